@@ -1,0 +1,54 @@
+package proto
+
+// A ContainerRef is how results name the container they ran in.
+type ContainerRef struct {
+	ID        string `json:"id"`
+	ExpiresAt Time   `json:"expires_at"`
+}
+
+// A State is where a session is in its life.
+type State string
+
+// The states.
+const (
+	StateCreating State = "creating" // recorded, its sandbox not yet up
+	StateRunning  State = "running"
+	StatePaused   State = "paused"  // frozen; the next use resumes it
+	StateStopped  State = "stopped" // no processes, files kept; the next use starts it
+	StateExpired  State = "expired" // past its cap; only its name is left
+)
+
+// A CreateContainer asks for a container. Every field may be left out.
+type CreateContainer struct {
+	Image        string            `json:"image,omitempty"`         // a name from the image list; default "base"
+	RuntimeClass RuntimeClass      `json:"runtime_class,omitempty"` // default "runc"
+	WorkspaceID  string            `json:"workspace_id,omitempty"`  // an existing workspace that no live container uses
+	Labels       map[string]string `json:"labels,omitempty"`        // at most 64; for listing
+	Env          map[string]string `json:"env,omitempty"`           // for every command
+	Files        []string          `json:"files,omitempty"`         // stored files to put into $INPUT_DIR
+	Limits       Limits            `json:"limits,omitzero"`
+
+	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty"` // stop after this long without use; default 300, 1 to 30 days
+	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds,omitempty"` // remove this long after creation; default 30 days, 1 s to 365 days
+}
+
+// A Container describes a session on the wire.
+type Container struct {
+	ID           string            `json:"id"`
+	State        State             `json:"state"`
+	Image        string            `json:"image"`
+	ImageDigest  string            `json:"image_digest"`
+	RuntimeClass RuntimeClass      `json:"runtime_class"`
+	WorkspaceID  string            `json:"workspace_id"`
+	Labels       map[string]string `json:"labels"`
+	Limits       Limits            `json:"limits"`
+	Generation   int64             `json:"generation"` // how many times it was started
+	CreatedAt    Time              `json:"created_at"`
+	LastUsedAt   Time              `json:"last_used_at"`
+	ExpiresAt    Time              `json:"expires_at"`     // rolling: when it stops if nobody uses it; never past MaxExpiresAt
+	MaxExpiresAt Time              `json:"max_expires_at"` // the cap: when it and its files are removed
+	RunningExecs int               `json:"running_execs"`
+
+	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds"`
+	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds"`
+}

@@ -1,0 +1,141 @@
+package proto
+
+import "time"
+
+// Users that a command can run as inside a container.
+const (
+	UserDefault = "user" // uid 1000
+	UserRoot    = "root" // root of the container, nobody on the host
+)
+
+// A Cmd is one command to run in a container, as the native edge receives it.
+// Exactly one of Command and Argv is set.
+type Cmd struct {
+	Command string            `json:"command,omitempty"` // text for bash
+	Argv    []string          `json:"argv,omitempty"`    // a program and its arguments, no shell
+	Shell   string            `json:"shell,omitempty"`   // name of a persistent shell that runs Command; made at first use
+	JobID   string            `json:"job_id,omitempty"`  // the job it belongs to; made when empty
+	Cwd     string            `json:"cwd,omitempty"`     // absolute, or relative to the job's directory, which is the default
+	Env     map[string]string `json:"env,omitempty"`     // added to the container's
+	User    string            `json:"user,omitempty"`    // "user" (default) or "root"
+	Stdin   string            `json:"stdin,omitempty"`   // all of standard input, unless OpenStdin
+	Files   []string          `json:"files,omitempty"`   // stored files to put into $INPUT_DIR first
+
+	OpenStdin  bool        `json:"open_stdin,omitempty"` // keep standard input open for later writes
+	TTY        *WindowSize `json:"tty,omitempty"`        // give it a terminal; stderr then arrives as stdout
+	Background bool        `json:"background,omitempty"` // answer as soon as it has started
+	Detach     bool        `json:"detach,omitempty"`     // keep it running when the client goes away
+
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`  // 0 is the daemon's default; background commands have none unless asked
+	MaxOutputBytes int64   `json:"max_output_bytes,omitempty"` // of each stream kept for the result; 0 is the daemon's default
+	OnOutputLimit  string  `json:"on_output_limit,omitempty"`  // "truncate" (default): keep head and tail; "fail": kill it
+}
+
+// What happens to a command that writes more than MaxOutputBytes.
+const (
+	OutputTruncate = "truncate"
+	OutputFail     = "fail"
+)
+
+// A WindowSize is a terminal's, in character cells.
+type WindowSize struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// A Stream is where a piece of output came from.
+type Stream uint8
+
+// The streams of a command.
+const (
+	Stdout Stream = 1
+	Stderr Stream = 2
+)
+
+func (s Stream) String() string {
+	if s == Stderr {
+		return "stderr"
+	}
+	return "stdout"
+}
+
+// An EndReason says why an exec ended. It is always set and always true.
+type EndReason string
+
+// The reasons.
+const (
+	EndExit        EndReason = "exit"          // it returned a code
+	EndSignal      EndReason = "signal"        // a signal that nobody here sent for a reason below
+	EndTimeout     EndReason = "timeout"       // its time limit; the whole process tree was killed
+	EndOutOfMemory EndReason = "out_of_memory" // the container's memory limit
+	EndOutputLimit EndReason = "output_limit"  // MaxOutputBytes with "fail"
+	EndKilled      EndReason = "killed"        // somebody asked for it through the API
+	EndCanceled    EndReason = "canceled"      // its client went away
+	EndExpired     EndReason = "expired"       // the container's time was over
+	EndStopped     EndReason = "stopped"       // the container was stopped or deleted
+	EndLost        EndReason = "lost"          // the daemon, host or guest died under it; how it ended is unknown
+	EndNotStarted  EndReason = "not_started"   // the program could not be started; Message says why
+)
+
+// An End is how an exec ended.
+type End struct {
+	Reason     EndReason `json:"reason"`
+	ReturnCode int       `json:"return_code"`        // the code, or 128+n for signal n; -1 when unknown
+	Signal     string    `json:"signal,omitempty"`   // "SIGKILL", when a signal ended it
+	Message    string    `json:"message,omitempty"`  // one sentence for people, where the reason does not say it all
+	Leftover   int       `json:"leftover,omitempty"` // background processes it left running
+	CPUSeconds float64   `json:"cpu_seconds"`        // of its processes that were waited for
+	PeakBytes  int64     `json:"peak_memory_bytes"`  // largest resident set of one of its processes
+}
+
+// ExecState is "running" or "ended".
+type ExecState string
+
+// The states of an exec.
+const (
+	ExecRunning ExecState = "running"
+	ExecEnded   ExecState = "ended"
+)
+
+// An Exec describes one run of a command.
+type Exec struct {
+	ID          string    `json:"id"`
+	ContainerID string    `json:"container_id"`
+	JobID       string    `json:"job_id"`
+	Command     string    `json:"command,omitempty"`
+	Argv        []string  `json:"argv,omitempty"`
+	Shell       string    `json:"shell,omitempty"`
+	User        string    `json:"user"`
+	Background  bool      `json:"background,omitempty"`
+	State       ExecState `json:"state"`
+	StartedAt   Time      `json:"started_at"`
+	EndedAt     *Time     `json:"ended_at"`
+	End         *End      `json:"end"`
+	StdoutBytes int64     `json:"stdout_bytes"` // written so far, kept or not
+	StderrBytes int64     `json:"stderr_bytes"`
+	Truncated   bool      `json:"truncated"` // the result leaves out some of the output
+}
+
+// Duration is how long it ran, or has run until now.
+func (e Exec) Duration(now time.Time) time.Duration {
+	if e.EndedAt != nil {
+		now = e.EndedAt.Time
+	}
+	return now.Sub(e.StartedAt.Time)
+}
+
+// An ExecResult is the answer to a finished exec. Result is exactly the content object that
+// hosted code execution answers with; the rest is what that shape has no room for.
+type ExecResult struct {
+	Container ContainerRef `json:"container"`
+	Exec      Exec         `json:"exec"`
+	Result    BashContent  `json:"result"`
+	Partial   *Output      `json:"partial,omitempty"` // what was written, when Result is an error
+	Notes     []string     `json:"notes,omitempty"`   // what else the caller should know: a file that could not be published, …
+}
+
+// An Output is what a command wrote, as text; bytes that are not UTF-8 become U+FFFD.
+type Output struct {
+	Stdout string `json:"stdout"`
+	Stderr string `json:"stderr"`
+}

@@ -1,0 +1,82 @@
+package proto
+
+// FileType is what a directory entry is.
+type FileType string
+
+// The types.
+const (
+	TypeFile      FileType = "file"
+	TypeDirectory FileType = "directory"
+	TypeSymlink   FileType = "symlink"
+	TypeOther     FileType = "other" // FIFO, socket or device: listed, never opened
+)
+
+// A FileInfo describes one file inside a container. It never follows a link at the end of the path.
+type FileInfo struct {
+	Path       string   `json:"path"`                  // absolute; bytes that are not UTF-8 show as U+FFFD
+	RawPath    []byte   `json:"path_base64,omitempty"` // the true path, set only where Path is not it
+	Type       FileType `json:"type"`
+	SizeBytes  int64    `json:"size_bytes"`
+	Mode       string   `json:"mode"` // octal permission bits with set-id and sticky, "0644"
+	UID        uint32   `json:"uid"`
+	GID        uint32   `json:"gid"`
+	ModifiedAt Time     `json:"modified_at"`
+	ChangedAt  Time     `json:"changed_at"`       // inode change; user code cannot set it
+	Target     string   `json:"target,omitempty"` // of a symlink
+	SHA256     string   `json:"sha256,omitempty"` // hex; where it was asked for
+}
+
+// A StoredFile is a file with an ID, as the Files API knows it, free of any dialect.
+type StoredFile struct {
+	ID           string
+	Owner        string // the workspace of the API key that owns it
+	Filename     string
+	MIMEType     string
+	SizeBytes    int64
+	SHA256       string // hex
+	CreatedAt    Time
+	ExpiresAt    *Time  // nil: kept until deleted
+	Downloadable bool   // made by code, not uploaded
+	Scope        string // container that made it; "" for uploads
+}
+
+// An Artifact is one line of a job's manifest.
+type Artifact struct {
+	Path       string   `json:"path"` // relative to the job's directory
+	Type       FileType `json:"type"`
+	SizeBytes  int64    `json:"size_bytes"`
+	SHA256     string   `json:"sha256"` // "" where it was too large or vanished before it could be read
+	Mode       string   `json:"mode"`
+	MediaType  string   `json:"media_type"`
+	Origin     string   `json:"origin"`               // "produced" by an exec, "uploaded" through the API, "edited" by the editor tool
+	CreatedBy  string   `json:"created_by,omitempty"` // exec ID
+	ChangedBy  string   `json:"changed_by,omitempty"` // exec ID of the last change
+	CreatedAt  Time     `json:"created_at"`           // when it was first seen
+	ModifiedAt Time     `json:"modified_at"`
+	FileID     string   `json:"file_id,omitempty"` // where it was published to the Files API
+}
+
+// A Manifest lists what a job's directory holds and who made it. The same JSON is in
+// /workspace/<job_id>/manifest.json and in the API.
+type Manifest struct {
+	JobID       string     `json:"job_id"`
+	WorkspaceID string     `json:"workspace_id"`
+	ContainerID string     `json:"container_id"` // the last one that worked on it
+	CreatedAt   Time       `json:"created_at"`
+	UpdatedAt   Time       `json:"updated_at"`
+	Execs       []JobExec  `json:"execs"`
+	Files       []Artifact `json:"files"`
+	Truncated   bool       `json:"truncated"` // the directory holds more than a manifest lists
+}
+
+// A JobExec is the log line of one command in a manifest.
+type JobExec struct {
+	ID         string    `json:"id"`
+	Command    string    `json:"command"` // argv joined for commands without bash; secrets redacted, cut at 4 KiB
+	StartedAt  Time      `json:"started_at"`
+	EndedAt    *Time     `json:"ended_at"`
+	Reason     EndReason `json:"reason"`
+	ReturnCode int       `json:"return_code"`
+	Stderr     string    `json:"stderr"`   // its last 2 KiB
+	Produced   []string  `json:"produced"` // paths it created or changed
+}

@@ -1,0 +1,84 @@
+package session
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"berth/proto"
+)
+
+// A Runtime makes sandboxes: containerd's on this machine, and later Kubernetes'.
+// The pool, images on disk and mounts are its private matter. Every method is
+// idempotent and safe for concurrent use; calls for different IDs run in parallel.
+//
+// A sandbox is named by its session's ID and is throw-away: Start makes it, Stop
+// removes it with all it held outside its workspace. A workspace is named by its own ID and
+// lives until RemoveWorkspace.
+type Runtime interface {
+	// Start makes the sandbox id as spec says and returns once its guest can be
+	// dialled. If a sandbox of that ID runs already, it returns nil. If it
+	// fails or ctx ends, nothing of the sandbox is left; a workspace it made stays.
+	Start(ctx context.Context, id string, spec Spec) error
+
+	// Dial connects to the guest of a running sandbox. It fails with
+	// proto.NotFound if there is none.
+	Dial(ctx context.Context, id string) (net.Conn, error)
+
+	// Stop ends every process of the sandbox and removes it; the workspace stays.
+	Stop(ctx context.Context, id string) error
+
+	// RemoveWorkspace removes a workspace that no sandbox uses, with all its files.
+	RemoveWorkspace(ctx context.Context, workspace string) error
+
+	// List says what exists, for reconciliation.
+	List(ctx context.Context) (Inventory, error)
+}
+
+// A Spec is what Runtime.Start needs to know. All fields are set.
+type Spec struct {
+	Image     string             // digest of an image that Images holds, "sha256:…"
+	Class     proto.RuntimeClass // isolation; never replaced by another
+	Workspace string             // workspace_…; mounted at /workspace, made if missing
+	Limits    proto.Limits       // no field zero
+}
+
+// An Inventory is what a Runtime holds at a moment.
+type Inventory struct {
+	Sandboxes  []string // session IDs that run, or are half made
+	Workspaces []string // workspace IDs on disk
+}
+
+// Images is where a Runtime's root file systems come from. References are what people
+// type ("base", "debian:12"); digests are what sessions keep.
+type Images interface {
+	// Resolve finds the image that ref names here, without the network. NotFound names the
+	// reference and how to get it.
+	Resolve(ctx context.Context, ref string) (Image, error)
+	List(ctx context.Context) ([]Image, error)
+	// Import reads an OCI or Docker archive (a tar, may be gzip or zstd compressed) and names
+	// its image name, or what the archive says if name is empty.
+	Import(ctx context.Context, name string, archive io.Reader, progress func(ImageProgress)) (Image, error)
+	// Pull fetches ref from its registry.
+	Pull(ctx context.Context, ref string, progress func(ImageProgress)) (Image, error)
+	// Remove forgets a name. Running sandboxes keep what they use.
+	Remove(ctx context.Context, ref string) error
+}
+
+// An Image is one root file system, unpacked and ready.
+type Image struct {
+	Name      string    `json:"name"`       // as given at import or pull
+	Digest    string    `json:"digest"`     // sha256:… of its manifest
+	SizeBytes int64     `json:"size_bytes"` // of its compressed layers
+	CreatedAt time.Time `json:"created_at"` // when it came here
+	Platform  string    `json:"platform"`   // linux/amd64
+}
+
+// ImageProgress is one step of a pull or import, for a progress bar.
+type ImageProgress struct {
+	Stage string `json:"stage"`           // "fetching", "importing", "unpacking", "done"
+	Item  string `json:"item,omitempty"`  // a layer's digest, shortened
+	Done  int64  `json:"done"`            // bytes
+	Total int64  `json:"total,omitempty"` // bytes; 0 when unknown
+}
