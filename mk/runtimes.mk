@@ -1,0 +1,45 @@
+# The OCI runtimes, built from their Go modules: containerd's runc shim and runc from
+# runtimes/go.mod, gVisor's runsc from runtimes/gvisor/go.mod. Two modules, because runsc
+# needs an older runtime-spec than runc does.
+#
+# Included by the top Makefile. Needs Go; for runc also gcc, pkg-config and
+# libseccomp-dev (without libseccomp runc would run containers without a filter, so
+# there is no fallback).
+
+BIN ?= bin
+
+.PHONY: runtimes
+runtimes: $(BIN)/containerd-shim-runc-v2 $(BIN)/runc $(BIN)/runsc
+
+RUNTIMES_MOD := runtimes/go.mod runtimes/go.sum
+GVISOR_MOD   := runtimes/gvisor/go.mod runtimes/gvisor/go.sum
+RUNTIMES_LD  := -s -w
+RUNC_VERSION := $(shell sed -n 's|.*opencontainers/runc v\([^ ]*\).*|\1|p' runtimes/go.mod)
+RUNSC_VERSION := $(shell sed -n 's|.*gvisor.dev/gvisor v\([^ ]*\).*|\1|p' runtimes/gvisor/go.mod)
+
+# Each is built beside its place and moved there, so that a broken build leaves
+# nothing that looks ready, and so that a running shim is never overwritten.
+$(BIN)/containerd-shim-runc-v2: $(RUNTIMES_MOD) | $(BIN)
+	@echo "building containerd-shim-runc-v2 (about 30 s the first time)"
+	@cd runtimes && CGO_ENABLED=0 go build -trimpath -ldflags '$(RUNTIMES_LD)' \
+		-o $(abspath $@).new github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+	@mv -f $@.new $@
+
+$(BIN)/runc: $(RUNTIMES_MOD) | $(BIN)
+	@pkg-config --exists libseccomp || { \
+		echo "runc needs libseccomp: apt-get install gcc pkg-config libseccomp-dev"; exit 1; }
+	@echo "building runc $(RUNC_VERSION) with seccomp"
+	@cd runtimes && CGO_ENABLED=1 go build -trimpath -tags seccomp \
+		-ldflags '$(RUNTIMES_LD) -X main.version=$(RUNC_VERSION)' \
+		-o $(abspath $@).new github.com/opencontainers/runc
+	@mv -f $@.new $@
+
+$(BIN)/runsc: $(GVISOR_MOD) | $(BIN)
+	@echo "building runsc, gVisor's runtime (about 2 minutes the first time)"
+	@cd runtimes/gvisor && CGO_ENABLED=0 go build -trimpath \
+		-ldflags '$(RUNTIMES_LD) -X gvisor.dev/gvisor/runsc/version.version=$(RUNSC_VERSION)' \
+		-o $(abspath $@).new gvisor.dev/gvisor/runsc
+	@mv -f $@.new $@
+
+$(BIN):
+	@mkdir -p $@
