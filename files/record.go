@@ -1,0 +1,156 @@
+package files
+
+import (
+	"encoding/json"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+)
+
+// The ledger's buckets that this package owns.
+const (
+	bucketFiles  = "files"
+	bucketOwners = "file_owners"
+	bucketDue    = "file_due"
+	bucketBlobs  = "blobs"
+)
+
+// A record is what the ledger keeps of a file.
+type record struct {
+	ID           string    `json:"id"`
+	Owner        string    `json:"owner"`
+	Filename     string    `json:"filename"`
+	MIMEType     string    `json:"mime_type"`
+	SizeBytes    int64     `json:"size_bytes"`
+	SHA256       string    `json:"sha256"`
+	CreatedAt    time.Time `json:"created_at"`
+	ExpiresAt    time.Time `json:"expires_at,omitzero"` // zero: never
+	Downloadable bool      `json:"downloadable,omitempty"`
+	Scope        string    `json:"scope,omitempty"`
+	Dropped      bool      `json:"dropped,omitempty"` // expired, and Sweep has let go of the content
+}
+
+func (r record) stored() proto.StoredFile {
+	return proto.StoredFile{
+		ID: r.ID, Owner: r.Owner, Filename: r.Filename, MIMEType: r.MIMEType,
+		SizeBytes: r.SizeBytes, SHA256: r.SHA256, CreatedAt: proto.At(r.CreatedAt),
+		ExpiresAt: proto.AtOrNil(r.ExpiresAt), Downloadable: r.Downloadable, Scope: r.Scope,
+	}
+}
+
+func (r record) expired(now time.Time) bool {
+	return r.Dropped || !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt)
+}
+
+// due is when Sweep has something to do with the record: drop the content at its end, forget it later.
+func (r record) due() time.Time {
+	if r.Dropped {
+		return r.ExpiresAt.Add(rememberExpired)
+	}
+	return r.ExpiresAt
+}
+
+// dueKey sorts by time, since its layout has a fixed width.
+func (r record) dueKey() string { return dueTime(r.due()) + "\x00" + r.ID }
+
+func dueTime(t time.Time) string { return t.UTC().Format("20060102T150405.000000Z") }
+
+// ownerKey may hold any owner: an ID has a fixed form, so no key can be read in two ways.
+func ownerKey(owner, id string) string { return owner + "\x00" + id }
+
+// insert writes a new record and counts its content.
+func insert(tx *ledger.Tx, rec record) error {
+	if err := tx.Put(bucketFiles, rec.ID, rec); err != nil {
+		return err
+	}
+	if err := tx.Put(bucketOwners, ownerKey(rec.Owner, rec.ID), rec.Scope); err != nil {
+		return err
+	}
+	if err := putDue(tx, rec); err != nil {
+		return err
+	}
+	return count(tx, rec.SHA256, +1)
+}
+
+// remove undoes insert.
+func remove(tx *ledger.Tx, rec record) error {
+	if err := tx.Delete(bucketFiles, rec.ID); err != nil {
+		return err
+	}
+	if err := tx.Delete(bucketOwners, ownerKey(rec.Owner, rec.ID)); err != nil {
+		return err
+	}
+	if err := tx.Delete(bucketDue, rec.dueKey()); err != nil || rec.Dropped {
+		return err
+	}
+	return count(tx, rec.SHA256, -1)
+}
+
+// drop marks an expired record as one without content and sets when it is to be forgotten.
+func drop(tx *ledger.Tx, rec record) error {
+	if err := tx.Delete(bucketDue, rec.dueKey()); err != nil {
+		return err
+	}
+	rec.Dropped = true
+	if err := tx.Put(bucketFiles, rec.ID, rec); err != nil {
+		return err
+	}
+	if err := putDue(tx, rec); err != nil {
+		return err
+	}
+	return count(tx, rec.SHA256, -1)
+}
+
+func putDue(tx *ledger.Tx, rec record) error {
+	if rec.ExpiresAt.IsZero() {
+		return nil
+	}
+	return tx.Put(bucketDue, rec.dueKey(), rec.ID)
+}
+
+// count changes how many records need a content.
+func count(tx *ledger.Tx, hash string, by int) error {
+	var n int
+	if _, err := tx.Get(bucketBlobs, hash, &n); err != nil {
+		return err
+	}
+	if n += by; n <= 0 {
+		return tx.Delete(bucketBlobs, hash)
+	}
+	return tx.Put(bucketBlobs, hash, n)
+}
+
+// find reads an owner's record. Somebody else's is as unknown as one that never was.
+func find(tx *ledger.Tx, op, owner, id string) (record, error) {
+	var rec record
+	if !proto.ValidID(proto.FilePrefix, id) {
+		return rec, notFound(op, id)
+	}
+	ok, err := tx.Get(bucketFiles, id, &rec)
+	if err == nil && (!ok || rec.Owner != owner) {
+		return record{}, notFound(op, id)
+	}
+	return rec, err
+}
+
+// longestShownID bounds what an error repeats of an ID that is none.
+const longestShownID = 100
+
+func notFound(op, id string) error {
+	if len(id) > longestShownID {
+		id = id[:longestShownID] + "…"
+	}
+	return proto.Errorf(proto.NotFound, op, id, "File `%s` not found.", id)
+}
+
+func scanRecords(tx *ledger.Tx, fn func(record)) error {
+	return tx.Scan(bucketFiles, "", func(_ string, data []byte) (bool, error) {
+		var rec record
+		if err := json.Unmarshal(data, &rec); err != nil {
+			return false, err
+		}
+		fn(rec)
+		return true, nil
+	})
+}

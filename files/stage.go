@@ -1,0 +1,231 @@
+package files
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+
+	"github.com/google/uuid"
+)
+
+// The range of Upload.ExpiresIn, as hosted files have it.
+const (
+	MinExpiresIn = time.Hour
+	MaxExpiresIn = 90 * 24 * time.Hour
+)
+
+// copyBytes is how much of an upload is in memory at a time.
+const copyBytes = 128 << 10
+
+// An Upload is what is known of a file besides its bytes.
+type Upload struct {
+	Owner        string        // required
+	Filename     string        // its last path component is kept; see CleanName
+	MIMEType     string        // empty: detected from the content
+	ExpiresIn    time.Duration // 0: kept until deleted; else MinExpiresIn to MaxExpiresIn
+	Downloadable bool          // made by code rather than uploaded
+	Scope        string        // container that made it
+}
+
+// A Staged file has arrived whole but does not exist yet. Its Upload, except for the Owner, may be
+// filled in until Commit, since forms may send the file before the fields about it.
+type Staged struct {
+	Upload Upload
+
+	store *Store
+	path  string // in tmpDir
+	size  int64
+	sum   string
+	head  []byte // for type detection
+	held  int64  // bytes reserved in the owner's account
+	done  bool
+}
+
+// Put stores what r holds up to its end. It fails with TooLarge or QuotaExceeded as soon as a limit is
+// passed, with InvalidArgument for a name, type or expiry that is not allowed, or with r's
+// error; then nothing is left of it.
+func (s *Store) Put(ctx context.Context, up Upload, r io.Reader) (proto.StoredFile, error) {
+	if err := up.check(); err != nil {
+		return proto.StoredFile{}, err
+	}
+	st, err := s.Stage(ctx, up, r)
+	if err != nil {
+		return proto.StoredFile{}, err
+	}
+	defer st.Close()
+	return st.Commit(ctx)
+}
+
+// Stage takes in what r holds up to its end. The caller closes what it returns.
+func (s *Store) Stage(ctx context.Context, up Upload, r io.Reader) (*Staged, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	st := &Staged{Upload: up, store: s}
+	if err := st.fill(ctx, r); err != nil {
+		st.Close()
+		return nil, err
+	}
+	return st, nil
+}
+
+// Close removes a staged file that was not committed. It may be called after Commit, and twice.
+func (st *Staged) Close() {
+	if st.done {
+		return
+	}
+	st.done = true
+	if st.path != "" {
+		_ = os.Remove(st.path) // what cannot be removed now goes at the next Open
+	}
+	st.store.account.release(st.Upload.Owner, st.held)
+	st.store.active.Done()
+}
+
+// fill streams r to a temporary file.
+func (st *Staged) fill(ctx context.Context, r io.Reader) error {
+	f, err := os.CreateTemp(st.store.tmpDir(), "upload-*")
+	if err != nil {
+		return diskError("making room for the upload", err)
+	}
+	defer f.Close()
+	st.path = f.Name()
+	in := &intake{ctx: ctx, st: st, file: f, hash: sha256.New()}
+	if _, err := io.CopyBuffer(in, struct{ io.Reader }{r}, make([]byte, copyBytes)); err != nil {
+		if in.err != nil {
+			return in.err
+		}
+		return fmt.Errorf("reading the upload: %w", err)
+	}
+	st.sum = hex.EncodeToString(in.hash.Sum(nil))
+	return nil
+}
+
+// An intake is where the bytes of one upload pass every check.
+type intake struct {
+	ctx  context.Context
+	st   *Staged
+	file *os.File
+	hash hash.Hash
+	err  error // the first failure of ours, to tell it from the reader's
+}
+
+func (in *intake) Write(p []byte) (int, error) {
+	if in.err = in.admit(int64(len(p))); in.err != nil {
+		return 0, in.err
+	}
+	if n, err := in.file.Write(p); err != nil {
+		in.err = diskError("storing the upload", err)
+		return n, in.err
+	}
+	in.hash.Write(p)
+	st := in.st
+	st.size += int64(len(p))
+	st.head = append(st.head, p[:min(len(p), sniffBytes-len(st.head))]...)
+	return len(p), nil
+}
+
+// admit checks n more bytes against the limits before they are written.
+func (in *intake) admit(n int64) error {
+	if err := in.ctx.Err(); err != nil {
+		return err
+	}
+	limit := in.st.store.cfg.MaxFileBytes
+	if in.st.size+n > limit {
+		return proto.Errorf(proto.TooLarge, "upload", "file", "The file is larger than the limit of %d bytes.", limit)
+	}
+	if err := in.st.store.account.reserve(in.st.Upload.Owner, n); err != nil {
+		return err
+	}
+	in.st.held += n
+	return nil
+}
+
+// Commit makes the file exist: content in place, then the record.
+func (st *Staged) Commit(ctx context.Context) (proto.StoredFile, error) {
+	rec, err := st.record()
+	if err != nil {
+		return proto.StoredFile{}, err
+	}
+	s := st.store
+	release, err := s.claims.acquire(ctx, rec.SHA256)
+	if err != nil {
+		return proto.StoredFile{}, err
+	}
+	err = st.publish(rec)
+	release()
+	if err != nil {
+		s.dropContent(ctx, rec.SHA256)
+		return proto.StoredFile{}, err
+	}
+	st.held = 0 // the bytes now belong to the file
+	st.Close()
+	return rec.stored(), nil
+}
+
+// publish does both steps of Commit. The content is claimed.
+func (st *Staged) publish(rec record) error {
+	if err := st.store.place(st.path, rec.SHA256, rec.SizeBytes); err != nil {
+		return err
+	}
+	return st.store.cfg.Ledger.Update(func(tx *ledger.Tx) error { return insert(tx, rec) })
+}
+
+// record completes what is known of the file. The ID is made here, last, so that IDs sort as
+// files come into being, however long they took to arrive.
+func (st *Staged) record() (record, error) {
+	up, now := st.Upload, st.store.now()
+	if err := up.check(); err != nil {
+		return record{}, err
+	}
+	if up.MIMEType == "" {
+		up.MIMEType = detect(st.head, up.Filename)
+	}
+	name, err := CleanName(up.Filename, up.MIMEType)
+	if err != nil {
+		return record{}, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return record{}, fmt.Errorf("making a file ID: %w", err)
+	}
+	rec := record{
+		ID: proto.ID(proto.FilePrefix, id), Owner: up.Owner, Filename: name, MIMEType: up.MIMEType,
+		SizeBytes: st.size, SHA256: st.sum, CreatedAt: now, Downloadable: up.Downloadable, Scope: up.Scope,
+	}
+	if up.ExpiresIn > 0 {
+		rec.ExpiresAt = now.Add(up.ExpiresIn)
+	}
+	return rec, nil
+}
+
+// check refuses what can be refused before the bytes arrive.
+func (up Upload) check() error {
+	if up.ExpiresIn != 0 && (up.ExpiresIn < MinExpiresIn || up.ExpiresIn > MaxExpiresIn) {
+		return proto.Errorf(proto.InvalidArgument, "upload", "expires_in_seconds",
+			"expires_in_seconds must be between %d and %d.", int(MinExpiresIn.Seconds()), int(MaxExpiresIn.Seconds()))
+	}
+	if err := checkMIMEType(up.MIMEType); err != nil {
+		return err
+	}
+	_, err := CleanName(up.Filename, up.MIMEType)
+	return err
+}
+
+// diskError tells a full disk, which somebody can mend, from a broken one.
+func diskError(doing string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return proto.Errorf(proto.Unavailable, "upload", "", "The daemon's disk is full; its operator has to make room.")
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
