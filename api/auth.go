@@ -1,0 +1,44 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"berth/proto"
+)
+
+// A Caller is who sent a request.
+type Caller struct {
+	Owner string // the workspace everything it makes belongs to
+	KeyID string // names its key without giving it away
+}
+
+// An Authenticator knows API keys. It compares in constant time and fails with
+// Unauthenticated for a key that is not one.
+type Authenticator interface {
+	Authenticate(ctx context.Context, key string) (Caller, error)
+}
+
+// authenticate accepts a key in either header. Clients send both when a proxy adds one, and then
+// one that is right is enough.
+func (s *Server) authenticate(r *http.Request) (c Caller, err error) {
+	err = proto.Errorf(proto.Unauthenticated, "", "", "An API key is required: send it as X-Api-Key or as Authorization: Bearer.")
+	for _, key := range keysOf(r) {
+		if c, err = s.cfg.Auth.Authenticate(r.Context(), key); err == nil {
+			return c, nil
+		}
+	}
+	return Caller{}, err
+}
+
+func keysOf(r *http.Request) (keys []string) {
+	if key := r.Header.Get("X-Api-Key"); key != "" {
+		keys = append(keys, key)
+	}
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if key = strings.TrimSpace(key); strings.EqualFold(scheme, "Bearer") && key != "" {
+		keys = append(keys, key)
+	}
+	return keys
+}

@@ -1,0 +1,71 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"berth/proto"
+)
+
+// A body is a request's, under a limit and with a deadline for each read. Its errors are *proto.Error.
+type body struct {
+	io.ReadCloser
+	rc    *http.ResponseController
+	limit int64 // negative: none
+	read  int64
+	err   error
+}
+
+// limitBody puts a route's limit on a request. What announces itself as too large is refused unread.
+func (s *Server) limitBody(x *exchange, route Route) error {
+	limit := route.MaxBodyBytes
+	if limit == 0 {
+		limit = s.cfg.MaxBodyBytes
+	}
+	if limit >= 0 && x.r.ContentLength > limit {
+		return tooLarge(limit)
+	}
+	x.r.Body = &body{ReadCloser: x.r.Body, rc: http.NewResponseController(x.ResponseWriter), limit: limit}
+	return nil
+}
+
+func tooLarge(limit int64) error {
+	return proto.Errorf(proto.TooLarge, "", "", "The request body is larger than the limit of %d bytes.", limit)
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.limit >= 0 && int64(len(p)) > b.limit-b.read+1 {
+		p = p[:b.limit-b.read+1] // one more than allowed, to see it come
+	}
+	// The deadline must not outlive the read: while a handler works, the server reads on to see
+	// whether the client is there, and would take its passing for a client that went away.
+	_ = b.rc.SetReadDeadline(time.Now().Add(stall))
+	n, err := b.ReadCloser.Read(p)
+	_ = b.rc.SetReadDeadline(time.Time{})
+	b.read += int64(n)
+	if b.limit >= 0 && b.read > b.limit {
+		b.err = tooLarge(b.limit)
+		return 0, b.err
+	}
+	b.err = readError(err)
+	return n, b.err
+}
+
+// readError says what went wrong in words for the client, if it can still hear them.
+func readError(err error) error {
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+		return err
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return proto.Errorf(proto.InvalidArgument, "", "", "The request body ended early.")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return proto.Errorf(proto.TimedOut, "", "", "The request body stalled for %s.", stall)
+	}
+	return proto.Errorf(proto.Canceled, "", "", "The request body could not be read to its end.")
+}

@@ -1,0 +1,119 @@
+package api
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"berth/proto"
+)
+
+// A Dialect is how an edge speaks of failure.
+type Dialect struct {
+	Status map[proto.Code]int // a row for each code; a code without one is a 500
+	Body   func(Failure) any  // the JSON body
+}
+
+// A Failure is one failed request.
+type Failure struct {
+	Status    int
+	RequestID string
+	Err       *proto.Error // what may be shown
+	Cause     error        // what the handler returned, for an edge that wraps errors with codes of its own
+}
+
+// statusError has a status that no code stands for.
+type statusError struct {
+	status int
+	error
+}
+
+func (e statusError) Unwrap() error { return e.error }
+
+// statusCanceled is nobody's to read: the client has gone. It is what logs show.
+const statusCanceled = 499
+
+// PlainStatus is the status of each code where no other dialect has a word in it.
+var PlainStatus = map[proto.Code]int{
+	proto.InvalidArgument:  http.StatusBadRequest,
+	proto.Unauthenticated:  http.StatusUnauthorized,
+	proto.PermissionDenied: http.StatusForbidden,
+	proto.NotFound:         http.StatusNotFound,
+	proto.AlreadyExists:    http.StatusConflict,
+	proto.Conflict:         http.StatusConflict,
+	proto.Expired:          http.StatusGone,
+	proto.TooLarge:         http.StatusRequestEntityTooLarge,
+	proto.TooMany:          http.StatusTooManyRequests,
+	proto.QuotaExceeded:    http.StatusInsufficientStorage,
+	proto.TimedOut:         http.StatusGatewayTimeout,
+	proto.Canceled:         statusCanceled,
+	proto.Unavailable:      http.StatusServiceUnavailable,
+	proto.Unsupported:      http.StatusNotImplemented,
+	proto.Internal:         http.StatusInternalServerError,
+}
+
+// Plain is the dialect of paths that belong to no edge: {"error": proto.Error, "request_id": …}.
+var Plain = Dialect{Status: PlainStatus, Body: func(f Failure) any {
+	return struct {
+		Error     *proto.Error `json:"error"`
+		RequestID string       `json:"request_id"`
+	}{f.Err, f.RequestID}
+}}
+
+func (d Dialect) failure(id string, err error) Failure {
+	e := proto.AsError(err)
+	f := Failure{Status: cmp.Or(d.Status[e.Code], http.StatusInternalServerError), RequestID: id, Err: e, Cause: err}
+	var se statusError
+	if errors.As(err, &se) {
+		f.Status = se.status
+	}
+	return f
+}
+
+// fail renders an error. It is the only place that does.
+func (s *Server) fail(x *exchange, err error) {
+	edge := x.edge
+	if edge == nil {
+		edge = s.edgeOf(x.r.URL.Path)
+	}
+	f := edge.Dialect.failure(x.id, err)
+	h := x.Header()
+	for _, name := range []string{"Content-Length", "Content-Disposition", "Content-Encoding", "Accept-Ranges", "Etag", "Last-Modified", "Cache-Control"} {
+		h.Del(name) // of the answer that did not come about
+	}
+	f.advise(h)
+	if err := JSON(x, f.Status, edge.Dialect.Body(f)); err != nil {
+		x.err = errors.Join(x.err, err)
+	}
+}
+
+// advise tells clients what to do next. SDKs repeat 408, 409, 429 and 5xx by themselves unless told
+// not to; only what passes with time is worth it, and a repeated POST may do its work twice.
+func (f Failure) advise(h http.Header) {
+	passes := f.Err.Code == proto.TooMany || f.Err.Code == proto.Unavailable
+	switch {
+	case passes && h.Get("Retry-After") == "":
+		h.Set("Retry-After", "1")
+	case !passes && (f.Status >= 500 || f.Status == http.StatusConflict || f.Status == http.StatusRequestTimeout):
+		h.Set("X-Should-Retry", "false")
+	}
+	switch f.Err.Code {
+	case proto.Unauthenticated:
+		h.Set("WWW-Authenticate", "Bearer")
+	case proto.TooLarge:
+		h.Set("Connection", "close") // rather than read on what was refused
+	}
+}
+
+// JSON answers with v as JSON.
+func JSON(w http.ResponseWriter, status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, err = w.Write(append(body, '\n'))
+	return err
+}

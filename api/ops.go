@@ -1,0 +1,67 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// A meter counts requests.
+type meter struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+}
+
+// newMeter registers the request metrics; with a nil registerer they are counted for nobody.
+func newMeter(reg prometheus.Registerer) *meter {
+	m := &meter{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "berth_http_requests_total", Help: "Requests answered, by route and status.",
+		}, []string{"route", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "berth_http_request_seconds", Help: "Time from a request's header to the end of its answer.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 120, 600},
+		}, []string{"route", "status"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.requests, m.seconds)
+	}
+	return m
+}
+
+func (m *meter) observe(x *exchange, took time.Duration) {
+	route, status := x.route(), strconv.Itoa(x.status)
+	m.requests.WithLabelValues(route, status).Inc()
+	if !x.hijacked { // a websocket's length is its user's choice
+		m.seconds.WithLabelValues(route, status).Observe(took.Seconds())
+	}
+}
+
+// Ops is the edge for those who run the daemon: GET /healthz answers 200, or what ready fails with, and
+// GET /metrics what g gathers. Both need no API key and tell nothing about any owner.
+func Ops(g prometheus.Gatherer, ready func(context.Context) error) Edge {
+	metrics := promhttp.HandlerFor(g, promhttp.HandlerOpts{})
+	return Edge{
+		Dialect: Plain,
+		Routes: []Route{
+			{Method: "GET", Pattern: "/healthz", Public: true, Handle: health(ready)},
+			{Method: "GET", Pattern: "/metrics", Public: true, Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+				metrics.ServeHTTP(w, r)
+				return nil
+			}},
+		},
+	}
+}
+
+func health(ready func(context.Context) error) Handler {
+	return func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+		if err := ready(r.Context()); err != nil {
+			return err
+		}
+		return JSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	}
+}

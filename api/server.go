@@ -1,0 +1,182 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"berth/proto"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The limits of every connection.
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 64 << 10
+)
+
+// A Config is what a Server serves.
+type Config struct {
+	Auth         Authenticator
+	Edges        []Edge
+	Metrics      prometheus.Registerer // nil: none
+	Log          *slog.Logger          // nil: silence
+	MaxBodyBytes int64                 // of routes that do not say; 0 is 1 MiB
+	Grace        time.Duration         // for requests under way at shutdown; 0 is 10 s
+}
+
+// A Server serves edges.
+type Server struct {
+	cfg      Config
+	mux      *http.ServeMux
+	meter    *meter
+	draining chan struct{}
+	drain    func() // closes draining, once
+	active   sync.WaitGroup
+}
+
+// New checks the route tables. It fails if two routes conflict.
+func New(cfg Config) (*Server, error) {
+	if cfg.MaxBodyBytes == 0 {
+		cfg.MaxBodyBytes = 1 << 20
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = 10 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), meter: newMeter(cfg.Metrics), draining: make(chan struct{})}
+	s.drain = sync.OnceFunc(func() { close(s.draining) })
+	for i := range s.cfg.Edges {
+		if err := s.mount(&s.cfg.Edges[i]); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Serve answers on l until ctx ends. Then it takes no new requests, tells streams to end
+// (Draining), waits up to Config.Grace for the others, and cancels what is left.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	srv := &http.Server{
+		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
+		BaseContext: func(net.Listener) context.Context { return base },
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(l) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving HTTP: %w", err)
+	case <-ctx.Done():
+	}
+	return s.shutdown(srv, cancel)
+}
+
+// shutdown ends requests gently, then not. It returns once every handler has.
+func (s *Server) shutdown(srv *http.Server, cancel func()) error {
+	s.drain()
+	grace, stop := context.WithTimeout(context.Background(), s.cfg.Grace)
+	defer stop()
+	err := srv.Shutdown(grace)
+	idle := make(chan struct{})
+	go func() { s.active.Wait(); close(idle) }()
+	select {
+	case <-idle: // hijacked connections are not Shutdown's to wait for
+	case <-grace.Done():
+	}
+	cancel()
+	err = errors.Join(err, srv.Close())
+	<-idle
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.cfg.Log.Warn("shutdown: some requests had to be cut off", "grace", s.cfg.Grace)
+		return nil
+	}
+	return err
+}
+
+// ServeHTTP serves one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.active.Add(1)
+	defer s.active.Done()
+	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))))
+	s.guard(x)
+	s.record(x)
+	if x.cut && !x.hijacked {
+		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+	}
+}
+
+// guard turns a panic into an error of ours.
+func (s *Server) guard(x *exchange) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.cfg.Log.Error("a handler panicked", "request_id", x.id, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			s.end(x, fmt.Errorf("panic: %v", v))
+		}
+	}()
+	s.dispatch(x)
+}
+
+// call takes a request through a route.
+func (s *Server) call(x *exchange, e *Edge, route Route) (err error) {
+	var c Caller
+	if !route.Public {
+		if c, err = s.authenticate(x.r); err != nil {
+			return err
+		}
+		x.owner = c.Owner
+	}
+	if err := s.limitBody(x, route); err != nil {
+		return err
+	}
+	if e.Check != nil {
+		if err := e.Check(x.r); err != nil {
+			return err
+		}
+	}
+	return route.Handle(x, x.r, c)
+}
+
+// end renders an error where there is still room for one.
+func (s *Server) end(x *exchange, err error) {
+	if err == nil {
+		return
+	}
+	x.err = err
+	if x.status == 0 && !x.hijacked {
+		s.fail(x, err)
+		return
+	}
+	x.cut = true
+}
+
+// record writes the log line and the metrics of a request.
+func (s *Server) record(x *exchange) {
+	took := time.Since(x.start)
+	s.meter.observe(x, took)
+	attrs := []slog.Attr{
+		slog.String("method", x.r.Method), slog.String("route", x.route()), slog.Int("status", x.status),
+		slog.Duration("took", took), slog.Int64("bytes", x.bytes),
+		slog.String("owner", x.owner), slog.String("request_id", x.id),
+	}
+	level := slog.LevelInfo
+	if x.err != nil {
+		attrs = append(attrs, slog.String("err", x.err.Error()))
+		if proto.CodeOf(x.err) == proto.Internal {
+			level = slog.LevelError
+		}
+	}
+	s.cfg.Log.LogAttrs(x.r.Context(), level, "request", attrs...)
+}

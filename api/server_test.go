@@ -1,0 +1,369 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"berth/proto"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const testKey = "test-key-0123456789"
+
+// shout is a dialect that is easy to tell from Plain.
+var shout = Dialect{Status: PlainStatus, Body: func(f Failure) any {
+	return map[string]any{"shout": f.Err.Message, "code": f.Err.Code, "id": f.RequestID}
+}}
+
+// A site is a served Server and what it logs.
+type site struct {
+	*httptest.Server
+	server *Server
+	log    *logBuffer
+	reg    *prometheus.Registry
+}
+
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func newSite(t *testing.T, edges ...Edge) *site {
+	t.Helper()
+	s := &site{log: &logBuffer{}, reg: prometheus.NewRegistry()}
+	var err error
+	s.server, err = New(Config{
+		Auth: NewSingleKey(testKey), Edges: append(edges, Ops(s.reg, func(context.Context) error { return nil })),
+		Metrics: s.reg, Log: slog.New(slog.NewJSONHandler(s.log, nil)), MaxBodyBytes: 1000,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Server = httptest.NewServer(s.server)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// do sends a request with the right key and returns the answer and its body.
+func (s *site) do(t *testing.T, method, path, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, s.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Api-Key", testKey)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Del(header[i])
+		if header[i+1] != "" {
+			req.Header.Set(header[i], header[i+1])
+		}
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(data)
+}
+
+// failing makes an edge below /v1/shout whose routes fail in many ways.
+func failing() Edge {
+	fail := func(err error) Handler {
+		return func(http.ResponseWriter, *http.Request, Caller) error { return err }
+	}
+	return Edge{Prefixes: []string{"/v1/shout"}, Dialect: shout, Routes: []Route{
+		{Method: "GET", Pattern: "/v1/shout/who", Handle: func(w http.ResponseWriter, _ *http.Request, c Caller) error {
+			return JSON(w, 200, c)
+		}},
+		{Method: "POST", Pattern: "/v1/shout/echo", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+			data, err := io.ReadAll(r.Body)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(data)
+			return err
+		}},
+		{Method: "GET", Pattern: "/v1/shout/secret", Handle: fail(errors.New("open /var/lib/berth/x: no such file"))},
+		{Method: "GET", Pattern: "/v1/shout/conflict", Handle: fail(proto.Errorf(proto.AlreadyExists, "", "", "Taken."))},
+		{Method: "GET", Pattern: "/v1/shout/busy", Handle: fail(proto.Errorf(proto.TooMany, "", "", "Later."))},
+		{Method: "GET", Pattern: "/v1/shout/panic", Handle: func(http.ResponseWriter, *http.Request, Caller) error { panic("oops") }},
+		{Method: "GET", Pattern: "/v1/shout/half", Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+			io.WriteString(w, "half an answer")
+			http.NewResponseController(w).Flush()
+			return errors.New("the disk broke")
+		}},
+	}}
+}
+
+func TestErrorsAreRenderedOnceInTheDialectOfThePath(t *testing.T) {
+	s := newSite(t, failing())
+	tests := []struct {
+		method, path, body string
+		header             []string
+		status             int
+		contains           string // of the body
+		with               string // header=value
+	}{
+		{"GET", "/v1/shout/who", "", nil, 200, `{"Owner":"default"`, "Content-Type=application/json"},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", ""}, 401, `"shout":"An API key is required`, "WWW-Authenticate=Bearer"},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "wrong"}, 401, `"shout":"Invalid API key`, ""},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "", "Authorization", "Bearer " + testKey}, 200, `"default"`, ""},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "", "Authorization", "bearer  " + testKey}, 200, `"default"`, ""},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "", "Authorization", "Basic " + testKey}, 401, `"shout"`, ""},
+		{"GET", "/v1/shout/who", "", []string{"Authorization", "Bearer " + testKey}, 200, `"default"`, ""},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "a proxy's", "Authorization", "Bearer " + testKey}, 200, `"default"`, ""},
+		{"GET", "/v1/shout/nothing", "", nil, 404, `"shout":"There is no such endpoint`, ""},
+		{"GET", "/v1/shouting", "", nil, 404, `{"error":{"code":"not_found"`, ""},
+		{"GET", "/elsewhere", "", nil, 404, `{"error":{"code":"not_found"`, ""},
+		{"GET", "/v1/shout//who", "", nil, 404, `"shout"`, ""},
+		{"GET", "/v1/shout/../shout/who", "", nil, 404, `"shout"`, ""},
+		{"DELETE", "/v1/shout/who", "", nil, 405, `"shout":"This endpoint does not take`, "Allow=GET, HEAD"},
+		{"GET", "/v1/shout/echo", "", nil, 405, `"shout"`, "Allow=POST"},
+		{"GET", "/v1/shout/secret", "", nil, 500, `"shout":"internal error`, "X-Should-Retry=false"},
+		{"GET", "/v1/shout/conflict", "", nil, 409, `"shout":"Taken."`, "X-Should-Retry=false"},
+		{"GET", "/v1/shout/busy", "", nil, 429, `"shout":"Later."`, "Retry-After=1"},
+		{"GET", "/v1/shout/panic", "", nil, 500, `"shout":"internal error`, "X-Should-Retry=false"},
+		{"POST", "/v1/shout/echo", strings.Repeat("x", 1000), nil, 200, "xxx", ""},
+		{"POST", "/v1/shout/echo", strings.Repeat("x", 1001), nil, 413, `limit of 1000 bytes`, ""},
+		{"GET", "/healthz", "", []string{"X-Api-Key", ""}, 200, `{"status":"ok"}`, ""},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.method, tt.path, tt.status), func(t *testing.T) {
+			res, body := s.do(t, tt.method, tt.path, tt.body, tt.header...)
+			if res.StatusCode != tt.status || !strings.Contains(body, tt.contains) {
+				t.Fatalf("%d %s", res.StatusCode, body)
+			}
+			if name, value, ok := strings.Cut(tt.with, "="); ok && res.Header.Get(name) != value {
+				t.Fatalf("header %s is %q, want %q", name, res.Header.Get(name), value)
+			}
+			id := res.Header.Get("request-id")
+			if !proto.ValidID(proto.RequestPrefix, id) {
+				t.Fatalf("request ID %q", id)
+			}
+			if tt.status >= 400 && (!strings.Contains(body, id) || strings.Contains(body, "/var/lib")) {
+				t.Fatalf("request ID %s is not in the body, or a host path is: %s", id, body)
+			}
+		})
+	}
+}
+
+// A chunked body has no length to announce, so its limit is met while reading.
+func TestBodyLimitWhileReading(t *testing.T) {
+	s := newSite(t, failing())
+	req, _ := http.NewRequest("POST", s.URL+"/v1/shout/echo", struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 5000))})
+	req.Header.Set("X-Api-Key", testKey)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != 413 {
+		t.Fatalf("status %d", res.StatusCode)
+	}
+}
+
+func TestHalfAnAnswerIsCutOff(t *testing.T) {
+	s := newSite(t, failing())
+	req, _ := http.NewRequest("GET", s.URL+"/v1/shout/half", nil)
+	req.Header.Set("X-Api-Key", testKey)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if data, err := io.ReadAll(res.Body); err == nil {
+		t.Fatalf("a broken answer looked whole: %q", data)
+	}
+}
+
+func TestTruncatedBody(t *testing.T) {
+	s := newSite(t, failing())
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/shout/echo HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: 100\r\n\r\nshort", testKey)
+	conn.(*net.TCPConn).CloseWrite()
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(res.Body)
+	if res.StatusCode != 400 || !strings.Contains(string(body), "ended early") {
+		t.Fatalf("%d %s", res.StatusCode, body)
+	}
+}
+
+func TestOneLogLineAndMetricsPerRequest(t *testing.T) {
+	s := newSite(t, failing())
+	s.do(t, "GET", "/v1/shout/who?token=querysecret", "")
+	s.do(t, "GET", "/v1/shout/secret", "", "X-Evil", "a")
+	s.do(t, "GET", "/no/such%0apath", "")
+	lines := strings.Split(strings.TrimSpace(s.log.String()), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("%d lines: %s", len(lines), s.log)
+	}
+	var first, second, third map[string]any
+	for i, to := range []*map[string]any{&first, &second, &third} {
+		if err := json.Unmarshal([]byte(lines[i]), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first["route"] != "GET /v1/shout/who" || first["status"] != 200.0 || first["owner"] != "default" || first["request_id"] == "" || first["bytes"].(float64) < 10 || first["level"] != "INFO" {
+		t.Errorf("line: %s", lines[0])
+	}
+	if second["level"] != "ERROR" || !strings.Contains(second["err"].(string), "no such file") {
+		t.Errorf("line: %s", lines[1])
+	}
+	if third["route"] != "none" {
+		t.Errorf("line: %s", lines[2])
+	}
+	for _, secret := range []string{testKey, "querysecret", "such"} {
+		if strings.Contains(strings.ReplaceAll(s.log.String(), "no such", ""), secret) {
+			t.Errorf("the log has %q", secret)
+		}
+	}
+	_, metrics := s.do(t, "GET", "/metrics", "", "X-Api-Key", "")
+	for _, want := range []string{`berth_http_requests_total{route="GET /v1/shout/who",status="200"} 1`, `berth_http_requests_total{route="none",status="404"} 1`,
+		`berth_http_request_seconds_count{route="GET /v1/shout/secret",status="500"} 1`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("no %s in metrics", want)
+		}
+	}
+}
+
+func TestConflictingRoutesAreAnError(t *testing.T) {
+	e := failing()
+	if _, err := New(Config{Edges: []Edge{e, e}}); err == nil {
+		t.Fatal("no error")
+	}
+}
+
+// Shutdown lets a request end, tells a stream to, and returns when both have.
+func TestShutdown(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	e := Edge{Dialect: Plain, Routes: []Route{
+		{Method: "GET", Pattern: "/slow", Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+			close(entered)
+			<-release
+			_, err := io.WriteString(w, "done")
+			return err
+		}},
+		{Method: "GET", Pattern: "/stream", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+			es := NewEventStream(w, r)
+			defer es.Close()
+			if err := es.Send("hello", 1); err != nil {
+				return err
+			}
+			<-es.Context().Done()
+			return nil
+		}},
+	}}
+	s, err := New(Config{Auth: NewSingleKey(testKey), Edges: []Edge{e}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, l) }()
+	get := func(path string) *http.Response {
+		req, _ := http.NewRequest("GET", "http://"+l.Addr().String()+path, nil)
+		req.Header.Set("X-Api-Key", testKey)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		return res
+	}
+	stream := get("/stream")
+	slow := make(chan *http.Response)
+	go func() { slow <- get("/slow") }()
+	<-entered
+	stop()
+	if data, err := io.ReadAll(stream.Body); err != nil || string(data) != "event: hello\ndata: 1\n\n" {
+		t.Fatalf("stream: %q, %v", data, err)
+	}
+	select {
+	case err := <-served:
+		t.Fatalf("Serve returned before the request ended: %v", err)
+	default:
+	}
+	close(release)
+	if data, err := io.ReadAll((<-slow).Body); err != nil || string(data) != "done" {
+		t.Fatalf("%q, %v", data, err)
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api-key")
+	k, err := ReadKeyFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, _ := os.ReadFile(path)
+	fi, _ := os.Stat(path)
+	if fi.Mode().Perm() != 0o600 || !strings.HasPrefix(string(data), "berth_") {
+		t.Fatalf("%v %q", fi.Mode(), data)
+	}
+	if c, err := k.Authenticate(t.Context(), strings.TrimSpace(string(data))); err != nil || c.Owner != DefaultOwner {
+		t.Fatalf("%+v %v", c, err)
+	}
+	if again, err := ReadKeyFile(path); err != nil || again != k {
+		t.Fatalf("the second start has another key: %v", err)
+	}
+	spoils := []func(){
+		func() { os.Chmod(path, 0o640) },
+		func() { os.Chmod(path, 0o604) },
+		func() { os.Chmod(path, 0o600); os.WriteFile(path, []byte("x"), 0o600) },
+		func() { os.Truncate(path, 0) },
+		func() { os.WriteFile(path, []byte("two words are not a key"), 0o600) },
+		func() { os.WriteFile(path+".real", data, 0o600); os.Remove(path); os.Symlink(path+".real", path) },
+		func() { os.Remove(path); os.Mkdir(path, 0o700) },
+	}
+	for i, spoil := range spoils {
+		spoil()
+		if _, err := ReadKeyFile(path); err == nil {
+			t.Errorf("spoilt key file %d was accepted", i)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// heartbeat is shorter than the idle limits of common proxies.
+const heartbeat = 15 * time.Second
+
+// An EventStream is an answer of server-sent events. Send blocks while the client is slow, so nothing
+// ever queues here.
+type EventStream struct {
+	w      http.ResponseWriter
+	rc     *http.ResponseController
+	turn   chan struct{} // holds one token: the right to write
+	ctx    context.Context
+	cancel context.CancelFunc
+	beats  sync.WaitGroup
+}
+
+// NewEventStream begins the answer. The handler closes it before it returns.
+func NewEventStream(w http.ResponseWriter, r *http.Request) *EventStream {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no") // nginx would gather events otherwise
+	s := &EventStream{w: w, rc: http.NewResponseController(w), turn: make(chan struct{}, 1)}
+	s.ctx, s.cancel = context.WithCancel(r.Context())
+	w.WriteHeader(http.StatusOK)
+	s.beats.Go(s.beat)
+	return s
+}
+
+// Context ends when the client has gone, a write failed, the server drains, or at Close.
+func (s *EventStream) Context() context.Context { return s.ctx }
+
+// Send writes one event, data as JSON, and flushes it. An empty name leaves the event line out.
+func (s *EventStream) Send(name string, data any) error {
+	body, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	if name != "" {
+		return s.write(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, body))
+	}
+	return s.write(fmt.Appendf(nil, "data: %s\n\n", body))
+}
+
+// Close ends the stream.
+func (s *EventStream) Close() {
+	s.cancel()
+	s.beats.Wait()
+}
+
+func (s *EventStream) write(p []byte) error {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-s.ctx.Done():
+	}
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	_, err := s.w.Write(p)
+	if err == nil {
+		err = s.rc.Flush()
+	}
+	if err != nil {
+		s.cancel()
+	}
+	return err
+}
+
+// beat writes comments, which keep proxies from closing a silent stream and find out clients that are gone.
+func (s *EventStream) beat() {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			_ = s.write([]byte(":\n\n")) // a failure ends ctx
+		case <-Draining(s.ctx):
+			s.cancel()
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"berth/proto"
+
+	"github.com/gorilla/websocket"
+)
+
+// A SocketConfig bounds a websocket.
+type SocketConfig struct {
+	Origins         []string      // "https://app.example.org" may connect; so may the same origin, and clients that send none
+	MaxMessageBytes int64         // of what a client sends; 0 is 1 MiB
+	PingEvery       time.Duration // 0 is 30 s; a client silent for three times as long is gone
+	WriteTimeout    time.Duration // 0 is 1 minute; a client that takes nothing for so long is gone
+}
+
+// A Socket is one websocket of JSON messages. Send blocks while the client is slow and never queues,
+// so a slow reader costs a goroutine and a kernel buffer.
+type Socket struct {
+	cfg    SocketConfig
+	conn   *websocket.Conn
+	turn   chan struct{} // holds one token: the right to write
+	ctx    context.Context
+	cancel context.CancelFunc
+	keeper sync.WaitGroup
+}
+
+// Upgrade makes a websocket of the request. If it fails the handler returns the error as usual. The
+// handler must close the socket before it returns.
+func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket, error) {
+	if !websocket.IsWebSocketUpgrade(r) {
+		return nil, proto.Errorf(proto.InvalidArgument, "", "", "This endpoint speaks websocket only; connect with a websocket client.")
+	}
+	if !cfg.admits(r) {
+		return nil, proto.Errorf(proto.PermissionDenied, "", "Origin", "Web pages of this origin may not connect; the daemon's operator can allow it.")
+	}
+	var refused error
+	up := websocket.Upgrader{
+		CheckOrigin: func(*http.Request) bool { return true }, // done above
+		Error: func(_ http.ResponseWriter, _ *http.Request, _ int, reason error) {
+			refused = proto.Errorf(proto.InvalidArgument, "", "", "The websocket handshake is not right: %v.", reason)
+		},
+	}
+	conn, err := up.Upgrade(w, r, nil)
+	if refused != nil {
+		return nil, refused
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newSocket(r.Context(), conn, cfg), nil
+}
+
+// admits checks the origin. Only browsers send one, and they send it truly.
+func (c SocketConfig) admits(r *http.Request) bool {
+	origins := r.Header.Values("Origin")
+	if len(origins) == 0 {
+		return true
+	}
+	for _, allowed := range c.Origins {
+		if strings.EqualFold(allowed, origins[0]) {
+			return true
+		}
+	}
+	u, err := url.Parse(origins[0])
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+}
+
+func newSocket(ctx context.Context, conn *websocket.Conn, cfg SocketConfig) *Socket {
+	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, 1<<20)
+	cfg.PingEvery = cmp.Or(cfg.PingEvery, 30*time.Second)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, time.Minute)
+	s := &Socket{cfg: cfg, conn: conn, turn: make(chan struct{}, 1)}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	conn.SetReadLimit(cfg.MaxMessageBytes)
+	conn.SetPongHandler(func(string) error { return s.alive() })
+	_ = s.alive()
+	s.keeper.Go(s.keep)
+	return s
+}
+
+// Context ends when the client is gone, the server drains, or at Close.
+func (s *Socket) Context() context.Context { return s.ctx }
+
+// Send writes v as one text message. It may be called from several goroutines.
+func (s *Socket) Send(v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	}
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)) // fails only on what is closed, and so does the write
+	if err := s.conn.WriteMessage(websocket.TextMessage, body); err != nil {
+		s.cancel()
+		return err
+	}
+	return s.alive() // its pongs may be waiting behind what it has yet to read
+}
+
+// Read waits for the next message, for one goroutine at a time. Its error means that the socket is over.
+func (s *Socket) Read() ([]byte, error) {
+	_, data, err := s.conn.ReadMessage()
+	if err != nil {
+		s.cancel()
+		return nil, err
+	}
+	return data, s.alive()
+}
+
+// Close says goodbye with a websocket close code, ends the connection and waits for the
+// socket's goroutine. Reason is cut at what a close frame holds.
+func (s *Socket) Close(code int, reason string) {
+	s.bye(code, reason)
+	s.cancel()
+	s.keeper.Wait()
+}
+
+func (s *Socket) bye(code int, reason string) {
+	reason = strings.ToValidUTF8(reason[:min(len(reason), 120)], "")
+	_ = s.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(time.Second))
+}
+
+func (s *Socket) alive() error { return s.conn.SetReadDeadline(time.Now().Add(3 * s.cfg.PingEvery)) }
+
+// keep pings, and closes the connection when the socket is over, which ends a Read or Send under way.
+func (s *Socket) keep() {
+	defer s.conn.Close()
+	defer s.cancel()
+	tick := time.NewTicker(s.cfg.PingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			// A ping that has to wait for a slow Send says nothing; Send has a deadline of its own.
+			_ = s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(s.cfg.PingEvery/2))
+		case <-Draining(s.ctx):
+			s.bye(websocket.CloseGoingAway, "the daemon is shutting down")
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
