@@ -2,10 +2,13 @@ package api
 
 import (
 	"context"
+	"encoding/base64"
 	"net/http"
 	"strings"
 
 	"berth/proto"
+
+	"github.com/gorilla/websocket"
 )
 
 // A Caller is who sent a request.
@@ -39,6 +42,24 @@ func keysOf(r *http.Request) (keys []string) {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if key = strings.TrimSpace(key); strings.EqualFold(scheme, "Bearer") && key != "" {
 		keys = append(keys, key)
+	}
+	return append(keys, subprotocolKeys(r)...)
+}
+
+// keyProtocol begins the subprotocol that carries a key in base64url, without padding. A page in a
+// browser can set no header of a websocket but the list of subprotocols, and a key in the URL would end in logs.
+const keyProtocol = "berth.key."
+
+// subprotocolKeys are the keys that a websocket's handshake carries.
+func subprotocolKeys(r *http.Request) (keys []string) {
+	if !websocket.IsWebSocketUpgrade(r) {
+		return nil
+	}
+	for _, p := range websocket.Subprotocols(r) {
+		text, ok := strings.CutPrefix(p, keyProtocol)
+		if key, err := base64.RawURLEncoding.DecodeString(text); ok && err == nil && len(key) > 0 {
+			keys = append(keys, string(key))
+		}
 	}
 	return keys
 }

@@ -31,6 +31,10 @@ type statusError struct {
 
 func (e statusError) Unwrap() error { return e.error }
 
+// WithStatus gives an error a status of its own where its code's would not be the right one: 416 for a
+// range, say.
+func WithStatus(status int, err *proto.Error) error { return statusError{status, err} }
+
 // statusCanceled is nobody's to read: the client has gone. It is what logs show.
 const statusCanceled = 499
 

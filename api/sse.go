@@ -40,15 +40,23 @@ func NewEventStream(w http.ResponseWriter, r *http.Request) *EventStream {
 func (s *EventStream) Context() context.Context { return s.ctx }
 
 // Send writes one event, data as JSON, and flushes it. An empty name leaves the event line out.
-func (s *EventStream) Send(name string, data any) error {
+func (s *EventStream) Send(name string, data any) error { return s.SendID("", name, data) }
+
+// SendID is Send with an ID, which a client that comes back sends as Last-Event-ID. Neither may
+// hold a line end.
+func (s *EventStream) SendID(id, name string, data any) error {
 	body, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}
-	if name != "" {
-		return s.write(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, body))
+	var p []byte
+	if id != "" {
+		p = fmt.Appendf(p, "id: %s\n", id)
 	}
-	return s.write(fmt.Appendf(nil, "data: %s\n\n", body))
+	if name != "" {
+		p = fmt.Appendf(p, "event: %s\n", name)
+	}
+	return s.write(fmt.Appendf(p, "data: %s\n\n", body))
 }
 
 // Close ends the stream.

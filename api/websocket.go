@@ -15,6 +15,10 @@ import (
 	"github.com/gorilla/websocket"
 )
 
+// Subprotocol is the name of what is spoken on our websockets. Clients need not ask for it, but a browser
+// that sends its key as a subprotocol must be answered with another one.
+const Subprotocol = "berth.v1"
+
 // A SocketConfig bounds a websocket.
 type SocketConfig struct {
 	Origins         []string      // "https://app.example.org" may connect; so may the same origin, and clients that send none
@@ -45,7 +49,8 @@ func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket,
 	}
 	var refused error
 	up := websocket.Upgrader{
-		CheckOrigin: func(*http.Request) bool { return true }, // done above
+		Subprotocols: []string{Subprotocol},
+		CheckOrigin:  func(*http.Request) bool { return true }, // done above
 		Error: func(_ http.ResponseWriter, _ *http.Request, _ int, reason error) {
 			refused = proto.Errorf(proto.InvalidArgument, "", "", "The websocket handshake is not right: %v.", reason)
 		},

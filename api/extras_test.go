@@ -1,0 +1,68 @@
+package api
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strings"
+	"testing"
+
+	"berth/proto"
+
+	"github.com/gorilla/websocket"
+)
+
+// A browser's page can send a key only as a subprotocol, and then needs another one in the answer.
+func TestKeyAsSubprotocol(t *testing.T) {
+	s := newSite(t, Edge{Dialect: Plain, Routes: []Route{
+		{Method: "GET", Pattern: "/live", Handle: func(w http.ResponseWriter, r *http.Request, c Caller) error {
+			sock, err := Upgrade(w, r, SocketConfig{})
+			if err != nil {
+				return err
+			}
+			err = sock.Send(c)
+			sock.Close(websocket.CloseNormalClosure, "")
+			return err
+		}},
+	}})
+	key := func(k string) string { return keyProtocol + base64.RawURLEncoding.EncodeToString([]byte(k)) }
+	dial := func(protocols ...string) (*websocket.Conn, *http.Response, error) {
+		d := websocket.Dialer{Subprotocols: protocols}
+		return d.Dial("ws"+strings.TrimPrefix(s.URL, "http")+"/live", nil)
+	}
+	conn, _, err := dial(Subprotocol, key(testKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var c Caller
+	if err := conn.ReadJSON(&c); err != nil || c.Owner != DefaultOwner || conn.Subprotocol() != Subprotocol {
+		t.Fatalf("%+v %v %q", c, err, conn.Subprotocol())
+	}
+	for _, p := range []string{key("another key, not ours"), "berth.key.!", "berth.key."} {
+		if _, res, err := dial(Subprotocol, p); err == nil || res == nil || res.StatusCode != 401 {
+			t.Errorf("%s: %v %v", p, res, err)
+		}
+	}
+	if res, _ := s.do(t, "GET", "/live", "", "X-Api-Key", "", "Sec-WebSocket-Protocol", key(testKey)); res.StatusCode != 401 {
+		t.Errorf("a key as subprotocol of no websocket: status %d", res.StatusCode)
+	}
+}
+
+func TestEventIDsAndOwnStatus(t *testing.T) {
+	s := newSite(t, Edge{Dialect: Plain, Routes: []Route{
+		{Method: "GET", Pattern: "/events", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+			es := NewEventStream(w, r)
+			defer es.Close()
+			return es.SendID("1-2", "stdout", "hi")
+		}},
+		{Method: "GET", Pattern: "/range", Handle: func(http.ResponseWriter, *http.Request, Caller) error {
+			return WithStatus(416, proto.Errorf(proto.InvalidArgument, "", "Range", "No."))
+		}},
+	}})
+	if _, body := s.do(t, "GET", "/events", ""); body != "id: 1-2\nevent: stdout\ndata: \"hi\"\n\n" {
+		t.Errorf("events: %q", body)
+	}
+	if res, body := s.do(t, "GET", "/range", ""); res.StatusCode != 416 || !strings.Contains(body, `"code":"invalid_argument"`) {
+		t.Errorf("%d %s", res.StatusCode, body)
+	}
+}
