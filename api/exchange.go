@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -32,6 +33,7 @@ type exchange struct {
 	status   int // 0 until something is written
 	bytes    int64
 	hijacked bool
+	lost     bool  // the client did not take what was written
 	cut      bool  // the answer failed half way
 	err      error // for the log
 }
@@ -77,6 +79,7 @@ func (x *exchange) Write(p []byte) (int, error) {
 	x.begin()
 	n, err := x.ResponseWriter.Write(p)
 	x.bytes += int64(n)
+	x.lost = x.lost || err != nil
 	return n, err
 }
 
@@ -96,6 +99,8 @@ func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 		n, err := io.Copy(x.ResponseWriter, &io.LimitedReader{R: src, N: want})
 		total, left = total+n, left-n
 		if err != nil || n < want {
+			var op *net.OpError // rather than one of the source
+			x.lost = x.lost || errors.As(err, &op)
 			failed = err
 			break
 		}

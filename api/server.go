@@ -154,6 +154,9 @@ func (s *Server) end(x *exchange, err error) {
 	if err == nil {
 		return
 	}
+	if gone := x.lost || x.r.Context().Err() != nil; gone && proto.CodeOf(err) == proto.Internal {
+		err = proto.Errorf(proto.Canceled, "", "", "the client went away: %v", err)
+	}
 	x.err = err
 	if x.status == 0 && !x.hijacked {
 		s.fail(x, err)

@@ -1,7 +1,9 @@
 package files
 
 import (
+	"errors"
 	"fmt"
+	"mime"
 	"path"
 	"strings"
 	"unicode"
@@ -56,9 +58,15 @@ func nameFault(name string) string {
 	return ""
 }
 
+// checkMIMEType lets through what may stand in a header again when the file is downloaded.
 func checkMIMEType(t string) error {
-	ok := utf8.RuneCountInString(t) <= maxMIMELength && utf8.ValidString(t) && !strings.ContainsFunc(t, unicode.IsControl)
-	if t == "" || ok && strings.Contains(t, "/") {
+	if t == "" {
+		return nil
+	}
+	base, _, err := mime.ParseMediaType(t)
+	strange := strings.ContainsFunc(t, func(r rune) bool { return r < ' ' || r > '~' })
+	sound := err == nil || errors.Is(err, mime.ErrInvalidMediaParameter)
+	if sound && !strange && len(t) <= maxMIMELength && strings.Contains(base, "/") {
 		return nil
 	}
 	return proto.Errorf(proto.InvalidArgument, "upload", "mime_type",

@@ -1,0 +1,70 @@
+package anthropic
+
+import (
+	"net/url"
+	"strings"
+)
+
+// parseDisposition reads the parameters of a part's Content-Disposition as clients really write them,
+// which no standard parser takes: raw UTF-8, quotes escaped with a backslash (Go) or as %22
+// (browsers, Node, Python), a backslash that is just one, and no filename at all for a file.
+func parseDisposition(header string) (map[string]string, error) {
+	kind, rest, _ := strings.Cut(header, ";")
+	if !strings.EqualFold(strings.TrimSpace(kind), "form-data") {
+		return nil, invalid("Content-Disposition", "Each part of the form needs Content-Disposition: form-data.")
+	}
+	params := map[string]string{}
+	for rest = strings.TrimLeft(rest, " \t;"); rest != ""; rest = strings.TrimLeft(rest, " \t;") {
+		key, after, ok := strings.Cut(rest, "=")
+		if !ok {
+			return nil, invalid("Content-Disposition", "The Content-Disposition of a part cannot be read.")
+		}
+		var value string
+		if value, rest, ok = cutValue(strings.TrimLeft(after, " \t")); !ok {
+			return nil, invalid("Content-Disposition", "The Content-Disposition of a part has a quote without an end.")
+		}
+		params[strings.ToLower(strings.TrimSpace(key))] = value
+	}
+	return withExtended(params)
+}
+
+// cutValue splits a parameter's value from what follows it.
+func cutValue(s string) (value, rest string, ok bool) {
+	if !strings.HasPrefix(s, `"`) {
+		end := strings.IndexAny(s, "; \t")
+		if end < 0 {
+			end = len(s)
+		}
+		return s[:end], s[end:], true
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == '"':
+			return formUnescape.Replace(b.String()), s[i+1:], true
+		case s[i] == '\\' && i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\\'):
+			i++ // an escape; any other backslash is itself
+		}
+		b.WriteByte(s[i])
+	}
+	return "", "", false
+}
+
+// formUnescape undoes what the form encoding of browsers escapes, and nothing else: "100%25" is a name.
+var formUnescape = strings.NewReplacer("%22", `"`, "%0D", "\r", "%0d", "\r", "%0A", "\n", "%0a", "\n")
+
+// withExtended lets filename*=UTF-8”na%C3%AFve win over filename, as some older clients mean it.
+func withExtended(params map[string]string) (map[string]string, error) {
+	extended, ok := params["filename*"]
+	if !ok {
+		return params, nil
+	}
+	charset, rest, _ := strings.Cut(extended, "'")
+	_, encoded, found := strings.Cut(rest, "'")
+	name, err := url.PathUnescape(encoded)
+	if !strings.EqualFold(charset, "UTF-8") || !found || err != nil {
+		return nil, invalid("filename", "The filename* of a part must be UTF-8 and percent-encoded.")
+	}
+	params["filename"] = name
+	return params, nil
+}

@@ -1,0 +1,110 @@
+package anthropic
+
+import (
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"berth/api"
+	"berth/proto"
+)
+
+// A file is what all dialects say of one.
+type file struct {
+	ID           string     `json:"id"`
+	Type         string     `json:"type"`
+	Filename     string     `json:"filename"`
+	MIMEType     string     `json:"mime_type"`
+	SizeBytes    int64      `json:"size_bytes"`
+	CreatedAt    proto.Time `json:"created_at"`
+	Downloadable bool       `json:"downloadable"`
+}
+
+type fileGA struct {
+	file
+	ExpiresAt *proto.Time `json:"expires_at"`
+}
+
+type fileLegacy struct {
+	file
+	Scope *scope `json:"scope"`
+}
+
+type fileHybrid struct {
+	fileGA
+	Scope *scope `json:"scope"`
+}
+
+// A scope is where a file comes from. Its type is the dialect's word for what made it.
+type scope struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+}
+
+// describe writes a file in a dialect.
+func describe(f proto.StoredFile, s shape) any {
+	common := file{ID: f.ID, Type: "file", Filename: f.Filename, MIMEType: f.MIMEType,
+		SizeBytes: f.SizeBytes, CreatedAt: f.CreatedAt, Downloadable: f.Downloadable}
+	var from *scope
+	if f.Scope != "" {
+		from = &scope{Type: "session", ID: f.Scope}
+	}
+	switch s {
+	case shapeLegacy:
+		return fileLegacy{common, from}
+	case shapeHybrid:
+		return fileHybrid{fileGA{common, f.ExpiresAt}, from}
+	}
+	return fileGA{common, f.ExpiresAt}
+}
+
+func (e edge) metadata(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	f, err := e.Files.Get(r.Context(), c.Owner, r.PathValue("file_id"))
+	if err != nil {
+		return err
+	}
+	return api.JSON(w, http.StatusOK, describe(f, shapeOf(r)))
+}
+
+func (e edge) delete(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	id := r.PathValue("file_id")
+	if err := e.Files.Delete(r.Context(), c.Owner, id); err != nil {
+		return err
+	}
+	return api.JSON(w, http.StatusOK, struct {
+		ID   string `json:"id"`
+		Type string `json:"type"`
+	}{id, "file_deleted"})
+}
+
+// download sends the content, whole: the dialect has no ranges.
+func (e edge) download(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	content, f, err := e.Files.Open(r.Context(), c.Owner, r.PathValue("file_id"))
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	if e.StrictDownloads && !f.Downloadable {
+		return coded{"file_not_downloadable", proto.Errorf(proto.InvalidArgument, "", f.ID,
+			"File `%s` is not downloadable: it was uploaded, not made by code.", f.ID)}
+	}
+	setContentHeaders(w.Header(), f)
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	_, err = io.CopyN(w, content, f.SizeBytes)
+	return err
+}
+
+// setContentHeaders says what comes. Content and its type are the uploader's word, so a browser must
+// neither guess nor show it as a page of ours.
+func setContentHeaders(h http.Header, f proto.StoredFile) {
+	h.Set("Content-Type", f.MIMEType)
+	h.Set("Content-Length", strconv.FormatInt(f.SizeBytes, 10))
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": f.Filename}))
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "private, no-store")
+	h.Set("Accept-Ranges", "none")
+}

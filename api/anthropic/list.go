@@ -1,0 +1,132 @@
+package anthropic
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"berth/api"
+	"berth/files"
+	"berth/proto"
+)
+
+// pagePrefix begins a page cursor; the rest is that of the last file's ID.
+const pagePrefix = "page_"
+
+type listGA struct {
+	Data     []any   `json:"data"`
+	NextPage *string `json:"next_page"`
+}
+
+type listLegacy struct {
+	Data    []any   `json:"data"`
+	HasMore bool    `json:"has_more"`
+	FirstID *string `json:"first_id"`
+	LastID  *string `json:"last_id"`
+}
+
+type listHybrid struct {
+	listLegacy
+	NextPage *string `json:"next_page"`
+}
+
+func (e edge) list(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	s := shapeOf(r)
+	q, err := parseQuery(r.URL.Query(), s)
+	if err != nil {
+		return err
+	}
+	page, err := e.Files.List(r.Context(), c.Owner, q)
+	if err != nil {
+		return err
+	}
+	return api.JSON(w, http.StatusOK, describePage(page, q, s))
+}
+
+// parseQuery reads the query that a dialect knows.
+func parseQuery(v url.Values, s shape) (q files.Query, err error) {
+	q.Scope = v.Get("scope_id")
+	if q.Limit, err = parseLimit(v); err != nil {
+		return q, err
+	}
+	if q.AfterID, q.BeforeID, err = parseCursors(v, s); err != nil {
+		return q, err
+	}
+	if s == shapeLegacy {
+		return q, nil
+	}
+	q.IDs = append(v["ids[]"], v["ids"]...)
+	if len(q.IDs) > 0 && (v.Has("page") || v.Has("limit")) {
+		return q, invalid("ids", "ids[] cannot be combined with page or limit.")
+	}
+	return q, nil
+}
+
+func parseLimit(v url.Values) (int, error) {
+	if !v.Has("limit") {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(v.Get("limit"))
+	if err != nil || n < 1 || n > files.MaxLimit {
+		return 0, invalid("limit", "limit must be a whole number from 1 to %d.", files.MaxLimit)
+	}
+	return n, nil
+}
+
+// parseCursors reads where to go on. Pages are GA, IDs are of the betas, the hybrid has both.
+func parseCursors(v url.Values, s shape) (after, before string, err error) {
+	after, before = v.Get("after_id"), v.Get("before_id")
+	if s == shapeGA && (after != "" || before != "") {
+		return "", "", invalid("before_id", "before_id and after_id belong to beta versions of this endpoint; use page.")
+	}
+	for _, id := range []string{after, before} {
+		if id != "" && !proto.ValidID(proto.FilePrefix, id) {
+			return "", "", invalid("before_id", "before_id and after_id must be IDs of files.")
+		}
+	}
+	if s == shapeLegacy || !v.Has("page") {
+		return after, before, nil
+	}
+	if after != "" || before != "" {
+		return "", "", invalid("page", "page cannot be combined with before_id or after_id.")
+	}
+	after, err = parsePage(v.Get("page"))
+	return after, "", err
+}
+
+// parsePage is the file ID after which a page begins.
+func parsePage(page string) (string, error) {
+	if !proto.ValidID(pagePrefix, page) {
+		return "", invalid("page", "page is not one that this endpoint gave out as next_page.")
+	}
+	return proto.FilePrefix + strings.TrimPrefix(page, pagePrefix), nil
+}
+
+// nextPage is the cursor after a page. Who walks towards newer files has none.
+func nextPage(p files.Page, q files.Query) *string {
+	if !p.More || q.BeforeID != "" {
+		return nil
+	}
+	last := p.Files[len(p.Files)-1].ID
+	next := pagePrefix + strings.TrimPrefix(last, proto.FilePrefix)
+	return &next
+}
+
+// describePage writes a page in a dialect.
+func describePage(p files.Page, q files.Query, s shape) any {
+	old := listLegacy{Data: make([]any, 0, len(p.Files)), HasMore: p.More}
+	for _, f := range p.Files {
+		old.Data = append(old.Data, describe(f, s))
+	}
+	if n := len(p.Files); n > 0 {
+		old.FirstID, old.LastID = &p.Files[0].ID, &p.Files[n-1].ID
+	}
+	switch s {
+	case shapeLegacy:
+		return old
+	case shapeHybrid:
+		return listHybrid{old, nextPage(p, q)}
+	}
+	return listGA{old.Data, nextPage(p, q)}
+}

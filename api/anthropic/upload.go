@@ -1,0 +1,163 @@
+package anthropic
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"strconv"
+	"time"
+
+	"berth/api"
+	"berth/files"
+	"berth/proto"
+)
+
+const (
+	maxParts      = 64  // of a form; unknown ones are skipped
+	maxFieldBytes = 256 // of a text field
+)
+
+// upload stores the file of a form. Fields come in any order, so the file is staged as it streams in
+// and exists only once the form has been read to its closing boundary and found right.
+func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	parts, err := formReader(r)
+	if err != nil {
+		return err
+	}
+	f := form{edge: e, r: r, owner: c.Owner}
+	defer f.close()
+	if err := f.read(parts); err != nil {
+		return formError(err)
+	}
+	stored, err := f.commit()
+	if err != nil {
+		return err
+	}
+	return api.JSON(w, http.StatusOK, describe(stored, shapeOf(r)))
+}
+
+// formReader reads the body part by part. net/http's own form parsing is no good here: it holds a form
+// in memory or a second temporary file, and takes a file without a name for a text field.
+func formReader(r *http.Request) (*multipart.Reader, error) {
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
+		return nil, invalid("Content-Type", "The request body must be multipart/form-data with a boundary.")
+	}
+	return multipart.NewReader(r.Body, params["boundary"]), nil
+}
+
+// A partError is a failure to read the form, told apart from a failure to store it.
+type partError struct{ error }
+
+func (e partError) Unwrap() error { return e.error }
+
+// formError calls a body that is not a whole form what it is. What the body itself failed with, too large
+// or cut off, is already an error of ours.
+func formError(err error) error {
+	var own *proto.Error
+	var part partError
+	if errors.As(err, &own) || !errors.As(err, &part) {
+		return err
+	}
+	return invalid("", "The request body is not a complete multipart form.")
+}
+
+// A partReader marks errors of its part.
+type partReader struct{ *multipart.Part }
+
+func (p partReader) Read(b []byte) (int, error) {
+	n, err := p.Part.Read(b)
+	if err != nil && err != io.EOF {
+		err = partError{err}
+	}
+	return n, err
+}
+
+// A form is an upload on its way in.
+type form struct {
+	edge
+	r       *http.Request
+	owner   string
+	staged  *files.Staged
+	expires time.Duration
+}
+
+func (f *form) close() {
+	if f.staged != nil {
+		f.staged.Close()
+	}
+}
+
+// read takes in parts until the closing boundary. A body that ends before it is an error.
+func (f *form) read(parts *multipart.Reader) error {
+	for range maxParts {
+		part, err := parts.NextRawPart()
+		if err == io.EOF { // itself; wrapped it means that the body ended before the closing boundary
+			return nil
+		}
+		if err != nil {
+			return partError{err}
+		}
+		if err := f.take(partReader{part}); err != nil {
+			return err
+		}
+	}
+	return invalid("", "The form has more than %d parts.", maxParts)
+}
+
+func (f *form) take(part partReader) error {
+	d, err := parseDisposition(part.Header.Get("Content-Disposition"))
+	if err != nil {
+		return err
+	}
+	switch d["name"] {
+	case "file":
+		return f.takeFile(part, d["filename"])
+	case "expires_in_seconds":
+		return f.takeExpiry(part)
+	}
+	return nil // the next call for a part skips the rest of this one
+}
+
+func (f *form) takeFile(part partReader, filename string) error {
+	up := files.Upload{Owner: f.owner, Filename: filename, MIMEType: part.Header.Get("Content-Type")}
+	switch {
+	case f.staged != nil:
+		return invalid("file", "The form has more than one file.")
+	case up.MIMEType == "" && shapeOf(f.r) == shapeLegacy:
+		return invalid("file", "The file part needs a Content-Type.")
+	}
+	if _, err := files.CleanName(filename, up.MIMEType); err != nil {
+		return err // before 500 MB have come in vain
+	}
+	staged, err := f.Files.Stage(f.r.Context(), up, part)
+	f.staged = staged
+	return err
+}
+
+func (f *form) takeExpiry(part partReader) error {
+	const field = "expires_in_seconds"
+	if f.expires != 0 {
+		return invalid(field, "%s is given twice.", field)
+	}
+	text, err := io.ReadAll(io.LimitReader(part, maxFieldBytes))
+	if err != nil {
+		return err
+	}
+	seconds, err := strconv.ParseInt(string(text), 10, 32)
+	f.expires = time.Duration(seconds) * time.Second
+	if err != nil || f.expires < files.MinExpiresIn || f.expires > files.MaxExpiresIn {
+		return invalid(field, "%s must be a whole number from %.0f to %.0f.", field, files.MinExpiresIn.Seconds(), files.MaxExpiresIn.Seconds())
+	}
+	return nil
+}
+
+func (f *form) commit() (proto.StoredFile, error) {
+	if f.staged == nil {
+		return proto.StoredFile{}, invalid("file", "The form has no part named file.")
+	}
+	f.staged.Upload.ExpiresIn = f.expires
+	return f.staged.Commit(f.r.Context())
+}
