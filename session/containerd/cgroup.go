@@ -1,0 +1,94 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroupRoot is where the host mounts its cgroups: one hierarchy (v2), or one directory for
+// each controller (v1), or both (hybrid).
+const cgroupRoot = "/sys/fs/cgroup"
+
+// cgroupDirs are the cgroups of sandbox id, in every hierarchy.
+func cgroupDirs(id string) []string {
+	dirs, _ := filepath.Glob(filepath.Join(cgroupRoot, "*", namespace, id)) // the pattern is valid
+	if v2 := filepath.Join(cgroupRoot, namespace, id); isDir(v2) {
+		dirs = append(dirs, v2)
+	}
+	return dirs
+}
+
+// killCgroups kills every process of sandbox id, whatever it calls itself.
+func killCgroups(id string) {
+	for _, dir := range cgroupDirs(id) {
+		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.Name() == "cgroup.procs" {
+				killListed(path)
+			}
+			return nil
+		})
+	}
+}
+
+func killListed(procs string) {
+	list, err := os.ReadFile(procs)
+	if err != nil {
+		return
+	}
+	for _, field := range strings.Fields(string(list)) {
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
+
+// removeCgroups removes the cgroups that the runtime of sandbox id left behind. A killed process stays
+// in its cgroup for a moment, and v1 has no event for its leaving.
+func removeCgroups(ctx context.Context, id string) error {
+	for {
+		var errs error
+		for _, dir := range cgroupDirs(id) {
+			if err := removeCgroup(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = errors.Join(errs, err)
+			}
+		}
+		if errs == nil {
+			return nil
+		}
+		killCgroups(id)
+		select {
+		case <-ctx.Done():
+			return errs
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// removeCgroup removes dir and the cgroups that something inside made below it.
+func removeCgroup(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Remove(dir)
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}

@@ -1,0 +1,122 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/image-spec/identity"
+
+	"berth/proto"
+)
+
+// chainInfo is what a sandbox takes from its image.
+type chainInfo struct {
+	id     string   // of the topmost snapshot
+	lowers []string // directories for the overlay, topmost first
+	env    []string
+}
+
+// chains remembers what chain found out: an image never changes under its digest.
+type chains struct {
+	mu sync.Mutex // guards m
+	m  map[string]chainInfo
+}
+
+func (c *chains) get(digest string) (chainInfo, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	info, ok := c.m[digest]
+	return info, ok
+}
+
+func (c *chains) put(digest string, info chainInfo) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.m == nil {
+		c.m = make(map[string]chainInfo)
+	}
+	c.m[digest] = info
+}
+
+func (c *chains) drop(digest string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.m, digest)
+}
+
+// chain finds the unpacked layers of an image.
+func (r *Runtime) chain(ctx context.Context, digest string) (chainInfo, error) {
+	if info, ok := r.chains.get(digest); ok {
+		return info, nil
+	}
+	ctx = r.ns(ctx)
+	rec, err := r.client.ImageService().Get(ctx, digestName(digest))
+	if errdefs.IsNotFound(err) {
+		return chainInfo{}, proto.Errorf(proto.NotFound, "start", digest,
+			"image %.80q is not here any more; import or pull it again", digest)
+	}
+	if err != nil {
+		return chainInfo{}, fmt.Errorf("finding the image: %w", err)
+	}
+	info, err := r.inspect(ctx, rec)
+	if err == nil {
+		r.chains.put(digest, info)
+	}
+	return info, err
+}
+
+func (r *Runtime) inspect(ctx context.Context, rec images.Image) (chainInfo, error) {
+	img := client.NewImageWithPlatform(r.client, rec, platforms.All)
+	diffs, err := img.RootFS(ctx)
+	if err != nil {
+		return chainInfo{}, fmt.Errorf("reading the image's layers: %w", err)
+	}
+	conf, err := img.Spec(ctx)
+	if err != nil {
+		return chainInfo{}, fmt.Errorf("reading the image's configuration: %w", err)
+	}
+	info := chainInfo{id: identity.ChainID(diffs).String(), env: conf.Config.Env}
+	info.lowers, err = r.lowers(ctx, info.id)
+	return info, err
+}
+
+// lowers asks the snapshotter for the directories of a chain. It only tells them to whoever makes
+// a view of them; they stay where they are for as long as the chain is there.
+func (r *Runtime) lowers(ctx context.Context, chain string) ([]string, error) {
+	ctx, done, err := r.client.WithLease(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done(context.WithoutCancel(ctx))
+	sn := r.client.SnapshotService(snapshotter)
+	key := "berth-view-" + chain
+	mounts, err := sn.View(ctx, key, chain)
+	if errdefs.IsAlreadyExists(err) { // of a daemon that was killed here
+		mounts, err = sn.Mounts(ctx, key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking at the image's layers: %w", err)
+	}
+	defer removeView(context.WithoutCancel(ctx), sn, key)
+	for _, m := range mounts {
+		if m.Type == "bind" { // a single layer
+			return []string{m.Source}, nil
+		}
+		for _, o := range m.Options {
+			if dirs, ok := strings.CutPrefix(o, "lowerdir="); ok {
+				return strings.Split(dirs, ":"), nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("the snapshotter gave no layers: %v", mounts)
+}
+
+// removeView removes a view; one that stays costs nothing but its name.
+func removeView(ctx context.Context, sn snapshots.Snapshotter, key string) { _ = sn.Remove(ctx, key) }

@@ -1,0 +1,151 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"berth/proto"
+)
+
+// classInfo is how a runtime class is run: both by the runc shim, with another binary behind it.
+type classInfo struct {
+	binary  string // what the shim executes
+	version string // of runc or runsc
+	missing string // why the class cannot be had; empty if it can
+}
+
+// findPrograms looks at what BinDir holds. Without shim, guest and runc there is nothing
+// to run; without runsc one class is missing.
+func (r *Runtime) findPrograms() error {
+	for _, p := range []string{r.shim, r.cfg.Guest} {
+		if err := executable(p); err != nil {
+			return proto.Errorf(proto.Unsupported, "opening the runtime", filepath.Base(p),
+				"%s is missing from the program directory; build it with make", filepath.Base(p))
+		}
+	}
+	runc := runcClass(r.cfg.BinDir)
+	if runc.missing != "" {
+		return proto.Errorf(proto.Unsupported, "opening the runtime", "runc", "%s", runc.missing)
+	}
+	gvisor, err := gvisorClass(r.cfg.BinDir, r.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	r.class = map[proto.RuntimeClass]classInfo{proto.ClassRunc: runc, proto.ClassGVisor: gvisor}
+	return nil
+}
+
+// pickClass is the class asked for, and never another.
+func (r *Runtime) pickClass(c proto.RuntimeClass) (classInfo, error) {
+	info, ok := r.class[c]
+	if !ok {
+		return info, proto.Errorf(proto.Unsupported, "start", string(c),
+			"there is no runtime class %.32q; use %q or %q", string(c), proto.ClassRunc, proto.ClassGVisor)
+	}
+	if info.missing != "" {
+		return info, proto.Errorf(proto.Unsupported, "start", string(c),
+			"runtime class %q is not available: %s", string(c), info.missing)
+	}
+	return info, nil
+}
+
+// runcClass accepts runc 1.2 or newer: older ones can be made to overwrite themselves from inside.
+func runcClass(dir string) classInfo {
+	info := classInfo{binary: filepath.Join(dir, "runc")}
+	info.version, info.missing = programVersion(info.binary, "runc")
+	if info.missing == "" && !atLeast(info.version, 1, 2) {
+		info.missing = fmt.Sprintf("runc %s is too old, 1.2 is the least", info.version)
+	}
+	return info
+}
+
+// gvisorFlags go before every command of runsc:
+//
+//   - network=none: a stack with loopback alone, like the other class;
+//   - host-uds=create: the guest's socket appears on the host. It is no more than that: sockets of
+//     the host cannot be opened from inside;
+//   - overlay2=none: writes reach our layer, where the disk limit is, not a file beside it;
+//   - platform=systrap: needs neither KVM nor a capability;
+//   - oci-seccomp: our filter also holds inside, in front of gVisor's kernel.
+var gvisorFlags = []string{
+	"--network=none", "--host-uds=create", "--overlay2=none", "--platform=systrap", "--oci-seccomp",
+}
+
+// gvisorClass writes the script by which the shim runs runsc: the shim knows how to name a
+// binary, not how to give it flags.
+func gvisorClass(dir, data string) (classInfo, error) {
+	runsc := filepath.Join(dir, "runsc")
+	info := classInfo{binary: filepath.Join(data, "runsc")}
+	info.version, info.missing = programVersion(runsc, "runsc")
+	if info.missing != "" {
+		return info, nil
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", shellQuote(runsc), strings.Join(gvisorFlags, " "))
+	if err := replaceFile(info.binary, []byte(script), 0o755); err != nil {
+		return info, fmt.Errorf("writing the runsc script: %w", err)
+	}
+	return info, nil
+}
+
+// programVersion is what "name --version" says, or why it cannot be run.
+func programVersion(path, name string) (version, missing string) {
+	if err := executable(path); err != nil {
+		return "", name + " is missing from the program directory; build it with make runtimes"
+	}
+	out, err := exec.CommandContext(context.Background(), path, "--version").Output()
+	if err != nil {
+		return "", name + " does not run on this machine: " + err.Error()
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	_, version, ok := strings.Cut(first, "version ")
+	if !ok {
+		return "", name + " does not tell its version"
+	}
+	return strings.TrimSpace(version), ""
+}
+
+// atLeast reports whether version is major.minor or newer.
+func atLeast(version string, major, minor int) bool {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return false
+	}
+	maj, err1 := strconv.Atoi(parts[0])
+	minr, err2 := strconv.Atoi(parts[1])
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	return maj > major || maj == major && minr >= minor
+}
+
+func executable(path string) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() || st.Mode()&0o111 == 0 {
+		return fmt.Errorf("%s is not a program", path)
+	}
+	return nil
+}
+
+// replaceFile writes path whole or not at all: a shim of an earlier daemon may be reading it.
+func replaceFile(path string, content []byte, mode os.FileMode) error {
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, content, mode); err != nil {
+		return err
+	}
+	if err := os.Chmod(tmp, mode); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+func shellQuote(s string) string {
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

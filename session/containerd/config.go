@@ -1,0 +1,98 @@
+package containerd
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"berth/proto"
+)
+
+// A Config says where a Runtime keeps its things and what it may use.
+type Config struct {
+	// Dir is the data directory, absolute. It is made if missing and holds images,
+	// workspaces and layers. Required.
+	Dir string
+
+	// BinDir holds containerd-shim-runc-v2, runc, runsc and berth-guest, absolute. A
+	// missing runsc only makes that class unavailable; the others are required.
+	BinDir string
+
+	// Guest is the program that becomes PID 1. Empty means BinDir/berth-guest.
+	Guest string
+
+	// Address is the socket of a containerd that runs already. Empty means: run our own,
+	// inside this process. With an address the pool must be visible to that containerd,
+	// so the caller must not have moved to a private mount namespace.
+	Address string
+
+	// PoolBytes is the size of the disk pool that is made if there is none. 0 means half
+	// of what is free below Dir, and at most 64 GiB. It is sparse: what is not used costs nothing.
+	PoolBytes int64
+
+	// FirstID is the first host UID and GID given to sandboxes, a multiple of 65,536.
+	// 0 means 0x70000000, which distributions keep free.
+	FirstID uint32
+
+	// Starts is how many sandboxes may be made at the same moment. More only makes each slower: they
+	// contend for the kernel's mount lock. 0 means twice the number of CPUs, at least 4.
+	Starts int
+
+	// Log receives what an operator must know. nil means slog.Default().
+	Log *slog.Logger
+}
+
+const (
+	namespace   = "berth"     // of everything we keep in containerd
+	snapshotter = "overlayfs" // unpacks images
+	maxPool     = 64 << 30
+	idRange     = 1 << 16 // UIDs and GIDs of one sandbox
+
+	// defaultFirstID starts the 4,096 ranges below 1<<31 that neither login.defs, subuid nor
+	// systemd's nspawn hand out.
+	defaultFirstID = 0x70000000
+	idRanges       = 4096
+)
+
+func (c Config) withDefaults() (Config, error) {
+	if !filepath.IsAbs(c.Dir) || !filepath.IsAbs(c.BinDir) {
+		return c, proto.Errorf(proto.InvalidArgument, "opening the runtime", "",
+			"the data and program directories must be absolute paths")
+	}
+	c.Dir, c.BinDir = filepath.Clean(c.Dir), filepath.Clean(c.BinDir)
+	if c.Guest == "" {
+		c.Guest = filepath.Join(c.BinDir, "berth-guest")
+	}
+	if c.FirstID == 0 {
+		c.FirstID = defaultFirstID
+	}
+	if c.Starts <= 0 {
+		c.Starts = max(4, 2*runtime.NumCPU())
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c, nil
+}
+
+// rundir is where sockets, containerd's state and the root file systems' mount points
+// go: below /run, under a name that depends on Dir alone. Not below Dir, because a sandbox's mapped
+// root must be able to walk there, and people keep data below directories like /root that
+// nobody may enter; and because a socket's path may have 107 characters only.
+func (c Config) rundir() string {
+	sum := sha256.Sum256([]byte(c.Dir))
+	return filepath.Join("/run/berth", hex.EncodeToString(sum[:8]))
+}
+
+// makeDirs makes the directories that everything else expects.
+func (c Config) makeDirs() error {
+	for _, d := range []string{filepath.Join(c.Dir, "ctr"), filepath.Join(c.rundir(), "sb")} {
+		if err := os.MkdirAll(d, 0o711); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// Dial connects to the guest of sandbox id.
+func (r *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
+	if !proto.ValidID(proto.ContainerPrefix, id) {
+		return nil, noSandbox("dial", id)
+	}
+	conn, err := dialGuest(ctx, r.runPath(id))
+	switch {
+	case err == nil:
+		return conn, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, noSandbox("dial", id)
+	case errors.Is(err, unix.ECONNREFUSED):
+		// The socket's file outlives the guest. Stop will clear it away.
+		return nil, proto.Errorf(proto.NotFound, "dial", id, "container %s has ended", id)
+	}
+	r.log.Error("dialling a guest", "sandbox", id, "err", err)
+	return nil, proto.Errorf(proto.Unavailable, "dial", id,
+		"container %s does not answer; delete it or try again", id)
+}
+
+func noSandbox(op, id string) error {
+	return proto.Errorf(proto.NotFound, op, id, "container %.64q is not running", id)
+}
+
+// dialGuest connects to guest.sock in dir. Root inside the sandbox owns that directory and
+// may put anything there, a symlink to some socket of the host for one. So the file is opened
+// without following anything, looked at, and connected to through its descriptor.
+func dialGuest(ctx context.Context, dir string) (net.Conn, error) {
+	dirfd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dirfd)
+	fd, err := unix.Openat(dirfd, socketName, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil, fmt.Errorf("%s is not a socket (mode %o)", socketName, st.Mode)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
+// A doorbell tells when something appears in a directory.
+type doorbell struct {
+	file *os.File // an inotify instance; nil if there is none to be had
+}
+
+// newDoorbell watches dir. It must exist before what it waits for can. Where the
+// machine has no inotify instance left, the doorbell rings by the clock instead.
+func newDoorbell(dir string) doorbell {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return doorbell{}
+	}
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ATTRIB); err != nil {
+		unix.Close(fd)
+		return doorbell{}
+	}
+	return doorbell{os.NewFile(uintptr(fd), "inotify")}
+}
+
+// wait returns at the next event, or after at most the given time.
+func (d doorbell) wait(most time.Duration) {
+	if d.file == nil {
+		time.Sleep(min(most, 10*time.Millisecond))
+		return
+	}
+	var buf [4096]byte
+	_ = d.file.SetReadDeadline(time.Now().Add(most))
+	_, _ = d.file.Read(buf[:])
+}
+
+func (d doorbell) close() {
+	if d.file != nil {
+		d.file.Close()
+	}
+}
+
+// awaitGuest returns once the guest in dir accepts a connection, or when gone is
+// closed or ctx ends. bell must have been made before the guest started.
+func awaitGuest(ctx context.Context, bell doorbell, dir string, gone <-chan struct{}) error {
+	// bind makes the file, listen follows a moment later and makes no event.
+	const listenGrace = time.Millisecond
+	for {
+		conn, err := dialGuest(ctx, dir)
+		if err == nil {
+			return conn.Close()
+		}
+		wait := 50 * time.Millisecond // bounds how late the end of task or ctx is seen
+		switch {
+		case errors.Is(err, unix.ECONNREFUSED):
+			wait = listenGrace
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+		bell.wait(wait)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-gone:
+			return errGuestEnded
+		default:
+		}
+	}
+}
+
+// watchProcess closes the channel when process pid has ended or when forget is called. The kernel
+// is asked, not the runtime: its events may come late or not at all.
+func watchProcess(pid int) (gone <-chan struct{}, forget func(), err error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, nil, err
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		// A pidfd becomes readable when its process ends; Close ends the wait too.
+		_ = raw.Read(func(fd uintptr) bool {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n > 0 || err != nil && err != unix.EINTR
+		})
+	}()
+	return ended, func() { file.Close(); <-ended }, nil
+}
+
+var errGuestEnded = errors.New("the guest ended before it answered")
+
+// runPath is the directory that sandbox id sees as /.berth/run.
+func (r *Runtime) runPath(id string) string {
+	return filepath.Join(r.run, "sb", id)
+}

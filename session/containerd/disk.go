@@ -1,0 +1,185 @@
+package containerd
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// sessionUser owns a new workspace: the guest runs commands as this user unless asked
+// otherwise.
+const sessionUser = 1000
+
+// A disk is the pool as the rest of the package sees it: directories with limits. Where
+// they are subvolumes, and how they come and go, is known in this file alone.
+type disk struct {
+	root    string
+	kind    string // one of the Pool constants
+	quota   bool   // limits are enforced
+	mounted bool   // we mounted it and unmount it in close
+	why     string // why there are no limits
+
+	mu      sync.Mutex // guards dropped
+	dropped []uint64   // qgroups whose subvolume is gone but not yet swept by the kernel
+}
+
+func (d *disk) workspaceDir() string           { return filepath.Join(d.root, "ws") }
+func (d *disk) layerDir() string               { return filepath.Join(d.root, "layer") }
+func (d *disk) workspacePath(id string) string { return filepath.Join(d.workspaceDir(), id) }
+func (d *disk) layerPath(id string) string     { return filepath.Join(d.layerDir(), id) }
+
+// makeWorkspace makes the workspace id, or finds it, and bounds it to bytes.
+func (d *disk) makeWorkspace(id string, bytes int64) (string, error) {
+	path := d.workspacePath(id)
+	made, err := d.make(path)
+	if err != nil {
+		return "", fmt.Errorf("making the workspace: %w", err)
+	}
+	if made {
+		if err := os.Chown(path, sessionUser, sessionUser); err != nil {
+			return "", err
+		}
+	}
+	return path, d.limit(path, bytes)
+}
+
+// makeLayer makes the writable layer of session id, empty, for a sandbox whose root is
+// host user owner, and bounds it to bytes.
+func (d *disk) makeLayer(id string, owner uint32, bytes int64) (upper, work string, err error) {
+	path := d.layerPath(id)
+	// A volatile overlay refuses a work directory that another mount has used.
+	if err := d.remove(path); err != nil {
+		return "", "", fmt.Errorf("removing an old layer: %w", err)
+	}
+	if _, err := d.make(path); err != nil {
+		return "", "", fmt.Errorf("making the layer: %w", err)
+	}
+	upper, work = filepath.Join(path, "upper"), filepath.Join(path, "work")
+	for _, dir := range []string{upper, work} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return "", "", err
+		}
+		if err := os.Chown(dir, int(owner), int(owner)); err != nil {
+			return "", "", err
+		}
+	}
+	return upper, work, d.limit(path, bytes)
+}
+
+func (d *disk) removeWorkspace(id string) error { return d.remove(d.workspacePath(id)) }
+func (d *disk) removeLayer(id string) error     { return d.remove(d.layerPath(id)) }
+
+// workspaces and layers list what is there, by ID.
+func (d *disk) workspaces() ([]string, error) { return names(d.workspaceDir()) }
+func (d *disk) layers() ([]string, error)     { return names(d.layerDir()) }
+
+// keepGuest copies the guest into the pool under the hash of its content and returns the copy's
+// path. Sandboxes of older daemons go on with theirs, and a build may replace the original
+// at any time.
+func (d *disk) keepGuest(guest string) (string, error) {
+	content, err := os.ReadFile(guest)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(d.root, "bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(content)
+	path := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:8]))
+	if _, err := os.Lstat(path); err == nil {
+		return path, nil
+	}
+	return path, replaceFile(path, content, 0o755)
+}
+
+// close detaches the pool. Running sandboxes keep what they have mounted from it.
+func (d *disk) close() error {
+	d.sweep()
+	if !d.mounted {
+		return nil
+	}
+	return unix.Unmount(d.root, unix.MNT_DETACH)
+}
+
+// make makes one limited directory and reports whether it was missing.
+func (d *disk) make(path string) (bool, error) {
+	var err error
+	if d.kind == PoolPlain {
+		err = os.Mkdir(path, 0o755)
+	} else if err = createSubvolume(path); err == nil {
+		// A new subvolume's mode comes from the process's umask.
+		err = os.Chmod(path, 0o755)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// limit bounds path to bytes where the pool can.
+func (d *disk) limit(path string, bytes int64) error {
+	if !d.quota || !isSubvolume(path) {
+		return nil
+	}
+	if err := limitSubvolume(path, bytes); err != nil {
+		return fmt.Errorf("limiting its size: %w", err)
+	}
+	return nil
+}
+
+// remove removes path with all it holds; that it is missing is no error.
+func (d *disk) remove(path string) error {
+	if !isSubvolume(path) {
+		return os.RemoveAll(path)
+	}
+	id, idErr := subvolumeID(path)
+	if err := destroySubvolume(path); err != nil {
+		// A subvolume inside it is in the way; contents can still go one by one.
+		return errors.Join(err, os.RemoveAll(path))
+	}
+	if d.quota && idErr == nil {
+		d.mu.Lock()
+		d.dropped = append(d.dropped, id)
+		d.mu.Unlock()
+		d.sweep()
+	}
+	return nil
+}
+
+// sweep drops the qgroups of removed subvolumes. The kernel frees a subvolume in the
+// background and its qgroup is busy until then, so what fails is tried again next time.
+func (d *disk) sweep() {
+	d.mu.Lock()
+	ids := d.dropped
+	d.dropped = nil
+	d.mu.Unlock()
+	var left []uint64
+	for _, id := range ids {
+		if dropQgroup(d.root, id) != nil {
+			left = append(left, id)
+		}
+	}
+	d.mu.Lock()
+	d.dropped = append(d.dropped, left...)
+	d.mu.Unlock()
+}
+
+func names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out, nil
+}

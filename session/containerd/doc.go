@@ -1,0 +1,32 @@
+// Package containerd is the session.Runtime and session.Images of one Linux
+// machine: sandboxes made by containerd's runc shim, with runc or gVisor's runsc
+// behind it. It is the only package that imports containerd.
+//
+// containerd's server runs inside the daemon (embed.go) and is called without a
+// socket. Nothing here is on the path of a request: once Start has returned, the
+// daemon talks to the guest over the socket that Dial opens.
+//
+// What lies below the data directory:
+//
+//	ctr/                        containerd's own root: images, layers, its database
+//	lock                        held by the one daemon that may use this directory
+//	runsc                       a script that gives gVisor its flags
+//	pool.img                    the btrfs pool (sparse), unless the directory is btrfs already
+//	pool/bin/guest-<hash>       the guest binaries that sandboxes run
+//	pool/ws/<workspace>         one subvolume per workspace, limited by a qgroup
+//	pool/layer/<session>/       one subvolume per sandbox: the overlay's upper and work
+//
+// And below /run/berth/<hash of the data directory>, which may go with a reboot:
+//
+//	c, s, t                     containerd's state, the shims' sockets, its event socket
+//	sb/<session>/               mounted at /.berth/run; the guest makes guest.sock in it
+//
+// A sandbox is, in the order in which Start makes it: a container record that
+// names its class, workspace and UID range; the workspace; the layer; the run directory;
+// the task. Stop takes them away in the opposite order, so that whatever was interrupted
+// can still be listed and removed by its session's ID.
+//
+// A daemon that is killed leaves shims and containers running. The next one
+// mounts the same loop device again in its own mount namespace and finds the shims by
+// containerd's state.
+package containerd

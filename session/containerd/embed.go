@@ -1,0 +1,186 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	diffapi "github.com/containerd/containerd/api/services/diff/v1"
+	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/cmd/containerd/server"
+	srvconfig "github.com/containerd/containerd/v2/cmd/containerd/server/config"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/introspection"
+	"github.com/containerd/containerd/v2/core/leases"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/containerd/v2/plugins/services"
+	"github.com/containerd/containerd/v2/version"
+	"github.com/containerd/plugin"
+	"github.com/containerd/plugin/registry"
+
+	// The parts of containerd that we use. Not among them: CRI, NRI, its gRPC and
+	// metrics servers, other snapshotters, restart and transfer; nor its mount manager, which asks
+	// the shim about itself at each create and which plain mounts do not need.
+	_ "github.com/containerd/containerd/v2/core/runtime/v2"
+	_ "github.com/containerd/containerd/v2/plugins/content/local/plugin"
+	_ "github.com/containerd/containerd/v2/plugins/diff/walking/plugin"
+	_ "github.com/containerd/containerd/v2/plugins/events"
+	_ "github.com/containerd/containerd/v2/plugins/gc"
+	_ "github.com/containerd/containerd/v2/plugins/leases"
+	_ "github.com/containerd/containerd/v2/plugins/metadata"
+	_ "github.com/containerd/containerd/v2/plugins/server/ttrpc"
+	_ "github.com/containerd/containerd/v2/plugins/services/containers"
+	_ "github.com/containerd/containerd/v2/plugins/services/content"
+	_ "github.com/containerd/containerd/v2/plugins/services/diff"
+	_ "github.com/containerd/containerd/v2/plugins/services/events"
+	_ "github.com/containerd/containerd/v2/plugins/services/images"
+	_ "github.com/containerd/containerd/v2/plugins/services/introspection"
+	_ "github.com/containerd/containerd/v2/plugins/services/namespaces"
+	_ "github.com/containerd/containerd/v2/plugins/services/snapshots"
+	_ "github.com/containerd/containerd/v2/plugins/services/tasks"
+	_ "github.com/containerd/containerd/v2/plugins/services/warning"
+	_ "github.com/containerd/containerd/v2/plugins/snapshots/overlay/plugin"
+)
+
+// inProcess is the plugin that hands us containerd's services without a socket
+// between. It is asked for last, when all it needs is loaded.
+const inProcess plugin.Type = "berth.client.v1"
+
+func init() {
+	registry.Register(&plugin.Registration{
+		Type: inProcess,
+		ID:   "client",
+		Requires: []plugin.Type{
+			plugins.EventPlugin, plugins.LeasePlugin, plugins.ServicePlugin, plugins.GCPlugin,
+			plugins.RuntimePluginV2,
+		},
+		InitFn: func(ic *plugin.InitContext) (any, error) {
+			opt, err := localServices(ic)
+			if err != nil {
+				return nil, err
+			}
+			c, err := client.New("", opt, client.WithDefaultNamespace(namespace))
+			if err != nil {
+				return nil, err
+			}
+			handOver <- c
+			return c, nil
+		},
+	})
+}
+
+// handOver carries the client from the plugin above to embed. Plugins are
+// registered for the whole process, so they cannot know which Runtime starts them.
+var handOver = make(chan *client.Client, 1)
+
+// embed runs a containerd in this process. The returned function stops it; sandboxes
+// and their shims go on.
+func embed(ctx context.Context, cfg Config) (*client.Client, func(), error) {
+	ctx, cancel := context.WithCancel(ctx)
+	conf, err := embedConfig(ctx, cfg)
+	if err != nil {
+		cancel()
+		return nil, nil, err
+	}
+	srv, err := server.New(ctx, conf)
+	if err != nil {
+		cancel()
+		return nil, nil, fmt.Errorf("loading containerd: %w", err)
+	}
+	stop := func() { cancel(); srv.Stop() }
+	select {
+	case c := <-handOver:
+		if err := srv.Start(ctx); err != nil {
+			stop()
+			return nil, nil, fmt.Errorf("serving containerd's events: %w", err)
+		}
+		return c, stop, nil
+	default:
+		stop()
+		return nil, nil, fmt.Errorf("containerd did not load all its parts")
+	}
+}
+
+// embedConfig is containerd's configuration. Its database is not synced: what is in
+// it is either remade from the image archive or thrown away with its sandbox, and the ledger
+// is what sessions stand on.
+func embedConfig(ctx context.Context, cfg Config) (*srvconfig.Config, error) {
+	run := cfg.rundir()
+	conf := &srvconfig.Config{
+		Version: version.ConfigVersion,
+		Root:    filepath.Join(cfg.Dir, "ctr"),
+		State:   filepath.Join(run, "c"),
+		Plugins: map[string]any{
+			"io.containerd.metadata.v1.bolt": map[string]any{"no_sync": true},
+			"io.containerd.server.v1.ttrpc":  map[string]any{"address": filepath.Join(run, "t")},
+			"io.containerd.shim.v1.manager":  map[string]any{"socket_dir": filepath.Join(run, "s")},
+			// Unset, shims would be told of some other containerd on this host.
+			"io.containerd.server.v1.grpc": map[string]any{"address": filepath.Join(run, "g")},
+		},
+		RequiredPlugins: []string{string(inProcess) + ".client"},
+	}
+	if err := os.MkdirAll(filepath.Join(run, "s"), 0o700); err != nil {
+		return nil, err
+	}
+	return conf, server.CreateTopLevelDirectories(conf)
+}
+
+// localServices gathers containerd's services as the client wants them.
+func localServices(ic *plugin.InitContext) (client.Opt, error) {
+	events, err := ic.GetSingle(plugins.EventPlugin)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := ic.GetSingle(plugins.LeasePlugin)
+	if err != nil {
+		return nil, err
+	}
+	all, err := ic.GetByType(plugins.ServicePlugin)
+	if err != nil {
+		return nil, err
+	}
+	opts := []client.ServicesOpt{
+		client.WithEventService(events.(client.EventService)),
+		client.WithLeasesService(lease.(leases.Manager)),
+	}
+	for name, with := range serviceOpts {
+		if all[name] == nil {
+			return nil, fmt.Errorf("containerd's %s is missing", name)
+		}
+		opts = append(opts, with(all[name]))
+	}
+	return client.WithServices(opts...), nil
+}
+
+var serviceOpts = map[string]func(any) client.ServicesOpt{
+	services.ContentService: func(s any) client.ServicesOpt {
+		return client.WithContentStore(s.(content.Store))
+	},
+	services.ImagesService: func(s any) client.ServicesOpt {
+		return client.WithImageClient(s.(imagesapi.ImagesClient))
+	},
+	services.SnapshotsService: func(s any) client.ServicesOpt {
+		return client.WithSnapshotters(s.(map[string]snapshots.Snapshotter))
+	},
+	services.ContainersService: func(s any) client.ServicesOpt {
+		return client.WithContainerClient(s.(containersapi.ContainersClient))
+	},
+	services.TasksService: func(s any) client.ServicesOpt {
+		return client.WithTaskClient(s.(tasksapi.TasksClient))
+	},
+	services.DiffService: func(s any) client.ServicesOpt {
+		return client.WithDiffClient(s.(diffapi.DiffClient))
+	},
+	services.NamespacesService: func(s any) client.ServicesOpt {
+		return client.WithNamespaceClient(s.(namespacesapi.NamespacesClient))
+	},
+	services.IntrospectionService: func(s any) client.ServicesOpt {
+		return client.WithIntrospectionService(s.(introspection.Service))
+	},
+}

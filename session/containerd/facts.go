@@ -1,0 +1,28 @@
+package containerd
+
+import "berth/proto"
+
+// Facts are what a Runtime found out about its machine when it was opened.
+type Facts struct {
+	Pool       string                        `json:"pool"`               // PoolBtrfs, PoolLoop or PoolPlain
+	DiskLimits bool                          `json:"disk_limits"`        // false: a container can fill the disk
+	PoolWhy    string                        `json:"pool_why,omitempty"` // why there are no limits
+	Classes    map[proto.RuntimeClass]string `json:"classes"`            // what can be had, with its version
+	Missing    map[proto.RuntimeClass]string `json:"missing,omitempty"`  // what cannot, and why
+}
+
+// Facts tells what sandboxes get here.
+func (r *Runtime) Facts() Facts {
+	f := Facts{
+		Pool: r.disk.kind, DiskLimits: r.disk.quota, PoolWhy: r.disk.why,
+		Classes: make(map[proto.RuntimeClass]string), Missing: make(map[proto.RuntimeClass]string),
+	}
+	for class, info := range r.class {
+		if info.missing != "" {
+			f.Missing[class] = info.missing
+		} else {
+			f.Classes[class] = info.version
+		}
+	}
+	return f
+}

@@ -1,0 +1,361 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/images/archive"
+	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// ourPlatform is this machine's, exactly: a 32-bit image would run here too, but nobody means it.
+func ourPlatform() platforms.MatchComparer { return platforms.OnlyStrict(platforms.DefaultSpec()) }
+
+// Images is the session.Images of a Runtime.
+type Images struct{ r *Runtime }
+
+var _ session.Images = (*Images)(nil)
+
+// Images is where the sandboxes of r get their root file systems from.
+func (r *Runtime) Images() *Images { return &Images{r} }
+
+// Resolve finds an image by name or digest. See session.Images.
+func (i *Images) Resolve(ctx context.Context, ref string) (session.Image, error) {
+	name, err := fullName("resolve image", ref)
+	if err != nil {
+		return session.Image{}, err
+	}
+	ctx = i.r.ns(ctx)
+	rec, err := i.r.client.ImageService().Get(ctx, name)
+	if errdefs.IsNotFound(err) {
+		return session.Image{}, noImage("resolve image", ref)
+	}
+	if err != nil {
+		return session.Image{}, i.r.fail("resolve image", ref, err)
+	}
+	img, err := i.r.describe(ctx, rec)
+	if err != nil {
+		return session.Image{}, i.r.fail("resolve image", ref, err)
+	}
+	return img, nil
+}
+
+func noImage(op, ref string) error {
+	return proto.Errorf(proto.NotFound, op, ref,
+		"there is no image %.80q; get it with berth image import, pull or build", ref)
+}
+
+// List lists the named images, by name. See session.Images.
+func (i *Images) List(ctx context.Context) ([]session.Image, error) {
+	ctx = i.r.ns(ctx)
+	recs, err := i.r.client.ImageService().List(ctx)
+	if err != nil {
+		return nil, i.r.fail("list images", "", err)
+	}
+	var out []session.Image
+	for _, rec := range recs {
+		if isDigestName(rec.Name) {
+			continue
+		}
+		img, err := i.r.describe(ctx, rec)
+		if err != nil {
+			return nil, i.r.fail("list images", shortName(rec.Name), err)
+		}
+		out = append(out, img)
+	}
+	slices.SortFunc(out, func(a, b session.Image) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// Import takes an image archive. See session.Images.
+func (i *Images) Import(ctx context.Context, name string, in io.Reader, progress func(session.ImageProgress)) (session.Image, error) {
+	const op = "import image"
+	if name != "" {
+		if _, err := fullName(op, name); err != nil || isDigestName(name) {
+			return session.Image{}, badName(op, name)
+		}
+	}
+	ctx, done, err := i.r.client.WithLease(i.r.ns(ctx))
+	if err != nil {
+		return session.Image{}, i.r.fail(op, name, err)
+	}
+	defer done(context.WithoutCancel(ctx))
+	count := &counter{in: in, progress: progress}
+	index, err := i.r.readArchive(ctx, count)
+	if err != nil {
+		return session.Image{}, i.r.archiveError(ctx, op, name, err)
+	}
+	report(progress, session.ImageProgress{Stage: "importing", Done: count.done, Total: count.done})
+	found, err := i.r.pickManifest(ctx, index)
+	if err != nil {
+		return session.Image{}, i.r.archiveError(ctx, op, name, err)
+	}
+	if name == "" {
+		if name = found.name; name == "" {
+			return session.Image{}, proto.Errorf(proto.InvalidArgument, op, "name",
+				"the archive does not name its image; give it a name")
+		}
+	}
+	return i.r.install(ctx, op, name, found.desc, progress)
+}
+
+// readArchive stores what the archive holds and returns its index.
+func (r *Runtime) readArchive(ctx context.Context, in io.Reader) (ocispec.Descriptor, error) {
+	plain, err := compression.DecompressStream(in)
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	defer plain.Close()
+	return archive.ImportIndex(ctx, r.client.ContentStore(), plain)
+}
+
+// archiveError: whatever is wrong while an archive is read is wrong with the archive, unless
+// the caller went away or the disk is full.
+func (r *Runtime) archiveError(ctx context.Context, op, name string, err error) error {
+	var known *proto.Error
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if errors.As(err, &known) {
+		return err
+	}
+	if diskFull(err) {
+		return proto.Errorf(proto.QuotaExceeded, op, name, "the disk of the data directory is full")
+	}
+	r.log.Warn("reading an image archive", "image", name, "err", err)
+	return proto.Errorf(proto.InvalidArgument, op, name,
+		"this is not a whole OCI or Docker image archive (a tar, plain or compressed with gzip or zstd)")
+}
+
+// A manifest is one image in an index.
+type manifest struct {
+	name string // as the index has it; may be empty
+	desc ocispec.Descriptor
+}
+
+// pickManifest finds the one image in index that is for this machine. An archive of several is
+// refused rather than guessed at.
+func (r *Runtime) pickManifest(ctx context.Context, index ocispec.Descriptor) (manifest, error) {
+	found := make(map[string]manifest)
+	if err := r.collect(ctx, index, "", 0, found); err != nil {
+		return manifest{}, err
+	}
+	all := slices.Collect(maps.Values(found))
+	switch len(all) {
+	case 1:
+		return all[0], nil
+	case 0:
+		return manifest{}, proto.Errorf(proto.Unsupported, "reading the image", "",
+			"there is no image for %s in it", platforms.Format(platforms.DefaultSpec()))
+	}
+	return manifest{}, proto.Errorf(proto.InvalidArgument, "reading the image", "",
+		"there are %d images in it; give one at a time", len(all))
+}
+
+// maxNesting bounds indexes within indexes; real ones have two levels.
+const maxNesting = 4
+
+// collect walks an index and gathers the manifests that fit this machine, by digest.
+func (r *Runtime) collect(ctx context.Context, desc ocispec.Descriptor, name string, depth int, found map[string]manifest) error {
+	if n := imageNameOf(desc); n != "" {
+		name = n
+	}
+	switch {
+	case depth > maxNesting:
+		return errors.New("the image's indexes are nested too deeply")
+	case desc.Platform != nil && !ourPlatform().Match(*desc.Platform):
+		return nil
+	case images.IsManifestType(desc.MediaType):
+		return r.collectManifest(ctx, desc, name, found)
+	case !images.IsIndexType(desc.MediaType):
+		return nil
+	}
+	children, err := images.Children(ctx, r.client.ContentStore(), desc)
+	if err != nil {
+		return err
+	}
+	for _, c := range children {
+		if err := r.collect(ctx, c, name, depth+1, found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collectManifest keeps a manifest whose configuration is for this machine. An index need not
+// say so, and one that does is not believed.
+func (r *Runtime) collectManifest(ctx context.Context, desc ocispec.Descriptor, name string, found map[string]manifest) error {
+	conf, err := r.config(ctx, desc)
+	if errdefs.IsNotFound(err) {
+		return nil // an archive for one platform keeps the index of all
+	}
+	if err != nil {
+		return err
+	}
+	if !ourPlatform().Match(conf.Platform) {
+		return nil
+	}
+	if had, ok := found[desc.Digest.String()]; !ok || had.name == "" {
+		found[desc.Digest.String()] = manifest{name: name, desc: desc}
+	}
+	return nil
+}
+
+// config reads the configuration that a manifest names.
+func (r *Runtime) config(ctx context.Context, desc ocispec.Descriptor) (ocispec.Image, error) {
+	return client.NewImageWithPlatform(r.client, images.Image{Target: desc}, platforms.All).Spec(ctx)
+}
+
+func imageNameOf(desc ocispec.Descriptor) string {
+	if n := desc.Annotations[images.AnnotationImageName]; n != "" {
+		return n
+	}
+	return desc.Annotations[ocispec.AnnotationRefName]
+}
+
+// install unpacks a manifest whose content is here and names it. The name moves
+// last, so that it never points at what cannot be started.
+func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Descriptor, progress func(session.ImageProgress)) (session.Image, error) {
+	full, err := fullName(op, name)
+	if err != nil {
+		return session.Image{}, err
+	}
+	cs := r.client.ContentStore()
+	keep := images.SetChildrenLabels(cs, images.ChildrenHandler(cs))
+	if err := images.Walk(ctx, keep, desc); err != nil {
+		return session.Image{}, r.archiveError(ctx, op, name, err)
+	}
+	report(progress, session.ImageProgress{Stage: "unpacking", Item: shortDigest(desc.Digest.String())})
+	img := client.NewImageWithPlatform(r.client, images.Image{Target: desc}, platforms.All)
+	if err := img.Unpack(ctx, snapshotter); err != nil {
+		return session.Image{}, r.archiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
+	}
+	var rec images.Image
+	for _, n := range []string{digestName(desc.Digest.String()), full} {
+		if rec, err = r.nameImage(ctx, n, desc); err != nil {
+			return session.Image{}, r.fail(op, name, err)
+		}
+	}
+	out, err := r.describe(ctx, rec)
+	if err != nil {
+		return session.Image{}, r.fail(op, name, err)
+	}
+	report(progress, session.ImageProgress{Stage: "done", Item: shortDigest(out.Digest), Done: out.SizeBytes, Total: out.SizeBytes})
+	return out, nil
+}
+
+// nameImage makes the record name point at desc.
+func (r *Runtime) nameImage(ctx context.Context, name string, desc ocispec.Descriptor) (images.Image, error) {
+	// Annotations come from the archive and are of no use to us.
+	rec := images.Image{Name: name, Target: ocispec.Descriptor{
+		MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size,
+	}}
+	out, err := r.client.ImageService().Create(ctx, rec)
+	if errdefs.IsAlreadyExists(err) {
+		return r.client.ImageService().Update(ctx, rec, "target")
+	}
+	return out, err
+}
+
+// Remove forgets a name. See session.Images. The image itself stays for those who pinned its
+// digest, until Sweep.
+func (i *Images) Remove(ctx context.Context, ref string) error {
+	const op = "remove image"
+	name, err := fullName(op, ref)
+	if err != nil {
+		return err
+	}
+	err = i.r.client.ImageService().Delete(i.r.ns(ctx), name)
+	if errdefs.IsNotFound(err) {
+		return noImage(op, ref)
+	}
+	if err != nil {
+		return i.r.fail(op, ref, err)
+	}
+	return nil
+}
+
+// Sweep removes every image that has no name, that no sandbox uses and whose digest is
+// not in keep, and returns their digests. keep is what sessions that may start again have pinned.
+func (i *Images) Sweep(ctx context.Context, keep []string) ([]string, error) {
+	const op = "sweep images"
+	ctx = i.r.ns(ctx)
+	recs, err := i.r.client.ImageService().List(ctx)
+	if err != nil {
+		return nil, i.r.fail(op, "", err)
+	}
+	named := make(map[string]bool)
+	for _, rec := range recs {
+		if !isDigestName(rec.Name) {
+			named[rec.Target.Digest.String()] = true
+		}
+	}
+	var swept []string
+	for _, rec := range recs {
+		if !isDigestName(rec.Name) || named[rec.Name] || slices.Contains(keep, rec.Name) {
+			continue
+		}
+		gone, err := i.r.sweepImage(ctx, rec.Name)
+		if err != nil {
+			return swept, i.r.fail(op, rec.Name, err)
+		}
+		if gone {
+			swept = append(swept, rec.Name)
+		}
+	}
+	return swept, nil
+}
+
+// sweepImage removes one digest, unless a sandbox uses it. Start holds the same lock from its
+// look at the image to the record that pins it.
+func (r *Runtime) sweepImage(ctx context.Context, digest string) (bool, error) {
+	unlock, err := r.locks.lock(ctx, digest)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	users, err := r.client.ContainerService().List(ctx, fmt.Sprintf("image==%q", digest))
+	if err != nil || len(users) > 0 {
+		return false, err
+	}
+	r.chains.drop(digest)
+	err = r.client.ImageService().Delete(ctx, digest, images.SynchronousDelete())
+	if errdefs.IsNotFound(err) {
+		err = nil
+	}
+	return err == nil, err
+}
+
+// describe is a record as callers know it.
+func (r *Runtime) describe(ctx context.Context, rec images.Image) (session.Image, error) {
+	img := client.NewImageWithPlatform(r.client, rec, platforms.All)
+	mf, err := images.Manifest(ctx, r.client.ContentStore(), rec.Target, platforms.All)
+	if err != nil {
+		return session.Image{}, err
+	}
+	conf, err := img.Spec(ctx)
+	if err != nil {
+		return session.Image{}, err
+	}
+	out := session.Image{
+		Name: shortName(rec.Name), Digest: rec.Target.Digest.String(), CreatedAt: rec.UpdatedAt.UTC(),
+		Platform: platforms.Format(platforms.Normalize(conf.Platform)),
+	}
+	for _, l := range mf.Layers {
+		out.SizeBytes += l.Size
+	}
+	return out, nil
+}

@@ -1,0 +1,175 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/snapshots"
+
+	"berth/proto"
+)
+
+// holdings counts everything that a sandbox takes and must give back.
+func holdings(t *testing.T, r *Runtime) map[string]int {
+	t.Helper()
+	h := map[string]int{
+		"mounts":    lines(t, "/proc/self/mountinfo"),
+		"fds":       len(entries(t, "/proc/self/fd")),
+		"run dirs":  len(entries(t, r.runPath(""))),
+		"sockets":   len(entries(t, filepath.Join(r.run, "s"))),
+		"bundles":   len(entries(t, filepath.Join(r.run, "c", "io.containerd.runtime.v2.task", namespace))),
+		"layers":    len(entries(t, r.disk.layerDir())),
+		"goroutine": runtime.NumGoroutine(),
+		"ranges":    len(r.ids.taken),
+		"locks":     len(r.locks.locks),
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/*/berth/*", "/sys/fs/cgroup/berth/*"} {
+		dirs, _ := filepath.Glob(pattern)
+		for _, d := range dirs {
+			if isDir(d) && strings.Contains(d, proto.ContainerPrefix) {
+				h["cgroups"]++
+			}
+		}
+	}
+	ctx := r.ns(t.Context())
+	_ = r.client.SnapshotService(snapshotter).Walk(ctx, func(_ context.Context, _ snapshots.Info) error { h["snapshots"]++; return nil })
+	records, err := r.client.ContainerService().List(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h["records"] = len(records)
+	leases, err := r.client.LeasesService().List(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h["leases"] = len(leases)
+	nets := make(map[string]bool)
+	for _, p := range entries(t, "/proc") {
+		cmd, _ := os.ReadFile("/proc/" + p + "/cmdline")
+		if strings.Contains(string(cmd), r.run) || strings.Contains(string(cmd), insideGuest) {
+			h["processes"]++
+		}
+		if ns, err := os.Readlink("/proc/" + p + "/ns/net"); err == nil {
+			nets[ns] = true
+		}
+	}
+	h["network namespaces"] = len(nets)
+	return h
+}
+
+func entries(t *testing.T, dir string) []string {
+	t.Helper()
+	got, err := names(dir)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func lines(t *testing.T, file string) int {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(b), "\n")
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	r := openTest(t)
+	round := func(class proto.RuntimeClass) {
+		id, spec := startTest(t, r, class)
+		if got := ask(t, r, id, guestRequest{Op: "ping"}); got.Text != "pong" {
+			t.Fatalf("no answer: %v", got)
+		}
+		if err := r.Stop(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.RemoveWorkspace(t.Context(), spec.Workspace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round(proto.ClassRunc) // what is made once and kept
+	round(proto.ClassGVisor)
+	before := holdings(t, r)
+	for i := range 20 {
+		class := proto.ClassRunc
+		if i%4 == 3 {
+			class = proto.ClassGVisor
+		}
+		round(class)
+	}
+	noMore(t, r, before)
+	inv, err := r.List(t.Context())
+	if err != nil || len(inv.Sandboxes)+len(inv.Workspaces) > 0 {
+		t.Errorf("left: %+v, %v", inv, err)
+	}
+}
+
+// TestFailedStart: a start that fails half way leaves nothing, and says why in our words.
+func TestFailedStart(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	before := holdings(t, r)
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("not a program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	good := r.guest
+	r.guest = broken
+	_, err := tryStart(t, r, proto.ClassRunc)
+	r.guest = good
+	if code := proto.CodeOf(err); code != proto.Unavailable || strings.Contains(err.Error(), "/") {
+		t.Errorf("starting a broken guest: %q %v", code, err)
+	}
+	noMore(t, r, before)
+}
+
+// noMore checks that nothing is held that was not before. What ends in the background,
+// such as a shim that was told to go, gets some seconds.
+func noMore(t *testing.T, r *Runtime, before map[string]int) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		var more []string
+		for what, n := range holdings(t, r) {
+			if n > before[what] {
+				more = append(more, fmt.Sprintf("%s: %d before, %d after", what, before[what], n))
+			}
+		}
+		if len(more) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Error(strings.Join(more, "\n"))
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// TestHalfMade: whatever part of a sandbox is there, List names it and Stop removes it.
+func TestHalfMade(t *testing.T) {
+	r := openTest(t)
+	onlyRun, onlyLayer := newID(proto.ContainerPrefix), newID(proto.ContainerPrefix)
+	if err := os.Mkdir(r.runPath(onlyRun), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.disk.makeLayer(onlyLayer, 0, 32<<20); err != nil {
+		t.Fatal(err)
+	}
+	inv, err := r.List(t.Context())
+	if got := fmt.Sprint(inv.Sandboxes); err != nil || !strings.Contains(got, onlyRun) || !strings.Contains(got, onlyLayer) {
+		t.Fatalf("listed %v, %v", got, err)
+	}
+	stopAll(t, r)
+	if inv, err = r.List(t.Context()); err != nil || len(inv.Sandboxes) > 0 {
+		t.Errorf("left %v, %v", inv.Sandboxes, err)
+	}
+}

@@ -1,0 +1,104 @@
+package containerd
+
+import (
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"berth/proto"
+)
+
+func listenUnix(t *testing.T, path string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestLimits(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+		id, _ := startTest(t, r, class)
+		if got := ask(t, r, id, guestRequest{Op: "child", Path: "eat", Size: 32 << 20}); got.Err != "" {
+			t.Errorf("32 MiB of 128 cannot be had: %v", got)
+		}
+		got, err := tryAsk(t.Context(), r, id, guestRequest{Op: "child", Path: "eat", Size: 512 << 20})
+		if err == nil && got.Err == "" {
+			t.Errorf("512 MiB of 128 can be had: %v", got)
+		}
+		if class == proto.ClassGVisor {
+			return // its whole kernel counts as one process and is what the host kills
+		}
+		if err != nil || !strings.Contains(got.Err, "killed") {
+			t.Errorf("the eater was not killed alone: %v %v", got, err)
+		}
+		if !strings.Contains(oomReport(t, r, id), "oom_kill 1") {
+			t.Errorf("the kill cannot be seen from inside:\n%s", oomReport(t, r, id))
+		}
+	})
+}
+
+// oomReport reads what tells of kills for lack of memory, where this kind of host has it.
+func oomReport(t *testing.T, r *Runtime, id string) string {
+	t.Helper()
+	for _, path := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
+		if got := ask(t, r, id, guestRequest{Op: "read", Path: path}); got.Err == "" {
+			return got.Text
+		}
+	}
+	t.Fatal("no memory controller to be read inside")
+	return ""
+}
+
+func TestPidsAndCPU(t *testing.T) {
+	r := openTest(t)
+	id, _ := startTest(t, r, proto.ClassRunc)
+	forked, _ := strconv.Atoi(ask(t, r, id, guestRequest{Op: "child", Path: "fork", Size: 200}).Text)
+	if forked == 0 || forked > int(testLimits.PIDs) {
+		t.Errorf("%d processes could be started with a limit of %d", forked, testLimits.PIDs)
+	}
+	for path, want := range map[string]int64{"/tmp": testLimits.MemoryBytes / 2, "/dev/shm": testLimits.MemoryBytes / 4} {
+		if got := ask(t, r, id, guestRequest{Op: "statfs", Path: path}); got.Number != want {
+			t.Errorf("%s has %d bytes, want %d", path, got.Number, want)
+		}
+	}
+	spec := storedSpec(t, r, id)
+	if q, p := *spec.Linux.Resources.CPU.Quota, *spec.Linux.Resources.CPU.Period; q != int64(p) {
+		t.Errorf("quota %d of %d for one CPU", q, p)
+	}
+}
+
+// TestDiskLimits: workspace and layer each hold what they may and no more, and a full one does
+// not keep the sandbox from being removed.
+func TestDiskLimits(t *testing.T) {
+	r := openTest(t)
+	if f := r.Facts(); f.Pool != PoolLoop && f.Pool != PoolBtrfs || !f.DiskLimits {
+		t.Fatalf("no disk limits on this machine: %+v", f)
+	}
+	testImage(t, r)
+	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+		id, spec := startTest(t, r, class)
+		for _, dir := range []string{"/workspace", "/home"} {
+			small := ask(t, r, id, guestRequest{Op: "write", Path: filepath.Join(dir, "small"), Size: 4 << 20})
+			if small.Err != "" {
+				t.Errorf("4 MiB do not fit in %s: %s", dir, small.Err)
+			}
+			big := ask(t, r, id, guestRequest{Op: "write", Path: filepath.Join(dir, "big"), Size: 64 << 20})
+			full := strings.Contains(big.Err, "quota") || strings.Contains(big.Err, "no space")
+			if !full || big.Number > testLimits.DiskBytes {
+				t.Errorf("%s took %d bytes of 32 MiB: %q", dir, big.Number, big.Err)
+			}
+		}
+		if err := r.Stop(t.Context(), id); err != nil {
+			t.Errorf("stopping: %v", err)
+		}
+		if err := r.RemoveWorkspace(t.Context(), spec.Workspace); err != nil {
+			t.Errorf("removing the workspace: %v", err)
+		}
+	})
+}

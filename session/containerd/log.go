@@ -1,0 +1,43 @@
+package containerd
+
+import (
+	"context"
+	"io"
+	"log/slog"
+
+	"github.com/containerd/log"
+	"github.com/sirupsen/logrus"
+)
+
+// logContext makes containerd's log lines come out of ours. What containerd calls
+// info is detail here.
+func logContext(ctx context.Context, l *slog.Logger) context.Context {
+	inner := logrus.New()
+	inner.SetOutput(io.Discard)
+	inner.SetLevel(logrus.InfoLevel)
+	inner.AddHook(slogHook{l.With("part", "containerd")})
+	entry := logrus.NewEntry(inner)
+	// Some of containerd's code has no context at hand and uses the global logger.
+	log.L = entry
+	return log.WithLogger(ctx, entry)
+}
+
+type slogHook struct{ log *slog.Logger }
+
+func (h slogHook) Levels() []logrus.Level { return logrus.AllLevels }
+
+func (h slogHook) Fire(e *logrus.Entry) error {
+	level := slog.LevelDebug
+	switch {
+	case e.Level <= logrus.ErrorLevel:
+		level = slog.LevelError
+	case e.Level == logrus.WarnLevel:
+		level = slog.LevelWarn
+	}
+	attrs := make([]slog.Attr, 0, len(e.Data))
+	for k, v := range e.Data {
+		attrs = append(attrs, slog.Any(k, v))
+	}
+	h.log.LogAttrs(context.Background(), level, e.Message, attrs...)
+	return nil
+}

@@ -1,0 +1,261 @@
+package containerd
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// The tests run the real containerd, runc, gVisor, btrfs and kernel. They need root
+// and what "make runtimes" builds, and fail where that is missing.
+
+var (
+	guestPath string // the test guest, built once
+	binDir    string
+)
+
+func TestMain(m *testing.M) {
+	if os.Getuid() != 0 {
+		fmt.Fprintln(os.Stderr, "these tests make containers and need root")
+		os.Exit(1)
+	}
+	if err := PrivateMounts(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if dir := os.Getenv("BERTH_TEST_DAEMON"); dir != "" {
+		os.Exit(testDaemon(dir))
+	}
+	os.Exit(withGuest(m.Run))
+}
+
+// withGuest builds the test guest for the time of run.
+func withGuest(run func() int) int {
+	dir, err := os.MkdirTemp("", "berth-guest-")
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err == nil {
+		defer os.RemoveAll(dir)
+		guestPath = filepath.Join(dir, "guest")
+		cmd := exec.Command("go", "build", "-o", guestPath, "./testdata/guest")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Stderr = os.Stderr
+		err = cmd.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building the test guest:", err)
+		return 1
+	}
+	_, file, _, _ := runtime.Caller(0)
+	binDir = filepath.Join(filepath.Dir(file), "..", "..", "bin")
+	return run()
+}
+
+func testConfig(dir string) Config {
+	return Config{
+		Dir: dir, BinDir: binDir, Guest: guestPath, PoolBytes: 1 << 30,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+}
+
+// openTest opens a Runtime in a directory of its own and takes away all it made at the end.
+func openTest(t *testing.T) *Runtime {
+	t.Helper()
+	return openIn(t, t.TempDir())
+}
+
+func openIn(t *testing.T, dir string) *Runtime {
+	t.Helper()
+	r, err := Open(t.Context(), testConfig(dir))
+	if err != nil {
+		t.Fatalf("opening the runtime (needs root, make runtimes, btrfs-progs): %v", err)
+	}
+	t.Cleanup(func() {
+		stopAll(t, r)
+		if err := r.Close(); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+		os.RemoveAll(r.run)
+	})
+	return r
+}
+
+func stopAll(t *testing.T, r *Runtime) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	inv, err := r.List(ctx)
+	if err != nil {
+		t.Errorf("listing: %v", err)
+	}
+	for _, id := range inv.Sandboxes {
+		if err := r.Stop(ctx, id); err != nil {
+			t.Errorf("stopping %s: %v", id, err)
+		}
+	}
+}
+
+// newID makes an ID as the core does.
+func newID(prefix string) string {
+	var bits [16]byte
+	_, _ = rand.Read(bits[:])
+	return proto.ID(prefix, bits)
+}
+
+var testLimits = proto.Limits{CPUs: 1, MemoryBytes: 128 << 20, PIDs: 64, DiskBytes: 32 << 20}
+
+// startTest starts a sandbox of the test image with a new ID and workspace.
+func startTest(t *testing.T, r *Runtime, class proto.RuntimeClass) (id string, spec session.Spec) {
+	t.Helper()
+	spec = session.Spec{
+		Image: testImage(t, r), Class: class, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits,
+	}
+	id = newID(proto.ContainerPrefix)
+	if err := r.Start(t.Context(), id, spec); err != nil {
+		t.Fatalf("starting a %s sandbox: %v", class, err)
+	}
+	return id, spec
+}
+
+func testImage(t *testing.T, r *Runtime) string {
+	t.Helper()
+	img, err := r.Images().Resolve(t.Context(), "test")
+	if err == nil {
+		return img.Digest
+	}
+	img, err = r.Images().Import(t.Context(), "test", bytes.NewReader(ociArchive(t, "FOO=bar")), nil)
+	if err != nil {
+		t.Fatalf("importing the test image: %v", err)
+	}
+	return img.Digest
+}
+
+type guestRequest struct {
+	Op   string `json:"op"`
+	Path string `json:"path,omitempty"`
+	Size int64  `json:"size,omitempty"`
+	UID  int    `json:"uid,omitempty"`
+}
+
+type guestAnswer struct {
+	Text   string            `json:"text"`
+	Err    string            `json:"err"`
+	Number int64             `json:"number"`
+	Probes map[string]string `json:"probes"`
+}
+
+// ask sends one request to the test guest of sandbox id.
+func ask(t *testing.T, r *Runtime, id string, req guestRequest) guestAnswer {
+	t.Helper()
+	ans, err := tryAsk(t.Context(), r, id, req)
+	if err != nil {
+		t.Fatalf("asking the guest to %s: %v", req.Op, err)
+	}
+	return ans
+}
+
+func tryAsk(ctx context.Context, r *Runtime, id string, req guestRequest) (ans guestAnswer, err error) {
+	conn, err := r.Dial(ctx, id)
+	if err != nil {
+		return ans, err
+	}
+	defer conn.Close()
+	if err := json.NewEncoder(conn).Encode(req); err != nil {
+		return ans, err
+	}
+	line, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err != nil {
+		return ans, err
+	}
+	return ans, json.Unmarshal(line, &ans)
+}
+
+// A tarFile is one entry of an archive made by a test.
+type tarFile struct {
+	name, body, link string
+	kind             byte
+	mode             int64
+	uid              int
+}
+
+func tarOf(t *testing.T, files ...tarFile) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	for _, f := range files {
+		hdr := &tar.Header{Name: f.name, Size: int64(len(f.body)), Linkname: f.link, Typeflag: f.kind,
+			Mode: f.mode, Uid: f.uid, Gid: f.uid}
+		if f.kind == 0 {
+			hdr.Typeflag = tar.TypeReg
+		}
+		if err := w.WriteHeader(hdr); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(f.body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func sha(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// ociArchive is an OCI archive of one layer with what a root file system has at the least.
+func ociArchive(t *testing.T, env ...string) []byte {
+	t.Helper()
+	layer := tarOf(t,
+		tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755},
+		tarFile{name: "etc/passwd", body: "root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n", mode: 0o644},
+		tarFile{name: "etc/shadow", body: "secret", mode: 0o600},
+		tarFile{name: "home/", kind: tar.TypeDir, mode: 0o755, uid: 1000},
+	)
+	return ociArchiveOf(t, runtime.GOARCH, layer, env)
+}
+
+func ociArchiveOf(t *testing.T, arch string, layer []byte, env []string) []byte {
+	t.Helper()
+	conf, _ := json.Marshal(map[string]any{
+		"architecture": arch, "os": "linux", "config": map[string]any{"Env": env, "Entrypoint": []string{"/evil"}},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + sha(layer)}},
+	})
+	mf, _ := json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+		"config": map[string]any{"mediaType": "application/vnd.oci.image.config.v1+json", "digest": "sha256:" + sha(conf), "size": len(conf)},
+		"layers": []any{map[string]any{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": "sha256:" + sha(layer), "size": len(layer)}},
+	})
+	idx, _ := json.Marshal(map[string]any{
+		"schemaVersion": 2, "manifests": []any{map[string]any{
+			"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": "sha256:" + sha(mf), "size": len(mf),
+			"annotations": map[string]string{"org.opencontainers.image.ref.name": "named:1"},
+		}},
+	})
+	return tarOf(t,
+		tarFile{name: "oci-layout", body: `{"imageLayoutVersion":"1.0.0"}`, mode: 0o644},
+		tarFile{name: "index.json", body: string(idx), mode: 0o644},
+		tarFile{name: "blobs/sha256/" + sha(conf), body: string(conf), mode: 0o644},
+		tarFile{name: "blobs/sha256/" + sha(mf), body: string(mf), mode: 0o644},
+		tarFile{name: "blobs/sha256/" + sha(layer), body: string(layer), mode: 0o644},
+	)
+}

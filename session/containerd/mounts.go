@@ -1,0 +1,73 @@
+package containerd
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// PrivateMounts moves the process to a mount namespace of its own by
+// executing itself again, and returns in the second run. Call it first thing in
+// main of the daemon, before any goroutine or file exists. The PID stays.
+//
+// The daemon mounts much and often. Away from the host's table, systemd and other
+// daemons do not have to look at each mount, nothing is left behind when the last shim
+// ends, and no mount of the host can be kept busy by a sandbox. The host's own
+// mounts and unmounts still arrive here.
+func PrivateMounts() error {
+	if second, err := takeMark(); second || err != nil {
+		return err
+	}
+	// unshare changes this thread alone; exec then makes it the only one.
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("leaving the host's mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("making mounts private: %w", err)
+	}
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	if err := leaveMark(); err != nil {
+		return err
+	}
+	return fmt.Errorf("starting again: %w", syscall.Exec(exe, os.Args, os.Environ()))
+}
+
+// The mark tells the second run from the first: an open file with a name of ours. Unlike
+// an environment variable or an argument it cannot reach any other process, and unlike a look at
+// PID 1's namespace it needs no rights over PID 1.
+const mark = "berth-private-mounts"
+
+func leaveMark() error {
+	if _, err := unix.MemfdCreate(mark, 0); err != nil { // stays open across exec
+		return fmt.Errorf("marking the second run: %w", err)
+	}
+	return nil
+}
+
+// takeMark reports whether this is the second run, and removes the mark.
+func takeMark() (bool, error) {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return false, fmt.Errorf("looking for the mark of a second run: %w", err)
+	}
+	for _, e := range fds {
+		link, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err != nil || !strings.HasPrefix(link, "/memfd:"+mark) {
+			continue
+		}
+		if fd, err := strconv.Atoi(e.Name()); err == nil {
+			unix.Close(fd)
+			return true, nil
+		}
+	}
+	return false, nil
+}

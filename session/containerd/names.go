@@ -1,0 +1,50 @@
+package containerd
+
+import (
+	"strings"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+
+	"berth/proto"
+)
+
+// Images have two kinds of record. A name ("base", "debian:12") is stored in its full
+// form and moves with each import; a digest is stored as itself and never moves. Sessions pin
+// digests, so a digest stays until Images.Sweep is told that nobody needs it.
+
+// digestName is the name of the record that keeps an image by its digest.
+func digestName(digest string) string { return digest }
+
+// isDigestName reports whether an image record's name is a digest.
+func isDigestName(name string) bool { return strings.HasPrefix(name, "sha256:") }
+
+// fullName writes ref in the one form in which names are compared: registry, repository
+// and tag, the way container tools have long completed them. "base" is "base:latest".
+func fullName(op, ref string) (string, error) {
+	if isDigestName(ref) {
+		if _, err := digest.Parse(ref); err != nil {
+			return "", badName(op, ref)
+		}
+		return ref, nil
+	}
+	named, err := reference.ParseDockerRef(ref)
+	if err != nil {
+		return "", badName(op, ref)
+	}
+	return named.String(), nil
+}
+
+// shortName is how people know a full name: without what fullName would add.
+func shortName(full string) string {
+	named, err := reference.ParseNormalizedNamed(full)
+	if err != nil {
+		return full
+	}
+	return strings.TrimSuffix(reference.FamiliarString(named), ":latest")
+}
+
+func badName(op, ref string) error {
+	return proto.Errorf(proto.InvalidArgument, op, ref,
+		"%.80q is not an image name; write it like base, debian:12 or sha256:<64 hex digits>", ref)
+}

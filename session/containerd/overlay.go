@@ -1,0 +1,56 @@
+package containerd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/mount"
+)
+
+// rootfs is everything of a sandbox's file system that comes from the host, for the shim to mount:
+// as the host's root, before the runtime enters the user namespace, so that no
+// directory on the way needs to be open to anybody.
+//
+// The image's layers and the workspace are id-mapped into the sandbox's range. No file is
+// copied or changed, files of the workspace keep on disk the numbers they have inside, and
+// the next sandbox, with another range, takes them over as they are. It could be done by the
+// runtime as well (uidMappings of an OCI mount), but then containerd asks runc before each create
+// whether it can.
+func rootfs(b blueprint, lowers []string, upper, work string) []mount.Mount {
+	ids := fmt.Sprintf("0:%d:%d", b.firstID, idRange)
+	mapped := []string{"uidmap=" + ids, "gidmap=" + ids}
+	return []mount.Mount{
+		{
+			// volatile: nothing waits for the disk. The layer never outlives its sandbox, and
+			// without it each removal would sync the whole pool.
+			Type: "overlay", Source: "overlay",
+			Options: append([]string{
+				"lowerdir=" + strings.Join(lowers, ":"), "upperdir=" + upper, "workdir=" + work, "volatile",
+			}, mapped...),
+		},
+		{
+			Type: "bind", Source: b.workspace, Target: insideWorkspace,
+			Options: append([]string{"bind", "rw"}, mapped...),
+		},
+		// The mapped root owns this one on disk.
+		{Type: "bind", Source: b.run, Target: insideRun, Options: []string{"bind", "rw"}},
+		{Type: "bind", Source: b.guest, Target: insideGuest, Options: []string{"bind", "ro"}},
+	}
+}
+
+// makeMountPoints makes what rootfs mounts on, in the layer and so above whatever the image has
+// there: an image's symlink at /workspace leads nowhere.
+func makeMountPoints(upper string, owner uint32) error {
+	for _, dir := range []string{"/.berth", insideRun, insideWorkspace} {
+		path := filepath.Join(upper, dir)
+		if err := os.Mkdir(path, 0o755); err != nil {
+			return err
+		}
+		if err := os.Chown(path, int(owner), int(owner)); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(upper, insideGuest), nil, 0o755)
+}

@@ -1,0 +1,177 @@
+package containerd
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"golang.org/x/sys/unix"
+)
+
+// The disk pool: where workspaces and layers live. btrfs is the one file system
+// that takes a byte limit per directory on every kernel we meet, so machines whose data
+// directory is on something else get one inside a sparse file.
+
+// Kinds of pool, best first, as Facts reports them.
+const (
+	PoolBtrfs = "btrfs" // the data directory is on btrfs itself
+	PoolLoop  = "loop"  // a btrfs in a sparse file below the data directory
+	PoolPlain = "plain" // plain directories: no disk limits
+)
+
+// poolOptions: the pool holds nothing that may act as a device or raise privileges on the
+// host, and gives freed blocks back to the sparse file.
+const poolFlags = unix.MS_NOATIME | unix.MS_NOSUID | unix.MS_NODEV
+
+// minPool is below what btrfs can work with once its own structures are counted.
+const minPool = 256 << 20
+
+// openPool makes or finds the pool below dir. It never fails for want of a
+// good file system: it falls back to plain directories and says why.
+func openPool(dir string, size int64, log *slog.Logger) (*disk, error) {
+	d := &disk{root: filepath.Join(dir, "pool"), kind: PoolPlain}
+	if err := os.MkdirAll(d.root, 0o711); err != nil {
+		return nil, err
+	}
+	err := d.attach(dir, size)
+	if err == nil {
+		err = enableQuota(d.root)
+		d.quota = err == nil
+	}
+	if err != nil {
+		d.why = err.Error()
+		log.Warn("disk limits are off: containers can fill the disk", "pool", d.kind, "err", err)
+	}
+	for _, sub := range []string{d.workspaceDir(), d.layerDir()} {
+		if err := os.MkdirAll(sub, 0o711); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// attach puts a btrfs below d.root.
+func (d *disk) attach(dir string, size int64) error {
+	if isBtrfs(d.root) {
+		// Either the data directory is on btrfs, or the pool is still mounted here.
+		if d.kind = PoolBtrfs; !isBtrfs(dir) {
+			d.kind, d.mounted = PoolLoop, true
+		}
+		return nil
+	}
+	img := filepath.Join(dir, "pool.img")
+	if err := makePoolFile(img, size); err != nil {
+		return err
+	}
+	loop, err := attachLoop(img)
+	if err != nil {
+		return err
+	}
+	defer loop.Close() // autoclear: from here on the mount keeps the device
+	if err := mountPool(loop.Name(), d.root); err != nil {
+		return fmt.Errorf("mounting the pool: %w", err)
+	}
+	d.kind, d.mounted = PoolLoop, true
+	return nil
+}
+
+func mountPool(device, target string) error {
+	err := unix.Mount(device, target, "btrfs", poolFlags, "discard=async")
+	if errors.Is(err, unix.EINVAL) { // kernels before 5.6
+		err = unix.Mount(device, target, "btrfs", poolFlags, "")
+	}
+	return err
+}
+
+// makePoolFile makes and formats the sparse file, unless it is there. It gets its
+// final name only once it is whole.
+func makePoolFile(img string, size int64) error {
+	if _, err := os.Lstat(img); err == nil {
+		return nil
+	}
+	if size == 0 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(filepath.Dir(img), &st); err != nil {
+			return err
+		}
+		size = min(int64(st.Bavail)*st.Bsize/2, maxPool)
+	}
+	if size < minPool {
+		return fmt.Errorf("%d MiB are too few for a disk pool, %d is the least", size>>20, minPool>>20)
+	}
+	tmp := img + ".new"
+	if err := writeSparse(tmp, size); err != nil {
+		return err
+	}
+	// One copy of the metadata: a second on the same disk protects from little and doubles writes.
+	out, err := exec.Command("mkfs.btrfs", "-q", "-f", "-m", "single", "-d", "single", "-L", "berth", tmp).CombinedOutput()
+	if err != nil {
+		os.Remove(tmp)
+		if errors.Is(err, exec.ErrNotFound) {
+			return errors.New("mkfs.btrfs is missing: install btrfs-progs")
+		}
+		return fmt.Errorf("formatting the pool: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return os.Rename(tmp, img)
+}
+
+func writeSparse(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Truncate(size)
+}
+
+// attachLoop returns the loop device of img. If shims of an earlier daemon still hold
+// the pool mounted, that is their device: two devices over one file would be
+// two file systems that do not know of each other, and the end of the data.
+func attachLoop(img string) (*os.File, error) {
+	loop, err := findLoop(img)
+	if loop != nil || err != nil {
+		return loop, err
+	}
+	params := mount.LoopParams{Autoclear: true, Direct: true}
+	loop, err = mount.SetupLoop(img, params)
+	if err != nil {
+		// Direct I/O saves a second copy in the page cache, but not every file system has it.
+		params.Direct = false
+		loop, err = mount.SetupLoop(img, params)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("attaching a loop device: %w", err)
+	}
+	return loop, nil
+}
+
+// findLoop looks for a loop device over img, by device and inode: paths mean little
+// across mount namespaces.
+func findLoop(img string) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(img, &st); err != nil {
+		return nil, err
+	}
+	bound, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range bound {
+		dev := "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(b)))
+		f, err := os.OpenFile(dev, os.O_RDWR, 0)
+		if err != nil {
+			continue
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
+		if err == nil && info.Device == st.Dev && info.Inode == st.Ino {
+			return f, nil
+		}
+		f.Close()
+	}
+	return nil, nil
+}

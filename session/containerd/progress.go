@@ -1,0 +1,54 @@
+package containerd
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"berth/session"
+)
+
+// progressStep is how many bytes pass between two reports of an import.
+const progressStep = 4 << 20
+
+// counter reports how much of an archive has been read.
+type counter struct {
+	in             io.Reader
+	progress       func(session.ImageProgress)
+	done, reported int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.in.Read(p)
+	c.done += int64(n)
+	if c.done-c.reported >= progressStep {
+		c.reported = c.done
+		report(c.progress, session.ImageProgress{Stage: "importing", Done: c.done})
+	}
+	return n, err
+}
+
+// report calls progress, which may be nil.
+func report(progress func(session.ImageProgress), p session.ImageProgress) {
+	if progress != nil {
+		progress(p)
+	}
+}
+
+// shortDigest is a digest as people compare it: 12 hexadecimal digits.
+func shortDigest(d string) string {
+	_, hex, ok := strings.Cut(d, ":")
+	if !ok || len(hex) < 12 {
+		return d
+	}
+	return hex[:12]
+}
+
+// diskFull reports whether err means that there is no room. Errors that crossed
+// containerd's services are text only.
+func diskFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) ||
+		strings.Contains(err.Error(), unix.ENOSPC.Error())
+}

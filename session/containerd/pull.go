@@ -1,0 +1,160 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/containerd/errdefs"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
+
+	"berth/proto"
+	"berth/session"
+)
+
+const (
+	// fetches is how many layers come at the same time, as most clients have it.
+	fetches = 3
+	// fetchReport is how often a pull reports. Eyes do not need more.
+	fetchReport = 250 * time.Millisecond
+)
+
+// Pull fetches an image from its registry. See session.Images. Registries on this machine may
+// speak plain HTTP; all others must speak TLS.
+func (i *Images) Pull(ctx context.Context, ref string, progress func(session.ImageProgress)) (session.Image, error) {
+	const op = "pull image"
+	full, err := fullName(op, ref)
+	if err != nil || isDigestName(ref) {
+		return session.Image{}, badName(op, ref)
+	}
+	ctx, done, err := i.r.client.WithLease(i.r.ns(ctx))
+	if err != nil {
+		return session.Image{}, i.r.fail(op, ref, err)
+	}
+	defer done(context.WithoutCancel(ctx))
+	desc, err := i.r.fetch(ctx, full, progress)
+	if err != nil {
+		return session.Image{}, i.r.pullError(ctx, op, ref, err)
+	}
+	found, err := i.r.pickManifest(ctx, desc)
+	if err != nil {
+		return session.Image{}, i.r.pullError(ctx, op, ref, err)
+	}
+	return i.r.install(ctx, op, ref, found.desc, progress)
+}
+
+// fetch brings what ref names for this machine into the content store.
+func (r *Runtime) fetch(ctx context.Context, ref string, progress func(session.ImageProgress)) (ocispec.Descriptor, error) {
+	resolver := docker.NewResolver(docker.ResolverOptions{
+		Hosts: docker.ConfigureDefaultRegistries(docker.WithPlainHTTP(docker.MatchLocalhost)),
+	})
+	name, desc, err := resolver.Resolve(ctx, ref)
+	if err != nil {
+		return desc, err
+	}
+	fetcher, err := resolver.Fetcher(ctx, name)
+	if err != nil {
+		return desc, err
+	}
+	cs := r.client.ContentStore()
+	var seen blobs
+	note := images.HandlerFunc(func(_ context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		seen.add(d)
+		return nil, nil
+	})
+	children := images.FilterPlatforms(images.ChildrenHandler(cs), ourPlatform())
+	children = images.LimitManifests(children, ourPlatform(), 1)
+
+	stop := watchFetch(ctx, cs, &seen, progress)
+	defer stop()
+	return desc, images.Dispatch(ctx, images.Handlers(note, remotes.FetchHandler(cs, fetcher), children),
+		semaphore.NewWeighted(fetches), desc)
+}
+
+// blobs are the parts of an image that a fetch has met so far.
+type blobs struct {
+	mu  sync.Mutex // guards all
+	all []ocispec.Descriptor
+}
+
+func (b *blobs) add(d ocispec.Descriptor) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all = append(b.all, d)
+}
+
+func (b *blobs) snapshot() []ocispec.Descriptor {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all[:len(b.all):len(b.all)]
+}
+
+// watchFetch reports every layer under way until the returned function is called, which
+// reports once more.
+func watchFetch(ctx context.Context, cs content.Store, seen *blobs, progress func(session.ImageProgress)) func() {
+	if progress == nil {
+		return func() {}
+	}
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(fetchReport)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				reportFetch(ctx, cs, seen, progress)
+				return
+			case <-tick.C:
+				reportFetch(ctx, cs, seen, progress)
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}
+
+func reportFetch(ctx context.Context, cs content.Store, seen *blobs, progress func(session.ImageProgress)) {
+	for _, d := range seen.snapshot() {
+		if !images.IsLayerType(d.MediaType) {
+			continue
+		}
+		p := session.ImageProgress{Stage: "fetching", Item: shortDigest(d.Digest.String()), Total: d.Size}
+		if st, err := cs.Status(ctx, remotes.MakeRefKey(ctx, d)); err == nil {
+			p.Done = st.Offset
+		} else if _, err := cs.Info(ctx, d.Digest); err == nil {
+			p.Done = d.Size
+		}
+		progress(p)
+	}
+}
+
+// pullError says what of a registry's answer the caller can act on.
+func (r *Runtime) pullError(ctx context.Context, op, ref string, err error) error {
+	var known *proto.Error
+	var network net.Error
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &known):
+		return err
+	case diskFull(err):
+		return proto.Errorf(proto.QuotaExceeded, op, ref, "the disk of the data directory is full")
+	case errdefs.IsNotFound(err):
+		return proto.Errorf(proto.NotFound, op, ref, "the registry has no image %.80q", ref)
+	case errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err), errors.Is(err, docker.ErrInvalidAuthorization):
+		return proto.Errorf(proto.PermissionDenied, op, ref,
+			"the registry does not give %.80q to everybody; save it to an archive elsewhere and import that", ref)
+	}
+	r.log.Warn("pulling an image", "image", ref, "err", err)
+	if errors.As(err, &network) {
+		return proto.Errorf(proto.Unavailable, op, ref, "the registry of %.80q cannot be reached; import an archive instead", ref)
+	}
+	return proto.Errorf(proto.Unavailable, op, ref, "the registry did not deliver %.80q; try again later", ref)
+}

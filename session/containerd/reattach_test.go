@@ -1,0 +1,176 @@
+package containerd
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"berth/proto"
+	"berth/session"
+)
+
+func tryStart(t *testing.T, r *Runtime, class proto.RuntimeClass) (string, error) {
+	t.Helper()
+	id := newID(proto.ContainerPrefix)
+	return id, r.Start(t.Context(), id, session.Spec{
+		Image: testImage(t, r), Class: class, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits,
+	})
+}
+
+// The daemon of TestKilledDaemon tells its parent which sandboxes it has made.
+type daemonSandbox struct {
+	ID   string
+	Spec session.Spec
+}
+
+// testDaemon is the second process of TestKilledDaemon: it makes sandboxes and waits to be killed.
+func testDaemon(dir string) int {
+	guestPath, binDir = os.Getenv("BERTH_TEST_GUEST"), os.Getenv("BERTH_TEST_BIN")
+	fail := func(err error) int { fmt.Fprintln(os.Stderr, "daemon:", err); return 1 }
+	ctx := context.Background()
+	r, err := Open(ctx, testConfig(dir))
+	if err != nil {
+		return fail(err)
+	}
+	archive, err := os.Open(os.Getenv("BERTH_TEST_IMAGE"))
+	if err != nil {
+		return fail(err)
+	}
+	img, err := r.Images().Import(ctx, "test", archive, nil)
+	if err != nil {
+		return fail(err)
+	}
+	var made []daemonSandbox
+	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor, proto.ClassRunc} {
+		s := daemonSandbox{newID(proto.ContainerPrefix), session.Spec{
+			Image: img.Digest, Class: class, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits,
+		}}
+		if err := r.Start(ctx, s.ID, s.Spec); err != nil {
+			return fail(err)
+		}
+		if ans, err := tryAsk(ctx, r, s.ID, guestRequest{Op: "write", Path: "/workspace/kept", Size: 1 << 20}); err != nil || ans.Err != "" {
+			return fail(fmt.Errorf("writing: %v %v", ans, err))
+		}
+		made = append(made, s)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(made); err != nil {
+		return fail(err)
+	}
+	select {} // the parent kills us
+}
+
+// TestKilledDaemon: sandboxes outlive a daemon that is killed, and the next daemon has them.
+func TestKilledDaemon(t *testing.T) {
+	dir := t.TempDir()
+	made := killedDaemon(t, dir)
+	r := openIn(t, dir)
+	if n := loopsOver(t, filepath.Join(dir, "pool.img")); n != 1 {
+		t.Errorf("%d loop devices over one pool", n)
+	}
+	for _, s := range made {
+		if got := ask(t, r, s.ID, guestRequest{Op: "ping"}).Text; got != "pong" {
+			t.Errorf("%s answers %q", s.ID, got)
+		}
+		if err := r.Start(t.Context(), s.ID, s.Spec); err != nil {
+			t.Errorf("starting what runs: %v", err)
+		}
+		if got := ask(t, r, s.ID, guestRequest{Op: "read", Path: "/workspace/kept"}); len(got.Text) == 0 || got.Err != "" {
+			t.Errorf("its file is gone: %s", got.Err)
+		}
+		// The limit still holds, and the file system is the same one.
+		if got := ask(t, r, s.ID, guestRequest{Op: "write", Path: "/workspace/big", Size: 64 << 20}); got.Err == "" {
+			t.Error("no disk limit after the restart")
+		}
+		if st, err := os.Stat(filepath.Join(r.disk.workspacePath(s.Spec.Workspace), "kept")); err != nil || st.Size() != 1<<20 {
+			t.Errorf("the new daemon does not see the file: %v", err)
+		}
+	}
+	if len(r.ids.taken) != len(made) {
+		t.Errorf("%d ranges learnt from %d sandboxes", len(r.ids.taken), len(made))
+	}
+	if id, err := tryStart(t, r, proto.ClassRunc); err != nil {
+		t.Errorf("starting one more: %v", err)
+	} else if got := ask(t, r, id, guestRequest{Op: "ping"}).Text; got != "pong" {
+		t.Errorf("the new one answers %q", got)
+	}
+	// A sandbox of the old daemon is removed whole, and its workspace serves a new one.
+	old := made[0]
+	if err := r.Stop(t.Context(), old.ID); err != nil {
+		t.Fatalf("stopping an old one: %v", err)
+	}
+	next := newID(proto.ContainerPrefix)
+	if err := r.Start(t.Context(), next, old.Spec); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, r, next, guestRequest{Op: "read", Path: "/workspace/kept"}); len(got.Text) == 0 {
+		t.Errorf("the file did not come along: %s", got.Err)
+	}
+	stopAll(t, r)
+	after := holdings(t, r)
+	for _, what := range []string{"run dirs", "sockets", "bundles", "layers", "ranges", "records", "processes"} {
+		if after[what] > 0 {
+			t.Errorf("%s: %d left", what, after[what])
+		}
+	}
+	for _, s := range made {
+		if left := cgroupDirs(s.ID); len(left) > 0 {
+			t.Errorf("cgroups left: %v", left)
+		}
+	}
+}
+
+// killedDaemon runs a daemon in dir until it has made its sandboxes, and kills it.
+func killedDaemon(t *testing.T, dir string) []daemonSandbox {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "image.tar")
+	if err := os.WriteFile(image, ociArchive(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "BERTH_TEST_DAEMON="+dir, "BERTH_TEST_GUEST="+guestPath,
+		"BERTH_TEST_BIN="+binDir, "BERTH_TEST_IMAGE="+image)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if killErr := cmd.Process.Kill(); killErr != nil {
+		t.Fatal(killErr)
+	}
+	_ = cmd.Wait()
+	var made []daemonSandbox
+	if err != nil || json.Unmarshal(line, &made) != nil {
+		t.Fatalf("the daemon said %q: %v", line, err)
+	}
+	return made
+}
+
+func loopsOver(t *testing.T, img string) int {
+	t.Helper()
+	bound, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	n := 0
+	for _, b := range bound {
+		if path, err := os.ReadFile(b); err == nil && strings.TrimSpace(string(path)) == img {
+			n++
+		}
+	}
+	return n
+}
+
+// TestSecondDaemon: two daemons over one data directory would ruin both.
+func TestSecondDaemon(t *testing.T) {
+	r := openTest(t)
+	if _, err := Open(t.Context(), r.cfg); proto.CodeOf(err) != proto.Conflict {
+		t.Errorf("a second daemon: %v", err)
+	}
+}

@@ -1,0 +1,142 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// A Runtime keeps sandboxes and images on this machine. It is a session.Runtime;
+// Images gives the other half.
+type Runtime struct {
+	cfg    Config
+	log    *slog.Logger
+	run    string // cfg.rundir()
+	client *client.Client
+	disk   *disk
+	ids    *idPool
+	shim   string // path of the runc shim
+	guest  string // path of the guest that new sandboxes run
+	class  map[proto.RuntimeClass]classInfo
+	starts chan struct{} // one slot per Start at work
+	locks  keyed         // by session and workspace ID
+	chains chains
+
+	lock  *os.File // held for as long as the data directory is ours
+	close func()   // stops containerd
+}
+
+var _ session.Runtime = (*Runtime)(nil)
+
+// Open makes the data directory ready, mounts the disk pool, starts or
+// connects to containerd, and learns what sandboxes are there. It changes none of them.
+// It fails with proto.Conflict if another daemon uses the directory.
+func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
+	if cfg, err = cfg.withDefaults(); err != nil {
+		return nil, err
+	}
+	if err := cfg.makeDirs(); err != nil {
+		return nil, fmt.Errorf("making the data directory: %w", err)
+	}
+	r := &Runtime{
+		cfg: cfg, log: cfg.Log, run: cfg.rundir(), ids: newIDPool(cfg.FirstID),
+		starts: make(chan struct{}, cfg.Starts),
+		shim:   filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"),
+	}
+	defer func() {
+		if err != nil {
+			_ = r.Close()
+		}
+	}()
+	if r.lock, err = lockDir(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if err := r.findPrograms(); err != nil {
+		return nil, err
+	}
+	if r.disk, err = openPool(cfg.Dir, cfg.PoolBytes, r.log); err != nil {
+		return nil, fmt.Errorf("opening the disk pool: %w", err)
+	}
+	if r.guest, err = r.disk.keepGuest(cfg.Guest); err != nil {
+		return nil, fmt.Errorf("copying the guest: %w", err)
+	}
+	if err := r.connect(ctx); err != nil {
+		return nil, err
+	}
+	return r, r.learn(ctx)
+}
+
+// Close leaves all sandboxes running, for the next daemon to find.
+func (r *Runtime) Close() error {
+	var err error
+	if r.client != nil {
+		err = r.client.Close()
+	}
+	if r.close != nil {
+		r.close()
+	}
+	if r.disk != nil {
+		err = errors.Join(err, r.disk.close())
+	}
+	if r.lock != nil {
+		err = errors.Join(err, r.lock.Close())
+	}
+	return err
+}
+
+// connect makes r.client. A context of its own: containerd lives until Close, not
+// until the end of the call that opened it.
+func (r *Runtime) connect(ctx context.Context) (err error) {
+	if r.cfg.Address != "" {
+		r.client, err = client.New(r.cfg.Address, client.WithDefaultNamespace(namespace))
+		if err != nil {
+			return proto.Errorf(proto.Unavailable, "opening the runtime", "",
+				"the containerd given by address does not answer: %v", err)
+		}
+		return nil
+	}
+	ctx = logContext(context.WithoutCancel(ctx), r.log)
+	r.client, r.close, err = embed(ctx, r.cfg)
+	return err
+}
+
+// learn reads the UID ranges of the sandboxes that are there.
+func (r *Runtime) learn(ctx context.Context) error {
+	records, err := r.client.ContainerService().List(r.ns(ctx))
+	if err != nil {
+		return fmt.Errorf("reading the sandboxes there are: %w", err)
+	}
+	for _, rec := range records {
+		r.ids.learn(rec.ID, rec.Labels[labelFirstID])
+	}
+	return nil
+}
+
+// ns is ctx as containerd wants it.
+func (r *Runtime) ns(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, namespace)
+}
+
+// lockDir keeps a second daemon away: two over one pool or one database would ruin both.
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, proto.Errorf(proto.Conflict, "opening the runtime", "",
+			"another daemon uses this data directory; stop it or choose another with --data")
+	}
+	return f, nil
+}

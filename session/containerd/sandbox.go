@@ -1,0 +1,357 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// Labels of a container record.
+const (
+	labelFirstID   = "berth/first-id"
+	labelWorkspace = "berth/workspace"
+	labelClass     = "berth/class"
+
+	// labelChain keeps an image's layers from containerd's garbage collector for as
+	// long as the sandbox is there, whatever becomes of the image's name.
+	labelChain = "containerd.io/gc.ref.snapshot." + snapshotter
+)
+
+// runtimeName is what containerd calls the shim. Which binary it is, and what stands behind
+// it, is set for each sandbox.
+const runtimeName = "io.containerd.runc.v2"
+
+// removeTimeout bounds the removal of a sandbox, which no longer depends on any caller.
+const removeTimeout = 30 * time.Second
+
+// Start makes sandbox id as spec says. See session.Runtime.
+func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error {
+	if err := checkSpec(id, spec); err != nil {
+		return err
+	}
+	class, err := r.pickClass(spec.Class)
+	if err != nil {
+		return err
+	}
+	unlock, err := r.lockBoth(ctx, id, spec.Workspace)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if conn, err := r.Dial(ctx, id); err == nil {
+		return conn.Close()
+	}
+	select {
+	case r.starts <- struct{}{}:
+		defer func() { <-r.starts }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	// What is left of a sandbox that ended or was never finished goes first.
+	if err := r.removeSandbox(ctx, id); err != nil {
+		return r.fail("start", id, err)
+	}
+	if err := r.makeSandbox(ctx, id, spec, class); err != nil {
+		if undo := r.removeSandbox(ctx, id); undo != nil {
+			r.log.Error("undoing a start", "sandbox", id, "err", undo)
+		}
+		return r.fail("start", id, err)
+	}
+	return nil
+}
+
+// Stop ends and removes sandbox id. See session.Runtime.
+func (r *Runtime) Stop(ctx context.Context, id string) error {
+	if !proto.ValidID(proto.ContainerPrefix, id) {
+		return nil // cannot exist
+	}
+	unlock, err := r.locks.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := r.removeSandbox(ctx, id); err != nil {
+		return r.fail("stop", id, err)
+	}
+	return nil
+}
+
+// RemoveWorkspace removes a workspace with its files. See session.Runtime.
+func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
+	if !proto.ValidID(proto.WorkspacePrefix, workspace) {
+		return nil
+	}
+	unlock, err := r.locks.lock(ctx, workspace)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	records, err := r.client.ContainerService().List(r.ns(ctx), fmt.Sprintf("labels.%q==%s", labelWorkspace, workspace))
+	if err != nil {
+		return r.fail("remove workspace", workspace, err)
+	}
+	if len(records) > 0 {
+		return proto.Errorf(proto.Conflict, "remove workspace", workspace,
+			"workspace %s is in use by container %s; delete that first", workspace, records[0].ID)
+	}
+	if err := r.disk.removeWorkspace(workspace); err != nil {
+		return r.fail("remove workspace", workspace, err)
+	}
+	return nil
+}
+
+// List says what is here, half-made things included. See session.Runtime.
+func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
+	var inv session.Inventory
+	records, err := r.client.ContainerService().List(r.ns(ctx))
+	if err != nil {
+		return inv, r.fail("list", "", err)
+	}
+	for _, rec := range records {
+		inv.Sandboxes = append(inv.Sandboxes, rec.ID)
+	}
+	layers, err1 := r.disk.layers()
+	runs, err2 := names(r.runPath(""))
+	inv.Workspaces, err = r.disk.workspaces()
+	if err := errors.Join(err, err1, err2); err != nil {
+		return inv, r.fail("list", "", err)
+	}
+	inv.Sandboxes = append(append(inv.Sandboxes, layers...), runs...)
+	slices.Sort(inv.Sandboxes)
+	inv.Sandboxes = slices.Compact(inv.Sandboxes)
+	return inv, nil
+}
+
+// checkSpec refuses what cannot be run before anything is made. Valid IDs are also
+// what makes it safe to use them as names of directories.
+func checkSpec(id string, spec session.Spec) error {
+	bad := func(item, why string) error {
+		return proto.Errorf(proto.InvalidArgument, "start", item, "%s", why)
+	}
+	l := spec.Limits
+	switch {
+	case !proto.ValidID(proto.ContainerPrefix, id):
+		return bad("id", "the container ID is not one of ours")
+	case !proto.ValidID(proto.WorkspacePrefix, spec.Workspace):
+		return bad("workspace", "the workspace ID is not one of ours")
+	case l.CPUs < 0.01:
+		return bad("cpus", "cpus must be 0.01 or more")
+	case l.MemoryBytes < 16<<20:
+		return bad("memory_bytes", "memory_bytes must be 16 MiB or more")
+	case l.PIDs < 16:
+		return bad("pids", "pids must be 16 or more")
+	case l.DiskBytes < 16<<20:
+		return bad("disk_bytes", "disk_bytes must be 16 MiB or more")
+	}
+	return nil
+}
+
+// lockBoth takes the session's lock and then its workspace's: Start and RemoveWorkspace of
+// one workspace must not overlap.
+func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), error) {
+	first, err := r.locks.lock(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	second, err := r.locks.lock(ctx, workspace)
+	if err != nil {
+		first()
+		return nil, err
+	}
+	return func() { second(); first() }, nil
+}
+
+// makeSandbox makes record, disk, run directory and task, in this order.
+func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class classInfo) error {
+	b := blueprint{
+		id: id, session: spec, guest: r.guest, run: r.runPath(id),
+		workspace: r.disk.workspacePath(spec.Workspace),
+	}
+	var err error
+	if b.firstID, err = r.ids.take(id); err != nil {
+		return err
+	}
+	root, err := r.pin(ctx, &b, class)
+	if err != nil {
+		return err
+	}
+	if _, err := r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
+		return err
+	}
+	upper, work, err := r.disk.makeLayer(id, b.firstID, spec.Limits.DiskBytes)
+	if err != nil {
+		return err
+	}
+	if err := makeMountPoints(upper, b.firstID); err != nil {
+		return err
+	}
+	if err := makeRunDir(b.run, b.firstID); err != nil {
+		return err
+	}
+	return r.launch(ctx, b, client.WithRootFS(rootfs(b, root.lowers, upper, work)))
+}
+
+func makeRunDir(dir string, owner uint32) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	return os.Chown(dir, int(owner), int(owner))
+}
+
+// pin finds the image and writes the container record, which keeps it, before any sweep
+// can look.
+func (r *Runtime) pin(ctx context.Context, b *blueprint, class classInfo) (chainInfo, error) {
+	unlock, err := r.locks.lock(ctx, b.session.Image)
+	if err != nil {
+		return chainInfo{}, err
+	}
+	defer unlock()
+	root, err := r.chain(ctx, b.session.Image)
+	if err != nil {
+		return root, err
+	}
+	b.env = root.env
+	return root, r.record(ctx, *b, root, class)
+}
+
+// record writes the container record: from here on List names the sandbox.
+func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class classInfo) error {
+	spec, err := typeurl.MarshalAny(newSpec(b))
+	if err != nil {
+		return err
+	}
+	opts, err := typeurl.MarshalAny(&options.Options{BinaryName: class.binary})
+	if err != nil {
+		return err
+	}
+	_, err = r.client.ContainerService().Create(r.ns(ctx), containers.Container{
+		ID:    b.id,
+		Image: digestName(b.session.Image),
+		Labels: map[string]string{
+			labelFirstID:   strconv.FormatUint(uint64(b.firstID), 10),
+			labelWorkspace: b.session.Workspace,
+			labelClass:     string(b.session.Class),
+			labelChain:     root.id,
+		},
+		Runtime: containers.RuntimeInfo{Name: runtimeName, Options: opts},
+		Spec:    spec,
+	})
+	return err
+}
+
+// launch starts PID 1 and waits until it answers.
+func (r *Runtime) launch(ctx context.Context, b blueprint, rootfs client.NewTaskOpts) error {
+	bell := newDoorbell(b.run)
+	defer bell.close()
+	// Cancelling a runtime half way leaves what no call of ours can find, so it runs to its end;
+	// the context is looked at again below.
+	run, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), removeTimeout)
+	defer cancel()
+	c, err := r.client.LoadContainer(run, b.id)
+	if err != nil {
+		return err
+	}
+	task, err := c.NewTask(run, cio.NullIO, rootfs, client.WithRuntimePath(r.shim))
+	if err != nil {
+		return fmt.Errorf("creating the sandbox: %w", err)
+	}
+	gone, forget, err := watchProcess(int(task.Pid()))
+	if err != nil {
+		return fmt.Errorf("watching the guest: %w", err)
+	}
+	defer forget()
+	if err := task.Start(run); err != nil {
+		return fmt.Errorf("starting the guest: %w", err)
+	}
+	return awaitGuest(ctx, bell, b.run, gone)
+}
+
+// removeSandbox takes away whatever there is of sandbox id. It goes on past errors, so that
+// one stuck part does not keep the others.
+func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), removeTimeout)
+	defer cancel()
+	errTask := r.removeTask(ctx, id)
+	errRun := os.RemoveAll(r.runPath(id))
+	errLayer := r.disk.removeLayer(id)
+	if err := errors.Join(errTask, errRun, errLayer, removeCgroups(ctx, id)); err != nil {
+		return err
+	}
+	// Last, because it holds the UID range, which must not be given away before.
+	err := r.client.ContainerService().Delete(ctx, id)
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	r.ids.release(id)
+	return nil
+}
+
+func (r *Runtime) removeTask(ctx context.Context, id string) error {
+	c, err := r.client.LoadContainer(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	task, err := c.Task(ctx, nil)
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = task.Delete(ctx, client.WithProcessKill)
+	if err == nil || errdefs.IsNotFound(err) {
+		return nil
+	}
+	r.log.Debug("a sandbox cannot be asked to end; killing its processes", "sandbox", id, "err", err)
+	return r.forceTask(ctx, task, id)
+}
+
+// forceTask ends a sandbox that its runtime cannot end, as runsc cannot once its kernel was killed for
+// lack of memory: it kills what is in the cgroup until the shim sees that nothing is left.
+func (r *Runtime) forceTask(ctx context.Context, task client.Task, id string) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		killCgroups(id)
+		_, err := task.Delete(ctx)
+		if err == nil || errdefs.IsNotFound(err) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("ending the sandbox: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// fail logs what happened and returns what may be shown. Errors of ours and of the context
+// pass through.
+func (r *Runtime) fail(op, item string, err error) error {
+	var known *proto.Error
+	if errors.As(err, &known) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	r.log.Error("runtime", "op", op, "item", item, "err", err)
+	if errors.Is(err, errGuestEnded) {
+		return proto.Errorf(proto.Unavailable, op, item, "container %s ended before its guest answered; see the daemon's log", item)
+	}
+	return proto.Errorf(proto.Internal, op, item, "%s failed; the daemon's log says why", op)
+}

@@ -1,0 +1,103 @@
+package containerd
+
+import (
+	"slices"
+
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// deniedSyscalls are taken out of containerd's default profile. Some are there only
+// for capabilities that we do not give; they are named all the same, so that no later
+// change of capabilities or of containerd lets them back in.
+var deniedSyscalls = []string{
+	// Kernel interfaces with a long record of holes and no use to a sandboxed program.
+	"bpf", "userfaultfd", "perf_event_open", "modify_ldt", "fanotify_init",
+	"io_uring_setup", "io_uring_enter", "io_uring_register",
+	// Keyrings are not namespaced by user alone and count against a host limit.
+	"keyctl", "add_key", "request_key",
+	// Mounts and namespaces: what is mounted is our decision.
+	"mount", "mount_setattr", "move_mount", "umount", "umount2", "open_tree", "open_tree_attr",
+	"fsopen", "fsconfig", "fsmount", "fspick", "pivot_root", "setns", "unshare",
+	"open_by_handle_at", "name_to_handle_at",
+	// The host's clock, quota, log, modules and swap.
+	"adjtimex", "clock_adjtime", "clock_adjtime64", "clock_settime", "clock_settime64",
+	"settimeofday", "stime", "quotactl", "quotactl_fd", "syslog", "init_module", "finit_module",
+	"delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff", "acct",
+	"lookup_dcookie", "vhangup",
+	// Hides the socket family behind a pointer, where a filter cannot look. Only programs of
+	// before 2016 for 32-bit machines need it.
+	"socketcall",
+}
+
+// argumentSyscalls are allowed by argument below, so the plain permission goes.
+var argumentSyscalls = []string{"socket", "socketpair", "ioctl"}
+
+// seccompProfile is the filter of PID 1, inherited by all: containerd's default less the lists
+// above. The default already returns ENOSYS for clone3, whose flags cannot be seen, and
+// refuses clone with any namespace flag.
+func seccompProfile(spec *specs.Spec) *specs.LinuxSeccomp {
+	profile := seccomp.DefaultProfile(spec)
+	var kept []specs.LinuxSyscall
+	for _, rule := range profile.Syscalls {
+		rule.Names = slices.DeleteFunc(slices.Clone(rule.Names), func(name string) bool {
+			return rule.Action == specs.ActAllow &&
+				(slices.Contains(deniedSyscalls, name) || slices.Contains(argumentSyscalls, name))
+		})
+		if len(rule.Names) > 0 {
+			kept = append(kept, rule)
+		}
+	}
+	kept = append(kept, socketRules()...)
+	profile.Syscalls = append(kept, ioctlRules()...)
+	return profile
+}
+
+// socketRules allow the families that programs without a network use. Of netlink only routing
+// (protocol 0), which getifaddrs needs and which cannot change anything without CAP_NET_ADMIN.
+func socketRules() []specs.LinuxSyscall {
+	rules := []specs.LinuxSyscall{
+		allow("socketpair", equals(0, unix.AF_UNIX)),
+		allow("socket", equals(0, unix.AF_NETLINK), equals(2, unix.NETLINK_ROUTE)),
+	}
+	for _, family := range []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6} {
+		rules = append(rules, allow("socket", equals(0, family)))
+	}
+	return rules
+}
+
+const (
+	btrfsIoctlMagic = 0x94 // bits 8–15 of every ioctl of btrfs
+	ficlone         = 0x40049409
+	ficloneRange    = 0x4020940d
+)
+
+// ioctlRules allow every ioctl but those of btrfs. With them anybody may make a subvolume
+// in a directory they can write to, and it would start without our quota. Copying by
+// reference shares the magic number and is allowed back.
+//
+// A filter has no "not equal in these bits", but a number differs from the magic if it does in at
+// least one bit, which is one masked comparison for each.
+func ioctlRules() []specs.LinuxSyscall {
+	rules := []specs.LinuxSyscall{
+		allow("ioctl", equals(1, ficlone)),
+		allow("ioctl", equals(1, ficloneRange)),
+	}
+	for bit := range 8 {
+		mask := uint64(1) << (8 + bit)
+		other := ^uint64(btrfsIoctlMagic<<8) & mask
+		rules = append(rules, allow("ioctl", specs.LinuxSeccompArg{
+			Index: 1, Value: mask, ValueTwo: other, Op: specs.OpMaskedEqual,
+		}))
+	}
+	return rules
+}
+
+func allow(name string, args ...specs.LinuxSeccompArg) specs.LinuxSyscall {
+	return specs.LinuxSyscall{Names: []string{name}, Action: specs.ActAllow, Args: args}
+}
+
+func equals(index uint, value uint64) specs.LinuxSeccompArg {
+	return specs.LinuxSeccompArg{Index: index, Value: value, Op: specs.OpEqualTo}
+}

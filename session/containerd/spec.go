@@ -1,0 +1,176 @@
+package containerd
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// Paths inside a sandbox.
+const (
+	insideGuest     = "/.berth/guest"
+	insideRun       = "/.berth/run"
+	insideWorkspace = "/workspace"
+	socketName      = "guest.sock" // the guest listens on it in insideRun
+
+	hostname = "berth"
+)
+
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// capabilities are what root in a container needs to be of use: own, read and give away files,
+// become another user, end processes, listen on low ports and chroot. All count inside the
+// user namespace only. Left out of the usual set: MKNOD and NET_RAW (no devices, no network),
+// AUDIT_WRITE (the host's log), SETFCAP (no_new_privs makes file capabilities void).
+var capabilities = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID",
+	"CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT",
+}
+
+// maskedPaths tell about the host or reach its hardware.
+var maskedPaths = []string{
+	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
+	"/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo",
+	"/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
+	"/sys/kernel/debug", "/sys/kernel/security", "/sys/fs/bpf",
+}
+
+// readonlyPaths also name the cgroup mount: with v1, runc mounts the controllers read-only but
+// leaves the directory that holds them open.
+var readonlyPaths = []string{
+	"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup",
+}
+
+// A blueprint is what newSpec needs to know about one sandbox. Paths are the host's.
+type blueprint struct {
+	id        string
+	session   session.Spec
+	env       []string // of the image
+	guest     string   // the guest binary
+	run       string   // the sandbox's run directory
+	workspace string
+	firstID   uint32 // of its UID and GID range
+}
+
+// newSpec is the whole OCI configuration of a sandbox: nothing in it is asked of the
+// caller but numbers, and nothing of the image but its environment.
+func newSpec(b blueprint) *specs.Spec {
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.firstID, Size: idRange}}
+	spec := &specs.Spec{
+		Version:  specs.Version,
+		Hostname: hostname,
+		Root:     &specs.Root{Path: "rootfs"},
+		Process:  newProcess(b),
+		Mounts:   kernelMounts(b.session.Limits),
+		Linux: &specs.Linux{
+			CgroupsPath:   path.Join("/", namespace, b.id),
+			Namespaces:    ownNamespaces(),
+			UIDMappings:   ids,
+			GIDMappings:   ids,
+			Resources:     newResources(b.session.Limits),
+			MaskedPaths:   slices.Clone(maskedPaths),
+			ReadonlyPaths: slices.Clone(readonlyPaths),
+		},
+	}
+	spec.Linux.Seccomp = seccompProfile(spec)
+	return spec
+}
+
+func newProcess(b blueprint) *specs.Process {
+	// More likely to be killed than anything of the host. Less needs CAP_SYS_RESOURCE.
+	oom := 500
+	caps := slices.Clone(capabilities)
+	return &specs.Process{
+		Args:            []string{insideGuest},
+		Cwd:             "/",
+		Env:             processEnv(b.env),
+		NoNewPrivileges: true,
+		Capabilities: &specs.LinuxCapabilities{
+			Bounding: caps, Effective: caps, Permitted: caps,
+		},
+		Rlimits:     rlimits(),
+		OOMScoreAdj: &oom,
+	}
+}
+
+// processEnv is the image's environment with a PATH. The guest hands it on to what it starts.
+func processEnv(image []string) []string {
+	env := []string{defaultPath}
+	for _, kv := range image {
+		name, _, ok := strings.Cut(kv, "=")
+		if !ok || name == "" || strings.ContainsRune(kv, 0) {
+			continue
+		}
+		if name == "PATH" {
+			env = env[1:]
+		}
+		env = append(env, kv)
+	}
+	return env
+}
+
+// rlimits stay within the daemon's own hard limits: raising those takes a capability that
+// not every machine gives.
+func rlimits() []specs.POSIXRlimit {
+	files := unix.Rlimit{Max: 1024}
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		files.Max = 1024
+	}
+	hard := min(files.Max, 1<<20)
+	return []specs.POSIXRlimit{
+		{Type: "RLIMIT_NOFILE", Soft: min(hard, 1<<16), Hard: hard},
+		{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
+	}
+}
+
+func ownNamespaces() []specs.LinuxNamespace {
+	return []specs.LinuxNamespace{
+		{Type: specs.UserNamespace}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
+		{Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+		{Type: specs.CgroupNamespace},
+	}
+}
+
+// newResources bounds the sandbox. Devices: none but the harmless ones every runtime adds.
+func newResources(l proto.Limits) *specs.LinuxResources {
+	period := uint64(100_000) // µs, the kernel's default
+	quota := max(int64(l.CPUs*float64(period)), 1000)
+	memory, swap, pids := l.MemoryBytes, l.MemoryBytes, l.PIDs // swap counts memory too: equal means none
+	return &specs.LinuxResources{
+		CPU:     &specs.LinuxCPU{Period: &period, Quota: &quota},
+		Memory:  &specs.LinuxMemory{Limit: &memory, Swap: &swap},
+		Pids:    &specs.LinuxPids{Limit: &pids},
+		Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
+	}
+}
+
+// kernelMounts are the file systems of the kernel. /tmp and /dev/shm live in the sandbox's
+// memory and are bounded well below it, files and all.
+func kernelMounts(l proto.Limits) []specs.Mount {
+	return []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: tmpfs(l.MemoryBytes / 4)},
+		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: tmpfs(l.MemoryBytes / 2)},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
+			Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
+	}
+}
+
+func tmpfs(bytes int64) []string {
+	// One inode per 16 KiB, as the kernel's default has it for a page-sized file.
+	return []string{"nosuid", "nodev", "mode=1777",
+		fmt.Sprintf("size=%d", bytes), fmt.Sprintf("nr_inodes=%d", max(bytes>>14, 1024))}
+}
