@@ -1,0 +1,44 @@
+# Runs as root inside the image, once its packages and files are in place, under sh -eu.
+
+# Compile what prepare.sh kept from being compiled. What a compiled module looks like depends on
+# what its process compiled before and on hash seeds, so both are fixed.
+rm /usr/bin/py3compile
+dpkg-divert --quiet --local --rename --remove /usr/bin/py3compile
+export PYTHONHASHSEED=0
+find /usr/lib/python3/dist-packages /usr/share/python3 -name '*.py' -print0 | LC_ALL=C sort -z |
+	xargs -0 -P "$(nproc)" -n 250 python3 -m compileall -qq
+
+# The user that execs run as. SOURCE_DATE_EPOCH dates the shadow entry.
+groupadd --gid 1000 user
+useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash user
+install -d -o user -g user /workspace
+
+# Names that people type, where Debian's differ.
+ln -s /usr/bin/fdfind /usr/local/bin/fd
+for name in 7z 7za 7zr; do
+	[ -e "/usr/bin/$name" ] || ln -s /usr/bin/7zz "/usr/local/bin/$name"
+done
+
+# matplotlib lists the fonts it finds at first import; do it once, here, for both users. A warm
+# cache is also what a read-only home needs.
+font_cache() {
+	HOME="$1" MPLBACKEND=Agg PYTHONDONTWRITEBYTECODE=1 python3 -c 'import matplotlib.font_manager'
+	rm -rf "$1/.config/matplotlib"
+	rmdir --ignore-fail-on-non-empty "$1/.config" 2>/dev/null || :
+}
+font_cache /root
+font_cache /home/user
+chown -R user:user /home/user
+
+# What the building machine left behind: its name and resolver, the list of a repository that is
+# gone. Empty files stay where runtimes mount over them.
+rm -f /etc/apt/sources.list /etc/resolv.conf /etc/hostname
+: >/etc/resolv.conf
+: >/etc/hostname
+: >/etc/machine-id
+mv /etc/dpkg/dpkg.cfg.d/99mmdebstrap /etc/dpkg/dpkg.cfg.d/berth
+
+# Backups and logs that no container reads.
+rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /etc/subuid- /etc/subgid- /etc/.pwd.lock
+rm -f /var/lib/dpkg/status-old /var/lib/dpkg/*-old /var/cache/debconf/*-old
+rm -rf /var/cache/ldconfig/* /var/log/*.log /var/log/apt

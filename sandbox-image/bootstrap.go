@@ -1,0 +1,117 @@
+package sandboximage
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/proto"
+)
+
+// bootstrap installs the packages of the repository in dir, count of them, into root, and
+// finishes the tree as the definition says.
+func (b *build) bootstrap(ctx context.Context, dir, root string, count int, epoch time.Time) error {
+	files := filepath.Join(dir, "files")
+	if err := writeFiles(files, b.def.files); err != nil {
+		return ioError("the image's files", err)
+	}
+	options := filepath.Join(dir, "dpkg.cfg")
+	if err := os.WriteFile(options, []byte(b.def.dpkg), 0o644); err != nil {
+		return ioError("the build directory", err)
+	}
+	p := &installation{build: b, total: int64(count)}
+	cmd := command{
+		path: "mmdebstrap",
+		args: []string{
+			// In its own process and mount namespaces, so that all of it dies together. For root
+			// this mode does not mean a user namespace.
+			"--mode=unshare",
+			"--variant=essential",
+			"--format=directory",
+			"--verbose", // the lines that progress is read from
+			// Both want more programs; the repository was signed for when it was resolved, and the
+			// architecture is the host's.
+			"--skip=check/signed-by,check/qemu",
+			"--dpkgopt=" + options,
+			"--include=" + strings.Join(b.def.packages, " "),
+			`--essential-hook=chroot "$1" /bin/sh -euc "$BERTH_PREPARE"`,
+			`--customize-hook=cp -R --preserve=mode "$BERTH_FILES/." "$1/"`,
+			`--customize-hook=chroot "$1" /bin/sh -euc "$BERTH_SETUP"`,
+			"", // no suite: every package of the repository counts
+			root,
+			// "copy", because the files lie outside the chroot.
+			"deb [trusted=yes] copy:" + filepath.Join(dir, "repo") + " ./",
+		},
+		// None of the host's environment, or it would reach the packages' scripts.
+		env: []string{
+			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+			"LC_ALL=C.UTF-8",
+			"TZ=UTC",
+			"HOME=/root",
+			"SOURCE_DATE_EPOCH=" + strconv.FormatInt(epoch.Unix(), 10),
+			"BERTH_FILES=" + files,
+			"BERTH_PREPARE=" + b.def.prepare,
+			"BERTH_SETUP=" + b.def.setup,
+		},
+		log:     b.log,
+		line:    p.line,
+		private: true,
+	}
+	if _, err := cmd.run(ctx); ctx.Err() != nil {
+		return ctx.Err()
+	} else if err != nil {
+		return proto.Errorf(proto.Internal, op, b.def.name, "installing the packages failed (%v); the build log has the details", err)
+	}
+	return nil
+}
+
+// An installation follows dpkg's output. It installs the essential packages first, all of their
+// steps, so unpacking and configuring take turns.
+type installation struct {
+	*build
+	total                int64
+	unpacked, configured int64
+}
+
+// line counts packages: "Unpacking bash (5.2.15-2) ...", "Setting up bash (5.2.15-2) ...". The
+// two outputs of a command are read by two goroutines, but dpkg writes these lines to one.
+func (p *installation) line(line string) {
+	item := func(prefix string) (string, bool) {
+		rest, ok := strings.CutPrefix(line, prefix)
+		name, _, versioned := strings.Cut(rest, " (")
+		return name, ok && versioned
+	}
+	if name, ok := item("Unpacking "); ok {
+		p.unpacked = min(p.unpacked+1, p.total)
+		p.step(Step{Name: StepUnpacking, Item: name, Done: p.unpacked, Total: p.total})
+	} else if name, ok := item("Setting up "); ok {
+		p.configured = min(p.configured+1, p.total)
+		p.step(Step{Name: StepConfiguring, Item: name, Done: p.configured, Total: p.total})
+	} else if strings.HasPrefix(line, "I: running --customize-hook") {
+		p.step(Step{Name: StepFinishing})
+	}
+}
+
+// writeFiles writes files into the new directory dir. Embedded files have no modes: all are
+// 0644 and their directories 0755.
+func writeFiles(dir string, files fs.FS) error {
+	return fs.WalkDir(files, ".", func(p string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(dir, filepath.FromSlash(path.Clean(p)))
+		if e.IsDir() {
+			return os.Mkdir(target, 0o755)
+		}
+		data, err := fs.ReadFile(files, p)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, data, 0o644)
+	})
+}

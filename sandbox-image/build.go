@@ -1,0 +1,223 @@
+// Package sandboximage says what is inside berth's own images and builds them from Debian
+// packages, without a registry.
+//
+// An image is data: a directory of this package holds its definition.
+//
+//	base/packages.txt   Debian packages, with comments
+//	base/env.txt        the environment in the image's config
+//	base/dpkg.cfg       paths that dpkg leaves out
+//	base/files/         files copied over the installed packages
+//	base/prepare.sh     run inside, once a shell is there
+//	base/setup.sh       run inside, last: users, links, caches, cleaning
+//
+// A build resolves the packages with the host's own apt (its mirrors, proxies and keys, but
+// Debian 12 only), downloads them into a cache, has mmdebstrap install exactly those from a local
+// directory, and packs the tree as an OCI archive of one layer. Nothing of the host's
+// configuration enters the image, and the same packages give the same digest.
+//
+// The cache directory (DefaultCacheDir unless told otherwise):
+//
+//	lock             held by the one build that runs
+//	apt/             package lists and downloaded packages, shared by all images
+//	<name>.tar       the archive built last, which names what it was built from
+//	build-*/         a build under way; what a killed one left is removed by the next
+package sandboximage
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"berth/proto"
+)
+
+// DefaultCacheDir is where builds keep downloads and archives unless Options say otherwise. Builds
+// run as root, so it is one place for the whole machine.
+const DefaultCacheDir = "/var/cache/berth"
+
+// Op names this package's work in its errors.
+const op = "building image"
+
+// Options say what to build and where to put it.
+type Options struct {
+	// Name is one of Names.
+	Name string
+	// Out is the archive's path, replaced atomically. Empty: only the copy in CacheDir is made.
+	Out string
+	// CacheDir keeps downloads and archives between builds. Empty: DefaultCacheDir.
+	CacheDir string
+	// Refresh asks the Debian mirrors for newer packages even if the archive at hand fits its
+	// definition, and rebuilds if there are any. Without it an archive is used as long as the
+	// definition stays the same.
+	Refresh bool
+	// Log gets the full output of apt and mmdebstrap. It may name host paths. Nil: none.
+	Log io.Writer
+	// Progress is called for every step, often, from one goroutine at a time. Nil: not called.
+	Progress func(Step)
+}
+
+// A Result describes a finished archive.
+type Result struct {
+	Path     string  // of the archive: Options.Out, or the copy in the cache
+	Ref      string  // name an importer gives the image
+	Digest   string  // of the manifest, "sha256:…": what sessions pin
+	Size     int64   // bytes of the archive
+	Packages int     // Debian packages installed
+	Layers   []Layer // lowest first
+	Reused   bool    // an archive of an earlier build was still right
+}
+
+// A Layer is one layer of the image.
+type Layer struct {
+	Digest   string // of the compressed blob
+	Size     int64  // compressed bytes
+	Unpacked int64  // bytes of its tar stream
+}
+
+// Ref is the name under which the image called name is stored and imported. It is no registry's.
+func Ref(name string) string { return "localhost/berth/" + name + ":latest" }
+
+// Build makes the image, or finds that the archive of an earlier build still fits, which takes
+// milliseconds: call it whenever the archive is needed. One build runs at a time per cache
+// directory; others wait. It needs root and mmdebstrap. An interrupted build leaves Out as it was.
+//
+// Errors are *proto.Error: InvalidArgument for an unknown name, PermissionDenied without root,
+// Unsupported if the host lacks a program, Unavailable if the packages cannot be had, Internal for
+// an installation that failed (Options.Log has its output). Context errors come back as they are.
+func Build(ctx context.Context, o Options) (Result, error) {
+	def, err := load(o.Name)
+	if err != nil {
+		return Result{}, err
+	}
+	if o.CacheDir == "" {
+		o.CacheDir = DefaultCacheDir
+	}
+	if o.Out != "" && !o.Refresh {
+		// The common case needs neither root nor the lock: the archive is already there.
+		if r, ok := reuse(o.Out, def.key); ok {
+			return r, nil
+		}
+	}
+	if !plainPath.MatchString(o.CacheDir) {
+		return Result{}, proto.Errorf(proto.InvalidArgument, op, "CacheDir",
+			"the cache directory's path has characters that apt's configuration cannot hold; choose one of letters, digits and ._-+/")
+	}
+	if err := checkHost(); err != nil {
+		return Result{}, err
+	}
+	return buildLocked(ctx, o, def)
+}
+
+// plainPath are paths that need no quoting in the formats of apt and mmdebstrap.
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9._+/-]+$`)
+
+// buildLocked waits for its turn and makes the cache's archive right, then Out.
+func buildLocked(ctx context.Context, o Options, def definition) (Result, error) {
+	cache, err := filepath.Abs(o.CacheDir)
+	if err != nil {
+		return Result{}, ioError("the cache directory", err)
+	}
+	// The sandboxed user of apt has to reach the downloads.
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return Result{}, ioError("the cache directory", err)
+	}
+	b := &build{def: def, cache: cache, refresh: o.Refresh, log: o.Log, progress: o.Progress}
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer unlock()
+	r, err := b.cached(ctx)
+	if err != nil || o.Out == "" {
+		return r, err
+	}
+	if err := copyFile(o.Out, r.Path); err != nil {
+		return Result{}, ioError("the archive", err)
+	}
+	r.Path = o.Out
+	return r, nil
+}
+
+// A build makes one image. It holds the cache's lock.
+type build struct {
+	def      definition
+	cache    string
+	refresh  bool
+	log      io.Writer
+	progress func(Step)
+}
+
+func (b *build) archive() string { return filepath.Join(b.cache, b.def.name+".tar") }
+
+// cached returns the archive in the cache, made anew if it does not fit.
+func (b *build) cached(ctx context.Context) (Result, error) {
+	if r, ok := reuse(b.archive(), b.def.key); ok && !b.refresh {
+		return r, nil
+	}
+	a, err := newApt(b)
+	if err != nil {
+		return Result{}, err
+	}
+	pkgs, err := a.resolve(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	if r, ok := reuse(b.archive(), b.def.key); ok && fingerprint(r.Path) == pkgs.fingerprint() {
+		return r, nil
+	}
+	if err := a.download(ctx, pkgs); err != nil {
+		return Result{}, err
+	}
+	return b.assemble(ctx, a, pkgs)
+}
+
+// assemble installs the downloaded packages and packs the tree, in a directory that is gone
+// afterwards whatever happened.
+func (b *build) assemble(ctx context.Context, a *apt, pkgs packageSet) (Result, error) {
+	if err := b.removeStale(); err != nil {
+		return Result{}, ioError("the cache directory", err)
+	}
+	dir, err := os.MkdirTemp(b.cache, "build-")
+	if err != nil {
+		return Result{}, ioError("the build directory", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return Result{}, ioError("the build directory", err)
+	}
+	epoch, err := a.repository(filepath.Join(dir, "repo"), pkgs)
+	if err != nil {
+		return Result{}, ioError("the package repository", err)
+	}
+	root := filepath.Join(dir, "root")
+	if err := b.bootstrap(ctx, dir, root, len(pkgs), epoch); err != nil {
+		return Result{}, err
+	}
+	layer, err := b.pack(ctx, root, filepath.Join(dir, "layer"), epoch)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := b.writeArchive(b.archive(), layer, pkgs, epoch); err != nil {
+		return Result{}, ioError("the archive", err)
+	}
+	r, ok := reuse(b.archive(), b.def.key)
+	if !ok {
+		return Result{}, proto.Errorf(proto.Internal, op, b.def.name, "the archive just written does not read back; is the disk healthy?")
+	}
+	r.Reused = false
+	return r, nil
+}
+
+// removeStale removes what killed builds left. Their mounts died with their mount namespace, so
+// nothing of the host can lie below.
+func (b *build) removeStale() error {
+	left, err := filepath.Glob(filepath.Join(b.cache, "build-*"))
+	for _, dir := range left {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return err
+}

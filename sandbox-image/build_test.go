@@ -1,0 +1,164 @@
+package sandboximage
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"berth/proto"
+)
+
+func TestBuildRefuses(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		code proto.Code
+		want string
+	}{
+		{Options{Name: "nonesuch"}, proto.InvalidArgument, "nonesuch"},
+		{Options{Name: "base", CacheDir: `/tmp/"quoted"`}, proto.InvalidArgument, "cache directory"},
+	} {
+		_, err := Build(t.Context(), c.o)
+		if proto.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Build(%+v): %v; want %s about %q", c.o, err, c.code, c.want)
+		}
+	}
+}
+
+func TestBuildWithoutTools(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := Build(t.Context(), Options{Name: "base", CacheDir: t.TempDir()})
+	if proto.CodeOf(err) != proto.Unsupported || !strings.Contains(err.Error(), "apt-get install mmdebstrap") {
+		t.Errorf("without mmdebstrap: %v; want Unsupported that says what to install", err)
+	}
+}
+
+// TestBuildWithoutRoot takes root from the one thread that asks.
+func TestBuildWithoutRoot(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	got := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this goroutine
+		if _, _, no := syscall.RawSyscall(syscall.SYS_SETRESUID, 1000, 1000, 1000); no != 0 {
+			got <- no
+			return
+		}
+		_, err := Build(context.Background(), Options{Name: "base", CacheDir: dir})
+		got <- err
+	}()
+	if err := <-got; proto.CodeOf(err) != proto.PermissionDenied || !strings.Contains(err.Error(), "root") {
+		t.Errorf("without root: %v; want PermissionDenied that asks for root", err)
+	}
+}
+
+// TestLock has a second build wait for the first, be told so, and give up when its caller does.
+func TestLock(t *testing.T) {
+	cache := t.TempDir()
+	unlock, err := (&build{cache: cache}).lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	second := &build{cache: cache, progress: func(s Step) {
+		if s.Name == StepWaiting {
+			cancel()
+		}
+	}}
+	if _, err := second.lock(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("second build, canceled while it waits: %v", err)
+	}
+	unlock()
+	unlock, err = second.lock(t.Context())
+	if err != nil {
+		t.Fatalf("after the first build: %v", err)
+	}
+	unlock()
+}
+
+// TestBuildInterrupted cancels a build of a tiny image in the middle of its installation. It shares
+// the downloads of the real cache.
+func TestBuildInterrupted(t *testing.T) {
+	needRoot(t)
+	def, err := parse(tiny(), "tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	b := &build{def: def, cache: DefaultCacheDir, progress: func(s Step) {
+		if s.Name == StepConfiguring {
+			cancel()
+		}
+	}}
+	if err := os.MkdirAll(b.cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := b.lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, err := b.cached(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a canceled build: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(b.cache, "build-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := os.Stat(b.archive()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an archive of a canceled build: %v", err)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), b.cache+"/build-") {
+		t.Errorf("mounts left behind (%v)", err)
+	}
+	if pids := processesBelow(t, b.cache+"/build-"); len(pids) > 0 {
+		t.Errorf("processes left behind: %v", pids)
+	}
+}
+
+// processesBelow are the processes whose root or working directory begins with prefix.
+func processesBelow(t *testing.T, prefix string) (pids []string) {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/[rc][ow][od]*")
+	if err != nil || len(links) == 0 {
+		t.Fatalf("no processes to look at: %v", err)
+	}
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, prefix) {
+			pids = append(pids, link)
+		}
+	}
+	return pids
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test builds an image and needs root: run it with sudo")
+	}
+}
+
+// base is the archive of the base image: made once per machine, since Build reuses it.
+func base(t *testing.T) Result {
+	t.Helper()
+	needRoot(t)
+	start, last := time.Now(), ""
+	r, err := Build(t.Context(), Options{Name: "base", Progress: func(s Step) {
+		if s.Name != last {
+			t.Logf("%6.1fs %s %s %d/%d", time.Since(start).Seconds(), s.Name, s.Item, s.Done, s.Total)
+			last = s.Name
+		}
+		if s.Total > 0 && s.Done > s.Total {
+			t.Errorf("progress beyond its end: %+v", s)
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

@@ -1,0 +1,173 @@
+package sandboximage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// A command is one run of a Debian tool.
+type command struct {
+	path    string
+	args    []string
+	env     []string          // all of it
+	log     io.Writer         // gets both outputs; may be nil
+	line    func(line string) // called for each line of either output; may be nil
+	status  func(line string) // called for each line written to descriptor 3; may be nil
+	private bool              // in mount and process namespaces of its own
+}
+
+// A toolError is a tool that failed, and why, in its own words.
+type toolError struct {
+	tool   string
+	reason string
+}
+
+func (e *toolError) Error() string { return e.tool + ": " + e.reason }
+
+// run waits for the command and returns its standard output. If ctx ends, the command and all it
+// started are killed.
+func (c command) run(ctx context.Context) (string, error) {
+	// The kernel ties Pdeathsig to the starting thread, not to the process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := exec.CommandContext(ctx, c.path, c.args...)
+	cmd.Env = c.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if c.private {
+		// Mounts made by the tool neither reach the host nor survive the tool, and neither does a
+		// process: the tool is the first of its namespace. That holds even if we are killed.
+		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
+	}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	// The outputs end when the last process that holds them is gone.
+	cmd.WaitDelay = 20 * time.Second
+	var out bytes.Buffer
+	var reason firstError
+	cmd.Stdout = c.writer(&out, nil)
+	cmd.Stderr = c.writer(nil, reason.see)
+	wait, err := c.pipeStatus(cmd)
+	if err != nil {
+		return "", err
+	}
+	err = cmd.Run()
+	wait()
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if err != nil {
+		return "", &toolError{tool: c.path, reason: reason.or(err)}
+	}
+	return out.String(), nil
+}
+
+// writer spreads an output over the log, the line functions and keep.
+func (c command) writer(keep io.Writer, see func(string)) io.Writer {
+	all := []io.Writer{}
+	for _, w := range []io.Writer{c.log, keep} {
+		if w != nil {
+			all = append(all, w)
+		}
+	}
+	for _, f := range []func(string){c.line, see} {
+		if f != nil {
+			all = append(all, &lineWriter{f: f})
+		}
+	}
+	return io.MultiWriter(all...)
+}
+
+// pipeStatus gives cmd a descriptor 3 and reads it until the command has ended; wait, called after
+// that, returns when all is read.
+func (c command) pipeStatus(cmd *exec.Cmd) (wait func(), err error) {
+	if c.status == nil {
+		return func() {}, nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.ExtraFiles = []*os.File{w}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// A read error means no more progress, which harms nothing.
+		_, _ = io.Copy(&lineWriter{f: c.status}, r)
+	}()
+	return func() {
+		w.Close()
+		<-done
+		r.Close()
+	}, nil
+}
+
+// A lineWriter calls f for each full line written to it. Progress bars end lines with \r.
+type lineWriter struct {
+	f    func(string)
+	part []byte
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.part = append(w.part, p...)
+	for {
+		i := bytes.IndexAny(w.part, "\r\n")
+		if i < 0 {
+			break
+		}
+		w.f(string(w.part[:i]))
+		w.part = w.part[i+1:]
+	}
+	if len(w.part) > maxLine {
+		w.part = nil
+	}
+	return len(p), nil
+}
+
+// maxLine bounds what is kept of a line that does not end, in bytes.
+const maxLine = 64 << 10
+
+// A firstError remembers the first thing that a tool called an error, since the next are
+// consequences. What dpkg says of a package counts for more than the rest.
+type firstError struct {
+	text string
+	dpkg bool
+}
+
+// credentials are the user and password of an address.
+var credentials = regexp.MustCompile(`//[^/@\s]*@`)
+
+// hostPath is an absolute path, which is nothing for an error message.
+var hostPath = regexp.MustCompile(`(^|[\s'"(:])/[^/\s'"),][^\s'"),]*`)
+
+func (e *firstError) see(line string) {
+	text, ok := strings.CutPrefix(line, "E: ")
+	if _, after, dpkg := strings.Cut(line, "dpkg: error "); dpkg && !e.dpkg {
+		e.text, e.dpkg = "", true
+		text, ok = "dpkg failed "+after, true
+	}
+	if ok && e.text == "" {
+		text = credentials.ReplaceAllString(text, "//")
+		e.text = hostPath.ReplaceAllString(text, "$1…")
+	}
+}
+
+// or is the error seen, or what err says.
+func (e *firstError) or(err error) string {
+	if e.text != "" {
+		return e.text
+	}
+	var lost *exec.Error
+	if errors.As(err, &lost) {
+		return "cannot be started"
+	}
+	return err.Error()
+}

@@ -1,0 +1,149 @@
+package sandboximage
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+
+	"berth/proto"
+)
+
+// definitions holds one directory per image. A new image is a new directory, named here.
+//
+//go:embed base
+var definitions embed.FS
+
+// format is part of every key. Raise it when the code changes what it makes of a definition.
+const format = "berth image 1"
+
+// A definition is what one image is made of.
+type definition struct {
+	name     string
+	packages []string
+	env      []string // NAME=value
+	dpkg     string   // options for dpkg's configuration
+	prepare  string   // shell script run before most packages are installed
+	setup    string   // shell script run after all of them
+	files    fs.FS    // copied over the installed packages
+	key      string   // hash of all of it, and of the architecture
+}
+
+// Names are the images that Build can make, sorted.
+func Names() []string {
+	entries, err := definitions.ReadDir(".")
+	if err != nil {
+		panic(err) // the embedded root always reads
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// load reads and checks the definition called name.
+func load(name string) (definition, error) {
+	if !slices.Contains(Names(), name) {
+		return definition{}, proto.Errorf(proto.InvalidArgument, op, name,
+			"there is no image definition called %q; there is %s", name, strings.Join(Names(), ", "))
+	}
+	d, err := parse(definitions, name)
+	if err != nil {
+		return definition{}, proto.Errorf(proto.Internal, op, name, "image definition %q is broken: %v", name, err)
+	}
+	return d, nil
+}
+
+// parse reads the definition in directory name of fsys.
+func parse(fsys fs.FS, name string) (definition, error) {
+	d := definition{name: name}
+	text := map[string]string{}
+	for _, file := range []string{"packages.txt", "env.txt", "dpkg.cfg", "prepare.sh", "setup.sh"} {
+		data, err := fs.ReadFile(fsys, path.Join(name, file))
+		if err != nil {
+			return d, err
+		}
+		text[file] = string(data)
+	}
+	d.dpkg, d.prepare, d.setup = text["dpkg.cfg"], text["prepare.sh"], text["setup.sh"]
+	var err error
+	if d.packages, err = packageNames(text["packages.txt"]); err != nil {
+		return d, err
+	}
+	if d.env, err = environment(text["env.txt"]); err != nil {
+		return d, err
+	}
+	if d.files, err = fs.Sub(fsys, path.Join(name, "files")); err != nil {
+		return d, err
+	}
+	if _, err = fs.Stat(d.files, sources); err != nil {
+		return d, err
+	}
+	d.key, err = hashTree(fsys, name)
+	return d, err
+}
+
+// lines are the lines of text without blank ones and comments, which begin a line or follow a blank.
+func lines(text string) []string {
+	var out []string
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(" "+line, " #")
+		if line = strings.TrimSpace(line); line != "" {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// packageName is Debian policy's rule. It also keeps options for apt out of the list.
+var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
+
+func packageNames(text string) ([]string, error) {
+	var names []string
+	for _, line := range lines(text) {
+		for _, name := range strings.Fields(line) {
+			if !packageName.MatchString(name) {
+				return nil, fmt.Errorf("packages.txt: %q is no package name", name)
+			}
+			if slices.Contains(names, name) {
+				return nil, fmt.Errorf("packages.txt: %s is listed twice", name)
+			}
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+func environment(text string) ([]string, error) {
+	env := lines(text)
+	for _, line := range env {
+		if name, _, ok := strings.Cut(line, "="); !ok || name == "" || strings.ContainsAny(name, " \t") {
+			return nil, fmt.Errorf("env.txt: %q is not NAME=value", line)
+		}
+	}
+	return env, nil
+}
+
+// hashTree hashes the names and contents below dir, with all else that decides what comes out.
+func hashTree(fsys fs.FS, dir string) (string, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n%s\n", format, runtime.GOARCH)
+	err := fs.WalkDir(fsys, dir, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(fsys, p)
+		// Lengths keep the end of one file from passing for the start of the next.
+		fmt.Fprintf(h, "%d %s %d\n", len(p), p, len(data))
+		h.Write(data)
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil)), err
+}

@@ -1,0 +1,185 @@
+package sandboximage
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
+)
+
+// capNetRaw is the attribute of a program with cap_net_raw=ep, version 2.
+const capNetRaw = "\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+
+// makeTree makes a tree with one of everything an image can hold, created in the order of names.
+func makeTree(t *testing.T, names ...string) string {
+	t.Helper()
+	root := t.TempDir()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"bin", "dev", "tmp", "home"} {
+		check(os.Mkdir(filepath.Join(root, dir), 0o755))
+	}
+	for _, name := range names {
+		check(os.WriteFile(filepath.Join(root, name), []byte(filepath.Base(name)), 0o644))
+	}
+	check(os.Link(filepath.Join(root, "bin/a"), filepath.Join(root, "bin/z")))
+	check(os.Symlink("a", filepath.Join(root, "bin/link")))
+	check(os.Chown(filepath.Join(root, "home"), 1000, 1000))
+	check(os.Chmod(filepath.Join(root, "bin/b"), 0o755|fs.ModeSetuid))
+	check(unix.Setxattr(filepath.Join(root, "bin/c"), "security.capability", []byte(capNetRaw), 0))
+	check(syscall.Mknod(filepath.Join(root, "dev/null"), syscall.S_IFCHR|0o666, 1<<8|3))
+	old := time.Date(2020, 1, 2, 3, 4, 5, 600, time.UTC)
+	check(os.Chtimes(filepath.Join(root, "bin/b"), old, old))
+	return root
+}
+
+var testEpoch = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+
+func packTree(t *testing.T, root string) blob {
+	t.Helper()
+	b := &build{}
+	layer, err := b.pack(context.Background(), root, filepath.Join(t.TempDir(), "layer"), testEpoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return layer
+}
+
+// readLayer lists a layer's entries by name.
+func readLayer(t *testing.T, layer blob) map[string]*tar.Header {
+	t.Helper()
+	f, err := os.Open(layer.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := zstd.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	entries := map[string]*tar.Header{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return entries
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries[h.Name] = h
+	}
+}
+
+func TestPackKeeps(t *testing.T) {
+	e := readLayer(t, packTree(t, makeTree(t, "bin/a", "bin/b", "bin/c", "tmp/left", "dev/pts")))
+	for _, name := range []string{"dev/null", "dev/pts", "tmp/left"} {
+		if e[name] != nil {
+			t.Errorf("%s is in the layer", name)
+		}
+	}
+	for _, name := range []string{"bin/", "dev/", "tmp/", "home/", "bin/a", "bin/b", "bin/c", "bin/z", "bin/link"} {
+		if e[name] == nil {
+			t.Fatalf("%s is not in the layer", name)
+		}
+	}
+	if h := e["bin/z"]; h.Typeflag != tar.TypeLink || h.Linkname != "bin/a" {
+		t.Errorf("second name of a file: type %c to %q, want a link to bin/a", h.Typeflag, h.Linkname)
+	}
+	if h := e["bin/link"]; h.Typeflag != tar.TypeSymlink || h.Linkname != "a" {
+		t.Errorf("symlink: type %c to %q", h.Typeflag, h.Linkname)
+	}
+	if h := e["bin/b"]; h.FileInfo().Mode() != 0o755|fs.ModeSetuid || !h.ModTime.Equal(time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)) {
+		t.Errorf("setuid program: mode %v, time %v", h.FileInfo().Mode(), h.ModTime)
+	}
+	if got := e["bin/c"].PAXRecords["SCHILY.xattr.security.capability"]; got != capNetRaw {
+		t.Errorf("capability %q, want %q", got, capNetRaw)
+	}
+	if h := e["home/"]; h.Uid != 1000 || h.Gid != 1000 || h.Uname != "" || !h.ModTime.Equal(testEpoch) {
+		t.Errorf("home: %d:%d %q %v; want 1000:1000, no names, the epoch", h.Uid, h.Gid, h.Uname, h.ModTime)
+	}
+}
+
+// TestPackStable packs the same tree made twice, in different orders and at different times.
+func TestPackStable(t *testing.T) {
+	one := packTree(t, makeTree(t, "bin/a", "bin/b", "bin/c"))
+	two := packTree(t, makeTree(t, "bin/c", "bin/b", "bin/a"))
+	if one.digest != two.digest || one.diffID != two.diffID {
+		t.Errorf("same tree, two layers: %s and %s", one.digest, two.digest)
+	}
+	if other := packTree(t, makeTree(t, "bin/a", "bin/b", "bin/c", "bin/d")); other.diffID == one.diffID {
+		t.Error("another tree, the same layer")
+	}
+}
+
+func TestPackCanceled(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	b := &build{}
+	if _, err := b.pack(ctx, makeTree(t, "bin/a", "bin/b", "bin/c"), filepath.Join(t.TempDir(), "l"), testEpoch); !errors.Is(err, context.Canceled) {
+		t.Errorf("pack with a canceled context: %v", err)
+	}
+}
+
+func TestReuse(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tiny.tar")
+	def, err := parse(tiny(), "tiny")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &build{def: def}
+	layer := packTree(t, makeTree(t, "bin/a", "bin/b", "bin/c"))
+	set := packageSet{{name: "bash", version: "1", arch: "all", sha256: sum}}
+	if err := b.writeArchive(path, layer, set, testEpoch); err != nil {
+		t.Fatal(err)
+	}
+	r, ok := reuse(path, def.key)
+	if !ok || r.Packages != 1 || len(r.Layers) != 1 || r.Layers[0] != (Layer{layer.digest.String(), layer.size, layer.unpacked}) {
+		t.Errorf("reuse = %+v, %t", r, ok)
+	}
+	if fingerprint(path) != set.fingerprint() {
+		t.Error("the archive names other packages than it was made of")
+	}
+	if _, ok := reuse(path, "another key"); ok {
+		t.Error("the archive passes for another definition's")
+	}
+	if err := os.Truncate(path, r.Size-layer.size/2-4096); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := reuse(path, def.key); ok {
+		t.Error("a truncated archive passes for a whole one")
+	}
+}
+
+func TestReplaceFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out")
+	if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fail := errors.New("no")
+	err := replaceFile(path, func(f *os.File) error {
+		f.WriteString("half")
+		return fail
+	})
+	if data, _ := os.ReadFile(path); string(data) != "old" || !errors.Is(err, fail) {
+		t.Errorf("after a failed write: %q, error %v", data, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 {
+		t.Errorf("%d files left, want 1", len(left))
+	}
+}
