@@ -9,8 +9,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// logContext makes containerd's log lines come out of ours. What containerd calls
-// info is detail here.
+// logContext makes containerd's log lines come out of ours, a grade or two lower: what fails here is
+// logged by us, and containerd calls errors what is usual for us, such as a cancelled call.
 func logContext(ctx context.Context, l *slog.Logger) context.Context {
 	inner := logrus.New()
 	inner.SetOutput(io.Discard)
@@ -28,10 +28,7 @@ func (h slogHook) Levels() []logrus.Level { return logrus.AllLevels }
 
 func (h slogHook) Fire(e *logrus.Entry) error {
 	level := slog.LevelDebug
-	switch {
-	case e.Level <= logrus.ErrorLevel:
-		level = slog.LevelError
-	case e.Level == logrus.WarnLevel:
+	if e.Level <= logrus.ErrorLevel {
 		level = slog.LevelWarn
 	}
 	attrs := make([]slog.Attr, 0, len(e.Data))

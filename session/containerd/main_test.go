@@ -76,12 +76,12 @@ func testConfig(dir string) Config {
 }
 
 // openTest opens a Runtime in a directory of its own and takes away all it made at the end.
-func openTest(t *testing.T) *Runtime {
+func openTest(t testing.TB) *Runtime {
 	t.Helper()
 	return openIn(t, t.TempDir())
 }
 
-func openIn(t *testing.T, dir string) *Runtime {
+func openIn(t testing.TB, dir string) *Runtime {
 	t.Helper()
 	r, err := Open(t.Context(), testConfig(dir))
 	if err != nil {
@@ -97,7 +97,7 @@ func openIn(t *testing.T, dir string) *Runtime {
 	return r
 }
 
-func stopAll(t *testing.T, r *Runtime) {
+func stopAll(t testing.TB, r *Runtime) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	inv, err := r.List(ctx)
@@ -133,7 +133,7 @@ func startTest(t *testing.T, r *Runtime, class proto.RuntimeClass) (id string, s
 	return id, spec
 }
 
-func testImage(t *testing.T, r *Runtime) string {
+func testImage(t testing.TB, r *Runtime) string {
 	t.Helper()
 	img, err := r.Images().Resolve(t.Context(), "test")
 	if err == nil {
@@ -194,7 +194,7 @@ type tarFile struct {
 	uid              int
 }
 
-func tarOf(t *testing.T, files ...tarFile) []byte {
+func tarOf(t testing.TB, files ...tarFile) []byte {
 	t.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -223,7 +223,7 @@ func sha(b []byte) string {
 }
 
 // ociArchive is an OCI archive of one layer with what a root file system has at the least.
-func ociArchive(t *testing.T, env ...string) []byte {
+func ociArchive(t testing.TB, env ...string) []byte {
 	t.Helper()
 	layer := tarOf(t,
 		tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755},
@@ -234,7 +234,7 @@ func ociArchive(t *testing.T, env ...string) []byte {
 	return ociArchiveOf(t, runtime.GOARCH, layer, env)
 }
 
-func ociArchiveOf(t *testing.T, arch string, layer []byte, env []string) []byte {
+func ociArchiveOf(t testing.TB, arch string, layer []byte, env []string) []byte {
 	t.Helper()
 	conf, _ := json.Marshal(map[string]any{
 		"architecture": arch, "os": "linux", "config": map[string]any{"Env": env, "Entrypoint": []string{"/evil"}},

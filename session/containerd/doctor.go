@@ -1,0 +1,219 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// A Grade is how bad a Finding is.
+type Grade string
+
+// The grades.
+const (
+	OK   Grade = "ok"
+	Warn Grade = "warn" // works, but not all of it or not for many
+	Fail Grade = "fail" // containers cannot be run safely, or at all
+)
+
+// A Finding is one thing that Doctor looked at.
+type Finding struct {
+	Name  string `json:"name"`
+	Grade Grade  `json:"grade"`
+	Found string `json:"found"`         // what is there
+	Why   string `json:"why,omitempty"` // what it is needed for; empty if ok
+	Fix   string `json:"fix,omitempty"` // what to do; empty if ok
+}
+
+// Doctor looks at this machine without changing it, for a Runtime that would be opened with cfg.
+// It needs no Runtime, and no data directory that is there.
+func Doctor(ctx context.Context, cfg Config) []Finding {
+	found := []Finding{checkRoot(), checkKernel(), checkCgroups(), checkUserNamespaces(), checkSeccomp()}
+	found = append(found, checkMounts(ctx)...)
+	found = append(found, checkPrograms(cfg)...)
+	found = append(found, checkPool(cfg))
+	return append(found, checkSysctls()...)
+}
+
+func good(name, found string) Finding { return Finding{Name: name, Grade: OK, Found: found} }
+
+func checkRoot() Finding {
+	if os.Geteuid() != 0 {
+		return Finding{"root", Fail, fmt.Sprintf("user %d", os.Geteuid()),
+			"making containers takes root", "run the daemon as root"}
+	}
+	if !hasCapability(unix.CAP_SYS_ADMIN) {
+		return Finding{"root", Fail, "root without CAP_SYS_ADMIN",
+			"mounts and namespaces take it", "run the daemon outside this container, or give it CAP_SYS_ADMIN"}
+	}
+	if !hasCapability(unix.CAP_SYS_RESOURCE) {
+		return good("root", "root, without CAP_SYS_RESOURCE (nothing here needs it)")
+	}
+	return good("root", "root")
+}
+
+func hasCapability(c int) bool {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&hdr, &data[0]) != nil {
+		return false
+	}
+	return data[c/32].Effective&(1<<(c%32)) != 0
+}
+
+// checkKernel: id-mapped layers below an overlay came with Linux 5.19.
+func checkKernel() Finding {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return Finding{"kernel", Warn, "unknown", "its version decides what can be isolated", "look at uname -r"}
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	if !atLeast(release, 5, 19) {
+		return Finding{"kernel", Fail, release, "user namespaces over id-mapped layers need Linux 5.19", "use a newer kernel"}
+	}
+	return good("kernel", release)
+}
+
+func checkCgroups() Finding {
+	mode, controllers := cgroupMode()
+	found := mode + ": " + strings.Join(controllers, " ")
+	var missing []string
+	for _, need := range []string{"cpu", "memory", "pids"} {
+		if !strings.Contains(" "+strings.Join(controllers, " ")+" ", " "+need+" ") {
+			missing = append(missing, need)
+		}
+	}
+	if len(missing) > 0 {
+		return Finding{"cgroups", Fail, found, "limits need the controllers " + strings.Join(missing, ", "),
+			"mount them below " + cgroupRoot + ", or boot with cgroup_enable=memory"}
+	}
+	return good("cgroups", found)
+}
+
+// cgroupMode says how this host mounts cgroups, and the controllers that can limit something.
+func cgroupMode() (mode string, controllers []string) {
+	if b, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
+		return "v2", strings.Fields(string(b))
+	}
+	mode = "v1"
+	if _, err := os.Stat(filepath.Join(cgroupRoot, "unified", "cgroup.controllers")); err == nil {
+		mode = "hybrid"
+	}
+	for _, c := range []string{"cpu", "memory", "pids", "cpuset", "blkio", "devices", "freezer"} {
+		if _, err := os.Stat(filepath.Join(cgroupRoot, c, "cgroup.procs")); err == nil {
+			controllers = append(controllers, c)
+		}
+	}
+	return mode, controllers
+}
+
+func checkUserNamespaces() Finding {
+	if _, err := os.Stat("/proc/self/ns/user"); err != nil {
+		return Finding{"user namespaces", Fail, "none", "root in a container must be nobody on the host",
+			"use a kernel built with CONFIG_USER_NS"}
+	}
+	return good("user namespaces", "yes")
+}
+
+func checkSeccomp() Finding {
+	actions, err := os.ReadFile("/proc/sys/kernel/seccomp/actions_avail")
+	if err != nil || !strings.Contains(string(actions), "errno") {
+		return Finding{"seccomp", Fail, "none", "containers may only make the system calls they need",
+			"use a kernel built with CONFIG_SECCOMP_FILTER"}
+	}
+	return good("seccomp", strings.TrimSpace(string(actions)))
+}
+
+func checkPrograms(cfg Config) []Finding {
+	guest := cfg.Guest
+	if guest == "" {
+		guest = filepath.Join(cfg.BinDir, "berth-guest")
+	}
+	return []Finding{
+		checkProgram("shim", filepath.Join(cfg.BinDir, "containerd-shim-runc-v2")), checkProgram("guest", guest),
+		checkRunc(cfg.BinDir), checkRunsc(cfg.BinDir),
+	}
+}
+
+func checkProgram(name, path string) Finding {
+	if executable(path) != nil {
+		return Finding{name, Fail, "missing", "every container needs it", "build it with make"}
+	}
+	return good(name, filepath.Base(path))
+}
+
+func checkRunc(dir string) Finding {
+	name, info := "class "+string(proto.ClassRunc), runcClass(dir)
+	if info.missing != "" {
+		return Finding{name, Fail, "none", info.missing, "make runtimes"}
+	}
+	out, _ := exec.Command(info.binary, "--version").Output() // ran a moment ago
+	if !strings.Contains(string(out), "libseccomp") {
+		return Finding{name, Fail, "runc " + info.version + " without seccomp",
+			"its containers could make every system call", "install libseccomp-dev and build it with make runtimes"}
+	}
+	return good(name, "runc "+info.version)
+}
+
+func checkRunsc(dir string) Finding {
+	name := "class " + string(proto.ClassGVisor)
+	version, missing := programVersion(filepath.Join(dir, "runsc"), "runsc")
+	if missing != "" {
+		return Finding{name, Warn, "none", missing, "make runtimes"}
+	}
+	return good(name, "runsc "+version)
+}
+
+// checkPool says what kind of disk pool there is or would be.
+func checkPool(cfg Config) Finding {
+	const name, why = "disk limits", "without them one container can fill the disk for all"
+	dir := cfg.Dir
+	for dir != "/" {
+		if _, err := os.Stat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	if isBtrfs(dir) {
+		return good(name, "the data directory is on btrfs")
+	}
+	if !knownFilesystem("btrfs") {
+		return Finding{name, Warn, PoolPlain, why, "use a kernel with btrfs (modprobe btrfs)"}
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Dir, "pool.img")); err != nil {
+		if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
+			return Finding{name, Warn, PoolPlain, why, "install btrfs-progs"}
+		}
+	}
+	if _, err := os.Stat("/dev/loop-control"); err != nil {
+		return Finding{name, Warn, PoolPlain, why, "load the loop module (modprobe loop), or put the data directory on btrfs"}
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return Finding{name, Warn, "unknown", why, "make the data directory readable"}
+	}
+	free := int64(st.Bavail) * st.Bsize
+	if free/2 < minPool {
+		return Finding{name, Fail, fmt.Sprintf("%d MiB free", free>>20), "images and workspaces need room", "free some, or choose another data directory"}
+	}
+	return good(name, fmt.Sprintf("a btrfs in a file below the data directory, %d GiB free there", free>>30))
+}
+
+// knownFilesystem reports whether the kernel has a file system, loading its module if it must.
+func knownFilesystem(name string) bool {
+	known := func() bool {
+		list, _ := os.ReadFile("/proc/filesystems")
+		return strings.Contains(string(list), "\t"+name+"\n")
+	}
+	if !known() {
+		_ = exec.Command("modprobe", name).Run()
+	}
+	return known()
+}

@@ -1,0 +1,113 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"golang.org/x/sys/unix"
+)
+
+// checkMounts really mounts, as a sandbox would: an overlay, and an overlay over an id-mapped
+// directory. Kernels say little about which of their file systems can.
+func checkMounts(ctx context.Context) []Finding {
+	var overlayErr, mapErr error
+	if err := aside(ctx, func(dir string) {
+		overlayErr = tryOverlay(dir, nil)
+		ids := fmt.Sprintf("0:%d:%d", defaultFirstID, idRange)
+		mapErr = tryOverlay(dir, []string{"uidmap=" + ids, "gidmap=" + ids})
+	}); err != nil {
+		overlayErr, mapErr = err, err
+	}
+	return []Finding{
+		tried("overlayfs", overlayErr, "images are layers below a writable one", "use a kernel with overlayfs (modprobe overlay), as root"),
+		tried("id-mapped mounts", mapErr, "files of an image must not be copied for each container's user IDs",
+			"use Linux 5.19 or newer, and ext4, XFS or btrfs for the data directory and /tmp"),
+	}
+}
+
+func tried(name string, err error, why, fix string) Finding {
+	if err != nil {
+		return Finding{name, Fail, err.Error(), why, fix}
+	}
+	return good(name, "tried, works")
+}
+
+// aside calls try with a new directory, on a thread with a mount namespace of its own
+// that ends with it. Nothing it mounts is seen by anybody.
+func aside(ctx context.Context, try func(dir string)) error {
+	dir, err := os.MkdirTemp("", "berth-doctor-")
+	if err != nil {
+		return errors.New("no directory for temporary files can be made")
+	}
+	defer os.RemoveAll(dir)
+	done := make(chan error, 1)
+	go offMain(func() {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			done <- errors.New("no mount namespace can be made")
+			return
+		}
+		if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+			done <- errors.New("mounts cannot be made private")
+			return
+		}
+		try(dir)
+		done <- nil
+	})
+	select {
+	case err = <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// offMain runs f on a thread that ends with f. It must not be the process's first
+// one, which never ends and whose namespaces are what /proc/self shows.
+func offMain(f func()) {
+	runtime.LockOSThread() // never unlocked: so the thread ends with the goroutine
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); offMain(f) }()
+	<-done
+	runtime.UnlockOSThread()
+}
+
+// tryOverlay mounts an overlay below dir with the given options more.
+func tryOverlay(dir string, more []string) error {
+	root, err := os.MkdirTemp(dir, "try-")
+	if err != nil {
+		return err
+	}
+	for _, sub := range []string{"lower/a", "upper", "work", "merged"} {
+		if err := os.MkdirAll(filepath.Join(root, sub), 0o755); err != nil {
+			return err
+		}
+	}
+	m := mount.Mount{Type: "overlay", Source: "overlay", Options: append([]string{
+		"lowerdir=" + filepath.Join(root, "lower/a"), "upperdir=" + filepath.Join(root, "upper"),
+		"workdir=" + filepath.Join(root, "work"),
+	}, more...)}
+	merged := filepath.Join(root, "merged")
+	if err := m.Mount(merged); err != nil {
+		return rootCause(err)
+	}
+	return unix.Unmount(merged, unix.MNT_DETACH)
+}
+
+// rootCause keeps paths of the host out of a finding.
+func rootCause(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return errors.New("the mount is refused")
+}
