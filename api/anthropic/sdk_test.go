@@ -1,0 +1,244 @@
+package anthropic
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"berth/api"
+	"berth/files"
+	"berth/proto"
+)
+
+// An sdk is an unmodified official SDK and a program of ours below sdktest/ that uses it.
+type sdk struct {
+	name    string
+	rows    []string // of the contract that the program must report on
+	command func(t *testing.T) *exec.Cmd
+}
+
+var sdks = []sdk{
+	{"gov1", []string{"1", "3", "8", "9", "10", "19", "22", "24"}, goProgram("gov1")},
+	{"gov1old", []string{"19"}, goProgram("gov1old")},
+	{"gov2", []string{"1", "4", "6", "7", "8", "9", "10", "11", "12", "16", "18", "21", "22", "24"}, goProgram("gov2")},
+	{"typescript", []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24"}, nodeProgram},
+	{"python", []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24"}, pythonProgram},
+}
+
+func TestSDKs(t *testing.T) {
+	for _, s := range sdks {
+		t.Run(s.name, s.run)
+	}
+}
+
+// run starts the program against servers of its own and makes a subtest of each row.
+func (s sdk) run(t *testing.T) {
+	trouble := &trouble{attempts: map[string]int{}}
+	open := newDesk(t, files.Config{}, false, trouble.make)
+	strict := newDesk(t, files.Config{}, true)
+	small := newDesk(t, files.Config{QuotaBytes: 1 << 20}, false)
+	content := bytes.Repeat([]byte("0123456789abcdef"), 4<<20) // more than sockets buffer
+	small64 := content[:64<<10]
+	sum := func(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
+
+	cmd := s.command(t)
+	cmd.Env = append(append(os.Environ(), cmd.Env...),
+		"BERTH_BASE_URL="+open.URL, "BERTH_STRICT_URL="+strict.URL, "BERTH_SMALL_URL="+small.URL, "BERTH_API_KEY="+annKey,
+		"BERTH_PRODUCED_ID="+open.produce(t, string(small64)).ID, "BERTH_PRODUCED_SHA256="+sum(small64),
+		"BERTH_BIG_ID="+open.produce(t, string(content)).ID, "BERTH_BIG_SHA256="+sum(content))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s\n%s", cmd.Args, err, out, stderr.String())
+	}
+	reports := parseReports(out)
+	for _, row := range s.rows {
+		t.Run("row"+row, func(t *testing.T) {
+			if got := reports[row]; got != "PASS" {
+				t.Error(cmp.Or(got, "the program did not report on this row"))
+			}
+			if row == "7" {
+				trouble.check(t)
+			}
+		})
+		delete(reports, row)
+	}
+	if len(reports) > 0 {
+		t.Errorf("rows that nobody expected: %v", reports)
+	}
+}
+
+// parseReports reads lines "PASS 9" and "FAIL 9 why" by row.
+func parseReports(out []byte) map[string]string {
+	reports := map[string]string{}
+	for sc := bufio.NewScanner(bytes.NewReader(out)); sc.Scan(); {
+		verdict, rest, _ := strings.Cut(sc.Text(), " ")
+		row, why, _ := strings.Cut(rest, " ")
+		if verdict == "FAIL" {
+			verdict += ": " + why
+		}
+		reports[row] = verdict
+	}
+	return reports
+}
+
+// trouble makes the metadata of some IDs fail in ways that the Files API has no occasion for, below
+// the code that renders errors, and counts how often each was asked for.
+type trouble struct {
+	mu       sync.Mutex // guards attempts
+	attempts map[string]int
+}
+
+func (tr *trouble) make(e *api.Edge) {
+	i := slices.IndexFunc(e.Routes, func(r api.Route) bool { return r.Method == "GET" && r.Pattern == "/v1/files/{file_id}" })
+	handle := e.Routes[i].Handle
+	e.Routes[i].Handle = func(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+		id := r.PathValue("file_id")
+		tr.mu.Lock()
+		tr.attempts[id]++
+		n := tr.attempts[id]
+		tr.mu.Unlock()
+		switch {
+		case id == "file_conflict":
+			return proto.Errorf(proto.AlreadyExists, "", id, "It is taken.")
+		case id == "file_broken":
+			return errors.New("broken on purpose")
+		case id == "file_busy" && n == 1:
+			return proto.Errorf(proto.TooMany, "", id, "Come back later.")
+		case id == "file_busy":
+			return api.JSON(w, http.StatusOK, describe(proto.StoredFile{ID: id, Filename: "x", MIMEType: "text/plain"}, shapeGA))
+		}
+		return handle(w, r, c)
+	}
+}
+
+// check says whether the SDK repeated what it should and nothing else.
+func (tr *trouble) check(t *testing.T) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for id, want := range map[string]int{"file_conflict": 1, "file_broken": 1, "file_busy": 2} {
+		if tr.attempts[id] != want {
+			t.Errorf("%s: %d attempts, want %d", id, tr.attempts[id], want)
+		}
+	}
+}
+
+// goProgram is a module of its own, so that the SDK is no dependency of ours.
+func goProgram(name string) func(*testing.T) *exec.Cmd {
+	return func(t *testing.T) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), tool(t, "go"), "run", ".")
+		cmd.Dir = filepath.Join("sdktest", name)
+		cmd.Env = []string{"GOWORK=off", "GOFLAGS="}
+		return cmd
+	}
+}
+
+func nodeProgram(t *testing.T) *exec.Cmd {
+	dir := install(t, "ts", func(ctx context.Context, dir string) *exec.Cmd {
+		return exec.CommandContext(ctx, tool(t, "npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+	})
+	return exec.CommandContext(t.Context(), tool(t, "node"), filepath.Join(dir, "main.mjs"))
+}
+
+func pythonProgram(t *testing.T) *exec.Cmd {
+	dir := install(t, "py", func(ctx context.Context, dir string) *exec.Cmd {
+		return exec.CommandContext(ctx, "sh", "-euc", `"$0" -m venv venv; venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt`, tool(t, "python3"))
+	})
+	return exec.CommandContext(t.Context(), filepath.Join(dir, "venv", "bin", "python"), filepath.Join(dir, "main.py"))
+}
+
+// tool finds a program that these tests need. A machine without it fails them: they are the proof
+// that unmodified clients work.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		packages := map[string]string{"npm": "npm", "node": "nodejs", "python3": "python3 python3-venv", "go": "golang"}
+		t.Fatalf("the SDK tests need %s: apt-get install %s", name, packages[name])
+	}
+	return path
+}
+
+// install copies a program below sdktest/ to a directory of .cache named by what it needs, and
+// installs that there unless it was done before. Test processes take turns.
+func install(t *testing.T, name string, prepare func(ctx context.Context, dir string) *exec.Cmd) string {
+	t.Helper()
+	sources, sum := read(t, filepath.Join("sdktest", name))
+	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "sdktest", name+"-"+sum))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer takeTurn(t, filepath.Join(dir, "lock"))()
+	for file, data := range sources {
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := filepath.Join(dir, "installed")
+	if _, err := os.Stat(done); err == nil {
+		return dir
+	}
+	t.Logf("installing the %s SDK into .cache, once", name)
+	cmd := prepare(t.Context(), dir)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	if err := os.WriteFile(done, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// read reads the files of a directory, and sums up those that say what to install: all but the program.
+func read(t *testing.T, dir string) (map[string][]byte, string) {
+	t.Helper()
+	sources, h := map[string][]byte{}, sha256.New()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources[e.Name()] = data
+		if !strings.HasPrefix(e.Name(), "main.") {
+			h.Write([]byte(e.Name() + "\x00" + string(data) + "\x00"))
+		}
+	}
+	return sources, hex.EncodeToString(h.Sum(nil))[:12]
+}
+
+func takeTurn(t *testing.T, path string) (release func()) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	return func() { f.Close() }
+}

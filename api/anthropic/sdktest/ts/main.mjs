@@ -1,0 +1,133 @@
+// Drives the edge with the official TypeScript SDK.
+//
+// It prints one line per row of the contract, "PASS 9" or "FAIL 9 why"; sdk_test.go reads them.
+import Anthropic, { toFile } from "@anthropic-ai/sdk";
+import { FileNotDownloadableError, StorageQuotaExceededError } from "@anthropic-ai/sdk/resources/files";
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+
+const env = process.env;
+const make = (baseURL, more = {}) => new Anthropic({ baseURL, apiKey: env.BERTH_API_KEY, ...more });
+const client = make(env.BERTH_BASE_URL);
+const strict = make(env.BERTH_STRICT_URL);
+const small = make(env.BERTH_SMALL_URL);
+
+async function row(n, check) {
+  try {
+    await check();
+    console.log(`PASS ${n}`);
+  } catch (err) {
+    console.log(`FAIL ${n} ${String(err?.stack ?? err).replaceAll("\n", " ")}`);
+  }
+}
+
+const upload = async (name, type, content) => client.files.upload({ file: await toFile(Buffer.from(content), name, { type }) });
+
+// fails resolves to the error of a promise that must fail with this status.
+async function fails(promise, status) {
+  const err = await promise.then(
+    () => assert.fail(`no error, want ${status}`),
+    (err) => err,
+  );
+  assert.equal(err.status, status, String(err));
+  return err;
+}
+
+await row(1, async () => {
+  await client.files.list();
+  await make(env.BERTH_BASE_URL, { defaultHeaders: { "X-Api-Key": env.BERTH_API_KEY } }).files.list();
+  await make(env.BERTH_BASE_URL, { defaultHeaders: { "X-Api-Key": env.BERTH_API_KEY, Authorization: null } }).files.list();
+  const err = await fails(make(env.BERTH_BASE_URL, { apiKey: "wrong" }).files.list(), 401);
+  assert.ok(err instanceof Anthropic.AuthenticationError);
+  assert.equal(err.type, "authentication_error");
+});
+
+await row(4, async () => {
+  const { request_id } = await client.files.list().withResponse();
+  assert.match(request_id, /^req_\w+$/);
+  const err = await fails(client.files.retrieveMetadata("file_0000000000000000000000"), 404);
+  assert.match(err.requestID, /^req_\w+$/);
+  assert.equal(err.error.request_id, err.requestID);
+});
+
+await row(6, async () => {
+  const err = await fails(small.files.upload({ file: await toFile(Buffer.alloc(3 << 20), "big.bin") }), 400);
+  assert.equal(err.errorCode, "storage_quota_exceeded");
+  assert.ok(err instanceof StorageQuotaExceededError);
+});
+
+await row(7, async () => {
+  let attempts = 0;
+  const counting = make(env.BERTH_BASE_URL, { fetch: (...args) => (attempts++, fetch(...args)) });
+  for (const [id, status] of [["file_conflict", 409], ["file_broken", 500]]) {
+    attempts = 0;
+    await fails(counting.files.retrieveMetadata(id), status);
+    assert.equal(attempts, 1, id);
+  }
+  attempts = 0;
+  const start = performance.now();
+  await counting.files.retrieveMetadata("file_busy");
+  assert.equal(attempts, 2);
+  assert.ok(performance.now() - start >= 990, "Retry-After was not waited for"); // timers may be early by a rounding
+});
+
+await row(9, async () => {
+  const f = await upload("data.csv", "text/csv", "a,b\n1,2\n");
+  assert.match(f.id, /^file_\w+$/);
+  const { id, created_at, ...rest } = f;
+  assert.match(created_at, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/);
+  assert.deepEqual({ ...rest }, { type: "file", filename: "data.csv", mime_type: "text/csv", size_bytes: 8, downloadable: false, expires_at: null });
+});
+
+await row(11, async () => {
+  for (const [sent, kept] of [["naïve 数据.csv", "naïve 数据.csv"], ["100%25.csv", "100%25.csv"], ["../../etc/passwd", "passwd"]]) {
+    assert.equal((await upload(sent, "text/plain", "x")).filename, kept);
+  }
+  for (const bad of ['a"b', "a\\b", "a<b", "a\r\nb", "a|b", "a?b"]) {
+    await fails(upload(bad, "text/plain", "x"), 400);
+  }
+});
+
+await row(16, async () => {
+  const made = [];
+  for (let i = 0; i < 25; i++) made.unshift((await strict.files.upload({ file: await toFile(Buffer.from("x"), "x") })).id);
+  for (const limit of [7, 25, 1000]) {
+    const walked = [];
+    for await (const f of strict.files.list({ limit })) walked.push(f.id);
+    assert.deepEqual(walked, made);
+  }
+  assert.equal((await strict.files.list()).data.length, 20);
+});
+
+await row(21, async () => {
+  const f = await strict.files.upload({ file: await toFile(Buffer.from("mine"), "x.txt") });
+  const err = await fails(strict.files.download(f.id), 400);
+  assert.ok(err instanceof FileNotDownloadableError);
+  assert.equal(err.errorCode, "file_not_downloadable");
+  const open = await upload("x.txt", "text/plain", "mine");
+  assert.equal(await (await client.files.download(open.id)).text(), "mine");
+});
+
+await row(22, async () => {
+  const res = await client.files.download(env.BERTH_PRODUCED_ID);
+  const data = Buffer.from(await res.arrayBuffer());
+  assert.equal(createHash("sha256").update(data).digest("hex"), env.BERTH_PRODUCED_SHA256);
+  assert.equal(res.headers.get("content-type"), "image/png");
+  assert.equal(res.headers.get("content-length"), String(data.length));
+});
+
+await row(24, async () => {
+  const id = env.BERTH_BIG_ID;
+  const res = await client.files.download(id);
+  const hash = createHash("sha256");
+  let deleted;
+  for await (const chunk of res.body) {
+    hash.update(chunk);
+    deleted ??= await client.files.delete(id);
+  }
+  assert.deepEqual({ ...deleted }, { id, type: "file_deleted" });
+  assert.equal(hash.digest("hex"), env.BERTH_BIG_SHA256);
+  await fails(client.files.delete(id), 404);
+  const err = await fails(client.files.retrieveMetadata(id), 404);
+  assert.ok(err instanceof Anthropic.NotFoundError);
+});
