@@ -51,3 +51,35 @@ func ValidID(prefix, id string) bool {
 func isAlnum(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
 }
+
+// InputsDir is the name below /workspace where uploads land; no job may have it.
+const InputsDir = "inputs"
+
+// maxJobID bounds a job's name, in bytes; it becomes a directory's.
+const maxJobID = 64
+
+// ValidJobID reports whether id may name a job: 1 to 64 letters, digits, '-' and '_',
+// beginning with a letter or digit, and not "inputs".
+func ValidJobID(id string) bool {
+	if id == "" || len(id) > maxJobID || id == InputsDir || !isAlnum(id[0]) {
+		return false
+	}
+	for i := 1; i < len(id); i++ {
+		if c := id[i]; !isAlnum(c) && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return true
+}
+
+// Paths inside a container.
+const (
+	WorkspaceDir = "/workspace"
+	InputDir     = WorkspaceDir + "/" + InputsDir // $INPUT_DIR
+)
+
+// JobDir is the directory of a job, and the working directory of its execs.
+func JobDir(job string) string { return WorkspaceDir + "/" + job }
+
+// OutputDir is the $OUTPUT_DIR of one exec.
+func OutputDir(job, exec string) string { return JobDir(job) + "/outputs/" + exec }

@@ -1,0 +1,251 @@
+package artifacts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"berth/files"
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+)
+
+// Bounds of one job's books.
+const (
+	MaxFiles   = 5000    // a manifest lists; beyond it says that it is truncated
+	MaxExecs   = 500     // a manifest logs, the newest
+	MaxOutputs = 100     // files of one exec are published
+	maxHashed  = 1 << 30 // bytes of one file that is hashed; a larger one has no sha256
+	hashBatch  = 200     // paths in one request to the guest
+)
+
+// manifestName is the manifest's file name in the job's directory. It does not list itself.
+const manifestName = "manifest.json"
+
+// Buckets of the ledger.
+const (
+	bucketJobs   = "jobs"
+	bucketExecs  = "job_execs"
+	bucketInputs = "inputs"
+)
+
+// Config is what New needs. Files and Ledger must be set.
+type Config struct {
+	Files  *files.Store
+	Ledger *ledger.DB
+	Log    *slog.Logger     // nil: slog.Default
+	Now    func() time.Time // nil: time.Now
+}
+
+// Jobs is the books of all jobs. It is the session.Jobs that sessions are opened with.
+type Jobs struct {
+	cfg Config
+
+	mu   sync.Mutex
+	open map[string]*job // by key; jobs that were used since the start
+}
+
+// A job is one job's books in memory. Whoever works on them holds turn, which may be waited for.
+type job struct {
+	turn   chan struct{}
+	key    string
+	rec    *record // nil until read
+	recent []span  // execs since the start, for attribution
+	listed bool    // manifest.json in the container is up to date, but for the exec log
+}
+
+// A record is what the ledger knows of a job's files.
+type record struct {
+	ID        string           `json:"id"`
+	Workspace string           `json:"workspace"`
+	Container string           `json:"container"`
+	Created   time.Time        `json:"created"`
+	Updated   time.Time        `json:"updated"`
+	Files     map[string]entry `json:"files"` // by path below the job's directory
+	Truncated bool             `json:"truncated"`
+}
+
+// An entry is one file, and the inode change time that tells whether it is still the same.
+type entry struct {
+	proto.Artifact
+	Changed time.Time `json:"changed"`
+}
+
+// A span is when an exec ran.
+type span struct {
+	exec       string
+	start, end time.Time // end zero: still running
+}
+
+// New makes the books over a ledger.
+func New(cfg Config) *Jobs {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Jobs{cfg: cfg, open: map[string]*job{}}
+}
+
+func jobKey(workspace, id string) string { return workspace + "/" + id }
+
+// take opens a job's books and waits for its turn at them.
+func (js *Jobs) take(ctx context.Context, workspace, id string) (*job, func(), error) {
+	key := jobKey(workspace, id)
+	js.mu.Lock()
+	j, ok := js.open[key]
+	if !ok {
+		j = &job{turn: make(chan struct{}, 1), key: key}
+		js.open[key] = j
+	}
+	js.mu.Unlock()
+	select {
+	case j.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	if err := js.read(j, workspace, id); err != nil {
+		<-j.turn
+		return nil, nil, err
+	}
+	return j, func() { <-j.turn }, nil
+}
+
+// read fetches the record if this is the first use.
+func (js *Jobs) read(j *job, workspace, id string) error {
+	if j.rec != nil {
+		return nil
+	}
+	rec := &record{}
+	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		_, err := tx.Get(bucketJobs, j.key, rec)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if rec.ID == "" {
+		rec = &record{ID: id, Workspace: workspace, Files: map[string]entry{}}
+	}
+	j.rec = rec
+	return nil
+}
+
+// known reports whether the job ever had an exec or a file.
+func (j *job) known() bool { return !j.rec.Created.IsZero() }
+
+// begin notes that the job is used by this session.
+func (j *job) begin(s *session.Session, now time.Time) {
+	if !j.known() {
+		j.rec.Created = now
+	}
+	j.rec.Updated, j.rec.Container = now, s.ID()
+}
+
+// Drop forgets all jobs of a workspace that is being removed.
+func (js *Jobs) Drop(_ context.Context, workspace string) error {
+	prefix := workspace + "/"
+	err := js.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		return errors.Join(
+			deletePrefix(tx, bucketJobs, prefix), deletePrefix(tx, bucketExecs, prefix), tx.Delete(bucketInputs, workspace))
+	})
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	for key := range js.open {
+		if strings.HasPrefix(key, prefix) {
+			delete(js.open, key)
+		}
+	}
+	return err
+}
+
+func deletePrefix(tx *ledger.Tx, bucket, prefix string) error {
+	var keys []string
+	err := tx.Scan(bucket, prefix, func(k string, _ []byte) (bool, error) { keys = append(keys, k); return true, nil })
+	for _, k := range keys {
+		err = errors.Join(err, tx.Delete(bucket, k))
+	}
+	return err
+}
+
+// A Summary is one line of a list of jobs.
+type Summary struct {
+	JobID     string     `json:"job_id"`
+	CreatedAt proto.Time `json:"created_at"`
+	UpdatedAt proto.Time `json:"updated_at"`
+	Files     int        `json:"files"`
+	Bytes     int64      `json:"size_bytes"`
+}
+
+// List describes the jobs of a session's workspace, newest first.
+func (js *Jobs) List(s *session.Session) ([]Summary, error) {
+	list := []Summary{}
+	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		return scan(tx, bucketJobs, s.WorkspaceID()+"/", func(r record) { list = append(list, r.summary()) })
+	})
+	slices.SortFunc(list, func(a, b Summary) int { return b.UpdatedAt.Compare(a.UpdatedAt.Time) })
+	return list, err
+}
+
+func (r record) summary() Summary {
+	sum := Summary{JobID: r.ID, CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(r.Updated), Files: len(r.Files)}
+	for _, f := range r.Files {
+		sum.Bytes += f.SizeBytes
+	}
+	return sum
+}
+
+// Manifest looks at the job's directory now and returns its manifest, which is written into the
+// container too. A job that never was is NotFound.
+func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (proto.Manifest, error) {
+	if !proto.ValidJobID(id) {
+		return proto.Manifest{}, unknownJob(s, id)
+	}
+	j, done, err := js.take(ctx, s.WorkspaceID(), id)
+	if err != nil {
+		return proto.Manifest{}, err
+	}
+	defer done()
+	if !j.known() {
+		return proto.Manifest{}, unknownJob(s, id)
+	}
+	if _, err := js.refresh(ctx, s, j, cause{}); err != nil {
+		return proto.Manifest{}, err
+	}
+	m, err := js.manifest(j)
+	if err != nil {
+		return m, err
+	}
+	if err := js.writeManifest(ctx, s, j); err != nil {
+		js.cfg.Log.Warn("writing a manifest", "job", j.key, "error", err)
+	}
+	return m, nil
+}
+
+func unknownJob(s *session.Session, id string) error {
+	return proto.Errorf(proto.NotFound, "", id, "job %.80q does not exist in container %s", id, s.ID())
+}
+
+// manifest builds the manifest from the books.
+func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
+	m := proto.Manifest{
+		JobID: j.rec.ID, WorkspaceID: j.rec.Workspace, ContainerID: j.rec.Container, Truncated: j.rec.Truncated,
+		CreatedAt: proto.At(j.rec.Created), UpdatedAt: proto.At(j.rec.Updated), Files: make([]proto.Artifact, 0, len(j.rec.Files)), Execs: []proto.JobExec{},
+	}
+	for _, f := range j.rec.Files {
+		m.Files = append(m.Files, f.Artifact)
+	}
+	slices.SortFunc(m.Files, func(a, b proto.Artifact) int { return cmp.Compare(a.Path, b.Path) })
+	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		return scan(tx, bucketExecs, j.key+"/", func(e proto.JobExec) { m.Execs = append(m.Execs, e) })
+	})
+	m.Execs = m.Execs[max(0, len(m.Execs)-MaxExecs):]
+	return m, err
+}

@@ -1,0 +1,157 @@
+package artifacts_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"berth/files"
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+func artifact(t *testing.T, m proto.Manifest, path string) proto.Artifact {
+	t.Helper()
+	for _, f := range m.Files {
+		if f.Path == path {
+			return f
+		}
+	}
+	t.Fatalf("the manifest has no %s but %+v", path, m.Files)
+	return proto.Artifact{}
+}
+
+func sum(s string) string {
+	h := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(h[:])
+}
+
+func TestManifestSaysWhoMadeWhat(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	first, err := s.Run(ctx, proto.Cmd{Command: "mkdir -p sub; echo one >a.txt; echo two >sub/b.csv; ln -s /etc/passwd link", JobID: "job1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := s.Run(ctx, proto.Cmd{Command: "echo more >>a.txt; rm sub/b.csv; echo oops >&2; exit 4", JobID: "job1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/job1/up.bin", 0, strings.NewReader("uploaded")); err != nil {
+		t.Fatal(err)
+	}
+	m, err := st.Jobs.Manifest(ctx, s, "job1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := artifact(t, m, "a.txt")
+	if a.SHA256 != sum("one\nmore\n") || a.SizeBytes != 9 || a.CreatedBy != first.Exec.ID || a.ChangedBy != second.Exec.ID || a.Origin != "produced" || a.MediaType != "text/plain" {
+		t.Errorf("a.txt: %+v", a)
+	}
+	if up := artifact(t, m, "up.bin"); up.Origin != "uploaded" || up.CreatedBy != "" || up.SHA256 != sum("uploaded") {
+		t.Errorf("up.bin: %+v", up)
+	}
+	if l := artifact(t, m, "link"); l.Type != proto.TypeSymlink || l.SHA256 != "" {
+		t.Errorf("a link's target was read: %+v", l)
+	}
+	if len(m.Files) != 3 {
+		t.Errorf("files: %+v", m.Files)
+	}
+	if len(m.Execs) != 2 || m.Execs[1].ReturnCode != 4 || m.Execs[1].Stderr != "oops\n" || m.Execs[0].Produced[0] != "a.txt" {
+		t.Errorf("execs: %+v", m.Execs)
+	}
+	var inside proto.Manifest
+	if err := json.Unmarshal([]byte(sessiontest.Bash(t, s, "cat /workspace/job1/manifest.json").Stdout), &inside); err != nil || len(inside.Files) != 3 {
+		t.Errorf("manifest.json: %v %+v", err, inside.Files)
+	}
+}
+
+func TestOutputsBecomeStoredFiles(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	r := sessiontest.Bash(t, s, `ls -A "$OUTPUT_DIR"; echo top >"$OUTPUT_DIR/r.txt"; mkdir "$OUTPUT_DIR/d"; echo no >"$OUTPUT_DIR/d/n"; ln -s /etc/passwd "$OUTPUT_DIR/l"; mkfifo "$OUTPUT_DIR/p"`)
+	if r.Stdout != "" || len(r.Content) != 1 || r.Content[0].Type != proto.TypeBashOutput {
+		t.Fatalf("%+v", r)
+	}
+	rd, f, err := st.Files.Open(ctx, sessiontest.Owner, r.Content[0].FileID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rd.Close()
+	body, _ := io.ReadAll(rd)
+	if string(body) != "top\n" || f.Filename != "r.txt" || !f.Downloadable || f.Scope != s.ID() {
+		t.Errorf("%q %+v", body, f)
+	}
+	if next := sessiontest.Bash(t, s, `ls -A "$OUTPUT_DIR"`); next.Stdout != "" || len(next.Content) != 0 {
+		t.Errorf("the next call's directory is not empty: %+v", next)
+	}
+	m, err := st.Jobs.Manifest(ctx, s, s.DefaultJob())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, a := range m.Files {
+		found = found || a.FileID == f.ID && strings.HasSuffix(a.Path, "/r.txt")
+	}
+	if !found {
+		t.Errorf("the manifest does not name the stored file: %+v", m.Files)
+	}
+}
+
+func TestInputs(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	put := func(name, body string) string {
+		f, err := st.Files.Put(ctx, files.Upload{Owner: sessiontest.Owner, Filename: name}, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.ID
+	}
+	one, twin := put("data.csv", "1"), put("data.csv", "2")
+	s := st.Create(t, proto.CreateContainer{Files: []string{one}})
+	if got := sessiontest.Bash(t, s, `cat "$INPUT_DIR/data.csv"`).Stdout; got != "1" {
+		t.Fatalf("uploaded file reads %q", got)
+	}
+	res, err := s.Run(ctx, proto.Cmd{Command: `cd "$INPUT_DIR"; for f in *; do echo "$f=$(cat "$f")"; done`, Files: []string{twin, one, twin}})
+	if err != nil || res.Result.Result.Stdout != "data (2).csv=2\ndata.csv=1\n" {
+		t.Fatalf("%+v %v", res.Result.Result, err)
+	}
+	_, err = s.Run(ctx, proto.Cmd{Command: "true", Files: []string{put("fresh", "x"), "file_0000000000000000000000"}})
+	if proto.CodeOf(err) != proto.NotFound || !strings.Contains(err.Error(), "file_0000000000000000000000") {
+		t.Fatalf("%v", err)
+	}
+	if got := sessiontest.Bash(t, s, `ls "$INPUT_DIR"`).Stdout; strings.Contains(got, "fresh") {
+		t.Errorf("half of a failed upload stayed: %q", got)
+	}
+}
+
+func TestPublishAndUnknownJobs(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	sessiontest.Bash(t, s, "echo hi >here")
+	f, err := st.Jobs.Publish(ctx, s, s.DefaultJob(), "here")
+	if err != nil || f.SizeBytes != 3 {
+		t.Fatalf("%+v %v", f, err)
+	}
+	for _, rel := range []string{"../../etc/passwd", "", "/", "nope"} {
+		if _, err := st.Jobs.Publish(ctx, s, s.DefaultJob(), rel); proto.CodeOf(err) != proto.NotFound && proto.CodeOf(err) != proto.InvalidArgument {
+			t.Errorf("publishing %q: %v", rel, err)
+		}
+	}
+	if _, err := st.Jobs.Manifest(ctx, s, "never"); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("manifest of a job that never was: %v", err)
+	}
+	list, err := st.Jobs.List(s)
+	if err != nil || len(list) != 1 {
+		t.Errorf("%+v %v", list, err)
+	}
+}

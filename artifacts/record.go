@@ -1,0 +1,206 @@
+package artifacts
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"berth/files"
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+)
+
+// maxRecent bounds how many execs are remembered for attribution.
+const maxRecent = 64
+
+// maxLoggedCommand bounds a command in the manifest's log, in bytes.
+const maxLoggedCommand = 4 << 10
+
+// End books an exec that ended: its outputs become stored files, its changes lines of the manifest.
+// What fails becomes a note; the exec's own result stands.
+func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stderr string) session.Produced {
+	var made session.Produced
+	j, done, err := js.take(ctx, s.WorkspaceID(), e.JobID)
+	if err != nil {
+		return js.failed(made, e, err)
+	}
+	defer done()
+	first := !j.known()
+	j.begin(s, js.cfg.Now())
+	j.remember(span{exec: e.ID, start: e.StartedAt.Time, end: e.EndedAt.Time})
+
+	made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
+	if err != nil {
+		made = js.failed(made, e, err)
+	}
+	js.publishOutputs(ctx, s, j, e, &made)
+	js.log(j, e, stderr, made.Paths)
+	if first {
+		rec := *j.rec
+		js.save(&rec)
+	}
+	if first || !j.listed {
+		if err := js.writeManifest(ctx, s, j); err != nil {
+			made = js.failed(made, e, err)
+		}
+	}
+	return made
+}
+
+// failed tells the caller that the books are behind, and the log why.
+func (js *Jobs) failed(made session.Produced, e proto.Exec, err error) session.Produced {
+	js.cfg.Log.Warn("recording what an exec made", "exec", e.ID, "error", err)
+	made.Notes = append(made.Notes, "the job's manifest could not be brought up to date: "+proto.AsError(err).Message)
+	return made
+}
+
+func (j *job) remember(sp span) {
+	j.recent = append(j.recent, sp)
+	if n := len(j.recent) - maxRecent; n > 0 {
+		j.recent = slices.Delete(j.recent, 0, n)
+	}
+}
+
+// log adds the exec to the job's log of commands.
+func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
+	command := e.Command
+	if command == "" {
+		command = strings.Join(e.Argv, " ")
+	}
+	if produced == nil {
+		produced = []string{}
+	}
+	line := proto.JobExec{
+		ID: e.ID, Command: cut(session.Redact(command), maxLoggedCommand), StartedAt: e.StartedAt, EndedAt: e.EndedAt,
+		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: session.Redact(stderr), Produced: produced,
+	}
+	js.cfg.Ledger.Later(func(tx *ledger.Tx) error {
+		return tx.Put(bucketExecs, j.key+"/"+e.ID, line)
+	})
+}
+
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files.
+func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, made *session.Produced) {
+	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
+	var outputs []string
+	for p, f := range j.rec.Files {
+		if path.Dir(p) == dir && f.Type == proto.TypeFile {
+			outputs = append(outputs, p)
+		}
+	}
+	slices.Sort(outputs)
+	if len(outputs) > MaxOutputs {
+		made.Notes = append(made.Notes, fmt.Sprintf("$OUTPUT_DIR holds %d files; the first %d became stored files, the others are in the job's directory", len(outputs), MaxOutputs))
+		outputs = outputs[:MaxOutputs]
+	}
+	for _, p := range outputs {
+		f, err := js.publish(ctx, s, j, p)
+		if err != nil {
+			made.Notes = append(made.Notes, fmt.Sprintf("%s was not stored: %s", p, proto.AsError(err).Message))
+			continue
+		}
+		made.FileIDs = append(made.FileIDs, f.ID)
+	}
+}
+
+// publish stores one file of the job and notes its ID.
+func (js *Jobs) publish(ctx context.Context, s *session.Session, j *job, rel string) (proto.StoredFile, error) {
+	r, _, err := s.ReadFile(ctx, proto.UserRoot, proto.JobDir(j.rec.ID)+"/"+rel, 0, -1)
+	if err != nil {
+		return proto.StoredFile{}, err
+	}
+	defer r.Close()
+	f, err := js.cfg.Files.Put(ctx, files.Upload{
+		Owner: s.Owner(), Filename: publishedName(rel), Downloadable: true, Scope: s.ID(),
+	}, r)
+	if err != nil {
+		return f, err
+	}
+	if en, ok := j.rec.Files[rel]; ok {
+		en.FileID, en.MediaType = f.ID, f.MIMEType
+		if en.SHA256 == "" {
+			en.SHA256 = f.SHA256
+		}
+		j.rec.Files[rel] = en
+		j.listed = false
+		rec := *j.rec
+		js.save(&rec)
+	}
+	return f, nil
+}
+
+// publishedName makes a name that the Files API takes of one that a file system took.
+func publishedName(rel string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || strings.ContainsRune(`<>:"|?*\`, r) {
+			return '_'
+		}
+		return r
+	}, strings.ToValidUTF8(path.Base(rel), "_"))
+}
+
+// Publish stores a file of a job, by its path below the job's directory, and returns it with its ID.
+func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string) (proto.StoredFile, error) {
+	clean := path.Clean("/" + rel)[1:]
+	if !proto.ValidJobID(id) || clean == "" {
+		return proto.StoredFile{}, proto.Errorf(proto.InvalidArgument, "", "path", "path %.200q does not name a file of job %.80q", rel, id)
+	}
+	j, done, err := js.take(ctx, s.WorkspaceID(), id)
+	if err != nil {
+		return proto.StoredFile{}, err
+	}
+	defer done()
+	if !j.known() {
+		return proto.StoredFile{}, unknownJob(s, id)
+	}
+	if _, err := js.refresh(ctx, s, j, cause{}); err != nil {
+		return proto.StoredFile{}, err
+	}
+	return js.publish(ctx, s, j, clean)
+}
+
+// Changed notes that the API wrote, moved or removed something. Only what lies in a job's directory
+// matters here.
+func (js *Jobs) Changed(ctx context.Context, s *session.Session, p, origin string) {
+	id, rel := split(p)
+	if !proto.ValidJobID(id) || rel == manifestName {
+		return
+	}
+	j, done, err := js.take(ctx, s.WorkspaceID(), id)
+	if err != nil {
+		return
+	}
+	defer done()
+	j.begin(s, js.cfg.Now())
+	changed, err := js.refresh(ctx, s, j, cause{origin: origin})
+	if err == nil && (len(changed) > 0 || !j.listed) {
+		err = js.writeManifest(ctx, s, j)
+	}
+	if err != nil {
+		js.cfg.Log.Warn("recording a changed file", "job", j.key, "error", err)
+	}
+}
+
+// split is the job that a path inside a container belongs to, and the path below its directory.
+func split(p string) (job, rel string) {
+	clean := path.Clean(p)
+	if !path.IsAbs(clean) {
+		clean = path.Join(proto.WorkspaceDir, clean)
+	}
+	rest, ok := strings.CutPrefix(clean, proto.WorkspaceDir+"/")
+	if !ok {
+		return "", ""
+	}
+	job, rel, _ = strings.Cut(rest, "/")
+	return job, rel
+}

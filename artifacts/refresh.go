@@ -1,0 +1,226 @@
+package artifacts
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"mime"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+)
+
+// slack widens an exec's time, since file systems stamp with a clock that ticks every few ms.
+const slack = 20 * time.Millisecond
+
+// originProduced is the origin of a file that an exec made; the others are session's.
+const originProduced = "produced"
+
+func scan[T any](tx *ledger.Tx, bucket, prefix string, fn func(T)) error {
+	return tx.Scan(bucket, prefix, func(_ string, data []byte) (bool, error) {
+		var v T
+		if err := json.Unmarshal(data, &v); err != nil {
+			return false, err
+		}
+		fn(v)
+		return true, nil
+	})
+}
+
+// A cause is what a refresh follows: an exec that ended, or an act of the API with its origin. The
+// zero value means that nobody in particular is known to have changed anything.
+type cause struct {
+	exec   proto.Exec
+	origin string
+}
+
+// refresh compares the job's directory with the books and brings those up to date. It returns the
+// paths that are new or changed.
+func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by cause) ([]string, error) {
+	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
+	if proto.CodeOf(err) == proto.NotFound {
+		list, err = nil, nil // removed by the code itself
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen, changed := j.compare(list)
+	gone := j.dropMissing(seen)
+	j.rec.Truncated = truncated || len(seen) > MaxFiles
+	if len(changed) > 0 {
+		if err := js.book(ctx, s, j, by, changed); err != nil {
+			return nil, err
+		}
+	}
+	if len(changed) == 0 && !gone {
+		return nil, nil
+	}
+	j.listed = false
+	rec := *j.rec
+	js.save(&rec)
+	return pathsOf(j, changed), nil
+}
+
+// save queues the record for the ledger. What a crash loses of it, the next refresh finds again.
+func (js *Jobs) save(rec *record) {
+	data, err := json.Marshal(rec) // now: the map may change before the ledger's turn
+	js.cfg.Ledger.Later(func(tx *ledger.Tx) error {
+		if err != nil {
+			return err
+		}
+		return tx.Put(bucketJobs, jobKey(rec.Workspace, rec.ID), json.RawMessage(data))
+	})
+}
+
+// compare tells which files are new or not as they were.
+func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []proto.FileInfo) {
+	seen = make(map[string]bool, len(list))
+	for _, fi := range list {
+		rel := j.rel(fi.Path)
+		if rel == "" || rel == manifestName || fi.Type == proto.TypeDirectory || len(seen) >= MaxFiles {
+			continue
+		}
+		seen[rel] = true
+		if was, ok := j.rec.Files[rel]; !ok || !was.Changed.Equal(fi.ChangedAt.Time) || was.SizeBytes != fi.SizeBytes {
+			changed = append(changed, fi)
+		}
+	}
+	return seen, changed
+}
+
+// rel is a path below the job's directory, or "" for one elsewhere.
+func (j *job) rel(p string) string {
+	rel, ok := strings.CutPrefix(p, proto.JobDir(j.rec.ID)+"/")
+	if !ok {
+		return ""
+	}
+	return rel
+}
+
+func (j *job) dropMissing(seen map[string]bool) (any bool) {
+	for p := range j.rec.Files {
+		if !seen[p] {
+			delete(j.rec.Files, p)
+			any = true
+		}
+	}
+	return any
+}
+
+func pathsOf(j *job, list []proto.FileInfo) []string {
+	paths := make([]string, len(list))
+	for i, fi := range list {
+		paths[i] = j.rel(fi.Path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// book enters changed files with their hash and who made them.
+func (js *Jobs) book(ctx context.Context, s *session.Session, j *job, by cause, changed []proto.FileInfo) error {
+	sums, err := hash(ctx, s, changed)
+	if err != nil {
+		return err
+	}
+	for i, fi := range changed {
+		rel := j.rel(fi.Path)
+		was, known := j.rec.Files[rel]
+		who := j.culprit(by, fi.ChangedAt.Time)
+		next := entry{Changed: fi.ChangedAt.Time, Artifact: proto.Artifact{
+			Path: rel, Type: fi.Type, SizeBytes: fi.SizeBytes, SHA256: sums[i], Mode: fi.Mode, MediaType: mediaType(rel),
+			Origin: cmp.Or(by.origin, originProduced), CreatedBy: who, CreatedAt: proto.At(js.cfg.Now()), ModifiedAt: fi.ModifiedAt,
+		}}
+		if known {
+			next.CreatedBy, next.CreatedAt, next.ChangedBy, next.Origin = was.CreatedBy, was.CreatedAt, who, was.Origin
+			if was.SHA256 == next.SHA256 {
+				next.ChangedBy, next.FileID = was.ChangedBy, was.FileID
+			}
+		}
+		j.rec.Files[rel] = next
+	}
+	return nil
+}
+
+// hash asks the guest for the SHA-256 of the regular files among list, "" for the others.
+func hash(ctx context.Context, s *session.Session, list []proto.FileInfo) ([]string, error) {
+	sums := make([]string, len(list))
+	var at []int
+	for i, fi := range list {
+		if fi.Type == proto.TypeFile && fi.SizeBytes <= maxHashed && fi.RawPath == nil {
+			at = append(at, i)
+		}
+	}
+	for batch := range slices.Chunk(at, hashBatch) {
+		paths := make([]string, len(batch))
+		for k, i := range batch {
+			paths[k] = list[i].Path
+		}
+		got, err := s.Hash(ctx, proto.UserRoot, paths)
+		if err != nil {
+			return nil, err
+		}
+		for k, i := range batch {
+			sums[i] = got[paths[k]]
+		}
+	}
+	return sums, nil
+}
+
+// culprit is the exec during which a file changed: the one that just ended if it fits, else the
+// latest that does, else nobody we know of (a background process, or the API).
+func (j *job) culprit(by cause, at time.Time) string {
+	if by.origin != "" {
+		return ""
+	}
+	if e := by.exec; e.ID != "" && within(at, e.StartedAt.Time, e.EndedAt.Time) {
+		return e.ID
+	}
+	for _, r := range slices.Backward(j.recent) {
+		if within(at, r.start, r.end) {
+			return r.exec
+		}
+	}
+	return ""
+}
+
+func within(at, start, end time.Time) bool {
+	return !at.Before(start.Add(-slack)) && (end.IsZero() || !at.After(end.Add(slack)))
+}
+
+// mediaType goes by the name alone: a manifest of thousands of files cannot open each.
+func mediaType(name string) string {
+	switch ext := strings.ToLower(path.Ext(name)); ext {
+	case ".md":
+		return "text/markdown"
+	case ".py", ".sh", ".log", ".txt":
+		return "text/plain"
+	case ".parquet":
+		return "application/vnd.apache.parquet"
+	default:
+		if t, _, err := mime.ParseMediaType(mime.TypeByExtension(ext)); err == nil {
+			return t
+		}
+	}
+	return "application/octet-stream"
+}
+
+// writeManifest puts manifest.json beside the files.
+func (js *Jobs) writeManifest(ctx context.Context, s *session.Session, j *job) error {
+	m, err := js.manifest(j)
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = s.WriteFile(ctx, proto.UserDefault, proto.JobDir(j.rec.ID)+"/"+manifestName, 0o644, bytes.NewReader(append(data, '\n')))
+	j.listed = err == nil
+	return err
+}

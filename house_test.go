@@ -1,0 +1,128 @@
+// Package berth_test holds the rules of the house: who may import whom, and what every package
+// must have.
+package berth_test
+
+import (
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// mayImport says for each package which of our own it may import. A trailing /... stands for
+// a package and all below it. A package that is not named here fails the test: say first where it stands.
+var mayImport = map[string][]string{
+	"proto":                     {},
+	"ledger":                    {},
+	"gc":                        {},
+	"guest":                     {"proto"},
+	"files":                     {"proto", "ledger"},
+	"session":                   {"proto", "guest", "ledger"},
+	"session/containerd":        {"proto", "session"},
+	"session/sessiontest":       {"proto", "guest", "ledger", "files", "session", "artifacts"},
+	"artifacts":                 {"proto", "ledger", "files", "session"},
+	"tools":                     {"proto", "session"},
+	"api":                       {"proto"},
+	"api/native":                {"proto", "api", "session", "files", "artifacts", "tools"},
+	"api/anthropic":             {"proto", "api", "session", "files", "artifacts", "tools"},
+	"sandbox-image":             {"proto"},
+	"cmd/berth-guest":           {"proto", "guest"},
+	"cmd/berth":                 {"proto", "sandbox-image", "session", "session/containerd", "cmd/berth/internal/..."},
+	"cmd/berth/internal/client": {"proto", "session", "artifacts"},
+	"cmd/berth/internal/daemon": {"proto", "ledger", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic"},
+}
+
+// onlyIn names outside modules that one package alone may import.
+var onlyIn = map[string][]string{
+	"github.com/containerd/": {"session/containerd"},
+	"go.etcd.io/bbolt":       {"ledger"},
+	"github.com/robfig/cron": {"gc"},
+	"github.com/spf13/cobra": {"cmd/berth"},
+}
+
+// badNames say nothing about what is inside.
+var badNames = []string{"util", "utils", "common", "helpers", "models", "types", "manager", "misc", "base"}
+
+const module = "berth/"
+
+type pkg struct {
+	ImportPath, Name, Dir string
+	Imports, GoFiles      []string
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Name,Dir,Imports,GoFiles", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var list []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return list
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if p.ImportPath = strings.TrimPrefix(p.ImportPath, module); len(p.GoFiles) > 0 && !strings.Contains(p.ImportPath, "testdata") {
+			list = append(list, p)
+		}
+	}
+}
+
+func TestImports(t *testing.T) {
+	for _, p := range packages(t) {
+		allowed, ok := mayImport[p.ImportPath]
+		if !ok {
+			t.Errorf("package %s has no row in mayImport", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if own, ok := strings.CutPrefix(imp, module); ok && !matches(allowed, own) {
+				t.Errorf("%s may not import %s", p.ImportPath, own)
+			}
+			for prefix, only := range onlyIn {
+				if strings.HasPrefix(imp, prefix) && !slices.Contains(only, p.ImportPath) {
+					t.Errorf("%s may not import %s; only %v may", p.ImportPath, imp, only)
+				}
+			}
+			if p.ImportPath == "proto" && strings.Contains(imp, ".") {
+				t.Errorf("proto may import the standard library only, not %s", imp)
+			}
+		}
+	}
+}
+
+func matches(allowed []string, own string) bool {
+	return slices.ContainsFunc(allowed, func(a string) bool {
+		tree, isTree := strings.CutSuffix(a, "/...")
+		return a == own || isTree && strings.HasPrefix(own+"/", tree+"/")
+	})
+}
+
+func TestPackageCommentsAndNames(t *testing.T) {
+	for _, p := range packages(t) {
+		if slices.Contains(badNames, p.Name) {
+			t.Errorf("package %s: the name %q says nothing", p.ImportPath, p.Name)
+		}
+		comments := 0
+		for _, f := range p.GoFiles {
+			parsed, err := parser.ParseFile(token.NewFileSet(), path.Join(p.Dir, f), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if parsed.Doc != nil {
+				comments++
+			}
+		}
+		if comments != 1 {
+			t.Errorf("package %s has %d package comments, want one", p.ImportPath, comments)
+		}
+	}
+}

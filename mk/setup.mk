@@ -1,0 +1,26 @@
+# What the machine needs, from Debian. Only what is missing is installed.
+#
+# Included by the top Makefile.
+
+# To build and to run.
+DEBS := gcc libc6-dev pkg-config libseccomp-dev btrfs-progs mmdebstrap ca-certificates
+# To test, beside that: the TypeScript and Python SDKs run under these.
+TEST_DEBS := python3 python3-venv $(if $(shell command -v node),,nodejs npm) $(if $(shell command -v git),,git)
+
+# $(call install,packages): apt-get, if one of them is missing.
+define install
+	@missing=$$(for p in $(1); do dpkg-query -W -f '$${Status}\n' $$p 2>/dev/null | grep -q 'install ok installed' || echo $$p; done); \
+	if [ -n "$$missing" ]; then \
+		[ "$$(id -u)" = 0 ] || { echo "missing: $$missing; run as root, or: apt-get install $$missing"; exit 1; }; \
+		echo "installing" $$missing; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null || exit 1; \
+	fi
+endef
+
+.PHONY: setup setup-test
+setup:
+	$(call install,$(DEBS))
+
+setup-test: setup
+	$(call install,$(TEST_DEBS))

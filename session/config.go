@@ -1,0 +1,85 @@
+package session
+
+import (
+	"log/slog"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+)
+
+// Config is what Open needs. Runtime, Images, Ledger, Jobs and Dir must be set.
+type Config struct {
+	Dir     string // for the kept output of background execs; made if missing
+	Runtime Runtime
+	Images  Images
+	Ledger  *ledger.DB
+	Jobs    Jobs
+	Audit   func(AuditEntry) // told of every exec that ended; nil: nobody is
+	Log     *slog.Logger     // nil: slog.Default
+	Now     func() time.Time // nil: time.Now
+
+	Image        string             // default image; "" is "base"
+	Class        proto.RuntimeClass // default class; "" is runc
+	Limits       proto.Limits       // defaults for what a request leaves out; zero fields from DefaultLimits
+	IdleTimeout  time.Duration      // default rolling lease; 0 is 5 minutes, as the hosted tool has
+	MaxLifetime  time.Duration      // default cap from creation; 0 is 30 days
+	ExecTimeout  time.Duration      // default time limit of a foreground exec; 0 is 5 minutes
+	MaxOutput    int64              // default bytes kept of each stream; 0 is 1 MiB
+	MaxSessions  int                // that are not expired, of all owners; 0 is 10,000
+	MaxExecs     int                // at once in one session; 0 is 64
+	StartTimeout time.Duration      // for one sandbox to come up; 0 is 60 s
+	Tombstone    time.Duration      // how long an expired session's ID answers "expired" before "not found"; 0 is 7 days
+}
+
+// DefaultLimits are the hosted tool's: 1 CPU, 5 GiB of memory, 5 GiB of disk.
+var DefaultLimits = proto.Limits{CPUs: 1, MemoryBytes: 5 << 30, PIDs: 512, DiskBytes: 5 << 30}
+
+// Bounds of what a request may ask for.
+const (
+	minIdle, maxIdle         = time.Second, 30 * 24 * time.Hour
+	minLifetime, maxLifetime = time.Second, 365 * 24 * time.Hour
+	maxExecTimeout           = 24 * time.Hour
+	maxOutputLimit           = 16 << 20
+	maxCommand               = 1 << 20 // bytes of command text, or of all arguments
+	maxEnv                   = 256     // entries
+	maxEnvBytes              = 128 << 10
+	maxLabels                = 64
+	maxLabelBytes            = 256
+)
+
+// keptExecs bounds how many ended execs a session remembers, keptOutput the bytes of
+// their output that stay in memory.
+const (
+	keptExecs  = 100
+	keptOutput = 4 << 20
+)
+
+func (c Config) withDefaults() Config {
+	setDefault(&c.Log, slog.Default())
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Audit == nil {
+		c.Audit = func(AuditEntry) {}
+	}
+	setDefault(&c.Image, "base")
+	setDefault(&c.Class, proto.ClassRunc)
+	c.Limits = c.Limits.Or(DefaultLimits)
+	setDefault(&c.IdleTimeout, 5*time.Minute)
+	setDefault(&c.MaxLifetime, 30*24*time.Hour)
+	setDefault(&c.ExecTimeout, 5*time.Minute)
+	setDefault(&c.MaxOutput, 1<<20)
+	setDefault(&c.MaxSessions, 10_000)
+	setDefault(&c.MaxExecs, 64)
+	setDefault(&c.StartTimeout, time.Minute)
+	setDefault(&c.Tombstone, 7*24*time.Hour)
+	return c
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}

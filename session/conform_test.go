@@ -1,0 +1,12 @@
+package session_test
+
+import (
+	"testing"
+
+	"berth/proto"
+	"berth/session/sessiontest"
+)
+
+func TestRuntimeWithoutContainersConforms(t *testing.T) {
+	sessiontest.Conform(t, sessiontest.NewRuntime(t), sessiontest.Images{}, proto.ClassRunc)
+}

@@ -1,0 +1,375 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"berth/guest"
+	"berth/proto"
+
+	"golang.org/x/sys/unix"
+)
+
+// killGrace is how long a killed command may take to be gone before its guest counts as lost.
+const killGrace = 10 * time.Second
+
+// recordTimeout bounds what is done after a command has ended: publishing outputs, the manifest.
+const recordTimeout = 2 * time.Minute
+
+// An Exec is one command of a session: running, or ended and remembered.
+type Exec struct {
+	s   *Session
+	id  string
+	cmd proto.Cmd
+	out *output
+
+	ask   chan ending   // the first wish to end it early
+	ended chan struct{} // closed when result is set
+
+	unstarted proto.End // how it ended, if there never was a process; set before run
+
+	number int // in the order of starting, from 1; 0 while it starts; guarded by s.mu
+
+	mu     sync.Mutex // guards what follows
+	proc   *guest.Process
+	info   proto.Exec
+	result *proto.ExecResult
+}
+
+// An ending is why somebody wants an exec to end before it does by itself.
+type ending struct {
+	reason proto.EndReason
+	why    string
+}
+
+// Exec starts a command and returns once its process exists. The command does not end with
+// ctx; whoever wants that calls Cancel.
+func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
+	if err := s.core.cfg.checkCmd(&cmd, s.record().Job); err != nil {
+		return nil, err
+	}
+	release, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.begin(ctx, cmd)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	s.core.wg.Go(func() {
+		defer release()
+		e.run()
+	})
+	return e, nil
+}
+
+// Run is Exec and Wait. When ctx ends first, the command is ended too unless it is detached,
+// and the error is ctx's.
+func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, error) {
+	e, err := s.Exec(ctx, cmd)
+	if err != nil {
+		return proto.ExecResult{}, err
+	}
+	res, err := e.Wait(ctx)
+	if err != nil && !cmd.Detach && !cmd.Background {
+		e.Cancel(proto.EndCanceled, "the client went away")
+	}
+	return res, err
+}
+
+// begin takes a place among the running execs and starts the process. If that fails, the
+// exec was never there.
+func (s *Session) begin(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
+	e, err := s.enlist(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.launch(ctx); err != nil {
+		s.delist(e)
+		return nil, err
+	}
+	s.announce(e)
+	return e, nil
+}
+
+func (e *Exec) launch(ctx context.Context) error {
+	if err := e.s.core.cfg.Jobs.Begin(ctx, e.s, e.cmd.Files); err != nil {
+		return err
+	}
+	if err := e.recordStart(); err != nil {
+		return err
+	}
+	err := e.spawn(ctx)
+	if proto.CodeOf(err) == proto.Unavailable && e.s.lost(ctx) {
+		if err = e.s.resume(ctx); err == nil {
+			err = e.spawn(ctx)
+		}
+	}
+	return err
+}
+
+// spawn asks the guest for the process. A program that cannot be run is a result, as it is in a
+// shell: 127 not found, 126 not executable.
+func (e *Exec) spawn(ctx context.Context) error {
+	proc, err := e.s.client().Start(ctx, e.command(), e.sink)
+	if code := e.notRun(err); code != 0 {
+		e.sink(proto.Stderr, []byte(proto.AsError(err).Message+"\n"))
+		e.unstarted = proto.End{Reason: proto.EndNotStarted, ReturnCode: code, Message: proto.AsError(err).Message}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.proc = proc
+	e.mu.Unlock()
+	if e.cmd.Stdin != "" {
+		e.s.core.wg.Go(func() { // it may be slow to read; the kernel ends the write when it dies
+			_, _ = proc.Write([]byte(e.cmd.Stdin))
+			_ = proc.CloseStdin()
+		})
+	}
+	return nil
+}
+
+// notRun is the return code of a program that could not be executed, or 0.
+func (e *Exec) notRun(err error) int {
+	var pe *proto.Error
+	if len(e.cmd.Argv) == 0 || !errors.As(err, &pe) || pe.Item != e.cmd.Argv[0] {
+		return 0
+	}
+	switch pe.Code {
+	case proto.NotFound:
+		return 127
+	case proto.PermissionDenied:
+		return 126
+	}
+	return 0
+}
+
+// command is what the guest is asked to run.
+func (e *Exec) command() guest.Command {
+	dir := proto.JobDir(e.cmd.JobID)
+	out := proto.OutputDir(e.cmd.JobID, e.id)
+	c := guest.Command{
+		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out,
+		User: e.cmd.User, Stdin: e.cmd.OpenStdin || e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
+	}
+	switch {
+	case strings.HasPrefix(e.cmd.Cwd, "/"):
+		c.Dir = e.cmd.Cwd
+	case e.cmd.Cwd != "":
+		c.Dir = dir + "/" + e.cmd.Cwd
+	}
+	env := maps.Clone(e.s.record().Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, e.cmd.Env)
+	maps.Copy(env, map[string]string{"INPUT_DIR": proto.InputDir, "OUTPUT_DIR": out, "JOB_DIR": dir, "JOB_ID": e.cmd.JobID})
+	for k, v := range env {
+		c.Env = append(c.Env, k+"="+v)
+	}
+	return c
+}
+
+// sink takes output from the guest; it never blocks.
+func (e *Exec) sink(s proto.Stream, b []byte) {
+	if e.out.write(s, b) && e.cmd.OnOutputLimit == proto.OutputFail {
+		e.Cancel(proto.EndOutputLimit, "it wrote more than max_output_bytes")
+	}
+}
+
+// run sees the command to its end.
+func (e *Exec) run() {
+	end := e.await()
+	e.out.finish()
+	e.conclude(end)
+}
+
+// await waits for the process to end, or makes it.
+func (e *Exec) await() proto.End {
+	proc := e.process()
+	if proc == nil {
+		return e.unstarted
+	}
+	exited := make(chan proto.End, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { exited <- endOf(proc.Wait(ctx)) }()
+
+	limit, reason := e.deadline()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case end := <-exited:
+		return end
+	case <-timer.C:
+		return e.kill(proc, reason, exited, cancel)
+	case want := <-e.ask:
+		return e.kill(proc, want, exited, cancel)
+	}
+}
+
+func (e *Exec) process() *guest.Process {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.proc
+}
+
+// deadline is when the command must end, and why then: its own limit, or the session's cap.
+func (e *Exec) deadline() (time.Duration, ending) {
+	left := e.s.record().cap().Sub(e.s.core.cfg.Now())
+	limit := seconds(e.cmd.TimeoutSeconds)
+	if e.cmd.TimeoutSeconds == 0 || left < limit {
+		return left, ending{proto.EndExpired, "the container's time was over"}
+	}
+	return limit, ending{proto.EndTimeout, "it ran longer than timeout_seconds"}
+}
+
+// kill ends the whole process tree and waits until it is gone. A guest that does not manage
+// that in time is lost.
+func (e *Exec) kill(proc *guest.Process, want ending, exited <-chan proto.End, abandon context.CancelFunc) proto.End {
+	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
+	defer cancel()
+	_ = proc.Kill(ctx) // what counts is that it exits
+	var end proto.End
+	select {
+	case end = <-exited:
+	case <-ctx.Done():
+		abandon()
+		end = <-exited
+	}
+	if end.ReturnCode < 0 || end.ReturnCode == 128+int(syscall.SIGKILL) || end.Reason == proto.EndLost {
+		end.ReturnCode, end.Signal = 128+int(syscall.SIGKILL), unix.SignalName(syscall.SIGKILL)
+	}
+	end.Reason, end.Message = want.reason, want.why
+	return end
+}
+
+// endOf puts what the guest says of an exit into words.
+func endOf(x guest.Exit, err error) proto.End {
+	if err != nil {
+		return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended under it"}
+	}
+	end := proto.End{Reason: proto.EndExit, ReturnCode: x.Code, Leftover: x.Leftover, CPUSeconds: x.CPU.Seconds(), PeakBytes: x.PeakBytes}
+	if x.Signal != 0 {
+		end.Reason, end.Signal = proto.EndSignal, unix.SignalName(x.Signal)
+	}
+	if x.OutOfMemory {
+		end.Reason, end.Message = proto.EndOutOfMemory, "the container reached its memory limit"
+	}
+	return end
+}
+
+// ID is the exec's ID.
+func (e *Exec) ID() string { return e.id }
+
+// Info describes the exec as it is now.
+func (e *Exec) Info() proto.Exec {
+	stdout, stderr := e.out.totals()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	info := e.info
+	if info.State == proto.ExecRunning {
+		info.StdoutBytes, info.StderrBytes = stdout, stderr
+	}
+	return info
+}
+
+// Wait waits for the end and returns the result. It may be called any number of times.
+func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
+	select {
+	case <-e.ended:
+	case <-ctx.Done():
+		return proto.ExecResult{}, ctx.Err()
+	}
+	e.mu.Lock()
+	res := *e.result
+	e.mu.Unlock()
+	res.Container = e.s.Ref()
+	return res, nil
+}
+
+// Cancel ends the command with its whole process tree. The first reason given counts; the end
+// is told by Wait.
+func (e *Exec) Cancel(reason proto.EndReason, why string) {
+	select {
+	case e.ask <- ending{reason, why}:
+	default:
+	}
+}
+
+// running is the process to act on, or the error that says it has ended.
+func (e *Exec) running() (*guest.Process, error) {
+	select {
+	case <-e.ended:
+	default:
+		if p := e.process(); p != nil {
+			return p, nil
+		}
+	}
+	return nil, proto.Errorf(proto.Conflict, "", e.id, "exec %s has ended", e.id)
+}
+
+// Signal sends a signal by name ("SIGTERM", "TERM") to the command's process group. SIGKILL
+// ends the whole process tree, wherever its parts have gone.
+func (e *Exec) Signal(ctx context.Context, name string) error {
+	p, err := e.running()
+	if err != nil {
+		return err
+	}
+	full := strings.ToUpper(name)
+	if !strings.HasPrefix(full, "SIG") {
+		full = "SIG" + full
+	}
+	sig := unix.SignalNum(full)
+	switch {
+	case sig == 0:
+		return invalid("signal", "signal %.32q is not known; use a name such as SIGTERM", name)
+	case sig == syscall.SIGKILL:
+		e.Cancel(proto.EndKilled, "it was killed through the API")
+		return nil
+	}
+	return p.Signal(ctx, sig)
+}
+
+// Write sends bytes to standard input; it blocks while the command does not read.
+func (e *Exec) Write(b []byte) error {
+	p, err := e.running()
+	if err != nil {
+		return err
+	}
+	if !e.cmd.OpenStdin && e.cmd.TTY == nil {
+		return proto.Errorf(proto.Conflict, "", e.id, "exec %s was started without open_stdin", e.id)
+	}
+	_, err = p.Write(b)
+	return err
+}
+
+// CloseStdin ends standard input.
+func (e *Exec) CloseStdin() error {
+	p, err := e.running()
+	if err != nil {
+		return err
+	}
+	return p.CloseStdin()
+}
+
+// Resize tells the command's terminal its size.
+func (e *Exec) Resize(ctx context.Context, size proto.WindowSize) error {
+	p, err := e.running()
+	if err != nil {
+		return err
+	}
+	if e.cmd.TTY == nil {
+		return proto.Errorf(proto.Conflict, "", e.id, "exec %s has no terminal", e.id)
+	}
+	return p.Resize(ctx, size)
+}

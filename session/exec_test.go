@@ -1,0 +1,385 @@
+package session_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+func run(t *testing.T, s *session.Session, cmd proto.Cmd) proto.ExecResult {
+	t.Helper()
+	res, err := s.Run(context.Background(), cmd)
+	if err != nil {
+		t.Fatalf("running %+v: %v", cmd, err)
+	}
+	return res
+}
+
+func TestExecResults(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{Env: map[string]string{"FROM": "container"}})
+	for _, c := range []struct {
+		name           string
+		cmd            proto.Cmd
+		stdout, stderr string
+		code           int
+		reason         proto.EndReason
+	}{
+		{"streams apart", proto.Cmd{Command: "echo out; echo err >&2"}, "out\n", "err\n", 0, proto.EndExit},
+		{"code", proto.Cmd{Command: "exit 7"}, "", "", 7, proto.EndExit},
+		{"code 255", proto.Cmd{Command: "exit 255"}, "", "", 255, proto.EndExit},
+		{"signal", proto.Cmd{Command: "kill -TERM $$"}, "", "", 143, proto.EndSignal},
+		{"argv", proto.Cmd{Argv: []string{"printf", "%s|", "a b", "$HOME", ""}}, "a b|$HOME||", "", 0, proto.EndExit},
+		{"env", proto.Cmd{Command: "echo $FROM $ALSO", Env: map[string]string{"ALSO": "exec"}}, "container exec\n", "", 0, proto.EndExit},
+		{"env wins", proto.Cmd{Command: "echo $FROM", Env: map[string]string{"FROM": "exec"}}, "exec\n", "", 0, proto.EndExit},
+		{"user", proto.Cmd{Command: "id -u"}, "1000\n", "", 0, proto.EndExit},
+		{"root", proto.Cmd{Command: "id -u", User: "root"}, "0\n", "", 0, proto.EndExit},
+		{"cwd", proto.Cmd{Command: "pwd", JobID: "j"}, "/workspace/j\n", "", 0, proto.EndExit},
+		{"cwd given", proto.Cmd{Command: "pwd", Cwd: "/tmp"}, "/tmp\n", "", 0, proto.EndExit},
+		{"cwd relative", proto.Cmd{Command: "pwd", JobID: "j", Cwd: "sub/dir"}, "/workspace/j/sub/dir\n", "", 0, proto.EndExit},
+		{"stdin", proto.Cmd{Command: "cat", Stdin: "all of it\n"}, "all of it\n", "", 0, proto.EndExit},
+		{"no stdin", proto.Cmd{Command: "cat; echo end"}, "end\n", "", 0, proto.EndExit},
+		{"no newline", proto.Cmd{Command: "printf x"}, "x", "", 0, proto.EndExit},
+		{"invalid UTF-8", proto.Cmd{Command: `printf 'a\377b'`}, "a\uFFFDb", "", 0, proto.EndExit},
+		{"output before exit", proto.Cmd{Command: "seq 1 20000 | tail -1"}, "20000\n", "", 0, proto.EndExit},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			res := run(t, s, c.cmd)
+			r := res.Result.Result
+			if r == nil {
+				t.Fatalf("no result but %+v", res.Exec.End)
+			}
+			if r.Stdout != c.stdout || r.Stderr != c.stderr || r.ReturnCode != c.code || res.Exec.End.Reason != c.reason {
+				t.Errorf("stdout %q stderr %q code %d reason %s", r.Stdout, r.Stderr, r.ReturnCode, res.Exec.End.Reason)
+			}
+			if r.Content == nil {
+				t.Error("content is null, want []")
+			}
+		})
+	}
+	t.Run("program not found", func(t *testing.T) {
+		res := run(t, s, proto.Cmd{Argv: []string{"no-such-program"}})
+		if r := res.Result.Result; r == nil || r.ReturnCode != 127 || !strings.Contains(r.Stderr, "no-such-program") {
+			t.Errorf("%+v %+v", res.Result, res.Exec.End)
+		}
+	})
+}
+
+func TestBadCommandsAreRefusedByName(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	for item, cmd := range map[string]proto.Cmd{
+		"command":          {},
+		"argv":             {Command: "x", Argv: []string{"y"}},
+		"job_id":           {Command: "x", JobID: "../up"},
+		"user":             {Command: "x", User: "nobody"},
+		"timeout_seconds":  {Command: "x", TimeoutSeconds: -1},
+		"max_output_bytes": {Command: "x", MaxOutputBytes: 1 << 40},
+		"on_output_limit":  {Command: "x", OnOutputLimit: "explode"},
+		"shell":            {Argv: []string{"x"}, Shell: "s"},
+		"tty":              {Command: "x", TTY: &proto.WindowSize{}},
+		"env":              {Command: "x", Env: map[string]string{"": "v"}},
+		"stdin":            {Command: "x", Stdin: "s", OpenStdin: true},
+		"/nonexistent/dir": {Command: "x", Cwd: "/nonexistent/dir"},
+	} {
+		_, err := s.Run(context.Background(), cmd)
+		if code := proto.CodeOf(err); code != proto.InvalidArgument && code != proto.NotFound {
+			t.Errorf("%s: %v", item, err)
+			continue
+		}
+		wantCode(t, err, proto.CodeOf(err), item)
+	}
+	if n := len(s.Execs()); n != 0 {
+		t.Errorf("%d execs are listed that never started", n)
+	}
+}
+
+func TestTimeoutKillsTheWholeTree(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	res := run(t, s, proto.Cmd{Command: "echo before; (setsid sleep 987 &) ; sleep 987 & sleep 987", TimeoutSeconds: 0.5})
+	if res.Result.Error == nil || res.Result.Error.ErrorCode != proto.BlockTimeExceeded || res.Exec.End.Reason != proto.EndTimeout {
+		t.Fatalf("%+v %+v", res.Result, res.Exec.End)
+	}
+	if res.Partial == nil || res.Partial.Stdout != "before\n" {
+		t.Errorf("what it wrote before is lost: %+v", res.Partial)
+	}
+	if out := sessiontest.Bash(t, s, "pgrep -f 'sleep 98[7]' | wc -l").Stdout; strings.TrimSpace(out) != "0" {
+		t.Errorf("%s processes of it are left", strings.TrimSpace(out))
+	}
+}
+
+func TestOutputLimits(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	res := run(t, s, proto.Cmd{Command: "seq 1 1000000", MaxOutputBytes: 1 << 16})
+	r := res.Result.Result
+	if r == nil || !res.Exec.Truncated || !strings.HasPrefix(r.Stdout, "1\n2\n") || !strings.HasSuffix(r.Stdout, "\n1000000\n") || !strings.Contains(r.Stdout, "[output truncated:") {
+		t.Fatalf("truncated %v, %d bytes", res.Exec.Truncated, len(r.Stdout))
+	}
+	if len(r.Stdout) > 3<<16 {
+		t.Errorf("%d bytes are kept of a limit of %d", len(r.Stdout), 1<<16)
+	}
+	if res.Exec.StdoutBytes != 6888896 {
+		t.Errorf("counted %d bytes, want 6888896", res.Exec.StdoutBytes)
+	}
+	res = run(t, s, proto.Cmd{Command: "yes", MaxOutputBytes: 1 << 16, OnOutputLimit: proto.OutputFail})
+	if res.Result.Error == nil || res.Result.Error.ErrorCode != proto.BlockTooLarge {
+		t.Fatalf("%+v", res.Result)
+	}
+}
+
+func TestShellKeepsItsState(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	sh := func(text string) proto.ExecResult {
+		return run(t, s, proto.Cmd{Command: text, Shell: "main", JobID: "j"})
+	}
+	sh("X=42; cd /tmp; f() { echo fn $1; }")
+	if r := sh("echo $X; pwd; f 1; echo e >&2; false").Result.Result; r == nil || r.Stdout != "42\n/tmp\nfn 1\n" || r.Stderr != "e\n" || r.ReturnCode != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if r := run(t, s, proto.Cmd{Command: "echo ${X-unset}", Shell: "other", JobID: "j"}).Result.Result; r.Stdout != "unset\n" {
+		t.Fatalf("two shells share variables: %+v", r)
+	}
+	if r := run(t, s, proto.Cmd{Command: "echo ${X-unset}", JobID: "j"}).Result.Result; r.Stdout != "unset\n" {
+		t.Fatalf("a plain exec sees a shell's variables: %+v", r)
+	}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			res, err := s.Run(context.Background(), proto.Cmd{Command: fmt.Sprintf("Y=%d; sleep 0.02; echo $Y", i), Shell: "main"})
+			if err != nil || res.Result.Result == nil || res.Result.Result.Stdout != fmt.Sprintf("%d\n", i) {
+				t.Errorf("call %d: %+v %v", i, res.Result.Result, err)
+			}
+		})
+	}
+	wg.Wait()
+	if r := sh("exit 3").Result.Result; r == nil || r.ReturnCode != 3 {
+		t.Fatalf("exit 3: %+v", r)
+	}
+	if r := sh("echo ${X-fresh}").Result.Result; r == nil || r.Stdout != "fresh\n" {
+		t.Fatalf("after exit: %+v", r)
+	}
+}
+
+func TestBackgroundExec(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e, err := s.Exec(ctx, proto.Cmd{Command: "trap 'echo bye; exit 9' TERM; echo ready; while :; do sleep 0.05; done", Background: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	untilOutput(t, e, "ready\n")
+	if info := e.Info(); info.State != proto.ExecRunning || !info.Background {
+		t.Errorf("%+v", info)
+	}
+	wantCode(t, e.Signal(ctx, "NOSUCH"), proto.InvalidArgument, "signal")
+	if err := e.Signal(ctx, "TERM"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := e.Wait(ctx)
+	if err != nil || res.Result.Result == nil || res.Result.Result.ReturnCode != 9 || res.Result.Result.Stdout != "ready\nbye\n" {
+		t.Fatalf("%+v %+v %v", res.Result.Result, res.Exec.End, err)
+	}
+	wantCode(t, e.Signal(ctx, "TERM"), proto.Conflict, e.ID())
+	st.Reopen(t)
+	again, err := st.Sessions.Get(sessiontest.Owner, s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := again.FindExec(e.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := old.Wait(ctx)
+	if err != nil || kept.Result.Result == nil || kept.Result.Result.Stdout != "ready\nbye\n" || kept.Result.Result.ReturnCode != 9 {
+		t.Fatalf("after a restart: %+v %v", kept.Result.Result, err)
+	}
+}
+
+// untilOutput follows e until its output ends with want.
+func untilOutput(t *testing.T, e *session.Exec, want string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	found, got := errors.New("found"), ""
+	err := e.Follow(ctx, session.Cursor{}, func(ev proto.Event) error {
+		if got += ev.Data; strings.HasSuffix(got, want) {
+			return found
+		}
+		return nil
+	})
+	if !errors.Is(err, found) {
+		t.Fatalf("waiting for %q: %v, got %q", want, err, got)
+	}
+}
+
+func TestClientGone(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	for _, detach := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(context.Background())
+		started := make(chan struct{})
+		go func() {
+			execs, _, err := s.NextExecs(context.Background(), s.Begun())
+			if err == nil {
+				untilOutput(t, execs[len(execs)-1], "up\n")
+			}
+			close(started)
+			cancel()
+		}()
+		_, err := s.Run(ctx, proto.Cmd{Command: "echo up; read -r -t 2 x </dev/zero; sleep 0.3; echo done", Detach: detach})
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		<-started
+		execs := s.Execs()
+		res, err := execs[len(execs)-1].Wait(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := proto.EndCanceled
+		if detach {
+			want = proto.EndExit
+		}
+		if res.Exec.End.Reason != want {
+			t.Errorf("detach %v: ended by %s, want %s", detach, res.Exec.End.Reason, want)
+		}
+	}
+}
+
+func TestConcurrencyCap(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{MaxExecs: 2})
+	s := st.Create(t, proto.CreateContainer{})
+	for range 2 {
+		if _, err := s.Exec(ctx, proto.Cmd{Command: "sleep 600", Background: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.Exec(ctx, proto.Cmd{Command: "true"})
+	wantCode(t, err, proto.TooMany, s.ID())
+	for _, e := range s.Execs() {
+		e.Cancel(proto.EndKilled, "test")
+		if res, _ := e.Wait(ctx); res.Exec.End.Reason != proto.EndKilled || res.Exec.End.ReturnCode != 137 {
+			t.Errorf("%+v", res.Exec.End)
+		}
+	}
+	run(t, s, proto.Cmd{Command: "true"})
+}
+
+func TestFollowersGetTheSameAsTheResult(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e, err := s.Exec(ctx, proto.Cmd{Command: `for i in $(seq 1 300); do echo "line $i é"; [ $((i%50)) = 0 ] && echo "e$i" >&2; done`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, late := range []bool{false, true} {
+		if late {
+			if _, err := e.Wait(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := map[proto.EventType]string{}
+		var last proto.Event
+		next := map[proto.EventType]int64{}
+		err := e.Follow(ctx, session.Cursor{}, func(ev proto.Event) error {
+			if ev.Type == proto.EventStdout || ev.Type == proto.EventStderr {
+				if ev.Offset != next[ev.Type] || ev.DataBase64 != nil {
+					t.Errorf("%s at %d, want %d", ev.Type, ev.Offset, next[ev.Type])
+				}
+				next[ev.Type] += int64(len(ev.Data))
+				got[ev.Type] += ev.Data
+			}
+			last = ev
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, _ := e.Wait(ctx)
+		if got[proto.EventStdout] != res.Result.Result.Stdout || got[proto.EventStderr] != res.Result.Result.Stderr {
+			t.Errorf("late %v: the stream differs from the result", late)
+		}
+		if last.Type != proto.EventExit || last.Result.Result.Result.Stdout != res.Result.Result.Stdout {
+			t.Errorf("late %v: last event %+v", late, last.Type)
+		}
+	}
+	var rest bytes.Buffer
+	_ = e.Follow(ctx, session.Cursor{Stdout: 10}, func(ev proto.Event) error {
+		if ev.Type == proto.EventStdout {
+			rest.WriteString(ev.Data)
+		}
+		return nil
+	})
+	if res, _ := e.Wait(ctx); rest.String() != res.Result.Result.Stdout[10:] {
+		t.Error("following from an offset gives something else")
+	}
+}
+
+func TestFloodWithSlowFollowersStaysBounded(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e, err := s.Exec(ctx, proto.Cmd{Command: "head -c 400000000 /dev/zero | tr '\\0' x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			_ = e.Follow(ctx, session.Cursor{}, func(ev proto.Event) error {
+				<-ctx.Done() // reads nothing more
+				return ctx.Err()
+			})
+		})
+	}
+	res, err := e.Wait(context.Background())
+	if err != nil || res.Exec.StdoutBytes != 400000000 || !res.Exec.Truncated {
+		t.Fatalf("%d bytes, truncated %v, %v", res.Exec.StdoutBytes, res.Exec.Truncated, err)
+	}
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > 64<<20 {
+		t.Errorf("the heap holds %d MiB after a flood", m.HeapAlloc>>20)
+	}
+	cancel()
+	wg.Wait()
+}
+
+func TestTerminal(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e, err := s.Exec(ctx, proto.Cmd{Argv: []string{"bash", "--norc", "-i"}, TTY: &proto.WindowSize{Rows: 30, Cols: 90}, Env: map[string]string{"PS1": "$ ", "TERM": "dumb"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	untilOutput(t, e, "$ ")
+	_ = e.Write([]byte("tty; stty size\n"))
+	untilOutput(t, e, "30 90\r\n$ ")
+	if err := e.Resize(ctx, proto.WindowSize{Rows: 11, Cols: 22}); err != nil {
+		t.Fatal(err)
+	}
+	_ = e.Write([]byte("stty size; exit 5\n"))
+	res, err := e.Wait(ctx)
+	if err != nil || res.Result.Result == nil || res.Result.Result.ReturnCode != 5 || !strings.Contains(res.Result.Result.Stdout, "11 22") {
+		t.Fatalf("%+v %v", res.Result.Result, err)
+	}
+}

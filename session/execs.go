@@ -1,0 +1,231 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+)
+
+// enlist gives a command its exec and a place in the session's list.
+func (s *Session) enlist(cmd proto.Cmd) (*Exec, error) {
+	e := &Exec{
+		s: s, id: newID(proto.ExecPrefix), cmd: cmd, out: newOutput(cmd.MaxOutputBytes),
+		ask: make(chan ending, 1), ended: make(chan struct{}),
+	}
+	e.info = proto.Exec{
+		ID: e.id, ContainerID: s.id, JobID: cmd.JobID, Command: cmd.Command, Argv: cmd.Argv, Shell: cmd.Shell, User: cmd.User,
+		Background: cmd.Background, State: proto.ExecRunning, StartedAt: proto.At(s.core.cfg.Now()),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := s.runningExecs(); n >= s.core.cfg.MaxExecs {
+		return nil, proto.Errorf(proto.TooMany, "", s.id, "container %s runs %d commands, which is its limit; wait for one to end", s.id, n)
+	}
+	s.execs = append(s.execs, e)
+	return e, nil
+}
+
+// announce numbers an exec that has started and wakes those who wait for new ones.
+func (s *Session) announce(e *Exec) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun++
+	e.number = s.begun
+	close(s.more)
+	s.more = make(chan struct{})
+}
+
+// delist takes back an exec that did not start.
+func (s *Session) delist(e *Exec) {
+	s.mu.Lock()
+	s.execs = slices.DeleteFunc(s.execs, func(x *Exec) bool { return x == e })
+	s.mu.Unlock()
+	s.core.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Delete(bucketExecs, execKey(s.id, e.id)) })
+}
+
+// runningExecs counts. Called with mu held.
+func (s *Session) runningExecs() int {
+	n := 0
+	for _, e := range s.execs {
+		select {
+		case <-e.ended:
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// Execs lists the running and the remembered execs, in the order they began.
+func (s *Session) Execs() []*Exec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.execs)
+}
+
+// FindExec finds one of them by its ID.
+func (s *Session) FindExec(id string) (*Exec, error) {
+	for _, e := range s.Execs() {
+		if e.id == id {
+			return e, nil
+		}
+	}
+	return nil, proto.Errorf(proto.NotFound, "", id, "exec %.80q does not exist in container %s; a container remembers its last %d", id, s.id, keptExecs)
+}
+
+// NextExecs waits for execs that began after the first seen, and returns them with the new count.
+// Begin with seen 0 for those remembered too, or with Begun.
+func (s *Session) NextExecs(ctx context.Context, seen int) ([]*Exec, int, error) {
+	for {
+		s.mu.Lock()
+		begun, more := s.begun, s.more
+		var fresh []*Exec
+		for _, e := range s.execs {
+			if e.number > seen {
+				fresh = append(fresh, e)
+			}
+		}
+		s.mu.Unlock()
+		if begun > seen {
+			return fresh, begun, nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return nil, seen, ctx.Err()
+		}
+	}
+}
+
+// Begun is how many execs ever began.
+func (s *Session) Begun() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun
+}
+
+// started lists the execs whose process exists or existed. One that is just being started is not
+// among them: it fails by itself if its session goes.
+func (s *Session) started() []*Exec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.execs), func(e *Exec) bool { return e.number == 0 })
+}
+
+// endExecs asks every running exec to end.
+func (s *Session) endExecs(reason proto.EndReason, why string) {
+	for _, e := range s.started() {
+		e.Cancel(reason, why)
+	}
+}
+
+// dropExecs waits for the execs that started to be over, and forgets them and their kept output.
+func (s *Session) dropExecs() error {
+	list := s.started()
+	for _, e := range list {
+		<-e.ended
+		if err := e.removeOutput(); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.execs = slices.DeleteFunc(s.execs, func(e *Exec) bool { return slices.Contains(list, e) })
+	return nil
+}
+
+// trim forgets the oldest ended execs, and the output of those that together hold too much.
+func (s *Session) trim() {
+	var kept int64
+	list := s.Execs()
+	slices.Reverse(list)
+	for i, e := range list {
+		select {
+		case <-e.ended:
+		default:
+			continue
+		}
+		if kept += e.out.kept(); kept > keptOutput {
+			e.out.drop()
+		}
+		if i >= keptExecs {
+			_ = e.removeOutput()
+			s.delist(e)
+		}
+	}
+}
+
+// recordStart writes down that the command is about to run. Whoever starts one in the background
+// will ask for it later, maybe after a crash, so that waits for the disk.
+func (e *Exec) recordStart() error {
+	rec := execRecord{Exec: e.Info()}
+	put := func(tx *ledger.Tx) error { return tx.Put(bucketExecs, execKey(e.s.id, e.id), rec) }
+	if e.cmd.Background || e.cmd.Detach {
+		return e.s.core.cfg.Ledger.Update(put)
+	}
+	e.s.core.cfg.Ledger.Later(put)
+	return nil
+}
+
+// conclude books the end: outputs, manifest, ledger, audit; then everybody may know.
+func (e *Exec) conclude(end proto.End) {
+	now := e.s.core.cfg.Now()
+	e.mu.Lock()
+	info := e.info
+	e.mu.Unlock()
+	info.State, info.EndedAt, info.End = proto.ExecEnded, proto.AtOrNil(now), &end
+	info.StdoutBytes, info.StderrBytes = e.out.totals()
+
+	made := e.produced(info)
+	res := e.resultOf(&info, made)
+	e.store(res, made)
+	e.s.core.cfg.Audit(e.audit(info, made))
+
+	e.mu.Lock()
+	e.info, e.result = info, &res
+	e.mu.Unlock()
+	close(e.ended)
+	e.s.trim()
+}
+
+// produced has the job's books brought up to date, if the guest is still there to ask.
+func (e *Exec) produced(info proto.Exec) Produced {
+	switch info.End.Reason {
+	case proto.EndLost, proto.EndStopped, proto.EndExpired:
+		return Produced{}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
+	defer cancel()
+	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail))
+}
+
+// store writes down the end, and the output of those that somebody will ask for later.
+func (e *Exec) store(res proto.ExecResult, made Produced) {
+	rec := execRecord{Exec: res.Exec, Files: made.FileIDs, Notes: res.Notes}
+	if res.Result.Error != nil {
+		rec.Error = res.Result.Error.ErrorCode
+	}
+	put := func(tx *ledger.Tx) error { return tx.Put(bucketExecs, execKey(e.s.id, e.id), rec) }
+	if !e.cmd.Background && !e.cmd.Detach {
+		e.s.core.cfg.Ledger.Later(put)
+		return
+	}
+	if err := e.saveOutput(); err != nil {
+		e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", err)
+	}
+	if err := e.s.core.cfg.Ledger.Update(put); err != nil {
+		e.s.core.cfg.Log.Error("recording the end of an exec", "exec", e.id, "error", err)
+	}
+}
+
+func (e *Exec) audit(info proto.Exec, made Produced) AuditEntry {
+	return AuditEntry{
+		Time: info.EndedAt.Time, Owner: e.s.owner, ContainerID: e.s.id, ExecID: e.id, JobID: info.JobID, User: info.User,
+		Command: Redact(commandLine(info)), Reason: info.End.Reason, ReturnCode: info.End.ReturnCode,
+		Seconds:     info.Duration(time.Time{}).Seconds(),
+		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes, Produced: made.Paths, FileIDs: made.FileIDs,
+	}
+}

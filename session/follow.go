@@ -1,0 +1,108 @@
+package session
+
+import (
+	"context"
+	"unicode/utf8"
+
+	"berth/proto"
+)
+
+// maxEventData bounds the output in one event, in bytes.
+const maxEventData = chunkSize + utf8.UTFMax
+
+// Follow calls fn with what the exec does from the given position on: its start, all
+// output that is kept, and its exit, whose Result equals Wait's. It returns after the exit,
+// when fn fails, or when ctx ends. However slow fn is, the command does not wait: what it misses
+// for good is told by a gap event.
+func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) error) error {
+	info := e.Info()
+	if err := fn(proto.Event{Type: proto.EventStart, ExecID: e.id, Exec: &info}); err != nil {
+		return err
+	}
+	f := follower{exec: e.id, fn: fn}
+	for {
+		p, ok, err := e.out.next(ctx, &from)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if err := f.piece(p); err != nil {
+			return err
+		}
+	}
+	if err := f.flush(); err != nil {
+		return err
+	}
+	res, err := e.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	return fn(proto.Event{Type: proto.EventExit, ExecID: e.id, Result: &res})
+}
+
+// A follower turns pieces into events and never splits a character: the first bytes of
+// one wait in held for the rest.
+type follower struct {
+	exec string
+	fn   func(proto.Event) error
+	held [2][]byte
+	at   [2]int64 // offset of held[0]
+}
+
+func (f *follower) piece(p Piece) error {
+	i := p.Stream - 1
+	if p.Until > 0 {
+		if err := f.flushStream(p.Stream); err != nil {
+			return err
+		}
+		return f.fn(proto.Event{Type: proto.EventGap, ExecID: f.exec, Stream: p.Stream.String(), Offset: p.Offset, Until: p.Until})
+	}
+	data, off := p.Data, p.Offset
+	if len(f.held[i]) > 0 {
+		data, off = append(f.held[i], data...), f.at[i]
+	}
+	cut := len(data) - incomplete(data)
+	f.held[i], f.at[i] = data[cut:], off+int64(cut)
+	return f.emit(p.Stream, off, data[:cut])
+}
+
+func (f *follower) flush() error {
+	if err := f.flushStream(proto.Stdout); err != nil {
+		return err
+	}
+	return f.flushStream(proto.Stderr)
+}
+
+func (f *follower) flushStream(s proto.Stream) error {
+	data := f.held[s-1]
+	f.held[s-1] = nil
+	return f.emit(s, f.at[s-1], data)
+}
+
+func (f *follower) emit(s proto.Stream, off int64, data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	e := proto.Event{Type: proto.EventType(s.String()), ExecID: f.exec, Offset: off}
+	if utf8.Valid(data) {
+		e.Data = string(data)
+	} else {
+		e.DataBase64 = data
+	}
+	return f.fn(e)
+}
+
+// incomplete is the length of the unfinished character that b ends with, 0 to 3.
+func incomplete(b []byte) int {
+	for n := 1; n <= min(len(b), utf8.UTFMax-1); n++ {
+		if c := b[len(b)-n]; utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-n:]) {
+				return n
+			}
+			return 0
+		}
+	}
+	return 0
+}

@@ -1,0 +1,50 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"berth/proto"
+)
+
+// Jobs keeps the books of what execs make: inputs before, outputs and the manifest after.
+// artifacts.Jobs is the one there is; it is an interface because artifacts stands above
+// this package. Its methods are called while the session is in use, so they may use its files.
+type Jobs interface {
+	// Begin puts stored files into $INPUT_DIR. It fails with the item's name and
+	// leaves nothing new behind if one of them cannot be had.
+	Begin(ctx context.Context, s *Session, files []string) error
+	// End is told of an exec that ended while the guest was still there. It
+	// publishes the top-level files of $OUTPUT_DIR and brings the job's manifest up to date.
+	End(ctx context.Context, s *Session, e proto.Exec, stderrTail string) Produced
+	// Changed is told of a file that the API wrote or removed at an absolute path;
+	// origin is "uploaded" or "edited".
+	Changed(ctx context.Context, s *Session, path, origin string)
+	// Drop forgets all jobs of a workspace that is being removed.
+	Drop(ctx context.Context, workspace string) error
+}
+
+// Produced is what an exec made.
+type Produced struct {
+	FileIDs []string // stored files, in the order of their names
+	Paths   []string // created or changed in the job's directory, relative to it
+	Notes   []string // for the caller: what could not be stored, and why
+}
+
+// An AuditEntry says who ran what and how it ended. Secrets in Command are redacted.
+type AuditEntry struct {
+	Time        time.Time       `json:"time"`
+	Owner       string          `json:"owner"`
+	ContainerID string          `json:"container_id"`
+	ExecID      string          `json:"exec_id"`
+	JobID       string          `json:"job_id"`
+	User        string          `json:"user"`
+	Command     string          `json:"command"`
+	Reason      proto.EndReason `json:"reason"`
+	ReturnCode  int             `json:"return_code"`
+	Seconds     float64         `json:"seconds"`
+	StdoutBytes int64           `json:"stdout_bytes"`
+	StderrBytes int64           `json:"stderr_bytes"`
+	Produced    []string        `json:"produced"`
+	FileIDs     []string        `json:"file_ids"`
+}

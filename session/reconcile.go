@@ -1,0 +1,135 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"berth/ledger"
+	"berth/proto"
+)
+
+// load reads what the ledger knows into memory.
+func (ss *Sessions) load() error {
+	execs := map[string][]execRecord{}
+	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		return errors.Join(
+			scanAll(tx, bucketSessions, "", func(id string, r record) { ss.byID[id] = newSession(ss, r) }),
+			scanAll(tx, bucketWorkspaces, "", func(id string, w workspaceRecord) { ss.workspaces[id] = w }),
+			scanAll(tx, bucketExecs, "", func(key string, r execRecord) {
+				id, _, _ := strings.Cut(key, "/")
+				execs[id] = append(execs[id], r)
+			}),
+		)
+	})
+	if err != nil {
+		return err
+	}
+	for id, list := range execs {
+		if s := ss.byID[id]; s != nil {
+			s.remember(list)
+		}
+	}
+	return nil
+}
+
+// remember brings back the execs of an earlier daemon. One that was still running is lost:
+// its streams ended with that daemon, and what its process did then nobody saw.
+func (s *Session) remember(list []execRecord) {
+	slices.SortFunc(list, func(a, b execRecord) int { return cmpString(a.Exec.ID, b.Exec.ID) })
+	for _, r := range list {
+		lost := r.Exec.State == proto.ExecRunning
+		if lost {
+			r.Exec.State, r.Exec.EndedAt = proto.ExecEnded, proto.AtOrNil(s.core.cfg.Now())
+			r.Exec.End = &proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the daemon was restarted while it ran"}
+		}
+		e := s.recall(r)
+		s.begun++
+		e.number = s.begun
+		s.execs = append(s.execs, e)
+		if lost {
+			s.core.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Put(bucketExecs, execKey(s.id, e.id), r) })
+		}
+	}
+}
+
+// recall makes an ended exec from its record and what was kept of its output.
+func (s *Session) recall(r execRecord) *Exec {
+	e := &Exec{s: s, id: r.Exec.ID, out: newOutput(s.core.cfg.MaxOutput), info: r.Exec, ask: make(chan ending, 1), ended: make(chan struct{})}
+	if err := e.loadOutput(r.Exec); err != nil {
+		s.core.cfg.Log.Warn("reading the kept output of an exec", "exec", e.id, "error", err)
+	}
+	res := e.resultOf(&e.info, Produced{FileIDs: r.Files, Notes: r.Notes})
+	e.result = &res
+	close(e.ended)
+	return e
+}
+
+// reconcileParallel is how many sandboxes are looked at together at start.
+const reconcileParallel = 8
+
+// reconcile makes ledger and runtime agree after a restart, whatever the last daemon was in the
+// middle of: live sandboxes are attached to again, half-made sessions are undone, removals that had
+// begun are finished, and what belongs to nobody is removed.
+func (ss *Sessions) reconcile(ctx context.Context) error {
+	inv, err := ss.cfg.Runtime.List(ctx)
+	if err != nil {
+		return fmt.Errorf("listing sandboxes: %w", err)
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, reconcileParallel)
+	for _, s := range ss.snapshot() {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := ss.settle(ctx, s, slices.Contains(inv.Sandboxes, s.id)); err != nil {
+				ss.cfg.Log.Error("reconciling a container; a sweep will try again", "container", s.id, "error", err)
+			}
+		})
+	}
+	wg.Wait()
+	var done Swept
+	if err := ss.sweepStrangers(ctx, &done); err != nil {
+		ss.cfg.Log.Error("removing leftovers; a sweep will try again", "error", err)
+	}
+	ss.cfg.Log.Info("sessions reconciled", "sessions", len(ss.byID), "stray_sandboxes", done.Sandboxes, "stray_workspaces", done.Workspaces)
+	return nil
+}
+
+// settle decides what a session's record means now. there says whether its sandbox is listed.
+func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
+	rec := s.record()
+	switch {
+	case rec.Delete:
+		return ss.finishRemove(ctx, s)
+	case rec.State == proto.StateCreating: // its creator never got an answer
+		return ss.finishRemove(ctx, s)
+	case rec.State == proto.StateExpired:
+		return ss.vacate(ctx, s)
+	case rec.State == proto.StateRunning && there && s.answers(ctx):
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.touch() // the time without a daemon does not eat the lease
+		return nil
+	}
+	if there {
+		if err := ss.cfg.Runtime.Stop(ctx, s.id); err != nil {
+			return err
+		}
+	}
+	if rec.State == proto.StateStopped {
+		return nil
+	}
+	return s.change(func(r *record) { r.State = proto.StateStopped })
+}
+
+// answers reports whether the session's guest is there.
+func (s *Session) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	_, err := s.client().Hello(ctx)
+	return err == nil
+}

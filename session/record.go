@@ -1,0 +1,91 @@
+package session
+
+import (
+	"encoding/json"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+)
+
+// Buckets of the ledger.
+const (
+	bucketSessions   = "sessions"
+	bucketWorkspaces = "workspaces"
+	bucketExecs      = "execs"
+)
+
+// A record is what the ledger knows of a session.
+type record struct {
+	ID         string             `json:"id"`
+	Owner      string             `json:"owner"`
+	State      proto.State        `json:"state"`
+	Generation int64              `json:"generation"`
+	Image      string             `json:"image"`
+	Digest     string             `json:"digest"`
+	Class      proto.RuntimeClass `json:"class"`
+	Workspace  string             `json:"workspace"`
+	Job        string             `json:"job"` // of execs that name none
+	Labels     map[string]string  `json:"labels,omitempty"`
+	Env        map[string]string  `json:"env,omitempty"`
+	Limits     proto.Limits       `json:"limits"`
+	Created    time.Time          `json:"created"`
+	LastUsed   time.Time          `json:"last_used"`        // as of the last write; memory is ahead of it
+	Idle       time.Duration      `json:"idle"`             // rolling lease
+	Lifetime   time.Duration      `json:"lifetime"`         // cap from Created
+	Lease      time.Time          `json:"lease,omitzero"`   // an explicit extension; counts while later than LastUsed+Idle
+	Ended      time.Time          `json:"ended,omitzero"`   // when it expired
+	Delete     bool               `json:"delete,omitempty"` // removal has begun; finish it
+	Keep       bool               `json:"keep,omitempty"`   // keep the workspace on removal
+}
+
+// cap is when the session and its files go.
+func (r record) cap() time.Time { return r.Created.Add(r.Lifetime) }
+
+// expires is when it stops if nobody uses it: the rolling lease, never past the cap.
+func (r record) expires() time.Time {
+	t := r.LastUsed.Add(r.Idle)
+	if r.Lease.After(t) {
+		t = r.Lease
+	}
+	if c := r.cap(); t.After(c) {
+		return c
+	}
+	return t
+}
+
+func (r record) spec() Spec {
+	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Limits: r.Limits}
+}
+
+// A workspaceRecord is what the ledger knows of a workspace.
+type workspaceRecord struct {
+	ID      string    `json:"id"`
+	Owner   string    `json:"owner"`
+	Created time.Time `json:"created"`
+	Session string    `json:"session"` // that has it; "" for none
+	Kept    bool      `json:"kept"`    // outlives its session
+}
+
+// An execRecord is what the ledger knows of an exec.
+type execRecord struct {
+	Exec  proto.Exec       `json:"exec"`
+	Files []string         `json:"files,omitempty"` // published
+	Error proto.BlockError `json:"error,omitempty"`
+	Notes []string         `json:"notes,omitempty"`
+}
+
+// execKey sorts a session's execs together, in the order they began.
+func execKey(container, exec string) string { return container + "/" + exec }
+
+// scanAll decodes every record of a bucket with this key prefix.
+func scanAll[T any](tx *ledger.Tx, bucket, prefix string, fn func(key string, v T)) error {
+	return tx.Scan(bucket, prefix, func(key string, data []byte) (bool, error) {
+		var v T
+		if err := json.Unmarshal(data, &v); err != nil {
+			return false, err
+		}
+		fn(key, v)
+		return true, nil
+	})
+}

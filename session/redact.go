@@ -1,0 +1,30 @@
+package session
+
+import "regexp"
+
+// A redaction finds what looks like a secret and says what takes its place.
+type redaction struct {
+	find *regexp.Regexp
+	with string
+}
+
+var redactions = []redaction{
+	// an assignment, option or JSON field whose name says so
+	{regexp.MustCompile(`(?i)((?:[a-z0-9_-]*(?:api[_-]?key|secret|token|passw(?:or)?d|passphrase|credential|private[_-]?key|access[_-]?key)[a-z0-9_-]*)["']?\s*[=:\s]\s*)("[^"]*"|'[^']*'|[^\s'";&|]+)`), "${1}[redacted]"},
+	// an HTTP authorization
+	{regexp.MustCompile(`(?i)(authorization["']?\s*[:=]\s*["']?(?:bearer|basic|token)?\s*|bearer\s+)[a-z0-9._~+/=-]{6,}`), "${1}[redacted]"},
+	// user:password@ in a URL
+	{regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+@`), "${1}[redacted]@"},
+	// keys that are known by their form
+	{regexp.MustCompile(`\b(sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[0-9A-Za-z_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+)`), "[redacted]"},
+	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`), "[redacted]"},
+}
+
+// Redact replaces what looks like a secret in a command line by "[redacted]". It errs on the
+// side of hiding; it cannot know a secret that looks like any other word.
+func Redact(s string) string {
+	for _, r := range redactions {
+		s = r.find.ReplaceAllString(s, r.with)
+	}
+	return s
+}

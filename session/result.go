@@ -1,0 +1,185 @@
+package session
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"berth/proto"
+)
+
+// stderrTail is how much of standard error a manifest quotes, in bytes.
+const stderrTail = 2 << 10
+
+// resultOf builds the typed answer to an exec, and says in info whether output was left out.
+func (e *Exec) resultOf(info *proto.Exec, made Produced) proto.ExecResult {
+	stdout, cut1 := e.text(proto.Stdout)
+	stderr, cut2 := e.text(proto.Stderr)
+	info.Truncated = cut1 || cut2
+	res := proto.ExecResult{Exec: *info, Notes: made.Notes}
+	if code := blockError(info.End.Reason); code != "" {
+		res.Result.Error = &proto.BashError{Type: proto.TypeBashError, ErrorCode: code}
+		res.Partial = &proto.Output{Stdout: stdout, Stderr: stderr}
+		return res
+	}
+	content := make([]proto.BashOutput, len(made.FileIDs))
+	for i, id := range made.FileIDs {
+		content[i] = proto.BashOutput{Type: proto.TypeBashOutput, FileID: id}
+	}
+	res.Result.Result = &proto.BashResult{
+		Type: proto.TypeBashResult, Stdout: stdout, Stderr: stderr, ReturnCode: info.End.ReturnCode, Content: content,
+	}
+	return res
+}
+
+// blockError is how the result block names an end that the command did not bring about
+// itself. The block has few codes; the exec's end has the whole truth.
+func blockError(r proto.EndReason) proto.BlockError {
+	switch r {
+	case proto.EndTimeout:
+		return proto.BlockTimeExceeded
+	case proto.EndOutputLimit:
+		return proto.BlockTooLarge
+	case proto.EndLost, proto.EndStopped, proto.EndExpired, proto.EndCanceled:
+		return proto.BlockUnavailable
+	}
+	return ""
+}
+
+// text is a stream as the result shows it, and whether something is left out in the middle.
+func (e *Exec) text(s proto.Stream) (string, bool) {
+	head, tail, dropped := e.out.text(s)
+	if dropped == 0 {
+		return strings.ToValidUTF8(string(head)+string(tail), "\uFFFD"), false
+	}
+	mark := fmt.Sprintf("\n[output truncated: %d bytes left out]\n", dropped)
+	return strings.ToValidUTF8(string(head)+mark+string(tail), "\uFFFD"), true
+}
+
+// tail is the last n bytes that a stream kept.
+func (e *Exec) tail(s proto.Stream, n int) string {
+	head, tail, _ := e.out.text(s)
+	all := append(head, tail...)
+	return strings.ToValidUTF8(string(all[max(0, len(all)-n):]), "\uFFFD")
+}
+
+// commandLine is a command for people.
+func commandLine(info proto.Exec) string {
+	if info.Command != "" {
+		return info.Command
+	}
+	return strings.Join(info.Argv, " ")
+}
+
+// outputDir is below Config.Dir; a file there is the output of one background exec:
+// its limit, then its chunks in order, each as stream, offset, length, bytes.
+const outputDir = "output"
+
+func (e *Exec) outputPath() string {
+	return filepath.Join(e.s.core.cfg.Dir, outputDir, e.id)
+}
+
+type chunkHeader struct {
+	Stream uint8
+	Offset int64
+	Length uint32
+}
+
+// saveOutput keeps the output for after a restart. The file appears whole or not at all.
+func (e *Exec) saveOutput() (err error) {
+	f, err := os.CreateTemp(filepath.Dir(e.outputPath()), "tmp-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		f.Close()
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	w := bufio.NewWriter(f)
+	for c := (Cursor{}); ; {
+		e.out.mu.Lock()
+		p, ok := e.out.take(&c)
+		e.out.mu.Unlock()
+		if !ok {
+			break
+		}
+		if p.Until > 0 {
+			continue // the next chunk's offset tells of the gap
+		}
+		if err := binary.Write(w, binary.LittleEndian, chunkHeader{uint8(p.Stream), p.Offset, uint32(len(p.Data))}); err != nil {
+			return err
+		}
+		if _, err := w.Write(p.Data); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(w.Flush(), f.Sync()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), e.outputPath())
+}
+
+// loadOutput reads what saveOutput kept. Output that is not there any more shows as a gap.
+func (e *Exec) loadOutput(info proto.Exec) error {
+	o := e.out
+	defer func() {
+		o.streams[0].total, o.streams[1].total = info.StdoutBytes, info.StderrBytes
+		o.done = true
+	}()
+	f, err := os.Open(e.outputPath())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r := bufio.NewReader(f)
+	for {
+		var h chunkHeader
+		if err := binary.Read(r, binary.LittleEndian, &h); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if h.Stream < 1 || h.Stream > 2 || h.Length > maxEventData {
+			return errors.New("the file is damaged")
+		}
+		data := make([]byte, h.Length)
+		if _, err := io.ReadFull(r, data); err != nil {
+			return err
+		}
+		o.restore(proto.Stream(h.Stream), h.Offset, data)
+	}
+}
+
+// restore adds a chunk as it was kept.
+func (o *output) restore(s proto.Stream, off int64, data []byte) {
+	st := &o.streams[s-1]
+	c := &chunk{seq: o.seq, off: off, data: data}
+	o.seq++
+	if st.total == off && len(st.tail) == 0 {
+		st.head = append(st.head, c)
+		st.sizes[0] += cost(c)
+	} else {
+		st.tail = append(st.tail, c)
+		st.sizes[1] += cost(c)
+	}
+	st.total = off + int64(len(data))
+}
+
+// removeOutput drops what saveOutput kept.
+func (e *Exec) removeOutput() error {
+	err := os.Remove(e.outputPath())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

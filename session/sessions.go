@@ -1,0 +1,372 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+
+	"github.com/google/uuid"
+)
+
+// Sessions is all sessions of a daemon.
+type Sessions struct {
+	cfg Config
+
+	// ctx ends when Close begins; work that must outlive a request runs on it.
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // execs and starts under way
+
+	mu         sync.RWMutex // guards what follows
+	byID       map[string]*Session
+	workspaces map[string]workspaceRecord
+	closed     bool
+}
+
+// Open reads the ledger, makes it and the runtime agree, and attaches to the sandboxes that
+// still run. Execs that were running when the last daemon ended are marked lost.
+func Open(ctx context.Context, cfg Config) (*Sessions, error) {
+	cfg = cfg.withDefaults()
+	if err := os.MkdirAll(filepath.Join(cfg.Dir, outputDir), 0o700); err != nil {
+		return nil, fmt.Errorf("making the output directory: %w", err)
+	}
+	ss := &Sessions{cfg: cfg, byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}}
+	ss.ctx, ss.cancel = context.WithCancel(context.Background())
+	if err := ss.load(); err != nil {
+		return nil, fmt.Errorf("reading sessions: %w", err)
+	}
+	if err := ss.reconcile(ctx); err != nil {
+		return nil, fmt.Errorf("reconciling sessions: %w", err)
+	}
+	return ss, nil
+}
+
+// Close ends what is under way and lets go of the sandboxes without stopping them: the next
+// daemon attaches to them again. Execs that still run are recorded as lost.
+func (ss *Sessions) Close() error {
+	ss.mu.Lock()
+	ss.closed = true
+	all := ss.snapshot()
+	ss.mu.Unlock()
+	for _, s := range all {
+		s.endExecs(proto.EndStopped, "the daemon was shut down")
+	}
+	ss.cancel()
+	ss.wg.Wait()
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, s.detach())
+	}
+	return errors.Join(errs...)
+}
+
+// snapshot is every session. Called with mu held.
+func (ss *Sessions) snapshot() []*Session {
+	all := make([]*Session, 0, len(ss.byID))
+	for _, s := range ss.byID {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Create makes a session and starts its sandbox. If it fails, or ctx ends before it is
+// done, nothing is left of it.
+func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateContainer) (*Session, error) {
+	rec, err := ss.cfg.newRecord(owner, req)
+	if err != nil {
+		return nil, err
+	}
+	img, err := ss.cfg.Images.Resolve(ctx, rec.Image)
+	if err != nil {
+		return nil, err
+	}
+	rec.Digest = img.Digest
+	s, err := ss.register(rec)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.first(ctx, req.Files); err != nil {
+		return nil, errors.Join(err, ss.undo(s))
+	}
+	return s, nil
+}
+
+// register gives the record its IDs and writes it down, in state creating.
+func (ss *Sessions) register(rec record) (*Session, error) {
+	now := ss.cfg.Now()
+	rec.ID, rec.Job = newID(proto.ContainerPrefix), newID(proto.JobPrefix)
+	rec.Created, rec.LastUsed = now, now
+
+	ss.mu.Lock()
+	ws, err := ss.claim(&rec, now)
+	if err != nil {
+		ss.mu.Unlock()
+		return nil, err
+	}
+	s := newSession(ss, rec)
+	ss.byID[rec.ID] = s
+	ss.workspaces[ws.ID] = ws
+	ss.mu.Unlock()
+
+	err = ss.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		if err := tx.Put(bucketWorkspaces, ws.ID, ws); err != nil {
+			return err
+		}
+		return tx.Put(bucketSessions, rec.ID, rec)
+	})
+	if err != nil {
+		ss.forget(s)
+		return nil, fmt.Errorf("recording the session: %w", err)
+	}
+	return s, nil
+}
+
+// claim checks that there is room for one more session and takes the workspace it asks for,
+// or a new one. Called with mu held.
+func (ss *Sessions) claim(rec *record, now time.Time) (workspaceRecord, error) {
+	if ss.closed {
+		return workspaceRecord{}, proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down")
+	}
+	if n := ss.live(); n >= ss.cfg.MaxSessions {
+		return workspaceRecord{}, proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one or wait for one to expire", n)
+	}
+	if rec.Workspace == "" {
+		rec.Workspace = newID(proto.WorkspacePrefix)
+		return workspaceRecord{ID: rec.Workspace, Owner: rec.Owner, Created: now, Session: rec.ID}, nil
+	}
+	ws, ok := ss.workspaces[rec.Workspace]
+	if !ok || ws.Owner != rec.Owner {
+		return ws, proto.Errorf(proto.NotFound, "", rec.Workspace, "workspace %.80q does not exist", rec.Workspace)
+	}
+	if ws.Session != "" {
+		return ws, proto.Errorf(proto.Conflict, "", rec.Workspace, "workspace %s belongs to container %s; delete that with keep_workspace first", ws.ID, ws.Session)
+	}
+	ws.Session = rec.ID
+	return ws, nil
+}
+
+// live counts the sessions that may still be used. Called with mu held.
+func (ss *Sessions) live() int {
+	n := 0
+	for _, s := range ss.byID {
+		if s.state() != proto.StateExpired {
+			n++
+		}
+	}
+	return n
+}
+
+// undo takes back a session that did not come up. The caller never learnt its ID.
+func (ss *Sessions) undo(s *Session) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ss.ctx), ss.cfg.StartTimeout)
+	defer cancel()
+	if err := ss.remove(ctx, s, false); err != nil {
+		ss.cfg.Log.Error("undoing a container that did not start", "container", s.id, "error", err)
+	}
+	return nil
+}
+
+// Get finds a session of this owner. One of another owner does not exist for them. One that
+// has expired is returned too, beside an Expired error that says so.
+func (ss *Sessions) Get(owner, id string) (*Session, error) {
+	ss.mu.RLock()
+	s, ok := ss.byID[id]
+	ss.mu.RUnlock()
+	if !ok || s.owner != owner {
+		return nil, proto.Errorf(proto.NotFound, "", id, "container %.80q does not exist; send the request without a container to get a new one", id)
+	}
+	return s, s.usable()
+}
+
+// A Filter chooses sessions to list.
+type Filter struct {
+	Labels map[string]string // all must match
+	State  proto.State       // "" is every state but expired
+	After  string            // begin behind this ID
+	Limit  int               // 1 to 1000; 0 is 100
+}
+
+// List is the owner's sessions, newest first, and whether there are more behind the last.
+func (ss *Sessions) List(owner string, f Filter) (page []proto.Container, more bool, err error) {
+	setDefault(&f.Limit, 100)
+	if f.Limit < 1 || f.Limit > 1000 {
+		return nil, false, invalid("limit", "limit must be from 1 to 1000")
+	}
+	if f.After != "" && !proto.ValidID(proto.ContainerPrefix, f.After) {
+		return nil, false, invalid("after", "after %.80q is not a container ID", f.After)
+	}
+	ss.mu.RLock()
+	all := ss.snapshot()
+	ss.mu.RUnlock()
+	page = make([]proto.Container, 0, min(f.Limit, len(all)))
+	slices.SortFunc(all, func(a, b *Session) int { return -cmpString(a.id, b.id) })
+	for _, s := range all {
+		if s.owner != owner || f.After != "" && s.id >= f.After {
+			continue
+		}
+		info := s.Info()
+		if !f.matches(info) {
+			continue
+		}
+		if len(page) == f.Limit {
+			return page, true, nil
+		}
+		page = append(page, info)
+	}
+	return page, false, nil
+}
+
+func cmpString(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func (f Filter) matches(c proto.Container) bool {
+	if f.State == "" && c.State == proto.StateExpired || f.State != "" && f.State != c.State {
+		return false
+	}
+	for k, v := range f.Labels {
+		if got, ok := c.Labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Delete removes a session: its execs end, its sandbox goes, and its workspace too
+// unless keep is set or it was kept before. An expired one is removed as well. Deleting twice is
+// NotFound the second time.
+func (ss *Sessions) Delete(ctx context.Context, owner, id string, keep bool) error {
+	s, err := ss.Get(owner, id)
+	if s == nil {
+		return err
+	}
+	return ss.remove(context.WithoutCancel(ctx), s, keep)
+}
+
+// remove takes a session away for good. What it decided is written first, so that a
+// crash in the middle is finished by reconcile.
+func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if s.gone() {
+		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist", s.id)
+	}
+	if err := s.change(func(r *record) { r.Delete, r.Keep = true, keep }); err != nil {
+		return err
+	}
+	s.endExecs(proto.EndStopped, "the container was deleted")
+	return ss.finishRemove(ctx, s)
+}
+
+// finishRemove does what remove decided. It is called again after a crash or a failure.
+func (ss *Sessions) finishRemove(ctx context.Context, s *Session) error {
+	if err := ss.vacate(ctx, s); err != nil {
+		return err
+	}
+	err := ss.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		s.markGone() // from here on nothing writes the record again
+		return tx.Delete(bucketSessions, s.id)
+	})
+	if err == nil {
+		ss.forget(s)
+	}
+	return err
+}
+
+// vacate takes away all that a session holds but its record.
+func (ss *Sessions) vacate(ctx context.Context, s *Session) error {
+	if err := ss.cfg.Runtime.Stop(ctx, s.id); err != nil {
+		return fmt.Errorf("stopping %s: %w", s.id, err)
+	}
+	s.closeGuest()
+	if err := ss.releaseWorkspace(ctx, s); err != nil {
+		return err
+	}
+	if err := s.dropExecs(); err != nil {
+		return fmt.Errorf("dropping the execs of %s: %w", s.id, err)
+	}
+	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return deletePrefix(tx, bucketExecs, s.id+"/") })
+}
+
+func deletePrefix(tx *ledger.Tx, bucket, prefix string) error {
+	var keys []string
+	if err := tx.Scan(bucket, prefix, func(k string, _ []byte) (bool, error) { keys = append(keys, k); return true, nil }); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := tx.Delete(bucket, k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget drops a session from memory.
+func (ss *Sessions) forget(s *Session) {
+	s.markGone()
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	delete(ss.byID, s.id)
+	if ws, ok := ss.workspaces[s.workspace]; ok && ws.Session == s.id {
+		if ws.Session = ""; ws.Kept {
+			ss.workspaces[ws.ID] = ws
+		} else {
+			delete(ss.workspaces, ws.ID)
+		}
+	}
+}
+
+// StopAll stops every running session; the files stay, and the next use starts one again.
+func (ss *Sessions) StopAll(ctx context.Context) error {
+	ss.mu.RLock()
+	all := ss.snapshot()
+	ss.mu.RUnlock()
+	var errs []error
+	for _, s := range all {
+		_, err := s.stop(ctx, false, proto.EndStopped, "the daemon was shut down")
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Counts are how many sessions are in which state, and execs running, for metrics.
+type Counts struct {
+	ByState      map[proto.State]int
+	RunningExecs int
+	Workspaces   int
+}
+
+// Counts takes a count now.
+func (ss *Sessions) Counts() Counts {
+	ss.mu.RLock()
+	all, c := ss.snapshot(), Counts{ByState: map[proto.State]int{}, Workspaces: len(ss.workspaces)}
+	ss.mu.RUnlock()
+	for _, s := range all {
+		info := s.Info()
+		c.ByState[info.State]++
+		c.RunningExecs += info.RunningExecs
+	}
+	return c
+}
+
+// newID makes an ID that sorts by time of making.
+func newID(prefix string) string {
+	return proto.ID(prefix, uuid.Must(uuid.NewV7()))
+}

@@ -1,0 +1,338 @@
+package sessiontest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"berth/guest"
+	"berth/proto"
+	"berth/session"
+
+	"github.com/google/uuid"
+)
+
+// Conform is the suite that every Runtime passes, for one runtime class of it: the contract of
+// session.Runtime first, then the whole core over it with the real guest.
+func Conform(t *testing.T, rt session.Runtime, images session.Images, class proto.RuntimeClass) {
+	c := conformance{rt: rt, images: images, class: class}
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"start, dial, stop", c.lifecycle},
+		{"a workspace outlives its sandbox", c.workspace},
+		{"what is not there", c.absent},
+		{"a start that is given up leaves nothing", c.givenUp},
+		{"many at once", c.parallel},
+		{"commands", c.commands},
+		{"shells and terminals", c.shells},
+		{"files", c.files},
+		{"a killed tree is gone", c.kill},
+		{"a restart attaches again", c.restart},
+	} {
+		t.Run(test.name, test.run)
+	}
+}
+
+type conformance struct {
+	rt     session.Runtime
+	images session.Images
+	class  proto.RuntimeClass
+}
+
+func newID(prefix string) string { return proto.ID(prefix, uuid.Must(uuid.NewV7())) }
+
+func (c conformance) spec(t *testing.T) session.Spec {
+	t.Helper()
+	img, err := c.images.Resolve(context.Background(), "base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session.Spec{
+		Image: img.Digest, Class: c.class, Workspace: newID(proto.WorkspacePrefix),
+		Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20},
+	}
+}
+
+// start starts a sandbox that is gone after the test, with its workspace.
+func (c conformance) start(t *testing.T, spec session.Spec) string {
+	t.Helper()
+	id := newID(proto.ContainerPrefix)
+	t.Cleanup(func() { c.remove(t, id, spec.Workspace) })
+	if err := c.rt.Start(context.Background(), id, spec); err != nil {
+		t.Fatalf("starting: %v", err)
+	}
+	return id
+}
+
+func (c conformance) remove(t *testing.T, id, workspace string) {
+	t.Helper()
+	ctx := context.Background()
+	if err := c.rt.Stop(ctx, id); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+	if err := c.rt.RemoveWorkspace(ctx, workspace); err != nil {
+		t.Errorf("removing the workspace: %v", err)
+	}
+	inv, err := c.rt.List(ctx)
+	if err != nil || slices.Contains(inv.Sandboxes, id) || slices.Contains(inv.Workspaces, workspace) {
+		t.Errorf("still listed after removal: %+v %v", inv, err)
+	}
+}
+
+func (c conformance) client(t *testing.T, id string) *guest.Client {
+	t.Helper()
+	g := guest.NewClient(func(ctx context.Context) (net.Conn, error) { return c.rt.Dial(ctx, id) })
+	t.Cleanup(func() { g.Close() })
+	return g
+}
+
+func (c conformance) lifecycle(t *testing.T) {
+	ctx := context.Background()
+	spec := c.spec(t)
+	id := c.start(t, spec)
+	hello, err := c.client(t, id).Hello(ctx)
+	if err != nil || hello.PID != 1 {
+		t.Fatalf("hello %+v, %v; the guest must be PID 1", hello, err)
+	}
+	if err := c.rt.Start(ctx, id, spec); err != nil {
+		t.Fatalf("starting what runs: %v", err)
+	}
+	if again, err := c.client(t, id).Hello(ctx); err != nil || again.Boot != hello.Boot {
+		t.Fatalf("starting what runs made another: %+v %v", again, err)
+	}
+	inv, err := c.rt.List(ctx)
+	if err != nil || !slices.Contains(inv.Sandboxes, id) || !slices.Contains(inv.Workspaces, spec.Workspace) {
+		t.Fatalf("not listed: %+v %v", inv, err)
+	}
+	for range 2 {
+		if err := c.rt.Stop(ctx, id); err != nil {
+			t.Fatalf("stopping: %v", err)
+		}
+	}
+	if _, err := c.rt.Dial(ctx, id); proto.CodeOf(err) != proto.NotFound {
+		t.Fatalf("dialling what was stopped: %v", err)
+	}
+}
+
+func (c conformance) workspace(t *testing.T) {
+	ctx := context.Background()
+	spec := c.spec(t)
+	first := c.start(t, spec)
+	g := c.client(t, first)
+	if _, err := g.Write(ctx, proto.UserDefault, "/workspace/a/b", guest.WriteOptions{}, strings.NewReader("kept")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Write(ctx, proto.UserRoot, "/tmp/x", guest.WriteOptions{}, strings.NewReader("not kept")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.rt.Stop(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	second := c.start(t, spec)
+	h := c.client(t, second)
+	fi, err := h.Stat(ctx, proto.UserDefault, "/workspace/a/b")
+	if err != nil || fi.SizeBytes != 4 || fi.UID != 1000 {
+		t.Fatalf("in the next sandbox: %+v %v", fi, err)
+	}
+	if _, err := h.Stat(ctx, proto.UserDefault, "/tmp/x"); proto.CodeOf(err) != proto.NotFound {
+		t.Fatalf("what was outside the workspace stayed: %v", err)
+	}
+}
+
+func (c conformance) absent(t *testing.T) {
+	ctx := context.Background()
+	id := newID(proto.ContainerPrefix)
+	if err := c.rt.Stop(ctx, id); err != nil {
+		t.Errorf("stopping what is not there: %v", err)
+	}
+	if err := c.rt.RemoveWorkspace(ctx, newID(proto.WorkspacePrefix)); err != nil {
+		t.Errorf("removing a workspace that is not there: %v", err)
+	}
+	if _, err := c.rt.Dial(ctx, id); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("dialling what is not there: %v", err)
+	}
+	for _, bad := range []string{"", ".", "..", "../../etc", "workspace_../../../../../../x"} {
+		if err := c.rt.RemoveWorkspace(ctx, bad); err == nil {
+			t.Errorf("removing workspace %q is no error", bad)
+		}
+	}
+}
+
+func (c conformance) givenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	spec := c.spec(t)
+	id := newID(proto.ContainerPrefix)
+	if err := c.rt.Start(ctx, id, spec); err == nil {
+		t.Error("started although its context had ended")
+	}
+	inv, err := c.rt.List(context.Background())
+	if err != nil || slices.Contains(inv.Sandboxes, id) {
+		t.Errorf("left: %+v %v", inv, err)
+	}
+	c.remove(t, id, spec.Workspace)
+}
+
+func (c conformance) parallel(t *testing.T) {
+	var wg sync.WaitGroup
+	for range 6 {
+		spec := c.spec(t)
+		id := newID(proto.ContainerPrefix)
+		wg.Go(func() {
+			defer c.remove(t, id, spec.Workspace)
+			if err := c.rt.Start(context.Background(), id, spec); err != nil {
+				t.Errorf("starting: %v", err)
+				return
+			}
+			g := guest.NewClient(func(ctx context.Context) (net.Conn, error) { return c.rt.Dial(ctx, id) })
+			defer g.Close()
+			if _, err := g.Hello(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// session makes a session over the runtime, in a stack of its own.
+func (c conformance) session(t *testing.T) (*Stack, *session.Session) {
+	t.Helper()
+	st := Over(t, c.rt, c.images, session.Config{})
+	s := st.Create(t, proto.CreateContainer{
+		RuntimeClass: c.class, Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20},
+	})
+	t.Cleanup(func() {
+		if st.Sessions != nil {
+			_ = st.Sessions.Delete(context.Background(), Owner, s.ID(), false)
+		}
+	})
+	return st, s
+}
+
+func (c conformance) commands(t *testing.T) {
+	_, s := c.session(t)
+	for _, k := range []struct {
+		cmd            proto.Cmd
+		stdout, stderr string
+		code           int
+	}{
+		{proto.Cmd{Command: "echo out; echo err >&2; exit 3"}, "out\n", "err\n", 3},
+		{proto.Cmd{Command: "id -u; id -un; echo $HOME; pwd", JobID: "j"}, "1000\nuser\n/home/user\n/workspace/j\n", "", 0},
+		{proto.Cmd{Command: "id -u", User: proto.UserRoot}, "0\n", "", 0},
+		{proto.Cmd{Command: "kill -KILL $$"}, "", "", 137},
+		{proto.Cmd{Command: "cat", Stdin: strings.Repeat("x", 300_000)}, strings.Repeat("x", 300_000), "", 0},
+		{proto.Cmd{Argv: []string{"/no/such"}}, "", "", 127},
+		{proto.Cmd{Command: "head -c 500000 /dev/zero | tr '\\0' y"}, strings.Repeat("y", 500_000), "", 0},
+		{proto.Cmd{Command: "(sleep 1000 &) ; echo quick"}, "quick\n", "", 0},
+	} {
+		res, err := s.Run(context.Background(), k.cmd)
+		if err != nil || res.Result.Result == nil {
+			t.Fatalf("%+v: %v %+v", k.cmd.Command, err, res.Exec.End)
+		}
+		r := res.Result.Result
+		if r.Stdout != k.stdout || k.code != 127 && r.Stderr != k.stderr || r.ReturnCode != k.code {
+			t.Errorf("%q: %d, %d bytes of stdout, stderr %q", k.cmd.Command, r.ReturnCode, len(r.Stdout), r.Stderr)
+		}
+	}
+}
+
+func (c conformance) shells(t *testing.T) {
+	ctx := context.Background()
+	_, s := c.session(t)
+	for _, k := range []struct{ text, want string }{{"cd /tmp; V=1", ""}, {"pwd; echo $V", "/tmp\n1\n"}, {"exit 4", ""}, {"echo ${V-gone}", "gone\n"}} {
+		res, err := s.Run(ctx, proto.Cmd{Command: k.text, Shell: "sh"})
+		if err != nil || res.Result.Result == nil || res.Result.Result.Stdout != k.want {
+			t.Fatalf("%q: %+v %v", k.text, res.Result.Result, err)
+		}
+	}
+	res, err := s.Run(ctx, proto.Cmd{Argv: []string{"sh", "-c", "test -t 0 && stty size"}, TTY: &proto.WindowSize{Rows: 12, Cols: 34}})
+	if err != nil || res.Result.Result == nil || res.Result.Result.Stdout != "12 34\r\n" {
+		t.Fatalf("terminal: %+v %v", res.Result.Result, err)
+	}
+}
+
+func (c conformance) files(t *testing.T) {
+	ctx := context.Background()
+	_, s := c.session(t)
+	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/j/deep/big", 0o640, bytes.NewReader(big)); err != nil {
+		t.Fatal(err)
+	}
+	r, fi, err := s.ReadFile(ctx, proto.UserDefault, "/workspace/j/deep/big", 16, 1<<20-16)
+	if err != nil || fi.SizeBytes != int64(len(big)) || fi.Mode != "0640" {
+		t.Fatalf("%+v %v", fi, err)
+	}
+	got, err := io.ReadAll(r)
+	if r.Close(); err != nil || !bytes.Equal(got, big[16:]) {
+		t.Fatalf("read back %d bytes, %v", len(got), err)
+	}
+	tarball, err := s.Tar(ctx, proto.UserDefault, "/workspace/j/deep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Untar(ctx, proto.UserDefault, "/workspace/k", tarball)
+	if tarball.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if out := Bash(t, s, "find /workspace/k -name big | xargs cmp /workspace/j/deep/big && echo same").Stdout; out != "same\n" {
+		t.Fatalf("after tar and untar: %q", out)
+	}
+	if _, err := s.Stat(ctx, proto.UserDefault, "/etc/shadow"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.ReadFile(ctx, proto.UserDefault, "/etc/shadow", 0, -1); proto.CodeOf(err) != proto.PermissionDenied && proto.CodeOf(err) != proto.NotFound {
+		t.Fatalf("an ordinary user reads /etc/shadow: %v", err)
+	}
+	text, old, new := "one\ntwo\n", "two", "2"
+	for _, in := range []proto.EditorInput{
+		{Command: "create", Path: "/workspace/j/e", FileText: &text}, {Command: "str_replace", Path: "/workspace/j/e", OldStr: &old, NewStr: &new},
+	} {
+		if _, err := s.Edit(ctx, proto.UserDefault, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := Bash(t, s, "cat /workspace/j/e").Stdout; out != "one\n2\n" {
+		t.Fatalf("edited: %q", out)
+	}
+}
+
+func (c conformance) kill(t *testing.T) {
+	_, s := c.session(t)
+	res, err := s.Run(context.Background(), proto.Cmd{
+		Command: `setsid sh -c 'exec -a berth-escapee sleep 1000' & (env -i setsid sleep 1001 &) ; sleep 1002`, TimeoutSeconds: 1,
+	})
+	if err != nil || res.Exec.End.Reason != proto.EndTimeout {
+		t.Fatalf("%+v %v", res.Exec.End, err)
+	}
+	out := Bash(t, s, `for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline 2>/dev/null; echo; done | grep -c 'sleep 10[0]' || true`).Stdout
+	if strings.TrimSpace(out) != "0" {
+		t.Errorf("%s processes are left", strings.TrimSpace(out))
+	}
+}
+
+func (c conformance) restart(t *testing.T) {
+	st, s := c.session(t)
+	Bash(t, s, "echo $$ >/tmp/first")
+	st.Reopen(t)
+	again, err := st.Sessions.Get(Owner, s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := Bash(t, again, "test -e /tmp/first && echo same").Stdout; out != "same\n" {
+		t.Errorf("after a restart of the daemon it is another sandbox: %q", out)
+	}
+	if g := again.Info().Generation; g != 1 {
+		t.Errorf("generation %d, want 1: %s", g, fmt.Sprint(again.Info()))
+	}
+	if err := st.Sessions.Delete(context.Background(), Owner, s.ID(), false); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,284 @@
+// Package sessiontest gives tests a Runtime without containers, the whole core over it,
+// and the conformance suite that every Runtime passes.
+//
+// Its sandboxes are the real guest with the real bash of this machine, in namespaces of their own
+// over a read-only view of the host: no images, no limits, no user namespace, no security. What stands above
+// session.Runtime cannot tell the difference, which is the point.
+package sessiontest
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"berth/proto"
+	"berth/session"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketName is the guest's socket in a sandbox's run directory.
+const socketName = "guest.sock"
+
+// enter makes the file system that a sandbox sees and becomes the guest. Its arguments are the
+// new root, the workspace, the run directory and the guest.
+//
+//go:embed enter.sh
+var enter string
+
+// A Runtime is session.Runtime on bare namespaces.
+type Runtime struct {
+	dir   string
+	guest string
+
+	mu  sync.Mutex
+	run map[string]*sandbox
+	not map[string]error // Start fails for these; see FailStart
+}
+
+type sandbox struct {
+	cmd  *exec.Cmd
+	dir  string // its sockets
+	done chan struct{}
+	errs *bytes.Buffer
+}
+
+// NewRuntime makes a Runtime below a directory of the test's. It needs root. Its sandboxes end
+// with the test.
+func NewRuntime(t testing.TB) *Runtime {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test needs root: it makes mount and PID namespaces")
+	}
+	dir, err := os.MkdirTemp("", "berth-test-") // short: unix sockets have 108 bytes for their path
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt := &Runtime{dir: dir, guest: GuestBinary(t), run: map[string]*sandbox{}, not: map[string]error{}}
+	t.Cleanup(func() {
+		inv, _ := rt.List(context.Background())
+		for _, id := range inv.Sandboxes {
+			_ = rt.Stop(context.Background(), id)
+		}
+		os.RemoveAll(dir)
+	})
+	return rt
+}
+
+var guestBinary struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// GuestBinary builds the guest, once in a test process, and returns its path.
+func GuestBinary(t testing.TB) string {
+	t.Helper()
+	guestBinary.once.Do(func() {
+		dir, err := os.MkdirTemp("", "berth-guest-")
+		if err != nil {
+			guestBinary.err = err
+			return
+		}
+		guestBinary.path = filepath.Join(dir, "guest")
+		build := exec.Command("go", "build", "-o", guestBinary.path, "berth/cmd/berth-guest")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			guestBinary.err = fmt.Errorf("building the guest: %w\n%s", err, out)
+		}
+	})
+	if guestBinary.err != nil {
+		t.Fatal(guestBinary.err)
+	}
+	return guestBinary.path
+}
+
+// FailStart makes Start fail for every sandbox until it is called with nil.
+func (rt *Runtime) FailStart(err error) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.not["*"] = err
+}
+
+// Kill ends a sandbox behind everybody's back, as a crash would.
+func (rt *Runtime) Kill(id string) {
+	rt.mu.Lock()
+	sb := rt.run[id]
+	rt.mu.Unlock()
+	if sb != nil {
+		_ = sb.cmd.Process.Kill()
+		<-sb.done
+	}
+}
+
+// Start runs the guest in namespaces of its own.
+func (rt *Runtime) Start(ctx context.Context, id string, spec session.Spec) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if err := rt.not["*"]; err != nil {
+		return err
+	}
+	if sb := rt.run[id]; sb != nil {
+		if !sb.ended() {
+			return nil
+		}
+		sb.remove()
+		delete(rt.run, id)
+	}
+	sb, err := rt.start(ctx, id, spec)
+	if err != nil {
+		return err
+	}
+	rt.run[id] = sb
+	return nil
+}
+
+func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sandbox, error) {
+	sb := &sandbox{dir: filepath.Join(rt.dir, "run", id), done: make(chan struct{}), errs: &bytes.Buffer{}}
+	root := filepath.Join(sb.dir, "root")
+	sock := filepath.Join(sb.dir, "s")
+	for _, d := range []string{root, sock, rt.workspace(spec.Workspace)} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	watch, err := watchDir(sock)
+	if err != nil {
+		return nil, err
+	}
+	defer watch.Close()
+	sb.cmd = exec.Command("sh", "-ec", enter, "sh", root, rt.workspace(spec.Workspace), sock, rt.guest)
+	sb.cmd.Stderr = sb.errs
+	sb.cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}
+	sb.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET, Setsid: true, Pdeathsig: syscall.SIGKILL,
+	}
+	if err := sb.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { _ = sb.cmd.Wait(); close(sb.done); watch.Close() }()
+	if err := sb.ready(ctx, watch, filepath.Join(sock, socketName)); err != nil {
+		_ = sb.cmd.Process.Kill()
+		<-sb.done
+		sb.remove()
+		return nil, err
+	}
+	return sb, nil
+}
+
+// watchDir is readable when something appears in dir.
+func watchDir(dir string) (*os.File, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_MOVED_TO); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "inotify"), nil
+}
+
+// ready waits until the guest listens. Between bind and listen it refuses, so the dial is repeated
+// until one of the two gives up.
+func (sb *sandbox) ready(ctx context.Context, watch *os.File, socket string) error {
+	buf := make([]byte, 4096)
+	for {
+		if c, err := net.Dial("unix", socket); err == nil {
+			return c.Close()
+		}
+		if _, err := os.Stat(socket); err == nil {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-sb.done:
+			default:
+				continue // it is there and about to listen
+			}
+		}
+		if _, err := watch.Read(buf); err != nil {
+			return fmt.Errorf("the guest did not start: %s", sb.errs)
+		}
+	}
+}
+
+func (sb *sandbox) ended() bool {
+	select {
+	case <-sb.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (sb *sandbox) remove() { os.RemoveAll(sb.dir) }
+
+// Dial connects to a sandbox's guest.
+func (rt *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
+	rt.mu.Lock()
+	sb := rt.run[id]
+	rt.mu.Unlock()
+	if sb == nil {
+		return nil, proto.Errorf(proto.NotFound, "", id, "container %s is not running", id)
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", filepath.Join(sb.dir, "s", socketName))
+	if err != nil {
+		return nil, proto.Errorf(proto.Unavailable, "", id, "container %s does not answer", id)
+	}
+	return c, nil
+}
+
+// Stop kills a sandbox and removes what it had.
+func (rt *Runtime) Stop(_ context.Context, id string) error {
+	rt.mu.Lock()
+	sb := rt.run[id]
+	delete(rt.run, id)
+	rt.mu.Unlock()
+	if sb == nil {
+		return nil
+	}
+	_ = sb.cmd.Process.Kill()
+	<-sb.done
+	sb.remove()
+	return nil
+}
+
+func (rt *Runtime) workspace(id string) string { return filepath.Join(rt.dir, "workspaces", id) }
+
+// RemoveWorkspace removes a workspace's files.
+func (rt *Runtime) RemoveWorkspace(_ context.Context, id string) error {
+	if !proto.ValidID(proto.WorkspacePrefix, id) {
+		return proto.Errorf(proto.InvalidArgument, "", id, "%q is not a workspace", id)
+	}
+	return os.RemoveAll(rt.workspace(id))
+}
+
+// List names what there is.
+func (rt *Runtime) List(context.Context) (session.Inventory, error) {
+	var inv session.Inventory
+	rt.mu.Lock()
+	for id := range rt.run {
+		inv.Sandboxes = append(inv.Sandboxes, id)
+	}
+	rt.mu.Unlock()
+	entries, err := os.ReadDir(filepath.Join(rt.dir, "workspaces"))
+	if os.IsNotExist(err) {
+		err = nil
+	}
+	for _, e := range entries {
+		inv.Workspaces = append(inv.Workspaces, e.Name())
+	}
+	return inv, err
+}

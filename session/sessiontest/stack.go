@@ -1,0 +1,157 @@
+package sessiontest
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/artifacts"
+	"berth/files"
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+)
+
+// Owner is whose sessions the tests make.
+const Owner = "default"
+
+// imageDigest is what every image name resolves to here.
+const imageDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+
+// A Stack is the whole core over a Runtime: what a daemon has without its edges.
+type Stack struct {
+	Dir      string
+	Runtime  session.Runtime
+	Images   session.Images
+	Ledger   *ledger.DB
+	Files    *files.Store
+	Jobs     *artifacts.Jobs
+	Sessions *session.Sessions
+
+	cfg session.Config
+}
+
+// New opens a stack over a Runtime without containers. cfg's limits and times are used; its
+// parts are the stack's own.
+func New(t testing.TB, cfg session.Config) *Stack {
+	t.Helper()
+	return Over(t, NewRuntime(t), Images{}, cfg)
+}
+
+// Over opens a stack over any Runtime.
+func Over(t testing.TB, rt session.Runtime, images session.Images, cfg session.Config) *Stack {
+	t.Helper()
+	st := &Stack{Dir: t.TempDir(), Runtime: rt, Images: images, cfg: cfg}
+	st.Open(t)
+	t.Cleanup(func() { st.Close(t) })
+	return st
+}
+
+// Open opens the core, as a daemon does when it starts.
+func (st *Stack) Open(t testing.TB) {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	var err error
+	if st.Ledger, err = ledger.Open(filepath.Join(st.Dir, "ledger.db")); err != nil {
+		t.Fatal(err)
+	}
+	if st.Files, err = files.Open(files.Config{Dir: filepath.Join(st.Dir, "files"), Ledger: st.Ledger, Log: log, Now: st.cfg.Now}); err != nil {
+		t.Fatal(err)
+	}
+	st.Jobs = artifacts.New(artifacts.Config{Files: st.Files, Ledger: st.Ledger, Log: log, Now: st.cfg.Now})
+	cfg := st.cfg
+	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = st.Dir, st.Runtime, st.Images, st.Ledger, st.Jobs, log
+	if st.Sessions, err = session.Open(context.Background(), cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Close closes the core, as a daemon does when it ends. Sandboxes go on.
+func (st *Stack) Close(t testing.TB) {
+	t.Helper()
+	if st.Sessions == nil {
+		return
+	}
+	for _, c := range []io.Closer{st.Sessions, st.Files, st.Ledger} {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	st.Sessions = nil
+}
+
+// Reopen is Close and Open: a restart of the daemon.
+func (st *Stack) Reopen(t testing.TB) {
+	t.Helper()
+	st.Close(t)
+	st.Open(t)
+}
+
+// Create makes a session and fails the test if that fails.
+func (st *Stack) Create(t testing.TB, req proto.CreateContainer) *session.Session {
+	t.Helper()
+	s, err := st.Sessions.Create(context.Background(), Owner, req)
+	if err != nil {
+		t.Fatalf("creating a session: %v", err)
+	}
+	return s
+}
+
+// Bash runs text in a session and returns its result; anything but an ordinary end fails the test.
+func Bash(t testing.TB, s *session.Session, text string) proto.BashResult {
+	t.Helper()
+	res, err := s.Run(context.Background(), proto.Cmd{Command: text})
+	if err != nil {
+		t.Fatalf("running %q: %v", text, err)
+	}
+	if res.Result.Result == nil {
+		t.Fatalf("running %q: %+v, %+v", text, res.Exec.End, res.Partial)
+	}
+	return *res.Result.Result
+}
+
+// testWriter sends a logger's lines to the test, until it is over.
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Logf("%s", strings.TrimSuffix(string(b), "\n"))
+	return len(b), nil
+}
+
+// Images knows the one image that a Runtime without containers has.
+type Images struct{}
+
+// Resolve knows "base".
+func (Images) Resolve(_ context.Context, ref string) (session.Image, error) {
+	if ref != "base" {
+		return session.Image{}, proto.Errorf(proto.NotFound, "", ref, "image %.80q is not here; import or pull it first", ref)
+	}
+	return session.Image{Name: ref, Digest: imageDigest, CreatedAt: time.Unix(0, 0), Platform: "linux/amd64"}, nil
+}
+
+// List is "base".
+func (i Images) List(ctx context.Context) ([]session.Image, error) {
+	img, err := i.Resolve(ctx, "base")
+	return []session.Image{img}, err
+}
+
+func unsupported() error {
+	return proto.Errorf(proto.Unsupported, "", "", "a runtime without containers has no images")
+}
+
+// Import is not supported.
+func (Images) Import(context.Context, string, io.Reader, func(session.ImageProgress)) (session.Image, error) {
+	return session.Image{}, unsupported()
+}
+
+// Pull is not supported.
+func (Images) Pull(context.Context, string, func(session.ImageProgress)) (session.Image, error) {
+	return session.Image{}, unsupported()
+}
+
+// Remove is not supported.
+func (Images) Remove(context.Context, string) error { return unsupported() }

@@ -1,0 +1,169 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+)
+
+// Swept is what one sweep did.
+type Swept struct {
+	Stopped    int // idle sessions whose sandbox was stopped
+	Expired    int // sessions past their cap, removed with their files
+	Forgotten  int // expired IDs that now answer "not found"
+	Finished   int // removals that an earlier failure had left half done
+	Sandboxes  int // sandboxes of no session
+	Workspaces int // workspaces of no session
+}
+
+// Sweep stops what is idle, removes what is past its cap, and finishes what failed before. It
+// never takes a session that is in use: an exec ends at the cap by its own deadline. One that
+// cannot be swept does not keep the others from it; all errors are returned together.
+func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
+	var done Swept
+	var errs []error
+	ss.mu.RLock()
+	all := ss.snapshot()
+	ss.mu.RUnlock()
+	for _, s := range all {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := ss.sweepOne(ctx, s, &done); err != nil {
+			errs = append(errs, fmt.Errorf("sweeping %s: %w", s.id, err))
+		}
+	}
+	errs = append(errs, ss.sweepStrangers(ctx, &done), ctx.Err())
+	return done, errors.Join(errs...)
+}
+
+func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error {
+	now, rec := ss.cfg.Now(), s.record()
+	switch {
+	case rec.Delete:
+		return ss.sweepRemoval(ctx, s, &done.Finished)
+	case rec.State == proto.StateExpired && now.After(rec.Ended.Add(ss.cfg.Tombstone)):
+		return ss.sweepRemoval(ctx, s, &done.Forgotten)
+	case rec.State == proto.StateExpired:
+		return nil
+	case !now.Before(rec.cap()):
+		return ss.expire(ctx, s, done)
+	case rec.State == proto.StateRunning && !now.Before(rec.expires()):
+		stopped, err := s.stop(ctx, true, proto.EndStopped, "the container was idle")
+		count(&done.Stopped, stopped)
+		return err
+	}
+	return s.persistTouch(rec)
+}
+
+func count(n *int, did bool) {
+	if did {
+		*n++
+	}
+}
+
+// sweepRemoval finishes a removal, if nobody is at it.
+func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error {
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if s.gone() {
+		return nil
+	}
+	err = ss.finishRemove(ctx, s)
+	count(n, err == nil)
+	return err
+}
+
+// expire removes a session that is past its cap and leaves its name, so that its ID can be
+// told from one that never was.
+func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s.mu.Lock()
+	busy := s.users > 0 || s.removed || s.rec.Delete || s.rec.State == proto.StateExpired
+	s.mu.Unlock()
+	if busy {
+		return nil // usable refuses new users from the cap on, so this passes
+	}
+	now := ss.cfg.Now()
+	if err := s.change(func(r *record) { r.State, r.Ended, r.Env = proto.StateExpired, now, nil }); err != nil {
+		return err
+	}
+	err = ss.vacate(ctx, s)
+	count(&done.Expired, err == nil)
+	return err
+}
+
+// persistTouch writes the lease down if it moved since it was last written, so that a crash
+// forgets at most the time between two sweeps.
+func (s *Session) persistTouch(rec record) error {
+	if !rec.LastUsed.After(s.written()) {
+		return nil
+	}
+	return s.persist()
+}
+
+// written is the last use that the ledger knows.
+func (s *Session) written() (t time.Time) {
+	_ = s.core.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		var r record
+		_, err := tx.Get(bucketSessions, s.id, &r)
+		t = r.LastUsed
+		return err
+	})
+	return t
+}
+
+// sweepStrangers removes sandboxes and workspaces that belong to no session, as a crash may
+// leave. A session is in memory before anything of it is made, so what was listed and is unknown
+// afterwards is nobody's.
+func (ss *Sessions) sweepStrangers(ctx context.Context, done *Swept) error {
+	inv, err := ss.cfg.Runtime.List(ctx)
+	if err != nil {
+		return fmt.Errorf("listing sandboxes: %w", err)
+	}
+	var errs []error
+	for _, id := range inv.Sandboxes {
+		if s := ss.find(id); s == nil || s.state() == proto.StateExpired {
+			err := ss.cfg.Runtime.Stop(ctx, id)
+			count(&done.Sandboxes, err == nil)
+			errs = append(errs, err)
+		}
+	}
+	for _, ws := range ss.unheld() {
+		err := ss.dropWorkspace(ctx, ws)
+		count(&done.Workspaces, err == nil)
+		errs = append(errs, err)
+	}
+	for _, id := range inv.Workspaces {
+		if !ss.knowsWorkspace(id) {
+			err := ss.cfg.Runtime.RemoveWorkspace(ctx, id)
+			count(&done.Workspaces, err == nil)
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (ss *Sessions) find(id string) *Session {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	return ss.byID[id]
+}
+
+func (ss *Sessions) knowsWorkspace(id string) bool {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	_, ok := ss.workspaces[id]
+	return ok
+}

@@ -1,0 +1,194 @@
+package session
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"berth/proto"
+)
+
+// invalid is an InvalidArgument error about a field of a request.
+func invalid(field, format string, args ...any) error {
+	return proto.Errorf(proto.InvalidArgument, "", field, format, args...)
+}
+
+// newRecord checks a request for a container and fills in what it leaves out. The image
+// is not resolved and no ID is given yet.
+func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
+	r := record{
+		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
+		Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
+		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
+	}
+	setDefault(&r.Image, c.Image)
+	setDefault(&r.Class, c.Class)
+	setDefault(&r.Idle, c.IdleTimeout)
+	setDefault(&r.Lifetime, c.MaxLifetime)
+	for _, check := range []error{
+		checkClass(r.Class),
+		checkSpan("idle_timeout_seconds", r.Idle, minIdle, maxIdle),
+		checkSpan("max_lifetime_seconds", r.Lifetime, minLifetime, maxLifetime),
+		checkLabels(r.Labels), checkEnv(r.Env), checkLimits(req.Limits, c.Limits),
+	} {
+		if check != nil {
+			return record{}, check
+		}
+	}
+	return r, nil
+}
+
+func seconds(s float64) time.Duration {
+	if s >= math.MaxInt64/float64(time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(s * float64(time.Second))
+}
+
+func checkClass(c proto.RuntimeClass) error {
+	if c != proto.ClassRunc && c != proto.ClassGVisor {
+		return invalid("runtime_class", "runtime_class %q is not known; use %q or %q", c, proto.ClassRunc, proto.ClassGVisor)
+	}
+	return nil
+}
+
+func checkSpan(field string, d, lo, hi time.Duration) error {
+	if d < lo || d > hi {
+		return invalid(field, "%s must be from %d to %d", field, int64(lo.Seconds()), int64(hi.Seconds()))
+	}
+	return nil
+}
+
+// checkLimits refuses what the kernel would refuse later and less clearly. A request may lower
+// the daemon's limits and may not raise them.
+func checkLimits(l, most proto.Limits) error {
+	switch {
+	case l.CPUs < 0 || l.CPUs > 0 && l.CPUs < 0.01 || math.IsNaN(l.CPUs) || l.CPUs > most.CPUs:
+		return invalid("limits.cpus", "limits.cpus must be from 0.01 to %g, which is this daemon's limit", most.CPUs)
+	case l.MemoryBytes < 0 || l.MemoryBytes > 0 && l.MemoryBytes < 16<<20 || l.MemoryBytes > most.MemoryBytes:
+		return invalid("limits.memory_bytes", "limits.memory_bytes must be from %d to %d, which is this daemon's limit", 16<<20, most.MemoryBytes)
+	case l.PIDs < 0 || l.PIDs > 0 && l.PIDs < 16 || l.PIDs > most.PIDs:
+		return invalid("limits.pids", "limits.pids must be from 16 to %d, which is this daemon's limit", most.PIDs)
+	case l.DiskBytes < 0 || l.DiskBytes > 0 && l.DiskBytes < 16<<20 || l.DiskBytes > most.DiskBytes:
+		return invalid("limits.disk_bytes", "limits.disk_bytes must be from %d to %d, which is this daemon's limit", 16<<20, most.DiskBytes)
+	}
+	return nil
+}
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > maxLabels {
+		return invalid("labels", "%d labels are too many; %d is the limit", len(labels), maxLabels)
+	}
+	for k, v := range labels {
+		if k == "" || len(k) > maxLabelBytes || len(v) > maxLabelBytes || !printable(k) || !printable(v) {
+			return invalid("labels", "label %.64q: keys and values must be printable UTF-8 of at most %d bytes, keys not empty", k, maxLabelBytes)
+		}
+	}
+	return nil
+}
+
+func checkEnv(env map[string]string) error {
+	if len(env) > maxEnv {
+		return invalid("env", "%d environment variables are too many; %d is the limit", len(env), maxEnv)
+	}
+	size := 0
+	for k, v := range env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || !utf8.ValidString(k) {
+			return invalid("env", "environment variable %.64q: a name must not be empty and not hold '=' or NUL", k)
+		}
+		if strings.ContainsRune(v, 0) {
+			return invalid("env", "environment variable %.64q: its value holds a NUL byte", k)
+		}
+		size += len(k) + len(v) + 2
+	}
+	if size > maxEnvBytes {
+		return invalid("env", "the environment has %d bytes; %d is the limit", size, maxEnvBytes)
+	}
+	return nil
+}
+
+// printable reports whether s is UTF-8 without control characters.
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// checkCmd checks a command and fills in the session's defaults.
+func (c Config) checkCmd(cmd *proto.Cmd, job string) error {
+	setDefault(&cmd.JobID, job)
+	setDefault(&cmd.User, proto.UserDefault)
+	setDefault(&cmd.MaxOutputBytes, c.MaxOutput)
+	setDefault(&cmd.OnOutputLimit, proto.OutputTruncate)
+	if cmd.TimeoutSeconds == 0 && !cmd.Background {
+		cmd.TimeoutSeconds = c.ExecTimeout.Seconds()
+	}
+	for _, check := range []func(*proto.Cmd) error{checkProgram, checkPlace, checkBounds, checkModes} {
+		if err := check(cmd); err != nil {
+			return err
+		}
+	}
+	return checkEnv(cmd.Env)
+}
+
+func checkProgram(cmd *proto.Cmd) error {
+	size := len(cmd.Command)
+	for _, a := range cmd.Argv {
+		size += len(a)
+	}
+	switch {
+	case cmd.Command == "" && len(cmd.Argv) == 0:
+		return invalid("command", "nothing to run; set command (text for bash) or argv (a program and its arguments)")
+	case cmd.Command != "" && len(cmd.Argv) > 0:
+		return invalid("argv", "command and argv exclude each other; set one")
+	case len(cmd.Argv) > 0 && cmd.Argv[0] == "":
+		return invalid("argv", "argv[0] is empty; it must name a program")
+	case size > maxCommand:
+		return proto.Errorf(proto.TooLarge, "", "command", "the command has %d bytes; %d is the limit; put it into a file and run that", size, maxCommand)
+	case strings.ContainsRune(cmd.Command, 0) || slices.ContainsFunc(cmd.Argv, func(a string) bool { return strings.ContainsRune(a, 0) }):
+		return invalid("command", "the command holds a NUL byte")
+	}
+	return nil
+}
+
+func checkPlace(cmd *proto.Cmd) error {
+	switch {
+	case !proto.ValidJobID(cmd.JobID):
+		return invalid("job_id", "job_id %.80q: use 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit; %q is reserved", cmd.JobID, proto.InputsDir)
+	case cmd.User != proto.UserDefault && cmd.User != proto.UserRoot:
+		return invalid("user", "user %.80q: use %q or %q", cmd.User, proto.UserDefault, proto.UserRoot)
+	case strings.ContainsRune(cmd.Cwd, 0) || len(cmd.Cwd) > 4095:
+		return invalid("cwd", "cwd is not a path")
+	}
+	return nil
+}
+
+func checkBounds(cmd *proto.Cmd) error {
+	switch t := cmd.TimeoutSeconds; {
+	case t < 0 || math.IsNaN(t) || t > maxExecTimeout.Seconds():
+		return invalid("timeout_seconds", "timeout_seconds must be from 0 to %d", int64(maxExecTimeout.Seconds()))
+	case cmd.MaxOutputBytes < 1 || cmd.MaxOutputBytes > maxOutputLimit:
+		return invalid("max_output_bytes", "max_output_bytes must be from 1 to %d", maxOutputLimit)
+	}
+	return nil
+}
+
+func checkModes(cmd *proto.Cmd) error {
+	switch {
+	case cmd.OnOutputLimit != proto.OutputTruncate && cmd.OnOutputLimit != proto.OutputFail:
+		return invalid("on_output_limit", "on_output_limit %.80q: use %q or %q", cmd.OnOutputLimit, proto.OutputTruncate, proto.OutputFail)
+	case cmd.Shell != "" && cmd.Command == "":
+		return invalid("shell", "a shell runs command, not argv")
+	case cmd.Shell != "" && (cmd.TTY != nil || cmd.OpenStdin):
+		return invalid("shell", "a command in a shell has no terminal and no open standard input; run bash itself with tty for that")
+	case cmd.Shell != "" && !proto.ValidJobID(cmd.Shell):
+		return invalid("shell", "shell %.80q: a name has 1 to 64 letters, digits, '-' and '_'", cmd.Shell)
+	case cmd.TTY != nil && (cmd.TTY.Rows == 0 || cmd.TTY.Cols == 0):
+		return invalid("tty", "tty needs rows and cols of at least 1")
+	case cmd.OpenStdin && cmd.Stdin != "":
+		return invalid("stdin", "stdin and open_stdin exclude each other; write the first bytes as a message")
+	}
+	return nil
+}

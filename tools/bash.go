@@ -1,0 +1,108 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// shellName is the persistent shell that the client-side bash tool works in.
+const shellName = "bash"
+
+// A bashInput is the input of both bash tools.
+type bashInput struct {
+	Command *string `json:"command"`
+	Restart bool    `json:"restart"`
+}
+
+func bashError(code proto.BlockError) proto.BashError {
+	return proto.BashError{Type: proto.TypeBashError, ErrorCode: code}
+}
+
+// runBash is the hosted tool: a fresh bash for each call, typed content.
+func runBash(ctx context.Context, s *session.Session, input json.RawMessage) (any, bool, error) {
+	var in bashInput
+	if err := decode(input, &in); err != nil || in.Command == nil || *in.Command == "" {
+		return bashError(proto.BlockInvalidInput), false, nil
+	}
+	res, err := s.Run(ctx, proto.Cmd{Command: *in.Command})
+	switch {
+	case err != nil && fatal(err):
+		return nil, false, err
+	case err != nil:
+		return bashError(blockError(err)), false, nil
+	}
+	return res.Result, false, nil
+}
+
+// runShell is the client-side tool: one shell that keeps its variables and directory, and one text.
+func runShell(ctx context.Context, s *session.Session, input json.RawMessage) (any, bool, error) {
+	var in bashInput
+	if err := decode(input, &in); err != nil {
+		return "Error: " + proto.AsError(err).Message, true, nil
+	}
+	if in.Restart {
+		err := s.CloseShell(ctx, shellName)
+		if err != nil && (fatal(err) || proto.CodeOf(err) != proto.NotFound) {
+			return nil, false, err
+		}
+		return "Bash session restarted", false, nil
+	}
+	if in.Command == nil || *in.Command == "" {
+		return "Error: no command provided", true, nil
+	}
+	res, err := s.Run(ctx, proto.Cmd{Command: *in.Command, Shell: shellName})
+	switch {
+	case err != nil && fatal(err):
+		return nil, false, err
+	case err != nil:
+		return "Error: " + proto.AsError(err).Message, true, nil
+	}
+	text, failed := shellText(res)
+	return text, failed, nil
+}
+
+// shellText is a result as the one text that the client-side tool gives the model.
+func shellText(res proto.ExecResult) (text string, failed bool) {
+	var b strings.Builder
+	if r := res.Result.Result; r != nil {
+		b.WriteString(r.Stdout)
+		join(&b, r.Stderr)
+		if r.ReturnCode != 0 {
+			join(&b, fmt.Sprintf("[exit code: %d]", r.ReturnCode))
+		}
+		return b.String(), r.ReturnCode != 0
+	}
+	if res.Partial != nil {
+		b.WriteString(res.Partial.Stdout)
+		join(&b, res.Partial.Stderr)
+	}
+	join(&b, "Error: "+endText(res.Exec))
+	return b.String(), true
+}
+
+func endText(e proto.Exec) string {
+	switch e.End.Reason {
+	case proto.EndTimeout:
+		seconds := e.EndedAt.Sub(e.StartedAt.Time).Seconds()
+		return fmt.Sprintf("command did not finish within %.0f seconds; the shell was ended and the next command starts a fresh one", seconds)
+	case proto.EndOutputLimit:
+		return "the command wrote too much output and was ended"
+	}
+	return "the command was ended: " + e.End.Message
+}
+
+// join puts s on a line of its own behind what b holds.
+func join(b *strings.Builder, s string) {
+	if s == "" {
+		return
+	}
+	if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
+		b.WriteByte('\n')
+	}
+	b.WriteString(s)
+}

@@ -1,0 +1,148 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// hostedVerbs are those that the hosted editor has; insert is the client-side tool's alone.
+var hostedVerbs = map[string]bool{"view": true, "create": true, "str_replace": true}
+
+// editorInput is what models send: the oldest editors take insert's text as new_str.
+func editorInput(input json.RawMessage) (proto.EditorInput, error) {
+	var in proto.EditorInput
+	if err := decode(input, &in); err != nil {
+		return in, err
+	}
+	if in.Command == "insert" && in.InsertText == nil {
+		in.InsertText = in.NewStr
+	}
+	return in, nil
+}
+
+// runEditor is the hosted tool: typed content.
+func runEditor(ctx context.Context, s *session.Session, input json.RawMessage) (any, bool, error) {
+	in, err := editorInput(input)
+	if err == nil && !hostedVerbs[in.Command] {
+		err = proto.Errorf(proto.InvalidArgument, "", "command", "command %.40q is not known; use view, create or str_replace", in.Command)
+	}
+	var res proto.EditorResult
+	if err == nil {
+		res, err = s.Edit(ctx, proto.UserDefault, in)
+	}
+	if err == nil && res.List != nil {
+		err = proto.Errorf(proto.InvalidArgument, "", in.Path, "%s is a directory; list it with bash", in.Path)
+	}
+	if err != nil && fatal(err) {
+		return nil, false, err
+	}
+	if err != nil {
+		msg := proto.AsError(err).Message
+		return proto.EditorError{Type: proto.TypeEditorError, ErrorCode: blockError(err, proto.BlockFileNotFound), ErrorMessage: &msg}, false, nil
+	}
+	return typed(res), false, nil
+}
+
+// typed is the one part of the result that is set.
+func typed(res proto.EditorResult) any {
+	switch {
+	case res.View != nil:
+		return res.View
+	case res.Create != nil:
+		return res.Create
+	}
+	return res.Replace
+}
+
+// runTextEditor is the client-side tool: one text.
+func runTextEditor(ctx context.Context, s *session.Session, input json.RawMessage) (any, bool, error) {
+	in, err := editorInput(input)
+	if err == nil && in.Command == "undo_edit" {
+		err = proto.Errorf(proto.InvalidArgument, "", "command", "undo_edit is not part of this tool; make the change back with str_replace")
+	}
+	var res proto.EditorResult
+	if err == nil {
+		res, err = s.Edit(ctx, proto.UserDefault, in)
+	}
+	switch {
+	case err != nil && fatal(err):
+		return nil, false, err
+	case proto.CodeOf(err) == proto.NotFound:
+		return fmt.Sprintf("Error: File not found: the path %s does not exist", in.Path), true, nil
+	case err != nil:
+		return "Error: " + proto.AsError(err).Message, true, nil
+	}
+	return content(in.Path, res), false, nil
+}
+
+// content is what the client-side tool shows: text, or an image as the block that models read.
+func content(path string, res proto.EditorResult) any {
+	switch {
+	case res.View != nil && res.View.FileType == "image":
+		return []any{imageBlock(res.View.Content)}
+	case res.View != nil && res.View.FileType != "text":
+		return fmt.Sprintf("%s is a %s file; read it with a program", path, res.View.FileType)
+	case res.View != nil:
+		return numbered(res.View.Content, *res.View.StartLine)
+	case res.Create != nil:
+		return "File created successfully at: " + path
+	case res.Replace != nil:
+		return replaced(path, res.Replace)
+	}
+	return listing(path, res.List)
+}
+
+// numbered puts line numbers before lines: six wide, then a tab.
+func numbered(text string, first int) string {
+	var b strings.Builder
+	for i, line := range strings.Split(text, "\n") {
+		fmt.Fprintf(&b, "%6d\t%s\n", first+i, line)
+	}
+	return b.String()
+}
+
+// replaced shows the lines around a change as they are now.
+func replaced(path string, r *proto.EditorReplace) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "The file %s has been edited. Lines around the change:\n", path)
+	n := 1
+	if r.NewStart != nil {
+		n = *r.NewStart
+	}
+	for _, line := range r.Lines {
+		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "+") {
+			fmt.Fprintf(&b, "%6d\t%s\n", n, line[1:])
+			n++
+		}
+	}
+	return b.String()
+}
+
+func listing(path string, list []proto.FileInfo) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s holds, two levels deep, without hidden entries and node_modules:\n", path)
+	for _, fi := range list {
+		name := fi.Path
+		if fi.Type == proto.TypeDirectory {
+			name += "/"
+		}
+		fmt.Fprintf(&b, "%10d\t%s\n", fi.SizeBytes, name)
+	}
+	return b.String()
+}
+
+// imageBlock wraps base64 of an image; the type shows in its first characters.
+func imageBlock(data string) any {
+	media := "image/png"
+	for prefix, m := range map[string]string{"/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"} {
+		if strings.HasPrefix(data, prefix) {
+			media = m
+		}
+	}
+	return map[string]any{"type": "image", "source": map[string]string{"type": "base64", "media_type": media, "data": data}}
+}
