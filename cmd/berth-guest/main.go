@@ -1,0 +1,155 @@
+// Command berth-guest is PID 1 of a container. It answers the daemon on a unix
+// socket, runs what the daemon asks for, reaps orphans, and does not end before
+// the container does.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest"
+)
+
+// version is set when the program is linked.
+var version = "dev"
+
+// The guest is idle nearly always, and there is one of it in each container: it keeps little memory
+// and few threads rather than be fast at what it rarely does.
+const (
+	gcPercent   = 20
+	memoryLimit = 48 << 20 // bytes above which it collects harder; the heap may still grow
+	maxProcs    = 2
+)
+
+func main() {
+	cfg := config{}
+	flag.StringVar(&cfg.socket, "socket", "/.berth/run/guest.sock", "unix socket to listen on")
+	flag.StringVar(&cfg.workspace, "workspace", "/workspace", "directory of the workspace")
+	flag.StringVar(&cfg.root, "root", "/", "root of the image, whose user list is completed")
+	flag.IntVar(&cfg.uid, "uid", 1000, "user and group ID of commands")
+	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs work, sudo for one")
+	flag.Parse()
+	if flag.NArg() == 1 {
+		cfg.socket = flag.Arg(0)
+	}
+	if err := run(context.Background(), cfg); err != nil {
+		fmt.Fprintln(os.Stderr, "berth-guest:", err)
+		os.Exit(1)
+	}
+}
+
+// A config is the command line.
+type config struct {
+	socket, workspace, root string
+	uid                     int
+	mayGain                 bool
+}
+
+// run prepares the container and serves until ctx ends, which for PID 1 is never.
+func run(ctx context.Context, cfg config) error {
+	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryLimit)
+	runtime.GOMAXPROCS(min(maxProcs, runtime.NumCPU()))
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	endure()
+	harden(log, cfg.mayGain)
+	// An image that cannot be written to still runs what it can.
+	if err := guest.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {
+		log.Warn("adding the user to the image", "err", err)
+	}
+	if err := adopt(cfg.workspace, cfg.uid); err != nil {
+		log.Warn("preparing the workspace", "err", err)
+	}
+	ln, err := listen(cfg.socket)
+	if err != nil {
+		return err
+	}
+	debug.FreeOSMemory()
+	return guest.Serve(ctx, ln, guest.ServerOptions{
+		Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid,
+		Env: os.Environ(), Init: true,
+	})
+}
+
+// endure takes every signal that could end the guest, and does nothing with it. They are caught rather than
+// ignored: a program would start with ignored signals ignored, and not with caught ones.
+// SIGURG is the Go runtime's own, SIGCHLD the reaper's.
+func endure() {
+	ignored := make(chan os.Signal, 1)
+	for n := syscall.Signal(1); n < 32; n++ {
+		switch n {
+		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG, syscall.SIGCHLD:
+		default:
+			signal.Notify(ignored, n)
+		}
+	}
+	go func() {
+		for range ignored {
+		}
+	}()
+}
+
+// harden keeps commands from gaining privileges and from looking into the guest.
+func harden(log *slog.Logger, mayGain bool) {
+	syscall.Umask(0o022)
+	if !mayGain {
+		// Of all threads: it is a thread's, and any of them may start the next command.
+		if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
+			log.Error("setting no_new_privs", "err", errno)
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		log.Warn("making the guest undumpable", "err", err)
+	}
+}
+
+// adopt gives a new workspace to the user: one that is empty and still root's.
+func adopt(dir string, uid int) error {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		if err = os.MkdirAll(dir, 0o755); err == nil {
+			fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), dir)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if names, _ := f.Readdirnames(1); len(names) > 0 || st.Uid != 0 {
+		return nil
+	}
+	return f.Chown(uid, uid)
+}
+
+// listen opens the socket. One that an earlier guest left is replaced.
+func listen(path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listening: %w", err)
+	}
+	// Whoever can connect can run commands as root. The daemon, which is root outside, always can.
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = ln.Close()
+		return nil, err
+	}
+	return ln, nil
+}

@@ -1,0 +1,326 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"berth/proto"
+)
+
+// maxIdle is how many connections a Client keeps for later.
+const maxIdle = 16
+
+// How long the guest may take where the caller's context says nothing shorter.
+const (
+	shortWait = 30 * time.Second // for an answer that needs no work, and between two pieces of a body
+	longWait  = 10 * time.Minute // for one that may walk a large tree
+)
+
+// maxReply bounds an answer: a file's text for the editor, as JSON.
+const maxReply = 64 << 20
+
+var errNoDescriptors = errors.New("this connection carries no descriptors")
+
+// A Client is the daemon's end. It is safe for concurrent use; each operation has
+// a connection to itself while it lasts.
+type Client struct {
+	dial func(context.Context) (net.Conn, error)
+
+	mu     sync.Mutex
+	idle   []*conn
+	live   map[*conn]struct{} // all open ones, idle or not
+	pipes  support
+	closed bool
+
+	wg sync.WaitGroup // readers of processes
+}
+
+// A support is whether descriptors can cross to this guest.
+type support int
+
+const (
+	unknown support = iota
+	supported
+	unsupported
+)
+
+// NewClient makes a client of the guest that dial connects to. It dials nothing yet.
+func NewClient(dial func(context.Context) (net.Conn, error)) *Client {
+	return &Client{dial: dial, live: map[*conn]struct{}{}}
+}
+
+// Close drops every connection, which makes the guest kill the commands that run on
+// them, and waits until all sinks have returned.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	open := make([]*conn, 0, len(c.live))
+	for w := range c.live {
+		open = append(open, w)
+	}
+	c.live, c.idle = map[*conn]struct{}{}, nil
+	c.mu.Unlock()
+	for _, w := range open {
+		_ = w.Close()
+	}
+	c.wg.Wait()
+	return nil
+}
+
+// Hello asks the guest who it is, and finds out whether descriptors can cross.
+func (c *Client) Hello(ctx context.Context) (Hello, error) {
+	var h Hello
+	err := c.do(ctx, shortWait, func(w *conn) error {
+		var err error
+		h, err = c.greet(w)
+		return err
+	})
+	return h, err
+}
+
+// greet is Hello on one connection. The guest proves that it received the descriptor
+// by writing into it: on some sandboxes they vanish on the way without an error.
+func (c *Client) greet(w *conn) (Hello, error) {
+	var h Hello
+	r, sent, err := probePipe(w)
+	if err != nil {
+		return h, err
+	}
+	req := &request{Op: opHello}
+	if r != nil {
+		defer r.Close()
+		req.Pipes = 1
+		err = w.sendRequest(req, []int{int(sent.Fd())}) // Fd makes it blocking, as is right for what crosses
+		_ = sent.Close()
+	} else {
+		err = w.sendRequest(req, nil)
+	}
+	if err != nil {
+		return h, broken(w, err)
+	}
+	if err := w.reply(&h); err != nil {
+		return h, err
+	}
+	h.Pipes = h.Pipes && r != nil && probed(r)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pipes = unsupported
+	if h.Pipes {
+		c.pipes = supported
+	}
+	return h, nil
+}
+
+// probePipe makes a pipe for greet; nil where the connection cannot carry any.
+func probePipe(w *conn) (r, sent *os.File, err error) {
+	if _, ok := w.Conn.(*net.UnixConn); !ok {
+		return nil, nil, nil
+	}
+	return os.Pipe()
+}
+
+// probed reports whether the guest's byte arrives. It was written before the answer,
+// so there is nothing to wait for.
+func probed(r *os.File) bool {
+	_ = r.SetReadDeadline(time.Now().Add(time.Second))
+	var b [1]byte
+	n, _ := r.Read(b[:])
+	return n == 1
+}
+
+// crossing reports whether descriptors can cross, asking once.
+func (c *Client) crossing(ctx context.Context) (bool, error) {
+	c.mu.Lock()
+	known := c.pipes
+	c.mu.Unlock()
+	if known == unknown {
+		h, err := c.Hello(ctx)
+		return h.Pipes, err
+	}
+	return known == supported, nil
+}
+
+// Shells lists the persistent shells.
+func (c *Client) Shells(ctx context.Context) ([]ShellInfo, error) {
+	var all []ShellInfo
+	err := c.call(ctx, shortWait, &request{Op: opShells}, &all)
+	return all, err
+}
+
+// CloseShell ends a persistent shell and all it started. NotFound names one that is not there.
+func (c *Client) CloseShell(ctx context.Context, name string) error {
+	return c.call(ctx, shortWait, &request{Op: opCloseShell, Name: name}, nil)
+}
+
+// call is one request with one answer.
+func (c *Client) call(ctx context.Context, wait time.Duration, req *request, answer any) error {
+	return c.do(ctx, wait, func(w *conn) error {
+		if err := w.sendRequest(req, nil); err != nil {
+			return broken(w, err)
+		}
+		return w.reply(answer)
+	})
+}
+
+// do runs fn with a connection that is given back afterwards unless fn broke it.
+func (c *Client) do(ctx context.Context, wait time.Duration, fn func(*conn) error) error {
+	w, err := c.get(ctx)
+	if err != nil {
+		return err
+	}
+	release := w.bound(ctx, wait)
+	err = fn(w)
+	if !release() {
+		w.broken = true
+	}
+	c.put(w)
+	return said(ctx, err)
+}
+
+// get takes an idle connection or makes one.
+func (c *Client) get(ctx context.Context) (*conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	for n := len(c.idle); n > 0; n = len(c.idle) {
+		w := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		if w.alive() {
+			c.mu.Unlock()
+			return w, nil
+		}
+		delete(c.live, w)
+		_ = w.Close()
+		c.pipes = unknown // it may be another guest from now on
+	}
+	c.mu.Unlock()
+	nc, err := c.dial(ctx)
+	if err != nil {
+		return nil, dialError(ctx, err)
+	}
+	return c.add(newConn(nc, false))
+}
+
+// add counts a new connection as live.
+func (c *Client) add(w *conn) (*conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		_ = w.Close()
+		return nil, proto.Errorf(proto.Unavailable, "guest", "", "the container is being stopped")
+	}
+	c.live[w] = struct{}{}
+	return w, nil
+}
+
+// put gives a connection back.
+func (c *Client) put(w *conn) {
+	w.rest()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Bytes that were not asked for mean that the guest lies about where a message ends.
+	if !w.broken && w.r.Buffered() == 0 && !c.closed && len(c.idle) < maxIdle {
+		c.idle = append(c.idle, w)
+		return
+	}
+	delete(c.live, w)
+	_ = w.Close()
+}
+
+// alive reports whether the other side of an idle connection is still there and silent.
+func (c *conn) alive() bool {
+	raw, ok := c.Conn.(interface {
+		SyscallConn() (rawConn, error)
+	})
+	if !ok {
+		return true
+	}
+	return peek(raw)
+}
+
+// bound ends what happens on w when ctx does, or after wait. The function it returns
+// takes the bound away and reports whether it had not yet struck.
+func (c *conn) bound(ctx context.Context, wait time.Duration) func() bool {
+	_ = c.SetDeadline(time.Now().Add(wait))
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	return func() bool {
+		if !stop() {
+			return false
+		}
+		return c.SetDeadline(time.Time{}) == nil
+	}
+}
+
+// reply reads the answer to a request: R into v, or X as an error.
+func (c *conn) reply(v any) error {
+	kind, body, err := c.message(maxReply)
+	if err != nil {
+		return broken(c, err)
+	}
+	switch kind {
+	case frameError:
+		return c.remote(body)
+	case frameReply:
+		if v == nil {
+			return nil
+		}
+		if err := decode(body, v); err != nil {
+			return broken(c, err)
+		}
+		return nil
+	}
+	return broken(c, errFrame)
+}
+
+// remote reads the guest's error. What it says is cut and cleaned: it ends up in answers and logs.
+func (c *conn) remote(body []byte) error {
+	var e proto.Error
+	if err := decode(body, &e); err != nil {
+		return broken(c, err)
+	}
+	if !knownCode[e.Code] {
+		e.Code = proto.Unavailable
+	}
+	e.Op, e.Item, e.Message = clean(e.Op, 64), clean(e.Item, 4096), clean(e.Message, 64<<10)
+	return &e
+}
+
+// broken marks w as of no more use and says what its user will be told.
+func broken(w *conn, err error) error {
+	w.broken = true
+	switch {
+	case errors.Is(err, errFrame):
+		return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest answered nonsense; restart the container")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest does not answer; try again, or restart the container")
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), isGone(err):
+		return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest went away")
+	}
+	return proto.Errorf(proto.Unavailable, "guest", "", "lost the container's guest")
+}
+
+// said prefers the reason of ctx, if it has one, to what came of it.
+func said(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && proto.CodeOf(err) == proto.Unavailable {
+		return ctx.Err()
+	}
+	return err
+}
+
+// dialError hides where the socket is.
+func dialError(ctx context.Context, err error) error {
+	var e *proto.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest cannot be reached; it may be stopped")
+}

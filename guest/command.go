@@ -1,0 +1,311 @@
+package guest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// execIDVariable is what every process of a command has in its environment.
+const execIDVariable = "BERTH_EXEC_ID"
+
+// defaultPath is for images that set none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// maxArgument is the kernel's limit for one argument, less room for an end (MAX_ARG_STRLEN).
+const maxArgument = 128<<10 - 1
+
+// A plan is a command made ready to start.
+type plan struct {
+	id   identity
+	path string // of the program
+	argv []string
+	env  []string
+	dir  string
+	text []byte // a script too long for an argument; the child finds it at descriptor 3
+}
+
+// plan checks cmd and makes its directories.
+func (s *Server) plan(cmd *Command) (*plan, error) {
+	if err := check(cmd); err != nil {
+		return nil, err
+	}
+	id, err := s.ids.named(cmd.User)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{id: id}
+	if p.dir, err = s.workingDir(id, cmd.Dir); err != nil {
+		return nil, err
+	}
+	if cmd.Output != "" {
+		if err := s.freshDir(id, s.absolute(cmd.Output)); err != nil {
+			return nil, err
+		}
+	}
+	p.env = s.environment(id, cmd, p.dir)
+	if cmd.Text != "" {
+		err = p.shell(cmd)
+	} else {
+		p.argv = cmd.Argv
+		p.path, err = p.program(cmd.Argv[0])
+	}
+	return p, err
+}
+
+// check refuses what no program could be started with.
+func check(cmd *Command) error {
+	bad := func(item, text string) error { return proto.Errorf(proto.InvalidArgument, "exec", item, "%s", text) }
+	switch {
+	case (len(cmd.Argv) > 0) == (cmd.Text != ""):
+		return bad("command", "give either a command for bash or argv, and not both")
+	case len(cmd.Argv) > 0 && cmd.Argv[0] == "":
+		return bad("argv", "argv[0] is empty; it names the program")
+	case cmd.Shell != "" && cmd.Text == "":
+		return bad("shell", "a persistent shell runs a command text, not argv")
+	case cmd.Shell != "" && cmd.TTY != nil:
+		return bad("tty", "a persistent shell has no terminal; leave out shell or tty")
+	}
+	for _, s := range slices.Concat(cmd.Argv, cmd.Env, []string{cmd.Text, cmd.Dir, cmd.Output, cmd.ID, cmd.Shell}) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return bad("command", "it holds a NUL byte, which no argument, variable or path can")
+		}
+	}
+	for _, kv := range cmd.Env {
+		if i := strings.IndexByte(kv, '='); i <= 0 {
+			return bad("env", "each variable is NAME=value with a name")
+		}
+	}
+	return nil
+}
+
+// absolute makes path absolute: what is not is relative to the workspace.
+func (s *Server) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(s.opt.Workspace, path)
+}
+
+// inWorkspace reports whether an absolute clean path lies in the workspace.
+func (s *Server) inWorkspace(path string) bool {
+	return path == s.opt.Workspace || strings.HasPrefix(path, s.opt.Workspace+"/")
+}
+
+// workingDir checks a working directory, and makes it if it is missing and in the workspace.
+func (s *Server) workingDir(id identity, dir string) (string, error) {
+	path := s.absolute(dir)
+	if dir == "" {
+		path = s.opt.Workspace
+	}
+	err := id.do(func() error {
+		err := unix.Access(path, unix.F_OK)
+		if err == unix.ENOENT && s.inWorkspace(path) {
+			err = os.MkdirAll(path, 0o755)
+		}
+		if err != nil {
+			return err
+		}
+		return canEnter(path)
+	})
+	switch {
+	case err == nil:
+		return path, nil
+	case errors.Is(err, unix.EACCES):
+		return "", proto.Errorf(proto.PermissionDenied, "exec", path, "user %s may not use %s as working directory", id.name, path)
+	case errors.Is(err, unix.ENOENT):
+		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s does not exist; only those below %s are made", path, s.opt.Workspace)
+	case errors.Is(err, unix.ENOTDIR):
+		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s is not a directory", path)
+	}
+	return "", fileError("exec", path, err)
+}
+
+// canEnter opens dir as chdir would.
+func canEnter(dir string) error {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Faccessat(fd, ".", unix.X_OK, unix.AT_EACCESS)
+}
+
+// freshDir removes what is at path and makes an empty directory of id's there.
+func (s *Server) freshDir(id identity, path string) error {
+	err := id.do(func() error {
+		if err := removeTree(path); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		return os.MkdirAll(path, 0o755)
+	})
+	return fileError("exec", path, err)
+}
+
+// environment is what the command sees: the image's variables, the user's, the caller's.
+func (s *Server) environment(id identity, cmd *Command, dir string) []string {
+	env := newEnviron(s.opt.Env)
+	if env.get("PATH") == "" {
+		env.set("PATH", defaultPath)
+	}
+	env.set("HOME", id.home)
+	env.set("USER", id.name)
+	env.set("LOGNAME", id.name)
+	env.set("PWD", dir)
+	if cmd.TTY != nil && env.get("TERM") == "" {
+		env.set("TERM", "xterm-256color")
+	}
+	for _, kv := range cmd.Env {
+		k, v, _ := strings.Cut(kv, "=")
+		env.set(k, v)
+	}
+	if cmd.ID != "" {
+		env.set(execIDVariable, cmd.ID)
+	}
+	return env.list
+}
+
+// An environ is a list of variables without duplicates.
+type environ struct {
+	list []string
+	at   map[string]int
+}
+
+func newEnviron(from []string) *environ {
+	e := &environ{at: make(map[string]int, len(from)+8)}
+	for _, kv := range from {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			e.set(k, v)
+		}
+	}
+	return e
+}
+
+func (e *environ) set(k, v string) {
+	if i, ok := e.at[k]; ok {
+		e.list[i] = k + "=" + v
+		return
+	}
+	e.at[k] = len(e.list)
+	e.list = append(e.list, k+"="+v)
+}
+
+func (e *environ) get(k string) string {
+	i, ok := e.at[k]
+	if !ok {
+		return ""
+	}
+	return e.list[i][len(k)+1:]
+}
+
+// shell plans a command text: bash, or sh where the image has none.
+func (p *plan) shell(cmd *Command) error {
+	name := "bash"
+	path, err := p.program(name)
+	if err != nil && cmd.Shell == "" {
+		name = "sh"
+		path, err = p.program(name)
+	}
+	if err != nil {
+		return proto.Errorf(proto.Unsupported, "exec", "bash",
+			"this image has no bash, which commands and persistent shells need; install it (apt-get install bash, apk add bash) or run a program by argv")
+	}
+	p.path = path
+	if cmd.Shell != "" {
+		p.argv = []string{name, "--norc", "--noprofile", "-c", shellDriver}
+		return nil
+	}
+	if len(cmd.Text) <= maxArgument {
+		p.argv = []string{name, "-c", cmd.Text}
+		return nil
+	}
+	p.argv, p.text = []string{name, "/proc/self/fd/3"}, []byte(cmd.Text)
+	return nil
+}
+
+// program finds a program as execvp would, with the user's permissions.
+func (p *plan) program(name string) (string, error) {
+	var path string
+	err := p.id.do(func() (err error) {
+		path, err = p.search(name)
+		return err
+	})
+	switch {
+	case err == nil:
+		return path, nil
+	case errors.Is(err, unix.EACCES):
+		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is not executable for user %s", name, p.id.name)
+	case errors.Is(err, unix.EISDIR):
+		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is a directory, not a program", name)
+	}
+	return "", proto.Errorf(proto.NotFound, "exec", name, "the image has no program %q; install it or name its path", clean(name, 256))
+}
+
+func (p *plan) search(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		path := name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(p.dir, path)
+		}
+		return path, executable(path)
+	}
+	path := ""
+	for _, kv := range p.env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+		}
+	}
+	found := error(unix.ENOENT)
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(p.dir, dir)
+		}
+		file := filepath.Join(dir, name)
+		err := executable(file)
+		if err == nil {
+			return file, nil
+		}
+		if errors.Is(err, unix.EACCES) {
+			found = err
+		}
+	}
+	return "", found
+}
+
+// executable reports whether the calling user may run path.
+func executable(path string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return unix.EISDIR
+	}
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+}
+
+// notStarted tells why the kernel refused to run a program that is there.
+func notStarted(p *plan, err error) error {
+	var no syscall.Errno
+	errors.As(err, &no)
+	switch no {
+	case unix.ENOENT, unix.ENOTDIR:
+		return proto.Errorf(proto.NotFound, "exec", p.path, "%s cannot start: the interpreter or loader that it names is not in this image", p.path)
+	case unix.ENOEXEC:
+		return proto.Errorf(proto.InvalidArgument, "exec", p.path, "%s is not a program for this machine, and has no #! line", p.path)
+	case unix.E2BIG:
+		return proto.Errorf(proto.TooLarge, "exec", p.path, "arguments and environment are too large together; pass data by a file or standard input")
+	case unix.EACCES, unix.EPERM:
+		return proto.Errorf(proto.PermissionDenied, "exec", p.path, "%s may not be run", p.path)
+	case unix.EAGAIN, unix.ENOMEM:
+		return proto.Errorf(proto.TooMany, "exec", p.path, "the container's limit of processes or memory is reached; end something first")
+	}
+	return fileError("exec", p.path, err)
+}

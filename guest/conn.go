@@ -1,0 +1,202 @@
+package guest
+
+import (
+	"bufio"
+	"encoding/json"
+	"net"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDescriptors is how many descriptors a request brings at most: both ends of
+// stdout and stderr, and stdin.
+const maxDescriptors = 5
+
+// keepBuffer is the size up to which an idle connection keeps its buffer. Larger
+// ones are given back, since a guest has little memory and many idle connections.
+const keepBuffer = 16 << 10
+
+// A conn is a connection with frames on it. One goroutine reads; any may write.
+type conn struct {
+	net.Conn
+	r      *bufio.Reader
+	buf    []byte
+	broken bool // the reader saw something that ends the use of this connection
+
+	write sync.Mutex // puts frames one after another; guards nothing but the order
+
+	// Descriptors that came with what was read so far. Only a guest takes any.
+	take bool
+	fds  []int
+}
+
+// newConn frames c. With take, descriptors sent along are kept in fds.
+func newConn(c net.Conn, take bool) *conn {
+	w := &conn{Conn: c, take: take}
+	w.r = bufio.NewReaderSize(readerFunc(w.read), 4096)
+	return w
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// read is net.Conn.Read that does not lose descriptors.
+func (c *conn) read(p []byte) (int, error) {
+	uc, ok := c.Conn.(*net.UnixConn)
+	if !ok || !c.take {
+		return c.Conn.Read(p)
+	}
+	var oob [64]byte
+	n, oobn, _, _, err := uc.ReadMsgUnix(p, oob[:])
+	if oobn > 0 {
+		c.keep(oob[:oobn])
+	}
+	if n == 0 && err == nil && len(p) > 0 {
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// keep adds the descriptors of a control message to fds, and closes those too many.
+func (c *conn) keep(oob []byte) {
+	messages, err := syscall.ParseSocketControlMessage(oob)
+	if err != nil {
+		return
+	}
+	for i := range messages {
+		fds, err := syscall.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			if len(c.fds) < maxDescriptors {
+				c.fds = append(c.fds, fd)
+			} else {
+				_ = unix.Close(fd)
+			}
+		}
+	}
+}
+
+// descriptors hands over what came with the request that was read last.
+func (c *conn) descriptors() []int {
+	fds := c.fds
+	c.fds = nil
+	return fds
+}
+
+// next reads one frame, valid until the following one.
+func (c *conn) next() (frameKind, []byte, error) {
+	kind, body, err := readFrame(c.r, c.buf)
+	c.buf = body[:0]
+	if err != nil {
+		c.broken = true
+	}
+	return kind, body, err
+}
+
+// message reads one frame with the parts before it.
+func (c *conn) message(limit int) (frameKind, []byte, error) {
+	kind, body, err := readMessage(c.next, limit)
+	if err != nil {
+		c.broken = true
+	}
+	return kind, body, err
+}
+
+// rest drops what a busy connection needs and an idle one does not.
+func (c *conn) rest() {
+	if cap(c.buf) > keepBuffer {
+		c.buf = nil
+	}
+}
+
+// send writes one frame.
+func (c *conn) send(kind frameKind, body []byte) error {
+	c.write.Lock()
+	defer c.write.Unlock()
+	return c.sendLocked(kind, body)
+}
+
+func (c *conn) sendLocked(kind frameKind, body []byte) error {
+	var h [headerBytes]byte
+	putHeader(&h, kind, len(body))
+	if len(body) <= keepBuffer {
+		_, err := c.Conn.Write(append(h[:], body...))
+		return err
+	}
+	parts := net.Buffers{h[:], body}
+	_, err := parts.WriteTo(c.Conn)
+	return err
+}
+
+// sendJSON writes v as one message, cut into parts where it is long.
+func (c *conn) sendJSON(kind frameKind, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	c.write.Lock()
+	defer c.write.Unlock()
+	for len(b) > MaxFrame {
+		if err := c.sendLocked(framePart, b[:MaxFrame]); err != nil {
+			return err
+		}
+		b = b[MaxFrame:]
+	}
+	return c.sendLocked(kind, b)
+}
+
+// sendRequest writes a request, with descriptors if there are any.
+func (c *conn) sendRequest(req *request, fds []int) error {
+	if len(fds) == 0 {
+		return c.sendJSON(frameRequest, req)
+	}
+	// They travel with the first bytes, so that a short write of a long request can
+	// neither separate nor repeat them.
+	uc, ok := c.Conn.(*net.UnixConn)
+	if !ok {
+		return errNoDescriptors
+	}
+	b, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	first := min(len(b), keepBuffer)
+	kind := framePart
+	if first == len(b) {
+		kind = frameRequest
+	}
+	var h [headerBytes]byte
+	putHeader(&h, kind, first)
+	if err := writeWith(uc, append(h[:], b[:first]...), fds); err != nil || first == len(b) {
+		return err
+	}
+	return c.sendTail(b[first:])
+}
+
+// sendTail ends a request that sendRequest began.
+func (c *conn) sendTail(b []byte) error {
+	for len(b) > MaxFrame {
+		if err := c.send(framePart, b[:MaxFrame]); err != nil {
+			return err
+		}
+		b = b[MaxFrame:]
+	}
+	return c.send(frameRequest, b)
+}
+
+// writeWith writes all of b, the descriptors with its first byte.
+func writeWith(uc *net.UnixConn, b []byte, fds []int) error {
+	n, _, err := uc.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+	if err != nil {
+		return err
+	}
+	if n < len(b) {
+		_, err = uc.Write(b[n:])
+	}
+	return err
+}

@@ -1,0 +1,137 @@
+package guest
+
+import (
+	"encoding/binary"
+	"encoding/json"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// control deals with a frame for the running command. Those that come after its end were
+// under way when it ended, and mean nothing.
+func (k *caller) control(kind frameKind, body []byte) error {
+	e := k.exec
+	if e == nil {
+		return nil
+	}
+	if kind == frameDrained {
+		e.letGo()
+		return nil
+	}
+	if e.over() {
+		return nil
+	}
+	switch kind {
+	case frameStdin:
+		return e.feed.push(body)
+	case frameEOF:
+		e.feed.end()
+		return nil
+	case frameSignal:
+		return e.acknowledge(body, 2, func(v []uint32) error { return e.signal(unix.Signal(v[1])) })
+	case frameResize:
+		return e.acknowledge(body, 3, func(v []uint32) error { return e.resize(v[1], v[2]) })
+	case frameKill:
+		v, _, err := numbers(body, 1)
+		if err != nil {
+			return err
+		}
+		through := e.act()
+		k.s.wg.Add(1)
+		go func() {
+			defer k.s.wg.Done()
+			defer through()
+			e.ack(v[0], e.kill())
+		}()
+		return nil
+	}
+	return errFrame
+}
+
+// acknowledge does what a control frame of n numbers asks for and says how it went.
+func (e *execution) acknowledge(body []byte, n int, act func([]uint32) error) error {
+	v, _, err := numbers(body, n)
+	if err != nil {
+		return err
+	}
+	defer e.act()()
+	e.ack(v[0], act(v))
+	return nil
+}
+
+// ack answers control number n.
+func (e *execution) ack(n uint32, err error) {
+	b := binary.BigEndian.AppendUint32(nil, n)
+	if err != nil {
+		text, jerr := json.Marshal(proto.AsError(err))
+		if jerr == nil {
+			b = append(b, text...)
+		}
+	}
+	_ = e.conn.send(frameAck, b)
+}
+
+// signal sends a signal to the command's process group, and on a terminal to what is in the
+// foreground there.
+func (e *execution) signal(sig unix.Signal) error {
+	if sig < 1 || sig > 64 {
+		return proto.Errorf(proto.InvalidArgument, "signal", "", "there is no signal %d", int(sig))
+	}
+	e.mu.Lock()
+	o := e.o
+	e.killed = e.killed || sig == unix.SIGKILL
+	e.mu.Unlock()
+	if o == nil {
+		return hasEnded()
+	}
+	if o.shell {
+		return e.s.signalShell(o, sig)
+	}
+	err := e.s.kill(-o.pid, sig)
+	if fg := e.foreground(); fg > 0 && fg != o.pid {
+		err = e.s.kill(-fg, sig)
+	}
+	if err == unix.ESRCH {
+		return hasEnded()
+	}
+	return fileError("signal", "the process", err)
+}
+
+// signalShell signals what a shell runs; itself only if it runs nothing but its own commands.
+func (s *Server) signalShell(o *owner, sig unix.Signal) error {
+	sent := false
+	for _, p := range s.newHunt(o).victims() {
+		if p.pid != o.pid {
+			sent = s.kill(p.pid, sig) == nil || sent
+		}
+	}
+	if sent {
+		return nil
+	}
+	return fileError("signal", "the shell", s.kill(o.pid, sig))
+}
+
+// killAll is kill for when nobody asked.
+func (e *execution) killAll() error {
+	defer e.act()()
+	return e.kill()
+}
+
+// hangUp ends the caller's command, if one runs, since nobody is left who could.
+func (k *caller) hangUp() {
+	e := k.exec
+	if e == nil {
+		return
+	}
+	close(e.cancel)
+	if !e.over() {
+		if err := e.killAll(); err != nil {
+			k.s.log.Warn("killing the command of a lost connection", "err", err)
+			return
+		}
+		<-e.ended
+	}
+	e.letGo()
+}

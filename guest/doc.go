@@ -1,0 +1,23 @@
+// Package guest is both ends of the conversation between the daemon and a
+// container: Client is the daemon's, Serve is what runs inside as PID 1.
+//
+// A connection carries one operation at a time and is kept for the next. It
+// starts with a request (Q), and what follows depends on the operation:
+//
+//	unary     Q → R or X
+//	download  Q → R, B…, Z   (or X at any point)
+//	upload    Q → R (go on) ; B…, Z → R or X
+//	command   Q → S ; O E F A… → D ; and from the daemon I C G K W Y at any time
+//
+// Frames are one byte of type, four bytes of length and at most MaxFrame bytes.
+// JSON longer than that is cut: parts (c) go before the frame that names it.
+//
+// A command's stdout and stderr do not cross the connection where descriptors
+// can: the daemon makes pipes and sends their ends along with Q (SCM_RIGHTS), the
+// guest hands them to the child, and bytes take no detour. Where descriptors cannot cross, and for
+// terminals and persistent shells, output arrives as frames O and E.
+//
+// The daemon does not trust the guest. Whatever runs inside may have replaced
+// it, so Client bounds the size, count and time of all it is told, and drops
+// the connection at the first thing that does not fit.
+package guest

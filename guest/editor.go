@@ -1,0 +1,446 @@
+package guest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// What the editor takes at most.
+const (
+	maxView = 16 << 20 // bytes of text that one view returns, and of a file that is changed
+	maxScan = 1 << 30  // bytes of a file that is read for a range of its lines
+)
+
+// viewDepth is how deep a view of a directory goes.
+const viewDepth = 2
+
+// edit runs one command of the editor.
+func (s *Server) edit(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	switch in.Command {
+	case "view":
+		return s.view(id, path, in)
+	case "create":
+		return s.create(id, path, in)
+	case "str_replace":
+		return s.strReplace(id, path, in)
+	case "insert":
+		return s.insert(id, path, in)
+	}
+	return proto.EditorResult{}, invalid("command", "unknown command %q; use view, create, str_replace or insert", clean(in.Command, 64))
+}
+
+// invalid is an error that tells how to do it right.
+func invalid(item, format string, args ...any) error {
+	return proto.Errorf(proto.InvalidArgument, opEdit, item, format, args...)
+}
+
+// editError tells what became of opening a file, in the words that models know.
+func editError(path string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isMissing(err), errors.Is(err, unix.ENOTDIR):
+		return proto.Errorf(proto.NotFound, opEdit, path, "The path %s does not exist. Please provide a valid path.", path)
+	case errors.Is(err, unix.EISDIR):
+		return invalid(path, "The path %s is a directory and only the `view` command can be used on directories", path)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+		return proto.Errorf(proto.PermissionDenied, opEdit, path, "Permission denied. Cannot access file %s.", path)
+	}
+	return fileError(opEdit, path, err)
+}
+
+// view shows a file or a directory.
+func (s *Server) view(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	f, st, err := openAs(id, path, unix.O_RDONLY)
+	if errors.Is(err, unix.EISDIR) {
+		if len(in.ViewRange) > 0 {
+			return proto.EditorResult{}, invalid("view_range", "The `view_range` parameter is not allowed when `path` points to a directory.")
+		}
+		files, err := viewDir(id, path)
+		return proto.EditorResult{List: files}, editError(path, err)
+	}
+	if err != nil {
+		return proto.EditorResult{}, editError(path, err)
+	}
+	defer f.Close()
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return proto.EditorResult{}, editError(path, err)
+	}
+	kind, err := fileType(path, head[:n])
+	if err != nil {
+		return proto.EditorResult{}, err
+	}
+	var v *proto.EditorView
+	if kind == "text" {
+		v, err = viewText(f, path, st.Size, in.ViewRange)
+	} else {
+		v, err = viewBinary(f, path, kind, st.Size, in.ViewRange)
+	}
+	return proto.EditorResult{View: v}, err
+}
+
+// signatures are how files begin that a view shows as what they are.
+var signatures = []struct{ head, kind string }{
+	{"\x89PNG\r\n\x1a\n", "image"},
+	{"\xff\xd8\xff", "image"}, // JPEG
+	{"GIF87a", "image"},
+	{"GIF89a", "image"},
+	{"%PDF-", "pdf"},
+}
+
+// fileType tells by the first bytes what a file is to the editor.
+func fileType(path string, head []byte) (string, error) {
+	for _, s := range signatures {
+		if bytes.HasPrefix(head, []byte(s.head)) {
+			return s.kind, nil
+		}
+	}
+	if len(head) >= 12 && string(head[:4]) == "RIFF" && string(head[8:12]) == "WEBP" {
+		return "image", nil
+	}
+	if bytes.IndexByte(head, 0) >= 0 {
+		return "", invalid(path, "%s is a binary file, not text. Use bash to look at it, with `file` or `xxd` for instance.", path)
+	}
+	return "text", nil
+}
+
+// viewBinary gives an image or PDF as base64.
+func viewBinary(f *os.File, path, kind string, size int64, lines []int) (*proto.EditorView, error) {
+	if len(lines) > 0 {
+		return nil, invalid("view_range", "%s is no text file (%s); view it without `view_range`.", path, kind)
+	}
+	if size > maxView {
+		return nil, tooLarge(path, size)
+	}
+	b := make([]byte, size)
+	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, editError(path, err)
+	}
+	return &proto.EditorView{Type: proto.TypeEditorView, FileType: kind, Content: base64.StdEncoding.EncodeToString(b)}, nil
+}
+
+func tooLarge(path string, size int64) error {
+	return proto.Errorf(proto.TooLarge, opEdit, path,
+		"%s has %d bytes; the editor takes up to %d. View a range of its lines with `view_range`, or use bash.", path, size, maxView)
+}
+
+// viewText gives the lines of a range. The file is read once and only the range is kept.
+func viewText(f *os.File, path string, size int64, lines []int) (*proto.EditorView, error) {
+	if size > maxView && len(lines) == 0 || size > maxScan {
+		return nil, tooLarge(path, size)
+	}
+	first, last, err := rangeOf(lines)
+	if err != nil {
+		return nil, err
+	}
+	c := &cutter{first: first, last: last}
+	if err := c.read(io.NewSectionReader(f, 0, size)); err != nil {
+		if errors.Is(err, errTooLong) {
+			return nil, tooLarge(path, size)
+		}
+		return nil, editError(path, err)
+	}
+	if err := c.check(lines); err != nil {
+		return nil, err
+	}
+	start, total := first, c.total
+	count := min(last, total) - first + 1
+	if total == 0 {
+		count = 0
+	}
+	text := strings.ToValidUTF8(string(bytes.TrimSuffix(c.kept, []byte{'\n'})), "\uFFFD")
+	return &proto.EditorView{
+		Type: proto.TypeEditorView, FileType: "text", Content: text,
+		NumLines: &count, StartLine: &start, TotalLines: &total,
+	}, nil
+}
+
+// endless stands for the end of a file, whose number of lines is not known yet.
+const endless = int(^uint(0) >> 1)
+
+// rangeOf checks a view_range as far as that goes without the file.
+func rangeOf(r []int) (first, last int, err error) {
+	switch {
+	case len(r) == 0:
+		return 1, endless, nil
+	case len(r) != 2:
+		return 0, 0, invalid("view_range", "Invalid `view_range`. It should be a list of two integers.")
+	case r[0] < 1:
+		return 0, 0, invalid("view_range", "Invalid `view_range`: %v. Its first element `%d` should be at least 1: lines are counted from 1.", r, r[0])
+	case r[1] == -1:
+		return r[0], endless, nil
+	case r[1] < r[0]:
+		return 0, 0, invalid("view_range", "Invalid `view_range`: %v. Its second element `%d` should be at least the first, `%d`, or -1 for the end of the file.", r, r[1], r[0])
+	}
+	return r[0], r[1], nil
+}
+
+var errTooLong = errors.New("more than an answer holds")
+
+// A cutter counts the lines of a text and keeps those from first to last.
+type cutter struct {
+	first, last int
+	total       int
+	kept        []byte
+}
+
+// read reads to the end, in pieces: one line may be longer than all memory.
+func (c *cutter) read(r io.Reader) error {
+	br := bufio.NewReaderSize(r, 64<<10)
+	partial := false
+	for {
+		piece, err := br.ReadSlice('\n')
+		if len(piece) > 0 {
+			if line := c.total + 1; line >= c.first && line <= c.last {
+				if len(c.kept)+len(piece) > maxView {
+					return errTooLong
+				}
+				c.kept = append(c.kept, piece...)
+			}
+			partial = piece[len(piece)-1] != '\n'
+			if !partial {
+				c.total++
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			if partial {
+				c.total++
+			}
+			return nil
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return err
+		}
+	}
+}
+
+// check compares a range with the file's lines.
+func (c *cutter) check(r []int) error {
+	if len(r) == 0 {
+		return nil
+	}
+	if c.first > max(c.total, 1) {
+		return invalid("view_range", "Invalid `view_range`: %v. Its first element `%d` should be within the range of lines of the file: [1, %d]", r, c.first, c.total)
+	}
+	if c.last != endless && c.last > max(c.total, 1) {
+		return invalid("view_range", "Invalid `view_range`: %v. Its second element `%d` should not be larger than the number of lines in the file: `%d`", r, c.last, c.total)
+	}
+	return nil
+}
+
+// viewDir lists a directory two levels deep, without hidden entries and node_modules.
+func viewDir(id identity, path string) ([]proto.FileInfo, error) {
+	files := []proto.FileInfo{}
+	err := id.do(func() error {
+		d, err := openDir(unix.AT_FDCWD, path, true)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		files, err = viewLevel(d, path, 1, files)
+		return err
+	})
+	return files, err
+}
+
+func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]proto.FileInfo, error) {
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return files, err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if strings.HasPrefix(name, ".") || name == "node_modules" || len(files) >= MaxList {
+			continue
+		}
+		child := filepath.Join(path, name)
+		fi, err := infoAt(int(d.Fd()), name, child)
+		if err != nil {
+			continue // it has just gone
+		}
+		files = append(files, fi)
+		if fi.Type != proto.TypeDirectory || depth == viewDepth {
+			continue
+		}
+		sub, err := openDir(int(d.Fd()), name, false)
+		if err != nil {
+			continue // listed, but not to be looked into
+		}
+		files, _ = viewLevel(sub, child, depth+1, files)
+		_ = sub.Close()
+	}
+	return files, nil
+}
+
+// create makes a file, or replaces what it holds.
+func (s *Server) create(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	if in.FileText == nil {
+		return proto.EditorResult{}, invalid("file_text", "Parameter `file_text` is required for command: create")
+	}
+	before, err := replaceFile(id, path, []byte(*in.FileText))
+	if err != nil {
+		return proto.EditorResult{}, err
+	}
+	return proto.EditorResult{Create: &proto.EditorCreate{Type: proto.TypeEditorCreate, IsFileUpdate: before}}, nil
+}
+
+// replaceFile writes a file as a whole and reports whether there was one.
+func replaceFile(id identity, path string, text []byte) (bool, error) {
+	file, err := newIncoming(id, path, WriteOptions{})
+	if err != nil {
+		if proto.CodeOf(err) == proto.InvalidArgument {
+			if st, serr := os.Stat(path); serr == nil && st.IsDir() {
+				err = editError(path, unix.EISDIR)
+			}
+		}
+		return false, err
+	}
+	if _, err := file.Write(text); err != nil {
+		file.drop()
+		return false, fileError(opEdit, path, err)
+	}
+	_, err = file.commit()
+	return file.before != nil, err
+}
+
+// load reads a file that is to be changed.
+func load(id identity, path string) ([]byte, error) {
+	f, st, err := openAs(id, path, unix.O_RDONLY)
+	if err != nil {
+		return nil, editError(path, err)
+	}
+	defer f.Close()
+	if st.Size > maxView {
+		return nil, tooLarge(path, st.Size)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxView+1))
+	if err == nil && len(text) > maxView {
+		return nil, tooLarge(path, int64(len(text)))
+	}
+	return text, editError(path, err)
+}
+
+// strReplace replaces the one place where old_str stands.
+func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	if in.OldStr == nil || *in.OldStr == "" {
+		return proto.EditorResult{}, invalid("old_str", "Parameter `old_str` is required for command: str_replace, and must not be empty")
+	}
+	text, err := load(id, path)
+	if err != nil {
+		return proto.EditorResult{}, err
+	}
+	old, replacement := []byte(*in.OldStr), []byte(nil)
+	if in.NewStr != nil {
+		replacement = []byte(*in.NewStr)
+	}
+	at := bytes.Index(text, old)
+	if at < 0 {
+		return proto.EditorResult{}, invalid("old_str", "No replacement was performed, old_str `%s` did not appear verbatim in %s. The number of matches is 0; compare the text with `view`.", quote(*in.OldStr), path)
+	}
+	if lines, n := matches(text, old); n > 1 {
+		return proto.EditorResult{}, invalid("old_str", "No replacement was performed. Multiple occurrences of old_str `%s` in lines [%s]: %d matches. Please ensure it is unique", quote(*in.OldStr), lines, n)
+	}
+	after := make([]byte, 0, len(text)-len(old)+len(replacement))
+	after = append(append(append(after, text[:at]...), replacement...), text[at+len(old):]...)
+	return s.changed(id, path, text, after)
+}
+
+// changed writes the new text and describes the change.
+func (s *Server) changed(id identity, path string, before, after []byte) (proto.EditorResult, error) {
+	if _, err := replaceFile(id, path, after); err != nil {
+		return proto.EditorResult{}, err
+	}
+	h := hunk(before, after)
+	return proto.EditorResult{Replace: &h}, nil
+}
+
+// quote cuts what is repeated in an error.
+func quote(s string) string {
+	if len(s) <= 1000 {
+		return s
+	}
+	return clean(s, 1000) + "…"
+}
+
+// maxNamedLines is how many lines an error names.
+const maxNamedLines = 50
+
+// matches counts the places where old stands, overlapping ones too since each could be meant, and names
+// the lines they begin in.
+func matches(text, old []byte) (lines string, n int) {
+	var named []string
+	line, from := 1, 0
+	for {
+		i := bytes.Index(text[from:], old)
+		if i < 0 {
+			return strings.Join(named, ", "), n
+		}
+		line += bytes.Count(text[from:from+i], []byte{'\n'})
+		if n++; n <= maxNamedLines {
+			named = append(named, strconv.Itoa(line))
+		} else if n == maxNamedLines+1 {
+			named = append(named, "…")
+		}
+		if text[from+i] == '\n' {
+			line++
+		}
+		from += i + 1
+	}
+}
+
+// insert puts text after a line.
+func (s *Server) insert(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	add := in.InsertText
+	if add == nil {
+		add = in.NewStr // as older versions of the tool call it
+	}
+	switch {
+	case in.InsertLine == nil:
+		return proto.EditorResult{}, invalid("insert_line", "Parameter `insert_line` is required for command: insert")
+	case add == nil:
+		return proto.EditorResult{}, invalid("insert_text", "Parameter `insert_text` is required for command: insert")
+	}
+	text, err := load(id, path)
+	if err != nil {
+		return proto.EditorResult{}, err
+	}
+	lines := splitLines(text)
+	n := *in.InsertLine
+	if n < 0 || n > len(lines) {
+		return proto.EditorResult{}, invalid("insert_line", "Invalid `insert_line` parameter: %d. It should be within the range of lines of the file: [0, %d]", n, len(lines))
+	}
+	return s.changed(id, path, text, inserted(lines, n, *add))
+}
+
+// inserted puts text between the lines. It stands on lines of its own: ends are added where they lack.
+func inserted(lines [][]byte, n int, text string) []byte {
+	var b bytes.Buffer
+	for _, line := range lines[:n] {
+		b.Write(line)
+	}
+	if n > 0 && !bytes.HasSuffix(lines[n-1], []byte{'\n'}) && text != "" {
+		b.WriteByte('\n')
+	}
+	b.WriteString(text)
+	if n < len(lines) && text != "" && !strings.HasSuffix(text, "\n") {
+		b.WriteByte('\n')
+	}
+	for _, line := range lines[n:] {
+		b.Write(line)
+	}
+	return b.Bytes()
+}

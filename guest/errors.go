@@ -1,0 +1,119 @@
+package guest
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"syscall"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// rawConn is syscall.RawConn under a name that conn.alive can ask for.
+type rawConn = syscall.RawConn
+
+// knownCode holds the codes that a guest may send. Unauthenticated and Expired are the
+// daemon's own to say.
+var knownCode = map[proto.Code]bool{
+	proto.InvalidArgument: true, proto.PermissionDenied: true, proto.NotFound: true,
+	proto.AlreadyExists: true, proto.Conflict: true, proto.TooLarge: true, proto.TooMany: true,
+	proto.QuotaExceeded: true, proto.Unavailable: true, proto.Unsupported: true,
+	proto.Canceled: true, proto.Internal: true,
+}
+
+// clean cuts s to max bytes and drops control characters other than line ends and tabs.
+func clean(s string, max int) string {
+	if len(s) > max {
+		s = s[:max]
+		for len(s) > 0 && !utf8.ValidString(s[len(s)-min(len(s), 4):]) {
+			s = s[:len(s)-1]
+		}
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// peek reports whether a connection is open and has nothing to say.
+func peek(c interface{ SyscallConn() (rawConn, error) }) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	silent := false
+	err = raw.Control(func(fd uintptr) {
+		var b [1]byte
+		_, _, rerr := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		silent = rerr == unix.EAGAIN
+	})
+	return err == nil && silent
+}
+
+// isGone reports whether err means that the other side is no more.
+func isGone(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// errnoRow is how one system error is told.
+type errnoRow struct {
+	errno   syscall.Errno
+	code    proto.Code
+	message string
+}
+
+// errnoTable tells system errors on files. The message follows the path.
+var errnoTable = []errnoRow{
+	{unix.ENOENT, proto.NotFound, "does not exist"},
+	{unix.EACCES, proto.PermissionDenied, "permission denied"},
+	{unix.EPERM, proto.PermissionDenied, "operation not permitted"},
+	{unix.EROFS, proto.PermissionDenied, "is on a read-only file system"},
+	{unix.EEXIST, proto.AlreadyExists, "exists already"},
+	{unix.ENOTEMPTY, proto.Conflict, "is a directory that is not empty; ask for recursive removal"},
+	{unix.EISDIR, proto.InvalidArgument, "is a directory"},
+	{unix.ENOTDIR, proto.InvalidArgument, "has a part that is not a directory"},
+	{unix.ELOOP, proto.InvalidArgument, "has too many symbolic links, or one where none may be"},
+	{unix.ENAMETOOLONG, proto.InvalidArgument, "is too long a name"},
+	{unix.EINVAL, proto.InvalidArgument, "is not a valid name for this"},
+	{unix.EXDEV, proto.InvalidArgument, "is on another file system than its target; copy and remove it instead"},
+	{unix.ENXIO, proto.InvalidArgument, "is not a regular file"},
+	{unix.EBUSY, proto.Conflict, "is in use, or a mount point"},
+	{unix.ETXTBSY, proto.Conflict, "is a program that is running"},
+	{unix.ENOSPC, proto.QuotaExceeded, "no space is left; remove something first"},
+	{unix.EDQUOT, proto.QuotaExceeded, "the disk limit is reached; remove something first"},
+	{unix.EFBIG, proto.TooLarge, "is larger than files may be"},
+	{unix.EMFILE, proto.TooMany, "too many files are open in the container"},
+	{unix.ENFILE, proto.TooMany, "too many files are open"},
+	{unix.EAGAIN, proto.TooMany, "the container's limit of processes is reached"},
+	{unix.ENOMEM, proto.TooMany, "the container's memory limit is reached"},
+}
+
+// fileError tells err about path as a proto.Error. Nil stays nil.
+func fileError(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *proto.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	var no syscall.Errno
+	if errors.As(err, &no) {
+		for _, row := range errnoTable {
+			if row.errno == no {
+				return proto.Errorf(row.code, op, path, "%s: %s", path, row.message)
+			}
+		}
+		return proto.Errorf(proto.Internal, op, path, "%s: %s", path, no.Error())
+	}
+	if errors.Is(err, fs.ErrInvalid) {
+		return proto.Errorf(proto.InvalidArgument, op, path, "%s is not a valid name for this", path)
+	}
+	return proto.Errorf(proto.Internal, op, path, "%s: cannot %s it", path, op)
+}

@@ -1,0 +1,400 @@
+package guest
+
+import (
+	"context"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// An execution is a command while it runs for a caller.
+type execution struct {
+	s     *Server
+	conn  *conn
+	o     *owner // nil while it waits for its turn on a shell
+	tty   *os.File
+	outs  []*os.File // read ends of stdout and stderr, kept to go on reading for those left behind
+	pumps []*pump    // where we read them ourselves
+	feed  *feeder    // stdin that comes as frames; nil if it does not
+	keep  []int      // write ends that we hold until the command has ended
+	ooms  int64      // the kernel's count when it started
+
+	cancel chan struct{} // closed when the caller has gone
+	ended  chan struct{} // closed after the caller was told, or the attempt to
+	ending atomic.Bool   // set just before that
+
+	mu     sync.Mutex
+	killed bool            // by us, at somebody's wish
+	acts   []chan struct{} // kills, signals and resizes; each is closed when it was acknowledged
+	held   []*os.File      // outs that somebody still has open, until the caller has read what it wants
+}
+
+// over reports whether the command has ended and another may be asked for.
+func (e *execution) over() bool { return e.ending.Load() }
+
+// run starts a command for the caller.
+func (k *caller) run(ctx context.Context, req *request, fds []int) error {
+	if req.Command == nil || req.Pipes != len(fds) {
+		closeAll(fds)
+		return errFrame
+	}
+	e := &execution{s: k.s, conn: k.conn, cancel: make(chan struct{}), ended: make(chan struct{})}
+	p, err := k.s.plan(req.Command)
+	if err != nil {
+		closeAll(fds)
+		return k.reply(nil, err)
+	}
+	k.exec = e
+	if req.Command.Shell != "" {
+		closeAll(fds)
+		e.startFeed(req.Command.Stdin)
+		k.s.wg.Add(1)
+		go func() {
+			defer k.s.wg.Done()
+			e.onShell(req.Command, p)
+		}()
+		return nil
+	}
+	deaths, err := e.start(req.Command, p, fds)
+	if err != nil {
+		k.exec = nil
+		return k.reply(nil, err)
+	}
+	// If this fails, the reader of the connection sees it too, and kills the command.
+	_ = k.conn.sendJSON(frameStarted, started{PID: e.o.pid, Pipes: len(fds) > 0})
+	e.pump(req.Command.TTY != nil, len(fds) > 0)
+	k.s.wg.Add(1)
+	go func() {
+		defer k.s.wg.Done()
+		d := <-deaths
+		e.finish(d)
+	}()
+	return nil
+}
+
+// start plumbs and starts the process.
+func (e *execution) start(cmd *Command, p *plan, fds []int) (<-chan death, error) {
+	pl, err := e.plumb(cmd, p, fds)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll(pl.child)
+	e.ooms = e.s.oom.kills()
+	var deaths <-chan death
+	e.o, deaths, err = e.s.start(p, cmd.ID, pl)
+	if err != nil {
+		e.unplumb()
+		return nil, notStarted(p, err)
+	}
+	return deaths, nil
+}
+
+// A childIO is what the child gets. child holds every descriptor of it that is to be closed here.
+type childIO struct {
+	files []int // 0, 1, 2, and what comes after
+	child []int
+	tty   bool
+}
+
+// plumb makes the child's descriptors of those that came, of pipes of our own, or of a terminal.
+func (e *execution) plumb(cmd *Command, p *plan, fds []int) (pl childIO, err error) {
+	switch {
+	case cmd.TTY != nil:
+		closeAll(fds)
+		pl, err = e.plumbTTY(cmd, p)
+	case len(fds) == 4 || len(fds) == 5:
+		pl, err = e.plumbGiven(cmd, fds)
+	default:
+		closeAll(fds)
+		pl, err = e.plumbOwn(cmd, p)
+	}
+	if err == nil && p.text != nil {
+		err = pl.addText(p)
+	}
+	if err != nil {
+		closeAll(pl.child)
+		e.unplumb()
+		return childIO{}, proto.Errorf(proto.TooMany, "exec", "", "the container has no file descriptors or terminals left for another command")
+	}
+	return pl, nil
+}
+
+// plumbGiven uses the descriptors of the request.
+func (e *execution) plumbGiven(cmd *Command, fds []int) (childIO, error) {
+	pl := childIO{child: []int{fds[0], fds[2]}, files: []int{-1, fds[0], fds[2]}}
+	if len(fds) == 5 {
+		pl.child = append(pl.child, fds[4])
+		pl.files[0] = fds[4]
+	}
+	for _, fd := range []int{fds[1], fds[3]} {
+		f, err := pollable(fd, "output")
+		if err != nil {
+			return pl, err
+		}
+		e.outs = append(e.outs, f)
+	}
+	return pl, pl.nullInput()
+}
+
+// nullInput opens /dev/null where there is no stdin.
+func (pl *childIO) nullInput() error {
+	if pl.files[0] >= 0 {
+		return nil
+	}
+	fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		pl.files[0] = fd
+		pl.child = append(pl.child, fd)
+	}
+	return err
+}
+
+// addText gives the child a script as descriptor 3.
+func (pl *childIO) addText(p *plan) error {
+	fd, err := unix.MemfdCreate("script", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	pl.files, pl.child = append(pl.files, fd), append(pl.child, fd)
+	for b := p.text; len(b) > 0; {
+		n, err := unix.Write(fd, b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// plumbOwn makes pipes, and sends what comes out of them as frames.
+func (e *execution) plumbOwn(cmd *Command, p *plan) (pl childIO, err error) {
+	pl.files = []int{-1, -1, -1}
+	for i := range 2 {
+		r, w, err := pipe()
+		if err != nil {
+			return pl, err
+		}
+		pl.files[1+i], pl.child = w, append(pl.child, w)
+		f, err := pollable(r, "output")
+		if err != nil {
+			return pl, err
+		}
+		e.outs = append(e.outs, f)
+	}
+	if cmd.Stdin {
+		r, w, err := pipe()
+		if err != nil {
+			return pl, err
+		}
+		pl.files[0], pl.child = r, append(pl.child, r)
+		f, err := pollable(w, "stdin")
+		if err != nil {
+			return pl, err
+		}
+		e.startFeed(true)
+		e.feed.open(f, f.Close)
+	}
+	return pl, pl.nullInput()
+}
+
+// pump starts to send the output as frames, unless the caller reads it. A caller that is gone is no reason
+// to stop: the command is being killed then.
+func (e *execution) pump(tty, direct bool) {
+	if direct {
+		return
+	}
+	for i, f := range e.outs {
+		kind := [...]frameKind{frameStdout, frameStderr}[i]
+		p, err := newPump(f, tty, func(b []byte) error {
+			_ = e.conn.send(kind, b)
+			return nil
+		})
+		if err != nil {
+			e.s.log.Error("reading a command's output", "err", err)
+			continue
+		}
+		e.pumps = append(e.pumps, p)
+	}
+}
+
+// startFeed prepares for stdin that comes as frames.
+func (e *execution) startFeed(wanted bool) {
+	if wanted {
+		e.feed = newFeeder(func(n uint32) { _ = e.conn.send(frameCredit, pack(n)) })
+	}
+}
+
+// unplumb closes what is open on our side.
+func (e *execution) unplumb() {
+	if e.feed != nil {
+		e.feed.stop()
+	}
+	for _, f := range e.outs {
+		_ = f.Close()
+	}
+	closeAll(e.keep)
+	e.outs, e.keep = nil, nil
+}
+
+// start starts the planned program and registers whom its processes belong to.
+func (s *Server) start(p *plan, id string, pl childIO) (*owner, <-chan death, error) {
+	attr := &syscall.ProcAttr{
+		Dir: p.dir, Env: p.env, Files: make([]uintptr, len(pl.files)),
+		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.id.credential(), Setctty: pl.tty},
+	}
+	for i, fd := range pl.files {
+		attr.Files[i] = uintptr(fd)
+	}
+	s.spawn.Lock()
+	defer s.spawn.Unlock()
+	// The clock of /proc is coarse: a tick early is never too late.
+	o := &owner{id: id, start: bootTicks() - 1, mark: stamp()}
+	var deaths <-chan death
+	var err error
+	s.shield.with(func() { o.pid, deaths, err = s.reaper.start(p.path, p.argv, attr) })
+	if err != nil {
+		return nil, nil, err
+	}
+	s.newest.Store(int64(o.pid))
+	s.mu.Lock()
+	s.live[o] = struct{}{}
+	if s.given != nil && o.mark != 0 {
+		s.given[o.mark] = struct{}{}
+	}
+	s.mu.Unlock()
+	return o, deaths, nil
+}
+
+// finish tells the caller how its process ended, after all it wrote.
+func (e *execution) finish(d death) {
+	e.awaitActs()
+	x := exitOf(d)
+	x.OutOfMemory = e.outOfMemory(x)
+	x.Leftover = e.s.leftover(e.o)
+	e.s.disown(e.o)
+	e.report(x)
+}
+
+// report sends the end and closes what nobody needs any more.
+func (e *execution) report(x Exit) {
+	for _, p := range e.pumps {
+		p.finish()
+	}
+	if e.feed != nil {
+		e.feed.stop()
+	}
+	closeAll(e.keep)
+	open := e.stillOpen()
+	e.mu.Lock()
+	e.held = open
+	e.mu.Unlock()
+	e.ending.Store(true) // before the caller can know of it and ask for the next
+	_ = e.conn.sendJSON(frameDone, done{Exit: x, Open: len(open) > 0 && len(e.pumps) == 0})
+	if len(e.pumps) > 0 {
+		e.letGo() // we have read all that the caller will get
+	}
+	close(e.ended)
+}
+
+// stillOpen returns those outputs that some process may yet write to, and closes the rest.
+func (e *execution) stillOpen() []*os.File {
+	var open []*os.File
+	for _, f := range e.outs {
+		if f != e.tty && hasWriter(f) {
+			open = append(open, f)
+		} else {
+			_ = f.Close()
+		}
+	}
+	e.outs = nil
+	return open
+}
+
+// hasWriter reports whether the other end of a pipe is open.
+func hasWriter(f *os.File) bool {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	writer := false
+	_ = raw.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		_, err := unix.Poll(p, 0)
+		writer = err == nil && p[0].Revents&unix.POLLHUP == 0
+	})
+	return writer
+}
+
+// letGo goes on reading for the processes that were left behind, once nobody else does.
+func (e *execution) letGo() {
+	e.mu.Lock()
+	held := e.held
+	e.held = nil
+	e.mu.Unlock()
+	for _, f := range held {
+		go discard(f) // ends with the last of those processes
+	}
+}
+
+// exitOf translates what the kernel says of a process.
+func exitOf(d death) Exit {
+	x := Exit{
+		CPU:       time.Duration(d.usage.Utime.Nano() + d.usage.Stime.Nano()),
+		PeakBytes: d.usage.Maxrss << 10,
+	}
+	if d.status.Signaled() {
+		x.Signal = d.status.Signal()
+		x.Code = 128 + int(x.Signal)
+		return x
+	}
+	x.Code = d.status.ExitStatus()
+	return x
+}
+
+// outOfMemory reports whether the kernel killed it, or the child whose status it passed on, for
+// memory.
+func (e *execution) outOfMemory(x Exit) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	killed := x.Code == 128+int(unix.SIGKILL)
+	return killed && !e.killed && e.ooms >= 0 && e.s.oom.kills() > e.ooms
+}
+
+// kill ends all that belongs to the command and returns when it is gone.
+func (e *execution) kill() error {
+	e.mu.Lock()
+	e.killed = true
+	o := e.o
+	e.mu.Unlock()
+	if o == nil {
+		return nil
+	}
+	return e.s.killTree(o)
+}
+
+// act registers something that is done to the command. The end is not told before the function
+// that it returns was called, so that acknowledgements come first.
+func (e *execution) act() (through func()) {
+	c := make(chan struct{})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.acts = append(e.acts, c)
+	return func() { close(c) }
+}
+
+// awaitActs waits for what was begun until now.
+func (e *execution) awaitActs() {
+	e.mu.Lock()
+	acts := e.acts
+	e.acts = nil
+	e.mu.Unlock()
+	for _, c := range acts {
+		<-c
+	}
+}

@@ -1,0 +1,165 @@
+package guest
+
+import (
+	"context"
+	"encoding/hex"
+	"io"
+
+	"berth/proto"
+)
+
+// What follows works on files inside the container, as "user" or "root": the
+// kernel checks the permissions of that user. Paths are absolute or relative to the workspace.
+
+// Stat describes one file. It does not follow a link at the end of path.
+func (c *Client) Stat(ctx context.Context, as, path string) (proto.FileInfo, error) {
+	var fi proto.FileInfo
+	err := c.call(ctx, shortWait, &request{Op: opStat, As: as, Path: []byte(path)}, &fi)
+	return fi, err
+}
+
+// List returns what a directory holds, sorted by name, MaxList entries at most; truncated says
+// that there are more.
+func (c *Client) List(ctx context.Context, as, path string) (files []proto.FileInfo, truncated bool, err error) {
+	return c.listing(ctx, &request{Op: opList, As: as, Path: []byte(path), Max: MaxList})
+}
+
+// Walk returns the regular files and symbolic links below dir, max at most, sorted by path. It follows no
+// link and stays on dir's file system. Directories that may not be read are left out and make it truncated.
+func (c *Client) Walk(ctx context.Context, as, dir string, max int) (files []proto.FileInfo, truncated bool, err error) {
+	return c.listing(ctx, &request{Op: opWalk, As: as, Path: []byte(dir), Max: min(max, MaxWalk)})
+}
+
+// listing collects the messages of a list.
+func (c *Client) listing(ctx context.Context, req *request) (files []proto.FileInfo, truncated bool, err error) {
+	err = c.do(ctx, longWait, func(w *conn) error {
+		if err := w.sendRequest(req, nil); err != nil {
+			return broken(w, err)
+		}
+		for {
+			var l listing
+			if err := w.reply(&l); err != nil {
+				return err
+			}
+			// A piece that brings nothing could go on for ever.
+			if len(files)+len(l.Files) > req.Max || l.More && len(l.Files) == 0 {
+				return broken(w, errFrame)
+			}
+			files = append(files, l.Files...)
+			truncated = l.Truncated
+			if !l.More {
+				return nil
+			}
+		}
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return files, truncated, nil
+}
+
+// Mkdir makes a directory and the parents it lacks. One that is there is no error.
+func (c *Client) Mkdir(ctx context.Context, as, path string) error {
+	return c.call(ctx, shortWait, &request{Op: opMkdir, As: as, Path: []byte(path)}, nil)
+}
+
+// Remove removes a file, link or directory; one that is not empty only if recursive. It never
+// follows a link. An error in the middle leaves the rest.
+func (c *Client) Remove(ctx context.Context, as, path string, recursive bool) error {
+	return c.call(ctx, longWait, &request{Op: opRemove, As: as, Path: []byte(path), Recursive: recursive}, nil)
+}
+
+// Move renames from to to, making to's parents. It replaces a file but not a directory, and does not
+// cross file systems.
+func (c *Client) Move(ctx context.Context, as, from, to string) error {
+	return c.call(ctx, longWait, &request{Op: opMove, As: as, Path: []byte(from), To: []byte(to)}, nil)
+}
+
+// hashBatch bounds the paths of one request, in bytes.
+const hashBatch = 1 << 20
+
+// Hash returns the SHA-256, in hex, of each regular file of paths. Files that are gone, may not be
+// read, are no regular files, or are larger than MaxHash are left out.
+func (c *Client) Hash(ctx context.Context, as string, paths []string) (map[string]string, error) {
+	sums := make(map[string]string, len(paths))
+	for len(paths) > 0 {
+		n, bytes := 0, 0
+		batch := make([][]byte, 0, min(len(paths), 1000))
+		for n < len(paths) && (n == 0 || bytes+len(paths[n]) < hashBatch) {
+			batch = append(batch, []byte(paths[n]))
+			bytes += len(paths[n])
+			n++
+		}
+		if err := c.hash(ctx, as, batch, sums); err != nil {
+			return nil, err
+		}
+		paths = paths[n:]
+	}
+	return sums, nil
+}
+
+func (c *Client) hash(ctx context.Context, as string, batch [][]byte, sums map[string]string) error {
+	var got []string
+	if err := c.call(ctx, longWait, &request{Op: opHash, As: as, Paths: batch}, &got); err != nil {
+		return err
+	}
+	for i, sum := range got {
+		if raw, err := hex.DecodeString(sum); i < len(batch) && err == nil && len(raw) == 32 {
+			sums[string(batch[i])] = sum
+		}
+	}
+	return nil
+}
+
+// Edit runs one command of the editor tool. Path must be set; what cannot be done is InvalidArgument
+// with a text that helps to do it right, a file that is not there NotFound.
+func (c *Client) Edit(ctx context.Context, as string, in proto.EditorInput) (proto.EditorResult, error) {
+	var r proto.EditorResult
+	err := c.call(ctx, longWait, &request{Op: opEdit, As: as, Path: []byte(in.Path), Edit: &in}, &r)
+	return r, err
+}
+
+// Read opens a file and returns n bytes from off, or all that follow if n is negative. The
+// length is fixed when it is opened: a file that grows is cut there, one that shrinks ends in Conflict. The
+// reader must be closed; ctx bounds it too.
+func (c *Client) Read(ctx context.Context, as, path string, off, n int64) (io.ReadCloser, proto.FileInfo, error) {
+	var r opened
+	d, err := c.download(ctx, &request{Op: opRead, As: as, Path: []byte(path), Offset: off, Count: n}, &r)
+	if err != nil {
+		return nil, proto.FileInfo{}, err
+	}
+	d.left = r.Length
+	return d, r.Info, nil
+}
+
+// opened is the answer to a read.
+type opened struct {
+	Info   proto.FileInfo `json:"info"`
+	Length int64          `json:"length"` // of the body
+}
+
+// Tar packs dir as a tar archive with names relative to it. Sockets, FIFOs and devices
+// are left out, links are kept as links. The reader must be closed.
+func (c *Client) Tar(ctx context.Context, as, dir string) (io.ReadCloser, error) {
+	d, err := c.download(ctx, &request{Op: opTar, As: as, Path: []byte(dir)}, nil)
+	if err != nil {
+		return nil, err
+	}
+	d.left = -1
+	return d, nil
+}
+
+// Untar unpacks a tar archive into dir, which it makes. Members are owned by as, whatever the archive says.
+// Absolute names, "..", links that lead out, devices and FIFOs are refused with InvalidArgument that names the
+// member; those before it were unpacked, as the message says.
+func (c *Client) Untar(ctx context.Context, as, dir string, archive io.Reader, limits UntarLimits) error {
+	return c.upload(ctx, &request{Op: opUntar, As: as, Path: []byte(dir), Untar: limits}, archive, nil)
+}
+
+// Write makes a file of what body gives, and its parents. It appears whole or not at all: what was there
+// stays until the last byte has come. A link at the end of path is followed. The answer has the SHA-256.
+func (c *Client) Write(ctx context.Context, as, path string, opt WriteOptions, body io.Reader) (proto.FileInfo, error) {
+	var fi proto.FileInfo
+	err := c.upload(ctx, &request{Op: opWrite, As: as, Path: []byte(path), Write: opt}, body, &fi)
+	return fi, err
+}

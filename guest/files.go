@@ -1,0 +1,377 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// listingBytes is about how much of a list goes into one message.
+const listingBytes = 128 << 10
+
+// file deals with a request on files, as id.
+func (k *caller) file(id identity, req *request) error {
+	switch req.Op {
+	case opHash:
+		return k.reply(k.s.hash(id, req.Paths))
+	case opEdit:
+		if req.Edit == nil {
+			return errFrame
+		}
+	}
+	path, err := k.s.pathOf(req.Op, req.Path)
+	if err != nil {
+		return k.reply(nil, err)
+	}
+	switch req.Op {
+	case opStat:
+		return k.reply(k.s.stat(id, path))
+	case opMkdir:
+		return k.reply(nil, fileError(req.Op, path, id.do(func() error { return os.MkdirAll(path, 0o755) })))
+	case opRemove:
+		return k.reply(nil, k.s.remove(id, path, req.Recursive))
+	case opMove:
+		to, err := k.s.pathOf(req.Op, req.To)
+		if err == nil {
+			err = move(id, path, to)
+		}
+		return k.reply(nil, err)
+	case opEdit:
+		return k.reply(k.s.edit(id, path, req.Edit))
+	}
+	return k.transfer(id, req, path)
+}
+
+// transfer deals with a request whose answer, or whose own body, is long.
+func (k *caller) transfer(id identity, req *request, path string) error {
+	switch req.Op {
+	case opList:
+		files, truncated, err := list(id, path, clamp(req.Max, MaxList))
+		return k.list(files, truncated, fileError(req.Op, path, err))
+	case opWalk:
+		files, truncated, err := walk(id, path, clamp(req.Max, MaxWalk))
+		return k.list(files, truncated, fileError(req.Op, path, err))
+	case opRead:
+		return k.read(id, req, path)
+	case opTar:
+		return k.tar(id, path)
+	case opWrite:
+		return k.write(id, req, path)
+	case opUntar:
+		return k.untar(id, req, path)
+	}
+	return errFrame
+}
+
+func clamp(n, most int) int { return min(max(n, 0), most) }
+
+// pathOf checks a path and makes it absolute.
+func (s *Server) pathOf(op string, raw []byte) (string, error) {
+	path := string(raw)
+	switch {
+	case path == "":
+		return "", proto.Errorf(proto.InvalidArgument, op, "path", "the path is empty")
+	case strings.IndexByte(path, 0) >= 0:
+		return "", proto.Errorf(proto.InvalidArgument, op, "path", "the path holds a NUL byte")
+	}
+	return s.absolute(path), nil
+}
+
+// info describes what lstat says of path.
+func info(path string, st *unix.Stat_t) proto.FileInfo {
+	fi := proto.FileInfo{
+		Path: path, Type: typeOf(st.Mode), SizeBytes: st.Size, Mode: fmt.Sprintf("%04o", st.Mode&0o7777),
+		UID: st.Uid, GID: st.Gid,
+		ModifiedAt: proto.At(time.Unix(st.Mtim.Unix())), ChangedAt: proto.At(time.Unix(st.Ctim.Unix())),
+	}
+	if !utf8.ValidString(path) {
+		fi.RawPath = []byte(path)
+		fi.Path = strings.ToValidUTF8(path, "\uFFFD")
+	}
+	return fi
+}
+
+// typeOf translates the type bits of a mode.
+func typeOf(mode uint32) proto.FileType {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return proto.TypeFile
+	case unix.S_IFDIR:
+		return proto.TypeDirectory
+	case unix.S_IFLNK:
+		return proto.TypeSymlink
+	}
+	return proto.TypeOther
+}
+
+// infoAt describes the entry name of the open directory dir, whose path is given.
+func infoAt(dir int, name, path string) (proto.FileInfo, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return proto.FileInfo{}, err
+	}
+	fi := info(path, &st)
+	if fi.Type == proto.TypeSymlink {
+		buf := make([]byte, unix.PathMax)
+		if n, err := unix.Readlinkat(dir, name, buf); err == nil {
+			fi.Target = strings.ToValidUTF8(string(buf[:n]), "\uFFFD")
+		}
+	}
+	return fi, nil
+}
+
+// stat describes one file.
+func (s *Server) stat(id identity, path string) (fi proto.FileInfo, err error) {
+	err = id.do(func() (err error) {
+		fi, err = infoAt(unix.AT_FDCWD, path, path)
+		return err
+	})
+	return fi, fileError(opStat, path, err)
+}
+
+// openDir opens a directory, and never through a link at its end unless follow.
+func openDir(at int, name string, follow bool) (*os.File, error) {
+	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NONBLOCK
+	if !follow {
+		flags |= unix.O_NOFOLLOW
+	}
+	fd, err := unix.Openat(at, name, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// list describes what a directory holds.
+func list(id identity, path string, most int) (files []proto.FileInfo, truncated bool, err error) {
+	err = id.do(func() error {
+		d, err := openDir(unix.AT_FDCWD, path, true)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		names, err := d.Readdirnames(most + 1)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		truncated = len(names) > most
+		sort.Strings(names)
+		for _, name := range names[:min(len(names), most)] {
+			fi, err := infoAt(int(d.Fd()), name, filepath.Join(path, name))
+			if err == nil { // else it has just gone
+				files = append(files, fi)
+			}
+		}
+		return nil
+	})
+	return files, truncated, err
+}
+
+// maxDepth is how deep walks and archives go. Each level holds a descriptor.
+const maxDepth = 200
+
+// A walker collects the files below a directory.
+type walker struct {
+	most      int
+	dev       uint64
+	files     []proto.FileInfo
+	truncated bool
+}
+
+// walk describes the files and links below dir.
+func walk(id identity, dir string, most int) ([]proto.FileInfo, bool, error) {
+	w := &walker{most: most}
+	err := id.do(func() error {
+		d, err := openDir(unix.AT_FDCWD, dir, true)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(int(d.Fd()), &st); err != nil {
+			return err
+		}
+		w.dev = uint64(st.Dev)
+		return w.walk(d, dir, 0)
+	})
+	sort.Slice(w.files, func(i, j int) bool { return w.files[i].Path < w.files[j].Path })
+	return w.files, w.truncated, err
+}
+
+// walk reads one open directory. What cannot be read below the first is left out.
+func (w *walker) walk(d *os.File, path string, depth int) error {
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		child := filepath.Join(path, name)
+		fi, err := infoAt(int(d.Fd()), name, child)
+		switch {
+		case err != nil:
+		case fi.Type == proto.TypeDirectory:
+			w.descend(d, name, child, depth+1)
+		case fi.Type == proto.TypeOther:
+		case len(w.files) >= w.most:
+			w.truncated = true
+		default:
+			w.files = append(w.files, fi)
+		}
+		if w.truncated && len(w.files) >= w.most {
+			return nil
+		}
+	}
+	return nil
+}
+
+// descend walks a subdirectory if it is on the same file system.
+func (w *walker) descend(d *os.File, name, path string, depth int) {
+	if depth > maxDepth {
+		w.truncated = true
+		return
+	}
+	sub, err := openDir(int(d.Fd()), name, false)
+	if err != nil {
+		w.truncated = true
+		return
+	}
+	defer sub.Close()
+	var st unix.Stat_t
+	if unix.Fstat(int(sub.Fd()), &st) != nil || uint64(st.Dev) != w.dev {
+		return
+	}
+	if w.walk(sub, path, depth) != nil {
+		w.truncated = true
+	}
+}
+
+// list sends a list in messages of bearable size.
+func (k *caller) list(files []proto.FileInfo, truncated bool, err error) error {
+	if err != nil {
+		return k.reply(nil, err)
+	}
+	for {
+		n, bytes := 0, 0
+		for n < len(files) && bytes < listingBytes {
+			bytes += 300 + len(files[n].Path) + 2*len(files[n].RawPath) + len(files[n].Target)
+			n++
+		}
+		l := listing{Files: files[:n], More: n < len(files), Truncated: truncated}
+		if err := k.conn.sendJSON(frameReply, l); err != nil || !l.More {
+			return err
+		}
+		files = files[n:]
+	}
+}
+
+// move renames a file.
+func move(id identity, from, to string) error {
+	err := id.do(func() error {
+		if _, err := os.Lstat(from); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		return unix.Rename(from, to)
+	})
+	item := from
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENOTDIR) {
+		item = to
+	}
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EISDIR) {
+		return proto.Errorf(proto.AlreadyExists, opMove, to, "%s is a directory and stays; remove it first", to)
+	}
+	return fileError(opMove, item, err)
+}
+
+// openRegular opens a regular file and nothing else: a FIFO would wait for its other end, and
+// a device do who knows what.
+func openRegular(path string, flags int) (*os.File, *unix.Stat_t, error) {
+	fd, err := unix.Open(path, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return nil, nil, err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return os.NewFile(uintptr(fd), path), &st, nil
+	case unix.S_IFDIR:
+		err = unix.EISDIR
+	default:
+		err = unix.ENXIO
+	}
+	_ = unix.Close(fd)
+	return nil, nil, err
+}
+
+// openAs is openRegular with id's permissions.
+func openAs(id identity, path string, flags int) (f *os.File, st *unix.Stat_t, err error) {
+	err = id.do(func() (err error) {
+		f, st, err = openRegular(path, flags)
+		return err
+	})
+	return f, st, err
+}
+
+// read sends a part of a file.
+func (k *caller) read(id identity, req *request, path string) error {
+	f, st, err := openAs(id, path, unix.O_RDONLY)
+	if err != nil {
+		return k.reply(nil, fileError(opRead, path, err))
+	}
+	defer f.Close()
+	if req.Offset < 0 {
+		return k.reply(nil, proto.Errorf(proto.InvalidArgument, opRead, path, "the offset is negative"))
+	}
+	length := max(0, st.Size-req.Offset)
+	if req.Count >= 0 {
+		length = min(length, req.Count)
+	}
+	if err := k.conn.sendJSON(frameReply, opened{Info: info(path, st), Length: length}); err != nil {
+		return err
+	}
+	switch err := k.send(io.NewSectionReader(f, req.Offset, length), length); {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return k.reply(nil, proto.Errorf(proto.Conflict, opRead, path, "%s became shorter while it was read; read it again", path))
+	case err != nil:
+		return err
+	}
+	return k.conn.send(frameClose, nil)
+}
+
+// send sends length bytes as a body.
+func (k *caller) send(r io.Reader, length int64) error {
+	buf := pumpBuffers.Get().(*[]byte)
+	defer pumpBuffers.Put(buf)
+	for length > 0 {
+		b := (*buf)[:min(length, bodyBytes)]
+		if _, err := io.ReadFull(r, b); err != nil {
+			return noEOF(err)
+		}
+		if err := k.conn.send(frameBody, b); err != nil {
+			return err
+		}
+		length -= int64(len(b))
+	}
+	return nil
+}
+
+// isMissing reports whether err says that a file is not there.
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

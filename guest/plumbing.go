@@ -1,0 +1,75 @@
+package guest
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A plumbing is the daemon's side of a command's pipes.
+type plumbing struct {
+	out   [2]*os.File // read ends of stdout and stderr
+	stdin *os.File    // write end, or nil
+	send  []int       // what the guest gets: write and read end of stdout, of stderr, read end of stdin
+	close []int       // which of those are not ours once they are sent
+}
+
+// newPlumbing makes pipes for one command. The guest gets the read ends too, so that
+// it can go on reading when we stop and a process that was left behind still writes.
+func newPlumbing(stdin bool) (*plumbing, error) {
+	p := &plumbing{}
+	for i := range p.out {
+		r, w, err := pipe()
+		if err != nil {
+			p.drop()
+			return nil, err
+		}
+		p.send, p.close = append(p.send, w, r), append(p.close, w)
+		if p.out[i], err = pollable(r, "output"); err != nil {
+			p.drop()
+			return nil, err
+		}
+	}
+	if !stdin {
+		return p, nil
+	}
+	r, w, err := pipe()
+	if err != nil {
+		p.drop()
+		return nil, err
+	}
+	p.send, p.close = append(p.send, r), append(p.close, r)
+	if p.stdin, err = pollable(w, "stdin"); err != nil {
+		p.drop()
+	}
+	return p, err
+}
+
+// pipe makes a pipe that anybody who holds an end may open again: commands do so through
+// /dev/stdout and /dev/stderr, and its owner is a stranger to the container's users.
+func pipe() (r, w int, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return -1, -1, err
+	}
+	_ = unix.Fchmod(fds[1], 0o666)
+	return fds[0], fds[1], nil
+}
+
+// sent closes what only the guest needs.
+func (p *plumbing) sent() {
+	for _, fd := range p.close {
+		_ = unix.Close(fd)
+	}
+	p.close = nil
+}
+
+// drop closes everything.
+func (p *plumbing) drop() {
+	p.sent()
+	for _, f := range append(p.out[:], p.stdin) {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package guest
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pumpBytes is how much is read at once: more than a pipe holds, so that one
+// read empties it.
+const pumpBytes = 256 << 10
+
+// ttyBytes bounds the last read of a terminal: the kernel buffers 64 KiB of one.
+const ttyBytes = 128 << 10
+
+var pumpBuffers = sync.Pool{New: func() any { b := make([]byte, pumpBytes); return &b }}
+
+// A pump reads a pipe or terminal until its end, or until finish is called and
+// what was in it then is read too. It holds a buffer only while there is
+// something to read, so that a thousand silent commands cost nothing.
+type pump struct {
+	f       *os.File
+	raw     syscall.RawConn
+	tty     bool
+	deliver func([]byte) error
+	done    chan struct{}
+	ended   bool // no writer is left; valid after done
+}
+
+// newPump starts a pump. f must be non-blocking and known to the poller.
+func newPump(f *os.File, tty bool, deliver func([]byte) error) (*pump, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	p := &pump{f: f, raw: raw, tty: tty, deliver: deliver, done: make(chan struct{})}
+	go p.run()
+	return p, nil
+}
+
+func (p *pump) run() {
+	defer close(p.done)
+	for {
+		err := p.once()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			p.ended = p.drain()
+			return
+		case err != nil:
+			p.ended = true
+			return
+		}
+	}
+}
+
+// once waits for something to read and delivers it. The end, like a terminal whose
+// other side is closed, is io.EOF.
+func (p *pump) once() error {
+	var buf *[]byte
+	var n int
+	var rerr error
+	err := p.raw.Read(func(fd uintptr) bool {
+		buf = pumpBuffers.Get().(*[]byte)
+		n, rerr = ignoringEINTR(int(fd), *buf)
+		if rerr != unix.EAGAIN {
+			return true
+		}
+		pumpBuffers.Put(buf)
+		buf = nil
+		return false
+	})
+	if err != nil {
+		return err
+	}
+	defer pumpBuffers.Put(buf)
+	if rerr != nil || n <= 0 {
+		return io.EOF
+	}
+	return p.deliver((*buf)[:n])
+}
+
+// drain delivers what is there now and reports whether the end was seen. Its
+// amount is fixed at the start, so that somebody who goes on writing cannot keep it here.
+func (p *pump) drain() bool {
+	buf := pumpBuffers.Get().(*[]byte)
+	defer pumpBuffers.Put(buf)
+	for left := p.buffered(); left > 0; {
+		n, err := p.now((*buf)[:min(left, pumpBytes)])
+		if err != nil || n <= 0 {
+			return err != unix.EAGAIN
+		}
+		if p.deliver((*buf)[:n]) != nil {
+			return false
+		}
+		left -= n
+	}
+	return false
+}
+
+// buffered is how many bytes can be read without waiting.
+func (p *pump) buffered() (n int) {
+	if p.tty {
+		return ttyBytes // the kernel moves a terminal's bytes when it is read, so a count would be too low
+	}
+	_ = p.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	return n
+}
+
+// now reads without waiting.
+func (p *pump) now(b []byte) (n int, err error) {
+	cerr := p.raw.Control(func(fd uintptr) { n, err = ignoringEINTR(int(fd), b) })
+	if cerr != nil {
+		return 0, cerr
+	}
+	return n, err
+}
+
+// finish ends the pump once all that was written before this call is delivered.
+func (p *pump) finish() {
+	_ = p.f.SetReadDeadline(time.Unix(1, 0))
+	<-p.done
+}
+
+// discard reads f until nobody has its other end open, and closes it. A process that a
+// command left behind thus goes on as if somebody read it, rather than die of SIGPIPE.
+func discard(f *os.File) {
+	defer f.Close()
+	_ = f.SetReadDeadline(time.Time{})
+	p := &pump{f: f, deliver: func([]byte) error { return nil }}
+	var err error
+	if p.raw, err = f.SyscallConn(); err != nil {
+		return
+	}
+	for p.once() == nil {
+	}
+}
+
+func ignoringEINTR(fd int, b []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, b)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// pollable wraps a descriptor for the poller.
+func pollable(fd int, name string) (*os.File, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

@@ -1,0 +1,124 @@
+package guest
+
+import (
+	"os"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A death is how a child ended.
+type death struct {
+	status unix.WaitStatus
+	usage  unix.Rusage
+}
+
+// A reaper owns all waiting for children. As PID 1 it waits for whatever dies, orphans
+// included, and hands the deaths of our own children to those who started them; nothing
+// else in the process may wait. Otherwise it waits for each child it started alone.
+type reaper struct {
+	all bool
+
+	// mu is held while a child is being started, so that it is in children before its
+	// death is looked up, however early it dies.
+	mu       sync.Mutex
+	children map[int]chan death
+	born     chan struct{} // there is a child again
+}
+
+func newReaper(all bool) *reaper {
+	return &reaper{all: all, children: map[int]chan death{}, born: make(chan struct{}, 1)}
+}
+
+// run reaps until stop is closed. sigchld tells of orphans that come to us while we have
+// no child of our own.
+func (r *reaper) run(stop <-chan struct{}, sigchld <-chan os.Signal) {
+	for {
+		pid, err := nextDead()
+		switch {
+		case err == unix.EINTR:
+		case err != nil: // no children
+			select {
+			case <-r.born:
+			case <-sigchld:
+			case <-stop:
+				return
+			}
+		default:
+			r.bury(pid)
+		}
+	}
+}
+
+// nextDead waits until some child is dead, and leaves it as it is: its PID cannot be
+// given to another while it is a zombie.
+func nextDead() (int, error) {
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		return 0, err
+	}
+	return siginfoPID(&info), nil
+}
+
+// bury reaps pid and tells whoever started it.
+func (r *reaper) bury(pid int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var d death
+	for {
+		got, err := unix.Wait4(pid, &d.status, unix.WNOHANG, &d.usage)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || got != pid {
+			return // a child that failed to exec: syscall.ForkExec has waited for it
+		}
+		break
+	}
+	if ch := r.children[pid]; ch != nil {
+		delete(r.children, pid)
+		ch <- d
+	}
+}
+
+// start runs a program. The channel gets its death.
+func (r *reaper) start(path string, argv []string, attr *syscall.ProcAttr) (int, <-chan death, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid, err := syscall.ForkExec(path, argv, attr)
+	if err != nil {
+		return 0, nil, err
+	}
+	ch := make(chan death, 1)
+	if !r.all {
+		go waitFor(pid, ch)
+		return pid, ch, nil
+	}
+	r.children[pid] = ch
+	select {
+	case r.born <- struct{}{}:
+	default:
+	}
+	return pid, ch, nil
+}
+
+// waitFor waits for one child.
+func waitFor(pid int, ch chan<- death) {
+	var d death
+	for {
+		_, err := unix.Wait4(pid, &d.status, 0, &d.usage)
+		if err != unix.EINTR {
+			ch <- d
+			return
+		}
+	}
+}
+
+// siginfoPID reads si_pid, which package unix does not name. On 64-bit machines it
+// follows three 32-bit numbers and their padding.
+func siginfoPID(info *unix.Siginfo) int {
+	const offset = 16
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), offset)))
+}

@@ -1,0 +1,348 @@
+package guest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// ServerOptions say how Serve works.
+type ServerOptions struct {
+	Log       *slog.Logger // default: none
+	Version   string       // said in Hello
+	Workspace string       // default "/workspace"
+	UID, GID  int          // of "user"; default 1000
+	Env       []string     // what commands inherit, such as the image's PATH
+	Scratch   string       // directory for the pipes of persistent shells; default: the first that works of /dev/shm, /tmp, /run, /var/tmp
+	Init      bool         // wait for all children and take over orphans; for PID 1. No other part of the process may wait then
+}
+
+// A Server is the guest at work.
+type Server struct {
+	opt    ServerOptions
+	log    *slog.Logger
+	ids    identities
+	pid    int
+	init   bool
+	hello  Hello
+	reaper *reaper
+	shield *shield
+	oom    *oomCounter
+	newest atomic.Int64 // PID started last
+	spawn  sync.Mutex   // one child is started at a time: it inherits what is set on the guest for it
+
+	mu     sync.Mutex
+	live   map[*owner]struct{}
+	shells map[string]*shell
+	given  map[mark]struct{} // marks of all it started; nil for PID 1, with which all dies
+
+	scratch scratch
+	wg      sync.WaitGroup // connections and their commands
+	burials sync.WaitGroup // persistent shells
+}
+
+// Serve answers requests from ln until ctx ends. Then it kills all it started, and returns nil.
+func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
+	s := newServer(opt)
+	stop := make(chan struct{})
+	reaped := s.startReaper(stop)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(ctx, func() { _ = ln.Close() })
+	err := s.accept(ctx, ln)
+	cancel()
+	s.wg.Wait()
+	s.closeShells()
+	s.burials.Wait()
+	s.killRest()
+	s.scratch.remove()
+	close(stop)
+	<-reaped
+	if s.shield != nil {
+		_ = s.shield.f.Close()
+	}
+	s.oom.close()
+	return err
+}
+
+func newServer(opt ServerOptions) *Server {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Workspace == "" {
+		opt.Workspace = "/workspace"
+	}
+	if opt.UID == 0 {
+		opt.UID = 1000
+	}
+	if opt.GID == 0 {
+		opt.GID = opt.UID
+	}
+	s := &Server{
+		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
+		ids: newIdentities(opt.UID, opt.GID), reaper: newReaper(opt.Init),
+		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newOOMCounter(),
+		scratch: scratch{want: opt.Scratch},
+	}
+	if opt.Init {
+		s.shield = newShield()
+		// Whoever started PID 1 may have left it descriptors that are no business of commands.
+		_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	}
+	if s.pid != 1 {
+		s.given = map[mark]struct{}{}
+	}
+	s.hello = Hello{Boot: random(), Version: opt.Version, PID: s.pid, StartedAt: proto.At(time.Now()), Kernel: kernel()}
+	return s
+}
+
+// startReaper makes the process wait for its children; the channel closes when it has stopped.
+func (s *Server) startReaper(stop chan struct{}) <-chan struct{} {
+	done := make(chan struct{})
+	if !s.init {
+		close(done)
+		return done
+	}
+	if s.pid != 1 {
+		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
+	sigchld := make(chan os.Signal, 1)
+	signal.Notify(sigchld, syscall.SIGCHLD)
+	go func() {
+		defer close(done)
+		defer signal.Stop(sigchld)
+		s.reaper.run(stop, sigchld)
+	}()
+	return done
+}
+
+// accept serves connections until the listener is closed.
+func (s *Server) accept(ctx context.Context, ln net.Listener) error {
+	for {
+		nc, err := ln.Accept()
+		if ctx.Err() != nil {
+			if nc != nil {
+				_ = nc.Close()
+			}
+			return nil
+		}
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			// Out of descriptors or memory, which passes; a guest does not give up.
+			s.log.Warn("accepting a connection", "err", err)
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		s.wg.Add(1)
+		go func() {
+			defer s.wg.Done()
+			s.serve(ctx, newConn(nc, true))
+		}()
+	}
+}
+
+// killRest ends what commands left running. PID 1 need not: the kernel does it when it exits.
+func (s *Server) killRest() {
+	if s.given == nil {
+		return
+	}
+	for range 100 {
+		found := false
+		for _, p := range processes() {
+			if _, ours := s.given[markOf(p.pid)]; ours && !p.dead() {
+				found = true
+				_ = s.kill(p.pid, unix.SIGKILL)
+			}
+		}
+		if !found {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// serve answers the requests of one connection.
+func (s *Server) serve(ctx context.Context, c *conn) {
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	defer c.Close()
+	k := &caller{s: s, conn: c}
+	for ctx.Err() == nil {
+		kind, body, err := c.message(maxRequest)
+		if err == nil {
+			err = k.handle(ctx, kind, body)
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				s.log.Debug("connection ended", "err", err)
+			}
+			break
+		}
+		if k.exec == nil {
+			c.rest()
+		}
+	}
+	closeAll(c.descriptors())
+	k.hangUp()
+}
+
+// A caller is one connection's state: it runs one command at a time.
+type caller struct {
+	s    *Server
+	conn *conn
+	exec *execution // the latest command, which may have ended
+}
+
+// handle deals with one frame. An error ends the connection.
+func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error {
+	if kind != frameRequest {
+		return k.control(kind, body)
+	}
+	if k.exec != nil && !k.exec.over() {
+		return errFrame
+	}
+	k.exec = nil
+	var req request
+	if err := decode(body, &req); err != nil {
+		return err
+	}
+	// They arrive with the request's first bytes, or not at all. What was read before it may have
+	// brought them, so they are not touched until here.
+	fds := k.conn.descriptors()
+	if req.Op == opExec {
+		return k.run(ctx, &req, fds)
+	}
+	defer closeAll(fds)
+	return k.answer(&req, fds)
+}
+
+// answer deals with a request that is over when this returns.
+func (k *caller) answer(req *request, fds []int) error {
+	switch req.Op {
+	case opHello:
+		return k.conn.sendJSON(frameReply, k.s.greet(req, fds))
+	case opShells:
+		return k.conn.sendJSON(frameReply, k.s.shellList())
+	case opCloseShell:
+		return k.reply(nil, k.s.closeShell(req.Name))
+	}
+	id, err := k.s.ids.named(req.As)
+	if err != nil {
+		return k.reply(nil, err)
+	}
+	return k.file(id, req)
+}
+
+// reply sends v, or err if there is one.
+func (k *caller) reply(v any, err error) error {
+	if err != nil {
+		return k.conn.sendJSON(frameError, proto.AsError(err))
+	}
+	return k.conn.sendJSON(frameReply, v)
+}
+
+// greet says who we are and writes into the descriptor that came along, to prove that one can.
+func (s *Server) greet(req *request, fds []int) Hello {
+	h := s.hello
+	if req.Pipes == 1 && len(fds) == 1 {
+		_, err := unix.Write(fds[0], []byte{1})
+		h.Pipes = err == nil
+	}
+	return h
+}
+
+// owners lists what processes may belong to.
+func (s *Server) owners() []*owner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*owner, 0, len(s.live))
+	for o := range s.live {
+		all = append(all, o)
+	}
+	return all
+}
+
+// disown forgets an owner whose process has ended.
+func (s *Server) disown(o *owner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, o)
+}
+
+// A scratch is a directory that only root may change and everybody may pass through.
+type scratch struct {
+	want string
+	mu   sync.Mutex
+	dir  string
+}
+
+// path makes the directory at first use.
+func (s *scratch) path() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir != "" {
+		return s.dir, nil
+	}
+	places := []string{"/dev/shm", "/tmp", "/run", "/var/tmp"}
+	if s.want != "" {
+		places = []string{s.want}
+	}
+	var last error
+	for _, place := range places {
+		dir, err := os.MkdirTemp(place, ".berth-")
+		if err == nil {
+			err = os.Chmod(dir, 0o711)
+		}
+		if err == nil {
+			s.dir = dir
+			return dir, nil
+		}
+		last = err
+	}
+	return "", fileError("shell", filepath.Dir(places[0]), last)
+}
+
+func (s *scratch) remove() {
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+	}
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// random is 128 bits in hex.
+func random() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// kernel is what uname says.
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
+}

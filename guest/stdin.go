@@ -1,0 +1,150 @@
+package guest
+
+import (
+	"errors"
+	"os"
+	"sync"
+
+	"berth/proto"
+)
+
+// stdinWindow is how many bytes of stdin may be under way where it travels as
+// frames: what the guest keeps while the command does not read.
+const stdinWindow = 256 << 10
+
+// A stdin is the daemon's end of a command's standard input.
+type stdin struct {
+	p    *Process
+	pipe *os.File // nil where it travels as frames
+
+	writing sync.Mutex // one Write at a time, so that two do not mix
+
+	mu     sync.Mutex
+	room   int // bytes that may be sent
+	closed bool
+	more   chan struct{} // something was added to room, or closed was set
+}
+
+func newStdin(p *Process) *stdin {
+	s := &stdin{p: p, room: stdinWindow, more: make(chan struct{}, 1)}
+	if p.pipes != nil {
+		s.pipe = p.pipes.stdin
+	}
+	return s
+}
+
+// Write gives b to the command's standard input and returns when it is taken, which is
+// when the command reads. It fails with Conflict once nobody can read it any more.
+func (p *Process) Write(b []byte) (int, error) {
+	if p.stdin == nil {
+		return 0, proto.Errorf(proto.Conflict, "exec", "", "the command was started without standard input")
+	}
+	return p.stdin.Write(b)
+}
+
+// CloseStdin ends standard input. A terminal sees an end-of-file character.
+func (p *Process) CloseStdin() error {
+	if p.stdin == nil {
+		return nil
+	}
+	return p.stdin.Close()
+}
+
+func (s *stdin) Write(b []byte) (int, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.pipe != nil {
+		n, err := s.pipe.Write(b)
+		return n, s.explain(err)
+	}
+	total := 0
+	for len(b) > 0 {
+		n, err := s.take(min(len(b), 64<<10))
+		if err != nil {
+			return total, err
+		}
+		if err := s.p.send(frameStdin, b[:n]); err != nil {
+			return total, err
+		}
+		total += n
+		b = b[n:]
+	}
+	return total, nil
+}
+
+// take waits until something may be sent and takes up to n bytes of it.
+func (s *stdin) take(n int) (int, error) {
+	for {
+		s.mu.Lock()
+		got := min(n, s.room)
+		s.room -= got
+		closed := s.closed
+		s.mu.Unlock()
+		if closed {
+			return 0, s.explain(os.ErrClosed)
+		}
+		if got > 0 {
+			return got, nil
+		}
+		select {
+		case <-s.more:
+		case <-s.p.done:
+			return 0, hasEnded()
+		}
+	}
+}
+
+// credit adds n bytes that the guest passed on; 0 means that nobody reads any more. False means that it
+// passed on more than it got.
+func (s *stdin) credit(n uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if int64(s.room)+int64(n) > stdinWindow {
+		return false
+	}
+	s.room += int(n)
+	s.closed = s.closed || n == 0
+	s.wake()
+	return true
+}
+
+func (s *stdin) wake() {
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// Close ends it; a second time does nothing.
+func (s *stdin) Close() error {
+	s.mu.Lock()
+	was := s.closed
+	s.closed = true
+	s.wake()
+	s.mu.Unlock()
+	if was {
+		return nil
+	}
+	if s.pipe != nil {
+		_ = s.pipe.Close()
+		return nil
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err := s.p.send(frameEOF, nil)
+	if proto.CodeOf(err) == proto.Conflict {
+		return nil
+	}
+	return err
+}
+
+// explain says why nothing more can be written.
+func (s *stdin) explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isGone(err), errors.Is(err, os.ErrClosed):
+		return proto.Errorf(proto.Conflict, "exec", "", "nobody reads the command's standard input any more")
+	}
+	return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest went away")
+}

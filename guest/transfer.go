@@ -1,0 +1,244 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"berth/proto"
+)
+
+// bodyBytes is the size of the pieces that bodies travel in.
+const bodyBytes = 128 << 10
+
+// A download is the body of an answer. It holds a connection until it is closed.
+type download struct {
+	c    *Client
+	ctx  context.Context
+	w    *conn
+	stop func() bool
+	left int64 // bytes to come, or -1 if only the end tells
+	rest []byte
+	err  error // sticky; io.EOF after the end
+}
+
+// download sends req and returns its body once the answer's head is there.
+func (c *Client) download(ctx context.Context, req *request, head any) (*download, error) {
+	w, err := c.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	release := w.bound(ctx, shortWait)
+	if err = w.sendRequest(req, nil); err != nil {
+		err = broken(w, err)
+	} else {
+		err = w.reply(head)
+	}
+	if !release() {
+		w.broken = true
+		if err == nil {
+			err = broken(w, os.ErrDeadlineExceeded)
+		}
+	}
+	if err != nil {
+		c.put(w)
+		return nil, said(ctx, err)
+	}
+	d := &download{c: c, ctx: ctx, w: w}
+	d.stop = context.AfterFunc(ctx, func() { _ = w.SetDeadline(time.Unix(1, 0)) })
+	return d, nil
+}
+
+// Read gives the next bytes of the body.
+func (d *download) Read(p []byte) (int, error) {
+	for len(d.rest) == 0 && d.err == nil {
+		d.err = said(d.ctx, d.fill())
+	}
+	if len(d.rest) == 0 {
+		return 0, d.err
+	}
+	n := copy(p, d.rest)
+	d.rest = d.rest[n:]
+	return n, nil
+}
+
+// WriteTo copies the rest of the body without another buffer between.
+func (d *download) WriteTo(w io.Writer) (int64, error) {
+	var total int64
+	for {
+		if len(d.rest) > 0 {
+			n, err := w.Write(d.rest)
+			total += int64(n)
+			d.rest = d.rest[n:]
+			if err != nil {
+				return total, err
+			}
+		}
+		if d.err != nil {
+			if d.err == io.EOF {
+				return total, nil
+			}
+			return total, d.err
+		}
+		d.err = said(d.ctx, d.fill())
+	}
+}
+
+// fill reads the next frame of the body.
+func (d *download) fill() error {
+	d.w.extend(d.ctx, d.w.SetReadDeadline, shortWait)
+	kind, body, err := d.w.message(maxReply)
+	if err != nil {
+		return broken(d.w, err)
+	}
+	switch kind {
+	case frameBody:
+		if d.left >= 0 {
+			if d.left -= int64(len(body)); d.left < 0 {
+				return broken(d.w, errFrame)
+			}
+		}
+		d.rest = body
+		return nil
+	case frameClose:
+		if d.left > 0 {
+			return broken(d.w, errFrame)
+		}
+		return io.EOF
+	case frameError:
+		return d.w.remote(body)
+	}
+	return broken(d.w, errFrame)
+}
+
+// Close gives the connection back, or drops it if the body was not read to its end.
+func (d *download) Close() error {
+	if d.w == nil {
+		return nil
+	}
+	var said *proto.Error
+	if d.err != io.EOF && !errors.As(d.err, &said) || !d.stop() {
+		d.w.broken = true
+	}
+	_ = d.w.SetDeadline(time.Time{})
+	d.c.put(d.w)
+	d.w, d.rest = nil, nil
+	if d.err == nil || d.err == io.EOF {
+		d.err = os.ErrClosed
+	}
+	return nil
+}
+
+// upload sends req and, when the guest says so, body, and reads the answer.
+func (c *Client) upload(ctx context.Context, req *request, body io.Reader, answer any) error {
+	w, err := c.get(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.put(w)
+	release := w.bound(ctx, shortWait)
+	if err = w.sendRequest(req, nil); err != nil {
+		err = broken(w, err)
+	} else {
+		err = w.reply(nil)
+	}
+	if !release() {
+		w.broken = true
+	}
+	if err != nil {
+		return said(ctx, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = w.SetDeadline(time.Unix(1, 0)) })
+	err = c.give(ctx, w, body, answer)
+	if !stop() {
+		w.broken = true
+	}
+	_ = w.SetDeadline(time.Time{})
+	return said(ctx, err)
+}
+
+// give sends the body while it listens for an answer, which may come early: the disk is
+// full, say, and the rest need not be sent. Then, and when the body cannot be read, the connection is
+// of no more use.
+func (c *Client) give(ctx context.Context, w *conn, body io.Reader, answer any) error {
+	answered := make(chan error, 1)
+	go func() { answered <- w.reply(answer) }()
+	sendErr := sendBody(ctx, w, body, answered)
+	if sendErr == nil {
+		w.extend(ctx, w.SetReadDeadline, longWait)
+		return <-answered
+	}
+	var early *earlyError
+	if errors.As(sendErr, &early) {
+		w.broken = true
+		return early.err
+	}
+	// The guest undoes what it began when the connection ends.
+	_ = w.Close()
+	err := <-answered
+	w.broken = true
+	var unread *bodyError
+	if errors.As(sendErr, &unread) {
+		return unread.err
+	}
+	return err
+}
+
+// An earlyError carries the answer that came before the body was sent; a bodyError what
+// the caller's reader said.
+type (
+	earlyError struct{ err error }
+	bodyError  struct{ err error }
+)
+
+func (e *earlyError) Error() string { return "answered early" }
+func (e *bodyError) Error() string  { return "reading the body" }
+
+// sendBody sends body in pieces and its end.
+func sendBody(ctx context.Context, w *conn, body io.Reader, answered <-chan error) error {
+	buf := make([]byte, bodyBytes)
+	for {
+		n, err := fill(body, buf)
+		select {
+		case e := <-answered:
+			if e == nil {
+				e = broken(w, errFrame)
+			}
+			return &earlyError{e}
+		default:
+		}
+		if n > 0 {
+			w.extend(ctx, w.SetWriteDeadline, shortWait)
+			if err := w.send(frameBody, buf[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return w.send(frameClose, nil)
+		case err != nil:
+			return &bodyError{err}
+		}
+	}
+}
+
+// fill reads until buf is full or body ends. Unlike io.ReadFull it keeps the reader's own
+// io.ErrUnexpectedEOF, which means that the upload was cut off, apart from a body that just ended.
+func fill(body io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = body.Read(buf[n:])
+		n += m
+	}
+	return n, err
+}
+
+// extend moves a deadline, but not past the end of ctx.
+func (c *conn) extend(ctx context.Context, set func(time.Time) error, wait time.Duration) {
+	_ = set(time.Now().Add(wait))
+	if ctx.Err() != nil {
+		_ = set(time.Unix(1, 0)) // it may have ended before the line above
+	}
+}

@@ -1,0 +1,135 @@
+package guest
+
+import (
+	"syscall"
+	"time"
+
+	"berth/proto"
+)
+
+// The operations.
+const (
+	opHello      = "hello"
+	opExec       = "exec"
+	opShells     = "shells"
+	opCloseShell = "close_shell"
+	opStat       = "stat"
+	opList       = "list"
+	opWalk       = "walk"
+	opRead       = "read"
+	opWrite      = "write"
+	opMkdir      = "mkdir"
+	opRemove     = "remove"
+	opMove       = "move"
+	opTar        = "tar"
+	opUntar      = "untar"
+	opHash       = "hash"
+	opEdit       = "edit"
+)
+
+// A request is the JSON of frame Q. Which fields count depends on Op. Paths are bytes,
+// since file names need not be UTF-8 and JSON strings must be.
+type request struct {
+	Op        string             `json:"op"`
+	As        string             `json:"as,omitempty"`
+	Path      []byte             `json:"path,omitempty"`
+	To        []byte             `json:"to,omitempty"`
+	Paths     [][]byte           `json:"paths,omitempty"`
+	Offset    int64              `json:"offset,omitempty"`
+	Count     int64              `json:"count,omitempty"`
+	Max       int                `json:"max,omitempty"`
+	Recursive bool               `json:"recursive,omitempty"`
+	Name      string             `json:"name,omitempty"` // of a shell
+	Write     WriteOptions       `json:"write,omitzero"`
+	Untar     UntarLimits        `json:"untar,omitzero"`
+	Command   *Command           `json:"command,omitempty"`
+	Edit      *proto.EditorInput `json:"edit,omitempty"`
+	Pipes     int                `json:"pipes,omitempty"` // how many descriptors came with it
+}
+
+// A Command is what Client.Start runs. Exactly one of Argv and Text is set.
+type Command struct {
+	ID     string            `json:"id,omitempty"`     // of the exec; also in its environment as BERTH_EXEC_ID
+	Argv   []string          `json:"argv,omitempty"`   // a program and its arguments
+	Text   string            `json:"text,omitempty"`   // for bash
+	Shell  string            `json:"shell,omitempty"`  // the persistent shell that runs Text; made at first use
+	Dir    string            `json:"dir,omitempty"`    // working directory; made if missing below the workspace. A shell's first call only
+	Output string            `json:"output,omitempty"` // a directory made fresh and empty; its parent must be User's to write
+	Env    []string          `json:"env,omitempty"`    // "NAME=value"; wins over what the guest sets
+	User   string            `json:"user,omitempty"`   // proto.UserDefault, which is also the default, or proto.UserRoot
+	Stdin  bool              `json:"stdin,omitempty"`  // Process.Write will give it something; else it reads nothing
+	TTY    *proto.WindowSize `json:"tty,omitempty"`    // give it a terminal of that size; not for shells
+}
+
+// An Exit is how a command ended.
+type Exit struct {
+	Code        int            `json:"code"`               // 0 to 255; 128+n where signal n ended it
+	Signal      syscall.Signal `json:"signal,omitempty"`   // 0 unless a signal ended it
+	OutOfMemory bool           `json:"oom,omitempty"`      // the kernel killed it for memory
+	Leftover    int            `json:"leftover,omitempty"` // processes it left running
+	CPU         time.Duration  `json:"cpu,omitempty"`      // of its processes that were waited for
+	PeakBytes   int64          `json:"peak,omitempty"`     // largest resident set of one of those; 0 unknown, as for a shell that lives on
+	ShellEnded  bool           `json:"ended,omitempty"`    // the persistent shell is gone; its next call starts a fresh one
+}
+
+// done is the JSON of frame D.
+type done struct {
+	Exit
+	Open bool `json:"open,omitempty"` // somebody still has the pipes open; answer with Y
+}
+
+// started is the JSON of frame S.
+type started struct {
+	PID   int  `json:"pid"`
+	Pipes bool `json:"pipes,omitempty"` // output comes through the descriptors, not as frames
+	Fresh bool `json:"fresh,omitempty"` // a persistent shell was started for this
+}
+
+// Hello is what a guest says of itself.
+type Hello struct {
+	Boot      string     `json:"boot"` // random; another one means the guest was started anew and all else is gone
+	Version   string     `json:"version"`
+	PID       int        `json:"pid"` // of the guest, in its own namespace: 1 in a container
+	StartedAt proto.Time `json:"started_at"`
+	Kernel    string     `json:"kernel"` // name and release as the container sees them
+	Pipes     bool       `json:"pipes"`  // descriptors can cross this connection
+}
+
+// ShellInfo describes a persistent shell.
+type ShellInfo struct {
+	Name      string     `json:"name"`
+	PID       int        `json:"pid"`
+	User      string     `json:"user"`
+	Dir       string     `json:"dir"` // where it is now; "" if that is not to be read
+	Busy      bool       `json:"busy"`
+	Calls     int        `json:"calls"`
+	StartedAt proto.Time `json:"started_at"`
+}
+
+// WriteOptions say how Client.Write makes a file.
+type WriteOptions struct {
+	Mode      uint32 `json:"mode,omitempty"`      // permission bits; 0 keeps those of the file it replaces, or is 0644
+	Exclusive bool   `json:"exclusive,omitempty"` // fail with proto.AlreadyExists rather than replace
+}
+
+// UntarLimits bound what an archive may unpack to. Zero means the default.
+type UntarLimits struct {
+	Bytes int64 `json:"bytes,omitempty"` // of all files together; default 64 GiB
+	Files int   `json:"files,omitempty"` // members; default 1,000,000
+}
+
+// listing is one message of a list or walk; the last one has More false.
+type listing struct {
+	Files     []proto.FileInfo `json:"files"`
+	More      bool             `json:"more,omitempty"`
+	Truncated bool             `json:"truncated,omitempty"`
+}
+
+// The most that a listing holds.
+const (
+	MaxList = 10_000    // entries that List returns
+	MaxWalk = 1_000_000 // entries that Walk returns, whatever max says
+)
+
+// MaxHash is the size in bytes above which Hash leaves a file out.
+const MaxHash = 16 << 30

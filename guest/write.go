@@ -1,0 +1,295 @@
+package guest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// defaultMode is that of files which nothing says otherwise of.
+const defaultMode = 0o644
+
+// An incoming is a file while it is being written: a temporary one beside it, which takes its
+// place at the end. Until then it can be dropped without a trace.
+type incoming struct {
+	id     identity
+	path   string // what it becomes, links followed
+	temp   string
+	f      *os.File
+	sum    hash.Hash
+	size   int64
+	opt    WriteOptions
+	before *unix.Stat_t // the file that is there already, or nil
+}
+
+// newIncoming makes the temporary file, and the directories above it.
+func newIncoming(id identity, path string, opt WriteOptions) (*incoming, error) {
+	in := &incoming{id: id, sum: sha256.New(), opt: opt}
+	err := id.do(func() (err error) {
+		if in.path, err = target(path); err != nil {
+			return err
+		}
+		if err := in.examine(); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(in.path), 0o755); err != nil {
+			return err
+		}
+		in.temp = filepath.Join(filepath.Dir(in.path), ".berth-"+random()+".tmp")
+		in.f, err = os.OpenFile(in.temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		return err
+	})
+	if err != nil {
+		return nil, fileError(opWrite, path, err)
+	}
+	return in, nil
+}
+
+// examine looks at what is there, with the permission that writing it in place would need:
+// a rename needs none on the file itself.
+func (in *incoming) examine() error {
+	f, st, err := openRegular(in.path, unix.O_WRONLY)
+	switch {
+	case isMissing(err):
+		return nil
+	case errors.Is(err, unix.ETXTBSY): // a running program may be replaced, and goes on with the old one
+		st = &unix.Stat_t{}
+		err = unix.Lstat(in.path, st)
+	}
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		_ = f.Close()
+	}
+	if in.opt.Exclusive {
+		return unix.EEXIST
+	}
+	in.before = st
+	return nil
+}
+
+// maxLinks is how many links a path may lead through, as in the kernel.
+const maxLinks = 40
+
+// target follows the links at the end of path, so that writing to a link changes what it
+// leads to. What is at the end need not exist.
+func target(path string) (string, error) {
+	for range maxLinks {
+		to, err := os.Readlink(path)
+		if errors.Is(err, unix.EINVAL) || isMissing(err) {
+			return path, nil // not a link, or nothing there
+		}
+		if err != nil {
+			return "", err
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
+	return "", unix.ELOOP
+}
+
+// Write adds to the file.
+func (in *incoming) Write(b []byte) (int, error) {
+	n, err := in.f.Write(b)
+	in.sum.Write(b[:n])
+	in.size += int64(n)
+	return n, err
+}
+
+// drop removes the temporary file.
+func (in *incoming) drop() {
+	_ = in.f.Close()
+	_ = in.id.do(func() error { return unix.Unlink(in.temp) })
+}
+
+// commit puts the file into its place and describes it.
+func (in *incoming) commit() (proto.FileInfo, error) {
+	var fi proto.FileInfo
+	err := in.id.do(func() error {
+		if err := in.dress(); err != nil {
+			return err
+		}
+		if err := in.place(); err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(in.f.Fd()), &st); err != nil {
+			return err
+		}
+		fi = info(in.path, &st)
+		return nil
+	})
+	if err != nil {
+		in.drop()
+		return fi, fileError(opWrite, in.path, err)
+	}
+	fi.SHA256 = hex.EncodeToString(in.sum.Sum(nil))
+	return fi, in.f.Close()
+}
+
+// dress gives the temporary file the mode and, where root replaces a user's file, the owner that it shall have.
+func (in *incoming) dress() error {
+	mode := uint32(defaultMode)
+	if in.before != nil {
+		mode = in.before.Mode & 0o7777
+		if in.id.name == proto.UserRoot {
+			if err := in.f.Chown(int(in.before.Uid), int(in.before.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	if in.opt.Mode != 0 {
+		mode = in.opt.Mode & 0o7777
+	}
+	return unix.Fchmod(int(in.f.Fd()), mode)
+}
+
+// place renames the temporary file to its name.
+func (in *incoming) place() error {
+	if !in.opt.Exclusive {
+		return unix.Rename(in.temp, in.path)
+	}
+	return unix.Renameat2(unix.AT_FDCWD, in.temp, unix.AT_FDCWD, in.path, unix.RENAME_NOREPLACE)
+}
+
+// write receives a file.
+func (k *caller) write(id identity, req *request, path string) error {
+	in, err := newIncoming(id, path, req.Write)
+	if err != nil {
+		return k.reply(nil, err)
+	}
+	if err := k.conn.sendJSON(frameReply, nil); err != nil {
+		in.drop()
+		return err
+	}
+	b := &body{conn: k.conn}
+	if _, err := io.Copy(in, b); err != nil {
+		in.drop()
+		return b.fail(k, fileError(opWrite, path, err))
+	}
+	return k.reply(in.commit())
+}
+
+// A body reads the frames of an upload.
+type body struct {
+	conn *conn
+	rest []byte
+	err  error // of the connection, or io.EOF at the end
+}
+
+// Read gives the next bytes.
+func (b *body) Read(p []byte) (int, error) {
+	for len(b.rest) == 0 {
+		if b.err == nil {
+			b.fill()
+		}
+		if b.err != nil {
+			return 0, b.err
+		}
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// WriteTo copies without another buffer between.
+func (b *body) WriteTo(w io.Writer) (total int64, err error) {
+	for {
+		n, err := w.Write(b.rest)
+		total += int64(n)
+		b.rest = b.rest[n:]
+		if err != nil {
+			return total, err
+		}
+		if b.err == nil {
+			b.fill()
+		}
+		if b.err == io.EOF {
+			return total, nil
+		}
+		if b.err != nil {
+			return total, b.err
+		}
+	}
+}
+
+// fill reads the next frame.
+func (b *body) fill() {
+	kind, payload, err := b.conn.next()
+	switch {
+	case err != nil:
+		b.err = noEOF(err)
+	case kind == frameClose:
+		b.err = io.EOF
+	case kind == frameBody:
+		b.rest = payload
+	default:
+		b.err = errFrame
+	}
+}
+
+// fail ends an upload that cannot go on. If the connection is sound, the daemon is told why, and the
+// rest of what it sends until it hears that is thrown away.
+func (b *body) fail(k *caller, why error) error {
+	if b.err != nil && b.err != io.EOF {
+		return b.err
+	}
+	if err := k.reply(nil, why); err != nil {
+		return err
+	}
+	b.rest = nil
+	for b.err == nil {
+		b.fill()
+	}
+	if b.err != io.EOF {
+		return b.err
+	}
+	return nil
+}
+
+// hash sums files up. Those that cannot be are left empty.
+func (s *Server) hash(id identity, paths [][]byte) ([]string, error) {
+	sums := make([]string, len(paths))
+	for i, raw := range paths {
+		path, err := s.pathOf(opHash, raw)
+		if err != nil {
+			continue
+		}
+		sums[i] = hashFile(id, path)
+	}
+	return sums, nil
+}
+
+// hashFile is the SHA-256 of a regular file in hex, or "".
+func hashFile(id identity, path string) string {
+	f, st, err := openAs(id, path, unix.O_RDONLY|unix.O_NOFOLLOW)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if st.Size > MaxHash {
+		return ""
+	}
+	sum := sha256.New()
+	buf := pumpBuffers.Get().(*[]byte)
+	defer pumpBuffers.Put(buf)
+	// A file that grows is summed up to the size it had.
+	if _, err := io.CopyBuffer(onlyWriter{sum}, io.LimitReader(f, st.Size), *buf); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// An onlyWriter hides other methods, so that io.CopyBuffer uses the buffer.
+type onlyWriter struct{ io.Writer }
