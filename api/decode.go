@@ -62,7 +62,7 @@ func explainMeaning(e *json.SemanticError) error {
 	case errors.As(e.Err, &own):
 		return own
 	case field == "":
-		return invalidJSON(field, "The request body must be %s, not %s.", kindName(e.GoType), e.JSONKind)
+		return invalidJSON(field, "The request body must be %s, not %s.", kindName(e.GoType), found(e))
 	}
 	return invalidJSON(field, "The field %q must be %s, not %s (byte %d).", field, kindName(e.GoType), found(e), e.ByteOffset)
 }
@@ -72,7 +72,17 @@ func found(e *json.SemanticError) string {
 	if e.JSONKind == '0' && len(e.JSONValue) > 0 && len(e.JSONValue) < 40 {
 		return string(e.JSONValue) // a number that is too large, or not whole
 	}
-	return e.JSONKind.String()
+	switch e.JSONKind {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return "a string"
+	case '0':
+		return "a number"
+	}
+	return e.JSONKind.String() // null, true, false
 }
 
 // longestShownField bounds what a message repeats of the client's words.

@@ -227,7 +227,7 @@ func TestLimitsApplyWhileReading(t *testing.T) {
 // neverEnds is a reader without an end.
 type neverEnds struct{}
 
-func (neverEnds) Read(p []byte) (int, error) { return len(p), nil }
+func (neverEnds) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestQuotaHoldsForParallelUploads(t *testing.T) {
 	b := newBench(t, Config{QuotaBytes: 100_000})

@@ -1,0 +1,91 @@
+package api
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"berth/proto"
+)
+
+type sample struct {
+	Name   string            `json:"name"`
+	Count  int8              `json:"count"`
+	Labels map[string]string `json:"labels"`
+	Limits *struct {
+		CPUs float64 `json:"cpus"`
+	} `json:"limits"`
+	Files []string `json:"files"`
+}
+
+func TestDecodeNamesWhatIsWrong(t *testing.T) {
+	for body, want := range map[string]string{
+		``:                             `empty`,
+		"  \n":                         `empty`,
+		`{"name":"x","nmae":1}`:        `Unknown field "nmae" (byte `,
+		`{"Name":"x"}`:                 `Unknown field "Name"`,
+		`{"limits":{"cpu":1}}`:         `Unknown field "limits.cpu"`,
+		`{"name":"x","name":"y"}`:      `The field "name" is given twice`,
+		`{"labels":{"a":"1","a":"2"}}`: `The field "labels.a" is given twice`,
+		`{"name":5}`:                   `The field "name" must be a string, not a number`,
+		`{"count":"5"}`:                `The field "count" must be a whole number, not a string`,
+		`{"count":500}`:                `The field "count" must be a whole number, not 500`,
+		`{"count":1.5}`:                `The field "count" must be a whole number, not 1.5`,
+		`{"files":["a",2]}`:            `The field "files.1" must be a string`,
+		`{"limits":{"cpus":true}}`:     `The field "limits.cpus" must be a number, not true`,
+		`[1]`:                          `The request body must be an object, not an array.`,
+		`{"name":"x"} {"name":"y"}`:    `Invalid JSON at byte 13`,
+		`{"name":"x"`:                  `Invalid JSON at byte 11`,
+		`{x:1}`:                        `Invalid JSON at byte 1`,
+		"{\"name\":\"\xff\"}":          `Invalid JSON`,
+		`{"` + strings.Repeat("x", 5000) + `":1}`: `Unknown field "xxx`,
+	} {
+		var v sample
+		err := DecodeBytes([]byte(body), &v)
+		shown := body[:min(len(body), 60)]
+		if proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), want) || len(err.Error()) > 400 {
+			t.Errorf("%s\n got %v\nwant %s", shown, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "api.") {
+			t.Errorf("%s: the message names a Go type: %v", shown, err)
+		}
+	}
+	var deep any
+	if err := DecodeBytes([]byte(strings.Repeat("[", 200_000)), &deep); proto.CodeOf(err) != proto.InvalidArgument || len(err.Error()) > 400 {
+		t.Errorf("200,000 levels deep: %v", err)
+	}
+	var v sample
+	if err := DecodeBytes([]byte(` {"name":"x","labels":{"a":"1","A":"2"},"limits":{"cpus":0.5}} `+"\n"), &v); err != nil || v.Name != "x" || v.Labels["A"] != "2" || v.Limits.CPUs != 0.5 {
+		t.Fatalf("%+v, %v", v, err)
+	}
+}
+
+// The wire types of the project must be decodable by the strict decoder.
+func TestDecodeWireTypes(t *testing.T) {
+	for _, v := range []any{&proto.Cmd{}, &proto.CreateContainer{}, &proto.EditorInput{}, &proto.Event{}, &proto.Exec{}} {
+		if err := DecodeBytes([]byte(`{}`), v); err != nil {
+			t.Errorf("%T: %v", v, err)
+		}
+	}
+	var c proto.Cmd
+	body := `{"command":"ls","env":{"A":"b"},"tty":{"rows":24,"cols":80},"timeout_seconds":1.5}`
+	if err := DecodeBytes([]byte(body), &c); err != nil || c.TTY.Rows != 24 || c.TimeoutSeconds != 1.5 {
+		t.Fatalf("%+v %v", c, err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{`{"name":"x"}`, `{"count":300}`, `{"a":{"b":[1,{"c":null}]}}`, `{"name":"\ud800"}`, "{\"\x00\":1}", `[[[[`, `{"limits":{"cpus":1e999}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var strict, loose sample
+		err := DecodeBytes(data, &strict)
+		if err == nil && json.Unmarshal(data, &loose) != nil {
+			t.Fatalf("%q is accepted, but no JSON", data)
+		}
+		if err != nil && proto.CodeOf(err) != proto.InvalidArgument {
+			t.Fatalf("%v", err)
+		}
+	})
+}
