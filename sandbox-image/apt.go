@@ -203,12 +203,14 @@ func planned(out string) []string {
 // download fetches the packages that the cache does not have, and drops those that Debian no
 // longer offers. apt checks the hashes.
 func (a *apt) download(ctx context.Context, pkgs packageSet) error {
-	need := len(a.absent(pkgs))
-	have := int64(len(pkgs) - need)
-	count := func(done, _ int64) {
-		a.step(Step{Name: StepDownloading, Done: have + done, Total: int64(len(pkgs))})
+	all, need := int64(len(pkgs)), int64(len(a.absent(pkgs)))
+	have := all - need
+	count := func(done, total int64) {
+		// apt counts what it finds in the cache as it likes; what it has left is sure.
+		have = max(have, min(all-(total-done), all))
+		a.step(Step{Name: StepDownloading, Done: have, Total: all})
 	}
-	count(0, 0)
+	count(0, need)
 	if need == 0 {
 		return nil
 	}

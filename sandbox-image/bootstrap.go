@@ -78,8 +78,7 @@ type installation struct {
 	unpacked, configured int64
 }
 
-// line counts packages: "Unpacking bash (5.2.15-2) ...", "Setting up bash (5.2.15-2) ...". The
-// two outputs of a command are read by two goroutines, but dpkg writes these lines to one.
+// line counts packages: "Unpacking bash (5.2.15-2) ...", "Setting up bash (5.2.15-2) ...".
 func (p *installation) line(line string) {
 	item := func(prefix string) (string, bool) {
 		rest, ok := strings.CutPrefix(line, prefix)

@@ -19,8 +19,8 @@ type command struct {
 	path    string
 	args    []string
 	env     []string          // all of it
-	log     io.Writer         // gets both outputs; may be nil
-	line    func(line string) // called for each line of either output; may be nil
+	log     io.Writer         // gets standard error as it comes, then standard output; may be nil
+	line    func(line string) // called for each line of standard error; may be nil
 	status  func(line string) // called for each line written to descriptor 3; may be nil
 	private bool              // in mount and process namespaces of its own
 }
@@ -53,14 +53,19 @@ func (c command) run(ctx context.Context) (string, error) {
 	cmd.WaitDelay = 20 * time.Second
 	var out bytes.Buffer
 	var reason firstError
-	cmd.Stdout = c.writer(&out, nil)
-	cmd.Stderr = c.writer(nil, reason.see)
+	cmd.Stdout = &out
+	cmd.Stderr = c.errorWriter(&reason)
 	wait, err := c.pipeStatus(cmd)
 	if err != nil {
 		return "", err
 	}
 	err = cmd.Run()
 	wait()
+	if c.log != nil {
+		// Only now: two outputs are read by two goroutines, and the log need not stand that. A log
+		// that cannot be written is no reason to fail.
+		_, _ = c.log.Write(out.Bytes())
+	}
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
@@ -70,18 +75,14 @@ func (c command) run(ctx context.Context) (string, error) {
 	return out.String(), nil
 }
 
-// writer spreads an output over the log, the line functions and keep.
-func (c command) writer(keep io.Writer, see func(string)) io.Writer {
-	all := []io.Writer{}
-	for _, w := range []io.Writer{c.log, keep} {
-		if w != nil {
-			all = append(all, w)
-		}
+// errorWriter spreads standard error over the log, the line function and reason.
+func (c command) errorWriter(reason *firstError) io.Writer {
+	all := []io.Writer{&lineWriter{f: reason.see}}
+	if c.line != nil {
+		all = append(all, &lineWriter{f: c.line})
 	}
-	for _, f := range []func(string){c.line, see} {
-		if f != nil {
-			all = append(all, &lineWriter{f: f})
-		}
+	if c.log != nil {
+		all = append(all, c.log)
 	}
 	return io.MultiWriter(all...)
 }

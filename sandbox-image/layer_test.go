@@ -41,7 +41,7 @@ func makeTree(t *testing.T, names ...string) string {
 	check(os.Chmod(filepath.Join(root, "bin/b"), 0o755|fs.ModeSetuid))
 	check(unix.Setxattr(filepath.Join(root, "bin/c"), "security.capability", []byte(capNetRaw), 0))
 	check(syscall.Mknod(filepath.Join(root, "dev/null"), syscall.S_IFCHR|0o666, 1<<8|3))
-	old := time.Date(2020, 1, 2, 3, 4, 5, 600, time.UTC)
+	old := time.Date(2020, 1, 2, 3, 4, 5, 600e6, time.UTC)
 	check(os.Chtimes(filepath.Join(root, "bin/b"), old, old))
 	return root
 }
