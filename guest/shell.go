@@ -23,16 +23,20 @@ import (
 //
 // While the text runs, both descriptors are closed to it: bash keeps copies that programs do not inherit.
 // Everything stands in one line, so that bash counts the lines of the text from 1 in what it reports. The
-// two loops that turn once catch a stray break. What the driver itself says, with set -x for instance,
-// goes to /dev/null. The text can take all this apart if it wants to; then the shell ends.
-const shellDriver = `exec 250<&3 251>&4 3<&- 4>&-; ` +
+// two loops that turn once catch a stray break. The streams are moved for good rather than for the eval
+// alone, since a trap that runs at exit writes when those of the eval are undone already. Tracing (set -x)
+// is on for the text only. The text can take all this apart if it wants to; then the shell ends.
+const shellDriver = `exec 250<&3 251>&4 3<&- 4>&-; __berth_trace=; ` +
 	`while IFS= builtin read -r -u 250 __berth_call; do ` +
 	`builtin . "$__berth_call.env" || builtin :; ` +
 	`IFS= builtin read -r -d '' __berth_text <"$__berth_call.text" || builtin :; ` +
+	`exec <"$__berth_call.in" >|"$__berth_call.out" 2>|"$__berth_call.err"; ` +
 	`for __berth_once in 1; do for __berth_once in 1; do ` +
-	`builtin eval "$__berth_text" <"$__berth_call.in" >|"$__berth_call.out" 2>|"$__berth_call.err" 250<&- 251>&-; ` +
+	`builtin eval "$__berth_trace$__berth_text" 250<&- 251>&-; ` +
 	`done; done; ` +
-	`builtin printf '%s %s\n' "${__berth_call##*/}" "$?" >&251; ` +
+	`{ __berth_code=$?; __berth_trace=; case $- in *x*) __berth_trace='builtin set -x; ';; esac; builtin set +x; } 2>/dev/null; ` +
+	`exec </dev/null >/dev/null 2>&1; ` +
+	`builtin printf '%s %s\n' "${__berth_call##*/}" "$__berth_code" >&251; ` +
 	`done`
 
 // maxShells bounds the persistent shells of a container.

@@ -1,0 +1,57 @@
+package guest
+
+import (
+	"strings"
+	"testing"
+
+	"berth/proto"
+)
+
+func TestTTY(t *testing.T) {
+	eachMode(t, func(t *testing.T, w *world) {
+		var o output
+		p := w.start(Command{Argv: []string{"bash", "--norc", "-i"}, Env: []string{"PS1=$ "}, Stdin: true, TTY: &proto.WindowSize{Rows: 30, Cols: 100}}, &o)
+		type_ := func(s string) {
+			_, err := p.Write([]byte(s))
+			must(t, err)
+		}
+		type_("stty size; tty\n")
+		o.until(t, proto.Stdout, "30 100")
+		o.until(t, proto.Stdout, "/dev/pts/")
+		must(t, p.Resize(short(t), proto.WindowSize{Rows: 40, Cols: 120}))
+		type_("stty size\n")
+		o.until(t, proto.Stdout, "40 120")
+		type_("sleep 1111 &\nfg\n")
+		eventually(t, "sleep runs", func() bool { return len(w.count("sleep")) > 0 })
+		type_("\x03") // job control: it goes to sleep and not to bash
+		type_("echo status $?\n")
+		o.until(t, proto.Stdout, "status 130")
+		type_("exit 7\n")
+		if r := w.wait(p, &o); r.Code != 7 || strings.Contains(r.stdout, "no job control") {
+			t.Errorf("got %d %q", r.Code, r.stdout)
+		}
+	})
+}
+
+// All that was written to a terminal before the exit arrives.
+func TestTTYOutputIsWhole(t *testing.T) {
+	w := newWorld(t, false)
+	for i := range 50 {
+		r := w.run(Command{Text: "seq 3000; printf end", TTY: &proto.WindowSize{Rows: 24, Cols: 80}})
+		if !strings.HasPrefix(r.stdout, "1\r\n2\r\n") || !strings.HasSuffix(r.stdout, "\r\n3000\r\nend") {
+			t.Fatalf("round %d: %d bytes, ending in %q", i, len(r.stdout), r.stdout[max(0, len(r.stdout)-20):])
+		}
+	}
+}
+
+func TestTTYEndOfInput(t *testing.T) {
+	w := newWorld(t, false)
+	var o output
+	p := w.start(Command{Argv: []string{"cat"}, Stdin: true, TTY: &proto.WindowSize{Rows: 24, Cols: 80}}, &o)
+	_, err := p.Write([]byte("line\n"))
+	must(t, err)
+	must(t, p.CloseStdin())
+	if r := w.wait(p, &o); r.Code != 0 || r.stdout != "line\r\nline\r\n" {
+		t.Errorf("got %d %q", r.Code, r.stdout)
+	}
+}
