@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"berth/ledger"
 	"berth/proto"
@@ -69,6 +70,27 @@ func stage(s *Store, content string) (*Staged, record) {
 	return st, rec
 }
 
+// holdLedger keeps the ledger's writer busy until the content is there, or is not, or half a second has
+// passed, and dies then. What waits for the ledger has not happened; it exits if the content, which must
+// not wait, is not as it should be.
+func holdLedger(s *Store, rec record, until, want bool) {
+	held := make(chan struct{})
+	there := func() bool { return s.hasBlob(rec.SHA256, rec.SizeBytes) }
+	go s.cfg.Ledger.Update(func(*ledger.Tx) error {
+		close(held)
+		for n := 0; n < 50 && there() != until; n++ {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if there() != want {
+			fmt.Fprintln(os.Stderr, "content there:", there())
+			os.Exit(4)
+		}
+		die()
+		return nil
+	})
+	<-held
+}
+
 // crashes are the points between the steps of Put and Delete: each does what they do, up to there.
 var crashes = []struct {
 	name  string
@@ -83,14 +105,16 @@ var crashes = []struct {
 		st, rec := stage(s, "placed")
 		must(s.place(st.path, rec.SHA256, rec.SizeBytes))
 	}},
-	{"while its record is written", 0, func(s *Store) {
+	{"between its content and its record", 0, func(s *Store) {
 		st, rec := stage(s, "recording")
-		must(s.place(st.path, rec.SHA256, rec.SizeBytes))
-		_ = s.cfg.Ledger.Update(func(tx *ledger.Tx) error {
-			must(insert(tx, rec))
-			die()
-			return nil
-		})
+		holdLedger(s, rec, true, true)
+		must(st.publish(rec))
+	}},
+	{"before a deleted one's record is gone", 1, func(s *Store) {
+		st, rec := stage(s, "deleting")
+		must(st.publish(rec))
+		holdLedger(s, rec, false, true) // it must not go before its record
+		must(s.Delete(context.Background(), "ann", rec.ID))
 	}},
 	{"when its record is written", 1, func(s *Store) {
 		st, rec := stage(s, "recorded")
