@@ -18,7 +18,8 @@
 //
 // And below /run/berth/<hash of the data directory>, which may go with a reboot:
 //
-//	c, s, t                     containerd's state, the shims' sockets, its event socket
+//	c, r                        containerd's and runc's state
+//	s, t                        the shims' sockets, containerd's event socket
 //	sb/<session>/               mounted at /.berth/run; the guest makes guest.sock in it
 //
 // A sandbox is, in the order in which Start makes it: a container record that

@@ -44,11 +44,11 @@ func (i *Images) Resolve(ctx context.Context, ref string) (session.Image, error)
 		return session.Image{}, noImage("resolve image", ref)
 	}
 	if err != nil {
-		return session.Image{}, i.r.fail("resolve image", ref, err)
+		return session.Image{}, i.r.fail(ctx, "resolve image", ref, err)
 	}
 	img, err := i.r.describe(ctx, rec)
 	if err != nil {
-		return session.Image{}, i.r.fail("resolve image", ref, err)
+		return session.Image{}, i.r.fail(ctx, "resolve image", ref, err)
 	}
 	return img, nil
 }
@@ -63,7 +63,7 @@ func (i *Images) List(ctx context.Context) ([]session.Image, error) {
 	ctx = i.r.ns(ctx)
 	recs, err := i.r.client.ImageService().List(ctx)
 	if err != nil {
-		return nil, i.r.fail("list images", "", err)
+		return nil, i.r.fail(ctx, "list images", "", err)
 	}
 	var out []session.Image
 	for _, rec := range recs {
@@ -72,7 +72,7 @@ func (i *Images) List(ctx context.Context) ([]session.Image, error) {
 		}
 		img, err := i.r.describe(ctx, rec)
 		if err != nil {
-			return nil, i.r.fail("list images", shortName(rec.Name), err)
+			return nil, i.r.fail(ctx, "list images", shortName(rec.Name), err)
 		}
 		out = append(out, img)
 	}
@@ -90,7 +90,7 @@ func (i *Images) Import(ctx context.Context, name string, in io.Reader, progress
 	}
 	ctx, done, err := i.r.client.WithLease(i.r.ns(ctx))
 	if err != nil {
-		return session.Image{}, i.r.fail(op, name, err)
+		return session.Image{}, i.r.fail(ctx, op, name, err)
 	}
 	defer done(context.WithoutCancel(ctx))
 	count := &counter{in: in, progress: progress}
@@ -246,12 +246,12 @@ func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Des
 	var rec images.Image
 	for _, n := range []string{digestName(desc.Digest.String()), full} {
 		if rec, err = r.nameImage(ctx, n, desc); err != nil {
-			return session.Image{}, r.fail(op, name, err)
+			return session.Image{}, r.fail(ctx, op, name, err)
 		}
 	}
 	out, err := r.describe(ctx, rec)
 	if err != nil {
-		return session.Image{}, r.fail(op, name, err)
+		return session.Image{}, r.fail(ctx, op, name, err)
 	}
 	report(progress, session.ImageProgress{Stage: "done", Item: shortDigest(out.Digest), Done: out.SizeBytes, Total: out.SizeBytes})
 	return out, nil
@@ -283,7 +283,7 @@ func (i *Images) Remove(ctx context.Context, ref string) error {
 		return noImage(op, ref)
 	}
 	if err != nil {
-		return i.r.fail(op, ref, err)
+		return i.r.fail(ctx, op, ref, err)
 	}
 	return nil
 }
@@ -295,7 +295,7 @@ func (i *Images) Sweep(ctx context.Context, keep []string) ([]string, error) {
 	ctx = i.r.ns(ctx)
 	recs, err := i.r.client.ImageService().List(ctx)
 	if err != nil {
-		return nil, i.r.fail(op, "", err)
+		return nil, i.r.fail(ctx, op, "", err)
 	}
 	named := make(map[string]bool)
 	for _, rec := range recs {
@@ -310,7 +310,7 @@ func (i *Images) Sweep(ctx context.Context, keep []string) ([]string, error) {
 		}
 		gone, err := i.r.sweepImage(ctx, rec.Name)
 		if err != nil {
-			return swept, i.r.fail(op, rec.Name, err)
+			return swept, i.r.fail(ctx, op, rec.Name, err)
 		}
 		if gone {
 			swept = append(swept, rec.Name)

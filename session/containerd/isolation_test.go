@@ -64,6 +64,9 @@ func TestSpec(t *testing.T) {
 	if spec.Linux.Seccomp == nil || spec.Linux.Seccomp.DefaultAction != specs.ActErrno {
 		t.Fatal("no seccomp filter, or one that allows by default")
 	}
+	if a := spec.Linux.Seccomp.Architectures; len(a) != 1 {
+		t.Errorf("seccomp architectures %v", a)
+	}
 	for _, rule := range spec.Linux.Seccomp.Syscalls {
 		for _, name := range rule.Names {
 			bad := slices.Contains(deniedSyscalls, name) || slices.Contains(argumentSyscalls, name) && len(rule.Args) == 0

@@ -6,11 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
+
+	"golang.org/x/sys/unix"
 
 	"berth/proto"
 )
@@ -29,6 +33,8 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 		"ranges":    len(r.ids.taken),
 		"locks":     len(r.locks.locks),
 	}
+	states, _ := filepath.Glob(filepath.Join(r.run, "r", namespace, "*"+proto.ContainerPrefix+"*"))
+	h["states"], h["cgroups"], h["snapshots"], h["processes"] = len(states), 0, 0, 0
 	for _, pattern := range []string{"/sys/fs/cgroup/*/berth/*", "/sys/fs/cgroup/berth/*"} {
 		dirs, _ := filepath.Glob(pattern)
 		for _, d := range dirs {
@@ -49,18 +55,30 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 		t.Fatal(err)
 	}
 	h["leases"] = len(leases)
-	nets := make(map[string]bool)
 	for _, p := range entries(t, "/proc") {
-		cmd, _ := os.ReadFile("/proc/" + p + "/cmdline")
-		if strings.Contains(string(cmd), r.run) || strings.Contains(string(cmd), insideGuest) {
+		if cmd, _ := os.ReadFile("/proc/" + p + "/cmdline"); strings.Contains(string(cmd), r.run) {
 			h["processes"]++
 		}
-		if ns, err := os.Readlink("/proc/" + p + "/ns/net"); err == nil {
-			nets[ns] = true
-		}
 	}
-	h["network namespaces"] = len(nets)
 	return h
+}
+
+// netOf names the network namespace of a running sandbox.
+func netOf(t *testing.T, r *Runtime, id string) string {
+	t.Helper()
+	c, err := r.client.LoadContainer(r.ns(t.Context()), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := c.Task(r.ns(t.Context()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", task.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
 }
 
 func entries(t *testing.T, dir string) []string {
@@ -83,11 +101,13 @@ func lines(t *testing.T, file string) int {
 
 func TestNothingIsLeft(t *testing.T) {
 	r := openTest(t)
+	var nets []string
 	round := func(class proto.RuntimeClass) {
 		id, spec := startTest(t, r, class)
 		if got := ask(t, r, id, guestRequest{Op: "ping"}); got.Text != "pong" {
 			t.Fatalf("no answer: %v", got)
 		}
+		nets = append(nets, netOf(t, r, id))
 		if err := r.Stop(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
@@ -106,6 +126,11 @@ func TestNothingIsLeft(t *testing.T) {
 		round(class)
 	}
 	noMore(t, r, before)
+	for _, p := range entries(t, "/proc") {
+		if ns, err := os.Readlink("/proc/" + p + "/ns/net"); err == nil && slices.Contains(nets, ns) {
+			t.Errorf("process %s holds the network namespace of a sandbox that is gone", p)
+		}
+	}
 	inv, err := r.List(t.Context())
 	if err != nil || len(inv.Sandboxes)+len(inv.Workspaces) > 0 {
 		t.Errorf("left: %+v, %v", inv, err)
@@ -131,16 +156,17 @@ func TestFailedStart(t *testing.T) {
 	noMore(t, r, before)
 }
 
-// noMore checks that nothing is held that was not before. What ends in the background,
+// noMore checks that of what before counts nothing more is held. What ends in the background,
 // such as a shim that was told to go, gets some seconds.
 func noMore(t *testing.T, r *Runtime, before map[string]int) {
 	t.Helper()
 	deadline := time.Now().Add(5 * time.Second)
 	for {
 		var more []string
-		for what, n := range holdings(t, r) {
-			if n > before[what] {
-				more = append(more, fmt.Sprintf("%s: %d before, %d after", what, before[what], n))
+		after := holdings(t, r)
+		for what, n := range before {
+			if after[what] > n {
+				more = append(more, fmt.Sprintf("%s: %d before, %d after", what, n, after[what]))
 			}
 		}
 		if len(more) == 0 {
@@ -148,6 +174,9 @@ func noMore(t *testing.T, r *Runtime, before map[string]int) {
 		}
 		if time.Now().After(deadline) {
 			t.Error(strings.Join(more, "\n"))
+			if m, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(fmt.Sprint(more), "mounts") {
+				t.Logf("%s", m)
+			}
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -172,4 +201,41 @@ func TestHalfMade(t *testing.T) {
 	if inv, err = r.List(t.Context()); err != nil || len(inv.Sandboxes) > 0 {
 		t.Errorf("left %v, %v", inv.Sandboxes, err)
 	}
+}
+
+// TestShimKilled: what becomes of a sandbox whose shim dies is that it ends, and it can be removed whole.
+func TestShimKilled(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+		first, _ := startTest(t, r, class) // runsc makes a network namespace for all its gofers and keeps it
+		if err := r.Stop(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		before := holdings(t, r)
+		id, spec := startTest(t, r, class)
+		var killed int
+		for _, p := range entries(t, "/proc") {
+			cmd, _ := os.ReadFile("/proc/" + p + "/cmdline")
+			if pid, err := strconv.Atoi(p); err == nil && strings.Contains(string(cmd), "-id\x00"+id) {
+				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				killed++
+			}
+		}
+		if killed != 1 {
+			t.Fatalf("%d shims of one sandbox", killed)
+		}
+		if err := r.Stop(t.Context(), id); err != nil {
+			t.Fatalf("stopping: %v", err)
+		}
+		if left := cgroupDirs(id); len(left) > 0 {
+			t.Errorf("cgroups left: %v", left)
+		}
+		if err := r.RemoveWorkspace(t.Context(), spec.Workspace); err != nil {
+			t.Error(err)
+		}
+		noMore(t, r, before)
+	})
 }

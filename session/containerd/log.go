@@ -14,6 +14,7 @@ import (
 func logContext(ctx context.Context, l *slog.Logger) context.Context {
 	inner := logrus.New()
 	inner.SetOutput(io.Discard)
+	inner.ExitFunc = func(int) {} // a fatal error of containerd's is no reason for the daemon to end
 	inner.SetLevel(logrus.InfoLevel)
 	inner.AddHook(slogHook{l.With("part", "containerd")})
 	entry := logrus.NewEntry(inner)

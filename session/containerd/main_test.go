@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"berth/proto"
 	"berth/session"
 )
@@ -92,6 +94,7 @@ func openIn(t testing.TB, dir string) *Runtime {
 		if err := r.Close(); err != nil {
 			t.Errorf("closing: %v", err)
 		}
+		_ = unix.Unmount(filepath.Join(r.run, "r", namespace, "null-netns"), unix.MNT_DETACH) // runsc's
 		os.RemoveAll(r.run)
 	})
 	return r

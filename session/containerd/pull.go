@@ -36,7 +36,7 @@ func (i *Images) Pull(ctx context.Context, ref string, progress func(session.Ima
 	}
 	ctx, done, err := i.r.client.WithLease(i.r.ns(ctx))
 	if err != nil {
-		return session.Image{}, i.r.fail(op, ref, err)
+		return session.Image{}, i.r.fail(ctx, op, ref, err)
 	}
 	defer done(context.WithoutCancel(ctx))
 	desc, err := i.r.fetch(ctx, full, progress)

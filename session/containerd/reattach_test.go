@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"berth/proto"
 	"berth/session"
@@ -29,6 +30,12 @@ type daemonSandbox struct {
 	Spec session.Spec
 }
 
+func newDaemonSandbox(image string, class proto.RuntimeClass) daemonSandbox {
+	return daemonSandbox{newID(proto.ContainerPrefix), session.Spec{
+		Image: image, Class: class, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits,
+	}}
+}
+
 // testDaemon is the second process of TestKilledDaemon: it makes sandboxes and waits to be killed.
 func testDaemon(dir string) int {
 	guestPath, binDir = os.Getenv("BERTH_TEST_GUEST"), os.Getenv("BERTH_TEST_BIN")
@@ -46,11 +53,18 @@ func testDaemon(dir string) int {
 	if err != nil {
 		return fail(err)
 	}
+	if os.Getenv("BERTH_TEST_LOOP") != "" {
+		for {
+			fmt.Println("starting")
+			s := newDaemonSandbox(img.Digest, proto.ClassRunc)
+			if err := r.Start(ctx, s.ID, s.Spec); err != nil {
+				return fail(err)
+			}
+		}
+	}
 	var made []daemonSandbox
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor, proto.ClassRunc} {
-		s := daemonSandbox{newID(proto.ContainerPrefix), session.Spec{
-			Image: img.Digest, Class: class, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits,
-		}}
+		s := newDaemonSandbox(img.Digest, class)
 		if err := r.Start(ctx, s.ID, s.Spec); err != nil {
 			return fail(err)
 		}
@@ -68,7 +82,11 @@ func testDaemon(dir string) int {
 // TestKilledDaemon: sandboxes outlive a daemon that is killed, and the next daemon has them.
 func TestKilledDaemon(t *testing.T) {
 	dir := t.TempDir()
-	made := killedDaemon(t, dir)
+	var made []daemonSandbox
+	said := killedDaemon(t, dir, 1, 0)
+	if err := json.Unmarshal([]byte(said), &made); err != nil {
+		t.Fatalf("the daemon said %q: %v", said, err)
+	}
 	r := openIn(t, dir)
 	if n := loopsOver(t, filepath.Join(dir, "pool.img")); n != 1 {
 		t.Errorf("%d loop devices over one pool", n)
@@ -94,10 +112,12 @@ func TestKilledDaemon(t *testing.T) {
 	if len(r.ids.taken) != len(made) {
 		t.Errorf("%d ranges learnt from %d sandboxes", len(r.ids.taken), len(made))
 	}
-	if id, err := tryStart(t, r, proto.ClassRunc); err != nil {
-		t.Errorf("starting one more: %v", err)
-	} else if got := ask(t, r, id, guestRequest{Op: "ping"}).Text; got != "pong" {
-		t.Errorf("the new one answers %q", got)
+	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
+		if id, err := tryStart(t, r, class); err != nil {
+			t.Errorf("starting one more of %s: %v", class, err)
+		} else if got := ask(t, r, id, guestRequest{Op: "ping"}).Text; got != "pong" {
+			t.Errorf("the new one answers %q", got)
+		}
 	}
 	// A sandbox of the old daemon is removed whole, and its workspace serves a new one.
 	old := made[0]
@@ -112,29 +132,24 @@ func TestKilledDaemon(t *testing.T) {
 		t.Errorf("the file did not come along: %s", got.Err)
 	}
 	stopAll(t, r)
-	after := holdings(t, r)
-	for _, what := range []string{"run dirs", "sockets", "bundles", "layers", "ranges", "records", "processes"} {
-		if after[what] > 0 {
-			t.Errorf("%s: %d left", what, after[what])
-		}
-	}
+	var ids []string
 	for _, s := range made {
-		if left := cgroupDirs(s.ID); len(left) > 0 {
-			t.Errorf("cgroups left: %v", left)
-		}
+		ids = append(ids, s.ID)
 	}
+	nothingOf(t, r, ids)
 }
 
-// killedDaemon runs a daemon in dir until it has made its sandboxes, and kills it.
-func killedDaemon(t *testing.T, dir string) []daemonSandbox {
+// killedDaemon runs a daemon in dir and kills it some time after it has said its nth line, which
+// is returned.
+func killedDaemon(t *testing.T, dir string, n int, later time.Duration, env ...string) string {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image.tar")
 	if err := os.WriteFile(image, ociArchive(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), "BERTH_TEST_DAEMON="+dir, "BERTH_TEST_GUEST="+guestPath,
-		"BERTH_TEST_BIN="+binDir, "BERTH_TEST_IMAGE="+image)
+	cmd.Env = append(append(os.Environ(), "BERTH_TEST_DAEMON="+dir, "BERTH_TEST_GUEST="+guestPath,
+		"BERTH_TEST_BIN="+binDir, "BERTH_TEST_IMAGE="+image), env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -143,16 +158,56 @@ func killedDaemon(t *testing.T, dir string) []daemonSandbox {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(out).ReadBytes('\n')
+	in := bufio.NewReader(out)
+	var line string
+	for range n {
+		if line, err = in.ReadString('\n'); err != nil {
+			break
+		}
+	}
+	time.Sleep(later) // which step it dies in is what the caller varies
 	if killErr := cmd.Process.Kill(); killErr != nil {
 		t.Fatal(killErr)
 	}
 	_ = cmd.Wait()
-	var made []daemonSandbox
-	if err != nil || json.Unmarshal(line, &made) != nil {
-		t.Fatalf("the daemon said %q: %v", line, err)
+	if err != nil {
+		t.Fatalf("the daemon ended early: %v", err)
 	}
-	return made
+	return line
+}
+
+// TestKilledWhileStarting: wherever a daemon dies in the middle of a start, the next one can list and
+// remove what is there.
+func TestKilledWhileStarting(t *testing.T) {
+	for _, later := range []time.Duration{0, 2 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, 70 * time.Millisecond} {
+		dir := t.TempDir()
+		killedDaemon(t, dir, 3, later, "BERTH_TEST_LOOP=1")
+		r := openIn(t, dir)
+		inv, err := r.List(t.Context())
+		if err != nil || len(inv.Sandboxes) < 2 {
+			t.Fatalf("listed %v, %v", inv.Sandboxes, err)
+		}
+		stopAll(t, r)
+		nothingOf(t, r, inv.Sandboxes)
+		if id, err := tryStart(t, r, proto.ClassRunc); err != nil {
+			t.Errorf("starting after that: %v", err)
+		} else if err := r.Stop(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// nothingOf checks that no part of any sandbox of r is left.
+func nothingOf(t *testing.T, r *Runtime, ids []string) {
+	t.Helper()
+	noMore(t, r, map[string]int{
+		"run dirs": 0, "sockets": 0, "bundles": 0, "layers": 0, "ranges": 0, "records": 0, "processes": 0, "states": 0,
+	})
+	for _, id := range ids {
+		if left := cgroupDirs(id); len(left) > 0 {
+			t.Errorf("cgroups left: %v", left)
+		}
+	}
 }
 
 func loopsOver(t *testing.T, img string) int {

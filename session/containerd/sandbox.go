@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -31,12 +32,13 @@ const (
 	labelChain = "containerd.io/gc.ref.snapshot." + snapshotter
 )
 
-// runtimeName is what containerd calls the shim. Which binary it is, and what stands behind
-// it, is set for each sandbox.
-const runtimeName = "io.containerd.runc.v2"
-
-// removeTimeout bounds the removal of a sandbox, which no longer depends on any caller.
-const removeTimeout = 30 * time.Second
+const (
+	// removeTimeout bounds the removal of a sandbox, which no longer depends on any caller.
+	removeTimeout = 30 * time.Second
+	// startTimeout bounds each half of a start: what the runtime does, and the guest's first answer.
+	// On a machine at its limits a start has taken seconds.
+	startTimeout = 30 * time.Second
+)
 
 // Start makes sandbox id as spec says. See session.Runtime.
 func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error {
@@ -63,13 +65,13 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 	}
 	// What is left of a sandbox that ended or was never finished goes first.
 	if err := r.removeSandbox(ctx, id); err != nil {
-		return r.fail("start", id, err)
+		return r.fail(ctx, "start", id, err)
 	}
 	if err := r.makeSandbox(ctx, id, spec, class); err != nil {
 		if undo := r.removeSandbox(ctx, id); undo != nil {
 			r.log.Error("undoing a start", "sandbox", id, "err", undo)
 		}
-		return r.fail("start", id, err)
+		return r.fail(ctx, "start", id, err)
 	}
 	return nil
 }
@@ -85,7 +87,7 @@ func (r *Runtime) Stop(ctx context.Context, id string) error {
 	}
 	defer unlock()
 	if err := r.removeSandbox(ctx, id); err != nil {
-		return r.fail("stop", id, err)
+		return r.fail(ctx, "stop", id, err)
 	}
 	return nil
 }
@@ -102,14 +104,14 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 	defer unlock()
 	records, err := r.client.ContainerService().List(r.ns(ctx), fmt.Sprintf("labels.%q==%s", labelWorkspace, workspace))
 	if err != nil {
-		return r.fail("remove workspace", workspace, err)
+		return r.fail(ctx, "remove workspace", workspace, err)
 	}
 	if len(records) > 0 {
 		return proto.Errorf(proto.Conflict, "remove workspace", workspace,
 			"workspace %s is in use by container %s; delete that first", workspace, records[0].ID)
 	}
 	if err := r.disk.removeWorkspace(workspace); err != nil {
-		return r.fail("remove workspace", workspace, err)
+		return r.fail(ctx, "remove workspace", workspace, err)
 	}
 	return nil
 }
@@ -119,7 +121,7 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	var inv session.Inventory
 	records, err := r.client.ContainerService().List(r.ns(ctx))
 	if err != nil {
-		return inv, r.fail("list", "", err)
+		return inv, r.fail(ctx, "list", "", err)
 	}
 	for _, rec := range records {
 		inv.Sandboxes = append(inv.Sandboxes, rec.ID)
@@ -128,7 +130,7 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	runs, err2 := names(r.runPath(""))
 	inv.Workspaces, err = r.disk.workspaces()
 	if err := errors.Join(err, err1, err2); err != nil {
-		return inv, r.fail("list", "", err)
+		return inv, r.fail(ctx, "list", "", err)
 	}
 	inv.Sandboxes = append(append(inv.Sandboxes, layers...), runs...)
 	slices.Sort(inv.Sandboxes)
@@ -234,7 +236,10 @@ func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class
 	if err != nil {
 		return err
 	}
-	opts, err := typeurl.MarshalAny(&options.Options{BinaryName: class.binary})
+	opts, err := typeurl.MarshalAny(&options.Options{
+		BinaryName: class.binary,
+		Root:       filepath.Join(r.run, "r"), // not that of other containerds on this host
+	})
 	if err != nil {
 		return err
 	}
@@ -247,7 +252,7 @@ func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class
 			labelClass:     string(b.session.Class),
 			labelChain:     root.id,
 		},
-		Runtime: containers.RuntimeInfo{Name: runtimeName, Options: opts},
+		Runtime: containers.RuntimeInfo{Name: r.shim, Options: opts},
 		Spec:    spec,
 	})
 	return err
@@ -259,13 +264,13 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, rootfs client.NewTask
 	defer bell.close()
 	// Cancelling a runtime half way leaves what no call of ours can find, so it runs to its end;
 	// the context is looked at again below.
-	run, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), removeTimeout)
+	run, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), startTimeout)
 	defer cancel()
 	c, err := r.client.LoadContainer(run, b.id)
 	if err != nil {
 		return err
 	}
-	task, err := c.NewTask(run, cio.NullIO, rootfs, client.WithRuntimePath(r.shim))
+	task, err := c.NewTask(run, cio.NullIO, rootfs)
 	if err != nil {
 		return fmt.Errorf("creating the sandbox: %w", err)
 	}
@@ -277,6 +282,8 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, rootfs client.NewTask
 	if err := task.Start(run); err != nil {
 		return fmt.Errorf("starting the guest: %w", err)
 	}
+	ctx, stop := context.WithTimeout(ctx, startTimeout)
+	defer stop()
 	return awaitGuest(ctx, bell, b.run, gone)
 }
 
@@ -285,14 +292,21 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, rootfs client.NewTask
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), removeTimeout)
 	defer cancel()
-	errTask := r.removeTask(ctx, id)
+	known, err := r.exists(ctx, id)
+	if err != nil || !known {
+		return err
+	}
+	clean, errTask := r.removeTask(ctx, id)
+	if !clean {
+		errTask = errors.Join(errTask, r.scrub(ctx, id))
+	}
 	errRun := os.RemoveAll(r.runPath(id))
 	errLayer := r.disk.removeLayer(id)
 	if err := errors.Join(errTask, errRun, errLayer, removeCgroups(ctx, id)); err != nil {
 		return err
 	}
 	// Last, because it holds the UID range, which must not be given away before.
-	err := r.client.ContainerService().Delete(ctx, id)
+	err = r.client.ContainerService().Delete(ctx, id)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
@@ -300,27 +314,44 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-func (r *Runtime) removeTask(ctx context.Context, id string) error {
+// exists reports whether there is anything of sandbox id. The record is made first and
+// removed last, but containerd may be another one than before; so the disk counts too.
+func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
+	for _, path := range []string{r.runPath(id), r.disk.layerPath(id)} {
+		if _, err := os.Lstat(path); err == nil {
+			return true, nil
+		}
+	}
+	_, err := r.client.ContainerService().Get(ctx, id)
+	if errdefs.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// removeTask ends the sandbox by containerd's own means. clean means that it did all of
+// it: nothing of the runtime is left.
+func (r *Runtime) removeTask(ctx context.Context, id string) (clean bool, err error) {
 	c, err := r.client.LoadContainer(ctx, id)
 	if errdefs.IsNotFound(err) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	task, err := c.Task(ctx, nil)
 	if errdefs.IsNotFound(err) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	_, err = task.Delete(ctx, client.WithProcessKill)
-	if err == nil || errdefs.IsNotFound(err) {
-		return nil
+	if err == nil {
+		return true, nil
 	}
 	r.log.Debug("a sandbox cannot be asked to end; killing its processes", "sandbox", id, "err", err)
-	return r.forceTask(ctx, task, id)
+	return false, r.forceTask(ctx, task, id)
 }
 
 // forceTask ends a sandbox that its runtime cannot end, as runsc cannot once its kernel was killed for
@@ -342,16 +373,24 @@ func (r *Runtime) forceTask(ctx context.Context, task client.Task, id string) er
 	}
 }
 
-// fail logs what happened and returns what may be shown. Errors of ours and of the context
-// pass through.
-func (r *Runtime) fail(op, item string, err error) error {
+// fail logs what happened and returns what may be shown. Errors of ours pass through, and if the
+// caller went away that is all there is to say.
+func (r *Runtime) fail(ctx context.Context, op, item string, err error) error {
 	var known *proto.Error
-	if errors.As(err, &known) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.As(err, &known) {
 		return err
 	}
-	r.log.Error("runtime", "op", op, "item", item, "err", err)
-	if errors.Is(err, errGuestEnded) {
-		return proto.Errorf(proto.Unavailable, op, item, "container %s ended before its guest answered; see the daemon's log", item)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return proto.Errorf(proto.Internal, op, item, "%s failed; the daemon's log says why", op)
+	r.log.Error("runtime", "op", op, "item", item, "err", err)
+	switch {
+	case errors.Is(err, errGuestEnded):
+		return proto.Errorf(proto.Unavailable, op, item, "container %s ended before its guest answered; the daemon's log has more", item)
+	case errors.Is(err, context.DeadlineExceeded):
+		return proto.Errorf(proto.TimedOut, op, item, "%s took too long; the daemon's log has more", op)
+	case diskFull(err):
+		return proto.Errorf(proto.QuotaExceeded, op, item, "the disk pool is full; delete containers, workspaces or images")
+	}
+	return proto.Errorf(proto.Internal, op, item, "%s failed; the daemon's log has more", op)
 }

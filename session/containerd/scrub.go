@@ -1,0 +1,101 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/pkg/shim"
+	"golang.org/x/sys/unix"
+)
+
+// scrub removes what containerd no longer knows of sandbox id: it was killed in the middle of a
+// create, or the shim was. A shim that nobody is connected to may still be at work, so
+// processes go first, and what they were making after them.
+func (r *Runtime) scrub(ctx context.Context, id string) error {
+	if err := r.killRuntimes(ctx, id); err != nil {
+		return err
+	}
+	bundle := filepath.Join("io.containerd.runtime.v2.task", namespace, id)
+	state := filepath.Join(r.run, "c", bundle)
+	errs := mount.UnmountRecursive(filepath.Join(state, "rootfs"), 0)
+	if errors.Is(errs, fs.ErrNotExist) {
+		errs = nil
+	}
+	if errs != nil {
+		return errs // below it would be the image and the workspace
+	}
+	left, err := filepath.Glob(filepath.Join(r.run, "r", namespace, "*"+id+"*"))
+	if err != nil {
+		return err
+	}
+	if socket, err := shim.CreateSocketAddress(ctx, filepath.Join(r.run, "s"), filepath.Join(r.run, "g"), id, false); err == nil {
+		left = append(left, strings.TrimPrefix(socket, "unix://"))
+	}
+	for _, path := range append(left, state, filepath.Join(r.cfg.Dir, "ctr", bundle)) {
+		errs = errors.Join(errs, os.RemoveAll(path))
+	}
+	return errs
+}
+
+// killRuntimes kills shim and runtime processes of sandbox id, and what runs in its cgroups, until there
+// are none. One may start the next while we look, so a look that finds none is the end.
+func (r *Runtime) killRuntimes(ctx context.Context, id string) error {
+	for {
+		killCgroups(id)
+		pids := r.runtimesOf(id)
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// runtimesOf finds the processes that run one of our runtime programs and name the sandbox among their
+// arguments. Both must hold: people's commands name sandboxes too.
+func (r *Runtime) runtimesOf(id string) []int {
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, p := range procs {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		args, err := os.ReadFile(filepath.Join("/proc", p.Name(), "cmdline"))
+		if err != nil || !strings.Contains(string(args), id) {
+			continue
+		}
+		exe, err := os.Readlink(filepath.Join("/proc", p.Name(), "exe"))
+		if err == nil && r.isRuntime(strings.TrimSuffix(exe, " (deleted)")) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// isRuntime reports whether exe is a program of ours that makes sandboxes. A rebuilt one counts: its
+// old file has lost its name but not its path in /proc.
+func (r *Runtime) isRuntime(exe string) bool {
+	switch filepath.Base(exe) {
+	case "containerd-shim-runc-v2", "runc", "runsc":
+		dir, err := filepath.EvalSymlinks(r.cfg.BinDir)
+		return err == nil && filepath.Dir(exe) == dir
+	}
+	return false
+}
