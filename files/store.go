@@ -13,8 +13,8 @@ import (
 	"berth/proto"
 )
 
-// DefaultMaxFileBytes is the hosted limit of one file, 500 MB.
-const DefaultMaxFileBytes = 500_000_000
+// DefaultMaxFileBytes is the hosted limit of one file, "500 MB", read generously: 500 MiB.
+const DefaultMaxFileBytes = 500 << 20
 
 // A Config says where and how much.
 type Config struct {

@@ -127,20 +127,24 @@ func (db *DB) SizeBytes() int64 {
 // Update runs fn in a transaction and returns once it is on disk. If fn fails nothing of it is
 // kept and its error is returned; fn may run more than once, so it must set, not add to,
 // what it captures. It must not call the ledger again except through tx.
-func (db *DB) Update(fn func(*Tx) error) error {
+func (db *DB) Update(fn func(*Tx) error) error { return db.Begin(fn)() }
+
+// Begin is Update in two halves: it queues fn and returns; wait then returns once fn is on disk, so
+// that the caller can do something else meanwhile. Order is kept between all calls.
+func (db *DB) Begin(fn func(*Tx) error) (wait func() error) {
 	u := &update{fn: fn, done: make(chan struct{})}
 	if err := db.submit(u); err != nil {
-		return err
+		return func() error { return err }
 	}
-	<-u.done
-	return u.err
+	return func() error {
+		<-u.done
+		return u.err
+	}
 }
 
 // Later is Update without the wait, for records whose loss in a crash is
-// harmless. Order is kept between all calls. The result of fn is dropped.
-func (db *DB) Later(fn func(*Tx) error) {
-	_ = db.submit(&update{fn: fn, done: make(chan struct{})})
-}
+// harmless. The result of fn is dropped.
+func (db *DB) Later(fn func(*Tx) error) { db.Begin(fn) }
 
 func (db *DB) submit(u *update) error {
 	db.mu.RLock()

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -102,16 +103,28 @@ func (e *Exec) launch(ctx context.Context) error {
 	if err := e.s.core.cfg.Jobs.Begin(ctx, e.s, e.cmd.Files); err != nil {
 		return err
 	}
-	if err := e.recordStart(); err != nil {
-		return err
-	}
+	recorded := e.recordStart()
 	err := e.spawn(ctx)
 	if proto.CodeOf(err) == proto.Unavailable && e.s.lost(ctx) {
 		if err = e.s.resume(ctx); err == nil {
 			err = e.spawn(ctx)
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if err := recorded(); err != nil {
+		e.abort()
+		return fmt.Errorf("recording the exec: %w", err)
+	}
+	return nil
+}
+
+// abort ends a process that nobody will hear of.
+func (e *Exec) abort() {
+	if p := e.process(); p != nil {
+		p.Drop()
+	}
 }
 
 // spawn asks the guest for the process. A program that cannot be run is a result, as it is in a

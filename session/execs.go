@@ -21,7 +21,7 @@ func (s *Session) enlist(cmd proto.Cmd) (*Exec, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := s.runningExecs(); n >= s.core.cfg.MaxExecs {
+	if n := s.runningExecs(false); n >= s.core.cfg.MaxExecs {
 		return nil, proto.Errorf(proto.TooMany, "", s.id, "container %s runs %d commands, which is its limit; wait for one to end", s.id, n)
 	}
 	s.execs = append(s.execs, e)
@@ -46,10 +46,14 @@ func (s *Session) delist(e *Exec) {
 	s.core.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Delete(bucketExecs, execKey(s.id, e.id)) })
 }
 
-// runningExecs counts. Called with mu held.
-func (s *Session) runningExecs() int {
+// runningExecs counts those that have not ended; those that are just being started too, unless
+// seen is set. Called with mu held.
+func (s *Session) runningExecs(seen bool) int {
 	n := 0
 	for _, e := range s.execs {
+		if seen && e.number == 0 {
+			continue
+		}
 		select {
 		case <-e.ended:
 		default:
@@ -59,11 +63,12 @@ func (s *Session) runningExecs() int {
 	return n
 }
 
-// Execs lists the running and the remembered execs, in the order they began.
+// Execs lists the running and the remembered execs, in the order they began. One that is just being
+// started is not among them; it fails by itself if its session goes.
 func (s *Session) Execs() []*Exec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.execs)
+	return slices.DeleteFunc(slices.Clone(s.execs), func(e *Exec) bool { return e.number == 0 })
 }
 
 // FindExec finds one of them by its ID.
@@ -107,24 +112,16 @@ func (s *Session) Begun() int {
 	return s.begun
 }
 
-// started lists the execs whose process exists or existed. One that is just being started is not
-// among them: it fails by itself if its session goes.
-func (s *Session) started() []*Exec {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.execs), func(e *Exec) bool { return e.number == 0 })
-}
-
 // endExecs asks every running exec to end.
 func (s *Session) endExecs(reason proto.EndReason, why string) {
-	for _, e := range s.started() {
+	for _, e := range s.Execs() {
 		e.Cancel(reason, why)
 	}
 }
 
 // dropExecs waits for the execs that started to be over, and forgets them and their kept output.
 func (s *Session) dropExecs() error {
-	list := s.started()
+	list := s.Execs()
 	for _, e := range list {
 		<-e.ended
 		if err := e.removeOutput(); err != nil {
@@ -158,16 +155,11 @@ func (s *Session) trim() {
 	}
 }
 
-// recordStart writes down that the command is about to run. Whoever starts one in the background
-// will ask for it later, maybe after a crash, so that waits for the disk.
-func (e *Exec) recordStart() error {
+// recordStart begins to write down that the command runs. The process is started meanwhile, and
+// nobody sees the exec before the record is on disk: what was seen to run is known after a crash.
+func (e *Exec) recordStart() (wait func() error) {
 	rec := execRecord{Exec: e.Info()}
-	put := func(tx *ledger.Tx) error { return tx.Put(bucketExecs, execKey(e.s.id, e.id), rec) }
-	if e.cmd.Background || e.cmd.Detach {
-		return e.s.core.cfg.Ledger.Update(put)
-	}
-	e.s.core.cfg.Ledger.Later(put)
-	return nil
+	return e.s.core.cfg.Ledger.Begin(func(tx *ledger.Tx) error { return tx.Put(bucketExecs, execKey(e.s.id, e.id), rec) })
 }
 
 // conclude books the end: outputs, manifest, ledger, audit; then everybody may know.

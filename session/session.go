@@ -83,7 +83,7 @@ func (s *Session) Info() proto.Container {
 		ID: r.ID, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
 		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Generation: r.Generation,
 		CreatedAt: proto.At(r.Created), LastUsedAt: proto.At(r.LastUsed), ExpiresAt: proto.At(r.expires()), MaxExpiresAt: proto.At(r.cap()),
-		RunningExecs:       s.runningExecs(),
+		RunningExecs:       s.runningExecs(true),
 		IdleTimeoutSeconds: int64(r.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),
 	}
 }

@@ -1,0 +1,214 @@
+// Package daemon wires the parts of berth into one running daemon: the runtime at the bottom, the
+// core over it, the edges on top, the sweeper beside. It holds no logic of its own.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"berth/api"
+	"berth/api/anthropic"
+	"berth/api/native"
+	"berth/artifacts"
+	"berth/files"
+	"berth/gc"
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+	"berth/session/containerd"
+)
+
+// A Config is what `berth serve` has flags for.
+type Config struct {
+	Listen  string // host:port; port 0 is a free one
+	Dir     string // data directory, absolute
+	BinDir  string // where the runtimes and the guest are, absolute
+	Address string // socket of a containerd to use; "" embeds one
+	Version string
+
+	Session         session.Config // limits and times; its parts are set here
+	PoolBytes       int64          // size of the disk pool when it is made; 0: half of the free space
+	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
+	MaxFileBytes    int64          // of one stored file; 0 is 500 MiB
+	StrictDownloads bool           // uploaded files cannot be downloaded, as on the hosted API
+	Origins         []string       // of web pages that may open websockets, beside the daemon's own
+	SweepEvery      time.Duration  // 0 is 10 s
+	StopOnExit      bool           // stop all containers when the daemon ends; their files stay
+
+	Log *slog.Logger // nil: slog.Default
+}
+
+// A Daemon is all of it, running.
+type Daemon struct {
+	cfg      Config
+	closers  []io.Closer // in the order to close
+	listener net.Listener
+	server   *api.Server
+	sessions *session.Sessions
+	runtime  *containerd.Runtime
+	metrics  *metrics
+}
+
+// Open starts everything but the HTTP server. What it opened is closed again if it fails.
+func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.SweepEvery == 0 {
+		cfg.SweepEvery = 10 * time.Second
+	}
+	d := &Daemon{cfg: cfg, metrics: newMetrics()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+		}
+	}()
+	if err := os.MkdirAll(cfg.Dir, 0o711); err != nil { // mapped users must be able to walk through
+		return nil, fmt.Errorf("making the data directory: %w", err)
+	}
+	return d, d.open(ctx)
+}
+
+func (d *Daemon) open(ctx context.Context) error {
+	key, err := api.ReadKeyFile(KeyFile(d.cfg.Dir))
+	if err != nil {
+		return err
+	}
+	if d.listener, err = net.Listen("tcp", d.cfg.Listen); err != nil {
+		return fmt.Errorf("listening: %w; choose another --listen, or stop what has the port", err)
+	}
+	d.keep(quietCloser{d.listener})
+	books, err := ledger.Open(filepath.Join(d.cfg.Dir, "ledger.db"))
+	if err != nil {
+		return err
+	}
+	d.keep(books)
+	store, err := files.Open(files.Config{
+		Dir: filepath.Join(d.cfg.Dir, "files"), Ledger: books, QuotaBytes: d.cfg.FileQuota, MaxFileBytes: d.cfg.MaxFileBytes, Log: d.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	d.keep(store)
+	jobs := artifacts.New(artifacts.Config{Files: store, Ledger: books, Log: d.cfg.Log})
+	if err := d.openSessions(ctx, books, jobs); err != nil {
+		return err
+	}
+	sweeper, err := d.openSweeper(store)
+	if err != nil {
+		return err
+	}
+	return d.openServer(key, jobs, store, sweeper)
+}
+
+// keep adds something to close; what is opened last is closed first.
+func (d *Daemon) keep(c io.Closer) { d.closers = slices.Insert(d.closers, 0, c) }
+
+func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artifacts.Jobs) (err error) {
+	d.runtime, err = containerd.Open(ctx, containerd.Config{
+		Dir: filepath.Join(d.cfg.Dir, "runtime"), BinDir: d.cfg.BinDir, Address: d.cfg.Address, PoolBytes: d.cfg.PoolBytes, Log: d.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	d.keep(d.runtime)
+	audit, err := openAudit(filepath.Join(d.cfg.Dir, "audit.log"))
+	if err != nil {
+		return err
+	}
+	d.keep(audit)
+	cfg := d.cfg.Session
+	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.runtime, d.runtime.Images(), books, jobs, d.cfg.Log
+	cfg.Audit = func(e session.AuditEntry) {
+		d.metrics.ended(e)
+		if err := audit.write(e); err != nil {
+			d.cfg.Log.Error("writing the audit log", "error", err)
+		}
+	}
+	d.sessions, err = session.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	d.keep(d.sessions)
+	d.metrics.watch(d.sessions)
+	return nil
+}
+
+func (d *Daemon) openSweeper(store *files.Store) (*gc.Collector, error) {
+	every := "@every " + d.cfg.SweepEvery.String()
+	sweeper, err := gc.Open(gc.Config{
+		Log: d.cfg.Log, Report: d.metrics.swept,
+		Tasks: []gc.Task{
+			{Name: "sessions", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.sessions.Sweep(ctx) }},
+			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return store.Sweep(ctx, time.Now()) }},
+		},
+	})
+	if err == nil {
+		d.keep(sweeper)
+	}
+	return sweeper, err
+}
+
+func (d *Daemon) openServer(key api.Authenticator, jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
+	d.server, err = api.New(api.Config{
+		Auth: key, Metrics: d.metrics.registry, Log: d.cfg.Log,
+		Edges: []api.Edge{
+			api.Ops(d.metrics.registry, d.ready),
+			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
+			native.New(native.Config{
+				Sessions: d.sessions, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep,
+				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
+			}),
+		},
+	})
+	return err
+}
+
+// ready says whether the daemon can do its work.
+func (d *Daemon) ready(ctx context.Context) error {
+	if _, err := d.runtime.List(ctx); err != nil {
+		return proto.Errorf(proto.Unavailable, "", "runtime", "the container runtime does not answer")
+	}
+	return nil
+}
+
+// Addr is where it listens.
+func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
+
+// Run serves until ctx ends and the requests under way have.
+func (d *Daemon) Run(ctx context.Context) error { return d.server.Serve(ctx, d.listener) }
+
+// Close ends what Open started. Containers go on without the daemon, and the next one attaches to
+// them again, unless StopOnExit is set.
+func (d *Daemon) Close() error {
+	var errs []error
+	if d.cfg.StopOnExit && d.sessions != nil {
+		errs = append(errs, d.sessions.StopAll(context.Background()))
+	}
+	for _, c := range d.closers {
+		errs = append(errs, c.Close())
+	}
+	d.closers = nil
+	return errors.Join(errs...)
+}
+
+// KeyFile is where a data directory's API key is.
+func KeyFile(dir string) string { return filepath.Join(dir, "api-key") }
+
+// quietCloser closes a listener that its server may have closed already.
+type quietCloser struct{ net.Listener }
+
+func (q quietCloser) Close() error {
+	if err := q.Listener.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,447 @@
+package daemon_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"berth/proto"
+
+	"github.com/gorilla/websocket"
+)
+
+// These tests drive the real daemon in a process of its own: the binaries that make built, the base
+// image, containerd, runc. What they need is in the environment that `make test` sets.
+
+// A server is one berth daemon under test.
+type server struct {
+	dir, url, key string
+	cmd           *exec.Cmd
+	exited        chan struct{}
+}
+
+// base has the base image in it; tests share it, since unpacking takes long.
+var base *server
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(func() int {
+		var err error
+		if base, err = prepare(); err != nil {
+			fmt.Fprintln(os.Stderr, "preparing the daemon tests:", err)
+			return 1
+		}
+		defer os.RemoveAll(base.dir)
+		defer base.stop(syscall.SIGTERM)
+		return m.Run()
+	}())
+}
+
+func prepare() (*server, error) {
+	if os.Getenv("BERTH_BIN") == "" || os.Getenv("BERTH_BASE_IMAGE") == "" {
+		return nil, errors.New("BERTH_BIN and BERTH_BASE_IMAGE are not set; run these tests with `make test`")
+	}
+	dir, err := os.MkdirTemp("", "berth-daemon-")
+	if err != nil {
+		return nil, err
+	}
+	s := &server{dir: dir}
+	if err := s.start(); err != nil {
+		return nil, err
+	}
+	return s, s.importImage("base", os.Getenv("BERTH_BASE_IMAGE"))
+}
+
+var readyLine = regexp.MustCompile(`berth is ready.* url=(\S+)`)
+
+// start runs the daemon and returns once it says that it is ready.
+func (s *server) start() error {
+	bin := filepath.Join(os.Getenv("BERTH_BIN"), "berth")
+	s.cmd = exec.Command(bin, "serve", "--listen", "127.0.0.1:0", "--data", s.dir, "--stop-on-exit", "--sweep-every", "1s")
+	log, err := s.cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	s.exited = make(chan struct{})
+	ready := make(chan string, 1)
+	go func() {
+		defer close(s.exited)
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
+				ready <- m[1]
+			}
+			if !strings.Contains(lines.Text(), "level=INFO") {
+				fmt.Fprintln(os.Stderr, lines.Text())
+			}
+		}
+		_ = s.cmd.Wait()
+	}()
+	select {
+	case s.url = <-ready:
+	case <-s.exited:
+		return errors.New("the daemon ended before it was ready")
+	}
+	key, err := os.ReadFile(filepath.Join(s.dir, "api-key"))
+	s.key = strings.TrimSpace(string(key))
+	return err
+}
+
+func (s *server) stop(sig syscall.Signal) {
+	_ = s.cmd.Process.Signal(sig)
+	<-s.exited
+}
+
+// do makes a request and returns status and body.
+func (s *server) do(method, path string, body io.Reader) (int, []byte, error) {
+	req, err := http.NewRequest(method, s.url+path, body)
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("X-Api-Key", s.key)
+	req.Header.Set("anthropic-version", "2023-06-01")
+	if _, isJSON := body.(*strings.Reader); isJSON {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	out, err := io.ReadAll(res.Body)
+	return res.StatusCode, out, err
+}
+
+func (s *server) importImage(name, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	status, out, err := s.do("POST", "/v1/images/import?name="+name, f)
+	if err != nil || status != 200 || bytes.Contains(out, []byte(`"error"`)) {
+		return fmt.Errorf("importing %s: %d %v %s", name, status, err, out)
+	}
+	return nil
+}
+
+// call makes a JSON request and decodes the answer; any other status than want fails the test.
+func call[T any](t testing.TB, s *server, want int, method, path, body string) T {
+	t.Helper()
+	var v T
+	status, out, err := s.do(method, path, strings.NewReader(body))
+	if err != nil || status != want {
+		t.Fatalf("%s %s: %d %v %s", method, path, status, err, out)
+	}
+	if err := json.Unmarshal(out, &v); err != nil {
+		t.Fatalf("%s %s: %v in %s", method, path, err, out)
+	}
+	return v
+}
+
+func create(t testing.TB, s *server) proto.Container {
+	t.Helper()
+	c := call[proto.Container](t, s, 201, "POST", "/v1/containers", `{"limits":{"memory_bytes":268435456,"disk_bytes":268435456}}`)
+	t.Cleanup(func() { _, _, _ = s.do("DELETE", "/v1/containers/"+c.ID, nil) })
+	return c
+}
+
+func bash(t testing.TB, s *server, id, text string) proto.ExecResult {
+	t.Helper()
+	cmd, _ := json.Marshal(proto.Cmd{Command: text})
+	return call[proto.ExecResult](t, s, 200, "POST", "/v1/containers/"+id+"/exec", string(cmd))
+}
+
+func TestKilledDaemonLosesNothing(t *testing.T) {
+	s := base
+	var live []proto.Container
+	for i := range 5 {
+		c := create(t, s)
+		live = append(live, c)
+		bash(t, s, c.ID, fmt.Sprintf("echo file %d >note; touch /tmp/same", i))
+	}
+	background := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+live[0].ID+"/exec", `{"command":"echo begun; sleep 1000","background":true}`)
+	cut := make(chan error, 1)
+	go func() {
+		_, _, err := s.do("POST", "/v1/containers/"+live[1].ID+"/exec", strings.NewReader(`{"command":"sleep 1001"}`))
+		cut <- err
+	}()
+	waitRunning(t, s, live[1].ID)
+	s.stop(syscall.SIGKILL)
+	if err := <-cut; err == nil {
+		t.Error("a request outlived its daemon")
+	}
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range live {
+		res := bash(t, s, c.ID, "cat note; test -e /tmp/same && echo same sandbox")
+		if want := fmt.Sprintf("file %d\nsame sandbox\n", i); res.Result.Result == nil || res.Result.Result.Stdout != want {
+			t.Errorf("container %d: %+v", i, res.Result)
+		}
+	}
+	lost := call[proto.Exec](t, s, 200, "GET", "/v1/containers/"+live[0].ID+"/execs/"+background.ID, "")
+	if lost.State != proto.ExecEnded || lost.End == nil || lost.End.Reason != proto.EndLost {
+		t.Errorf("the background exec is told as %+v", lost)
+	}
+	list := call[struct{ Data []proto.Exec }](t, s, 200, "GET", "/v1/containers/"+live[1].ID+"/execs", "")
+	if len(list.Data) < 2 || list.Data[1].End == nil || list.Data[1].End.Reason != proto.EndLost {
+		t.Errorf("the foreground exec is told as %+v", list.Data)
+	}
+}
+
+// waitRunning follows the container's events until a command is seen to run.
+func waitRunning(t *testing.T, s *server, id string) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for time.Now().Before(deadline) {
+		if call[proto.Container](t, s, 200, "GET", "/v1/containers/"+id, "").RunningExecs > 0 {
+			return
+		}
+	}
+	t.Fatal("no command runs")
+}
+
+// held is what a daemon and its containers hold of the host.
+type held struct {
+	Mounts, Cgroups, NetNamespaces, Shims, Files, Goroutines, Sandboxes int
+}
+
+func (s *server) holds(t *testing.T) held {
+	t.Helper()
+	pid := strconv.Itoa(s.cmd.Process.Pid)
+	mounts, err := os.ReadFile("/proc/" + pid + "/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fds, _ := os.ReadDir("/proc/" + pid + "/fd")
+	h := held{Mounts: bytes.Count(mounts, []byte("\n")), Files: len(fds), Goroutines: s.metric(t, "go_goroutines")}
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(path, "container_") {
+			h.Cgroups++
+		}
+		return nil
+	})
+	nets := map[string]bool{}
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range procs {
+		if ns, err := os.Readlink(p + "/ns/net"); err == nil {
+			nets[ns] = true
+		}
+		if cmd, err := os.ReadFile(p + "/cmdline"); err == nil && bytes.Contains(cmd, []byte("containerd-shim-runc-v2")) {
+			h.Shims++
+		}
+	}
+	h.NetNamespaces = len(nets)
+	runs, _ := filepath.Glob("/run/berth/*/sb/*")
+	h.Sandboxes = len(runs)
+	return h
+}
+
+func (s *server) metric(t *testing.T, name string) int {
+	t.Helper()
+	_, out, err := s.do("GET", "/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(out)
+	if m == nil {
+		t.Fatalf("no metric %s", name)
+	}
+	v, err := strconv.ParseFloat(string(m[1]), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(v)
+}
+
+func TestRoundsLeaveNothingBehind(t *testing.T) {
+	s := base
+	const rounds, workers = 200, 4
+	round := func() error {
+		status, out, err := s.do("POST", "/v1/exec", strings.NewReader(`{"command":"echo $RANDOM >f; (sleep 100 &); cat f","ephemeral":true,"create":{"limits":{"disk_bytes":67108864}}}`))
+		if err != nil || status != 200 || !bytes.Contains(out, []byte(`"return_code":0`)) {
+			return fmt.Errorf("%d %v %s", status, err, out)
+		}
+		return nil
+	}
+	for range workers { // what is made once and kept
+		if err := round(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	before := s.settled(t, held{})
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for range rounds / workers {
+				if err := round(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	after := s.settled(t, before)
+	if after.Mounts > before.Mounts || after.Cgroups > before.Cgroups || after.NetNamespaces > before.NetNamespaces || after.Shims > before.Shims ||
+		after.Sandboxes > before.Sandboxes || after.Files > before.Files+4 || after.Goroutines > before.Goroutines+8 {
+		t.Errorf("%d rounds left something behind: before %+v, after %+v", rounds, before, after)
+	}
+}
+
+// settled looks until what is held does not exceed want, or for 20 s: the kernel and containerd
+// take namespaces, idle connections and timers down in their own time.
+func (s *server) settled(t *testing.T, want held) held {
+	t.Helper()
+	h := s.holds(t)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); h = s.holds(t) {
+		if want == (held{}) && h.Shims == 0 && h.Sandboxes == 0 {
+			return h
+		}
+		if h.Mounts <= want.Mounts && h.Shims <= want.Shims && h.NetNamespaces <= want.NetNamespaces && h.Goroutines <= want.Goroutines && h.Files <= want.Files {
+			return h
+		}
+	}
+	return h
+}
+
+// peak is the daemon's largest resident set since reset, in MiB.
+func (s *server) peak(t *testing.T) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+	kb, err := strconv.Atoi(string(m[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kb >> 10
+}
+
+func TestMemoryStaysBounded(t *testing.T) {
+	s := base
+	s.stop(syscall.SIGTERM) // the import of the image must not count
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	const limit = 200 // MiB
+	c := create(t, s)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	flood := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+c.ID+"/exec", `{"command":"head -c 2000000000 /dev/zero | tr '\\0' x","background":true}`)
+	var readers sync.WaitGroup
+	for range 50 {
+		conn, _, err := websocket.DefaultDialer.Dial(strings.Replace(s.url, "http", "ws", 1)+"/v1/containers/"+c.ID+"/live", http.Header{"X-Api-Key": {s.key}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.WriteJSON(map[string]any{"type": "attach", "ref": "a", "exec_id": flood.ID}); err != nil {
+			t.Fatal(err)
+		}
+		readers.Go(func() {
+			defer conn.Close()
+			<-ctx.Done() // never reads
+		})
+	}
+	if err := s.upload(500 << 20); err != nil {
+		t.Fatal(err)
+	}
+	res := call[proto.ExecResult](t, s, 200, "GET", "/v1/containers/"+c.ID+"/execs/"+flood.ID+"/result?wait_seconds=120", "")
+	if res.Exec.StdoutBytes != 2_000_000_000 || !res.Exec.Truncated {
+		t.Errorf("the flood ended as %+v", res.Exec)
+	}
+	if mb := s.peak(t); mb > limit {
+		t.Errorf("the daemon's resident memory reached %d MiB, the limit is %d", mb, limit)
+	} else {
+		t.Logf("peak resident memory: %d MiB", mb)
+	}
+	cancel()
+	readers.Wait()
+}
+
+// upload streams n bytes to the Files API.
+func (s *server) upload(n int64) error {
+	pr, pw := io.Pipe()
+	form := multipart.NewWriter(pw)
+	go func() {
+		part, err := form.CreateFormFile("file", "big.bin")
+		if err == nil {
+			_, err = io.CopyN(part, zeros{}, n)
+		}
+		if err == nil {
+			err = form.Close()
+		}
+		pw.CloseWithError(err)
+	}()
+	req, err := http.NewRequest("POST", s.url+"/v1/files", pr)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-Api-Key", s.key)
+	req.Header.Set("anthropic-version", "2023-06-01")
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != 200 {
+		body, _ := io.ReadAll(res.Body)
+		return fmt.Errorf("uploading: %d %s", res.StatusCode, body)
+	}
+	return nil
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestNoNetworkAndTheBaseImageWorks(t *testing.T) {
+	s := base
+	c := create(t, s)
+	for text, want := range map[string]string{
+		"ip -o link 2>/dev/null | wc -l || ls /sys/class/net":                                                  "",
+		"ls /sys/class/net | tr '\\n' ' '":                                                                     "lo ",
+		"getent hosts example.com || echo no name":                                                             "no name\n",
+		"timeout 3 bash -c '</dev/tcp/169.254.169.254/80' 2>/dev/null || echo no tcp":                          "no tcp\n",
+		"python3 -c 'import numpy, pandas, matplotlib, openpyxl, PIL, requests; print(numpy.arange(4).sum())'": "6\n",
+		"for p in node git jq rg fd sqlite3 bc unzip 7z; do command -v $p >/dev/null || echo missing $p; done": "",
+		"nproc >/dev/null; cat /proc/self/status | grep -E 'NoNewPrivs|Seccomp:' | tr -d '\\t\\n '":            "NoNewPrivs:1Seccomp:2",
+	} {
+		r := bash(t, s, c.ID, text).Result.Result
+		if r == nil || want != "" && r.Stdout != want || strings.Contains(r.Stdout, "missing") {
+			t.Errorf("%s: %+v", text, r)
+		}
+	}
+	res := bash(t, s, c.ID, "python3 -c 'x = bytearray(400 << 20)'")
+	if res.Exec.End.Reason != proto.EndOutOfMemory {
+		t.Errorf("a memory bomb ended as %+v", res.Exec.End)
+	}
+	if r := bash(t, s, c.ID, "head -c 400M /dev/zero >/workspace/big; echo $?").Result.Result; r == nil || strings.HasSuffix(r.Stdout, "0\n") {
+		t.Errorf("400 MiB went into a workspace of 256: %+v", r)
+	}
+}

@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"time"
+
+	"berth/session"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// metrics is what /metrics tells, beside the requests that package api counts.
+type metrics struct {
+	registry *prometheus.Registry
+	execs    *prometheus.CounterVec
+	seconds  prometheus.Histogram
+	sweeps   *prometheus.CounterVec
+	sweeping *prometheus.HistogramVec
+	sweepErr *prometheus.CounterVec
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		execs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_execs_total", Help: "Commands that ended, by reason."}, []string{"reason"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "berth_exec_seconds", Help: "How long commands ran.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .5, 1, 5, 30, 120, 600},
+		}),
+		sweeps:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_swept_total", Help: "What sweeps did, by task and kind."}, []string{"task", "kind"}),
+		sweeping: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "berth_sweep_seconds", Help: "How long sweeps took."}, []string{"task"}),
+		sweepErr: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_sweep_errors_total", Help: "Sweeps that failed in part."}, []string{"task"}),
+	}
+	m.registry.MustRegister(m.execs, m.seconds, m.sweeps, m.sweeping, m.sweepErr,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) ended(e session.AuditEntry) {
+	m.execs.WithLabelValues(string(e.Reason)).Inc()
+	m.seconds.Observe(e.Seconds)
+}
+
+func (m *metrics) swept(task string, counts map[string]int, took time.Duration, err error) {
+	for kind, n := range counts {
+		m.sweeps.WithLabelValues(task, kind).Add(float64(max(0, n)))
+	}
+	m.sweeping.WithLabelValues(task).Observe(took.Seconds())
+	if err != nil {
+		m.sweepErr.WithLabelValues(task).Inc()
+	}
+}
+
+// watch adds counts of the sessions there are, taken when somebody looks.
+func (m *metrics) watch(ss *session.Sessions) { m.registry.MustRegister(sessionCounts{ss}) }
+
+type sessionCounts struct{ ss *session.Sessions }
+
+var (
+	containersDesc = prometheus.NewDesc("berth_containers", "Containers, by state.", []string{"state"}, nil)
+	runningDesc    = prometheus.NewDesc("berth_execs_running", "Commands that run now.", nil, nil)
+	workspacesDesc = prometheus.NewDesc("berth_workspaces", "Workspaces on disk.", nil, nil)
+)
+
+func (c sessionCounts) Describe(ch chan<- *prometheus.Desc) {
+	ch <- containersDesc
+	ch <- runningDesc
+	ch <- workspacesDesc
+}
+
+func (c sessionCounts) Collect(ch chan<- prometheus.Metric) {
+	n := c.ss.Counts()
+	for state, k := range n.ByState {
+		ch <- prometheus.MustNewConstMetric(containersDesc, prometheus.GaugeValue, float64(k), string(state))
+	}
+	ch <- prometheus.MustNewConstMetric(runningDesc, prometheus.GaugeValue, float64(n.RunningExecs))
+	ch <- prometheus.MustNewConstMetric(workspacesDesc, prometheus.GaugeValue, float64(n.Workspaces))
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"berth/cmd/berth/internal/daemon"
+	"berth/session"
+	"berth/session/containerd"
+
+	"github.com/spf13/cobra"
+)
+
+// Defaults of `berth serve`, which the client commands know too.
+const (
+	defaultListen = "127.0.0.1:7117"
+	defaultDir    = "/var/lib/berth"
+)
+
+func serveCommand() *cobra.Command {
+	var cfg daemon.Config
+	var jsonLog, debug bool
+	limits := session.DefaultLimits
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon",
+		Long: `Run the daemon until it is interrupted.
+
+At its first start it makes an API key in DIR/api-key, which every request must carry.
+When it ends, containers go on without it; the next start attaches to them again.`,
+		Example: "  berth serve\n  berth serve --listen 127.0.0.1:0 --data /srv/berth --idle-timeout 30m",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg.Log = newLogger(jsonLog, debug)
+			cfg.Version = version
+			cfg.Session.Limits = limits
+			return serve(cmd, cfg)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&cfg.Listen, "listen", defaultListen, "address to serve HTTP on; port 0 takes a free one")
+	f.StringVar(&cfg.Dir, "data", defaultDir, "data directory")
+	f.StringVar(&cfg.BinDir, "bin", "", "directory of berth-guest, runc, runsc and the shim (default: where berth itself is)")
+	f.StringVar(&cfg.Address, "containerd", "", "socket of a running containerd to use instead of the embedded one")
+	f.StringVar(&cfg.Session.Image, "image", "base", "image of containers that name none")
+	f.DurationVar(&cfg.Session.IdleTimeout, "idle-timeout", 0, "stop a container after this long without use (default 5m)")
+	f.DurationVar(&cfg.Session.MaxLifetime, "max-lifetime", 0, "remove a container and its files this long after its creation (default 720h)")
+	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that ask for none (default 5m)")
+	f.Float64Var(&limits.CPUs, "cpus", limits.CPUs, "most CPUs of one container, and its default")
+	f.Int64Var(&limits.MemoryBytes, "memory-bytes", limits.MemoryBytes, "most memory of one container, and its default")
+	f.Int64Var(&limits.PIDs, "pids", limits.PIDs, "most processes and threads of one container, and its default")
+	f.Int64Var(&limits.DiskBytes, "disk-bytes", limits.DiskBytes, "most disk of one container's workspace, and of its writable layer")
+	f.IntVar(&cfg.Session.MaxSessions, "max-containers", 0, "most containers at once (default 10000)")
+	f.IntVar(&cfg.Session.MaxExecs, "max-execs", 0, "most commands at once in one container (default 64)")
+	f.Int64Var(&cfg.PoolBytes, "pool-bytes", 0, "size of the disk pool when it is first made (default: half of the free space, at most 64 GiB)")
+	f.Int64Var(&cfg.FileQuota, "file-quota-bytes", 0, "most bytes of stored files per owner (default no limit)")
+	f.Int64Var(&cfg.MaxFileBytes, "max-file-bytes", 0, "most bytes of one stored file (default 500 MiB)")
+	f.BoolVar(&cfg.StrictDownloads, "strict-downloads", false, "refuse downloads of uploaded files, as the hosted Files API does")
+	f.StringSliceVar(&cfg.Origins, "origin", nil, "web origin that may open websockets (may be repeated)")
+	f.DurationVar(&cfg.SweepEvery, "sweep-every", 0, "how often expired things are removed (default 10s)")
+	f.BoolVar(&cfg.StopOnExit, "stop-on-exit", false, "stop all containers when the daemon ends; their files stay")
+	f.BoolVar(&jsonLog, "log-json", false, "log JSON lines")
+	f.BoolVar(&debug, "debug", false, "log more")
+	return cmd
+}
+
+// serve runs the daemon until SIGINT or SIGTERM.
+func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("serve makes containers and needs root; run it with sudo")
+	}
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
+		return err
+	}
+	if cfg.BinDir, err = binDir(cfg.BinDir); err != nil {
+		return err
+	}
+	if cfg.Address == "" { // a running containerd could not see our mounts
+		if err := containerd.PrivateMounts(); err != nil {
+			return err
+		}
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	d, err := daemon.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	cfg.Log.Info("berth is ready", "url", "http://"+d.Addr().String(), "key_file", daemon.KeyFile(cfg.Dir), "version", cfg.Version)
+	err = d.Run(ctx)
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// binDir is where the daemon's helper programs are: beside itself, unless said otherwise.
+func binDir(dir string) (string, error) {
+	if dir != "" {
+		return filepath.Abs(dir)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	exe, err = filepath.EvalSymlinks(exe)
+	return filepath.Dir(exe), err
+}
+
+func newLogger(json, debug bool) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if debug {
+		opts.Level = slog.LevelDebug
+	}
+	if json {
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+}
