@@ -65,8 +65,10 @@ func withGuest(run func() int) int {
 		fmt.Fprintln(os.Stderr, "building the test guest:", err)
 		return 1
 	}
-	_, file, _, _ := runtime.Caller(0)
-	binDir = filepath.Join(filepath.Dir(file), "..", "..", "bin")
+	if binDir = os.Getenv("BERTH_BIN"); binDir == "" {
+		_, file, _, _ := runtime.Caller(0)
+		binDir = filepath.Join(filepath.Dir(file), "..", "..", "bin")
+	}
 	return run()
 }
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,17 +45,24 @@ func (r *Runtime) scrub(ctx context.Context, id string) error {
 	return errs
 }
 
+// deleteGrace is how long containerd's own clean-up after a dead shim may take. It runs as a
+// program of its own, beside us, and knows best what it has mounted.
+const deleteGrace = 5 * time.Second
+
 // killRuntimes kills shim and runtime processes of sandbox id, and what runs in its cgroups, until there
 // are none. One may start the next while we look, so a look that finds none is the end.
 func (r *Runtime) killRuntimes(ctx context.Context, id string) error {
+	patience := time.Now().Add(deleteGrace)
 	for {
 		killCgroups(id)
-		pids := r.runtimesOf(id)
-		if len(pids) == 0 {
+		found := r.runtimesOf(id)
+		if len(found) == 0 {
 			return nil
 		}
-		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL)
+		for _, p := range found {
+			if !p.deletes || time.Now().After(patience) {
+				_ = unix.Kill(p.pid, unix.SIGKILL)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -64,14 +72,20 @@ func (r *Runtime) killRuntimes(ctx context.Context, id string) error {
 	}
 }
 
+// A runtimeProcess is a shim or runtime that works on one sandbox.
+type runtimeProcess struct {
+	pid     int
+	deletes bool // it removes the sandbox
+}
+
 // runtimesOf finds the processes that run one of our runtime programs and name the sandbox among their
 // arguments. Both must hold: people's commands name sandboxes too.
-func (r *Runtime) runtimesOf(id string) []int {
+func (r *Runtime) runtimesOf(id string) []runtimeProcess {
 	procs, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	var pids []int
+	var found []runtimeProcess
 	for _, p := range procs {
 		pid, err := strconv.Atoi(p.Name())
 		if err != nil {
@@ -83,10 +97,11 @@ func (r *Runtime) runtimesOf(id string) []int {
 		}
 		exe, err := os.Readlink(filepath.Join("/proc", p.Name(), "exe"))
 		if err == nil && r.isRuntime(strings.TrimSuffix(exe, " (deleted)")) {
-			pids = append(pids, pid)
+			deletes := slices.Contains(strings.Split(string(args), "\x00"), "delete")
+			found = append(found, runtimeProcess{pid, deletes})
 		}
 	}
-	return pids
+	return found
 }
 
 // isRuntime reports whether exe is a program of ours that makes sandboxes. A rebuilt one counts: its
