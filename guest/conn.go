@@ -3,6 +3,7 @@ package guest
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -55,9 +56,9 @@ func (c *conn) read(p []byte) (int, error) {
 		c.keep(oob[:oobn])
 	}
 	if n == 0 && err == nil && len(p) > 0 {
-		return 0, net.ErrClosed
+		return 0, io.EOF
 	}
-	return n, err
+	return max(n, 0), err // it is -1 with an error
 }
 
 // keep adds the descriptors of a control message to fds, and closes those too many.

@@ -17,36 +17,51 @@ const maxTable = 1 << 20
 // noNewline is what diff says of a last line without an end.
 const noNewline = `\ No newline at end of file`
 
-// hunk describes how old became new as one unified-diff hunk.
+// hunk describes how old became new as one unified-diff hunk, with the numbers of diff -U3.
 //
-// Equal lines at the start of both are taken off first, then those at the end. What remains
-// begins and ends with a line that differs, so it spans what diff finds: its changes cannot begin
-// later or end earlier, and of the places where an inserted line could be shown among equal ones diff too
-// takes the last. Where the changes are far apart diff makes several hunks; here it is one with all
-// that lies between, since a consumer gets one set of numbers.
+// Equal lines at both ends are taken off, all but a few; of what remains as many as can be are
+// unchanged, and each run of changed lines is moved among equal ones as diff moves it. Where the
+// changes are far apart diff makes several hunks; here it is one with all that lies between, from the
+// first change to the last, since a consumer gets one set of numbers.
 func hunk(before, after []byte) proto.EditorReplace {
 	a, b := splitLines(before), splitLines(after)
-	head := 0
-	for head < min(len(a), len(b)) && bytes.Equal(a[head], b[head]) {
-		head++
-	}
-	tail := 0
-	for tail < min(len(a), len(b))-head && bytes.Equal(a[len(a)-1-tail], b[len(b)-1-tail]) {
-		tail++
-	}
-	r := proto.EditorReplace{Type: proto.TypeEditorStrReplace, Lines: []string{}}
+	head, tail := equalEnds(a, b)
 	if head == len(a) && head == len(b) {
+		r := proto.EditorReplace{Type: proto.TypeEditorStrReplace, Lines: []string{}}
 		return numbered(r, 0, 0, 0, 0) // nothing changed, and diff prints nothing
 	}
-	first, last := max(0, head-hunkContext), min(tail, hunkContext)
-	for _, line := range a[first:head] {
+	// diff, too, leaves itself as many lines at both ends as it shows, to move changes among.
+	from, to := max(0, head-hunkContext), max(0, tail-hunkContext)
+	left, right := side{lines: a[from : len(a)-to]}, side{lines: b[from : len(b)-to]}
+	flag(&left, &right, head-from, tail-to)
+	settle(&left, &right)
+	settle(&right, &left)
+	first := min(left.first(), right.first())
+	last := min(left.last(), right.last()) // equal lines after the last change
+	lead := from + first
+	start := max(0, lead-hunkContext)
+	end := min(to+last, hunkContext)
+	r := proto.EditorReplace{Type: proto.TypeEditorStrReplace}
+	for _, line := range a[start:lead] {
 		r.Lines = addLine(r.Lines, ' ', line)
 	}
-	r.Lines = append(r.Lines, changes(a[head:len(a)-tail], b[head:len(b)-tail])...)
-	for _, line := range a[len(a)-tail : len(a)-tail+last] {
+	r.Lines = append(r.Lines, changes(&left, &right, first, last)...)
+	for _, line := range a[len(a)-to-last : len(a)-to-last+end] {
 		r.Lines = addLine(r.Lines, ' ', line)
 	}
-	return numbered(r, first, len(a)-tail+last-first, first, len(b)-tail+last-first)
+	return numbered(r, start, len(a)-to-last+end-start, start, len(b)-to-last+end-start)
+}
+
+// equalEnds counts the equal lines at the start of both, and then those at the end.
+func equalEnds(a, b [][]byte) (head, tail int) {
+	least := min(len(a), len(b))
+	for head < least && bytes.Equal(a[head], b[head]) {
+		head++
+	}
+	for tail < least-head && bytes.Equal(a[len(a)-1-tail], b[len(b)-1-tail]) {
+		tail++
+	}
+	return head, tail
 }
 
 // numbered sets a hunk's numbers. An empty range starts at the line before it.
@@ -80,49 +95,157 @@ func addLine(lines []string, mark byte, line []byte) []string {
 	return lines
 }
 
-// changes shows how the lines a became b, with as many unchanged as there can be. Lines
-// that are equal where both stand are always taken as unchanged, which puts a change as late among
-// equal lines as it can be, like diff does.
-func changes(a, b [][]byte) []string {
-	kept := newTable(a, b)
-	var lines []string
-	for i, j := 0, 0; i < len(a) || j < len(b); {
-		switch {
-		case kept != nil && i < len(a) && j < len(b) && bytes.Equal(a[i], b[j]):
-			lines = addLine(lines, ' ', a[i])
-			i++
-			j++
-		case i < len(a) && (j == len(b) || kept == nil || kept.at(i+1, j) >= kept.at(i, j+1)):
-			lines = addLine(lines, '-', a[i])
-			i++
-		default:
-			lines = addLine(lines, '+', b[j])
-			j++
-		}
-	}
-	return ordered(lines)
+// A side is one of the two texts, with a flag for each line that the other has not.
+type side struct {
+	lines   [][]byte
+	changed []bool
 }
 
-// ordered puts the removed lines of each change before the added ones. A remark stays with its line.
-func ordered(lines []string) []string {
-	out := make([]string, 0, len(lines))
-	var added []string
-	for i, line := range lines {
-		mark := line[0]
-		if mark == '\\' {
-			mark = lines[i-1][0]
-		}
-		switch mark {
-		case '+':
-			added = append(added, line)
-		case ' ':
-			out, added = append(out, added...), nil
-			fallthrough
+// is reports whether line i is changed; there is none beyond the ends.
+func (s *side) is(i int) bool { return i >= 0 && i < len(s.changed) && s.changed[i] }
+
+// first is how many lines stand before the first change, last how many after the last one.
+func (s *side) first() int {
+	n := 0
+	for n < len(s.changed) && !s.changed[n] {
+		n++
+	}
+	return n
+}
+
+func (s *side) last() int {
+	n := 0
+	for n < len(s.changed) && !s.changed[len(s.changed)-1-n] {
+		n++
+	}
+	return n
+}
+
+// flag marks the lines that are not in the longest common subsequence. The first head lines and
+// the last tail lines are equal. Where the rest is too much to search, all of it counts as changed.
+func flag(a, b *side, head, tail int) {
+	a.changed, b.changed = make([]bool, len(a.lines)), make([]bool, len(b.lines))
+	x, y := a.lines[head:len(a.lines)-tail], b.lines[head:len(b.lines)-tail]
+	kept := newTable(x, y)
+	for i, j := 0, 0; i < len(x) || j < len(y); {
+		switch {
+		case kept != nil && i < len(x) && j < len(y) && bytes.Equal(x[i], y[j]):
+			i++
+			j++
+		case i < len(x) && (j == len(y) || kept == nil || kept.at(i+1, j) >= kept.at(i, j+1)):
+			a.changed[head+i] = true
+			i++
 		default:
-			out = append(out, line)
+			b.changed[head+j] = true
+			j++
 		}
 	}
-	return append(out, added...)
+}
+
+// settle moves the runs of changed lines of s to where diff shows them. A run may move past an equal
+// line at its other end. It goes up as long as it meets another run, which becomes one with it, and then
+// down as far as it can; but back up to where it stands beside a run of the other side, if it came by one.
+func settle(s, other *side) {
+	i, j := 0, 0 // j is where i corresponds to on the other side
+	for {
+		for i < len(s.lines) && !s.changed[i] {
+			for other.is(j) {
+				j++
+			}
+			i++
+			j++
+		}
+		if i == len(s.lines) {
+			return
+		}
+		r := run{s: s, other: other, start: i, j: j}
+		for s.is(i) {
+			i++
+		}
+		r.end = i
+		for other.is(r.j) {
+			r.j++
+		}
+		i, j = r.move()
+	}
+}
+
+// A run is changed lines from start to before end. j is the line of the other side that is after
+// what corresponds to it.
+type run struct {
+	s, other      *side
+	start, end, j int
+}
+
+// move settles one run and returns where it ends on both sides.
+func (r *run) move() (i, j int) {
+	for {
+		length := r.end - r.start
+		for r.start > 0 && bytes.Equal(r.s.lines[r.start-1], r.s.lines[r.end-1]) {
+			r.up()
+			for r.s.is(r.start - 1) {
+				r.start--
+			}
+		}
+		beside := len(r.s.lines) // the end it had when it last stood beside a run of the other side
+		if r.other.is(r.j - 1) {
+			beside = r.end
+		}
+		for r.end < len(r.s.lines) && bytes.Equal(r.s.lines[r.start], r.s.lines[r.end]) {
+			if r.down() {
+				beside = r.end
+			}
+		}
+		if length != r.end-r.start {
+			continue
+		}
+		for beside < r.end {
+			r.up()
+		}
+		return r.end, r.j
+	}
+}
+
+// up moves the run by one line.
+func (r *run) up() {
+	r.start--
+	r.end--
+	r.s.changed[r.start], r.s.changed[r.end] = true, false
+	for r.j--; r.other.is(r.j); r.j-- {
+	}
+}
+
+// down moves the run by one line, takes in a run that it meets, and reports whether it now stands
+// beside one of the other side.
+func (r *run) down() (beside bool) {
+	r.s.changed[r.start], r.s.changed[r.end] = false, true
+	r.start++
+	for r.end++; r.s.is(r.end); r.end++ {
+	}
+	for r.j++; r.other.is(r.j); r.j++ {
+		beside = true
+	}
+	return beside
+}
+
+// changes shows the lines between the first and the last change.
+func changes(a, b *side, first, last int) []string {
+	var lines []string
+	for i, j := first, first; i < len(a.lines)-last || j < len(b.lines)-last; {
+		switch {
+		case a.is(i):
+			lines = addLine(lines, '-', a.lines[i])
+			i++
+		case b.is(j):
+			lines = addLine(lines, '+', b.lines[j])
+			j++
+		default:
+			lines = addLine(lines, ' ', a.lines[i])
+			i++
+			j++
+		}
+	}
+	return lines
 }
 
 // A table holds the length of the longest common subsequence of a[i:] and b[j:].

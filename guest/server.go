@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -183,6 +184,12 @@ func (s *Server) serve(ctx context.Context, c *conn) {
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 	defer c.Close()
+	// A mistake in one request must not end PID 1, and with it all that runs in the container.
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("a request failed badly", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
 	k := &caller{s: s, conn: c}
 	for ctx.Err() == nil {
 		kind, body, err := c.message(maxRequest)

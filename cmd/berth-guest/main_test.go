@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest"
+	"berth/proto"
+)
+
+// setup makes a namespace look like a container: a user list of its own, and its processes in /proc.
+const setup = `set -e
+mount --make-rprivate /
+mount -t proc proc /proc
+grep -v ':1000:' /etc/passwd >$0/passwd; grep -v ':1000:' /etc/group >$0/group
+mount --bind $0/passwd /etc/passwd; mount --bind $0/group /etc/group
+mkdir $0/home; mount --bind $0/home /home
+exec $0/guest -workspace $0/workspace $0/guest.sock`
+
+// start runs the real program as PID 1, as small as it is shipped.
+func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test needs root: it makes PID and mount namespaces")
+	}
+	dir, err := os.MkdirTemp("", "berth-guest-cmd-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "guest"), ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building: %v\n%s", err, out)
+	}
+	cmd := exec.Command("bash", "-c", setup, dir)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "guest.sock")
+	c := guest.NewClient(func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	})
+	t.Cleanup(func() {
+		_ = c.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = os.RemoveAll(dir)
+	})
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := c.Hello(context.Background()); err == nil {
+			return c, cmd, dir
+		} else if time.Now().After(deadline) {
+			t.Fatalf("the guest does not answer: %v", err)
+		}
+	}
+}
+
+func execute(t testing.TB, c *guest.Client, cmd guest.Command) (string, guest.Exit) {
+	t.Helper()
+	var out strings.Builder
+	p, err := c.Start(context.Background(), cmd, func(_ proto.Stream, b []byte) { out.Write(b) })
+	if err != nil {
+		t.Fatalf("%+v: %v", cmd, err)
+	}
+	x, err := p.Wait(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), x
+}
+
+func TestPrepares(t *testing.T) {
+	c, _, dir := start(t)
+	out, _ := execute(t, c, guest.Command{Text: "whoami; echo $HOME; stat -c '%U %a' $HOME $PWD; umask; grep NoNewPrivs /proc/self/status"})
+	if want := "user\n/home/user\nuser 755\nuser 755\n0022\nNoNewPrivs:\t1\n"; out != want {
+		t.Errorf("got %q, want %q", out, want)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(dir, "guest.sock"), &st); err != nil || st.Mode&0o777 != 0o600 {
+		t.Errorf("the socket's mode is %o, %v", st.Mode, err)
+	}
+}
+
+// Nothing that the container's root can send ends the guest.
+func TestEndures(t *testing.T) {
+	c, _, _ := start(t)
+	before, err := c.Hello(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute(t, c, guest.Command{User: "root", Text: "for s in $(seq 1 64); do kill -$s 1; done 2>/dev/null; true"})
+	out, x := execute(t, c, guest.Command{Text: "grep -E 'Sig(Ign|Blk)' /proc/self/status"})
+	if x.Code != 0 || out != "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n" {
+		t.Errorf("got %d %q", x.Code, out)
+	}
+	after, err := c.Hello(context.Background())
+	if err != nil || after != before {
+		t.Errorf("it is another one now: %+v, %v", after, err)
+	}
+}
+
+// Root in the container cannot look into the guest, which has the same user.
+func TestUndumpable(t *testing.T) {
+	c, _, _ := start(t)
+	// Containers have none of these capabilities, each of which lets one look; this namespace has them.
+	out, _ := execute(t, c, guest.Command{User: "root", Text: "setpriv --bounding-set=-sys_ptrace,-perfmon,-sys_admin cat /proc/1/maps 2>/dev/null; echo $?"})
+	if out != "1\n" {
+		t.Errorf("root could read the guest's memory map: %q", out)
+	}
+}
+
+// TestSmall keeps the guest's cost in sight: there is one of it in each container.
+func TestSmall(t *testing.T) {
+	c, cmd, dir := start(t)
+	for range 50 {
+		execute(t, c, guest.Command{Text: "true"})
+	}
+	fi, err := os.Stat(filepath.Join(dir, "guest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var memory []string
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "VmRSS") || strings.HasPrefix(line, "RssAnon") || strings.HasPrefix(line, "Threads") {
+			memory = append(memory, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	t.Logf("binary %d KiB, %v", fi.Size()>>10, memory)
+	if fi.Size() > 8<<20 {
+		t.Errorf("the binary has %d bytes", fi.Size())
+	}
+	deps, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, far := range []string{"containerd", "bbolt", "net/http", "crypto/tls"} {
+		if strings.Contains(string(deps), far) {
+			t.Errorf("the guest links %s", far)
+		}
+	}
+}
+
+// BenchmarkExecTrue is a command through the guest, as it is shipped.
+func BenchmarkExecTrue(b *testing.B) {
+	c, _, _ := start(b)
+	for b.Loop() {
+		if _, x := execute(b, c, guest.Command{Text: "true"}); x.Code != 0 {
+			b.Fatal(x)
+		}
+	}
+}
+
+// BenchmarkShellTrue is a call on a persistent shell.
+func BenchmarkShellTrue(b *testing.B) {
+	c, _, _ := start(b)
+	for b.Loop() {
+		if _, x := execute(b, c, guest.Command{Text: "true", Shell: "s"}); x.Code != 0 {
+			b.Fatal(x)
+		}
+	}
+}
+
+// BenchmarkBareBashTrue is what there is to be compared with.
+func BenchmarkBareBashTrue(b *testing.B) {
+	for b.Loop() {
+		if err := exec.Command("bash", "-c", "true").Run(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"berth/proto"
+)
+
+// A liar answers every connection with the same bytes.
+func liar(t testing.TB, say []byte) *Client {
+	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	must(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, _, err := readFrame(c, nil); err != nil {
+					return
+				}
+				_, _ = c.Write(say)
+				if uc, ok := c.(*net.UnixConn); ok && len(say) > 0 {
+					_ = uc.CloseWrite()
+				}
+				_, _ = io.Copy(io.Discard, c)
+			}()
+		}
+	}()
+	c := NewClient(func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		nc, err := d.DialContext(ctx, "unix", ln.Addr().String())
+		return plainConn{nc}, err
+	})
+	t.Cleanup(func() { _ = ln.Close(); _ = c.Close(); <-done })
+	return c
+}
+
+func say(kind frameKind, body string) []byte {
+	var h [headerBytes]byte
+	putHeader(&h, kind, len(body))
+	return append(h[:], body...)
+}
+
+// A guest that lies is found out, and its connection dropped.
+func TestLyingGuest(t *testing.T) {
+	endless := bytes.Repeat(say(frameReply, `{"files":[{"path":"/x"}],"more":true}`), 20_000)
+	for name, c := range map[string]struct {
+		bytes []byte
+		ask   func(c *Client, ctx context.Context) error
+	}{
+		"huge frame":                {[]byte{'R', 0xff, 0xff, 0xff, 0xff}, stat},
+		"no JSON":                   {say(frameReply, "{"), stat},
+		"wrong frame":               {say(frameDone, "{}"), stat},
+		"cut off":                   {say(frameReply, `{"path":"/x"}`)[:9], stat},
+		"endless parts":             {bytes.Repeat(say(framePart, strings.Repeat("x", MaxFrame)), 400), stat},
+		"empty parts":               {bytes.Repeat(say(framePart, ""), 1000), stat},
+		"empty listing":             {bytes.Repeat(say(frameReply, `{"more":true}`), 10), list1},
+		"long listing":              {endless, list1},
+		"long body":                 {append(say(frameReply, `{"length":3}`), say(frameBody, "four")...), read1},
+		"short body":                {append(say(frameReply, `{"length":3}`), say(frameClose, "")...), read1},
+		"code 256":                  {append(say(frameReply, `{}`), append(say(frameStarted, `{}`), say(frameDone, `{"code":256}`)...)...), exec1},
+		"surplus credit":            {append(say(frameReply, `{}`), append(say(frameStarted, `{}`), say(frameCredit, "\x00\x00\x00\x01")...)...), exec1},
+		"acknowledges nothing":      {append(say(frameReply, `{}`), append(say(frameStarted, `{}`), say(frameAck, "\x00\x00\x00\x01")...)...), exec1},
+		"pipes that it did not get": {append(say(frameReply, `{}`), say(frameStarted, `{"pipes":true}`)...), exec1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			client := liar(t, c.bytes)
+			err := c.ask(client, short(t))
+			wantCode(t, err, proto.Unavailable)
+			client.mu.Lock()
+			defer client.mu.Unlock()
+			if len(client.idle) != 0 {
+				t.Error("its connection is kept")
+			}
+		})
+	}
+}
+
+func stat(c *Client, ctx context.Context) error  { _, err := c.Stat(ctx, "user", "x"); return err }
+func list1(c *Client, ctx context.Context) error { _, _, err := c.List(ctx, "user", "x"); return err }
+
+func read1(c *Client, ctx context.Context) error {
+	r, _, err := c.Read(ctx, "user", "x", 0, -1)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.ReadAll(r)
+	return err
+}
+
+func exec1(c *Client, ctx context.Context) error {
+	c.pipes = unsupported
+	// The first answer of the liar is for a request of its own.
+	p, err := c.Start(ctx, Command{Text: "x", Stdin: true}, func(proto.Stream, []byte) {})
+	if err != nil {
+		return err
+	}
+	_, err = p.Wait(ctx)
+	return err
+}
+
+// What a guest says in an error may end up in logs and answers.
+func TestErrorsAreCleaned(t *testing.T) {
+	c := liar(t, say(frameError, `{"code":"unauthenticated","item":"a\u001b[31m","message":"`+strings.Repeat("x", 100_000)+`\u0007"}`))
+	_, err := c.Stat(short(t), "user", "x")
+	var e *proto.Error
+	if !errors.As(err, &e) || e.Code != proto.Unavailable || e.Item != "a[31m" || len(e.Message) > 64<<10 {
+		t.Errorf("got %.200v", err)
+	}
+}
+
+// A guest that says nothing is given up on when the caller's patience ends.
+func TestSilentGuest(t *testing.T) {
+	c := liar(t, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := c.Stat(ctx, "user", "x")
+	wantCode(t, err, proto.Canceled)
+	c.pipes = unsupported
+	ctx, cancel = context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Start(ctx, Command{Text: "x"}, func(proto.Stream, []byte) {})
+		done <- err
+	}()
+	cancel()
+	wantCode(t, <-done, proto.Canceled)
+}
+
+// A daemon that speaks nonsense loses its connection; the guest goes on.
+func TestNonsenseToGuest(t *testing.T) {
+	w := newWorld(t, false)
+	for _, b := range [][]byte{
+		{'Q', 0xff, 0, 0, 0}, say(frameRequest, "{"), say(frameRequest, `{"op":"fly"}`), say(frameRequest, `{"op":"exec"}`),
+		say(frameRequest, `{"op":"exec","command":{"text":"true"},"pipes":4}`), say('?', "x"), say(frameRequest, `{"op":"edit","path":"YQ=="}`),
+		bytes.Repeat(say(framePart, strings.Repeat("x", MaxFrame)), 200),
+	} {
+		c, err := w.dialer(false)(short(t))
+		must(t, err)
+		_, _ = c.Write(b)
+		if uc, ok := c.(*net.UnixConn); ok {
+			_ = uc.CloseWrite()
+		}
+		_, _ = io.Copy(io.Discard, c)
+		_ = c.Close()
+	}
+	for range 50 { // closed with an answer unread, which the guest sees as a reset
+		c, err := w.dialer(false)(short(t))
+		must(t, err)
+		_, _ = c.Write(append(say(frameRequest, `{"op":"hello"}`), say(frameRequest, `{"op":"tar","path":"L3Vzcg=="}`)...))
+		_ = c.Close()
+	}
+	if r := w.bash("echo fine"); r.stdout != "fine\n" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// User code in the container can reach neither end.
+func TestSocketIsRoots(t *testing.T) {
+	w := newWorld(t, false)
+	must(t, os.Chmod(filepath.Join(w.dir, "guest.sock"), 0o600))
+	r := w.run(Command{Argv: []string{"python3", "-c", "import socket,sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])", filepath.Join(w.dir, "guest.sock")}})
+	if r.Code == 0 || !strings.Contains(r.stderr, "PermissionError") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func FuzzClient(f *testing.F) {
+	f.Add(say(frameReply, `{"path":"/x"}`))
+	f.Add(append(say(framePart, `{"path":`), say(frameReply, `"/x"}`)...))
+	f.Add(say(frameError, `{"code":"not_found","message":"m"}`))
+	f.Add(append(say(frameStarted, `{"pid":1}`), append(say(frameStdout, "x"), say(frameDone, `{"code":1}`)...)...))
+	f.Add(append(say(frameReply, `{"length":3}`), append(say(frameBody, "abc"), say(frameClose, "")...)...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, ask := range []func(*Client, context.Context) error{stat, list1, read1, exec1} {
+			ours, theirs := net.Pipe()
+			go func() {
+				defer theirs.Close()
+				if _, _, err := readFrame(theirs, nil); err != nil {
+					return
+				}
+				_, _ = theirs.Write(b)
+			}()
+			used := false
+			c := NewClient(func(context.Context) (net.Conn, error) {
+				if used {
+					return nil, errors.New("once")
+				}
+				used = true
+				return ours, nil
+			})
+			if err := ask(c, context.Background()); err != nil && proto.CodeOf(err) == proto.Internal {
+				var e *proto.Error
+				if !errors.As(err, &e) {
+					t.Errorf("untyped error %v", err)
+				}
+			}
+			_ = c.Close()
+		}
+	})
+}
+
+func FuzzFrames(f *testing.F) {
+	f.Add(say(frameRequest, `{"op":"stat"}`))
+	f.Add([]byte{'c', 0, 0, 0, 1, 'x', 'Q', 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := bytes.NewReader(b)
+		var buf []byte
+		total := 0
+		for {
+			_, body, err := readMessage(func() (frameKind, []byte, error) {
+				kind, body, err := readFrame(r, buf)
+				buf = body
+				return kind, body, err
+			}, 4096)
+			if err != nil {
+				break
+			}
+			if len(body) > 4096 {
+				t.Fatalf("%d bytes of a message", len(body))
+			}
+			total += len(body) + headerBytes
+			var req request
+			_ = decode(body, &req)
+			_, _, _ = numbers(body, 3)
+		}
+		if total > len(b) {
+			t.Fatalf("%d bytes out of %d", total, len(b))
+		}
+	})
+}
+
+func FuzzStat(f *testing.F) {
+	f.Add([]byte("1 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20\n"))
+	f.Fuzz(func(t *testing.T, b []byte) { parseStat(1, b) })
+}
+
+func FuzzHunk(f *testing.F) {
+	f.Add([]byte("a\nb\nc\n"), []byte("a\nx\nc"))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		h := hunk(a, b)
+		old, fresh := 0, 0
+		for _, line := range h.Lines {
+			switch line[0] {
+			case ' ':
+				old++
+				fresh++
+			case '-':
+				old++
+			case '+':
+				fresh++
+			}
+		}
+		if old != *h.OldLines || fresh != *h.NewLines {
+			t.Errorf("%q -> %q: %+v", a, b, h)
+		}
+	})
+}
