@@ -2,9 +2,9 @@
 # runtimes/go.mod, gVisor's runsc from runtimes/gvisor/go.mod. Two modules, because runsc
 # needs an older runtime-spec than runc does.
 #
-# Included by the top Makefile. Needs Go; for runc also gcc, pkg-config and
-# libseccomp-dev (without libseccomp runc would run containers without a filter, so
-# there is no fallback).
+# Included by the top Makefile, after mk/setup.mk, whose target setup installs what this
+# needs: for runc gcc, pkg-config and libseccomp-dev (without libseccomp runc would run
+# containers without a filter, so there is no fallback).
 
 BIN ?= bin
 
@@ -19,13 +19,13 @@ RUNSC_VERSION := $(shell sed -n 's|.*gvisor.dev/gvisor v\([^ ]*\).*|\1|p' runtim
 
 # Each is built beside its place and moved there, so that a broken build leaves
 # nothing that looks ready, and so that a running shim is never overwritten.
-$(BIN)/containerd-shim-runc-v2: $(RUNTIMES_MOD) | $(BIN)
+$(BIN)/containerd-shim-runc-v2: $(RUNTIMES_MOD) | $(BIN) setup
 	@echo "building containerd-shim-runc-v2 (about 30 s the first time)"
 	@cd runtimes && CGO_ENABLED=0 go build -trimpath -ldflags '$(RUNTIMES_LD)' \
 		-o $(abspath $@).new github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
 	@mv -f $@.new $@
 
-$(BIN)/runc: $(RUNTIMES_MOD) | $(BIN)
+$(BIN)/runc: $(RUNTIMES_MOD) | $(BIN) setup
 	@pkg-config --exists libseccomp || { \
 		echo "runc needs libseccomp: apt-get install gcc pkg-config libseccomp-dev"; exit 1; }
 	@echo "building runc $(RUNC_VERSION) with seccomp"
@@ -34,7 +34,7 @@ $(BIN)/runc: $(RUNTIMES_MOD) | $(BIN)
 		-o $(abspath $@).new github.com/opencontainers/runc
 	@mv -f $@.new $@
 
-$(BIN)/runsc: $(GVISOR_MOD) | $(BIN)
+$(BIN)/runsc: $(GVISOR_MOD) | $(BIN) setup
 	@echo "building runsc, gVisor's runtime (about 2 minutes the first time)"
 	@cd runtimes/gvisor && CGO_ENABLED=0 go build -trimpath \
 		-ldflags '$(RUNTIMES_LD) -X gvisor.dev/gvisor/runsc/version.version=$(RUNSC_VERSION)' \

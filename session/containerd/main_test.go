@@ -87,11 +87,19 @@ func openTest(t testing.TB) *Runtime {
 
 func openIn(t testing.TB, dir string) *Runtime {
 	t.Helper()
-	r, err := Open(t.Context(), testConfig(dir))
+	return openWith(t, testConfig(dir))
+}
+
+func openWith(t testing.TB, cfg Config) *Runtime {
+	t.Helper()
+	r, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatalf("opening the runtime (needs root, make runtimes, btrfs-progs): %v", err)
 	}
 	t.Cleanup(func() {
+		if r.client == nil {
+			return // the test closed it
+		}
 		stopAll(t, r)
 		if err := r.Close(); err != nil {
 			t.Errorf("closing: %v", err)

@@ -76,22 +76,24 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	return r, r.learn(ctx)
 }
 
-// Close leaves all sandboxes running, for the next daemon to find.
+// Close leaves all sandboxes running, for the next daemon to find. The Runtime is of no use afterwards,
+// and a second Close does nothing.
 func (r *Runtime) Close() error {
-	var err error
+	var errs error
 	if r.client != nil {
-		err = r.client.Close()
+		errs = r.client.Close()
 	}
 	if r.close != nil {
 		r.close()
 	}
 	if r.disk != nil {
-		err = errors.Join(err, r.disk.close())
+		errs = errors.Join(errs, r.disk.close())
 	}
 	if r.lock != nil {
-		err = errors.Join(err, r.lock.Close())
+		errs = errors.Join(errs, r.lock.Close())
 	}
-	return err
+	r.client, r.close, r.disk, r.lock = nil, nil, nil, nil
+	return errs
 }
 
 // connect makes r.client. A context of its own: containerd lives until Close, not

@@ -1,0 +1,184 @@
+package containerd
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/mount"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// TestPlainPool: without a pool containers run all the same, and Facts says what is lost.
+func TestPlainPool(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.PoolBytes = 1 << 20 // too small for a btrfs
+	r := openWith(t, cfg)
+	if f := r.Facts(); f.Pool != PoolPlain || f.DiskLimits || f.PoolWhy == "" {
+		t.Fatalf("facts: %+v", f)
+	}
+	id, spec := startTest(t, r, proto.ClassRunc)
+	owners(t, r, id)
+	fileNumbers(t, r, id, spec)
+	if err := r.Stop(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+	if err := r.RemoveWorkspace(t.Context(), spec.Workspace); err != nil {
+		t.Error(err)
+	}
+	if inv, err := r.List(t.Context()); err != nil || len(inv.Sandboxes)+len(inv.Workspaces) > 0 {
+		t.Errorf("left %+v, %v", inv, err)
+	}
+}
+
+func TestParallelStarts(t *testing.T) {
+	r := openTest(t)
+	image := testImage(t, r)
+	var wg sync.WaitGroup
+	for range 12 {
+		wg.Go(func() {
+			s := newDaemonSandbox(image, proto.ClassRunc)
+			if err := r.Start(t.Context(), s.ID, s.Spec); err != nil {
+				t.Error(err)
+				return
+			}
+			if ans, err := tryAsk(t.Context(), r, s.ID, guestRequest{Op: "ping"}); err != nil || ans.Text != "pong" {
+				t.Errorf("%v %v", ans, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(r.ids.taken); n != 12 {
+		t.Errorf("%d ranges for 12 sandboxes", n)
+	}
+}
+
+// TestSameStartTwice: two calls for one ID make one sandbox, and both succeed.
+func TestSameStartTwice(t *testing.T) {
+	r := openTest(t)
+	s := newDaemonSandbox(testImage(t, r), proto.ClassRunc)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			if err := r.Start(t.Context(), s.ID, s.Spec); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if inv, err := r.List(t.Context()); err != nil || len(inv.Sandboxes) != 1 {
+		t.Errorf("made %v, %v", inv.Sandboxes, err)
+	}
+}
+
+// TestCanceledStart: a caller that goes away while a sandbox is made leaves nothing of it.
+func TestCanceledStart(t *testing.T) {
+	r := openTest(t)
+	s := newDaemonSandbox(testImage(t, r), proto.ClassRunc)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	bell := newDoorbell(r.runPath(""))
+	defer bell.close()
+	go func() { bell.wait(time.Minute); cancel() }() // when its run directory appears
+	if err := r.Start(ctx, s.ID, s.Spec); proto.CodeOf(err) != proto.Canceled {
+		t.Errorf("starting for nobody: %v", err)
+	}
+	inv, err := r.List(t.Context())
+	if err != nil || len(inv.Sandboxes) > 0 {
+		t.Errorf("left %v, %v", inv.Sandboxes, err)
+	}
+	nothingOf(t, r, []string{s.ID})
+}
+
+func TestRefusedSpecs(t *testing.T) {
+	r := openTest(t)
+	good := newDaemonSandbox(testImage(t, r), proto.ClassRunc)
+	cases := map[string]struct {
+		change func(id *string, s *session.Spec)
+		code   proto.Code
+	}{
+		"id as a path":        {func(id *string, _ *session.Spec) { *id = "container_../../../../../etc" }, proto.InvalidArgument},
+		"workspace as a path": {func(_ *string, s *session.Spec) { s.Workspace = "../../etc" }, proto.InvalidArgument},
+		"no workspace":        {func(_ *string, s *session.Spec) { s.Workspace = "" }, proto.InvalidArgument},
+		"no such class":       {func(_ *string, s *session.Spec) { s.Class = "kata" }, proto.Unsupported},
+		"no class":            {func(_ *string, s *session.Spec) { s.Class = "" }, proto.Unsupported},
+		"no such image":       {func(_ *string, s *session.Spec) { s.Image = "sha256:" + sha(nil) }, proto.NotFound},
+		"a name as the image": {func(_ *string, s *session.Spec) { s.Image = "test" }, proto.NotFound},
+		"no memory":           {func(_ *string, s *session.Spec) { s.Limits.MemoryBytes = 0 }, proto.InvalidArgument},
+		"negative pids":       {func(_ *string, s *session.Spec) { s.Limits.PIDs = -1 }, proto.InvalidArgument},
+		"no cpu":              {func(_ *string, s *session.Spec) { s.Limits.CPUs = 0 }, proto.InvalidArgument},
+		"tiny disk":           {func(_ *string, s *session.Spec) { s.Limits.DiskBytes = 1 }, proto.InvalidArgument},
+	}
+	for name, c := range cases {
+		id, spec := good.ID, good.Spec
+		c.change(&id, &spec)
+		if err := r.Start(t.Context(), id, spec); proto.CodeOf(err) != c.code {
+			t.Errorf("%s: %v, want %s", name, err, c.code)
+		}
+	}
+	for _, id := range []string{"", "..", "container_..", "/etc", good.ID + "/x"} {
+		if _, err := r.Dial(t.Context(), id); proto.CodeOf(err) != proto.NotFound {
+			t.Errorf("dialling %q: %v", id, err)
+		}
+		if err := r.Stop(t.Context(), id); err != nil {
+			t.Errorf("stopping %q: %v", id, err)
+		}
+		if err := r.RemoveWorkspace(t.Context(), id); err != nil {
+			t.Errorf("removing workspace %q: %v", id, err)
+		}
+	}
+	if inv, err := r.List(t.Context()); err != nil || len(inv.Sandboxes)+len(inv.Workspaces) > 0 {
+		t.Errorf("made %+v, %v", inv, err)
+	}
+}
+
+func TestWorkspaceInUse(t *testing.T) {
+	r := openTest(t)
+	_, spec := startTest(t, r, proto.ClassRunc)
+	if err := r.RemoveWorkspace(t.Context(), spec.Workspace); proto.CodeOf(err) != proto.Conflict {
+		t.Errorf("removing a workspace in use: %v", err)
+	}
+}
+
+// TestAfterReboot: when processes and /run are gone but the data directory is there, sandboxes are
+// listed, and start again with their workspace.
+func TestAfterReboot(t *testing.T) {
+	dir := t.TempDir()
+	r := openIn(t, dir)
+	id, spec := startTest(t, r, proto.ClassRunc)
+	if got := ask(t, r, id, guestRequest{Op: "write", Path: "/workspace/kept", Size: 100}); got.Err != "" {
+		t.Fatal(got.Err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.killRuntimes(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeCgroups(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := mount.UnmountRecursive(r.run, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(r.run); err != nil {
+		t.Fatal(err)
+	}
+	next := openIn(t, dir)
+	if inv, err := next.List(t.Context()); err != nil || len(inv.Sandboxes) != 1 || inv.Sandboxes[0] != id {
+		t.Errorf("listed %v, %v", inv.Sandboxes, err)
+	}
+	if _, err := next.Dial(t.Context(), id); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("dialling: %v", err)
+	}
+	if err := next.Start(t.Context(), id, spec); err != nil {
+		t.Fatalf("starting again: %v", err)
+	}
+	if got := ask(t, next, id, guestRequest{Op: "read", Path: "/workspace/kept"}); got.Err != "" || got.Text == "" {
+		t.Errorf("the workspace is not the same: %s", got.Err)
+	}
+}
