@@ -12,8 +12,9 @@ import (
 // share a piece, so that a command that writes single bytes costs no more memory than others.
 const chunkSize = 32 << 10
 
-// chunkOverhead is counted for each piece, so that their number is bounded too.
-const chunkOverhead = 128
+// maxChunks bounds the pieces in the head and in the tail of a stream: a command that changes
+// between its streams with every byte makes a piece of each. 8,192 of them cost about 1 MiB.
+const maxChunks = 8192
 
 // output is what one exec wrote, bounded: of each stream the first and the last half of
 // limit are kept and what lies between is dropped. Any number of readers follow it at their own
@@ -30,10 +31,15 @@ type output struct {
 // streamOutput is one stream's part.
 type streamOutput struct {
 	total int64 // bytes written so far, kept or not
-	head  []*chunk
-	tail  []*chunk
-	sizes [2]int64 // bytes counted in head and tail, overhead included
-	spare []byte   // buffer of the last chunk dropped, for the next one
+	head  section
+	tail  section
+	spare []byte // buffer of the last chunk dropped, for the next one
+}
+
+// A section is a run of chunks and the bytes in them.
+type section struct {
+	chunks []*chunk
+	size   int64
 }
 
 type chunk struct {
@@ -61,36 +67,33 @@ func (o *output) write(s proto.Stream, b []byte) (over bool) {
 
 // place puts as much of b as fits into one chunk. Called with mu held.
 func (o *output) place(st *streamOutput, b []byte) int {
-	inTail := st.sizes[0] >= o.limit/2
-	list, size := &st.head, &st.sizes[0]
-	if inTail {
-		list, size = &st.tail, &st.sizes[1]
+	sec := &st.head
+	last := o.growable(sec)
+	if sec.size >= o.limit/2 || last == nil && len(sec.chunks) == maxChunks {
+		sec = &st.tail
+		last = o.growable(sec)
 	}
-	last := o.growable(*list)
 	if last == nil {
 		last = &chunk{seq: o.seq, off: st.total, data: st.spare[:0]}
 		st.spare = nil
 		o.seq++
-		*list = append(*list, last)
-		*size += chunkOverhead
+		sec.chunks = append(sec.chunks, last)
 	}
 	n := min(len(b), chunkSize-len(last.data))
 	last.data = append(last.data, b[:n]...)
-	*size += int64(n)
+	sec.size += int64(n)
 	st.total += int64(n)
-	if inTail {
-		st.trim(o.limit / 2)
-	}
+	st.trim(o.limit / 2)
 	return n
 }
 
-// growable is the list's last chunk if it is also the newest of all and has room; order
+// growable is the section's last chunk if it is also the newest of all and has room; order
 // between the streams would be lost otherwise.
-func (o *output) growable(list []*chunk) *chunk {
-	if len(list) == 0 {
+func (o *output) growable(sec *section) *chunk {
+	if len(sec.chunks) == 0 {
 		return nil
 	}
-	if last := list[len(list)-1]; last.seq == o.seq-1 && len(last.data) < chunkSize {
+	if last := sec.chunks[len(sec.chunks)-1]; last.seq == o.seq-1 && len(last.data) < chunkSize {
 		return last
 	}
 	return nil
@@ -98,20 +101,18 @@ func (o *output) growable(list []*chunk) *chunk {
 
 // trim drops the oldest tail chunks until the rest fits, but never the newest.
 func (st *streamOutput) trim(limit int64) {
-	n := 0
-	for n < len(st.tail)-1 && st.sizes[1]-cost(st.tail[n]) >= limit {
-		st.sizes[1] -= cost(st.tail[n])
-		st.spare = st.tail[n].data
+	list, n := st.tail.chunks, 0
+	for n < len(list)-1 && (st.tail.size-int64(len(list[n].data)) >= limit || len(list)-n > maxChunks) {
+		st.tail.size -= int64(len(list[n].data))
+		st.spare = list[n].data
 		n++
 	}
 	if n > 0 {
-		kept := copy(st.tail, st.tail[n:])
-		clear(st.tail[kept:])
-		st.tail = st.tail[:kept]
+		kept := copy(list, list[n:])
+		clear(list[kept:])
+		st.tail.chunks = list[:kept]
 	}
 }
-
-func cost(c *chunk) int64 { return int64(len(c.data)) + chunkOverhead }
 
 // finish says that nothing more will come.
 func (o *output) finish() {
@@ -152,7 +153,7 @@ func (o *output) kept() int64 {
 	defer o.mu.Unlock()
 	var n int64
 	for _, st := range o.streams {
-		n += st.sizes[0] + st.sizes[1]
+		n += st.head.size + st.tail.size
 	}
 	return n
 }
@@ -163,10 +164,10 @@ func (o *output) text(s proto.Stream) (head, tail []byte, dropped int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	st := &o.streams[s-1]
-	for _, c := range st.head {
+	for _, c := range st.head.chunks {
 		head = append(head, c.data...)
 	}
-	for _, c := range st.tail {
+	for _, c := range st.tail.chunks {
 		tail = append(tail, c.data...)
 	}
 	return head, tail, st.total - int64(len(head)) - int64(len(tail))
@@ -238,7 +239,7 @@ func (o *output) lost(c *Cursor) (Piece, bool) {
 	for i := range o.streams {
 		s := proto.Stream(i + 1)
 		st, have := &o.streams[i], c.of(s)
-		if len(st.head)+len(st.tail) == 0 && st.total > *have {
+		if len(st.head.chunks)+len(st.tail.chunks) == 0 && st.total > *have {
 			p := Piece{Stream: s, Offset: *have, Until: st.total}
 			*have = st.total
 			return p, true
@@ -250,7 +251,7 @@ func (o *output) lost(c *Cursor) (Piece, bool) {
 // first is the earliest chunk with a number of at least seq.
 func (o *output) first(seq int64) (s proto.Stream, best *chunk) {
 	for i := range o.streams {
-		for _, list := range [][]*chunk{o.streams[i].head, o.streams[i].tail} {
+		for _, list := range [][]*chunk{o.streams[i].head.chunks, o.streams[i].tail.chunks} {
 			n := sort.Search(len(list), func(k int) bool { return list[k].seq >= seq })
 			if n < len(list) && (best == nil || list[n].seq < best.seq) {
 				s, best = proto.Stream(i+1), list[n]

@@ -165,13 +165,12 @@ func (o *output) restore(s proto.Stream, off int64, data []byte) {
 	st := &o.streams[s-1]
 	c := &chunk{seq: o.seq, off: off, data: data}
 	o.seq++
-	if st.total == off && len(st.tail) == 0 {
-		st.head = append(st.head, c)
-		st.sizes[0] += cost(c)
-	} else {
-		st.tail = append(st.tail, c)
-		st.sizes[1] += cost(c)
+	sec := &st.head
+	if st.total != off || len(st.tail.chunks) > 0 {
+		sec = &st.tail
 	}
+	sec.chunks = append(sec.chunks, c)
+	sec.size += int64(len(data))
 	st.total = off + int64(len(data))
 }
 
