@@ -19,7 +19,8 @@ type execution struct {
 	conn  *conn
 	o     *owner // nil while it waits for its turn on a shell
 	tty   *os.File
-	outs  []*os.File // read ends of stdout and stderr, kept to go on reading for those left behind
+	outs  []*os.File // read ends of stdout and stderr
+	given []int      // the same where the caller reads them; kept to go on reading for those left behind
 	pumps []*pump    // where we read them ourselves
 	feed  *feeder    // stdin that comes as frames; nil if it does not
 	keep  []int      // write ends that we hold until the command has ended
@@ -132,13 +133,7 @@ func (e *execution) plumbGiven(cmd *Command, fds []int) (childIO, error) {
 		pl.child = append(pl.child, fds[4])
 		pl.files[0] = fds[4]
 	}
-	for _, fd := range []int{fds[1], fds[3]} {
-		f, err := pollable(fd, "output")
-		if err != nil {
-			return pl, err
-		}
-		e.outs = append(e.outs, f)
-	}
+	e.given = []int{fds[1], fds[3]}
 	return pl, pl.nullInput()
 }
 
@@ -239,7 +234,8 @@ func (e *execution) unplumb() {
 		_ = f.Close()
 	}
 	closeAll(e.keep)
-	e.outs, e.keep = nil, nil
+	closeAll(e.given)
+	e.outs, e.keep, e.given = nil, nil, nil
 }
 
 // start starts the planned program and registers whom its processes belong to.
@@ -306,29 +302,37 @@ func (e *execution) report(x Exit) {
 func (e *execution) stillOpen() []*os.File {
 	var open []*os.File
 	for _, f := range e.outs {
-		if f != e.tty && hasWriter(f) {
+		if f != e.tty && fileHasWriter(f) {
 			open = append(open, f)
 		} else {
 			_ = f.Close()
 		}
 	}
-	e.outs = nil
+	for _, fd := range e.given {
+		if !hasWriter(fd) {
+			_ = unix.Close(fd)
+		} else if f, err := pollable(fd, "output"); err == nil {
+			open = append(open, f)
+		}
+	}
+	e.outs, e.given = nil, nil
 	return open
 }
 
-// hasWriter reports whether the other end of a pipe is open.
-func hasWriter(f *os.File) bool {
+// fileHasWriter is hasWriter for a file.
+func fileHasWriter(f *os.File) (writer bool) {
 	raw, err := f.SyscallConn()
-	if err != nil {
-		return false
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { writer = hasWriter(int(fd)) })
 	}
-	writer := false
-	_ = raw.Control(func(fd uintptr) {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		_, err := unix.Poll(p, 0)
-		writer = err == nil && p[0].Revents&unix.POLLHUP == 0
-	})
 	return writer
+}
+
+// hasWriter reports whether the other end of a pipe is open.
+func hasWriter(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	_, err := unix.Poll(p, 0)
+	return err == nil && p[0].Revents&unix.POLLHUP == 0
 }
 
 // letGo goes on reading for the processes that were left behind, once nobody else does.

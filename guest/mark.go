@@ -89,7 +89,10 @@ func markOf(pid int) mark {
 
 // A shield makes the kernel prefer children over the guest when memory is short: without
 // the guest all of the container is lost, and it is small. Nil does nothing.
-type shield struct{ f *os.File }
+type shield struct {
+	f   *os.File
+	own []byte // the guest's own score
+}
 
 // childScore is added to the badness of every child, in thousandths of all memory.
 const childScore = "500"
@@ -99,7 +102,13 @@ func newShield() *shield {
 	if err != nil {
 		return nil
 	}
-	return &shield{f}
+	var b [8]byte
+	n, err := f.ReadAt(b[:], 0)
+	if n == 0 && err != nil {
+		_ = f.Close()
+		return nil
+	}
+	return &shield{f, bytes.TrimSpace(b[:n])}
 }
 
 // with runs fn while children inherit the higher score. The guest may go back since it does not go
@@ -109,15 +118,11 @@ func (s *shield) with(fn func()) {
 		fn()
 		return
 	}
-	var b [8]byte
-	n, err := s.f.ReadAt(b[:], 0)
-	if err != nil && n == 0 {
-		fn()
-		return
-	}
-	_, _ = s.f.WriteAt([]byte(childScore), 0)
+	_, err := s.f.WriteAt([]byte(childScore), 0)
 	fn()
-	_, _ = s.f.WriteAt(bytes.TrimSpace(b[:n]), 0)
+	if err == nil {
+		_, _ = s.f.WriteAt(s.own, 0)
+	}
 }
 
 // bootTicks is the time since boot in the unit that /proc tells start times in.

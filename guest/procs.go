@@ -21,22 +21,31 @@ func (p proc) dead() bool { return p.state == 'Z' || p.state == 'X' }
 
 // pids lists the processes that /proc shows.
 func pids() []int {
-	d, err := os.Open("/proc")
+	fd, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
-	defer d.Close()
-	names, _ := d.Readdirnames(-1)
-	list := make([]int, 0, len(names))
-	for _, name := range names {
-		if name[0] < '0' || name[0] > '9' {
+	defer unix.Close(fd)
+	var list []int
+	var names []string
+	buf := make([]byte, 8192)
+	for {
+		n, err := unix.ReadDirent(fd, buf)
+		if err == unix.EINTR {
 			continue
 		}
-		if pid, err := strconv.Atoi(name); err == nil {
-			list = append(list, pid)
+		if err != nil || n <= 0 {
+			return list
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names[:0])
+		for _, name := range names {
+			if name[0] >= '0' && name[0] <= '9' {
+				if pid, err := strconv.Atoi(name); err == nil {
+					list = append(list, pid)
+				}
+			}
 		}
 	}
-	return list
 }
 
 // processes reads the whole table.
