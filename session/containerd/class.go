@@ -72,6 +72,9 @@ func runcClass(dir string) classInfo {
 //   - overlay2=none: writes reach our layer, where the disk limit is, not a file beside it;
 //   - platform=systrap: needs neither KVM nor a capability;
 //   - oci-seccomp: our filter also holds inside, in front of gVisor's kernel.
+//
+// Everything from the host is one tree for runsc and it caches what it sees there, so a workspace
+// that two gVisor sandboxes have at the same time may look different in each for a while.
 var gvisorFlags = []string{
 	"--network=none", "--host-uds=create", "--overlay2=none", "--platform=systrap", "--oci-seccomp",
 }

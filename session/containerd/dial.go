@@ -32,7 +32,7 @@ func (r *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 		// The socket's file outlives the guest. Stop will clear it away.
 		return nil, proto.Errorf(proto.NotFound, "dial", id, "container %s has ended", id)
 	}
-	r.log.Error("dialling a guest", "sandbox", id, "err", err)
+	r.log.Warn("dialling a guest", "sandbox", id, "err", err)
 	return nil, proto.Errorf(proto.Unavailable, "dial", id,
 		"container %s does not answer; delete it or try again", id)
 }

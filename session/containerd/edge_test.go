@@ -3,6 +3,8 @@ package containerd
 import (
 	"context"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -180,5 +182,33 @@ func TestAfterReboot(t *testing.T) {
 	}
 	if got := ask(t, next, id, guestRequest{Op: "read", Path: "/workspace/kept"}); got.Err != "" || got.Text == "" {
 		t.Errorf("the workspace is not the same: %s", got.Err)
+	}
+}
+
+// TestMissingClass: a class whose program is not there is refused by name and never replaced.
+func TestMissingClass(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	cfg.BinDir = t.TempDir()
+	for _, name := range []string{"containerd-shim-runc-v2", "runc"} {
+		if err := os.Symlink(filepath.Join(binDir, name), filepath.Join(cfg.BinDir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := openWith(t, cfg)
+	if f := r.Facts(); f.Missing[proto.ClassGVisor] == "" || f.Classes[proto.ClassRunc] == "" {
+		t.Errorf("facts: %+v", f)
+	}
+	startTest(t, r, proto.ClassRunc)
+	_, err := tryStart(t, r, proto.ClassGVisor)
+	if proto.CodeOf(err) != proto.Unsupported || !strings.Contains(err.Error(), `"gvisor"`) {
+		t.Errorf("starting a class that is not there: %v", err)
+	}
+	os.Remove(filepath.Join(cfg.BinDir, "runc"))
+	cfg.Dir = t.TempDir()
+	if _, err := Open(t.Context(), cfg); proto.CodeOf(err) != proto.Unsupported {
+		t.Errorf("opening without runc: %v", err)
+	}
+	if err := os.Symlink(filepath.Join(binDir, "runc"), filepath.Join(cfg.BinDir, "runc")); err != nil {
+		t.Fatal(err)
 	}
 }

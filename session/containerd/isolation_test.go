@@ -135,6 +135,11 @@ func TestInside(t *testing.T) {
 		}
 		owners(t, r, id)
 		fileNumbers(t, r, id, spec)
+		// Programs such as mv copy when told that this is another file system, and only then.
+		ask(t, r, id, guestRequest{Op: "write", Path: "/home/moved", Size: 10})
+		if got := ask(t, r, id, guestRequest{Op: "rename", Path: "/home/moved"}); !strings.Contains(got.Err, "cross-device") {
+			t.Errorf("renaming into the workspace: %q", got.Err)
+		}
 	})
 }
 

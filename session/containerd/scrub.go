@@ -107,10 +107,11 @@ func (r *Runtime) runtimesOf(id string) []runtimeProcess {
 // isRuntime reports whether exe is a program of ours that makes sandboxes. A rebuilt one counts: its
 // old file has lost its name but not its path in /proc.
 func (r *Runtime) isRuntime(exe string) bool {
-	switch filepath.Base(exe) {
-	case "containerd-shim-runc-v2", "runc", "runsc":
-		dir, err := filepath.EvalSymlinks(r.cfg.BinDir)
-		return err == nil && filepath.Dir(exe) == dir
+	for _, name := range []string{"containerd-shim-runc-v2", "runc", "runsc"} {
+		path, err := filepath.EvalSymlinks(filepath.Join(r.cfg.BinDir, name))
+		if err == nil && path == exe {
+			return true
+		}
 	}
 	return false
 }

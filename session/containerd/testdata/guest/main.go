@@ -94,6 +94,8 @@ func handle(req request) answer {
 	case "write":
 		n, err := write(req.Path, req.Size)
 		return answer{Number: n, Err: text(err)}
+	case "rename": // to the same name below /workspace
+		return answer{Err: text(os.Rename(req.Path, filepath.Join("/workspace", filepath.Base(req.Path))))}
 	case "stat":
 		var st unix.Stat_t
 		err := unix.Lstat(req.Path, &st)
