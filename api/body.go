@@ -14,6 +14,7 @@ import (
 type body struct {
 	io.ReadCloser
 	rc    *http.ResponseController
+	stall time.Duration
 	limit int64 // negative: none
 	read  int64
 	err   error
@@ -28,7 +29,8 @@ func (s *Server) limitBody(x *exchange, route Route) error {
 	if limit >= 0 && x.r.ContentLength > limit {
 		return tooLarge(limit)
 	}
-	x.r.Body = &body{ReadCloser: x.r.Body, rc: http.NewResponseController(x.ResponseWriter), limit: limit}
+	x.body = &body{ReadCloser: x.r.Body, rc: http.NewResponseController(x.ResponseWriter), stall: x.stall, limit: limit}
+	x.r.Body = x.body
 	return nil
 }
 
@@ -45,27 +47,30 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	// The deadline must not outlive the read: while a handler works, the server reads on to see
 	// whether the client is there, and would take its passing for a client that went away.
-	_ = b.rc.SetReadDeadline(time.Now().Add(stall))
+	_ = b.rc.SetReadDeadline(time.Now().Add(b.stall))
+	// One that has passed stays, or the server would wait for the rest before it answers.
 	n, err := b.ReadCloser.Read(p)
-	_ = b.rc.SetReadDeadline(time.Time{})
+	if err == nil || errors.Is(err, io.EOF) {
+		_ = b.rc.SetReadDeadline(time.Time{})
+	}
 	b.read += int64(n)
 	if b.limit >= 0 && b.read > b.limit {
 		b.err = tooLarge(b.limit)
 		return 0, b.err
 	}
-	b.err = readError(err)
+	b.err = b.explain(err)
 	return n, b.err
 }
 
-// readError says what went wrong in words for the client, if it can still hear them.
-func readError(err error) error {
+// explain says what went wrong in words for the client, if it can still hear them.
+func (b *body) explain(err error) error {
 	switch {
 	case err == nil || errors.Is(err, io.EOF):
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return proto.Errorf(proto.InvalidArgument, "", "", "The request body ended early.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return proto.Errorf(proto.TimedOut, "", "", "The request body stalled for %s.", stall)
+		return proto.Errorf(proto.TimedOut, "", "", "The request body stalled for %s.", b.stall)
 	}
 	return proto.Errorf(proto.Canceled, "", "", "The request body could not be read to its end.")
 }

@@ -14,10 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// stall is how long a peer may take for one read of a body or one write of an answer.
-const stall = time.Minute
-
-// pieceBytes is how much of a file the kernel sends under one deadline: 70 kB/s are needed to keep it.
+// pieceBytes is how much of a file the kernel sends under one deadline. Buffers of the kernel included, a client that takes less in Config.Stall is cut off.
 const pieceBytes = 4 << 20
 
 // An exchange is one request and its answer. It is the http.ResponseWriter that handlers get: it
@@ -28,7 +25,9 @@ type exchange struct {
 	id    string
 	edge  *Edge // nil until a route is found
 	start time.Time
+	stall time.Duration
 	owner string
+	body  *body // nil until its limit is known
 
 	status   int // 0 until something is written
 	bytes    int64
@@ -45,11 +44,13 @@ const (
 	drainingKey
 )
 
-func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *exchange {
 	id := proto.ID(proto.RequestPrefix, uuid.Must(uuid.NewV7())) // fails only if the kernel has no random numbers
 	w.Header().Set("Request-Id", id)
 	r = r.WithContext(context.WithValue(r.Context(), requestIDKey, id))
-	return &exchange{ResponseWriter: w, r: r, id: id, start: time.Now()}
+	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall}
+	x.extend() // the last request's on this connection may have passed
+	return x
 }
 
 // RequestID is the ID of the request that ctx belongs to, or empty.
@@ -72,6 +73,7 @@ func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && status >= 200 {
 		x.status = status
 	}
+	x.extend()
 	x.ResponseWriter.WriteHeader(status)
 }
 
@@ -125,7 +127,25 @@ func (x *exchange) begin() {
 	if x.status == 0 {
 		x.status = http.StatusOK
 	}
-	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(time.Now().Add(stall))
+	x.extend()
+}
+
+// extend gives the next write its time. What a server cannot set a deadline on has none.
+func (x *exchange) extend() {
+	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(time.Now().Add(x.stall))
+}
+
+// finish is for what the server does after the handler: it reads what a handler has left of the body,
+// which the client may never send, and then sends what is still buffered.
+func (x *exchange) finish() {
+	if x.hijacked {
+		return
+	}
+	rc := http.NewResponseController(x.ResponseWriter)
+	if x.body == nil || x.body.err == nil {
+		_ = rc.SetReadDeadline(time.Now().Add(x.stall))
+	}
+	_ = rc.SetWriteDeadline(time.Now().Add(2 * x.stall))
 }
 
 // Hijack hands the connection over, to a websocket.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type Config struct {
 	Metrics      prometheus.Registerer // nil: none
 	Log          *slog.Logger          // nil: silence
 	MaxBodyBytes int64                 // of routes that do not say; 0 is 1 MiB
+	Stall        time.Duration         // for one read of a body or one write of an answer; 0 is 1 minute
 	Grace        time.Duration         // for requests under way at shutdown; 0 is 10 s
 }
 
@@ -45,12 +47,9 @@ type Server struct {
 
 // New checks the route tables. It fails if two routes conflict.
 func New(cfg Config) (*Server, error) {
-	if cfg.MaxBodyBytes == 0 {
-		cfg.MaxBodyBytes = 1 << 20
-	}
-	if cfg.Grace == 0 {
-		cfg.Grace = 10 * time.Second
-	}
+	cfg.MaxBodyBytes = cmp.Or(cfg.MaxBodyBytes, 1<<20)
+	cfg.Stall = cmp.Or(cfg.Stall, time.Minute)
+	cfg.Grace = cmp.Or(cfg.Grace, 10*time.Second)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -110,8 +109,9 @@ func (s *Server) shutdown(srv *http.Server, cancel func()) error {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.active.Add(1)
 	defer s.active.Done()
-	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))))
+	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))), s.cfg.Stall)
 	s.guard(x)
+	x.finish()
 	s.record(x)
 	if x.cut && !x.hijacked {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one

@@ -4,7 +4,10 @@
 import Anthropic, { toFile } from "@anthropic-ai/sdk";
 import { FileNotDownloadableError, StorageQuotaExceededError } from "@anthropic-ai/sdk/resources/files";
 import assert from "node:assert/strict";
+import { File } from "node:buffer";
 import { createHash } from "node:crypto";
+
+globalThis.File ??= File; // what the SDK asks for on Node 18, which is what Debian 12 has
 
 const env = process.env;
 const make = (baseURL, more = {}) => new Anthropic({ baseURL, apiKey: env.BERTH_API_KEY, ...more });
