@@ -28,6 +28,7 @@ const (
 	btrfsSubvolRootIno = 256
 )
 
+// The arguments of the ioctls above, laid out as the kernel has them.
 type btrfsVolArgs struct {
 	fd   int64
 	name [btrfsNameMax + 1]byte
@@ -69,6 +70,8 @@ func destroySubvolume(path string) error {
 	return subvolIoctl(path, btrfsSnapDestroy)
 }
 
+// subvolIoctl names path as the kernel wants it: an open parent and a name in it, so that no link in
+// path's last part is ever followed.
 func subvolIoctl(path string, req uint) error {
 	args := btrfsVolArgs{}
 	copy(args.name[:btrfsNameMax], filepath.Base(path))
@@ -106,6 +109,7 @@ func subvolumeID(path string) (uint64, error) {
 	return args.tree, err
 }
 
+// dirIoctl calls an ioctl on the directory dir, which must not be a link.
 func dirIoctl(dir string, req uint, arg unsafe.Pointer) error {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

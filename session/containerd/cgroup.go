@@ -38,6 +38,8 @@ func killCgroups(id string) {
 	}
 }
 
+// killListed kills the processes that a cgroup.procs file lists. A number may have been given to another
+// process since it was read, but only within microseconds, and numbers are not reused that soon.
 func killListed(procs string) {
 	list, err := os.ReadFile(procs)
 	if err != nil {

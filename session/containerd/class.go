@@ -126,6 +126,7 @@ func atLeast(version string, major, minor int) bool {
 	return maj > major || maj == major && minr >= minor
 }
 
+// executable says why path cannot be run, or nothing.
 func executable(path string) error {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -149,6 +150,7 @@ func replaceFile(path string, content []byte, mode os.FileMode) error {
 	return os.Rename(tmp, path)
 }
 
+// shellQuote makes s one word for the shell: program directories may have spaces.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -57,6 +57,7 @@ const (
 	idRanges       = 4096
 )
 
+// withDefaults checks c and fills what was left to us.
 func (c Config) withDefaults() (Config, error) {
 	if !filepath.IsAbs(c.Dir) || !filepath.IsAbs(c.BinDir) {
 		return c, proto.Errorf(proto.InvalidArgument, "opening the runtime", "",

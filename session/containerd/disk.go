@@ -172,6 +172,7 @@ func (d *disk) sweep() {
 	d.mu.Unlock()
 }
 
+// names lists a directory.
 func names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -59,6 +59,7 @@ func checkRoot() Finding {
 	return good("root", "root")
 }
 
+// hasCapability asks the kernel, because root in a container may have few.
 func hasCapability(c int) bool {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -81,6 +82,7 @@ func checkKernel() Finding {
 	return good("kernel", release)
 }
 
+// checkCgroups: CPU, memory and process limits need their controllers, in whichever version.
 func checkCgroups() Finding {
 	mode, controllers := cgroupMode()
 	found := mode + ": " + strings.Join(controllers, " ")
@@ -149,6 +151,7 @@ func checkProgram(name, path string) Finding {
 	return good(name, filepath.Base(path))
 }
 
+// checkRunc: runc without libseccomp would ignore our filter silently.
 func checkRunc(dir string) Finding {
 	name, info := "class "+string(proto.ClassRunc), runcClass(dir)
 	if info.missing != "" {
@@ -162,6 +165,7 @@ func checkRunc(dir string) Finding {
 	return good(name, "runc "+info.version)
 }
 
+// checkRunsc: without gVisor one class is missing, which is no failure.
 func checkRunsc(dir string) Finding {
 	name := "class " + string(proto.ClassGVisor)
 	version, missing := programVersion(filepath.Join(dir, "runsc"), "runsc")

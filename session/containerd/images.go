@@ -53,6 +53,7 @@ func (i *Images) Resolve(ctx context.Context, ref string) (session.Image, error)
 	return img, nil
 }
 
+// noImage is the answer for a name that is not here.
 func noImage(op, ref string) error {
 	return proto.Errorf(proto.NotFound, op, ref,
 		"there is no image %.80q; get it with berth image import, pull or build", ref)
@@ -219,6 +220,8 @@ func (r *Runtime) config(ctx context.Context, desc ocispec.Descriptor) (ocispec.
 	return client.NewImageWithPlatform(r.client, images.Image{Target: desc}, platforms.All).Spec(ctx)
 }
 
+// imageNameOf is what an archive calls an image: in containerd's annotation, which is whole, or in OCI's,
+// which may be a tag alone.
 func imageNameOf(desc ocispec.Descriptor) string {
 	if n := desc.Annotations[images.AnnotationImageName]; n != "" {
 		return n

@@ -98,6 +98,14 @@ func TestProbesFromInside(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got[name], errno)
 		}
 	}
+	for _, path := range []string{"/proc/kallsyms", "/proc/timer_list", "/proc/keys"} {
+		if got := ask(t, r, id, guestRequest{Op: "read", Path: path}); got.Text != "" {
+			t.Errorf("%s can be read: %.40q", path, got.Text)
+		}
+	}
+	if got := ask(t, r, id, guestRequest{Op: "list", Path: "/sys/firmware"}); got.Text != "" {
+		t.Errorf("/sys/firmware shows %q", got.Text)
+	}
 	for _, name := range []string{"write_proc_sys", "write_cgroup", "write_memory_cgroup", "write_guest"} {
 		if got[name] == "" {
 			t.Errorf("%s is possible", name)

@@ -9,8 +9,9 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// logContext makes containerd's log lines come out of ours, a grade or two lower: what fails here is
-// logged by us, and containerd calls errors what is usual for us, such as a cancelled call.
+// logContext makes containerd's log lines come out of ours, as details: an error that matters comes back
+// from the call that failed and is logged by us, and containerd calls errors what is usual for us, such
+// as a shim that has gone.
 func logContext(ctx context.Context, l *slog.Logger) context.Context {
 	inner := logrus.New()
 	inner.SetOutput(io.Discard)
@@ -29,8 +30,8 @@ func (h slogHook) Levels() []logrus.Level { return logrus.AllLevels }
 
 func (h slogHook) Fire(e *logrus.Entry) error {
 	level := slog.LevelDebug
-	if e.Level <= logrus.ErrorLevel {
-		level = slog.LevelWarn
+	if e.Level <= logrus.FatalLevel {
+		level = slog.LevelError
 	}
 	attrs := make([]slog.Attr, 0, len(e.Data))
 	for k, v := range e.Data {

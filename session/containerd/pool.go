@@ -80,6 +80,7 @@ func (d *disk) attach(dir string, size int64) error {
 	return nil
 }
 
+// mountPool mounts the pool, giving freed blocks back in the background where the kernel can.
 func mountPool(device, target string) error {
 	err := unix.Mount(device, target, "btrfs", poolFlags, "discard=async")
 	if errors.Is(err, unix.EINVAL) { // kernels before 5.6
@@ -120,6 +121,7 @@ func makePoolFile(img string, size int64) error {
 	return os.Rename(tmp, img)
 }
 
+// writeSparse makes a file that has a size and no blocks yet.
 func writeSparse(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -120,6 +120,7 @@ func watchFetch(ctx context.Context, cs content.Store, seen *blobs, progress fun
 	return func() { close(quit); <-done }
 }
 
+// reportFetch tells of every layer how much of it is here. What nobody has asked for yet counts as 0.
 func reportFetch(ctx context.Context, cs content.Store, seen *blobs, progress func(session.ImageProgress)) {
 	for _, d := range seen.snapshot() {
 		if !images.IsLayerType(d.MediaType) {

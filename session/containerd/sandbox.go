@@ -207,6 +207,8 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	return r.launch(ctx, b, client.WithRootFS(rootfs(b, root.lowers, upper, work)))
 }
 
+// makeRunDir makes what the sandbox sees as /.berth/run. Only the sandbox's own root can enter it from
+// inside: other users there must not reach the guest's socket.
 func makeRunDir(dir string, owner uint32) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
