@@ -9,7 +9,15 @@ work=$(mktemp -d)
 daemon=
 berth() { ./bin/berth "$@"; }
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
-show() { printf '\033[2m$ berth %s\033[0m\n' "$(printf '%q ' "$@")" >&2; berth "$@"; }
+show() { printf '\033[2m$ berth%s\033[0m\n' "$(quoted "$@")" >&2; berth "$@"; }
+
+# quoted is a command line as one would type it.
+quoted() {
+	local word
+	for word in "$@"; do
+		if [[ $word =~ ^[A-Za-z0-9_./:=@%+-]+$ ]]; then printf ' %s' "$word"; else printf ' %s' "${word@Q}"; fi
+	done
+}
 
 finish() {
 	if [ -n "$daemon" ] && kill -TERM "$daemon" 2>/dev/null; then
@@ -90,7 +98,9 @@ show jobs manifest "$box" weather
 
 say "The chart comes out"
 mkdir -p "$out"
-show files get --force --quiet chart.png "$out/chart.png"
+show files ls
+chart=$(berth files ls | awk '$0 ~ /chart.png/ { print $1; exit }') # the newest is first
+show files get --force --quiet "$chart" "$out/chart.png"
 
 say "Another process comes back with nothing but the container's ID"
 env -i PATH="$PATH" BERTH_HOST="$BERTH_HOST" BERTH_API_KEY="$BERTH_API_KEY" \
