@@ -1,0 +1,118 @@
+package native
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"berth/api"
+	"berth/proto"
+	"berth/session"
+)
+
+// A call is one request on its way through a handler.
+type call struct {
+	w     http.ResponseWriter
+	r     *http.Request
+	owner string
+	query url.Values // only keys that the route knows, with values it takes
+}
+
+// A handler serves one route.
+type handler func(*call) error
+
+// route is the row as the server takes it.
+func (r row) route() api.Route {
+	return api.Route{
+		Method: r.method, Pattern: r.path, MaxBodyBytes: r.bodyLimit(), Public: r.public,
+		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
+			q, err := r.parseQuery(req.URL.RawQuery)
+			if err != nil {
+				return err
+			}
+			return r.handle(&call{w, req, c.Owner, q})
+		},
+	}
+}
+
+// json answers with v.
+func (c *call) json(status int, v any) error { return api.JSON(c.w, status, v) }
+
+// Write sends part of a raw body. Its error says that the client has gone, which is nobody's fault.
+func (c *call) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	if err != nil {
+		err = proto.Errorf(proto.Canceled, "", "", "the client went away")
+	}
+	return n, err
+}
+
+// rawBody says what a raw body is, and that a browser is not to guess otherwise: it is the container's
+// words, not ours.
+func rawBody(h http.Header, mediaType string) {
+	h.Set("Content-Type", mediaType)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+}
+
+// list answers with {"data": […]}.
+func list[T any](c *call, items []T) error {
+	if items == nil {
+		items = []T{}
+	}
+	return c.json(http.StatusOK, page[T]{items})
+}
+
+// A page is a list that is never cut.
+type page[T any] struct {
+	Data []T `json:"data"`
+}
+
+// decodeOptional is api.Decode for a body that may be left out.
+func (c *call) decodeOptional(v any) error {
+	data, err := io.ReadAll(c.r.Body)
+	if err != nil || len(bytes.TrimSpace(data)) == 0 {
+		return err
+	}
+	return api.DecodeBytes(data, v)
+}
+
+// decodeLoosely is api.Decode for what a model wrote: fields that v does not have are left alone.
+func (c *call) decodeLoosely(v any) error {
+	var raw json.RawMessage
+	if err := api.Decode(c.r, &raw); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return proto.Errorf(proto.InvalidArgument, "", "", "The request body is not a tool-use block: it needs type, id and name as strings.")
+	}
+	return nil
+}
+
+// session finds the container that the path names.
+func (e *edge) session(c *call) (*session.Session, error) {
+	return e.Sessions.Get(c.owner, c.r.PathValue("id"))
+}
+
+// exec finds the command that the path names.
+func (e *edge) exec(c *call) (*session.Exec, error) {
+	s, err := e.session(c)
+	if err != nil {
+		return nil, err
+	}
+	return s.FindExec(c.r.PathValue("exec"))
+}
+
+// wantsEvents reports whether the client asked for server-sent events.
+func (c *call) wantsEvents() bool {
+	for part := range strings.SplitSeq(strings.Join(c.r.Header.Values("Accept"), ","), ",") {
+		if t, _, err := mime.ParseMediaType(part); err == nil && t == "text/event-stream" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,160 @@
+package native
+
+import (
+	"net/http"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// A containerPage is one page of a list.
+type containerPage struct {
+	Data      []proto.Container `json:"data"`
+	HasMore   bool              `json:"has_more"`
+	NextAfter *string           `json:"next_after"` // for the next page's after; null on the last one
+}
+
+func (e *edge) createContainer(c *call) error {
+	var req proto.CreateContainer
+	if err := c.decodeOptional(&req); err != nil {
+		return err
+	}
+	s, err := e.Sessions.Create(c.r.Context(), c.owner, req)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusCreated, s.Info())
+}
+
+func (e *edge) listContainers(c *call) error {
+	labels, err := c.labels()
+	if err != nil {
+		return err
+	}
+	data, more, err := e.Sessions.List(c.owner, session.Filter{
+		Labels: labels, State: proto.State(c.query.Get("state")), After: c.query.Get("after"), Limit: int(c.whole("limit")),
+	})
+	if err != nil {
+		return err
+	}
+	p := containerPage{Data: data, HasMore: more}
+	if more {
+		p.NextAfter = &data[len(data)-1].ID
+	}
+	return c.json(http.StatusOK, p)
+}
+
+func (e *edge) getContainer(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, s.Info())
+}
+
+// A deletedContainer says what became of the workspace.
+type deletedContainer struct {
+	ID            string `json:"id"`
+	Deleted       bool   `json:"deleted"` // true
+	WorkspaceID   string `json:"workspace_id"`
+	WorkspaceKept bool   `json:"workspace_kept"`
+}
+
+func (e *edge) deleteContainer(c *call) error {
+	s, err := e.session(c)
+	if s == nil { // an expired one can be deleted too
+		return err
+	}
+	if err := e.Sessions.Delete(c.r.Context(), c.owner, s.ID(), c.flag("keep_workspace")); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, deletedContainer{s.ID(), true, s.WorkspaceID(), e.hasWorkspace(c.owner, s.WorkspaceID())})
+}
+
+func (e *edge) hasWorkspace(owner, id string) bool {
+	for _, w := range e.Sessions.Workspaces(owner) {
+		if w.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// An extension asks for more time.
+type extension struct {
+	Seconds int64 `json:"seconds,omitempty"` // from now on; 0 only renews the idle timeout
+}
+
+// furthest is over every bound that an extension can have, and small enough to be a time.Duration.
+const furthest = 1 << 32
+
+func (e *edge) extendContainer(c *call) error {
+	var req extension
+	if err := c.decodeOptional(&req); err != nil {
+		return err
+	}
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	info, err := s.Extend(time.Duration(min(max(req.Seconds, -1), furthest)) * time.Second)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, info)
+}
+
+func (e *edge) startContainer(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	if err := s.Start(c.r.Context()); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, s.Info())
+}
+
+func (e *edge) stopContainer(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	if err := s.Stop(c.r.Context()); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, s.Info())
+}
+
+func (e *edge) listWorkspaces(c *call) error { return list(c, e.Sessions.Workspaces(c.owner)) }
+
+// A deletion is the answer to a delete.
+type deletion struct {
+	ID      string `json:"id"`
+	Deleted bool   `json:"deleted"` // true
+}
+
+func (e *edge) deleteWorkspace(c *call) error {
+	id := c.r.PathValue("id")
+	if err := e.Sessions.DeleteWorkspace(c.r.Context(), c.owner, id); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, deletion{id, true})
+}
+
+func (e *edge) info(c *call) error { return c.json(http.StatusOK, e.Info) }
+
+func (e *edge) openAPI(c *call) error {
+	c.w.Header().Set("Content-Type", "application/json")
+	_, err := c.w.Write(e.document)
+	return err
+}
+
+func (e *edge) sweep(c *call) error {
+	counts, err := e.Sweep(c.r.Context())
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, counts)
+}

@@ -1,0 +1,78 @@
+package native
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+
+	"berth/api"
+	"berth/artifacts"
+	"berth/files"
+	"berth/proto"
+	"berth/session"
+)
+
+// A Config is what the edge serves. Sessions, Jobs, Files, Images and Sweep must be set.
+type Config struct {
+	Sessions *session.Sessions
+	Jobs     *artifacts.Jobs
+	Files    *files.Store
+	Images   session.Images
+	Sweep    func(context.Context) (map[string]map[string]int, error) // runs every sweep now; counts by sweep and what it did
+	Version  string                                                   // of the daemon; "" is "dev"
+	Info     Info                                                     // what /v1/info tells of the daemon's settings
+	Origins  []string                                                 // of web pages that may open the live websocket, beside the daemon's own
+	Socket   api.SocketConfig                                         // other bounds of the live websocket
+	Log      *slog.Logger                                             // nil: slog.Default
+}
+
+// Info is what a daemon says of itself. Zero fields are filled with the core's own defaults.
+type Info struct {
+	Version            string               `json:"version"`
+	RuntimeClasses     []proto.RuntimeClass `json:"runtime_classes"` // that containers may have here
+	DefaultImage       string               `json:"default_image"`
+	DefaultLimits      proto.Limits         `json:"default_limits"` // also the most that a container may ask for
+	IdleTimeoutSeconds int64                `json:"idle_timeout_seconds"`
+	MaxLifetimeSeconds int64                `json:"max_lifetime_seconds"`
+	MaxFileBytes       int64                `json:"max_file_bytes"` // of one stored file
+}
+
+func (c Config) withDefaults() Config {
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Socket.MaxMessageBytes == 0 {
+		c.Socket.MaxMessageBytes = maxJSON // as much as the same command may have over HTTP
+	}
+	c.Socket.Origins = append(slices.Clone(c.Socket.Origins), c.Origins...)
+	i := &c.Info
+	i.Version = cmp.Or(i.Version, c.Version, "dev")
+	if i.RuntimeClasses == nil {
+		i.RuntimeClasses = []proto.RuntimeClass{proto.ClassRunc}
+	}
+	i.DefaultImage = cmp.Or(i.DefaultImage, "base")
+	i.DefaultLimits = i.DefaultLimits.Or(session.DefaultLimits)
+	i.IdleTimeoutSeconds = cmp.Or(i.IdleTimeoutSeconds, 5*60)
+	i.MaxLifetimeSeconds = cmp.Or(i.MaxLifetimeSeconds, 30*24*60*60)
+	i.MaxFileBytes = cmp.Or(i.MaxFileBytes, c.Files.MaxFileBytes())
+	return c
+}
+
+// An edge holds what the handlers call.
+type edge struct {
+	Config
+	document []byte // the OpenAPI document, as JSON
+}
+
+// New makes the edge, to be served by an api.Server beside api/anthropic's, which has /v1/files, and api.Ops.
+func New(cfg Config) api.Edge {
+	e := &edge{Config: cfg.withDefaults()}
+	rows := e.rows()
+	e.document = document(e.Info.Version, append(rows, elsewhere()...))
+	out := api.Edge{Prefixes: []string{"/v1"}, Dialect: api.Plain}
+	for _, r := range rows {
+		out.Routes = append(out.Routes, r.route())
+	}
+	return out
+}

@@ -1,0 +1,277 @@
+package native
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"berth/api"
+	"berth/proto"
+	"berth/session"
+)
+
+func (e *edge) runCommand(c *call) error {
+	var cmd proto.Cmd
+	if err := api.Decode(c.r, &cmd); err != nil {
+		return err
+	}
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	return run(c, s, cmd)
+}
+
+// run runs a command and answers in the way that was asked for: as it happens, at once, or at its end.
+func run(c *call, s *session.Session, cmd proto.Cmd) error {
+	switch {
+	case c.wantsEvents():
+		return stream(c, s, cmd)
+	case cmd.Background:
+		x, err := s.Exec(c.r.Context(), cmd)
+		if err != nil {
+			return err
+		}
+		return c.json(http.StatusAccepted, x.Info())
+	}
+	res, err := s.Run(c.r.Context(), cmd)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, res)
+}
+
+// ephemeralLifetime is the net under the deletion of an ephemeral container, which a crash of the daemon would
+// prevent: longer than any command may take.
+const ephemeralLifetime = 25 * time.Hour
+
+// A oneShot is a container and a command in one request.
+type oneShot struct {
+	proto.Cmd
+	Create    proto.CreateContainer `json:"create,omitzero"`     // the container to make
+	Ephemeral bool                  `json:"ephemeral,omitempty"` // delete the container when the command has ended
+}
+
+func (o *oneShot) check() error {
+	if o.Ephemeral && (o.Background || o.Detach) {
+		return invalid("ephemeral", "ephemeral deletes the container when the answer is there, so it cannot be combined with background or detach.")
+	}
+	if o.Ephemeral && o.Create.MaxLifetimeSeconds == 0 {
+		o.Create.MaxLifetimeSeconds = int64(ephemeralLifetime.Seconds())
+	}
+	return nil
+}
+
+func (e *edge) runOnce(c *call) error {
+	var req oneShot
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	if err := req.check(); err != nil {
+		return err
+	}
+	s, err := e.Sessions.Create(c.r.Context(), c.owner, req.Create)
+	if err != nil {
+		return err
+	}
+	err = run(c, s, req.Cmd)
+	if req.Ephemeral || err != nil && len(s.Execs()) == 0 {
+		e.discard(c, s) // nobody knows of it, or is to
+	}
+	return err
+}
+
+// discard deletes a container whatever became of its client.
+func (e *edge) discard(c *call, s *session.Session) {
+	err := e.Sessions.Delete(context.WithoutCancel(c.r.Context()), c.owner, s.ID(), false)
+	if err != nil && proto.CodeOf(err) != proto.NotFound {
+		e.Log.Error("deleting a container that nobody is to use again; a sweep will try again", "container", s.ID(), "error", err)
+	}
+}
+
+func (e *edge) listExecs(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	var infos []proto.Exec
+	for _, x := range s.Execs() {
+		infos = append(infos, x.Info())
+	}
+	return list(c, infos)
+}
+
+func (e *edge) getExec(c *call) error {
+	x, err := e.exec(c)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, x.Info())
+}
+
+func (e *edge) execResult(c *call) error {
+	x, err := e.exec(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := untilDrain(c.r.Context())
+	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, time.Duration(c.whole("wait_seconds"))*time.Second)
+	defer stop()
+	_, err = x.Wait(ctx)
+	if err != nil && c.r.Context().Err() == nil && x.Info().State == proto.ExecRunning {
+		return c.json(http.StatusAccepted, x.Info())
+	}
+	res, err := x.Wait(c.r.Context()) // there, or the client is not
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, res)
+}
+
+// A signalRequest names a signal.
+type signalRequest struct {
+	Signal string `json:"signal"` // SIGTERM, TERM, …; SIGKILL ends the whole process tree
+}
+
+func (e *edge) signalExec(c *call) error {
+	var req signalRequest
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	x, err := e.exec(c)
+	if err != nil {
+		return err
+	}
+	if err := x.Signal(c.r.Context(), req.Signal); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, x.Info())
+}
+
+func (e *edge) resizeExec(c *call) error {
+	var size proto.WindowSize
+	if err := api.Decode(c.r, &size); err != nil {
+		return err
+	}
+	if err := checkSize(size); err != nil {
+		return err
+	}
+	x, err := e.exec(c)
+	if err != nil {
+		return err
+	}
+	if err := x.Resize(c.r.Context(), size); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, x.Info())
+}
+
+func checkSize(size proto.WindowSize) error {
+	if size.Rows == 0 || size.Cols == 0 {
+		return invalid("rows", "rows and cols must be at least 1.")
+	}
+	return nil
+}
+
+// A written says how much of a body standard input took.
+type written struct {
+	Bytes int64 `json:"bytes"`
+}
+
+// stdinPiece is how much of a body is read before it is written on, in bytes. A client that goes away is only
+// noticed once its body has been read, so one that sends less is not held on to by a command that does not read.
+const stdinPiece = 512 << 10
+
+func (e *edge) writeStdin(c *call) error {
+	x, err := e.exec(c)
+	if err != nil {
+		return err
+	}
+	n, err := pour(c.r.Context(), x, c.r.Body)
+	if err == nil && c.flag("close") {
+		err = x.CloseStdin()
+	}
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, written{n})
+}
+
+// pour writes all of r to a command's standard input, as fast as the command reads.
+func pour(ctx context.Context, x *session.Exec, r io.Reader) (n int64, err error) {
+	for {
+		piece, err := io.ReadAll(io.LimitReader(r, stdinPiece))
+		if len(piece) > 0 {
+			if werr := write(ctx, x, piece); werr != nil {
+				return n, werr
+			}
+			n += int64(len(piece))
+		}
+		if err != nil || len(piece) < stdinPiece {
+			return n, err
+		}
+	}
+}
+
+// write gives b, which is not used again, to a command's standard input, or gives up with ctx. The goroutine that was given up
+// ends with the next read of the command, or with the command.
+func write(ctx context.Context, x *session.Exec, b []byte) error {
+	done := make(chan error, 1)
+	go func() { done <- x.Write(b) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A shell is a persistent shell of a container.
+type shell struct {
+	Name      string     `json:"name"`
+	User      string     `json:"user"`
+	PID       int        `json:"pid"` // as the container counts
+	Busy      bool       `json:"busy"`
+	Cwd       string     `json:"cwd"` // "" where it cannot be read
+	Calls     int        `json:"calls"`
+	StartedAt proto.Time `json:"started_at"`
+}
+
+func (e *edge) listShells(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	infos, err := s.Shells(c.r.Context())
+	if err != nil {
+		return err
+	}
+	var shells []shell
+	for _, i := range infos {
+		shells = append(shells, shell{i.Name, i.User, i.PID, i.Busy, i.Dir, i.Calls, i.StartedAt})
+	}
+	return list(c, shells)
+}
+
+// A deletedName is the answer to the deletion of what has a name and no ID.
+type deletedName struct {
+	Name    string `json:"name"`
+	Deleted bool   `json:"deleted"` // true
+}
+
+func (e *edge) closeShell(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	name := c.r.PathValue("name")
+	if !proto.ValidJobID(name) {
+		return proto.Errorf(proto.NotFound, "", shown(name), "shell %.80q does not exist in container %s", name, s.ID())
+	}
+	if err := s.CloseShell(c.r.Context(), name); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, deletedName{name, true})
+}

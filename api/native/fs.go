@@ -1,0 +1,196 @@
+package native
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"berth/api"
+	"berth/proto"
+)
+
+func (e *edge) readContent(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	return c.sendFile(func(offset, n int64) (io.ReadCloser, proto.FileInfo, error) {
+		return s.ReadFile(c.r.Context(), c.as(), c.query.Get("path"), offset, n)
+	})
+}
+
+// describe puts what is known of a file into the header.
+func describe(h http.Header, fi proto.FileInfo) {
+	rawBody(h, "application/octet-stream")
+	h.Set("Accept-Ranges", "bytes")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Last-Modified", fi.ModifiedAt.UTC().Format(http.TimeFormat))
+	h.Set("Berth-File-Mode", fi.Mode)
+	h.Set("Berth-File-Modified", fi.ModifiedAt.UTC().Format(time.RFC3339Nano)) // Last-Modified has whole seconds only
+}
+
+func (e *edge) writeContent(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	fi, err := s.WriteFile(c.r.Context(), c.as(), c.query.Get("path"), c.mode("mode"), c.r.Body)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, fi)
+}
+
+// A deletedPath is the answer to the removal of a file or directory.
+type deletedPath struct {
+	Path    string `json:"path"`
+	Deleted bool   `json:"deleted"` // true
+}
+
+func (e *edge) removeContent(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	path := c.query.Get("path")
+	if err := s.RemoveFile(c.r.Context(), c.as(), path, c.flag("recursive")); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, deletedPath{path, true})
+}
+
+// A listing is what a directory holds.
+type listing struct {
+	Data      []proto.FileInfo `json:"data"`
+	Truncated bool             `json:"truncated"` // the directory holds more than a list may
+}
+
+func (e *edge) listDirectory(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	data, truncated, err := s.List(c.r.Context(), c.as(), c.query.Get("path"))
+	if err != nil {
+		return err
+	}
+	if data == nil {
+		data = []proto.FileInfo{}
+	}
+	return c.json(http.StatusOK, listing{data, truncated})
+}
+
+func (e *edge) statFile(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	fi, err := s.Stat(c.r.Context(), c.as(), c.query.Get("path"))
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, fi)
+}
+
+// A move names a file and where it is to be.
+type move struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	As   string `json:"as,omitempty"` // "user" (default) or "root"
+}
+
+func (e *edge) moveFile(c *call) error {
+	var req move
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	if req.From == "" || req.To == "" {
+		return invalid("from", "from and to must name a file and its new path.")
+	}
+	as, err := checkAs(req.As)
+	if err != nil {
+		return err
+	}
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	if err := s.MoveFile(c.r.Context(), as, req.From, req.To); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, move{req.From, req.To, as})
+}
+
+// A directory names one.
+type directory struct {
+	Path string `json:"path"`
+	As   string `json:"as,omitempty"` // "user" (default) or "root"
+}
+
+func (e *edge) makeDirectory(c *call) error {
+	var req directory
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	if req.Path == "" {
+		return invalid("path", "path must name the directory to make.")
+	}
+	as, err := checkAs(req.As)
+	if err != nil {
+		return err
+	}
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	if err := s.Mkdir(c.r.Context(), as, req.Path); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, directory{req.Path, as})
+}
+
+// checkAs is the user that a body's as names.
+func checkAs(as string) (string, error) {
+	switch as {
+	case "":
+		return proto.UserDefault, nil
+	case proto.UserDefault, proto.UserRoot:
+		return as, nil
+	}
+	return "", invalid("as", "as %.80q: use %q or %q.", as, proto.UserDefault, proto.UserRoot)
+}
+
+func (e *edge) readTar(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	r, err := s.Tar(c.r.Context(), c.as(), c.query.Get("path"))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return c.sendTar(r)
+}
+
+func (c *call) sendTar(r io.Reader) error {
+	rawBody(c.w.Header(), "application/x-tar")
+	_, err := io.Copy(c, r)
+	return err
+}
+
+func (e *edge) writeTar(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	path := c.query.Get("path")
+	if err := s.Untar(c.r.Context(), c.as(), path, c.r.Body); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, directory{path, c.as()})
+}
+
+// contentLength announces how long a body will be.
+func contentLength(h http.Header, n int64) { h.Set("Content-Length", strconv.FormatInt(n, 10)) }

@@ -1,0 +1,114 @@
+package native
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"sync"
+
+	"berth/api"
+	"berth/proto"
+	"berth/session"
+)
+
+func (e *edge) listImages(c *call) error {
+	images, err := e.Images.List(c.r.Context())
+	if err != nil {
+		return err
+	}
+	return list(c, images)
+}
+
+// A pull names an image of a registry.
+type pull struct {
+	Ref string `json:"ref"` // debian:12, ghcr.io/owner/name@sha256:…
+}
+
+func (e *edge) pullImage(c *call) error {
+	var req pull
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	if req.Ref == "" {
+		return invalid("ref", "ref must name the image to pull, such as debian:12.")
+	}
+	return e.progress(c, func(ctx context.Context, report func(session.ImageProgress)) (session.Image, error) {
+		return e.Images.Pull(ctx, req.Ref, report)
+	})
+}
+
+func (e *edge) importImage(c *call) error {
+	return e.progress(c, func(ctx context.Context, report func(session.ImageProgress)) (session.Image, error) {
+		return e.Images.Import(ctx, c.query.Get("name"), c.r.Body, report)
+	})
+}
+
+func (e *edge) removeImage(c *call) error {
+	ref := c.query.Get("ref")
+	if err := e.Images.Remove(c.r.Context(), ref); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, deletedName{ref, true})
+}
+
+// An imageLine is one line of the answer to an import or a pull: a step, or at the end an image or an error.
+type imageLine struct {
+	*session.ImageProgress
+	Image *session.Image `json:"image,omitempty"`
+	Error *proto.Error   `json:"error,omitempty"`
+}
+
+// progress runs what takes long and reports it line by line. What fails before the first line is an
+// ordinary error.
+func (e *edge) progress(c *call, work func(context.Context, func(session.ImageProgress)) (session.Image, error)) error {
+	lines := &lineWriter{c: c, rc: http.NewResponseController(c.w)}
+	img, err := work(c.r.Context(), func(p session.ImageProgress) { _ = lines.say(imageLine{ImageProgress: &p}) })
+	switch {
+	case err != nil && !lines.hasBegun():
+		return err
+	case err != nil:
+		e.Log.Warn("an image did not arrive", "request_id", api.RequestID(c.r.Context()), "error", err)
+		err = lines.say(imageLine{Error: proto.AsError(err)})
+	default:
+		err = lines.say(imageLine{Image: &img})
+	}
+	// What a failed import left of the body is read here: the server must not find it behind an answer
+	// that went out while it came in.
+	_, _ = io.Copy(io.Discard, c.r.Body)
+	return err
+}
+
+// A lineWriter answers with lines of JSON, each sent at once.
+type lineWriter struct {
+	c  *call
+	rc *http.ResponseController
+
+	mu    sync.Mutex // held while a line is written, so that two do not mix
+	begun bool
+}
+
+func (l *lineWriter) hasBegun() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.begun
+}
+
+func (l *lineWriter) say(line imageLine) error {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.begun {
+		l.begun = true
+		l.c.w.Header().Set("Content-Type", lineType)
+		l.c.w.Header().Set("X-Accel-Buffering", "no")
+		_ = l.rc.EnableFullDuplex() // an archive still comes in while its progress goes out; HTTP/2 can always
+	}
+	if _, err := l.c.Write(append(text, '\n')); err != nil {
+		return err
+	}
+	return l.rc.Flush()
+}

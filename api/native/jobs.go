@@ -1,0 +1,106 @@
+package native
+
+import (
+	"net/http"
+
+	"berth/api"
+	"berth/proto"
+)
+
+// An inputs names stored files to put into a container.
+type inputs struct {
+	Files []string `json:"files"` // IDs of the Files API
+}
+
+// An inputDir says where they are.
+type inputDir struct {
+	InputDir string `json:"input_dir"`
+}
+
+func (e *edge) addInputs(c *call) error {
+	var req inputs
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	if err := e.Jobs.Begin(c.r.Context(), s, req.Files); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, inputDir{proto.InputDir})
+}
+
+func (e *edge) listJobs(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	jobs, err := e.Jobs.List(s)
+	if err != nil {
+		return err
+	}
+	return list(c, jobs)
+}
+
+func (e *edge) jobManifest(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	m, err := e.Jobs.Manifest(c.r.Context(), s, c.r.PathValue("job"))
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, m)
+}
+
+// A publication names a file of a job.
+type publication struct {
+	Path string `json:"path"` // below the job's directory
+}
+
+// A published is a file of a job that became a stored file.
+type published struct {
+	FileID    string      `json:"file_id"`
+	Filename  string      `json:"filename"`
+	MIMEType  string      `json:"mime_type"`
+	SizeBytes int64       `json:"size_bytes"`
+	SHA256    string      `json:"sha256"`
+	CreatedAt proto.Time  `json:"created_at"`
+	ExpiresAt *proto.Time `json:"expires_at"`
+}
+
+func (e *edge) publishFile(c *call) error {
+	var req publication
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	f, err := e.Jobs.Publish(c.r.Context(), s, c.r.PathValue("job"), req.Path)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusCreated, published{f.ID, f.Filename, f.MIMEType, f.SizeBytes, f.SHA256, f.CreatedAt, f.ExpiresAt})
+}
+
+func (e *edge) jobTar(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	job := c.r.PathValue("job")
+	if !proto.ValidJobID(job) {
+		return proto.Errorf(proto.NotFound, "", shown(job), "job %.80q does not exist in container %s", job, s.ID())
+	}
+	r, err := s.Tar(c.r.Context(), proto.UserRoot, proto.JobDir(job))
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	return c.sendTar(r)
+}

@@ -1,0 +1,96 @@
+package native
+
+import (
+	"berth/proto"
+)
+
+// maxWaiting bounds the standard input that waits for one command to read it, in bytes, and maxJobs the
+// messages. A client with more to give uses POST …/stdin, where it is held up instead.
+const (
+	maxWaiting = 1 << 20
+	maxJobs    = 1024
+)
+
+// A laneKey names a lane: each exec has one for standard input, which may block for long, and
+// one for the rest.
+type laneKey struct {
+	exec  string
+	stdin bool
+}
+
+// A lane does jobs for one exec in the order of their messages, one at a time. It has a goroutine only while
+// there are any.
+type lane struct {
+	jobs    []job
+	bytes   int
+	refused bool // something did not fit; what follows would leave a hole
+}
+
+type job struct {
+	m  message
+	do func() error
+}
+
+// put adds a job to a lane.
+func (l *live) put(key laneKey, m message, do func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln, there := l.lanes[key]
+	if !there {
+		ln = &lane{}
+		l.lanes[key] = ln
+	}
+	size := len(m.Data) + len(m.DataBase64)
+	if err := ln.admit(key, size); err != nil {
+		return err
+	}
+	ln.jobs = append(ln.jobs, job{m, do})
+	ln.bytes += size
+	if len(ln.jobs) == 1 {
+		l.wg.Go(func() { l.drive(key, ln) })
+	}
+	return nil
+}
+
+// admit refuses what does not fit. One message alone always does.
+func (ln *lane) admit(key laneKey, size int) error {
+	full := len(ln.jobs) >= maxJobs || len(ln.jobs) > 0 && ln.bytes+size > maxWaiting
+	switch {
+	case full && !key.stdin:
+		return proto.Errorf(proto.TooMany, "", key.exec, "%d messages wait to be passed on to exec %s; send fewer", maxJobs, key.exec)
+	case full || ln.refused:
+		ln.refused = true
+		return proto.Errorf(proto.TooMany, "", key.exec, "exec %s does not read its standard input as fast as it is sent; this connection's is refused from here on. POST …/stdin takes inputs of any size", key.exec)
+	}
+	return nil
+}
+
+// drive does a lane's jobs until there are none.
+func (l *live) drive(key laneKey, ln *lane) {
+	for {
+		l.mu.Lock()
+		j := ln.jobs[0]
+		l.mu.Unlock()
+		if err := j.do(); err != nil {
+			l.fail(j.m, err)
+		}
+		if !l.next(key, ln, j) {
+			return
+		}
+	}
+}
+
+// next takes a job that is done off its lane and reports whether there is another one to do.
+func (l *live) next(key laneKey, ln *lane, done job) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ln.jobs = ln.jobs[1:]
+	ln.bytes -= len(done.m.Data) + len(done.m.DataBase64)
+	if len(ln.jobs) > 0 && l.ctx.Err() == nil {
+		return true
+	}
+	if !ln.refused {
+		delete(l.lanes, key)
+	}
+	return false
+}

@@ -1,0 +1,222 @@
+package native
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"berth/api"
+	"berth/proto"
+	"berth/session"
+
+	"github.com/gorilla/websocket"
+)
+
+// The most that one websocket follows at a time. The next one is refused, or, if it is one that others
+// run, waits for its turn: without a bound a client that reads nothing could pile them up.
+const (
+	maxFollowed = 128 // commands it began or attached to
+	maxWatched  = 128 // commands of others
+)
+
+// A live is one websocket. Its handler is the reader; each command that is followed has a goroutine,
+// which blocks in Send while the client is slow. Nothing is queued but standard input, which has a bound.
+type live struct {
+	s     *session.Session
+	sock  *api.Socket
+	log   *slog.Logger
+	ctx   context.Context // ends with the socket
+	wg    sync.WaitGroup  // everything that works for this socket
+	slots chan struct{}   // a place of maxFollowed for each that is followed
+	seats chan struct{}   // a place of maxWatched for each that is watched
+
+	mu        sync.Mutex // guards what follows
+	watching  bool
+	following map[string]bool            // execs that are being followed
+	own       map[string]bool            // execs begun here that the watcher has yet to come by
+	starting  map[chan struct{}]struct{} // execs begun here that have no ID yet; closed when they have
+	lanes     map[laneKey]*lane
+}
+
+func (e *edge) live(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	sock, err := api.Upgrade(c.w, c.r, e.Socket)
+	if err != nil {
+		return err
+	}
+	l := newLive(s, sock, e.Log.With("request_id", api.RequestID(c.r.Context())))
+	l.serve(c.flag("watch"))
+	return nil
+}
+
+func newLive(s *session.Session, sock *api.Socket, log *slog.Logger) *live {
+	return &live{
+		s: s, sock: sock, log: log, ctx: sock.Context(),
+		slots: make(chan struct{}, maxFollowed), seats: make(chan struct{}, maxWatched),
+		following: map[string]bool{}, own: map[string]bool{}, starting: map[chan struct{}]struct{}{}, lanes: map[laneKey]*lane{},
+	}
+}
+
+// serve reads messages until the socket ends, and returns when everything that worked for it has.
+func (l *live) serve(watch bool) {
+	ref := l.s.Ref()
+	l.send(proto.Event{Type: proto.EventReady, Container: &ref})
+	if watch {
+		l.watch()
+	}
+	for {
+		data, err := l.sock.Read()
+		if err != nil {
+			break
+		}
+		m, err := decodeMessage(data)
+		if err == nil {
+			err = l.handle(m)
+		}
+		if err != nil {
+			l.fail(m, err)
+		}
+	}
+	l.sock.Close(websocket.CloseNormalClosure, "")
+	l.wg.Wait()
+}
+
+// handle does what needs no waiting and hands on what does.
+func (l *live) handle(m message) error {
+	switch m.Type {
+	case msgExec:
+		return l.exec(m)
+	case msgWatch:
+		l.watch()
+		return nil
+	}
+	x, err := l.s.FindExec(m.ExecID)
+	if err != nil {
+		return err
+	}
+	switch m.Type {
+	case msgAttach:
+		return l.attach(m, x)
+	case msgStdin:
+		return l.put(laneKey{m.ExecID, true}, m, func() error { return l.stdin(x, m) })
+	case msgSignal:
+		return l.put(laneKey{m.ExecID, false}, m, func() error { return x.Signal(l.ctx, m.Signal) })
+	}
+	return l.put(laneKey{m.ExecID, false}, m, func() error {
+		return x.Resize(l.ctx, proto.WindowSize{Rows: m.Rows, Cols: m.Cols})
+	})
+}
+
+func (l *live) stdin(x *session.Exec, m message) error {
+	if b := m.input(); len(b) > 0 {
+		if err := write(l.ctx, x, b); err != nil {
+			return err
+		}
+	}
+	if m.Close {
+		return x.CloseStdin()
+	}
+	return nil
+}
+
+// send gives an event to the client. An error ends the socket, so nobody needs it but followers.
+func (l *live) send(ev proto.Event) error { return l.sock.Send(ev) }
+
+// fail answers a message that could not be done. The connection stays.
+func (l *live) fail(m message, err error) {
+	if proto.CodeOf(err) == proto.Internal {
+		l.log.Error("a message on a live connection failed", "type", m.Type, "error", err)
+	}
+	_ = l.send(proto.Event{Type: proto.EventError, Ref: m.Ref, ExecID: shown(m.ExecID), Error: proto.AsError(err)})
+}
+
+// slot takes a place among those followed, or refuses.
+func (l *live) slot() error {
+	select {
+	case l.slots <- struct{}{}:
+		return nil
+	default:
+		return proto.Errorf(proto.TooMany, "", "", "this connection follows %d commands, which is its limit; wait for one to end or open another connection", maxFollowed)
+	}
+}
+
+// exec starts a command and follows it.
+func (l *live) exec(m message) error {
+	if err := l.slot(); err != nil {
+		return err
+	}
+	begun := make(chan struct{})
+	l.mu.Lock()
+	l.starting[begun] = struct{}{}
+	l.mu.Unlock()
+	l.wg.Go(func() {
+		defer func() { <-l.slots }()
+		x, err := l.s.Exec(l.ctx, *m.Cmd)
+		l.started(begun, x)
+		if err != nil {
+			l.fail(m, err)
+			return
+		}
+		if err := l.follow(x, session.Cursor{}, m.Ref); err != nil {
+			abandon(l.ctx, x, *m.Cmd)
+		}
+	})
+	return nil
+}
+
+// started notes which exec a message began, nil if none, for the watcher to leave alone.
+func (l *live) started(begun chan struct{}, x *session.Exec) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.starting, begun)
+	close(begun)
+	if x != nil {
+		l.following[x.ID()] = true
+		if l.watching {
+			l.own[x.ID()] = true
+		}
+	}
+}
+
+func (l *live) attach(m message, x *session.Exec) error {
+	if err := l.slot(); err != nil {
+		return err
+	}
+	if !l.claim(x.ID()) {
+		<-l.slots
+		return proto.Errorf(proto.Conflict, "", x.ID(), "this connection follows exec %s already", x.ID())
+	}
+	l.wg.Go(func() {
+		defer func() { <-l.slots }()
+		_ = l.follow(x, session.Cursor{Stdout: m.StdoutOffset, Stderr: m.StderrOffset}, m.Ref)
+	})
+	return nil
+}
+
+// claim makes sure that an exec is followed once.
+func (l *live) claim(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.following[id] {
+		return false
+	}
+	l.following[id] = true
+	return true
+}
+
+// follow sends what an exec does; its ID was claimed. The first event has the ref of the message that
+// asked for it.
+func (l *live) follow(x *session.Exec, from session.Cursor, ref string) error {
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.following, x.ID())
+	}()
+	return x.Follow(l.ctx, from, func(ev proto.Event) error {
+		ev.Ref, ref = ref, ""
+		return l.send(ev)
+	})
+}

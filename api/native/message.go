@@ -1,0 +1,120 @@
+package native
+
+import (
+	"berth/api"
+	"berth/proto"
+)
+
+// The messages that a client sends on the live websocket.
+const (
+	msgExec   = "exec"   // run Cmd
+	msgAttach = "attach" // follow ExecID from the offsets on
+	msgStdin  = "stdin"  // write Data or DataBase64 to ExecID; then, with Close, end its standard input
+	msgSignal = "signal" // send Signal to ExecID
+	msgResize = "resize" // tell ExecID's terminal its size
+	msgWatch  = "watch"  // follow what others run, too
+)
+
+// A message is one message of a client. Which fields it may have depends on Type; Ref is the client's own and comes
+// back with the first answer.
+type message struct {
+	Type         string     `json:"type"`
+	Ref          string     `json:"ref,omitempty"` // 128 bytes at most
+	Cmd          *proto.Cmd `json:"cmd,omitempty"`
+	ExecID       string     `json:"exec_id,omitempty"`
+	StdoutOffset int64      `json:"stdout_offset,omitempty"` // bytes that the client has already
+	StderrOffset int64      `json:"stderr_offset,omitempty"`
+	Data         string     `json:"data,omitempty"`
+	DataBase64   []byte     `json:"data_base64,omitempty"`
+	Close        bool       `json:"close,omitempty"`
+	Signal       string     `json:"signal,omitempty"`
+	Rows         uint16     `json:"rows,omitempty"`
+	Cols         uint16     `json:"cols,omitempty"`
+}
+
+// maxRef bounds a ref, which is kept until the answer, in bytes.
+const maxRef = 128
+
+// decodeMessage reads one message. Of one that is not right it gives what could be read beside the
+// error, so that the answer can have its ref.
+func decodeMessage(data []byte) (message, error) {
+	var m message
+	err := api.DecodeBytes(data, &m)
+	if len(m.Ref) > maxRef {
+		m.Ref = ""
+		err = invalid("ref", "ref has more than %d bytes.", maxRef)
+	}
+	if err != nil {
+		return m, err
+	}
+	return m, m.check()
+}
+
+func (m message) check() error {
+	switch m.Type {
+	case msgExec:
+		return m.only(m.Cmd != nil, "cmd", message{Cmd: m.Cmd})
+	case msgAttach:
+		if m.StdoutOffset < 0 || m.StderrOffset < 0 {
+			return invalid("stdout_offset", "Offsets count from 0.")
+		}
+		return m.only(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, StdoutOffset: m.StdoutOffset, StderrOffset: m.StderrOffset})
+	case msgStdin:
+		if m.Data != "" && len(m.DataBase64) > 0 {
+			return invalid("data", "data and data_base64 exclude each other.")
+		}
+		return m.only(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, Data: m.Data, DataBase64: m.DataBase64, Close: m.Close})
+	case msgSignal:
+		return m.only(m.ExecID != "" && m.Signal != "", "exec_id and signal", message{ExecID: m.ExecID, Signal: m.Signal})
+	case msgResize:
+		return m.only(m.ExecID != "" && m.Rows > 0 && m.Cols > 0, "exec_id, rows and cols", message{ExecID: m.ExecID, Rows: m.Rows, Cols: m.Cols})
+	case msgWatch:
+		return m.only(true, "", message{})
+	}
+	return invalid("type", "type %.40q is not known; it is exec, attach, stdin, signal, resize or watch.", m.Type)
+}
+
+// only refuses a message that lacks what its type needs, or has fields that its type does not have: allowed
+// is the message without those.
+func (m message) only(complete bool, needs string, allowed message) error {
+	if !complete {
+		return invalid(needs, "A message of type %s needs %s.", m.Type, needs)
+	}
+	allowed.Type, allowed.Ref = m.Type, m.Ref
+	if extra := m.beyond(allowed); extra != "" {
+		return invalid(extra, "A message of type %s has no %s.", m.Type, extra)
+	}
+	return nil
+}
+
+// beyond names the first field that m has and allowed has not.
+func (m message) beyond(allowed message) string {
+	for _, f := range []struct {
+		name string
+		more bool
+	}{
+		{"cmd", m.Cmd != nil && allowed.Cmd == nil},
+		{"exec_id", m.ExecID != allowed.ExecID},
+		{"stdout_offset", m.StdoutOffset != allowed.StdoutOffset},
+		{"stderr_offset", m.StderrOffset != allowed.StderrOffset},
+		{"data", m.Data != allowed.Data},
+		{"data_base64", len(m.DataBase64) != len(allowed.DataBase64)},
+		{"close", m.Close != allowed.Close},
+		{"signal", m.Signal != allowed.Signal},
+		{"rows", m.Rows != allowed.Rows},
+		{"cols", m.Cols != allowed.Cols},
+	} {
+		if f.more {
+			return f.name
+		}
+	}
+	return ""
+}
+
+// input is the bytes of a stdin message.
+func (m message) input() []byte {
+	if m.Data != "" {
+		return []byte(m.Data)
+	}
+	return m.DataBase64
+}

@@ -1,0 +1,163 @@
+package native
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"berth/proto"
+)
+
+// document builds the OpenAPI document from the rows. It is made once, at start.
+func document(version string, rows []row) []byte {
+	types := catalogue{}
+	paths := map[string]map[string]any{}
+	for _, r := range rows {
+		if paths[r.path] == nil {
+			paths[r.path] = map[string]any{}
+		}
+		paths[r.path][strings.ToLower(r.method)] = r.operation(types)
+	}
+	types.seal(message{})
+	body, err := json.MarshalIndent(schema{
+		"openapi": "3.1.0",
+		"info": schema{
+			"title": "berth", "version": version,
+			"description": "Stateful Linux containers for agents and the people who run them. Unknown fields and query keys are refused by name. Every answer has a Request-Id.",
+		},
+		"security":   []any{schema{"key": []string{}}, schema{"bearer": []string{}}},
+		"paths":      paths,
+		"components": schema{"schemas": types, "securitySchemes": schemes},
+	}, "", " ")
+	if err != nil {
+		panic("the OpenAPI document: " + err.Error()) // of literals alone: every start would fail, and so does every test
+	}
+	return append(body, '\n')
+}
+
+var schemes = schema{
+	"key":    schema{"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+	"bearer": schema{"type": "http", "scheme": "bearer"},
+}
+
+func (r row) operation(types catalogue) schema {
+	o := schema{"operationId": r.id, "tags": []string{r.tag}, "summary": r.does, "responses": r.responses(types)}
+	if r.more != "" {
+		o["description"] = r.more
+	}
+	if p := r.parameters(); len(p) > 0 {
+		o["parameters"] = p
+	}
+	if r.body != nil {
+		o["requestBody"] = schema{"required": !r.optional, "content": forms(types, r.body)}
+		if c := r.body[0]; c.media == "application/json" && !r.loose {
+			types.seal(c.of)
+		}
+	}
+	if r.public {
+		o["security"] = []any{}
+	}
+	return o
+}
+
+// inPath finds the parameters of a path.
+var inPath = regexp.MustCompile(`\{(\w+)\}`)
+
+func (r row) parameters() (list []any) {
+	for _, m := range inPath.FindAllStringSubmatch(r.path, -1) {
+		list = append(list, schema{"name": m[1], "in": "path", "required": true, "schema": schema{"type": "string"}})
+	}
+	for _, p := range r.query {
+		list = append(list, p.parameter("query"))
+	}
+	for _, p := range r.header {
+		list = append(list, p.parameter("header"))
+	}
+	return list
+}
+
+func (p param) parameter(in string) schema {
+	s := schema{"type": "string"}
+	switch p.kind {
+	case whole:
+		s = schema{"type": "integer", "minimum": 0}
+		if p.max > 0 {
+			s["maximum"] = p.max
+		}
+	case flag:
+		s = schema{"type": "boolean"}
+	case mode:
+		s["pattern"] = "^[0-7]{1,5}$"
+	}
+	if p.choices != nil {
+		s["enum"] = p.choices
+	}
+	if p.repeat {
+		s = schema{"type": "array", "items": s}
+	}
+	out := schema{"name": p.name, "in": in, "schema": s, "description": p.does}
+	if p.required {
+		out["required"] = true
+	}
+	return out
+}
+
+func (r row) responses(types catalogue) schema {
+	out := schema{}
+	for status, contents := range r.answers {
+		a := schema{"description": http.StatusText(status)}
+		if len(contents) > 0 {
+			a["content"] = forms(types, contents)
+		}
+		if h := headers(contents); len(h) > 0 {
+			a["headers"] = h
+		}
+		out[strconv.Itoa(status)] = a
+	}
+	for _, status := range r.fails {
+		body := r.failure
+		if body == nil {
+			body = failure{}
+		}
+		out[strconv.Itoa(status)] = schema{"description": http.StatusText(status), "content": forms(types, js(body))}
+	}
+	return out
+}
+
+// A failure is the body of every error of this edge. It is api.Plain's.
+type failure struct {
+	Error     proto.Error `json:"error"`
+	RequestID string      `json:"request_id"`
+}
+
+func headers(contents []content) schema {
+	out := schema{}
+	for _, c := range contents {
+		for name, does := range c.headers {
+			out[name] = schema{"description": does, "schema": schema{"type": "string"}}
+		}
+	}
+	return out
+}
+
+// forms are the forms of a body by media type. Bytes have no schema.
+func forms(types catalogue, contents []content) schema {
+	out := schema{}
+	for _, c := range contents {
+		switch of := c.of.(type) {
+		case nil:
+			out[c.media] = schema{}
+		case schema:
+			if len(of) > 0 { // written by hand
+				out[c.media] = schema{"schema": of}
+				continue
+			}
+			out[c.media] = schema{"schema": schema{"type": "object"}}
+		default:
+			out[c.media] = schema{"schema": types.of(of)}
+		}
+	}
+	return out
+}

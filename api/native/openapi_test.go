@@ -1,0 +1,358 @@
+package native
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+const documentURL = "http://berth.test/openapi.json"
+
+// A contract is an OpenAPI document that answers can be held against.
+type contract struct {
+	raw      map[string]any
+	compiler *jsonschema.Compiler
+}
+
+func readDocument(t *testing.T, base string) *contract {
+	t.Helper()
+	res, err := http.Get(base + "/openapi.json") // needs no key
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	raw, err := jsonschema.UnmarshalJSON(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("the document: %d %v", res.StatusCode, err)
+	}
+	closeObjects(raw)
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	if err := c.AddResource(documentURL, raw); err != nil {
+		t.Fatal(err)
+	}
+	return &contract{raw.(map[string]any), c}
+}
+
+// closeObjects forbids properties that a schema does not list, so that a field which is not documented fails.
+func closeObjects(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if _, has := v["properties"].(map[string]any); has && v["type"] == "object" {
+			v["additionalProperties"] = false
+		}
+		for _, x := range v {
+			closeObjects(x)
+		}
+	case []any:
+		for _, x := range v {
+			closeObjects(x)
+		}
+	}
+}
+
+// find is the path template and operation that a request belongs to.
+func (c *contract) find(method, path string) (string, map[string]any) {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	parts := strings.Split(path, "/")
+	best, literal := "", -1
+	for template := range c.raw["paths"].(map[string]any) {
+		if n := matchTemplate(strings.Split(template, "/"), parts); n > literal {
+			best, literal = template, n
+		}
+	}
+	item, _ := c.raw["paths"].(map[string]any)[best].(map[string]any)
+	op, _ := item[strings.ToLower(method)].(map[string]any)
+	return best, op
+}
+
+// matchTemplate is how many literal parts match, or -1.
+func matchTemplate(template, parts []string) (n int) {
+	if len(template) != len(parts) {
+		return -1
+	}
+	for i, p := range template {
+		switch {
+		case p == parts[i]:
+			n++
+		case !strings.HasPrefix(p, "{"):
+			return -1
+		}
+	}
+	return n
+}
+
+// pointer writes keys as a JSON pointer in a URL.
+func pointer(keys ...string) string {
+	var b strings.Builder
+	for _, k := range keys {
+		k = strings.ReplaceAll(strings.ReplaceAll(k, "~", "~0"), "/", "~1")
+		b.WriteString("/" + strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D", "[", "%5B", "]", "%5D", " ", "%20", "*", "%2A").Replace(k))
+	}
+	return b.String()
+}
+
+// judgeBody holds one body against the document.
+func (c *contract) judgeBody(method, path string, res *http.Response, body []byte) error {
+	template, op := c.find(method, path)
+	if op == nil {
+		return fmt.Errorf("%s %s is not documented", method, path)
+	}
+	status := strconv.Itoa(res.StatusCode)
+	answer, _ := op["responses"].(map[string]any)[status].(map[string]any)
+	if answer == nil {
+		return fmt.Errorf("%s %s: status %s is not documented: %s", method, template, status, body)
+	}
+	contents, _ := answer["content"].(map[string]any)
+	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if len(contents) == 0 {
+		if len(body) > 0 {
+			return fmt.Errorf("%s %s: status %s has no documented body", method, template, status)
+		}
+		return nil
+	}
+	form, ok := contents[media].(map[string]any)
+	if !ok {
+		return fmt.Errorf("%s %s: content type %q of status %s is not documented", method, template, media, status)
+	}
+	if _, ok := form["schema"]; !ok || method == http.MethodHead {
+		return nil
+	}
+	at := documentURL + "#" + pointer("paths", template, strings.ToLower(method), "responses", status, "content", media, "schema")
+	s, err := c.compiler.Compile(at)
+	if err != nil {
+		return fmt.Errorf("the schema of %s %s %s: %w", method, template, status, err)
+	}
+	for _, value := range values(media, body) {
+		v, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
+		if err != nil {
+			return fmt.Errorf("%s %s: %w in %s", method, template, err, value)
+		}
+		if err := s.Validate(v); err != nil {
+			return fmt.Errorf("%s %s: %w in %s", method, template, err, value)
+		}
+	}
+	return nil
+}
+
+// values are the JSON values of a body.
+func values(media string, body []byte) (list [][]byte) {
+	lines := bufio.NewScanner(bytes.NewReader(body))
+	lines.Buffer(nil, 64<<20)
+	switch media {
+	case eventType:
+		for lines.Scan() {
+			if data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: ")); ok {
+				list = append(list, bytes.Clone(data))
+			}
+		}
+		return list
+	case lineType:
+		for lines.Scan() {
+			list = append(list, bytes.Clone(lines.Bytes()))
+		}
+		return list
+	}
+	return [][]byte{body}
+}
+
+// A judge is a transport that fails the test for every answer that is not as the document says. Bodies
+// that are streamed are judged when they were read to the end.
+type judge struct {
+	t    *testing.T
+	doc  *contract
+	next http.RoundTripper
+}
+
+func (j *judge) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := j.next.RoundTrip(req)
+	if err != nil || res.StatusCode == http.StatusMethodNotAllowed {
+		return res, err // a method that no operation has is not in a document of operations
+	}
+	if template, _ := j.doc.find(req.Method, req.URL.Path); template == "" && res.StatusCode == http.StatusNotFound {
+		return res, nil
+	}
+	res.Body = &judged{ReadCloser: res.Body, j: j, req: req, res: res}
+	return res, nil
+}
+
+type judged struct {
+	io.ReadCloser
+	j    *judge
+	req  *http.Request
+	res  *http.Response
+	seen bytes.Buffer
+	over bool
+}
+
+func (b *judged) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.seen.Len() < 8<<20 {
+		b.seen.Write(p[:n])
+	}
+	if err == io.EOF && !b.over {
+		b.over = true
+		if err := b.j.doc.judgeBody(b.req.Method, b.req.URL.Path, b.res, b.seen.Bytes()); err != nil {
+			b.j.t.Errorf("not as documented: %v", err)
+		}
+	}
+	return n, err
+}
+
+// Every route of the table is in the document, and every path of the document is one that is served: by this edge
+// or by those that elsewhere names.
+func TestDocumentAndRoutesAgree(t *testing.T) {
+	s := newSite(t)
+	doc := readDocument(t, s.URL)
+	var served, documented []string
+	for _, r := range New(Config{Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images}).Routes {
+		served = append(served, r.Method+" "+r.Pattern)
+	}
+	for _, r := range elsewhere() {
+		served = append(served, r.method+" "+r.path)
+	}
+	ids := map[string]bool{}
+	for path, item := range doc.raw["paths"].(map[string]any) {
+		for method, op := range item.(map[string]any) {
+			documented = append(documented, strings.ToUpper(method)+" "+path)
+			id := op.(map[string]any)["operationId"].(string)
+			if ids[id] {
+				t.Errorf("operationId %s is used twice", id)
+			}
+			ids[id] = true
+		}
+	}
+	slices.Sort(served)
+	slices.Sort(documented)
+	if !slices.Equal(served, documented) {
+		t.Errorf("served:\n%s\ndocumented:\n%s", strings.Join(served, "\n"), strings.Join(documented, "\n"))
+	}
+}
+
+// Every schema of the document compiles and every reference leads somewhere.
+func TestSchemasCompile(t *testing.T) {
+	s := newSite(t)
+	doc := readDocument(t, s.URL)
+	schemas := doc.raw["components"].(map[string]any)["schemas"].(map[string]any)
+	for name := range schemas {
+		if _, err := doc.compiler.Compile(documentURL + "#" + pointer("components", "schemas", name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(schemas) < 25 {
+		t.Errorf("only %d schemas", len(schemas))
+	}
+	for path, item := range doc.raw["paths"].(map[string]any) {
+		for method, op := range item.(map[string]any) {
+			if _, has := op.(map[string]any)["requestBody"]; !has {
+				continue
+			}
+			for media, form := range op.(map[string]any)["requestBody"].(map[string]any)["content"].(map[string]any) {
+				if _, has := form.(map[string]any)["schema"]; has {
+					if _, err := doc.compiler.Compile(documentURL + "#" + pointer("paths", path, method, "requestBody", "content", media, "schema")); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Descriptions are kept by hand; one whose field was renamed must not stay behind.
+func TestWordsFitTypes(t *testing.T) {
+	s := newSite(t)
+	schemas := readDocument(t, s.URL).raw["components"].(map[string]any)["schemas"].(map[string]any)
+	for key := range words {
+		name, field, _ := strings.Cut(key, ".")
+		sch, ok := schemas[name].(map[string]any)
+		if !ok {
+			t.Errorf("words: there is no type %s", name)
+			continue
+		}
+		if _, ok := sch["properties"].(map[string]any)[field]; !ok {
+			t.Errorf("words: %s has no field %s", name, field)
+		}
+	}
+	for name := range typeWords {
+		if _, ok := schemas[name]; !ok {
+			t.Errorf("typeWords: there is no type %s", name)
+		}
+	}
+}
+
+// The enums are the constants of package proto, all of them.
+func TestEnumsAreComplete(t *testing.T) {
+	declared := map[string][]string{}
+	pkgs, err := parser.ParseDir(token.NewFileSet(), "../../proto", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range pkgs["proto"].Files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			v, ok := n.(*ast.ValueSpec)
+			if !ok || v.Type == nil || len(v.Values) != 1 {
+				return true
+			}
+			if lit, ok := v.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				typ := fmt.Sprint(v.Type)
+				text, _ := strconv.Unquote(lit.Value)
+				declared[typ] = append(declared[typ], text)
+			}
+			return true
+		})
+	}
+	for typ, vals := range enums {
+		want, got := declared[typ.Name()], names(vals)
+		slices.Sort(want)
+		slices.Sort(got)
+		if !reflect.DeepEqual(want, got) {
+			t.Errorf("%s: the document has %v, package proto %v", typ, got, want)
+		}
+	}
+}
+
+// The judge itself: what is not documented must not pass.
+func TestJudgeRefuses(t *testing.T) {
+	s := newSite(t)
+	doc := readDocument(t, s.URL)
+	answer := func(status int, media string) *http.Response {
+		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {media}}}
+	}
+	good := `{"id":"x","deleted":true}`
+	if err := doc.judgeBody("DELETE", "/v1/workspaces/w", answer(200, "application/json"), []byte(good)); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []struct {
+		method, path string
+		res          *http.Response
+		body         string
+	}{
+		{"DELETE", "/v1/workspaces/w", answer(200, "application/json"), `{"id":"x","deleted":true,"more":1}`},
+		{"DELETE", "/v1/workspaces/w", answer(200, "application/json"), `{"id":"x"}`},
+		{"DELETE", "/v1/workspaces/w", answer(200, "application/json"), `{"id":1,"deleted":true}`},
+		{"DELETE", "/v1/workspaces/w", answer(201, "application/json"), good},
+		{"DELETE", "/v1/workspaces/w", answer(200, "text/plain"), good},
+		{"DELETE", "/v1/nothing", answer(200, "application/json"), good},
+		{"GET", "/v1/containers/c/execs/e/events", answer(200, eventType), "data: {\"type\":\"what\"}\n\n"},
+	} {
+		if err := doc.judgeBody(bad.method, bad.path, bad.res, []byte(bad.body)); err == nil {
+			t.Errorf("passed: %s %s %d %s", bad.method, bad.path, bad.res.StatusCode, bad.body)
+		}
+	}
+}

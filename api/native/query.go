@@ -1,0 +1,146 @@
+package native
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/proto"
+)
+
+// A kind is what a query value must be.
+type kind int
+
+const (
+	text  kind = iota
+	whole      // a whole number from 0 on
+	flag       // true or false
+	mode       // octal permission bits
+)
+
+// A param is one key that a route's query may have.
+type param struct {
+	name     string
+	kind     kind
+	does     string   // for the document
+	choices  []string // nil: any value
+	required bool
+	repeat   bool
+	max      int64 // of a whole number; 0 is no bound
+}
+
+// parseQuery checks a query against what the route knows. What is not known, given twice or not of its kind is
+// refused by name, so that a misspelt key is never silently ignored.
+func (r row) parseQuery(raw string) (url.Values, error) {
+	q, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, invalid("", "The query string cannot be read: escape ';' and '%%' as %%3B and %%25.")
+	}
+	for name, values := range q {
+		i := slices.IndexFunc(r.query, func(p param) bool { return p.name == name })
+		if i < 0 {
+			return nil, invalid(shown(name), "Unknown query key %.80q; this endpoint takes %s.", name, r.keys())
+		}
+		if err := r.query[i].check(values); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range r.query {
+		if p.required && q.Get(p.name) == "" {
+			return nil, invalid(p.name, "The query key %q is required.", p.name)
+		}
+	}
+	return q, nil
+}
+
+// keys lists what the route takes, for an error.
+func (r row) keys() string {
+	if len(r.query) == 0 {
+		return "none"
+	}
+	names := make([]string, len(r.query))
+	for i, p := range r.query {
+		names[i] = p.name
+	}
+	return strings.Join(names, ", ")
+}
+
+func (p param) check(values []string) error {
+	if len(values) > 1 && !p.repeat {
+		return invalid(p.name, "The query key %q is given %d times.", p.name, len(values))
+	}
+	v := values[0]
+	switch {
+	case p.choices != nil && !slices.Contains(p.choices, v):
+		return invalid(p.name, "%s must be one of %s, not %.80q.", p.name, strings.Join(p.choices, ", "), v)
+	case p.kind == whole && !p.isWhole(v):
+		return invalid(p.name, "%s must be a whole number from 0%s, not %.80q.", p.name, p.upTo(), v)
+	case p.kind == flag && v != "true" && v != "false":
+		return invalid(p.name, "%s must be true or false, not %.80q.", p.name, v)
+	case p.kind == mode && !isMode(v):
+		return invalid(p.name, "%s must be octal permission bits such as 0644, not %.80q.", p.name, v)
+	}
+	return nil
+}
+
+func (p param) isWhole(v string) bool {
+	n, err := strconv.ParseInt(v, 10, 64)
+	return err == nil && n >= 0 && v[0] != '+' && (p.max == 0 || n <= p.max)
+}
+
+func (p param) upTo() string {
+	if p.max == 0 {
+		return " on"
+	}
+	return " to " + strconv.FormatInt(p.max, 10)
+}
+
+func isMode(v string) bool {
+	n, err := strconv.ParseUint(v, 8, 32)
+	return err == nil && n <= 0o7777
+}
+
+// whole is the number under a key, or 0.
+func (c *call) whole(name string) int64 {
+	n, _ := strconv.ParseInt(c.query.Get(name), 10, 64) // checked, or absent
+	return n
+}
+
+func (c *call) flag(name string) bool { return c.query.Get(name) == "true" }
+
+// mode is the permission bits under a key, or 0.
+func (c *call) mode(name string) uint32 {
+	n, _ := strconv.ParseUint(c.query.Get(name), 8, 32) // checked, or absent
+	return uint32(n)
+}
+
+// as is the user that file access happens as.
+func (c *call) as() string {
+	if as := c.query.Get("as"); as != "" {
+		return as
+	}
+	return proto.UserDefault
+}
+
+// labels reads label=k=v. A value may hold '='.
+func (c *call) labels() (map[string]string, error) {
+	labels := map[string]string{}
+	for _, pair := range c.query["label"] {
+		k, v, ok := strings.Cut(pair, "=")
+		if old, twice := labels[k]; !ok || k == "" || twice && old != v {
+			return nil, invalid("label", "label %.80q: write label=key=value, each key once.", pair)
+		}
+		labels[k] = v
+	}
+	return labels, nil
+}
+
+// shown bounds and cleans what an error repeats of the client's words.
+func shown(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), 80)], "")
+}
+
+func invalid(item, format string, args ...any) *proto.Error {
+	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
+}

@@ -1,0 +1,252 @@
+package native
+
+import (
+	"net/http"
+
+	"berth/artifacts"
+	"berth/proto"
+	"berth/session"
+	"berth/tools"
+)
+
+// A row is one route, and what the OpenAPI document says of it.
+type row struct {
+	method, path string
+	handle       handler
+	op
+}
+
+// An op is the document's part of a row. The query is also what requests are checked against.
+type op struct {
+	id, tag   string // operationId, and the heading it stands under
+	does      string // one line
+	more      string // what a caller has to know beside it; may be empty
+	query     []param
+	header    []param // that mean something to this route alone
+	body      []content
+	optional  bool // the body may be left out
+	loose     bool // the body may have fields that its type does not list
+	unbounded bool // the body is a stream with no limit of its own
+	answers   map[int][]content
+	fails     []int // statuses that carry an error
+	failure   any   // a value of an error's type; nil is this edge's own
+	public    bool  // needs no API key
+}
+
+// A content is one form that a body can have.
+type content struct {
+	media   string
+	of      any               // a value of its JSON type; nil for bytes
+	headers map[string]string // of an answer: name and what it says
+}
+
+// maxJSON bounds a body that is JSON, in bytes: a command of 1 MiB, escaped.
+const maxJSON = 2 << 20
+
+func (r row) bodyLimit() int64 {
+	if r.unbounded {
+		return -1
+	}
+	return maxJSON
+}
+
+func js(v any) []content { return []content{{media: "application/json", of: v}} }
+
+func raw(media string) []content { return []content{{media: media}} }
+
+// Answers of one form.
+func ok(v any) map[int][]content { return map[int][]content{http.StatusOK: js(v)} }
+
+func created(v any) map[int][]content { return map[int][]content{http.StatusCreated: js(v)} }
+
+// Media types.
+const (
+	octets    = "application/octet-stream"
+	tarType   = "application/x-tar"
+	eventType = "text/event-stream"
+	lineType  = "application/x-ndjson"
+)
+
+// The statuses that kinds of routes fail with.
+var (
+	basic   = []int{400, 401, 413, 500}
+	inOwn   = append([]int{404}, basic...)                               // names something of the caller's
+	inBox   = append([]int{410}, inOwn...)                               // names a container
+	inGuest = append([]int{403, 409, 429, 501, 503, 504, 507}, inBox...) // asks the container to do something
+)
+
+// Parameters that several routes have.
+var (
+	asParam   = param{name: "as", does: "The user of the container that does it, which decides what is permitted.", choices: []string{proto.UserDefault, proto.UserRoot}}
+	pathParam = param{name: "path", required: true, does: "A path inside the container: absolute, or relative to /workspace. Its bytes need not be UTF-8."}
+	lastEvent = param{name: "Last-Event-ID", does: "The ID of the last event a client has; the stream goes on behind it."}
+)
+
+// rows is every route of this edge.
+func (e *edge) rows() []row {
+	var all []row
+	for _, part := range [][]row{e.containerRows(), e.execRows(), e.fileRows(), e.jobRows(), e.hostRows()} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+func (e *edge) containerRows() []row {
+	const tag = "containers"
+	return []row{
+		{"POST", "/v1/containers", e.createContainer, op{id: "createContainer", tag: tag, does: "Create a container.",
+			body: js(proto.CreateContainer{}), optional: true, answers: created(proto.Container{}), fails: inGuest}},
+		{"GET", "/v1/containers", e.listContainers, op{id: "listContainers", tag: tag, does: "List containers, newest first.",
+			query: []param{
+				{name: "label", repeat: true, does: "key=value that a container must have. May be repeated; all must match."},
+				{name: "state", does: "Only containers in this state. Without it, all but expired ones.", choices: names(enums[stateType])},
+				{name: "limit", kind: whole, max: 1000, does: "At most so many, 1 to 1000; 0 is the default, 100."},
+				{name: "after", does: "A container's ID: begin behind it."},
+			}, answers: ok(containerPage{}), fails: basic}},
+		{"GET", "/v1/containers/{id}", e.getContainer, op{id: "getContainer", tag: tag, does: "Describe a container.",
+			more: "An expired container is a 410 that names it.", answers: ok(proto.Container{}), fails: inBox}},
+		{"DELETE", "/v1/containers/{id}", e.deleteContainer, op{id: "deleteContainer", tag: tag, does: "End a container's commands and remove it with its workspace.",
+			query:   []param{{name: "keep_workspace", kind: flag, does: "Keep the workspace for another container."}},
+			answers: ok(deletedContainer{}), fails: inOwn}},
+		{"POST", "/v1/containers/{id}/extend", e.extendContainer, op{id: "extendContainer", tag: tag, does: "Move a container's expiry, never past max_expires_at.",
+			body: js(extension{}), optional: true, answers: ok(proto.Container{}), fails: inBox}},
+		{"POST", "/v1/containers/{id}/start", e.startContainer, op{id: "startContainer", tag: tag, does: "Start a stopped container; any other use does so too.",
+			answers: ok(proto.Container{}), fails: inGuest}},
+		{"POST", "/v1/containers/{id}/stop", e.stopContainer, op{id: "stopContainer", tag: tag, does: "End a container's processes and keep its files.",
+			answers: ok(proto.Container{}), fails: inGuest}},
+		{"GET", "/v1/workspaces", e.listWorkspaces, op{id: "listWorkspaces", tag: tag, does: "List workspaces, newest first.",
+			answers: ok(page[session.Workspace]{}), fails: basic}},
+		{"DELETE", "/v1/workspaces/{id}", e.deleteWorkspace, op{id: "deleteWorkspace", tag: tag, does: "Remove a workspace that no container has.",
+			answers: ok(deletion{}), fails: append([]int{409}, inOwn...)}},
+	}
+}
+
+// ran are the answers of what runs a command.
+func ran() map[int][]content {
+	return map[int][]content{
+		http.StatusOK:       append(js(proto.ExecResult{}), content{media: eventType, of: proto.Event{}}),
+		http.StatusAccepted: js(proto.Exec{}),
+	}
+}
+
+const runMore = "Answers with the result when the command has ended, whatever its return code. With \"background\": true it answers 202 as soon as the " +
+	"command has started. With Accept: text/event-stream it answers with events while the command runs; the data of each is an Event, and its ID a position " +
+	"for Last-Event-ID. When the client goes away the command is ended, unless it has \"detach\" or \"background\"."
+
+func (e *edge) execRows() []row {
+	const tag, at = "commands", "/v1/containers/{id}/execs/{exec}"
+	return []row{
+		{"POST", "/v1/exec", e.runOnce, op{id: "runOnce", tag: tag, does: "Create a container and run a command in it.", more: runMore,
+			body: js(oneShot{}), answers: ran(), fails: inGuest}},
+		{"POST", "/v1/containers/{id}/exec", e.runCommand, op{id: "run", tag: tag, does: "Run a command.", more: runMore,
+			body: js(proto.Cmd{}), answers: ran(), fails: inGuest}},
+		{"GET", "/v1/containers/{id}/execs", e.listExecs, op{id: "listExecs", tag: tag, does: "List a container's commands, running and remembered, in the order they began.",
+			answers: ok(page[proto.Exec]{}), fails: inBox}},
+		{"GET", at, e.getExec, op{id: "getExec", tag: tag, does: "Describe a command.", answers: ok(proto.Exec{}), fails: inBox}},
+		{"GET", at + "/result", e.execResult, op{id: "getExecResult", tag: tag, does: "Get a command's result, waiting for it if asked to.",
+			query:   []param{{name: "wait_seconds", kind: whole, max: 86400, does: "How long to wait for the end. If it still runs then, the answer is 202."}},
+			answers: map[int][]content{http.StatusOK: js(proto.ExecResult{}), http.StatusAccepted: js(proto.Exec{})}, fails: inBox}},
+		{"GET", at + "/logs", e.execLogs, op{id: "getExecLogs", tag: tag, does: "Read a command's output as it is.",
+			more: "Of each stream the first and the last part are kept; a line in square brackets stands where something was left out between them. What counts bytes should read events instead.",
+			query: []param{
+				{name: "stream", choices: []string{"stdout", "stderr", "both"}, does: "Which output; both is the default, in the order it was written."},
+				{name: "offset", kind: whole, does: "Begin at this byte of the stream."},
+				{name: "follow", kind: flag, does: "Go on until the command has ended."},
+			},
+			answers: map[int][]content{http.StatusOK: {{media: octets, headers: map[string]string{logStart: "The offset of the first byte, where what was asked for is no longer kept."}}}}, fails: inBox}},
+		{"GET", at + "/events", e.execEvents, op{id: "followExec", tag: tag, does: "Follow a command from its beginning, or from a position, to its end.",
+			query: []param{
+				{name: "stdout_offset", kind: whole, does: "Bytes of stdout that the client has."},
+				{name: "stderr_offset", kind: whole, does: "Bytes of stderr that the client has."},
+			}, header: []param{lastEvent},
+			answers: map[int][]content{http.StatusOK: {{media: eventType, of: proto.Event{}}}, http.StatusNoContent: nil}, fails: inBox}},
+		{"POST", at + "/signal", e.signalExec, op{id: "signalExec", tag: tag, does: "Send a signal to a command.",
+			body: js(signalRequest{}), answers: ok(proto.Exec{}), fails: inGuest}},
+		{"POST", at + "/stdin", e.writeStdin, op{id: "writeStdin", tag: tag, does: "Write to a command's standard input, as fast as it reads.",
+			query: []param{{name: "close", kind: flag, does: "End its standard input afterwards."}},
+			body:  raw(octets), optional: true, unbounded: true, answers: ok(written{}), fails: inGuest}},
+		{"POST", at + "/resize", e.resizeExec, op{id: "resizeExec", tag: tag, does: "Tell a command's terminal its size.",
+			body: js(proto.WindowSize{}), answers: ok(proto.Exec{}), fails: inGuest}},
+		{"GET", "/v1/containers/{id}/shells", e.listShells, op{id: "listShells", tag: tag, does: "List a container's persistent shells.",
+			answers: ok(page[shell]{}), fails: inGuest}},
+		{"DELETE", "/v1/containers/{id}/shells/{name}", e.closeShell, op{id: "closeShell", tag: tag, does: "End a persistent shell and what runs in it.",
+			answers: ok(deletedName{}), fails: inGuest}},
+		{"GET", "/v1/containers/{id}/live", e.live, op{id: "live", tag: tag, does: "A websocket: many commands at once, live.", more: liveMore,
+			query:   []param{{name: "watch", kind: flag, does: "Follow the commands of others, too."}},
+			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403}, inBox...)}},
+		{"POST", "/v1/tool_use", e.useToolOnce, op{id: "useToolOnce", tag: tag, does: "Create a container and do in it what a model's tool-use block asks for.",
+			body: js(tools.Use{}), loose: true, answers: ok(tools.Result{}), fails: inGuest}},
+		{"POST", "/v1/containers/{id}/tool_use", e.useTool, op{id: "useTool", tag: tag, does: "Do what a model's tool-use block asks for.",
+			more: "The block is sent as the model wrote it. What goes wrong while it is done is told inside the result block.",
+			body: js(tools.Use{}), loose: true, answers: ok(tools.Result{}), fails: inGuest}},
+	}
+}
+
+const liveMore = "Text messages both ways, JSON. The client sends Message objects, the server Event objects, the first of type ready. A message that is not right is answered by an event " +
+	"of type error with its ref, and the connection stays. When the connection ends, the commands it began are ended, unless they have \"detach\" or \"background\". A slow reader misses output, which a gap event " +
+	"tells, and holds nothing up. A page in a browser sends its API key as the subprotocol berth.key.<base64url of the key>, beside berth.v1."
+
+func (e *edge) fileRows() []row {
+	const tag, at = "files in containers", "/v1/containers/{id}/fs"
+	file := map[string]string{
+		"Berth-File-Mode": "Octal permission bits.", "Berth-File-Modified": "Time of the last change, RFC 3339.", "Last-Modified": "The same in whole seconds.", "Accept-Ranges": "bytes",
+	}
+	part := map[string]string{"Content-Range": "Which bytes these are, of how many."}
+	return []row{
+		{"GET", at + "/content", e.readContent, op{id: "readFile", tag: tag, does: "Read a file.",
+			query: []param{pathParam, asParam}, header: []param{{name: "Range", does: "One range of bytes, such as bytes=0-99, bytes=100- or bytes=-100."}},
+			answers: map[int][]content{http.StatusOK: {{media: octets, headers: file}}, http.StatusPartialContent: {{media: octets, headers: part}}}, fails: append([]int{416}, inGuest...)}},
+		{"PUT", at + "/content", e.writeContent, op{id: "writeFile", tag: tag, does: "Write a file, whole or not at all. Its directories are made.",
+			query: []param{pathParam, asParam, {name: "mode", kind: mode, does: "Octal permission bits. Without it a new file gets 0644 and another keeps its own."}},
+			body:  raw(octets), optional: true, unbounded: true, answers: ok(proto.FileInfo{}), fails: inGuest}},
+		{"DELETE", at + "/content", e.removeContent, op{id: "removeFile", tag: tag, does: "Remove a file or a directory. Links are removed, not followed.",
+			query: []param{pathParam, asParam, {name: "recursive", kind: flag, does: "Remove a directory with all it holds."}}, answers: ok(deletedPath{}), fails: inGuest}},
+		{"GET", at + "/list", e.listDirectory, op{id: "listDirectory", tag: tag, does: "List a directory, sorted by name.",
+			query: []param{pathParam, asParam}, answers: ok(listing{}), fails: inGuest}},
+		{"GET", at + "/stat", e.statFile, op{id: "statFile", tag: tag, does: "Describe a file. A link at the end of the path is not followed.",
+			query: []param{pathParam, asParam}, answers: ok(proto.FileInfo{}), fails: inGuest}},
+		{"POST", at + "/move", e.moveFile, op{id: "moveFile", tag: tag, does: "Rename a file or directory.", body: js(move{}), answers: ok(move{}), fails: inGuest}},
+		{"POST", at + "/mkdir", e.makeDirectory, op{id: "makeDirectory", tag: tag, does: "Make a directory and its parents.", body: js(directory{}), answers: ok(directory{}), fails: inGuest}},
+		{"GET", at + "/tar", e.readTar, op{id: "readTar", tag: tag, does: "Read a directory as a tar archive.",
+			query: []param{pathParam, asParam}, answers: map[int][]content{http.StatusOK: raw(tarType)}, fails: inGuest}},
+		{"PUT", at + "/tar", e.writeTar, op{id: "writeTar", tag: tag, does: "Unpack a tar archive into a directory, which is made.",
+			more:  "Members that would leave the directory, and devices, are refused by name; members before them are there then.",
+			query: []param{pathParam, asParam}, body: raw(tarType), unbounded: true, answers: ok(directory{}), fails: inGuest}},
+	}
+}
+
+func (e *edge) jobRows() []row {
+	const tag, at = "jobs", "/v1/containers/{id}/jobs"
+	return []row{
+		{"POST", "/v1/containers/{id}/inputs", e.addInputs, op{id: "addInputs", tag: tag, does: "Put stored files into $INPUT_DIR.",
+			body: js(inputs{}), answers: ok(inputDir{}), fails: inGuest}},
+		{"GET", at, e.listJobs, op{id: "listJobs", tag: tag, does: "List the jobs of a container's workspace, newest first.", answers: ok(page[artifacts.Summary]{}), fails: inBox}},
+		{"GET", at + "/{job}/manifest", e.jobManifest, op{id: "getManifest", tag: tag, does: "What a job's directory holds, and which command made it.",
+			answers: ok(proto.Manifest{}), fails: inGuest}},
+		{"POST", at + "/{job}/publish", e.publishFile, op{id: "publishFile", tag: tag, does: "Make a stored file of a file of a job.",
+			body: js(publication{}), answers: created(published{}), fails: inGuest}},
+		{"GET", at + "/{job}/tar", e.jobTar, op{id: "readJob", tag: tag, does: "Read a job's directory as a tar archive.",
+			answers: map[int][]content{http.StatusOK: raw(tarType)}, fails: inGuest}},
+	}
+}
+
+func (e *edge) hostRows() []row {
+	const tag = "daemon"
+	lines := map[int][]content{http.StatusOK: {{media: lineType, of: imageLine{}}}}
+	const linesMore = "Each line of the answer is a JSON object: steps, and at the end the image or the error. What fails before the first step is an ordinary error."
+	imageFails := append([]int{501, 503, 504, 507}, inOwn...)
+	return []row{
+		{"GET", "/v1/images", e.listImages, op{id: "listImages", tag: tag, does: "List images.", answers: ok(page[session.Image]{}), fails: basic}},
+		{"POST", "/v1/images/import", e.importImage, op{id: "importImage", tag: tag, does: "Import an OCI or Docker archive.", more: linesMore,
+			query: []param{{name: "name", does: "What to call the image; without it, what the archive says."}},
+			body:  raw(tarType), unbounded: true, answers: lines, fails: imageFails}},
+		{"POST", "/v1/images/pull", e.pullImage, op{id: "pullImage", tag: tag, does: "Fetch an image from a registry.", more: linesMore,
+			body: js(pull{}), answers: lines, fails: imageFails}},
+		{"DELETE", "/v1/images", e.removeImage, op{id: "removeImage", tag: tag, does: "Forget an image. Containers that run keep what they use.",
+			query: []param{{name: "ref", required: true, does: "The image's name."}}, answers: ok(deletedName{}), fails: append([]int{409, 501}, inOwn...)}},
+		{"POST", "/v1/sweep", e.sweep, op{id: "sweep", tag: tag, does: "Run all sweeps now.", more: "Answers with what each did, as counts.",
+			answers: ok(map[string]map[string]int{}), fails: basic}},
+		{"GET", "/v1/info", e.info, op{id: "info", tag: tag, does: "Describe the daemon.", answers: ok(Info{}), fails: basic}},
+		{"GET", "/openapi.json", e.openAPI, op{id: "openAPI", tag: tag, does: "This document.", public: true, answers: ok(map[string]any{}), fails: []int{400, 413, 500}}},
+	}
+}

@@ -1,0 +1,193 @@
+package native
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"berth/proto"
+)
+
+// A schema is a JSON schema, as OpenAPI 3.1 has them.
+type schema = map[string]any
+
+var stateType = reflect.TypeFor[proto.State]()
+
+// enums are the values of types that have few. A test compares them with the constants of package proto.
+var enums = map[reflect.Type][]any{
+	stateType:                             {proto.StateCreating, proto.StateRunning, proto.StatePaused, proto.StateStopped, proto.StateExpired},
+	reflect.TypeFor[proto.RuntimeClass](): {proto.ClassRunc, proto.ClassGVisor},
+	reflect.TypeFor[proto.ExecState]():    {proto.ExecRunning, proto.ExecEnded},
+	reflect.TypeFor[proto.FileType]():     {proto.TypeFile, proto.TypeDirectory, proto.TypeSymlink, proto.TypeOther},
+	reflect.TypeFor[proto.EndReason](): {proto.EndExit, proto.EndSignal, proto.EndTimeout, proto.EndOutOfMemory, proto.EndOutputLimit, proto.EndKilled,
+		proto.EndCanceled, proto.EndExpired, proto.EndStopped, proto.EndLost, proto.EndNotStarted},
+	reflect.TypeFor[proto.EventType](): {proto.EventStart, proto.EventStdout, proto.EventStderr, proto.EventGap, proto.EventExit, proto.EventError, proto.EventReady},
+	reflect.TypeFor[proto.BlockError](): {proto.BlockInvalidInput, proto.BlockUnavailable, proto.BlockTooMany, proto.BlockTimeExceeded,
+		proto.BlockTooLarge, proto.BlockFileNotFound},
+	reflect.TypeFor[proto.Code](): {proto.InvalidArgument, proto.Unauthenticated, proto.PermissionDenied, proto.NotFound, proto.AlreadyExists, proto.Conflict,
+		proto.Expired, proto.TooLarge, proto.TooMany, proto.QuotaExceeded, proto.TimedOut, proto.Canceled, proto.Unavailable, proto.Unsupported, proto.Internal},
+}
+
+// names is an enum's values as text.
+func names(values []any) (list []string) {
+	for _, v := range values {
+		list = append(list, fmt.Sprint(v))
+	}
+	return list
+}
+
+// special are types whose JSON is not what their fields say.
+var special = map[reflect.Type]schema{
+	reflect.TypeFor[proto.Time]():      {"type": "string", "format": "date-time"},
+	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
+	reflect.TypeFor[json.RawMessage](): {},
+	reflect.TypeFor[[]byte]():          {"type": "string", "contentEncoding": "base64"},
+}
+
+// A catalogue collects the schemas of named types, which the document has once each.
+type catalogue map[string]schema
+
+// of is the schema of a value's type.
+func (c catalogue) of(v any) schema { return c.schema(reflect.TypeOf(v)) }
+
+// seal says that a body of this type is refused if it has fields that are not listed. Answers are left open, since a
+// later version may add to them.
+func (c catalogue) seal(v any) {
+	c.of(v)
+	c[title(reflect.TypeOf(v).Name())]["additionalProperties"] = false
+}
+
+func (c catalogue) schema(t reflect.Type) schema {
+	if s, ok := special[t]; ok {
+		return maps.Clone(s)
+	}
+	if t == reflect.TypeFor[proto.BashContent]() {
+		return schema{"oneOf": []any{c.schema(reflect.TypeFor[proto.BashResult]()), c.schema(reflect.TypeFor[proto.BashError]())}}
+	}
+	if values, ok := enums[t]; ok {
+		return schema{"type": "string", "enum": values}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return c.schema(t.Elem())
+	case reflect.Slice:
+		return schema{"type": "array", "items": c.schema(t.Elem())}
+	case reflect.Map:
+		return schema{"type": "object", "additionalProperties": c.schema(t.Elem())}
+	case reflect.Struct:
+		return c.object(t)
+	}
+	return scalar(t.Kind())
+}
+
+func scalar(k reflect.Kind) schema {
+	switch k {
+	case reflect.String:
+		return schema{"type": "string"}
+	case reflect.Bool:
+		return schema{"type": "boolean"}
+	case reflect.Float64, reflect.Float32:
+		return schema{"type": "number"}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return schema{"type": "integer"}
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return schema{"type": "integer", "minimum": 0}
+	}
+	return schema{} // an interface: anything
+}
+
+// object is a struct's schema: a reference to the catalogue if the type has a name of its own.
+func (c catalogue) object(t reflect.Type) schema {
+	name := title(t.Name())
+	if name == "" || strings.ContainsRune(name, '[') {
+		return c.fields(t, "")
+	}
+	if _, known := c[name]; !known {
+		c[name] = nil // it may refer to itself
+		c[name] = c.fields(t, name)
+	}
+	return schema{"$ref": "#/components/schemas/" + name}
+}
+
+func title(s string) string {
+	if s == "" {
+		return ""
+	}
+	return string(unicode.ToUpper(rune(s[0]))) + s[1:]
+}
+
+// fields describes a struct. A field is required unless it may be left out when it is empty.
+func (c catalogue) fields(t reflect.Type, name string) schema {
+	properties, required := schema{}, []string{}
+	c.collect(t, name, properties, &required)
+	s := schema{"type": "object", "properties": properties}
+	if len(required) > 0 {
+		slices.Sort(required)
+		s["required"] = required
+	}
+	if d := typeWords[name]; d != "" {
+		s["description"] = d
+	}
+	return s
+}
+
+// collect adds a struct's fields. Those of an embedded struct are its own; behind a pointer they may be missing.
+func (c catalogue) collect(t reflect.Type, name string, properties schema, required *[]string) {
+	for f := range fieldsOf(t) {
+		if f.embedded {
+			inner := required
+			if f.t.Kind() == reflect.Pointer {
+				inner = &[]string{}
+				f.t = f.t.Elem()
+			}
+			c.collect(f.t, title(f.t.Name()), properties, inner)
+			continue
+		}
+		properties[f.name] = c.field(f, words[name+"."+f.name])
+		if !f.optional {
+			*required = append(*required, f.name)
+		}
+	}
+}
+
+func (c catalogue) field(f field, description string) schema {
+	s := c.schema(f.t)
+	if f.t.Kind() == reflect.Pointer && !f.optional {
+		s = schema{"anyOf": []any{s, schema{"type": "null"}}}
+	}
+	if description != "" {
+		s["description"] = description
+	}
+	return s
+}
+
+// A field is a struct's field as JSON has it.
+type field struct {
+	name               string
+	t                  reflect.Type
+	optional, embedded bool
+}
+
+func fieldsOf(t reflect.Type) func(func(field) bool) {
+	return func(yield func(field) bool) {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "-" || !f.IsExported() {
+				continue
+			}
+			out := field{name: name, t: f.Type, optional: strings.Contains(options, "omit"), embedded: f.Anonymous && name == ""}
+			if out.name == "" {
+				out.name = f.Name
+			}
+			if !yield(out) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"berth/api"
+	"berth/proto"
+	"berth/session"
+)
+
+// untilDrain is ctx that ends when the server begins to shut down, too.
+func untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-api.Draining(ctx):
+			cancel()
+		case <-out.Done():
+		}
+	}()
+	return out, cancel
+}
+
+func draining(ctx context.Context) bool {
+	select {
+	case <-api.Draining(ctx):
+		return true
+	default:
+		return false
+	}
+}
+
+// stream runs a command and tells what it does as server-sent events. What fails before it has started is an
+// ordinary error.
+func stream(c *call, s *session.Session, cmd proto.Cmd) error {
+	x, err := s.Exec(c.r.Context(), cmd)
+	if err != nil {
+		return err
+	}
+	err = follow(c, x, session.Cursor{})
+	if err != nil {
+		abandon(c.r.Context(), x, cmd)
+	}
+	return err
+}
+
+// abandon ends a command whose client has gone, unless it was to outlive it. When the daemon shuts down
+// it is the daemon that has gone, and the core says so.
+func abandon(ctx context.Context, x *session.Exec, cmd proto.Cmd) {
+	if !cmd.Detach && !cmd.Background && !draining(ctx) {
+		x.Cancel(proto.EndCanceled, "the client went away")
+	}
+}
+
+func (e *edge) execEvents(c *call) error {
+	x, err := e.exec(c)
+	if err != nil {
+		return err
+	}
+	from, err := c.position()
+	if err != nil {
+		return err
+	}
+	if from == nil { // it had the end already; this status tells an EventSource not to come again
+		c.w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	return follow(c, x, *from)
+}
+
+// follow sends a command's events until its exit. Each has an ID from which a client that lost its connection
+// goes on.
+func follow(c *call, x *session.Exec, from session.Cursor) error {
+	es := api.NewEventStream(c.w, c.r)
+	defer es.Close()
+	at := from
+	err := x.Follow(es.Context(), from, func(ev proto.Event) error {
+		advance(&at, ev)
+		return es.SendID(eventID(at, ev), string(ev.Type), ev)
+	})
+	switch {
+	case err != nil && draining(c.r.Context()):
+		return nil // a client that comes back goes on from its last event
+	case es.Context().Err() != nil:
+		return context.Canceled
+	}
+	return err
+}
+
+// advance moves a position past an event.
+func advance(at *session.Cursor, ev proto.Event) {
+	end := ev.Offset + int64(len(ev.Data)+len(ev.DataBase64))
+	stream := string(ev.Type)
+	if ev.Type == proto.EventGap {
+		stream, end = ev.Stream, ev.Until
+	}
+	switch stream {
+	case proto.Stdout.String():
+		at.Stdout = end
+	case proto.Stderr.String():
+		at.Stderr = end
+	}
+}
+
+// endMark is what the ID of an exit event ends with.
+const endMark = "-end"
+
+// eventID is how many bytes of stdout and stderr a client has with this event.
+func eventID(at session.Cursor, ev proto.Event) string {
+	id := fmt.Sprintf("%d-%d", at.Stdout, at.Stderr)
+	if ev.Type == proto.EventExit {
+		id += endMark
+	}
+	return id
+}
+
+// position is where a client wants to go on: Last-Event-ID, which a client that comes back sends by itself, or the
+// offsets of the query. Nil is behind the end.
+func (c *call) position() (*session.Cursor, error) {
+	last := c.r.Header.Get("Last-Event-ID")
+	if last == "" {
+		return &session.Cursor{Stdout: c.whole("stdout_offset"), Stderr: c.whole("stderr_offset")}, nil
+	}
+	offsets, ended := strings.CutSuffix(last, endMark)
+	out, errs, ok := strings.Cut(offsets, "-")
+	stdout, err1 := strconv.ParseUint(out, 10, 63)
+	stderr, err2 := strconv.ParseUint(errs, 10, 63)
+	if !ok || err1 != nil || err2 != nil {
+		return nil, invalid("Last-Event-ID", "Last-Event-ID %.80q is not the ID of an event of this stream; leave it out to begin at the start.", last)
+	}
+	if ended {
+		return nil, nil
+	}
+	return &session.Cursor{Stdout: int64(stdout), Stderr: int64(stderr)}, nil
+}
+
+// A logWriter writes a command's output as it is.
+type logWriter struct {
+	c      *call
+	rc     *http.ResponseController
+	stream string // "stdout", "stderr", or "both"
+	follow bool
+	begun  bool
+	at     session.Cursor
+	goal   session.Cursor // what there was when the request came
+}
+
+// logStart tells the offset of the first byte where it is not the one asked for.
+const logStart = "Berth-Log-Start"
+
+func (e *edge) execLogs(c *call) error {
+	x, err := e.exec(c)
+	if err != nil {
+		return err
+	}
+	l, err := newLogWriter(c, x.Info())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := untilDrain(c.r.Context())
+	defer cancel()
+	if !l.follow {
+		cancel() // Follow gives what there is, and ends where it would have to wait
+	}
+	err = x.Follow(ctx, l.at, l.event)
+	if ended := errors.Is(err, errEnough) || errors.Is(err, context.Canceled) && c.r.Context().Err() == nil; ended {
+		err = nil
+	}
+	if err == nil {
+		l.begin(0)
+	}
+	return err
+}
+
+func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
+	l := &logWriter{
+		c: c, rc: http.NewResponseController(c.w), stream: c.query.Get("stream"), follow: c.flag("follow"),
+		goal: session.Cursor{Stdout: info.StdoutBytes, Stderr: info.StderrBytes},
+	}
+	offset := c.whole("offset")
+	switch l.stream {
+	case "stdout":
+		l.at = session.Cursor{Stdout: offset, Stderr: never}
+	case "stderr":
+		l.at = session.Cursor{Stdout: never, Stderr: offset}
+	default:
+		l.stream = "both"
+		if offset != 0 {
+			return nil, invalid("offset", "offset counts the bytes of one stream; set stream to stdout or stderr.")
+		}
+	}
+	return l, nil
+}
+
+// never is an offset that no stream reaches, so that nothing of it is read.
+const never = 1<<63 - 1
+
+// errEnough ends a follower that has what was asked for.
+var errEnough = errors.New("enough")
+
+// event writes the output of one event, or says in its place how much is missing.
+func (l *logWriter) event(ev proto.Event) error {
+	advance(&l.at, ev)
+	switch ev.Type {
+	case proto.EventStart:
+		return l.start()
+	case proto.EventStdout, proto.EventStderr:
+		if err := l.write(ev.Data, ev.DataBase64); err != nil {
+			return err
+		}
+	case proto.EventGap:
+		if !l.begun && l.stream != "both" {
+			l.begin(ev.Until)
+			return nil
+		}
+		if err := l.write(fmt.Sprintf("\n[output truncated: %d bytes left out]\n", ev.Until-ev.Offset), nil); err != nil {
+			return err
+		}
+	}
+	if !l.follow && l.at.Stdout >= l.goal.Stdout && l.at.Stderr >= l.goal.Stderr {
+		return errEnough
+	}
+	return nil
+}
+
+// start lets a follower know that it is connected, where nothing was written yet that could tell.
+func (l *logWriter) start() error {
+	if !l.follow || l.at.Stdout < l.goal.Stdout || l.at.Stderr < l.goal.Stderr {
+		return nil
+	}
+	l.begin(0)
+	return l.rc.Flush()
+}
+
+// begin sends the header, once. A start of 0 is the one asked for.
+func (l *logWriter) begin(start int64) {
+	if l.begun {
+		return
+	}
+	l.begun = true
+	h := l.c.w.Header()
+	rawBody(h, "application/octet-stream")
+	h.Set("X-Accel-Buffering", "no")
+	if start > 0 {
+		h.Set(logStart, strconv.FormatInt(start, 10))
+	}
+	l.c.w.WriteHeader(http.StatusOK)
+}
+
+func (l *logWriter) write(text string, data []byte) error {
+	l.begin(0)
+	if len(data) == 0 {
+		data = []byte(text)
+	}
+	if _, err := l.c.Write(data); err != nil || !l.follow {
+		return err
+	}
+	return l.rc.Flush()
+}
