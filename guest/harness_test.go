@@ -24,7 +24,8 @@ import (
 // The tests run a real guest as PID 1 of a PID namespace of its own: this very program, started
 // again, so that the race detector watches it too.
 const (
-	initVariable = "BERTH_TEST_INIT" // its value is the directory to work in
+	initVariable = "BERTH_TEST_INIT"   // its value is the directory to work in
+	cgroup       = "BERTH_TEST_CGROUP" // a memory cgroup to be in, if any
 	readyLine    = "ready"
 )
 
@@ -49,6 +50,13 @@ func beInit(dir string) error {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return err
 	}
+	if err := enterCgroup(os.Getenv(cgroup)); err != nil {
+		return err
+	}
+	// As few descriptors as an image may be given: what needs more of them than that would not work there.
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1024, Max: 1024}); err != nil {
+		return err
+	}
 	ln, err := net.Listen("unix", filepath.Join(dir, "guest.sock"))
 	if err != nil {
 		return err
@@ -58,6 +66,17 @@ func beInit(dir string) error {
 		Version: "test", Workspace: filepath.Join(dir, "workspace"),
 		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "IMAGE=yes"}, Init: true,
 	})
+}
+
+// enterCgroup makes dir what a container sees as its own memory cgroup.
+func enterCgroup(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+		return err
+	}
+	return unix.Mount(dir, filepath.Dir(dir), "", unix.MS_BIND, "")
 }
 
 // A world is a guest with its client.
@@ -70,7 +89,7 @@ type world struct {
 }
 
 // newWorld starts a guest. With frames, descriptors cannot cross.
-func newWorld(t testing.TB, frames bool) *world {
+func newWorld(t testing.TB, frames bool, env ...string) *world {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test needs root: it starts a guest as PID 1 of a new PID namespace")
@@ -84,7 +103,7 @@ func newWorld(t testing.TB, frames bool) *world {
 	must(t, os.Mkdir(w.workspace, 0o755))
 	must(t, os.Chown(w.workspace, 1000, 1000))
 	w.init = exec.Command("/proc/self/exe")
-	w.init.Env = append(os.Environ(), initVariable+"="+dir)
+	w.init.Env = append(append(os.Environ(), initVariable+"="+dir), env...)
 	w.init.Stderr = os.Stderr
 	w.init.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
 	out, err := w.init.StdoutPipe()

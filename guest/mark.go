@@ -90,12 +90,13 @@ func markOf(pid int) mark {
 // A shield makes the kernel prefer children over the guest when memory is short: without
 // the guest all of the container is lost, and it is small. Nil does nothing.
 type shield struct {
-	f   *os.File
-	own []byte // the guest's own score
+	f          *os.File
+	own, child []byte // scores
 }
 
-// childScore is added to the badness of every child, in thousandths of all memory.
-const childScore = "500"
+// childScore is added to the guest's own score for every child, in thousandths of all memory; 1000 is
+// the most there can be.
+const childScore = 300
 
 func newShield() *shield {
 	f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_RDWR, 0)
@@ -108,7 +109,12 @@ func newShield() *shield {
 		_ = f.Close()
 		return nil
 	}
-	return &shield{f, bytes.TrimSpace(b[:n])}
+	own, err := strconv.Atoi(string(bytes.TrimSpace(b[:n])))
+	if err != nil {
+		_ = f.Close()
+		return nil
+	}
+	return &shield{f, strconv.AppendInt(nil, int64(own), 10), strconv.AppendInt(nil, int64(min(own+childScore, 1000)), 10)}
 }
 
 // with runs fn while children inherit the higher score. The guest may go back since it does not go
@@ -118,7 +124,7 @@ func (s *shield) with(fn func()) {
 		fn()
 		return
 	}
-	_, err := s.f.WriteAt([]byte(childScore), 0)
+	_, err := s.f.WriteAt(s.child, 0)
 	fn()
 	if err == nil {
 		_, _ = s.f.WriteAt(s.own, 0)

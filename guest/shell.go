@@ -60,6 +60,8 @@ type shell struct {
 	gone  chan struct{} // closed when its bash has ended
 	death death         // valid after gone
 
+	sent map[string]string // variables that calls were given, by the call whose turn it is
+
 	mu    sync.Mutex
 	calls int
 }
@@ -71,7 +73,7 @@ type answer struct{ call, code int }
 func (e *execution) onShell(cmd *Command, p *plan) {
 	sh, fresh, err := e.s.acquire(cmd, p, e.cancel)
 	if err == nil {
-		err = e.call(sh, cmd, p, fresh)
+		err = e.call(sh, cmd, fresh)
 	}
 	if err != nil {
 		if e.feed != nil {
@@ -140,7 +142,7 @@ func (s *Server) shellNamed(name string, id identity) (*shell, bool, error) {
 	}
 	sh := &shell{
 		s: s, name: name, id: id, started: time.Now(),
-		turn: make(chan struct{}, 1), gone: make(chan struct{}), answers: make(chan answer, 8),
+		turn: make(chan struct{}, 1), gone: make(chan struct{}), answers: make(chan answer, 8), sent: map[string]string{},
 	}
 	sh.turn <- struct{}{}
 	s.shells[name] = sh
@@ -265,8 +267,8 @@ type shellCall struct {
 }
 
 // call runs one text. An error means that it was not started.
-func (e *execution) call(sh *shell, cmd *Command, p *plan, fresh bool) error {
-	c, err := sh.prepare(cmd, p.env)
+func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
+	c, err := sh.prepare(cmd)
 	if err != nil {
 		<-sh.turn
 		return err
@@ -328,7 +330,7 @@ func (e *execution) adopt(o *owner) bool {
 }
 
 // prepare writes the files of a call. Nobody but root can put anything in their place.
-func (sh *shell) prepare(cmd *Command, env []string) (*shellCall, error) {
+func (sh *shell) prepare(cmd *Command) (*shellCall, error) {
 	sh.mu.Lock()
 	sh.calls++
 	c := &shellCall{n: sh.calls}
@@ -336,7 +338,7 @@ func (sh *shell) prepare(cmd *Command, env []string) (*shellCall, error) {
 	c.base = filepath.Join(sh.dir, strconv.Itoa(c.n))
 	err := errors.Join(
 		writeOpen(c.base+".text", cmd.Text, 0o644),
-		writeOpen(c.base+".env", exports(cmd), 0o644),
+		writeOpen(c.base+".env", sh.exports(cmd), 0o644),
 		fifo(c.base+".out"), fifo(c.base+".err"),
 	)
 	if cmd.Stdin {
@@ -351,8 +353,9 @@ func (sh *shell) prepare(cmd *Command, env []string) (*shellCall, error) {
 	return c, nil
 }
 
-// exports is the caller's environment as bash commands.
-func exports(cmd *Command) string {
+// exports is what is new in the caller's environment as bash commands. What an earlier call was given
+// already is left alone: the shell may have changed it since.
+func (sh *shell) exports(cmd *Command) string {
 	var b strings.Builder
 	env := cmd.Env
 	if cmd.ID != "" {
@@ -360,9 +363,11 @@ func exports(cmd *Command) string {
 	}
 	for _, kv := range env {
 		k, v, _ := strings.Cut(kv, "=")
-		if isName(k) {
-			fmt.Fprintf(&b, "builtin export %s='%s'\n", k, strings.ReplaceAll(v, "'", `'\''`))
+		if old, ok := sh.sent[k]; ok && old == v || !isName(k) {
+			continue
 		}
+		sh.sent[k] = v
+		fmt.Fprintf(&b, "builtin export %s='%s'\n", k, strings.ReplaceAll(v, "'", `'\''`))
 	}
 	return b.String()
 }

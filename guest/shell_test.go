@@ -96,6 +96,18 @@ func TestShellEnvironment(t *testing.T) {
 	}
 }
 
+// What the shell made of a variable stays, until a call brings another value.
+func TestShellKeepsItsVariables(t *testing.T) {
+	w := newWorld(t, false)
+	for _, c := range []struct{ given, text, want string }{
+		{"V=1", "echo $V; V=mine", "1\n"}, {"V=1", "echo $V", "mine\n"}, {"V=2", "echo $V; unset V", "2\n"}, {"V=2", "echo ${V-none}", "none\n"},
+	} {
+		if r := w.run(Command{Shell: "s", Text: c.text, Env: []string{c.given}}); r.stdout != c.want {
+			t.Errorf("%+v: got %q", c, r.stdout)
+		}
+	}
+}
+
 func TestShellStdin(t *testing.T) {
 	w := newWorld(t, false)
 	for i := range 20 {
