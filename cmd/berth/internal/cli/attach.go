@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"berth/cmd/berth/internal/client"
+	"berth/proto"
+
+	"golang.org/x/sys/unix"
+)
+
+// execRef marks the answers to the one command that a connection here is for.
+const execRef = "exec"
+
+// patience is how many times the user asks a command to end before berth leaves it alone, which ends it too.
+const patience = 3
+
+// An attachment joins this terminal to one foreground command.
+type attachment struct {
+	c         *client.Client
+	container string
+	cmd       proto.Cmd
+	print     *printer
+
+	started bool   // the command exists; set by run
+	restore func() // gives the terminal back
+}
+
+// run runs the command and returns its result. Signals are the command's from here on.
+func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	live, err := t.c.Live(ctx, t.container)
+	if err != nil {
+		return proto.ExecResult{}, err
+	}
+	defer live.Close()
+	begun := make(chan string, 1)
+	defer t.forward(ctx, cancel, live, begun)()
+	if err := live.Exec(execRef, t.cmd); err != nil {
+		return proto.ExecResult{}, err
+	}
+	t.restore = func() {}
+	defer func() { t.restore() }()
+	res, err := t.follow(ctx, live, begun)
+	if context.Cause(ctx) == errInterrupted {
+		err = errInterrupted
+	}
+	return res, err
+}
+
+// follow prints what the command does until it ends.
+func (t *attachment) follow(ctx context.Context, live *client.Live, begun chan<- string) (proto.ExecResult, error) {
+	for {
+		ev, err := live.Next(ctx)
+		if err != nil {
+			return proto.ExecResult{}, err
+		}
+		switch ev.Type {
+		case proto.EventStart:
+			t.started = true
+			begun <- ev.ExecID
+			if err := t.begin(ctx, live, ev.ExecID); err != nil {
+				return proto.ExecResult{}, err
+			}
+		case proto.EventExit:
+			return *ev.Result, nil
+		case proto.EventError:
+			// Once it runs, what fails is a key or signal that came too late.
+			if !t.started {
+				return proto.ExecResult{}, ev.Error
+			}
+		default:
+			if err := t.print.event(ev); err != nil {
+				return proto.ExecResult{}, err
+			}
+		}
+	}
+}
+
+// begin hands the terminal over to a command that has just started. Standard input is read by a goroutine that nobody
+// waits for: a read of a terminal cannot be taken back, and ends with the program.
+func (t *attachment) begin(ctx context.Context, live *client.Live, exec string) error {
+	switch {
+	case !t.cmd.OpenStdin:
+		return nil
+	case t.cmd.TTY == nil:
+		go func() { t.print.complain(ctx, t.c.Stdin(ctx, t.container, exec, os.Stdin)) }()
+		return nil
+	}
+	restore, err := rawMode(os.Stdin)
+	if err != nil {
+		return fmt.Errorf("preparing the terminal: %w", err)
+	}
+	t.restore = restore
+	go func() {
+		buf := make([]byte, 4<<10)
+		for {
+			n, err := os.Stdin.Read(buf)
+			if n > 0 {
+				err = live.Type(exec, buf[:n])
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// forwarded are the signals that are meant for the command.
+var forwarded = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
+}
+
+// forward passes signals on to the command once it has begun, and gives up on it when the user insists. The
+// function that it returns ends that.
+func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc, live *client.Live, begun <-chan string) (stop func()) {
+	caught := make(chan os.Signal, 16)
+	signal.Notify(caught, forwarded...)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		exec, asked := "", 0
+		for {
+			select {
+			case exec = <-begun:
+				t.resize(live, exec) // it may have changed meanwhile
+			case sig := <-caught:
+				if ends(sig) {
+					asked++
+				}
+				if asked >= patience || exec == "" && ends(sig) {
+					give(errInterrupted)
+					return
+				}
+				t.pass(live, exec, sig.(syscall.Signal))
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(caught)
+		cancel()
+		<-done
+	}
+}
+
+// ends reports whether a signal means that the user wants the end.
+func ends(sig os.Signal) bool {
+	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
+}
+
+// pass sends one signal on. A connection that has ended is noticed by whoever reads it.
+func (t *attachment) pass(live *client.Live, exec string, sig syscall.Signal) {
+	switch {
+	case exec == "":
+	case sig == syscall.SIGWINCH:
+		t.resize(live, exec)
+	default:
+		_ = live.Signal(exec, unix.SignalName(sig))
+	}
+}
+
+func (t *attachment) resize(live *client.Live, exec string) {
+	if t.cmd.TTY != nil {
+		_ = live.Resize(exec, windowSize())
+	}
+}
+
+// A printer writes a command's output as it is, and keeps count of it.
+type printer struct {
+	out, err io.Writer // where the two streams go; nil leaves one out
+	notes    io.Writer // for what berth has to say
+	had      [2]int64  // bytes of stdout and stderr up to which all came or is lost
+	lost     [2]int64
+}
+
+// event prints one event of output; others are none of its business.
+func (p *printer) event(ev proto.Event) error {
+	i, w := 0, p.out
+	if ev.Type == proto.EventStderr || ev.Type == proto.EventGap && ev.Stream == proto.Stderr.String() {
+		i, w = 1, p.err
+	}
+	switch ev.Type {
+	case proto.EventGap:
+		p.lost[i] += ev.Until - ev.Offset
+		p.had[i] = ev.Until
+		return nil
+	case proto.EventStdout, proto.EventStderr:
+		data := ev.DataBase64
+		if ev.Data != "" {
+			data = []byte(ev.Data)
+		}
+		p.had[i] = ev.Offset + int64(len(data))
+		if w == nil {
+			return nil
+		}
+		_, err := w.Write(data)
+		return err
+	}
+	return nil
+}
+
+// complain tells of an error that is not the end of everything. A command that ended before it had read its
+// input is none.
+func (p *printer) complain(ctx context.Context, err error) {
+	if err == nil || ctx.Err() != nil || proto.CodeOf(err) == proto.Conflict || proto.CodeOf(err) == proto.NotFound {
+		return
+	}
+	fmt.Fprintln(p.notes, "berth: passing on standard input: "+printable(err.Error()))
+}
+
+// missed says what output did not come, or is empty.
+func (p *printer) missed() string {
+	switch {
+	case p.lost[0] == 0 && p.lost[1] == 0:
+		return ""
+	case p.lost[1] == 0:
+		return fmt.Sprintf("%d bytes of stdout are missing", p.lost[0])
+	case p.lost[0] == 0:
+		return fmt.Sprintf("%d bytes of stderr are missing", p.lost[1])
+	}
+	return fmt.Sprintf("%d bytes of stdout and %d of stderr are missing", p.lost[0], p.lost[1])
+}

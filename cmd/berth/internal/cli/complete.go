@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"berth/cmd/berth/internal/client"
+
+	"github.com/spf13/cobra"
+)
+
+// completeTimeout is how long a shell waits for suggestions at most.
+const completeTimeout = 2 * time.Second
+
+// A suggester gives what may stand next. A daemon that does not answer suggests nothing.
+type suggester func(ctx context.Context, c *client.Client, args []string) []cobra.Completion
+
+func (a *app) suggest(fn suggester) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		c, err := a.client()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+		defer cancel()
+		return startingWith(fn(ctx, c, args), toComplete), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func startingWith(all []cobra.Completion, prefix string) []cobra.Completion {
+	var some []cobra.Completion
+	for _, s := range all {
+		if strings.HasPrefix(s, prefix) {
+			some = append(some, s)
+		}
+	}
+	return some
+}
+
+// describe is a suggestion with a few words about it.
+func describe(id string, words ...string) cobra.Completion {
+	return cobra.CompletionWithDesc(printable(id), printable(strings.Join(words, " ")))
+}
+
+// completeContainers suggests container IDs and names for the first most arguments; negative is all.
+func (a *app) completeContainers(most int) cobra.CompletionFunc {
+	return a.suggest(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
+		if most >= 0 && len(args) >= most {
+			return nil
+		}
+		return suggestContainers(ctx, c, "")
+	})
+}
+
+func suggestContainers(ctx context.Context, c *client.Client, suffix string) (all []cobra.Completion) {
+	list, _ := c.Containers(ctx, client.Filter{})
+	for _, con := range list {
+		all = append(all, describe(con.ID+suffix, string(con.State), con.Image, labelText(con.Labels)))
+		if name := con.Labels[nameLabel]; name != "" {
+			all = append(all, describe(name+suffix, con.ID))
+		}
+	}
+	return all
+}
+
+// completeExecs suggests a container, then one of its execs.
+func (a *app) completeExecs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.suggest(func(ctx context.Context, c *client.Client, args []string) (all []cobra.Completion) {
+		switch len(args) {
+		case 0:
+			return suggestContainers(ctx, c, "")
+		case 1:
+			id, err := a.container(ctx, c, args[0])
+			if err != nil {
+				return nil
+			}
+			list, _ := c.Execs(ctx, id)
+			for _, e := range list {
+				all = append(all, describe(e.ID, endText(e), short(commandText(e), 40)))
+			}
+		}
+		return all
+	})(cmd, args, toComplete)
+}
+
+// completeJobs suggests a container, then one of its jobs.
+func (a *app) completeJobs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.suggest(func(ctx context.Context, c *client.Client, args []string) (all []cobra.Completion) {
+		switch len(args) {
+		case 0:
+			return suggestContainers(ctx, c, "")
+		case 1:
+			id, err := a.container(ctx, c, args[0])
+			if err != nil {
+				return nil
+			}
+			list, _ := c.Jobs(ctx, id)
+			for _, j := range list {
+				all = append(all, describe(j.JobID, ago(j.UpdatedAt.Time)))
+			}
+		}
+		return all
+	})(cmd, args, toComplete)
+}
+
+func (a *app) completeFiles(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
+		list, _ := c.Files(ctx)
+		for _, f := range list {
+			all = append(all, describe(f.ID, f.Filename, size(f.SizeBytes)))
+		}
+		return all
+	})(cmd, args, toComplete)
+}
+
+func (a *app) completeImages(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
+		list, _ := c.Images(ctx)
+		for _, i := range list {
+			all = append(all, describe(i.Name, size(i.SizeBytes)))
+		}
+		return all
+	})(cmd, args, toComplete)
+}
+
+func (a *app) completeWorkspaces(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
+		list, _ := c.Workspaces(ctx)
+		for _, w := range list {
+			all = append(all, describe(w.ID, w.ContainerID))
+		}
+		return all
+	})(cmd, args, toComplete)
+}
+
+// completeCopy suggests containers with the colon that a path follows, beside the files here.
+func (a *app) completeCopy(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, _ := a.suggest(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
+		return suggestContainers(ctx, c, ":")
+	})(cmd, args, toComplete)
+	if toComplete == "" || len(all) == 0 {
+		return all, cobra.ShellCompDirectiveDefault
+	}
+	return all, cobra.ShellCompDirectiveNoSpace
+}
+
+// completeContainerFlags suggests values for the flags that make a container. Registering fails only for a flag
+// that does not exist.
+func (a *app) completeContainerFlags(cmd *cobra.Command) {
+	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
+	_ = cmd.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces)
+	_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions([]cobra.Completion{"runc", "gvisor"}, cobra.ShellCompDirectiveNoFileComp))
+}

@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/cmd/berth/internal/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) createCommand() *cobra.Command {
+	var f containerFlags
+	cmd := &cobra.Command{
+		Use: "create [flags]", Short: "Make a container and print its ID", Args: takes(0, 0),
+		Example: "  berth create --image base --name analysis --idle 30m --file data.csv",
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			req, _, err := f.request(ctx, a, c)
+			if err != nil {
+				return err
+			}
+			con, err := c.Create(ctx, req)
+			if err != nil {
+				return a.imageHint(err)
+			}
+			if a.json {
+				return a.printJSON(con)
+			}
+			return a.ids(con.ID)
+		}),
+	}
+	f.register(cmd)
+	a.completeContainerFlags(cmd)
+	return a.jsonFlag(cmd)
+}
+
+// imageHint says where images come from, where that is what is missing.
+func (a *app) imageHint(err error) error {
+	var e *proto.Error
+	if errors.As(err, &e) && e.Code == proto.NotFound && strings.Contains(e.Message, "image") {
+		return &hintError{err, "`berth image ls` lists what there is; `berth image build base` makes the default one"}
+	}
+	return err
+}
+
+func (a *app) listCommand() *cobra.Command {
+	var all bool
+	var filter client.Filter
+	cmd := &cobra.Command{
+		Use: "ls [flags]", Aliases: []string{"list"}, Short: "List containers", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := a.containers(ctx, c, filter, all)
+			if err != nil {
+				return err
+			}
+			return a.printContainers(list)
+		}),
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have expired")
+	cmd.Flags().StringArrayVarP(&filter.Labels, "label", "l", nil, "only those with this label, key=value (may be repeated)")
+	cmd.Flags().StringVar((*string)(&filter.State), "state", "", "only those in this state: running, stopped, paused, expired")
+	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+}
+
+// containers lists what the filter says, and the expired too if all is set: they are what no list has
+// unless asked.
+func (a *app) containers(ctx context.Context, c *client.Client, f client.Filter, all bool) ([]proto.Container, error) {
+	list, err := c.Containers(ctx, f)
+	if err != nil || !all || f.State != "" {
+		return list, err
+	}
+	f.State = proto.StateExpired
+	gone, err := c.Containers(ctx, f)
+	list = append(list, gone...)
+	slices.SortStableFunc(list, func(x, y proto.Container) int { return strings.Compare(y.ID, x.ID) })
+	return list, err
+}
+
+func (a *app) printContainers(list []proto.Container) error {
+	switch {
+	case a.json:
+		return a.printJSON(notNil(list))
+	case a.quiet:
+		for _, con := range list {
+			if err := a.ids(con.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rows := make([][]string, len(list))
+	for i, con := range list {
+		expires := left(con.ExpiresAt.Time)
+		if con.State == proto.StateStopped { // only the cap counts for it
+			expires = left(con.MaxExpiresAt.Time)
+		}
+		rows[i] = []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), ago(con.CreatedAt.Time), expires, labelText(con.Labels)}
+	}
+	return a.table([]string{"ID", "STATE", "IMAGE", "CLASS", "CREATED", "EXPIRES IN", "LABELS"}, rows)
+}
+
+// notNil is list, or an empty one, which JSON writes as [].
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func (a *app) inspectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "inspect CONTAINER…", Short: "Print all that is known of containers, as JSON", Args: takes(1, -1),
+		ValidArgsFunction: a.completeContainers(-1),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var list []proto.Container
+			err := a.each(ctx, c, args, func(id string) error {
+				con, err := c.Container(ctx, id)
+				if err == nil {
+					list = append(list, con)
+				}
+				return err
+			})
+			return errors.Join(a.printJSON(notNil(list)), err)
+		}),
+	}
+}
+
+// each does something with every container named. One that fails does not keep the others from it.
+func (a *app) each(ctx context.Context, c *client.Client, names []string, fn func(id string) error) error {
+	var errs []error
+	for _, name := range names {
+		id, err := a.container(ctx, c, name)
+		if err == nil {
+			err = fn(id)
+		}
+		if ctx.Err() != nil || fatal(err) {
+			return errors.Join(append(errs, err)...)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// fatal reports whether the next attempt would fail in the same way.
+func fatal(err error) bool {
+	var dial *client.DialError
+	return errors.As(err, &dial) || proto.CodeOf(err) == proto.Unauthenticated && err != nil
+}
+
+// changeCommand is a command that does one thing to each container and prints what came of it.
+func (a *app) changeCommand(use, what string, fn func(context.Context, *client.Client, string) (proto.Container, error)) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use + " CONTAINER…", Short: what, Args: takes(1, -1), ValidArgsFunction: a.completeContainers(-1),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var list []proto.Container
+			err := a.each(ctx, c, args, func(id string) error {
+				con, err := fn(ctx, c, id)
+				if err != nil {
+					return err
+				}
+				if list = append(list, con); a.json {
+					return nil
+				}
+				return a.ids(con.ID)
+			})
+			if a.json {
+				return errors.Join(a.printJSON(notNil(list)), err)
+			}
+			return err
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+func (a *app) startCommand() *cobra.Command {
+	return a.changeCommand("start", "Start stopped containers again", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+		return c.Start(ctx, id)
+	})
+}
+
+func (a *app) stopCommand() *cobra.Command {
+	return a.changeCommand("stop", "Stop containers; their files stay", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+		return c.Stop(ctx, id)
+	})
+}
+
+func (a *app) extendCommand() *cobra.Command {
+	var by time.Duration
+	cmd := a.changeCommand("extend", "Give containers more time", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+		seconds, err := parseSeconds("by", by)
+		if err != nil {
+			return proto.Container{}, err
+		}
+		return c.Extend(ctx, id, seconds)
+	})
+	cmd.Long = "Give containers more time: at least --by from now on, and without it their idle time anew. Their lifetime stays the limit."
+	cmd.Flags().DurationVar(&by, "by", 0, "how long from now on, such as 1h")
+	return cmd
+}
+
+func (a *app) removeCommand() *cobra.Command {
+	var force, keep bool
+	cmd := &cobra.Command{
+		Use: "rm [flags] CONTAINER…", Aliases: []string{"delete"}, Short: "Delete containers with their files", Args: takes(1, -1),
+		ValidArgsFunction: a.completeContainers(-1),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var list []client.Deleted
+			err := a.each(ctx, c, args, func(id string) error {
+				d, err := a.remove(ctx, c, id, force, keep)
+				if err != nil {
+					return err
+				}
+				if list = append(list, d); a.json {
+					return nil
+				}
+				return a.ids(id)
+			})
+			if a.json {
+				return errors.Join(a.printJSON(notNil(list)), err)
+			}
+			return err
+		}),
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "even while commands run in them; one that is gone already is no error")
+	cmd.Flags().BoolVar(&keep, "keep-workspace", false, "keep their workspaces, for other containers")
+	return a.jsonFlag(cmd)
+}
+
+// remove deletes one container. Without force, one that is at work stays.
+func (a *app) remove(ctx context.Context, c *client.Client, id string, force, keep bool) (client.Deleted, error) {
+	if !force {
+		con, err := c.Container(ctx, id)
+		if err == nil && con.RunningExecs > 0 {
+			return client.Deleted{}, &hintError{
+				proto.Errorf(proto.Conflict, "", id, "container %s runs %d commands", id, con.RunningExecs), fmt.Sprintf("`berth ps %s` lists them; `berth rm -f` ends them", id),
+			}
+		}
+		if err != nil && proto.CodeOf(err) != proto.Expired {
+			return client.Deleted{}, err
+		}
+	}
+	d, err := c.Delete(ctx, id, keep)
+	if force && proto.CodeOf(err) == proto.NotFound {
+		return client.Deleted{ID: id}, nil
+	}
+	return d, err
+}

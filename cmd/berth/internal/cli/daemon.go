@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"berth/cmd/berth/internal/client"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) gcCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "gc", Short: "Have the daemon remove now what has expired", Args: takes(0, 0),
+		Long: "Have the daemon run all its sweeps now. It does so by itself all the time; this is for those who do not want to wait.",
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			counts, err := c.Sweep(ctx)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(counts)
+			}
+			var rows [][]string
+			for _, sweep := range slices.Sorted(maps.Keys(counts)) {
+				for _, what := range slices.Sorted(maps.Keys(counts[sweep])) {
+					rows = append(rows, []string{sweep, what, fmt.Sprint(counts[sweep][what])})
+				}
+			}
+			return a.table([]string{"SWEEP", "WHAT", "COUNT"}, rows)
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+// versions is what `berth version` says. Daemon is nil where none answers.
+type versions struct {
+	Client string       `json:"client"`
+	Host   string       `json:"host"`
+	Daemon *client.Info `json:"daemon"`
+	Error  string       `json:"error,omitempty"`
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the versions of this program and of the daemon", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			v := versions{Client: a.cfg.Version, Host: c.Host()}
+			info, err := c.Info(ctx)
+			if err == nil {
+				v.Daemon = &info
+			} else {
+				v.Error = err.Error()
+			}
+			if a.json {
+				return a.printJSON(v)
+			}
+			return a.printVersions(v)
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+func (a *app) printVersions(v versions) error {
+	daemon := v.Error
+	if v.Daemon != nil {
+		daemon = fmt.Sprintf("%s at %s, classes %v, default image %s", v.Daemon.Version, v.Host, v.Daemon.RuntimeClasses, v.Daemon.DefaultImage)
+	}
+	_, err := fmt.Fprintf(a.stdout, "client: %s\ndaemon: %s\n", v.Client, printable(daemon))
+	return err
+}

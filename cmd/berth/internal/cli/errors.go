@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"berth/cmd/berth/internal/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit statuses that are not a command's.
+const (
+	statusFailed      = 125 // berth itself failed, as docker has it
+	statusInterrupted = 130 // 128 + SIGINT, as shells have it
+	statusUnhealthy   = 1   // doctor found something that must be mended
+)
+
+// An exitError ends the program with a status and no further words.
+type exitError struct{ status int }
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
+
+// A usageError is a command line that makes no sense.
+type usageError struct {
+	cmd *cobra.Command
+	error
+}
+
+func (e *usageError) Unwrap() error { return e.error }
+
+// errInterrupted ends what the user no longer wants.
+var errInterrupted = errors.New("interrupted")
+
+// A hintError is an error that knows what to do about it.
+type hintError struct {
+	error
+	hint string
+}
+
+func (e *hintError) Unwrap() error { return e.error }
+
+// report tells the user of an error and returns the exit status.
+func (a *app) report(err error) int {
+	var exit exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.status
+	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
+		fmt.Fprintln(a.stderr, "berth: interrupted")
+		return statusInterrupted
+	}
+	for _, e := range split(err) {
+		fmt.Fprintln(a.stderr, "berth: "+lines(e.Error()))
+	}
+	if hint := a.hint(err); hint != "" {
+		fmt.Fprintln(a.stderr, "hint: "+printable(hint))
+	}
+	return statusFailed
+}
+
+// split takes joined errors apart, so that each has its line.
+func split(err error) []error {
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		return many.Unwrap()
+	}
+	return []error{err}
+}
+
+// lines is printable for a text of several lines.
+func lines(s string) string {
+	parts := strings.Split(strings.ReplaceAll(strings.TrimSpace(s), "\t", "  "), "\n")
+	for i, p := range parts {
+		parts[i] = printable(p)
+	}
+	return strings.Join(parts, "\n")
+}
+
+// hint says what to do about an error, where its message does not.
+func (a *app) hint(err error) string {
+	var dial *client.DialError
+	var usage *usageError
+	var own *hintError
+	switch {
+	case errors.As(err, &own):
+		return own.hint
+	case errors.As(err, &dial):
+		return "start it with `berth serve`, or name a running one with --host or BERTH_HOST"
+	case errors.As(err, &usage):
+		return "see `" + usage.cmd.CommandPath() + " --help`"
+	case proto.CodeOf(err) == proto.Unauthenticated && a.keyErr != nil:
+		return fmt.Sprintf("%v; run this as a user who may read it, or give the key with BERTH_API_KEY or --api-key-file", a.keyErr)
+	case proto.CodeOf(err) == proto.Unauthenticated:
+		return fmt.Sprintf("the daemon keeps its key in the file api-key of its data directory (%s by default); give it with BERTH_API_KEY or --api-key-file", a.cfg.KeyFile)
+	case proto.CodeOf(err) == proto.Expired:
+		return "its time is over and its files are gone; make a new one with `berth run` or `berth create`"
+	}
+	return ""
+}

@@ -1,0 +1,334 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"berth/cmd/berth/internal/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) filesCommand() *cobra.Command {
+	return group(&cobra.Command{
+		Use: "files", Short: "Stored files: what has a file ID",
+		Long: "Stored files have an ID, and outlive containers. Uploads go into $INPUT_DIR of containers that ask for them; what commands put into $OUTPUT_DIR becomes stored.",
+	}, a.filesListCommand(), a.filesPutCommand(), a.filesGetCommand(), a.filesInfoCommand(), a.filesRemoveCommand())
+}
+
+func (a *app) filesListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List stored files, newest first", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.Files(ctx)
+			if err != nil {
+				return err
+			}
+			return a.printFiles(list)
+		}),
+	}
+	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+}
+
+func (a *app) printFiles(list []client.File) error {
+	if a.json {
+		return a.printJSON(notNil(list))
+	}
+	rows := make([][]string, len(list))
+	for i, f := range list {
+		expires := "never"
+		if f.ExpiresAt != nil {
+			expires = left(f.ExpiresAt.Time)
+		}
+		rows[i] = []string{f.ID, f.Filename, f.MIMEType, size(f.SizeBytes), ago(f.CreatedAt.Time), expires}
+	}
+	if a.quiet {
+		for _, row := range rows {
+			if err := a.ids(row[0]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return a.table([]string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"}, rows)
+}
+
+func (a *app) filesPutCommand() *cobra.Command {
+	var up client.Upload
+	var expires time.Duration
+	cmd := &cobra.Command{
+		Use: "put [flags] FILE…", Short: "Store files and print their IDs", Args: takes(1, -1),
+		Long: `Store files and print their IDs. "-" is standard input.`,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) (err error) {
+			if up.Name != "" && len(args) > 1 {
+				return proto.Errorf(proto.InvalidArgument, "", "name", "--name is for one file, and there are %d", len(args))
+			}
+			if up.ExpiresInSeconds, err = parseSeconds("expires", expires); err != nil {
+				return err
+			}
+			var stored []client.File
+			for _, name := range args {
+				f, err := a.upload(ctx, c, name, up)
+				if err != nil {
+					return err
+				}
+				if stored = append(stored, f); !a.json {
+					if err := a.ids(f.ID); err != nil {
+						return err
+					}
+				}
+			}
+			if a.json {
+				return a.printJSON(stored)
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().StringVar(&up.Name, "name", "", "filename to store it under (default: its own)")
+	cmd.Flags().StringVar(&up.MediaType, "type", "", "media type (default: what it looks like)")
+	cmd.Flags().DurationVar(&expires, "expires", 0, "remove it after this long, 1h to 2160h")
+	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+}
+
+// upload stores one file of this machine's.
+func (a *app) upload(ctx context.Context, c *client.Client, path string, up client.Upload) (client.File, error) {
+	in, size := os.Stdin, int64(-1)
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return client.File{}, err
+		}
+		defer f.Close()
+		fi, err := f.Stat()
+		if err != nil {
+			return client.File{}, err
+		}
+		if fi.IsDir() {
+			return client.File{}, proto.Errorf(proto.InvalidArgument, "", path, "%s is a directory; only files can be stored", path)
+		}
+		in, size = f, fi.Size()
+	}
+	if up.Name == "" && path != "-" {
+		up.Name = filepath.Base(path)
+	}
+	bar := a.progress()
+	defer bar.end()
+	up.Body = bar.reader(in, up.Name, size)
+	return c.UploadFile(ctx, up)
+}
+
+func (a *app) filesGetCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "get [flags] FILE [DST]", Short: "Download a stored file", Args: takes(1, 2), ValidArgsFunction: a.completeFiles,
+		Long: `Download a stored file, named by its ID or its filename. It keeps its name in the current directory unless DST says otherwise; "-" is standard output.`,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.file(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			dst := ""
+			if len(args) > 1 {
+				dst = args[1]
+			}
+			return a.fetch(ctx, c, id, dst, force)
+		}),
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "replace a file that is here already")
+	return a.quietFlag(cmd, "show no progress")
+}
+
+// fetch downloads one stored file. Its name was given by who knows whom, so it may name a file in the destination and
+// nothing else.
+func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force bool) error {
+	info, err := c.File(ctx, id)
+	if err != nil {
+		return err
+	}
+	target := dst
+	if dst != "-" {
+		if target, err = fileTarget(orDot(dst), info.Filename); err != nil {
+			return err
+		}
+		if fi, err := os.Lstat(target); err == nil && fi.Mode().IsRegular() && !force {
+			return proto.Errorf(proto.AlreadyExists, "", target, "%s is here already; -f replaces it", target)
+		}
+	}
+	d, err := c.FileContent(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	bar := a.progress()
+	defer bar.end()
+	in := bar.reader(d, info.Filename, d.Size)
+	if dst == "-" {
+		_, err := io.Copy(a.stdout, in)
+		return err
+	}
+	if err := save(target, in, 0, time.Time{}); err != nil {
+		return err
+	}
+	bar.end()
+	if !a.quiet && dst == "" {
+		fmt.Fprintln(a.stderr, printable(target))
+	}
+	return nil
+}
+
+func orDot(dst string) string {
+	if dst == "" {
+		return "."
+	}
+	return dst
+}
+
+func (a *app) filesInfoCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "info FILE…", Short: "Print all that is known of stored files, as JSON", Args: takes(1, -1), ValidArgsFunction: a.completeFiles,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var list []client.File
+			for _, name := range args {
+				id, err := a.file(ctx, c, name)
+				if err != nil {
+					return err
+				}
+				f, err := c.File(ctx, id)
+				if err != nil {
+					return err
+				}
+				list = append(list, f)
+			}
+			return a.printJSON(list)
+		}),
+	}
+}
+
+func (a *app) filesRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm FILE…", Aliases: []string{"delete"}, Short: "Delete stored files", Args: takes(1, -1), ValidArgsFunction: a.completeFiles,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var errs []error
+			for _, name := range args {
+				id, err := a.file(ctx, c, name)
+				if err == nil {
+					err = c.DeleteFile(ctx, id)
+				}
+				if err == nil {
+					err = a.ids(id)
+				}
+				errs = append(errs, err)
+				if fatal(err) || ctx.Err() != nil {
+					break
+				}
+			}
+			return errors.Join(errs...)
+		}),
+	}
+}
+
+func (a *app) jobsCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List the jobs of a container's workspace", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.container(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			jobs, err := c.Jobs(ctx, id)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(notNil(jobs))
+			}
+			rows := make([][]string, len(jobs))
+			for i, j := range jobs {
+				rows[i] = []string{j.JobID, fmt.Sprint(j.Files), size(j.Bytes), ago(j.CreatedAt.Time), ago(j.UpdatedAt.Time)}
+			}
+			return a.table([]string{"JOB", "FILES", "SIZE", "CREATED", "UPDATED"}, rows)
+		}),
+	}
+	manifest := &cobra.Command{
+		Use: "manifest CONTAINER JOB", Short: "Print what a job made, and which command made it", Args: takes(2, 2), ValidArgsFunction: a.completeJobs,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.container(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			m, err := c.Manifest(ctx, id, args[1])
+			if err != nil {
+				return err
+			}
+			return a.printManifest(m)
+		}),
+	}
+	return group(&cobra.Command{Use: "jobs", Short: "Jobs: what commands made, and which one made what"}, a.jsonFlag(list), a.jsonFlag(manifest))
+}
+
+func (a *app) printManifest(m proto.Manifest) error {
+	if a.json {
+		return a.printJSON(m)
+	}
+	rows := make([][]string, len(m.Files))
+	for i, f := range m.Files {
+		by := f.ChangedBy
+		if by == "" {
+			by = f.CreatedBy
+		}
+		rows[i] = []string{f.Path, size(f.SizeBytes), f.MediaType, f.Origin, by, f.FileID}
+	}
+	if err := a.table([]string{"PATH", "SIZE", "TYPE", "ORIGIN", "CHANGED BY", "STORED AS"}, rows); err != nil {
+		return err
+	}
+	if m.Truncated {
+		fmt.Fprintln(a.stderr, "berth: the job holds more files than a manifest lists")
+	}
+	return nil
+}
+
+func (a *app) workspacesCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List workspaces, newest first", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			all, err := c.Workspaces(ctx)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(notNil(all))
+			}
+			rows := make([][]string, len(all))
+			for i, w := range all {
+				used := w.ContainerID
+				if used == "" {
+					used = "-"
+				}
+				rows[i] = []string{w.ID, ago(w.CreatedAt.Time), used}
+			}
+			return a.table([]string{"ID", "CREATED", "CONTAINER"}, rows)
+		}),
+	}
+	remove := &cobra.Command{
+		Use: "rm WORKSPACE…", Aliases: []string{"delete"}, Short: "Delete workspaces with their files", Args: takes(1, -1), ValidArgsFunction: a.completeWorkspaces,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var errs []error
+			for _, id := range args {
+				err := c.DeleteWorkspace(ctx, strings.TrimSpace(id))
+				if err == nil {
+					err = a.ids(id)
+				}
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
+		}),
+	}
+	return group(&cobra.Command{Use: "workspaces", Aliases: []string{"workspace"}, Short: "Workspaces: files that outlive containers"}, a.jsonFlag(list), remove)
+}

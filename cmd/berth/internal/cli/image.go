@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"berth/cmd/berth/internal/client"
+	sandboximage "berth/sandbox-image"
+	"berth/session"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) imageCommand() *cobra.Command {
+	return group(&cobra.Command{Use: "image", Aliases: []string{"images"}, Short: "Images: what containers are made of"},
+		a.imageListCommand(), a.imageBuildCommand(), a.imageImportCommand(), a.imagePullCommand(), a.imageRemoveCommand())
+}
+
+func (a *app) imageListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.Images(ctx)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(notNil(list))
+			}
+			rows := make([][]string, len(list))
+			for i, img := range list {
+				rows[i] = []string{img.Name, shortDigest(img.Digest), img.Platform, size(img.SizeBytes), ago(img.CreatedAt)}
+			}
+			return a.table([]string{"NAME", "DIGEST", "PLATFORM", "SIZE", "CREATED"}, rows)
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+// shortDigest is the beginning of a digest, enough to tell images apart.
+func shortDigest(d string) string {
+	return short(strings.TrimPrefix(d, "sha256:"), 13)
+}
+
+func (a *app) imageBuildCommand() *cobra.Command {
+	o := sandboximage.Options{Name: "base"}
+	var verbose bool
+	cmd := &cobra.Command{
+		Use: "build [flags] [NAME]", Short: "Build one of berth's own images and give it to the daemon", Args: takes(0, 1),
+		Long: `Build an image from Debian packages, without a registry, and give it to the daemon. It needs root. An archive of an
+earlier build is used again as long as it fits. Images: ` + strings.Join(sandboximage.Names(), ", ") + `; the default is base.
+
+With --output the archive is only written to a file, and no daemon is needed.`,
+		ValidArgs: sandboximage.Names(),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			if len(args) > 0 {
+				o.Name = args[0]
+			}
+			if verbose {
+				o.Log = a.stderr
+			}
+			return a.build(ctx, c, o)
+		}),
+	}
+	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "take newer packages if there are any")
+	cmd.Flags().StringVarP(&o.Out, "output", "o", "", "write the archive to this file and leave the daemon alone")
+	cmd.Flags().StringVar(&o.CacheDir, "cache", "", "directory for downloads and archives (default "+sandboximage.DefaultCacheDir+")")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show what the package tools say")
+	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+}
+
+func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Options) error {
+	if o.Out == "" { // better now than after minutes of work
+		if _, err := c.Info(ctx); err != nil {
+			return err
+		}
+	}
+	bar := a.progress()
+	defer bar.end()
+	o.Progress = func(s sandboximage.Step) { bar.at(s.Name, s.Item, s.Done, s.Total, s.Bytes) }
+	built, err := sandboximage.Build(ctx, o)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	if o.Out != "" {
+		if a.json {
+			return a.printJSON(built)
+		}
+		return a.ids(built.Path)
+	}
+	if img, ok := a.hasImage(ctx, c, o.Name, built.Digest); ok {
+		return a.printImage(img)
+	}
+	return a.importArchive(ctx, c, o.Name, built.Path)
+}
+
+// hasImage finds an image that the daemon has under this name already.
+func (a *app) hasImage(ctx context.Context, c *client.Client, name, digest string) (session.Image, bool) {
+	list, err := c.Images(ctx)
+	if err != nil {
+		return session.Image{}, false // the import will say why
+	}
+	for _, img := range list {
+		if img.Digest == digest && img.Name == name {
+			return img, true
+		}
+	}
+	return session.Image{}, false
+}
+
+func (a *app) imageImportCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "import [flags] ARCHIVE", Aliases: []string{"load"}, Short: "Give the daemon an image from an OCI or Docker archive", Args: takes(1, 1),
+		Long: `Give the daemon an image from an OCI or Docker archive: a tar file, which may be compressed. "-" is standard input.`,
+		Example: `  berth image import --name tools image.tar
+  docker save debian:12 | berth image import -`,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.importArchive(ctx, c, name, args[0])
+		}),
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name for it (default: what the archive says)")
+	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+}
+
+func (a *app) importArchive(ctx context.Context, c *client.Client, name, path string) error {
+	in, total := os.Stdin, int64(0)
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fi, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if in = f; fi.Mode().IsRegular() {
+			total = fi.Size()
+		}
+	}
+	bar := a.progress()
+	defer bar.end()
+	img, err := c.ImportImage(ctx, name, bar.reader(in, "sending "+filepath.Base(path), total), total, bar.image)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	return a.printImage(img)
+}
+
+func (a *app) printImage(img session.Image) error {
+	if a.json {
+		return a.printJSON(img)
+	}
+	return a.ids(img.Name)
+}
+
+func (a *app) imagePullCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "pull REF", Short: "Have the daemon fetch an image from a registry", Args: takes(1, 1),
+		Example: "  berth image pull debian:12",
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			bar := a.progress()
+			defer bar.end()
+			img, err := c.PullImage(ctx, args[0], bar.image)
+			bar.end()
+			if err != nil {
+				return err
+			}
+			return a.printImage(img)
+		}),
+	}
+	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+}
+
+func (a *app) imageRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm IMAGE…", Aliases: []string{"delete"}, Short: "Forget images; containers keep what they use", Args: takes(1, -1), ValidArgsFunction: a.completeImages,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var errs []error
+			for _, ref := range args {
+				err := c.RemoveImage(ctx, ref)
+				if err == nil {
+					err = a.ids(ref)
+				}
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
+		}),
+	}
+}

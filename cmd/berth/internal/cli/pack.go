@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// pack writes what the directory dir holds as a tar archive, with names from there on and no owners. Links are
+// packed as links. It tells of what it leaves out.
+func pack(w io.Writer, dir string, skipped func(name string)) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	p := &packing{root: root, w: tar.NewWriter(w), skipped: skipped}
+	if err := fs.WalkDir(root.FS(), ".", p.entry); err != nil {
+		return err
+	}
+	return p.w.Close()
+}
+
+type packing struct {
+	root    *os.Root
+	w       *tar.Writer
+	skipped func(string)
+}
+
+func (p *packing) entry(name string, d fs.DirEntry, err error) error {
+	if err != nil {
+		return err
+	}
+	if name == "." {
+		return nil
+	}
+	fi, err := d.Info()
+	if err != nil {
+		return err
+	}
+	switch fi.Mode().Type() {
+	case 0:
+		return p.file(name)
+	case fs.ModeDir:
+		return p.w.WriteHeader(header(name+"/", tar.TypeDir, fi))
+	case fs.ModeSymlink:
+		target, err := p.root.Readlink(name)
+		if err != nil {
+			return err
+		}
+		h := header(name, tar.TypeSymlink, fi)
+		h.Linkname = target
+		return p.w.WriteHeader(h)
+	}
+	p.skipped(name)
+	return nil
+}
+
+// file packs what is there when it is opened.
+func (p *packing) file(name string) error {
+	f, err := p.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h := header(name, tar.TypeReg, fi)
+	h.Size = fi.Size()
+	if err := p.w.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err = io.CopyN(p.w, f, h.Size)
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s became shorter while it was sent", filepath.Join(p.root.Name(), name))
+	}
+	return err
+}
+
+func header(name string, kind byte, fi fs.FileInfo) *tar.Header {
+	return &tar.Header{Typeflag: kind, Name: name, Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime().Round(time.Microsecond), Format: tar.FormatPAX}
+}

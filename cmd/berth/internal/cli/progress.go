@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"berth/session"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// A progress shows how far a transfer is, on standard error if that is a terminal. Where it is not, long work
+// still gets a line for each of its steps.
+type progress struct {
+	a        *app
+	terminal bool
+	bar      *progressbar.ProgressBar
+	step     string
+}
+
+func (a *app) progress() *progress {
+	return &progress{a: a, terminal: !a.quiet && term.IsTerminal(int(os.Stderr.Fd()))}
+}
+
+// at shows one moment of a step. A total of 0 or less is unknown.
+func (p *progress) at(step, item string, done, total int64, bytes bool) {
+	if step != p.step {
+		p.end()
+		p.step = step
+		p.begin(step, total, bytes)
+	}
+	if p.bar == nil {
+		return
+	}
+	if total > 0 {
+		p.bar.ChangeMax64(total)
+	}
+	if item != "" {
+		p.bar.Describe(short(printable(step+" "+item), 40))
+	}
+	_ = p.bar.Set64(done) // the terminal's trouble is not the transfer's
+}
+
+func (p *progress) begin(step string, total int64, bytes bool) {
+	if !p.terminal {
+		if !p.a.quiet {
+			fmt.Fprintln(p.a.stderr, printable(step))
+		}
+		return
+	}
+	if total <= 0 {
+		total = -1
+	}
+	p.bar = progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(p.a.stderr), progressbar.OptionSetDescription(short(printable(step), 40)),
+		progressbar.OptionShowBytes(bytes), progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
+		progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSpinnerType(14))
+}
+
+// end takes the bar away.
+func (p *progress) end() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+		p.bar = nil
+	}
+	p.step = ""
+}
+
+// image shows a step of an import or a pull.
+func (p *progress) image(s session.ImageProgress) { p.at(s.Stage, s.Item, s.Done, s.Total, true) }
+
+// reader counts what is read of r, for a transfer of total bytes. Without a terminal it shows nothing: copying
+// a file is not worth a line.
+func (p *progress) reader(r io.Reader, name string, total int64) io.Reader {
+	if !p.terminal {
+		return r
+	}
+	return &countingReader{r: r, tell: func(n int64) { p.at(name, "", n, total, true) }}
+}
+
+type countingReader struct {
+	r    io.Reader
+	n    int64
+	tell func(int64)
+}
+
+func (c *countingReader) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	c.tell(c.n)
+	return n, err
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/cmd/berth/internal/client"
+	"berth/proto"
+)
+
+// nameLabel is the label that --name sets and that a container can be called by.
+const nameLabel = "name"
+
+// leastSuffix is the fewest characters of an ID's end that stand for it. IDs begin with the time, so those of
+// one day look alike at the front and their ends are what people tell them apart by.
+const leastSuffix = 4
+
+// A candidate is something that has an ID and maybe a name.
+type candidate struct{ id, name string }
+
+// pick finds the one that text means: its whole ID, its name, or the beginning or end of its ID that no other
+// one has. The prefix that all IDs of a kind have may be left out.
+func pick(kind, prefix, text string, all []candidate) (string, error) {
+	tests := []func(candidate) bool{
+		func(c candidate) bool { return c.id == text },
+		func(c candidate) bool { return c.name != "" && c.name == text },
+		func(c candidate) bool {
+			return strings.HasPrefix(c.id, text) || strings.HasPrefix(strings.TrimPrefix(c.id, prefix), text)
+		},
+		func(c candidate) bool { return len(text) >= leastSuffix && strings.HasSuffix(c.id, text) },
+	}
+	if text == "" {
+		return "", proto.Errorf(proto.InvalidArgument, "", kind, "the name of the %s is empty", kind)
+	}
+	for _, is := range tests {
+		var found []string
+		for _, c := range all {
+			if is(c) {
+				found = append(found, c.id)
+			}
+		}
+		switch {
+		case len(found) == 1:
+			return found[0], nil
+		case len(found) > 1:
+			return "", ambiguous(kind, text, found)
+		}
+	}
+	return "", proto.Errorf(proto.NotFound, "", text, "no %s is called %q", kind, text)
+}
+
+func ambiguous(kind, text string, found []string) error {
+	slices.Sort(found)
+	more := ""
+	if len(found) > 5 {
+		found, more = found[:5], ", …"
+	}
+	return &hintError{
+		proto.Errorf(proto.InvalidArgument, "", text, "%q may be any of several %ss: %s%s", text, kind, strings.Join(found, ", "), more),
+		fmt.Sprintf("give more of its ID; at least %d characters of its end do as well", leastSuffix),
+	}
+}
+
+// container finds a container's ID.
+func (a *app) container(ctx context.Context, c *client.Client, text string) (string, error) {
+	if proto.ValidID(proto.ContainerPrefix, text) {
+		return text, nil // the daemon says more of one that is gone than a list does
+	}
+	list, err := c.Containers(ctx, client.Filter{})
+	if err != nil {
+		return "", err
+	}
+	all := make([]candidate, len(list))
+	for i, con := range list {
+		all[i] = candidate{con.ID, con.Labels[nameLabel]}
+	}
+	id, err := pick("container", proto.ContainerPrefix, text, all)
+	if proto.CodeOf(err) == proto.NotFound {
+		return "", &hintError{err, "`berth ls` lists them"}
+	}
+	return id, err
+}
+
+// exec finds an exec's ID; an empty text is the newest.
+func (a *app) exec(ctx context.Context, c *client.Client, container, text string) (string, error) {
+	if proto.ValidID(proto.ExecPrefix, text) {
+		return text, nil
+	}
+	list, err := c.Execs(ctx, container)
+	if err != nil {
+		return "", err
+	}
+	if text == "" && len(list) > 0 {
+		return list[len(list)-1].ID, nil
+	}
+	if text == "" {
+		return "", proto.Errorf(proto.NotFound, "", container, "no command has run in container %s yet", container)
+	}
+	all := make([]candidate, len(list))
+	for i, e := range list {
+		all[i] = candidate{id: e.ID}
+	}
+	id, err := pick("exec", proto.ExecPrefix, text, all)
+	if proto.CodeOf(err) == proto.NotFound {
+		return "", &hintError{err, "`berth ps " + container + "` lists them"}
+	}
+	return id, err
+}
+
+// pair finds a container and one of its execs, from one or two arguments.
+func (a *app) pair(ctx context.Context, c *client.Client, args []string) (container, exec string, err error) {
+	if container, err = a.container(ctx, c, args[0]); err != nil {
+		return "", "", err
+	}
+	text := ""
+	if len(args) > 1 {
+		text = args[1]
+	}
+	exec, err = a.exec(ctx, c, container, text)
+	return container, exec, err
+}
+
+// file finds a stored file's ID, by its ID or filename.
+func (a *app) file(ctx context.Context, c *client.Client, text string) (string, error) {
+	if proto.ValidID(proto.FilePrefix, text) {
+		return text, nil
+	}
+	list, err := c.Files(ctx)
+	if err != nil {
+		return "", err
+	}
+	all := make([]candidate, len(list))
+	for i, f := range list {
+		all[i] = candidate{f.ID, f.Filename}
+	}
+	id, err := pick("stored file", proto.FilePrefix, text, all)
+	if proto.CodeOf(err) == proto.NotFound {
+		return "", &hintError{err, "`berth files ls` lists them"}
+	}
+	return id, err
+}

@@ -1,0 +1,209 @@
+// Package cli is the client half of the berth command: every subcommand that talks to a daemon.
+//
+// What a command is asked for goes to standard output and nothing else does, so that it can be piped; notes, progress and
+// errors go to standard error. Names and texts that come from containers are shown without control characters, but for the
+// output of commands, which is passed on byte by byte. The exit status is the command's own where one ran, and 125 for
+// failures of berth's.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"berth/cmd/berth/internal/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// GroupOther is the ID of the help's group of commands that are about the daemon or the program itself.
+const GroupOther = "other"
+
+// A Config is what the program knows and this package does not.
+type Config struct {
+	Version string
+	Host    string // of the daemon, unless BERTH_HOST or --host say otherwise
+	KeyFile string // with the API key, unless BERTH_API_KEY or flags say otherwise
+	DataDir string // that doctor looks at by default
+	Doctor  Doctor // nil: there is no doctor command
+}
+
+// An app is one run of the program: its flags and what they lead to.
+type app struct {
+	cfg     Config
+	host    string
+	key     string
+	keyFile string
+	keyErr  error // why the default key file could not be read
+	json    bool
+	quiet   bool
+	stdout  io.Writer
+	stderr  io.Writer
+}
+
+// New makes the root command with all client commands. The caller adds what else there is and calls Run.
+func New(cfg Config) *cobra.Command {
+	a := &app{cfg: cfg, stdout: os.Stdout, stderr: os.Stderr}
+	root := &cobra.Command{
+		Use:   "berth",
+		Short: "Stateful Linux containers for AI agents",
+		Long: `berth gives AI agents, and the people who run them, stateful Linux containers:
+get one, run bash in it, come back later with the same ID.
+
+'berth serve' is the daemon; every other command talks to one.`,
+		Example: `  berth run -- python3 -c 'print(6*7)'
+  berth run -it bash
+  berth cp data.csv CONTAINER:/workspace/
+  berth exec CONTAINER ls -l /workspace`,
+		Version:       cfg.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&a.host, "host", orEnv("BERTH_HOST", cfg.Host), "URL of the daemon (BERTH_HOST)")
+	f.StringVar(&a.key, "api-key", "", "API key; others on this machine can see it there, so prefer BERTH_API_KEY or a file")
+	f.StringVar(&a.keyFile, "api-key-file", "", "file with the API key (default "+cfg.KeyFile+")")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd, err} })
+	root.AddCommand(a.commands()...)
+	root.SetHelpCommandGroupID(GroupOther)
+	root.SetCompletionCommandGroupID(GroupOther)
+	root.AddGroup(&cobra.Group{ID: "containers", Title: "Containers:"}, &cobra.Group{ID: "execs", Title: "Commands in containers:"},
+		&cobra.Group{ID: "data", Title: "Files and images:"}, &cobra.Group{ID: GroupOther, Title: "The daemon and this program:"})
+	// Errors are reported where the flags are known; see Run.
+	root.SetContext(context.WithValue(context.Background(), appKey{}, a))
+	return root
+}
+
+type appKey struct{}
+
+func orEnv(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// commands are all of them, by group.
+func (a *app) commands() []*cobra.Command {
+	groups := map[string][]*cobra.Command{
+		"containers": {a.runCommand(), a.createCommand(), a.listCommand(), a.inspectCommand(), a.startCommand(), a.stopCommand(),
+			a.extendCommand(), a.removeCommand(), a.copyCommand(), a.workspacesCommand()},
+		"execs":    {a.execCommand(), a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.jobsCommand(), a.toolCommand()},
+		"data":     {a.filesCommand(), a.imageCommand()},
+		GroupOther: {a.gcCommand(), a.versionCommand()},
+	}
+	if a.cfg.Doctor != nil {
+		groups[GroupOther] = append(groups[GroupOther], a.doctorCommand())
+	}
+	var all []*cobra.Command
+	for id, group := range groups {
+		for _, cmd := range group {
+			cmd.GroupID = id
+		}
+		all = append(all, group...)
+	}
+	return all
+}
+
+// Run runs the program and returns its exit status.
+func Run(root *cobra.Command) int {
+	ctx := root.Context()
+	a, ok := ctx.Value(appKey{}).(*app)
+	if !ok {
+		panic("cli: Run needs the command that New made")
+	}
+	return a.report(root.ExecuteContext(ctx))
+}
+
+// An action is what a command does once its flags are read. Ctx ends when the user interrupts it.
+type action func(ctx context.Context, c *client.Client, args []string) error
+
+// do wires an action to a command.
+func (a *app) do(fn action) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		return fn(ctx, c, args)
+	}
+}
+
+// client makes the client that the flags ask for.
+func (a *app) client() (*client.Client, error) {
+	key, err := a.apiKey()
+	if err != nil {
+		return nil, err
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil, proto.Errorf(proto.InvalidArgument, "", "api-key", "the API key holds spaces or characters that no key has")
+	}
+	return client.New(client.Config{Host: a.host, Key: key, Agent: "berth/" + a.cfg.Version})
+}
+
+// apiKey finds the key: flags first, then the environment, then the default file. That the last cannot be read is
+// no error until the daemon asks for a key, since a daemon that does not run is the better one.
+func (a *app) apiKey() (string, error) {
+	switch {
+	case a.key != "":
+		return a.key, nil
+	case a.keyFile != "":
+		return readKey(a.keyFile)
+	case os.Getenv("BERTH_API_KEY") != "":
+		return os.Getenv("BERTH_API_KEY"), nil
+	}
+	key, err := readKey(a.cfg.KeyFile)
+	a.keyErr = err
+	return key, nil
+}
+
+func readKey(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return "", fmt.Errorf("the API key file %s cannot be read: %w", path, pe.Err)
+	}
+	return strings.TrimSpace(string(data)), err
+}
+
+// jsonFlag gives a command --json.
+func (a *app) jsonFlag(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
+	return cmd
+}
+
+// quietFlag gives a command --quiet.
+func (a *app) quietFlag(cmd *cobra.Command, what string) *cobra.Command {
+	cmd.Flags().BoolVarP(&a.quiet, "quiet", "q", false, what)
+	return cmd
+}
+
+// group is a command that only holds others.
+func group(cmd *cobra.Command, sub ...*cobra.Command) *cobra.Command {
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(sub...)
+	return cmd
+}
+
+// takes refuses more or fewer arguments, and shows how it is done. A negative most is no limit.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || most >= 0 && len(args) > most {
+			what := "too few arguments"
+			if len(args) > least {
+				what = "too many arguments"
+			}
+			return &usageError{cmd, fmt.Errorf("%s; use it as: %s", what, cmd.UseLine())}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"berth/cmd/berth/internal/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// tidyTimeout bounds what is removed after a run, whatever ended it.
+const tidyTimeout = time.Minute
+
+func (a *app) runCommand() *cobra.Command {
+	r := &runner{app: a}
+	cmd := &cobra.Command{
+		Use: "run [flags] [--] COMMAND [ARG…]", Short: "Make a container and run a command in it",
+		Long: `Make a container and run a command in it, with its output as it comes. The exit status is the command's.
+
+The container stays for the next command unless --rm is given; its ID is printed on standard error, and with --detach on
+standard output. With -t and no command, bash is run.`,
+		Example: `  berth run --rm -- python3 -c 'print(6*7)'
+  berth run --name work --file data.csv -c 'wc -l "$INPUT_DIR"/*'
+  berth run -it`,
+		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args) },
+	}
+	r.container.register(cmd)
+	r.exec.register(cmd)
+	cmd.Flags().BoolVar(&r.rm, "rm", false, "delete the container when the command has ended")
+	a.completeContainerFlags(cmd)
+	return a.jsonFlag(a.quietFlag(cmd, "print nothing of berth's own"))
+}
+
+// A runner is one `berth run`.
+type runner struct {
+	*app
+	container containerFlags
+	exec      execFlags
+	rm        bool
+
+	c        *client.Client
+	made     proto.Container
+	uploaded []string // for this run
+}
+
+func (r *runner) run(ctx context.Context, args []string) error {
+	if r.exec.tty && len(args) == 0 && r.exec.text == "" {
+		args = []string{"bash"}
+	}
+	cmd, err := r.exec.command(args)
+	if err != nil {
+		return err
+	}
+	if r.rm && r.exec.detach {
+		return proto.Errorf(proto.InvalidArgument, "", "rm", "--rm waits for the command's end and --detach does not; use --lifetime with --detach")
+	}
+	if err := r.create(ctx); err != nil {
+		return err
+	}
+	if r.exec.detach {
+		return r.launch(ctx, cmd)
+	}
+	print := r.printer()
+	at := &attachment{c: r.c, container: r.made.ID, cmd: cmd, print: print}
+	res, err := at.run(ctx)
+	if r.rm || !at.started { // nobody would ever ask for one that never ran anything
+		r.tidy(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return r.conclude(res, print)
+}
+
+// create makes the container, until the user interrupts it.
+func (r *runner) create(ctx context.Context) (err error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if r.c, err = r.client(); err != nil {
+		return err
+	}
+	req, uploaded, err := r.container.request(ctx, r.app, r.c)
+	r.uploaded = uploaded
+	if err == nil {
+		r.made, err = r.c.Create(ctx, req)
+	}
+	if err != nil {
+		r.tidy(ctx)
+		return r.imageHint(err)
+	}
+	if !r.quiet && !r.exec.detach {
+		fmt.Fprintln(r.stderr, printable(r.made.ID))
+	}
+	return nil
+}
+
+// launch starts the command and leaves it.
+func (r *runner) launch(ctx context.Context, cmd proto.Cmd) error {
+	e, err := r.c.Launch(ctx, r.made.ID, cmd)
+	if err != nil {
+		r.tidy(ctx)
+		return err
+	}
+	if r.json {
+		return r.printJSON(e)
+	}
+	if !r.quiet {
+		fmt.Fprintln(r.stderr, printable(e.ID))
+	}
+	return r.ids(r.made.ID)
+}
+
+// tidy removes what the run made. It is done even if the user wants out.
+func (r *runner) tidy(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+	defer cancel()
+	if r.made.ID != "" {
+		if _, err := r.c.Delete(ctx, r.made.ID, false); err != nil && proto.CodeOf(err) != proto.NotFound {
+			fmt.Fprintf(r.stderr, "berth: container %s could not be deleted: %s\n", printable(r.made.ID), printable(err.Error()))
+		}
+	}
+	for _, id := range r.uploaded {
+		if err := r.c.DeleteFile(ctx, id); err != nil && proto.CodeOf(err) != proto.NotFound {
+			fmt.Fprintf(r.stderr, "berth: stored file %s could not be deleted: %s\n", printable(id), printable(err.Error()))
+		}
+	}
+}

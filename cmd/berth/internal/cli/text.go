@@ -1,0 +1,147 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"berth/proto"
+
+	"github.com/docker/go-units"
+)
+
+// printable replaces what could steer a terminal: control characters, and those that turn text around.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
+			return '\uFFFD'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
+
+// short cuts s at n characters.
+func short(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n-1]) + "…"
+	}
+	return s
+}
+
+// table prints rows under a head. Cells may hold anything.
+func (a *app) table(head []string, rows [][]string) error {
+	w := tabwriter.NewWriter(a.stdout, 0, 8, 3, ' ', 0)
+	for _, row := range append([][]string{head}, rows...) {
+		cells := make([]string, len(row))
+		for i, c := range row {
+			cells[i] = printable(c)
+		}
+		fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	}
+	return w.Flush()
+}
+
+// printJSON prints v, indented.
+func (a *app) printJSON(v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(a.stdout, escapeControls(string(data))+"\n")
+	return err
+}
+
+// escapeControls writes DEL and the C1 controls, which JSON leaves as they are, as escapes.
+func escapeControls(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r >= 0x7f && r <= 0x9f {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// ids prints one per line.
+func (a *app) ids(list ...string) error {
+	for _, id := range list {
+		if _, err := fmt.Fprintln(a.stdout, printable(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func ago(t time.Time) string { return units.HumanDuration(max(0, time.Since(t))) + " ago" }
+
+// left is how much time there is until t.
+func left(t time.Time) string {
+	d := time.Until(t)
+	if d <= 0 {
+		return "over"
+	}
+	return units.HumanDuration(d)
+}
+
+func size(n int64) string { return units.HumanSizeWithPrecision(float64(n), 3) }
+
+// labelText writes labels as key=value, sorted.
+func labelText(labels map[string]string) string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		list = append(list, k+"="+labels[k])
+	}
+	return strings.Join(list, ",")
+}
+
+// commandText is an exec's command on one line.
+func commandText(e proto.Exec) string {
+	if e.Command != "" {
+		return strings.Join(strings.Fields(e.Command), " ")
+	}
+	return quote(e.Argv)
+}
+
+// quote writes arguments so that a shell reads them back as they are.
+func quote(args []string) string {
+	list := make([]string, len(args))
+	for i, arg := range args {
+		if list[i] = arg; arg == "" || strings.ContainsFunc(arg, special) {
+			list[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+// special reports whether a shell may see more in r than the character.
+func special(r rune) bool {
+	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:=@%+,", r)
+}
+
+// parseSize reads "512m" or "5g" as bytes, with 1024 to the step, as docker does.
+func parseSize(flag, text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := units.RAMInBytes(text)
+	if err != nil || n <= 0 {
+		return 0, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %q is no size; write it as 512m or 5g", flag, text)
+	}
+	return n, nil
+}
+
+// parseSeconds reads a duration flag; the API counts in seconds.
+func parseSeconds(flag string, d time.Duration) (int64, error) {
+	if d != 0 && d < time.Second {
+		return 0, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %v is too short; write it as 90s, 5m or 24h", flag, d)
+	}
+	return int64(d / time.Second), nil
+}

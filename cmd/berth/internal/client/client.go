@@ -1,0 +1,198 @@
+// Package client speaks berth's HTTP API: the native edge and the Files API.
+//
+// Every method is one request, or one page after the other for lists. What the daemon refuses comes back as
+// *proto.Error, with the daemon's own code and words; a daemon that does not answer at all is a *DialError.
+// Nothing is repeated here: the API's POSTs do work that must not be done twice.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"berth/proto"
+
+	"github.com/gorilla/websocket"
+)
+
+// A Config says which daemon to talk to.
+type Config struct {
+	Host  string // "http://127.0.0.1:7117"; "host:port" alone is http
+	Key   string // API key; "" sends none
+	Agent string // User-Agent; "" is Go's
+}
+
+// A Client talks to one daemon. It is safe for concurrent use.
+type Client struct {
+	cfg    Config
+	base   *url.URL
+	http   *http.Client
+	dialer *websocket.Dialer
+}
+
+// New checks cfg; it does not connect yet.
+func New(cfg Config) (*Client, error) {
+	base, err := parseHost(cfg.Host)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 8
+	return &Client{
+		cfg: cfg, base: base,
+		http: &http.Client{
+			Transport: transport,
+			// The API never redirects; following one would hand the key to whoever asks for it.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		dialer: &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 2 * time.Minute, ReadBufferSize: 64 << 10},
+	}, nil
+}
+
+// Host is the daemon's base URL.
+func (c *Client) Host() string { return c.base.String() }
+
+func parseHost(host string) (*url.URL, error) {
+	text := host
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
+		return nil, proto.Errorf(proto.InvalidArgument, "", "host", "the host %q is not a URL such as http://127.0.0.1:7117", host)
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	return u, nil
+}
+
+// A request is one call. Body is sent as JSON; raw, if set, as it is.
+type request struct {
+	method string
+	path   string // escaped; see at
+	query  url.Values
+	body   any
+	raw    io.Reader
+	size   int64 // bytes of raw; 0 is unknown
+	header map[string]string
+}
+
+// at joins the parts of a path, each escaped, so that no ID can reach another endpoint.
+func at(parts ...string) string {
+	var b strings.Builder
+	b.WriteString("/v1")
+	for _, p := range parts {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(p))
+	}
+	return b.String()
+}
+
+func (c *Client) url(path string, query url.Values) string {
+	u := c.base.String() + path
+	if len(query) > 0 {
+		u += "?" + query.Encode()
+	}
+	return u
+}
+
+func (c *Client) headers(h http.Header) {
+	if c.cfg.Key != "" {
+		h.Set("X-Api-Key", c.cfg.Key)
+	}
+	if c.cfg.Agent != "" {
+		h.Set("User-Agent", c.cfg.Agent)
+	}
+}
+
+// send makes the request and returns an answer with a 2xx status, whose body the caller closes.
+func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+	req, err := c.prepare(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.broken(ctx, err)
+	}
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		defer res.Body.Close()
+		return nil, c.failure(res)
+	}
+	return res, nil
+}
+
+// worthAsking is the size from which a body waits for the daemon to want it, in bytes.
+const worthAsking = 1 << 20
+
+func (c *Client) prepare(ctx context.Context, r request) (*http.Request, error) {
+	body := r.raw
+	if r.body != nil {
+		data, err := json.Marshal(r.body)
+		if err != nil {
+			return nil, fmt.Errorf("encoding the request: %w", err)
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, c.url(r.path, r.query), body)
+	if err != nil {
+		return nil, err
+	}
+	c.headers(req.Header)
+	if r.body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if r.raw != nil {
+		req.Header.Set("Content-Type", "application/octet-stream")
+		if r.size == 0 || r.size > worthAsking {
+			req.Header.Set("Expect", "100-continue") // a refusal then costs no upload
+		}
+		if r.size > 0 {
+			req.ContentLength = r.size
+		}
+	}
+	for k, v := range r.header {
+		req.Header.Set(k, v)
+	}
+	return req, nil
+}
+
+// call makes the request and decodes its JSON answer into out, which may be nil.
+func (c *Client) call(ctx context.Context, r request, out any) (status int, err error) {
+	res, err := c.send(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	if out == nil {
+		_, err = io.Copy(io.Discard, res.Body) // the connection can then be used again
+		return res.StatusCode, c.broken(ctx, err)
+	}
+	return res.StatusCode, c.decode(ctx, res.Body, out)
+}
+
+func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
+	err := json.NewDecoder(r).Decode(out)
+	if err == nil || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return proto.Errorf(proto.Unavailable, "", c.Host(), "the answer of %s cannot be read (%v); is it a berth daemon of this version?", c.Host(), err)
+}
+
+func (c *Client) get(ctx context.Context, path string, query url.Values, out any) error {
+	_, err := c.call(ctx, request{method: http.MethodGet, path: path, query: query}, out)
+	return err
+}
+
+func (c *Client) post(ctx context.Context, path string, body, out any) error {
+	if body == nil {
+		body = struct{}{}
+	}
+	_, err := c.call(ctx, request{method: http.MethodPost, path: path, body: body}, out)
+	return err
+}

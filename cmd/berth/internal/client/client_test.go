@@ -1,0 +1,175 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// answering is a server that always says the same.
+func answering(t *testing.T, status int, body string) *Client {
+	t.Helper()
+	return serving(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		io.WriteString(w, body)
+	})
+}
+
+func serving(t *testing.T, h http.HandlerFunc) *Client {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	c, err := New(Config{Host: s.URL, Key: "key"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestHosts(t *testing.T) {
+	for host, want := range map[string]string{
+		"127.0.0.1:7117":     "http://127.0.0.1:7117",
+		"https://h.example/": "https://h.example",
+		"http://h/below":     "http://h/below",
+		"":                   "", "ftp://h": "", "http://": "", "http://u:p@h": "", "http://h?x=y": "", "h h": "",
+	} {
+		c, err := New(Config{Host: host})
+		if (err == nil) != (want != "") || err == nil && c.Host() != want {
+			t.Errorf("%q: %v", host, err)
+		}
+	}
+}
+
+// Errors of both dialects become *proto.Error, and what is no error of berth's says so.
+func TestErrors(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		body   string
+		code   proto.Code
+		says   string
+	}{
+		{410, `{"error":{"code":"expired","op":"o","item":"container_x","message":"It is over."},"request_id":"req_1"}`, proto.Expired, "o: It is over."},
+		{422, `{"error":{"code":"unsupported","message":"No."}}`, proto.Unsupported, "No."},
+		{500, `{"error":{"code":"internal","message":"Our fault"},"request_id":"req_1"}`, proto.Internal, "Our fault (request req_1)"},
+		{404, `{"type":"error","error":{"type":"not_found_error","message":"File not found."},"request_id":"req_1"}`, proto.NotFound, "File not found."},
+		{413, `{"type":"error","error":{"type":"request_too_large","message":"Large."}}`, proto.TooLarge, "Large."},
+		{502, `<html>bad gateway</html>`, proto.Unavailable, "answered 502 Bad Gateway; is it a berth daemon?"},
+		{404, ``, proto.NotFound, "answered 404 Not Found"},
+		{200, `<html>`, proto.Unavailable, "cannot be read"},
+	} {
+		_, err := answering(t, tt.status, tt.body).Container(t.Context(), "container_x")
+		var e *proto.Error
+		if !errors.As(err, &e) || e.Code != tt.code || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%d %s: %v (%s)", tt.status, tt.body, err, proto.CodeOf(err))
+		}
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	c, err := New(Config{Host: "127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dial *DialError
+	if _, err := c.Info(t.Context()); !errors.As(err, &dial) || err.Error() != "no daemon answers at http://127.0.0.1:1: connection refused" {
+		t.Errorf("%v", err)
+	}
+	if _, err := c.Live(t.Context(), "container_x"); !errors.As(err, &dial) {
+		t.Errorf("%v", err)
+	}
+}
+
+// The key goes to the host that it is for and nowhere else.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	other := serving(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the other host got %v", r.Header) })
+	c := serving(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.Host(), http.StatusFound) })
+	if _, err := c.Info(t.Context()); err == nil {
+		t.Error("a redirect was taken for an answer")
+	}
+}
+
+// No ID can name another endpoint.
+func TestPathsAreEscaped(t *testing.T) {
+	var got string
+	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Method + " " + r.RequestURI
+		io.WriteString(w, `{}`)
+	})
+	if _, err := c.Delete(t.Context(), "../images?ref=base", true); err != nil {
+		t.Fatal(err)
+	}
+	if want := "DELETE /v1/containers/..%2Fimages%3Fref=base?keep_workspace=true"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestListsHavePages(t *testing.T) {
+	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		if after := r.URL.Query().Get("after"); after != "" {
+			fmt.Fprintf(w, `{"data":[{"id":"b"}],"has_more":false,"next_after":null}`)
+			return
+		}
+		fmt.Fprint(w, `{"data":[{"id":"a"}],"has_more":true,"next_after":"a"}`)
+	})
+	list, err := c.Containers(t.Context(), Filter{Labels: []string{"k=v"}})
+	if err != nil || len(list) != 2 || list[1].ID != "b" {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// An import's answer is progress, then an image or an error; one that breaks off is neither.
+func TestImageLines(t *testing.T) {
+	step := `{"stage":"importing","done":1,"total":2}` + "\n"
+	for body, want := range map[string]string{
+		step + `{"image":{"name":"n"}}` + "\n":                                      "n <nil>",
+		step + `{"error":{"code":"invalid_argument","message":"No image."}}` + "\n": " No image.",
+		step: " the daemon broke off before the image was complete; send it again",
+	} {
+		seen := 0
+		img, err := answering(t, 200, body).ImportImage(t.Context(), "n", strings.NewReader("x"), 1, func(p session.ImageProgress) {
+			if seen++; p.Stage != "importing" || p.Total != 2 {
+				t.Errorf("progress %+v", p)
+			}
+		})
+		if got := fmt.Sprintf("%s %v", img.Name, err); got != want || seen != 1 {
+			t.Errorf("%s: %s, %d steps", body, got, seen)
+		}
+	}
+}
+
+// A queue that is full keeps the connection waiting until somebody reads, and never past its end.
+func TestQueue(t *testing.T) {
+	q := newQueue()
+	big := proto.Event{Data: strings.Repeat("x", maxQueued)}
+	if !q.put(big) {
+		t.Fatal("the first was not taken")
+	}
+	put := make(chan bool)
+	go func() { put <- q.put(proto.Event{Data: "second"}) }()
+	if _, err := q.take(); err != nil {
+		t.Fatal(err)
+	}
+	if !<-put {
+		t.Fatal("the second was not taken")
+	}
+	q.end(io.EOF)
+	if e, err := q.take(); err != nil || e.Data != "second" {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if _, err := q.take(); err != io.EOF {
+		t.Fatal(err)
+	}
+	q.put(big)
+	go func() { put <- q.put(big) }()
+	q.close()
+	if <-put {
+		t.Fatal("a closed queue took something")
+	}
+}

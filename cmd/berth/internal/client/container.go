@@ -1,0 +1,113 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// pageSize is how many items one request of a list asks for: the most that the API gives.
+const pageSize = 1000
+
+// Create makes a container.
+func (c *Client) Create(ctx context.Context, req proto.CreateContainer) (con proto.Container, err error) {
+	err = c.post(ctx, at("containers"), req, &con)
+	return con, err
+}
+
+// A Filter chooses containers. The zero Filter is all that have not expired.
+type Filter struct {
+	Labels []string // "key=value"; all must match
+	State  proto.State
+}
+
+// Containers lists them, newest first.
+func (c *Client) Containers(ctx context.Context, f Filter) ([]proto.Container, error) {
+	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	for _, l := range f.Labels {
+		q.Add("label", l)
+	}
+	if f.State != "" {
+		q.Set("state", string(f.State))
+	}
+	var all []proto.Container
+	for {
+		var page struct {
+			Data      []proto.Container `json:"data"`
+			HasMore   bool              `json:"has_more"`
+			NextAfter *string           `json:"next_after"`
+		}
+		if err := c.get(ctx, at("containers"), q, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Data...)
+		if !page.HasMore || page.NextAfter == nil {
+			return all, nil
+		}
+		q.Set("after", *page.NextAfter)
+	}
+}
+
+// Container describes one.
+func (c *Client) Container(ctx context.Context, id string) (con proto.Container, err error) {
+	err = c.get(ctx, at("containers", id), nil, &con)
+	return con, err
+}
+
+// Start brings a stopped container back.
+func (c *Client) Start(ctx context.Context, id string) (con proto.Container, err error) {
+	err = c.post(ctx, at("containers", id, "start"), nil, &con)
+	return con, err
+}
+
+// Stop ends a container's processes and keeps its files.
+func (c *Client) Stop(ctx context.Context, id string) (con proto.Container, err error) {
+	err = c.post(ctx, at("containers", id, "stop"), nil, &con)
+	return con, err
+}
+
+// Extend renews a container's lease, or has it last at least the given seconds from now.
+func (c *Client) Extend(ctx context.Context, id string, seconds int64) (con proto.Container, err error) {
+	body := struct {
+		Seconds int64 `json:"seconds,omitempty"`
+	}{seconds}
+	err = c.post(ctx, at("containers", id, "extend"), body, &con)
+	return con, err
+}
+
+// A Deleted says what became of a container's workspace.
+type Deleted struct {
+	ID            string `json:"id"`
+	Deleted       bool   `json:"deleted"`
+	WorkspaceID   string `json:"workspace_id"`
+	WorkspaceKept bool   `json:"workspace_kept"`
+}
+
+// Delete removes a container, and its workspace unless that is kept.
+func (c *Client) Delete(ctx context.Context, id string, keepWorkspace bool) (d Deleted, err error) {
+	q := url.Values{}
+	if keepWorkspace {
+		q.Set("keep_workspace", "true")
+	}
+	_, err = c.call(ctx, request{method: http.MethodDelete, path: at("containers", id), query: q}, &d)
+	return d, err
+}
+
+// Workspaces lists those of this key.
+func (c *Client) Workspaces(ctx context.Context) ([]session.Workspace, error) {
+	var list struct {
+		Data []session.Workspace `json:"data"`
+	}
+	err := c.get(ctx, at("workspaces"), nil, &list)
+	return list.Data, err
+}
+
+// DeleteWorkspace removes a workspace that no container has.
+func (c *Client) DeleteWorkspace(ctx context.Context, id string) error {
+	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("workspaces", id)}, nil)
+	return err
+}

@@ -1,0 +1,30 @@
+package client
+
+import (
+	"context"
+
+	"berth/proto"
+)
+
+// An Info is what the daemon says of itself.
+type Info struct {
+	Version            string               `json:"version"`
+	RuntimeClasses     []proto.RuntimeClass `json:"runtime_classes"`
+	DefaultImage       string               `json:"default_image"`
+	DefaultLimits      proto.Limits         `json:"default_limits"` // also the most that a container may ask for
+	IdleTimeoutSeconds int64                `json:"idle_timeout_seconds"`
+	MaxLifetimeSeconds int64                `json:"max_lifetime_seconds"`
+	MaxFileBytes       int64                `json:"max_file_bytes"` // of one stored file
+}
+
+// Info asks the daemon for it.
+func (c *Client) Info(ctx context.Context) (info Info, err error) {
+	err = c.get(ctx, at("info"), nil, &info)
+	return info, err
+}
+
+// Sweep has the daemon run all its sweeps now. It counts what each one did: counts["sessions"]["stopped"].
+func (c *Client) Sweep(ctx context.Context) (counts map[string]map[string]int, err error) {
+	err = c.post(ctx, at("sweep"), nil, &counts)
+	return counts, err
+}

@@ -1,0 +1,106 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+
+	"berth/proto"
+)
+
+// A DialError says that nothing answers at the host.
+type DialError struct {
+	Host string
+	Err  error
+}
+
+func (e *DialError) Error() string { return "no daemon answers at " + e.Host + ": " + reason(e.Err) }
+
+// Unwrap gives the network's error.
+func (e *DialError) Unwrap() error { return e.Err }
+
+// reason is the innermost word of a network error: "connection refused", without the addresses
+// that the message names already.
+func reason(err error) string {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err.Error()
+		}
+		err = next
+	}
+}
+
+// broken says what went wrong on the way to the daemon or back. Nil stays nil.
+func (c *Client) broken(ctx context.Context, err error) error {
+	var op *net.OpError
+	var own *proto.Error
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &own):
+		return own // the body's reader said it
+	case errors.As(err, &op) && op.Op == "dial":
+		return &DialError{Host: c.Host(), Err: op.Err}
+	}
+	return proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to the daemon at %s broke: %s", c.Host(), reason(err))
+}
+
+// maxErrorBody bounds what is read of an error's body.
+const maxErrorBody = 1 << 20
+
+// An envelope is the error body of the native edge and, with a type in place of the code, of
+// the Files API.
+type envelope struct {
+	Error *struct {
+		Code    proto.Code `json:"code"`
+		Op      string     `json:"op"`
+		Item    string     `json:"item"`
+		Message string     `json:"message"`
+	} `json:"error"`
+	RequestID string `json:"request_id"`
+}
+
+// failure turns an answer that is not a success into a *proto.Error.
+func (c *Client) failure(res *http.Response) error {
+	data, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // half a body is no error of ours either
+	return c.failureOf(res.StatusCode, data)
+}
+
+func (c *Client) failureOf(status int, data []byte) error {
+	var env envelope
+	if err := json.Unmarshal(data, &env); err != nil || env.Error == nil || env.Error.Message == "" {
+		return proto.Errorf(codeOf(status), "", c.Host(), "%s answered %d %s; is it a berth daemon?", c.Host(), status, http.StatusText(status))
+	}
+	e := &proto.Error{Code: env.Error.Code, Op: env.Error.Op, Item: env.Error.Item, Message: env.Error.Message}
+	if e.Code == "" {
+		e.Code = codeOf(status)
+	}
+	if e.Code == proto.Internal && env.RequestID != "" {
+		e.Message += " (request " + env.RequestID + ")"
+	}
+	return e
+}
+
+// codeOf is the code that a status stands for where the body names none.
+func codeOf(status int) proto.Code {
+	codes := map[int]proto.Code{
+		http.StatusBadRequest: proto.InvalidArgument, http.StatusUnauthorized: proto.Unauthenticated,
+		http.StatusForbidden: proto.PermissionDenied, http.StatusNotFound: proto.NotFound, http.StatusConflict: proto.Conflict,
+		http.StatusGone: proto.Expired, http.StatusRequestEntityTooLarge: proto.TooLarge, http.StatusTooManyRequests: proto.TooMany,
+		http.StatusInsufficientStorage: proto.QuotaExceeded, http.StatusGatewayTimeout: proto.TimedOut,
+		http.StatusUnprocessableEntity: proto.Unsupported, http.StatusNotImplemented: proto.Unsupported,
+	}
+	if code, ok := codes[status]; ok {
+		return code
+	}
+	if status == http.StatusServiceUnavailable || status == http.StatusBadGateway {
+		return proto.Unavailable
+	}
+	return proto.Internal
+}

@@ -1,0 +1,107 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"berth/proto"
+)
+
+// An FS is the file system of one container, seen with one user's eyes.
+type FS struct {
+	c         *Client
+	container string
+	as        string
+}
+
+// FS is the file system of a container as a user ("user" or "root") sees it.
+func (c *Client) FS(container, as string) FS { return FS{c, container, as} }
+
+func (f FS) request(method, what, path string) request {
+	return request{method: method, path: at("containers", f.container, "fs", what), query: url.Values{"path": {path}, "as": {f.as}}}
+}
+
+// Stat describes one file; it does not follow a link at the end of path.
+func (f FS) Stat(ctx context.Context, path string) (fi proto.FileInfo, err error) {
+	_, err = f.c.call(ctx, f.request(http.MethodGet, "stat", path), &fi)
+	return fi, err
+}
+
+// List describes what a directory holds.
+func (f FS) List(ctx context.Context, path string) ([]proto.FileInfo, error) {
+	var list struct {
+		Data []proto.FileInfo `json:"data"`
+	}
+	_, err := f.c.call(ctx, f.request(http.MethodGet, "list", path), &list)
+	return list.Data, err
+}
+
+// A Download is a file or an archive on its way here.
+type Download struct {
+	io.ReadCloser
+	Size     int64     // bytes; -1 where the daemon does not tell
+	Mode     uint32    // permission bits of a file; 0 where it does not tell
+	Modified time.Time // of a file; zero where it does not tell
+}
+
+// Read opens a file.
+func (f FS) Read(ctx context.Context, path string) (*Download, error) {
+	return f.c.download(ctx, f.request(http.MethodGet, "content", path))
+}
+
+// Tar opens a directory as a tar archive, whose members are named from that directory on.
+func (f FS) Tar(ctx context.Context, path string) (*Download, error) {
+	return f.c.download(ctx, f.request(http.MethodGet, "tar", path))
+}
+
+func (c *Client) download(ctx context.Context, r request) (*Download, error) {
+	res, err := c.send(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	d := &Download{ReadCloser: &body{res.Body, ctx, c}, Size: res.ContentLength}
+	if mode, err := strconv.ParseUint(res.Header.Get("Berth-File-Mode"), 8, 32); err == nil {
+		d.Mode = uint32(mode) & 0o777
+	}
+	d.Modified, _ = time.Parse(time.RFC3339Nano, res.Header.Get("Berth-File-Modified")) // zero if it is not there
+	return d, nil
+}
+
+// Write stores size bytes (0: unknown) of r as the file path, whole or not at all.
+func (f FS) Write(ctx context.Context, path string, mode uint32, r io.Reader, size int64) (fi proto.FileInfo, err error) {
+	req := f.request(http.MethodPut, "content", path)
+	req.raw, req.size = r, size
+	if mode != 0 {
+		req.query.Set("mode", fmt.Sprintf("%04o", mode))
+	}
+	_, err = f.c.call(ctx, req, &fi)
+	return fi, err
+}
+
+// Untar unpacks a tar archive into a directory, which is made.
+func (f FS) Untar(ctx context.Context, path string, r io.Reader) error {
+	req := f.request(http.MethodPut, "tar", path)
+	req.raw, req.header = r, map[string]string{"Content-Type": "application/x-tar"}
+	_, err := f.c.call(ctx, req, nil)
+	return err
+}
+
+// A body is an answer's, with errors in words.
+type body struct {
+	io.ReadCloser
+	ctx context.Context
+	c   *Client
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = b.c.broken(b.ctx, err)
+	}
+	return n, err
+}

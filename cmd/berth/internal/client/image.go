@@ -1,0 +1,84 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// Images lists the daemon's images.
+func (c *Client) Images(ctx context.Context) ([]session.Image, error) {
+	var list struct {
+		Data []session.Image `json:"data"`
+	}
+	err := c.get(ctx, at("images"), nil, &list)
+	return list.Data, err
+}
+
+// ImportImage sends an OCI or Docker archive of size bytes (0: unknown). An empty name takes the
+// archive's own.
+func (c *Client) ImportImage(ctx context.Context, name string, archive io.Reader, size int64, progress func(session.ImageProgress)) (session.Image, error) {
+	q := url.Values{}
+	if name != "" {
+		q.Set("name", name)
+	}
+	return c.imageStream(ctx, request{method: http.MethodPost, path: at("images", "import"), query: q, raw: archive, size: size}, progress)
+}
+
+// PullImage has the daemon fetch an image from its registry.
+func (c *Client) PullImage(ctx context.Context, ref string, progress func(session.ImageProgress)) (session.Image, error) {
+	body := struct {
+		Ref string `json:"ref"`
+	}{ref}
+	return c.imageStream(ctx, request{method: http.MethodPost, path: at("images", "pull"), body: body}, progress)
+}
+
+// RemoveImage forgets an image's name.
+func (c *Client) RemoveImage(ctx context.Context, ref string) error {
+	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("images"), query: url.Values{"ref": {ref}}}, nil)
+	return err
+}
+
+// An imageLine is one line of an import's or pull's answer: progress, or how it ended.
+type imageLine struct {
+	session.ImageProgress
+	Image *session.Image `json:"image"`
+	Error *proto.Error   `json:"error"`
+}
+
+func (c *Client) imageStream(ctx context.Context, r request, progress func(session.ImageProgress)) (img session.Image, err error) {
+	res, err := c.send(ctx, r)
+	if err != nil {
+		return img, err
+	}
+	defer res.Body.Close()
+	lines := bufio.NewScanner(res.Body)
+	for lines.Scan() {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		var line imageLine
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return img, c.decode(ctx, bytes.NewReader(lines.Bytes()), &line)
+		}
+		switch {
+		case line.Error != nil:
+			return img, line.Error
+		case line.Image != nil:
+			return *line.Image, nil
+		case progress != nil:
+			progress(line.ImageProgress)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return img, c.broken(ctx, err)
+	}
+	return img, proto.Errorf(proto.Unavailable, "", c.Host(), "the daemon broke off before the image was complete; send it again")
+}

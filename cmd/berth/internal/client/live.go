@@ -1,0 +1,135 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"berth/proto"
+
+	"github.com/gorilla/websocket"
+)
+
+// maxFrame bounds one message of the daemon's: an exit carries the whole result, up to 16 MiB of each
+// stream, and JSON may write one byte as six.
+const maxFrame = 256 << 20
+
+// A message is what the client sends on a live connection.
+type message struct {
+	Type         string     `json:"type"`
+	Ref          string     `json:"ref,omitempty"`
+	Cmd          *proto.Cmd `json:"cmd,omitempty"`
+	ExecID       string     `json:"exec_id,omitempty"`
+	StdoutOffset int64      `json:"stdout_offset,omitempty"`
+	StderrOffset int64      `json:"stderr_offset,omitempty"`
+	DataBase64   []byte     `json:"data_base64,omitempty"`
+	Signal       string     `json:"signal,omitempty"`
+	Rows         uint16     `json:"rows,omitempty"`
+	Cols         uint16     `json:"cols,omitempty"`
+}
+
+// A Live is a container's live connection. Commands that it began in the foreground are canceled
+// by the daemon when it closes. Next is for one goroutine, the rest for any number.
+type Live struct {
+	client *Client
+	conn   *websocket.Conn
+	events *queue
+	done   chan struct{} // closed when the reader has ended
+	stop   func() bool
+
+	mu sync.Mutex // held while writing a message
+}
+
+// Live connects to a container. The connection ends with ctx.
+func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
+	h := http.Header{}
+	c.headers(h)
+	conn, res, err := c.dialer.DialContext(ctx, "ws"+strings.TrimPrefix(c.url(at("containers", container, "live"), nil), "http"), h)
+	if errors.Is(err, websocket.ErrBadHandshake) {
+		data, _ := io.ReadAll(res.Body) // gorilla kept its beginning
+		return nil, c.failureOf(res.StatusCode, data)
+	}
+	if err != nil {
+		return nil, c.broken(ctx, err)
+	}
+	conn.SetReadLimit(maxFrame)
+	l := &Live{client: c, conn: conn, events: newQueue(), done: make(chan struct{})}
+	l.stop = context.AfterFunc(ctx, func() { conn.Close() })
+	go l.read()
+	return l, nil
+}
+
+// read moves events into the queue, so that the daemon is never kept waiting while the terminal is.
+func (l *Live) read() {
+	defer close(l.done)
+	for {
+		var e proto.Event
+		if err := l.conn.ReadJSON(&e); err != nil {
+			l.events.end(err)
+			return
+		}
+		if !l.events.put(e) {
+			return
+		}
+	}
+}
+
+// Next waits for the next event. It fails when the connection has ended.
+func (l *Live) Next(ctx context.Context) (e proto.Event, err error) {
+	e, err = l.events.take()
+	var closed *websocket.CloseError
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case errors.As(err, &closed) && closed.Text != "":
+		err = proto.Errorf(proto.Unavailable, "", l.client.Host(), "the daemon ended the connection: %s", closed.Text)
+	default:
+		err = l.client.broken(ctx, err)
+	}
+	return e, err
+}
+
+// Exec asks for a command. Its start event, or an error, comes with the same ref.
+func (l *Live) Exec(ref string, cmd proto.Cmd) error {
+	return l.send(message{Type: "exec", Ref: ref, Cmd: &cmd})
+}
+
+// Attach asks for what an exec gives from the two offsets on.
+func (l *Live) Attach(ref, exec string, stdout, stderr int64) error {
+	return l.send(message{Type: "attach", Ref: ref, ExecID: exec, StdoutOffset: stdout, StderrOffset: stderr})
+}
+
+// Type sends bytes to a command's terminal. Of what the command does not read the daemon keeps 1 MiB and
+// refuses the rest; Client.Stdin is for more.
+func (l *Live) Type(exec string, b []byte) error {
+	return l.send(message{Type: "stdin", ExecID: exec, DataBase64: b})
+}
+
+// Signal sends a signal by name.
+func (l *Live) Signal(exec, signal string) error {
+	return l.send(message{Type: "signal", ExecID: exec, Signal: signal})
+}
+
+// Resize tells a command's terminal its size.
+func (l *Live) Resize(exec string, size proto.WindowSize) error {
+	return l.send(message{Type: "resize", ExecID: exec, Rows: size.Rows, Cols: size.Cols})
+}
+
+func (l *Live) send(m message) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn.WriteJSON(m)
+}
+
+// Close ends the connection.
+func (l *Live) Close() error {
+	l.stop()
+	l.events.close()
+	err := l.conn.Close()
+	<-l.done
+	return err
+}

@@ -1,0 +1,223 @@
+// Package unpack writes tar archives that a container made onto the host.
+//
+// Whoever made the archive is not trusted. All writing goes through an os.Root, so that the kernel itself keeps
+// every path below the destination, links made meanwhile by others included. On top of that:
+//
+//	names          absolute ones, and those with a ".." that leaves, are refused
+//	files          replace what has their name and never write through a link
+//	links          are made as they are, but nothing of the archive is written through one that it brought
+//	hard links     only to members, inside
+//	devices, FIFOs refused
+//	modes          permission bits; set-id and sticky bits and owners are dropped
+package unpack
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"berth/proto"
+)
+
+// Tar unpacks r into the directory dst, which must exist. It stops at the first member that it refuses, with an
+// InvalidArgument that names it; what came before it stays.
+func Tar(dst string, r io.Reader) error {
+	root, err := os.OpenRoot(dst)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	u := &unpacker{root: root, links: map[string]bool{}}
+	tr := tar.NewReader(r)
+	for {
+		h, err := tr.Next()
+		if err == io.EOF {
+			return u.finish()
+		}
+		if err != nil {
+			return err
+		}
+		if err := u.member(h, tr); err != nil {
+			return err
+		}
+	}
+}
+
+// An unpacker works below one directory.
+type unpacker struct {
+	root  *os.Root
+	links map[string]bool // symbolic links that the archive brought
+	dirs  []dir           // in the order of the archive
+}
+
+// A dir gets its mode and time at the end: it may not be writable by then, and writing into it changes its time.
+type dir struct {
+	name string
+	mode fs.FileMode
+	time time.Time
+}
+
+func refuse(h *tar.Header, why string) error {
+	return proto.Errorf(proto.InvalidArgument, "", h.Name, "the archive's member %q %s; nothing more was unpacked", h.Name, why)
+}
+
+func (u *unpacker) member(h *tar.Header, r io.Reader) error {
+	name, err := u.check(h, h.Name)
+	if err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return u.dir(h, name)
+	case tar.TypeReg:
+		return u.file(h, name, r)
+	case tar.TypeSymlink:
+		return u.symlink(h, name)
+	case tar.TypeLink:
+		return u.hardlink(h, name)
+	case tar.TypeXGlobalHeader:
+		return nil // a comment
+	case tar.TypeChar, tar.TypeBlock:
+		return refuse(h, "is a device")
+	case tar.TypeFifo:
+		return refuse(h, "is a FIFO")
+	}
+	return refuse(h, fmt.Sprintf("is of the unknown type %q", h.Typeflag))
+}
+
+// check cleans a name of the archive and refuses one that leaves, or that leads through a link that the archive brought.
+func (u *unpacker) check(h *tar.Header, name string) (string, error) {
+	switch {
+	case name == "" || strings.ContainsRune(name, 0):
+		return "", refuse(h, "has no usable name")
+	case path.IsAbs(name):
+		return "", refuse(h, "has an absolute path")
+	}
+	clean := path.Clean(name)
+	if !filepath.IsLocal(clean) {
+		return "", refuse(h, "is outside the directory")
+	}
+	for at := path.Dir(clean); at != "."; at = path.Dir(at) {
+		if u.links[at] {
+			return "", refuse(h, "leads through the link "+at)
+		}
+	}
+	return clean, nil
+}
+
+// clear makes the way to name and removes what is there, but not a directory.
+func (u *unpacker) clear(h *tar.Header, name string) error {
+	if name == "." {
+		return refuse(h, "would replace the directory itself")
+	}
+	if at := path.Dir(name); at != "." {
+		if err := u.root.MkdirAll(at, 0o755); err != nil {
+			return u.explain(h, err)
+		}
+	}
+	delete(u.links, name)
+	fi, err := u.root.Lstat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return u.explain(h, err)
+	case fi.IsDir():
+		return refuse(h, "would replace a directory")
+	}
+	return u.explain(h, u.root.Remove(name))
+}
+
+// explain names the member that the file system refused. os.Root says "path escapes" for what leads out.
+func (u *unpacker) explain(h *tar.Header, err error) error {
+	if err == nil {
+		return nil
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return refuse(h, "cannot be written: "+err.Error())
+}
+
+func (u *unpacker) dir(h *tar.Header, name string) error {
+	if u.links[name] {
+		return refuse(h, "would replace a link that the archive brought")
+	}
+	if err := u.root.MkdirAll(name, 0o755); err != nil {
+		return u.explain(h, err)
+	}
+	u.dirs = append(u.dirs, dir{name, fs.FileMode(h.Mode).Perm(), h.ModTime})
+	return nil
+}
+
+func (u *unpacker) file(h *tar.Header, name string, r io.Reader) error {
+	if err := u.clear(h, name); err != nil {
+		return err
+	}
+	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return u.explain(h, err)
+	}
+	defer f.Close()
+	if _, err := io.Copy(f, r); err != nil {
+		return err // the archive's, mostly; it names what it is
+	}
+	if err := errors.Join(f.Chmod(fs.FileMode(h.Mode).Perm()), f.Close()); err != nil {
+		return u.explain(h, err)
+	}
+	return u.explain(h, u.root.Chtimes(name, time.Time{}, h.ModTime))
+}
+
+func (u *unpacker) symlink(h *tar.Header, name string) error {
+	if err := u.clear(h, name); err != nil {
+		return err
+	}
+	u.links[name] = true
+	return u.explain(h, u.root.Symlink(h.Linkname, name))
+}
+
+func (u *unpacker) hardlink(h *tar.Header, name string) error {
+	target, err := u.check(h, h.Linkname)
+	if err != nil {
+		return err
+	}
+	fi, err := u.root.Lstat(target)
+	if err != nil {
+		return u.explain(h, err)
+	}
+	if !fi.Mode().IsRegular() {
+		return refuse(h, "is a hard link to what is not a file")
+	}
+	if target == name {
+		return nil
+	}
+	if err := u.clear(h, name); err != nil {
+		return err
+	}
+	return u.explain(h, u.root.Link(target, name))
+}
+
+// finish gives the directories their modes and times, the deepest first.
+func (u *unpacker) finish() error {
+	for i := len(u.dirs) - 1; i >= 0; i-- {
+		d := u.dirs[i]
+		if d.name == "." {
+			continue // the destination is the user's own
+		}
+		if err := u.root.Chmod(d.name, d.mode|0o700); err != nil {
+			return err
+		}
+		if err := u.root.Chtimes(d.name, time.Time{}, d.time); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+// Command berth is both the daemon (`berth serve`) and the program to use it with.
+//
+// This package only wires: package cli has the client commands, package daemon the daemon.
+package main
+
+import (
+	"os"
+
+	"berth/cmd/berth/internal/cli"
+	"berth/cmd/berth/internal/daemon"
+)
+
+// version is set when the program is linked.
+var version = "dev"
+
+func main() {
+	root := cli.New(cli.Config{
+		Version: version, Host: "http://" + defaultListen, KeyFile: daemon.KeyFile(defaultDir), DataDir: defaultDir, Doctor: examineHost,
+	})
+	serve := serveCommand()
+	serve.GroupID = cli.GroupOther
+	root.AddCommand(serve)
+	os.Exit(cli.Run(root))
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"berth/api"
+	"berth/api/anthropic"
+	"berth/api/native"
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+const testKey = "berth_script-test-key-0123456789"
+
+// TestMain lets scripts, and tests that start processes, run this very program as "berth".
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"berth": main})
+}
+
+// newDaemon serves the real edges over the real core, whose containers are the real guest without isolation.
+func newDaemon(t testing.TB) *httptest.Server {
+	t.Helper()
+	st := sessiontest.Over(t, sessiontest.NewRuntime(t), &archives{}, session.Config{})
+	registry := prometheus.NewRegistry()
+	server, err := api.New(api.Config{
+		Auth: api.NewSingleKey(testKey), Metrics: registry, Log: slog.New(slog.DiscardHandler),
+		Edges: []api.Edge{
+			api.Ops(registry, func(context.Context) error { return nil }),
+			anthropic.New(anthropic.Config{Files: st.Files}),
+			native.New(native.Config{
+				Sessions: st.Sessions, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
+				Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
+					done, err := st.Sessions.Sweep(ctx)
+					return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}}, err
+				},
+			}),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(server)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// archives are the images of a runtime without containers: "base", and what was imported, of which it reads the
+// archive and keeps the name.
+type archives struct {
+	sessiontest.Images
+
+	mu   sync.Mutex
+	list []session.Image
+}
+
+func (as *archives) List(ctx context.Context) ([]session.Image, error) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	base, err := as.Images.List(ctx)
+	return append(base, as.list...), err
+}
+
+func (as *archives) Import(_ context.Context, name string, r io.Reader, progress func(session.ImageProgress)) (session.Image, error) {
+	n, tr := int64(0), tar.NewReader(r)
+	for {
+		_, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return session.Image{}, proto.Errorf(proto.InvalidArgument, "", name, "this is no image archive")
+		}
+		n++
+		progress(session.ImageProgress{Stage: "importing", Done: n})
+	}
+	img := session.Image{Name: name, Digest: "sha256:1234", SizeBytes: n, CreatedAt: time.Now(), Platform: "linux/amd64"}
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	as.list = append(as.list, img)
+	return img, nil
+}
+
+func (as *archives) Remove(_ context.Context, ref string) error {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	for i, img := range as.list {
+		if img.Name == ref {
+			as.list = append(as.list[:i], as.list[i+1:]...)
+			return nil
+		}
+	}
+	return proto.Errorf(proto.NotFound, "", ref, "image %q is not here", ref)
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"),
+		Setup: func(env *testscript.Env) error {
+			daemon := newDaemon(env.T().(testing.TB))
+			env.Setenv("BERTH_HOST", daemon.URL)
+			env.Setenv("BERTH_API_KEY", testKey)
+			env.Setenv("HOME", env.WorkDir)
+			return os.WriteFile(filepath.Join(env.WorkDir, "key"), []byte(testKey+"\n"), 0o600)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status": status, "grab": grab,
+		},
+	})
+}
+
+// status N COMMAND… runs a command, which must end with the status N.
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N COMMAND…")
+	}
+	got := 0
+	err := ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if strconv.Itoa(got) != args[0] {
+		ts.Fatalf("the status is %d, not %s\nstdout: %s\nstderr: %s", got, args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+	}
+}
+
+// grab NAME [stderr] puts the first line of the last output into the environment.
+func grab(ts *testscript.TestScript, neg bool, args []string) {
+	from := "stdout"
+	if len(args) == 2 {
+		from = args[1]
+	}
+	line, _, _ := strings.Cut(ts.ReadFile(from), "\n")
+	if neg || line == "" {
+		ts.Fatalf("there is no %s to grab", from)
+	}
+	ts.Setenv(args[0], line)
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"berth/proto"
+
+	"github.com/creack/pty"
+	"golang.org/x/term"
+)
+
+// A user runs berth against one daemon.
+type user struct{ env []string }
+
+func newUser(t *testing.T) user {
+	t.Helper()
+	return user{append(os.Environ(), "BERTH_HOST="+newDaemon(t).URL, "BERTH_API_KEY="+testKey, "TERM=dumb")}
+}
+
+func (u user) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("berth", args...)
+	cmd.Env = u.env
+	return cmd
+}
+
+// berth runs it to its end and returns what it printed.
+func (u user) berth(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := u.command(args...).Output()
+	if err != nil {
+		t.Fatalf("berth %s: %v", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func statusOf(t *testing.T, err error) int {
+	t.Helper()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.ExitCode()
+	}
+	t.Fatal(err)
+	return 0
+}
+
+// patience is how long a conversation on a terminal may take before something is missing from it.
+const patience = 30 * time.Second
+
+// A screen is the other side of a terminal.
+type screen struct {
+	*os.File
+	seen bytes.Buffer
+}
+
+// expect reads until what was not yet expected matches.
+func (s *screen) expect(t *testing.T, pattern string) {
+	t.Helper()
+	re := regexp.MustCompile(pattern)
+	buf := make([]byte, 4096)
+	for {
+		if at := re.FindIndex(s.seen.Bytes()); at != nil {
+			s.seen.Next(at[1])
+			return
+		}
+		n, err := s.Read(buf)
+		s.seen.Write(buf[:n])
+		if err != nil {
+			t.Fatalf("waiting for %q: %v; the screen has %q", pattern, err, s.seen.String())
+		}
+	}
+}
+
+// on starts a command on a terminal of its own, which the test holds open, so that its state can be looked at later.
+func on(t *testing.T, cmd *exec.Cmd, size *pty.Winsize) (*screen, *os.File) {
+	t.Helper()
+	ptmx, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ptmx.Close(); tty.Close() })
+	if err := pty.Setsize(ptmx, size); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	giveUp := time.AfterFunc(patience, func() { // the read under way then fails, and says what was seen
+		cmd.Process.Kill()
+		tty.Close()
+	})
+	t.Cleanup(func() { giveUp.Stop(); cmd.Process.Kill() })
+	return &screen{File: ptmx}, tty
+}
+
+func TestTerminal(t *testing.T) {
+	u := newUser(t)
+	c := u.berth(t, "create")
+	cmd := u.command("exec", "-it", "-e", "PS1=> ", c, "bash", "--norc", "--noprofile")
+	s, tty := on(t, cmd, &pty.Winsize{Rows: 30, Cols: 100})
+	before := termios(t, tty)
+
+	s.expect(t, "> ")
+	fmt.Fprint(s, "stty size; echo $TERM; test -t 0 && echo ttyin; tty\r")
+	s.expect(t, `\n30 100\r\ndumb\r\nttyin\r\n/dev/pts/`)
+	if termios(t, tty) == before {
+		t.Error("the terminal is not in raw mode")
+	}
+
+	if err := pty.Setsize(s.File, &pty.Winsize{Rows: 41, Cols: 121}); err != nil {
+		t.Fatal(err)
+	}
+	// The command learns of it by SIGWINCH, too.
+	fmt.Fprint(s, "until test \"$(stty size)\" = '41 121'; do read -t 0.01 x; done; echo 'resized 'now\r")
+	s.expect(t, `resized now`)
+
+	fmt.Fprint(s, "sh -c 'echo be\"gun\"; exec sleep 1000'\r") // it has the terminal when it says so
+	s.expect(t, "begun")
+	fmt.Fprint(s, "\x03")
+	s.expect(t, "> ")
+	fmt.Fprint(s, "exit 5\r")
+	if got := statusOf(t, cmd.Wait()); got != 5 {
+		t.Errorf("the status is %d", got)
+	}
+	if termios(t, tty) != before {
+		t.Error("the terminal was not given back as it was")
+	}
+}
+
+func termios(t *testing.T, f *os.File) string {
+	t.Helper()
+	st, err := term.GetState(int(f.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%+v", *st)
+}
+
+// `berth run -it` gives a shell, and leaves nothing with --rm.
+func TestRunOnTerminal(t *testing.T) {
+	u := newUser(t)
+	cmd := u.command("run", "-it", "--rm", "-q", "-e", "PS1=> ")
+	s, _ := on(t, cmd, &pty.Winsize{Rows: 24, Cols: 80})
+	fmt.Fprint(s, "echo $((6*7))\r")
+	s.expect(t, `\n42\r\n`)
+	fmt.Fprint(s, "exit\r")
+	if got := statusOf(t, cmd.Wait()); got != 0 {
+		t.Errorf("the status is %d", got)
+	}
+	if left := u.berth(t, "ls", "-q"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}
+
+// A running is a command whose standard output is read line by line while it runs.
+type running struct {
+	*exec.Cmd
+	out    *bufio.Reader
+	stderr bytes.Buffer
+}
+
+func (u user) start(t *testing.T, args ...string) *running {
+	t.Helper()
+	r := &running{Cmd: u.command(args...)}
+	out, err := r.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.out, r.Cmd.Stderr = bufio.NewReader(out), &r.stderr
+	if err := r.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Process.Kill() })
+	return r
+}
+
+func (r *running) line(t *testing.T) string {
+	t.Helper()
+	line, err := r.out.ReadString('\n')
+	if err != nil {
+		t.Fatalf("%v; stderr: %s", err, r.stderr.String())
+	}
+	return strings.TrimSpace(line)
+}
+
+// Output comes while the command runs, and signals reach it.
+func TestSignalsReachTheCommand(t *testing.T) {
+	u := newUser(t)
+	c := u.berth(t, "create")
+	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 33, syscall.SIGINT: 34, syscall.SIGUSR1: 35} {
+		r := u.start(t, "exec", "-c", `trap "exit 33" TERM; trap "exit 34" INT; trap "exit 35" USR1; echo ready; while :; do sleep 0.05; done`, c)
+		if got := r.line(t); got != "ready" {
+			t.Fatalf("%q", got)
+		}
+		if err := r.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if got := statusOf(t, r.Wait()); got != code {
+			t.Errorf("%v: the status is %d, want %d; %s", sig, got, code, r.stderr.String())
+		}
+	}
+}
+
+// A command that ignores the user is left after the third time, and the daemon ends it.
+func TestInsisting(t *testing.T) {
+	u := newUser(t)
+	r := u.start(t, "run", "-c", `trap 'echo no' INT; echo ready; while :; do sleep 0.05; done`)
+	r.line(t)
+	for i := range 3 {
+		if err := r.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if i < 2 {
+			if got := r.line(t); got != "no" {
+				t.Fatalf("%q", got)
+			}
+		}
+	}
+	if got := statusOf(t, r.Wait()); got != 130 || !strings.Contains(r.stderr.String(), "berth: interrupted") {
+		t.Errorf("status %d, stderr %s", got, r.stderr.String())
+	}
+	c := u.berth(t, "ls", "-q")
+	var res proto.ExecResult
+	if err := json.Unmarshal([]byte(u.berth(t, "wait", "--json", c)), &res); err != nil {
+		t.Fatal(err)
+	}
+	if res.Exec.End.Reason != proto.EndCanceled {
+		t.Errorf("the command ended with %+v", res.Exec.End)
+	}
+}
+
+// With --rm the container goes, whoever ended the command.
+func TestInterruptedRunIsTidied(t *testing.T) {
+	u := newUser(t)
+	r := u.start(t, "run", "--rm", "-c", `trap '' INT TERM HUP; echo ready; while :; do sleep 0.05; done`)
+	r.line(t)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} { // equal ones would count as one
+		if err := r.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	statusOf(t, r.Wait())
+	if left := u.berth(t, "ls", "-q"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}
+
+// Output that comes faster than it is taken is not taken for all of it.
+func TestMissingOutputIsTold(t *testing.T) {
+	const total = 150 << 20
+	u := newUser(t)
+	c := u.berth(t, "create")
+	r := u.start(t, "exec", c, "head", "-c", strconv.Itoa(total), "/dev/zero")
+	if _, err := r.out.Peek(1); err != nil { // it runs
+		t.Fatal(err)
+	}
+	u.berth(t, "wait", c) // nobody reads until it is over
+	got, err := io.Copy(io.Discard, r.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status := statusOf(t, r.Wait()); status != 125 {
+		t.Errorf("status %d", status)
+	}
+	m := regexp.MustCompile(`(\d+) bytes of stdout are missing`).FindStringSubmatch(r.stderr.String())
+	if m == nil {
+		t.Fatalf("of %d bytes %d came; stderr: %s", total, got, r.stderr.String())
+	}
+	if lost, _ := strconv.ParseInt(m[1], 10, 64); got+lost != total {
+		t.Errorf("%d came and %d are missing, of %d", got, lost, total)
+	}
+}
+
+// A pager that pauses for a while misses nothing.
+func TestSlowReader(t *testing.T) {
+	const total = 20 << 20
+	u := newUser(t)
+	c := u.berth(t, "create")
+	r := u.start(t, "exec", "-c", fmt.Sprintf("for i in {1..20}; do head -c %d /dev/zero | tr '\\0' x; sleep 0.05; done", total/20), c)
+	if _, err := r.out.Peek(1); err != nil {
+		t.Fatal(err)
+	}
+	u.berth(t, "wait", c)
+	got, err := io.Copy(io.Discard, r.out)
+	if status := statusOf(t, r.Wait()); err != nil || got != total || status != 0 {
+		t.Errorf("%d of %d bytes, status %d, %v, %s", got, total, status, err, r.stderr.String())
+	}
+}
