@@ -34,7 +34,9 @@ var mayImport = map[string][]string{
 	"sandbox-image":             {"proto"},
 	"cmd/berth-guest":           {"proto", "guest"},
 	"cmd/berth":                 {"proto", "sandbox-image", "session", "session/containerd", "cmd/berth/internal/..."},
+	"cmd/berth/internal/cli":    {"proto", "session", "artifacts", "sandbox-image", "cmd/berth/internal/client", "cmd/berth/internal/unpack"},
 	"cmd/berth/internal/client": {"proto", "session", "artifacts"},
+	"cmd/berth/internal/unpack": {"proto"},
 	"cmd/berth/internal/daemon": {"proto", "ledger", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic"},
 }
 
@@ -43,7 +45,7 @@ var onlyIn = map[string][]string{
 	"github.com/containerd/": {"session/containerd"},
 	"go.etcd.io/bbolt":       {"ledger"},
 	"github.com/robfig/cron": {"gc"},
-	"github.com/spf13/cobra": {"cmd/berth"},
+	"github.com/spf13/cobra": {"cmd/berth", "cmd/berth/internal/cli"},
 }
 
 // badNames say nothing about what is inside.

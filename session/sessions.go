@@ -346,6 +346,20 @@ func (ss *Sessions) StopAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Digests are the images that sessions may need to start again, each once.
+func (ss *Sessions) Digests() []string {
+	ss.mu.RLock()
+	all := ss.snapshot()
+	ss.mu.RUnlock()
+	var list []string
+	for _, s := range all {
+		if r := s.record(); r.State != proto.StateExpired && !slices.Contains(list, r.Digest) {
+			list = append(list, r.Digest)
+		}
+	}
+	return list
+}
+
 // Counts are how many sessions are in which state, and execs running, for metrics.
 type Counts struct {
 	ByState      map[proto.State]int

@@ -149,12 +149,25 @@ func (d *Daemon) openSweeper(store *files.Store) (*gc.Collector, error) {
 		Tasks: []gc.Task{
 			{Name: "sessions", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.sessions.Sweep(ctx) }},
 			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return store.Sweep(ctx, time.Now()) }},
+			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
 		},
 	})
 	if err == nil {
 		d.keep(sweeper)
 	}
 	return sweeper, err
+}
+
+// imageSweep is when images that nobody names or uses any more go: often enough for their disk space,
+// and rarely, since it asks containerd.
+const imageSweep = "17 */6 * * *"
+
+// imagesSwept is what one sweep of images did.
+type imagesSwept struct{ Removed int }
+
+func (d *Daemon) sweepImages(ctx context.Context) (any, error) {
+	gone, err := d.runtime.Images().Sweep(ctx, d.sessions.Digests())
+	return imagesSwept{Removed: len(gone)}, err
 }
 
 func (d *Daemon) openServer(key api.Authenticator, jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
