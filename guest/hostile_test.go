@@ -72,8 +72,8 @@ func TestLyingGuest(t *testing.T) {
 		"long body":                 {append(say(frameReply, `{"length":3}`), say(frameBody, "four")...), read1},
 		"short body":                {append(say(frameReply, `{"length":3}`), say(frameClose, "")...), read1},
 		"code 256":                  {append(say(frameStarted, `{}`), say(frameDone, `{"code":256}`)...), exec1},
-		"surplus credit":            {append(say(frameStarted, `{}`), say(frameCredit, "\x00\x00\x00\x01")...), exec1},
-		"acknowledges nothing":      {append(say(frameStarted, `{}`), say(frameAck, "\x00\x00\x00\x01")...), exec1},
+		"surplus credit":            {append(say(frameStarted, `{}`), append(say(frameCredit, "\x00\x00\x00\x01"), say(frameDone, "{}")...)...), exec1},
+		"acknowledges nothing":      {append(say(frameStarted, `{}`), append(say(frameAck, "\x00\x00\x00\x01"), say(frameDone, "{}")...)...), exec1},
 		"pipes that it did not get": {say(frameStarted, `{"pipes":true}`), exec1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,252 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// A shellCall is one call while it runs.
+type shellCall struct {
+	n    int
+	base string // of its files
+	cpu  uint64 // ticks used by the shell before it
+}
+
+// call runs one text. An error means that it was not started.
+func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
+	c, err := sh.prepare(cmd)
+	if err != nil {
+		<-sh.turn
+		return err
+	}
+	if err := e.listenTo(c); err != nil {
+		e.unplumb()
+		c.remove()
+		<-sh.turn
+		return fileError("shell", "the shell's files", err)
+	}
+	e.ooms = e.s.oom.kills()
+	if table, ok := readProc(sh.o.pid); ok {
+		c.cpu = table.cpu
+	}
+	if !e.adopt(sh.o) {
+		e.unplumb()
+		c.remove()
+		<-sh.turn
+		return proto.Errorf(proto.Canceled, "exec", cmd.Shell, "the caller went away")
+	}
+	// If bash is gone already, the wait below sees it.
+	_, _ = sh.ctl.WriteString(c.base + "\n")
+	_ = e.conn.sendJSON(frameStarted, started{PID: sh.o.pid, Fresh: fresh})
+	e.pump(false, false)
+	opened := e.openInput(c)
+	code, alive := sh.await(c.n)
+	e.awaitActs()
+	if alive {
+		select {
+		case <-sh.gone: // by the kill, or right after the call
+			alive = false
+		default:
+		}
+	}
+	x := sh.exit(c, code, alive)
+	x.OutOfMemory = e.outOfMemory(x)
+	if cmd.Stdin {
+		c.unblock(opened)
+	}
+	x.Leftover = e.s.leftover(sh.o)
+	c.remove()
+	e.report(x)
+	<-sh.turn
+	return nil
+}
+
+// adopt makes o what a kill is for. False means that the caller is gone; if it goes after this, its
+// kill finds o.
+func (e *execution) adopt(o *owner) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case <-e.cancel:
+		return false
+	default:
+		e.o = o
+		return true
+	}
+}
+
+// prepare writes the files of a call. Nobody but root can put anything in their place.
+func (sh *shell) prepare(cmd *Command) (*shellCall, error) {
+	sh.mu.Lock()
+	sh.calls++
+	c := &shellCall{n: sh.calls}
+	sh.mu.Unlock()
+	c.base = filepath.Join(sh.dir, strconv.Itoa(c.n))
+	err := errors.Join(
+		writeOpen(c.base+".text", cmd.Text, 0o644),
+		writeOpen(c.base+".env", sh.exports(cmd), 0o644),
+		fifo(c.base+".out"), fifo(c.base+".err"),
+	)
+	if cmd.Stdin {
+		err = errors.Join(err, fifo(c.base+".in"))
+	} else {
+		err = errors.Join(err, os.Symlink(os.DevNull, c.base+".in"))
+	}
+	if err != nil {
+		c.remove()
+		return nil, fileError("shell", "the shell's files", errors.Unwrap(err))
+	}
+	return c, nil
+}
+
+// exports is what is new in the caller's environment as bash commands. What an earlier call was given
+// already is left alone: the shell may have changed it since.
+func (sh *shell) exports(cmd *Command) string {
+	var b strings.Builder
+	env := cmd.Env
+	if cmd.ID != "" {
+		env = append(env[:len(env):len(env)], execIDVariable+"="+cmd.ID)
+	}
+	for _, kv := range env {
+		k, v, _ := strings.Cut(kv, "=")
+		if old, ok := sh.sent[k]; ok && old == v || !isName(k) {
+			continue
+		}
+		sh.sent[k] = v
+		fmt.Fprintf(&b, "builtin export %s='%s'\n", k, strings.ReplaceAll(v, "'", `'\''`))
+	}
+	return b.String()
+}
+
+// isName reports whether bash can have a variable of that name.
+func isName(s string) bool {
+	for i, c := range []byte(s) {
+		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// writeOpen writes a file with exactly that mode.
+func writeOpen(name, text string, mode os.FileMode) error {
+	if err := os.WriteFile(name, []byte(text), mode); err != nil {
+		return err
+	}
+	return os.Chmod(name, mode)
+}
+
+// fifo makes a FIFO that any user of the container may open who knows its name.
+func fifo(name string) error {
+	if err := unix.Mkfifo(name, 0o666); err != nil {
+		return err
+	}
+	return unix.Chmod(name, 0o666)
+}
+
+// remove removes the files of a call.
+func (c *shellCall) remove() {
+	for _, end := range []string{".text", ".env", ".in", ".out", ".err"} {
+		_ = os.Remove(c.base + end)
+	}
+}
+
+// listenTo opens our ends of a call's output.
+func (e *execution) listenTo(c *shellCall) error {
+	for _, end := range []string{".out", ".err"} {
+		fd, err := unix.Open(c.base+end, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		f := os.NewFile(uintptr(fd), "output")
+		e.outs = append(e.outs, f)
+		// Without a writer of our own it would be at its end before bash has opened it.
+		w, err := unix.Open(c.base+end, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		e.keep = append(e.keep, w)
+	}
+	return nil
+}
+
+// openInput opens our end of a call's stdin, which waits until bash has opened its own.
+func (e *execution) openInput(c *shellCall) <-chan struct{} {
+	opened := make(chan struct{})
+	if e.feed == nil {
+		close(opened)
+		return opened
+	}
+	go func() {
+		defer close(opened)
+		fd, err := unix.Open(c.base+".in", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return
+		}
+		if f, err := pollable(fd, "stdin"); err == nil {
+			e.feed.open(f, f.Close)
+		}
+	}()
+	return opened
+}
+
+// unblock ends openInput where bash never opened its end.
+func (c *shellCall) unblock(opened <-chan struct{}) {
+	fd, err := unix.Open(c.base+".in", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	<-opened
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+}
+
+// await waits until call n has ended: with a code and the shell alive, or with the shell.
+func (sh *shell) await(n int) (code int, alive bool) {
+	for {
+		select {
+		case a := <-sh.answers:
+			if a.call == n {
+				return a.code, true
+			}
+		case <-sh.gone:
+			for {
+				select {
+				case a := <-sh.answers:
+					if a.call == n {
+						return a.code, false
+					}
+					continue
+				default:
+				}
+				return -1, false
+			}
+		}
+	}
+}
+
+// exit describes how a call ended. A code of -1 means that the shell's own end tells it.
+func (sh *shell) exit(c *shellCall, code int, alive bool) Exit {
+	if alive {
+		x := Exit{Code: code}
+		if now, ok := readProc(sh.o.pid); ok && now.cpu > c.cpu {
+			x.CPU = time.Duration(now.cpu-c.cpu) * (time.Second / 100)
+		}
+		return x
+	}
+	x := exitOf(sh.death)
+	x.CPU = max(0, x.CPU-time.Duration(c.cpu)*(time.Second/100))
+	x.ShellEnded = true
+	if code >= 0 {
+		x.Code, x.Signal = code, 0
+	}
+	return x
+}
