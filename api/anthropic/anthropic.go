@@ -100,6 +100,7 @@ func shapeOf(r *http.Request) shape {
 	return found
 }
 
+// invalid is for what is wrong with a request and will stay wrong.
 func invalid(field, format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, "", field, "%s", fmt.Sprintf(format, args...))
 }

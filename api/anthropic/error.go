@@ -63,6 +63,7 @@ type coded struct {
 func (c coded) Error() string { return c.err.Error() }
 func (c coded) Unwrap() error { return c.err }
 
+// errorDetails are left out where there is no code.
 type errorDetails struct {
 	ErrorCode string `json:"error_code"`
 }
@@ -73,6 +74,7 @@ type errorBody struct {
 	Details *errorDetails `json:"details,omitempty"`
 }
 
+// envelope writes the body of every error, whatever it comes from.
 func envelope(f api.Failure) any {
 	return struct {
 		Type      string    `json:"type"`
@@ -88,6 +90,7 @@ func typeOf(status int) string {
 	return cmp.Or(errorTypes[status], "api_error")
 }
 
+// detailsOf prefers the code that a handler gave over the one its proto.Code implies.
 func detailsOf(f api.Failure) *errorDetails {
 	code := errorCodes[f.Err.Code]
 	var c coded

@@ -21,16 +21,19 @@ type file struct {
 	Downloadable bool       `json:"downloadable"`
 }
 
+// A fileGA says when it ends; null is never.
 type fileGA struct {
 	file
 	ExpiresAt *proto.Time `json:"expires_at"`
 }
 
+// A fileLegacy is from before files could end.
 type fileLegacy struct {
 	file
 	Scope *scope `json:"scope"`
 }
 
+// A fileHybrid says everything.
 type fileHybrid struct {
 	fileGA
 	Scope *scope `json:"scope"`
@@ -59,6 +62,7 @@ func describe(f proto.StoredFile, s shape) any {
 	return fileGA{common, f.ExpiresAt}
 }
 
+// metadata describes a file, also one that has expired and is not yet forgotten.
 func (e edge) metadata(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	f, err := e.Files.Get(r.Context(), c.Owner, r.PathValue("file_id"))
 	if err != nil {
@@ -67,6 +71,7 @@ func (e edge) metadata(w http.ResponseWriter, r *http.Request, c api.Caller) err
 	return api.JSON(w, http.StatusOK, describe(f, shapeOf(r)))
 }
 
+// delete removes a file for good.
 func (e edge) delete(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	id := r.PathValue("file_id")
 	if err := e.Files.Delete(r.Context(), c.Owner, id); err != nil {
@@ -94,6 +99,7 @@ func (e edge) download(w http.ResponseWriter, r *http.Request, c api.Caller) err
 	if r.Method == http.MethodHead {
 		return nil
 	}
+	// Copying exactly what was announced lets the kernel send the file without our touching it.
 	_, err = io.CopyN(w, content, f.SizeBytes)
 	return err
 }

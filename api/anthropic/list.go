@@ -14,6 +14,7 @@ import (
 // pagePrefix begins a page cursor; the rest is that of the last file's ID.
 const pagePrefix = "page_"
 
+// The answers of the three dialects. Lists are never null, cursors are null at the end.
 type listGA struct {
 	Data     []any   `json:"data"`
 	NextPage *string `json:"next_page"`
@@ -31,6 +32,7 @@ type listHybrid struct {
 	NextPage *string `json:"next_page"`
 }
 
+// list answers one page.
 func (e edge) list(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	s := shapeOf(r)
 	q, err := parseQuery(r.URL.Query(), s)
@@ -53,7 +55,7 @@ func parseQuery(v url.Values, s shape) (q files.Query, err error) {
 	if q.AfterID, q.BeforeID, err = parseCursors(v, s); err != nil {
 		return q, err
 	}
-	if s == shapeLegacy {
+	if s == shapeLegacy { // which has neither page nor ids[]
 		return q, nil
 	}
 	q.IDs = append(v["ids[]"], v["ids"]...)
@@ -63,6 +65,7 @@ func parseQuery(v url.Values, s shape) (q files.Query, err error) {
 	return q, nil
 }
 
+// parseLimit is 0 where none is given.
 func parseLimit(v url.Values) (int, error) {
 	if !v.Has("limit") {
 		return 0, nil

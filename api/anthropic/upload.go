@@ -84,6 +84,7 @@ type form struct {
 	expires time.Duration
 }
 
+// close drops what was not committed.
 func (f *form) close() {
 	if f.staged != nil {
 		f.staged.Close()
@@ -107,6 +108,7 @@ func (f *form) read(parts *multipart.Reader) error {
 	return invalid("", "The form has more than %d parts.", maxParts)
 }
 
+// take reads a part, or leaves it for the next call to skip: SDKs may learn new fields before we do.
 func (f *form) take(part partReader) error {
 	d, err := parseDisposition(part.Header.Get("Content-Disposition"))
 	if err != nil {
@@ -118,9 +120,10 @@ func (f *form) take(part partReader) error {
 	case "expires_in_seconds":
 		return f.takeExpiry(part)
 	}
-	return nil // the next call for a part skips the rest of this one
+	return nil
 }
 
+// takeFile stages the file. What can be known to be wrong before its bytes is said before them.
 func (f *form) takeFile(part partReader, filename string) error {
 	up := files.Upload{Owner: f.owner, Filename: filename, MIMEType: part.Header.Get("Content-Type")}
 	switch {
@@ -137,6 +140,7 @@ func (f *form) takeFile(part partReader, filename string) error {
 	return err
 }
 
+// takeExpiry checks the range here too, so that a field that comes first fails first.
 func (f *form) takeExpiry(part partReader) error {
 	const field = "expires_in_seconds"
 	if f.expires != 0 {
@@ -154,6 +158,7 @@ func (f *form) takeExpiry(part partReader) error {
 	return nil
 }
 
+// commit makes the file exist with what all fields together say.
 func (f *form) commit() (proto.StoredFile, error) {
 	if f.staged == nil {
 		return proto.StoredFile{}, invalid("file", "The form has no part named file.")
