@@ -52,7 +52,6 @@ type shell struct {
 
 	o     *owner
 	turn  chan struct{} // holds a token while a call runs
-	ready chan struct{} // closed when o is set, or gone is closed
 	gone  chan struct{} // closed when its bash has ended
 	death death         // valid after gone
 

@@ -18,14 +18,16 @@ import (
 	"berth/proto"
 )
 
-// setup makes a namespace look like a container: a user list of its own, and its processes in /proc.
+// setup makes a namespace look like a container: a user list of its own, its processes in /proc, and the few
+// capabilities that root has there.
 const setup = `set -e
 mount --make-rprivate /
 mount -t proc proc /proc
 grep -v ':1000:' /etc/passwd >$0/passwd; grep -v ':1000:' /etc/group >$0/group
 mount --bind $0/passwd /etc/passwd; mount --bind $0/group /etc/group
 mkdir $0/home; mount --bind $0/home /home
-exec $0/guest -workspace $0/workspace $0/guest.sock`
+exec setpriv --bounding-set=-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+sys_chroot \
+	$0/guest -workspace $0/workspace $0/guest.sock`
 
 // start runs the real program as PID 1, as small as it is shipped.
 func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
@@ -47,7 +49,17 @@ func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
 	}
 	cmd := exec.Command("bash", "-c", setup, dir)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	// The container's users are strangers to the host, so that what the daemon hands in belongs to nobody there.
+	const first, count = 100_000, 65_536
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: first, Size: count}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
+		UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
+		Credential: &syscall.Credential{},
+	}
+	if err := os.Chown(dir, first, first); err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +109,48 @@ func TestPrepares(t *testing.T) {
 	}
 }
 
+// Where the daemon's pipes belong to a stranger, and root may not look at others' processes, all must work.
+func TestStranger(t *testing.T) {
+	c, _, _ := start(t)
+	out, _ := execute(t, c, guest.Command{Text: "echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee /dev/stderr"})
+	if out != "a\nb\nc\nc\n" && len(out) != 8 {
+		t.Errorf("got %q", out)
+	}
+	for _, user := range []string{"user", "root"} {
+		p, err := c.Start(context.Background(), guest.Command{ID: "exec_1", User: user,
+			Text: "env -i setsid sleep 1111 & (setsid sleep 1111 &) ; sleep 1111"}, func(proto.Stream, []byte) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := p.Kill(ctx); err != nil {
+			t.Errorf("%s: %v", user, err)
+		}
+		if out, _ := execute(t, c, guest.Command{Text: "pgrep -a sleep"}); out != "" {
+			t.Errorf("%s: left %q", user, out)
+		}
+	}
+	out, _ = execute(t, c, guest.Command{Text: "stty size; tty | cut -c1-9; echo x >$(tty)", TTY: &proto.WindowSize{Rows: 9, Cols: 8}})
+	if out != "9 8\r\n/dev/pts/\r\nx\r\n" {
+		t.Errorf("a terminal: %q", out)
+	}
+	fi, err := c.Write(context.Background(), "user", "a/b", guest.WriteOptions{}, strings.NewReader("x"))
+	if err != nil || fi.UID != 1000 {
+		t.Errorf("a file: %+v, %v", fi, err)
+	}
+	if _, err := c.Write(context.Background(), "user", "/root/x", guest.WriteOptions{}, strings.NewReader("x")); proto.CodeOf(err) != proto.PermissionDenied {
+		t.Errorf("a file of root's: %v", err)
+	}
+	out, x := execute(t, c, guest.Command{Shell: "s", Text: "cd /tmp; x=1; echo $x"})
+	if out != "1\n" || x.Code != 0 {
+		t.Errorf("a shell: %q %+v", out, x)
+	}
+	if list, err := c.Shells(context.Background()); err != nil || len(list) != 1 || list[0].Dir != "/tmp" {
+		t.Errorf("shells: %+v, %v", list, err)
+	}
+}
+
 // Nothing that the container's root can send ends the guest.
 func TestEndures(t *testing.T) {
 	c, _, _ := start(t)
@@ -118,8 +172,7 @@ func TestEndures(t *testing.T) {
 // Root in the container cannot look into the guest, which has the same user.
 func TestUndumpable(t *testing.T) {
 	c, _, _ := start(t)
-	// Containers have none of these capabilities, each of which lets one look; this namespace has them.
-	out, _ := execute(t, c, guest.Command{User: "root", Text: "setpriv --bounding-set=-sys_ptrace,-perfmon,-sys_admin cat /proc/1/maps 2>/dev/null; echo $?"})
+	out, _ := execute(t, c, guest.Command{User: "root", Text: "cat /proc/1/maps 2>/dev/null; echo $?"})
 	if out != "1\n" {
 		t.Errorf("root could read the guest's memory map: %q", out)
 	}
