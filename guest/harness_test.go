@@ -63,7 +63,7 @@ func beInit(dir string) error {
 	}
 	fmt.Println(readyLine)
 	return Serve(context.Background(), ln, ServerOptions{
-		Version: "test", Workspace: filepath.Join(dir, "workspace"),
+		Version: "test", Workspace: filepath.Join(dir, "workspace"), Scratch: dir,
 		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "IMAGE=yes"}, Init: true,
 	})
 }

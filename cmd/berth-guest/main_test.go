@@ -23,6 +23,7 @@ import (
 const setup = `set -e
 mount --make-rprivate /
 mount -t proc proc /proc
+mount -t tmpfs tmpfs /dev/shm
 grep -v ':1000:' /etc/passwd >$0/passwd; grep -v ':1000:' /etc/group >$0/group
 mount --bind $0/passwd /etc/passwd; mount --bind $0/group /etc/group
 mkdir $0/home; mount --bind $0/home /home
