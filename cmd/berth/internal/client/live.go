@@ -85,7 +85,7 @@ func (l *Live) Next(ctx context.Context) (e proto.Event, err error) {
 	case err == nil:
 	case ctx.Err() != nil:
 		err = ctx.Err()
-	case errors.As(err, &closed) && closed.Text != "":
+	case errors.As(err, &closed) && closed.Code != websocket.CloseAbnormalClosure && closed.Text != "": // it said goodbye
 		err = proto.Errorf(proto.Unavailable, "", l.client.Host(), "the daemon ended the connection: %s", closed.Text)
 	default:
 		err = l.client.broken(ctx, err)

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A wire carries connections to a daemon until they are cut.
+type wire struct {
+	net.Listener
+	to string
+
+	mu   sync.Mutex
+	live []net.Conn
+	wg   sync.WaitGroup
+}
+
+// wireTo puts a wire between a user and the daemon.
+func wireTo(t *testing.T, u *user) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{Listener: l}
+	for i, e := range u.env {
+		if host, ok := strings.CutPrefix(e, "BERTH_HOST=http://"); ok {
+			w.to, u.env[i] = host, "BERTH_HOST=http://"+l.Addr().String()
+		}
+	}
+	w.wg.Go(w.accept)
+	t.Cleanup(func() {
+		l.Close()
+		w.cut()
+		w.wg.Wait()
+	})
+	return w
+}
+
+func (w *wire) accept() {
+	for {
+		near, err := w.Accept()
+		if err != nil {
+			return
+		}
+		far, err := net.Dial("tcp", w.to)
+		if err != nil {
+			near.Close()
+			continue
+		}
+		w.mu.Lock()
+		w.live = append(w.live, near, far)
+		w.mu.Unlock()
+		for _, ends := range [][2]net.Conn{{near, far}, {far, near}} {
+			w.wg.Go(func() {
+				io.Copy(ends[0], ends[1])
+				ends[0].Close()
+			})
+		}
+	}
+}
+
+// cut breaks every connection there is.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.live {
+		c.Close()
+	}
+	w.live = nil
+}
+
+// A connection that breaks while a log is followed loses nothing and repeats nothing.
+func TestLogsGoOnAfterABreak(t *testing.T) {
+	u := newUser(t)
+	w := wireTo(t, &u)
+	c := u.berth(t, "create")
+	u.berth(t, "exec", "-c", "mkfifo $JOB_DIR/go", c)
+	u.berth(t, "exec", "-d", "-c", "echo one; read x < $JOB_DIR/go; echo two", c)
+	r := u.start(t, "logs", "-f", c)
+	if got := r.line(t); got != "one" {
+		t.Fatalf("%q", got)
+	}
+	w.cut()
+	u.berth(t, "exec", "-c", "echo > $JOB_DIR/go", c)
+	rest, err := io.ReadAll(r.out)
+	if got := statusOf(t, r.Wait()); err != nil || got != 0 || string(rest) != "two\n" {
+		t.Errorf("%q, %v, status %d, %s", rest, err, got, r.stderr.String())
+	}
+}
+
+// A connection that breaks under a command ends both, and says so.
+func TestExecOverABrokenConnection(t *testing.T) {
+	u := newUser(t)
+	w := wireTo(t, &u)
+	c := u.berth(t, "create")
+	r := u.start(t, "exec", "-c", "echo ready; sleep 1000", c)
+	r.line(t)
+	w.cut()
+	if got := statusOf(t, r.Wait()); got != 125 || !strings.Contains(r.stderr.String(), "berth: the connection to the daemon at http://127.0.0.1:") {
+		t.Errorf("status %d, %s", got, r.stderr.String())
+	}
+	u.berth(t, "wait", c) // it ends, long before its sleep does
+}
