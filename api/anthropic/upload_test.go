@@ -143,10 +143,10 @@ func TestRow13LostConnectionLeavesNothing(t *testing.T) {
 	}()
 	feed.Write(whole[:len(whole)/2]) // returns when the transport has taken it
 	cancel()
+	feed.CloseWithError(context.Canceled) // the transport may be waiting for more
 	if err := <-done; err == nil {
 		t.Fatal("the request did not fail")
 	}
-	feed.Close()
 	d.Close() // waits for the handler
 	if d.onDisk(t) != 0 || d.files.Usage("ann") != 0 {
 		t.Fatalf("%d on disk, usage %d", d.onDisk(t), d.files.Usage("ann"))
