@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -51,6 +52,9 @@ func TestBackgroundExec(t *testing.T) {
 	ex := at + "/execs/" + x.ID
 	if resp, _ := s.do(t, "GET", ex+"/result", nil); resp.StatusCode != 202 {
 		t.Errorf("the result of what runs: %d", resp.StatusCode)
+	}
+	if resp, body := s.do(t, "GET", ex+"/logs", nil); resp.StatusCode != 200 || body != "" {
+		t.Errorf("logs of what has written nothing yet: %d %q", resp.StatusCode, body)
 	}
 	if n := must[written](t, s, "POST", ex+"/stdin", "hello\n"); n.Bytes != 6 {
 		t.Errorf("%+v", n)
@@ -255,7 +259,7 @@ func TestEphemeralOfAClientThatLeft(t *testing.T) {
 			}
 		}()
 		for s.Sessions.Counts().RunningExecs == 0 {
-			// it has to be created and started; there is no event for that but the answer
+			runtime.Gosched() // it has to be created and started; there is no event for that but the answer
 		}
 		cancel()
 		<-answered

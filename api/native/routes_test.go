@@ -185,6 +185,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/exec", `{"command":"a","ephemeral":true,"detach":true}`, 400, "ephemeral"},
 		{"POST", "/v1/exec", `{"command":"a","create":{"imag":"x"}}`, 400, "create.imag"},
 		{"POST", "/v1/exec", `{"ephemeral":true}`, 400, "command"},
+		{"POST", "/v1/exec", `{"user":"admin","command":"true"}`, 400, "user"},
 		{"GET", at + "/execs/exec_none", "", 404, "exec_none"},
 		{"GET", at + "/execs/exec_none/result", "", 404, "exec_none"},
 		{"GET", at + "/execs/exec_none/logs", "", 404, "exec_none"},

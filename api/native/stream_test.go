@@ -150,7 +150,17 @@ func TestLastEventID(t *testing.T) {
 	if want != "öut1öut2öut3öut4öut5öut6" || len(all) < 6 {
 		t.Fatalf("%d events, %q", len(all), want)
 	}
+	had := session.Cursor{}
 	for i, ev := range all {
+		switch ev.Type {
+		case proto.EventStdout:
+			had.Stdout = ev.Offset + int64(len(ev.Data))
+		case proto.EventStderr:
+			had.Stderr = ev.Offset + int64(len(ev.Data))
+		}
+		if have := fmt.Sprintf("%d-%d", had.Stdout, had.Stderr); strings.TrimSuffix(ev.id, endMark) != have {
+			t.Errorf("event %d has the ID %s where a client has %s", i, ev.id, have)
+		}
 		res, body := s.do(t, "GET", at+"/execs/"+x+"/events", nil, "Last-Event-ID", ev.id)
 		if ev.Type == proto.EventExit {
 			if res.StatusCode != http.StatusNoContent {
