@@ -10,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -299,11 +300,15 @@ func TestWordsFitTypes(t *testing.T) {
 // The enums are the constants of package proto, all of them.
 func TestEnumsAreComplete(t *testing.T) {
 	declared := map[string][]string{}
-	pkgs, err := parser.ParseDir(token.NewFileSet(), "../../proto", nil, 0)
-	if err != nil {
-		t.Fatal(err)
+	sources, err := filepath.Glob("../../proto/*.go")
+	if err != nil || len(sources) == 0 {
+		t.Fatal(sources, err)
 	}
-	for _, f := range pkgs["proto"].Files {
+	for _, path := range sources {
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
 		ast.Inspect(f, func(n ast.Node) bool {
 			v, ok := n.(*ast.ValueSpec)
 			if !ok || v.Type == nil || len(v.Values) != 1 {
