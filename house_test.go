@@ -33,7 +33,7 @@ var mayImport = map[string][]string{
 	"api/anthropic":             {"proto", "api", "session", "files", "artifacts", "tools"},
 	"sandbox-image":             {"proto"},
 	"cmd/berth-guest":           {"proto", "guest"},
-	"cmd/berth":                 {"proto", "sandbox-image", "session", "session/containerd", "cmd/berth/internal/..."},
+	"cmd/berth":                 {"proto", "guest", "sandbox-image", "session", "session/containerd", "cmd/berth/internal/..."},
 	"cmd/berth/internal/cli":    {"proto", "session", "artifacts", "sandbox-image", "cmd/berth/internal/client", "cmd/berth/internal/unpack"},
 	"cmd/berth/internal/client": {"proto", "session", "artifacts"},
 	"cmd/berth/internal/unpack": {"proto"},

@@ -2,20 +2,68 @@ package main
 
 import (
 	"context"
+	"errors"
+	"net"
+	"os"
 	"path/filepath"
 
 	"berth/cmd/berth/internal/cli"
+	"berth/guest"
+	"berth/proto"
 	"berth/session/containerd"
 )
 
 // examineHost is `berth doctor`'s look at this machine, with the eyes of the runtime that `berth serve` would open.
 func examineHost(ctx context.Context, o cli.DoctorOptions, report func(cli.Finding)) error {
+	try := !o.Quick && os.Geteuid() == 0
+	if try {
+		if err := containerd.PrivateMounts(); err != nil { // starts this program again, so it comes before all else
+			report(cli.Finding{Name: "mount namespaces", Grade: cli.GradeFail, Found: err.Error(),
+				Why: "the daemon keeps its mounts in a namespace of its own", Fix: "run it as root, outside of other containers"})
+			try = false
+		}
+	}
 	bin, err := binDir(o.BinDir)
 	if err != nil {
 		return err
 	}
-	for _, f := range containerd.Doctor(ctx, containerd.Config{Dir: filepath.Join(o.Dir, "runtime"), BinDir: bin}) {
+	cfg := containerd.Config{Dir: filepath.Join(o.Dir, "runtime"), BinDir: bin}
+	for _, f := range containerd.Doctor(ctx, cfg) {
 		report(cli.Finding{Name: f.Name, Grade: cli.Grade(f.Grade), Found: f.Found, Why: f.Why, Fix: f.Fix})
 	}
+	if try {
+		tryClasses(ctx, cfg, report)
+	}
 	return ctx.Err()
+}
+
+// tryClasses starts a container of each class, which is what all the rest is about.
+func tryClasses(ctx context.Context, cfg containerd.Config, report func(cli.Finding)) {
+	const why = "containers of this class cannot be used"
+	done, err := containerd.Try(ctx, cfg, greet, proto.ClassRunc, proto.ClassGVisor)
+	if err != nil {
+		report(cli.Finding{Name: "trial", Grade: cli.GradeFail, Found: proto.AsError(err).Message, Why: "no container could be tried", Fix: "mend what is marked FAIL above"})
+	}
+	for _, d := range done {
+		name := "trial of " + string(d.Class)
+		switch {
+		case d.Err == nil:
+			report(cli.Finding{Name: name, Grade: cli.GradeOK, Found: "a container started, answered, and is gone again"})
+		case proto.CodeOf(d.Err) == proto.Unsupported:
+			report(cli.Finding{Name: name, Grade: cli.GradeWarn, Found: d.Err.Error(), Why: why, Fix: "build it with `make runtimes`"})
+		default:
+			report(cli.Finding{Name: name, Grade: cli.GradeFail, Found: d.Err.Error(), Why: why, Fix: "mend what is marked above; `berth serve --debug` logs more"})
+		}
+	}
+}
+
+// greet asks the guest of a trial container who it is.
+func greet(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
+	g := guest.NewClient(dial)
+	defer g.Close()
+	hello, err := g.Hello(ctx)
+	if err == nil && hello.PID != 1 {
+		err = errors.New("the guest is not the first process of its container")
+	}
+	return err
 }

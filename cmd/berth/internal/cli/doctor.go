@@ -36,6 +36,7 @@ type Finding struct {
 type DoctorOptions struct {
 	Dir    string // data directory of the daemon
 	BinDir string // of the runtimes and the guest; "" is where berth itself is
+	Quick  bool   // start no containers
 }
 
 // A Doctor checks this machine and reports findings as they come, one at a time. Its error means that it could not
@@ -44,17 +45,16 @@ type Doctor func(ctx context.Context, o DoctorOptions, report func(Finding)) err
 
 func (a *app) doctorCommand() *cobra.Command {
 	o := DoctorOptions{Dir: a.cfg.DataDir}
-	var quick bool
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check whether this machine can run containers, and say how to mend what is wrong", Args: takes(0, 0),
-		Long: `Check this machine: kernel, cgroups, namespaces, runtimes, disk and limits; and have the daemon, if one runs, start a
-container of each runtime class. The exit status is 1 if something must be mended.`,
+		Long: `Check this machine: kernel, cgroups, namespaces, runtimes, disk and limits; start a container of each runtime class, in a
+place of its own that is removed again; and have the daemon, if one runs, do so too. The exit status is 1 if something must be mended.`,
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
 			r := &rounds{app: a, c: c, found: []Finding{}}
 			if err := a.cfg.Doctor(ctx, o, r.report); err != nil {
 				return err
 			}
-			if !quick {
+			if !o.Quick {
 				r.daemon(ctx)
 			}
 			if ctx.Err() != nil {
@@ -65,7 +65,7 @@ container of each runtime class. The exit status is 1 if something must be mende
 	}
 	cmd.Flags().StringVar(&o.Dir, "data", o.Dir, "data directory of the daemon")
 	cmd.Flags().StringVar(&o.BinDir, "bin", "", "directory of berth-guest, runc, runsc and the shim (default: where berth itself is)")
-	cmd.Flags().BoolVar(&quick, "quick", false, "start no containers")
+	cmd.Flags().BoolVar(&o.Quick, "quick", false, "start no containers")
 	return a.jsonFlag(cmd)
 }
 
@@ -124,7 +124,7 @@ func (r *rounds) daemon(ctx context.Context) {
 	var dial *client.DialError
 	switch {
 	case errors.As(err, &dial):
-		r.report(Finding{"daemon", GradeWarn, err.Error(), "without one no container can be started to see whether that works", "start it with `berth serve` and run this again"})
+		r.report(Finding{"daemon", GradeWarn, err.Error(), "the other commands need one", "start it with `berth serve`"})
 		return
 	case err != nil:
 		r.report(Finding{"daemon", GradeFail, err.Error(), "no container can be started through it", r.hint(err)})

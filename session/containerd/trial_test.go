@@ -1,0 +1,38 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"berth/proto"
+)
+
+func TestTry(t *testing.T) {
+	cfg := Config{BinDir: os.Getenv("BERTH_BIN")}
+	if cfg.BinDir == "" {
+		t.Fatal("BERTH_BIN is not set; run these tests with `make test`")
+	}
+	called := 0
+	greet := func(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
+		called++
+		c, err := dial(ctx)
+		if err != nil {
+			return err
+		}
+		if called == 2 {
+			return errors.Join(errors.New("no"), c.Close())
+		}
+		return c.Close()
+	}
+	done, err := Try(context.Background(), cfg, greet, proto.ClassRunc, proto.ClassGVisor)
+	if err != nil || len(done) != 2 || done[0].Err != nil || done[1].Err == nil {
+		t.Fatalf("%+v %v", done, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "berth-trial-*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
