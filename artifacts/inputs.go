@@ -30,19 +30,33 @@ func (js *Jobs) Begin(ctx context.Context, s *session.Session, ids []string) err
 	if err != nil {
 		return err
 	}
-	var placed []string
+	placed, err := js.placeAll(ctx, s, in, ids)
+	if err == nil {
+		err = js.recordInputs(s.WorkspaceID(), in)
+	}
+	if err != nil {
+		js.unplace(ctx, s, placed)
+	}
+	return err
+}
+
+// placeAll copies the files, and says which it did, up to the one that failed.
+func (js *Jobs) placeAll(ctx context.Context, s *session.Session, in inputs, ids []string) (placed []string, err error) {
 	for _, id := range ids {
 		name, fresh, err := js.place(ctx, s, in, id)
 		if err != nil {
-			js.unplace(ctx, s, placed)
-			return err
+			return placed, err
 		}
 		if fresh {
 			placed = append(placed, name)
 		}
 		in[name] = id
 	}
-	return js.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketInputs, s.WorkspaceID(), in) })
+	return placed, nil
+}
+
+func (js *Jobs) recordInputs(workspace string, in inputs) error {
+	return js.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketInputs, workspace, in) })
 }
 
 func (js *Jobs) inputs(workspace string) (inputs, error) {
@@ -54,40 +68,67 @@ func (js *Jobs) inputs(workspace string) (inputs, error) {
 	return in, err
 }
 
-// place copies one stored file into the container, unless it is there.
+// place copies one stored file into the container, unless it is there. What the code in the container has
+// put under its name is left alone.
 func (js *Jobs) place(ctx context.Context, s *session.Session, in inputs, id string) (name string, fresh bool, err error) {
 	r, f, err := js.cfg.Files.Open(ctx, s.Owner(), id)
 	if err != nil {
 		return "", false, err
 	}
 	defer r.Close()
-	name = in.nameFor(id, f.Filename)
-	at := proto.InputDir + "/" + name
-	fi, err := s.Stat(ctx, proto.UserDefault, at)
-	if err == nil && in[name] == id && fi.Type == proto.TypeFile && fi.SizeBytes == f.SizeBytes {
-		return name, false, nil
+	if name = in.nameOf(id); name != "" {
+		fi, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
+		if err == nil && fi.Type == proto.TypeFile && fi.SizeBytes == f.SizeBytes {
+			return name, false, nil
+		}
+	} else if name, err = in.freeName(ctx, s, f.Filename); err != nil {
+		return "", false, err
 	}
-	_, err = s.WriteFile(ctx, proto.UserDefault, at, 0o644, r)
+	_, err = s.WriteFile(ctx, proto.UserDefault, proto.InputDir+"/"+name, 0o644, r)
 	return name, err == nil, err
 }
 
-// nameFor is the name a file has or gets: its own, or with a number if another has that.
-func (in inputs) nameFor(id, filename string) string {
+// nameOf is the name that a file has, or "".
+func (in inputs) nameOf(id string) string {
 	for name, has := range in {
 		if has == id {
 			return name
 		}
 	}
+	return ""
+}
+
+// maxName bounds a file's name, in bytes, as the kernel does.
+const maxName = 255
+
+// freeName is a name for a file that has none yet: its own, or with a number if that is taken, cut to what
+// a file system takes.
+func (in inputs) freeName(ctx context.Context, s *session.Session, filename string) (string, error) {
 	if filename == "." || filename == ".." {
 		filename = "unnamed"
 	}
 	ext := path.Ext(filename)
 	stem := strings.TrimSuffix(filename, ext)
-	name := filename
-	for n := 2; in[name] != ""; n++ {
-		name = fmt.Sprintf("%s (%d)%s", stem, n, ext)
+	if len(ext) > maxName/2 {
+		stem, ext = filename, ""
 	}
-	return name
+	for n := 1; ; n++ {
+		end := ext
+		if n > 1 {
+			end = fmt.Sprintf(" (%d)%s", n, ext)
+		}
+		name := strings.ToValidUTF8(stem[:min(len(stem), maxName-len(end))], "") + end
+		if in[name] != "" {
+			continue
+		}
+		_, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
+		if proto.CodeOf(err) == proto.NotFound {
+			return name, nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
 }
 
 // unplace takes back what a failed Begin had copied.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"berth/files"
@@ -55,9 +56,14 @@ type Jobs struct {
 type job struct {
 	turn   chan struct{}
 	key    string
-	rec    *record // nil until read
-	recent []span  // execs since the start, for attribution
-	listed bool    // manifest.json in the container is up to date, but for the exec log
+	rec    *record         // nil until read
+	recent []span          // execs since the start, for attribution
+	listed bool            // manifest.json in the container is up to date, but for the exec log
+	absent bool            // the directory was not there at the last look
+	logged int             // execs logged since the start
+	newest []proto.JobExec // the last of them, which the ledger may not have written yet
+
+	dropped atomic.Bool // its workspace is gone; nothing is written any more
 }
 
 // A record is what the ledger knows of a job's files.
@@ -152,18 +158,34 @@ func (j *job) begin(s *session.Session, now time.Time) {
 // Drop forgets all jobs of a workspace that is being removed.
 func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	prefix := workspace + "/"
-	err := js.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+	js.close(prefix)
+	return js.cfg.Ledger.Update(func(tx *ledger.Tx) error {
 		return errors.Join(
 			deletePrefix(tx, bucketJobs, prefix), deletePrefix(tx, bucketExecs, prefix), tx.Delete(bucketInputs, workspace))
 	})
+}
+
+// close puts away the books of a workspace, so that whoever still has one writes nothing more.
+func (js *Jobs) close(prefix string) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
-	for key := range js.open {
+	for key, j := range js.open {
 		if strings.HasPrefix(key, prefix) {
+			j.dropped.Store(true)
 			delete(js.open, key)
 		}
 	}
-	return err
+}
+
+// later queues a write for a job's books. The order of the ledger makes it come before Drop's or see that
+// the job was dropped.
+func (js *Jobs) later(j *job, fn func(*ledger.Tx) error) {
+	js.cfg.Ledger.Later(func(tx *ledger.Tx) error {
+		if j.dropped.Load() {
+			return nil
+		}
+		return fn(tx)
+	})
 }
 
 func deletePrefix(tx *ledger.Tx, bucket, prefix string) error {
@@ -187,6 +209,9 @@ type Summary struct {
 // List describes the jobs of a session's workspace, newest first.
 func (js *Jobs) List(s *session.Session) ([]Summary, error) {
 	list := []Summary{}
+	if err := js.cfg.Ledger.Update(func(*ledger.Tx) error { return nil }); err != nil { // behind what is queued
+		return nil, err
+	}
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return scan(tx, bucketJobs, s.WorkspaceID()+"/", func(r record) { list = append(list, r.summary()) })
 	})
@@ -223,7 +248,7 @@ func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (pr
 	if err != nil {
 		return m, err
 	}
-	if err := js.writeManifest(ctx, s, j); err != nil {
+	if err := js.writeManifest(ctx, s, proto.UserDefault, j); err != nil {
 		js.cfg.Log.Warn("writing a manifest", "job", j.key, "error", err)
 	}
 	return m, nil
@@ -246,6 +271,11 @@ func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return scan(tx, bucketExecs, j.key+"/", func(e proto.JobExec) { m.Execs = append(m.Execs, e) })
 	})
+	for _, e := range j.newest {
+		if !slices.ContainsFunc(m.Execs[max(0, len(m.Execs)-2*maxNewest):], func(x proto.JobExec) bool { return x.ID == e.ID }) {
+			m.Execs = append(m.Execs, e)
+		}
+	}
 	m.Execs = m.Execs[max(0, len(m.Execs)-MaxExecs):]
 	return m, err
 }

@@ -2,10 +2,12 @@ package artifacts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"berth/files"
 	"berth/ledger"
@@ -39,11 +41,10 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 	js.publishOutputs(ctx, s, j, e, &made)
 	js.log(j, e, stderr, made.Paths)
 	if first {
-		rec := *j.rec
-		js.save(&rec)
+		js.save(j)
 	}
 	if first || !j.listed {
-		if err := js.writeManifest(ctx, s, j); err != nil {
+		if err := js.writeManifest(ctx, s, e.User, j); err != nil {
 			made = js.failed(made, e, err)
 		}
 	}
@@ -74,37 +75,56 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 		produced = []string{}
 	}
 	line := proto.JobExec{
-		ID: e.ID, Command: cut(session.Redact(command), maxLoggedCommand), StartedAt: e.StartedAt, EndedAt: e.EndedAt,
+		ID: e.ID, Command: session.RedactCut(command, maxLoggedCommand), StartedAt: e.StartedAt, EndedAt: e.EndedAt,
 		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: session.Redact(stderr), Produced: produced,
 	}
-	js.cfg.Ledger.Later(func(tx *ledger.Tx) error {
-		return tx.Put(bucketExecs, j.key+"/"+e.ID, line)
+	j.newest = append(j.newest, line)
+	j.newest = j.newest[max(0, len(j.newest)-maxNewest):]
+	j.logged++
+	prune := j.logged%pruneEvery == 0
+	js.later(j, func(tx *ledger.Tx) error {
+		err := tx.Put(bucketExecs, j.key+"/"+e.ID, line)
+		if err == nil && prune {
+			err = keepNewest(tx, bucketExecs, j.key+"/", MaxExecs)
+		}
+		return err
 	})
 }
 
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
+// maxNewest is how many commands a job's manifest knows before they are on disk.
+const maxNewest = 16
+
+// pruneEvery is after how many commands the log of a job is cut to what a manifest shows.
+const pruneEvery = 100
+
+// keepNewest deletes all but the last n keys with this prefix.
+func keepNewest(tx *ledger.Tx, bucket, prefix string, n int) error {
+	var old []string
+	err := tx.ScanBack(bucket, prefix, "", func(k string, _ []byte) (bool, error) {
+		if n--; n < 0 {
+			old = append(old, k)
+		}
+		return true, nil
+	})
+	for _, k := range old {
+		err = errors.Join(err, tx.Delete(bucket, k))
 	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
+	return err
 }
 
 // publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files.
 func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, made *session.Produced) {
 	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
-	var outputs []string
-	for p, f := range j.rec.Files {
-		if path.Dir(p) == dir && f.Type == proto.TypeFile {
-			outputs = append(outputs, p)
-		}
+	outputs, err := js.outputs(ctx, s, j, dir)
+	if err != nil {
+		made.Notes = append(made.Notes, "$OUTPUT_DIR could not be read: "+proto.AsError(err).Message)
 	}
-	slices.Sort(outputs)
 	if len(outputs) > MaxOutputs {
 		made.Notes = append(made.Notes, fmt.Sprintf("$OUTPUT_DIR holds %d files; the first %d became stored files, the others are in the job's directory", len(outputs), MaxOutputs))
 		outputs = outputs[:MaxOutputs]
 	}
 	for _, p := range outputs {
-		f, err := js.publish(ctx, s, j, p)
+		f, err := js.publish(ctx, s, e.User, j, p)
 		if err != nil {
 			made.Notes = append(made.Notes, fmt.Sprintf("%s was not stored: %s", p, proto.AsError(err).Message))
 			continue
@@ -113,9 +133,34 @@ func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, 
 	}
 }
 
-// publish stores one file of the job and notes its ID.
-func (js *Jobs) publish(ctx context.Context, s *session.Session, j *job, rel string) (proto.StoredFile, error) {
-	r, _, err := s.ReadFile(ctx, proto.UserRoot, proto.JobDir(j.rec.ID)+"/"+rel, 0, -1)
+// outputs are the regular files at the top of dir, sorted. Where the job holds more than its books, they
+// are looked up.
+func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir string) (paths []string, err error) {
+	if j.rec.Truncated {
+		list, _, err := s.List(ctx, proto.UserRoot, proto.JobDir(j.rec.ID)+"/"+dir)
+		for _, fi := range list {
+			if fi.Type == proto.TypeFile {
+				paths = append(paths, j.rel(fi.Path))
+			}
+		}
+		if proto.CodeOf(err) == proto.NotFound {
+			err = nil // removed by the code itself
+		}
+		return paths, err
+	}
+	for p, f := range j.rec.Files {
+		if path.Dir(p) == dir && f.Type == proto.TypeFile {
+			paths = append(paths, p)
+		}
+	}
+	slices.Sort(paths)
+	return paths, nil
+}
+
+// publish stores one file of the job and notes its ID. It is read as the user that may have swapped it for
+// a link since it was seen.
+func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *job, rel string) (proto.StoredFile, error) {
+	r, _, err := s.ReadFile(ctx, as, proto.JobDir(j.rec.ID)+"/"+rel, 0, -1)
 	if err != nil {
 		return proto.StoredFile{}, err
 	}
@@ -127,14 +172,11 @@ func (js *Jobs) publish(ctx context.Context, s *session.Session, j *job, rel str
 		return f, err
 	}
 	if en, ok := j.rec.Files[rel]; ok {
-		en.FileID, en.MediaType = f.ID, f.MIMEType
-		if en.SHA256 == "" {
-			en.SHA256 = f.SHA256
-		}
+		// It may have changed since it was hashed; the line tells of what was stored.
+		en.FileID, en.MediaType, en.SHA256, en.SizeBytes = f.ID, f.MIMEType, f.SHA256, f.SizeBytes
 		j.rec.Files[rel] = en
 		j.listed = false
-		rec := *j.rec
-		js.save(&rec)
+		js.save(j)
 	}
 	return f, nil
 }
@@ -166,7 +208,7 @@ func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string)
 	if _, err := js.refresh(ctx, s, j, cause{}); err != nil {
 		return proto.StoredFile{}, err
 	}
-	return js.publish(ctx, s, j, clean)
+	return js.publish(ctx, s, proto.UserRoot, j, clean)
 }
 
 // Changed notes that the API wrote, moved or removed something. Only what lies in a job's directory
@@ -181,10 +223,14 @@ func (js *Jobs) Changed(ctx context.Context, s *session.Session, p, origin strin
 		return
 	}
 	defer done()
+	first := !j.known()
 	j.begin(s, js.cfg.Now())
-	changed, err := js.refresh(ctx, s, j, cause{origin: origin})
+	changed, err := js.refresh(ctx, s, j, cause{origin: origin, path: rel})
 	if err == nil && (len(changed) > 0 || !j.listed) {
-		err = js.writeManifest(ctx, s, j)
+		err = js.writeManifest(ctx, s, proto.UserDefault, j)
+	}
+	if first && (err != nil || j.absent) {
+		j.rec.Created = time.Time{} // it is no job's directory
 	}
 	if err != nil {
 		js.cfg.Log.Warn("recording a changed file", "job", j.key, "error", err)

@@ -2,7 +2,6 @@ package artifacts
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"mime"
@@ -38,14 +37,23 @@ func scan[T any](tx *ledger.Tx, bucket, prefix string, fn func(T)) error {
 type cause struct {
 	exec   proto.Exec
 	origin string
+	path   string // what the act of the API was on: a file, or a directory and all below; "" is all
+}
+
+// acted is the origin of a file if the act of the API was on it, else "".
+func (c cause) acted(rel string) string {
+	if c.path == "" || rel == c.path || strings.HasPrefix(rel, c.path+"/") {
+		return c.origin
+	}
+	return ""
 }
 
 // refresh compares the job's directory with the books and brings those up to date. It returns the
 // paths that are new or changed.
 func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by cause) ([]string, error) {
 	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
-	if proto.CodeOf(err) == proto.NotFound {
-		list, err = nil, nil // removed by the code itself
+	if j.absent = proto.CodeOf(err) == proto.NotFound; j.absent {
+		list, err = nil, nil // removed by the code itself, or through the API
 	}
 	if err != nil {
 		return nil, err
@@ -62,19 +70,18 @@ func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by caus
 		return nil, nil
 	}
 	j.listed = false
-	rec := *j.rec
-	js.save(&rec)
+	js.save(j)
 	return pathsOf(j, changed), nil
 }
 
 // save queues the record for the ledger. What a crash loses of it, the next refresh finds again.
-func (js *Jobs) save(rec *record) {
-	data, err := json.Marshal(rec) // now: the map may change before the ledger's turn
-	js.cfg.Ledger.Later(func(tx *ledger.Tx) error {
+func (js *Jobs) save(j *job) {
+	data, err := json.Marshal(j.rec) // now: the map may change before the ledger's turn
+	js.later(j, func(tx *ledger.Tx) error {
 		if err != nil {
 			return err
 		}
-		return tx.Put(bucketJobs, jobKey(rec.Workspace, rec.ID), json.RawMessage(data))
+		return tx.Put(bucketJobs, j.key, json.RawMessage(data))
 	})
 }
 
@@ -131,10 +138,13 @@ func (js *Jobs) book(ctx context.Context, s *session.Session, j *job, by cause, 
 	for i, fi := range changed {
 		rel := j.rel(fi.Path)
 		was, known := j.rec.Files[rel]
-		who := j.culprit(by, fi.ChangedAt.Time)
+		origin, who := by.acted(rel), ""
+		if origin == "" {
+			origin, who = originProduced, j.culprit(by, fi.ChangedAt.Time)
+		}
 		next := entry{Changed: fi.ChangedAt.Time, Artifact: proto.Artifact{
 			Path: rel, Type: fi.Type, SizeBytes: fi.SizeBytes, SHA256: sums[i], Mode: fi.Mode, MediaType: mediaType(rel),
-			Origin: cmp.Or(by.origin, originProduced), CreatedBy: who, CreatedAt: proto.At(js.cfg.Now()), ModifiedAt: fi.ModifiedAt,
+			Origin: origin, CreatedBy: who, CreatedAt: proto.At(js.cfg.Now()), ModifiedAt: fi.ModifiedAt,
 		}}
 		if known {
 			next.CreatedBy, next.CreatedAt, next.ChangedBy, next.Origin = was.CreatedBy, was.CreatedAt, who, was.Origin
@@ -173,11 +183,8 @@ func hash(ctx context.Context, s *session.Session, list []proto.FileInfo) ([]str
 }
 
 // culprit is the exec during which a file changed: the one that just ended if it fits, else the
-// latest that does, else nobody we know of (a background process, or the API).
+// latest that does, else nobody we know of (a command that runs still).
 func (j *job) culprit(by cause, at time.Time) string {
-	if by.origin != "" {
-		return ""
-	}
 	if e := by.exec; e.ID != "" && within(at, e.StartedAt.Time, e.EndedAt.Time) {
 		return e.ID
 	}
@@ -210,8 +217,12 @@ func mediaType(name string) string {
 	return "application/octet-stream"
 }
 
-// writeManifest puts manifest.json beside the files.
-func (js *Jobs) writeManifest(ctx context.Context, s *session.Session, j *job) error {
+// writeManifest puts manifest.json beside the files, if there is still a directory for it. A directory
+// that a command of root's made takes nothing from others, so it is written as that.
+func (js *Jobs) writeManifest(ctx context.Context, s *session.Session, as string, j *job) error {
+	if j.absent {
+		return nil
+	}
 	m, err := js.manifest(j)
 	if err != nil {
 		return err
@@ -220,7 +231,11 @@ func (js *Jobs) writeManifest(ctx context.Context, s *session.Session, j *job) e
 	if err != nil {
 		return err
 	}
-	_, err = s.WriteFile(ctx, proto.UserDefault, proto.JobDir(j.rec.ID)+"/"+manifestName, 0o644, bytes.NewReader(append(data, '\n')))
+	at, data := proto.JobDir(j.rec.ID)+"/"+manifestName, append(data, '\n')
+	_, err = s.WriteFile(ctx, proto.UserDefault, at, 0o644, bytes.NewReader(data))
+	if proto.CodeOf(err) == proto.PermissionDenied && as == proto.UserRoot {
+		_, err = s.WriteFile(ctx, as, at, 0o644, bytes.NewReader(data))
+	}
 	j.listed = err == nil
 	return err
 }

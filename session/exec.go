@@ -36,10 +36,13 @@ type Exec struct {
 
 	number int // in the order of starting, from 1; 0 while it starts; guarded by s.mu
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex    // guards what follows
+	guest  *guest.Client // of the generation it runs in; nil until it has started
 	proc   *guest.Process
 	info   proto.Exec
+	made   Produced
 	result *proto.ExecResult
+	told   bool // somebody has had the result
 }
 
 // An ending is why somebody wants an exec to end before it does by itself.
@@ -63,10 +66,16 @@ func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 		release()
 		return nil, err
 	}
-	s.core.wg.Go(func() {
+	err = s.core.track(func() { s.announce(e) }, func() {
 		defer release()
 		e.run()
 	})
+	if err != nil {
+		e.abort()
+		s.delist(e)
+		release()
+		return nil, err
+	}
 	return e, nil
 }
 
@@ -95,7 +104,6 @@ func (s *Session) begin(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 		s.delist(e)
 		return nil, err
 	}
-	s.announce(e)
 	return e, nil
 }
 
@@ -104,10 +112,11 @@ func (e *Exec) launch(ctx context.Context) error {
 		return err
 	}
 	recorded := e.recordStart()
-	err := e.spawn(ctx)
-	if proto.CodeOf(err) == proto.Unavailable && e.s.lost(ctx) {
+	g := e.s.client()
+	err := e.spawn(ctx, g)
+	if proto.CodeOf(err) == proto.Unavailable && e.s.lost(ctx, g) {
 		if err = e.s.resume(ctx); err == nil {
-			err = e.spawn(ctx)
+			err = e.spawn(ctx, e.s.client())
 		}
 	}
 	if err != nil {
@@ -129,26 +138,30 @@ func (e *Exec) abort() {
 
 // spawn asks the guest for the process. A program that cannot be run is a result, as it is in a
 // shell: 127 not found, 126 not executable.
-func (e *Exec) spawn(ctx context.Context) error {
-	proc, err := e.s.client().Start(ctx, e.command(), e.sink)
+func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
+	proc, err := g.Start(ctx, e.command(), e.sink)
 	if code := e.notRun(err); code != 0 {
 		e.sink(proto.Stderr, []byte(proto.AsError(err).Message+"\n"))
 		e.unstarted = proto.End{Reason: proto.EndNotStarted, ReturnCode: code, Message: proto.AsError(err).Message}
-		return nil
+		proc, err = nil, nil
 	}
 	if err != nil {
 		return err
 	}
 	e.mu.Lock()
-	e.proc = proc
+	e.guest, e.proc = g, proc
 	e.mu.Unlock()
-	if e.cmd.Stdin != "" {
-		e.s.core.wg.Go(func() { // it may be slow to read; the kernel ends the write when it dies
-			_, _ = proc.Write([]byte(e.cmd.Stdin))
-			_ = proc.CloseStdin()
-		})
+	if proc == nil || e.cmd.Stdin == "" {
+		return nil
 	}
-	return nil
+	err = e.s.core.track(nil, func() { // it may be slow to read; the kernel ends the write when it dies
+		_, _ = proc.Write([]byte(e.cmd.Stdin))
+		_ = proc.CloseStdin()
+	})
+	if err != nil {
+		proc.Drop()
+	}
+	return err
 }
 
 // notRun is the return code of a program that could not be executed, or 0.
@@ -222,7 +235,7 @@ func (e *Exec) await() proto.End {
 	defer timer.Stop()
 	select {
 	case end := <-exited:
-		return end
+		return e.unlessAsked(end)
 	case <-timer.C:
 		return e.kill(proc, reason, exited, cancel)
 	case want := <-e.ask:
@@ -256,13 +269,32 @@ func (e *Exec) kill(proc *guest.Process, want ending, exited <-chan proto.End, a
 	select {
 	case end = <-exited:
 	case <-ctx.Done():
+		proc.Drop() // nothing of it may come after the end
 		abandon()
 		end = <-exited
 	}
+	return endedBy(end, want)
+}
+
+// endedBy is an end that was brought about for want.
+func endedBy(end proto.End, want ending) proto.End {
 	if end.ReturnCode < 0 || end.ReturnCode == 128+int(syscall.SIGKILL) || end.Reason == proto.EndLost {
 		end.ReturnCode, end.Signal = 128+int(syscall.SIGKILL), unix.SignalName(syscall.SIGKILL)
 	}
 	end.Reason, end.Message = want.reason, want.why
+	return end
+}
+
+// unlessAsked is the end of a process that was over before it was killed. Where its sandbox was taken from
+// under it on request, or it had written too much by then, that is the reason.
+func (e *Exec) unlessAsked(end proto.End) proto.End {
+	select {
+	case want := <-e.ask:
+		if end.Reason == proto.EndLost || end.Signal == unix.SignalName(syscall.SIGKILL) || want.reason == proto.EndOutputLimit {
+			return endedBy(end, want)
+		}
+	default:
+	}
 	return end
 }
 
@@ -305,6 +337,7 @@ func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
 	}
 	e.mu.Lock()
 	res := *e.result
+	e.told = true
 	e.mu.Unlock()
 	res.Container = e.s.Ref()
 	return res, nil

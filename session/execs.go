@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -44,6 +45,18 @@ func (s *Session) delist(e *Exec) {
 	s.execs = slices.DeleteFunc(s.execs, func(x *Exec) bool { return x == e })
 	s.mu.Unlock()
 	s.core.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Delete(bucketExecs, execKey(s.id, e.id)) })
+}
+
+// putExec writes an exec's record. Once the session is on its way out there is nobody to remember it for,
+// and it would stay for ever.
+func (s *Session) putExec(rec execRecord) func(*ledger.Tx) error {
+	return func(tx *ledger.Tx) error {
+		r := s.record()
+		if s.gone() || r.Delete || r.State == proto.StateExpired {
+			return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist any more", s.id)
+		}
+		return tx.Put(bucketExecs, execKey(s.id, rec.Exec.ID), rec)
+	}
 }
 
 // runningExecs counts those that have not ended; those that are just being started too, unless
@@ -112,10 +125,16 @@ func (s *Session) Begun() int {
 	return s.begun
 }
 
-// endExecs asks every running exec to end.
+// endExecs asks every exec that has a process to end, those too that nobody was told of yet. One that
+// has none so far finds the guest gone.
 func (s *Session) endExecs(reason proto.EndReason, why string) {
-	for _, e := range s.Execs() {
-		e.Cancel(reason, why)
+	s.mu.Lock()
+	list := slices.Clone(s.execs)
+	s.mu.Unlock()
+	for _, e := range list {
+		if e.process() != nil {
+			e.Cancel(reason, why)
+		}
 	}
 }
 
@@ -134,7 +153,8 @@ func (s *Session) dropExecs() error {
 	return nil
 }
 
-// trim forgets the oldest ended execs, and the output of those that together hold too much.
+// trim forgets the oldest ended execs, and the output of those that together hold too much, once it was
+// told or nobody came for it.
 func (s *Session) trim() {
 	var kept int64
 	list := s.Execs()
@@ -146,7 +166,7 @@ func (s *Session) trim() {
 			continue
 		}
 		if kept += e.out.kept(); kept > keptOutput {
-			e.out.drop()
+			e.dropOutput()
 		}
 		if i >= keptExecs {
 			_ = e.removeOutput()
@@ -159,7 +179,7 @@ func (s *Session) trim() {
 // nobody sees the exec before the record is on disk: what was seen to run is known after a crash.
 func (e *Exec) recordStart() (wait func() error) {
 	rec := execRecord{Exec: e.Info()}
-	return e.s.core.cfg.Ledger.Begin(func(tx *ledger.Tx) error { return tx.Put(bucketExecs, execKey(e.s.id, e.id), rec) })
+	return e.s.core.cfg.Ledger.Begin(e.s.putExec(rec))
 }
 
 // conclude books the end: outputs, manifest, ledger, audit; then everybody may know.
@@ -177,7 +197,7 @@ func (e *Exec) conclude(end proto.End) {
 	e.s.core.cfg.Audit(e.audit(info, made))
 
 	e.mu.Lock()
-	e.info, e.result = info, &res
+	e.info, e.made, e.result = info, made, &res
 	e.mu.Unlock()
 	close(e.ended)
 	e.s.trim()
@@ -191,7 +211,10 @@ func (e *Exec) produced(info proto.Exec) Produced {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
-	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail))
+	e.mu.Lock()
+	g := e.guest
+	e.mu.Unlock()
+	return e.s.core.cfg.Jobs.End(forBooks(ctx, g), e.s, info, e.tail(proto.Stderr, stderrTail))
 }
 
 // store writes down the end, and the output of those that somebody will ask for later.
@@ -200,7 +223,7 @@ func (e *Exec) store(res proto.ExecResult, made Produced) {
 	if res.Result.Error != nil {
 		rec.Error = res.Result.Error.ErrorCode
 	}
-	put := func(tx *ledger.Tx) error { return tx.Put(bucketExecs, execKey(e.s.id, e.id), rec) }
+	put := e.s.putExec(rec)
 	if !e.cmd.Background && !e.cmd.Detach {
 		e.s.core.cfg.Ledger.Later(put)
 		return
@@ -208,16 +231,29 @@ func (e *Exec) store(res proto.ExecResult, made Produced) {
 	if err := e.saveOutput(); err != nil {
 		e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", err)
 	}
-	if err := e.s.core.cfg.Ledger.Update(put); err != nil {
+	if err := e.s.core.cfg.Ledger.Update(put); err != nil && proto.CodeOf(err) != proto.NotFound {
 		e.s.core.cfg.Log.Error("recording the end of an exec", "exec", e.id, "error", err)
 	}
+}
+
+// maxAudited bounds the command, and the produced paths together, in an audit entry, in bytes.
+const maxAudited = 16 << 10
+
+// within is as many of the paths as n bytes hold, and then a count of those left out.
+func within(paths []string, n int) []string {
+	for i, p := range paths {
+		if n -= len(p); n < 0 {
+			return append(slices.Clone(paths[:i]), fmt.Sprintf("… and %d more", len(paths)-i))
+		}
+	}
+	return paths
 }
 
 func (e *Exec) audit(info proto.Exec, made Produced) AuditEntry {
 	return AuditEntry{
 		Time: info.EndedAt.Time, Owner: e.s.owner, ContainerID: e.s.id, ExecID: e.id, JobID: info.JobID, User: info.User,
-		Command: Redact(commandLine(info)), Reason: info.End.Reason, ReturnCode: info.End.ReturnCode,
+		Command: RedactCut(commandLine(info), maxAudited), Reason: info.End.Reason, ReturnCode: info.End.ReturnCode,
 		Seconds:     info.Duration(time.Time{}).Seconds(),
-		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes, Produced: made.Paths, FileIDs: made.FileIDs,
+		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes, Produced: within(made.Paths, maxAudited), FileIDs: made.FileIDs,
 	}
 }

@@ -50,10 +50,11 @@ func (s *Session) ReadFile(ctx context.Context, as, path string, offset, n int64
 	if err != nil {
 		return nil, proto.FileInfo{}, err
 	}
-	r, fi, err := s.client().Read(ctx, as, path, offset, n)
+	g := s.client()
+	r, fi, err := g.Read(ctx, as, path, offset, n)
 	if err != nil {
 		release()
-		return nil, fi, s.guestError(ctx, err)
+		return nil, fi, s.guestError(ctx, g, err)
 	}
 	return &heldReader{r, release}, fi, nil
 }
@@ -64,10 +65,11 @@ func (s *Session) Tar(ctx context.Context, as, path string) (io.ReadCloser, erro
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.client().Tar(ctx, as, path)
+	g := s.client()
+	r, err := g.Tar(ctx, as, path)
 	if err != nil {
 		release()
-		return nil, s.guestError(ctx, err)
+		return nil, s.guestError(ctx, g, err)
 	}
 	return &heldReader{r, release}, nil
 }
@@ -91,7 +93,7 @@ func (r *heldReader) Close() error {
 func (s *Session) WriteFile(ctx context.Context, as, path string, mode uint32, r io.Reader) (fi proto.FileInfo, err error) {
 	err = s.withGuest(ctx, func(g *guest.Client) error {
 		if fi, err = g.Write(ctx, as, path, guest.WriteOptions{Mode: mode}, r); err == nil {
-			s.core.cfg.Jobs.Changed(ctx, s, fi.Path, OriginUploaded)
+			s.changed(ctx, g, fi.Path, OriginUploaded)
 		}
 		return err
 	})
@@ -103,7 +105,7 @@ func (s *Session) WriteFile(ctx context.Context, as, path string, mode uint32, r
 func (s *Session) Untar(ctx context.Context, as, path string, r io.Reader) error {
 	return s.withGuest(ctx, func(g *guest.Client) error {
 		err := g.Untar(ctx, as, path, r, guest.UntarLimits{})
-		s.core.cfg.Jobs.Changed(ctx, s, path, OriginUploaded) // an archive that broke off may have left members
+		s.changed(ctx, g, path, OriginUploaded) // an archive that broke off may have left members
 		return err
 	})
 }
@@ -118,7 +120,7 @@ func (s *Session) Mkdir(ctx context.Context, as, path string) error {
 func (s *Session) RemoveFile(ctx context.Context, as, path string, recursive bool) error {
 	return s.withGuest(ctx, func(g *guest.Client) error {
 		err := g.Remove(ctx, as, path, recursive)
-		s.core.cfg.Jobs.Changed(ctx, s, path, OriginUploaded)
+		s.changed(ctx, g, path, OriginUploaded)
 		return err
 	})
 }
@@ -128,8 +130,8 @@ func (s *Session) MoveFile(ctx context.Context, as, from, to string) error {
 	return s.withGuest(ctx, func(g *guest.Client) error {
 		err := g.Move(ctx, as, from, to)
 		if err == nil {
-			s.core.cfg.Jobs.Changed(ctx, s, from, OriginUploaded)
-			s.core.cfg.Jobs.Changed(ctx, s, to, OriginUploaded)
+			s.changed(ctx, g, from, OriginUploaded)
+			s.changed(ctx, g, to, OriginUploaded)
 		}
 		return err
 	})
@@ -143,7 +145,7 @@ func (s *Session) Edit(ctx context.Context, as string, in proto.EditorInput) (re
 	}
 	err = s.withGuest(ctx, func(g *guest.Client) error {
 		if res, err = g.Edit(ctx, as, in); err == nil && in.Command != "view" {
-			s.core.cfg.Jobs.Changed(ctx, s, in.Path, OriginEdited)
+			s.changed(ctx, g, in.Path, OriginEdited)
 		}
 		return err
 	})
@@ -161,6 +163,11 @@ func (s *Session) CloseShell(ctx context.Context, name string) error {
 	return s.withGuest(ctx, func(g *guest.Client) error { return g.CloseShell(ctx, name) })
 }
 
+// changed tells the books of a file that an operation with g wrote or removed.
+func (s *Session) changed(ctx context.Context, g *guest.Client, path, origin string) {
+	s.core.cfg.Jobs.Changed(forBooks(ctx, g), s, path, origin)
+}
+
 // withGuest runs fn while the session is in use.
 func (s *Session) withGuest(ctx context.Context, fn func(*guest.Client) error) error {
 	release, err := s.use(ctx)
@@ -168,14 +175,18 @@ func (s *Session) withGuest(ctx context.Context, fn func(*guest.Client) error) e
 		return err
 	}
 	defer release()
-	return s.guestError(ctx, fn(s.client()))
+	g := s.client()
+	return s.guestError(ctx, g, fn(g))
 }
 
 // guestError looks at an error of the guest's: if it means that the sandbox is gone, the session is
 // stopped, so that the next request starts it again.
-func (s *Session) guestError(ctx context.Context, err error) error {
-	if proto.CodeOf(err) == proto.Unavailable && ctx.Err() == nil && s.lost(ctx) {
-		return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended unexpectedly; its files are kept, send the request again", s.id)
+func (s *Session) guestError(ctx context.Context, g *guest.Client, err error) error {
+	if proto.CodeOf(err) != proto.Unavailable || ctx.Err() != nil || bookkeeping(ctx) != nil || !s.lost(ctx, g) {
+		return err
 	}
-	return err
+	if err := s.usable(); err != nil {
+		return err
+	}
+	return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended meanwhile; its files are kept, send the request again", s.id)
 }

@@ -9,7 +9,8 @@ import (
 
 // Jobs keeps the books of what execs make: inputs before, outputs and the manifest after.
 // artifacts.Jobs is the one there is; it is an interface because artifacts stands above
-// this package. Its methods are called while the session is in use, so they may use its files.
+// this package. Its methods are called while the session is in use, so they may use its files. In End and
+// Changed that fails once the sandbox was stopped: no entry in a book is worth starting it again.
 type Jobs interface {
 	// Begin puts stored files into $INPUT_DIR. It fails with the item's name and
 	// leaves nothing new behind if one of them cannot be had.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -33,7 +35,28 @@ func (ss *Sessions) load() error {
 			s.remember(list)
 		}
 	}
-	return nil
+	return ss.clearOutput()
+}
+
+// clearOutput removes the kept output of execs that nobody remembers, as a crash leaves.
+func (ss *Sessions) clearOutput() error {
+	dir := filepath.Join(ss.cfg.Dir, outputDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, s := range ss.byID {
+		for _, e := range s.Execs() {
+			known[e.id] = true
+		}
+	}
+	for _, f := range entries {
+		if !known[f.Name()] {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, f.Name())))
+		}
+	}
+	return err
 }
 
 // remember brings back the execs of an earlier daemon. One that was still running is lost:
@@ -51,9 +74,10 @@ func (s *Session) remember(list []execRecord) {
 		e.number = s.begun
 		s.execs = append(s.execs, e)
 		if lost {
-			s.core.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Put(bucketExecs, execKey(s.id, e.id), r) })
+			s.core.cfg.Ledger.Later(s.putExec(r))
 		}
 	}
+	s.trim()
 }
 
 // recall makes an ended exec from its record and what was kept of its output.
@@ -62,7 +86,8 @@ func (s *Session) recall(r execRecord) *Exec {
 	if err := e.loadOutput(r.Exec); err != nil {
 		s.core.cfg.Log.Warn("reading the kept output of an exec", "exec", e.id, "error", err)
 	}
-	res := e.resultOf(&e.info, Produced{FileIDs: r.Files, Notes: r.Notes})
+	e.made = Produced{FileIDs: r.Files, Notes: r.Notes}
+	res := e.resultOf(&e.info, e.made)
 	e.result = &res
 	close(e.ended)
 	return e
@@ -106,9 +131,10 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	case rec.Delete:
 		return ss.finishRemove(ctx, s)
 	case rec.State == proto.StateCreating: // its creator never got an answer
+		s.markUndone()
 		return ss.finishRemove(ctx, s)
 	case rec.State == proto.StateExpired:
-		return ss.vacate(ctx, s)
+		return ss.leaveName(ctx, s)
 	case rec.State == proto.StateRunning && there && s.answers(ctx):
 		s.mu.Lock()
 		defer s.mu.Unlock()

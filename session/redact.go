@@ -1,6 +1,9 @@
 package session
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+)
 
 // A redaction finds what looks like a secret and says what takes its place.
 type redaction struct {
@@ -10,14 +13,29 @@ type redaction struct {
 
 var redactions = []redaction{
 	// an assignment, option or JSON field whose name says so
-	{regexp.MustCompile(`(?i)((?:[a-z0-9_-]*(?:api[_-]?key|secret|token|passw(?:or)?d|passphrase|credential|private[_-]?key|access[_-]?key)[a-z0-9_-]*)["']?\s*[=:\s]\s*)("[^"]*"|'[^']*'|[^\s'";&|]+)`), "${1}[redacted]"},
+	{regexp.MustCompile(`(?i)((?:[a-z0-9_-]*(?:api[_-]?key|secret|token|passw(?:or)?d|passphrase|credential|private[_-]?key|access[_-]?key)[a-z0-9_-]*)\\?["']?\s*[=:\s]\s*)(\\"[^"]*"|"(?:[^"\\]|\\.)*"|"[^"]*$|'[^']*'?|[^\s'";&|]+)`), "${1}[redacted]"},
 	// an HTTP authorization
 	{regexp.MustCompile(`(?i)(authorization["']?\s*[:=]\s*["']?(?:bearer|basic|token)?\s*|bearer\s+)[a-z0-9._~+/=-]{6,}`), "${1}[redacted]"},
+	// curl's user:password
+	{regexp.MustCompile(`((?:^|\s)(?:-u|--user)[=\s]*["']?[^\s:"']+:)[^\s"']+`), "${1}[redacted]"},
 	// user:password@ in a URL
 	{regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+@`), "${1}[redacted]@"},
 	// keys that are known by their form
 	{regexp.MustCompile(`\b(sk-[A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|AKIA[0-9A-Z]{16}|xox[abprs]-[A-Za-z0-9-]{10,}|AIza[0-9A-Za-z_-]{30,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+)`), "[redacted]"},
 	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`), "[redacted]"},
+}
+
+// redactMargin is how much of the end of a cut text is given up, since it may hold the half of a secret
+// that nobody knows for one any more.
+const redactMargin = 1 << 10
+
+// RedactCut is Redact of the first n bytes or so of a text of any length; it takes time for those alone.
+func RedactCut(s string, n int) string {
+	if len(s) <= n {
+		return Redact(s)
+	}
+	short := Redact(s[:n+min(redactMargin, len(s)-n)])
+	return strings.ToValidUTF8(short[:max(0, min(n, len(short)-redactMargin))], "") + "…"
 }
 
 // Redact replaces what looks like a secret in a command line by "[redacted]". It errs on the

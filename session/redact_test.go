@@ -22,3 +22,32 @@ func TestRedact(t *testing.T) {
 		}
 	}
 }
+
+func TestRedactCut(t *testing.T) {
+	if got := RedactCut("echo hi", 100); got != "echo hi" {
+		t.Errorf("%q", got)
+	}
+	long := strings.Repeat("a", 90) + " password=hunter22hunter22 " + strings.Repeat("b ", 1<<19)
+	for n := 80; n < 130; n++ { // wherever the cut falls
+		if got := RedactCut(long, n); strings.Contains(got, "hunter") || len(got) > n+3 {
+			t.Fatalf("cut at %d: %q", n, got)
+		}
+	}
+	many := strings.Repeat("token=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ", 1000) // shrinks much
+	for n := 1000; n < 1100; n++ {
+		if got := RedactCut(many, n); strings.Contains(got, "aaa") {
+			t.Fatalf("cut at %d: %q", n, got)
+		}
+	}
+}
+
+func TestRedactQuotedInQuotes(t *testing.T) {
+	for _, in := range []string{
+		`curl -d "{\"password\":\"hunter22\",\"n\":1}" x`, `curl -d '{"api_key" : "hun\"ter22"}'`, `PASSWORD="hunter22 and`, `curl -u me:hunter22 x`, `curl --user=me:hunter22`,
+		"password='hunter22", "export DB_PASSWORD=hunter22;ls",
+	} {
+		if out := Redact(in); strings.Contains(out, "ter22") || !strings.Contains(out, "[redacted]") {
+			t.Errorf("%s gives %s", in, out)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"berth/proto"
 )
@@ -35,6 +36,22 @@ func (e *Exec) resultOf(info *proto.Exec, made Produced) proto.ExecResult {
 		Type: proto.TypeBashResult, Stdout: stdout, Stderr: stderr, ReturnCode: info.End.ReturnCode, Content: content,
 	}
 	return res
+}
+
+// untold is how long an ended exec's output waits for somebody to ask, when there is too much of it.
+const untold = time.Minute
+
+// dropOutput gives the memory of an ended exec's output back, unless somebody is still to be told of it.
+// The result then says that it was left out.
+func (e *Exec) dropOutput() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.told && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(untold)) {
+		return
+	}
+	e.out.drop()
+	res := e.resultOf(&e.info, e.made)
+	e.result = &res
 }
 
 // blockError is how the result block names an end that the command did not bring about

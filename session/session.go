@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"sync"
@@ -20,16 +21,24 @@ type Session struct {
 
 	// life is a lock for transitions (start, stop, expire, remove). It may be held across I/O, so
 	// waiting for it can be given up. It is taken before mu.
-	life chan struct{}
+	life    chan struct{}
+	unclean bool // its sandbox could not be stopped and may run still; guarded by life
 
-	mu      sync.Mutex // guards what follows
-	rec     record
-	guest   *guest.Client // of this generation; replaced by start
-	users   int           // operations under way; the sweeper leaves a session with any alone
-	removed bool
-	execs   []*Exec       // running and remembered, in the order they began
-	begun   int           // execs ever begun; the number of the newest
-	more    chan struct{} // closed when an exec begins
+	// saving makes the changes of the record one after the other, so that none is built on one that
+	// then fails. It is held while the ledger writes, and taken after life and before mu.
+	saving sync.Mutex
+
+	mu       sync.Mutex    // guards what follows
+	rec      record        // as the ledger has it, but for LastUsed, which is ahead
+	guest    *guest.Client // of this generation; replaced by start
+	users    int           // operations under way; the sweeper leaves a session with any alone
+	stopping bool          // about to be stopped: whoever comes waits, and starts it again
+	undone   bool          // it never came up and could not be removed; the sweeper tries again
+	vacated  bool          // expired, and nothing is left but its record
+	removed  bool
+	execs    []*Exec       // running and remembered, in the order they began
+	begun    int           // execs ever begun; the number of the newest
+	more     chan struct{} // closed when an exec begins
 }
 
 func newSession(core *Sessions, rec record) *Session {
@@ -42,7 +51,13 @@ func newSession(core *Sessions, rec record) *Session {
 }
 
 func (s *Session) newGuest() *guest.Client {
-	return guest.NewClient(func(ctx context.Context) (net.Conn, error) { return s.core.cfg.Runtime.Dial(ctx, s.id) })
+	return guest.NewClient(func(ctx context.Context) (net.Conn, error) {
+		c, err := s.core.cfg.Runtime.Dial(ctx, s.id)
+		if proto.CodeOf(err) == proto.NotFound { // we have it as running, so it is lost
+			err = proto.Errorf(proto.Unavailable, "", s.id, "container %s ended unexpectedly", s.id)
+		}
+		return c, err
+	})
 }
 
 // client speaks to the guest of the present generation. What was begun with an older one
@@ -108,6 +123,13 @@ func (s *Session) markGone() {
 	s.removed = true
 }
 
+// markUndone has the sweeper remove it, if its creator does not manage to.
+func (s *Session) markUndone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.undone = true
+}
+
 // usable says why the session cannot be used, if it cannot.
 func (s *Session) usable() error {
 	s.mu.Lock()
@@ -129,6 +151,9 @@ func (s *Session) usableLocked() error {
 // use makes sure that the session's sandbox runs and holds it until release. Every operation on
 // a session is between the two; each end renews the lease.
 func (s *Session) use(ctx context.Context) (release func(), err error) {
+	if g := bookkeeping(ctx); g != nil {
+		return s.useOnly(g)
+	}
 	s.mu.Lock()
 	if err := s.usableLocked(); err != nil {
 		s.mu.Unlock()
@@ -136,7 +161,7 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 	}
 	s.users++
 	s.touch()
-	running := s.rec.State == proto.StateRunning
+	running := s.runningLocked()
 	s.mu.Unlock()
 	if !running {
 		if err := s.resume(ctx); err != nil {
@@ -145,6 +170,37 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 		}
 	}
 	return s.release, nil
+}
+
+func (s *Session) runningLocked() bool { return s.rec.State == proto.StateRunning && !s.stopping }
+
+// useOnly is use for bookkeeping: it fails where the generation that g speaks to is not the
+// present one. The lease is that of whatever made the entry.
+func (s *Session) useOnly(g *guest.Client) (release func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usableLocked(); err != nil {
+		return nil, err
+	}
+	if !s.runningLocked() || s.guest != g {
+		return nil, proto.Errorf(proto.Unavailable, "", s.id, "container %s was stopped meanwhile", s.id)
+	}
+	s.users++
+	return s.release, nil
+}
+
+type bookkeepingKey struct{}
+
+// forBooks marks ctx for what the job's books do on their own account with the files of the generation that
+// g speaks to: that never starts a stopped session again, and never finds one lost.
+func forBooks(ctx context.Context, g *guest.Client) context.Context {
+	return context.WithValue(ctx, bookkeepingKey{}, g)
+}
+
+// bookkeeping is the generation that ctx was marked for, or nil.
+func bookkeeping(ctx context.Context) *guest.Client {
+	g, _ := ctx.Value(bookkeepingKey{}).(*guest.Client)
+	return g
 }
 
 func (s *Session) release() {
@@ -182,30 +238,48 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 	return s.Info(), err
 }
 
-// change alters the record and returns once that is on disk. The record is built
-// by the ledger's writer, so that of two changes neither loses the other's. If it cannot be
-// written, the record is as it was.
+// change alters the record and returns once that is on disk; until then nobody sees it. fn may
+// run more than once, each time on a fresh copy. If it cannot be written, the record is as it was.
 func (s *Session) change(fn func(*record)) error {
-	var before *record
-	err := s.core.cfg.Ledger.Update(func(tx *ledger.Tx) error {
-		s.mu.Lock()
-		if s.removed {
-			s.mu.Unlock()
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	return s.beginChange(fn)()
+}
+
+// beginChange is change in two halves. Called with saving held, until wait has returned.
+func (s *Session) beginChange(fn func(*record)) (wait func() error) {
+	var next record
+	written := s.core.cfg.Ledger.Begin(func(tx *ledger.Tx) error {
+		if s.gone() {
 			return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist", s.id)
 		}
-		if before == nil {
-			was := s.rec
-			before = &was
-		}
-		fn(&s.rec)
-		next := s.rec
-		s.mu.Unlock()
+		next = s.record()
+		fn(&next)
 		return tx.Put(bucketSessions, s.id, next)
 	})
-	if err != nil && before != nil {
+	return func() error {
+		if err := written(); err != nil {
+			return err
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.rec = *before
+		if s.rec.LastUsed.After(next.LastUsed) { // it was used meanwhile
+			next.LastUsed = s.rec.LastUsed
+		}
+		s.rec = next
+		return nil
+	}
+}
+
+// erase takes the record out of the ledger, with those of the execs; from then on nothing writes it again.
+func (s *Session) erase() error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	err := s.core.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		return errors.Join(deletePrefix(tx, bucketExecs, s.id+"/"), tx.Delete(bucketSessions, s.id))
+	})
+	if err == nil {
+		s.markGone()
 	}
 	return err
 }
@@ -251,10 +325,14 @@ func (s *Session) resume(ctx context.Context) error {
 		return err
 	}
 	started := make(chan error, 1)
-	s.core.wg.Go(func() {
+	err = s.core.track(nil, func() {
 		defer unlock()
 		started <- s.start(s.core.ctx)
 	})
+	if err != nil {
+		unlock()
+		return err
+	}
 	select {
 	case err := <-started:
 		return err
@@ -263,10 +341,28 @@ func (s *Session) resume(ctx context.Context) error {
 	}
 }
 
-// start brings the sandbox up as the next generation. Called with life held.
+// start brings the sandbox up as the next generation. If that fails, nothing of it is left.
+// Called with life held.
 func (s *Session) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.core.cfg.StartTimeout)
 	defer cancel()
+	if s.unclean { // else the processes that the last stop was to end would be in the next generation
+		if err := s.takeDown(ctx); err != nil {
+			return err
+		}
+	}
+	err := s.bringUp(ctx)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.core.cfg.StartTimeout)
+		defer cancel()
+		if err := s.takeDown(ctx); err != nil {
+			s.core.cfg.Log.Error("removing a sandbox that did not come up; a sweep will try again", "container", s.id, "error", err)
+		}
+	}
+	return err
+}
+
+func (s *Session) bringUp(ctx context.Context) error {
 	if err := s.change(func(r *record) { r.Generation++ }); err != nil {
 		return err
 	}
@@ -279,7 +375,16 @@ func (s *Session) start(ctx context.Context) error {
 	if _, err := s.client().Hello(ctx); err != nil {
 		return err
 	}
-	return s.change(func(r *record) { r.State = proto.StateRunning })
+	now := s.core.cfg.Now() // a start that took long does not eat the lease
+	return s.change(func(r *record) { r.State, r.LastUsed = proto.StateRunning, now })
+}
+
+// takeDown removes the sandbox, and remembers if that did not work. Called with life held.
+func (s *Session) takeDown(ctx context.Context) error {
+	s.closeGuest()
+	err := s.core.cfg.Runtime.Stop(ctx, s.id)
+	s.unclean = err != nil
+	return err
 }
 
 // stop ends the sandbox and keeps the files. With onlyIdle it leaves a session that is in use, or
@@ -293,15 +398,24 @@ func (s *Session) stop(ctx context.Context, onlyIdle bool, reason proto.EndReaso
 	if !s.beginStop(onlyIdle) {
 		return false, nil
 	}
-	if err := s.persist(); err != nil {
+	return s.halt(ctx, reason, why)
+}
+
+// halt is stop once it is decided. If that cannot be written down, the session goes on. Called with
+// life held and stopping set, which it takes back.
+func (s *Session) halt(ctx context.Context, reason proto.EndReason, why string) (bool, error) {
+	err := s.change(func(r *record) { r.State = proto.StateStopped })
+	s.mu.Lock()
+	s.stopping = false
+	s.mu.Unlock()
+	if err != nil {
 		return false, err
 	}
 	s.endExecs(reason, why)
-	s.closeGuest()
-	return true, s.core.cfg.Runtime.Stop(ctx, s.id)
+	return true, s.takeDown(ctx)
 }
 
-// beginStop marks the session stopped, so that whoever comes now waits for the stop to be
+// beginStop keeps new users out, if there is something to stop: whoever comes now waits for the stop to be
 // over and starts it again.
 func (s *Session) beginStop(onlyIdle bool) bool {
 	s.mu.Lock()
@@ -312,7 +426,7 @@ func (s *Session) beginStop(onlyIdle bool) bool {
 	if onlyIdle && (s.users > 0 || s.core.cfg.Now().Before(s.rec.expires())) {
 		return false
 	}
-	s.rec.State = proto.StateStopped
+	s.stopping = true
 	return true
 }
 
@@ -337,22 +451,28 @@ func (s *Session) Start(ctx context.Context) error {
 	return err
 }
 
-// lost is called when the guest no longer answers. If that is so, the session is stopped, and
-// the next use starts it with its files.
-func (s *Session) lost(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
+// lost is called when the guest g no longer answers. If that is so, its generation is over: the session
+// is stopped, unless somebody did that already, and the next use starts it with its files.
+func (s *Session) lost(ctx context.Context, g *guest.Client) bool {
+	hello, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 	defer cancel()
-	if _, err := s.client().Hello(ctx); err == nil {
+	if _, err := g.Hello(hello); err == nil || s.core.ctx.Err() != nil {
+		return false // or it was we who hung up, in Close
+	}
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
 		return false
 	}
-	stopped, err := s.stop(context.WithoutCancel(ctx), false, proto.EndLost, "the container ended unexpectedly")
-	if err != nil {
+	defer unlock()
+	if s.client() != g || !s.beginStop(false) {
+		return true
+	}
+	s.core.cfg.Log.Warn("container lost; its next use starts it again", "container", s.id)
+	if _, err := s.halt(context.WithoutCancel(ctx), proto.EndLost, "the container ended unexpectedly"); err != nil {
 		s.core.cfg.Log.Error("stopping a container that was lost", "container", s.id, "error", err)
+		return false
 	}
-	if stopped {
-		s.core.cfg.Log.Warn("container lost; its next use starts it again", "container", s.id)
-	}
-	return stopped
+	return true
 }
 
 // helloTimeout is how long a guest may take to answer before it counts as lost.

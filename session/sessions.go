@@ -50,7 +50,7 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 }
 
 // Close ends what is under way and lets go of the sandboxes without stopping them: the next
-// daemon attaches to them again. Execs that still run are recorded as lost.
+// daemon attaches to them again. Execs that still run end and are recorded as stopped.
 func (ss *Sessions) Close() error {
 	ss.mu.Lock()
 	ss.closed = true
@@ -66,6 +66,25 @@ func (ss *Sessions) Close() error {
 		errs = append(errs, s.detach())
 	}
 	return errors.Join(errs...)
+}
+
+// track runs fn on a goroutine that Close waits for, and first before that, so that Close either refuses
+// both or finds what first made known.
+func (ss *Sessions) track(first, fn func()) error {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	if ss.closed {
+		return shuttingDown()
+	}
+	if first != nil {
+		first()
+	}
+	ss.wg.Go(fn)
+	return nil
+}
+
+func shuttingDown() error {
+	return proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down")
 }
 
 // snapshot is every session. Called with mu held.
@@ -94,7 +113,8 @@ func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateCo
 		return nil, err
 	}
 	if err := s.first(ctx, req.Files); err != nil {
-		return nil, errors.Join(err, ss.undo(s))
+		ss.undo(s)
+		return nil, err
 	}
 	return s, nil
 }
@@ -133,7 +153,7 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 // or a new one. Called with mu held.
 func (ss *Sessions) claim(rec *record, now time.Time) (workspaceRecord, error) {
 	if ss.closed {
-		return workspaceRecord{}, proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down")
+		return workspaceRecord{}, shuttingDown()
 	}
 	if n := ss.live(); n >= ss.cfg.MaxSessions {
 		return workspaceRecord{}, proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one or wait for one to expire", n)
@@ -165,13 +185,13 @@ func (ss *Sessions) live() int {
 }
 
 // undo takes back a session that did not come up. The caller never learnt its ID.
-func (ss *Sessions) undo(s *Session) error {
+func (ss *Sessions) undo(s *Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ss.ctx), ss.cfg.StartTimeout)
 	defer cancel()
-	if err := ss.remove(ctx, s, false); err != nil {
-		ss.cfg.Log.Error("undoing a container that did not start", "container", s.id, "error", err)
+	s.markUndone()
+	if err := ss.remove(ctx, s, false); err != nil && !s.gone() {
+		ss.cfg.Log.Error("undoing a container that did not start; a sweep will try again", "container", s.id, "error", err)
 	}
-	return nil
 }
 
 // Get finds a session of this owner. One of another owner does not exist for them. One that
@@ -280,27 +300,25 @@ func (ss *Sessions) finishRemove(ctx context.Context, s *Session) error {
 	if err := ss.vacate(ctx, s); err != nil {
 		return err
 	}
-	err := ss.cfg.Ledger.Update(func(tx *ledger.Tx) error {
-		s.markGone() // from here on nothing writes the record again
-		return tx.Delete(bucketSessions, s.id)
-	})
-	if err == nil {
-		ss.forget(s)
+	if err := s.erase(); err != nil {
+		return fmt.Errorf("forgetting %s: %w", s.id, err)
 	}
-	return err
+	ss.forget(s)
+	return nil
 }
 
-// vacate takes away all that a session holds but its record.
+// vacate takes away all that a session holds but its record. Execs are over before the books of their
+// jobs are dropped, or they would write into those again.
 func (ss *Sessions) vacate(ctx context.Context, s *Session) error {
 	if err := ss.cfg.Runtime.Stop(ctx, s.id); err != nil {
 		return fmt.Errorf("stopping %s: %w", s.id, err)
 	}
 	s.closeGuest()
-	if err := ss.releaseWorkspace(ctx, s); err != nil {
-		return err
-	}
 	if err := s.dropExecs(); err != nil {
 		return fmt.Errorf("dropping the execs of %s: %w", s.id, err)
+	}
+	if err := ss.releaseWorkspace(ctx, s); err != nil {
+		return err
 	}
 	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return deletePrefix(tx, bucketExecs, s.id+"/") })
 }
@@ -338,11 +356,17 @@ func (ss *Sessions) StopAll(ctx context.Context) error {
 	ss.mu.RLock()
 	all := ss.snapshot()
 	ss.mu.RUnlock()
-	var errs []error
-	for _, s := range all {
-		_, err := s.stop(ctx, false, proto.EndStopped, "the daemon was shut down")
-		errs = append(errs, err)
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, reconcileParallel)
+	for i, s := range all {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			_, errs[i] = s.stop(ctx, false, proto.EndStopped, "the daemon was shut down")
+		})
 	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
 

@@ -44,12 +44,14 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error {
 	now, rec := ss.cfg.Now(), s.record()
 	switch {
-	case rec.Delete:
+	case rec.Delete || s.is(&s.undone):
 		return ss.sweepRemoval(ctx, s, &done.Finished)
 	case rec.State == proto.StateExpired && now.After(rec.Ended.Add(ss.cfg.Tombstone)):
 		return ss.sweepRemoval(ctx, s, &done.Forgotten)
-	case rec.State == proto.StateExpired:
+	case rec.State == proto.StateExpired && s.is(&s.vacated):
 		return nil
+	case rec.State == proto.StateExpired:
+		return ss.clearOut(ctx, s)
 	case !now.Before(rec.cap()):
 		return ss.expire(ctx, s, done)
 	case rec.State == proto.StateRunning && !now.Before(rec.expires()):
@@ -99,9 +101,37 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	if err := s.change(func(r *record) { r.State, r.Ended, r.Env = proto.StateExpired, now, nil }); err != nil {
 		return err
 	}
-	err = ss.vacate(ctx, s)
-	count(&done.Expired, err == nil)
-	return err
+	done.Expired++
+	return ss.leaveName(ctx, s)
+}
+
+// clearOut is the end of expire where that failed.
+func (ss *Sessions) clearOut(ctx context.Context, s *Session) error {
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return ss.leaveName(ctx, s)
+}
+
+// leaveName takes away what an expired session holds, and remembers that nothing is left to take. Called
+// with life held.
+func (ss *Sessions) leaveName(ctx context.Context, s *Session) error {
+	if err := ss.vacate(ctx, s); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vacated = true
+	return nil
+}
+
+// is reads one of the session's marks.
+func (s *Session) is(mark *bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *mark
 }
 
 // persistTouch writes the lease down if it moved since it was last written, so that a crash
@@ -134,11 +164,9 @@ func (ss *Sessions) sweepStrangers(ctx context.Context, done *Swept) error {
 	}
 	var errs []error
 	for _, id := range inv.Sandboxes {
-		if s := ss.find(id); s == nil || s.state() == proto.StateExpired {
-			err := ss.cfg.Runtime.Stop(ctx, id)
-			count(&done.Sandboxes, err == nil)
-			errs = append(errs, err)
-		}
+		stopped, err := ss.sweepSandbox(ctx, id)
+		count(&done.Sandboxes, stopped)
+		errs = append(errs, err)
 	}
 	for _, ws := range ss.unheld() {
 		err := ss.dropWorkspace(ctx, ws)
@@ -153,6 +181,26 @@ func (ss *Sessions) sweepStrangers(ctx context.Context, done *Swept) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// sweepSandbox stops a sandbox that no session has, or whose session could not stop it.
+func (ss *Sessions) sweepSandbox(ctx context.Context, id string) (stopped bool, err error) {
+	s := ss.find(id)
+	if s == nil {
+		err := ss.cfg.Runtime.Stop(ctx, id)
+		return err == nil, err
+	}
+	select {
+	case s.life <- struct{}{}:
+		defer func() { <-s.life }()
+	default:
+		return false, nil // it is just being started or stopped
+	}
+	if s.state() != proto.StateStopped {
+		return false, nil
+	}
+	err = s.takeDown(ctx)
+	return err == nil, err
 }
 
 func (ss *Sessions) find(id string) *Session {

@@ -1,0 +1,429 @@
+package session_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"berth/artifacts"
+	"berth/files"
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+
+	"golang.org/x/sys/unix"
+)
+
+// faultyRuntime is a Runtime some of whose steps fail, or tell the test that they were reached.
+type faultyRuntime struct {
+	session.Runtime
+	stopping        func() error // before Stop
+	started         func()       // after Start
+	removeWorkspace func() error
+}
+
+func (f *faultyRuntime) Stop(ctx context.Context, id string) error {
+	if f.stopping != nil {
+		if err := f.stopping(); err != nil {
+			return err
+		}
+	}
+	return f.Runtime.Stop(ctx, id)
+}
+
+func (f *faultyRuntime) Start(ctx context.Context, id string, spec session.Spec) error {
+	err := f.Runtime.Start(ctx, id, spec)
+	if f.started != nil {
+		f.started()
+	}
+	return err
+}
+
+func (f *faultyRuntime) RemoveWorkspace(ctx context.Context, id string) error {
+	if f.removeWorkspace != nil {
+		if err := f.removeWorkspace(); err != nil {
+			return err
+		}
+	}
+	return f.Runtime.RemoveWorkspace(ctx, id)
+}
+
+func faulty(t *testing.T, cfg session.Config) (*faultyRuntime, *sessiontest.Stack) {
+	t.Helper()
+	rt := &faultyRuntime{Runtime: sessiontest.NewRuntime(t)}
+	return rt, sessiontest.Over(t, rt, sessiontest.Images{}, cfg)
+}
+
+// heldJobs is the books of jobs, with something to do before an end is booked.
+type heldJobs struct {
+	session.Jobs
+	ending func(context.Context, *session.Session)
+}
+
+func (h *heldJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string) session.Produced {
+	if h.ending != nil {
+		h.ending(ctx, s)
+	}
+	return h.Jobs.End(ctx, s, e, tail)
+}
+
+// holdJobs opens the stack's sessions anew, over books that can be held.
+func holdJobs(t *testing.T, st *sessiontest.Stack) *heldJobs {
+	t.Helper()
+	if err := st.Sessions.Close(); err != nil {
+		t.Fatal(err)
+	}
+	held := &heldJobs{Jobs: st.Jobs}
+	var err error
+	st.Sessions, err = session.Open(context.Background(), session.Config{
+		Dir: st.Dir, Runtime: st.Runtime, Images: st.Images, Ledger: st.Ledger, Jobs: held,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
+func sandboxes(t *testing.T, rt session.Runtime) []string {
+	t.Helper()
+	inv, err := rt.List(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inv.Sandboxes
+}
+
+// endless is a body without an end, that tells when somebody begins to read it.
+type endless struct {
+	begun chan struct{}
+	once  sync.Once
+}
+
+func (e *endless) Read(b []byte) (int, error) {
+	e.once.Do(func() { close(e.begun) })
+	return 1, nil // slowly, so that no disk fills
+}
+
+func within(t *testing.T, what string, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s hangs", what)
+		return nil
+	}
+}
+
+func TestBooksNeverStartAStoppedSandbox(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	held := holdJobs(t, st)
+	s := st.Create(t, proto.CreateContainer{})
+	ended, stopped := make(chan struct{}), make(chan struct{})
+	held.ending = func(context.Context, *session.Session) { close(ended); <-stopped }
+	e, err := s.Exec(ctx, proto.Cmd{Command: "echo x >made"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if err := s.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	close(stopped)
+	res, err := e.Wait(ctx)
+	if err != nil || res.Exec.End.Reason != proto.EndExit || len(res.Notes) == 0 {
+		t.Errorf("%+v, notes %q, %v", res.Exec.End, res.Notes, err)
+	}
+	if got := sandboxes(t, st.Runtime); len(got) != 0 || s.Info().State != proto.StateStopped {
+		t.Errorf("booking an end started the sandbox again: %v, state %s", got, s.Info().State)
+	}
+}
+
+// A delete waits for execs; an exec whose books just then find the guest gone must not wait for the delete.
+func TestDeleteUnderTheBooks(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	held := holdJobs(t, st)
+	s := st.Create(t, proto.CreateContainer{})
+	ended := make(chan struct{})
+	held.ending = func(ctx context.Context, s *session.Session) {
+		if _, err := s.WriteFile(ctx, proto.UserRoot, "/tmp/large", 0, &endless{begun: ended}); err == nil {
+			t.Error("an endless file has an end")
+		}
+	}
+	e, err := s.Exec(ctx, proto.Cmd{Command: "true"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	done := make(chan error, 1)
+	go func() { done <- st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), false) }()
+	if err := within(t, "deleting", done); err != nil {
+		t.Error(err)
+	}
+	if _, err := e.Wait(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestChangeThatRunsTwiceCountsOnce(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	gate, failed := make(chan struct{}), errors.New("no")
+	st.Ledger.Begin(func(*ledger.Tx) error { <-gate; return nil })
+	wait := s.BumpGeneration()
+	st.Ledger.Begin(func(*ledger.Tx) error { return failed }) // makes the ledger run its neighbours again
+	close(gate)
+	if err := wait(); err != nil {
+		t.Fatal(err)
+	}
+	if g := s.Info().Generation; g != 2 {
+		t.Errorf("generation %d after one change, want 2", g)
+	}
+}
+
+func TestStopThatCannotBeRecorded(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e, err := s.Exec(ctx, proto.Cmd{Command: "read -r x; echo got $x", OpenStdin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Ledger.Close()
+	if err := s.Stop(ctx); err == nil {
+		t.Error("stopped without a record of it")
+	}
+	if s.Info().State != proto.StateRunning || len(sandboxes(t, st.Runtime)) != 1 {
+		t.Errorf("half stopped: %s", s.Info().State)
+	}
+	if err := e.Write([]byte("on\n")); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := e.Wait(ctx); err != nil || res.Result.Result == nil || res.Result.Result.Stdout != "got on\n" {
+		t.Errorf("%+v %v", res.Exec.End, err)
+	}
+	if _, err := s.Run(ctx, proto.Cmd{Command: "true"}); err == nil {
+		t.Error("a command ran that nobody would remember")
+	}
+	if n := len(s.Execs()); n != 1 {
+		t.Errorf("%d execs are listed, want the first alone", n)
+	}
+	if _, err := s.Extend(time.Hour); err == nil {
+		t.Error("a lease was promised that is written nowhere")
+	}
+	st.Sessions.Close() // the ledger is closed: it says so
+	st.Sessions = nil
+}
+
+func TestStartThatCannotBeRecordedLeavesNoSandbox(t *testing.T) {
+	rt, st := faulty(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	if err := s.Stop(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	rt.started = func() { st.Ledger.Close() }
+	if err := s.Start(context.Background()); err == nil {
+		t.Error("started without a record of it")
+	}
+	if got := sandboxes(t, rt); len(got) != 0 {
+		t.Errorf("left running: %v", got)
+	}
+	st.Sessions.Close()
+	st.Sessions = nil
+}
+
+func TestFailedStopIsMadeUpFor(t *testing.T) {
+	ctx := context.Background()
+	rt, st := faulty(t, session.Config{})
+	for _, how := range []string{"by the sweeper", "by the next use"} {
+		s := st.Create(t, proto.CreateContainer{})
+		sessiontest.Bash(t, s, "touch /tmp/old")
+		rt.stopping = func() error { return errors.New("no") }
+		if err := s.Stop(ctx); err == nil {
+			t.Fatal("the failure is not told")
+		}
+		rt.stopping = nil
+		if how == "by the sweeper" {
+			if done := sweep(t, st); done.Sandboxes != 1 || slices.Contains(sandboxes(t, rt), s.ID()) {
+				t.Errorf("%s: %+v", how, done)
+			}
+		}
+		if out := sessiontest.Bash(t, s, "ls /tmp/old 2>/dev/null; echo up").Stdout; out != "up\n" {
+			t.Errorf("%s: the next generation is the old sandbox: %q", how, out)
+		}
+	}
+}
+
+func TestExpiryThatFailsIsFinishedLater(t *testing.T) {
+	ctx := context.Background()
+	now := newClock()
+	rt, st := faulty(t, session.Config{Now: now.Now})
+	st.Create(t, proto.CreateContainer{MaxLifetimeSeconds: 10})
+	now.Add(time.Minute)
+	rt.removeWorkspace = func() error { return errors.New("busy") }
+	if _, err := st.Sessions.Sweep(ctx); err == nil {
+		t.Fatal("the failure is not told")
+	}
+	rt.removeWorkspace = nil
+	sweep(t, st)
+	if inv, _ := rt.List(ctx); len(inv.Workspaces) != 0 {
+		t.Errorf("an expired container's files are still there: %+v", inv)
+	}
+}
+
+func TestCreateThatCannotBeUndoneIsUndoneBySweep(t *testing.T) {
+	ctx := context.Background()
+	rt, st := faulty(t, session.Config{})
+	no := func() error { return errors.New("no") }
+	rt.stopping = no
+	_, err := st.Sessions.Create(ctx, sessiontest.Owner, proto.CreateContainer{Files: []string{"file_0000000000000000000000"}})
+	wantCode(t, err, proto.NotFound, "file_")
+	rt.stopping = nil
+	sweep(t, st)
+	list, _, _ := st.Sessions.List(sessiontest.Owner, session.Filter{})
+	if inv, _ := rt.List(ctx); len(list)+len(inv.Sandboxes)+len(inv.Workspaces) != 0 {
+		t.Errorf("left: %v %+v", list, inv)
+	}
+}
+
+func TestCloseWhileACommandWaitsToStart(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	first, err := s.Exec(ctx, proto.Cmd{Command: "echo up; sleep 600", Shell: "sh", Background: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	untilOutput(t, first, "up\n")
+	second := make(chan error, 1)
+	go func() {
+		e, err := s.Exec(ctx, proto.Cmd{Command: "sleep 600", Shell: "sh", Background: true})
+		if err == nil {
+			_, err = e.Wait(ctx)
+		}
+		second <- err
+	}()
+	closed := make(chan error, 1)
+	go func() { closed <- st.Sessions.Close() }()
+	if err := within(t, "closing", closed); err != nil {
+		t.Error(err)
+	}
+	within(t, "the command that waited", second)
+	if got := sandboxes(t, st.Runtime); len(got) != 1 {
+		t.Errorf("closing stopped the sandbox: %v", got)
+	}
+	_, err = s.Exec(ctx, proto.Cmd{Command: "true"})
+	wantCode(t, err, proto.Unavailable, "")
+}
+
+func TestCloseUnderAnOpenFileKeepsTheSandbox(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	body, written := &endless{begun: make(chan struct{})}, make(chan error, 1)
+	go func() {
+		_, err := s.WriteFile(ctx, proto.UserDefault, "/tmp/large", 0, body)
+		written <- err
+	}()
+	<-body.begun
+	if err := st.Sessions.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := within(t, "writing", written); err == nil {
+		t.Error("an endless file has an end")
+	}
+	if got := sandboxes(t, st.Runtime); len(got) != 1 {
+		t.Errorf("letting go of a busy guest stopped it: %v", got)
+	}
+}
+
+func TestSandboxThatVanishedComesBack(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	sessiontest.Bash(t, s, "echo kept >mark")
+	if err := st.Runtime.Stop(ctx, s.ID()); err != nil { // behind the core's back
+		t.Fatal(err)
+	}
+	if out := sessiontest.Bash(t, s, "cat mark").Stdout; out != "kept\n" {
+		t.Errorf("%q", out)
+	}
+}
+
+// onSmallDisk is a core whose ledger is on a disk that can be filled.
+func onSmallDisk(t *testing.T) (ss *session.Sessions, rt session.Runtime, fill, empty func()) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatalf("this test mounts a tmpfs: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	books, err := ledger.Open(filepath.Join(dir, "ledger.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := files.Open(files.Config{Dir: t.TempDir(), Ledger: books})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt = sessiontest.NewRuntime(t)
+	ss, err = session.Open(context.Background(), session.Config{
+		Dir: t.TempDir(), Runtime: rt, Images: sessiontest.Images{}, Ledger: books, Jobs: artifacts.New(artifacts.Config{Files: store, Ledger: books}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ss.Close(); _ = store.Close(); _ = books.Close() })
+	filler := filepath.Join(dir, "filler")
+	fill = func() { _ = os.WriteFile(filler, bytes.Repeat([]byte{1}, 2<<20), 0o600) }
+	empty = func() { _ = os.Remove(filler) }
+	return ss, rt, fill, empty
+}
+
+func TestFullDiskLeavesNothingHalfDone(t *testing.T) {
+	ctx := context.Background()
+	ss, rt, fill, empty := onSmallDisk(t)
+	s, err := ss.Create(ctx, sessiontest.Owner, proto.CreateContainer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill()
+	bulk := map[string]string{}
+	for i := range 60 { // larger than what the ledger's file has left of free pages
+		bulk[strings.Repeat("k", 100)+string(rune('A'+i))] = strings.Repeat("v", 250)
+	}
+	if _, err := ss.Create(ctx, sessiontest.Owner, proto.CreateContainer{Labels: bulk}); err == nil {
+		t.Error("a container was made that a restart would forget")
+	}
+	if got := sandboxes(t, rt); len(got) != 1 {
+		t.Errorf("sandboxes: %v", got)
+	}
+	err = ss.Delete(ctx, sessiontest.Owner, s.ID(), false)
+	empty()
+	if err != nil {
+		if _, err := ss.Sweep(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ss.Get(sessiontest.Owner, s.ID()); err == nil { // not even begun
+			if err := ss.Delete(ctx, sessiontest.Owner, s.ID(), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := ss.Counts(); len(n.ByState) != 0 || n.Workspaces != 0 {
+		t.Errorf("left in memory: %+v", n)
+	}
+	if inv, _ := rt.List(ctx); len(inv.Sandboxes)+len(inv.Workspaces) != 0 {
+		t.Errorf("left: %+v", inv)
+	}
+}
