@@ -4,11 +4,11 @@ package gc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -31,14 +31,18 @@ type Config struct {
 	Report func(task string, counts map[string]int, took time.Duration, err error) // told of every sweep; for metrics; may be nil
 }
 
-// A Collector runs its tasks until it is closed. One task never overlaps with itself.
+// A Collector runs its tasks until it is closed. One task never overlaps with itself. Its methods are safe
+// for concurrent use.
 type Collector struct {
 	cfg    Config
 	cron   *cron.Cron
 	ctx    context.Context
 	cancel context.CancelFunc
-	turns  map[string]*sync.Mutex // by task; held for the length of a sweep, which is what it is for
+	turns  map[string]chan struct{} // by task; full for the length of a sweep
 }
+
+// ErrClosed is what Sweep returns after Close.
+var ErrClosed = errors.New("the sweeper is closed")
 
 // parser takes five fields or six with seconds first, and @descriptors.
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
@@ -48,11 +52,12 @@ func Open(cfg Config) (*Collector, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	c := &Collector{cfg: cfg, cron: cron.New(cron.WithParser(parser)), turns: map[string]*sync.Mutex{}}
+	c := &Collector{cfg: cfg, cron: cron.New(cron.WithParser(parser)), turns: map[string]chan struct{}{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for _, t := range cfg.Tasks {
-		c.turns[t.Name] = &sync.Mutex{}
+		c.turns[t.Name] = make(chan struct{}, 1)
 		if _, err := c.cron.AddFunc(t.Schedule, func() { c.tick(t) }); err != nil {
+			c.cancel()
 			return nil, fmt.Errorf("schedule of the %s sweep: %w", t.Name, err)
 		}
 	}
@@ -64,34 +69,60 @@ func Open(cfg Config) (*Collector, error) {
 func (c *Collector) Close() error {
 	c.cancel()
 	<-c.cron.Stop().Done()
+	for _, turn := range c.turns { // those that Sweep was asked for
+		turn <- struct{}{}
+		<-turn
+	}
 	return nil
 }
 
 // tick is one turn of a schedule; if the last sweep still runs, it is left out.
 func (c *Collector) tick(t Task) {
 	turn := c.turns[t.Name]
-	if !turn.TryLock() {
+	select {
+	case turn <- struct{}{}:
+	default:
 		c.cfg.Log.Warn("sweep left out: the last one still runs", "task", t.Name)
 		return
 	}
-	defer turn.Unlock()
+	defer func() { <-turn }()
 	_, _ = c.sweep(c.ctx, t)
 }
 
-// Sweep runs every task once, now, and returns their counts by name.
+// Sweep runs every task once, now, and returns their counts by name. It waits for its turn behind a sweep
+// under way, as long as ctx lets it. The first error is returned; a task that fails does not keep the others
+// from theirs.
 func (c *Collector) Sweep(ctx context.Context) (map[string]map[string]int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
 	all := map[string]map[string]int{}
 	var first error
 	for _, t := range c.cfg.Tasks {
-		c.turns[t.Name].Lock()
-		counts, err := c.sweep(ctx, t)
-		c.turns[t.Name].Unlock()
+		counts, err := c.inTurn(ctx, t)
 		all[t.Name] = counts
 		if err != nil && first == nil {
 			first = fmt.Errorf("%s: %w", t.Name, err)
 		}
 	}
 	return all, first
+}
+
+// inTurn is one sweep that was asked for.
+func (c *Collector) inTurn(ctx context.Context, t Task) (map[string]int, error) {
+	turn := c.turns[t.Name]
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+	}
+	switch {
+	case c.ctx.Err() != nil:
+		return nil, ErrClosed
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	return c.sweep(ctx, t)
 }
 
 func (c *Collector) sweep(ctx context.Context, t Task) (map[string]int, error) {

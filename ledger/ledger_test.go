@@ -140,3 +140,68 @@ func TestClosedLedger(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestOrderIsKeptBetweenAllCalls(t *testing.T) {
+	db, _ := open(t)
+	gate := make(chan struct{})
+	db.Later(func(*Tx) error { <-gate; return nil })
+	var ran []int
+	wait := make([]func() error, 0, 100)
+	for i := range 100 {
+		put := func(tx *Tx) error { ran = append(ran, i); return tx.Put("b", "last", i) }
+		if i%3 == 0 {
+			db.Later(put)
+		} else {
+			wait = append(wait, db.Begin(put))
+		}
+	}
+	close(gate)
+	for _, w := range wait {
+		if err := w(); err != nil {
+			t.Fatal(err)
+		}
+		if err := w(); err != nil { // it may be asked twice
+			t.Fatal(err)
+		}
+	}
+	if err := db.Update(func(*Tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range ran {
+		if i != n {
+			t.Fatalf("ran in the order %v", ran)
+		}
+	}
+	var last int
+	if err := db.View(func(tx *Tx) error { _, err := tx.Get("b", "last", &last); return err }); err != nil || last != 99 {
+		t.Errorf("last is %d, %v", last, err)
+	}
+}
+
+func TestCloseWritesWhatWasQueued(t *testing.T) {
+	db, path := open(t)
+	for i := range 100 {
+		db.Later(func(tx *Tx) error { return tx.Put("b", fmt.Sprint(i), i) })
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Errorf("closing twice: %v", err)
+	}
+	if err := db.Begin(func(*Tx) error { return nil })(); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	again, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	n := 0
+	_ = again.View(func(tx *Tx) error {
+		return tx.Scan("b", "", func(string, []byte) (bool, error) { n++; return true, nil })
+	})
+	if n != 100 {
+		t.Errorf("%d of 100 queued records were written", n)
+	}
+}

@@ -31,7 +31,7 @@ func runBash(ctx context.Context, s *session.Session, input json.RawMessage) (an
 	}
 	res, err := s.Run(ctx, proto.Cmd{Command: *in.Command})
 	switch {
-	case err != nil && fatal(err):
+	case err != nil && fatal(s, err):
 		return nil, false, err
 	case err != nil:
 		return bashError(blockError(err)), false, nil
@@ -46,24 +46,31 @@ func runShell(ctx context.Context, s *session.Session, input json.RawMessage) (a
 		return "Error: " + proto.AsError(err).Message, true, nil
 	}
 	if in.Restart {
-		err := s.CloseShell(ctx, shellName)
-		if err != nil && (fatal(err) || proto.CodeOf(err) != proto.NotFound) {
-			return nil, false, err
-		}
-		return "Bash session restarted", false, nil
+		return restartShell(ctx, s)
 	}
 	if in.Command == nil || *in.Command == "" {
 		return "Error: no command provided", true, nil
 	}
 	res, err := s.Run(ctx, proto.Cmd{Command: *in.Command, Shell: shellName})
 	switch {
-	case err != nil && fatal(err):
+	case err != nil && fatal(s, err):
 		return nil, false, err
 	case err != nil:
 		return "Error: " + proto.AsError(err).Message, true, nil
 	}
 	text, failed := shellText(res)
 	return text, failed, nil
+}
+
+func restartShell(ctx context.Context, s *session.Session) (any, bool, error) {
+	err := s.CloseShell(ctx, shellName)
+	switch {
+	case err != nil && fatal(s, err):
+		return nil, false, err
+	case err != nil && proto.CodeOf(err) != proto.NotFound: // none there is as good as a fresh one
+		return "Error: " + proto.AsError(err).Message, true, nil
+	}
+	return "Bash session restarted", false, nil
 }
 
 // shellText is a result as the one text that the client-side tool gives the model.

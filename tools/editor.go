@@ -38,7 +38,7 @@ func runEditor(ctx context.Context, s *session.Session, input json.RawMessage) (
 	if err == nil && res.List != nil {
 		err = proto.Errorf(proto.InvalidArgument, "", in.Path, "%s is a directory; list it with bash", in.Path)
 	}
-	if err != nil && fatal(err) {
+	if err != nil && fatal(s, err) {
 		return nil, false, err
 	}
 	if err != nil {
@@ -70,7 +70,7 @@ func runTextEditor(ctx context.Context, s *session.Session, input json.RawMessag
 		res, err = s.Edit(ctx, proto.UserDefault, in)
 	}
 	switch {
-	case err != nil && fatal(err):
+	case err != nil && fatal(s, err):
 		return nil, false, err
 	case proto.CodeOf(err) == proto.NotFound:
 		return fmt.Sprintf("Error: File not found: the path %s does not exist", in.Path), true, nil

@@ -101,8 +101,9 @@ func decode(input json.RawMessage, v any) error {
 	return nil
 }
 
-// fatal reports whether err is about the session or the caller rather than about this use.
-func fatal(err error) bool {
+// fatal reports whether err is about the session or the caller rather than about this use. What a model
+// wrote may look like the name of a container and is not one.
+func fatal(s *session.Session, err error) bool {
 	var e *proto.Error
 	if !errors.As(err, &e) {
 		return true
@@ -111,7 +112,7 @@ func fatal(err error) bool {
 	case proto.Canceled, proto.Internal, proto.Unauthenticated, proto.PermissionDenied:
 		return e.Item == "" || e.Code != proto.PermissionDenied
 	}
-	return strings.HasPrefix(e.Item, proto.ContainerPrefix) && e.Code != proto.TooMany && e.Code != proto.Unavailable
+	return e.Item == s.ID() && e.Code != proto.TooMany && e.Code != proto.Unavailable
 }
 
 // blockError is the in-band code for an error. has lists the codes that the block may carry

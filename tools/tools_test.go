@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"berth/proto"
 	"berth/session"
@@ -124,5 +125,73 @@ func TestBlocksThatAreNone(t *testing.T) {
 		if proto.CodeOf(err) != proto.InvalidArgument || proto.AsError(err).Item != item {
 			t.Errorf("%s: %v", item, err)
 		}
+	}
+}
+
+func TestOnlyTheSessionsOwnErrorsAreErrors(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{MaxExecs: 1})
+	s := st.Create(t, proto.CreateContainer{})
+	for _, path := range []string{"container_none", "container_0000000000000000000000/x", s.ID() + "/x", "/etc/shadow", "/dev/null", "/proc/1/mem", "relative", "a\x00b", ""} {
+		in, _ := json.Marshal(map[string]string{"command": "view", "path": path})
+		c := content(t, use(t, s, "text_editor_code_execution", string(in)))
+		if code := c["error_code"]; c["type"] != proto.TypeEditorError || code != "file_not_found" && code != "invalid_tool_input" {
+			t.Errorf("%q: %v", path, c)
+		}
+		if m := use(t, s, "str_replace_based_edit_tool", string(in)); m["is_error"] != true || !strings.HasPrefix(m["content"].(string), "Error: ") {
+			t.Errorf("%q: %v", path, m)
+		}
+	}
+	e, err := s.Exec(ctx, proto.Cmd{Command: "sleep 600", Background: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := content(t, use(t, s, "bash_code_execution", `{"command":"true"}`)); c["error_code"] != "too_many_requests" || len(c) != 2 {
+		t.Errorf("%v", c)
+	}
+	if m := use(t, s, "bash", `{"command":"true"}`); m["is_error"] != true {
+		t.Errorf("%v", m)
+	}
+	e.Cancel(proto.EndKilled, "test")
+	if _, err := e.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	long, _ := json.Marshal(map[string]string{"command": strings.Repeat("x", 2<<20)})
+	if c := content(t, use(t, s, "bash_code_execution", string(long))); c["error_code"] != "invalid_tool_input" {
+		t.Errorf("%v", c)
+	}
+	if err := st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), false); err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range []tools.Use{
+		{Name: "bash_code_execution", Input: json.RawMessage(`{"command":"true"}`)}, {Name: "bash", Input: json.RawMessage(`{"restart":true}`)},
+		{Name: "bash", Input: json.RawMessage(`{"command":"true"}`)}, {Name: "text_editor_code_execution", Input: json.RawMessage(`{"command":"view","path":"/x"}`)},
+		{Name: "str_replace_based_edit_tool", Input: json.RawMessage(`{"command":"view","path":"/x"}`)},
+	} {
+		u.Type, u.ID = "tool_use", "x"
+		if _, err := tools.Run(ctx, s, u); proto.CodeOf(err) != proto.NotFound {
+			t.Errorf("%s in a container that is gone: %v", u.Name, err)
+		}
+	}
+}
+
+func TestEndsThatACommandDidNotBringAbout(t *testing.T) {
+	st := sessiontest.New(t, session.Config{ExecTimeout: 300 * time.Millisecond})
+	s := st.Create(t, proto.CreateContainer{})
+	if c := content(t, use(t, s, "bash_code_execution", `{"command":"sleep 600"}`)); c["error_code"] != "execution_time_exceeded" || len(c) != 2 {
+		t.Errorf("%v", c)
+	}
+	m := use(t, s, "bash", `{"command":"echo before; sleep 600"}`)
+	if text := m["content"].(string); m["is_error"] != true || !strings.HasPrefix(text, "before\nError: command did not finish within") {
+		t.Errorf("%q", text)
+	}
+	if m := use(t, s, "bash", `{"command":"echo after"}`); m["content"] != "after\n" {
+		t.Errorf("%v", m)
+	}
+	if m := use(t, s, "str_replace_based_edit_tool", `{"command":"create","path":"/workspace/e","file_text":""}`); m["is_error"] != nil {
+		t.Errorf("%v", m)
+	}
+	if m := use(t, s, "str_replace_based_edit_tool", `{"command":"view","path":"/workspace/e"}`); m["is_error"] != nil {
+		t.Errorf("an empty file: %v", m)
 	}
 }

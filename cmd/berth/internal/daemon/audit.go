@@ -12,8 +12,10 @@ import (
 // An auditLog is a file with one JSON line for every exec that ended. It is only ever appended
 // to, and readable by the daemon's user alone.
 type auditLog struct {
-	mu sync.Mutex // keeps lines whole
-	f  *os.File
+	f *os.File
+
+	mu   sync.Mutex // keeps lines whole, and guards torn
+	torn bool       // the last line was not written to its end, as on a full disk
 }
 
 func openAudit(path string) (*auditLog, error) {
@@ -31,7 +33,11 @@ func (a *auditLog) write(e session.AuditEntry) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, err = a.f.Write(append(line, '\n'))
+	if a.torn { // else this one would be part of it
+		line = append([]byte{'\n'}, line...)
+	}
+	n, err := a.f.Write(append(line, '\n'))
+	a.torn = a.torn && n == 0 || n > 0 && err != nil
 	return err
 }
 
