@@ -90,10 +90,22 @@ func (r *Runtime) Close() error {
 		errs = errors.Join(errs, r.disk.close())
 	}
 	if r.lock != nil {
+		r.removeRundir()
 		errs = errors.Join(errs, r.lock.Close())
 	}
 	r.client, r.close, r.disk, r.lock = nil, nil, nil, nil
 	return errs
+}
+
+// removeRundir removes the run directory if no sandbox is left in it: a data directory that is used
+// once leaves nothing below /run. What is still busy stays, and the next Open finds its way about it.
+func (r *Runtime) removeRundir() {
+	for _, dir := range []string{"sb", "c/io.containerd.runtime.v2.task/" + namespace} {
+		if left, err := os.ReadDir(filepath.Join(r.cfg.rundir(), dir)); len(left) > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
+			return
+		}
+	}
+	_ = os.RemoveAll(r.cfg.rundir())
 }
 
 // connect makes r.client. A context of its own: containerd lives until Close, not

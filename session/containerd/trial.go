@@ -40,7 +40,6 @@ func Try(ctx context.Context, cfg Config, greet func(context.Context, func(conte
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(r.cfg.rundir())
 	defer r.Close()
 	archive, err := trialImage()
 	if err != nil {
