@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"golang.org/x/sys/unix"
 
@@ -105,6 +106,7 @@ func (r *Runtime) removeRundir() {
 			return
 		}
 	}
+	_ = mount.UnmountRecursive(r.cfg.rundir(), unix.MNT_DETACH) // runsc keeps an empty network namespace there
 	_ = os.RemoveAll(r.cfg.rundir())
 }
 
