@@ -3,9 +3,11 @@ package guest
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -164,7 +166,7 @@ func TestStdin(t *testing.T) {
 		var o output
 		p := w.start(Command{Argv: []string{"cat"}, Stdin: true}, &o)
 		text := strings.Repeat("0123456789abcdef", 1<<16) // more than any buffer
-		n, err := p.Write([]byte(text))
+		n, err := p.Write(context.Background(), []byte(text))
 		if n != len(text) || err != nil {
 			t.Fatalf("wrote %d, %v", n, err)
 		}
@@ -172,7 +174,7 @@ func TestStdin(t *testing.T) {
 		if r := w.wait(p, &o); r.stdout != text {
 			t.Errorf("got %d bytes back, want %d", len(r.stdout), len(text))
 		}
-		_, err = p.Write([]byte("late"))
+		_, err = p.Write(context.Background(), []byte("late"))
 		wantCode(t, err, proto.Conflict)
 	})
 }
@@ -184,7 +186,7 @@ func TestStdinBackPressure(t *testing.T) {
 		p := w.start(Command{Text: "head -c 1; while [ ! -e go ]; do sleep 0.02; done", Stdin: true}, &o)
 		wrote := make(chan error, 1)
 		go func() {
-			_, err := p.Write(make([]byte, 4<<20))
+			_, err := p.Write(context.Background(), make([]byte, 4<<20))
 			wrote <- err
 		}()
 		o.until(t, proto.Stdout, "\x00")
@@ -199,6 +201,31 @@ func TestStdinBackPressure(t *testing.T) {
 			t.Errorf("writing to a command that ended: %v", err)
 		}
 		w.wait(p, &o)
+	})
+}
+
+// A write that is given up says how much was taken, and the next one goes on behind it.
+func TestStdinGivenUp(t *testing.T) {
+	eachMode(t, func(t *testing.T, w *world) {
+		var o output
+		p := w.start(Command{Text: "head -c 1 >&2; while [ ! -e go ]; do sleep 0.02; done; wc -c", Stdin: true}, &o)
+		ctx, cancel := context.WithCancel(context.Background())
+		go func() {
+			o.until(t, proto.Stderr, "\x00")
+			cancel()
+		}()
+		n, err := p.Write(ctx, make([]byte, 4<<20))
+		if !errors.Is(err, context.Canceled) || n < 1 || n >= 4<<20 {
+			t.Fatalf("wrote %d, %v", n, err)
+		}
+		_, err = w.Write(short(t), proto.UserRoot, "go", WriteOptions{}, strings.NewReader(""))
+		must(t, err)
+		m, err := p.Write(context.Background(), make([]byte, 100))
+		must(t, err)
+		must(t, p.CloseStdin())
+		if r := w.wait(p, &o); strings.TrimSpace(r.stdout) != strconv.Itoa(n+m-1) {
+			t.Errorf("it read %s more bytes, %d were written", r.stdout, n+m)
+		}
 	})
 }
 

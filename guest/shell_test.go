@@ -114,7 +114,7 @@ func TestShellStdin(t *testing.T) {
 		var o output
 		p := w.start(Command{Shell: "s", Text: "read a; echo \"[$a]\"; wc -c", Stdin: true}, &o)
 		big := strings.Repeat("z", 500_000)
-		_, err := p.Write([]byte("line\n" + big))
+		_, err := p.Write(context.Background(), []byte("line\n"+big))
 		must(t, err)
 		must(t, p.CloseStdin())
 		if r := w.wait(p, &o); r.stdout != "[line]\n500000\n" {

@@ -1,9 +1,11 @@
 package guest
 
 import (
+	"context"
 	"errors"
 	"os"
 	"sync"
+	"time"
 
 	"berth/proto"
 )
@@ -17,7 +19,7 @@ type stdin struct {
 	p    *Process
 	pipe *os.File // nil where it travels as frames
 
-	writing sync.Mutex // one Write at a time, so that two do not mix
+	writing chan struct{} // holds a token during a write, so that two do not mix
 
 	mu     sync.Mutex
 	room   int // bytes that may be sent
@@ -26,7 +28,7 @@ type stdin struct {
 }
 
 func newStdin(p *Process) *stdin {
-	s := &stdin{p: p, room: stdinWindow, more: make(chan struct{}, 1)}
+	s := &stdin{p: p, room: stdinWindow, more: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
 	if p.pipes != nil {
 		s.pipe = p.pipes.stdin
 	}
@@ -34,12 +36,13 @@ func newStdin(p *Process) *stdin {
 }
 
 // Write gives b to the command's standard input and returns when it is taken, which is
-// when the command reads. It fails with Conflict once nobody can read it any more.
-func (p *Process) Write(b []byte) (int, error) {
+// when the command reads, or ctx's error when that ends first; the count is what was taken. It fails
+// with Conflict once nobody can read it any more.
+func (p *Process) Write(ctx context.Context, b []byte) (int, error) {
 	if p.stdin == nil {
 		return 0, proto.Errorf(proto.Conflict, "exec", "", "the command was started without standard input")
 	}
-	return p.stdin.Write(b)
+	return p.stdin.write(ctx, b)
 }
 
 // CloseStdin ends standard input. A terminal sees an end-of-file character.
@@ -50,16 +53,42 @@ func (p *Process) CloseStdin() error {
 	return p.stdin.Close()
 }
 
-func (s *stdin) Write(b []byte) (int, error) {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	if s.pipe != nil {
-		n, err := s.pipe.Write(b)
-		return n, s.explain(err)
+func (s *stdin) write(ctx context.Context, b []byte) (int, error) {
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
 	}
+	if s.pipe != nil {
+		return s.writePipe(ctx, b)
+	}
+	return s.writeFrames(ctx, b)
+}
+
+// writePipe writes to the command's own pipe; the end of ctx wakes it by a deadline long past.
+func (s *stdin) writePipe(ctx context.Context, b []byte) (int, error) {
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		_ = s.pipe.SetWriteDeadline(time.Unix(1, 0))
+	})
+	n, err := s.pipe.Write(b)
+	if !stop() {
+		<-woken
+		_ = s.pipe.SetWriteDeadline(time.Time{}) // the next write has a ctx of its own
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, ctx.Err()
+	}
+	return n, s.explain(err)
+}
+
+// writeFrames sends b in frames, as fast as the guest passes them on.
+func (s *stdin) writeFrames(ctx context.Context, b []byte) (int, error) {
 	total := 0
 	for len(b) > 0 {
-		n, err := s.take(min(len(b), 64<<10))
+		n, err := s.take(ctx, min(len(b), 64<<10))
 		if err != nil {
 			return total, err
 		}
@@ -73,7 +102,7 @@ func (s *stdin) Write(b []byte) (int, error) {
 }
 
 // take waits until something may be sent and takes up to n bytes of it.
-func (s *stdin) take(n int) (int, error) {
+func (s *stdin) take(ctx context.Context, n int) (int, error) {
 	for {
 		s.mu.Lock()
 		got := min(n, s.room)
@@ -90,6 +119,8 @@ func (s *stdin) take(n int) (int, error) {
 		case <-s.more:
 		case <-s.p.done:
 			return 0, hasEnded()
+		case <-ctx.Done():
+			return 0, ctx.Err()
 		}
 	}
 }
@@ -129,8 +160,8 @@ func (s *stdin) Close() error {
 		_ = s.pipe.Close()
 		return nil
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.writing <- struct{}{} // after the write that is under way, which closed has ended
+	defer func() { <-s.writing }()
 	err := s.p.send(frameEOF, nil)
 	if proto.CodeOf(err) == proto.Conflict {
 		return nil

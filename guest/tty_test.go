@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ func TestTTY(t *testing.T) {
 		var o output
 		p := w.start(Command{Argv: []string{"bash", "--norc", "-i"}, Env: []string{"PS1=$ "}, Stdin: true, TTY: &proto.WindowSize{Rows: 30, Cols: 100}}, &o)
 		type_ := func(s string) {
-			_, err := p.Write([]byte(s))
+			_, err := p.Write(context.Background(), []byte(s))
 			must(t, err)
 		}
 		type_("stty size; tty\n")
@@ -48,7 +49,7 @@ func TestTTYEndOfInput(t *testing.T) {
 	w := newWorld(t, false)
 	var o output
 	p := w.start(Command{Argv: []string{"cat"}, Stdin: true, TTY: &proto.WindowSize{Rows: 24, Cols: 80}}, &o)
-	_, err := p.Write([]byte("line\n"))
+	_, err := p.Write(context.Background(), []byte("line\n"))
 	must(t, err)
 	must(t, p.CloseStdin())
 	if r := w.wait(p, &o); r.Code != 0 || r.stdout != "line\r\nline\r\n" {

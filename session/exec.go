@@ -155,7 +155,7 @@ func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
 		return nil
 	}
 	err = e.s.core.track(nil, func() { // it may be slow to read; the kernel ends the write when it dies
-		_, _ = proc.Write([]byte(e.cmd.Stdin))
+		_, _ = proc.Write(context.Background(), []byte(e.cmd.Stdin))
 		_ = proc.CloseStdin()
 	})
 	if err != nil {
@@ -386,8 +386,8 @@ func (e *Exec) Signal(ctx context.Context, name string) error {
 	return p.Signal(ctx, sig)
 }
 
-// Write sends bytes to standard input; it blocks while the command does not read.
-func (e *Exec) Write(b []byte) error {
+// Write sends bytes to standard input; it blocks while the command does not read, or until ctx ends.
+func (e *Exec) Write(ctx context.Context, b []byte) error {
 	p, err := e.running()
 	if err != nil {
 		return err
@@ -395,7 +395,7 @@ func (e *Exec) Write(b []byte) error {
 	if !e.cmd.OpenStdin && e.cmd.TTY == nil {
 		return proto.Errorf(proto.Conflict, "", e.id, "exec %s was started without open_stdin", e.id)
 	}
-	_, err = p.Write(b)
+	_, err = p.Write(ctx, b)
 	return err
 }
 

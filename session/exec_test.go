@@ -372,12 +372,12 @@ func TestTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	untilOutput(t, e, "$ ")
-	_ = e.Write([]byte("tty; stty size\n"))
+	_ = e.Write(context.Background(), []byte("tty; stty size\n"))
 	untilOutput(t, e, "30 90\r\n$ ")
 	if err := e.Resize(ctx, proto.WindowSize{Rows: 11, Cols: 22}); err != nil {
 		t.Fatal(err)
 	}
-	_ = e.Write([]byte("stty size; exit 5\n"))
+	_ = e.Write(context.Background(), []byte("stty size; exit 5\n"))
 	res, err := e.Wait(ctx)
 	if err != nil || res.Result.Result == nil || res.Result.Result.ReturnCode != 5 || !strings.Contains(res.Result.Result.Stdout, "11 22") {
 		t.Fatalf("%+v %v", res.Result.Result, err)

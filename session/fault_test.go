@@ -206,7 +206,7 @@ func TestStopThatCannotBeRecorded(t *testing.T) {
 	if s.Info().State != proto.StateRunning || len(sandboxes(t, st.Runtime)) != 1 {
 		t.Errorf("half stopped: %s", s.Info().State)
 	}
-	if err := e.Write([]byte("on\n")); err != nil {
+	if err := e.Write(ctx, []byte("on\n")); err != nil {
 		t.Fatal(err)
 	}
 	if res, err := e.Wait(ctx); err != nil || res.Result.Result == nil || res.Result.Result.Stdout != "got on\n" {

@@ -128,7 +128,7 @@ func TestSweepLeavesRunningExecsAlone(t *testing.T) {
 	if done := sweep(t, st); done.Stopped+done.Expired != 0 {
 		t.Fatalf("swept %+v under a running exec", done)
 	}
-	if err := e.Write([]byte("hello\n")); err != nil {
+	if err := e.Write(context.Background(), []byte("hello\n")); err != nil {
 		t.Fatal(err)
 	}
 	res, err := e.Wait(context.Background())

@@ -204,7 +204,7 @@ func pour(ctx context.Context, x *session.Exec, r io.Reader) (n int64, err error
 	for {
 		piece, err := io.ReadAll(io.LimitReader(r, stdinPiece))
 		if len(piece) > 0 {
-			if werr := write(ctx, x, piece); werr != nil {
+			if werr := x.Write(ctx, piece); werr != nil {
 				return n, werr
 			}
 			n += int64(len(piece))
@@ -212,19 +212,6 @@ func pour(ctx context.Context, x *session.Exec, r io.Reader) (n int64, err error
 		if err != nil || len(piece) < stdinPiece {
 			return n, err
 		}
-	}
-}
-
-// write gives b, which is not used again, to a command's standard input, or gives up with ctx. The goroutine that was given up
-// ends with the next read of the command, or with the command.
-func write(ctx context.Context, x *session.Exec, b []byte) error {
-	done := make(chan error, 1)
-	go func() { done <- x.Write(b) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

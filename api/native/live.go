@@ -112,7 +112,7 @@ func (l *live) handle(m message) error {
 
 func (l *live) stdin(x *session.Exec, m message) error {
 	if b := m.input(); len(b) > 0 {
-		if err := write(l.ctx, x, b); err != nil {
+		if err := x.Write(l.ctx, b); err != nil {
 			return err
 		}
 	}
