@@ -31,6 +31,7 @@ const testKey = "berth_script-test-key-0123456789"
 
 // TestMain lets scripts, and tests that start processes, run this very program as "berth".
 func TestMain(m *testing.M) {
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector has each program wait a second at its end, and there are hundreds
 	testscript.Main(m, map[string]func(){"berth": main})
 }
 
@@ -117,6 +118,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("BERTH_HOST", daemon.URL)
 			env.Setenv("BERTH_API_KEY", testKey)
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("GORACE", os.Getenv("GORACE"))
 			return os.WriteFile(filepath.Join(env.WorkDir, "key"), []byte(testKey+"\n"), 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -287,19 +287,3 @@ func TestMissingOutputIsTold(t *testing.T) {
 		t.Errorf("%d came and %d are missing, of %d", got, lost, total)
 	}
 }
-
-// A pager that pauses for a while misses nothing.
-func TestSlowReader(t *testing.T) {
-	const total = 20 << 20
-	u := newUser(t)
-	c := u.berth(t, "create")
-	r := u.start(t, "exec", "-c", fmt.Sprintf("for i in {1..20}; do head -c %d /dev/zero | tr '\\0' x; sleep 0.05; done", total/20), c)
-	if _, err := r.out.Peek(1); err != nil {
-		t.Fatal(err)
-	}
-	u.berth(t, "wait", c)
-	got, err := io.Copy(io.Discard, r.out)
-	if status := statusOf(t, r.Wait()); err != nil || got != total || status != 0 {
-		t.Errorf("%d of %d bytes, status %d, %v, %s", got, total, status, err, r.stderr.String())
-	}
-}

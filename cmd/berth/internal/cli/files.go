@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"berth/cmd/berth/internal/client"
@@ -232,103 +231,4 @@ func (a *app) filesRemoveCommand() *cobra.Command {
 			return errors.Join(errs...)
 		}),
 	}
-}
-
-func (a *app) jobsCommand() *cobra.Command {
-	list := &cobra.Command{
-		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List the jobs of a container's workspace", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.container(ctx, c, args[0])
-			if err != nil {
-				return err
-			}
-			jobs, err := c.Jobs(ctx, id)
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(notNil(jobs))
-			}
-			rows := make([][]string, len(jobs))
-			for i, j := range jobs {
-				rows[i] = []string{j.JobID, fmt.Sprint(j.Files), size(j.Bytes), ago(j.CreatedAt.Time), ago(j.UpdatedAt.Time)}
-			}
-			return a.table([]string{"JOB", "FILES", "SIZE", "CREATED", "UPDATED"}, rows)
-		}),
-	}
-	manifest := &cobra.Command{
-		Use: "manifest CONTAINER JOB", Short: "Print what a job made, and which command made it", Args: takes(2, 2), ValidArgsFunction: a.completeJobs,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.container(ctx, c, args[0])
-			if err != nil {
-				return err
-			}
-			m, err := c.Manifest(ctx, id, args[1])
-			if err != nil {
-				return err
-			}
-			return a.printManifest(m)
-		}),
-	}
-	return group(&cobra.Command{Use: "jobs", Short: "Jobs: what commands made, and which one made what"}, a.jsonFlag(list), a.jsonFlag(manifest))
-}
-
-func (a *app) printManifest(m proto.Manifest) error {
-	if a.json {
-		return a.printJSON(m)
-	}
-	rows := make([][]string, len(m.Files))
-	for i, f := range m.Files {
-		by := f.ChangedBy
-		if by == "" {
-			by = f.CreatedBy
-		}
-		rows[i] = []string{f.Path, size(f.SizeBytes), f.MediaType, f.Origin, by, f.FileID}
-	}
-	if err := a.table([]string{"PATH", "SIZE", "TYPE", "ORIGIN", "CHANGED BY", "STORED AS"}, rows); err != nil {
-		return err
-	}
-	if m.Truncated {
-		fmt.Fprintln(a.stderr, "berth: the job holds more files than a manifest lists")
-	}
-	return nil
-}
-
-func (a *app) workspacesCommand() *cobra.Command {
-	list := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List workspaces, newest first", Args: takes(0, 0),
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
-			all, err := c.Workspaces(ctx)
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return a.printJSON(notNil(all))
-			}
-			rows := make([][]string, len(all))
-			for i, w := range all {
-				used := w.ContainerID
-				if used == "" {
-					used = "-"
-				}
-				rows[i] = []string{w.ID, ago(w.CreatedAt.Time), used}
-			}
-			return a.table([]string{"ID", "CREATED", "CONTAINER"}, rows)
-		}),
-	}
-	remove := &cobra.Command{
-		Use: "rm WORKSPACE…", Aliases: []string{"delete"}, Short: "Delete workspaces with their files", Args: takes(1, -1), ValidArgsFunction: a.completeWorkspaces,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			var errs []error
-			for _, id := range args {
-				err := c.DeleteWorkspace(ctx, strings.TrimSpace(id))
-				if err == nil {
-					err = a.ids(id)
-				}
-				errs = append(errs, err)
-			}
-			return errors.Join(errs...)
-		}),
-	}
-	return group(&cobra.Command{Use: "workspaces", Aliases: []string{"workspace"}, Short: "Workspaces: files that outlive containers"}, a.jsonFlag(list), remove)
 }

@@ -70,7 +70,11 @@ func (p *progress) end() {
 }
 
 // image shows a step of an import or a pull.
-func (p *progress) image(s session.ImageProgress) { p.at(s.Stage, s.Item, s.Done, s.Total, true) }
+func (p *progress) image(s session.ImageProgress) {
+	if s.Stage != "done" { // its name is what is printed then
+		p.at(s.Stage, s.Item, s.Done, s.Total, true)
+	}
+}
 
 // reader counts what is read of r, for a transfer of total bytes. Without a terminal it shows nothing: copying
 // a file is not worth a line.

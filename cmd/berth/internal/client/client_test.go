@@ -11,6 +11,8 @@ import (
 
 	"berth/proto"
 	"berth/session"
+
+	"github.com/gorilla/websocket"
 )
 
 // answering is a server that always says the same.
@@ -140,6 +142,40 @@ func TestImageLines(t *testing.T) {
 		})
 		if got := fmt.Sprintf("%s %v", img.Name, err); got != want || seen != 1 {
 			t.Errorf("%s: %s, %d steps", body, got, seen)
+		}
+	}
+}
+
+// What comes is taken from the daemon even while nobody prints it.
+func TestLiveReadsAhead(t *testing.T) {
+	const events, size = 24, 1 << 20 // more than the kernel holds
+	sent := make(chan error, 1)
+	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+		if err != nil {
+			sent <- err
+			return
+		}
+		defer conn.Close()
+		for range events {
+			if err == nil {
+				err = conn.WriteJSON(proto.Event{Type: proto.EventStdout, Data: strings.Repeat("x", size)})
+			}
+		}
+		sent <- err
+		_, _, _ = conn.ReadMessage() // until the client has gone
+	})
+	l, err := c.Live(t.Context(), "container_x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	for range events {
+		if e, err := l.Next(t.Context()); err != nil || len(e.Data) != size {
+			t.Fatalf("%d bytes, %v", len(e.Data), err)
 		}
 	}
 }
