@@ -169,6 +169,7 @@ func (t *attachment) pass(live *client.Live, exec string, sig syscall.Signal) {
 	}
 }
 
+// resize tells the command's terminal, if it has one, the size of ours.
 func (t *attachment) resize(live *client.Live, exec string) {
 	if t.cmd.TTY != nil {
 		_ = live.Resize(exec, windowSize())

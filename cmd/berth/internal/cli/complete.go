@@ -16,6 +16,7 @@ const completeTimeout = 2 * time.Second
 // A suggester gives what may stand next. A daemon that does not answer suggests nothing.
 type suggester func(ctx context.Context, c *client.Client, args []string) []cobra.Completion
 
+// suggest makes a completion of a suggester. Errors are swallowed: there is no place beside a half-typed command line to show one.
 func (a *app) suggest(fn suggester) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		c, err := a.client()
@@ -28,6 +29,7 @@ func (a *app) suggest(fn suggester) cobra.CompletionFunc {
 	}
 }
 
+// startingWith filters what the shell would filter anyway; some shells do not.
 func startingWith(all []cobra.Completion, prefix string) []cobra.Completion {
 	var some []cobra.Completion
 	for _, s := range all {
@@ -53,6 +55,7 @@ func (a *app) completeContainers(most int) cobra.CompletionFunc {
 	})
 }
 
+// suggestContainers gives every container by its ID, and by its name where it has one; suffix follows both.
 func suggestContainers(ctx context.Context, c *client.Client, suffix string) (all []cobra.Completion) {
 	list, _ := c.Containers(ctx, client.Filter{})
 	for _, con := range list {
@@ -104,6 +107,7 @@ func (a *app) completeJobs(cmd *cobra.Command, args []string, toComplete string)
 	})(cmd, args, toComplete)
 }
 
+// completeFiles suggests stored files by their IDs, since filenames may be equal.
 func (a *app) completeFiles(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Files(ctx)
@@ -114,6 +118,7 @@ func (a *app) completeFiles(cmd *cobra.Command, args []string, toComplete string
 	})(cmd, args, toComplete)
 }
 
+// completeImages suggests images by name.
 func (a *app) completeImages(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Images(ctx)
@@ -124,6 +129,7 @@ func (a *app) completeImages(cmd *cobra.Command, args []string, toComplete strin
 	})(cmd, args, toComplete)
 }
 
+// completeWorkspaces suggests workspaces, with the container that has each.
 func (a *app) completeWorkspaces(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Workspaces(ctx)

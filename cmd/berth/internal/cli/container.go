@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// createCommand is `berth create`.
 func (a *app) createCommand() *cobra.Command {
 	var f containerFlags
 	cmd := &cobra.Command{
@@ -48,6 +49,8 @@ func (a *app) imageHint(err error) error {
 	return err
 }
 
+// listCommand is `berth ls`. Unlike docker's it shows stopped containers without -a: the next command starts one again, so they are
+// as good as running.
 func (a *app) listCommand() *cobra.Command {
 	var all bool
 	var filter client.Filter
@@ -81,6 +84,7 @@ func (a *app) containers(ctx context.Context, c *client.Client, f client.Filter,
 	return list, err
 }
 
+// printContainers prints a list in the form that was asked for. IDs are printed whole: they are what other commands take.
 func (a *app) printContainers(list []proto.Container) error {
 	switch {
 	case a.json:
@@ -112,6 +116,7 @@ func notNil[T any](list []T) []T {
 	return list
 }
 
+// inspectCommand is `berth inspect`. It prints a list even for one container, as docker does, so that scripts need not tell.
 func (a *app) inspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect CONTAINER…", Short: "Print all that is known of containers, as JSON", Args: takes(1, -1),
@@ -177,18 +182,21 @@ func (a *app) changeCommand(use, what string, fn func(context.Context, *client.C
 	return a.jsonFlag(cmd)
 }
 
+// startCommand is `berth start`. Any use starts a stopped container; this is for those who want to have waited already.
 func (a *app) startCommand() *cobra.Command {
 	return a.changeCommand("start", "Start stopped containers again", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
 		return c.Start(ctx, id)
 	})
 }
 
+// stopCommand is `berth stop`.
 func (a *app) stopCommand() *cobra.Command {
 	return a.changeCommand("stop", "Stop containers; their files stay", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
 		return c.Stop(ctx, id)
 	})
 }
 
+// extendCommand is `berth extend`.
 func (a *app) extendCommand() *cobra.Command {
 	var by time.Duration
 	cmd := a.changeCommand("extend", "Give containers more time", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
@@ -203,6 +211,7 @@ func (a *app) extendCommand() *cobra.Command {
 	return cmd
 }
 
+// removeCommand is `berth rm`. Files go with the container and do not come back, so it asks for -f where somebody is at work.
 func (a *app) removeCommand() *cobra.Command {
 	var force, keep bool
 	cmd := &cobra.Command{

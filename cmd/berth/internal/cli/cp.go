@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// copyCommand is `berth cp`. It follows docker's rules for what goes where, which people have in their fingers.
 func (a *app) copyCommand() *cobra.Command {
 	var user string
 	cmd := &cobra.Command{
@@ -58,6 +59,7 @@ func parsePlace(arg string) place {
 	return place{container, in}
 }
 
+// copy sorts out which end is here. Copies between containers are left to a pipe: the daemon has no part that does it in one step.
 func (a *app) copy(ctx context.Context, c *client.Client, user, from, to string) (err error) {
 	src, dst := parsePlace(from), parsePlace(to)
 	switch {
@@ -124,6 +126,7 @@ func (cp *copying) download(ctx context.Context, src, dst string) error {
 	return save(target, r, d.Mode, d.Modified)
 }
 
+// downloadDir copies a directory to here, by way of a tar archive, whose maker is not trusted; see package unpack.
 func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 	d, err := cp.fs.Tar(ctx, inside(src))
 	if err != nil {
@@ -232,6 +235,8 @@ func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	return err
 }
 
+// uploadStdin stores standard input as a file, or unpacks it where the destination is a directory: then there is nothing else it
+// could mean.
 func (cp *copying) uploadStdin(ctx context.Context, dst string) error {
 	dir, err := cp.isDir(ctx, dst)
 	if err != nil {
@@ -245,6 +250,7 @@ func (cp *copying) uploadStdin(ctx context.Context, dst string) error {
 	return err
 }
 
+// uploadDir packs a directory while it is sent, so that its size costs neither memory nor disk.
 func (cp *copying) uploadDir(ctx context.Context, src, target string) error {
 	pr, pw := io.Pipe()
 	packed := make(chan error, 1)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// gcCommand is `berth gc`.
 func (a *app) gcCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "gc", Short: "Have the daemon remove now what has expired", Args: takes(0, 0),
@@ -43,6 +44,7 @@ type versions struct {
 	Error  string       `json:"error,omitempty"`
 }
 
+// versionCommand is `berth version`. It succeeds without a daemon, since that is when people ask.
 func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the versions of this program and of the daemon", Args: takes(0, 0),
@@ -63,6 +65,7 @@ func (a *app) versionCommand() *cobra.Command {
 	return a.jsonFlag(cmd)
 }
 
+// printVersions prints a line for each side.
 func (a *app) printVersions(v versions) error {
 	daemon := v.Error
 	if v.Daemon != nil {

@@ -43,6 +43,7 @@ type DoctorOptions struct {
 // look, not that it found something.
 type Doctor func(ctx context.Context, o DoctorOptions, report func(Finding)) error
 
+// doctorCommand is `berth doctor`.
 func (a *app) doctorCommand() *cobra.Command {
 	o := DoctorOptions{Dir: a.cfg.DataDir}
 	cmd := &cobra.Command{
@@ -155,6 +156,7 @@ func (r *rounds) class(ctx context.Context, class proto.RuntimeClass) {
 	r.report(Finding{Name: name, Grade: GradeOK, Found: fmt.Sprintf("made, used and deleted in %v", time.Since(began).Round(time.Millisecond))})
 }
 
+// greet runs a command in the container and wants its output back, which takes the guest, the socket and the pipes.
 func (r *rounds) greet(ctx context.Context, container string) error {
 	e, err := r.c.Launch(ctx, container, proto.Cmd{Argv: []string{"echo", "hello"}, TimeoutSeconds: 60})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// execCommand is `berth exec`. It does not go through do: signals are the command's here, not the program's.
 func (a *app) execCommand() *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
@@ -43,6 +44,7 @@ Signals are passed on; the third interrupt gives up on a command that ignores th
 	return a.jsonFlag(a.quietFlag(cmd, "print nothing of berth's own"))
 }
 
+// execute runs one command in a container that is there. With a terminal and no command, bash is meant.
 func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args []string) error {
 	if f.tty && len(args) == 1 && f.text == "" {
 		args = append(args, "bash")
@@ -131,6 +133,7 @@ func ended(e proto.Exec) error {
 	return nil
 }
 
+// psCommand is `berth ps`. Commands that ended are shown too: their output and status are still there to ask for.
 func (a *app) psCommand() *cobra.Command {
 	var running bool
 	cmd := &cobra.Command{
@@ -151,6 +154,7 @@ func (a *app) psCommand() *cobra.Command {
 	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
 }
 
+// printExecs prints a list in the form that was asked for, with the oldest first, so that the newest is next to the prompt.
 func (a *app) printExecs(list []proto.Exec, running bool) error {
 	shown := []proto.Exec{}
 	for _, e := range list {
@@ -192,6 +196,7 @@ func endText(e proto.Exec) string {
 	return string(e.End.Reason)
 }
 
+// killCommand is `berth kill`. The default is docker's, and the one signal that nothing survives.
 func (a *app) killCommand() *cobra.Command {
 	var signal string
 	cmd := &cobra.Command{
@@ -215,6 +220,8 @@ func (a *app) killCommand() *cobra.Command {
 	return a.jsonFlag(cmd)
 }
 
+// waitCommand is `berth wait`. The return code is its output and not its status, as with docker: a script can then tell a command
+// that failed from a wait that did.
 func (a *app) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code", Args: takes(1, 2), ValidArgsFunction: a.completeExecs,
@@ -241,6 +248,7 @@ func (a *app) waitCommand() *cobra.Command {
 	return a.jsonFlag(cmd)
 }
 
+// logsCommand is `berth logs`.
 func (a *app) logsCommand() *cobra.Command {
 	var follow bool
 	stream := "both"
@@ -288,6 +296,7 @@ func (a *app) logs(ctx context.Context, c *client.Client, container, exec string
 	return err
 }
 
+// snapshot prints what each stream has given so far. The order between the two is lost.
 func snapshot(ctx context.Context, c *client.Client, container, exec string, print *printer) error {
 	for i, w := range []io.Writer{print.out, print.err} {
 		if w == nil {

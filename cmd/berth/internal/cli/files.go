@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// filesCommand is `berth files`.
 func (a *app) filesCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "files", Short: "Stored files: what has a file ID",
@@ -22,6 +23,7 @@ func (a *app) filesCommand() *cobra.Command {
 	}, a.filesListCommand(), a.filesPutCommand(), a.filesGetCommand(), a.filesInfoCommand(), a.filesRemoveCommand())
 }
 
+// filesListCommand is `berth files ls`.
 func (a *app) filesListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List stored files, newest first", Args: takes(0, 0),
@@ -36,6 +38,7 @@ func (a *app) filesListCommand() *cobra.Command {
 	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
 }
 
+// printFiles prints a list in the form that was asked for. Filenames are shown as given, but for what steers terminals.
 func (a *app) printFiles(list []client.File) error {
 	if a.json {
 		return a.printJSON(notNil(list))
@@ -59,6 +62,7 @@ func (a *app) printFiles(list []client.File) error {
 	return a.table([]string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"}, rows)
 }
 
+// filesPutCommand is `berth files put`. Each ID is printed as soon as the file is stored, so that a failure later does not hide it.
 func (a *app) filesPutCommand() *cobra.Command {
 	var up client.Upload
 	var expires time.Duration
@@ -123,6 +127,7 @@ func (a *app) upload(ctx context.Context, c *client.Client, path string, up clie
 	return c.UploadFile(ctx, up)
 }
 
+// filesGetCommand is `berth files get`.
 func (a *app) filesGetCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
@@ -182,6 +187,7 @@ func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force
 	return nil
 }
 
+// orDot is dst, or the current directory.
 func orDot(dst string) string {
 	if dst == "" {
 		return "."
@@ -189,6 +195,7 @@ func orDot(dst string) string {
 	return dst
 }
 
+// filesInfoCommand is `berth files info`.
 func (a *app) filesInfoCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "info FILE…", Short: "Print all that is known of stored files, as JSON", Args: takes(1, -1), ValidArgsFunction: a.completeFiles,
@@ -210,6 +217,7 @@ func (a *app) filesInfoCommand() *cobra.Command {
 	}
 }
 
+// filesRemoveCommand is `berth files rm`. One that fails does not keep the others from it.
 func (a *app) filesRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm FILE…", Aliases: []string{"delete"}, Short: "Delete stored files", Args: takes(1, -1), ValidArgsFunction: a.completeFiles,

@@ -22,6 +22,7 @@ type containerFlags struct {
 	idle, lifetime                time.Duration
 }
 
+// register gives a command the flags. They are docker's where docker has the same thing.
 func (f *containerFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.image, "image", "", "image, as `berth image ls` names it (default: the daemon's)")
@@ -75,6 +76,7 @@ func (f *containerFlags) store(ctx context.Context, a *app, c *client.Client) (i
 	return ids, uploaded, nil
 }
 
+// parseLabels reads key=value. A name is a label as well, so that the API needs no word for it.
 func parseLabels(list []string, name string) (map[string]string, error) {
 	labels := map[string]string{}
 	for _, l := range list {
@@ -118,6 +120,7 @@ type execFlags struct {
 	maxOutput                string
 }
 
+// register gives a command the flags that say what to run and how.
 func (f *execFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the command's name is the command's
@@ -162,6 +165,7 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 	return cmd, f.program(&cmd, args)
 }
 
+// program sets what is run: text for bash, or a program and its arguments without a shell between, so that nothing needs quoting.
 func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
 	switch {
 	case f.text != "" && len(args) > 0:

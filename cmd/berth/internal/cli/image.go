@@ -14,11 +14,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// imageCommand is `berth image`.
 func (a *app) imageCommand() *cobra.Command {
 	return group(&cobra.Command{Use: "image", Aliases: []string{"images"}, Short: "Images: what containers are made of"},
 		a.imageListCommand(), a.imageBuildCommand(), a.imageImportCommand(), a.imagePullCommand(), a.imageRemoveCommand())
 }
 
+// imageListCommand is `berth image ls`. Digests are cut for people; --json has them whole, for pinning.
 func (a *app) imageListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: takes(0, 0),
@@ -45,6 +47,8 @@ func shortDigest(d string) string {
 	return short(strings.TrimPrefix(d, "sha256:"), 13)
 }
 
+// imageBuildCommand is `berth image build`. The build runs here, as whoever calls it, and the daemon only gets the result: so the daemon
+// needs no package tools.
 func (a *app) imageBuildCommand() *cobra.Command {
 	o := sandboximage.Options{Name: "base"}
 	var verbose bool
@@ -72,6 +76,7 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
 }
 
+// build makes the archive and gives it to the daemon, unless the daemon has that very image, as it does whenever nothing has changed.
 func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Options) error {
 	if o.Out == "" { // better now than after minutes of work
 		if _, err := c.Info(ctx); err != nil {
@@ -112,6 +117,7 @@ func (a *app) hasImage(ctx context.Context, c *client.Client, name, digest strin
 	return session.Image{}, false
 }
 
+// imageImportCommand is `berth image import`.
 func (a *app) imageImportCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
@@ -127,6 +133,7 @@ func (a *app) imageImportCommand() *cobra.Command {
 	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
 }
 
+// importArchive streams an archive to the daemon and shows first how far the sending is, then the daemon's own steps.
 func (a *app) importArchive(ctx context.Context, c *client.Client, name, path string) error {
 	in, total := os.Stdin, int64(0)
 	if path != "-" {
@@ -153,6 +160,7 @@ func (a *app) importArchive(ctx context.Context, c *client.Client, name, path st
 	return a.printImage(img)
 }
 
+// printImage prints an image's name, which is what `berth run --image` takes.
 func (a *app) printImage(img session.Image) error {
 	if a.json {
 		return a.printJSON(img)
@@ -160,6 +168,7 @@ func (a *app) printImage(img session.Image) error {
 	return a.ids(img.Name)
 }
 
+// imagePullCommand is `berth image pull`. The daemon does the fetching: it is the one that must reach the registry.
 func (a *app) imagePullCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "pull REF", Short: "Have the daemon fetch an image from a registry", Args: takes(1, 1),
@@ -178,6 +187,7 @@ func (a *app) imagePullCommand() *cobra.Command {
 	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
 }
 
+// imageRemoveCommand is `berth image rm`.
 func (a *app) imageRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm IMAGE…", Aliases: []string{"delete"}, Short: "Forget images; containers keep what they use", Args: takes(1, -1), ValidArgsFunction: a.completeImages,

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// jobsCommand is `berth jobs`.
 func (a *app) jobsCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List the jobs of a container's workspace", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
@@ -49,6 +50,7 @@ func (a *app) jobsCommand() *cobra.Command {
 	return group(&cobra.Command{Use: "jobs", Short: "Jobs: what commands made, and which one made what"}, a.jsonFlag(list), a.jsonFlag(manifest))
 }
 
+// printManifest prints what a job holds. Of who made and who changed a file the last one is shown; --json has both.
 func (a *app) printManifest(m proto.Manifest) error {
 	if a.json {
 		return a.printJSON(m)

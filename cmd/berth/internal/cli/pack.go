@@ -32,6 +32,7 @@ type packing struct {
 	skipped func(string)
 }
 
+// entry packs one file, directory or link. A link is not followed: what it points to may be anywhere, and anybody's.
 func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 	if err != nil {
 		return err
@@ -84,6 +85,7 @@ func (p *packing) file(name string) error {
 	return err
 }
 
+// header describes one member. Owners are left out: the container has users of its own.
 func header(name string, kind byte, fi fs.FileInfo) *tar.Header {
 	return &tar.Header{Typeflag: kind, Name: name, Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime().Round(time.Microsecond), Format: tar.FormatPAX}
 }

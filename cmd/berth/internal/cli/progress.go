@@ -21,6 +21,7 @@ type progress struct {
 	step     string
 }
 
+// progress makes the progress of one command. Quiet, it shows nothing.
 func (a *app) progress() *progress {
 	return &progress{a: a, terminal: !a.quiet && term.IsTerminal(int(os.Stderr.Fd()))}
 }
@@ -44,6 +45,7 @@ func (p *progress) at(step, item string, done, total int64, bytes bool) {
 	_ = p.bar.Set64(done) // the terminal's trouble is not the transfer's
 }
 
+// begin starts to show a step, with a bar where there is a terminal to draw it on and a line where there is none.
 func (p *progress) begin(step string, total int64, bytes bool) {
 	if !p.terminal {
 		if !p.a.quiet {
@@ -91,6 +93,7 @@ type countingReader struct {
 	tell func(int64)
 }
 
+// Read reads and tells how far it has come.
 func (c *countingReader) Read(b []byte) (int, error) {
 	n, err := c.r.Read(b)
 	c.n += int64(n)

@@ -51,6 +51,7 @@ func pick(kind, prefix, text string, all []candidate) (string, error) {
 	return "", proto.Errorf(proto.NotFound, "", text, "no %s is called %q", kind, text)
 }
 
+// ambiguous is the error for a text that several IDs or names fit. It shows some of them, so that the next try can be right.
 func ambiguous(kind, text string, found []string) error {
 	slices.Sort(found)
 	more := ""

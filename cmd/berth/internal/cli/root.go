@@ -82,6 +82,7 @@ get one, run bash in it, come back later with the same ID.
 
 type appKey struct{}
 
+// orEnv is an environment variable, or otherwise.
 func orEnv(name, otherwise string) string {
 	if v := os.Getenv(name); v != "" {
 		return v
@@ -165,6 +166,7 @@ func (a *app) apiKey() (string, error) {
 	return key, nil
 }
 
+// readKey reads the file that the daemon has made. Its name is shown in the error: it is the user's own machine.
 func readKey(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	var pe *os.PathError

@@ -17,6 +17,7 @@ import (
 // tidyTimeout bounds what is removed after a run, whatever ended it.
 const tidyTimeout = time.Minute
 
+// runCommand is `berth run`.
 func (a *app) runCommand() *cobra.Command {
 	r := &runner{app: a}
 	cmd := &cobra.Command{
@@ -49,6 +50,7 @@ type runner struct {
 	uploaded []string // for this run
 }
 
+// run makes the container, runs the command and tidies up. The command line is checked first, so that a mistake in it makes nothing.
 func (r *runner) run(ctx context.Context, args []string) error {
 	if r.exec.tty && len(args) == 0 && r.exec.text == "" {
 		args = []string{"bash"}

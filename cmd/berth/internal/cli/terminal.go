@@ -8,6 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
+// isTerminal reports whether a person is at the other end of f.
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // windowSize is the terminal's, or the one that terminals had when nobody says.

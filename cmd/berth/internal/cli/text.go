@@ -80,6 +80,7 @@ func (a *app) ids(list ...string) error {
 	return nil
 }
 
+// ago is how long t is past. Clocks may differ, so a time that is still to come counts as now.
 func ago(t time.Time) string { return units.HumanDuration(max(0, time.Since(t))) + " ago" }
 
 // left is how much time there is until t.
@@ -91,6 +92,7 @@ func left(t time.Time) string {
 	return units.HumanDuration(d)
 }
 
+// size is a number of bytes for people, with 1000 to the step.
 func size(n int64) string { return units.HumanSizeWithPrecision(float64(n), 3) }
 
 // labelText writes labels as key=value, sorted.

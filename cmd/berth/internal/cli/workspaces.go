@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// workspacesCommand is `berth workspaces`.
 func (a *app) workspacesCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List workspaces, newest first", Args: takes(0, 0),

@@ -58,6 +58,7 @@ func New(cfg Config) (*Client, error) {
 // Host is the daemon's base URL.
 func (c *Client) Host() string { return c.base.String() }
 
+// parseHost reads what people write for a host. A URL with a password or a query is refused: neither would be used.
 func parseHost(host string) (*url.URL, error) {
 	text := host
 	if !strings.Contains(text, "://") {
@@ -93,6 +94,7 @@ func at(parts ...string) string {
 	return b.String()
 }
 
+// url is the whole URL of a request.
 func (c *Client) url(path string, query url.Values) string {
 	u := c.base.String() + path
 	if len(query) > 0 {
@@ -101,6 +103,7 @@ func (c *Client) url(path string, query url.Values) string {
 	return u
 }
 
+// headers sets what every request has.
 func (c *Client) headers(h http.Header) {
 	if c.cfg.Key != "" {
 		h.Set("X-Api-Key", c.cfg.Key)
@@ -130,6 +133,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 // worthAsking is the size from which a body waits for the daemon to want it, in bytes.
 const worthAsking = 1 << 20
 
+// prepare builds the HTTP request.
 func (c *Client) prepare(ctx context.Context, r request) (*http.Request, error) {
 	body := r.raw
 	if r.body != nil {
@@ -176,6 +180,7 @@ func (c *Client) call(ctx context.Context, r request, out any) (status int, err 
 	return res.StatusCode, c.decode(ctx, res.Body, out)
 }
 
+// decode reads a JSON answer. What cannot be read came from something that is no daemon of ours, or of another version.
 func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
 	err := json.NewDecoder(r).Decode(out)
 	if err == nil || ctx.Err() != nil {
@@ -184,11 +189,13 @@ func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
 	return proto.Errorf(proto.Unavailable, "", c.Host(), "the answer of %s cannot be read (%v); is it a berth daemon of this version?", c.Host(), err)
 }
 
+// get asks for JSON.
 func (c *Client) get(ctx context.Context, path string, query url.Values, out any) error {
 	_, err := c.call(ctx, request{method: http.MethodGet, path: path, query: query}, out)
 	return err
 }
 
+// post sends JSON and asks for JSON. Without a body an empty object is sent, which every endpoint takes.
 func (c *Client) post(ctx context.Context, path string, body, out any) error {
 	if body == nil {
 		body = struct{}{}

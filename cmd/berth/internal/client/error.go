@@ -72,6 +72,7 @@ func (c *Client) failure(res *http.Response) error {
 	return c.failureOf(res.StatusCode, data)
 }
 
+// failureOf is failure for a body that was read already.
 func (c *Client) failureOf(status int, data []byte) error {
 	var env envelope
 	if err := json.Unmarshal(data, &env); err != nil || env.Error == nil || env.Error.Message == "" {

@@ -86,6 +86,7 @@ func (c *Client) Stdin(ctx context.Context, container, exec string, r io.Reader)
 	}
 }
 
+// stdin sends one piece, and the end of input if end is set.
 func (c *Client) stdin(ctx context.Context, container, exec string, b []byte, end bool) error {
 	r := request{
 		method: http.MethodPost, path: at("containers", container, "execs", exec, "stdin"), query: url.Values{},

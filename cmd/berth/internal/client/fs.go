@@ -22,6 +22,7 @@ type FS struct {
 // FS is the file system of a container as a user ("user" or "root") sees it.
 func (c *Client) FS(container, as string) FS { return FS{c, container, as} }
 
+// request is one about a path of this container, as this user.
 func (f FS) request(method, what, path string) request {
 	return request{method: method, path: at("containers", f.container, "fs", what), query: url.Values{"path": {path}, "as": {f.as}}}
 }
@@ -59,6 +60,7 @@ func (f FS) Tar(ctx context.Context, path string) (*Download, error) {
 	return f.c.download(ctx, f.request(http.MethodGet, "tar", path))
 }
 
+// download opens an answer that is not JSON, with what its header tells of the file.
 func (c *Client) download(ctx context.Context, r request) (*Download, error) {
 	res, err := c.send(ctx, r)
 	if err != nil {
@@ -98,6 +100,7 @@ type body struct {
 	c   *Client
 }
 
+// Read gives errors of the connection in words; io.EOF stays what it is.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {

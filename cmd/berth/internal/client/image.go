@@ -53,6 +53,7 @@ type imageLine struct {
 	Error *proto.Error   `json:"error"`
 }
 
+// imageStream reads an answer of lines until the one that has the image or the error. An answer without either was cut off.
 func (c *Client) imageStream(ctx context.Context, r request, progress func(session.ImageProgress)) (img session.Image, err error) {
 	res, err := c.send(ctx, r)
 	if err != nil {

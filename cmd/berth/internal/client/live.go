@@ -119,6 +119,7 @@ func (l *Live) Resize(exec string, size proto.WindowSize) error {
 	return l.send(message{Type: "resize", ExecID: exec, Rows: size.Rows, Cols: size.Cols})
 }
 
+// send writes one message; the connection takes one writer at a time.
 func (l *Live) send(m message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 // eventOverhead is what an event weighs beside its output, in bytes.
 const eventOverhead = 512
 
+// weight is what an event counts in a queue.
 func weight(e proto.Event) int { return len(e.Data) + len(e.DataBase64) + eventOverhead }
 
 // maxQueued bounds the bytes that wait for a slow terminal, such as a paused pager. Beyond it the
@@ -26,6 +27,7 @@ type queue struct {
 	closed  bool
 }
 
+// newQueue makes an empty queue.
 func newQueue() *queue {
 	q := &queue{}
 	q.changed.L = &q.mu

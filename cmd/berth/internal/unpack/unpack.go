@@ -64,10 +64,12 @@ type dir struct {
 	time time.Time
 }
 
+// refuse is the error for a member that will not be written. The name is quoted: it may hold anything.
 func refuse(h *tar.Header, why string) error {
 	return proto.Errorf(proto.InvalidArgument, "", h.Name, "the archive's member %q %s; nothing more was unpacked", h.Name, why)
 }
 
+// member writes one member of the archive, or says why not.
 func (u *unpacker) member(h *tar.Header, r io.Reader) error {
 	name, err := u.check(h, h.Name)
 	if err != nil {
@@ -147,6 +149,7 @@ func (u *unpacker) explain(h *tar.Header, err error) error {
 	return refuse(h, "cannot be written: "+err.Error())
 }
 
+// dir makes a directory. One that is there already is used: unpacking over an earlier copy is what people do.
 func (u *unpacker) dir(h *tar.Header, name string) error {
 	if u.links[name] {
 		return refuse(h, "would replace a link that the archive brought")
@@ -158,6 +161,7 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	return nil
 }
 
+// file writes a file under its name alone: with O_EXCL, after whatever was there is gone, so that no link can be in the way.
 func (u *unpacker) file(h *tar.Header, name string, r io.Reader) error {
 	if err := u.clear(h, name); err != nil {
 		return err
@@ -176,6 +180,7 @@ func (u *unpacker) file(h *tar.Header, name string, r io.Reader) error {
 	return u.explain(h, u.root.Chtimes(name, time.Time{}, h.ModTime))
 }
 
+// symlink makes a link as it is. Where it points is not judged, since nothing here will follow it.
 func (u *unpacker) symlink(h *tar.Header, name string) error {
 	if err := u.clear(h, name); err != nil {
 		return err
@@ -184,6 +189,7 @@ func (u *unpacker) symlink(h *tar.Header, name string) error {
 	return u.explain(h, u.root.Symlink(h.Linkname, name))
 }
 
+// hardlink gives a file of the destination another name. It must be a file: a link to a link would be a way around links.
 func (u *unpacker) hardlink(h *tar.Header, name string) error {
 	target, err := u.check(h, h.Linkname)
 	if err != nil {
