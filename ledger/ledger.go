@@ -6,11 +6,14 @@
 //
 //	sessions/   <container id>          session.record
 //	workspaces/ <workspace id>          session.workspaceRecord
-//	execs/      <exec id>               session.execRecord
+//	execs/      <container> / <exec>    session.execRecord
 //	files/      <file id>               files.record
 //	file_owners/<owner> 0 <file id>     order of listing
+//	file_due/   <time> 0 <file id>      what a sweep has to look at next
 //	blobs/      <sha-256>               count of files with this content
-//	jobs/       <workspace id> / <job>  artifacts.record
+//	jobs/       <workspace> / <job>     artifacts.record
+//	job_execs/  <workspace> / <job> / <exec>  proto.JobExec
+//	inputs/     <workspace>             artifacts.inputs
 //
 // bbolt's own Update pays one fsync per caller, and its Batch makes a lone caller wait
 // for company. Here a single writer takes whatever is waiting, runs it in one

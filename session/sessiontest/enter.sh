@@ -14,6 +14,7 @@ sed -i '/^[^:]*:[^:]*:1000:/d' etc/passwd etc/group # the guest makes the user, 
 install -m 600 /dev/null etc/shadow
 mount -t proc proc proc
 mount --rbind /dev dev
+mount -t tmpfs -o mode=1777 tmpfs dev/shm # the host's is everybody's
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts
 mount --bind dev/pts/ptmx dev/ptmx
 chmod 1777 tmp var/tmp

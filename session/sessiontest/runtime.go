@@ -79,9 +79,13 @@ var guestBinary struct {
 	err  error
 }
 
-// GuestBinary builds the guest, once in a test process, and returns its path.
+// GuestBinary is the guest that make built, in $BERTH_BIN, or one that is built now, once in a test
+// process.
 func GuestBinary(t testing.TB) string {
 	t.Helper()
+	if bin := os.Getenv("BERTH_BIN"); bin != "" {
+		return filepath.Join(bin, "berth-guest")
+	}
 	guestBinary.once.Do(func() {
 		dir, err := os.MkdirTemp("", "berth-guest-")
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -178,11 +179,20 @@ func (d *Daemon) openServer(key api.Authenticator, jobs *artifacts.Jobs, store *
 			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
 			native.New(native.Config{
 				Sessions: d.sessions, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep,
-				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
+				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}),
 		},
 	})
 	return err
+}
+
+// info is what the daemon says of itself; the native edge fills in the core's defaults.
+func (d *Daemon) info(store *files.Store) native.Info {
+	s := d.cfg.Session
+	return native.Info{
+		RuntimeClasses: slices.Sorted(maps.Keys(d.runtime.Facts().Classes)), DefaultImage: s.Image, DefaultLimits: s.Limits,
+		IdleTimeoutSeconds: int64(s.IdleTimeout.Seconds()), MaxLifetimeSeconds: int64(s.MaxLifetime.Seconds()), MaxFileBytes: store.MaxFileBytes(),
+	}
 }
 
 // ready says whether the daemon can do its work.
