@@ -105,16 +105,12 @@ func (s *Server) workingDir(id identity, dir string) (string, error) {
 	if dir == "" {
 		path = s.opt.Workspace
 	}
-	err := id.do(func() error {
-		err := unix.Access(path, unix.F_OK)
-		if err == unix.ENOENT && s.inWorkspace(path) {
-			err = os.MkdirAll(path, 0o755)
+	err := id.do(func() error { return canEnter(path) })
+	if errors.Is(err, unix.ENOENT) && s.inWorkspace(path) {
+		if err = s.makeShared(id, path); err == nil {
+			err = id.do(func() error { return canEnter(path) })
 		}
-		if err != nil {
-			return err
-		}
-		return canEnter(path)
-	})
+	}
 	switch {
 	case err == nil:
 		return path, nil
@@ -138,8 +134,27 @@ func canEnter(dir string) error {
 	return unix.Faccessat(fd, ".", unix.X_OK, unix.AT_EACCESS)
 }
 
+// makeShared makes a directory of the workspace that commands of every user will work in: it is the
+// ordinary user's even if root comes first, wherever that user may make it.
+func (s *Server) makeShared(id identity, path string) error {
+	user, err := s.ids.named(proto.UserDefault)
+	if err != nil {
+		return err
+	}
+	err = user.do(func() error { return os.MkdirAll(path, 0o755) })
+	if errors.Is(err, unix.EACCES) {
+		err = id.do(func() error { return os.MkdirAll(path, 0o755) })
+	}
+	return err
+}
+
 // freshDir removes what is at path and makes an empty directory of id's there.
 func (s *Server) freshDir(id identity, path string) error {
+	if parent := filepath.Dir(path); s.inWorkspace(parent) {
+		if err := s.makeShared(id, parent); err != nil {
+			return fileError("exec", parent, err)
+		}
+	}
 	err := id.do(func() error {
 		if err := removeTree(path); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err

@@ -75,6 +75,16 @@ func TestExecResults(t *testing.T) {
 	})
 }
 
+func TestJobOfRootIsEverybodys(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	run(t, s, proto.Cmd{Command: "echo root >r", User: proto.UserRoot, JobID: "j"})
+	res := run(t, s, proto.Cmd{Command: "echo user >u && echo out >$OUTPUT_DIR/o && cat r", JobID: "j"})
+	if r := res.Result.Result; r == nil || r.ReturnCode != 0 || r.Stdout != "root\n" || len(r.Content) != 1 {
+		t.Errorf("after root had used the job first: %+v", r)
+	}
+}
+
 func TestBadCommandsAreRefusedByName(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
