@@ -102,6 +102,9 @@ func newServer(opt ServerOptions) *Server {
 	}
 	if opt.Init {
 		s.shield = newShield()
+		if err := defaultSignals(); err != nil {
+			s.log.Warn("resetting signals", "error", err)
+		}
 		// Whoever started PID 1 may have left it descriptors that are no business of commands.
 		_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	}
