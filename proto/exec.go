@@ -28,13 +28,14 @@ type Cmd struct {
 
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`  // 0 is the daemon's default; background commands have none unless asked
 	MaxOutputBytes int64   `json:"max_output_bytes,omitempty"` // of each stream kept for the result; 0 is the daemon's default
-	OnOutputLimit  string  `json:"on_output_limit,omitempty"`  // "truncate" (default): keep head and tail; "fail": kill it
+	OnOutputLimit  string  `json:"on_output_limit,omitempty"`  // "truncate" (default): keep head and tail; "fail": kill it; "wait": hold it up for those who follow
 }
 
 // What happens to a command that writes more than MaxOutputBytes.
 const (
 	OutputTruncate = "truncate"
 	OutputFail     = "fail"
+	OutputWait     = "wait" // lose nothing: the command waits for the slowest follower; only for commands that are followed from the start
 )
 
 // A WindowSize is a terminal's, in character cells.

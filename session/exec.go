@@ -86,6 +86,7 @@ func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, err
 	if err != nil {
 		return proto.ExecResult{}, err
 	}
+	e.out.release() // nobody follows it from the start
 	res, err := e.Wait(ctx)
 	if err != nil && !cmd.Detach && !cmd.Background {
 		e.Cancel(proto.EndCanceled, "the client went away")
@@ -264,6 +265,7 @@ func (e *Exec) deadline() (time.Duration, ending) {
 func (e *Exec) kill(proc *guest.Process, want ending, exited <-chan proto.End, abandon context.CancelFunc) proto.End {
 	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
 	defer cancel()
+	e.out.release()    // or the guest could not get rid of what it has
 	_ = proc.Kill(ctx) // what counts is that it exits
 	var end proto.End
 	select {

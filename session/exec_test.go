@@ -393,3 +393,37 @@ func TestTerminal(t *testing.T) {
 		t.Fatalf("%+v %v", res.Result.Result, err)
 	}
 }
+
+func TestLosslessExecWaitsForWhoFollows(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e, err := s.Exec(ctx, proto.Cmd{Command: "seq 1 2000000", MaxOutputBytes: 1 << 16, OnOutputLimit: proto.OutputWait})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int64
+	err = e.Follow(ctx, session.Cursor{}, func(ev proto.Event) error {
+		n += int64(len(ev.Data))
+		if ev.Type == proto.EventGap {
+			t.Errorf("a gap from %d to %d", ev.Offset, ev.Until)
+		}
+		return nil
+	})
+	if err != nil || n != 14888896 {
+		t.Errorf("%d bytes came, want 14888896; %v", n, err)
+	}
+	left, err := s.Exec(ctx, proto.Cmd{Command: "yes", MaxOutputBytes: 1 << 16, OnOutputLimit: proto.OutputWait, TimeoutSeconds: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := left.Wait(ctx); err != nil || res.Exec.End.Reason != proto.EndTimeout { // nobody ever followed it
+		t.Errorf("%+v %v", res.Exec.End, err)
+	}
+	res := run(t, s, proto.Cmd{Command: "seq 1 200000", MaxOutputBytes: 1 << 16, OnOutputLimit: proto.OutputWait})
+	if res.Result.Result == nil || !res.Exec.Truncated {
+		t.Errorf("without a follower: %+v", res.Exec)
+	}
+	_, err = s.Exec(ctx, proto.Cmd{Command: "true", Background: true, OnOutputLimit: proto.OutputWait})
+	wantCode(t, err, proto.InvalidArgument, "on_output_limit")
+}

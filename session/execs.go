@@ -16,6 +16,7 @@ func (s *Session) enlist(cmd proto.Cmd) (*Exec, error) {
 		s: s, id: newID(proto.ExecPrefix), cmd: cmd, out: newOutput(cmd.MaxOutputBytes),
 		ask: make(chan ending, 1), ended: make(chan struct{}),
 	}
+	e.out.lossless = cmd.OnOutputLimit == proto.OutputWait
 	e.info = proto.Exec{
 		ID: e.id, ContainerID: s.id, JobID: cmd.JobID, Command: cmd.Command, Argv: cmd.Argv, Shell: cmd.Shell, User: cmd.User,
 		Background: cmd.Background, State: proto.ExecRunning, StartedAt: proto.At(s.core.cfg.Now()),

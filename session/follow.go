@@ -15,6 +15,8 @@ const maxEventData = chunkSize + utf8.UTFMax
 // when fn fails, or when ctx ends. However slow fn is, the command does not wait: what it misses
 // for good is told by a gap event.
 func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) error) error {
+	e.out.attach(&from)
+	defer e.out.detach(&from)
 	info := e.Info()
 	if err := fn(proto.Event{Type: proto.EventStart, ExecID: e.id, Exec: &info}); err != nil {
 		return err

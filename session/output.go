@@ -26,6 +26,12 @@ type output struct {
 	seq     int64         // of the next chunk
 	changed chan struct{} // closed at the next change
 	done    bool          // nothing more will come
+
+	// What follows is for output of which nothing may be lost; see lossless.go.
+	lossless bool
+	followed bool                 // there was a reader at some time
+	readers  map[*Cursor]struct{} // who are reading now
+	progress chan struct{}        // closed when a reader gets on, comes or goes
 }
 
 // streamOutput is one stream's part.
@@ -49,15 +55,17 @@ type chunk struct {
 }
 
 func newOutput(limit int64) *output {
-	return &output{limit: limit, changed: make(chan struct{})}
+	return &output{limit: limit, changed: make(chan struct{}), readers: map[*Cursor]struct{}{}, progress: make(chan struct{})}
 }
 
-// write appends b. It never blocks on a reader. It reports whether the stream is over the limit.
+// write appends b. It never blocks on a reader, unless the output is lossless. It reports whether the
+// stream is over the limit.
 func (o *output) write(s proto.Stream, b []byte) (over bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	st := &o.streams[s-1]
 	for len(b) > 0 {
+		o.awaitReaders(s)
 		n := o.place(st, b)
 		b = b[n:]
 	}
@@ -121,6 +129,7 @@ func (o *output) finish() {
 	if !o.done {
 		o.done = true
 		o.signal()
+		o.advance()
 	}
 }
 
@@ -195,6 +204,7 @@ func (o *output) next(ctx context.Context, c *Cursor) (p Piece, ok bool, err err
 	for {
 		o.mu.Lock()
 		p, ok = o.take(c)
+		o.advance()
 		done, changed := o.done, o.changed
 		o.mu.Unlock()
 		if ok || done {

@@ -165,3 +165,70 @@ func FuzzFollowerNeverSplitsACharacter(f *testing.F) {
 		}
 	})
 }
+
+// A lossless writer is held up by its slowest reader, and by nobody once it is released.
+func TestLosslessOutputWaitsForItsReaders(t *testing.T) {
+	o := newOutput(64 << 10)
+	o.lossless = true
+	var want [2][]byte
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		rng := rand.New(rand.NewPCG(3, 4))
+		for i := range 3000 {
+			s := proto.Stream(1 + rng.IntN(2))
+			b := bytes.Repeat([]byte{byte(i)}, 1+rng.IntN(4000))
+			want[s-1] = append(want[s-1], b...)
+			o.write(s, b)
+		}
+		o.finish()
+	}()
+	type read struct {
+		got  [2][]byte
+		gaps int64
+	}
+	reads := make(chan read, 3)
+	for range cap(reads) {
+		go func() {
+			var c Cursor
+			o.attach(&c)
+			defer o.detach(&c)
+			var r read
+			for {
+				p, ok, err := o.next(context.Background(), &c)
+				if err != nil || !ok {
+					break
+				}
+				r.gaps += max(0, p.Until-p.Offset)
+				r.got[p.Stream-1] = append(r.got[p.Stream-1], p.Data...)
+			}
+			reads <- r
+		}()
+	}
+	whole := 0
+	for range cap(reads) {
+		r := <-reads
+		<-written
+		if r.gaps == 0 && bytes.Equal(r.got[0], want[0]) && bytes.Equal(r.got[1], want[1]) {
+			whole++
+		}
+	}
+	if whole == 0 { // the first to come had everything; a later one may have missed the beginning
+		t.Error("no reader had all of it")
+	}
+}
+
+func TestReleaseEndsTheWait(t *testing.T) {
+	o := newOutput(1 << 10)
+	o.lossless = true
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		o.write(proto.Stdout, make([]byte, 1<<20))
+	}()
+	o.release()
+	<-written
+	if total, _ := o.totals(); total != 1<<20 {
+		t.Errorf("%d bytes", total)
+	}
+}

@@ -45,7 +45,7 @@ var words = map[string]string{
 	"Cmd.detach":                           "Keep it running when the client goes away.",
 	"Cmd.timeout_seconds":                  "0 is the daemon's default, 86400 the most. Background commands have none unless asked.",
 	"Cmd.max_output_bytes":                 "How much of each stream is kept for the result; 0 is the daemon's default.",
-	"Cmd.on_output_limit":                  "truncate (default) keeps head and tail, fail ends the command.",
+	"Cmd.on_output_limit":                  "truncate (default) keeps head and tail, fail ends the command, wait holds it up for the slowest of those who follow it.",
 	"OneShot.create":                       "The container to make.",
 	"OneShot.ephemeral":                    "Delete the container when the command has ended, even if the client has gone.",
 	"Extension.seconds":                    "From now on. 0 only renews the idle timeout.",

@@ -151,6 +151,9 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 	if cmd.Env, err = parseEnv(f.env); err != nil {
 		return cmd, err
 	}
+	if !f.detach {
+		cmd.OnOutputLimit = proto.OutputWait // what is piped on must be whole
+	}
 	if f.timeout == 0 && !f.detach {
 		cmd.TimeoutSeconds = longestTimeout.Seconds()
 	}
@@ -167,6 +170,9 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 
 // program sets what is run: text for bash, or a program and its arguments without a shell between, so that nothing needs quoting.
 func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
+	if len(args) > 0 && args[0] == "--" { // "exec BOX -- ls": no program has that name, and everybody types it
+		args = args[1:]
+	}
 	switch {
 	case f.text != "" && len(args) > 0:
 		return proto.Errorf(proto.InvalidArgument, "", "bash", "-c takes the whole command; %q is too much", args[0])

@@ -1,0 +1,77 @@
+package session
+
+import "berth/proto"
+
+// A command that is started with proto.OutputWait is held up rather than lose what a reader has not
+// had: the writer waits before it would drop that. So the kept output is a window that readers move.
+
+// attach makes c count as a reader until detach.
+func (o *output) attach(c *Cursor) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.readers[c] = struct{}{}
+	o.followed = true
+	o.advance()
+}
+
+func (o *output) detach(c *Cursor) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.readers, c)
+	o.advance()
+}
+
+// release ends all waiting, for good: the command is being ended, or nobody will ever follow it.
+func (o *output) release() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.advance()
+	o.lossless = false
+}
+
+// advance wakes a writer that waits. Called with mu held.
+func (o *output) advance() {
+	if o.lossless || o.done {
+		close(o.progress)
+		o.progress = make(chan struct{})
+	}
+}
+
+// awaitReaders waits while another write to s would drop what a reader has not had. Called with mu held,
+// which it gives up while it waits.
+func (o *output) awaitReaders(s proto.Stream) {
+	for o.lossless && !o.done && o.wouldLose(s) {
+		o.signal() // they may not know yet of what this very write has placed
+		wait := o.progress
+		o.mu.Unlock()
+		<-wait
+		o.mu.Lock()
+	}
+}
+
+// wouldLose reports whether another chunk in the tail would push out something that is still wanted.
+// Before the first reader has come, all of it is. Called with mu held.
+func (o *output) wouldLose(s proto.Stream) bool {
+	end := o.streams[s-1].doomed(o.limit / 2)
+	if end == 0 {
+		return false
+	}
+	for c := range o.readers {
+		if *c.of(s) < end {
+			return true
+		}
+	}
+	return !o.followed
+}
+
+// doomed is the offset up to which trim may drop the tail once one more chunk is in it; 0 is nothing.
+func (st *streamOutput) doomed(limit int64) (end int64) {
+	list, size := st.tail.chunks, st.tail.size+chunkSize
+	for n, c := range list {
+		if size -= int64(len(c.data)); size < limit && len(list)+1-n <= maxChunks {
+			break
+		}
+		end = c.off + int64(len(c.data))
+	}
+	return end
+}
