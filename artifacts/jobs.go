@@ -161,7 +161,7 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	js.close(prefix)
 	return js.cfg.Ledger.Update(func(tx *ledger.Tx) error {
 		return errors.Join(
-			deletePrefix(tx, bucketJobs, prefix), deletePrefix(tx, bucketExecs, prefix), tx.Delete(bucketInputs, workspace))
+			tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix), tx.Delete(bucketInputs, workspace))
 	})
 }
 
@@ -188,15 +188,6 @@ func (js *Jobs) later(j *job, fn func(*ledger.Tx) error) {
 	})
 }
 
-func deletePrefix(tx *ledger.Tx, bucket, prefix string) error {
-	var keys []string
-	err := tx.Scan(bucket, prefix, func(k string, _ []byte) (bool, error) { keys = append(keys, k); return true, nil })
-	for _, k := range keys {
-		err = errors.Join(err, tx.Delete(bucket, k))
-	}
-	return err
-}
-
 // A Summary is one line of a list of jobs.
 type Summary struct {
 	JobID     string     `json:"job_id"`
@@ -213,7 +204,7 @@ func (js *Jobs) List(s *session.Session) ([]Summary, error) {
 		return nil, err
 	}
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		return scan(tx, bucketJobs, s.WorkspaceID()+"/", func(r record) { list = append(list, r.summary()) })
+		return ledger.Each(tx, bucketJobs, s.WorkspaceID()+"/", func(_ string, r record) { list = append(list, r.summary()) })
 	})
 	slices.SortFunc(list, func(a, b Summary) int { return b.UpdatedAt.Compare(a.UpdatedAt.Time) })
 	return list, err
@@ -269,7 +260,7 @@ func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 	}
 	slices.SortFunc(m.Files, func(a, b proto.Artifact) int { return cmp.Compare(a.Path, b.Path) })
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		return scan(tx, bucketExecs, j.key+"/", func(e proto.JobExec) { m.Execs = append(m.Execs, e) })
+		return ledger.Each(tx, bucketExecs, j.key+"/", func(_ string, e proto.JobExec) { m.Execs = append(m.Execs, e) })
 	})
 	for _, e := range j.newest {
 		if !slices.ContainsFunc(m.Execs[max(0, len(m.Execs)-2*maxNewest):], func(x proto.JobExec) bool { return x.ID == e.ID }) {

@@ -21,17 +21,6 @@ const slack = 20 * time.Millisecond
 // originProduced is the origin of a file that an exec made; the others are session's.
 const originProduced = "produced"
 
-func scan[T any](tx *ledger.Tx, bucket, prefix string, fn func(T)) error {
-	return tx.Scan(bucket, prefix, func(_ string, data []byte) (bool, error) {
-		var v T
-		if err := json.Unmarshal(data, &v); err != nil {
-			return false, err
-		}
-		fn(v)
-		return true, nil
-	})
-}
-
 // A cause is what a refresh follows: an exec that ended, or an act of the API with its origin. The
 // zero value means that nobody in particular is known to have changed anything.
 type cause struct {

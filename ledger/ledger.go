@@ -262,6 +262,28 @@ func (tx *Tx) Delete(bucket, key string) error {
 	return b.Delete([]byte(key))
 }
 
+// DeletePrefix removes every key with this prefix.
+func (tx *Tx) DeletePrefix(bucket, prefix string) error {
+	var keys []string // first, since a scan must not change what it walks
+	err := tx.Scan(bucket, prefix, func(k string, _ []byte) (bool, error) { keys = append(keys, k); return true, nil })
+	for _, k := range keys {
+		err = errors.Join(err, tx.Delete(bucket, k))
+	}
+	return err
+}
+
+// Each calls fn with every record whose key has this prefix, decoded, in ascending order of keys.
+func Each[T any](tx *Tx, bucket, prefix string, fn func(key string, v T)) error {
+	return tx.Scan(bucket, prefix, func(key string, data []byte) (bool, error) {
+		var v T
+		if err := json.Unmarshal(data, &v); err != nil {
+			return false, fmt.Errorf("reading record %s/%s: %w", bucket, key, err)
+		}
+		fn(key, v)
+		return true, nil
+	})
+}
+
 // Scan calls fn for each key with this prefix in ascending order, until fn returns false or an
 // error. data is JSON, valid during the call only; fn must not write to the bucket.
 func (tx *Tx) Scan(bucket, prefix string, fn func(key string, data []byte) (bool, error)) error {

@@ -19,9 +19,9 @@ func (ss *Sessions) load() error {
 	execs := map[string][]execRecord{}
 	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return errors.Join(
-			scanAll(tx, bucketSessions, "", func(id string, r record) { ss.byID[id] = newSession(ss, r) }),
-			scanAll(tx, bucketWorkspaces, "", func(id string, w workspaceRecord) { ss.workspaces[id] = w }),
-			scanAll(tx, bucketExecs, "", func(key string, r execRecord) {
+			ledger.Each(tx, bucketSessions, "", func(id string, r record) { ss.byID[id] = newSession(ss, r) }),
+			ledger.Each(tx, bucketWorkspaces, "", func(id string, w workspaceRecord) { ss.workspaces[id] = w }),
+			ledger.Each(tx, bucketExecs, "", func(key string, r execRecord) {
 				id, _, _ := strings.Cut(key, "/")
 				execs[id] = append(execs[id], r)
 			}),

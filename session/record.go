@@ -1,10 +1,8 @@
 package session
 
 import (
-	"encoding/json"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
 )
 
@@ -77,15 +75,3 @@ type execRecord struct {
 
 // execKey sorts a session's execs together, in the order they began.
 func execKey(container, exec string) string { return container + "/" + exec }
-
-// scanAll decodes every record of a bucket with this key prefix.
-func scanAll[T any](tx *ledger.Tx, bucket, prefix string, fn func(key string, v T)) error {
-	return tx.Scan(bucket, prefix, func(key string, data []byte) (bool, error) {
-		var v T
-		if err := json.Unmarshal(data, &v); err != nil {
-			return false, err
-		}
-		fn(key, v)
-		return true, nil
-	})
-}

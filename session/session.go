@@ -276,7 +276,7 @@ func (s *Session) erase() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	err := s.core.cfg.Ledger.Update(func(tx *ledger.Tx) error {
-		return errors.Join(deletePrefix(tx, bucketExecs, s.id+"/"), tx.Delete(bucketSessions, s.id))
+		return errors.Join(tx.DeletePrefix(bucketExecs, s.id+"/"), tx.Delete(bucketSessions, s.id))
 	})
 	if err == nil {
 		s.markGone()

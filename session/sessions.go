@@ -320,20 +320,7 @@ func (ss *Sessions) vacate(ctx context.Context, s *Session) error {
 	if err := ss.releaseWorkspace(ctx, s); err != nil {
 		return err
 	}
-	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return deletePrefix(tx, bucketExecs, s.id+"/") })
-}
-
-func deletePrefix(tx *ledger.Tx, bucket, prefix string) error {
-	var keys []string
-	if err := tx.Scan(bucket, prefix, func(k string, _ []byte) (bool, error) { keys = append(keys, k); return true, nil }); err != nil {
-		return err
-	}
-	for _, k := range keys {
-		if err := tx.Delete(bucket, k); err != nil {
-			return err
-		}
-	}
-	return nil
+	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.DeletePrefix(bucketExecs, s.id+"/") })
 }
 
 // forget drops a session from memory.
