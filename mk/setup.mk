@@ -5,7 +5,7 @@
 # To build and to run.
 DEBS := gcc libc6-dev pkg-config libseccomp-dev btrfs-progs mmdebstrap ca-certificates
 # To test, beside that: the TypeScript and Python SDKs run under these.
-TEST_DEBS := python3 python3-venv $(if $(shell command -v node),,nodejs npm) $(if $(shell command -v git),,git)
+TEST_DEBS := python3 python3-venv procps $(if $(shell command -v node),,nodejs npm) $(if $(shell command -v git),,git)
 
 # $(call install,packages): apt-get, if one of them is missing.
 define install
