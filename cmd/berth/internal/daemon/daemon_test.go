@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -15,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -226,7 +229,15 @@ type held struct {
 	Mounts, Cgroups, NetNamespaces, Shims, Files, Goroutines, Sandboxes int
 }
 
-func (s *server) holds(t *testing.T) held {
+// rundir is where the daemon's runtime keeps its sockets: named by its data directory, so that other daemons
+// on this machine, and tests that run beside this one, are not counted.
+func (s *server) rundir() string {
+	sum := sha256.Sum256([]byte(filepath.Join(s.dir, "runtime")))
+	return filepath.Join("/run/berth", hex.EncodeToString(sum[:8]))
+}
+
+// holds counts what the daemon has now, and what is left of the containers named.
+func (s *server) holds(t *testing.T, containers []string) held {
 	t.Helper()
 	pid := strconv.Itoa(s.cmd.Process.Pid)
 	mounts, err := os.ReadFile("/proc/" + pid + "/mountinfo")
@@ -234,9 +245,13 @@ func (s *server) holds(t *testing.T) held {
 		t.Fatal(err)
 	}
 	fds, _ := os.ReadDir("/proc/" + pid + "/fd")
-	h := held{Mounts: bytes.Count(mounts, []byte("\n")), Files: len(fds), Goroutines: s.metric(t, "go_goroutines")}
+	runs, err := os.ReadDir(filepath.Join(s.rundir(), "sb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := held{Mounts: bytes.Count(mounts, []byte("\n")), Files: len(fds), Sandboxes: len(runs), Goroutines: s.metric(t, "go_goroutines")}
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(path, "container_") {
+		if err == nil && d.IsDir() && namesAny(d.Name(), containers) {
 			h.Cgroups++
 		}
 		return nil
@@ -244,17 +259,26 @@ func (s *server) holds(t *testing.T) held {
 	nets := map[string]bool{}
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range procs {
-		if ns, err := os.Readlink(p + "/ns/net"); err == nil {
-			nets[ns] = true
-		}
-		if cmd, err := os.ReadFile(p + "/cmdline"); err == nil && bytes.Contains(cmd, []byte("containerd-shim-runc-v2")) {
-			h.Shims++
+		cmd, _ := os.ReadFile(p + "/cmdline")
+		shim := bytes.Contains(cmd, []byte("containerd-shim-runc-v2")) && bytes.Contains(cmd, []byte(s.rundir()))
+		count(&h.Shims, shim)
+		if cgroup, _ := os.ReadFile(p + "/cgroup"); !shim && namesAny(string(cgroup), containers) {
+			net, _ := os.Readlink(p + "/ns/net")
+			nets[net] = true
 		}
 	}
 	h.NetNamespaces = len(nets)
-	runs, _ := filepath.Glob("/run/berth/*/sb/*")
-	h.Sandboxes = len(runs)
 	return h
+}
+
+func count(n *int, is bool) {
+	if is {
+		*n++
+	}
+}
+
+func namesAny(text string, ids []string) bool {
+	return strings.Contains(text, proto.ContainerPrefix) && slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(text, id) })
 }
 
 func (s *server) metric(t *testing.T, name string) int {
@@ -277,12 +301,25 @@ func (s *server) metric(t *testing.T, name string) int {
 func TestRoundsLeaveNothingBehind(t *testing.T) {
 	s := base
 	const rounds, workers = 200, 4
+	var mu sync.Mutex // guards made
+	var made []string
+	id := regexp.MustCompile(`container_[0-9A-Za-z]{22}`)
 	round := func() error {
 		status, out, err := s.do("POST", "/v1/exec", strings.NewReader(`{"command":"echo $RANDOM >f; (sleep 100 &); cat f","ephemeral":true,"create":{"limits":{"disk_bytes":67108864}}}`))
 		if err != nil || status != 200 || !bytes.Contains(out, []byte(`"return_code":0`)) {
 			return fmt.Errorf("%d %v %s", status, err, out)
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		made = append(made, id.FindString(string(out)))
 		return nil
+	}
+	live := create(t, s)
+	if h := s.holds(t, []string{live.ID}); h.Shims == 0 || h.Cgroups == 0 || h.NetNamespaces == 0 || h.Sandboxes == 0 {
+		t.Fatalf("a live container is not seen: %+v", h)
+	}
+	if status, out, err := s.do("DELETE", "/v1/containers/"+live.ID, nil); status != 200 {
+		t.Fatalf("%d %v %s", status, err, out)
 	}
 	for range workers { // what is made once and kept
 		if err := round(); err != nil {
@@ -290,7 +327,7 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	before := s.settled(t, held{})
+	before := s.settled(t, held{}, made)
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
@@ -304,7 +341,7 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 	}
 	wg.Wait()
 	http.DefaultClient.CloseIdleConnections()
-	after := s.settled(t, before)
+	after := s.settled(t, before, made)
 	if after.Mounts > before.Mounts || after.Cgroups > before.Cgroups || after.NetNamespaces > before.NetNamespaces || after.Shims > before.Shims ||
 		after.Sandboxes > before.Sandboxes || after.Files > before.Files+4 || after.Goroutines > before.Goroutines+8 {
 		t.Errorf("%d rounds left something behind: before %+v, after %+v", rounds, before, after)
@@ -313,10 +350,10 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 
 // settled looks until what is held does not exceed want, or for 20 s: the kernel and containerd
 // take namespaces, idle connections and timers down in their own time.
-func (s *server) settled(t *testing.T, want held) held {
+func (s *server) settled(t *testing.T, want held, containers []string) held {
 	t.Helper()
-	h := s.holds(t)
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); h = s.holds(t) {
+	h := s.holds(t, containers)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); h = s.holds(t, containers) {
 		if want == (held{}) && h.Shims == 0 && h.Sandboxes == 0 {
 			return h
 		}
