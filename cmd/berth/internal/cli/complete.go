@@ -67,21 +67,27 @@ func suggestContainers(ctx context.Context, c *client.Client, suffix string) (al
 	return all
 }
 
-// completeExecs suggests a container, then one of its execs.
-func (a *app) completeExecs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.suggest(func(ctx context.Context, c *client.Client, args []string) (all []cobra.Completion) {
+// completeWithin suggests a container, then what within finds in the one that was chosen.
+func (a *app) completeWithin(within func(ctx context.Context, c *client.Client, container string) []cobra.Completion) cobra.CompletionFunc {
+	return a.suggest(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
 		switch len(args) {
 		case 0:
 			return suggestContainers(ctx, c, "")
 		case 1:
-			id, err := a.container(ctx, c, args[0])
-			if err != nil {
-				return nil
+			if id, err := a.container(ctx, c, args[0]); err == nil {
+				return within(ctx, c, id)
 			}
-			list, _ := c.Execs(ctx, id)
-			for _, e := range list {
-				all = append(all, describe(e.ID, endText(e), short(commandText(e), 40)))
-			}
+		}
+		return nil
+	})
+}
+
+// completeExecs suggests a container, then one of its execs.
+func (a *app) completeExecs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.completeWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
+		list, _ := c.Execs(ctx, id)
+		for _, e := range list {
+			all = append(all, describe(e.ID, endText(e), short(commandText(e), 40)))
 		}
 		return all
 	})(cmd, args, toComplete)
@@ -89,19 +95,10 @@ func (a *app) completeExecs(cmd *cobra.Command, args []string, toComplete string
 
 // completeJobs suggests a container, then one of its jobs.
 func (a *app) completeJobs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.suggest(func(ctx context.Context, c *client.Client, args []string) (all []cobra.Completion) {
-		switch len(args) {
-		case 0:
-			return suggestContainers(ctx, c, "")
-		case 1:
-			id, err := a.container(ctx, c, args[0])
-			if err != nil {
-				return nil
-			}
-			list, _ := c.Jobs(ctx, id)
-			for _, j := range list {
-				all = append(all, describe(j.JobID, ago(j.UpdatedAt.Time)))
-			}
+	return a.completeWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
+		list, _ := c.Jobs(ctx, id)
+		for _, j := range list {
+			all = append(all, describe(j.JobID, ago(j.UpdatedAt.Time)))
 		}
 		return all
 	})(cmd, args, toComplete)
