@@ -221,7 +221,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 // A command that ignores the user is left after the third time, and the daemon ends it.
 func TestInsisting(t *testing.T) {
 	u := newUser(t)
-	r := u.start(t, "run", "-c", `trap 'echo no' INT; echo ready; while :; do sleep 0.05; done`)
+	r := u.start(t, "run", "-c", `trap 'echo no' INT; mkfifo p; exec 9<>p; echo ready; while :; do read -r -u 9 x; done`)
 	r.line(t)
 	for i := range 3 {
 		if err := r.Process.Signal(os.Interrupt); err != nil {
