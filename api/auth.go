@@ -12,10 +12,7 @@ import (
 )
 
 // A Caller is who sent a request.
-type Caller struct {
-	Owner string // the workspace everything it makes belongs to
-	KeyID string // names its key without giving it away
-}
+type Caller = proto.Caller
 
 // An Authenticator knows API keys. It compares in constant time and fails with
 // Unauthenticated for a key that is not one.

@@ -41,7 +41,7 @@ func (k SingleKey) Authenticate(_ context.Context, key string) (Caller, error) {
 	if subtle.ConstantTimeCompare(sum[:], k.sum[:]) != 1 {
 		return Caller{}, proto.Errorf(proto.Unauthenticated, "", "", "Invalid API key.")
 	}
-	return Caller{Owner: DefaultOwner, KeyID: "key_" + hex.EncodeToString(k.sum[:4])}, nil
+	return Caller{Owner: DefaultOwner, KeyID: "key_" + hex.EncodeToString(k.sum[:4]), Admin: true}, nil
 }
 
 // ReadKeyFile reads the key in the file path, which is made with a new key if there is none. It

@@ -137,6 +137,7 @@ func (s *Server) call(x *exchange, e *Edge, route Route) (err error) {
 			return err
 		}
 		x.owner = c.Owner
+		x.r = x.r.WithContext(proto.WithCaller(x.r.Context(), c))
 	}
 	if err := s.limitBody(x, route); err != nil {
 		return err

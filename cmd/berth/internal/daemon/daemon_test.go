@@ -1,20 +1,17 @@
 package daemon_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -25,20 +22,16 @@ import (
 	"testing"
 	"time"
 
+	"berth/cmd/berth/internal/daemontest"
 	"berth/proto"
 
 	"github.com/gorilla/websocket"
 )
 
-// These tests drive the real daemon in a process of its own: the binaries that make built, the base
-// image, containerd, runc. What they need is in the environment that `make test` sets.
+// These tests drive the real daemon in a process of its own; see daemontest.
 
 // A server is one berth daemon under test.
-type server struct {
-	dir, url, key string
-	cmd           *exec.Cmd
-	exited        chan struct{}
-}
+type server struct{ *daemontest.Daemon }
 
 // base has the base image in it; tests share it, since unpacking takes long.
 var base *server
@@ -46,112 +39,22 @@ var base *server
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(func() int {
-		var err error
-		if base, err = prepare(); err != nil {
+		d, err := daemontest.New("--stop-on-exit", "--sweep-every", "1s")
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "preparing the daemon tests:", err)
 			return 1
 		}
-		defer os.RemoveAll(base.dir)
-		defer base.stop(syscall.SIGTERM)
+		defer d.Close()
+		base = &server{d}
 		return m.Run()
 	}())
-}
-
-func prepare() (*server, error) {
-	if os.Getenv("BERTH_BIN") == "" || os.Getenv("BERTH_BASE_IMAGE") == "" {
-		return nil, errors.New("BERTH_BIN and BERTH_BASE_IMAGE are not set; run these tests with `make test`")
-	}
-	dir, err := os.MkdirTemp("", "berth-daemon-")
-	if err != nil {
-		return nil, err
-	}
-	s := &server{dir: dir}
-	if err := s.start(); err != nil {
-		return nil, err
-	}
-	return s, s.importImage("base", os.Getenv("BERTH_BASE_IMAGE"))
-}
-
-var readyLine = regexp.MustCompile(`berth is ready.* url=(\S+)`)
-
-// start runs the daemon and returns once it says that it is ready.
-func (s *server) start() error {
-	bin := filepath.Join(os.Getenv("BERTH_BIN"), "berth")
-	s.cmd = exec.Command(bin, "serve", "--listen", "127.0.0.1:0", "--data", s.dir, "--stop-on-exit", "--sweep-every", "1s")
-	log, err := s.cmd.StderrPipe()
-	if err != nil {
-		return err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	s.exited = make(chan struct{})
-	ready := make(chan string, 1)
-	go func() {
-		defer close(s.exited)
-		for lines := bufio.NewScanner(log); lines.Scan(); {
-			if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
-				ready <- m[1]
-			}
-			if !strings.Contains(lines.Text(), "level=INFO") {
-				fmt.Fprintln(os.Stderr, lines.Text())
-			}
-		}
-		_ = s.cmd.Wait()
-	}()
-	select {
-	case s.url = <-ready:
-	case <-s.exited:
-		return errors.New("the daemon ended before it was ready")
-	}
-	key, err := os.ReadFile(filepath.Join(s.dir, "api-key"))
-	s.key = strings.TrimSpace(string(key))
-	return err
-}
-
-func (s *server) stop(sig syscall.Signal) {
-	_ = s.cmd.Process.Signal(sig)
-	<-s.exited
-}
-
-// do makes a request and returns status and body.
-func (s *server) do(method, path string, body io.Reader) (int, []byte, error) {
-	req, err := http.NewRequest(method, s.url+path, body)
-	if err != nil {
-		return 0, nil, err
-	}
-	req.Header.Set("X-Api-Key", s.key)
-	req.Header.Set("anthropic-version", "2023-06-01")
-	if _, isJSON := body.(*strings.Reader); isJSON {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer res.Body.Close()
-	out, err := io.ReadAll(res.Body)
-	return res.StatusCode, out, err
-}
-
-func (s *server) importImage(name, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	status, out, err := s.do("POST", "/v1/images/import?name="+name, f)
-	if err != nil || status != 200 || bytes.Contains(out, []byte(`"error"`)) {
-		return fmt.Errorf("importing %s: %d %v %s", name, status, err, out)
-	}
-	return nil
 }
 
 // call makes a JSON request and decodes the answer; any other status than want fails the test.
 func call[T any](t testing.TB, s *server, want int, method, path, body string) T {
 	t.Helper()
 	var v T
-	status, out, err := s.do(method, path, strings.NewReader(body))
+	status, out, err := s.Do(method, path, strings.NewReader(body))
 	if err != nil || status != want {
 		t.Fatalf("%s %s: %d %v %s", method, path, status, err, out)
 	}
@@ -164,7 +67,7 @@ func call[T any](t testing.TB, s *server, want int, method, path, body string) T
 func create(t testing.TB, s *server) proto.Container {
 	t.Helper()
 	c := call[proto.Container](t, s, 201, "POST", "/v1/containers", `{"limits":{"memory_bytes":268435456,"disk_bytes":268435456}}`)
-	t.Cleanup(func() { _, _, _ = s.do("DELETE", "/v1/containers/"+c.ID, nil) })
+	t.Cleanup(func() { _, _, _ = s.Do("DELETE", "/v1/containers/"+c.ID, nil) })
 	return c
 }
 
@@ -185,15 +88,15 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 	background := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+live[0].ID+"/exec", `{"command":"echo begun; sleep 1000","background":true}`)
 	cut := make(chan error, 1)
 	go func() {
-		_, _, err := s.do("POST", "/v1/containers/"+live[1].ID+"/exec", strings.NewReader(`{"command":"sleep 1001"}`))
+		_, _, err := s.Do("POST", "/v1/containers/"+live[1].ID+"/exec", strings.NewReader(`{"command":"sleep 1001"}`))
 		cut <- err
 	}()
 	waitRunning(t, s, live[1].ID)
-	s.stop(syscall.SIGKILL)
+	s.Stop(syscall.SIGKILL)
 	if err := <-cut; err == nil {
 		t.Error("a request outlived its daemon")
 	}
-	if err := s.start(); err != nil {
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range live {
@@ -232,14 +135,14 @@ type held struct {
 // rundir is where the daemon's runtime keeps its sockets: named by its data directory, so that other daemons
 // on this machine, and tests that run beside this one, are not counted.
 func (s *server) rundir() string {
-	sum := sha256.Sum256([]byte(filepath.Join(s.dir, "runtime")))
+	sum := sha256.Sum256([]byte(filepath.Join(s.Dir, "runtime")))
 	return filepath.Join("/run/berth", hex.EncodeToString(sum[:8]))
 }
 
 // holds counts what the daemon has now, and what is left of the containers named.
 func (s *server) holds(t *testing.T, containers []string) held {
 	t.Helper()
-	pid := strconv.Itoa(s.cmd.Process.Pid)
+	pid := strconv.Itoa(s.PID())
 	mounts, err := os.ReadFile("/proc/" + pid + "/mountinfo")
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +186,7 @@ func namesAny(text string, ids []string) bool {
 
 func (s *server) metric(t *testing.T, name string) int {
 	t.Helper()
-	_, out, err := s.do("GET", "/metrics", nil)
+	_, out, err := s.Do("GET", "/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +208,7 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 	var made []string
 	id := regexp.MustCompile(`container_[0-9A-Za-z]{22}`)
 	round := func() error {
-		status, out, err := s.do("POST", "/v1/exec", strings.NewReader(`{"command":"echo $RANDOM >f; (sleep 100 &); cat f","ephemeral":true,"create":{"limits":{"disk_bytes":67108864}}}`))
+		status, out, err := s.Do("POST", "/v1/exec", strings.NewReader(`{"command":"echo $RANDOM >f; (sleep 100 &); cat f","ephemeral":true,"create":{"limits":{"disk_bytes":67108864}}}`))
 		if err != nil || status != 200 || !bytes.Contains(out, []byte(`"return_code":0`)) {
 			return fmt.Errorf("%d %v %s", status, err, out)
 		}
@@ -318,7 +221,7 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 	if h := s.holds(t, []string{live.ID}); h.Shims == 0 || h.Cgroups == 0 || h.NetNamespaces == 0 || h.Sandboxes == 0 {
 		t.Fatalf("a live container is not seen: %+v", h)
 	}
-	if status, out, err := s.do("DELETE", "/v1/containers/"+live.ID, nil); status != 200 {
+	if status, out, err := s.Do("DELETE", "/v1/containers/"+live.ID, nil); status != 200 {
 		t.Fatalf("%d %v %s", status, err, out)
 	}
 	for range workers { // what is made once and kept
@@ -367,7 +270,7 @@ func (s *server) settled(t *testing.T, want held, containers []string) held {
 // peak is the daemon's largest resident set since reset, in MiB.
 func (s *server) peak(t *testing.T) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,8 +284,8 @@ func (s *server) peak(t *testing.T) int {
 
 func TestMemoryStaysBounded(t *testing.T) {
 	s := base
-	s.stop(syscall.SIGTERM) // the import of the image must not count
-	if err := s.start(); err != nil {
+	s.Stop(syscall.SIGTERM) // the import of the image must not count
+	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
 	const limit = 200 // MiB
@@ -392,7 +295,7 @@ func TestMemoryStaysBounded(t *testing.T) {
 	flood := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+c.ID+"/exec", `{"command":"head -c 2000000000 /dev/zero | tr '\\0' x","background":true}`)
 	var readers sync.WaitGroup
 	for range 50 {
-		conn, _, err := websocket.DefaultDialer.Dial(strings.Replace(s.url, "http", "ws", 1)+"/v1/containers/"+c.ID+"/live", http.Header{"X-Api-Key": {s.key}})
+		conn, _, err := websocket.DefaultDialer.Dial(strings.Replace(s.URL, "http", "ws", 1)+"/v1/containers/"+c.ID+"/live", http.Header{"X-Api-Key": {s.Key}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -434,11 +337,11 @@ func (s *server) upload(n int64) error {
 		}
 		pw.CloseWithError(err)
 	}()
-	req, err := http.NewRequest("POST", s.url+"/v1/files", pr)
+	req, err := http.NewRequest("POST", s.URL+"/v1/files", pr)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("X-Api-Key", s.key)
+	req.Header.Set("X-Api-Key", s.Key)
 	req.Header.Set("anthropic-version", "2023-06-01")
 	req.Header.Set("Content-Type", form.FormDataContentType())
 	res, err := http.DefaultClient.Do(req)

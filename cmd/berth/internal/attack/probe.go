@@ -1,0 +1,33 @@
+package attack
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// A probe runs inside a container and returns what it found, which is printed as JSON.
+type probe func(args []string) (found any, err error)
+
+// probes are all of them, by name; each file of this package adds its own with addProbe.
+var probes = map[string]probe{}
+
+func addProbe(name string, p probe) struct{} {
+	if probes[name] != nil {
+		panic("two probes are called " + name)
+	}
+	probes[name] = p
+	return struct{}{}
+}
+
+// RunProbe is `berth attack-probe NAME ARGS…`, inside a container.
+func RunProbe(w io.Writer, args []string) error {
+	if len(args) == 0 || probes[args[0]] == nil {
+		return fmt.Errorf("there is no such probe: %q", args)
+	}
+	found, err := probes[args[0]](args[1:])
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(w).Encode(found)
+}

@@ -1,0 +1,171 @@
+// Package daemontest runs the real daemon in a process of its own, for tests: the programs that make built, the base image,
+// containerd, runc, gVisor. What they need is in the environment that `make test` sets.
+package daemontest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// A Daemon is one `berth serve`.
+type Daemon struct {
+	Dir   string   // its data directory
+	Flags []string // that it gets at its next start, beside those for Dir and a free port
+	URL   string   // where it listens; another one after each start
+	Key   string   // its first API key
+
+	cmd    *exec.Cmd
+	exited chan struct{}
+
+	mu  sync.Mutex
+	log bytes.Buffer // all it said since its last start
+}
+
+// Binary is the berth that make built.
+func Binary() (string, error) {
+	if os.Getenv("BERTH_BIN") == "" || os.Getenv("BERTH_BASE_IMAGE") == "" {
+		return "", errors.New("BERTH_BIN and BERTH_BASE_IMAGE are not set; run these tests with `make test`")
+	}
+	return filepath.Join(os.Getenv("BERTH_BIN"), "berth"), nil
+}
+
+// New starts a daemon over a fresh directory and gives it the base image. Close removes both.
+func New(flags ...string) (*Daemon, error) {
+	if _, err := Binary(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "berth-daemon-")
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{Dir: dir, Flags: flags}
+	if err = d.Start(); err == nil {
+		err = d.ImportImage("base", os.Getenv("BERTH_BASE_IMAGE"))
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// Close stops the daemon with all its containers, and removes what it kept.
+func (d *Daemon) Close() error {
+	if d.cmd == nil {
+		return os.RemoveAll(d.Dir)
+	}
+	d.Stop(syscall.SIGTERM)
+	return os.RemoveAll(d.Dir)
+}
+
+var readyLine = regexp.MustCompile(`berth is ready.* url=(\S+)`)
+
+// Start runs the daemon and returns once it says that it is ready.
+func (d *Daemon) Start() error {
+	bin, err := Binary()
+	if err != nil {
+		return err
+	}
+	d.cmd = exec.Command(bin, append([]string{"serve", "--listen", "127.0.0.1:0", "--data", d.Dir}, d.Flags...)...)
+	log, err := d.cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := d.cmd.Start(); err != nil {
+		return err
+	}
+	d.exited = make(chan struct{})
+	ready := make(chan string, 1)
+	go d.read(log, ready)
+	select {
+	case d.URL = <-ready:
+	case <-d.exited:
+		return fmt.Errorf("the daemon ended before it was ready: %s", d.Log())
+	}
+	key, err := os.ReadFile(filepath.Join(d.Dir, "api-key"))
+	d.Key = strings.TrimSpace(string(key))
+	return err
+}
+
+// read takes the daemon's log, and shows what is more than information.
+func (d *Daemon) read(log io.Reader, ready chan<- string) {
+	defer close(d.exited)
+	d.mu.Lock()
+	d.log.Reset()
+	d.mu.Unlock()
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		d.mu.Lock()
+		fmt.Fprintln(&d.log, lines.Text())
+		d.mu.Unlock()
+		if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
+			ready <- m[1]
+		}
+		if !strings.Contains(lines.Text(), "level=INFO") {
+			fmt.Fprintln(os.Stderr, lines.Text())
+		}
+	}
+	_ = d.cmd.Wait()
+}
+
+// Log is all that the daemon said since its last start.
+func (d *Daemon) Log() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.log.String()
+}
+
+// PID is the daemon's.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+
+// Exited is closed when the daemon has ended.
+func (d *Daemon) Exited() <-chan struct{} { return d.exited }
+
+// Stop sends a signal and waits for the daemon to end.
+func (d *Daemon) Stop(sig syscall.Signal) {
+	_ = d.cmd.Process.Signal(sig)
+	<-d.exited
+}
+
+// Do makes a request and returns status and body. A *strings.Reader is sent as JSON.
+func (d *Daemon) Do(method, path string, body io.Reader) (int, []byte, error) {
+	req, err := http.NewRequest(method, d.URL+path, body)
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("X-Api-Key", d.Key)
+	req.Header.Set("anthropic-version", "2023-06-01")
+	if _, isJSON := body.(*strings.Reader); isJSON {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	out, err := io.ReadAll(res.Body)
+	return res.StatusCode, out, err
+}
+
+// ImportImage gives the daemon an image from an archive.
+func (d *Daemon) ImportImage(name, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	status, out, err := d.Do("POST", "/v1/images/import?name="+name, f)
+	if err != nil || status != 200 || bytes.Contains(out, []byte(`"error"`)) {
+		return fmt.Errorf("importing %s: %d %v %s", name, status, err, out)
+	}
+	return nil
+}
