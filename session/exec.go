@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"berth/guest"
+	"berth/output"
 	"berth/proto"
 
 	"golang.org/x/sys/unix"
@@ -27,7 +28,7 @@ type Exec struct {
 	s   *Session
 	id  string
 	cmd proto.Cmd
-	out *output
+	out *output.Output
 
 	ask   chan ending   // the first wish to end it early
 	ended chan struct{} // closed when result is set
@@ -86,7 +87,7 @@ func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, err
 	if err != nil {
 		return proto.ExecResult{}, err
 	}
-	e.out.release() // nobody follows it from the start
+	e.out.Release() // nobody follows it from the start
 	res, err := e.Wait(ctx)
 	if err != nil && !cmd.Detach && !cmd.Background {
 		e.Cancel(proto.EndCanceled, "the client went away")
@@ -208,7 +209,7 @@ func (e *Exec) command() guest.Command {
 
 // sink takes output from the guest; it never blocks.
 func (e *Exec) sink(s proto.Stream, b []byte) {
-	if e.out.write(s, b) && e.cmd.OnOutputLimit == proto.OutputFail {
+	if e.out.Write(s, b) && e.cmd.OnOutputLimit == proto.OutputFail {
 		e.Cancel(proto.EndOutputLimit, "it wrote more than max_output_bytes")
 	}
 }
@@ -216,7 +217,7 @@ func (e *Exec) sink(s proto.Stream, b []byte) {
 // run sees the command to its end.
 func (e *Exec) run() {
 	end := e.await()
-	e.out.finish()
+	e.out.Finish()
 	e.conclude(end)
 }
 
@@ -265,7 +266,7 @@ func (e *Exec) deadline() (time.Duration, ending) {
 func (e *Exec) kill(proc *guest.Process, want ending, exited <-chan proto.End, abandon context.CancelFunc) proto.End {
 	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
 	defer cancel()
-	e.out.release()    // or the guest could not get rid of what it has
+	e.out.Release()    // or the guest could not get rid of what it has
 	_ = proc.Kill(ctx) // what counts is that it exits
 	var end proto.End
 	select {
@@ -320,7 +321,7 @@ func (e *Exec) ID() string { return e.id }
 
 // Info describes the exec as it is now.
 func (e *Exec) Info() proto.Exec {
-	stdout, stderr := e.out.totals()
+	stdout, stderr := e.out.Totals()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	info := e.info

@@ -7,16 +7,19 @@ import (
 	"time"
 
 	"berth/ledger"
+	"berth/output"
 	"berth/proto"
 )
 
 // enlist gives a command its exec and a place in the session's list.
 func (s *Session) enlist(cmd proto.Cmd) (*Exec, error) {
 	e := &Exec{
-		s: s, id: newID(proto.ExecPrefix), cmd: cmd, out: newOutput(cmd.MaxOutputBytes),
+		s: s, id: newID(proto.ExecPrefix), cmd: cmd, out: output.New(cmd.MaxOutputBytes, nil),
 		ask: make(chan ending, 1), ended: make(chan struct{}),
 	}
-	e.out.lossless = cmd.OnOutputLimit == proto.OutputWait
+	if cmd.OnOutputLimit == proto.OutputWait {
+		e.out.Hold()
+	}
 	e.info = proto.Exec{
 		ID: e.id, ContainerID: s.id, JobID: cmd.JobID, Command: cmd.Command, Argv: cmd.Argv, Shell: cmd.Shell, User: cmd.User,
 		Background: cmd.Background, State: proto.ExecRunning, StartedAt: proto.At(s.core.cfg.Now()),
@@ -166,7 +169,7 @@ func (s *Session) trim() {
 		default:
 			continue
 		}
-		if kept += e.out.kept(); kept > keptOutput {
+		if kept += e.out.Kept(); kept > keptOutput {
 			e.dropOutput()
 		}
 		if i >= keptExecs {
@@ -190,7 +193,7 @@ func (e *Exec) conclude(end proto.End) {
 	info := e.info
 	e.mu.Unlock()
 	info.State, info.EndedAt, info.End = proto.ExecEnded, proto.AtOrNil(now), &end
-	info.StdoutBytes, info.StderrBytes = e.out.totals()
+	info.StdoutBytes, info.StderrBytes = e.out.Totals()
 
 	made := e.produced(info)
 	res := e.resultOf(&info, made)

@@ -4,26 +4,30 @@ import (
 	"context"
 	"unicode/utf8"
 
+	"berth/output"
 	"berth/proto"
 )
 
+// A Cursor is a reader's position: how many bytes of each stream it has had.
+type Cursor = output.Cursor
+
 // maxEventData bounds the output in one event, in bytes.
-const maxEventData = chunkSize + utf8.UTFMax
+const maxEventData = output.ChunkBytes + utf8.UTFMax
 
 // Follow calls fn with what the exec does from the given position on: its start, all
 // output that is kept, and its exit, whose Result equals Wait's. It returns after the exit,
 // when fn fails, or when ctx ends. However slow fn is, the command does not wait: what it misses
 // for good is told by a gap event.
 func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) error) error {
-	e.out.attach(&from)
-	defer e.out.detach(&from)
+	e.out.Attach(&from)
+	defer e.out.Detach(&from)
 	info := e.Info()
 	if err := fn(proto.Event{Type: proto.EventStart, ExecID: e.id, Exec: &info}); err != nil {
 		return err
 	}
 	f := follower{exec: e.id, fn: fn}
 	for {
-		p, ok, err := e.out.next(ctx, &from)
+		p, ok, err := e.out.Next(ctx, &from)
 		if err != nil {
 			return err
 		}
@@ -53,7 +57,7 @@ type follower struct {
 	at   [2]int64 // offset of held[0]
 }
 
-func (f *follower) piece(p Piece) error {
+func (f *follower) piece(p output.Piece) error {
 	i := p.Stream - 1
 	if p.Until > 0 {
 		if err := f.flushStream(p.Stream); err != nil {

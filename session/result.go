@@ -1,16 +1,14 @@
 package session
 
 import (
-	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"berth/output"
 	"berth/proto"
 )
 
@@ -49,7 +47,7 @@ func (e *Exec) dropOutput() {
 	if !e.told && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(untold)) {
 		return
 	}
-	e.out.drop()
+	e.out.Drop()
 	res := e.resultOf(&e.info, e.made)
 	e.result = &res
 }
@@ -70,7 +68,7 @@ func blockError(r proto.EndReason) proto.BlockError {
 
 // text is a stream as the result shows it, and whether something is left out in the middle.
 func (e *Exec) text(s proto.Stream) (string, bool) {
-	head, tail, dropped := e.out.text(s)
+	head, tail, dropped := e.out.Text(s)
 	if dropped == 0 {
 		return strings.ToValidUTF8(string(head)+string(tail), "\uFFFD"), false
 	}
@@ -80,7 +78,7 @@ func (e *Exec) text(s proto.Stream) (string, bool) {
 
 // tail is the last n bytes that a stream kept.
 func (e *Exec) tail(s proto.Stream, n int) string {
-	head, tail, _ := e.out.text(s)
+	head, tail, _ := e.out.Text(s)
 	all := append(head, tail...)
 	return strings.ToValidUTF8(string(all[max(0, len(all)-n):]), "\uFFFD")
 }
@@ -93,18 +91,11 @@ func commandLine(info proto.Exec) string {
 	return strings.Join(info.Argv, " ")
 }
 
-// outputDir is below Config.Dir; a file there is the output of one background exec:
-// its limit, then its chunks in order, each as stream, offset, length, bytes.
+// outputDir is below Config.Dir; a file there is the output of one exec, as output.Save writes it.
 const outputDir = "output"
 
 func (e *Exec) outputPath() string {
 	return filepath.Join(e.s.core.cfg.Dir, outputDir, e.id)
-}
-
-type chunkHeader struct {
-	Stream uint8
-	Offset int64
-	Length uint32
 }
 
 // saveOutput keeps the output for after a restart. The file appears whole or not at all.
@@ -119,25 +110,7 @@ func (e *Exec) saveOutput() (err error) {
 			os.Remove(f.Name())
 		}
 	}()
-	w := bufio.NewWriter(f)
-	for c := (Cursor{}); ; {
-		e.out.mu.Lock()
-		p, ok := e.out.take(&c)
-		e.out.mu.Unlock()
-		if !ok {
-			break
-		}
-		if p.Until > 0 {
-			continue // the next chunk's offset tells of the gap
-		}
-		if err := binary.Write(w, binary.LittleEndian, chunkHeader{uint8(p.Stream), p.Offset, uint32(len(p.Data))}); err != nil {
-			return err
-		}
-		if _, err := w.Write(p.Data); err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(w.Flush(), f.Sync()); err != nil {
+	if err := errors.Join(e.out.Save(f), f.Sync()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), e.outputPath())
@@ -145,50 +118,17 @@ func (e *Exec) saveOutput() (err error) {
 
 // loadOutput reads what saveOutput kept. Output that is not there any more shows as a gap.
 func (e *Exec) loadOutput(info proto.Exec) error {
-	o := e.out
-	defer func() {
-		o.streams[0].total, o.streams[1].total = info.StdoutBytes, info.StderrBytes
-		o.done = true
-	}()
 	f, err := os.Open(e.outputPath())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
+		e.out, _ = output.Load(nil, info.StdoutBytes, info.StderrBytes, nil)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
 		return err
 	}
 	defer f.Close()
-	r := bufio.NewReader(f)
-	for {
-		var h chunkHeader
-		if err := binary.Read(r, binary.LittleEndian, &h); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if h.Stream < 1 || h.Stream > 2 || h.Length > maxEventData {
-			return errors.New("the file is damaged")
-		}
-		data := make([]byte, h.Length)
-		if _, err := io.ReadFull(r, data); err != nil {
-			return err
-		}
-		o.restore(proto.Stream(h.Stream), h.Offset, data)
-	}
-}
-
-// restore adds a chunk as it was kept.
-func (o *output) restore(s proto.Stream, off int64, data []byte) {
-	st := &o.streams[s-1]
-	c := &chunk{seq: o.seq, off: off, data: data}
-	o.seq++
-	sec := &st.head
-	if st.total != off || len(st.tail.chunks) > 0 {
-		sec = &st.tail
-	}
-	sec.chunks = append(sec.chunks, c)
-	sec.size += int64(len(data))
-	st.total = off + int64(len(data))
+	e.out, err = output.Load(f, info.StdoutBytes, info.StderrBytes, nil)
+	return err
 }
 
 // removeOutput drops what saveOutput kept.

@@ -1,4 +1,6 @@
-package session
+// Package output keeps what a command writes: two streams, bounded, read by offset. The daemon keeps
+// that of every exec so, and the guest that of commands which outlive a daemon.
+package output
 
 import (
 	"context"
@@ -8,20 +10,23 @@ import (
 	"berth/proto"
 )
 
-// chunkSize is how large a piece of output grows before a new one is begun. Small writes
+// ChunkBytes is how large a piece of output grows before a new one is begun. Small writes
 // share a piece, so that a command that writes single bytes costs no more memory than others.
-const chunkSize = 32 << 10
+const ChunkBytes = 32 << 10
 
 // maxChunks bounds the pieces in the head and in the tail of a stream: a command that changes
 // between its streams with every byte makes a piece of each. 8,192 of them cost about 1 MiB.
 const maxChunks = 8192
 
-// output is what one exec wrote, bounded: of each stream the first and the last half of
+// An Output is what one command wrote, bounded: of each stream the first and the last half of
 // limit are kept and what lies between is dropped. Any number of readers follow it at their own
 // pace, each from its own position; a writer never waits for one and none costs memory here.
-type output struct {
+type Output struct {
 	mu      sync.Mutex
-	limit   int64
+	limit   int64   // bytes of each stream to keep, as asked for
+	room    int64   // the same as there is memory for; at most limit
+	budget  *Budget // nil: there is no other bound
+	counted int64   // bytes in the budget
 	streams [2]streamOutput
 	seq     int64         // of the next chunk
 	changed chan struct{} // closed at the next change
@@ -37,6 +42,7 @@ type output struct {
 // streamOutput is one stream's part.
 type streamOutput struct {
 	total int64 // bytes written so far, kept or not
+	split bool  // something was dropped behind the head, so that the rest goes to the tail
 	head  section
 	tail  section
 	spare []byte // buffer of the last chunk dropped, for the next one
@@ -54,30 +60,54 @@ type chunk struct {
 	data []byte
 }
 
-func newOutput(limit int64) *output {
-	return &output{limit: limit, changed: make(chan struct{}), readers: map[*Cursor]struct{}{}, progress: make(chan struct{})}
+// New makes an output that keeps limit bytes of each stream, or what budget leaves of that. Budget may be nil.
+func New(limit int64, budget *Budget) *Output {
+	return &Output{limit: limit, room: limit, budget: budget, changed: make(chan struct{}), readers: map[*Cursor]struct{}{}, progress: make(chan struct{})}
 }
 
-// write appends b. It never blocks on a reader, unless the output is lossless. It reports whether the
+// Write appends b. It never blocks on a reader, unless the output is held. It reports whether the
 // stream is over the limit.
-func (o *output) write(s proto.Stream, b []byte) (over bool) {
+func (o *Output) Write(s proto.Stream, b []byte) (over bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.write(s, b)
+}
+
+// WriteAt is Write for bytes that begin at the offset at of the stream, which is where it ends, or behind
+// that: what lies between was lost on the way and shows as a gap.
+func (o *Output) WriteAt(s proto.Stream, at int64, b []byte) (over bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.streams[s-1].skip(at)
+	return o.write(s, b)
+}
+
+// skip moves the end of a stream on to at. There is one gap at most, so what stands behind an earlier one goes.
+func (st *streamOutput) skip(at int64) {
+	if at <= st.total {
+		return
+	}
+	st.total, st.split, st.tail = at, true, section{}
+}
+
+func (o *Output) write(s proto.Stream, b []byte) (over bool) {
 	st := &o.streams[s-1]
 	for len(b) > 0 {
 		o.awaitReaders(s)
 		n := o.place(st, b)
 		b = b[n:]
 	}
+	o.account()
 	o.signal()
 	return st.total > o.limit
 }
 
 // place puts as much of b as fits into one chunk. Called with mu held.
-func (o *output) place(st *streamOutput, b []byte) int {
+func (o *Output) place(st *streamOutput, b []byte) int {
 	sec := &st.head
 	last := o.growable(sec)
-	if sec.size >= o.limit/2 || last == nil && len(sec.chunks) == maxChunks {
+	if st.split || sec.size >= o.room/2 || last == nil && len(sec.chunks) == maxChunks {
+		st.split = true
 		sec = &st.tail
 		last = o.growable(sec)
 	}
@@ -87,21 +117,21 @@ func (o *output) place(st *streamOutput, b []byte) int {
 		o.seq++
 		sec.chunks = append(sec.chunks, last)
 	}
-	n := min(len(b), chunkSize-len(last.data))
+	n := min(len(b), ChunkBytes-len(last.data))
 	last.data = append(last.data, b[:n]...)
 	sec.size += int64(n)
 	st.total += int64(n)
-	st.trim(o.limit / 2)
+	st.trim(o.room / 2)
 	return n
 }
 
 // growable is the section's last chunk if it is also the newest of all and has room; order
 // between the streams would be lost otherwise.
-func (o *output) growable(sec *section) *chunk {
+func (o *Output) growable(sec *section) *chunk {
 	if len(sec.chunks) == 0 {
 		return nil
 	}
-	if last := sec.chunks[len(sec.chunks)-1]; last.seq == o.seq-1 && len(last.data) < chunkSize {
+	if last := sec.chunks[len(sec.chunks)-1]; last.seq == o.seq-1 && len(last.data) < ChunkBytes {
 		return last
 	}
 	return nil
@@ -122,8 +152,8 @@ func (st *streamOutput) trim(limit int64) {
 	}
 }
 
-// finish says that nothing more will come.
-func (o *output) finish() {
+// Finish says that nothing more will come.
+func (o *Output) Finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.done {
@@ -134,42 +164,47 @@ func (o *output) finish() {
 }
 
 // signal wakes the readers. Called with mu held.
-func (o *output) signal() {
+func (o *Output) signal() {
 	close(o.changed)
 	o.changed = make(chan struct{})
 }
 
-// drop gives the memory back; readers then see a gap.
-func (o *output) drop() {
+// Drop gives the memory back; readers then see a gap.
+func (o *Output) Drop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for i := range o.streams {
 		st := &o.streams[i]
-		*st = streamOutput{total: st.total}
+		*st = streamOutput{total: st.total, split: true}
 	}
+	o.account()
 }
 
-// totals are the bytes written to stdout and stderr.
-func (o *output) totals() (stdout, stderr int64) {
+// Totals are the bytes written to stdout and stderr.
+func (o *Output) Totals() (stdout, stderr int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.streams[0].total, o.streams[1].total
 }
 
-// kept is the memory that it holds.
-func (o *output) kept() int64 {
+// Kept is how many bytes it holds.
+func (o *Output) Kept() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var n int64
-	for _, st := range o.streams {
-		n += st.head.size + st.tail.size
+	return o.size()
+}
+
+// size is Kept. Called with mu held.
+func (o *Output) size() (n int64) {
+	for i := range o.streams {
+		n += o.streams[i].head.size + o.streams[i].tail.size
 	}
 	return n
 }
 
-// text is what is kept of a stream, with head and tail apart and the count of
+// Text is what is kept of a stream, with head and tail apart and the count of
 // bytes dropped between them.
-func (o *output) text(s proto.Stream) (head, tail []byte, dropped int64) {
+func (o *Output) Text(s proto.Stream) (head, tail []byte, dropped int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	st := &o.streams[s-1]
@@ -198,9 +233,9 @@ type Piece struct {
 	Data   []byte
 }
 
-// next waits for what follows c and moves c past it. ok is false when all has been read and
+// Next waits for what follows c and moves c past it. ok is false when all has been read and
 // nothing more will come.
-func (o *output) next(ctx context.Context, c *Cursor) (p Piece, ok bool, err error) {
+func (o *Output) Next(ctx context.Context, c *Cursor) (p Piece, ok bool, err error) {
 	for {
 		o.mu.Lock()
 		p, ok = o.take(c)
@@ -218,8 +253,8 @@ func (o *output) next(ctx context.Context, c *Cursor) (p Piece, ok bool, err err
 	}
 }
 
-// take is next without the wait. Called with mu held.
-func (o *output) take(c *Cursor) (Piece, bool) {
+// take is Next without the wait. Called with mu held.
+func (o *Output) take(c *Cursor) (Piece, bool) {
 	for {
 		s, ch := o.first(c.seq)
 		if ch == nil {
@@ -245,11 +280,11 @@ func (o *output) take(c *Cursor) (Piece, bool) {
 }
 
 // lost reports output that was dropped after everything still kept.
-func (o *output) lost(c *Cursor) (Piece, bool) {
+func (o *Output) lost(c *Cursor) (Piece, bool) {
 	for i := range o.streams {
 		s := proto.Stream(i + 1)
 		st, have := &o.streams[i], c.of(s)
-		if len(st.head.chunks)+len(st.tail.chunks) == 0 && st.total > *have {
+		if st.total > *have && *have >= st.end() && st.end() < st.total {
 			p := Piece{Stream: s, Offset: *have, Until: st.total}
 			*have = st.total
 			return p, true
@@ -258,8 +293,18 @@ func (o *output) lost(c *Cursor) (Piece, bool) {
 	return Piece{}, false
 }
 
+// end is the offset behind all that is kept of a stream.
+func (st *streamOutput) end() int64 {
+	for _, list := range [][]*chunk{st.tail.chunks, st.head.chunks} {
+		if n := len(list); n > 0 {
+			return list[n-1].off + int64(len(list[n-1].data))
+		}
+	}
+	return 0
+}
+
 // first is the earliest chunk with a number of at least seq.
-func (o *output) first(seq int64) (s proto.Stream, best *chunk) {
+func (o *Output) first(seq int64) (s proto.Stream, best *chunk) {
 	for i := range o.streams {
 		for _, list := range [][]*chunk{o.streams[i].head.chunks, o.streams[i].tail.chunks} {
 			n := sort.Search(len(list), func(k int) bool { return list[k].seq >= seq })

@@ -1,12 +1,20 @@
-package session
+package output
 
 import "berth/proto"
 
-// A command that is started with proto.OutputWait is held up rather than lose what a reader has not
-// had: the writer waits before it would drop that. So the kept output is a window that readers move.
+// The writer of an output that is held waits before it would drop what a reader has not had. So the kept
+// output is a window that readers move.
 
-// attach makes c count as a reader until detach.
-func (o *output) attach(c *Cursor) {
+// Hold makes the output one of which nothing may be lost, until Release. Before the first reader has
+// come, all of it is still wanted.
+func (o *Output) Hold() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lossless = true
+}
+
+// Attach makes c count as a reader until Detach. Its owner goes on to read with it.
+func (o *Output) Attach(c *Cursor) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.readers[c] = struct{}{}
@@ -14,15 +22,16 @@ func (o *output) attach(c *Cursor) {
 	o.advance()
 }
 
-func (o *output) detach(c *Cursor) {
+// Detach ends Attach.
+func (o *Output) Detach(c *Cursor) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.readers, c)
 	o.advance()
 }
 
-// release ends all waiting, for good: the command is being ended, or nobody will ever follow it.
-func (o *output) release() {
+// Release ends all waiting, and Hold: the command is being ended, or nobody follows it.
+func (o *Output) Release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.advance()
@@ -30,7 +39,7 @@ func (o *output) release() {
 }
 
 // advance wakes a writer that waits. Called with mu held.
-func (o *output) advance() {
+func (o *Output) advance() {
 	if o.lossless || o.done {
 		close(o.progress)
 		o.progress = make(chan struct{})
@@ -39,7 +48,7 @@ func (o *output) advance() {
 
 // awaitReaders waits while another write to s would drop what a reader has not had. Called with mu held,
 // which it gives up while it waits.
-func (o *output) awaitReaders(s proto.Stream) {
+func (o *Output) awaitReaders(s proto.Stream) {
 	for o.lossless && !o.done && o.wouldLose(s) {
 		o.signal() // they may not know yet of what this very write has placed
 		wait := o.progress
@@ -51,8 +60,8 @@ func (o *output) awaitReaders(s proto.Stream) {
 
 // wouldLose reports whether another chunk in the tail would push out something that is still wanted.
 // Before the first reader has come, all of it is. Called with mu held.
-func (o *output) wouldLose(s proto.Stream) bool {
-	end := o.streams[s-1].doomed(o.limit / 2)
+func (o *Output) wouldLose(s proto.Stream) bool {
+	end := o.streams[s-1].doomed(o.room / 2)
 	if end == 0 {
 		return false
 	}
@@ -66,7 +75,7 @@ func (o *output) wouldLose(s proto.Stream) bool {
 
 // doomed is the offset up to which trim may drop the tail once one more chunk is in it; 0 is nothing.
 func (st *streamOutput) doomed(limit int64) (end int64) {
-	list, size := st.tail.chunks, st.tail.size+chunkSize
+	list, size := st.tail.chunks, st.tail.size+ChunkBytes
 	for n, c := range list {
 		if size -= int64(len(c.data)); size < limit && len(list)+1-n <= maxChunks {
 			break

@@ -1,0 +1,58 @@
+package output
+
+import "sync/atomic"
+
+// squeezed is how many bytes of each stream an output may keep at least, however little memory there is.
+const squeezed = 128 << 10
+
+// A Budget bounds the memory of many outputs together. Those that are written to while it is
+// exceeded keep 128 KiB of each stream from then on, which is told like any output that was left out.
+type Budget struct {
+	limit int64
+	used  atomic.Int64
+}
+
+// NewBudget makes a budget of limit bytes.
+func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
+
+// Used is how many bytes the outputs hold now.
+func (b *Budget) Used() int64 { return b.used.Load() }
+
+// account tells the budget what the output holds, and makes do with less if that is too much. Called with mu held.
+func (o *Output) account() {
+	if o.budget == nil {
+		return
+	}
+	if o.count() > o.budget.limit && o.room > squeezed {
+		o.room = squeezed
+		o.squeeze()
+		o.count()
+	}
+}
+
+// count brings the budget up to date and is what all outputs hold. Called with mu held.
+func (o *Output) count() int64 {
+	size := o.size()
+	grown := size - o.counted
+	o.counted = size
+	return o.budget.used.Add(grown)
+}
+
+// squeeze drops what there is no room for any more. An output that is held keeps what its readers want. Called
+// with mu held.
+func (o *Output) squeeze() {
+	if o.lossless {
+		return
+	}
+	for i := range o.streams {
+		st := &o.streams[i]
+		list := st.head.chunks
+		for n := len(list) - 1; n > 0 && st.head.size-int64(len(list[n].data)) >= o.room/2; n-- {
+			st.head.size -= int64(len(list[n].data))
+			list[n] = nil
+			st.head.chunks, st.split = list[:n], true
+		}
+		st.trim(o.room / 2)
+		st.spare = nil
+	}
+}
