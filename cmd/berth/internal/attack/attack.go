@@ -23,7 +23,8 @@ type Case struct {
 	Tries  string // what it tries, in a sentence
 	Wants  string // what should happen, in a sentence
 	Inside bool   // is about the isolation of a container, so it is tried in each runtime class
-	Slow   bool   // takes more than ten seconds; left out by Options.Quick
+	Slow   bool   // takes more than ten seconds even with few rounds; left out by Options.Quick
+	Alone  bool   // must not share the machine with other cases: it uses up what they need, or compares times
 
 	// Run tries it. It says in a few words what happened. A Breach error means that the attack got through, a NotHere error
 	// that it makes no sense on this host; any other that it could not be tried.
@@ -101,14 +102,23 @@ const caseTimeout = 10 * time.Minute
 // try runs one case against t.
 func try(ctx context.Context, c Case, t *Target) Report {
 	r := Report{Group: c.Group, Name: c.Name, Class: t.Class, Tries: c.Tries, Wants: c.Wants}
-	ctx, cancel := context.WithTimeout(ctx, caseTimeout)
+	caseCtx, cancel := context.WithTimeout(ctx, caseTimeout)
 	defer cancel()
 	began := time.Now()
-	happened, err := c.Run(ctx, t)
+	happened, err := c.Run(caseCtx, t)
+	r.judge(happened, err)
+	r.aftermath(ctx, t)
 	r.Seconds = time.Since(began).Seconds()
+	return r
+}
+
+// judge turns what a case returned into a verdict.
+func (r *Report) judge(happened string, err error) {
 	var breach *Breach
 	var notHere *NotHere
 	switch {
+	case err == nil && happened == "":
+		r.Verdict, r.Happened = Untried, "it does not say what happened" // so nobody can tell whether it tried
 	case err == nil:
 		r.Verdict, r.Happened = Held, happened
 	case errors.As(err, &breach):
@@ -118,8 +128,18 @@ func try(ctx context.Context, c Case, t *Target) Report {
 	default:
 		r.Verdict, r.Happened = Untried, err.Error()
 	}
-	if err := t.tidy(); err != nil && r.Verdict == Held {
-		r.Verdict, r.Happened = Through, "what it made could not be removed: "+err.Error()
+}
+
+// aftermath removes what the case made and sees whether the daemon still answers: an attack that is refused and
+// takes the daemon with it has succeeded.
+func (r *Report) aftermath(ctx context.Context, t *Target) {
+	err := t.tidy()
+	if err != nil {
+		err = fmt.Errorf("what it made could not be removed: %w", err)
+	} else if _, err = t.Info(ctx); err != nil {
+		err = fmt.Errorf("the daemon does not answer any more: %w", err)
 	}
-	return r
+	if err != nil && ctx.Err() == nil && r.Verdict != Through {
+		r.Verdict, r.Happened = Through, err.Error()
+	}
 }

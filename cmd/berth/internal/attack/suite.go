@@ -2,6 +2,7 @@ package attack
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -9,16 +10,36 @@ import (
 	"berth/proto"
 )
 
-// Options say what to run.
+// Options say what to run, against whom.
 type Options struct {
 	Host, Key string
 	Classes   []proto.RuntimeClass // for cases that are about isolation; empty is those that the daemon offers
 	Only      []string             // names, or the beginnings of names; empty is all
-	Quick     bool                 // leave out what takes long
+	Quick     bool                 // leave out what is slow, and race fewer rounds
+	Rounds    int                  // of each race; 0 is 1,000,000, or 20,000 with Quick
+	Program   string               // that is copied into containers as their probe; "" is this very program. It must be static
+	Cases     []Case               // nil is all of them
+	Begin     func(Step)           // is told of each case before it is tried; may be nil
 }
 
+// How often a race is run; one of two threads swaps what the other one opens.
+const (
+	fullRounds  = 1_000_000
+	quickRounds = 20_000
+)
+
+// A Step is one case in one runtime class, and where in the run it stands.
+type Step struct {
+	Case
+	Class proto.RuntimeClass
+	N, Of int // it is the N-th, from 1
+}
+
+// ErrNothing says that Options.Only fits no case.
+var ErrNothing = errors.New("no attack has a name that begins so")
+
 // Run tries every case that o asks for, one after the other, and reports each when it is over. The error means that it
-// could not go on, not that something got through.
+// could not go on, not that something got through. A case that ctx ends is not reported.
 func Run(ctx context.Context, o Options, report func(Report)) error {
 	c, err := client.New(client.Config{Host: o.Host, Key: o.Key, Agent: "berth-attack"})
 	if err != nil {
@@ -28,21 +49,51 @@ func Run(ctx context.Context, o Options, report func(Report)) error {
 	if err != nil {
 		return err
 	}
-	if len(o.Classes) == 0 {
-		o.Classes = info.RuntimeClasses
+	tenant := newTenant(ctx, o, c)
+	defer tenant.leave()
+	steps := o.Plan(info.RuntimeClasses)
+	if len(steps) == 0 {
+		return ErrNothing
 	}
-	for _, k := range Cases() {
-		if !o.wants(k) {
-			continue
+	for _, s := range steps {
+		if o.Begin != nil {
+			o.Begin(s)
 		}
-		for _, class := range o.classesOf(k) {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			report(try(ctx, k, &Target{Client: c, Host: o.Host, Key: o.Key, Class: class}))
+		r := try(ctx, s.Case, newTarget(o, c, s.Class, tenant))
+		if ctx.Err() != nil {
+			return ctx.Err() // what the case says then is about the interruption
 		}
+		report(r)
 	}
 	return nil
+}
+
+// Plan is what Run would try at a daemon that offers these runtime classes, in its order.
+func (o Options) Plan(offered []proto.RuntimeClass) []Step {
+	if len(o.Classes) > 0 {
+		offered = o.Classes
+	}
+	cases := o.Cases
+	if cases == nil {
+		cases = Cases()
+	}
+	var steps []Step
+	for _, c := range cases {
+		if !o.wants(c) {
+			continue
+		}
+		classes := offered
+		if !c.Inside {
+			classes = []proto.RuntimeClass{""} // the daemon's default
+		}
+		for _, class := range classes {
+			steps = append(steps, Step{Case: c, Class: class})
+		}
+	}
+	for i := range steps {
+		steps[i].N, steps[i].Of = i+1, len(steps)
+	}
+	return steps
 }
 
 // wants reports whether a case is asked for.
@@ -53,10 +104,13 @@ func (o Options) wants(c Case) bool {
 	return len(o.Only) == 0 || slices.ContainsFunc(o.Only, func(p string) bool { return strings.HasPrefix(c.Name, p) })
 }
 
-// classesOf are the runtime classes to try a case in; "" is the daemon's default.
-func (o Options) classesOf(c Case) []proto.RuntimeClass {
-	if c.Inside {
-		return o.Classes
+// rounds is how often a race is run.
+func (o Options) rounds() int {
+	switch {
+	case o.Rounds > 0:
+		return o.Rounds
+	case o.Quick:
+		return quickRounds
 	}
-	return []proto.RuntimeClass{""}
+	return fullRounds
 }

@@ -6,20 +6,32 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"berth/cmd/berth/internal/client"
 	"berth/proto"
 )
 
-// A Target is what one case attacks: a daemon, and containers of its own of one runtime class.
+// A Target is what one case attacks: a daemon, and containers of its own of one runtime class. It is used by one
+// goroutine at a time, but for its Client.
 type Target struct {
 	*client.Client
-	Host  string             // the daemon's base URL
-	Key   string             // an API key of it
-	Class proto.RuntimeClass // of the containers that Container makes; "" is the daemon's default
+	Host   string             // the daemon's base URL
+	Key    string             // an API key of it
+	Class  proto.RuntimeClass // of the containers that Container makes; "" is the daemon's default
+	Rounds int                // how often a race is run
+	Quick  bool               // shorten what can be shortened
 
-	made []string // containers to remove when the case is over
+	program   string                        // the file that becomes the probe
+	tenant    *tenant                       // somebody else at the same daemon
+	neighbour *Target                       // made at the first use of Neighbour
+	made      []string                      // containers to remove when the case is over
+	undo      []func(context.Context) error // what else to take back then
+}
+
+func newTarget(o Options, c *client.Client, class proto.RuntimeClass, other *tenant) *Target {
+	return &Target{Client: c, Host: o.Host, Key: o.Key, Class: class, Rounds: o.rounds(), Quick: o.Quick, program: o.Program, tenant: other}
 }
 
 // Container makes a container of the target's class, which is removed when the case is over.
@@ -37,7 +49,10 @@ func (t *Target) Container(ctx context.Context, req proto.CreateContainer) (prot
 	return con, err
 }
 
-// Bash runs a script in a container and waits for its end. A script that fails is no error.
+// Later has something taken back when the case is over, last first, before its containers are removed.
+func (t *Target) Later(undo func(context.Context) error) { t.undo = append(t.undo, undo) }
+
+// Bash runs a script as the default user in a container and waits for its end. A script that fails is no error.
 func (t *Target) Bash(ctx context.Context, container, script string) (proto.ExecResult, error) {
 	return t.Do(ctx, container, proto.Cmd{Command: script, TimeoutSeconds: 120})
 }
@@ -51,6 +66,18 @@ func (t *Target) Do(ctx context.Context, container string, cmd proto.Cmd) (proto
 	return t.Wait(ctx, container, e.ID)
 }
 
+// Output runs a script that must end well, as a user ("" is the default one), and returns what it printed.
+func (t *Target) Output(ctx context.Context, container, user, script string) (string, error) {
+	res, err := t.Do(ctx, container, proto.Cmd{Command: script, User: user, TimeoutSeconds: 120})
+	if err != nil {
+		return "", err
+	}
+	if r := res.Result.Result; r != nil && r.ReturnCode == 0 {
+		return strings.TrimSpace(r.Stdout), nil
+	}
+	return "", fmt.Errorf("a command in the container did not end well: %s", describe(res))
+}
+
 // probePath is where this program is put in a container.
 const probePath = "/tmp/.probe"
 
@@ -59,7 +86,7 @@ const ProbeCommand = "attack-probe"
 
 // Probe runs a probe in a container as the given user ("" is the default one) and decodes what it prints into out.
 func (t *Target) Probe(ctx context.Context, container, user, name string, out any, args ...string) error {
-	if err := t.putProbe(ctx, container); err != nil {
+	if err := t.PutProbe(ctx, container); err != nil {
 		return fmt.Errorf("copying the probe: %w", err)
 	}
 	res, err := t.Do(ctx, container, proto.Cmd{Argv: append([]string{probePath, ProbeCommand, name}, args...), User: user, TimeoutSeconds: 300})
@@ -83,19 +110,26 @@ func describe(res proto.ExecResult) string {
 		return "it has no end"
 	}
 	text := fmt.Sprintf("%s, code %d", end.Reason, end.ReturnCode)
+	if end.Message != "" {
+		text += " (" + end.Message + ")"
+	}
 	if r := res.Result.Result; r != nil && r.Stderr != "" {
 		text += ": " + r.Stderr[max(0, len(r.Stderr)-300):]
 	}
-	return text
+	return strings.TrimSpace(text)
 }
 
-// putProbe copies this program into a container, once.
-func (t *Target) putProbe(ctx context.Context, container string) error {
+// PutProbe copies this program into a container, once, as /tmp/.probe.
+func (t *Target) PutProbe(ctx context.Context, container string) error {
 	fs := t.FS(container, proto.UserDefault)
 	if _, err := fs.Stat(ctx, probePath); err == nil {
 		return nil
 	}
-	self, err := os.Open("/proc/self/exe")
+	program := t.program
+	if program == "" {
+		program = "/proc/self/exe"
+	}
+	self, err := os.Open(program)
 	if err != nil {
 		return err
 	}
@@ -108,16 +142,25 @@ func (t *Target) putProbe(ctx context.Context, container string) error {
 	return err
 }
 
-// tidy removes the containers that a case made.
+// tidyTimeout bounds the removal of what a case made. It goes on when the user has interrupted the run.
+const tidyTimeout = 2 * time.Minute
+
+// tidy takes back what a case did.
 func (t *Target) tidy() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), tidyTimeout)
 	defer cancel()
 	var errs []error
+	if t.neighbour != nil {
+		errs = append(errs, t.neighbour.tidy())
+	}
+	for i := len(t.undo) - 1; i >= 0; i-- {
+		errs = append(errs, t.undo[i](ctx))
+	}
 	for _, id := range t.made {
-		if _, err := t.Delete(ctx, id, false); err != nil && proto.CodeOf(err) != proto.NotFound {
+		if _, err := t.Delete(ctx, id, false); err != nil && proto.CodeOf(err) != proto.NotFound && proto.CodeOf(err) != proto.Expired {
 			errs = append(errs, err)
 		}
 	}
-	t.made = nil
+	t.made, t.undo = nil, nil
 	return errors.Join(errs...)
 }

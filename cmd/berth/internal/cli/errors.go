@@ -17,6 +17,8 @@ const (
 	statusFailed      = 125 // berth itself failed, as docker has it
 	statusInterrupted = 130 // 128 + SIGINT, as shells have it
 	statusUnhealthy   = 1   // doctor found something that must be mended
+	statusThrough     = 1   // an attack succeeded
+	statusUntried     = 2   // none did, but some could not be tried
 )
 
 // An exitError ends the program with a status and no further words.

@@ -55,6 +55,9 @@ func New(cfg Config) (*Client, error) {
 	}, nil
 }
 
+// Key is the API key that it sends.
+func (c *Client) Key() string { return c.cfg.Key }
+
 // Host is the daemon's base URL.
 func (c *Client) Host() string { return c.base.String() }
 
