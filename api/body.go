@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ type body struct {
 	rc    *http.ResponseController
 	stall time.Duration
 	limit int64 // negative: none
+	ctx   context.Context
 	read  int64
 	err   error
 }
@@ -29,7 +31,7 @@ func (s *Server) limitBody(x *exchange, route Route) error {
 	if limit >= 0 && x.r.ContentLength > limit {
 		return tooLarge(limit)
 	}
-	x.body = &body{ReadCloser: x.r.Body, rc: http.NewResponseController(x.ResponseWriter), stall: x.stall, limit: limit}
+	x.body = &body{ReadCloser: x.r.Body, rc: http.NewResponseController(x.ResponseWriter), stall: x.stall, limit: limit, ctx: x.r.Context()}
 	x.r.Body = x.body
 	return nil
 }
@@ -56,6 +58,9 @@ func (b *body) Read(p []byte) (int, error) {
 	b.read += int64(n)
 	if b.limit >= 0 && b.read > b.limit {
 		b.err = tooLarge(b.limit)
+		return 0, b.err
+	}
+	if b.err = keyEnded(b.ctx); b.err != nil {
 		return 0, b.err
 	}
 	b.err = b.explain(err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"berth/proto"
 )
@@ -92,11 +93,19 @@ func (s *Server) fail(x *exchange, err error) {
 	}
 }
 
+// longestRetry is the longest wait that SDKs heed, in seconds; after a longer one they would come back too soon.
+const longestRetry = 60
+
 // advise tells clients what to do next. SDKs repeat 408, 409, 429 and 5xx by themselves unless told
 // not to; only what passes with time is worth it, and a repeated POST may do its work twice.
 func (f Failure) advise(h http.Header) {
 	passes := f.Err.Code == proto.TooMany || f.Err.Code == proto.Unavailable
-	switch {
+	switch wait := f.Err.RetryAfter; {
+	case wait > 0:
+		h.Set("Retry-After", strconv.FormatInt(wait, 10))
+		if wait > longestRetry {
+			h.Set("X-Should-Retry", "false")
+		}
 	case passes && h.Get("Retry-After") == "":
 		h.Set("Retry-After", "1")
 	case !passes && (f.Status >= 500 || f.Status == http.StatusConflict || f.Status == http.StatusRequestTimeout):

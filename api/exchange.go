@@ -27,11 +27,13 @@ type exchange struct {
 	start time.Time
 	stall time.Duration
 	owner string
-	body  *body // nil until its limit is known
+	leave func() // lets go of the caller's key
+	body  *body  // nil until its limit is known
 
 	status   int // 0 until something is written
 	bytes    int64
 	hijacked bool
+	over     bool  // its key has ended, and only that is still to be said
 	lost     bool  // the client did not take what was written
 	cut      bool  // the answer failed half way
 	err      error // for the log
@@ -48,7 +50,7 @@ func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *e
 	id := proto.ID(proto.RequestPrefix, uuid.Must(uuid.NewV7())) // fails only if the kernel has no random numbers
 	w.Header().Set("Request-Id", id)
 	r = r.WithContext(context.WithValue(r.Context(), requestIDKey, id))
-	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall}
+	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall, leave: func() {}}
 	x.extend() // the last request's on this connection may have passed
 	return x
 }
@@ -78,6 +80,9 @@ func (x *exchange) WriteHeader(status int) {
 }
 
 func (x *exchange) Write(p []byte) (int, error) {
+	if err := x.ended(); err != nil {
+		return 0, err
+	}
 	x.begin()
 	n, err := x.ResponseWriter.Write(p)
 	x.bytes += int64(n)
@@ -96,6 +101,9 @@ func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 	var total int64
 	var failed error
 	for left > 0 {
+		if failed = x.ended(); failed != nil {
+			break
+		}
 		x.begin()
 		want := min(left, pieceBytes)
 		n, err := io.Copy(x.ResponseWriter, &io.LimitedReader{R: src, N: want})
@@ -112,6 +120,14 @@ func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 		limited.N = left
 	}
 	return total, failed
+}
+
+// ended stops what a handler still writes once the request's key has ended.
+func (x *exchange) ended() error {
+	if x.over {
+		return nil
+	}
+	return keyEnded(x.r.Context())
 }
 
 // route is the pattern that was found, which unlike the path is never secret and one of few.

@@ -110,6 +110,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.active.Add(1)
 	defer s.active.Done()
 	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))), s.cfg.Stall)
+	defer func() { x.leave() }()
 	s.guard(x)
 	x.finish()
 	s.record(x)
@@ -136,8 +137,7 @@ func (s *Server) call(x *exchange, e *Edge, route Route) (err error) {
 		if c, err = s.authenticate(x.r); err != nil {
 			return err
 		}
-		x.owner = c.Owner
-		x.r = x.r.WithContext(proto.WithCaller(x.r.Context(), c))
+		s.admit(x, c)
 	}
 	if err := s.limitBody(x, route); err != nil {
 		return err
@@ -155,7 +155,9 @@ func (s *Server) end(x *exchange, err error) {
 	if err == nil {
 		return
 	}
-	if gone := x.lost || x.r.Context().Err() != nil; gone && proto.CodeOf(err) == proto.Internal {
+	if ended := keyEnded(x.r.Context()); ended != nil {
+		x.over, err = true, ended
+	} else if gone := x.lost || x.r.Context().Err() != nil; gone && proto.CodeOf(err) == proto.Internal {
 		err = proto.Errorf(proto.Canceled, "", "", "the client went away: %v", err)
 	}
 	x.err = err

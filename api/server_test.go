@@ -12,8 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -331,39 +329,5 @@ func TestShutdown(t *testing.T) {
 	}
 	if err := <-served; err != nil {
 		t.Fatal(err)
-	}
-}
-
-func TestKeyFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "api-key")
-	k, err := ReadKeyFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, _ := os.ReadFile(path)
-	fi, _ := os.Stat(path)
-	if fi.Mode().Perm() != 0o600 || !strings.HasPrefix(string(data), "berth_") {
-		t.Fatalf("%v %q", fi.Mode(), data)
-	}
-	if c, err := k.Authenticate(t.Context(), strings.TrimSpace(string(data))); err != nil || c.Owner != DefaultOwner {
-		t.Fatalf("%+v %v", c, err)
-	}
-	if again, err := ReadKeyFile(path); err != nil || again != k {
-		t.Fatalf("the second start has another key: %v", err)
-	}
-	spoils := []func(){
-		func() { os.Chmod(path, 0o640) },
-		func() { os.Chmod(path, 0o604) },
-		func() { os.Chmod(path, 0o600); os.WriteFile(path, []byte("x"), 0o600) },
-		func() { os.Truncate(path, 0) },
-		func() { os.WriteFile(path, []byte("two words are not a key"), 0o600) },
-		func() { os.WriteFile(path+".real", data, 0o600); os.Remove(path); os.Symlink(path+".real", path) },
-		func() { os.Remove(path); os.Mkdir(path, 0o700) },
-	}
-	for i, spoil := range spoils {
-		spoil()
-		if _, err := ReadKeyFile(path); err == nil {
-			t.Errorf("spoilt key file %d was accepted", i)
-		}
 	}
 }

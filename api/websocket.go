@@ -156,6 +156,9 @@ func (s *Socket) keep() {
 			s.bye(websocket.CloseGoingAway, "the daemon is shutting down")
 			return
 		case <-s.ctx.Done():
+			if keyEnded(s.ctx) != nil {
+				s.bye(websocket.ClosePolicyViolation, errKeyEnded.Message)
+			}
 			return
 		}
 	}

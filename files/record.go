@@ -20,6 +20,7 @@ const (
 type record struct {
 	ID           string    `json:"id"`
 	Owner        string    `json:"owner"`
+	Key          string    `json:"key,omitempty"` // API key it was made with
 	Filename     string    `json:"filename"`
 	MIMEType     string    `json:"mime_type"`
 	SizeBytes    int64     `json:"size_bytes"`
@@ -38,6 +39,8 @@ func (r record) stored() proto.StoredFile {
 		ExpiresAt: proto.AtOrNil(r.ExpiresAt), Downloadable: r.Downloadable, Scope: r.Scope,
 	}
 }
+
+func (r record) payer() payer { return payer{r.Owner, r.Key} }
 
 func (r record) expired(now time.Time) bool {
 	return r.Dropped || !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt)

@@ -43,6 +43,7 @@ type Staged struct {
 	Upload Upload
 
 	store *Store
+	key   string // API key that makes it
 	path  string // in tmpDir
 	size  int64
 	sum   string
@@ -66,12 +67,13 @@ func (s *Store) Put(ctx context.Context, up Upload, r io.Reader) (proto.StoredFi
 	return st.Commit(ctx)
 }
 
-// Stage takes in what r holds up to its end. The caller closes what it returns.
+// Stage takes in what r holds up to its end. The caller closes what it returns. The file counts against the quota of
+// the API key that ctx has.
 func (s *Store) Stage(ctx context.Context, up Upload, r io.Reader) (*Staged, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
-	st := &Staged{Upload: up, store: s}
+	st := &Staged{Upload: up, store: s, key: proto.CallerOf(ctx).KeyID}
 	if err := st.fill(ctx, r); err != nil {
 		st.Close()
 		return nil, err
@@ -88,9 +90,11 @@ func (st *Staged) Close() {
 	if st.path != "" {
 		_ = os.Remove(st.path) // what cannot be removed now goes at the next Open
 	}
-	st.store.account.release(st.Upload.Owner, st.held)
+	st.store.account.release(st.payer(), st.held)
 	st.store.active.Done()
 }
+
+func (st *Staged) payer() payer { return payer{st.Upload.Owner, st.key} }
 
 // fill streams r to a temporary file.
 func (st *Staged) fill(ctx context.Context, r io.Reader) error {
@@ -144,7 +148,7 @@ func (in *intake) admit(n int64) error {
 	if in.st.size+n > limit {
 		return proto.Errorf(proto.TooLarge, "upload", "file", "The file is larger than the limit of %d bytes.", limit)
 	}
-	if err := in.st.store.account.reserve(in.st.Upload.Owner, n); err != nil {
+	if err := in.st.store.account.reserve(in.st.payer(), n); err != nil {
 		return err
 	}
 	in.st.held += n
@@ -200,7 +204,7 @@ func (st *Staged) record() (record, error) {
 		return record{}, fmt.Errorf("making a file ID: %w", err)
 	}
 	rec := record{
-		ID: proto.ID(proto.FilePrefix, id), Owner: up.Owner, Filename: name, MIMEType: up.MIMEType,
+		ID: proto.ID(proto.FilePrefix, id), Owner: up.Owner, Key: st.key, Filename: name, MIMEType: up.MIMEType,
 		SizeBytes: st.size, SHA256: st.sum, CreatedAt: now, Downloadable: up.Downloadable, Scope: up.Scope,
 	}
 	if up.ExpiresIn > 0 {

@@ -18,12 +18,13 @@ const DefaultMaxFileBytes = 500 << 20
 
 // A Config says where and how much.
 type Config struct {
-	Dir          string           // made if missing; one Store at a time
-	Ledger       *ledger.DB       // stays open until after Close
-	QuotaBytes   int64            // per owner, of all its files together; 0 is no limit
-	MaxFileBytes int64            // of one file; 0 is DefaultMaxFileBytes
-	Now          func() time.Time // nil is time.Now
-	Log          *slog.Logger     // nil is silence
+	Dir          string                 // made if missing; one Store at a time
+	Ledger       *ledger.DB             // stays open until after Close
+	QuotaBytes   int64                  // per owner, of all its files together; 0 is no limit
+	KeyQuota     func(key string) int64 // bytes that the files made with an API key may have; 0 is no limit, nil is none for any
+	MaxFileBytes int64                  // of one file; 0 is DefaultMaxFileBytes
+	Now          func() time.Time       // nil is time.Now
+	Log          *slog.Logger           // nil is silence
 }
 
 // A Store holds stored files. It is safe for concurrent use.
@@ -109,11 +110,11 @@ func (s *Store) recover() error {
 	if err != nil {
 		return err
 	}
-	used, missing, err := s.inspect()
+	s.account = account{limit: s.cfg.QuotaBytes, keyLimit: s.cfg.KeyQuota, used: map[string]int64{}, byKey: map[string]int64{}}
+	missing, err := s.inspect()
 	if err != nil {
 		return err
 	}
-	s.account = account{limit: s.cfg.QuotaBytes, used: used}
 	s.recovered = Recovered{Uploads: uploads, Strays: strays, Missing: missing}
 	if uploads+strays > 0 {
 		s.log.Info("file store: removed what a crash left", "uploads", uploads, "contents", strays)
@@ -124,21 +125,21 @@ func (s *Store) recover() error {
 	return nil
 }
 
-// inspect reads all records: bytes used by each owner, and IDs whose content is not as recorded.
-func (s *Store) inspect() (used map[string]int64, missing []string, err error) {
-	used = map[string]int64{}
+// inspect reads all records: it adds up the bytes that each owner and key uses, and finds IDs whose content is not as recorded.
+func (s *Store) inspect() (missing []string, err error) {
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return scanRecords(tx, func(rec record) {
 			if rec.Dropped {
 				return
 			}
-			used[rec.Owner] += rec.SizeBytes
+			s.account.used[rec.Owner] += rec.SizeBytes
+			s.account.byKey[rec.Key] += rec.SizeBytes
 			if !s.hasBlob(rec.SHA256, rec.SizeBytes) {
 				missing = append(missing, rec.ID)
 			}
 		})
 	})
-	return used, missing, err
+	return missing, err
 }
 
 // removeAll empties a directory of plain files.

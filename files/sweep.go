@@ -43,7 +43,7 @@ func (s *Store) Delete(ctx context.Context, owner, id string) error {
 
 // letGo gives back what a record that is no longer counted took.
 func (s *Store) letGo(ctx context.Context, rec record) (freed int64) {
-	s.account.release(rec.Owner, rec.SizeBytes)
+	s.account.release(rec.payer(), rec.SizeBytes)
 	return s.dropContent(ctx, rec.SHA256)
 }
 

@@ -14,6 +14,8 @@
 //	jobs/       <workspace> / <job>     artifacts.record
 //	job_execs/  <workspace> / <job> / <exec>  proto.JobExec
 //	inputs/     <workspace>             artifacts.inputs
+//	keys/       <key id>                keys.record
+//	key_usage/  <key id>                keys.spent
 //
 // bbolt's own Update pays one fsync per caller, and its Batch makes a lone caller wait
 // for company. Here a single writer takes whatever is waiting, runs it in one

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"time"
 )
 
 // A Code says what kind of thing went wrong. The set is small on purpose: an
@@ -38,6 +40,16 @@ type Error struct {
 	Op      string `json:"op,omitempty"`
 	Item    string `json:"item,omitempty"`
 	Message string `json:"message"`
+
+	// RetryAfter is when trying again makes sense, in seconds from now; 0 is not said. An edge
+	// tells it in the Retry-After header too.
+	RetryAfter int64 `json:"retry_after_seconds,omitempty"`
+}
+
+// After says when trying again makes sense, rounded up to whole seconds and at least one.
+func (e *Error) After(d time.Duration) *Error {
+	e.RetryAfter = max(1, int64(math.Ceil(d.Seconds())))
+	return e
 }
 
 func (e *Error) Error() string {

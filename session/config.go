@@ -15,6 +15,7 @@ type Config struct {
 	Images  Images
 	Ledger  *ledger.DB
 	Jobs    Jobs
+	Quotas  Quotas           // of API keys; nil: none has any
 	Audit   func(AuditEntry) // told of every exec that ended; nil: nobody is
 	Log     *slog.Logger     // nil: slog.Default
 	Now     func() time.Time // nil: time.Now
@@ -59,6 +60,9 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Log, slog.Default())
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Quotas == nil {
+		c.Quotas = unbounded{}
 	}
 	if c.Audit == nil {
 		c.Audit = func(AuditEntry) {}

@@ -27,6 +27,7 @@ const recordTimeout = 2 * time.Minute
 type Exec struct {
 	s   *Session
 	id  string
+	key string // API key it was started with
 	cmd proto.Cmd
 	out *output.Output
 
@@ -56,6 +57,9 @@ type ending struct {
 // ctx; whoever wants that calls Cancel.
 func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 	if err := s.core.cfg.checkCmd(&cmd, s.record().Job); err != nil {
+		return nil, err
+	}
+	if err := s.core.cfg.mayRun(ctx); err != nil {
 		return nil, err
 	}
 	release, err := s.use(ctx)
@@ -102,6 +106,7 @@ func (s *Session) begin(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.key = proto.CallerOf(ctx).KeyID
 	if err := e.launch(ctx); err != nil {
 		s.delist(e)
 		return nil, err

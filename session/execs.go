@@ -182,7 +182,7 @@ func (s *Session) trim() {
 // recordStart begins to write down that the command runs. The process is started meanwhile, and
 // nobody sees the exec before the record is on disk: what was seen to run is known after a crash.
 func (e *Exec) recordStart() (wait func() error) {
-	rec := execRecord{Exec: e.Info()}
+	rec := execRecord{Exec: e.Info(), Key: e.key}
 	return e.s.core.cfg.Ledger.Begin(e.s.putExec(rec))
 }
 
@@ -199,6 +199,7 @@ func (e *Exec) conclude(end proto.End) {
 	res := e.resultOf(&info, made)
 	e.store(res, made)
 	e.s.core.cfg.Audit(e.audit(info, made))
+	e.charge(info)
 
 	e.mu.Lock()
 	e.info, e.made, e.result = info, made, &res
@@ -218,12 +219,13 @@ func (e *Exec) produced(info proto.Exec) Produced {
 	e.mu.Lock()
 	g := e.guest
 	e.mu.Unlock()
-	return e.s.core.cfg.Jobs.End(forBooks(ctx, g), e.s, info, e.tail(proto.Stderr, stderrTail))
+	ctx = proto.WithCaller(forBooks(ctx, g), proto.Caller{Owner: e.s.owner, KeyID: e.key}) // outputs count against its quota
+	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail))
 }
 
 // store writes down the end, and the output of those that somebody will ask for later.
 func (e *Exec) store(res proto.ExecResult, made Produced) {
-	rec := execRecord{Exec: res.Exec, Files: made.FileIDs, Notes: res.Notes}
+	rec := execRecord{Exec: res.Exec, Key: e.key, Files: made.FileIDs, Notes: res.Notes}
 	if res.Result.Error != nil {
 		rec.Error = res.Result.Error.ErrorCode
 	}

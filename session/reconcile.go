@@ -82,7 +82,7 @@ func (s *Session) remember(list []execRecord) {
 
 // recall makes an ended exec from its record and what was kept of its output.
 func (s *Session) recall(r execRecord) *Exec {
-	e := &Exec{s: s, id: r.Exec.ID, info: r.Exec, ask: make(chan ending, 1), ended: make(chan struct{})}
+	e := &Exec{s: s, id: r.Exec.ID, key: r.Key, info: r.Exec, ask: make(chan ending, 1), ended: make(chan struct{})}
 	if err := e.loadOutput(r.Exec); err != nil {
 		s.core.cfg.Log.Warn("reading the kept output of an exec", "exec", e.id, "error", err)
 	}

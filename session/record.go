@@ -17,6 +17,7 @@ const (
 type record struct {
 	ID         string             `json:"id"`
 	Owner      string             `json:"owner"`
+	Key        string             `json:"key,omitempty"` // API key it was made with
 	State      proto.State        `json:"state"`
 	Generation int64              `json:"generation"`
 	Image      string             `json:"image"`
@@ -68,6 +69,7 @@ type workspaceRecord struct {
 // An execRecord is what the ledger knows of an exec.
 type execRecord struct {
 	Exec  proto.Exec       `json:"exec"`
+	Key   string           `json:"key,omitempty"`   // API key it was started with
 	Files []string         `json:"files,omitempty"` // published
 	Error proto.BlockError `json:"error,omitempty"`
 	Notes []string         `json:"notes,omitempty"`

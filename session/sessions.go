@@ -107,7 +107,7 @@ func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateCo
 	if err != nil {
 		return nil, err
 	}
-	rec.Digest = img.Digest
+	rec.Digest, rec.Key = img.Digest, proto.CallerOf(ctx).KeyID
 	s, err := ss.register(rec)
 	if err != nil {
 		return nil, err
@@ -155,8 +155,8 @@ func (ss *Sessions) claim(rec *record, now time.Time) (workspaceRecord, error) {
 	if ss.closed {
 		return workspaceRecord{}, shuttingDown()
 	}
-	if n := ss.live(); n >= ss.cfg.MaxSessions {
-		return workspaceRecord{}, proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one or wait for one to expire", n)
+	if err := ss.room(rec.Key); err != nil {
+		return workspaceRecord{}, err
 	}
 	if rec.Workspace == "" {
 		rec.Workspace = newID(proto.WorkspacePrefix)
@@ -171,17 +171,6 @@ func (ss *Sessions) claim(rec *record, now time.Time) (workspaceRecord, error) {
 	}
 	ws.Session = rec.ID
 	return ws, nil
-}
-
-// live counts the sessions that may still be used. Called with mu held.
-func (ss *Sessions) live() int {
-	n := 0
-	for _, s := range ss.byID {
-		if s.state() != proto.StateExpired {
-			n++
-		}
-	}
-	return n
 }
 
 // undo takes back a session that did not come up. The caller never learnt its ID.

@@ -41,6 +41,8 @@ func (twoKeys) Authenticate(_ context.Context, key string) (api.Caller, error) {
 	return api.Caller{Owner: owner}, nil
 }
 
+func (twoKeys) Life(string) context.Context { return context.Background() }
+
 // A desk is the edge on a real server with a real store.
 type desk struct {
 	*httptest.Server

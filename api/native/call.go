@@ -30,6 +30,9 @@ func (r row) route() api.Route {
 	return api.Route{
 		Method: r.method, Pattern: r.path, MaxBodyBytes: r.bodyLimit(), Public: r.public,
 		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
+			if r.admin && !c.Admin {
+				return proto.Errorf(proto.PermissionDenied, "", "", "This needs an admin's API key; this one is not.")
+			}
 			q, err := r.parseQuery(req.URL.RawQuery)
 			if err != nil {
 				return err

@@ -9,16 +9,18 @@ import (
 	"berth/api"
 	"berth/artifacts"
 	"berth/files"
+	"berth/keys"
 	"berth/proto"
 	"berth/session"
 )
 
-// A Config is what the edge serves. Sessions, Jobs, Files, Images and Sweep must be set.
+// A Config is what the edge serves. Sessions, Jobs, Files, Images, Keys and Sweep must be set.
 type Config struct {
 	Sessions *session.Sessions
 	Jobs     *artifacts.Jobs
 	Files    *files.Store
 	Images   session.Images
+	Keys     *keys.Store
 	Sweep    func(context.Context) (map[string]map[string]int, error) // runs every sweep now; counts by sweep and what it did
 	Version  string                                                   // of the daemon; "" is "dev"
 	Info     Info                                                     // what /v1/info tells of the daemon's settings

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,8 +45,8 @@ var schemes = schema{
 
 func (r row) operation(types catalogue) schema {
 	o := schema{"operationId": r.id, "tags": []string{r.tag}, "summary": r.does, "responses": r.responses(types)}
-	if r.more != "" {
-		o["description"] = r.more
+	if d := r.description(); d != "" {
+		o["description"] = d
 	}
 	if p := r.parameters(); len(p) > 0 {
 		o["parameters"] = p
@@ -60,6 +61,13 @@ func (r row) operation(types catalogue) schema {
 		o["security"] = []any{}
 	}
 	return o
+}
+
+func (r row) description() string {
+	if r.admin {
+		return strings.TrimSpace("Needs an admin's API key. " + r.more)
+	}
+	return r.more
 }
 
 // inPath finds the parameters of a path.
@@ -116,12 +124,20 @@ func (r row) responses(types catalogue) schema {
 		}
 		out[strconv.Itoa(status)] = a
 	}
-	for _, status := range r.fails {
+	fails := r.fails
+	if r.admin {
+		fails = append(slices.Clone(fails), http.StatusForbidden)
+	}
+	for _, status := range fails {
 		body := r.failure
 		if body == nil {
 			body = failure{}
 		}
-		out[strconv.Itoa(status)] = schema{"description": http.StatusText(status), "content": forms(types, js(body))}
+		a := schema{"description": http.StatusText(status), "content": forms(types, js(body))}
+		if status == http.StatusTooManyRequests {
+			a["headers"] = headers([]content{{headers: map[string]string{"Retry-After": "Seconds until it makes sense to try again."}}})
+		}
+		out[strconv.Itoa(status)] = a
 	}
 	return out
 }

@@ -31,6 +31,7 @@ type op struct {
 	fails     []int // statuses that carry an error
 	failure   any   // a value of an error's type; nil is this edge's own
 	public    bool  // needs no API key
+	admin     bool  // needs an admin's
 }
 
 // A content is one form that a body can have.
@@ -69,10 +70,10 @@ const (
 
 // The statuses that kinds of routes fail with.
 var (
-	basic   = []int{400, 401, 413, 500}
-	inOwn   = append([]int{404}, basic...)                               // names something of the caller's
-	inBox   = append([]int{410}, inOwn...)                               // names a container
-	inGuest = append([]int{403, 409, 429, 501, 503, 504, 507}, inBox...) // asks the container to do something
+	basic   = []int{400, 401, 413, 429, 500}
+	inOwn   = append([]int{404}, basic...)                          // names something of the caller's
+	inBox   = append([]int{410}, inOwn...)                          // names a container
+	inGuest = append([]int{403, 409, 501, 503, 504, 507}, inBox...) // asks the container to do something
 )
 
 // Parameters that several routes have.
@@ -85,7 +86,7 @@ var (
 // rows is every route of this edge.
 func (e *edge) rows() []row {
 	var all []row
-	for _, part := range [][]row{e.containerRows(), e.execRows(), e.fileRows(), e.jobRows(), e.hostRows()} {
+	for _, part := range [][]row{e.containerRows(), e.execRows(), e.fileRows(), e.jobRows(), e.hostRows(), e.keyRows()} {
 		all = append(all, part...)
 	}
 	return all
@@ -237,16 +238,36 @@ func (e *edge) hostRows() []row {
 	imageFails := append([]int{501, 503, 504, 507}, inOwn...)
 	return []row{
 		{"GET", "/v1/images", e.listImages, op{id: "listImages", tag: tag, does: "List images.", answers: ok(page[session.Image]{}), fails: basic}},
-		{"POST", "/v1/images/import", e.importImage, op{id: "importImage", tag: tag, does: "Import an OCI or Docker archive.", more: linesMore,
+		{"POST", "/v1/images/import", e.importImage, op{id: "importImage", tag: tag, admin: true, does: "Import an OCI or Docker archive.", more: linesMore,
 			query: []param{{name: "name", does: "What to call the image; without it, what the archive says."}},
 			body:  raw(tarType), unbounded: true, answers: lines, fails: imageFails}},
-		{"POST", "/v1/images/pull", e.pullImage, op{id: "pullImage", tag: tag, does: "Fetch an image from a registry.", more: linesMore,
+		{"POST", "/v1/images/pull", e.pullImage, op{id: "pullImage", tag: tag, admin: true, does: "Fetch an image from a registry.", more: linesMore,
 			body: js(pull{}), answers: lines, fails: imageFails}},
-		{"DELETE", "/v1/images", e.removeImage, op{id: "removeImage", tag: tag, does: "Forget an image. Containers that run keep what they use.",
+		{"DELETE", "/v1/images", e.removeImage, op{id: "removeImage", tag: tag, admin: true, does: "Forget an image. Containers that run keep what they use.",
 			query: []param{{name: "ref", required: true, does: "The image's name."}}, answers: ok(deletedName{}), fails: append([]int{409, 501}, inOwn...)}},
-		{"POST", "/v1/sweep", e.sweep, op{id: "sweep", tag: tag, does: "Run all sweeps now.", more: "Answers with what each did, as counts.",
+		{"POST", "/v1/sweep", e.sweep, op{id: "sweep", tag: tag, admin: true, does: "Run all sweeps now.", more: "Answers with what each did, as counts.",
 			answers: ok(map[string]map[string]int{}), fails: basic}},
 		{"GET", "/v1/info", e.info, op{id: "info", tag: tag, does: "Describe the daemon.", answers: ok(Info{}), fails: basic}},
 		{"GET", "/openapi.json", e.openAPI, op{id: "openAPI", tag: tag, does: "This document.", public: true, answers: ok(map[string]any{}), fails: []int{400, 413, 500}}},
+	}
+}
+
+func (e *edge) keyRows() []row {
+	const tag, at = "API keys", "/v1/keys/{id}"
+	return []row{
+		{"POST", "/v1/keys", e.createKey, op{id: "createKey", tag: tag, admin: true, does: "Make an API key. Its secret is in this answer and nowhere else.",
+			body: js(proto.CreateKey{}), optional: true, answers: created(proto.NewKey{}), fails: basic}},
+		{"GET", "/v1/keys", e.listKeys, op{id: "listKeys", tag: tag, admin: true, does: "List API keys, newest first, the revoked ones too.",
+			answers: ok(page[proto.Key]{}), fails: basic}},
+		{"GET", "/v1/keys/self", e.ownKey, op{id: "getOwnKey", tag: tag, does: "Describe the key that asks, and what it uses of its quota.",
+			answers: ok(proto.KeyStatus{}), fails: inOwn}},
+		{"GET", at, e.getKey, op{id: "getKey", tag: tag, admin: true, does: "Describe an API key, and what it uses of its quota.",
+			answers: ok(proto.KeyStatus{}), fails: inOwn}},
+		{"PATCH", at, e.changeKey, op{id: "changeKey", tag: tag, admin: true, does: "Change an API key's name or quota, at once.",
+			more: "What is left out stays; a bound of 0 is taken away. A bound that is now below what is used takes nothing away, and refuses more.",
+			body: js(proto.ChangeKey{}), answers: ok(proto.Key{}), fails: append([]int{409}, inOwn...)}},
+		{"DELETE", at, e.revokeKey, op{id: "revokeKey", tag: tag, admin: true, does: "Revoke an API key for good, at once.",
+			more:    "Requests and websockets of the key that are under way end. What was made with it stays its owner's.",
+			answers: ok(proto.Key{}), fails: append([]int{409}, inOwn...)}},
 	}
 }

@@ -15,6 +15,10 @@ var typeWords = map[string]string{
 	"Manifest":        "What a job's directory holds and who made it. The same is in /workspace/<job_id>/manifest.json.",
 	"Limits":          "What one container may use. 0 is the daemon's default, which is also the most.",
 	"Failure":         "An error.",
+	"Quota":           "Bounds of what may be done with an API key. What is left out, or 0, does not bound.",
+	"QuotaChange":     "Bounds to change; 0 takes one away.",
+	"Key":             "An API key. Its secret is kept nowhere.",
+	"KeyUsage":        "What is used of a quota.",
 }
 
 var words = map[string]string{
@@ -77,4 +81,20 @@ var words = map[string]string{
 	"Workspace.kept":                       "It stays when its container goes.",
 	"Failure.request_id":                   "Also in the Request-Id header; the daemon's log has it.",
 	"Error.item":                           "What the error is about: an ID, a field, a path in the container.",
+	"Error.retry_after_seconds":            "When trying again makes sense; also the Retry-After header.",
+	"Quota.sessions":                       "Containers at once that it made and that have not expired.",
+	"Quota.cpu_seconds_per_day":            "CPU time of the commands it started, from midnight UTC; counted when a command ends.",
+	"Quota.storage_bytes":                  "Of the stored files it made, all together.",
+	"Quota.requests_per_second":            "On average.",
+	"Quota.burst":                          "Requests at once after a pause; 0 is one second's worth.",
+	"Key.id":                               "Names the key and gives nothing away.",
+	"Key.owner":                            "The tenant that everything made with it belongs to.",
+	"Key.admin":                            "May make and revoke keys, and change what concerns the whole daemon, such as images.",
+	"Key.file":                             "It is the one in the daemon's key file, which is revoked by replacing that.",
+	"Key.last_used_at":                     "After a crash of the daemon it may be some seconds behind.",
+	"KeyUsage.cpu_resets_at":               "The next midnight UTC.",
+	"CreateKey.name":                       "For people, at most 128 bytes; need not be unique.",
+	"CreateKey.owner":                      "1 to 64 letters, digits, '.', '-' and '_'; the owner of the key that asks without it.",
+	"CreateKey.expires_in_seconds":         "0 is never.",
+	"NewKey.secret":                        "What requests are to carry. It is told this once.",
 }

@@ -21,6 +21,7 @@ import (
 	"berth/artifacts"
 	"berth/files"
 	"berth/gc"
+	"berth/keys"
 	"berth/ledger"
 	"berth/proto"
 	"berth/session"
@@ -53,6 +54,7 @@ type Daemon struct {
 	closers  []io.Closer // in the order to close
 	listener net.Listener
 	server   *api.Server
+	keys     *keys.Store
 	sessions *session.Sessions
 	runtime  *containerd.Runtime
 	metrics  *metrics
@@ -79,7 +81,7 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 }
 
 func (d *Daemon) open(ctx context.Context) error {
-	key, err := api.ReadKeyFile(KeyFile(d.cfg.Dir))
+	secret, err := keys.ReadFile(KeyFile(d.cfg.Dir))
 	if err != nil {
 		return err
 	}
@@ -92,8 +94,12 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(books)
+	if d.keys, err = keys.Open(keys.Config{Ledger: books, Secret: secret, Log: d.cfg.Log}); err != nil {
+		return err
+	}
+	d.keep(d.keys)
 	store, err := files.Open(files.Config{
-		Dir: filepath.Join(d.cfg.Dir, "files"), Ledger: books, QuotaBytes: d.cfg.FileQuota, MaxFileBytes: d.cfg.MaxFileBytes, Log: d.cfg.Log,
+		Dir: filepath.Join(d.cfg.Dir, "files"), Ledger: books, QuotaBytes: d.cfg.FileQuota, KeyQuota: d.keys.MaxStorage, MaxFileBytes: d.cfg.MaxFileBytes, Log: d.cfg.Log,
 	})
 	if err != nil {
 		return err
@@ -107,7 +113,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.openServer(key, jobs, store, sweeper)
+	return d.openServer(jobs, store, sweeper)
 }
 
 // keep adds something to close; what is opened last is closed first.
@@ -128,6 +134,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	d.keep(audit)
 	cfg := d.cfg.Session
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.runtime, d.runtime.Images(), books, jobs, d.cfg.Log
+	cfg.Quotas = d.keys
 	cfg.Audit = func(e session.AuditEntry) {
 		d.metrics.ended(e)
 		if err := audit.write(e); err != nil {
@@ -150,6 +157,7 @@ func (d *Daemon) openSweeper(store *files.Store) (*gc.Collector, error) {
 		Tasks: []gc.Task{
 			{Name: "sessions", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.sessions.Sweep(ctx) }},
 			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return store.Sweep(ctx, time.Now()) }},
+			{Name: "keys", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.keys.Sweep(ctx) }},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
 		},
 	})
@@ -171,14 +179,14 @@ func (d *Daemon) sweepImages(ctx context.Context) (any, error) {
 	return imagesSwept{Removed: len(gone)}, err
 }
 
-func (d *Daemon) openServer(key api.Authenticator, jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
+func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
 	d.server, err = api.New(api.Config{
-		Auth: key, Metrics: d.metrics.registry, Log: d.cfg.Log,
+		Auth: d.keys, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{
 			api.Ops(d.metrics.registry, d.ready),
 			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
 			native.New(native.Config{
-				Sessions: d.sessions, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep,
+				Sessions: d.sessions, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Keys: d.keys,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}),
 		},

@@ -1,0 +1,60 @@
+package native
+
+import (
+	"net/http"
+
+	"berth/api"
+	"berth/proto"
+)
+
+func (e *edge) createKey(c *call) error {
+	var req proto.CreateKey
+	if err := c.decodeOptional(&req); err != nil {
+		return err
+	}
+	k, err := e.Keys.Create(proto.CallerOf(c.r.Context()), req)
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Cache-Control", "no-store")
+	return c.json(http.StatusCreated, k)
+}
+
+func (e *edge) listKeys(c *call) error { return list(c, e.Keys.List()) }
+
+func (e *edge) getKey(c *call) error { return e.keyStatus(c, c.r.PathValue("id")) }
+
+// ownKey tells any caller of its own key.
+func (e *edge) ownKey(c *call) error { return e.keyStatus(c, proto.CallerOf(c.r.Context()).KeyID) }
+
+func (e *edge) keyStatus(c *call, id string) error {
+	k, err := e.Keys.Get(id)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, proto.KeyStatus{Key: k, Usage: proto.KeyUsage{
+		Sessions: e.Sessions.KeySessions(id), StorageBytes: e.Files.KeyUsage(id),
+		CPUSecondsToday: e.Keys.CPUSeconds(id), CPUResetsAt: proto.At(e.Keys.CPUResetsAt()),
+	}})
+}
+
+func (e *edge) changeKey(c *call) error {
+	var req proto.ChangeKey
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	k, err := e.Keys.Change(c.r.PathValue("id"), req)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, k)
+}
+
+// revokeKey may end the very request that asks for it: an admin key can revoke itself.
+func (e *edge) revokeKey(c *call) error {
+	k, err := e.Keys.Revoke(c.r.Context(), c.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, k)
+}

@@ -1,0 +1,93 @@
+package keys
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"berth/proto"
+
+	"golang.org/x/time/rate"
+)
+
+// maxSecret bounds what is hashed of a wrong key, in bytes.
+const maxSecret = 4096
+
+// nobody is what a wrong key is compared with, so that it costs what a right one does. It is the hash of nothing
+// that anybody knows.
+var nobody = &entry{rec: newRecord(newSecret(), time.Time{})}
+
+// errWrong is the answer to every key that may not be used. That one of them once was right is nobody's business.
+var errWrong = proto.Errorf(proto.Unauthenticated, "", "", "Invalid API key.")
+
+// Authenticate is whose key secret is. It fails with Unauthenticated for one that is wrong, revoked or expired, in the
+// same words and after the same work, and with TooMany for one that is over its rate.
+func (s *Store) Authenticate(_ context.Context, secret string) (proto.Caller, error) {
+	h := hashOf(secret[:min(len(secret), maxSecret)])
+	s.mu.RLock()
+	e := s.byHash[h]
+	if e == nil {
+		e = nobody
+	}
+	rec := e.rec
+	s.mu.RUnlock()
+	now := s.cfg.Now()
+	if right, holds := rec.hash().is(h), rec.holds(now); !right || !holds || len(secret) > maxSecret {
+		return proto.Caller{}, errWrong
+	}
+	if err := e.admit(now); err != nil {
+		return proto.Caller{}, err
+	}
+	e.used.Store(now.UnixNano())
+	return rec.caller(), nil
+}
+
+// Life ends when the key is revoked or expires; that of a key that does not exist has ended.
+func (s *Store) Life(id string) context.Context {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if e := s.byID[id]; e != nil {
+		return e.life
+	}
+	return ended
+}
+
+// ended is a life that is over.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// Admit counts one more request of a key against its rate: for what is a request and comes on a connection that was
+// authenticated before.
+func (s *Store) Admit(id string) error {
+	s.mu.RLock()
+	e := s.byID[id]
+	s.mu.RUnlock()
+	if e == nil {
+		return errWrong
+	}
+	return e.admit(s.cfg.Now())
+}
+
+// rateOf is a quota's rate and burst as the limiter takes them.
+func rateOf(q proto.Quota) (rate.Limit, int) {
+	if q.RequestsPerSecond == 0 {
+		return rate.Inf, 0
+	}
+	if q.Burst > 0 {
+		return rate.Limit(q.RequestsPerSecond), int(q.Burst)
+	}
+	return rate.Limit(q.RequestsPerSecond), max(1, int(math.Ceil(q.RequestsPerSecond)))
+}
+
+// admit takes a token, or says when there is one. What is refused takes none, so that a client which asks too often
+// is not locked out for it.
+func (e *entry) admit(now time.Time) error {
+	if e.limiter.AllowN(now, 1) {
+		return nil
+	}
+	wait := time.Duration((1 - e.limiter.TokensAt(now)) / float64(e.limiter.Limit()) * float64(time.Second))
+	return proto.Errorf(proto.TooMany, "", e.rec.ID, "This API key may make %g requests per second; try again later.", float64(e.limiter.Limit())).After(wait)
+}
