@@ -157,10 +157,10 @@ func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir str
 	return paths, nil
 }
 
-// publish stores one file of the job and notes its ID. It is read as the user that may have swapped it for
-// a link since it was seen.
+// publish stores one file of the job and notes its ID. Links are not followed: the file, or a directory on the way, may
+// have been swapped for one since it was seen.
 func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *job, rel string) (proto.StoredFile, error) {
-	r, _, err := s.ReadFile(ctx, as, proto.JobDir(j.rec.ID)+"/"+rel, 0, -1)
+	r, _, err := s.ReadFileNoLinks(ctx, as, proto.JobDir(j.rec.ID)+"/"+rel)
 	if err != nil {
 		return proto.StoredFile{}, err
 	}

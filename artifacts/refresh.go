@@ -41,8 +41,11 @@ func (c cause) acted(rel string) string {
 // paths that are new or changed.
 func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by cause) ([]string, error) {
 	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
-	if j.absent = proto.CodeOf(err) == proto.NotFound; j.absent {
-		list, err = nil, nil // removed by the code itself, or through the API
+	// Removed by the code itself or through the API, or something else is in its place.
+	if code := proto.CodeOf(err); code == proto.NotFound || code == proto.InvalidArgument {
+		j.absent, list, err = true, nil, nil
+	} else {
+		j.absent = false
 	}
 	if err != nil {
 		return nil, err
@@ -221,9 +224,9 @@ func (js *Jobs) writeManifest(ctx context.Context, s *session.Session, as string
 		return err
 	}
 	at, data := proto.JobDir(j.rec.ID)+"/"+manifestName, append(data, '\n')
-	_, err = s.WriteFile(ctx, proto.UserDefault, at, 0o644, bytes.NewReader(data))
+	err = s.WriteBook(ctx, proto.UserDefault, at, bytes.NewReader(data))
 	if proto.CodeOf(err) == proto.PermissionDenied && as == proto.UserRoot {
-		_, err = s.WriteFile(ctx, as, at, 0o644, bytes.NewReader(data))
+		err = s.WriteBook(ctx, as, at, bytes.NewReader(data))
 	}
 	j.listed = err == nil
 	return err

@@ -28,10 +28,14 @@ const (
 var errCaller = errors.New("sending to the daemon")
 
 // tar sends a directory as an archive.
-func (k *caller) tar(id identity, dir string) error {
+func (k *caller) tar(id identity, dir string, noLinks bool) error {
 	var d *os.File
 	err := id.do(func() (err error) {
-		d, err = openDir(unix.AT_FDCWD, dir, true)
+		if noLinks {
+			d, err = k.s.dirNoLinks(dir)
+		} else {
+			d, err = openDir(unix.AT_FDCWD, dir, true)
+		}
 		return err
 	})
 	if err != nil {

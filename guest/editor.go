@@ -291,7 +291,7 @@ func (s *Server) create(id identity, path string, in *proto.EditorInput) (proto.
 	if in.FileText == nil {
 		return proto.EditorResult{}, invalid("file_text", "Parameter `file_text` is required for command: create")
 	}
-	before, err := replaceFile(id, path, []byte(*in.FileText))
+	before, err := s.replaceFile(id, path, []byte(*in.FileText))
 	if err != nil {
 		return proto.EditorResult{}, err
 	}
@@ -299,8 +299,8 @@ func (s *Server) create(id identity, path string, in *proto.EditorInput) (proto.
 }
 
 // replaceFile writes a file as a whole and reports whether there was one.
-func replaceFile(id identity, path string, text []byte) (bool, error) {
-	file, err := newIncoming(id, path, WriteOptions{})
+func (s *Server) replaceFile(id identity, path string, text []byte) (bool, error) {
+	file, err := s.newIncoming(id, path, WriteOptions{})
 	if err != nil {
 		if proto.CodeOf(err) == proto.InvalidArgument {
 			if st, serr := os.Stat(path); serr == nil && st.IsDir() {
@@ -361,7 +361,7 @@ func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (pr
 
 // changed writes the new text and describes the change.
 func (s *Server) changed(id identity, path string, before, after []byte) (proto.EditorResult, error) {
-	if _, err := replaceFile(id, path, after); err != nil {
+	if _, err := s.replaceFile(id, path, after); err != nil {
 		return proto.EditorResult{}, err
 	}
 	h := hunk(before, after)

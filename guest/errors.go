@@ -83,6 +83,9 @@ var errnoTable = []errnoRow{
 	{unix.EINVAL, proto.InvalidArgument, "is not a valid name for this"},
 	{unix.EXDEV, proto.InvalidArgument, "is on another file system than its target; copy and remove it instead"},
 	{unix.ENXIO, proto.InvalidArgument, "is not a regular file"},
+	{unix.ENODEV, proto.InvalidArgument, "is not a regular file"},
+	{unix.EIO, proto.InvalidArgument, "cannot be read or written"},
+	{unix.ESRCH, proto.NotFound, "is of a process that has ended"},
 	{unix.EBUSY, proto.Conflict, "is in use, or a mount point"},
 	{unix.ETXTBSY, proto.Conflict, "is a program that is running"},
 	{unix.ENOSPC, proto.QuotaExceeded, "no space is left; remove something first"},
@@ -110,7 +113,8 @@ func fileError(op, path string, err error) error {
 				return proto.Errorf(row.code, op, path, "%s: %s", path, row.message)
 			}
 		}
-		return proto.Errorf(proto.Internal, op, path, "%s: %s", path, no.Error())
+		// Code in the container can bring about every errno there is; none of them is a fault of the daemon's.
+		return proto.Errorf(proto.Unsupported, op, path, "%s: the container's kernel says: %s", path, no.Error())
 	}
 	if errors.Is(err, fs.ErrInvalid) {
 		return proto.Errorf(proto.InvalidArgument, op, path, "%s is not a valid name for this", path)

@@ -25,7 +25,7 @@ func (c *Client) List(ctx context.Context, as, path string) (files []proto.FileI
 }
 
 // Walk returns the regular files and symbolic links below dir, max at most, sorted by path. It follows no
-// link and stays on dir's file system. Directories that may not be read are left out and make it truncated.
+// link, not on the way to dir either, and stays on dir's file system. Directories that may not be read are left out and make it truncated.
 func (c *Client) Walk(ctx context.Context, as, dir string, max int) (files []proto.FileInfo, truncated bool, err error) {
 	return c.listing(ctx, &request{Op: opWalk, As: as, Path: []byte(dir), Max: min(max, MaxWalk)})
 }
@@ -79,7 +79,7 @@ func (c *Client) Move(ctx context.Context, as, from, to string) error {
 const hashBatch = 1 << 20
 
 // Hash returns the SHA-256, in hex, of each regular file of paths. Files that are gone, may not be
-// read, are no regular files, or are larger than MaxHash are left out.
+// read, have a link on the way, are no regular files, or are larger than MaxHash are left out.
 func (c *Client) Hash(ctx context.Context, as string, paths []string) (map[string]string, error) {
 	sums := make(map[string]string, len(paths))
 	for len(paths) > 0 {
@@ -123,8 +123,17 @@ func (c *Client) Edit(ctx context.Context, as string, in proto.EditorInput) (pro
 // length is fixed when it is opened: a file that grows is cut there, one that shrinks ends in Conflict. The
 // reader must be closed; ctx bounds it too.
 func (c *Client) Read(ctx context.Context, as, path string, off, n int64) (io.ReadCloser, proto.FileInfo, error) {
+	return c.read(ctx, &request{Op: opRead, As: as, Path: []byte(path), Offset: off, Count: n})
+}
+
+// ReadNoLinks is Read of a whole file that fails with InvalidArgument where a link is on the way or at the end.
+func (c *Client) ReadNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
+	return c.read(ctx, &request{Op: opRead, As: as, Path: []byte(path), Count: -1, NoLinks: true})
+}
+
+func (c *Client) read(ctx context.Context, req *request) (io.ReadCloser, proto.FileInfo, error) {
 	var r opened
-	d, err := c.download(ctx, &request{Op: opRead, As: as, Path: []byte(path), Offset: off, Count: n}, &r)
+	d, err := c.download(ctx, req, &r)
 	if err != nil {
 		return nil, proto.FileInfo{}, err
 	}
@@ -141,7 +150,16 @@ type opened struct {
 // Tar packs dir as a tar archive with names relative to it. Sockets, FIFOs and devices
 // are left out, links are kept as links. The reader must be closed.
 func (c *Client) Tar(ctx context.Context, as, dir string) (io.ReadCloser, error) {
-	d, err := c.download(ctx, &request{Op: opTar, As: as, Path: []byte(dir)}, nil)
+	return c.tar(ctx, &request{Op: opTar, As: as, Path: []byte(dir)})
+}
+
+// TarNoLinks is Tar of a directory that no link leads to; else it fails with InvalidArgument.
+func (c *Client) TarNoLinks(ctx context.Context, as, dir string) (io.ReadCloser, error) {
+	return c.tar(ctx, &request{Op: opTar, As: as, Path: []byte(dir), NoLinks: true})
+}
+
+func (c *Client) tar(ctx context.Context, req *request) (io.ReadCloser, error) {
+	d, err := c.download(ctx, req, nil)
 	if err != nil {
 		return nil, err
 	}

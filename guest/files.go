@@ -60,12 +60,12 @@ func (k *caller) transfer(id identity, req *request, path string) error {
 		files, truncated, err := list(id, path, clamp(req.Max, MaxList))
 		return k.list(files, truncated, fileError(req.Op, path, err))
 	case opWalk:
-		files, truncated, err := walk(id, path, clamp(req.Max, MaxWalk))
+		files, truncated, err := k.s.walk(id, path, clamp(req.Max, MaxWalk))
 		return k.list(files, truncated, fileError(req.Op, path, err))
 	case opRead:
 		return k.read(id, req, path)
 	case opTar:
-		return k.tar(id, path)
+		return k.tar(id, path, req.NoLinks)
 	case opWrite:
 		return k.write(id, req, path)
 	case opUntar:
@@ -142,15 +142,37 @@ func (s *Server) stat(id identity, path string) (fi proto.FileInfo, err error) {
 
 // openDir opens a directory, and never through a link at its end unless follow.
 func openDir(at int, name string, follow bool) (*os.File, error) {
-	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NONBLOCK
-	if !follow {
-		flags |= unix.O_NOFOLLOW
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NONBLOCK
+	if follow {
+		fd, err := unix.Openat(at, name, flags, 0)
+		return os.NewFile(uintptr(fd), name), err
 	}
-	fd, err := unix.Openat(at, name, flags, 0)
+	is, err := stepInto(at, name)
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	defer unix.Close(is)
+	fd, err := unix.Openat(is, ".", flags, 0)
+	return os.NewFile(uintptr(fd), name), err
+}
+
+// stepInto returns a directory that is an entry of another, as a place to go on from; a link is unix.ENOTDIR.
+// What it is, is asked of the open descriptor: under gVisor O_DIRECTORY follows links in spite of O_NOFOLLOW.
+func stepInto(at int, name string) (int, error) {
+	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		err = unix.ENOTDIR
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // list describes what a directory holds.
@@ -189,11 +211,11 @@ type walker struct {
 	truncated bool
 }
 
-// walk describes the files and links below dir.
-func walk(id identity, dir string, most int) ([]proto.FileInfo, bool, error) {
+// walk describes the files and links below dir, which is no link itself: it is for the daemon's own books.
+func (s *Server) walk(id identity, dir string, most int) ([]proto.FileInfo, bool, error) {
 	w := &walker{most: most}
 	err := id.do(func() error {
-		d, err := openDir(unix.AT_FDCWD, dir, true)
+		d, err := s.dirNoLinks(dir)
 		if err != nil {
 			return err
 		}
@@ -304,8 +326,14 @@ func openRegular(path string, flags int) (*os.File, *unix.Stat_t, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	return regular(fd, path)
+}
+
+// regular makes a file of an open descriptor if it is one, and closes it if not.
+func regular(fd int, path string) (*os.File, *unix.Stat_t, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	err := unix.Fstat(fd, &st)
+	if err != nil {
 		_ = unix.Close(fd)
 		return nil, nil, err
 	}
@@ -332,7 +360,11 @@ func openAs(id identity, path string, flags int) (f *os.File, st *unix.Stat_t, e
 
 // read sends a part of a file.
 func (k *caller) read(id identity, req *request, path string) error {
-	f, st, err := openAs(id, path, unix.O_RDONLY)
+	open := func() (*os.File, *unix.Stat_t, error) { return openAs(id, path, unix.O_RDONLY) }
+	if req.NoLinks {
+		open = func() (*os.File, *unix.Stat_t, error) { return k.s.fileNoLinks(id, path) }
+	}
+	f, st, err := open()
 	if err != nil {
 		return k.reply(nil, fileError(opRead, path, err))
 	}

@@ -39,7 +39,8 @@ type request struct {
 	Count     int64              `json:"count,omitempty"`
 	Max       int                `json:"max,omitempty"`
 	Recursive bool               `json:"recursive,omitempty"`
-	Name      string             `json:"name,omitempty"` // of a shell
+	NoLinks   bool               `json:"no_links,omitempty"` // of a read or tar: fail where a link is on the way
+	Name      string             `json:"name,omitempty"`     // of a shell
 	Write     WriteOptions       `json:"write,omitzero"`
 	Untar     UntarLimits        `json:"untar,omitzero"`
 	Command   *Command           `json:"command,omitempty"`
@@ -110,6 +111,7 @@ type ShellInfo struct {
 type WriteOptions struct {
 	Mode      uint32 `json:"mode,omitempty"`      // permission bits; 0 keeps those of the file it replaces, or is 0644
 	Exclusive bool   `json:"exclusive,omitempty"` // fail with proto.AlreadyExists rather than replace
+	NoLinks   bool   `json:"no_links,omitempty"`  // replace a link at the end, fail where one is on the way; the directory must be there
 }
 
 // UntarLimits bound what an archive may unpack to. Zero means the default.

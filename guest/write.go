@@ -22,6 +22,8 @@ const defaultMode = 0o644
 type incoming struct {
 	id     identity
 	path   string // what it becomes, links followed
+	dir    int    // the directory that name and temp are in, or AT_FDCWD where these are whole paths
+	name   string
 	temp   string
 	f      *os.File
 	sum    hash.Hash
@@ -31,26 +33,50 @@ type incoming struct {
 }
 
 // newIncoming makes the temporary file, and the directories above it.
-func newIncoming(id identity, path string, opt WriteOptions) (*incoming, error) {
-	in := &incoming{id: id, sum: sha256.New(), opt: opt}
-	err := id.do(func() (err error) {
-		if in.path, err = target(path); err != nil {
+func (s *Server) newIncoming(id identity, path string, opt WriteOptions) (*incoming, error) {
+	in := &incoming{id: id, dir: unix.AT_FDCWD, sum: sha256.New(), opt: opt}
+	err := id.do(func() error {
+		prepare := in.placeAt
+		if opt.NoLinks {
+			prepare = func(path string) error { return in.placeNoLinks(s, path) }
+		}
+		if err := prepare(path); err != nil {
 			return err
 		}
-		if err := in.examine(); err != nil {
-			return err
+		fd, err := unix.Openat(in.dir, in.temp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+		if err == nil {
+			in.f = os.NewFile(uintptr(fd), in.temp)
 		}
-		if err := os.MkdirAll(filepath.Dir(in.path), 0o755); err != nil {
-			return err
-		}
-		in.temp = filepath.Join(filepath.Dir(in.path), ".berth-"+random()+".tmp")
-		in.f, err = os.OpenFile(in.temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 		return err
 	})
 	if err != nil {
+		in.closeDir()
 		return nil, fileError(opWrite, path, err)
 	}
 	return in, nil
+}
+
+// placeAt makes in ready to be written to path, or to what path links to. The directories above are made.
+func (in *incoming) placeAt(path string) (err error) {
+	if in.path, err = target(path); err != nil {
+		return err
+	}
+	in.name = in.path
+	if err := in.examine(); err != nil {
+		return err
+	}
+	in.temp = filepath.Join(filepath.Dir(in.path), tempName())
+	return os.MkdirAll(filepath.Dir(in.path), 0o755)
+}
+
+// tempName is a name for a file that is not whole yet.
+func tempName() string { return ".berth-" + random() + ".tmp" }
+
+func (in *incoming) closeDir() {
+	if in.dir != unix.AT_FDCWD {
+		_ = unix.Close(in.dir)
+		in.dir = unix.AT_FDCWD
+	}
 }
 
 // examine looks at what is there, with the permission that writing it in place would need:
@@ -110,7 +136,8 @@ func (in *incoming) Write(b []byte) (int, error) {
 // drop removes the temporary file.
 func (in *incoming) drop() {
 	_ = in.f.Close()
-	_ = in.id.do(func() error { return unix.Unlink(in.temp) })
+	_ = in.id.do(func() error { return unix.Unlinkat(in.dir, in.temp, 0) })
+	in.closeDir()
 }
 
 // commit puts the file into its place and describes it.
@@ -134,6 +161,7 @@ func (in *incoming) commit() (proto.FileInfo, error) {
 		in.drop()
 		return fi, fileError(opWrite, in.path, err)
 	}
+	in.closeDir()
 	fi.SHA256 = hex.EncodeToString(in.sum.Sum(nil))
 	return fi, in.f.Close()
 }
@@ -158,14 +186,14 @@ func (in *incoming) dress() error {
 // place renames the temporary file to its name.
 func (in *incoming) place() error {
 	if !in.opt.Exclusive {
-		return unix.Rename(in.temp, in.path)
+		return unix.Renameat(in.dir, in.temp, in.dir, in.name)
 	}
-	return unix.Renameat2(unix.AT_FDCWD, in.temp, unix.AT_FDCWD, in.path, unix.RENAME_NOREPLACE)
+	return unix.Renameat2(in.dir, in.temp, in.dir, in.name, unix.RENAME_NOREPLACE)
 }
 
 // write receives a file.
 func (k *caller) write(id identity, req *request, path string) error {
-	in, err := newIncoming(id, path, req.Write)
+	in, err := k.s.newIncoming(id, path, req.Write)
 	if err != nil {
 		return k.reply(nil, err)
 	}
@@ -266,14 +294,14 @@ func (s *Server) hash(id identity, paths [][]byte) ([]string, error) {
 		if err != nil {
 			continue
 		}
-		sums[i] = hashFile(id, path)
+		sums[i] = s.hashFile(id, path)
 	}
 	return sums, nil
 }
 
-// hashFile is the SHA-256 of a regular file in hex, or "".
-func hashFile(id identity, path string) string {
-	f, st, err := openAs(id, path, unix.O_RDONLY|unix.O_NOFOLLOW)
+// hashFile is the SHA-256 of a regular file in hex, or "". No link leads it anywhere: it is for the daemon's own books.
+func (s *Server) hashFile(id identity, path string) string {
+	f, st, err := s.fileNoLinks(id, path)
 	if err != nil {
 		return ""
 	}

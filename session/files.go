@@ -31,7 +31,7 @@ func (s *Session) List(ctx context.Context, as, path string) (list []proto.FileI
 	return list, truncated, err
 }
 
-// Walk describes the files and links below a directory, at most limit of them.
+// Walk describes the files and links below a directory, at most limit of them. No link is followed, not on the way there either.
 func (s *Session) Walk(ctx context.Context, as, path string, limit int) (list []proto.FileInfo, truncated bool, err error) {
 	err = s.withGuest(ctx, func(g *guest.Client) error { list, truncated, err = g.Walk(ctx, as, path, limit); return err })
 	return list, truncated, err
@@ -46,12 +46,22 @@ func (s *Session) Hash(ctx context.Context, as string, paths []string) (sums map
 // ReadFile opens a file from offset on for n bytes; n < 0 is to its end. The session is in use
 // until the reader is closed.
 func (s *Session) ReadFile(ctx context.Context, as, path string, offset, n int64) (io.ReadCloser, proto.FileInfo, error) {
+	return s.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) { return g.Read(ctx, as, path, offset, n) })
+}
+
+// ReadFileNoLinks is ReadFile of a whole file for what acts on nobody's request, such as publishing: code in the container
+// cannot lead it elsewhere with a link, which is InvalidArgument.
+func (s *Session) ReadFileNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
+	return s.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) { return g.ReadNoLinks(ctx, as, path) })
+}
+
+func (s *Session) read(ctx context.Context, open func(*guest.Client) (io.ReadCloser, proto.FileInfo, error)) (io.ReadCloser, proto.FileInfo, error) {
 	release, err := s.use(ctx)
 	if err != nil {
 		return nil, proto.FileInfo{}, err
 	}
 	g := s.client()
-	r, fi, err := g.Read(ctx, as, path, offset, n)
+	r, fi, err := open(g)
 	if err != nil {
 		release()
 		return nil, fi, s.guestError(ctx, g, err)
@@ -61,12 +71,21 @@ func (s *Session) ReadFile(ctx context.Context, as, path string, offset, n int64
 
 // Tar streams a directory as a tar archive. The session is in use until it is closed.
 func (s *Session) Tar(ctx context.Context, as, path string) (io.ReadCloser, error) {
+	return s.tar(ctx, func(g *guest.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
+}
+
+// TarNoLinks is Tar of a directory that code in the container could have replaced by a link, which is InvalidArgument.
+func (s *Session) TarNoLinks(ctx context.Context, as, path string) (io.ReadCloser, error) {
+	return s.tar(ctx, func(g *guest.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
+}
+
+func (s *Session) tar(ctx context.Context, open func(*guest.Client) (io.ReadCloser, error)) (io.ReadCloser, error) {
 	release, err := s.use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	g := s.client()
-	r, err := g.Tar(ctx, as, path)
+	r, err := open(g)
 	if err != nil {
 		release()
 		return nil, s.guestError(ctx, g, err)
@@ -98,6 +117,15 @@ func (s *Session) WriteFile(ctx context.Context, as, path string, mode uint32, r
 		return err
 	})
 	return fi, err
+}
+
+// WriteBook stores a file that the daemon keeps in a job's directory. A link at its end is replaced, one on the way is
+// InvalidArgument: root may be the one who writes, and the directory is the ordinary user's.
+func (s *Session) WriteBook(ctx context.Context, as, path string, r io.Reader) error {
+	return s.withGuest(ctx, func(g *guest.Client) error {
+		_, err := g.Write(ctx, as, path, guest.WriteOptions{Mode: 0o644, NoLinks: true}, r)
+		return err
+	})
 }
 
 // Untar unpacks a tar archive into a directory, which is made. Members that would leave it,

@@ -97,7 +97,7 @@ func (e *edge) jobTar(c *call) error {
 	if !proto.ValidJobID(job) {
 		return proto.Errorf(proto.NotFound, "", shown(job), "job %.80q does not exist in container %s", job, s.ID())
 	}
-	r, err := s.Tar(c.r.Context(), proto.UserRoot, proto.JobDir(job))
+	r, err := s.TarNoLinks(c.r.Context(), proto.UserRoot, proto.JobDir(job))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,122 @@
+package attack
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"net/url"
+	"strings"
+
+	"berth/proto"
+)
+
+// A box is a container as one of its users works on its files.
+type box struct {
+	t  *Target
+	id string
+	as string
+}
+
+// box makes a container of the target's class.
+func (t *Target) box(ctx context.Context, req proto.CreateContainer) (box, error) {
+	con, err := t.Container(ctx, req)
+	return box{t, con.ID, proto.UserDefault}, err
+}
+
+// root is the same container for its root.
+func (b box) root() box { return box{b.t, b.id, proto.UserRoot} }
+
+func (b box) at(what string) string { return "/v1/containers/" + b.id + "/" + what }
+
+func (b box) query(path string, more ...string) url.Values {
+	q := url.Values{"path": {path}, "as": {b.as}}
+	for i := 0; i+1 < len(more); i += 2 {
+		q.Set(more[i], more[i+1])
+	}
+	return q
+}
+
+// A verb is one thing that the API does with a path.
+type verb struct {
+	name   string
+	writes bool
+	do     func(ctx context.Context, b box, path string) (answer, error)
+}
+
+// get is a verb that reads.
+func get(what string) func(context.Context, box, string) (answer, error) {
+	return func(ctx context.Context, b box, path string) (answer, error) {
+		return b.t.ask(ctx, "GET", b.at("fs/"+what), b.query(path), nil)
+	}
+}
+
+// note is what the verbs that write write.
+const note = "written by an attack"
+
+// replacing reports whether the verb may put something else into the place of a link.
+func (v verb) replacing() bool { return v.name == "remove" || strings.HasPrefix(v.name, "move") }
+
+// verbs are all that the API does with paths in a container.
+var verbs = []verb{
+	{"read", false, get("content")},
+	{"stat", false, get("stat")},
+	{"list", false, get("list")},
+	{"tar", false, get("tar")},
+	{"view", false, editor("view", nil)},
+	{"write", true, func(ctx context.Context, b box, path string) (answer, error) {
+		return b.t.ask(ctx, "PUT", b.at("fs/content"), b.query(path, "mode", "0666"), strings.NewReader(note))
+	}},
+	{"untar", true, func(ctx context.Context, b box, path string) (answer, error) {
+		return b.t.ask(ctx, "PUT", b.at("fs/tar"), b.query(path), bytes.NewReader(archiveOf(tar.Header{Name: "secret", Mode: 0o666}, note)))
+	}},
+	{"mkdir", true, func(ctx context.Context, b box, path string) (answer, error) {
+		return b.t.askJSON(ctx, "POST", b.at("fs/mkdir"), map[string]string{"path": path, "as": b.as})
+	}},
+	{"create", true, editor("create", map[string]any{"file_text": note})},
+	{"str_replace", true, editor("str_replace", map[string]any{"old_str": "e", "new_str": "E"})},
+	{"insert", true, editor("insert", map[string]any{"insert_line": 0, "insert_text": note})},
+	{"move here", true, func(ctx context.Context, b box, path string) (answer, error) {
+		if a, err := b.t.ask(ctx, "PUT", b.at("fs/content"), b.query("/workspace/movable"), strings.NewReader(note)); err != nil || a.status != 200 {
+			return a, err
+		}
+		return b.t.askJSON(ctx, "POST", b.at("fs/move"), map[string]string{"from": "/workspace/movable", "to": path, "as": b.as})
+	}},
+	{"move away", true, func(ctx context.Context, b box, path string) (answer, error) {
+		return b.t.askJSON(ctx, "POST", b.at("fs/move"), map[string]string{"from": path, "to": "/workspace/moved", "as": b.as})
+	}},
+	{"remove", true, func(ctx context.Context, b box, path string) (answer, error) {
+		return b.t.ask(ctx, "DELETE", b.at("fs/content"), b.query(path, "recursive", "true"), nil)
+	}},
+}
+
+// editor is a verb of the editor tool. Its refusals are results, so every answer should be a 200.
+func editor(command string, input map[string]any) func(context.Context, box, string) (answer, error) {
+	return func(ctx context.Context, b box, path string) (answer, error) {
+		in := map[string]any{"command": command, "path": path}
+		for k, v := range input {
+			in[k] = v
+		}
+		return b.t.askJSON(ctx, "POST", b.at("tool_use"), map[string]any{
+			"type": "server_tool_use", "id": "srvtoolu_1", "name": "text_editor_code_execution", "input": in,
+		})
+	}
+}
+
+// archiveOf is a tar archive with one member that holds body.
+func archiveOf(h tar.Header, body string) []byte {
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	if h.Typeflag == 0 {
+		h.Typeflag = tar.TypeReg
+	}
+	if h.Typeflag == tar.TypeReg && h.Size == 0 {
+		h.Size = int64(len(body))
+	}
+	if err := w.WriteHeader(&h); err != nil {
+		panic(err) // ours to get right
+	}
+	_, _ = w.Write([]byte(body))
+	_ = w.Flush() // not Close: a member may have been announced longer than it is
+	buf.Write(make([]byte, 1024))
+	return buf.Bytes()
+}

@@ -1,0 +1,81 @@
+package guest
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the daemon does of its own accord, with root's permissions, in directories that the ordinary user may
+// rearrange at any moment, must not be led anywhere by a link: not by one at the end of the path, and not by one that
+// takes the place of a directory on the way. So each step is taken from the directory before it. (openat2 would do it
+// in one call; gVisor has none.)
+
+// openParent opens the directory that a clean absolute path is in, as a place to go on from, without following any link
+// below the workspace. The workspace itself is where the container's maker put it. name is the path's last part; "." for
+// the workspace.
+func (s *Server) openParent(path string) (at int, name string, err error) {
+	base, rest := "/", strings.TrimPrefix(path, "/")
+	if s.inWorkspace(path) {
+		base, rest = s.opt.Workspace, strings.TrimPrefix(path[len(s.opt.Workspace):], "/")
+	}
+	if at, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil || rest == "" {
+		return at, ".", err
+	}
+	parts := strings.Split(rest, "/")
+	for _, part := range parts[:len(parts)-1] {
+		next, err := stepInto(at, part)
+		_ = unix.Close(at)
+		if err != nil {
+			return -1, "", err
+		}
+		at = next
+	}
+	return at, parts[len(parts)-1], nil
+}
+
+// dirNoLinks opens a directory for reading that no link leads to.
+func (s *Server) dirNoLinks(path string) (*os.File, error) {
+	at, name, err := s.openParent(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(at)
+	return openDir(at, name, false)
+}
+
+// fileNoLinks is openAs for a regular file that is to be read, without following links.
+func (s *Server) fileNoLinks(id identity, path string) (f *os.File, st *unix.Stat_t, err error) {
+	err = id.do(func() error {
+		at, name, err := s.openParent(path)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(at)
+		fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		f, st, err = regular(fd, path)
+		return err
+	})
+	return f, st, err
+}
+
+// placeNoLinks makes in ready to be written to a name in a directory that is there, whatever stands at that
+// name now: a link is replaced by the file.
+func (in *incoming) placeNoLinks(s *Server, path string) error {
+	in.path = path
+	at, name, err := s.openParent(path)
+	if err != nil {
+		return err
+	}
+	in.dir, in.name = at, name
+	var st unix.Stat_t
+	if err := unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		in.before = &st
+	}
+	in.temp = tempName()
+	return nil
+}
