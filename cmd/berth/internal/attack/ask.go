@@ -21,10 +21,10 @@ type answer struct {
 	cut    bool   // the daemon broke it off, which is how it says that the rest cannot be had
 }
 
-// maxAnswer is how much of an answer is kept, in bytes.
-const maxAnswer = 16 << 20
+// askTransport keeps its connections: some cases ask a thousand times.
+var askTransport = &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16, TLSClientConfig: rawTransport.TLSClientConfig}
 
-// ask makes a request as it is given, with the target's key.
+// ask makes a request as a library would, with the target's key.
 func (t *Target) ask(ctx context.Context, method, path string, q url.Values, body io.Reader, header ...string) (answer, error) {
 	at := strings.TrimRight(t.Host, "/") + path
 	if len(q) > 0 {
@@ -39,7 +39,7 @@ func (t *Target) ask(ctx context.Context, method, path string, q url.Values, bod
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	res, err := http.DefaultTransport.RoundTrip(req) // no redirects: what the daemon says is what counts
+	res, err := askTransport.RoundTrip(req) // no redirects: what the daemon says is what counts
 	if err != nil {
 		return answer{}, err
 	}
@@ -93,27 +93,10 @@ func (a answer) refused(what string, codes ...proto.Code) error {
 	return Breached("%s was answered %d %.200s; it should have been one of %v", what, a.status, a.body, codes)
 }
 
-// out is the standard output of a command that ended with code 0.
-func out(res proto.ExecResult, err error) (string, error) {
-	if err != nil {
-		return "", err
-	}
-	r := res.Result.Result
-	if r == nil || r.ReturnCode != 0 {
-		return "", fmt.Errorf("a preparing command did not end well: %s", describe(res))
-	}
-	return r.Stdout, nil
-}
-
-// sh runs a script as a user of the container, and returns its output; that it fails is an error.
-func (t *Target) sh(ctx context.Context, container, user, script string) (string, error) {
-	return out(t.Do(ctx, container, proto.Cmd{Command: script, User: user, TimeoutSeconds: 120}))
-}
-
 // alive is a Breach if a container does not run a command any more.
 func (t *Target) alive(ctx context.Context, container string) error {
-	got, err := t.sh(ctx, container, "", "echo still here")
-	if err != nil || got != "still here\n" {
+	got, err := t.Output(ctx, container, "", "echo still here")
+	if err != nil || got != "still here" {
 		return Breached("the container does not work any more: %q %v", got, err)
 	}
 	return nil

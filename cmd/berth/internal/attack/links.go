@@ -50,7 +50,7 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	const rootSecret = "only-for-the-containers-root"
-	before, err := t.sh(ctx, b.id, proto.UserRoot, "printf "+rootSecret+" >/root/.secret; chmod 600 /root/.secret; sha256sum /root/.secret;"+systemState)
+	before, err := t.Output(ctx, b.id, proto.UserRoot, "printf "+rootSecret+" >/root/.secret; chmod 600 /root/.secret; sha256sum /root/.secret;"+systemState)
 	if err != nil {
 		return "", err
 	}
@@ -75,7 +75,7 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 			}
 		}
 	}
-	after, err := t.sh(ctx, b.id, proto.UserRoot, "sha256sum /root/.secret;"+systemState)
+	after, err := t.Output(ctx, b.id, proto.UserRoot, "sha256sum /root/.secret;"+systemState)
 	if err != nil || before != after {
 		return "", Breached("something that root owns changed: before %s after %s %v", before, after, err)
 	}
@@ -84,7 +84,7 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 
 // freshLink makes a symbolic link in the workspace by the one way that the API has to make one.
 func (b box) freshLink(ctx context.Context, to string) (path string, err error) {
-	_, err = b.t.sh(ctx, b.id, b.as, "rm -rf /workspace/links && mkdir -p /workspace/links && ln -s "+quoted(to)+" /workspace/links/link")
+	_, err = b.t.Output(ctx, b.id, b.as, "rm -rf /workspace/links && mkdir -p /workspace/links && ln -s "+quoted(to)+" /workspace/links/link")
 	return "/workspace/links/link", err
 }
 
@@ -97,7 +97,7 @@ func manifestLink(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	const target = "/root/.profile"
-	if _, err := t.sh(ctx, b.id, proto.UserRoot, "echo '# as root left it' >"+target); err != nil {
+	if _, err := t.Output(ctx, b.id, proto.UserRoot, "echo '# as root left it' >"+target); err != nil {
 		return "", err
 	}
 	for _, swap := range []string{
@@ -105,18 +105,18 @@ func manifestLink(ctx context.Context, t *Target) (string, error) {
 		"rm -rf /workspace/trap && mkdir /workspace/elsewhere && ln -s /root /workspace/trap && ln -s " + target + " /workspace/elsewhere/manifest.json",
 		"rm -rf /workspace/trap && ln -s /workspace/elsewhere /workspace/trap",
 	} {
-		if _, err := t.sh(ctx, b.id, "", swap); err != nil {
+		if _, err := t.Output(ctx, b.id, "", swap); err != nil {
 			return "", err
 		}
 		_, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >\"$RANDOM\" 2>/dev/null; true", User: proto.UserRoot, JobID: "trap", TimeoutSeconds: 60})
 		if err != nil && proto.CodeOf(err) == proto.Internal {
 			return "", Breached("root's command in such a job: %v", err)
 		}
-		got, err := t.sh(ctx, b.id, proto.UserRoot, "cat "+target+"; ls /root/manifest.json 2>/dev/null; true")
+		got, err := t.Output(ctx, b.id, proto.UserRoot, "cat "+target+"; ls /root/manifest.json 2>/dev/null; true")
 		if err != nil {
 			return "", err
 		}
-		if got != "# as root left it\n" {
+		if got != "# as root left it" {
 			return "", Breached("the user had root write a manifest where the user may not: after %s: %.200q", swap, got)
 		}
 	}
@@ -128,7 +128,7 @@ func jobDirectoryLink(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := t.sh(ctx, b.id, proto.UserRoot, "mkdir -p /root/private; printf hidden >/root/private/of-root-alone; chmod -R go= /root"); err != nil {
+	if _, err := t.Output(ctx, b.id, proto.UserRoot, "mkdir -p /root/private; printf hidden >/root/private/of-root-alone; chmod -R go= /root"); err != nil {
 		return "", err
 	}
 	if _, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >f; cd /; rm -rf /workspace/j; ln -s /root/private /workspace/j", JobID: "j", TimeoutSeconds: 60}); err != nil {
@@ -146,8 +146,8 @@ func jobDirectoryLink(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("%s shows what only root may read", what)
 		}
 	}
-	got, err := t.sh(ctx, b.id, proto.UserRoot, "ls -A /root/private")
-	if err != nil || got != "of-root-alone\n" {
+	got, err := t.Output(ctx, b.id, proto.UserRoot, "ls -A /root/private")
+	if err != nil || got != "of-root-alone" {
 		return "", Breached("something was written into root's directory: %q %v", got, err)
 	}
 	return "the link led nowhere", nil

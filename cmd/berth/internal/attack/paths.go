@@ -97,7 +97,7 @@ func systemPaths(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	before, err := t.sh(ctx, b.id, proto.UserRoot, systemState)
+	before, err := t.Output(ctx, b.id, proto.UserRoot, systemState)
 	if err != nil {
 		return "", err
 	}
@@ -117,7 +117,7 @@ func systemPaths(ctx context.Context, t *Target) (string, error) {
 			}
 		}
 	}
-	after, err := t.sh(ctx, b.id, proto.UserRoot, systemState)
+	after, err := t.Output(ctx, b.id, proto.UserRoot, systemState)
 	if err != nil {
 		return "", err
 	}
