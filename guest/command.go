@@ -30,6 +30,8 @@ type plan struct {
 	env  []string
 	dir  string
 	text []byte // a script too long for an argument; the child finds it at descriptor 3
+
+	noOutputDir bool // the disk is full, which must not keep anybody from making room
 }
 
 // plan checks cmd and makes its directories.
@@ -46,7 +48,9 @@ func (s *Server) plan(cmd *Command) (*plan, error) {
 		return nil, err
 	}
 	if cmd.Output != "" {
-		if err := s.freshDir(id, s.absolute(cmd.Output)); err != nil {
+		err := s.freshDir(id, s.absolute(cmd.Output))
+		p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded
+		if err != nil && !p.noOutputDir {
 			return nil, err
 		}
 	}
@@ -320,7 +324,7 @@ func notStarted(p *plan, err error) error {
 	case unix.EACCES, unix.EPERM:
 		return proto.Errorf(proto.PermissionDenied, "exec", p.path, "%s may not be run", p.path)
 	case unix.EAGAIN, unix.ENOMEM:
-		return proto.Errorf(proto.TooMany, "exec", p.path, "the container's limit of processes or memory is reached; end something first")
+		return proto.Errorf(proto.TooMany, "exec", p.path, "the container's limit of processes or memory is reached; end what runs in it, or stop the container: its next use starts it again with its files")
 	}
 	return fileError("exec", p.path, err)
 }

@@ -15,16 +15,17 @@ import (
 
 // An execution is a command while it runs for a caller.
 type execution struct {
-	s     *Server
-	conn  *conn
-	o     *owner // nil while it waits for its turn on a shell
-	tty   *os.File
-	outs  []*os.File // read ends of stdout and stderr
-	given []int      // the same where the caller reads them; kept to go on reading for those left behind
-	pumps []*pump    // where we read them ourselves
-	feed  *feeder    // stdin that comes as frames; nil if it does not
-	keep  []int      // write ends that we hold until the command has ended
-	ooms  int64      // the kernel's count when it started
+	s           *Server
+	conn        *conn
+	o           *owner // nil while it waits for its turn on a shell
+	tty         *os.File
+	outs        []*os.File // read ends of stdout and stderr
+	given       []int      // the same where the caller reads them; kept to go on reading for those left behind
+	pumps       []*pump    // where we read them ourselves
+	feed        *feeder    // stdin that comes as frames; nil if it does not
+	keep        []int      // write ends that we hold until the command has ended
+	before      evidence   // when it started
+	noOutputDir bool       // its output directory could not be made, since the disk is full
 
 	cancel chan struct{} // closed when the caller has gone
 	ended  chan struct{} // closed after the caller was told, or the attempt to
@@ -52,6 +53,7 @@ func (k *caller) run(ctx context.Context, req *request, fds []int) error {
 		return k.reply(nil, err)
 	}
 	k.exec = e
+	e.noOutputDir = p.noOutputDir
 	if req.Command.Shell != "" {
 		closeAll(fds)
 		e.startFeed(req.Command.Stdin)
@@ -86,7 +88,7 @@ func (e *execution) start(cmd *Command, p *plan, fds []int) (<-chan death, error
 		return nil, err
 	}
 	defer closeAll(pl.child)
-	e.ooms = e.s.oom.kills()
+	e.before = e.s.lookAround()
 	var deaths <-chan death
 	e.o, deaths, err = e.s.start(p, cmd.ID, pl)
 	if err != nil {
@@ -251,10 +253,12 @@ func (s *Server) start(p *plan, id string, pl childIO) (*owner, <-chan death, er
 	defer s.spawn.Unlock()
 	// The clock of /proc is coarse: a tick early is never too late.
 	o := &owner{id: id, start: bootTicks() - 1, mark: stamp()}
+	s.reaper.openAccount(o.mark)
 	var deaths <-chan death
 	var err error
 	s.shield.with(func() { o.pid, deaths, err = s.reaper.start(p.path, p.argv, attr) })
 	if err != nil {
+		s.reaper.closeAccount(o.mark)
 		return nil, nil, err
 	}
 	s.newest.Store(int64(o.pid))
@@ -271,7 +275,7 @@ func (s *Server) start(p *plan, id string, pl childIO) (*owner, <-chan death, er
 func (e *execution) finish(d death) {
 	e.awaitActs()
 	x := exitOf(d)
-	x.OutOfMemory = e.outOfMemory(x)
+	e.explain(&x)
 	x.Leftover = e.s.leftover(e.o)
 	e.s.disown(e.o)
 	e.report(x)
@@ -359,15 +363,6 @@ func exitOf(d death) Exit {
 	}
 	x.Code = d.status.ExitStatus()
 	return x
-}
-
-// outOfMemory reports whether the kernel killed it, or the child whose status it passed on, for
-// memory.
-func (e *execution) outOfMemory(x Exit) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	killed := x.Code == 128+int(unix.SIGKILL)
-	return killed && !e.killed && e.ooms >= 0 && e.s.oom.kills() > e.ooms
 }
 
 // kill ends all that belongs to the command and returns when it is gone.

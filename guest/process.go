@@ -180,7 +180,7 @@ func (p *Process) listen(d *done) error {
 // plausible reports whether an exit can be true.
 func (d *done) plausible() bool {
 	return d.Code >= 0 && d.Code <= 255 && d.Signal >= 0 && d.Signal <= 64 &&
-		d.Leftover >= 0 && d.Leftover < 1<<23 && d.CPU >= 0 && d.PeakBytes >= 0
+		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 && d.PeakBytes >= 0
 }
 
 // answered handles credit for stdin and acknowledged controls.

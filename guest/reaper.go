@@ -25,11 +25,12 @@ type reaper struct {
 	// death is looked up, however early it dies.
 	mu       sync.Mutex
 	children map[int]chan death
-	born     chan struct{} // there is a child again
+	orphans  map[mark]*usage // what they used, by whose they were; guarded by mu
+	born     chan struct{}   // there is a child again
 }
 
 func newReaper(all bool) *reaper {
-	return &reaper{all: all, children: map[int]chan death{}, born: make(chan struct{}, 1)}
+	return &reaper{all: all, children: map[int]chan death{}, orphans: map[mark]*usage{}, born: make(chan struct{}, 1)}
 }
 
 // run reaps until stop is closed. sigchld tells of orphans that come to us while we have
@@ -67,6 +68,7 @@ func (r *reaper) bury(pid int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var d death
+	owed := r.owed(pid)
 	for {
 		got, err := unix.Wait4(pid, &d.status, unix.WNOHANG, &d.usage)
 		if err == unix.EINTR {
@@ -76,6 +78,9 @@ func (r *reaper) bury(pid int) {
 			return // a child that failed to exec: syscall.ForkExec has waited for it
 		}
 		break
+	}
+	if owed != nil {
+		owed.add(usageOf(&d.usage))
 	}
 	if ch := r.children[pid]; ch != nil {
 		delete(r.children, pid)

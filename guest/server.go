@@ -43,7 +43,8 @@ type Server struct {
 	hello  Hello
 	reaper *reaper
 	shield *shield
-	oom    *oomCounter
+	oom    *tally       // of kills for memory
+	forks  *tally       // of processes refused
 	newest atomic.Int64 // PID started last
 	spawn  sync.Mutex   // one child is started at a time: it inherits what is set on the guest for it
 
@@ -78,6 +79,7 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 		_ = s.shield.f.Close()
 	}
 	s.oom.close()
+	s.forks.close()
 	return err
 }
 
@@ -97,7 +99,7 @@ func newServer(opt ServerOptions) *Server {
 	s := &Server{
 		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
 		ids: newIdentities(opt.UID, opt.GID), reaper: newReaper(opt.Init),
-		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newOOMCounter(),
+		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...),
 		scratch: scratch{want: opt.Scratch},
 	}
 	if opt.Init {
@@ -291,6 +293,7 @@ func (s *Server) owners() []*owner {
 
 // disown forgets an owner whose process has ended.
 func (s *Server) disown(o *owner) {
+	s.reaper.closeAccount(o.mark)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.live, o)

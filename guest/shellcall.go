@@ -34,7 +34,8 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 		<-sh.turn
 		return fileError("shell", "the shell's files", err)
 	}
-	e.ooms = e.s.oom.kills()
+	e.before = e.s.lookAround()
+	e.before.orphans = e.s.reaper.account(sh.o.mark)
 	if table, ok := readProc(sh.o.pid); ok {
 		c.cpu = table.cpu
 	}
@@ -59,7 +60,7 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 		}
 	}
 	x := sh.exit(c, code, alive)
-	x.OutOfMemory = e.outOfMemory(x)
+	e.explain(&x)
 	if cmd.Stdin {
 		c.unblock(opened)
 	}

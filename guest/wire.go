@@ -64,13 +64,17 @@ type Command struct {
 
 // An Exit is how a command ended.
 type Exit struct {
-	Code        int            `json:"code"`               // 0 to 255; 128+n where signal n ended it
-	Signal      syscall.Signal `json:"signal,omitempty"`   // 0 unless a signal ended it
-	OutOfMemory bool           `json:"oom,omitempty"`      // the kernel killed it for memory
-	Leftover    int            `json:"leftover,omitempty"` // processes it left running
-	CPU         time.Duration  `json:"cpu,omitempty"`      // of its processes that were waited for
-	PeakBytes   int64          `json:"peak,omitempty"`     // largest resident set of one of those; 0 unknown, as for a shell that lives on
-	ShellEnded  bool           `json:"ended,omitempty"`    // the persistent shell is gone; its next call starts a fresh one
+	Code         int            `json:"code"`                    // 0 to 255; 128+n where signal n ended it
+	Signal       syscall.Signal `json:"signal,omitempty"`        // 0 unless a signal ended it
+	OutOfMemory  bool           `json:"oom,omitempty"`           // the kernel killed it for memory
+	ForksRefused bool           `json:"forks,omitempty"`         // while it ran, a process or thread was refused to somebody in the container
+	Full         Shortage       `json:"full,omitempty"`          // which file systems in memory are full at its end
+	FullBefore   Shortage       `json:"full_before,omitempty"`   // and were at its start
+	NoOutputDir  bool           `json:"no_output_dir,omitempty"` // Command.Output could not be made, since the disk is full
+	Leftover     int            `json:"leftover,omitempty"`      // processes it left running
+	CPU          time.Duration  `json:"cpu,omitempty"`           // of its processes that were waited for
+	PeakBytes    int64          `json:"peak,omitempty"`          // largest resident set of one of those; 0 unknown, as for a shell that lives on
+	ShellEnded   bool           `json:"ended,omitempty"`         // the persistent shell is gone; its next call starts a fresh one
 }
 
 // done is the JSON of frame D.

@@ -69,6 +69,8 @@ const (
 	EndSignal      EndReason = "signal"        // a signal that nobody here sent for a reason below
 	EndTimeout     EndReason = "timeout"       // its time limit; the whole process tree was killed
 	EndOutOfMemory EndReason = "out_of_memory" // the container's memory limit
+	EndDiskQuota   EndReason = "disk_quota"    // a full disk: limits.disk_bytes, or /tmp and /dev/shm, which Message names
+	EndPIDLimit    EndReason = "pid_limit"     // the container's limit of processes and threads
 	EndOutputLimit EndReason = "output_limit"  // MaxOutputBytes with "fail"
 	EndKilled      EndReason = "killed"        // somebody asked for it through the API
 	EndCanceled    EndReason = "canceled"      // its client went away
@@ -85,8 +87,8 @@ type End struct {
 	Signal     string    `json:"signal,omitempty"`   // "SIGKILL", when a signal ended it
 	Message    string    `json:"message,omitempty"`  // one sentence for people, where the reason does not say it all
 	Leftover   int       `json:"leftover,omitempty"` // background processes it left running
-	CPUSeconds float64   `json:"cpu_seconds"`        // of its processes that were waited for
-	PeakBytes  int64     `json:"peak_memory_bytes"`  // largest resident set of one of its processes
+	CPUSeconds float64   `json:"cpu_seconds"`        // of its processes that have ended, killed ones too; 0 when unknown, as for "lost"
+	PeakBytes  int64     `json:"peak_memory_bytes"`  // largest resident set of one of those, and no less than the guest's own; 0 when unknown
 }
 
 // ExecState is "running" or "ended".

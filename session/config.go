@@ -33,8 +33,9 @@ type Config struct {
 	Tombstone    time.Duration      // how long an expired session's ID answers "expired" before "not found"; 0 is 7 days
 }
 
-// DefaultLimits are the hosted tool's: 1 CPU, 5 GiB of memory, 5 GiB of disk.
-var DefaultLimits = proto.Limits{CPUs: 1, MemoryBytes: 5 << 30, PIDs: 512, DiskBytes: 5 << 30}
+// DefaultLimits are the hosted tool's: 1 CPU, 5 GiB of memory, 5 GiB of disk. PIDs times OpenFiles stays below
+// what small hosts allow in all (fs.file-max), so that no container alone uses up the host's.
+var DefaultLimits = proto.Limits{CPUs: 1, MemoryBytes: 5 << 30, PIDs: 512, DiskBytes: 5 << 30, OpenFiles: 4096}
 
 // Bounds of what a request may ask for.
 const (

@@ -34,6 +34,8 @@ type Exec struct {
 	ask   chan ending   // the first wish to end it early
 	ended chan struct{} // closed when result is set
 
+	before <-chan Reading // the meters when it began; nil if they were not read
+
 	unstarted proto.End // how it ended, if there never was a process; set before run
 
 	number int // in the order of starting, from 1; 0 while it starts; guarded by s.mu
@@ -119,6 +121,7 @@ func (e *Exec) launch(ctx context.Context) error {
 		return err
 	}
 	recorded := e.recordStart()
+	e.before = e.s.beginMeasure()
 	g := e.s.client()
 	err := e.spawn(ctx, g)
 	if proto.CodeOf(err) == proto.Unavailable && e.s.lost(ctx, g) {
@@ -221,7 +224,7 @@ func (e *Exec) sink(s proto.Stream, b []byte) {
 
 // run sees the command to its end.
 func (e *Exec) run() {
-	end := e.await()
+	end := e.explain(e.await())
 	e.out.Finish()
 	e.conclude(end)
 }

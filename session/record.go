@@ -54,7 +54,7 @@ func (r record) expires() time.Time {
 }
 
 func (r record) spec() Spec {
-	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Limits: r.Limits}
+	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Limits: r.Limits.Or(DefaultLimits)}
 }
 
 // A workspaceRecord is what the ledger knows of a workspace.

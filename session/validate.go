@@ -75,6 +75,8 @@ func checkLimits(l, most proto.Limits) error {
 		return invalid("limits.pids", "limits.pids must be from 16 to %d, which is this daemon's limit", most.PIDs)
 	case l.DiskBytes < 0 || l.DiskBytes > 0 && l.DiskBytes < 16<<20 || l.DiskBytes > most.DiskBytes:
 		return invalid("limits.disk_bytes", "limits.disk_bytes must be from %d to %d, which is this daemon's limit", 16<<20, most.DiskBytes)
+	case l.OpenFiles < 0 || l.OpenFiles > 0 && l.OpenFiles < 256 || l.OpenFiles > most.OpenFiles:
+		return invalid("limits.open_files", "limits.open_files must be from 256 to %d, which is this daemon's limit", most.OpenFiles)
 	}
 	return nil
 }

@@ -53,6 +53,7 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.Float64Var(&limits.CPUs, "cpus", limits.CPUs, "most CPUs of one container, and its default")
 	f.Int64Var(&limits.MemoryBytes, "memory-bytes", limits.MemoryBytes, "most memory of one container, and its default")
 	f.Int64Var(&limits.PIDs, "pids", limits.PIDs, "most processes and threads of one container, and its default")
+	f.Int64Var(&limits.OpenFiles, "open-files", limits.OpenFiles, "most files that one process in a container may have open")
 	f.Int64Var(&limits.DiskBytes, "disk-bytes", limits.DiskBytes, "most disk of one container's workspace, and of its writable layer")
 	f.IntVar(&cfg.Session.MaxSessions, "max-containers", 0, "most containers at once (default 10000)")
 	f.IntVar(&cfg.Session.MaxExecs, "max-execs", 0, "most commands at once in one container (default 64)")

@@ -20,6 +20,7 @@ const (
 	btrfsQgroupCreate  = 0x4010942a
 	btrfsQgroupLimit   = 0x8030942b
 	btrfsInoLookup     = 0xd0009412
+	btrfsFSInfo        = 0x8400941f
 	btrfsQuotaEnable   = 1
 	btrfsLimitRfer     = 1 << 0
 	btrfsFirstFree     = 256 // object ID of every subvolume's root directory

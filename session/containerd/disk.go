@@ -26,6 +26,9 @@ type disk struct {
 	mounted bool   // we mounted it and unmount it in close
 	why     string // why there are no limits
 
+	named sync.Once // guards name
+	name  string    // of the file system in sysfs
+
 	mu      sync.Mutex // guards dropped
 	dropped []uint64   // qgroups whose subvolume is gone but not yet swept by the kernel
 }

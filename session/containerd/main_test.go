@@ -131,7 +131,7 @@ func newID(prefix string) string {
 	return proto.ID(prefix, bits)
 }
 
-var testLimits = proto.Limits{CPUs: 1, MemoryBytes: 128 << 20, PIDs: 64, DiskBytes: 32 << 20}
+var testLimits = proto.Limits{CPUs: 1, MemoryBytes: 128 << 20, PIDs: 64, DiskBytes: 32 << 20, OpenFiles: 512}
 
 // startTest starts a sandbox of the test image with a new ID and workspace.
 func startTest(t *testing.T, r *Runtime, class proto.RuntimeClass) (id string, spec session.Spec) {

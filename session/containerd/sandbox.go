@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
+	"golang.org/x/sys/unix"
 
 	"berth/proto"
 	"berth/session"
@@ -158,6 +159,8 @@ func checkSpec(id string, spec session.Spec) error {
 		return bad("pids", "pids must be 16 or more")
 	case l.DiskBytes < 16<<20:
 		return bad("disk_bytes", "disk_bytes must be 16 MiB or more")
+	case l.OpenFiles < 256 || uint64(l.OpenFiles) > hardLimit(unix.RLIMIT_NOFILE):
+		return bad("open_files", fmt.Sprintf("open_files must be from 256 to %d, which is the daemon's own hard limit; start it with a higher one (LimitNOFILE= in its unit)", hardLimit(unix.RLIMIT_NOFILE)))
 	}
 	return nil
 }

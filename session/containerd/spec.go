@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"berth/proto"
 	"berth/session"
@@ -74,7 +73,7 @@ func newSpec(b blueprint) *specs.Spec {
 			Namespaces:    ownNamespaces(),
 			UIDMappings:   ids,
 			GIDMappings:   ids,
-			Resources:     newResources(b.session.Limits),
+			Resources:     newResources(b.session),
 			MaskedPaths:   slices.Clone(maskedPaths),
 			ReadonlyPaths: slices.Clone(readonlyPaths),
 		},
@@ -95,7 +94,7 @@ func newProcess(b blueprint) *specs.Process {
 		Capabilities: &specs.LinuxCapabilities{
 			Bounding: caps, Effective: caps, Permitted: caps,
 		},
-		Rlimits:     rlimits(),
+		Rlimits:     rlimits(b.session),
 		OOMScoreAdj: &oom,
 	}
 }
@@ -116,38 +115,11 @@ func processEnv(image []string) []string {
 	return env
 }
 
-// rlimits stay within the daemon's own hard limits: raising those takes a capability that
-// not every machine gives.
-func rlimits() []specs.POSIXRlimit {
-	files := unix.Rlimit{Max: 1024}
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		files.Max = 1024
-	}
-	hard := min(files.Max, 1<<20)
-	return []specs.POSIXRlimit{
-		{Type: "RLIMIT_NOFILE", Soft: min(hard, 1<<16), Hard: hard},
-		{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
-	}
-}
-
 func ownNamespaces() []specs.LinuxNamespace {
 	return []specs.LinuxNamespace{
 		{Type: specs.UserNamespace}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
 		{Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
 		{Type: specs.CgroupNamespace},
-	}
-}
-
-// newResources bounds the sandbox. Devices: none but the harmless ones every runtime adds.
-func newResources(l proto.Limits) *specs.LinuxResources {
-	period := uint64(100_000) // µs, the kernel's default
-	quota := max(int64(l.CPUs*float64(period)), 1000)
-	memory, swap, pids := l.MemoryBytes, l.MemoryBytes, l.PIDs // swap counts memory too: equal means none
-	return &specs.LinuxResources{
-		CPU:     &specs.LinuxCPU{Period: &period, Quota: &quota},
-		Memory:  &specs.LinuxMemory{Limit: &memory, Swap: &swap},
-		Pids:    &specs.LinuxPids{Limit: &pids},
-		Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
 	}
 }
 

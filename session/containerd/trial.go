@@ -61,7 +61,7 @@ func (r *Runtime) try(ctx context.Context, image string, class proto.RuntimeClas
 	id := proto.ID(proto.ContainerPrefix, [16]byte{15: 1})
 	spec := session.Spec{
 		Image: image, Class: class, Workspace: proto.ID(proto.WorkspacePrefix, [16]byte{15: 1}),
-		Limits: proto.Limits{CPUs: 1, MemoryBytes: 256 << 20, PIDs: 64, DiskBytes: 64 << 20},
+		Limits: proto.Limits{CPUs: 1, MemoryBytes: 256 << 20, PIDs: 64, DiskBytes: 64 << 20, OpenFiles: 256},
 	}
 	defer func() {
 		tidy := context.WithoutCancel(ctx)

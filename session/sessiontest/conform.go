@@ -57,7 +57,7 @@ func (c conformance) spec(t *testing.T) session.Spec {
 	}
 	return session.Spec{
 		Image: img.Digest, Class: c.class, Workspace: newID(proto.WorkspacePrefix),
-		Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20},
+		Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20, OpenFiles: 1024},
 	}
 }
 
@@ -210,7 +210,7 @@ func (c conformance) session(t *testing.T) (*Stack, *session.Session) {
 	t.Helper()
 	st := Over(t, c.rt, c.images, session.Config{})
 	s := st.Create(t, proto.CreateContainer{
-		RuntimeClass: c.class, Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20},
+		RuntimeClass: c.class, Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20, OpenFiles: 1024},
 	})
 	t.Cleanup(func() {
 		if st.Sessions != nil {

@@ -19,6 +19,7 @@ type containerFlags struct {
 	cpus                          float64
 	memory, disk                  string
 	pids                          int64
+	open                          int64
 	idle, lifetime                time.Duration
 }
 
@@ -33,6 +34,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.Float64Var(&f.cpus, "cpus", 0, "CPUs, such as 0.5")
 	fs.StringVarP(&f.memory, "memory", "m", "", "memory, such as 512m")
 	fs.Int64Var(&f.pids, "pids", 0, "processes and threads")
+	fs.Int64Var(&f.open, "open-files", 0, "open files of one process")
 	fs.StringVar(&f.disk, "disk", "", "disk, such as 2g")
 	fs.DurationVar(&f.idle, "idle", 0, "stop it after this long without use, such as 5m")
 	fs.DurationVar(&f.lifetime, "lifetime", 0, "remove it this long after it was made, such as 24h")
@@ -43,7 +45,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 // request builds the request, and uploads the files that are not stored yet, whose IDs it returns.
 func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) (req proto.CreateContainer, uploaded []string, err error) {
 	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace}
-	req.Limits.CPUs, req.Limits.PIDs = f.cpus, f.pids
+	req.Limits.CPUs, req.Limits.PIDs, req.Limits.OpenFiles = f.cpus, f.pids, f.open
 	for _, step := range []func() error{
 		func() (err error) { req.Limits.MemoryBytes, err = parseSize("memory", f.memory); return err },
 		func() (err error) { req.Limits.DiskBytes, err = parseSize("disk", f.disk); return err },

@@ -1,0 +1,113 @@
+package guest
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// forkFiles are where cgroups v2 and v1 tell how often a process or thread was refused, as "max N".
+var forkFiles = []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"}
+
+// A Shortage is a set of the container's file systems in memory, those that commands fill.
+type Shortage uint8
+
+// The members of a Shortage.
+const (
+	ShortTmp Shortage = 1 << iota // /tmp
+	ShortShm                      // /dev/shm
+	allShort = ShortTmp | ShortShm
+)
+
+// Evidence is what the kernel counted and found full at one moment. The difference between two
+// of them is what a command ran into, or one that ran beside it.
+type evidence struct {
+	ooms    int64 // processes killed for memory; -1 where that cannot be seen
+	forks   int64 // processes and threads refused; likewise
+	full    Shortage
+	orphans usage // of a shell's earlier calls
+}
+
+// lookAround takes the evidence. It costs some microseconds.
+func (s *Server) lookAround() evidence {
+	return evidence{ooms: s.oom.read(), forks: s.forks.read(), full: fullNow()}
+}
+
+// explain adds to x what speaks for an end that was forced on the command.
+func (e *execution) explain(x *Exit) {
+	e.addOrphans(x)
+	x.OutOfMemory = e.outOfMemory(*x)
+	now := e.s.lookAround()
+	x.ForksRefused = e.before.forks >= 0 && now.forks > e.before.forks
+	x.Full, x.FullBefore = now.full, e.before.full
+	x.NoOutputDir = e.noOutputDir
+}
+
+// fullNow looks at the file systems in memory. Others have limits that only the daemon can see.
+func fullNow() (set Shortage) {
+	for i, path := range []string{"/tmp", "/dev/shm"} {
+		if tmpfsFull(path) {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// tmpfsFull reports whether the tmpfs at path has no room for another file. What a program could not
+// write whole it often leaves out whole, so the last hundredth counts as nothing.
+func tmpfsFull(path string) bool {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil || st.Type != unix.TMPFS_MAGIC || st.Blocks == 0 {
+		return false
+	}
+	return st.Bavail <= st.Blocks/100 || st.Files > 0 && st.Ffree == 0
+}
+
+// A tally is an open file of the kernel with a line "KEY N". Nil is one that this container has not.
+type tally struct {
+	f   *os.File
+	key []byte
+}
+
+// newTally opens the first of the files that has the line.
+func newTally(key string, files ...string) *tally {
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		if t := (&tally{f, []byte(key + " ")}); t.read() >= 0 {
+			return t
+		}
+		_ = f.Close()
+	}
+	return nil
+}
+
+// read is the number, or -1 if it cannot be told.
+func (t *tally) read() int64 {
+	if t == nil {
+		return -1
+	}
+	var buf [512]byte
+	n, err := t.f.ReadAt(buf[:], 0)
+	if n == 0 && err != nil {
+		return -1
+	}
+	for line := range bytes.Lines(buf[:n]) {
+		if v, ok := bytes.CutPrefix(line, t.key); ok {
+			if count, err := strconv.ParseInt(string(bytes.TrimSpace(v)), 10, 64); err == nil {
+				return count
+			}
+		}
+	}
+	return -1
+}
+
+func (t *tally) close() {
+	if t != nil {
+		_ = t.f.Close()
+	}
+}

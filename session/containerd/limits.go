@@ -1,0 +1,83 @@
+package containerd
+
+import (
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// What limits become for the kernel. The request's numbers come in here and nowhere else in the spec but the
+// sizes of the file systems in memory, and the disk's, which are disk.go's.
+
+// Limits that nobody asks for. The kernel counts these two for each user namespace and again for the user who made
+// it, who is the same for all sandboxes, and gives that user the host's default. So one sandbox gets a part of it.
+const (
+	queuedSignals = 1024
+	messageQueues = 160 << 10 // bytes; a POSIX queue takes 82 KB unless told otherwise
+)
+
+// cpuShares is a sandbox's weight against others while the machine is busy. All sandboxes together
+// weigh as much as one process of the host, since they have one cgroup there.
+const cpuShares = 256
+
+// rlimits bound what a single process takes. They stay within the daemon's own hard limits: raising those
+// takes a capability that not every machine gives.
+func rlimits(s session.Spec) []specs.POSIXRlimit {
+	list := []specs.POSIXRlimit{
+		rlimit("RLIMIT_NOFILE", unix.RLIMIT_NOFILE, uint64(s.Limits.OpenFiles)),
+		rlimit("RLIMIT_CORE", unix.RLIMIT_CORE, 0),
+		rlimit("RLIMIT_SIGPENDING", rlimitSigPending, queuedSignals),
+		rlimit("RLIMIT_MSGQUEUE", rlimitMsgQueue, messageQueues),
+	}
+	if s.Class == proto.ClassGVisor {
+		list = append(list, rlimit("RLIMIT_NPROC", unix.RLIMIT_NPROC, uint64(s.Limits.PIDs)))
+	}
+	return list
+}
+
+// Numbers that package unix has not.
+const (
+	rlimitSigPending = 11
+	rlimitMsgQueue   = 12
+)
+
+func rlimit(name string, kind int, want uint64) specs.POSIXRlimit {
+	want = min(want, hardLimit(kind))
+	return specs.POSIXRlimit{Type: name, Soft: want, Hard: want}
+}
+
+// hardLimit is the daemon's own, which it hands on.
+func hardLimit(kind int) uint64 {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(kind, &l); err != nil {
+		return 0
+	}
+	return l.Max
+}
+
+// newResources bounds the sandbox as a whole. Devices: none but the harmless ones every runtime adds.
+func newResources(s session.Spec) *specs.LinuxResources {
+	period := uint64(100_000) // µs, the kernel's default
+	quota := max(int64(s.Limits.CPUs*float64(period)), 1000)
+	shares := uint64(cpuShares)
+	memory, swap, pids := s.Limits.MemoryBytes, s.Limits.MemoryBytes, hostPIDs(s) // swap counts memory too: equal means none
+	return &specs.LinuxResources{
+		CPU:     &specs.LinuxCPU{Period: &period, Quota: &quota, Shares: &shares},
+		Memory:  &specs.LinuxMemory{Limit: &memory, Swap: &swap},
+		Pids:    &specs.LinuxPids{Limit: &pids},
+		Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
+	}
+}
+
+// hostPIDs is how many tasks of the host a sandbox may be. gVisor's kernel is some 20 threads and needs two and a
+// bit more for each of the sandbox's, and it ends when it gets none. There the limit that was asked for is gVisor's to
+// keep: RLIMIT_NPROC, for each user inside. Commands run as two users, so there is room for both; whoever takes more
+// users to get more ends with the whole sandbox.
+func hostPIDs(s session.Spec) int64 {
+	if s.Class == proto.ClassGVisor {
+		return 6*s.Limits.PIDs + 128
+	}
+	return s.Limits.PIDs
+}

@@ -1,0 +1,164 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest"
+	"berth/proto"
+)
+
+// What programs say when the kernel refuses them room or processes. A limit that was reached is only blamed for
+// an end that fits it; see docs/decisions.
+var (
+	saysDisk = regexp.MustCompile(`No space left on device|Disk quota exceeded|ENOSPC|EDQUOT`)
+	saysPIDs = regexp.MustCompile(`Resource temporarily unavailable|EAGAIN|[Cc]an(no|')t (start|create)( a)?( new)? (thread|process)|` +
+		`[Cc]annot fork|unable to create (new )?native thread|failed to create new OS thread|pthread_create`)
+	saysFork = regexp.MustCompile(`(?i)(fork|clone|thread|spawn|subprocess)[^\n]*Resource temporarily unavailable|` +
+		`BlockingIOError: \[Errno 11\]|can't start new thread|[Cc]annot fork|failed to create new OS thread`)
+)
+
+// evidenceTail is how much of each stream's end is looked at, in bytes.
+const evidenceTail = 4 << 10
+
+// A finding is what an exec ran into.
+type finding struct {
+	e             *Exec
+	x             guest.Exit
+	before, after Reading
+	known         bool // before is known
+}
+
+// explain makes sure that an end says what forced it, if a limit did.
+func (e *Exec) explain(end proto.End) proto.End {
+	proc := e.process()
+	if proc == nil {
+		return end
+	}
+	f := finding{e: e, after: unread}
+	if end.Reason == proto.EndLost || end.ReturnCode != 0 {
+		f.after = e.s.measure() // at once: the sandbox may be about to be removed
+	}
+	if end.Reason != proto.EndLost {
+		select {
+		case <-proc.Done():
+			f.x, _ = proc.Wait(context.Background())
+		default: // it was given up
+		}
+	}
+	if e.before != nil {
+		f.before, f.known = <-e.before, true
+	}
+	return f.explain(end)
+}
+
+func (f *finding) explain(end proto.End) proto.End {
+	if f.x.NoOutputDir {
+		end.Message = also(end.Message, "$OUTPUT_DIR could not be made, since /workspace is full; remove something there")
+	}
+	switch end.Reason {
+	case proto.EndLost:
+		return f.lost(end)
+	case proto.EndExit, proto.EndSignal:
+		if end.ReturnCode != 0 {
+			return f.failed(end)
+		}
+	case proto.EndTimeout, proto.EndKilled, proto.EndCanceled, proto.EndOutputLimit:
+		if f.refused() {
+			end.Message = also(end.Message, f.pidMessage())
+		}
+		if full := f.full(true); full != "" {
+			end.Message = also(end.Message, full)
+		}
+	}
+	return end
+}
+
+// lost tells a sandbox that the kernel ended for what it used from one that vanished.
+func (f *finding) lost(end proto.End) proto.End {
+	killed := proto.End{ReturnCode: 128 + int(syscall.SIGKILL), Signal: unix.SignalName(syscall.SIGKILL)}
+	switch {
+	case !f.known:
+	case f.before.OOMKills >= 0 && f.after.OOMKills > f.before.OOMKills:
+		killed.Reason = proto.EndOutOfMemory
+		killed.Message = fmt.Sprintf("the container reached its memory limit of %d bytes (limits.memory_bytes) and was ended with all that ran in it; its next use starts it again with its files",
+			f.limits().MemoryBytes)
+		return killed
+	case f.refused():
+		killed.Reason = proto.EndPIDLimit
+		killed.Message = f.pidMessage() + "; it was ended with all that ran in it, and its next use starts it again with its files"
+		return killed
+	}
+	return end
+}
+
+// failed finds the limit that a command failed at, if it was one.
+func (f *finding) failed(end proto.End) proto.End {
+	said := f.e.tail(proto.Stderr, evidenceTail) + "\n" + f.e.tail(proto.Stdout, evidenceTail)
+	silent := f.e.tail(proto.Stderr, 1) == "" // what says why it failed, failed for that
+	gvisor := f.e.s.record().Class == proto.ClassGVisor
+	switch {
+	case f.refused() && (silent || saysPIDs.MatchString(said)), gvisor && saysFork.MatchString(said):
+		end.Reason, end.Message = proto.EndPIDLimit, f.pidMessage()
+	case f.full(false) != "" && saysDisk.MatchString(said):
+		end.Reason, end.Message = proto.EndDiskQuota, f.full(false)
+	case f.full(true) != "" && silent:
+		end.Reason, end.Message = proto.EndDiskQuota, f.full(true)
+	case saysDisk.MatchString(said):
+		end.Message = also(end.Message, "its output tells of a full disk, which is not full now"+f.usage())
+	}
+	return end
+}
+
+// refused reports whether somebody in the container was refused a process while the exec ran.
+func (f *finding) refused() bool {
+	return f.x.ForksRefused || f.known && f.before.PIDRefusals >= 0 && f.after.PIDRefusals > f.before.PIDRefusals
+}
+
+func (f *finding) limits() proto.Limits { return f.e.s.record().Limits }
+
+func (f *finding) pidMessage() string {
+	return fmt.Sprintf("the container reached its limit of %d processes and threads (limits.pids); end some, or create a container with more", f.limits().PIDs)
+}
+
+// full says what is full now, or nothing. With onlyNew, what was so when the exec began does not count.
+func (f *finding) full(onlyNew bool) string {
+	newly := func(before bool) bool { return !onlyNew || !before }
+	shared := "of limits.disk_bytes; remove something, or create a container with a higher limit"
+	memory := "which is in memory and bounded by limits.memory_bytes; remove something, or work in /workspace"
+	before := f.before
+	if !f.known { // whether it was full is not known, so it counts as if it had been
+		before = f.after
+	}
+	x, b, a := f.x, before, f.after
+	switch {
+	case a.Workspace.Full() && newly(b.Workspace.Full()):
+		return fmt.Sprintf("/workspace is full: it uses %d of %d bytes %s", a.Workspace.Used, a.Workspace.Limit, shared)
+	case a.Layer.Full() && newly(b.Layer.Full()):
+		return fmt.Sprintf("the container's disk outside /workspace is full: it uses %d of %d bytes %s", a.Layer.Used, a.Layer.Limit, shared)
+	case x.Full&guest.ShortTmp != 0 && newly(x.FullBefore&guest.ShortTmp != 0):
+		return "/tmp is full, " + memory
+	case x.Full&guest.ShortShm != 0 && newly(x.FullBefore&guest.ShortShm != 0):
+		return "/dev/shm is full, " + memory
+	case a.Pool.Full() && newly(b.Pool.Full()):
+		return "the disk pool that all containers share is full; ask the operator to make room, or remove containers and workspaces"
+	}
+	return ""
+}
+
+// usage says how full the disks are, where that is known.
+func (f *finding) usage() string {
+	if f.after.Workspace.Limit == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": /workspace uses %d of %d bytes, the rest of the disk %d of %d",
+		f.after.Workspace.Used, f.after.Workspace.Limit, f.after.Layer.Used, f.after.Layer.Limit)
+}
+
+// also is one more sentence.
+func also(message, more string) string { return strings.TrimPrefix(message+"; "+more, "; ") }
