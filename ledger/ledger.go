@@ -27,7 +27,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -45,6 +47,8 @@ type DB struct {
 	bolt    *bbolt.DB
 	updates chan *update
 	done    chan struct{}
+
+	backedUp atomic.Int64 // the version that the newest backup has
 
 	mu     sync.RWMutex // guards closed against Update
 	closed bool
@@ -65,12 +69,15 @@ var ErrClosed = errors.New("the ledger is closed")
 // Open opens or makes the ledger at path, mode 0600, and checks that it can be read
 // to its end. It fails if another process has it open, or if it is damaged.
 func Open(path string) (*DB, error) {
+	if err := notLost(path); err != nil {
+		return nil, err
+	}
 	bolt, err := openAndWalk(path)
 	if errors.Is(err, berrors.ErrTimeout) {
 		return nil, errors.New("another berth daemon uses this data directory; stop it or choose another --data")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the ledger cannot be read: %w; restore it from a backup, or move it away to start empty", err)
+		return nil, fmt.Errorf("the ledger cannot be read: %w; %s", err, remedy(path))
 	}
 	db := &DB{bolt: bolt, updates: make(chan *update, maxGroup), done: make(chan struct{})}
 	go db.write()
@@ -79,8 +86,10 @@ func Open(path string) (*DB, error) {
 
 // openAndWalk opens the file and reads every record once, some milliseconds a megabyte, so
 // that damage shows now and not in the middle of a request. bbolt panics on a torn page, in
-// Open too; its own Tx.Check does so on a goroutine, where nobody can recover.
+// Open too; its own Tx.Check does so on a goroutine, where nobody can recover. A file that was cut
+// short faults, since bbolt maps it, which has to be made a panic first.
 func openAndWalk(path string) (bolt *bbolt.DB, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("damaged page: %v", r)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -203,5 +204,94 @@ func TestCloseWritesWhatWasQueued(t *testing.T) {
 	})
 	if n != 100 {
 		t.Errorf("%d of 100 queued records were written", n)
+	}
+}
+
+// Every way in which a file may be torn is an error that says what to do, and never an empty ledger.
+func TestTornLedgerNamesTheBackup(t *testing.T) {
+	db, path := open(t)
+	put := func(n int) {
+		if err := db.Update(func(tx *Tx) error {
+			for i := range 500 {
+				if err := tx.Put("b", fmt.Sprintf("key%06d", i), fmt.Sprint(n, strings.Repeat("x", 64))); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Backup(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(1)
+	put(2)
+	db.Close()
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damage := range map[string]func() error{
+		"cut to nothing":  func() error { return os.Truncate(path, 0) },
+		"cut in the meta": func() error { return os.Truncate(path, 100) },
+		"cut to metas":    func() error { return os.Truncate(path, 8192) },
+		"cut in half":     func() error { return os.Truncate(path, int64(len(whole))/2/4096*4096) },
+		"gone":            func() error { return os.Remove(path) },
+		"metas flipped": func() error {
+			return os.WriteFile(path, append(bytes.Repeat([]byte{0x5a}, 8192), whole[8192:]...), 0o600)
+		},
+		"zeroed": func() error { return os.WriteFile(path, make([]byte, len(whole)), 0o600) },
+	} {
+		_ = os.Remove(path) // a new inode: bbolt keeps the lock of one that made it panic
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := damage(); err != nil {
+			t.Fatal(err)
+		}
+		db, err := Open(path)
+		if err == nil {
+			db.Close()
+			t.Errorf("%s: opened", name)
+		} else if !strings.Contains(err.Error(), "ledger.db.1 in the data directory is a good backup") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_ = os.Remove(path)
+	if err := os.WriteFile(path+".1", whole[:5000], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if db, err := Open(path); err == nil || !strings.Contains(err.Error(), "ledger.db.2") {
+		if err == nil {
+			db.Close()
+		}
+		t.Errorf("with the newest backup torn too: %v", err)
+	}
+}
+
+func TestBackupsRotateAndSkipWhatDidNotChange(t *testing.T) {
+	db, path := open(t)
+	value := func(path string) (v int) {
+		old, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer old.Close()
+		_ = old.View(func(tx *Tx) error { _, err := tx.Get("b", "k", &v); return err })
+		return v
+	}
+	for n := 1; n <= 3; n++ {
+		if err := db.Update(func(tx *Tx) error { return tx.Put("b", "k", n) }); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // the second and third find nothing new
+			if _, err := db.Backup(0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if one, two := value(path+".1"), value(path+".2"); one != 3 || two != 2 {
+		t.Errorf("the backups hold %d and %d, want 3 and 2", one, two)
 	}
 }

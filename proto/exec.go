@@ -21,6 +21,10 @@ type Cmd struct {
 	Stdin   string            `json:"stdin,omitempty"`   // all of standard input, unless OpenStdin
 	Files   []string          `json:"files,omitempty"`   // stored files to put into $INPUT_DIR first
 
+	// Generation binds the command to one run of the container: where another one runs by now, or none, it is refused as a
+	// conflict. 0 takes whichever runs, and starts the container if none does.
+	Generation int64 `json:"generation,omitempty"`
+
 	OpenStdin  bool        `json:"open_stdin,omitempty"` // keep standard input open for later writes
 	TTY        *WindowSize `json:"tty,omitempty"`        // give it a terminal; stderr then arrives as stdout
 	Background bool        `json:"background,omitempty"` // answer as soon as it has started
@@ -109,6 +113,7 @@ type Exec struct {
 	Argv        []string  `json:"argv,omitempty"`
 	Shell       string    `json:"shell,omitempty"`
 	User        string    `json:"user"`
+	Generation  int64     `json:"generation,omitempty"` // of the container, in which it ran
 	Background  bool      `json:"background,omitempty"`
 	State       ExecState `json:"state"`
 	StartedAt   Time      `json:"started_at"`

@@ -18,7 +18,10 @@ type Config struct {
 	Quotas  Quotas           // of API keys; nil: none has any
 	Audit   func(AuditEntry) // told of every exec that ended; nil: nobody is
 	Log     *slog.Logger     // nil: slog.Default
-	Now     func() time.Time // nil: time.Now
+	Now     func() time.Time // the wall clock; nil: time.Now
+	// Elapsed is a monotonic clock: how much time has passed since any fixed moment. nil: as Now has it, of which
+	// time.Now carries one along.
+	Elapsed func() time.Duration
 
 	Image        string             // default image; "" is "base"
 	Class        proto.RuntimeClass // default class; "" is runc
@@ -31,6 +34,7 @@ type Config struct {
 	MaxExecs     int                // at once in one session; 0 is 64
 	StartTimeout time.Duration      // for one sandbox to come up; 0 is 60 s
 	Tombstone    time.Duration      // how long an expired session's ID answers "expired" before "not found"; 0 is 7 days
+	StrayKeep    time.Duration      // how long a workspace that the ledger does not know is set aside; 0 is 7 days
 }
 
 // DefaultLimits are the hosted tool's: 1 CPU, 5 GiB of memory, 5 GiB of disk. PIDs times OpenFiles stays below
@@ -65,6 +69,10 @@ func (c Config) withDefaults() Config {
 	if c.Quotas == nil {
 		c.Quotas = unbounded{}
 	}
+	if c.Elapsed == nil {
+		begin := c.Now()
+		c.Elapsed = func() time.Duration { return c.Now().Sub(begin) }
+	}
 	if c.Audit == nil {
 		c.Audit = func(AuditEntry) {}
 	}
@@ -79,6 +87,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxExecs, 64)
 	setDefault(&c.StartTimeout, time.Minute)
 	setDefault(&c.Tombstone, 7*24*time.Hour)
+	setDefault(&c.StrayKeep, 7*24*time.Hour)
 	return c
 }
 

@@ -64,6 +64,7 @@ func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 	if err := s.core.cfg.mayRun(ctx); err != nil {
 		return nil, err
 	}
+	ctx = InGeneration(ctx, cmd.Generation)
 	release, err := s.use(ctx)
 	if err != nil {
 		return nil, err
@@ -122,11 +123,13 @@ func (e *Exec) launch(ctx context.Context) error {
 	}
 	recorded := e.recordStart()
 	e.before = e.s.beginMeasure()
-	g := e.s.client()
-	err := e.spawn(ctx, g)
+	g, err := e.s.clientFor(ctx, e)
+	if err == nil {
+		err = e.spawn(ctx, g)
+	}
 	if proto.CodeOf(err) == proto.Unavailable && e.s.lost(ctx, g) {
-		if err = e.s.resume(ctx); err == nil {
-			err = e.spawn(ctx, e.s.client())
+		if g, err = e.s.revive(ctx, e); err == nil {
+			err = e.spawn(ctx, g)
 		}
 	}
 	if err != nil {
@@ -261,7 +264,7 @@ func (e *Exec) process() *guest.Process {
 
 // deadline is when the command must end, and why then: its own limit, or the session's cap.
 func (e *Exec) deadline() (time.Duration, ending) {
-	left := e.s.record().cap().Sub(e.s.core.cfg.Now())
+	left := e.s.record().cap().Sub(e.s.core.clock.now())
 	limit := seconds(e.cmd.TimeoutSeconds)
 	if e.cmd.TimeoutSeconds == 0 || left < limit {
 		return left, ending{proto.EndExpired, "the container's time was over"}

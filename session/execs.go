@@ -26,6 +26,7 @@ func (s *Session) enlist(cmd proto.Cmd) (*Exec, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	e.info.Generation = s.rec.Generation
 	if n := s.runningExecs(false); n >= s.core.cfg.MaxExecs {
 		return nil, proto.Errorf(proto.TooMany, "", s.id, "container %s runs %d commands, which is its limit; wait for one to end", s.id, n)
 	}

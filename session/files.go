@@ -60,7 +60,11 @@ func (s *Session) read(ctx context.Context, open func(*guest.Client) (io.ReadClo
 	if err != nil {
 		return nil, proto.FileInfo{}, err
 	}
-	g := s.client()
+	g, err := s.clientFor(ctx, nil)
+	if err != nil {
+		release()
+		return nil, proto.FileInfo{}, err
+	}
 	r, fi, err := open(g)
 	if err != nil {
 		release()
@@ -84,7 +88,11 @@ func (s *Session) tar(ctx context.Context, open func(*guest.Client) (io.ReadClos
 	if err != nil {
 		return nil, err
 	}
-	g := s.client()
+	g, err := s.clientFor(ctx, nil)
+	if err != nil {
+		release()
+		return nil, err
+	}
 	r, err := open(g)
 	if err != nil {
 		release()
@@ -203,7 +211,10 @@ func (s *Session) withGuest(ctx context.Context, fn func(*guest.Client) error) e
 		return err
 	}
 	defer release()
-	g := s.client()
+	g, err := s.clientFor(ctx, nil)
+	if err != nil {
+		return err
+	}
 	return s.guestError(ctx, g, fn(g))
 }
 

@@ -19,6 +19,7 @@ func (ss *Sessions) load() error {
 	execs := map[string][]execRecord{}
 	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return errors.Join(
+			ss.clock.load(tx),
 			ledger.Each(tx, bucketSessions, "", func(id string, r record) { ss.byID[id] = newSession(ss, r) }),
 			ledger.Each(tx, bucketWorkspaces, "", func(id string, w workspaceRecord) { ss.workspaces[id] = w }),
 			ledger.Each(tx, bucketExecs, "", func(key string, r execRecord) {
@@ -29,6 +30,9 @@ func (ss *Sessions) load() error {
 	})
 	if err != nil {
 		return err
+	}
+	for _, s := range ss.byID {
+		ss.clock.notBefore(s.rec.latest())
 	}
 	for id, list := range execs {
 		if s := ss.byID[id]; s != nil {

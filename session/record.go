@@ -53,6 +53,17 @@ func (r record) expires() time.Time {
 	return t
 }
 
+// latest is the latest moment that the record knows to have been.
+func (r record) latest() time.Time {
+	t := r.LastUsed
+	for _, u := range []time.Time{r.Created, r.Ended} {
+		if u.After(t) {
+			t = u
+		}
+	}
+	return t
+}
+
 func (r record) spec() Spec {
 	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Limits: r.Limits.Or(DefaultLimits)}
 }

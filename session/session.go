@@ -35,6 +35,7 @@ type Session struct {
 	stopping bool          // about to be stopped: whoever comes waits, and starts it again
 	undone   bool          // it never came up and could not be removed; the sweeper tries again
 	vacated  bool          // expired, and nothing is left but its record
+	silent   int           // sweeps in a row in which the guest did not answer
 	removed  bool
 	execs    []*Exec       // running and remembered, in the order they began
 	begun    int           // execs ever begun; the number of the newest
@@ -82,14 +83,14 @@ func (s *Session) DefaultJob() string { return s.record().Job }
 
 // Ref is how results name this session, with the expiry as of now.
 func (s *Session) Ref() proto.ContainerRef {
-	return proto.ContainerRef{ID: s.id, ExpiresAt: proto.At(s.record().expires())}
+	return proto.ContainerRef{ID: s.id, ExpiresAt: proto.At(s.core.clock.shown(s.record().expires()))}
 }
 
 // Info describes the session.
 func (s *Session) Info() proto.Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.rec
+	r, shown := s.rec, func(t time.Time) proto.Time { return proto.At(s.core.clock.shown(t)) }
 	labels := maps.Clone(r.Labels)
 	if labels == nil {
 		labels = map[string]string{}
@@ -97,7 +98,7 @@ func (s *Session) Info() proto.Container {
 	return proto.Container{
 		ID: r.ID, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
 		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Generation: r.Generation,
-		CreatedAt: proto.At(r.Created), LastUsedAt: proto.At(r.LastUsed), ExpiresAt: proto.At(r.expires()), MaxExpiresAt: proto.At(r.cap()),
+		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
 		RunningExecs:       s.runningExecs(true),
 		IdleTimeoutSeconds: int64(r.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),
 	}
@@ -141,9 +142,9 @@ func (s *Session) usableLocked() error {
 	switch {
 	case s.removed || s.rec.Delete:
 		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist; send the request without a container to get a new one", s.id)
-	case s.rec.State == proto.StateExpired || !s.core.cfg.Now().Before(s.rec.cap()):
+	case s.rec.State == proto.StateExpired || !s.core.clock.now().Before(s.rec.cap()):
 		return proto.Errorf(proto.Expired, "", s.id, "container %s expired at %s and its files are gone; send the request without a container to get a new one",
-			s.id, s.rec.cap().UTC().Format(time.RFC3339))
+			s.id, s.core.clock.shown(s.rec.cap()).UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -156,6 +157,10 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 	}
 	s.mu.Lock()
 	if err := s.usableLocked(); err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	if err := s.boundLocked(ctx); err != nil {
 		s.mu.Unlock()
 		return nil, err
 	}
@@ -212,7 +217,7 @@ func (s *Session) release() {
 
 // touch renews the lease, in memory; the sweeper writes it down. Called with mu held.
 func (s *Session) touch() {
-	if now := s.core.cfg.Now(); now.After(s.rec.LastUsed) {
+	if now := s.core.clock.now(); now.After(s.rec.LastUsed) {
 		s.rec.LastUsed = now
 	}
 }
@@ -228,7 +233,7 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 	if err := s.usable(); err != nil {
 		return proto.Container{}, err
 	}
-	now := s.core.cfg.Now()
+	now := s.core.clock.now()
 	err := s.change(func(r *record) {
 		r.LastUsed = now
 		if t := now.Add(d); d > 0 && t.After(r.Lease) {
@@ -375,7 +380,7 @@ func (s *Session) bringUp(ctx context.Context) error {
 	if _, err := s.client().Hello(ctx); err != nil {
 		return err
 	}
-	now := s.core.cfg.Now() // a start that took long does not eat the lease
+	now := s.core.clock.now() // a start that took long does not eat the lease
 	return s.change(func(r *record) { r.State, r.LastUsed = proto.StateRunning, now })
 }
 
@@ -423,7 +428,7 @@ func (s *Session) beginStop(onlyIdle bool) bool {
 	if s.rec.State != proto.StateRunning {
 		return false
 	}
-	if onlyIdle && (s.users > 0 || s.core.cfg.Now().Before(s.rec.expires())) {
+	if onlyIdle && (s.users > 0 || s.core.clock.now().Before(s.rec.expires())) {
 		return false
 	}
 	s.stopping = true

@@ -279,8 +279,8 @@ func TestReconcileRemovesStrangersAndUndoesHalfMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.Reopen(t)
-	if inv, _ := rt.List(ctx); len(inv.Sandboxes)+len(inv.Workspaces) != 0 {
-		t.Fatalf("strangers are left: %+v", inv)
+	if inv, _ := rt.List(ctx); len(inv.Sandboxes) != 0 || len(inv.Workspaces) != 1 {
+		t.Fatalf("left: %+v, want the stranger's workspace alone", inv)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"berth/ledger"
 	"berth/proto"
@@ -18,7 +17,8 @@ import (
 
 // Sessions is all sessions of a daemon.
 type Sessions struct {
-	cfg Config
+	cfg   Config
+	clock *leaseClock
 
 	// ctx ends when Close begins; work that must outlive a request runs on it.
 	ctx    context.Context
@@ -39,6 +39,7 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 		return nil, fmt.Errorf("making the output directory: %w", err)
 	}
 	ss := &Sessions{cfg: cfg, byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}}
+	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
 	if err := ss.load(); err != nil {
 		return nil, fmt.Errorf("reading sessions: %w", err)
@@ -61,7 +62,7 @@ func (ss *Sessions) Close() error {
 	}
 	ss.cancel()
 	ss.wg.Wait()
-	var errs []error
+	errs := []error{ss.clock.save(ss.cfg.Ledger)}
 	for _, s := range all {
 		errs = append(errs, s.detach())
 	}
@@ -121,12 +122,12 @@ func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateCo
 
 // register gives the record its IDs and writes it down, in state creating.
 func (ss *Sessions) register(rec record) (*Session, error) {
-	now := ss.cfg.Now()
+	now := ss.clock.now()
 	rec.ID, rec.Job = newID(proto.ContainerPrefix), newID(proto.JobPrefix)
 	rec.Created, rec.LastUsed = now, now
 
 	ss.mu.Lock()
-	ws, err := ss.claim(&rec, now)
+	ws, err := ss.claim(&rec)
 	if err != nil {
 		ss.mu.Unlock()
 		return nil, err
@@ -151,7 +152,7 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 
 // claim checks that there is room for one more session and takes the workspace it asks for,
 // or a new one. Called with mu held.
-func (ss *Sessions) claim(rec *record, now time.Time) (workspaceRecord, error) {
+func (ss *Sessions) claim(rec *record) (workspaceRecord, error) {
 	if ss.closed {
 		return workspaceRecord{}, shuttingDown()
 	}
@@ -160,7 +161,7 @@ func (ss *Sessions) claim(rec *record, now time.Time) (workspaceRecord, error) {
 	}
 	if rec.Workspace == "" {
 		rec.Workspace = newID(proto.WorkspacePrefix)
-		return workspaceRecord{ID: rec.Workspace, Owner: rec.Owner, Created: now, Session: rec.ID}, nil
+		return workspaceRecord{ID: rec.Workspace, Owner: rec.Owner, Created: ss.cfg.Now(), Session: rec.ID}, nil
 	}
 	ws, ok := ss.workspaces[rec.Workspace]
 	if !ok || ws.Owner != rec.Owner {

@@ -16,8 +16,10 @@ type Swept struct {
 	Expired    int // sessions past their cap, removed with their files
 	Forgotten  int // expired IDs that now answer "not found"
 	Finished   int // removals that an earlier failure had left half done
-	Sandboxes  int // sandboxes of no session
-	Workspaces int // workspaces of no session
+	Lost       int // running sessions whose sandbox had ended by itself
+	Sandboxes  int // sandboxes of no session, removed
+	Workspaces int // workspaces of no session, removed
+	Strays     int // workspaces that the ledger does not know, newly set aside
 }
 
 // Sweep stops what is idle, removes what is past its cap, and finishes what failed before. It
@@ -37,12 +39,12 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 			errs = append(errs, fmt.Errorf("sweeping %s: %w", s.id, err))
 		}
 	}
-	errs = append(errs, ss.sweepStrangers(ctx, &done), ctx.Err())
+	errs = append(errs, ss.clock.save(ss.cfg.Ledger), ss.sweepLost(ctx, all, &done), ss.sweepStrangers(ctx, &done), ctx.Err())
 	return done, errors.Join(errs...)
 }
 
 func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error {
-	now, rec := ss.cfg.Now(), s.record()
+	now, rec := ss.clock.now(), s.record()
 	switch {
 	case rec.Delete || s.is(&s.undone):
 		return ss.sweepRemoval(ctx, s, &done.Finished)
@@ -97,7 +99,7 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	if busy {
 		return nil // usable refuses new users from the cap on, so this passes
 	}
-	now := ss.cfg.Now()
+	now := ss.clock.now()
 	if err := s.change(func(r *record) { r.State, r.Ended, r.Env = proto.StateExpired, now, nil }); err != nil {
 		return err
 	}
@@ -154,8 +156,8 @@ func (s *Session) written() (t time.Time) {
 	return t
 }
 
-// sweepStrangers removes sandboxes and workspaces that belong to no session, as a crash may
-// leave. A session is in memory before anything of it is made, so what was listed and is unknown
+// sweepStrangers removes sandboxes that belong to no session and workspaces that nobody holds, as a crash may
+// leave, and sets aside workspaces that the ledger does not know. A session is in memory before anything of it is made, so what was listed and is unknown
 // afterwards is nobody's.
 func (ss *Sessions) sweepStrangers(ctx context.Context, done *Swept) error {
 	inv, err := ss.cfg.Runtime.List(ctx)
@@ -173,13 +175,7 @@ func (ss *Sessions) sweepStrangers(ctx context.Context, done *Swept) error {
 		count(&done.Workspaces, err == nil)
 		errs = append(errs, err)
 	}
-	for _, id := range inv.Workspaces {
-		if !ss.knowsWorkspace(id) {
-			err := ss.cfg.Runtime.RemoveWorkspace(ctx, id)
-			count(&done.Workspaces, err == nil)
-			errs = append(errs, err)
-		}
-	}
+	errs = append(errs, ss.sweepStrays(ctx, inv.Workspaces, done))
 	return errors.Join(errs...)
 }
 

@@ -169,6 +169,8 @@ func checkPlace(cmd *proto.Cmd) error {
 
 func checkBounds(cmd *proto.Cmd) error {
 	switch t := cmd.TimeoutSeconds; {
+	case cmd.Generation < 0:
+		return invalid("generation", "generation must be 0 or more; 0 takes whichever runs")
 	case t < 0 || math.IsNaN(t) || t > maxExecTimeout.Seconds():
 		return invalid("timeout_seconds", "timeout_seconds must be from 0 to %d", int64(maxExecTimeout.Seconds()))
 	case cmd.MaxOutputBytes < 1 || cmd.MaxOutputBytes > maxOutputLimit:

@@ -152,6 +152,11 @@ func (e *edge) openAPI(c *call) error {
 }
 
 func (e *edge) sweep(c *call) error {
+	if c.flag("strangers") {
+		if _, err := e.Sessions.RemoveStrays(c.r.Context()); err != nil {
+			return err
+		}
+	}
 	counts, err := e.Sweep(c.r.Context())
 	if err != nil {
 		return err

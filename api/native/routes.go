@@ -246,6 +246,7 @@ func (e *edge) hostRows() []row {
 		{"DELETE", "/v1/images", e.removeImage, op{id: "removeImage", tag: tag, admin: true, does: "Forget an image. Containers that run keep what they use.",
 			query: []param{{name: "ref", required: true, does: "The image's name."}}, answers: ok(deletedName{}), fails: append([]int{409, 501}, inOwn...)}},
 		{"POST", "/v1/sweep", e.sweep, op{id: "sweep", tag: tag, admin: true, does: "Run all sweeps now.", more: "Answers with what each did, as counts.",
+			query:   []param{{name: "strangers", kind: flag, does: "Remove first the workspaces that were set aside because the ledger does not know them."}},
 			answers: ok(map[string]map[string]int{}), fails: basic}},
 		{"GET", "/v1/info", e.info, op{id: "info", tag: tag, does: "Describe the daemon.", answers: ok(Info{}), fails: basic}},
 		{"GET", "/openapi.json", e.openAPI, op{id: "openAPI", tag: tag, does: "This document.", public: true, answers: ok(map[string]any{}), fails: []int{400, 413, 500}}},

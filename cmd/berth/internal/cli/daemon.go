@@ -13,11 +13,13 @@ import (
 
 // gcCommand is `berth gc`.
 func (a *app) gcCommand() *cobra.Command {
+	var strangers bool
 	cmd := &cobra.Command{
 		Use: "gc", Short: "Have the daemon remove now what has expired", Args: takes(0, 0),
-		Long: "Have the daemon run all its sweeps now. It does so by itself all the time; this is for those who do not want to wait.",
+		Long: "Have the daemon run all its sweeps now. It does so by itself all the time; this is for those who do not want to wait.\n\n" +
+			"Workspaces that the ledger does not know, as after it was restored from a backup, are set aside for 7 days; --strangers removes them now.",
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
-			counts, err := c.Sweep(ctx)
+			counts, err := c.Sweep(ctx, strangers)
 			if err != nil {
 				return err
 			}
@@ -33,6 +35,7 @@ func (a *app) gcCommand() *cobra.Command {
 			return a.table([]string{"SWEEP", "WHAT", "COUNT"}, rows)
 		}),
 	}
+	cmd.Flags().BoolVar(&strangers, "strangers", false, "also remove the workspaces that were set aside because the ledger does not know them")
 	return a.jsonFlag(cmd)
 }
 

@@ -23,8 +23,12 @@ func (c *Client) Info(ctx context.Context) (info Info, err error) {
 	return info, err
 }
 
-// Sweep has the daemon run all its sweeps now. It counts what each one did: counts["sessions"]["stopped"].
-func (c *Client) Sweep(ctx context.Context) (counts map[string]map[string]int, err error) {
-	err = c.post(ctx, at("sweep"), nil, &counts)
+// Sweep has the daemon run all its sweeps now, and with strangers first remove the workspaces that its ledger does not know. It counts what each one did: counts["sessions"]["stopped"].
+func (c *Client) Sweep(ctx context.Context, strangers bool) (counts map[string]map[string]int, err error) {
+	path := at("sweep")
+	if strangers {
+		path += "?strangers=true"
+	}
+	err = c.post(ctx, path, nil, &counts)
 	return counts, err
 }

@@ -98,6 +98,9 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(d.keys)
+	if _, err := books.Backup(backupAge); err != nil { // there is work to do without one
+		d.cfg.Log.Error("backing up the ledger; free some space below the data directory", "error", err)
+	}
 	store, err := files.Open(files.Config{
 		Dir: filepath.Join(d.cfg.Dir, "files"), Ledger: books, QuotaBytes: d.cfg.FileQuota, KeyQuota: d.keys.MaxStorage, MaxFileBytes: d.cfg.MaxFileBytes, Log: d.cfg.Log,
 	})
@@ -109,7 +112,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.openSessions(ctx, books, jobs); err != nil {
 		return err
 	}
-	sweeper, err := d.openSweeper(store)
+	sweeper, err := d.openSweeper(books, store)
 	if err != nil {
 		return err
 	}
@@ -150,7 +153,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	return nil
 }
 
-func (d *Daemon) openSweeper(store *files.Store) (*gc.Collector, error) {
+func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collector, error) {
 	every := "@every " + d.cfg.SweepEvery.String()
 	sweeper, err := gc.Open(gc.Config{
 		Log: d.cfg.Log, Report: d.metrics.swept,
@@ -159,12 +162,28 @@ func (d *Daemon) openSweeper(store *files.Store) (*gc.Collector, error) {
 			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return store.Sweep(ctx, time.Now()) }},
 			{Name: "keys", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.keys.Sweep(ctx) }},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
+			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (any, error) { return backUp(books) }},
 		},
 	})
 	if err == nil {
 		d.keep(sweeper)
 	}
 	return sweeper, err
+}
+
+// backupAge is how old the newest backup of the ledger is at least when another takes its place: daemons that are started
+// over and over must not push out all that is older. Somewhat below the hour, after which the schedule comes round.
+const backupAge = 50 * time.Minute
+
+// backedUp is what one turn of that schedule did.
+type backedUp struct{ Kept int }
+
+func backUp(books *ledger.DB) (backedUp, error) {
+	kept, err := books.Backup(backupAge)
+	if !kept {
+		return backedUp{}, err
+	}
+	return backedUp{Kept: 1}, err
 }
 
 // imageSweep is when images that nobody names or uses any more go: often enough for their disk space,

@@ -1,0 +1,111 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// Backups are beside the ledger, in its own name with .1 for the newest and .2 for the one before. Two, so
+// that a daemon killed in the middle of making one, or a backup of what was just spoilt, still leaves one that is good.
+
+// Copy writes the ledger as it is at this moment to path, which must not exist. It does not wait for
+// writers, nor they for it.
+func (db *DB) Copy(path string) error {
+	err := db.bolt.View(func(tx *bbolt.Tx) error { return tx.CopyFile(path, 0o600) })
+	if err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return syncPath(path)
+}
+
+// Backup keeps a copy as the newest backup, and reports whether it did: not if the newest is younger than age, and not
+// if the ledger has not changed since. The copy is read to its end before it takes the place of another.
+func (db *DB) Backup(age time.Duration) (bool, error) {
+	path, now := db.bolt.Path(), db.version()
+	if fi, err := os.Stat(path + ".1"); err == nil && (time.Since(fi.ModTime()).Abs() < age || now == db.backedUp.Load()) {
+		return false, nil
+	}
+	if err := db.freshCopy(path + ".new"); err != nil {
+		return false, err
+	}
+	if err := os.Rename(path+".1", path+".2"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	if err := os.Rename(path+".new", path+".1"); err != nil {
+		return false, err
+	}
+	db.backedUp.Store(now)
+	return true, syncPath(filepath.Dir(path))
+}
+
+// freshCopy is Copy to a path where an earlier one may have been left half done, and a look at the result.
+func (db *DB) freshCopy(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := db.Copy(path); err != nil {
+		return fmt.Errorf("copying the ledger: %w", err)
+	}
+	if err := check(path); err != nil {
+		return errors.Join(fmt.Errorf("the ledger's copy cannot be read: %w", err), os.Remove(path))
+	}
+	return nil
+}
+
+// version changes with every update.
+func (db *DB) version() int64 {
+	n := int64(-1)
+	_ = db.bolt.View(func(tx *bbolt.Tx) error { n = int64(tx.ID()); return nil })
+	return n
+}
+
+// check reads a ledger to its end.
+func check(path string) error {
+	bolt, err := openAndWalk(path)
+	if err != nil {
+		return err
+	}
+	return bolt.Close()
+}
+
+// notLost refuses to begin anew where a ledger was: one that is missing or empty beside its backups was lost.
+func notLost(path string) error {
+	if fi, err := os.Stat(path); err == nil && fi.Size() > 0 {
+		return nil
+	}
+	for _, backup := range []string{path + ".1", path + ".2"} {
+		if _, err := os.Lstat(backup); err == nil {
+			return fmt.Errorf("the ledger is missing or empty, and was not before: %s", remedy(path))
+		}
+	}
+	return nil
+}
+
+// remedy says what to do about a damaged ledger: which backups there are, and how to use one.
+func remedy(path string) string {
+	name := filepath.Base(path)
+	for _, backup := range []string{name + ".1", name + ".2"} {
+		fi, err := os.Stat(filepath.Join(filepath.Dir(path), backup))
+		if err != nil || check(filepath.Join(filepath.Dir(path), backup)) != nil {
+			continue
+		}
+		return fmt.Sprintf("%s in the data directory is a good backup of %s: with the daemon stopped, move %s aside and copy %s to its name; containers and files that are newer are then unknown, and their workspaces are set aside",
+			backup, fi.ModTime().UTC().Format(time.RFC3339), name, backup)
+	}
+	return fmt.Sprintf("there is no good backup in the data directory; restore %s from one of yours, or move it and its backups aside to start empty: workspaces are then set aside, stored files removed", name)
+}
+
+// syncPath flushes a file or directory to disk.
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}

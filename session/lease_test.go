@@ -1,0 +1,267 @@
+package session_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+// twoClocks are a wall clock that can be set and a monotonic one that cannot.
+type twoClocks struct {
+	wall  *clock
+	since *clock
+	begin time.Time
+}
+
+func newTwoClocks() *twoClocks {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	return &twoClocks{wall: &clock{t: at}, since: &clock{t: at}, begin: at}
+}
+
+func (c *twoClocks) config(cfg session.Config) session.Config {
+	cfg.Now, cfg.Elapsed = c.wall.Now, func() time.Duration { return c.since.Now().Sub(c.begin) }
+	return cfg
+}
+
+// pass lets time pass, set puts the wall clock elsewhere.
+func (c *twoClocks) pass(d time.Duration) { c.wall.Add(d); c.since.Add(d) }
+func (c *twoClocks) set(by time.Duration) { c.wall.Add(by) }
+
+func TestWallClockThatIsSetDoesNotTouchLeases(t *testing.T) {
+	for _, by := range []time.Duration{5 * time.Hour, -5 * time.Hour, 80 * 365 * 24 * time.Hour, -50 * 365 * 24 * time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			c := newTwoClocks()
+			st := sessiontest.New(t, c.config(session.Config{}))
+			s := st.Create(t, proto.CreateContainer{IdleTimeoutSeconds: 60, MaxLifetimeSeconds: 600})
+			c.set(by)
+			if done := sweep(t, st); done.Stopped+done.Expired != 0 {
+				t.Fatalf("the clock was set, and the sweep did %+v", done)
+			}
+			info := s.Info()
+			if left := info.ExpiresAt.Sub(c.wall.Now()); left != time.Minute {
+				t.Errorf("by the wall clock %v are left, want a minute", left)
+			}
+			if left := info.MaxExpiresAt.Sub(c.wall.Now()); left != 10*time.Minute {
+				t.Errorf("by the wall clock the cap is %v away, want ten minutes", left)
+			}
+			c.pass(59 * time.Second)
+			if done := sweep(t, st); done.Stopped != 0 {
+				t.Error("stopped a second early")
+			}
+			c.pass(time.Second)
+			if done := sweep(t, st); done.Stopped != 1 {
+				t.Errorf("an idle session goes on: %+v", done)
+			}
+			st.Reopen(t)
+			s, err := st.Sessions.Get(sessiontest.Owner, s.ID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := s.Info().MaxExpiresAt.Sub(c.wall.Now()); left != 9*time.Minute {
+				t.Errorf("after a restart the cap is %v away, want nine minutes", left)
+			}
+			c.pass(9 * time.Minute)
+			if done := sweep(t, st); done.Expired != 1 {
+				t.Errorf("past its cap: %+v", done)
+			}
+		})
+	}
+}
+
+// While no daemon runs, nothing tells a wall clock that was set back from one that was wrong before.
+func TestWallClockSetBackBetweenTwoDaemons(t *testing.T) {
+	c := newTwoClocks()
+	st := sessiontest.New(t, c.config(session.Config{}))
+	id := st.Create(t, proto.CreateContainer{IdleTimeoutSeconds: 60, MaxLifetimeSeconds: 600}).ID()
+	st.Close(t)
+	c.set(-24 * time.Hour)
+	st.Open(t)
+	s, err := st.Sessions.Get(sessiontest.Owner, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := s.Info().MaxExpiresAt.Sub(c.wall.Now()); left != 10*time.Minute {
+		t.Errorf("the cap is %v away, want ten minutes", left)
+	}
+	c.pass(10 * time.Minute)
+	if done := sweep(t, st); done.Expired != 1 {
+		t.Errorf("kept past its cap: %+v", done)
+	}
+}
+
+func TestSweepNoticesASandboxThatDied(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	sessiontest.Bash(t, s, "echo kept >note")
+	if done := sweep(t, st); done.Lost != 0 {
+		t.Fatalf("a live one is lost: %+v", done)
+	}
+	st.Runtime.(*sessiontest.Runtime).Kill(s.ID())
+	if done := sweep(t, st); done.Lost != 1 || s.Info().State != proto.StateStopped {
+		t.Errorf("after %+v it is told as %s", done, s.Info().State)
+	}
+	if inv := sandboxes(t, st.Runtime); len(inv) != 0 {
+		t.Errorf("left: %v", inv)
+	}
+	if got := sessiontest.Bash(t, s, "cat note").Stdout; got != "kept\n" {
+		t.Errorf("the file holds %q", got)
+	}
+}
+
+// rollBack puts an older ledger in the place of the present one, as restoring a backup does.
+func rollBack(t *testing.T, st *sessiontest.Stack, to []byte) {
+	t.Helper()
+	st.Close(t)
+	if err := os.WriteFile(filepath.Join(st.Dir, "ledger.db"), to, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st.Open(t)
+}
+
+func ledgerNow(t *testing.T, st *sessiontest.Stack) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "copy")
+	if err := st.Ledger.Copy(path); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestRolledBackLedgerLosesNoFiles(t *testing.T) {
+	ctx := context.Background()
+	c := newTwoClocks()
+	st := sessiontest.New(t, c.config(session.Config{}))
+	old := ledgerNow(t, st)
+	s := st.Create(t, proto.CreateContainer{})
+	sessiontest.Bash(t, s, "echo precious >/workspace/note")
+	newer := ledgerNow(t, st)
+
+	rollBack(t, st, old)
+	inv, _ := st.Runtime.List(ctx)
+	if len(inv.Sandboxes) != 0 || !slices.Equal(inv.Workspaces, []string{s.WorkspaceID()}) {
+		t.Fatalf("an older ledger left %+v, want the workspace alone", inv)
+	}
+	c.pass(6 * 24 * time.Hour)
+	sweep(t, st)
+	rollBack(t, st, newer)
+	s, err := st.Sessions.Get(sessiontest.Owner, s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := sessiontest.Bash(t, s, "cat /workspace/note").Stdout; got != "precious\n" {
+		t.Errorf("with the right ledger back the file holds %q", got)
+	}
+
+	rollBack(t, st, old)
+	c.pass(7 * 24 * time.Hour)
+	if done := sweep(t, st); done.Workspaces != 1 {
+		t.Errorf("a stray is kept past its time: %+v", done)
+	}
+}
+
+func TestStraysGoOnRequest(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	old := ledgerNow(t, st)
+	st.Create(t, proto.CreateContainer{})
+	rollBack(t, st, old)
+	mine := st.Create(t, proto.CreateContainer{})
+	if n, err := st.Sessions.RemoveStrays(ctx); n != 1 || err != nil {
+		t.Errorf("%d removed, %v", n, err)
+	}
+	if inv, _ := st.Runtime.List(ctx); !slices.Equal(inv.Workspaces, []string{mine.WorkspaceID()}) {
+		t.Errorf("left: %v", inv.Workspaces)
+	}
+	if n, err := st.Sessions.RemoveStrays(ctx); n != 0 || err != nil {
+		t.Errorf("%d removed again, %v", n, err)
+	}
+}
+
+func TestWorkIsBoundToItsGeneration(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	bound := func(n int64) error {
+		_, err := s.Run(ctx, proto.Cmd{Command: "true", Generation: n})
+		return err
+	}
+	old, err := s.Exec(ctx, proto.Cmd{Command: "cat", OpenStdin: true})
+	if err != nil || old.Info().Generation != 1 {
+		t.Fatalf("%+v %v", old.Info(), err)
+	}
+	if err := bound(1); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, bound(2), proto.Conflict, "generation 1")
+	wantCode(t, bound(-1), proto.InvalidArgument, "generation")
+	if err := s.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, bound(1), proto.Conflict, "generation 1")
+	if s.Info().State != proto.StateStopped {
+		t.Error("a refused command started the container")
+	}
+	if err := s.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, bound(1), proto.Conflict, "at generation 2 and generation 1")
+	_, err = s.WriteFile(session.InGeneration(ctx, 1), "", "/workspace/x", 0, nil)
+	wantCode(t, err, proto.Conflict, "generation 1")
+	wantCode(t, old.Write(ctx, []byte("x")), proto.Conflict, old.ID())
+	wantCode(t, old.Signal(ctx, "TERM"), proto.Conflict, old.ID())
+	if err := bound(2); err != nil {
+		t.Error(err)
+	}
+}
+
+// A command that is bound to a generation which turns out to be lost must not run in the next one.
+func TestBoundWorkDoesNotReviveTheLost(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	st.Runtime.(*sessiontest.Runtime).Kill(s.ID())
+	_, err := s.Run(ctx, proto.Cmd{Command: "touch /workspace/ran", Generation: 1})
+	wantCode(t, err, proto.Conflict, "generation 1")
+	if g := s.Info().Generation; g != 1 {
+		t.Errorf("it was started again, as generation %d", g)
+	}
+	if got := sessiontest.Bash(t, s, "ls /workspace/ran 2>/dev/null; echo no").Stdout; got != "no\n" {
+		t.Errorf("the command ran in the successor: %q", got)
+	}
+}
+
+func TestLedgerBackups(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	if _, err := st.Ledger.Backup(0); err != nil {
+		t.Fatal(err)
+	}
+	st.Close(t)
+	path := filepath.Join(st.Dir, "ledger.db")
+	if err := os.Truncate(path, 9000); err != nil {
+		t.Fatal(err)
+	}
+	if db, err := ledger.Open(path); err == nil {
+		db.Close()
+		t.Fatal("a torn ledger was opened")
+	}
+	if err := os.Rename(path+".1", path); err != nil {
+		t.Fatal(err)
+	}
+	st.Open(t)
+	if _, err := st.Sessions.Get(sessiontest.Owner, s.ID()); err != nil {
+		t.Error(err)
+	}
+}
