@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"files":                         {"proto", "ledger"},
 	"session":                       {"proto", "guest", "ledger", "output"},
 	"session/containerd":            {"proto", "session"},
-	"session/sessiontest":           {"proto", "guest", "ledger", "files", "session", "artifacts"},
+	"session/sessiontest":           {"proto", "guest", "ledger", "keys", "files", "session", "artifacts"},
 	"artifacts":                     {"proto", "ledger", "files", "session"},
 	"tools":                         {"proto", "session"},
 	"api":                           {"proto"},

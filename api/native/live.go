@@ -23,6 +23,7 @@ const (
 // which blocks in Send while the client is slow. Nothing is queued but standard input, which has a bound.
 type live struct {
 	s     *session.Session
+	admit func() error // counts a command against the rate of requests
 	sock  *api.Socket
 	log   *slog.Logger
 	ctx   context.Context // ends with the socket
@@ -47,7 +48,9 @@ func (e *edge) live(c *call) error {
 	if err != nil {
 		return err
 	}
+	key := proto.CallerOf(c.r.Context()).KeyID
 	l := newLive(s, sock, e.Log.With("request_id", api.RequestID(c.r.Context())))
+	l.admit = func() error { return e.Keys.Admit(key) }
 	l.serve(c.flag("watch"))
 	return nil
 }
@@ -145,6 +148,9 @@ func (l *live) slot() error {
 
 // exec starts a command and follows it.
 func (l *live) exec(m message) error {
+	if err := l.admit(); err != nil {
+		return err
+	}
 	if err := l.slot(); err != nil {
 		return err
 	}

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"berth/api"
-	"berth/keys"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -21,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-const testKey = "native-test-key-0123456789"
+const testKey = sessiontest.Secret
 
 // A site is the edge over the whole core, served over HTTP. Every answer that its client receives is held
 // against the OpenAPI document.
@@ -30,7 +29,6 @@ type site struct {
 	*sessiontest.Stack
 	client *http.Client
 	done   *handled
-	keys   *keys.Store
 }
 
 // handled counts requests that are being handled, so that a test can wait until none is.
@@ -68,9 +66,8 @@ func newSite(t *testing.T) *site { return siteWith(t, session.Config{}, func(*Co
 func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 	t.Helper()
 	s := &site{Stack: sessiontest.New(t, core)}
-	s.keys = openKeys(t, s.Stack)
 	cfg := Config{
-		Keys:     s.keys,
+		Keys:     s.Keys,
 		Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images, Version: "1.2.3",
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
@@ -80,7 +77,7 @@ func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 	}
 	adjust(&cfg)
 	server, err := api.New(api.Config{
-		Auth:  s.keys,
+		Auth:  s.Keys,
 		Edges: []api.Edge{New(cfg), api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil })},
 		Log:   slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	})
@@ -98,21 +95,6 @@ func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 
 // CloseIdleConnections lets http.Client reach the transport below.
 func (j *judge) CloseIdleConnections() { j.next.(*http.Transport).CloseIdleConnections() }
-
-// openKeys opens the API keys in a stack's ledger, of which testKey is the key file's.
-func openKeys(t *testing.T, st *sessiontest.Stack) *keys.Store {
-	t.Helper()
-	store, err := keys.Open(keys.Config{Ledger: st.Ledger, Secret: testKey})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return store
-}
 
 // request makes one with the right key. A body that is neither a reader nor a string is sent as JSON.
 func (s *site) request(t *testing.T, ctx context.Context, method, path string, body any, header ...string) *http.Request {

@@ -19,7 +19,6 @@ import (
 	"berth/api"
 	"berth/api/anthropic"
 	"berth/api/native"
-	"berth/keys"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -28,7 +27,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-const testKey = "berth_script-test-key-0123456789"
+const testKey = sessiontest.Secret
 
 // TestMain lets scripts, and tests that start processes, run this very program as "berth".
 func TestMain(m *testing.M) {
@@ -40,19 +39,14 @@ func TestMain(m *testing.M) {
 func newDaemon(t testing.TB) *httptest.Server {
 	t.Helper()
 	st := sessiontest.Over(t, sessiontest.NewRuntime(t), &archives{}, session.Config{})
-	secrets, err := keys.Open(keys.Config{Ledger: st.Ledger, Secret: testKey})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { secrets.Close() })
 	registry := prometheus.NewRegistry()
 	server, err := api.New(api.Config{
-		Auth: secrets, Metrics: registry, Log: slog.New(slog.DiscardHandler),
+		Auth: st.Keys, Metrics: registry, Log: slog.New(slog.DiscardHandler),
 		Edges: []api.Edge{
 			api.Ops(registry, func(context.Context) error { return nil }),
 			anthropic.New(anthropic.Config{Files: st.Files}),
 			native.New(native.Config{
-				Sessions: st.Sessions, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: secrets, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
+				Sessions: st.Sessions, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
 				Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 					done, err := st.Sessions.Sweep(ctx)
 					return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}}, err

@@ -11,13 +11,17 @@ import (
 
 	"berth/artifacts"
 	"berth/files"
+	"berth/keys"
 	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 )
 
 // Owner is whose sessions the tests make.
-const Owner = "default"
+const Owner = keys.DefaultOwner
+
+// Secret is the API key of Owner, an admin's, as if it were in the daemon's key file.
+const Secret = "berth_sessiontest-key-0123456789"
 
 // imageDigest is what every image name resolves to here.
 const imageDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
@@ -28,6 +32,7 @@ type Stack struct {
 	Runtime  session.Runtime
 	Images   session.Images
 	Ledger   *ledger.DB
+	Keys     *keys.Store
 	Files    *files.Store
 	Jobs     *artifacts.Jobs
 	Sessions *session.Sessions
@@ -59,11 +64,15 @@ func (st *Stack) Open(t testing.TB) {
 	if st.Ledger, err = ledger.Open(filepath.Join(st.Dir, "ledger.db")); err != nil {
 		t.Fatal(err)
 	}
-	if st.Files, err = files.Open(files.Config{Dir: filepath.Join(st.Dir, "files"), Ledger: st.Ledger, Log: log, Now: st.cfg.Now}); err != nil {
+	if st.Keys, err = keys.Open(keys.Config{Ledger: st.Ledger, Secret: Secret, Log: log, Now: st.cfg.Now}); err != nil {
+		t.Fatal(err)
+	}
+	if st.Files, err = files.Open(files.Config{Dir: filepath.Join(st.Dir, "files"), Ledger: st.Ledger, KeyQuota: st.Keys.MaxStorage, Log: log, Now: st.cfg.Now}); err != nil {
 		t.Fatal(err)
 	}
 	st.Jobs = artifacts.New(artifacts.Config{Files: st.Files, Ledger: st.Ledger, Log: log, Now: st.cfg.Now})
 	cfg := st.cfg
+	cfg.Quotas = st.Keys
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = st.Dir, st.Runtime, st.Images, st.Ledger, st.Jobs, log
 	if st.Sessions, err = session.Open(context.Background(), cfg); err != nil {
 		t.Fatal(err)
@@ -76,7 +85,7 @@ func (st *Stack) Close(t testing.TB) {
 	if st.Sessions == nil {
 		return
 	}
-	for _, c := range []io.Closer{st.Sessions, st.Files, st.Ledger} {
+	for _, c := range []io.Closer{st.Sessions, st.Files, st.Keys, st.Ledger} {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}

@@ -137,6 +137,19 @@ func (a *app) completeWorkspaces(cmd *cobra.Command, args []string, toComplete s
 	})(cmd, args, toComplete)
 }
 
+// completeKeys suggests API keys that may be used, with their names.
+func (a *app) completeKeys(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
+		list, _ := c.Keys(ctx)
+		for _, k := range list {
+			if keyState(k, time.Now()) == "active" {
+				all = append(all, describe(k.ID, k.Name))
+			}
+		}
+		return all
+	})(cmd, args, toComplete)
+}
+
 // completeCopy suggests containers with the colon that a path follows, beside the files here.
 func (a *app) completeCopy(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	all, _ := a.suggest(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {

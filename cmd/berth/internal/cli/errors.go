@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"berth/cmd/berth/internal/client"
 	"berth/proto"
@@ -99,6 +100,8 @@ func (a *app) hint(err error) string {
 		return fmt.Sprintf("%v; run this as a user who may read it, or give the key with BERTH_API_KEY or --api-key-file", a.keyErr)
 	case proto.CodeOf(err) == proto.Unauthenticated:
 		return fmt.Sprintf("the daemon keeps its key in the file api-key of its data directory (%s by default); give it with BERTH_API_KEY or --api-key-file", a.cfg.KeyFile)
+	case proto.CodeOf(err) == proto.TooMany && proto.AsError(err).RetryAfter > 1:
+		return fmt.Sprintf("try again in %v; `berth key inspect` shows what your key uses of its quota", time.Duration(proto.AsError(err).RetryAfter)*time.Second)
 	case proto.CodeOf(err) == proto.Expired:
 		return "its time is over and its files are gone; make a new one with `berth run` or `berth create`"
 	}

@@ -62,6 +62,7 @@ type envelope struct {
 		Op      string     `json:"op"`
 		Item    string     `json:"item"`
 		Message string     `json:"message"`
+		Retry   int64      `json:"retry_after_seconds"`
 	} `json:"error"`
 	RequestID string `json:"request_id"`
 }
@@ -78,7 +79,7 @@ func (c *Client) failureOf(status int, data []byte) error {
 	if err := json.Unmarshal(data, &env); err != nil || env.Error == nil || env.Error.Message == "" {
 		return proto.Errorf(codeOf(status), "", c.Host(), "%s answered %d %s; is it a berth daemon?", c.Host(), status, http.StatusText(status))
 	}
-	e := &proto.Error{Code: env.Error.Code, Op: env.Error.Op, Item: env.Error.Item, Message: env.Error.Message}
+	e := &proto.Error{Code: env.Error.Code, Op: env.Error.Op, Item: env.Error.Item, Message: env.Error.Message, RetryAfter: env.Error.Retry}
 	if e.Code == "" {
 		e.Code = codeOf(status)
 	}
