@@ -72,6 +72,10 @@ func check(cmd *Command) error {
 		return bad("command", "give either a command for bash or argv, and not both")
 	case len(cmd.Argv) > 0 && cmd.Argv[0] == "":
 		return bad("argv", "argv[0] is empty; it names the program")
+	case cmd.Keep < 0 || cmd.Keep > maxKeep:
+		return bad("keep", "so much output cannot be kept")
+	case cmd.Input != nil && (cmd.Stdin || cmd.Keep == 0):
+		return bad("input", "input is for commands that are kept, and excludes stdin")
 	case cmd.Shell != "" && cmd.Text == "":
 		return bad("shell", "a persistent shell runs a command text, not argv")
 	case cmd.Shell != "" && cmd.TTY != nil:
@@ -89,6 +93,12 @@ func check(cmd *Command) error {
 	}
 	return nil
 }
+
+// maxKeep bounds what a command may want kept of each stream, in bytes.
+const maxKeep = 64 << 20
+
+// reads reports whether the command has a standard input.
+func (cmd *Command) reads() bool { return cmd.Stdin || cmd.Input != nil }
 
 // absolute makes path absolute: what is not is relative to the workspace.
 func (s *Server) absolute(path string) string {

@@ -16,6 +16,10 @@ func (k *caller) control(kind frameKind, body []byte) error {
 	if e == nil {
 		return nil
 	}
+	if kind == frameGiveUp {
+		k.quit = true
+		return nil
+	}
 	if kind == frameDrained {
 		e.letGo()
 		return nil
@@ -30,9 +34,9 @@ func (k *caller) control(kind frameKind, body []byte) error {
 		e.feed.end()
 		return nil
 	case frameSignal:
-		return e.acknowledge(body, 2, func(v []uint32) error { return e.signal(unix.Signal(v[1])) })
+		return k.acknowledge(body, 2, func(v []uint32) error { return e.signal(unix.Signal(v[1])) })
 	case frameResize:
-		return e.acknowledge(body, 3, func(v []uint32) error { return e.resize(v[1], v[2]) })
+		return k.acknowledge(body, 3, func(v []uint32) error { return e.resize(v[1], v[2]) })
 	case frameKill:
 		v, _, err := numbers(body, 1)
 		if err != nil {
@@ -43,7 +47,7 @@ func (k *caller) control(kind frameKind, body []byte) error {
 		go func() {
 			defer k.s.wg.Done()
 			defer through()
-			e.ack(v[0], e.kill())
+			k.ack(v[0], e.kill())
 		}()
 		return nil
 	}
@@ -51,18 +55,18 @@ func (k *caller) control(kind frameKind, body []byte) error {
 }
 
 // acknowledge does what a control frame of n numbers asks for and says how it went.
-func (e *execution) acknowledge(body []byte, n int, act func([]uint32) error) error {
+func (k *caller) acknowledge(body []byte, n int, act func([]uint32) error) error {
 	v, _, err := numbers(body, n)
 	if err != nil {
 		return err
 	}
-	defer e.act()()
-	e.ack(v[0], act(v))
+	defer k.exec.act()()
+	k.ack(v[0], act(v))
 	return nil
 }
 
 // ack answers control number n.
-func (e *execution) ack(n uint32, err error) {
+func (k *caller) ack(n uint32, err error) {
 	b := binary.BigEndian.AppendUint32(nil, n)
 	if err != nil {
 		text, jerr := json.Marshal(proto.AsError(err))
@@ -70,7 +74,7 @@ func (e *execution) ack(n uint32, err error) {
 			b = append(b, text...)
 		}
 	}
-	_ = e.conn.send(frameAck, b)
+	_ = k.conn.send(frameAck, b)
 }
 
 // signal sends a signal to the command's process group, and on a terminal to what is in the
@@ -119,13 +123,20 @@ func (e *execution) killAll() error {
 	return e.kill()
 }
 
-// hangUp ends the caller's command, if one runs, since nobody is left who could.
+// hangUp ends the caller's command, if one runs, since nobody is left who could. One that is kept goes on.
 func (k *caller) hangUp() {
 	e := k.exec
 	if e == nil {
 		return
 	}
+	if l := k.linked(); l != nil {
+		k.unlink(l)
+		return
+	}
 	close(e.cancel)
+	if e.isKept() { // it has got its turn on a shell this very moment
+		return
+	}
 	if !e.over() {
 		if err := e.killAll(); err != nil {
 			k.s.log.Warn("killing the command of a lost connection", "err", err)

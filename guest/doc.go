@@ -8,6 +8,7 @@
 //	download  Q → R, B…, Z   (or X at any point)
 //	upload    Q → R (go on) ; B…, Z → R or X
 //	command   Q → S ; O E F A… → D ; and from the daemon I C G K W Y at any time
+//	kept      Q → S ; P F A… → D ; and from the daemon I C G K W U at any time
 //
 // Frames are one byte of type, four bytes of length and at most MaxFrame bytes.
 // JSON longer than that is cut: parts (c) go before the frame that names it.
@@ -16,6 +17,11 @@
 // can: the daemon makes pipes and sends their ends along with Q (SCM_RIGHTS), the
 // guest hands them to the child, and bytes take no detour. Where descriptors cannot cross, and for
 // terminals and persistent shells, output arrives as frames O and E.
+//
+// A command ends with its connection, unless it is kept (Command.Keep). Then it goes on, and the guest reads its
+// output, keeps both ends of that within bounds, and keeps how it ended. Whoever comes next attaches to it and
+// goes on at the offsets it has; output that was lost between shows as a jump. A daemon that begins claims what it
+// knows, stores what has ended, and has it forgotten.
 //
 // The daemon does not trust the guest. Whatever runs inside may have replaced
 // it, so Client bounds the size, count and time of all it is told, and drops

@@ -16,7 +16,7 @@ import (
 // An execution is a command while it runs for a caller.
 type execution struct {
 	s           *Server
-	conn        *conn
+	by          *caller // who started it
 	o           *owner // nil while it waits for its turn on a shell
 	tty         *os.File
 	outs        []*os.File // read ends of stdout and stderr
@@ -32,6 +32,7 @@ type execution struct {
 	ending atomic.Bool   // set just before that
 
 	mu     sync.Mutex
+	kept   *kept           // nil if it ends with its caller
 	killed bool            // by us, at somebody's wish
 	acts   []chan struct{} // kills, signals and resizes; each is closed when it was acknowledged
 	held   []*os.File      // outs that somebody still has open, until the caller has read what it wants
@@ -42,11 +43,11 @@ func (e *execution) over() bool { return e.ending.Load() }
 
 // run starts a command for the caller.
 func (k *caller) run(ctx context.Context, req *request, fds []int) error {
-	if req.Command == nil || req.Pipes != len(fds) {
+	if req.Command == nil || req.Pipes != len(fds) || req.Command.Keep > 0 && len(fds) > 0 {
 		closeAll(fds)
 		return errFrame
 	}
-	e := &execution{s: k.s, conn: k.conn, cancel: make(chan struct{}), ended: make(chan struct{})}
+	e := &execution{s: k.s, by: k, cancel: make(chan struct{}), ended: make(chan struct{})}
 	p, err := k.s.plan(req.Command)
 	if err != nil {
 		closeAll(fds)
@@ -56,7 +57,7 @@ func (k *caller) run(ctx context.Context, req *request, fds []int) error {
 	e.noOutputDir = p.noOutputDir
 	if req.Command.Shell != "" {
 		closeAll(fds)
-		e.startFeed(req.Command.Stdin)
+		e.startFeed(req.Command)
 		k.s.wg.Add(1)
 		go func() {
 			defer k.s.wg.Done()
@@ -64,13 +65,12 @@ func (k *caller) run(ctx context.Context, req *request, fds []int) error {
 		}()
 		return nil
 	}
-	deaths, err := e.start(req.Command, p, fds)
+	deaths, err := e.begin(req.Command, p, fds)
 	if err != nil {
 		k.exec = nil
 		return k.reply(nil, err)
 	}
-	// If this fails, the reader of the connection sees it too, and kills the command.
-	_ = k.conn.sendJSON(frameStarted, started{PID: e.o.pid, Pipes: len(fds) > 0})
+	e.announce(started{PID: e.o.pid, Pipes: len(fds) > 0})
 	e.pump(req.Command.TTY != nil, len(fds) > 0)
 	k.s.wg.Add(1)
 	go func() {
@@ -79,6 +79,20 @@ func (k *caller) run(ctx context.Context, req *request, fds []int) error {
 		e.finish(d)
 	}()
 	return nil
+}
+
+// begin starts the process, with a place among those that are kept if it is to have one.
+func (e *execution) begin(cmd *Command, p *plan, fds []int) (deaths <-chan death, err error) {
+	if cmd.Keep > 0 {
+		if e.kept, err = e.s.keeps.add(e.s, cmd); err != nil {
+			closeAll(fds)
+			return nil, err
+		}
+	}
+	if deaths, err = e.start(cmd, p, fds); err != nil {
+		e.kept.started(nil)
+	}
+	return deaths, err
 }
 
 // start plumbs and starts the process.
@@ -184,7 +198,7 @@ func (e *execution) plumbOwn(cmd *Command, p *plan) (pl childIO, err error) {
 		}
 		e.outs = append(e.outs, f)
 	}
-	if cmd.Stdin {
+	if cmd.reads() {
 		r, w, err := pipe()
 		if err != nil {
 			return pl, err
@@ -194,7 +208,7 @@ func (e *execution) plumbOwn(cmd *Command, p *plan) (pl childIO, err error) {
 		if err != nil {
 			return pl, err
 		}
-		e.startFeed(true)
+		e.startFeed(cmd)
 		e.feed.open(f, f.Close)
 	}
 	return pl, pl.nullInput()
@@ -208,10 +222,11 @@ func (e *execution) pump(tty, direct bool) {
 	}
 	for i, f := range e.outs {
 		kind := [...]frameKind{frameStdout, frameStderr}[i]
-		p, err := newPump(f, tty, func(b []byte) error {
-			_ = e.conn.send(kind, b)
-			return nil
-		})
+		deliver := func(b []byte) error { _ = e.by.conn.send(kind, b); return nil }
+		if e.kept != nil {
+			deliver = func(b []byte) error { e.kept.out.Write(proto.Stdout+proto.Stream(i), b); return nil }
+		}
+		p, err := newPump(f, tty, deliver)
 		if err != nil {
 			e.s.log.Error("reading a command's output", "err", err)
 			continue
@@ -221,9 +236,19 @@ func (e *execution) pump(tty, direct bool) {
 }
 
 // startFeed prepares for stdin that comes as frames.
-func (e *execution) startFeed(wanted bool) {
-	if wanted {
-		e.feed = newFeeder(func(n uint32) { _ = e.conn.send(frameCredit, pack(n)) })
+func (e *execution) startFeed(cmd *Command) {
+	if !cmd.reads() {
+		return
+	}
+	e.feed = newFeeder(func(n uint32, epoch int) {
+		if e.isKept() {
+			e.kept.credit(n, epoch)
+		} else {
+			_ = e.by.conn.send(frameCredit, pack(n))
+		}
+	})
+	if cmd.Input != nil {
+		e.feed.fill(cmd.Input)
 	}
 }
 
@@ -295,7 +320,11 @@ func (e *execution) report(x Exit) {
 	e.held = open
 	e.mu.Unlock()
 	e.ending.Store(true) // before the caller can know of it and ask for the next
-	_ = e.conn.sendJSON(frameDone, done{Exit: x, Open: len(open) > 0 && len(e.pumps) == 0})
+	if e.kept != nil {
+		e.kept.finish(x)
+	} else {
+		_ = e.by.conn.sendJSON(frameDone, done{Exit: x, Open: len(open) > 0 && len(e.pumps) == 0})
+	}
 	if len(e.pumps) > 0 {
 		e.letGo() // we have read all that the caller will get
 	}

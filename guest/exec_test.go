@@ -81,7 +81,7 @@ func TestExecNotStarted(t *testing.T) {
 			{"too large", Command{Argv: []string{"echo", strings.Repeat("x", 3<<20)}}, proto.TooLarge},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				_, err := w.Start(short(t), c.cmd, func(proto.Stream, []byte) {})
+				_, err := w.Start(short(t), c.cmd, func(proto.Stream, int64, []byte) {})
 				wantCode(t, err, c.code)
 			})
 		}
@@ -114,7 +114,7 @@ func TestOutputIsWhole(t *testing.T) {
 		const size = 64 << 20
 		var n int
 		var sum = sha256.New()
-		p, err := w.Start(short(t), Command{Text: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size)}, func(_ proto.Stream, b []byte) {
+		p, err := w.Start(short(t), Command{Text: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size)}, func(_ proto.Stream, _ int64, b []byte) {
 			if n%(8<<20) < len(b) {
 				time.Sleep(10 * time.Millisecond) // a slow sink
 			}
@@ -163,7 +163,7 @@ func TestEndlessChild(t *testing.T) {
 
 func TestStdin(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
-		var o output
+		var o collected
 		p := w.start(Command{Argv: []string{"cat"}, Stdin: true}, &o)
 		text := strings.Repeat("0123456789abcdef", 1<<16) // more than any buffer
 		n, err := p.Write(context.Background(), []byte(text))
@@ -182,7 +182,7 @@ func TestStdin(t *testing.T) {
 // A command that does not read holds up who writes, and one that ends lets go.
 func TestStdinBackPressure(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
-		var o output
+		var o collected
 		p := w.start(Command{Text: "head -c 1; while [ ! -e go ]; do sleep 0.02; done", Stdin: true}, &o)
 		wrote := make(chan error, 1)
 		go func() {
@@ -207,7 +207,7 @@ func TestStdinBackPressure(t *testing.T) {
 // A write that is given up says how much was taken, and the next one goes on behind it.
 func TestStdinGivenUp(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
-		var o output
+		var o collected
 		p := w.start(Command{Text: "head -c 1 >&2; while [ ! -e go ]; do sleep 0.02; done; wc -c", Stdin: true}, &o)
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() {
@@ -231,7 +231,7 @@ func TestStdinGivenUp(t *testing.T) {
 
 func TestSignals(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
-		var o output
+		var o collected
 		p := w.start(Command{Text: "trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done"}, &o)
 		o.until(t, proto.Stdout, "ready")
 		must(t, p.Signal(short(t), syscall.SIGUSR1))
@@ -246,7 +246,7 @@ func TestSignals(t *testing.T) {
 // When the daemon's connection closes, the command it ran is killed with all it started.
 func TestHangUpKills(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
-		var o output
+		var o collected
 		p := w.start(Command{Text: "setsid sleep 1111 & echo up; sleep 1111"}, &o)
 		o.until(t, proto.Stdout, "up")
 		p.Drop()
@@ -263,7 +263,7 @@ func TestManyAtOnce(t *testing.T) {
 			wg.Add(1)
 			go func() {
 				defer wg.Done()
-				var o output
+				var o collected
 				p, err := w.Start(context.Background(), Command{Text: fmt.Sprintf("sleep 0.0%d; echo %d", i%10, i)}, o.sink)
 				if err != nil {
 					t.Error(err)
@@ -293,7 +293,7 @@ func TestLongText(t *testing.T) {
 
 func TestGuestLost(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
-		var o output
+		var o collected
 		p := w.start(Command{Text: "echo up; sleep 1000"}, &o)
 		o.until(t, proto.Stdout, "up")
 		must(t, w.init.Process.Kill())

@@ -8,18 +8,22 @@ import (
 // A feeder passes stdin that comes as frames on to the command. It holds no more than
 // the window that the daemon may have under way.
 type feeder struct {
-	credit func(n uint32) // n bytes were passed on; 0: nobody reads any more
+	credit func(n uint32, epoch int) // n bytes were passed on; 0: nobody reads any more
 
 	mu      sync.Mutex
 	cond    *sync.Cond
 	queue   []byte
+	epoch   int  // of the daemon that sends now
+	owed    int  // bytes taken and not yet passed on
+	stale   int  // of those, the first so many came from an earlier one, which gets no credit
+	broken  bool // nobody reads any more
 	eof     bool // the daemon will send no more
 	stopped bool // the command is over
 	opened  bool
 	file    *os.File
 }
 
-func newFeeder(credit func(uint32)) *feeder {
+func newFeeder(credit func(uint32, int)) *feeder {
 	f := &feeder{credit: credit}
 	f.cond = sync.NewCond(&f.mu)
 	return f
@@ -32,12 +36,60 @@ func (f *feeder) push(b []byte) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.queue)+len(b) > stdinWindow {
+	if len(f.queue)+len(b) > stdinWindow+f.stale {
 		return errFrame
 	}
 	f.queue = append(f.queue, b...)
+	f.owed += len(b)
 	f.cond.Signal()
 	return nil
+}
+
+// fill gives all there will be, before it is opened.
+func (f *feeder) fill(b []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.queue, f.owed, f.stale, f.eof = b, len(b), len(b), true
+}
+
+// renew begins with another daemon, which knows nothing of what is under way.
+func (f *feeder) renew() (epoch int) {
+	if f == nil {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.epoch++
+	f.stale = f.owed
+	return f.epoch
+}
+
+// deaf reports whether more input would be lost.
+func (f *feeder) deaf() bool {
+	if f == nil {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.eof || f.broken || f.stopped
+}
+
+// passed counts n bytes that were passed on, and is how many of them earn credit.
+func (f *feeder) passed(n int) (earned uint32, epoch int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	old := min(n, f.stale)
+	f.owed -= n
+	f.stale -= old
+	return uint32(n - old), f.epoch
+}
+
+// breakOff notes that nobody reads any more.
+func (f *feeder) breakOff() (epoch int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = true
+	return f.epoch
 }
 
 // end says that the daemon sends no more.
@@ -80,10 +132,12 @@ func (f *feeder) run(file *os.File, finish func() error) {
 			return
 		}
 		if _, err := file.Write(b); err != nil {
-			f.credit(0)
+			f.credit(0, f.breakOff())
 			return
 		}
-		f.credit(uint32(len(b)))
+		if n, epoch := f.passed(len(b)); n > 0 {
+			f.credit(n, epoch)
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ const (
 	frameStderr  frameKind = 'E'
 	frameCredit  frameKind = 'F' // that many bytes of stdin were taken, 4 bytes
 	frameAck     frameKind = 'A' // control number (4 bytes) was done; then nothing, or a proto.Error
+	frameKept    frameKind = 'P' // output of a command that is kept: stream (1 byte), offset (8 bytes), data
 	frameDone    frameKind = 'D' // the command ended and all its output was sent
 
 	frameRequest frameKind = 'Q'
@@ -43,7 +44,11 @@ const (
 	frameKill    frameKind = 'K' // control number
 	frameResize  frameKind = 'W' // control number, rows, columns (4 bytes each)
 	frameDrained frameKind = 'Y' // the daemon has read what it wants of the pipes
+	frameGiveUp  frameKind = 'U' // the command is to end with the connection, although it is kept
 )
+
+// keptHeader is the length of what stands before the data of frameKept.
+const keptHeader = 9
 
 var errFrame = errors.New("malformed frame")
 

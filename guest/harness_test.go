@@ -156,29 +156,29 @@ func eachMode(t *testing.T, fn func(t *testing.T, w *world)) {
 	}
 }
 
-// An output collects what a sink gets.
-type output struct {
+// A collected holds what a sink gets.
+type collected struct {
 	mu  sync.Mutex
 	out [3]bytes.Buffer
 }
 
-func (o *output) sink(s proto.Stream, b []byte) {
+func (o *collected) sink(s proto.Stream, _ int64, b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.out[s].Write(b)
 }
 
-func (o *output) stdout() string { return o.text(proto.Stdout) }
-func (o *output) stderr() string { return o.text(proto.Stderr) }
+func (o *collected) stdout() string { return o.text(proto.Stdout) }
+func (o *collected) stderr() string { return o.text(proto.Stderr) }
 
-func (o *output) text(s proto.Stream) string {
+func (o *collected) text(s proto.Stream) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.out[s].String()
 }
 
 // until waits for output with text in it.
-func (o *output) until(t testing.TB, s proto.Stream, text string) {
+func (o *collected) until(t testing.TB, s proto.Stream, text string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%q on %v", text, s), func() bool { return strings.Contains(o.text(s), text) })
 }
@@ -192,12 +192,12 @@ type result struct {
 // run runs a command to its end.
 func (w *world) run(cmd Command) result {
 	w.t.Helper()
-	var o output
+	var o collected
 	p := w.start(cmd, &o)
 	return w.wait(p, &o)
 }
 
-func (w *world) start(cmd Command, o *output) *Process {
+func (w *world) start(cmd Command, o *collected) *Process {
 	w.t.Helper()
 	p, err := w.Start(short(w.t), cmd, o.sink)
 	if err != nil {
@@ -206,7 +206,7 @@ func (w *world) start(cmd Command, o *output) *Process {
 	return p
 }
 
-func (w *world) wait(p *Process, o *output) result {
+func (w *world) wait(p *Process, o *collected) result {
 	w.t.Helper()
 	x, err := p.Wait(short(w.t))
 	if err != nil {

@@ -105,7 +105,7 @@ func read1(c *Client, ctx context.Context) error {
 
 func exec1(c *Client, ctx context.Context) error {
 	c.pipes = unsupported
-	p, err := c.Start(ctx, Command{Text: "x", Stdin: true}, func(proto.Stream, []byte) {})
+	p, err := c.Start(ctx, Command{Text: "x", Stdin: true}, func(proto.Stream, int64, []byte) {})
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func TestSilentGuest(t *testing.T) {
 	ctx, cancel = context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		_, err := c.Start(ctx, Command{Text: "x"}, func(proto.Stream, []byte) {})
+		_, err := c.Start(ctx, Command{Text: "x"}, func(proto.Stream, int64, []byte) {})
 		done <- err
 	}()
 	cancel()

@@ -25,7 +25,7 @@ P
 
 func TestKillTree(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
-		var a, b output
+		var a, b collected
 		w.start(Command{ID: "exec_other", Text: fmt.Sprintf(hiding, "2222") + "echo up; sleep 2223"}, &b)
 		b.until(t, proto.Stdout, "up")
 		shell := w.run(Command{Shell: "s", Text: fmt.Sprintf(hiding, "3333")})
@@ -58,7 +58,7 @@ func TestKillTree(t *testing.T) {
 // A fork bomb must not outrun its killer.
 func TestKillForkStorm(t *testing.T) {
 	w := newWorld(t, false)
-	var o output
+	var o collected
 	p := w.start(Command{Text: `ulimit -u 400; f() { (sleep 0.01; f) & (f) & }; echo up; f 2>/dev/null; sleep 1000`}, &o)
 	o.until(t, proto.Stdout, "up")
 	eventually(t, "a storm", func() bool { return len(w.count("bash")) > 100 })
@@ -91,7 +91,7 @@ func (w *world) count(name string) []string {
 // Orphans that die must be reaped, and their storm must not lose the exits of commands.
 func TestReaping(t *testing.T) {
 	w := newWorld(t, false)
-	var o output
+	var o collected
 	storm := w.start(Command{Text: `for i in $(seq 400); do (setsid sh -c 'true' & setsid sh -c '(exit 3) & (sleep 0.01) &' &) ; done; echo over`}, &o)
 	for i := range 100 {
 		if r := w.bash(fmt.Sprintf("(true &); exit %d", i)); r.Code != i {

@@ -14,9 +14,10 @@ import (
 // shorter: a call may stand in the queue of a persistent shell for long.
 const queueWait = 30 * 24 * time.Hour
 
-// A Sink receives output. It is called in order, from one goroutine at a time; b is
-// valid only during the call. While it does not return, the command is held up.
-type Sink func(s proto.Stream, b []byte)
+// A Sink receives output, of which the first byte is at this offset of its stream: behind the last one, or
+// further where output of a command that is kept was lost. It is called in order, from one goroutine at a
+// time; b is valid only during the call. While it does not return, the command is held up.
+type Sink func(s proto.Stream, at int64, b []byte)
 
 // A Process is a command that runs in the container, or has run. Its methods are
 // safe for concurrent use.
@@ -25,7 +26,9 @@ type Process struct {
 	conn   *conn
 	first  started
 	sink   Sink
-	sinkMu sync.Mutex // one call of sink at a time
+	sinkMu sync.Mutex // one call of sink at a time; guards at
+	at     [2]int64   // how much of each stream there was
+	kept   bool       // it does not end with its connection
 	pipes  *plumbing  // nil where output comes as frames
 	pumps  []*pump
 	stdin  *stdin // nil if the command reads nothing
@@ -47,24 +50,30 @@ type Process struct {
 // ends by itself, by Kill, or with the connection.
 func (c *Client) Start(ctx context.Context, cmd Command, sink Sink) (*Process, error) {
 	cross := false
-	if cmd.TTY == nil && cmd.Shell == "" {
+	if cmd.TTY == nil && cmd.Shell == "" && cmd.Keep == 0 {
 		var err error
 		if cross, err = c.crossing(ctx); err != nil {
 			return nil, err
 		}
 	}
+	p := &Process{kept: cmd.Keep > 0}
+	return c.begin(ctx, p, sink, cmd.Stdin, func() error { return p.start(&cmd, cross) })
+}
+
+// begin has start ask for p on a connection, and listens to it from then on.
+func (c *Client) begin(ctx context.Context, p *Process, sink Sink, stdin bool, start func() error) (*Process, error) {
 	w, err := c.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{client: c, conn: w, sink: sink, controls: map[uint32]chan error{}, done: make(chan struct{})}
+	p.client, p.conn, p.sink, p.controls, p.done = c, w, sink, map[uint32]chan error{}, make(chan struct{})
 	release := w.bound(ctx, queueWait)
-	err = p.start(&cmd, cross)
+	err = start()
 	if !release() && err == nil {
 		err = broken(w, os.ErrDeadlineExceeded)
 	}
 	if err == nil {
-		err = p.attach(cmd.Stdin)
+		err = p.attach(stdin)
 	}
 	if err != nil {
 		p.close()
@@ -91,6 +100,11 @@ func (p *Process) start(cmd *Command, cross bool) error {
 	} else if err := p.conn.sendRequest(req, nil); err != nil {
 		return broken(p.conn, err)
 	}
+	return p.answer(cross)
+}
+
+// answer reads what the guest says to a request for a process.
+func (p *Process) answer(cross bool) error {
 	kind, body, err := p.conn.message(maxReply)
 	switch {
 	case err != nil:
@@ -118,6 +132,7 @@ func (p *Process) attach(stdin bool) error {
 	}
 	if stdin {
 		p.stdin = newStdin(p)
+		p.stdin.closed = p.first.NoInput
 	}
 	p.client.wg.Add(1)
 	go p.run()
@@ -128,7 +143,8 @@ func (p *Process) attach(stdin bool) error {
 func (p *Process) deliver(s proto.Stream, b []byte) {
 	p.sinkMu.Lock()
 	defer p.sinkMu.Unlock()
-	p.sink(s, b)
+	p.sink(s, p.at[s-1], b)
+	p.at[s-1] += int64(len(b))
 }
 
 // run reads what the guest says of the process until its end.
@@ -154,7 +170,7 @@ func (p *Process) listen(d *done) error {
 		}
 		switch kind {
 		case frameStdout, frameStderr:
-			if p.pipes != nil {
+			if p.pipes != nil || p.kept {
 				return broken(p.conn, errFrame)
 			}
 			stream := proto.Stdout
@@ -162,6 +178,10 @@ func (p *Process) listen(d *done) error {
 				stream = proto.Stderr
 			}
 			p.deliver(stream, body)
+		case frameKept:
+			if !p.kept || !p.jump(body) {
+				return broken(p.conn, errFrame)
+			}
 		case frameCredit, frameAck:
 			if err := p.answered(kind, body); err != nil {
 				return broken(p.conn, err)
@@ -180,7 +200,7 @@ func (p *Process) listen(d *done) error {
 // plausible reports whether an exit can be true.
 func (d *done) plausible() bool {
 	return d.Code >= 0 && d.Code <= 255 && d.Signal >= 0 && d.Signal <= 64 &&
-		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 && d.PeakBytes >= 0
+		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 && d.PeakBytes >= 0 && d.Ago >= 0
 }
 
 // answered handles credit for stdin and acknowledged controls.
@@ -292,12 +312,16 @@ func (p *Process) Resize(ctx context.Context, size proto.WindowSize) error {
 	return p.control(ctx, frameResize, uint32(size.Rows), uint32(size.Cols))
 }
 
-// Drop gives up on the process: the connection is closed, which makes the guest kill it.
+// Drop gives up on the process: the connection is closed, which makes the guest kill it, and forget it.
 // Wait then says that it was lost, unless its end was known already.
 func (p *Process) Drop() {
 	p.using.Lock()
 	defer p.using.Unlock()
 	if !p.over {
+		if p.kept {
+			_ = p.conn.SetWriteDeadline(time.Now().Add(time.Second))
+			_ = p.conn.send(frameGiveUp, nil)
+		}
 		_ = p.conn.Close()
 	}
 }

@@ -53,6 +53,7 @@ type Server struct {
 	shells map[string]*shell
 	given  map[mark]struct{} // marks of all it started; nil for PID 1, with which all dies
 
+	keeps   *keeps
 	scratch scratch
 	wg      sync.WaitGroup // connections and their commands
 	burials sync.WaitGroup // persistent shells
@@ -68,6 +69,7 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
 	err := s.accept(ctx, ln)
 	cancel()
+	s.closeKept()
 	s.wg.Wait()
 	s.closeShells()
 	s.burials.Wait()
@@ -99,7 +101,7 @@ func newServer(opt ServerOptions) *Server {
 	s := &Server{
 		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
 		ids: newIdentities(opt.UID, opt.GID), reaper: newReaper(opt.Init),
-		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...),
+		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...), keeps: newKeeps(),
 		scratch: scratch{want: opt.Scratch},
 	}
 	if opt.Init {
@@ -220,6 +222,10 @@ type caller struct {
 	s    *Server
 	conn *conn
 	exec *execution // the latest command, which may have ended
+	quit bool       // it is to end with the connection, although it is kept
+
+	mu   sync.Mutex // guards link
+	link *link      // to the latest command, if it is kept
 }
 
 // handle deals with one frame. An error ends the connection.
@@ -227,10 +233,11 @@ func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error 
 	if kind != frameRequest {
 		return k.control(kind, body)
 	}
-	if k.exec != nil && !k.exec.over() {
+	if k.busy() {
 		return errFrame
 	}
 	k.exec = nil
+	k.setLink(nil)
 	var req request
 	if err := decode(body, &req); err != nil {
 		return err
@@ -245,9 +252,27 @@ func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error 
 	return k.answer(&req, fds)
 }
 
+// busy reports whether the end of the latest command is still to be told.
+func (k *caller) busy() bool {
+	if k.exec == nil {
+		return false
+	}
+	if l := k.linked(); l != nil {
+		return !l.told.Load()
+	}
+	return !k.exec.over()
+}
+
 // answer deals with a request that is over when this returns.
 func (k *caller) answer(req *request, fds []int) error {
 	switch req.Op {
+	case opAttach:
+		return k.attach(req)
+	case opClaim:
+		have, err := k.s.claim(req.IDs)
+		return k.reply(have, err)
+	case opForget:
+		return k.reply(nil, k.s.forgetKept(req.IDs))
 	case opHello:
 		return k.conn.sendJSON(frameReply, k.s.greet(req, fds))
 	case opShells:

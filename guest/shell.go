@@ -75,7 +75,7 @@ func (e *execution) onShell(cmd *Command, p *plan) {
 			e.feed.stop()
 		}
 		e.ending.Store(true)
-		_ = e.conn.sendJSON(frameError, proto.AsError(err))
+		_ = e.by.conn.sendJSON(frameError, proto.AsError(err))
 		close(e.ended)
 	}
 }

@@ -111,7 +111,7 @@ func TestShellKeepsItsVariables(t *testing.T) {
 func TestShellStdin(t *testing.T) {
 	w := newWorld(t, false)
 	for i := range 20 {
-		var o output
+		var o collected
 		p := w.start(Command{Shell: "s", Text: "read a; echo \"[$a]\"; wc -c", Stdin: true}, &o)
 		big := strings.Repeat("z", 500_000)
 		_, err := p.Write(context.Background(), []byte("line\n"+big))
@@ -122,7 +122,7 @@ func TestShellStdin(t *testing.T) {
 		}
 	}
 	// Stdin that is never given nor closed holds nothing up.
-	var o output
+	var o collected
 	p := w.start(Command{Shell: "s", Text: "echo done", Stdin: true}, &o)
 	if r := w.wait(p, &o); r.stdout != "done\n" {
 		t.Errorf("%+v", r)
@@ -144,19 +144,19 @@ func TestShellBackgroundJob(t *testing.T) {
 
 func TestShellTurns(t *testing.T) {
 	w := newWorld(t, false)
-	var first output
+	var first collected
 	p := w.start(Command{Shell: "s", Text: "n=0; echo up; while [ ! -e go ]; do sleep 0.02; done"}, &first)
 	first.until(t, proto.Stdout, "up")
 	ctx, cancel := context.WithCancel(context.Background())
 	gone := make(chan error, 1)
 	go func() {
-		_, err := w.Start(ctx, Command{Shell: "s", Text: "n=100"}, func(proto.Stream, []byte) {})
+		_, err := w.Start(ctx, Command{Shell: "s", Text: "n=100"}, func(proto.Stream, int64, []byte) {})
 		gone <- err
 	}()
 	results := make(chan string, 10)
 	for range 10 {
 		go func() {
-			var o output
+			var o collected
 			p, err := w.Start(context.Background(), Command{Shell: "s", Text: "m=$n; sleep 0.01; n=$((m+1)); echo $n"}, o.sink)
 			if err != nil {
 				results <- err.Error()
@@ -187,7 +187,7 @@ func TestShellTurns(t *testing.T) {
 func TestShellKill(t *testing.T) {
 	w := newWorld(t, false)
 	w.run(Command{Shell: "s", Text: "x=1; sleep 1111 & setsid sleep 1112 & true"})
-	var o output
+	var o collected
 	p := w.start(Command{Shell: "s", Text: "echo up; sleep 1113"}, &o)
 	o.until(t, proto.Stdout, "up")
 	must(t, p.Kill(short(t)))
@@ -197,7 +197,7 @@ func TestShellKill(t *testing.T) {
 	if left := w.alive("sleep 111"); left != "" {
 		t.Errorf("left:\n%s", left)
 	}
-	var next output
+	var next collected
 	q := w.start(Command{Shell: "s", Text: "echo ${x-fresh}"}, &next)
 	if r := w.wait(q, &next); r.stdout != "fresh\n" || !q.Fresh() {
 		t.Errorf("got %+v", r)
@@ -207,7 +207,7 @@ func TestShellKill(t *testing.T) {
 // A signal goes to what the shell runs; the shell lives on.
 func TestShellSignal(t *testing.T) {
 	w := newWorld(t, false)
-	var o output
+	var o collected
 	p := w.start(Command{Shell: "s", Text: "x=1; echo up; sleep 1111; echo $?"}, &o)
 	o.until(t, proto.Stdout, "up")
 	eventually(t, "sleep runs", func() bool { return len(w.count("sleep")) > 0 })
@@ -223,11 +223,11 @@ func TestShellSignal(t *testing.T) {
 func TestShellUsers(t *testing.T) {
 	w := newWorld(t, false)
 	w.run(Command{Shell: "s", Text: "true"})
-	_, err := w.Start(short(t), Command{Shell: "s", Text: "id -u", User: "root"}, func(proto.Stream, []byte) {})
+	_, err := w.Start(short(t), Command{Shell: "s", Text: "id -u", User: "root"}, func(proto.Stream, int64, []byte) {})
 	wantCode(t, err, proto.Conflict)
 	if r := w.run(Command{Shell: "r", Text: "id -u", User: "root"}); r.stdout != "0\n" {
 		t.Errorf("got %+v", r)
 	}
-	_, err = w.Start(short(t), Command{Shell: "s", Argv: []string{"true"}}, func(proto.Stream, []byte) {})
+	_, err = w.Start(short(t), Command{Shell: "s", Argv: []string{"true"}}, func(proto.Stream, int64, []byte) {})
 	wantCode(t, err, proto.InvalidArgument)
 }

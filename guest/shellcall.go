@@ -39,15 +39,15 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 	if table, ok := readProc(sh.o.pid); ok {
 		c.cpu = table.cpu
 	}
-	if !e.adopt(sh.o) {
+	if err := e.adopt(sh.o, cmd); err != nil {
 		e.unplumb()
 		c.remove()
 		<-sh.turn
-		return proto.Errorf(proto.Canceled, "exec", cmd.Shell, "the caller went away")
+		return err
 	}
 	// If bash is gone already, the wait below sees it.
 	_, _ = sh.ctl.WriteString(c.base + "\n")
-	_ = e.conn.sendJSON(frameStarted, started{PID: sh.o.pid, Fresh: fresh})
+	e.announce(started{PID: sh.o.pid, Fresh: fresh})
 	e.pump(false, false)
 	opened := e.openInput(c)
 	code, alive := sh.await(c.n)
@@ -61,7 +61,7 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 	}
 	x := sh.exit(c, code, alive)
 	e.explain(&x)
-	if cmd.Stdin {
+	if cmd.reads() {
 		c.unblock(opened)
 	}
 	x.Leftover = e.s.leftover(sh.o)
@@ -71,18 +71,23 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 	return nil
 }
 
-// adopt makes o what a kill is for. False means that the caller is gone; if it goes after this, its
-// kill finds o.
-func (e *execution) adopt(o *owner) bool {
+// adopt makes o what a kill is for, unless the caller is gone; if it goes after this, its
+// kill finds o. A call that is to be kept is from here on.
+func (e *execution) adopt(o *owner, cmd *Command) (err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
 	case <-e.cancel:
-		return false
+		return proto.Errorf(proto.Canceled, "exec", cmd.Shell, "the caller went away")
 	default:
-		e.o = o
-		return true
 	}
+	if cmd.Keep > 0 {
+		if e.kept, err = e.s.keeps.add(e.s, cmd); err != nil {
+			return err
+		}
+	}
+	e.o = o
+	return nil
 }
 
 // prepare writes the files of a call. Nobody but root can put anything in their place.
@@ -97,7 +102,7 @@ func (sh *shell) prepare(cmd *Command) (*shellCall, error) {
 		writeOpen(c.base+".env", sh.exports(cmd), 0o644),
 		fifo(c.base+".out"), fifo(c.base+".err"),
 	)
-	if cmd.Stdin {
+	if cmd.reads() {
 		err = errors.Join(err, fifo(c.base+".in"))
 	} else {
 		err = errors.Join(err, os.Symlink(os.DevNull, c.base+".in"))

@@ -98,7 +98,32 @@ func (s *stdin) writeFrames(ctx context.Context, b []byte) (int, error) {
 		total += n
 		b = b[n:]
 	}
+	if s.p.kept {
+		return total, s.taken(ctx)
+	}
 	return total, nil
+}
+
+// taken waits until the command's own pipe has all that was sent: nothing of it is lost then if this daemon dies.
+func (s *stdin) taken(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		all, closed := s.room == stdinWindow, s.closed
+		s.mu.Unlock()
+		switch {
+		case all:
+			return nil
+		case closed:
+			return s.explain(os.ErrClosed)
+		}
+		select {
+		case <-s.more:
+		case <-s.p.done:
+			return hasEnded()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // take waits until something may be sent and takes up to n bytes of it.

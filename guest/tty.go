@@ -31,13 +31,13 @@ func (e *execution) plumbTTY(cmd *Command, p *plan) (childIO, error) {
 	}
 	_ = pty.Setsize(master, &pty.Winsize{Rows: cmd.TTY.Rows, Cols: cmd.TTY.Cols})
 	e.tty, e.outs = master, []*os.File{master}
-	if cmd.Stdin {
+	if cmd.reads() {
 		// Its own descriptor, so that the end of input does not end output.
 		in, err := duplicate(master)
 		if err != nil {
 			return pl, err
 		}
-		e.startFeed(true)
+		e.startFeed(cmd)
 		e.feed.open(in, func() error { _, err := in.Write([]byte{endOfFile}); return err })
 	}
 	return pl, nil

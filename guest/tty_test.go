@@ -10,7 +10,7 @@ import (
 
 func TestTTY(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
-		var o output
+		var o collected
 		p := w.start(Command{Argv: []string{"bash", "--norc", "-i"}, Env: []string{"PS1=$ "}, Stdin: true, TTY: &proto.WindowSize{Rows: 30, Cols: 100}}, &o)
 		type_ := func(s string) {
 			_, err := p.Write(context.Background(), []byte(s))
@@ -47,7 +47,7 @@ func TestTTYOutputIsWhole(t *testing.T) {
 
 func TestTTYEndOfInput(t *testing.T) {
 	w := newWorld(t, false)
-	var o output
+	var o collected
 	p := w.start(Command{Argv: []string{"cat"}, Stdin: true, TTY: &proto.WindowSize{Rows: 24, Cols: 80}}, &o)
 	_, err := p.Write(context.Background(), []byte("line\n"))
 	must(t, err)

@@ -11,6 +11,9 @@ import (
 const (
 	opHello      = "hello"
 	opExec       = "exec"
+	opAttach     = "attach" // to a command that is kept
+	opClaim      = "claim"  // which commands are kept; the others never start any more
+	opForget     = "forget" // drop what is kept of commands
 	opShells     = "shells"
 	opCloseShell = "close_shell"
 	opStat       = "stat"
@@ -46,6 +49,9 @@ type request struct {
 	Command   *Command           `json:"command,omitempty"`
 	Edit      *proto.EditorInput `json:"edit,omitempty"`
 	Pipes     int                `json:"pipes,omitempty"` // how many descriptors came with it
+	ID        string             `json:"id,omitempty"`    // of a command
+	IDs       []string           `json:"ids,omitempty"`
+	Have      [2]int64           `json:"have,omitzero"` // bytes of stdout and stderr that the daemon has
 }
 
 // A Command is what Client.Start runs. Exactly one of Argv and Text is set.
@@ -60,6 +66,8 @@ type Command struct {
 	User   string            `json:"user,omitempty"`   // proto.UserDefault, which is also the default, or proto.UserRoot
 	Stdin  bool              `json:"stdin,omitempty"`  // Process.Write will give it something; else it reads nothing
 	TTY    *proto.WindowSize `json:"tty,omitempty"`    // give it a terminal of that size; not for shells
+	Keep   int64             `json:"keep,omitempty"`   // it outlives its connection: keep its end, and so many bytes of each stream, until Client.Forget; needs ID
+	Input  []byte            `json:"input,omitempty"`  // all of its standard input, where Keep is set; not with Stdin
 }
 
 // An Exit is how a command ended.
@@ -75,6 +83,7 @@ type Exit struct {
 	CPU          time.Duration  `json:"cpu,omitempty"`           // of its processes that were waited for
 	PeakBytes    int64          `json:"peak,omitempty"`          // largest resident set of one of those; 0 unknown, as for a shell that lives on
 	ShellEnded   bool           `json:"ended,omitempty"`         // the persistent shell is gone; its next call starts a fresh one
+	Ago          time.Duration  `json:"ago,omitempty"`           // how long before this was told it ended, where it was kept
 }
 
 // done is the JSON of frame D.
@@ -88,6 +97,10 @@ type started struct {
 	PID   int  `json:"pid"`
 	Pipes bool `json:"pipes,omitempty"` // output comes through the descriptors, not as frames
 	Fresh bool `json:"fresh,omitempty"` // a persistent shell was started for this
+
+	// To attach only.
+	Ended   bool `json:"over,omitempty"`     // it has ended already
+	NoInput bool `json:"no_input,omitempty"` // its standard input takes nothing any more
 }
 
 // Hello is what a guest says of itself.

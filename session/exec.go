@@ -154,7 +154,7 @@ func (e *Exec) abort() {
 func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
 	proc, err := g.Start(ctx, e.command(), e.sink)
 	if code := e.notRun(err); code != 0 {
-		e.sink(proto.Stderr, []byte(proto.AsError(err).Message+"\n"))
+		e.sink(proto.Stderr, 0, []byte(proto.AsError(err).Message+"\n"))
 		e.unstarted = proto.End{Reason: proto.EndNotStarted, ReturnCode: code, Message: proto.AsError(err).Message}
 		proc, err = nil, nil
 	}
@@ -219,8 +219,8 @@ func (e *Exec) command() guest.Command {
 }
 
 // sink takes output from the guest; it never blocks.
-func (e *Exec) sink(s proto.Stream, b []byte) {
-	if e.out.Write(s, b) && e.cmd.OnOutputLimit == proto.OutputFail {
+func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
+	if e.out.WriteAt(s, at, b) && e.cmd.OnOutputLimit == proto.OutputFail {
 		e.Cancel(proto.EndOutputLimit, "it wrote more than max_output_bytes")
 	}
 }

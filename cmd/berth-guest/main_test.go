@@ -87,7 +87,7 @@ func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
 func execute(t testing.TB, c *guest.Client, cmd guest.Command) (string, guest.Exit) {
 	t.Helper()
 	var out strings.Builder
-	p, err := c.Start(context.Background(), cmd, func(_ proto.Stream, b []byte) { out.Write(b) })
+	p, err := c.Start(context.Background(), cmd, func(_ proto.Stream, _ int64, b []byte) { out.Write(b) })
 	if err != nil {
 		t.Fatalf("%+v: %v", cmd, err)
 	}
@@ -119,7 +119,7 @@ func TestStranger(t *testing.T) {
 	}
 	for _, user := range []string{"user", "root"} {
 		p, err := c.Start(context.Background(), guest.Command{ID: "exec_1", User: user,
-			Text: "env -i setsid sleep 1111 & (setsid sleep 1111 &) ; sleep 1111"}, func(proto.Stream, []byte) {})
+			Text: "env -i setsid sleep 1111 & (setsid sleep 1111 &) ; sleep 1111"}, func(proto.Stream, int64, []byte) {})
 		if err != nil {
 			t.Fatal(err)
 		}
