@@ -134,7 +134,8 @@ func (k *caller) hangUp() {
 		return
 	}
 	close(e.cancel)
-	if e.isKept() { // it has got its turn on a shell this very moment
+	if kp := e.keptAs(); kp != nil { // it has got its turn on a shell this very moment
+		k.giveUp(kp)
 		return
 	}
 	if !e.over() {

@@ -241,8 +241,8 @@ func (e *execution) startFeed(cmd *Command) {
 		return
 	}
 	e.feed = newFeeder(func(n uint32, epoch int) {
-		if e.isKept() {
-			e.kept.credit(n, epoch)
+		if kp := e.keptAs(); kp != nil {
+			kp.credit(n, epoch)
 		} else {
 			_ = e.by.conn.send(frameCredit, pack(n))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"slices"
+	"time"
 
 	"berth/proto"
 )
@@ -59,6 +60,12 @@ func (p *Process) jump(body []byte) bool {
 	p.sinkMu.Unlock()
 	p.deliver(s, body[keptHeader:])
 	return true
+}
+
+// giveUp has the guest end a command with its connection although it is kept.
+func (p *Process) giveUp() {
+	_ = p.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_ = p.conn.send(frameGiveUp, nil)
 }
 
 // Ended reports whether a command that was attached to had ended before that.

@@ -271,10 +271,15 @@ func (k *caller) setLink(l *link) {
 // unlink is hangUp for a command that is kept.
 func (k *caller) unlink(l *link) {
 	l.stop()
+	k.giveUp(l.k)
+}
+
+// giveUp ends a kept command if the caller wanted that before it went.
+func (k *caller) giveUp(kp *kept) {
 	if !k.quit {
 		return
 	}
-	if err := k.s.forgetKept([]string{l.k.id}); err != nil {
+	if err := k.s.forgetKept([]string{kp.id}); err != nil {
 		k.s.log.Warn("ending a command that was given up", "err", err)
 	}
 }
@@ -290,16 +295,16 @@ func (e *execution) announce(first started) {
 	e.by.setLink(e.kept.connect(e.by.conn, [2]int64{}, say))
 }
 
-// isKept reports whether the command goes on without its caller.
-func (e *execution) isKept() bool {
+// keptAs is what is kept of the command; nil if it ends with its caller.
+func (e *execution) keptAs() *kept {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.kept != nil
+	return e.kept
 }
 
 // claim is what a daemon does when it comes back: of the commands that it knows it is told which are
 // kept; the others of those never start any more, and what is kept for nobody ends.
-func (s *Server) claim(ids []string) ([]string, error) {
+func (s *Server) claim(ids []string) []string {
 	known := make(map[string]bool, len(ids))
 	have := []string{}
 	ks := s.keeps
@@ -319,7 +324,10 @@ func (s *Server) claim(ids []string) ([]string, error) {
 		}
 	}
 	ks.mu.Unlock()
-	return have, s.forgetKept(orphans)
+	if err := s.forgetKept(orphans); err != nil {
+		s.log.Warn("ending commands that nobody knows of", "err", err)
+	}
+	return have
 }
 
 // forgetKept drops what is kept of these commands, and ends those that run.

@@ -76,6 +76,9 @@ func (c *Client) begin(ctx context.Context, p *Process, sink Sink, stdin bool, s
 		err = p.attach(stdin)
 	}
 	if err != nil {
+		if p.kept && w.broken {
+			p.giveUp() // it may have been started, and nobody will know of it
+		}
 		p.close()
 		c.put(w)
 		return nil, said(ctx, err)
@@ -319,8 +322,7 @@ func (p *Process) Drop() {
 	defer p.using.Unlock()
 	if !p.over {
 		if p.kept {
-			_ = p.conn.SetWriteDeadline(time.Now().Add(time.Second))
-			_ = p.conn.send(frameGiveUp, nil)
+			p.giveUp()
 		}
 		_ = p.conn.Close()
 	}

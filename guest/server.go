@@ -269,8 +269,7 @@ func (k *caller) answer(req *request, fds []int) error {
 	case opAttach:
 		return k.attach(req)
 	case opClaim:
-		have, err := k.s.claim(req.IDs)
-		return k.reply(have, err)
+		return k.conn.sendJSON(frameReply, k.s.claim(req.IDs))
 	case opForget:
 		return k.reply(nil, k.s.forgetKept(req.IDs))
 	case opHello:
