@@ -21,6 +21,7 @@ var mayImport = map[string][]string{
 	"proto":                         {},
 	"ledger":                        {},
 	"gc":                            {},
+	"audit":                         {"proto", "ledger"},
 	"output":                        {"proto"},
 	"keys":                          {"proto", "ledger"},
 	"guest":                         {"proto", "output"},
