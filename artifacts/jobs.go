@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -213,7 +214,7 @@ func (js *Jobs) List(s *session.Session) ([]Summary, error) {
 func (r record) summary() Summary {
 	sum := Summary{JobID: r.ID, CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(r.Updated), Files: len(r.Files)}
 	for _, f := range r.Files {
-		sum.Bytes += f.SizeBytes
+		sum.Bytes += min(f.SizeBytes, math.MaxInt64-sum.Bytes) // files of holes can be of any size
 	}
 	return sum
 }

@@ -160,11 +160,14 @@ func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir str
 // publish stores one file of the job and notes its ID. Links are not followed: the file, or a directory on the way, may
 // have been swapped for one since it was seen.
 func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *job, rel string) (proto.StoredFile, error) {
-	r, _, err := s.ReadFileNoLinks(ctx, as, proto.JobDir(j.rec.ID)+"/"+rel)
+	r, fi, err := s.ReadFileNoLinks(ctx, as, proto.JobDir(j.rec.ID)+"/"+rel)
 	if err != nil {
 		return proto.StoredFile{}, err
 	}
 	defer r.Close()
+	if most := js.cfg.Files.MaxFileBytes(); fi.SizeBytes > most { // a file of holes takes nothing to make, and would take much to find out
+		return proto.StoredFile{}, proto.Errorf(proto.TooLarge, "", rel, "it has %d bytes; a stored file has at most %d", fi.SizeBytes, most)
+	}
 	f, err := js.cfg.Files.Put(ctx, files.Upload{
 		Owner: s.Owner(), Filename: publishedName(rel), Downloadable: true, Scope: s.ID(),
 	}, r)

@@ -28,9 +28,12 @@ const viewDepth = 2
 
 // edit runs one command of the editor.
 func (s *Server) edit(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
-	switch in.Command {
-	case "view":
+	if in.Command == "view" {
 		return s.view(id, path, in)
+	}
+	s.editing.Lock() // from reading to writing, or one of two edits at once would undo the other
+	defer s.editing.Unlock()
+	switch in.Command {
 	case "create":
 		return s.create(id, path, in)
 	case "str_replace":
@@ -258,8 +261,8 @@ func viewDir(id identity, path string) ([]proto.FileInfo, error) {
 }
 
 func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]proto.FileInfo, error) {
-	names, err := d.Readdirnames(-1)
-	if err != nil {
+	names, err := d.Readdirnames(MaxList)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return files, err
 	}
 	slices.Sort(names)
@@ -291,15 +294,15 @@ func (s *Server) create(id identity, path string, in *proto.EditorInput) (proto.
 	if in.FileText == nil {
 		return proto.EditorResult{}, invalid("file_text", "Parameter `file_text` is required for command: create")
 	}
-	before, err := s.replaceFile(id, path, []byte(*in.FileText))
+	before, err := s.replaceFile(id, path, []byte(*in.FileText), nil)
 	if err != nil {
 		return proto.EditorResult{}, err
 	}
 	return proto.EditorResult{Create: &proto.EditorCreate{Type: proto.TypeEditorCreate, IsFileUpdate: before}}, nil
 }
 
-// replaceFile writes a file as a whole and reports whether there was one.
-func (s *Server) replaceFile(id identity, path string, text []byte) (bool, error) {
+// replaceFile writes a file as a whole and reports whether there was one. If was is set, the file must still be in that state.
+func (s *Server) replaceFile(id identity, path string, text []byte, was *unix.Stat_t) (bool, error) {
 	file, err := s.newIncoming(id, path, WriteOptions{})
 	if err != nil {
 		if proto.CodeOf(err) == proto.InvalidArgument {
@@ -313,25 +316,29 @@ func (s *Server) replaceFile(id identity, path string, text []byte) (bool, error
 		file.drop()
 		return false, fileError(opEdit, path, err)
 	}
+	if was != nil && !file.still(was) {
+		file.drop()
+		return false, proto.Errorf(proto.Conflict, opEdit, path, "%s was changed by a command while it was edited. View it and edit again.", path)
+	}
 	_, err = file.commit()
 	return file.before != nil, err
 }
 
-// load reads a file that is to be changed.
-func load(id identity, path string) ([]byte, error) {
+// load reads a file that is to be changed, and says which state of it that is.
+func load(id identity, path string) ([]byte, *unix.Stat_t, error) {
 	f, st, err := openAs(id, path, unix.O_RDONLY)
 	if err != nil {
-		return nil, editError(path, err)
+		return nil, nil, editError(path, err)
 	}
 	defer f.Close()
 	if st.Size > maxView {
-		return nil, tooLarge(path, st.Size)
+		return nil, nil, tooLarge(path, st.Size)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxView+1))
 	if err == nil && len(text) > maxView {
-		return nil, tooLarge(path, int64(len(text)))
+		return nil, nil, tooLarge(path, int64(len(text)))
 	}
-	return text, editError(path, err)
+	return text, st, editError(path, err)
 }
 
 // strReplace replaces the one place where old_str stands.
@@ -339,7 +346,7 @@ func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (pr
 	if in.OldStr == nil || *in.OldStr == "" {
 		return proto.EditorResult{}, invalid("old_str", "Parameter `old_str` is required for command: str_replace, and must not be empty")
 	}
-	text, err := load(id, path)
+	text, was, err := load(id, path)
 	if err != nil {
 		return proto.EditorResult{}, err
 	}
@@ -356,12 +363,12 @@ func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (pr
 	}
 	after := make([]byte, 0, len(text)-len(old)+len(replacement))
 	after = append(append(append(after, text[:at]...), replacement...), text[at+len(old):]...)
-	return s.changed(id, path, text, after)
+	return s.changed(id, path, was, text, after)
 }
 
-// changed writes the new text and describes the change.
-func (s *Server) changed(id identity, path string, before, after []byte) (proto.EditorResult, error) {
-	if _, err := s.replaceFile(id, path, after); err != nil {
+// changed writes the new text, unless a command has changed the file since it was read, and describes the change.
+func (s *Server) changed(id identity, path string, was *unix.Stat_t, before, after []byte) (proto.EditorResult, error) {
+	if _, err := s.replaceFile(id, path, after, was); err != nil {
 		return proto.EditorResult{}, err
 	}
 	h := hunk(before, after)
@@ -414,7 +421,7 @@ func (s *Server) insert(id identity, path string, in *proto.EditorInput) (proto.
 	case add == nil:
 		return proto.EditorResult{}, invalid("insert_text", "Parameter `insert_text` is required for command: insert")
 	}
-	text, err := load(id, path)
+	text, was, err := load(id, path)
 	if err != nil {
 		return proto.EditorResult{}, err
 	}
@@ -423,7 +430,7 @@ func (s *Server) insert(id identity, path string, in *proto.EditorInput) (proto.
 	if n < 0 || n > len(lines) {
 		return proto.EditorResult{}, invalid("insert_line", "Invalid `insert_line` parameter: %d. It should be within the range of lines of the file: [0, %d]", n, len(lines))
 	}
-	return s.changed(id, path, text, inserted(lines, n, *add))
+	return s.changed(id, path, was, text, inserted(lines, n, *add))
 }
 
 // inserted puts text between the lines. It stands on lines of its own: ends are added where they lack.

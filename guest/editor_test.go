@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"berth/proto"
@@ -302,5 +303,48 @@ func compareWithDiff(t *testing.T, before, after string, h proto.EditorReplace) 
 	d := diffU3(t, before, after)
 	if d != nil && (d.numbers != numbersOf(h) || d.lines != strings.Join(h.Lines, "\n")) {
 		t.Errorf("%q -> %q: got %v %q, diff says %+v", before, after, numbersOf(h), h.Lines, *d)
+	}
+}
+
+// Edits of one file at once all count, whoever makes them.
+func TestEditorConcurrentEdits(t *testing.T) {
+	w := newWorld(t, false)
+	const n = 40
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "line %d of many\n", i)
+	}
+	w.put("f", text.String())
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			old, now := fmt.Sprintf("line %d of", i), fmt.Sprintf("done %d of", i)
+			if _, err := w.Edit(short(t), "user", proto.EditorInput{Command: "str_replace", Path: "f", OldStr: &old, NewStr: &now}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := w.get("f"); strings.Contains(got, "line") || strings.Count(got, "\n") != n {
+		t.Errorf("edits were lost: %d lines are as they were", strings.Count(got, "line"))
+	}
+}
+
+// What a command wrote between the reading and the writing of an edit is not undone by it.
+func TestEditorSeesChanges(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	must(t, os.WriteFile(path, []byte("one"), 0o644))
+	s := newServer(ServerOptions{Workspace: dir})
+	_, was, err := load(s.ids.root, path)
+	must(t, err)
+	must(t, os.WriteFile(path, []byte("three"), 0o644))
+	_, err = s.replaceFile(s.ids.root, path, []byte("two"), was)
+	wantCode(t, err, proto.Conflict)
+	if b, err := os.ReadFile(path); err != nil || string(b) != "three" {
+		t.Errorf("%q %v", b, err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("%v", entries)
 	}
 }

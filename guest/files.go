@@ -203,9 +203,13 @@ func list(id identity, path string, most int) (files []proto.FileInfo, truncated
 // maxDepth is how deep walks and archives go. Each level holds a descriptor.
 const maxDepth = 200
 
+// maxLooked is how many entries a walk looks at for each that it may return: a tree of directories alone has no end otherwise.
+const maxLooked = 4
+
 // A walker collects the files below a directory.
 type walker struct {
 	most      int
+	left      int // entries that it still looks at
 	dev       uint64
 	files     []proto.FileInfo
 	truncated bool
@@ -213,7 +217,7 @@ type walker struct {
 
 // walk describes the files and links below dir, which is no link itself: it is for the daemon's own books.
 func (s *Server) walk(id identity, dir string, most int) ([]proto.FileInfo, bool, error) {
-	w := &walker{most: most}
+	w := &walker{most: most, left: maxLooked * (most + 1000)}
 	err := id.do(func() error {
 		d, err := s.dirNoLinks(dir)
 		if err != nil {
@@ -233,10 +237,14 @@ func (s *Server) walk(id identity, dir string, most int) ([]proto.FileInfo, bool
 
 // walk reads one open directory. What cannot be read below the first is left out.
 func (w *walker) walk(d *os.File, path string, depth int) error {
-	names, err := d.Readdirnames(-1)
-	if err != nil {
+	names, err := d.Readdirnames(w.left + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
+	if len(names) > w.left {
+		names, w.truncated = names[:w.left], true
+	}
+	w.left -= len(names)
 	sort.Strings(names)
 	for _, name := range names {
 		child := filepath.Join(path, name)

@@ -35,18 +35,19 @@ type ServerOptions struct {
 
 // A Server is the guest at work.
 type Server struct {
-	opt    ServerOptions
-	log    *slog.Logger
-	ids    identities
-	pid    int
-	init   bool
-	hello  Hello
-	reaper *reaper
-	shield *shield
-	oom    *tally       // of kills for memory
-	forks  *tally       // of processes refused
-	newest atomic.Int64 // PID started last
-	spawn  sync.Mutex   // one child is started at a time: it inherits what is set on the guest for it
+	opt     ServerOptions
+	log     *slog.Logger
+	ids     identities
+	pid     int
+	init    bool
+	hello   Hello
+	reaper  *reaper
+	shield  *shield
+	oom     *tally       // of kills for memory
+	forks   *tally       // of processes refused
+	newest  atomic.Int64 // PID started last
+	editing sync.Mutex   // held from reading a file to replacing it; see edit
+	spawn   sync.Mutex   // one child is started at a time: it inherits what is set on the guest for it
 
 	mu     sync.Mutex
 	live   map[*owner]struct{}

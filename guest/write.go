@@ -125,6 +125,13 @@ func target(path string) (string, error) {
 	return "", unix.ELOOP
 }
 
+// still reports whether the file to be replaced is in the state that it was in.
+func (in *incoming) still(was *unix.Stat_t) bool {
+	var st unix.Stat_t
+	err := in.id.do(func() error { return unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	return err == nil && st.Ino == was.Ino && st.Dev == was.Dev && st.Size == was.Size && st.Mtim == was.Mtim && st.Ctim == was.Ctim
+}
+
 // Write adds to the file.
 func (in *incoming) Write(b []byte) (int, error) {
 	n, err := in.f.Write(b)
