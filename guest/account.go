@@ -21,29 +21,34 @@ func (u *usage) add(v usage) {
 	u.peak = max(u.peak, v.peak)
 }
 
-// openAccount begins to count what orphans with mark m use. The kernel adds what a process used to its
+// openAccount begins to count what orphans of o use. The kernel adds what a process used to its
 // parent's when that waits for it; an orphan's parent is PID 1, so without this nobody would be told
 // what killed and abandoned children took.
-func (r *reaper) openAccount(m mark) {
+func (r *reaper) openAccount(o *owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.all && m != 0 {
-		r.orphans[m] = &usage{}
+	if r.all {
+		r.orphans[o] = &usage{}
 	}
 }
 
 // closeAccount stops that.
-func (r *reaper) closeAccount(m mark) {
+func (r *reaper) closeAccount(o *owner) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.orphans, m)
+	for pid, u := range r.claimed {
+		if u == r.orphans[o] {
+			delete(r.claimed, pid)
+		}
+	}
+	delete(r.orphans, o)
 }
 
-// account is what the orphans of m have used until now.
-func (r *reaper) account(m mark) usage {
+// account is what the orphans of o have used until now.
+func (r *reaper) account(o *owner) usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if u := r.orphans[m]; u != nil {
+	if u := r.orphans[o]; u != nil {
 		return *u
 	}
 	return usage{}
@@ -54,7 +59,27 @@ func (r *reaper) owed(pid int) *usage {
 	if len(r.orphans) == 0 || r.children[pid] != nil {
 		return nil
 	}
-	return r.orphans[markOf(pid)]
+	if u := r.claimed[pid]; u != nil {
+		delete(r.claimed, pid)
+		return u
+	}
+	m := markOf(pid)
+	for o, u := range r.orphans {
+		if m != 0 && o.mark == m {
+			return u
+		}
+	}
+	return nil
+}
+
+// claim says whose the process pid is before it is killed: where marks cannot be read of the dead, as under
+// gVisor, nobody would know afterwards.
+func (r *reaper) claim(pid int, o *owner) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u := r.orphans[o]; u != nil {
+		r.claimed[pid] = u
+	}
 }
 
 // settle reaps whatever is dead already, so that the accounts are complete.
@@ -81,7 +106,7 @@ func (e *execution) addOrphans(x *Exit) {
 	if killed { // else those that are dying now go on after its end, and are not waited for
 		e.s.reaper.settle()
 	}
-	u := e.s.reaper.account(e.o.mark)
+	u := e.s.reaper.account(e.o)
 	x.CPU += max(0, u.cpu-e.before.orphans.cpu)
 	if !e.o.shell {
 		x.PeakBytes = max(x.PeakBytes, u.peak)

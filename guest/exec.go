@@ -278,12 +278,12 @@ func (s *Server) start(p *plan, id string, pl childIO) (*owner, <-chan death, er
 	defer s.spawn.Unlock()
 	// The clock of /proc is coarse: a tick early is never too late.
 	o := &owner{id: id, start: bootTicks() - 1, mark: stamp()}
-	s.reaper.openAccount(o.mark)
+	s.reaper.openAccount(o)
 	var deaths <-chan death
 	var err error
 	s.shield.with(func() { o.pid, deaths, err = s.reaper.start(p.path, p.argv, attr) })
 	if err != nil {
-		s.reaper.closeAccount(o.mark)
+		s.reaper.closeAccount(o)
 		return nil, nil, err
 	}
 	s.newest.Store(int64(o.pid))

@@ -146,7 +146,7 @@ func (s *Server) killTree(o *owner) error {
 		if len(found) == 0 {
 			return nil
 		}
-		if s.stopNew(found, stopped) {
+		if s.stopNew(o, found, stopped) {
 			continue
 		}
 		for _, p := range found {
@@ -162,11 +162,12 @@ func (s *Server) killTree(o *owner) error {
 }
 
 // stopNew stops those that were not stopped before and reports whether there were any.
-func (s *Server) stopNew(found []proc, stopped map[int]uint64) bool {
+func (s *Server) stopNew(o *owner, found []proc, stopped map[int]uint64) bool {
 	fresh := false
 	for _, p := range found {
 		if start, ok := stopped[p.pid]; !ok || start != p.start {
 			stopped[p.pid] = p.start
+			s.reaper.claim(p.pid, o)
 			s.kill(p.pid, unix.SIGSTOP)
 			fresh = true
 		}

@@ -25,12 +25,13 @@ type reaper struct {
 	// death is looked up, however early it dies.
 	mu       sync.Mutex
 	children map[int]chan death
-	orphans  map[mark]*usage // what they used, by whose they were; guarded by mu
-	born     chan struct{}   // there is a child again
+	orphans  map[*owner]*usage // what orphans used, by whose they were; guarded by mu
+	claimed  map[int]*usage    // the account of a process that is being killed; guarded by mu
+	born     chan struct{}     // there is a child again
 }
 
 func newReaper(all bool) *reaper {
-	return &reaper{all: all, children: map[int]chan death{}, orphans: map[mark]*usage{}, born: make(chan struct{}, 1)}
+	return &reaper{all: all, children: map[int]chan death{}, orphans: map[*owner]*usage{}, claimed: map[int]*usage{}, born: make(chan struct{}, 1)}
 }
 
 // run reaps until stop is closed. sigchld tells of orphans that come to us while we have

@@ -79,10 +79,7 @@ func (r *remover) empty(d *os.File, depth int) error {
 	for {
 		names, err := d.Readdirnames(1024)
 		if len(names) == 0 {
-			if err == nil || errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
+			return endOfDir(err)
 		}
 		for _, name := range names {
 			if err := r.entry(d, name, depth); err != nil && err != unix.ENOENT {
@@ -93,6 +90,14 @@ func (r *remover) empty(d *os.File, depth int) error {
 			return err
 		}
 	}
+}
+
+// endOfDir tells the end of a directory from an error in reading it.
+func endOfDir(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // entry removes one entry of d, or moves it to the top where it is too deep.
@@ -107,7 +112,11 @@ func (r *remover) entry(d *os.File, name string, depth int) error {
 	}
 	if depth >= removeDepth {
 		r.moved++
-		return unix.Renameat(at, name, r.top, fmt.Sprintf(".berth-removing-%d-%d", os.Getpid(), r.moved))
+		err := unix.Renameat(at, name, r.top, fmt.Sprintf(".berth-removing-%d-%d", os.Getpid(), r.moved))
+		if err == unix.EDQUOT || err == unix.ENOSPC { // a longer name takes room
+			return removeDeep(at, name)
+		}
+		return err
 	}
 	sub, err := openDir(at, name, false)
 	if err != nil {

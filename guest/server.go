@@ -318,7 +318,7 @@ func (s *Server) owners() []*owner {
 
 // disown forgets an owner whose process has ended.
 func (s *Server) disown(o *owner) {
-	s.reaper.closeAccount(o.mark)
+	s.reaper.closeAccount(o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.live, o)

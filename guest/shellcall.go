@@ -35,7 +35,7 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 		return fileError("shell", "the shell's files", err)
 	}
 	e.before = e.s.lookAround()
-	e.before.orphans = e.s.reaper.account(sh.o.mark)
+	e.before.orphans = e.s.reaper.account(sh.o)
 	if table, ok := readProc(sh.o.pid); ok {
 		c.cpu = table.cpu
 	}

@@ -105,10 +105,10 @@ func (f *finding) failed(end proto.End) proto.End {
 	switch {
 	case f.refused() && (silent || saysPIDs.MatchString(said)), gvisor && saysFork.MatchString(said):
 		end.Reason, end.Message = proto.EndPIDLimit, f.pidMessage()
+	case f.full(true) != "" && (silent || saysDisk.MatchString(said)):
+		end.Reason, end.Message = proto.EndDiskQuota, f.full(true)
 	case f.full(false) != "" && saysDisk.MatchString(said):
 		end.Reason, end.Message = proto.EndDiskQuota, f.full(false)
-	case f.full(true) != "" && silent:
-		end.Reason, end.Message = proto.EndDiskQuota, f.full(true)
 	case saysDisk.MatchString(said):
 		end.Message = also(end.Message, "its output tells of a full disk, which is not full now"+f.usage())
 	}

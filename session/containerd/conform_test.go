@@ -10,23 +10,16 @@ import (
 	"berth/session/sessiontest"
 )
 
-// TestConformance runs the suite that every Runtime passes, on both classes, with the real guest and
-// the base image.
-func TestConformance(t *testing.T) {
+// openReal opens a Runtime with the real guest and the base image.
+func openReal(t *testing.T) *Runtime {
+	t.Helper()
 	bin, archive := os.Getenv("BERTH_BIN"), os.Getenv("BERTH_BASE_IMAGE")
 	if bin == "" || archive == "" {
 		t.Fatal("BERTH_BIN and BERTH_BASE_IMAGE are not set; run these tests with `make test`")
 	}
-	dir := t.TempDir()
-	rt, err := Open(context.Background(), Config{Dir: dir, BinDir: bin, Guest: filepath.Join(bin, "berth-guest"), PoolBytes: 4 << 30})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := rt.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	cfg := testConfig(t.TempDir())
+	cfg.BinDir, cfg.Guest, cfg.PoolBytes = bin, filepath.Join(bin, "berth-guest"), 4<<30
+	rt := openWith(t, cfg)
 	f, err := os.Open(archive)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +28,11 @@ func TestConformance(t *testing.T) {
 	if _, err := rt.Images().Import(context.Background(), "base", f, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
-		t.Run(string(class), func(t *testing.T) { sessiontest.Conform(t, rt, rt.Images(), class) })
-	}
+	return rt
+}
+
+// TestConformance runs the suite that every Runtime passes, on both classes.
+func TestConformance(t *testing.T) {
+	rt := openReal(t)
+	classes(t, func(t *testing.T, class proto.RuntimeClass) { sessiontest.Conform(t, rt, rt.Images(), class) })
 }

@@ -1,0 +1,104 @@
+package containerd
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+// A told is a command and how its end must be told.
+type told struct {
+	name, command string
+	timeout       float64
+	reason        proto.EndReason
+	code          int
+	message       string // that the end's message holds
+	class         proto.RuntimeClass
+}
+
+const forkUntilRefused = `python3 -c '
+import os, signal
+made = []
+try:
+    while True:
+        made.append(os.fork())
+        if made[-1] == 0:
+            signal.pause()
+finally:
+    for pid in made:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+'`
+
+// TestEnds: each end is told as what it was, in this order in one container.
+func TestEnds(t *testing.T) {
+	rt := openReal(t)
+	st := sessiontest.Over(t, rt, rt.Images(), session.Config{
+		Limits: proto.Limits{CPUs: 1, MemoryBytes: 384 << 20, PIDs: 64, DiskBytes: 32 << 20, OpenFiles: 1024},
+	})
+	cases := []told{
+		{name: "a code", command: "exit 3", reason: proto.EndExit, code: 3},
+		{name: "a crash", command: "kill -SEGV $$", reason: proto.EndSignal, code: 139},
+		{name: "a full workspace", command: "dd if=/dev/zero of=big bs=1M", reason: proto.EndDiskQuota, code: 1, message: "/workspace is full"},
+		{name: "an unrelated failure on a full disk", command: "grep -q nobody-of-that-name /etc/passwd", reason: proto.EndExit, code: 1},
+		{name: "a complaint on a full disk", command: "echo no such thing >&2; exit 4", reason: proto.EndExit, code: 4},
+		{name: "making room on a full disk", command: "rm big && echo fine > file && cat file", reason: proto.EndExit},
+		{name: "a full layer", command: "dd if=/dev/zero of=/home/user/big bs=1M; r=$?; rm -f big; exit $r", reason: proto.EndDiskQuota, code: 1, message: "outside /workspace"},
+		{name: "room in the layer", command: "rm /home/user/big && echo fine > /home/user/file", reason: proto.EndExit},
+		{name: "a full /tmp, told by nobody", command: "dd if=/dev/zero of=/tmp/big bs=1M 2>/dev/null", reason: proto.EndDiskQuota, code: 1, message: "/tmp is full"},
+		{name: "room in /tmp", command: "rm /tmp/big", reason: proto.EndExit},
+		{name: "words alone", command: "echo No space left on device >&2; exit 5", reason: proto.EndExit, code: 5, message: "not full now"},
+		{name: "refused processes", command: forkUntilRefused, reason: proto.EndPIDLimit, code: 1, message: "limits.pids"},
+		{name: "words alone, of processes", command: "echo fork: Resource temporarily unavailable >&2; exit 6", reason: proto.EndExit, code: 6, class: proto.ClassRunc},
+		{name: "memory", command: "python3 -c 'x = bytearray(1 << 30)'", reason: proto.EndOutOfMemory, code: 137, message: "memory limit"},
+		{name: "a crash like it", command: "kill -KILL $$", reason: proto.EndSignal, code: 137},
+		{name: "its files are there", command: "cat file", reason: proto.EndExit},
+		{name: "time", command: "sleep 100", timeout: 0.5, reason: proto.EndTimeout, code: 137},
+	}
+	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+		s, err := st.Sessions.Create(context.Background(), sessiontest.Owner, proto.CreateContainer{RuntimeClass: class})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range cases {
+			if c.class == "" || c.class == class {
+				checkEnd(t, s, c)
+			}
+		}
+		killedTree(t, s, class)
+	})
+}
+
+func checkEnd(t *testing.T, s *session.Session, c told) {
+	t.Helper()
+	res, err := s.Run(t.Context(), proto.Cmd{Command: c.command, TimeoutSeconds: c.timeout})
+	if err != nil {
+		t.Errorf("%s: %v", c.name, err)
+		return
+	}
+	end := res.Exec.End
+	if end.Reason != c.reason || end.ReturnCode != c.code || !strings.Contains(end.Message, c.message) {
+		t.Errorf("%s: %+v, want %s %d %q; it wrote %+v", c.name, *end, c.reason, c.code, c.message, res.Result.Result)
+	}
+}
+
+// killedTree: what a killed tree has used is told, of those too that nobody waited for.
+func killedTree(t *testing.T, s *session.Session, class proto.RuntimeClass) {
+	const spin = `(setsid python3 -c '
+import resource
+x = bytearray(64 << 20)
+while True: pass' &)
+exec sleep 100`
+	res, err := s.Run(t.Context(), proto.Cmd{Command: spin, TimeoutSeconds: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := res.Exec.End
+	if end.CPUSeconds < 0.2 || class == proto.ClassRunc && end.PeakBytes < 64<<20 {
+		t.Errorf("a killed tree that worked is told to have used %+v", *end)
+	}
+}
