@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"artifacts":                     {"proto", "ledger", "files", "session"},
 	"tools":                         {"proto", "session"},
 	"api":                           {"proto"},
-	"api/native":                    {"proto", "api", "keys", "session", "files", "artifacts", "tools"},
+	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools"},
 	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools"},
 	"sandbox-image":                 {"proto"},
 	"cmd/berth-guest":               {"proto", "guest"},
@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"cmd/berth/internal/daemontest": {},
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},
 	"cmd/berth/internal/unpack":     {"proto"},
-	"cmd/berth/internal/daemon":     {"proto", "ledger", "keys", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic"},
+	"cmd/berth/internal/daemon":     {"proto", "ledger", "audit", "keys", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic"},
 }
 
 // onlyIn names outside modules that one package alone may import.

@@ -29,6 +29,8 @@ type exchange struct {
 	owner string
 	leave func() // lets go of the caller's key
 	body  *body  // nil until its limit is known
+	deed  *deed  // nil: not for the audit log
+	told  func() // puts the deed into it
 
 	status   int // 0 until something is written
 	bytes    int64
@@ -42,14 +44,13 @@ type exchange struct {
 type contextKey int
 
 const (
-	requestIDKey contextKey = iota
-	drainingKey
+	drainingKey contextKey = iota
 )
 
 func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *exchange {
 	id := proto.ID(proto.RequestPrefix, uuid.Must(uuid.NewV7())) // fails only if the kernel has no random numbers
 	w.Header().Set("Request-Id", id)
-	r = r.WithContext(context.WithValue(r.Context(), requestIDKey, id))
+	r = r.WithContext(proto.WithRequestID(r.Context(), id))
 	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall, leave: func() {}}
 	x.extend() // the last request's on this connection may have passed
 	return x
@@ -57,8 +58,7 @@ func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *e
 
 // RequestID is the ID of the request that ctx belongs to, or empty.
 func RequestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey).(string)
-	return id
+	return proto.RequestIDOf(ctx)
 }
 
 // Draining is closed when the server begins to shut down; what streams for as long as it likes should
@@ -169,6 +169,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
 	if err == nil {
 		x.hijacked, x.status = true, http.StatusSwitchingProtocols
+		x.told() // a websocket may be open for days
 	}
 	return conn, rw, err
 }

@@ -21,6 +21,9 @@ type Route struct {
 
 	MaxBodyBytes int64 // 0 is Config.MaxBodyBytes; negative is no limit, the handler has its own
 	Public       bool  // needs no API key; Caller is zero
+
+	Act     string // what the audit log calls it: "file.upload"; "" is method and pattern, and for GET not to be there
+	Covered bool   // the core has it audited where it is done; here only its failures are
 }
 
 // An Edge is one dialect with its routes.

@@ -15,6 +15,7 @@ import (
 	"berth/proto"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 )
 
 // The limits of every connection.
@@ -28,6 +29,7 @@ const (
 type Config struct {
 	Auth         Authenticator
 	Edges        []Edge
+	Audit        Auditor               // nil: nothing is audited
 	Metrics      prometheus.Registerer // nil: none
 	Log          *slog.Logger          // nil: silence
 	MaxBodyBytes int64                 // of routes that do not say; 0 is 1 MiB
@@ -40,6 +42,7 @@ type Server struct {
 	cfg      Config
 	mux      *http.ServeMux
 	meter    *meter
+	gate     gatekeeper
 	draining chan struct{}
 	drain    func() // closes draining, once
 	active   sync.WaitGroup
@@ -54,6 +57,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), meter: newMeter(cfg.Metrics), draining: make(chan struct{})}
+	s.gate.limit = rate.NewLimiter(refusedPerSecond, refusedAtOnce)
 	s.drain = sync.OnceFunc(func() { close(s.draining) })
 	for i := range s.cfg.Edges {
 		if err := s.mount(&s.cfg.Edges[i]); err != nil {
@@ -111,7 +115,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.active.Done()
 	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))), s.cfg.Stall)
 	defer func() { x.leave() }()
+	x.told = func() { s.audit(x) }
 	s.guard(x)
+	s.audit(x)
 	x.finish()
 	s.record(x)
 	if x.cut && !x.hijacked {
@@ -135,9 +141,13 @@ func (s *Server) call(x *exchange, e *Edge, route Route) (err error) {
 	var c Caller
 	if !route.Public {
 		if c, err = s.authenticate(x.r); err != nil {
+			s.refused(x, err)
 			return err
 		}
 		s.admit(x, c)
+	}
+	if err := s.beginDeed(x, route, c); err != nil {
+		return err
 	}
 	if err := s.limitBody(x, route); err != nil {
 		return err

@@ -66,3 +66,9 @@ func RequestIDOf(ctx context.Context) string {
 	id, _ := ctx.Value(requestIDKey{}).(string)
 	return id
 }
+
+// An AuditHead is the end of the audit log's chain: who notes it elsewhere can tell later that nothing before it was changed.
+type AuditHead struct {
+	Seq  int64  `json:"seq"`
+	Hash string `json:"hash"`
+}

@@ -15,10 +15,10 @@ type Config struct {
 	Images  Images
 	Ledger  *ledger.DB
 	Jobs    Jobs
-	Quotas  Quotas           // of API keys; nil: none has any
-	Audit   func(AuditEntry) // told of every exec that ended; nil: nobody is
-	Log     *slog.Logger     // nil: slog.Default
-	Now     func() time.Time // the wall clock; nil: time.Now
+	Quotas  Quotas                 // of API keys; nil: none has any
+	Audit   func(proto.AuditEntry) // told of what becomes of containers and commands; nil: nobody is
+	Log     *slog.Logger           // nil: slog.Default
+	Now     func() time.Time       // the wall clock; nil: time.Now
 	// Elapsed is a monotonic clock: how much time has passed since any fixed moment. nil: as Now has it, of which
 	// time.Now carries one along.
 	Elapsed func() time.Duration
@@ -74,7 +74,7 @@ func (c Config) withDefaults() Config {
 		c.Elapsed = func() time.Duration { return c.Now().Sub(begin) }
 	}
 	if c.Audit == nil {
-		c.Audit = func(AuditEntry) {}
+		c.Audit = func(proto.AuditEntry) {}
 	}
 	setDefault(&c.Image, "base")
 	setDefault(&c.Class, proto.ClassRunc)

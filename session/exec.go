@@ -27,7 +27,8 @@ const recordTimeout = 2 * time.Minute
 type Exec struct {
 	s   *Session
 	id  string
-	key string // API key it was started with
+	key string           // API key it was started with
+	by  proto.AuditEntry // who began it; set before run
 	cmd proto.Cmd
 	out *output.Output
 
@@ -76,6 +77,7 @@ func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 	}
 	err = s.core.track(func() { s.announce(e) }, func() {
 		defer release()
+		e.tellBegin()
 		e.run()
 	})
 	if err != nil {
@@ -109,7 +111,7 @@ func (s *Session) begin(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.key = proto.CallerOf(ctx).KeyID
+	e.key, e.by = proto.CallerOf(ctx).KeyID, by(ctx)
 	if err := e.launch(ctx); err != nil {
 		s.delist(e)
 		return nil, err

@@ -2,9 +2,7 @@ package session
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"time"
 
 	"berth/ledger"
 	"berth/output"
@@ -199,7 +197,7 @@ func (e *Exec) conclude(end proto.End) {
 	made := e.produced(info)
 	res := e.resultOf(&info, made)
 	e.store(res, made)
-	e.s.core.cfg.Audit(e.audit(info, made))
+	e.tellEnd(info, made)
 	e.charge(info)
 
 	e.mu.Lock()
@@ -240,27 +238,5 @@ func (e *Exec) store(res proto.ExecResult, made Produced) {
 	}
 	if err := e.s.core.cfg.Ledger.Update(put); err != nil && proto.CodeOf(err) != proto.NotFound {
 		e.s.core.cfg.Log.Error("recording the end of an exec", "exec", e.id, "error", err)
-	}
-}
-
-// maxAudited bounds the command, and the produced paths together, in an audit entry, in bytes.
-const maxAudited = 16 << 10
-
-// within is as many of the paths as n bytes hold, and then a count of those left out.
-func within(paths []string, n int) []string {
-	for i, p := range paths {
-		if n -= len(p); n < 0 {
-			return append(slices.Clone(paths[:i]), fmt.Sprintf("… and %d more", len(paths)-i))
-		}
-	}
-	return paths
-}
-
-func (e *Exec) audit(info proto.Exec, made Produced) AuditEntry {
-	return AuditEntry{
-		Time: info.EndedAt.Time, Owner: e.s.owner, ContainerID: e.s.id, ExecID: e.id, JobID: info.JobID, User: info.User,
-		Command: RedactCut(commandLine(info), maxAudited), Reason: info.End.Reason, ReturnCode: info.End.ReturnCode,
-		Seconds:     info.Duration(time.Time{}).Seconds(),
-		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes, Produced: within(made.Paths, maxAudited), FileIDs: made.FileIDs,
 	}
 }

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"time"
 
 	"berth/proto"
 )
@@ -30,22 +29,4 @@ type Produced struct {
 	FileIDs []string // stored files, in the order of their names
 	Paths   []string // created or changed in the job's directory, relative to it
 	Notes   []string // for the caller: what could not be stored, and why
-}
-
-// An AuditEntry says who ran what and how it ended. Secrets in Command are redacted.
-type AuditEntry struct {
-	Time        time.Time       `json:"time"`
-	Owner       string          `json:"owner"`
-	ContainerID string          `json:"container_id"`
-	ExecID      string          `json:"exec_id"`
-	JobID       string          `json:"job_id"`
-	User        string          `json:"user"`
-	Command     string          `json:"command"`
-	Reason      proto.EndReason `json:"reason"`
-	ReturnCode  int             `json:"return_code"`
-	Seconds     float64         `json:"seconds"`
-	StdoutBytes int64           `json:"stdout_bytes"`
-	StderrBytes int64           `json:"stderr_bytes"`
-	Produced    []string        `json:"produced"`
-	FileIDs     []string        `json:"file_ids"`
 }

@@ -79,6 +79,7 @@ func (s *Session) remember(list []execRecord) {
 		s.execs = append(s.execs, e)
 		if lost {
 			s.core.cfg.Ledger.Later(s.putExec(r))
+			e.tellEnd(r.Exec, e.made)
 		}
 	}
 	s.trim()

@@ -332,7 +332,7 @@ func (s *Session) resume(ctx context.Context) error {
 	started := make(chan error, 1)
 	err = s.core.track(nil, func() {
 		defer unlock()
-		started <- s.start(s.core.ctx)
+		started <- s.start(onBehalf(s.core.ctx, ctx))
 	})
 	if err != nil {
 		unlock()
@@ -381,7 +381,11 @@ func (s *Session) bringUp(ctx context.Context) error {
 		return err
 	}
 	now := s.core.clock.now() // a start that took long does not eat the lease
-	return s.change(func(r *record) { r.State, r.LastUsed = proto.StateRunning, now })
+	err := s.change(func(r *record) { r.State, r.LastUsed = proto.StateRunning, now })
+	if err == nil {
+		s.tellStart(ctx)
+	}
+	return err
 }
 
 // takeDown removes the sandbox, and remembers if that did not work. Called with life held.
@@ -417,6 +421,7 @@ func (s *Session) halt(ctx context.Context, reason proto.EndReason, why string) 
 		return false, err
 	}
 	s.endExecs(reason, why)
+	s.tell(ctx, actStop, why)
 	return true, s.takeDown(ctx)
 }
 

@@ -117,6 +117,7 @@ func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateCo
 		ss.undo(s)
 		return nil, err
 	}
+	s.tell(ctx, actCreate, "workspace "+s.workspace)
 	return s, nil
 }
 
@@ -264,7 +265,11 @@ func (ss *Sessions) Delete(ctx context.Context, owner, id string, keep bool) err
 	if s == nil {
 		return err
 	}
-	return ss.remove(context.WithoutCancel(ctx), s, keep)
+	err = ss.remove(context.WithoutCancel(ctx), s, keep)
+	if err == nil {
+		s.tell(ctx, actDelete, "")
+	}
+	return err
 }
 
 // remove takes a session away for good. What it decided is written first, so that a

@@ -82,6 +82,9 @@ func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error 
 	}
 	err = ss.finishRemove(ctx, s)
 	count(n, err == nil)
+	if err == nil && s.record().Delete {
+		s.tell(ctx, actDelete, "an earlier removal was finished")
+	}
 	return err
 }
 
@@ -104,6 +107,7 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 		return err
 	}
 	done.Expired++
+	s.tell(ctx, actExpire, "")
 	return ss.leaveName(ctx, s)
 }
 

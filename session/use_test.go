@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -155,8 +156,16 @@ func TestShellsAreListedAndClosed(t *testing.T) {
 
 func TestAuditSaysWhoRanWhat(t *testing.T) {
 	var mu sync.Mutex
-	var log []session.AuditEntry
-	st := sessiontest.New(t, session.Config{Audit: func(e session.AuditEntry) { mu.Lock(); log = append(log, e); mu.Unlock() }})
+	var log []proto.AuditEntry
+	var all []string
+	st := sessiontest.New(t, session.Config{Audit: func(e proto.AuditEntry) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, e.Act)
+		if e.Act == "exec.end" {
+			log = append(log, e)
+		}
+	}})
 	s := st.Create(t, proto.CreateContainer{})
 	res := run(t, s, proto.Cmd{Command: "echo ab >made; printf err >&2; export API_KEY=hunter22; exit 3", JobID: "j", User: proto.UserRoot})
 	run(t, s, proto.Cmd{Command: ": " + strings.Repeat("x", 900_000) + " password=hunter22"})
@@ -165,15 +174,18 @@ func TestAuditSaysWhoRanWhat(t *testing.T) {
 	if len(log) != 2 {
 		t.Fatalf("%d entries for two commands", len(log))
 	}
-	e := log[0]
-	if e.Owner != sessiontest.Owner || e.ContainerID != s.ID() || e.ExecID != res.Exec.ID || e.JobID != "j" || e.User != "root" || e.ReturnCode != 3 ||
-		e.StderrBytes != 3 || e.Reason != proto.EndExit || len(e.Produced) != 1 || e.Produced[0] != "made" || e.Time.IsZero() {
+	if want := []string{"container.start", "container.create", "exec.begin", "exec.end", "exec.begin", "exec.end"}; !slices.Equal(all, want) {
+		t.Errorf("%q", all)
+	}
+	e, x := log[0], log[0].Exec
+	if e.Owner != sessiontest.Owner || e.ContainerID != s.ID() || e.ExecID != res.Exec.ID || x.JobID != "j" || x.User != "root" || x.ReturnCode != 3 ||
+		x.StderrBytes != 3 || x.Reason != proto.EndExit || len(x.Produced) != 1 || x.Produced[0] != "made" || e.Actor != proto.ActorDaemon {
 		t.Errorf("%+v", e)
 	}
-	if strings.Contains(e.Command, "hunter22") || !strings.Contains(e.Command, "echo ab") {
-		t.Errorf("command %q", e.Command)
+	if strings.Contains(x.Command, "hunter22") || !strings.Contains(x.Command, "echo ab") {
+		t.Errorf("command %q", x.Command)
 	}
-	if n := len(log[1].Command); n > 20<<10 {
+	if n := len(log[1].Exec.Command); n > 20<<10 {
 		t.Errorf("a line of %d bytes for a command of 900 KB", n)
 	}
 }

@@ -47,11 +47,11 @@ func New(cfg Config) api.Edge {
 		Dialect:  dialect,
 		Check:    check,
 		Routes: []api.Route{
-			{Method: "POST", Pattern: "/v1/files", Handle: e.upload, MaxBodyBytes: cfg.Files.MaxFileBytes() + formOverhead},
+			{Method: "POST", Pattern: "/v1/files", Handle: e.upload, Act: "file.upload", MaxBodyBytes: cfg.Files.MaxFileBytes() + formOverhead},
 			{Method: "GET", Pattern: "/v1/files", Handle: e.list},
 			{Method: "GET", Pattern: "/v1/files/{file_id}", Handle: e.metadata},
-			{Method: "GET", Pattern: "/v1/files/{file_id}/content", Handle: e.download},
-			{Method: "DELETE", Pattern: "/v1/files/{file_id}", Handle: e.delete},
+			{Method: "GET", Pattern: "/v1/files/{file_id}/content", Handle: e.download, Act: "file.download"},
+			{Method: "DELETE", Pattern: "/v1/files/{file_id}", Handle: e.delete, Act: "file.delete"},
 		},
 	}
 }

@@ -35,6 +35,7 @@ func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	if err != nil {
 		return err
 	}
+	api.Note(r.Context(), stored.ID)
 	return api.JSON(w, http.StatusOK, describe(stored, shapeOf(r)))
 }
 

@@ -28,7 +28,7 @@ type handler func(*call) error
 // route is the row as the server takes it.
 func (r row) route() api.Route {
 	return api.Route{
-		Method: r.method, Pattern: r.path, MaxBodyBytes: r.bodyLimit(), Public: r.public,
+		Method: r.method, Pattern: r.path, MaxBodyBytes: r.bodyLimit(), Public: r.public, Act: r.act(), Covered: covered[r.id],
 		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
 			if r.admin && !c.Admin {
 				return proto.Errorf(proto.PermissionDenied, "", "", "This needs an admin's API key; this one is not.")
@@ -37,10 +37,16 @@ func (r row) route() api.Route {
 			if err != nil {
 				return err
 			}
+			for _, name := range named {
+				api.Note(req.Context(), q.Get(name))
+			}
 			return r.handle(&call{w, req, c.Owner, q})
 		},
 	}
 }
+
+// named are the query keys that name what a request is about, for the audit log.
+var named = []string{"path", "name", "ref"}
 
 // json answers with v.
 func (c *call) json(status int, v any) error { return api.JSON(c.w, status, v) }

@@ -8,6 +8,7 @@ import (
 
 	"berth/api"
 	"berth/artifacts"
+	"berth/audit"
 	"berth/files"
 	"berth/keys"
 	"berth/proto"
@@ -21,6 +22,7 @@ type Config struct {
 	Files    *files.Store
 	Images   session.Images
 	Keys     *keys.Store
+	Audit    *audit.Log                                               // nil: nobody can read it here
 	Sweep    func(context.Context) (map[string]map[string]int, error) // runs every sweep now; counts by sweep and what it did
 	Version  string                                                   // of the daemon; "" is "dev"
 	Info     Info                                                     // what /v1/info tells of the daemon's settings

@@ -108,6 +108,7 @@ func (e *edge) moveFile(c *call) error {
 	if req.From == "" || req.To == "" {
 		return invalid("from", "from and to must name a file and its new path.")
 	}
+	api.Note(c.r.Context(), req.From+" to "+req.To)
 	as, err := checkAs(req.As)
 	if err != nil {
 		return err
@@ -136,6 +137,7 @@ func (e *edge) makeDirectory(c *call) error {
 	if req.Path == "" {
 		return invalid("path", "path must name the directory to make.")
 	}
+	api.Note(c.r.Context(), req.Path)
 	as, err := checkAs(req.As)
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ func (e *edge) pullImage(c *call) error {
 	if req.Ref == "" {
 		return invalid("ref", "ref must name the image to pull, such as debian:12.")
 	}
+	api.Note(c.r.Context(), req.Ref)
 	return e.progress(c, func(ctx context.Context, report func(session.ImageProgress)) (session.Image, error) {
 		return e.Images.Pull(ctx, req.Ref, report)
 	})
@@ -69,6 +70,7 @@ func (e *edge) progress(c *call, work func(context.Context, func(session.ImagePr
 		return err
 	case err != nil:
 		e.Log.Warn("an image did not arrive", "request_id", api.RequestID(c.r.Context()), "error", err)
+		api.NoteFailure(c.r.Context(), err)
 		err = lines.say(imageLine{Error: proto.AsError(err)})
 	default:
 		err = lines.say(imageLine{Image: &img})

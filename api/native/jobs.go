@@ -2,6 +2,7 @@ package native
 
 import (
 	"net/http"
+	"strings"
 
 	"berth/api"
 	"berth/proto"
@@ -22,6 +23,7 @@ func (e *edge) addInputs(c *call) error {
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
+	api.Note(c.r.Context(), strings.Join(req.Files, " "))
 	s, err := e.session(c)
 	if err != nil {
 		return err
@@ -81,10 +83,12 @@ func (e *edge) publishFile(c *call) error {
 	if err != nil {
 		return err
 	}
+	api.Note(c.r.Context(), req.Path)
 	f, err := e.Jobs.Publish(c.r.Context(), s, c.r.PathValue("job"), req.Path)
 	if err != nil {
 		return err
 	}
+	api.Note(c.r.Context(), f.ID)
 	return c.json(http.StatusCreated, published{f.ID, f.Filename, f.MIMEType, f.SizeBytes, f.SHA256, f.CreatedAt, f.ExpiresAt})
 }
 

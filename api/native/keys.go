@@ -16,6 +16,7 @@ func (e *edge) createKey(c *call) error {
 	if err != nil {
 		return err
 	}
+	api.Note(c.r.Context(), k.ID)
 	c.w.Header().Set("Cache-Control", "no-store")
 	return c.json(http.StatusCreated, k)
 }

@@ -128,6 +128,9 @@ func (r row) responses(types catalogue) schema {
 	if r.admin {
 		fails = append(slices.Clone(fails), http.StatusForbidden)
 	}
+	if r.act() != "" && !r.public { // the audit log may be full
+		fails = append(slices.Clone(fails), r.auditFails())
+	}
 	for _, status := range fails {
 		body := r.failure
 		if body == nil {

@@ -86,7 +86,7 @@ var (
 // rows is every route of this edge.
 func (e *edge) rows() []row {
 	var all []row
-	for _, part := range [][]row{e.containerRows(), e.execRows(), e.fileRows(), e.jobRows(), e.hostRows(), e.keyRows()} {
+	for _, part := range [][]row{e.containerRows(), e.execRows(), e.fileRows(), e.jobRows(), e.hostRows(), e.keyRows(), e.auditRows()} {
 		all = append(all, part...)
 	}
 	return all

@@ -3,6 +3,7 @@ package native
 import (
 	"net/http"
 
+	"berth/api"
 	"berth/proto"
 	"berth/tools"
 )
@@ -12,6 +13,7 @@ func (e *edge) useTool(c *call) error {
 	if err := c.decodeLoosely(&use); err != nil {
 		return err
 	}
+	api.Note(c.r.Context(), use.Name)
 	s, err := e.session(c)
 	if err != nil {
 		return err
@@ -28,6 +30,7 @@ func (e *edge) useToolOnce(c *call) error {
 	if err := c.decodeLoosely(&use); err != nil {
 		return err
 	}
+	api.Note(c.r.Context(), use.Name)
 	if err := tools.Check(use); err != nil {
 		return err // before a container is made for it
 	}

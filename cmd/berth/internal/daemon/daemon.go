@@ -19,6 +19,7 @@ import (
 	"berth/api/anthropic"
 	"berth/api/native"
 	"berth/artifacts"
+	"berth/audit"
 	"berth/files"
 	"berth/gc"
 	"berth/keys"
@@ -58,6 +59,7 @@ type Daemon struct {
 	sessions *session.Sessions
 	runtime  *containerd.Runtime
 	metrics  *metrics
+	audit    *audit.Log
 }
 
 // Open starts everything but the HTTP server. What it opened is closed again if it fails.
@@ -94,6 +96,10 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(books)
+	if d.audit, err = audit.Open(audit.Config{Dir: d.cfg.Dir, Ledger: books, Log: d.cfg.Log}); err != nil {
+		return err
+	}
+	d.keep(d.audit)
 	if d.keys, err = keys.Open(keys.Config{Ledger: books, Secret: secret, Log: d.cfg.Log}); err != nil {
 		return err
 	}
@@ -130,21 +136,14 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	d.keep(d.runtime)
-	audit, err := openAudit(filepath.Join(d.cfg.Dir, "audit.log"))
-	if err != nil {
-		return err
-	}
-	d.keep(audit)
 	cfg := d.cfg.Session
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.runtime, d.runtime.Images(), books, jobs, d.cfg.Log
 	cfg.Quotas = d.keys
-	cfg.Audit = func(e session.AuditEntry) {
+	cfg.Audit = func(e proto.AuditEntry) {
 		d.metrics.ended(e)
-		if err := audit.write(e); err != nil {
-			d.cfg.Log.Error("writing the audit log", "error", err)
-		}
+		d.audit.Append(e)
 	}
-	d.sessions, err = session.Open(ctx, cfg)
+	d.sessions, err = session.Open(as(ctx, proto.ActorReconcile), cfg)
 	if err != nil {
 		return err
 	}
@@ -153,12 +152,17 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	return nil
 }
 
+// as says which part of the daemon acts, for the audit log.
+func as(ctx context.Context, actor string) context.Context {
+	return proto.WithCaller(ctx, proto.Caller{KeyID: actor})
+}
+
 func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collector, error) {
 	every := "@every " + d.cfg.SweepEvery.String()
 	sweeper, err := gc.Open(gc.Config{
 		Log: d.cfg.Log, Report: d.metrics.swept,
 		Tasks: []gc.Task{
-			{Name: "sessions", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.sessions.Sweep(ctx) }},
+			{Name: "sessions", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.sessions.Sweep(as(ctx, proto.ActorSweeper)) }},
 			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return store.Sweep(ctx, time.Now()) }},
 			{Name: "keys", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.keys.Sweep(ctx) }},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
@@ -200,12 +204,12 @@ func (d *Daemon) sweepImages(ctx context.Context) (any, error) {
 
 func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
 	d.server, err = api.New(api.Config{
-		Auth: d.keys, Metrics: d.metrics.registry, Log: d.cfg.Log,
+		Auth: d.keys, Audit: d.audit, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{
 			api.Ops(d.metrics.registry, d.ready),
 			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
 			native.New(native.Config{
-				Sessions: d.sessions, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Keys: d.keys,
+				Sessions: d.sessions, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Keys: d.keys, Audit: d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}),
 		},

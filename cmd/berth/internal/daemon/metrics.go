@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"berth/proto"
 	"berth/session"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,9 +36,12 @@ func newMetrics() *metrics {
 	return m
 }
 
-func (m *metrics) ended(e session.AuditEntry) {
-	m.execs.WithLabelValues(string(e.Reason)).Inc()
-	m.seconds.Observe(e.Seconds)
+func (m *metrics) ended(e proto.AuditEntry) {
+	if e.Exec == nil || e.Exec.Reason == "" {
+		return
+	}
+	m.execs.WithLabelValues(string(e.Exec.Reason)).Inc()
+	m.seconds.Observe(e.Exec.Seconds)
 }
 
 func (m *metrics) swept(task string, counts map[string]int, took time.Duration, err error) {

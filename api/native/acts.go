@@ -1,0 +1,38 @@
+package native
+
+import "net/http"
+
+// acts is what the audit log calls requests, by operation. Every other operation that may change something is there under its own
+// name; what only looks is not. Reading is where it takes a container's or the owner's data out.
+var acts = map[string]string{
+	"createContainer": "container.create", "extendContainer": "container.extend", "startContainer": "container.start",
+	"stopContainer": "container.stop", "deleteContainer": "container.delete", "deleteWorkspace": "workspace.delete",
+	"run": "exec.begin", "runOnce": "exec.begin", "signalExec": "exec.signal", "writeStdin": "exec.stdin", "resizeExec": "exec.resize",
+	"getExecLogs": "exec.logs", "closeShell": "shell.close", "live": "live.open", "useTool": "tool.use", "useToolOnce": "tool.use",
+	"readFile": "fs.read", "writeFile": "fs.write", "removeFile": "fs.remove", "moveFile": "fs.move", "makeDirectory": "fs.mkdir",
+	"readTar": "fs.read_tar", "writeTar": "fs.write_tar", "addInputs": "input.add", "publishFile": "job.publish", "readJob": "job.read",
+	"importImage": "image.import", "pullImage": "image.pull", "removeImage": "image.remove", "sweep": "sweep.run",
+	"uploadFile": "file.upload", "downloadFile": "file.download", "deleteFile": "file.delete",
+	"createKey": "key.create", "changeKey": "key.change", "revokeKey": "key.revoke", "readAudit": "audit.read",
+}
+
+// covered are the operations that the core has audited itself when they are done.
+var covered = map[string]bool{
+	"createContainer": true, "startContainer": true, "stopContainer": true, "deleteContainer": true, "run": true, "runOnce": true,
+}
+
+// act is what the audit log calls a request to the row; "" is not to be there.
+func (r row) act() string {
+	if act := acts[r.id]; act != "" || r.method == http.MethodGet {
+		return act
+	}
+	return r.id
+}
+
+// auditFails is the status of a request that cannot be audited.
+func (r row) auditFails() int {
+	if r.failure != nil { // the Files API's word for it
+		return 529
+	}
+	return http.StatusServiceUnavailable
+}

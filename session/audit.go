@@ -1,0 +1,80 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"berth/proto"
+)
+
+// Acts that the core tells the audit log of, as they happen and whoever brought them about. The HTTP server has more, and
+// the failures of these.
+const (
+	actCreate    = "container.create"
+	actStart     = "container.start"
+	actStop      = "container.stop"
+	actExpire    = "container.expire"
+	actDelete    = "container.delete"
+	actExecBegin = "exec.begin"
+	actExecEnd   = "exec.end"
+)
+
+// by is the part of an entry that says who does it.
+func by(ctx context.Context) proto.AuditEntry {
+	return proto.AuditEntry{Actor: proto.Actor(ctx), RequestID: proto.RequestIDOf(ctx), Outcome: proto.AuditOK}
+}
+
+// onBehalf is core, which outlives the request, with ctx's caller and request.
+func onBehalf(core, ctx context.Context) context.Context {
+	return proto.WithRequestID(proto.WithCaller(core, proto.CallerOf(ctx)), proto.RequestIDOf(ctx))
+}
+
+// tell has something that was done to the session audited.
+func (s *Session) tell(ctx context.Context, act, note string) {
+	e := by(ctx)
+	e.Act, e.Owner, e.ContainerID, e.Note = act, s.owner, s.id, note
+	s.core.cfg.Audit(e)
+}
+
+// tellStart says which generation was started, and of what.
+func (s *Session) tellStart(ctx context.Context) {
+	r := s.record()
+	s.tell(ctx, actStart, "generation "+strconv.FormatInt(r.Generation, 10)+", image "+r.Image+", class "+string(r.Class))
+}
+
+// maxAudited bounds the command, and the produced paths together, in an audit entry, in bytes.
+const maxAudited = 16 << 10
+
+// tellBegin has it audited that the command runs.
+func (e *Exec) tellBegin() { e.tell(actExecBegin, e.Info(), Produced{}) }
+
+// tellEnd has the end of the command audited.
+func (e *Exec) tellEnd(info proto.Exec, made Produced) { e.tell(actExecEnd, info, made) }
+
+func (e *Exec) tell(act string, info proto.Exec, made Produced) {
+	entry := e.by
+	if entry.Actor == "" { // begun under another daemon
+		entry = proto.AuditEntry{Actor: proto.ActorReconcile, Outcome: proto.AuditOK}
+	}
+	x := proto.AuditExec{
+		JobID: info.JobID, User: info.User, Command: RedactCut(commandLine(info), maxAudited), StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
+		Produced: within(made.Paths, maxAudited), FileIDs: made.FileIDs,
+	}
+	if info.End != nil {
+		x.Reason, x.ReturnCode, x.CPUSeconds, x.Seconds = info.End.Reason, info.End.ReturnCode, info.End.CPUSeconds, info.Duration(time.Time{}).Seconds()
+	}
+	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID, entry.Exec = act, e.s.owner, e.s.id, e.id, &x
+	e.s.core.cfg.Audit(entry)
+}
+
+// within is as many of the paths as n bytes hold, and then a count of those left out.
+func within(paths []string, n int) []string {
+	for i, p := range paths {
+		if n -= len(p); n < 0 {
+			return append(slices.Clone(paths[:i]), "… and "+strconv.Itoa(len(paths)-i)+" more")
+		}
+	}
+	return paths
+}
