@@ -2,11 +2,14 @@ package api
 
 import (
 	"bytes"
+	rawjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"berth/proto"
@@ -16,8 +19,9 @@ import (
 )
 
 // Decode reads a request's whole body, one JSON value, into v. Unknown and repeated fields, wrong
-// case, data after the value, text that is not UTF-8 and nesting over 10,000 levels are refused with
-// InvalidArgument; the message names the field and the byte.
+// case, null, numbers that do not fit, data after the value, text that is not UTF-8 and nesting over 10,000
+// levels are refused with InvalidArgument; the message names the field and the byte. Nothing is
+// ever rounded, cut or chosen from.
 func Decode(r *http.Request, v any) error {
 	data, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -31,7 +35,7 @@ func DecodeBytes(data []byte, v any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return invalidJSON("", "The request body is empty; it must be a JSON value.")
 	}
-	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true))
+	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true), exact)
 	var syntax *jsontext.SyntacticError
 	var meaning *json.SemanticError
 	switch {
@@ -43,6 +47,51 @@ func DecodeBytes(data []byte, v any) error {
 		return explainSyntax(syntax)
 	}
 	return invalidJSON("", "The request body cannot be read as JSON.")
+}
+
+// exact is how values are read that JSON and Go see differently. Null is refused, being no value of any type here: a field
+// without one is left out. Raw values may hold it, since they are their reader's. A number such as 600.0 or 6e2 is a whole one.
+var exact = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
+	switch kind := d.PeekKind(); {
+	case kind == 'n' && !isRaw(v):
+		return &json.SemanticError{GoType: reflect.TypeOf(v).Elem(), JSONKind: kind}
+	case kind == '0' && isInteger(reflect.TypeOf(v).Elem().Kind()):
+		return decodeWhole(d, reflect.ValueOf(v).Elem())
+	}
+	return errors.ErrUnsupported // leave it to the decoder
+}))
+
+func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uint64 }
+
+// exactFloat is where floating-point numbers begin to leave out whole ones.
+const exactFloat = 1 << 53
+
+// decodeWhole reads a whole number, however it is written.
+func decodeWhole(d *jsontext.Decoder, to reflect.Value) error {
+	text, err := d.ReadValue()
+	if err != nil {
+		return err
+	}
+	if f, err := strconv.ParseFloat(string(text), 64); err == nil && bytes.ContainsAny(text, ".eE") && f == math.Trunc(f) && math.Abs(f) <= exactFloat {
+		text = strconv.AppendInt(nil, int64(f), 10)
+	}
+	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil && to.CanInt() && !to.OverflowInt(n) {
+		to.SetInt(n)
+		return nil
+	}
+	if n, err := strconv.ParseUint(string(text), 10, 64); err == nil && to.CanUint() && !to.OverflowUint(n) {
+		to.SetUint(n)
+		return nil
+	}
+	return &json.SemanticError{GoType: to.Type(), JSONKind: '0', JSONValue: text.Clone()}
+}
+
+func isRaw(v any) bool {
+	switch v.(type) {
+	case *jsontext.Value, *rawjson.RawMessage, *any:
+		return true
+	}
+	return false
 }
 
 func explainSyntax(e *jsontext.SyntacticError) error {

@@ -33,6 +33,15 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 		`{"count":1.5}`:                `The field "count" must be a whole number, not 1.5`,
 		`{"files":["a",2]}`:            `The field "files.1" must be a string`,
 		`{"limits":{"cpus":true}}`:     `The field "limits.cpus" must be a number, not true`,
+		`null`:                         `The request body must be an object, not null.`,
+		`{"name":null}`:                `The field "name" must be a string, not null`,
+		`{"labels":{"a":null}}`:        `The field "labels.a" must be a string, not null`,
+		`{"limits":null}`:              `The field "limits" must be an object, not null`,
+		`{"files":["a",null]}`:         `The field "files.1" must be a string, not null`,
+		`{"limits":{"cpus":1e999}}`:    `The field "limits.cpus" must be a number, not 1e999`,
+		`{"limits":{"cpus":NaN}}`:      `Invalid JSON at byte`,
+		`{"count":1e400}`:              `The field "count" must be a whole number, not 1e400`,
+		`{"count":1e-1}`:               `The field "count" must be a whole number, not 1e-1`,
 		`[1]`:                          `The request body must be an object, not an array.`,
 		`{"name":"x"} {"name":"y"}`:    `Invalid JSON at byte 13`,
 		`{"name":"x"`:                  `Invalid JSON at byte 11`,
@@ -53,6 +62,12 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 	var deep any
 	if err := DecodeBytes([]byte(strings.Repeat("[", 200_000)), &deep); proto.CodeOf(err) != proto.InvalidArgument || len(err.Error()) > 400 {
 		t.Errorf("200,000 levels deep: %v", err)
+	}
+	for body, want := range map[string]int8{`{"count":5.0}`: 5, `{"count":-1.2e1}`: -12, `{"count":1E2}`: 100, `{"count":-0}`: 0} {
+		var v sample
+		if err := DecodeBytes([]byte(body), &v); err != nil || v.Count != want {
+			t.Errorf("%s: %d, %v", body, v.Count, err)
+		}
 	}
 	var v sample
 	if err := DecodeBytes([]byte(` {"name":"x","labels":{"a":"1","A":"2"},"limits":{"cpus":0.5}} `+"\n"), &v); err != nil || v.Name != "x" || v.Labels["A"] != "2" || v.Limits.CPUs != 0.5 {

@@ -88,7 +88,7 @@ func TestSocketOrigin(t *testing.T) {
 	if _, res, err := dial(s, "X-Api-Key", "wrong"); err == nil || res.StatusCode != 401 {
 		t.Errorf("wrong key: %v", err)
 	}
-	if res, body := s.do(t, "GET", "/v1/shout/live", ""); res.StatusCode != 400 || !strings.Contains(body, "websocket") {
+	if res, body := s.do(t, "GET", "/v1/shout/live", ""); res.StatusCode != 426 || !strings.Contains(body, "websocket") {
 		t.Errorf("plain request: %d %s", res.StatusCode, body)
 	}
 	if res, body := s.do(t, "GET", "/v1/shout/live", "", "Connection", "Upgrade", "Upgrade", "websocket"); res.StatusCode != 400 || !strings.Contains(body, `"shout"`) {

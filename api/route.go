@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"path"
-	"slices"
 	"strings"
 
 	"berth/proto"
@@ -19,8 +18,9 @@ type Route struct {
 	Pattern string // path as http.ServeMux has it: "/v1/files/{id}"
 	Handle  Handler
 
-	MaxBodyBytes int64 // 0 is Config.MaxBodyBytes; negative is no limit, the handler has its own
-	Public       bool  // needs no API key; Caller is zero
+	Media        []string // of bodies it takes, "*/*" for any; nil: its handler looks
+	MaxBodyBytes int64    // 0 is Config.MaxBodyBytes; negative is no limit, the handler has its own
+	Public       bool     // needs no API key; Caller is zero
 
 	Act     string // what the audit log calls it: "file.upload"; "" is method and pattern, and for GET not to be there
 	Covered bool   // the core has it audited where it is done; here only its failures are
@@ -45,6 +45,8 @@ func (s *Server) mount(e *Edge) (err error) {
 		}
 	}()
 	for _, route := range e.Routes {
+		s.edges[route.Method+" "+route.Pattern] = e
+		s.literal[route.Pattern] = true // one with a wildcard is no path, and never looked up
 		s.mux.HandleFunc(route.Method+" "+route.Pattern, func(w http.ResponseWriter, r *http.Request) {
 			x := w.(*exchange)
 			x.r, x.edge = r, e
@@ -57,11 +59,18 @@ func (s *Server) mount(e *Edge) (err error) {
 // dispatch sends a request on its way. The mux answers unknown paths in plain text and redirects
 // unclean ones, so it only gets to see what it knows.
 func (s *Server) dispatch(x *exchange) {
-	if _, pattern := s.mux.Handler(x.r); pattern != "" && isClean(x.r) {
+	if !isClean(x.r) {
+		s.end(x, noRoute(x, nil))
+		return
+	}
+	_, pattern := s.mux.Handler(x.r)
+	if hidden := strings.Contains(pattern, "{") && s.literal[x.r.URL.Path]; pattern != "" && !hidden {
 		s.mux.ServeHTTP(x, x.r)
 		return
 	}
-	s.end(x, s.noRoute(x))
+	var allowed []string
+	allowed, x.edge = s.allowed(x.r)
+	s.end(x, noRoute(x, allowed))
 }
 
 func isClean(r *http.Request) bool {
@@ -70,9 +79,8 @@ func isClean(r *http.Request) bool {
 }
 
 // noRoute tells a wrong method from an unknown path.
-func (s *Server) noRoute(x *exchange) error {
-	allowed := slices.DeleteFunc(slices.Clone(methods), func(m string) bool { return !s.routes(x.r, m) })
-	if len(allowed) == 0 || !isClean(x.r) {
+func noRoute(x *exchange, allowed []string) error {
+	if len(allowed) == 0 {
 		return proto.Errorf(proto.NotFound, "", "", "There is no such endpoint; check the path.")
 	}
 	list := strings.Join(allowed, ", ")
@@ -81,10 +89,24 @@ func (s *Server) noRoute(x *exchange) error {
 		proto.Errorf(proto.InvalidArgument, "", "", "This endpoint does not take this method; it takes %s.", list)}
 }
 
-// routes reports whether the path of r has a route for method.
-func (s *Server) routes(r *http.Request, method string) bool {
-	_, pattern := s.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host})
-	return pattern != ""
+// allowed are the methods that the path of r takes, and the edge that has it. A path of its own, such as /keys/self, hides what
+// /keys/{id} would take: its methods alone count.
+func (s *Server) allowed(r *http.Request) (list []string, edge *Edge) {
+	best := ""
+	for _, method := range methods {
+		_, pattern := s.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host})
+		_, at, ok := strings.Cut(pattern, " ")
+		if !ok {
+			continue
+		}
+		if best == "" || strings.Count(at, "{") < strings.Count(best, "{") {
+			best, list, edge = at, nil, s.edges[pattern]
+		}
+		if at == best {
+			list = append(list, method)
+		}
+	}
+	return list, edge
 }
 
 // edgeOf is the edge with the longest prefix of path, or one with the plain dialect.

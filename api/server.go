@@ -41,6 +41,8 @@ type Config struct {
 type Server struct {
 	cfg      Config
 	mux      *http.ServeMux
+	edges    map[string]*Edge // by "METHOD pattern"
+	literal  map[string]bool  // paths that a route has to itself
 	meter    *meter
 	gate     gatekeeper
 	draining chan struct{}
@@ -56,7 +58,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), meter: newMeter(cfg.Metrics), draining: make(chan struct{})}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), edges: map[string]*Edge{}, literal: map[string]bool{}, meter: newMeter(cfg.Metrics), draining: make(chan struct{})}
 	s.gate.limit = rate.NewLimiter(refusedPerSecond, refusedAtOnce)
 	s.drain = sync.OnceFunc(func() { close(s.draining) })
 	for i := range s.cfg.Edges {
@@ -150,6 +152,9 @@ func (s *Server) call(x *exchange, e *Edge, route Route) (err error) {
 		return err
 	}
 	if err := s.limitBody(x, route); err != nil {
+		return err
+	}
+	if err := checkMedia(x.r, route.Media); err != nil {
 		return err
 	}
 	if e.Check != nil {

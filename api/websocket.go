@@ -42,7 +42,8 @@ type Socket struct {
 // handler must close the socket before it returns.
 func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket, error) {
 	if !websocket.IsWebSocketUpgrade(r) {
-		return nil, proto.Errorf(proto.InvalidArgument, "", "", "This endpoint speaks websocket only; connect with a websocket client.")
+		w.Header().Set("Upgrade", "websocket")
+		return nil, WithStatus(http.StatusUpgradeRequired, proto.Errorf(proto.InvalidArgument, "", "Upgrade", "This endpoint speaks websocket only; connect with a websocket client."))
 	}
 	if !cfg.admits(r) {
 		return nil, proto.Errorf(proto.PermissionDenied, "", "Origin", "Web pages of this origin may not connect; the daemon's operator can allow it.")

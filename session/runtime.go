@@ -77,8 +77,8 @@ type Image struct {
 
 // ImageProgress is one step of a pull or import, for a progress bar.
 type ImageProgress struct {
-	Stage string `json:"stage"`           // "fetching", "importing", "unpacking", "done"
-	Item  string `json:"item,omitempty"`  // a layer's digest, shortened
+	Stage string `json:"stage"`           // "resolving", "fetching", "importing", "unpacking", "done"
+	Item  string `json:"item,omitempty"`  // a layer's digest, shortened; of resolving, the image's name
 	Done  int64  `json:"done"`            // bytes
 	Total int64  `json:"total,omitempty"` // bytes; 0 when unknown
 }

@@ -28,7 +28,7 @@ type Use struct {
 	Type  string          `json:"type"` // "server_tool_use" or "tool_use"
 	ID    string          `json:"id"`
 	Name  string          `json:"name"`
-	Input json.RawMessage `json:"input"`
+	Input json.RawMessage `json:"input,omitempty"`
 }
 
 // A Result is the block that answers a Use. Which content it has depends on Type.

@@ -28,7 +28,7 @@ type handler func(*call) error
 // route is the row as the server takes it.
 func (r row) route() api.Route {
 	return api.Route{
-		Method: r.method, Pattern: r.path, MaxBodyBytes: r.bodyLimit(), Public: r.public, Act: r.act(), Covered: covered[r.id],
+		Method: r.method, Pattern: r.path, MaxBodyBytes: r.bodyLimit(), Public: r.public, Media: r.media(), Act: r.act(), Covered: covered[r.id],
 		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
 			if r.admin && !c.Admin {
 				return proto.Errorf(proto.PermissionDenied, "", "", "This needs an admin's API key; this one is not.")
@@ -47,6 +47,17 @@ func (r row) route() api.Route {
 
 // named are the query keys that name what a request is about, for the audit log.
 var named = []string{"path", "name", "ref"}
+
+// media is what the route's body may be called. Bytes may be called anything.
+func (r row) media() (list []string) {
+	for _, c := range r.body {
+		if c.of == nil {
+			return []string{"*/*"}
+		}
+		list = append(list, c.media)
+	}
+	return list
+}
 
 // json answers with v.
 func (c *call) json(status int, v any) error { return api.JSON(c.w, status, v) }

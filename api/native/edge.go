@@ -73,7 +73,7 @@ type edge struct {
 func New(cfg Config) api.Edge {
 	e := &edge{Config: cfg.withDefaults()}
 	rows := e.rows()
-	e.document = document(e.Info.Version, append(rows, elsewhere()...))
+	e.document = document(e.Info, append(rows, elsewhere()...))
 	out := api.Edge{Prefixes: []string{"/v1"}, Dialect: api.Plain}
 	for _, r := range rows {
 		out.Routes = append(out.Routes, r.route())

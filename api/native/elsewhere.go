@@ -8,7 +8,7 @@ import (
 func elsewhere() []row {
 	const tag = "stored files"
 	file := func(op op) op {
-		op.tag, op.failure = tag, fileFailure
+		op.tag, op.failure, op.header = tag, fileFailure, []param{versionParam}
 		return op
 	}
 	return []row{
@@ -17,7 +17,7 @@ func elsewhere() []row {
 		{"GET", "/v1/files", nil, file(op{id: "listFiles", does: "List stored files, newest first.",
 			more: filesMore + " The shape of the list depends on the anthropic-beta header, as at the hosted API.",
 			query: []param{
-				{name: "limit", kind: whole, max: 1000, does: "At most so many; the default is 20."},
+				{name: "limit", kind: whole, least: 1, max: 1000, does: "At most so many; the default is 20."},
 				{name: "page", does: "next_page of the answer before."},
 				{name: "ids[]", repeat: true, does: "Only these files; excludes limit and page."},
 				{name: "before_id", does: "With a beta header: what stands before this file."},
@@ -36,6 +36,8 @@ func elsewhere() []row {
 }
 
 const filesMore = "Speaks the hosted Files API: an anthropic-version header is required, unknown query keys are ignored, and errors have its envelope."
+
+var versionParam = param{name: "anthropic-version", required: true, choices: []string{"2023-06-01", "2026-10-21"}, does: "The version of the Files API that the client speaks."}
 
 var fileFails = []int{400, 401, 404, 405, 413, 429, 500, 503, 504}
 

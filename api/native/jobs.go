@@ -6,6 +6,7 @@ import (
 
 	"berth/api"
 	"berth/proto"
+	"berth/session"
 )
 
 // An inputs names stored files to put into a container.
@@ -22,6 +23,9 @@ func (e *edge) addInputs(c *call) error {
 	var req inputs
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
+	}
+	if req.Files == nil {
+		return invalid("files", "files must list the stored files to put there.")
 	}
 	api.Note(c.r.Context(), strings.Join(req.Files, " "))
 	s, err := e.session(c)
@@ -84,7 +88,11 @@ func (e *edge) publishFile(c *call) error {
 		return err
 	}
 	api.Note(c.r.Context(), req.Path)
-	f, err := e.Jobs.Publish(c.r.Context(), s, c.r.PathValue("job"), req.Path)
+	job, err := c.job(s)
+	if err != nil {
+		return err
+	}
+	f, err := e.Jobs.Publish(c.r.Context(), s, job, req.Path)
 	if err != nil {
 		return err
 	}
@@ -92,14 +100,23 @@ func (e *edge) publishFile(c *call) error {
 	return c.json(http.StatusCreated, published{f.ID, f.Filename, f.MIMEType, f.SizeBytes, f.SHA256, f.CreatedAt, f.ExpiresAt})
 }
 
+// job is the one that the path names. What no job can be called is not looked for.
+func (c *call) job(s *session.Session) (string, error) {
+	job := c.r.PathValue("job")
+	if !proto.ValidJobID(job) {
+		return "", proto.Errorf(proto.NotFound, "", shown(job), "job %.80q does not exist in container %s", job, s.ID())
+	}
+	return job, nil
+}
+
 func (e *edge) jobTar(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
 		return err
 	}
-	job := c.r.PathValue("job")
-	if !proto.ValidJobID(job) {
-		return proto.Errorf(proto.NotFound, "", shown(job), "job %.80q does not exist in container %s", job, s.ID())
+	job, err := c.job(s)
+	if err != nil {
+		return err
 	}
 	r, err := s.TarNoLinks(c.r.Context(), proto.UserRoot, proto.JobDir(job))
 	if err != nil {

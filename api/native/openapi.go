@@ -1,7 +1,9 @@
 package native
 
 import (
+	"cmp"
 	"encoding/json"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
@@ -12,8 +14,8 @@ import (
 )
 
 // document builds the OpenAPI document from the rows. It is made once, at start.
-func document(version string, rows []row) []byte {
-	types := catalogue{}
+func document(i Info, rows []row) []byte {
+	types := catalogue{map[string]schema{}, bounds(i)}
 	paths := map[string]map[string]any{}
 	for _, r := range rows {
 		if paths[r.path] == nil {
@@ -25,12 +27,12 @@ func document(version string, rows []row) []byte {
 	body, err := json.MarshalIndent(schema{
 		"openapi": "3.1.0",
 		"info": schema{
-			"title": "berth", "version": version,
+			"title": "berth", "version": i.Version,
 			"description": "Stateful Linux containers for agents and the people who run them. Unknown fields and query keys are refused by name. Every answer has a Request-Id.",
 		},
 		"security":   []any{schema{"key": []string{}}, schema{"bearer": []string{}}},
 		"paths":      paths,
-		"components": schema{"schemas": types, "securitySchemes": schemes},
+		"components": schema{"schemas": types.schemas, "securitySchemes": schemes},
 	}, "", " ")
 	if err != nil {
 		panic("the OpenAPI document: " + err.Error()) // of literals alone: every start would fail, and so does every test
@@ -90,17 +92,20 @@ func (p param) parameter(in string) schema {
 	s := schema{"type": "string"}
 	switch p.kind {
 	case whole:
-		s = schema{"type": "integer", "minimum": 0}
-		if p.max > 0 {
-			s["maximum"] = p.max
-		}
+		s = schema{"type": "integer", "minimum": p.least, "maximum": cmp.Or(p.max, math.MaxInt64)}
 	case flag:
 		s = schema{"type": "boolean"}
 	case mode:
-		s["pattern"] = "^[0-7]{1,5}$"
+		s["pattern"] = "^0*[0-7]{1,4}$"
 	}
 	if p.choices != nil {
 		s["enum"] = p.choices
+	}
+	if p.pattern != "" {
+		s["pattern"] = p.pattern
+	}
+	if p.required && p.kind == text {
+		s["minLength"] = 1
 	}
 	if p.repeat {
 		s = schema{"type": "array", "items": s}
@@ -131,17 +136,25 @@ func (r row) responses(types catalogue) schema {
 	if r.act() != "" && !r.public { // the audit log may be full
 		fails = append(slices.Clone(fails), r.auditFails())
 	}
+	if r.body != nil && r.failure == nil {
+		fails = append(slices.Clone(fails), http.StatusUnsupportedMediaType)
+	}
 	for _, status := range fails {
 		body := r.failure
 		if body == nil {
 			body = failure{}
 		}
 		a := schema{"description": http.StatusText(status), "content": forms(types, js(body))}
+		if status == http.StatusBadRequest {
+			a["content"].(schema)["text/plain"] = schema{} // of what is no HTTP, and is answered before it is a request
+		}
 		if status == http.StatusTooManyRequests {
 			a["headers"] = headers([]content{{headers: map[string]string{"Retry-After": "Seconds until it makes sense to try again."}}})
 		}
 		out[strconv.Itoa(status)] = a
 	}
+	const large = http.StatusRequestHeaderFieldsTooLarge
+	out[strconv.Itoa(large)] = schema{"description": http.StatusText(large), "content": schema{"text/plain": schema{}}}
 	return out
 }
 
@@ -161,6 +174,14 @@ func headers(contents []content) schema {
 	return out
 }
 
+// serverSent is the schema of one server-sent event whose data is JSON.
+func serverSent(data schema) schema {
+	return object([]string{"data"}, schema{
+		"data":  schema{"type": "string", "contentMediaType": "application/json", "contentSchema": data},
+		"event": stringType(), "id": stringType(),
+	})
+}
+
 // forms are the forms of a body by media type. Bytes have no schema.
 func forms(types catalogue, contents []content) schema {
 	out := schema{}
@@ -174,6 +195,8 @@ func forms(types catalogue, contents []content) schema {
 				continue
 			}
 			out[c.media] = schema{"schema": schema{"type": "object"}}
+		case proto.Event:
+			out[c.media] = schema{"schema": serverSent(types.of(of))}
 		default:
 			out[c.media] = schema{"schema": types.of(of)}
 		}

@@ -136,6 +136,9 @@ func (c *contract) judgeBody(method, path string, res *http.Response, body []byt
 		return nil
 	}
 	at := documentURL + "#" + pointer("paths", template, strings.ToLower(method), "responses", status, "content", media, "schema")
+	if media == eventType { // the schema is of an event, whose data it tells apart
+		at += pointer("properties", "data", "contentSchema")
+	}
 	s, err := c.compiler.Compile(at)
 	if err != nil {
 		return fmt.Errorf("the schema of %s %s %s: %w", method, template, status, err)

@@ -25,8 +25,10 @@ type param struct {
 	kind     kind
 	does     string   // for the document
 	choices  []string // nil: any value
+	pattern  string   // for the document: what text must look like, which its handler checks
 	required bool
 	repeat   bool
+	least    int64 // of a whole number
 	max      int64 // of a whole number; 0 is no bound
 }
 

@@ -79,8 +79,8 @@ var (
 // Parameters that several routes have.
 var (
 	asParam   = param{name: "as", does: "The user of the container that does it, which decides what is permitted.", choices: []string{proto.UserDefault, proto.UserRoot}}
-	pathParam = param{name: "path", required: true, does: "A path inside the container: absolute, or relative to /workspace. Its bytes need not be UTF-8."}
-	lastEvent = param{name: "Last-Event-ID", does: "The ID of the last event a client has; the stream goes on behind it."}
+	pathParam = param{name: "path", required: true, pattern: noNUL, does: "A path inside the container: absolute, or relative to /workspace. Its bytes need not be UTF-8."}
+	lastEvent = param{name: "Last-Event-ID", pattern: "^([0-9]{1,18}-[0-9]{1,18}(-end)?)?$", does: "The ID of the last event a client has; the stream goes on behind it."}
 )
 
 // rows is every route of this edge.
@@ -99,10 +99,10 @@ func (e *edge) containerRows() []row {
 			body: js(proto.CreateContainer{}), optional: true, answers: created(proto.Container{}), fails: inGuest}},
 		{"GET", "/v1/containers", e.listContainers, op{id: "listContainers", tag: tag, does: "List containers, newest first.",
 			query: []param{
-				{name: "label", repeat: true, does: "key=value that a container must have. May be repeated; all must match."},
+				{name: "label", repeat: true, pattern: "^[^=]+=", does: "key=value that a container must have. May be repeated; all must match."},
 				{name: "state", does: "Only containers in this state. Without it, all but expired ones.", choices: names(enums[stateType])},
 				{name: "limit", kind: whole, max: 1000, does: "At most so many, 1 to 1000; 0 is the default, 100."},
-				{name: "after", does: "A container's ID: begin behind it."},
+				{name: "after", pattern: "^(container_[0-9A-Za-z]{22})?$", does: "A container's ID: begin behind it."},
 			}, answers: ok(containerPage{}), fails: basic}},
 		{"GET", "/v1/containers/{id}", e.getContainer, op{id: "getContainer", tag: tag, does: "Describe a container.",
 			more: "An expired container is a 410 that names it.", answers: ok(proto.Container{}), fails: inBox}},
@@ -174,7 +174,7 @@ func (e *edge) execRows() []row {
 			answers: ok(deletedName{}), fails: inGuest}},
 		{"GET", "/v1/containers/{id}/live", e.live, op{id: "live", tag: tag, does: "A websocket: many commands at once, live.", more: liveMore,
 			query:   []param{{name: "watch", kind: flag, does: "Follow the commands of others, too."}},
-			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403}, inBox...)}},
+			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403, 426}, inBox...)}},
 		{"POST", "/v1/tool_use", e.useToolOnce, op{id: "useToolOnce", tag: tag, does: "Create a container and do in it what a model's tool-use block asks for.",
 			body: js(tools.Use{}), loose: true, answers: ok(tools.Result{}), fails: inGuest}},
 		{"POST", "/v1/containers/{id}/tool_use", e.useTool, op{id: "useTool", tag: tag, does: "Do what a model's tool-use block asks for.",
@@ -212,7 +212,7 @@ func (e *edge) fileRows() []row {
 			query: []param{pathParam, asParam}, answers: map[int][]content{http.StatusOK: raw(tarType)}, fails: inGuest}},
 		{"PUT", at + "/tar", e.writeTar, op{id: "writeTar", tag: tag, does: "Unpack a tar archive into a directory, which is made.",
 			more:  "Members that would leave the directory, and devices, are refused by name; members before them are there then.",
-			query: []param{pathParam, asParam}, body: raw(tarType), unbounded: true, answers: ok(directory{}), fails: inGuest}},
+			query: []param{pathParam, asParam}, body: append(raw(tarType), raw(octets)...), unbounded: true, answers: ok(directory{}), fails: inGuest}},
 	}
 }
 
@@ -240,7 +240,7 @@ func (e *edge) hostRows() []row {
 		{"GET", "/v1/images", e.listImages, op{id: "listImages", tag: tag, does: "List images.", answers: ok(page[session.Image]{}), fails: basic}},
 		{"POST", "/v1/images/import", e.importImage, op{id: "importImage", tag: tag, admin: true, does: "Import an OCI or Docker archive.", more: linesMore,
 			query: []param{{name: "name", does: "What to call the image; without it, what the archive says."}},
-			body:  raw(tarType), unbounded: true, answers: lines, fails: imageFails}},
+			body:  append(raw(tarType), raw(octets)...), unbounded: true, answers: lines, fails: imageFails}},
 		{"POST", "/v1/images/pull", e.pullImage, op{id: "pullImage", tag: tag, admin: true, does: "Fetch an image from a registry.", more: linesMore,
 			body: js(pull{}), answers: lines, fails: imageFails}},
 		{"DELETE", "/v1/images", e.removeImage, op{id: "removeImage", tag: tag, admin: true, does: "Forget an image. Containers that run keep what they use.",

@@ -202,7 +202,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", at + "/execs/" + x + "/resize", `{"rows":0,"cols":1}`, 400, "rows"},
 		{"DELETE", at + "/shells/none", "", 404, ""},
 		{"DELETE", at + "/shells/%2e%2e", "", 404, ".."},
-		{"GET", at + "/live", "", 400, ""},
+		{"GET", at + "/live", "", 426, "Upgrade"},
 		{"GET", at + "/live?watch=yes", "", 400, "watch"},
 		{"GET", at + "/fs/content", "", 400, "path"},
 		{"GET", at + "/fs/content?path=", "", 400, "path"},
@@ -495,4 +495,35 @@ func (h *halfBody) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	return copy(p, bytes.Repeat([]byte("x"), 1000)), nil
+}
+
+// A path of its own takes its own methods, whatever a wildcard beside it takes; and what is refused is refused in this edge's words.
+func TestLiteralPathsHideWildcards(t *testing.T) {
+	s := newSite(t)
+	res, body := s.do(t, "DELETE", "/v1/keys/self", "")
+	if res.StatusCode != 405 || res.Header.Get("Allow") != "GET, HEAD" || !strings.Contains(body, `"request_id"`) {
+		t.Errorf("%d, Allow: %q, %s", res.StatusCode, res.Header.Get("Allow"), body)
+	}
+}
+
+// A body that says it is something else is not taken for what the route wants.
+func TestMediaTypes(t *testing.T) {
+	s := newSite(t)
+	for header, status := range map[string]int{
+		"Content-Type: application/json; charset=utf-8":   201,
+		"Content-Type: application/vnd.x+json":            201,
+		"Content-Type: application/x-www-form-urlencoded": 201, // what curl -d says
+		"Content-Type: text/xml":                          415,
+		"Content-Type: ///":                               415,
+		"Content-Encoding: gzip":                          415,
+		"Content-Encoding: identity":                      201,
+	} {
+		name, value, _ := strings.Cut(header, ": ")
+		if res, body := s.do(t, "POST", "/v1/containers", "{}", name, value); res.StatusCode != status {
+			t.Errorf("%s: %d %s", header, res.StatusCode, body)
+		}
+	}
+	if res, body := s.do(t, "POST", "/v1/containers", nil, "Content-Type", "text/xml"); res.StatusCode != 201 {
+		t.Errorf("no body: %d %s", res.StatusCode, body)
+	}
 }

@@ -49,18 +49,8 @@ var special = map[reflect.Type]schema{
 	reflect.TypeFor[[]byte]():          {"type": "string", "contentEncoding": "base64"},
 }
 
-// A catalogue collects the schemas of named types, which the document has once each.
-type catalogue map[string]schema
-
 // of is the schema of a value's type.
 func (c catalogue) of(v any) schema { return c.schema(reflect.TypeOf(v)) }
-
-// seal says that a body of this type is refused if it has fields that are not listed. Answers are left open, since a
-// later version may add to them.
-func (c catalogue) seal(v any) {
-	c.of(v)
-	c[title(reflect.TypeOf(v).Name())]["additionalProperties"] = false
-}
 
 func (c catalogue) schema(t reflect.Type) schema {
 	if s, ok := special[t]; ok {
@@ -107,9 +97,9 @@ func (c catalogue) object(t reflect.Type) schema {
 	if name == "" || strings.ContainsRune(name, '[') {
 		return c.fields(t, "")
 	}
-	if _, known := c[name]; !known {
-		c[name] = nil // it may refer to itself
-		c[name] = c.fields(t, name)
+	if _, known := c.schemas[name]; !known {
+		c.schemas[name] = nil // it may refer to itself
+		c.schemas[name] = c.fields(t, name)
 	}
 	return schema{"$ref": "#/components/schemas/" + name}
 }
@@ -133,6 +123,9 @@ func (c catalogue) fields(t reflect.Type, name string) schema {
 	if d := typeWords[name]; d != "" {
 		s["description"] = d
 	}
+	for _, whole := range wholes(t) {
+		maps.Copy(s, typeBounds[whole])
+	}
 	return s
 }
 
@@ -148,22 +141,35 @@ func (c catalogue) collect(t reflect.Type, name string, properties schema, requi
 			c.collect(f.t, title(f.t.Name()), properties, inner)
 			continue
 		}
-		properties[f.name] = c.field(f, words[name+"."+f.name])
+		properties[f.name] = c.field(f, name+"."+f.name)
 		if !f.optional {
 			*required = append(*required, f.name)
 		}
 	}
 }
 
-func (c catalogue) field(f field, description string) schema {
+// field is the schema of one field, which words and bounds know by its type's name and its own.
+func (c catalogue) field(f field, name string) schema {
 	s := c.schema(f.t)
+	c.bound(name, s)
 	if f.t.Kind() == reflect.Pointer && !f.optional {
 		s = schema{"anyOf": []any{s, schema{"type": "null"}}}
 	}
-	if description != "" {
-		s["description"] = description
+	if d := words[name]; d != "" {
+		s["description"] = d
 	}
 	return s
+}
+
+// wholes are the names of a struct's type and of those that it embeds.
+func wholes(t reflect.Type) []string {
+	list := []string{title(t.Name())}
+	for f := range fieldsOf(t) {
+		if f.embedded && f.t.Kind() == reflect.Struct {
+			list = append(list, wholes(f.t)...)
+		}
+	}
+	return list
 }
 
 // A field is a struct's field as JSON has it.

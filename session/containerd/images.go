@@ -279,7 +279,7 @@ func (i *Images) Remove(ctx context.Context, ref string) error {
 	const op = "remove image"
 	name, err := fullName(op, ref)
 	if err != nil {
-		return err
+		return noImage(op, ref) // what is no name names no image
 	}
 	err = i.r.client.ImageService().Delete(i.r.ns(ctx), name)
 	if errdefs.IsNotFound(err) {

@@ -39,6 +39,9 @@ func (i *Images) Pull(ctx context.Context, ref string, progress func(session.Ima
 		return session.Image{}, i.r.fail(ctx, op, ref, err)
 	}
 	defer done(context.WithoutCancel(ctx))
+	if progress != nil { // before the registry is asked, which may take long and is nothing that the caller got wrong
+		progress(session.ImageProgress{Stage: "resolving", Item: ref})
+	}
 	desc, err := i.r.fetch(ctx, full, progress)
 	if err != nil {
 		return session.Image{}, i.r.pullError(ctx, op, ref, err)

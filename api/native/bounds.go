@@ -1,0 +1,144 @@
+package native
+
+import (
+	"maps"
+	"reflect"
+
+	"berth/proto"
+	"berth/tools"
+)
+
+// Patterns of texts. Each is what the core checks, in the words of JSON schema.
+const (
+	noNUL     = `^[^\x00]*$`
+	printable = `^[^\x00-\x1f\x7f-\x9f]*$`
+	nameOrNot = `^([0-9A-Za-z][0-9A-Za-z_-]{0,63})?$` // of a job or a shell; left out and empty are the same
+)
+
+// imageName is what an image may be called, as far as a pattern can tell.
+const imageName = `^[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*(/[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*){0,3}(:[0-9A-Za-z_][0-9A-Za-z_.-]{0,127})?$`
+
+// signals are the names that a command can be sent, as Linux has them.
+const signals = `^(SIG)?(ABRT|ALRM|BUS|CHLD|CONT|FPE|HUP|ILL|INT|IO|KILL|PIPE|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ)$`
+
+// typeBounds say of whole types what no field says alone. They hold for types that embed them, too.
+var typeBounds = map[string]schema{
+	// The second of both may be there and be empty, as clients that always send every field have it.
+	"Cmd": {"oneOf": []any{
+		schema{"required": []string{"command"}, "properties": schema{"command": schema{"minLength": 1}, "argv": schema{"maxItems": 0}}},
+		schema{"required": []string{"argv"}, "properties": schema{"argv": schema{"minItems": 1}, "command": schema{"maxLength": 0}}},
+	}},
+}
+
+// bounds narrow the schemas of fields further than their types do. A fuzzer that follows the document holds the two against
+// each other: what they allow is accepted, and what they exclude is refused.
+func bounds(i Info) map[string]schema {
+	most := i.DefaultLimits
+	env := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`}, "additionalProperties": schema{"type": "string", "pattern": noNUL}}
+	users := schema{"enum": []any{"", proto.UserDefault, proto.UserRoot}}
+	path := schema{"minLength": 1, "pattern": noNUL}
+	return map[string]schema{
+		"CreateContainer.labels": {"maxProperties": 64, "propertyNames": schema{"pattern": printable, "minLength": 1, "maxLength": 256},
+			"additionalProperties": schema{"type": "string", "pattern": printable, "maxLength": 256}},
+		"CreateContainer.env":                  env,
+		"CreateContainer.idle_timeout_seconds": {"minimum": 0, "maximum": 30 * 24 * 3600},
+		"CreateContainer.max_lifetime_seconds": {"minimum": 0, "maximum": 365 * 24 * 3600},
+		"CreateContainer.runtime_class":        {"enum": []any{"", proto.ClassRunc, proto.ClassGVisor}},
+		"Limits.cpus":                          orZero(0.01, most.CPUs),
+		"Limits.memory_bytes":                  orZero(16<<20, most.MemoryBytes),
+		"Limits.pids":                          orZero(16, most.PIDs),
+		"Limits.disk_bytes":                    orZero(16<<20, most.DiskBytes),
+		"Cmd.command":                          {"maxLength": 1 << 20, "pattern": noNUL},
+		"Cmd.argv":                             {"prefixItems": []any{schema{"type": "string", "minLength": 1, "pattern": noNUL}}, "items": schema{"type": "string", "pattern": noNUL}},
+		"Cmd.shell":                            {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
+		"Cmd.job_id":                           {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
+		"Cmd.cwd":                              {"maxLength": 4095, "pattern": noNUL},
+		"Cmd.env":                              env,
+		"Cmd.user":                             users,
+		"Cmd.timeout_seconds":                  {"minimum": 0, "maximum": 86400},
+		"Cmd.max_output_bytes":                 {"minimum": 0, "maximum": 16 << 20},
+		"Cmd.on_output_limit":                  {"enum": []any{"", proto.OutputTruncate, proto.OutputFail, proto.OutputWait}},
+		"WindowSize.rows":                      {"minimum": 1, "maximum": 65535},
+		"WindowSize.cols":                      {"minimum": 1, "maximum": 65535},
+		"Message.rows":                         {"maximum": 65535},
+		"Message.cols":                         {"maximum": 65535},
+		"Message.ref":                          {"maxLength": maxRef},
+		"Extension.seconds":                    {"minimum": 0, "maximum": 30 * 24 * 3600},
+		"Move.from":                            path,
+		"Move.to":                              path,
+		"Move.as":                              users,
+		"Directory.path":                       path,
+		"Directory.as":                         users,
+		"Publication.path":                     {"minLength": 1, "pattern": `^[^/\x00][^\x00]*$`},
+		"Pull.ref":                             {"pattern": imageName},
+		"SignalRequest.signal":                 {"pattern": signals},
+		"Use.type":                             {"enum": []any{"server_tool_use", "tool_use"}},
+		"Use.id":                               {"minLength": 1},
+		"Use.name":                             {"enum": anys(tools.Names())},
+		"CreateKey.name":                       {"maxLength": 128, "pattern": printable},
+		"CreateKey.owner":                      {"pattern": `^([0-9A-Za-z][0-9A-Za-z._-]{0,63})?$`},
+		"CreateKey.expires_in_seconds":         {"minimum": 0, "maximum": 10 * 365 * 24 * 3600},
+		"Quota.sessions":                       {"minimum": 0, "maximum": 1_000_000},
+		"Quota.cpu_seconds_per_day":            orZero(0.001, 0.0),
+		"Quota.storage_bytes":                  {"minimum": 0},
+		"Quota.requests_per_second":            orZero(0.001, 1e6),
+		"Quota.burst":                          {"minimum": 0, "maximum": 1_000_000},
+		"QuotaChange.sessions":                 {"minimum": 0, "maximum": 1_000_000},
+		"QuotaChange.cpu_seconds_per_day":      orZero(0.001, 0.0),
+		"QuotaChange.storage_bytes":            {"minimum": 0},
+		"QuotaChange.requests_per_second":      orZero(0.001, 1e6),
+		"QuotaChange.burst":                    {"minimum": 0, "maximum": 1_000_000},
+		"ChangeKey.name":                       {"maxLength": 128, "pattern": printable},
+	}
+}
+
+// orZero is from least to most, or 0, which stands for the default. A most of 0 is no bound.
+func orZero[T int64 | float64](least, most T) schema {
+	s := schema{"minimum": least}
+	if most > 0 {
+		s["maximum"] = most
+	}
+	return schema{"anyOf": []any{schema{"const": 0}, s}}
+}
+
+func anys[T any](list []T) (out []any) {
+	for _, v := range list {
+		out = append(out, v)
+	}
+	return out
+}
+
+// A catalogue collects the schemas of named types, which the document has once each.
+type catalogue struct {
+	schemas map[string]schema
+	bounds  map[string]schema
+}
+
+// bound narrows the schema of a field.
+func (c catalogue) bound(name string, s schema) {
+	maps.Copy(s, c.bounds[name])
+}
+
+// seal says that a body of this type is refused if it, or a part of it, has fields that are not listed. What is in answers alone is
+// left open, since a later version may add to it.
+func (c catalogue) seal(v any) {
+	c.of(v)
+	c.sealType(reflect.TypeOf(v))
+}
+
+func (c catalogue) sealType(t reflect.Type) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		c.sealType(t.Elem())
+		return
+	case reflect.Struct:
+	default:
+		return
+	}
+	if s, named := c.schemas[title(t.Name())]; named && special[t] == nil {
+		s["additionalProperties"] = false
+	}
+	for f := range fieldsOf(t) {
+		c.sealType(f.t)
+	}
+}
