@@ -19,6 +19,7 @@ type body struct {
 	limit int64 // negative: none
 	ctx   context.Context
 	read  int64
+	ended bool // read to its end, or to where it broke
 	err   error
 }
 
@@ -34,6 +35,25 @@ func (s *Server) limitBody(x *exchange, route Route) error {
 	x.body = &body{ReadCloser: x.r.Body, rc: http.NewResponseController(x.ResponseWriter), stall: x.stall, limit: limit, ctx: x.r.Context()}
 	x.r.Body = x.body
 	return nil
+}
+
+// What is still read of a body whose request was answered before all of it had come.
+const (
+	lingerTime  = 500 * time.Millisecond
+	lingerBytes = 64 << 20
+)
+
+// linger reads on after the answer for a moment. Closing a connection that has unread bytes resets it, and a client that is
+// still sending then never sees why it was refused. (net/http does this too, but not where it was asked for 100-continue.)
+func (x *exchange) linger() {
+	b := x.body
+	if b == nil || b.read == 0 || b.ended || x.hijacked || x.cut || x.err == nil {
+		return
+	}
+	if b.rc.Flush() != nil || b.rc.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, b.ReadCloser, lingerBytes)
 }
 
 func tooLarge(limit int64) error {
@@ -56,6 +76,7 @@ func (b *body) Read(p []byte) (int, error) {
 		_ = b.rc.SetReadDeadline(time.Time{})
 	}
 	b.read += int64(n)
+	b.ended = b.ended || err != nil
 	if b.limit >= 0 && b.read > b.limit {
 		b.err = tooLarge(b.limit)
 		return 0, b.err

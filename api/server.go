@@ -122,6 +122,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.audit(x)
 	x.finish()
 	s.record(x)
+	x.linger()
 	if x.cut && !x.hijacked {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}

@@ -1,0 +1,32 @@
+package attack
+
+import (
+	"crypto/rand"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// makeDeep makes directories, one in the other, and returns how many.
+func makeDeep(path string, depth int) (int, error) {
+	if err := unix.Mkdir(path, 0o755); err != nil {
+		return 0, err
+	}
+	at, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY, 0)
+	for n := range depth {
+		if err != nil {
+			return n, err
+		}
+		if err = unix.Mkdirat(at, "d", 0o755); err != nil {
+			return n, err
+		}
+		var next int
+		next, err = unix.Openat(at, "d", unix.O_PATH|unix.O_DIRECTORY, 0)
+		_ = unix.Close(at)
+		at = next
+	}
+	return depth, err
+}
+
+// endless is n bytes that no file system makes smaller.
+func endless(n int64) io.Reader { return io.LimitReader(rand.Reader, n) }
