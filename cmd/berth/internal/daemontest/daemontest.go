@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // A Daemon is one `berth serve`.
@@ -95,6 +96,22 @@ func (d *Daemon) Start() error {
 	key, err := os.ReadFile(filepath.Join(d.Dir, "api-key"))
 	d.Key = strings.TrimSpace(string(key))
 	return err
+}
+
+// StartKilled runs the daemon and kills it after that long, ready or not.
+func (d *Daemon) StartKilled(after time.Duration) error {
+	bin, err := Binary()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(bin, append([]string{"serve", "--listen", "127.0.0.1:0", "--data", d.Dir}, d.Flags...)...)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	time.Sleep(after)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // that it was killed is no news
+	return nil
 }
 
 // read takes the daemon's log, and shows what is more than information.

@@ -1,0 +1,352 @@
+package daemon_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"berth/proto"
+
+	"github.com/gorilla/websocket"
+)
+
+var (
+	crashRounds = flag.Int("crash.rounds", 12, "how often the crash test kills the daemon")
+	crashSeed   = flag.Uint64("crash.seed", 0, "of the crash test; 0 takes one from the clock and says it")
+)
+
+// maxOwn bounds the containers and stored files that a worker has at a time.
+const maxOwn = 3
+
+// TestCrashes kills the daemon at random moments under load and compares what it says afterwards with the
+// books of those who made the load: what was acknowledged must be there, what was not may be, and nothing else.
+func TestCrashes(t *testing.T) {
+	seed := *crashSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-crash.seed=%d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	c := &crash{server: base}
+	for i := range 6 {
+		class := proto.ClassRunc
+		if i == 0 {
+			class = proto.ClassGVisor
+		}
+		c.workers = append(c.workers, &worker{crash: c, class: class, rnd: rand.New(rand.NewPCG(seed, uint64(i+2))), own: map[string]*ownContainer{}, files: map[string]string{}})
+	}
+	for _, w := range c.workers[:2] { // what is made once and kept, such as the empty network namespace of runsc
+		w.create(t)
+	}
+	c.empty(t)
+	before := c.left(t)
+	for n := range *crashRounds {
+		c.round(t, n, rnd)
+		if t.Failed() {
+			t.Fatalf("round %d", n)
+		}
+	}
+	c.empty(t)
+	c.checkNothingLeft(t, before)
+	t.Logf("%d rounds, %d acknowledged operations, %d cut off, %d starts killed", *crashRounds, c.acked.Load(), c.cut.Load(), c.startsKilled)
+}
+
+// A crash is the daemon that is killed, and those who use it meanwhile.
+type crash struct {
+	*server
+	workers      []*worker
+	killed       atomic.Bool // the daemon is gone, or about to go
+	acked, cut   atomic.Int64
+	made         []string // containers ever made; guarded by mu
+	startsKilled int
+	mu           sync.Mutex
+}
+
+func (c *crash) round(t *testing.T, n int, rnd *rand.Rand) {
+	c.killed.Store(false)
+	var wg sync.WaitGroup
+	for _, w := range c.workers {
+		wg.Go(func() { w.work(t) })
+	}
+	time.Sleep(time.Duration(20+rnd.IntN(1200)) * time.Millisecond) // the point of the test: any moment
+	c.killed.Store(true)
+	c.Stop(syscall.SIGKILL)
+	wg.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	for rnd.IntN(3) == 0 { // again, in the middle of making up for it
+		c.startsKilled++
+		if err := c.StartKilled(time.Duration(rnd.IntN(400)) * time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range c.workers {
+		wg.Go(func() { w.check(t) })
+	}
+	wg.Wait()
+	c.checkUnknown(t)
+}
+
+// A worker uses the daemon and keeps books of what was acknowledged. Nobody else touches what it made.
+type worker struct {
+	*crash
+	class proto.RuntimeClass
+	rnd   *rand.Rand
+	own   map[string]*ownContainer
+	files map[string]string // stored files by ID: the hash of their content
+	gone  []string          // IDs whose deletion was acknowledged
+	maybe struct {          // not acknowledged, by the end of a round
+		creates, uploads int
+		deleted          map[string]bool // containers and files
+	}
+}
+
+// An ownContainer is what a worker knows of one.
+type ownContainer struct {
+	id, workspace string
+	tokens        map[string]bool     // by token: whether it must be there; at most once in any case
+	files         map[string][]string // by name: the hashes that it may have; "" is none
+	background    map[string]string   // exec by token
+	expires       time.Time           // at least
+}
+
+// work does one thing after the other until the daemon is killed.
+func (w *worker) work(t *testing.T) {
+	w.maybe.deleted = map[string]bool{}
+	for !w.killed.Load() {
+		if len(w.own) == 0 || len(w.own) < maxOwn && w.rnd.IntN(6) == 0 {
+			w.create(t)
+			continue
+		}
+		o := w.pick()
+		switch n := w.rnd.IntN(20); {
+		case n < 6:
+			w.exec(t, o)
+		case n < 8:
+			w.background(t, o)
+		case n < 10:
+			w.live(t, o)
+		case n < 13:
+			w.write(t, o)
+		case n < 15:
+			w.upload(t)
+		case n == 15:
+			w.deleteFile(t)
+		case n == 16:
+			w.extend(t, o)
+		case n == 17:
+			w.stop(t, o)
+		case n == 18 && len(w.own) == maxOwn:
+			w.delete(t, o)
+		default:
+			w.exec(t, o)
+		}
+	}
+}
+
+func (w *worker) pick() *ownContainer {
+	n := w.rnd.IntN(len(w.own))
+	for _, o := range w.own {
+		if n--; n < 0 {
+			return o
+		}
+	}
+	panic("none")
+}
+
+// request reports whether it was acknowledged. An answer that is none of want while the daemon lives fails the test.
+func (w *worker) request(t *testing.T, want int, method, path, body string, into any) bool {
+	var reader interface{ Read([]byte) (int, error) } = strings.NewReader(body)
+	if method == "PUT" {
+		reader = struct{ *strings.Reader }{strings.NewReader(body)} // not JSON
+	}
+	status, out, err := w.Do(method, path, reader)
+	if err == nil && status == want && into != nil {
+		err = json.Unmarshal(out, into)
+	}
+	switch {
+	case err != nil:
+		w.cut.Add(1)
+		if !w.killed.Load() {
+			t.Errorf("%s %s: %v", method, path, err)
+		}
+		return false
+	case status != want:
+		t.Errorf("%s %s: %d %s", method, path, status, out)
+		return false
+	}
+	w.acked.Add(1)
+	return true
+}
+
+func (w *worker) create(t *testing.T) {
+	var made proto.Container
+	if !w.request(t, 201, "POST", "/v1/containers", fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":134217728,"disk_bytes":67108864}}`, w.class), &made) {
+		w.maybe.creates++
+		return
+	}
+	w.mu.Lock()
+	w.made = append(w.made, made.ID)
+	w.mu.Unlock()
+	w.own[made.ID] = &ownContainer{id: made.ID, workspace: made.WorkspaceID, tokens: map[string]bool{}, files: map[string][]string{}, background: map[string]string{}}
+}
+
+// token is a command that leaves a mark of its own each time it runs.
+func (w *worker) token(o *ownContainer) (token, command string) {
+	token = fmt.Sprintf("t%x", w.rnd.Uint64())
+	o.tokens[token] = false
+	return token, "echo " + token + " >>/workspace/tokens"
+}
+
+func (w *worker) exec(t *testing.T, o *ownContainer) {
+	token, command := w.token(o)
+	var res proto.ExecResult
+	if w.request(t, 200, "POST", "/v1/containers/"+o.id+"/exec", fmt.Sprintf(`{"command":%q}`, command), &res) {
+		o.tokens[token] = w.ran(t, res)
+	}
+}
+
+func (w *worker) ran(t *testing.T, res proto.ExecResult) bool {
+	if res.Exec.End == nil || res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 0 {
+		t.Errorf("exec %s ended as %+v", res.Exec.ID, res.Exec.End)
+		return false
+	}
+	return true
+}
+
+func (w *worker) background(t *testing.T, o *ownContainer) {
+	token, command := w.token(o)
+	var x proto.Exec
+	if w.request(t, 202, "POST", "/v1/containers/"+o.id+"/exec", fmt.Sprintf(`{"command":%q,"background":true}`, command+"; echo said"), &x) {
+		o.background[token] = x.ID
+	}
+}
+
+// live runs a command over the websocket.
+func (w *worker) live(t *testing.T, o *ownContainer) {
+	conn, _, err := websocket.DefaultDialer.Dial(strings.Replace(w.URL, "http", "ws", 1)+"/v1/containers/"+o.id+"/live", http.Header{"X-Api-Key": {w.Key}})
+	if err != nil {
+		w.failed(t, "opening a websocket", err)
+		return
+	}
+	defer conn.Close()
+	token, command := w.token(o)
+	if err := conn.WriteJSON(map[string]any{"type": "exec", "ref": "r", "cmd": map[string]any{"command": command}}); err != nil {
+		w.failed(t, "asking over a websocket", err)
+		return
+	}
+	for {
+		var ev proto.Event
+		if err := conn.ReadJSON(&ev); err != nil {
+			w.failed(t, "reading a websocket", err)
+			return
+		}
+		switch ev.Type {
+		case proto.EventExit:
+			o.tokens[token] = w.ran(t, *ev.Result)
+			w.acked.Add(1)
+			return
+		case proto.EventError:
+			t.Errorf("over the websocket: %+v", ev)
+			return
+		}
+	}
+}
+
+// failed is for what may only fail because the daemon was killed.
+func (w *worker) failed(t *testing.T, what string, err error) {
+	w.cut.Add(1)
+	if !w.killed.Load() {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func (w *worker) write(t *testing.T, o *ownContainer) {
+	name, content := fmt.Sprintf("f%d", w.rnd.IntN(4)), w.content()
+	hash := hashOf(content)
+	o.files[name] = append(o.files[name], hash)
+	if len(o.files[name]) == 1 {
+		o.files[name] = append(o.files[name], "")
+	}
+	if w.request(t, 200, "PUT", "/v1/containers/"+o.id+"/fs/content?path=/workspace/up/"+name, content, nil) {
+		o.files[name] = []string{hash}
+	}
+}
+
+func (w *worker) content() string {
+	b := make([]byte, 1+w.rnd.IntN(200<<10))
+	for i := range b {
+		b[i] = byte(w.rnd.Uint32())
+	}
+	return string(b)
+}
+
+func hashOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+func (w *worker) upload(t *testing.T) {
+	if len(w.files) == maxOwn {
+		w.deleteFile(t)
+		return
+	}
+	content := w.content()
+	status, out, err := w.uploadFile("crash.bin", content)
+	var f struct{ ID string }
+	if err == nil && status == 200 {
+		err = json.Unmarshal(out, &f)
+	}
+	switch {
+	case err != nil:
+		w.maybe.uploads++
+		w.failed(t, "uploading", err)
+	case status != 200:
+		t.Errorf("uploading: %d %s", status, out)
+	default:
+		w.acked.Add(1)
+		w.files[f.ID] = hashOf(content)
+	}
+}
+
+func (w *worker) deleteFile(t *testing.T) {
+	for id := range w.files {
+		w.maybe.deleted[id] = true
+		if w.request(t, 200, "DELETE", "/v1/files/"+id, "", nil) {
+			delete(w.files, id)
+			w.gone = append(w.gone, "/v1/files/"+id)
+		}
+		return
+	}
+}
+
+func (w *worker) extend(t *testing.T, o *ownContainer) {
+	var got proto.Container
+	if w.request(t, 200, "POST", "/v1/containers/"+o.id+"/extend", fmt.Sprintf(`{"seconds":%d}`, 600+w.rnd.IntN(6000)), &got) {
+		o.expires = got.ExpiresAt.Time
+	}
+}
+
+func (w *worker) stop(t *testing.T, o *ownContainer) {
+	w.request(t, 200, "POST", "/v1/containers/"+o.id+"/stop", "", nil)
+}
+
+func (w *worker) delete(t *testing.T, o *ownContainer) {
+	w.maybe.deleted[o.id] = true
+	if w.request(t, 200, "DELETE", "/v1/containers/"+o.id, "", nil) {
+		delete(w.own, o.id)
+		w.gone = append(w.gone, "/v1/containers/"+o.id)
+	}
+}
