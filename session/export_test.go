@@ -4,3 +4,10 @@ package session
 func (s *Session) BumpGeneration() (wait func() error) {
 	return s.beginChange(func(r *record) { r.Generation++ })
 }
+
+// Users is how many operations hold the session.
+func (s *Session) Users() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.users
+}

@@ -129,11 +129,16 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	}
 	layers, err1 := r.disk.layers()
 	runs, err2 := names(r.runPath(""))
+	bundles, err3 := names(r.bundles("")[0])
+	if errors.Is(err3, os.ErrNotExist) { // none was ever made, or it is another containerd's matter
+		err3 = nil
+	}
+	bundles = slices.DeleteFunc(bundles, func(id string) bool { return !proto.ValidID(proto.ContainerPrefix, id) })
 	inv.Workspaces, err = r.disk.workspaces()
-	if err := errors.Join(err, err1, err2); err != nil {
+	if err := errors.Join(err, err1, err2, err3); err != nil {
 		return inv, r.fail(ctx, "list", "", err)
 	}
-	inv.Sandboxes = append(append(inv.Sandboxes, layers...), runs...)
+	inv.Sandboxes = slices.Concat(inv.Sandboxes, layers, runs, bundles)
 	slices.Sort(inv.Sandboxes)
 	inv.Sandboxes = slices.Compact(inv.Sandboxes)
 	return inv, nil
@@ -302,7 +307,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	clean, errTask := r.removeTask(ctx, id)
-	if !clean {
+	if !clean || r.hasBundle(id) { // containerd only logs it if a bundle cannot be removed
 		errTask = errors.Join(errTask, r.scrub(ctx, id))
 	}
 	errRun := os.RemoveAll(r.runPath(id))
@@ -322,6 +327,9 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 // exists reports whether there is anything of sandbox id. The record is made first and
 // removed last, but containerd may be another one than before; so the disk counts too.
 func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
+	if r.hasBundle(id) {
+		return true, nil
+	}
 	for _, path := range []string{r.runPath(id), r.disk.layerPath(id)} {
 		if _, err := os.Lstat(path); err == nil {
 			return true, nil

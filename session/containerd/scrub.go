@@ -23,8 +23,8 @@ func (r *Runtime) scrub(ctx context.Context, id string) error {
 	if err := r.killRuntimes(ctx, id); err != nil {
 		return err
 	}
-	bundle := filepath.Join("io.containerd.runtime.v2.task", namespace, id)
-	state := filepath.Join(r.run, "c", bundle)
+	bundles := r.bundles(id)
+	state := bundles[0]
 	errs := mount.UnmountRecursive(filepath.Join(state, "rootfs"), 0)
 	if errors.Is(errs, fs.ErrNotExist) {
 		errs = nil
@@ -39,10 +39,27 @@ func (r *Runtime) scrub(ctx context.Context, id string) error {
 	if socket, err := shim.CreateSocketAddress(ctx, filepath.Join(r.run, "s"), filepath.Join(r.run, "g"), id, false); err == nil {
 		left = append(left, strings.TrimPrefix(socket, "unix://"))
 	}
-	for _, path := range append(left, state, filepath.Join(r.cfg.Dir, "ctr", bundle)) {
+	for _, path := range append(left, bundles[:]...) {
 		errs = errors.Join(errs, os.RemoveAll(path))
 	}
 	return errs
+}
+
+// bundles are the two directories that containerd has for sandbox id: its state, with the root file system, and its work.
+func (r *Runtime) bundles(id string) [2]string {
+	bundle := filepath.Join("io.containerd.runtime.v2.task", namespace, id)
+	return [2]string{filepath.Join(r.run, "c", bundle), filepath.Join(r.cfg.Dir, "ctr", bundle)}
+}
+
+// hasBundle reports whether containerd has a directory for sandbox id: with one in the way, no sandbox of that ID
+// can be made.
+func (r *Runtime) hasBundle(id string) bool {
+	for _, path := range r.bundles(id) {
+		if _, err := os.Lstat(path); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // deleteGrace is how long containerd's own clean-up after a dead shim may take. It runs as a

@@ -1,0 +1,427 @@
+package session_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+
+	"pgregory.net/rapid"
+)
+
+var (
+	modelRuns  = flag.Int("model.runs", 6, "how many random runs the model test makes")
+	modelSteps = flag.Int("model.steps", 45, "how many steps each takes, about")
+	modelSeed  = flag.Uint64("model.seed", 0, "of the model test; 0 takes one from the clock. A failure says its own")
+)
+
+// TestModel does random things to the core and to a model of what it promises, and compares the two after each step.
+// A failing run is made shorter, and told with the seed that repeats it.
+func TestModel(t *testing.T) {
+	for name, value := range map[string]any{
+		"rapid.checks": *modelRuns, "rapid.steps": *modelSteps, "rapid.seed": *modelSeed, "rapid.nofailfile": true, "rapid.shrinktime": "20s",
+	} {
+		if err := flag.Set(name, fmt.Sprint(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		m := newModel(t)
+		defer m.close()
+		r.Repeat(map[string]func(*rapid.T){
+			"":            m.check,
+			"create":      m.create,
+			"exec":        m.exec,
+			"exec 2":      m.exec,
+			"begin":       m.begin,
+			"begin 2":     m.begin,
+			"finish":      m.finish,
+			"extend":      m.extend,
+			"start":       m.start,
+			"stop":        m.stop,
+			"delete":      m.delete,
+			"die":         m.die,
+			"pass":        m.pass,
+			"pass to end": m.passToEnd,
+			"set clock":   m.setClock,
+			"sweep":       m.sweep,
+			"sweep 2":     m.sweep,
+			"restart":     m.restart,
+			"crash":       m.crash,
+			"fault":       m.fault,
+			"ledger dies": m.ledgerDies,
+			"look":        m.look,
+		})
+		m.finally(r)
+	})
+}
+
+// A model is what the core should be at. Times are the monotonic clock's: the wall clock must not matter.
+type model struct {
+	t     *testing.T
+	st    *sessiontest.Stack
+	rt    *faultRuntime
+	c     *twoClocks
+	all   []*modelSession           // ever made
+	kept  map[string]map[string]int // tokens in workspaces that nobody has
+	execs map[string]bool           // IDs of all execs ever
+	n     int                       // of tokens
+	tail  *wait                     // abandoned cores
+}
+
+// A modelSession is one session of the model.
+type modelSession struct {
+	id, workspace          string
+	keptSpace              bool // its workspace was kept before
+	created, used, lease   time.Duration
+	idle, life             time.Duration
+	generation             int64
+	running, expired, gone bool
+	dead                   bool           // its sandbox has died, and nobody has noticed
+	deleting, keep         bool           // deletion failed half way, and what it was to do with the workspace
+	tokens                 map[string]int // marks in its workspace: 1 must be there, 0 may
+	bg                     *session.Exec  // a command that runs
+	bgToken                string
+	finished               time.Duration // when it expired
+}
+
+func newModel(t *testing.T) *model {
+	m := &model{t: t, c: newTwoClocks(), kept: map[string]map[string]int{}, execs: map[string]bool{}, tail: &wait{}}
+	m.rt = &faultRuntime{Runtime: sessiontest.NewRuntime(t)}
+	m.st = sessiontest.Over(t, m.rt, sessiontest.Images{}, m.c.config(session.Config{Tombstone: time.Hour, ExecTimeout: time.Hour}))
+	return m
+}
+
+func (m *model) close() {
+	m.rt.clear()
+	m.st.Close(m.t)
+	m.tail.Wait()
+	for _, id := range m.rt.sandboxes() {
+		_ = m.rt.Runtime.Stop(context.Background(), id)
+	}
+}
+
+func (m *model) now() time.Duration { return m.c.since.Now().Sub(m.c.begin) }
+
+func (s *modelSession) cap() time.Duration { return s.created + s.life }
+
+func (s *modelSession) expires() time.Duration { return min(max(s.used+s.idle, s.lease), s.cap()) }
+
+// code is what using it must answer: "" if it works.
+func (m *model) code(s *modelSession) proto.Code {
+	switch {
+	case s.gone || s.deleting:
+		return proto.NotFound
+	case s.expired || m.now() >= s.cap():
+		return proto.Expired
+	}
+	return ""
+}
+
+// pick chooses a session, of those that are not gone if there are any.
+func (m *model) pick(r *rapid.T) *modelSession {
+	list := slices.DeleteFunc(slices.Clone(m.all), func(s *modelSession) bool { return s.gone })
+	if len(list) == 0 || rapid.IntRange(0, 9).Draw(r, "any") == 0 {
+		list = m.all
+	}
+	if len(list) == 0 {
+		r.Skip("no session")
+	}
+	return rapid.SampledFrom(list).Draw(r, "session")
+}
+
+// get finds the real one, and checks that finding it answers what it must.
+func (m *model) get(r *rapid.T, s *modelSession) *session.Session {
+	real, err := m.st.Sessions.Get(sessiontest.Owner, s.id)
+	if proto.CodeOf(err) != m.code(s) {
+		r.Fatalf("finding %s: %v, want code %q", s.id, err, m.code(s))
+	}
+	return real
+}
+
+// usable finds the real session, or skips the step if it cannot be used; that this is told is checked on the way.
+func (m *model) usable(r *rapid.T, s *modelSession) *session.Session {
+	real := m.get(r, s)
+	if m.code(s) != "" {
+		r.Skip("not usable")
+	}
+	return real
+}
+
+// usedUp is what a use does to the model: a stopped one is the next generation.
+func (m *model) use(s *modelSession) {
+	if !s.running || s.dead {
+		s.generation++
+	}
+	s.running, s.dead, s.used = true, false, m.now()
+}
+
+func (m *model) create(r *rapid.T) {
+	if live := slices.DeleteFunc(slices.Clone(m.all), func(s *modelSession) bool { return s.gone || s.expired }); len(live) >= 3 {
+		r.Skip("enough")
+	}
+	s := &modelSession{
+		idle: time.Duration(rapid.IntRange(5, 60).Draw(r, "idle")) * time.Second, life: time.Duration(rapid.IntRange(60, 300).Draw(r, "life")) * time.Second,
+		tokens: map[string]int{}, created: m.now(), used: m.now(), generation: 1, running: true,
+	}
+	req := proto.CreateContainer{IdleTimeoutSeconds: int64(s.idle / time.Second), MaxLifetimeSeconds: int64(s.life / time.Second)}
+	if spaces := slices.Sorted(maps.Keys(m.kept)); len(spaces) > 0 && rapid.Bool().Draw(r, "reuse") {
+		req.WorkspaceID = rapid.SampledFrom(spaces).Draw(r, "workspace")
+		s.keptSpace, s.tokens = true, m.kept[req.WorkspaceID]
+	}
+	real, err := m.st.Sessions.Create(context.Background(), sessiontest.Owner, req)
+	if m.rt.hit() {
+		if err == nil {
+			r.Fatalf("created in spite of %s", m.rt.last)
+		}
+		return // it was never there; the next check sees to that
+	}
+	if err != nil {
+		r.Fatalf("creating: %v", err)
+	}
+	s.id, s.workspace = real.ID(), real.WorkspaceID()
+	for _, o := range m.all {
+		if o.id == s.id || o.workspace == s.workspace && req.WorkspaceID == "" {
+			r.Fatalf("ID %s or %s is used again", s.id, s.workspace)
+		}
+	}
+	delete(m.kept, s.workspace)
+	m.all = append(m.all, s)
+}
+
+func (m *model) mark(s *modelSession) (token, command string) {
+	m.n++
+	token = fmt.Sprintf("t%d", m.n)
+	s.tokens[token] = 0
+	return token, "echo " + token + " >>/workspace/tokens"
+}
+
+// mayFail takes an error of a step: it must be there if a fault was hit, and must not if none was. Whether to go on.
+func (m *model) mayFail(r *rapid.T, s *modelSession, what string, err error) bool {
+	if m.rt.hit() {
+		if err != nil {
+			m.adopt(r, s)
+			return false
+		}
+		return true
+	}
+	if err != nil {
+		r.Fatalf("%s %s: %v", what, s.id, err)
+	}
+	return true
+}
+
+// adopt takes what a failed step may have left either way: whether it runs, in which generation, and when it was used.
+func (m *model) adopt(r *rapid.T, s *modelSession) {
+	real, _ := m.st.Sessions.Get(sessiontest.Owner, s.id)
+	if real == nil {
+		r.Fatalf("%s is lost by a failure", s.id)
+	}
+	info := real.Info()
+	if info.Generation < s.generation || info.Generation > s.generation+1 {
+		r.Fatalf("%s is at generation %d after %d", s.id, info.Generation, s.generation)
+	}
+	s.generation, s.running = info.Generation, info.State == proto.StateRunning
+	s.dead = s.dead && s.running
+	s.used = max(s.used, info.LastUsedAt.Sub(m.c.wall.Now())+m.now())
+}
+
+func (m *model) exec(r *rapid.T) {
+	s := m.pick(r)
+	real := m.usable(r, s)
+	token, command := m.mark(s)
+	wasDead, bound := s.dead, rapid.Bool().Draw(r, "bound")
+	cmd := proto.Cmd{Command: command}
+	if bound {
+		cmd.Generation = s.generation
+	}
+	res, err := real.Run(context.Background(), cmd)
+	if bound && (!s.running || wasDead) {
+		if proto.CodeOf(err) != proto.Conflict && !m.rt.hit() {
+			r.Fatalf("bound to generation %d that is over: %v", s.generation, err)
+		}
+		delete(s.tokens, token) // it must never run
+		m.adopt(r, s)
+		return
+	}
+	if !m.mayFail(r, s, "running in", err) {
+		return
+	}
+	m.use(s)
+	m.ran(r, res, s.generation)
+	s.tokens[token] = 1
+}
+
+func (m *model) ran(r *rapid.T, res proto.ExecResult, generation int64) {
+	if res.Exec.End == nil || res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 0 || res.Exec.Generation != generation || m.execs[res.Exec.ID] {
+		r.Fatalf("ended as %+v; known before: %v; want generation %d", res.Exec, m.execs[res.Exec.ID], generation)
+	}
+	m.execs[res.Exec.ID] = true
+}
+
+// begin starts a command that goes on until it is told to end.
+func (m *model) begin(r *rapid.T) {
+	s := m.pick(r)
+	if s.bg != nil {
+		r.Skip("one is enough")
+	}
+	if s.cap()-m.now() < 30*time.Second {
+		r.Skip("it would end by its own timer, which is a real one")
+	}
+	real := m.usable(r, s)
+	token, command := m.mark(s)
+	e, err := real.Exec(context.Background(), proto.Cmd{Command: "read -r x; [ \"$x\" = go ] && " + command, OpenStdin: true})
+	if !m.mayFail(r, s, "beginning in", err) {
+		return
+	}
+	m.use(s)
+	s.bg, s.bgToken = e, token
+}
+
+func (m *model) finish(r *rapid.T) {
+	s := m.pick(r)
+	if s.bg == nil {
+		r.Skip("nothing runs")
+	}
+	if err := s.bg.Write(context.Background(), []byte("go\n")); err != nil {
+		r.Fatalf("writing to %s of %s: %v", s.bg.ID(), s.id, err)
+	}
+	res, err := s.bg.Wait(context.Background())
+	if err != nil {
+		r.Fatal(err)
+	}
+	m.ran(r, res, s.generation)
+	s.tokens[s.bgToken] = 1
+	s.bg, s.used = nil, m.now()
+	m.settled(r, s)
+}
+
+// settled waits until an exec that has ended has let go of its session.
+func (m *model) settled(r *rapid.T, s *modelSession) {
+	real, _ := m.st.Sessions.Get(sessiontest.Owner, s.id)
+	for end := time.Now().Add(10 * time.Second); real != nil && real.Users() > 0; {
+		if time.Now().After(end) {
+			r.Fatalf("%s is in use for ever", s.id)
+		}
+	}
+}
+
+func (m *model) extend(r *rapid.T) {
+	s := m.pick(r)
+	real := m.usable(r, s)
+	d := time.Duration(rapid.IntRange(0, 120).Draw(r, "seconds")) * time.Second
+	if _, err := real.Extend(d); err != nil {
+		r.Fatalf("extending %s: %v", s.id, err)
+	}
+	s.used = m.now()
+	if d > 0 {
+		s.lease = max(s.lease, m.now()+d)
+	}
+}
+
+func (m *model) start(r *rapid.T) {
+	s := m.pick(r)
+	real := m.usable(r, s)
+	if s.dead {
+		r.Skip("seen to run")
+	}
+	if m.mayFail(r, s, "starting", real.Start(context.Background())) {
+		m.use(s)
+	}
+}
+
+// ended is what becomes of a running command when its sandbox goes.
+func (m *model) ended(r *rapid.T, s *modelSession, reasons ...proto.EndReason) {
+	if s.bg == nil {
+		return
+	}
+	res, err := s.bg.Wait(context.Background())
+	if err != nil || !slices.Contains(reasons, res.Exec.End.Reason) {
+		r.Fatalf("%s ended as %+v, %v; want one of %v", s.bg.ID(), res.Exec.End, err, reasons)
+	}
+	s.bg = nil
+	m.settled(r, s)
+}
+
+func (m *model) stop(r *rapid.T) {
+	s := m.pick(r)
+	real := m.usable(r, s)
+	busy := s.bg != nil
+	_ = m.mayFail(r, s, "stopping", real.Stop(context.Background()))
+	if s.running = real.Info().State == proto.StateRunning; s.running {
+		r.Fatalf("%s runs on after a stop", s.id)
+	}
+	s.dead = false
+	if m.ended(r, s, proto.EndStopped, proto.EndLost); busy {
+		s.used = m.now()
+	}
+}
+
+func (m *model) delete(r *rapid.T) {
+	s := m.pick(r)
+	keep := rapid.Bool().Draw(r, "keep")
+	code := m.code(s)
+	err := m.st.Sessions.Delete(context.Background(), sessiontest.Owner, s.id, keep)
+	if code == proto.NotFound && s.gone {
+		if proto.CodeOf(err) != proto.NotFound {
+			r.Fatalf("deleting %s again: %v", s.id, err)
+		}
+		return
+	}
+	m.ended(r, s, proto.EndStopped, proto.EndLost)
+	s.deleting, s.keep, s.running, s.dead = true, keep, false, false
+	if m.rt.hit() && err != nil {
+		return // the next try finishes it, or a sweep
+	}
+	if err != nil {
+		r.Fatalf("deleting %s: %v", s.id, err)
+	}
+	m.letGo(s, keep)
+	s.gone = true
+}
+
+// letGo is the end of a session's hold on its workspace.
+func (m *model) letGo(s *modelSession, keep bool) {
+	if (keep || s.keptSpace) && !s.expired && s.tokens != nil {
+		m.kept[s.workspace] = s.tokens
+	}
+	s.tokens = nil
+}
+
+func (m *model) look(r *rapid.T) {
+	s := m.pick(r)
+	real := m.usable(r, s)
+	res, err := real.Run(context.Background(), proto.Cmd{Command: "cat /workspace/tokens 2>/dev/null"})
+	if !m.mayFail(r, s, "looking into", err) {
+		return
+	}
+	m.use(s)
+	m.execs[res.Exec.ID] = true
+	m.compare(r, s.id, s.tokens, res.Partial, res.Result.Result)
+}
+
+func (m *model) compare(r *rapid.T, id string, want map[string]int, partial any, got *proto.BashResult) {
+	if got == nil {
+		r.Fatalf("looking into %s: %+v", id, partial)
+	}
+	found := map[string]int{}
+	for _, token := range strings.Fields(got.Stdout) {
+		found[token]++
+		if _, known := want[token]; !known || found[token] > 1 {
+			r.Fatalf("%s holds %s %d times; expected: %v", id, token, found[token], known)
+		}
+	}
+	for token, must := range want {
+		if must == 1 && found[token] == 0 {
+			r.Fatalf("%s has lost %s", id, token)
+		}
+	}
+}

@@ -1,0 +1,459 @@
+package session_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+
+	"pgregory.net/rapid"
+)
+
+// What goes wrong in the model test, and what time does.
+
+type wait = sync.WaitGroup
+
+// faultRuntime is the real one, of which a call can be made to fail, or all that it gave be taken away, as the end of
+// a process does.
+type faultRuntime struct {
+	*sessiontest.Runtime
+
+	mu    sync.Mutex
+	dead  bool
+	armed string // the call that fails next, with "after" if it is made all the same
+	last  string // the one that did
+	conns []net.Conn
+}
+
+var errFault = errors.New("a fault that the test made")
+
+// fails takes the fault, if it is one for this call.
+func (f *faultRuntime) fails(call string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead {
+		return true
+	}
+	if f.armed != call {
+		return false
+	}
+	f.armed, f.last = "", call
+	return true
+}
+
+// hit reports, once, whether a fault has happened since it was last asked.
+func (f *faultRuntime) hit() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := f.last != ""
+	f.last = ""
+	return was
+}
+
+func (f *faultRuntime) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed, f.last = "", ""
+}
+
+func (f *faultRuntime) Start(ctx context.Context, id string, spec session.Spec) error {
+	if f.fails("start") {
+		return errFault
+	}
+	return f.Runtime.Start(ctx, id, spec)
+}
+
+func (f *faultRuntime) Stop(ctx context.Context, id string) error {
+	if f.fails("stop") {
+		return errFault
+	}
+	err := f.Runtime.Stop(ctx, id)
+	if f.fails("stop after") {
+		return errFault
+	}
+	return err
+}
+
+func (f *faultRuntime) RemoveWorkspace(ctx context.Context, id string) error {
+	if f.fails("remove") {
+		return errFault
+	}
+	err := f.Runtime.RemoveWorkspace(ctx, id)
+	if f.fails("remove after") {
+		return errFault
+	}
+	return err
+}
+
+func (f *faultRuntime) List(ctx context.Context) (session.Inventory, error) {
+	if f.fails("list") {
+		return session.Inventory{}, errFault
+	}
+	return f.Runtime.List(ctx)
+}
+
+func (f *faultRuntime) Dial(ctx context.Context, id string) (net.Conn, error) {
+	c, err := f.Runtime.Dial(ctx, id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead {
+		if err == nil {
+			c.Close()
+		}
+		return nil, errFault
+	}
+	if err == nil {
+		f.conns = append(f.conns, c)
+	}
+	return c, err
+}
+
+// kill takes everything from whoever uses it.
+func (f *faultRuntime) kill() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = true
+	for _, c := range f.conns {
+		c.Close()
+	}
+}
+
+func (f *faultRuntime) sandboxes() []string {
+	inv, _ := f.Runtime.List(context.Background())
+	return inv.Sandboxes
+}
+
+// fault has one of the next calls fail.
+func (m *model) fault(r *rapid.T) {
+	m.rt.clear()
+	armed := rapid.SampledFrom([]string{"start", "stop", "stop after", "remove", "remove after"}).Draw(r, "call")
+	m.rt.mu.Lock()
+	defer m.rt.mu.Unlock()
+	m.rt.armed = armed
+}
+
+// die ends a sandbox behind everybody's back.
+func (m *model) die(r *rapid.T) {
+	s := m.pick(r)
+	if !s.running || s.dead || s.gone || s.deleting {
+		r.Skip("does not run")
+	}
+	m.rt.Kill(s.id)
+	s.dead = true
+	busy := s.bg != nil
+	if m.ended(r, s, proto.EndLost); busy {
+		s.used = m.now()
+		m.adopt(r, s) // its end may have been noticed, or not
+	}
+}
+
+func (m *model) pass(r *rapid.T) {
+	m.c.pass(time.Duration(rapid.IntRange(1, 50).Draw(r, "seconds")) * time.Second)
+}
+
+// passToEnd lets time pass to where a session's lease or cap ends, give or take a second, and sweeps.
+func (m *model) passToEnd(r *rapid.T) {
+	s := m.pick(r)
+	end := s.expires()
+	if rapid.IntRange(0, 3).Draw(r, "cap") == 0 {
+		end = s.cap()
+	}
+	if left := end - m.now() + time.Duration(rapid.IntRange(-1, 1).Draw(r, "off"))*time.Second; left > 0 {
+		m.c.pass(left)
+	}
+	m.sweep(r)
+}
+
+// setClock sets the wall clock. The sweep that follows within seconds writes that down.
+func (m *model) setClock(r *rapid.T) {
+	by := rapid.IntRange(-100_000, 100_000).Draw(r, "seconds")
+	if by*by < 4 {
+		r.Skip("as much as slewing does, which is followed")
+	}
+	m.c.set(time.Duration(by) * time.Second)
+	m.sweep(r)
+}
+
+// sweep compares what one sweep does with what it should.
+func (m *model) sweep(r *rapid.T) {
+	done, err := m.st.Sessions.Sweep(context.Background())
+	failed := m.rt.hit()
+	if err != nil && !failed {
+		r.Fatalf("sweeping: %v", err)
+	}
+	var want session.Swept
+	for _, s := range m.all {
+		m.sweepOne(s, &want, failed)
+	}
+	if !failed && (done.Stopped != want.Stopped || done.Expired != want.Expired || done.Forgotten != want.Forgotten || done.Lost != want.Lost || done.Strays != 0) {
+		r.Fatalf("the sweep did %+v, want %+v", done, want)
+	}
+}
+
+func (m *model) sweepOne(s *modelSession, want *session.Swept, failed bool) {
+	switch {
+	case s.gone:
+	case s.deleting:
+		if !failed {
+			m.letGo(s, s.keep)
+			s.gone = true
+		}
+	case s.expired:
+		if m.now() > s.finished+time.Hour && !failed {
+			s.gone = true
+			want.Forgotten++
+		}
+	case m.now() >= s.cap():
+		if s.bg == nil {
+			s.finished, s.running, s.dead = m.now(), false, false
+			m.letGo(s, false)
+			s.expired = true
+			want.Expired++
+		}
+	case s.running && m.now() >= s.expires() && s.bg == nil:
+		s.running, s.dead = false, false
+		want.Stopped++
+	case s.dead:
+		s.running, s.dead = false, false
+		want.Lost++
+	}
+}
+
+// restart is a daemon that ends in order and starts again.
+func (m *model) restart(r *rapid.T) {
+	m.rt.clear()
+	m.st.Reopen(m.t)
+	m.reopened(r)
+}
+
+// crash is a daemon that is killed: what it had in memory is gone, what it held is let go of by the kernel, and the
+// next one finds the disk as it was at that moment.
+func (m *model) crash(r *rapid.T) {
+	m.rt.clear()
+	dir := m.t.TempDir()
+	old := *m.st
+	err := old.Ledger.Update(func(*ledger.Tx) error { // nobody writes meanwhile
+		if out, err := exec.Command("cp", "-a", old.Dir+"/.", dir).CombinedOutput(); err != nil {
+			return errors.New(string(out))
+		}
+		return errFault // and nothing was written
+	})
+	if !errors.Is(err, errFault) {
+		r.Fatal(err)
+	}
+	m.rt.kill()
+	m.tail.Go(func() { abandon(&old) })
+	for _, s := range m.all {
+		s.bg = nil
+	}
+	m.rt = &faultRuntime{Runtime: m.rt.Runtime}
+	m.st.Dir, m.st.Runtime = dir, m.rt
+	m.st.Open(m.t)
+	m.reopened(r)
+}
+
+// abandon ends a core whose runtime is dead. It writes into a ledger that nobody reads any more.
+func abandon(st *sessiontest.Stack) {
+	for _, c := range []io.Closer{st.Sessions, st.Files, st.Ledger} {
+		_ = c.Close()
+	}
+	_ = os.Remove(filepath.Join(st.Dir, "ledger.db"))
+}
+
+// reopened is what a new daemon makes of what it finds.
+func (m *model) reopened(r *rapid.T) {
+	for _, s := range m.all {
+		if s.bg != nil {
+			m.ended(r, s, proto.EndStopped, proto.EndLost, proto.EndKilled)
+		}
+		switch {
+		case s.gone:
+			continue
+		case s.deleting: // finished at start
+			m.letGo(s, s.keep)
+			s.gone = true
+			continue
+		case s.expired:
+			continue
+		case s.dead:
+			s.running, s.dead = false, false
+		}
+		real, _ := m.st.Sessions.Get(sessiontest.Owner, s.id)
+		if real == nil {
+			r.Fatalf("%s is lost by a restart", s.id)
+		}
+		used := real.Info().LastUsedAt.Sub(m.c.wall.Now()) + m.now()
+		if s.running && used != m.now() {
+			r.Fatalf("%s still runs, and the time without a daemon ate its lease: last used at %v, now %v", s.id, used, m.now())
+		}
+		s.used = used // of a stopped one, as it was last written
+	}
+}
+
+// ledgerDies has the ledger refuse everything: nothing may be promised then. The daemon starts again after it.
+func (m *model) ledgerDies(r *rapid.T) {
+	s := m.pick(r)
+	real := m.usable(r, s)
+	if s.dead {
+		r.Skip("dead")
+	}
+	m.rt.clear()
+	if err := m.st.Ledger.Close(); err != nil {
+		r.Fatal(err)
+	}
+	ctx := context.Background()
+	if _, err := m.st.Sessions.Create(ctx, sessiontest.Owner, proto.CreateContainer{}); err == nil {
+		r.Fatal("created, and written nowhere")
+	}
+	if _, err := real.Extend(time.Minute); err == nil {
+		r.Fatal("extended, and written nowhere")
+	}
+	if err := real.Stop(ctx); err == nil && s.running {
+		r.Fatal("stopped, and written nowhere")
+	}
+	if err := m.st.Sessions.Delete(ctx, sessiontest.Owner, s.id, false); err == nil {
+		r.Fatal("deleted, and written nowhere")
+	}
+	if s.running && !slices.Contains(m.rt.sandboxes(), s.id) {
+		r.Fatal("taken down, and written nowhere")
+	}
+	_ = m.st.Sessions.Close() // says that it cannot write
+	for _, s := range m.all {
+		m.ended(r, s, proto.EndStopped)
+	}
+	_ = m.st.Files.Close()
+	m.st.Sessions = nil
+	m.st.Open(m.t)
+	m.reopened(r)
+}
+
+// check compares all that can be seen.
+func (m *model) check(r *rapid.T) {
+	for _, s := range m.all {
+		real := m.get(r, s)
+		if real == nil || s.deleting {
+			continue
+		}
+		m.checkInfo(r, s, real.Info())
+	}
+	m.checkLists(r)
+}
+
+func (m *model) checkInfo(r *rapid.T, s *modelSession, info proto.Container) {
+	state := proto.StateStopped
+	switch {
+	case s.expired:
+		state = proto.StateExpired
+	case s.running:
+		state = proto.StateRunning
+	}
+	if info.State != state || info.Generation != s.generation {
+		r.Fatalf("%s is %s, generation %d; want %s, %d", s.id, info.State, info.Generation, state, s.generation)
+	}
+	if s.expired {
+		return
+	}
+	wall, now := m.c.wall.Now(), m.now()
+	if left := info.ExpiresAt.Sub(wall); left != s.expires()-now {
+		r.Fatalf("%s has %v left, want %v", s.id, left, s.expires()-now)
+	}
+	if left := info.MaxExpiresAt.Sub(wall); left != s.cap()-now {
+		r.Fatalf("%s is %v from its cap, want %v", s.id, left, s.cap()-now)
+	}
+	if busy := info.RunningExecs == 1; busy != (s.bg != nil) {
+		r.Fatalf("%s runs %d commands, want one: %v", s.id, info.RunningExecs, s.bg != nil)
+	}
+}
+
+func (m *model) checkLists(r *rapid.T) {
+	want := 0
+	for _, s := range m.all {
+		if !s.gone && !s.deleting && !s.expired {
+			want++
+		}
+	}
+	page, _, err := m.st.Sessions.List(sessiontest.Owner, session.Filter{Limit: 1000})
+	if err != nil {
+		r.Fatal(err)
+	}
+	have := 0
+	for _, c := range page {
+		if i := slices.IndexFunc(m.all, func(s *modelSession) bool { return s.id == c.ID }); i >= 0 && !m.all[i].deleting {
+			have++
+		}
+	}
+	if have != want {
+		r.Fatalf("%d sessions are listed, want %d", have, want)
+	}
+}
+
+// finally has all ends come, and counts what is left.
+func (m *model) finally(r *rapid.T) {
+	m.rt.clear()
+	m.sweep(r)
+	m.check(r)
+	for _, s := range m.all {
+		if s.bg != nil {
+			m.t.Logf("ending %s", s.bg.ID())
+			s.bg.Cancel(proto.EndCanceled, "the test is over")
+			m.ended(r, s, proto.EndCanceled)
+			s.used = m.now()
+		}
+		if m.code(s) == "" && !s.dead {
+			m.content(r, s)
+		}
+	}
+	m.c.pass(10 * time.Minute) // all caps
+	m.sweep(r)
+	m.sweep(r)
+	m.c.pass(2 * time.Hour) // all tombstones
+	m.sweep(r)
+	m.checkNothingLeft(r)
+}
+
+// content looks at the files of a session that is still there.
+func (m *model) content(r *rapid.T, s *modelSession) {
+	real := m.get(r, s)
+	res, err := real.Run(context.Background(), proto.Cmd{Command: "cat /workspace/tokens 2>/dev/null"})
+	if err != nil {
+		r.Fatalf("looking into %s: %v", s.id, err)
+	}
+	m.use(s)
+	m.compare(r, s.id, s.tokens, res.Partial, res.Result.Result)
+}
+
+func (m *model) checkNothingLeft(r *rapid.T) {
+	inv, err := m.rt.Runtime.List(context.Background())
+	if err != nil || len(inv.Sandboxes) > 0 {
+		r.Fatalf("sandboxes are left: %v %v", inv.Sandboxes, err)
+	}
+	var kept []string
+	for id := range m.kept {
+		kept = append(kept, id)
+	}
+	slices.Sort(kept)
+	slices.Sort(inv.Workspaces)
+	if !slices.Equal(kept, inv.Workspaces) {
+		r.Fatalf("workspaces on disk: %v, want %v", inv.Workspaces, kept)
+	}
+	_ = m.st.Ledger.View(func(tx *ledger.Tx) error {
+		for _, bucket := range []string{"sessions", "execs", "strays"} {
+			_ = tx.Scan(bucket, "", func(key string, _ []byte) (bool, error) {
+				r.Fatalf("left in the ledger: %s/%s", bucket, key)
+				return false, nil
+			})
+		}
+		return nil
+	})
+}
