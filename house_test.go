@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"sandbox-image":                 {"proto"},
 	"cmd/berth-guest":               {"proto", "guest"},
 	"cmd/berth":                     {"proto", "guest", "sandbox-image", "session", "session/containerd", "cmd/berth/internal/..."},
-	"cmd/berth/internal/cli":        {"proto", "session", "artifacts", "sandbox-image", "cmd/berth/internal/client", "cmd/berth/internal/attack", "cmd/berth/internal/unpack"},
+	"cmd/berth/internal/cli":        {"proto", "ledger", "audit", "session", "artifacts", "sandbox-image", "cmd/berth/internal/client", "cmd/berth/internal/attack", "cmd/berth/internal/unpack"},
 	"cmd/berth/internal/client":     {"proto", "session", "artifacts"},
 	"cmd/berth/internal/daemontest": {},
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},

@@ -194,3 +194,9 @@ func (e end) judge(a Anchor, anchored bool) finding {
 func (a Anchor) Head() Head {
 	return Head{Seq: a.Seq, Hash: a.Hash, Exact: a.Closed, Origin: "the ledger"}
 }
+
+// PeekAnchor reads the anchor of a data directory whose daemon does not run; see ledger.Peek for how it fails otherwise.
+func PeekAnchor(ledgerFile string) (a Anchor, ok bool, err error) {
+	err = ledger.Peek(ledgerFile, func(tx *ledger.Tx) (err error) { ok, err = tx.Get(bucket, anchorKey, &a); return err })
+	return a, ok, err
+}

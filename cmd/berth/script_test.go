@@ -19,6 +19,7 @@ import (
 	"berth/api"
 	"berth/api/anthropic"
 	"berth/api/native"
+	"berth/audit"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -38,15 +39,22 @@ func TestMain(m *testing.M) {
 // newDaemon serves the real edges over the real core, whose containers are the real guest without isolation.
 func newDaemon(t testing.TB) *httptest.Server {
 	t.Helper()
-	st := sessiontest.Over(t, sessiontest.NewRuntime(t), &archives{}, session.Config{})
+	var log *audit.Log
+	st := sessiontest.Over(t, sessiontest.NewRuntime(t), &archives{}, session.Config{Audit: func(e proto.AuditEntry) { log.Append(e) }})
 	registry := prometheus.NewRegistry()
+	var err error
+	log, err = audit.Open(audit.Config{Dir: t.TempDir(), Ledger: st.Ledger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
 	server, err := api.New(api.Config{
-		Auth: st.Keys, Metrics: registry, Log: slog.New(slog.DiscardHandler),
+		Auth: st.Keys, Audit: log, Metrics: registry, Log: slog.New(slog.DiscardHandler),
 		Edges: []api.Edge{
 			api.Ops(registry, func(context.Context) error { return nil }),
 			anthropic.New(anthropic.Config{Files: st.Files}),
 			native.New(native.Config{
-				Sessions: st.Sessions, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
+				Sessions: st.Sessions, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
 				Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 					done, err := st.Sessions.Sweep(ctx)
 					return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}}, err

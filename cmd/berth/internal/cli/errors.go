@@ -18,6 +18,7 @@ const (
 	statusFailed      = 125 // berth itself failed, as docker has it
 	statusInterrupted = 130 // 128 + SIGINT, as shells have it
 	statusUnhealthy   = 1   // doctor found something that must be mended
+	statusBroken      = 1   // the audit log is not what it was
 	statusThrough     = 1   // an attack succeeded
 	statusUntried     = 2   // none did, but some could not be tried
 )

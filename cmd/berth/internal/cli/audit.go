@@ -1,0 +1,269 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/audit"
+	"berth/cmd/berth/internal/client"
+	"berth/ledger"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// auditCommand is `berth audit`.
+func (a *app) auditCommand() *cobra.Command {
+	return group(&cobra.Command{Use: "audit", Short: "The log of who did what to which container",
+		Long: `The log of who did what to which container.
+
+Each entry holds the hash of the one before, so that cut, changed, moved and added entries are found. The daemon's ledger knows the
+newest one. Who notes what 'berth audit head' prints somewhere else can tell later even if both were rewritten.`},
+		a.auditTailCommand(), a.auditExportCommand(), a.auditHeadCommand(), a.auditVerifyCommand())
+}
+
+// auditFlags choose entries.
+type auditFlags struct {
+	filter       client.AuditFilter
+	since, until string
+}
+
+func (f *auditFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.filter.Container, "container", "", "only what was done to this container")
+	fs.StringVar(&f.filter.Actor, "actor", "", "only what this API key (its ID), or a part of the daemon, did")
+	fs.StringVar(&f.filter.Owner, "owner", "", "only what concerns this owner")
+	fs.StringVar(&f.filter.Act, "act", "", "only this act, such as exec.end; \"exec.\" is all that begin so")
+	fs.StringVar(&f.since, "since", "", "only from then on: a time such as 2006-01-02T15:04:05Z, or how long ago, such as 2h")
+	fs.StringVar(&f.until, "until", "", "only before then")
+}
+
+// read reads the times.
+func (f *auditFlags) read() (err error) {
+	if f.filter.Since, err = parseMoment("since", f.since); err == nil {
+		f.filter.Until, err = parseMoment("until", f.until)
+	}
+	return err
+}
+
+// parseMoment reads a time, or how long ago it was.
+func parseMoment(flag, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return time.Now().Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %q is no time; write it as 2006-01-02T15:04:05Z, or as 2h for two hours ago", flag, text)
+	}
+	return t, nil
+}
+
+func (a *app) auditTailCommand() *cobra.Command {
+	var f auditFlags
+	var follow bool
+	cmd := &cobra.Command{
+		Use: "tail [flags]", Short: "Show the newest entries", Args: takes(0, 0),
+		Example: "  berth audit tail -n 50 --act exec.\n  berth audit tail --follow --container CONTAINER",
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			if err := f.read(); err != nil {
+				return err
+			}
+			return c.Audit(ctx, f.filter, follow, a.printEntry)
+		}),
+	}
+	f.register(cmd)
+	cmd.Flags().IntVarP(&f.filter.Last, "lines", "n", 20, "how many; 0 is all")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is added")
+	return a.jsonFlag(cmd)
+}
+
+func (a *app) auditExportCommand() *cobra.Command {
+	var f auditFlags
+	cmd := &cobra.Command{
+		Use: "export [flags]", Short: "Print entries as JSON lines, byte for byte as they are in the log", Args: takes(0, 0),
+		Example: "  berth audit export --since 24h >yesterday.jsonl",
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			if err := f.read(); err != nil {
+				return err
+			}
+			return c.Audit(ctx, f.filter, false, a.printRaw)
+		}),
+	}
+	f.register(cmd)
+	return cmd
+}
+
+// printRaw prints a line as it is. It is ASCII without control characters, unless somebody wrote it who was not the daemon.
+func (a *app) printRaw(line []byte) error {
+	_, err := fmt.Fprintln(a.stdout, printable(string(line)))
+	return err
+}
+
+// printEntry prints one entry on a line.
+func (a *app) printEntry(line []byte) error {
+	if a.json {
+		return a.printRaw(line)
+	}
+	var e proto.AuditEntry
+	if err := json.Unmarshal(line, &e); err != nil {
+		return fmt.Errorf("the daemon sent a line that is no entry: %w", err)
+	}
+	words := []string{e.Time.Format(time.RFC3339), fmt.Sprintf("%-17s", e.Act), fmt.Sprintf("%-4s", e.Outcome), e.Actor, e.ContainerID, e.ExecID, e.Item, auditDetail(e)}
+	_, err := fmt.Fprintln(a.stdout, printable(strings.Join(strings.FieldsFunc(strings.Join(words, "\x00"), func(r rune) bool { return r == 0 }), "  ")))
+	return err
+}
+
+// auditDetail is what is left to say of an entry.
+func auditDetail(e proto.AuditEntry) string {
+	if e.Exec == nil {
+		return e.Note
+	}
+	command := short(strings.Join(strings.Fields(e.Exec.Command), " "), 120)
+	if e.Exec.Reason == "" {
+		return command
+	}
+	return fmt.Sprintf("%s %d after %.1fs  %s", e.Exec.Reason, e.Exec.ReturnCode, e.Exec.Seconds, command)
+}
+
+func (a *app) auditHeadCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "head", Short: "Print number and hash of the newest entry, to note elsewhere", Args: takes(0, 0),
+		Long: "Print number and hash of the newest entry. Note the line somewhere else; `berth audit verify --head` takes it.",
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			head, err := c.AuditHead(ctx)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(head)
+			}
+			return a.ids(fmt.Sprintf("%d:%s", head.Seq, head.Hash))
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+// auditReport is what `berth audit verify --json` prints.
+type auditReport struct {
+	audit.Report
+	Against []string `json:"against"` // what it was compared with, beside itself
+}
+
+func (a *app) auditVerifyCommand() *cobra.Command {
+	var dir string
+	var heads []string
+	cmd := &cobra.Command{
+		Use: "verify [flags]", Short: "Check the whole log in a data directory", Args: takes(0, 0),
+		Long: `Check the whole log in a data directory, which needs no daemon and the rights to read it.
+
+Every entry is checked, that each follows on the one before, and that the log reaches as far as the ledger knows; beside a daemon that runs, as
+far as the daemon says. The first entry that is not right is named, and the exit status is 1.`,
+		Example: "  sudo berth audit verify\n  sudo berth audit verify --data /srv/berth --head 4711:9f86d081884c7d65…",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.auditVerify(cmd.Context(), dir, heads)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "data", a.cfg.DataDir, "data directory")
+	cmd.Flags().StringArrayVar(&heads, "head", nil, "head that was noted: NUMBER:HASH, or the hash alone (may be repeated)")
+	return a.jsonFlag(cmd)
+}
+
+func (a *app) auditVerify(ctx context.Context, dir string, noted []string) error {
+	known, against, err := a.knownHeads(ctx, dir)
+	if err != nil {
+		return err
+	}
+	for _, text := range noted {
+		h, err := parseHead(text)
+		if err != nil {
+			return err
+		}
+		known, against = append(known, h), append(against, "the head noted as "+text)
+	}
+	r, err := audit.Verify(dir, known...)
+	if err != nil {
+		return fmt.Errorf("the log cannot be read: %w", err)
+	}
+	if a.json {
+		err = a.printJSON(auditReport{r, notNil(against)})
+	} else {
+		err = a.printReport(r, against)
+	}
+	if err == nil && r.Bad != nil {
+		err = exitError{statusBroken}
+	}
+	return err
+}
+
+// knownHeads is how far the ledger knows the log to reach, or the daemon that has it open.
+func (a *app) knownHeads(ctx context.Context, dir string) (known []audit.Head, against []string, err error) {
+	anchor, ok, err := audit.PeekAnchor(filepath.Join(dir, "ledger.db"))
+	switch {
+	case errors.Is(err, ledger.ErrInUse):
+		c, err := a.client()
+		if err != nil {
+			return nil, nil, err
+		}
+		head, err := c.AuditHead(ctx)
+		if err != nil {
+			fmt.Fprintf(a.stderr, "berth: a daemon has the ledger open and does not tell how far the log reaches: %s\n", printable(err.Error()))
+			return nil, nil, nil
+		}
+		return []audit.Head{{Seq: head.Seq, Hash: head.Hash, Origin: "the daemon"}}, []string{"the running daemon"}, nil
+	case errors.Is(err, os.ErrNotExist):
+		fmt.Fprintln(a.stderr, "berth: there is no ledger here to compare the log's end with")
+		return nil, nil, nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("the ledger cannot be read: %w", err)
+	case !ok:
+		fmt.Fprintln(a.stderr, "berth: the ledger does not know any log")
+		return nil, nil, nil
+	}
+	return []audit.Head{anchor.Head()}, []string{"the ledger"}, nil
+}
+
+// parseHead reads what `berth audit head` printed.
+func parseHead(text string) (audit.Head, error) {
+	h := audit.Head{Hash: text, Origin: "the head that was noted"}
+	number, hash, ok := strings.Cut(text, ":")
+	if ok {
+		h.Hash = hash
+		h.Seq, _ = strconv.ParseInt(number, 10, 64)
+	}
+	h.Hash = strings.ToLower(h.Hash)
+	if len(h.Hash) != 64 || strings.Trim(h.Hash, "0123456789abcdef") != "" || ok && h.Seq < 1 {
+		return h, proto.Errorf(proto.InvalidArgument, "", "head", "--head %q is no head; `berth audit head` prints one as NUMBER:HASH", text)
+	}
+	return h, nil
+}
+
+// printReport says it in words.
+func (a *app) printReport(r audit.Report, against []string) error {
+	if b := r.Bad; b != nil {
+		where := ""
+		if b.Segment != "" {
+			where = fmt.Sprintf(" (%s, line %d)", b.Segment, b.Line)
+		}
+		_, err := fmt.Fprintf(a.stdout, "BAD: %s: %s%s\n", b.Kind, printable(b.Message), printable(where))
+		return err
+	}
+	text := fmt.Sprintf("good: %d entries, the last is %d:%s", r.Entries, r.Seq, r.Hash)
+	if len(against) > 0 {
+		text += "; checked against " + strings.Join(against, " and ")
+	}
+	if r.Beyond > 0 {
+		text += fmt.Sprintf("; %d entries are newer than that", r.Beyond)
+	}
+	_, err := fmt.Fprintln(a.stdout, printable(text))
+	return err
+}

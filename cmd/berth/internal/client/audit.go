@@ -1,0 +1,67 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"berth/proto"
+)
+
+// An AuditFilter chooses entries of the audit log. Empty fields choose all.
+type AuditFilter struct {
+	Container, Actor, Owner, Act string
+	Since, Until                 time.Time
+	Last                         int // of those that the rest chooses
+}
+
+func (f AuditFilter) query(follow bool) url.Values {
+	q := url.Values{}
+	for name, v := range map[string]string{"container": f.Container, "actor": f.Actor, "owner": f.Owner, "act": f.Act} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	for name, t := range map[string]time.Time{"since": f.Since, "until": f.Until} {
+		if !t.IsZero() {
+			q.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	if f.Last > 0 {
+		q.Set("last", strconv.Itoa(f.Last))
+	}
+	if follow {
+		q.Set("follow", "true")
+	}
+	return q
+}
+
+// maxAuditLine is longer than any line of the log, in bytes.
+const maxAuditLine = 2 << 20
+
+// Audit calls fn with each line of the audit log that f chooses, as it is in the log but for the line feed. With follow it goes on with
+// what is added, until ctx ends. Only an admin's key may.
+func (c *Client) Audit(ctx context.Context, f AuditFilter, follow bool, fn func(line []byte) error) error {
+	res, err := c.send(ctx, request{method: http.MethodGet, path: at("audit"), query: f.query(follow)})
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, maxAuditLine)
+	for lines.Scan() {
+		if err := fn(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// AuditHead is the end of the audit log's chain.
+func (c *Client) AuditHead(ctx context.Context) (head proto.AuditHead, err error) {
+	err = c.get(ctx, at("audit", "head"), nil, &head)
+	return head, err
+}

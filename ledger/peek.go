@@ -1,0 +1,31 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+// ErrInUse says that a daemon has the ledger open.
+var ErrInUse = errors.New("a daemon uses this ledger")
+
+// Peek runs fn on the ledger at path without changing anything. It fails with ErrInUse while a daemon runs, and with an
+// os.ErrNotExist if there is none.
+func Peek(path string, fn func(*Tx) error) (err error) {
+	defer func() { // bbolt panics on a torn page
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the ledger is damaged: %v", r)
+		}
+	}()
+	bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: true})
+	if errors.Is(err, berrors.ErrTimeout) {
+		return ErrInUse
+	}
+	if err != nil {
+		return err
+	}
+	defer bolt.Close()
+	return bolt.View(func(tx *bbolt.Tx) error { return fn(&Tx{tx}) })
+}
