@@ -97,8 +97,9 @@ func (s *Store) Change(id string, req proto.ChangeKey) (proto.Key, error) {
 }
 
 // Revoke ends a key for good: it is on disk, no request with it is let in and every one under way is told to end when
-// Revoke returns. A second time changes nothing. The key of the key file is refused.
-func (s *Store) Revoke(_ context.Context, id string) (proto.Key, error) {
+// Revoke returns. A second time changes nothing. The key of the key file is refused, and so is the
+// caller's own.
+func (s *Store) Revoke(ctx context.Context, id string) (proto.Key, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	e, err := s.find(id)
@@ -111,6 +112,8 @@ func (s *Store) Revoke(_ context.Context, id string) (proto.Key, error) {
 	case k.File:
 		return proto.Key{}, proto.Errorf(proto.Conflict, "", id,
 			"API key %s is the one in the daemon's key file, which would otherwise lock everybody out; replace the file and restart the daemon", id)
+	case id == proto.CallerOf(ctx).KeyID:
+		return proto.Key{}, proto.Errorf(proto.Conflict, "", id, "API key %s is the one that asks, which could not be answered any more; revoke it with another admin's", id)
 	}
 	now := s.cfg.Now()
 	if err := s.write(e, func(r *record) { r.Revoked = now }); err != nil {

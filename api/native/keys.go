@@ -51,7 +51,6 @@ func (e *edge) changeKey(c *call) error {
 	return c.json(http.StatusOK, k)
 }
 
-// revokeKey may end the very request that asks for it: an admin key can revoke itself.
 func (e *edge) revokeKey(c *call) error {
 	k, err := e.Keys.Revoke(c.r.Context(), c.r.PathValue("id"))
 	if err != nil {
