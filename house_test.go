@@ -41,8 +41,9 @@ var mayImport = map[string][]string{
 	"cmd/berth/internal/client":     {"proto", "session", "artifacts"},
 	"cmd/berth/internal/daemontest": {},
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},
+	"cmd/berth/internal/certs":      {},
 	"cmd/berth/internal/unpack":     {"proto"},
-	"cmd/berth/internal/daemon":     {"proto", "ledger", "audit", "keys", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic"},
+	"cmd/berth/internal/daemon":     {"proto", "ledger", "audit", "keys", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs"},
 }
 
 // onlyIn names outside modules that one package alone may import.

@@ -15,7 +15,7 @@ var version = "dev"
 
 func main() {
 	root := cli.New(cli.Config{
-		Version: version, Host: "http://" + defaultListen, KeyFile: daemon.KeyFile(defaultDir), DataDir: defaultDir, Doctor: examineHost,
+		Version: version, Host: "http://" + defaultListen, KeyFile: daemon.KeyFile(defaultDir), CAFile: daemon.CAFile(defaultDir), DataDir: defaultDir, Doctor: examineHost,
 	})
 	serve := serveCommand()
 	serve.GroupID = cli.GroupOther

@@ -3,9 +3,11 @@ package main
 import (
 	"archive/tar"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -20,6 +22,7 @@ import (
 	"berth/api/anthropic"
 	"berth/api/native"
 	"berth/audit"
+	"berth/cmd/berth/internal/certs"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -127,12 +130,31 @@ func TestScripts(t *testing.T) {
 			env.Setenv("BERTH_API_KEY", testKey)
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("GORACE", os.Getenv("GORACE"))
+			if err := serveTLS(env, daemon.Config.Handler); err != nil {
+				return err
+			}
 			return os.WriteFile(filepath.Join(env.WorkDir, "key"), []byte(testKey+"\n"), 0o600)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"status": status, "grab": grab,
 		},
 	})
+}
+
+// serveTLS serves the same daemon with a certificate of its own.
+func serveTLS(env *testscript.Env, h http.Handler) error {
+	source, err := certs.Open(certs.Config{Dir: filepath.Join(env.WorkDir, "tls")})
+	if err != nil {
+		return err
+	}
+	s := httptest.NewUnstartedServer(h)
+	s.Listener = tls.NewListener(s.Listener, source.TLS())
+	s.Start()
+	env.Defer(s.Close)
+	env.Setenv("TLS_ADDR", s.Listener.Addr().String())
+	env.Setenv("TLS_HOST", "https://"+s.Listener.Addr().String())
+	env.Setenv("TLS_CA", source.CAFile())
+	return nil
 }
 
 // status N COMMAND… runs a command, which must end with the status N.

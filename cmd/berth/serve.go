@@ -43,6 +43,9 @@ When it ends, containers go on without it; the next start attaches to them again
 	}
 	f := cmd.Flags()
 	f.StringVar(&cfg.Listen, "listen", defaultListen, "address to serve HTTP on; port 0 takes a free one")
+	f.StringVar(&cfg.TLSCert, "tls-cert", "", "serve HTTPS with this certificate: a PEM file with its whole chain; read again when it changes")
+	f.StringVar(&cfg.TLSKey, "tls-key", "", "private key of the certificate, a PEM file that others cannot read")
+	f.BoolVar(&cfg.TLSSelfSigned, "tls-self-signed", false, "serve HTTPS with a certificate that the daemon makes itself; clients trust DIR/tls/ca.pem")
 	f.StringVar(&cfg.Dir, "data", defaultDir, "data directory")
 	f.StringVar(&cfg.BinDir, "bin", "", "directory of berth-guest, runc, runsc and the shim (default: where berth itself is)")
 	f.StringVar(&cfg.Address, "containerd", "", "socket of a running containerd to use instead of the embedded one")
@@ -66,6 +69,8 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.BoolVar(&cfg.StopOnExit, "stop-on-exit", false, "stop all containers when the daemon ends; their files stay")
 	f.BoolVar(&jsonLog, "log-json", false, "log JSON lines")
 	f.BoolVar(&debug, "debug", false, "log more")
+	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
+	cmd.MarkFlagsMutuallyExclusive("tls-cert", "tls-self-signed")
 	return cmd
 }
 
@@ -91,12 +96,24 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg.Log.Info("berth is ready", "url", "http://"+d.Addr().String(), "key_file", daemon.KeyFile(cfg.Dir), "version", cfg.Version)
+	cfg.Log.Info("berth is ready", append([]any{"url", d.URL(), "key_file", daemon.KeyFile(cfg.Dir), "version", cfg.Version}, tlsFacts(d)...)...)
 	err = d.Run(ctx)
 	if cerr := d.Close(); err == nil {
 		err = cerr
 	}
 	return err
+}
+
+// tlsFacts are what clients need to know of the certificate, for the log.
+func tlsFacts(d *daemon.Daemon) (facts []any) {
+	sum, file := d.Fingerprint()
+	if sum != "" {
+		facts = append(facts, "tls_sha256", sum)
+	}
+	if file != "" {
+		facts = append(facts, "ca_file", file)
+	}
+	return facts
 }
 
 // binDir is where the daemon's helper programs are: beside itself, unless said otherwise.

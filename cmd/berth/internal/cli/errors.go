@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"strings"
@@ -90,7 +91,13 @@ func (a *app) hint(err error) string {
 	var dial *client.DialError
 	var usage *usageError
 	var own *hintError
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
 	switch {
+	case errors.As(err, &unknown):
+		return "a daemon that made its own certificate is trusted by the file tls/ca.pem of its data directory; copy that here and name it with --ca or BERTH_CA"
+	case errors.As(err, &name):
+		return "use a host that the certificate is for"
 	case errors.As(err, &own):
 		return own.hint
 	case errors.As(err, &dial):

@@ -30,6 +30,7 @@ type Config struct {
 	Version string
 	Host    string // of the daemon, unless BERTH_HOST or --host say otherwise
 	KeyFile string // with the API key, unless BERTH_API_KEY or flags say otherwise
+	CAFile  string // of a daemon on this machine that made its own certificate; it need not be there
 	DataDir string // that doctor looks at by default
 	Doctor  Doctor // nil: there is no doctor command
 }
@@ -40,6 +41,7 @@ type app struct {
 	host    string
 	key     string
 	keyFile string
+	ca      string
 	keyErr  error // why the default key file could not be read
 	json    bool
 	quiet   bool
@@ -69,6 +71,7 @@ get one, run bash in it, come back later with the same ID.
 	f.StringVar(&a.host, "host", orEnv("BERTH_HOST", cfg.Host), "URL of the daemon (BERTH_HOST)")
 	f.StringVar(&a.key, "api-key", "", "API key; others on this machine can see it there, so prefer BERTH_API_KEY or a file")
 	f.StringVar(&a.keyFile, "api-key-file", "", "file with the API key (default "+cfg.KeyFile+")")
+	f.StringVar(&a.ca, "ca", os.Getenv("BERTH_CA"), "PEM file of certificates to trust in place of the system's (BERTH_CA)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd, err} })
 	root.AddCommand(a.commands()...)
 	root.SetHelpCommandGroupID(GroupOther)
@@ -147,7 +150,13 @@ func (a *app) client() (*client.Client, error) {
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "api-key", "the API key holds spaces or characters that no key has")
 	}
-	return client.New(client.Config{Host: a.host, Key: key, Agent: "berth/" + a.cfg.Version})
+	cfg := client.Config{Host: a.host, Key: key, Agent: "berth/" + a.cfg.Version}
+	if a.ca == "" {
+		cfg.CAToo, _ = os.ReadFile(a.cfg.CAFile) // most daemons have none
+	} else if cfg.CA, err = os.ReadFile(a.ca); err != nil {
+		return nil, fmt.Errorf("the CA file: %w", err)
+	}
+	return client.New(cfg)
 }
 
 // apiKey finds the key: flags first, then the environment, then the default file. That the last cannot be read is

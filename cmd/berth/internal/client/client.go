@@ -26,6 +26,8 @@ type Config struct {
 	Host  string // "http://127.0.0.1:7117"; "host:port" alone is http
 	Key   string // API key; "" sends none
 	Agent string // User-Agent; "" is Go's
+	CA    []byte // PEM certificates to trust, and no others; nil: those of the system, and CAToo
+	CAToo []byte // PEM certificates to trust beside the system's
 }
 
 // A Client talks to one daemon. It is safe for concurrent use.
@@ -44,6 +46,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 8
+	if transport.TLSClientConfig, err = cfg.tls(); err != nil {
+		return nil, err
+	}
 	return &Client{
 		cfg: cfg, base: base,
 		http: &http.Client{
@@ -51,7 +56,7 @@ func New(cfg Config) (*Client, error) {
 			// The API never redirects; following one would hand the key to whoever asks for it.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		dialer: &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 2 * time.Minute, ReadBufferSize: 64 << 10},
+		dialer: &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 2 * time.Minute, ReadBufferSize: 64 << 10, TLSClientConfig: transport.TLSClientConfig.Clone()},
 	}, nil
 }
 

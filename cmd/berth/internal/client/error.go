@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -38,6 +39,7 @@ func reason(err error) string {
 func (c *Client) broken(ctx context.Context, err error) error {
 	var op *net.OpError
 	var own *proto.Error
+	var cert *tls.CertificateVerificationError
 	switch {
 	case err == nil:
 		return nil
@@ -45,11 +47,26 @@ func (c *Client) broken(ctx context.Context, err error) error {
 		return ctx.Err()
 	case errors.As(err, &own):
 		return own // the body's reader said it
+	case errors.As(err, &cert):
+		return &UntrustedError{Host: c.Host(), Err: cert.Err}
 	case errors.As(err, &op) && op.Op == "dial":
 		return &DialError{Host: c.Host(), Err: op.Err}
 	}
 	return proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to the daemon at %s broke: %s", c.Host(), reason(err))
 }
+
+// An UntrustedError says that what answers at the host has a certificate that is not right.
+type UntrustedError struct {
+	Host string
+	Err  error
+}
+
+func (e *UntrustedError) Error() string {
+	return "the daemon at " + e.Host + " is not trusted: " + e.Err.Error()
+}
+
+// Unwrap gives what is wrong with the certificate.
+func (e *UntrustedError) Unwrap() error { return e.Err }
 
 // maxErrorBody bounds what is read of an error's body.
 const maxErrorBody = 1 << 20

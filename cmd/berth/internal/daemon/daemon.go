@@ -20,6 +20,7 @@ import (
 	"berth/api/native"
 	"berth/artifacts"
 	"berth/audit"
+	"berth/cmd/berth/internal/certs"
 	"berth/files"
 	"berth/gc"
 	"berth/keys"
@@ -36,6 +37,9 @@ type Config struct {
 	BinDir  string // where the runtimes and the guest are, absolute
 	Address string // socket of a containerd to use; "" embeds one
 	Version string
+
+	TLSCert, TLSKey string // PEM files; "" is no TLS, unless TLSSelfSigned
+	TLSSelfSigned   bool   // with a certificate that the daemon makes for itself, in Dir
 
 	Session         session.Config // limits and times; its parts are set here
 	PoolBytes       int64          // size of the disk pool when it is made; 0: half of the free space
@@ -54,6 +58,7 @@ type Daemon struct {
 	cfg      Config
 	closers  []io.Closer // in the order to close
 	listener net.Listener
+	certs    *certs.Source // nil: no TLS
 	server   *api.Server
 	keys     *keys.Store
 	sessions *session.Sessions
@@ -87,10 +92,9 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.listener, err = net.Listen("tcp", d.cfg.Listen); err != nil {
-		return fmt.Errorf("listening: %w; choose another --listen, or stop what has the port", err)
+	if err := d.listen(); err != nil {
+		return err
 	}
-	d.keep(quietCloser{d.listener})
 	books, err := ledger.Open(filepath.Join(d.cfg.Dir, "ledger.db"))
 	if err != nil {
 		return err
@@ -238,7 +242,7 @@ func (d *Daemon) ready(ctx context.Context) error {
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 
 // Run serves until ctx ends and the requests under way have.
-func (d *Daemon) Run(ctx context.Context) error { return d.server.Serve(ctx, d.listener) }
+func (d *Daemon) Run(ctx context.Context) error { return d.server.Serve(ctx, d.accept()) }
 
 // Close ends what Open started. Containers go on without the daemon, and the next one attaches to
 // them again, unless StopOnExit is set.

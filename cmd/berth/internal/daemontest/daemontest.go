@@ -5,6 +5,8 @@ package daemontest
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -164,13 +166,34 @@ func (d *Daemon) Do(method, path string, body io.Reader) (int, []byte, error) {
 	if _, isJSON := body.(*strings.Reader); isJSON {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := http.DefaultClient.Do(req)
+	client, err := d.client()
+	if err != nil {
+		return 0, nil, err
+	}
+	res, err := client.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer res.Body.Close()
 	out, err := io.ReadAll(res.Body)
 	return res.StatusCode, out, err
+}
+
+// CAFile is what a client is to trust, where Flags ask for a certificate of the daemon's own.
+func (d *Daemon) CAFile() string { return filepath.Join(d.Dir, "tls", "ca.pem") }
+
+// client is one that trusts the daemon's own certificate, if it has one.
+func (d *Daemon) client() (*http.Client, error) {
+	if !strings.HasPrefix(d.URL, "https:") {
+		return http.DefaultClient, nil
+	}
+	pem, err := os.ReadFile(d.CAFile())
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}, nil
 }
 
 // ImportImage gives the daemon an image from an archive.
