@@ -305,6 +305,18 @@ func broken(w *conn, err error) error {
 	return proto.Errorf(proto.Unavailable, "guest", "", "lost the container's guest")
 }
 
+// A never is an error of a command that cannot have been started.
+type never struct{ error }
+
+func (n never) Unwrap() error { return n.error }
+
+// NotStarted reports whether a command whose Start failed with err certainly did not run: the guest has not
+// got the whole request, or has refused it. Otherwise it may have, for a moment.
+func NotStarted(err error) bool {
+	var n never
+	return errors.As(err, &n)
+}
+
 // said prefers the reason of ctx, if it has one, to what came of it.
 func said(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && proto.CodeOf(err) == proto.Unavailable {

@@ -17,7 +17,7 @@ import (
 type execution struct {
 	s           *Server
 	by          *caller // who started it
-	o           *owner // nil while it waits for its turn on a shell
+	o           *owner  // nil while it waits for its turn on a shell
 	tty         *os.File
 	outs        []*os.File // read ends of stdout and stderr
 	given       []int      // the same where the caller reads them; kept to go on reading for those left behind

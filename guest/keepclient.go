@@ -68,5 +68,8 @@ func (p *Process) giveUp() {
 	_ = p.conn.send(frameGiveUp, nil)
 }
 
+// Ran is how long a command that was attached to had run before that.
+func (p *Process) Ran() time.Duration { return max(0, p.first.Ran) }
+
 // Ended reports whether a command that was attached to had ended before that.
 func (p *Process) Ended() bool { return p.first.Ended }

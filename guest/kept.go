@@ -34,6 +34,7 @@ type kept struct {
 	e    *execution // nil if it could not be started; valid after begun
 	exit Exit       // valid after ended
 	at   time.Time  // when it ended
+	from time.Time  // when it was started; valid after begun
 
 	linking sync.Mutex // one link at a time is made
 	mu      sync.Mutex // guards what follows
@@ -114,7 +115,7 @@ func (k *kept) started(e *execution) {
 	if k == nil {
 		return
 	}
-	k.e = e
+	k.e, k.from = e, time.Now()
 	close(k.begun)
 	if e == nil {
 		k.s.keeps.drop(k)
@@ -245,7 +246,7 @@ func (k *caller) attach(req *request) error {
 	}
 	k.exec = kp.e
 	k.setLink(kp.connect(k.conn, req.Have, func() error {
-		first := started{PID: kp.e.o.pid, NoInput: kp.e.feed.deaf()}
+		first := started{PID: kp.e.o.pid, Ran: time.Since(kp.from), NoInput: kp.e.feed.deaf()}
 		select {
 		case <-kp.ended:
 			first.Ended = true

@@ -53,7 +53,7 @@ func (c *Client) Start(ctx context.Context, cmd Command, sink Sink) (*Process, e
 	if cmd.TTY == nil && cmd.Shell == "" && cmd.Keep == 0 {
 		var err error
 		if cross, err = c.crossing(ctx); err != nil {
-			return nil, err
+			return nil, never{err}
 		}
 	}
 	p := &Process{kept: cmd.Keep > 0}
@@ -64,7 +64,7 @@ func (c *Client) Start(ctx context.Context, cmd Command, sink Sink) (*Process, e
 func (c *Client) begin(ctx context.Context, p *Process, sink Sink, stdin bool, start func() error) (*Process, error) {
 	w, err := c.get(ctx)
 	if err != nil {
-		return nil, err
+		return nil, never{err}
 	}
 	p.client, p.conn, p.sink, p.controls, p.done = c, w, sink, map[uint32]chan error{}, make(chan struct{})
 	release := w.bound(ctx, queueWait)
@@ -92,16 +92,16 @@ func (p *Process) start(cmd *Command, cross bool) error {
 	if cross {
 		var err error
 		if p.pipes, err = newPlumbing(cmd.Stdin); err != nil {
-			return proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors left; try later")
+			return never{proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors left; try later")}
 		}
 		req.Pipes = len(p.pipes.send)
 		err = p.conn.sendRequest(req, p.pipes.send)
 		p.pipes.sent()
 		if err != nil {
-			return broken(p.conn, err)
+			return never{broken(p.conn, err)}
 		}
 	} else if err := p.conn.sendRequest(req, nil); err != nil {
-		return broken(p.conn, err)
+		return never{broken(p.conn, err)}
 	}
 	return p.answer(cross)
 }
@@ -113,7 +113,7 @@ func (p *Process) answer(cross bool) error {
 	case err != nil:
 		return broken(p.conn, err)
 	case kind == frameError:
-		return p.conn.remote(body)
+		return never{p.conn.remote(body)}
 	case kind != frameStarted || decode(body, &p.first) != nil || p.first.Pipes != cross:
 		return broken(p.conn, errFrame)
 	}

@@ -99,8 +99,9 @@ type started struct {
 	Fresh bool `json:"fresh,omitempty"` // a persistent shell was started for this
 
 	// To attach only.
-	Ended   bool `json:"over,omitempty"`     // it has ended already
-	NoInput bool `json:"no_input,omitempty"` // its standard input takes nothing any more
+	Ended   bool          `json:"over,omitempty"`     // it has ended already
+	Ran     time.Duration `json:"ran,omitempty"`      // since it was started
+	NoInput bool          `json:"no_input,omitempty"` // its standard input takes nothing any more
 }
 
 // Hello is what a guest says of itself.

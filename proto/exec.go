@@ -28,7 +28,11 @@ type Cmd struct {
 	OpenStdin  bool        `json:"open_stdin,omitempty"` // keep standard input open for later writes
 	TTY        *WindowSize `json:"tty,omitempty"`        // give it a terminal; stderr then arrives as stdout
 	Background bool        `json:"background,omitempty"` // answer as soon as it has started
-	Detach     bool        `json:"detach,omitempty"`     // keep it running when the client goes away
+	Detach     bool        `json:"detach,omitempty"`     // keep it running when the client goes away, or the daemon
+
+	// IdempotencyKey has the command run at most once: the same key with the same command, in the same container, is
+	// the same exec, for 24 hours at least. 1 to 255 printable ASCII characters. Such a command is not ended when its client goes away.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
 
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`  // 0 is the daemon's default; background commands have none unless asked
 	MaxOutputBytes int64   `json:"max_output_bytes,omitempty"` // of each stream kept for the result; 0 is the daemon's default

@@ -22,6 +22,7 @@ type Config struct {
 	// Elapsed is a monotonic clock: how much time has passed since any fixed moment. nil: as Now has it, of which
 	// time.Now carries one along.
 	Elapsed func() time.Duration
+	Boot    string // names this boot of the host; "" asks the kernel
 
 	Image        string             // default image; "" is "base"
 	Class        proto.RuntimeClass // default class; "" is runc
@@ -66,6 +67,7 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	setDefault(&c.Boot, hostBoot())
 	if c.Quotas == nil {
 		c.Quotas = unbounded{}
 	}

@@ -34,9 +34,14 @@ type Exec struct {
 
 	ask   chan ending   // the first wish to end it early
 	ended chan struct{} // closed when result is set
+	left  chan struct{} // closed when this daemon ends and the command goes on
+
+	host, boot string // of an earlier daemon's: boot of the host and of the guest it was started in
 
 	before <-chan Reading // the meters when it began; nil if they were not read
 
+	retry     retry     // the key that somebody may ask for it with again
+	begun     bool      // its guest may have got it; set before run
 	unstarted proto.End // how it ended, if there never was a process; set before run
 
 	number int // in the order of starting, from 1; 0 while it starts; guarded by s.mu
@@ -45,6 +50,8 @@ type Exec struct {
 	guest  *guest.Client // of the generation it runs in; nil until it has started
 	proc   *guest.Process
 	info   proto.Exec
+	ran    time.Duration // before this daemon attached to it
+	ago    time.Duration // how long it had ended when that was told
 	made   Produced
 	result *proto.ExecResult
 	told   bool // somebody has had the result
@@ -56,9 +63,8 @@ type ending struct {
 	why    string
 }
 
-// Exec starts a command and returns once its process exists. The command does not end with
-// ctx; whoever wants that calls Cancel.
-func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
+// exec is Exec for a command that nobody asked for before.
+func (s *Session) exec(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
 	if err := s.core.cfg.checkCmd(&cmd, s.record().Job); err != nil {
 		return nil, err
 	}
@@ -70,7 +76,7 @@ func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.begin(ctx, cmd)
+	e, err := s.begin(ctx, cmd, r)
 	if err != nil {
 		release()
 		return nil, err
@@ -98,7 +104,7 @@ func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, err
 	}
 	e.out.Release() // nobody follows it from the start
 	res, err := e.Wait(ctx)
-	if err != nil && !cmd.Detach && !cmd.Background {
+	if err != nil && !e.Outlives() {
 		e.Cancel(proto.EndCanceled, "the client went away")
 	}
 	return res, err
@@ -106,8 +112,8 @@ func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, err
 
 // begin takes a place among the running execs and starts the process. If that fails, the
 // exec was never there.
-func (s *Session) begin(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
-	e, err := s.enlist(cmd)
+func (s *Session) begin(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
+	e, err := s.enlist(cmd, r)
 	if err != nil {
 		return nil, err
 	}
@@ -123,24 +129,54 @@ func (e *Exec) launch(ctx context.Context) error {
 	if err := e.s.core.cfg.Jobs.Begin(ctx, e.s, e.cmd.Files); err != nil {
 		return err
 	}
-	recorded := e.recordStart()
 	e.before = e.s.beginMeasure()
 	g, err := e.s.clientFor(ctx, e)
-	if err == nil {
-		err = e.spawn(ctx, g)
+	if err != nil {
+		return err
 	}
-	if proto.CodeOf(err) == proto.Unavailable && e.s.lost(ctx, g) {
-		if g, err = e.s.revive(ctx, e); err == nil {
-			err = e.spawn(ctx, g)
+	err = e.attempt(ctx, g)
+	if proto.CodeOf(err) != proto.Unavailable || !e.s.lost(ctx, g) {
+		return e.unlessBegun(err)
+	}
+	if !guest.NotStarted(err) { // it may have run, and must not do so twice
+		e.unstarted = proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended while the command was starting; it may have begun"}
+		return nil
+	}
+	if err := e.s.stoppedOnRequest(g); err != nil {
+		return err
+	}
+	if g, err = e.s.revive(ctx, e); err == nil {
+		err = e.unlessBegun(e.attempt(ctx, g))
+	}
+	return err
+}
+
+// attempt writes the start down and starts the process, both at once; but one that somebody may ask for again, and
+// must get then, is on disk before it can do anything.
+func (e *Exec) attempt(ctx context.Context, g *guest.Client) error {
+	recorded := e.recordStart()
+	if e.retry.Key != "" {
+		if err := recorded(); err != nil {
+			return fmt.Errorf("recording the exec: %w", err)
 		}
 	}
-	if err != nil {
+	if err := e.spawn(ctx, g); err != nil {
 		return err
 	}
 	if err := recorded(); err != nil {
 		e.abort()
 		return fmt.Errorf("recording the exec: %w", err)
 	}
+	return nil
+}
+
+// unlessBegun is the error of a start that failed. Where the command may have begun nevertheless, and somebody may ask
+// for it again, it is a lost exec instead: to be told so is better than to run it twice.
+func (e *Exec) unlessBegun(err error) error {
+	if err == nil || e.retry.Key == "" || !e.begun || guest.NotStarted(err) {
+		return err
+	}
+	e.unstarted = proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the command was given up while it was starting; it may have begun"}
 	return nil
 }
 
@@ -154,6 +190,7 @@ func (e *Exec) abort() {
 // spawn asks the guest for the process. A program that cannot be run is a result, as it is in a
 // shell: 127 not found, 126 not executable.
 func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
+	e.begun = true
 	proc, err := g.Start(ctx, e.command(), e.sink)
 	if code := e.notRun(err); code != 0 {
 		e.sink(proto.Stderr, 0, []byte(proto.AsError(err).Message+"\n"))
@@ -166,7 +203,7 @@ func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
 	e.mu.Lock()
 	e.guest, e.proc = g, proc
 	e.mu.Unlock()
-	if proc == nil || e.cmd.Stdin == "" {
+	if proc == nil || e.cmd.Stdin == "" || durable(e.cmd) {
 		return nil
 	}
 	err = e.s.core.track(nil, func() { // it may be slow to read; the kernel ends the write when it dies
@@ -202,6 +239,12 @@ func (e *Exec) command() guest.Command {
 		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out,
 		User: e.cmd.User, Stdin: e.cmd.OpenStdin || e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
 	}
+	if durable(e.cmd) {
+		c.Keep = e.cmd.MaxOutputBytes
+		if e.cmd.Stdin != "" { // the guest has all of it: it need not wait for a daemon
+			c.Stdin, c.Input = false, []byte(e.cmd.Stdin)
+		}
+	}
 	switch {
 	case strings.HasPrefix(e.cmd.Cwd, "/"):
 		c.Dir = e.cmd.Cwd
@@ -229,32 +272,46 @@ func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
 
 // run sees the command to its end.
 func (e *Exec) run() {
-	end := e.explain(e.await())
+	end, ok := e.await()
+	if !ok {
+		close(e.left)
+		return
+	}
+	end = e.explain(end)
 	e.out.Finish()
 	e.conclude(end)
+	e.forget()
 }
 
-// await waits for the process to end, or makes it.
-func (e *Exec) await() proto.End {
+// await waits for the process to end, or makes it. False means that it goes on without this daemon.
+func (e *Exec) await() (end proto.End, ok bool) {
 	proc := e.process()
 	if proc == nil {
-		return e.unstarted
+		return e.unstarted, true
 	}
 	exited := make(chan proto.End, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go func() { exited <- endOf(proc.Wait(ctx)) }()
+	go func() {
+		x, err := proc.Wait(ctx)
+		e.mu.Lock()
+		e.ago = x.Ago
+		e.mu.Unlock()
+		exited <- endOf(x, err)
+	}()
 
-	limit, reason := e.deadline()
+	limit, reason := e.deadline(proc)
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case end := <-exited:
-		return e.unlessAsked(end)
+		return e.unlessAsked(end), true
 	case <-timer.C:
-		return e.kill(proc, reason, exited, cancel)
+		return e.kill(proc, reason, exited, cancel), true
 	case want := <-e.ask:
-		return e.kill(proc, want, exited, cancel)
+		return e.kill(proc, want, exited, cancel), true
+	case <-e.leaving():
+		return end, false
 	}
 }
 
@@ -265,10 +322,10 @@ func (e *Exec) process() *guest.Process {
 }
 
 // deadline is when the command must end, and why then: its own limit, or the session's cap.
-func (e *Exec) deadline() (time.Duration, ending) {
+func (e *Exec) deadline(proc *guest.Process) (time.Duration, ending) {
 	left := e.s.record().cap().Sub(e.s.core.clock.now())
-	limit := seconds(e.cmd.TimeoutSeconds)
-	if e.cmd.TimeoutSeconds == 0 || left < limit {
+	limit := seconds(e.cmd.TimeoutSeconds) - e.ran
+	if e.cmd.TimeoutSeconds == 0 || left < limit || proc.Ended() {
 		return left, ending{proto.EndExpired, "the container's time was over"}
 	}
 	return limit, ending{proto.EndTimeout, "it ran longer than timeout_seconds"}
@@ -348,6 +405,8 @@ func (e *Exec) Info() proto.Exec {
 func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
 	select {
 	case <-e.ended:
+	case <-e.left:
+		return proto.ExecResult{}, shuttingDown()
 	case <-ctx.Done():
 		return proto.ExecResult{}, ctx.Err()
 	}

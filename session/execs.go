@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"slices"
+	"time"
 
 	"berth/ledger"
 	"berth/output"
@@ -10,10 +11,10 @@ import (
 )
 
 // enlist gives a command its exec and a place in the session's list.
-func (s *Session) enlist(cmd proto.Cmd) (*Exec, error) {
+func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
 	e := &Exec{
-		s: s, id: newID(proto.ExecPrefix), cmd: cmd, out: output.New(cmd.MaxOutputBytes, nil),
-		ask: make(chan ending, 1), ended: make(chan struct{}),
+		s: s, id: newID(proto.ExecPrefix), cmd: cmd, retry: r, out: output.New(cmd.MaxOutputBytes, s.core.memory),
+		ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{}),
 	}
 	if cmd.OnOutputLimit == proto.OutputWait {
 		e.out.Hold()
@@ -128,14 +129,14 @@ func (s *Session) Begun() int {
 	return s.begun
 }
 
-// endExecs asks every exec that has a process to end, those too that nobody was told of yet. One that
-// has none so far finds the guest gone.
-func (s *Session) endExecs(reason proto.EndReason, why string) {
+// endExecs asks every exec that has a process to end, those too that nobody was told of yet; durable ones only if
+// all is set. One that has none so far finds the guest gone.
+func (s *Session) endExecs(reason proto.EndReason, why string, all bool) {
 	s.mu.Lock()
 	list := slices.Clone(s.execs)
 	s.mu.Unlock()
 	for _, e := range list {
-		if e.process() != nil {
+		if e.process() != nil && (all || !durable(e.cmd)) {
 			e.Cancel(reason, why)
 		}
 	}
@@ -171,7 +172,7 @@ func (s *Session) trim() {
 		if kept += e.out.Kept(); kept > keptOutput {
 			e.dropOutput()
 		}
-		if i >= keptExecs {
+		if i >= keptExecs && !(i < keptRetries && e.retriable()) {
 			_ = e.removeOutput()
 			s.delist(e)
 		}
@@ -181,7 +182,7 @@ func (s *Session) trim() {
 // recordStart begins to write down that the command runs. The process is started meanwhile, and
 // nobody sees the exec before the record is on disk: what was seen to run is known after a crash.
 func (e *Exec) recordStart() (wait func() error) {
-	rec := execRecord{Exec: e.Info(), Key: e.key}
+	rec := execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: keepable(e.cmd), Host: e.s.core.host, Guest: e.s.guestBoot()}
 	return e.s.core.cfg.Ledger.Begin(e.s.putExec(rec))
 }
 
@@ -190,6 +191,7 @@ func (e *Exec) conclude(end proto.End) {
 	now := e.s.core.cfg.Now()
 	e.mu.Lock()
 	info := e.info
+	now = later(now.Add(-e.ago), info.StartedAt.Time)
 	e.mu.Unlock()
 	info.State, info.EndedAt, info.End = proto.ExecEnded, proto.AtOrNil(now), &end
 	info.StdoutBytes, info.StderrBytes = e.out.Totals()
@@ -205,6 +207,14 @@ func (e *Exec) conclude(end proto.End) {
 	e.mu.Unlock()
 	close(e.ended)
 	e.s.trim()
+}
+
+// later is the later one of two times.
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // produced has the job's books brought up to date, if the guest is still there to ask.
@@ -224,12 +234,12 @@ func (e *Exec) produced(info proto.Exec) Produced {
 
 // store writes down the end, and the output of those that somebody will ask for later.
 func (e *Exec) store(res proto.ExecResult, made Produced) {
-	rec := execRecord{Exec: res.Exec, Key: e.key, Files: made.FileIDs, Notes: res.Notes}
+	rec := execRecord{Exec: res.Exec, Key: e.key, Retry: e.retry, Files: made.FileIDs, Notes: res.Notes}
 	if res.Result.Error != nil {
 		rec.Error = res.Result.Error.ErrorCode
 	}
 	put := e.s.putExec(rec)
-	if !e.cmd.Background && !e.cmd.Detach {
+	if !durable(e.cmd) {
 		e.s.core.cfg.Ledger.Later(put)
 		return
 	}

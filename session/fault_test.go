@@ -66,6 +66,14 @@ func faulty(t *testing.T, cfg session.Config) (*faultyRuntime, *sessiontest.Stac
 type heldJobs struct {
 	session.Jobs
 	ending func(context.Context, *session.Session)
+	begin  func() // before inputs are given
+}
+
+func (h *heldJobs) Begin(ctx context.Context, s *session.Session, files []string) error {
+	if h.begin != nil {
+		h.begin()
+	}
+	return h.Jobs.Begin(ctx, s, files)
 }
 
 func (h *heldJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string) session.Produced {

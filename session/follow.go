@@ -19,6 +19,8 @@ const maxEventData = output.ChunkBytes + utf8.UTFMax
 // when fn fails, or when ctx ends. However slow fn is, the command does not wait: what it misses
 // for good is told by a gap event.
 func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) error) error {
+	ctx, cancel := e.whileHere(ctx)
+	defer cancel()
 	e.out.Attach(&from)
 	defer e.out.Detach(&from)
 	info := e.Info()
@@ -46,6 +48,17 @@ func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) err
 		return err
 	}
 	return fn(proto.Event{Type: proto.EventExit, ExecID: e.id, Result: &res})
+}
+
+// whileHere is ctx that ends, too, when this daemon does and the command goes on.
+func (e *Exec) whileHere(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(e.s.core.ctx, func() {
+		if durable(e.cmd) {
+			cancel()
+		}
+	})
+	return ctx, func() { stop(); cancel() }
 }
 
 // A follower turns pieces into events and never splits a character: the first bytes of

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"berth/guest"
 	"berth/ledger"
 	"berth/proto"
 )
@@ -63,31 +64,36 @@ func (ss *Sessions) clearOutput() error {
 	return err
 }
 
-// remember brings back the execs of an earlier daemon. One that was still running is lost:
-// its streams ended with that daemon, and what its process did then nobody saw.
+// remember brings back the execs of an earlier daemon.
 func (s *Session) remember(list []execRecord) {
 	slices.SortFunc(list, func(a, b execRecord) int { return cmpString(a.Exec.ID, b.Exec.ID) })
 	for _, r := range list {
-		lost := r.Exec.State == proto.ExecRunning
-		if lost {
-			r.Exec.State, r.Exec.EndedAt = proto.ExecEnded, proto.AtOrNil(s.core.cfg.Now())
-			r.Exec.End = &proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the daemon was restarted while it ran"}
-		}
-		e := s.recall(r)
+		e := s.recalled(r)
 		s.begun++
 		e.number = s.begun
 		s.execs = append(s.execs, e)
-		if lost {
-			s.core.cfg.Ledger.Later(s.putExec(r))
-			e.tellEnd(r.Exec, e.made)
-		}
 	}
 	s.trim()
 }
 
+// recalled makes an exec of its record. One that was still running is lost, since its guest ended it with the
+// daemon's connection; but a durable one runs on, until reconcile finds out otherwise.
+func (s *Session) recalled(r execRecord) *Exec {
+	switch {
+	case r.Exec.State != proto.ExecRunning:
+		return s.recall(r)
+	case r.Run != nil:
+		return s.recallRunning(r)
+	}
+	r = s.lostExec(r)
+	e := s.recall(r)
+	e.tellEnd(r.Exec, e.made)
+	return e
+}
+
 // recall makes an ended exec from its record and what was kept of its output.
 func (s *Session) recall(r execRecord) *Exec {
-	e := &Exec{s: s, id: r.Exec.ID, key: r.Key, info: r.Exec, ask: make(chan ending, 1), ended: make(chan struct{})}
+	e := &Exec{s: s, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{})}
 	if err := e.loadOutput(r.Exec); err != nil {
 		s.core.cfg.Log.Warn("reading the kept output of an exec", "exec", e.id, "error", err)
 	}
@@ -132,6 +138,13 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 // settle decides what a session's record means now. there says whether its sandbox is listed.
 func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	rec := s.record()
+	hello, ok := guest.Hello{}, false
+	if rec.State == proto.StateRunning && !rec.Delete && there {
+		hello, ok = s.answers(ctx)
+	}
+	if !ok {
+		s.desert()
+	}
 	switch {
 	case rec.Delete:
 		return ss.finishRemove(ctx, s)
@@ -140,10 +153,12 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 		return ss.finishRemove(ctx, s)
 	case rec.State == proto.StateExpired:
 		return ss.leaveName(ctx, s)
-	case rec.State == proto.StateRunning && there && s.answers(ctx):
+	case ok:
 		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.boot = hello.Boot
 		s.touch() // the time without a daemon does not eat the lease
+		s.mu.Unlock()
+		s.rejoin(ctx, hello)
 		return nil
 	}
 	if there {
@@ -157,10 +172,10 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	return s.change(func(r *record) { r.State = proto.StateStopped })
 }
 
-// answers reports whether the session's guest is there.
-func (s *Session) answers(ctx context.Context) bool {
+// answers reports whether the session's guest is there, and which one it is.
+func (s *Session) answers(ctx context.Context) (guest.Hello, bool) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	_, err := s.client().Hello(ctx)
-	return err == nil
+	hello, err := s.client().Hello(ctx)
+	return hello, err == nil
 }

@@ -81,6 +81,10 @@ type workspaceRecord struct {
 type execRecord struct {
 	Exec  proto.Exec       `json:"exec"`
 	Key   string           `json:"key,omitempty"`   // API key it was started with
+	Retry retry            `json:"retry,omitzero"`  // the key that somebody may ask for it with again
+	Run   *proto.Cmd       `json:"run,omitempty"`   // of a durable one that runs: what a later daemon needs of its command
+	Host  string           `json:"host,omitempty"`  // boot of the host that it was started in
+	Guest string           `json:"guest,omitempty"` // boot of the guest likewise
 	Files []string         `json:"files,omitempty"` // published
 	Error proto.BlockError `json:"error,omitempty"`
 	Notes []string         `json:"notes,omitempty"`

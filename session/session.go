@@ -31,21 +31,24 @@ type Session struct {
 	mu       sync.Mutex    // guards what follows
 	rec      record        // as the ledger has it, but for LastUsed, which is ahead
 	guest    *guest.Client // of this generation; replaced by start
+	boot     string        // of that guest
 	users    int           // operations under way; the sweeper leaves a session with any alone
 	stopping bool          // about to be stopped: whoever comes waits, and starts it again
 	undone   bool          // it never came up and could not be removed; the sweeper tries again
 	vacated  bool          // expired, and nothing is left but its record
 	silent   int           // sweeps in a row in which the guest did not answer
 	removed  bool
-	execs    []*Exec       // running and remembered, in the order they began
-	begun    int           // execs ever begun; the number of the newest
-	more     chan struct{} // closed when an exec begins
+	execs    []*Exec         // running and remembered, in the order they began
+	begun    int             // execs ever begun; the number of the newest
+	more     chan struct{}   // closed when an exec begins
+	tries    map[string]*try // execs with a key that are being started, by that
+	halted   halted          // why a generation was stopped
 }
 
 func newSession(core *Sessions, rec record) *Session {
 	s := &Session{
 		core: core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace, rec: rec,
-		life: make(chan struct{}, 1), more: make(chan struct{}),
+		life: make(chan struct{}, 1), more: make(chan struct{}), tries: map[string]*try{},
 	}
 	s.guest = s.newGuest()
 	return s
@@ -377,15 +380,29 @@ func (s *Session) bringUp(ctx context.Context) error {
 	s.mu.Lock()
 	s.guest = s.newGuest()
 	s.mu.Unlock()
-	if _, err := s.client().Hello(ctx); err != nil {
+	hello, err := s.client().Hello(ctx)
+	if err != nil {
 		return err
 	}
+	s.setBoot(hello.Boot)
 	now := s.core.clock.now() // a start that took long does not eat the lease
-	err := s.change(func(r *record) { r.State, r.LastUsed = proto.StateRunning, now })
+	err = s.change(func(r *record) { r.State, r.LastUsed = proto.StateRunning, now })
 	if err == nil {
 		s.tellStart(ctx)
 	}
 	return err
+}
+
+func (s *Session) setBoot(boot string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boot = boot
+}
+
+func (s *Session) guestBoot() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.boot
 }
 
 // takeDown removes the sandbox, and remembers if that did not work. Called with life held.
@@ -416,13 +433,34 @@ func (s *Session) halt(ctx context.Context, reason proto.EndReason, why string) 
 	err := s.change(func(r *record) { r.State = proto.StateStopped })
 	s.mu.Lock()
 	s.stopping = false
+	if err == nil {
+		s.halted = halted{s.guest, reason, why}
+	}
 	s.mu.Unlock()
 	if err != nil {
 		return false, err
 	}
-	s.endExecs(reason, why)
+	s.endExecs(reason, why, true)
 	s.tell(ctx, actStop, why)
 	return true, s.takeDown(ctx)
+}
+
+// A halted says why the generation of a guest was stopped.
+type halted struct {
+	guest  *guest.Client
+	reason proto.EndReason
+	why    string
+}
+
+// stoppedOnRequest is the error of a command that came to the guest g too late: somebody stopped its container
+// meanwhile, which it must not start again.
+func (s *Session) stoppedOnRequest(g *guest.Client) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.halted.guest != g || s.halted.reason == proto.EndLost {
+		return nil
+	}
+	return proto.Errorf(proto.Unavailable, "", s.id, "%s while the command was starting; it did not run. Send it again to start the container again", s.halted.why)
 }
 
 // beginStop keeps new users out, if there is something to stop: whoever comes now waits for the stop to be

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"berth/ledger"
+	"berth/output"
 	"berth/proto"
 
 	"github.com/google/uuid"
@@ -23,6 +24,8 @@ type Sessions struct {
 	// ctx ends when Close begins; work that must outlive a request runs on it.
 	ctx    context.Context
 	cancel context.CancelFunc
+	host   string         // boot of the host
+	memory *output.Budget // for what execs wrote
 	wg     sync.WaitGroup // execs and starts under way
 
 	mu         sync.RWMutex // guards what follows
@@ -32,13 +35,14 @@ type Sessions struct {
 }
 
 // Open reads the ledger, makes it and the runtime agree, and attaches to the sandboxes that
-// still run. Execs that were running when the last daemon ended are marked lost.
+// still run, and to their execs that outlive a daemon. Others that were running when the last one ended are
+// marked lost.
 func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	cfg = cfg.withDefaults()
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, outputDir), 0o700); err != nil {
 		return nil, fmt.Errorf("making the output directory: %w", err)
 	}
-	ss := &Sessions{cfg: cfg, byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}}
+	ss := &Sessions{cfg: cfg, host: cfg.Boot, byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}}
 	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
 	if err := ss.load(); err != nil {
@@ -51,14 +55,15 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 }
 
 // Close ends what is under way and lets go of the sandboxes without stopping them: the next
-// daemon attaches to them again. Execs that still run end and are recorded as stopped.
+// daemon attaches to them again. Execs that still run end and are recorded as stopped, but for those in the background
+// and detached ones, which go on.
 func (ss *Sessions) Close() error {
 	ss.mu.Lock()
 	ss.closed = true
 	all := ss.snapshot()
 	ss.mu.Unlock()
 	for _, s := range all {
-		s.endExecs(proto.EndStopped, "the daemon was shut down")
+		s.endExecs(proto.EndStopped, "the daemon was shut down", false)
 	}
 	ss.cancel()
 	ss.wg.Wait()
@@ -286,7 +291,7 @@ func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
 	if err := s.change(func(r *record) { r.Delete, r.Keep = true, keep }); err != nil {
 		return err
 	}
-	s.endExecs(proto.EndStopped, "the container was deleted")
+	s.endExecs(proto.EndStopped, "the container was deleted", true)
 	return ss.finishRemove(ctx, s)
 }
 

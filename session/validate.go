@@ -183,8 +183,8 @@ func checkModes(cmd *proto.Cmd) error {
 	switch {
 	case cmd.OnOutputLimit != proto.OutputTruncate && cmd.OnOutputLimit != proto.OutputFail && cmd.OnOutputLimit != proto.OutputWait:
 		return invalid("on_output_limit", "on_output_limit %.80q: use %q, %q or %q", cmd.OnOutputLimit, proto.OutputTruncate, proto.OutputFail, proto.OutputWait)
-	case cmd.OnOutputLimit == proto.OutputWait && (cmd.Background || cmd.Detach):
-		return invalid("on_output_limit", "a command in the background, or one that is detached, cannot wait for those who follow it")
+	case cmd.OnOutputLimit == proto.OutputWait && durable(*cmd):
+		return invalid("on_output_limit", "a command in the background, or one that is detached or has an idempotency key, cannot wait for those who follow it")
 	case cmd.Shell != "" && cmd.Command == "":
 		return invalid("shell", "a shell runs command, not argv")
 	case cmd.Shell != "" && (cmd.TTY != nil || cmd.OpenStdin):

@@ -56,6 +56,9 @@ func Over(t testing.TB, rt session.Runtime, images session.Images, cfg session.C
 	return st
 }
 
+// Reboot makes the next Open believe that the host was started anew.
+func (st *Stack) Reboot() { st.cfg.Boot += "again" }
+
 // Open opens the core, as a daemon does when it starts.
 func (st *Stack) Open(t testing.TB) {
 	t.Helper()

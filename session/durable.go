@@ -1,0 +1,185 @@
+package session
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/guest"
+	"berth/output"
+	"berth/proto"
+)
+
+// durable reports whether a command outlives its client and the daemon: its guest keeps it until a daemon has stored
+// its end. Whoever gives a key says that they may come back for it.
+func durable(cmd proto.Cmd) bool { return cmd.Detach || cmd.Background || cmd.IdempotencyKey != "" }
+
+// Outlives reports whether the exec goes on when its client, or the daemon, goes away.
+func (e *Exec) Outlives() bool { return durable(e.cmd) }
+
+// Why an exec is lost, for people. What a restart of the host, the daemon or the container did is told apart.
+const (
+	hostRestarted   = "the host was restarted while it ran"
+	daemonRestarted = "the daemon was restarted while it ran, and it was not started with detach or background"
+	guestRestarted  = "the container ended while the daemon was not there"
+	neverStarted    = "the daemon was restarted before it had started; it did not run"
+)
+
+// claimTimeout bounds asking a guest what it keeps: it ends what nobody knows of before it answers.
+const claimTimeout = 30 * time.Second
+
+// forgetTimeout bounds telling it that an end is stored. What it keeps longer is claimed by nobody later.
+const forgetTimeout = 5 * time.Second
+
+// hostBoot names this boot of the host; "" if the kernel does not tell.
+func hostBoot() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// keepable is what of a command a later daemon needs to see it to its end. What may hold secrets stays out.
+func keepable(cmd proto.Cmd) *proto.Cmd {
+	if !durable(cmd) {
+		return nil
+	}
+	return &proto.Cmd{
+		OpenStdin: cmd.OpenStdin, TTY: cmd.TTY, Background: cmd.Background, Detach: cmd.Detach,
+		IdempotencyKey: cmd.IdempotencyKey, TimeoutSeconds: cmd.TimeoutSeconds, MaxOutputBytes: cmd.MaxOutputBytes, OnOutputLimit: cmd.OnOutputLimit,
+	}
+}
+
+// whyLost says what became of an exec that ran when the last daemon ended.
+func (r execRecord) whyLost(host string) string {
+	if otherBoot(r.Host, host) {
+		return hostRestarted
+	}
+	return daemonRestarted
+}
+
+// otherBoot reports whether two boots are known to differ.
+func otherBoot(a, b string) bool { return a != "" && b != "" && a != b }
+
+// recallRunning makes a running exec of its record. It has no process until it is attached to again.
+func (s *Session) recallRunning(r execRecord) *Exec {
+	e := &Exec{
+		s: s, id: r.Exec.ID, key: r.Key, retry: r.Retry, cmd: *r.Run, info: r.Exec, boot: r.Guest, host: r.Host,
+		out: output.New(r.Run.MaxOutputBytes, s.core.memory), ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{}),
+	}
+	e.cmd.Command, e.cmd.Argv, e.cmd.Shell, e.cmd.JobID, e.cmd.User = r.Exec.Command, r.Exec.Argv, r.Exec.Shell, r.Exec.JobID, r.Exec.User
+	return e
+}
+
+// orphans are the durable execs that have no process here, since an earlier daemon started them.
+func (s *Session) orphans() []*Exec {
+	return slices.DeleteFunc(s.Execs(), func(e *Exec) bool {
+		select {
+		case <-e.ended:
+			return true
+		default:
+			return e.process() != nil
+		}
+	})
+}
+
+// rejoin goes on with the execs of an earlier daemon, in a sandbox that is still there. The guest is asked even
+// where there are none: what it keeps for nobody ends.
+func (s *Session) rejoin(ctx context.Context, hello guest.Hello) {
+	orphans := s.orphans()
+	ids := make([]string, len(orphans))
+	for i, e := range orphans {
+		ids[i] = e.id
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	kept, err := s.client().Claim(ctx, ids)
+	if err != nil {
+		s.core.cfg.Log.Warn("asking a container for the commands that it keeps", "container", s.id, "error", err)
+	}
+	for _, e := range orphans {
+		switch {
+		case slices.Contains(kept, e.id):
+			e.resume(ctx)
+		case err == nil && e.boot == hello.Boot:
+			e.vanish(neverStarted)
+		default:
+			e.vanish(guestRestarted)
+		}
+	}
+}
+
+// resume attaches to a process that an earlier daemon started, and sees it to its end as if nothing had been.
+func (e *Exec) resume(ctx context.Context) {
+	g := e.s.client()
+	proc, err := g.Attach(ctx, e.id, [2]int64{}, e.cmd.OpenStdin || e.cmd.TTY != nil, e.sink)
+	if err != nil {
+		e.s.core.cfg.Log.Warn("attaching to a command again", "exec", e.id, "error", err)
+		e.vanish("the container's guest could not be attached to again")
+		return
+	}
+	e.mu.Lock()
+	e.guest, e.proc = g, proc
+	e.ran = proc.Ran()
+	e.mu.Unlock()
+	e.s.mu.Lock()
+	e.s.users++
+	e.s.mu.Unlock()
+	err = e.s.core.track(nil, func() {
+		defer e.s.release()
+		e.run()
+	})
+	if err != nil { // nobody can close what is being opened
+		e.s.release()
+	}
+}
+
+// vanish ends an exec that has no process any more.
+func (e *Exec) vanish(why string) {
+	e.out.Finish()
+	e.conclude(proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: why})
+}
+
+// desert ends the execs of an earlier daemon whose sandbox is gone.
+func (s *Session) desert() {
+	for _, e := range s.orphans() {
+		if otherBoot(e.host, s.core.host) {
+			e.vanish(hostRestarted)
+		} else {
+			e.vanish(guestRestarted)
+		}
+	}
+}
+
+// leaving is closed when this daemon ends and the command goes on without it; nil for one that ends with it.
+func (e *Exec) leaving() <-chan struct{} {
+	if !durable(e.cmd) {
+		return nil
+	}
+	return e.s.core.ctx.Done()
+}
+
+// forget has the guest drop what it keeps of a command whose end is stored.
+func (e *Exec) forget() {
+	e.mu.Lock()
+	g, proc := e.guest, e.proc
+	e.mu.Unlock()
+	if !durable(e.cmd) || proc == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
+	defer cancel()
+	_ = g.Forget(ctx, e.id) // if that fails, the guest is gone, or the next daemon's claim does it
+}
+
+// lostExec is the record of an exec that ran when the last daemon ended, as it is told from now on.
+func (s *Session) lostExec(r execRecord) execRecord {
+	r.Exec.State, r.Exec.EndedAt = proto.ExecEnded, proto.AtOrNil(s.core.cfg.Now())
+	r.Exec.End = &proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: r.whyLost(s.core.host)}
+	r.Run = nil
+	s.core.cfg.Ledger.Later(s.putExec(r))
+	return r
+}

@@ -1,0 +1,130 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"berth/proto"
+)
+
+// A retry is what a request can be known by when it comes again.
+type retry struct {
+	Key  string `json:"key,omitempty"`  // the caller's
+	Hash string `json:"hash,omitempty"` // of what was asked for
+}
+
+// maxKey bounds an idempotency key, in bytes. retryTime is how long one is remembered at least, and keptRetries how
+// many ended execs a session remembers for that.
+const (
+	maxKey      = 255
+	retryTime   = 24 * time.Hour
+	keptRetries = 1000
+)
+
+// newRetry is how a request with this key is known again; request is anything that JSON can tell apart.
+func newRetry(key string, request any) (retry, error) {
+	if len(key) > maxKey {
+		return retry{}, invalid("idempotency_key", "the idempotency key has %d bytes; %d is the limit", len(key), maxKey)
+	}
+	for _, c := range []byte(key) {
+		if c < ' ' || c > '~' {
+			return retry{}, invalid("idempotency_key", "the idempotency key must be printable ASCII")
+		}
+	}
+	b, err := json.Marshal(request)
+	if err != nil {
+		return retry{}, err
+	}
+	sum := sha256.Sum256(b)
+	return retry{key, hex.EncodeToString(sum[:])}, nil
+}
+
+// same fails where two requests have the same key and are not the same.
+func (r retry) same(other retry) error {
+	if r.Hash == other.Hash {
+		return nil
+	}
+	return proto.Errorf(proto.Conflict, "", r.Key, "idempotency key %q was used for another request; use a new key for each new request", r.Key)
+}
+
+// A try is an exec with a key while it is being started.
+type try struct {
+	retry
+	done chan struct{} // closed when it has, or has not
+}
+
+// Exec starts a command and returns once its process exists. The command does not end with
+// ctx; whoever wants that calls Cancel. One with a key that was asked for before is not started again.
+func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
+	e, _, err := s.ExecOnce(ctx, cmd)
+	return e, err
+}
+
+// ExecOnce is Exec that tells whether the exec is one of an earlier request with the same key.
+func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replayed bool, err error) {
+	if cmd.IdempotencyKey == "" {
+		e, err = s.exec(ctx, cmd, retry{})
+		return e, false, err
+	}
+	asked := cmd
+	asked.IdempotencyKey = ""
+	r, err := newRetry(cmd.IdempotencyKey, asked)
+	if err != nil {
+		return nil, false, err
+	}
+	for {
+		e, t, err := s.tryOnce(r)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case e != nil:
+			return e, true, nil
+		case t == nil: // it is ours to start, whether or not its client waits for that
+			defer s.tried(r)
+			e, err := s.exec(context.WithoutCancel(ctx), cmd, r)
+			return e, false, err
+		}
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+}
+
+// tryOnce finds the exec of an earlier request, or the try to start it. If there is neither, the caller's is the
+// first, and tried ends it.
+func (s *Session) tryOnce(r retry) (*Exec, *try, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usableLocked(); err != nil {
+		return nil, nil, err
+	}
+	if t := s.tries[r.Key]; t != nil {
+		return nil, t, t.same(r)
+	}
+	for _, e := range s.execs {
+		if e.number > 0 && e.retry.Key == r.Key {
+			return e, nil, e.retry.same(r)
+		}
+	}
+	s.tries[r.Key] = &try{r, make(chan struct{})}
+	return nil, nil, nil
+}
+
+func (s *Session) tried(r retry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.tries[r.Key].done)
+	delete(s.tries, r.Key)
+}
+
+// retriable reports whether somebody may ask for an ended exec again with its key.
+func (e *Exec) retriable() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.retry.Key != "" && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(retryTime))
+}
