@@ -38,7 +38,7 @@ var maskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
 	"/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo",
 	"/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
-	"/sys/kernel/debug", "/sys/kernel/security", "/sys/fs/bpf",
+	"/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/vmcoreinfo", "/sys/fs/bpf",
 }
 
 // readonlyPaths also name the cgroup mount: with v1, runc mounts the controllers read-only but

@@ -3,33 +3,457 @@ package attack
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"berth/proto"
 )
 
 // Group 30: the known ways from a container to its host.
 var _ = register(
+	attempts(Case{
+		Group: 30, Name: "escape/kernel-files",
+		Tries: "write to the files through which the kernel is steered or runs programs as the host's root: core_pattern, modprobe, uevent_helper, sysrq, binfmt_misc, release_agent and more",
+		Wants: "none can be opened for writing",
+	}, asBoth, kernelFileAttempts),
+	attempts(Case{
+		Group: 30, Name: "escape/kernel-memory",
+		Tries: "read the host's memory, log, symbols, keys and firmware: /dev/mem, /proc/kcore, /dev/kmsg, /proc/kallsyms, debugfs and more",
+		Wants: "each is missing, refused or empty",
+	}, asBoth, kernelSecretAttempts),
+	attempts(Case{
+		Group: 30, Name: "escape/mounts",
+		Tries: "mount a cgroup with a release agent, proc, sysfs, tmpfs, overlay and a disk, bind the root, make /proc/sys writable, take masks away",
+		Wants: "each is refused",
+	}, asBoth, mountAttempts),
+	attempts(Case{
+		Group: 30, Name: "escape/handles",
+		Tries: "open the host's files by their inode numbers, as shocker does, and climb out of a chroot",
+		Wants: "handles are refused, and what lies above the root is the root",
+	}, asBoth, handleAttempts),
+	attempts(Case{
+		Group: 30, Name: "escape/descriptors",
+		Tries: "find descriptors of the host that a command was left with, and leave through them",
+		Wants: "a command has its three streams and nothing else",
+	}, asBoth, descriptorAttempts),
+	attempts(Case{
+		Group: 30, Name: "escape/guest-program",
+		Tries: "replace or overwrite the program that runs as PID 1, through its path and through /proc",
+		Wants: "each is refused",
+	}, asBoth, guestProgramAttempts),
 	Case{
-		Group: 30, Name: "escape/sysrq", Inside: true,
-		Tries: "write to /proc/sysrq-trigger as the container's root",
-		Wants: "the write is refused",
-		Run: func(ctx context.Context, t *Target) (string, error) {
-			con, err := t.Container(ctx, proto.CreateContainer{})
-			if err != nil {
-				return "", err
-			}
-			res, err := t.Do(ctx, con.ID, proto.Cmd{Command: "echo h > /proc/sysrq-trigger", User: proto.UserRoot})
-			if err != nil {
-				return "", err
-			}
-			r := res.Result.Result
-			switch {
-			case r == nil:
-				return "", errors.New(describe(res))
-			case r.ReturnCode == 0:
-				return "", Breached("the write went through")
-			}
-			return r.Stderr, nil
-		},
+		Group: 30, Name: "escape/working-directory", Inside: true,
+		Tries: "start commands in /proc/self/fd/3 to 15, whose target would be a directory of the host if one were left open",
+		Wants: "they are refused, or start inside the container's root",
+		Run:   workingDirectories,
+	},
+	Case{
+		Group: 30, Name: "escape/self-exe", Inside: true,
+		Tries: "have the daemon execute /proc/self/exe, and write to it from there",
+		Wants: "the guest stays as it was and the container goes on",
+		Run:   selfExe,
+	},
+	Case{
+		Group: 30, Name: "escape/planted-links", Inside: true,
+		Tries: "replace /.berth by links to the host's root and to /proc, then have the container stopped and started, mounts and all",
+		Wants: "the start is refused or lands in a container with none of the host's files",
+		Run:   plantedLinks,
 	},
 )
+
+// attackFiles are written back as they are: should one be writable, the host does not suffer.
+var attackFiles = []string{
+	"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug", "/proc/sys/kernel/poweroff_cmd",
+	"/proc/sys/kernel/panic", "/proc/sys/kernel/randomize_va_space", "/proc/sys/kernel/sysrq", "/proc/sys/kernel/yama/ptrace_scope",
+	"/proc/sys/kernel/unprivileged_bpf_disabled", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/sys/kernel/ns_last_pid",
+	"/proc/sys/vm/panic_on_oom", "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/drop_caches", "/proc/sys/fs/file-max", "/proc/sys/fs/protected_symlinks",
+	"/proc/sys/fs/suid_dumpable", "/proc/sys/user/max_user_namespaces", "/proc/irq/default_smp_affinity",
+	"/sys/kernel/uevent_helper", "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/ksm/run", "/sys/power/state", "/sys/power/wake_lock",
+	"/sys/module/kernel/parameters/panic", "/sys/kernel/profiling", "/sys/kernel/kexec_crash_size",
+}
+
+// kernelFileAttempts open each file for writing, which is where permission is decided.
+func kernelFileAttempts() []attempt {
+	var all []attempt
+	write := func(path, text string) {
+		all = append(all, attempt{path, func() error { return rewrite(path, text) }})
+	}
+	for _, path := range attackFiles {
+		if !sentry() || !strings.HasPrefix(path, "/proc/sys/kernel/yama") {
+			write(path, "")
+		}
+	}
+	write("/proc/sysrq-trigger", "h") // prints help into the host's log
+	write("/proc/sys/fs/binfmt_misc/register", ":berth-attack:M::never-a-program::/bin/false:")
+	for _, pattern := range []string{
+		"/sys/fs/cgroup/*/release_agent", "/sys/fs/cgroup/*/notify_on_release", "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+		"/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cgroup.subtree_control", "/sys/fs/cgroup/memory.max",
+		"/sys/class/*/*/uevent", "/sys/block/*/uevent", "/sys/bus/*/drivers_probe", "/sys/devices/system/cpu/cpu*/online",
+	} {
+		matches, _ := filepath.Glob(pattern)
+		for _, path := range matches[:min(len(matches), 20)] {
+			if strings.HasPrefix(path, "/sys/fs/cgroup") && sentry() {
+				continue // the user-space kernel's own, which bounds nothing
+			}
+			write(path, "")
+		}
+	}
+	return append(all,
+		attempt{"a cgroup below ours", func() error {
+			if sentry() {
+				return moot("the cgroups are the user-space kernel's own")
+			}
+			return os.Mkdir("/sys/fs/cgroup/memory/berth-attack", 0o755)
+		}},
+		attempt{"a higher core limit", func() error {
+			return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}) // a core's handler is the host's root
+		}},
+		attempt{"a lower OOM score", func() error { return rewrite("/proc/self/oom_score_adj", "-900") }},
+	)
+}
+
+// rewrite opens a file for writing and writes text, or what it holds already.
+func rewrite(path, text string) error {
+	if path == "/proc/self/oom_score_adj" && sentry() {
+		return moot("the user-space kernel keeps scores that the host does not see")
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if text == "" {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return through("it can be opened for writing")
+		}
+		text = string(data)
+	}
+	_, err = f.WriteString(text)
+	return err
+}
+
+// sentry reports whether this runs on a user-space kernel. Some of its files steer itself, which is the container's alone, and can be written to.
+func sentry() bool {
+	version, err := os.ReadFile("/proc/version")
+	return err == nil && strings.Contains(string(version), "gvisor")
+}
+
+func kernelSecretAttempts() []attempt {
+	var all []attempt
+	for _, path := range []string{
+		"/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", "/proc/kmsg", "/proc/kcore", "/proc/kallsyms", "/proc/keys", "/proc/key-users",
+		"/proc/timer_list", "/proc/sched_debug", "/proc/slabinfo", "/proc/latency_stats", "/proc/interrupts", "/proc/vmallocinfo", "/proc/pagetypeinfo",
+		"/proc/sys/kernel/cap_last_cap/../../../kcore", "/dev/fb0", "/dev/input/event0", "/dev/sda", "/dev/vda", "/dev/nvme0n1", "/dev/loop0",
+		"/dev/loop-control", "/dev/mapper/control", "/dev/btrfs-control", "/dev/kvm", "/dev/vhost-net", "/dev/vsock", "/dev/uinput", "/dev/console",
+		"/dev/cpu/0/msr", "/dev/snapshot", "/dev/watchdog", "/sys/kernel/vmcoreinfo", "/sys/kernel/notes/../debug/tracing/trace",
+		"/proc/1/environ", "/proc/1/mem", "/proc/1/maps/..//mem",
+	} {
+		all = append(all, attempt{path, func() error { return readable(path) }})
+	}
+	for _, dir := range []string{"/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/fs/bpf", "/proc/scsi", "/proc/acpi", "/proc/asound",} {
+		all = append(all, attempt{dir, func() error {
+			entries, err := os.ReadDir(dir)
+			if err == nil && len(entries) == 0 {
+				return errors.New("it is empty")
+			}
+			return err
+		}})
+	}
+	for fd := range 12 {
+		all = append(all, attempt{fmt.Sprintf("/proc/1/fd/%d", fd), func() error { return readable(fmt.Sprintf("/proc/1/fd/%d", fd)) }})
+	}
+	return all
+}
+
+// readable tries to read a byte.
+func readable(path string) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, make([]byte, 1))
+	if n == 0 && err == nil {
+		return errors.New("it is empty")
+	}
+	return err
+}
+
+func mountAttempts() []attempt {
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("berth-attack-%d", os.Getuid()))
+	mount := func(what, source, kind string, flags uintptr, data string) attempt {
+		return attempt{what, func() error {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return moot("%v", err)
+			}
+			return unix.Mount(source, dir, kind, flags, data)
+		}}
+	}
+	remount := func(path string) attempt {
+		return attempt{"writable " + path, func() error { return unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND, "") }}
+	}
+	unmount := func(path string) attempt {
+		return attempt{"unmounted " + path, func() error { return unix.Unmount(path, unix.MNT_DETACH) }}
+	}
+	return []attempt{
+		mount("cgroup v1 with its release agent", "cgroup", "cgroup", 0, "rdma"), mount("cgroup v1 memory", "cgroup", "cgroup", 0, "memory"),
+		mount("cgroup v2", "cgroup2", "cgroup2", 0, ""), mount("proc", "proc", "proc", 0, ""), mount("sysfs", "sysfs", "sysfs", 0, ""),
+		mount("tmpfs", "tmpfs", "tmpfs", 0, ""), mount("debugfs", "debugfs", "debugfs", 0, ""), mount("devpts", "devpts", "devpts", 0, ""),
+		mount("overlay", "overlay", "overlay", 0, "lowerdir=/,upperdir=/tmp,workdir=/tmp"), mount("securityfs", "securityfs", "securityfs", 0, ""),
+		mount("fuse", "fuse", "fuse", 0, "fd=3,rootmode=40000,user_id=0,group_id=0"), mount("the root, bound", "/", "", unix.MS_BIND, ""),
+		mount("the root of PID 1, bound", "/proc/1/root", "", unix.MS_BIND, ""), mount("the first disk", "/dev/vda", "ext4", 0, ""),
+		{"shared propagation", func() error { return unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, "") }},
+		remount("/proc/sys"), remount("/sys"), remount("/sys/fs/cgroup"), remount("/.berth/guest"),
+		unmount("/proc/kcore"), unmount("/proc/keys"), unmount("/proc/sys"), unmount("/sys/firmware"), unmount("/workspace"), unmount("/.berth/guest"),
+		{"a new root", func() error { return unix.PivotRoot("/tmp", "/tmp") }},
+		{"a detached copy of the root", func() error { _, err := unix.OpenTree(unix.AT_FDCWD, "/", 1); return err }},
+		{"a swap file", func() error {
+			path, err := unix.BytePtrFromString("/workspace/swap")
+			if err != nil {
+				return moot("%v", err)
+			}
+			return errnoOf(syscall.RawSyscall(unix.SYS_SWAPON, uintptr(unsafe.Pointer(path)), 0, 0))
+		}},
+	}
+}
+
+func handleAttempts() []attempt {
+	var all []attempt
+	for _, from := range []string{"/", "/workspace", "/.berth/run", "/.berth/guest", "/etc/hosts", "/tmp", "/proc"} {
+		all = append(all, attempt{"inode 2 beside " + from, func() error {
+			fd, err := unix.Open(from, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			handle := unix.NewFileHandle(1, []byte{2, 0, 0, 0, 0, 0, 0, 0}) // the root of ext4, as shocker guesses it
+			opened, err := unix.OpenByHandleAt(fd, handle, unix.O_RDONLY)
+			if err == nil {
+				_ = unix.Close(opened)
+			}
+			return err
+		}})
+	}
+	return append(all, attempt{"a chroot climbed out of", climb})
+}
+
+// climb leaves a chroot with the help of a descriptor outside of it, which every root can; where that ends must
+// be the container's root.
+func climb() error {
+	var before, after unix.Stat_t
+	if err := unix.Stat("/", &before); err != nil {
+		return moot("%v", err)
+	}
+	if err := os.MkdirAll("/tmp/berth-attack-chroot", 0o755); err != nil {
+		return moot("%v", err)
+	}
+	// A working directory of this thread's own, which the others do not share; where that is refused, of the process.
+	if err := unix.Chroot("/tmp/berth-attack-chroot"); err != nil {
+		return err
+	}
+	for range 64 {
+		if err := unix.Chdir(".."); err != nil {
+			return err
+		}
+	}
+	if err := unix.Stat(".", &after); err != nil {
+		return err
+	}
+	if entries, err := os.ReadDir("."); err == nil && len(entries) == 0 {
+		return errors.New("the top is an empty directory") // what a user-space kernel has below its root
+	}
+	if after.Dev != before.Dev || after.Ino != before.Ino {
+		return through("the top is device %d inode %d, not %d %d", after.Dev, after.Ino, before.Dev, before.Ino)
+	}
+	return errors.New("the top is the container's root")
+}
+
+func descriptorAttempts() []attempt {
+	var all []attempt
+	for fd := 3; fd < 64; fd++ {
+		all = append(all, attempt{fmt.Sprintf("descriptor %d", fd), func() error {
+			target, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+			if err != nil {
+				return err
+			}
+			// Pipes, the poller's and what tells it its share of the CPU are this program's own.
+			if strings.HasPrefix(target, "pipe:") || strings.HasPrefix(target, "anon_inode:") || strings.HasPrefix(target, "/proc/") || strings.HasPrefix(target, "/sys/fs/cgroup/") {
+				return fmt.Errorf("it is of the program itself")
+			}
+			return through("it is %s", target)
+		}})
+	}
+	for _, pid := range []string{"1", "self"} {
+		for _, link := range []string{"root", "cwd"} {
+			all = append(all, attempt{"/proc/" + pid + "/" + link + "/..", func() error { return sameRoot("/proc/" + pid + "/" + link + "/../../../../..") }})
+		}
+	}
+	return all
+}
+
+// sameRoot refuses if path leads to the container's root.
+func sameRoot(path string) error {
+	var root, there unix.Stat_t
+	if err := unix.Stat("/", &root); err != nil {
+		return moot("%v", err)
+	}
+	if err := unix.Stat(path, &there); err != nil {
+		return err
+	}
+	if root.Dev != there.Dev || root.Ino != there.Ino {
+		return through("it is device %d inode %d, not the container's root", there.Dev, there.Ino)
+	}
+	return errors.New("it is the container's root")
+}
+
+func guestProgramAttempts() []attempt {
+	const guest = "/.berth/guest"
+	open := func(path string, flags int) attempt {
+		return attempt{fmt.Sprintf("open %s with %#o", path, flags), func() error {
+			fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o755)
+			if err == nil {
+				_ = unix.Close(fd)
+			}
+			return err
+		}}
+	}
+	all := []attempt{
+		open(guest, unix.O_RDWR), open(guest, unix.O_WRONLY|unix.O_TRUNC), open(guest, unix.O_WRONLY|unix.O_APPEND), open("/proc/1/exe", unix.O_RDWR),
+		open("/proc/1/exe", unix.O_RDONLY), open("/proc/1/mem", unix.O_RDWR),
+		{"chmod it", func() error { return os.Chmod(guest, 0o777) }},
+		{"chown it", func() error { return os.Chown(guest, os.Getuid(), os.Getgid()) }},
+		{"truncate it", func() error { return os.Truncate(guest, 0) }},
+		{"an attribute of it", func() error { return unix.Setxattr(guest, "user.attack", []byte("x"), 0) }},
+		{"a time of it", func() error { return unix.Utime(guest, nil) }},
+		{"link to it", func() error { return os.Link(guest, "/.berth/linked") }},
+	}
+	if os.Getuid() == 0 {
+		return all // its name in the container's throw-away layer is root's, as all of that layer is
+	}
+	return append(all,
+		attempt{"remove it", func() error { return os.Remove(guest) }},
+		attempt{"rename it", func() error { return os.Rename(guest, guest+".old") }},
+		attempt{"rename its directory", func() error { return os.Rename("/.berth", "/tmp/berth") }},
+		attempt{"replace it", func() error { return os.WriteFile("/.berth/other", []byte("#!/bin/sh\n"), 0o755) }},
+		attempt{"enter the socket's directory", func() error { _, err := os.ReadDir("/.berth/run"); return err }},
+	)
+}
+
+// workingDirectories uses a command's cwd as CVE-2024-21626 did.
+func workingDirectories(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	refused, inside := 0, 0
+	for fd := 3; fd < 16; fd++ {
+		for _, self := range []string{"self", "thread-self", "1"} {
+			res, err := t.Do(ctx, con.ID, proto.Cmd{
+				Argv: []string{"/bin/sh", "-c", `[ "$(stat -Lc %d:%i ../../../../../../../..)" = "$(stat -Lc %d:%i /)" ] && [ "$(stat -Lc %d:%i .)" != "" ]`},
+				Cwd:  fmt.Sprintf("/proc/%s/fd/%d", self, fd), User: proto.UserRoot, TimeoutSeconds: 20,
+			})
+			var end *proto.End
+			if err == nil {
+				end = res.Exec.End
+			}
+			switch {
+			case err != nil && proto.CodeOf(err) == proto.Unavailable:
+				return "", err
+			case err != nil || end.Reason == proto.EndNotStarted:
+				refused++
+			case end.Reason == proto.EndExit && end.ReturnCode == 0:
+				inside++
+			default:
+				return "", Breached("a command in /proc/%s/fd/%d was outside of the container's root: %s", self, fd, describe(res))
+			}
+		}
+	}
+	return fmt.Sprintf("%d were refused, %d began inside the container's root", refused, inside), nil
+}
+
+// selfExe is CVE-2019-5736 against the guest, which executes what it is told.
+func selfExe(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	before, err := t.Output(ctx, con.ID, proto.UserRoot, "sha256sum < /.berth/guest")
+	if err != nil {
+		return "", err
+	}
+	script := "#!/proc/self/exe\n"
+	if _, err := t.FS(con.ID, proto.UserRoot).Write(ctx, "/tmp/interpreted", 0o755, strings.NewReader(script), int64(len(script))); err != nil {
+		return "", err
+	}
+	// While they may be running, another command looks for a descriptor of the program that can be written to.
+	hunt, err := t.Launch(ctx, con.ID, proto.Cmd{User: proto.UserRoot, TimeoutSeconds: 8, Command: `
+		end=$((SECONDS + 5))
+		while [ $SECONDS -lt $end ]; do
+			for p in /proc/[0-9]*; do
+				[ "$(readlink $p/exe 2>/dev/null)" = /.berth/guest ] || continue
+				( : >> $p/exe ) 2>/dev/null && echo "wrote to $p/exe"
+				( : >> /.berth/guest ) 2>/dev/null && echo "wrote to the guest"
+			done
+		done; true`})
+	if err != nil {
+		return "", err
+	}
+	for range 5 {
+		for _, argv := range [][]string{{"/proc/self/exe", "/nowhere"}, {"/tmp/interpreted"}, {"/proc/1/exe", "/nowhere"}, {"/.berth/guest", "/nowhere"}} {
+			if _, err := t.Do(ctx, con.ID, proto.Cmd{Argv: argv, User: proto.UserRoot, TimeoutSeconds: 5}); err != nil && proto.CodeOf(err) == proto.Unavailable {
+				return "", Breached("the container does not answer after %v: %v", argv, err)
+			}
+		}
+	}
+	res, err := t.Wait(ctx, con.ID, hunt.ID)
+	if err != nil {
+		return "", err
+	}
+	after, err := t.Output(ctx, con.ID, proto.UserRoot, "sha256sum < /.berth/guest")
+	switch {
+	case err != nil:
+		return "", Breached("the container does not work any more: %v", err)
+	case after != before:
+		return "", Breached("the guest's program has changed")
+	case res.Result.Result != nil && res.Result.Result.Stdout != "":
+		return "", Breached("%s", res.Result.Result.Stdout)
+	}
+	return "the guest's program is the same, and no process of it could be written to", nil
+}
+
+// plantedLinks prepares the container's root for its next start.
+func plantedLinks(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	// What works of this is the container's own business until it starts again.
+	planted, err := t.Output(ctx, con.ID, proto.UserRoot, `
+		ok=""; hit() { if "$@" 2>/dev/null; then ok="$ok $*,"; fi; }
+		hit mv /.berth /.old-berth; hit ln -s / /.berth; hit mv /proc /.old-proc; hit ln -s /etc /proc
+		hit mv /workspace /.old-workspace; hit ln -s /proc/1/root /workspace; hit mv /dev /.old-dev; hit ln -s /workspace /dev
+		hit rm -rf /tmp; hit ln -s / /tmp; hit mv /etc/passwd /etc/passwd.old; hit ln -s /proc/1/environ /etc/passwd; echo "$ok"`)
+	if err != nil {
+		return "", err
+	}
+	if _, err := t.Stop(ctx, con.ID); err != nil {
+		return "", fmt.Errorf("stopping: %w", err)
+	}
+	_, err = t.Start(ctx, con.ID)
+	if err != nil {
+		return Refused(err, proto.Unavailable, proto.Unsupported, proto.Conflict, proto.InvalidArgument)
+	}
+	// A host would have processes that are not ours, and our own sockets would be missing.
+	out, err := t.Output(ctx, con.ID, proto.UserRoot, `[ "$(cat /proc/1/comm)" = guest ] || [ "$(cat /proc/1/comm)" = berth-guest ] && ls -A /.berth | tr '\n' ' '`)
+	if err != nil {
+		return "", Breached("after %s it starts as something else: %v", planted, err)
+	}
+	return "planted" + planted + " and it started as itself, with " + out + " in /.berth", nil
+}

@@ -1,0 +1,9 @@
+//go:build !amd64
+
+package attack
+
+// forbiddenHere are the forbidden calls that this architecture alone has.
+var forbiddenHere []numbered
+
+// int80 is nil: there is no such entry point.
+var int80 func(number, a, b, c uintptr) uintptr
