@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"berth/cmd/berth/internal/attack"
+	"berth/cmd/berth/internal/client"
 	"berth/cmd/berth/internal/daemontest"
 	"berth/proto"
 )
@@ -42,7 +43,11 @@ func TestMain(m *testing.M) {
 
 // options are those of the tests.
 func options() attack.Options {
-	o := attack.Options{Host: target.URL, Key: target.Key, Quick: !*full, Rounds: *rounds, Program: program}
+	c, err := client.New(client.Config{Host: target.URL, Key: target.Key})
+	if err != nil {
+		panic(err) // the URL is the daemon's own
+	}
+	o := attack.Options{Client: c, Quick: !*full, Rounds: *rounds, Program: program}
 	if *full {
 		o.Rounds = 0
 	}
@@ -154,7 +159,11 @@ func TestTidyAndInterrupt(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		other, err := t.Neighbour().Container(ctx, proto.CreateContainer{})
+		neighbour, err := t.Neighbour(ctx)
+		if err != nil {
+			return "", err
+		}
+		other, err := neighbour.Container(ctx, proto.CreateContainer{})
 		made, neighbours = con.ID, other.ID
 		cancel()
 		return "interrupted", err

@@ -157,7 +157,7 @@ func kernelSecretAttempts() []attempt {
 	} {
 		all = append(all, attempt{path, func() error { return readable(path) }})
 	}
-	for _, dir := range []string{"/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/fs/bpf", "/proc/scsi", "/proc/acpi", "/proc/asound",} {
+	for _, dir := range []string{"/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/fs/bpf", "/proc/scsi", "/proc/acpi", "/proc/asound"} {
 		all = append(all, attempt{dir, func() error {
 			entries, err := os.ReadDir(dir)
 			if err == nil && len(entries) == 0 {
@@ -405,9 +405,9 @@ func selfExe(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for range 5 {
+	for range 2 {
 		for _, argv := range [][]string{{"/proc/self/exe", "/nowhere"}, {"/tmp/interpreted"}, {"/proc/1/exe", "/nowhere"}, {"/.berth/guest", "/nowhere"}} {
-			if _, err := t.Do(ctx, con.ID, proto.Cmd{Argv: argv, User: proto.UserRoot, TimeoutSeconds: 5}); err != nil && proto.CodeOf(err) == proto.Unavailable {
+			if _, err := t.Do(ctx, con.ID, proto.Cmd{Argv: argv, User: proto.UserRoot, TimeoutSeconds: 1}); err != nil && proto.CodeOf(err) == proto.Unavailable {
 				return "", Breached("the container does not answer after %v: %v", argv, err)
 			}
 		}

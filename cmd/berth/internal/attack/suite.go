@@ -12,14 +12,14 @@ import (
 
 // Options say what to run, against whom.
 type Options struct {
-	Host, Key string
-	Classes   []proto.RuntimeClass // for cases that are about isolation; empty is those that the daemon offers
-	Only      []string             // names, or the beginnings of names; empty is all
-	Quick     bool                 // leave out what is slow, and race fewer rounds
-	Rounds    int                  // of each race; 0 is 1,000,000, or 20,000 with Quick
-	Program   string               // that is copied into containers as their probe; "" is this very program. It must be static
-	Cases     []Case               // nil is all of them
-	Begin     func(Step)           // is told of each case before it is tried; may be nil
+	Client  *client.Client       // of the daemon; with an administrator's key, or some cases cannot be tried
+	Classes []proto.RuntimeClass // for cases that are about isolation; empty is those that the daemon offers
+	Only    []string             // names, or the beginnings of names; empty is all
+	Quick   bool                 // leave out what is slow, and race fewer rounds
+	Rounds  int                  // of each race; 0 is 1,000,000, or 20,000 with Quick
+	Program string               // that is copied into containers as their probe; "" is this very program. It must be static
+	Cases   []Case               // nil is all of them
+	Begin   func(Step)           // is told of each case before it is tried; may be nil
 }
 
 // How often a race is run; one of two threads swaps what the other one opens.
@@ -41,16 +41,12 @@ var ErrNothing = errors.New("no attack has a name that begins so")
 // Run tries every case that o asks for, one after the other, and reports each when it is over. The error means that it
 // could not go on, not that something got through. A case that ctx ends is not reported.
 func Run(ctx context.Context, o Options, report func(Report)) error {
-	c, err := client.New(client.Config{Host: o.Host, Key: o.Key, Agent: "berth-attack"})
+	info, err := o.Client.Info(ctx)
 	if err != nil {
 		return err
 	}
-	info, err := c.Info(ctx)
-	if err != nil {
-		return err
-	}
-	tenant := newTenant(ctx, o, c)
-	defer tenant.leave()
+	other := &tenant{admin: o.Client}
+	defer other.leave()
 	steps := o.Plan(info.RuntimeClasses)
 	if len(steps) == 0 {
 		return ErrNothing
@@ -59,7 +55,7 @@ func Run(ctx context.Context, o Options, report func(Report)) error {
 		if o.Begin != nil {
 			o.Begin(s)
 		}
-		r := try(ctx, s.Case, newTarget(o, c, s.Class, tenant))
+		r := try(ctx, s.Case, newTarget(o, s.Class, other))
 		if ctx.Err() != nil {
 			return ctx.Err() // what the case says then is about the interruption
 		}

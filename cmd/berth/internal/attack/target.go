@@ -30,8 +30,8 @@ type Target struct {
 	undo      []func(context.Context) error // what else to take back then
 }
 
-func newTarget(o Options, c *client.Client, class proto.RuntimeClass, other *tenant) *Target {
-	return &Target{Client: c, Host: o.Host, Key: o.Key, Class: class, Rounds: o.rounds(), Quick: o.Quick, program: o.Program, tenant: other}
+func newTarget(o Options, class proto.RuntimeClass, other *tenant) *Target {
+	return &Target{Client: o.Client, Host: o.Client.Host(), Key: o.Client.Key(), Class: class, Rounds: o.rounds(), Quick: o.Quick, program: o.Program, tenant: other}
 }
 
 // Container makes a container of the target's class, which is removed when the case is over.

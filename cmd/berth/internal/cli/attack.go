@@ -100,7 +100,7 @@ func (a *app) listAttacks(o attack.Options) error {
 
 // attack runs the attacks and prints what came of them. What was found before an interruption is printed too.
 func (a *app) attack(ctx context.Context, c *client.Client, o attack.Options) error {
-	o.Host, o.Key = c.Host(), c.Key()
+	o.Client = c
 	line := &statusLine{app: a, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 	o.Begin = func(s attack.Step) {
 		line.show(fmt.Sprintf("%d/%d %s", s.N, s.Of, strings.TrimSpace(s.Name+" "+string(s.Class))))

@@ -63,6 +63,13 @@ func New(cfg Config) (*Client, error) {
 // Key is the API key that it sends.
 func (c *Client) Key() string { return c.cfg.Key }
 
+// As is a client of the same daemon with another API key.
+func (c *Client) As(key string) *Client {
+	other := *c
+	other.cfg.Key = key
+	return &other
+}
+
 // Host is the daemon's base URL.
 func (c *Client) Host() string { return c.base.String() }
 
