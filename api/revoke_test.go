@@ -237,3 +237,64 @@ func TestNoKey(t *testing.T) {
 		}
 	}
 }
+
+// A download that has begun is not finished with a key that is revoked meanwhile.
+func TestRevokeCutsDownloads(t *testing.T) {
+	h := newHouse(t, session.Config{})
+	g, other := h.guest(t, proto.CreateKey{}), h.guest(t, proto.CreateKey{})
+	const size = 64 << 20 // more than all buffers on the way
+	file := do[struct{ ID string }](t, g, "POST", "/v1/files", fileForm(t, size)).ID
+	req, err := http.NewRequest("GET", h.server.URL+"/v1/files/"+file+"/content", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Api-Key", g.secret)
+	req.Header.Set("anthropic-version", "2023-06-01")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.CopyN(io.Discard, res.Body, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Keys.Revoke(t.Context(), g.id); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, res.Body); err == nil {
+		t.Errorf("all of it came: %d bytes more", n)
+	}
+	if _, text := other.send(t, "GET", "/v1/files/"+file+"/content", nil); len(text) != size {
+		t.Errorf("%d bytes for the other key", len(text))
+	}
+}
+
+// Commands on a websocket count as requests, or a key would have no bound there.
+func TestRateOnWebsocket(t *testing.T) {
+	h := newHouse(t, session.Config{})
+	g := h.guest(t, proto.CreateKey{Quota: proto.Quota{RequestsPerSecond: 0.01, Burst: 4}})
+	conn := g.dial(t, "/v1/containers/"+do[proto.Container](t, g, "POST", "/v1/containers", "").ID)
+	for i := range 3 { // two requests were made
+		if err := conn.WriteJSON(map[string]any{"type": "exec", "ref": string(rune('a' + i)), "cmd": map[string]any{"command": "true"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := 0
+	for refused := false; !refused || ended < 2; {
+		var ev proto.Event
+		if err := conn.ReadJSON(&ev); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case ev.Type == proto.EventExit:
+			ended++
+		case ev.Type == proto.EventError && ev.Ref == "c" && ev.Error.Code == proto.TooMany && ev.Error.RetryAfter > 60:
+			refused = true
+		case ev.Type == proto.EventError:
+			t.Fatalf("%+v", ev.Error)
+		}
+	}
+	if ended != 2 {
+		t.Errorf("%d commands ran", ended)
+	}
+}
