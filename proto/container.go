@@ -42,6 +42,7 @@ type Container struct {
 	WorkspaceID  string            `json:"workspace_id"`
 	Labels       map[string]string `json:"labels"`
 	Limits       Limits            `json:"limits"`
+	Isolation    Isolation         `json:"isolation"`  // as of its last start
 	Generation   int64             `json:"generation"` // how many times it was started
 	CreatedAt    Time              `json:"created_at"`
 	LastUsedAt   Time              `json:"last_used_at"`

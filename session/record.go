@@ -28,6 +28,7 @@ type record struct {
 	Labels     map[string]string  `json:"labels,omitempty"`
 	Env        map[string]string  `json:"env,omitempty"`
 	Limits     proto.Limits       `json:"limits"`
+	Isolation  proto.Isolation    `json:"isolation,omitzero"` // as of the last start
 	Created    time.Time          `json:"created"`
 	LastUsed   time.Time          `json:"last_used"`        // as of the last write; memory is ahead of it
 	Idle       time.Duration      `json:"idle"`             // rolling lease

@@ -100,7 +100,7 @@ func (s *Session) Info() proto.Container {
 	}
 	return proto.Container{
 		ID: r.ID, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
-		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Generation: r.Generation,
+		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Isolation: r.Isolation, Generation: r.Generation,
 		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
 		RunningExecs:       s.runningExecs(true),
 		IdleTimeoutSeconds: int64(r.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),
@@ -384,9 +384,13 @@ func (s *Session) bringUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	iso, err := s.inspect(ctx, hello)
+	if err != nil {
+		return err
+	}
 	s.setBoot(hello.Boot)
 	now := s.core.clock.now() // a start that took long does not eat the lease
-	err = s.change(func(r *record) { r.State, r.LastUsed = proto.StateRunning, now })
+	err = s.change(func(r *record) { r.State, r.LastUsed, r.Isolation = proto.StateRunning, now, iso })
 	if err == nil {
 		s.tellStart(ctx)
 	}

@@ -157,7 +157,8 @@ func watchProcess(pid int) (gone <-chan struct{}, forget func(), err error) {
 
 var errGuestEnded = errors.New("the guest ended before it answered")
 
-// runPath is the directory that sandbox id sees as /.berth/run.
+// runPath is the directory that sandbox id sees as /.berth/run. It is part of the layer, since root inside may
+// write to it, and what it writes there must count against the limit.
 func (r *Runtime) runPath(id string) string {
-	return filepath.Join(r.run, "sb", id)
+	return filepath.Join(r.disk.layerPath(id), "run")
 }

@@ -14,16 +14,16 @@
 //	pool.img                    the btrfs pool (sparse), unless the directory is btrfs already
 //	pool/bin/guest-<hash>       the guest binaries that sandboxes run
 //	pool/ws/<workspace>         one subvolume per workspace, limited by a qgroup
-//	pool/layer/<session>/       one subvolume per sandbox: the overlay's upper and work
+//	pool/layer/<session>/       one subvolume per sandbox: the overlay's upper and work, and run, mounted
+//	                            at /.berth/run, where the guest makes guest.sock
 //
 // And below /run/berth/<hash of the data directory>, which may go with a reboot:
 //
 //	c, r                        containerd's and runc's state
 //	s, t                        the shims' sockets, containerd's event socket
-//	sb/<session>/               mounted at /.berth/run; the guest makes guest.sock in it
 //
 // A sandbox is, in the order in which Start makes it: a container record that
-// names its class, workspace and UID range; the workspace; the layer; the run directory;
+// names its class, workspace and UID range; the workspace; the layer; the run directory in it;
 // the task. Stop takes them away in the opposite order, so that whatever was interrupted
 // can still be listed and removed by its session's ID.
 //

@@ -83,7 +83,7 @@ func TestCanceledStart(t *testing.T) {
 	s := newDaemonSandbox(testImage(t, r), proto.ClassRunc)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	bell := newDoorbell(r.runPath(""))
+	bell := newDoorbell(r.run)
 	defer bell.close()
 	go func() { bell.wait(time.Minute); cancel() }() // when its run directory appears
 	if err := r.Start(ctx, s.ID, s.Spec); proto.CodeOf(err) != proto.Canceled {

@@ -1,7 +1,9 @@
 package containerd
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,38 +17,81 @@ import (
 	"berth/session"
 )
 
-// storedSpec is the OCI configuration that the runtime really got: what is in the shim's bundle.
-func storedSpec(t *testing.T, r *Runtime, id string) *specs.Spec {
+// finalSpec is the OCI configuration that runc or runsc really got: what is in the shim's bundle.
+func finalSpec(t *testing.T, r *Runtime, id string) *specs.Spec {
 	t.Helper()
-	c, err := r.client.LoadContainer(r.ns(t.Context()), id)
+	content, err := os.ReadFile(filepath.Join(r.run, "c", "io.containerd.runtime.v2.task", namespace, id, "config.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := c.Spec(r.ns(t.Context()))
-	if err != nil {
+	var spec specs.Spec
+	if err := json.Unmarshal(content, &spec); err != nil {
 		t.Fatal(err)
 	}
-	return spec
+	return &spec
 }
 
 func TestSpec(t *testing.T) {
 	r := openTest(t)
-	id, _ := startTest(t, r, proto.ClassRunc)
-	spec := storedSpec(t, r, id)
-	if !spec.Process.NoNewPrivileges {
-		t.Error("no_new_privs is off")
+	testImage(t, r)
+	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+		id, _ := startTest(t, r, class)
+		spec := finalSpec(t, r, id)
+		seeProcess(t, spec.Process, class)
+		seeNamespaces(t, spec.Linux)
+		seeMounts(t, spec.Mounts)
+		seeSeccomp(t, spec.Linux.Seccomp)
+		seeResources(t, spec.Linux.Resources, class)
+		for _, path := range append([]string{"/proc/kcore", "/proc/keys", "/proc/cmdline", "/sys/firmware", "/sys/fs/btrfs"}, maskedPaths...) {
+			if !slices.Contains(spec.Linux.MaskedPaths, path) {
+				t.Errorf("%s is not masked", path)
+			}
+		}
+		for _, path := range []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup"} {
+			if !slices.Contains(spec.Linux.ReadonlyPaths, path) {
+				t.Errorf("%s is not read-only", path)
+			}
+		}
+		if want := "/" + namespace + "/" + id; spec.Linux.CgroupsPath != want || spec.Hooks != nil || len(spec.Linux.Devices) > 0 {
+			t.Errorf("cgroup %q, hooks %v, devices %v", spec.Linux.CgroupsPath, spec.Hooks, spec.Linux.Devices)
+		}
+	})
+}
+
+func seeProcess(t *testing.T, p *specs.Process, class proto.RuntimeClass) {
+	t.Helper()
+	if !p.NoNewPrivileges || p.OOMScoreAdj == nil || *p.OOMScoreAdj <= 0 || p.Terminal {
+		t.Errorf("process %+v", p)
 	}
-	caps := spec.Process.Capabilities
-	for _, set := range [][]string{caps.Bounding, caps.Effective, caps.Permitted} {
-		if !slices.Equal(set, capabilities) {
+	want := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID",
+		"CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT"}
+	for _, set := range [][]string{p.Capabilities.Bounding, p.Capabilities.Effective, p.Capabilities.Permitted} {
+		if !slices.Equal(set, want) {
 			t.Errorf("capabilities %v", set)
 		}
 	}
-	if len(caps.Inheritable)+len(caps.Ambient) > 0 {
+	if len(p.Capabilities.Inheritable)+len(p.Capabilities.Ambient) > 0 {
 		t.Error("inheritable or ambient capabilities")
 	}
+	limits := map[string]uint64{}
+	for _, l := range p.Rlimits {
+		if limits[l.Type] = l.Hard; l.Soft != l.Hard {
+			t.Errorf("%s can be raised from %d to %d", l.Type, l.Soft, l.Hard)
+		}
+	}
+	all := map[string]uint64{"RLIMIT_NOFILE": uint64(testLimits.OpenFiles), "RLIMIT_CORE": 0, "RLIMIT_SIGPENDING": queuedSignals, "RLIMIT_MSGQUEUE": messageQueues}
+	if class == proto.ClassGVisor {
+		all["RLIMIT_NPROC"] = uint64(testLimits.PIDs)
+	}
+	if !maps.Equal(limits, all) {
+		t.Errorf("limits of processes %v, want %v", limits, all)
+	}
+}
+
+func seeNamespaces(t *testing.T, l *specs.Linux) {
+	t.Helper()
 	var kinds []string
-	for _, n := range spec.Linux.Namespaces {
+	for _, n := range l.Namespaces {
 		kinds = append(kinds, string(n.Type))
 		if n.Path != "" {
 			t.Errorf("joins a namespace: %v", n)
@@ -56,27 +101,81 @@ func TestSpec(t *testing.T) {
 	if got := strings.Join(kinds, " "); got != "cgroup ipc mount network pid user uts" {
 		t.Errorf("namespaces %s", got)
 	}
-	for _, m := range spec.Mounts {
-		if m.Type == "bind" || slices.Contains(m.Options, "bind") {
-			t.Errorf("a bind mount in the configuration: %v", m)
+	for _, ids := range [][]specs.LinuxIDMapping{l.UIDMappings, l.GIDMappings} {
+		if len(ids) != 1 || ids[0].ContainerID != 0 || ids[0].HostID < defaultFirstID || ids[0].Size != idRange {
+			t.Errorf("identities %+v", ids)
 		}
 	}
-	if spec.Linux.Seccomp == nil || spec.Linux.Seccomp.DefaultAction != specs.ActErrno {
-		t.Fatal("no seccomp filter, or one that allows by default")
+}
+
+// seeMounts: nothing of the host is mounted by the configuration, and nothing lets devices or set-user-ID programs work.
+func seeMounts(t *testing.T, mounts []specs.Mount) {
+	t.Helper()
+	for _, m := range mounts {
+		if m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind") {
+			t.Errorf("a bind mount in the configuration: %v", m)
+		}
+		devices := m.Destination == "/dev" || m.Destination == "/dev/pts"
+		if !slices.Contains(m.Options, "nosuid") || !devices && !slices.Contains(m.Options, "nodev") {
+			t.Errorf("mounted with %v: %s", m.Options, m.Destination)
+		}
+		if m.Type == "tmpfs" && !slices.ContainsFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, "size=") }) {
+			t.Errorf("%s has no size", m.Destination)
+		}
 	}
-	if a := spec.Linux.Seccomp.Architectures; len(a) != 1 {
-		t.Errorf("seccomp architectures %v", a)
+}
+
+func seeSeccomp(t *testing.T, s *specs.LinuxSeccomp) {
+	t.Helper()
+	if s == nil || s.DefaultAction != specs.ActErrno || len(s.Architectures) != 1 {
+		t.Fatal("no seccomp filter, or one that allows by default, or of more than one way to call the kernel")
 	}
-	for _, rule := range spec.Linux.Seccomp.Syscalls {
+	never := append([]string{"bpf", "io_uring_setup", "userfaultfd", "keyctl", "add_key", "perf_event_open", "mount",
+		"setns", "unshare", "open_by_handle_at", "init_module", "kexec_load", "reboot"}, deniedSyscalls...)
+	for _, rule := range s.Syscalls {
 		for _, name := range rule.Names {
-			bad := slices.Contains(deniedSyscalls, name) || slices.Contains(argumentSyscalls, name) && len(rule.Args) == 0
+			bad := slices.Contains(never, name) || slices.Contains(argumentSyscalls, name) && len(rule.Args) == 0
 			if rule.Action == specs.ActAllow && bad {
 				t.Errorf("seccomp allows %s", name)
 			}
 		}
 	}
-	if len(spec.Linux.MaskedPaths) == 0 || len(spec.Linux.ReadonlyPaths) == 0 || spec.Hooks != nil {
-		t.Error("masked or read-only paths are missing, or there are hooks")
+}
+
+func seeResources(t *testing.T, l *specs.LinuxResources, class proto.RuntimeClass) {
+	t.Helper()
+	if *l.CPU.Quota != int64(*l.CPU.Period) || *l.CPU.Shares >= 1024 {
+		t.Errorf("CPU %d of %d, weight %d", *l.CPU.Quota, *l.CPU.Period, *l.CPU.Shares)
+	}
+	if *l.Memory.Limit != testLimits.MemoryBytes || *l.Memory.Swap != testLimits.MemoryBytes {
+		t.Errorf("memory %d, with swap %d", *l.Memory.Limit, *l.Memory.Swap)
+	}
+	most := testLimits.PIDs
+	if class == proto.ClassGVisor {
+		most *= 8
+	}
+	if *l.Pids.Limit < testLimits.PIDs || *l.Pids.Limit > most {
+		t.Errorf("%d processes", *l.Pids.Limit)
+	}
+	if len(l.Devices) == 0 || l.Devices[0].Allow || l.Devices[0].Access != "rwm" {
+		t.Errorf("devices %+v", l.Devices)
+	}
+}
+
+// TestInspect: what is told of a sandbox's isolation is what the kernel has, and one that lacks something is refused.
+func TestInspect(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+		id, _ := startTest(t, r, class)
+		iso, err := r.Inspect(t.Context(), id)
+		if err != nil || !iso.UserNamespace || iso.HostUID < defaultFirstID || !iso.Seccomp || !iso.NoNewPrivs || iso.Network != proto.NetworkNone {
+			t.Errorf("%+v, %v", iso, err)
+		}
+	})
+	own, err := isolationOf(os.Getpid())
+	if err != nil || own.UserNamespace || own.HostUID != 0 || proto.CodeOf(lacking("it", own)) != proto.Unsupported {
+		t.Errorf("this very process is told to be isolated: %+v, %v", own, err)
 	}
 }
 
@@ -98,13 +197,15 @@ func TestProbesFromInside(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got[name], errno)
 		}
 	}
-	for _, path := range []string{"/proc/kallsyms", "/proc/timer_list", "/proc/keys"} {
+	for _, path := range []string{"/proc/kallsyms", "/proc/timer_list", "/proc/keys", "/proc/cmdline", "/proc/diskstats", "/proc/partitions"} {
 		if got := ask(t, r, id, guestRequest{Op: "read", Path: path}); got.Text != "" {
 			t.Errorf("%s can be read: %.40q", path, got.Text)
 		}
 	}
-	if got := ask(t, r, id, guestRequest{Op: "list", Path: "/sys/firmware"}); got.Text != "" {
-		t.Errorf("/sys/firmware shows %q", got.Text)
+	for _, path := range []string{"/sys/firmware", "/sys/fs/btrfs", "/sys/devices/virtual/block", "/sys/module"} {
+		if got := ask(t, r, id, guestRequest{Op: "list", Path: path}); got.Text != "" {
+			t.Errorf("%s shows %q", path, got.Text)
+		}
 	}
 	for _, name := range []string{"write_proc_sys", "write_cgroup", "write_memory_cgroup", "write_guest"} {
 		if got[name] == "" {

@@ -67,10 +67,6 @@ func TestPidsAndCPU(t *testing.T) {
 			t.Errorf("%s has %d bytes, want %d", path, got.Number, want)
 		}
 	}
-	spec := storedSpec(t, r, id)
-	if q, p := *spec.Linux.Resources.CPU.Quota, *spec.Linux.Resources.CPU.Period; q != int64(p) {
-		t.Errorf("quota %d of %d for one CPU", q, p)
-	}
 }
 
 // TestDiskLimits: workspace and layer each hold what they may and no more, and a full one does
@@ -101,4 +97,37 @@ func TestDiskLimits(t *testing.T) {
 			t.Errorf("removing the workspace: %v", err)
 		}
 	})
+}
+
+// TestRunDirectory: what root writes beside the guest's socket counts against the disk limit.
+func TestRunDirectory(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+		id, _ := startTest(t, r, class)
+		big := ask(t, r, id, guestRequest{Op: "write", Path: filepath.Join(insideRun, "big"), Size: 64 << 20})
+		if !strings.Contains(big.Err, "quota") && !strings.Contains(big.Err, "no space") || big.Number > testLimits.DiskBytes {
+			t.Errorf("it took %d bytes of 32 MiB: %q", big.Number, big.Err)
+		}
+	})
+}
+
+// TestMeasure: the meters show what was used and refused, from outside.
+func TestMeasure(t *testing.T) {
+	r := openTest(t)
+	id, spec := startTest(t, r, proto.ClassRunc)
+	before := r.Measure(id, spec.Workspace)
+	if before.OOMKills != 0 || before.PIDRefusals != 0 || before.Workspace.Limit != testLimits.DiskBytes || before.Workspace.Full() || before.Layer.Full() || before.Pool.Full() {
+		t.Errorf("at the start: %+v", before)
+	}
+	ask(t, r, id, guestRequest{Op: "write", Path: "/workspace/big", Size: 64 << 20})
+	ask(t, r, id, guestRequest{Op: "child", Path: "fork", Size: 200})
+	ask(t, r, id, guestRequest{Op: "child", Path: "eat", Size: 512 << 20})
+	after := r.Measure(id, spec.Workspace)
+	if after.OOMKills != 1 || after.PIDRefusals < 1 || !after.Workspace.Full() || after.Layer.Full() {
+		t.Errorf("after using all there is: %+v", after)
+	}
+	if gone := r.Measure(newID(proto.ContainerPrefix), newID(proto.WorkspacePrefix)); gone.OOMKills != -1 || gone.PIDRefusals != -1 || gone.Workspace.Limit != 0 {
+		t.Errorf("of what is not there: %+v", gone)
+	}
 }

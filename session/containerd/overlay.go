@@ -27,7 +27,7 @@ func rootfs(b blueprint, lowers []string, upper, work string) []mount.Mount {
 			// without it each removal would sync the whole pool.
 			Type: "overlay", Source: "overlay",
 			Options: append([]string{
-				"lowerdir=" + strings.Join(lowers, ":"), "upperdir=" + upper, "workdir=" + work, "volatile",
+				"lowerdir=" + strings.Join(lowers, ":"), "upperdir=" + upper, "workdir=" + work, "volatile", "nodev",
 			}, mapped...),
 		},
 		{
@@ -35,8 +35,8 @@ func rootfs(b blueprint, lowers []string, upper, work string) []mount.Mount {
 			Options: append([]string{"bind", "rw"}, mapped...),
 		},
 		// The mapped root owns this one on disk.
-		{Type: "bind", Source: b.run, Target: insideRun, Options: []string{"bind", "rw"}},
-		{Type: "bind", Source: b.guest, Target: insideGuest, Options: []string{"bind", "ro"}},
+		{Type: "bind", Source: b.run, Target: insideRun, Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
+		{Type: "bind", Source: b.guest, Target: insideGuest, Options: []string{"bind", "ro", "nosuid", "nodev"}},
 	}
 }
 

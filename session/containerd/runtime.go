@@ -101,10 +101,9 @@ func (r *Runtime) Close() error {
 // removeRundir removes the run directory if no sandbox is left in it: a data directory that is used
 // once leaves nothing below /run. What is still busy stays, and the next Open finds its way about it.
 func (r *Runtime) removeRundir() {
-	for _, dir := range []string{"sb", "c/io.containerd.runtime.v2.task/" + namespace} {
-		if left, err := os.ReadDir(filepath.Join(r.cfg.rundir(), dir)); len(left) > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
-			return
-		}
+	tasks := filepath.Join(r.cfg.rundir(), "c/io.containerd.runtime.v2.task", namespace)
+	if left, err := os.ReadDir(tasks); len(left) > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return
 	}
 	_ = mount.UnmountRecursive(r.cfg.rundir(), unix.MNT_DETACH) // runsc keeps an empty network namespace there
 	_ = os.RemoveAll(r.cfg.rundir())

@@ -128,17 +128,16 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 		inv.Sandboxes = append(inv.Sandboxes, rec.ID)
 	}
 	layers, err1 := r.disk.layers()
-	runs, err2 := names(r.runPath(""))
-	bundles, err3 := names(r.bundles("")[0])
-	if errors.Is(err3, os.ErrNotExist) { // none was ever made, or it is another containerd's matter
-		err3 = nil
+	bundles, err2 := names(r.bundles("")[0])
+	if errors.Is(err2, os.ErrNotExist) { // none was ever made, or it is another containerd's matter
+		err2 = nil
 	}
 	bundles = slices.DeleteFunc(bundles, func(id string) bool { return !proto.ValidID(proto.ContainerPrefix, id) })
 	inv.Workspaces, err = r.disk.workspaces()
-	if err := errors.Join(err, err1, err2, err3); err != nil {
+	if err := errors.Join(err, err1, err2); err != nil {
 		return inv, r.fail(ctx, "list", "", err)
 	}
-	inv.Sandboxes = slices.Concat(inv.Sandboxes, layers, runs, bundles)
+	inv.Sandboxes = slices.Concat(inv.Sandboxes, layers, bundles)
 	slices.Sort(inv.Sandboxes)
 	inv.Sandboxes = slices.Compact(inv.Sandboxes)
 	return inv, nil
@@ -310,9 +309,8 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	if !clean || r.hasBundle(id) { // containerd only logs it if a bundle cannot be removed
 		errTask = errors.Join(errTask, r.scrub(ctx, id))
 	}
-	errRun := os.RemoveAll(r.runPath(id))
 	errLayer := r.disk.removeLayer(id)
-	if err := errors.Join(errTask, errRun, errLayer, removeCgroups(ctx, id)); err != nil {
+	if err := errors.Join(errTask, errLayer, removeCgroups(ctx, id)); err != nil {
 		return err
 	}
 	// Last, because it holds the UID range, which must not be given away before.
@@ -330,10 +328,8 @@ func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
 	if r.hasBundle(id) {
 		return true, nil
 	}
-	for _, path := range []string{r.runPath(id), r.disk.layerPath(id)} {
-		if _, err := os.Lstat(path); err == nil {
-			return true, nil
-		}
+	if _, err := os.Lstat(r.disk.layerPath(id)); err == nil {
+		return true, nil
 	}
 	_, err := r.client.ContainerService().Get(ctx, id)
 	if errdefs.IsNotFound(err) {

@@ -39,6 +39,11 @@ var maskedPaths = []string{
 	"/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo",
 	"/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
 	"/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/vmcoreinfo", "/sys/fs/bpf",
+	// The host's command line, modules, disks with the files behind loop devices, serial numbers, and what
+	// other sandboxes use of the pool.
+	"/proc/cmdline", "/proc/modules", "/proc/diskstats", "/proc/partitions", "/proc/pressure", "/proc/config.gz",
+	"/sys/block", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi", "/sys/class/dmi", "/sys/fs/btrfs",
+	"/sys/fs/ext4", "/sys/fs/xfs", "/sys/module",
 }
 
 // readonlyPaths also name the cgroup mount: with v1, runc mounts the controllers read-only but

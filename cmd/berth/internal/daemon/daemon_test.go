@@ -147,7 +147,7 @@ func (s *server) holds(t *testing.T, containers []string) held {
 		t.Fatal(err)
 	}
 	fds, _ := os.ReadDir("/proc/" + pid + "/fd")
-	runs, err := os.ReadDir(filepath.Join(s.rundir(), "sb"))
+	runs, err := os.ReadDir(filepath.Join("/proc", pid, "root", s.Dir, "runtime/pool/layer"))
 	if err != nil {
 		t.Fatal(err)
 	}

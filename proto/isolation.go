@@ -1,0 +1,15 @@
+package proto
+
+// Isolation is what separates a container from its host, as the kernel has it and not as it was configured. It
+// is found out at each start; a container that has never been up has the zero Isolation.
+type Isolation struct {
+	Kernel        string `json:"kernel"`         // name and release as seen inside
+	UserNamespace bool   `json:"user_namespace"` // its root is nobody on the host
+	HostUID       int64  `json:"host_uid"`       // what its root is there; -1 when unknown
+	Seccomp       bool   `json:"seccomp"`        // its system calls are filtered
+	NoNewPrivs    bool   `json:"no_new_privs"`   // no program in it can gain privileges
+	Network       string `json:"network"`        // NetworkNone, or "" when unknown
+}
+
+// NetworkNone is no network at all: loopback alone.
+const NetworkNone = "none"

@@ -1,0 +1,108 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"berth/proto"
+	"berth/session"
+)
+
+var _ session.Inspector = (*Runtime)(nil)
+
+// Inspect asks the kernel about the process that is the sandbox: the guest under runc, gVisor's kernel under
+// gvisor. It fails with Unsupported where something is missing that every sandbox is promised: a sandbox that
+// is less than it was asked to be must not be used.
+func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, error) {
+	c, err := r.client.LoadContainer(r.ns(ctx), id)
+	if err != nil {
+		return proto.Isolation{}, r.fail(ctx, "inspect", id, err)
+	}
+	task, err := c.Task(r.ns(ctx), nil)
+	if err != nil {
+		return proto.Isolation{}, r.fail(ctx, "inspect", id, err)
+	}
+	iso, err := isolationOf(int(task.Pid()))
+	if err != nil {
+		return iso, r.fail(ctx, "inspect", id, err)
+	}
+	return iso, lacking(id, iso)
+}
+
+// isolationOf reads what /proc has of a process.
+func isolationOf(pid int) (proto.Isolation, error) {
+	iso := proto.Isolation{HostUID: -1}
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	status, err := os.ReadFile(dir + "status")
+	if err != nil {
+		return iso, err
+	}
+	iso.Seccomp = strings.Contains(string(status), "\nSeccomp:\t2\n")
+	iso.NoNewPrivs = strings.Contains(string(status), "\nNoNewPrivs:\t1\n")
+	own, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		return iso, err
+	}
+	theirs, err := os.Readlink(dir + "ns/user")
+	if err != nil {
+		return iso, err
+	}
+	iso.UserNamespace = own != theirs
+	if iso.HostUID, err = rootOf(dir + "uid_map"); err != nil {
+		return iso, err
+	}
+	if only, err := onlyLoopback(dir + "net/dev"); err != nil {
+		return iso, err
+	} else if only {
+		iso.Network = proto.NetworkNone
+	}
+	return iso, nil
+}
+
+// rootOf is what user 0 of a user namespace is outside; -1 if it is nobody there.
+func rootOf(uidMap string) (int64, error) {
+	content, err := os.ReadFile(uidMap)
+	if err != nil {
+		return -1, err
+	}
+	for line := range strings.Lines(string(content)) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "0" {
+			return strconv.ParseInt(f[1], 10, 64)
+		}
+	}
+	return -1, nil
+}
+
+// onlyLoopback reads the interfaces of a network namespace: two lines of headings, then one for each.
+func onlyLoopback(netDev string) (bool, error) {
+	content, err := os.ReadFile(netDev)
+	if err != nil {
+		return false, err
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	for _, line := range lines[min(2, len(lines)):] {
+		if name, _, _ := strings.Cut(strings.TrimSpace(line), ":"); name != "lo" {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// lacking names the first promise that iso does not keep.
+func lacking(id string, iso proto.Isolation) error {
+	for what, there := range map[string]bool{
+		"a user namespace of its own": iso.UserNamespace && iso.HostUID > 0,
+		"a system call filter":        iso.Seccomp,
+		"no_new_privs":                iso.NoNewPrivs,
+		"a network of its own":        iso.Network == proto.NetworkNone,
+	} {
+		if !there {
+			return proto.Errorf(proto.Unsupported, "start", id,
+				"container %s came up without %s, so it was not used; run berth doctor on the host", id, what)
+		}
+	}
+	return nil
+}
