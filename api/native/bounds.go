@@ -48,6 +48,7 @@ func bounds(i Info) map[string]schema {
 		"Limits.memory_bytes":                  orZero(16<<20, most.MemoryBytes),
 		"Limits.pids":                          orZero(16, most.PIDs),
 		"Limits.disk_bytes":                    orZero(16<<20, most.DiskBytes),
+		"Limits.open_files":                    orZero(256, most.OpenFiles),
 		"Cmd.command":                          {"maxLength": 1 << 20, "pattern": noNUL},
 		"Cmd.argv":                             {"prefixItems": []any{schema{"type": "string", "minLength": 1, "pattern": noNUL}}, "items": schema{"type": "string", "pattern": noNUL}},
 		"Cmd.shell":                            {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
