@@ -241,3 +241,31 @@ func TestRateQuota(t *testing.T) {
 		t.Errorf("another key: %d", res.StatusCode)
 	}
 }
+
+// A command that outlives the daemon is paid for by who started it, too.
+func TestCPUOfCommandsThatOutliveTheDaemon(t *testing.T) {
+	h := newHouse(t, session.Config{})
+	g := h.guest(t, proto.CreateKey{Owner: "ann"})
+	id := do[proto.Container](t, g, "POST", "/v1/containers", "").ID
+	x := do[proto.Exec](t, g, "POST", "/v1/containers/"+id+"/exec", `{"background": true,
+		"command": "until [ -e /workspace/go ]; do sleep 0.05; done; i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done"}`)
+	h.Reopen(t)
+	s, err := h.Sessions.Get("ann", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.FindExec(x.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.WriteFile(t.Context(), proto.UserDefault, "/workspace/go", 0, strings.NewReader("")); err != nil {
+		t.Fatal(err)
+	}
+	res, err := again.Wait(t.Context())
+	if err != nil || res.Exec.End.Reason != proto.EndExit {
+		t.Fatalf("%+v %v", res.Exec.End, err)
+	}
+	if got := h.Keys.CPUSeconds(g.id); got < 0.01 || got != res.Exec.End.CPUSeconds {
+		t.Errorf("charged %v of %v CPU seconds", got, res.Exec.End.CPUSeconds)
+	}
+}

@@ -433,3 +433,26 @@ func TestChargesAddUp(t *testing.T) {
 		t.Errorf("%v seconds are in the ledger", got)
 	}
 }
+
+// Who knocks with wrong keys costs no read of the ledger, and leaves nothing in memory.
+func TestWrongKeysCostNothing(t *testing.T) {
+	b := newBench(t)
+	k := b.create(t, proto.CreateKey{})
+	entries := len(b.byID) + len(b.byHash) + len(b.spent)
+	if err := b.books.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 10_000 {
+		if _, err := b.Authenticate(t.Context(), newSecret()); proto.CodeOf(err) != proto.Unauthenticated {
+			t.Fatal(err)
+		}
+	}
+	if n := len(b.byID) + len(b.byHash) + len(b.spent); n != entries {
+		t.Errorf("%d entries more", n-entries)
+	}
+	b.right(t, k.Secret, "asker")
+	huge := strings.Repeat("k", 64<<10)
+	if n := testing.AllocsPerRun(100, func() { b.Authenticate(t.Context(), huge) }); n > 1 {
+		t.Errorf("%v allocations for a huge key", n)
+	}
+}

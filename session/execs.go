@@ -198,9 +198,9 @@ func (e *Exec) conclude(end proto.End) {
 
 	made := e.produced(info)
 	res := e.resultOf(&info, made)
+	e.charge(info) // before the end is written, so that no end is known that was not paid for
 	e.store(res, made)
 	e.tellEnd(info, made)
-	e.charge(info)
 
 	e.mu.Lock()
 	e.info, e.made, e.result = info, made, &res
