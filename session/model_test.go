@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	modelRuns  = flag.Int("model.runs", 6, "how many random runs the model test makes")
+	modelRuns  = flag.Int("model.runs", 8, "how many random runs the model test makes")
 	modelSteps = flag.Int("model.steps", 45, "how many steps each takes, about")
 	modelSeed  = flag.Uint64("model.seed", 0, "of the model test; 0 takes one from the clock. A failure says its own")
 )

@@ -165,8 +165,11 @@ func (m *model) pass(r *rapid.T) {
 // passToEnd lets time pass to where a session's lease or cap ends, give or take a second, and sweeps.
 func (m *model) passToEnd(r *rapid.T) {
 	s := m.pick(r)
+	if i := slices.IndexFunc(m.all, func(s *modelSession) bool { return s.bg != nil }); i >= 0 && rapid.Bool().Draw(r, "busy") {
+		s = m.all[i]
+	}
 	end := s.expires()
-	if rapid.IntRange(0, 3).Draw(r, "cap") == 0 {
+	if rapid.Bool().Draw(r, "cap") {
 		end = s.cap()
 	}
 	if left := end - m.now() + time.Duration(rapid.IntRange(-1, 1).Draw(r, "off"))*time.Second; left > 0 {
