@@ -521,7 +521,9 @@ func (s *Session) lost(ctx context.Context, g *guest.Client) bool {
 	}
 	s.core.cfg.Log.Warn("container lost; its next use starts it again", "container", s.id)
 	if _, err := s.halt(context.WithoutCancel(ctx), proto.EndLost, "the container ended unexpectedly"); err != nil {
-		s.core.cfg.Log.Error("stopping a container that was lost", "container", s.id, "error", err)
+		if !s.gone() { // it may have been deleted meanwhile
+			s.core.cfg.Log.Error("stopping a container that was lost", "container", s.id, "error", err)
+		}
 		return false
 	}
 	return true

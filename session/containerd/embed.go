@@ -83,6 +83,10 @@ var handOver = make(chan *client.Client, 1)
 // and their shims go on.
 func embed(ctx context.Context, cfg Config) (*client.Client, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
+	if err := settleLayers(cfg); err != nil {
+		cancel()
+		return nil, nil, err
+	}
 	conf, err := embedConfig(ctx, cfg)
 	if err != nil {
 		cancel()

@@ -118,11 +118,9 @@ func TestKilledUnderIt(t *testing.T) {
 				bash(t, s, c.ID, "echo kept >/workspace/note")
 				x := begun(t, s, c.ID)
 				kill(t, victims(c.ID))
-				if name != "shim" { // without its shim a container may go on; nobody but the shim needs to notice
-					becomes(t, s, c.ID, proto.StateStopped)
-					if reason := told(t, s, c.ID, x.ID); reason != proto.EndLost {
-						t.Errorf("the command ended as %s, want lost", reason)
-					}
+				becomes(t, s, c.ID, proto.StateStopped) // without its shim containerd ends a container
+				if reason := told(t, s, c.ID, x.ID); reason != proto.EndLost {
+					t.Errorf("the command ended as %s, want lost", reason)
 				}
 				holdsNote(t, s, c.ID, "kept")
 				call[any](t, s, 200, "POST", "/v1/containers/"+c.ID+"/stop", "")
