@@ -1,8 +1,10 @@
 package api
 
 import (
+	"context"
 	"encoding/base64"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -35,7 +37,7 @@ func TestKeyAsSubprotocol(t *testing.T) {
 	}
 	defer conn.Close()
 	var c Caller
-	if err := conn.ReadJSON(&c); err != nil || c.Owner != DefaultOwner || conn.Subprotocol() != Subprotocol {
+	if err := conn.ReadJSON(&c); err != nil || c.Owner != oneOwner || conn.Subprotocol() != Subprotocol {
 		t.Fatalf("%+v %v %q", c, err, conn.Subprotocol())
 	}
 	for _, p := range []string{key("another key, not ours"), "berth.key.!", "berth.key."} {
@@ -65,4 +67,33 @@ func TestEventIDsAndOwnStatus(t *testing.T) {
 	if res, body := s.do(t, "GET", "/range", ""); res.StatusCode != 416 || !strings.Contains(body, `"code":"invalid_argument"`) {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
+}
+
+// A handshake may carry as many keys as a header holds; only the first few are tried.
+func TestFewKeysAreTried(t *testing.T) {
+	var tried counter
+	s, err := New(Config{Auth: &tried, Edges: []Edge{{Dialect: Plain, Routes: []Route{{Method: "GET", Pattern: "/x", Handle: func(http.ResponseWriter, *http.Request, Caller) error { return nil }}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest("GET", "/x", nil)
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", "websocket")
+	r.Header.Set("Sec-Websocket-Protocol", strings.Repeat(keyProtocol+"a2V5, ", 1000)+keyProtocol+"a2V5")
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	if w.Code != http.StatusUnauthorized || tried.n != maxTried {
+		t.Errorf("%d after %d keys", w.Code, tried.n)
+	}
+}
+
+// A counter knows no key, and counts those it is asked for.
+type counter struct {
+	oneKey
+	n int
+}
+
+func (c *counter) Authenticate(ctx context.Context, key string) (Caller, error) {
+	c.n++
+	return c.oneKey.Authenticate(ctx, key)
 }

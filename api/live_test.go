@@ -199,7 +199,7 @@ func TestSocketLivePeer(t *testing.T) {
 }
 
 func TestSocketDrains(t *testing.T) {
-	s, err := New(Config{Auth: NewSingleKey(testKey), Edges: []Edge{liveEdge(SocketConfig{}, echo)}})
+	s, err := New(Config{Auth: oneKey(testKey), Edges: []Edge{liveEdge(SocketConfig{}, echo)}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func newSite(t *testing.T, edges ...Edge) *site {
 	s := &site{log: &logBuffer{}, reg: prometheus.NewRegistry()}
 	var err error
 	s.server, err = New(Config{
-		Auth: NewSingleKey(testKey), Edges: append(edges, Ops(s.reg, func(context.Context) error { return nil })),
+		Auth: oneKey(testKey), Edges: append(edges, Ops(s.reg, func(context.Context) error { return nil })),
 		Metrics: s.reg, Log: slog.New(slog.NewJSONHandler(s.log, nil)), MaxBodyBytes: 1000,
 	})
 	if err != nil {
@@ -289,7 +289,7 @@ func TestShutdown(t *testing.T) {
 			return nil
 		}},
 	}}
-	s, err := New(Config{Auth: NewSingleKey(testKey), Edges: []Edge{e}})
+	s, err := New(Config{Auth: oneKey(testKey), Edges: []Edge{e}})
 	if err != nil {
 		t.Fatal(err)
 	}

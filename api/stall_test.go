@@ -17,7 +17,7 @@ import (
 // stallSite serves with so little patience that a test can wait for it to end.
 func stallSite(t *testing.T, routes ...Route) *httptest.Server {
 	t.Helper()
-	s, err := New(Config{Auth: NewSingleKey(testKey), Edges: []Edge{{Dialect: Plain, Routes: routes}}, Stall: 100 * time.Millisecond})
+	s, err := New(Config{Auth: oneKey(testKey), Edges: []Edge{{Dialect: Plain, Routes: routes}}, Stall: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ const (
 	bobKey = "bob-key-0123456789"
 )
 
-// twoKeys knows both, since SingleKey has but one owner.
+// twoKeys knows both.
 type twoKeys struct{}
 
 func (twoKeys) Authenticate(_ context.Context, key string) (api.Caller, error) {

@@ -48,7 +48,7 @@ func serve(dir string) error {
 		return err
 	}
 	defer store.Close()
-	srv, err := api.New(api.Config{Auth: api.NewSingleKey(annKey), Edges: []api.Edge{New(Config{Files: store})}})
+	srv, err := api.New(api.Config{Auth: twoKeys{}, Edges: []api.Edge{New(Config{Files: store})}})
 	if err != nil {
 		return err
 	}
