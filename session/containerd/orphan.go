@@ -45,7 +45,8 @@ func settleLayers(cfg Config) error {
 
 // dropOrphans removes what was moved aside, unless some sandbox may still be running on it.
 func dropOrphans(cfg Config, root string) error {
-	if running, err := os.ReadDir(filepath.Join(cfg.rundir(), "sb")); err != nil || len(running) > 0 {
+	running, err := os.ReadDir(filepath.Join(cfg.rundir(), "c", "io.containerd.runtime.v2.task", namespace))
+	if len(running) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	orphans, err := filepath.Glob(filepath.Join(root, orphanDir+"*"))
