@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"berth/proto"
 )
 
 // A route is one operation of the document that the daemon serves of itself, which is what attackers read first.
@@ -100,4 +102,12 @@ func (r route) sample() io.Reader {
 		return strings.NewReader(`{}`)
 	}
 	return nil
+}
+
+// forget has the container of an answer removed when the case is over.
+func (t *Target) forget(a *Answer) {
+	var con proto.Container
+	if json.Unmarshal(a.Body, &con) == nil && con.ID != "" {
+		t.made = append(t.made, con.ID)
+	}
 }

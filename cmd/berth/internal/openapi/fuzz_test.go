@@ -39,7 +39,11 @@ func TestDaemonIsAsDocumented(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(*seconds)*time.Second+3*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, fuzzer, "run", d.URL+"/openapi.json",
+	config, err := filepath.Abs(filepath.Join("py", "schemathesis.toml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, fuzzer, "--config-file", config, "run", d.URL+"/openapi.json",
 		"--header", "X-Api-Key: "+d.Key, "--phases", "coverage,fuzzing,stateful", "--exclude-checks", "positive_data_acceptance",
 		"--max-time", strconv.Itoa(*seconds), "--max-examples", "15", "--request-timeout", "30", "--seed", strconv.Itoa(*seed),
 		"--continue-on-failure", "--no-shrink", "--no-color", "--warnings", "off", "--generation-database", "none")
@@ -49,7 +53,7 @@ func TestDaemonIsAsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if !strings.Contains(text, "generated") || len(d.Log()) < 100_000 {
+	if !strings.Contains(text, "generated") || len(d.Log()) < 20_000 {
 		t.Errorf("the fuzzer hardly did anything; the daemon's log has %d bytes\n%s", len(d.Log()), text)
 	}
 	for line := range strings.SplitSeq(d.Log(), "\n") {

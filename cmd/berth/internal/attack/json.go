@@ -1,0 +1,177 @@
+package attack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"berth/proto"
+)
+
+// Group 43: bodies of JSON.
+var _ = register(
+	Case{
+		Group: 43, Name: "json/hostile-bodies",
+		Tries: "send every documented route that takes JSON bodies that are deep, doubled, of other types, with fields nobody knows, numbers that no type holds, NaN, null, bytes that are not UTF-8, and none",
+		Wants: "each is refused with a typed 4xx that says what is wrong",
+		Run:   hostileJSON,
+	},
+	Case{
+		Group: 43, Name: "json/endless-body",
+		Tries: "stream 1 GiB of JSON to routes that take JSON",
+		Wants: "the connection is cut, or 413, before more than a few megabytes are read",
+		Run:   endlessJSON,
+	},
+	Case{
+		Group: 43, Name: "json/other-media",
+		Tries: "the same JSON as XML, as a form with files, in UTF-16, compressed",
+		Wants: "415, or 400 where the bytes are not JSON",
+		Run:   otherMedia,
+	},
+)
+
+// hostile are bodies that no route takes, whatever its fields.
+var hostile = map[string]string{
+	"10,001 arrays deep":     strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001),
+	"100,000 objects deep":   strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000),
+	"an array":               `[]`,
+	"a string":               `"x"`,
+	"a number":               `1`,
+	"true":                   `true`,
+	"null":                   `null`,
+	"NaN":                    `NaN`,
+	"two values":             `{} {}`,
+	"half a value":           `{"a":`,
+	"an unknown field":       `{"no_such_field_at_all":1}`,
+	"a prototype":            `{"__proto__":{"admin":true}}`,
+	"a field twice":          `{"no_such_field_at_all":1,"no_such_field_at_all":2}`,
+	"a comment":              `{/* */}`,
+	"single quotes":          `{'a':1}`,
+	"not UTF-8":              "{\"a\":\"\xff\xfe\"}",
+	"half a surrogate":       `{"a":"\ud800"}`,
+	"a NUL":                  "{\"a\x00\":1}",
+	"a byte order mark":      "\xef\xbb\xbf{}",
+	"UTF-16":                 "{\x00}\x00",
+	"space and then nothing": strings.Repeat(" ", 1<<20) + "{",
+	"a number of 1 MiB":      `{"a":` + strings.Repeat("9", 1<<20) + "}",
+	"a huge exponent":        `{"a":1e99999999999}`,
+	"100,000 unknown fields": "{" + strings.Repeat(`"a":1,`, 100_000) + `"b":2}`,
+}
+
+// jsonRoutes are the routes to try, with a container that is there.
+func (t *Target) jsonRoutes(ctx context.Context) (list []route, values map[string]string, err error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return nil, nil, err
+	}
+	res, err := t.Bash(ctx, con.ID, "true")
+	if err != nil {
+		return nil, nil, err
+	}
+	routes, err := t.routes(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range routes {
+		if r.json {
+			list = append(list, r)
+		}
+	}
+	if len(list) < 10 {
+		return nil, nil, fmt.Errorf("the document has only %d routes that take JSON", len(list))
+	}
+	return list, map[string]string{"id": con.ID, "exec": res.Exec.ID, "job": res.Exec.JobID}, nil
+}
+
+func hostileJSON(ctx context.Context, t *Target) (string, error) {
+	routes, values, err := t.jsonRoutes(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range routes {
+		if strings.HasPrefix(r.path, "/v1/keys/{") {
+			values["id"] = "key_0000000000000000" // bodies are read before keys are looked for, or the other way round
+		}
+		for what, body := range hostile {
+			a, err := t.ask(ctx, r.method, r.at(values), nil, strings.NewReader(body), "Content-Type", "application/json")
+			if err != nil {
+				return "", err
+			}
+			if a.status < 400 || a.status >= 500 || a.code() == "" {
+				return "", Breached("%s %s took %s: %d %.200s", r.method, r.path, what, a.status, a.body)
+			}
+			if len(a.body) > 4<<10 {
+				return "", Breached("%s %s repeats %d bytes of %s", r.method, r.path, len(a.body), what)
+			}
+		}
+	}
+	return fmt.Sprintf("%d bodies to each of %d routes, all refused by name", len(hostile), len(routes)), nil
+}
+
+// repeat is a reader of the same bytes for ever, up to a limit, which counts what was taken.
+type repeat struct {
+	first, again string
+	taken, limit int64
+}
+
+func (r *repeat) Read(p []byte) (n int, err error) {
+	if r.taken >= r.limit {
+		return 0, io.EOF
+	}
+	for n < len(p) {
+		if r.first != "" {
+			c := copy(p[n:], r.first)
+			n, r.first = n+c, r.first[c:]
+			continue
+		}
+		n += copy(p[n:], r.again)
+	}
+	r.taken += int64(n)
+	return n, nil
+}
+
+func endlessJSON(ctx context.Context, t *Target) (string, error) {
+	routes, values, err := t.jsonRoutes(ctx)
+	if err != nil {
+		return "", err
+	}
+	most := int64(0)
+	for _, r := range routes[:min(len(routes), 6)] { // they share the reader that refuses
+		body := &repeat{first: `{"command":"`, again: strings.Repeat("a", 1<<12), limit: 1 << 30}
+		a, err := t.ask(ctx, r.method, r.at(values), nil, body, "Content-Type", "application/json")
+		if body.taken > most {
+			most = body.taken
+		}
+		if body.taken > 64<<20 {
+			return "", Breached("%s %s took %d bytes", r.method, r.path, body.taken)
+		}
+		if err == nil && a.status != http.StatusRequestEntityTooLarge {
+			return "", Breached("%s %s answered %d: %.200s", r.method, r.path, a.status, a.body)
+		}
+	}
+	return fmt.Sprintf("413 or a cut connection after at most %d bytes", most), nil
+}
+
+func otherMedia(ctx context.Context, t *Target) (string, error) {
+	for _, try := range []struct{ header, value, body string }{
+		{"Content-Type", "text/xml", `<command>true</command>`},
+		{"Content-Type", "text/plain", `{}`},
+		{"Content-Type", "multipart/form-data; boundary=x", "--x--"},
+		{"Content-Type", "application/json-patch", `{}`},
+		{"Content-Type", "application/json; charset=utf-16", "{\x00}\x00"},
+		{"Content-Type", "not a type", `{}`},
+		{"Content-Encoding", "gzip", `{}`},
+		{"Content-Encoding", "br, gzip", `{}`},
+	} {
+		a, err := t.ask(ctx, "POST", "/v1/containers", nil, strings.NewReader(try.body), try.header, try.value)
+		if err != nil {
+			return "", err
+		}
+		if a.status != http.StatusUnsupportedMediaType && a.status != http.StatusBadRequest {
+			return "", Breached("%s: %s was answered %d %.200s", try.header, try.value, a.status, a.body)
+		}
+	}
+	return "all refused", nil
+}

@@ -1,0 +1,321 @@
+package attack
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"berth/proto"
+
+	"github.com/gorilla/websocket"
+)
+
+// Group 42: the live websocket.
+var _ = register(
+	Case{
+		Group: 42, Name: "websocket/foreign-origin",
+		Tries: "connect as a web page of another origin would, with the right key, from null, from a sibling domain, with two origins",
+		Wants: "403",
+		Run:   foreignOrigin,
+	},
+	Case{
+		Group: 42, Name: "websocket/no-key",
+		Tries: "connect without a key, with one in a cookie, in the query, and with a wrong one as subprotocol",
+		Wants: "401",
+		Run:   socketWithoutKey,
+	},
+	Case{
+		Group: 42, Name: "websocket/idle-flood", Alone: true,
+		Tries: "hold thousands of websockets open that say nothing",
+		Wants: "a command runs as it did before, and all of them can be closed",
+		Run:   idleFlood,
+	},
+	Case{
+		Group: 42, Name: "websocket/ping-flood",
+		Tries: "send 200,000 pings and read no answer",
+		Wants: "the connection is held up or cut, and the daemon answers others",
+		Run:   pingFlood,
+	},
+	Case{
+		Group: 42, Name: "websocket/huge-frames",
+		Tries: "announce a frame of 1 GiB and of 2^63 bytes; send fragments that never end; send a compressed frame that nobody agreed on; control frames that are too long; unmasked frames",
+		Wants: "the connection is closed before more than a few megabytes are read",
+		Run:   hugeFrames,
+	},
+	Case{
+		Group: 42, Name: "websocket/bad-messages",
+		Tries: "messages that are no JSON, deep, of unknown types, with fields of other types, with other containers' commands",
+		Wants: "each is answered with an error event and the connection stays",
+		Run:   badMessages,
+	},
+)
+
+// dialLive opens the live websocket with this header and no more.
+func (t *Target) dialLive(ctx context.Context, container string, header http.Header, query string) (*websocket.Conn, *http.Response, error) {
+	d := websocket.Dialer{HandshakeTimeout: 30 * time.Second, TLSClientConfig: rawTransport.TLSClientConfig}
+	return d.DialContext(ctx, "ws"+strings.TrimPrefix(strings.TrimRight(t.Host, "/"), "http")+"/v1/containers/"+container+"/live"+query, header)
+}
+
+// refusedSocket is a Breach unless a handshake is refused with this status.
+func (t *Target) refusedSocket(ctx context.Context, container, what string, header http.Header, query string, status int) error {
+	conn, res, err := t.dialLive(ctx, container, header, query)
+	if err == nil {
+		_ = conn.Close()
+		return Breached("%s: the websocket opened", what)
+	}
+	if !errors.Is(err, websocket.ErrBadHandshake) {
+		return err
+	}
+	if res.StatusCode != status {
+		return Breached("%s: answered %d rather than %d", what, res.StatusCode, status)
+	}
+	return nil
+}
+
+func foreignOrigin(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(t.Host)
+	if err != nil {
+		return "", err
+	}
+	origins := []string{"https://attacker.example", "null", "http://" + u.Host + ".attacker.example", "http://attacker.example/" + u.Host, "http://" + u.Host + "@attacker.example", "file://", "://", ""}
+	for _, origin := range origins {
+		h := t.KeyHeader()
+		h["Origin"] = []string{origin}
+		if err := t.refusedSocket(ctx, con.ID, fmt.Sprintf("origin %q", origin), h, "", http.StatusForbidden); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d origins, all 403", len(origins)), nil
+}
+
+func socketWithoutKey(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	for what, h := range map[string]http.Header{
+		"no key":         nil,
+		"a cookie":       {"Cookie": {"X-Api-Key=" + t.Key}},
+		"a wrong key":    {"X-Api-Key": {t.Key + "x"}},
+		"subprotocol":    {"Sec-Websocket-Protocol": {"berth.v1, berth.key.AAAA"}},
+		"no base64":      {"Sec-Websocket-Protocol": {"berth.v1, berth.key.!!!!"}},
+		"the key itself": {"Sec-Websocket-Protocol": {"berth.v1, " + t.Key}},
+	} {
+		if err := t.refusedSocket(ctx, con.ID, what, h, "", http.StatusUnauthorized); err != nil {
+			return "", err
+		}
+	}
+	return "all 401", t.refusedSocket(ctx, con.ID, "the query", nil, "?key="+t.Key, http.StatusUnauthorized)
+}
+
+// connections is how many connections this program may hold, at most 10,000 and 1,000 where it is to be quick. The daemon may
+// hold as many: it is started with the same limit, or a higher one.
+func (t *Target) connections() int {
+	most := 10_000
+	if t.Quick {
+		most = 1_000
+	}
+	var lim syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
+		return 500
+	}
+	return min(most, int(lim.Cur)/2)
+}
+
+func idleFlood(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	var open []*websocket.Conn
+	defer func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}()
+	for range t.connections() {
+		c, res, err := t.dialLive(ctx, con.ID, t.KeyHeader(), "")
+		if err != nil && res != nil && (res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable) {
+			break // said so, and that is as good
+		}
+		if err != nil {
+			return "", Breached("after %d websockets: %v", len(open), err)
+		}
+		open = append(open, c)
+	}
+	if err := t.alive(ctx, con.ID); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("with %d open a command still ran", len(open)), nil
+}
+
+// rawSocket is a websocket whose frames the caller writes itself.
+func (t *Target) rawSocket(ctx context.Context, container string, limit time.Duration, extra string) (net.Conn, error) {
+	conn, err := t.Dial(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	_, err = fmt.Fprintf(conn, "GET /v1/containers/%s/live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Api-Key: %s\r\n%s\r\n", container, t.Key, extra)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	res, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+		return nil, errors.Join(fmt.Errorf("the handshake was not answered as it should: %w", err), conn.Close())
+	}
+	if res.Header.Get("Sec-WebSocket-Extensions") != "" {
+		return nil, errors.Join(Breached("it agreed to %q", res.Header.Get("Sec-WebSocket-Extensions")), conn.Close())
+	}
+	return conn, nil
+}
+
+func pingFlood(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	conn, err := t.rawSocket(ctx, con.ID, 20*time.Second, "")
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	ping := append([]byte{0x89, 0x80 | 125, 0, 0, 0, 0}, make([]byte, 125)...)
+	burst := []byte(strings.Repeat(string(ping), 100))
+	sent := 0
+	for ; sent < 200_000; sent += 100 {
+		_ = conn.SetWriteDeadline(time.Now().Add(3 * time.Second))
+		if _, err := conn.Write(burst); err != nil {
+			break // held up or cut
+		}
+	}
+	return fmt.Sprintf("%d pings were taken; a command ran meanwhile", sent), t.alive(ctx, con.ID)
+}
+
+// tooMuch is what no message may take, in bytes: the limit of one is 2 MiB.
+const tooMuch = 16 << 20
+
+func hugeFrames(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	long := func(n uint64) []byte {
+		return append(binary.BigEndian.AppendUint64([]byte{0x81, 0x80 | 127}, n), 0, 0, 0, 0)
+	}
+	piece := make([]byte, 1<<16)
+	fragment := append([]byte{0x00, 0x80 | 126, 0xff, 0xff, 0, 0, 0, 0}, piece[:0xffff]...)
+	for what, try := range map[string]struct{ first, rest []byte }{
+		"a frame of 1 GiB":                {long(1 << 30), piece},
+		"a frame of 2^63 bytes":           {long(1 << 63), piece},
+		"a frame of 2^64-1 bytes":         {long(1<<64 - 1), piece},
+		"fragments without end":           {[]byte{0x01, 0x80, 0, 0, 0, 0}, fragment},
+		"a compressed frame":              {[]byte{0xc1, 0x85, 0, 0, 0, 0, 0xaa, 0x56, 0xca, 0x48, 0xcd}, piece},
+		"a ping of 64 KiB":                {[]byte{0x89, 0x80 | 126, 0xff, 0xff, 0, 0, 0, 0}, piece},
+		"a frame without a mask":          {[]byte{0x81, 0x02, '{', '}'}, piece},
+		"a continuation of nothing":       {[]byte{0x80, 0x80, 0, 0, 0, 0}, piece},
+		"an opcode that does not exist":   {[]byte{0x83, 0x80, 0, 0, 0, 0}, piece},
+		"a close frame with half a code":  {[]byte{0x88, 0x81, 0, 0, 0, 0, 3}, piece},
+		"a message that is not UTF-8":     {[]byte{0x81, 0x82, 0, 0, 0, 0, 0xff, 0xfe, 0x81, 0x00}, piece},
+		"random bytes instead of a frame": {randomBytes(64), piece},
+	} {
+		conn, err := t.rawSocket(ctx, con.ID, 15*time.Second, "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n")
+		if err != nil {
+			return "", err
+		}
+		sent, err := pour(conn, try.first, try.rest)
+		_ = conn.Close()
+		if err == nil {
+			return "", Breached("%s: %d bytes were taken and the connection stayed", what, sent)
+		}
+		var late net.Error
+		if errors.As(err, &late) && late.Timeout() {
+			return "", Breached("%s: after %d bytes the connection neither went on nor ended", what, sent)
+		}
+	}
+	return "each connection was closed, and nothing was compressed", t.alive(ctx, con.ID)
+}
+
+// pour writes first once and rest again and again, until the other side has closed the connection. A nil error is
+// that it took too much.
+func pour(conn net.Conn, first, rest []byte) (sent int, err error) {
+	closed := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, conn)
+		if err == nil {
+			err = io.EOF
+		}
+		closed <- err
+	}()
+	for p := first; sent < tooMuch; p = rest {
+		n, err := conn.Write(p)
+		if sent += n; err != nil {
+			return sent, err
+		}
+		select {
+		case err := <-closed:
+			return sent, err
+		default:
+		}
+	}
+	return sent, nil
+}
+
+func randomBytes(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return b
+}
+
+func badMessages(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	conn, _, err := t.dialLive(ctx, con.ID, t.KeyHeader(), "")
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	tries := []string{
+		"", "null", "[]", "{", "hello", `{"type":"exec"}`, `{"type":"nonsense"}`, `{"type":1}`, `{"type":"exec","cmd":null}`,
+		`{"type":"exec","cmd":{"command":"true","command":"false"}}`, `{"type":"exec","cmd":{"command":"true"},"signal":"KILL"}`,
+		`{"type":"signal","exec_id":"../../exec","signal":"KILL"}`, `{"type":"attach","exec_id":"exec_0000000000000000000000"}`,
+		`{"type":"attach","exec_id":"x","stdout_offset":-1}`, `{"type":"resize","exec_id":"x","rows":70000,"cols":1}`,
+		`{"type":"stdin","exec_id":"x","data":"a","data_base64":"YQ=="}`, `{"type":"watch","ref":"` + strings.Repeat("r", 1000) + `"}`,
+		strings.Repeat(`{"cmd":`, 20_000), `{"type":"exec","cmd":{"command":"` + "\xff\xfe" + `"}}`, `{"type":"exec","cmd":{"timeout_seconds":1e999,"command":"true"}}`,
+	}
+	if _, _, err := conn.ReadMessage(); err != nil { // ready
+		return "", err
+	}
+	for _, text := range tries {
+		if err := conn.WriteMessage(websocket.BinaryMessage, []byte(text)); err != nil {
+			return "", Breached("%.60q ended the connection: %v", text, err)
+		}
+		_, data, err := conn.ReadMessage()
+		if err != nil {
+			return "", Breached("%.60q ended the connection: %v", text, err)
+		}
+		var ev proto.Event
+		if err := json.Unmarshal(data, &ev); err != nil || ev.Type != proto.EventError || ev.Error == nil || ev.Error.Code == proto.Internal {
+			return "", Breached("%.60q was answered %.200s", text, data)
+		}
+	}
+	return fmt.Sprintf("%d messages, each an error event", len(tries)), nil
+}
