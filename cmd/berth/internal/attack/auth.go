@@ -80,11 +80,8 @@ func (t *Target) as(ctx context.Context, req proto.CreateKey) (*Target, proto.Ke
 	if err != nil {
 		return nil, proto.Key{}, err
 	}
-	c, err := client.New(client.Config{Host: t.Host, Key: k.Secret, Agent: "berth-attack"})
-	if err != nil {
-		return nil, proto.Key{}, err
-	}
-	other := newTarget(Options{Host: t.Host, Key: k.Secret, Rounds: t.Rounds, Quick: t.Quick, Program: t.program}, c, t.Class, t.tenant)
+	other := *t
+	other.Client, other.Key, other.neighbour, other.made, other.undo = t.As(k.Secret), k.Secret, nil, nil, nil
 	t.Later(func(ctx context.Context) error {
 		if err := other.tidy(); err != nil {
 			return err
@@ -94,7 +91,7 @@ func (t *Target) as(ctx context.Context, req proto.CreateKey) (*Target, proto.Ke
 		}
 		return nil
 	})
-	return other, k.Key, nil
+	return &other, k.Key, nil
 }
 
 // unique is a name that nobody else has.
