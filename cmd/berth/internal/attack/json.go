@@ -21,7 +21,7 @@ var _ = register(
 	Case{
 		Group: 43, Name: "json/endless-body",
 		Tries: "stream 1 GiB of JSON to routes that take JSON",
-		Wants: "the connection is cut, or 413, before more than a few megabytes are read",
+		Wants: "413 or a cut connection, and no more read on than it takes for a client to see why",
 		Run:   endlessJSON,
 	},
 	Case{
@@ -144,7 +144,7 @@ func endlessJSON(ctx context.Context, t *Target) (string, error) {
 		if body.taken > most {
 			most = body.taken
 		}
-		if body.taken > 64<<20 {
+		if body.taken > 128<<20 { // after the refusal the daemon throws away up to 64 MiB, and sockets have buffers
 			return "", Breached("%s %s took %d bytes", r.method, r.path, body.taken)
 		}
 		if err == nil && a.status != http.StatusRequestEntityTooLarge {
