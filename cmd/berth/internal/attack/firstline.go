@@ -1,0 +1,35 @@
+package attack
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// firstLine waits for the first line that a running command prints.
+func (t *Target) firstLine(ctx context.Context, container, exec string) (string, error) {
+	live, err := t.Live(ctx, container)
+	if err != nil {
+		return "", err
+	}
+	defer live.Close()
+	if err := live.Attach("first", exec, 0, 0); err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for {
+		e, err := live.Next(ctx)
+		if err != nil {
+			return "", err
+		}
+		switch e.Type {
+		case "stdout":
+			text.WriteString(e.Data)
+			if line, _, whole := strings.Cut(text.String(), "\n"); whole {
+				return line, nil
+			}
+		case "exit", "error":
+			return "", fmt.Errorf("the command ended before it said anything: %.300s", text.String())
+		}
+	}
+}
