@@ -65,6 +65,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.findPrograms(); err != nil {
 		return nil, err
 	}
+	raiseShared(r.log)
 	if r.disk, err = openPool(cfg.Dir, cfg.PoolBytes, r.log); err != nil {
 		return nil, fmt.Errorf("opening the disk pool: %w", err)
 	}

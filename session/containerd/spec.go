@@ -128,6 +128,9 @@ func ownNamespaces() []specs.LinuxNamespace {
 	}
 }
 
+// maxTerminals bounds those of one sandbox. All sandboxes of a host share its 3,072 or so.
+const maxTerminals = "max=128"
+
 // kernelMounts are the file systems of the kernel. /tmp and /dev/shm live in the sandbox's
 // memory and are bounded well below it, files and all.
 func kernelMounts(l proto.Limits) []specs.Mount {
@@ -136,7 +139,7 @@ func kernelMounts(l proto.Limits) []specs.Mount {
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",
 			Options: []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
-			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", maxTerminals}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: tmpfs(l.MemoryBytes / 4)},
 		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: tmpfs(l.MemoryBytes / 2)},
