@@ -71,5 +71,11 @@ func (p *Process) giveUp() {
 // Ran is how long a command that was attached to had run before that.
 func (p *Process) Ran() time.Duration { return max(0, p.first.Ran) }
 
+// Written is how much of each stream a command that was attached to had written before that. It arrives from then on.
+func (p *Process) Written() (stdout, stderr int64) {
+	within := func(n int64) int64 { return max(0, min(n, maxOffset)) }
+	return within(p.first.Out[0]), within(p.first.Out[1])
+}
+
 // Ended reports whether a command that was attached to had ended before that.
 func (p *Process) Ended() bool { return p.first.Ended }

@@ -247,6 +247,7 @@ func (k *caller) attach(req *request) error {
 	k.exec = kp.e
 	k.setLink(kp.connect(k.conn, req.Have, func() error {
 		first := started{PID: kp.e.o.pid, Ran: time.Since(kp.from), NoInput: kp.e.feed.deaf()}
+		first.Out[0], first.Out[1] = kp.out.Totals()
 		select {
 		case <-kp.ended:
 			first.Ended = true

@@ -101,6 +101,7 @@ type started struct {
 	// To attach only.
 	Ended   bool          `json:"over,omitempty"`     // it has ended already
 	Ran     time.Duration `json:"ran,omitempty"`      // since it was started
+	Out     [2]int64      `json:"out,omitzero"`       // bytes that it has written
 	NoInput bool          `json:"no_input,omitempty"` // its standard input takes nothing any more
 }
 

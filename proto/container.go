@@ -28,6 +28,10 @@ type CreateContainer struct {
 	Files        []string          `json:"files,omitempty"`         // stored files to put into $INPUT_DIR
 	Limits       Limits            `json:"limits,omitzero"`
 
+	// IdempotencyKey makes at most one container: the same key with the same request is the same container for as long as
+	// that is there. 1 to 255 printable ASCII characters.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty"` // stop after this long without use; default 300, 1 to 30 days
 	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds,omitempty"` // remove this long after creation; default 30 days, 1 s to 365 days
 }

@@ -102,6 +102,12 @@ func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, err
 	if err != nil {
 		return proto.ExecResult{}, err
 	}
+	return e.Finish(ctx)
+}
+
+// Finish is Wait for whoever started the exec and does not follow it: when ctx ends first, it is ended too, unless it
+// outlives its client.
+func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
 	e.out.Release() // nobody follows it from the start
 	res, err := e.Wait(ctx)
 	if err != nil && !e.Outlives() {

@@ -50,6 +50,24 @@ func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) err
 	return fn(proto.Event{Type: proto.EventExit, ExecID: e.id, Result: &res})
 }
 
+// CheckCursor fails where a reader claims to have had more than there is: what it has is not of this exec.
+func (e *Exec) CheckCursor(c Cursor) error {
+	stdout, stderr := e.out.Totals()
+	if p := e.process(); p != nil { // after a restart of the daemon the rest is on its way
+		o, r := p.Written()
+		stdout, stderr = max(stdout, o), max(stderr, r)
+	}
+	for _, s := range []struct {
+		stream   proto.Stream
+		at, have int64
+	}{{proto.Stdout, c.Stdout, stdout}, {proto.Stderr, c.Stderr, stderr}} {
+		if s.at < 0 || s.at > s.have {
+			return invalid("offset", "%s of exec %s has %d bytes; offset %d is not among them", s.stream, e.id, s.have, s.at)
+		}
+	}
+	return nil
+}
+
 // whileHere is ctx that ends, too, when this daemon does and the command goes on.
 func (e *Exec) whileHere(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -17,7 +17,8 @@ const (
 type record struct {
 	ID         string             `json:"id"`
 	Owner      string             `json:"owner"`
-	Key        string             `json:"key,omitempty"` // API key it was made with
+	Key        string             `json:"key,omitempty"`  // API key it was made with
+	Retry      retry              `json:"retry,omitzero"` // the key that somebody may ask for it with again
 	State      proto.State        `json:"state"`
 	Generation int64              `json:"generation"`
 	Image      string             `json:"image"`

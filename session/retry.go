@@ -50,7 +50,7 @@ func (r retry) same(other retry) error {
 	return proto.Errorf(proto.Conflict, "", r.Key, "idempotency key %q was used for another request; use a new key for each new request", r.Key)
 }
 
-// A try is an exec with a key while it is being started.
+// A try is an exec or a session with a key while it is being started.
 type try struct {
 	retry
 	done chan struct{} // closed when it has, or has not
@@ -127,4 +127,69 @@ func (e *Exec) retriable() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.retry.Key != "" && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(retryTime))
+}
+
+// Create makes a session and starts its sandbox. If it fails, or ctx ends before it is done, nothing is left of
+// it. One with a key that was asked for before is not made again.
+func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateContainer) (*Session, error) {
+	s, _, err := ss.CreateOnce(ctx, owner, req)
+	return s, err
+}
+
+// CreateOnce is Create that tells whether the session is one of an earlier request with the same key.
+func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.CreateContainer) (s *Session, replayed bool, err error) {
+	if req.IdempotencyKey == "" {
+		s, err = ss.create(ctx, owner, req, retry{})
+		return s, false, err
+	}
+	asked := req
+	asked.IdempotencyKey = ""
+	r, err := newRetry(req.IdempotencyKey, asked)
+	if err != nil {
+		return nil, false, err
+	}
+	for {
+		s, t, err := ss.tryOnce(owner, r)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case s != nil:
+			return s, true, s.usable()
+		case t == nil:
+			defer ss.tried(owner, r)
+			s, err := ss.create(ctx, owner, req, r)
+			return s, false, err
+		}
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+}
+
+// tryOnce finds the session of an earlier request, or the try to make it. If there is neither, the caller's is the
+// first, and tried ends it.
+func (ss *Sessions) tryOnce(owner string, r retry) (*Session, *try, error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	at := owner + "\x00" + r.Key
+	if t := ss.tries[at]; t != nil {
+		return nil, t, t.same(r)
+	}
+	for _, s := range ss.byID {
+		if rec := s.record(); s.owner == owner && rec.Retry.Key == r.Key && !rec.Delete && rec.State != proto.StateCreating {
+			return s, nil, rec.Retry.same(r)
+		}
+	}
+	ss.tries[at] = &try{r, make(chan struct{})}
+	return nil, nil, nil
+}
+
+func (ss *Sessions) tried(owner string, r retry) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	at := owner + "\x00" + r.Key
+	close(ss.tries[at].done)
+	delete(ss.tries, at)
 }

@@ -31,6 +31,7 @@ type Sessions struct {
 	mu         sync.RWMutex // guards what follows
 	byID       map[string]*Session
 	workspaces map[string]workspaceRecord
+	tries      map[string]*try // sessions with an idempotency key that are being made, by owner and key
 	closed     bool
 }
 
@@ -42,7 +43,7 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, outputDir), 0o700); err != nil {
 		return nil, fmt.Errorf("making the output directory: %w", err)
 	}
-	ss := &Sessions{cfg: cfg, host: cfg.Boot, byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}}
+	ss := &Sessions{cfg: cfg, host: cfg.Boot, byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}, tries: map[string]*try{}}
 	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
 	if err := ss.load(); err != nil {
@@ -102,9 +103,8 @@ func (ss *Sessions) snapshot() []*Session {
 	return all
 }
 
-// Create makes a session and starts its sandbox. If it fails, or ctx ends before it is
-// done, nothing is left of it.
-func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateContainer) (*Session, error) {
+// create is Create for a request that nobody made before.
+func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (*Session, error) {
 	rec, err := ss.cfg.newRecord(owner, req)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateCo
 	if err != nil {
 		return nil, err
 	}
-	rec.Digest, rec.Key = img.Digest, proto.CallerOf(ctx).KeyID
+	rec.Digest, rec.Key, rec.Retry = img.Digest, proto.CallerOf(ctx).KeyID, r
 	s, err := ss.register(rec)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,7 @@ package tools
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -24,14 +24,14 @@ func bashError(code proto.BlockError) proto.BashError {
 }
 
 // runBash is the hosted tool: a fresh bash for each call, typed content.
-func runBash(ctx context.Context, s *session.Session, input json.RawMessage) (any, bool, error) {
+func runBash(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	var in bashInput
-	if err := decode(input, &in); err != nil || in.Command == nil || *in.Command == "" {
+	if err := decode(u.Input, &in); err != nil || in.Command == nil || *in.Command == "" {
 		return bashError(proto.BlockInvalidInput), false, nil
 	}
-	res, err := s.Run(ctx, proto.Cmd{Command: *in.Command})
+	res, err := u.bash(ctx, s, proto.Cmd{Command: *in.Command})
 	switch {
-	case err != nil && fatal(s, err):
+	case err != nil && (fatal(s, err) || u.misused(err)):
 		return nil, false, err
 	case err != nil:
 		return bashError(blockError(err)), false, nil
@@ -40,9 +40,9 @@ func runBash(ctx context.Context, s *session.Session, input json.RawMessage) (an
 }
 
 // runShell is the client-side tool: one shell that keeps its variables and directory, and one text.
-func runShell(ctx context.Context, s *session.Session, input json.RawMessage) (any, bool, error) {
+func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	var in bashInput
-	if err := decode(input, &in); err != nil {
+	if err := decode(u.Input, &in); err != nil {
 		return "Error: " + proto.AsError(err).Message, true, nil
 	}
 	if in.Restart {
@@ -51,15 +51,32 @@ func runShell(ctx context.Context, s *session.Session, input json.RawMessage) (a
 	if in.Command == nil || *in.Command == "" {
 		return "Error: no command provided", true, nil
 	}
-	res, err := s.Run(ctx, proto.Cmd{Command: *in.Command, Shell: shellName})
+	res, err := u.bash(ctx, s, proto.Cmd{Command: *in.Command, Shell: shellName})
 	switch {
-	case err != nil && fatal(s, err):
+	case err != nil && (fatal(s, err) || u.misused(err)):
 		return nil, false, err
 	case err != nil:
 		return "Error: " + proto.AsError(err).Message, true, nil
 	}
 	text, failed := shellText(res)
 	return text, failed, nil
+}
+
+// bash runs a command to its end, once for a key.
+func (u *Use) bash(ctx context.Context, s *session.Session, cmd proto.Cmd) (proto.ExecResult, error) {
+	cmd.IdempotencyKey = u.IdempotencyKey
+	e, replayed, err := s.ExecOnce(ctx, cmd)
+	if err != nil {
+		return proto.ExecResult{}, err
+	}
+	u.replayed = replayed
+	return e.Finish(ctx)
+}
+
+// misused reports whether err is about the key, which the model knows nothing of.
+func (u *Use) misused(err error) bool {
+	var e *proto.Error
+	return u.IdempotencyKey != "" && errors.As(err, &e) && (e.Item == u.IdempotencyKey || e.Item == "idempotency_key")
 }
 
 func restartShell(ctx context.Context, s *session.Session) (any, bool, error) {

@@ -26,8 +26,8 @@ func editorInput(input json.RawMessage) (proto.EditorInput, error) {
 }
 
 // runEditor is the hosted tool: typed content.
-func runEditor(ctx context.Context, s *session.Session, input json.RawMessage) (any, bool, error) {
-	in, err := editorInput(input)
+func runEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
+	in, err := editorInput(u.Input)
 	if err == nil && !hostedVerbs[in.Command] {
 		err = proto.Errorf(proto.InvalidArgument, "", "command", "command %.40q is not known; use view, create or str_replace", in.Command)
 	}
@@ -60,8 +60,8 @@ func typed(res proto.EditorResult) any {
 }
 
 // runTextEditor is the client-side tool: one text.
-func runTextEditor(ctx context.Context, s *session.Session, input json.RawMessage) (any, bool, error) {
-	in, err := editorInput(input)
+func runTextEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
+	in, err := editorInput(u.Input)
 	if err == nil && in.Command == "undo_edit" {
 		err = proto.Errorf(proto.InvalidArgument, "", "command", "undo_edit is not part of this tool; make the change back with str_replace")
 	}

@@ -29,6 +29,9 @@ type Use struct {
 	ID    string          `json:"id"`
 	Name  string          `json:"name"`
 	Input json.RawMessage `json:"input,omitempty"`
+
+	IdempotencyKey string `json:"-"` // for the bash tools: as in proto.Cmd
+	replayed       bool   // it was done before
 }
 
 // A Result is the block that answers a Use. Which content it has depends on Type.
@@ -38,12 +41,14 @@ type Result struct {
 	Content   any                `json:"content"`
 	IsError   bool               `json:"is_error,omitempty"` // of tool_result alone; the others tell by their content's type
 	Container proto.ContainerRef `json:"container"`
+
+	Replayed bool `json:"-"` // it is the result of an earlier use with the same key
 }
 
 // A tool does one kind of use.
 type tool struct {
 	result string // type of its result block
-	run    func(context.Context, *session.Session, json.RawMessage) (content any, failed bool, err error)
+	run    func(context.Context, *session.Session, *Use) (content any, failed bool, err error)
 }
 
 var byName = map[string]tool{
@@ -83,11 +88,11 @@ func Run(ctx context.Context, s *session.Session, u Use) (Result, error) {
 		return Result{}, err
 	}
 	t := byName[u.Name]
-	content, failed, err := t.run(ctx, s, u.Input)
+	content, failed, err := t.run(ctx, s, &u)
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Type: t.result, ToolUseID: u.ID, Content: content, IsError: failed, Container: s.Ref()}, nil
+	return Result{Type: t.result, ToolUseID: u.ID, Content: content, IsError: failed, Container: s.Ref(), Replayed: u.replayed}, nil
 }
 
 // decode reads a tool's input. A model adds fields now and then; those are ignored.

@@ -20,10 +20,14 @@ func (e *edge) createContainer(c *call) error {
 	if err := c.decodeOptional(&req); err != nil {
 		return err
 	}
-	s, err := e.Sessions.Create(c.r.Context(), c.owner, req)
+	if err := c.retryKey(&req.IdempotencyKey); err != nil {
+		return err
+	}
+	s, replayed, err := e.Sessions.CreateOnce(c.r.Context(), c.owner, req)
 	if err != nil {
 		return err
 	}
+	c.replayed(replayed)
 	return c.json(http.StatusCreated, s.Info())
 }
 

@@ -16,6 +16,9 @@ func (e *edge) runCommand(c *call) error {
 	if err := api.Decode(c.r, &cmd); err != nil {
 		return err
 	}
+	if err := c.retryKey(&cmd.IdempotencyKey); err != nil {
+		return err
+	}
 	s, err := e.session(c)
 	if err != nil {
 		return err
@@ -25,17 +28,18 @@ func (e *edge) runCommand(c *call) error {
 
 // run runs a command and answers in the way that was asked for: as it happens, at once, or at its end.
 func run(c *call, s *session.Session, cmd proto.Cmd) error {
+	x, replayed, err := s.ExecOnce(c.r.Context(), cmd)
+	if err != nil {
+		return err
+	}
+	c.replayed(replayed)
 	switch {
 	case c.wantsEvents():
-		return stream(c, s, cmd)
+		return stream(c, x)
 	case cmd.Background:
-		x, err := s.Exec(c.r.Context(), cmd)
-		if err != nil {
-			return err
-		}
 		return c.json(http.StatusAccepted, x.Info())
 	}
-	res, err := s.Run(c.r.Context(), cmd)
+	res, err := x.Finish(c.r.Context())
 	if err != nil {
 		return err
 	}
@@ -57,6 +61,9 @@ func (o *oneShot) check() error {
 	if o.Ephemeral && (o.Background || o.Detach) {
 		return invalid("ephemeral", "ephemeral deletes the container when the answer is there, so it cannot be combined with background or detach.")
 	}
+	if o.Ephemeral && o.IdempotencyKey != "" {
+		return invalid("ephemeral", "ephemeral deletes the result with the container, so it cannot be combined with an idempotency key; delete the container yourself.")
+	}
 	if o.Ephemeral && o.Create.MaxLifetimeSeconds == 0 {
 		o.Create.MaxLifetimeSeconds = int64(ephemeralLifetime.Seconds())
 	}
@@ -68,14 +75,21 @@ func (e *edge) runOnce(c *call) error {
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
+	if err := c.retryKey(&req.IdempotencyKey); err != nil {
+		return err
+	}
 	if err := req.check(); err != nil {
 		return err
 	}
-	s, err := e.Sessions.Create(c.r.Context(), c.owner, req.Create)
+	req.Create.IdempotencyKey = req.IdempotencyKey // one key for both
+	s, replayed, err := e.Sessions.CreateOnce(c.r.Context(), c.owner, req.Create)
 	if err != nil {
 		return err
 	}
 	err = run(c, s, req.Cmd)
+	if replayed { // somebody else's to discard
+		return err
+	}
 	if req.Ephemeral || err != nil && len(s.Execs()) == 0 {
 		e.discard(c, s) // nobody knows of it, or is to
 	}

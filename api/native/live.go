@@ -167,7 +167,7 @@ func (l *live) exec(m message) error {
 			return
 		}
 		if err := l.follow(x, session.Cursor{}, m.Ref); err != nil {
-			abandon(l.ctx, x, *m.Cmd)
+			abandon(l.ctx, x)
 		}
 	})
 	return nil
@@ -191,13 +191,18 @@ func (l *live) attach(m message, x *session.Exec) error {
 	if err := l.slot(); err != nil {
 		return err
 	}
+	from := session.Cursor{Stdout: m.StdoutOffset, Stderr: m.StderrOffset}
+	if err := x.CheckCursor(from); err != nil {
+		<-l.slots
+		return err
+	}
 	if !l.claim(x.ID()) {
 		<-l.slots
 		return proto.Errorf(proto.Conflict, "", x.ID(), "this connection follows exec %s already", x.ID())
 	}
 	l.wg.Go(func() {
 		defer func() { <-l.slots }()
-		_ = l.follow(x, session.Cursor{Stdout: m.StdoutOffset, Stderr: m.StderrOffset}, m.Ref)
+		_ = l.follow(x, from, m.Ref)
 	})
 	return nil
 }

@@ -95,8 +95,8 @@ func (e *edge) rows() []row {
 func (e *edge) containerRows() []row {
 	const tag = "containers"
 	return []row{
-		{"POST", "/v1/containers", e.createContainer, op{id: "createContainer", tag: tag, does: "Create a container.",
-			body: js(proto.CreateContainer{}), optional: true, answers: created(proto.Container{}), fails: inGuest}},
+		{"POST", "/v1/containers", e.createContainer, withReplays(op{id: "createContainer", tag: tag, does: "Create a container.",
+			body: js(proto.CreateContainer{}), optional: true, answers: created(proto.Container{}), fails: inGuest})},
 		{"GET", "/v1/containers", e.listContainers, op{id: "listContainers", tag: tag, does: "List containers, newest first.",
 			query: []param{
 				{name: "label", repeat: true, pattern: "^[^=]+=", does: "key=value that a container must have. May be repeated; all must match."},
@@ -132,15 +132,15 @@ func ran() map[int][]content {
 
 const runMore = "Answers with the result when the command has ended, whatever its return code. With \"background\": true it answers 202 as soon as the " +
 	"command has started. With Accept: text/event-stream it answers with events while the command runs; the data of each is an Event, and its ID a position " +
-	"for Last-Event-ID. When the client goes away the command is ended, unless it has \"detach\" or \"background\"."
+	"for Last-Event-ID. When the client goes away the command is ended, unless it has \"detach\", \"background\" or an idempotency key; such a command goes on, too, when the daemon is restarted."
 
 func (e *edge) execRows() []row {
 	const tag, at = "commands", "/v1/containers/{id}/execs/{exec}"
 	return []row{
-		{"POST", "/v1/exec", e.runOnce, op{id: "runOnce", tag: tag, does: "Create a container and run a command in it.", more: runMore,
-			body: js(oneShot{}), answers: ran(), fails: inGuest}},
-		{"POST", "/v1/containers/{id}/exec", e.runCommand, op{id: "run", tag: tag, does: "Run a command.", more: runMore,
-			body: js(proto.Cmd{}), answers: ran(), fails: inGuest}},
+		{"POST", "/v1/exec", e.runOnce, withReplays(op{id: "runOnce", tag: tag, does: "Create a container and run a command in it.", more: runMore,
+			body: js(oneShot{}), answers: ran(), fails: inGuest})},
+		{"POST", "/v1/containers/{id}/exec", e.runCommand, withReplays(op{id: "run", tag: tag, does: "Run a command.", more: runMore,
+			body: js(proto.Cmd{}), answers: ran(), fails: inGuest})},
 		{"GET", "/v1/containers/{id}/execs", e.listExecs, op{id: "listExecs", tag: tag, does: "List a container's commands, running and remembered, in the order they began.",
 			answers: ok(page[proto.Exec]{}), fails: inBox}},
 		{"GET", at, e.getExec, op{id: "getExec", tag: tag, does: "Describe a command.", answers: ok(proto.Exec{}), fails: inBox}},
@@ -148,13 +148,14 @@ func (e *edge) execRows() []row {
 			query:   []param{{name: "wait_seconds", kind: whole, max: 86400, does: "How long to wait for the end. If it still runs then, the answer is 202."}},
 			answers: map[int][]content{http.StatusOK: js(proto.ExecResult{}), http.StatusAccepted: js(proto.Exec{})}, fails: inBox}},
 		{"GET", at + "/logs", e.execLogs, op{id: "getExecLogs", tag: tag, does: "Read a command's output as it is.",
-			more: "Of each stream the first and the last part are kept; a line in square brackets stands where something was left out between them. What counts bytes should read events instead.",
+			more: "Of each stream the first and the last part are kept; a line in square brackets stands where something was left out between them. With offset the bytes are the stream's own and nothing else: " +
+				"the answer ends where something was left out, and the next one, from the offset after the last byte, tells by Berth-Log-Start where it goes on.",
 			query: []param{
 				{name: "stream", choices: []string{"stdout", "stderr", "both"}, does: "Which output; both is the default, in the order it was written."},
-				{name: "offset", kind: whole, does: "Begin at this byte of the stream."},
+				{name: "offset", kind: whole, does: "Begin at this byte of the stream, which stream has to name. One behind all that was written is refused."},
 				{name: "follow", kind: flag, does: "Go on until the command has ended."},
 			},
-			answers: map[int][]content{http.StatusOK: {{media: octets, headers: map[string]string{logStart: "The offset of the first byte, where what was asked for is no longer kept."}}}}, fails: inBox}},
+			answers: map[int][]content{http.StatusOK: {{media: octets, headers: map[string]string{logStart: "The offset of the first byte, where what was asked for is no longer kept."}}}}, fails: append([]int{416}, inBox...)}},
 		{"GET", at + "/events", e.execEvents, op{id: "followExec", tag: tag, does: "Follow a command from its beginning, or from a position, to its end.",
 			query: []param{
 				{name: "stdout_offset", kind: whole, does: "Bytes of stdout that the client has."},
@@ -175,11 +176,11 @@ func (e *edge) execRows() []row {
 		{"GET", "/v1/containers/{id}/live", e.live, op{id: "live", tag: tag, does: "A websocket: many commands at once, live.", more: liveMore,
 			query:   []param{{name: "watch", kind: flag, does: "Follow the commands of others, too."}},
 			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403, 426}, inBox...)}},
-		{"POST", "/v1/tool_use", e.useToolOnce, op{id: "useToolOnce", tag: tag, does: "Create a container and do in it what a model's tool-use block asks for.",
-			body: js(tools.Use{}), loose: true, answers: ok(tools.Result{}), fails: inGuest}},
-		{"POST", "/v1/containers/{id}/tool_use", e.useTool, op{id: "useTool", tag: tag, does: "Do what a model's tool-use block asks for.",
-			more: "The block is sent as the model wrote it. What goes wrong while it is done is told inside the result block.",
-			body: js(tools.Use{}), loose: true, answers: ok(tools.Result{}), fails: inGuest}},
+		{"POST", "/v1/tool_use", e.useToolOnce, withReplays(op{id: "useToolOnce", tag: tag, does: "Create a container and do in it what a model's tool-use block asks for.",
+			body: js(tools.Use{}), loose: true, answers: ok(tools.Result{}), fails: inGuest})},
+		{"POST", "/v1/containers/{id}/tool_use", e.useTool, withReplays(op{id: "useTool", tag: tag, does: "Do what a model's tool-use block asks for.",
+			more: "The block is sent as the model wrote it. What goes wrong while it is done is told inside the result block. Idempotency-Key is for the bash tools.",
+			body: js(tools.Use{}), loose: true, answers: ok(tools.Result{}), fails: inGuest})},
 	}
 }
 

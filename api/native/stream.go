@@ -35,24 +35,19 @@ func draining(ctx context.Context) bool {
 	}
 }
 
-// stream runs a command and tells what it does as server-sent events. What fails before it has started is an
-// ordinary error.
-func stream(c *call, s *session.Session, cmd proto.Cmd) error {
-	x, err := s.Exec(c.r.Context(), cmd)
+// stream tells what a command that has just begun does as server-sent events.
+func stream(c *call, x *session.Exec) error {
+	err := follow(c, x, session.Cursor{})
 	if err != nil {
-		return err
-	}
-	err = follow(c, x, session.Cursor{})
-	if err != nil {
-		abandon(c.r.Context(), x, cmd)
+		abandon(c.r.Context(), x)
 	}
 	return err
 }
 
 // abandon ends a command whose client has gone, unless it was to outlive it. When the daemon shuts down
 // it is the daemon that has gone, and the core says so.
-func abandon(ctx context.Context, x *session.Exec, cmd proto.Cmd) {
-	if !cmd.Detach && !cmd.Background && !draining(ctx) {
+func abandon(ctx context.Context, x *session.Exec) {
+	if !x.Outlives() && !draining(ctx) {
 		x.Cancel(proto.EndCanceled, "the client went away")
 	}
 }
@@ -69,6 +64,9 @@ func (e *edge) execEvents(c *call) error {
 	if from == nil { // it had the end already; this status tells an EventSource not to come again
 		c.w.WriteHeader(http.StatusNoContent)
 		return nil
+	}
+	if err := x.CheckCursor(*from); err != nil {
+		return err
 	}
 	return follow(c, x, *from)
 }
@@ -146,6 +144,7 @@ type logWriter struct {
 	stream string // "stdout", "stderr", or "both"
 	follow bool
 	begun  bool
+	exact  bool // the client counts bytes, so nothing may stand among them
 	at     session.Cursor
 	goal   session.Cursor // what there was when the request came
 }
@@ -161,6 +160,9 @@ func (e *edge) execLogs(c *call) error {
 	l, err := newLogWriter(c, x.Info())
 	if err != nil {
 		return err
+	}
+	if err := x.CheckCursor(l.asked()); err != nil {
+		return api.WithStatus(http.StatusRequestedRangeNotSatisfiable, proto.AsError(err))
 	}
 	ctx, cancel := untilDrain(c.r.Context())
 	defer cancel()
@@ -179,7 +181,7 @@ func (e *edge) execLogs(c *call) error {
 
 func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
 	l := &logWriter{
-		c: c, rc: http.NewResponseController(c.w), stream: c.query.Get("stream"), follow: c.flag("follow"),
+		c: c, rc: http.NewResponseController(c.w), stream: c.query.Get("stream"), follow: c.flag("follow"), exact: c.query.Has("offset"),
 		goal: session.Cursor{Stdout: info.StdoutBytes, Stderr: info.StderrBytes},
 	}
 	offset := c.whole("offset")
@@ -195,6 +197,17 @@ func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
 		}
 	}
 	return l, nil
+}
+
+// asked is the position that the client asked for, of the stream that it wants.
+func (l *logWriter) asked() (at session.Cursor) {
+	if l.at.Stdout != never {
+		at.Stdout = l.at.Stdout
+	}
+	if l.at.Stderr != never {
+		at.Stderr = l.at.Stderr
+	}
+	return at
 }
 
 // never is an offset that no stream reaches, so that nothing of it is read.
@@ -217,6 +230,9 @@ func (l *logWriter) event(ev proto.Event) error {
 		if !l.begun && l.stream != "both" {
 			l.begin(ev.Until)
 			return nil
+		}
+		if l.exact {
+			return errEnough // the client counts bytes: it asks again from here, and is told where that begins
 		}
 		if err := l.write(fmt.Sprintf("\n[output truncated: %d bytes left out]\n", ev.Until-ev.Offset), nil); err != nil {
 			return err

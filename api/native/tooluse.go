@@ -14,6 +14,9 @@ func (e *edge) useTool(c *call) error {
 		return err
 	}
 	api.Note(c.r.Context(), use.Name)
+	if err := c.toolKey(&use); err != nil {
+		return err
+	}
 	s, err := e.session(c)
 	if err != nil {
 		return err
@@ -22,6 +25,7 @@ func (e *edge) useTool(c *call) error {
 	if err != nil {
 		return err
 	}
+	c.replayed(res.Replayed)
 	return c.json(http.StatusOK, res)
 }
 
@@ -34,14 +38,28 @@ func (e *edge) useToolOnce(c *call) error {
 	if err := tools.Check(use); err != nil {
 		return err // before a container is made for it
 	}
-	s, err := e.Sessions.Create(c.r.Context(), c.owner, proto.CreateContainer{})
+	if err := c.toolKey(&use); err != nil {
+		return err
+	}
+	s, replayed, err := e.Sessions.CreateOnce(c.r.Context(), c.owner, proto.CreateContainer{IdempotencyKey: use.IdempotencyKey})
 	if err != nil {
 		return err
 	}
 	res, err := tools.Run(c.r.Context(), s, use)
-	if err != nil {
+	if err != nil && !replayed {
 		e.discard(c, s) // nobody knows of it
+	}
+	if err != nil {
 		return err
 	}
+	c.replayed(res.Replayed)
 	return c.json(http.StatusOK, res)
+}
+
+// toolKey takes the header's idempotency key for a tool that can keep its promise.
+func (c *call) toolKey(use *tools.Use) error {
+	if err := c.retryKey(&use.IdempotencyKey); err != nil {
+		return err
+	}
+	return bashOnly(use.IdempotencyKey, use.Name)
 }

@@ -1,0 +1,61 @@
+package native
+
+import (
+	"berth/proto"
+)
+
+// What a client that may send a request again sets, and what tells it that it did.
+const (
+	keyHeader      = "Idempotency-Key"
+	replayedHeader = "Idempotent-Replayed"
+)
+
+var keyParam = param{name: keyHeader, pattern: "^[ -~]{1,255}$",
+	does: "1 to 255 printable ASCII characters. The same key with the same request is done once, however often it is sent; with another request it is a conflict. The same as idempotency_key in the body."}
+
+// replays are the headers of an answer that may be of an earlier request.
+var replays = map[string]string{replayedHeader: "true where the answer is that of an earlier request with the same Idempotency-Key."}
+
+// withReplays adds those headers to an operation's answers.
+func withReplays(o op) op {
+	o.header = append(o.header, keyParam)
+	for status, forms := range o.answers {
+		for i := range forms {
+			forms[i].headers = replays
+		}
+		o.answers[status] = forms
+	}
+	return o
+}
+
+// retryKey takes the key of the header into the body's field.
+func (c *call) retryKey(field *string) error {
+	values := c.r.Header.Values(keyHeader)
+	if len(values) == 0 {
+		return nil
+	}
+	switch key := values[0]; {
+	case len(values) > 1 || key == "":
+		return invalid(keyHeader, "%s is one key of 1 to 255 printable ASCII characters.", keyHeader)
+	case *field != "" && *field != key:
+		return invalid(keyHeader, "The header %s and idempotency_key in the body differ; send one.", keyHeader)
+	default:
+		*field = key
+		return nil
+	}
+}
+
+// replayed tells the client that the answer is of an earlier request.
+func (c *call) replayed(is bool) {
+	if is {
+		c.w.Header().Set(replayedHeader, "true")
+	}
+}
+
+// bashOnly refuses a key for a tool that cannot keep its promise.
+func bashOnly(key, tool string) error {
+	if key == "" || tool == "bash" || tool == "bash_code_execution" {
+		return nil
+	}
+	return proto.Errorf(proto.InvalidArgument, "", keyHeader, "%s is for the bash tools; an edit that is sent again is refused by the editor itself where it was done", keyHeader)
+}
