@@ -111,7 +111,7 @@ func TestWeirdNames(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	res, err := s.Run(ctx, proto.Cmd{Command: `cd "$OUTPUT_DIR"; printf 1 >$'new\nline'; printf 2 >$'bad\xff'; printf 3 >'a:b?"|.txt'; printf 4 >-rf; printf 5 >' '; printf 6 >$'\e[31m'`})
+	res, err := s.Run(ctx, proto.Cmd{Command: `cd "$OUTPUT_DIR"; printf 1 >$'new\nline'; printf 2 >$'bad\xff'; printf 3 >'a:b?"|.txt'; printf 4 >-rf; printf 5 >' '; printf 6 >$'\e[31m'; printf 7 >$'del\x7f\xc2\x85'`})
 	if err != nil || res.Result.Result == nil || res.Result.Result.ReturnCode != 0 {
 		t.Fatalf("%+v %v", res.Result, err)
 	}
@@ -125,7 +125,7 @@ func TestWeirdNames(t *testing.T) {
 		r.Close()
 		names[string(body)] = f.Filename
 	}
-	for body, want := range map[string]string{"1": "new_line", "3": "a_b___.txt", "4": "-rf", "6": "_[31m"} {
+	for body, want := range map[string]string{"1": "new_line", "3": "a_b___.txt", "4": "-rf", "6": "_[31m", "7": "del__"} {
 		if names[body] != want {
 			t.Errorf("file %s is stored as %q, want %q", body, names[body], want)
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"berth/files"
 	"berth/ledger"
@@ -187,7 +188,7 @@ func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *j
 // publishedName makes a name that the Files API takes of one that a file system took.
 func publishedName(rel string) string {
 	return strings.Map(func(r rune) rune {
-		if r < 0x20 || strings.ContainsRune(`<>:"|?*\`, r) {
+		if unicode.IsControl(r) || strings.ContainsRune(`<>:"|?*\`, r) {
 			return '_'
 		}
 		return r
