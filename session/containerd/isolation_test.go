@@ -214,6 +214,18 @@ func TestProbesFromInside(t *testing.T) {
 	}
 }
 
+// TestSpawn: what the C library tries first to start a program is answered so that it tries the next. Else system() fails.
+func TestSpawn(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+		id, _ := startTest(t, r, class)
+		if got := ask(t, r, id, guestRequest{Op: "probes"}).Probes["clone3"]; got != "ENOSYS" {
+			t.Errorf("clone3: %q", got)
+		}
+	})
+}
+
 func TestInside(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)

@@ -6,6 +6,8 @@ import (
 	"github.com/containerd/containerd/v2/contrib/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"berth/proto"
 )
 
 // deniedSyscalls are taken out of containerd's default profile. Some are there only
@@ -34,10 +36,21 @@ var deniedSyscalls = []string{
 // argumentSyscalls are allowed by argument below, so the plain permission goes.
 var argumentSyscalls = []string{"socket", "socketpair", "ioctl"}
 
+// unknownToGVisor turns rules that answer ENOSYS into ones that gVisor understands. It answers EPERM wherever an error is asked
+// for, and the C library takes only ENOSYS of clone3 for "use clone": system(), popen() and posix_spawn() would all fail. A call
+// that is to be traced, with nobody to trace it, is ENOSYS under both kernels.
+func unknownToGVisor(rules []specs.LinuxSyscall) {
+	for i := range rules {
+		if r := &rules[i]; r.Action == specs.ActErrno && r.ErrnoRet != nil && *r.ErrnoRet == uint(unix.ENOSYS) {
+			r.Action, r.ErrnoRet = specs.ActTrace, nil
+		}
+	}
+}
+
 // seccompProfile is the filter of PID 1, inherited by all: containerd's default less the lists
 // above. The default already returns ENOSYS for clone3, whose flags cannot be seen, and
 // refuses clone with any namespace flag.
-func seccompProfile(spec *specs.Spec) *specs.LinuxSeccomp {
+func seccompProfile(spec *specs.Spec, class proto.RuntimeClass) *specs.LinuxSeccomp {
 	profile := seccomp.DefaultProfile(spec)
 	// The machine's own calling convention comes first, and stays alone: 32-bit programs do not
 	// run, and the kernel's second set of entry points, with its own record of holes, is shut.
@@ -54,6 +67,9 @@ func seccompProfile(spec *specs.Spec) *specs.LinuxSeccomp {
 	}
 	kept = append(kept, socketRules()...)
 	profile.Syscalls = append(kept, ioctlRules()...)
+	if class == proto.ClassGVisor {
+		unknownToGVisor(profile.Syscalls)
+	}
 	return profile
 }
 

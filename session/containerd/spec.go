@@ -83,7 +83,7 @@ func newSpec(b blueprint) *specs.Spec {
 			ReadonlyPaths: slices.Clone(readonlyPaths),
 		},
 	}
-	spec.Linux.Seccomp = seccompProfile(spec)
+	spec.Linux.Seccomp = seccompProfile(spec, b.session.Class)
 	return spec
 }
 

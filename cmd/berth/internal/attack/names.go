@@ -159,11 +159,15 @@ func jobNames(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	other, err := t.Neighbour().Container(ctx, proto.CreateContainer{})
+	neighbour, err := t.Neighbour(ctx)
 	if err != nil {
 		return "", err
 	}
-	if _, err := t.Neighbour().Do(ctx, other.ID, proto.Cmd{Command: "echo secret >f", JobID: "theirs", TimeoutSeconds: 60}); err != nil {
+	other, err := neighbour.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	if _, err := neighbour.Do(ctx, other.ID, proto.Cmd{Command: "echo secret >f", JobID: "theirs", TimeoutSeconds: 60}); err != nil {
 		return "", err
 	}
 	for _, job := range []string{"..", ".", "../../etc", "a/b", "/etc", "inputs", "-x", "_x", "a b", "a\nb", "a\x00", "ä", strings.Repeat("j", 65), strings.Repeat("j", 10<<10), "%2e%2e", "theirs"} {
