@@ -190,11 +190,11 @@ func lengths(ctx context.Context, t *Target) (string, error) {
 	if a, err := t.ask(ctx, "GET", b.at("fs/stat"), b.query("/workspace/"+name), nil); err != nil || a.status != http.StatusNotFound {
 		return "", Breached("the file is there: %.200s %v", a.body, err)
 	}
-	return "nothing but whole files was stored", t.forget(ctx, name)
+	return "nothing but whole files was stored", t.dropStored(ctx, name)
 }
 
-// forget removes the stored files with a name.
-func (t *Target) forget(ctx context.Context, name string) error {
+// dropStored removes the stored files with a name.
+func (t *Target) dropStored(ctx context.Context, name string) error {
 	all, err := t.Files(ctx)
 	for _, f := range all {
 		if err == nil && strings.Contains(f.Filename, name) {
@@ -266,5 +266,5 @@ func twins(ctx context.Context, t *Target) (string, error) {
 	if stored, err := t.storedFiles(ctx, name); err != nil || stored != n {
 		return "", Breached("%d of %d are stored: %v", stored, n, err)
 	}
-	return "one whole file in the container, eight stored", t.forget(ctx, name)
+	return "one whole file in the container, eight stored", t.dropStored(ctx, name)
 }
