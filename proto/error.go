@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"syscall"
 	"time"
 )
 
@@ -75,7 +76,7 @@ func Errorf(code Code, op, item, format string, args ...any) *Error {
 }
 
 // CodeOf is the code of the first Error in err's chain. Context errors map to
-// Canceled and TimedOut; anything else is Internal. A nil error has no code.
+// Canceled and TimedOut, a full disk of the daemon's own to Unavailable; anything else is Internal. A nil error has no code.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -88,8 +89,15 @@ func CodeOf(err error) Code {
 		return Canceled
 	case errors.Is(err, context.DeadlineExceeded):
 		return TimedOut
+	case diskFull(err):
+		return Unavailable
 	}
 	return Internal
+}
+
+// diskFull reports whether the file system below the daemon's data directory had no room.
+func diskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // AsError is the Error that may be shown to a caller: the one in err's chain, or one
@@ -104,6 +112,8 @@ func AsError(err error) *Error {
 		return &Error{Code: Canceled, Message: "the request was canceled"}
 	case TimedOut:
 		return &Error{Code: TimedOut, Message: "the request took longer than its limit"}
+	case Unavailable:
+		return &Error{Code: Unavailable, Message: "the daemon's disk is full, so nothing new can be written down; free space in its data directory and send the request again"}
 	}
 	return &Error{Code: Internal, Message: "internal error; the daemon's log has the details under this request's ID"}
 }

@@ -102,12 +102,13 @@ func (c *crash) round(t *testing.T, n int, rnd *rand.Rand) {
 // A worker uses the daemon and keeps books of what was acknowledged. Nobody else touches what it made.
 type worker struct {
 	*crash
-	class proto.RuntimeClass
-	rnd   *rand.Rand
-	own   map[string]*ownContainer
-	files map[string]string // stored files by ID: the hash of their content
-	gone  []string          // IDs whose deletion was acknowledged
-	maybe struct {          // not acknowledged, by the end of a round
+	class   proto.RuntimeClass
+	rnd     *rand.Rand
+	own     map[string]*ownContainer
+	files   map[string]string // stored files by ID: the hash of their content
+	stopped map[string]bool   // containers that were asked to stop in this round
+	gone    []string          // IDs whose deletion was acknowledged
+	maybe   struct {          // not acknowledged, by the end of a round
 		creates, uploads int
 		deleted          map[string]bool // containers and files
 	}
@@ -124,7 +125,7 @@ type ownContainer struct {
 
 // work does one thing after the other until the daemon is killed.
 func (w *worker) work(t *testing.T) {
-	w.maybe.deleted = map[string]bool{}
+	w.maybe.deleted, w.stopped = map[string]bool{}, map[string]bool{}
 	for !w.killed.Load() {
 		if len(w.own) == 0 || len(w.own) < maxOwn && w.rnd.IntN(6) == 0 {
 			w.create(t)
@@ -340,6 +341,7 @@ func (w *worker) extend(t *testing.T, o *ownContainer) {
 }
 
 func (w *worker) stop(t *testing.T, o *ownContainer) {
+	w.stopped[o.id] = true
 	w.request(t, 200, "POST", "/v1/containers/"+o.id+"/stop", "", nil)
 }
 

@@ -78,8 +78,14 @@ func (w *worker) checkBackground(t *testing.T, o *ownContainer) {
 			t.Errorf("background exec %s is lost: %d %v %s", id, status, err, out)
 			continue
 		}
+		if res.Exec.End.Reason != proto.EndExit && !w.stopped[o.id] {
+			t.Errorf("background exec %s of %s, whose daemon was killed, ended as %+v", id, o.id, res.Exec.End)
+		}
 		if res.Exec.End.Reason == proto.EndExit && res.Exec.End.ReturnCode == 0 {
 			o.tokens[token] = true
+			if r := res.Result.Result; r == nil || r.Stdout != "said\n" {
+				t.Errorf("background exec %s has lost its output: %s", id, out)
+			}
 		}
 		delete(o.background, token)
 	}
@@ -189,8 +195,8 @@ func (c *crash) empty(t *testing.T) {
 // traces are what a container may leave behind, by name.
 type traces struct {
 	held
-	Workspaces, Layers, Runs, Runtimes, Blobs, Output, Loops int
-	Qgroups                                                  string // those of subvolumes that are gone
+	Workspaces, Layers, Runtimes, Blobs, Output, Loops int
+	Qgroups                                            string // those of subvolumes that are gone
 }
 
 // left counts what there is now of all containers ever made.
@@ -206,7 +212,7 @@ func (c *crash) left(t *testing.T) traces {
 	}
 	pool := filepath.Join(in, c.Dir, "runtime", "pool")
 	tr := traces{
-		held: c.holds(t, c.made), Workspaces: entries(pool, "ws"), Layers: entries(pool, "layer"), Runs: entries(c.rundir(), "sb"),
+		held: c.holds(t, c.made), Workspaces: entries(pool, "ws"), Layers: entries(pool, "layer"),
 		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(c.Dir, "output"),
 	}
 	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
