@@ -178,7 +178,7 @@ func TestExpiryCutsWhatIsOpen(t *testing.T) {
 	h := newHouse(t, session.Config{})
 	keeper := h.guest(t, proto.CreateKey{})
 	at := "/v1/containers/" + do[proto.Container](t, keeper, "POST", "/v1/containers", "").ID
-	conn := h.guest(t, proto.CreateKey{ExpiresInSeconds: 2}).dial(t, at)
+	conn := h.guest(t, proto.CreateKey{ExpiresInSeconds: 4}).dial(t, at)
 	closed(t, conn)
 }
 

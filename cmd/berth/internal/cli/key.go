@@ -192,7 +192,8 @@ func cpuTime(seconds float64) string {
 // keyInspectCommand is `berth key inspect`.
 func (a *app) keyInspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "inspect [KEY]", Short: "Show a key and what it uses; without an ID, the one that you use", Args: takes(0, 1),
+		Use: "inspect [KEY]", Short: "Show a key and what it uses; without an ID, the one that you use", Args: takes(0, 1), ValidArgsFunction: a.completeKeys,
+		Example: "  berth key inspect\n  berth key inspect --json key_…",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			id := "self"
 			if len(args) > 0 {
@@ -285,6 +286,7 @@ func (a *app) keyRevokeCommand() *cobra.Command {
 		Long: `Revoke keys for good, at once: requests and connections of theirs that are under way end. What was made with them stays their owner's.
 
 The key in the daemon's key file is revoked by replacing the file and restarting the daemon.`,
+		Example: "  berth key revoke key_…\n  berth key ls --all",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, id := range args {

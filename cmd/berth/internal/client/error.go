@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -92,6 +93,9 @@ func (c *Client) failure(res *http.Response) error {
 
 // failureOf is failure for a body that was read already.
 func (c *Client) failureOf(status int, data []byte) error {
+	if status == http.StatusBadRequest && bytes.Contains(data, []byte("HTTP request to an HTTPS server")) { // net/http's own words
+		return proto.Errorf(proto.InvalidArgument, "", c.Host(), "the daemon at %s speaks HTTPS; use https://%s", c.Host(), c.base.Host)
+	}
 	var env envelope
 	if err := json.Unmarshal(data, &env); err != nil || env.Error == nil || env.Error.Message == "" {
 		return proto.Errorf(codeOf(status), "", c.Host(), "%s answered %d %s; is it a berth daemon?", c.Host(), status, http.StatusText(status))
