@@ -46,7 +46,9 @@ func (s *Server) mount(e *Edge) (err error) {
 	}()
 	for _, route := range e.Routes {
 		s.edges[route.Method+" "+route.Pattern] = e
-		s.literal[route.Pattern] = true // one with a wildcard is no path, and never looked up
+		if !strings.Contains(route.Pattern, "{") {
+			s.literal[route.Pattern] = true
+		}
 		s.mux.HandleFunc(route.Method+" "+route.Pattern, func(w http.ResponseWriter, r *http.Request) {
 			x := w.(*exchange)
 			x.r, x.edge = r, e

@@ -504,6 +504,9 @@ func TestLiteralPathsHideWildcards(t *testing.T) {
 	if res.StatusCode != 405 || res.Header.Get("Allow") != "GET, HEAD" || !strings.Contains(body, `"request_id"`) {
 		t.Errorf("%d, Allow: %q, %s", res.StatusCode, res.Header.Get("Allow"), body)
 	}
+	if res, body := s.do(t, "GET", "/v1/containers/{id}", ""); res.StatusCode != 404 {
+		t.Errorf("a path that reads like a pattern: %d %s", res.StatusCode, body)
+	}
 }
 
 // A body that says it is something else is not taken for what the route wants.

@@ -111,3 +111,6 @@ func (t *Target) forget(a *Answer) {
 		t.made = append(t.made, con.ID)
 	}
 }
+
+// decode reads an answer of JSON.
+func (a answer) decode(v any) error { return json.Unmarshal(a.body, v) }
