@@ -22,13 +22,14 @@ var mayImport = map[string][]string{
 	"ledger":                        {},
 	"gc":                            {},
 	"audit":                         {"proto", "ledger"},
+	"vault":                         {"proto", "ledger"},
 	"output":                        {"proto"},
 	"keys":                          {"proto", "ledger"},
 	"guest":                         {"proto", "output"},
 	"files":                         {"proto", "ledger"},
 	"session":                       {"proto", "guest", "ledger", "output"},
 	"session/containerd":            {"proto", "session"},
-	"session/sessiontest":           {"proto", "guest", "ledger", "keys", "files", "session", "artifacts"},
+	"session/sessiontest":           {"proto", "guest", "ledger", "keys", "files", "session", "artifacts", "vault"},
 	"artifacts":                     {"proto", "ledger", "files", "session"},
 	"tools":                         {"proto", "session"},
 	"api":                           {"proto"},
@@ -43,7 +44,7 @@ var mayImport = map[string][]string{
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},
 	"cmd/berth/internal/certs":      {},
 	"cmd/berth/internal/unpack":     {"proto"},
-	"cmd/berth/internal/daemon":     {"proto", "ledger", "audit", "keys", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs"},
+	"cmd/berth/internal/daemon":     {"proto", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs"},
 }
 
 // onlyIn names outside modules that one package alone may import.

@@ -94,6 +94,7 @@ func (s *Server) audit(x *exchange) {
 	} else if d.covered {
 		return
 	}
+	d.entry.Item = s.hide(x, d.entry.Item)
 	s.cfg.Audit.Append(d.entry)
 }
 

@@ -83,6 +83,7 @@ func (s *Server) fail(x *exchange, err error) {
 		edge = s.edgeOf(x.r.URL.Path)
 	}
 	f := edge.Dialect.failure(x.id, err)
+	f.Err = s.hideIn(x, f.Err)
 	h := x.Header()
 	for _, name := range []string{"Content-Length", "Content-Disposition", "Content-Encoding", "Accept-Ranges", "Etag", "Last-Modified", "Cache-Control"} {
 		h.Del(name) // of the answer that did not come about

@@ -29,12 +29,13 @@ const (
 type Config struct {
 	Auth         Authenticator
 	Edges        []Edge
-	Audit        Auditor               // nil: nothing is audited
-	Metrics      prometheus.Registerer // nil: none
-	Log          *slog.Logger          // nil: silence
-	MaxBodyBytes int64                 // of routes that do not say; 0 is 1 MiB
-	Stall        time.Duration         // for one read of a body or one write of an answer; 0 is 1 minute
-	Grace        time.Duration         // for requests under way at shutdown; 0 is 10 s
+	Audit        Auditor                             // nil: nothing is audited
+	Hide         func(container, text string) string // hides a container's secrets in what is kept or shown; nil: nothing
+	Metrics      prometheus.Registerer               // nil: none
+	Log          *slog.Logger                        // nil: silence
+	MaxBodyBytes int64                               // of routes that do not say; 0 is 1 MiB
+	Stall        time.Duration                       // for one read of a body or one write of an answer; 0 is 1 minute
+	Grace        time.Duration                       // for requests under way at shutdown; 0 is 10 s
 }
 
 // A Server serves edges.
@@ -195,7 +196,7 @@ func (s *Server) record(x *exchange) {
 	}
 	level := slog.LevelInfo
 	if x.err != nil {
-		attrs = append(attrs, slog.String("err", x.err.Error()))
+		attrs = append(attrs, slog.String("err", s.hide(x, x.err.Error())))
 		if proto.CodeOf(x.err) == proto.Internal {
 			level = slog.LevelError
 		}

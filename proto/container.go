@@ -25,6 +25,7 @@ type CreateContainer struct {
 	WorkspaceID  string            `json:"workspace_id,omitempty"`  // an existing workspace that no live container uses
 	Labels       map[string]string `json:"labels,omitempty"`        // at most 64; for listing
 	Env          map[string]string `json:"env,omitempty"`           // for every command
+	Secrets      map[string]string `json:"secrets,omitempty"`       // environment too, of 4 bytes at least; never told again, sealed on disk, hidden in records of commands
 	Files        []string          `json:"files,omitempty"`         // stored files to put into $INPUT_DIR
 	Limits       Limits            `json:"limits,omitzero"`
 
@@ -53,6 +54,7 @@ type Container struct {
 	ExpiresAt    Time              `json:"expires_at"`     // rolling: when it stops if nobody uses it; never past MaxExpiresAt
 	MaxExpiresAt Time              `json:"max_expires_at"` // the cap: when it and its files are removed
 	RunningExecs int               `json:"running_execs"`
+	SecretNames  []string          `json:"secret_names"` // of its secrets; their values are never told
 
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds"`
 	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds"`

@@ -17,6 +17,7 @@ type Cmd struct {
 	JobID   string            `json:"job_id,omitempty"`  // the job it belongs to; made when empty
 	Cwd     string            `json:"cwd,omitempty"`     // absolute, or relative to the job's directory, which is the default
 	Env     map[string]string `json:"env,omitempty"`     // added to the container's
+	Secrets map[string]string `json:"secrets,omitempty"` // environment too, hidden wherever the command is recorded
 	User    string            `json:"user,omitempty"`    // "user" (default) or "root"
 	Stdin   string            `json:"stdin,omitempty"`   // all of standard input, unless OpenStdin
 	Files   []string          `json:"files,omitempty"`   // stored files to put into $INPUT_DIR first

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -56,11 +57,11 @@ func (e *Exec) tellEnd(info proto.Exec, made Produced) { e.tell(actExecEnd, info
 func (e *Exec) tell(act string, info proto.Exec, made Produced) {
 	entry := e.by
 	if entry.Actor == "" { // begun under another daemon
-		entry = proto.AuditEntry{Actor: proto.ActorReconcile, Outcome: proto.AuditOK}
+		entry = proto.AuditEntry{Actor: cmp.Or(e.key, proto.ActorReconcile), Outcome: proto.AuditOK}
 	}
 	x := proto.AuditExec{
 		JobID: info.JobID, User: info.User, Command: RedactCut(commandLine(info), maxAudited), StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
-		Produced: within(made.Paths, maxAudited), FileIDs: made.FileIDs,
+		Produced: e.veil.hideAll(within(made.Paths, maxAudited)), FileIDs: made.FileIDs,
 	}
 	if info.End != nil {
 		x.Reason, x.ReturnCode, x.CPUSeconds, x.Seconds = info.End.Reason, info.End.ReturnCode, info.End.CPUSeconds, info.Duration(time.Time{}).Seconds()

@@ -15,6 +15,7 @@ type Config struct {
 	Images  Images
 	Ledger  *ledger.DB
 	Jobs    Jobs
+	Vault   Vault                  // for environments and secrets; nil: containers can have neither
 	Quotas  Quotas                 // of API keys; nil: none has any
 	Audit   func(proto.AuditEntry) // told of what becomes of containers and commands; nil: nobody is
 	Log     *slog.Logger           // nil: slog.Default
@@ -68,6 +69,9 @@ func (c Config) withDefaults() Config {
 		c.Now = time.Now
 	}
 	setDefault(&c.Boot, hostBoot())
+	if c.Vault == nil {
+		c.Vault = noVault{}
+	}
 	if c.Quotas == nil {
 		c.Quotas = unbounded{}
 	}

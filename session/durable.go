@@ -67,7 +67,8 @@ func otherBoot(a, b string) bool { return a != "" && b != "" && a != b }
 // recallRunning makes a running exec of its record. It has no process until it is attached to again.
 func (s *Session) recallRunning(r execRecord) *Exec {
 	e := &Exec{
-		s: s, id: r.Exec.ID, key: r.Key, retry: r.Retry, cmd: *r.Run, info: r.Exec, boot: r.Guest, host: r.Host,
+		veil: s.recallVeil(r),
+		s:    s, id: r.Exec.ID, key: r.Key, retry: r.Retry, cmd: *r.Run, info: r.Exec, boot: r.Guest, host: r.Host,
 		out: output.New(r.Run.MaxOutputBytes, s.core.memory), ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{}),
 	}
 	e.cmd.Command, e.cmd.Argv, e.cmd.Shell, e.cmd.JobID, e.cmd.User = r.Exec.Command, r.Exec.Argv, r.Exec.Shell, r.Exec.JobID, r.Exec.User

@@ -25,12 +25,13 @@ const recordTimeout = 2 * time.Minute
 
 // An Exec is one command of a session: running, or ended and remembered.
 type Exec struct {
-	s   *Session
-	id  string
-	key string           // API key it was started with
-	by  proto.AuditEntry // who began it; set before run
-	cmd proto.Cmd
-	out *output.Output
+	s    *Session
+	id   string
+	key  string           // API key it was started with
+	by   proto.AuditEntry // who began it; set before run
+	veil *veil            // hides its secrets and its session\'s
+	cmd  proto.Cmd
+	out  *output.Output
 
 	ask   chan ending   // the first wish to end it early
 	ended chan struct{} // closed when result is set
@@ -64,7 +65,11 @@ type ending struct {
 }
 
 // exec is Exec for a command that nobody asked for before.
-func (s *Session) exec(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
+func (s *Session) exec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, err error) {
+	defer s.hideIn(cmd, &err)
+	if err := s.record().closed; err != nil {
+		return nil, err
+	}
 	if err := s.core.cfg.checkCmd(&cmd, s.record().Job); err != nil {
 		return nil, err
 	}
@@ -257,11 +262,7 @@ func (e *Exec) command() guest.Command {
 	case e.cmd.Cwd != "":
 		c.Dir = dir + "/" + e.cmd.Cwd
 	}
-	env := maps.Clone(e.s.record().Env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	maps.Copy(env, e.cmd.Env)
+	env := e.environment()
 	maps.Copy(env, map[string]string{"INPUT_DIR": proto.InputDir, "OUTPUT_DIR": out, "JOB_DIR": dir, "JOB_ID": e.cmd.JobID})
 	for k, v := range env {
 		c.Env = append(c.Env, k+"="+v)

@@ -13,7 +13,8 @@ import (
 // enlist gives a command its exec and a place in the session's list.
 func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
 	e := &Exec{
-		s: s, id: newID(proto.ExecPrefix), cmd: cmd, retry: r, out: output.New(cmd.MaxOutputBytes, s.core.memory),
+		veil: s.veilOf(cmd),
+		s:    s, id: newID(proto.ExecPrefix), cmd: cmd, retry: r, out: output.New(cmd.MaxOutputBytes, s.core.memory),
 		ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{}),
 	}
 	if cmd.OnOutputLimit == proto.OutputWait {
@@ -23,6 +24,7 @@ func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
 		ID: e.id, ContainerID: s.id, JobID: cmd.JobID, Command: cmd.Command, Argv: cmd.Argv, Shell: cmd.Shell, User: cmd.User,
 		Background: cmd.Background, State: proto.ExecRunning, StartedAt: proto.At(s.core.cfg.Now()),
 	}
+	e.veil.describe(&e.info)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.info.Generation = s.rec.Generation
@@ -182,7 +184,7 @@ func (s *Session) trim() {
 // recordStart begins to write down that the command runs. The process is started meanwhile, and
 // nobody sees the exec before the record is on disk: what was seen to run is known after a crash.
 func (e *Exec) recordStart() (wait func() error) {
-	rec := execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: keepable(e.cmd), Host: e.s.core.host, Guest: e.s.guestBoot()}
+	rec := execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: keepable(e.cmd), Host: e.s.core.host, Guest: e.s.guestBoot(), Sealed: e.sealOwn()}
 	return e.s.core.cfg.Ledger.Begin(e.s.putExec(rec))
 }
 
@@ -197,6 +199,7 @@ func (e *Exec) conclude(end proto.End) {
 	info.StdoutBytes, info.StderrBytes = e.out.Totals()
 
 	made := e.produced(info)
+	e.conceal(info.End, &made)
 	res := e.resultOf(&info, made)
 	e.charge(info) // before the end is written, so that no end is known that was not paid for
 	e.store(res, made)

@@ -32,6 +32,7 @@ func (ss *Sessions) load() error {
 	if err != nil {
 		return err
 	}
+	ss.openRecords()
 	for _, s := range ss.byID {
 		ss.clock.notBefore(s.rec.latest())
 	}
@@ -93,7 +94,7 @@ func (s *Session) recalled(r execRecord) *Exec {
 
 // recall makes an ended exec from its record and what was kept of its output.
 func (s *Session) recall(r execRecord) *Exec {
-	e := &Exec{s: s, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{})}
+	e := &Exec{s: s, veil: s.veil, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{})}
 	if err := e.loadOutput(r.Exec); err != nil {
 		s.core.cfg.Log.Warn("reading the kept output of an exec", "exec", e.id, "error", err)
 	}

@@ -27,7 +27,12 @@ type record struct {
 	Workspace  string             `json:"workspace"`
 	Job        string             `json:"job"` // of execs that name none
 	Labels     map[string]string  `json:"labels,omitempty"`
-	Env        map[string]string  `json:"env,omitempty"`
+	Sealed     string             `json:"sealed,omitempty"`       // Env and Secrets; see confidential
+	Names      []string           `json:"secret_names,omitempty"` // of Secrets
+	ClearEnv   map[string]string  `json:"env,omitempty"`          // Env as older daemons wrote it
+	Env        map[string]string  `json:"-"`
+	Secrets    map[string]string  `json:"-"`
+	closed     error              // why Sealed cannot be opened
 	Limits     proto.Limits       `json:"limits"`
 	Isolation  proto.Isolation    `json:"isolation,omitzero"` // as of the last start
 	Created    time.Time          `json:"created"`
@@ -81,15 +86,16 @@ type workspaceRecord struct {
 
 // An execRecord is what the ledger knows of an exec.
 type execRecord struct {
-	Exec  proto.Exec       `json:"exec"`
-	Key   string           `json:"key,omitempty"`   // API key it was started with
-	Retry retry            `json:"retry,omitzero"`  // the key that somebody may ask for it with again
-	Run   *proto.Cmd       `json:"run,omitempty"`   // of a durable one that runs: what a later daemon needs of its command
-	Host  string           `json:"host,omitempty"`  // boot of the host that it was started in
-	Guest string           `json:"guest,omitempty"` // boot of the guest likewise
-	Files []string         `json:"files,omitempty"` // published
-	Error proto.BlockError `json:"error,omitempty"`
-	Notes []string         `json:"notes,omitempty"`
+	Exec   proto.Exec       `json:"exec"`
+	Key    string           `json:"key,omitempty"`    // API key it was started with
+	Retry  retry            `json:"retry,omitzero"`   // the key that somebody may ask for it with again
+	Sealed string           `json:"sealed,omitempty"` // its own environment and secrets, to be hidden by a later daemon; only while it runs
+	Run    *proto.Cmd       `json:"run,omitempty"`    // of a durable one that runs: what a later daemon needs of its command
+	Host   string           `json:"host,omitempty"`   // boot of the host that it was started in
+	Guest  string           `json:"guest,omitempty"`  // boot of the guest likewise
+	Files  []string         `json:"files,omitempty"`  // published
+	Error  proto.BlockError `json:"error,omitempty"`
+	Notes  []string         `json:"notes,omitempty"`
 }
 
 // execKey sorts a session's execs together, in the order they began.

@@ -80,7 +80,7 @@ func (e *Exec) text(s proto.Stream) (string, bool) {
 func (e *Exec) tail(s proto.Stream, n int) string {
 	head, tail, _ := e.out.Text(s)
 	all := append(head, tail...)
-	return strings.ToValidUTF8(string(all[max(0, len(all)-n):]), "\uFFFD")
+	return e.veil.tail(validText(all), n)
 }
 
 // commandLine is a command for people.

@@ -71,6 +71,7 @@ func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replaye
 	}
 	asked := cmd
 	asked.IdempotencyKey = ""
+	asked.Secrets = namesOnly(cmd.Secrets) // a hash of what is short could be guessed
 	r, err := newRetry(cmd.IdempotencyKey, asked)
 	if err != nil {
 		return nil, false, err

@@ -18,6 +18,7 @@ type Session struct {
 	core      *Sessions
 	id, owner string
 	workspace string
+	veil      *veil // hides its secrets
 
 	// life is a lock for transitions (start, stop, expire, remove). It may be held across I/O, so
 	// waiting for it can be given up. It is taken before mu.
@@ -47,6 +48,7 @@ type Session struct {
 
 func newSession(core *Sessions, rec record) *Session {
 	s := &Session{
+		veil: newVeil(rec.Env, rec.Secrets),
 		core: core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace, rec: rec,
 		life: make(chan struct{}, 1), more: make(chan struct{}), tries: map[string]*try{},
 	}
@@ -103,6 +105,7 @@ func (s *Session) Info() proto.Container {
 		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Isolation: r.Isolation, Generation: r.Generation,
 		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
 		RunningExecs:       s.runningExecs(true),
+		SecretNames:        append([]string{}, r.Names...),
 		IdleTimeoutSeconds: int64(r.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),
 	}
 }

@@ -104,7 +104,8 @@ func (ss *Sessions) snapshot() []*Session {
 }
 
 // create is Create for a request that nobody made before.
-func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (*Session, error) {
+func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (_ *Session, err error) {
+	defer hideIn(req, &err)
 	rec, err := ss.cfg.newRecord(owner, req)
 	if err != nil {
 		return nil, err
@@ -131,6 +132,9 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 	now := ss.clock.now()
 	rec.ID, rec.Job = newID(proto.ContainerPrefix), newID(proto.JobPrefix)
 	rec.Created, rec.LastUsed = now, now
+	if err := ss.seal(&rec); err != nil {
+		return nil, err
+	}
 
 	ss.mu.Lock()
 	ws, err := ss.claim(&rec)

@@ -103,7 +103,7 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 		return nil // usable refuses new users from the cap on, so this passes
 	}
 	now := ss.clock.now()
-	if err := s.change(func(r *record) { r.State, r.Ended, r.Env = proto.StateExpired, now, nil }); err != nil {
+	if err := s.change(func(r *record) { r.State, r.Ended = proto.StateExpired, now; r.forgetSecrets() }); err != nil {
 		return err
 	}
 	done.Expired++

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -22,7 +23,7 @@ func invalid(field, format string, args ...any) error {
 func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
 	r := record{
 		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
-		Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
+		Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
 		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
 	}
 	setDefault(&r.Image, c.Image)
@@ -33,7 +34,7 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 		checkClass(r.Class),
 		checkSpan("idle_timeout_seconds", r.Idle, minIdle, maxIdle),
 		checkSpan("max_lifetime_seconds", r.Lifetime, minLifetime, maxLifetime),
-		checkLabels(r.Labels), checkEnv(r.Env), checkLimits(req.Limits, c.Limits),
+		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits),
 	} {
 		if check != nil {
 			return record{}, check
@@ -132,7 +133,7 @@ func (c Config) checkCmd(cmd *proto.Cmd, job string) error {
 			return err
 		}
 	}
-	return checkEnv(cmd.Env)
+	return cmp.Or(checkEnv(cmd.Env), checkSecrets(cmd.Secrets, cmd.Env))
 }
 
 func checkProgram(cmd *proto.Cmd) error {

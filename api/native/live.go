@@ -130,6 +130,7 @@ func (l *live) send(ev proto.Event) error { return l.sock.Send(ev) }
 
 // fail answers a message that could not be done. The connection stays.
 func (l *live) fail(m message, err error) {
+	err = l.s.HideError(err)
 	if proto.CodeOf(err) == proto.Internal {
 		l.log.Error("a message on a live connection failed", "type", m.Type, "error", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"berth/ledger"
 	"berth/proto"
 	"berth/session"
+	"berth/vault"
 )
 
 // Owner is whose sessions the tests make.
@@ -76,6 +77,9 @@ func (st *Stack) Open(t testing.TB) {
 	st.Jobs = artifacts.New(artifacts.Config{Files: st.Files, Ledger: st.Ledger, Log: log, Now: st.cfg.Now})
 	cfg := st.cfg
 	cfg.Quotas = st.Keys
+	if cfg.Vault, err = vault.Open(filepath.Join(st.Dir, "secret-key"), st.Ledger); err != nil {
+		t.Fatal(err)
+	}
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = st.Dir, st.Runtime, st.Images, st.Ledger, st.Jobs, log
 	if st.Sessions, err = session.Open(context.Background(), cfg); err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ Signals are passed on; the third interrupt gives up on a command that ignores th
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&f.shell, "shell", "", "name of a shell to run it in; it is made at first use")
+	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil, "environment, NAME=value, or NAME to take yours (may be repeated)")
 	return a.jsonFlag(a.quietFlag(cmd, "print nothing of berth's own"))
 }

@@ -15,7 +15,7 @@ import (
 // containerFlags say what container to make.
 type containerFlags struct {
 	image, name, class, workspace string
-	labels, env, files            []string
+	labels, env, secrets, files   []string
 	cpus                          float64
 	memory, disk                  string
 	pids                          int64
@@ -30,6 +30,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.name, "name", "", "name to call it by; the label \"name\"")
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label, key=value (may be repeated)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment of its commands, NAME=value, or NAME to take yours (may be repeated)")
+	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	fs.StringVar(&f.class, "class", "", "runtime class: runc or gvisor")
 	fs.Float64Var(&f.cpus, "cpus", 0, "CPUs, such as 0.5")
 	fs.StringVarP(&f.memory, "memory", "m", "", "memory, such as 512m")
@@ -53,6 +54,7 @@ func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) 
 		func() (err error) { req.MaxLifetimeSeconds, err = parseSeconds("lifetime", f.lifetime); return err },
 		func() (err error) { req.Labels, err = parseLabels(f.labels, f.name); return err },
 		func() (err error) { req.Env, err = parseEnv(f.env); return err },
+		func() (err error) { req.Secrets, err = parseSecrets(f.secrets); return err },
 		func() (err error) { req.Files, uploaded, err = f.store(ctx, a, c); return err },
 	} {
 		if err := step(); err != nil {
@@ -117,7 +119,7 @@ type execFlags struct {
 	interactive, tty, detach bool
 	text, cwd, user, job     string
 	shell                    string   // exec only
-	env                      []string // exec only; run's are the container's
+	env, secrets             []string // exec only; run's are the container's
 	timeout                  time.Duration
 	maxOutput                string
 }
@@ -151,6 +153,9 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 		TimeoutSeconds: f.timeout.Seconds(), MaxOutputBytes: keptOutput,
 	}
 	if cmd.Env, err = parseEnv(f.env); err != nil {
+		return cmd, err
+	}
+	if cmd.Secrets, err = parseSecrets(f.secrets); err != nil {
 		return cmd, err
 	}
 	if !f.detach {

@@ -28,6 +28,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/session/containerd"
+	"berth/vault"
 )
 
 // A Config is what `berth serve` has flags for.
@@ -143,6 +144,14 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	cfg := d.cfg.Session
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.runtime, d.runtime.Images(), books, jobs, d.cfg.Log
 	cfg.Quotas = d.keys
+	secrets, err := vault.Open(filepath.Join(d.cfg.Dir, "secret-key"), books)
+	if err != nil {
+		return err
+	}
+	if err := secrets.Problem(); err != nil {
+		d.cfg.Log.Error("containers with secrets cannot be used", "error", err)
+	}
+	cfg.Vault = secrets
 	cfg.Audit = func(e proto.AuditEntry) {
 		d.metrics.ended(e)
 		d.audit.Append(e)
@@ -208,7 +217,7 @@ func (d *Daemon) sweepImages(ctx context.Context) (any, error) {
 
 func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
 	d.server, err = api.New(api.Config{
-		Auth: d.keys, Audit: d.audit, Metrics: d.metrics.registry, Log: d.cfg.Log,
+		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{
 			api.Ops(d.metrics.registry, d.ready),
 			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),

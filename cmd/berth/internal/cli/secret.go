@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"errors"
+	"os"
+	"strings"
+
+	"berth/proto"
+)
+
+const secretUsage = "secret for the environment of its commands: NAME takes yours, NAME=@FILE a file's content (may be repeated)"
+
+// maxSecretFile is more than any secret may have, in bytes.
+const maxSecretFile = 1 << 20
+
+// parseSecrets reads NAME and NAME=@FILE. A value on the command line is refused: whoever lists processes would see it, and shells
+// write it into their history.
+func parseSecrets(list []string) (map[string]string, error) {
+	secrets := map[string]string{}
+	for _, text := range list {
+		name, from, given := strings.Cut(text, "=")
+		file, isFile := strings.CutPrefix(from, "@")
+		var err error
+		switch {
+		case name == "" || given && (!isFile || file == ""):
+			return nil, proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: a secret's value is not given on the command line, where others on this machine can see it and shells remember it; "+
+				"write --secret NAME to take it from your environment, or --secret NAME=@FILE", name)
+		case given:
+			secrets[name], err = readSecret(name, file)
+		default:
+			secrets[name], err = secretFromHere(name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return secrets, nil
+}
+
+func secretFromHere(name string) (string, error) {
+	value, ok := os.LookupEnv(name)
+	if !ok {
+		return "", proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: there is no such variable in your environment", name)
+	}
+	return value, nil
+}
+
+// readSecret reads a file, without the line feed that editors put at its end.
+func readSecret(name, file string) (string, error) {
+	fi, err := os.Stat(file)
+	var data []byte
+	if err == nil && fi.Size() > maxSecretFile {
+		return "", proto.Errorf(proto.TooLarge, "", "secret", "--secret %.64q: the file is too large for a secret", name)
+	}
+	if err == nil {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return "", proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: the file cannot be read: %v", name, err)
+	}
+	return strings.TrimSuffix(string(data), "\n"), nil
+}

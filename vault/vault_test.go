@@ -1,0 +1,123 @@
+package vault
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"berth/ledger"
+	"berth/proto"
+)
+
+func open(t *testing.T, dir string) *Vault {
+	t.Helper()
+	db, err := ledger.Open(filepath.Join(dir, "ledger.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	v, err := Open(filepath.Join(dir, "secret-key"), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestSealedTextsOpenUnderTheirNameAlone(t *testing.T) {
+	dir := t.TempDir()
+	v := open(t, dir)
+	text := []byte("correct horse battery staple")
+	sealed, err := v.Seal("container_a", text)
+	if err != nil || strings.Contains(sealed, "horse") {
+		t.Fatalf("%q %v", sealed, err)
+	}
+	again := open(t, dir)
+	if out, err := again.Unseal("container_a", sealed); err != nil || !bytes.Equal(out, text) {
+		t.Errorf("%q %v", out, err)
+	}
+	if other, _ := v.Seal("container_a", text); other == sealed {
+		t.Error("sealing the same twice gives the same")
+	}
+	if out, err := v.Unseal("container_b", sealed); proto.CodeOf(err) != proto.Unavailable {
+		t.Errorf("under another name: %q %v", out, err)
+	}
+	for i := range sealed {
+		bad := []byte(sealed)
+		bad[i] ^= 1
+		if out, err := v.Unseal("container_a", string(bad)); err == nil && !bytes.Equal(out, text) || err == nil && i < len(sealed)-1 {
+			t.Fatalf("byte %d can be changed: %q", i, out)
+		}
+	}
+	if fi, err := os.Stat(filepath.Join(dir, "secret-key")); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", fi, err)
+	}
+}
+
+func TestKeyFileThatCannotBeUsed(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"missing":  os.Remove,
+		"garbled":  func(p string) error { return os.WriteFile(p, []byte("berth-vault-1 abc\n"), 0o600) },
+		"readable": func(p string) error { return os.Chmod(p, 0o644) },
+		"link": func(p string) error {
+			if err := os.Rename(p, p+".real"); err != nil {
+				return err
+			}
+			return os.Symlink(p+".real", p)
+		},
+		"directory": func(p string) error { _ = os.Remove(p); return os.Mkdir(p, 0o700) },
+	} {
+		dir := t.TempDir()
+		sealed, err := open(t, dir).Seal("x", []byte("text"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := spoil(filepath.Join(dir, "secret-key")); err != nil {
+			t.Fatal(err)
+		}
+		v := open(t, dir)
+		_, serr := v.Seal("x", nil)
+		_, uerr := v.Unseal("x", sealed)
+		for _, err := range []error{v.Problem(), serr, uerr} {
+			if proto.CodeOf(err) != proto.Unavailable || !strings.Contains(err.Error(), "secret-key") || strings.Contains(err.Error(), dir) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// Another key opens nothing of the first; both in one file open both, and the first of them seals.
+func TestOtherKeys(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "secret-key")
+	first, err := open(t, dir).Seal("x", []byte("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, _ := os.ReadFile(path)
+	if err := os.Truncate(path, 0); err != nil { // the operator asks for a new one
+		t.Fatal(err)
+	}
+	v := open(t, dir)
+	if _, err := v.Unseal("x", first); proto.CodeOf(err) != proto.Unavailable || !strings.Contains(err.Error(), "another key") {
+		t.Errorf("%v", err)
+	}
+	second, err := v.Seal("x", []byte("two"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, _ := os.ReadFile(path)
+	if err := os.WriteFile(path, append(fresh, old...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v = open(t, dir)
+	for sealed, want := range map[string]string{first: "one", second: "two"} {
+		if out, err := v.Unseal("x", sealed); err != nil || string(out) != want {
+			t.Errorf("%q %v", out, err)
+		}
+	}
+	if third, _ := v.Seal("x", nil); strings.Split(third, ".")[1] != strings.Split(second, ".")[1] {
+		t.Error("the old key seals")
+	}
+}
