@@ -14,6 +14,8 @@
 //	jobs/       <workspace> / <job>     artifacts.record
 //	job_execs/  <workspace> / <job> / <exec>  proto.JobExec
 //	inputs/     <workspace>             artifacts.inputs
+//	audit/      head                    audit.Anchor
+//	vault/      key                     vault.keyRecord
 //	keys/       <key id>                keys.record
 //	key_usage/  <key id>                keys.spent
 //

@@ -145,6 +145,7 @@ func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.Crea
 	}
 	asked := req
 	asked.IdempotencyKey = ""
+	asked.Secrets = namesOnly(req.Secrets)
 	r, err := newRetry(req.IdempotencyKey, asked)
 	if err != nil {
 		return nil, false, err
