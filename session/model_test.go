@@ -278,12 +278,17 @@ func (m *model) begin(r *rapid.T) {
 	}
 	real := m.usable(r, s)
 	token, command := m.mark(s)
-	e, err := real.Exec(context.Background(), proto.Cmd{Command: "read -r x; [ \"$x\" = go ] && " + command, OpenStdin: true})
+	e, err := real.Exec(context.Background(), proto.Cmd{Command: "echo up; read -r x; [ \"$x\" = go ] && " + command, OpenStdin: true})
 	if !m.mayFail(r, s, "beginning in", err) {
 		return
 	}
 	m.use(s)
 	s.bg, s.bgToken = e, token
+	for e.Info().StdoutBytes == 0 { // by now it has looked at the clock, for how long it may run
+		if e.Info().End != nil {
+			r.Fatalf("%s ended as %+v", e.ID(), e.Info().End)
+		}
+	}
 }
 
 func (m *model) finish(r *rapid.T) {
@@ -376,7 +381,7 @@ func (m *model) delete(r *rapid.T) {
 		}
 		return
 	}
-	m.ended(r, s, proto.EndStopped, proto.EndLost)
+	m.ended(r, s, proto.EndStopped, proto.EndLost, proto.EndExpired) // of a command past its container's cap
 	s.deleting, s.keep, s.running, s.dead = true, keep, false, false
 	if m.rt.hit() && err != nil {
 		return // the next try finishes it, or a sweep
