@@ -1,0 +1,211 @@
+package attack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// Groups 36, 37 and 40: a container has no network, so there is nothing that it could reach.
+var _ = register(
+	attempts(Case{
+		Group: 36, Name: "network/addresses",
+		Tries: "connect from inside to metadata services in all spellings, link-local, private and carrier addresses, gateways and multicast, over TCP and UDP",
+		Wants: "there is no way to any of them",
+	}, asBoth, addressAttempts),
+	Case{
+		Group: 36, Name: "network/daemon", Inside: true,
+		Tries: "connect from inside to the daemon's own port on every address of loopback and of its host name",
+		Wants: "nothing listens there",
+		Run:   daemonPort,
+	},
+	attempts(Case{
+		Group: 36, Name: "network/interfaces",
+		Tries: "find an interface, a route or an address beside loopback, and make one",
+		Wants: "there is none, and none can be made",
+	}, asBoth, interfaceAttempts),
+	attempts(Case{
+		Group: 37, Name: "network/names",
+		Tries: "resolve names through every usual resolver, and send queries that carry data to public ones, over UDP, TCP, DoT and DoH",
+		Wants: "no name resolves and no query leaves",
+	}, asBoth, nameAttempts),
+	attempts(Case{
+		Group: 40, Name: "network/packets",
+		Tries: "send raw, spoofed, broadcast and ARP packets, and answer DHCP",
+		Wants: "no socket for them can be had, or there is nobody to send to",
+	}, asBoth, packetAttempts),
+)
+
+func addressAttempts() []attempt {
+	var all []attempt
+	for _, host := range []string{
+		"169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]", "100.100.100.200", "168.63.129.16",
+		"192.0.0.192", "10.0.0.1", "10.0.2.2", "172.16.0.1", "172.17.0.1", "192.168.0.1", "192.168.122.1", "100.64.0.1", "198.18.0.1", "[fe80::1]", "[fe80::1%25lo]", "[fc00::1]",
+		"224.0.0.1", "[ff02::1]", "255.255.255.255", "8.8.8.8", "1.1.1.1", "[2606:4700:4700::1111]", "0251.0376.0251.0376", "2852039166", "0xa9fea9fe", "169.254.43518",
+	} {
+		for _, network := range []string{"tcp", "udp"} {
+			all = append(all, attempt{network + " " + host, func() error {
+				conn, err := net.DialTimeout(network, host+":80", 3*time.Second)
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				_, err = conn.Write([]byte("GET / HTTP/1.0\r\n\r\n"))
+				return err
+			}})
+		}
+	}
+	return all
+}
+
+func daemonPort(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(t.Host)
+	if err != nil {
+		return "", err
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	var found []string
+	if err := t.Probe(ctx, con.ID, "", "connect", &found, port, "127.0.0.1", "127.0.0.2", "127.255.255.254", "::1", "0.0.0.0", "::", "localhost", u.Hostname(), "host.docker.internal"); err != nil {
+		return "", err
+	}
+	if len(found) > 0 {
+		return "", Breached("port %s answers at %v", port, found)
+	}
+	return "port " + port + " answers at none of them", nil
+}
+
+var _ = addProbe("connect", func(args []string) (any, error) {
+	found := []string{}
+	for _, host := range args[1:] {
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(host, args[0]), 3*time.Second)
+		if err == nil {
+			found = append(found, host)
+			_ = conn.Close()
+		}
+	}
+	return found, nil
+})
+
+func interfaceAttempts() []attempt {
+	return []attempt{
+		{"an interface", func() error {
+			list, err := net.Interfaces()
+			for _, i := range list {
+				if i.Flags&net.FlagLoopback == 0 {
+					return through("there is %s", i.Name)
+				}
+			}
+			return fmt.Errorf("there is loopback alone: %v", err)
+		}},
+		{"an address", func() error {
+			list, err := net.InterfaceAddrs()
+			for _, a := range list {
+				if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLoopback() {
+					return through("there is %s", a)
+				}
+			}
+			return fmt.Errorf("there is loopback alone: %v", err)
+		}},
+		{"bind another address", func() error {
+			ln, err := net.Listen("tcp", "10.0.0.1:80")
+			if err == nil {
+				_ = ln.Close()
+			}
+			return err
+		}},
+		{"an interface of its own", func() error {
+			fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			return addDummy(fd)
+		}},
+	}
+}
+
+// addDummy asks routing netlink for a new interface. The answer is a message with an error number.
+func addDummy(fd int) error {
+	msg := make([]byte, 32)
+	msg[0], msg[4], msg[6], msg[7] = 32, unix.RTM_NEWLINK, unix.NLM_F_REQUEST|unix.NLM_F_ACK, 0x06 // create, exclusively
+	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 3})
+	buf := make([]byte, 4096)
+	n, err := unix.Read(fd, buf)
+	switch {
+	case err != nil:
+		return err
+	case n >= 20 && buf[4] == unix.NLMSG_ERROR && (buf[16]|buf[17]|buf[18]|buf[19]) != 0:
+		return errors.New("the kernel refused it")
+	}
+	return nil
+}
+
+func nameAttempts() []attempt {
+	var all []attempt
+	for _, name := range []string{"example.com", "example.com.", "secret.exfiltrated.example.com", "metadata.google.internal", "169.254.169.254.nip.io", "xn--e1afmkfd.example"} {
+		all = append(all, attempt{"resolve " + name, func() error { _, err := net.LookupHost(name); return err }})
+	}
+	for _, server := range []string{"127.0.0.1:53", "127.0.0.53:53", "127.0.0.11:53", "8.8.8.8:53", "1.1.1.1:853", "1.1.1.1:443", "[2001:4860:4860::8888]:53", "10.96.0.10:53", "224.0.0.251:5353"} {
+		for _, network := range []string{"udp", "tcp"} {
+			all = append(all, attempt{network + " query to " + server, func() error { return query(network, server) }})
+		}
+	}
+	return all
+}
+
+// query sends a DNS query and waits for an answer.
+func query(network, server string) error {
+	conn, err := net.DialTimeout(network, server, 3*time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := conn.Write([]byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07example\x03com\x00\x00\x01\x00\x01")); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 512))
+	return err
+}
+
+func packetAttempts() []attempt {
+	send := func(what string, family, kind, protocol int, to unix.Sockaddr) attempt {
+		return attempt{what, func() error {
+			fd, err := unix.Socket(family, kind, protocol)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1)
+			return unix.Sendto(fd, make([]byte, 64), 0, to)
+		}}
+	}
+	broadcast := [4]byte{255, 255, 255, 255}
+	return []attempt{
+		send("ARP", unix.AF_PACKET, unix.SOCK_RAW, 0x0608, &unix.SockaddrLinklayer{Ifindex: 1}),
+		send("a packet of any kind", unix.AF_PACKET, unix.SOCK_DGRAM, 0x0300, &unix.SockaddrLinklayer{Ifindex: 1}),
+		send("a spoofed source", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW, &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, 1}}),
+		send("a ping", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP, &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, 1}}),
+		send("a ping without rights", unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP, &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, 1}}),
+		send("a neighbour advertisement", unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6, &unix.SockaddrInet6{Addr: [16]byte{0xff, 2, 15: 1}}),
+		send("DHCP", unix.AF_INET, unix.SOCK_DGRAM, 0, &unix.SockaddrInet4{Addr: broadcast, Port: 67}),
+		send("broadcast", unix.AF_INET, unix.SOCK_DGRAM, 0, &unix.SockaddrInet4{Addr: broadcast, Port: 9}),
+	}
+}

@@ -1,0 +1,181 @@
+package attack
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"berth/proto"
+)
+
+// Group 35: what one tenant has is not another's.
+var _ = register(
+	Case{
+		Group: 35, Name: "tenants/kernel-objects", Inside: true,
+		Tries: "find in one tenant's container what another one holds: processes, abstract sockets, shared memory, message queues, semaphores, /tmp, /dev/shm, terminals",
+		Wants: "nothing of the other one is to be seen",
+		Run:   kernelObjects,
+	},
+	Case{
+		Group: 35, Name: "tenants/leftovers", Inside: true,
+		Tries: "look in a fresh container for what the one before it wrote to its root, its workspace, /tmp, /dev/shm and its user's home",
+		Wants: "nothing is left",
+		Run:   leftovers,
+	},
+	Case{
+		Group: 35, Name: "tenants/identifiers",
+		Tries: "use another tenant's container, execs, files, jobs and workspace by their IDs, with every verb",
+		Wants: "each is not found",
+		Run:   foreignIDs,
+	},
+	Case{
+		Group: 35, Name: "tenants/shared-workspace",
+		Tries: "mount one workspace into two live containers, which is how races against mounts are run",
+		Wants: "the second container is refused",
+		Run: func(ctx context.Context, t *Target) (string, error) {
+			con, err := t.Container(ctx, proto.CreateContainer{})
+			if err != nil {
+				return "", err
+			}
+			_, err = t.Container(ctx, proto.CreateContainer{WorkspaceID: con.WorkspaceID})
+			return Refused(err, proto.Conflict)
+		},
+	},
+)
+
+// holdObjects holds one of each thing that containers might share, and says so.
+const holdObjects = `
+import ctypes, os, socket, sys, time
+libc = ctypes.CDLL(None)
+s = socket.socket(socket.AF_UNIX); s.bind("\0berth-attack-secret"); s.listen()
+m = libc.shmget(4711, 4096, 0o1666); q = libc.msgget(4711, 0o1666); sem = libc.semget(4711, 1, 0o1666)
+open("/tmp/berth-attack-secret", "w").write("secret"); open("/dev/shm/berth-attack-secret", "w").write("secret")
+mq = libc.syscall(240, b"berth-attack-secret", 0o102, 0o666, None)
+print("holding", m, q, sem, mq); sys.stdout.flush()
+time.sleep(60)
+`
+
+// findObjects looks for each of them.
+const findObjects = `
+import ctypes, os, socket
+libc = ctypes.CDLL(None)
+found = []
+try: socket.socket(socket.AF_UNIX).connect("\0berth-attack-secret"); found.append("abstract socket")
+except OSError: pass
+for f, a in (("shmget", (4711, 4096, 0)), ("msgget", (4711, 0)), ("semget", (4711, 1, 0))):
+    if getattr(libc, f)(*a) >= 0: found.append(f)
+if libc.syscall(240, b"berth-attack-secret", 2, 0, None) >= 0: found.append("message queue")
+for d in ("/tmp", "/dev/shm", "/workspace", "/dev/mqueue", "/root", "/home/user", "/var/tmp", "/"):
+    try: found += [d + "/" + n for n in os.listdir(d) if "secret" in n]
+    except OSError: pass
+for p in os.listdir("/proc"):
+    try:
+        if p.isdigit() and b"holding" in open("/proc/%s/cmdline" % p, "rb").read() and p != str(os.getpid()): found.append("process " + p)
+    except OSError: pass
+print(",".join(found) or "nothing")
+`
+
+func kernelObjects(ctx context.Context, t *Target) (string, error) {
+	neighbour, err := t.Neighbour(ctx)
+	if err != nil {
+		return "", err
+	}
+	victim, err := neighbour.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	e, err := neighbour.Launch(ctx, victim.ID, proto.Cmd{Argv: []string{"python3", "-c", holdObjects}, TimeoutSeconds: 60})
+	if err != nil {
+		return "", err
+	}
+	held, err := neighbour.firstLine(ctx, victim.ID, e.ID)
+	if err != nil {
+		return "", err
+	}
+	for _, user := range asBoth {
+		res, err := t.Do(ctx, con.ID, proto.Cmd{Argv: []string{"python3", "-c", findObjects}, User: user, TimeoutSeconds: 30})
+		if err != nil {
+			return "", err
+		}
+		if r := res.Result.Result; r == nil || r.ReturnCode != 0 {
+			return "", fmt.Errorf("looking did not end well: %s", describe(res))
+		} else if got := strings.TrimSpace(r.Stdout); got != "nothing" {
+			return "", Breached("%s found %s of another tenant's", user, got)
+		}
+	}
+	return "the neighbour was " + held + ", and nothing of it was found", nil
+}
+
+func leftovers(ctx context.Context, t *Target) (string, error) {
+	for range 3 {
+		con, err := t.Container(ctx, proto.CreateContainer{})
+		if err != nil {
+			return "", err
+		}
+		got, err := t.Output(ctx, con.ID, proto.UserRoot, `find / -xdev -name 'berth-attack-left*' 2>/dev/null; ls -A /workspace /tmp /dev/shm | grep left
+			for d in / /workspace /tmp /dev/shm /home/user /root /.berth/run /var/tmp /etc; do echo secret > $d/berth-attack-left; done; true`)
+		if err != nil {
+			return "", err
+		}
+		if got != "" {
+			return "", Breached("a fresh container has %s", got)
+		}
+		if _, err := t.Delete(ctx, con.ID, false); err != nil {
+			return "", err
+		}
+	}
+	return "three containers after one another had nothing of each other", nil
+}
+
+func foreignIDs(ctx context.Context, t *Target) (string, error) {
+	neighbour, err := t.Neighbour(ctx)
+	if err != nil {
+		return "", err
+	}
+	victim, err := neighbour.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	e, err := neighbour.Launch(ctx, victim.ID, proto.Cmd{Argv: []string{"sleep", "30"}})
+	if err != nil {
+		return "", err
+	}
+	base, exec := "/v1/containers/"+victim.ID, "/v1/containers/"+victim.ID+"/execs/"+e.ID
+	tried := 0
+	for _, r := range []struct {
+		method, path string
+		body         any
+	}{
+		{"GET", base, nil}, {"DELETE", base, nil}, {"POST", base + "/extend", map[string]int{"seconds": 60}}, {"POST", base + "/start", nil}, {"POST", base + "/stop", nil},
+		{"POST", base + "/exec", map[string]string{"command": "id"}}, {"GET", base + "/execs", nil}, {"GET", exec, nil}, {"GET", exec + "/result", nil},
+		{"GET", exec + "/logs", nil}, {"GET", exec + "/events", nil}, {"POST", exec + "/signal", map[string]string{"signal": "SIGKILL"}},
+		{"GET", base + "/shells", nil}, {"GET", base + "/fs/list?path=/", nil}, {"GET", base + "/fs/content?path=/etc/passwd", nil}, {"GET", base + "/fs/stat?path=/", nil},
+		{"GET", base + "/fs/tar?path=/etc", nil}, {"DELETE", base + "/fs/content?path=/tmp", nil}, {"POST", base + "/fs/mkdir", map[string]string{"path": "/tmp/x"}},
+		{"POST", base + "/fs/move", map[string]string{"from": "/etc", "to": "/tmp/y"}}, {"GET", base + "/jobs", nil}, {"DELETE", "/v1/workspaces/" + victim.WorkspaceID, nil},
+		{"POST", "/v1/containers", map[string]string{"workspace_id": victim.WorkspaceID}},
+	} {
+		path, query, _ := strings.Cut(r.path, "?")
+		if query != "" {
+			path += "?" + query
+		}
+		got, err := t.askJSON(ctx, r.method, path, r.body)
+		if r.body == nil {
+			got, err = t.ask(ctx, r.method, path, nil, nil)
+		}
+		if err != nil {
+			return "", err
+		}
+		if err := got.refused(r.method+" "+r.path, proto.NotFound); err != nil {
+			return "", err
+		}
+		tried++
+	}
+	if now, err := neighbour.Client.Container(ctx, victim.ID); err != nil || now.State != proto.StateRunning || now.RunningExecs != 1 {
+		return "", Breached("the neighbour's container is %s with %d commands: %v", now.State, now.RunningExecs, err)
+	}
+	return fmt.Sprintf("%d requests with another tenant's IDs were not found", tried), nil
+}
