@@ -185,6 +185,15 @@ func (s *Server) end(x *exchange, err error) {
 	x.cut = true
 }
 
+// loggable is what of an error goes into the log. What is wrong with a request is told to its client, in the client's own words, which may be
+// secrets that stand in the wrong place; the log has the kind of it alone.
+func loggable(err error) string {
+	if code := proto.CodeOf(err); code == proto.InvalidArgument {
+		return string(code)
+	}
+	return err.Error()
+}
+
 // record writes the log line and the metrics of a request.
 func (s *Server) record(x *exchange) {
 	took := time.Since(x.start)
@@ -196,7 +205,7 @@ func (s *Server) record(x *exchange) {
 	}
 	level := slog.LevelInfo
 	if x.err != nil {
-		attrs = append(attrs, slog.String("err", s.hide(x, x.err.Error())))
+		attrs = append(attrs, slog.String("err", s.hide(x, loggable(x.err))))
 		if proto.CodeOf(x.err) == proto.Internal {
 			level = slog.LevelError
 		}
