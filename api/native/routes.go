@@ -152,7 +152,7 @@ func (e *edge) execRows() []row {
 				"the answer ends where something was left out, and the next one, from the offset after the last byte, tells by Berth-Log-Start where it goes on.",
 			query: []param{
 				{name: "stream", choices: []string{"stdout", "stderr", "both"}, does: "Which output; both is the default, in the order it was written."},
-				{name: "offset", kind: whole, does: "Begin at this byte of the stream, which stream has to name. One behind all that was written is refused."},
+				{name: "offset", kind: whole, max: never - 1, does: "Begin at this byte of the stream, which stream has to name. One behind all that was written is refused."},
 				{name: "follow", kind: flag, does: "Go on until the command has ended."},
 			},
 			answers: map[int][]content{http.StatusOK: {{media: octets, headers: map[string]string{logStart: "The offset of the first byte, where what was asked for is no longer kept."}}}}, fails: append([]int{416}, inBox...)}},
