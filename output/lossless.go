@@ -22,6 +22,13 @@ func (o *Output) Attach(c *Cursor) {
 	o.advance()
 }
 
+// Followed reports whether somebody reads it now.
+func (o *Output) Followed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.readers) > 0
+}
+
 // Detach ends Attach.
 func (o *Output) Detach(c *Cursor) {
 	o.mu.Lock()

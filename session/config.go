@@ -32,6 +32,8 @@ type Config struct {
 	MaxLifetime  time.Duration      // default cap from creation; 0 is 30 days
 	ExecTimeout  time.Duration      // default time limit of a foreground exec; 0 is 5 minutes
 	MaxOutput    int64              // default bytes kept of each stream; 0 is 1 MiB
+	OutputMemory int64              // bytes of memory for what commands wrote, all together; 0 is 256 MiB
+	OutputDisk   int64              // bytes of files for what of ended commands is not in memory; 0 is 4 GiB
 	MaxSessions  int                // that are not expired, of all owners; 0 is 10,000
 	MaxExecs     int                // at once in one session; 0 is 64
 	StartTimeout time.Duration      // for one sandbox to come up; 0 is 60 s
@@ -89,6 +91,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxLifetime, 30*24*time.Hour)
 	setDefault(&c.ExecTimeout, 5*time.Minute)
 	setDefault(&c.MaxOutput, 1<<20)
+	setDefault(&c.OutputMemory, 256<<20)
+	setDefault(&c.OutputDisk, 4<<30)
 	setDefault(&c.MaxSessions, 10_000)
 	setDefault(&c.MaxExecs, 64)
 	setDefault(&c.StartTimeout, time.Minute)

@@ -56,6 +56,9 @@ type Exec struct {
 	made   Produced
 	result *proto.ExecResult
 	told   bool // somebody has had the result
+
+	saved   int64 // bytes of its output on disk
+	spooled bool  // the output is there alone, and result is made from it for whoever asks
 }
 
 // An ending is why somebody wants an exec to end before it does by itself.
@@ -417,12 +420,22 @@ func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
 	case <-ctx.Done():
 		return proto.ExecResult{}, ctx.Err()
 	}
-	e.mu.Lock()
-	res := *e.result
-	e.told = true
-	e.mu.Unlock()
+	res := e.ending()
 	res.Container = e.s.Ref()
 	return res, nil
+}
+
+// ending is the result of an exec that has ended.
+func (e *Exec) ending() proto.ExecResult {
+	e.mu.Lock()
+	e.told = true
+	if !e.spooled {
+		defer e.mu.Unlock()
+		return *e.result
+	}
+	info, made := e.info, e.made
+	e.mu.Unlock()
+	return e.resultOf(e.readOutput(info), &info, made)
 }
 
 // Cancel ends the command with its whole process tree. The first reason given counts; the end

@@ -161,7 +161,7 @@ func (s *Session) dropExecs() error {
 
 // trim forgets the oldest ended execs, and the output of those that together hold too much, once it was
 // told or nobody came for it.
-func (s *Session) trim() {
+func (s *Session) trim(allowed int64) {
 	var kept int64
 	list := s.Execs()
 	slices.Reverse(list)
@@ -171,8 +171,8 @@ func (s *Session) trim() {
 		default:
 			continue
 		}
-		if kept += e.out.Kept(); kept > keptOutput {
-			e.dropOutput()
+		if kept += e.out.Kept(); kept > allowed {
+			e.moveOut()
 		}
 		if i >= keptExecs && !(i < keptRetries && e.retriable()) {
 			_ = e.removeOutput()
@@ -200,7 +200,7 @@ func (e *Exec) conclude(end proto.End) {
 
 	made := e.produced(info)
 	e.conceal(info.End, &made)
-	res := e.resultOf(&info, made)
+	res := e.resultOf(e.out, &info, made)
 	e.charge(info) // before the end is written, so that no end is known that was not paid for
 	e.store(res, made)
 	e.tellEnd(info, made)
@@ -209,7 +209,8 @@ func (e *Exec) conclude(end proto.End) {
 	e.info, e.made, e.result = info, made, &res
 	e.mu.Unlock()
 	close(e.ended)
-	e.s.trim()
+	e.s.trim(keptOutput)
+	e.s.core.relieve()
 }
 
 // later is the later one of two times.
@@ -246,7 +247,7 @@ func (e *Exec) store(res proto.ExecResult, made Produced) {
 		e.s.core.cfg.Ledger.Later(put)
 		return
 	}
-	if err := e.saveOutput(); err != nil {
+	if err := e.spool(); err != nil {
 		e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", err)
 	}
 	if err := e.s.core.cfg.Ledger.Update(put); err != nil && proto.CodeOf(err) != proto.NotFound {

@@ -21,15 +21,15 @@ const maxEventData = output.ChunkBytes + utf8.UTFMax
 func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) error) error {
 	ctx, cancel := e.whileHere(ctx)
 	defer cancel()
-	e.out.Attach(&from)
-	defer e.out.Detach(&from)
+	out, done := e.written(&from)
+	defer done()
 	info := e.Info()
 	if err := fn(proto.Event{Type: proto.EventStart, ExecID: e.id, Exec: &info}); err != nil {
 		return err
 	}
 	f := follower{exec: e.id, fn: fn}
 	for {
-		p, ok, err := e.out.Next(ctx, &from)
+		p, ok, err := out.Next(ctx, &from)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"berth/guest"
 	"berth/ledger"
+	"berth/output"
 	"berth/proto"
 )
 
@@ -74,7 +75,7 @@ func (s *Session) remember(list []execRecord) {
 		e.number = s.begun
 		s.execs = append(s.execs, e)
 	}
-	s.trim()
+	s.trim(keptOutput)
 }
 
 // recalled makes an exec of its record. One that was still running is lost, since its guest ended it with the
@@ -95,12 +96,13 @@ func (s *Session) recalled(r execRecord) *Exec {
 // recall makes an ended exec from its record and what was kept of its output.
 func (s *Session) recall(r execRecord) *Exec {
 	e := &Exec{s: s, veil: s.veil, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{})}
-	if err := e.loadOutput(r.Exec); err != nil {
-		s.core.cfg.Log.Warn("reading the kept output of an exec", "exec", e.id, "error", err)
+	e.out, _ = output.Load(nil, r.Exec.StdoutBytes, r.Exec.StderrBytes, nil)
+	if fi, err := os.Stat(e.outputPath()); err == nil {
+		e.saved = fi.Size()
+		s.core.spooled.Add(e.saved)
 	}
+	e.spooled = true // what is not on disk either shows as a gap
 	e.made = Produced{FileIDs: r.Files, Notes: r.Notes}
-	res := e.resultOf(&e.info, e.made)
-	e.result = &res
 	close(e.ended)
 	return e
 }

@@ -16,9 +16,9 @@ import (
 const stderrTail = 2 << 10
 
 // resultOf builds the typed answer to an exec, and says in info whether output was left out.
-func (e *Exec) resultOf(info *proto.Exec, made Produced) proto.ExecResult {
-	stdout, cut1 := e.text(proto.Stdout)
-	stderr, cut2 := e.text(proto.Stderr)
+func (e *Exec) resultOf(out *output.Output, info *proto.Exec, made Produced) proto.ExecResult {
+	stdout, cut1 := text(out, proto.Stdout)
+	stderr, cut2 := text(out, proto.Stderr)
 	info.Truncated = cut1 || cut2
 	res := proto.ExecResult{Exec: *info, Notes: made.Notes}
 	if code := blockError(info.End.Reason); code != "" {
@@ -48,7 +48,7 @@ func (e *Exec) dropOutput() {
 		return
 	}
 	e.out.Drop()
-	res := e.resultOf(&e.info, e.made)
+	res := e.resultOf(e.out, &e.info, e.made)
 	e.result = &res
 }
 
@@ -67,8 +67,8 @@ func blockError(r proto.EndReason) proto.BlockError {
 }
 
 // text is a stream as the result shows it, and whether something is left out in the middle.
-func (e *Exec) text(s proto.Stream) (string, bool) {
-	head, tail, dropped := e.out.Text(s)
+func text(out *output.Output, s proto.Stream) (string, bool) {
+	head, tail, dropped := out.Text(s)
 	if dropped == 0 {
 		return strings.ToValidUTF8(string(head)+string(tail), "\uFFFD"), false
 	}
@@ -116,26 +116,15 @@ func (e *Exec) saveOutput() (err error) {
 	return os.Rename(f.Name(), e.outputPath())
 }
 
-// loadOutput reads what saveOutput kept. Output that is not there any more shows as a gap.
-func (e *Exec) loadOutput(info proto.Exec) error {
-	f, err := os.Open(e.outputPath())
-	if err != nil {
-		e.out, _ = output.Load(nil, info.StdoutBytes, info.StderrBytes, nil)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		return err
-	}
-	defer f.Close()
-	e.out, err = output.Load(f, info.StdoutBytes, info.StderrBytes, nil)
-	return err
-}
-
 // removeOutput drops what saveOutput kept.
 func (e *Exec) removeOutput() error {
 	err := os.Remove(e.outputPath())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	return err
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.s.core.spooled.Add(-e.saved)
+	e.saved = 0
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"berth/ledger"
 	"berth/output"
@@ -22,11 +23,12 @@ type Sessions struct {
 	clock *leaseClock
 
 	// ctx ends when Close begins; work that must outlive a request runs on it.
-	ctx    context.Context
-	cancel context.CancelFunc
-	host   string         // boot of the host
-	memory *output.Budget // for what execs wrote
-	wg     sync.WaitGroup // execs and starts under way
+	ctx     context.Context
+	cancel  context.CancelFunc
+	host    string         // boot of the host
+	memory  *output.Budget // for what execs wrote; results of those that ended take as much again
+	spooled atomic.Int64   // bytes in files of output
+	wg      sync.WaitGroup // execs and starts under way
 
 	mu         sync.RWMutex // guards what follows
 	byID       map[string]*Session
@@ -43,7 +45,7 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, outputDir), 0o700); err != nil {
 		return nil, fmt.Errorf("making the output directory: %w", err)
 	}
-	ss := &Sessions{cfg: cfg, host: cfg.Boot, byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}, tries: map[string]*try{}}
+	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2), byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}, tries: map[string]*try{}}
 	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
 	if err := ss.load(); err != nil {

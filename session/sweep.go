@@ -88,6 +88,10 @@ func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error 
 	return err
 }
 
+// capGrace is how long past its cap a session is left to those who use it: execs are ended at the cap, and need to be booked. A
+// reader that nobody closes must not keep it for ever.
+const capGrace = 5 * time.Minute
+
 // expire removes a session that is past its cap and leaves its name, so that its ID can be
 // told from one that never was.
 func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
@@ -97,7 +101,8 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	}
 	defer unlock()
 	s.mu.Lock()
-	busy := s.users > 0 || s.removed || s.rec.Delete || s.rec.State == proto.StateExpired
+	used := s.users > 0 && ss.clock.now().Before(s.rec.cap().Add(capGrace))
+	busy := used || s.removed || s.rec.Delete || s.rec.State == proto.StateExpired
 	s.mu.Unlock()
 	if busy {
 		return nil // usable refuses new users from the cap on, so this passes

@@ -203,7 +203,7 @@ func TestTooMuchOutputIsAlwaysTold(t *testing.T) {
 
 func TestRememberedOutputIsBounded(t *testing.T) {
 	ctx := context.Background()
-	st := sessiontest.New(t, session.Config{})
+	st := sessiontest.New(t, session.Config{OutputDisk: 1}) // which is room for none
 	s := st.Create(t, proto.CreateContainer{})
 	var held, told int
 	for range 8 {

@@ -59,6 +59,8 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.Int64Var(&limits.OpenFiles, "open-files", limits.OpenFiles, "most files that one process in a container may have open")
 	f.Int64Var(&limits.DiskBytes, "disk-bytes", limits.DiskBytes, "most disk of one container's workspace, and of its writable layer")
 	f.IntVar(&cfg.Session.MaxSessions, "max-containers", 0, "most containers at once (default 10000)")
+	f.Int64Var(&cfg.Session.OutputMemory, "output-memory-bytes", 0, "most memory for what commands wrote, of all containers together (default 256 MiB)")
+	f.Int64Var(&cfg.Session.OutputDisk, "output-disk-bytes", 0, "most disk for what of ended commands is not kept in memory (default 4 GiB)")
 	f.IntVar(&cfg.Session.MaxExecs, "max-execs", 0, "most commands at once in one container (default 64)")
 	f.Int64Var(&cfg.PoolBytes, "pool-bytes", 0, "size of the disk pool when it is first made (default: half of the free space, at most 64 GiB)")
 	f.Int64Var(&cfg.FileQuota, "file-quota-bytes", 0, "most bytes of stored files per owner (default no limit)")

@@ -36,6 +36,7 @@ func Conform(t *testing.T, rt session.Runtime, images session.Images, class prot
 		{"files", c.files},
 		{"a killed tree is gone", c.kill},
 		{"a restart attaches again", c.restart},
+		{"a detached command outlives the daemon", c.detached},
 	} {
 		t.Run(test.name, test.run)
 	}
@@ -336,6 +337,41 @@ func (c conformance) restart(t *testing.T) {
 		t.Errorf("generation %d, want 1: %s", g, fmt.Sprint(again.Info()))
 	}
 	if err := st.Sessions.Delete(context.Background(), Owner, s.ID(), false); err != nil {
+		t.Error(err)
+	}
+}
+
+// detached runs a command over a restart: it counts, and no number is lost or comes twice.
+func (c conformance) detached(t *testing.T) {
+	ctx := context.Background()
+	st, s := c.session(t)
+	e, err := s.Exec(ctx, proto.Cmd{Command: `n=0; until test -e /workspace/stop; do n=$((n+1)); echo $n; done; exit 7`, Background: true, MaxOutputBytes: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	Bash(t, s, "sleep 0.2")
+	st.Reopen(t)
+	if s, err = st.Sessions.Get(Owner, s.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if e, err = s.FindExec(e.ID()); err != nil || e.Info().State != proto.ExecRunning {
+		t.Fatalf("after a restart: %v %+v", err, e.Info())
+	}
+	Bash(t, s, "touch /workspace/stop")
+	res, err := e.Wait(ctx)
+	if err != nil || res.Exec.End.ReturnCode != 7 || res.Result.Result == nil {
+		t.Fatalf("%+v %v", res.Exec.End, err)
+	}
+	lines := strings.Split(strings.TrimSuffix(res.Result.Result.Stdout, "\n"), "\n")
+	for i, line := range lines {
+		if line != fmt.Sprint(i+1) && !res.Exec.Truncated {
+			t.Fatalf("line %d is %.40q", i+1, line)
+		}
+	}
+	if len(lines) < 2 {
+		t.Errorf("%d lines", len(lines))
+	}
+	if err := st.Sessions.Delete(ctx, Owner, s.ID(), false); err != nil {
 		t.Error(err)
 	}
 }

@@ -39,6 +39,7 @@ Signals are passed on; the third interrupt gives up on a command that ignores th
 		},
 	}
 	f.register(cmd)
+	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "run it at most once: the same key with the same command is the same run, which goes on when berth is interrupted or the daemon restarted")
 	cmd.Flags().StringVar(&f.shell, "shell", "", "name of a shell to run it in; it is made at first use")
 	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil, "environment, NAME=value, or NAME to take yours (may be repeated)")
@@ -232,7 +233,11 @@ func (a *app) waitCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			res, err := c.Wait(ctx, container, exec)
+			var res proto.ExecResult
+			err = a.patiently(ctx, func() (on bool, err error) {
+				res, err = c.Wait(ctx, container, exec)
+				return false, err
+			})
 			if err != nil {
 				return err
 			}
@@ -317,16 +322,23 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 	return nil
 }
 
-// tail follows an exec to its end. A connection that breaks after it gave something, as it does when a pager
-// pauses for long, is made anew from where it was.
+// tail follows an exec to its end. A connection that breaks, as it does when a pager pauses for long or the daemon is
+// restarted, is made anew from where it was.
 func (a *app) tail(ctx context.Context, c *client.Client, container, exec string, print *printer) error {
-	for {
+	var last error
+	err := a.patiently(ctx, func() (on bool, err error) {
 		before := print.had
 		end, err := attach(ctx, c, container, exec, print)
-		if end || err != nil && (proto.CodeOf(err) != proto.Unavailable || print.had == before) {
-			return err
+		if end {
+			last = err
+			return false, nil
 		}
+		return print.had != before, err
+	})
+	if err != nil {
+		return err
 	}
+	return last
 }
 
 // attach follows an exec on one connection, and reports whether it came to the end.

@@ -118,7 +118,7 @@ func parseEnv(list []string) (map[string]string, error) {
 type execFlags struct {
 	interactive, tty, detach bool
 	text, cwd, user, job     string
-	shell                    string   // exec only
+	shell, key               string   // exec only
 	env, secrets             []string // exec only; run's are the container's
 	timeout                  time.Duration
 	maxOutput                string
@@ -149,7 +149,7 @@ const (
 // command builds the command from the flags and arguments.
 func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 	cmd = proto.Cmd{
-		JobID: f.job, Cwd: f.cwd, User: f.user, Shell: f.shell, Background: f.detach,
+		JobID: f.job, Cwd: f.cwd, User: f.user, Shell: f.shell, Background: f.detach, IdempotencyKey: f.key,
 		TimeoutSeconds: f.timeout.Seconds(), MaxOutputBytes: keptOutput,
 	}
 	if cmd.Env, err = parseEnv(f.env); err != nil {
@@ -158,7 +158,7 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 	if cmd.Secrets, err = parseSecrets(f.secrets); err != nil {
 		return cmd, err
 	}
-	if !f.detach {
+	if !f.detach && f.key == "" {
 		cmd.OnOutputLimit = proto.OutputWait // what is piped on must be whole
 	}
 	if f.timeout == 0 && !f.detach {

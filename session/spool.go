@@ -1,0 +1,93 @@
+package session
+
+import (
+	"errors"
+	"os"
+
+	"berth/output"
+	"berth/proto"
+)
+
+// Output of commands that ended is in memory while there is room, and then in files below Config.Dir, from where
+// it is read when somebody asks. What fits nowhere is dropped, which shows as a gap.
+
+// written is what the exec wrote, for one reader; done is called when that has read.
+func (e *Exec) written(c *Cursor) (out *output.Output, done func()) {
+	e.mu.Lock()
+	if !e.spooled {
+		defer e.mu.Unlock()
+		e.out.Attach(c) // before it can be moved
+		return e.out, func() { e.out.Detach(c) }
+	}
+	info := e.info
+	e.mu.Unlock()
+	return e.readOutput(info), func() {}
+}
+
+// readOutput reads what saveOutput kept. Output that is not there any more shows as a gap.
+func (e *Exec) readOutput(info proto.Exec) *output.Output {
+	f, err := os.Open(e.outputPath())
+	if err != nil {
+		out, _ := output.Load(nil, info.StdoutBytes, info.StderrBytes, nil)
+		return out
+	}
+	defer f.Close()
+	out, err := output.Load(f, info.StdoutBytes, info.StderrBytes, nil)
+	if err != nil {
+		e.s.core.cfg.Log.Warn("reading the kept output of an exec", "exec", e.id, "error", err)
+	}
+	return out
+}
+
+// spool saves the output of an exec that ended, if it is not saved yet and the files of all together leave room.
+func (e *Exec) spool() error {
+	e.mu.Lock()
+	saved, size := e.saved, e.out.Kept()
+	e.mu.Unlock()
+	if saved > 0 || size == 0 {
+		return nil
+	}
+	core := e.s.core
+	if core.spooled.Add(size) > core.cfg.OutputDisk {
+		core.spooled.Add(-size)
+		return errors.New("the files of kept output are as large as they may be together")
+	}
+	if err := e.saveOutput(); err != nil {
+		core.spooled.Add(-size)
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.saved = size
+	return nil
+}
+
+// moveOut gives back the memory of an ended exec's output, which is on disk from then on. It stays while somebody
+// reads it.
+func (e *Exec) moveOut() {
+	if err := e.spool(); err != nil {
+		e.s.core.cfg.Log.Warn("output does not fit on disk and is dropped", "exec", e.id, "error", err)
+		e.dropOutput()
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.out.Followed() {
+		return
+	}
+	e.spooled, e.result = true, nil
+	e.out.Drop()
+}
+
+// relieve moves the output of all execs that have ended to disk, when memory gets short.
+func (ss *Sessions) relieve() {
+	if ss.memory.Used() < ss.cfg.OutputMemory/4 {
+		return
+	}
+	ss.mu.RLock()
+	all := ss.snapshot()
+	ss.mu.RUnlock()
+	for _, s := range all {
+		s.trim(0)
+	}
+}

@@ -1,0 +1,115 @@
+package session_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+// followed is all that an exec wrote to stdout, and how much of it a follower is told to be missing.
+func followed(t *testing.T, e *session.Exec) (text string, missing int64) {
+	t.Helper()
+	var b strings.Builder
+	err := e.Follow(context.Background(), session.Cursor{}, func(ev proto.Event) error {
+		if ev.Type == proto.EventGap {
+			missing += ev.Until - ev.Offset
+		}
+		if ev.Type == proto.EventExit && ev.Result.Result.Result.Stdout != b.String() && missing == 0 {
+			t.Errorf("the result has %d bytes, the follower %d", len(ev.Result.Result.Result.Stdout), b.Len())
+		}
+		b.WriteString(ev.Data)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), missing
+}
+
+// What does not fit in memory is on disk, whole, and read from there by any number at once.
+func TestEndedOutputGoesToDisk(t *testing.T) {
+	st := sessiontest.New(t, session.Config{OutputMemory: 8 << 20})
+	s := st.Create(t, proto.CreateContainer{})
+	const many, each = 10, 1_000_000
+	var all []*session.Exec
+	for i := range many {
+		e := start(t, s, proto.Cmd{Command: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' %d", each, i)})
+		waited(t, e)
+		all = append(all, e)
+	}
+	check := func() {
+		t.Helper()
+		for i, e := range all {
+			if got, missing := followed(t, e); got != strings.Repeat(fmt.Sprint(i), each) || missing > 0 {
+				t.Errorf("exec %d: %d bytes, %d missing", i, len(got), missing)
+			}
+		}
+	}
+	check()
+	check()
+	files, err := os.ReadDir(filepath.Join(st.Dir, "output"))
+	if err != nil || len(files) < 5 {
+		t.Errorf("%d files of output, %v", len(files), err)
+	}
+	if err := st.Sessions.Delete(context.Background(), sessiontest.Owner, s.ID(), false); err != nil {
+		t.Fatal(err)
+	}
+	if files, _ := os.ReadDir(filepath.Join(st.Dir, "output")); len(files) > 0 {
+		t.Errorf("%d files are left", len(files))
+	}
+}
+
+// What fits nowhere is told to be missing, and fits again when others are gone.
+func TestFullSpoolIsTold(t *testing.T) {
+	st := sessiontest.New(t, session.Config{OutputMemory: 4 << 20, OutputDisk: 3 << 20})
+	s := st.Create(t, proto.CreateContainer{})
+	var all []*session.Exec
+	for range 12 {
+		e := start(t, s, proto.Cmd{Command: "head -c 1000000 /dev/zero | tr '\\0' x"})
+		waited(t, e)
+		all = append(all, e)
+	}
+	lost := 0
+	for _, e := range all {
+		got, missing := followed(t, e)
+		if int64(len(got))+missing != 1_000_000 {
+			t.Errorf("%d bytes and %d missing", len(got), missing)
+		}
+		if missing > 0 {
+			lost++
+			if res := waited(t, e); !res.Exec.Truncated || !strings.Contains(res.Result.Result.Stdout, "left out") {
+				t.Errorf("its result does not say so: %.200q", res.Result.Result.Stdout)
+			}
+		}
+	}
+	if lost == 0 || lost == len(all) {
+		t.Errorf("%d of %d lost something", lost, len(all))
+	}
+}
+
+// Output that was on disk is there after a restart, whoever ran the command.
+func TestSpooledOutputOutlivesTheDaemon(t *testing.T) {
+	st := sessiontest.New(t, session.Config{OutputMemory: 1 << 20})
+	s := st.Create(t, proto.CreateContainer{})
+	e := start(t, s, proto.Cmd{Command: "head -c 500000 /dev/zero | tr '\\0' x", IdempotencyKey: "k"})
+	waited(t, e)
+	left := filepath.Join(st.Dir, "output", "tmp-left")
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st.Reopen(t)
+	_, e = again(t, st, e)
+	if got, missing := followed(t, e); len(got) != 500_000 || missing > 0 {
+		t.Errorf("%d bytes, %d missing", len(got), missing)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("what a crash left of a file is still there")
+	}
+}
