@@ -33,7 +33,7 @@ var _ = register(
 	Case{
 		Group: 15, Name: "processes/cpu", Inside: true, Alone: true,
 		Tries: "spin on every core, with a thousand timers, and ask for more than its share by nice and realtime",
-		Wants: "the time limit ends it, the asking is refused, and the CPU used stays within the limit",
+		Wants: "the time limit ends it, the host's kernel refuses the asking, and the CPU used stays within the limit",
 		Run:   cpuSpin,
 	},
 	Case{
@@ -44,7 +44,7 @@ var _ = register(
 	},
 	Case{
 		Group: 19, Name: "processes/timeouts", Inside: true,
-		Tries: "be stopped, asleep, ignoring SIGTERM, in vfork or tracing oneself when the time limit comes",
+		Tries: "be stopped, asleep, ignoring SIGTERM, in a lock or behind a spawned child when the time limit comes",
 		Wants: "the end says timeout within seconds",
 		Run:   timeouts,
 	},
