@@ -149,20 +149,22 @@ func canEnter(dir string) error {
 }
 
 // makeShared makes a directory of the workspace that commands of every user will work in: it is the
-// ordinary user's even if root comes first, wherever that user may make it.
+// ordinary user's even if root comes first, wherever that user may make it. Where only root may, no link
+// says where.
 func (s *Server) makeShared(id identity, path string) error {
 	user, err := s.ids.named(proto.UserDefault)
 	if err != nil {
 		return err
 	}
 	err = user.do(func() error { return os.MkdirAll(path, 0o755) })
-	if errors.Is(err, unix.EACCES) {
-		err = id.do(func() error { return os.MkdirAll(path, 0o755) })
+	if errors.Is(err, unix.EACCES) && id.name == proto.UserRoot {
+		err = id.do(func() error { return s.makeNoLinks(path) })
 	}
 	return err
 }
 
-// freshDir removes what is at path and makes an empty directory of id's there.
+// freshDir removes what is at path and makes an empty directory of id's there. The ordinary user may have put a
+// link where a directory was; for itself it is followed, for root it is not.
 func (s *Server) freshDir(id identity, path string) error {
 	if parent := filepath.Dir(path); s.inWorkspace(parent) {
 		if err := s.makeShared(id, parent); err != nil {
@@ -170,6 +172,9 @@ func (s *Server) freshDir(id identity, path string) error {
 		}
 	}
 	err := id.do(func() error {
+		if id.name == proto.UserRoot {
+			return s.freshNoLinks(path)
+		}
 		if err := removeTree(path); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}

@@ -1,7 +1,9 @@
 package guest
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +35,42 @@ func (s *Server) openParent(path string) (at int, name string, err error) {
 		at = next
 	}
 	return at, parts[len(parts)-1], nil
+}
+
+// makeNoLinks makes a directory and those above it, none of them behind a link.
+func (s *Server) makeNoLinks(path string) error {
+	parent := filepath.Dir(path)
+	if parent != path && s.inWorkspace(parent) {
+		if err := s.makeNoLinks(parent); err != nil {
+			return err
+		}
+	}
+	at, name, err := s.openParent(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	if err := unix.Mkdirat(at, name, 0o755); err != nil && err != unix.EEXIST {
+		return err
+	}
+	dir, err := stepInto(at, name)
+	if err == nil {
+		_ = unix.Close(dir)
+	}
+	return err
+}
+
+// freshNoLinks removes what is at path, without going anywhere by a link, and makes an empty directory there.
+func (s *Server) freshNoLinks(path string) error {
+	at, name, err := s.openParent(path)
+	if err == nil {
+		err = (&remover{}).remove(at, name)
+		_ = unix.Close(at)
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return s.makeNoLinks(path)
 }
 
 // dirNoLinks opens a directory for reading that no link leads to.

@@ -47,3 +47,29 @@ func TestNoLinks(t *testing.T) {
 		t.Errorf("%+v %v", files, err)
 	}
 }
+
+// A command of root gets its output directory in the job's own directory, or none.
+func TestRootOutputNotBehindALink(t *testing.T) {
+	w := newWorld(t, false)
+	outside := filepath.Join(w.dir, "private")
+	must(t, os.Mkdir(outside, 0o700))
+	w.put("job/file", "mine")
+	must(t, os.Symlink(outside, filepath.Join(w.workspace, "away")))
+	must(t, os.Symlink(outside, filepath.Join(w.workspace, "job/outputs")))
+	for _, out := range []string{"away/outputs/exec_1", "job/outputs/exec_1"} {
+		_, err := w.Start(short(t), Command{Argv: []string{"/bin/true"}, Output: out, User: "root"}, func(proto.Stream, int64, []byte) {})
+		wantCode(t, err, proto.InvalidArgument)
+	}
+	if list, err := os.ReadDir(outside); err != nil || len(list) > 0 {
+		t.Errorf("root made %v %v", list, err)
+	}
+	must(t, os.Remove(filepath.Join(w.workspace, "job/outputs")))
+	p, err := w.Start(short(t), Command{Argv: []string{"/bin/true"}, Output: "job/outputs/exec_2", User: "root"}, func(proto.Stream, int64, []byte) {})
+	must(t, err)
+	if x, err := p.Wait(short(t)); err != nil || x.Code != 0 {
+		t.Errorf("%+v %v", x, err)
+	}
+	if list, err := os.ReadDir(filepath.Join(w.workspace, "job/outputs")); err != nil || len(list) != 1 {
+		t.Errorf("%v %v", list, err)
+	}
+}

@@ -11,9 +11,6 @@ import (
 // A Cursor is a reader's position: how many bytes of each stream it has had.
 type Cursor = output.Cursor
 
-// maxEventData bounds the output in one event, in bytes.
-const maxEventData = output.ChunkBytes + utf8.UTFMax
-
 // Follow calls fn with what the exec does from the given position on: its start, all
 // output that is kept, and its exit, whose Result equals Wait's. It returns after the exit,
 // when fn fails, or when ctx ends. However slow fn is, the command does not wait: what it misses

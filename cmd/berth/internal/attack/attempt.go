@@ -221,11 +221,8 @@ func attempts(c Case, users []string, set func() []attempt) Case {
 	return c
 }
 
-// Who makes attempts.
-var (
-	asRoot = []string{proto.UserRoot}
-	asBoth = []string{proto.UserRoot, proto.UserDefault}
-)
+// asBoth has an attempt made by both users.
+var asBoth = []string{proto.UserRoot, proto.UserDefault}
 
 // sumUp turns outcomes into what happened. One that got through is a breach; if all were moot, nothing was tried.
 func sumUp(found []outcome) (string, error) {
