@@ -231,3 +231,15 @@ func TestShellUsers(t *testing.T) {
 	_, err = w.Start(short(t), Command{Shell: "s", Argv: []string{"true"}}, func(proto.Stream, int64, []byte) {})
 	wantCode(t, err, proto.InvalidArgument)
 }
+
+// A shell gets secrets and its text in files, and writes its output to FIFOs. Other users of the container can use none of them.
+func TestShellFilesAreItsUsers(t *testing.T) {
+	w := newWorld(t, false)
+	for _, user := range []string{"user", "root"} {
+		r := w.run(Command{Shell: "s" + user, User: user, Text: `stat -L -c '%a %u' /proc/self/fd/1 "${__berth_call}.env" "${__berth_call}.text"`})
+		want := map[string]string{"user": "600 1000 400 1000 400 1000", "root": "600 0 400 0 400 0"}[user]
+		if got := strings.Join(strings.Fields(r.stdout), " "); got != want {
+			t.Errorf("%s: %q %q", user, r.stdout, r.stderr)
+		}
+	}
+}

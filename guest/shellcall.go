@@ -98,12 +98,12 @@ func (sh *shell) prepare(cmd *Command) (*shellCall, error) {
 	sh.mu.Unlock()
 	c.base = filepath.Join(sh.dir, strconv.Itoa(c.n))
 	err := errors.Join(
-		writeOpen(c.base+".text", cmd.Text, 0o644),
-		writeOpen(c.base+".env", sh.exports(cmd), 0o644),
-		fifo(c.base+".out"), fifo(c.base+".err"),
+		sh.write(c.base+".text", cmd.Text),
+		sh.write(c.base+".env", sh.exports(cmd)),
+		sh.fifo(c.base+".out"), sh.fifo(c.base+".err"),
 	)
 	if cmd.reads() {
-		err = errors.Join(err, fifo(c.base+".in"))
+		err = errors.Join(err, sh.fifo(c.base+".in"))
 	} else {
 		err = errors.Join(err, os.Symlink(os.DevNull, c.base+".in"))
 	}
@@ -144,20 +144,20 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// writeOpen writes a file with exactly that mode.
-func writeOpen(name, text string, mode os.FileMode) error {
-	if err := os.WriteFile(name, []byte(text), mode); err != nil {
+// write makes a file that the shell's user may read, and nobody else: secrets are in there.
+func (sh *shell) write(name, text string) error {
+	if err := os.WriteFile(name, []byte(text), 0o400); err != nil {
 		return err
 	}
-	return os.Chmod(name, mode)
+	return os.Chown(name, sh.id.uid, sh.id.gid)
 }
 
-// fifo makes a FIFO that any user of the container may open who knows its name.
-func fifo(name string) error {
-	if err := unix.Mkfifo(name, 0o666); err != nil {
+// fifo makes a FIFO that the shell's user may open, and nobody else: another's output could be read and forged there.
+func (sh *shell) fifo(name string) error {
+	if err := unix.Mkfifo(name, 0o600); err != nil {
 		return err
 	}
-	return unix.Chmod(name, 0o666)
+	return os.Chown(name, sh.id.uid, sh.id.gid)
 }
 
 // remove removes the files of a call.

@@ -16,6 +16,7 @@
 //	inputs/     <workspace>             artifacts.inputs
 //	audit/      head                    audit.Anchor
 //	vault/      key                     vault.keyRecord
+//	digest/     requests                sealed key of session's digests
 //	keys/       <key id>                keys.record
 //	key_usage/  <key id>                keys.spent
 //

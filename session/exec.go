@@ -29,7 +29,7 @@ type Exec struct {
 	id   string
 	key  string           // API key it was started with
 	by   proto.AuditEntry // who began it; set before run
-	veil *veil            // hides its secrets and its session\'s
+	veil *veil            // hides its secrets and its session's
 	cmd  proto.Cmd
 	out  *output.Output
 
@@ -57,8 +57,9 @@ type Exec struct {
 	result *proto.ExecResult
 	told   bool // somebody has had the result
 
-	saved   int64 // bytes of its output on disk
-	spooled bool  // the output is there alone, and result is made from it for whoever asks
+	saved   int64   // bytes of its output on disk
+	spooled bool    // the output is there alone, and result is made from it for whoever asks
+	again   *reread // it is in memory for those who follow it; nil: nobody does
 }
 
 // An ending is why somebody wants an exec to end before it does by itself.

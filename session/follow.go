@@ -18,7 +18,10 @@ type Cursor = output.Cursor
 func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) error) error {
 	ctx, cancel := e.whileHere(ctx)
 	defer cancel()
-	out, done := e.written(&from)
+	out, done, err := e.written(&from)
+	if err != nil {
+		return err
+	}
 	defer done()
 	info := e.Info()
 	if err := fn(proto.Event{Type: proto.EventStart, ExecID: e.id, Exec: &info}); err != nil {

@@ -2,8 +2,6 @@ package session
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"time"
 
@@ -13,7 +11,7 @@ import (
 // A retry is what a request can be known by when it comes again.
 type retry struct {
 	Key  string `json:"key,omitempty"`  // the caller's
-	Hash string `json:"hash,omitempty"` // of what was asked for
+	Hash string `json:"hash,omitempty"` // of what was asked for: a keyed one, since that holds secrets
 }
 
 // maxKey bounds an idempotency key, in bytes. retryTime is how long one is remembered at least, and keptRetries how
@@ -25,7 +23,7 @@ const (
 )
 
 // newRetry is how a request with this key is known again; request is anything that JSON can tell apart.
-func newRetry(key string, request any) (retry, error) {
+func (ss *Sessions) newRetry(key string, request any) (retry, error) {
 	if len(key) > maxKey {
 		return retry{}, invalid("idempotency_key", "the idempotency key has %d bytes; %d is the limit", len(key), maxKey)
 	}
@@ -38,8 +36,7 @@ func newRetry(key string, request any) (retry, error) {
 	if err != nil {
 		return retry{}, err
 	}
-	sum := sha256.Sum256(b)
-	return retry{key, hex.EncodeToString(sum[:])}, nil
+	return retry{key, ss.digest(b)}, nil
 }
 
 // same fails where two requests have the same key and are not the same.
@@ -71,8 +68,7 @@ func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replaye
 	}
 	asked := cmd
 	asked.IdempotencyKey = ""
-	asked.Secrets = namesOnly(cmd.Secrets) // a hash of what is short could be guessed
-	r, err := newRetry(cmd.IdempotencyKey, asked)
+	r, err := s.core.newRetry(cmd.IdempotencyKey, asked)
 	if err != nil {
 		return nil, false, err
 	}
@@ -145,8 +141,7 @@ func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.Crea
 	}
 	asked := req
 	asked.IdempotencyKey = ""
-	asked.Secrets = namesOnly(req.Secrets)
-	r, err := newRetry(req.IdempotencyKey, asked)
+	r, err := ss.newRetry(req.IdempotencyKey, asked)
 	if err != nil {
 		return nil, false, err
 	}

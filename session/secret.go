@@ -194,15 +194,6 @@ func (s *Session) recallVeil(r execRecord) *veil {
 	return s.veilOf(proto.Cmd{Env: c.Env, Secrets: c.Secrets})
 }
 
-// namesOnly is secrets without their values.
-func namesOnly(secrets map[string]string) map[string]string {
-	names := maps.Clone(secrets)
-	for name := range names {
-		names[name] = ""
-	}
-	return names
-}
-
 // hide replaces every secret in a text.
 func (v *veil) hide(text string) string {
 	if v == nil {

@@ -28,7 +28,10 @@ type Sessions struct {
 	host    string         // boot of the host
 	memory  *output.Budget // for what execs wrote; results of those that ended take as much again
 	spooled atomic.Int64   // bytes in files of output
-	wg      sync.WaitGroup // execs and starts under way
+	reread  atomic.Int64   // bytes of them in memory for whoever follows
+
+	digestKey []byte         // of digest
+	wg        sync.WaitGroup // execs and starts under way
 
 	mu         sync.RWMutex // guards what follows
 	byID       map[string]*Session
@@ -48,7 +51,7 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2), byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}, tries: map[string]*try{}}
 	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
-	if err := ss.load(); err != nil {
+	if err := errors.Join(ss.openDigest(), ss.load()); err != nil {
 		return nil, fmt.Errorf("reading sessions: %w", err)
 	}
 	if err := ss.reconcile(ctx); err != nil {

@@ -3,6 +3,8 @@ package session
 import (
 	"errors"
 	"os"
+	"sync"
+	"time"
 
 	"berth/output"
 	"berth/proto"
@@ -11,17 +13,52 @@ import (
 // Output of commands that ended is in memory while there is room, and then in files below Config.Dir, from where
 // it is read when somebody asks. What fits nowhere is dropped, which shows as a gap.
 
-// written is what the exec wrote, for one reader; done is called when that has read.
-func (e *Exec) written(c *Cursor) (out *output.Output, done func()) {
+// A reread is output that was on disk alone and is in memory again while somebody follows it: once, however many they are.
+type reread struct {
+	load  func() *output.Output
+	size  int64
+	users int // guarded by Exec.mu
+}
+
+// written is what the exec wrote, for one reader; done is called when that has read. It fails with TooMany where others read so much of what
+// is on disk, and so slowly, that there is no memory for more.
+func (e *Exec) written(c *Cursor) (out *output.Output, done func(), err error) {
 	e.mu.Lock()
 	if !e.spooled {
 		defer e.mu.Unlock()
 		e.out.Attach(c) // before it can be moved
-		return e.out, func() { e.out.Detach(c) }
+		return e.out, func() { e.out.Detach(c) }, nil
 	}
-	info := e.info
+	if e.again == nil {
+		if e.again, err = e.newReread(); err != nil {
+			e.mu.Unlock()
+			return nil, nil, err
+		}
+	}
+	r := e.again
+	r.users++
 	e.mu.Unlock()
-	return e.readOutput(info), func() {}
+	return r.load(), func() { e.leave(r) }, nil
+}
+
+// newReread takes the memory for all of the output. One alone always gets it. Called with mu held.
+func (e *Exec) newReread() (*reread, error) {
+	core, info, size := e.s.core, e.info, e.saved
+	if all := core.reread.Add(size); all > core.cfg.OutputMemory/2 && all > size {
+		core.reread.Add(-size)
+		return nil, proto.Errorf(proto.TooMany, "", e.id, "too much kept output is being read at once; try again").After(time.Second)
+	}
+	return &reread{load: sync.OnceValue(func() *output.Output { return e.readOutput(info) }), size: size}, nil
+}
+
+// leave gives the memory of a reread back once nobody reads it.
+func (e *Exec) leave(r *reread) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r.users--; r.users == 0 {
+		e.again = nil
+		e.s.core.reread.Add(-r.size)
+	}
 }
 
 // readOutput reads what saveOutput kept. Output that is not there any more shows as a gap.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"berth/proto"
@@ -111,5 +112,67 @@ func TestSpooledOutputOutlivesTheDaemon(t *testing.T) {
 	}
 	if _, err := os.Stat(left); err == nil {
 		t.Error("what a crash left of a file is still there")
+	}
+}
+
+// Followers of output that is on disk share what they read of it, and there is a bound to what all of them have in memory; however many come,
+// and however slowly they read.
+func TestSlowFollowersOfSpooledOutputAreBounded(t *testing.T) {
+	st := sessiontest.New(t, session.Config{OutputMemory: 3 << 20})
+	s := st.Create(t, proto.CreateContainer{})
+	var all []*session.Exec
+	for range 6 {
+		e := start(t, s, proto.Cmd{Command: "head -c 900000 /dev/zero | tr '\\0' x"})
+		waited(t, e)
+		all = append(all, e)
+	}
+	ctx, hurry := context.WithCancel(context.Background())
+	defer hurry()
+	slow := func(e *session.Exec) (entered bool, err <-chan error) {
+		in, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			var once sync.Once
+			done <- e.Follow(context.Background(), session.Cursor{}, func(proto.Event) error {
+				once.Do(func() { close(in) })
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		select {
+		case <-in:
+			return true, done
+		case err := <-done:
+			done <- err
+			return false, done
+		}
+	}
+	var held []<-chan error
+	refused := 0
+	for _, e := range all[:4] { // the last ones are in memory anyway
+		for range 20 {
+			ok, end := slow(e)
+			if ok {
+				held = append(held, end)
+				continue
+			}
+			refused++
+			if err := <-end; proto.CodeOf(err) != proto.TooMany {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(held)%20 != 0 || len(held) == 0 || refused == 0 {
+		t.Errorf("%d follow, %d were refused", len(held), refused)
+	}
+	hurry()
+	for _, end := range held {
+		if err := <-end; err != nil {
+			t.Error(err)
+		}
+	}
+	for i, e := range all {
+		if got, missing := followed(t, e); len(got) != 900_000 || missing > 0 {
+			t.Errorf("exec %d afterwards: %d bytes, %d missing", i, len(got), missing)
+		}
 	}
 }
