@@ -85,7 +85,8 @@ const (
 	EndCanceled    EndReason = "canceled"      // its client went away
 	EndExpired     EndReason = "expired"       // the container's time was over
 	EndStopped     EndReason = "stopped"       // the container was stopped or deleted
-	EndLost        EndReason = "lost"          // the daemon, host or guest died under it; how it ended is unknown
+	EndHostRestart EndReason = "host_restart"  // the host was started anew while it ran
+	EndLost        EndReason = "lost"          // the daemon or the container died under it; how it ended is unknown
 	EndNotStarted  EndReason = "not_started"   // the program could not be started; Message says why
 )
 
@@ -96,7 +97,7 @@ type End struct {
 	Signal     string    `json:"signal,omitempty"`   // "SIGKILL", when a signal ended it
 	Message    string    `json:"message,omitempty"`  // one sentence for people, where the reason does not say it all
 	Leftover   int       `json:"leftover,omitempty"` // background processes it left running
-	CPUSeconds float64   `json:"cpu_seconds"`        // of its processes that have ended, killed ones too; 0 when unknown, as for "lost"
+	CPUSeconds float64   `json:"cpu_seconds"`        // of its processes that have ended, killed ones too; 0 when unknown, as for "lost" and "host_restart"
 	PeakBytes  int64     `json:"peak_memory_bytes"`  // largest resident set of one of those, and no less than the guest's own; 0 when unknown
 }
 

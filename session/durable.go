@@ -19,7 +19,7 @@ func durable(cmd proto.Cmd) bool { return cmd.Detach || cmd.Background || cmd.Id
 // Outlives reports whether the exec goes on when its client, or the daemon, goes away.
 func (e *Exec) Outlives() bool { return durable(e.cmd) }
 
-// Why an exec is lost, for people. What a restart of the host, the daemon or the container did is told apart.
+// Why an exec is gone, for people. What a restart of the host, the daemon or the container did is told apart.
 const (
 	hostRestarted   = "the host was restarted while it ran"
 	daemonRestarted = "the daemon was restarted while it ran, and it was not started with detach or background"
@@ -53,19 +53,18 @@ func keepable(cmd proto.Cmd) *proto.Cmd {
 	}
 }
 
-// whyLost says what became of an exec that ran when the last daemon ended.
-func (r execRecord) whyLost(host string) string {
-	if otherBoot(r.Host, host) {
-		return hostRestarted
+// lostSince is the end of an exec that ran in one boot of the host and is found gone in another, or in the same one for
+// the reason given. Boots that are not known do not differ.
+func lostSince(boot, now, why string) proto.End {
+	if boot != "" && now != "" && boot != now {
+		return proto.End{Reason: proto.EndHostRestart, ReturnCode: -1, Message: hostRestarted}
 	}
-	return daemonRestarted
+	return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: why}
 }
-
-// otherBoot reports whether two boots are known to differ.
-func otherBoot(a, b string) bool { return a != "" && b != "" && a != b }
 
 // recallRunning makes a running exec of its record. It has no process until it is attached to again.
 func (s *Session) recallRunning(r execRecord) *Exec {
+	s.dropEarly(r)
 	e := &Exec{
 		veil: s.recallVeil(r),
 		s:    s, id: r.Exec.ID, key: r.Key, retry: r.Retry, cmd: *r.Run, info: r.Exec, boot: r.Guest, host: r.Host,
@@ -126,6 +125,7 @@ func (e *Exec) resume(ctx context.Context) {
 	e.guest, e.proc = g, proc
 	e.ran = proc.Ran()
 	e.mu.Unlock()
+	e.setDeadline()
 	e.s.mu.Lock()
 	e.s.users++
 	e.s.mu.Unlock()
@@ -138,20 +138,16 @@ func (e *Exec) resume(ctx context.Context) {
 	}
 }
 
-// vanish ends an exec that has no process any more.
+// vanish ends an exec of an earlier daemon that has no process any more.
 func (e *Exec) vanish(why string) {
 	e.out.Finish()
-	e.conclude(proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: why})
+	e.conclude(lostSince(e.host, e.s.core.host, why))
 }
 
 // desert ends the execs of an earlier daemon whose sandbox is gone.
 func (s *Session) desert() {
 	for _, e := range s.orphans() {
-		if otherBoot(e.host, s.core.host) {
-			e.vanish(hostRestarted)
-		} else {
-			e.vanish(guestRestarted)
-		}
+		e.vanish(guestRestarted)
 	}
 }
 
@@ -179,8 +175,19 @@ func (e *Exec) forget() {
 // lostExec is the record of an exec that ran when the last daemon ended, as it is told from now on.
 func (s *Session) lostExec(r execRecord) execRecord {
 	r.Exec.State, r.Exec.EndedAt = proto.ExecEnded, proto.AtOrNil(s.core.cfg.Now())
-	r.Exec.End = &proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: r.whyLost(s.core.host)}
+	end := lostSince(r.Host, s.core.host, daemonRestarted)
+	r.Exec.End = &end
 	r.Run = nil
+	s.dropEarly(r)
 	s.core.cfg.Ledger.Later(s.putExec(r))
 	return r
+}
+
+// dropEarly removes the output of an exec that was kept before its end was written down, which a crash prevented: its
+// record says nothing of what is in there, and what still runs is asked anew.
+func (s *Session) dropEarly(r execRecord) {
+	e := Exec{s: s, id: r.Exec.ID}
+	if err := e.removeOutput(); err != nil {
+		s.core.cfg.Log.Warn("removing output of an exec whose end is not known", "exec", e.id, "error", err)
+	}
 }

@@ -142,10 +142,11 @@ func TestEndedWhileNobodyWasThere(t *testing.T) {
 func TestLostSaysWhy(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
+		reason     proto.EndReason
 		meanwhile  func(*sessiontest.Stack, string)
 	}{
-		{"host", "host was restarted", func(st *sessiontest.Stack, id string) { st.Runtime.(*sessiontest.Runtime).Kill(id); st.Reboot() }},
-		{"guest", "container ended while the daemon was not there", func(st *sessiontest.Stack, id string) { st.Runtime.(*sessiontest.Runtime).Kill(id) }},
+		{"host", "host was restarted", proto.EndHostRestart, func(st *sessiontest.Stack, id string) { st.Runtime.(*sessiontest.Runtime).Kill(id); st.Reboot() }},
+		{"guest", "container ended while the daemon was not there", proto.EndLost, func(st *sessiontest.Stack, id string) { st.Runtime.(*sessiontest.Runtime).Kill(id) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			st := sessiontest.New(t, session.Config{Boot: "b"})
@@ -156,7 +157,7 @@ func TestLostSaysWhy(t *testing.T) {
 			c.meanwhile(st, s.ID())
 			st.Open(t)
 			s, e = again(t, st, e)
-			if end := waited(t, e).Exec.End; end.Reason != proto.EndLost || !strings.Contains(end.Message, c.want) {
+			if end := waited(t, e).Exec.End; end.Reason != c.reason || !strings.Contains(end.Message, c.want) {
 				t.Errorf("%+v", end)
 			}
 			if out := sessiontest.Bash(t, s, "echo back").Stdout; out != "back\n" {

@@ -39,6 +39,9 @@ type Exec struct {
 
 	host, boot string // of an earlier daemon's: boot of the host and of the guest it was started in
 
+	due     time.Time // when it is ended, by the monotonic clock; this and overdue set before run
+	overdue ending    // why then
+
 	before <-chan Reading // the meters when it began; nil if they were not read
 
 	retry     retry     // the key that somebody may ask for it with again
@@ -90,6 +93,7 @@ func (s *Session) exec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, er
 		release()
 		return nil, err
 	}
+	e.setDeadline()
 	err = s.core.track(func() { s.announce(e) }, func() {
 		defer release()
 		e.tellBegin()
@@ -311,14 +315,13 @@ func (e *Exec) await() (end proto.End, ok bool) {
 		exited <- endOf(x, err)
 	}()
 
-	limit, reason := e.deadline(proc)
-	timer := time.NewTimer(limit)
+	timer := time.NewTimer(time.Until(e.due))
 	defer timer.Stop()
 	select {
 	case end := <-exited:
 		return e.unlessAsked(end), true
 	case <-timer.C:
-		return e.kill(proc, reason, exited, cancel), true
+		return e.kill(proc, e.overdue, exited, cancel), true
 	case want := <-e.ask:
 		return e.kill(proc, want, exited, cancel), true
 	case <-e.leaving():
@@ -332,14 +335,16 @@ func (e *Exec) process() *guest.Process {
 	return e.proc
 }
 
-// deadline is when the command must end, and why then: its own limit, or the session's cap.
-func (e *Exec) deadline(proc *guest.Process) (time.Duration, ending) {
+// setDeadline says when the command must end, and why then: its own limit, or the session's cap. It counts from when the
+// process was started, however long it takes until somebody sees to it.
+func (e *Exec) setDeadline() {
 	left := e.s.record().cap().Sub(e.s.core.clock.now())
-	limit := seconds(e.cmd.TimeoutSeconds) - e.ran
-	if e.cmd.TimeoutSeconds == 0 || left < limit || proc.Ended() {
-		return left, ending{proto.EndExpired, "the container's time was over"}
+	limit, proc := seconds(e.cmd.TimeoutSeconds)-e.ran, e.process()
+	if e.cmd.TimeoutSeconds == 0 || left < limit || proc != nil && proc.Ended() {
+		e.due, e.overdue = time.Now().Add(left), ending{proto.EndExpired, "the container's time was over"}
+		return
 	}
-	return limit, ending{proto.EndTimeout, "it ran longer than timeout_seconds"}
+	e.due, e.overdue = time.Now().Add(limit), ending{proto.EndTimeout, "it ran longer than timeout_seconds"}
 }
 
 // kill ends the whole process tree and waits until it is gone. A guest that does not manage

@@ -224,7 +224,7 @@ func later(a, b time.Time) time.Time {
 // produced has the job's books brought up to date, if the guest is still there to ask.
 func (e *Exec) produced(info proto.Exec) Produced {
 	switch info.End.Reason {
-	case proto.EndLost, proto.EndStopped, proto.EndExpired:
+	case proto.EndLost, proto.EndHostRestart, proto.EndStopped, proto.EndExpired:
 		return Produced{}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)

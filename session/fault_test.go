@@ -289,6 +289,26 @@ func TestExpiryThatFailsIsFinishedLater(t *testing.T) {
 	}
 }
 
+// Whatever is done about an expired container whose files could not be removed, they go: some may be gone already.
+func TestFilesOfAnExpiredContainerAreNotKept(t *testing.T) {
+	ctx := context.Background()
+	now := newClock()
+	rt, st := faulty(t, session.Config{Now: now.Now})
+	s := st.Create(t, proto.CreateContainer{MaxLifetimeSeconds: 10})
+	now.Add(time.Minute)
+	rt.removeWorkspace = func() error { return errors.New("busy") }
+	if _, err := st.Sessions.Sweep(ctx); err == nil {
+		t.Fatal("the failure is not told")
+	}
+	rt.removeWorkspace = nil
+	if err := st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), true); err != nil {
+		t.Fatal(err)
+	}
+	if inv, _ := rt.List(ctx); len(inv.Workspaces) != 0 || len(st.Sessions.Workspaces(sessiontest.Owner)) != 0 {
+		t.Errorf("kept: %+v", inv)
+	}
+}
+
 func TestCreateThatCannotBeUndoneIsUndoneBySweep(t *testing.T) {
 	ctx := context.Background()
 	rt, st := faulty(t, session.Config{})

@@ -60,7 +60,7 @@ func blockError(r proto.EndReason) proto.BlockError {
 		return proto.BlockTimeExceeded
 	case proto.EndOutputLimit:
 		return proto.BlockTooLarge
-	case proto.EndLost, proto.EndStopped, proto.EndExpired, proto.EndCanceled:
+	case proto.EndLost, proto.EndHostRestart, proto.EndStopped, proto.EndExpired, proto.EndCanceled:
 		return proto.BlockUnavailable
 	}
 	return ""
@@ -113,7 +113,15 @@ func (e *Exec) saveOutput() (err error) {
 	if err := errors.Join(e.out.Save(f), f.Sync()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), e.outputPath())
+	if err := os.Rename(f.Name(), e.outputPath()); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(e.outputPath()))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync() // or a power cut could take the name, and leave a record that promises output
 }
 
 // removeOutput drops what saveOutput kept.

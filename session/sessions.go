@@ -297,7 +297,10 @@ func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
 	if s.gone() {
 		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist", s.id)
 	}
-	if err := s.change(func(r *record) { r.Delete, r.Keep = true, keep }); err != nil {
+	err = s.change(func(r *record) {
+		r.Delete, r.Keep = true, keep && r.State != proto.StateExpired // whose files have begun to go
+	})
+	if err != nil {
 		return err
 	}
 	s.endExecs(proto.EndStopped, "the container was deleted", true)

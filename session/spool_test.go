@@ -176,3 +176,27 @@ func TestSlowFollowersOfSpooledOutputAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// A crash may come between the output of an exec and the record of its end. What was kept then is of an exec that
+// is told as lost, with no output: it goes.
+func TestOutputWithoutAnEndGoes(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e := start(t, s, proto.Cmd{Command: untilGo + "echo ended", Background: true})
+	running := ledgerNow(t, st)
+	touch(t, s, "/workspace/go")
+	waited(t, e)
+	kept := filepath.Join(st.Dir, "output", e.ID())
+	if _, err := os.Stat(kept); err != nil {
+		t.Fatal(err)
+	}
+	st.Runtime.(*sessiontest.Runtime).Kill(s.ID())
+	rollBack(t, st, running)
+	_, e = again(t, st, e)
+	if end := waited(t, e).Exec.End; end.Reason != proto.EndLost {
+		t.Errorf("it ended as %+v", end)
+	}
+	if _, err := os.Stat(kept); err == nil {
+		t.Error("output that no record tells of is still there")
+	}
+}

@@ -25,7 +25,7 @@ var enums = map[reflect.Type][]any{
 	reflect.TypeFor[proto.ExecState]():    {proto.ExecRunning, proto.ExecEnded},
 	reflect.TypeFor[proto.FileType]():     {proto.TypeFile, proto.TypeDirectory, proto.TypeSymlink, proto.TypeOther},
 	reflect.TypeFor[proto.EndReason](): {proto.EndExit, proto.EndSignal, proto.EndTimeout, proto.EndOutOfMemory, proto.EndDiskQuota, proto.EndPIDLimit, proto.EndOutputLimit, proto.EndKilled,
-		proto.EndCanceled, proto.EndExpired, proto.EndStopped, proto.EndLost, proto.EndNotStarted},
+		proto.EndCanceled, proto.EndExpired, proto.EndStopped, proto.EndHostRestart, proto.EndLost, proto.EndNotStarted},
 	reflect.TypeFor[proto.EventType](): {proto.EventStart, proto.EventStdout, proto.EventStderr, proto.EventGap, proto.EventExit, proto.EventError, proto.EventReady},
 	reflect.TypeFor[proto.BlockError](): {proto.BlockInvalidInput, proto.BlockUnavailable, proto.BlockTooMany, proto.BlockTimeExceeded,
 		proto.BlockTooLarge, proto.BlockFileNotFound},

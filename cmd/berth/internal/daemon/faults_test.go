@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"berth/cmd/berth/internal/daemontest"
+	"berth/ledger"
 	"berth/proto"
 )
 
@@ -156,7 +157,7 @@ func noteIn(t *testing.T, s *server, class proto.RuntimeClass) string {
 	return c.ID
 }
 
-// A reboot ends every process, empties /run and takes all mounts down.
+// A reboot ends every process, empties /run and takes all mounts down, and the kernel has another boot ID afterwards.
 func TestReboot(t *testing.T) {
 	s := base
 	var ids, execs []string
@@ -177,6 +178,7 @@ func TestReboot(t *testing.T) {
 	if err := os.RemoveAll(s.rundir()); err != nil {
 		t.Fatal(err)
 	}
+	s.hadAnotherBoot(t)
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -184,13 +186,39 @@ func TestReboot(t *testing.T) {
 		if c := call[proto.Container](t, s, 200, "GET", "/v1/containers/"+id, ""); c.State != proto.StateStopped {
 			t.Errorf("container %s is %s", id, c.State)
 		}
-		if reason := told(t, s, id, execs[i]); reason != proto.EndLost {
-			t.Errorf("the command ended as %s, want lost", reason)
+		if reason := told(t, s, id, execs[i]); reason != proto.EndHostRestart {
+			t.Errorf("the command ended as %s, want host_restart", reason)
 		}
 		holdsNote(t, s, id, "kept")
 	}
 	if status, out, err := s.Do("GET", "/v1/files/"+stored+"/content", nil); err != nil || status != 200 || string(out) != "content" {
 		t.Errorf("the stored file: %d %v %s", status, err, out)
+	}
+}
+
+// hadAnotherBoot rewrites what the ledger has of the host's boot, as if the execs had been started before this one.
+func (s *server) hadAnotherBoot(t *testing.T) {
+	t.Helper()
+	books, err := ledger.Open(filepath.Join(s.Dir, "ledger.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer books.Close()
+	err = books.Update(func(tx *ledger.Tx) error {
+		rows := map[string]map[string]any{}
+		if err := ledger.Each(tx, "execs", "", func(key string, row map[string]any) { rows[key] = row }); err != nil {
+			return err
+		}
+		for key, row := range rows {
+			row["host"] = "10101010-2323-4545-6767-898989898989"
+			if err := tx.Put("execs", key, row); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
