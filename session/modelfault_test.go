@@ -172,10 +172,30 @@ func (m *model) passToEnd(r *rapid.T) {
 	if rapid.Bool().Draw(r, "cap") {
 		end = s.cap()
 	}
+	m.passTo(r, end)
+}
+
+func (m *model) passTo(r *rapid.T, end time.Duration) {
 	if left := end - m.now() + time.Duration(rapid.IntRange(-1, 1).Draw(r, "off"))*time.Second; left > 0 {
 		m.c.pass(left)
 	}
 	m.sweep(r)
+}
+
+// overstay has a command run past the end of its session's lease, or of its cap: chance alone seldom brings that about.
+func (m *model) overstay(r *rapid.T) {
+	s := m.pick(r)
+	if s.bg == nil {
+		m.beginIn(r, s)
+	}
+	if s.bg == nil { // a fault
+		return
+	}
+	m.passTo(r, s.expires())
+	m.check(r)
+	if rapid.Bool().Draw(r, "cap") {
+		m.passTo(r, s.cap()+time.Second)
+	}
 }
 
 // setClock sets the wall clock. The sweep that follows within seconds writes that down.
@@ -437,6 +457,7 @@ func (m *model) content(r *rapid.T, s *modelSession) {
 	if err != nil {
 		r.Fatalf("looking into %s: %v", s.id, err)
 	}
+	m.settled(r, s)
 	m.use(s)
 	m.compare(r, s.id, s.tokens, res.Partial, res.Result.Result)
 }
