@@ -462,3 +462,25 @@ func TestFilter(t *testing.T) {
 		}
 	}
 }
+
+// A crowd that has more to say than the queue holds waits for it: no entry is lost while the log can be written.
+func TestCrowdLosesNoEntry(t *testing.T) {
+	s := newSite(t, 0)
+	s.cfg.QueueBytes = 2000
+	s.open()
+	const many, each = 16, 40
+	var wg sync.WaitGroup
+	for i := range many {
+		wg.Go(func() {
+			for range each {
+				s.log.Append(proto.AuditEntry{Act: "crowd", Actor: fmt.Sprint(i), Note: strings.Repeat("x", 500)})
+			}
+		})
+	}
+	wg.Wait()
+	s.close()
+	n := 0
+	if err := Read(s.dir, Filter{Act: "crowd"}, func([]byte) error { n++; return nil }); err != nil || n != many*each {
+		t.Errorf("%d of %d entries: %v", n, many*each, err)
+	}
+}

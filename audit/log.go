@@ -99,6 +99,7 @@ func Open(cfg Config) (*Log, error) {
 func (l *Log) Append(e proto.AuditEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.awaitRoom()
 	if l.lost > 0 && l.failed == nil {
 		n := l.lost
 		l.lost = 0
@@ -108,6 +109,18 @@ func (l *Log) Append(e proto.AuditEntry) {
 	l.chain(e)
 	mine := l.chained.seq
 	for l.written.seq < mine && l.failed == nil {
+		if l.writing {
+			l.turn.Wait()
+			continue
+		}
+		l.writeQueue()
+	}
+}
+
+// awaitRoom waits until there is room for an entry, so that none is lost to a crowd while the log can be written: who comes in one must not be
+// able to hide what somebody does. Called with mu held.
+func (l *Log) awaitRoom() {
+	for l.failed == nil && !l.closed && l.queued > 0 && l.queued+maxLine > l.cfg.QueueBytes {
 		if l.writing {
 			l.turn.Wait()
 			continue
@@ -294,10 +307,11 @@ type output struct {
 // write appends a batch whole or not at all, to a new segment where it has no room in this one.
 func (o *output) write(batch []entry, size int) (rotated bool, err error) {
 	if o.size > 0 && o.size+int64(size) > o.limit {
-		if err := o.rotate(); err != nil {
-			return false, err
+		full := o.f
+		err := o.rotate()
+		if rotated = o.f != full; err != nil {
+			return rotated, err
 		}
-		rotated = true
 	}
 	text := batch[0].line
 	if len(batch) > 1 {
@@ -336,7 +350,7 @@ func (o *output) rotate() error {
 	_ = o.f.Close() // synced
 	o.f, o.size, o.synced = f, 0, 0
 	o.number++
-	return syncDir(o.dir)
+	return ledger.SyncPath(o.dir)
 }
 
 func (o *output) sync() error {

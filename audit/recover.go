@@ -97,7 +97,7 @@ func (l *Log) openCurrent(list []segment, torn int64) error {
 		err = errors.Join(f.Truncate(fi.Size()-torn), f.Sync())
 	}
 	if err == nil {
-		err = syncDir(l.cfg.Dir)
+		err = ledger.SyncPath(l.cfg.Dir)
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())

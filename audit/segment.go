@@ -125,13 +125,3 @@ func (s *snapshot) scan(seg segment, offset int64, fn func(line []byte) error) e
 		}
 	}
 }
-
-// syncDir makes the names in a directory last.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}

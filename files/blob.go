@@ -50,13 +50,13 @@ func (s *Store) place(tmp, hash string, size int64) error {
 	if s.hasBlob(hash, size) {
 		return nil
 	}
-	if err := syncPath(tmp); err != nil {
+	if err := ledger.SyncPath(tmp); err != nil {
 		return diskError("storing the upload", err)
 	}
 	if err := os.Rename(tmp, s.blobPath(hash)); err != nil {
 		return diskError("storing the upload", err)
 	}
-	if err := syncPath(s.blobDir()); err != nil {
+	if err := ledger.SyncPath(s.blobDir()); err != nil {
 		return diskError("storing the upload", err)
 	}
 	return nil
@@ -65,16 +65,6 @@ func (s *Store) place(tmp, hash string, size int64) error {
 func (s *Store) hasBlob(hash string, size int64) bool {
 	fi, err := os.Lstat(s.blobPath(hash))
 	return err == nil && fi.Mode().IsRegular() && fi.Size() == size
-}
-
-// syncPath flushes a file or directory to disk.
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }
 
 // dropContent removes a content that no record counts and says how many bytes that freed. It

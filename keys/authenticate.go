@@ -89,5 +89,5 @@ func (e *entry) admit(now time.Time) error {
 		return nil
 	}
 	wait := time.Duration((1 - e.limiter.TokensAt(now)) / float64(e.limiter.Limit()) * float64(time.Second))
-	return proto.Errorf(proto.TooMany, "", e.rec.ID, "This API key may make %g requests per second; try again later.", float64(e.limiter.Limit())).After(wait)
+	return proto.Errorf(proto.TooMany, "", e.id, "This API key may make %g requests per second; try again later.", float64(e.limiter.Limit())).After(wait)
 }

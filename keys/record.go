@@ -71,6 +71,7 @@ func (r record) caller() proto.Caller {
 
 // An entry is a key in memory. Its record is replaced whole, never changed, and guarded by Store.mu.
 type entry struct {
+	id      string // that of rec, for whoever has not locked Store.mu
 	rec     record
 	used    atomic.Int64    // when last, in nanoseconds since 1970; ahead of the record
 	life    context.Context // ends when the key is revoked or expires
@@ -80,7 +81,7 @@ type entry struct {
 }
 
 func newEntry(rec record, now time.Time) *entry {
-	e := &entry{rec: rec, limiter: rate.NewLimiter(rateOf(rec.Quota))}
+	e := &entry{id: rec.ID, rec: rec, limiter: rate.NewLimiter(rateOf(rec.Quota))}
 	e.life, e.end = context.WithCancel(context.Background())
 	switch {
 	case !rec.holds(now):

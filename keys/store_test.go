@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
@@ -353,6 +354,14 @@ func TestRateUnderCrowd(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	n := 0
+	wg.Go(func() { // beside changes of the key
+		for i := range 20 {
+			name := fmt.Sprint("name ", i)
+			if _, err := b.Change(k.ID, proto.ChangeKey{Name: &name}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	for range 8 {
 		wg.Go(func() {
 			for range 100 {

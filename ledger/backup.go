@@ -20,7 +20,7 @@ func (db *DB) Copy(path string) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
-	return syncPath(path)
+	return SyncPath(path)
 }
 
 // Backup keeps a copy as the newest backup, and reports whether it did: not if the newest is younger than age, and not
@@ -40,7 +40,7 @@ func (db *DB) Backup(age time.Duration) (bool, error) {
 		return false, err
 	}
 	db.backedUp.Store(now)
-	return true, syncPath(filepath.Dir(path))
+	return true, SyncPath(filepath.Dir(path))
 }
 
 // freshCopy is Copy to a path where an earlier one may have been left half done, and a look at the result.
@@ -100,8 +100,8 @@ func remedy(path string) string {
 	return fmt.Sprintf("there is no good backup in the data directory; restore %s from one of yours, or move it and its backups aside to start empty: workspaces are then set aside, stored files removed", name)
 }
 
-// syncPath flushes a file or directory to disk.
-func syncPath(path string) error {
+// SyncPath flushes a file to disk, or the names in a directory, so that a power cut takes back neither.
+func SyncPath(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

@@ -139,7 +139,7 @@ func keyID(key []byte) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// makeKey puts a complete file into place, so that a crash never leaves half a key.
+// makeKey puts a complete file into place, so that a crash never leaves half a key, nor a ledger that knows of a key which is not there.
 func makeKey(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".secret-key-*") // 0600
 	if err != nil {
@@ -155,7 +155,10 @@ func makeKey(path string) error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return ledger.SyncPath(filepath.Dir(path))
 }
 
 // Problem is why the vault cannot be used, or nil.
