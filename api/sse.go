@@ -49,6 +49,11 @@ func (s *EventStream) SendID(id, name string, data any) error {
 	if err != nil {
 		return err
 	}
+	return s.SendRaw(id, name, body)
+}
+
+// SendRaw is SendID for data that is text already, byte for byte. It may not hold a line end either.
+func (s *EventStream) SendRaw(id, name string, body []byte) error {
 	var p []byte
 	if id != "" {
 		p = fmt.Appendf(p, "id: %s\n", id)

@@ -134,7 +134,9 @@ func newVeil(env map[string]string, secrets ...map[string]string) *veil {
 	}
 	for _, part := range secrets {
 		for _, value := range part {
-			words = append(words, forms(value)...)
+			if len(value) >= minSecret { // what is shorter is refused, and would be found in every word of the refusal
+				words = append(words, forms(value)...)
+			}
 		}
 	}
 	if len(words) == 0 {

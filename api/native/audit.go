@@ -1,9 +1,12 @@
 package native
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
-	"time"
+	"strconv"
 
+	"berth/api"
 	"berth/audit"
 	"berth/proto"
 )
@@ -17,18 +20,18 @@ func (e *edge) auditRows() []row {
 	admins := append([]int{403}, basic...)
 	return []row{
 		{"GET", "/v1/audit", e.readAudit, op{id: "readAudit", tag: tag, does: "Read the audit log, oldest entry first.", admin: true,
-			more: "Each line of the answer is an entry, byte for byte as it is in the log, so that hashes can be checked.",
+			more: "Each line of the answer is an entry, byte for byte as it is in the log, so that hashes can be checked. With Accept: text/event-stream it goes on with what is added: " +
+				"the data of each event is an entry, and its ID the entry's number, for Last-Event-ID.",
 			query: []param{
 				{name: "container", does: "Only what was done to this container."},
 				{name: "actor", does: "Only what this API key, by its ID, or this part of the daemon did."},
 				{name: "owner", does: "Only what concerns this owner."},
 				{name: "act", does: "Only this act, such as exec.end; with a dot at the end, all that begin so: exec."},
-				{name: "since", does: "Only entries from this time on, RFC 3339."},
-				{name: "until", does: "Only entries before this time, RFC 3339."},
+				{name: "since", kind: moment, does: "Only entries from this time on, RFC 3339."},
+				{name: "until", kind: moment, does: "Only entries before this time, RFC 3339."},
 				{name: "last", kind: whole, max: 100_000, does: "Only the last so many of them; 0 is all."},
-				{name: "follow", kind: flag, does: "Go on with what is added."},
-			},
-			answers: map[int][]content{http.StatusOK: {{media: lineType, of: proto.AuditEntry{}}}}, fails: admins}},
+			}, header: []param{{name: "Last-Event-ID", pattern: "^[0-9]{0,18}$", does: "The ID of the last event a client has; the stream goes on behind it."}},
+			answers: map[int][]content{http.StatusOK: {{media: lineType, of: proto.AuditEntry{}}, {media: eventType, of: proto.AuditEntry{}}}}, fails: admins}},
 		{"GET", "/v1/audit/head", e.auditHead, op{id: "auditHead", tag: tag, does: "The end of the audit log's chain, to note elsewhere.", admin: true,
 			answers: ok(proto.AuditHead{}), fails: admins}},
 	}
@@ -40,41 +43,49 @@ func (e *edge) auditHead(c *call) error {
 }
 
 func (e *edge) readAudit(c *call) error {
-	f := audit.Filter{Container: c.query.Get("container"), Actor: c.query.Get("actor"), Owner: c.query.Get("owner"), Act: c.query.Get("act"), Last: int(c.whole("last"))}
-	for name, t := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
-		text := c.query.Get(name)
-		if text == "" {
-			continue
-		}
-		var err error
-		if *t, err = time.Parse(time.RFC3339, text); err != nil {
-			return proto.Errorf(proto.InvalidArgument, "", name, "%s must be a time such as 2006-01-02T15:04:05Z", name)
-		}
+	f := audit.Filter{
+		Container: c.query.Get("container"), Actor: c.query.Get("actor"), Owner: c.query.Get("owner"), Act: c.query.Get("act"),
+		Since: c.moment("since"), Until: c.moment("until"), Last: int(c.whole("last")),
+	}
+	after, err := c.lastEntry()
+	if err != nil {
+		return err
+	}
+	if c.wantsEvents() {
+		return e.followAudit(c, f, after)
 	}
 	rawBody(c.w.Header(), lineType)
 	c.w.WriteHeader(http.StatusOK)
-	if !c.flag("follow") {
-		return e.Audit.Read(c.r.Context(), f, false, func(line []byte) error { _, err := c.Write(line); return err })
-	}
-	return e.followAudit(c, f)
+	return e.Audit.Read(c.r.Context(), f, false, func(line []byte) error { _, err := c.Write(line); return err })
 }
 
-// followAudit goes on until the client or the daemon leaves, which is no failure of either.
-func (e *edge) followAudit(c *call, f audit.Filter) error {
-	ctx, stop := untilDrain(c.r.Context())
-	defer stop()
-	rc := http.NewResponseController(c.w)
-	if err := rc.Flush(); err != nil {
-		return err
-	}
-	err := e.Audit.Read(ctx, f, true, func(line []byte) error {
-		if _, err := c.Write(line); err != nil {
+// followAudit goes on until the client or the daemon leaves, which is no failure of either. It is asked for by a header and not by a key of the
+// query, so that whoever tries what the document says of the query comes to an end.
+func (e *edge) followAudit(c *call, f audit.Filter, after int64) error {
+	es := api.NewEventStream(c.w, c.r)
+	defer es.Close()
+	err := e.Audit.Read(es.Context(), f, true, func(line []byte) error {
+		var entry struct{ Seq int64 }
+		if err := json.Unmarshal(line, &entry); err != nil || entry.Seq <= after {
 			return err
 		}
-		return rc.Flush()
+		return es.SendRaw(strconv.FormatInt(entry.Seq, 10), "", bytes.TrimSuffix(line, []byte("\n")))
 	})
-	if ctx.Err() != nil && c.r.Context().Err() == nil {
+	if draining(c.r.Context()) {
 		return nil
 	}
 	return err
+}
+
+// lastEntry is the number of the last entry that a client which comes back has, or 0.
+func (c *call) lastEntry() (int64, error) {
+	last := c.r.Header.Get("Last-Event-ID")
+	if last == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(last, 10, 63)
+	if err != nil {
+		return 0, invalid("Last-Event-ID", "Last-Event-ID %.80q is not the ID of an event of this stream; leave it out to begin at the start.", last)
+	}
+	return int64(n), nil
 }

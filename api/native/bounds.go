@@ -35,12 +35,16 @@ var typeBounds = map[string]schema{
 func bounds(i Info) map[string]schema {
 	most := i.DefaultLimits
 	env := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`}, "additionalProperties": schema{"type": "string", "pattern": noNUL}}
+	secrets := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`}, "additionalProperties": schema{"type": "string", "pattern": noNUL, "minLength": 4, "maxLength": 64 << 10}}
+	retryKey := schema{"pattern": "^[ -~]{0,255}$"}
 	users := schema{"enum": []any{"", proto.UserDefault, proto.UserRoot}}
 	path := schema{"minLength": 1, "pattern": noNUL}
 	return map[string]schema{
 		"CreateContainer.labels": {"maxProperties": 64, "propertyNames": schema{"pattern": printable, "minLength": 1, "maxLength": 256},
 			"additionalProperties": schema{"type": "string", "pattern": printable, "maxLength": 256}},
 		"CreateContainer.env":                  env,
+		"CreateContainer.secrets":              secrets,
+		"CreateContainer.idempotency_key":      retryKey,
 		"CreateContainer.idle_timeout_seconds": {"minimum": 0, "maximum": 30 * 24 * 3600},
 		"CreateContainer.max_lifetime_seconds": {"minimum": 0, "maximum": 365 * 24 * 3600},
 		"CreateContainer.runtime_class":        {"enum": []any{"", proto.ClassRunc, proto.ClassGVisor}},
@@ -55,6 +59,8 @@ func bounds(i Info) map[string]schema {
 		"Cmd.job_id":                           {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
 		"Cmd.cwd":                              {"maxLength": 4095, "pattern": noNUL},
 		"Cmd.env":                              env,
+		"Cmd.secrets":                          secrets,
+		"Cmd.idempotency_key":                  retryKey,
 		"Cmd.user":                             users,
 		"Cmd.timeout_seconds":                  {"minimum": 0, "maximum": 86400},
 		"Cmd.max_output_bytes":                 {"minimum": 0, "maximum": 16 << 20},

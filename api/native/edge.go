@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"berth/api"
 	"berth/artifacts"
@@ -74,8 +75,12 @@ func New(cfg Config) api.Edge {
 	e := &edge{Config: cfg.withDefaults()}
 	rows := e.rows()
 	e.document = document(e.Info, append(rows, elsewhere()...))
-	out := api.Edge{Prefixes: []string{"/v1"}, Dialect: api.Plain}
-	for _, r := range rows {
+	out := api.Edge{Dialect: api.Plain}
+	for _, r := range rows { // paths below these answer in this edge's dialect, right or wrong
+		parts := strings.SplitN(r.path, "/", 4)
+		if prefix := strings.Join(parts[:min(3, len(parts))], "/"); !slices.Contains(out.Prefixes, prefix) {
+			out.Prefixes = append(out.Prefixes, prefix)
+		}
 		out.Routes = append(out.Routes, r.route())
 	}
 	return out

@@ -23,6 +23,7 @@ func document(i Info, rows []row) []byte {
 		}
 		paths[r.path][strings.ToLower(r.method)] = r.operation(types)
 	}
+	link(rows, paths)
 	types.seal(message{})
 	body, err := json.MarshalIndent(schema{
 		"openapi": "3.1.0",
@@ -77,7 +78,7 @@ var inPath = regexp.MustCompile(`\{(\w+)\}`)
 
 func (r row) parameters() (list []any) {
 	for _, m := range inPath.FindAllStringSubmatch(r.path, -1) {
-		list = append(list, schema{"name": m[1], "in": "path", "required": true, "schema": schema{"type": "string"}})
+		list = append(list, schema{"name": m[1], "in": "path", "required": true, "schema": schema{"type": "string", "minLength": 1}})
 	}
 	for _, p := range r.query {
 		list = append(list, p.parameter("query"))
@@ -95,6 +96,8 @@ func (p param) parameter(in string) schema {
 		s = schema{"type": "integer", "minimum": p.least, "maximum": cmp.Or(p.max, math.MaxInt64)}
 	case flag:
 		s = schema{"type": "boolean"}
+	case moment:
+		s["format"] = "date-time"
 	case mode:
 		s["pattern"] = "^0*[0-7]{1,4}$"
 	}
@@ -130,6 +133,9 @@ func (r row) responses(types catalogue) schema {
 		out[strconv.Itoa(status)] = a
 	}
 	fails := r.fails
+	if strings.Contains(r.path, "{") { // a value with a slash, or none, makes another path, which may be there for other methods
+		fails = append(slices.Clone(fails), http.StatusMethodNotAllowed)
+	}
 	if r.admin {
 		fails = append(slices.Clone(fails), http.StatusForbidden)
 	}
@@ -195,10 +201,12 @@ func forms(types catalogue, contents []content) schema {
 				continue
 			}
 			out[c.media] = schema{"schema": schema{"type": "object"}}
-		case proto.Event:
-			out[c.media] = schema{"schema": serverSent(types.of(of))}
 		default:
-			out[c.media] = schema{"schema": types.of(of)}
+			s := types.of(of)
+			if c.media == eventType {
+				s = serverSent(s)
+			}
+			out[c.media] = schema{"schema": s}
 		}
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"berth/proto"
 )
@@ -13,10 +14,11 @@ import (
 type kind int
 
 const (
-	text  kind = iota
-	whole      // a whole number from 0 on
-	flag       // true or false
-	mode       // octal permission bits
+	text   kind = iota
+	whole       // a whole number from 0 on
+	flag        // true or false
+	mode        // octal permission bits
+	moment      // a time, RFC 3339
 )
 
 // A param is one key that a route's query may have.
@@ -80,6 +82,8 @@ func (p param) check(values []string) error {
 		return invalid(p.name, "%s must be a whole number from 0%s, not %.80q.", p.name, p.upTo(), v)
 	case p.kind == flag && v != "true" && v != "false":
 		return invalid(p.name, "%s must be true or false, not %.80q.", p.name, v)
+	case p.kind == moment && !isMoment(v):
+		return invalid(p.name, "%s must be a time such as 2006-01-02T15:04:05Z, not %.80q.", p.name, v)
 	case p.kind == mode && !isMode(v):
 		return invalid(p.name, "%s must be octal permission bits such as 0644, not %.80q.", p.name, v)
 	}
@@ -101,6 +105,17 @@ func (p param) upTo() string {
 func isMode(v string) bool {
 	n, err := strconv.ParseUint(v, 8, 32)
 	return err == nil && n <= 0o7777
+}
+
+func isMoment(v string) bool {
+	_, err := time.Parse(time.RFC3339, v)
+	return err == nil
+}
+
+// moment is the time under a key, or zero.
+func (c *call) moment(name string) time.Time {
+	t, _ := time.Parse(time.RFC3339, c.query.Get(name)) // checked, or absent
+	return t
 }
 
 // whole is the number under a key, or 0.

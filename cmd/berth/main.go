@@ -15,7 +15,8 @@ var version = "dev"
 
 func main() {
 	root := cli.New(cli.Config{
-		Version: version, Host: "http://" + defaultListen, KeyFile: daemon.KeyFile(defaultDir), CAFile: daemon.CAFile(defaultDir), DataDir: defaultDir, Doctor: examineHost,
+		Version: version, Host: "http://" + defaultListen, DataDir: defaultDir, Doctor: examineHost,
+		Places: cli.Places{URL: daemon.URLFile(""), Key: daemon.KeyFile(""), CA: daemon.CAFile("")},
 	})
 	serve := serveCommand()
 	serve.GroupID = cli.GroupOther

@@ -128,6 +128,7 @@ func TestScripts(t *testing.T) {
 			daemon := newDaemon(env.T().(testing.TB))
 			env.Setenv("BERTH_HOST", daemon.URL)
 			env.Setenv("BERTH_API_KEY", testKey)
+			env.Setenv("KEY", testKey)
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("GORACE", os.Getenv("GORACE"))
 			if err := serveTLS(env, daemon.Config.Handler); err != nil {

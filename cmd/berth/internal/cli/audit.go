@@ -21,12 +21,14 @@ import (
 
 // auditCommand is `berth audit`.
 func (a *app) auditCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "audit", Short: "The log of who did what to which container",
+	cmd := group(&cobra.Command{Use: "audit", Short: "The log of who did what to which container",
 		Long: `The log of who did what to which container.
 
 Each entry holds the hash of the one before, so that cut, changed, moved and added entries are found. The daemon's ledger knows the
 newest one. Who notes what 'berth audit head' prints somewhere else can tell later even if both were rewritten.`},
 		a.auditTailCommand(), a.auditExportCommand(), a.auditHeadCommand(), a.auditVerifyCommand())
+	cmd.PersistentFlags().StringVar(&a.dir, "data", a.dir, "data directory: 'verify' reads the log there; the others find the daemon's address, API key and certificate there")
+	return cmd
 }
 
 // auditFlags choose entries.
@@ -160,26 +162,24 @@ type auditReport struct {
 }
 
 func (a *app) auditVerifyCommand() *cobra.Command {
-	var dir string
 	var heads []string
 	cmd := &cobra.Command{
 		Use: "verify [flags]", Short: "Check the whole log in a data directory", Args: takes(0, 0),
-		Long: `Check the whole log in a data directory, which needs no daemon and the rights to read it.
+		Long: `Check the whole log in a data directory, which needs no daemon, and the rights to read it.
 
 Every entry is checked, that each follows on the one before, and that the log reaches as far as the ledger knows; beside a daemon that runs, as
 far as the daemon says. The first entry that is not right is named, and the exit status is 1.`,
 		Example: "  sudo berth audit verify\n  sudo berth audit verify --data /srv/berth --head 4711:9f86d081884c7d65…",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.auditVerify(cmd.Context(), dir, heads)
+			return a.auditVerify(cmd.Context(), heads)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "data", a.cfg.DataDir, "data directory")
 	cmd.Flags().StringArrayVar(&heads, "head", nil, "head that was noted: NUMBER:HASH, or the hash alone (may be repeated)")
 	return a.jsonFlag(cmd)
 }
 
-func (a *app) auditVerify(ctx context.Context, dir string, noted []string) error {
-	known, against, err := a.knownHeads(ctx, dir)
+func (a *app) auditVerify(ctx context.Context, noted []string) error {
+	known, against, err := a.knownHeads(ctx)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (a *app) auditVerify(ctx context.Context, dir string, noted []string) error
 		}
 		known, against = append(known, h), append(against, "the head noted as "+text)
 	}
-	r, err := audit.Verify(dir, known...)
+	r, err := audit.Verify(a.dir, known...)
 	if err != nil {
 		return fmt.Errorf("the log cannot be read: %w", err)
 	}
@@ -206,8 +206,8 @@ func (a *app) auditVerify(ctx context.Context, dir string, noted []string) error
 }
 
 // knownHeads is how far the ledger knows the log to reach, or the daemon that has it open.
-func (a *app) knownHeads(ctx context.Context, dir string) (known []audit.Head, against []string, err error) {
-	anchor, ok, err := audit.PeekAnchor(filepath.Join(dir, "ledger.db"))
+func (a *app) knownHeads(ctx context.Context) (known []audit.Head, against []string, err error) {
+	anchor, ok, err := audit.PeekAnchor(filepath.Join(a.dir, "ledger.db"))
 	switch {
 	case errors.Is(err, ledger.ErrInUse):
 		c, err := a.client()

@@ -107,7 +107,7 @@ func (a *app) hint(err error) string {
 	case proto.CodeOf(err) == proto.Unauthenticated && a.keyErr != nil:
 		return fmt.Sprintf("%v; run this as a user who may read it, or give the key with BERTH_API_KEY or --api-key-file", a.keyErr)
 	case proto.CodeOf(err) == proto.Unauthenticated:
-		return fmt.Sprintf("the daemon keeps its key in the file api-key of its data directory (%s by default); give it with BERTH_API_KEY or --api-key-file", a.cfg.KeyFile)
+		return fmt.Sprintf("the daemon keeps its key in the file api-key of its data directory (%s here); give it with BERTH_API_KEY or --api-key-file", a.dir)
 	case proto.CodeOf(err) == proto.TooMany && proto.AsError(err).RetryAfter > 1:
 		return fmt.Sprintf("try again in %v; `berth key inspect` shows what your key uses of its quota", time.Duration(proto.AsError(err).RetryAfter)*time.Second)
 	case proto.CodeOf(err) == proto.Expired:

@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -28,17 +29,24 @@ const GroupOther = "other"
 // A Config is what the program knows and this package does not.
 type Config struct {
 	Version string
-	Host    string // of the daemon, unless BERTH_HOST or --host say otherwise
-	KeyFile string // with the API key, unless BERTH_API_KEY or flags say otherwise
-	CAFile  string // of a daemon on this machine that made its own certificate; it need not be there
-	DataDir string // that doctor looks at by default
+	Host    string // of the daemon, unless BERTH_HOST, --host or one on this machine say otherwise
+	DataDir string // of the daemon on this machine, if there is one
+	Places  Places // in it
 	Doctor  Doctor // nil: there is no doctor command
+}
+
+// Places are files in a data directory, by name, that a daemon has for clients on its own machine. None need be there.
+type Places struct {
+	URL string // where it listens
+	Key string // an API key
+	CA  string // what to trust, where it made its own certificate
 }
 
 // An app is one run of the program: its flags and what they lead to.
 type app struct {
 	cfg     Config
-	host    string
+	dir     string // data directory of the daemon, if it is on this machine
+	host    string // "" is what dir says, or cfg.Host
 	key     string
 	keyFile string
 	ca      string
@@ -51,7 +59,7 @@ type app struct {
 
 // New makes the root command with all client commands. The caller adds what else there is and calls Run.
 func New(cfg Config) *cobra.Command {
-	a := &app{cfg: cfg, stdout: os.Stdout, stderr: os.Stderr}
+	a := &app{cfg: cfg, dir: cfg.DataDir, stdout: os.Stdout, stderr: os.Stderr}
 	root := &cobra.Command{
 		Use:   "berth",
 		Short: "Stateful Linux containers for AI agents",
@@ -68,9 +76,9 @@ get one, run bash in it, come back later with the same ID.
 		SilenceErrors: true,
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&a.host, "host", orEnv("BERTH_HOST", cfg.Host), "URL of the daemon (BERTH_HOST)")
+	f.StringVar(&a.host, "host", os.Getenv("BERTH_HOST"), "URL of the daemon (BERTH_HOST); without it, that of the daemon on this machine, or "+cfg.Host)
 	f.StringVar(&a.key, "api-key", "", "API key; others on this machine can see it there, so prefer BERTH_API_KEY or a file")
-	f.StringVar(&a.keyFile, "api-key-file", "", "file with the API key (default "+cfg.KeyFile+")")
+	f.StringVar(&a.keyFile, "api-key-file", "", "file with the API key (default "+filepath.Join(cfg.DataDir, cfg.Places.Key)+")")
 	f.StringVar(&a.ca, "ca", os.Getenv("BERTH_CA"), "PEM file of certificates to trust in place of the system's (BERTH_CA)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd, err} })
 	root.AddCommand(a.commands()...)
@@ -84,14 +92,6 @@ get one, run bash in it, come back later with the same ID.
 }
 
 type appKey struct{}
-
-// orEnv is an environment variable, or otherwise.
-func orEnv(name, otherwise string) string {
-	if v := os.Getenv(name); v != "" {
-		return v
-	}
-	return otherwise
-}
 
 // commands are all of them, by group.
 func (a *app) commands() []*cobra.Command {
@@ -150,13 +150,24 @@ func (a *app) client() (*client.Client, error) {
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "api-key", "the API key holds spaces or characters that no key has")
 	}
-	cfg := client.Config{Host: a.host, Key: key, Agent: "berth/" + a.cfg.Version}
+	cfg := client.Config{Host: a.daemon(), Key: key, Agent: "berth/" + a.cfg.Version}
 	if a.ca == "" {
-		cfg.CAToo, _ = os.ReadFile(a.cfg.CAFile) // most daemons have none
+		cfg.CAToo, _ = os.ReadFile(filepath.Join(a.dir, a.cfg.Places.CA)) // most daemons have none
 	} else if cfg.CA, err = os.ReadFile(a.ca); err != nil {
 		return nil, fmt.Errorf("the CA file: %w", err)
 	}
 	return client.New(cfg)
+}
+
+// daemon is the URL to talk to: what was asked for, or what the daemon of this machine says of itself.
+func (a *app) daemon() string {
+	if a.host != "" {
+		return a.host
+	}
+	if url, err := os.ReadFile(filepath.Join(a.dir, a.cfg.Places.URL)); err == nil {
+		return strings.TrimSpace(string(url))
+	}
+	return a.cfg.Host
 }
 
 // apiKey finds the key: flags first, then the environment, then the default file. That the last cannot be read is
@@ -170,7 +181,7 @@ func (a *app) apiKey() (string, error) {
 	case os.Getenv("BERTH_API_KEY") != "":
 		return os.Getenv("BERTH_API_KEY"), nil
 	}
-	key, err := readKey(a.cfg.KeyFile)
+	key, err := readKey(filepath.Join(a.dir, a.cfg.Places.Key))
 	a.keyErr = err
 	return key, nil
 }

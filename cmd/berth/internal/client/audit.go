@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"net/http"
 	"net/url"
@@ -18,7 +19,7 @@ type AuditFilter struct {
 	Last                         int // of those that the rest chooses
 }
 
-func (f AuditFilter) query(follow bool) url.Values {
+func (f AuditFilter) query() url.Values {
 	q := url.Values{}
 	for name, v := range map[string]string{"container": f.Container, "actor": f.Actor, "owner": f.Owner, "act": f.Act} {
 		if v != "" {
@@ -33,9 +34,6 @@ func (f AuditFilter) query(follow bool) url.Values {
 	if f.Last > 0 {
 		q.Set("last", strconv.Itoa(f.Last))
 	}
-	if follow {
-		q.Set("follow", "true")
-	}
 	return q
 }
 
@@ -45,7 +43,11 @@ const maxAuditLine = 2 << 20
 // Audit calls fn with each line of the audit log that f chooses, as it is in the log but for the line feed. With follow it goes on with
 // what is added, until ctx ends. Only an admin's key may.
 func (c *Client) Audit(ctx context.Context, f AuditFilter, follow bool, fn func(line []byte) error) error {
-	res, err := c.send(ctx, request{method: http.MethodGet, path: at("audit"), query: f.query(follow)})
+	r := request{method: http.MethodGet, path: at("audit"), query: f.query()}
+	if follow {
+		r.header = map[string]string{"Accept": "text/event-stream"}
+	}
+	res, err := c.send(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -53,7 +55,14 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter, follow bool, fn func(
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxAuditLine)
 	for lines.Scan() {
-		if err := fn(lines.Bytes()); err != nil {
+		line, isData := lines.Bytes(), true
+		if follow { // beside it there are IDs and heartbeats
+			line, isData = bytes.CutPrefix(line, []byte("data: "))
+		}
+		if !isData {
+			continue
+		}
+		if err := fn(line); err != nil {
 			return err
 		}
 	}

@@ -251,7 +251,13 @@ func (d *Daemon) ready(ctx context.Context) error {
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 
 // Run serves until ctx ends and the requests under way have.
-func (d *Daemon) Run(ctx context.Context) error { return d.server.Serve(ctx, d.accept()) }
+func (d *Daemon) Run(ctx context.Context) error {
+	if err := d.tell(); err != nil {
+		return err
+	}
+	defer os.Remove(URLFile(d.cfg.Dir)) // one that stays names a daemon that does not answer
+	return d.server.Serve(ctx, d.accept())
+}
 
 // Close ends what Open started. Containers go on without the daemon, and the next one attaches to
 // them again, unless StopOnExit is set.

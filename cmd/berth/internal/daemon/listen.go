@@ -4,7 +4,10 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"berth/cmd/berth/internal/certs"
 )
@@ -14,6 +17,18 @@ func TLSDir(dir string) string { return filepath.Join(dir, "tls") }
 
 // CAFile is what clients are to trust where a data directory's daemon made its own certificate.
 func CAFile(dir string) string { return certs.CAFile(TLSDir(dir)) }
+
+// URLFile is where a data directory's daemon says where it listens, while it runs.
+func URLFile(dir string) string { return filepath.Join(dir, "url") }
+
+// tell writes it there, for clients on this machine. One that listens on every address is reached at its own.
+func (d *Daemon) tell() error {
+	url := d.URL()
+	if addr, ok := d.Addr().(*net.TCPAddr); ok && addr.IP.IsUnspecified() {
+		url = strings.Replace(url, addr.String(), net.JoinHostPort("127.0.0.1", strconv.Itoa(addr.Port)), 1)
+	}
+	return os.WriteFile(URLFile(d.cfg.Dir), []byte(url+"\n"), 0o644)
+}
 
 // listen opens the port, and the certificate if there is to be one.
 func (d *Daemon) listen() (err error) {
