@@ -121,7 +121,13 @@ func checkUserNamespaces() Finding {
 		return Finding{"user namespaces", Fail, "none", "root in a container must be nobody on the host",
 			"use a kernel built with CONFIG_USER_NS"}
 	}
-	return good("user namespaces", "yes")
+	ns, err := newUserNamespace(trialFirstID)
+	if err != nil {
+		return Finding{"user namespaces", Warn, "only root's own", "containers share the host's inotify and namespace limits, so that one can use them up for all",
+			"let every user execute the berth program (chmod a+x); else raise fs.inotify.max_user_instances and max_user_watches a hundredfold"}
+	}
+	ns.Close()
+	return good("user namespaces", "yes, with limits of their own")
 }
 
 func checkSeccomp() Finding {

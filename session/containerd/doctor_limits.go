@@ -24,7 +24,7 @@ var sysctls = []sysctl{
 	{"kernel.threads-max", 65536, "shims, guests and programs are some 30 threads a session"},
 	{"kernel.pty.max", 2048, "each terminal takes one, and a session may have several"},
 	{"kernel.keys.root_maxkeys", 2000, "each container has a keyring; beyond this none starts"},
-	{"fs.inotify.max_user_instances", 8192, "each start watches a directory, and so do programs that reload; all containers share it, so that one can use up what is there"},
+	{"fs.inotify.max_user_instances", 128, "each start watches a directory, and so do programs inside that reload; the daemon and each container may have this many"},
 	{"fs.inotify.max_user_watches", 65536, "programs inside watch whole source trees"},
 	{"fs.mount-max", 10000, "a mount table holds some 40 mounts of the host and of a sandbox"},
 	{"fs.file-max", 262144, "sockets, pipes and files of all sessions together"},

@@ -6,6 +6,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unsafe"
+
+	"github.com/containerd/containerd/v2/client"
+	"golang.org/x/sys/unix"
 
 	"berth/proto"
 	"berth/session"
@@ -28,6 +32,13 @@ func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, erro
 	iso, err := isolationOf(int(task.Pid()))
 	if err != nil {
 		return iso, r.fail(ctx, "inspect", id, err)
+	}
+	info, err := c.Info(r.ns(ctx), client.WithoutRefreshedMetadata)
+	if err != nil {
+		return iso, r.fail(ctx, "inspect", id, err)
+	}
+	if info.Labels[labelClass] == string(proto.ClassGVisor) {
+		iso.OwnCounts = true // it has a kernel of its own that counts
 	}
 	return iso, lacking(id, iso)
 }
@@ -54,12 +65,31 @@ func isolationOf(pid int) (proto.Isolation, error) {
 	if iso.HostUID, err = rootOf(dir + "uid_map"); err != nil {
 		return iso, err
 	}
+	owner, err := ownerOf(dir + "ns/user")
+	if err != nil {
+		return iso, err
+	}
+	iso.OwnCounts = int64(owner) == iso.HostUID
 	if only, err := onlyLoopback(dir + "net/dev"); err != nil {
 		return iso, err
 	} else if only {
 		iso.Network = proto.NetworkNone
 	}
 	return iso, nil
+}
+
+// ownerOf is the host's user who made a user namespace, and for whom it counts.
+func ownerOf(path string) (uint32, error) {
+	ns, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer ns.Close()
+	var uid uint32
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, ns.Fd(), unix.NS_GET_OWNER_UID, uintptr(unsafe.Pointer(&uid))); errno != 0 {
+		return 0, fmt.Errorf("asking who owns a user namespace: %w", errno)
+	}
+	return uid, nil
 }
 
 // rootOf is what user 0 of a user namespace is outside; -1 if it is nobody there.

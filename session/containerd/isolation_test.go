@@ -38,7 +38,7 @@ func TestSpec(t *testing.T) {
 		id, _ := startTest(t, r, class)
 		spec := finalSpec(t, r, id)
 		seeProcess(t, spec.Process, class)
-		seeNamespaces(t, spec.Linux)
+		seeNamespaces(t, spec.Linux, class)
 		seeMounts(t, spec.Mounts)
 		seeSeccomp(t, spec.Linux.Seccomp)
 		seeResources(t, spec.Linux.Resources, class)
@@ -79,21 +79,80 @@ func seeProcess(t *testing.T, p *specs.Process, class proto.RuntimeClass) {
 			t.Errorf("%s can be raised from %d to %d", l.Type, l.Soft, l.Hard)
 		}
 	}
-	all := map[string]uint64{"RLIMIT_NOFILE": uint64(testLimits.OpenFiles), "RLIMIT_CORE": 0, "RLIMIT_SIGPENDING": queuedSignals, "RLIMIT_MSGQUEUE": messageQueues}
+	all := map[string]uint64{} // under runc setLimits gives them
 	if class == proto.ClassGVisor {
-		all["RLIMIT_NPROC"] = uint64(testLimits.PIDs)
+		all = map[string]uint64{"RLIMIT_NOFILE": uint64(testLimits.OpenFiles), "RLIMIT_CORE": 0, "RLIMIT_SIGPENDING": queuedSignals,
+			"RLIMIT_MSGQUEUE": messageQueues, "RLIMIT_NPROC": uint64(testLimits.PIDs)}
 	}
 	if !maps.Equal(limits, all) {
 		t.Errorf("limits of processes %v, want %v", limits, all)
 	}
 }
 
-func seeNamespaces(t *testing.T, l *specs.Linux) {
+// TestRlimits: what the kernel says the guest may take, and what runs in it.
+func TestRlimits(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	for _, own := range []bool{true, false} { // with a namespace of ours and with one of runc's
+		r.ownCounts = own
+		id, _ := startTest(t, r, proto.ClassRunc)
+		got := ask(t, r, id, guestRequest{Op: "read", Path: "/proc/self/limits"})
+		for name, want := range map[string]uint64{"Max open files": uint64(testLimits.OpenFiles), "Max core file size": 0,
+			"Max pending signals": queuedSignals, "Max msgqueue size": messageQueues} {
+			soft, hard := limitIn(t, got.Text, name)
+			if hard != want || soft != want {
+				t.Errorf("%s: %d, at most %d; want %d", name, soft, hard, want)
+			}
+		}
+	}
+}
+
+// limitIn finds a limit in what /proc says of a process.
+func limitIn(t *testing.T, table, name string) (soft, hard uint64) {
+	t.Helper()
+	_, rest, _ := strings.Cut(table, name)
+	if _, err := fmt.Sscan(rest, &soft, &hard); err != nil {
+		t.Fatalf("%s in %q: %v", name, table, err)
+	}
+	return soft, hard
+}
+
+// TestNamespaceOwner: who is root in a container owns its namespace, so that what the kernel counts for its users it counts
+// for nobody else; all its other namespaces belong to that one. Where that cannot be had, Inspect says so.
+func TestNamespaceOwner(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	if !r.ownCounts {
+		t.Fatal("this machine does not let user namespaces be made as another user")
+	}
+	for class, own := range map[proto.RuntimeClass]bool{proto.ClassRunc: true, proto.ClassGVisor: true} {
+		if got := inspected(t, r, class); got.OwnCounts != own {
+			t.Errorf("%s: %+v", class, got)
+		}
+	}
+	r.ownCounts = false
+	if got := inspected(t, r, proto.ClassRunc); got.OwnCounts || got.HostUID <= 0 {
+		t.Errorf("with a namespace that root made: %+v", got)
+	}
+}
+
+// inspected is the isolation of a new sandbox.
+func inspected(t *testing.T, r *Runtime, class proto.RuntimeClass) proto.Isolation {
+	t.Helper()
+	id, _ := startTest(t, r, class)
+	iso, err := r.Inspect(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return iso
+}
+
+func seeNamespaces(t *testing.T, l *specs.Linux, class proto.RuntimeClass) {
 	t.Helper()
 	var kinds []string
 	for _, n := range l.Namespaces {
 		kinds = append(kinds, string(n.Type))
-		if n.Path != "" {
+		if ours := class == proto.ClassRunc && n.Type == specs.UserNamespace; ours != (n.Path != "") {
 			t.Errorf("joins a namespace: %v", n)
 		}
 	}

@@ -26,25 +26,25 @@ const cpuShares = 256
 // takes a capability that not every machine gives.
 func rlimits(s session.Spec) []specs.POSIXRlimit {
 	list := []specs.POSIXRlimit{
-		rlimit("RLIMIT_NOFILE", unix.RLIMIT_NOFILE, uint64(s.Limits.OpenFiles)),
-		rlimit("RLIMIT_CORE", unix.RLIMIT_CORE, 0),
-		rlimit("RLIMIT_SIGPENDING", rlimitSigPending, queuedSignals),
-		rlimit("RLIMIT_MSGQUEUE", rlimitMsgQueue, messageQueues),
+		rlimit("RLIMIT_NOFILE", uint64(s.Limits.OpenFiles)),
+		rlimit("RLIMIT_CORE", 0),
+		rlimit("RLIMIT_SIGPENDING", queuedSignals),
+		rlimit("RLIMIT_MSGQUEUE", messageQueues),
 	}
 	if s.Class == proto.ClassGVisor {
-		list = append(list, rlimit("RLIMIT_NPROC", unix.RLIMIT_NPROC, uint64(s.Limits.PIDs)))
+		list = append(list, rlimit("RLIMIT_NPROC", uint64(s.Limits.PIDs)))
 	}
 	return list
 }
 
-// Numbers that package unix has not.
-const (
-	rlimitSigPending = 11
-	rlimitMsgQueue   = 12
-)
+// rlimitNumbers are the kernel's for the limits that we set. Package unix lacks two of them.
+var rlimitNumbers = map[string]int{
+	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NPROC": unix.RLIMIT_NPROC,
+	"RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12,
+}
 
-func rlimit(name string, kind int, want uint64) specs.POSIXRlimit {
-	want = min(want, hardLimit(kind))
+func rlimit(name string, want uint64) specs.POSIXRlimit {
+	want = min(want, hardLimit(rlimitNumbers[name]))
 	return specs.POSIXRlimit{Type: name, Soft: want, Hard: want}
 }
 

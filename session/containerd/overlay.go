@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +18,7 @@ import (
 // runtime as well (uidMappings of an OCI mount), but then containerd asks runc before each create
 // whether it can.
 func rootfs(b blueprint, lowers []string, upper, work string) []mount.Mount {
-	ids := fmt.Sprintf("0:%d:%d", b.firstID, idRange)
+	ids := idMapping(b.firstID)
 	mapped := []string{"uidmap=" + ids, "gidmap=" + ids}
 	return []mount.Mount{
 		{

@@ -33,6 +33,8 @@ type Runtime struct {
 	locks  keyed         // by session and workspace ID
 	chains chains
 
+	ownCounts bool // sandboxes' user namespaces are made by newUserNamespace
+
 	lock  *os.File // held for as long as the data directory is ours
 	close func()   // stops containerd
 }
@@ -65,7 +67,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.findPrograms(); err != nil {
 		return nil, err
 	}
-	raiseShared(r.log)
+	r.tryUserNamespace()
 	if r.disk, err = openPool(cfg.Dir, cfg.PoolBytes, r.log); err != nil {
 		return nil, fmt.Errorf("opening the disk pool: %w", err)
 	}

@@ -194,6 +194,11 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	if b.firstID, err = r.ids.take(id); err != nil {
 		return err
 	}
+	leave, err := r.enterNamespace(&b)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	root, err := r.pin(ctx, &b, class)
 	if err != nil {
 		return err
@@ -288,6 +293,11 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, rootfs client.NewTask
 		return fmt.Errorf("watching the guest: %w", err)
 	}
 	defer forget()
+	if b.userNamespace != "" {
+		if err := setLimits(b, int(task.Pid())); err != nil {
+			return err
+		}
+	}
 	if err := task.Start(run); err != nil {
 		return fmt.Errorf("starting the guest: %w", err)
 	}

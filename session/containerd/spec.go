@@ -61,6 +61,8 @@ type blueprint struct {
 	run       string   // the sandbox's run directory
 	workspace string
 	firstID   uint32 // of its UID and GID range
+
+	userNamespace string // to join; "" has the runtime make one
 }
 
 // newSpec is the whole OCI configuration of a sandbox: nothing in it is asked of the
@@ -75,7 +77,7 @@ func newSpec(b blueprint) *specs.Spec {
 		Mounts:   kernelMounts(b.session.Limits),
 		Linux: &specs.Linux{
 			CgroupsPath:   path.Join("/", namespace, b.id),
-			Namespaces:    ownNamespaces(),
+			Namespaces:    ownNamespaces(b.userNamespace),
 			UIDMappings:   ids,
 			GIDMappings:   ids,
 			Resources:     newResources(b.session),
@@ -91,6 +93,10 @@ func newProcess(b blueprint) *specs.Process {
 	// More likely to be killed than anything of the host. Less needs CAP_SYS_RESOURCE.
 	oom := 500
 	caps := slices.Clone(capabilities)
+	limits := rlimits(b.session)
+	if b.userNamespace != "" {
+		limits = nil // setLimits does it
+	}
 	return &specs.Process{
 		Args:            []string{insideGuest},
 		Cwd:             "/",
@@ -99,7 +105,7 @@ func newProcess(b blueprint) *specs.Process {
 		Capabilities: &specs.LinuxCapabilities{
 			Bounding: caps, Effective: caps, Permitted: caps,
 		},
-		Rlimits:     rlimits(b.session),
+		Rlimits:     limits,
 		OOMScoreAdj: &oom,
 	}
 }
@@ -120,9 +126,10 @@ func processEnv(image []string) []string {
 	return env
 }
 
-func ownNamespaces() []specs.LinuxNamespace {
+// ownNamespaces are one of each kind. The runtime makes them, all inside the user namespace.
+func ownNamespaces(user string) []specs.LinuxNamespace {
 	return []specs.LinuxNamespace{
-		{Type: specs.UserNamespace}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
+		{Type: specs.UserNamespace, Path: user}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
 		{Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
 		{Type: specs.CgroupNamespace},
 	}

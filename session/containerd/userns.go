@@ -1,0 +1,96 @@
+package containerd
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/containerd/containerd/v2/pkg/sys"
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// The kernel counts some things for each user: inotify and fanotify instances and watches, and namespaces of every kind. What
+// is counted in a user namespace counts as well for whoever made it. Left to runc, root makes them all, and one
+// sandbox can take what there is for all of them and for the host. So we make each namespace as the host's user
+// that is root in it, and hand it to runc: then every sandbox has the host's limits to itself.
+//
+// gVisor keeps such things in a kernel of its own and makes its namespace itself.
+
+// newUserNamespace makes the user namespace whose root is the host's user firstID, and who also owns it. Nobody on the host runs as
+// that user outside of the namespace, so its ownership gives nobody anything. It ends with the file and the last process in it.
+func newUserNamespace(firstID uint32) (*os.File, error) {
+	var ns *os.File
+	ids := idMapping(firstID)
+	err := sys.UnshareAfterEnterUserns(ids, ids, 0, func(pid int) (err error) {
+		ns, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+		return err
+	})
+	if err == nil {
+		return ns, nil
+	}
+	if ns != nil {
+		ns.Close()
+	}
+	return nil, fmt.Errorf("making a user namespace as user %d: %w", firstID, err)
+}
+
+// idMapping is the range of a sandbox as mount options and user namespaces are told of it.
+func idMapping(firstID uint32) string { return fmt.Sprintf("0:%d:%d", firstID, idRange) }
+
+// namespacePath is where runtimes, which are processes of their own, find an open namespace. The dot is for runc 1.5, which
+// takes whatever begins with /proc/PID for /proc/PID/ns/user and reads the mapping of that process.
+func namespacePath(ns *os.File) string {
+	return fmt.Sprintf("/proc/./%d/fd/%d", os.Getpid(), ns.Fd())
+}
+
+// tryUserNamespace finds out whether namespaces can be made this way. Where they cannot, runc makes them; the operator is told.
+func (r *Runtime) tryUserNamespace() {
+	ns, err := newUserNamespace(r.ids.first)
+	if err != nil {
+		r.log.Warn("containers share the host's inotify limits, so that one can use them up; berth doctor says what to do", "err", err)
+		return
+	}
+	ns.Close()
+	r.ownCounts = true
+}
+
+// enterNamespace makes the user namespace of b, if it is ours to make. The returned function closes it, which may be done as
+// soon as the sandbox runs.
+func (r *Runtime) enterNamespace(b *blueprint) (func(), error) {
+	if !r.ownCounts || b.session.Class != proto.ClassRunc {
+		return func() {}, nil
+	}
+	ns, err := newUserNamespace(b.firstID)
+	if err != nil {
+		return nil, err
+	}
+	b.userNamespace = namespacePath(ns)
+	return func() { ns.Close() }, nil
+}
+
+// setLimits gives a sandbox's first process its limits before it runs anything. runc cannot: to set another's limits takes CAP_SYS_RESOURCE
+// over its namespace, which root has over all namespaces or, on machines like ours, over none but those it made. Who owns
+// the namespace has it too.
+func setLimits(b blueprint, pid int) error {
+	done := make(chan error, 1)
+	go offMain(func() { done <- setLimitsAs(b, pid) })
+	if err := <-done; err != nil {
+		return fmt.Errorf("limiting the guest: %w", err)
+	}
+	return nil
+}
+
+// setLimitsAs makes this thread, which must end afterwards, the namespace's owner.
+func setLimitsAs(b blueprint, pid int) error {
+	// The calls of package syscall would change every thread.
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(b.firstID), ^uintptr(0)); errno != 0 {
+		return errno
+	}
+	for _, l := range rlimits(b.session) {
+		if err := unix.Prlimit(pid, rlimitNumbers[l.Type], &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
+			return fmt.Errorf("%s: %w", l.Type, err)
+		}
+	}
+	return nil
+}
