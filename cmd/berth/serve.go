@@ -87,6 +87,7 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	if cfg.BinDir, err = binDir(cfg.BinDir); err != nil {
 		return err
 	}
+	syscall.Umask(0o022) // a stricter one, as hardened services have, would shut containers' roots out of their own root file systems
 	if cfg.Address == "" { // a running containerd could not see our mounts
 		if err := containerd.PrivateMounts(); err != nil {
 			return err
