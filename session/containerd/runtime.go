@@ -123,6 +123,9 @@ func (r *Runtime) connect(ctx context.Context) (err error) {
 		}
 		return nil
 	}
+	if err := hearShims(r.log); err != nil {
+		return err
+	}
 	ctx = logContext(context.WithoutCancel(ctx), r.log)
 	r.client, r.close, err = embed(ctx, r.cfg)
 	return err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"berth/proto"
 )
@@ -113,11 +114,12 @@ func hostileJSON(ctx context.Context, t *Target) (string, error) {
 // repeat is a reader of the same bytes for ever, up to a limit, which counts what was taken.
 type repeat struct {
 	first, again string
-	taken, limit int64
+	taken        atomic.Int64 // read while a connection that was given up still takes more
+	limit        int64
 }
 
 func (r *repeat) Read(p []byte) (n int, err error) {
-	if r.taken >= r.limit {
+	if r.taken.Load() >= r.limit {
 		return 0, io.EOF
 	}
 	for n < len(p) {
@@ -128,7 +130,7 @@ func (r *repeat) Read(p []byte) (n int, err error) {
 		}
 		n += copy(p[n:], r.again)
 	}
-	r.taken += int64(n)
+	r.taken.Add(int64(n))
 	return n, nil
 }
 
@@ -141,11 +143,10 @@ func endlessJSON(ctx context.Context, t *Target) (string, error) {
 	for _, r := range routes[:min(len(routes), 6)] { // they share the reader that refuses
 		body := &repeat{first: `{"command":"`, again: strings.Repeat("a", 1<<12), limit: 1 << 30}
 		a, err := t.ask(ctx, r.method, r.at(values), nil, body, "Content-Type", "application/json")
-		if body.taken > most {
-			most = body.taken
-		}
-		if body.taken > 128<<20 { // after the refusal the daemon throws away up to 64 MiB, and sockets have buffers
-			return "", Breached("%s %s took %d bytes", r.method, r.path, body.taken)
+		taken := body.taken.Load()
+		most = max(most, taken)
+		if taken > 128<<20 { // after the refusal the daemon throws away up to 64 MiB, and sockets have buffers
+			return "", Breached("%s %s took %d bytes", r.method, r.path, taken)
 		}
 		if err == nil && a.status != http.StatusRequestEntityTooLarge {
 			return "", Breached("%s %s answered %d: %.200s", r.method, r.path, a.status, a.body)
