@@ -40,7 +40,9 @@ func (r row) route() api.Route {
 			for _, name := range named {
 				api.Note(req.Context(), q.Get(name))
 			}
-			return r.handle(&call{w, req, c.Owner, q})
+			in := &call{w, req, c.Owner, q}
+			in.r = req.WithContext(session.InGeneration(req.Context(), in.whole(ofGeneration.name)))
+			return r.handle(in)
 		},
 	}
 }

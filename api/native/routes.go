@@ -78,9 +78,10 @@ var (
 
 // Parameters that several routes have.
 var (
-	asParam   = param{name: "as", does: "The user of the container that does it, which decides what is permitted.", choices: []string{proto.UserDefault, proto.UserRoot}}
-	pathParam = param{name: "path", required: true, pattern: noNUL, does: "A path inside the container: absolute, or relative to /workspace. Its bytes need not be UTF-8."}
-	lastEvent = param{name: "Last-Event-ID", pattern: "^([0-9]{1,18}-[0-9]{1,18}(-end)?)?$", does: "The ID of the last event a client has; the stream goes on behind it."}
+	asParam      = param{name: "as", does: "The user of the container that does it, which decides what is permitted.", choices: []string{proto.UserDefault, proto.UserRoot}}
+	pathParam    = param{name: "path", required: true, pattern: noNUL, does: "A path inside the container: absolute, or relative to /workspace. Its bytes need not be UTF-8."}
+	ofGeneration = param{name: "generation", kind: whole, does: "The generation of the container that this is meant for; 0 is any. Where another one runs, or none, the answer is 409 and nothing is done or started."}
+	lastEvent    = param{name: "Last-Event-ID", pattern: "^([0-9]{1,18}-[0-9]{1,18}(-end)?)?$", does: "The ID of the last event a client has; the stream goes on behind it."}
 )
 
 // rows is every route of this edge.
@@ -194,7 +195,7 @@ func (e *edge) fileRows() []row {
 		"Berth-File-Mode": "Octal permission bits.", "Berth-File-Modified": "Time of the last change, RFC 3339.", "Last-Modified": "The same in whole seconds.", "Accept-Ranges": "bytes",
 	}
 	part := map[string]string{"Content-Range": "Which bytes these are, of how many."}
-	return []row{
+	rows := []row{
 		{"GET", at + "/content", e.readContent, op{id: "readFile", tag: tag, does: "Read a file.",
 			query: []param{pathParam, asParam}, header: []param{{name: "Range", does: "One range of bytes, such as bytes=0-99, bytes=100- or bytes=-100."}},
 			answers: map[int][]content{http.StatusOK: {{media: octets, headers: file}}, http.StatusPartialContent: {{media: octets, headers: part}}}, fails: append([]int{416}, inGuest...)}},
@@ -215,6 +216,10 @@ func (e *edge) fileRows() []row {
 			more:  "Members that would leave the directory, and devices, are refused by name; members before them are there then.",
 			query: []param{pathParam, asParam}, body: append(raw(tarType), raw(octets)...), unbounded: true, answers: ok(directory{}), fails: inGuest}},
 	}
+	for i := range rows {
+		rows[i].query = append(rows[i].query, ofGeneration)
+	}
+	return rows
 }
 
 func (e *edge) jobRows() []row {

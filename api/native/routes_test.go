@@ -101,6 +101,37 @@ func TestListPages(t *testing.T) {
 	}
 }
 
+// File access that is meant for one generation of a container does not touch, or start, the next.
+func TestFileAccessOfAGeneration(t *testing.T) {
+	s := newSite(t)
+	at := "/v1/containers/" + must[proto.Container](t, s, "POST", "/v1/containers", nil).ID
+	write := func(generation string, want int) {
+		t.Helper()
+		if res, body := s.do(t, "PUT", at+"/fs/content?path=f&generation="+generation, "x"); res.StatusCode != want || want == 409 && !strings.Contains(body, "generation") {
+			t.Errorf("generation %s: %d %s", generation, res.StatusCode, body)
+		}
+	}
+	write("1", 200)
+	write("0", 200)
+	write("2", 409)
+	write("-1", 400)
+	must[proto.Container](t, s, "POST", at+"/stop", nil)
+	write("1", 409)
+	if c := must[proto.Container](t, s, "GET", at, nil); c.State != proto.StateStopped {
+		t.Errorf("it is %s", c.State)
+	}
+	must[proto.Container](t, s, "POST", at+"/start", nil)
+	for _, r := range []struct{ method, path, body string }{
+		{"GET", "content?path=f", ""}, {"DELETE", "content?path=f", ""}, {"GET", "list?path=.", ""}, {"GET", "stat?path=f", ""}, {"GET", "tar?path=.", ""}, {"PUT", "tar?path=.", ""},
+		{"POST", "move?", `{"from":"f","to":"g"}`}, {"POST", "mkdir?", `{"path":"d"}`},
+	} {
+		if res, body := s.do(t, r.method, at+"/fs/"+r.path+"&generation=1", r.body); res.StatusCode != 409 {
+			t.Errorf("%s %s: %d %s", r.method, r.path, res.StatusCode, body)
+		}
+	}
+	write("2", 200)
+}
+
 func TestExpiredIsToldByName(t *testing.T) {
 	now := time.Now()
 	clock := func() time.Time { return now }
