@@ -43,7 +43,7 @@ func TestCrashes(t *testing.T) {
 		if i == 0 {
 			class = proto.ClassGVisor
 		}
-		c.workers = append(c.workers, &worker{crash: c, class: class, rnd: rand.New(rand.NewPCG(seed, uint64(i+2))), own: map[string]*ownContainer{}, files: map[string]string{}})
+		c.workers = append(c.workers, &worker{crash: c, class: class, rnd: rand.New(rand.NewPCG(seed, uint64(i+2))), own: map[string]*ownContainer{}, files: map[string]string{}, spaces: map[string]*ownContainer{}, keys: map[string]string{}})
 	}
 	for _, w := range c.workers[:2] { // what is made once and kept, such as the empty network namespace of runsc
 		w.create(t)
@@ -58,7 +58,7 @@ func TestCrashes(t *testing.T) {
 	}
 	c.empty(t)
 	c.checkNothingLeft(t, before)
-	t.Logf("%d rounds, %d acknowledged operations, %d cut off, %d starts killed", *crashRounds, c.acked.Load(), c.cut.Load(), c.startsKilled)
+	t.Logf("%d rounds, %d acknowledged operations, %d cut off, %d starts killed, slowest start %v", *crashRounds, c.acked.Load(), c.cut.Load(), c.startsKilled, c.slowest)
 }
 
 // A crash is the daemon that is killed, and those who use it meanwhile.
@@ -69,6 +69,7 @@ type crash struct {
 	acked, cut   atomic.Int64
 	made         []string // containers ever made; guarded by mu
 	startsKilled int
+	slowest      time.Duration // start
 	mu           sync.Mutex
 }
 
@@ -89,14 +90,18 @@ func (c *crash) round(t *testing.T, n int, rnd *rand.Rand) {
 			t.Fatal(err)
 		}
 	}
+	begin := time.Now()
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
+	c.slowest = max(c.slowest, time.Since(begin))
 	for _, w := range c.workers {
 		wg.Go(func() { w.check(t) })
 	}
 	wg.Wait()
 	c.checkUnknown(t)
+	c.checkSpaces(t)
+	c.checkHost(t)
 }
 
 // A worker uses the daemon and keeps books of what was acknowledged. Nobody else touches what it made.
@@ -105,12 +110,17 @@ type worker struct {
 	class   proto.RuntimeClass
 	rnd     *rand.Rand
 	own     map[string]*ownContainer
-	files   map[string]string // stored files by ID: the hash of their content
-	stopped map[string]bool   // containers that were asked to stop in this round
-	gone    []string          // IDs whose deletion was acknowledged
-	maybe   struct {          // not acknowledged, by the end of a round
+	files   map[string]string        // stored files by ID: the hash of their content
+	stopped map[string]bool          // containers that were asked to stop in this round
+	gone    []string                 // IDs whose deletion was acknowledged
+	spaces  map[string]*ownContainer // by workspace: those that were deleted and left it
+	keys    map[string]string        // API keys by ID: their secrets
+	revoked []string                 // secrets of keys that were revoked
+	creates []string                 // bodies of requests for a container with an idempotency key that were cut off
+	maybe   struct {                 // not acknowledged, by the end of a round
 		creates, uploads int
-		deleted          map[string]bool // containers and files
+		deleted          map[string]bool // containers, files and API keys
+		parted           map[string]bool // containers deleted without their workspace
 	}
 }
 
@@ -120,19 +130,21 @@ type ownContainer struct {
 	tokens        map[string]bool     // by token: whether it must be there; at most once in any case
 	files         map[string][]string // by name: the hashes that it may have; "" is none
 	background    map[string]string   // exec by token
-	expires       time.Time           // at least
+	pending       []pending
+	expires       time.Time // at least
+	generation    int64     // when it was last looked at; 0 before
 }
 
 // work does one thing after the other until the daemon is killed.
 func (w *worker) work(t *testing.T) {
-	w.maybe.deleted, w.stopped = map[string]bool{}, map[string]bool{}
+	w.maybe.deleted, w.maybe.parted, w.stopped = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for !w.killed.Load() {
 		if len(w.own) == 0 || len(w.own) < maxOwn && w.rnd.IntN(6) == 0 {
-			w.create(t)
+			w.more(t)
 			continue
 		}
 		o := w.pick()
-		switch n := w.rnd.IntN(20); {
+		switch n := w.rnd.IntN(24); {
 		case n < 6:
 			w.exec(t, o)
 		case n < 8:
@@ -151,6 +163,12 @@ func (w *worker) work(t *testing.T) {
 			w.stop(t, o)
 		case n == 18 && len(w.own) == maxOwn:
 			w.delete(t, o)
+		case n == 19 && len(w.own) == maxOwn:
+			w.part(t, o)
+		case n < 22 && n >= 20:
+			w.keyed(t, o)
+		case n == 22:
+			w.turnKeys(t)
 		default:
 			w.exec(t, o)
 		}
@@ -192,16 +210,41 @@ func (w *worker) request(t *testing.T, want int, method, path, body string, into
 	return true
 }
 
+// more makes a container, one way or another.
+func (w *worker) more(t *testing.T) {
+	switch {
+	case len(w.spaces) > 0:
+		w.rejoin(t)
+	case w.rnd.IntN(2) == 0:
+		w.createOnce(t)
+	default:
+		w.create(t)
+	}
+}
+
+// theSecret is in every container of the workers.
+const theSecret = "crash-secret-of-theirs"
+
+func (w *worker) wanted() string {
+	return fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":134217728,"disk_bytes":67108864},"secrets":{"SECRET":%q}}`, w.class, theSecret)
+}
+
 func (w *worker) create(t *testing.T) {
 	var made proto.Container
-	if !w.request(t, 201, "POST", "/v1/containers", fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":134217728,"disk_bytes":67108864}}`, w.class), &made) {
+	if !w.request(t, 201, "POST", "/v1/containers", w.wanted(), &made) {
 		w.maybe.creates++
 		return
 	}
+	w.adopt(made)
+}
+
+func (w *worker) adopt(made proto.Container) *ownContainer {
 	w.mu.Lock()
 	w.made = append(w.made, made.ID)
 	w.mu.Unlock()
-	w.own[made.ID] = &ownContainer{id: made.ID, workspace: made.WorkspaceID, tokens: map[string]bool{}, files: map[string][]string{}, background: map[string]string{}}
+	o := &ownContainer{id: made.ID, workspace: made.WorkspaceID, tokens: map[string]bool{}, files: map[string][]string{}, background: map[string]string{}}
+	w.own[made.ID] = o
+	return o
 }
 
 // token is a command that leaves a mark of its own each time it runs.
@@ -227,10 +270,14 @@ func (w *worker) ran(t *testing.T, res proto.ExecResult) bool {
 	return true
 }
 
+// spoken is what a background command says, over a second or so, and most of it past the daemon's end.
+const spoken = "1\n2\n3\n4\n5\n6\nsaid\n"
+
 func (w *worker) background(t *testing.T, o *ownContainer) {
 	token, command := w.token(o)
 	var x proto.Exec
-	if w.request(t, 202, "POST", "/v1/containers/"+o.id+"/exec", fmt.Sprintf(`{"command":%q,"background":true}`, command+"; echo said"), &x) {
+	command += fmt.Sprintf("; for i in 1 2 3 4 5 6; do echo $i; sleep 0.%d; done; echo said", w.rnd.IntN(3))
+	if w.request(t, 202, "POST", "/v1/containers/"+o.id+"/exec", fmt.Sprintf(`{"command":%q,"background":true}`, command), &x) {
 		o.background[token] = x.ID
 	}
 }

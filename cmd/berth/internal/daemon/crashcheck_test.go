@@ -25,9 +25,11 @@ import (
 
 // check compares what the worker knows with what the daemon says, and takes what was unsure from there.
 func (w *worker) check(t *testing.T) {
+	w.createAgain(t)
 	for _, o := range w.own {
 		w.checkContainer(t, o)
 	}
+	w.checkKeys(t)
 	for id, hash := range w.files {
 		status, out, err := w.Do("GET", "/v1/files/"+id+"/content", nil)
 		switch {
@@ -51,6 +53,10 @@ func (w *worker) checkContainer(t *testing.T, o *ownContainer) {
 		delete(w.own, o.id)
 		return
 	}
+	if err == nil && status == 404 && w.maybe.parted[o.id] {
+		w.parted(o)
+		return
+	}
 	var c proto.Container
 	if err != nil || status != 200 || json.Unmarshal(out, &c) != nil {
 		t.Errorf("container %s is lost: %d %v %s", o.id, status, err, out)
@@ -59,14 +65,37 @@ func (w *worker) checkContainer(t *testing.T, o *ownContainer) {
 	if c.ExpiresAt.Before(o.expires) {
 		t.Errorf("container %s was promised until %v and has %v", o.id, o.expires, c.ExpiresAt)
 	}
+	if o.generation > 0 && c.Generation != o.generation && !w.stopped[o.id] {
+		t.Errorf("container %s was at generation %d, nobody stopped it, and it is at %d", o.id, o.generation, c.Generation)
+	}
+	w.again(t, o)
 	w.checkBackground(t, o)
-	text, ok := w.read(t, o, "cat /workspace/tokens 2>/dev/null; echo ==; cd /workspace/up 2>/dev/null && ls -A | grep -vx manifest.json | xargs -r sha256sum")
+	text, ok := w.read(t, o, "[ \"$SECRET\" = "+theSecret+" ] || echo no-secret; cat /workspace/tokens 2>/dev/null; echo ==; cd /workspace/up 2>/dev/null && ls -A | grep -vx manifest.json | xargs -r sha256sum")
 	if !ok {
 		return
 	}
 	tokens, files, _ := strings.Cut(text, "==\n")
 	checkTokens(t, o, strings.Fields(tokens))
 	checkFiles(t, o, files)
+	w.checkExecs(t, o)
+}
+
+// checkExecs looks whether all commands have ended, as all end by themselves soon, and which generation this is.
+func (w *worker) checkExecs(t *testing.T, o *ownContainer) {
+	var list struct{ Data []proto.Exec }
+	for end := time.Now().Add(30 * time.Second); ; {
+		list = call[struct{ Data []proto.Exec }](t, w.server, 200, "GET", "/v1/containers/"+o.id+"/execs", "")
+		i := slices.IndexFunc(list.Data, func(x proto.Exec) bool { return x.State == proto.ExecRunning || x.End == nil })
+		if i < 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Errorf("exec %s of %s never ends: %+v", list.Data[i].ID, o.id, list.Data[i])
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	o.generation = call[proto.Container](t, w.server, 200, "GET", "/v1/containers/"+o.id, "").Generation
 }
 
 // checkBackground has background commands tell how they ended; one that says it ran must have.
@@ -83,7 +112,7 @@ func (w *worker) checkBackground(t *testing.T, o *ownContainer) {
 		}
 		if res.Exec.End.Reason == proto.EndExit && res.Exec.End.ReturnCode == 0 {
 			o.tokens[token] = true
-			if r := res.Result.Result; r == nil || r.Stdout != "said\n" {
+			if r := res.Result.Result; r == nil || r.Stdout != spoken {
 				t.Errorf("background exec %s has lost its output: %s", id, out)
 			}
 		}
@@ -187,6 +216,14 @@ func (c *crash) empty(t *testing.T) {
 		for id := range w.files {
 			call[any](t, c.server, 200, "DELETE", "/v1/files/"+id, "")
 			delete(w.files, id)
+		}
+		for id := range w.spaces {
+			call[any](t, c.server, 200, "DELETE", "/v1/workspaces/"+id, "")
+			delete(w.spaces, id)
+		}
+		for id := range w.keys {
+			call[any](t, c.server, 200, "DELETE", "/v1/keys/"+id, "")
+			delete(w.keys, id)
 		}
 	}
 	call[any](t, c.server, 200, "POST", "/v1/sweep", "")

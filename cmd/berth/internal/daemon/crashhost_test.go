@@ -1,0 +1,106 @@
+package daemon_test
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What the host has after each crash: as much as the containers that are there account for.
+
+// A footprint is what is on the host of all the workers ever made, beside what they have.
+type footprint struct {
+	Workspaces, Layers, Runtimes, Shims int    // of all containers
+	Cgroups, Mounts, Processes          int    // of containers that are gone
+	Loops                               int    // loop devices of the daemon
+	Blobs                               int    // stored contents beyond those of the files
+	Temporary                           string // files that were being written
+	Qgroups                             string // of subvolumes that are gone
+}
+
+// checkHost waits for the kernel and the sweeper to have taken down what they take down in their own time, and compares; the daemon
+// has nothing to say of itself and its log has no errors, and the audit log is whole.
+func (c *crash) checkHost(t *testing.T) {
+	var want footprint
+	stored := 0
+	for _, w := range c.workers {
+		want.Workspaces += len(w.own) + len(w.spaces)
+		want.Layers += len(w.own)
+		stored += len(w.files)
+	}
+	want.Runtimes, want.Shims, want.Loops = want.Layers, want.Layers, 1
+	have := c.footprint(t, stored)
+	for end := time.Now().Add(20 * time.Second); have != want && time.Now().Before(end); have = c.footprint(t, stored) {
+	}
+	if have != want {
+		t.Errorf("on the host: %+v, want %+v", have, want)
+	}
+	if out, err := auditCLI(t, c.server, "verify", "--data", c.Dir); err != nil {
+		t.Errorf("the audit log: %v %s", err, out)
+	}
+	for _, line := range strings.Split(c.Log(), "\n") {
+		if strings.Contains(line, "level=ERROR") {
+			t.Errorf("the daemon says: %s", line)
+		}
+	}
+}
+
+func (c *crash) footprint(t *testing.T, stored int) footprint {
+	t.Helper()
+	all := c.left(t)
+	f := footprint{
+		Workspaces: all.Workspaces, Layers: all.Layers, Runtimes: all.Runtimes, Shims: all.Shims, Loops: all.Loops,
+		Blobs: max(0, all.Blobs-stored), Qgroups: all.Qgroups, Temporary: c.temporary(),
+	}
+	dead := c.dead()
+	f.Cgroups = c.holds(t, dead).Cgroups
+	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, p := range procs {
+		cmd, _ := os.ReadFile(p)
+		count(&f.Processes, namesAny(string(cmd), dead))
+	}
+	for _, of := range []string{"self", fmt.Sprint(c.PID())} {
+		mounts, _ := os.ReadFile("/proc/" + of + "/mountinfo")
+		for line := range bytes.Lines(mounts) {
+			count(&f.Mounts, namesAny(string(line), dead))
+		}
+	}
+	return f
+}
+
+// dead are the containers ever made that no worker has any more.
+func (c *crash) dead() []string {
+	live := map[string]bool{}
+	for _, w := range c.workers {
+		for id := range w.own {
+			live[id] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(c.made), func(id string) bool { return live[id] })
+}
+
+// temporary are the names of files in the data directory that have no name for good, apart from the disk pool, which the counts are of.
+func (c *crash) temporary() string {
+	var found []string
+	_ = filepath.WalkDir(c.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // gone meanwhile
+		}
+		if d.IsDir() && d.Name() == "runtime" {
+			return fs.SkipDir
+		}
+		if !d.IsDir() && (strings.HasPrefix(d.Name(), "tmp") || strings.HasSuffix(d.Name(), ".new") || filepath.Base(filepath.Dir(path)) == "tmp") {
+			found = append(found, strings.TrimPrefix(path, c.Dir))
+		}
+		return nil
+	})
+	return strings.Join(found, " ")
+}
