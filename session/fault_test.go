@@ -289,15 +289,29 @@ func TestExpiryThatFailsIsFinishedLater(t *testing.T) {
 	}
 }
 
-// Whatever is done about an expired container whose files could not be removed, they go: some may be gone already.
-func TestFilesOfAnExpiredContainerAreNotKept(t *testing.T) {
+// Files that have begun to go are not kept by a later request to: some may be gone already.
+func TestFilesThatBeganToGoAreNotKept(t *testing.T) {
+	for how, begin := range map[string]func(*sessiontest.Stack, *clock, string) error{
+		"expiry": func(st *sessiontest.Stack, now *clock, _ string) error {
+			now.Add(time.Minute)
+			_, err := st.Sessions.Sweep(context.Background())
+			return err
+		},
+		"deletion": func(st *sessiontest.Stack, _ *clock, id string) error {
+			return st.Sessions.Delete(context.Background(), sessiontest.Owner, id, false)
+		},
+	} {
+		t.Run(how, func(t *testing.T) { beganToGo(t, begin) })
+	}
+}
+
+func beganToGo(t *testing.T, begin func(*sessiontest.Stack, *clock, string) error) {
 	ctx := context.Background()
 	now := newClock()
 	rt, st := faulty(t, session.Config{Now: now.Now})
 	s := st.Create(t, proto.CreateContainer{MaxLifetimeSeconds: 10})
-	now.Add(time.Minute)
 	rt.removeWorkspace = func() error { return errors.New("busy") }
-	if _, err := st.Sessions.Sweep(ctx); err == nil {
+	if begin(st, now, s.ID()) == nil {
 		t.Fatal("the failure is not told")
 	}
 	rt.removeWorkspace = nil

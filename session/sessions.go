@@ -298,7 +298,8 @@ func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
 		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist", s.id)
 	}
 	err = s.change(func(r *record) {
-		r.Delete, r.Keep = true, keep && r.State != proto.StateExpired // whose files have begun to go
+		going := r.State == proto.StateExpired || r.Delete && !r.Keep // some of the files may be gone already
+		r.Delete, r.Keep = true, keep && !going
 	})
 	if err != nil {
 		return err

@@ -21,7 +21,6 @@ type footprint struct {
 	Loops                               int    // loop devices of the daemon
 	Blobs                               int    // stored contents beyond those of the files
 	Temporary                           string // files that were being written
-	Qgroups                             string // of subvolumes that are gone
 }
 
 // checkHost waits for the kernel and the sweeper to have taken down what they take down in their own time, and compares; the daemon
@@ -34,12 +33,16 @@ func (c *crash) checkHost(t *testing.T) {
 		want.Layers += len(w.own)
 		stored += len(w.files)
 	}
-	want.Runtimes, want.Shims, want.Loops = want.Layers, want.Layers, 1
+	want.Runtimes, want.Shims, want.Loops = c.before.Runtimes+want.Layers, want.Layers, 1
 	have := c.footprint(t, stored)
 	for end := time.Now().Add(20 * time.Second); have != want && time.Now().Before(end); have = c.footprint(t, stored) {
 	}
 	if have != want {
 		t.Errorf("on the host: %+v, want %+v", have, want)
+		list, _ := os.ReadDir(filepath.Join(c.rundir(), "r", "berth"))
+		for _, e := range list {
+			t.Log(e.Name(), namesAny(e.Name(), c.dead()))
+		}
 	}
 	if out, err := auditCLI(t, c.server, "verify", "--data", c.Dir); err != nil {
 		t.Errorf("the audit log: %v %s", err, out)
@@ -56,7 +59,7 @@ func (c *crash) footprint(t *testing.T, stored int) footprint {
 	all := c.left(t)
 	f := footprint{
 		Workspaces: all.Workspaces, Layers: all.Layers, Runtimes: all.Runtimes, Shims: all.Shims, Loops: all.Loops,
-		Blobs: max(0, all.Blobs-stored), Qgroups: all.Qgroups, Temporary: c.temporary(),
+		Blobs: max(0, all.Blobs-stored), Temporary: c.temporary(),
 	}
 	dead := c.dead()
 	f.Cgroups = c.holds(t, dead).Cgroups
