@@ -386,7 +386,7 @@ func (m *model) delete(r *rapid.T) {
 		return
 	}
 	m.ended(r, s, proto.EndStopped, proto.EndLost, proto.EndExpired) // of a command past its container's cap
-	keep = keep && (!s.deleting || s.keep) // what has begun to go is not kept by a second try
+	keep = keep && (!s.deleting || s.keep)                           // what has begun to go is not kept by a second try
 	s.deleting, s.keep, s.running, s.dead = true, keep, false, false
 	if m.rt.hit() && err != nil {
 		return // the next try finishes it, or a sweep

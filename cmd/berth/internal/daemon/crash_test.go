@@ -49,7 +49,7 @@ func TestCrashes(t *testing.T) {
 		w.create(t)
 	}
 	c.empty(t)
-	c.before = c.left(t)
+	before := c.left(t)
 	for n := range *crashRounds {
 		c.round(t, n, rnd)
 		if t.Failed() {
@@ -57,7 +57,7 @@ func TestCrashes(t *testing.T) {
 		}
 	}
 	c.empty(t)
-	c.checkNothingLeft(t, c.before)
+	c.checkNothingLeft(t, before)
 	t.Logf("%d rounds, %d acknowledged operations, %d cut off, %d starts killed, slowest start %v", *crashRounds, c.acked.Load(), c.cut.Load(), c.startsKilled, c.slowest)
 }
 
@@ -68,7 +68,6 @@ type crash struct {
 	killed       atomic.Bool // the daemon is gone, or about to go
 	acked, cut   atomic.Int64
 	made         []string // containers ever made; guarded by mu
-	before       traces   // without any container
 	startsKilled int
 	slowest      time.Duration // start
 	mu           sync.Mutex
