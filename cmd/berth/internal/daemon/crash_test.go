@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	crashRounds = flag.Int("crash.rounds", 12, "how often the crash test kills the daemon")
+	crashRounds = flag.Int("crash.rounds", 10, "how often the crash test kills the daemon")
 	crashSeed   = flag.Uint64("crash.seed", 0, "of the crash test; 0 takes one from the clock and says it")
 )
 
@@ -127,6 +127,7 @@ type worker struct {
 // An ownContainer is what a worker knows of one.
 type ownContainer struct {
 	id, workspace string
+	again         bool                // its workspace was another's before, and stays
 	tokens        map[string]bool     // by token: whether it must be there; at most once in any case
 	files         map[string][]string // by name: the hashes that it may have; "" is none
 	background    map[string]string   // exec by token
@@ -161,9 +162,9 @@ func (w *worker) work(t *testing.T) {
 			w.extend(t, o)
 		case n == 17:
 			w.stop(t, o)
-		case n == 18 && len(w.own) == maxOwn:
+		case n == 18 && len(w.own) == maxOwn && !o.again:
 			w.delete(t, o)
-		case n == 19 && len(w.own) == maxOwn:
+		case n <= 19 && n >= 18 && len(w.own) == maxOwn:
 			w.part(t, o)
 		case n < 22 && n >= 20:
 			w.keyed(t, o)

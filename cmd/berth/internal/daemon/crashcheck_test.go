@@ -209,9 +209,12 @@ func (c *crash) checkUnknown(t *testing.T) {
 // empty deletes all that the workers still have.
 func (c *crash) empty(t *testing.T) {
 	for _, w := range c.workers {
-		for id := range w.own {
+		for id, o := range w.own {
 			call[any](t, c.server, 200, "DELETE", "/v1/containers/"+id, "")
 			delete(w.own, id)
+			if o.again {
+				w.spaces[o.workspace] = o
+			}
 		}
 		for id := range w.files {
 			call[any](t, c.server, 200, "DELETE", "/v1/files/"+id, "")

@@ -104,7 +104,7 @@ func (w *worker) rejoin(t *testing.T) {
 		}
 		delete(w.spaces, o.workspace)
 		n := w.adopt(made)
-		n.tokens, n.files = o.tokens, o.files
+		n.tokens, n.files, n.again = o.tokens, o.files, true
 		return
 	}
 }
