@@ -2,10 +2,14 @@ package containerd
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +38,36 @@ func TestPlainPool(t *testing.T) {
 	}
 	if inv, err := r.List(t.Context()); err != nil || len(inv.Sandboxes)+len(inv.Workspaces) > 0 {
 		t.Errorf("left %+v, %v", inv, err)
+	}
+}
+
+// TestPoolIsRootsAlone: what a container's root makes in its workspace is root's on disk, set-user-ID programs too. No other user of the host can
+// run one, in a pool that is mounted and in one that is not.
+func TestPoolIsRootsAlone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // as /var/lib is
+		t.Fatal(err)
+	}
+	plain := testConfig(filepath.Join(dir, "plain"))
+	plain.PoolBytes = 1 << 20
+	for _, cfg := range []Config{plain, testConfig(filepath.Join(dir, "loop"))} {
+		r := openWith(t, cfg)
+		_, spec := startTest(t, r, proto.ClassRunc)
+		program, err := os.ReadFile("/bin/true")
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(r.disk.workspacePath(spec.Workspace), "su")
+		if err := errors.Join(os.WriteFile(path, program, 0o755), os.Chmod(path, 0o755|fs.ModeSetuid)); err != nil {
+			t.Fatal(err)
+		}
+		for uid, want := range map[uint32]error{0: nil, 65534: fs.ErrPermission} {
+			cmd := exec.Command(path)
+			cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+			if err := cmd.Run(); !errors.Is(err, want) {
+				t.Errorf("%s pool, host user %d: %v, want %v", r.Facts().Pool, uid, err, want)
+			}
+		}
 	}
 }
 

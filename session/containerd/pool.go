@@ -35,7 +35,7 @@ const minPool = 256 << 20
 // good file system: it falls back to plain directories and says why.
 func openPool(dir string, size int64, log *slog.Logger) (*disk, error) {
 	d := &disk{root: filepath.Join(dir, "pool"), kind: PoolPlain}
-	if err := os.MkdirAll(d.root, 0o711); err != nil {
+	if err := os.MkdirAll(d.root, 0o700); err != nil {
 		return nil, err
 	}
 	err := d.attach(dir, size)
@@ -46,6 +46,11 @@ func openPool(dir string, size int64, log *slog.Logger) (*disk, error) {
 	if err != nil {
 		d.why = err.Error()
 		log.Warn("disk limits are off: containers can fill the disk", "pool", d.kind, "err", err)
+	}
+	// A workspace's files of a container's root are root's on disk, set-user-ID bits and all. Where nothing is mounted with nosuid, a
+	// container's root and a user of the host could be root together.
+	if err := os.Chmod(d.root, 0o700); err != nil {
+		return nil, fmt.Errorf("closing the pool to others: %w", err)
 	}
 	for _, sub := range []string{d.workspaceDir(), d.layerDir()} {
 		if err := os.MkdirAll(sub, 0o711); err != nil {
