@@ -28,6 +28,7 @@ type attachment struct {
 	print     *printer
 
 	started bool   // the command exists; set by run
+	exec    string // its ID, from then on
 	restore func() // gives the terminal back
 }
 
@@ -63,7 +64,7 @@ func (t *attachment) follow(ctx context.Context, live *client.Live, begun chan<-
 		}
 		switch ev.Type {
 		case proto.EventStart:
-			t.started = true
+			t.started, t.exec = true, ev.ExecID
 			begun <- ev.ExecID
 			if err := t.begin(ctx, live, ev.ExecID); err != nil {
 				return proto.ExecResult{}, err

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"berth/cmd/berth/internal/client"
@@ -24,10 +26,14 @@ func (a *app) execCommand() *cobra.Command {
 		Long: `Run a command in a container, with its output as it comes. The exit status is the command's.
 
 A stopped container is started. With --shell the command runs in a shell that keeps its directory and variables for the next one.
-Signals are passed on; the third interrupt gives up on a command that ignores them, and the daemon ends it.`,
+Signals are passed on; the third interrupt gives up on a command that ignores them, and the daemon ends it.
+
+With --idempotency-key the command goes on when berth is interrupted or the daemon is restarted, and berth waits for the daemon and goes on where
+it was. The same command line again finds the same run: its output from the beginning, and its exit status.`,
 		Example: `  berth exec -it CONTAINER bash
   berth exec --shell main CONTAINER cd /tmp
   berth exec -c 'ls | wc -l' CONTAINER
+  berth exec --idempotency-key build-42 -c 'make all' CONTAINER
   tar c . | berth exec -i CONTAINER tar x -C /workspace`,
 		Args: takes(1, -1), ValidArgsFunction: a.completeContainers(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,7 +45,7 @@ Signals are passed on; the third interrupt gives up on a command that ignores th
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "run it at most once: the same key with the same command is the same run, which goes on when berth is interrupted or the daemon restarted")
+	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "run it at most once: the same key with the same command is the same run")
 	cmd.Flags().StringVar(&f.shell, "shell", "", "name of a shell to run it in; it is made at first use")
 	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil, "environment, NAME=value, or NAME to take yours (may be repeated)")
@@ -70,11 +76,30 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 		return a.ids(e.ID)
 	}
 	print := a.printer()
-	res, err := (&attachment{c: c, container: container, cmd: cmd, print: print}).run(ctx)
+	at := &attachment{c: c, container: container, cmd: cmd, print: print}
+	res, err := at.run(ctx)
+	if f.key != "" && at.exec != "" && wentAway(err) {
+		res, err = a.rejoin(ctx, at)
+	}
 	if err != nil {
 		return err
 	}
 	return a.conclude(res, print)
+}
+
+// rejoin goes on with a command that outlived its daemon: its output from where it was, and then its result. Signals are berth's own from
+// here on, and the command goes on when they end it.
+func (a *app) rejoin(ctx context.Context, at *attachment) (res proto.ExecResult, err error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := a.tail(ctx, at.c, at.container, at.exec, at.print); err != nil {
+		return res, err
+	}
+	err = a.patiently(ctx, func() (on bool, err error) {
+		res, err = at.c.Wait(ctx, at.container, at.exec)
+		return false, err
+	})
+	return res, err
 }
 
 // printer prints a command's output here, or nowhere if the result will be printed as JSON.
