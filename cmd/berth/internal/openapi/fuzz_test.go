@@ -5,10 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,13 +22,14 @@ import (
 )
 
 var (
-	seconds = flag.Int("openapi.seconds", 60, "how long to fuzz")
+	seconds = flag.Int("openapi.seconds", 50, "how long to fuzz")
 	seed    = flag.Int("openapi.seed", 1, "what the fuzzer's choices begin with")
 )
 
 // A schema-driven fuzzer finds no 500, no status, header, media type or body that is not in the document, nothing accepted that
-// the document forbids, no way around the API key, and nothing to be reached after its deletion. It follows the
-// document from one route to the next, so that what it makes is used: containers, their commands, files and jobs.
+// the document forbids, no way around the API key, and nothing to be reached after its deletion. First it follows the
+// document from one route to the next, so that what it makes is used; then it is given a container with commands, files and a job, so that
+// no route ends at an ID that does not exist.
 //
 // One of its checks is left out: that whatever the document allows is accepted. Whether a path is a directory, a cursor was given out
 // or an archive is whole is not for a schema to say.
@@ -36,32 +40,91 @@ func TestDaemonIsAsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(*seconds)*time.Second+3*time.Minute)
-	defer cancel()
-	config, err := filepath.Abs(filepath.Join("py", "schemathesis.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(ctx, fuzzer, "--config-file", config, "run", d.URL+"/openapi.json",
-		"--header", "X-Api-Key: "+d.Key, "--phases", "coverage,fuzzing,stateful", "--exclude-checks", "positive_data_acceptance",
-		"--max-time", strconv.Itoa(*seconds), "--max-examples", "15", "--request-timeout", "30", "--seed", strconv.Itoa(*seed),
-		"--continue-on-failure", "--no-shrink", "--no-color", "--warnings", "off", "--generation-database", "none")
-	cmd.Dir = dir // it leaves its findings where it runs
-	out, err := cmd.CombinedOutput()
-	text := string(out)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	if !strings.Contains(text, "generated") || len(d.Log()) < 20_000 {
-		t.Errorf("the fuzzer hardly did anything; the daemon's log has %d bytes\n%s", len(d.Log()), text)
+	half := max(1, *seconds/2)
+	fuzz(t, fuzzer, d, "", half, "--phases", "coverage,fuzzing,stateful")
+	before := d.Log()
+	fuzz(t, fuzzer, d, furnish(t, d), half, "--phases", "coverage,fuzzing", "--include-path-regex", `^/v1/containers/\{id\}/`,
+		"--exclude-operation-id", "stopContainer", "--exclude-operation-id", "closeShell")
+	deep := d.Log()[len(before):]
+	for _, route := range []string{"GET /v1/containers/{id}/fs/content", "PUT /v1/containers/{id}/fs/content", "GET /v1/containers/{id}/execs/{exec}/logs", "POST /v1/containers/{id}/execs/{exec}/signal",
+		"GET /v1/containers/{id}/execs/{exec}/events", "GET /v1/containers/{id}/execs/{exec}/result", "GET /v1/containers/{id}/jobs/{job}/manifest", "POST /v1/containers/{id}/exec", "POST /v1/containers/{id}/fs/move"} {
+		if !strings.Contains(deep, `route="`+route+`" status=20`) {
+			t.Errorf("nothing that %s was asked for succeeded", route)
+		}
 	}
 	for line := range strings.SplitSeq(d.Log(), "\n") {
-		if strings.Contains(line, "level=ERROR") {
+		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "status=500") {
 			t.Errorf("the daemon had an error of its own: %s", line)
 		}
 	}
-	t.Log(text[strings.LastIndex(text, "Test cases:"):])
+}
+
+// furnish makes a container with all that its routes may be asked for, and returns a configuration of the fuzzer that names it. What reads an
+// output gets a command that has ended, since one that runs has output without end.
+func furnish(t *testing.T, d *daemontest.Daemon) string {
+	t.Helper()
+	var c struct{ ID string }
+	ask(t, d, "/v1/containers", `{"idle_timeout_seconds": 3600}`, &c)
+	var ended struct {
+		Exec struct {
+			ID    string
+			JobID string `json:"job_id"`
+		}
+	}
+	ask(t, d, "/v1/containers/"+c.ID+"/exec", `{"command": "echo out; echo err >&2; mkdir 0; echo text >a; echo text >/workspace/a; echo text >/tmp/0", "shell": "main"}`, &ended)
+	var running struct{ ID string }
+	ask(t, d, "/v1/containers/"+c.ID+"/exec", `{"command": "trap '' HUP INT TERM; while :; do read x; done", "tty": {"rows": 24, "cols": 80}, "open_stdin": true, "background": true}`, &running)
+	text := fmt.Sprintf("[parameters]\n\"path.id\" = %q\n\"path.exec\" = %q\n\"path.job\" = %q\n", c.ID, ended.Exec.ID, ended.Exec.JobID)
+	for id, path := range map[string]string{"readFile": "a", "readTar": "/workspace", "listDirectory": "/workspace", "statFile": "a"} {
+		text += fmt.Sprintf("[[operations]]\ninclude-operation-id = %q\nparameters = { \"path.id\" = %q, \"query.path\" = %q }\n", id, c.ID, path)
+	}
+	for _, id := range []string{"signalExec", "writeStdin", "resizeExec"} {
+		text += fmt.Sprintf("[[operations]]\ninclude-operation-id = %q\nparameters = { \"path.id\" = %q, \"path.exec\" = %q }\n", id, c.ID, running.ID)
+	}
+	name := filepath.Join(t.TempDir(), "schemathesis.toml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// ask posts and decodes the answer.
+func ask(t *testing.T, d *daemontest.Daemon, path, body string, answer any) {
+	t.Helper()
+	status, out, err := d.Do("POST", path, strings.NewReader(body))
+	if err == nil && status < 300 {
+		err = json.Unmarshal(out, answer)
+	}
+	if err != nil || status >= 300 {
+		t.Fatalf("%s: %d %v %s", path, status, err, out)
+	}
+}
+
+// fuzz runs the fuzzer for some seconds. What it finds fails the test.
+func fuzz(t *testing.T, fuzzer string, d *daemontest.Daemon, config string, seconds int, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seconds)*time.Second+3*time.Minute)
+	defer cancel()
+	var global []string
+	if config != "" {
+		global = []string{"--config-file", config}
+	}
+	cmd := exec.CommandContext(ctx, fuzzer, slices.Concat(global, []string{"run", d.URL + "/openapi.json",
+		"--header", "X-Api-Key: " + d.Key, "--exclude-checks", "positive_data_acceptance",
+		"--max-time", strconv.Itoa(seconds), "--max-examples", strconv.Itoa(max(15, seconds/5)), "--request-timeout", "30", "--seed", strconv.Itoa(*seed),
+		"--continue-on-failure", "--no-shrink", "--no-color", "--warnings", "off", "--generation-database", "none"}, args)...)
+	cmd.Dir = t.TempDir() // it leaves its findings where it runs
+	out, err := cmd.CombinedOutput()
+	text := string(out)
+	if err != nil {
+		t.Errorf("%v\n%s", err, text)
+		return
+	}
+	_, summary, ok := strings.Cut(text, "Test cases:")
+	if !ok {
+		t.Errorf("the fuzzer tells of no test cases\n%s", text)
+	}
+	t.Log(strings.TrimSpace(summary))
 }
 
 // install puts the fuzzer into .cache, once, and returns its program. Test processes take turns.
