@@ -1,6 +1,8 @@
 package native
 
 import (
+	"strings"
+
 	"berth/proto"
 )
 
@@ -35,7 +37,7 @@ func (c *call) retryKey(field *string) error {
 		return nil
 	}
 	switch key := values[0]; {
-	case len(values) > 1 || key == "":
+	case len(values) > 1 || key == "" || len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }):
 		return invalid(keyHeader, "%s is one key of 1 to 255 printable ASCII characters.", keyHeader)
 	case *field != "" && *field != key:
 		return invalid(keyHeader, "The header %s and idempotency_key in the body differ; send one.", keyHeader)
