@@ -38,6 +38,10 @@ func retries(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("one key started %s and %s: %v", ids[0], ids[i], errs[i])
 		}
 	}
+	// It has to have left its mark before it is killed, or there would be nothing to count.
+	if _, err := t.Output(ctx, con.ID, "", "until test -s /workspace/runs; do sleep 0.05; done"); err != nil {
+		return "", err
+	}
 	if _, err := t.Signal(ctx, con.ID, ids[0], "SIGKILL"); err != nil {
 		return "", err
 	}
