@@ -24,6 +24,7 @@ var reachable = map[string]fs.FileMode{
 	"data/tls/ca.pem":   0o644,
 	"data/tls/cert.pem": 0o644,
 
+	"data/url":                            0o644, // where client commands find the daemon
 	"data/runtime/runsc":                  0o755, // a script
 	"run":                                 fs.ModeDir | 0o711,
 	"run/c":                               fs.ModeDir | 0o711,
