@@ -162,9 +162,9 @@ func (e *Exec) leaving() <-chan struct{} {
 // forget has the guest drop what it keeps of a command whose end is stored.
 func (e *Exec) forget() {
 	e.mu.Lock()
-	g, proc := e.guest, e.proc
+	g, proc, keep := e.guest, e.proc, e.unstored
 	e.mu.Unlock()
-	if !durable(e.cmd) || proc == nil {
+	if !durable(e.cmd) || proc == nil || keep {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)

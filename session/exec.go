@@ -60,9 +60,10 @@ type Exec struct {
 	result *proto.ExecResult
 	told   bool // somebody has had the result
 
-	saved   int64   // bytes of its output on disk
-	spooled bool    // the output is there alone, and result is made from it for whoever asks
-	again   *reread // it is in memory for those who follow it; nil: nobody does
+	unstored bool    // it has ended, and its end or output found no room on disk
+	saved    int64   // bytes of its output on disk
+	spooled  bool    // the output is there alone, and result is made from it for whoever asks
+	again    *reread // it is in memory for those who follow it; nil: nobody does
 }
 
 // An ending is why somebody wants an exec to end before it does by itself.

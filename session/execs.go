@@ -2,7 +2,9 @@ package session
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"syscall"
 	"time"
 
 	"berth/ledger"
@@ -202,7 +204,7 @@ func (e *Exec) conclude(end proto.End) {
 	e.conceal(info.End, &made)
 	res := e.resultOf(e.out, &info, made)
 	e.charge(info) // before the end is written, so that no end is known that was not paid for
-	e.store(res, made)
+	e.store(info, made)
 	e.tellEnd(info, made)
 
 	e.mu.Lock()
@@ -236,21 +238,39 @@ func (e *Exec) produced(info proto.Exec) Produced {
 	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail))
 }
 
-// store writes down the end, and the output of those that somebody will ask for later.
-func (e *Exec) store(res proto.ExecResult, made Produced) {
-	rec := execRecord{Exec: res.Exec, Key: e.key, Retry: e.retry, Files: made.FileIDs, Notes: res.Notes}
-	if res.Result.Error != nil {
-		rec.Error = res.Result.Error.ErrorCode
-	}
-	put := e.s.putExec(rec)
+// store writes down the end, and the output of those that somebody will ask for later. Where a durable one finds no room on
+// disk its guest keeps it, and a sweep tries again.
+func (e *Exec) store(info proto.Exec, made Produced) {
+	put := e.s.putExec(execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason), Notes: made.Notes})
 	if !durable(e.cmd) {
 		e.s.core.cfg.Ledger.Later(put)
 		return
 	}
-	if err := e.spool(); err != nil {
-		e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", err)
+	kept := e.spool()
+	if kept != nil {
+		e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", kept)
 	}
-	if err := e.s.core.cfg.Ledger.Update(put); err != nil && proto.CodeOf(err) != proto.NotFound {
-		e.s.core.cfg.Log.Error("recording the end of an exec", "exec", e.id, "error", err)
+	err := e.s.core.cfg.Ledger.Update(put)
+	if proto.CodeOf(err) == proto.NotFound { // its session goes, and nobody will ask
+		err = nil
+	}
+	if err != nil {
+		e.s.core.cfg.Log.Error("recording the end of an exec; a sweep will try again", "exec", e.id, "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unstored = err != nil || errors.Is(kept, syscall.ENOSPC)
+}
+
+// storeEnds writes down the ends that could not be when they came.
+func (s *Session) storeEnds() {
+	for _, e := range s.Execs() {
+		e.mu.Lock()
+		info, made, again := e.info, e.made, e.unstored
+		e.mu.Unlock()
+		if again && info.End != nil {
+			e.store(info, made)
+			e.forget()
+		}
 	}
 }

@@ -45,6 +45,7 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 
 func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error {
 	now, rec := ss.clock.now(), s.record()
+	s.storeEnds()
 	switch {
 	case rec.Delete || s.is(&s.undone):
 		return ss.sweepRemoval(ctx, s, &done.Finished)

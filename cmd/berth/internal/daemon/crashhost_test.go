@@ -91,9 +91,9 @@ func (c *crash) dead() []string {
 }
 
 // temporary are the names of files in the data directory that have no name for good, apart from the disk pool, which the counts are of.
-func (c *crash) temporary() string {
+func (s *server) temporary() string {
 	var found []string
-	_ = filepath.WalkDir(c.Dir, func(path string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(s.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil // gone meanwhile
 		}
@@ -101,7 +101,7 @@ func (c *crash) temporary() string {
 			return fs.SkipDir
 		}
 		if !d.IsDir() && (strings.HasPrefix(d.Name(), "tmp") || strings.HasSuffix(d.Name(), ".new") || filepath.Base(filepath.Dir(path)) == "tmp") {
-			found = append(found, strings.TrimPrefix(path, c.Dir))
+			found = append(found, strings.TrimPrefix(path, s.Dir))
 		}
 		return nil
 	})
