@@ -94,6 +94,8 @@ func (i *Images) Import(ctx context.Context, name string, in io.Reader, progress
 		return session.Image{}, i.r.fail(ctx, op, name, err)
 	}
 	defer done(context.WithoutCancel(ctx))
+	ctx, enough := i.r.keepReserve(ctx, op, name)
+	defer enough()
 	count := &counter{in: in, progress: progress}
 	index, err := i.r.readArchive(ctx, count)
 	if err != nil {
@@ -127,6 +129,9 @@ func (r *Runtime) readArchive(ctx context.Context, in io.Reader) (ocispec.Descri
 // the caller went away or the disk is full.
 func (r *Runtime) archiveError(ctx context.Context, op, name string, err error) error {
 	var known *proto.Error
+	if errors.As(context.Cause(ctx), &known) { // of keepReserve
+		return known
+	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -240,6 +245,9 @@ func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Des
 	keep := images.SetChildrenLabels(cs, images.ChildrenHandler(cs))
 	if err := images.Walk(ctx, keep, desc); err != nil {
 		return session.Image{}, r.archiveError(ctx, op, name, err)
+	}
+	if err := r.checkImage(ctx, op, name, desc); err != nil {
+		return session.Image{}, err
 	}
 	report(progress, session.ImageProgress{Stage: "unpacking", Item: shortDigest(desc.Digest.String())})
 	img := client.NewImageWithPlatform(r.client, images.Image{Target: desc}, platforms.All)

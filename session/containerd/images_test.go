@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -189,12 +190,13 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// TestHostileWorkspaceLink: an image that has /workspace as a symlink gets a real one, and nothing
-// is made where the link points.
+// TestHostileWorkspaceLink: an image that has /workspace as a symlink, or a file for /proc, gets real ones, and nothing
+// is made where the links point.
 func TestHostileWorkspaceLink(t *testing.T) {
 	r := openTest(t)
 	layer := tarOf(t, tarFile{name: "workspace", kind: tar.TypeSymlink, link: "/etc"}, tarFile{name: ".berth", kind: tar.TypeSymlink, link: "/proc"},
-		tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755}, tarFile{name: "tmp", kind: tar.TypeSymlink, link: "/etc"})
+		tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755}, tarFile{name: "tmp", kind: tar.TypeSymlink, link: "/etc"},
+		tarFile{name: "proc", body: "x"}, tarFile{name: "sys", kind: tar.TypeSymlink, link: "proc"}, tarFile{name: "dev", kind: tar.TypeSymlink, link: "/etc"})
 	img, err := r.Images().Import(t.Context(), "linked", bytes.NewReader(ociArchiveOf(t, runtime.GOARCH, layer, nil)), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -273,4 +275,44 @@ func serveImage(blobs map[string][]byte, index []byte) http.Handler {
 		w.Header().Set("Content-Type", kind)
 		http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(body))
 	})
+}
+
+// TestImageReserve: an image that would leave too little of the disk is given up, with an error to act on, and leaves nothing.
+func TestImageReserve(t *testing.T) {
+	r := openTest(t)
+	whole := ociArchive(t)
+	r.reserve = 1 << 62 // as if the disk were all but full
+	in, out := io.Pipe()
+	go func() { // the archive comes no faster than the disk is looked at
+		_, _ = out.Write(whole[:len(whole)/2])
+		time.Sleep(3 * reserveEvery)
+		_, err := out.Write(whole[len(whole)/2:])
+		out.CloseWithError(err)
+	}()
+	_, err := r.Images().Import(t.Context(), "reserve", in, nil)
+	if code := proto.CodeOf(err); code != proto.QuotaExceeded || !strings.Contains(err.Error(), "disk") {
+		t.Errorf("an image that does not fit: %q %v", code, err)
+	}
+	in.Close()
+	r.reserve = 0
+	if _, err := r.Images().Import(t.Context(), "reserve", bytes.NewReader(whole), nil); err != nil {
+		t.Errorf("once there is room: %v", err)
+	}
+}
+
+// TestUnusableImages: what no container could be made of is refused when it comes.
+func TestUnusableImages(t *testing.T) {
+	r := openTest(t)
+	for what, archive := range map[string][]byte{
+		"a large variable":    ociArchive(t, "BIG="+strings.Repeat("A", maxVariable)),
+		"a large environment": ociArchive(t, slices.Repeat([]string{"A=" + strings.Repeat("A", 1000)}, maxEnvironment/1000)...),
+	} {
+		_, err := r.Images().Import(t.Context(), "unusable", bytes.NewReader(archive), nil)
+		if code := proto.CodeOf(err); code != proto.InvalidArgument || !strings.Contains(err.Error(), "environment") {
+			t.Errorf("%s: %q %v", what, code, err)
+		}
+	}
+	if all, err := r.Images().List(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("left: %v %v", all, err)
+	}
 }

@@ -39,10 +39,10 @@ func rootfs(b blueprint, lowers []string, upper, work string) []mount.Mount {
 	}
 }
 
-// makeMountPoints makes what rootfs mounts on, in the layer and so above whatever the image has
-// there: an image's symlink at /workspace leads nowhere.
+// makeMountPoints makes what rootfs and the runtime mount on, in the layer and so above whatever the image has
+// there: an image's symlink at /workspace or /proc leads nowhere, and a file is no reason to fail.
 func makeMountPoints(upper string, owner uint32) error {
-	for _, dir := range []string{"/.berth", insideRun, insideWorkspace} {
+	for _, dir := range []string{"/.berth", insideRun, insideWorkspace, "/proc", "/sys", "/dev", "/tmp"} {
 		path := filepath.Join(upper, dir)
 		if err := os.Mkdir(path, 0o755); err != nil {
 			return err

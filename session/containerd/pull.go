@@ -39,6 +39,8 @@ func (i *Images) Pull(ctx context.Context, ref string, progress func(session.Ima
 		return session.Image{}, i.r.fail(ctx, op, ref, err)
 	}
 	defer done(context.WithoutCancel(ctx))
+	ctx, enough := i.r.keepReserve(ctx, op, ref)
+	defer enough()
 	if progress != nil { // before the registry is asked, which may take long and is nothing that the caller got wrong
 		progress(session.ImageProgress{Stage: "resolving", Item: ref})
 	}
@@ -144,6 +146,8 @@ func (r *Runtime) pullError(ctx context.Context, op, ref string, err error) erro
 	var known *proto.Error
 	var network net.Error
 	switch {
+	case errors.As(context.Cause(ctx), &known): // of keepReserve
+		return known
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &known):

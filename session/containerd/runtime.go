@@ -33,7 +33,8 @@ type Runtime struct {
 	locks  keyed         // by session and workspace ID
 	chains chains
 
-	ownCounts bool // sandboxes' user namespaces are made by newUserNamespace
+	reserve   int64 // bytes that images leave free; see hasReserve
+	ownCounts bool  // sandboxes' user namespaces are made by newUserNamespace
 
 	lock  *os.File // held for as long as the data directory is ours
 	close func()   // stops containerd
@@ -53,8 +54,8 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	}
 	r := &Runtime{
 		cfg: cfg, log: cfg.Log, run: cfg.rundir(), ids: newIDPool(cfg.FirstID),
-		starts: make(chan struct{}, cfg.Starts),
-		shim:   filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"),
+		starts: make(chan struct{}, cfg.Starts), reserve: reserveOf(cfg.Dir),
+		shim: filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"),
 	}
 	defer func() {
 		if err != nil {

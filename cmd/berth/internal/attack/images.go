@@ -1,0 +1,424 @@
+package attack
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/proto"
+)
+
+// Group 34: images. Importing one takes an administrator, but who made it may be anybody.
+var _ = register(
+	Case{
+		Group: 34, Name: "images/configuration", Inside: true,
+		Tries: "run images whose configuration names a program to start, root, a directory in /proc, volumes, ports, labels, LD_PRELOAD, a PATH of its own, NUL bytes and 1 MiB of environment",
+		Wants: "only the environment is used, by commands and not by the guest; or a typed error",
+		Run:   imageConfigurations,
+	},
+	Case{
+		Group: 34, Name: "images/layers", Inside: true,
+		Tries: "run images of 1,000 layers, of a layer that is not what its digest says, that is cut off, that unpacks to something else, and of none",
+		Wants: "a typed error, or a container that works",
+		Run:   imageLayers,
+	},
+	Case{
+		Group: 34, Name: "images/members", Inside: true,
+		Tries: "unpack layers with devices, absolute and climbing members, links and hard links that lead out, and whiteouts of files outside and of everything",
+		Wants: "each is refused, or lands inside the image; no file of the host is shown or changed, and no device can be opened",
+		Run:   imageMembers,
+	},
+	Case{
+		Group: 34, Name: "images/mount-points", Inside: true,
+		Tries: "run images in which /workspace, /.berth, /proc, /dev, /sys, /etc and /tmp are links to a directory of the host, to each other, or files",
+		Wants: "nothing is mounted or made outside of the container; it works, or is refused with a typed error",
+		Run:   imageMountPoints,
+	},
+	Case{
+		Group: 34, Name: "images/bomb",
+		Tries: "import a layer of some MiB that unpacks to 16 GiB and is not what its digest says",
+		Wants: "it is refused, and containers work and can write meanwhile and afterwards",
+		Run:   imageLayerBombs, Slow: true, Alone: true,
+	},
+	Case{
+		Group: 34, Name: "images/moved-tag", Inside: true,
+		Tries: "give an image's name to another one while a container of the first lives, and start that container again",
+		Wants: "the container stays with the image that it was made of",
+		Run:   movedTag,
+	},
+)
+
+// An imageView is how a command sees its container.
+type imageView struct {
+	UID     int      `json:"uid"`
+	Dir     string   `json:"dir"`
+	Env     []string `json:"env"`
+	Mounts  string   `json:"mounts"`
+	Program string   `json:"program"` // of PID 1
+}
+
+var _ = addProbe("image-view", func([]string) (any, error) {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Getwd()
+	args, _ := os.ReadFile("/proc/1/cmdline")
+	return imageView{os.Getuid(), dir, os.Environ(), string(mounts), string(args)}, err
+})
+
+// optioned is a valid image with these options.
+func optioned(options map[string]any) image {
+	return image{layers: []imageLayer{baseLayer()}, options: options}
+}
+
+func imageConfigurations(ctx context.Context, t *Target) (string, error) {
+	var said []string
+	for what, options := range map[string]map[string]any{
+		"programs": {"Entrypoint": []string{"/evil"}, "Cmd": []string{"-x"}, "User": "0:0", "WorkingDir": "/proc/self/fd/8", "StopSignal": "SIGKILL",
+			"Volumes": map[string]any{"/": struct{}{}, "/proc": struct{}{}, "/host": struct{}{}}, "ExposedPorts": map[string]any{"1/tcp": struct{}{}},
+			"Labels": map[string]string{"berth/first-id": "0", "containerd.io/gc.root": "x"}, "Shell": []string{"/evil"}, "Healthcheck": map[string]any{"Test": []string{"CMD", "/evil"}}},
+		"environment": {"Env": []string{"LD_PRELOAD=/evil.so", "PATH=/evil", "GODEBUG=x=y", "GOTRACEBACK=crash", "=x", "none", "A=\x00B=C", "HOME=/proc/1", "LD_LIBRARY_PATH=/proc/self/fd"}},
+		"large":       {"Env": []string{"BIG=" + strings.Repeat("A", 1<<20)}},
+		"many":        {"Env": strings.Split(strings.Repeat("BIG=AAAAAAAAAAAA,", 1<<16), ",")},
+	} {
+		got, err := t.configured(ctx, what, options)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", what, err)
+		}
+		said = append(said, what+": "+got)
+	}
+	slices.Sort(said)
+	return strings.Join(said, "; "), nil
+}
+
+// configured runs a container of an image with these options.
+func (t *Target) configured(ctx context.Context, what string, options map[string]any) (string, error) {
+	con, refused, err := t.ofImage(ctx, what, optioned(options))
+	if refused != "" || err != nil {
+		return refused, err
+	}
+	var view imageView
+	if err := t.Probe(ctx, con.ID, "", "image-view", &view); err != nil {
+		return "", err
+	}
+	switch {
+	case view.UID == 0:
+		return "", Breached("commands are root's because the image says so")
+	case !strings.HasPrefix(view.Dir, "/workspace"):
+		return "", Breached("commands are run in %s because the image says so", view.Dir)
+	case strings.Contains(view.Mounts, " /host "):
+		return "", Breached("an image's volume is mounted")
+	case view.Program != "" && !strings.HasPrefix(view.Program, "/.berth/guest"):
+		return "", Breached("PID 1 is %q", view.Program)
+	}
+	return "as any other", nil
+}
+
+// ofImage makes a container of an image. refused is what the daemon said if it did not want to, as it may; an error of its
+// own fault is a breach.
+func (t *Target) ofImage(ctx context.Context, what string, i image) (con proto.Container, refused string, err error) {
+	name, _, err := t.Import(ctx, what, i)
+	if err == nil {
+		con, err = t.Container(ctx, proto.CreateContainer{Image: name})
+	}
+	if err != nil {
+		refused, err = Refused(err, proto.InvalidArgument, proto.TooLarge, proto.Unsupported, proto.QuotaExceeded, proto.NotFound)
+	}
+	return con, refused, err
+}
+
+// shorter is quick's number if little time is to be taken.
+func (t *Target) shorter(full, quick int) int {
+	if t.Quick {
+		return quick
+	}
+	return full
+}
+
+func imageLayers(ctx context.Context, t *Target) (string, error) {
+	good, cut := baseLayer(), baseLayer()
+	cut.stored = cut.stored[:700]
+	lie := layerOf(imageMember{Header: tar.Header{Name: "lie"}, body: "x"})
+	lie.claims = digestOf([]byte("something else"))
+	other := baseLayer()
+	other.plain = digestOf([]byte("something else"))
+	many := func(n int) []imageLayer {
+		all := []imageLayer{good}
+		for i := range n {
+			all = append(all, layerOf(imageMember{Header: tar.Header{Name: fmt.Sprintf("file%d", i)}, body: fmt.Sprint(i)}))
+		}
+		return all
+	}
+	var said []string
+	for _, c := range []struct {
+		what   string
+		layers []imageLayer
+	}{{"cut-off", []imageLayer{cut}}, {"false-digest", []imageLayer{good, lie}}, {"false-content", []imageLayer{other}}, {"none", nil}, {"some", many(60)}, {"many", many(t.shorter(1000, 200))}} {
+		con, refused, err := t.ofImage(ctx, c.what, image{layers: c.layers})
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", c.what, err)
+		}
+		if refused == "" {
+			if c.what != "none" && len(c.layers) < 3 {
+				return "", Breached("an image with a layer of a %s is run", c.what)
+			}
+			if err := t.Probe(ctx, con.ID, "", "image-view", nil); err != nil {
+				return "", Breached("%s: the container does not work: %v", c.what, err)
+			}
+			refused = "runs"
+		}
+		said = append(said, c.what+": "+refused)
+	}
+	return strings.Join(said, "; "), nil
+}
+
+// hostileMembers are layers that reach for the canary's directory, one kind each.
+func hostileMembers(c *canary) map[string][]imageMember {
+	up := strings.Repeat("../", 30) + strings.TrimPrefix(c.dir, "/")
+	one := func(h tar.Header, body string) []imageMember { return []imageMember{{h, body}} }
+	behind := func(link, name string) []imageMember {
+		return []imageMember{{tar.Header{Name: "out", Typeflag: tar.TypeSymlink, Linkname: link}, ""}, {tar.Header{Name: name}, "changed"}}
+	}
+	wiped := tar.Header{Name: "etc/passwd", Typeflag: tar.TypeChar}
+	return map[string][]imageMember{
+		"absolute":          one(tar.Header{Name: c.file}, "changed"),
+		"climbing":          one(tar.Header{Name: up + "/secret"}, "changed"),
+		"climbing-in":       one(tar.Header{Name: "etc/" + up + "/more"}, "changed"),
+		"link":              behind(c.dir, "out/secret"),
+		"link-up":           behind(up, "out/more"),
+		"link-dot":          behind(c.dir, "./out/./secret"),
+		"hard-link":         {{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: c.file}, ""}, {tar.Header{Name: "stolen"}, "changed"}},
+		"hard-link-up":      {{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: up + "/secret"}, ""}, {tar.Header{Name: "stolen"}, "changed"}},
+		"hard-link-by-link": {{tar.Header{Name: "out", Typeflag: tar.TypeSymlink, Linkname: c.dir}, ""}, {tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: "out/secret"}, ""}},
+		"whiteout":          one(tar.Header{Name: up + "/.wh.secret"}, ""),
+		"whiteout-by-link":  behind(c.dir, "out/.wh.secret"),
+		"whiteout-dots":     one(tar.Header{Name: ".wh..."}, ""),
+		"whiteout-up":       one(tar.Header{Name: "etc/.wh..."}, ""),
+		"opaque":            behind(c.dir, "out/.wh..wh..opq"),
+		"opaque-root":       one(tar.Header{Name: ".wh..wh..opq"}, ""),
+		"plain-whiteout":    one(wiped, ""),
+		"disk":              one(tar.Header{Name: "stolen", Typeflag: tar.TypeBlock, Devmajor: 8, Mode: 0o666}, ""),
+		"memory":            one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 1, Mode: 0o666}, ""),
+		"loop-control":      one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 10, Devminor: 237, Mode: 0o666}, ""),
+		"root-is-a-link":    one(tar.Header{Name: "./", Typeflag: tar.TypeSymlink, Linkname: c.dir}, ""),
+		"overlay-redirect": one(tar.Header{Name: "stolen/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{
+			"SCHILY.xattr.trusted.overlay.redirect": c.dir, "SCHILY.xattr.trusted.overlay.opaque": "y"}}, ""),
+		"capable": one(tar.Header{Name: "stolen", Mode: 0o6755, PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\xff\xff\xff\xff\x00\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x00"}}, ""),
+	}
+}
+
+// deviceImages are those of hostileMembers that bring a device.
+var deviceImages = []string{"disk", "memory", "loop-control"}
+
+var _ = addProbe("image-device", func([]string) (any, error) {
+	f, err := os.Open("/stolen")
+	if err != nil {
+		return false, nil
+	}
+	return true, f.Close()
+})
+
+func imageMembers(ctx context.Context, t *Target) (string, error) {
+	c, err := newCanary()
+	if err != nil {
+		return "", err
+	}
+	defer c.close()
+	refusals, runs := 0, 0
+	for what, members := range hostileMembers(c) {
+		con, refused, err := t.ofImage(ctx, what, image{layers: []imageLayer{baseLayer(), layerOf(members...)}})
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", what, err)
+		}
+		if err := c.unharmed(what); err != nil {
+			return "", err
+		}
+		if refused != "" {
+			refusals++
+			continue
+		}
+		runs++
+		if err := t.seeStolen(ctx, con.ID, what, c); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d were refused, %d stayed inside", refusals, runs), nil
+}
+
+// seeStolen looks from inside for what an image may have brought, and removes the container.
+func (t *Target) seeStolen(ctx context.Context, container, what string, c *canary) error {
+	for _, user := range []string{proto.UserDefault, proto.UserRoot} {
+		for _, path := range []string{"/stolen", "/stolen/secret", "/out/secret"} {
+			if err := c.in(what, t.content(ctx, container, user, path)); err != nil {
+				return err
+			}
+		}
+		if !slices.Contains(deviceImages, what) {
+			continue
+		}
+		var opened bool
+		if err := t.Probe(ctx, container, user, "image-device", &opened); err != nil || opened {
+			return errors.Join(err, Breached("%s: the device can be opened: %v", what, opened))
+		}
+	}
+	_, err := t.Delete(ctx, container, false)
+	return errors.Join(err, c.unharmed(what))
+}
+
+// content is what is in a file of a container, or nothing.
+func (t *Target) content(ctx context.Context, container, user, path string) []byte {
+	got, err := t.FS(container, user).Read(ctx, path)
+	if err != nil {
+		return nil
+	}
+	defer got.Close()
+	data, _ := io.ReadAll(io.LimitReader(got, 64<<10))
+	return data
+}
+
+func imageMountPoints(ctx context.Context, t *Target) (string, error) {
+	c, err := newCanary()
+	if err != nil {
+		return "", err
+	}
+	defer c.close()
+	var said []string
+	for _, target := range []string{c.dir, "/etc", "file"} {
+		for _, path := range []string{"workspace", ".berth", "proc", "dev", "sys", "etc", "tmp", "all"} {
+			paths := []string{path}
+			if path == "all" {
+				paths = []string{"workspace", ".berth", "proc", "dev", "sys", "tmp", "run"}
+			}
+			got, err := t.linked(ctx, c, paths, target)
+			if err != nil {
+				return "", fmt.Errorf("/%s leads to %s: %w", path, target, err)
+			}
+			said = append(said, got)
+		}
+	}
+	slices.Sort(said)
+	return fmt.Sprintf("%d images: %s", len(said), strings.Join(slices.Compact(said), "; ")), nil
+}
+
+// linked runs an image in which these paths are links to target, or files.
+func (t *Target) linked(ctx context.Context, c *canary, paths []string, target string) (string, error) {
+	members := []imageMember{}
+	if !slices.Contains(paths, "etc") {
+		members = append(members, imageMember{Header: tar.Header{Name: "etc/", Typeflag: tar.TypeDir}})
+	}
+	for _, p := range paths {
+		h := tar.Header{Name: p, Typeflag: tar.TypeSymlink, Linkname: target}
+		if target == "file" {
+			h = tar.Header{Name: p}
+		}
+		members = append(members, imageMember{Header: h})
+	}
+	con, refused, err := t.ofImage(ctx, "mounts", image{layers: []imageLayer{layerOf(members...)}})
+	if err != nil {
+		return "", err
+	}
+	what := strings.Join(paths, " ") + " leading to " + target
+	if refused != "" {
+		return "refused", c.unharmed(what)
+	}
+	fs := t.FS(con.ID, proto.UserRoot)
+	for _, dir := range []string{"/workspace", "/tmp", "/dev", "/sys"} {
+		if info, err := fs.Stat(ctx, dir); err != nil || info.Type != proto.TypeDirectory {
+			return "", Breached("%s: %s is %q: %v", what, dir, info.Type, err)
+		}
+		_, _ = fs.Write(ctx, dir+"/more", 0o644, strings.NewReader("x"), 1) // to the canary's, if it leads there
+	}
+	if _, err := fs.Stat(ctx, "/proc/1/status"); err != nil {
+		return "", Breached("%s: /proc is not mounted: %v", what, err)
+	}
+	if _, err := t.Delete(ctx, con.ID, false); err != nil {
+		return "", err
+	}
+	return "works", c.unharmed(what)
+}
+
+// bombed is a layer of n GiB of zeros in one file, compressed to a thousandth of that.
+func bombed(n int) imageLayer {
+	var head, gib, all bytes.Buffer
+	_ = tar.NewWriter(&head).WriteHeader(&tar.Header{Name: "bomb", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(n) << 30})
+	for buf, plain := range map[*bytes.Buffer]io.Reader{&all: &head, &gib: io.LimitReader(zeros{}, 1<<30)} {
+		z, _ := gzip.NewWriterLevel(buf, gzip.BestSpeed)
+		_, _ = io.Copy(z, plain)
+		_ = z.Close()
+	}
+	for range n { // one stream after another is one stream
+		all.Write(gib.Bytes())
+	}
+	return imageLayer{stored: all.Bytes(), gzip: true, plain: digestOf([]byte("nobody gets that far"))}
+}
+
+func imageLayerBombs(ctx context.Context, t *Target) (string, error) {
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := t.ImportImage(ctx, "berth-attack/bomb-layer", image{layers: []imageLayer{bombed(bombGiB)}}.archive(), 0, nil)
+		done <- err
+	}()
+	for {
+		select {
+		case err := <-done:
+			said, err := Refused(err, proto.InvalidArgument, proto.QuotaExceeded)
+			return said, errors.Join(err, t.alive(ctx, con.ID))
+		case <-time.After(time.Second):
+			if _, err := t.Output(ctx, con.ID, "", "echo x >file && sync file"); err != nil {
+				return "", Breached("while it was unpacked, a container could not write: %v", err)
+			}
+		}
+	}
+}
+
+// bombGiB is what the bomb unpacks to. It need not fill the disk: its layer is not what its digest says.
+const bombGiB = 16
+
+func movedTag(ctx context.Context, t *Target) (string, error) {
+	mark := func(what string) image {
+		return image{layers: []imageLayer{baseLayer(), layerOf(imageMember{Header: tar.Header{Name: "mark", Mode: 0o644}, body: what})}}
+	}
+	name, first, err := t.Import(ctx, "moved", mark("first"))
+	if err != nil {
+		return "", err
+	}
+	con, err := t.Container(ctx, proto.CreateContainer{Image: name})
+	if err != nil {
+		return "", err
+	}
+	again, second, err := t.Import(ctx, "moved", mark("second"))
+	if err != nil || second == first || again != name {
+		return "", fmt.Errorf("importing another image under the same name: %q %q %w", again, second, err)
+	}
+	for _, moment := range []string{"running", "started again"} {
+		got, err := t.FS(con.ID, proto.UserDefault).Read(ctx, "/mark")
+		if err != nil {
+			return "", err
+		}
+		data, err := io.ReadAll(got)
+		got.Close()
+		if err != nil || string(data) != "first" {
+			return "", Breached("%s, the container has the %s image", moment, data)
+		}
+		if _, err := t.Stop(ctx, con.ID); err != nil {
+			return "", err
+		}
+	}
+	if now, err := t.Client.Container(ctx, con.ID); err != nil || now.ImageDigest != first {
+		return "", Breached("the container's image was %q and is %q: %v", first, now.ImageDigest, err)
+	}
+	return "it has the first image, also after a new start", nil
+}

@@ -1,0 +1,63 @@
+package containerd
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// What an image unpacks to is for whoever made it to decide: a few MiB can become any number of TiB. Nothing that
+// containers hold limits it, so the disk that the daemon's own records are on is watched while an image arrives.
+
+const (
+	// mostReserve and a twentieth of the disk, whichever is less, images leave free.
+	mostReserve = 1 << 30
+	// reserveEvery is how often the disk is looked at; in between a fast one takes less than the reserve.
+	reserveEvery = 100 * time.Millisecond
+)
+
+// keepReserve returns a context that ends, with an error to show, when images have left too little of the data directory's
+// disk. The returned function ends the watch.
+func (r *Runtime) keepReserve(ctx context.Context, op, image string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		tick := time.NewTicker(reserveEvery)
+		defer tick.Stop()
+		for r.hasReserve() {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		cancel(proto.Errorf(proto.QuotaExceeded, op, image, "the image does not fit on the disk of the data directory; make room, or give the daemon a larger one"))
+	}()
+	return ctx, func() { cancel(nil); <-watched }
+}
+
+// hasReserve reports whether the data directory's disk has what must stay free. A disk that cannot be asked has.
+func (r *Runtime) hasReserve() bool {
+	free, _, err := diskSpace(r.cfg.Dir)
+	return err != nil || free > r.reserve
+}
+
+// reserveOf is what images leave free on the disk of dir, in bytes.
+func reserveOf(dir string) int64 {
+	_, size, err := diskSpace(dir)
+	if err != nil {
+		return mostReserve
+	}
+	return min(mostReserve, size/20)
+}
+
+// diskSpace is of the file system that dir is on, in bytes.
+func diskSpace(dir string) (free, size int64, err error) {
+	var st unix.Statfs_t
+	err = unix.Statfs(dir, &st)
+	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, err
+}
