@@ -1,0 +1,261 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"berth/guest"
+	"berth/proto"
+)
+
+// This file has how a session's sandbox is started and stopped.
+
+// lockLife takes the transition lock, or gives up with ctx.
+func (s *Session) lockLife(ctx context.Context) (unlock func(), err error) {
+	select {
+	case s.life <- struct{}{}:
+		return func() { <-s.life }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// first starts a session that was just created and gives it its inputs.
+func (s *Session) first(ctx context.Context, files []string) error {
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.start(ctx)
+	unlock()
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	release, err := s.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return s.core.cfg.Jobs.Begin(ctx, s, files)
+}
+
+// resume starts a stopped session. Many callers may want it at once: one starts it, on a context
+// that does not end with the caller's, and all wait.
+func (s *Session) resume(ctx context.Context) error {
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.usable(); err != nil || s.state() == proto.StateRunning {
+		unlock()
+		return err
+	}
+	started := make(chan error, 1)
+	err = s.core.track(nil, func() {
+		defer unlock()
+		started <- s.start(onBehalf(s.core.ctx, ctx))
+	})
+	if err != nil {
+		unlock()
+		return err
+	}
+	select {
+	case err := <-started:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// start brings the sandbox up as the next generation. If that fails, nothing of it is left.
+// Called with life held.
+func (s *Session) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.core.cfg.StartTimeout)
+	defer cancel()
+	if s.unclean { // else the processes that the last stop was to end would be in the next generation
+		if err := s.takeDown(ctx); err != nil {
+			return err
+		}
+	}
+	err := s.bringUp(ctx)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.core.cfg.StartTimeout)
+		defer cancel()
+		if err := s.takeDown(ctx); err != nil {
+			s.core.cfg.Log.Error("removing a sandbox that did not come up; a sweep will try again", "container", s.id, "error", err)
+		}
+	}
+	return err
+}
+
+func (s *Session) bringUp(ctx context.Context) error {
+	if err := s.change(func(r *record) { r.Generation++ }); err != nil {
+		return err
+	}
+	if err := s.core.cfg.Runtime.Start(ctx, s.id, s.record().spec()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.guest = s.newGuest()
+	s.mu.Unlock()
+	hello, err := s.client().Hello(ctx)
+	if err != nil {
+		return err
+	}
+	iso, err := s.inspect(ctx, hello)
+	if err != nil {
+		return err
+	}
+	s.setBoot(hello.Boot)
+	now := s.core.clock.now() // a start that took long does not eat the lease
+	err = s.change(func(r *record) { r.State, r.LastUsed, r.Isolation = proto.StateRunning, now, iso })
+	if err == nil {
+		s.tellStart(ctx)
+	}
+	return err
+}
+
+func (s *Session) setBoot(boot string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.boot = boot
+}
+
+func (s *Session) guestBoot() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.boot
+}
+
+// takeDown removes the sandbox, and remembers if that did not work. Called with life held.
+func (s *Session) takeDown(ctx context.Context) error {
+	s.closeGuest()
+	err := s.core.cfg.Runtime.Stop(ctx, s.id)
+	s.unclean = err != nil
+	return err
+}
+
+// stop ends the sandbox and keeps the files. With onlyIdle it leaves a session that is in use, or
+// was used since the caller looked, alone. It reports whether it stopped it.
+func (s *Session) stop(ctx context.Context, onlyIdle bool, reason proto.EndReason, why string) (bool, error) {
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if !s.beginStop(onlyIdle) {
+		return false, nil
+	}
+	return s.halt(ctx, reason, why)
+}
+
+// halt is stop once it is decided. If that cannot be written down, the session goes on. Called with
+// life held and stopping set, which it takes back.
+func (s *Session) halt(ctx context.Context, reason proto.EndReason, why string) (bool, error) {
+	err := s.change(func(r *record) { r.State = proto.StateStopped })
+	s.mu.Lock()
+	s.stopping = false
+	if err == nil {
+		s.halted = halted{s.guest, reason, why}
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return false, err
+	}
+	s.endExecs(reason, why, true)
+	s.tell(ctx, actStop, why)
+	return true, s.takeDown(ctx)
+}
+
+// A halted says why the generation of a guest was stopped.
+type halted struct {
+	guest  *guest.Client
+	reason proto.EndReason
+	why    string
+}
+
+// stoppedOnRequest is the error of a command that came to the guest g too late: somebody stopped its container
+// meanwhile, which it must not start again.
+func (s *Session) stoppedOnRequest(g *guest.Client) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.halted.guest != g || s.halted.reason == proto.EndLost {
+		return nil
+	}
+	return proto.Errorf(proto.Unavailable, "", s.id, "%s while the command was starting; it did not run. Send it again to start the container again", s.halted.why)
+}
+
+// beginStop keeps new users out, if there is something to stop: whoever comes now waits for the stop to be
+// over and starts it again.
+func (s *Session) beginStop(onlyIdle bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.State != proto.StateRunning {
+		return false
+	}
+	if onlyIdle && (s.users > 0 || s.core.clock.now().Before(s.rec.expires())) {
+		return false
+	}
+	s.stopping = true
+	return true
+}
+
+// persist writes the record as it is in memory.
+func (s *Session) persist() error { return s.change(func(*record) {}) }
+
+// Stop ends the session's processes and keeps its files; the next use starts it again.
+func (s *Session) Stop(ctx context.Context) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	_, err := s.stop(context.WithoutCancel(ctx), false, proto.EndStopped, "the container was stopped")
+	return err
+}
+
+// Start makes sure that it runs.
+func (s *Session) Start(ctx context.Context) error {
+	release, err := s.use(ctx)
+	if err == nil {
+		release()
+	}
+	return err
+}
+
+// lost is called when the guest g no longer answers. If that is so, its generation is over: the session
+// is stopped, unless somebody did that already, and the next use starts it with its files.
+func (s *Session) lost(ctx context.Context, g *guest.Client) bool {
+	hello, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
+	defer cancel()
+	if _, err := g.Hello(hello); err == nil || s.core.ctx.Err() != nil {
+		return false // or it was we who hung up, in Close
+	}
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return false
+	}
+	defer unlock()
+	if s.client() != g || !s.beginStop(false) {
+		return true
+	}
+	s.core.cfg.Log.Warn("container lost; its next use starts it again", "container", s.id)
+	if _, err := s.halt(context.WithoutCancel(ctx), proto.EndLost, "the container ended unexpectedly"); err != nil {
+		if !s.gone() { // it may have been deleted meanwhile
+			s.core.cfg.Log.Error("stopping a container that was lost", "container", s.id, "error", err)
+		}
+		return false
+	}
+	return true
+}
+
+// helloTimeout is how long a guest may take to answer before it counts as lost.
+const helloTimeout = 5 * time.Second
+
+// closeGuest drops this generation's connections.
+func (s *Session) closeGuest() { s.client().Close() }
+
+// detach writes down what memory knows and lets go of the guest.
+func (s *Session) detach() error {
+	err := s.persist()
+	s.closeGuest()
+	return err
+}
