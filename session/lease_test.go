@@ -116,6 +116,38 @@ func TestSweepNoticesASandboxThatDied(t *testing.T) {
 	}
 }
 
+// A guest that is only slow, as on a busy machine, is not taken for one that is gone.
+func TestSlowGuestIsNotLost(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	st.Runtime.(*sessiontest.Runtime).Freeze(s.ID(), true)
+	done := sweep(t, st)
+	st.Runtime.(*sessiontest.Runtime).Freeze(s.ID(), false)
+	if done.Lost != 0 || s.Info().State != proto.StateRunning || s.Info().Generation != 1 {
+		t.Errorf("after %+v it is %s", done, s.Info().State)
+	}
+	sessiontest.Bash(t, s, "true")
+}
+
+// What a sweep saw of a lease, a crash and the end of the sandbox do not take back.
+func TestSweptLeaseOutlivesACrash(t *testing.T) {
+	now := newClock()
+	st := sessiontest.New(t, session.Config{Now: now.Now})
+	s := st.Create(t, proto.CreateContainer{IdleTimeoutSeconds: 60})
+	now.Add(30 * time.Second)
+	sessiontest.Bash(t, s, "true")
+	for s.Users() > 0 { // which is a moment behind the answer
+	}
+	sweep(t, st)
+	used, swept := now.Now(), ledgerNow(t, st)
+	st.Runtime.(*sessiontest.Runtime).Kill(s.ID())
+	rollBack(t, st, swept)
+	s, err := st.Sessions.Get(sessiontest.Owner, s.ID())
+	if err != nil || !s.Info().LastUsedAt.Equal(used) {
+		t.Errorf("used at %v, and known as used at %v (%v)", used, s.Info().LastUsedAt, err)
+	}
+}
+
 // rollBack puts an older ledger in the place of the present one, as restoring a backup does.
 func rollBack(t *testing.T, st *sessiontest.Stack, to []byte) {
 	t.Helper()

@@ -92,6 +92,7 @@ type modelSession struct {
 	bg                     *session.Exec  // a command that runs
 	bgToken                string
 	finished               time.Duration // when it expired
+	written                time.Duration // when it was used as of the last sweep, which no crash forgets
 }
 
 func newModel(t *testing.T) *model {

@@ -255,6 +255,8 @@ func (m *model) sweepOne(s *modelSession, want *session.Swept, failed bool) {
 	case s.dead:
 		s.running, s.dead = false, false
 		want.Lost++
+	case !failed:
+		s.written = s.used
 	}
 }
 
@@ -324,6 +326,9 @@ func (m *model) reopened(r *rapid.T) {
 		used := real.Info().LastUsedAt.Sub(m.c.wall.Now()) + m.now()
 		if s.running && used != m.now() {
 			r.Fatalf("%s still runs, and the time without a daemon ate its lease: last used at %v, now %v", s.id, used, m.now())
+		}
+		if used < s.written {
+			r.Fatalf("%s was used at %v, and swept since, and a restart has it at %v", s.id, s.written, used)
 		}
 		s.used = used // of a stopped one, as it was last written
 	}

@@ -123,6 +123,19 @@ func (rt *Runtime) Kill(id string) {
 	}
 }
 
+// Freeze has a sandbox's guest stand still, or go on.
+func (rt *Runtime) Freeze(id string, still bool) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	sig := syscall.SIGCONT
+	if still {
+		sig = syscall.SIGSTOP
+	}
+	if sb := rt.run[id]; sb != nil {
+		_ = sb.cmd.Process.Signal(sig)
+	}
+}
+
 // Start runs the guest in namespaces of its own.
 func (rt *Runtime) Start(ctx context.Context, id string, spec session.Spec) error {
 	if err := ctx.Err(); err != nil {
