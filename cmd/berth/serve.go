@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"berth/cmd/berth/internal/daemon"
@@ -13,6 +14,7 @@ import (
 	"berth/session/containerd"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Defaults of `berth serve`, which the client commands know too.
@@ -35,6 +37,9 @@ When it ends, containers go on without it; the next start attaches to them again
 		Example: "  berth serve\n  berth serve --listen 127.0.0.1:0 --data /srv/berth --idle-timeout 30m",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := notNegative(cmd.Flags()); err != nil {
+				return err
+			}
 			cfg.Log = newLogger(jsonLog, debug)
 			cfg.Version = version
 			cfg.Session.Limits = limits
@@ -76,6 +81,20 @@ When it ends, containers go on without it; the next start attaches to them again
 	return cmd
 }
 
+// notNegative refuses a number or time below 0, which no flag has a meaning for: it is a typing error, and a daemon with it would
+// expire or refuse everything.
+func notNegative(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		switch f.Value.Type() {
+		case "int", "int64", "float64", "duration":
+			if strings.HasPrefix(f.Value.String(), "-") {
+				err = fmt.Errorf("--%s %s is less than nothing; leave it out for the default", f.Name, f.Value)
+			}
+		}
+	})
+	return err
+}
+
 // serve runs the daemon until SIGINT or SIGTERM.
 func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	if os.Geteuid() != 0 {
@@ -87,7 +106,7 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	if cfg.BinDir, err = binDir(cfg.BinDir); err != nil {
 		return err
 	}
-	syscall.Umask(0o022) // a stricter one, as hardened services have, would shut containers' roots out of their own root file systems
+	syscall.Umask(0o022)   // a stricter one, as hardened services have, would shut containers' roots out of their own root file systems
 	if cfg.Address == "" { // a running containerd could not see our mounts
 		if err := containerd.PrivateMounts(); err != nil {
 			return err

@@ -124,20 +124,24 @@ func (a *app) keyListCommand() *cobra.Command {
 			}
 			var shown []proto.Key
 			var rows [][]string
+			var names []string
 			for _, k := range list {
 				if state := keyState(k, time.Now()); all || state == "active" {
-					shown = append(shown, k)
+					shown, names = append(shown, k), append(names, k.ID)
 					rows = append(rows, []string{k.ID, k.Name, k.Owner, keyRole(k), state, used(k), quotaText(k.Quota)})
 				}
 			}
 			if a.json {
 				return a.printJSON(notNil(shown))
 			}
+			if a.quiet {
+				return a.ids(names...)
+			}
 			return a.table([]string{"ID", "NAME", "OWNER", "ROLE", "STATE", "LAST USED", "QUOTA"}, rows)
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "those too that are revoked or have expired")
-	return a.jsonFlag(cmd)
+	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
 }
 
 // keyState is a key's in one word.

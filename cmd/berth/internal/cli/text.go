@@ -57,11 +57,11 @@ func (a *app) printJSON(v any) error {
 	return err
 }
 
-// escapeControls writes DEL and the C1 controls, which JSON leaves as they are, as escapes.
+// escapeControls writes DEL, the C1 controls and marks that turn text around, which JSON leaves as they are, as escapes.
 func escapeControls(s string) string {
 	var b strings.Builder
 	for _, r := range s {
-		if r >= 0x7f && r <= 0x9f {
+		if r >= 0x7f && r <= 0x9f || unicode.Is(unicode.Bidi_Control, r) {
 			fmt.Fprintf(&b, `\u%04x`, r)
 			continue
 		}
