@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/mount"
@@ -149,13 +150,22 @@ func (r *Runtime) ns(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, namespace)
 }
 
+// lockWait bounds how long a daemon waits for the one before. One that was killed while it started a program has it until
+// the kernel has cleared the half-started child away, too.
+const lockWait = 2 * time.Second
+
 // lockDir keeps a second daemon away: two over one pool or one database would ruin both.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	for end := time.Now().Add(lockWait); err != nil && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond) // the kernel tells nobody
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
 		f.Close()
 		return nil, proto.Errorf(proto.Conflict, "opening the runtime", "",
 			"another daemon uses this data directory; stop it or choose another with --data")
