@@ -180,16 +180,7 @@ func TestShimKilled(t *testing.T) {
 		}
 		before := holdings(t, r)
 		id, spec := startTest(t, r, class)
-		var killed int
-		for _, p := range entries(t, "/proc") {
-			cmd, _ := os.ReadFile("/proc/" + p + "/cmdline")
-			if pid, err := strconv.Atoi(p); err == nil && strings.Contains(string(cmd), "-id\x00"+id) {
-				if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
-				killed++
-			}
-		}
+		killed := signalShim(t, id, unix.SIGKILL)
 		if killed != 1 {
 			t.Fatalf("%d shims of one sandbox", killed)
 		}
@@ -204,4 +195,38 @@ func TestShimKilled(t *testing.T) {
 		}
 		noMore(t, r, before)
 	})
+}
+
+// signalShim signals the shims of sandbox id and returns how many there are.
+func signalShim(t *testing.T, id string, signal unix.Signal) (found int) {
+	t.Helper()
+	for _, p := range entries(t, "/proc") {
+		cmd, _ := os.ReadFile("/proc/" + p + "/cmdline")
+		if pid, err := strconv.Atoi(p); err == nil && strings.Contains(string(cmd), "-id\x00"+id) {
+			if err := unix.Kill(pid, signal); err != nil {
+				t.Fatal(err)
+			}
+			found++
+		}
+	}
+	return found
+}
+
+// TestShimHangs: a sandbox whose shim answers nothing any more is ended and removed all the same, in a bounded time.
+func TestShimHangs(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	before := holdings(t, r)
+	id, spec := startTest(t, r, proto.ClassRunc)
+	if n := signalShim(t, id, unix.SIGSTOP); n != 1 {
+		t.Fatalf("%d shims of one sandbox", n)
+	}
+	if err := r.Stop(t.Context(), id); err != nil {
+		t.Fatalf("stopping: %v", err)
+	}
+	nothingOf(t, r, []string{id})
+	if err := r.RemoveWorkspace(t.Context(), spec.Workspace); err != nil {
+		t.Error(err)
+	}
+	noMore(t, r, before)
 }

@@ -36,6 +36,9 @@ const (
 const (
 	// removeTimeout bounds the removal of a sandbox, which no longer depends on any caller.
 	removeTimeout = 30 * time.Second
+	// endGrace is the part of it that a runtime has to end a sandbox itself, and then again once the kernel has killed all that
+	// ran in it. What is left after that is removed without the runtime.
+	endGrace = 5 * time.Second
 	// startTimeout bounds each half of a start: what the runtime does, and the guest's first answer.
 	// On a machine at its limits a start has taken seconds.
 	startTimeout = 30 * time.Second
@@ -358,14 +361,19 @@ func (r *Runtime) removeTask(ctx context.Context, id string) (clean bool, err er
 	if err != nil {
 		return false, err
 	}
-	task, err := c.Task(ctx, nil)
-	if errdefs.IsNotFound(err) {
+	// A runtime waits for its sandbox, which may take any time, and a shim that hangs answers nothing.
+	polite, cancel := context.WithTimeout(ctx, endGrace)
+	defer cancel()
+	task, err := c.Task(polite, nil)
+	switch {
+	case errdefs.IsNotFound(err):
 		return false, nil
-	}
-	if err != nil {
+	case errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err): // ours, or containerd's own for a shim
+		return false, nil // scrub needs no shim
+	case err != nil:
 		return false, err
 	}
-	_, err = task.Delete(ctx, client.WithProcessKill)
+	_, err = task.Delete(polite, client.WithProcessKill)
 	if err == nil {
 		return true, nil
 	}
@@ -376,17 +384,21 @@ func (r *Runtime) removeTask(ctx context.Context, id string) (clean bool, err er
 // forceTask ends a sandbox that its runtime cannot end, as runsc cannot once its kernel was killed for
 // lack of memory: it kills what is in the cgroup until the shim sees that nothing is left.
 func (r *Runtime) forceTask(ctx context.Context, task client.Task, id string) error {
+	forced, cancel := context.WithTimeout(ctx, endGrace)
+	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		killCgroups(id)
-		_, err := task.Delete(ctx)
+		_, err := task.Delete(forced)
 		if err == nil || errdefs.IsNotFound(err) {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("ending the sandbox: %w", err)
+		case <-forced.Done():
+			return nil // the shim hangs; scrub ends it too
 		case <-tick.C:
 		}
 	}

@@ -48,7 +48,7 @@ func killGuestAttempts() []attempt {
 	for n := unix.Signal(1); n < 65; n++ {
 		all = append(all, attempt{fmt.Sprintf("signal %d", n), func() error {
 			if os.Getuid() == 0 && sentry() && (n == unix.SIGKILL || n == unix.SIGSTOP || n > 31) { // the guest takes the others
-				return moot("root may end its own container there, as it may delete its files")
+				return moot("root may end its own container there; guest/kill-as-root sees what is told of it")
 			}
 			if err := unix.Kill(1, n); err != nil {
 				return err
