@@ -2,6 +2,7 @@ package native
 
 import (
 	"net/http"
+	"time"
 
 	"berth/api"
 	"berth/proto"
@@ -23,7 +24,14 @@ func (e *edge) createKey(c *call) error {
 
 func (e *edge) listKeys(c *call) error { return list(c, e.Keys.List()) }
 
-func (e *edge) getKey(c *call) error { return e.keyStatus(c, c.r.PathValue("id")) }
+// getKey tells of a key that may still be used. A revoked one was deleted, and is in the list alone.
+func (e *edge) getKey(c *call) error {
+	id := c.r.PathValue("id")
+	if k, err := e.Keys.Get(id); err == nil && k.RevokedAt != nil {
+		return proto.Errorf(proto.NotFound, "", id, "API key %s was revoked at %s; the list of all keys still has it", id, k.RevokedAt.Format(time.RFC3339))
+	}
+	return e.keyStatus(c, id)
+}
 
 // ownKey tells any caller of its own key.
 func (e *edge) ownKey(c *call) error { return e.keyStatus(c, proto.CallerOf(c.r.Context()).KeyID) }
