@@ -103,6 +103,17 @@ func (d *disk) keepGuest(guest string) (string, error) {
 	return path, replaceFile(path, content, 0o755)
 }
 
+// acknowledgeErrors takes note of writes that failed, as on a disk that was full. Until somebody does, the kernel mounts no
+// volatile overlay over the file system that they were for.
+func (d *disk) acknowledgeErrors() {
+	f, err := os.Open(d.root)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	_ = unix.Syncfs(int(f.Fd())) // which tells of them, and that is what it is for
+}
+
 // close detaches the pool. Running sandboxes keep what they have mounted from it.
 func (d *disk) close() error {
 	d.sweep()

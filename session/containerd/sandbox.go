@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/api/types/runc/options"
@@ -71,13 +72,26 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 	if err := r.removeSandbox(ctx, id); err != nil {
 		return r.fail(ctx, "start", id, err)
 	}
-	if err := r.makeSandbox(ctx, id, spec, class); err != nil {
-		if undo := r.removeSandbox(ctx, id); undo != nil {
-			r.log.Error("undoing a start", "sandbox", id, "err", undo)
-		}
+	err = r.makeOrUndo(ctx, id, spec, class)
+	if err != nil && strings.Contains(err.Error(), unix.EIO.Error()) {
+		r.disk.acknowledgeErrors()
+		err = r.makeOrUndo(ctx, id, spec, class)
+	}
+	if err != nil {
 		return r.fail(ctx, "start", id, err)
 	}
 	return nil
+}
+
+// makeOrUndo makes a sandbox, or leaves nothing of it.
+func (r *Runtime) makeOrUndo(ctx context.Context, id string, spec session.Spec, class classInfo) error {
+	err := r.makeSandbox(ctx, id, spec, class)
+	if err != nil {
+		if undo := r.removeSandbox(ctx, id); undo != nil {
+			r.log.Error("undoing a start", "sandbox", id, "err", undo)
+		}
+	}
+	return err
 }
 
 // Stop ends and removes sandbox id. See session.Runtime.
