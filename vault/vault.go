@@ -27,12 +27,16 @@ import (
 )
 
 const (
-	keyWord     = "berth-vault-1" // begins each line of the file
-	keyBytes    = 32
+	keyWord = "berth-vault-1" // begins each line of the file
+	// AES-256: the longest key that AES has.
+	keyBytes = 32
+	// Bytes of the key file. A line of it has 79, so this is room for some 800 keys.
 	maxKeyFile  = 64 << 10
 	sealVersion = "v1"
 	bucket      = "vault"
-	currentKey  = "key" // the record of the ID of the key that seals
+	// The ledger keeps the ID alone: a copy of the ledger without the key file gives no secret
+	// away.
+	currentKey = "key" // the record of the ID of the key that seals
 )
 
 // A Vault seals and opens. One whose key file cannot be used fails with the reason at every use, so that the rest of the daemon works.
@@ -61,7 +65,11 @@ func Open(path string, db *ledger.DB) (*Vault, error) {
 	return v, db.Update(func(tx *ledger.Tx) error { return tx.Put(bucket, currentKey, keyRecord{v.sealer}) })
 }
 
+// load fills the keys. A missing file is made only where the ledger knows of no key: where it
+// does, there may be sealed secrets, and a new key would leave them closed without a word.
 func (v *Vault) load(path string, known keyRecord) error {
+	// Lstat and not Stat: a link to nowhere must not look like a missing file. What it is
+	// otherwise, readKey finds out.
 	fi, err := os.Lstat(path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if missing && known.ID != "" {
@@ -85,7 +93,12 @@ func unusable(why string) error {
 		"if it is lost, put an empty file there, and the next start makes a new key, under which new secrets can be kept and old ones stay closed", why)
 }
 
+// readKey reads the file, and refuses one that others may read: the secrets are worth no more than
+// its mode.
 func readKey(path string) ([]byte, error) {
+	// O_NOFOLLOW so that a link cannot lead elsewhere, O_NONBLOCK so that a FIFO put there does
+	// not hang the start of the daemon. That it is a plain file is asked of what was opened, not
+	// of the path, which may have been swapped in between.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, unusable("it cannot be opened as a file")
@@ -107,6 +120,8 @@ func readKey(path string) ([]byte, error) {
 
 // parse reads the keys.
 func (v *Vault) parse(data []byte) error {
+	// One bad line makes the whole file unusable: to skip it would mean that secrets under that
+	// key turn out to be lost only when someone needs them.
 	for line := range strings.Lines(string(data)) {
 		word, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		key, err := hex.DecodeString(text)
@@ -135,6 +150,8 @@ func (v *Vault) parse(data []byte) error {
 
 // keyID names a key without giving it away.
 func keyID(key []byte) string {
+	// Eight hex digits tell the keys of one file apart and are no help in guessing 256 bits. The
+	// prefix keeps the ID from being the bare hash of a key, which something else might use.
 	sum := sha256.Sum256(append([]byte(keyWord+" id "), key...))
 	return hex.EncodeToString(sum[:4])
 }
@@ -152,6 +169,8 @@ func makeKey(path string) error {
 	if _, err := fmt.Fprintf(f, "%s %x\n", keyWord, key); err != nil {
 		return err
 	}
+	// On disk before it has its name, and the name before anything is sealed with it: a secret
+	// that outlives its key is lost.
 	if err := f.Sync(); err != nil {
 		return err
 	}
@@ -170,6 +189,8 @@ func (v *Vault) Seal(name string, text []byte) (string, error) {
 		return "", v.broken
 	}
 	aead := v.keys[v.sealer]
+	// The nonce stands before the ciphertext in one buffer that has room for both, and Seal
+	// appends to it. 96 random bits do for 2³² texts under one key, far more than a ledger holds.
 	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(text)+aead.Overhead())
 	rand.Read(nonce) // never fails
 	return sealVersion + "." + v.sealer + "." + base64.RawURLEncoding.EncodeToString(aead.Seal(nonce, nonce, text, []byte(name))), nil
@@ -180,6 +201,7 @@ func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 	if v.broken != nil {
 		return nil, v.broken
 	}
+	// Base64url has no dot, so the first two dots are the separators.
 	version, rest, _ := strings.Cut(sealed, ".")
 	id, text, _ := strings.Cut(rest, ".")
 	aead := v.keys[id]
@@ -187,6 +209,8 @@ func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 	case version != sealVersion:
 		return nil, damaged(name)
 	case aead == nil:
+		// The ID comes from the sealed text, which may be damaged: it is cut to a length that fits
+		// a message.
 		return nil, proto.Errorf(proto.Unavailable, "", name, "the secrets of %s were sealed with another key (%.16s) than the file secret-key in the daemon's data directory holds: "+
 			"put that key back from a backup and restart the daemon, or delete %s", name, id, name)
 	}
@@ -194,6 +218,8 @@ func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 	if err != nil || len(data) < aead.NonceSize() {
 		return nil, damaged(name)
 	}
+	// The name is authenticated, not stored: a text that was copied to another container's record
+	// fails here.
 	out, err := aead.Open(nil, data[:aead.NonceSize()], data[aead.NonceSize():], []byte(name))
 	if err != nil {
 		return nil, damaged(name)
@@ -201,6 +227,7 @@ func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 	return out, nil
 }
 
+// damaged is Unavailable and not Internal: whoever reads it can do something about it.
 func damaged(name string) error {
 	return proto.Errorf(proto.Unavailable, "", name, "the sealed secrets of %s are damaged; delete it and make another", name)
 }
