@@ -26,6 +26,8 @@ func (js *Jobs) Begin(ctx context.Context, s *session.Session, ids []string) err
 		return err
 	}
 	defer done()
+	// Read afresh each time and not kept with the job: the turn makes sure that nobody else writes
+	// it meanwhile.
 	in, err := js.inputs(s.WorkspaceID())
 	if err != nil {
 		return err
@@ -55,10 +57,13 @@ func (js *Jobs) placeAll(ctx context.Context, s *session.Session, in inputs, ids
 	return placed, nil
 }
 
+// recordInputs waits for the ledger, unlike the books of jobs: no look at the directory could tell
+// later which stored file lies under which name.
 func (js *Jobs) recordInputs(workspace string, in inputs) error {
 	return js.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketInputs, workspace, in) })
 }
 
+// inputs is what the ledger knows; nothing known is an empty map, never nil.
 func (js *Jobs) inputs(workspace string) (inputs, error) {
 	in := inputs{}
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
@@ -71,12 +76,15 @@ func (js *Jobs) inputs(workspace string) (inputs, error) {
 // place copies one stored file into the container, unless it is there. What the code in the container has
 // put under its name is left alone.
 func (js *Jobs) place(ctx context.Context, s *session.Session, in inputs, id string) (name string, fresh bool, err error) {
+	// Opened first even if the file is there already: it must still exist and be the owner's.
 	r, f, err := js.cfg.Files.Open(ctx, s.Owner(), id)
 	if err != nil {
 		return "", false, err
 	}
 	defer r.Close()
 	if name = in.nameOf(id); name != "" {
+		// Type and size stand for "unchanged": code that changes its input in place keeps the
+		// change, and what was removed or cut short is put there again.
 		fi, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
 		if err == nil && fi.Type == proto.TypeFile && fi.SizeBytes == f.SizeBytes {
 			return name, false, nil
@@ -90,6 +98,8 @@ func (js *Jobs) place(ctx context.Context, s *session.Session, in inputs, id str
 
 // nameOf is the name that a file has, or "".
 func (in inputs) nameOf(id string) string {
+	// A walk over the map: a workspace has few inputs, and a second map would have to be kept in
+	// step.
 	for name, has := range in {
 		if has == id {
 			return name
@@ -104,11 +114,14 @@ const maxName = 255
 // freeName is a name for a file that has none yet: its own, or with a number if that is taken, cut to what
 // a file system takes.
 func (in inputs) freeName(ctx context.Context, s *session.Session, filename string) (string, error) {
+	// The Files API takes them as names; a file system has them already.
 	if filename == "." || filename == ".." {
 		filename = "unnamed"
 	}
 	ext := path.Ext(filename)
 	stem := strings.TrimSuffix(filename, ext)
+	// A name that is nearly all extension is cut like any other; else nothing of the stem would be
+	// left.
 	if len(ext) > maxName/2 {
 		stem, ext = filename, ""
 	}
@@ -117,10 +130,15 @@ func (in inputs) freeName(ctx context.Context, s *session.Session, filename stri
 		if n > 1 {
 			end = fmt.Sprintf(" (%d)%s", n, ext)
 		}
+		// Cut by bytes, which may fall inside a character: what is left of it is dropped.
 		name := strings.ToValidUTF8(stem[:min(len(stem), maxName-len(end))], "") + end
+		// Names that were given once stay given, even if the code has removed the file: the ledger
+		// has one file for a name.
 		if in[name] != "" {
 			continue
 		}
+		// The code may have put something of its own under the name, which must not be
+		// overwritten.
 		_, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
 		if proto.CodeOf(err) == proto.NotFound {
 			return name, nil
@@ -133,8 +151,11 @@ func (in inputs) freeName(ctx context.Context, s *session.Session, filename stri
 
 // unplace takes back what a failed Begin had copied.
 func (js *Jobs) unplace(ctx context.Context, s *session.Session, names []string) {
+	// The reason for the failure is often that the caller has gone; what was placed is taken back
+	// all the same.
 	ctx = context.WithoutCancel(ctx)
 	for _, n := range names {
+		// Left behind it would do no harm but take room, so the log is all that learns of it.
 		if err := s.RemoveFile(ctx, proto.UserDefault, proto.InputDir+"/"+n, false); err != nil {
 			js.cfg.Log.Warn("taking back an input file", "name", n, "error", err)
 		}

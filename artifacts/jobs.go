@@ -54,6 +54,8 @@ type Jobs struct {
 }
 
 // A job is one job's books in memory. Whoever works on them holds turn, which may be waited for.
+// The turn is a channel and not a mutex, so that a request whose client has gone stops waiting:
+// the holder may be walking a large directory. Fields other than dropped are the holder's alone.
 type job struct {
 	turn   chan struct{}
 	key    string
@@ -79,6 +81,7 @@ type record struct {
 }
 
 // An entry is one file, and the inode change time that tells whether it is still the same.
+// Modification times can be set by anyone with touch; the change time is the kernel's own.
 type entry struct {
 	proto.Artifact
 	Changed time.Time `json:"changed"`
@@ -101,9 +104,12 @@ func New(cfg Config) *Jobs {
 	return &Jobs{cfg: cfg, open: map[string]*job{}}
 }
 
+// jobKey is the key of a job everywhere: in memory, and in the ledger, where all jobs of a
+// workspace thus share a prefix. Neither part may hold a slash.
 func jobKey(workspace, id string) string { return workspace + "/" + id }
 
 // take opens a job's books and waits for its turn at them.
+// The caller gives the turn back with the function returned, on every path. Waiting ends with ctx.
 func (js *Jobs) take(ctx context.Context, workspace, id string) (*job, func(), error) {
 	key := jobKey(workspace, id)
 	js.mu.Lock()
@@ -114,6 +120,8 @@ func (js *Jobs) take(ctx context.Context, workspace, id string) (*job, func(), e
 	}
 	js.mu.Unlock()
 	select {
+	// Whoever waited while the workspace was dropped gets a turn at books that nobody else sees;
+	// dropped keeps them from being written.
 	case j.turn <- struct{}{}:
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
@@ -138,6 +146,8 @@ func (js *Jobs) read(j *job, workspace, id string) error {
 	if err != nil {
 		return err
 	}
+	// Not in the ledger. It is not written either until there is something to tell: asking for a
+	// job's manifest must not make the job.
 	if rec.ID == "" {
 		rec = &record{ID: id, Workspace: workspace, Files: map[string]entry{}}
 	}
@@ -159,6 +169,8 @@ func (j *job) begin(s *session.Session, now time.Time) {
 // Drop forgets all jobs of a workspace that is being removed.
 func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	prefix := workspace + "/"
+	// In this order: what is queued after close sees that it was dropped, what was queued before
+	// is deleted by this update.
 	js.close(prefix)
 	return js.cfg.Ledger.Update(func(tx *ledger.Tx) error {
 		return errors.Join(
@@ -201,6 +213,8 @@ type Summary struct {
 // List describes the jobs of a session's workspace, newest first.
 func (js *Jobs) List(s *session.Session) ([]Summary, error) {
 	list := []Summary{}
+	// An empty update waits for its place in the queue, and so for every write of an exec whose
+	// answer the caller has seen.
 	if err := js.cfg.Ledger.Update(func(*ledger.Tx) error { return nil }); err != nil { // behind what is queued
 		return nil, err
 	}
@@ -211,6 +225,7 @@ func (js *Jobs) List(s *session.Session) ([]Summary, error) {
 	return list, err
 }
 
+// summary adds up sizes without overflow: the sum sticks to the largest number there is.
 func (r record) summary() Summary {
 	sum := Summary{JobID: r.ID, CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(r.Updated), Files: len(r.Files)}
 	for _, f := range r.Files {
@@ -233,6 +248,8 @@ func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (pr
 	if !j.known() {
 		return proto.Manifest{}, unknownJob(s, id)
 	}
+	// A command that runs in the background changes files without an exec that ends, so what was
+	// known after the last exec may be old.
 	if _, err := js.refresh(ctx, s, j, cause{}); err != nil {
 		return proto.Manifest{}, err
 	}
@@ -240,12 +257,15 @@ func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (pr
 	if err != nil {
 		return m, err
 	}
+	// The caller has the manifest in the answer. That the copy in the container could not be
+	// written, on a full disk for one, is no reason to keep it back.
 	if err := js.writeManifest(ctx, s, proto.UserDefault, j); err != nil {
 		js.cfg.Log.Warn("writing a manifest", "job", j.key, "error", err)
 	}
 	return m, nil
 }
 
+// unknownJob repeats the ID with a bound: it is the client's word, and may be anything.
 func unknownJob(s *session.Session, id string) error {
 	return proto.Errorf(proto.NotFound, "", id, "job %.80q does not exist in container %s", id, s.ID())
 }
@@ -259,10 +279,14 @@ func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 	for _, f := range j.rec.Files {
 		m.Files = append(m.Files, f.Artifact)
 	}
+	// Maps have no order, and two manifests of the same files should be the same bytes.
 	slices.SortFunc(m.Files, func(a, b proto.Artifact) int { return cmp.Compare(a.Path, b.Path) })
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return ledger.Each(tx, bucketExecs, j.key+"/", func(_ string, e proto.JobExec) { m.Execs = append(m.Execs, e) })
 	})
+	// The ledger writes in batches: what it has not written yet is appended here, unless it has
+	// been written since. Looking at the last few lines is enough for that, as newest has no more
+	// than maxNewest.
 	for _, e := range j.newest {
 		if !slices.ContainsFunc(m.Execs[max(0, len(m.Execs)-2*maxNewest):], func(x proto.JobExec) bool { return x.ID == e.ID }) {
 			m.Execs = append(m.Execs, e)

@@ -17,9 +17,12 @@ import (
 )
 
 // maxRecent bounds how many execs are remembered for attribution.
+// More than that rarely overlap, and a file that changed before them was seen by the refresh after
+// its own exec.
 const maxRecent = 64
 
 // maxLoggedCommand bounds a command in the manifest's log, in bytes.
+// A script given as one command may have 1 MiB, and a manifest logs hundreds of them.
 const maxLoggedCommand = 4 << 10
 
 // End books an exec that ended: its outputs become stored files, its changes lines of the manifest.
@@ -35,15 +38,19 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 	j.begin(s, js.cfg.Now())
 	j.remember(span{exec: e.ID, start: e.StartedAt.Time, end: e.EndedAt.Time})
 
+	// After remember, so that the exec's own span is there for attribution.
 	made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
 	if err != nil {
 		made = js.failed(made, e, err)
 	}
+	// Even if the refresh failed: each of the two is reported by notes of its own.
 	js.publishOutputs(ctx, s, j, e, &made)
 	js.log(j, e, stderr, made.Paths)
 	if first {
 		js.save(j)
 	}
+	// An exec that changed no file costs no write into the container: its line appears in
+	// manifest.json with the next change, and in the API at once.
 	if first || !j.listed {
 		if err := js.writeManifest(ctx, s, e.User, j); err != nil {
 			made = js.failed(made, e, err)
@@ -59,6 +66,8 @@ func (js *Jobs) failed(made session.Produced, e proto.Exec, err error) session.P
 	return made
 }
 
+// remember keeps the newest spans. They are not in the ledger: after a restart changes are
+// credited to later execs or to nobody, never to the wrong one.
 func (j *job) remember(sp span) {
 	j.recent = append(j.recent, sp)
 	if n := len(j.recent) - maxRecent; n > 0 {
@@ -68,10 +77,13 @@ func (j *job) remember(sp span) {
 
 // log adds the exec to the job's log of commands.
 func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
+	// A secret on a command line or in an error message must not live on in a manifest, so both
+	// are redacted.
 	command := e.Command
 	if command == "" {
 		command = strings.Join(e.Argv, " ")
 	}
+	// In JSON an empty list, not null.
 	if produced == nil {
 		produced = []string{}
 	}
@@ -82,6 +94,8 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 	j.newest = append(j.newest, line)
 	j.newest = j.newest[max(0, len(j.newest)-maxNewest):]
 	j.logged++
+	// Not after each one: pruning walks the whole log of the job. Up to 100 lines too many wait
+	// for it, and manifest shows only the newest.
 	prune := j.logged%pruneEvery == 0
 	js.later(j, func(tx *ledger.Tx) error {
 		err := tx.Put(bucketExecs, j.key+"/"+e.ID, line)
@@ -93,6 +107,7 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 }
 
 // maxNewest is how many commands a job's manifest knows before they are on disk.
+// It need only cover what one batch of the ledger takes.
 const maxNewest = 16
 
 // pruneEvery is after how many commands the log of a job is cut to what a manifest shows.
@@ -101,6 +116,8 @@ const pruneEvery = 100
 // keepNewest deletes all but the last n keys with this prefix.
 func keepNewest(tx *ledger.Tx, bucket, prefix string, n int) error {
 	var old []string
+	// Keys end with exec IDs, which sort by time, so backwards is newest first. Deleting waits for
+	// the end of the scan: a cursor must not lose its place.
 	err := tx.ScanBack(bucket, prefix, "", func(k string, _ []byte) (bool, error) {
 		if n--; n < 0 {
 			old = append(old, k)
@@ -115,16 +132,20 @@ func keepNewest(tx *ledger.Tx, bucket, prefix string, n int) error {
 
 // publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files.
 func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, made *session.Produced) {
+	// Relative to the job's directory, as the paths in the books are.
 	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
 	outputs, err := js.outputs(ctx, s, j, dir)
 	if err != nil {
 		made.Notes = append(made.Notes, "$OUTPUT_DIR could not be read: "+proto.AsError(err).Message)
 	}
+	// A loop that writes a file for each row must not fill the owner's storage; the note says what
+	// became of the rest.
 	if len(outputs) > MaxOutputs {
 		made.Notes = append(made.Notes, fmt.Sprintf("$OUTPUT_DIR holds %d files; the first %d became stored files, the others are in the job's directory", len(outputs), MaxOutputs))
 		outputs = outputs[:MaxOutputs]
 	}
 	for _, p := range outputs {
+		// As the exec's own user: what that one could not read is not handed out through us.
 		f, err := js.publish(ctx, s, e.User, j, p)
 		if err != nil {
 			made.Notes = append(made.Notes, fmt.Sprintf("%s was not stored: %s", p, proto.AsError(err).Message))
@@ -137,6 +158,8 @@ func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, 
 // outputs are the regular files at the top of dir, sorted. Where the job holds more than its books, they
 // are looked up.
 func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir string) (paths []string, err error) {
+	// The books stop at MaxFiles in the order of the walk, which need not have come to the
+	// outputs.
 	if j.rec.Truncated {
 		list, _, err := s.List(ctx, proto.UserRoot, proto.JobDir(j.rec.ID)+"/"+dir)
 		for _, fi := range list {
@@ -170,6 +193,7 @@ func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *j
 		return proto.StoredFile{}, proto.Errorf(proto.TooLarge, "", rel, "it has %d bytes; a stored file has at most %d", fi.SizeBytes, most)
 	}
 	f, err := js.cfg.Files.Put(ctx, files.Upload{
+		// The scope ties the stored file to this container, by which lists can be asked for it.
 		Owner: s.Owner(), Filename: publishedName(rel), Downloadable: true, Scope: s.ID(),
 	}, r)
 	if err != nil {
@@ -186,6 +210,8 @@ func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *j
 }
 
 // publishedName makes a name that the Files API takes of one that a file system took.
+// The characters are those that the Files API refuses in a filename; each becomes an underscore,
+// so that the length and the look stay.
 func publishedName(rel string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || strings.ContainsRune(`<>:"|?*\`, r) {
@@ -197,6 +223,8 @@ func publishedName(rel string) string {
 
 // Publish stores a file of a job, by its path below the job's directory, and returns it with its ID.
 func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string) (proto.StoredFile, error) {
+	// Cleaned as an absolute path: any number of ".." ends at the job's directory, and not above
+	// it.
 	clean := path.Clean("/" + rel)[1:]
 	if !proto.ValidJobID(id) || clean == "" {
 		return proto.StoredFile{}, proto.Errorf(proto.InvalidArgument, "", "path", "path %.200q does not name a file of job %.80q", rel, id)
@@ -212,12 +240,15 @@ func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string)
 	if _, err := js.refresh(ctx, s, j, cause{}); err != nil {
 		return proto.StoredFile{}, err
 	}
+	// As root: the caller owns the container, and may ask for files that only a command of root's
+	// could read. Links are not followed there either.
 	return js.publish(ctx, s, proto.UserRoot, j, clean)
 }
 
 // Changed notes that the API wrote, moved or removed something. Only what lies in a job's directory
 // matters here.
 func (js *Jobs) Changed(ctx context.Context, s *session.Session, p, origin string) {
+	// The manifest is ours and in no list, so a write to it changes nothing in the books.
 	id, rel := split(p)
 	if !proto.ValidJobID(id) || rel == manifestName {
 		return
@@ -233,6 +264,8 @@ func (js *Jobs) Changed(ctx context.Context, s *session.Session, p, origin strin
 	if err == nil && (len(changed) > 0 || !j.listed) {
 		err = js.writeManifest(ctx, s, proto.UserDefault, j)
 	}
+	// Any directory of the workspace has the shape of a job's. Only one that is there becomes a
+	// job.
 	if first && (err != nil || j.absent) {
 		j.rec.Created = time.Time{} // it is no job's directory
 	}
@@ -244,6 +277,7 @@ func (js *Jobs) Changed(ctx context.Context, s *session.Session, p, origin strin
 // split is the job that a path inside a container belongs to, and the path below its directory.
 func split(p string) (job, rel string) {
 	clean := path.Clean(p)
+	// Relative paths of the API are relative to the workspace.
 	if !path.IsAbs(clean) {
 		clean = path.Join(proto.WorkspaceDir, clean)
 	}

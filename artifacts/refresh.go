@@ -40,8 +40,11 @@ func (c cause) acted(rel string) string {
 // refresh compares the job's directory with the books and brings those up to date. It returns the
 // paths that are new or changed.
 func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by cause) ([]string, error) {
+	// As root, since what an exec made may be closed to the default user. One more than the bound
+	// tells a full job from one that has more.
 	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
 	// Removed by the code itself or through the API, or something else is in its place.
+	// No directory means no files, which is a fact for the books and no failure.
 	if code := proto.CodeOf(err); code == proto.NotFound || code == proto.InvalidArgument {
 		j.absent, list, err = true, nil, nil
 	} else {
@@ -58,6 +61,7 @@ func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by caus
 			return nil, err
 		}
 	}
+	// The common case for small commands: nothing is hashed, written or queued.
 	if len(changed) == 0 && !gone {
 		return nil, nil
 	}
@@ -82,10 +86,14 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 	seen = make(map[string]bool, len(list))
 	for _, fi := range list {
 		rel := j.rel(fi.Path)
+		// Directories are not listed: they come and go with their files, and their change time
+		// moves with every file in them.
 		if rel == "" || rel == manifestName || fi.Type == proto.TypeDirectory || len(seen) >= MaxFiles {
 			continue
 		}
 		seen[rel] = true
+		// Any write, chmod or rename moves the change time, so equal means untouched. The size is
+		// asked too since the clock behind it ticks only every few ms.
 		if was, ok := j.rec.Files[rel]; !ok || !was.Changed.Equal(fi.ChangedAt.Time) || was.SizeBytes != fi.SizeBytes {
 			changed = append(changed, fi)
 		}
@@ -102,6 +110,8 @@ func (j *job) rel(p string) string {
 	return rel
 }
 
+// dropMissing forgets files that are no longer there. Their stored copies stay: those are the
+// owner's to delete.
 func (j *job) dropMissing(seen map[string]bool) (any bool) {
 	for p := range j.rec.Files {
 		if !seen[p] {
@@ -112,6 +122,7 @@ func (j *job) dropMissing(seen map[string]bool) (any bool) {
 	return any
 }
 
+// pathsOf is sorted, so that the answer to an exec does not depend on the order of the directory.
 func pathsOf(j *job, list []proto.FileInfo) []string {
 	paths := make([]string, len(list))
 	for i, fi := range list {
@@ -130,6 +141,7 @@ func (js *Jobs) book(ctx context.Context, s *session.Session, j *job, by cause, 
 	for i, fi := range changed {
 		rel := j.rel(fi.Path)
 		was, known := j.rec.Files[rel]
+		// What the API did has its own origin and no exec, even if one was running meanwhile.
 		origin, who := by.acted(rel), ""
 		if origin == "" {
 			origin, who = originProduced, j.culprit(by, fi.ChangedAt.Time)
@@ -139,7 +151,10 @@ func (js *Jobs) book(ctx context.Context, s *session.Session, j *job, by cause, 
 			Origin: origin, CreatedBy: who, CreatedAt: proto.At(js.cfg.Now()), ModifiedAt: fi.ModifiedAt,
 		}}
 		if known {
+			// Who made a file first stays in the books through every later change.
 			next.CreatedBy, next.CreatedAt, next.ChangedBy, next.Origin = was.CreatedBy, was.CreatedAt, who, was.Origin
+			// Touched but with the same content: nobody changed it, and the stored copy still is
+			// what the file is.
 			if was.SHA256 == next.SHA256 {
 				next.ChangedBy, next.FileID = was.ChangedBy, was.FileID
 			}
@@ -154,6 +169,8 @@ func hash(ctx context.Context, s *session.Session, list []proto.FileInfo) ([]str
 	sums := make([]string, len(list))
 	var at []int
 	for i, fi := range list {
+		// A name that is not UTF-8 has a RawPath, and cannot be asked for by the path that JSON
+		// carries.
 		if fi.Type == proto.TypeFile && fi.SizeBytes <= maxHashed && fi.RawPath == nil {
 			at = append(at, i)
 		}
@@ -168,6 +185,7 @@ func hash(ctx context.Context, s *session.Session, list []proto.FileInfo) ([]str
 			return nil, err
 		}
 		for k, i := range batch {
+			// A file that went away between walk and hash is not in the answer, and has no sum.
 			sums[i] = got[paths[k]]
 		}
 	}
@@ -177,6 +195,8 @@ func hash(ctx context.Context, s *session.Session, list []proto.FileInfo) ([]str
 // culprit is the exec during which a file changed: the one that just ended if it fits, else the
 // latest that does, else nobody we know of (a command that runs still).
 func (j *job) culprit(by cause, at time.Time) string {
+	// Execs may overlap. The one that just ended comes first: it is the one whose caller waits for
+	// the list of what it made.
 	if e := by.exec; e.ID != "" && within(at, e.StartedAt.Time, e.EndedAt.Time) {
 		return e.ID
 	}
@@ -188,6 +208,8 @@ func (j *job) culprit(by cause, at time.Time) string {
 	return ""
 }
 
+// within is generous by slack on both ends: a file written in the last moment of an exec may carry
+// a stamp from just outside it.
 func within(at, start, end time.Time) bool {
 	return !at.Before(start.Add(-slack)) && (end.IsZero() || !at.After(end.Add(slack)))
 }
@@ -195,6 +217,8 @@ func within(at, start, end time.Time) bool {
 // mediaType goes by the name alone: a manifest of thousands of files cannot open each.
 func mediaType(name string) string {
 	switch ext := strings.ToLower(path.Ext(name)); ext {
+	// Ours before the system's for what commands make most: the tables of mime differ between
+	// machines, and a manifest should not.
 	case ".md":
 		return "text/markdown"
 	case ".py", ".sh", ".log", ".txt":
@@ -202,6 +226,7 @@ func mediaType(name string) string {
 	case ".parquet":
 		return "application/vnd.apache.parquet"
 	default:
+		// Without parameters: a charset would be a guess about the content.
 		if t, _, err := mime.ParseMediaType(mime.TypeByExtension(ext)); err == nil {
 			return t
 		}
@@ -224,7 +249,11 @@ func (js *Jobs) writeManifest(ctx context.Context, s *session.Session, as string
 		return err
 	}
 	at, data := proto.JobDir(j.rec.ID)+"/"+manifestName, append(data, '\n')
+	// WriteBook and not WriteFile: the directory is the code's, which may put links into it, and
+	// WriteFile would report the write as a change by the API.
 	err = s.WriteBook(ctx, proto.UserDefault, at, bytes.NewReader(data))
+	// Only where the exec itself ran as root: nobody else's act may write with root's rights into
+	// a directory that was closed to them.
 	if proto.CodeOf(err) == proto.PermissionDenied && as == proto.UserRoot {
 		err = s.WriteBook(ctx, as, at, bytes.NewReader(data))
 	}
