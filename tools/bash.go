@@ -15,10 +15,12 @@ const shellName = "bash"
 
 // A bashInput is the input of both bash tools.
 type bashInput struct {
+	// A pointer, since a restart comes without one.
 	Command *string `json:"command"`
 	Restart bool    `json:"restart"`
 }
 
+// bashError is an answer to the model, not a failure of the request: the conversation goes on.
 func bashError(code proto.BlockError) proto.BashError {
 	return proto.BashError{Type: proto.TypeBashError, ErrorCode: code}
 }
@@ -27,6 +29,8 @@ func bashError(code proto.BlockError) proto.BashError {
 func runBash(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	var in bashInput
 	if err := decode(u.Input, &in); err != nil || in.Command == nil || *in.Command == "" {
+		// The hosted tool knows no text for errors, only codes: what was wrong with the input
+		// cannot be said.
 		return bashError(proto.BlockInvalidInput), false, nil
 	}
 	res, err := u.bash(ctx, s, proto.Cmd{Command: *in.Command})
@@ -40,6 +44,7 @@ func runBash(ctx context.Context, s *session.Session, u *Use) (any, bool, error)
 }
 
 // runShell is the client-side tool: one shell that keeps its variables and directory, and one text.
+// Its errors are texts that begin with "Error: ", since this tool's result has no codes.
 func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	var in bashInput
 	if err := decode(u.Input, &in); err != nil {
@@ -51,6 +56,8 @@ func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error
 	if in.Command == nil || *in.Command == "" {
 		return "Error: no command provided", true, nil
 	}
+	// The tool has no timeout to set: the daemon's default is what ends a command that waits for
+	// input.
 	res, err := u.bash(ctx, s, proto.Cmd{Command: *in.Command, Shell: shellName})
 	switch {
 	case err != nil && (fatal(s, err) || u.misused(err)):
@@ -64,12 +71,16 @@ func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error
 
 // bash runs a command to its end, once for a key.
 func (u *Use) bash(ctx context.Context, s *session.Session, cmd proto.Cmd) (proto.ExecResult, error) {
+	// A client whose connection broke sends the block again: with a key the command does not run
+	// twice.
 	cmd.IdempotencyKey = u.IdempotencyKey
 	e, replayed, err := s.ExecOnce(ctx, cmd)
 	if err != nil {
 		return proto.ExecResult{}, err
 	}
 	u.replayed = replayed
+	// Finish and not Wait: if ctx ends first, nobody will read the result, and the command ends as
+	// well.
 	return e.Finish(ctx)
 }
 
@@ -79,6 +90,8 @@ func (u *Use) misused(err error) bool {
 	return u.IdempotencyKey != "" && errors.As(err, &e) && (e.Item == u.IdempotencyKey || e.Item == "idempotency_key")
 }
 
+// restartShell ends the shell with all that runs in it. The next command makes a new one, so
+// nothing is started here.
 func restartShell(ctx context.Context, s *session.Session) (any, bool, error) {
 	err := s.CloseShell(ctx, shellName)
 	switch {
@@ -93,6 +106,8 @@ func restartShell(ctx context.Context, s *session.Session) (any, bool, error) {
 // shellText is a result as the one text that the client-side tool gives the model.
 func shellText(res proto.ExecResult) (text string, failed bool) {
 	var b strings.Builder
+	// Standard output first, then errors: the order in which they were written is not known across
+	// two streams.
 	if r := res.Result.Result; r != nil {
 		b.WriteString(r.Stdout)
 		join(&b, r.Stderr)
@@ -101,6 +116,7 @@ func shellText(res proto.ExecResult) (text string, failed bool) {
 		}
 		return b.String(), r.ReturnCode != 0
 	}
+	// It did not end by itself. What it had written until then often shows the model why.
 	if res.Partial != nil {
 		b.WriteString(res.Partial.Stdout)
 		join(&b, res.Partial.Stderr)
@@ -109,9 +125,11 @@ func shellText(res proto.ExecResult) (text string, failed bool) {
 	return b.String(), true
 }
 
+// endText tells the model why its command ended early and what that means for the shell.
 func endText(e proto.Exec) string {
 	switch e.End.Reason {
 	case proto.EndTimeout:
+		// Measured, since the timeout is the daemon's own and stands in no request.
 		seconds := e.EndedAt.Sub(e.StartedAt.Time).Seconds()
 		return fmt.Sprintf("command did not finish within %.0f seconds; the shell was ended and the next command starts a fresh one", seconds)
 	case proto.EndOutputLimit:

@@ -19,6 +19,7 @@ func editorInput(input json.RawMessage) (proto.EditorInput, error) {
 	if err := decode(input, &in); err != nil {
 		return in, err
 	}
+	// Only if the newer field is absent: an empty text is a text.
 	if in.Command == "insert" && in.InsertText == nil {
 		in.InsertText = in.NewStr
 	}
@@ -26,6 +27,8 @@ func editorInput(input json.RawMessage) (proto.EditorInput, error) {
 }
 
 // runEditor is the hosted tool: typed content.
+// The steps share one err, so that every failure goes through the same two questions: is it the
+// session's, or the model's?
 func runEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	in, err := editorInput(u.Input)
 	if err == nil && !hostedVerbs[in.Command] {
@@ -35,6 +38,7 @@ func runEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, erro
 	if err == nil {
 		res, err = s.Edit(ctx, proto.UserDefault, in)
 	}
+	// The hosted editor has no block for a list of files.
 	if err == nil && res.List != nil {
 		err = proto.Errorf(proto.InvalidArgument, "", in.Path, "%s is a directory; list it with bash", in.Path)
 	}
@@ -43,12 +47,15 @@ func runEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, erro
 	}
 	if err != nil {
 		msg := proto.AsError(err).Message
+		// The block may say file_not_found, unlike bash's. The message goes along since a code
+		// alone does not tell the model which text was not found, or how often.
 		return proto.EditorError{Type: proto.TypeEditorError, ErrorCode: blockError(err, proto.BlockFileNotFound), ErrorMessage: &msg}, false, nil
 	}
 	return typed(res), false, nil
 }
 
 // typed is the one part of the result that is set.
+// typed is wrong for a list, which runEditor has turned into an error before.
 func typed(res proto.EditorResult) any {
 	switch {
 	case res.View != nil:
@@ -62,6 +69,7 @@ func typed(res proto.EditorResult) any {
 // runTextEditor is the client-side tool: one text.
 func runTextEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	in, err := editorInput(u.Input)
+	// Early versions of the tool had it, and models that saw them still ask for it.
 	if err == nil && in.Command == "undo_edit" {
 		err = proto.Errorf(proto.InvalidArgument, "", "command", "undo_edit is not part of this tool; make the change back with str_replace")
 	}
@@ -83,6 +91,7 @@ func runTextEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, 
 // content is what the client-side tool shows: text, or an image as the block that models read.
 func content(path string, res proto.EditorResult) any {
 	switch {
+	// Content is base64 here, which the model could not read as text.
 	case res.View != nil && res.View.FileType == "image":
 		return []any{imageBlock(res.View.Content)}
 	case res.View != nil && res.View.FileType != "text":
@@ -98,6 +107,7 @@ func content(path string, res proto.EditorResult) any {
 }
 
 // numbered puts line numbers before lines: six wide, then a tab.
+// first is the number of the first line, from 1: a view of a range counts as the file does.
 func numbered(text string, first int) string {
 	var b strings.Builder
 	for i, line := range strings.Split(text, "\n") {
@@ -110,11 +120,13 @@ func numbered(text string, first int) string {
 func replaced(path string, r *proto.EditorReplace) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The file %s has been edited. Lines around the change:\n", path)
+	// NewStart may be nil; counting then begins with the file.
 	n := 1
 	if r.NewStart != nil {
 		n = *r.NewStart
 	}
 	for _, line := range r.Lines {
+		// Lines that were removed have no number any more and are left out.
 		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "+") {
 			fmt.Fprintf(&b, "%6d\t%s\n", n, line[1:])
 			n++
@@ -123,6 +135,8 @@ func replaced(path string, r *proto.EditorReplace) string {
 	return b.String()
 }
 
+// listing gives sizes in bytes. What is left out is named in the heading, so that the model does
+// not take a hidden file for missing.
 func listing(path string, list []proto.FileInfo) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s holds, two levels deep, without hidden entries and node_modules:\n", path)
@@ -137,6 +151,8 @@ func listing(path string, list []proto.FileInfo) string {
 }
 
 // imageBlock wraps base64 of an image; the type shows in its first characters.
+// The keys are the beginnings of JPEG, GIF and RIFF (WebP) files in base64; png is what is left of
+// the types that a view calls an image.
 func imageBlock(data string) any {
 	media := "image/png"
 	for prefix, m := range map[string]string{"/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"} {

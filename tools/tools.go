@@ -64,6 +64,7 @@ func Names() []string {
 	for n := range byName {
 		names = append(names, n)
 	}
+	// Sorted, since the OpenAPI document and an error message show it.
 	slices.Sort(names)
 	return names
 }
@@ -97,6 +98,8 @@ func Run(ctx context.Context, s *session.Session, u Use) (Result, error) {
 
 // decode reads a tool's input. A model adds fields now and then; those are ignored.
 func decode(input json.RawMessage, v any) error {
+	// A block without input counts as one with an empty input, so that the tool itself says what
+	// it misses.
 	if len(bytes.TrimSpace(input)) == 0 {
 		input = json.RawMessage("{}")
 	}
@@ -110,6 +113,7 @@ func decode(input json.RawMessage, v any) error {
 // wrote may look like the name of a container and is not one.
 func fatal(s *session.Session, err error) bool {
 	var e *proto.Error
+	// Not an error in our words: nothing that a model could put right.
 	if !errors.As(err, &e) {
 		return true
 	}
@@ -117,6 +121,8 @@ func fatal(s *session.Session, err error) bool {
 	case proto.Canceled, proto.Internal, proto.Unauthenticated, proto.PermissionDenied:
 		return e.Item == "" || e.Code != proto.PermissionDenied
 	}
+	// Too many commands at once, or a daemon that is busy, pass: the model may try again, and has
+	// a code for it.
 	return e.Item == s.ID() && e.Code != proto.TooMany && e.Code != proto.Unavailable
 }
 
