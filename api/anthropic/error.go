@@ -13,6 +13,8 @@ import (
 const statusOverloaded = 529
 
 // dialect renders errors as the hosted service does.
+// An expired file is a 404 with an error_code here, where the native edge says 410. A quota is a
+// 400 with an error_code, since a 429 would make them try again, and in vain.
 var dialect = api.Dialect{
 	Body: envelope,
 	Status: map[proto.Code]int{
@@ -61,6 +63,8 @@ type coded struct {
 }
 
 func (c coded) Error() string { return c.err.Error() }
+
+// Unwrap lets the server find the proto.Error, which decides the status.
 func (c coded) Unwrap() error { return c.err }
 
 // errorDetails are left out where there is no code.
@@ -94,6 +98,7 @@ func typeOf(status int) string {
 func detailsOf(f api.Failure) *errorDetails {
 	code := errorCodes[f.Err.Code]
 	var c coded
+	// The cause and not f.Err: f.Err is only the proto.Error in it.
 	if errors.As(f.Cause, &c) {
 		code = c.code
 	}

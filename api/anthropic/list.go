@@ -20,6 +20,7 @@ type listGA struct {
 	NextPage *string `json:"next_page"`
 }
 
+// FirstID and LastID are what a client gives back as before_id and after_id.
 type listLegacy struct {
 	Data    []any   `json:"data"`
 	HasMore bool    `json:"has_more"`
@@ -35,6 +36,8 @@ type listHybrid struct {
 // list answers one page.
 func (e edge) list(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	s := shapeOf(r)
+	// Query keys that this does not know are ignored, unlike at the native edge, as the hosted
+	// service ignores them.
 	q, err := parseQuery(r.URL.Query(), s)
 	if err != nil {
 		return err
@@ -58,7 +61,9 @@ func parseQuery(v url.Values, s shape) (q files.Query, err error) {
 	if s == shapeLegacy { // which has neither page nor ids[]
 		return q, nil
 	}
+	// Clients differ in whether they write the brackets of a list.
 	q.IDs = append(v["ids[]"], v["ids"]...)
+	// A list by IDs is answered in one piece, so there is nothing to go on with.
 	if len(q.IDs) > 0 && (v.Has("page") || v.Has("limit")) {
 		return q, invalid("ids", "ids[] cannot be combined with page or limit.")
 	}
@@ -66,6 +71,8 @@ func parseQuery(v url.Values, s shape) (q files.Query, err error) {
 }
 
 // parseLimit is 0 where none is given.
+// files.List takes 0 for its default. A limit of 0 that was given is refused here, so that nobody
+// gets twenty files for having asked for none.
 func parseLimit(v url.Values) (int, error) {
 	if !v.Has("limit") {
 		return 0, nil
@@ -80,6 +87,8 @@ func parseLimit(v url.Values) (int, error) {
 // parseCursors reads where to go on. Pages are GA, IDs are of the betas, the hybrid has both.
 func parseCursors(v url.Values, s shape) (after, before string, err error) {
 	after, before = v.Get("after_id"), v.Get("before_id")
+	// Refused and not ignored: a client of the beta that lost its header would walk the first page
+	// for ever.
 	if s == shapeGA && (after != "" || before != "") {
 		return "", "", invalid("before_id", "before_id and after_id belong to beta versions of this endpoint; use page.")
 	}
@@ -88,6 +97,7 @@ func parseCursors(v url.Values, s shape) (after, before string, err error) {
 			return "", "", invalid("before_id", "before_id and after_id must be IDs of files.")
 		}
 	}
+	// To the oldest clients page is an unknown key like any other.
 	if s == shapeLegacy || !v.Has("page") {
 		return after, before, nil
 	}
@@ -100,6 +110,8 @@ func parseCursors(v url.Values, s shape) (after, before string, err error) {
 
 // parsePage is the file ID after which a page begins.
 func parsePage(page string) (string, error) {
+	// A cursor is the ID of a file under another name, so no state is kept for it and it never
+	// runs out.
 	if !proto.ValidID(pagePrefix, page) {
 		return "", invalid("page", "page is not one that this endpoint gave out as next_page.")
 	}
@@ -111,6 +123,7 @@ func nextPage(p files.Page, q files.Query) *string {
 	if !p.More || q.BeforeID != "" {
 		return nil
 	}
+	// More without a file cannot be: a page is at least one long.
 	last := p.Files[len(p.Files)-1].ID
 	next := pagePrefix + strings.TrimPrefix(last, proto.FilePrefix)
 	return &next
@@ -122,6 +135,7 @@ func describePage(p files.Page, q files.Query, s shape) any {
 	for _, f := range p.Files {
 		old.Data = append(old.Data, describe(f, s))
 	}
+	// Of an empty page both stay null.
 	if n := len(p.Files); n > 0 {
 		old.FirstID, old.LastID = &p.Files[0].ID, &p.Files[n-1].ID
 	}

@@ -26,6 +26,8 @@ func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	if err != nil {
 		return err
 	}
+	// What was staged is dropped on every way out but commit's: a broken upload must leave neither
+	// a file nor bytes that count against a quota.
 	f := form{edge: e, r: r, owner: c.Owner}
 	defer f.close()
 	if err := f.read(parts); err != nil {
@@ -35,6 +37,7 @@ func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	if err != nil {
 		return err
 	}
+	// For the audit log, which cannot take the ID from the path.
 	api.Note(r.Context(), stored.ID)
 	return api.JSON(w, http.StatusOK, describe(stored, shapeOf(r)))
 }
@@ -42,6 +45,7 @@ func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error
 // formReader reads the body part by part. net/http's own form parsing is no good here: it holds a form
 // in memory or a second temporary file, and takes a file without a name for a text field.
 func formReader(r *http.Request) (*multipart.Reader, error) {
+	// A form without a boundary has no parts that could be found.
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
 		return nil, invalid("Content-Type", "The request body must be multipart/form-data with a boundary.")
@@ -50,6 +54,7 @@ func formReader(r *http.Request) (*multipart.Reader, error) {
 }
 
 // A partError is a failure to read the form, told apart from a failure to store it.
+// The first is the client's mistake and a 400, the second ours.
 type partError struct{ error }
 
 func (e partError) Unwrap() error { return e.error }
@@ -70,6 +75,7 @@ type partReader struct{ *multipart.Part }
 
 func (p partReader) Read(b []byte) (int, error) {
 	n, err := p.Part.Read(b)
+	// io.EOF stays bare: it ends the part, and io.Copy looks for the very value.
 	if err != nil && err != io.EOF {
 		err = partError{err}
 	}
@@ -94,7 +100,10 @@ func (f *form) close() {
 
 // read takes in parts until the closing boundary. A body that ends before it is an error.
 func (f *form) read(parts *multipart.Reader) error {
+	// A bound on parts, for each costs a header to parse, and skipped ones count against no other
+	// limit but the body's.
 	for range maxParts {
+		// Raw: NextPart would undo quoted-printable by itself, and a file is stored as it came.
 		part, err := parts.NextRawPart()
 		if err == io.EOF { // itself; wrapped it means that the body ended before the closing boundary
 			return nil
@@ -115,6 +124,7 @@ func (f *form) take(part partReader) error {
 	if err != nil {
 		return err
 	}
+	// Whatever it is called by its filename, the field's name decides.
 	switch d["name"] {
 	case "file":
 		return f.takeFile(part, d["filename"])
@@ -126,6 +136,8 @@ func (f *form) take(part partReader) error {
 
 // takeFile stages the file. What can be known to be wrong before its bytes is said before them.
 func (f *form) takeFile(part partReader, filename string) error {
+	// The media type is the client's word. Without one the store looks at the content, except for
+	// clients that know the hosted service to refuse it.
 	up := files.Upload{Owner: f.owner, Filename: filename, MIMEType: part.Header.Get("Content-Type")}
 	switch {
 	case f.staged != nil:
@@ -147,10 +159,12 @@ func (f *form) takeExpiry(part partReader) error {
 	if f.expires != 0 {
 		return invalid(field, "%s is given twice.", field)
 	}
+	// Cut and not refused: a number of more than 256 digits is no number below either.
 	text, err := io.ReadAll(io.LimitReader(part, maxFieldBytes))
 	if err != nil {
 		return err
 	}
+	// 32 bits, so that the seconds fit a time.Duration whatever the client wrote.
 	seconds, err := strconv.ParseInt(string(text), 10, 32)
 	f.expires = time.Duration(seconds) * time.Second
 	if err != nil || f.expires < files.MinExpiresIn || f.expires > files.MaxExpiresIn {
@@ -164,6 +178,7 @@ func (f *form) commit() (proto.StoredFile, error) {
 	if f.staged == nil {
 		return proto.StoredFile{}, invalid("file", "The form has no part named file.")
 	}
+	// Only now: the field may have come behind the file.
 	f.staged.Upload.ExpiresIn = f.expires
 	return f.staged.Commit(f.r.Context())
 }
