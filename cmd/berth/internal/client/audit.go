@@ -20,6 +20,8 @@ type AuditFilter struct {
 }
 
 func (f AuditFilter) query() url.Values {
+	// Keys are set only if they have a value: an older daemon refuses keys that it does not know,
+	// even empty ones.
 	q := url.Values{}
 	for name, v := range map[string]string{"container": f.Container, "actor": f.Actor, "owner": f.Owner, "act": f.Act} {
 		if v != "" {
@@ -28,6 +30,8 @@ func (f AuditFilter) query() url.Values {
 	}
 	for name, t := range map[string]time.Time{"since": f.Since, "until": f.Until} {
 		if !t.IsZero() {
+			// With nanoseconds, as the log has them: cut to seconds, "since" would show entries
+			// from before it.
 			q.Set(name, t.UTC().Format(time.RFC3339Nano))
 		}
 	}
@@ -38,6 +42,7 @@ func (f AuditFilter) query() url.Values {
 }
 
 // maxAuditLine is longer than any line of the log, in bytes.
+// A scanner refuses longer lines with an error, and allocates only what lines really have.
 const maxAuditLine = 2 << 20
 
 // Audit calls fn with each line of the audit log that f chooses, as it is in the log but for the line feed. With follow it goes on with
@@ -62,6 +67,7 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter, follow bool, fn func(
 		if !isData {
 			continue
 		}
+		// The line is the scanner's and valid until fn returns.
 		if err := fn(line); err != nil {
 			return err
 		}

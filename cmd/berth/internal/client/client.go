@@ -44,7 +44,9 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	// A copy: what is set here must not reach other users of the default one.
 	transport := http.DefaultTransport.(*http.Transport).Clone()
+	// All requests go to one host, for which the default keeps two connections only.
 	transport.MaxIdleConnsPerHost = 8
 	if transport.TLSClientConfig, err = cfg.tls(); err != nil {
 		return nil, err
@@ -56,6 +58,8 @@ func New(cfg Config) (*Client, error) {
 			// The API never redirects; following one would hand the key to whoever asks for it.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
+		// The TLS configuration is a copy: the transport adds HTTP/2 to the protocols that it
+		// offers, and the dialer speaks only HTTP/1.1.
 		dialer: &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 2 * time.Minute, ReadBufferSize: 64 << 10, TLSClientConfig: transport.TLSClientConfig.Clone()},
 	}, nil
 }
@@ -64,6 +68,7 @@ func New(cfg Config) (*Client, error) {
 func (c *Client) Key() string { return c.cfg.Key }
 
 // As is a client of the same daemon with another API key.
+// It shares connections with the first, which carry no identity: the key goes with each request.
 func (c *Client) As(key string) *Client {
 	other := *c
 	other.cfg.Key = key
@@ -77,12 +82,14 @@ func (c *Client) Host() string { return c.base.String() }
 func parseHost(host string) (*url.URL, error) {
 	text := host
 	if !strings.Contains(text, "://") {
+		// Plain HTTP, since that is what a daemon on loopback speaks unless it has a certificate.
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "host", "the host %q is not a URL such as http://127.0.0.1:7117", host)
 	}
+	// A path stays: the daemon may be served below one by a proxy.
 	u.Path = strings.TrimRight(u.Path, "/")
 	return u, nil
 }
@@ -110,6 +117,8 @@ func at(parts ...string) string {
 }
 
 // url is the whole URL of a request.
+// path is appended as text: it is escaped already, and url.JoinPath would clean ".." out of an ID
+// instead of sending it.
 func (c *Client) url(path string, query url.Values) string {
 	u := c.base.String() + path
 	if len(query) > 0 {
@@ -138,6 +147,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, c.broken(ctx, err)
 	}
+	// A redirect is a failure as well, since none is followed.
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		defer res.Body.Close()
 		return nil, c.failure(res)
@@ -171,6 +181,8 @@ func (c *Client) prepare(ctx context.Context, r request) (*http.Request, error) 
 		if r.size == 0 || r.size > worthAsking {
 			req.Header.Set("Expect", "100-continue") // a refusal then costs no upload
 		}
+		// With a length the daemon can refuse what is too large before it comes, and notices a
+		// body that was cut off. Without, it travels in chunks.
 		if r.size > 0 {
 			req.ContentLength = r.size
 		}
@@ -196,6 +208,8 @@ func (c *Client) call(ctx context.Context, r request, out any) (status int, err 
 }
 
 // decode reads a JSON answer. What cannot be read came from something that is no daemon of ours, or of another version.
+// A context that has ended is told as itself: it broke off the body, and the daemon is not to
+// blame.
 func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
 	err := json.NewDecoder(r).Decode(out)
 	if err == nil || ctx.Err() != nil {

@@ -11,6 +11,7 @@ import (
 )
 
 // pageSize is how many items one request of a list asks for: the most that the API gives.
+// Every list is read whole, so the larger the page the fewer the requests.
 const pageSize = 1000
 
 // Create makes a container.
@@ -34,6 +35,8 @@ func (c *Client) Containers(ctx context.Context, f Filter) ([]proto.Container, e
 	if f.State != "" {
 		q.Set("state", string(f.State))
 	}
+	// Pages go by the last ID that was seen, so a container made meanwhile neither shifts the
+	// pages nor appears twice.
 	var all []proto.Container
 	for {
 		var page struct {
@@ -45,6 +48,8 @@ func (c *Client) Containers(ctx context.Context, f Filter) ([]proto.Container, e
 			return nil, err
 		}
 		all = append(all, page.Data...)
+		// Either ends the walk: a daemon that gives no place to go on from must not have us ask
+		// for ever.
 		if !page.HasMore || page.NextAfter == nil {
 			return all, nil
 		}
@@ -71,6 +76,7 @@ func (c *Client) Stop(ctx context.Context, id string) (con proto.Container, err 
 }
 
 // Extend renews a container's lease, or has it last at least the given seconds from now.
+// With 0 seconds the field is left out, which means a renewal by the idle timeout alone.
 func (c *Client) Extend(ctx context.Context, id string, seconds int64) (con proto.Container, err error) {
 	body := struct {
 		Seconds int64 `json:"seconds,omitempty"`
@@ -80,6 +86,7 @@ func (c *Client) Extend(ctx context.Context, id string, seconds int64) (con prot
 }
 
 // A Deleted says what became of a container's workspace.
+// WorkspaceKept is also true where another container has the same workspace.
 type Deleted struct {
 	ID            string `json:"id"`
 	Deleted       bool   `json:"deleted"`

@@ -7,6 +7,8 @@ import (
 )
 
 // An Info is what the daemon says of itself.
+// It repeats the type of the API's edge: importing that would draw the whole server into the
+// client.
 type Info struct {
 	Version            string               `json:"version"`
 	RuntimeClasses     []proto.RuntimeClass `json:"runtime_classes"`

@@ -14,6 +14,8 @@ import (
 )
 
 // A DialError says that nothing answers at the host.
+// It has a type of its own because the command can then say how to start a daemon; a connection
+// that broke later is another matter.
 type DialError struct {
 	Host string
 	Err  error
@@ -44,6 +46,7 @@ func (c *Client) broken(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	// Before all else: whoever cancels closes the connection, and would read of a broken one.
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &own):
@@ -57,6 +60,7 @@ func (c *Client) broken(ctx context.Context, err error) error {
 }
 
 // An UntrustedError says that what answers at the host has a certificate that is not right.
+// It is apart from DialError since trying again is no help, and neither is starting a daemon.
 type UntrustedError struct {
 	Host string
 	Err  error
@@ -70,10 +74,13 @@ func (e *UntrustedError) Error() string {
 func (e *UntrustedError) Unwrap() error { return e.Err }
 
 // maxErrorBody bounds what is read of an error's body.
+// In bytes. Errors of the daemon are far shorter; what answers may be something else.
 const maxErrorBody = 1 << 20
 
 // An envelope is the error body of the native edge and, with a type in place of the code, of
 // the Files API.
+// Error is a pointer, so that a JSON answer of some other server is told from an error without
+// words.
 type envelope struct {
 	Error *struct {
 		Code    proto.Code `json:"code"`
@@ -104,6 +111,7 @@ func (c *Client) failureOf(status int, data []byte) error {
 	if e.Code == "" {
 		e.Code = codeOf(status)
 	}
+	// The cause is in the daemon's log alone, under this ID.
 	if e.Code == proto.Internal && env.RequestID != "" {
 		e.Message += " (request " + env.RequestID + ")"
 	}
@@ -111,6 +119,8 @@ func (c *Client) failureOf(status int, data []byte) error {
 }
 
 // codeOf is the code that a status stands for where the body names none.
+// codeOf decides the command's exit status, so a proxy's bare 503 must count as unavailable like
+// the daemon's own.
 func codeOf(status int) proto.Code {
 	codes := map[int]proto.Code{
 		http.StatusBadRequest: proto.InvalidArgument, http.StatusUnauthorized: proto.Unauthenticated,

@@ -39,6 +39,7 @@ func (c *Client) Exec(ctx context.Context, container, exec string) (e proto.Exec
 }
 
 // Wait waits for a command's end, however long that takes.
+// A 202 means that it still runs. The loop has no end of its own: ctx is the caller's patience.
 func (c *Client) Wait(ctx context.Context, container, exec string) (res proto.ExecResult, err error) {
 	q := url.Values{"wait_seconds": {strconv.Itoa(pollSeconds)}}
 	for {
@@ -71,6 +72,7 @@ const stdinPiece = 256 << 10
 func (c *Client) Stdin(ctx context.Context, container, exec string, r io.Reader) error {
 	buf := make([]byte, stdinPiece)
 	for {
+		// Read and not ReadFull: what a terminal or a slow pipe gives goes out at once.
 		n, err := r.Read(buf)
 		if n > 0 {
 			if err := c.stdin(ctx, container, exec, buf[:n], false); err != nil {
@@ -78,6 +80,8 @@ func (c *Client) Stdin(ctx context.Context, container, exec string, r io.Reader)
 			}
 		}
 		switch {
+		// A request of its own with an empty body: the last piece was on its way before the end
+		// was known.
 		case err == io.EOF:
 			return c.stdin(ctx, container, exec, nil, true)
 		case err != nil:

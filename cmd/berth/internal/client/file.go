@@ -26,6 +26,7 @@ type File struct {
 }
 
 // filesVersion is the version of the Files API that this client speaks.
+// The daemon refuses requests to the Files API without it.
 var filesVersion = map[string]string{"anthropic-version": "2023-06-01"}
 
 // An Upload is a file to store.
@@ -40,6 +41,8 @@ type Upload struct {
 func (c *Client) UploadFile(ctx context.Context, up Upload) (f File, err error) {
 	pr, pw := io.Pipe()
 	form := multipart.NewWriter(pw)
+	// The form is written by a goroutine of its own, since the request reads while it is written.
+	// A failure to read the file goes through the pipe and breaks the request off.
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -51,10 +54,13 @@ func (c *Client) UploadFile(ctx context.Context, up Upload) (f File, err error) 
 	}
 	_, err = c.call(ctx, request{method: http.MethodPost, path: at("files"), raw: pr, header: h}, &f)
 	pr.Close() // frees the writer if the daemon did not take it all
+	// Waited for: up.Body is the caller's to close once this returns.
 	<-written
 	return f, err
 }
 
+// quoteEscaper escapes a filename for a quoted parameter. Line ends become what browsers write: as
+// they are they would begin a new header.
 var quoteEscaper = strings.NewReplacer("\\", "\\\\", `"`, "\\\"", "\r", "%0D", "\n", "%0A")
 
 // write writes the form: the fields first, so that the daemon knows them before the file comes.
@@ -65,6 +71,8 @@ func (up Upload) write(form *multipart.Writer) error {
 		}
 	}
 	h := textproto.MIMEHeader{"Content-Disposition": {`form-data; name="file"; filename="` + quoteEscaper.Replace(up.Name) + `"`}}
+	// CreatePart and not CreateFormFile, which would claim application/octet-stream for every
+	// file.
 	if up.MediaType != "" {
 		h.Set("Content-Type", up.MediaType)
 	}
@@ -75,6 +83,7 @@ func (up Upload) write(form *multipart.Writer) error {
 	if _, err := io.Copy(w, up.Body); err != nil {
 		return err
 	}
+	// The closing boundary tells the daemon that nothing was cut off.
 	return form.Close()
 }
 

@@ -23,6 +23,8 @@ type FS struct {
 func (c *Client) FS(container, as string) FS { return FS{c, container, as} }
 
 // request is one about a path of this container, as this user.
+// The path travels in the query: one in the URL's path would be cleaned by proxies, and could not
+// be empty or relative.
 func (f FS) request(method, what, path string) request {
 	return request{method: method, path: at("containers", f.container, "fs", what), query: url.Values{"path": {path}, "as": {f.as}}}
 }
@@ -66,8 +68,11 @@ func (c *Client) download(ctx context.Context, r request) (*Download, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Size is -1 for an archive, which is made while it is sent.
 	d := &Download{ReadCloser: &body{res.Body, ctx, c}, Size: res.ContentLength}
 	if mode, err := strconv.ParseUint(res.Header.Get("Berth-File-Mode"), 8, 32); err == nil {
+		// Permission bits only: a setuid bit from a container is not to reach a file of this
+		// machine.
 		d.Mode = uint32(mode) & 0o777
 	}
 	d.Modified, _ = time.Parse(time.RFC3339Nano, res.Header.Get("Berth-File-Modified")) // zero if it is not there
@@ -78,6 +83,7 @@ func (c *Client) download(ctx context.Context, r request) (*Download, error) {
 func (f FS) Write(ctx context.Context, path string, mode uint32, r io.Reader, size int64) (fi proto.FileInfo, err error) {
 	req := f.request(http.MethodPut, "content", path)
 	req.raw, req.size = r, size
+	// 0 leaves the choice to the daemon; a file without any permission cannot be asked for.
 	if mode != 0 {
 		req.query.Set("mode", fmt.Sprintf("%04o", mode))
 	}

@@ -41,6 +41,7 @@ func (c *Client) PullImage(ctx context.Context, ref string, progress func(sessio
 }
 
 // RemoveImage forgets an image's name.
+// The name travels in the query, since it holds slashes.
 func (c *Client) RemoveImage(ctx context.Context, ref string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("images"), query: url.Values{"ref": {ref}}}, nil)
 	return err
@@ -60,6 +61,8 @@ func (c *Client) imageStream(ctx context.Context, r request, progress func(sessi
 		return img, err
 	}
 	defer res.Body.Close()
+	// Lines come while the body goes out, so an import shows its progress before the archive has
+	// been sent.
 	lines := bufio.NewScanner(res.Body)
 	for lines.Scan() {
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
@@ -70,6 +73,7 @@ func (c *Client) imageStream(ctx context.Context, r request, progress func(sessi
 			return img, c.decode(ctx, bytes.NewReader(lines.Bytes()), &line)
 		}
 		switch {
+		// The status was 200 when the work began, so a failure can only stand in a line.
 		case line.Error != nil:
 			return img, line.Error
 		case line.Image != nil:

@@ -35,6 +35,7 @@ func (c *Client) ChangeKey(ctx context.Context, id string, req proto.ChangeKey) 
 }
 
 // RevokeKey ends an API key for good.
+// The answer is the key as the list will have it from now on.
 func (c *Client) RevokeKey(ctx context.Context, id string) (k proto.Key, err error) {
 	_, err = c.call(ctx, request{method: http.MethodDelete, path: at("keys", id)}, &k)
 	return k, err

@@ -18,6 +18,8 @@ import (
 const maxFrame = 256 << 20
 
 // A message is what the client sends on a live connection.
+// It mirrors the daemon's, which refuses unknown fields: a new one here needs a daemon that knows
+// it.
 type message struct {
 	Type         string     `json:"type"`
 	Ref          string     `json:"ref,omitempty"`
@@ -57,6 +59,7 @@ func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
 	}
 	conn.SetReadLimit(maxFrame)
 	l := &Live{client: c, conn: conn, events: newQueue(), done: make(chan struct{})}
+	// Reading a websocket takes no context, so closing the connection is what wakes the reader.
 	l.stop = context.AfterFunc(ctx, func() { conn.Close() })
 	go l.read()
 	return l, nil
@@ -128,6 +131,7 @@ func (l *Live) send(m message) error {
 
 // Close ends the connection.
 func (l *Live) Close() error {
+	// Close frees a reader that waits for room in the queue before it waits for the reader.
 	l.stop()
 	l.events.close()
 	err := l.conn.Close()

@@ -8,6 +8,8 @@ import (
 )
 
 // eventOverhead is what an event weighs beside its output, in bytes.
+// A rough size of the struct and what it points to; without it a flood of empty events would weigh
+// nothing.
 const eventOverhead = 512
 
 // weight is what an event counts in a queue.
@@ -38,6 +40,8 @@ func newQueue() *queue {
 func (q *queue) put(e proto.Event) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	// The bound is asked before the event is added: a single one may exceed it, or it could never
+	// pass.
 	for q.bytes >= maxQueued && !q.closed {
 		q.changed.Wait()
 	}
@@ -80,6 +84,7 @@ func (q *queue) take() (proto.Event, error) {
 		return proto.Event{}, q.err
 	}
 	e := q.list[0]
+	// Cleared, since the array behind the slice would keep its output from being freed.
 	q.list[0] = proto.Event{}
 	q.list = q.list[1:]
 	q.bytes -= weight(e)

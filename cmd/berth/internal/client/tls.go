@@ -8,9 +8,11 @@ import (
 )
 
 // tls is whom the client trusts.
+// There is no way to turn verification off: whoever has a certificate of their own names it as CA.
 func (c Config) tls() (*tls.Config, error) {
 	t := &tls.Config{MinVersion: tls.VersionTLS12}
 	switch {
+	// Whoever names a CA trusts it alone; a public authority could sign for the same host.
 	case c.CA != nil:
 		t.RootCAs = x509.NewCertPool()
 		if !t.RootCAs.AppendCertsFromPEM(c.CA) {
@@ -21,6 +23,8 @@ func (c Config) tls() (*tls.Config, error) {
 		if err != nil {
 			roots = x509.NewCertPool()
 		}
+		// A file without a certificate is no error here: it is only tried beside the system's, and
+		// the handshake tells what is missing.
 		roots.AppendCertsFromPEM(c.CAToo)
 		t.RootCAs = roots
 	}
