@@ -12,6 +12,8 @@ import (
 )
 
 // auditRows are for admins: the log tells of every owner.
+// Without a log in the configuration there are no such routes, and the document does not promise
+// them.
 func (e *edge) auditRows() []row {
 	if e.Audit == nil {
 		return nil
@@ -42,11 +44,13 @@ func (e *edge) auditHead(c *call) error {
 	return c.json(http.StatusOK, proto.AuditHead{Seq: seq, Hash: hash})
 }
 
+// The owner in the filter is a choice and no bound, which is why the rows are for admins.
 func (e *edge) readAudit(c *call) error {
 	f := audit.Filter{
 		Container: c.query.Get("container"), Actor: c.query.Get("actor"), Owner: c.query.Get("owner"), Act: c.query.Get("act"),
 		Since: c.moment("since"), Until: c.moment("until"), Last: int(c.whole("last")),
 	}
+	// Before anything is written: behind the first byte of a 200 no error can be told.
 	after, err := c.lastEntry()
 	if err != nil {
 		return err
@@ -66,6 +70,8 @@ func (e *edge) followAudit(c *call, f audit.Filter, after int64) error {
 	defer es.Close()
 	err := e.Audit.Read(es.Context(), f, true, func(line []byte) error {
 		var entry struct{ Seq int64 }
+		// The filter chooses by time and not by number, so what the client has already is read
+		// again and left out here.
 		if err := json.Unmarshal(line, &entry); err != nil || entry.Seq <= after {
 			return err
 		}
@@ -83,6 +89,7 @@ func (c *call) lastEntry() (int64, error) {
 	if last == "" {
 		return 0, nil
 	}
+	// 63 bits, so that it fits an int64 and a sign is refused.
 	n, err := strconv.ParseUint(last, 10, 63)
 	if err != nil {
 		return 0, invalid("Last-Event-ID", "Last-Event-ID %.80q is not the ID of an event of this stream; leave it out to begin at the start.", last)

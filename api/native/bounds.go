@@ -16,6 +16,8 @@ const (
 )
 
 // imageName is what an image may be called, as far as a pattern can tell.
+// The core knows more: lengths of the whole and what is there. A pattern that said it all would be
+// wrong before long.
 const imageName = `^[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*(/[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*){0,3}(:[0-9A-Za-z_][0-9A-Za-z_.-]{0,127})?$`
 
 // signals are the names that a command can be sent, as Linux has them.
@@ -33,9 +35,14 @@ var typeBounds = map[string]schema{
 // bounds narrow the schemas of fields further than their types do. A fuzzer that follows the document holds the two against
 // each other: what they allow is accepted, and what they exclude is refused.
 func bounds(i Info) map[string]schema {
+	// Limits are the daemon's settings, so the document of each daemon says what that one allows.
 	most := i.DefaultLimits
+	// A name with '=' would end up as another name with another value.
 	env := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`}, "additionalProperties": schema{"type": "string", "pattern": noNUL}}
+	// At least 4 bytes: shorter values would be found, and blackened, all over an output that has
+	// nothing to do with them.
 	secrets := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`}, "additionalProperties": schema{"type": "string", "pattern": noNUL, "minLength": 4, "maxLength": 64 << 10}}
+	// Printable ASCII, since the same key may travel in a header.
 	retryKey := schema{"pattern": "^[ -~]{0,255}$"}
 	users := schema{"enum": []any{"", proto.UserDefault, proto.UserRoot}}
 	path := schema{"minLength": 1, "pattern": noNUL}
@@ -62,40 +69,41 @@ func bounds(i Info) map[string]schema {
 		"Cmd.secrets":                          secrets,
 		"Cmd.idempotency_key":                  retryKey,
 		"Cmd.user":                             users,
-		"Cmd.timeout_seconds":                  {"minimum": 0, "maximum": 86400},
-		"Cmd.max_output_bytes":                 {"minimum": 0, "maximum": 16 << 20},
-		"Cmd.on_output_limit":                  {"enum": []any{"", proto.OutputTruncate, proto.OutputFail, proto.OutputWait}},
-		"WindowSize.rows":                      {"minimum": 1, "maximum": 65535},
-		"WindowSize.cols":                      {"minimum": 1, "maximum": 65535},
-		"Message.rows":                         {"maximum": 65535},
-		"Message.cols":                         {"maximum": 65535},
-		"Message.ref":                          {"maxLength": maxRef},
-		"Extension.seconds":                    {"minimum": 0, "maximum": 30 * 24 * 3600},
-		"Move.from":                            path,
-		"Move.to":                              path,
-		"Move.as":                              users,
-		"Directory.path":                       path,
-		"Directory.as":                         users,
-		"Publication.path":                     {"minLength": 1, "pattern": `^[^/\x00][^\x00]*$`},
-		"Pull.ref":                             {"pattern": imageName},
-		"SignalRequest.signal":                 {"pattern": signals},
-		"Use.type":                             {"enum": []any{"server_tool_use", "tool_use"}},
-		"Use.id":                               {"minLength": 1},
-		"Use.name":                             {"enum": anys(tools.Names())},
-		"CreateKey.name":                       {"maxLength": 128, "pattern": printable},
-		"CreateKey.owner":                      {"pattern": `^([0-9A-Za-z][0-9A-Za-z._-]{0,63})?$`},
-		"CreateKey.expires_in_seconds":         {"minimum": 0, "maximum": 10 * 365 * 24 * 3600},
-		"Quota.sessions":                       {"minimum": 0, "maximum": 1_000_000},
-		"Quota.cpu_seconds_per_day":            orZero(0.001, 0.0),
-		"Quota.storage_bytes":                  {"minimum": 0},
-		"Quota.requests_per_second":            orZero(0.001, 1e6),
-		"Quota.burst":                          {"minimum": 0, "maximum": 1_000_000},
-		"QuotaChange.sessions":                 {"minimum": 0, "maximum": 1_000_000},
-		"QuotaChange.cpu_seconds_per_day":      orZero(0.001, 0.0),
-		"QuotaChange.storage_bytes":            {"minimum": 0},
-		"QuotaChange.requests_per_second":      orZero(0.001, 1e6),
-		"QuotaChange.burst":                    {"minimum": 0, "maximum": 1_000_000},
-		"ChangeKey.name":                       {"maxLength": 128, "pattern": printable},
+		// 24 hours.
+		"Cmd.timeout_seconds":             {"minimum": 0, "maximum": 86400},
+		"Cmd.max_output_bytes":            {"minimum": 0, "maximum": 16 << 20},
+		"Cmd.on_output_limit":             {"enum": []any{"", proto.OutputTruncate, proto.OutputFail, proto.OutputWait}},
+		"WindowSize.rows":                 {"minimum": 1, "maximum": 65535},
+		"WindowSize.cols":                 {"minimum": 1, "maximum": 65535},
+		"Message.rows":                    {"maximum": 65535},
+		"Message.cols":                    {"maximum": 65535},
+		"Message.ref":                     {"maxLength": maxRef},
+		"Extension.seconds":               {"minimum": 0, "maximum": 30 * 24 * 3600},
+		"Move.from":                       path,
+		"Move.to":                         path,
+		"Move.as":                         users,
+		"Directory.path":                  path,
+		"Directory.as":                    users,
+		"Publication.path":                {"minLength": 1, "pattern": `^[^/\x00][^\x00]*$`},
+		"Pull.ref":                        {"pattern": imageName},
+		"SignalRequest.signal":            {"pattern": signals},
+		"Use.type":                        {"enum": []any{"server_tool_use", "tool_use"}},
+		"Use.id":                          {"minLength": 1},
+		"Use.name":                        {"enum": anys(tools.Names())},
+		"CreateKey.name":                  {"maxLength": 128, "pattern": printable},
+		"CreateKey.owner":                 {"pattern": `^([0-9A-Za-z][0-9A-Za-z._-]{0,63})?$`},
+		"CreateKey.expires_in_seconds":    {"minimum": 0, "maximum": 10 * 365 * 24 * 3600},
+		"Quota.sessions":                  {"minimum": 0, "maximum": 1_000_000},
+		"Quota.cpu_seconds_per_day":       orZero(0.001, 0.0),
+		"Quota.storage_bytes":             {"minimum": 0},
+		"Quota.requests_per_second":       orZero(0.001, 1e6),
+		"Quota.burst":                     {"minimum": 0, "maximum": 1_000_000},
+		"QuotaChange.sessions":            {"minimum": 0, "maximum": 1_000_000},
+		"QuotaChange.cpu_seconds_per_day": orZero(0.001, 0.0),
+		"QuotaChange.storage_bytes":       {"minimum": 0},
+		"QuotaChange.requests_per_second": orZero(0.001, 1e6),
+		"QuotaChange.burst":               {"minimum": 0, "maximum": 1_000_000},
+		"ChangeKey.name":                  {"maxLength": 128, "pattern": printable},
 	}
 }
 
@@ -142,6 +150,7 @@ func (c catalogue) sealType(t reflect.Type) {
 	default:
 		return
 	}
+	// Types with JSON of their own are left as they are: their fields are not what is on the wire.
 	if s, named := c.schemas[title(t.Name())]; named && special[t] == nil {
 		s["additionalProperties"] = false
 	}

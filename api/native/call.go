@@ -15,6 +15,7 @@ import (
 )
 
 // A call is one request on its way through a handler.
+// A call lives as long as its request; nothing keeps one.
 type call struct {
 	w     http.ResponseWriter
 	r     *http.Request
@@ -30,6 +31,8 @@ func (r row) route() api.Route {
 	return api.Route{
 		Method: r.method, Pattern: r.path, MaxBodyBytes: r.bodyLimit(), Public: r.public, Media: r.media(), Act: r.act(), Covered: covered[r.id],
 		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
+			// Before the query is looked at: what an admin's route takes is nobody else's
+			// business.
 			if r.admin && !c.Admin {
 				return proto.Errorf(proto.PermissionDenied, "", "", "This needs an admin's API key; this one is not.")
 			}
@@ -37,10 +40,14 @@ func (r row) route() api.Route {
 			if err != nil {
 				return err
 			}
+			// Noted before the handler runs, so that refused acts are in the log with what they
+			// were about.
 			for _, name := range named {
 				api.Note(req.Context(), q.Get(name))
 			}
 			in := &call{w, req, c.Owner, q}
+			// The context carries the generation to wherever the container is used, so that no
+			// handler can forget to ask.
 			in.r = req.WithContext(session.InGeneration(req.Context(), in.whole(ofGeneration.name)))
 			return r.handle(in)
 		},
@@ -78,11 +85,14 @@ func (c *call) Write(p []byte) (int, error) {
 func rawBody(h http.Header, mediaType string) {
 	h.Set("Content-Type", mediaType)
 	h.Set("X-Content-Type-Options", "nosniff")
+	// A page that a container made must not run scripts with this origin's rights, should somebody
+	// open it in a browser.
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 }
 
 // list answers with {"data": […]}.
 func list[T any](c *call, items []T) error {
+	// Clients iterate over data, so it is never null.
 	if items == nil {
 		items = []T{}
 	}
@@ -96,6 +106,7 @@ type page[T any] struct {
 
 // decodeOptional is api.Decode for a body that may be left out.
 func (c *call) decodeOptional(v any) error {
+	// The body has the route's bound already; see bodyLimit.
 	data, err := io.ReadAll(c.r.Body)
 	if err != nil || len(bytes.TrimSpace(data)) == 0 {
 		return err
@@ -109,6 +120,7 @@ func (c *call) decodeLoosely(v any) error {
 	if err := api.Decode(c.r, &raw); err != nil {
 		return err
 	}
+	// The decoder's own words would name types of Go, which mean nothing to whoever sends a block.
 	if err := json.Unmarshal(raw, v); err != nil {
 		return proto.Errorf(proto.InvalidArgument, "", "", "The request body is not a tool-use block: it needs type, id and name as strings.")
 	}
@@ -116,6 +128,8 @@ func (c *call) decodeLoosely(v any) error {
 }
 
 // session finds the container that the path names.
+// A container of another owner is not found, as one that never was: an ID must not be good for
+// finding out what others have.
 func (e *edge) session(c *call) (*session.Session, error) {
 	return e.Sessions.Get(c.owner, c.r.PathValue("id"))
 }
@@ -132,6 +146,7 @@ func (e *edge) exec(c *call) (*session.Exec, error) {
 // wantsEvents reports whether the client asked for server-sent events.
 func (c *call) wantsEvents() bool {
 	for part := range strings.SplitSeq(strings.Join(c.r.Header.Values("Accept"), ","), ",") {
+		// Weights are ignored: whoever names the type can read it.
 		if t, _, err := mime.ParseMediaType(part); err == nil && t == "text/event-stream" {
 			return true
 		}

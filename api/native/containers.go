@@ -44,6 +44,8 @@ func (e *edge) listContainers(c *call) error {
 	}
 	p := containerPage{Data: data, HasMore: more}
 	if more {
+		// The place to go on from is an ID and not a number: containers made meanwhile do not
+		// shift the pages.
 		p.NextAfter = &data[len(data)-1].ID
 	}
 	return c.json(http.StatusOK, p)
@@ -73,6 +75,7 @@ func (e *edge) deleteContainer(c *call) error {
 	if err := e.Sessions.Delete(c.r.Context(), c.owner, s.ID(), c.flag("keep_workspace")); err != nil {
 		return err
 	}
+	// Asked afterwards: the workspace also stays where another container has it.
 	return c.json(http.StatusOK, deletedContainer{s.ID(), true, s.WorkspaceID(), e.hasWorkspace(c.owner, s.WorkspaceID())})
 }
 
@@ -86,6 +89,7 @@ func (e *edge) hasWorkspace(owner, id string) bool {
 }
 
 // An extension asks for more time.
+// The answer has what came of it, since a lease never goes past max_expires_at.
 type extension struct {
 	Seconds int64 `json:"seconds,omitempty"` // from now on; 0 only renews the idle timeout
 }
@@ -102,6 +106,8 @@ func (e *edge) extendContainer(c *call) error {
 	if err != nil {
 		return err
 	}
+	// Clamped before it becomes a Duration, which would overflow; what is out of range stays so,
+	// and the core refuses it.
 	info, err := s.Extend(time.Duration(min(max(req.Seconds, -1), furthest)) * time.Second)
 	if err != nil {
 		return err
@@ -109,6 +115,8 @@ func (e *edge) extendContainer(c *call) error {
 	return c.json(http.StatusOK, info)
 }
 
+// It is for those who want to have waited already: any other use starts a stopped container as
+// well.
 func (e *edge) startContainer(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -131,6 +139,7 @@ func (e *edge) stopContainer(c *call) error {
 	return c.json(http.StatusOK, s.Info())
 }
 
+// Not in pages: an owner has about as many as containers, and they are small.
 func (e *edge) listWorkspaces(c *call) error { return list(c, e.Sessions.Workspaces(c.owner)) }
 
 // A deletion is the answer to a delete.
@@ -149,12 +158,14 @@ func (e *edge) deleteWorkspace(c *call) error {
 
 func (e *edge) info(c *call) error { return c.json(http.StatusOK, e.Info) }
 
+// The document is public: whoever has no key yet may read what there is to ask for.
 func (e *edge) openAPI(c *call) error {
 	c.w.Header().Set("Content-Type", "application/json")
 	_, err := c.w.Write(e.document)
 	return err
 }
 
+// Strangers first, so that the sweeps that follow count what is left.
 func (e *edge) sweep(c *call) error {
 	if c.flag("strangers") {
 		if _, err := e.Sessions.RemoveStrays(c.r.Context()); err != nil {

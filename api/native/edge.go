@@ -50,6 +50,7 @@ func (c Config) withDefaults() Config {
 	if c.Socket.MaxMessageBytes == 0 {
 		c.Socket.MaxMessageBytes = maxJSON // as much as the same command may have over HTTP
 	}
+	// A clone: appending could write into the caller's array.
 	c.Socket.Origins = append(slices.Clone(c.Socket.Origins), c.Origins...)
 	i := &c.Info
 	i.Version = cmp.Or(i.Version, c.Version, "dev")
@@ -74,10 +75,13 @@ type edge struct {
 func New(cfg Config) api.Edge {
 	e := &edge{Config: cfg.withDefaults()}
 	rows := e.rows()
+	// Elsewhere's rows are in the document alone: another edge serves them.
 	e.document = document(e.Info, append(rows, elsewhere()...))
 	out := api.Edge{Dialect: api.Plain}
 	for _, r := range rows { // paths below these answer in this edge's dialect, right or wrong
 		parts := strings.SplitN(r.path, "/", 4)
+		// The first two parts of the path, such as /v1/containers. /v1 alone would take the Files
+		// API's paths away from its edge.
 		if prefix := strings.Join(parts[:min(3, len(parts))], "/"); !slices.Contains(out.Prefixes, prefix) {
 			out.Prefixes = append(out.Prefixes, prefix)
 		}

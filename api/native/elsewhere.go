@@ -5,6 +5,7 @@ import (
 )
 
 // elsewhere is what the document says of routes that other packages serve: api/anthropic's and api.Ops.
+// They are written by hand, since this package may not import what serves them.
 func elsewhere() []row {
 	const tag = "stored files"
 	file := func(op op) op {
@@ -41,6 +42,7 @@ var versionParam = param{name: "anthropic-version", required: true, choices: []s
 
 var fileFails = []int{400, 401, 404, 405, 413, 429, 500, 503, 504}
 
+// required is left out where it is empty, which older validators refuse.
 func object(required []string, properties schema) schema {
 	s := schema{"type": "object", "properties": properties}
 	if len(required) > 0 {

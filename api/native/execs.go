@@ -27,6 +27,8 @@ func (e *edge) runCommand(c *call) error {
 }
 
 // run runs a command and answers in the way that was asked for: as it happens, at once, or at its end.
+// Events come before background: a client that asks for both may watch the beginning and leave,
+// and the command goes on.
 func run(c *call, s *session.Session, cmd proto.Cmd) error {
 	x, replayed, err := s.ExecOnce(c.r.Context(), cmd)
 	if err != nil {
@@ -39,6 +41,7 @@ func run(c *call, s *session.Session, cmd proto.Cmd) error {
 	case cmd.Background:
 		return c.json(http.StatusAccepted, x.Info())
 	}
+	// A client that goes away ends its command, unless that was to outlive it.
 	res, err := x.Finish(c.r.Context())
 	if err != nil {
 		return err
@@ -61,9 +64,11 @@ func (o *oneShot) check() error {
 	if o.Ephemeral && (o.Background || o.Detach) {
 		return invalid("ephemeral", "ephemeral deletes the container when the answer is there, so it cannot be combined with background or detach.")
 	}
+	// A second request with the key could only be told that the first one's result is gone.
 	if o.Ephemeral && o.IdempotencyKey != "" {
 		return invalid("ephemeral", "ephemeral deletes the result with the container, so it cannot be combined with an idempotency key; delete the container yourself.")
 	}
+	// A lifetime that the client chose stands, even if it is shorter than the command.
 	if o.Ephemeral && o.Create.MaxLifetimeSeconds == 0 {
 		o.Create.MaxLifetimeSeconds = int64(ephemeralLifetime.Seconds())
 	}
@@ -90,6 +95,8 @@ func (e *edge) runOnce(c *call) error {
 	if replayed { // somebody else's to discard
 		return err
 	}
+	// A command that began stays with its container even if the answer failed: its output is there
+	// to be asked for.
 	if req.Ephemeral || err != nil && len(s.Execs()) == 0 {
 		e.discard(c, s) // nobody knows of it, or is to
 	}
@@ -104,6 +111,7 @@ func (e *edge) discard(c *call, s *session.Session) {
 	}
 }
 
+// Infos are taken one by one, so each is right by itself; together they are no snapshot.
 func (e *edge) listExecs(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -124,6 +132,8 @@ func (e *edge) getExec(c *call) error {
 	return c.json(http.StatusOK, x.Info())
 }
 
+// A 202 tells a poller to ask again; it comes at once without wait_seconds, and early when the
+// daemon shuts down.
 func (e *edge) execResult(c *call) error {
 	x, err := e.exec(c)
 	if err != nil {
@@ -134,6 +144,8 @@ func (e *edge) execResult(c *call) error {
 	ctx, stop := context.WithTimeout(ctx, time.Duration(c.whole("wait_seconds"))*time.Second)
 	defer stop()
 	_, err = x.Wait(ctx)
+	// The state is asked again: the command may have ended in the very moment that the time ran
+	// out.
 	if err != nil && c.r.Context().Err() == nil && x.Info().State == proto.ExecRunning {
 		return c.json(http.StatusAccepted, x.Info())
 	}
@@ -182,6 +194,7 @@ func (e *edge) resizeExec(c *call) error {
 	return c.json(http.StatusOK, x.Info())
 }
 
+// The kernel would take 0, which programs read as a size that nobody knows.
 func checkSize(size proto.WindowSize) error {
 	if size.Rows == 0 || size.Cols == 0 {
 		return invalid("rows", "rows and cols must be at least 1.")
@@ -198,12 +211,14 @@ type written struct {
 // noticed once its body has been read, so one that sends less is not held on to by a command that does not read.
 const stdinPiece = 512 << 10
 
+// The answer comes when the command has taken it all, which is what holds a fast client back.
 func (e *edge) writeStdin(c *call) error {
 	x, err := e.exec(c)
 	if err != nil {
 		return err
 	}
 	n, err := pour(c.r.Context(), x, c.r.Body)
+	// Only after all was written: an end of input that came early would cut it off.
 	if err == nil && c.flag("close") {
 		err = x.CloseStdin()
 	}
@@ -223,6 +238,8 @@ func pour(ctx context.Context, x *session.Exec, r io.Reader) (n int64, err error
 			}
 			n += int64(len(piece))
 		}
+		// ReadAll ends without an error at the end of the body; a piece that is not full is the
+		// last one.
 		if err != nil || len(piece) < stdinPiece {
 			return n, err
 		}
@@ -267,6 +284,7 @@ func (e *edge) closeShell(c *call) error {
 	if err != nil {
 		return err
 	}
+	// What no shell can be called is not found rather than invalid: it is part of the path.
 	name := c.r.PathValue("name")
 	if !proto.ValidJobID(name) {
 		return proto.Errorf(proto.NotFound, "", shown(name), "shell %.80q does not exist in container %s", name, s.ID())

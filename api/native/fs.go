@@ -21,6 +21,8 @@ func (e *edge) readContent(c *call) error {
 }
 
 // describe puts what is known of a file into the header.
+// Cache-Control lets a cache keep the file only if it asks each time: code changes files without
+// telling anyone.
 func describe(h http.Header, fi proto.FileInfo) {
 	rawBody(h, "application/octet-stream")
 	h.Set("Accept-Ranges", "bytes")
@@ -30,6 +32,7 @@ func describe(h http.Header, fi proto.FileInfo) {
 	h.Set("Berth-File-Modified", fi.ModifiedAt.UTC().Format(time.RFC3339Nano)) // Last-Modified has whole seconds only
 }
 
+// The body goes to the guest as it comes in; a file is never whole in the daemon's memory.
 func (e *edge) writeContent(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -48,6 +51,7 @@ type deletedPath struct {
 	Deleted bool   `json:"deleted"` // true
 }
 
+// The path goes back as it was given, so that the client recognises it.
 func (e *edge) removeContent(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -81,6 +85,7 @@ func (e *edge) listDirectory(c *call) error {
 	return c.json(http.StatusOK, listing{data, truncated})
 }
 
+// It does not follow a link at the end of the path, which list and content do.
 func (e *edge) statFile(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -108,6 +113,7 @@ func (e *edge) moveFile(c *call) error {
 	if req.From == "" || req.To == "" {
 		return invalid("from", "from and to must name a file and its new path.")
 	}
+	// Paths in a body are noted by the handler; those of a query are noted for every route.
 	api.Note(c.r.Context(), req.From+" to "+req.To)
 	as, err := checkAs(req.As)
 	if err != nil {
@@ -153,6 +159,8 @@ func (e *edge) makeDirectory(c *call) error {
 }
 
 // checkAs is the user that a body's as names.
+// Numeric users are refused: what a number means depends on the image, and 0 would be root without
+// saying so.
 func checkAs(as string) (string, error) {
 	switch as {
 	case "":
@@ -163,6 +171,8 @@ func checkAs(as string) (string, error) {
 	return "", invalid("as", "as %.80q: use %q or %q.", as, proto.UserDefault, proto.UserRoot)
 }
 
+// The first error comes from Tar, before the header. What fails later can only break the
+// connection off.
 func (e *edge) readTar(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -182,6 +192,7 @@ func (c *call) sendTar(r io.Reader) error {
 	return err
 }
 
+// Members are unpacked in the container as the user in as, who can do no more than there.
 func (e *edge) writeTar(c *call) error {
 	s, err := e.session(c)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"berth/session"
 )
 
+// Images belong to the daemon and not to an owner: every key sees and may use all.
 func (e *edge) listImages(c *call) error {
 	images, err := e.Images.List(c.r.Context())
 	if err != nil {
@@ -64,12 +65,15 @@ type imageLine struct {
 // ordinary error.
 func (e *edge) progress(c *call, work func(context.Context, func(session.ImageProgress)) (session.Image, error)) error {
 	lines := &lineWriter{c: c, rc: http.NewResponseController(c.w)}
+	// An error of say is dropped here: a client that has gone ends the request's context, and with
+	// it the work.
 	img, err := work(c.r.Context(), func(p session.ImageProgress) { _ = lines.say(imageLine{ImageProgress: &p}) })
 	switch {
 	case err != nil && !lines.hasBegun():
 		return err
 	case err != nil:
 		e.Log.Warn("an image did not arrive", "request_id", api.RequestID(c.r.Context()), "error", err)
+		// The status has long been 200, so metrics and audit log have to be told apart from it.
 		api.NoteFailure(c.r.Context(), err)
 		err = lines.say(imageLine{Error: proto.AsError(err)})
 	default:
@@ -96,6 +100,8 @@ func (l *lineWriter) hasBegun() bool {
 	return l.begun
 }
 
+// Marshalled before the lock is taken, and flushed under it: a line that waits in a buffer shows
+// nobody any progress.
 func (l *lineWriter) say(line imageLine) error {
 	text, err := json.Marshal(line)
 	if err != nil {
@@ -106,6 +112,7 @@ func (l *lineWriter) say(line imageLine) error {
 	if !l.begun {
 		l.begun = true
 		l.c.w.Header().Set("Content-Type", lineType)
+		// A proxy in front must not collect lines either.
 		l.c.w.Header().Set("X-Accel-Buffering", "no")
 		_ = l.rc.EnableFullDuplex() // an archive still comes in while its progress goes out; HTTP/2 can always
 	}

@@ -24,6 +24,7 @@ func (e *edge) addInputs(c *call) error {
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
+	// An empty list is a wish that is easy to fulfil; a missing one is a mistake.
 	if req.Files == nil {
 		return invalid("files", "files must list the stored files to put there.")
 	}
@@ -78,6 +79,7 @@ type published struct {
 	ExpiresAt *proto.Time `json:"expires_at"`
 }
 
+// Asking twice stores it twice: the file may have changed, and what was stored never does.
 func (e *edge) publishFile(c *call) error {
 	var req publication
 	if err := api.Decode(c.r, &req); err != nil {
@@ -118,6 +120,7 @@ func (e *edge) jobTar(c *call) error {
 	if err != nil {
 		return err
 	}
+	// Links on the way to the directory are not followed, since it is root who reads.
 	r, err := s.TarNoLinks(c.r.Context(), proto.UserRoot, proto.JobDir(job))
 	if err != nil {
 		return err

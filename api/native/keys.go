@@ -8,6 +8,8 @@ import (
 	"berth/proto"
 )
 
+// The caller is handed on, since an admin's key may make others for any owner, and what a key may
+// make is the store's to say.
 func (e *edge) createKey(c *call) error {
 	var req proto.CreateKey
 	if err := c.decodeOptional(&req); err != nil {
@@ -18,6 +20,7 @@ func (e *edge) createKey(c *call) error {
 		return err
 	}
 	api.Note(c.r.Context(), k.ID)
+	// The answer has the secret, which nothing on the way may keep.
 	c.w.Header().Set("Cache-Control", "no-store")
 	return c.json(http.StatusCreated, k)
 }
@@ -59,6 +62,8 @@ func (e *edge) changeKey(c *call) error {
 	return c.json(http.StatusOK, k)
 }
 
+// It returns when no request with the key is let in any more, and those under way have been told
+// to end.
 func (e *edge) revokeKey(c *call) error {
 	k, err := e.Keys.Revoke(c.r.Context(), c.r.PathValue("id"))
 	if err != nil {

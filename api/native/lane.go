@@ -20,6 +20,7 @@ type laneKey struct {
 
 // A lane does jobs for one exec in the order of their messages, one at a time. It has a goroutine only while
 // there are any.
+// Its fields are guarded by the socket's mu, as the map of lanes is.
 type lane struct {
 	jobs    []job
 	bytes   int
@@ -46,6 +47,8 @@ func (l *live) put(key laneKey, m message, do func() error) error {
 	}
 	ln.jobs = append(ln.jobs, job{m, do})
 	ln.bytes += size
+	// The job that is done stays first in the list until it is over, so a length of one means that
+	// nobody drives the lane.
 	if len(ln.jobs) == 1 {
 		l.wg.Go(func() { l.drive(key, ln) })
 	}
@@ -54,11 +57,13 @@ func (l *live) put(key laneKey, m message, do func() error) error {
 
 // admit refuses what does not fit. One message alone always does.
 func (ln *lane) admit(key laneKey, size int) error {
+	// Without jobs a message of any size fits: the socket has bounded it already.
 	full := len(ln.jobs) >= maxJobs || len(ln.jobs) > 0 && ln.bytes+size > maxWaiting
 	switch {
 	case full && !key.stdin:
 		return proto.Errorf(proto.TooMany, "", key.exec, "%d messages wait to be passed on to exec %s; send fewer", maxJobs, key.exec)
 	case full || ln.refused:
+		// The lane is kept from here on, or a later message would pass, with a hole before it.
 		ln.refused = true
 		return proto.Errorf(proto.TooMany, "", key.exec, "exec %s does not read its standard input as fast as it is sent; this connection's is refused from here on. POST …/stdin takes inputs of any size", key.exec)
 	}
@@ -71,6 +76,7 @@ func (l *live) drive(key laneKey, ln *lane) {
 		l.mu.Lock()
 		j := ln.jobs[0]
 		l.mu.Unlock()
+		// Without the lock: it may block for as long as the command does not read.
 		if err := j.do(); err != nil {
 			l.fail(j.m, err)
 		}

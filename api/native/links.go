@@ -37,6 +37,8 @@ func link(rows []row, paths map[string]map[string]any) {
 			if source.id != l.from {
 				continue
 			}
+			// It panics if a lead names a status that the row does not have: a mistake that every
+			// start and every test would show.
 			at := paths[source.path][strings.ToLower(source.method)].(schema)["responses"].(schema)[strconv.Itoa(l.status)].(schema)
 			if at["links"] == nil {
 				at["links"] = schema{}

@@ -44,10 +44,13 @@ func (e *edge) live(c *call) error {
 	if err != nil {
 		return err
 	}
+	// Behind this point there is no HTTP answer any more; errors are events.
 	sock, err := api.Upgrade(c.w, c.r, e.Socket)
 	if err != nil {
 		return err
 	}
+	// The ID and not the key itself is kept: admit looks at its quota as it is when the command
+	// comes.
 	key := proto.CallerOf(c.r.Context()).KeyID
 	l := newLive(s, sock, e.Log.With("request_id", api.RequestID(c.r.Context())))
 	l.admit = func() error { return e.Keys.Admit(key) }
@@ -66,11 +69,14 @@ func newLive(s *session.Session, sock *api.Socket, log *slog.Logger) *live {
 // serve reads messages until the socket ends, and returns when everything that worked for it has.
 func (l *live) serve(watch bool) {
 	ref := l.s.Ref()
+	// First of all events, so that a client knows which container it is connected to.
 	l.send(proto.Event{Type: proto.EventReady, Container: &ref})
 	if watch {
 		l.watch()
 	}
 	for {
+		// Only this goroutine reads. What takes long is handed on, so that a signal is never stuck
+		// behind input that is not read.
 		data, err := l.sock.Read()
 		if err != nil {
 			break
@@ -83,6 +89,7 @@ func (l *live) serve(watch bool) {
 			l.fail(m, err)
 		}
 	}
+	// Closing ends the context, which frees the followers that Wait is for.
 	l.sock.Close(websocket.CloseNormalClosure, "")
 	l.wg.Wait()
 }
@@ -130,6 +137,7 @@ func (l *live) send(ev proto.Event) error { return l.sock.Send(ev) }
 
 // fail answers a message that could not be done. The connection stays.
 func (l *live) fail(m message, err error) {
+	// Errors pass through here and not through the HTTP server, so secrets are taken out here.
 	err = l.s.HideError(err)
 	if proto.CodeOf(err) == proto.Internal {
 		l.log.Error("a message on a live connection failed", "type", m.Type, "error", err)
@@ -149,12 +157,16 @@ func (l *live) slot() error {
 
 // exec starts a command and follows it.
 func (l *live) exec(m message) error {
+	// One connection can begin any number of commands; without this it would be a way around the
+	// rate of requests.
 	if err := l.admit(); err != nil {
 		return err
 	}
 	if err := l.slot(); err != nil {
 		return err
 	}
+	// Known as starting before the core is asked: a watcher may see the exec before its ID has
+	// come back here.
 	begun := make(chan struct{})
 	l.mu.Lock()
 	l.starting[begun] = struct{}{}
@@ -167,6 +179,7 @@ func (l *live) exec(m message) error {
 			l.fail(m, err)
 			return
 		}
+		// A foreground command belongs to the connection that began it.
 		if err := l.follow(x, session.Cursor{}, m.Ref); err != nil {
 			abandon(l.ctx, x)
 		}
@@ -188,6 +201,7 @@ func (l *live) started(begun chan struct{}, x *session.Exec) {
 	}
 }
 
+// Each way out before the goroutine gives its slot back.
 func (l *live) attach(m message, x *session.Exec) error {
 	if err := l.slot(); err != nil {
 		return err

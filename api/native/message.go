@@ -53,6 +53,7 @@ func decodeMessage(data []byte) (message, error) {
 func (m message) check() error {
 	switch m.Type {
 	case msgExec:
+		// What the command itself holds is checked by the core, as over HTTP.
 		return m.only(m.Cmd != nil, "cmd", message{Cmd: m.Cmd})
 	case msgAttach:
 		if m.StdoutOffset < 0 || m.StderrOffset < 0 {
@@ -80,6 +81,8 @@ func (m message) only(complete bool, needs string, allowed message) error {
 	if !complete {
 		return invalid(needs, "A message of type %s needs %s.", m.Type, needs)
 	}
+	// Fields of other types are refused and not ignored: a client that sets one believes that it
+	// does something.
 	allowed.Type, allowed.Ref = m.Type, m.Ref
 	if extra := m.beyond(allowed); extra != "" {
 		return invalid(extra, "A message of type %s has no %s.", m.Type, extra)
@@ -89,6 +92,8 @@ func (m message) only(complete bool, needs string, allowed message) error {
 
 // beyond names the first field that m has and allowed has not.
 func (m message) beyond(allowed message) string {
+	// One line for each field rather than reflection: a struct with a slice cannot be compared as
+	// a whole.
 	for _, f := range []struct {
 		name string
 		more bool

@@ -14,6 +14,8 @@ import (
 )
 
 // document builds the OpenAPI document from the rows. It is made once, at start.
+// Routes, checks and document come from the same rows, so that none can say what the others do not
+// do.
 func document(i Info, rows []row) []byte {
 	types := catalogue{map[string]schema{}, bounds(i)}
 	paths := map[string]map[string]any{}
@@ -24,6 +26,7 @@ func document(i Info, rows []row) []byte {
 		paths[r.path][strings.ToLower(r.method)] = r.operation(types)
 	}
 	link(rows, paths)
+	// Messages of the websocket are in no route's body, but refuse unknown fields as well.
 	types.seal(message{})
 	body, err := json.MarshalIndent(schema{
 		"openapi": "3.1.0",
@@ -46,6 +49,8 @@ var schemes = schema{
 	"bearer": schema{"type": "http", "scheme": "bearer"},
 }
 
+// The operationId is the name that generators of clients give a function: to change one breaks
+// their users.
 func (r row) operation(types catalogue) schema {
 	o := schema{"operationId": r.id, "tags": []string{r.tag}, "summary": r.does, "responses": r.responses(types)}
 	if d := r.description(); d != "" {
@@ -56,6 +61,7 @@ func (r row) operation(types catalogue) schema {
 	}
 	if r.body != nil {
 		o["requestBody"] = schema{"required": !r.optional, "content": forms(types, r.body)}
+		// Blocks of models are loose: they carry fields of which this API knows nothing.
 		if c := r.body[0]; c.media == "application/json" && !r.loose {
 			types.seal(c.of)
 		}
@@ -77,6 +83,7 @@ func (r row) description() string {
 var inPath = regexp.MustCompile(`\{(\w+)\}`)
 
 func (r row) parameters() (list []any) {
+	// Any text that is not empty: an ID that cannot be is a 404 and no 400.
 	for _, m := range inPath.FindAllStringSubmatch(r.path, -1) {
 		list = append(list, schema{"name": m[1], "in": "path", "required": true, "schema": schema{"type": "string", "minLength": 1}})
 	}
@@ -159,6 +166,7 @@ func (r row) responses(types catalogue) schema {
 		}
 		out[strconv.Itoa(status)] = a
 	}
+	// net/http gives this answer by itself, to any path, before there is a request to route.
 	const large = http.StatusRequestHeaderFieldsTooLarge
 	out[strconv.Itoa(large)] = schema{"description": http.StatusText(large), "content": schema{"text/plain": schema{}}}
 	return out

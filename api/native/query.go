@@ -37,6 +37,7 @@ type param struct {
 // parseQuery checks a query against what the route knows. What is not known, given twice or not of its kind is
 // refused by name, so that a misspelt key is never silently ignored.
 func (r row) parseQuery(raw string) (url.Values, error) {
+	// And not r.URL.Query, which drops what it cannot read.
 	q, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, invalid("", "The query string cannot be read: escape ';' and '%%' as %%3B and %%25.")
@@ -51,6 +52,7 @@ func (r row) parseQuery(raw string) (url.Values, error) {
 		}
 	}
 	for _, p := range r.query {
+		// Empty counts as missing: no required key has a use for it.
 		if p.required && q.Get(p.name) == "" {
 			return nil, invalid(p.name, "The query key %q is required.", p.name)
 		}
@@ -90,6 +92,7 @@ func (p param) check(values []string) error {
 	return nil
 }
 
+// ParseInt takes a sign; the document's numbers have none.
 func (p param) isWhole(v string) bool {
 	n, err := strconv.ParseInt(v, 10, 64)
 	return err == nil && n >= 0 && v[0] != '+' && (p.max == 0 || n <= p.max)
@@ -102,11 +105,13 @@ func (p param) upTo() string {
 	return " to " + strconv.FormatInt(p.max, 10)
 }
 
+// isMode takes what chmod does: up to four octal digits, setuid and sticky bits among them.
 func isMode(v string) bool {
 	n, err := strconv.ParseUint(v, 8, 32)
 	return err == nil && n <= 0o7777
 }
 
+// isMoment is moment's check. A time without a zone is refused, since nobody knows whose it is.
 func isMoment(v string) bool {
 	_, err := time.Parse(time.RFC3339, v)
 	return err == nil
@@ -145,6 +150,7 @@ func (c *call) labels() (map[string]string, error) {
 	labels := map[string]string{}
 	for _, pair := range c.query["label"] {
 		k, v, ok := strings.Cut(pair, "=")
+		// The same pair twice is harmless; two values for one key could never both match.
 		if old, twice := labels[k]; !ok || k == "" || twice && old != v {
 			return nil, invalid("label", "label %.80q: write label=key=value, each key once.", pair)
 		}
@@ -154,6 +160,7 @@ func (c *call) labels() (map[string]string, error) {
 }
 
 // shown bounds and cleans what an error repeats of the client's words.
+// 80 bytes are enough to recognise it by, and too few to fill a log with.
 func shown(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), 80)], "")
 }

@@ -12,6 +12,7 @@ import (
 )
 
 // An opener opens a file from offset on for n bytes; n < 0 is to its end.
+// The FileInfo is of the file that was opened, so size and content belong together.
 type opener func(offset, n int64) (io.ReadCloser, proto.FileInfo, error)
 
 // sendFile answers with a file or the part of it that Range asks for. Several ranges, and a Range that
@@ -35,6 +36,7 @@ func (c *call) sendFile(open opener) error {
 	return err
 }
 
+// HEAD opens the file too: that it may be read is part of the answer. Range does not matter to it.
 func (c *call) sendHead(open opener) error {
 	r, fi, err := open(0, 0)
 	if err != nil {
@@ -57,6 +59,7 @@ func (c *call) sendPart(open opener, want span) error {
 	first, n := want.within(fi.SizeBytes)
 	h := c.w.Header()
 	if n <= 0 {
+		// As RFC 9110 wants it of a 416: so a client that resumes learns that it has all.
 		h.Set("Content-Range", fmt.Sprintf("bytes */%d", fi.SizeBytes))
 		return api.WithStatus(http.StatusRequestedRangeNotSatisfiable,
 			invalid("Range", "The file has %d bytes; the range lies behind them.", fi.SizeBytes))
@@ -65,6 +68,8 @@ func (c *call) sendPart(open opener, want span) error {
 		return err
 	}
 	defer r.Close()
+	// Looked at again, since the second open may have found another file: Content-Length must not
+	// promise what does not come.
 	if fi.SizeBytes < first+n {
 		return proto.Errorf(proto.Conflict, "", fi.Path, "%s became shorter while it was read; ask again.", fi.Path)
 	}
@@ -107,6 +112,7 @@ func parseRange(header string) (s span, ok bool) {
 
 // number reads digits alone.
 func number(s string) (int64, bool) {
+	// ParseUint takes no sign, and 63 bits fit an int64.
 	n, err := strconv.ParseUint(s, 10, 63)
 	return int64(n), err == nil
 }

@@ -31,6 +31,8 @@ func withReplays(o op) op {
 }
 
 // retryKey takes the key of the header into the body's field.
+// Header and body are both taken: HTTP libraries know the header, and a message of the websocket
+// has only a body.
 func (c *call) retryKey(field *string) error {
 	values := c.r.Header.Values(keyHeader)
 	if len(values) == 0 {
@@ -55,6 +57,7 @@ func (c *call) replayed(is bool) {
 }
 
 // bashOnly refuses a key for a tool that cannot keep its promise.
+// It names the header, since a tool-use block has no field for a key.
 func bashOnly(key, tool string) error {
 	if key == "" || tool == "bash" || tool == "bash_code_execution" {
 		return nil

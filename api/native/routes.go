@@ -44,6 +44,7 @@ type content struct {
 // maxJSON bounds a body that is JSON, in bytes: a command of 1 MiB, escaped.
 const maxJSON = 2 << 20
 
+// -1 is no limit here: files and images are bounded by the disk and by limits below this edge.
 func (r row) bodyLimit() int64 {
 	if r.unbounded {
 		return -1
@@ -70,9 +71,13 @@ const (
 
 // The statuses that kinds of routes fail with.
 var (
-	basic   = []int{400, 401, 413, 429, 500}
-	inOwn   = append([]int{404}, basic...)                          // names something of the caller's
-	inBox   = append([]int{410}, inOwn...)                          // names a container
+	basic = []int{400, 401, 413, 429, 500}
+	inOwn = append([]int{404}, basic...) // names something of the caller's
+	// 410 is told apart from 404 so that a client knows: it was there, and its time is over.
+	inBox = append([]int{410}, inOwn...) // names a container
+	// 403 is what its user may not do there, 409 a state that does not fit, 501 what such a
+	// container cannot do, 503 and 504 a guest that does not answer, or not in time, and 507 a
+	// full disk or quota.
 	inGuest = append([]int{403, 409, 501, 503, 504, 507}, inBox...) // asks the container to do something
 )
 

@@ -53,9 +53,11 @@ var special = map[reflect.Type]schema{
 func (c catalogue) of(v any) schema { return c.schema(reflect.TypeOf(v)) }
 
 func (c catalogue) schema(t reflect.Type) schema {
+	// A clone, since bounds are written into it.
 	if s, ok := special[t]; ok {
 		return maps.Clone(s)
 	}
+	// One of two is set; which one shows in its type.
 	if t == reflect.TypeFor[proto.BashContent]() {
 		return schema{"oneOf": []any{c.schema(reflect.TypeFor[proto.BashResult]()), c.schema(reflect.TypeFor[proto.BashError]())}}
 	}
@@ -94,6 +96,7 @@ func scalar(k reflect.Kind) schema {
 // object is a struct's schema: a reference to the catalogue if the type has a name of its own.
 func (c catalogue) object(t reflect.Type) schema {
 	name := title(t.Name())
+	// Names of generic types have brackets, which no reference may.
 	if name == "" || strings.ContainsRune(name, '[') {
 		return c.fields(t, "")
 	}
@@ -117,6 +120,7 @@ func (c catalogue) fields(t reflect.Type, name string) schema {
 	c.collect(t, name, properties, &required)
 	s := schema{"type": "object", "properties": properties}
 	if len(required) > 0 {
+		// Sorted, so that the document changes only where the API does.
 		slices.Sort(required)
 		s["required"] = required
 	}
@@ -152,6 +156,7 @@ func (c catalogue) collect(t reflect.Type, name string, properties schema, requi
 func (c catalogue) field(f field, name string) schema {
 	s := c.schema(f.t)
 	c.bound(name, s)
+	// A pointer that is always written is written as null at times.
 	if f.t.Kind() == reflect.Pointer && !f.optional {
 		s = schema{"anyOf": []any{s, schema{"type": "null"}}}
 	}

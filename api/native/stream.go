@@ -14,6 +14,8 @@ import (
 )
 
 // untilDrain is ctx that ends when the server begins to shut down, too.
+// For answers that may take hours: without it a shutdown would wait for the longest of them. The
+// caller must cancel, or the goroutine stays.
 func untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(ctx)
 	go func() {
@@ -76,6 +78,7 @@ func (e *edge) execEvents(c *call) error {
 func follow(c *call, x *session.Exec, from session.Cursor) error {
 	es := api.NewEventStream(c.w, c.r)
 	defer es.Close()
+	// The position counts both streams, since one ID has to tell of both.
 	at := from
 	err := x.Follow(es.Context(), from, func(ev proto.Event) error {
 		advance(&at, ev)
@@ -92,6 +95,8 @@ func follow(c *call, x *session.Exec, from session.Cursor) error {
 
 // advance moves a position past an event.
 func advance(at *session.Cursor, ev proto.Event) {
+	// One of the two is empty: text that is not UTF-8 travels as base64. DataBase64 holds the
+	// bytes themselves here.
 	end := ev.Offset + int64(len(ev.Data)+len(ev.DataBase64))
 	stream := string(ev.Type)
 	if ev.Type == proto.EventGap {
@@ -126,6 +131,8 @@ func (c *call) position() (*session.Cursor, error) {
 	}
 	offsets, ended := strings.CutSuffix(last, endMark)
 	out, errs, ok := strings.Cut(offsets, "-")
+	// ParseUint, since the ID is the client's to send and a negative offset would pass for a place
+	// before the beginning.
 	stdout, err1 := strconv.ParseUint(out, 10, 63)
 	stderr, err2 := strconv.ParseUint(errs, 10, 63)
 	if !ok || err1 != nil || err2 != nil {
@@ -138,6 +145,7 @@ func (c *call) position() (*session.Cursor, error) {
 }
 
 // A logWriter writes a command's output as it is.
+// Positions count from 0 in bytes of each stream.
 type logWriter struct {
 	c      *call
 	rc     *http.ResponseController
@@ -161,6 +169,7 @@ func (e *edge) execLogs(c *call) error {
 	if err != nil {
 		return err
 	}
+	// A 416 and not a 400: the offset is well-formed, and behind what there is.
 	if err := x.CheckCursor(l.asked()); err != nil {
 		return api.WithStatus(http.StatusRequestedRangeNotSatisfiable, proto.AsError(err))
 	}
@@ -238,6 +247,7 @@ func (l *logWriter) event(ev proto.Event) error {
 			return err
 		}
 	}
+	// Without this a command that writes without end would keep a plain read from ending.
 	if !l.follow && l.at.Stdout >= l.goal.Stdout && l.at.Stderr >= l.goal.Stderr {
 		return errEnough
 	}

@@ -8,6 +8,8 @@ import (
 	"berth/tools"
 )
 
+// A mistake in the block's input is a result for the model with status 200; an error here means
+// that there is nothing to give the model.
 func (e *edge) useTool(c *call) error {
 	var use tools.Use
 	if err := c.decodeLoosely(&use); err != nil {
@@ -29,6 +31,8 @@ func (e *edge) useTool(c *call) error {
 	return c.json(http.StatusOK, res)
 }
 
+// The container is made with the daemon's defaults and stays: the result names it, and the next
+// block can be sent there.
 func (e *edge) useToolOnce(c *call) error {
 	var use tools.Use
 	if err := c.decodeLoosely(&use); err != nil {
@@ -41,6 +45,7 @@ func (e *edge) useToolOnce(c *call) error {
 	if err := c.toolKey(&use); err != nil {
 		return err
 	}
+	// One key for both the container and the command, so that sending again finds both.
 	s, replayed, err := e.Sessions.CreateOnce(c.r.Context(), c.owner, proto.CreateContainer{IdempotencyKey: use.IdempotencyKey})
 	if err != nil {
 		return err
@@ -57,6 +62,8 @@ func (e *edge) useToolOnce(c *call) error {
 }
 
 // toolKey takes the header's idempotency key for a tool that can keep its promise.
+// The key comes by the header alone: a model writes the block, and must not choose what counts as
+// a repetition.
 func (c *call) toolKey(use *tools.Use) error {
 	if err := c.retryKey(&use.IdempotencyKey); err != nil {
 		return err

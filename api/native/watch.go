@@ -7,6 +7,7 @@ import (
 
 // watch begins to follow what others run in the container: what runs now, from its beginning, and
 // whatever begins from now on.
+// A second call does nothing: the message and the query key may both ask for it.
 func (l *live) watch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -20,6 +21,8 @@ func (l *live) watch() {
 	l.wg.Go(l.watchAll)
 }
 
+// It ends with the socket, whose context NextExecs waits on. Commands that ended before are left
+// out: their logs can be asked for.
 func (l *live) watchAll() {
 	seen, first := 0, true
 	for {
