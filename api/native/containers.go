@@ -75,7 +75,7 @@ func (e *edge) deleteContainer(c *call) error {
 	if err := e.Sessions.Delete(c.r.Context(), c.owner, s.ID(), c.flag("keep_workspace")); err != nil {
 		return err
 	}
-	// Asked afterwards: the workspace also stays where another container has it.
+	// Asked afterwards and not repeated from the request: it tells what became of the workspace.
 	return c.json(http.StatusOK, deletedContainer{s.ID(), true, s.WorkspaceID(), e.hasWorkspace(c.owner, s.WorkspaceID())})
 }
 

@@ -86,7 +86,7 @@ func (c *Client) Extend(ctx context.Context, id string, seconds int64) (con prot
 }
 
 // A Deleted says what became of a container's workspace.
-// WorkspaceKept is also true where another container has the same workspace.
+// WorkspaceKept is what the daemon found afterwards, and no echo of what was asked for.
 type Deleted struct {
 	ID            string `json:"id"`
 	Deleted       bool   `json:"deleted"`
