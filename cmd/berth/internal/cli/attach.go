@@ -41,14 +41,20 @@ func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
 		return proto.ExecResult{}, err
 	}
 	defer live.Close()
+	// Room for one, so that follow never waits for the goroutine of signals.
 	begun := make(chan string, 1)
+	// Signals are caught before the command is sent: one that comes in between must not end berth
+	// and leave the command behind.
 	defer t.forward(ctx, cancel, live, begun)()
 	if err := live.Exec(execRef, t.cmd); err != nil {
 		return proto.ExecResult{}, err
 	}
+	// The terminal is given back whatever happens; a shell in raw mode shows nothing of what is
+	// typed.
 	t.restore = func() {}
 	defer func() { t.restore() }()
 	res, err := t.follow(ctx, live, begun)
+	// The connection was closed by us then, and its error would tell of that.
 	if context.Cause(ctx) == errInterrupted {
 		err = errInterrupted
 	}
@@ -91,6 +97,8 @@ func (t *attachment) begin(ctx context.Context, live *client.Live, exec string) 
 	case !t.cmd.OpenStdin:
 		return nil
 	case t.cmd.TTY == nil:
+		// By requests and not by the connection: a pipe may hold more than the daemon keeps for a
+		// command that does not read.
 		go func() { t.print.complain(ctx, t.c.Stdin(ctx, t.container, exec, os.Stdin)) }()
 		return nil
 	}
@@ -100,6 +108,7 @@ func (t *attachment) begin(ctx context.Context, live *client.Live, exec string) 
 	}
 	t.restore = restore
 	go func() {
+		// A key at a time is the rule; this is room for what is pasted.
 		buf := make([]byte, 4<<10)
 		for {
 			n, err := os.Stdin.Read(buf)
@@ -115,6 +124,8 @@ func (t *attachment) begin(ctx context.Context, live *client.Live, exec string) 
 }
 
 // forwarded are the signals that are meant for the command.
+// SIGTSTP is not among them: a stopped berth can be continued, and in raw mode ^Z is the command's
+// anyway.
 var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
@@ -122,6 +133,8 @@ var forwarded = []os.Signal{
 // forward passes signals on to the command once it has begun, and gives up on it when the user insists. The
 // function that it returns ends that.
 func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc, live *client.Live, begun <-chan string) (stop func()) {
+	// Package signal drops what finds no room; 16 is more than anybody types in the time of one
+	// message.
 	caught := make(chan os.Signal, 16)
 	signal.Notify(caught, forwarded...)
 	ctx, cancel := context.WithCancel(ctx)
@@ -137,6 +150,8 @@ func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc, 
 				if ends(sig) {
 					asked++
 				}
+				// Before the command has begun there is nothing to pass a signal to, so the first
+				// one is for us.
 				if asked >= patience || exec == "" && ends(sig) {
 					give(errInterrupted)
 					return
@@ -178,6 +193,7 @@ func (t *attachment) resize(live *client.Live, exec string) {
 }
 
 // A printer writes a command's output as it is, and keeps count of it.
+// One goroutine uses it at a time; complain alone may come from another, and touches only notes.
 type printer struct {
 	out, err io.Writer // where the two streams go; nil leaves one out
 	notes    io.Writer // for what berth has to say
@@ -193,6 +209,8 @@ func (p *printer) event(ev proto.Event) error {
 	}
 	switch ev.Type {
 	case proto.EventGap:
+		// Counted here and told at the end: a line amid the output could land in the middle of a
+		// file that it is piped into.
 		p.lost[i] += ev.Until - ev.Offset
 		p.had[i] = ev.Until
 		return nil
@@ -202,6 +220,7 @@ func (p *printer) event(ev proto.Event) error {
 			data = []byte(ev.Data)
 		}
 		p.had[i] = ev.Offset + int64(len(data))
+		// Counted all the same: had is where a new connection goes on.
 		if w == nil {
 			return nil
 		}

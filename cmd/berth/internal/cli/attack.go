@@ -54,6 +54,8 @@ The exit status is 0 if every attack was held, 1 if something got through, 2 if 
 }
 
 // attackProbeCommand is what `berth attack` runs inside containers.
+// Hidden, as it is of no use by hand: its arguments are an agreement between the two ends of one
+// attack.
 func (a *app) attackProbeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: attack.ProbeCommand + " NAME [ARG…]", Short: "One step of an attack, inside a container", Hidden: true,
@@ -99,6 +101,8 @@ func (a *app) listAttacks(o attack.Options) error {
 }
 
 // attack runs the attacks and prints what came of them. What was found before an interruption is printed too.
+// Reports come at the end in one table, since the worst belong to its top; until then a line says
+// what is tried.
 func (a *app) attack(ctx context.Context, c *client.Client, o attack.Options) error {
 	o.Client = c
 	line := &statusLine{app: a, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
@@ -112,6 +116,7 @@ func (a *app) attack(ctx context.Context, c *client.Client, o attack.Options) er
 	if err != nil && len(reports) == 0 {
 		return err
 	}
+	// An error of printing comes first: nobody can rely on a status whose table did not arrive.
 	return firstError(a.printAttacks(reports, time.Since(began)), err, attackStatus(reports))
 }
 
@@ -149,6 +154,7 @@ var attackOrder = []attack.Verdict{attack.Through, attack.Untried, attack.Unneed
 
 // printAttacks prints the table, with what got through at its top, and what to know of that below.
 func (a *app) printAttacks(reports []attack.Report, took time.Duration) error {
+	// Stable: within a verdict attacks stay in the order they were tried.
 	slices.SortStableFunc(reports, func(x, y attack.Report) int {
 		return slices.Index(attackOrder, x.Verdict) - slices.Index(attackOrder, y.Verdict)
 	})
@@ -167,6 +173,7 @@ func (a *app) printAttacks(reports []attack.Report, took time.Duration) error {
 		return err
 	}
 	for _, r := range reports {
+		// Texts may come from inside a container, so they are cleaned before a terminal sees them.
 		if r.Verdict == attack.Through || r.Verdict == attack.Untried {
 			fmt.Fprintf(a.stdout, "\n%s %s: %s\n  tried:    %s\n  wanted:   %s\n  happened: %s\n",
 				r.Name, r.Class, r.Verdict, printable(r.Tries), printable(r.Wants), printable(oneLine(r.Happened)))
@@ -192,6 +199,7 @@ func (a *app) attackTable(head []string, rows [][]string) error {
 }
 
 // minCell is the least that is left of a cell, in characters.
+// Narrower, a cell would tell nothing; rows then wrap.
 const minCell = 24
 
 // cutLast cuts the last column, so that rows fit a width. 0 is any width.
@@ -223,10 +231,12 @@ func (l *statusLine) show(text string) {
 		fmt.Fprintln(l.stderr, printable(text))
 		return
 	}
+	// Asked each time: windows change their size, and an attack may take minutes.
 	width, _, err := term.GetSize(int(os.Stderr.Fd()))
 	if err != nil || width < minCell {
 		width = 80
 	}
+	// One less than the width, or the cursor would wrap and the next line stand below.
 	fmt.Fprint(l.stderr, "\r\x1b[K"+short(printable(text), width-1))
 }
 

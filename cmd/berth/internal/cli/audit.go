@@ -32,6 +32,7 @@ newest one. Who notes what 'berth audit head' prints somewhere else can tell lat
 }
 
 // auditFlags choose entries.
+// Both times are kept as text until read, which names the flag in its errors.
 type auditFlags struct {
 	filter       client.AuditFilter
 	since, until string
@@ -60,6 +61,8 @@ func parseMoment(flag, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
+	// A negative duration would be a time to come, in which there are no entries; it is refused
+	// with the rest.
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return time.Now().Add(-d), nil
 	}

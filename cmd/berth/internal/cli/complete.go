@@ -11,6 +11,7 @@ import (
 )
 
 // completeTimeout is how long a shell waits for suggestions at most.
+// Longer, and a person takes the shell for stuck.
 const completeTimeout = 2 * time.Second
 
 // A suggester gives what may stand next. A daemon that does not answer suggests nothing.
@@ -41,6 +42,7 @@ func startingWith(all []cobra.Completion, prefix string) []cobra.Completion {
 }
 
 // describe is a suggestion with a few words about it.
+// Labels and commands are other people's words, and end up on a terminal.
 func describe(id string, words ...string) cobra.Completion {
 	return cobra.CompletionWithDesc(printable(id), printable(strings.Join(words, " ")))
 }
@@ -155,6 +157,8 @@ func (a *app) completeCopy(cmd *cobra.Command, args []string, toComplete string)
 	all, _ := a.suggest(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
 		return suggestContainers(ctx, c, ":")
 	})(cmd, args, toComplete)
+	// Default lets the shell add the files here. Once a container fits, no space follows the
+	// colon: the path does.
 	if toComplete == "" || len(all) == 0 {
 		return all, cobra.ShellCompDirectiveDefault
 	}

@@ -43,6 +43,8 @@ func (a *app) createCommand() *cobra.Command {
 // imageHint says where images come from, where that is what is missing.
 func (a *app) imageHint(err error) error {
 	var e *proto.Error
+	// A container or file that is not found comes with the same code; the message tells them
+	// apart.
 	if errors.As(err, &e) && e.Code == proto.NotFound && strings.Contains(e.Message, "image") {
 		return &hintError{err, "`berth image ls` lists what there is; `berth image build base` makes the default one"}
 	}
@@ -72,6 +74,7 @@ func (a *app) listCommand() *cobra.Command {
 
 // containers lists what the filter says, and the expired too if all is set: they are what no list has
 // unless asked.
+// With a state given the list is what that state has, and all adds nothing.
 func (a *app) containers(ctx context.Context, c *client.Client, f client.Filter, all bool) ([]proto.Container, error) {
 	list, err := c.Containers(ctx, f)
 	if err != nil || !all || f.State != "" {
@@ -80,6 +83,7 @@ func (a *app) containers(ctx context.Context, c *client.Client, f client.Filter,
 	f.State = proto.StateExpired
 	gone, err := c.Containers(ctx, f)
 	list = append(list, gone...)
+	// IDs begin with the time, so this is newest first across both lists.
 	slices.SortStableFunc(list, func(x, y proto.Container) int { return strings.Compare(y.ID, x.ID) })
 	return list, err
 }
@@ -136,6 +140,8 @@ func (a *app) inspectCommand() *cobra.Command {
 }
 
 // each does something with every container named. One that fails does not keep the others from it.
+// Errors are joined, each with its own line at the end, so one call with ten names is no worse
+// than ten calls.
 func (a *app) each(ctx context.Context, c *client.Client, names []string, fn func(id string) error) error {
 	var errs []error
 	for _, name := range names {
@@ -143,6 +149,7 @@ func (a *app) each(ctx context.Context, c *client.Client, names []string, fn fun
 		if err == nil {
 			err = fn(id)
 		}
+		// Ten names and no daemon make one error, not ten.
 		if ctx.Err() != nil || fatal(err) {
 			return errors.Join(append(errs, err)...)
 		}
@@ -158,6 +165,7 @@ func fatal(err error) bool {
 }
 
 // changeCommand is a command that does one thing to each container and prints what came of it.
+// IDs are printed one by one as things happen; JSON only at the end, since it must be one value.
 func (a *app) changeCommand(use, what string, fn func(context.Context, *client.Client, string) (proto.Container, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use + " CONTAINER…", Short: what, Args: takes(1, -1), ValidArgsFunction: a.completeContainers(-1),
@@ -241,6 +249,8 @@ func (a *app) removeCommand() *cobra.Command {
 }
 
 // remove deletes one container. Without force, one that is at work stays.
+// The question comes before the deletion and is no lock: a command that begins in between is
+// ended.
 func (a *app) remove(ctx context.Context, c *client.Client, id string, force, keep bool) (client.Deleted, error) {
 	if !force {
 		con, err := c.Container(ctx, id)
@@ -249,11 +259,13 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string, force, ke
 				proto.Errorf(proto.Conflict, "", id, "container %s runs %d commands", id, con.RunningExecs), fmt.Sprintf("`berth ps %s` lists them; `berth rm -f` ends them", id),
 			}
 		}
+		// An expired one has no commands, and its record can still be deleted.
 		if err != nil && proto.CodeOf(err) != proto.Expired {
 			return client.Deleted{}, err
 		}
 	}
 	d, err := c.Delete(ctx, id, keep)
+	// As with rm -f: what is wanted is that it is gone.
 	if force && proto.CodeOf(err) == proto.NotFound {
 		return client.Deleted{ID: id}, nil
 	}

@@ -51,6 +51,7 @@ type place struct {
 }
 
 // parsePlace tells CONTAINER:PATH from a path. What begins like a path is one, whatever else it holds.
+// A path with a colon in it is written as ./a:b.
 func parsePlace(arg string) place {
 	container, in, ok := strings.Cut(arg, ":")
 	if !ok || container == "" || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") || strings.Contains(container, "/") {
@@ -70,6 +71,7 @@ func (a *app) copy(ctx context.Context, c *client.Client, user, from, to string)
 	}
 	cp := &copying{app: a, bar: a.progress()}
 	defer cp.bar.end()
+	// One of the two is empty.
 	name := src.container + dst.container
 	id, err := a.container(ctx, c, name)
 	if err != nil {
@@ -98,9 +100,12 @@ func inside(p string) string {
 }
 
 // contents reports whether a path means what a directory holds, not the directory.
+// The question has to be asked of the text: cleaning a path takes "/." away.
 func contents(p string) bool { return p == "." || strings.HasSuffix(p, "/.") }
 
 // download copies from the container to here.
+// What it is decides how it travels: a file by itself, with its mode and time, a directory as an
+// archive.
 func (cp *copying) download(ctx context.Context, src, dst string) error {
 	fi, err := cp.fs.Stat(ctx, inside(src))
 	if err != nil {
@@ -142,6 +147,7 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 	switch {
 	case err == nil && !fi.IsDir():
 		return proto.Errorf(proto.InvalidArgument, "", dst, "%s is a file, and a directory cannot replace it", dst)
+	// The root directory has no name to be received under.
 	case err == nil && !contents(src) && inside(src) != "/":
 		dst = filepath.Join(dst, path.Base(inside(src)))
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -159,6 +165,7 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 func fileTarget(dst, name string) (string, error) {
 	fi, err := os.Stat(dst)
 	switch {
+	// The name may have been chosen in a container or by an uploader: it must not lead out of dst.
 	case err == nil && fi.IsDir() && (name == "." || name == ".." || strings.ContainsAny(name, "/\x00")):
 		return "", proto.Errorf(proto.InvalidArgument, "", name, "%q is no name for a file here; name the destination", name)
 	case err == nil && fi.IsDir():
@@ -172,6 +179,7 @@ func fileTarget(dst, name string) (string, error) {
 // save writes a download to a file, whole or not at all. What is no ordinary file, such as /dev/null or a pipe, is
 // written into and not replaced. A mode of 0 is 0644, a zero time now.
 func save(target string, r io.Reader, mode uint32, modified time.Time) error {
+	// A link of the user's own keeps its place, and the file behind it gets the content.
 	if real, err := filepath.EvalSymlinks(target); err == nil {
 		target = real
 	}
@@ -184,6 +192,7 @@ func save(target string, r io.Reader, mode uint32, modified time.Time) error {
 		_, err = io.Copy(f, r)
 		return err
 	}
+	// In the same directory, since a rename does not cross file systems.
 	f, err := os.CreateTemp(filepath.Dir(target), ".berth-*")
 	if err != nil {
 		return err
@@ -196,6 +205,7 @@ func save(target string, r io.Reader, mode uint32, modified time.Time) error {
 	if mode == 0 {
 		mode = 0o644
 	}
+	// The error of Close counts: some file systems tell of a full disk only then.
 	if err := errors.Join(f.Chmod(fs.FileMode(mode)), f.Close()); err != nil {
 		return err
 	}
@@ -221,6 +231,8 @@ func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	if fi.IsDir() {
 		return cp.uploadDir(ctx, src, target)
 	}
+	// A pipe or device may never end, or have effects by being read; by way of standard input it
+	// is the user's clear wish.
 	if !fi.Mode().IsRegular() {
 		return proto.Errorf(proto.InvalidArgument, "", src, "%s is neither a file nor a directory; send it with: berth cp - CONTAINER:PATH < %s", src, src)
 	}
@@ -275,6 +287,7 @@ func (cp *copying) target(ctx context.Context, dst, name string, contents bool) 
 	if err != nil || contents || !dir && !strings.HasSuffix(dst, "/") && dst != "" {
 		return inside(dst), err
 	}
+	// The source has no name of its own; what it holds is meant.
 	if name == "." || name == ".." || name == "/" {
 		return inside(dst), nil
 	}
@@ -284,10 +297,13 @@ func (cp *copying) target(ctx context.Context, dst, name string, contents bool) 
 // isDir reports whether a path of the container is a directory. A link counts as what it points to.
 func (cp *copying) isDir(ctx context.Context, p string) (bool, error) {
 	fi, err := cp.fs.Stat(ctx, inside(p))
+	// Stat does not follow links and List does: where it succeeds, there is a directory behind the
+	// link.
 	if err == nil && fi.Type == proto.TypeSymlink {
 		_, err = cp.fs.List(ctx, inside(p))
 		return err == nil, nil
 	}
+	// Not found may be the path, which is an answer, or the container, which is an error.
 	if proto.CodeOf(err) == proto.NotFound && !strings.HasPrefix(proto.AsError(err).Item, proto.ContainerPrefix) {
 		return false, nil
 	}

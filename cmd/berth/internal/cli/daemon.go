@@ -12,6 +12,7 @@ import (
 )
 
 // gcCommand is `berth gc`.
+// The daemon needs an administrator's key for it, since it touches what is everybody's.
 func (a *app) gcCommand() *cobra.Command {
 	var strangers bool
 	cmd := &cobra.Command{
@@ -27,6 +28,7 @@ func (a *app) gcCommand() *cobra.Command {
 				return a.printJSON(counts)
 			}
 			var rows [][]string
+			// Sorted, as maps have no order and two runs should be easy to compare.
 			for _, sweep := range slices.Sorted(maps.Keys(counts)) {
 				for _, what := range slices.Sorted(maps.Keys(counts[sweep])) {
 					rows = append(rows, []string{sweep, what, fmt.Sprint(counts[sweep][what])})
@@ -40,6 +42,8 @@ func (a *app) gcCommand() *cobra.Command {
 }
 
 // versions is what `berth version` says. Daemon is nil where none answers.
+// An error stands beside the client's version and does not replace it: this is what people run
+// when nothing works.
 type versions struct {
 	Client string       `json:"client"`
 	Host   string       `json:"host"`

@@ -97,6 +97,7 @@ func (r *rounds) report(f Finding) {
 	if f.Grade == GradeOK {
 		return
 	}
+	// 38 columns are the width of grade and name with their gaps.
 	for _, line := range [][2]string{{"why", f.Why}, {"fix", f.Fix}} {
 		if line[1] != "" {
 			fmt.Fprintf(r.stdout, "%38s%s: %s\n", "", line[0], printable(line[1]))
@@ -113,6 +114,7 @@ func (r *rounds) sum() error {
 	} else {
 		fmt.Fprintf(r.stdout, "\n%d ok, %d to know of, %d to mend\n", r.counts[0], r.counts[1], r.counts[2])
 	}
+	// Warnings do not count: the machine works, and scripts that set it up should go on.
 	if r.counts[2] > 0 {
 		return exitError{statusUnhealthy}
 	}
@@ -140,9 +142,11 @@ func (r *rounds) daemon(ctx context.Context) {
 // class starts a container, runs a command in it and deletes it.
 func (r *rounds) class(ctx context.Context, class proto.RuntimeClass) {
 	name, began := "container, "+string(class), time.Now()
+	// Ten minutes of life, should berth be killed before it deletes the container.
 	con, err := r.c.Create(ctx, proto.CreateContainer{RuntimeClass: class, MaxLifetimeSeconds: 600})
 	if err == nil {
 		err = r.greet(ctx, con.ID)
+		// Deleted even after an interruption: the doctor leaves the machine as it was.
 		dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 		defer cancel()
 		if _, derr := r.c.Delete(dctx, con.ID, false); err == nil {

@@ -25,11 +25,13 @@ const (
 )
 
 // An exitError ends the program with a status and no further words.
+// It is how a command's own status gets through cobra, which knows only errors.
 type exitError struct{ status int }
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
 
 // A usageError is a command line that makes no sense.
+// It keeps the command, so that the hint can name whose help to read.
 type usageError struct {
 	cmd *cobra.Command
 	error
@@ -56,6 +58,7 @@ func (a *app) report(err error) int {
 		return 0
 	case errors.As(err, &exit):
 		return exit.status
+	// Before the words: an interruption breaks connections, and what they say of it is noise.
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		fmt.Fprintln(a.stderr, "berth: interrupted")
 		return statusInterrupted
@@ -78,6 +81,7 @@ func split(err error) []error {
 }
 
 // lines is printable for a text of several lines.
+// Each line is cleaned by itself, for printable takes line feeds for control characters.
 func lines(s string) string {
 	parts := strings.Split(strings.ReplaceAll(strings.TrimSpace(s), "\t", "  "), "\n")
 	for i, p := range parts {
@@ -87,6 +91,7 @@ func lines(s string) string {
 }
 
 // hint says what to do about an error, where its message does not.
+// Certificates come first: what is wrong with one says more than the error that it is wrapped in.
 func (a *app) hint(err error) string {
 	var dial *client.DialError
 	var usage *usageError

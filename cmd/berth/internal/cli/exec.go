@@ -76,8 +76,11 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 		return a.ids(e.ID)
 	}
 	print := a.printer()
+	// A live connection and no plain request: signals, input and output have to travel both ways
+	// at once.
 	at := &attachment{c: c, container: container, cmd: cmd, print: print}
 	res, err := at.run(ctx)
+	// Without a key the command ended with the connection, so there is nothing to come back to.
 	if f.key != "" && at.exec != "" && wentAway(err) {
 		res, err = a.rejoin(ctx, at)
 	}
@@ -103,6 +106,7 @@ func (a *app) rejoin(ctx context.Context, at *attachment) (res proto.ExecResult,
 }
 
 // printer prints a command's output here, or nowhere if the result will be printed as JSON.
+// The result that is printed as JSON holds the output already.
 func (a *app) printer() *printer {
 	if a.json {
 		return &printer{notes: a.stderr}
@@ -119,6 +123,8 @@ func (a *app) conclude(res proto.ExecResult, print *printer) error {
 		return ended(res.Exec)
 	}
 	end := res.Exec.End
+	// What a command itself decided needs no words: an exit status is passed on, and a signal
+	// shows in it.
 	if end != nil && end.Reason != proto.EndExit && end.Reason != proto.EndSignal && end.Reason != proto.EndNotStarted {
 		fmt.Fprintf(a.stderr, "berth: the command ended early (%s): %s\n", printable(string(end.Reason)), printable(end.Message))
 	}
@@ -126,6 +132,7 @@ func (a *app) conclude(res proto.ExecResult, print *printer) error {
 		a.remarks(res)
 	}
 	err := ended(res.Exec)
+	// Said even if quiet: output that is missing is a failure and no remark.
 	if missed := print.missed(); missed != "" {
 		fmt.Fprintf(a.stderr, "berth: %s: they came faster than they could be printed; --max-output has the daemon keep more, and `berth cp` loses nothing\n", missed)
 		if err == nil && !isTerminal(os.Stdout) {
@@ -136,6 +143,7 @@ func (a *app) conclude(res proto.ExecResult, print *printer) error {
 }
 
 // remarks tells of files that the command made, and of what the daemon notes.
+// They go to standard error: standard output is the command's alone.
 func (a *app) remarks(res proto.ExecResult) {
 	if r := res.Result.Result; r != nil {
 		for _, out := range r.Content {
@@ -148,6 +156,8 @@ func (a *app) remarks(res proto.ExecResult) {
 }
 
 // ended turns how a command ended into the exit status. Nil is success.
+// 125 stands for what was no exit of the command's own, so that a script never takes a lost
+// command for one that returned 0.
 func ended(e proto.Exec) error {
 	switch {
 	case e.End == nil || e.End.ReturnCode < 0 || e.End.ReturnCode > 255:
@@ -183,6 +193,7 @@ func (a *app) psCommand() *cobra.Command {
 
 // printExecs prints a list in the form that was asked for, with the oldest first, so that the newest is next to the prompt.
 func (a *app) printExecs(list []proto.Exec, running bool) error {
+	// Never nil: --json prints [] and not null.
 	shown := []proto.Exec{}
 	for _, e := range list {
 		if !running || e.State == proto.ExecRunning {
@@ -211,6 +222,7 @@ func (a *app) printExecs(list []proto.Exec, running bool) error {
 }
 
 // endText is an exec's state for people: "running", "exit 1", "timeout".
+// The reasons are the API's words, which its documentation explains.
 func endText(e proto.Exec) string {
 	switch {
 	case e.End == nil:
@@ -233,6 +245,8 @@ func (a *app) killCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// Signals are typed in any case; the daemon knows them in capitals, with and without
+			// SIG.
 			e, err := c.Signal(ctx, container, exec, strings.ToUpper(signal))
 			if err != nil {
 				return err
@@ -269,6 +283,7 @@ func (a *app) waitCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(res)
 			}
+			// What never ran has no return code. -1 is none that a command could have.
 			code := -1
 			if res.Exec.End != nil {
 				code = res.Exec.End.ReturnCode
@@ -288,6 +303,8 @@ func (a *app) logsCommand() *cobra.Command {
 		Long: "Print what a command has written, by default the newest: its standard output to yours, and its standard error to yours.",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			print := a.printer()
+			// Checked before anything is asked of the daemon. What is not wanted is left out by
+			// having nowhere to go.
 			switch stream {
 			case "both":
 			case "stdout":
@@ -329,6 +346,7 @@ func (a *app) logs(ctx context.Context, c *client.Client, container, exec string
 
 // snapshot prints what each stream has given so far. The order between the two is lost.
 func snapshot(ctx context.Context, c *client.Client, container, exec string, print *printer) error {
+	// Streams count from 1 in package proto.
 	for i, w := range []io.Writer{print.out, print.err} {
 		if w == nil {
 			continue
@@ -337,6 +355,7 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 		if err != nil {
 			return err
 		}
+		// The log begins where the kept output does, so what lies before it is lost.
 		print.lost[i] = start
 		_, err = io.Copy(w, body)
 		body.Close()
@@ -350,8 +369,11 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 // tail follows an exec to its end. A connection that breaks, as it does when a pager pauses for long or the daemon is
 // restarted, is made anew from where it was.
 func (a *app) tail(ctx context.Context, c *client.Client, container, exec string, print *printer) error {
+	// Kept apart from what patiently sees: an error that is the end, such as a printer that is
+	// full, must not look like a daemon that went away.
 	var last error
 	err := a.patiently(ctx, func() (on bool, err error) {
+		// Any byte more is progress, and gives the daemon its full time to come back again.
 		before := print.had
 		end, err := attach(ctx, c, container, exec, print)
 		if end {
@@ -373,6 +395,7 @@ func attach(ctx context.Context, c *client.Client, container, exec string, print
 		return false, err
 	}
 	defer live.Close()
+	// From where the last connection broke off, so nothing is printed twice.
 	if err := live.Attach(execRef, exec, print.had[0], print.had[1]); err != nil {
 		return false, err
 	}

@@ -102,6 +102,7 @@ func (a *app) filesPutCommand() *cobra.Command {
 
 // upload stores one file of this machine's.
 func (a *app) upload(ctx context.Context, c *client.Client, path string, up client.Upload) (client.File, error) {
+	// Nobody knows how much standard input will give, so the bar has no end to show.
 	in, size := os.Stdin, int64(-1)
 	if path != "-" {
 		f, err := os.Open(path)
@@ -113,6 +114,7 @@ func (a *app) upload(ctx context.Context, c *client.Client, path string, up clie
 		if err != nil {
 			return client.File{}, err
 		}
+		// Opening a directory works and reading it does not, with an error that says little.
 		if fi.IsDir() {
 			return client.File{}, proto.Errorf(proto.InvalidArgument, "", path, "%s is a directory; only files can be stored", path)
 		}
@@ -123,6 +125,7 @@ func (a *app) upload(ctx context.Context, c *client.Client, path string, up clie
 	}
 	bar := a.progress()
 	defer bar.end()
+	// Standard input without a name goes out unnamed; the daemon then names it.
 	up.Body = bar.reader(in, up.Name, size)
 	return c.UploadFile(ctx, up)
 }
@@ -152,6 +155,7 @@ func (a *app) filesGetCommand() *cobra.Command {
 // fetch downloads one stored file. Its name was given by who knows whom, so it may name a file in the destination and
 // nothing else.
 func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force bool) error {
+	// Asked first, for its name: whether it may be written here is known before its content comes.
 	info, err := c.File(ctx, id)
 	if err != nil {
 		return err
@@ -161,6 +165,7 @@ func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force
 		if target, err = fileTarget(orDot(dst), info.Filename); err != nil {
 			return err
 		}
+		// Only an ordinary file has something to lose; /dev/null does not.
 		if fi, err := os.Lstat(target); err == nil && fi.Mode().IsRegular() && !force {
 			return proto.Errorf(proto.AlreadyExists, "", target, "%s is here already; -f replaces it", target)
 		}
@@ -181,6 +186,7 @@ func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force
 		return err
 	}
 	bar.end()
+	// The name came from whoever stored it, so the user is told what it was.
 	if !a.quiet && dst == "" {
 		fmt.Fprintln(a.stderr, printable(target))
 	}

@@ -13,6 +13,7 @@ import (
 )
 
 // containerFlags say what container to make.
+// Sizes and times stay as they were typed until request, which names the flag in its errors.
 type containerFlags struct {
 	image, name, class, workspace string
 	labels, env, secrets, files   []string
@@ -47,6 +48,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) (req proto.CreateContainer, uploaded []string, err error) {
 	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace}
 	req.Limits.CPUs, req.Limits.PIDs, req.Limits.OpenFiles = f.cpus, f.pids, f.open
+	// Files come last: a mistake in any other flag is found before something is uploaded.
 	for _, step := range []func() error{
 		func() (err error) { req.Limits.MemoryBytes, err = parseSize("memory", f.memory); return err },
 		func() (err error) { req.Limits.DiskBytes, err = parseSize("disk", f.disk); return err },
@@ -65,6 +67,8 @@ func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) 
 }
 
 // store makes stored files of those that are files here.
+// uploaded is returned with an error as well, so that the caller can delete what was stored in
+// vain.
 func (f *containerFlags) store(ctx context.Context, a *app, c *client.Client) (ids, uploaded []string, err error) {
 	for _, name := range f.files {
 		if proto.ValidID(proto.FilePrefix, name) {
@@ -91,12 +95,15 @@ func parseLabels(list []string, name string) (map[string]string, error) {
 		labels[k] = v
 	}
 	if name != "" {
+		// --name wins over a label of that key, as the more deliberate of the two.
 		labels[nameLabel] = name
 	}
 	return labels, nil
 }
 
 // parseEnv reads NAME=value, and NAME alone from the environment here; one that is not set here is left out.
+// NAME alone is as docker has it: a variable that is not set here is not set there either, and no
+// error.
 func parseEnv(list []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, e := range list {
@@ -158,9 +165,11 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 	if cmd.Secrets, err = parseSecrets(f.secrets); err != nil {
 		return cmd, err
 	}
+	// A command with a key goes on without us, and must not be held up by nobody reading.
 	if !f.detach && f.key == "" {
 		cmd.OnOutputLimit = proto.OutputWait // what is piped on must be whole
 	}
+	// In the background the daemon's rule holds, which is no limit unless asked for.
 	if f.timeout == 0 && !f.detach {
 		cmd.TimeoutSeconds = longestTimeout.Seconds()
 	}
@@ -196,6 +205,7 @@ func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
 }
 
 // terminal sets what the command reads from and writes to.
+// Without -t the command gets pipes, so that its two streams stay apart.
 func (f *execFlags) terminal(cmd *proto.Cmd) error {
 	if f.detach && (f.tty || f.interactive) {
 		return proto.Errorf(proto.InvalidArgument, "", "detach", "a command in the background has neither terminal nor standard input; leave out -i and -t")
@@ -207,11 +217,14 @@ func (f *execFlags) terminal(cmd *proto.Cmd) error {
 	if !f.tty {
 		return nil
 	}
+	// Raw mode and window size are a terminal's. A pipe as the keyboard is nearly always a mistake
+	// in a script.
 	if f.interactive && !isTerminal(os.Stdin) {
 		return proto.Errorf(proto.InvalidArgument, "", "tty", "standard input is not a terminal; leave out -t")
 	}
 	size := windowSize()
 	cmd.TTY = &size
+	// Programs draw by TERM, and it is this terminal that shows what they draw.
 	if _, set := cmd.Env["TERM"]; !set && os.Getenv("TERM") != "" {
 		cmd.Env["TERM"] = os.Getenv("TERM")
 	}

@@ -43,6 +43,7 @@ func (a *app) imageListCommand() *cobra.Command {
 }
 
 // shortDigest is the beginning of a digest, enough to tell images apart.
+// 12 characters, as docker shows.
 func shortDigest(d string) string {
 	return short(strings.TrimPrefix(d, "sha256:"), 13)
 }
@@ -97,6 +98,7 @@ func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Option
 		}
 		return a.ids(built.Path)
 	}
+	// Digest and name must both fit: the same image under another name is not what was asked for.
 	if img, ok := a.hasImage(ctx, c, o.Name, built.Digest); ok {
 		return a.printImage(img)
 	}

@@ -19,6 +19,8 @@ func (a *app) jobsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// By what the daemon last knew: files that changed since the last command are seen by
+			// manifest, which looks.
 			jobs, err := c.Jobs(ctx, id)
 			if err != nil {
 				return err
@@ -57,6 +59,7 @@ func (a *app) printManifest(m proto.Manifest) error {
 	}
 	rows := make([][]string, len(m.Files))
 	for i, f := range m.Files {
+		// Empty where nobody is known to have changed it since.
 		by := f.ChangedBy
 		if by == "" {
 			by = f.CreatedBy

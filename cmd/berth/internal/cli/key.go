@@ -43,6 +43,8 @@ func (f *quotaFlags) register(cmd *cobra.Command) {
 }
 
 // change is what the flags that were given ask for.
+// Pointers tell a flag that was not given, which changes nothing, from 0, which takes a bound
+// away.
 func (f *quotaFlags) change(cmd *cobra.Command) (c proto.QuotaChange, err error) {
 	given := cmd.Flags().Changed
 	if given("max-containers") {
@@ -170,6 +172,7 @@ func used(k proto.Key) string {
 }
 
 // quotaText is a quota on one line.
+// Bounds that are not set are left out; a key without any shows a dash.
 func quotaText(q proto.Quota) string {
 	var parts []string
 	add := func(set bool, text string) {

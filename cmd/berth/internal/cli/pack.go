@@ -14,6 +14,8 @@ import (
 // pack writes what the directory dir holds as a tar archive, with names from there on and no owners. Links are
 // packed as links. It tells of what it leaves out.
 func pack(w io.Writer, dir string, skipped func(name string)) error {
+	// A root, so that a directory which is swapped for a link while it is packed does not lead out
+	// of dir.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -37,6 +39,7 @@ func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
+	// The directory itself is not a member: its mode would replace that of the destination.
 	if name == "." {
 		return nil
 	}
@@ -74,6 +77,8 @@ func (p *packing) file(name string) error {
 		return err
 	}
 	h := header(name, tar.TypeReg, fi)
+	// The archive has the size before the content, so a file that grows meanwhile is cut there,
+	// and one that shrinks is an error.
 	h.Size = fi.Size()
 	if err := p.w.WriteHeader(h); err != nil {
 		return err
@@ -86,6 +91,7 @@ func (p *packing) file(name string) error {
 }
 
 // header describes one member. Owners are left out: the container has users of its own.
+// Permission bits alone, as setuid means nothing for another system's users.
 func header(name string, kind byte, fi fs.FileInfo) *tar.Header {
 	return &tar.Header{Typeflag: kind, Name: name, Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime().Round(time.Microsecond), Format: tar.FormatPAX}
 }

@@ -33,6 +33,7 @@ func (a *app) patiently(ctx context.Context, do func() (on bool, err error)) err
 		case gone.IsZero():
 			gone = time.Now()
 			fmt.Fprintln(a.stderr, "berth: the daemon went away; waiting for it to come back")
+		// The error is that of the last try, and so tells how it is now.
 		case time.Since(gone) > comeback:
 			return err
 		}
@@ -45,6 +46,8 @@ func (a *app) patiently(ctx context.Context, do func() (on bool, err error)) err
 }
 
 // wentAway reports whether err is that of a daemon that does not answer any more.
+// Unavailable is also what a daemon says that is shutting down, and what a broken connection
+// becomes.
 func wentAway(err error) bool {
 	var dial *client.DialError
 	return errors.As(err, &dial) || proto.CodeOf(err) == proto.Unavailable

@@ -28,6 +28,8 @@ func (a *app) progress() *progress {
 
 // at shows one moment of a step. A total of 0 or less is unknown.
 func (p *progress) at(step, item string, done, total int64, bytes bool) {
+	// A step begins with its first moment; there is no call for it, as a transfer knows only how
+	// far it is.
 	if step != p.step {
 		p.end()
 		p.step = step
@@ -36,6 +38,7 @@ func (p *progress) at(step, item string, done, total int64, bytes bool) {
 	if p.bar == nil {
 		return
 	}
+	// A total may come to be known only on the way.
 	if total > 0 {
 		p.bar.ChangeMax64(total)
 	}
@@ -63,6 +66,7 @@ func (p *progress) begin(step string, total int64, bytes bool) {
 }
 
 // end takes the bar away.
+// It may be called again; commands defer it, and also end the bar before they print.
 func (p *progress) end() {
 	if p.bar != nil {
 		_ = p.bar.Clear()

@@ -23,6 +23,8 @@ type candidate struct{ id, name string }
 // pick finds the one that text means: its whole ID, its name, or the beginning or end of its ID that no other
 // one has. The prefix that all IDs of a kind have may be left out.
 func pick(kind, prefix, text string, all []candidate) (string, error) {
+	// In this order: a name that happens to be the beginning of another one's ID still means what
+	// was named so.
 	tests := []func(candidate) bool{
 		func(c candidate) bool { return c.id == text },
 		func(c candidate) bool { return c.name != "" && c.name == text },
@@ -44,6 +46,7 @@ func pick(kind, prefix, text string, all []candidate) (string, error) {
 		switch {
 		case len(found) == 1:
 			return found[0], nil
+		// The first test that anything fits decides, even if a later one would be unambiguous.
 		case len(found) > 1:
 			return "", ambiguous(kind, text, found)
 		}
@@ -55,6 +58,7 @@ func pick(kind, prefix, text string, all []candidate) (string, error) {
 func ambiguous(kind, text string, found []string) error {
 	slices.Sort(found)
 	more := ""
+	// Five fit a screen and are enough to see where they differ.
 	if len(found) > 5 {
 		found, more = found[:5], ", …"
 	}
@@ -69,6 +73,8 @@ func (a *app) container(ctx context.Context, c *client.Client, text string) (str
 	if proto.ValidID(proto.ContainerPrefix, text) {
 		return text, nil // the daemon says more of one that is gone than a list does
 	}
+	// The daemon knows IDs alone; names and parts of IDs are looked for here, among what has not
+	// expired.
 	list, err := c.Containers(ctx, client.Filter{})
 	if err != nil {
 		return "", err
@@ -94,6 +100,7 @@ func (a *app) exec(ctx context.Context, c *client.Client, container, text string
 		return "", err
 	}
 	if text == "" && len(list) > 0 {
+		// The list has the oldest first.
 		return list[len(list)-1].ID, nil
 	}
 	if text == "" {
@@ -124,6 +131,7 @@ func (a *app) pair(ctx context.Context, c *client.Client, args []string) (contai
 }
 
 // file finds a stored file's ID, by its ID or filename.
+// Filenames need not be unique; two of the same name are an ambiguity like any other.
 func (a *app) file(ctx context.Context, c *client.Client, text string) (string, error) {
 	if proto.ValidID(proto.FilePrefix, text) {
 		return text, nil

@@ -71,7 +71,8 @@ get one, run bash in it, come back later with the same ID.
   berth run -it bash
   berth cp data.csv CONTAINER:/workspace/
   berth exec CONTAINER ls -l /workspace`,
-		Version:       cfg.Version,
+		Version: cfg.Version,
+		// Cobra would print pages of help for every error, which push the error off the screen.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -91,6 +92,7 @@ get one, run bash in it, come back later with the same ID.
 	return root
 }
 
+// appKey is where the root command's context has its app, for Run to find.
 type appKey struct{}
 
 // commands are all of them, by group.
@@ -142,11 +144,13 @@ func (a *app) do(fn action) func(*cobra.Command, []string) error {
 }
 
 // client makes the client that the flags ask for.
+// It connects to nothing yet, so it is cheap for commands that turn out not to need it.
 func (a *app) client() (*client.Client, error) {
 	key, err := a.apiKey()
 	if err != nil {
 		return nil, err
 	}
+	// net/http would refuse such a header, without a word of where the key came from.
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "api-key", "the API key holds spaces or characters that no key has")
 	}
@@ -164,6 +168,7 @@ func (a *app) daemon() string {
 	if a.host != "" {
 		return a.host
 	}
+	// A daemon writes the file when it listens, so that one on another port needs no flag.
 	if url, err := os.ReadFile(filepath.Join(a.dir, a.cfg.Places.URL)); err == nil {
 		return strings.TrimSpace(string(url))
 	}
@@ -197,6 +202,7 @@ func readKey(path string) (string, error) {
 }
 
 // jsonFlag gives a command --json.
+// Not on the root: a command that has no JSON to print should refuse the flag.
 func (a *app) jsonFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	return cmd
@@ -217,6 +223,7 @@ func group(cmd *cobra.Command, sub ...*cobra.Command) *cobra.Command {
 }
 
 // takes refuses more or fewer arguments, and shows how it is done. A negative most is no limit.
+// The whole command line is shown with its arguments, since the count alone helps nobody.
 func takes(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {

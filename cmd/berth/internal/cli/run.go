@@ -15,6 +15,8 @@ import (
 )
 
 // tidyTimeout bounds what is removed after a run, whatever ended it.
+// Deleting takes moments; a daemon that is busy may need longer, and nobody wants to wait for ever
+// after ^C.
 const tidyTimeout = time.Minute
 
 // runCommand is `berth run`.
@@ -81,6 +83,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 }
 
 // create makes the container, until the user interrupts it.
+// Signals end berth until there is a container, and are the command's from then on.
 func (r *runner) create(ctx context.Context) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -88,6 +91,7 @@ func (r *runner) create(ctx context.Context) (err error) {
 		return err
 	}
 	req, uploaded, err := r.container.request(ctx, r.app, r.c)
+	// Also after an error: tidy deletes what had been uploaded by then.
 	r.uploaded = uploaded
 	if err == nil {
 		r.made, err = r.c.Create(ctx, req)
@@ -96,6 +100,7 @@ func (r *runner) create(ctx context.Context) (err error) {
 		r.tidy(ctx)
 		return r.imageHint(err)
 	}
+	// Before the command runs, so that the ID is known even if berth is killed.
 	if !r.quiet && !r.exec.detach {
 		fmt.Fprintln(r.stderr, printable(r.made.ID))
 	}
@@ -119,6 +124,7 @@ func (r *runner) launch(ctx context.Context, cmd proto.Cmd) error {
 }
 
 // tidy removes what the run made. It is done even if the user wants out.
+// What cannot be removed is named, since it would count against the user's quota unseen.
 func (r *runner) tidy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()

@@ -22,6 +22,7 @@ func parseSecrets(list []string) (map[string]string, error) {
 		file, isFile := strings.CutPrefix(from, "@")
 		var err error
 		switch {
+		// The message repeats the name alone: what stands behind it may be the secret.
 		case name == "" || given && (!isFile || file == ""):
 			return nil, proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: a secret's value is not given on the command line, where others on this machine can see it and shells remember it; "+
 				"write --secret NAME to take it from your environment, or --secret NAME=@FILE", name)
@@ -37,6 +38,8 @@ func parseSecrets(list []string) (map[string]string, error) {
 	return secrets, nil
 }
 
+// Unlike --env a missing variable is an error: a command without its secret fails later and less
+// clearly.
 func secretFromHere(name string) (string, error) {
 	value, ok := os.LookupEnv(name)
 	if !ok {
@@ -49,6 +52,8 @@ func secretFromHere(name string) (string, error) {
 func readSecret(name, file string) (string, error) {
 	fi, err := os.Stat(file)
 	var data []byte
+	// The daemon has the exact bound; this one keeps a mistyped path from reading a disk image
+	// into memory.
 	if err == nil && fi.Size() > maxSecretFile {
 		return "", proto.Errorf(proto.TooLarge, "", "secret", "--secret %.64q: the file is too large for a secret", name)
 	}

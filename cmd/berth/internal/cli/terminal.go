@@ -13,6 +13,7 @@ func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // windowSize is the terminal's, or the one that terminals had when nobody says.
 func windowSize() proto.WindowSize {
+	// Any of the three may be redirected; those that are not are the same terminal.
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		if cols, rows, err := term.GetSize(int(f.Fd())); err == nil && rows > 0 && cols > 0 {
 			return proto.WindowSize{Rows: uint16(rows), Cols: uint16(cols)}

@@ -17,6 +17,8 @@ import (
 )
 
 // printable replaces what could steer a terminal: control characters, and those that turn text around.
+// Names, labels and messages may be chosen in a container or by another user. Bytes that are no
+// UTF-8 are replaced too: some terminals read them as C1 controls.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
@@ -27,6 +29,7 @@ func printable(s string) string {
 }
 
 // short cuts s at n characters.
+// It counts characters and not bytes, and the ellipsis is one of the n.
 func short(s string, n int) string {
 	if r := []rune(s); len(r) > n {
 		return string(r[:n-1]) + "…"
@@ -71,6 +74,7 @@ func escapeControls(s string) string {
 }
 
 // ids prints one per line.
+// Nothing else is printed on standard output then, so that $(…) has just the ID.
 func (a *app) ids(list ...string) error {
 	for _, id := range list {
 		if _, err := fmt.Fprintln(a.stdout, printable(id)); err != nil {
@@ -124,11 +128,14 @@ func quote(args []string) string {
 }
 
 // special reports whether a shell may see more in r than the character.
+// It says yes to more than a shell does: quotes too many harm nobody.
 func special(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:=@%+,", r)
 }
 
 // parseSize reads "512m" or "5g" as bytes, with 1024 to the step, as docker does.
+// An empty text is 0, the daemon's default. A 0 that was typed is refused: it would mean the
+// default as well, which is not what it says.
 func parseSize(flag, text string) (int64, error) {
 	if text == "" {
 		return 0, nil

@@ -15,6 +15,8 @@ import (
 // maxBlock bounds a tool-use block, in bytes, as the daemon does.
 const maxBlock = 2 << 20
 
+// toolCommand is `berth tool`. What the tool makes of the block is printed whatever it says: an
+// error for the model is a result, and the exit status stays 0.
 func (a *app) toolCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "tool [CONTAINER] BLOCK", Short: "Give a model's tool-use block to a container and print the result block", Args: takes(1, 2), ValidArgsFunction: a.completeContainers(1),
@@ -54,10 +56,12 @@ func readBlock(name string) (json.RawMessage, error) {
 		defer f.Close()
 		in = f
 	}
+	// One byte more than allowed, to tell a block that is too large from one that just fits.
 	data, err := io.ReadAll(io.LimitReader(in, maxBlock+1))
 	if err != nil {
 		return nil, err
 	}
+	// Checked here, since the daemon's answer to half a block would speak of the request.
 	if len(data) > maxBlock || !json.Valid(data) {
 		return nil, proto.Errorf(proto.InvalidArgument, "", name, "%s does not hold one JSON block of at most 2 MiB", name)
 	}

@@ -23,6 +23,8 @@ func (a *app) workspacesCommand() *cobra.Command {
 			}
 			rows := make([][]string, len(all))
 			for i, w := range all {
+				// A workspace has one container at most; without one it can be deleted or given to
+				// another.
 				used := w.ContainerID
 				if used == "" {
 					used = "-"
@@ -35,6 +37,7 @@ func (a *app) workspacesCommand() *cobra.Command {
 	remove := &cobra.Command{
 		Use: "rm WORKSPACE…", Aliases: []string{"delete"}, Short: "Delete workspaces with their files", Args: takes(1, -1), ValidArgsFunction: a.completeWorkspaces,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			// IDs only, whole: a workspace has no name, and what is deleted does not come back.
 			var errs []error
 			for _, id := range args {
 				err := c.DeleteWorkspace(ctx, id)
