@@ -88,6 +88,9 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 	return d, d.open(ctx)
 }
 
+// open brings the parts up in the order in which they depend on each other. The key file is read and the
+// port taken first: both fail often, by a wrong mode or another daemon, and should do so before the ledger
+// is locked and containers are touched.
 func (d *Daemon) open(ctx context.Context) error {
 	secret, err := keys.ReadFile(KeyFile(d.cfg.Dir))
 	if err != nil {
@@ -133,6 +136,8 @@ func (d *Daemon) open(ctx context.Context) error {
 // keep adds something to close; what is opened last is closed first.
 func (d *Daemon) keep(c io.Closer) { d.closers = slices.Insert(d.closers, 0, c) }
 
+// openSessions opens the runtime and the core over it. The vault comes in between: containers with secrets
+// can only be started again once their values can be read.
 func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artifacts.Jobs) (err error) {
 	d.runtime, err = containerd.Open(ctx, containerd.Config{
 		Dir: filepath.Join(d.cfg.Dir, "runtime"), BinDir: d.cfg.BinDir, Address: d.cfg.Address, PoolBytes: d.cfg.PoolBytes, Log: d.cfg.Log,
@@ -152,10 +157,12 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		d.cfg.Log.Error("containers with secrets cannot be used", "error", err)
 	}
 	cfg.Vault = secrets
+	// Metrics see an entry before it is appended, so that a full disk does not hide what happened.
 	cfg.Audit = func(e proto.AuditEntry) {
 		d.metrics.ended(e)
 		d.audit.Append(e)
 	}
+	// Reconciling with what the runtime has is no client's doing, and the audit log says so.
 	d.sessions, err = session.Open(as(ctx, proto.ActorReconcile), cfg)
 	if err != nil {
 		return err
@@ -170,6 +177,8 @@ func as(ctx context.Context, actor string) context.Context {
 	return proto.WithCaller(ctx, proto.Caller{KeyID: actor})
 }
 
+// openSweeper starts what removes expired things. Sessions, files and keys share one interval: what a
+// client sees as expired is gone at most that much later.
 func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collector, error) {
 	every := "@every " + d.cfg.SweepEvery.String()
 	sweeper, err := gc.Open(gc.Config{
@@ -195,6 +204,7 @@ const backupAge = 50 * time.Minute
 // backedUp is what one turn of that schedule did.
 type backedUp struct{ Kept int }
 
+// backUp is one turn of the ledger's schedule.
 func backUp(books *ledger.DB) (backedUp, error) {
 	kept, err := books.Backup(backupAge)
 	if !kept {
@@ -210,11 +220,13 @@ const imageSweep = "17 */6 * * *"
 // imagesSwept is what one sweep of images did.
 type imagesSwept struct{ Removed int }
 
+// An image is kept as long as a name or a session needs it: a stopped container is started from it again.
 func (d *Daemon) sweepImages(ctx context.Context) (any, error) {
 	gone, err := d.runtime.Images().Sweep(ctx, d.sessions.Digests())
 	return imagesSwept{Removed: len(gone)}, err
 }
 
+// openServer puts the edges over the core. It comes last: nobody is served before all parts can answer.
 func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
@@ -239,6 +251,7 @@ func (d *Daemon) info(store *files.Store) native.Info {
 	}
 }
 
+// The runtime is what can be missing while this process lives; it is asked for a list, which it can only give if it works.
 // ready says whether the daemon can do its work.
 func (d *Daemon) ready(ctx context.Context) error {
 	if _, err := d.runtime.List(ctx); err != nil {
@@ -259,6 +272,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return d.server.Serve(ctx, d.accept())
 }
 
+// The closers run in the reverse order of opening, and all of them run even if one fails: a ledger that is
+// not closed would keep its lock.
 // Close ends what Open started. Containers go on without the daemon, and the next one attaches to
 // them again, unless StopOnExit is set.
 func (d *Daemon) Close() error {

@@ -21,6 +21,7 @@ func CAFile(dir string) string { return certs.CAFile(TLSDir(dir)) }
 // URLFile is where a data directory's daemon says where it listens, while it runs.
 func URLFile(dir string) string { return filepath.Join(dir, "url") }
 
+// No client can connect to 0.0.0.0 or [::] on every system, so loopback is written there.
 // tell writes it there, for clients on this machine. One that listens on every address is reached at its own.
 func (d *Daemon) tell() error {
 	url := d.URL()
@@ -39,6 +40,8 @@ func (d *Daemon) listen() (err error) {
 			return err
 		}
 	}
+	// The certificate is read before the port is taken: one that cannot be used should not cost a moment
+	// of a port that answers nothing.
 	if d.listener, err = net.Listen("tcp", d.cfg.Listen); err != nil {
 		return fmt.Errorf("listening: %w; choose another --listen, or stop what has the port", err)
 	}

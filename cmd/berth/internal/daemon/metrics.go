@@ -20,10 +20,13 @@ type metrics struct {
 	sweepErr *prometheus.CounterVec
 }
 
+// newMetrics makes a registry of its own rather than the global one, so that two daemons in one test
+// process do not count for each other.
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		execs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_execs_total", Help: "Commands that ended, by reason."}, []string{"reason"}),
+		// The buckets, in seconds, are dense around 10 ms, which is what a small command takes, and end beyond the default time limit.
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "berth_exec_seconds", Help: "How long commands ran.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .5, 1, 5, 30, 120, 600},
 		}),
@@ -36,6 +39,7 @@ func newMetrics() *metrics {
 	return m
 }
 
+// ended counts an audit entry that tells of a command's end; others tell of no end.
 func (m *metrics) ended(e proto.AuditEntry) {
 	if e.Exec == nil || e.Exec.Reason == "" {
 		return
@@ -44,6 +48,7 @@ func (m *metrics) ended(e proto.AuditEntry) {
 	m.seconds.Observe(e.Exec.Seconds)
 }
 
+// swept counts one turn of a task. A counter must never go down, so a negative count is none.
 func (m *metrics) swept(task string, counts map[string]int, took time.Duration, err error) {
 	for kind, n := range counts {
 		m.sweeps.WithLabelValues(task, kind).Add(float64(max(0, n)))
@@ -57,6 +62,8 @@ func (m *metrics) swept(task string, counts map[string]int, took time.Duration, 
 // watch adds counts of the sessions there are, taken when somebody looks.
 func (m *metrics) watch(ss *session.Sessions) { m.registry.MustRegister(sessionCounts{ss}) }
 
+// sessionCounts reads the numbers at each scrape. Gauges that were set on every change could drift from
+// the truth; this cannot.
 type sessionCounts struct{ ss *session.Sessions }
 
 var (
@@ -65,12 +72,14 @@ var (
 	workspacesDesc = prometheus.NewDesc("berth_workspaces", "Workspaces on disk.", nil, nil)
 )
 
+// Describe is prometheus.Collector's.
 func (c sessionCounts) Describe(ch chan<- *prometheus.Desc) {
 	ch <- containersDesc
 	ch <- runningDesc
 	ch <- workspacesDesc
 }
 
+// Collect takes all numbers from one snapshot, so that they fit together.
 func (c sessionCounts) Collect(ch chan<- prometheus.Metric) {
 	n := c.ss.Counts()
 	for state, k := range n.ByState {
