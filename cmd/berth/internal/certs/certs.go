@@ -18,6 +18,8 @@ import (
 	"time"
 )
 
+// A second is short for a person who renews a certificate and long for a busy server, which would else
+// call stat for every handshake.
 // lookEvery is how often a handshake looks whether the certificate is still the right one.
 const lookEvery = time.Second
 
@@ -41,6 +43,7 @@ type Source struct {
 	looked time.Time
 }
 
+// A key with such a mode may have been copied already, so the fix it names includes a new certificate.
 // Open reads the certificate, or makes it. It refuses a private key that anybody on this machine can read.
 func Open(cfg Config) (*Source, error) {
 	if cfg.Now == nil {
@@ -78,6 +81,7 @@ func (s *Source) CAFile() string {
 }
 
 // Fingerprint is the SHA-256 of the present certificate, as browsers and openssl show it.
+// It is of the leaf's whole DER, not of its public key: a renewal changes it, although the key stays.
 func (s *Source) Fingerprint() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,6 +100,7 @@ func (s *Source) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
+	// A clock that was set back must not stop the looking, so a negative time counts as long enough.
 	if d := now.Sub(s.looked); d >= 0 && d < lookEvery {
 		return s.cert, nil
 	}
@@ -127,6 +132,8 @@ func (s *Source) refresh() error {
 	return nil
 }
 
+// Size and time are enough: tools that renew write new files. Nanoseconds tell two renewals in one second
+// apart. A file that is missing has no part in it, and so changes it too.
 // stamp changes when the files do.
 func (s *Source) stamp() string {
 	var b strings.Builder
@@ -138,6 +145,8 @@ func (s *Source) stamp() string {
 	return b.String()
 }
 
+// read loads key and certificate together and refuses a pair that does not fit, as in the moment in which
+// only one of the two was replaced. They are read again once the other one has changed too.
 func (s *Source) read() (*tls.Certificate, error) {
 	key, err := readKey(s.cfg.KeyFile)
 	if err != nil {
@@ -151,6 +160,8 @@ func (s *Source) read() (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the TLS certificate %s and key %s: %w", s.cfg.CertFile, s.cfg.KeyFile, err)
 	}
+	// An expired certificate is served all the same: clients that pin it go on, and the warning names the
+	// file.
 	if now := s.cfg.Now(); now.After(cert.Leaf.NotAfter) {
 		s.cfg.Log.Warn("the TLS certificate has expired; clients will refuse it", "file", s.cfg.CertFile, "since", cert.Leaf.NotAfter)
 	}
@@ -163,12 +174,15 @@ func readKey(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Writing by the group is refused too: who can replace the key can pose as the daemon.
 	if perm := fi.Mode().Perm(); perm&0o027 != 0 {
 		return nil, fmt.Errorf("others may use it (mode %04o); run chmod 600 on it, and if somebody may have read it, get a new certificate", perm)
 	}
 	return os.ReadFile(path)
 }
 
+// Loopback names are always among them, so that a client on this machine can check the certificate
+// whatever the daemon listens on.
 // hosts are all names that a certificate of the daemon's own is for.
 func (c Config) hosts() []string {
 	own, _ := os.Hostname() // a machine without a name is reached by address
@@ -181,6 +195,7 @@ func (c Config) hosts() []string {
 	return list
 }
 
+// has compares as DNS does, without regard to case.
 func has(list []string, s string) bool {
 	for _, x := range list {
 		if strings.EqualFold(x, s) {
