@@ -15,6 +15,7 @@ import (
 
 // examineHost is `berth doctor`'s look at this machine, with the eyes of the runtime that `berth serve` would open.
 func examineHost(ctx context.Context, o cli.DoctorOptions, report func(cli.Finding)) error {
+	// A trial makes mounts and containers, which takes root; without it the facts alone are looked at.
 	try := !o.Quick && os.Geteuid() == 0
 	if try {
 		if err := containerd.PrivateMounts(); err != nil { // starts this program again, so it comes before all else
@@ -27,6 +28,7 @@ func examineHost(ctx context.Context, o cli.DoctorOptions, report func(cli.Findi
 	if err != nil {
 		return err
 	}
+	// The same directory below the data directory as the daemon has, so that its disk is the one examined.
 	cfg := containerd.Config{Dir: filepath.Join(o.Dir, "runtime"), BinDir: bin}
 	for _, f := range containerd.Doctor(ctx, cfg) {
 		report(cli.Finding{Name: f.Name, Grade: cli.Grade(f.Grade), Found: f.Found, Why: f.Why, Fix: f.Fix})
@@ -34,12 +36,14 @@ func examineHost(ctx context.Context, o cli.DoctorOptions, report func(cli.Findi
 	if try {
 		tryClasses(ctx, cfg, report)
 	}
+	// What is wrong was reported as findings; the error is for an examination that was broken off.
 	return ctx.Err()
 }
 
 // tryClasses starts a container of each class, which is what all the rest is about.
 func tryClasses(ctx context.Context, cfg containerd.Config, report func(cli.Finding)) {
 	const why = "containers of this class cannot be used"
+	// Each class is tried even if the other one failed: an operator may want just one of them.
 	done, err := containerd.Try(ctx, cfg, greet, proto.ClassRunc, proto.ClassGVisor)
 	if err != nil {
 		report(cli.Finding{Name: "trial", Grade: cli.GradeFail, Found: proto.AsError(err).Message, Why: "no container could be tried", Fix: "mend what is marked FAIL above"})
@@ -49,6 +53,7 @@ func tryClasses(ctx context.Context, cfg containerd.Config, report func(cli.Find
 		switch {
 		case d.Err == nil:
 			report(cli.Finding{Name: name, Grade: cli.GradeOK, Found: "a container started, answered, and is gone again"})
+		// A missing runtime is a warning, since the daemon starts without it and offers the other class.
 		case proto.CodeOf(d.Err) == proto.Unsupported:
 			report(cli.Finding{Name: name, Grade: cli.GradeWarn, Found: d.Err.Error(), Why: why, Fix: "build it with `make runtimes`"})
 		default:
@@ -57,6 +62,8 @@ func tryClasses(ctx context.Context, cfg containerd.Config, report func(cli.Find
 	}
 }
 
+// A container that "started" says little: the guest must answer over its socket, and as PID 1, or it could
+// neither reap orphans nor see all processes.
 // greet asks the guest of a trial container who it is.
 func greet(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
 	g := guest.NewClient(dial)

@@ -18,14 +18,20 @@ import (
 )
 
 // Defaults of `berth serve`, which the client commands know too.
+// The port is on loopback alone, because without TLS keys would cross the network in clear text. Whoever
+// wants more says so with --listen.
 const (
 	defaultListen = "127.0.0.1:7117"
 	defaultDir    = "/var/lib/berth"
 )
 
+// serveCommand is `berth serve`. Its flags are the operator's whole configuration: there is no file and no
+// environment variable that could say otherwise.
 func serveCommand() *cobra.Command {
 	var cfg daemon.Config
 	var jsonLog, debug bool
+	// The limits are copied first, so that a flag's default is what the core would use and --help shows
+	// true numbers.
 	limits := session.DefaultLimits
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -47,6 +53,8 @@ When it ends, containers go on without it; the next start attaches to them again
 		},
 	}
 	f := cmd.Flags()
+	// A zero stands for the default where the part that uses the value knows it; the number is then said
+	// in the help text, and a zero never means "no limit" unless the text says so.
 	f.StringVar(&cfg.Listen, "listen", defaultListen, "address to serve HTTP on; port 0 takes a free one")
 	f.StringVar(&cfg.TLSCert, "tls-cert", "", "serve HTTPS with this certificate: a PEM file with its whole chain; read again when it changes")
 	f.StringVar(&cfg.TLSKey, "tls-key", "", "private key of the certificate, a PEM file that others cannot read")
@@ -76,6 +84,8 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.BoolVar(&cfg.StopOnExit, "stop-on-exit", false, "stop all containers when the daemon ends; their files stay")
 	f.BoolVar(&jsonLog, "log-json", false, "log JSON lines")
 	f.BoolVar(&debug, "debug", false, "log more")
+	// Half of a pair is a mistake, and both ways at once would leave open which certificate
+	// clients see.
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	cmd.MarkFlagsMutuallyExclusive("tls-cert", "tls-self-signed")
 	return cmd
@@ -96,6 +106,8 @@ func notNegative(flags *pflag.FlagSet) (err error) {
 }
 
 // serve runs the daemon until SIGINT or SIGTERM.
+// A data directory that was given as a relative path must not change its meaning when something changes
+// the working directory, and the runtimes are given absolute paths only.
 func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("serve makes containers and needs root; run it with sudo")
@@ -112,13 +124,18 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 			return err
 		}
 	}
+	// From here on the first signal begins an orderly end. It reaches Open too, which may take long where
+	// many containers are to be attached to again.
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	d, err := daemon.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
+	// One line with all that a client needs. Tests and scripts wait for it, and take the port from it
+	// where --listen had port 0. The key itself is never logged, only its file.
 	cfg.Log.Info("berth is ready", append([]any{"url", d.URL(), "key_file", daemon.KeyFile(cfg.Dir), "version", cfg.Version}, tlsFacts(d)...)...)
+	// Close runs also after Run failed; the first error is the one that explains the end.
 	err = d.Run(ctx)
 	if cerr := d.Close(); err == nil {
 		err = cerr
@@ -126,6 +143,7 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	return err
 }
 
+// The fingerprint lets a person check by eye what a browser or openssl shows.
 // tlsFacts are what clients need to know of the certificate, for the log.
 func tlsFacts(d *daemon.Daemon) (facts []any) {
 	sum, file := d.Fingerprint()
@@ -138,6 +156,8 @@ func tlsFacts(d *daemon.Daemon) (facts []any) {
 	return facts
 }
 
+// Links are followed, since packages put a link to berth into PATH and leave the helpers where the program
+// really is.
 // binDir is where the daemon's helper programs are: beside itself, unless said otherwise.
 func binDir(dir string) (string, error) {
 	if dir != "" {
@@ -151,6 +171,8 @@ func binDir(dir string) (string, error) {
 	return filepath.Dir(exe), err
 }
 
+// newLogger writes to standard error, so that what a command prints on standard output can be piped. Text
+// is for people at a terminal, JSON for collectors of logs.
 func newLogger(json, debug bool) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if debug {
