@@ -26,10 +26,13 @@ import (
 )
 
 // socketName is the guest's socket in a sandbox's run directory.
+// The guest makes it at its start, which is why a start waits for it.
 const socketName = "guest.sock"
 
 // enter makes the file system that a sandbox sees and becomes the guest. Its arguments are the
 // new root, the workspace, the run directory and the guest.
+//
+// It is a shell script, since a Go process with its threads cannot change its own mount namespace safely.
 //
 //go:embed enter.sh
 var enter string
@@ -39,15 +42,21 @@ type Runtime struct {
 	dir   string
 	guest string
 
+	// mu guards both maps and is held while one sandbox is started, so that two starts of the same ID are
+	// one.
 	mu  sync.Mutex
 	run map[string]*sandbox
 	not map[string]error // Start fails for these; see FailStart
 }
 
+// A sandbox is one guest with its namespaces. The process is the first of its PID namespace: with it the
+// kernel ends all others.
 type sandbox struct {
-	cmd  *exec.Cmd
-	dir  string // its sockets
+	cmd *exec.Cmd
+	dir string // its sockets
+	// Closed when the process has ended and was waited for.
 	done chan struct{}
+	// What it said on standard error, for the message of a start that failed.
 	errs *bytes.Buffer
 }
 
@@ -55,6 +64,7 @@ type sandbox struct {
 // with the test.
 func NewRuntime(t testing.TB) *Runtime {
 	t.Helper()
+	// Failing is meant: a skipped test looks like one that passed.
 	if os.Geteuid() != 0 {
 		t.Fatal("this test needs root: it makes mount and PID namespaces")
 	}
@@ -73,6 +83,7 @@ func NewRuntime(t testing.TB) *Runtime {
 	return rt
 }
 
+// guestBinary is built at most once, since a build takes seconds and every test needs it.
 var guestBinary struct {
 	once sync.Once
 	path string
@@ -83,6 +94,8 @@ var guestBinary struct {
 // process.
 func GuestBinary(t testing.TB) string {
 	t.Helper()
+	// A variable that is set wins even if the file is missing: a test should not run with another guest
+	// than the one that was built for it.
 	if bin := os.Getenv("BERTH_BIN"); bin != "" {
 		return filepath.Join(bin, "berth-guest")
 	}
@@ -94,6 +107,7 @@ func GuestBinary(t testing.TB) string {
 		}
 		guestBinary.path = filepath.Join(dir, "guest")
 		build := exec.Command("go", "build", "-o", guestBinary.path, "berth/cmd/berth-guest")
+		// Without cgo the program is static, and starts in any root file system.
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			guestBinary.err = fmt.Errorf("building the guest: %w\n%s", err, out)
@@ -112,6 +126,7 @@ func (rt *Runtime) FailStart(err error) {
 	rt.not["*"] = err
 }
 
+// Nobody is told, which is the point: the core must find out by itself.
 // Kill ends a sandbox behind everybody's back, as a crash would.
 func (rt *Runtime) Kill(id string) {
 	rt.mu.Lock()
@@ -123,6 +138,8 @@ func (rt *Runtime) Kill(id string) {
 	}
 }
 
+// It is how a guest that hangs is played: connections to it can be made, since the kernel takes them, and
+// are not answered.
 // Freeze has a sandbox's guest stand still, or go on.
 func (rt *Runtime) Freeze(id string, still bool) {
 	rt.mu.Lock()
@@ -136,6 +153,7 @@ func (rt *Runtime) Freeze(id string, still bool) {
 	}
 }
 
+// One that runs is left as it is, as the contract of session.Runtime says; one that has ended makes room.
 // Start runs the guest in namespaces of its own.
 func (rt *Runtime) Start(ctx context.Context, id string, spec session.Spec) error {
 	if err := ctx.Err(); err != nil {
@@ -161,6 +179,7 @@ func (rt *Runtime) Start(ctx context.Context, id string, spec session.Spec) erro
 	return nil
 }
 
+// start makes the directories, runs the script and waits until the guest listens.
 func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sandbox, error) {
 	sb := &sandbox{dir: filepath.Join(rt.dir, "run", id), done: make(chan struct{}), errs: &bytes.Buffer{}}
 	root := filepath.Join(sb.dir, "root")
@@ -170,6 +189,8 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 			return nil, err
 		}
 	}
+	// The watch is set before the process starts: an event between the two would be lost, and the wait
+	// would not end.
 	watch, err := watchDir(sock)
 	if err != nil {
 		return nil, err
@@ -179,11 +200,15 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 	sb.cmd.Stderr = sb.errs
 	sb.cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}
 	sb.cmd.SysProcAttr = &syscall.SysProcAttr{
+		// No new network is without loopback's address set up: the guest is reached through a unix socket
+		// in the file system, which needs none. With Pdeathsig the kernel ends the sandbox when the tests
+		// are killed, so that no run leaves processes behind.
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET, Setsid: true, Pdeathsig: syscall.SIGKILL,
 	}
 	if err := sb.cmd.Start(); err != nil {
 		return nil, err
 	}
+	// Closing the watch wakes a wait for a guest that ended before it listened.
 	go func() { _ = sb.cmd.Wait(); close(sb.done); watch.Close() }()
 	if err := sb.ready(ctx, watch, filepath.Join(sock, socketName)); err != nil {
 		_ = sb.cmd.Process.Kill()
@@ -194,6 +219,8 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 	return sb, nil
 }
 
+// It is the kernel's own queue (inotify) rather than a loop with sleeps, so that tests start as fast as
+// the guest does.
 // watchDir is readable when something appears in dir.
 func watchDir(dir string) (*os.File, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -223,6 +250,7 @@ func (sb *sandbox) ready(ctx context.Context, watch *os.File, socket string) err
 			default:
 				continue // it is there and about to listen
 			}
+			// The names in the events do not matter; what counts is that something changed.
 		}
 		if _, err := watch.Read(buf); err != nil {
 			return fmt.Errorf("the guest did not start: %s", sb.errs)
@@ -230,6 +258,7 @@ func (sb *sandbox) ready(ctx context.Context, watch *os.File, socket string) err
 	}
 }
 
+// ended says whether the process is gone, without waiting.
 func (sb *sandbox) ended() bool {
 	select {
 	case <-sb.done:
@@ -239,6 +268,7 @@ func (sb *sandbox) ended() bool {
 	}
 }
 
+// remove takes the sockets and the mount point away. The mounts themselves went with their namespace.
 func (sb *sandbox) remove() { os.RemoveAll(sb.dir) }
 
 // Dial connects to a sandbox's guest.
@@ -246,6 +276,8 @@ func (rt *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	rt.mu.Lock()
 	sb := rt.run[id]
 	rt.mu.Unlock()
+	// As in a real runtime, clients are told by code whether there is nothing, or something that does not
+	// answer.
 	if sb == nil {
 		return nil, proto.Errorf(proto.NotFound, "", id, "container %s is not running", id)
 	}
@@ -257,9 +289,11 @@ func (rt *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	return c, nil
 }
 
+// Stopping what is not there is no error, because the core stops again after a crash.
 // Stop kills a sandbox and removes what it had.
 func (rt *Runtime) Stop(_ context.Context, id string) error {
 	rt.mu.Lock()
+	// It is taken out of the map before the waiting, so that the lock is not held meanwhile.
 	sb := rt.run[id]
 	delete(rt.run, id)
 	rt.mu.Unlock()
@@ -272,16 +306,21 @@ func (rt *Runtime) Stop(_ context.Context, id string) error {
 	return nil
 }
 
+// workspace is where the files of a workspace are, which stay when its sandbox goes.
 func (rt *Runtime) workspace(id string) string { return filepath.Join(rt.dir, "workspaces", id) }
 
 // RemoveWorkspace removes a workspace's files.
 func (rt *Runtime) RemoveWorkspace(_ context.Context, id string) error {
+	// The name becomes part of a path that root removes with all below, so nothing but a well-formed ID
+	// gets there.
 	if !proto.ValidID(proto.WorkspacePrefix, id) {
 		return proto.Errorf(proto.InvalidArgument, "", id, "%q is not a workspace", id)
 	}
 	return os.RemoveAll(rt.workspace(id))
 }
 
+// What the core does not know of this list, it removes when it opens; so a sandbox is listed even if it
+// has ended.
 // List names what there is.
 func (rt *Runtime) List(context.Context) (session.Inventory, error) {
 	var inv session.Inventory

@@ -21,9 +21,11 @@ import (
 // Owner is whose sessions the tests make.
 const Owner = keys.DefaultOwner
 
+// An admin's key can do everything, so tests that are not about rights need no other.
 // Secret is the API key of Owner, an admin's, as if it were in the daemon's key file.
 const Secret = "berth_sessiontest-key-0123456789"
 
+// It need not be true: this runtime has no images, and nobody unpacks it.
 // imageDigest is what every image name resolves to here.
 const imageDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
@@ -57,12 +59,17 @@ func Over(t testing.TB, rt session.Runtime, images session.Images, cfg session.C
 	return st
 }
 
+// The boot ID is how the core tells a restart of the daemon, after which sandboxes still run, from one of
+// the host, after which none does.
 // Reboot makes the next Open believe that the host was started anew.
 func (st *Stack) Reboot() { st.cfg.Boot += "again" }
 
+// The order and the parts are those of the daemon, without the edges, the audit log and the sweeper; tests
+// sweep by hand, at a time of their choice.
 // Open opens the core, as a daemon does when it starts.
 func (st *Stack) Open(t testing.TB) {
 	t.Helper()
+	// Warnings go to the test's log, where they stand beside the failure that they explain.
 	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var err error
 	if st.Ledger, err = ledger.Open(filepath.Join(st.Dir, "ledger.db")); err != nil {
@@ -92,6 +99,7 @@ func (st *Stack) Close(t testing.TB) {
 	if st.Sessions == nil {
 		return
 	}
+	// The reverse order of opening: the ledger goes last, since the others write to it when they close.
 	for _, c := range []io.Closer{st.Sessions, st.Files, st.Keys, st.Ledger} {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -100,6 +108,8 @@ func (st *Stack) Close(t testing.TB) {
 	st.Sessions = nil
 }
 
+// It is what the durability tests do between two steps, since all that a daemon must not forget has to be
+// in the ledger by then.
 // Reopen is Close and Open: a restart of the daemon.
 func (st *Stack) Reopen(t testing.TB) {
 	t.Helper()
@@ -117,6 +127,7 @@ func (st *Stack) Create(t testing.TB, req proto.CreateContainer) *session.Sessio
 	return s
 }
 
+// It is for the steps that prepare a test, where any failure is one of the test's surroundings.
 // Bash runs text in a session and returns its result; anything but an ordinary end fails the test.
 func Bash(t testing.TB, s *session.Session, text string) proto.BashResult {
 	t.Helper()
@@ -130,6 +141,7 @@ func Bash(t testing.TB, s *session.Session, text string) proto.BashResult {
 	return *res.Result.Result
 }
 
+// Without it, lines of many tests that run at once could not be told apart.
 // testWriter sends a logger's lines to the test, until it is over.
 type testWriter struct{ t testing.TB }
 
@@ -141,6 +153,7 @@ func (w testWriter) Write(b []byte) (int, error) {
 // Images knows the one image that a Runtime without containers has.
 type Images struct{}
 
+// Any other name is NotFound in the words of a real store, for tests of the edges.
 // Resolve knows "base".
 func (Images) Resolve(_ context.Context, ref string) (session.Image, error) {
 	if ref != "base" {
@@ -155,6 +168,8 @@ func (i Images) List(ctx context.Context) ([]session.Image, error) {
 	return []session.Image{img}, err
 }
 
+// unsupported is the answer to all that needs a store of images. A test that gets it should run against
+// the real runtime.
 func unsupported() error {
 	return proto.Errorf(proto.Unsupported, "", "", "a runtime without containers has no images")
 }
