@@ -15,12 +15,16 @@ import (
 
 // An answer is what the daemon said to a request that its own client would not make.
 type answer struct {
+	// A status below 400 whose connection was cut is a failure too: the header had gone out before it was
+	// known.
 	status int
 	header http.Header
 	body   []byte // at most maxAnswer of it
 	cut    bool   // the daemon broke it off, which is how it says that the rest cannot be had
 }
 
+// Connections that are kept also keep the daemon's limits on new ones out of cases that are about
+// something else.
 // askTransport keeps its connections: some cases ask a thousand times.
 var askTransport = &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16, TLSClientConfig: rawTransport.TLSClientConfig}
 
@@ -32,6 +36,8 @@ func (t *Target) ask(ctx context.Context, method, path string, q url.Values, bod
 	}
 	req, err := http.NewRequestWithContext(ctx, method, at, body)
 	if err != nil {
+		// Cases come from both APIs; the version header is what the Files API demands, and others ignore
+		// it.
 		return answer{}, err
 	}
 	req.Header.Set("X-Api-Key", t.Key)
@@ -43,6 +49,7 @@ func (t *Target) ask(ctx context.Context, method, path string, q url.Values, bod
 	if err != nil {
 		return answer{}, err
 	}
+	// A body that breaks off is an answer, not an error of the case, unless it was the case that gave up.
 	defer res.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil && ctx.Err() != nil {
@@ -60,6 +67,7 @@ func (t *Target) askJSON(ctx context.Context, method, path string, body any) (an
 	return t.ask(ctx, method, path, nil, bytes.NewReader(data), "Content-Type", "application/json")
 }
 
+// Both APIs name the code, in different places.
 // code is the typed code of an error, or "".
 func (a answer) code() proto.Code {
 	var e struct {
@@ -75,6 +83,7 @@ func (a answer) code() proto.Code {
 	return e.Error.Code
 }
 
+// That is the least that every request must keep, however odd: a 500 means that nobody thought of it.
 // refusedOrDone is a Breach where the daemon neither did what it was asked nor said by name why it does not.
 func (a answer) refusedOrDone(what string) error {
 	if a.status < 400 || a.status != http.StatusInternalServerError && a.code() != "" && a.code() != proto.Internal {
@@ -83,6 +92,8 @@ func (a answer) refusedOrDone(what string) error {
 	return Breached("%s was answered %d %.200s", what, a.status, a.body)
 }
 
+// A 4xx with another code counts as a breach: clients act on codes, and a wrong one sends them the wrong
+// way.
 // refused is a Breach unless the answer is one of these errors.
 func (a answer) refused(what string, codes ...proto.Code) error {
 	for _, c := range codes {
@@ -93,6 +104,7 @@ func (a answer) refused(what string, codes ...proto.Code) error {
 	return Breached("%s was answered %d %.200s; it should have been one of %v", what, a.status, a.body, codes)
 }
 
+// A container that was refused correctly and hangs afterwards has been attacked with success.
 // alive is a Breach if a container does not run a command any more.
 func (t *Target) alive(ctx context.Context, container string) error {
 	got, err := t.Output(ctx, container, "", "echo still here")

@@ -20,6 +20,8 @@ import (
 	"berth/proto"
 )
 
+// That an attempt is code, made inside, and not a line of shell, is because shells and their tools hide
+// errors: "mount" gives up before it asks the kernel.
 // An attempt is one thing that must not be possible inside a container. It returns nil if it was possible, a moot error if it
 // could not be tried, and any other error as the refusal.
 type attempt struct {
@@ -27,6 +29,8 @@ type attempt struct {
 	do   func() error
 }
 
+// A moot attempt counts neither for nor against. Without it, a missing device would look like a refusal by
+// design.
 // errMoot is of an attempt that says nothing here, since what it needs is missing.
 var errMoot = errors.New("moot")
 
@@ -50,16 +54,20 @@ type outcome struct {
 	Said    string `json:"said"`
 }
 
+// It is filled by attempts while variables are initialized, so that the program that runs as a probe knows
+// the same sets as the one that runs the suite.
 // attemptSets are all attempts, by the name of the case that makes them.
 var attemptSets = map[string]func() []attempt{}
 
 // Two probes run a set: the first starts the second, which makes the attempts one after the other, and starts it
 // again behind the attempt that killed it.
+// Seccomp may answer a call by killing, so that a set in a single process would end at its first success.
 var (
 	_ = addProbe("attempts", func(args []string) (any, error) { return superviseAttempts(args[0]) })
 	_ = addProbe("attempts-from", func(args []string) (any, error) { return nil, makeAttempts(args) })
 )
 
+// It is wall time, generous for a machine that runs several containers.
 // attemptTime bounds how long a set may be silent: an attempt that hangs is killed.
 const attemptTime = 20 * time.Second
 
@@ -69,6 +77,8 @@ type line struct {
 	Outcome *outcome `json:"outcome,omitempty"`
 }
 
+// It returns as many outcomes as there are attempts, in their order: the index is what the two processes
+// agree on.
 // superviseAttempts makes all attempts of a set.
 func superviseAttempts(set string) ([]outcome, error) {
 	if attemptSets[set] == nil {
@@ -77,6 +87,8 @@ func superviseAttempts(set string) ([]outcome, error) {
 	all := attemptSets[set]()
 	var found []outcome
 	for len(found) < len(all) {
+		// No progress is possible without an outcome for the attempt that ended the process, so each turn
+		// adds at least one.
 		more, end := attemptsFrom(set, len(found))
 		if found = append(found, more...); len(found) < len(all) {
 			end.What = all[len(found)].what
@@ -90,6 +102,7 @@ func superviseAttempts(set string) ([]outcome, error) {
 // came to an outcome, and what is to be said of the next one if that ended the process.
 func attemptsFrom(set string, n int) (made []outcome, end outcome) {
 	end.Verdict = "moot"
+	// /proc/self/exe starts the same file even after its name was removed.
 	cmd := exec.Command("/proc/self/exe", ProbeCommand, "attempts-from", set, strconv.Itoa(n))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -103,6 +116,7 @@ func attemptsFrom(set string, n int) (made []outcome, end outcome) {
 	lines := make(chan line)
 	go readLines(out, lines)
 	end = watchAttempts(cmd, lines, &made)
+	// The channel is drained to its end: a writer that blocks would keep Wait from returning.
 	for range lines { // until the process has closed its end
 	}
 	if err := cmd.Wait(); end.Said == "" && err != nil {
@@ -111,6 +125,7 @@ func attemptsFrom(set string, n int) (made []outcome, end outcome) {
 	return made, end
 }
 
+// A line that is none was printed by an attempt itself, and is passed over.
 // readLines reads what the second probe tells until it has ended.
 func readLines(r io.Reader, lines chan<- line) {
 	defer close(lines)
@@ -125,6 +140,8 @@ func readLines(r io.Reader, lines chan<- line) {
 // watchAttempts takes the outcomes as they come. A filter may end the thread that made an attempt and leave the
 // others, which then wait for ever; so the thread is looked after from here.
 func watchAttempts(cmd *exec.Cmd, lines <-chan line, made *[]outcome) (end outcome) {
+	// 50 ms is how late a killed thread is noticed; there is no event for the end of a thread in another
+	// process.
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	thread, gone, began := 0, 0, time.Now()
@@ -155,6 +172,7 @@ func watchAttempts(cmd *exec.Cmd, lines <-chan line, made *[]outcome) (end outco
 	}
 }
 
+// The thread that leads the process cannot vanish before the others, hence the zombie.
 // threadGone reports whether a thread has ended. The first thread of a process stays on as a zombie.
 func threadGone(process, thread int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", process, thread))
@@ -168,9 +186,12 @@ func makeAttempts(args []string) error {
 		return err
 	}
 	tell := json.NewEncoder(os.Stdout)
+	// One after the other, as an attempt that got through may change what the next one meets.
 	for _, a := range attemptSets[args[0]]()[n:] {
 		done := make(chan error)
 		go func() {
+			// Go ends a thread whose goroutine ends while it is locked, and with it any identity, working
+			// directory or filter that the attempt changed.
 			runtime.LockOSThread() // and never unlocked: whatever the attempt changes ends with its thread
 			_ = tell.Encode(line{Thread: unix.Gettid()})
 			done <- tell.Encode(line{Outcome: a.outcome(a.do())}) // told before the thread ends
@@ -182,6 +203,7 @@ func makeAttempts(args []string) error {
 	return nil
 }
 
+// The default is a refusal, for whatever the kernel says to an attempt is a refusal but success.
 // outcome is what an attempt's error means.
 func (a attempt) outcome(err error) *outcome {
 	switch {
@@ -195,6 +217,8 @@ func (a attempt) outcome(err error) *outcome {
 	return &outcome{a.what, "refused", err.Error()}
 }
 
+// Both users are tried because they meet different guards: root has capabilities, in its user namespace,
+// and the ordinary user has none to lose.
 // attempts makes a case of a set: it is made in a container as each of these users.
 func attempts(c Case, users []string, set func() []attempt) Case {
 	c.Inside = true
@@ -221,9 +245,12 @@ func attempts(c Case, users []string, set func() []attempt) Case {
 	return c
 }
 
+// Root comes first: what it breaks, the ordinary user then meets.
 // asBoth has an attempt made by both users.
 var asBoth = []string{proto.UserRoot, proto.UserDefault}
 
+// A set that got through nowhere but was moot everywhere has shown nothing, and must not be reported as
+// held.
 // sumUp turns outcomes into what happened. One that got through is a breach; if all were moot, nothing was tried.
 func sumUp(found []outcome) (string, error) {
 	var got []string
@@ -234,6 +261,8 @@ func sumUp(found []outcome) (string, error) {
 			got = append(got, strings.TrimSpace(o.What+" ("+o.Said+")"))
 		case "refused":
 			refused++
+			// Grouped by the reason, so that a reader sees what refused: a filter, a missing file, or a
+			// permission.
 			by[lastWords(o.Said)]++
 		}
 	}
@@ -250,6 +279,8 @@ func sumUp(found []outcome) (string, error) {
 	return text, nil
 }
 
+// What stands before it differs from one attempt to the next, and would keep like from being counted with
+// like.
 // lastWords is the innermost part of an error: "operation not permitted".
 func lastWords(s string) string {
 	if i := strings.LastIndex(s, ": "); i >= 0 {

@@ -18,6 +18,8 @@ type canary struct {
 func newCanary() (*canary, error) {
 	dir, err := os.MkdirTemp("", "berth-canary-")
 	if err != nil {
+		// A name and a content that nobody can guess: what shows up in an answer came from the file, and
+		// not from the request that asked for it.
 		return nil, err
 	}
 	c := &canary{dir: dir, file: filepath.Join(dir, "secret"), secret: rand.Text()}

@@ -11,14 +11,20 @@ import (
 	"berth/proto"
 )
 
+// Models edit files with it, thousands of times a day, and believe what it answers. A wrong replacement is
+// worse than an error.
 // Group 10: the editor.
 var _ = register(
+	// Line ends that are made alike, invalid UTF-8 that is mended, and the first of two matches taken: all
+	// of them were bugs of such editors.
 	Case{
 		Group: 10, Name: "editor/texts", Inside: true,
 		Tries: "replace what is there not at all, once and many times, in texts with CRLF, without line ends, in binary files and in a line of 64 MiB",
 		Wants: "one match is replaced byte for byte, anything else is an error that leaves the file as it was",
 		Run:   editorTexts,
 	},
+	// Read, change and write are three steps. Without a lock, the second of two edits writes over the
+	// first and both are told as done.
 	Case{
 		Group: 10, Name: "editor/concurrent", Inside: true,
 		Tries: "edit 40 lines of one file at once, while commands append to it",
@@ -28,6 +34,8 @@ var _ = register(
 )
 
 // edit uses the editor, and reports whether it did what it was asked for.
+// An editor's refusal is a result, in a 200, so that a model reads it like any other; the type alone tells
+// one from the other.
 func (b box) edit(ctx context.Context, path, command string, input map[string]any) (done bool, a answer, err error) {
 	if a, err = editor(command, input)(ctx, b, path); err != nil {
 		return false, a, err
@@ -43,6 +51,7 @@ func (b box) edit(ctx context.Context, path, command string, input map[string]an
 	return !strings.HasSuffix(res.Content.Type, "_error"), a, nil
 }
 
+// editorTexts replaces in texts that editors like to change on the way, and compares all bytes.
 func editorTexts(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -54,13 +63,18 @@ func editorTexts(ctx context.Context, t *Target) (string, error) {
 	}{
 		{"one two", "three", "x", "one two"},
 		{"one two", "two", "2", "one 2"},
+		// A count that goes on behind a match finds one, and would replace it; there are two places that
+		// it could mean.
 		{"aaa", "aa", "b", "aaa"}, // two matches that overlap
 		{"a\r\nb\r\nc", "b\r\n", "B\r\n", "a\r\nB\r\nc"},
+		// A text with LF must not match one with CRLF, or the result would mix both.
 		{"a\r\nb\r\n", "a\nb", "x", "a\r\nb\r\n"},
 		{"\x00\x01\xff\xfebin", "bin", "BIN", "\x00\x01\xff\xfeBIN"},
 		{"bad\xffutf", "utf", "UTF", "bad\xffUTF"},
 		{"", "x", "y", ""},
+		// A line of a mebibyte, for what reads by lines into a buffer of fixed size.
 		{strings.Repeat("l", 1<<20) + "end", "lend", "", strings.Repeat("l", 1<<20-1)},
+		// The same text is a pattern and a template to a regular expression; here it is bytes alone.
 		{"$1 \\1 &", "$1", "\\0&$$", "\\0&$$ \\1 &"},
 	} {
 		path := fmt.Sprintf("/workspace/texts/%d", i)
@@ -82,6 +96,7 @@ func editorTexts(ctx context.Context, t *Target) (string, error) {
 	return b.editorLarge(ctx)
 }
 
+// 64 MiB is far above the editor's limit, and as one line also what a view would have to answer whole.
 // editorLarge gives the editor more than it takes.
 func (b box) editorLarge(ctx context.Context) (string, error) {
 	const path = "/workspace/texts/large"
@@ -93,6 +108,7 @@ func (b box) editorLarge(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		// Neither may it be done, nor may the error repeat the line.
 		if done || len(a.body) > 1<<20 {
 			return "", Breached("%s of a line of 64 MiB: %.200s", command, a.body)
 		}
@@ -100,6 +116,8 @@ func (b box) editorLarge(ctx context.Context) (string, error) {
 	return "matches were replaced byte for byte, the rest refused", b.t.alive(ctx, b.id)
 }
 
+// editorConcurrent edits forty lines of one file at once. An edit may be refused; one that was told as
+// done has to be there.
 func editorConcurrent(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -133,6 +151,8 @@ func editorConcurrent(ctx context.Context, t *Target) (string, error) {
 			counted++
 		}
 	}
+	// Every line must still be there: a file that was read while it was being written would have lost
+	// some.
 	if counted == 0 || strings.Count(text, "line") != n {
 		return "", Breached("%d of %d edits were done, %d lines are left", counted, n, strings.Count(text, "line"))
 	}

@@ -15,50 +15,67 @@ import (
 	"berth/proto"
 )
 
+// All of these have worked against a container engine, or are one forgotten mask away from it. In gVisor
+// many succeed and mean nothing, since its kernel is the container's own; sentry tells those apart.
 // Group 30: the known ways from a container to its host.
 var _ = register(
+	// core_pattern, modprobe, uevent_helper and release_agent name a program that the kernel starts as
+	// root in the host's namespaces: CVE-2022-0492 was such a way.
 	attempts(Case{
 		Group: 30, Name: "escape/kernel-files",
 		Tries: "write to the files through which the kernel is steered or runs programs as the host's root: core_pattern, modprobe, uevent_helper, sysrq, binfmt_misc, release_agent and more",
 		Wants: "none can be opened for writing",
 	}, asBoth, kernelFileAttempts),
+	// What cannot be written may still be read: keys, addresses for an exploit, other containers' memory.
 	attempts(Case{
 		Group: 30, Name: "escape/kernel-memory",
 		Tries: "read the host's memory, log, symbols, keys and firmware: /dev/mem, /proc/kcore, /dev/kmsg, /proc/kallsyms, debugfs and more",
 		Wants: "each is missing, refused or empty",
 	}, asBoth, kernelSecretAttempts),
+	// A mount is how masks are passed by: a fresh proc has no masks.
 	attempts(Case{
 		Group: 30, Name: "escape/mounts",
 		Tries: "mount a cgroup with a release agent, proc, sysfs, tmpfs, overlay and a disk, bind the root, make /proc/sys writable, take masks away",
 		Wants: "each is refused",
 	}, asBoth, mountAttempts),
+	// shocker (2014) opened any file of the host by its inode number, because open_by_handle_at looks at
+	// no path. It takes CAP_DAC_READ_SEARCH.
 	attempts(Case{
 		Group: 30, Name: "escape/handles",
 		Tries: "open the host's files by their inode numbers, as shocker does, and climb out of a chroot",
 		Wants: "handles are refused, and what lies above the root is the root",
 	}, asBoth, handleAttempts),
+	// CVE-2024-21626 of runc was a descriptor of the host's cgroup directory that commands inherited.
 	attempts(Case{
 		Group: 30, Name: "escape/descriptors",
 		Tries: "find descriptors of the host that a command was left with, and leave through them",
 		Wants: "a command has its three streams and nothing else",
 	}, asBoth, descriptorAttempts),
+	// The guest does for the daemon what it is asked to inside, as root. Who replaces its program acts in
+	// its name.
 	attempts(Case{
 		Group: 30, Name: "escape/guest-program",
 		Tries: "replace or overwrite the program that runs as PID 1, through its path and through /proc",
 		Wants: "each is refused",
 	}, asBoth, guestProgramAttempts),
+	// The working directory is entered after the root was changed, so one that is given as a descriptor's
+	// link may lie outside.
 	Case{
 		Group: 30, Name: "escape/working-directory", Inside: true,
 		Tries: "start commands in /proc/self/fd/3 to 15, whose target would be a directory of the host if one were left open",
 		Wants: "they are refused, or start inside the container's root",
 		Run:   workingDirectories,
 	},
+	// In CVE-2019-5736 the container made runc execute itself and then wrote to that program, which was
+	// the host's.
 	Case{
 		Group: 30, Name: "escape/self-exe", Inside: true,
 		Tries: "have the daemon execute /proc/self/exe, and write to it from there",
 		Wants: "the guest stays as it was and the container goes on",
 		Run:   selfExe,
 	},
+	// The next start mounts onto paths that the container chose. CVE-2021-30465 and CVE-2025-31133 of runc
+	// were links in such places.
 	Case{
 		Group: 30, Name: "escape/planted-links", Inside: true,
 		Tries: "replace /.berth by links to the host's root and to /proc, then have the container stopped and started, mounts and all",
@@ -78,18 +95,21 @@ var attackFiles = []string{
 	"/sys/module/kernel/parameters/panic", "/sys/kernel/profiling", "/sys/kernel/kexec_crash_size",
 }
 
+// Opening asks for permission without changing anything, so it is safe on a host whose container is open.
 // kernelFileAttempts open each file for writing, which is where permission is decided.
 func kernelFileAttempts() []attempt {
 	var all []attempt
 	write := func(path, text string) {
 		all = append(all, attempt{path, func() error { return rewrite(path, text) }})
 	}
+	// gVisor has this file for itself alone.
 	for _, path := range attackFiles {
 		if !sentry() || !strings.HasPrefix(path, "/proc/sys/kernel/yama") {
 			write(path, "")
 		}
 	}
 	write("/proc/sysrq-trigger", "h") // prints help into the host's log
+	// A magic that no program begins with, should the registration get through.
 	write("/proc/sys/fs/binfmt_misc/register", ":berth-attack:M::never-a-program::/bin/false:")
 	for _, pattern := range []string{
 		"/sys/fs/cgroup/*/release_agent", "/sys/fs/cgroup/*/notify_on_release", "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -97,6 +117,7 @@ func kernelFileAttempts() []attempt {
 		"/sys/class/*/*/uevent", "/sys/block/*/uevent", "/sys/bus/*/drivers_probe", "/sys/devices/system/cpu/cpu*/online",
 	} {
 		matches, _ := filepath.Glob(pattern)
+		// A host may have hundreds of such files. Twenty show how they are mounted.
 		for _, path := range matches[:min(len(matches), 20)] {
 			if strings.HasPrefix(path, "/sys/fs/cgroup") && sentry() {
 				continue // the user-space kernel's own, which bounds nothing
@@ -112,12 +133,17 @@ func kernelFileAttempts() []attempt {
 			return os.Mkdir("/sys/fs/cgroup/memory/berth-attack", 0o755)
 		}},
 		attempt{"a higher core limit", func() error {
+			// core_pattern may be a program, which then reads the core as the host's root; so even a small
+			// core must not be made.
 			return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}) // a core's handler is the host's root
 		}},
+		// A score below zero would have the kernel kill others before this container when the host's
+		// memory is short.
 		attempt{"a lower OOM score", func() error { return rewrite("/proc/self/oom_score_adj", "-900") }},
 	)
 }
 
+// A file is first opened, which is the right, and then written back as it was, which changes nothing.
 // rewrite opens a file for writing and writes text, or what it holds already.
 func rewrite(path, text string) error {
 	if path == "/proc/self/oom_score_adj" && sentry() {
@@ -131,6 +157,7 @@ func rewrite(path, text string) error {
 	if text == "" {
 		data, err := os.ReadFile(path)
 		if err != nil {
+			// Some can be written and not read; to have them open is too much already.
 			return through("it can be opened for writing")
 		}
 		text = string(data)
@@ -139,20 +166,25 @@ func rewrite(path, text string) error {
 	return err
 }
 
+// gVisor says so in /proc/version. A container cannot change what stands there.
 // sentry reports whether this runs on a user-space kernel. Some of its files steer itself, which is the container's alone, and can be written to.
 func sentry() bool {
 	version, err := os.ReadFile("/proc/version")
 	return err == nil && strings.Contains(string(version), "gvisor")
 }
 
+// kernelSecretAttempts read one byte. An empty file counts as refused: masks are /dev/null and empty
+// directories.
 func kernelSecretAttempts() []attempt {
 	var all []attempt
 	for _, path := range []string{
 		"/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", "/proc/kmsg", "/proc/kcore", "/proc/kallsyms", "/proc/keys", "/proc/key-users",
 		"/proc/timer_list", "/proc/sched_debug", "/proc/slabinfo", "/proc/latency_stats", "/proc/interrupts", "/proc/vmallocinfo", "/proc/pagetypeinfo",
+		// Paths with ".." are for masks that are compared as text rather than mounted.
 		"/proc/sys/kernel/cap_last_cap/../../../kcore", "/dev/fb0", "/dev/input/event0", "/dev/sda", "/dev/vda", "/dev/nvme0n1", "/dev/loop0",
 		"/dev/loop-control", "/dev/mapper/control", "/dev/btrfs-control", "/dev/kvm", "/dev/vhost-net", "/dev/vsock", "/dev/uinput", "/dev/console",
 		"/dev/cpu/0/msr", "/dev/snapshot", "/dev/watchdog", "/sys/kernel/vmcoreinfo", "/sys/kernel/notes/../debug/tracing/trace",
+		// PID 1 is the guest: its memory and environment hold what the daemon sent to it.
 		"/proc/1/environ", "/proc/1/mem", "/proc/1/maps/..//mem",
 	} {
 		all = append(all, attempt{path, func() error { return readable(path) }})
@@ -166,12 +198,14 @@ func kernelSecretAttempts() []attempt {
 			return err
 		}})
 	}
+	// The guest's descriptors are its sockets, of which one is where the daemon's connections come from.
 	for fd := range 12 {
 		all = append(all, attempt{fmt.Sprintf("/proc/1/fd/%d", fd), func() error { return readable(fmt.Sprintf("/proc/1/fd/%d", fd)) }})
 	}
 	return all
 }
 
+// It does not block: a FIFO or a terminal would keep the probe for ever.
 // readable tries to read a byte.
 func readable(path string) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -186,6 +220,8 @@ func readable(path string) error {
 	return err
 }
 
+// mountAttempts use the call itself: mount(8) refuses an ordinary user by itself, and would hide what the
+// kernel says.
 func mountAttempts() []attempt {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("berth-attack-%d", os.Getuid()))
 	mount := func(what, source, kind string, flags uintptr, data string) attempt {
@@ -196,9 +232,11 @@ func mountAttempts() []attempt {
 			return unix.Mount(source, dir, kind, flags, data)
 		}}
 	}
+	// A bind mount has its own read-only flag, and a remount as a bind clears just that one.
 	remount := func(path string) attempt {
 		return attempt{"writable " + path, func() error { return unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND, "") }}
 	}
+	// A lazy unmount succeeds where an ordinary one would be busy, and shows what lies below a mask.
 	unmount := func(path string) attempt {
 		return attempt{"unmounted " + path, func() error { return unix.Unmount(path, unix.MNT_DETACH) }}
 	}
@@ -209,11 +247,15 @@ func mountAttempts() []attempt {
 		mount("overlay", "overlay", "overlay", 0, "lowerdir=/,upperdir=/tmp,workdir=/tmp"), mount("securityfs", "securityfs", "securityfs", 0, ""),
 		mount("fuse", "fuse", "fuse", 0, "fd=3,rootmode=40000,user_id=0,group_id=0"), mount("the root, bound", "/", "", unix.MS_BIND, ""),
 		mount("the root of PID 1, bound", "/proc/1/root", "", unix.MS_BIND, ""), mount("the first disk", "/dev/vda", "ext4", 0, ""),
+		// Shared mounts would have what is mounted here appear in other namespaces.
 		{"shared propagation", func() error { return unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, "") }},
 		remount("/proc/sys"), remount("/sys"), remount("/sys/fs/cgroup"), remount("/.berth/guest"),
 		unmount("/proc/kcore"), unmount("/proc/keys"), unmount("/proc/sys"), unmount("/sys/firmware"), unmount("/workspace"), unmount("/.berth/guest"),
 		{"a new root", func() error { return unix.PivotRoot("/tmp", "/tmp") }},
+		// open_tree gives a copy of the mounts as a descriptor, which could be attached elsewhere.
 		{"a detached copy of the root", func() error { _, err := unix.OpenTree(unix.AT_FDCWD, "/", 1); return err }},
+		// Swap would let a container write to the host's memory management at will; the quota of its disk
+		// would bound it, and nothing else.
 		{"a swap file", func() error {
 			path, err := unix.BytePtrFromString("/workspace/swap")
 			if err != nil {
@@ -224,6 +266,8 @@ func mountAttempts() []attempt {
 	}
 }
 
+// A handle is opened relative to any descriptor of the same file system, so each mount that comes from the
+// host is tried.
 func handleAttempts() []attempt {
 	var all []attempt
 	for _, from := range []string{"/", "/workspace", "/.berth/run", "/.berth/guest", "/etc/hosts", "/tmp", "/proc"} {
@@ -244,6 +288,8 @@ func handleAttempts() []attempt {
 	return append(all, attempt{"a chroot climbed out of", climb})
 }
 
+// Without a mount namespace and pivot_root this is the oldest escape there is: chroot changes a name, and
+// leaves the working directory outside.
 // climb leaves a chroot with the help of a descriptor outside of it, which every root can; where that ends must
 // be the container's root.
 func climb() error {
@@ -269,12 +315,15 @@ func climb() error {
 	if entries, err := os.ReadDir("."); err == nil && len(entries) == 0 {
 		return errors.New("the top is an empty directory") // what a user-space kernel has below its root
 	}
+	// Device and inode say which directory it is; a name could be anything.
 	if after.Dev != before.Dev || after.Ino != before.Ino {
 		return through("the top is device %d inode %d, not %d %d", after.Dev, after.Ino, before.Dev, before.Ino)
 	}
 	return errors.New("the top is the container's root")
 }
 
+// descriptorAttempts look at what a command was given beside its three streams, and at the links of /proc
+// that lead to a process's root.
 func descriptorAttempts() []attempt {
 	var all []attempt
 	for fd := 3; fd < 64; fd++ {
@@ -298,6 +347,7 @@ func descriptorAttempts() []attempt {
 	return all
 }
 
+// More ".." than there are levels must end at the container's own root.
 // sameRoot refuses if path leads to the container's root.
 func sameRoot(path string) error {
 	var root, there unix.Stat_t
@@ -313,6 +363,8 @@ func sameRoot(path string) error {
 	return errors.New("it is the container's root")
 }
 
+// guestProgramAttempts reach for the file that the daemon trusts as PID 1. It is mounted read-only, from a
+// file that other containers have, too.
 func guestProgramAttempts() []attempt {
 	const guest = "/.berth/guest"
 	open := func(path string, flags int) attempt {
@@ -326,6 +378,8 @@ func guestProgramAttempts() []attempt {
 	}
 	all := []attempt{
 		open(guest, unix.O_RDWR), open(guest, unix.O_WRONLY|unix.O_TRUNC), open(guest, unix.O_WRONLY|unix.O_APPEND), open("/proc/1/exe", unix.O_RDWR),
+		// Even opening it for reading would do for CVE-2019-5736: a descriptor of a running program can be
+		// opened for writing once that program has ended.
 		open("/proc/1/exe", unix.O_RDONLY), open("/proc/1/mem", unix.O_RDWR),
 		{"chmod it", func() error { return os.Chmod(guest, 0o777) }},
 		{"chown it", func() error { return os.Chown(guest, os.Getuid(), os.Getgid()) }},
@@ -346,6 +400,7 @@ func guestProgramAttempts() []attempt {
 	)
 }
 
+// A refusal and a start inside are both good: in gVisor such a descriptor is one of its own.
 // workingDirectories uses a command's cwd as CVE-2024-21626 did.
 func workingDirectories(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
@@ -356,6 +411,7 @@ func workingDirectories(ctx context.Context, t *Target) (string, error) {
 	for fd := 3; fd < 16; fd++ {
 		for _, self := range []string{"self", "thread-self", "1"} {
 			res, err := t.Do(ctx, con.ID, proto.Cmd{
+				// Above the working directory must be the root, and there must be one.
 				Argv: []string{"/bin/sh", "-c", `[ "$(stat -Lc %d:%i ../../../../../../../..)" = "$(stat -Lc %d:%i /)" ] && [ "$(stat -Lc %d:%i .)" != "" ]`},
 				Cwd:  fmt.Sprintf("/proc/%s/fd/%d", self, fd), User: proto.UserRoot, TimeoutSeconds: 20,
 			})
@@ -364,6 +420,7 @@ func workingDirectories(ctx context.Context, t *Target) (string, error) {
 				end = res.Exec.End
 			}
 			switch {
+			// An answer that did not come says nothing of the attack.
 			case err != nil && proto.CodeOf(err) == proto.Unavailable:
 				return "", err
 			case err != nil || end.Reason == proto.EndNotStarted:
@@ -378,6 +435,7 @@ func workingDirectories(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d were refused, %d began inside the container's root", refused, inside), nil
 }
 
+// The guest is one file for all containers, so that writing to it in one would reach the others.
 // selfExe is CVE-2019-5736 against the guest, which executes what it is told.
 func selfExe(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
@@ -388,10 +446,13 @@ func selfExe(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// An interpreter line has the kernel execute it, whoever started the script.
 	script := "#!/proc/self/exe\n"
 	if _, err := t.FS(con.ID, proto.UserRoot).Write(ctx, "/tmp/interpreted", 0o755, strings.NewReader(script), int64(len(script))); err != nil {
 		return "", err
 	}
+	// A program that runs cannot be written to (ETXTBSY), so the moment is when it has just ended. The
+	// hunt asks all the time.
 	// While they may be running, another command looks for a descriptor of the program that can be written to.
 	hunt, err := t.Launch(ctx, con.ID, proto.Cmd{User: proto.UserRoot, TimeoutSeconds: 8, Command: `
 		end=$((SECONDS + 5))
@@ -428,6 +489,8 @@ func selfExe(ctx context.Context, t *Target) (string, error) {
 	return "the guest's program is the same, and no process of it could be written to", nil
 }
 
+// Root in the container may rename whatever is in its own layer; most of these succeed, and are to be
+// harmless.
 // plantedLinks prepares the container's root for its next start.
 func plantedLinks(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
@@ -450,6 +513,7 @@ func plantedLinks(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return Refused(err, proto.Unavailable, proto.Unsupported, proto.Conflict, proto.InvalidArgument)
 	}
+	// Both are names of the guest's program.
 	// A host would have processes that are not ours, and our own sockets would be missing.
 	out, err := t.Output(ctx, con.ID, proto.UserRoot, `[ "$(cat /proc/1/comm)" = guest ] || [ "$(cat /proc/1/comm)" = berth-guest ] && ls -A /.berth | tr '\n' ' '`)
 	if err != nil {

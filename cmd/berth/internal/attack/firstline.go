@@ -6,6 +6,7 @@ import (
 	"strings"
 )
 
+// It is an event, not a wait: what follows it is known to run while the command is where its line says.
 // firstLine waits for the first line that a running command prints.
 func (t *Target) firstLine(ctx context.Context, container, exec string) (string, error) {
 	live, err := t.Live(ctx, container)

@@ -17,18 +17,26 @@ import (
 	"berth/proto"
 )
 
+// All that the daemon does in a container goes through the guest. Who takes it over lies to the daemon;
+// who ends it ends the container; who talks to it as another user becomes root inside.
 // Group 21: the guest, which is PID 1 and the daemon's end inside.
 var _ = register(
+	// The kernel shields PID 1 of a namespace from signals that it has no handler for, SIGKILL among them.
+	// In gVisor root's SIGKILL does end it.
 	attempts(Case{
 		Group: 21, Name: "guest/kill",
 		Tries: "send PID 1 every signal, trace it, write to its memory and take its descriptors, as root and as the ordinary user",
 		Wants: "it lives, or cannot be touched",
 	}, asBoth, killGuestAttempts),
+	// The socket runs commands as any user, without asking who is there; its directory is what keeps the
+	// ordinary user away.
 	attempts(Case{
 		Group: 21, Name: "guest/socket-as-user",
 		Tries: "reach the guest's socket as the ordinary user, under its path, through /proc and by abstract names, to run commands as root",
 		Wants: "no connection is made",
 	}, []string{proto.UserDefault}, guestSocketAttempts),
+	// Root may connect, as it is root's own container. A frame that announces 4 GiB must cost the guest no
+	// memory, and a connection that is left must not cost it for ever.
 	Case{
 		Group: 21, Name: "guest/frames", Inside: true,
 		Tries: "as root, send the guest random bytes, frames that announce 4 GiB, endless parts, half frames, wrong kinds and deep JSON, and leave 500 connections open",
@@ -36,6 +44,8 @@ var _ = register(
 		Run:   forgedFrames,
 	},
 	Case{
+		// Root can put its own program in the guest's place, so the daemon has to treat every answer as an
+		// attacker's: bounded in size and in time.
 		Group: 21, Name: "guest/impostor", Inside: true,
 		Tries: "as root, replace the guest's socket by one that answers the daemon with endless output, frames of 4 GiB, nonsense, and silence",
 		Wants: "the daemon gives the container up in a bounded time, with a typed error, and others are served meanwhile",
@@ -43,6 +53,8 @@ var _ = register(
 	},
 )
 
+// killGuestAttempts are made from a process of the container's, so that the rules of its PID namespace
+// apply.
 func killGuestAttempts() []attempt {
 	var all []attempt
 	for n := unix.Signal(1); n < 65; n++ {
@@ -59,9 +71,11 @@ func killGuestAttempts() []attempt {
 	}
 	if os.Getuid() != 0 { // root may slow down what is its own container
 		all = append(all, attempt{"its limits", func() error {
+			// Four descriptors would keep the guest from taking a connection any more.
 			return unix.Prlimit(1, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 4, Max: 4}, nil)
 		}}, attempt{"its scheduling", func() error { return unix.Setpriority(unix.PRIO_PROCESS, 1, 19) }})
 	}
+	// Tracing is being: who writes to its memory runs code as PID 1.
 	return append(all,
 		attempt{"ptrace", func() error { return unix.PtraceAttach(1) }},
 		attempt{"process_vm_readv", func() error {
@@ -76,6 +90,7 @@ func killGuestAttempts() []attempt {
 		}},
 		attempt{"/proc/1/mem", func() error { return readable("/proc/1/mem") }},
 		attempt{"/proc/1/environ", func() error { return readable("/proc/1/environ") }},
+		// A descriptor that is copied from the guest may be a connection of the daemon's.
 		attempt{"pidfd_getfd", func() error {
 			fd, err := unix.PidfdOpen(1, 0)
 			if err != nil {
@@ -87,8 +102,11 @@ func killGuestAttempts() []attempt {
 	)
 }
 
+// It is known to whoever has seen a container, so nothing may depend on its being secret.
 const guestSocket = "/.berth/run/guest.sock"
 
+// guestSocketAttempts try the path, the same file through /proc, and abstract names, which belong to the
+// network namespace and know no permissions.
 func guestSocketAttempts() []attempt {
 	var all []attempt
 	for _, path := range []string{guestSocket, "/proc/1/root" + guestSocket, "/proc/self/root" + guestSocket, "@" + guestSocket, "@guest.sock", "@/.berth/run"} {
@@ -98,6 +116,7 @@ func guestSocketAttempts() []attempt {
 				return err
 			}
 			defer conn.Close()
+			// The first letter is the kind of a frame, a request. An answer would be root's.
 			if _, err := conn.Write(guestFrame('Q', []byte(`{"op":"exec","command":{"argv":["id"],"user":"root"}}`))); err != nil {
 				return err
 			}
@@ -109,6 +128,7 @@ func guestSocketAttempts() []attempt {
 	return all
 }
 
+// Its head is one byte for the kind and four, the highest first, for the length.
 // guestFrame is one frame of the guest's protocol.
 func guestFrame(kind byte, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body))), body...)
@@ -118,8 +138,11 @@ var _ = addProbe("forge-frames", func([]string) (any, error) { return forgeFrame
 
 // forgeFrames talks to the guest as its daemon would not, and counts how many connections it made.
 func forgeFrames() (int, error) {
+	// Deep enough that a decoder without a bound on nesting would run out of stack or time.
 	deep := strings.Repeat(`[`, 200_000)
 	lies := [][]byte{
+		// Half heads, a length of 4 GiB, JSON that is none, unknown operations, numbers below zero, kinds
+		// that do not begin a call, and another protocol.
 		{0}, {'Q'}, {'Q', 0xff, 0xff, 0xff, 0xff}, {'Q', 0, 0, 0, 10, '{'}, guestFrame('Q', nil), guestFrame('Q', []byte("{")), guestFrame('Q', []byte(deep)),
 		guestFrame('Q', []byte(`{"op":"no such thing"}`)), guestFrame('Q', []byte(`{"op":"exec"}`)), guestFrame('Q', []byte(`{"op":"exec","pipes":5,"command":{"argv":["id"]}}`)),
 		guestFrame('Q', []byte(`{"op":"exec","command":{"argv":[""],"user":"nobody"}}`)), guestFrame('Q', []byte(`{"op":"hello","pipes":1}`)),
@@ -134,11 +157,14 @@ func forgeFrames() (int, error) {
 			return made, err
 		}
 		made++
+		// The guest may be waiting for the rest of a frame, which never comes; the next lie does not wait
+		// for that.
 		_ = conn.SetDeadline(time.Now().Add(200 * time.Millisecond))
 		_, _ = conn.Write(lie)
 		_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1<<20))
 		_ = conn.Close()
 	}
+	// Half a head each, so that the guest keeps every one of them waiting.
 	for range 500 { // left open until this program ends
 		conn, err := net.DialTimeout("unix", guestSocket, 5*time.Second)
 		if err != nil {
@@ -155,6 +181,7 @@ func forgedFrames(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The start of PID 1 and the inode of its directory are others for another process.
 	const boot = "stat -c %Y-%i /proc/1"
 	before, err := t.Output(ctx, con.ID, "", boot)
 	if err != nil {
@@ -173,6 +200,7 @@ func forgedFrames(ctx context.Context, t *Target) (string, error) {
 
 var _ = addProbe("impersonate", func(args []string) (any, error) { return nil, impersonate(args[0]) })
 
+// Removing the socket takes none of the connections that the daemon has already; the next one comes here.
 // impersonate takes the guest's place on its socket, until it is killed.
 func impersonate(how string) error {
 	if err := os.Remove(guestSocket); err != nil {
@@ -182,6 +210,7 @@ func impersonate(how string) error {
 	if err != nil {
 		return err
 	}
+	// The attacker waits for this line before it has the daemon connect.
 	fmt.Println("listening")
 	for {
 		conn, err := ln.Accept()
@@ -192,6 +221,8 @@ func impersonate(how string) error {
 	}
 }
 
+// Each way is one that a client without bounds falls for: a length that it makes room for, bytes that it
+// looks for a frame in, parts that it joins, output that it collects, and silence that it waits through.
 // answerAs answers whatever comes in one hostile way.
 func answerAs(conn net.Conn, how string) {
 	defer conn.Close()
@@ -254,6 +285,7 @@ func impostor(ctx context.Context, t *Target) (string, error) {
 			return "", fmt.Errorf("against %s: %w", how, err)
 		}
 		said = append(said, fmt.Sprintf("%s: %s after %.1f s", how, code, time.Since(began).Seconds()))
+		// The daemon must not be busy with one container in a way that others feel.
 		if err := t.alive(ctx, other.ID); err != nil {
 			return "", err
 		}
@@ -264,6 +296,7 @@ func impostor(ctx context.Context, t *Target) (string, error) {
 	return strings.Join(said, ", "), nil
 }
 
+// Three at once, so that the daemon has to open connections instead of using the ones that it kept.
 // useImpostor asks for new connections to a container until they end, one way or the other.
 func (t *Target) useImpostor(ctx context.Context, container string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, impostorTime)
@@ -284,6 +317,7 @@ func (t *Target) useImpostor(ctx context.Context, container string) (string, err
 			switch err := <-res; {
 			case limited.Err() != nil && ctx.Err() == nil:
 				return "", Breached("the daemon was still busy with it after %v", impostorTime)
+			// Internal would mean that the daemon blames itself for what a container did to it.
 			case proto.CodeOf(err) == proto.Internal:
 				return "", Breached("the daemon calls it its own fault: %v", err)
 			case err != nil:

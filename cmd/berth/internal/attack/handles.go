@@ -13,38 +13,49 @@ import (
 	"berth/proto"
 )
 
+// IDs are random and long, and still no secret: they stand in logs and URLs. What protects a container is
+// its owner.
 // Groups 26, 27 and 47: what names a container, and what stays when it is gone or half made.
 var _ = register(
 	Case{
+		// An ID that is used again would give its next holder what the one before still asks for.
 		Group: 26, Name: "handles/after-delete",
 		Tries: "use the ID of a deleted container on every documented route while new ones are made",
 		Wants: "404 or 410 each time, never the new container",
 		Run:   afterDelete,
 	},
+	// Clients hang up at every moment. A container that nobody was told of costs its owner's quota until
+	// its time is over.
 	Case{
 		Group: 27, Name: "create/client-gone",
 		Tries: "go away at different moments while containers are being made for it",
 		Wants: "what was made can be seen and deleted; nothing else is left",
 		Run:   clientGone,
 	},
+	// Answers that differ for "not yours" and "not there" let anybody find out which IDs exist.
 	Case{
 		Group: 47, Name: "handles/guessing",
 		Tries: "IDs next to one that exists, of other kinds, in other letters, longer, with paths in them",
 		Wants: "404 each time, in words that do not tell one from another",
 		Run:   guessIDs,
 	},
+	// A cursor that is believed is a second way to an object, which checks of IDs forget.
 	Case{
 		Group: 47, Name: "handles/tampered-cursors",
 		Tries: "page through lists with cursors that are another tenant's, deleted, cut, swapped or made up",
 		Wants: "400 or a page of one's own; never another tenant's",
 		Run:   tamperedCursors,
 	},
+	// Labels come back in lists and logs, and are stored beside the fields of a container: names that look
+	// like those must not become them.
 	Case{
 		Group: 47, Name: "handles/labels",
 		Tries: "labels with control characters, of 1 MiB, a hundred of them, named like fields of a container, with the separators of the query",
 		Wants: "refused by name, or kept as they are without touching any field",
 		Run:   labelInjection,
 	},
+	// A page that counts from the beginning skips a container for each one that was deleted meanwhile, and
+	// whoever tidies up by such a list leaves some.
 	Case{
 		Group: 47, Name: "handles/pages-under-deletes",
 		Tries: "page through a list while what it shows, and the cursor itself, is deleted",
@@ -53,6 +64,7 @@ var _ = register(
 	},
 )
 
+// afterDelete asks on each route of the document, so that a route that is added is tried.
 func afterDelete(ctx context.Context, t *Target) (string, error) {
 	old, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -82,6 +94,7 @@ func afterDelete(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		// 410 is said of what is known to have been, 404 of what is forgotten; both are true.
 		if a.status != http.StatusNotFound && a.status != http.StatusGone || strings.Contains(string(a.body), next.ID) {
 			return "", Breached("%s %s was answered %d: %.200s", r.method, r.path, a.status, a.body)
 		}
@@ -90,6 +103,8 @@ func afterDelete(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d routes, all 404 or 410", tried), nil
 }
 
+// clientGone hangs up after 0, 2, 8, 18 and more milliseconds, up to a quarter of a second: a creation is
+// under way for about so long.
 func clientGone(ctx context.Context, t *Target) (string, error) {
 	label := unique("gone-")
 	mine := client.Filter{Labels: []string{"attack=" + label}}
@@ -124,12 +139,14 @@ func clientGone(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("container %s, which nobody was told of, cannot be deleted: %v", con.ID, err)
 		}
 	}
+	// The list by label is the only way for a client to find what it was never told of.
 	if again, err := t.Containers(ctx, mine); err != nil || len(again) > 0 {
 		return "", Breached("%d are left (%v)", len(again), err)
 	}
 	return fmt.Sprintf("12 clients left; %d containers were there, and could be listed and deleted", len(list)), nil
 }
 
+// guessIDs asks for a neighbour's container under its own and other names.
 func guessIDs(ctx context.Context, t *Target) (string, error) {
 	n, err := t.Neighbour(ctx)
 	if err != nil {
@@ -144,6 +161,7 @@ func guessIDs(ctx context.Context, t *Target) (string, error) {
 	tries := []string{id, id[:len(id)-1], id + "0", strings.ToLower(id), strings.ToUpper(id), "workspace_" + id[len("container_"):], id[:len(id)-1] + string(last^1),
 		"container_" + strings.Repeat("0", 22), "container_" + strings.Repeat("z", 22), con.WorkspaceID, "*", "%", "container_%", "..", ".", "~", "null", "undefined", "0", "-1", "' OR 1=1 --", "{id}",
 		url.PathEscape("../" + id), url.PathEscape(id + "\n"), url.PathEscape(id + "\x00"), url.PathEscape("\u202e" + id)}
+	// What is said of well-formed IDs, with the ID itself taken out, must be one sentence.
 	said := map[string]bool{}
 	for _, guess := range tries {
 		a, err := t.Raw(ctx, "GET", "/v1/containers/"+url.PathEscape(strings.TrimSpace(guess)), t.KeyHeader(), nil)
@@ -153,6 +171,7 @@ func guessIDs(ctx context.Context, t *Target) (string, error) {
 		if a.Status != http.StatusNotFound {
 			return "", Breached("%q was answered %d: %.200s", guess, a.Status, a.Body)
 		}
+		// What is no ID at all may be called so; that tells nothing about which exist.
 		if proto.ValidID(proto.ContainerPrefix, guess) {
 			said[strings.ReplaceAll(errorMessage(a.Body), guess, "ID")] = true
 		}
@@ -163,6 +182,7 @@ func guessIDs(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d guesses, all 404", len(tries)), nil
 }
 
+// tamperedCursors asks for pages after what is not one's own.
 func tamperedCursors(ctx context.Context, t *Target) (string, error) {
 	n, err := t.Neighbour(ctx)
 	if err != nil {
@@ -178,6 +198,8 @@ func tamperedCursors(ctx context.Context, t *Target) (string, error) {
 			if err != nil {
 				return "", err
 			}
+			// The neighbour's label is the proof that one of its containers was shown. An error may repeat
+			// the ID that it was asked for.
 			if a.status >= 500 || strings.Contains(string(a.body), `"theirs"`) || a.status < 400 && strings.Contains(string(a.body), theirs.ID) {
 				return "", Breached("%s%.40s was answered %d: %.200s", path, cursor, a.status, a.body)
 			}
@@ -186,6 +208,8 @@ func tamperedCursors(ctx context.Context, t *Target) (string, error) {
 	return "refused, or a page of one's own", nil
 }
 
+// labelInjection tries labels that could break a log line, a terminal or a query, and then odd ones that
+// are allowed.
 func labelInjection(ctx context.Context, t *Target) (string, error) {
 	many := map[string]string{}
 	for i := range 100 {
@@ -200,6 +224,8 @@ func labelInjection(ctx context.Context, t *Target) (string, error) {
 			return "", fmt.Errorf("%s (container %q): %w", what, con.ID, err)
 		}
 	}
+	// These are legal: a label's name is its owner's business, so long as it stays a label.
+	// containerd.io/gc.root would mean something to the store if labels were handed through.
 	odd := map[string]string{"id": "container_0000000000000000000000", "owner": "admin", "state": "expired", "containerd.io/gc.root": "x", "a=b": "c", "x,y": "&state=expired", "__proto__": "1", "ключ": "значение"}
 	con, err := t.Container(ctx, proto.CreateContainer{Labels: odd})
 	if err != nil {
@@ -212,6 +238,8 @@ func labelInjection(ctx context.Context, t *Target) (string, error) {
 	if got.ID != con.ID || got.State != proto.StateRunning || len(got.Labels) != len(odd) {
 		return "", Breached("the labels changed the container: %+v", got)
 	}
+	// A comma, an ampersand and an equals sign would each end a label in a filter that is put together as
+	// text.
 	list, err := t.Containers(ctx, client.Filter{Labels: []string{"x,y=&state=expired", "owner=admin"}})
 	if err != nil || len(list) != 1 || list[0].ID != con.ID {
 		return "", Breached("listing by odd labels found %d (%v)", len(list), err)
@@ -219,6 +247,7 @@ func labelInjection(ctx context.Context, t *Target) (string, error) {
 	return "refused by name, or kept without effect", nil
 }
 
+// pagesUnderDeletes deletes the last container of each page before it asks for the next one.
 func pagesUnderDeletes(ctx context.Context, t *Target) (string, error) {
 	label := unique("pages-")
 	var ids []string
@@ -230,6 +259,8 @@ func pagesUnderDeletes(ctx context.Context, t *Target) (string, error) {
 		ids = append(ids, con.ID)
 	}
 	seen, gone, after := map[string]int{}, map[string]bool{}, ""
+	// Six containers in pages of two are three pages; ten turns is an end for a list that never says it is
+	// over.
 	for range 10 {
 		a, err := t.ask(ctx, "GET", "/v1/containers", url.Values{"label": {"attack=" + label}, "limit": {"2"}, "after": {after}}, nil)
 		if err != nil {

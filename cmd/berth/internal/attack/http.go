@@ -16,50 +16,64 @@ import (
 	"berth/proto"
 )
 
+// The daemon may stand behind a proxy. Where two parsers read the same bytes in two ways, a request can be
+// hidden from the one that checks.
 // Group 44: HTTP itself.
 var _ = register(
+	// Request smuggling (CWE-444): what one side takes for the body, the other one takes for the next
+	// request, which then comes with somebody else's rights.
 	Case{
 		Group: 44, Name: "http/smuggling",
 		Tries: "requests whose length can be read in two ways, with a second request where they may end: both lengths, two lengths, odd encodings, broken chunks, folded headers, bare line feeds",
 		Wants: "the hidden request is never answered, and nothing is a 5xx of the daemon's own",
 		Run:   smuggling,
 	},
+	// Nothing that a proxy does may be asked of the daemon: no tunnel, no echo, no other host.
 	Case{
 		Group: 44, Name: "http/malformed",
 		Tries: "headers and request lines of 1 MiB, NUL bytes, HTTP/0.9, HTTP/2 in clear text, TRACE, CONNECT, odd methods, no host, absolute targets, bad escapes",
 		Wants: "a 4xx, an answer as documented, or a closed connection; TRACE and CONNECT do nothing",
 		Run:   malformed,
 	},
+	// A path that is tidied up after the check of rights names something else than what was checked; a
+	// redirect to the tidy path tells a guesser what exists.
 	Case{
 		Group: 44, Name: "http/paths",
 		Tries: "double, trailing and encoded slashes, dots, NUL, backslashes, 60 KiB of path, other case, on routes that exist",
 		Wants: "404 or 400 as JSON, never a redirect and never another route",
 		Run:   oddPaths,
 	},
+	// Slowloris (2009): each connection costs the attacker one byte now and then, and the server a place.
 	Case{
 		Group: 44, Name: "http/slow-header",
 		Tries: "send a header one byte at a time, without end, on many connections",
 		Wants: "each is cut after about 10 seconds, as documented",
 		Run:   slowHeader,
 	},
+	// The same with a body: the header is there, so limits for headers do not help.
 	Case{
 		Group: 44, Name: "http/slow-body", Slow: true,
 		Tries: "announce a body and send nothing of it",
 		Wants: "504 or a cut connection after about a minute, as documented",
 		Run:   slowBody,
 	},
+	// Idle connections should cost some memory and nothing else. Where their number is bounded, whoever
+	// uses it up shuts the others out.
 	Case{
 		Group: 44, Name: "http/open-connections", Alone: true,
 		Tries: "hold thousands of connections open that never ask for anything, and as many that stopped in the middle of a header",
 		Wants: "a command runs as it did before",
 		Run:   openConnections,
 	},
+	// CVE-2011-3192 of Apache: many overlapping ranges of one file used up the server's memory.
 	Case{
 		Group: 44, Name: "http/ranges",
 		Tries: "ranges that overlap, a thousand of them, reversed, behind the end, negative, beyond 2^63, of other units",
 		Wants: "206, 416 or the whole file once: never more bytes than the file has",
 		Run:   rangeGames,
 	},
+	// A page in a browser on the operator's machine reaches loopback. It may send simple requests; without
+	// such headers the browser shows it no answer.
 	Case{
 		Group: 44, Name: "http/cross-origin",
 		Tries: "ask as a page of another origin does: preflights, simple requests, credentials",
@@ -68,6 +82,8 @@ var _ = register(
 	},
 )
 
+// What a daemon that cuts the connection sent before counts as its answer, since that is when most
+// refusals come.
 // talk sends bytes on a connection of its own and returns all that comes back before it is closed, or limit has passed.
 func (t *Target) talk(ctx context.Context, text string, limit time.Duration) ([]byte, error) {
 	conn, err := t.Dial(ctx, limit)
@@ -87,6 +103,7 @@ func (t *Target) talk(ctx context.Context, text string, limit time.Duration) ([]
 	return data, nil
 }
 
+// There may be several in one connection, which is the very thing to look for.
 // statuses are those of the answers in what came back.
 func statuses(data []byte) (list []int) {
 	for line := range bytes.Lines(data) {
@@ -98,24 +115,29 @@ func statuses(data []byte) (list []int) {
 	return list
 }
 
+// smuggling sends each request with another one where its body may end. The hidden one asks for /v1/info
+// with a query key that no route has, so that its answer can be told by that name.
 func smuggling(ctx context.Context, t *Target) (string, error) {
 	auth := "Host: x\r\nX-Api-Key: " + t.Key + "\r\n"
 	hidden := "GET /v1/info?smuggled HTTP/1.1\r\n" + auth + "Connection: close\r\n\r\n"
 	post := "POST /v1/containers/container_0000000000000000000000/extend HTTP/1.1\r\n" + auth
 	size := fmt.Sprint(len(hidden))
 	for what, text := range map[string]string{
-		"both lengths, chunked first":   post + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
-		"two lengths":                   post + "Content-Length: 0\r\nContent-Length: " + size + "\r\n\r\n" + hidden,
-		"a list of lengths":             post + "Content-Length: 0, " + size + "\r\n\r\n" + hidden,
-		"a signed length":               post + "Content-Length: +" + size + "\r\n\r\n" + hidden,
-		"a negative length":             post + "Content-Length: -1\r\n\r\n" + hidden,
-		"a hexadecimal length":          post + "Content-Length: 0x0\r\n\r\n" + hidden,
-		"a space before the colon":      post + "Content-Length : 0\r\n\r\n" + hidden,
-		"a folded header":               post + "X: y\r\n Content-Length: 0\r\nTransfer-Encoding:\r\n chunked\r\n\r\n" + hidden,
-		"an unknown encoding":           post + "Transfer-Encoding: xchunked\r\n\r\n" + hidden,
-		"two encodings":                 post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + hidden,
-		"a tab in the encoding":         post + "Transfer-Encoding:\tchunked, cow\r\n\r\n0\r\n\r\n" + hidden,
-		"a chunk size with a sign":      post + "Transfer-Encoding: chunked\r\n\r\n+0\r\n\r\n" + hidden,
+		// One parser reads a length, another one chunks; each of these is a form on which a proxy and a
+		// server may disagree.
+		"both lengths, chunked first": post + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+		"two lengths":                 post + "Content-Length: 0\r\nContent-Length: " + size + "\r\n\r\n" + hidden,
+		"a list of lengths":           post + "Content-Length: 0, " + size + "\r\n\r\n" + hidden,
+		"a signed length":             post + "Content-Length: +" + size + "\r\n\r\n" + hidden,
+		"a negative length":           post + "Content-Length: -1\r\n\r\n" + hidden,
+		"a hexadecimal length":        post + "Content-Length: 0x0\r\n\r\n" + hidden,
+		"a space before the colon":    post + "Content-Length : 0\r\n\r\n" + hidden,
+		"a folded header":             post + "X: y\r\n Content-Length: 0\r\nTransfer-Encoding:\r\n chunked\r\n\r\n" + hidden,
+		"an unknown encoding":         post + "Transfer-Encoding: xchunked\r\n\r\n" + hidden,
+		"two encodings":               post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + hidden,
+		"a tab in the encoding":       post + "Transfer-Encoding:\tchunked, cow\r\n\r\n0\r\n\r\n" + hidden,
+		"a chunk size with a sign":    post + "Transfer-Encoding: chunked\r\n\r\n+0\r\n\r\n" + hidden,
+		// One digit more than 64 bits hold: cut off, it is another number.
 		"a chunk size that wraps":       post + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n" + hidden,
 		"a chunk size that is none":     post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n" + hidden,
 		"a chunk without its end":       post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}x0\r\n\r\n" + hidden,
@@ -130,6 +152,7 @@ func smuggling(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		// Two answers on one connection are a hidden request answered, too.
 		if bytes.Contains(data, []byte("smuggled")) || len(statuses(data)) > 1 { // the hidden request has a query key that is answered by name
 			return "", Breached("%s: the hidden request was answered: %.300s", what, data)
 		}
@@ -142,22 +165,25 @@ func smuggling(ctx context.Context, t *Target) (string, error) {
 	return "no hidden request was answered", nil
 }
 
+// malformed sends what no client sends. Closing without a word is as good as a 400.
 func malformed(ctx context.Context, t *Target) (string, error) {
 	auth := "Host: x\r\nX-Api-Key: " + t.Key + "\r\nConnection: close\r\n"
 	mib := strings.Repeat("a", 1<<20)
 	for what, text := range map[string]string{
-		"a header of 1 MiB":         "GET /v1/info HTTP/1.1\r\n" + auth + "X: " + mib + "\r\n\r\n",
-		"10,000 headers":            "GET /v1/info HTTP/1.1\r\n" + auth + strings.Repeat("X-Header: abcdefgh\r\n", 10_000) + "\r\n",
-		"a request line of 1 MiB":   "GET /" + mib + " HTTP/1.1\r\n" + auth + "\r\n",
-		"a method of 1 MiB":         mib + " /v1/info HTTP/1.1\r\n" + auth + "\r\n",
-		"no host":                   "GET /v1/info HTTP/1.1\r\nX-Api-Key: " + t.Key + "\r\n\r\n",
-		"two hosts":                 "GET /v1/info HTTP/1.1\r\nHost: y\r\n" + auth + "\r\n",
-		"a host with a space":       "GET /v1/info HTTP/1.1\r\nHost: a b\r\nX-Api-Key: " + t.Key + "\r\n\r\n",
-		"HTTP/0.9":                  "GET /v1/info\r\n\r\n",
-		"HTTP/9.9":                  "GET /v1/info HTTP/9.9\r\n" + auth + "\r\n",
-		"the preface of HTTP/2":     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"TRACE":                     "TRACE /v1/info HTTP/1.1\r\n" + auth + "X-Secret: echo-me\r\n\r\n",
-		"CONNECT":                   "CONNECT 127.0.0.1:22 HTTP/1.1\r\n" + auth + "\r\n",
+		"a header of 1 MiB":       "GET /v1/info HTTP/1.1\r\n" + auth + "X: " + mib + "\r\n\r\n",
+		"10,000 headers":          "GET /v1/info HTTP/1.1\r\n" + auth + strings.Repeat("X-Header: abcdefgh\r\n", 10_000) + "\r\n",
+		"a request line of 1 MiB": "GET /" + mib + " HTTP/1.1\r\n" + auth + "\r\n",
+		"a method of 1 MiB":       mib + " /v1/info HTTP/1.1\r\n" + auth + "\r\n",
+		"no host":                 "GET /v1/info HTTP/1.1\r\nX-Api-Key: " + t.Key + "\r\n\r\n",
+		"two hosts":               "GET /v1/info HTTP/1.1\r\nHost: y\r\n" + auth + "\r\n",
+		"a host with a space":     "GET /v1/info HTTP/1.1\r\nHost: a b\r\nX-Api-Key: " + t.Key + "\r\n\r\n",
+		"HTTP/0.9":                "GET /v1/info\r\n\r\n",
+		"HTTP/9.9":                "GET /v1/info HTTP/9.9\r\n" + auth + "\r\n",
+		"the preface of HTTP/2":   "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		// TRACE would send the request's header back, with the key in it (cross-site tracing, 2003).
+		"TRACE":   "TRACE /v1/info HTTP/1.1\r\n" + auth + "X-Secret: echo-me\r\n\r\n",
+		"CONNECT": "CONNECT 127.0.0.1:22 HTTP/1.1\r\n" + auth + "\r\n",
+		// As a proxy, the daemon would fetch the credentials of a cloud machine from its metadata service.
 		"a target of another host":  "GET http://169.254.169.254/latest/meta-data/ HTTP/1.1\r\n" + auth + "\r\n",
 		"an asterisk":               "DELETE * HTTP/1.1\r\n" + auth + "\r\n",
 		"an escape that is none":    "GET /v1/containers/%zz HTTP/1.1\r\n" + auth + "\r\n",
@@ -167,7 +193,8 @@ func malformed(ctx context.Context, t *Target) (string, error) {
 		"a lower-case method":       "delete /v1/containers HTTP/1.1\r\n" + auth + "\r\n",
 		"an expectation":            "POST /v1/containers HTTP/1.1\r\n" + auth + "Expect: 200-maybe\r\nContent-Length: 1\r\n\r\n{",
 		"random bytes":              string(randomBytes(4096)) + "\r\n\r\n",
-		"TLS":                       "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+		// The first bytes of a TLS handshake: a client that was configured for https.
+		"TLS": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 	} {
 		data, err := t.talk(ctx, text, 3*time.Second)
 		if err != nil {
@@ -182,6 +209,7 @@ func malformed(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("%s: the header came back", what)
 		}
 	}
+	// h2c would be a second protocol on the same port, past all checks that read HTTP/1.1.
 	a, err := t.Raw(ctx, "GET", "/v1/info", http.Header{"X-Api-Key": {t.Key}, "Connection": {"Upgrade, HTTP2-Settings"}, "Upgrade": {"h2c"}, "Http2-Settings": {"AAMAAABkAAQAAP__"}}, nil)
 	if err != nil || a.Status == http.StatusSwitchingProtocols {
 		return "", Breached("an upgrade to h2c: %v %v", a, err)
@@ -189,17 +217,21 @@ func malformed(ctx context.Context, t *Target) (string, error) {
 	return "all refused or closed, and nothing was upgraded", nil
 }
 
+// oddPaths asks for routes that exist, under paths that are none.
 func oddPaths(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
 		return "", err
 	}
 	for _, path := range []string{
+		// The mux of net/http would redirect some of these to the clean path; here each has to be a plain
+		// refusal.
 		"//v1/info", "/v1//info", "/v1/info/", "/v1/./info", "/v1/x/../info", "/v1/%2e%2e/v1/info", "/v1%2finfo", "/V1/INFO", "/v1/info%00", "/v1/info%20", "/v1/info;x=y",
 		`/v1\info`, "/v1/info.json", "/v1/containers/", "/v1/containers//fs/list?path=/", "/v1/containers/%00/fs/list?path=/", "/v1/containers/" + con.ID + "/", "/v1/containers/" + con.ID + "%2ffs%2flist?path=/",
 		"/v1/containers/" + con.ID + "%00", "/v1/containers/" + con.ID + "%20", "/v1/containers/../containers/" + con.ID, "/v1/containers/" + strings.ToUpper(con.ID), "/v1/containers/" + con.ID + "/execs/../..",
 		"/v1/containers/" + strings.Repeat("a", 60<<10), "/v1/containers/%F0%9F%92%A9", "/v1/containers/%FF%FE", "/v1/files/..%2f..%2fledger.db", "/v1/files/%2e%2e/content", "/..%2f..%2fetc%2fpasswd",
 		"/v1/containers/" + con.ID + "/fs/list?path=/&path=/tmp", "/v1/containers/" + con.ID + "/fs/list?path", "/v1/containers/" + con.ID + "/fs/list?path=%zz", "/v1/containers/" + con.ID + "/fs/list?path=/;as=root", "/v1/containers/" + con.ID + "/fs/list?path=a%00b",
+		// Numbers that are not in decimal, and keys in other letters, are refused rather than guessed at.
 		"/v1/containers?limit=99999999999999999999999", "/v1/containers?limit=-1", "/v1/containers?limit=0x10", "/v1/containers?limit=1e3", "/v1/containers?LIMIT=1", "/v1/containers?state[]=running", "/v1/containers?label=%00",
 	} {
 		h := t.KeyHeader()
@@ -218,6 +250,7 @@ func oddPaths(ctx context.Context, t *Target) (string, error) {
 	return "all refused", nil
 }
 
+// slowHeader drips on twenty connections at once; each has its own clock.
 func slowHeader(ctx context.Context, t *Target) (string, error) {
 	const connections, documented = 20, 10 * time.Second
 	began := time.Now()
@@ -230,12 +263,16 @@ func slowHeader(ctx context.Context, t *Target) (string, error) {
 			return "", err
 		}
 	}
+	// Less than half of the documented time means that something else closed them, and nothing is known
+	// about slow ones.
 	if took := time.Since(began); took < documented/2 {
 		return "", fmt.Errorf("the connections ended after %s, for another reason", took)
 	}
 	return fmt.Sprintf("%d connections were cut within %s", connections, time.Since(began).Round(time.Second)), nil
 }
 
+// A byte every fifth of a second keeps any limit on silence from running out: the limit has to be on the
+// whole header.
 // drip sends a header slowly until the daemon closes the connection.
 func (t *Target) drip(ctx context.Context, limit time.Duration) error {
 	conn, err := t.Dial(ctx, limit)
@@ -258,6 +295,7 @@ func (t *Target) drip(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
+// slowBody sends one byte of a hundred.
 func slowBody(ctx context.Context, t *Target) (string, error) {
 	conn, err := t.Dial(ctx, 3*time.Minute)
 	if err != nil {
@@ -280,6 +318,8 @@ func slowBody(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("it was given up after %s", took), nil
 }
 
+// openConnections holds connections of two kinds: silent ones, and those that stopped in the middle of a
+// header.
 func openConnections(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -306,6 +346,7 @@ func openConnections(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("with %d open a command still ran", len(open)), t.alive(ctx, con.ID)
 }
 
+// rangeGames asks for a file of 1000 bytes; an answer of more is the attack.
 func rangeGames(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -315,6 +356,7 @@ func rangeGames(ctx context.Context, t *Target) (string, error) {
 	if _, err := t.FS(con.ID, proto.UserDefault).Write(ctx, "/workspace/f", 0, strings.NewReader(strings.Repeat("0123456789", size/10)), size); err != nil {
 		return "", err
 	}
+	// A thousand overlapping ranges are a thousand times the file, from a header of 3 kB.
 	overlapping := "bytes=" + strings.TrimSuffix(strings.Repeat("0-,", 1000), ",")
 	for _, header := range []string{
 		overlapping, "bytes=0-999,0-999,0-999", "bytes=999-0", "bytes=1000-", "bytes=1000-2000", "bytes=-0", "bytes=-1001", "bytes=0-18446744073709551616", "bytes=9223372036854775807-9223372036854775807",
@@ -334,12 +376,15 @@ func rangeGames(ctx context.Context, t *Target) (string, error) {
 	return "never more than the file", nil
 }
 
+// crossOrigin looks at the answers to what browsers send for a page: preflights, and simple requests with
+// credentials.
 func crossOrigin(ctx context.Context, t *Target) (string, error) {
 	for _, method := range []string{"OPTIONS", "GET", "POST", "HEAD"} {
 		h := t.KeyHeader()
 		h.Set("Origin", "https://attacker.example")
 		h.Set("Access-Control-Request-Method", "POST")
 		h.Set("Access-Control-Request-Headers", "x-api-key")
+		// So a browser asks before it lets a page of the public web reach a private network.
 		h.Set("Access-Control-Request-Private-Network", "true")
 		for _, path := range []string{"/v1/info", "/v1/containers", "/v1/files", "/openapi.json", "/healthz"} {
 			a, err := t.Raw(ctx, method, path, h, nil)
@@ -357,6 +402,7 @@ func crossOrigin(ctx context.Context, t *Target) (string, error) {
 			if method == "HEAD" && len(a.Body) > 0 {
 				return "", Breached("HEAD %s has a body", path)
 			}
+			// The request was allowed to work, as it came with a key; what it made is removed.
 			if method == "POST" && path == "/v1/containers" && a.Status == http.StatusCreated {
 				t.forget(a)
 			}

@@ -32,6 +32,8 @@ type imageMember struct {
 	body string
 }
 
+// Every member is written with its true size: what a case makes wrong is wrong in one place, so that it is
+// known what was refused.
 // layerOf is a plain layer. A directory or link needs no body, and what is no type is a file.
 func layerOf(members ...imageMember) imageLayer {
 	var buf bytes.Buffer
@@ -60,11 +62,14 @@ func baseLayer() imageLayer {
 	)
 }
 
+// digestOf is how OCI names content.
 func digestOf(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
 // archive is the whole OCI archive.
+// It is an index that names a manifest, which names the configuration and layers, each by its digest.
 func (i image) archive() io.Reader {
 	var files []imageMember
+	// A blob may be stored under a digest that is not its own, which is the lie that some cases tell.
 	blob := func(claims string, data []byte) string {
 		if claims == "" {
 			claims = digestOf(data)
@@ -95,8 +100,10 @@ func (i image) archive() io.Reader {
 	return bytes.NewReader(layerOf(files...).stored)
 }
 
+// The type of an image for one platform.
 const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
+// descriptor is how a manifest refers to a blob.
 func descriptor(kind, digest string, size int) map[string]any {
 	return map[string]any{"mediaType": kind, "digest": digest, "size": size}
 }
@@ -110,6 +117,8 @@ func marshal(v any) []byte {
 	return data
 }
 
+// The name has the class in it, because the same case runs once per class and each run removes what it
+// made.
 // Import brings an image to the daemon under a name of this case and class, which goes when the case is over.
 func (t *Target) Import(ctx context.Context, what string, i image) (name, digest string, err error) {
 	name = "berth-attack/" + what + "-" + string(t.Class)

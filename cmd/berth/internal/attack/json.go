@@ -11,21 +11,27 @@ import (
 	"berth/proto"
 )
 
+// Go's decoder takes the last of two fields, and ignores unknown ones and letters' case. Each is a way for
+// a check and its use to see two different bodies.
 // Group 43: bodies of JSON.
 var _ = register(
 	Case{
+		// A body that is taken although it was misread does something that nobody asked for.
 		Group: 43, Name: "json/hostile-bodies",
 		Tries: "send every documented route that takes JSON bodies that are deep, doubled, of other types, with fields nobody knows, numbers that no type holds, NaN, null, bytes that are not UTF-8, and none",
 		Wants: "each is refused with a typed 4xx that says what is wrong",
 		Run:   hostileJSON,
 	},
 	Case{
+		// The body has to be read to be refused; how much of it is the daemon's choice, not the client's.
 		Group: 43, Name: "json/endless-body",
 		Tries: "stream 1 GiB of JSON to routes that take JSON",
 		Wants: "413 or a cut connection, and no more read on than it takes for a client to see why",
 		Run:   endlessJSON,
 	},
 	Case{
+		// A page of another origin may send three media types without asking, and JSON is none of them:
+		// taking JSON under another type would open the API to any page.
 		Group: 43, Name: "json/other-media",
 		Tries: "the same JSON as XML, as a form with files, in UTF-16, compressed",
 		Wants: "415, or 400 where the bytes are not JSON",
@@ -35,32 +41,40 @@ var _ = register(
 
 // hostile are bodies that no route takes, whatever its fields.
 var hostile = map[string]string{
-	"10,001 arrays deep":     strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001),
-	"100,000 objects deep":   strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000),
-	"an array":               `[]`,
-	"a string":               `"x"`,
-	"a number":               `1`,
-	"true":                   `true`,
-	"null":                   `null`,
-	"NaN":                    `NaN`,
-	"two values":             `{} {}`,
-	"half a value":           `{"a":`,
-	"an unknown field":       `{"no_such_field_at_all":1}`,
-	"a prototype":            `{"__proto__":{"admin":true}}`,
-	"a field twice":          `{"no_such_field_at_all":1,"no_such_field_at_all":2}`,
-	"a comment":              `{/* */}`,
-	"single quotes":          `{'a':1}`,
-	"not UTF-8":              "{\"a\":\"\xff\xfe\"}",
-	"half a surrogate":       `{"a":"\ud800"}`,
-	"a NUL":                  "{\"a\x00\":1}",
-	"a byte order mark":      "\xef\xbb\xbf{}",
-	"UTF-16":                 "{\x00}\x00",
+	// encoding/json gives up at 10,000.
+	"10,001 arrays deep":   strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001),
+	"100,000 objects deep": strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000),
+	"an array":             `[]`,
+	"a string":             `"x"`,
+	"a number":             `1`,
+	"true":                 `true`,
+	"null":                 `null`,
+	"NaN":                  `NaN`,
+	"two values":           `{} {}`,
+	"half a value":         `{"a":`,
+	// What is not known is refused, so that a misspelt limit does not silently become no limit.
+	"an unknown field": `{"no_such_field_at_all":1}`,
+	"a prototype":      `{"__proto__":{"admin":true}}`,
+	// Twins are how a filter in front reads one value and the daemon the other one.
+	"a field twice": `{"no_such_field_at_all":1,"no_such_field_at_all":2}`,
+	"a comment":     `{/* */}`,
+	"single quotes": `{'a':1}`,
+	"not UTF-8":     "{\"a\":\"\xff\xfe\"}",
+	// Such a string cannot be written as UTF-8; what decoders put in its place differs.
+	"half a surrogate":  `{"a":"\ud800"}`,
+	"a NUL":             "{\"a\x00\":1}",
+	"a byte order mark": "\xef\xbb\xbf{}",
+	"UTF-16":            "{\x00}\x00",
+	// White space is legal JSON, and would be read without end.
 	"space and then nothing": strings.Repeat(" ", 1<<20) + "{",
+	// No type of Go's holds it.
 	"a number of 1 MiB":      `{"a":` + strings.Repeat("9", 1<<20) + "}",
 	"a huge exponent":        `{"a":1e99999999999}`,
 	"100,000 unknown fields": "{" + strings.Repeat(`"a":1,`, 100_000) + `"b":2}`,
 }
 
+// jsonRoutes takes the routes from the document. A container that is there gets a body past the check of
+// the ID, to the decoder.
 // jsonRoutes are the routes to try, with a container that is there.
 func (t *Target) jsonRoutes(ctx context.Context) (list []route, values map[string]string, err error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
@@ -80,12 +94,14 @@ func (t *Target) jsonRoutes(ctx context.Context) (list []route, values map[strin
 			list = append(list, r)
 		}
 	}
+	// Less than ten would mean that the document has changed its form, and nothing was tried.
 	if len(list) < 10 {
 		return nil, nil, fmt.Errorf("the document has only %d routes that take JSON", len(list))
 	}
 	return list, map[string]string{"id": con.ID, "exec": res.Exec.ID, "job": res.Exec.JobID}, nil
 }
 
+// hostileJSON sends each body to each route.
 func hostileJSON(ctx context.Context, t *Target) (string, error) {
 	routes, values, err := t.jsonRoutes(ctx)
 	if err != nil {
@@ -103,6 +119,7 @@ func hostileJSON(ctx context.Context, t *Target) (string, error) {
 			if a.status < 400 || a.status >= 500 || a.code() == "" {
 				return "", Breached("%s %s took %s: %d %.200s", r.method, r.path, what, a.status, a.body)
 			}
+			// An error that repeats a body of a mebibyte doubles what an attacker sends.
 			if len(a.body) > 4<<10 {
 				return "", Breached("%s %s repeats %d bytes of %s", r.method, r.path, len(a.body), what)
 			}
@@ -111,6 +128,8 @@ func hostileJSON(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d bodies to each of %d routes, all refused by name", len(hostile), len(routes)), nil
 }
 
+// It counts what the connection took, which is more than the daemon read: buffers of both kernels stand in
+// between.
 // repeat is a reader of the same bytes for ever, up to a limit, which counts what was taken.
 type repeat struct {
 	first, again string
@@ -134,6 +153,7 @@ func (r *repeat) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
+// endlessJSON sends a string that does not end, in a body without a length.
 func endlessJSON(ctx context.Context, t *Target) (string, error) {
 	routes, values, err := t.jsonRoutes(ctx)
 	if err != nil {
@@ -155,6 +175,8 @@ func endlessJSON(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("413 or a cut connection after at most %d bytes", most), nil
 }
 
+// otherMedia sends harmless bodies under types that are not JSON, and JSON in codings that nobody asked
+// for.
 func otherMedia(ctx context.Context, t *Target) (string, error) {
 	for _, try := range []struct{ header, value, body string }{
 		{"Content-Type", "text/xml", `<command>true</command>`},
