@@ -49,7 +49,6 @@ func fillRunDirectory(ctx context.Context, t *Target) (string, error) {
 	}
 	out, err := t.Output(ctx, con.ID, proto.UserRoot, `cd /.berth/run
 		head -c 160M /dev/zero 2>/dev/null > big; stat -c %s big; rm -f big
-		// Small files are their own way to fill: they use up inodes before they use up bytes.
 		python3 -c '
 n = 0
 try:

@@ -16,39 +16,53 @@ import (
 	"berth/proto"
 )
 
+// The importer reads what a stranger wrote, as root, before any container exists. Each field of an image
+// is one more thing that could be believed.
 // Group 34: images. Importing one takes an administrator, but who made it may be anybody.
 var _ = register(
 	Case{
+		// Entrypoints, users and volumes are what other engines act on. Here the guest is PID 1 in every
+		// container, and the request says who runs a command.
 		Group: 34, Name: "images/configuration", Inside: true,
 		Tries: "run images whose configuration names a program to start, root, a directory in /proc, volumes, ports, labels, LD_PRELOAD, a PATH of its own, NUL bytes and 1 MiB of environment",
 		Wants: "only the environment is used, by commands and not by the guest; or a typed error",
 		Run:   imageConfigurations,
 	},
 	Case{
+		// Content is what its digest says, or it is not used: that is all that makes a name of an image
+		// trustworthy.
 		Group: 34, Name: "images/layers", Inside: true,
 		Tries: "run images of 1,000 layers, of a layer that is not what its digest says, that is cut off, that unpacks to something else, and of none",
 		Wants: "a typed error, or a container that works",
 		Run:   imageLayers,
 	},
 	Case{
+		// Layers are unpacked as root on the host. Engines have been led out by links and whiteouts; a
+		// whiteout removes, so it is a way to delete.
 		Group: 34, Name: "images/members", Inside: true,
 		Tries: "unpack layers with devices, absolute and climbing members, links and hard links that lead out, and whiteouts of files outside and of everything",
 		Wants: "each is refused, or lands inside the image; no file of the host is shown or changed, and no device can be opened",
 		Run:   imageMembers,
 	},
 	Case{
+		// Mount points are made in a root file system that the image chose, which is how CVE-2021-30465
+		// came to mount onto the host.
 		Group: 34, Name: "images/mount-points", Inside: true,
 		Tries: "run images in which /workspace, /.berth, /proc, /dev, /sys, /etc and /tmp are links to a directory of the host, to each other, or files",
 		Wants: "nothing is mounted or made outside of the container; it works, or is refused with a typed error",
 		Run:   imageMountPoints,
 	},
 	Case{
+		// The compressed size bounds nothing. What is unpacked lands in the disk pool that all containers
+		// share.
 		Group: 34, Name: "images/bomb",
 		Tries: "import a layer of some MiB that unpacks to 16 GiB and is not what its digest says",
 		Wants: "it is refused, and containers work and can write meanwhile and afterwards",
 		Run:   imageLayerBombs, Slow: true, Alone: true,
 	},
 	Case{
+		// A tag is a name, and names move. Who made a container of one image must not find it to be of
+		// another.
 		Group: 34, Name: "images/moved-tag", Inside: true,
 		Tries: "give an image's name to another one while a container of the first lives, and start that container again",
 		Wants: "the container stays with the image that it was made of",
@@ -56,6 +70,8 @@ var _ = register(
 	},
 )
 
+// An image without a shell or tools is still a container that can be looked into: the probe is a static
+// program that brings its own eyes.
 // An imageView is how a command sees its container.
 type imageView struct {
 	UID     int      `json:"uid"`
@@ -75,20 +91,27 @@ var _ = addProbe("image-view", func([]string) (any, error) {
 	return imageView{os.Getuid(), dir, os.Environ(), string(mounts), string(args)}, err
 })
 
+// optioned images have the least of a root file system, and differ by their configuration alone.
 // optioned is a valid image with these options.
 func optioned(options map[string]any) image {
 	return image{layers: []imageLayer{baseLayer()}, options: options}
 }
 
+// imageConfigurations asks for more than an image may have a say in.
 func imageConfigurations(ctx context.Context, t *Target) (string, error) {
 	var said []string
 	for what, options := range map[string]map[string]any{
+		// Each of these has a meaning to another engine; a working directory in /proc is CVE-2024-21626
+		// once more.
 		"programs": {"Entrypoint": []string{"/evil"}, "Cmd": []string{"-x"}, "User": "0:0", "WorkingDir": "/proc/self/fd/8", "StopSignal": "SIGKILL",
 			"Volumes": map[string]any{"/": struct{}{}, "/proc": struct{}{}, "/host": struct{}{}}, "ExposedPorts": map[string]any{"1/tcp": struct{}{}},
 			"Labels": map[string]string{"berth/first-id": "0", "containerd.io/gc.root": "x"}, "Shell": []string{"/evil"}, "Healthcheck": map[string]any{"Test": []string{"CMD", "/evil"}}},
+		// The environment is the image's right, for commands. The guest must not load a library or take a
+		// PATH from it.
 		"environment": {"Env": []string{"LD_PRELOAD=/evil.so", "PATH=/evil", "GODEBUG=x=y", "GOTRACEBACK=crash", "=x", "none", "A=\x00B=C", "HOME=/proc/1", "LD_LIBRARY_PATH=/proc/self/fd"}},
-		"large":       {"Env": []string{"BIG=" + strings.Repeat("A", 1<<20)}},
-		"many":        {"Env": strings.Split(strings.Repeat("BIG=AAAAAAAAAAAA,", 1<<16), ",")},
+		// The kernel takes 128 KiB in one variable.
+		"large": {"Env": []string{"BIG=" + strings.Repeat("A", 1<<20)}},
+		"many":  {"Env": strings.Split(strings.Repeat("BIG=AAAAAAAAAAAA,", 1<<16), ",")},
 	} {
 		got, err := t.configured(ctx, what, options)
 		if err != nil {
@@ -101,6 +124,7 @@ func imageConfigurations(ctx context.Context, t *Target) (string, error) {
 }
 
 // configured runs a container of an image with these options.
+// What is looked for is what a command finds, not what the API says of it.
 func (t *Target) configured(ctx context.Context, what string, options map[string]any) (string, error) {
 	con, refused, err := t.ofImage(ctx, what, optioned(options))
 	if refused != "" || err != nil {
@@ -144,11 +168,14 @@ func (t *Target) shorter(full, quick int) int {
 	return full
 }
 
+// imageLayers offers lies about layers; a valid image with many layers has to work, or be refused by name.
 func imageLayers(ctx context.Context, t *Target) (string, error) {
 	good, cut := baseLayer(), baseLayer()
+	// Within the archive, so that it ends in the middle of a member.
 	cut.stored = cut.stored[:700]
 	lie := layerOf(imageMember{Header: tar.Header{Name: "lie"}, body: "x"})
 	lie.claims = digestOf([]byte("something else"))
+	// Its digest is right, and that of what it unpacks to (the diff ID) is not.
 	other := baseLayer()
 	other.plain = digestOf([]byte("something else"))
 	many := func(n int) []imageLayer {
@@ -168,6 +195,7 @@ func imageLayers(ctx context.Context, t *Target) (string, error) {
 			return "", fmt.Errorf("%s: %w", c.what, err)
 		}
 		if refused == "" {
+			// The first three are lies: running one of them means that nobody checked.
 			if c.what != "none" && len(c.layers) < 3 {
 				return "", Breached("an image with a layer of a %s is run", c.what)
 			}
@@ -181,6 +209,7 @@ func imageLayers(ctx context.Context, t *Target) (string, error) {
 	return strings.Join(said, "; "), nil
 }
 
+// Each of the names says what its layer does; the canary's directory stands for the host.
 // hostileMembers are layers that reach for the canary's directory, one kind each.
 func hostileMembers(c *canary) map[string][]imageMember {
 	up := strings.Repeat("../", 30) + strings.TrimPrefix(c.dir, "/")
@@ -190,28 +219,34 @@ func hostileMembers(c *canary) map[string][]imageMember {
 	}
 	wiped := tar.Header{Name: "etc/passwd", Typeflag: tar.TypeChar}
 	return map[string][]imageMember{
-		"absolute":          one(tar.Header{Name: c.file}, "changed"),
-		"climbing":          one(tar.Header{Name: up + "/secret"}, "changed"),
-		"climbing-in":       one(tar.Header{Name: "etc/" + up + "/more"}, "changed"),
-		"link":              behind(c.dir, "out/secret"),
-		"link-up":           behind(up, "out/more"),
-		"link-dot":          behind(c.dir, "./out/./secret"),
+		"absolute":    one(tar.Header{Name: c.file}, "changed"),
+		"climbing":    one(tar.Header{Name: up + "/secret"}, "changed"),
+		"climbing-in": one(tar.Header{Name: "etc/" + up + "/more"}, "changed"),
+		"link":        behind(c.dir, "out/secret"),
+		"link-up":     behind(up, "out/more"),
+		"link-dot":    behind(c.dir, "./out/./secret"),
+		// A hard link to a file of the host would give the container the very inode.
 		"hard-link":         {{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: c.file}, ""}, {tar.Header{Name: "stolen"}, "changed"}},
 		"hard-link-up":      {{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: up + "/secret"}, ""}, {tar.Header{Name: "stolen"}, "changed"}},
 		"hard-link-by-link": {{tar.Header{Name: "out", Typeflag: tar.TypeSymlink, Linkname: c.dir}, ""}, {tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: "out/secret"}, ""}},
 		"whiteout":          one(tar.Header{Name: up + "/.wh.secret"}, ""),
 		"whiteout-by-link":  behind(c.dir, "out/.wh.secret"),
-		"whiteout-dots":     one(tar.Header{Name: ".wh..."}, ""),
-		"whiteout-up":       one(tar.Header{Name: "etc/.wh..."}, ""),
-		"opaque":            behind(c.dir, "out/.wh..wh..opq"),
-		"opaque-root":       one(tar.Header{Name: ".wh..wh..opq"}, ""),
-		"plain-whiteout":    one(wiped, ""),
-		"disk":              one(tar.Header{Name: "stolen", Typeflag: tar.TypeBlock, Devmajor: 8, Mode: 0o666}, ""),
-		"memory":            one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 1, Mode: 0o666}, ""),
-		"loop-control":      one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 10, Devminor: 237, Mode: 0o666}, ""),
-		"root-is-a-link":    one(tar.Header{Name: "./", Typeflag: tar.TypeSymlink, Linkname: c.dir}, ""),
+		// A whiteout named "." or ".." would remove the directory itself, or the one above it.
+		"whiteout-dots": one(tar.Header{Name: ".wh..."}, ""),
+		"whiteout-up":   one(tar.Header{Name: "etc/.wh..."}, ""),
+		// An opaque directory has what is below it removed.
+		"opaque":      behind(c.dir, "out/.wh..wh..opq"),
+		"opaque-root": one(tar.Header{Name: ".wh..wh..opq"}, ""),
+		// overlayfs's own form of a whiteout: a character device 0:0.
+		"plain-whiteout": one(wiped, ""),
+		"disk":           one(tar.Header{Name: "stolen", Typeflag: tar.TypeBlock, Devmajor: 8, Mode: 0o666}, ""),
+		"memory":         one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 1, Mode: 0o666}, ""),
+		"loop-control":   one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 10, Devminor: 237, Mode: 0o666}, ""),
+		"root-is-a-link": one(tar.Header{Name: "./", Typeflag: tar.TypeSymlink, Linkname: c.dir}, ""),
+		// With this attribute overlayfs takes a directory's content from elsewhere.
 		"overlay-redirect": one(tar.Header{Name: "stolen/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{
 			"SCHILY.xattr.trusted.overlay.redirect": c.dir, "SCHILY.xattr.trusted.overlay.opaque": "y"}}, ""),
+		// Version 2 of the attribute, with all capabilities: a program that would make its caller mighty.
 		"capable": one(tar.Header{Name: "stolen", Mode: 0o6755, PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\xff\xff\xff\xff\x00\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x00"}}, ""),
 	}
 }
@@ -227,6 +262,7 @@ var _ = addProbe("image-device", func([]string) (any, error) {
 	return true, f.Close()
 })
 
+// imageMembers looks at the canary after each image, and from inside for what it brought.
 func imageMembers(ctx context.Context, t *Target) (string, error) {
 	c, err := newCanary()
 	if err != nil {
@@ -239,6 +275,7 @@ func imageMembers(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", what, err)
 		}
+		// First of all, since unpacking alone may do the harm.
 		if err := c.unharmed(what); err != nil {
 			return "", err
 		}
@@ -274,6 +311,7 @@ func (t *Target) seeStolen(ctx context.Context, container, what string, c *canar
 	return errors.Join(err, c.unharmed(what))
 }
 
+// content reads through the API, which follows links as a command would.
 // content is what is in a file of a container, or nothing.
 func (t *Target) content(ctx context.Context, container, user, path string) []byte {
 	got, err := t.FS(container, user).Read(ctx, path)
@@ -285,6 +323,8 @@ func (t *Target) content(ctx context.Context, container, user, path string) []by
 	return data
 }
 
+// imageMountPoints has each place that something is mounted on be a link or a file, alone and all
+// together.
 func imageMountPoints(ctx context.Context, t *Target) (string, error) {
 	c, err := newCanary()
 	if err != nil {
@@ -313,6 +353,7 @@ func imageMountPoints(ctx context.Context, t *Target) (string, error) {
 func (t *Target) linked(ctx context.Context, c *canary, paths []string, target string) (string, error) {
 	members := []imageMember{}
 	if !slices.Contains(paths, "etc") {
+		// /etc is needed unless it is the one that is replaced: the guest writes the user into it.
 		members = append(members, imageMember{Header: tar.Header{Name: "etc/", Typeflag: tar.TypeDir}})
 	}
 	for _, p := range paths {
@@ -337,6 +378,7 @@ func (t *Target) linked(ctx context.Context, c *canary, paths []string, target s
 		}
 		_, _ = fs.Write(ctx, dir+"/more", 0o644, strings.NewReader("x"), 1) // to the canary's, if it leads there
 	}
+	// Without /proc, what hides its dangerous parts is missing as well.
 	if _, err := fs.Stat(ctx, "/proc/1/status"); err != nil {
 		return "", Breached("%s: /proc is not mounted: %v", what, err)
 	}
@@ -346,6 +388,7 @@ func (t *Target) linked(ctx context.Context, c *canary, paths []string, target s
 	return "works", c.unharmed(what)
 }
 
+// Compressing one GiB and repeating it is faster, and gives the same as compressing all of it.
 // bombed is a layer of n GiB of zeros in one file, compressed to a thousandth of that.
 func bombed(n int) imageLayer {
 	var head, gib, all bytes.Buffer
@@ -361,6 +404,7 @@ func bombed(n int) imageLayer {
 	return imageLayer{stored: all.Bytes(), gzip: true, plain: digestOf([]byte("nobody gets that far"))}
 }
 
+// imageLayerBombs has a container write and sync while the bomb is unpacked: the pool is theirs in common.
 func imageLayerBombs(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -368,6 +412,7 @@ func imageLayerBombs(ctx context.Context, t *Target) (string, error) {
 	}
 	done := make(chan error, 1)
 	go func() {
+		// Compressed it is some MiB, so no limit on what is sent refuses it.
 		_, err := t.ImportImage(ctx, "berth-attack/bomb-layer", image{layers: []imageLayer{bombed(bombGiB)}}.archive(), 0, nil)
 		done <- err
 	}()
@@ -387,6 +432,8 @@ func imageLayerBombs(ctx context.Context, t *Target) (string, error) {
 // bombGiB is what the bomb unpacks to. It need not fill the disk: its layer is not what its digest says.
 const bombGiB = 16
 
+// movedTag reads a file by which the two images differ, while the container runs and after it was started
+// again.
 func movedTag(ctx context.Context, t *Target) (string, error) {
 	mark := func(what string) image {
 		return image{layers: []imageLayer{baseLayer(), layerOf(imageMember{Header: tar.Header{Name: "mark", Mode: 0o644}, body: what})}}

@@ -9,20 +9,26 @@ import (
 	"berth/proto"
 )
 
+// Links are how an unprivileged process makes a privileged one work for it: it names a file, and another
+// one opens it. The daemon acts in workspaces for their users, and keeps books as root.
 // Group 2: symbolic links.
 var _ = register(
+	// Whatever a link leads to, the permissions of the user who asks must decide, as if a command of
+	// theirs had followed it.
 	Case{
 		Group: 2, Name: "links/to-secrets", Inside: true,
 		Tries: "read, write, list, archive, edit, move and remove files through links to /etc/shadow, /proc/1/root, the guest's socket and a file of the host",
 		Wants: "the kernel's permissions of the container's user hold, a removed link takes nothing with it, and nothing of the host is reached",
 		Run:   linksToSecrets,
 	},
+	// A file that root writes at a place that a user controls is the classic of /tmp races (CWE-59).
 	Case{
 		Group: 2, Name: "links/manifest", Inside: true,
 		Tries: "put a link to a file of the container's root where the daemon writes a job's manifest, and have root run a command in that job",
 		Wants: "root's file is as it was: the link is replaced, not followed",
 		Run:   manifestLink,
 	},
+	// A whole directory that is swapped turns every check of the names in it void.
 	Case{
 		Group: 2, Name: "links/job-directory", Inside: true,
 		Tries: "put a link to a directory of the container's root where a job's directory was",
@@ -39,6 +45,8 @@ func linkTargets(c *canary) []string {
 	}
 }
 
+// linksToSecrets follows each link with each verb, plain, with a slash at its end, and to what is behind
+// it.
 func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 	c, err := newCanary()
 	if err != nil {
@@ -49,6 +57,7 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// What only the container's root may read is a secret too, of another user in the same container.
 	const rootSecret = "only-for-the-containers-root"
 	before, err := t.Output(ctx, b.id, proto.UserRoot, "printf "+rootSecret+" >/root/.secret; chmod 600 /root/.secret; sha256sum /root/.secret;"+systemState)
 	if err != nil {
@@ -58,6 +67,7 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 	for _, to := range linkTargets(c) {
 		link := ""
 		for _, v := range verbs {
+			// Verbs that replace or remove a link leave none for the next one.
 			if v.replacing() || link == "" {
 				if link, err = b.freshLink(ctx, to); err != nil {
 					return "", err
@@ -68,6 +78,7 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 				if err != nil {
 					return "", err
 				}
+				// The second is how /etc/shadow begins in the base image.
 				if bytes.Contains(a.body, []byte(rootSecret)) || bytes.Contains(a.body, []byte("root:*:")) {
 					return "", Breached("%s through a link to %s shows what only root may read", v.name, to)
 				}
@@ -91,6 +102,7 @@ func (b box) freshLink(ctx context.Context, to string) (path string, err error) 
 // quoted is s as one word of bash.
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
+// manifestLink leaves links where the daemon writes a job's books, and has root run there.
 func manifestLink(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -108,6 +120,7 @@ func manifestLink(ctx context.Context, t *Target) (string, error) {
 		if _, err := t.Output(ctx, b.id, "", swap); err != nil {
 			return "", err
 		}
+		// Its name is random, so that root's own writing hits nothing that is compared afterwards.
 		_, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >\"$RANDOM\" 2>/dev/null; true", User: proto.UserRoot, JobID: "trap", TimeoutSeconds: 60})
 		if err != nil && proto.CodeOf(err) == proto.Internal {
 			return "", Breached("root's command in such a job: %v", err)
@@ -123,6 +136,8 @@ func manifestLink(ctx context.Context, t *Target) (string, error) {
 	return "root's files are as they were", nil
 }
 
+// jobDirectoryLink replaces the directory while a command of the job is running, the last moment before
+// its books are made.
 func jobDirectoryLink(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -134,6 +149,7 @@ func jobDirectoryLink(ctx context.Context, t *Target) (string, error) {
 	if _, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >f; cd /; rm -rf /workspace/j; ln -s /root/private /workspace/j", JobID: "j", TimeoutSeconds: 60}); err != nil {
 		return "", err
 	}
+	// These are read by the daemon with more rights than the user has.
 	for _, what := range []string{"jobs/j/manifest", "jobs/j/tar", "jobs"} {
 		a, err := t.ask(ctx, "GET", b.at(what), nil, nil)
 		if err != nil {

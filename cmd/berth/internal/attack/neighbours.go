@@ -10,6 +10,8 @@ import (
 	"berth/proto"
 )
 
+// Isolation is also of time: a container whose neighbours can make it wait has been attacked, although
+// nothing was read or changed.
 // Groups 7, 13, 14 and 15 seen from next door: what one container does to itself, and what another notices of it.
 
 // A hog is a command that uses up what it can get.
@@ -21,6 +23,8 @@ type hog struct {
 	disk, memory, process int64         // limits of the container that has it
 }
 
+// Each goes for one resource that containers share: processes, memory, disk space, inodes, the disk's
+// queue, the daemon's readers, the CPU, and the kernel's file table.
 var hogs = []hog{
 	{13, "fork-bomb", "fork without end", `f() { f | f & }; f; sleep 600`, "", time.Second, 0, 0, 512},
 	{13, "thread-bomb", "start threads that work, until none can be had", `python3 -c '
@@ -66,6 +70,7 @@ while True:
 
 var _ = registerHogs()
 
+// registerHogs makes one case of each.
 func registerHogs() (done struct{}) {
 	for _, b := range hogs {
 		register(Case{
@@ -88,6 +93,8 @@ const (
 	slack        = 8 * time.Millisecond
 )
 
+// Three attempts, because a machine that is busy for another reason would fail a single one; only what is
+// slow each time is the bomb's doing.
 // run times commands in one container with and without the bomb in another.
 func (b hog) run(ctx context.Context, t *Target) (string, error) {
 	victim, err := t.Container(ctx, proto.CreateContainer{})
@@ -115,6 +122,7 @@ func (b hog) run(ctx context.Context, t *Target) (string, error) {
 	return "", Breached("%s, and so each of %d times", found, timesSlow)
 }
 
+// It gives back all times rather than means, so that medians of the whole can be compared.
 // compare times the victim's commands in turns with and without the bomb.
 func (b hog) compare(ctx context.Context, t *Target, bomber, victim string) (quiet, loud []time.Duration, err error) {
 	for range rounds {
@@ -131,6 +139,7 @@ func (b hog) compare(ctx context.Context, t *Target, bomber, victim string) (qui
 	return quiet, loud, nil
 }
 
+// The kernel may have killed something of the victim's, which then came back: the generation tells.
 // untouched is an error if a container is not running as it was.
 func (t *Target) untouched(ctx context.Context, victim proto.Container) error {
 	after, err := t.Client.Container(ctx, victim.ID)
@@ -145,6 +154,7 @@ func (t *Target) untouched(ctx context.Context, victim proto.Container) error {
 
 // beside times the victim's commands while the bomb goes off, and ends the bomb.
 func (b hog) beside(ctx context.Context, t *Target, bomber, victim string) ([]time.Duration, error) {
+	// In the background, as nobody waits for the end of a bomb.
 	if _, err := t.Launch(ctx, bomber, proto.Cmd{Command: b.script, User: b.user, Background: true}); err != nil {
 		return nil, fmt.Errorf("starting the bomb: %w", err)
 	}
@@ -157,13 +167,16 @@ func (b hog) beside(ctx context.Context, t *Target, bomber, victim string) ([]ti
 	if err != nil {
 		return nil, Breached("a command next door failed: %v", err)
 	}
+	// Stopping the bomb is a part of the attack: an operator has to be able to.
 	if _, err := t.Stop(ctx, bomber); err != nil {
 		return nil, Breached("the container with the bomb cannot be stopped: %v", err)
 	}
+	// What fills the disk is removed before the next round, so that this begins as the first did.
 	_, err = t.Bash(ctx, bomber, "rm -rf ./*")
 	return took, err
 }
 
+// It goes through the whole daemon, since that is what a user next door feels.
 // times is how long a command that does nothing takes, each time.
 func (t *Target) times(ctx context.Context, container string) ([]time.Duration, error) {
 	var all []time.Duration
@@ -188,6 +201,7 @@ func verdict(quiet, loud []time.Duration) (found string, slow bool) {
 	before, beside := quiet[len(quiet)/2], loud[len(loud)/2]
 	found = fmt.Sprintf("a command next door took %.1f ms instead of %.1f ms (%.1fx), nine in ten at most %.1f ms",
 		milliseconds(beside), milliseconds(before), float64(beside)/float64(before), milliseconds(loud[len(loud)*9/10]))
+	// Both have to be crossed: three times a very short time is still no harm.
 	return found, beside > mostSlowdown*before && beside-before > slack
 }
 

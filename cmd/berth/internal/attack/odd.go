@@ -9,32 +9,41 @@ import (
 	"berth/proto"
 )
 
+// Opening a FIFO waits for its other end, a device answers for ever, and a file of holes is larger than
+// any disk. Whoever opens files that a container made must expect all three.
 // Group 5: files that are none. Group 7: too many of them.
 var _ = register(
+	// A reader that hangs holds a lock, a connection and a goroutine; a few of them are an outage.
 	Case{
 		Group: 5, Name: "odd/kinds", Inside: true,
 		Tries: "use every verb on FIFOs, sockets, devices, links to /dev/zero, a file of holes of an exbibyte, and one that grows",
 		Wants: "each answers within seconds, and only regular files are read",
 		Run:   oddKinds,
 	},
+	// Here nobody asked for the file: the daemon collects outputs by itself, so that it is its own victim.
 	Case{
 		Group: 5, Name: "odd/outputs", Inside: true,
 		Tries: "leave the same in $OUTPUT_DIR and in a job",
 		Wants: "the command's end is told within seconds, with notes of what was not stored, and the daemon's memory stays where it was",
 		Run:   oddOutputs,
 	},
+	// Lists and manifests grow with what a container makes, so each needs a bound and has to say when it
+	// is reached.
 	Case{
 		Group: 7, Name: "many/files", Inside: true,
 		Tries: "fill a job with tens of thousands of files and directories",
 		Wants: "commands, lists, the manifest, archives and removal go on, bounded and marked as truncated",
 		Run:   manyFiles,
 	},
+	// Recursion meets its end in the stack, and a path its own at 4096 bytes; walkers by path can neither
+	// see nor remove such a tree.
 	Case{
 		Group: 7, Name: "many/deep", Inside: true,
 		Tries: "make a tree of 10,000 directories, one in the other",
 		Wants: "it is listed, archived or refused by name, and can be removed",
 		Run:   deepTree,
 	},
+	// A full disk is the usual moment for half a file to take the place of a whole one.
 	Case{
 		Group: 7, Name: "many/disk-full", Inside: true,
 		Tries: "upload more than the container's disk limit, as a file and by the editor",
@@ -43,6 +52,8 @@ var _ = register(
 	},
 )
 
+// The largest size that the file system takes is tried first. The file that grows does so in the
+// background until its container goes.
 // oddNames are what makeOdd makes; those that are regular files may be read, as far as anybody wants to.
 const makeOdd = `mkfifo fifo; ln -s /dev/zero zero; ln -s /dev/full full; ln -s fifo tofifo; ln -s /dev/tty tty; ln -s /proc/self/fd/0 fd
 truncate -s 1E holes 2>/dev/null || truncate -s 1P holes 2>/dev/null || truncate -s 7T holes
@@ -50,6 +61,7 @@ python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")' 2>/dev/nu
 : >grows; (while :; do echo more >>grows; done) >/dev/null 2>&1 </dev/null &
 ls`
 
+// It is far above what any of these takes, and far below a test's patience with one that hangs.
 // patience is how long one answer may take.
 const patience = 30 * time.Second
 
@@ -64,6 +76,7 @@ func (b box) promptly(ctx context.Context, v verb, path string) (answer, error) 
 	return a, err
 }
 
+// oddKinds uses each verb that leaves the file where it is.
 func oddKinds(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -86,6 +99,8 @@ func oddKinds(ctx context.Context, t *Target) (string, error) {
 			if err := a.refusedOrDone(v.name + " of " + name); err != nil {
 				return "", err
 			}
+			// A growing file may be read to where its end was; the rest of them have no end, or no content
+			// of their own.
 			if name != "holes" && name != "grows" && name != "fd" && v.name == "read" && a.status < 400 {
 				return "", Breached("%s, which is no regular file, was read: %d", name, a.status)
 			}
@@ -95,6 +110,7 @@ func oddKinds(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d requests were answered in time", tried), t.alive(ctx, b.id)
 }
 
+// oddOutputs leaves the same kinds where the daemon collects them after the command's end.
 func oddOutputs(ctx context.Context, t *Target) (string, error) {
 	before, err := t.residentBytes(ctx)
 	if err != nil {
@@ -118,6 +134,7 @@ func oddOutputs(ctx context.Context, t *Target) (string, error) {
 		return "", Breached("it was told as: %s", describe(res))
 	case took > patience:
 		return "", Breached("its end took %v", took)
+	// The notes are how a user learns why an output is missing.
 	case !strings.Contains(notes, "holes"):
 		return "", Breached("nothing is said of the file of holes: %q", notes)
 	case len(r.Content) == 0 || len(r.Content) > 3:
@@ -136,6 +153,7 @@ func oddOutputs(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("told after %.1f s, %d files stored; %s", took.Seconds(), len(r.Content), notes), nil
 }
 
+// closeFiles removes them at the end of the case, since stored files are no container's and stay.
 // closeFiles removes the stored files of a result.
 func (t *Target) closeFiles(ctx context.Context, res proto.ExecResult) {
 	if res.Result.Result == nil {
@@ -146,6 +164,8 @@ func (t *Target) closeFiles(ctx context.Context, res proto.ExecResult) {
 	}
 }
 
+// manyFiles counts in the time that a small command takes among them: its outputs must be found without
+// walking through all.
 func manyFiles(ctx context.Context, t *Target) (string, error) {
 	files := 300_000
 	if t.Quick {
@@ -165,6 +185,7 @@ func manyFiles(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	defer t.closeFiles(ctx, res)
+	// The one output has its own directory and must be found whatever else there is.
 	if r := res.Result.Result; r == nil || len(r.Content) != 1 {
 		return "", Breached("a command's output got lost among them: %s %q", describe(res), res.Notes)
 	}
@@ -172,6 +193,7 @@ func manyFiles(ctx context.Context, t *Target) (string, error) {
 	if took > 2*patience {
 		return "", Breached("a command among %d files took %v", files, took)
 	}
+	// A list that was cut and does not say so would be taken for the whole.
 	if m, err := t.Manifest(ctx, b.id, "many"); err != nil || !m.Truncated {
 		return "", Breached("the manifest of %d files is not marked as truncated: %v", files, err)
 	}
@@ -190,6 +212,7 @@ func manyFiles(ctx context.Context, t *Target) (string, error) {
 
 var _ = addProbe("deep", func(args []string) (any, error) { return makeDeep("/workspace/deep", 10_000) })
 
+// deepTree has the tree made inside, below what a path can name.
 func deepTree(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -214,6 +237,7 @@ func deepTree(ctx context.Context, t *Target) (string, error) {
 	if _, err := t.Output(ctx, b.id, "", "cd /workspace/deep && echo x >f"); err != nil {
 		return "", Breached("no command runs above it: %v", err)
 	}
+	// The directory is the job's own, so that the books are made of that very tree.
 	res, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >g", JobID: "deep", TimeoutSeconds: 60})
 	if err != nil || res.Result.Result == nil {
 		return "", Breached("no command runs in it: %v", err)
@@ -227,6 +251,7 @@ func deepTree(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("a tree of %d directories was made, looked at and removed", depth), t.alive(ctx, b.id)
 }
 
+// diskFull compares what is left before and after something was removed.
 func diskFull(ctx context.Context, t *Target) (string, error) {
 	const disk = 32 << 20
 	b, err := t.box(ctx, proto.CreateContainer{Limits: proto.Limits{DiskBytes: disk}})
@@ -238,10 +263,12 @@ func diskFull(ctx context.Context, t *Target) (string, error) {
 	if happened, err := Refused(err, proto.QuotaExceeded); err != nil {
 		return "", fmt.Errorf("an upload of %d MiB: %w (%s)", 3*disk>>20, err, happened)
 	}
+	// Temporary files of the daemon have names that begin so.
 	left, err := t.Output(ctx, b.id, "", "cd /workspace; find . -name '*large*' -o -name '.berth*'")
 	if err != nil || left != "" {
 		return "", Breached("the upload left %q %v", left, err)
 	}
+	// The disk is filled to its end by the container itself; then the editor has no room for a copy.
 	if _, err := t.Output(ctx, b.id, "", "cd /workspace; head -c 80M /dev/urandom >filler 2>/dev/null; echo old >kept 2>/dev/null; true"); err != nil {
 		return "", err
 	}

@@ -11,26 +11,35 @@ import (
 	"berth/proto"
 )
 
+// Output is the largest thing that a command can make the daemon hold, and the one that users look at
+// first.
 // Groups 16, 17 and 20: output, and many commands at once.
 var _ = register(
+	// A second of "yes" is gigabytes. Stopping the reader would stop the command, and keeping all would be
+	// the daemon's memory.
 	Case{
 		Group: 16, Name: "output/floods", Inside: true, Alone: true,
 		Tries: "write without end to stdout, to stderr, to both, and without a line end",
 		Wants: "all of it is counted, a bounded part is kept and marked as cut, and the daemon's memory stays where it was",
 		Run:   floods,
 	},
+	// What goes into JSON has to be UTF-8, and what arrives in two reads may be one character.
 	Case{
 		Group: 16, Name: "output/odd", Inside: true,
 		Tries: "write single bytes, invalid UTF-8 cut between writes, terminal escapes, after the exit, and to a closed stdout",
 		Wants: "the result is valid UTF-8, whole, and nothing of it comes after the end",
 		Run:   oddOutput,
 	},
+	// Between a process's exit and the last read from its pipe is a gap in which bytes get lost, seldom;
+	// hence a thousand times.
 	Case{
 		Group: 17, Name: "output/fast", Inside: true,
 		Tries: "end at once after writing, a thousand times, and leave a grandchild that holds the pipe open",
 		Wants: "no byte is lost, and the end is told without waiting for the grandchild",
 		Run:   fastOutput,
 	},
+	// Each command takes descriptors, a goroutine and processes, on both sides. Refusing is right; to mix
+	// outputs, or to hang, is not.
 	Case{
 		Group: 20, Name: "output/at-once", Inside: true, Alone: true,
 		Tries: "start a thousand commands at once in one container",
@@ -39,6 +48,7 @@ var _ = register(
 	},
 )
 
+// floods compares the daemon's memory before and after each flood.
 func floods(ctx context.Context, t *Target) (string, error) {
 	size := int64(2 << 30)
 	if t.Quick {
@@ -53,6 +63,8 @@ func floods(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	flood := fmt.Sprintf("head -c %d", size)
+	// Each of them stresses another part: two streams at once, and lines without an end for who reads by
+	// lines.
 	for what, script := range map[string]string{
 		"stdout":             "yes | " + flood,
 		"stderr":             "yes | " + flood + " >&2",
@@ -68,6 +80,7 @@ func floods(ctx context.Context, t *Target) (string, error) {
 		if total := res.Exec.StdoutBytes + res.Exec.StderrBytes; total < size || !res.Exec.Truncated {
 			return "", Breached("%s: %d of %d bytes were counted, truncated: %v", what, total, size, res.Exec.Truncated)
 		}
+		// 8 MiB are far above what is kept of a command by default.
 		if kept := len(r.Stdout) + len(r.Stderr); kept > 8<<20 {
 			return "", Breached("%s: %d bytes were kept", what, kept)
 		}
@@ -82,6 +95,7 @@ func floods(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("five floods of %d MiB were cut, the daemon did not grow by more than %d MiB", size>>20, maxGrowth>>20), t.alive(ctx, con.ID)
 }
 
+// oddOutput gives the bytes that are to come out, for each script.
 func oddOutput(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -90,11 +104,14 @@ func oddOutput(ctx context.Context, t *Target) (string, error) {
 	for what, k := range map[string][2]string{
 		"single bytes":         {"for i in {1..2000}; do printf x; done", strings.Repeat("x", 2000)},
 		"a character in parts": {`printf '\xe2'; sleep 0.05; printf '\x82'; sleep 0.05; printf '\xac'`, "€"},
-		"half a character":     {`printf 'a\xe2\x82'`, "a\uFFFD"},
-		"bytes that are none":  {`printf '\xff\xfe\x00\x80ok'`, "\uFFFD\x00\uFFFDok"},
-		"escapes":              {`printf '\e[2J\e]0;title\a\e[31mred\x9b'`, "\x1b[2J\x1b]0;title\a\x1b[31mred\uFFFD"},
-		"stdout closed":        {"exec >&-; echo lost; exit 0", ""},
-		"nothing":              {"true", ""},
+		// What is not UTF-8 becomes U+FFFD, the one replacement that every decoder knows.
+		"half a character":    {`printf 'a\xe2\x82'`, "a\uFFFD"},
+		"bytes that are none": {`printf '\xff\xfe\x00\x80ok'`, "\uFFFD\x00\uFFFDok"},
+		// Escapes are kept: a terminal is what shows them, and whoever has one must guard it. 0x9b alone
+		// is not UTF-8.
+		"escapes":       {`printf '\e[2J\e]0;title\a\e[31mred\x9b'`, "\x1b[2J\x1b]0;title\a\x1b[31mred\uFFFD"},
+		"stdout closed": {"exec >&-; echo lost; exit 0", ""},
+		"nothing":       {"true", ""},
 	} {
 		res, err := t.ended(ctx, con.ID, what, k[0], 30, proto.EndExit)
 		if err != nil {
@@ -104,6 +121,7 @@ func oddOutput(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("%s: %.60q rather than %.60q", what, got, k[1])
 		}
 	}
+	// What comes after the end belongs to nobody: a result that changes was not a result.
 	res, err := t.ended(ctx, con.ID, "output after the end", "echo early; (sleep 0.3; echo late; sleep 0.1; touch /tmp/written) & disown; exit 0", 30, proto.EndExit)
 	if err != nil {
 		return "", err
@@ -118,6 +136,7 @@ func oddOutput(ctx context.Context, t *Target) (string, error) {
 	return "seven kinds of output came as they should, and none after the end", nil
 }
 
+// fastOutput has eight clients, so that the starts and ends of commands overlap.
 func fastOutput(ctx context.Context, t *Target) (string, error) {
 	const workers = 8
 	con, err := t.Container(ctx, proto.CreateContainer{})
@@ -147,6 +166,7 @@ func fastOutput(ctx context.Context, t *Target) (string, error) {
 		}
 	}
 	began := time.Now()
+	// setsid -f takes the grandchild out of the command's process group, with stdout still open.
 	res, err := t.ended(ctx, con.ID, "a grandchild with the pipe", "echo done; setsid -f sleep 300", 120, proto.EndExit)
 	if err != nil {
 		return "", err
@@ -157,12 +177,14 @@ func fastOutput(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d fast commands lost nothing; a grandchild held up none", n), nil
 }
 
+// atOnce starts all at once and compares each output with its command's number.
 func atOnce(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
 		return "", err
 	}
 	n := 1000
+	// A start costs more in gVisor.
 	if t.Quick && t.Class == proto.ClassGVisor {
 		n = 300
 	}
