@@ -62,9 +62,9 @@ func tryClasses(ctx context.Context, cfg containerd.Config, report func(cli.Find
 	}
 }
 
+// greet asks the guest of a trial container who it is.
 // A container that "started" says little: the guest must answer over its socket, and as PID 1, or it could
 // neither reap orphans nor see all processes.
-// greet asks the guest of a trial container who it is.
 func greet(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
 	g := guest.NewClient(dial)
 	defer g.Close()

@@ -143,8 +143,8 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	return err
 }
 
-// The fingerprint lets a person check by eye what a browser or openssl shows.
 // tlsFacts are what clients need to know of the certificate, for the log.
+// The fingerprint lets a person check by eye what a browser or openssl shows.
 func tlsFacts(d *daemon.Daemon) (facts []any) {
 	sum, file := d.Fingerprint()
 	if sum != "" {
@@ -156,9 +156,9 @@ func tlsFacts(d *daemon.Daemon) (facts []any) {
 	return facts
 }
 
+// binDir is where the daemon's helper programs are: beside itself, unless said otherwise.
 // Links are followed, since packages put a link to berth into PATH and leave the helpers where the program
 // really is.
-// binDir is where the daemon's helper programs are: beside itself, unless said otherwise.
 func binDir(dir string) (string, error) {
 	if dir != "" {
 		return filepath.Abs(dir)

@@ -69,8 +69,8 @@ func (c conformance) spec(t *testing.T) session.Spec {
 	}
 }
 
-// Its clean-up is registered before the start: a start that fails half way must leave nothing either.
 // start starts a sandbox that is gone after the test, with its workspace.
+// Its clean-up is registered before the start: a start that fails half way must leave nothing either.
 func (c conformance) start(t *testing.T, spec session.Spec) string {
 	t.Helper()
 	id := newID(proto.ContainerPrefix)

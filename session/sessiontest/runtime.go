@@ -126,8 +126,8 @@ func (rt *Runtime) FailStart(err error) {
 	rt.not["*"] = err
 }
 
-// Nobody is told, which is the point: the core must find out by itself.
 // Kill ends a sandbox behind everybody's back, as a crash would.
+// Nobody is told, which is the point: the core must find out by itself.
 func (rt *Runtime) Kill(id string) {
 	rt.mu.Lock()
 	sb := rt.run[id]
@@ -138,9 +138,9 @@ func (rt *Runtime) Kill(id string) {
 	}
 }
 
+// Freeze has a sandbox's guest stand still, or go on.
 // It is how a guest that hangs is played: connections to it can be made, since the kernel takes them, and
 // are not answered.
-// Freeze has a sandbox's guest stand still, or go on.
 func (rt *Runtime) Freeze(id string, still bool) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -153,8 +153,8 @@ func (rt *Runtime) Freeze(id string, still bool) {
 	}
 }
 
-// One that runs is left as it is, as the contract of session.Runtime says; one that has ended makes room.
 // Start runs the guest in namespaces of its own.
+// One that runs is left as it is, as the contract of session.Runtime says; one that has ended makes room.
 func (rt *Runtime) Start(ctx context.Context, id string, spec session.Spec) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -219,9 +219,9 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 	return sb, nil
 }
 
+// watchDir is readable when something appears in dir.
 // It is the kernel's own queue (inotify) rather than a loop with sleeps, so that tests start as fast as
 // the guest does.
-// watchDir is readable when something appears in dir.
 func watchDir(dir string) (*os.File, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -289,8 +289,8 @@ func (rt *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	return c, nil
 }
 
-// Stopping what is not there is no error, because the core stops again after a crash.
 // Stop kills a sandbox and removes what it had.
+// Stopping what is not there is no error, because the core stops again after a crash.
 func (rt *Runtime) Stop(_ context.Context, id string) error {
 	rt.mu.Lock()
 	// It is taken out of the map before the waiting, so that the lock is not held meanwhile.
@@ -319,9 +319,9 @@ func (rt *Runtime) RemoveWorkspace(_ context.Context, id string) error {
 	return os.RemoveAll(rt.workspace(id))
 }
 
+// List names what there is.
 // What the core does not know of this list, it removes when it opens; so a sandbox is listed even if it
 // has ended.
-// List names what there is.
 func (rt *Runtime) List(context.Context) (session.Inventory, error) {
 	var inv session.Inventory
 	rt.mu.Lock()

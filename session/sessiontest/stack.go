@@ -21,12 +21,12 @@ import (
 // Owner is whose sessions the tests make.
 const Owner = keys.DefaultOwner
 
-// An admin's key can do everything, so tests that are not about rights need no other.
 // Secret is the API key of Owner, an admin's, as if it were in the daemon's key file.
+// An admin's key can do everything, so tests that are not about rights need no other.
 const Secret = "berth_sessiontest-key-0123456789"
 
-// It need not be true: this runtime has no images, and nobody unpacks it.
 // imageDigest is what every image name resolves to here.
+// It need not be true: this runtime has no images, and nobody unpacks it.
 const imageDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
 // A Stack is the whole core over a Runtime: what a daemon has without its edges.
@@ -59,14 +59,14 @@ func Over(t testing.TB, rt session.Runtime, images session.Images, cfg session.C
 	return st
 }
 
+// Reboot makes the next Open believe that the host was started anew.
 // The boot ID is how the core tells a restart of the daemon, after which sandboxes still run, from one of
 // the host, after which none does.
-// Reboot makes the next Open believe that the host was started anew.
 func (st *Stack) Reboot() { st.cfg.Boot += "again" }
 
+// Open opens the core, as a daemon does when it starts.
 // The order and the parts are those of the daemon, without the edges, the audit log and the sweeper; tests
 // sweep by hand, at a time of their choice.
-// Open opens the core, as a daemon does when it starts.
 func (st *Stack) Open(t testing.TB) {
 	t.Helper()
 	// Warnings go to the test's log, where they stand beside the failure that they explain.
@@ -108,9 +108,9 @@ func (st *Stack) Close(t testing.TB) {
 	st.Sessions = nil
 }
 
+// Reopen is Close and Open: a restart of the daemon.
 // It is what the durability tests do between two steps, since all that a daemon must not forget has to be
 // in the ledger by then.
-// Reopen is Close and Open: a restart of the daemon.
 func (st *Stack) Reopen(t testing.TB) {
 	t.Helper()
 	st.Close(t)
@@ -127,8 +127,8 @@ func (st *Stack) Create(t testing.TB, req proto.CreateContainer) *session.Sessio
 	return s
 }
 
-// It is for the steps that prepare a test, where any failure is one of the test's surroundings.
 // Bash runs text in a session and returns its result; anything but an ordinary end fails the test.
+// It is for the steps that prepare a test, where any failure is one of the test's surroundings.
 func Bash(t testing.TB, s *session.Session, text string) proto.BashResult {
 	t.Helper()
 	res, err := s.Run(context.Background(), proto.Cmd{Command: text})
@@ -141,8 +141,8 @@ func Bash(t testing.TB, s *session.Session, text string) proto.BashResult {
 	return *res.Result.Result
 }
 
-// Without it, lines of many tests that run at once could not be told apart.
 // testWriter sends a logger's lines to the test, until it is over.
+// Without it, lines of many tests that run at once could not be told apart.
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {
@@ -153,8 +153,8 @@ func (w testWriter) Write(b []byte) (int, error) {
 // Images knows the one image that a Runtime without containers has.
 type Images struct{}
 
-// Any other name is NotFound in the words of a real store, for tests of the edges.
 // Resolve knows "base".
+// Any other name is NotFound in the words of a real store, for tests of the edges.
 func (Images) Resolve(_ context.Context, ref string) (session.Image, error) {
 	if ref != "base" {
 		return session.Image{}, proto.Errorf(proto.NotFound, "", ref, "image %.80q is not here; import or pull it first", ref)

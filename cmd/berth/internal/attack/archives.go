@@ -13,9 +13,9 @@ import (
 	"berth/proto"
 )
 
+// Group 9: archives. The API takes and gives tar alone; images are OCI archives.
 // "Zip slip" (2018) was found in thousands of programs, and archive/tar leaves the check of names to its
 // caller. Container engines had their own: CVE-2018-15664 of docker cp.
-// Group 9: archives. The API takes and gives tar alone; images are OCI archives.
 var _ = register(
 	// What is outside is inside of the container still, but the daemon's side of an unpacking must not be
 	// led anywhere by a member, whoever it runs as.
@@ -113,9 +113,9 @@ func archiveSlip(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d archives were refused, nothing appeared outside", len(slips)), nil
 }
 
+// archive is a tar archive of these members, of which files hold a few bytes.
 // Where a member has no type it is a file, with a body, so that an unpacking that went through can be
 // seen.
-// archive is a tar archive of these members, of which files hold a few bytes.
 func archive(members ...tar.Header) []byte {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -175,8 +175,8 @@ type zeros struct{}
 // Read fills whatever it is given, at no cost in memory.
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// It is made while it is read, so that this program does not hold it either.
 // bomb is a gzip stream of n zero bytes.
+// It is made while it is read, so that this program does not hold it either.
 func bomb(n int64) io.Reader {
 	r, w := io.Pipe()
 	go func() {

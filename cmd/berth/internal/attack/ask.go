@@ -23,9 +23,9 @@ type answer struct {
 	cut    bool   // the daemon broke it off, which is how it says that the rest cannot be had
 }
 
+// askTransport keeps its connections: some cases ask a thousand times.
 // Connections that are kept also keep the daemon's limits on new ones out of cases that are about
 // something else.
-// askTransport keeps its connections: some cases ask a thousand times.
 var askTransport = &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16, TLSClientConfig: rawTransport.TLSClientConfig}
 
 // ask makes a request as a library would, with the target's key.
@@ -67,8 +67,8 @@ func (t *Target) askJSON(ctx context.Context, method, path string, body any) (an
 	return t.ask(ctx, method, path, nil, bytes.NewReader(data), "Content-Type", "application/json")
 }
 
-// Both APIs name the code, in different places.
 // code is the typed code of an error, or "".
+// Both APIs name the code, in different places.
 func (a answer) code() proto.Code {
 	var e struct {
 		Error struct {
@@ -83,8 +83,8 @@ func (a answer) code() proto.Code {
 	return e.Error.Code
 }
 
-// That is the least that every request must keep, however odd: a 500 means that nobody thought of it.
 // refusedOrDone is a Breach where the daemon neither did what it was asked nor said by name why it does not.
+// That is the least that every request must keep, however odd: a 500 means that nobody thought of it.
 func (a answer) refusedOrDone(what string) error {
 	if a.status < 400 || a.status != http.StatusInternalServerError && a.code() != "" && a.code() != proto.Internal {
 		return nil
@@ -92,9 +92,9 @@ func (a answer) refusedOrDone(what string) error {
 	return Breached("%s was answered %d %.200s", what, a.status, a.body)
 }
 
+// refused is a Breach unless the answer is one of these errors.
 // A 4xx with another code counts as a breach: clients act on codes, and a wrong one sends them the wrong
 // way.
-// refused is a Breach unless the answer is one of these errors.
 func (a answer) refused(what string, codes ...proto.Code) error {
 	for _, c := range codes {
 		if a.status >= 400 && a.code() == c {
@@ -104,8 +104,8 @@ func (a answer) refused(what string, codes ...proto.Code) error {
 	return Breached("%s was answered %d %.200s; it should have been one of %v", what, a.status, a.body, codes)
 }
 
-// A container that was refused correctly and hangs afterwards has been attacked with success.
 // alive is a Breach if a container does not run a command any more.
+// A container that was refused correctly and hangs afterwards has been attacked with success.
 func (t *Target) alive(ctx context.Context, container string) error {
 	got, err := t.Output(ctx, container, "", "echo still here")
 	if err != nil || got != "still here" {

@@ -20,18 +20,18 @@ import (
 	"berth/proto"
 )
 
-// That an attempt is code, made inside, and not a line of shell, is because shells and their tools hide
-// errors: "mount" gives up before it asks the kernel.
 // An attempt is one thing that must not be possible inside a container. It returns nil if it was possible, a moot error if it
 // could not be tried, and any other error as the refusal.
+// That an attempt is code, made inside, and not a line of shell, is because shells and their tools hide
+// errors: "mount" gives up before it asks the kernel.
 type attempt struct {
 	what string
 	do   func() error
 }
 
+// errMoot is of an attempt that says nothing here, since what it needs is missing.
 // A moot attempt counts neither for nor against. Without it, a missing device would look like a refusal by
 // design.
-// errMoot is of an attempt that says nothing here, since what it needs is missing.
 var errMoot = errors.New("moot")
 
 // moot says why an attempt says nothing.
@@ -54,9 +54,9 @@ type outcome struct {
 	Said    string `json:"said"`
 }
 
+// attemptSets are all attempts, by the name of the case that makes them.
 // It is filled by attempts while variables are initialized, so that the program that runs as a probe knows
 // the same sets as the one that runs the suite.
-// attemptSets are all attempts, by the name of the case that makes them.
 var attemptSets = map[string]func() []attempt{}
 
 // Two probes run a set: the first starts the second, which makes the attempts one after the other, and starts it
@@ -67,8 +67,8 @@ var (
 	_ = addProbe("attempts-from", func(args []string) (any, error) { return nil, makeAttempts(args) })
 )
 
-// It is wall time, generous for a machine that runs several containers.
 // attemptTime bounds how long a set may be silent: an attempt that hangs is killed.
+// It is wall time, generous for a machine that runs several containers.
 const attemptTime = 20 * time.Second
 
 // A line is what the second probe tells the first: the thread that begins an attempt, or the outcome of one.
@@ -77,9 +77,9 @@ type line struct {
 	Outcome *outcome `json:"outcome,omitempty"`
 }
 
+// superviseAttempts makes all attempts of a set.
 // It returns as many outcomes as there are attempts, in their order: the index is what the two processes
 // agree on.
-// superviseAttempts makes all attempts of a set.
 func superviseAttempts(set string) ([]outcome, error) {
 	if attemptSets[set] == nil {
 		return nil, fmt.Errorf("there are no attempts for %q", set)
@@ -125,8 +125,8 @@ func attemptsFrom(set string, n int) (made []outcome, end outcome) {
 	return made, end
 }
 
-// A line that is none was printed by an attempt itself, and is passed over.
 // readLines reads what the second probe tells until it has ended.
+// A line that is none was printed by an attempt itself, and is passed over.
 func readLines(r io.Reader, lines chan<- line) {
 	defer close(lines)
 	for scan := bufio.NewScanner(r); scan.Scan(); {
@@ -172,8 +172,8 @@ func watchAttempts(cmd *exec.Cmd, lines <-chan line, made *[]outcome) (end outco
 	}
 }
 
-// The thread that leads the process cannot vanish before the others, hence the zombie.
 // threadGone reports whether a thread has ended. The first thread of a process stays on as a zombie.
+// The thread that leads the process cannot vanish before the others, hence the zombie.
 func threadGone(process, thread int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", process, thread))
 	return err != nil || bytes.Contains(status, []byte("State:\tZ"))
@@ -203,8 +203,8 @@ func makeAttempts(args []string) error {
 	return nil
 }
 
-// The default is a refusal, for whatever the kernel says to an attempt is a refusal but success.
 // outcome is what an attempt's error means.
+// The default is a refusal, for whatever the kernel says to an attempt is a refusal but success.
 func (a attempt) outcome(err error) *outcome {
 	switch {
 	case err == nil:
@@ -217,9 +217,9 @@ func (a attempt) outcome(err error) *outcome {
 	return &outcome{a.what, "refused", err.Error()}
 }
 
+// attempts makes a case of a set: it is made in a container as each of these users.
 // Both users are tried because they meet different guards: root has capabilities, in its user namespace,
 // and the ordinary user has none to lose.
-// attempts makes a case of a set: it is made in a container as each of these users.
 func attempts(c Case, users []string, set func() []attempt) Case {
 	c.Inside = true
 	attemptSets[c.Name] = set
@@ -245,13 +245,13 @@ func attempts(c Case, users []string, set func() []attempt) Case {
 	return c
 }
 
-// Root comes first: what it breaks, the ordinary user then meets.
 // asBoth has an attempt made by both users.
+// Root comes first: what it breaks, the ordinary user then meets.
 var asBoth = []string{proto.UserRoot, proto.UserDefault}
 
+// sumUp turns outcomes into what happened. One that got through is a breach; if all were moot, nothing was tried.
 // A set that got through nowhere but was moot everywhere has shown nothing, and must not be reported as
 // held.
-// sumUp turns outcomes into what happened. One that got through is a breach; if all were moot, nothing was tried.
 func sumUp(found []outcome) (string, error) {
 	var got []string
 	refused, by := 0, map[string]int{}
@@ -279,9 +279,9 @@ func sumUp(found []outcome) (string, error) {
 	return text, nil
 }
 
+// lastWords is the innermost part of an error: "operation not permitted".
 // What stands before it differs from one attempt to the next, and would keep like from being counted with
 // like.
-// lastWords is the innermost part of an error: "operation not permitted".
 func lastWords(s string) string {
 	if i := strings.LastIndex(s, ": "); i >= 0 {
 		return s[i+2:]

@@ -16,9 +16,9 @@ import (
 	"berth/proto"
 )
 
+// Groups 41 and 46: API keys, and what may be done with one.
 // Broken authentication and authorization lead every list of API flaws. Each case asks at the edge, where
 // attackers stand, and not in the packages behind it.
-// Groups 41 and 46: API keys, and what may be done with one.
 var _ = register(
 	// The routes are taken from the document, so that a route that is added is tried without a new case.
 	Case{
@@ -112,8 +112,8 @@ func (t *Target) as(ctx context.Context, req proto.CreateKey) (*Target, proto.Ke
 	return &other, k.Key, nil
 }
 
-// Ten letters of base32 are 50 bits: names of runs that overlap do not meet.
 // unique is a name that nobody else has.
+// Ten letters of base32 are 50 bits: names of runs that overlap do not meet.
 func unique(prefix string) string { return prefix + strings.ToLower(rand.Text()[:10]) }
 
 // noKey asks without a key. The ID is well-formed and exists nowhere: a 404 would show that the daemon
@@ -238,8 +238,8 @@ func endedKeys(ctx context.Context, t *Target) (string, error) {
 	return "both 401, and the open websocket ended", nil
 }
 
-// It is for waits that must end by the other side's doing; what f returns then does not matter.
 // endsWithin is a Breach unless f returns in this time.
+// It is for waits that must end by the other side's doing; what f returns then does not matter.
 func endsWithin(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -447,8 +447,8 @@ func quotaSessions(ctx context.Context, t *Target) (string, error) {
 	return Refused(err, proto.TooMany)
 }
 
-// The case is there so that the day a bridge is added, the suite fails until there are attacks on it.
 // Group 48: there is nothing to attack yet.
+// The case is there so that the day a bridge is added, the suite fails until there are attacks on it.
 var _ = register(Case{
 	Group: 48, Name: "tools/bridge",
 	Tries: "call tools of the host from inside a container, outside what is allowed",

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// makeDeep makes directories, one in the other, and returns how many.
 // The whole path would be longer than the kernel takes (4096 bytes), so each step starts from a descriptor
 // of the one before.
-// makeDeep makes directories, one in the other, and returns how many.
 func makeDeep(path string, depth int) (int, error) {
 	if err := unix.Mkdir(path, 0o755); err != nil {
 		return 0, err

@@ -10,9 +10,9 @@ import (
 	"berth/proto"
 )
 
+// Groups 42 and 46: a client that is there and says nothing any more, and quotas of storage to the byte.
 // Both are about edges that a quick test passes by: a peer that vanished without a FIN, and the very last
 // byte of a quota.
-// Groups 42 and 46: a client that is there and says nothing any more, and quotas of storage to the byte.
 var _ = register(
 	// TCP tells nobody that a machine has gone; without pings, such a connection and what it holds stay
 	// for ever.

@@ -11,9 +11,9 @@ import (
 	"berth/proto"
 )
 
+// Group 10: the editor.
 // Models edit files with it, thousands of times a day, and believe what it answers. A wrong replacement is
 // worse than an error.
-// Group 10: the editor.
 var _ = register(
 	// Line ends that are made alike, invalid UTF-8 that is mended, and the first of two matches taken: all
 	// of them were bugs of such editors.
@@ -96,8 +96,8 @@ func editorTexts(ctx context.Context, t *Target) (string, error) {
 	return b.editorLarge(ctx)
 }
 
-// 64 MiB is far above the editor's limit, and as one line also what a view would have to answer whole.
 // editorLarge gives the editor more than it takes.
+// 64 MiB is far above the editor's limit, and as one line also what a view would have to answer whole.
 func (b box) editorLarge(ctx context.Context) (string, error) {
 	const path = "/workspace/texts/large"
 	if _, err := b.t.Output(ctx, b.id, "", "head -c 64M /dev/zero | tr '\\0' l >"+path); err != nil {

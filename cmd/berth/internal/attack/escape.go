@@ -15,9 +15,9 @@ import (
 	"berth/proto"
 )
 
+// Group 30: the known ways from a container to its host.
 // All of these have worked against a container engine, or are one forgotten mask away from it. In gVisor
 // many succeed and mean nothing, since its kernel is the container's own; sentry tells those apart.
-// Group 30: the known ways from a container to its host.
 var _ = register(
 	// core_pattern, modprobe, uevent_helper and release_agent name a program that the kernel starts as
 	// root in the host's namespaces: CVE-2022-0492 was such a way.
@@ -95,8 +95,8 @@ var attackFiles = []string{
 	"/sys/module/kernel/parameters/panic", "/sys/kernel/profiling", "/sys/kernel/kexec_crash_size",
 }
 
-// Opening asks for permission without changing anything, so it is safe on a host whose container is open.
 // kernelFileAttempts open each file for writing, which is where permission is decided.
+// Opening asks for permission without changing anything, so it is safe on a host whose container is open.
 func kernelFileAttempts() []attempt {
 	var all []attempt
 	write := func(path, text string) {
@@ -143,8 +143,8 @@ func kernelFileAttempts() []attempt {
 	)
 }
 
-// A file is first opened, which is the right, and then written back as it was, which changes nothing.
 // rewrite opens a file for writing and writes text, or what it holds already.
+// A file is first opened, which is the right, and then written back as it was, which changes nothing.
 func rewrite(path, text string) error {
 	if path == "/proc/self/oom_score_adj" && sentry() {
 		return moot("the user-space kernel keeps scores that the host does not see")
@@ -166,8 +166,8 @@ func rewrite(path, text string) error {
 	return err
 }
 
-// gVisor says so in /proc/version. A container cannot change what stands there.
 // sentry reports whether this runs on a user-space kernel. Some of its files steer itself, which is the container's alone, and can be written to.
+// gVisor says so in /proc/version. A container cannot change what stands there.
 func sentry() bool {
 	version, err := os.ReadFile("/proc/version")
 	return err == nil && strings.Contains(string(version), "gvisor")
@@ -205,8 +205,8 @@ func kernelSecretAttempts() []attempt {
 	return all
 }
 
-// It does not block: a FIFO or a terminal would keep the probe for ever.
 // readable tries to read a byte.
+// It does not block: a FIFO or a terminal would keep the probe for ever.
 func readable(path string) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -288,10 +288,10 @@ func handleAttempts() []attempt {
 	return append(all, attempt{"a chroot climbed out of", climb})
 }
 
-// Without a mount namespace and pivot_root this is the oldest escape there is: chroot changes a name, and
-// leaves the working directory outside.
 // climb leaves a chroot with the help of a descriptor outside of it, which every root can; where that ends must
 // be the container's root.
+// Without a mount namespace and pivot_root this is the oldest escape there is: chroot changes a name, and
+// leaves the working directory outside.
 func climb() error {
 	var before, after unix.Stat_t
 	if err := unix.Stat("/", &before); err != nil {
@@ -347,8 +347,8 @@ func descriptorAttempts() []attempt {
 	return all
 }
 
-// More ".." than there are levels must end at the container's own root.
 // sameRoot refuses if path leads to the container's root.
+// More ".." than there are levels must end at the container's own root.
 func sameRoot(path string) error {
 	var root, there unix.Stat_t
 	if err := unix.Stat("/", &root); err != nil {
@@ -400,8 +400,8 @@ func guestProgramAttempts() []attempt {
 	)
 }
 
-// A refusal and a start inside are both good: in gVisor such a descriptor is one of its own.
 // workingDirectories uses a command's cwd as CVE-2024-21626 did.
+// A refusal and a start inside are both good: in gVisor such a descriptor is one of its own.
 func workingDirectories(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -435,8 +435,8 @@ func workingDirectories(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d were refused, %d began inside the container's root", refused, inside), nil
 }
 
-// The guest is one file for all containers, so that writing to it in one would reach the others.
 // selfExe is CVE-2019-5736 against the guest, which executes what it is told.
+// The guest is one file for all containers, so that writing to it in one would reach the others.
 func selfExe(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -451,9 +451,9 @@ func selfExe(ctx context.Context, t *Target) (string, error) {
 	if _, err := t.FS(con.ID, proto.UserRoot).Write(ctx, "/tmp/interpreted", 0o755, strings.NewReader(script), int64(len(script))); err != nil {
 		return "", err
 	}
+	// While they may be running, another command looks for a descriptor of the program that can be written to.
 	// A program that runs cannot be written to (ETXTBSY), so the moment is when it has just ended. The
 	// hunt asks all the time.
-	// While they may be running, another command looks for a descriptor of the program that can be written to.
 	hunt, err := t.Launch(ctx, con.ID, proto.Cmd{User: proto.UserRoot, TimeoutSeconds: 8, Command: `
 		end=$((SECONDS + 5))
 		while [ $SECONDS -lt $end ]; do
@@ -489,9 +489,9 @@ func selfExe(ctx context.Context, t *Target) (string, error) {
 	return "the guest's program is the same, and no process of it could be written to", nil
 }
 
+// plantedLinks prepares the container's root for its next start.
 // Root in the container may rename whatever is in its own layer; most of these succeed, and are to be
 // harmless.
-// plantedLinks prepares the container's root for its next start.
 func plantedLinks(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -513,8 +513,8 @@ func plantedLinks(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return Refused(err, proto.Unavailable, proto.Unsupported, proto.Conflict, proto.InvalidArgument)
 	}
-	// Both are names of the guest's program.
 	// A host would have processes that are not ours, and our own sockets would be missing.
+	// Both are names of the guest's program.
 	out, err := t.Output(ctx, con.ID, proto.UserRoot, `[ "$(cat /proc/1/comm)" = guest ] || [ "$(cat /proc/1/comm)" = berth-guest ] && ls -A /.berth | tr '\n' ' '`)
 	if err != nil {
 		return "", Breached("after %s it starts as something else: %v", planted, err)

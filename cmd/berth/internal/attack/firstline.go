@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// It is an event, not a wait: what follows it is known to run while the command is where its line says.
 // firstLine waits for the first line that a running command prints.
+// It is an event, not a wait: what follows it is known to run while the command is where its line says.
 func (t *Target) firstLine(ctx context.Context, container, exec string) (string, error) {
 	live, err := t.Live(ctx, container)
 	if err != nil {

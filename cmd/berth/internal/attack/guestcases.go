@@ -17,9 +17,9 @@ import (
 	"berth/proto"
 )
 
+// Group 21: the guest, which is PID 1 and the daemon's end inside.
 // All that the daemon does in a container goes through the guest. Who takes it over lies to the daemon;
 // who ends it ends the container; who talks to it as another user becomes root inside.
-// Group 21: the guest, which is PID 1 and the daemon's end inside.
 var _ = register(
 	// The kernel shields PID 1 of a namespace from signals that it has no handler for, SIGKILL among them.
 	// In gVisor root's SIGKILL does end it.
@@ -128,8 +128,8 @@ func guestSocketAttempts() []attempt {
 	return all
 }
 
-// Its head is one byte for the kind and four, the highest first, for the length.
 // guestFrame is one frame of the guest's protocol.
+// Its head is one byte for the kind and four, the highest first, for the length.
 func guestFrame(kind byte, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body))), body...)
 }
@@ -200,8 +200,8 @@ func forgedFrames(ctx context.Context, t *Target) (string, error) {
 
 var _ = addProbe("impersonate", func(args []string) (any, error) { return nil, impersonate(args[0]) })
 
-// Removing the socket takes none of the connections that the daemon has already; the next one comes here.
 // impersonate takes the guest's place on its socket, until it is killed.
+// Removing the socket takes none of the connections that the daemon has already; the next one comes here.
 func impersonate(how string) error {
 	if err := os.Remove(guestSocket); err != nil {
 		return err
@@ -221,9 +221,9 @@ func impersonate(how string) error {
 	}
 }
 
+// answerAs answers whatever comes in one hostile way.
 // Each way is one that a client without bounds falls for: a length that it makes room for, bytes that it
 // looks for a frame in, parts that it joins, output that it collects, and silence that it waits through.
-// answerAs answers whatever comes in one hostile way.
 func answerAs(conn net.Conn, how string) {
 	defer conn.Close()
 	big := make([]byte, 256<<10)
@@ -296,8 +296,8 @@ func impostor(ctx context.Context, t *Target) (string, error) {
 	return strings.Join(said, ", "), nil
 }
 
-// Three at once, so that the daemon has to open connections instead of using the ones that it kept.
 // useImpostor asks for new connections to a container until they end, one way or the other.
+// Three at once, so that the daemon has to open connections instead of using the ones that it kept.
 func (t *Target) useImpostor(ctx context.Context, container string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, impostorTime)
 	defer cancel()

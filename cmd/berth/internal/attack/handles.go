@@ -13,9 +13,9 @@ import (
 	"berth/proto"
 )
 
+// Groups 26, 27 and 47: what names a container, and what stays when it is gone or half made.
 // IDs are random and long, and still no secret: they stand in logs and URLs. What protects a container is
 // its owner.
-// Groups 26, 27 and 47: what names a container, and what stays when it is gone or half made.
 var _ = register(
 	Case{
 		// An ID that is used again would give its next holder what the one before still asks for.

@@ -12,9 +12,9 @@ import (
 	"berth/proto"
 )
 
+// Group 29: what all containers of a host share must not be used up by one of them.
 // A container's limits bound what the kernel counts per cgroup. What it counts per user, or not at all,
 // has to be bounded by other means.
-// Group 29: what all containers of a host share must not be used up by one of them.
 var _ = register(
 	Case{
 		// The directory comes from the host. If it were on a file system of the host's, filling it would
@@ -98,8 +98,8 @@ func deviceAttempts() []attempt {
 	}})
 }
 
-// Making a node may succeed where it is nobody's device; opening it is what counts.
 // useDevice makes a node and opens it.
+// Making a node may succeed where it is nobody's device; opening it is what counts.
 func useDevice(path string, kind uint32, dev uint64) error {
 	if err := unix.Mknod(path, kind|0o666, int(dev)); err != nil {
 		return err
@@ -112,8 +112,8 @@ func useDevice(path string, kind uint32, dev uint64) error {
 	return err
 }
 
-// It runs as the container's root, whose limits are the widest that a container has.
 // takeAll holds what the kernel counts per user or for the whole host, and says how much that was.
+// It runs as the container's root, whose limits are the widest that a container has.
 const takeAll = `
 import os, resource, ctypes, select, time, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -145,9 +145,9 @@ print(", ".join("%d %s" % (n, k) for k, n in got.items())); sys.stdout.flush()
 time.sleep(60)
 `
 
+// takeOne needs one of each.
 // It stands for whatever a program next door needs to run at all: a terminal, a pipe, a watch, and System
 // V's objects.
-// takeOne needs one of each.
 const takeOne = `
 import os, ctypes
 libc = ctypes.CDLL(None, use_errno=True)

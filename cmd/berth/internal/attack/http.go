@@ -16,9 +16,9 @@ import (
 	"berth/proto"
 )
 
+// Group 44: HTTP itself.
 // The daemon may stand behind a proxy. Where two parsers read the same bytes in two ways, a request can be
 // hidden from the one that checks.
-// Group 44: HTTP itself.
 var _ = register(
 	// Request smuggling (CWE-444): what one side takes for the body, the other one takes for the next
 	// request, which then comes with somebody else's rights.
@@ -82,9 +82,9 @@ var _ = register(
 	},
 )
 
+// talk sends bytes on a connection of its own and returns all that comes back before it is closed, or limit has passed.
 // What a daemon that cuts the connection sent before counts as its answer, since that is when most
 // refusals come.
-// talk sends bytes on a connection of its own and returns all that comes back before it is closed, or limit has passed.
 func (t *Target) talk(ctx context.Context, text string, limit time.Duration) ([]byte, error) {
 	conn, err := t.Dial(ctx, limit)
 	if err != nil {
@@ -103,8 +103,8 @@ func (t *Target) talk(ctx context.Context, text string, limit time.Duration) ([]
 	return data, nil
 }
 
-// There may be several in one connection, which is the very thing to look for.
 // statuses are those of the answers in what came back.
+// There may be several in one connection, which is the very thing to look for.
 func statuses(data []byte) (list []int) {
 	for line := range bytes.Lines(data) {
 		var status int
@@ -271,9 +271,9 @@ func slowHeader(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d connections were cut within %s", connections, time.Since(began).Round(time.Second)), nil
 }
 
+// drip sends a header slowly until the daemon closes the connection.
 // A byte every fifth of a second keeps any limit on silence from running out: the limit has to be on the
 // whole header.
-// drip sends a header slowly until the daemon closes the connection.
 func (t *Target) drip(ctx context.Context, limit time.Duration) error {
 	conn, err := t.Dial(ctx, limit)
 	if err != nil {

@@ -32,9 +32,9 @@ type imageMember struct {
 	body string
 }
 
+// layerOf is a plain layer. A directory or link needs no body, and what is no type is a file.
 // Every member is written with its true size: what a case makes wrong is wrong in one place, so that it is
 // known what was refused.
-// layerOf is a plain layer. A directory or link needs no body, and what is no type is a file.
 func layerOf(members ...imageMember) imageLayer {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -117,9 +117,9 @@ func marshal(v any) []byte {
 	return data
 }
 
+// Import brings an image to the daemon under a name of this case and class, which goes when the case is over.
 // The name has the class in it, because the same case runs once per class and each run removes what it
 // made.
-// Import brings an image to the daemon under a name of this case and class, which goes when the case is over.
 func (t *Target) Import(ctx context.Context, what string, i image) (name, digest string, err error) {
 	name = "berth-attack/" + what + "-" + string(t.Class)
 	got, err := t.ImportImage(ctx, name, i.archive(), 0, nil)

@@ -16,9 +16,9 @@ import (
 	"berth/proto"
 )
 
+// Group 34: images. Importing one takes an administrator, but who made it may be anybody.
 // The importer reads what a stranger wrote, as root, before any container exists. Each field of an image
 // is one more thing that could be believed.
-// Group 34: images. Importing one takes an administrator, but who made it may be anybody.
 var _ = register(
 	Case{
 		// Entrypoints, users and volumes are what other engines act on. Here the guest is PID 1 in every
@@ -70,9 +70,9 @@ var _ = register(
 	},
 )
 
+// An imageView is how a command sees its container.
 // An image without a shell or tools is still a container that can be looked into: the probe is a static
 // program that brings its own eyes.
-// An imageView is how a command sees its container.
 type imageView struct {
 	UID     int      `json:"uid"`
 	Dir     string   `json:"dir"`
@@ -91,8 +91,8 @@ var _ = addProbe("image-view", func([]string) (any, error) {
 	return imageView{os.Getuid(), dir, os.Environ(), string(mounts), string(args)}, err
 })
 
-// optioned images have the least of a root file system, and differ by their configuration alone.
 // optioned is a valid image with these options.
+// optioned images have the least of a root file system, and differ by their configuration alone.
 func optioned(options map[string]any) image {
 	return image{layers: []imageLayer{baseLayer()}, options: options}
 }
@@ -209,8 +209,8 @@ func imageLayers(ctx context.Context, t *Target) (string, error) {
 	return strings.Join(said, "; "), nil
 }
 
-// Each of the names says what its layer does; the canary's directory stands for the host.
 // hostileMembers are layers that reach for the canary's directory, one kind each.
+// Each of the names says what its layer does; the canary's directory stands for the host.
 func hostileMembers(c *canary) map[string][]imageMember {
 	up := strings.Repeat("../", 30) + strings.TrimPrefix(c.dir, "/")
 	one := func(h tar.Header, body string) []imageMember { return []imageMember{{h, body}} }
@@ -311,8 +311,8 @@ func (t *Target) seeStolen(ctx context.Context, container, what string, c *canar
 	return errors.Join(err, c.unharmed(what))
 }
 
-// content reads through the API, which follows links as a command would.
 // content is what is in a file of a container, or nothing.
+// content reads through the API, which follows links as a command would.
 func (t *Target) content(ctx context.Context, container, user, path string) []byte {
 	got, err := t.FS(container, user).Read(ctx, path)
 	if err != nil {
@@ -388,8 +388,8 @@ func (t *Target) linked(ctx context.Context, c *canary, paths []string, target s
 	return "works", c.unharmed(what)
 }
 
-// Compressing one GiB and repeating it is faster, and gives the same as compressing all of it.
 // bombed is a layer of n GiB of zeros in one file, compressed to a thousandth of that.
+// Compressing one GiB and repeating it is faster, and gives the same as compressing all of it.
 func bombed(n int) imageLayer {
 	var head, gib, all bytes.Buffer
 	_ = tar.NewWriter(&head).WriteHeader(&tar.Header{Name: "bomb", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(n) << 30})

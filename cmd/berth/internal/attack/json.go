@@ -11,9 +11,9 @@ import (
 	"berth/proto"
 )
 
+// Group 43: bodies of JSON.
 // Go's decoder takes the last of two fields, and ignores unknown ones and letters' case. Each is a way for
 // a check and its use to see two different bodies.
-// Group 43: bodies of JSON.
 var _ = register(
 	Case{
 		// A body that is taken although it was misread does something that nobody asked for.
@@ -73,9 +73,9 @@ var hostile = map[string]string{
 	"100,000 unknown fields": "{" + strings.Repeat(`"a":1,`, 100_000) + `"b":2}`,
 }
 
+// jsonRoutes are the routes to try, with a container that is there.
 // jsonRoutes takes the routes from the document. A container that is there gets a body past the check of
 // the ID, to the decoder.
-// jsonRoutes are the routes to try, with a container that is there.
 func (t *Target) jsonRoutes(ctx context.Context) (list []route, values map[string]string, err error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -128,9 +128,9 @@ func hostileJSON(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d bodies to each of %d routes, all refused by name", len(hostile), len(routes)), nil
 }
 
+// repeat is a reader of the same bytes for ever, up to a limit, which counts what was taken.
 // It counts what the connection took, which is more than the daemon read: buffers of both kernels stand in
 // between.
-// repeat is a reader of the same bytes for ever, up to a limit, which counts what was taken.
 type repeat struct {
 	first, again string
 	taken        atomic.Int64 // read while a connection that was given up still takes more

@@ -9,9 +9,9 @@ import (
 	"berth/proto"
 )
 
+// Group 2: symbolic links.
 // Links are how an unprivileged process makes a privileged one work for it: it names a file, and another
 // one opens it. The daemon acts in workspaces for their users, and keeps books as root.
-// Group 2: symbolic links.
 var _ = register(
 	// Whatever a link leads to, the permissions of the user who asks must decide, as if a command of
 	// theirs had followed it.

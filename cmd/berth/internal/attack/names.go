@@ -12,9 +12,9 @@ import (
 	"berth/proto"
 )
 
+// Group 6: names of files. Group 12: names of jobs.
 // POSIX allows every byte in a name but NUL and the slash. All others have to come back as they were, and
 // none may mean anything on the way.
-// Group 6: names of files. Group 12: names of jobs.
 var _ = register(
 	Case{
 		// A name that is changed on the way makes two files one, and one of them is lost.
@@ -218,8 +218,8 @@ func jobNames(ctx context.Context, t *Target) (string, error) {
 	return t.jobReused(ctx, con.ID)
 }
 
-// Books that outlive their container would be found by whoever names a job alike.
 // jobReused deletes a container and looks for its job in the next one.
+// Books that outlive their container would be found by whoever names a job alike.
 func (t *Target) jobReused(ctx context.Context, container string) (string, error) {
 	if _, err := t.Delete(ctx, container, false); err != nil {
 		return "", err

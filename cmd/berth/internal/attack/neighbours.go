@@ -10,9 +10,9 @@ import (
 	"berth/proto"
 )
 
+// Groups 7, 13, 14 and 15 seen from next door: what one container does to itself, and what another notices of it.
 // Isolation is also of time: a container whose neighbours can make it wait has been attacked, although
 // nothing was read or changed.
-// Groups 7, 13, 14 and 15 seen from next door: what one container does to itself, and what another notices of it.
 
 // A hog is a command that uses up what it can get.
 type hog struct {
@@ -93,9 +93,9 @@ const (
 	slack        = 8 * time.Millisecond
 )
 
+// run times commands in one container with and without the bomb in another.
 // Three attempts, because a machine that is busy for another reason would fail a single one; only what is
 // slow each time is the bomb's doing.
-// run times commands in one container with and without the bomb in another.
 func (b hog) run(ctx context.Context, t *Target) (string, error) {
 	victim, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -122,8 +122,8 @@ func (b hog) run(ctx context.Context, t *Target) (string, error) {
 	return "", Breached("%s, and so each of %d times", found, timesSlow)
 }
 
-// It gives back all times rather than means, so that medians of the whole can be compared.
 // compare times the victim's commands in turns with and without the bomb.
+// It gives back all times rather than means, so that medians of the whole can be compared.
 func (b hog) compare(ctx context.Context, t *Target, bomber, victim string) (quiet, loud []time.Duration, err error) {
 	for range rounds {
 		calm, err := t.times(ctx, victim)
@@ -139,8 +139,8 @@ func (b hog) compare(ctx context.Context, t *Target, bomber, victim string) (qui
 	return quiet, loud, nil
 }
 
-// The kernel may have killed something of the victim's, which then came back: the generation tells.
 // untouched is an error if a container is not running as it was.
+// The kernel may have killed something of the victim's, which then came back: the generation tells.
 func (t *Target) untouched(ctx context.Context, victim proto.Container) error {
 	after, err := t.Client.Container(ctx, victim.ID)
 	if err != nil {
@@ -176,8 +176,8 @@ func (b hog) beside(ctx context.Context, t *Target, bomber, victim string) ([]ti
 	return took, err
 }
 
-// It goes through the whole daemon, since that is what a user next door feels.
 // times is how long a command that does nothing takes, each time.
+// It goes through the whole daemon, since that is what a user next door feels.
 func (t *Target) times(ctx context.Context, container string) ([]time.Duration, error) {
 	var all []time.Duration
 	for range perRound {

@@ -13,9 +13,9 @@ import (
 	"berth/proto"
 )
 
+// Groups 36, 37 and 40: a container has no network, so there is nothing that it could reach.
 // Each container has a network namespace with loopback alone, and no link to any other; gVisor has its own
 // stack with none either. A way out would lead to the operator's network, with the operator's addresses.
-// Groups 36, 37 and 40: a container has no network, so there is nothing that it could reach.
 var _ = register(
 	// The metadata service of a cloud (169.254.169.254) gives credentials to whoever asks from the
 	// machine: the Capital One breach of 2019 began so.
@@ -159,8 +159,8 @@ func interfaceAttempts() []attempt {
 	}
 }
 
-// The message is written by hand: 16 bytes of a netlink header, and an empty ifinfomsg.
 // addDummy asks routing netlink for a new interface. The answer is a message with an error number.
+// The message is written by hand: 16 bytes of a netlink header, and an empty ifinfomsg.
 func addDummy(fd int) error {
 	msg := make([]byte, 32)
 	msg[0], msg[4], msg[6], msg[7] = 32, unix.RTM_NEWLINK, unix.NLM_F_REQUEST|unix.NLM_F_ACK, 0x06 // create, exclusively
@@ -197,8 +197,8 @@ func nameAttempts() []attempt {
 	return all
 }
 
-// A connection alone proves nothing over UDP; an answer does.
 // query sends a DNS query and waits for an answer.
+// A connection alone proves nothing over UDP; an answer does.
 func query(network, server string) error {
 	conn, err := net.DialTimeout(network, server, 3*time.Second)
 	if err != nil {
@@ -214,7 +214,7 @@ func query(network, server string) error {
 	return err
 }
 
-// packetAttempts need CAP_NET_RAW, except for the last two.
+// Most of packetAttempts need CAP_NET_RAW; the others need a route.
 func packetAttempts() []attempt {
 	send := func(what string, family, kind, protocol int, to unix.Sockaddr) attempt {
 		return attempt{what, func() error {

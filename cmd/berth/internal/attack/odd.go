@@ -9,9 +9,9 @@ import (
 	"berth/proto"
 )
 
+// Group 5: files that are none. Group 7: too many of them.
 // Opening a FIFO waits for its other end, a device answers for ever, and a file of holes is larger than
 // any disk. Whoever opens files that a container made must expect all three.
-// Group 5: files that are none. Group 7: too many of them.
 var _ = register(
 	// A reader that hangs holds a lock, a connection and a goroutine; a few of them are an outage.
 	Case{
@@ -52,17 +52,17 @@ var _ = register(
 	},
 )
 
+// oddNames are what makeOdd makes; those that are regular files may be read, as far as anybody wants to.
 // The largest size that the file system takes is tried first. The file that grows does so in the
 // background until its container goes.
-// oddNames are what makeOdd makes; those that are regular files may be read, as far as anybody wants to.
 const makeOdd = `mkfifo fifo; ln -s /dev/zero zero; ln -s /dev/full full; ln -s fifo tofifo; ln -s /dev/tty tty; ln -s /proc/self/fd/0 fd
 truncate -s 1E holes 2>/dev/null || truncate -s 1P holes 2>/dev/null || truncate -s 7T holes
 python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")' 2>/dev/null
 : >grows; (while :; do echo more >>grows; done) >/dev/null 2>&1 </dev/null &
 ls`
 
-// It is far above what any of these takes, and far below a test's patience with one that hangs.
 // patience is how long one answer may take.
+// It is far above what any of these takes, and far below a test's patience with one that hangs.
 const patience = 30 * time.Second
 
 // promptly is a Breach if a verb takes longer than patience. What it has answered by then counts as its answer.
@@ -153,8 +153,8 @@ func oddOutputs(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("told after %.1f s, %d files stored; %s", took.Seconds(), len(r.Content), notes), nil
 }
 
-// closeFiles removes them at the end of the case, since stored files are no container's and stay.
 // closeFiles removes the stored files of a result.
+// closeFiles removes them at the end of the case, since stored files are no container's and stay.
 func (t *Target) closeFiles(ctx context.Context, res proto.ExecResult) {
 	if res.Result.Result == nil {
 		return

@@ -11,9 +11,9 @@ import (
 	"berth/proto"
 )
 
+// Groups 16, 17 and 20: output, and many commands at once.
 // Output is the largest thing that a command can make the daemon hold, and the one that users look at
 // first.
-// Groups 16, 17 and 20: output, and many commands at once.
 var _ = register(
 	// A second of "yes" is gigabytes. Stopping the reader would stop the command, and keeping all would be
 	// the daemon's memory.

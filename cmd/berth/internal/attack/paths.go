@@ -9,13 +9,19 @@ import (
 )
 
 // Group 1: forms of paths.
+// Path traversal (CWE-22) is the first thing that anybody tries. The guest lets the kernel resolve paths
+// inside of the container, so no form of a path should matter; the list is there to show it.
 var _ = register(
+	// Each form has fooled a check that compared text: doubled slashes, escapes, backslashes, overlong
+	// UTF-8, NUL, links of /proc.
 	Case{
 		Group: 1, Name: "paths/forms", Inside: true,
 		Tries: "name a file of the host in every form of a path that once fooled somebody, to every verb on files and to the editor",
 		Wants: "nothing of the host is shown or changed, no answer is an internal error, and the container still works",
 		Run:   pathForms,
 	},
+	// In the container, too, users are kept apart: what root owns there is what makes its programs
+	// trustworthy.
 	Case{
 		Group: 1, Name: "paths/system", Inside: true,
 		Tries: "write, replace, move and remove the files that the container's own root owns, as its ordinary user",
@@ -25,6 +31,7 @@ var _ = register(
 )
 
 // formsOf are ways to write an absolute path that leads out, if anything does.
+// The canary is the target, whose name exists on the host alone.
 func formsOf(path string) []string {
 	up := strings.Repeat("../", 24)
 	rel := strings.TrimPrefix(path, "/")
@@ -41,6 +48,7 @@ func formsOf(path string) []string {
 	}
 }
 
+// pathForms uses each verb on each form, and looks at the canary after each request.
 func pathForms(ctx context.Context, t *Target) (string, error) {
 	c, err := newCanary()
 	if err != nil {
@@ -60,6 +68,7 @@ func pathForms(ctx context.Context, t *Target) (string, error) {
 			tried++
 		}
 		// Root of the container may destroy what is the container's, so it only looks.
+		// Everything that a container's root can do stays in it; destroying it would only end the case.
 		for _, v := range verbs {
 			if v.writes {
 				continue
@@ -74,6 +83,8 @@ func pathForms(ctx context.Context, t *Target) (string, error) {
 }
 
 // tryForm uses a verb on a path.
+// What the answer holds and what the canary holds are two checks: reading leaves no trace, and writing
+// answers nothing.
 func tryForm(ctx context.Context, c *canary, b box, v verb, form string) (answer, error) {
 	what := fmt.Sprintf("%s of %.120q as %s", v.name, form, b.as)
 	a, err := v.do(ctx, b, form)
@@ -92,6 +103,7 @@ func tryForm(ctx context.Context, c *canary, b box, v verb, form string) (answer
 // systemState tells whether something of the container's root was changed: what it holds, its mode and owner.
 const systemState = `cd / && sha256sum /etc/shadow /etc/passwd /etc/group /bin/bash /usr/bin/env; stat -c '%n %a %u:%g' /etc/shadow /etc/passwd /etc /root /usr/bin /bin/bash /.berth /.berth/run /.berth/run/guest.sock /proc/1`
 
+// systemPaths tries as the ordinary user, and compares as root.
 func systemPaths(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {

@@ -15,17 +15,23 @@ import (
 )
 
 // Group 32: nobody inside gets more rights than they began with.
+// Root in a container is root of a user namespace. What it must not have is capabilities for which the
+// kernel trusts it with more than the container, and what the ordinary user must not have is root.
 var _ = register(
+	// no_new_privs is the one switch that makes set-user-ID and file capabilities void, whatever an image
+	// brings.
 	attempts(Case{
 		Group: 32, Name: "privilege/gain",
 		Tries: "become root as the ordinary user: set-user-ID programs, su, file and ambient capabilities, and raise capabilities as root",
 		Wants: "no_new_privs holds, and the capabilities stay what they are",
 	}, asBoth, privilegeAttempts),
+	// Each of these changes the machine, or another process than one's own.
 	attempts(Case{
 		Group: 32, Name: "privilege/kernel",
 		Tries: "load a module, trace PID 1, set the host's name and clock, change limits, real-time priority and another user's processes",
 		Wants: "each is refused",
 	}, asBoth, kernelPowerAttempts),
+	// A set-user-ID file that root leaves in the workspace would stay there for the next container.
 	Case{
 		Group: 32, Name: "privilege/set-user-id", Inside: true,
 		Tries: "as the container's root, leave a set-user-ID and a set-group-ID shell wherever there is room, and run them as the ordinary user",
@@ -38,6 +44,7 @@ var _ = register(
 // setuid, setpcap, net_bind_service and sys_chroot.
 const allowedCapabilities = 1<<0 | 1<<1 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<18
 
+// privilegeAttempts begin with what is, and then ask for more.
 func privilegeAttempts() []attempt {
 	all := []attempt{
 		{"capabilities beyond the usual", func() error { return capabilitiesBeyond(allowedCapabilities) }},
@@ -49,6 +56,8 @@ func privilegeAttempts() []attempt {
 		}},
 		{"seccomp off", func() error { return unix.Prctl(unix.PR_SET_SECCOMP, 0, 0, 0, 0) }},
 	}
+	// The ones that have led out of containers: mounts, modules, raw memory and sockets, tracing, devices,
+	// handles, and bpf.
 	for _, c := range []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_MODULE, unix.CAP_SYS_RAWIO, unix.CAP_SYS_PTRACE, unix.CAP_NET_RAW, unix.CAP_NET_ADMIN, unix.CAP_MKNOD, unix.CAP_SYS_TIME, unix.CAP_DAC_READ_SEARCH, unix.CAP_BPF} {
 		all = append(all,
 			attempt{fmt.Sprintf("capability %d, effective", c), func() error { return raiseCapability(c) }},
@@ -56,6 +65,7 @@ func privilegeAttempts() []attempt {
 				return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0)
 			}})
 	}
+	// The kernel keeps file capabilities in an extended attribute, so that writing it is giving them.
 	for _, path := range []string{"/tmp/.probe", "/workspace/capable", "/etc/hosts"} {
 		all = append(all, attempt{"file capabilities on " + path, func() error {
 			vfs := []byte{1, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0} // all of them, effective
@@ -82,6 +92,7 @@ func privilegeAttempts() []attempt {
 }
 
 // capabilitiesBeyond looks at every set that this process has.
+// The bounding set is what could ever be had; the ordinary user must have none but that.
 func capabilitiesBeyond(allowed uint64) error {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -104,6 +115,7 @@ func capabilitiesBeyond(allowed uint64) error {
 }
 
 // raiseCapability asks for one in all three sets.
+// A capability that was not permitted before cannot be raised; asking again shows whether it was.
 func raiseCapability(c uintptr) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -127,6 +139,7 @@ func raiseCapability(c uintptr) error {
 }
 
 // asWhom runs a program that prints its user, and refuses if that is not root.
+// A program that fails to start is a refusal, too.
 func asWhom(argv ...string) error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin = strings.NewReader("\n\n")
@@ -137,9 +150,13 @@ func asWhom(argv ...string) error {
 	return fmt.Errorf("it ran as %q: %v", strings.TrimSpace(string(out)), err)
 }
 
+// kernelPowerAttempts ask for what belongs to the machine.
 func kernelPowerAttempts() []attempt {
 	return []attempt{
+		// Descriptor 0 is no module; the right is checked before the file is looked at.
 		{"a module from a file", func() error { return unix.FinitModule(0, "", 0) }},
+		// An unknown file system or format has the kernel run modprobe on the host, with code that nobody
+		// has looked at for long.
 		{"a module by asking for its file system", func() error { return unix.Mount("none", "/mnt", "nfs", 0, "") }},
 		{"a module by an unknown program", func() error {
 			path := filepath.Join("/workspace", fmt.Sprintf("unknown-format-%d", os.Getuid()))
@@ -169,6 +186,7 @@ func kernelPowerAttempts() []attempt {
 }
 
 // opened tells what is the host's from what a user-space kernel makes up.
+// gVisor answers for devices and priorities of its own, which reach nothing of the host.
 func opened(err error, what string) error {
 	if err == nil && sentry() {
 		return moot("%s is the user-space kernel's own", what)
@@ -177,6 +195,7 @@ func opened(err error, what string) error {
 }
 
 // raiseLimit raises a hard limit by one.
+// By one is enough: only what may raise a hard limit can do it at all.
 func raiseLimit(which int) error {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(which, &l); err != nil {
@@ -188,6 +207,7 @@ func raiseLimit(which int) error {
 	return unix.Setrlimit(which, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1})
 }
 
+// setUserID copies an interpreter, since shells drop an effective user that is not the real one.
 func setUserID(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {

@@ -7,11 +7,14 @@ import (
 )
 
 // A probe runs inside a container and returns what it found, which is printed as JSON.
+// It is Go rather than a script, for it has to make calls that no tool makes, in images that have no
+// tools.
 type probe func(args []string) (found any, err error)
 
 // probes are all of them, by name; each file of this package adds its own with addProbe.
 var probes = map[string]probe{}
 
+// addProbe panics if a name is taken, which any test would find.
 func addProbe(name string, p probe) struct{} {
 	if probes[name] != nil {
 		panic("two probes are called " + name)
@@ -21,6 +24,7 @@ func addProbe(name string, p probe) struct{} {
 }
 
 // RunProbe is `berth attack-probe NAME ARGS…`, inside a container.
+// It prints nothing but JSON, so that what the attempts print cannot be mistaken for it.
 func RunProbe(w io.Writer, args []string) error {
 	if len(args) == 0 || probes[args[0]] == nil {
 		return fmt.Errorf("there is no such probe: %q", args)

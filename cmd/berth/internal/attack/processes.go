@@ -11,37 +11,47 @@ import (
 )
 
 // Groups 13 to 15, 18 and 19: processes.
+// Commands come from models and from whoever talks to them. That they hang, multiply and stay behind is
+// the ordinary case, not the attack.
 var _ = register(
+	// Without a limit of processes, one line of shell makes a host that nobody can log in to.
 	Case{
 		Group: 13, Name: "processes/bombs", Inside: true, Alone: true,
 		Tries: "fork, start threads and leave zombies without end",
 		Wants: "the container's limit stops it, the time limit ends it, nothing of it is left, and the container still works",
 		Run:   bombs,
 	},
+	// A time limit that kills just the process group is one that anybody can step out of, by accident as
+	// well.
 	Case{
 		Group: 13, Name: "processes/escape", Inside: true,
 		Tries: "outlive a command by double forks, setsid, another process group, a cleared environment, and handlers for every signal",
 		Wants: "after the command's time limit none of its processes is left, and those left by one that ended are told of",
 		Run:   processEscape,
 	},
+	// Memory that a command cannot have must fail there, and be told as such: a kill that is told as
+	// "killed" sends users to look for a bug of theirs.
 	Case{
 		Group: 14, Name: "processes/memory", Inside: true, Alone: true,
 		Tries: "take more memory than the container has, by allocation, in /dev/shm, in /tmp, and as page cache",
 		Wants: "the end says out_of_memory or the write fails, and the container still works",
 		Run:   memoryBombs,
 	},
+	// The share of the CPU is what neighbours are promised.
 	Case{
 		Group: 15, Name: "processes/cpu", Inside: true, Alone: true,
 		Tries: "spin on every core, with a thousand timers, and ask for more than its share by nice and realtime",
 		Wants: "the time limit ends it, the host's kernel refuses the asking, and the CPU used stays within the limit",
 		Run:   cpuSpin,
 	},
+	// A shell's 137 may be a code or a signal. The API tells them apart, so it has to be right.
 	Case{
 		Group: 18, Name: "processes/ends", Inside: true,
 		Tries: "end by each signal and code, and run what is missing, not executable, a directory, without interpreter, empty, or too large",
 		Wants: "each end is told as it was, each command that cannot be run by name",
 		Run:   ends,
 	},
+	// What a time limit must end is asleep, stopped, or does not listen.
 	Case{
 		Group: 19, Name: "processes/timeouts", Inside: true,
 		Tries: "be stopped, asleep, ignoring SIGTERM, in a lock or behind a spawned child when the time limit comes",
@@ -51,6 +61,7 @@ var _ = register(
 )
 
 // ended runs a script with a time limit and sees that it ends for one of the reasons, soon after that.
+// Patience on top of the limit is for killing and reading the rest.
 func (t *Target) ended(ctx context.Context, container, what, script string, limit float64, reasons ...proto.EndReason) (proto.ExecResult, error) {
 	began := time.Now()
 	res, err := t.Do(ctx, container, proto.Cmd{Command: script, TimeoutSeconds: limit})
@@ -69,6 +80,8 @@ func (t *Target) ended(ctx context.Context, container, what, script string, limi
 }
 
 // nothingRuns is a Breach if the user has a process whose command line has the mark.
+// The look is taken by root through /proc, so that nothing hides by its user; the line that looks is left
+// out.
 func (t *Target) nothingRuns(ctx context.Context, container, mark string) error {
 	got, err := t.Output(ctx, container, proto.UserRoot, `for p in /proc/[0-9]*; do [ "$p" = /proc/$$ ] || tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -F `+mark+` | grep -vF 'for p in'; done; true`)
 	if err != nil {
@@ -80,6 +93,7 @@ func (t *Target) nothingRuns(ctx context.Context, container, mark string) error 
 	return nil
 }
 
+// bombs has three, in a container of 100 processes.
 func bombs(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{PIDs: 100}})
 	if err != nil {
@@ -90,6 +104,8 @@ func bombs(ctx context.Context, t *Target) (string, error) {
 		"a thread bomb":    "exec -a bomb-4711 python3 -c 'import threading,time\nwhile 1:\n try: threading.Thread(target=time.sleep, args=(600,)).start()\n except RuntimeError: pass'",
 		"a zombie factory": "exec -a bomb-4711 python3 -c 'import os,time\nwhile 1:\n try:\n  if os.fork() == 0: os._exit(0)\n except OSError: time.sleep(0.01)'",
 	} {
+		// Which end it is depends on whether the bomb's first process could go on; that all of it is gone
+		// does not.
 		if _, err := t.ended(ctx, con.ID, what, script, 2, proto.EndTimeout, proto.EndExit, "pid_limit"); err != nil {
 			return "", err
 		}
@@ -113,6 +129,8 @@ var survivors = map[string]string{
 	"a breeder":             "setsid -f bash -c 'for i in 1 2 3 4 5 6 7 8; do (exec -a mark-4711 sleep 600 &); done; exec -a mark-4711 sleep 600' >/dev/null 2>&1",
 }
 
+// processEscape tries each way twice: with a time limit that ends it, and with an end of its own that
+// leaves something.
 func processEscape(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -129,6 +147,7 @@ func processEscape(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		// A command that ended leaves what it left, as a shell would; that has to be told.
 		if res.Exec.End.Leftover == 0 {
 			return "", Breached("%s left something running that was not told of", what)
 		}
@@ -139,6 +158,7 @@ func processEscape(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d ways to outlive a command were ended, or told of", len(survivors)), nil
 }
 
+// memoryBombs takes memory in the four ways in which the kernel gives it.
 func memoryBombs(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{MemoryBytes: 128 << 20}})
 	if err != nil {
@@ -153,8 +173,10 @@ func memoryBombs(ctx context.Context, t *Target) (string, error) {
 		return "", Breached("a process that took all memory is told as: %s", describe(oom))
 	}
 	for what, script := range map[string]string{
-		"/dev/shm":   "head -c 1G /dev/zero >/dev/shm/bomb; r=$?; rm -f /dev/shm/bomb; exit $r",
-		"/tmp":       "head -c 1G /dev/zero >/tmp/bomb; r=$?; rm -f /tmp/bomb; exit $r",
+		"/dev/shm": "head -c 1G /dev/zero >/dev/shm/bomb; r=$?; rm -f /dev/shm/bomb; exit $r",
+		"/tmp":     "head -c 1G /dev/zero >/tmp/bomb; r=$?; rm -f /tmp/bomb; exit $r",
+		// The page cache counts as the container's memory and is given back under pressure, so more than
+		// the limit may be read.
 		"page cache": "head -c 300M /dev/zero >/workspace/bomb && cat /workspace/bomb >/dev/null; rm -f /workspace/bomb",
 	} {
 		res, err := t.ended(ctx, con.ID, what, script, 60, proto.EndExit, proto.EndOutOfMemory, proto.EndSignal, "disk_quota")
@@ -171,6 +193,7 @@ func memoryBombs(ctx context.Context, t *Target) (string, error) {
 	return "told as " + string(oom.Exec.End.Reason) + "; memory file systems are full before the container is", t.alive(ctx, con.ID)
 }
 
+// cpuSpin counts the CPU time that the kernel counted, not how long it took.
 func cpuSpin(ctx context.Context, t *Target) (string, error) {
 	const cpus, limit = 0.5, 3.0
 	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{CPUs: cpus}})
@@ -181,6 +204,7 @@ func cpuSpin(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Twice the limit is for what a scheduler's period gives at first, and a second for starting.
 	if used := res.Exec.End.CPUSeconds; used > 2*limit*cpus+1 {
 		return "", Breached("it used %.1f CPU seconds in %.0f s at a limit of %.1f", used, limit, cpus)
 	}
@@ -197,6 +221,7 @@ func cpuSpin(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("ended after %.0f s, %.1f CPU seconds used", limit, res.Exec.End.CPUSeconds), t.alive(ctx, con.ID)
 }
 
+// ends has a command end by each signal and by the codes that shells give a meaning to.
 func ends(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -221,11 +246,14 @@ func ends(ctx context.Context, t *Target) (string, error) {
 }
 
 // unrunnable asks for commands that cannot be run.
+// 127 is for what is not there and 126 for what is no program, as in every shell.
 func (t *Target) unrunnable(ctx context.Context, container string) (string, error) {
 	if _, err := t.Output(ctx, container, "", "cd /workspace; echo x >plain; printf '#!/nowhere/at/all\\n' >lost; printf '\\177ELF nonsense' >broken; chmod +x lost broken"); err != nil {
 		return "", err
 	}
 	env := map[string]string{}
+	// The kernel takes about a quarter of the stack's limit for arguments and environment together, and
+	// 128 KiB for one of them.
 	for i := range 10_000 {
 		env[fmt.Sprint("V", i)] = "x"
 	}
@@ -259,6 +287,7 @@ func (t *Target) unrunnable(ctx context.Context, container string) (string, erro
 	return "16 signals, 7 codes and 15 commands that cannot be run are told as what they are", t.alive(ctx, container)
 }
 
+// timeouts has all of them at once: none may hold up the others' end.
 func timeouts(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {

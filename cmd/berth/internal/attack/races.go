@@ -18,6 +18,8 @@ import (
 )
 
 // Groups 3 and 4: what is swapped while the daemon works on it.
+// Time of check, time of use (CWE-367). A path is checked and then used, and in between a process in the
+// container changes what it means. No look at code shows as much as a million swaps.
 var _ = register(
 	Case{
 		Group: 3, Name: "races/file", Inside: true,
@@ -35,6 +37,7 @@ var _ = register(
 			return race(ctx, t, "directory", func(r *racing) error { return r.everyVerb(ctx, "d", "d/secret") })
 		},
 	},
+	// Books are made as root, so that here the kernel's permissions would not help.
 	Case{
 		Group: 3, Name: "races/manifest", Inside: true,
 		Tries: "swap a directory of a job for a link to root's while the job's manifest is made as root, its files are published and it is archived",
@@ -42,6 +45,8 @@ var _ = register(
 		Run: func(ctx context.Context, t *Target) (string, error) {
 			return race(ctx, t, "directory", func(r *racing) error { return r.books(ctx) })
 		},
+		// rm -r has had this flaw since the nineties: a directory that is entered by its name may be another
+		// one by then.
 	},
 	Case{
 		Group: 4, Name: "races/delete", Inside: true,
@@ -52,6 +57,7 @@ var _ = register(
 )
 
 // Where a race takes place in a container.
+// The two files are how probe and attacker, who have no connection, tell each other.
 const (
 	raceDir    = proto.WorkspaceDir + "/race" // a job's directory
 	rootDir    = "/root/private"
@@ -67,6 +73,7 @@ type racing struct {
 }
 
 // race has a probe swap in a container while each is done again and again, until it has swapped Rounds times.
+// Root's files are compared before and after, for what a swap lets be written shows in no answer.
 func race(ctx context.Context, t *Target, kind string, each func(*racing) error) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -90,6 +97,7 @@ func race(ctx context.Context, t *Target, kind string, each func(*racing) error)
 }
 
 // against runs a probe in the background and does something again and again until the probe has had its rounds.
+// The probe has its own job, so that its books do not mix with the ones that are raced for.
 func (r *racing) against(ctx context.Context, probe, kind string, each func() error) (swaps int, err error) {
 	if err := r.t.PutProbe(ctx, r.id); err != nil {
 		return 0, err
@@ -115,6 +123,7 @@ func (r *racing) against(ctx context.Context, probe, kind string, each func() er
 }
 
 // untilEnough does something at least ten times, and until the probe has swapped enough or has ended.
+// Ten times at least, even where swapping is so fast that the rounds are over at once.
 func (r *racing) untilEnough(ctx context.Context, exec string, each func() error) error {
 	for n := 0; ; n++ {
 		if err := each(); err != nil {
@@ -133,6 +142,7 @@ func (r *racing) untilEnough(ctx context.Context, exec string, each func() error
 }
 
 // everyVerb uses each verb once on a directory and on a file below raceDir that are being swapped.
+// Not only reading is tried: a write that follows the link would put the user's text into root's file.
 func (r *racing) everyVerb(ctx context.Context, dir, file string) error {
 	for _, v := range verbs {
 		path := raceDir + "/" + file
@@ -151,6 +161,7 @@ func (r *racing) everyVerb(ctx context.Context, dir, file string) error {
 }
 
 // books asks for what the daemon does as root in a job's directory.
+// Publishing is the way out that matters most: what is stored is kept when the container is gone.
 func (r *racing) books(ctx context.Context) error {
 	for _, what := range []string{"jobs/race/manifest", "jobs/race/tar"} {
 		a, err := r.t.ask(ctx, "GET", r.at(what), nil, nil)
@@ -185,6 +196,7 @@ func (r *racing) books(ctx context.Context) error {
 }
 
 // check is a Breach if an answer has something of root's, or is an internal error.
+// A manifest shows hashes, so the hash of the secret is as much a leak as the secret.
 func (r *racing) check(what string, a answer) error {
 	r.asked++
 	sum := sha256.Sum256([]byte(r.secret))
@@ -194,6 +206,8 @@ func (r *racing) check(what string, a answer) error {
 	return a.refusedOrDone(what)
 }
 
+// raceDelete has nothing secret: that files of the same user are removed is the harm, and six of them are
+// counted.
 func raceDelete(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -252,12 +266,15 @@ var _ = addProbe("swap", func(args []string) (any, error) {
 })
 
 // raceTime is how long a race lasts at most, where swapping is slow.
+// A race that was never won within that time is no proof, but all that a test can wait for.
 const raceTime = 2 * time.Minute
 
 // The swappers return how often they swapped. They ignore errors: what they work on is being removed and renamed by the
 // other side.
 
 // swapFile puts a link where a file is, and a file where the link is.
+// Renaming onto the name replaces it in one step, so that there is always something there, one or the
+// other.
 func swapFile() int {
 	dir := filepath.Join(raceDir, "d")
 	_ = os.MkdirAll(dir, 0o755)
@@ -278,6 +295,8 @@ func swapDirectory() int {
 	_ = os.Symlink(rootDir, dir+".link")
 	for range 8 { // one is where the other one was a moment ago
 		_ = os.Rename(dir+".dir", dir)
+		// RENAME_EXCHANGE swaps two names in one step. gVisor does not have it, so the plain renames
+		// follow.
 		if unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, dir+".link", unix.RENAME_EXCHANGE) == nil {
 			_ = unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, dir+".link", unix.RENAME_EXCHANGE)
 		}
@@ -298,6 +317,8 @@ func swapTree() int {
 	link := filepath.Join(proto.WorkspaceDir, "link")
 	_ = os.Symlink(proto.WorkspaceDir+"/victim", link)
 	for range 8 {
+		// In between there is no moment at which neither exists; the other way has one, and is for kernels
+		// that cannot exchange.
 		if unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE) != nil {
 			_ = os.Rename(dir, proto.WorkspaceDir+"/aside")
 			_ = os.Rename(link, dir)

@@ -11,6 +11,7 @@ import (
 )
 
 // maxAnswer bounds what is read of an answer to a raw request, in bytes.
+// An attack that has the daemon answer without end must not fill the attacker's own memory.
 const maxAnswer = 16 << 20
 
 // An Answer is what the daemon said to a raw request.
@@ -24,6 +25,7 @@ type Answer struct {
 // has it. Target is path and query as they stand on the wire, beginning with a single slash. No redirect is followed. The error is
 // the connection's.
 func (t *Target) Raw(ctx context.Context, method, target string, header http.Header, body io.Reader) (*Answer, error) {
+	// A new connection each time: what one request breaks must not be felt by the next.
 	req, err := http.NewRequestWithContext(ctx, method, t.Host, body)
 	if err != nil {
 		return nil, err
@@ -51,6 +53,7 @@ var rawTransport = &http.Transport{
 func (t *Target) KeyHeader() http.Header { return http.Header{"X-Api-Key": {t.Key}} }
 
 // Dial connects to the daemon, for what no HTTP library would send. Reads and writes fail after limit.
+// It speaks TLS where the daemon does, and is otherwise what nc would give.
 func (t *Target) Dial(ctx context.Context, limit time.Duration) (net.Conn, error) {
 	u, err := url.Parse(t.Host)
 	if err != nil {

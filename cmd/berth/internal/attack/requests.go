@@ -8,11 +8,16 @@ import (
 )
 
 // Group 33: a request can name no mount, no device and no other part of the host.
+// Other systems have been escaped by asking: the API that can mount a path of the host is root on that
+// host.
+// Names that are not known are refused rather than passed over, so that nobody takes a request with
+// "privileged": false for one that was understood.
 var _ = register(Case{
 	Group: 33, Name: "requests/host-fields",
 	Tries: "ask for a container with mounts, binds, volumes, devices, capabilities, host namespaces, privileges, hooks and annotations, under the names that other systems give them",
 	Wants: "each is refused by name",
 	Run: func(ctx context.Context, t *Target) (string, error) {
+		// The names of Docker, Kubernetes, OCI and of our own records.
 		fields := map[string]any{
 			"mounts": []any{map[string]string{"type": "bind", "source": "/", "target": "/host"}}, "Mounts": []any{map[string]string{"Source": "/", "Target": "/host"}},
 			"binds": []string{"/:/host"}, "Binds": []string{"/var/run/docker.sock:/s"}, "volumes": []string{"/:/host"}, "volume_mounts": []any{}, "host_path": "/",
@@ -31,6 +36,7 @@ var _ = register(Case{
 				return "", err
 			}
 		}
+		// Known fields with values that would be somebody's path, flag or number.
 		for _, body := range []map[string]any{
 			{"runtime_class": "runc\x00"}, {"runtime_class": "../../bin/sh"}, {"runtime_class": "kata"}, {"workspace_id": "/etc"}, {"workspace_id": "workspace_../../etc"},
 			{"limits": map[string]any{"memory_bytes": -1}}, {"limits": map[string]any{"cpus": 1e9}}, {"limits": map[string]any{"pids": 1 << 40}}, {"limits": map[string]any{"devices": 1}},

@@ -10,6 +10,8 @@ import (
 )
 
 // Group 20: the same request again.
+// A client that got no answer asks again. Without a key for the request, it pays twice: a mail is sent
+// twice, a file appended to twice.
 var _ = register(Case{
 	Group: 20, Name: "output/retries", Inside: true,
 	Tries: "send a command with one idempotency key twenty times at once, again after it was killed, and with another command",
@@ -17,6 +19,8 @@ var _ = register(Case{
 	Run:   retries,
 })
 
+// retries has the command count its runs in a file, which is the one witness that does not depend on what
+// the daemon believes.
 func retries(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -27,6 +31,7 @@ func retries(ctx context.Context, t *Target) (string, error) {
 	ids, errs := make([]string, n), make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
+		// At once, since the second request comes before the first has been written down.
 		wg.Go(func() {
 			e, err := t.Launch(ctx, con.ID, cmd)
 			ids[i], errs[i] = e.ID, err
@@ -51,6 +56,8 @@ func retries(ctx context.Context, t *Target) (string, error) {
 	if e, err := t.Launch(ctx, con.ID, cmd); err != nil || e.ID != ids[0] {
 		return "", Breached("after its end the key started %s rather than %s: %v", e.ID, ids[0], err)
 	}
+	// The same key for something else is a client's bug, and answering with the first one's result would
+	// hide it.
 	other := cmd
 	other.Command = "echo other >>/workspace/runs"
 	_, err = t.Launch(ctx, con.ID, other)

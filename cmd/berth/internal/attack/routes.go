@@ -22,6 +22,8 @@ type route struct {
 }
 
 // routes reads the document. Their order is the same each time.
+// A route that is added to the daemon is in its document at once, and so in every case that goes through
+// this list.
 func (t *Target) routes(ctx context.Context) ([]route, error) {
 	a, err := t.Raw(ctx, "GET", "/openapi.json", nil, nil)
 	if err != nil {
@@ -62,6 +64,7 @@ func (t *Target) routes(ctx context.Context) ([]route, error) {
 }
 
 // at is the route's path and query with these values; what they lack is "x".
+// A value that is missing is well-formed as a name and exists nowhere.
 func (r route) at(values map[string]string) string {
 	var b strings.Builder
 	rest := r.path
@@ -82,6 +85,8 @@ func (r route) at(values map[string]string) string {
 }
 
 // sample is a body that says as little as a route's may.
+// It must be good enough to get past the decoder, so that what refuses is the check that the case is
+// about.
 func (r route) sample() io.Reader {
 	switch {
 	case strings.HasSuffix(r.path, "/exec"):
@@ -105,6 +110,7 @@ func (r route) sample() io.Reader {
 }
 
 // forget has the container of an answer removed when the case is over.
+// Some attacks on creation succeed in creating, which is no breach; the container must not be left.
 func (t *Target) forget(a *Answer) {
 	var con proto.Container
 	if json.Unmarshal(a.Body, &con) == nil && con.ID != "" {

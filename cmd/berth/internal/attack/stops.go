@@ -10,14 +10,20 @@ import (
 )
 
 // What container root may do to its own container: the daemon must still end it, and tell the truth about it.
+// An operator's last resort is to stop a container. If what is in it can keep it from ending, there is
+// none.
 var _ = register(
 	Case{
+		// Walking such a tree takes kernel memory and time; programs in the middle of it cannot be killed
+		// until they are out of the call.
 		Group: 7, Name: "many/deep-end", Inside: true,
 		Tries: "make a tree of 10,000 directories, one in the other, walk it with programs that keep all of it open, and stop the container",
 		Wants: "it is stopped and deleted in a bounded time",
 		Run:   deepEnd,
 	},
 	Case{
+		// Root may end its own container. What it must not do is make the daemon believe that it runs on,
+		// or that the command ended well.
 		Group: 21, Name: "guest/kill-as-root", Inside: true,
 		Tries: "as root, send PID 1 the signals that cannot be caught, and those above 31, each in a container with a file and a running command",
 		Wants: "it lives; or the command and the container are told as ended, and its next use starts it again with its files",
@@ -26,8 +32,10 @@ var _ = register(
 )
 
 // endTime bounds how long the end of a container may take, whatever is in it.
+// It is the runtime's own patience with one that does not answer, and some more.
 const endTime = 30 * time.Second
 
+// deepEnd has four commands walk the tree when the stop comes.
 func deepEnd(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -58,8 +66,11 @@ func deepEnd(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("stopped in %.1f s and deleted in %.1f s", stopped.Seconds(), (time.Since(began) - stopped).Seconds()), nil
 }
 
+// killAsRoot takes each signal to a container of its own.
 func killAsRoot(ctx context.Context, t *Target) (string, error) {
 	ended, lived := []string{}, 0
+	// 9 ends, 19 stops; 32 and 34 are what C libraries use among themselves, and 64 is the last one.
+	// gVisor has no special place for PID 1 there.
 	signals := []int{9, 32, 34, 64, 19} // a guest that is stopped costs the daemon's whole patience
 	if t.Quick {
 		signals = signals[:3]
@@ -81,6 +92,7 @@ func killAsRoot(ctx context.Context, t *Target) (string, error) {
 }
 
 // killGuest sends one signal, and reports whether the container ended. That it is told so, and comes back, is checked here.
+// The command itself is the witness: it prints only if its container outlived the signal.
 func (t *Target) killGuest(ctx context.Context, signal int) (died bool, err error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -103,12 +115,14 @@ func (t *Target) killGuest(ctx context.Context, signal int) (died bool, err erro
 		return false, Breached("the command has no end")
 	case res.Exec.End.Reason == proto.EndExit && res.Exec.End.ReturnCode == 0:
 		return false, t.alive(ctx, con.ID)
+	// An end "by itself" with another code would be a lie: it was killed with its container.
 	case res.Exec.End.Reason == proto.EndExit:
 		return false, Breached("the command is said to have ended by itself: %s", describe(res))
 	}
 	if err := t.comesBack(ctx, con.ID); err != nil {
 		return true, err
 	}
+	// The generation is how clients see that their processes are gone.
 	if now, err := t.Client.Container(ctx, con.ID); err != nil || now.Generation == con.Generation {
 		return true, Breached("it is said to be the same start (%d): %v", now.Generation, err)
 	}

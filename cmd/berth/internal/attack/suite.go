@@ -23,6 +23,7 @@ type Options struct {
 }
 
 // How often a race is run; one of two threads swaps what the other one opens.
+// A race that opens once in ten thousand swaps is found by a million with near certainty.
 const (
 	fullRounds  = 1_000_000
 	quickRounds = 20_000
@@ -40,6 +41,7 @@ var ErrNothing = errors.New("no attack has a name that begins so")
 
 // Run tries every case that o asks for, one after the other, and reports each when it is over. The error means that it
 // could not go on, not that something got through. A case that ctx ends is not reported.
+// One after the other, since many cases measure time or memory of what they would share.
 func Run(ctx context.Context, o Options, report func(Report)) error {
 	info, err := o.Client.Info(ctx)
 	if err != nil {
@@ -55,6 +57,7 @@ func Run(ctx context.Context, o Options, report func(Report)) error {
 		if o.Begin != nil {
 			o.Begin(s)
 		}
+		// Each case gets a target of its own, so that what one leaves behind is tidied up under its name.
 		r := try(ctx, s.Case, newTarget(o, s.Class, other))
 		if ctx.Err() != nil {
 			return ctx.Err() // what the case says then is about the interruption
@@ -65,6 +68,7 @@ func Run(ctx context.Context, o Options, report func(Report)) error {
 }
 
 // Plan is what Run would try at a daemon that offers these runtime classes, in its order.
+// Cases about isolation are tried in each class: the two have nothing in common but what they promise.
 func (o Options) Plan(offered []proto.RuntimeClass) []Step {
 	if len(o.Classes) > 0 {
 		offered = o.Classes
@@ -79,6 +83,7 @@ func (o Options) Plan(offered []proto.RuntimeClass) []Step {
 			continue
 		}
 		classes := offered
+		// The class would make no difference to what is about the API alone.
 		if !c.Inside {
 			classes = []proto.RuntimeClass{""} // the daemon's default
 		}

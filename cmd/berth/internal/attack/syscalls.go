@@ -11,22 +11,32 @@ import (
 )
 
 // Group 31: what the kernel must not do for a container, whoever asks and however.
+// The fewer calls a container can make, the fewer bugs of the kernel it can use. gVisor answers most by
+// itself, and must refuse these as well.
 var _ = register(
+	// A list of what is allowed refuses numbers that did not exist when it was written; a list of what is
+	// forbidden lets them through.
 	attempts(Case{
 		Group: 31, Name: "syscalls/forbidden",
 		Tries: "make every forbidden system call by its number: modules, mounts, namespaces, keyrings, bpf, io_uring, userfaultfd, the host's clock, and numbers that do not exist",
 		Wants: "each is refused before the kernel looks at its arguments",
 	}, asBoth, forbiddenAttempts),
+	// A filter that looks at numbers without the architecture can be passed by with another one's: x32 has
+	// been such a way.
 	attempts(Case{
 		Group: 31, Name: "syscalls/other-abi",
 		Tries: "make calls through the kernel's other entry points: int 0x80 and the x32 numbers",
 		Wants: "they are shut: an error, or the end of the process",
 	}, asBoth, otherABIAttempts),
+	// In a user namespace of its own a process has all capabilities, which opens kernel code that was
+	// never meant for it: CVE-2022-0185 and CVE-2023-0386 began so.
 	attempts(Case{
 		Group: 31, Name: "syscalls/namespaces",
 		Tries: "make namespaces of its own, a user namespace first, with unshare, clone and clone3",
 		Wants: "each is refused",
 	}, asBoth, namespaceAttempts),
+	// Rare families are old code with new bugs, and modules that a socket loads by itself: CVE-2017-6074
+	// (DCCP) and CVE-2021-43267 (TIPC) were there.
 	attempts(Case{
 		Group: 31, Name: "syscalls/socket-families",
 		Tries: "open a socket of every family, type and protocol of netlink",
@@ -53,6 +63,7 @@ var forbidden = []numbered{
 	{"pivot_root", unix.SYS_PIVOT_ROOT}, {"quotactl", unix.SYS_QUOTACTL}, {"quotactl_fd", unix.SYS_QUOTACTL_FD}, {"reboot", unix.SYS_REBOOT},
 	{"request_key", unix.SYS_REQUEST_KEY}, {"setns", unix.SYS_SETNS}, {"settimeofday", unix.SYS_SETTIMEOFDAY}, {"swapoff", unix.SYS_SWAPOFF},
 	{"swapon", unix.SYS_SWAPON}, {"syslog", unix.SYS_SYSLOG}, {"umount2", unix.SYS_UMOUNT2}, {"unshare", unix.SYS_UNSHARE},
+	// 467 has no name in the library yet. The numbers at the end belong to no call.
 	{"userfaultfd", unix.SYS_USERFAULTFD}, {"vhangup", unix.SYS_VHANGUP}, {"open_tree_attr", 467},
 	{"number 480", 480}, {"number 511", 511}, {"number 1000", 1000}, {"number 65535", 65535},
 }
@@ -61,6 +72,7 @@ var forbidden = []numbered{
 const bad = ^uintptr(0)
 
 // refusals are the errors of a filter, and of a kernel that lacks the call.
+// A filter of ours says EPERM or ENOSYS; EACCES is what some calls say to who may not.
 func refused(errno syscall.Errno) bool {
 	return errno == unix.EPERM || errno == unix.ENOSYS || errno == unix.EACCES
 }
@@ -82,6 +94,8 @@ func forbiddenAttempts() []attempt {
 }
 
 // workingCalls are made as a program would that means it, for what a filter sees and what a kernel says may differ.
+// With arguments that are good, a call that a filter lets through does what it is for, which nobody can
+// explain away.
 var workingCalls = []attempt{
 	{"io_uring_setup with parameters", func() error {
 		var params [120]byte
@@ -91,6 +105,7 @@ var workingCalls = []attempt{
 		return errnoOf(syscall.RawSyscall6(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|1, 0, 0, 0, 0, 0))
 	}},
 	{"bpf, a map", func() error {
+		// Type 2 is an array; keys and values have four bytes each.
 		attr := [4]uint32{2, 4, 4, 1} // an array of one
 		return errnoOf(syscall.RawSyscall6(unix.SYS_BPF, 0, uintptr(unsafe.Pointer(&attr)), 16, 0, 0, 0))
 	}},
@@ -106,6 +121,7 @@ var workingCalls = []attempt{
 		_, err := unix.PerfEventOpen(&unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER0}, 0, -1, -1, 0)
 		return err
 	}},
+	// A page at address 0 turns null pointers of the kernel into ones to the attacker's data.
 	{"personality, to map page zero", func() error {
 		return errnoOf(syscall.RawSyscall(unix.SYS_PERSONALITY, 0x0100000, 0, 0)) // MMAP_PAGE_ZERO
 	}},
@@ -113,6 +129,7 @@ var workingCalls = []attempt{
 		_, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, make([]byte, 100))
 		return err
 	}},
+	// An ioctl's number can be any driver's; btrfs is looked for because a workspace's disk may be one.
 	{"an ioctl that makes a btrfs subvolume", func() error {
 		fd, err := unix.Open("/workspace", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
@@ -136,9 +153,11 @@ func errnoOf(_, _ uintptr, errno syscall.Errno) error {
 // x32 marks the numbers of the x32 ABI.
 const x32 = 0x4000_0000
 
+// otherABIAttempts need a process each, as a kill is one of the good answers.
 func otherABIAttempts() []attempt {
 	all := []attempt{
 		{"getpid as x32", func() error { return errnoOf(syscall.RawSyscall(unix.SYS_GETPID|x32, 0, 0, 0)) }},
+		// x32 has numbers of its own for some calls, from 512 on.
 		{"ptrace as x32, by its own number", func() error { return errnoOf(syscall.RawSyscall(521|x32, 0, 0, 0)) }},
 	}
 	for _, n := range forbidden[:8] { // each may cost a process
@@ -150,6 +169,7 @@ func otherABIAttempts() []attempt {
 			return through("the call itself answered: %d %v", errno, errno)
 		}})
 	}
+	// i386 has other numbers for the same calls.
 	for _, c := range []numbered{{"getpid", 20}, {"mount", 21}, {"socketcall", 102}, {"unshare", 310}, {"keyctl", 288}, {"bpf", 357}} {
 		all = append(all, attempt{c.name + " through int 0x80", func() error {
 			if int80 == nil {
@@ -169,12 +189,15 @@ func otherABIAttempts() []attempt {
 }
 
 // cloneFlags are the namespaces there are.
+// time is the youngest, and only unshare and clone3 know it.
 var cloneFlags = []numbered{
 	{"user", unix.CLONE_NEWUSER}, {"mount", unix.CLONE_NEWNS}, {"network", unix.CLONE_NEWNET}, {"pid", unix.CLONE_NEWPID},
 	{"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"cgroup", unix.CLONE_NEWCGROUP}, {"time", unix.CLONE_NEWTIME},
 	{"user and mount", unix.CLONE_NEWUSER | unix.CLONE_NEWNS},
 }
 
+// namespaceAttempts use each of the three calls, as a filter must see flags in different places. clone3
+// has them in memory, where no filter can look, so it is refused as a whole.
 func namespaceAttempts() []attempt {
 	var all []attempt
 	for _, f := range cloneFlags {
@@ -209,6 +232,7 @@ func namespaceAttempts() []attempt {
 }
 
 // clone3 makes a child in new namespaces, which ends at once.
+// ENOSYS has libraries fall back to clone, whose flags a filter can see.
 func clone3(flags uintptr) error {
 	args := [11]uint64{0: uint64(flags), 4: uint64(unix.SIGCHLD)}
 	pid, _, errno := syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)
@@ -226,11 +250,13 @@ func clone3(flags uintptr) error {
 // maxFamily is beyond the last family there is.
 const maxFamily = 64
 
+// The numbers are those of the kernel's socket types.
 var socketTypes = []numbered{
 	{"stream", unix.SOCK_STREAM}, {"dgram", unix.SOCK_DGRAM}, {"raw", unix.SOCK_RAW}, {"rdm", unix.SOCK_RDM},
 	{"seqpacket", unix.SOCK_SEQPACKET}, {"dccp", unix.SOCK_DCCP}, {"packet", unix.SOCK_PACKET},
 }
 
+// familyAttempts go beyond the last family, for the ones that a newer kernel brings.
 func familyAttempts() []attempt {
 	var all []attempt
 	for family := range maxFamily {
@@ -247,6 +273,7 @@ func familyAttempts() []attempt {
 			socketAttempt(fmt.Sprintf("raw inet, protocol %d", protocol), unix.AF_INET, unix.SOCK_RAW, protocol),
 			socketAttempt(fmt.Sprintf("raw inet6, protocol %d", protocol), unix.AF_INET6, unix.SOCK_RAW, protocol))
 	}
+	// Protocol 0 is routing, which is allowed for looking at one's own interfaces.
 	for protocol := 1; protocol < 32; protocol++ {
 		all = append(all, socketAttempt(fmt.Sprintf("netlink, protocol %d", protocol), unix.AF_NETLINK, unix.SOCK_RAW, protocol))
 	}
@@ -256,6 +283,7 @@ func familyAttempts() []attempt {
 	}})
 }
 
+// Running out of descriptors says nothing of the family.
 func socketAttempt(what string, family, kind, protocol int) attempt {
 	return attempt{what, func() error {
 		fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol)

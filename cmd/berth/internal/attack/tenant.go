@@ -11,6 +11,7 @@ import (
 
 // A tenant is somebody else at the same daemon: a second owner of keys, with one key for as long as the run lasts. It is made at
 // the first need.
+// Its key ends after a day, so that a suite that was killed leaves no key for ever.
 type tenant struct {
 	admin *client.Client
 
@@ -35,6 +36,7 @@ func (n *tenant) client(ctx context.Context) (*client.Client, error) {
 }
 
 // leave revokes the tenant's key. Without it, the key ends by itself a day later.
+// The context is its own: the run's may have been cancelled.
 func (n *tenant) leave() {
 	if n.own == nil {
 		return
@@ -55,6 +57,7 @@ func (t *Target) Neighbour(ctx context.Context) (*Target, error) {
 		return nil, err
 	}
 	n := *t
+	// A copy, with none of what the first one must tidy up.
 	n.Client, n.Key, n.made, n.undo = c, c.Key(), nil, nil
 	t.neighbour = &n
 	return t.neighbour, nil

@@ -9,25 +9,33 @@ import (
 )
 
 // Group 35: what one tenant has is not another's.
+// Two customers on one host must not know of each other. Namespaces do most of it; what has none, or is
+// used again, is looked for here.
 var _ = register(
+	// Names that are global without a namespace of their own: abstract sockets belong to the network's,
+	// System V objects to the IPC's.
 	Case{
 		Group: 35, Name: "tenants/kernel-objects", Inside: true,
 		Tries: "find in one tenant's container what another one holds: processes, abstract sockets, shared memory, message queues, semaphores, /tmp, /dev/shm, terminals",
 		Wants: "nothing of the other one is to be seen",
 		Run:   kernelObjects,
 	},
+	// What is given to the next one without being cleared is an old leak of shared machines: disks,
+	// memory, home directories.
 	Case{
 		Group: 35, Name: "tenants/leftovers", Inside: true,
 		Tries: "look in a fresh container for what the one before it wrote to its root, its workspace, /tmp, /dev/shm and its user's home",
 		Wants: "nothing is left",
 		Run:   leftovers,
 	},
+	// Each route must ask whose it is; one that forgets is enough.
 	Case{
 		Group: 35, Name: "tenants/identifiers",
 		Tries: "use another tenant's container, execs, files, jobs and workspace by their IDs, with every verb",
 		Wants: "each is not found",
 		Run:   foreignIDs,
 	},
+	// Two containers on one workspace could swap what the other one is just mounting.
 	Case{
 		Group: 35, Name: "tenants/shared-workspace",
 		Tries: "mount one workspace into two live containers, which is how races against mounts are run",
@@ -44,6 +52,7 @@ var _ = register(
 )
 
 // holdObjects holds one of each thing that containers might share, and says so.
+// 240 is mq_open on amd64.
 const holdObjects = `
 import ctypes, os, socket, sys, time
 libc = ctypes.CDLL(None)
@@ -56,6 +65,7 @@ time.sleep(60)
 `
 
 // findObjects looks for each of them.
+// An ID that exists may be refused or not found; both are no finding.
 const findObjects = `
 import ctypes, os, socket
 libc = ctypes.CDLL(None)
@@ -75,6 +85,7 @@ for p in os.listdir("/proc"):
 print(",".join(found) or "nothing")
 `
 
+// kernelObjects has a neighbour hold one of each and looks from another tenant's container.
 func kernelObjects(ctx context.Context, t *Target) (string, error) {
 	neighbour, err := t.Neighbour(ctx)
 	if err != nil {
@@ -110,6 +121,7 @@ func kernelObjects(ctx context.Context, t *Target) (string, error) {
 	return "the neighbour was " + held + ", and nothing of it was found", nil
 }
 
+// leftovers has three containers after one another each look, and then leave something.
 func leftovers(ctx context.Context, t *Target) (string, error) {
 	for range 3 {
 		con, err := t.Container(ctx, proto.CreateContainer{})
@@ -131,6 +143,7 @@ func leftovers(ctx context.Context, t *Target) (string, error) {
 	return "three containers after one another had nothing of each other", nil
 }
 
+// foreignIDs uses the IDs of another tenant on each route that takes one.
 func foreignIDs(ctx context.Context, t *Target) (string, error) {
 	neighbour, err := t.Neighbour(ctx)
 	if err != nil {
@@ -174,6 +187,7 @@ func foreignIDs(ctx context.Context, t *Target) (string, error) {
 		}
 		tried++
 	}
+	// The neighbour's container must not have felt any of it.
 	if now, err := neighbour.Client.Container(ctx, victim.ID); err != nil || now.State != proto.StateRunning || now.RunningExecs != 1 {
 		return "", Breached("the neighbour's container is %s with %d commands: %v", now.State, now.RunningExecs, err)
 	}

@@ -14,25 +14,32 @@ import (
 )
 
 // Group 8: forms. Group 11: uploads that do not end well.
+// Uploads are large, slow and made by programs that break off. Half a file under a whole one's name is
+// worse than none.
 var _ = register(
+	// Parsers of forms have long been a source of outages: CVE-2022-41725 and CVE-2023-24536 were Go's
+	// own, with too many parts and headers.
 	Case{
 		Group: 8, Name: "uploads/forms",
 		Tries: "send forms without or with a huge boundary, with 10,000 parts, fields twice, paths as names, headers without end, and no end at all",
 		Wants: "a typed error or one file with a plain name, and nothing is stored otherwise",
 		Run:   forms,
 	},
+	// What was announced is what the client believes to have sent.
 	Case{
 		Group: 8, Name: "uploads/lengths",
 		Tries: "announce more or fewer bytes than come, on the Files API and on a container's files",
 		Wants: "only whole files are stored",
 		Run:   lengths,
 	},
+	// A rename puts the new file in the place of the old one in one step; before it, nothing may show.
 	Case{
 		Group: 11, Name: "uploads/interrupted",
 		Tries: "break an upload off at each sixteenth of it, to the Files API and to a container, over a file that is there",
 		Wants: "nothing is stored, the old file stays as it was, and no temporary file is left",
 		Run:   interrupted,
 	},
+	// Of two that write at once one wins; a mixture of both is what neither wrote.
 	Case{
 		Group: 11, Name: "uploads/twins",
 		Tries: "write one file from eight uploads at once, and store one name eight times",
@@ -59,6 +66,7 @@ func part(field, filename, contentType, body string) string {
 	return h + "\r\n\r\n" + body
 }
 
+// String is the body as it is sent, with its last boundary.
 func (f form) String() string {
 	var b strings.Builder
 	for _, p := range f {
@@ -67,10 +75,12 @@ func (f form) String() string {
 	return b.String() + "--" + boundary + "--\r\n"
 }
 
+// upload sends a form to the Files API.
 func (t *Target) upload(ctx context.Context, f form) (answer, error) {
 	return t.uploadRaw(ctx, "multipart/form-data; boundary="+boundary, f.String())
 }
 
+// uploadRaw sends any body under any type.
 func (t *Target) uploadRaw(ctx context.Context, contentType, body string) (answer, error) {
 	return t.ask(ctx, "POST", "/v1/files", nil, strings.NewReader(body), "Content-Type", contentType)
 }
@@ -89,9 +99,11 @@ func (t *Target) storedFiles(ctx context.Context, name string) (n int, err error
 // formMark is in the name of every file of a case, so that what other cases store is not counted.
 const formMark = "hostile-form"
 
+// forms begins with what must be refused, and ends with names that must become plain ones.
 func forms(ctx context.Context, t *Target) (string, error) {
 	file := part("file", formMark, "text/plain", "x")
 	good, many := form{file}.String(), form{}
+	// Go's parser counts parts since 2023, and stops at 1000 by default where it reads a whole form.
 	for i := range 10_000 {
 		many = append(many, part(fmt.Sprint("field", i), "", "", "v"))
 	}
@@ -124,6 +136,7 @@ func forms(ctx context.Context, t *Target) (string, error) {
 	if n, err := t.storedFiles(ctx, formMark); err != nil || n != 0 {
 		return "", Breached("%d files were stored from bad forms; %v", n, err)
 	}
+	// RFC 7578 (4.2) warns of names that hold directories.
 	for _, name := range []string{"/etc/" + formMark, "../../" + formMark, "a/b/" + formMark} {
 		a, err := t.upload(ctx, form{part("file", name, "text/plain", "x")})
 		if err != nil || a.status != 200 || !bytes.Contains(a.body, []byte(`"filename":"`+formMark+`"`)) {
@@ -137,6 +150,7 @@ func forms(ctx context.Context, t *Target) (string, error) {
 }
 
 // send writes bytes to the daemon as they are, closes that direction and returns what came back.
+// Closing one direction is how a client says that nothing comes any more, and still hears the answer.
 func (t *Target) send(ctx context.Context, head string, body []byte) (string, error) {
 	conn, err := t.Dial(ctx, 30*time.Second)
 	if err != nil {
@@ -158,6 +172,7 @@ func (t *Target) head(method, path, contentType string, length int64) string {
 	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nanthropic-version: 2023-06-01\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", method, path, t.Key, contentType, length)
 }
 
+// lengths announces what is not true, in both directions.
 func lengths(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -204,6 +219,7 @@ func (t *Target) dropStored(ctx context.Context, name string) error {
 	return err
 }
 
+// interrupted breaks off after each sixteenth, beginning with nothing at all.
 func interrupted(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -232,6 +248,7 @@ func interrupted(ctx context.Context, t *Target) (string, error) {
 	return "32 uploads that broke off left nothing", nil
 }
 
+// twins has each upload consist of one letter, so that a mixture shows.
 func twins(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -259,6 +276,7 @@ func twins(ctx context.Context, t *Target) (string, error) {
 			return "", err
 		}
 	}
+	// One size, one letter, and no temporary file.
 	got, err := t.Output(ctx, b.id, "", "cd /workspace; stat -c %s "+name+"; fold -w1 "+name+" | sort -u | wc -l; find . -name '.berth*'")
 	if err != nil || got != "1048576\n1" {
 		return "", Breached("the file is no one upload: %q %v", got, err)

@@ -11,6 +11,7 @@ import (
 )
 
 // A box is a container as one of its users works on its files.
+// It shortens what nearly each case about files begins with.
 type box struct {
 	t  *Target
 	id string
@@ -26,8 +27,10 @@ func (t *Target) box(ctx context.Context, req proto.CreateContainer) (box, error
 // root is the same container for its root.
 func (b box) root() box { return box{b.t, b.id, proto.UserRoot} }
 
+// at is the path of one of the container's routes.
 func (b box) at(what string) string { return "/v1/containers/" + b.id + "/" + what }
 
+// query names a path and who asks, and what else a verb takes.
 func (b box) query(path string, more ...string) url.Values {
 	q := url.Values{"path": {path}, "as": {b.as}}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -37,6 +40,7 @@ func (b box) query(path string, more ...string) url.Values {
 }
 
 // A verb is one thing that the API does with a path.
+// A case that goes through all of them needs no change when the API gets another.
 type verb struct {
 	name   string
 	writes bool
@@ -54,6 +58,7 @@ func get(what string) func(context.Context, box, string) (answer, error) {
 const note = "written by an attack"
 
 // replacing reports whether the verb may put something else into the place of a link.
+// Such verbs work on the link and not on what it leads to, as rename and unlink do.
 func (v verb) replacing() bool { return v.name == "remove" || strings.HasPrefix(v.name, "move") }
 
 // verbs are all that the API does with paths in a container.
@@ -75,6 +80,7 @@ var verbs = []verb{
 	{"create", true, editor("create", map[string]any{"file_text": note})},
 	{"str_replace", true, editor("str_replace", map[string]any{"old_str": "e", "new_str": "E"})},
 	{"insert", true, editor("insert", map[string]any{"insert_line": 0, "insert_text": note})},
+	// There has to be something to move, which is made anew each time.
 	{"move here", true, func(ctx context.Context, b box, path string) (answer, error) {
 		if a, err := b.t.ask(ctx, "PUT", b.at("fs/content"), b.query("/workspace/movable"), strings.NewReader(note)); err != nil || a.status != 200 {
 			return a, err
@@ -90,6 +96,7 @@ var verbs = []verb{
 }
 
 // editor is a verb of the editor tool. Its refusals are results, so every answer should be a 200.
+// An editor works for the user who asks, by the same guest, and is one more way to open a path.
 func editor(command string, input map[string]any) func(context.Context, box, string) (answer, error) {
 	return func(ctx context.Context, b box, path string) (answer, error) {
 		in := map[string]any{"command": command, "path": path}
@@ -103,6 +110,7 @@ func editor(command string, input map[string]any) func(context.Context, box, str
 }
 
 // archiveOf is a tar archive with one member that holds body.
+// The header may announce another size than the body has.
 func archiveOf(h tar.Header, body string) []byte {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)

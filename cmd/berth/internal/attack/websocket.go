@@ -22,37 +22,49 @@ import (
 )
 
 // Group 42: the live websocket.
+// One connection carries commands, input and output of a container, so it has to be as well guarded as all
+// routes together.
 var _ = register(
+	// Browsers let any page open a websocket to any host, and send no preflight (CWE-1385). The origin is
+	// all that tells the page.
 	Case{
 		Group: 42, Name: "websocket/foreign-origin",
 		Tries: "connect as a web page of another origin would, with the right key, from null, from a sibling domain, with two origins",
 		Wants: "403",
 		Run:   foreignOrigin,
 	},
+	// A handshake is a GET, in which browsers cannot set a header; keys in URLs would be the tempting way
+	// out.
 	Case{
 		Group: 42, Name: "websocket/no-key",
 		Tries: "connect without a key, with one in a cookie, in the query, and with a wrong one as subprotocol",
 		Wants: "401",
 		Run:   socketWithoutKey,
 	},
+	// Each costs the daemon a goroutine or two and buffers. They must be bounded by memory that is small,
+	// not by a number that is soon reached.
 	Case{
 		Group: 42, Name: "websocket/idle-flood", Alone: true,
 		Tries: "hold thousands of websockets open that say nothing",
 		Wants: "a command runs as it did before, and all of them can be closed",
 		Run:   idleFlood,
 	},
+	// Each ping is answered; who reads no answers has them pile up, unless writing has a bound.
+	// CVE-2019-9512 was that in HTTP/2.
 	Case{
 		Group: 42, Name: "websocket/ping-flood",
 		Tries: "send 200,000 pings and read no answer",
 		Wants: "the connection is held up or cut, and the daemon answers others",
 		Run:   pingFlood,
 	},
+	// A frame's length is eight bytes of the client's choice, and compression a bomb in waiting.
 	Case{
 		Group: 42, Name: "websocket/huge-frames",
 		Tries: "announce a frame of 1 GiB and of 2^63 bytes; send fragments that never end; send a compressed frame that nobody agreed on; control frames that are too long; unmasked frames",
 		Wants: "the connection is closed before more than a few megabytes are read",
 		Run:   hugeFrames,
 	},
+	// A message that is wrong is a client's bug, and must not end the commands on the same connection.
 	Case{
 		Group: 42, Name: "websocket/bad-messages",
 		Tries: "messages that are no JSON, deep, of unknown types, with fields of other types, with other containers' commands",
@@ -62,6 +74,7 @@ var _ = register(
 )
 
 // dialLive opens the live websocket with this header and no more.
+// The library's dialer lets the caller set Origin, as no browser would.
 func (t *Target) dialLive(ctx context.Context, container string, header http.Header, query string) (*websocket.Conn, *http.Response, error) {
 	d := websocket.Dialer{HandshakeTimeout: 30 * time.Second, TLSClientConfig: rawTransport.TLSClientConfig}
 	return d.DialContext(ctx, "ws"+strings.TrimPrefix(strings.TrimRight(t.Host, "/"), "http")+"/v1/containers/"+container+"/live"+query, header)
@@ -92,6 +105,7 @@ func foreignOrigin(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Names that begin or end like the host's own are for checks that compare parts of the text.
 	origins := []string{"https://attacker.example", "null", "http://" + u.Host + ".attacker.example", "http://attacker.example/" + u.Host, "http://" + u.Host + "@attacker.example", "file://", "://", ""}
 	for _, origin := range origins {
 		h := t.KeyHeader()
@@ -103,6 +117,7 @@ func foreignOrigin(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d origins, all 403", len(origins)), nil
 }
 
+// socketWithoutKey tries to get in without a right key, in all places that a handshake has.
 func socketWithoutKey(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -125,6 +140,7 @@ func socketWithoutKey(ctx context.Context, t *Target) (string, error) {
 
 // connections is how many connections this program may hold, at most 10,000 and 1,000 where it is to be quick. The daemon may
 // hold as many: it is started with the same limit, or a higher one.
+// Half of what may be open is left for the rest of this program.
 func (t *Target) connections() int {
 	most := 10_000
 	if t.Quick {
@@ -137,6 +153,7 @@ func (t *Target) connections() int {
 	return min(most, int(lim.Cur)/2)
 }
 
+// idleFlood opens them and says nothing.
 func idleFlood(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -175,16 +192,19 @@ func (t *Target) rawSocket(ctx context.Context, container string, limit time.Dur
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	// A small buffer, so that no frame is read ahead with the answer's header.
 	res, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 		return nil, errors.Join(fmt.Errorf("the handshake was not answered as it should: %w", err), conn.Close())
 	}
+	// Agreeing to compress would let a small frame become a large message.
 	if res.Header.Get("Sec-WebSocket-Extensions") != "" {
 		return nil, errors.Join(Breached("it agreed to %q", res.Header.Get("Sec-WebSocket-Extensions")), conn.Close())
 	}
 	return conn, nil
 }
 
+// pingFlood writes pings of the largest size, and never reads.
 func pingFlood(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -195,6 +215,7 @@ func pingFlood(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
+	// 0x89 is a whole ping, with 125 bytes, the most that a control frame may have.
 	ping := append([]byte{0x89, 0x80 | 125, 0, 0, 0, 0}, make([]byte, 125)...)
 	burst := []byte(strings.Repeat(string(ping), 100))
 	sent := 0
@@ -210,6 +231,7 @@ func pingFlood(ctx context.Context, t *Target) (string, error) {
 // tooMuch is what no message may take, in bytes: the limit of one is 2 MiB.
 const tooMuch = 16 << 20
 
+// hugeFrames writes the first bytes of a frame by hand and then goes on until it is cut.
 func hugeFrames(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -219,12 +241,14 @@ func hugeFrames(ctx context.Context, t *Target) (string, error) {
 		return append(binary.BigEndian.AppendUint64([]byte{0x81, 0x80 | 127}, n), 0, 0, 0, 0)
 	}
 	piece := make([]byte, 1<<16)
+	// A fragment that is not the last: no bit for the end, and opcode 0, for what goes on.
 	fragment := append([]byte{0x00, 0x80 | 126, 0xff, 0xff, 0, 0, 0, 0}, piece[:0xffff]...)
 	for what, try := range map[string]struct{ first, rest []byte }{
-		"a frame of 1 GiB":                {long(1 << 30), piece},
-		"a frame of 2^63 bytes":           {long(1 << 63), piece},
-		"a frame of 2^64-1 bytes":         {long(1<<64 - 1), piece},
-		"fragments without end":           {[]byte{0x01, 0x80, 0, 0, 0, 0}, fragment},
+		"a frame of 1 GiB":        {long(1 << 30), piece},
+		"a frame of 2^63 bytes":   {long(1 << 63), piece},
+		"a frame of 2^64-1 bytes": {long(1<<64 - 1), piece},
+		"fragments without end":   {[]byte{0x01, 0x80, 0, 0, 0, 0}, fragment},
+		// The first reserved bit says that it is compressed, which nobody agreed on.
 		"a compressed frame":              {[]byte{0xc1, 0x85, 0, 0, 0, 0, 0xaa, 0x56, 0xca, 0x48, 0xcd}, piece},
 		"a ping of 64 KiB":                {[]byte{0x89, 0x80 | 126, 0xff, 0xff, 0, 0, 0, 0}, piece},
 		"a frame without a mask":          {[]byte{0x81, 0x02, '{', '}'}, piece},
@@ -243,6 +267,7 @@ func hugeFrames(ctx context.Context, t *Target) (string, error) {
 		if err == nil {
 			return "", Breached("%s: %d bytes were taken and the connection stayed", what, sent)
 		}
+		// A connection that takes nothing more and does not end holds its place for nothing.
 		var late net.Error
 		if errors.As(err, &late) && late.Timeout() {
 			return "", Breached("%s: after %d bytes the connection neither went on nor ended", what, sent)
@@ -276,12 +301,14 @@ func pour(conn net.Conn, first, rest []byte) (sent int, err error) {
 	return sent, nil
 }
 
+// randomBytes are another nonsense each time.
 func randomBytes(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails
 	return b
 }
 
+// badMessages sends each on the same connection, which has to outlive them all.
 func badMessages(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {

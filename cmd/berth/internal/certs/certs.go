@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
+// lookEvery is how often a handshake looks whether the certificate is still the right one.
 // A second is short for a person who renews a certificate and long for a busy server, which would else
 // call stat for every handshake.
-// lookEvery is how often a handshake looks whether the certificate is still the right one.
 const lookEvery = time.Second
 
 // A Config says where the certificate comes from.
@@ -43,8 +43,8 @@ type Source struct {
 	looked time.Time
 }
 
-// A key with such a mode may have been copied already, so the fix it names includes a new certificate.
 // Open reads the certificate, or makes it. It refuses a private key that anybody on this machine can read.
+// A key with such a mode may have been copied already, so the fix it names includes a new certificate.
 func Open(cfg Config) (*Source, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -132,9 +132,9 @@ func (s *Source) refresh() error {
 	return nil
 }
 
+// stamp changes when the files do.
 // Size and time are enough: tools that renew write new files. Nanoseconds tell two renewals in one second
 // apart. A file that is missing has no part in it, and so changes it too.
-// stamp changes when the files do.
 func (s *Source) stamp() string {
 	var b strings.Builder
 	for _, name := range []string{s.cfg.CertFile, s.cfg.KeyFile} {
@@ -181,9 +181,9 @@ func readKey(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// hosts are all names that a certificate of the daemon's own is for.
 // Loopback names are always among them, so that a client on this machine can check the certificate
 // whatever the daemon listens on.
-// hosts are all names that a certificate of the daemon's own is for.
 func (c Config) hosts() []string {
 	own, _ := os.Hostname() // a machine without a name is reached by address
 	list := []string{"localhost", "127.0.0.1", "::1"}

@@ -35,8 +35,8 @@ func ownFiles(dir string) (cert, key string) {
 // CAFile is what clients of a certificate in dir are to trust.
 func CAFile(dir string) string { return filepath.Join(dir, "ca.pem") }
 
-// It runs at every look of a handshake, so it must cost little when there is nothing to do: one small file is read, and two are looked for.
 // renew makes what is missing, ends soon or is for other hosts. The key is made once.
+// It runs at every look of a handshake, so it must cost little when there is nothing to do: one small file is read, and two are looked for.
 func (c Config) renew() error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
@@ -78,9 +78,9 @@ func (c Config) current() bool {
 	return true
 }
 
+// holds reports whether a certificate is good now and for a while.
 // A clock that stands before the beginning makes a certificate no good either, and a new one is made for
 // the time that it is now.
-// holds reports whether a certificate is good now and for a while.
 func (c Config) holds(cert *x509.Certificate, while time.Duration) bool {
 	now := c.Now()
 	return !now.Before(cert.NotBefore) && now.Add(while).Before(cert.NotAfter)
@@ -121,8 +121,8 @@ func (c Config) ownCA(key *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	return x509.ParseCertificate(der)
 }
 
-// The serial number is random, of 127 bits: RFC 5280 wants it positive, unique and of at most 20 bytes.
 // template is what all certificates have.
+// The serial number is random, of 127 bits: RFC 5280 wants it positive, unique and of at most 20 bytes.
 func (c Config) template(name string, d time.Duration) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	now := c.Now()
@@ -139,9 +139,9 @@ func names(cert *x509.Certificate, host string) bool {
 	return slices.Contains(cert.DNSNames, host)
 }
 
+// ownKey reads the private key, or makes it.
 // A key that is there but cannot be read is an error, never a reason to make another one: clients may have
 // pinned it.
-// ownKey reads the private key, or makes it.
 func (c Config) ownKey() (*ecdsa.PrivateKey, error) {
 	data, err := readKey(c.KeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -170,9 +170,9 @@ func (c Config) newKey() (*ecdsa.PrivateKey, error) {
 	return key, writeFile(c.KeyFile, "EC PRIVATE KEY", 0o600, der)
 }
 
+// sign makes the certificate that is shown.
 // An address goes into the IP names and not into the DNS names, since clients compare an address with the
 // former alone.
-// sign makes the certificate that is shown.
 func (c Config) sign(ca *x509.Certificate, key *ecdsa.PrivateKey) ([]byte, error) {
 	t, err := c.template("berth", validFor)
 	if err != nil {
@@ -189,9 +189,9 @@ func (c Config) sign(ca *x509.Certificate, key *ecdsa.PrivateKey) ([]byte, error
 	return x509.CreateCertificate(rand.Reader, t, ca, key.Public(), key)
 }
 
+// writeFile has the file appear whole or not at all.
 // A daemon that is killed meanwhile must not leave half a key. The mode is set before the rename, so that
 // a private key is at no time readable by others under its name.
-// writeFile has the file appear whole or not at all.
 func writeFile(path, kind string, mode os.FileMode, ders ...[]byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
 	if err != nil {

@@ -251,8 +251,8 @@ func (d *Daemon) info(store *files.Store) native.Info {
 	}
 }
 
-// The runtime is what can be missing while this process lives; it is asked for a list, which it can only give if it works.
 // ready says whether the daemon can do its work.
+// The runtime is what can be missing while this process lives; it is asked for a list, which it can only give if it works.
 func (d *Daemon) ready(ctx context.Context) error {
 	if _, err := d.runtime.List(ctx); err != nil {
 		return proto.Errorf(proto.Unavailable, "", "runtime", "the container runtime does not answer")
@@ -272,10 +272,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return d.server.Serve(ctx, d.accept())
 }
 
-// The closers run in the reverse order of opening, and all of them run even if one fails: a ledger that is
-// not closed would keep its lock.
 // Close ends what Open started. Containers go on without the daemon, and the next one attaches to
 // them again, unless StopOnExit is set.
+// The closers run in the reverse order of opening, and all of them run even if one fails: a ledger that is
+// not closed would keep its lock.
 func (d *Daemon) Close() error {
 	var errs []error
 	if d.cfg.StopOnExit && d.sessions != nil {

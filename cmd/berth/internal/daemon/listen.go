@@ -21,8 +21,8 @@ func CAFile(dir string) string { return certs.CAFile(TLSDir(dir)) }
 // URLFile is where a data directory's daemon says where it listens, while it runs.
 func URLFile(dir string) string { return filepath.Join(dir, "url") }
 
-// No client can connect to 0.0.0.0 or [::] on every system, so loopback is written there.
 // tell writes it there, for clients on this machine. One that listens on every address is reached at its own.
+// No client can connect to 0.0.0.0 or [::] on every system, so loopback is written there.
 func (d *Daemon) tell() error {
 	url := d.URL()
 	if addr, ok := d.Addr().(*net.TCPAddr); ok && addr.IP.IsUnspecified() {
