@@ -36,8 +36,10 @@ func elsewhere() []row {
 	}
 }
 
+// It stands at every operation, since readers of a generated client see one at a time.
 const filesMore = "Speaks the hosted Files API: an anthropic-version header is required, unknown query keys are ignored, and errors have its envelope."
 
+// The versions are those that api/anthropic knows.
 var versionParam = param{name: "anthropic-version", required: true, choices: []string{"2023-06-01", "2026-10-21"}, does: "The version of the Files API that the client speaks."}
 
 var fileFails = []int{400, 401, 404, 405, 413, 429, 500, 503, 504}
@@ -57,18 +59,22 @@ func orNull(s schema) schema { return schema{"anyOf": []any{s, schema{"type": "n
 
 // The shapes of the Files API.
 var (
+	// expires_at and scope are not required: which of them there is depends on the beta header.
 	fileMetadata = object([]string{"id", "type", "filename", "mime_type", "size_bytes", "created_at", "downloadable"}, schema{
 		"id": stringType(), "type": schema{"const": "file"}, "filename": stringType(), "mime_type": stringType(),
 		"size_bytes": schema{"type": "integer", "minimum": 0}, "created_at": schema{"type": "string", "format": "date-time"},
 		"downloadable": schema{"type": "boolean"}, "expires_at": orNull(schema{"type": "string", "format": "date-time"}),
 		"scope": orNull(object([]string{"type", "id"}, schema{"type": stringType(), "id": stringType()})),
 	})
+	// One schema for three shapes of a list: a header chooses among them, which OpenAPI cannot
+	// say.
 	fileList = object([]string{"data"}, schema{
 		"data": schema{"type": "array", "items": fileMetadata}, "next_page": orNull(stringType()),
 		"has_more": schema{"type": "boolean"}, "first_id": orNull(stringType()), "last_id": orNull(stringType()),
 	})
 	fileDeleted = object([]string{"id", "type"}, schema{"id": stringType(), "type": schema{"const": "file_deleted"}})
-	uploadForm  = object([]string{"file"}, schema{
+	// From one hour to 90 days, in seconds.
+	uploadForm = object([]string{"file"}, schema{
 		"file":               schema{"type": "string", "format": "binary"},
 		"expires_in_seconds": schema{"type": "integer", "minimum": 3600, "maximum": 7776000},
 	})

@@ -19,6 +19,7 @@ type inputDir struct {
 	InputDir string `json:"input_dir"`
 }
 
+// It can be called again: what is there already is not copied twice.
 func (e *edge) addInputs(c *call) error {
 	var req inputs
 	if err := api.Decode(c.r, &req); err != nil {
@@ -51,6 +52,7 @@ func (e *edge) listJobs(c *call) error {
 	return list(c, jobs)
 }
 
+// It looks at the files, and so needs the container's guest; listJobs does with the books alone.
 func (e *edge) jobManifest(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -103,6 +105,8 @@ func (e *edge) publishFile(c *call) error {
 }
 
 // job is the one that the path names. What no job can be called is not looked for.
+// It is a 404 as for a job that is not there: a name in a path is not an argument that can be
+// wrong.
 func (c *call) job(s *session.Session) (string, error) {
 	job := c.r.PathValue("job")
 	if !proto.ValidJobID(job) {
@@ -111,6 +115,7 @@ func (c *call) job(s *session.Session) (string, error) {
 	return job, nil
 }
 
+// As root, since files of a job may be closed to the default user; the caller owns the container.
 func (e *edge) jobTar(c *call) error {
 	s, err := e.session(c)
 	if err != nil {

@@ -25,6 +25,7 @@ func (e *edge) createKey(c *call) error {
 	return c.json(http.StatusCreated, k)
 }
 
+// Revoked keys are in it as well: the audit log names them by ID alone.
 func (e *edge) listKeys(c *call) error { return list(c, e.Keys.List()) }
 
 // getKey tells of a key that may still be used. A revoked one was deleted, and is in the list alone.

@@ -44,6 +44,7 @@ func document(i Info, rows []row) []byte {
 	return append(body, '\n')
 }
 
+// Either of the two will do: SDKs of hosted APIs send the first, most other tools know the second.
 var schemes = schema{
 	"key":    schema{"type": "apiKey", "in": "header", "name": "X-Api-Key"},
 	"bearer": schema{"type": "http", "scheme": "bearer"},
@@ -72,6 +73,8 @@ func (r row) operation(types catalogue) schema {
 	return o
 }
 
+// That a key must be an admin's is said in words, for OpenAPI's security schemes do not tell kinds
+// of one key apart.
 func (r row) description() string {
 	if r.admin {
 		return strings.TrimSpace("Needs an admin's API key. " + r.more)
@@ -96,6 +99,8 @@ func (r row) parameters() (list []any) {
 	return list
 }
 
+// Only what is checked is promised: a pattern here without its check would be a lie that a fuzzer
+// finds.
 func (p param) parameter(in string) schema {
 	s := schema{"type": "string"}
 	switch p.kind {
@@ -127,6 +132,8 @@ func (p param) parameter(in string) schema {
 	return out
 }
 
+// What the server does to every route is added here and not in the rows, where it would be
+// forgotten.
 func (r row) responses(types catalogue) schema {
 	out := schema{}
 	for status, contents := range r.answers {
@@ -178,6 +185,7 @@ type failure struct {
 	RequestID string      `json:"request_id"`
 }
 
+// Values are text whatever they hold: a header has no types.
 func headers(contents []content) schema {
 	out := schema{}
 	for _, c := range contents {

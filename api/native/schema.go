@@ -77,6 +77,7 @@ func (c catalogue) schema(t reflect.Type) schema {
 	return scalar(t.Kind())
 }
 
+// Unsigned types have a minimum: JSON schema has no other way to say that -1 is refused.
 func scalar(k reflect.Kind) schema {
 	switch k {
 	case reflect.String:
@@ -107,6 +108,7 @@ func (c catalogue) object(t reflect.Type) schema {
 	return schema{"$ref": "#/components/schemas/" + name}
 }
 
+// title gives types that are not exported a name like the others: the document knows no packages.
 func title(s string) string {
 	if s == "" {
 		return ""
@@ -115,6 +117,7 @@ func title(s string) string {
 }
 
 // fields describes a struct. A field is required unless it may be left out when it is empty.
+// Lists are sorted and types named once, so that two documents can be compared line by line.
 func (c catalogue) fields(t reflect.Type, name string) schema {
 	properties, required := schema{}, []string{}
 	c.collect(t, name, properties, &required)
@@ -184,6 +187,8 @@ type field struct {
 	optional, embedded bool
 }
 
+// fieldsOf goes by encoding/json's rules for names and omission, since the document describes what
+// that writes and reads.
 func fieldsOf(t reflect.Type) func(func(field) bool) {
 	return func(yield func(field) bool) {
 		for i := range t.NumField() {
