@@ -73,6 +73,8 @@ func parseMoment(flag, text string) (time.Time, error) {
 	return t, nil
 }
 
+// auditTailCommand is `berth audit tail`. It shows 20 entries unless told otherwise: a log of
+// months would run through the terminal for minutes.
 func (a *app) auditTailCommand() *cobra.Command {
 	var f auditFlags
 	var follow bool
@@ -83,6 +85,8 @@ func (a *app) auditTailCommand() *cobra.Command {
 			if err := f.read(); err != nil {
 				return err
 			}
+			// Entries are printed as they come, and none are kept: the log may be larger than
+			// memory.
 			return c.Audit(ctx, f.filter, follow, a.printEntry)
 		}),
 	}
@@ -92,6 +96,8 @@ func (a *app) auditTailCommand() *cobra.Command {
 	return a.jsonFlag(cmd)
 }
 
+// auditExportCommand is `berth audit export`. The lines stay as they are, since a line that was
+// written anew would no longer fit its hash.
 func (a *app) auditExportCommand() *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
@@ -110,6 +116,7 @@ func (a *app) auditExportCommand() *cobra.Command {
 
 // printRaw prints a line as it is. It is ASCII without control characters, unless somebody wrote it who was not the daemon.
 func (a *app) printRaw(line []byte) error {
+	// A line that printable changes is no entry of the daemon's, and its hash is wrong anyway.
 	_, err := fmt.Fprintln(a.stdout, printable(string(line)))
 	return err
 }
@@ -123,6 +130,8 @@ func (a *app) printEntry(line []byte) error {
 	if err := json.Unmarshal(line, &e); err != nil {
 		return fmt.Errorf("the daemon sent a line that is no entry: %w", err)
 	}
+	// Fixed widths for what nearly every entry has, so that columns line up although lines come
+	// one by one. Empty words are left out below.
 	words := []string{e.Time.Format(time.RFC3339), fmt.Sprintf("%-17s", e.Act), fmt.Sprintf("%-4s", e.Outcome), e.Actor, e.ContainerID, e.ExecID, e.Item, auditDetail(e)}
 	_, err := fmt.Fprintln(a.stdout, printable(strings.Join(strings.FieldsFunc(strings.Join(words, "\x00"), func(r rune) bool { return r == 0 }), "  ")))
 	return err
@@ -133,13 +142,17 @@ func auditDetail(e proto.AuditEntry) string {
 	if e.Exec == nil {
 		return e.Note
 	}
+	// The whole command is in --json; here an entry is one line.
 	command := short(strings.Join(strings.Fields(e.Exec.Command), " "), 120)
+	// It has only begun: how it ended is in an entry of its own.
 	if e.Exec.Reason == "" {
 		return command
 	}
 	return fmt.Sprintf("%s %d after %.1fs  %s", e.Exec.Reason, e.Exec.ReturnCode, e.Exec.Seconds, command)
 }
 
+// auditHeadCommand is `berth audit head`. Its line is worth something only where whoever can
+// change the log cannot change it.
 func (a *app) auditHeadCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "head", Short: "Print number and hash of the newest entry, to note elsewhere", Args: takes(0, 0),
@@ -164,6 +177,8 @@ type auditReport struct {
 	Against []string `json:"against"` // what it was compared with, beside itself
 }
 
+// auditVerifyCommand is `berth audit verify`. It does not ask the daemon for the log: a daemon
+// that was tampered with would say that all is well.
 func (a *app) auditVerifyCommand() *cobra.Command {
 	var heads []string
 	cmd := &cobra.Command{
@@ -181,6 +196,8 @@ far as the daemon says. The first entry that is not right is named, and the exit
 	return a.jsonFlag(cmd)
 }
 
+// auditVerify compares the log with itself, with the ledger or the daemon, and with every head
+// that somebody noted. Each of them finds what the one before cannot.
 func (a *app) auditVerify(ctx context.Context, noted []string) error {
 	known, against, err := a.knownHeads(ctx)
 	if err != nil {
@@ -193,6 +210,7 @@ func (a *app) auditVerify(ctx context.Context, noted []string) error {
 		}
 		known, against = append(known, h), append(against, "the head noted as "+text)
 	}
+	// A log that is wrong is in the report; the error means that it could not be read.
 	r, err := audit.Verify(a.dir, known...)
 	if err != nil {
 		return fmt.Errorf("the log cannot be read: %w", err)
@@ -202,6 +220,7 @@ func (a *app) auditVerify(ctx context.Context, noted []string) error {
 	} else {
 		err = a.printReport(r, against)
 	}
+	// A status of its own, apart from that of a check which did not take place.
 	if err == nil && r.Bad != nil {
 		err = exitError{statusBroken}
 	}
@@ -212,6 +231,8 @@ func (a *app) auditVerify(ctx context.Context, noted []string) error {
 func (a *app) knownHeads(ctx context.Context) (known []audit.Head, against []string, err error) {
 	anchor, ok, err := audit.PeekAnchor(filepath.Join(a.dir, "ledger.db"))
 	switch {
+	// The ledger can be open once only, and a daemon that runs has it. What it says is then the
+	// best there is.
 	case errors.Is(err, ledger.ErrInUse):
 		c, err := a.client()
 		if err != nil {
@@ -224,6 +245,8 @@ func (a *app) knownHeads(ctx context.Context) (known []audit.Head, against []str
 		}
 		return []audit.Head{{Seq: head.Seq, Hash: head.Hash, Origin: "the daemon"}}, []string{"the running daemon"}, nil
 	case errors.Is(err, os.ErrNotExist):
+		// Said and not failed: a log that was copied elsewhere can be checked too, but not for a
+		// missing end.
 		fmt.Fprintln(a.stderr, "berth: there is no ledger here to compare the log's end with")
 		return nil, nil, nil
 	case err != nil:
@@ -241,8 +264,10 @@ func parseHead(text string) (audit.Head, error) {
 	number, hash, ok := strings.Cut(text, ":")
 	if ok {
 		h.Hash = hash
+		// What is no number becomes 0, which is refused below: entries count from 1.
 		h.Seq, _ = strconv.ParseInt(number, 10, 64)
 	}
+	// It may have been noted by hand.
 	h.Hash = strings.ToLower(h.Hash)
 	if len(h.Hash) != 64 || strings.Trim(h.Hash, "0123456789abcdef") != "" || ok && h.Seq < 1 {
 		return h, proto.Errorf(proto.InvalidArgument, "", "head", "--head %q is no head; `berth audit head` prints one as NUMBER:HASH", text)

@@ -56,6 +56,7 @@ func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the versions of this program and of the daemon", Args: takes(0, 0),
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			// The host is shown as well: a daemon of the wrong version is often the wrong daemon.
 			v := versions{Client: a.cfg.Version, Host: c.Host()}
 			info, err := c.Info(ctx)
 			if err == nil {
@@ -73,6 +74,7 @@ func (a *app) versionCommand() *cobra.Command {
 }
 
 // printVersions prints a line for each side.
+// What a daemon says is cleaned, since anything may answer at that address.
 func (a *app) printVersions(v versions) error {
 	daemon := v.Error
 	if v.Daemon != nil {

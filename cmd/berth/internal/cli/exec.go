@@ -53,6 +53,8 @@ it was. The same command line again finds the same run: its output from the begi
 }
 
 // execute runs one command in a container that is there. With a terminal and no command, bash is meant.
+// The command line is read before the container is looked for, so that a mistake in it asks
+// nothing of the daemon.
 func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args []string) error {
 	if f.tty && len(args) == 1 && f.text == "" {
 		args = append(args, "bash")
@@ -295,6 +297,7 @@ func (a *app) waitCommand() *cobra.Command {
 }
 
 // logsCommand is `berth logs`.
+// It prints what the daemon kept, also of a command that ended long ago or whose client went away.
 func (a *app) logsCommand() *cobra.Command {
 	var follow bool
 	stream := "both"
@@ -345,6 +348,7 @@ func (a *app) logs(ctx context.Context, c *client.Client, container, exec string
 }
 
 // snapshot prints what each stream has given so far. The order between the two is lost.
+// What is left out by --stream is not even asked for.
 func snapshot(ctx context.Context, c *client.Client, container, exec string, print *printer) error {
 	// Streams count from 1 in package proto.
 	for i, w := range []io.Writer{print.out, print.err} {
@@ -389,6 +393,8 @@ func (a *app) tail(ctx context.Context, c *client.Client, container, exec string
 }
 
 // attach follows an exec on one connection, and reports whether it came to the end.
+// end is true for whatever a new connection would not mend: the exit, an error of the daemon's
+// words, or output that cannot be written here.
 func attach(ctx context.Context, c *client.Client, container, exec string, print *printer) (end bool, err error) {
 	live, err := c.Live(ctx, container)
 	if err != nil {

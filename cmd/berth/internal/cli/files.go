@@ -16,6 +16,8 @@ import (
 )
 
 // filesCommand is `berth files`.
+// It is a group of its own and no part of `berth cp`, since stored files belong to an owner and
+// not to a container.
 func (a *app) filesCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "files", Short: "Stored files: what has a file ID",
@@ -82,6 +84,7 @@ func (a *app) filesPutCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				// JSON comes at the end, as one value.
 				if stored = append(stored, f); !a.json {
 					if err := a.ids(f.ID); err != nil {
 						return err
@@ -101,6 +104,8 @@ func (a *app) filesPutCommand() *cobra.Command {
 }
 
 // upload stores one file of this machine's.
+// Nothing is held in memory; what is read is sent. A file that grows meanwhile is stored as far as
+// it was read.
 func (a *app) upload(ctx context.Context, c *client.Client, path string, up client.Upload) (client.File, error) {
 	// Nobody knows how much standard input will give, so the bar has no end to show.
 	in, size := os.Stdin, int64(-1)
@@ -131,6 +136,7 @@ func (a *app) upload(ctx context.Context, c *client.Client, path string, up clie
 }
 
 // filesGetCommand is `berth files get`.
+// It replaces nothing without -f: the name comes from whoever stored the file.
 func (a *app) filesGetCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
@@ -182,6 +188,8 @@ func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force
 		_, err := io.Copy(a.stdout, in)
 		return err
 	}
+	// A stored file has no mode of its own, and its time is when it was stored; so it gets what a
+	// new file gets.
 	if err := save(target, in, 0, time.Time{}); err != nil {
 		return err
 	}
@@ -202,6 +210,7 @@ func orDot(dst string) string {
 }
 
 // filesInfoCommand is `berth files info`.
+// It has no table: what does not fit a line of `ls` is better read by name.
 func (a *app) filesInfoCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "info FILE…", Short: "Print all that is known of stored files, as JSON", Args: takes(1, -1), ValidArgsFunction: a.completeFiles,
@@ -224,6 +233,7 @@ func (a *app) filesInfoCommand() *cobra.Command {
 }
 
 // filesRemoveCommand is `berth files rm`. One that fails does not keep the others from it.
+// Copies that are in a container's $INPUT_DIR stay: they are files like any other there.
 func (a *app) filesRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "rm FILE…", Aliases: []string{"delete"}, Short: "Delete stored files", Args: takes(1, -1), ValidArgsFunction: a.completeFiles,

@@ -78,6 +78,7 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 }
 
 // build makes the archive and gives it to the daemon, unless the daemon has that very image, as it does whenever nothing has changed.
+// With --output the result is a path and not a name, as no daemon knows of it.
 func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Options) error {
 	if o.Out == "" { // better now than after minutes of work
 		if _, err := c.Info(ctx); err != nil {
@@ -136,7 +137,9 @@ func (a *app) imageImportCommand() *cobra.Command {
 }
 
 // importArchive streams an archive to the daemon and shows first how far the sending is, then the daemon's own steps.
+// Nothing is kept in memory: an image may be larger than that.
 func (a *app) importArchive(ctx context.Context, c *client.Client, name, path string) error {
+	// 0 is an unknown size, as of a pipe; the archive then travels in chunks.
 	in, total := os.Stdin, int64(0)
 	if path != "-" {
 		f, err := os.Open(path)
@@ -154,6 +157,7 @@ func (a *app) importArchive(ctx context.Context, c *client.Client, name, path st
 	}
 	bar := a.progress()
 	defer bar.end()
+	// The name of the step is "sending" until the daemon reports one of its own.
 	img, err := c.ImportImage(ctx, name, bar.reader(in, "sending "+filepath.Base(path), total), total, bar.image)
 	bar.end()
 	if err != nil {
@@ -196,6 +200,8 @@ func (a *app) imageRemoveCommand() *cobra.Command {
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, ref := range args {
+				// By the whole name: containers that were made of it go on, but none can be made
+				// any more.
 				err := c.RemoveImage(ctx, ref)
 				if err == nil {
 					err = a.ids(ref)

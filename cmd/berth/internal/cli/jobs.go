@@ -11,6 +11,7 @@ import (
 )
 
 // jobsCommand is `berth jobs`.
+// It only looks: a job comes into being with the first command that names it.
 func (a *app) jobsCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List the jobs of a container's workspace", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),

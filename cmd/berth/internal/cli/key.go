@@ -86,6 +86,7 @@ func (a *app) keyCreateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// A new key has no bounds that a flag could leave as they are.
 			req.Quota = change.On(proto.Quota{})
 			if len(args) > 0 {
 				req.Name = args[0]
@@ -101,6 +102,8 @@ func (a *app) keyCreateCommand() *cobra.Command {
 				if a.json {
 					return a.printJSON(k)
 				}
+				// The ID is for people, who need it to revoke the key; whoever redirects the
+				// secret still sees it.
 				fmt.Fprintf(a.stderr, "%s, of owner %s; the secret is not shown again\n", k.ID, printable(k.Owner))
 				return a.ids(k.Secret)
 			})(cmd, args)
@@ -128,6 +131,7 @@ func (a *app) keyListCommand() *cobra.Command {
 			var rows [][]string
 			var names []string
 			for _, k := range list {
+				// Revoked keys stay in the daemon's list, and would soon be most of it.
 				if state := keyState(k, time.Now()); all || state == "active" {
 					shown, names = append(shown, k), append(names, k.ID)
 					rows = append(rows, []string{k.ID, k.Name, k.Owner, keyRole(k), state, used(k), quotaText(k.Quota)})
@@ -147,6 +151,7 @@ func (a *app) keyListCommand() *cobra.Command {
 }
 
 // keyState is a key's in one word.
+// The daemon's clock decides in the end; where the two differ, this may be wrong for a moment.
 func keyState(k proto.Key, now time.Time) string {
 	switch {
 	case k.RevokedAt != nil:
@@ -157,6 +162,7 @@ func keyState(k proto.Key, now time.Time) string {
 	return "active"
 }
 
+// keyRole is a word rather than true or false, to be read in a table.
 func keyRole(k proto.Key) string {
 	if k.Admin {
 		return "admin"
@@ -164,6 +170,7 @@ func keyRole(k proto.Key) string {
 	return "user"
 }
 
+// used says "never" of a key that nobody ever used, which may be one to revoke.
 func used(k proto.Key) string {
 	if k.LastUsedAt == nil {
 		return "never"
@@ -202,6 +209,8 @@ func (a *app) keyInspectCommand() *cobra.Command {
 		Use: "inspect [KEY]", Short: "Show a key and what it uses; without an ID, the one that you use", Args: takes(0, 1), ValidArgsFunction: a.completeKeys,
 		Example: "  berth key inspect\n  berth key inspect --json key_…",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			// The API's word for the key that asks; so a user who is no administrator can see what
+			// is left of a quota.
 			id := "self"
 			if len(args) > 0 {
 				id = args[0]
@@ -221,6 +230,7 @@ func (a *app) keyInspectCommand() *cobra.Command {
 
 // keyRows describe a key line by line.
 func keyRows(k proto.KeyStatus) [][]string {
+	// Without a bound only what is used is told: "of 0" would look like none left.
 	of := func(now, most string, bounded bool) string {
 		if bounded {
 			return now + " of " + most
@@ -297,6 +307,8 @@ The key in the daemon's key file is revoked by replacing the file and restarting
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, id := range args {
+				// By whole IDs alone: what is revoked does not come back, so a part of an ID that
+				// fits the wrong key is no risk to take.
 				_, err := c.RevokeKey(ctx, id)
 				if err == nil {
 					err = a.ids(id)

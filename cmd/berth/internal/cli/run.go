@@ -41,6 +41,7 @@ standard output. With -t and no command, bash is run.`,
 }
 
 // A runner is one `berth run`.
+// What it made is remembered as it is made, so that tidy knows how far it came.
 type runner struct {
 	*app
 	container containerFlags
@@ -108,6 +109,8 @@ func (r *runner) create(ctx context.Context) (err error) {
 }
 
 // launch starts the command and leaves it.
+// Both IDs are printed, and the container's on standard output: with it the command's can be found
+// again.
 func (r *runner) launch(ctx context.Context, cmd proto.Cmd) error {
 	e, err := r.c.Launch(ctx, r.made.ID, cmd)
 	if err != nil {

@@ -27,6 +27,7 @@ BLOCK is a file with the block's JSON; "-" is standard input. Without CONTAINER 
 		Example: `  echo '{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}' | berth tool CONTAINER -`,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			container := ""
+			// The block is always the last argument, so that the container can be left out.
 			if len(args) == 2 {
 				if container, err = a.container(ctx, c, args[0]); err != nil {
 					return err

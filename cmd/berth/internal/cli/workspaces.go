@@ -10,6 +10,8 @@ import (
 )
 
 // workspacesCommand is `berth workspaces`.
+// There is no command that makes one: a workspace comes with its first container and is kept by
+// `berth rm --keep-workspace`.
 func (a *app) workspacesCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List workspaces, newest first", Args: takes(0, 0),
