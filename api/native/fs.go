@@ -10,6 +10,8 @@ import (
 	"berth/proto"
 )
 
+// The opener may be called twice, for a range; each time the path is looked up anew in the
+// container.
 func (e *edge) readContent(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -65,6 +67,8 @@ func (e *edge) removeContent(c *call) error {
 }
 
 // A listing is what a directory holds.
+// Truncated is said in the answer, since a long directory is no error and half a list must not
+// pass for all.
 type listing struct {
 	Data      []proto.FileInfo `json:"data"`
 	Truncated bool             `json:"truncated"` // the directory holds more than a list may
@@ -105,6 +109,7 @@ type move struct {
 	As   string `json:"as,omitempty"` // "user" (default) or "root"
 }
 
+// Both paths are the container's, and its own kernel decides what as may do.
 func (e *edge) moveFile(c *call) error {
 	var req move
 	if err := api.Decode(c.r, &req); err != nil {

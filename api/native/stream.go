@@ -28,6 +28,8 @@ func untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {
 	return out, cancel
 }
 
+// draining tells a client that left from a daemon that is leaving: only the first is a reason to
+// end a command.
 func draining(ctx context.Context) bool {
 	select {
 	case <-api.Draining(ctx):
@@ -278,6 +280,7 @@ func (l *logWriter) begin(start int64) {
 	l.c.w.WriteHeader(http.StatusOK)
 }
 
+// A follower gets each piece at once; whoever does not follow is better served by full buffers.
 func (l *logWriter) write(text string, data []byte) error {
 	l.begin(0)
 	if len(data) == 0 {
