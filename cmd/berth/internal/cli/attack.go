@@ -18,6 +18,8 @@ import (
 )
 
 // attackCommand is `berth attack`.
+// It is part of the program and not of its tests, so that whoever runs a daemon can try it on
+// their own machine and kernel.
 func (a *app) attackCommand() *cobra.Command {
 	var o attack.Options
 	class, list := "all", false
@@ -78,6 +80,7 @@ func setClasses(o *attack.Options, class string) error {
 }
 
 // attackRow is an attack that --list shows.
+// The texts are the attacks' own, so that the list says what a report will.
 type attackRow struct {
 	Group  int    `json:"group"`
 	Name   string `json:"name"`
@@ -131,6 +134,7 @@ func firstError(errs ...error) error {
 }
 
 // attackStatus is how the command ends. What got through counts more than what could not be tried.
+// What could not be tried is a status of its own: it must not pass for held.
 func attackStatus(reports []attack.Report) error {
 	switch n := countVerdicts(reports); {
 	case n[attack.Through] > 0:

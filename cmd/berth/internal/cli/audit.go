@@ -57,6 +57,7 @@ func (f *auditFlags) read() (err error) {
 }
 
 // parseMoment reads a time, or how long ago it was.
+// Both forms are needed: a time from a report, and "the last two hours" of somebody in a hurry.
 func parseMoment(flag, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -228,6 +229,8 @@ func (a *app) auditVerify(ctx context.Context, noted []string) error {
 }
 
 // knownHeads is how far the ledger knows the log to reach, or the daemon that has it open.
+// What cannot be compared is said on standard error, so that nobody takes a check that knew less
+// for a full one.
 func (a *app) knownHeads(ctx context.Context) (known []audit.Head, against []string, err error) {
 	anchor, ok, err := audit.PeekAnchor(filepath.Join(a.dir, "ledger.db"))
 	switch {
@@ -276,6 +279,7 @@ func parseHead(text string) (audit.Head, error) {
 }
 
 // printReport says it in words.
+// Messages are cleaned: they may repeat bytes of a log that somebody wrote into.
 func (a *app) printReport(r audit.Report, against []string) error {
 	if b := r.Bad; b != nil {
 		where := ""

@@ -58,6 +58,8 @@ func (a *app) completeContainers(most int) cobra.CompletionFunc {
 }
 
 // suggestContainers gives every container by its ID, and by its name where it has one; suffix follows both.
+// Expired ones are left out, as no command but `rm` has a use for them. A list that
+// fails is an empty one.
 func suggestContainers(ctx context.Context, c *client.Client, suffix string) (all []cobra.Completion) {
 	list, _ := c.Containers(ctx, client.Filter{})
 	for _, con := range list {
@@ -129,6 +131,7 @@ func (a *app) completeImages(cmd *cobra.Command, args []string, toComplete strin
 }
 
 // completeWorkspaces suggests workspaces, with the container that has each.
+// A workspace that has a container cannot be given to another, and its suggestion says so.
 func (a *app) completeWorkspaces(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Workspaces(ctx)
@@ -140,6 +143,7 @@ func (a *app) completeWorkspaces(cmd *cobra.Command, args []string, toComplete s
 }
 
 // completeKeys suggests API keys that may be used, with their names.
+// Names are shown beside the IDs and not suggested: key commands take IDs alone.
 func (a *app) completeKeys(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Keys(ctx)

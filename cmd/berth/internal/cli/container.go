@@ -15,12 +15,15 @@ import (
 )
 
 // createCommand is `berth create`.
+// It runs nothing, and so prints the ID alone on standard output for $(…).
 func (a *app) createCommand() *cobra.Command {
 	var f containerFlags
 	cmd := &cobra.Command{
 		Use: "create [flags]", Short: "Make a container and print its ID", Args: takes(0, 0),
 		Example: "  berth create --image base --name analysis --idle 30m --file data.csv",
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			// Files that were uploaded stay if the container is then refused: the next try can
+			// name them by their IDs.
 			req, _, err := f.request(ctx, a, c)
 			if err != nil {
 				return err
@@ -89,6 +92,8 @@ func (a *app) containers(ctx context.Context, c *client.Client, f client.Filter,
 }
 
 // printContainers prints a list in the form that was asked for. IDs are printed whole: they are what other commands take.
+// A stopped container has no idle time that runs, so its row tells when it and its files are
+// removed.
 func (a *app) printContainers(list []proto.Container) error {
 	switch {
 	case a.json:
@@ -121,6 +126,7 @@ func notNil[T any](list []T) []T {
 }
 
 // inspectCommand is `berth inspect`. It prints a list even for one container, as docker does, so that scripts need not tell.
+// What was found is printed even if one of several could not be.
 func (a *app) inspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect CONTAINER…", Short: "Print all that is known of containers, as JSON", Args: takes(1, -1),
@@ -159,6 +165,7 @@ func (a *app) each(ctx context.Context, c *client.Client, names []string, fn fun
 }
 
 // fatal reports whether the next attempt would fail in the same way.
+// No daemon, or a key that it does not know, is the same for every name.
 func fatal(err error) bool {
 	var dial *client.DialError
 	return errors.As(err, &dial) || proto.CodeOf(err) == proto.Unauthenticated && err != nil
@@ -198,6 +205,8 @@ func (a *app) startCommand() *cobra.Command {
 }
 
 // stopCommand is `berth stop`.
+// Its commands end with it, those in the background too. The lifetime goes on: a stopped container
+// is removed when it is over.
 func (a *app) stopCommand() *cobra.Command {
 	return a.changeCommand("stop", "Stop containers; their files stay", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
 		return c.Stop(ctx, id)
@@ -205,6 +214,7 @@ func (a *app) stopCommand() *cobra.Command {
 }
 
 // extendCommand is `berth extend`.
+// Only the idle time can be moved; max_expires_at is the daemon's promise that everything ends.
 func (a *app) extendCommand() *cobra.Command {
 	var by time.Duration
 	cmd := a.changeCommand("extend", "Give containers more time", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {

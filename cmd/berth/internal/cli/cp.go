@@ -45,6 +45,7 @@ Owners are not kept. What a container made is never written outside DST.`,
 }
 
 // A place is one end of a copy.
+// It is only parsed: whether there is such a container or file is asked later.
 type place struct {
 	container string // "" is here
 	path      string // as it was given; "-" here is standard input or output
@@ -132,6 +133,7 @@ func (cp *copying) download(ctx context.Context, src, dst string) error {
 }
 
 // downloadDir copies a directory to here, by way of a tar archive, whose maker is not trusted; see package unpack.
+// The daemon makes the archive while it is sent, so its size is not known and the bar has no end.
 func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 	d, err := cp.fs.Tar(ctx, inside(src))
 	if err != nil {
@@ -162,6 +164,7 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 }
 
 // fileTarget is where a file goes that is called name: into dst if that is a directory.
+// A slash at the end says that a directory is meant, which then has to be there.
 func fileTarget(dst, name string) (string, error) {
 	fi, err := os.Stat(dst)
 	switch {
@@ -216,6 +219,7 @@ func save(target string, r io.Reader, mode uint32, modified time.Time) error {
 }
 
 // upload copies from here to the container.
+// A link here is followed: it is the user's own, unlike those in a container.
 func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	if src == "-" {
 		return cp.uploadStdin(ctx, dst)
@@ -249,6 +253,7 @@ func (cp *copying) upload(ctx context.Context, src, dst string) error {
 
 // uploadStdin stores standard input as a file, or unpacks it where the destination is a directory: then there is nothing else it
 // could mean.
+// Of a stream nobody knows the size, so it goes in chunks and the bar has no end.
 func (cp *copying) uploadStdin(ctx context.Context, dst string) error {
 	dir, err := cp.isDir(ctx, dst)
 	if err != nil {

@@ -52,6 +52,7 @@ type versions struct {
 }
 
 // versionCommand is `berth version`. It succeeds without a daemon, since that is when people ask.
+// The two may differ by a version: the API tells of a field or key that it does not know.
 func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the versions of this program and of the daemon", Args: takes(0, 0),

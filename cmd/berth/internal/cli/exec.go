@@ -94,6 +94,7 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 
 // rejoin goes on with a command that outlived its daemon: its output from where it was, and then its result. Signals are berth's own from
 // here on, and the command goes on when they end it.
+// The daemon may take a while to come back; patiently says so once and waits.
 func (a *app) rejoin(ctx context.Context, at *attachment) (res proto.ExecResult, err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -117,6 +118,7 @@ func (a *app) printer() *printer {
 }
 
 // conclude says what there is to be said about a command that has ended, and becomes its exit status.
+// Output has been printed by now, all but what is said of it.
 func (a *app) conclude(res proto.ExecResult, print *printer) error {
 	if a.json {
 		if err := a.printJSON(res); err != nil {
@@ -173,6 +175,7 @@ func ended(e proto.Exec) error {
 }
 
 // psCommand is `berth ps`. Commands that ended are shown too: their output and status are still there to ask for.
+// What has ended is forgotten in time: the daemon remembers a number of them for each container.
 func (a *app) psCommand() *cobra.Command {
 	var running bool
 	cmd := &cobra.Command{
@@ -194,6 +197,7 @@ func (a *app) psCommand() *cobra.Command {
 }
 
 // printExecs prints a list in the form that was asked for, with the oldest first, so that the newest is next to the prompt.
+// A command that runs shows how long it has taken so far.
 func (a *app) printExecs(list []proto.Exec, running bool) error {
 	// Never nil: --json prints [] and not null.
 	shown := []proto.Exec{}
@@ -238,6 +242,7 @@ func endText(e proto.Exec) string {
 }
 
 // killCommand is `berth kill`. The default is docker's, and the one signal that nothing survives.
+// The default ends all that the command started, its background processes included.
 func (a *app) killCommand() *cobra.Command {
 	var signal string
 	cmd := &cobra.Command{
@@ -372,6 +377,7 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 
 // tail follows an exec to its end. A connection that breaks, as it does when a pager pauses for long or the daemon is
 // restarted, is made anew from where it was.
+// What is printed by then is not asked for again: the printer knows how far each stream has come.
 func (a *app) tail(ctx context.Context, c *client.Client, container, exec string, print *printer) error {
 	// Kept apart from what patiently sees: an error that is the end, such as a printer that is
 	// full, must not look like a daemon that went away.

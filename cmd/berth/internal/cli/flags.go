@@ -25,6 +25,8 @@ type containerFlags struct {
 }
 
 // register gives a command the flags. They are docker's where docker has the same thing.
+// Zero values mean the daemon's defaults, which differ from daemon to daemon and so are not
+// repeated here.
 func (f *containerFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.image, "image", "", "image, as `berth image ls` names it (default: the daemon's)")
@@ -132,6 +134,7 @@ type execFlags struct {
 }
 
 // register gives a command the flags that say what to run and how.
+// The environment is not among them: for `run` it is the container's, for `exec` the command's.
 func (f *execFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the command's name is the command's

@@ -107,6 +107,8 @@ func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Option
 }
 
 // hasImage finds an image that the daemon has under this name already.
+// Sending an image of hundreds of megabytes to find that it is there already would make every
+// build slow.
 func (a *app) hasImage(ctx context.Context, c *client.Client, name, digest string) (session.Image, bool) {
 	list, err := c.Images(ctx)
 	if err != nil {
@@ -121,6 +123,7 @@ func (a *app) hasImage(ctx context.Context, c *client.Client, name, digest strin
 }
 
 // imageImportCommand is `berth image import`.
+// The archive is read here and sent, so that it need not lie where the daemon can read it.
 func (a *app) imageImportCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{

@@ -54,6 +54,7 @@ func (a *app) jobsCommand() *cobra.Command {
 }
 
 // printManifest prints what a job holds. Of who made and who changed a file the last one is shown; --json has both.
+// Paths and types are made in the container; table cleans them.
 func (a *app) printManifest(m proto.Manifest) error {
 	if a.json {
 		return a.printJSON(m)

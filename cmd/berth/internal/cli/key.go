@@ -118,6 +118,7 @@ func (a *app) keyCreateCommand() *cobra.Command {
 }
 
 // keyListCommand is `berth key ls`.
+// Secrets are in no list: the daemon does not keep them.
 func (a *app) keyListCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
@@ -229,6 +230,7 @@ func (a *app) keyInspectCommand() *cobra.Command {
 }
 
 // keyRows describe a key line by line.
+// What is used stands beside its bound, since neither says much without the other.
 func keyRows(k proto.KeyStatus) [][]string {
 	// Without a bound only what is used is told: "of 0" would look like none left.
 	of := func(now, most string, bounded bool) string {
@@ -297,6 +299,7 @@ func (a *app) keySetCommand() *cobra.Command {
 }
 
 // keyRevokeCommand is `berth key revoke`.
+// Keys end one by one; an error of one does not keep the others valid.
 func (a *app) keyRevokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "revoke KEY…", Aliases: []string{"rm", "delete"}, Short: "Revoke keys for good, at once", Args: takes(1, -1), ValidArgsFunction: a.completeKeys,

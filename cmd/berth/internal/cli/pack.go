@@ -28,6 +28,7 @@ func pack(w io.Writer, dir string, skipped func(name string)) error {
 	return p.w.Close()
 }
 
+// Names are relative to root, with slashes, as tar wants them.
 type packing struct {
 	root    *os.Root
 	w       *tar.Writer
@@ -53,6 +54,7 @@ func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 	case fs.ModeDir:
 		return p.w.WriteHeader(header(name+"/", tar.TypeDir, fi))
 	case fs.ModeSymlink:
+		// As it stands in the link: it may point to something that only the container has.
 		target, err := p.root.Readlink(name)
 		if err != nil {
 			return err
@@ -61,6 +63,8 @@ func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 		h.Linkname = target
 		return p.w.WriteHeader(h)
 	}
+	// Sockets, pipes and devices mean nothing without what is behind them here. They are told of
+	// and are no error.
 	p.skipped(name)
 	return nil
 }

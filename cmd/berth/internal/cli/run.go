@@ -20,6 +20,8 @@ import (
 const tidyTimeout = time.Minute
 
 // runCommand is `berth run`.
+// Like exec it does not go through do: from the moment the command runs, signals are the
+// command's.
 func (a *app) runCommand() *cobra.Command {
 	r := &runner{app: a}
 	cmd := &cobra.Command{

@@ -41,6 +41,7 @@ func parseSecrets(list []string) (map[string]string, error) {
 // Unlike --env a missing variable is an error: a command without its secret fails later and less
 // clearly.
 func secretFromHere(name string) (string, error) {
+	// An empty variable counts as set; that an empty value is no secret is the daemon's to say.
 	value, ok := os.LookupEnv(name)
 	if !ok {
 		return "", proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: there is no such variable in your environment", name)
