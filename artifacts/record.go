@@ -66,8 +66,8 @@ func (js *Jobs) failed(made session.Produced, e proto.Exec, err error) session.P
 	return made
 }
 
-// remember keeps the newest spans. They are not in the ledger: after a restart changes are
-// credited to later execs or to nobody, never to the wrong one.
+// remember keeps the newest spans. They are not in the ledger: a change that is first seen after a
+// restart, and was made before it, is credited to nobody.
 func (j *job) remember(sp span) {
 	j.recent = append(j.recent, sp)
 	if n := len(j.recent) - maxRecent; n > 0 {

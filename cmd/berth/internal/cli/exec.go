@@ -118,7 +118,6 @@ func (a *app) printer() *printer {
 }
 
 // conclude says what there is to be said about a command that has ended, and becomes its exit status.
-// Output has been printed by now, all but what is said of it.
 func (a *app) conclude(res proto.ExecResult, print *printer) error {
 	if a.json {
 		if err := a.printJSON(res); err != nil {
