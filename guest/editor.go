@@ -27,6 +27,7 @@ const (
 const viewDepth = 2
 
 // edit runs one command of the editor.
+// A view changes nothing and takes no lock, so a long one does not hold up edits.
 func (s *Server) edit(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	if in.Command == "view" {
 		return s.view(id, path, in)
@@ -50,6 +51,7 @@ func invalid(item, format string, args ...any) error {
 }
 
 // editError tells what became of opening a file, in the words that models know.
+// The sentences are part of the tool: a model that has seen them before knows what to do next.
 func editError(path string, err error) error {
 	switch {
 	case err == nil:
@@ -65,6 +67,8 @@ func editError(path string, err error) error {
 }
 
 // view shows a file or a directory.
+// The file is opened as the user, and everything else is asked of that descriptor: what the path leads to
+// may change at any time.
 func (s *Server) view(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	f, st, err := openAs(id, path, unix.O_RDONLY)
 	if errors.Is(err, unix.EISDIR) {
@@ -78,6 +82,7 @@ func (s *Server) view(id identity, path string, in *proto.EditorInput) (proto.Ed
 		return proto.EditorResult{}, editError(path, err)
 	}
 	defer f.Close()
+	// 512 bytes are what the detection of a file's type usually looks at.
 	head := make([]byte, 512)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -106,6 +111,8 @@ var signatures = []struct{ head, kind string }{
 }
 
 // fileType tells by the first bytes what a file is to the editor.
+// A NUL byte is what tells binary files from text, as in git and grep; other bytes may be an old encoding,
+// and are text.
 func fileType(path string, head []byte) (string, error) {
 	for _, s := range signatures {
 		if bytes.HasPrefix(head, []byte(s.head)) {
@@ -122,6 +129,8 @@ func fileType(path string, head []byte) (string, error) {
 }
 
 // viewBinary gives an image or PDF as base64.
+// Images and PDFs go to the model as they are. The size is that of the open file; one that has shrunk
+// since then ends in zeros.
 func viewBinary(f *os.File, path, kind string, size int64, lines []int) (*proto.EditorView, error) {
 	if len(lines) > 0 {
 		return nil, invalid("view_range", "%s is no text file (%s); view it without `view_range`.", path, kind)
@@ -136,6 +145,7 @@ func viewBinary(f *os.File, path, kind string, size int64, lines []int) (*proto.
 	return &proto.EditorView{Type: proto.TypeEditorView, FileType: kind, Content: base64.StdEncoding.EncodeToString(b)}, nil
 }
 
+// tooLarge names the two ways that are left: a part of the file, or other tools.
 func tooLarge(path string, size int64) error {
 	return proto.Errorf(proto.TooLarge, opEdit, path,
 		"%s has %d bytes; the editor takes up to %d. View a range of its lines with `view_range`, or use bash.", path, size, maxView)
@@ -143,6 +153,8 @@ func tooLarge(path string, size int64) error {
 
 // viewText gives the lines of a range. The file is read once and only the range is kept.
 func viewText(f *os.File, path string, size int64, lines []int) (*proto.EditorView, error) {
+	// Without a range the answer holds the whole file; with one it is only read through, which costs time
+	// and no memory.
 	if size > maxView && len(lines) == 0 || size > maxScan {
 		return nil, tooLarge(path, size)
 	}
@@ -151,6 +163,8 @@ func viewText(f *os.File, path string, size int64, lines []int) (*proto.EditorVi
 		return nil, err
 	}
 	c := &cutter{first: first, last: last}
+	// A section ends where the file ended when it was opened, so that one that grows without end is no
+	// endless read.
 	if err := c.read(io.NewSectionReader(f, 0, size)); err != nil {
 		if errors.Is(err, errTooLong) {
 			return nil, tooLarge(path, size)
@@ -165,6 +179,8 @@ func viewText(f *os.File, path string, size int64, lines []int) (*proto.EditorVi
 	if total == 0 {
 		count = 0
 	}
+	// The answer is JSON, which has to be UTF-8. The file itself stays as it is: an edit works with its
+	// bytes.
 	text := strings.ToValidUTF8(string(bytes.TrimSuffix(c.kept, []byte{'\n'})), "\uFFFD")
 	return &proto.EditorView{
 		Type: proto.TypeEditorView, FileType: "text", Content: text,
@@ -192,6 +208,7 @@ func rangeOf(r []int) (first, last int, err error) {
 	return r[0], r[1], nil
 }
 
+// errTooLong is told as too large: the range, and not the file, is what does not fit.
 var errTooLong = errors.New("more than an answer holds")
 
 // A cutter counts the lines of a text and keeps those from first to last.
@@ -225,6 +242,7 @@ func (c *cutter) read(r io.Reader) error {
 				c.total++
 			}
 			return nil
+		// A full buffer without a line end is a piece of a long line, and no error.
 		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
 			return err
 		}
@@ -260,7 +278,11 @@ func viewDir(id identity, path string) ([]proto.FileInfo, error) {
 	return files, err
 }
 
+// viewLevel goes down by descriptors, never by names from the top, so that a directory that is swapped for
+// a link meanwhile leads nowhere.
 func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]proto.FileInfo, error) {
+	// The number of entries is bounded before they are sorted: a directory of millions must not take the
+	// guest's memory.
 	names, err := d.Readdirnames(MaxList)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return files, err
@@ -302,9 +324,12 @@ func (s *Server) create(id identity, path string, in *proto.EditorInput) (proto.
 }
 
 // replaceFile writes a file as a whole and reports whether there was one. If was is set, the file must still be in that state.
+// The text goes to a temporary file beside it, which then takes the name: a reader sees the old file or
+// the new one, never half of one.
 func (s *Server) replaceFile(id identity, path string, text []byte, was *unix.Stat_t) (bool, error) {
 	file, err := s.newIncoming(id, path, WriteOptions{})
 	if err != nil {
+		// Opening for writing says less than what models are used to hear of a directory.
 		if proto.CodeOf(err) == proto.InvalidArgument {
 			if st, serr := os.Stat(path); serr == nil && st.IsDir() {
 				err = editError(path, unix.EISDIR)
@@ -316,6 +341,7 @@ func (s *Server) replaceFile(id identity, path string, text []byte, was *unix.St
 		file.drop()
 		return false, fileError(opEdit, path, err)
 	}
+	// The lock keeps out other edits alone; a command may write to the file at any time.
 	if was != nil && !file.still(was) {
 		file.drop()
 		return false, proto.Errorf(proto.Conflict, opEdit, path, "%s was changed by a command while it was edited. View it and edit again.", path)
@@ -334,6 +360,7 @@ func load(id identity, path string) ([]byte, *unix.Stat_t, error) {
 	if st.Size > maxView {
 		return nil, nil, tooLarge(path, st.Size)
 	}
+	// The size was asked for a moment ago; the limit holds for a file that has grown since then, too.
 	text, err := io.ReadAll(io.LimitReader(f, maxView+1))
 	if err == nil && len(text) > maxView {
 		return nil, nil, tooLarge(path, int64(len(text)))
@@ -343,6 +370,7 @@ func load(id identity, path string) ([]byte, *unix.Stat_t, error) {
 
 // strReplace replaces the one place where old_str stands.
 func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	// An empty old_str stands everywhere, so it is refused like a missing one.
 	if in.OldStr == nil || *in.OldStr == "" {
 		return proto.EditorResult{}, invalid("old_str", "Parameter `old_str` is required for command: str_replace, and must not be empty")
 	}
@@ -358,6 +386,7 @@ func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (pr
 	if at < 0 {
 		return proto.EditorResult{}, invalid("old_str", "No replacement was performed, old_str `%s` did not appear verbatim in %s. The number of matches is 0; compare the text with `view`.", quote(*in.OldStr), path)
 	}
+	// More than one match is an error: which one was meant, only the caller knows.
 	if lines, n := matches(text, old); n > 1 {
 		return proto.EditorResult{}, invalid("old_str", "No replacement was performed. Multiple occurrences of old_str `%s` in lines [%s]: %d matches. Please ensure it is unique", quote(*in.OldStr), lines, n)
 	}
@@ -376,6 +405,7 @@ func (s *Server) changed(id identity, path string, was *unix.Stat_t, before, aft
 }
 
 // quote cuts what is repeated in an error.
+// A model gets its text back to compare, but not megabytes of it.
 func quote(s string) string {
 	if len(s) <= 1000 {
 		return s
@@ -402,6 +432,8 @@ func matches(text, old []byte) (lines string, n int) {
 		} else if n == maxNamedLines+1 {
 			named = append(named, "…")
 		}
+		// The next search begins one byte on, so that overlapping places are found; a line end that is
+		// passed so is counted here.
 		if text[from+i] == '\n' {
 			line++
 		}
@@ -434,6 +466,7 @@ func (s *Server) insert(id identity, path string, in *proto.EditorInput) (proto.
 }
 
 // inserted puts text between the lines. It stands on lines of its own: ends are added where they lack.
+// An empty text changes nothing, not even the file's last line end.
 func inserted(lines [][]byte, n int, text string) []byte {
 	var b bytes.Buffer
 	for _, line := range lines[:n] {

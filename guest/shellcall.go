@@ -22,6 +22,8 @@ type shellCall struct {
 }
 
 // call runs one text. An error means that it was not started.
+// One call has the shell at a time; the turn is given back on every way out, or the shell would never take
+// another.
 func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 	c, err := sh.prepare(cmd)
 	if err != nil {
@@ -34,8 +36,10 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 		<-sh.turn
 		return fileError("shell", "the shell's files", err)
 	}
+	// What runs now is not this call's doing, and is taken off what it leaves behind.
 	e.before = e.s.lookAround()
 	e.before.orphans = e.s.reaper.account(sh.o)
+	// A shell lives through many calls; its CPU time so far is theirs.
 	if table, ok := readProc(sh.o.pid); ok {
 		c.cpu = table.cpu
 	}
@@ -53,6 +57,8 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 	code, alive := sh.await(c.n)
 	e.awaitActs()
 	if alive {
+		// The answer and the shell's end may come at the same moment, and then the end counts: the next
+		// call needs a new shell.
 		select {
 		case <-sh.gone: // by the kill, or right after the call
 			alive = false
@@ -61,6 +67,8 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 	}
 	x := sh.exit(c, code, alive)
 	e.explain(&x)
+	// Bash may have ended without opening its stdin, and then the goroutine that waits for it would wait
+	// for ever.
 	if cmd.reads() {
 		c.unblock(opened)
 	}
@@ -91,6 +99,7 @@ func (e *execution) adopt(o *owner, cmd *Command) (err error) {
 }
 
 // prepare writes the files of a call. Nobody but root can put anything in their place.
+// The number makes the names of each call's files new, so that nothing which an earlier call left is taken for this one's.
 func (sh *shell) prepare(cmd *Command) (*shellCall, error) {
 	sh.mu.Lock()
 	sh.calls++
@@ -104,6 +113,8 @@ func (sh *shell) prepare(cmd *Command) (*shellCall, error) {
 	)
 	if cmd.reads() {
 		err = errors.Join(err, sh.fifo(c.base+".in"))
+		// Without input, stdin is /dev/null, as for a command in the background: a FIFO without a writer would
+		// hang what reads it.
 	} else {
 		err = errors.Join(err, os.Symlink(os.DevNull, c.base+".in"))
 	}
@@ -120,6 +131,7 @@ func (sh *shell) exports(cmd *Command) string {
 	var b strings.Builder
 	env := cmd.Env
 	if cmd.ID != "" {
+		// The capacity is cut to the length, so that append copies and the caller's slice stays as it was.
 		env = append(env[:len(env):len(env)], execIDVariable+"="+cmd.ID)
 	}
 	for _, kv := range env {
@@ -128,12 +140,15 @@ func (sh *shell) exports(cmd *Command) string {
 			continue
 		}
 		sh.sent[k] = v
+		// Single quotes keep everything but themselves from bash. "builtin" passes by a function that an
+		// earlier call may have named export.
 		fmt.Fprintf(&b, "builtin export %s='%s'\n", k, strings.ReplaceAll(v, "'", `'\''`))
 	}
 	return b.String()
 }
 
 // isName reports whether bash can have a variable of that name.
+// The alphabet is written out, as what a letter is depends on the locale elsewhere.
 func isName(s string) bool {
 	for i, c := range []byte(s) {
 		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
@@ -170,6 +185,7 @@ func (c *shellCall) remove() {
 // listenTo opens our ends of a call's output.
 func (e *execution) listenTo(c *shellCall) error {
 	for _, end := range []string{".out", ".err"} {
+		// Not blocking, since an open of a FIFO for reading waits for a writer otherwise.
 		fd, err := unix.Open(c.base+end, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -207,6 +223,7 @@ func (e *execution) openInput(c *shellCall) <-chan struct{} {
 }
 
 // unblock ends openInput where bash never opened its end.
+// Opening the other end is what lets the waiting open return.
 func (c *shellCall) unblock(opened <-chan struct{}) {
 	fd, err := unix.Open(c.base+".in", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	<-opened
@@ -220,10 +237,12 @@ func (sh *shell) await(n int) (code int, alive bool) {
 	for {
 		select {
 		case a := <-sh.answers:
+			// An answer of an earlier call, which was killed while it wrote, is passed over.
 			if a.call == n {
 				return a.code, true
 			}
 		case <-sh.gone:
+			// The shell has ended; its last answer may still be in the channel, and is the better word.
 			for {
 				select {
 				case a := <-sh.answers:
@@ -240,6 +259,7 @@ func (sh *shell) await(n int) (code int, alive bool) {
 }
 
 // exit describes how a call ended. A code of -1 means that the shell's own end tells it.
+// The kernel counts in ticks of a hundredth of a second.
 func (sh *shell) exit(c *shellCall, code int, alive bool) Exit {
 	if alive {
 		x := Exit{Code: code}

@@ -25,6 +25,7 @@ type download struct {
 }
 
 // download sends req and returns its body once the answer's head is there.
+// Only the head has a short time limit; a body may take as long as it goes on.
 func (c *Client) download(ctx context.Context, req *request, head any) (*download, error) {
 	w, err := c.get(ctx)
 	if err != nil {
@@ -47,11 +48,14 @@ func (c *Client) download(ctx context.Context, req *request, head any) (*downloa
 		return nil, said(ctx, err)
 	}
 	d := &download{c: c, ctx: ctx, w: w}
+	// A deadline in the past is what wakes a read that is under way; closing the connection would do so
+	// too, but then it could not be used again.
 	d.stop = context.AfterFunc(ctx, func() { _ = w.SetDeadline(time.Unix(1, 0)) })
 	return d, nil
 }
 
 // Read gives the next bytes of the body.
+// Read gives what a frame held, however little is asked for; the next frame is read when that is used up.
 func (d *download) Read(p []byte) (int, error) {
 	for len(d.rest) == 0 && d.err == nil {
 		d.err = said(d.ctx, d.fill())
@@ -87,7 +91,10 @@ func (d *download) WriteTo(w io.Writer) (int64, error) {
 }
 
 // fill reads the next frame of the body.
+// The time limit is for each frame: a guest that is silent is given up, one that is slow is not.
 func (d *download) fill() error {
+	// The guest is not trusted with sizes: a body that is longer or shorter than it said is a broken
+	// connection, since where the next answer begins is unknown.
 	d.w.extend(d.ctx, d.w.SetReadDeadline, shortWait)
 	kind, body, err := d.w.message(maxReply)
 	if err != nil {
@@ -114,6 +121,7 @@ func (d *download) fill() error {
 }
 
 // Close gives the connection back, or drops it if the body was not read to its end.
+// What is left of a body would be taken for the next answer.
 func (d *download) Close() error {
 	if d.w == nil {
 		return nil
@@ -132,6 +140,7 @@ func (d *download) Close() error {
 }
 
 // upload sends req and, when the guest says so, body, and reads the answer.
+// The body is sent only after the guest has agreed, so that a refusal costs no upload.
 func (c *Client) upload(ctx context.Context, req *request, body io.Reader, answer any) error {
 	w, err := c.get(ctx)
 	if err != nil {
@@ -164,6 +173,7 @@ func (c *Client) upload(ctx context.Context, req *request, body io.Reader, answe
 // of no more use.
 func (c *Client) give(ctx context.Context, w *conn, body io.Reader, answer any) error {
 	answered := make(chan error, 1)
+	// The goroutine ends with the answer or with the connection, one of which comes on every path below.
 	go func() { answered <- w.reply(answer) }()
 	sendErr := sendBody(ctx, w, body, answered)
 	if sendErr == nil {
@@ -197,6 +207,7 @@ func (e *earlyError) Error() string { return "answered early" }
 func (e *bodyError) Error() string  { return "reading the body" }
 
 // sendBody sends body in pieces and its end.
+// A select without waiting between the pieces is where an early answer is noticed.
 func sendBody(ctx context.Context, w *conn, body io.Reader, answered <-chan error) error {
 	buf := make([]byte, bodyBytes)
 	for {

@@ -17,11 +17,15 @@ import (
 
 // What an archive unpacks to at most, where the caller sets no limit.
 const (
+	// The disk pool has at most 64 GiB by default, so that a container's own limit ends it first.
 	defaultUntarBytes = 64 << 30
+	// Empty files cost no bytes, but an inode and time each.
 	defaultUntarFiles = 1_000_000
 )
 
 // untar receives an archive.
+// The reply before the body tells the client to go on: a directory that cannot be made is told before
+// anything is sent.
 func (k *caller) untar(id identity, req *request, dir string) error {
 	u := &unpacker{limits: req.Untar}
 	if u.limits.Bytes <= 0 {
@@ -48,6 +52,8 @@ func (k *caller) untar(id identity, req *request, dir string) error {
 	if err := id.do(func() error { return u.unpack(b) }); err != nil {
 		return b.fail(k, u.explain(err))
 	}
+	// A tar ends with zeros up to the block size of who wrote it, often 10 KiB; unread, they would be
+	// taken for the next request.
 	for b.err == nil { // padding after the end of the archive
 		b.rest = nil
 		b.fill()
@@ -69,6 +75,7 @@ type unpacker struct {
 }
 
 // unpack reads the archive to its end.
+// The limit of members is checked before one is unpacked, so that the number in the error is true.
 func (u *unpacker) unpack(r io.Reader) error {
 	tr := tar.NewReader(r)
 	for {
@@ -79,6 +86,7 @@ func (u *unpacker) unpack(r io.Reader) error {
 		if err != nil {
 			return err
 		}
+		// It is kept for the error, which comes from deep below where no name is known.
 		u.member = h.Name
 		if u.files >= u.limits.Files {
 			return proto.Errorf(proto.TooLarge, opUntar, u.member, "the archive has more than %d members", u.limits.Files)
@@ -91,6 +99,8 @@ func (u *unpacker) unpack(r io.Reader) error {
 }
 
 // one unpacks one member.
+// Names are checked as text, and every step to a member goes through the tree, which follows no link out
+// of it: each alone has been fooled in other programs.
 func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 	name, err := memberName(h.Name)
 	if err != nil {
@@ -105,6 +115,7 @@ func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 		if err != nil {
 			return err
 		}
+		// Its mode comes at the end: a directory that may not be written to could not be filled.
 		u.dirs = append(u.dirs, h)
 		return unix.Close(at)
 	case tar.TypeReg, tar.TypeSymlink, tar.TypeLink:
@@ -117,10 +128,12 @@ func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 	case tar.TypeXGlobalHeader:
 		return nil
 	}
+	// Devices would be the host's, and a FIFO hangs whoever reads it.
 	return refuse(h.Name, "is a device, FIFO or other special file, which are not unpacked")
 }
 
 // refuse says why a member is not unpacked.
+// The name is an attacker's text, and goes into logs and terminals: it is made printable and cut.
 func refuse(member, why string) error {
 	member = clean(strings.ToValidUTF8(member, "\uFFFD"), 1024)
 	return proto.Errorf(proto.InvalidArgument, opUntar, member, "member %q %s", member, why)
@@ -134,6 +147,8 @@ func memberName(name string) (string, error) {
 	case path.IsAbs(name):
 		return "", refuse(name, "has an absolute name")
 	}
+	// A climb is refused even where it ends inside, since what "a/.." means depends on whether a is a
+	// link.
 	for part := range strings.SplitSeq(name, "/") {
 		if part == ".." {
 			return "", refuse(name, `has ".." in its name`)
@@ -155,6 +170,8 @@ func (u *unpacker) place(at int, name string, h *tar.Header, r io.Reader) error 
 }
 
 // makeRoom removes what stands in the place of a new link or hard link, and sees that it is no directory. Those stay.
+// A directory stays, because removing it would take all that it holds, which no member of an archive
+// should be able to do.
 func makeRoom(at int, base, member string) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(at, base, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -171,11 +188,13 @@ func makeRoom(at int, base, member string) error {
 
 // file unpacks a regular file. It takes its name only when it is whole.
 func (u *unpacker) file(at int, base string, h *tar.Header, r io.Reader) error {
+	// The difference cannot overflow, as the sum could with a size of nearly 2^63.
 	if h.Size > u.limits.Bytes-u.bytes {
 		return proto.Errorf(proto.TooLarge, opUntar, h.Name, "the archive unpacks to more than %d bytes", u.limits.Bytes)
 	}
 	u.bytes += h.Size
 	temp := tempName()
+	// With O_EXCL a link that stands under that name is not followed.
 	fd, err := unix.Openat(at, temp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
@@ -183,6 +202,7 @@ func (u *unpacker) file(at int, base string, h *tar.Header, r io.Reader) error {
 	f := os.NewFile(uintptr(fd), temp)
 	_, err = io.Copy(f, r)
 	if err == nil {
+		// Without the bits for set-user-ID, set-group-ID and sticky: an archive must not hand out rights.
 		err = unix.Fchmod(fd, uint32(h.Mode&0o777))
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
@@ -199,12 +219,14 @@ func (u *unpacker) file(at int, base string, h *tar.Header, r io.Reader) error {
 }
 
 // setTime gives an entry the time that the archive has for it.
+// The time of a link is its own, not that of what it leads to.
 func setTime(at int, base string, h *tar.Header) error {
 	ts := unix.NsecToTimespec(h.ModTime.UnixNano())
 	return unix.UtimesNanoAt(at, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 // symlink unpacks a link that stays inside.
+// A link out is refused although nothing follows it now: a later member, or a command, would.
 func (u *unpacker) symlink(at int, name string, h *tar.Header) error {
 	if path.IsAbs(h.Linkname) || upAgain(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) {
 		return refuse(h.Name, "is a link that leads out of the directory")
@@ -228,6 +250,8 @@ func upAgain(to string) bool {
 }
 
 // hardlink unpacks another name of a member that came before.
+// Only a regular file inside may be linked to: with a hard link to anything else, writing to one name
+// would change the other.
 func (u *unpacker) hardlink(at int, base string, h *tar.Header) error {
 	old, err := memberName(h.Linkname)
 	if err != nil {
@@ -252,6 +276,7 @@ func (u *unpacker) hardlink(at int, base string, h *tar.Header) error {
 }
 
 // dates gives directories their modes and times, which unpacking into them changed.
+// From the last to the first, so that setting a directory's time comes after that of what is in it.
 func (u *unpacker) dates() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		if err := u.date(u.dirs[i]); err != nil {
@@ -261,6 +286,7 @@ func (u *unpacker) dates() error {
 	return nil
 }
 
+// date finds the directory anew by its name, since keeping a descriptor for each would use them up.
 func (u *unpacker) date(h *tar.Header) error {
 	name, err := memberName(h.Name)
 	if err != nil {
@@ -278,6 +304,7 @@ func (u *unpacker) date(h *tar.Header) error {
 }
 
 // explain adds to an error which member it is about and what was done before it.
+// The count tells a caller how far it came: what was unpacked before stays.
 func (u *unpacker) explain(err error) error {
 	member := clean(strings.ToValidUTF8(u.member, "\uFFFD"), 1024)
 	var e *proto.Error
