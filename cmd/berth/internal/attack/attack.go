@@ -34,6 +34,7 @@ type Case struct {
 // A Breach is an attack that got through.
 type Breach struct{ Happened string }
 
+// A breach is told by what happened, which is all that a reader of the report needs.
 func (b *Breach) Error() string { return b.Happened }
 
 // Breached says what got through.
@@ -42,6 +43,7 @@ func Breached(format string, args ...any) error { return &Breach{fmt.Sprintf(for
 // NotHere is why a case does not apply to this host or this runtime class.
 type NotHere struct{ Why string }
 
+// It is an error so that a case can return it from anywhere; it is no failure.
 func (n *NotHere) Error() string { return n.Why }
 
 // A Verdict is how a case ended.

@@ -29,6 +29,7 @@ func newCanary() (*canary, error) {
 	return c, os.WriteFile(c.file, []byte(c.secret), 0o666)
 }
 
+// close leaves no trace on the host; what an attack added to the directory goes with it.
 func (c *canary) close() { _ = os.RemoveAll(c.dir) }
 
 // in is a Breach if the canary's secret is in data, which is what an attack brought back.

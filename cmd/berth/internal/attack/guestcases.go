@@ -176,6 +176,8 @@ func forgeFrames() (int, error) {
 	return made, nil
 }
 
+// forgedFrames counts as held only if PID 1 is the very same process afterwards: a guest that was started
+// anew would have lost every running command.
 func forgedFrames(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -254,6 +256,8 @@ func answerAs(conn net.Conn, how string) {
 // impostorTime is how long the daemon may take over a container that lies to it.
 const impostorTime = 60 * time.Second
 
+// impostor has the daemon meet a different lie in each of several containers, and looks at another
+// container in between.
 func impostor(ctx context.Context, t *Target) (string, error) {
 	other, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {

@@ -295,6 +295,7 @@ type containerPage struct {
 	HasMore bool              `json:"has_more"`
 }
 
+// decodePage has a page that is no page count against the daemon, since nothing else was asked of it.
 func decodePage(a answer) (page containerPage, err error) {
 	if a.status != http.StatusOK {
 		return page, Breached("a page was answered %d: %.200s", a.status, a.body)

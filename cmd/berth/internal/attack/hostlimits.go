@@ -158,6 +158,8 @@ for f, a in (("msgget", (7, 0o1600)), ("semget", (7, 1, 0o1600)), ("shmget", (7,
 print("fine")
 `
 
+// sharedTables has one container hold all that it can get for a minute, while another one asks for one of
+// each.
 func sharedTables(ctx context.Context, t *Target) (string, error) {
 	greedy, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {

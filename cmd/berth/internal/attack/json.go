@@ -137,6 +137,8 @@ type repeat struct {
 	limit        int64
 }
 
+// Read gives the beginning once and then the same piece again and again, so that a gigabyte of body needs
+// no memory here.
 func (r *repeat) Read(p []byte) (n int, err error) {
 	if r.taken.Load() >= r.limit {
 		return 0, io.EOF

@@ -205,4 +205,5 @@ func verdict(quiet, loud []time.Duration) (found string, slow bool) {
 	return found, beside > mostSlowdown*before && beside-before > slack
 }
 
+// milliseconds has a fraction, as a command takes a few of them.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

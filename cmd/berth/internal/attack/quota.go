@@ -27,6 +27,7 @@ const quotaBytes = 16 << 20
 
 var _ = registerFillers()
 
+// registerFillers makes one case of each; all of them ask the same of the daemon.
 func registerFillers() (done struct{}) {
 	for _, f := range fillers {
 		register(Case{
@@ -39,11 +40,14 @@ func registerFillers() (done struct{}) {
 	return done
 }
 
+// Both places are tried, as the workspace and the container's writable layer are limited each on its own.
+// 16 MiB are filled within the time that a command has, even by empty files.
 func (f filler) run(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{DiskBytes: quotaBytes, MemoryBytes: 512 << 20}})
 	if err != nil {
 		return "", err
 	}
+	// The numbers go into the report: how many of each fit says what the limit counts.
 	var found []string
 	for _, place := range []string{"/workspace/fill", "/home/user/fill"} {
 		made, err := f.fill(ctx, t, con.ID, place)
@@ -59,6 +63,8 @@ func (f filler) run(ctx context.Context, t *Target) (string, error) {
 }
 
 // fill runs the filler and checks how it ended.
+// The filler ends with code 7 when the kernel refuses it, so that any other end is told apart. The daemon
+// has to name the disk's quota as the reason.
 func (f filler) fill(ctx context.Context, t *Target, container, place string) (made string, err error) {
 	script := fmt.Sprintf(`mkdir %s && cd %[1]s && exec python3 -c '
 import os, sys
@@ -88,10 +94,15 @@ except OSError as e:
 }
 
 // emptied removes what is in place while the disk is full, and sees that there is room afterwards.
+// A copy-on-write file system needs room even for removing, so a full one can be a trap that its owner
+// cannot get out of.
 func emptied(ctx context.Context, t *Target, container, place string) error {
+	// Commands come first: a shell that cannot start on a full disk could not be used to tidy up.
 	if out, err := t.Output(ctx, container, "", "echo goes on"); err != nil || strings.TrimSpace(out) != "goes on" {
 		return Breached("no command runs on a full disk: %q %v", out, err)
 	}
+	// The removal has a bound of its own, generous for the hundreds of thousands of entries that some
+	// fillers make.
 	began := time.Now()
 	a, err := t.ask(ctx, "DELETE", "/v1/containers/"+container+"/fs/content", url.Values{"path": {place}, "recursive": {"true"}}, nil)
 	if err != nil {
@@ -103,6 +114,7 @@ func emptied(ctx context.Context, t *Target, container, place string) error {
 	if took := time.Since(began); took > 2*time.Minute {
 		return Breached("removing it took %v", took)
 	}
+	// Half of the limit must fit again, so that room came back and not only names went.
 	const half = `head -c 8M /dev/zero > %[1]s && wc -c < %[1]s && rm %[1]s`
 	if out, err := t.Output(ctx, container, "", fmt.Sprintf(half, place)); err != nil || strings.TrimSpace(out) != "8388608" {
 		return Breached("there is no room after removing it: %q %v", out, err)

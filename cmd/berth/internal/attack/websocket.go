@@ -96,6 +96,8 @@ func (t *Target) refusedSocket(ctx context.Context, container, what string, head
 	return nil
 }
 
+// foreignOrigin has the right key, as a page would that was given it; the origin alone must be enough to
+// refuse.
 func foreignOrigin(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
