@@ -130,8 +130,9 @@ func (e *Exec) resume(ctx context.Context) {
 	e.s.users++
 	e.s.mu.Unlock()
 	err = e.s.core.track(nil, func() {
-		defer e.s.release()
-		e.run()
+		settle := e.run()
+		e.s.release()
+		settle()
 	})
 	if err != nil { // nobody can close what is being opened
 		e.s.release()
@@ -141,7 +142,7 @@ func (e *Exec) resume(ctx context.Context) {
 // vanish ends an exec of an earlier daemon that has no process any more.
 func (e *Exec) vanish(why string) {
 	e.out.Finish()
-	e.conclude(lostSince(e.host, e.s.core.host, why))
+	e.conclude(lostSince(e.host, e.s.core.host, why))()
 }
 
 // desert ends the execs of an earlier daemon whose sandbox is gone.

@@ -96,9 +96,10 @@ func (s *Session) exec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, er
 	}
 	e.setDeadline()
 	err = s.core.track(func() { s.announce(e) }, func() {
-		defer release()
 		e.tellBegin()
-		e.run()
+		settle := e.run()
+		release()
+		settle()
 	})
 	if err != nil {
 		e.abort()
@@ -286,17 +287,18 @@ func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
 	}
 }
 
-// run sees the command to its end.
-func (e *Exec) run() {
+// run sees the command to its end, and returns what is left to do once the session is let go.
+func (e *Exec) run() (settle func()) {
 	end, ok := e.await()
 	if !ok {
 		close(e.left)
-		return
+		return func() {}
 	}
 	end = e.explain(end)
 	e.out.Finish()
-	e.conclude(end)
+	settle = e.conclude(end)
 	e.forget()
+	return settle
 }
 
 // await waits for the process to end, or makes it. False means that it goes on without this daemon.

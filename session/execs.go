@@ -191,7 +191,8 @@ func (e *Exec) recordStart() (wait func() error) {
 }
 
 // conclude books the end: outputs, manifest, ledger, audit; then everybody may know.
-func (e *Exec) conclude(end proto.End) {
+// What it returns waits until the ledger has the end, for which nobody else has to.
+func (e *Exec) conclude(end proto.End) (settle func()) {
 	now := e.s.core.cfg.Now()
 	e.mu.Lock()
 	info := e.info
@@ -204,7 +205,7 @@ func (e *Exec) conclude(end proto.End) {
 	e.conceal(info.End, &made)
 	res := e.resultOf(e.out, &info, made)
 	e.charge(info) // before the end is written, so that no end is known that was not paid for
-	e.store(info, made)
+	settle = e.store(info, made)
 	e.tellEnd(info, made)
 
 	e.mu.Lock()
@@ -213,6 +214,7 @@ func (e *Exec) conclude(end proto.End) {
 	close(e.ended)
 	e.s.trim(keptOutput)
 	e.s.core.relieve()
+	return settle
 }
 
 // later is the later one of two times.
@@ -240,11 +242,11 @@ func (e *Exec) produced(info proto.Exec) Produced {
 
 // store writes down the end, and the output of those that somebody will ask for later. Where a durable one finds no room on
 // disk its guest keeps it, and a sweep tries again.
-func (e *Exec) store(info proto.Exec, made Produced) {
-	put := e.s.putExec(execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason), Notes: made.Notes})
+func (e *Exec) store(info proto.Exec, made Produced) (settle func()) {
+	rec := execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason), Notes: made.Notes}
+	put := e.s.putExec(rec)
 	if !durable(e.cmd) {
-		e.s.core.cfg.Ledger.Later(put)
-		return
+		return e.storeSoon(rec, put)
 	}
 	kept := e.spool()
 	if kept != nil {
@@ -260,6 +262,27 @@ func (e *Exec) store(info proto.Exec, made Produced) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.unstored = err != nil || errors.Is(kept, syscall.ENOSPC)
+	return func() {}
+}
+
+// storeSoon is store for a foreground command: its end is safe from the daemon's death when this returns, and in the ledger
+// when settle does.
+func (e *Exec) storeSoon(rec execRecord, put func(*ledger.Tx) error) (settle func()) {
+	settled, err := e.s.core.ends.add(e.s.id, rec)
+	if err != nil {
+		e.s.core.cfg.Log.Error("writing down the end of an exec; a crash of the daemon would lose it", "exec", e.id, "error", err)
+		settled = func() {}
+	}
+	written := e.s.core.cfg.Ledger.Begin(put)
+	return func() {
+		defer settled()
+		if err := written(); err != nil && proto.CodeOf(err) != proto.NotFound {
+			e.s.core.cfg.Log.Error("recording the end of an exec; a sweep will try again", "exec", e.id, "error", err)
+			e.mu.Lock()
+			e.unstored = true
+			e.mu.Unlock()
+		}
+	}
 }
 
 // storeEnds writes down the ends that could not be when they came.
@@ -269,7 +292,10 @@ func (s *Session) storeEnds() {
 		info, made, again := e.info, e.made, e.unstored
 		e.mu.Unlock()
 		if again && info.End != nil {
-			e.store(info, made)
+			e.mu.Lock()
+			e.unstored = false // until it fails again
+			e.mu.Unlock()
+			e.store(info, made)()
 			e.forget()
 		}
 	}

@@ -30,7 +30,8 @@ type Sessions struct {
 	spooled atomic.Int64   // bytes in files of output
 	reread  atomic.Int64   // bytes of them in memory for whoever follows
 
-	digestKey []byte         // of digest
+	digestKey []byte // of digest
+	ends      *endLog
 	wg        sync.WaitGroup // execs and starts under way
 
 	mu         sync.RWMutex // guards what follows
@@ -51,13 +52,26 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2), byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}, tries: map[string]*try{}}
 	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
-	if err := errors.Join(ss.openDigest(), ss.load()); err != nil {
-		return nil, fmt.Errorf("reading sessions: %w", err)
+	ends, err := openEndLog(cfg.Dir)
+	if err != nil {
+		return nil, err
 	}
-	if err := ss.reconcile(ctx); err != nil {
-		return nil, fmt.Errorf("reconciling sessions: %w", err)
+	ss.ends = ends
+	if err := ss.begin(ctx); err != nil {
+		return nil, errors.Join(err, ends.Close())
 	}
 	return ss, nil
+}
+
+// begin makes of what is on disk what is so now.
+func (ss *Sessions) begin(ctx context.Context) error {
+	if err := errors.Join(ss.openDigest(), ss.ends.replay(ss.cfg.Ledger), ss.load()); err != nil {
+		return fmt.Errorf("reading sessions: %w", err)
+	}
+	if err := ss.reconcile(ctx); err != nil {
+		return fmt.Errorf("reconciling sessions: %w", err)
+	}
+	return nil
 }
 
 // Close ends what is under way and lets go of the sandboxes without stopping them: the next
@@ -77,7 +91,7 @@ func (ss *Sessions) Close() error {
 	for _, s := range all {
 		errs = append(errs, s.detach())
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, ss.ends.Close())...)
 }
 
 // track runs fn on a goroutine that Close waits for, and first before that, so that Close either refuses

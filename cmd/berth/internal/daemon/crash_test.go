@@ -132,6 +132,7 @@ type ownContainer struct {
 	files         map[string][]string // by name: the hashes that it may have; "" is none
 	background    map[string]string   // exec by token
 	pending       []pending
+	told          []string  // execs that were said to have ended well
 	expires       time.Time // at least
 	generation    int64     // when it was last looked at; 0 before
 }
@@ -267,6 +268,9 @@ func (w *worker) ran(t *testing.T, res proto.ExecResult) bool {
 	if res.Exec.End == nil || res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 0 {
 		t.Errorf("exec %s ended as %+v", res.Exec.ID, res.Exec.End)
 		return false
+	}
+	if o := w.own[res.Container.ID]; o != nil {
+		o.told = append(o.told, res.Exec.ID)
 	}
 	return true
 }

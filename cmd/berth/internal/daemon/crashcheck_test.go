@@ -95,6 +95,12 @@ func (w *worker) checkExecs(t *testing.T, o *ownContainer) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+	for _, x := range list.Data { // of which there are the last hundred
+		if slices.Contains(o.told, x.ID) && (x.End.Reason != proto.EndExit || x.End.ReturnCode != 0) {
+			t.Errorf("exec %s of %s was said to have ended well, and is now said to have ended as %+v", x.ID, o.id, x.End)
+		}
+	}
+	o.told = nil
 	o.generation = call[proto.Container](t, w.server, 200, "GET", "/v1/containers/"+o.id, "").Generation
 }
 
