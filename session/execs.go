@@ -176,7 +176,7 @@ func (s *Session) trim(allowed int64) {
 		if kept += e.out.Kept(); kept > allowed {
 			e.moveOut()
 		}
-		if i >= keptExecs && !(i < keptRetries && e.retriable()) {
+		if i >= keptExecs && !(i < keptRetries && (e.retriable() || e.untold())) {
 			_ = e.removeOutput()
 			s.delist(e)
 		}

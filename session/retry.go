@@ -126,6 +126,14 @@ func (e *Exec) retriable() bool {
 	return e.retry.Key != "" && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(retryTime))
 }
 
+// untold reports whether nobody has had the result of an exec that ended a moment ago: whoever started many at once is
+// still to come for it.
+func (e *Exec) untold() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.told && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(untold))
+}
+
 // Create makes a session and starts its sandbox. If it fails, or ctx ends before it is done, nothing is left of
 // it. One with a key that was asked for before is not made again.
 func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateContainer) (*Session, error) {

@@ -204,3 +204,27 @@ func TestOutputWithoutAnEndGoes(t *testing.T) {
 		t.Error("output that no record tells of is still there")
 	}
 }
+
+// Results that nobody has had are there although many commands ended after them.
+func TestManyAtOnceAreAllRemembered(t *testing.T) {
+	st := sessiontest.New(t, session.Config{MaxExecs: 200})
+	s := st.Create(t, proto.CreateContainer{})
+	var all []*session.Exec
+	for range 130 {
+		all = append(all, start(t, s, proto.Cmd{Argv: []string{"/bin/true"}, Background: true}))
+	}
+	for s.Users() > 0 { // until the last of them has ended
+		time.Sleep(time.Millisecond)
+	}
+	for i, e := range all {
+		x, err := s.FindExec(e.ID())
+		if err != nil {
+			t.Fatalf("command %d: %v", i, err)
+		}
+		waited(t, x)
+	}
+	sessiontest.Bash(t, s, "true")
+	if _, err := s.FindExec(all[0].ID()); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("what was told is remembered for ever: %v", err)
+	}
+}

@@ -201,7 +201,12 @@ func TestAfterReboot(t *testing.T) {
 	if err := mount.UnmountRecursive(r.run, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(r.run); err != nil {
+	// Containerd, which a reboot would have ended with all else, may still tidy up after the shim that it lost.
+	err := os.RemoveAll(r.run)
+	for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); {
+		err = os.RemoveAll(r.run)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	next := openIn(t, dir)
