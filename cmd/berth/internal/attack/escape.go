@@ -1,7 +1,6 @@
 package attack
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,8 +10,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"berth/proto"
 )
 
 // Group 30: the known ways from a container to its host.
@@ -398,126 +395,4 @@ func guestProgramAttempts() []attempt {
 		attempt{"replace it", func() error { return os.WriteFile("/.berth/other", []byte("#!/bin/sh\n"), 0o755) }},
 		attempt{"enter the socket's directory", func() error { _, err := os.ReadDir("/.berth/run"); return err }},
 	)
-}
-
-// workingDirectories uses a command's cwd as CVE-2024-21626 did.
-// A refusal and a start inside are both good: in gVisor such a descriptor is one of its own.
-func workingDirectories(ctx context.Context, t *Target) (string, error) {
-	con, err := t.Container(ctx, proto.CreateContainer{})
-	if err != nil {
-		return "", err
-	}
-	refused, inside := 0, 0
-	for fd := 3; fd < 16; fd++ {
-		for _, self := range []string{"self", "thread-self", "1"} {
-			res, err := t.Do(ctx, con.ID, proto.Cmd{
-				// Above the working directory must be the root, and there must be one.
-				Argv: []string{"/bin/sh", "-c", `[ "$(stat -Lc %d:%i ../../../../../../../..)" = "$(stat -Lc %d:%i /)" ] && [ "$(stat -Lc %d:%i .)" != "" ]`},
-				Cwd:  fmt.Sprintf("/proc/%s/fd/%d", self, fd), User: proto.UserRoot, TimeoutSeconds: 20,
-			})
-			var end *proto.End
-			if err == nil {
-				end = res.Exec.End
-			}
-			switch {
-			// An answer that did not come says nothing of the attack.
-			case err != nil && proto.CodeOf(err) == proto.Unavailable:
-				return "", err
-			case err != nil || end.Reason == proto.EndNotStarted:
-				refused++
-			case end.Reason == proto.EndExit && end.ReturnCode == 0:
-				inside++
-			default:
-				return "", Breached("a command in /proc/%s/fd/%d was outside of the container's root: %s", self, fd, describe(res))
-			}
-		}
-	}
-	return fmt.Sprintf("%d were refused, %d began inside the container's root", refused, inside), nil
-}
-
-// selfExe is CVE-2019-5736 against the guest, which executes what it is told.
-// The guest is one file for all containers, so that writing to it in one would reach the others.
-func selfExe(ctx context.Context, t *Target) (string, error) {
-	con, err := t.Container(ctx, proto.CreateContainer{})
-	if err != nil {
-		return "", err
-	}
-	before, err := t.Output(ctx, con.ID, proto.UserRoot, "sha256sum < /.berth/guest")
-	if err != nil {
-		return "", err
-	}
-	// An interpreter line has the kernel execute it, whoever started the script.
-	script := "#!/proc/self/exe\n"
-	if _, err := t.FS(con.ID, proto.UserRoot).Write(ctx, "/tmp/interpreted", 0o755, strings.NewReader(script), int64(len(script))); err != nil {
-		return "", err
-	}
-	// While they may be running, another command looks for a descriptor of the program that can be written to.
-	// A program that runs cannot be written to (ETXTBSY), so the moment is when it has just ended. The
-	// hunt asks all the time.
-	hunt, err := t.Launch(ctx, con.ID, proto.Cmd{User: proto.UserRoot, TimeoutSeconds: 8, Command: `
-		end=$((SECONDS + 5))
-		while [ $SECONDS -lt $end ]; do
-			for p in /proc/[0-9]*; do
-				[ "$(readlink $p/exe 2>/dev/null)" = /.berth/guest ] || continue
-				( : >> $p/exe ) 2>/dev/null && echo "wrote to $p/exe"
-				( : >> /.berth/guest ) 2>/dev/null && echo "wrote to the guest"
-			done
-		done; true`})
-	if err != nil {
-		return "", err
-	}
-	for range 2 {
-		for _, argv := range [][]string{{"/proc/self/exe", "/nowhere"}, {"/tmp/interpreted"}, {"/proc/1/exe", "/nowhere"}, {"/.berth/guest", "/nowhere"}} {
-			if _, err := t.Do(ctx, con.ID, proto.Cmd{Argv: argv, User: proto.UserRoot, TimeoutSeconds: 1}); err != nil && proto.CodeOf(err) == proto.Unavailable {
-				return "", Breached("the container does not answer after %v: %v", argv, err)
-			}
-		}
-	}
-	res, err := t.Wait(ctx, con.ID, hunt.ID)
-	if err != nil {
-		return "", err
-	}
-	after, err := t.Output(ctx, con.ID, proto.UserRoot, "sha256sum < /.berth/guest")
-	switch {
-	case err != nil:
-		return "", Breached("the container does not work any more: %v", err)
-	case after != before:
-		return "", Breached("the guest's program has changed")
-	case res.Result.Result != nil && res.Result.Result.Stdout != "":
-		return "", Breached("%s", res.Result.Result.Stdout)
-	}
-	return "the guest's program is the same, and no process of it could be written to", nil
-}
-
-// plantedLinks prepares the container's root for its next start.
-// Root in the container may rename whatever is in its own layer; most of these succeed, and are to be
-// harmless.
-func plantedLinks(ctx context.Context, t *Target) (string, error) {
-	con, err := t.Container(ctx, proto.CreateContainer{})
-	if err != nil {
-		return "", err
-	}
-	// What works of this is the container's own business until it starts again.
-	planted, err := t.Output(ctx, con.ID, proto.UserRoot, `
-		ok=""; hit() { if "$@" 2>/dev/null; then ok="$ok $*,"; fi; }
-		hit mv /.berth /.old-berth; hit ln -s / /.berth; hit mv /proc /.old-proc; hit ln -s /etc /proc
-		hit mv /workspace /.old-workspace; hit ln -s /proc/1/root /workspace; hit mv /dev /.old-dev; hit ln -s /workspace /dev
-		hit rm -rf /tmp; hit ln -s / /tmp; hit mv /etc/passwd /etc/passwd.old; hit ln -s /proc/1/environ /etc/passwd; echo "$ok"`)
-	if err != nil {
-		return "", err
-	}
-	if _, err := t.Stop(ctx, con.ID); err != nil {
-		return "", fmt.Errorf("stopping: %w", err)
-	}
-	_, err = t.Start(ctx, con.ID)
-	if err != nil {
-		return Refused(err, proto.Unavailable, proto.Unsupported, proto.Conflict, proto.InvalidArgument)
-	}
-	// A host would have processes that are not ours, and our own sockets would be missing.
-	// Both are names of the guest's program.
-	out, err := t.Output(ctx, con.ID, proto.UserRoot, `[ "$(cat /proc/1/comm)" = guest ] || [ "$(cat /proc/1/comm)" = berth-guest ] && ls -A /.berth | tr '\n' ' '`)
-	if err != nil {
-		return "", Breached("after %s it starts as something else: %v", planted, err)
-	}
-	return "planted" + planted + " and it started as itself, with " + out + " in /.berth", nil
 }
