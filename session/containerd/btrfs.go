@@ -21,7 +21,9 @@ const (
 	btrfsQgroupLimit   = 0x8030942b
 	btrfsInoLookup     = 0xd0009412
 	btrfsFSInfo        = 0x8400941f
+	btrfsRescanWait    = 0x942e
 	btrfsQuotaEnable   = 1
+	btrfsQuotaDisable  = 2
 	btrfsLimitRfer     = 1 << 0
 	btrfsFirstFree     = 256 // object ID of every subvolume's root directory
 	btrfsNameMax       = 4087
@@ -79,11 +81,14 @@ func subvolIoctl(path string, req uint) error {
 	return dirIoctl(filepath.Dir(path), req, unsafe.Pointer(&args))
 }
 
-// enableQuota turns qgroups on; that they are on already is no error.
-func enableQuota(root string) error {
-	args := btrfsQuotaArgs{cmd: btrfsQuotaEnable}
+// setQuota turns qgroups on or off; that they are so already is no error.
+func setQuota(root string, cmd uint64) error {
+	args := btrfsQuotaArgs{cmd: cmd}
 	return dirIoctl(root, btrfsQuotaCtl, unsafe.Pointer(&args))
 }
+
+// awaitRescan waits until the kernel has counted what there was before qgroups were turned on.
+func awaitRescan(root string) error { return dirIoctl(root, btrfsRescanWait, nil) }
 
 // limitSubvolume bounds what the subvolume path refers to, its metadata included, so that
 // a flood of empty files hits the limit too.

@@ -40,7 +40,7 @@ func openPool(dir string, size int64, log *slog.Logger) (*disk, error) {
 	}
 	err := d.attach(dir, size)
 	if err == nil {
-		err = enableQuota(d.root)
+		err = d.openQuota()
 		d.quota = err == nil
 	}
 	if err != nil {
