@@ -16,6 +16,8 @@ const (
 	actCreate    = "container.create"
 	actStart     = "container.start"
 	actStop      = "container.stop"
+	actPause     = "container.pause"
+	actResume    = "container.resume"
 	actExpire    = "container.expire"
 	actDelete    = "container.delete"
 	actExecBegin = "exec.begin"

@@ -41,11 +41,14 @@ func (ss *Sessions) sweepLost(ctx context.Context, all []*Session, done *Swept) 
 // checkLost asks the guest whether it is there, and has its generation end if it is not. It reports whether
 // it was this call that found out.
 func (s *Session) checkLost(ctx context.Context) bool {
+	if s.stillPaused() {
+		return false
+	}
 	g := s.client()
 	hello, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	_, err := g.Hello(hello)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || s.stillPaused() {
 		return false
 	}
 	slow := errors.Is(err, context.DeadlineExceeded) || proto.CodeOf(err) == proto.TimedOut

@@ -20,10 +20,16 @@ func (e *Exec) Cancel(reason proto.EndReason, why string) {
 	case e.ask <- ending{reason, why}:
 	default:
 	}
+	if e.s.isPaused() { // if it began under another daemon, nobody here sees to its end before it is awake
+		_ = e.s.core.track(nil, func() { _ = e.s.wake(e.s.core.ctx) })
+	}
 }
 
-// running is the process to act on, or the error that says it has ended.
-func (e *Exec) running() (*guest.Process, error) {
+// running is the process to act on, awake, or the error that says it has ended.
+func (e *Exec) running(ctx context.Context) (*guest.Process, error) {
+	if err := e.s.wake(ctx); err != nil {
+		return nil, err
+	}
 	select {
 	case <-e.ended:
 	default:
@@ -37,7 +43,7 @@ func (e *Exec) running() (*guest.Process, error) {
 // Signal sends a signal by name ("SIGTERM", "TERM") to the command's process group. SIGKILL
 // ends the whole process tree, wherever its parts have gone.
 func (e *Exec) Signal(ctx context.Context, name string) error {
-	p, err := e.running()
+	p, err := e.running(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,7 +64,7 @@ func (e *Exec) Signal(ctx context.Context, name string) error {
 
 // Write sends bytes to standard input; it blocks while the command does not read, or until ctx ends.
 func (e *Exec) Write(ctx context.Context, b []byte) error {
-	p, err := e.running()
+	p, err := e.running(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,7 +77,9 @@ func (e *Exec) Write(ctx context.Context, b []byte) error {
 
 // CloseStdin ends standard input.
 func (e *Exec) CloseStdin() error {
-	p, err := e.running()
+	ctx, cancel := context.WithTimeout(e.s.core.ctx, helloTimeout)
+	defer cancel()
+	p, err := e.running(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,7 +88,7 @@ func (e *Exec) CloseStdin() error {
 
 // Resize tells the command's terminal its size.
 func (e *Exec) Resize(ctx context.Context, size proto.WindowSize) error {
-	p, err := e.running()
+	p, err := e.running(ctx)
 	if err != nil {
 		return err
 	}

@@ -89,6 +89,7 @@ func (s *Session) orphans() []*Exec {
 // rejoin goes on with the execs of an earlier daemon, in a sandbox that is still there. The guest is asked even
 // where there are none: what it keeps for nobody ends.
 func (s *Session) rejoin(ctx context.Context, hello guest.Hello) {
+	s.setBoot(hello.Boot)
 	orphans := s.orphans()
 	ids := make([]string, len(orphans))
 	for i, e := range orphans {

@@ -356,6 +356,7 @@ func (e *Exec) kill(proc *guest.Process, want ending, exited <-chan proto.End, a
 	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
 	defer cancel()
 	e.out.Release()    // or the guest could not get rid of what it has
+	_ = e.s.wake(ctx)  // what stands still does not die
 	_ = proc.Kill(ctx) // what counts is that it exits
 	var end proto.End
 	select {

@@ -53,7 +53,7 @@ func (s *Session) revive(ctx context.Context, e *Exec) (*guest.Client, error) {
 	if _, err := s.clientFor(ctx, nil); err != nil {
 		return nil, err
 	}
-	if err := s.resume(ctx); err != nil {
+	if err := s.restart(ctx); err != nil {
 		return nil, err
 	}
 	return s.clientFor(ctx, e)

@@ -39,9 +39,9 @@ func (s *Session) first(ctx context.Context, files []string) error {
 	return s.core.cfg.Jobs.Begin(ctx, s, files)
 }
 
-// resume starts a stopped session. Many callers may want it at once: one starts it, on a context
+// restart starts a stopped session. Many callers may want it at once: one starts it, on a context
 // that does not end with the caller's, and all wait.
-func (s *Session) resume(ctx context.Context) error {
+func (s *Session) restart(ctx context.Context) error {
 	unlock, err := s.lockLife(ctx)
 	if err != nil {
 		return err
@@ -162,6 +162,7 @@ func (s *Session) halt(ctx context.Context, reason proto.EndReason, why string) 
 	if err != nil {
 		return false, err
 	}
+	s.wakeToEnd(ctx)
 	s.endExecs(reason, why, true)
 	s.tell(ctx, actStop, why)
 	return true, s.takeDown(ctx)
@@ -226,7 +227,7 @@ func (s *Session) Start(ctx context.Context) error {
 func (s *Session) lost(ctx context.Context, g *guest.Client) bool {
 	hello, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 	defer cancel()
-	if _, err := g.Hello(hello); err == nil || s.core.ctx.Err() != nil {
+	if _, err := g.Hello(hello); err == nil || s.core.ctx.Err() != nil || s.stillPaused() {
 		return false // or it was we who hung up, in Close
 	}
 	unlock, err := s.lockLife(ctx)

@@ -48,6 +48,8 @@ func TestModel(t *testing.T) {
 			"start":       m.start,
 			"stop":        m.stop,
 			"delete":      m.delete,
+			"pause":       m.pause,
+			"resume":      m.resume,
 			"die":         m.die,
 			"pass":        m.pass,
 			"pass to end": m.passToEnd,
@@ -86,6 +88,7 @@ type modelSession struct {
 	idle, life             time.Duration
 	generation             int64
 	running, expired, gone bool
+	paused                 bool           // with running
 	dead                   bool           // its sandbox has died, and nobody has noticed
 	deleting, keep         bool           // deletion failed half way, and what it was to do with the workspace
 	tokens                 map[string]int // marks in its workspace: 1 must be there, 0 may
@@ -163,7 +166,7 @@ func (m *model) use(s *modelSession) {
 	if !s.running || s.dead {
 		s.generation++
 	}
-	s.running, s.dead, s.used = true, false, m.now()
+	s.running, s.paused, s.dead, s.used = true, false, false, m.now()
 }
 
 func (m *model) create(r *rapid.T) {
@@ -231,7 +234,7 @@ func (m *model) adopt(r *rapid.T, s *modelSession) {
 	if info.Generation < s.generation || info.Generation > s.generation+1 {
 		r.Fatalf("%s is at generation %d after %d", s.id, info.Generation, s.generation)
 	}
-	s.generation, s.running = info.Generation, info.State == proto.StateRunning
+	s.generation, s.running, s.paused = info.Generation, info.State == proto.StateRunning || info.State == proto.StatePaused, info.State == proto.StatePaused
 	s.dead = s.dead && s.running
 	s.used = max(s.used, info.LastUsedAt.Sub(m.c.wall.Now())+m.now())
 }
@@ -305,7 +308,7 @@ func (m *model) finish(r *rapid.T) {
 	}
 	m.ran(r, res, s.generation)
 	s.tokens[s.bgToken] = 1
-	s.bg, s.used = nil, m.now()
+	s.bg, s.paused, s.used = nil, false, m.now()
 	m.settled(r, s)
 }
 
@@ -337,6 +340,40 @@ func (m *model) extend(r *rapid.T) {
 	}
 }
 
+// pause has a session stand still, with its command if it has one. That it wakes by itself is what all other steps see.
+func (m *model) pause(r *rapid.T) {
+	s := m.pick(r)
+	real := m.usable(r, s)
+	err := real.Pause(context.Background())
+	if !s.running || s.dead && !s.paused {
+		code := proto.CodeOf(err)
+		if code != proto.Conflict && code != proto.NotFound {
+			r.Fatalf("pausing %s, which does not run: %v", s.id, err)
+		}
+		return
+	}
+	if err != nil {
+		r.Fatalf("pausing %s: %v", s.id, err)
+	}
+	s.paused = true
+}
+
+func (m *model) resume(r *rapid.T) {
+	s := m.pick(r)
+	real := m.usable(r, s)
+	err := real.Resume(context.Background())
+	if !s.running {
+		if proto.CodeOf(err) != proto.Conflict {
+			r.Fatalf("resuming %s, which is stopped: %v", s.id, err)
+		}
+		return
+	}
+	if err != nil {
+		r.Fatalf("resuming %s: %v", s.id, err)
+	}
+	s.paused, s.used = false, m.now() // one that is dead seems to run until it is used
+}
+
 func (m *model) start(r *rapid.T) {
 	s := m.pick(r)
 	real := m.usable(r, s)
@@ -366,7 +403,8 @@ func (m *model) stop(r *rapid.T) {
 	real := m.usable(r, s)
 	busy := s.bg != nil
 	_ = m.mayFail(r, s, "stopping", real.Stop(context.Background()))
-	if s.running = real.Info().State == proto.StateRunning; s.running {
+	s.paused = false
+	if s.running = real.Info().State != proto.StateStopped; s.running {
 		r.Fatalf("%s runs on after a stop", s.id)
 	}
 	s.dead = false
@@ -388,7 +426,7 @@ func (m *model) delete(r *rapid.T) {
 	}
 	m.ended(r, s, proto.EndStopped, proto.EndLost, proto.EndExpired) // of a command past its container's cap
 	keep = keep && (!s.deleting || s.keep)                           // what has begun to go is not kept by a second try
-	s.deleting, s.keep, s.running, s.dead = true, keep, false, false
+	s.deleting, s.keep, s.running, s.paused, s.dead = true, keep, false, false, false
 	if m.rt.hit() && err != nil {
 		return // the next try finishes it, or a sweep
 	}

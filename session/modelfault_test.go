@@ -103,6 +103,20 @@ func (f *faultRuntime) List(ctx context.Context) (session.Inventory, error) {
 	return f.Runtime.List(ctx)
 }
 
+func (f *faultRuntime) Pause(ctx context.Context, id string) error {
+	if f.fails("pause") {
+		return errFault
+	}
+	return f.Runtime.Pause(ctx, id)
+}
+
+func (f *faultRuntime) Resume(ctx context.Context, id string) error {
+	if f.fails("resume") {
+		return errFault
+	}
+	return f.Runtime.Resume(ctx, id)
+}
+
 func (f *faultRuntime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	c, err := f.Runtime.Dial(ctx, id)
 	f.mu.Lock()
@@ -244,16 +258,16 @@ func (m *model) sweepOne(s *modelSession, want *session.Swept, failed bool) {
 		}
 	case m.now() >= s.cap():
 		if s.bg == nil {
-			s.finished, s.running, s.dead = m.now(), false, false
+			s.finished, s.running, s.paused, s.dead = m.now(), false, false, false
 			m.letGo(s, false)
 			s.expired = true
 			want.Expired++
 		}
 	case s.running && m.now() >= s.expires() && s.bg == nil:
-		s.running, s.dead = false, false
+		s.running, s.paused, s.dead = false, false, false
 		want.Stopped++
 	case s.dead:
-		s.running, s.dead = false, false
+		s.running, s.paused, s.dead = false, false, false
 		want.Lost++
 	case !failed:
 		s.written = s.used
@@ -317,7 +331,7 @@ func (m *model) reopened(r *rapid.T) {
 		case s.expired:
 			continue
 		case s.dead:
-			s.running, s.dead = false, false
+			s.running, s.paused, s.dead = false, false, false
 		}
 		real, _ := m.st.Sessions.Get(sessiontest.Owner, s.id)
 		if real == nil {
@@ -388,6 +402,8 @@ func (m *model) checkInfo(r *rapid.T, s *modelSession, info proto.Container) {
 	switch {
 	case s.expired:
 		state = proto.StateExpired
+	case s.paused:
+		state = proto.StatePaused
 	case s.running:
 		state = proto.StateRunning
 	}
@@ -441,7 +457,7 @@ func (m *model) finally(r *rapid.T) {
 			m.t.Logf("ending %s", s.bg.ID())
 			s.bg.Cancel(proto.EndCanceled, "the test is over")
 			m.ended(r, s, proto.EndCanceled)
-			s.used = m.now()
+			s.used, s.paused = m.now(), false
 		}
 		if m.code(s) == "" && !s.dead {
 			m.content(r, s)

@@ -141,6 +141,9 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 // settle decides what a session's record means now. there says whether its sandbox is listed.
 func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	rec := s.record()
+	if there && s.foundPaused() {
+		return nil
+	}
 	hello, ok := guest.Hello{}, false
 	if rec.State == proto.StateRunning && !rec.Delete && there {
 		hello, ok = s.answers(ctx)
@@ -158,7 +161,6 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 		return ss.leaveName(ctx, s)
 	case ok:
 		s.mu.Lock()
-		s.boot = hello.Boot
 		s.touch() // the time without a daemon does not eat the lease
 		s.mu.Unlock()
 		s.rejoin(ctx, hello)

@@ -36,6 +36,21 @@ type Runtime interface {
 	List(ctx context.Context) (Inventory, error)
 }
 
+// A Pauser is a Runtime that can have a sandbox stand still and go on, memory and all. Whether it
+// stands still is known to the Runtime alone, and outlives the daemon. Stop works on a paused sandbox
+// as on any other.
+type Pauser interface {
+	// Pause returns once no process of the sandbox runs. One that is paused stays so. It fails with
+	// proto.NotFound if there is no sandbox, with proto.Unsupported if the host cannot do it; on any
+	// failure the sandbox goes on.
+	Pause(ctx context.Context, id string) error
+	// Resume has it go on; one that goes on does so still. It fails with proto.NotFound if there is none, or
+	// it has ended.
+	Resume(ctx context.Context, id string) error
+	// Paused reports whether it stands still. It is fast: some reads from memory.
+	Paused(id string) bool
+}
+
 // A Spec is what Runtime.Start needs to know. All fields are set.
 type Spec struct {
 	Image     string             // digest of an image that Images holds, "sha256:…"

@@ -34,6 +34,8 @@ type Session struct {
 	guest    *guest.Client // of this generation; replaced by start
 	boot     string        // of that guest
 	users    int           // operations under way; the sweeper leaves a session with any alone
+	paused   bool          // it stands still, or is about to; whoever comes wakes it
+	unmet    bool          // it stood still when this daemon began, which has not asked for its commands yet
 	stopping bool          // about to be stopped: whoever comes waits, and starts it again
 	undone   bool          // it never came up and could not be removed; the sweeper tries again
 	vacated  bool          // expired, and nothing is left but its record
@@ -96,6 +98,9 @@ func (s *Session) Info() proto.Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, shown := s.rec, func(t time.Time) proto.Time { return proto.At(s.core.clock.shown(t)) }
+	if s.paused && r.State == proto.StateRunning {
+		r.State = proto.StatePaused
+	}
 	labels := maps.Clone(r.Labels)
 	if labels == nil {
 		labels = map[string]string{}
@@ -159,7 +164,7 @@ func (s *Session) usableLocked() error {
 // a session is between the two; each end renews the lease.
 func (s *Session) use(ctx context.Context) (release func(), err error) {
 	if g := bookkeeping(ctx); g != nil {
-		return s.useOnly(g)
+		return s.useOnly(ctx, g)
 	}
 	s.mu.Lock()
 	if err := s.usableLocked(); err != nil {
@@ -172,13 +177,14 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 	}
 	s.users++
 	s.touch()
-	running := s.runningLocked()
+	ready := s.wake
+	if !s.runningLocked() {
+		ready = s.restart
+	}
 	s.mu.Unlock()
-	if !running {
-		if err := s.resume(ctx); err != nil {
-			s.release()
-			return nil, err
-		}
+	if err := ready(ctx); err != nil {
+		s.release()
+		return nil, err
 	}
 	return s.release, nil
 }
@@ -187,16 +193,22 @@ func (s *Session) runningLocked() bool { return s.rec.State == proto.StateRunnin
 
 // useOnly is use for bookkeeping: it fails where the generation that g speaks to is not the
 // present one. The lease is that of whatever made the entry.
-func (s *Session) useOnly(g *guest.Client) (release func(), err error) {
+func (s *Session) useOnly(ctx context.Context, g *guest.Client) (release func(), err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usableLocked(); err != nil {
+	err = s.usableLocked()
+	if err == nil && (!s.runningLocked() || s.guest != g) {
+		err = proto.Errorf(proto.Unavailable, "", s.id, "container %s was stopped meanwhile", s.id)
+	}
+	if err != nil {
+		s.mu.Unlock()
 		return nil, err
 	}
-	if !s.runningLocked() || s.guest != g {
-		return nil, proto.Errorf(proto.Unavailable, "", s.id, "container %s was stopped meanwhile", s.id)
-	}
 	s.users++
+	s.mu.Unlock()
+	if err := s.wake(ctx); err != nil {
+		s.release()
+		return nil, err
+	}
 	return s.release, nil
 }
 

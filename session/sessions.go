@@ -82,6 +82,7 @@ func (ss *Sessions) Close() error {
 	ss.closed = true
 	all := ss.snapshot()
 	ss.mu.Unlock()
+	paused := slices.DeleteFunc(slices.Clone(all), func(s *Session) bool { return !s.isPaused() })
 	for _, s := range all {
 		s.endExecs(proto.EndStopped, "the daemon was shut down", false)
 	}
@@ -90,6 +91,9 @@ func (ss *Sessions) Close() error {
 	errs := []error{ss.clock.save(ss.cfg.Ledger)}
 	for _, s := range all {
 		errs = append(errs, s.detach())
+	}
+	for _, s := range paused {
+		errs = append(errs, s.pauseAgain())
 	}
 	return errors.Join(append(errs, ss.ends.Close())...)
 }
@@ -318,6 +322,7 @@ func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
 	if err != nil {
 		return err
 	}
+	s.wakeToEnd(ctx)
 	s.endExecs(proto.EndStopped, "the container was deleted", true)
 	return ss.finishRemove(ctx, s)
 }
@@ -337,6 +342,7 @@ func (ss *Sessions) finishRemove(ctx context.Context, s *Session) error {
 // vacate takes away all that a session holds but its record. Execs are over before the books of their
 // jobs are dropped, or they would write into those again.
 func (ss *Sessions) vacate(ctx context.Context, s *Session) error {
+	s.wakeToEnd(ctx)
 	if err := ss.cfg.Runtime.Stop(ctx, s.id); err != nil {
 		return fmt.Errorf("stopping %s: %w", s.id, err)
 	}

@@ -13,6 +13,7 @@ import (
 // Swept is what one sweep did.
 type Swept struct {
 	Stopped    int // idle sessions whose sandbox was stopped
+	Paused     int // idle sessions that stand still from now on
 	Expired    int // sessions past their cap, removed with their files
 	Forgotten  int // expired IDs that now answer "not found"
 	Finished   int // removals that an earlier failure had left half done
@@ -61,6 +62,10 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error
 		stopped, err := s.stop(ctx, true, proto.EndStopped, "the container was idle")
 		count(&done.Stopped, stopped)
 		return err
+	case ss.cfg.PauseAfter > 0 && rec.State == proto.StateRunning && !now.Before(rec.LastUsed.Add(ss.cfg.PauseAfter)):
+		if err := ss.pauseIdle(ctx, s, done); err != nil {
+			return err
+		}
 	}
 	return s.persistTouch(rec)
 }

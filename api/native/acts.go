@@ -6,7 +6,8 @@ import "net/http"
 // name; what only looks is not. Reading is where it takes a container's or the owner's data out.
 var acts = map[string]string{
 	"createContainer": "container.create", "extendContainer": "container.extend", "startContainer": "container.start",
-	"stopContainer": "container.stop", "deleteContainer": "container.delete", "deleteWorkspace": "workspace.delete",
+"stopContainer": "container.stop", "pauseContainer": "container.pause", "resumeContainer": "container.resume",
+	"deleteContainer": "container.delete", "deleteWorkspace": "workspace.delete",
 	"run": "exec.begin", "runOnce": "exec.begin", "signalExec": "exec.signal", "writeStdin": "exec.stdin", "resizeExec": "exec.resize",
 	"getExecLogs": "exec.logs", "closeShell": "shell.close", "live": "live.open", "useTool": "tool.use", "useToolOnce": "tool.use",
 	"readFile": "fs.read", "writeFile": "fs.write", "removeFile": "fs.remove", "moveFile": "fs.move", "makeDirectory": "fs.mkdir",
@@ -18,7 +19,7 @@ var acts = map[string]string{
 
 // covered are the operations that the core has audited itself when they are done.
 var covered = map[string]bool{
-	"createContainer": true, "startContainer": true, "stopContainer": true, "deleteContainer": true, "run": true, "runOnce": true,
+	"createContainer": true, "startContainer": true, "stopContainer": true, "pauseContainer": true, "resumeContainer": true, "deleteContainer": true, "run": true, "runOnce": true,
 }
 
 // act is what the audit log calls a request to the row; "" is not to be there.

@@ -139,6 +139,29 @@ func (e *edge) stopContainer(c *call) error {
 	return c.json(http.StatusOK, s.Info())
 }
 
+// A paused container costs no CPU, and keeps its memory.
+func (e *edge) pauseContainer(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	if err := s.Pause(c.r.Context()); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, s.Info())
+}
+
+func (e *edge) resumeContainer(c *call) error {
+	s, err := e.session(c)
+	if err != nil {
+		return err
+	}
+	if err := s.Resume(c.r.Context()); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, s.Info())
+}
+
 // Not in pages: an owner has about as many as containers, and they are small.
 func (e *edge) listWorkspaces(c *call) error { return list(c, e.Sessions.Workspaces(c.owner)) }
 

@@ -42,6 +42,12 @@ func TestContainerLife(t *testing.T) {
 	if got := must[proto.Container](t, s, "POST", at+"/start", nil); got.State != proto.StateRunning || got.Generation != 2 {
 		t.Errorf("start: %s %d", got.State, got.Generation)
 	}
+	if got := must[proto.Container](t, s, "POST", at+"/pause", nil); got.State != proto.StatePaused {
+		t.Errorf("pause: %s", got.State)
+	}
+	if got := must[proto.Container](t, s, "POST", at+"/resume", nil); got.State != proto.StateRunning || got.Generation != 2 {
+		t.Errorf("resume: %s %d", got.State, got.Generation)
+	}
 	del := must[deletedContainer](t, s, "DELETE", at+"?keep_workspace=true", nil)
 	if del.ID != made.ID || !del.Deleted || !del.WorkspaceKept || del.WorkspaceID != made.WorkspaceID {
 		t.Errorf("delete: %+v", del)

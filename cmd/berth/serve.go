@@ -64,6 +64,7 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.StringVar(&cfg.Address, "containerd", "", "socket of a running containerd to use instead of the embedded one")
 	f.StringVar(&cfg.Session.Image, "image", "base", "image of containers that name none")
 	f.DurationVar(&cfg.Session.IdleTimeout, "idle-timeout", 0, "stop a container after this long without use (default 5m)")
+	f.DurationVar(&cfg.Session.PauseAfter, "pause-idle-after", 0, "have a container stand still after this long without use, until its next (default never)")
 	f.DurationVar(&cfg.Session.MaxLifetime, "max-lifetime", 0, "remove a container and its files this long after its creation (default 720h)")
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that ask for none (default 5m)")
 	f.Float64Var(&limits.CPUs, "cpus", limits.CPUs, "most CPUs of one container, and its default")

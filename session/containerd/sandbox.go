@@ -332,6 +332,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	if err != nil || !known {
 		return err
 	}
+	thawBeforeEnd(id)
 	clean, errTask := r.removeTask(ctx, id)
 	if !clean || r.hasBundle(id) { // containerd only logs it if a bundle cannot be removed
 		errTask = errors.Join(errTask, r.scrub(ctx, id))

@@ -39,6 +39,8 @@ func Conform(t *testing.T, rt session.Runtime, images session.Images, class prot
 		{"a killed tree is gone", c.kill},
 		{"a restart attaches again", c.restart},
 		{"a detached command outlives the daemon", c.detached},
+		{"pausing a sandbox", c.pauses},
+		{"a paused container", c.paused},
 	} {
 		t.Run(test.name, test.run)
 	}

@@ -213,6 +213,22 @@ func (a *app) stopCommand() *cobra.Command {
 	})
 }
 
+// pauseCommand is `berth pause`.
+func (a *app) pauseCommand() *cobra.Command {
+	cmd := a.changeCommand("pause", "Have containers stand still until their next use", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+		return c.Pause(ctx, id)
+	})
+	cmd.Long = "Have containers stand still, with the commands that run in them. They use no CPU and keep their memory. Any use has them go on, and so does `berth resume`; their idle time runs on."
+	return cmd
+}
+
+// resumeCommand is `berth resume`.
+func (a *app) resumeCommand() *cobra.Command {
+	return a.changeCommand("resume", "Have paused containers go on", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+		return c.Resume(ctx, id)
+	})
+}
+
 // extendCommand is `berth extend`.
 // Only the idle time can be moved; max_expires_at is the daemon's promise that everything ends.
 func (a *app) extendCommand() *cobra.Command {

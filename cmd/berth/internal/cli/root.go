@@ -98,7 +98,7 @@ type appKey struct{}
 // commands are all of them, by group.
 func (a *app) commands() []*cobra.Command {
 	groups := map[string][]*cobra.Command{
-		"containers": {a.runCommand(), a.createCommand(), a.listCommand(), a.inspectCommand(), a.startCommand(), a.stopCommand(),
+		"containers": {a.runCommand(), a.createCommand(), a.listCommand(), a.inspectCommand(), a.startCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(),
 			a.extendCommand(), a.removeCommand(), a.copyCommand(), a.workspacesCommand()},
 		"execs":    {a.execCommand(), a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.jobsCommand(), a.toolCommand()},
 		"data":     {a.filesCommand(), a.imageCommand()},

@@ -75,6 +75,18 @@ func (c *Client) Stop(ctx context.Context, id string) (con proto.Container, err 
 	return con, err
 }
 
+// Pause has a container stand still until its next use.
+func (c *Client) Pause(ctx context.Context, id string) (con proto.Container, err error) {
+	err = c.post(ctx, at("containers", id, "pause"), nil, &con)
+	return con, err
+}
+
+// Resume has a paused container go on.
+func (c *Client) Resume(ctx context.Context, id string) (con proto.Container, err error) {
+	err = c.post(ctx, at("containers", id, "resume"), nil, &con)
+	return con, err
+}
+
 // Extend renews a container's lease, or has it last at least the given seconds from now.
 // With 0 seconds the field is left out, which means a renewal by the idle timeout alone.
 func (c *Client) Extend(ctx context.Context, id string, seconds int64) (con proto.Container, err error) {

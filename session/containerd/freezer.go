@@ -1,0 +1,202 @@
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// A paused sandbox is one whose cgroup is frozen. Nothing else knows of it: the kernel keeps it across restarts of the
+// daemon, and no runtime is asked.
+
+var _ session.Pauser = (*Runtime)(nil)
+
+// freezeTimeout bounds how long the processes of a sandbox may take to stand still. A process in the middle of a
+// call to the kernel that cannot be interrupted, such as one that waits for a disk, holds that up; v1 has shown some 10 ms.
+const freezeTimeout = 5 * time.Second
+
+// errNoFreezer is why a sandbox cannot be paused.
+var errNoFreezer = errors.New("the host has no cgroup freezer")
+
+// Pause has every process of sandbox id stand still. See session.Pauser.
+func (r *Runtime) Pause(ctx context.Context, id string) error {
+	unlock, f, err := r.freezer(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
+	defer cancel()
+	if err := f.freeze(ctx); err != nil {
+		err = errors.Join(err, f.thaw()) // half of it frozen would be neither
+		return r.fail(context.WithoutCancel(ctx), "pause", id, err)
+	}
+	return nil
+}
+
+// Resume has them go on. See session.Pauser.
+func (r *Runtime) Resume(ctx context.Context, id string) error {
+	unlock, f, err := r.freezer(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := f.thaw(); err != nil {
+		return r.fail(ctx, "resume", id, err)
+	}
+	return nil
+}
+
+// Paused asks the kernel. See session.Pauser.
+func (r *Runtime) Paused(id string) bool {
+	if !proto.ValidID(proto.ContainerPrefix, id) {
+		return false
+	}
+	f, err := findFreezer(id)
+	return err == nil && f.frozen()
+}
+
+// freezer finds that of a sandbox that is there, and keeps others from starting or stopping it meanwhile.
+func (r *Runtime) freezer(ctx context.Context, id string) (unlock func(), f freezer, err error) {
+	absent := proto.Errorf(proto.NotFound, "", id, "container %.80q is not running", id)
+	if !proto.ValidID(proto.ContainerPrefix, id) {
+		return nil, f, absent
+	}
+	unlock, err = r.locks.lock(ctx, id)
+	if err != nil {
+		return nil, f, err
+	}
+	f, err = findFreezer(id)
+	switch {
+	case errors.Is(err, errNoFreezer):
+		err = proto.Errorf(proto.Unsupported, "pause", id, "containers cannot be paused here: %v", err)
+	case err == nil && f.empty():
+		err = absent
+	case err != nil:
+		err = absent
+	}
+	if err != nil {
+		unlock()
+		return nil, f, err
+	}
+	return unlock, f, nil
+}
+
+// A freezer is the cgroup directory that a sandbox is frozen by.
+type freezer struct {
+	dir string
+	v2  bool
+}
+
+// findFreezer looks in the v1 hierarchy first: on a hybrid host the sandbox is there.
+func findFreezer(id string) (freezer, error) {
+	name := filepath.Join(namespace, id)
+	v1 := filepath.Join(cgroupRoot, "freezer", name)
+	if isDir(v1) {
+		return freezer{dir: v1}, nil
+	}
+	v2 := filepath.Join(cgroupRoot, name)
+	switch _, err := os.Stat(filepath.Join(v2, "cgroup.freeze")); {
+	case err == nil:
+		return freezer{dir: v2, v2: true}, nil
+	case len(cgroupDirs(id)) > 0:
+		return freezer{}, errNoFreezer
+	}
+	return freezer{}, os.ErrNotExist
+}
+
+// empty reports whether no process is left in it, or that cannot be told.
+func (f freezer) empty() bool {
+	list, err := os.ReadFile(filepath.Join(f.dir, "cgroup.procs"))
+	return err != nil || len(bytes.TrimSpace(list)) == 0
+}
+
+func (f freezer) frozen() bool {
+	if f.v2 {
+		return f.says("cgroup.freeze", "1")
+	}
+	return f.says("freezer.state", "FROZEN") || f.says("freezer.state", "FREEZING")
+}
+
+func (f freezer) says(file, word string) bool {
+	got, err := os.ReadFile(filepath.Join(f.dir, file))
+	return err == nil && string(bytes.TrimSpace(got)) == word
+}
+
+func (f freezer) write(file, word string) error {
+	return os.WriteFile(filepath.Join(f.dir, file), []byte(word), 0)
+}
+
+// thaw takes effect when it returns.
+func (f freezer) thaw() error {
+	if f.v2 {
+		return f.write("cgroup.freeze", "0")
+	}
+	return f.write("freezer.state", "THAWED")
+}
+
+// freeze returns once everything stands still.
+func (f freezer) freeze(ctx context.Context) error {
+	if f.v2 {
+		return f.freeze2(ctx)
+	}
+	// v1 tells nobody when it is done, and a process that was forked meanwhile needs the state to be written once more.
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+		if err := f.write("freezer.state", "FROZEN"); err != nil {
+			return err
+		}
+		if f.says("freezer.state", "FROZEN") {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the processes do not stand still: %w", ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// freeze2 waits for the event that v2 has.
+func (f freezer) freeze2(ctx context.Context) error {
+	events, err := os.Open(filepath.Join(f.dir, "cgroup.events"))
+	if err != nil {
+		return err
+	}
+	defer events.Close()
+	if err := f.write("cgroup.freeze", "1"); err != nil {
+		return err
+	}
+	buf := make([]byte, 256)
+	for {
+		n, err := events.ReadAt(buf, 0) // reading is what arms the next event
+		if n == 0 {
+			return err
+		}
+		if bytes.Contains(buf[:n], []byte("frozen 1")) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("the processes do not stand still: %w", ctx.Err())
+		}
+		_, err = unix.Poll([]unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}, 100)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// thawBeforeEnd has a frozen sandbox go on, so that it can be ended: a frozen process of v1 does not even die.
+func thawBeforeEnd(id string) {
+	if f, err := findFreezer(id); err == nil && f.frozen() {
+		_ = f.thaw()
+	}
+}

@@ -1,0 +1,195 @@
+package session
+
+import (
+	"context"
+
+	"berth/proto"
+)
+
+// This file has how a session's sandbox is made to stand still and go on. Only the runtime knows for good what is paused;
+// the record says "running" all the while, and a later daemon asks. Whatever needs the guest wakes it first.
+
+// Pause has every process of the session stand still, in memory, until the next use. The lease runs on. Commands that run
+// are halted where they are; one that is just being started, or a transfer, is a Conflict.
+func (s *Session) Pause(ctx context.Context) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	_, err := s.pause(ctx, false)
+	return err
+}
+
+// Resume has a paused session go on; one that runs does so still. A stopped one is a Conflict: Start
+// makes it run.
+func (s *Session) Resume(ctx context.Context) error {
+	s.mu.Lock()
+	err := s.usableLocked()
+	if err == nil && s.rec.State != proto.StateRunning {
+		err = proto.Errorf(proto.Conflict, "", s.id, "container %s is %s, not paused; start it, or just use it", s.id, s.rec.State)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.Start(ctx)
+}
+
+// pause is Pause, or with onlyIdle what the sweeper does to a session that nobody has used for a while. It
+// reports whether it paused it.
+func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
+	p, ok := s.core.cfg.Runtime.(Pauser)
+	if !ok {
+		return false, proto.Errorf(proto.Unsupported, "", s.id, "containers cannot be paused here")
+	}
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	if did, err := s.beginPause(onlyIdle); !did {
+		return false, err
+	}
+	if err := p.Pause(ctx, s.id); err != nil {
+		s.setPaused(false)
+		return false, err
+	}
+	note := ""
+	if onlyIdle {
+		note = "the container was idle"
+	}
+	s.tell(ctx, actPause, note)
+	return true, nil
+}
+
+// beginPause marks the session, so that whoever comes now wakes it again, if it may be paused.
+func (s *Session) beginPause(onlyIdle bool) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused {
+		return false, nil
+	}
+	if err := s.usableLocked(); err != nil {
+		return false, err
+	}
+	if !s.runningLocked() {
+		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is %s; only one that runs can be paused", s.id, s.rec.State)
+	}
+	// A command that runs waits. What else is under way waits for the guest, and would count it as lost.
+	if s.users > s.runningExecs(true) || onlyIdle && s.users > 0 {
+		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is in use: a command is starting, or files are on their way; try again", s.id)
+	}
+	s.paused = true
+	return true, nil
+}
+
+func (s *Session) setPaused(paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = paused
+}
+
+func (s *Session) isPaused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.paused
+}
+
+// wake has a paused session go on, and returns at once if it is not paused.
+func (s *Session) wake(ctx context.Context) error {
+	if !s.isPaused() {
+		return nil
+	}
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.thaw(ctx)
+}
+
+// thaw is wake with life held, as all have it that end a sandbox: a command that they end would else wait for that lock.
+func (s *Session) thaw(ctx context.Context) error {
+	if !s.isPaused() {
+		return nil
+	}
+	p, ok := s.core.cfg.Runtime.(Pauser)
+	if !ok { // a daemon with another runtime than the one before
+		s.setPaused(false)
+		return nil
+	}
+	err := p.Resume(ctx, s.id)
+	if err != nil && proto.CodeOf(err) != proto.NotFound { // one that has ended is found lost by whoever uses it
+		return err
+	}
+	s.mu.Lock()
+	unmet := s.unmet
+	s.paused, s.unmet = false, false
+	s.mu.Unlock()
+	if unmet {
+		s.meet(ctx)
+	}
+	s.tell(ctx, actResume, "")
+	return nil
+}
+
+// wakeToEnd is thaw for what is about to be ended in any case.
+func (s *Session) wakeToEnd(ctx context.Context) {
+	if err := s.thaw(ctx); err != nil {
+		s.core.cfg.Log.Warn("waking a container to end it", "container", s.id, "error", err)
+	}
+}
+
+// foundPaused takes a session over from an earlier daemon as it is, if that had it stand still.
+func (s *Session) foundPaused() bool {
+	p, ok := s.core.cfg.Runtime.(Pauser)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !ok || s.rec.State != proto.StateRunning || s.rec.Delete || !p.Paused(s.id) {
+		return false
+	}
+	s.paused, s.unmet = true, true
+	s.touch() // the time without a daemon does not eat the lease
+	return true
+}
+
+// meet is what settle does with a guest that answers, for one that could not then.
+func (s *Session) meet(ctx context.Context) {
+	hello, ok := s.answers(ctx)
+	if !ok {
+		s.desert()
+		return
+	}
+	s.rejoin(ctx, hello)
+}
+
+// stillPaused reports whether it is paused, as the runtime has it too: what has ended is not.
+func (s *Session) stillPaused() bool {
+	p, ok := s.core.cfg.Runtime.(Pauser)
+	return ok && s.isPaused() && p.Paused(s.id)
+}
+
+// pauseAgain is for Close, which had to wake a session to end its commands.
+func (s *Session) pauseAgain() error {
+	p, ok := s.core.cfg.Runtime.(Pauser)
+	if !ok || s.isPaused() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.core.cfg.StartTimeout)
+	defer cancel()
+	err := p.Pause(ctx, s.id)
+	if proto.CodeOf(err) == proto.NotFound {
+		return nil
+	}
+	return err
+}
+
+// pauseIdle is the sweeper's, for a session whose time has come. One that is in use is left alone.
+func (ss *Sessions) pauseIdle(ctx context.Context, s *Session, done *Swept) error {
+	did, err := s.pause(ctx, true)
+	count(&done.Paused, did)
+	switch proto.CodeOf(err) {
+	case proto.Conflict, proto.NotFound, proto.Expired: // in use, lost or over; others see to that
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,92 @@
+package sessiontest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"berth/proto"
+	"berth/session"
+)
+
+var _ session.Pauser = (*Runtime)(nil)
+
+// Pause stops every process of a sandbox by signal, the guest first, so that it starts no more of them. A real runtime has
+// the kernel's freezer, which programs do not see; what stands above cannot tell the two apart.
+func (rt *Runtime) Pause(_ context.Context, id string) error {
+	return rt.signalAll(id, syscall.SIGSTOP)
+}
+
+// Resume continues them, the guest last.
+func (rt *Runtime) Resume(_ context.Context, id string) error {
+	return rt.signalAll(id, syscall.SIGCONT)
+}
+
+// Paused asks the kernel whether the guest is stopped.
+func (rt *Runtime) Paused(id string) bool {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	sb := rt.run[id]
+	return sb != nil && !sb.ended() && stopped(sb.cmd.Process.Pid)
+}
+
+func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	sb := rt.run[id]
+	if sb == nil || sb.ended() {
+		return proto.Errorf(proto.NotFound, "", id, "container %s is not running", id)
+	}
+	guest := sb.cmd.Process.Pid
+	if sig == syscall.SIGSTOP {
+		_ = syscall.Kill(guest, sig)
+	}
+	// A process that forks while the list is read leaves one more for the next look.
+	for again := true; again; {
+		again = false
+		for _, pid := range inNamespaceOf(guest) {
+			if stopped(pid) != (sig == syscall.SIGSTOP) && syscall.Kill(pid, sig) == nil {
+				again = sig == syscall.SIGSTOP
+			}
+		}
+	}
+	if sig == syscall.SIGCONT {
+		_ = syscall.Kill(guest, sig)
+	}
+	return nil
+}
+
+// inNamespaceOf lists the processes in the PID namespace of pid, but for that itself and the dead.
+func inNamespaceOf(pid int) (pids []int) {
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return nil
+	}
+	links, _ := filepath.Glob("/proc/[0-9]*/ns/pid") // the pattern is valid
+	for _, link := range links {
+		other, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(link))))
+		if got, errLink := os.Readlink(link); err == nil && errLink == nil && got == space && other != pid && state(other) != 'Z' {
+			pids = append(pids, other)
+		}
+	}
+	return pids
+}
+
+func stopped(pid int) bool { return state(pid) == 'T' }
+
+// state is the kernel's letter for what a process does; 0 if it is gone.
+func state(pid int) byte {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, after, ok := bytes.Cut(stat, []byte(") ")) // no program here has one in its name
+	if !ok || len(after) == 0 {
+		return 0
+	}
+	return after[0]
+}
