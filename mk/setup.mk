@@ -6,6 +6,8 @@
 DEBS := gcc libc6-dev pkg-config libseccomp-dev btrfs-progs mmdebstrap ca-certificates
 # To test, beside that: the TypeScript and Python SDKs run under these.
 TEST_DEBS := python3 python3-venv procps $(if $(shell command -v node),,nodejs npm) $(if $(shell command -v git),,git)
+# To measure, beside that: what berth is compared with, and what counts system calls.
+BENCH_DEBS := docker.io crun bubblewrap strace linux-perf
 
 # $(call install,packages): apt-get, if one of them is missing.
 define install
@@ -14,13 +16,17 @@ define install
 		[ "$$(id -u)" = 0 ] || { echo "missing: $$missing; run as root, or: apt-get install $$missing"; exit 1; }; \
 		echo "installing" $$missing; \
 		export DEBIAN_FRONTEND=noninteractive; \
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null || exit 1; \
+		apt-get update -qq && RUNLEVEL=1 apt-get install -y -qq --no-install-recommends $$missing >/dev/null || exit 1; \
 	fi
 endef
 
-.PHONY: setup setup-test
+.PHONY: setup setup-test setup-bench
 setup:
 	$(call install,$(DEBS))
 
 setup-test: setup
 	$(call install,$(TEST_DEBS))
+
+# The daemons among them are not started: benchmarks start their own.
+setup-bench: setup
+	$(call install,$(BENCH_DEBS))

@@ -22,6 +22,7 @@ const (
 	statusBroken      = 1   // the audit log is not what it was
 	statusThrough     = 1   // an attack succeeded
 	statusUntried     = 2   // none did, but some could not be tried
+	statusWorse       = 1   // a benchmark failed, or is worse than it was
 )
 
 // An exitError ends the program with a status and no further words.

@@ -102,7 +102,7 @@ func (a *app) commands() []*cobra.Command {
 			a.extendCommand(), a.removeCommand(), a.copyCommand(), a.workspacesCommand()},
 		"execs":    {a.execCommand(), a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.jobsCommand(), a.toolCommand()},
 		"data":     {a.filesCommand(), a.imageCommand()},
-		GroupOther: {a.keyCommand(), a.auditCommand(), a.gcCommand(), a.versionCommand(), a.attackCommand(), a.attackProbeCommand()},
+		GroupOther: {a.keyCommand(), a.auditCommand(), a.gcCommand(), a.versionCommand(), a.attackCommand(), a.attackProbeCommand(), a.benchCommand()},
 	}
 	if a.cfg.Doctor != nil {
 		groups[GroupOther] = append(groups[GroupOther], a.doctorCommand())

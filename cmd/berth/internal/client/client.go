@@ -75,6 +75,9 @@ func (c *Client) As(key string) *Client {
 	return &other
 }
 
+// Apart is a client of the same daemon that shares no connection with this one.
+func (c *Client) Apart() (*Client, error) { return New(c.cfg) }
+
 // Host is the daemon's base URL.
 func (c *Client) Host() string { return c.base.String() }
 

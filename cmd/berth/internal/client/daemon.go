@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"io"
+	"net/http"
 
 	"berth/proto"
 )
@@ -33,4 +35,18 @@ func (c *Client) Sweep(ctx context.Context, strangers bool) (counts map[string]m
 	}
 	err = c.post(ctx, path, nil, &counts)
 	return counts, err
+}
+
+// Ping asks the daemon whether it can do its work.
+func (c *Client) Ping(ctx context.Context) error { return c.get(ctx, "/healthz", nil, nil) }
+
+// Metrics are the daemon's counters, as Prometheus reads them.
+func (c *Client) Metrics(ctx context.Context) (string, error) {
+	res, err := c.send(ctx, request{method: http.MethodGet, path: "/metrics"})
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return string(text), c.broken(ctx, err)
 }

@@ -23,6 +23,12 @@ func (c *Client) Launch(ctx context.Context, container string, cmd proto.Cmd) (e
 	return e, err
 }
 
+// Run runs a command and waits for its end in the same request. It is ended when ctx is, or when the connection breaks.
+func (c *Client) Run(ctx context.Context, container string, cmd proto.Cmd) (res proto.ExecResult, err error) {
+	err = c.post(ctx, at("containers", container, "exec"), cmd, &res)
+	return res, err
+}
+
 // Execs lists a container's running and remembered commands.
 func (c *Client) Execs(ctx context.Context, container string) ([]proto.Exec, error) {
 	var list struct {

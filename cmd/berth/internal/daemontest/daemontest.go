@@ -3,7 +3,6 @@
 package daemontest
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,11 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"berth/cmd/berth/internal/launch"
 )
 
 // A Daemon is one `berth serve`.
@@ -28,11 +27,7 @@ type Daemon struct {
 	URL   string   // where it listens; another one after each start
 	Key   string   // its first API key
 
-	cmd    *exec.Cmd
-	exited chan struct{}
-
-	mu  sync.Mutex
-	log bytes.Buffer // all it said since its last start
+	proc *launch.Process // nil: it was never started
 }
 
 // Binary is the berth that make built.
@@ -64,39 +59,27 @@ func New(flags ...string) (*Daemon, error) {
 
 // Close stops the daemon with all its containers, and removes what it kept.
 func (d *Daemon) Close() error {
-	if d.cmd == nil {
+	if d.proc == nil {
 		return os.RemoveAll(d.Dir)
 	}
 	d.Stop(syscall.SIGTERM)
 	return os.RemoveAll(d.Dir)
 }
 
-var readyLine = regexp.MustCompile(`berth is ready.* url=(\S+)`)
-
-// Start runs the daemon and returns once it says that it is ready.
+// Start runs the daemon and returns once it says that it is ready. What it logs beyond information is shown.
 func (d *Daemon) Start() error {
 	bin, err := Binary()
 	if err != nil {
 		return err
 	}
-	d.cmd = exec.Command(bin, append([]string{"serve", "--listen", "127.0.0.1:0", "--data", d.Dir}, d.Flags...)...)
-	log, err := d.cmd.StderrPipe()
-	if err != nil {
-		return err
+	proc, err := launch.Start(bin, d.Dir, d.Flags, func(line string) {
+		if !strings.Contains(line, "level=INFO") {
+			fmt.Fprintln(os.Stderr, line)
+		}
+	})
+	if proc != nil { // one that failed has a log too
+		d.proc, d.URL, d.Key = proc, proc.URL, proc.Key
 	}
-	if err := d.cmd.Start(); err != nil {
-		return err
-	}
-	d.exited = make(chan struct{})
-	ready := make(chan string, 1)
-	go d.read(log, ready)
-	select {
-	case d.URL = <-ready:
-	case <-d.exited:
-		return fmt.Errorf("the daemon ended before it was ready: %s", d.Log())
-	}
-	key, err := os.ReadFile(filepath.Join(d.Dir, "api-key"))
-	d.Key = strings.TrimSpace(string(key))
 	return err
 }
 
@@ -106,7 +89,7 @@ func (d *Daemon) StartKilled(after time.Duration) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(bin, append([]string{"serve", "--listen", "127.0.0.1:0", "--data", d.Dir}, d.Flags...)...)
+	cmd := exec.Command(bin, launch.Args(d.Dir, d.Flags...)...)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -116,44 +99,17 @@ func (d *Daemon) StartKilled(after time.Duration) error {
 	return nil
 }
 
-// read takes the daemon's log, and shows what is more than information.
-func (d *Daemon) read(log io.Reader, ready chan<- string) {
-	defer close(d.exited)
-	d.mu.Lock()
-	d.log.Reset()
-	d.mu.Unlock()
-	for lines := bufio.NewScanner(log); lines.Scan(); {
-		d.mu.Lock()
-		fmt.Fprintln(&d.log, lines.Text())
-		d.mu.Unlock()
-		if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
-			ready <- m[1]
-		}
-		if !strings.Contains(lines.Text(), "level=INFO") {
-			fmt.Fprintln(os.Stderr, lines.Text())
-		}
-	}
-	_ = d.cmd.Wait()
-}
-
 // Log is all that the daemon said since its last start.
-func (d *Daemon) Log() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.log.String()
-}
+func (d *Daemon) Log() string { return d.proc.Log() }
 
 // PID is the daemon's.
-func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+func (d *Daemon) PID() int { return d.proc.PID() }
 
 // Exited is closed when the daemon has ended.
-func (d *Daemon) Exited() <-chan struct{} { return d.exited }
+func (d *Daemon) Exited() <-chan struct{} { return d.proc.Exited() }
 
 // Stop sends a signal and waits for the daemon to end.
-func (d *Daemon) Stop(sig syscall.Signal) {
-	_ = d.cmd.Process.Signal(sig)
-	<-d.exited
-}
+func (d *Daemon) Stop(sig syscall.Signal) { d.proc.Stop(sig) }
 
 // Do makes a request and returns status and body. A *strings.Reader is sent as JSON.
 func (d *Daemon) Do(method, path string, body io.Reader) (int, []byte, error) {

@@ -1,0 +1,249 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// A comparator is another way to run containers, as its users call it: by command lines. All run the base image.
+type comparator struct {
+	name    string
+	version string
+	create  func(id string) []string                 // a container that sleeps, in the background
+	exec    func(id string, argv ...string) []string // a command in it
+	remove  func(id string) [][]string               // it, with force
+	once    func(id string) []string                 // the whole life of a container that runs `true`
+	do      func(context.Context, []string) error    // runs a command line
+	stop    func()                                   // ends what was started for it
+	service func() int                               // process ID of its daemon; nil: it has none
+	box     string                                   // a container for commands, made when first asked for
+}
+
+// starters are the comparators there are.
+var starters = map[string]func(*bench, context.Context) (*comparator, error){
+	"ctr": (*bench).startContainerd, "docker": (*bench).startDocker, "crun": (*bench).startCrun,
+}
+
+// other starts a comparator when a row first asks for it. One that cannot be had is said to be missing in the result.
+func (b *bench) other(ctx context.Context, res *Result, name string) *comparator {
+	if b.Alone {
+		return nil
+	}
+	if b.others[name] == nil && b.reason[name] == "" {
+		b.say("  starting %s", name)
+		c, err := b.startOther(ctx, name)
+		if err != nil {
+			b.reason[name] = err.Error()
+		} else {
+			b.others[name] = c
+		}
+	}
+	if why := b.reason[name]; why != "" {
+		res.Missing = append(res.Missing, Missing{name, why})
+	}
+	return b.others[name]
+}
+
+func (b *bench) startOther(ctx context.Context, name string) (*comparator, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("it needs root")
+	}
+	if b.Base == "" {
+		return nil, errors.New("it needs the base image: --base FILE")
+	}
+	return starters[name](b, ctx)
+}
+
+var serial atomic.Int64
+
+// fresh is a name for a container that nobody has yet.
+func fresh() string { return "berth-bench-" + strconv.FormatInt(serial.Add(1), 10) }
+
+// creating is the turn that makes a container with a comparator and removes it.
+func (c *comparator) creating(name string, every int) *turn {
+	var id string
+	return &turn{name: name, role: Comparator, every: every,
+		op: func(ctx context.Context) (float64, error) {
+			id = fresh()
+			return timed(func() error { return c.do(ctx, c.create(id)) })
+		},
+		after: func(ctx context.Context) error { return c.delete(ctx, id) },
+	}
+}
+
+// delete removes a container, also when ctx has ended.
+func (c *comparator) delete(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	for _, line := range c.remove(id) {
+		if err := c.do(ctx, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// running is the turn that runs a command in a container that is there already.
+func (c *comparator) running(name string, every int, argv ...string) *turn {
+	return &turn{name: name, role: Comparator, every: every, op: func(ctx context.Context) (float64, error) {
+		if c.box == "" {
+			id := fresh()
+			if err := c.do(ctx, c.create(id)); err != nil {
+				return 0, err
+			}
+			c.box = id
+		}
+		return timed(func() error { return c.do(ctx, c.exec(c.box, argv...)) })
+	}}
+}
+
+// environment is that of a comparator's programs: they are to find our runtimes first, and nobody's settings.
+func environment(first string, more ...string) []string {
+	return append([]string{"PATH=" + first + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + first, "TMPDIR=" + first}, more...)
+}
+
+// plainly runs command lines with an environment, and waits.
+func plainly(env []string) func(context.Context, []string) error {
+	return func(ctx context.Context, line []string) error {
+		cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		return explain(err, line[0], out)
+	}
+}
+
+// A service is a comparator's daemon.
+type service struct {
+	cmd  *exec.Cmd
+	log  bytes.Buffer // of what it says; to be read once it has ended
+	done chan struct{}
+}
+
+// serviceWait is how long a comparator's daemon may take to start, and then to end.
+const serviceWait = 30 * time.Second
+
+// serve starts a daemon and waits until somebody listens at its socket.
+func serve(ctx context.Context, socket string, env []string, line ...string) (*service, error) {
+	s := &service{cmd: exec.Command(line[0], line[1:]...), done: make(chan struct{})}
+	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = env, &s.log, &s.log
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(s.done)
+		_ = s.cmd.Wait() // what it said tells more
+	}()
+	ctx, cancel := context.WithTimeout(ctx, serviceWait)
+	defer cancel()
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		if err == nil {
+			return s, conn.Close()
+		}
+		select {
+		case <-s.done:
+			return nil, explain(errors.New("it ended"), line[0], s.log.Bytes())
+		case <-ctx.Done():
+			s.end()
+			return nil, explain(ctx.Err(), line[0], s.log.Bytes())
+		case <-time.After(20 * time.Millisecond): // a socket tells nobody that it is there
+		}
+	}
+}
+
+// end ends the daemon, by force if it does not go.
+func (s *service) end() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.done:
+	case <-time.After(serviceWait):
+		_ = s.cmd.Process.Kill()
+		<-s.done
+	}
+}
+
+// startContainerd starts a stock containerd of the embedded one's version, with the shim and the runc that ours has, and its defaults. Not the
+// embedded one itself: that serves no gRPC, which ctr speaks.
+func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
+	bin := filepath.Dir(b.Program)
+	ctr := filepath.Join(bin, "ctr")
+	for _, program := range []string{"ctr", "containerd"} {
+		if _, err := os.Stat(filepath.Join(bin, program)); err != nil {
+			return nil, fmt.Errorf("%s is not beside berth; `make comparators` builds it", program)
+		}
+	}
+	dir, err := os.MkdirTemp(b.tmp, "containerd-")
+	if err != nil {
+		return nil, err
+	}
+	socket, env := filepath.Join(dir, "s"), environment(bin)
+	s, err := serve(ctx, socket, env, filepath.Join(bin, "containerd"), "--config", "/dev/null", "--root", filepath.Join(dir, "root"), "--state", filepath.Join(dir, "state"), "--address", socket)
+	if err != nil {
+		return nil, err
+	}
+	line := func(args ...string) []string { return append([]string{ctr, "--address", socket}, args...) }
+	c := &comparator{
+		name: "ctr", do: plainly(env), service: func() int { return s.cmd.Process.Pid },
+		create: func(id string) []string { return line("run", "-d", image, id, "sleep", "infinity") },
+		exec: func(id string, argv ...string) []string {
+			return line(append([]string{"task", "exec", "--exec-id", fresh(), id}, argv...)...)
+		},
+		remove: func(id string) [][]string {
+			return [][]string{line("task", "rm", "-f", id), line("container", "rm", id)}
+		},
+		once: func(id string) []string { return line("run", "--rm", image, id, "true") },
+		stop: s.end,
+	}
+	c.stop = func() { c.clear(); s.end(); unmountBelow(dir) }
+	c.version = said(ctx, filepath.Join(bin, "containerd"), "--version")
+	if err := c.do(ctx, line("image", "import", "--index-name", image, b.Base)); err != nil {
+		c.stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// image is the base image's name where it has one.
+const image = "docker.io/library/berth-bench:1"
+
+// clear removes the container for commands.
+func (c *comparator) clear() {
+	if c.box != "" {
+		_ = c.delete(context.Background(), c.box) // its daemon's end and unmountBelow do the rest
+		c.box = ""
+	}
+}
+
+// unmountBelow takes away what a comparator may have left mounted, so that its directory can be removed.
+func unmountBelow(dir string) {
+	table, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(table)) {
+		if fields := strings.Fields(line); len(fields) > 1 && strings.HasPrefix(fields[1], dir+"/") {
+			_ = syscall.Unmount(fields[1], syscall.MNT_DETACH)
+		}
+	}
+}
+
+// said is the first line that a program prints.
+func said(ctx context.Context, name string, args ...string) string {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	if err != nil {
+		return ""
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimSpace(first)
+}

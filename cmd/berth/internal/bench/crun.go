@@ -1,0 +1,189 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+)
+
+// A thread runs functions on an operating system thread with a mount namespace of its own. Programs that are started there see it too.
+type thread struct {
+	work chan func()
+	done chan struct{}
+}
+
+// newThread makes one, and runs prepare on it.
+func newThread(prepare func() error) (*thread, error) {
+	t := &thread{work: make(chan func()), done: make(chan struct{})}
+	ready := make(chan error, 1)
+	go func() {
+		defer close(t.done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with its namespace
+		err := syscall.Unshare(syscall.CLONE_FS | syscall.CLONE_NEWNS)
+		if err == nil {
+			err = syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, "")
+		}
+		if err == nil {
+			err = prepare()
+		}
+		ready <- err
+		if err != nil {
+			return
+		}
+		for f := range t.work {
+			f()
+		}
+	}()
+	if err := <-ready; err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// do runs f there and waits for it.
+func (t *thread) do(f func() error) (err error) {
+	over := make(chan struct{})
+	t.work <- func() { defer close(over); err = f() }
+	<-over
+	return err
+}
+
+// end ends the thread. A nil one has none.
+func (t *thread) end() {
+	if t != nil {
+		close(t.work)
+		<-t.done
+	}
+}
+
+// hybrid is where systemd mounts cgroup v2 beside v1. Crun refuses hosts that have both, so it is shown only the one that has the controllers.
+const hybrid = "/sys/fs/cgroup/unified"
+
+func hideHybrid() error {
+	if err := syscall.Unmount(hybrid, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+// startCrun prepares a bundle for crun: the fastest OCI runtime, and no daemon.
+func (b *bench) startCrun(ctx context.Context) (_ *comparator, err error) {
+	crun, err := exec.LookPath("crun")
+	if err != nil {
+		return nil, errors.New("there is no crun; `make setup-bench` installs Debian's")
+	}
+	root, err := b.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(b.tmp, "crun-")
+	if err != nil {
+		return nil, err
+	}
+	for _, bundle := range []string{"sleep", "true"} {
+		if err := b.crunBundle(ctx, crun, filepath.Join(dir, bundle), root, bundle); err != nil {
+			return nil, err
+		}
+	}
+	if b.locked == nil {
+		if b.locked, err = newThread(hideHybrid); err != nil {
+			return nil, err
+		}
+	}
+	state := filepath.Join(dir, "state")
+	line := func(args ...string) []string { return append([]string{crun, "--root", state}, args...) }
+	c := &comparator{
+		name:   "crun",
+		create: func(id string) []string { return line("run", "-d", "-b", filepath.Join(dir, "sleep"), id) },
+		exec:   func(id string, argv ...string) []string { return line(append([]string{"exec", id}, argv...)...) },
+		remove: func(id string) [][]string { return [][]string{line("delete", "-f", id)} },
+		once:   func(id string) []string { return line("run", "-b", filepath.Join(dir, "true"), id) },
+	}
+	c.do = func(ctx context.Context, line []string) error {
+		return b.locked.do(func() error { return toFile(ctx, dir, line) })
+	}
+	c.stop = c.clear
+	c.version = said(ctx, crun, "--version")
+	probe := fresh() // a host that crun refuses is told at once
+	if err := c.do(ctx, c.once(probe)); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// toFile runs a command line with its words in a file. Not in a pipe: what crun leaves in the background would keep that open.
+func toFile(ctx context.Context, dir string, line []string) error {
+	f, err := os.CreateTemp(dir, "out-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = environment(dir), f, f
+	if err = cmd.Run(); err == nil {
+		return nil
+	}
+	said, _ := os.ReadFile(f.Name())
+	return explain(err, line[0], said)
+}
+
+// crunBundle writes crun's own default bundle, over the base image, with one of two programs.
+func (b *bench) crunBundle(ctx context.Context, crun, dir, root, program string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, crun, "spec")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return explain(err, crun, out)
+	}
+	file := filepath.Join(dir, "config.json")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var spec map[string]any
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber() // numbers stay as they are written
+	if err := dec.Decode(&spec); err != nil {
+		return err
+	}
+	process, ok := spec["process"].(map[string]any)
+	if !ok {
+		return errors.New("crun spec wrote no process")
+	}
+	process["terminal"], process["args"] = false, []string{"true"}
+	if program == "sleep" {
+		process["args"] = []string{"sleep", "infinity"}
+	}
+	spec["root"] = map[string]any{"path": root, "readonly": true}
+	if data, err = json.Marshal(spec); err != nil {
+		return err
+	}
+	return os.WriteFile(file, data, 0o644)
+}
+
+// bubblewrap is the turn that runs `true` in one, start to end; nil where there is none.
+func (b *bench) bubblewrap(ctx context.Context, res *Result) (*turn, error) {
+	root, err := b.root(ctx)
+	if err != nil || b.Alone {
+		return nil, err
+	}
+	bwrap, err := exec.LookPath("bwrap")
+	if err != nil || root == "" {
+		res.Missing = append(res.Missing, Missing{"bwrap", "it needs Debian's bubblewrap (`make setup-bench`), --base FILE and root"})
+		return nil, nil
+	}
+	line := []string{bwrap, "--unshare-all", "--ro-bind", root, "/", "--proc", "/proc", "--dev", "/dev", "true"}
+	do := plainly(environment("/usr/local/bin"))
+	return &turn{name: "bwrap", role: Comparator, op: func(ctx context.Context) (float64, error) {
+		return timed(func() error { return do(ctx, line) })
+	}}, nil
+}

@@ -1,0 +1,61 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// startDocker starts a dockerd of its own: private data, private socket, no network, which ours has not either. It finds Debian's containerd and
+// runc by itself.
+func (b *bench) startDocker(ctx context.Context) (*comparator, error) {
+	dockerd, err := exec.LookPath("dockerd")
+	if err != nil {
+		return nil, errors.New("there is no dockerd; `make setup-bench` installs Debian's docker.io")
+	}
+	// The command of the same package, not a newer one that may come first in PATH.
+	docker := filepath.Join(filepath.Dir(dockerd), "docker")
+	if _, err := os.Stat(docker); err != nil {
+		docker = "/usr/bin/docker"
+	}
+	root, err := b.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(b.tmp, "docker-")
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "daemon.json") // the machine's own would be read otherwise
+	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+		return nil, err
+	}
+	socket, env := filepath.Join(dir, "s"), environment(dir)
+	s, err := serve(ctx, socket, env, dockerd, "--config-file", config, "--host", "unix://"+socket, "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+		"--pidfile", filepath.Join(dir, "pid"), "--bridge", "none", "--iptables=false", "--ip6tables=false")
+	if err != nil {
+		return nil, err
+	}
+	line := func(args ...string) []string { return append([]string{docker, "--host", "unix://" + socket}, args...) }
+	c := &comparator{
+		name: "docker", do: plainly(env), service: func() int { return s.cmd.Process.Pid },
+		create: func(id string) []string {
+			return line("run", "-d", "--network", "none", "--name", id, image, "sleep", "infinity")
+		},
+		exec:   func(id string, argv ...string) []string { return line(append([]string{"exec", id}, argv...)...) },
+		remove: func(id string) [][]string { return [][]string{line("rm", "-f", id)} },
+		once:   func(id string) []string { return line("run", "--rm", "--network", "none", "--name", id, image, "true") },
+	}
+	c.stop = func() { c.clear(); s.end(); unmountBelow(dir) }
+	c.version = said(ctx, dockerd, "--version")
+	// As one layer without history: docker of that age reads no OCI archives.
+	load := fmt.Sprintf("tar -C %q -c . | %q --host %q import - %s", root, docker, "unix://"+socket, image)
+	if err := c.do(ctx, []string{"/bin/sh", "-c", load}); err != nil {
+		c.stop()
+		return nil, err
+	}
+	return c, nil
+}

@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// root is the base image unpacked: what the bare machine and crun run their commands from, so that all run the same bash. "" without an
+// archive or the right to change into it.
+func (b *bench) root(ctx context.Context) (string, error) {
+	if b.Base == "" || os.Geteuid() != 0 {
+		return "", nil
+	}
+	if !b.unpack.done {
+		b.unpack.done, b.unpack.root = true, filepath.Join(b.tmp, "root")
+		b.unpack.err = unpackImage(ctx, b.Base, filepath.Join(b.tmp, "image"), b.unpack.root)
+	}
+	return b.unpack.root, b.unpack.err
+}
+
+// A descriptor is a reference in an OCI layout.
+type descriptor struct {
+	MediaType string `json:"mediaType"`
+	Digest    string `json:"digest"`
+}
+
+// unpackImage makes a tree of an OCI archive. It is for archives that this project built: layers are unpacked one over the other, and
+// what they remove of each other is not looked at.
+func unpackImage(ctx context.Context, archive, layout, root string) error {
+	for _, dir := range []string{layout, root} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := command(ctx, "tar", "-xf", archive, "-C", layout); err != nil {
+		return err
+	}
+	var index struct {
+		Manifests []descriptor `json:"manifests"`
+		Layers    []descriptor `json:"layers"`
+	}
+	file := filepath.Join(layout, "index.json")
+	for depth := 0; len(index.Layers) == 0; depth++ {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if index.Manifests = nil; depth > 3 || json.Unmarshal(data, &index) != nil || len(index.Manifests)+len(index.Layers) == 0 {
+			return fmt.Errorf("%s is not an OCI archive of one image", archive)
+		}
+		if len(index.Manifests) > 0 {
+			file = blob(layout, index.Manifests[0])
+		}
+	}
+	for _, layer := range index.Layers {
+		if err := command(ctx, "tar", "-xf", blob(layout, layer), "-C", root, "--numeric-owner"); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(layout)
+}
+
+// blob is where a layout has what a descriptor names.
+func blob(layout string, d descriptor) string {
+	algorithm, hex, _ := strings.Cut(d.Digest, ":")
+	return filepath.Join(layout, "blobs", algorithm, hex)
+}
+
+// command runs a program and gives what it says when it fails.
+func command(ctx context.Context, name string, args ...string) error {
+	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
+	return explain(err, name, out)
+}
+
+// explain adds to an error of a program what it said, in one line.
+func explain(err error, name string, out []byte) error {
+	if err == nil {
+		return nil
+	}
+	words := strings.Join(strings.Fields(string(out)), " ")
+	if len(words) > 300 {
+		words = "…" + words[len(words)-300:]
+	}
+	return fmt.Errorf("%s: %w: %s", filepath.Base(name), err, words)
+}
+
+// spawn makes bare processes: of the base image's programs if there is one, else of the host's.
+type spawn struct {
+	root string
+}
+
+// bare is the floor of commands. The result is told which bash that is.
+func (b *bench) bare(ctx context.Context, res *Result) (spawn, error) {
+	root, err := b.root(ctx)
+	if err != nil {
+		return spawn{}, err
+	}
+	if root == "" {
+		res.note("The bare spawn runs the host's programs, not the base image's: that needs root and --base FILE.")
+	} else {
+		res.note("The bare spawn runs the base image's programs, in its root directory.")
+	}
+	return spawn{root}, nil
+}
+
+// command is one that is not started yet.
+func (s spawn) command(argv ...string) *exec.Cmd {
+	cmd := &exec.Cmd{Path: argv[0], Args: argv, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", "LANG=C.UTF-8"}, Dir: "/"}
+	if s.root != "" {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: s.root}
+	}
+	return cmd
+}
+
+// run is the whole life of a process.
+func (s spawn) run(argv ...string) error { return s.command(argv...).Run() }
+
+// syncer is the floor of what is to be on disk: 4 KiB written over what is there already, and fdatasync.
+type syncer struct {
+	f    *os.File
+	page []byte
+	next int64
+}
+
+const (
+	pageBytes  = 4096
+	syncedSize = 4 << 20 // of the file, which is written through and then over again
+)
+
+// syncing opens a file beside the daemon's data.
+func (b *bench) syncing() (*syncer, error) {
+	f, err := os.CreateTemp(b.tmp, "sync-")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(make([]byte, syncedSize)); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &syncer{f: f, page: make([]byte, pageBytes)}, errors.Join(os.Remove(f.Name()), f.Sync())
+}
+
+func (s *syncer) once(context.Context) (float64, error) {
+	s.next = (s.next + pageBytes) % syncedSize
+	s.page[0]++
+	return timed(func() error {
+		if _, err := s.f.WriteAt(s.page, s.next); err != nil {
+			return err
+		}
+		return syscall.Fdatasync(int(s.f.Fd()))
+	})
+}
+
+func (s *syncer) close() { _ = s.f.Close() } // it has no name any more

@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Markdown is the report for people.
+func (r Report) Markdown() string {
+	var w strings.Builder
+	s := r.Stamp
+	fmt.Fprintf(&w, "%s, berth %s. %s, %d cores, %.0f GiB, Linux %s, cgroups %s, data on %s, %s, load %s.\n",
+		s.Date.Format("2006-01-02 15:04 UTC"), s.Version, s.CPU, s.Cores, s.MemoryGB, s.Kernel, s.Cgroups, s.Disk, s.Go, s.Load)
+	for _, name := range slices.Sorted(maps.Keys(s.Versions)) {
+		fmt.Fprintf(&w, "%s: %s. ", name, s.Versions[name])
+	}
+	w.WriteString("\n\n| row | ratio | is | target | held |\n|---|---|---:|---:|---|\n")
+	for _, res := range r.Rows {
+		res.ratioLines(&w)
+	}
+	w.WriteString("\n| row | what | unit | n | p50 | p90 | p99 | failed |\n|---|---|---|---:|---:|---:|---:|---:|\n")
+	for _, res := range r.Rows {
+		for _, m := range res.Measures {
+			fmt.Fprintf(&w, "| %s | %s | %s | %d | %s | %s | %s | %d |\n", res.Row, cell(m.Name), m.Unit, m.N, number(m.P50), number(m.P90), number(m.P99), m.Failures)
+		}
+	}
+	w.WriteString("\n")
+	for _, res := range r.Rows {
+		res.remarks(&w)
+	}
+	return w.String()
+}
+
+// ratioLines are a row's lines of the first table.
+func (r Result) ratioLines(w *strings.Builder) {
+	switch {
+	case r.Failed != "":
+		fmt.Fprintf(w, "| %s | failed: %s | | | **no** |\n", r.Row, cell(r.Failed))
+	case r.Skipped != "":
+		fmt.Fprintf(w, "| %s | not measured: %s | | | |\n", r.Row, cell(r.Skipped))
+	}
+	for _, ratio := range r.Ratios {
+		target, held := "", ""
+		if ratio.Target != 0 {
+			sign := "≤"
+			if ratio.Higher {
+				sign = "≥"
+			}
+			target, held = sign+" "+number(ratio.Target), "yes"
+			if !ratio.Held() {
+				held = "**no**"
+			}
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", r.Row, cell(ratio.Name), number(ratio.Value), target, held)
+	}
+}
+
+// remarks are what readers of a row's numbers have to know.
+func (r Result) remarks(w *strings.Builder) {
+	fmt.Fprintf(w, "- **%s**: %s.", r.Row, r.Does)
+	for _, n := range r.Notes {
+		fmt.Fprintf(w, " %s", n)
+	}
+	for _, m := range r.Missing {
+		fmt.Fprintf(w, " Missing: %s (%s).", m.Name, m.Reason)
+	}
+	if r.Quick {
+		w.WriteString(" A quick run: its numbers say little.")
+	}
+	fmt.Fprintf(w, " (%s, %s, load %s)\n", r.At.Format("01-02 15:04"), r.Version, r.Load)
+}
+
+// cell makes text fit into a table.
+func cell(s string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", "\\|")
+}
+
+// number is a value with three digits that count.
+func number(v float64) string {
+	switch {
+	case v >= 1000:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 100:
+		return fmt.Sprintf("%.1f", v)
+	case v >= 1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// Between these lines a document has the newest run; what stands around them is written by people.
+const (
+	beginMark = "<!-- begin of what berth bench wrote -->"
+	endMark   = "<!-- end of what berth bench wrote -->"
+)
+
+// SaveMarkdown writes the report into a document: between the two marks of one that has them, else as the whole file.
+func SaveMarkdown(file string, r Report) error {
+	text := beginMark + "\n" + r.Markdown() + endMark + "\n"
+	old, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	before, rest, begins := strings.Cut(string(old), beginMark)
+	_, after, ends := strings.Cut(rest, endMark+"\n")
+	switch {
+	case begins && ends:
+		text = before + text + after
+	case len(old) > 0:
+		return fmt.Errorf("%s has no place for the report; put these two lines into it: %s %s", file, beginMark, endMark)
+	}
+	return write(file, []byte(text))
+}

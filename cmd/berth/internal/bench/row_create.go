@@ -1,0 +1,174 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+
+	"berth/proto"
+)
+
+const (
+	pingFloor = "ping"
+	syncFloor = "fdatasync 4 KiB"
+)
+
+// floors of a create that is answered and on disk.
+func (b *bench) floors(d *daemon) (turns []*turn, done func(), err error) {
+	s, err := b.syncing()
+	if err != nil {
+		return nil, nil, err
+	}
+	ping := &turn{name: pingFloor, role: Floor, op: func(ctx context.Context) (float64, error) {
+		return timed(func() error { return d.Ping(ctx) })
+	}}
+	return []*turn{ping, {name: syncFloor, role: Floor, op: s.once}}, s.close, nil
+}
+
+// A maker makes one container of ours after the other.
+type maker struct {
+	*daemon
+	req  proto.CreateContainer
+	pool int // containers that the pool is to have before each
+	keep bool
+	id   string
+}
+
+// make is a create and its answer.
+func (m *maker) make(ctx context.Context) (float64, error) {
+	m.id = ""
+	if err := m.filled(ctx, m.pool); err != nil {
+		return 0, err
+	}
+	return timed(func() (err error) {
+		m.id, err = m.create(ctx, m.req)
+		return err
+	})
+}
+
+// use is a create and a first command, until that has ended.
+func (m *maker) use(ctx context.Context) (float64, error) {
+	took, err := m.make(ctx)
+	if err != nil {
+		return took, err
+	}
+	more, err := timed(func() error { return m.bash(ctx, m.id, nothing) })
+	return took + more, err
+}
+
+// tidy deletes what was made.
+func (m *maker) tidy(ctx context.Context) error {
+	if m.id == "" {
+		return nil
+	}
+	if m.keep {
+		_, err := m.Delete(ctx, m.id, true)
+		return err
+	}
+	return m.remove(ctx, m.id)
+}
+
+// warm is a create with a container in the pool, and how long it is until a first command in it has ended.
+func (b *bench) warm(ctx context.Context, res *Result) error {
+	d, err := b.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	turns, done, err := b.floors(d)
+	if err != nil {
+		return err
+	}
+	defer done()
+	before, err := d.pool(ctx)
+	if err != nil {
+		return err
+	}
+	plain, used := &maker{daemon: d, pool: 1}, &maker{daemon: d, pool: 1}
+	turns = append(turns, &turn{name: overHTTP, role: Ours, op: plain.make, after: plain.tidy},
+		&turn{name: "create and first command", role: Ours, op: used.use, after: used.tidy})
+	if err := b.inTurns(ctx, res, b.rounds(200), turns); err != nil {
+		return err
+	}
+	res.ratio("berth / (ping + fdatasync)", res.measure(overHTTP), sum(res.measure(pingFloor), res.measure(syncFloor)), atMost(3))
+	res.tail(overHTTP, atMost(5))
+	return d.hits(ctx, res, before)
+}
+
+// hits notes whether all creates since then came from the pool; where there is one, each of them has to.
+func (d *daemon) hits(ctx context.Context, res *Result, before pool) error {
+	now, err := d.pool(ctx)
+	switch missed := now.misses - before.misses; {
+	case err != nil:
+		return err
+	case !now.there, now.ready+now.making == 0:
+		res.note("This daemon keeps no pool: each create started a container.")
+	case missed > 0:
+		return fmt.Errorf("%d creates missed the pool", missed)
+	default:
+		res.note("All creates came from the pool.")
+	}
+	return nil
+}
+
+// custom is a create that asks for much: environment, limits, and a workspace that is there already.
+func (b *bench) custom(ctx context.Context, res *Result) error {
+	d, err := b.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	first := &maker{daemon: d, keep: true}
+	if _, err := first.make(ctx); err != nil {
+		return err
+	}
+	con, err := d.Container(ctx, first.id)
+	if err != nil {
+		return err
+	}
+	if err := first.tidy(ctx); err != nil {
+		return err
+	}
+	defer func() { _ = d.DeleteWorkspace(context.WithoutCancel(ctx), con.WorkspaceID) }() // it is listed, should it stay
+	before, err := d.pool(ctx)
+	if err != nil {
+		return err
+	}
+	plain := &maker{daemon: d, pool: 1}
+	asking := &maker{daemon: d, pool: 1, keep: true, req: proto.CreateContainer{
+		Env: map[string]string{"CUSTOM": "value", "OTHER": "more"}, WorkspaceID: con.WorkspaceID,
+		Limits: proto.Limits{CPUs: 0.5, MemoryBytes: 256 << 20, PIDs: 100, OpenFiles: 1000, DiskBytes: 1 << 30},
+	}}
+	turns := []*turn{{name: "plain create", role: Ours, op: plain.make, after: plain.tidy}, {name: overHTTP, role: Ours, op: asking.make, after: asking.tidy}}
+	if err := b.inTurns(ctx, res, b.rounds(200), turns); err != nil {
+		return err
+	}
+	res.against(overHTTP, atMost(1.2), "plain create")
+	return d.hits(ctx, res, before)
+}
+
+// cold is a create that has to start everything.
+func (b *bench) cold(ctx context.Context, res *Result) error {
+	d, err := b.daemon(ctx, b.poolFlags(0, 0)...)
+	if err != nil {
+		return err
+	}
+	m := &maker{daemon: d}
+	turns := []*turn{{name: overHTTP, role: Ours, op: m.make, after: m.tidy}}
+	for _, o := range []other{{"ctr", "ctr run -d", 1}, {"docker", "docker run -d", 3}, {"crun", "crun run -d", 1}} {
+		if c := b.other(ctx, res, o.name); c != nil {
+			turns = append(turns, c.creating(o.command, o.every))
+		}
+	}
+	bwrap, err := b.bubblewrap(ctx, res)
+	if err != nil {
+		return err
+	}
+	if bwrap != nil {
+		turns = append(turns, bwrap)
+	}
+	if err := b.inTurns(ctx, res, b.rounds(60), turns); err != nil {
+		return err
+	}
+	res.against(overHTTP, atMost(0.8), "ctr run -d")
+	res.against(overHTTP, lower, "docker run -d", "crun run -d", "bwrap")
+	res.note("bwrap runs `true` from start to end; the others start `sleep` and leave it.")
+	return nil
+}

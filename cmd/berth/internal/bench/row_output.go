@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/proto"
+)
+
+// ticker writes its clock, in nanoseconds, line by line, 2 ms apart. Containers have the host's clock.
+const ticker = "import os,sys,time\nfor _ in range(int(sys.argv[1])):\n time.sleep(0.002)\n os.write(1,b'%d\\n'%time.time_ns())"
+
+// age is how long ago a line was written, in ms.
+func age(line string) (float64, error) {
+	ns, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+	return float64(time.Now().UnixNano()-ns) / 1e6, err
+}
+
+// line is the way of one line, from the write in the container to the client.
+func (b *bench) line(ctx context.Context, res *Result) error {
+	d, err := b.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.leave(ctx)
+	s, err := b.bare(ctx, res)
+	if err != nil {
+		return err
+	}
+	id, err := d.container(ctx)
+	if err != nil {
+		return err
+	}
+	live, err := d.Live(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer live.Close()
+	var bare, ours []float64
+	lines := strconv.Itoa(b.rounds(250))
+	argv := []string{"/usr/bin/python3", "-c", ticker, lines}
+	for round := range b.rounds(5) {
+		err := s.pipe(func(r io.Reader) error {
+			for in := bufio.NewScanner(r); in.Scan(); {
+				ms, err := age(in.Text())
+				if err != nil {
+					return err
+				}
+				bare = append(bare, ms)
+			}
+			return nil
+		}, argv...)
+		if err != nil {
+			return err
+		}
+		var bad error
+		end, err := finish(ctx, live, strconv.Itoa(round), proto.Cmd{Argv: argv}, func(e proto.Event) {
+			// Several lines may come as one event; each is as old as it says.
+			for line := range strings.Lines(e.Data) {
+				ms, err := age(line)
+				if err != nil {
+					bad = err
+				}
+				ours = append(ours, ms)
+			}
+		})
+		if err == nil {
+			err = succeeded(end)
+		}
+		if err == nil {
+			err = bad
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(ours) != len(bare) {
+		return fmt.Errorf("%d lines came of %d", len(ours), len(bare))
+	}
+	res.add("bare pipe", Floor, "ms", bare...)
+	res.add("berth, websocket", Ours, "ms", ours...)
+	res.against("berth, websocket", atMost(5), "bare pipe")
+	res.tail("berth, websocket", lower)
+	return nil
+}
+
+// bulk is output as fast as it comes.
+func (b *bench) bulk(ctx context.Context, res *Result) error {
+	d, err := b.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := b.bare(ctx, res)
+	if err != nil {
+		return err
+	}
+	m := &maker{daemon: d}
+	if _, err := m.make(ctx); err != nil {
+		return err
+	}
+	defer func() { _ = m.tidy(ctx) }() // its lifetime ends it
+	mib := b.megabytes() / 2
+	data := text(mib << 20)
+	file := filepath.Join(b.tmp, "text")
+	if s.root != "" {
+		file = filepath.Join(s.root, "text")
+	}
+	defer os.Remove(file)
+	if err := os.WriteFile(file, data, 0o644); err != nil {
+		return err
+	}
+	if _, err := d.FS(m.id, proto.UserDefault).Write(ctx, "/workspace/text", 0, strings.NewReader(string(data)), int64(len(data))); err != nil {
+		return err
+	}
+	live, err := d.Live(ctx, m.id)
+	if err != nil {
+		return err
+	}
+	defer live.Close()
+	speed := func(do func() (int64, error)) (float64, error) {
+		var n int64
+		took, err := timed(func() (err error) { n, err = do(); return err })
+		if err == nil && n != int64(len(data)) {
+			err = fmt.Errorf("%d bytes came of %d", n, len(data))
+		}
+		return float64(mib) / took * 1000, err
+	}
+	round := 0
+	turns := []*turn{
+		{name: "bare pipe", role: Floor, unit: "MiB/s", op: func(context.Context) (float64, error) {
+			return speed(func() (n int64, err error) {
+				err = s.pipe(func(r io.Reader) (err error) {
+					n, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r}, make([]byte, 64<<10))
+					return err
+				}, "/bin/cat", strings.TrimPrefix(file, s.root))
+				return n, err
+			})
+		}},
+		{name: "berth, websocket", role: Ours, unit: "MiB/s", loud: true, op: func(ctx context.Context) (float64, error) {
+			round++
+			return speed(func() (n int64, err error) {
+				cmd := proto.Cmd{Argv: []string{"/bin/cat", "/workspace/text"}, OnOutputLimit: proto.OutputWait}
+				end, err := finish(ctx, live, strconv.Itoa(round), cmd, func(e proto.Event) { n += int64(len(e.Data) + len(e.DataBase64)) })
+				if err == nil {
+					err = succeeded(end)
+				}
+				return n, err
+			})
+		}},
+	}
+	if err := b.inTurns(ctx, res, b.rounds(5), turns); err != nil {
+		return err
+	}
+	res.against("berth, websocket", atLeast(0.5), "bare pipe")
+	res.note("%d MiB of text from a file in the page cache, all of it to the client: the command waits where that is slower.", mib)
+	return nil
+}
