@@ -83,6 +83,7 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.StringSliceVar(&cfg.Origins, "origin", nil, "web origin that may open websockets (may be repeated)")
 	f.DurationVar(&cfg.SweepEvery, "sweep-every", 0, "how often expired things are removed (default 10s)")
 	f.BoolVar(&cfg.StopOnExit, "stop-on-exit", false, "stop all containers when the daemon ends; their files stay")
+	f.StringVar(&cfg.Pprof, "pprof", "", "serve profiles of the daemon on this address of loopback, without a key (default none)")
 	f.BoolVar(&jsonLog, "log-json", false, "log JSON lines")
 	f.BoolVar(&debug, "debug", false, "log more")
 	// Half of a pair is a mistake, and both ways at once would leave open which certificate

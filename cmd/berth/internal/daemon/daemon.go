@@ -51,6 +51,8 @@ type Config struct {
 	SweepEvery      time.Duration  // 0 is 10 s
 	StopOnExit      bool           // stop all containers when the daemon ends; their files stay
 
+	Pprof string // loopback address for profiles of this process; "" serves none
+
 	Log *slog.Logger // nil: slog.Default
 }
 
@@ -98,6 +100,13 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	if err := d.listen(); err != nil {
 		return err
+	}
+	if d.cfg.Pprof != "" {
+		p, err := profile(d.cfg.Pprof, d.cfg.Log)
+		if err != nil {
+			return err
+		}
+		d.keep(p)
 	}
 	books, err := ledger.Open(filepath.Join(d.cfg.Dir, "ledger.db"))
 	if err != nil {

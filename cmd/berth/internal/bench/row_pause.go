@@ -1,0 +1,131 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/proto"
+)
+
+// pause is how fast a container that stands still goes on.
+func (b *bench) pause(ctx context.Context, res *Result) error {
+	d, err := b.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	m := &maker{daemon: d}
+	if _, err := m.make(ctx); err != nil {
+		return err
+	}
+	defer func() { _ = m.tidy(ctx) }() // its lifetime ends it
+	if _, err := d.Pause(ctx, m.id); proto.CodeOf(err) == proto.NotFound || proto.CodeOf(err) == proto.Unsupported {
+		return &skipped{"this daemon cannot pause: " + err.Error()}
+	}
+	f, err := newFreezer()
+	if err != nil {
+		return &skipped{"there is no freezer to compare with: " + err.Error()}
+	}
+	defer f.close()
+	paused := func(do func(context.Context) error) func(context.Context) (float64, error) {
+		return func(ctx context.Context) (float64, error) {
+			if _, err := d.Pause(ctx, m.id); err != nil {
+				return 0, err
+			}
+			return timed(func() error { return do(ctx) })
+		}
+	}
+	turns := []*turn{
+		{name: pingFloor, role: Floor, op: func(ctx context.Context) (float64, error) {
+			return timed(func() error { return d.Ping(ctx) })
+		}},
+		{name: "bare thaw", role: Floor, op: f.thaw},
+		{name: "resume", role: Ours, op: paused(func(ctx context.Context) error { _, err := d.Resume(ctx, m.id); return err })},
+		{name: "a command that wakes", role: Ours, op: paused(func(ctx context.Context) error { return d.bash(ctx, m.id, nothing) })},
+		{name: "pause", role: Ours, op: func(ctx context.Context) (float64, error) {
+			return timed(func() error { _, err := d.Pause(ctx, m.id); return err })
+		}, after: func(ctx context.Context) error { _, err := d.Resume(ctx, m.id); return err }},
+	}
+	if err := b.inTurns(ctx, res, b.rounds(200), turns); err != nil {
+		return err
+	}
+	res.ratio("resume / (ping + bare thaw)", res.measure("resume"), sum(res.measure(pingFloor), res.measure("bare thaw")), atMost(3))
+	res.tail("resume", lower)
+	return nil
+}
+
+// A freezer is a bare cgroup with a process that sleeps.
+type freezer struct {
+	dir, file    string
+	stop, resume string // what is written to file
+	cmd          *exec.Cmd
+}
+
+func newFreezer() (*freezer, error) {
+	name := "berth-bench-" + strconv.Itoa(os.Getpid())
+	f := &freezer{dir: filepath.Join("/sys/fs/cgroup/freezer", name), file: "freezer.state", stop: "FROZEN", resume: "THAWED"}
+	if cgroups() == "v2" {
+		f = &freezer{dir: filepath.Join("/sys/fs/cgroup", name), file: "cgroup.freeze", stop: "1", resume: "0"}
+	}
+	if err := os.Mkdir(f.dir, 0o755); err != nil {
+		return nil, err
+	}
+	f.cmd = exec.Command("sleep", "infinity")
+	if err := f.cmd.Start(); err != nil {
+		return nil, errors.Join(err, os.Remove(f.dir))
+	}
+	if err := f.write("cgroup.procs", strconv.Itoa(f.cmd.Process.Pid)); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *freezer) write(file, text string) error {
+	return os.WriteFile(filepath.Join(f.dir, file), []byte(text), 0)
+}
+
+// frozen says whether all stand still.
+func (f *freezer) frozen() bool {
+	if f.stop == "1" {
+		events, _ := os.ReadFile(filepath.Join(f.dir, "cgroup.events"))
+		return strings.Contains(string(events), "frozen 1")
+	}
+	state, _ := os.ReadFile(filepath.Join(f.dir, f.file))
+	return strings.TrimSpace(string(state)) == f.stop
+}
+
+// freezeMost is how long a process that sleeps may take to stand still.
+const freezeMost = 5 * time.Second
+
+// thaw is how long the write takes that has a frozen process go on.
+func (f *freezer) thaw(context.Context) (float64, error) {
+	if err := f.write(f.file, f.stop); err != nil {
+		return 0, err
+	}
+	for began := time.Now(); !f.frozen(); { // v1 tells nobody
+		if time.Since(began) > freezeMost {
+			return 0, fmt.Errorf("a bare process does not freeze within %v", freezeMost)
+		}
+	}
+	return timed(func() error { return f.write(f.file, f.resume) })
+}
+
+// close ends the process and removes the cgroup, which takes until the process is gone from it.
+func (f *freezer) close() {
+	_ = f.write(f.file, f.resume) // a frozen process of v1 does not die
+	_ = f.cmd.Process.Kill()
+	_ = f.cmd.Wait() // killed, as was meant
+	for range 100 {
+		if err := os.Remove(f.dir); err == nil || errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"runtime"
+	"time"
+
+	"berth/proto"
+)
+
+// blockSampling is how long goroutines wait for one sample of the block profile, in nanoseconds on average: fine enough for an
+// exec of a millisecond, and too coarse to slow it.
+const blockSampling = 10_000
+
+// A profiler serves what the Go runtime knows of this process, for those who look for what takes time.
+// It is a server of its own: no route of the API leads there, and it needs no key, so it is on loopback only.
+type profiler struct {
+	listener net.Listener
+	server   *http.Server
+	done     chan struct{}
+}
+
+// profile starts one.
+func profile(address string, log *slog.Logger) (*profiler, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, proto.Errorf(proto.InvalidArgument, "", "pprof", "--pprof cannot listen: %v; give a free port such as 127.0.0.1:6060", err)
+	}
+	if a, ok := listener.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
+		return nil, errors.Join(proto.Errorf(proto.InvalidArgument, "", "pprof", "--pprof %s can be reached from other machines, and asks for no key; listen on 127.0.0.1", address), listener.Close())
+	}
+	runtime.SetBlockProfileRate(blockSampling)
+	runtime.SetMutexProfileFraction(10) // one in so many
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	p := &profiler{listener: listener, server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		if err := p.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("serving profiles", "error", err)
+		}
+	}()
+	log.Info("profiles are served", "url", "http://"+listener.Addr().String()+"/debug/pprof/")
+	return p, nil
+}
+
+// Close ends it, with the profiles that are being taken.
+func (p *profiler) Close() error {
+	err := p.server.Close()
+	<-p.done
+	runtime.SetBlockProfileRate(0)
+	runtime.SetMutexProfileFraction(0)
+	return err
+}
