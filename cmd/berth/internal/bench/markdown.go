@@ -101,18 +101,27 @@ const (
 
 // SaveMarkdown writes the report into a document: between the two marks of one that has them, else as the whole file.
 func SaveMarkdown(file string, r Report) error {
-	text := beginMark + "\n" + r.Markdown() + endMark + "\n"
-	old, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	before, after, err := Place(file)
+	if err != nil {
 		return err
+	}
+	return write(file, []byte(before+beginMark+"\n"+r.Markdown()+endMark+"\n"+after))
+}
+
+// Place is what stands before and after the report in a document. One that is not there yet has nothing; one without a place for
+// the report is an error, which is better known before the measuring.
+func Place(file string) (before, after string, err error) {
+	old, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) == 0 {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", err
 	}
 	before, rest, begins := strings.Cut(string(old), beginMark)
 	_, after, ends := strings.Cut(rest, endMark+"\n")
-	switch {
-	case begins && ends:
-		text = before + text + after
-	case len(old) > 0:
-		return fmt.Errorf("%s has no place for the report; put these two lines into it: %s %s", file, beginMark, endMark)
+	if !begins || !ends {
+		return "", "", fmt.Errorf("%s has no place for the report; put these two lines into it: %s %s", file, beginMark, endMark)
 	}
-	return write(file, []byte(text))
+	return before, after, nil
 }

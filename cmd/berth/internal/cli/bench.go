@@ -107,6 +107,11 @@ func (a *app) bench(ctx context.Context, o bench.Options, files benchFiles) erro
 			return err
 		}
 	}
+	if files.markdown != "" {
+		if _, _, err := bench.Place(files.markdown); err != nil {
+			return err
+		}
+	}
 	report, worse, alone, err := measureOrCheck(ctx, o, files.check != "", earlier)
 	line.clear()
 	if len(report.Rows) > 0 {
