@@ -90,7 +90,7 @@ func (c Config) rundir() string {
 
 // makeDirs makes the directories that everything else expects.
 func (c Config) makeDirs() error {
-	for _, d := range []string{filepath.Join(c.Dir, "ctr"), c.rundir()} {
+	for _, d := range []string{filepath.Join(c.Dir, "ctr"), c.rundir(), c.directDir()} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return err
 		}

@@ -48,12 +48,8 @@ func aside(ctx context.Context, try func(dir string)) error {
 	defer os.RemoveAll(dir)
 	done := make(chan error, 1)
 	go offMain(func() {
-		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-			done <- errors.New("no mount namespace can be made")
-			return
-		}
-		if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
-			done <- errors.New("mounts cannot be made private")
+		if err := leaveMounts(); err != nil {
+			done <- err
 			return
 		}
 		try(dir)

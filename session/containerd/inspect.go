@@ -21,6 +21,9 @@ var _ session.Inspector = (*Runtime)(nil)
 // gvisor. It fails with Unsupported where something is missing that every sandbox is promised: a sandbox that
 // is less than it was asked to be must not be used.
 func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, error) {
+	if r.isDirect(id) {
+		return r.inspectDirect(ctx, id)
+	}
 	c, err := r.client.LoadContainer(r.ns(ctx), id)
 	if err != nil {
 		return proto.Isolation{}, r.fail(ctx, "inspect", id, err)
@@ -39,6 +42,17 @@ func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, erro
 	}
 	if info.Labels[labelClass] == string(proto.ClassGVisor) {
 		iso.OwnCounts = true // it has a kernel of its own that counts
+	}
+	return iso, lacking(id, iso)
+}
+
+func (r *Runtime) inspectDirect(ctx context.Context, id string) (iso proto.Isolation, err error) {
+	pid, err := r.livePID(id)
+	if err == nil {
+		iso, err = isolationOf(pid)
+	}
+	if err != nil {
+		return iso, r.fail(ctx, "inspect", id, err)
 	}
 	return iso, lacking(id, iso)
 }

@@ -17,10 +17,14 @@ import (
 	"berth/session"
 )
 
-// finalSpec is the OCI configuration that runc or runsc really got: what is in the shim's bundle.
+// finalSpec is the OCI configuration that runc or runsc really got: what is in the bundle.
 func finalSpec(t *testing.T, r *Runtime, id string) *specs.Spec {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(r.run, "c", "io.containerd.runtime.v2.task", namespace, id, "config.json"))
+	dir := r.directPath(id)
+	if !r.isDirect(id) {
+		dir = r.bundles(id)[0]
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,16 +371,12 @@ func TestHostIdentity(t *testing.T) {
 	b, _ := startTest(t, r, proto.ClassRunc)
 	seen := make(map[uint32]bool)
 	for _, id := range []string{a, b} {
-		c, err := r.client.LoadContainer(r.ns(t.Context()), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		task, err := c.Task(r.ns(t.Context()), nil)
+		pid, err := r.livePID(id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var st unix.Stat_t
-		if err := unix.Stat(fmt.Sprintf("/proc/%d", task.Pid()), &st); err != nil {
+		if err := unix.Stat(fmt.Sprintf("/proc/%d", pid), &st); err != nil {
 			t.Fatal(err)
 		}
 		if st.Uid < defaultFirstID || st.Uid%idRange != 0 || seen[st.Uid] {

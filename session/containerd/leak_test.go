@@ -6,14 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/snapshots"
-
-	"golang.org/x/sys/unix"
 
 	"berth/proto"
 )
@@ -25,7 +22,7 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 		"mounts":    lines(t, "/proc/self/mountinfo"),
 		"fds":       len(entries(t, "/proc/self/fd")),
 		"sockets":   len(entries(t, filepath.Join(r.run, "s"))),
-		"bundles":   len(entries(t, filepath.Join(r.run, "c", "io.containerd.runtime.v2.task", namespace))),
+		"bundles":   len(entries(t, r.cfg.taskDir())) + len(entries(t, r.cfg.directDir())),
 		"layers":    len(entries(t, r.disk.layerDir())),
 		"goroutine": runtime.NumGoroutine(),
 		"ranges":    len(r.ids.taken),
@@ -167,66 +164,4 @@ func TestHalfMade(t *testing.T) {
 	if inv, err = r.List(t.Context()); err != nil || len(inv.Sandboxes) > 0 {
 		t.Errorf("left %v, %v", inv.Sandboxes, err)
 	}
-}
-
-// TestShimKilled: what becomes of a sandbox whose shim dies is that it ends, and it can be removed whole.
-func TestShimKilled(t *testing.T) {
-	r := openTest(t)
-	testImage(t, r)
-	classes(t, func(t *testing.T, class proto.RuntimeClass) {
-		first, _ := startTest(t, r, class) // runsc makes a network namespace for all its gofers and keeps it
-		if err := r.Stop(t.Context(), first); err != nil {
-			t.Fatal(err)
-		}
-		before := holdings(t, r)
-		id, spec := startTest(t, r, class)
-		killed := signalShim(t, id, unix.SIGKILL)
-		if killed != 1 {
-			t.Fatalf("%d shims of one sandbox", killed)
-		}
-		if err := r.Stop(t.Context(), id); err != nil {
-			t.Fatalf("stopping: %v", err)
-		}
-		if left := cgroupDirs(id); len(left) > 0 {
-			t.Errorf("cgroups left: %v", left)
-		}
-		if err := r.RemoveWorkspace(t.Context(), spec.Workspace); err != nil {
-			t.Error(err)
-		}
-		noMore(t, r, before)
-	})
-}
-
-// signalShim signals the shims of sandbox id and returns how many there are.
-func signalShim(t *testing.T, id string, signal unix.Signal) (found int) {
-	t.Helper()
-	for _, p := range entries(t, "/proc") {
-		cmd, _ := os.ReadFile("/proc/" + p + "/cmdline")
-		if pid, err := strconv.Atoi(p); err == nil && strings.Contains(string(cmd), "-id\x00"+id) {
-			if err := unix.Kill(pid, signal); err != nil {
-				t.Fatal(err)
-			}
-			found++
-		}
-	}
-	return found
-}
-
-// TestShimHangs: a sandbox whose shim answers nothing any more is ended and removed all the same, in a bounded time.
-func TestShimHangs(t *testing.T) {
-	r := openTest(t)
-	testImage(t, r)
-	before := holdings(t, r)
-	id, spec := startTest(t, r, proto.ClassRunc)
-	if n := signalShim(t, id, unix.SIGSTOP); n != 1 {
-		t.Fatalf("%d shims of one sandbox", n)
-	}
-	if err := r.Stop(t.Context(), id); err != nil {
-		t.Fatalf("stopping: %v", err)
-	}
-	nothingOf(t, r, []string{id})
-	if err := r.RemoveWorkspace(t.Context(), spec.Workspace); err != nil {
-		t.Error(err)
-	}
-	noMore(t, r, before)
 }

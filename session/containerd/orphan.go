@@ -45,8 +45,7 @@ func settleLayers(cfg Config) error {
 
 // dropOrphans removes what was moved aside, unless some sandbox may still be running on it.
 func dropOrphans(cfg Config, root string) error {
-	running, err := os.ReadDir(filepath.Join(cfg.rundir(), "c", "io.containerd.runtime.v2.task", namespace))
-	if len(running) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if running, err := cfg.listBundles(); len(running) > 0 || err != nil {
 		return err
 	}
 	orphans, err := filepath.Glob(filepath.Join(root, orphanDir+"*"))

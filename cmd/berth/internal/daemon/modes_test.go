@@ -30,6 +30,7 @@ var reachable = map[string]fs.FileMode{
 	"run/c":                               fs.ModeDir | 0o711,
 	"run/c/io.containerd.runtime.v2.task": fs.ModeDir | 0o711,
 	"run/c/io.containerd.runtime.v2.task/berth": fs.ModeDir | 0o711, // each bundle is its container's group's
+	"run/d":                  fs.ModeDir | 0o711,
 	"run/r":                  fs.ModeDir | 0o711,
 	"run/r/berth":            fs.ModeDir | 0o711,
 	"run/r/berth/null-netns": 0o444,

@@ -1,0 +1,240 @@
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// A direct sandbox is one that the daemon makes with runc itself: containerd keeps its record and nothing else, and no
+// process but the sandbox's own stays behind. Its bundle, a directory below the run directory, is made before anything
+// runs and removed when nothing does, so it names what a crash has left half done. See docs/decisions/0025.
+
+// What is in a bundle, beside config.json.
+const (
+	bundleRoot  = "rootfs" // where the root file system is, in the mount namespace that runc gets and nowhere else
+	bundleLower = "lower"  // there, the image's layers with the sandbox's numbers
+	bundleState = "state"  // runc's own
+	bundleLog   = "log"    // what runc says, as JSON lines
+	bundlePID   = "pid"    // of the guest; from here on runc has nothing more to do
+)
+
+// runsDirect reports whether sandboxes of a class are direct. gVisor needs its shim, and a containerd that is
+// not ours knows sandboxes by theirs.
+func (r *Runtime) runsDirect(class proto.RuntimeClass) bool {
+	return class == proto.ClassRunc && r.direct
+}
+
+// directDir holds the bundles of direct sandboxes, by ID.
+func (c Config) directDir() string { return filepath.Join(c.rundir(), "d") }
+
+func (r *Runtime) directPath(id string) string { return filepath.Join(r.cfg.directDir(), id) }
+
+// isDirect reports whether there is a bundle of sandbox id.
+func (r *Runtime) isDirect(id string) bool {
+	_, err := os.Lstat(r.directPath(id))
+	return err == nil
+}
+
+// launchDirect makes a sandbox's first process and waits until it answers.
+func (r *Runtime) launchDirect(ctx context.Context, b blueprint, root rootLayers) error {
+	bell := newDoorbell(b.run)
+	defer bell.close()
+	dir := r.directPath(b.id)
+	if err := makeBundle(dir, b); err != nil {
+		return fmt.Errorf("writing the bundle: %w", err)
+	}
+	// As with a shim, what makes a sandbox runs to its end whoever goes away, and ctx is looked at below.
+	run, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	if err := r.createDirect(run, dir, b, root); err != nil {
+		return fmt.Errorf("creating the sandbox: %w", err)
+	}
+	pid, err := readPID(dir)
+	if err != nil {
+		return err
+	}
+	gone, forget, err := watchProcess(pid)
+	if err != nil {
+		return fmt.Errorf("watching the guest: %w", errors.Join(err, runcSaid(dir)))
+	}
+	defer forget()
+	if b.userNamespace != "" {
+		if err := setLimits(b, pid); err != nil {
+			return err
+		}
+	}
+	let, err := letGo(dir, b.id)
+	if err != nil {
+		return fmt.Errorf("starting the guest: %w", err)
+	}
+	defer let.Close()
+	ctx, stop := context.WithTimeout(ctx, startTimeout)
+	defer stop()
+	return awaitGuest(ctx, bell, b.run, gone)
+}
+
+// makeBundle makes what runc reads. The sandbox's mapped root walks through it to its root file system; no other user can.
+func makeBundle(dir string, b blueprint) error {
+	config, err := json.Marshal(newSpec(b))
+	if err != nil {
+		return err
+	}
+	for _, d := range []string{dir, filepath.Join(dir, bundleRoot), filepath.Join(dir, bundleLower)} {
+		if err := os.Mkdir(d, 0o710); err != nil {
+			return err
+		}
+	}
+	if err := os.Chown(dir, 0, int(b.firstID)); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600)
+}
+
+// createDirect has runc make the sandbox up to the point where its first process waits to become the guest. The root file
+// system is mounted in a namespace that runc inherits and that ends with it: nobody else ever sees it.
+func (r *Runtime) createDirect(ctx context.Context, dir string, b blueprint, root rootLayers) error {
+	log := filepath.Join(dir, bundleLog)
+	pidFile := filepath.Join(dir, bundlePID)
+	cmd := exec.CommandContext(ctx, r.class[proto.ClassRunc].binary, "--root", filepath.Join(dir, bundleState), "--log", log, "--log-format", "json",
+		"create", "--bundle", dir, "--pid-file", pidFile+".new", b.id)
+	cmd.Dir = dir
+	// Nothing of the daemon's environment is for runc, and some of it, as a service manager sets it, changes what runc does.
+	cmd.Env = []string{defaultPath}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt at the daemon's terminal is not for it
+	err := inOwnMounts(func() error {
+		if err := root.mount(dir, b); err != nil {
+			return fmt.Errorf("mounting its root: %w", err)
+		}
+		if err := cmd.Run(); err != nil {
+			return errors.Join(err, runcSaid(dir))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return os.Rename(pidFile+".new", pidFile)
+}
+
+// letGo makes the waiting first process the guest: it waits until somebody reads a pipe of runc's. All that "runc start" would
+// do is to read it; it would be one more program to start. The pipe must be kept open until the guest runs.
+func letGo(dir, id string) (*os.File, error) {
+	path := filepath.Join(dir, bundleState, id, "exec.fifo")
+	// Opened for both, it waits for nobody.
+	pipe, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil { // by this runc knows what runs
+		pipe.Close()
+		return nil, err
+	}
+	return pipe, nil
+}
+
+// readPID is the host's number of the first process of the sandbox that dir is the bundle of. It may have ended, and another have
+// its number: see livePID.
+func readPID(dir string) (int, error) {
+	text, err := os.ReadFile(filepath.Join(dir, bundlePID))
+	if err != nil {
+		return 0, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 1 {
+		return 0, fmt.Errorf("runc says that the guest is process %.20q", text)
+	}
+	return pid, nil
+}
+
+// livePID is the first process of a direct sandbox, or an error of fs.ErrNotExist if it has ended. A number says little: the process must be
+// in the sandbox's cgroup, which nobody else gets into.
+func (r *Runtime) livePID(id string) (int, error) {
+	pid, err := readPID(r.directPath(id))
+	if err != nil {
+		return 0, err
+	}
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(groups)) {
+		if strings.HasSuffix(strings.TrimSpace(line), "/"+namespace+"/"+id) {
+			return pid, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d is another by now: %w", pid, fs.ErrNotExist)
+}
+
+// runcSaid is what runc logged of its failure in bundle dir, for our log.
+func runcSaid(dir string) error {
+	log, err := os.ReadFile(filepath.Join(dir, bundleLog))
+	if err != nil {
+		return nil
+	}
+	const most = 4 << 10
+	var said []string
+	for line := range strings.Lines(string(log[max(0, len(log)-most):])) {
+		var entry struct{ Level, Msg string }
+		if json.Unmarshal([]byte(line), &entry) == nil && (entry.Level == "error" || entry.Level == "fatal") {
+			said = append(said, entry.Msg)
+		}
+	}
+	if len(said) == 0 {
+		return nil
+	}
+	return errors.New("runc: " + strings.Join(said, "; "))
+}
+
+// endDirect ends every process of a direct sandbox and removes its bundle.
+func (r *Runtime) endDirect(ctx context.Context, id string) error {
+	dir := r.directPath(id)
+	if _, err := os.Lstat(filepath.Join(dir, bundlePID)); err != nil {
+		// The daemon was killed while runc was at work, which may still be.
+		if err := r.killRuntimes(ctx, id); err != nil {
+			return err
+		}
+	} else if pid, err := r.livePID(id); err == nil {
+		if err := killAndWait(ctx, id, pid); err != nil {
+			return fmt.Errorf("ending the guest: %w", err)
+		}
+	}
+	killCgroups(id) // what is not below the guest, if anything is
+	return os.RemoveAll(dir)
+}
+
+// killAndWait kills what is in the sandbox's cgroups and waits for the end of its first process, with which all others of
+// its PID namespace have ended.
+func killAndWait(ctx context.Context, id string, pid int) error {
+	gone, forget, err := watchProcess(pid)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer forget()
+	for {
+		killCgroups(id)
+		select {
+		case <-gone:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond): // something may have been starting
+		}
+	}
+}
