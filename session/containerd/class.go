@@ -12,9 +12,9 @@ import (
 	"berth/proto"
 )
 
-// classInfo is how a runtime class is run: both by the runc shim, with another binary behind it.
+// classInfo is how a runtime class is run.
 type classInfo struct {
-	binary  string // what the shim executes
+	binary  string // what the daemon, or the shim, executes
 	version string // of runc or runsc
 	missing string // why the class cannot be had; empty if it can
 }

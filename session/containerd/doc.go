@@ -1,6 +1,6 @@
 // Package containerd is the session.Runtime and session.Images of one Linux
-// machine: sandboxes made by containerd's runc shim, with runc or gVisor's runsc
-// behind it. It is the only package that imports containerd.
+// machine: sandboxes made by runc, which the daemon runs itself (direct.go), or by gVisor's runsc
+// behind containerd's runc shim (shimmed.go). It is the only package that imports containerd.
 //
 // containerd's server runs inside the daemon (embed.go) and is called without a
 // socket. Nothing here is on the path of a request: once Start has returned, the
@@ -19,15 +19,16 @@
 //
 // And below /run/berth/<hash of the data directory>, which may go with a reboot:
 //
-//	c, r                        containerd's and runc's state
+//	d/<session>/                the bundle of a sandbox that runc runs: its configuration, runc's state and the guest's process number
+//	c, r                        containerd's and runsc's state
 //	s, t                        the shims' sockets, containerd's event socket
 //
 // A sandbox is, in the order in which Start makes it: a container record that
 // names its class, workspace and UID range; the workspace; the layer; the run directory in it;
-// the task. Stop takes them away in the opposite order, so that whatever was interrupted
+// the bundle and the process, or containerd's task. Stop takes them away in the opposite order, so that whatever was interrupted
 // can still be listed and removed by its session's ID.
 //
-// A daemon that is killed leaves shims and containers running. The next one
-// mounts the same loop device again in its own mount namespace and finds the shims by
+// A daemon that is killed leaves containers running, and gVisor's shims. The next one
+// mounts the same loop device again in its own mount namespace; it finds containers by their bundles, and shims by
 // containerd's state.
 package containerd

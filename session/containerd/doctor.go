@@ -152,7 +152,7 @@ func checkPrograms(cfg Config) []Finding {
 
 func checkProgram(name, path string) Finding {
 	if executable(path) != nil {
-		return Finding{name, Fail, "missing", "every container needs it", "build it with make"}
+		return Finding{name, Fail, "missing", "the daemon does not start without it", "build it with make"}
 	}
 	return good(name, filepath.Base(path))
 }

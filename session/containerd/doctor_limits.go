@@ -17,11 +17,11 @@ type sysctl struct {
 	why  string
 }
 
-// The needs of 1,000 sessions. A session is a shim with some 12 threads, a guest with some
-// 8, a handful of programs, one network namespace, one keyring and one seccomp filter of a few pages.
+// The needs of 1,000 sessions. A session is a guest with some 8 threads, under gVisor a shim and a kernel with some 30 more, a
+// handful of programs, one network namespace, one keyring and one seccomp filter of a few pages.
 var sysctls = []sysctl{
-	{"kernel.pid_max", 65536, "1,000 sessions with shim, guest and programs have more threads than process numbers"},
-	{"kernel.threads-max", 65536, "shims, guests and programs are some 30 threads a session"},
+	{"kernel.pid_max", 65536, "1,000 sessions with guest, programs and under gVisor a shim have more threads than process numbers"},
+	{"kernel.threads-max", 65536, "guests and programs, and under gVisor shims and kernels, are some 30 threads a session"},
 	{"kernel.pty.max", 2048, "each terminal takes one, and a session may have several"},
 	{"kernel.keys.root_maxkeys", 2000, "each container has a keyring; beyond this none starts"},
 	{"fs.inotify.max_user_instances", 128, "each start watches a directory, and so do programs inside that reload; the daemon and each container may have this many"},

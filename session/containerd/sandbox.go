@@ -14,7 +14,6 @@ import (
 	"github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
-	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -301,40 +300,6 @@ func (r *Runtime) runtimeOf(b blueprint, class classInfo) (info containers.Runti
 	return info, spec, err
 }
 
-// launch starts PID 1 and waits until it answers.
-func (r *Runtime) launch(ctx context.Context, b blueprint, rootfs client.NewTaskOpts) error {
-	bell := newDoorbell(b.run)
-	defer bell.close()
-	// Cancelling a runtime half way leaves what no call of ours can find, so it runs to its end;
-	// the context is looked at again below.
-	run, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), startTimeout)
-	defer cancel()
-	c, err := r.client.LoadContainer(run, b.id)
-	if err != nil {
-		return err
-	}
-	task, err := c.NewTask(run, cio.NullIO, rootfs)
-	if err != nil {
-		return fmt.Errorf("creating the sandbox: %w", err)
-	}
-	gone, forget, err := watchProcess(int(task.Pid()))
-	if err != nil {
-		return fmt.Errorf("watching the guest: %w", err)
-	}
-	defer forget()
-	if b.userNamespace != "" {
-		if err := setLimits(b, int(task.Pid())); err != nil {
-			return err
-		}
-	}
-	if err := task.Start(run); err != nil {
-		return fmt.Errorf("starting the guest: %w", err)
-	}
-	ctx, stop := context.WithTimeout(ctx, startTimeout)
-	defer stop()
-	return awaitGuest(ctx, bell, b.run, gone)
-}
-
 // removeSandbox takes away whatever there is of sandbox id. It goes on past errors, so that
 // one stuck part does not keep the others.
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
@@ -373,71 +338,6 @@ func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// endTask ends what runs of a sandbox, whoever started it: an older daemon had a shim for each.
-func (r *Runtime) endTask(ctx context.Context, id string) error {
-	if r.isDirect(id) {
-		return r.endDirect(ctx, id)
-	}
-	clean, err := r.removeTask(ctx, id)
-	if !clean || r.hasBundle(id) { // containerd only logs it if a bundle cannot be removed
-		err = errors.Join(err, r.scrub(ctx, id))
-	}
-	return err
-}
-
-// removeTask ends the sandbox by containerd's own means. clean means that it did all of
-// it: nothing of the runtime is left.
-func (r *Runtime) removeTask(ctx context.Context, id string) (clean bool, err error) {
-	c, err := r.client.LoadContainer(ctx, id)
-	if errdefs.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	// A runtime waits for its sandbox, which may take any time, and a shim that hangs answers nothing.
-	polite, cancel := context.WithTimeout(ctx, endGrace)
-	defer cancel()
-	task, err := c.Task(polite, nil)
-	switch {
-	case errdefs.IsNotFound(err):
-		return false, nil
-	case errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err): // ours, or containerd's own for a shim
-		return false, nil // scrub needs no shim
-	case err != nil:
-		return false, err
-	}
-	_, err = task.Delete(polite, client.WithProcessKill)
-	if err == nil {
-		return true, nil
-	}
-	r.log.Debug("a sandbox cannot be asked to end; killing its processes", "sandbox", id, "err", err)
-	return false, r.forceTask(ctx, task, id)
-}
-
-// forceTask ends a sandbox that its runtime cannot end, as runsc cannot once its kernel was killed for
-// lack of memory: it kills what is in the cgroup until the shim sees that nothing is left.
-func (r *Runtime) forceTask(ctx context.Context, task client.Task, id string) error {
-	forced, cancel := context.WithTimeout(ctx, endGrace)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		killCgroups(id)
-		_, err := task.Delete(forced)
-		if err == nil || errdefs.IsNotFound(err) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("ending the sandbox: %w", err)
-		case <-forced.Done():
-			return nil // the shim hangs; scrub ends it too
-		case <-tick.C:
-		}
-	}
 }
 
 // fail logs what happened and returns what may be shown. Errors of ours pass through, and if the

@@ -241,8 +241,8 @@ func (c *crash) empty(t *testing.T) {
 // traces are what a container may leave behind, by name.
 type traces struct {
 	held
-	Workspaces, Layers, Runtimes, Blobs, Output, Loops int
-	Qgroups                                            string // those of subvolumes that are gone
+	Workspaces, Layers, Bundles, Runtimes, Blobs, Output, Loops int
+	Qgroups                                                     string // those of subvolumes that are gone
 }
 
 // left counts what there is now of all containers ever made.
@@ -259,7 +259,8 @@ func (c *crash) left(t *testing.T) traces {
 	pool := filepath.Join(in, c.Dir, "runtime", "pool")
 	tr := traces{
 		held: c.holds(t, c.made), Workspaces: entries(pool, "ws"), Layers: entries(pool, "layer"),
-		Runtimes: entries(c.rundir(), "d") + entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(c.Dir, "output"),
+		Bundles:  entries(c.rundir(), "d") + entries(c.rundir(), "c", "io.containerd.runtime.v2.task", "berth"),
+		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(c.Dir, "output"),
 	}
 	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, l := range loops {

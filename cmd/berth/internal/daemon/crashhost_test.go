@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"berth/proto"
 )
 
 // What the host has after each crash: as much as the containers that are there account for.
@@ -31,6 +33,9 @@ func (c *crash) checkHost(t *testing.T) {
 	for _, w := range c.workers {
 		want.Workspaces += len(w.own) + len(w.spaces)
 		want.Layers += len(w.own)
+		if w.class == proto.ClassGVisor {
+			want.Shims += len(w.own)
+		}
 		stored += len(w.files)
 	}
 	want.Bundles, want.Loops = want.Layers, 1
@@ -54,7 +59,7 @@ func (c *crash) footprint(t *testing.T, stored int) footprint {
 	t.Helper()
 	all := c.left(t)
 	f := footprint{
-		Workspaces: all.Workspaces, Layers: all.Layers, Bundles: all.Runtimes, Shims: all.Shims, Loops: all.Loops,
+		Workspaces: all.Workspaces, Layers: all.Layers, Bundles: all.Bundles, Shims: all.Shims, Loops: all.Loops,
 		Blobs: max(0, all.Blobs-stored), Temporary: c.temporary(),
 	}
 	dead := c.dead()
