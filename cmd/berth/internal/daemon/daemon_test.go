@@ -165,8 +165,9 @@ func (s *server) holds(t *testing.T, containers []string) held {
 		shim := bytes.Contains(cmd, []byte("containerd-shim-runc-v2")) && bytes.Contains(cmd, []byte(s.rundir()))
 		count(&h.Shims, shim)
 		if cgroup, _ := os.ReadFile(p + "/cgroup"); !shim && namesAny(string(cgroup), containers) {
-			net, _ := os.Readlink(p + "/ns/net")
-			nets[net] = true
+			if net, err := os.Readlink(p + "/ns/net"); err == nil { // one that has ended and was not yet reaped has none
+				nets[net] = true
+			}
 		}
 	}
 	h.NetNamespaces = len(nets)
