@@ -241,6 +241,13 @@ func TestInputsThatCannotBeRecordedAreTakenBack(t *testing.T) {
 	}
 	t.Cleanup(func() { books.Close() })
 	other := artifacts.New(artifacts.Config{Files: st.Files, Ledger: books})
+	known := map[string]string{} // so much that what the ledger's files have left cannot take it a second time
+	for i := range 1000 {
+		known[fmt.Sprint("known", i)] = "file_0000000000000000000000"
+	}
+	if err := books.Update(func(tx *ledger.Tx) error { return tx.Put("inputs", s.WorkspaceID(), known) }); err != nil {
+		t.Fatal(err)
+	}
 	_ = os.WriteFile(path.Join(disk, "filler"), make([]byte, 1<<20), 0o600)
 	if err := other.Begin(ctx, s, []string{f.ID}); err == nil {
 		t.Fatal("the books were written on a full disk")

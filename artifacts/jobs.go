@@ -172,7 +172,7 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	// In this order: what is queued after close sees that it was dropped, what was queued before
 	// is deleted by this update.
 	js.close(prefix)
-	return js.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+	return js.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
 		return errors.Join(
 			tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix), tx.Delete(bucketInputs, workspace))
 	})
@@ -215,7 +215,7 @@ func (js *Jobs) List(s *session.Session) ([]Summary, error) {
 	list := []Summary{}
 	// An empty update waits for its place in the queue, and so for every write of an exec whose
 	// answer the caller has seen.
-	if err := js.cfg.Ledger.Update(func(*ledger.Tx) error { return nil }); err != nil { // behind what is queued
+	if err := js.cfg.Ledger.Jot(func(*ledger.Tx) error { return nil }); err != nil { // behind what is queued
 		return nil, err
 	}
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {

@@ -13,21 +13,52 @@ import (
 // Backups are beside the ledger, in its own name with .1 for the newest and .2 for the one before. Two, so
 // that a daemon killed in the middle of making one, or a backup of what was just spoilt, still leaves one that is good.
 
-// Copy writes the ledger as it is at this moment to path, which must not exist. It does not wait for
-// writers, nor they for it.
+// Copy writes the ledger as it is at this moment to path, which must not exist. Writers wait for a checkpoint and no
+// longer. The copy stands for itself: where it takes the ledger's place, nothing of the journal is added to it.
 func (db *DB) Copy(path string) error {
-	err := db.bolt.View(func(tx *bbolt.Tx) error { return tx.CopyFile(path, 0o600) })
+	err := db.settleNow()
+	if err == nil {
+		err = db.bolt.View(func(tx *bbolt.Tx) error { return tx.CopyFile(path, 0o600) })
+	}
+	if err == nil {
+		err = leaveJournal(path)
+	}
 	if err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
 	return SyncPath(path)
 }
 
+// settleNow waits for the turn to settle.
+func (db *DB) settleNow() error {
+	db.turn.Lock()
+	defer db.turn.Unlock()
+	return db.settle()
+}
+
+// leaveJournal has the database at path know of no journal.
+func leaveJournal(path string) error {
+	bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
+	if err != nil {
+		return err
+	}
+	err = bolt.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(bucketJournal)) })
+	return errors.Join(err, bolt.Close())
+}
+
 // Backup keeps a copy as the newest backup, and reports whether it did: not if the newest is younger than age, and not
 // if the ledger has not changed since. The copy is read to its end before it takes the place of another.
 func (db *DB) Backup(age time.Duration) (bool, error) {
-	path, now := db.bolt.Path(), db.version()
-	if fi, err := os.Stat(path + ".1"); err == nil && (time.Since(fi.ModTime()).Abs() < age || now == db.backedUp.Load()) {
+	path := db.bolt.Path()
+	fi, missing := os.Stat(path + ".1")
+	if missing == nil && time.Since(fi.ModTime()).Abs() < age {
+		return false, nil
+	}
+	if err := db.settleNow(); err != nil {
+		return false, err
+	}
+	now := db.version()
+	if missing == nil && now == db.backedUp.Load() {
 		return false, nil
 	}
 	if err := db.freshCopy(path + ".new"); err != nil {
@@ -57,7 +88,7 @@ func (db *DB) freshCopy(path string) error {
 	return nil
 }
 
-// version changes with every update.
+// version changes with every checkpoint that has something to write.
 func (db *DB) version() int64 {
 	n := int64(-1)
 	_ = db.bolt.View(func(tx *bbolt.Tx) error { n = int64(tx.ID()); return nil })

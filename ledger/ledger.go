@@ -20,17 +20,20 @@
 //	keys/       <key id>                keys.record
 //	key_usage/  <key id>                keys.spent
 //
-// bbolt's own Update pays one fsync per caller, and its Batch makes a lone caller wait
-// for company. Here a single writer takes whatever is waiting, runs it in one
-// transaction and answers all of them after one sync: a lone caller never waits, a crowd shares.
+// An update is done when it is in a journal beside the database and that is synced: one append and one sync of what was
+// allocated before, which a crowd of updates shares and a lone one never waits to share. The database gets it later, with many others: see
+// journal. Readers see both as one. docs/decisions/0029 says why bbolt alone would not do.
 package ledger
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,26 +45,44 @@ import (
 // lockWait bounds how long Open waits for another process to let go of the file.
 const lockWait = 2 * time.Second
 
-// maxGroup bounds how many updates share one transaction, and so how long the first waits.
+// maxGroup bounds how many updates share one sync, and so how long the first waits.
 const maxGroup = 256
+
+// linger is how long an update that nobody waits for on disk may be in the page cache alone.
+const linger = 100 * time.Millisecond
+
+// The bucket and the key of the journal's epoch, as the database has it.
+const (
+	bucketJournal = "journal"
+	keyEpoch      = "epoch"
+)
 
 // A DB is an open ledger.
 type DB struct {
-	bolt    *bbolt.DB
-	updates chan *update
-	done    chan struct{}
+	bolt *bbolt.DB
+
+	turn      sync.Mutex // held by whoever commits; guards what follows
+	journal   *journal
+	lingering bool // flush is set
+
+	state sync.RWMutex // guards over, and bolt against a checkpoint that over does not know of
+	over  *node        // what the database has not got; changed with turn held too
+
+	mu     sync.Mutex // guards what follows
+	queue  []*update
+	closed bool
+
+	kick  chan struct{} // there is something in the queue
+	flush *time.Timer
+	stop  chan struct{}
+	done  chan struct{}
 
 	backedUp atomic.Int64 // the version that the newest backup has
-
-	mu     sync.RWMutex // guards closed against Update
-	closed bool
 }
-
-// A Tx is a view of the ledger inside Update or View.
-type Tx struct{ tx *bbolt.Tx }
 
 type update struct {
 	fn   func(*Tx) error
+	sync bool // it is answered when it is on disk
 	err  error
 	done chan struct{}
 }
@@ -82,9 +103,42 @@ func Open(path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the ledger cannot be read: %w; %s", err, remedy(path))
 	}
-	db := &DB{bolt: bolt, updates: make(chan *update, maxGroup), done: make(chan struct{})}
+	db := &DB{bolt: bolt, kick: make(chan struct{}, 1), flush: time.NewTimer(linger), stop: make(chan struct{}), done: make(chan struct{})}
+	db.flush.Stop()
+	if err := db.openJournal(journalPath(path)); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the ledger's journal: %w", err), bolt.Close())
+	}
 	go db.write()
 	return db, nil
+}
+
+// openJournal gives the database what the last daemon left in the journal.
+func (db *DB) openJournal(path string) (err error) {
+	err = db.bolt.View(func(tx *bbolt.Tx) error { db.over, err = journaled(tx, path); return err })
+	if err != nil {
+		return err
+	}
+	if db.journal, err = openJournal(path); err != nil {
+		return err
+	}
+	if err := db.checkpoint(db.over); err != nil {
+		return errors.Join(err, db.journal.f.Close())
+	}
+	db.journal.prepare()
+	return nil
+}
+
+// journaled is what the journal at path adds to a database.
+func journaled(tx *bbolt.Tx, path string) (*node, error) {
+	b := tx.Bucket([]byte(bucketJournal))
+	if b == nil {
+		return nil, nil
+	}
+	var epoch uint64
+	if err := json.Unmarshal(b.Get([]byte(keyEpoch)), &epoch); err != nil {
+		return nil, nil // a backup, which stands for itself
+	}
+	return replay(path, epoch, nil)
 }
 
 // openAndWalk opens the file and reads every record once, some milliseconds a megabyte, so
@@ -118,7 +172,7 @@ func openAndWalk(path string) (bolt *bbolt.DB, err error) {
 	return bolt, err
 }
 
-// Close waits for the updates under way and closes the file.
+// Close waits for the updates under way and closes the files.
 func (db *DB) Close() error {
 	db.mu.Lock()
 	if db.closed {
@@ -126,13 +180,21 @@ func (db *DB) Close() error {
 		return nil
 	}
 	db.closed = true
-	close(db.updates)
 	db.mu.Unlock()
+	close(db.stop)
 	<-db.done
-	return db.bolt.Close()
+	db.turn.Lock()
+	defer db.turn.Unlock()
+	for db.commitNext() {
+	}
+	err := db.settle()
+	if err != nil { // the next Open tries again
+		err = db.journal.sync()
+	}
+	return errors.Join(err, db.journal.f.Close(), db.bolt.Close())
 }
 
-// SizeBytes is the size of the file.
+// SizeBytes is the size of the database file.
 func (db *DB) SizeBytes() int64 {
 	fi, err := os.Stat(db.bolt.Path())
 	if err != nil {
@@ -144,201 +206,223 @@ func (db *DB) SizeBytes() int64 {
 // Update runs fn in a transaction and returns once it is on disk. If fn fails nothing of it is
 // kept and its error is returned; fn may run more than once, so it must set, not add to,
 // what it captures. It must not call the ledger again except through tx.
-func (db *DB) Update(fn func(*Tx) error) error { return db.Begin(fn)() }
+func (db *DB) Update(fn func(*Tx) error) error { return db.do(&update{fn: fn, sync: true}) }
+
+// Jot is Update that returns once the kernel has it: it is safe from the death of the daemon, and a tenth of a second later, or with the
+// next Update, from a power cut.
+func (db *DB) Jot(fn func(*Tx) error) error { return db.do(&update{fn: fn}) }
 
 // Begin is Update in two halves: it queues fn and returns; wait then returns once fn is on disk, so
 // that the caller can do something else meanwhile. Order is kept between all calls.
 func (db *DB) Begin(fn func(*Tx) error) (wait func() error) {
-	u := &update{fn: fn, done: make(chan struct{})}
+	u := &update{fn: fn, sync: true}
 	if err := db.submit(u); err != nil {
 		return func() error { return err }
 	}
+	db.wake()
 	return func() error {
 		<-u.done
 		return u.err
 	}
 }
 
-// Later is Update without the wait, for records whose loss in a crash is
+// Later is Jot without the wait, for records whose loss in a crash is
 // harmless. The result of fn is dropped.
-func (db *DB) Later(fn func(*Tx) error) { db.Begin(fn) }
+func (db *DB) Later(fn func(*Tx) error) {
+	if db.submit(&update{fn: fn}) == nil {
+		db.wake()
+	}
+}
 
 func (db *DB) submit(u *update) error {
-	db.mu.RLock()
-	defer db.mu.RUnlock()
+	u.done = make(chan struct{})
+	db.mu.Lock()
+	defer db.mu.Unlock()
 	if db.closed {
 		return ErrClosed
 	}
-	db.updates <- u
+	db.queue = append(db.queue, u)
 	return nil
 }
 
-// View runs fn on a consistent snapshot. It does not wait for writers.
+// wake has the writer look at the queue.
+func (db *DB) wake() {
+	select {
+	case db.kick <- struct{}{}:
+	default:
+	}
+}
+
+// do queues an update and waits for it. Where nobody else commits the caller does so itself, which saves two changes of
+// goroutine; in a crowd the writer does.
+func (db *DB) do(u *update) error {
+	if err := db.submit(u); err != nil {
+		return err
+	}
+	if db.turn.TryLock() {
+		db.commitUntil(u)
+	}
+	db.wakeIfQueued()
+	<-u.done
+	return u.err
+}
+
+// commitUntil commits what is queued up to u. Called with turn held, which it gives back.
+func (db *DB) commitUntil(u *update) {
+	defer db.turn.Unlock() // whatever fn does to its goroutine
+	for {
+		select {
+		case <-u.done:
+			return
+		default:
+			db.commitNext()
+		}
+	}
+}
+
+func (db *DB) wakeIfQueued() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if len(db.queue) > 0 {
+		db.wake()
+	}
+}
+
+// View runs fn on a consistent snapshot. It does not wait for writers, but for a checkpoint. fn must not call the ledger again.
 func (db *DB) View(fn func(*Tx) error) error {
-	err := db.bolt.View(func(tx *bbolt.Tx) error { return fn(&Tx{tx}) })
+	db.state.RLock()
+	tx := &Tx{over: db.over}
+	var err error
+	tx.read, err = db.bolt.Begin(false)
+	db.state.RUnlock()
 	if errors.Is(err, berrors.ErrDatabaseNotOpen) {
 		return ErrClosed
 	}
-	return err
-}
-
-// write is the single writer.
-func (db *DB) write() {
-	defer close(db.done)
-	for u := range db.updates {
-		group := append(make([]*update, 0, 8), u)
-		for len(group) < maxGroup {
-			select {
-			case next, ok := <-db.updates:
-				if !ok {
-					db.commit(group)
-					return
-				}
-				group = append(group, next)
-				continue
-			default:
-			}
-			break
-		}
-		db.commit(group)
+	if err != nil {
+		return err
 	}
-}
-
-// commit runs a group in one transaction. One that fails is answered and left out, and the
-// others run again, since bbolt can only roll back the whole.
-func (db *DB) commit(group []*update) {
-	for len(group) > 0 {
-		failed := -1
-		err := db.bolt.Update(func(tx *bbolt.Tx) error {
-			for i, u := range group {
-				if err := run(u.fn, &Tx{tx}); err != nil {
-					failed = i
-					return err
-				}
-			}
-			return nil
-		})
-		if failed < 0 {
-			for _, u := range group {
-				u.err = err
-				close(u.done)
-			}
-			return
-		}
-		group[failed].err = err
-		close(group[failed].done)
-		group = append(group[:failed], group[failed+1:]...)
-	}
-}
-
-// run keeps one caller's panic from taking the writer, and everybody's updates, with it.
-func run(fn func(*Tx) error, tx *Tx) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("ledger update panicked: %v", r)
-		}
-	}()
+	defer tx.close()
 	return fn(tx)
 }
 
-// Put stores v as JSON under key.
-func (tx *Tx) Put(bucket, key string, v any) error {
-	b, err := tx.tx.CreateBucketIfNotExists([]byte(bucket))
-	if err != nil {
-		return err
-	}
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return b.Put([]byte(key), data)
-}
-
-// Get reads key into v and reports whether it was there.
-func (tx *Tx) Get(bucket, key string, v any) (bool, error) {
-	b := tx.tx.Bucket([]byte(bucket))
-	if b == nil {
-		return false, nil
-	}
-	data := b.Get([]byte(key))
-	if data == nil {
-		return false, nil
-	}
-	return true, json.Unmarshal(data, v)
-}
-
-// Delete removes key; a key that is not there is no error.
-func (tx *Tx) Delete(bucket, key string) error {
-	b := tx.tx.Bucket([]byte(bucket))
-	if b == nil {
-		return nil
-	}
-	return b.Delete([]byte(key))
-}
-
-// DeletePrefix removes every key with this prefix.
-func (tx *Tx) DeletePrefix(bucket, prefix string) error {
-	var keys []string // first, since a scan must not change what it walks
-	err := tx.Scan(bucket, prefix, func(k string, _ []byte) (bool, error) { keys = append(keys, k); return true, nil })
-	for _, k := range keys {
-		err = errors.Join(err, tx.Delete(bucket, k))
-	}
-	return err
-}
-
-// Each calls fn with every record whose key has this prefix, decoded, in ascending order of keys.
-func Each[T any](tx *Tx, bucket, prefix string, fn func(key string, v T)) error {
-	return tx.Scan(bucket, prefix, func(key string, data []byte) (bool, error) {
-		var v T
-		if err := json.Unmarshal(data, &v); err != nil {
-			return false, fmt.Errorf("reading record %s/%s: %w", bucket, key, err)
+// write commits what nobody waits for, or too many do.
+func (db *DB) write() {
+	defer close(db.done)
+	for {
+		select {
+		case <-db.kick:
+			db.turn.Lock()
+			for db.commitNext() {
+			}
+			db.turn.Unlock()
+		case <-db.flush.C:
+			db.turn.Lock()
+			db.lingering = false
+			db.turn.Unlock()
+			if db.journal.sync() != nil { // which the kernel tells only once
+				db.turn.Lock()
+				db.journal.broken = true
+				db.turn.Unlock()
+			}
+		case <-db.stop:
+			return
 		}
-		fn(key, v)
-		return true, nil
+	}
+}
+
+// commitNext commits the updates that have waited longest, and reports whether there were any. Called with turn held.
+func (db *DB) commitNext() bool {
+	db.mu.Lock()
+	n := min(len(db.queue), maxGroup)
+	group := db.queue[:n:n]
+	if db.queue = db.queue[n:]; len(db.queue) == 0 {
+		db.queue = nil
+	}
+	db.mu.Unlock()
+	if n > 0 {
+		db.commit(group)
+	}
+	return n > 0
+}
+
+// commit runs a group and answers all of it once its frames are where they have to be.
+func (db *DB) commit(group []*update) {
+	tx := &Tx{bolt: db.bolt, over: db.over, seal: db.journal.seal}
+	sync := false
+	for _, u := range group {
+		u.err = tx.run(u.fn)
+		sync = sync || u.sync && u.err == nil
+	}
+	tx.close()
+	err := db.keep(tx.over, tx.out, sync)
+	for _, u := range group {
+		if u.err == nil {
+			u.err = err
+		}
+		close(u.done)
+	}
+}
+
+// keep makes over what the ledger holds, by its frames or, where the journal has no room for them or cannot be written, by a
+// checkpoint.
+func (db *DB) keep(over *node, frames []byte, sync bool) error {
+	if err := db.journal.add(frames, sync); err != nil {
+		return db.checkpoint(over)
+	}
+	if over != db.over {
+		db.state.Lock()
+		db.over = over
+		db.state.Unlock()
+	}
+	if db.journal.dirty && !db.lingering {
+		db.lingering = true
+		db.flush.Reset(linger)
+	}
+	return nil
+}
+
+// checkpoint gives the database all that is over it, and begins the journal anew. If it fails, everything is as it was. Called
+// with turn held.
+func (db *DB) checkpoint(over *node) error {
+	db.state.Lock() // nobody must see the database's new state under the old changes
+	defer db.state.Unlock()
+	epoch := rand.Uint64()
+	err := db.bolt.Update(func(tx *bbolt.Tx) error {
+		for w := over.from("", false); w.at() != nil; w.next() {
+			if err := store(tx, w.at()); err != nil {
+				return err
+			}
+		}
+		return store(tx, &node{key: bucketJournal + separator + keyEpoch, value: strconv.AppendUint(nil, epoch, 10)})
 	})
-}
-
-// Scan calls fn for each key with this prefix in ascending order, until fn returns false or an
-// error. data is JSON, valid during the call only; fn must not write to the bucket.
-func (tx *Tx) Scan(bucket, prefix string, fn func(key string, data []byte) (bool, error)) error {
-	b := tx.tx.Bucket([]byte(bucket))
-	if b == nil {
-		return nil
+	if err != nil {
+		return err
 	}
-	c := b.Cursor()
-	for k, v := c.Seek([]byte(prefix)); k != nil && hasPrefix(k, prefix); k, v = c.Next() {
-		if more, err := fn(string(k), v); err != nil || !more {
-			return err
-		}
-	}
+	db.over = nil
+	db.journal.restart(epoch)
 	return nil
 }
 
-// ScanBack is Scan in descending order, starting just before key before, or at the end of
-// the prefix if before is empty.
-func (tx *Tx) ScanBack(bucket, prefix, before string, fn func(key string, data []byte) (bool, error)) error {
-	b := tx.tx.Bucket([]byte(bucket))
-	if b == nil {
+// settle has the database hold all that was written so far. Called with turn held.
+func (db *DB) settle() error {
+	if db.over == nil {
 		return nil
 	}
-	if before == "" {
-		before = prefix + "\xff\xff\xff\xff"
-	}
-	c := b.Cursor()
-	k, v := c.Seek([]byte(before))
-	if k == nil {
-		k, v = c.Last()
-	}
-	for ; k != nil && string(k) >= before; k, v = c.Prev() {
-	}
-	for ; k != nil && hasPrefix(k, prefix); k, v = c.Prev() {
-		if more, err := fn(string(k), v); err != nil || !more {
-			return err
-		}
-	}
-	return nil
+	return db.checkpoint(db.over)
 }
 
-func hasPrefix(k []byte, prefix string) bool {
-	return len(k) >= len(prefix) && string(k[:len(prefix)]) == prefix
+// store takes one change into the database.
+func store(tx *bbolt.Tx, n *node) error {
+	bucket, key, _ := strings.Cut(n.key, separator)
+	if n.value != nil {
+		b, err := tx.CreateBucketIfNotExists([]byte(bucket))
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte(key), n.value)
+	}
+	if b := tx.Bucket([]byte(bucket)); b != nil {
+		return b.Delete([]byte(key))
+	}
+	return nil
 }

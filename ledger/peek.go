@@ -27,5 +27,11 @@ func Peek(path string, fn func(*Tx) error) (err error) {
 		return err
 	}
 	defer bolt.Close()
-	return bolt.View(func(tx *bbolt.Tx) error { return fn(&Tx{tx}) })
+	return bolt.View(func(tx *bbolt.Tx) error {
+		over, err := journaled(tx, journalPath(path))
+		if err != nil {
+			return err
+		}
+		return fn(&Tx{read: tx, over: over})
+	})
 }

@@ -131,9 +131,7 @@ func (e *Exec) resume(ctx context.Context) {
 	e.s.users++
 	e.s.mu.Unlock()
 	err = e.s.core.track(nil, func() {
-		settle := e.run()
-		e.s.release()
-		settle()
+		e.run(e.s.release)
 	})
 	if err != nil { // nobody can close what is being opened
 		e.s.release()
@@ -143,7 +141,7 @@ func (e *Exec) resume(ctx context.Context) {
 // vanish ends an exec of an earlier daemon that has no process any more.
 func (e *Exec) vanish(why string) {
 	e.out.Finish()
-	e.conclude(lostSince(e.host, e.s.core.host, why))()
+	e.conclude(lostSince(e.host, e.s.core.host, why), func() {})
 }
 
 // desert ends the execs of an earlier daemon whose sandbox is gone.

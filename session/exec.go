@@ -97,9 +97,7 @@ func (s *Session) exec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, er
 	e.setDeadline()
 	err = s.core.track(func() { s.announce(e) }, func() {
 		e.tellBegin()
-		settle := e.run()
-		release()
-		settle()
+		e.run(release)
 	})
 	if err != nil {
 		e.abort()
@@ -172,7 +170,7 @@ func (e *Exec) launch(ctx context.Context) error {
 	return err
 }
 
-// attempt writes the start down and starts the process, both at once; but one that somebody may ask for again, and
+// attempt starts the process and writes that down, both at once; but one that somebody may ask for again, and
 // must get then, is on disk before it can do anything.
 func (e *Exec) attempt(ctx context.Context, g *guest.Client) error {
 	recorded := e.recordStart()
@@ -287,18 +285,18 @@ func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
 	}
 }
 
-// run sees the command to its end, and returns what is left to do once the session is let go.
-func (e *Exec) run() (settle func()) {
+// run sees the command to its end, and lets go of the session.
+func (e *Exec) run(release func()) {
 	end, ok := e.await()
 	if !ok {
 		close(e.left)
-		return func() {}
+		release()
+		return
 	}
 	end = e.explain(end)
 	e.out.Finish()
-	settle = e.conclude(end)
+	e.conclude(end, release)
 	e.forget()
-	return settle
 }
 
 // await waits for the process to end, or makes it. False means that it goes on without this daemon.

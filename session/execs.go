@@ -162,8 +162,8 @@ func (s *Session) dropExecs() error {
 }
 
 // trim forgets the oldest ended execs, and the output of those that together hold too much, once it was
-// told or nobody came for it.
-func (s *Session) trim(allowed int64) {
+// told or nobody came for it. ending is about to have ended.
+func (s *Session) trim(allowed int64, ending *Exec) {
 	var kept int64
 	list := s.Execs()
 	slices.Reverse(list)
@@ -171,7 +171,9 @@ func (s *Session) trim(allowed int64) {
 		select {
 		case <-e.ended:
 		default:
-			continue
+			if e != ending {
+				continue
+			}
 		}
 		if kept += e.out.Kept(); kept > allowed {
 			e.moveOut()
@@ -183,16 +185,20 @@ func (s *Session) trim(allowed int64) {
 	}
 }
 
-// recordStart begins to write down that the command runs. The process is started meanwhile, and
-// nobody sees the exec before the record is on disk: what was seen to run is known after a crash.
+// recordStart is how it is written down that the command runs, and wait returns once that is done: nobody sees the exec before, and
+// what was seen to run is known after a crash. A durable one is on disk then, and gets there while the process starts. Others end with
+// the daemon, and go to the ledger's journal without a sync, once their process runs.
 func (e *Exec) recordStart() (wait func() error) {
-	rec := execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: keepable(e.cmd), Host: e.s.core.host, Guest: e.s.guestBoot(), Sealed: e.sealOwn()}
-	return e.s.core.cfg.Ledger.Begin(e.s.putExec(rec))
+	put := e.s.putExec(execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: keepable(e.cmd), Host: e.s.core.host, Guest: e.s.guestBoot(), Sealed: e.sealOwn()})
+	if durable(e.cmd) {
+		return e.s.core.cfg.Ledger.Begin(put)
+	}
+	return func() error { return e.s.core.cfg.Ledger.Jot(put) }
 }
 
-// conclude books the end: outputs, manifest, ledger, audit; then everybody may know.
-// What it returns waits until the ledger has the end, for which nobody else has to.
-func (e *Exec) conclude(end proto.End) (settle func()) {
+// conclude books the end: outputs, manifest, ledger, audit; then it lets go of the session, and everybody may know: whoever has been told
+// finds the session as it is without the command.
+func (e *Exec) conclude(end proto.End, release func()) {
 	now := e.s.core.cfg.Now()
 	e.mu.Lock()
 	info := e.info
@@ -205,16 +211,16 @@ func (e *Exec) conclude(end proto.End) (settle func()) {
 	e.conceal(info.End, &made)
 	res := e.resultOf(e.out, &info, made)
 	e.charge(info) // before the end is written, so that no end is known that was not paid for
-	settle = e.store(info, made)
+	e.store(info, made)
 	e.tellEnd(info, made)
 
 	e.mu.Lock()
 	e.info, e.made, e.result = info, made, &res
 	e.mu.Unlock()
+	e.s.trim(keptOutput, e)
+	release()
 	close(e.ended)
-	e.s.trim(keptOutput)
 	e.s.core.relieve()
-	return settle
 }
 
 // later is the later one of two times.
@@ -240,19 +246,19 @@ func (e *Exec) produced(info proto.Exec) Produced {
 	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail))
 }
 
-// store writes down the end, and the output of those that somebody will ask for later. Where a durable one finds no room on
-// disk its guest keeps it, and a sweep tries again.
-func (e *Exec) store(info proto.Exec, made Produced) (settle func()) {
+// store writes down the end, and the output of those that somebody will ask for later. A durable one is on disk when it returns; that of
+// a foreground command is safe from the daemon's death. What finds no room a sweep tries again to write; of a durable
+// one, its guest keeps it until then.
+func (e *Exec) store(info proto.Exec, made Produced) {
 	rec := execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason), Notes: made.Notes}
-	put := e.s.putExec(rec)
-	if !durable(e.cmd) {
-		return e.storeSoon(rec, put)
+	write, kept := e.s.core.cfg.Ledger.Jot, error(nil)
+	if durable(e.cmd) {
+		write = e.s.core.cfg.Ledger.Update
+		if kept = e.spool(); kept != nil {
+			e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", kept)
+		}
 	}
-	kept := e.spool()
-	if kept != nil {
-		e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", kept)
-	}
-	err := e.s.core.cfg.Ledger.Update(put)
+	err := write(e.s.putExec(rec))
 	if proto.CodeOf(err) == proto.NotFound { // its session goes, and nobody will ask
 		err = nil
 	}
@@ -262,27 +268,6 @@ func (e *Exec) store(info proto.Exec, made Produced) (settle func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.unstored = err != nil || errors.Is(kept, syscall.ENOSPC)
-	return func() {}
-}
-
-// storeSoon is store for a foreground command: its end is safe from the daemon's death when this returns, and in the ledger
-// when settle does.
-func (e *Exec) storeSoon(rec execRecord, put func(*ledger.Tx) error) (settle func()) {
-	settled, err := e.s.core.ends.add(e.s.id, rec)
-	if err != nil {
-		e.s.core.cfg.Log.Error("writing down the end of an exec; a crash of the daemon would lose it", "exec", e.id, "error", err)
-		settled = func() {}
-	}
-	written := e.s.core.cfg.Ledger.Begin(put)
-	return func() {
-		defer settled()
-		if err := written(); err != nil && proto.CodeOf(err) != proto.NotFound {
-			e.s.core.cfg.Log.Error("recording the end of an exec; a sweep will try again", "exec", e.id, "error", err)
-			e.mu.Lock()
-			e.unstored = true
-			e.mu.Unlock()
-		}
-	}
 }
 
 // storeEnds writes down the ends that could not be when they came.
@@ -292,10 +277,7 @@ func (s *Session) storeEnds() {
 		info, made, again := e.info, e.made, e.unstored
 		e.mu.Unlock()
 		if again && info.End != nil {
-			e.mu.Lock()
-			e.unstored = false // until it fails again
-			e.mu.Unlock()
-			e.store(info, made)()
+			e.store(info, made)
 			e.forget()
 		}
 	}

@@ -88,10 +88,15 @@ func (s *Session) start(ctx context.Context) error {
 	return err
 }
 
+// bringUp starts the next generation. That it exists is on disk when this returns, and gets there meanwhile; that it runs has to outlive
+// the daemon alone.
 func (s *Session) bringUp(ctx context.Context) error {
-	if err := s.change(func(r *record) { r.Generation++ }); err != nil {
-		return err
+	if s.state() != proto.StateCreating { // whose record says so already
+		if err := s.jot(func(r *record) { r.Generation++ }); err != nil {
+			return err
+		}
 	}
+	onDisk := s.core.onDisk()
 	if err := s.core.cfg.Runtime.Start(ctx, s.id, s.record().spec()); err != nil {
 		return err
 	}
@@ -108,7 +113,10 @@ func (s *Session) bringUp(ctx context.Context) error {
 	}
 	s.setBoot(hello.Boot)
 	now := s.core.clock.now() // a start that took long does not eat the lease
-	err = s.change(func(r *record) { r.State, r.LastUsed, r.Isolation = proto.StateRunning, now, iso })
+	if err := onDisk(); err != nil {
+		return err
+	}
+	err = s.jot(func(r *record) { r.State, r.LastUsed, r.Isolation = proto.StateRunning, now, iso })
 	if err == nil {
 		s.tellStart(ctx)
 	}
@@ -152,7 +160,7 @@ func (s *Session) stop(ctx context.Context, onlyIdle bool, reason proto.EndReaso
 // halt is stop once it is decided. If that cannot be written down, the session goes on. Called with
 // life held and stopping set, which it takes back.
 func (s *Session) halt(ctx context.Context, reason proto.EndReason, why string) (bool, error) {
-	err := s.change(func(r *record) { r.State = proto.StateStopped })
+	err := s.jot(func(r *record) { r.State = proto.StateStopped })
 	s.mu.Lock()
 	s.stopping = false
 	if err == nil {
@@ -202,7 +210,7 @@ func (s *Session) beginStop(onlyIdle bool) bool {
 }
 
 // persist writes the record as it is in memory.
-func (s *Session) persist() error { return s.change(func(*record) {}) }
+func (s *Session) persist() error { return s.jot(func(*record) {}) }
 
 // Stop ends the session's processes and keeps its files; the next use starts it again.
 func (s *Session) Stop(ctx context.Context) error {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -285,17 +284,7 @@ func (m *model) restart(r *rapid.T) {
 // next one finds the disk as it was at that moment.
 func (m *model) crash(r *rapid.T) {
 	m.rt.clear()
-	dir := m.t.TempDir()
-	old := *m.st
-	err := old.Ledger.Update(func(*ledger.Tx) error { // nobody writes meanwhile
-		if out, err := exec.Command("cp", "-a", old.Dir+"/.", dir).CombinedOutput(); err != nil {
-			return errors.New(string(out))
-		}
-		return errFault // and nothing was written
-	})
-	if !errors.Is(err, errFault) {
-		r.Fatal(err)
-	}
+	old, dir := *m.st, killed(m.t, m.st)
 	m.rt.kill()
 	m.tail.Go(func() { abandon(&old) })
 	for _, s := range m.all {

@@ -27,54 +27,36 @@ const longestWait = time.Minute
 // room fails with TooMany where the daemon, or the API key that makes the session, has as many as it may have. Called with mu
 // held, under which the session is then added: nobody can take the same place twice.
 func (ss *Sessions) room(key string) error {
-	all, own := live{}, live{}
-	for _, s := range ss.byID {
-		if r := s.record(); r.State != proto.StateExpired {
-			all.add(r)
-			if r.Key == key {
-				own.add(r)
-			}
-		}
-	}
-	if all.n >= int64(ss.cfg.MaxSessions) {
-		return proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one or wait for one to expire", all.n).After(all.wait(ss.cfg.Now()))
+	if n := ss.index.all; n >= int64(ss.cfg.MaxSessions) {
+		return proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one or wait for one to expire", n).
+			After(ss.untilRoom(func(*Session) bool { return true }))
 	}
 	if key == "" {
 		return nil
 	}
-	if most := ss.cfg.Quotas.MaxSessions(key); most > 0 && own.n >= most {
-		return proto.Errorf(proto.TooMany, "", key, "this API key has %d containers, and its quota is %d; delete one or wait for one to expire", own.n, most).After(own.wait(ss.cfg.Now()))
+	if most, n := ss.cfg.Quotas.MaxSessions(key), ss.index.live[key]; most > 0 && n >= most {
+		return proto.Errorf(proto.TooMany, "", key, "this API key has %d containers, and its quota is %d; delete one or wait for one to expire", n, most).
+			After(ss.untilRoom(func(s *Session) bool { return s.key == key }))
 	}
 	return nil
 }
 
-// live counts sessions that have not expired.
-type live struct {
-	n     int64
-	first time.Time // when the first of them expires
-}
-
-func (l *live) add(r record) {
-	l.n++
-	if c := r.cap(); l.n == 1 || c.Before(l.first) {
-		l.first = c
-	}
-}
-
-// wait is after how long there may be room again.
-func (l live) wait(now time.Time) time.Duration { return min(l.first.Sub(now), longestWait) }
-
-// KeySessions is how many sessions that have not expired were made with an API key.
-func (ss *Sessions) KeySessions(key string) (n int64) {
-	ss.mu.RLock()
-	all := ss.snapshot()
-	ss.mu.RUnlock()
-	for _, s := range all {
-		if r := s.record(); r.Key == key && r.State != proto.StateExpired {
-			n++
+// untilRoom is after how long the first of those that count will have expired. Called with mu held.
+func (ss *Sessions) untilRoom(counts func(*Session) bool) time.Duration {
+	wait, now := longestWait, ss.cfg.Now()
+	for _, s := range ss.byID {
+		if s.counted && counts(s) {
+			wait = min(wait, s.record().cap().Sub(now))
 		}
 	}
-	return n
+	return wait
+}
+
+// KeySessions is how many sessions that have not expired were made with an API key.
+func (ss *Sessions) KeySessions(key string) int64 {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	return ss.index.live[key]
 }
 
 // mayRun fails with TooMany when the API key of ctx has no CPU time left. What runs already goes on.

@@ -35,6 +35,7 @@ func (ss *Sessions) load() error {
 	}
 	ss.openRecords()
 	for _, s := range ss.byID {
+		ss.index.add(s, s.rec, s.rec.State == proto.StateExpired)
 		ss.clock.notBefore(s.rec.latest())
 	}
 	for id, list := range execs {
@@ -75,7 +76,7 @@ func (s *Session) remember(list []execRecord) {
 		e.number = s.begun
 		s.execs = append(s.execs, e)
 	}
-	s.trim(keptOutput)
+	s.trim(keptOutput, nil)
 }
 
 // recalled makes an exec of its record. One that was still running is lost, since its guest ended it with the
@@ -154,7 +155,7 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	switch {
 	case rec.Delete:
 		return ss.finishRemove(ctx, s)
-	case rec.State == proto.StateCreating: // its creator never got an answer
+	case rec.State == proto.StateCreating && ss.sameHost(rec.Host): // its creator never got an answer
 		s.markUndone()
 		return ss.finishRemove(ctx, s)
 	case rec.State == proto.StateExpired:
@@ -174,8 +175,12 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	if rec.State == proto.StateStopped {
 		return nil
 	}
-	return s.change(func(r *record) { r.State = proto.StateStopped })
+	return s.jot(func(r *record) { r.State = proto.StateStopped })
 }
+
+// sameHost reports whether boot is the present one of the host, or is not known. In another one a session that was made may not be on
+// disk as more than begun: see bringUp.
+func (ss *Sessions) sameHost(boot string) bool { return boot == "" || ss.host == "" || boot == ss.host }
 
 // answers reports whether the session's guest is there, and which one it is.
 func (s *Session) answers(ctx context.Context) (guest.Hello, bool) {

@@ -35,6 +35,7 @@ type record struct {
 	closed     error              // why Sealed cannot be opened
 	Limits     proto.Limits       `json:"limits"`
 	Isolation  proto.Isolation    `json:"isolation,omitzero"` // as of the last start
+	Host       string             `json:"host,omitempty"`     // boot of the host that it was made in
 	Created    time.Time          `json:"created"`
 	LastUsed   time.Time          `json:"last_used"`        // as of the last write; memory is ahead of it
 	Idle       time.Duration      `json:"idle"`             // rolling lease

@@ -178,12 +178,12 @@ func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.Crea
 func (ss *Sessions) tryOnce(owner string, r retry) (*Session, *try, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	at := owner + "\x00" + r.Key
+	at := retryKey(owner, r.Key)
 	if t := ss.tries[at]; t != nil {
 		return nil, t, t.same(r)
 	}
-	for _, s := range ss.byID {
-		if rec := s.record(); s.owner == owner && rec.Retry.Key == r.Key && !rec.Delete && rec.State != proto.StateCreating {
+	if s := ss.index.byRetry[at]; s != nil {
+		if rec := s.record(); !rec.Delete && rec.State != proto.StateCreating {
 			return s, nil, rec.Retry.same(r)
 		}
 	}
@@ -194,7 +194,7 @@ func (ss *Sessions) tryOnce(owner string, r retry) (*Session, *try, error) {
 func (ss *Sessions) tried(owner string, r retry) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	at := owner + "\x00" + r.Key
+	at := retryKey(owner, r.Key)
 	close(ss.tries[at].done)
 	delete(ss.tries, at)
 }

@@ -20,6 +20,9 @@ type Session struct {
 	workspace string
 	veil      *veil // hides its secrets
 
+	counted bool   // among those that have not expired; guarded by core.mu, as is key
+	key     string // of the API, which it is counted for
+
 	// life is a lock for transitions (start, stop, expire, remove). It may be held across I/O, so
 	// waiting for it can be given up. It is taken before mu.
 	life    chan struct{}
@@ -31,6 +34,7 @@ type Session struct {
 
 	mu       sync.Mutex    // guards what follows
 	rec      record        // as the ledger has it, but for LastUsed, which is ahead
+	saved    time.Time     // LastUsed as the ledger has it
 	guest    *guest.Client // of this generation; replaced by start
 	boot     string        // of that guest
 	users    int           // operations under way; the sweeper leaves a session with any alone
@@ -51,7 +55,7 @@ type Session struct {
 func newSession(core *Sessions, rec record) *Session {
 	s := &Session{
 		veil: newVeil(rec.Env, rec.Secrets),
-		core: core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace, rec: rec,
+		core: core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace, rec: rec, saved: rec.LastUsed,
 		life: make(chan struct{}, 1), more: make(chan struct{}), tries: map[string]*try{},
 	}
 	s.guest = s.newGuest()
@@ -263,16 +267,18 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 
 // change alters the record and returns once that is on disk; until then nobody sees it. fn may
 // run more than once, each time on a fresh copy. If it cannot be written, the record is as it was.
-func (s *Session) change(fn func(*record)) error {
+func (s *Session) change(fn func(*record)) error { return s.alter(s.core.cfg.Ledger.Update, fn) }
+
+// jot is change that does not wait for the disk: for what the death of the daemon must not take back, and a power cut, with which
+// every sandbox ends, may.
+func (s *Session) jot(fn func(*record)) error { return s.alter(s.core.cfg.Ledger.Jot, fn) }
+
+// alter is change by one way of writing.
+func (s *Session) alter(write func(func(*ledger.Tx) error) error, fn func(*record)) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	return s.beginChange(fn)()
-}
-
-// beginChange is change in two halves. Called with saving held, until wait has returned.
-func (s *Session) beginChange(fn func(*record)) (wait func() error) {
 	var next record
-	written := s.core.cfg.Ledger.Begin(func(tx *ledger.Tx) error {
+	err := write(func(tx *ledger.Tx) error {
 		if s.gone() {
 			return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist", s.id)
 		}
@@ -280,25 +286,25 @@ func (s *Session) beginChange(fn func(*record)) (wait func() error) {
 		fn(&next)
 		return tx.Put(bucketSessions, s.id, next)
 	})
-	return func() error {
-		if err := written(); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.rec.LastUsed.After(next.LastUsed) { // it was used meanwhile
-			next.LastUsed = s.rec.LastUsed
-		}
-		s.rec = next
-		return nil
+	if err != nil {
+		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saved = next.LastUsed
+	if s.rec.LastUsed.After(next.LastUsed) { // it was used meanwhile
+		next.LastUsed = s.rec.LastUsed
+	}
+	s.rec = next
+	return nil
 }
 
-// erase takes the record out of the ledger, with those of the execs; from then on nothing writes it again.
+// erase takes the record out of the ledger, with those of the execs; from then on nothing writes it again. If a power cut brings it
+// back, it says that the session is to go.
 func (s *Session) erase() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	err := s.core.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+	err := s.core.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
 		return errors.Join(tx.DeletePrefix(bucketExecs, s.id+"/"), tx.Delete(bucketSessions, s.id))
 	})
 	if err == nil {

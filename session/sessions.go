@@ -30,12 +30,12 @@ type Sessions struct {
 	spooled atomic.Int64   // bytes in files of output
 	reread  atomic.Int64   // bytes of them in memory for whoever follows
 
-	digestKey []byte // of digest
-	ends      *endLog
+	digestKey []byte         // of digest
 	wg        sync.WaitGroup // execs and starts under way
 
 	mu         sync.RWMutex // guards what follows
 	byID       map[string]*Session
+	index      index // of byID
 	workspaces map[string]workspaceRecord
 	tries      map[string]*try // sessions with an idempotency key that are being made, by owner and key
 	closed     bool
@@ -49,23 +49,18 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, outputDir), 0o700); err != nil {
 		return nil, fmt.Errorf("making the output directory: %w", err)
 	}
-	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2), byID: map[string]*Session{}, workspaces: map[string]workspaceRecord{}, tries: map[string]*try{}}
+	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2), byID: map[string]*Session{}, index: newIndex(), workspaces: map[string]workspaceRecord{}, tries: map[string]*try{}}
 	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
-	ends, err := openEndLog(cfg.Dir)
-	if err != nil {
-		return nil, err
-	}
-	ss.ends = ends
 	if err := ss.begin(ctx); err != nil {
-		return nil, errors.Join(err, ends.Close())
+		return nil, err
 	}
 	return ss, nil
 }
 
 // begin makes of what is on disk what is so now.
 func (ss *Sessions) begin(ctx context.Context) error {
-	if err := errors.Join(ss.openDigest(), ss.ends.replay(ss.cfg.Ledger), ss.load()); err != nil {
+	if err := errors.Join(ss.openDigest(), replayEnds(ss.cfg.Dir, ss.cfg.Ledger), ss.load()); err != nil {
 		return fmt.Errorf("reading sessions: %w", err)
 	}
 	if err := ss.reconcile(ctx); err != nil {
@@ -95,7 +90,7 @@ func (ss *Sessions) Close() error {
 	for _, s := range paused {
 		errs = append(errs, s.pauseAgain())
 	}
-	return errors.Join(append(errs, ss.ends.Close())...)
+	return errors.Join(errs...)
 }
 
 // track runs fn on a goroutine that Close waits for, and first before that, so that Close either refuses
@@ -150,11 +145,12 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 	return s, nil
 }
 
-// register gives the record its IDs and writes it down, in state creating.
+// register gives the record its IDs and writes it down, in state creating and as the first generation. That is on disk when the
+// sandbox runs: see bringUp.
 func (ss *Sessions) register(rec record) (*Session, error) {
 	now := ss.clock.now()
 	rec.ID, rec.Job = newID(proto.ContainerPrefix), newID(proto.JobPrefix)
-	rec.Created, rec.LastUsed = now, now
+	rec.Created, rec.LastUsed, rec.Generation, rec.Host = now, now, 1, ss.host
 	if err := ss.seal(&rec); err != nil {
 		return nil, err
 	}
@@ -167,10 +163,11 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 	}
 	s := newSession(ss, rec)
 	ss.byID[rec.ID] = s
+	ss.index.add(s, rec, false)
 	ss.workspaces[ws.ID] = ws
 	ss.mu.Unlock()
 
-	err = ss.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+	err = ss.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
 		if err := tx.Put(bucketWorkspaces, ws.ID, ws); err != nil {
 			return err
 		}
@@ -247,14 +244,10 @@ func (ss *Sessions) List(owner string, f Filter) (page []proto.Container, more b
 		return nil, false, invalid("after", "after %.80q is not a container ID", f.After)
 	}
 	ss.mu.RLock()
-	all := ss.snapshot()
+	all := ss.index.before(owner, f.After)
 	ss.mu.RUnlock()
 	page = make([]proto.Container, 0, min(f.Limit, len(all)))
-	slices.SortFunc(all, func(a, b *Session) int { return -cmpString(a.id, b.id) })
-	for _, s := range all {
-		if s.owner != owner || f.After != "" && s.id >= f.After {
-			continue
-		}
+	for _, s := range slices.Backward(all) {
 		info := s.Info()
 		if !f.matches(info) {
 			continue
@@ -315,7 +308,7 @@ func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
 	if s.gone() {
 		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist", s.id)
 	}
-	err = s.change(func(r *record) {
+	err = s.jot(func(r *record) {
 		going := r.State == proto.StateExpired || r.Delete && !r.Keep // some of the files may be gone already
 		r.Delete, r.Keep = true, keep && !going
 	})
@@ -342,26 +335,37 @@ func (ss *Sessions) finishRemove(ctx context.Context, s *Session) error {
 // vacate takes away all that a session holds but its record. Execs are over before the books of their
 // jobs are dropped, or they would write into those again.
 func (ss *Sessions) vacate(ctx context.Context, s *Session) error {
+	decided := ss.onDisk() // that it goes, before anything of its files does
 	s.wakeToEnd(ctx)
 	if err := ss.cfg.Runtime.Stop(ctx, s.id); err != nil {
 		return fmt.Errorf("stopping %s: %w", s.id, err)
 	}
 	s.closeGuest()
+	if err := decided(); err != nil {
+		return fmt.Errorf("recording that %s goes: %w", s.id, err)
+	}
 	if err := s.dropExecs(); err != nil {
 		return fmt.Errorf("dropping the execs of %s: %w", s.id, err)
 	}
 	if err := ss.releaseWorkspace(ctx, s); err != nil {
 		return err
 	}
-	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.DeletePrefix(bucketExecs, s.id+"/") })
+	return ss.cfg.Ledger.Jot(func(tx *ledger.Tx) error { return tx.DeletePrefix(bucketExecs, s.id+"/") })
+}
+
+// onDisk begins to put on disk what was written down so far. Nobody has to wait for that who does something else first.
+func (ss *Sessions) onDisk() (wait func() error) {
+	return ss.cfg.Ledger.Begin(func(*ledger.Tx) error { return nil })
 }
 
 // forget drops a session from memory.
 func (ss *Sessions) forget(s *Session) {
 	s.markGone()
+	retry := s.record().Retry.Key
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	delete(ss.byID, s.id)
+	ss.index.remove(s, retry)
 	if ws, ok := ss.workspaces[s.workspace]; ok && ws.Session == s.id {
 		if ws.Session = ""; ws.Kept {
 			ss.workspaces[ws.ID] = ws

@@ -125,6 +125,6 @@ func (ss *Sessions) relieve() {
 	all := ss.snapshot()
 	ss.mu.RUnlock()
 	for _, s := range all {
-		s.trim(0)
+		s.trim(0, nil)
 	}
 }

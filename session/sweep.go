@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
 )
 
@@ -114,9 +113,12 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 		return nil // usable refuses new users from the cap on, so this passes
 	}
 	now := ss.clock.now()
-	if err := s.change(func(r *record) { r.State, r.Ended = proto.StateExpired, now; r.forgetSecrets() }); err != nil {
+	if err := s.jot(func(r *record) { r.State, r.Ended = proto.StateExpired, now; r.forgetSecrets() }); err != nil {
 		return err
 	}
+	ss.mu.Lock()
+	ss.index.expired(s)
+	ss.mu.Unlock()
 	done.Expired++
 	s.tell(ctx, actExpire, "")
 	return ss.leaveName(ctx, s)
@@ -154,21 +156,13 @@ func (s *Session) is(mark *bool) bool {
 // persistTouch writes the lease down if it moved since it was last written, so that a crash
 // forgets at most the time between two sweeps.
 func (s *Session) persistTouch(rec record) error {
-	if !rec.LastUsed.After(s.written()) {
+	s.mu.Lock()
+	saved := s.saved
+	s.mu.Unlock()
+	if !rec.LastUsed.After(saved) {
 		return nil
 	}
 	return s.persist()
-}
-
-// written is the last use that the ledger knows.
-func (s *Session) written() (t time.Time) {
-	_ = s.core.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		var r record
-		_, err := tx.Get(bucketSessions, s.id, &r)
-		t = r.LastUsed
-		return err
-	})
-	return t
 }
 
 // sweepStrangers removes sandboxes that belong to no session and workspaces that nobody holds, as a crash may

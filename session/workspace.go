@@ -50,6 +50,9 @@ func (ss *Sessions) DeleteWorkspace(ctx context.Context, owner, id string) error
 	delete(ss.workspaces, id) // nobody can claim it from here on
 	ss.mu.Unlock()
 	err := ss.dropWorkspace(context.WithoutCancel(ctx), ws)
+	if err == nil {
+		err = ss.onDisk()()
+	}
 	if err != nil {
 		ss.mu.Lock()
 		ss.workspaces[id] = ws // it can be tried again
@@ -70,7 +73,7 @@ func (ss *Sessions) releaseWorkspace(ctx context.Context, s *Session) error {
 		return ss.dropWorkspace(ctx, ws)
 	}
 	ws.Session, ws.Kept = "", true
-	if err := ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketWorkspaces, ws.ID, ws) }); err != nil {
+	if err := ss.cfg.Ledger.Jot(func(tx *ledger.Tx) error { return tx.Put(bucketWorkspaces, ws.ID, ws) }); err != nil {
 		return err
 	}
 	ss.mu.Lock()
@@ -80,7 +83,7 @@ func (ss *Sessions) releaseWorkspace(ctx context.Context, s *Session) error {
 }
 
 // dropWorkspace removes a workspace's jobs, files and record, in this order: the
-// record goes last, so that a crash leaves something to finish from.
+// record goes last, so that a crash leaves something to finish from. After a power cut there may be a record of a workspace that is gone.
 func (ss *Sessions) dropWorkspace(ctx context.Context, ws workspaceRecord) error {
 	if err := ss.cfg.Jobs.Drop(ctx, ws.ID); err != nil {
 		return fmt.Errorf("dropping the jobs of %s: %w", ws.ID, err)
@@ -88,7 +91,7 @@ func (ss *Sessions) dropWorkspace(ctx context.Context, ws workspaceRecord) error
 	if err := ss.cfg.Runtime.RemoveWorkspace(ctx, ws.ID); err != nil {
 		return fmt.Errorf("removing %s: %w", ws.ID, err)
 	}
-	if err := ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Delete(bucketWorkspaces, ws.ID) }); err != nil {
+	if err := ss.cfg.Ledger.Jot(func(tx *ledger.Tx) error { return tx.Delete(bucketWorkspaces, ws.ID) }); err != nil {
 		return err
 	}
 	ss.mu.Lock()
