@@ -98,6 +98,9 @@ func (s *Session) rejoin(ctx context.Context, hello guest.Hello) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	kept, err := s.client().Claim(ctx, ids)
+	if s.core.ctx.Err() != nil {
+		return
+	}
 	if err != nil {
 		s.core.cfg.Log.Warn("asking a container for the commands that it keeps", "container", s.id, "error", err)
 	}
@@ -118,6 +121,9 @@ func (e *Exec) resume(ctx context.Context) {
 	g := e.s.client()
 	proc, err := g.Attach(ctx, e.id, [2]int64{}, e.cmd.OpenStdin || e.cmd.TTY != nil, e.sink)
 	if err != nil {
+		if e.s.core.ctx.Err() != nil { // it is the next daemon's
+			return
+		}
 		e.s.core.cfg.Log.Warn("attaching to a command again", "exec", e.id, "error", err)
 		e.vanish("the container's guest could not be attached to again")
 		return

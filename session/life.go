@@ -10,10 +10,13 @@ import (
 
 // This file has how a session's sandbox is started and stopped.
 
-// lockLife takes the transition lock, or gives up with ctx.
+// lockLife takes the transition lock, or gives up with ctx. A session that was taken over is met first.
 func (s *Session) lockLife(ctx context.Context) (unlock func(), err error) {
 	select {
 	case s.life <- struct{}{}:
+		if s.unmet.Load() && !s.isPaused() {
+			s.meet(true)
+		}
 		return func() { <-s.life }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()

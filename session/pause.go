@@ -121,12 +121,9 @@ func (s *Session) thaw(ctx context.Context) error {
 	if err != nil && proto.CodeOf(err) != proto.NotFound { // one that has ended is found lost by whoever uses it
 		return err
 	}
-	s.mu.Lock()
-	unmet := s.unmet
-	s.paused, s.unmet = false, false
-	s.mu.Unlock()
-	if unmet {
-		s.meet(ctx)
+	s.setPaused(false)
+	if s.unmet.Load() {
+		s.meet(false)
 	}
 	s.tell(ctx, actResume, "")
 	return nil
@@ -137,29 +134,6 @@ func (s *Session) wakeToEnd(ctx context.Context) {
 	if err := s.thaw(ctx); err != nil {
 		s.core.cfg.Log.Warn("waking a container to end it", "container", s.id, "error", err)
 	}
-}
-
-// foundPaused takes a session over from an earlier daemon as it is, if that had it stand still.
-func (s *Session) foundPaused() bool {
-	p, ok := s.core.cfg.Runtime.(Pauser)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !ok || s.rec.State != proto.StateRunning || s.rec.Delete || !p.Paused(s.id) {
-		return false
-	}
-	s.paused, s.unmet = true, true
-	s.touch() // the time without a daemon does not eat the lease
-	return true
-}
-
-// meet is what settle does with a guest that answers, for one that could not then.
-func (s *Session) meet(ctx context.Context) {
-	hello, ok := s.answers(ctx)
-	if !ok {
-		s.desert()
-		return
-	}
-	s.rejoin(ctx, hello)
 }
 
 // stillPaused reports whether it is paused, as the runtime has it too: what has ended is not.

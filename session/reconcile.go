@@ -108,50 +108,54 @@ func (s *Session) recall(r execRecord) *Exec {
 	return e
 }
 
-// reconcileParallel is how many sandboxes are looked at together at start.
-const reconcileParallel = 8
+// reconcileParallel is how many sandboxes are looked at together at start, and meetParallel how many of them beside requests.
+const (
+	reconcileParallel = 8
+	meetParallel      = 2
+)
 
 // reconcile makes ledger and runtime agree after a restart, whatever the last daemon was in the
-// middle of: live sandboxes are attached to again, half-made sessions are undone, removals that had
-// begun are finished, and what belongs to nobody is removed.
+// middle of: half-made sessions are undone, removals that had begun are finished, and what belongs to nobody is removed. Live
+// sandboxes are attached to again in the background, or when somebody wants one: a daemon with hundreds of them serves as soon as one with none.
 func (ss *Sessions) reconcile(ctx context.Context) error {
 	inv, err := ss.cfg.Runtime.List(ctx)
 	if err != nil {
 		return fmt.Errorf("listing sandboxes: %w", err)
 	}
+	there := map[string]bool{}
+	for _, id := range inv.Sandboxes {
+		there[id] = true
+	}
 	var wg sync.WaitGroup
+	var live []*Session
 	slots := make(chan struct{}, reconcileParallel)
 	for _, s := range ss.snapshot() {
+		if there[s.id] && s.takeOver() {
+			live = append(live, s)
+			continue
+		}
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if err := ss.settle(ctx, s, slices.Contains(inv.Sandboxes, s.id)); err != nil {
+			if err := ss.settle(ctx, s, there[s.id]); err != nil {
 				ss.cfg.Log.Error("reconciling a container; a sweep will try again", "container", s.id, "error", err)
 			}
 		})
 	}
 	wg.Wait()
 	var done Swept
-	if err := ss.sweepStrangers(ctx, &done); err != nil {
+	if err := ss.sweepStrangers(ctx, inv, &done); err != nil {
 		ss.cfg.Log.Error("removing leftovers; a sweep will try again", "error", err)
 	}
+	ss.meetAll(live)
 	ss.cfg.Log.Info("sessions reconciled", "sessions", len(ss.byID), "stray_sandboxes", done.Sandboxes, "stray_workspaces", done.Workspaces)
 	return nil
 }
 
-// settle decides what a session's record means now. there says whether its sandbox is listed.
+// settle decides what the record means now of a session that nobody has taken over. there says whether its sandbox is listed.
 func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	rec := s.record()
-	if there && s.foundPaused() {
-		return nil
-	}
-	hello, ok := guest.Hello{}, false
-	if rec.State == proto.StateRunning && !rec.Delete && there {
-		hello, ok = s.answers(ctx)
-	}
-	if !ok {
-		s.desert()
-	}
+	s.desert()
 	switch {
 	case rec.Delete:
 		return ss.finishRemove(ctx, s)
@@ -160,12 +164,6 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 		return ss.finishRemove(ctx, s)
 	case rec.State == proto.StateExpired:
 		return ss.leaveName(ctx, s)
-	case ok:
-		s.mu.Lock()
-		s.touch() // the time without a daemon does not eat the lease
-		s.mu.Unlock()
-		s.rejoin(ctx, hello)
-		return nil
 	}
 	if there {
 		if err := ss.cfg.Runtime.Stop(ctx, s.id); err != nil {
@@ -182,10 +180,84 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 // disk as more than begun: see bringUp.
 func (ss *Sessions) sameHost(boot string) bool { return boot == "" || ss.host == "" || boot == ss.host }
 
-// answers reports whether the session's guest is there, and which one it is.
-func (s *Session) answers(ctx context.Context) (guest.Hello, bool) {
+// takeOver has a session that ran go on as it was, paused or not, if it is to. Its guest is met later.
+func (s *Session) takeOver() bool {
+	p, ok := s.core.cfg.Runtime.(Pauser)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.State != proto.StateRunning || s.rec.Delete {
+		return false
+	}
+	s.paused = ok && p.Paused(s.id)
+	s.unmet.Store(true)
+	if s.paused {
+		s.touch() // the time without a daemon does not eat the lease
+	}
+	return true // and one that is not paused is touched when its guest answers
+}
+
+// meetAll meets the guests of sessions that were taken over.
+func (ss *Sessions) meetAll(list []*Session) {
+	next := make(chan *Session, len(list))
+	for _, s := range list {
+		next <- s
+	}
+	close(next)
+	for range min(meetParallel, len(list)) {
+		ss.wg.Go(func() {
+			for s := range next {
+				if ss.ctx.Err() == nil {
+					s.met()
+				}
+			}
+		})
+	}
+}
+
+// met returns once the guest of a session that was taken over has been met, unless that stands still: then it is when it is woken.
+// Nobody is given a session before.
+func (s *Session) met() {
+	if !s.unmet.Load() {
+		return
+	}
+	if unlock, err := s.lockLife(s.core.ctx); err == nil { // which meets it
+		unlock()
+	}
+}
+
+// meet goes on with the execs of an earlier daemon, or finds out that the sandbox is over. Called with life held. If this daemon ends
+// meanwhile, the next one meets the guest. renew is for a session whose lease was not renewed when it was taken over.
+func (s *Session) meet(renew bool) {
+	ctx := s.core.ctx
+	hello, err := s.answers(ctx)
+	if err == nil && renew {
+		s.mu.Lock()
+		s.touch()
+		s.mu.Unlock()
+	}
+	if err == nil {
+		s.rejoin(ctx, hello)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	defer s.unmet.Store(false) // last: whoever sees it does not wait
+	if err == nil {
+		return
+	}
+	s.desert()
+	err = s.takeDown(ctx)
+	if err == nil {
+		err = s.jot(func(r *record) { r.State = proto.StateStopped })
+	}
+	if err != nil {
+		s.core.cfg.Log.Error("stopping a container that does not answer; a sweep will try again", "container", s.id, "error", err)
+	}
+}
+
+// answers is what the session's guest says of itself, if it is there.
+func (s *Session) answers(ctx context.Context) (guest.Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	hello, err := s.client().Hello(ctx)
-	return hello, err == nil
+	return s.client().Hello(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"berth/guest"
@@ -23,6 +24,8 @@ type Session struct {
 	counted bool   // among those that have not expired; guarded by core.mu, as is key
 	key     string // of the API, which it is counted for
 
+	unmet atomic.Bool // an earlier daemon started its sandbox, and this one has not asked the guest for its commands yet
+
 	// life is a lock for transitions (start, stop, expire, remove). It may be held across I/O, so
 	// waiting for it can be given up. It is taken before mu.
 	life    chan struct{}
@@ -39,7 +42,6 @@ type Session struct {
 	boot     string        // of that guest
 	users    int           // operations under way; the sweeper leaves a session with any alone
 	paused   bool          // it stands still, or is about to; whoever comes wakes it
-	unmet    bool          // it stood still when this daemon began, which has not asked for its commands yet
 	stopping bool          // about to be stopped: whoever comes waits, and starts it again
 	undone   bool          // it never came up and could not be removed; the sweeper tries again
 	vacated  bool          // expired, and nothing is left but its record

@@ -223,6 +223,7 @@ func (ss *Sessions) Get(owner, id string) (*Session, error) {
 	if !ok || s.owner != owner {
 		return nil, proto.Errorf(proto.NotFound, "", id, "container %.80q does not exist; send the request without a container to get a new one", id)
 	}
+	s.met()
 	return s, s.usable()
 }
 

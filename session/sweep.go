@@ -39,11 +39,12 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 			errs = append(errs, fmt.Errorf("sweeping %s: %w", s.id, err))
 		}
 	}
-	errs = append(errs, ss.clock.save(ss.cfg.Ledger), ss.sweepLost(ctx, all, &done), ss.sweepStrangers(ctx, &done), ctx.Err())
+	errs = append(errs, ss.clock.save(ss.cfg.Ledger), ss.sweepLost(ctx, all, &done), ss.sweepLeft(ctx, &done), ctx.Err())
 	return done, errors.Join(errs...)
 }
 
 func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error {
+	s.met()
 	now, rec := ss.clock.now(), s.record()
 	s.storeEnds()
 	switch {
@@ -165,14 +166,19 @@ func (s *Session) persistTouch(rec record) error {
 	return s.persist()
 }
 
-// sweepStrangers removes sandboxes that belong to no session and workspaces that nobody holds, as a crash may
-// leave, and sets aside workspaces that the ledger does not know. A session is in memory before anything of it is made, so what was listed and is unknown
-// afterwards is nobody's.
-func (ss *Sessions) sweepStrangers(ctx context.Context, done *Swept) error {
+// sweepLeft is sweepStrangers of what there is now.
+func (ss *Sessions) sweepLeft(ctx context.Context, done *Swept) error {
 	inv, err := ss.cfg.Runtime.List(ctx)
 	if err != nil {
 		return fmt.Errorf("listing sandboxes: %w", err)
 	}
+	return ss.sweepStrangers(ctx, inv, done)
+}
+
+// sweepStrangers removes sandboxes that belong to no session and workspaces that nobody holds, as a crash may
+// leave, and sets aside workspaces that the ledger does not know. A session is in memory before anything of it is made, so what was listed and is unknown
+// afterwards is nobody's.
+func (ss *Sessions) sweepStrangers(ctx context.Context, inv Inventory, done *Swept) error {
 	var errs []error
 	for _, id := range inv.Sandboxes {
 		stopped, err := ss.sweepSandbox(ctx, id)
