@@ -72,6 +72,26 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// TakeOver takes the idle connections of from, another client of the same guest, which is closed.
+func (c *Client) TakeOver(from *Client) {
+	from.mu.Lock()
+	idle, pipes := from.idle, from.pipes
+	from.idle = nil
+	for _, w := range idle {
+		delete(from.live, w)
+	}
+	from.mu.Unlock()
+	_ = from.Close()
+	c.mu.Lock()
+	c.pipes = pipes
+	c.mu.Unlock()
+	for _, w := range idle {
+		if _, err := c.add(w); err == nil {
+			c.put(w)
+		}
+	}
+}
+
 // Hello asks the guest who it is, and finds out whether descriptors can cross.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	var h Hello

@@ -106,7 +106,7 @@ func (s *Session) bringUp(ctx context.Context) error {
 	s.mu.Lock()
 	s.guest = s.newGuest()
 	s.mu.Unlock()
-	hello, err := s.client().Hello(ctx)
+	hello, err := s.acquaint(ctx)
 	if err != nil {
 		return err
 	}

@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
-	"net"
 	"os"
 	"path/filepath"
 
 	"berth/cmd/berth/internal/cli"
-	"berth/guest"
 	"berth/proto"
 	"berth/session/containerd"
 )
@@ -44,7 +41,7 @@ func examineHost(ctx context.Context, o cli.DoctorOptions, report func(cli.Findi
 func tryClasses(ctx context.Context, cfg containerd.Config, report func(cli.Finding)) {
 	const why = "containers of this class cannot be used"
 	// Each class is tried even if the other one failed: an operator may want just one of them.
-	done, err := containerd.Try(ctx, cfg, greet, proto.ClassRunc, proto.ClassGVisor)
+	done, err := containerd.Try(ctx, cfg, proto.ClassRunc, proto.ClassGVisor)
 	if err != nil {
 		report(cli.Finding{Name: "trial", Grade: cli.GradeFail, Found: proto.AsError(err).Message, Why: "no container could be tried", Fix: "mend what is marked FAIL above"})
 	}
@@ -60,17 +57,4 @@ func tryClasses(ctx context.Context, cfg containerd.Config, report func(cli.Find
 			report(cli.Finding{Name: name, Grade: cli.GradeFail, Found: d.Err.Error(), Why: why, Fix: "mend what is marked above; `berth serve --debug` logs more"})
 		}
 	}
-}
-
-// greet asks the guest of a trial container who it is.
-// A container that "started" says little: the guest must answer over its socket, and as PID 1, or it could
-// neither reap orphans nor see all processes.
-func greet(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
-	g := guest.NewClient(dial)
-	defer g.Close()
-	hello, err := g.Hello(ctx)
-	if err == nil && hello.PID != 1 {
-		err = errors.New("the guest is not the first process of its container")
-	}
-	return err
 }

@@ -82,6 +82,8 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.BoolVar(&cfg.StrictDownloads, "strict-downloads", false, "refuse downloads of uploaded files, as the hosted Files API does")
 	f.StringSliceVar(&cfg.Origins, "origin", nil, "web origin that may open websockets (may be repeated)")
 	f.DurationVar(&cfg.SweepEvery, "sweep-every", 0, "how often expired things are removed (default 10s)")
+	f.IntVar(&cfg.WarmMin, "warm-min", 2, "containers kept started for requests to come, of each image in use")
+	f.IntVar(&cfg.WarmMax, "warm-max", 32, "most containers kept started, of all images together; 0 keeps none")
 	f.BoolVar(&cfg.StopOnExit, "stop-on-exit", false, "stop all containers when the daemon ends; their files stay")
 	f.StringVar(&cfg.Pprof, "pprof", "", "serve profiles of the daemon on this address of loopback, without a key (default none)")
 	f.BoolVar(&jsonLog, "log-json", false, "log JSON lines")

@@ -1,14 +1,17 @@
 package containerd
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 
 	"berth/proto"
+	"berth/session"
 )
 
 // A Config says where a Runtime keeps its things and what it may use.
@@ -41,8 +44,20 @@ type Config struct {
 	// contend for the kernel's mount lock. 0 means twice the number of CPUs, at least 4.
 	Starts int
 
+	// Warm keeps sandboxes ready for sessions to come. The zero value keeps none.
+	Warm Warm
+
+	// Meet makes the acquaintance of a guest. nil means session.Meet.
+	Meet func(dial func(context.Context) (net.Conn, error)) Guest
+
 	// Log receives what an operator must know. nil means slog.Default().
 	Log *slog.Logger
+}
+
+// A Guest is one that can be asked whether it is there.
+type Guest interface {
+	Greet(context.Context) error
+	Close() error
 }
 
 const (
@@ -73,6 +88,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Starts <= 0 {
 		c.Starts = max(4, 2*runtime.NumCPU())
 	}
+	if c.Meet == nil {
+		c.Meet = func(dial func(context.Context) (net.Conn, error)) Guest { return session.Meet(dial) }
+	}
+	c.Warm.Min = min(c.Warm.Min, c.Warm.Max)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}

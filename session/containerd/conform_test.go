@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"berth/proto"
+	"berth/session"
 	"berth/session/sessiontest"
 )
 
-// openReal opens a Runtime with the real guest and the base image.
+// openReal opens a Runtime with the real guest and the base image, and with a warm pool, as the daemon has it.
 func openReal(t *testing.T) *Runtime {
 	t.Helper()
 	bin, archive := os.Getenv("BERTH_BIN"), os.Getenv("BERTH_BASE_IMAGE")
@@ -18,7 +19,8 @@ func openReal(t *testing.T) *Runtime {
 		t.Fatal("BERTH_BIN and BERTH_BASE_IMAGE are not set; run these tests with `make test`")
 	}
 	cfg := testConfig(t.TempDir())
-	cfg.BinDir, cfg.Guest, cfg.PoolBytes = bin, filepath.Join(bin, "berth-guest"), 4<<30
+	cfg.BinDir, cfg.Guest, cfg.PoolBytes, cfg.Meet = bin, filepath.Join(bin, "berth-guest"), 4<<30, nil
+	cfg.Warm = Warm{Min: 2, Max: 8, Image: "base", Limits: session.DefaultLimits}
 	rt := openWith(t, cfg)
 	f, err := os.Open(archive)
 	if err != nil {
@@ -28,6 +30,7 @@ func openReal(t *testing.T) *Runtime {
 	if _, err := rt.Images().Import(context.Background(), "base", f, nil); err != nil {
 		t.Fatal(err)
 	}
+	rt.KeepWarm()
 	return rt
 }
 

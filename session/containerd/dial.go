@@ -20,7 +20,7 @@ func (r *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return nil, noSandbox("dial", id)
 	}
-	conn, err := dialGuest(ctx, r.runPath(id))
+	conn, err := dialGuest(ctx, r.runPath(r.claims.sandbox(id)))
 	switch {
 	case err == nil:
 		return conn, nil

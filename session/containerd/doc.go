@@ -14,8 +14,9 @@
 //	pool.img                    the btrfs pool (sparse), unless the directory is btrfs already
 //	pool/bin/guest-<hash>       the guest binaries that sandboxes run
 //	pool/ws/<workspace>         one subvolume per workspace, limited by a qgroup
-//	pool/layer/<session>/       one subvolume per sandbox: the overlay's upper and work, and run, mounted
-//	                            at /.berth/run, where the guest makes guest.sock
+//	pool/layer/<sandbox>/       one subvolume per sandbox: the overlay's upper and work, and run, mounted
+//	                            at /.berth/run, where the guest makes guest.sock; claim, a link that says whose it
+//	                            is, if it came out of the warm pool
 //
 // And below /run/berth/<hash of the data directory>, which may go with a reboot:
 //
@@ -27,6 +28,9 @@
 // names its class, workspace and UID range; the workspace; the layer; the run directory in it;
 // the bundle and the process, or containerd's task. Stop takes them away in the opposite order, so that whatever was interrupted
 // can still be listed and removed by its session's ID.
+//
+// A sandbox of the warm pool (warm.go) is made without a workspace and under a name of its own, and a Start claims
+// it (claim.go): the workspace is attached, limits are fitted, and the claim is written down.
 //
 // A daemon that is killed leaves containers running, and gVisor's shims. The next one
 // mounts the same loop device again in its own mount namespace; it finds containers by their bundles, and shims by

@@ -61,7 +61,7 @@ func (r *Runtime) Paused(id string) bool {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return false
 	}
-	f, err := findFreezer(id)
+	f, err := findFreezer(r.claims.sandbox(id))
 	return err == nil && f.frozen()
 }
 
@@ -75,7 +75,7 @@ func (r *Runtime) freezer(ctx context.Context, id string) (unlock func(), f free
 	if err != nil {
 		return nil, f, err
 	}
-	f, err = findFreezer(id)
+	f, err = findFreezer(r.claims.sandbox(id))
 	switch {
 	case errors.Is(err, errNoFreezer):
 		err = proto.Errorf(proto.Unsupported, "pause", id, "containers cannot be paused here: %v", err)
@@ -98,8 +98,8 @@ type freezer struct {
 }
 
 // findFreezer looks in the v1 hierarchy first: on a hybrid host the sandbox is there.
-func findFreezer(id string) (freezer, error) {
-	name := filepath.Join(namespace, id)
+func findFreezer(sandbox string) (freezer, error) {
+	name := filepath.Join(namespace, sandbox)
 	v1 := filepath.Join(cgroupRoot, "freezer", name)
 	if isDir(v1) {
 		return freezer{dir: v1}, nil
@@ -108,7 +108,7 @@ func findFreezer(id string) (freezer, error) {
 	switch _, err := os.Stat(filepath.Join(v2, "cgroup.freeze")); {
 	case err == nil:
 		return freezer{dir: v2, v2: true}, nil
-	case len(cgroupDirs(id)) > 0:
+	case len(cgroupDirs(sandbox)) > 0:
 		return freezer{}, errNoFreezer
 	}
 	return freezer{}, os.ErrNotExist
@@ -195,8 +195,8 @@ func (f freezer) freeze2(ctx context.Context) error {
 }
 
 // thawBeforeEnd has a frozen sandbox go on, so that it can be ended: a frozen process of v1 does not even die.
-func thawBeforeEnd(id string) {
-	if f, err := findFreezer(id); err == nil && f.frozen() {
+func thawBeforeEnd(sandbox string) {
+	if f, err := findFreezer(sandbox); err == nil && f.frozen() {
 		_ = f.thaw()
 	}
 }

@@ -12,13 +12,14 @@ import (
 type idPool struct {
 	first uint32
 
-	mu    sync.Mutex // guards taken and next
+	mu    sync.Mutex // guards what follows
 	taken map[uint32]string
-	next  int // where to look first; reuse comes as late as possible
+	of    map[string]uint32 // the same the other way round
+	next  int               // where to look first; reuse comes as late as possible
 }
 
 func newIDPool(first uint32) *idPool {
-	return &idPool{first: first, taken: make(map[uint32]string)}
+	return &idPool{first: first, taken: make(map[uint32]string), of: make(map[string]uint32)}
 }
 
 // take gives session id a range and returns its first ID.
@@ -29,7 +30,7 @@ func (p *idPool) take(id string) (uint32, error) {
 		n := (p.next + i) % idRanges
 		base := p.first + uint32(n)*idRange
 		if _, ok := p.taken[base]; !ok {
-			p.taken[base], p.next = id, n+1
+			p.taken[base], p.of[id], p.next = id, base, n+1
 			return base, nil
 		}
 	}
@@ -45,16 +46,23 @@ func (p *idPool) learn(id, label string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.taken[uint32(base)] = id
+	p.taken[uint32(base)], p.of[id] = id, uint32(base)
 }
 
 // release frees the range of session id, if it has one.
 func (p *idPool) release(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for base, owner := range p.taken {
-		if owner == id {
-			delete(p.taken, base)
-		}
+	if base, ok := p.of[id]; ok {
+		delete(p.taken, base)
+		delete(p.of, id)
 	}
+}
+
+// has reports whether a sandbox has a range, as each has from its first step to its last.
+func (p *idPool) has(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.of[id]
+	return ok
 }

@@ -260,6 +260,7 @@ func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Des
 			return session.Image{}, r.fail(ctx, op, name, err)
 		}
 	}
+	r.warm.imagesChanged()
 	out, err := r.describe(ctx, rec)
 	if err != nil {
 		return session.Image{}, r.fail(ctx, op, name, err)
@@ -296,6 +297,7 @@ func (i *Images) Remove(ctx context.Context, ref string) error {
 	if err != nil {
 		return i.r.fail(ctx, op, ref, err)
 	}
+	i.r.warm.imagesChanged()
 	return nil
 }
 
@@ -308,12 +310,7 @@ func (i *Images) Sweep(ctx context.Context, keep []string) ([]string, error) {
 	if err != nil {
 		return nil, i.r.fail(ctx, op, "", err)
 	}
-	named := make(map[string]bool)
-	for _, rec := range recs {
-		if !isDigestName(rec.Name) {
-			named[rec.Target.Digest.String()] = true
-		}
-	}
+	named := digestsOf(recs)
 	var swept []string
 	for _, rec := range recs {
 		if !isDigestName(rec.Name) || named[rec.Name] || slices.Contains(keep, rec.Name) {
@@ -330,6 +327,23 @@ func (i *Images) Sweep(ctx context.Context, keep []string) ([]string, error) {
 	return swept, nil
 }
 
+// digestsOf are the digests that names point at.
+func digestsOf(recs []images.Image) map[string]bool {
+	named := make(map[string]bool)
+	for _, rec := range recs {
+		if !isDigestName(rec.Name) {
+			named[rec.Target.Digest.String()] = true
+		}
+	}
+	return named
+}
+
+// namedDigests are those of all images that have a name.
+func (r *Runtime) namedDigests(ctx context.Context) (map[string]bool, error) {
+	recs, err := r.client.ImageService().List(r.ns(ctx))
+	return digestsOf(recs), err
+}
+
 // sweepImage removes one digest, unless a sandbox uses it. Start holds the same lock from its
 // look at the image to the record that pins it.
 func (r *Runtime) sweepImage(ctx context.Context, digest string) (bool, error) {
@@ -338,6 +352,9 @@ func (r *Runtime) sweepImage(ctx context.Context, digest string) (bool, error) {
 		return false, err
 	}
 	defer unlock()
+	if err := r.warm.forget(ctx, digest); err != nil {
+		return false, err
+	}
 	users, err := r.client.ContainerService().List(ctx, fmt.Sprintf("image==%q", digest))
 	if err != nil || len(users) > 0 {
 		return false, err

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/containerd/containerd/v2/client"
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
@@ -21,22 +20,20 @@ var _ session.Inspector = (*Runtime)(nil)
 // gvisor. It fails with Unsupported where something is missing that every sandbox is promised: a sandbox that
 // is less than it was asked to be must not be used.
 func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, error) {
-	if r.isDirect(id) {
-		return r.inspectDirect(ctx, id)
+	held, claimed := r.claims.get(id)
+	if claimed && held.isolation != nil { // of the same process, which nothing can change afterwards
+		return *held.isolation, nil
 	}
-	c, err := r.client.LoadContainer(r.ns(ctx), id)
+	name := r.claims.sandbox(id)
+	pid, err := r.firstProcess(ctx, name)
 	if err != nil {
 		return proto.Isolation{}, r.fail(ctx, "inspect", id, err)
 	}
-	task, err := c.Task(r.ns(ctx), nil)
-	if err != nil {
-		return proto.Isolation{}, r.fail(ctx, "inspect", id, err)
-	}
-	iso, err := isolationOf(int(task.Pid()))
+	iso, err := isolationOf(pid)
 	if err != nil {
 		return iso, r.fail(ctx, "inspect", id, err)
 	}
-	info, err := c.Info(r.ns(ctx), client.WithoutRefreshedMetadata)
+	info, err := r.client.ContainerService().Get(r.ns(ctx), name)
 	if err != nil {
 		return iso, r.fail(ctx, "inspect", id, err)
 	}
@@ -46,15 +43,20 @@ func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, erro
 	return iso, lacking(id, iso)
 }
 
-func (r *Runtime) inspectDirect(ctx context.Context, id string) (iso proto.Isolation, err error) {
-	pid, err := r.livePID(id)
-	if err == nil {
-		iso, err = isolationOf(pid)
+// firstProcess is the host's number of the process that is a sandbox.
+func (r *Runtime) firstProcess(ctx context.Context, name string) (int, error) {
+	if r.isDirect(name) {
+		return r.livePID(name)
 	}
+	c, err := r.client.LoadContainer(r.ns(ctx), name)
 	if err != nil {
-		return iso, r.fail(ctx, "inspect", id, err)
+		return 0, err
 	}
-	return iso, lacking(id, iso)
+	task, err := c.Task(r.ns(ctx), nil)
+	if err != nil {
+		return 0, err
+	}
+	return int(task.Pid()), nil
 }
 
 // isolationOf reads what /proc has of a process.

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,9 +75,30 @@ func withGuest(run func() int) int {
 
 func testConfig(dir string) Config {
 	return Config{
-		Dir: dir, BinDir: binDir, Guest: guestPath, PoolBytes: 1 << 30,
+		Dir: dir, BinDir: binDir, Guest: guestPath, PoolBytes: 1 << 30, Meet: meetWith(greetTest),
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
+}
+
+// A greeter is a Guest that is dialled anew each time.
+type greeter func(context.Context) error
+
+func (g greeter) Greet(ctx context.Context) error { return g(ctx) }
+func (greeter) Close() error                      { return nil }
+
+func meetWith(greet func(context.Context, func(context.Context) (net.Conn, error)) error) func(func(context.Context) (net.Conn, error)) Guest {
+	return func(dial func(context.Context) (net.Conn, error)) Guest {
+		return greeter(func(ctx context.Context) error { return greet(ctx, dial) })
+	}
+}
+
+// greetTest asks the test guest.
+func greetTest(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
+	ans, err := converse(ctx, dial, guestRequest{Op: "ping"})
+	if err == nil && ans.Text != "pong" {
+		err = fmt.Errorf("the guest answers %+v", ans)
+	}
+	return err
 }
 
 // openTest opens a Runtime in a directory of its own and takes away all it made at the end.
@@ -183,12 +205,19 @@ func ask(t *testing.T, r *Runtime, id string, req guestRequest) guestAnswer {
 	return ans
 }
 
-func tryAsk(ctx context.Context, r *Runtime, id string, req guestRequest) (ans guestAnswer, err error) {
-	conn, err := r.Dial(ctx, id)
+func tryAsk(ctx context.Context, r *Runtime, id string, req guestRequest) (guestAnswer, error) {
+	return converse(ctx, func(ctx context.Context) (net.Conn, error) { return r.Dial(ctx, id) }, req)
+}
+
+func converse(ctx context.Context, dial func(context.Context) (net.Conn, error), req guestRequest) (ans guestAnswer, err error) {
+	conn, err := dial(ctx)
 	if err != nil {
 		return ans, err
 	}
 	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
 	if err := json.NewEncoder(conn).Encode(req); err != nil {
 		return ans, err
 	}

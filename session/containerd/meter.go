@@ -23,18 +23,19 @@ func (r *Runtime) Measure(id, workspace string) session.Reading {
 	if !proto.ValidID(proto.ContainerPrefix, id) || !proto.ValidID(proto.WorkspacePrefix, workspace) {
 		return reading
 	}
-	reading.OOMKills = cgroupTally(id, "oom_kill", "memory/%s/memory.oom_control", "%s/memory.events")
-	reading.PIDRefusals = cgroupTally(id, "max", "pids/%s/pids.events", "%s/pids.events")
+	name := r.claims.sandbox(id)
+	reading.OOMKills = cgroupTally(name, "oom_kill", "memory/%s/memory.oom_control", "%s/memory.events")
+	reading.PIDRefusals = cgroupTally(name, "max", "pids/%s/pids.events", "%s/pids.events")
 	reading.Workspace = r.disk.space(r.disk.workspacePath(workspace))
-	reading.Layer = r.disk.space(r.disk.layerPath(id))
+	reading.Layer = r.disk.space(r.disk.layerPath(name))
 	reading.Pool = r.disk.poolSpace()
 	return reading
 }
 
 // cgroupTally reads the line "key N" of the first of the files that is there; -1 if none is.
-func cgroupTally(id, key string, files ...string) int64 {
+func cgroupTally(sandbox, key string, files ...string) int64 {
 	for _, file := range files {
-		content, err := os.ReadFile(filepath.Join(cgroupRoot, fmt.Sprintf(file, namespace+"/"+id)))
+		content, err := os.ReadFile(filepath.Join(cgroupRoot, fmt.Sprintf(file, namespace+"/"+sandbox)))
 		if err != nil {
 			continue
 		}

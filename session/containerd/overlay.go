@@ -20,7 +20,7 @@ import (
 func rootfs(b blueprint, lowers []string, upper, work string) []mount.Mount {
 	ids := idMapping(b.firstID)
 	mapped := []string{"uidmap=" + ids, "gidmap=" + ids}
-	return []mount.Mount{
+	mounts := []mount.Mount{
 		{
 			// volatile: nothing waits for the disk. The layer never outlives its sandbox, and
 			// without it each removal would sync the whole pool.
@@ -29,14 +29,17 @@ func rootfs(b blueprint, lowers []string, upper, work string) []mount.Mount {
 				"lowerdir=" + strings.Join(lowers, ":"), "upperdir=" + upper, "workdir=" + work, "volatile", "nodev",
 			}, mapped...),
 		},
-		{
-			Type: "bind", Source: b.workspace, Target: insideWorkspace,
-			Options: append([]string{"bind", "rw"}, mapped...),
-		},
 		// The mapped root owns this one on disk.
 		{Type: "bind", Source: b.run, Target: insideRun, Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
 		{Type: "bind", Source: b.guest, Target: insideGuest, Options: []string{"bind", "ro", "nosuid", "nodev"}},
 	}
+	if b.workspace == "" { // a member of the warm pool gets it later
+		return mounts
+	}
+	return append(mounts, mount.Mount{
+		Type: "bind", Source: b.workspace, Target: insideWorkspace,
+		Options: append([]string{"bind", "rw"}, mapped...),
+	})
 }
 
 // makeMountPoints makes what rootfs and the runtime mount on, in the layer and so above whatever the image has

@@ -41,7 +41,12 @@ func testDaemon(dir string) int {
 	guestPath, binDir = os.Getenv("BERTH_TEST_GUEST"), os.Getenv("BERTH_TEST_BIN")
 	fail := func(err error) int { fmt.Fprintln(os.Stderr, "daemon:", err); return 1 }
 	ctx := context.Background()
-	r, err := Open(ctx, testConfig(dir))
+	cfg := testConfig(dir)
+	warm := os.Getenv("BERTH_TEST_WARM") != ""
+	if warm {
+		cfg.Warm = crashWarm
+	}
+	r, err := Open(ctx, cfg)
 	if err != nil {
 		return fail(err)
 	}
@@ -52,6 +57,9 @@ func testDaemon(dir string) int {
 	img, err := r.Images().Import(ctx, "test", archive, nil)
 	if err != nil {
 		return fail(err)
+	}
+	if warm {
+		return fail(useWarm(ctx, r, img.Digest))
 	}
 	if os.Getenv("BERTH_TEST_LOOP") != "" {
 		for {
@@ -143,6 +151,12 @@ func TestKilledDaemon(t *testing.T) {
 // is returned.
 func killedDaemon(t *testing.T, dir string, n int, later time.Duration, env ...string) string {
 	t.Helper()
+	return killedDaemonLines(t, dir, n, later, env...)[n-1]
+}
+
+// killedDaemonLines is killedDaemon, and returns all that it said.
+func killedDaemonLines(t *testing.T, dir string, n int, later time.Duration, env ...string) []string {
+	t.Helper()
 	image := filepath.Join(t.TempDir(), "image.tar")
 	if err := os.WriteFile(image, ociArchive(t), 0o600); err != nil {
 		t.Fatal(err)
@@ -159,21 +173,29 @@ func killedDaemon(t *testing.T, dir string, n int, later time.Duration, env ...s
 		t.Fatal(err)
 	}
 	in := bufio.NewReader(out)
-	var line string
+	var lines []string
 	for range n {
+		var line string
 		if line, err = in.ReadString('\n'); err != nil {
 			break
 		}
+		lines = append(lines, line)
 	}
 	time.Sleep(later) // which step it dies in is what the caller varies
 	if killErr := cmd.Process.Kill(); killErr != nil {
 		t.Fatal(killErr)
 	}
+	for err == nil { // what it said until then
+		var line string
+		if line, err = in.ReadString('\n'); err == nil {
+			lines = append(lines, line)
+		}
+	}
 	_ = cmd.Wait()
-	if err != nil {
+	if len(lines) < n {
 		t.Fatalf("the daemon ended early: %v", err)
 	}
-	return line
+	return lines
 }
 
 // TestKilledWhileStarting: wherever a daemon dies in the middle of a start, the next one can list and

@@ -82,6 +82,9 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 		{b.run, insideRun, harmless | unix.MOUNT_ATTR_NOEXEC, nil}, // the mapped root owns it on disk
 		{b.guest, insideGuest, harmless | unix.MOUNT_ATTR_RDONLY, nil},
 	} {
+		if m.from == "" { // a member of the warm pool gets its workspace later
+			continue
+		}
 		if err := bind(m.from, filepath.Join(root, m.to), m.attr, m.users); err != nil {
 			return fmt.Errorf("mounting %s: %w", m.to, err)
 		}
@@ -92,21 +95,34 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 // bind mounts what is at path from at path to, with the attributes more than it has, and mapped into a user namespace
 // unless users is nil.
 func bind(from, to string, attr uint64, users *os.File) error {
-	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	tree, err := detach(from, attr, users)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(tree)
-	set := unix.MountAttr{Attr_set: attr}
+	return attach(tree, to)
+}
+
+// detach makes the mount that bind makes, without a place. The caller closes it.
+func detach(from string, attr uint64, users *os.File) (tree int, err error) {
+	tree, err = unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	set := unix.MountAttr{Attr_set: attr, Propagation: unix.MS_PRIVATE}
 	if users != nil {
 		set.Attr_set |= unix.MOUNT_ATTR_IDMAP
 		set.Userns_fd = uint64(users.Fd())
 	}
-	if set.Attr_set != 0 {
-		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &set); err != nil {
-			return err
-		}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &set); err != nil {
+		unix.Close(tree)
+		return -1, err
 	}
+	return tree, nil
+}
+
+// attach gives a detached mount its place.
+func attach(tree int, to string) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 

@@ -34,6 +34,10 @@ type Runtime struct {
 	locks  keyed         // by session and workspace ID
 	chains chains
 
+	warm    *warmPool
+	claims  claims
+	visitor visitor
+
 	reserve   int64 // bytes that images leave free; see hasReserve
 	ownCounts bool  // sandboxes' user namespaces are made by newUserNamespace
 	direct    bool  // runc is run without a shim; see runsDirect
@@ -59,6 +63,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 		starts: make(chan struct{}, cfg.Starts), reserve: reserveOf(cfg.Dir),
 		shim: filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"), direct: cfg.Address == "",
 	}
+	r.warm = newWarmPool(r, cfg.Warm)
 	defer func() {
 		if err != nil {
 			_ = r.Close()
@@ -80,13 +85,19 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}
+	if err := r.learnClaims(); err != nil {
+		return nil, err
+	}
 	return r, r.learn(ctx)
 }
 
-// Close leaves all sandboxes running, for the next daemon to find. The Runtime is of no use afterwards,
-// and a second Close does nothing.
+// Close leaves all sandboxes of sessions running, for the next daemon to find, and removes those that no session has. The Runtime is of no
+// use afterwards, and a second Close does nothing.
 func (r *Runtime) Close() error {
 	var errs error
+	r.warm.close()
+	r.visitor.close()
+	r.claims.close()
 	if r.client != nil {
 		errs = r.client.Close()
 	}
@@ -133,7 +144,7 @@ func (r *Runtime) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// learn reads the UID ranges of the sandboxes that are there.
+// learn reads the UID ranges of the sandboxes that are there, and which of them a warm pool left.
 func (r *Runtime) learn(ctx context.Context) error {
 	records, err := r.client.ContainerService().List(r.ns(ctx))
 	if err != nil {
@@ -141,6 +152,7 @@ func (r *Runtime) learn(ctx context.Context) error {
 	}
 	for _, rec := range records {
 		r.ids.learn(rec.ID, rec.Labels[labelFirstID])
+		r.learnMember(rec)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ const (
 	labelFirstID   = "berth/first-id"
 	labelWorkspace = "berth/workspace"
 	labelClass     = "berth/class"
+	labelWarm      = "berth/warm" // of those that the warm pool made; see warmLabel
 
 	// labelChain keeps an image's layers from containerd's garbage collector for as
 	// long as the sandbox is there, whatever becomes of the image's name.
@@ -62,6 +63,17 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 	if conn, err := r.Dial(ctx, id); err == nil {
 		return conn.Close()
 	}
+	if !r.hasTraces(id) && r.claimMember(ctx, id, spec) {
+		return nil
+	}
+	if err := r.startCold(ctx, id, spec, class); err != nil {
+		return r.fail(ctx, "start", id, err)
+	}
+	return nil
+}
+
+// startCold makes the sandbox that the warm pool does not have, unless it has one by the time that it is our turn.
+func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, class classInfo) error {
 	select {
 	case r.starts <- struct{}{}:
 		defer func() { <-r.starts }()
@@ -69,18 +81,41 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 		return ctx.Err()
 	}
 	// What is left of a sandbox that ended or was never finished goes first.
-	if err := r.removeSandbox(ctx, id); err != nil {
-		return r.fail(ctx, "start", id, err)
+	if err := r.removeOf(ctx, id); err != nil {
+		return err
 	}
-	err = r.makeOrUndo(ctx, id, spec, class)
+	if r.claimMember(ctx, id, spec) {
+		return nil
+	}
+	err := r.makeOrUndo(ctx, id, spec, class)
 	if err != nil && strings.Contains(err.Error(), unix.EIO.Error()) {
 		r.disk.acknowledgeErrors()
 		err = r.makeOrUndo(ctx, id, spec, class)
 	}
-	if err != nil {
-		return r.fail(ctx, "start", id, err)
+	if err == nil {
+		r.warm.asked(spec, false)
 	}
-	return nil
+	return err
+}
+
+// hasTraces reports whether there may be something of the sandbox of session id, without asking containerd.
+func (r *Runtime) hasTraces(id string) bool {
+	if _, claimed := r.claims.get(id); claimed || r.ids.has(id) || r.hasBundle(id) || r.isDirect(id) {
+		return true
+	}
+	_, err := os.Lstat(r.disk.layerPath(id))
+	return err == nil
+}
+
+// removeOf takes away what there is of the sandbox of session id, claimed or its own.
+func (r *Runtime) removeOf(ctx context.Context, id string) error {
+	if held, ok := r.claims.get(id); ok {
+		if err := r.removeSandbox(ctx, held.sandbox); err != nil {
+			return err
+		}
+		r.claims.drop(id)
+	}
+	return r.removeSandbox(ctx, id)
 }
 
 // makeOrUndo makes a sandbox, or leaves nothing of it.
@@ -104,7 +139,7 @@ func (r *Runtime) Stop(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
-	if err := r.removeSandbox(ctx, id); err != nil {
+	if err := r.removeOf(ctx, id); err != nil {
 		return r.fail(ctx, "stop", id, err)
 	}
 	return nil
@@ -124,9 +159,13 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 	if err != nil {
 		return r.fail(ctx, "remove workspace", workspace, err)
 	}
+	user := r.claims.user(workspace)
 	if len(records) > 0 {
+		user = records[0].ID
+	}
+	if user != "" {
 		return proto.Errorf(proto.Conflict, "remove workspace", workspace,
-			"workspace %s is in use by container %s; delete that first", workspace, records[0].ID)
+			"workspace %s is in use by container %s; delete that first", workspace, user)
 	}
 	if err := r.disk.removeWorkspace(workspace); err != nil {
 		return r.fail(ctx, "remove workspace", workspace, err)
@@ -151,9 +190,7 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	if err := errors.Join(err, err1, err2); err != nil {
 		return inv, r.fail(ctx, "list", "", err)
 	}
-	inv.Sandboxes = slices.Concat(inv.Sandboxes, layers, bundles)
-	slices.Sort(inv.Sandboxes)
-	inv.Sandboxes = slices.Compact(inv.Sandboxes)
+	inv.Sandboxes = r.inventory(slices.Concat(inv.Sandboxes, layers, bundles))
 	return inv, nil
 }
 
@@ -198,11 +235,11 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 	return func() { second(); first() }, nil
 }
 
-// makeSandbox makes record, disk, run directory and task, in this order.
+// makeSandbox makes record, disk, run directory and task, in this order. What belongs to the session alone is its workspace; a
+// spec without one is of a member of the warm pool, which gets all that later.
 func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class classInfo) error {
 	b := blueprint{
 		id: id, session: spec, guest: r.guest, run: r.runPath(id),
-		workspace: r.disk.workspacePath(spec.Workspace),
 	}
 	var err error
 	if b.firstID, err = r.ids.take(id); err != nil {
@@ -217,8 +254,10 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	if err != nil {
 		return err
 	}
-	if _, err := r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
-		return err
+	if spec.Workspace != "" {
+		if b.workspace, err = r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
+			return err
+		}
 	}
 	upper, work, err := r.disk.makeLayer(id, b.firstID, spec.Limits.DiskBytes)
 	if err != nil {
@@ -267,15 +306,20 @@ func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class
 	if err != nil {
 		return err
 	}
+	labels := map[string]string{
+		labelFirstID: strconv.FormatUint(uint64(b.firstID), 10),
+		labelClass:   string(b.session.Class),
+		labelChain:   root.id,
+	}
+	if b.session.Workspace != "" {
+		labels[labelWorkspace] = b.session.Workspace
+	} else {
+		labels[labelWarm] = newWarmLabel(b)
+	}
 	_, err = r.client.ContainerService().Create(r.ns(ctx), containers.Container{
-		ID:    b.id,
-		Image: digestName(b.session.Image),
-		Labels: map[string]string{
-			labelFirstID:   strconv.FormatUint(uint64(b.firstID), 10),
-			labelWorkspace: b.session.Workspace,
-			labelClass:     string(b.session.Class),
-			labelChain:     root.id,
-		},
+		ID:      b.id,
+		Image:   digestName(b.session.Image),
+		Labels:  labels,
 		Runtime: runtime,
 		Spec:    spec,
 	})
@@ -306,6 +350,9 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), removeTimeout)
 	defer cancel()
 	known, err := r.exists(ctx, id)
+	if err == nil && !known {
+		r.ids.release(id) // of a start that came no further
+	}
 	if err != nil || !known {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -28,9 +29,9 @@ type Trial struct {
 }
 
 // Try opens a Runtime of its own in a temporary directory, starts a sandbox of each class over an image
-// that holds next to nothing, has greet talk to its guest, and removes all of it. It needs no daemon and no image. Call
+// that holds next to nothing, greets its guest, and removes all of it. It needs no daemon and no image. Call
 // PrivateMounts first. The error means that no class could be tried.
-func Try(ctx context.Context, cfg Config, greet func(context.Context, func(context.Context) (net.Conn, error)) error, classes ...proto.RuntimeClass) (_ []Trial, err error) {
+func Try(ctx context.Context, cfg Config, classes ...proto.RuntimeClass) (_ []Trial, err error) {
 	if cfg.Dir, err = os.MkdirTemp("", "berth-trial-"); err != nil {
 		return nil, err
 	}
@@ -51,13 +52,13 @@ func Try(ctx context.Context, cfg Config, greet func(context.Context, func(conte
 	}
 	var done []Trial
 	for _, class := range classes {
-		done = append(done, Trial{class, r.try(ctx, img.Digest, class, greet)})
+		done = append(done, Trial{class, r.try(ctx, img.Digest, class)})
 	}
 	return done, nil
 }
 
 // try starts and removes one sandbox.
-func (r *Runtime) try(ctx context.Context, image string, class proto.RuntimeClass, greet func(context.Context, func(context.Context) (net.Conn, error)) error) (err error) {
+func (r *Runtime) try(ctx context.Context, image string, class proto.RuntimeClass) (err error) {
 	id := proto.ID(proto.ContainerPrefix, [16]byte{15: 1})
 	spec := session.Spec{
 		Image: image, Class: class, Workspace: proto.ID(proto.WorkspacePrefix, [16]byte{15: 1}),
@@ -74,7 +75,8 @@ func (r *Runtime) try(ctx context.Context, image string, class proto.RuntimeClas
 	if err := r.Start(ctx, id, spec); err != nil {
 		return err
 	}
-	return greet(ctx, func(ctx context.Context) (net.Conn, error) { return r.Dial(ctx, id) })
+	guest := r.cfg.Meet(func(ctx context.Context) (net.Conn, error) { return r.Dial(ctx, id) })
+	return errors.Join(guest.Greet(ctx), guest.Close())
 }
 
 // trialImage is an OCI archive with one almost empty layer: the guest is all that runs in it.

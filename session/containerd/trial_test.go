@@ -17,7 +17,7 @@ func TestTry(t *testing.T) {
 		t.Fatal("BERTH_BIN is not set; run these tests with `make test`")
 	}
 	called := 0
-	greet := func(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
+	cfg.Meet = meetWith(func(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
 		called++
 		c, err := dial(ctx)
 		if err != nil {
@@ -27,8 +27,8 @@ func TestTry(t *testing.T) {
 			return errors.Join(errors.New("no"), c.Close())
 		}
 		return c.Close()
-	}
-	done, err := Try(context.Background(), cfg, greet, proto.ClassRunc, proto.ClassGVisor)
+	})
+	done, err := Try(context.Background(), cfg, proto.ClassRunc, proto.ClassGVisor)
 	if err != nil || len(done) != 2 || done[0].Err != nil || done[1].Err == nil {
 		t.Fatalf("%+v %v", done, err)
 	}

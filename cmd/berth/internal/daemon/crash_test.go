@@ -37,7 +37,7 @@ func TestCrashes(t *testing.T) {
 	}
 	t.Logf("-crash.seed=%d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	c := &crash{server: base}
+	c := &crash{server: base, seen: map[string]bool{}}
 	for i := range 6 {
 		class := proto.ClassRunc
 		if i == 0 {
@@ -49,6 +49,7 @@ func TestCrashes(t *testing.T) {
 		w.create(t)
 	}
 	c.empty(t)
+	c.awaitWarm(t)
 	before := c.left(t)
 	for n := range *crashRounds {
 		c.round(t, n, rnd)
@@ -67,7 +68,8 @@ type crash struct {
 	workers      []*worker
 	killed       atomic.Bool // the daemon is gone, or about to go
 	acked, cut   atomic.Int64
-	made         []string // containers ever made; guarded by mu
+	made         []string        // containers ever made; guarded by mu
+	seen         map[string]bool // sandboxes that were there at some time
 	startsKilled int
 	slowest      time.Duration // start
 	mu           sync.Mutex
@@ -81,6 +83,7 @@ func (c *crash) round(t *testing.T, n int, rnd *rand.Rand) {
 	}
 	time.Sleep(time.Duration(20+rnd.IntN(1200)) * time.Millisecond) // the point of the test: any moment
 	c.killed.Store(true)
+	c.see(t)
 	c.Stop(syscall.SIGKILL)
 	wg.Wait()
 	http.DefaultClient.CloseIdleConnections()

@@ -258,7 +258,7 @@ func (c *crash) left(t *testing.T) traces {
 	}
 	pool := filepath.Join(in, c.Dir, "runtime", "pool")
 	tr := traces{
-		held: c.holds(t, c.made), Workspaces: entries(pool, "ws"), Layers: entries(pool, "layer"),
+		held: c.holds(t, c.dead(t)), Workspaces: entries(pool, "ws"), Layers: entries(pool, "layer"),
 		Bundles:  entries(c.rundir(), "d") + entries(c.rundir(), "c", "io.containerd.runtime.v2.task", "berth"),
 		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(c.Dir, "output"),
 	}
@@ -297,6 +297,7 @@ func (c *crash) staleQgroups(t *testing.T) string {
 // checkNothingLeft waits for the kernel to have taken down what it takes down in its own time, and then counts.
 func (c *crash) checkNothingLeft(t *testing.T, before traces) {
 	before.Qgroups = "" // those that were being removed
+	c.awaitWarm(t)
 	look := func() traces {
 		after := c.left(t)
 		if after.Mounts < before.Mounts { // a new daemon has a new mount namespace

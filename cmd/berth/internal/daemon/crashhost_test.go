@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +37,9 @@ func (c *crash) checkHost(t *testing.T) {
 		}
 		stored += len(w.files)
 	}
+	want.Layers += warmMembers
 	want.Bundles, want.Loops = want.Layers, 1
+	c.awaitWarm(t)
 	have := c.footprint(t, stored)
 	for end := time.Now().Add(20 * time.Second); have != want && time.Now().Before(end); have = c.footprint(t, stored) {
 	}
@@ -62,7 +63,7 @@ func (c *crash) footprint(t *testing.T, stored int) footprint {
 		Workspaces: all.Workspaces, Layers: all.Layers, Bundles: all.Bundles, Shims: all.Shims, Loops: all.Loops,
 		Blobs: max(0, all.Blobs-stored), Temporary: c.temporary(),
 	}
-	dead := c.dead()
+	dead := c.dead(t)
 	f.Cgroups = c.holds(t, dead).Cgroups
 	for _, dir := range []string{"d", "r/berth"} {
 		states, _ := os.ReadDir(filepath.Join(c.rundir(), dir))
@@ -84,9 +85,21 @@ func (c *crash) footprint(t *testing.T, stored int) footprint {
 	return f
 }
 
-// dead are the containers ever made that no worker has any more.
-func (c *crash) dead() []string {
-	live := map[string]bool{}
+// see remembers which sandboxes there are.
+func (c *crash) see(t *testing.T) map[string]string {
+	t.Helper()
+	now := c.sandboxes(t)
+	for name := range now {
+		c.seen[name] = true
+	}
+	return now
+}
+
+// dead are the containers ever made that no worker has any more, and the sandboxes that are nobody's and not of the warm pool either.
+func (c *crash) dead(t *testing.T) []string {
+	t.Helper()
+	now := c.see(t)
+	live, made := map[string]bool{}, map[string]bool{}
 	for _, w := range c.workers {
 		for id := range w.own {
 			live[id] = true
@@ -94,7 +107,22 @@ func (c *crash) dead() []string {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(c.made), func(id string) bool { return live[id] })
+	for _, id := range c.made {
+		made[id] = true
+	}
+	for name, of := range now {
+		live[name] = live[of] || name == of && !made[of]
+	}
+	var dead []string
+	for name := range c.seen {
+		made[name] = true
+	}
+	for name := range made {
+		if !live[name] {
+			dead = append(dead, name)
+		}
+	}
+	return dead
 }
 
 // temporary are the names of files in the data directory that have no name for good, apart from the disk pool, which the counts are of.

@@ -49,6 +49,8 @@ type Config struct {
 	StrictDownloads bool           // uploaded files cannot be downloaded, as on the hosted API
 	Origins         []string       // of web pages that may open websockets, beside the daemon's own
 	SweepEvery      time.Duration  // 0 is 10 s
+	WarmMin         int            // containers kept started for sessions to come, of each image in use
+	WarmMax         int            // and at most, of all images together; 0 keeps none
 	StopOnExit      bool           // stop all containers when the daemon ends; their files stay
 
 	Pprof string // loopback address for profiles of this process; "" serves none
@@ -150,6 +152,7 @@ func (d *Daemon) keep(c io.Closer) { d.closers = slices.Insert(d.closers, 0, c) 
 func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artifacts.Jobs) (err error) {
 	d.runtime, err = containerd.Open(ctx, containerd.Config{
 		Dir: filepath.Join(d.cfg.Dir, "runtime"), BinDir: d.cfg.BinDir, Address: d.cfg.Address, PoolBytes: d.cfg.PoolBytes, Log: d.cfg.Log,
+		Warm: containerd.Warm{Min: d.cfg.WarmMin, Max: d.cfg.WarmMax, Image: d.cfg.Session.Image, Limits: d.cfg.Session.Limits},
 	})
 	if err != nil {
 		return err
@@ -177,7 +180,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	d.keep(d.sessions)
-	d.metrics.watch(d.sessions)
+	d.metrics.watch(d.sessions, d.runtime)
 	return nil
 }
 
@@ -278,6 +281,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	defer os.Remove(URLFile(d.cfg.Dir)) // one that stays names a daemon that does not answer
+	d.runtime.KeepWarm()
 	return d.server.Serve(ctx, d.accept())
 }
 

@@ -21,7 +21,7 @@ import (
 // These tests break what the daemon stands on, each in its own way, and look whether sessions and files are there
 // afterwards and what was lost is told as lost.
 
-// processes are those of a container, by what is asked of their command line and cgroup.
+// processes are those of a sandbox, by what is asked of their command line and cgroup.
 func (s *server) processes(id string, is func(cmdline string) bool) []int {
 	var found []int
 	procs, _ := filepath.Glob("/proc/[0-9]*")
@@ -121,17 +121,22 @@ func TestKilledUnderIt(t *testing.T) {
 				c := createClass(t, s, class)
 				bash(t, s, c.ID, "echo kept >/workspace/note")
 				x := begun(t, s, c.ID)
-				kill(t, victims(c.ID))
+				first := s.sandbox(t, c.ID)
+				kill(t, victims(first))
 				becomes(t, s, c.ID, proto.StateStopped) // without its shim containerd ends a container
 				if reason := told(t, s, c.ID, x.ID); reason != proto.EndLost {
 					t.Errorf("the command ended as %s, want lost", reason)
 				}
 				holdsNote(t, s, c.ID, "kept")
+				second := s.sandbox(t, c.ID)
 				call[any](t, s, 200, "POST", "/v1/containers/"+c.ID+"/stop", "")
 				holdsNote(t, s, c.ID, "kept")
+				third := s.sandbox(t, c.ID)
 				call[any](t, s, 200, "DELETE", "/v1/containers/"+c.ID, "")
-				if left := append(s.shims(c.ID), s.inside(c.ID)...); len(left) > 0 {
-					t.Errorf("processes are left: %v", left)
+				for _, sandbox := range []string{first, second, third} {
+					if left := append(s.shims(sandbox), s.inside(sandbox)...); len(left) > 0 {
+						t.Errorf("processes are left: %v", left)
+					}
 				}
 			})
 		}
@@ -169,12 +174,14 @@ func TestReboot(t *testing.T) {
 		execs = append(execs, begun(t, s, ids[len(ids)-1]).ID)
 	}
 	stored := storedFile(t, s, "content")
+	s.awaitWarm(t)
+	sandboxes := s.sandboxes(t)
 	s.Stop(syscall.SIGKILL)
-	for _, id := range ids {
-		kill(t, append(s.shims(id), s.inside(id)...))
+	for name := range sandboxes {
+		kill(t, append(s.shims(name), s.inside(name)...))
 	}
-	for _, id := range ids {
-		for len(append(s.shims(id), s.inside(id)...)) > 0 {
+	for name := range sandboxes {
+		for len(append(s.shims(name), s.inside(name)...)) > 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
+	"berth/session/containerd"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -59,8 +60,36 @@ func (m *metrics) swept(task string, counts map[string]int, took time.Duration, 
 	}
 }
 
-// watch adds counts of the sessions there are, taken when somebody looks.
-func (m *metrics) watch(ss *session.Sessions) { m.registry.MustRegister(sessionCounts{ss}) }
+// watch adds counts of the sessions and of the warm containers there are, taken when somebody looks.
+func (m *metrics) watch(ss *session.Sessions, r *containerd.Runtime) {
+	m.registry.MustRegister(sessionCounts{ss}, warmCounts{r})
+}
+
+// warmCounts reads the warm pool at each scrape.
+type warmCounts struct{ r *containerd.Runtime }
+
+var (
+	warmDesc   = prometheus.NewDesc("berth_warm_members", "Containers that are kept started for sessions to come, by image and state.", []string{"image", "state"}, nil)
+	claimsDesc = prometheus.NewDesc("berth_warm_starts_total", "Starts of containers that could be warm, by whether they were.", []string{"warm"}, nil)
+)
+
+// Describe is prometheus.Collector's.
+func (c warmCounts) Describe(ch chan<- *prometheus.Desc) {
+	ch <- warmDesc
+	ch <- claimsDesc
+}
+
+// Collect takes all numbers from one snapshot.
+func (c warmCounts) Collect(ch chan<- prometheus.Metric) {
+	n := c.r.WarmCounts()
+	for state, of := range map[string]map[string]int{"ready": n.Ready, "starting": n.Making} {
+		for image, k := range of {
+			ch <- prometheus.MustNewConstMetric(warmDesc, prometheus.GaugeValue, float64(k), image, state)
+		}
+	}
+	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(n.Hits), "hit")
+	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(n.Misses), "miss")
+}
 
 // sessionCounts reads the numbers at each scrape. Gauges that were set on every change could drift from
 // the truth; this cannot.

@@ -91,6 +91,15 @@ func handle(req request) answer {
 			names += e.Name() + "\n"
 		}
 		return answer{Text: names, Err: text(err)}
+	case "links":
+		entries, err := os.ReadDir(req.Path)
+		links := ""
+		for _, e := range entries {
+			if to, err := os.Readlink(filepath.Join(req.Path, e.Name())); err == nil { // not the one that lists them
+				links += to + "\n"
+			}
+		}
+		return answer{Text: links, Err: text(err)}
 	case "write":
 		n, err := write(req.Path, req.Size)
 		return answer{Number: n, Err: text(err)}

@@ -1,0 +1,84 @@
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/containers"
+
+	"berth/proto"
+)
+
+// What a daemon that was killed leaves of its pool is found by the label of the record, and taken over if it is as it was made: its guest is
+// the one that we would start, it answers, and no session's workspace is in it. All else goes.
+
+// A warmLabel is what the record of a member says of it.
+type warmLabel struct {
+	Guest  string       `json:"guest"` // the program, which is named by its content
+	Limits proto.Limits `json:"limits"`
+}
+
+func newWarmLabel(b blueprint) string {
+	text, _ := json.Marshal(warmLabel{b.guest, b.session.Limits}) // plain numbers and a path
+	return string(text)
+}
+
+// learnMember notes a record that a pool made and nobody has claimed.
+func (r *Runtime) learnMember(rec containers.Container) {
+	if _, ok := r.claims.session(rec.ID); ok || rec.Labels[labelWarm] == "" || !r.warm.on() {
+		return
+	}
+	r.warm.mu.Lock()
+	defer r.warm.mu.Unlock()
+	r.warm.own[rec.ID] = true
+	r.warm.left = append(r.warm.left, rec)
+}
+
+// adopt goes through what was left.
+func (p *warmPool) adopt(ctx context.Context) {
+	p.mu.Lock()
+	left := p.left
+	p.left = nil
+	p.mu.Unlock()
+	for _, rec := range left {
+		m, err := p.r.adoptable(ctx, rec)
+		if err == nil {
+			p.add(m)
+			continue
+		}
+		p.r.log.Debug("a warm container of the daemon before is of no use", "sandbox", rec.ID, "err", err)
+		p.mu.Lock()
+		p.doomed = append(p.doomed, rec.ID)
+		p.mu.Unlock()
+	}
+	p.bury(ctx)
+}
+
+func (r *Runtime) adoptable(ctx context.Context, rec containers.Container) (*member, error) {
+	var made warmLabel
+	if err := json.Unmarshal([]byte(rec.Labels[labelWarm]), &made); err != nil {
+		return nil, err
+	}
+	if made.Guest != r.guest {
+		return nil, errors.New("its guest is another one")
+	}
+	m, err := r.member(ctx, rec.ID, rec.Image, made.Limits)
+	if err != nil {
+		return nil, err
+	}
+	if used, err := hasWorkspace(m.pid); used || err != nil {
+		m.close()
+		return nil, errors.Join(err, errors.New("a session had it"))
+	}
+	return m, nil
+}
+
+// hasWorkspace reports whether something is mounted where workspaces are.
+func hasWorkspace(pid int) (bool, error) {
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	return strings.Contains(string(table), " "+insideWorkspace+" "), err
+}

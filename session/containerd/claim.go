@@ -1,0 +1,73 @@
+package containerd
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"berth/session"
+)
+
+var _ session.Introducer = (*Runtime)(nil)
+
+// claimMember serves the start of session id out of the warm pool. It reports false where that cannot be; then nothing has changed but that
+// a workspace may be there.
+func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec) bool {
+	m := r.warm.take(spec)
+	if m == nil {
+		return false
+	}
+	if err := r.dress(ctx, m, id, spec); err != nil {
+		r.log.Debug("a warm container could not be used", "sandbox", m.name, "container", id, "err", err)
+		r.warm.discard(m) // half of it may be the session's already
+		return false
+	}
+	r.log.Debug("a warm container is claimed", "sandbox", m.name, "container", id)
+	r.warm.release(m)
+	r.warm.asked(spec, true)
+	return true
+}
+
+// dress gives a member what makes it the session's, while its guest is asked whether it is there. What comes first, the workspace, is how the next
+// daemon knows that a member without a claim is not as it was made.
+func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.Spec) error {
+	answered := make(chan error, 1)
+	go func() { answered <- m.greet(ctx) }()
+	err := r.moveIn(m, spec)
+	if err == nil {
+		err = r.fit(m, spec)
+	}
+	if silent := <-answered; silent != nil {
+		return silent
+	}
+	if err != nil {
+		return err
+	}
+	return r.keepClaim(id, claim{sandbox: m.name, workspace: spec.Workspace, isolation: &m.isolation, guest: m.guest})
+}
+
+// Introduce hands over the guest of a claimed sandbox. See session.Introducer.
+func (r *Runtime) Introduce(id string) *session.Acquaintance {
+	guest, _ := r.claims.introduce(id).(*session.Acquaintance)
+	return guest
+}
+
+// moveIn attaches the workspace and gives the file systems in memory their sizes.
+func (r *Runtime) moveIn(m *member, spec session.Spec) error {
+	path, err := r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
+	if err != nil {
+		return err
+	}
+	tree, err := detach(path, 0, m.users)
+	if err != nil {
+		return fmt.Errorf("taking the workspace: %w", err)
+	}
+	defer unix.Close(tree)
+	return r.visitor.visit(m.mounts, func() error {
+		if err := attach(tree, insideWorkspace); err != nil {
+			return fmt.Errorf("attaching the workspace: %w", err)
+		}
+		return resize(m.limits, spec.Limits)
+	})
+}

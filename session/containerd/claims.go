@@ -1,0 +1,145 @@
+package containerd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"berth/proto"
+)
+
+// A sandbox out of the warm pool was made before anybody knew for whom, so it has a name of its own. Which session it
+// serves is kept in its layer, as a link whose target is no path but "SESSION WORKSPACE": a link is there with all it says or not at
+// all, it goes with the layer, and no container can see it. What the links say is in memory as well.
+
+const claimLink = "claim"
+
+// A claim is a session's hold on a sandbox that has another name.
+type claim struct {
+	sandbox   string
+	workspace string
+	isolation *proto.Isolation // as it was seen when the sandbox was made; nil after a restart
+	guest     Guest            // until it is introduced
+}
+
+// claims are all there are. The zero value holds none.
+type claims struct {
+	mu sync.RWMutex // guards the maps
+	of map[string]claim
+	by map[string]string // sandbox to session
+}
+
+// sandbox is the name of the sandbox of session id: its own ID, unless it has claimed one.
+func (c *claims) sandbox(id string) string {
+	if held, ok := c.get(id); ok {
+		return held.sandbox
+	}
+	return id
+}
+
+func (c *claims) get(id string) (claim, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	held, ok := c.of[id]
+	return held, ok
+}
+
+// session says who has claimed the sandbox of that name.
+func (c *claims) session(sandbox string) (id string, ok bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	id, ok = c.by[sandbox]
+	return id, ok
+}
+
+// user is a session whose claimed sandbox has the workspace; "" if there is none.
+func (c *claims) user(workspace string) string {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for id, held := range c.of {
+		if held.workspace == workspace {
+			return id
+		}
+	}
+	return ""
+}
+
+func (c *claims) put(id string, held claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of, c.by = make(map[string]claim), make(map[string]string)
+	}
+	c.of[id], c.by[held.sandbox] = held, id
+}
+
+func (c *claims) drop(id string) {
+	if guest := c.introduce(id); guest != nil {
+		_ = guest.Close()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.by, c.of[id].sandbox)
+	delete(c.of, id)
+}
+
+// introduce hands out the guest of a claimed sandbox, once.
+func (c *claims) introduce(id string) Guest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	held, ok := c.of[id]
+	guest := held.guest
+	if ok {
+		held.guest = nil
+		c.of[id] = held
+	}
+	return guest
+}
+
+// close drops the guests that nobody was introduced to.
+func (c *claims) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, held := range c.of {
+		if held.guest != nil {
+			_ = held.guest.Close()
+			held.guest = nil
+			c.of[id] = held
+		}
+	}
+}
+
+// keepClaim writes a claim down. It is the last step of a claim: what has no link was not told to anybody.
+func (r *Runtime) keepClaim(id string, held claim) error {
+	if err := os.Symlink(id+" "+held.workspace, filepath.Join(r.disk.layerPath(held.sandbox), claimLink)); err != nil {
+		return fmt.Errorf("writing down whose it is: %w", err)
+	}
+	r.claims.put(id, held)
+	return nil
+}
+
+// learnClaims reads what daemons before us wrote down.
+func (r *Runtime) learnClaims() error {
+	layers, err := r.disk.layers()
+	if err != nil {
+		return fmt.Errorf("reading the layers there are: %w", err)
+	}
+	for _, name := range layers {
+		target, err := os.Readlink(filepath.Join(r.disk.layerPath(name), claimLink))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("reading whose a sandbox is: %w", err)
+		}
+		id, workspace, _ := strings.Cut(target, " ")
+		if proto.ValidID(proto.ContainerPrefix, id) {
+			r.claims.put(id, claim{sandbox: name, workspace: workspace})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,420 @@
+package containerd
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+	"berth/session"
+)
+
+const (
+	// greetTimeout is what a guest has to answer in. On a machine at its limits they have been slow; one that takes longer than this hangs.
+	greetTimeout = 3 * time.Second
+	// probeEvery is how often each member is asked whether it is there.
+	probeEvery = 10 * time.Second
+	// tickEvery is how often the pool looks at what it has.
+	tickEvery = time.Second
+	// staleAfter is how long after its last use an image keeps members.
+	staleAfter = 10 * time.Minute
+	// quiet is how long no session must have come before one is made, so that a burst has the machine to itself, and patience the longest
+	// that this is waited for.
+	quiet, patience = 20 * time.Millisecond, 500 * time.Millisecond
+	// backOff is the wait after the first failure, which doubles with each more up to longBackOff.
+	backOff, longBackOff = time.Second, time.Minute
+)
+
+// A demand is how many sessions came within some seconds, as a peak that fades to a half in about 25 of them.
+type demand struct {
+	recent [5]int // by second, the present one first
+	peak   float64
+}
+
+func (d *demand) note() {
+	d.recent[0]++
+	d.peak = max(d.peak, float64(d.sum()))
+}
+
+func (d *demand) sum() (n int) {
+	for _, k := range d.recent {
+		n += k
+	}
+	return n
+}
+
+// tick is the end of a second.
+func (d *demand) tick() {
+	const fade = 0.973
+	d.peak = max(float64(d.sum()), d.peak*fade)
+	copy(d.recent[1:], d.recent[:])
+	d.recent[0] = 0
+}
+
+// target is how many are wanted.
+func (d *demand) target() int { return int(math.Round(d.peak)) }
+
+// start begins the pool's work.
+func (p *warmPool) start() {
+	if !p.on() {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.mu.Lock()
+	p.stop = cancel
+	p.mu.Unlock()
+	p.nudge(p.images)
+	p.wg.Go(func() {
+		p.adopt(ctx)
+		for range max(1, runtime.NumCPU()/4) { // sandboxes are made by one CPU in four, so that requests have the others
+			p.wg.Go(func() { p.fill(ctx) })
+		}
+		p.keep(ctx)
+	})
+}
+
+// close ends the pool's work and removes all members, as far as that goes in the time a shutdown has; the next daemon finds the others.
+func (p *warmPool) close() {
+	p.mu.Lock()
+	stop := p.stop
+	p.mu.Unlock()
+	if stop == nil {
+		return
+	}
+	stop()
+	p.wg.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	p.mu.Lock()
+	for image, s := range p.shelves {
+		for _, m := range s.ready {
+			p.discardLocked(m)
+		}
+		delete(p.shelves, image)
+	}
+	p.mu.Unlock()
+	p.bury(ctx)
+}
+
+// keep looks after what is there: every second, and when something changes.
+func (p *warmPool) keep(ctx context.Context) {
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.images:
+			p.learnImages(ctx)
+		case <-tick.C:
+			p.age()
+			p.probe(ctx)
+			p.bury(ctx)
+		}
+		p.nudge(p.kick)
+	}
+}
+
+// learnImages asks which images have names: those without get no members any more.
+func (p *warmPool) learnImages(ctx context.Context) {
+	named, err := p.r.namedDigests(ctx)
+	if err != nil {
+		p.r.log.Warn("asking for the images that are to be kept warm; the next change of images tries again", "err", err)
+		return
+	}
+	img, err := p.r.Images().Resolve(ctx, p.cfg.Image)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pinned = ""
+	if err == nil {
+		p.pinned = img.Digest
+		p.shelf(img.Digest)
+	}
+	for image, s := range p.shelves {
+		if !named[image] {
+			s.used, s.demand = time.Time{}, demand{}
+		}
+	}
+	p.trimLocked()
+}
+
+// age lets demand fade and drops what is too much.
+func (p *warmPool) age() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.shelves {
+		s.demand.tick()
+	}
+	p.trimLocked()
+}
+
+// trimLocked drops members that are too many, oldest first: one of each image at a time, all of what nobody uses.
+func (p *warmPool) trimLocked() {
+	plan := p.planLocked()
+	for image, s := range p.shelves {
+		want := plan[image]
+		for n := len(s.ready) + s.making - want; n > 0 && len(s.ready) > 0; n-- {
+			p.discardLocked(s.ready[0])
+			if s.ready = s.ready[1:]; want > 0 {
+				break
+			}
+		}
+		if want == 0 && len(s.ready)+s.making == 0 && image != p.pinned {
+			delete(p.shelves, image)
+		}
+	}
+}
+
+// planLocked is how many members each image is to have: the first image first, then those that were used last.
+func (p *warmPool) planLocked() map[string]int {
+	order := make([]string, 0, len(p.shelves))
+	for image := range p.shelves {
+		order = append(order, image)
+	}
+	slices.SortFunc(order, func(a, b string) int {
+		if a == p.pinned || b == p.pinned {
+			return cmp.Compare(btoi(b == p.pinned), btoi(a == p.pinned))
+		}
+		return p.shelves[b].used.Compare(p.shelves[a].used)
+	})
+	plan, room := make(map[string]int), p.cfg.Max
+	for _, image := range order { // everybody's least, then what more is asked for
+		if s := p.shelves[image]; image == p.pinned || time.Since(s.used) < staleAfter {
+			plan[image] = min(p.cfg.Min, room)
+			room -= plan[image]
+		}
+	}
+	for _, image := range order {
+		more := min(max(0, p.shelves[image].demand.target()-plan[image]), room)
+		plan[image] += more
+		room -= more
+	}
+	return plan
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// probe asks members whether they are there, each every probeEvery. They stay where they are meanwhile: a claim asks by itself.
+func (p *warmPool) probe(ctx context.Context) {
+	p.mu.Lock()
+	var due []*member
+	now := time.Now()
+	for _, s := range p.shelves {
+		for _, m := range s.ready {
+			if !m.alive() || now.Sub(m.seen) > probeEvery {
+				due = append(due, m)
+			}
+		}
+	}
+	p.mu.Unlock()
+	for _, m := range due {
+		answers := m.alive() && m.greet(ctx) == nil
+		if ctx.Err() != nil {
+			return
+		}
+		p.mu.Lock()
+		m.seen = time.Now()
+		if s := p.shelves[m.image]; s != nil && !answers {
+			if i := slices.Index(s.ready, m); i >= 0 { // else somebody has it
+				s.ready = slices.Delete(s.ready, i, i+1)
+				p.discardLocked(m)
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
+// add puts a member that has just answered on its shelf.
+func (p *warmPool) add(m *member) {
+	m.seen = time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.shelf(m.image)
+	s.ready = append(s.ready, m)
+}
+
+// bury removes what is to be removed; what cannot be is tried again.
+func (p *warmPool) bury(ctx context.Context) {
+	p.mu.Lock()
+	names := p.doomed
+	p.doomed = nil
+	p.mu.Unlock()
+	for i, name := range names {
+		err := p.remove(ctx, name)
+		if err == nil {
+			continue
+		}
+		p.mu.Lock()
+		p.doomed = append(p.doomed, names[i:]...)
+		p.mu.Unlock()
+		if ctx.Err() == nil {
+			p.r.log.Warn("removing a warm container; it is tried again", "sandbox", name, "err", err)
+		}
+		return
+	}
+}
+
+// fill is one maker of members.
+func (p *warmPool) fill(ctx context.Context) {
+	best := time.Duration(math.MaxInt64)
+	for {
+		image, limits := p.next()
+		if image == "" {
+			select {
+			case <-p.kick:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		p.awaitQuiet(ctx)
+		began := time.Now()
+		m, err := p.make(ctx, image, limits)
+		p.made(ctx, image, m, err)
+		took := time.Since(began)
+		best = min(best, took)
+		// What it took longer than it can was lost to others, and as much it lost for them; so they get it back.
+		if !pause(ctx, min(took-best, tickEvery)) {
+			return
+		}
+	}
+}
+
+// next says of which image a member is to be made, with what limits, and counts it as begun; "" if of none now.
+func (p *warmPool) next() (image string, limits proto.Limits) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	most, now := 0, time.Now()
+	for candidate, want := range p.planLocked() {
+		s := p.shelves[candidate]
+		if short := want - len(s.ready) - s.making; short > most && now.After(s.notUntil) {
+			image, most = candidate, short
+		}
+	}
+	if image != "" {
+		p.shelves[image].making++
+		limits = p.shelves[image].limits
+	}
+	return image, limits
+}
+
+// made takes what came of a try.
+func (p *warmPool) made(ctx context.Context, image string, m *member, err error) {
+	if err == nil {
+		p.add(m)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.shelves[image]
+	if s.making--; err == nil {
+		s.failures = 0
+		return
+	}
+	if s.failures++; s.failures == 1 && ctx.Err() == nil {
+		p.r.log.Warn("keeping containers warm does not work; they are started when they are asked for, and this is tried again less and less often", "image", image, "err", err)
+	}
+	s.notUntil = time.Now().Add(min(longBackOff, backOff<<min(s.failures-1, 10)))
+}
+
+// awaitQuiet waits for the end of a burst.
+func (p *warmPool) awaitQuiet(ctx context.Context) {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		p.mu.Lock()
+		left := quiet - time.Since(p.claimed)
+		p.mu.Unlock()
+		if left <= 0 || !pause(ctx, left) {
+			return
+		}
+	}
+}
+
+// pause waits, and reports whether ctx still stands.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// make makes a member, or leaves nothing of it.
+func (p *warmPool) make(ctx context.Context, image string, limits proto.Limits) (*member, error) {
+	var bits [16]byte
+	_, _ = rand.Read(bits[:]) // never fails
+	name := proto.ID(proto.ContainerPrefix, bits)
+	p.mu.Lock()
+	p.own[name] = true
+	p.mu.Unlock()
+	class, err := p.r.pickClass(proto.ClassRunc)
+	if err == nil {
+		err = p.r.makeOrUndo(ctx, name, session.Spec{Image: image, Class: proto.ClassRunc, Limits: limits}, class)
+	}
+	if err != nil {
+		p.mu.Lock()
+		delete(p.own, name) // if something is left, it is everybody's to see
+		p.mu.Unlock()
+		return nil, err
+	}
+	m, err := p.r.member(ctx, name, image, limits)
+	if err != nil {
+		p.mu.Lock()
+		p.doomed = append(p.doomed, name)
+		p.mu.Unlock()
+	}
+	return m, err
+}
+
+// member gets hold of a sandbox that runs and belongs to nobody, once its guest has answered and it is seen to be isolated.
+func (r *Runtime) member(ctx context.Context, name, image string, limits proto.Limits) (_ *member, err error) {
+	m := &member{name: name, image: image, limits: limits}
+	m.guest = r.cfg.Meet(func(ctx context.Context) (net.Conn, error) { return dialGuest(ctx, r.runPath(name)) })
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	if m.pid, err = r.firstProcess(ctx, name); err != nil {
+		return nil, err
+	}
+	fd, err := unix.PidfdOpen(m.pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("watching a warm container: %w", err)
+	}
+	m.process = os.NewFile(uintptr(fd), "pidfd")
+	if m.mounts, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", m.pid)); err != nil {
+		return nil, err
+	}
+	if m.users, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", m.pid)); err != nil {
+		return nil, err
+	}
+	if m.isolation, err = isolationOf(m.pid); err == nil {
+		err = lacking(name, m.isolation)
+	}
+	if err == nil {
+		err = m.greet(ctx)
+	}
+	if err == nil && !m.alive() { // then the files above may be of another process
+		err = errGuestEnded
+	}
+	return m, err
+}

@@ -1,0 +1,403 @@
+package containerd
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// openWarm opens a Runtime whose pool holds two members of the test image.
+func openWarm(t testing.TB, change ...func(*Config)) *Runtime {
+	t.Helper()
+	cfg := testConfig(t.TempDir())
+	cfg.Warm = Warm{Min: 2, Max: 4, Image: "test", Limits: testLimits}
+	for _, f := range change {
+		f(&cfg)
+	}
+	r := openWith(t, cfg)
+	testImage(t, r)
+	r.KeepWarm()
+	awaitWarm(t, r, cfg.Warm.Min)
+	return r
+}
+
+// awaitWarm waits until the pool has n members of the test image ready and makes no more.
+func awaitWarm(t testing.TB, r *Runtime, n int) {
+	t.Helper()
+	image := testImage(t, r)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		have := r.WarmCounts()
+		if have.Ready[image] == n && have.Making[image] == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the pool has %+v, want %d ready", have, n)
+		}
+	}
+}
+
+// awaitFilled waits until the pool has a member ready and makes no more.
+func awaitFilled(t testing.TB, r *Runtime) {
+	t.Helper()
+	image := testImage(t, r)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		have := r.WarmCounts()
+		if have.Ready[image] > 0 && have.Making[image] == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the pool has %+v", have)
+		}
+	}
+}
+
+// TestWarmStart: a session gets a member of the pool with its own workspace and limits in it, and nothing says that it was not made for it.
+func TestWarmStart(t *testing.T) {
+	r := openWarm(t)
+	id, spec := startTest(t, r, proto.ClassRunc)
+	if n := r.WarmCounts(); n.Hits != 1 || n.Misses != 0 {
+		t.Fatalf("not out of the pool: %+v", n)
+	}
+	owners(t, r, id)
+	fileNumbers(t, r, id, spec)
+	if iso, err := r.Inspect(t.Context(), id); err != nil || !iso.Seccomp || iso.HostUID < defaultFirstID {
+		t.Errorf("%+v, %v", iso, err)
+	}
+	inv, err := r.List(t.Context())
+	if err != nil || len(inv.Sandboxes) != 1 || inv.Sandboxes[0] != id || len(inv.Workspaces) != 1 {
+		t.Errorf("listed %+v, %v", inv, err)
+	}
+	if err := r.Start(t.Context(), id, spec); err != nil || r.WarmCounts().Hits != 1 {
+		t.Errorf("starting what runs: %v, %+v", err, r.WarmCounts())
+	}
+	if err := r.RemoveWorkspace(t.Context(), spec.Workspace); proto.CodeOf(err) != proto.Conflict {
+		t.Errorf("removing a workspace in use: %v", err)
+	}
+	ask(t, r, id, guestRequest{Op: "write", Path: "/workspace/kept", Size: 100})
+	if err := r.Stop(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Dial(t.Context(), id); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("dialling what was stopped: %v", err)
+	}
+	spec.Limits = proto.Limits{CPUs: 0.5, MemoryBytes: 64 << 20, PIDs: 32, DiskBytes: 64 << 20, OpenFiles: 300}
+	if err := r.Start(t.Context(), id, spec); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, r, id, guestRequest{Op: "read", Path: "/workspace/kept"}); got.Err != "" {
+		t.Error(got.Err)
+	}
+	if n := r.WarmCounts(); n.Hits != 2 {
+		t.Errorf("%+v", n)
+	}
+	stopAll(t, r)
+	awaitWarm(t, r, 2)
+}
+
+// BenchmarkWarmStart is a claim; neither the removal nor the making of members is counted.
+func BenchmarkWarmStart(b *testing.B) {
+	r := openWarm(b, func(c *Config) { c.Warm.Min, c.Warm.Max = 8, 8 })
+	spec := session.Spec{Image: testImage(b, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits}
+	for b.Loop() {
+		id := newID(proto.ContainerPrefix)
+		spec.Workspace = newID(proto.WorkspacePrefix)
+		if err := r.Start(b.Context(), id, spec); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := r.Stop(b.Context(), id); err != nil {
+			b.Fatal(err)
+		}
+		awaitWarm(b, r, 8)
+		b.StartTimer()
+	}
+	if n := r.WarmCounts(); n.Misses > 0 {
+		b.Fatalf("%+v", n)
+	}
+}
+
+// TestWarmLimits: what a session may use is what it asked for, not what the member was made with; and it is a hit all the same.
+func TestWarmLimits(t *testing.T) {
+	r := openWarm(t)
+	limits := proto.Limits{CPUs: 0.5, MemoryBytes: 64 << 20, PIDs: 40, DiskBytes: 24 << 20, OpenFiles: 300}
+	s := newDaemonSandbox(testImage(t, r), proto.ClassRunc)
+	s.Spec.Limits = limits
+	if err := r.Start(t.Context(), s.ID, s.Spec); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.WarmCounts(); n.Hits != 1 {
+		t.Fatalf("%+v", n)
+	}
+	if got := ask(t, r, s.ID, guestRequest{Op: "child", Path: "eat", Size: 100 << 20}); got.Err == "" {
+		t.Error("100 MiB of 64 can be had")
+	}
+	forked, _ := strconv.Atoi(ask(t, r, s.ID, guestRequest{Op: "child", Path: "fork", Size: 200}).Text)
+	if forked == 0 || forked > int(limits.PIDs) {
+		t.Errorf("%d processes with a limit of %d", forked, limits.PIDs)
+	}
+	for _, dir := range []string{"/workspace", "/home"} {
+		if got := ask(t, r, s.ID, guestRequest{Op: "write", Path: dir + "/big", Size: 48 << 20}); got.Number > limits.DiskBytes || got.Err == "" {
+			t.Errorf("%s took %d bytes of %d: %q", dir, got.Number, limits.DiskBytes, got.Err)
+		}
+	}
+	if soft, hard := limitIn(t, ask(t, r, s.ID, guestRequest{Op: "read", Path: "/proc/self/limits"}).Text, "Max open files"); soft != 300 || hard != 300 {
+		t.Errorf("%d open files, at most %d", soft, hard)
+	}
+	// More than the members have is a miss, once: the next ones have as much.
+	s = newDaemonSandbox(s.Spec.Image, proto.ClassRunc)
+	s.Spec.Limits.OpenFiles = testLimits.OpenFiles + 1
+	if err := r.Start(t.Context(), s.ID, s.Spec); err != nil {
+		t.Fatal(err)
+	}
+	if soft, hard := limitIn(t, ask(t, r, s.ID, guestRequest{Op: "read", Path: "/proc/self/limits"}).Text, "Max open files"); soft != 513 || hard != 513 {
+		t.Errorf("%d open files, at most %d", soft, hard)
+	}
+	if n := r.WarmCounts(); n.Hits != 1 || n.Misses != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestWarmSick: a member that has ended, or whose guest does not answer, is given to nobody, and its place is filled.
+func TestWarmSick(t *testing.T) {
+	for name, signal := range map[string]unix.Signal{"ended": unix.SIGKILL, "hangs": unix.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			r := openWarm(t, func(c *Config) { c.Warm.Min, c.Warm.Max = 1, 1 })
+			r.warm.mu.Lock()
+			sick := r.warm.shelves[testImage(t, r)].ready[0]
+			if err := unix.Kill(sick.pid, signal); err != nil {
+				t.Error(err)
+			}
+			r.warm.mu.Unlock()
+			id, _ := startTest(t, r, proto.ClassRunc)
+			if r.claims.sandbox(id) == sick.name {
+				t.Error("it was given out")
+			}
+			if got := ask(t, r, id, guestRequest{Op: "ping"}); got.Text != "pong" {
+				t.Errorf("%+v", got)
+			}
+			for end := time.Now().Add(time.Minute); r.warm.owns(sick.name) && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond)
+			}
+			nothingNamed(t, r, sick.name)
+			awaitWarm(t, r, 1)
+		})
+	}
+}
+
+// nothingNamed checks that nothing is left of a sandbox.
+func nothingNamed(t *testing.T, r *Runtime, name string) {
+	t.Helper()
+	if r.ids.has(name) || r.hasBundle(name) || len(cgroupDirs(name)) > 0 || slices.Contains(entries(t, r.disk.layerDir()), name) {
+		t.Errorf("something is left of %s: %v", name, cgroupDirs(name))
+	}
+}
+
+// TestWarmBrokenClaim: a claim that fails in the middle throws its member away, and the session is started cold.
+func TestWarmBrokenClaim(t *testing.T) {
+	r := openWarm(t)
+	r.warm.mu.Lock()
+	var names []string
+	for _, m := range r.warm.shelves[testImage(t, r)].ready {
+		names = append(names, m.name)
+		if err := os.Mkdir(filepath.Join(r.disk.layerPath(m.name), claimLink), 0o700); err != nil { // so that it cannot be written down
+			t.Error(err)
+		}
+	}
+	r.warm.mu.Unlock()
+	id, spec := startTest(t, r, proto.ClassRunc)
+	if n := r.WarmCounts(); n.Hits != 0 || n.Misses != 1 || r.claims.sandbox(id) != id {
+		t.Errorf("%+v, %s", n, r.claims.sandbox(id))
+	}
+	fileNumbers(t, r, id, spec)
+	stopAll(t, r)
+	for end := time.Now().Add(time.Minute); (r.warm.owns(names[0]) || r.warm.owns(names[1])) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, name := range names {
+		nothingNamed(t, r, name)
+	}
+	if err := r.RemoveWorkspace(t.Context(), spec.Workspace); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWarmImages: an image that loses its name loses its members, and is not kept by them.
+func TestWarmImages(t *testing.T) {
+	r := openWarm(t)
+	image := testImage(t, r)
+	if err := r.Images().Remove(t.Context(), "test"); err != nil {
+		t.Fatal(err)
+	}
+	gone, err := r.Images().Sweep(t.Context(), nil)
+	if err != nil || len(gone) != 1 || gone[0] != image {
+		t.Errorf("swept %v, %v", gone, err)
+	}
+	nothingOf(t, r, nil)
+	testImage(t, r) // and again with its name
+	awaitWarm(t, r, 2)
+}
+
+// TestWarmBroken: where members cannot be made, sessions are told what is wrong as ever, and the log says it once.
+func TestWarmBroken(t *testing.T) {
+	var log lockedBuffer
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("no program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t.TempDir())
+	cfg.Guest, cfg.Warm = broken, Warm{Min: 2, Max: 4, Image: "test", Limits: testLimits}
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	r := openWith(t, cfg)
+	image := testImage(t, r)
+	r.KeepWarm()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		r.warm.mu.Lock()
+		s := r.warm.shelves[image]
+		enough := s != nil && s.failures > 1
+		r.warm.mu.Unlock()
+		if enough {
+			break
+		}
+	}
+	if n := strings.Count(log.String(), "keeping containers warm"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, log.String())
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(r.run); !os.IsNotExist(err) {
+		t.Errorf("the run directory is left: %v", err)
+	}
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// TestWarmClose: a pool ends with its Runtime, whole; sessions' sandboxes that came out of it go on.
+func TestWarmClose(t *testing.T) {
+	dir := t.TempDir()
+	with := func(c *Config) { c.Dir = dir }
+	r := openWarm(t, with)
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(r.run); !os.IsNotExist(err) {
+		t.Errorf("without any session the run directory is left: %v", err)
+	}
+	r = openWarm(t, with)
+	id, spec := startTest(t, r, proto.ClassRunc)
+	sandbox := r.claims.sandbox(id)
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	next := openIn(t, dir) // which has no pool
+	if inv, err := next.List(t.Context()); err != nil || len(inv.Sandboxes) != 1 || inv.Sandboxes[0] != id {
+		t.Errorf("listed %+v, %v", inv, err)
+	}
+	if got := ask(t, next, id, guestRequest{Op: "ping"}); got.Text != "pong" {
+		t.Errorf("%+v", got)
+	}
+	if iso, err := next.Inspect(t.Context(), id); err != nil || iso.HostUID < defaultFirstID {
+		t.Errorf("%+v, %v", iso, err)
+	}
+	if err := next.RemoveWorkspace(t.Context(), spec.Workspace); proto.CodeOf(err) != proto.Conflict {
+		t.Errorf("removing a workspace in use: %v", err)
+	}
+	if err := next.Stop(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+	nothingOf(t, next, []string{id, sandbox})
+}
+
+// TestWarmBurst: sessions that come together all get one sandbox each, out of the pool or not; the pool grows by what was asked for, within its
+// bound, and shrinks when nobody asks any more.
+func TestWarmBurst(t *testing.T) {
+	r := openWarm(t, func(c *Config) { c.Warm.Min, c.Warm.Max = 2, 5 })
+	var wg sync.WaitGroup
+	ids := make([]string, 9)
+	for i := range ids {
+		wg.Go(func() {
+			s := newDaemonSandbox(testImage(t, r), proto.ClassRunc)
+			ids[i] = s.ID
+			if err := r.Start(t.Context(), s.ID, s.Spec); err != nil {
+				t.Error(err)
+			} else if got, err := tryAsk(t.Context(), r, s.ID, guestRequest{Op: "ping"}); err != nil || got.Text != "pong" {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+	wg.Wait()
+	used := map[string]bool{}
+	for _, id := range ids {
+		used[r.claims.sandbox(id)] = true
+	}
+	if n := r.WarmCounts(); len(used) != len(ids) || n.Hits < 2 || n.Hits+n.Misses != int64(len(ids)) {
+		t.Errorf("%d sandboxes for %d sessions; %+v", len(used), len(ids), n)
+	}
+	stopAll(t, r)
+	awaitWarm(t, r, 5)
+	r.warm.mu.Lock()
+	r.warm.shelves[testImage(t, r)].demand = demand{} // as after minutes
+	r.warm.mu.Unlock()
+	awaitWarm(t, r, 2)
+}
+
+// TestWarmPlan: who gets how many of what there may be.
+func TestWarmPlan(t *testing.T) {
+	p := newWarmPool(nil, Warm{Min: 2, Max: 8})
+	add := func(name string, ago time.Duration, asked int) {
+		s := p.shelf(name)
+		s.used = time.Now().Add(-ago)
+		for range asked {
+			s.demand.note()
+		}
+	}
+	p.pinned = "first"
+	p.shelf("first")
+	add("busy", time.Second, 20)
+	add("once", time.Minute, 1)
+	add("old", time.Hour, 0)
+	if got := p.planLocked(); got["first"] != 2 || got["busy"] != 4 || got["once"] != 2 || got["old"] != 0 {
+		t.Errorf("%v", got)
+	}
+	d := p.shelves["busy"].demand
+	for range 5 {
+		d.tick()
+	}
+	if d.target() < 17 || d.target() > 20 {
+		t.Errorf("5 s after a burst of 20 there are to be %d", d.target())
+	}
+	for range 120 {
+		d.tick()
+	}
+	if d.target() > 2 {
+		t.Errorf("two minutes after it %d", d.target())
+	}
+}
