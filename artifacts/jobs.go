@@ -27,9 +27,6 @@ const (
 	hashBatch  = 200     // paths in one request to the guest
 )
 
-// manifestName is the manifest's file name in the job's directory. It does not list itself.
-const manifestName = "manifest.json"
-
 // Buckets of the ledger.
 const (
 	bucketJobs   = "jobs"
@@ -63,6 +60,7 @@ type job struct {
 	recent []span          // execs since the start, for attribution
 	listed bool            // manifest.json in the container is up to date, but for the exec log
 	absent bool            // the directory was not there at the last look
+	gist   string          // of what the last look found; "" if that was not all, or was not to be had
 	logged int             // execs logged since the start
 	newest []proto.JobExec // the last of them, which the ledger may not have written yet
 

@@ -155,3 +155,32 @@ func TestPublishAndUnknownJobs(t *testing.T) {
 		t.Errorf("%+v %v", list, err)
 	}
 }
+
+// What the guest has seen at a command's end spares the walk only where the books say the same already.
+func TestSightSparesTheWalk(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	r, err := s.Run(ctx, proto.Cmd{Command: "echo one >a", JobID: "job1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := s.Walk(ctx, proto.UserRoot, proto.JobDir("job1"), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := proto.Gist(proto.JobDir("job1"), list)
+	sessiontest.Bash(t, s, "echo two >/workspace/job1/b") // of another job, which leaves this one's books alone
+	if made := st.Jobs.End(ctx, s, r.Exec, "", known); made.Paths != nil || made.Notes != nil {
+		t.Errorf("the directory was walked: %+v", made)
+	}
+	for _, seen := range []string{"", "other"} {
+		if made := st.Jobs.End(ctx, s, r.Exec, "", seen); seen == "" && (len(made.Paths) != 1 || made.Paths[0] != "b") {
+			t.Errorf("seen %q: %+v", seen, made)
+		}
+		sessiontest.Bash(t, s, "rm /workspace/job1/b")
+	}
+	if made := st.Jobs.End(ctx, s, r.Exec, "", known); made.Paths != nil {
+		t.Errorf("removed again: %+v", made)
+	}
+}

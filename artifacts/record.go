@@ -27,7 +27,7 @@ const maxLoggedCommand = 4 << 10
 
 // End books an exec that ended: its outputs become stored files, its changes lines of the manifest.
 // What fails becomes a note; the exec's own result stands.
-func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stderr string) session.Produced {
+func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stderr, seen string) session.Produced {
 	var made session.Produced
 	j, done, err := js.take(ctx, s.WorkspaceID(), e.JobID)
 	if err != nil {
@@ -39,7 +39,10 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 	j.remember(span{exec: e.ID, start: e.StartedAt.Time, end: e.EndedAt.Time})
 
 	// After remember, so that the exec's own span is there for attribution.
-	made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
+	// Where the guest has seen just what the books say already, looking again would find nothing.
+	if seen == "" || seen != j.gist {
+		made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
+	}
 	if err != nil {
 		made = js.failed(made, e, err)
 	}
@@ -250,7 +253,7 @@ func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string)
 func (js *Jobs) Changed(ctx context.Context, s *session.Session, p, origin string) {
 	// The manifest is ours and in no list, so a write to it changes nothing in the books.
 	id, rel := split(p)
-	if !proto.ValidJobID(id) || rel == manifestName {
+	if !proto.ValidJobID(id) || rel == proto.ManifestName {
 		return
 	}
 	j, done, err := js.take(ctx, s.WorkspaceID(), id)

@@ -40,6 +40,7 @@ func (c cause) acted(rel string) string {
 // refresh compares the job's directory with the books and brings those up to date. It returns the
 // paths that are new or changed.
 func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by cause) ([]string, error) {
+	j.gist = "" // until all of this has come off
 	// As root, since what an exec made may be closed to the default user. One more than the bound
 	// tells a full job from one that has more.
 	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
@@ -60,6 +61,9 @@ func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by caus
 		if err := js.book(ctx, s, j, by, changed); err != nil {
 			return nil, err
 		}
+	}
+	if !j.rec.Truncated && !j.absent {
+		j.gist = proto.Gist(proto.JobDir(j.rec.ID), list)
 	}
 	// The common case for small commands: nothing is hashed, written or queued.
 	if len(changed) == 0 && !gone {
@@ -88,7 +92,7 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 		rel := j.rel(fi.Path)
 		// Directories are not listed: they come and go with their files, and their change time
 		// moves with every file in them.
-		if rel == "" || rel == manifestName || fi.Type == proto.TypeDirectory || len(seen) >= MaxFiles {
+		if rel == "" || rel == proto.ManifestName || fi.Type == proto.TypeDirectory || len(seen) >= MaxFiles {
 			continue
 		}
 		seen[rel] = true
@@ -248,7 +252,7 @@ func (js *Jobs) writeManifest(ctx context.Context, s *session.Session, as string
 	if err != nil {
 		return err
 	}
-	at, data := proto.JobDir(j.rec.ID)+"/"+manifestName, append(data, '\n')
+	at, data := proto.JobDir(j.rec.ID)+"/"+proto.ManifestName, append(data, '\n')
 	// WriteBook and not WriteFile: the directory is the code's, which may put links into it, and
 	// WriteFile would report the write as a change by the API.
 	err = s.WriteBook(ctx, proto.UserDefault, at, bytes.NewReader(data))

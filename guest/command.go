@@ -31,7 +31,8 @@ type plan struct {
 	dir  string
 	text []byte // a script too long for an argument; the child finds it at descriptor 3
 
-	noOutputDir bool // the disk is full, which must not keep anybody from making room
+	outputDir   string // made for it; "" if none was
+	noOutputDir bool   // the disk is full, which must not keep anybody from making room
 }
 
 // plan checks cmd and makes its directories.
@@ -47,13 +48,6 @@ func (s *Server) plan(cmd *Command) (*plan, error) {
 	if p.dir, err = s.workingDir(id, cmd.Dir); err != nil {
 		return nil, err
 	}
-	if cmd.Output != "" {
-		err := s.freshDir(id, s.absolute(cmd.Output))
-		p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded
-		if err != nil && !p.noOutputDir {
-			return nil, err
-		}
-	}
 	p.env = s.environment(id, cmd, p.dir)
 	if cmd.Text != "" {
 		err = p.shell(cmd)
@@ -61,7 +55,15 @@ func (s *Server) plan(cmd *Command) (*plan, error) {
 		p.argv = cmd.Argv
 		p.path, err = p.program(cmd.Argv[0])
 	}
-	return p, err
+	if err == nil && cmd.Output != "" { // last, so that nothing is left of a command that cannot be run
+		p.outputDir = s.absolute(cmd.Output)
+		err = s.freshDir(id, p.outputDir)
+		p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded
+	}
+	if err != nil && !p.noOutputDir {
+		return nil, err
+	}
+	return p, nil
 }
 
 // check refuses what no program could be started with.

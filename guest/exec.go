@@ -25,6 +25,9 @@ type execution struct {
 	feed        *feeder    // stdin that comes as frames; nil if it does not
 	keep        []int      // write ends that we hold until the command has ended
 	before      evidence   // when it started
+	id          identity   // whose command it is
+	outputDir   string     // made for it
+	job         string     // the directory to look at when it has ended
 	noOutputDir bool       // its output directory could not be made, since the disk is full
 
 	cancel chan struct{} // closed when the caller has gone
@@ -54,7 +57,10 @@ func (k *caller) run(ctx context.Context, req *request, fds []int) error {
 		return k.reply(nil, err)
 	}
 	k.exec = e
-	e.noOutputDir = p.noOutputDir
+	e.id, e.outputDir, e.noOutputDir = p.id, p.outputDir, p.noOutputDir
+	if req.Command.Job != "" {
+		e.job = k.s.absolute(req.Command.Job)
+	}
 	if req.Command.Shell != "" {
 		closeAll(fds)
 		e.startFeed(req.Command)
@@ -68,6 +74,7 @@ func (k *caller) run(ctx context.Context, req *request, fds []int) error {
 	deaths, err := e.begin(req.Command, p, fds)
 	if err != nil {
 		k.exec = nil
+		e.removeOutputDir()
 		return k.reply(nil, err)
 	}
 	e.announce(started{PID: e.o.pid, Pipes: len(fds) > 0})
@@ -303,6 +310,7 @@ func (e *execution) finish(d death) {
 	e.explain(&x)
 	x.Leftover = e.s.leftover(e.o)
 	e.s.disown(e.o)
+	e.lookBack(&x)
 	e.report(x)
 }
 

@@ -218,21 +218,29 @@ type walker struct {
 // walk describes the files and links below dir, which is no link itself: it is for the daemon's own books.
 func (s *Server) walk(id identity, dir string, most int) ([]proto.FileInfo, bool, error) {
 	w := &walker{most: most, left: maxLooked * (most + 1000)}
-	err := id.do(func() error {
-		d, err := s.dirNoLinks(dir)
-		if err != nil {
-			return err
-		}
-		defer d.Close()
-		var st unix.Stat_t
-		if err := unix.Fstat(int(d.Fd()), &st); err != nil {
-			return err
-		}
-		w.dev = uint64(st.Dev)
-		return w.walk(d, dir, 0)
-	})
+	err := id.do(func() error { return w.from(s, dir) })
+	return w.sorted(), w.truncated, err
+}
+
+// from walks dir and all below it.
+func (w *walker) from(s *Server, dir string) error {
+	d, err := s.dirNoLinks(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
+		return err
+	}
+	w.dev = uint64(st.Dev)
+	return w.walk(d, dir, 0)
+}
+
+// sorted is what was found, by path.
+func (w *walker) sorted() []proto.FileInfo {
 	sort.Slice(w.files, func(i, j int) bool { return w.files[i].Path < w.files[j].Path })
-	return w.files, w.truncated, err
+	return w.files
 }
 
 // walk reads one open directory. What cannot be read below the first is left out.

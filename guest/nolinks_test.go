@@ -64,7 +64,7 @@ func TestRootOutputNotBehindALink(t *testing.T) {
 		t.Errorf("root made %v %v", list, err)
 	}
 	must(t, os.Remove(filepath.Join(w.workspace, "job/outputs")))
-	p, err := w.Start(short(t), Command{Argv: []string{"/bin/true"}, Output: "job/outputs/exec_2", User: "root"}, func(proto.Stream, int64, []byte) {})
+	p, err := w.Start(short(t), Command{Argv: []string{"touch", "job/outputs/exec_2/made"}, Output: "job/outputs/exec_2", User: "root"}, func(proto.Stream, int64, []byte) {})
 	must(t, err)
 	if x, err := p.Wait(short(t)); err != nil || x.Code != 0 {
 		t.Errorf("%+v %v", x, err)

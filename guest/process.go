@@ -200,10 +200,13 @@ func (p *Process) listen(d *done) error {
 	}
 }
 
+// maxSeen is more than the length of any gist, in bytes.
+const maxSeen = 64
+
 // plausible reports whether an exit can be true.
 func (d *done) plausible() bool {
 	return d.Code >= 0 && d.Code <= 255 && d.Signal >= 0 && d.Signal <= 64 &&
-		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 && d.PeakBytes >= 0 && d.Ago >= 0
+		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 && d.PeakBytes >= 0 && d.Ago >= 0 && len(d.Seen) <= maxSeen
 }
 
 // answered handles credit for stdin and acknowledged controls.

@@ -74,6 +74,7 @@ func (e *execution) onShell(cmd *Command, p *plan) {
 		if e.feed != nil {
 			e.feed.stop()
 		}
+		e.removeOutputDir()
 		e.ending.Store(true)
 		_ = e.by.conn.sendJSON(frameError, proto.AsError(err))
 		close(e.ended)

@@ -73,6 +73,7 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 		c.unblock(opened)
 	}
 	x.Leftover = e.s.leftover(sh.o)
+	e.lookBack(&x)
 	c.remove()
 	e.report(x)
 	<-sh.turn

@@ -61,7 +61,8 @@ type Command struct {
 	Text   string            `json:"text,omitempty"`   // for bash
 	Shell  string            `json:"shell,omitempty"`  // the persistent shell that runs Text; made at first use
 	Dir    string            `json:"dir,omitempty"`    // working directory; made if missing below the workspace. A shell's first call only
-	Output string            `json:"output,omitempty"` // a directory made fresh and empty; its parent must be User's to write
+	Output string            `json:"output,omitempty"` // a directory made fresh and empty, and removed if it is empty at the end; its parent must be User's to write
+	Job    string            `json:"job,omitempty"`    // the directory that Exit.Seen is about; "" for none
 	Env    []string          `json:"env,omitempty"`    // "NAME=value"; wins over what the guest sets
 	User   string            `json:"user,omitempty"`   // proto.UserDefault, which is also the default, or proto.UserRoot
 	Stdin  bool              `json:"stdin,omitempty"`  // Process.Write will give it something; else it reads nothing
@@ -83,6 +84,7 @@ type Exit struct {
 	CPU          time.Duration  `json:"cpu,omitempty"`           // of its processes that were waited for
 	PeakBytes    int64          `json:"peak,omitempty"`          // largest resident set of one of those; 0 unknown, as for a shell that lives on
 	ShellEnded   bool           `json:"ended,omitempty"`         // the persistent shell is gone; its next call starts a fresh one
+	Seen         string         `json:"seen,omitempty"`          // proto.Gist of Command.Job at its end; "" if that was not looked at
 	Ago          time.Duration  `json:"ago,omitempty"`           // how long before this was told it ended, where it was kept
 }
 

@@ -56,6 +56,7 @@ type Exec struct {
 	info   proto.Exec
 	ran    time.Duration // before this daemon attached to it
 	ago    time.Duration // how long it had ended when that was told
+	seen   string        // what its job's directory held then; see guest.Exit
 	made   Produced
 	result *proto.ExecResult
 	told   bool // somebody has had the result
@@ -255,7 +256,7 @@ func (e *Exec) command() guest.Command {
 	dir := proto.JobDir(e.cmd.JobID)
 	out := proto.OutputDir(e.cmd.JobID, e.id)
 	c := guest.Command{
-		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out,
+		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out, Job: dir,
 		User: e.cmd.User, Stdin: e.cmd.OpenStdin || e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
 	}
 	if durable(e.cmd) {
@@ -311,7 +312,7 @@ func (e *Exec) await() (end proto.End, ok bool) {
 	go func() {
 		x, err := proc.Wait(ctx)
 		e.mu.Lock()
-		e.ago = x.Ago
+		e.ago, e.seen = x.Ago, x.Seen
 		e.mu.Unlock()
 		exited <- endOf(x, err)
 	}()

@@ -240,10 +240,10 @@ func (e *Exec) produced(info proto.Exec) Produced {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
 	e.mu.Lock()
-	g := e.guest
+	g, seen := e.guest, e.seen
 	e.mu.Unlock()
 	ctx = proto.WithCaller(forBooks(ctx, g), proto.Caller{Owner: e.s.owner, KeyID: e.key}) // outputs count against its quota
-	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail))
+	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail), seen)
 }
 
 // store writes down the end, and the output of those that somebody will ask for later. A durable one is on disk when it returns; that of

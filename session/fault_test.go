@@ -76,11 +76,11 @@ func (h *heldJobs) Begin(ctx context.Context, s *session.Session, files []string
 	return h.Jobs.Begin(ctx, s, files)
 }
 
-func (h *heldJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string) session.Produced {
+func (h *heldJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail, seen string) session.Produced {
 	if h.ending != nil {
 		h.ending(ctx, s)
 	}
-	return h.Jobs.End(ctx, s, e, tail)
+	return h.Jobs.End(ctx, s, e, tail, seen)
 }
 
 // holdJobs opens the stack's sessions anew, over books that can be held.

@@ -15,8 +15,9 @@ type Jobs interface {
 	// leaves nothing new behind if one of them cannot be had.
 	Begin(ctx context.Context, s *Session, files []string) error
 	// End is told of an exec that ended while the guest was still there. It
-	// publishes the top-level files of $OUTPUT_DIR and brings the job's manifest up to date.
-	End(ctx context.Context, s *Session, e proto.Exec, stderrTail string) Produced
+	// publishes the top-level files of $OUTPUT_DIR and brings the job's manifest up to date. seen is
+	// the proto.Gist of the job's directory at that end, as the guest says it, or "".
+	End(ctx context.Context, s *Session, e proto.Exec, stderrTail, seen string) Produced
 	// Changed is told of a file that the API wrote or removed at an absolute path;
 	// origin is "uploaded" or "edited".
 	Changed(ctx context.Context, s *Session, path, origin string)

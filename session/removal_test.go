@@ -19,8 +19,8 @@ type droppedJobs struct {
 	late    atomic.Bool
 }
 
-func (d *droppedJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string) session.Produced {
-	made := d.heldJobs.End(ctx, s, e, tail)
+func (d *droppedJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail, seen string) session.Produced {
+	made := d.heldJobs.End(ctx, s, e, tail, seen)
 	select {
 	case <-d.dropped:
 		d.late.Store(true)

@@ -1,0 +1,69 @@
+package guest
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// A look at a job's directory at a command's end saves the daemon a walk of it, nearly always: commands that change no
+// file are the most frequent ones. It must cost next to nothing, so in a directory with more than this the daemon walks.
+const (
+	sightFiles   = 100 // files and links
+	sightEntries = 400 // all that directories hold
+)
+
+// sight is the gist of what dir holds, or "" where that would take long or cannot be told.
+func (s *Server) sight(dir string) string {
+	w := &walker{most: sightFiles, left: sightEntries}
+	if err := s.ids.root.do(func() error { return w.from(s, dir) }); err != nil || w.truncated {
+		return ""
+	}
+	return proto.Gist(dir, w.sorted())
+}
+
+// lookBack removes the command's output directory if nothing is in it, and looks at what its job holds. Commands of one
+// job would become slower and slower if each left a directory behind. While some process of the command goes on it
+// may yet write there.
+func (e *execution) lookBack(x *Exit) {
+	if x.Leftover == 0 && !e.standsIn(e.outputDir) {
+		e.removeOutputDir()
+	}
+	if e.job != "" && e.kept == nil { // what is kept may be told when all is different
+		x.Seen = e.s.sight(e.job)
+	}
+}
+
+// standsIn reports whether a shell that lives on has its working directory in dir, or may have.
+func (e *execution) standsIn(dir string) bool {
+	if e.o == nil || !e.o.shell {
+		return false
+	}
+	at, err := os.Readlink("/proc/" + strconv.Itoa(e.o.pid) + "/cwd")
+	if err != nil {
+		return !isMissing(err)
+	}
+	return at == dir || strings.HasPrefix(at, dir+"/")
+}
+
+// removeOutputDir removes the command's output directory if it is empty, under the rules of freshDir.
+func (e *execution) removeOutputDir() {
+	if e.outputDir == "" {
+		return
+	}
+	_ = e.id.do(func() error {
+		if e.id.name != proto.UserRoot {
+			return unix.Rmdir(e.outputDir)
+		}
+		at, name, err := e.s.openParent(e.outputDir)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(at)
+		return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
+	})
+}

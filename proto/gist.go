@@ -1,0 +1,32 @@
+package proto
+
+import (
+	"encoding/hex"
+	"hash/fnv"
+	"strconv"
+	"strings"
+)
+
+// ManifestName is the file in a job's directory that lists what the directory holds. It does not list itself.
+const ManifestName = "manifest.json"
+
+// Gist is a short digest of what a look at dir found, in the order of the list: path, type, size and inode change time of
+// all but directories and the manifest. Who has two equal ones has seen no change in between. It is no defence: whoever
+// controls the directory can make two things look alike.
+func Gist(dir string, list []FileInfo) string {
+	h := fnv.New128a()
+	var line []byte
+	for _, fi := range list {
+		rel, ok := strings.CutPrefix(fi.Path, dir+"/")
+		if !ok || rel == ManifestName || fi.Type == TypeDirectory {
+			continue
+		}
+		line = append(append(append(line[:0], rel...), 0), fi.RawPath...)
+		line = append(append(line, 0), fi.Type...)
+		line = strconv.AppendInt(append(line, 0), fi.SizeBytes, 10)
+		// Microseconds are what the wire keeps of a time.
+		line = strconv.AppendInt(append(line, 0), fi.ChangedAt.UnixMicro(), 10)
+		_, _ = h.Write(append(line, '\n'))
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
