@@ -44,11 +44,22 @@ func (s *Server) plan(cmd *Command) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{id: id}
-	if p.dir, err = s.workingDir(id, cmd.Dir); err != nil {
+	p := &plan{id: id.become()}
+	err = id.do(func() error { return s.prepare(p, cmd) })
+	p.id = id
+	if err != nil {
 		return nil, err
 	}
-	p.env = s.environment(id, cmd, p.dir)
+	return p, nil
+}
+
+// prepare is plan on a thread that acts as the command's user already: to change to and fro costs more than most of
+// what is done there.
+func (s *Server) prepare(p *plan, cmd *Command) (err error) {
+	if p.dir, err = s.workingDir(p.id, cmd.Dir); err != nil {
+		return err
+	}
+	p.env = s.environment(p.id, cmd, p.dir)
 	if cmd.Text != "" {
 		err = p.shell(cmd)
 	} else {
@@ -57,13 +68,13 @@ func (s *Server) plan(cmd *Command) (*plan, error) {
 	}
 	if err == nil && cmd.Output != "" { // last, so that nothing is left of a command that cannot be run
 		p.outputDir = s.absolute(cmd.Output)
-		err = s.freshDir(id, p.outputDir)
+		err = s.freshDir(p.id, p.outputDir)
 		p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded
 	}
-	if err != nil && !p.noOutputDir {
-		return nil, err
+	if p.noOutputDir {
+		return nil
 	}
-	return p, nil
+	return err
 }
 
 // check refuses what no program could be started with.
@@ -154,11 +165,11 @@ func canEnter(dir string) error {
 // ordinary user's even if root comes first, wherever that user may make it. Where only root may, no link
 // says where.
 func (s *Server) makeShared(id identity, path string) error {
-	user, err := s.ids.named(proto.UserDefault)
-	if err != nil {
-		return err
+	user := id
+	if id.name == proto.UserRoot {
+		user = s.ids.user
 	}
-	err = user.do(func() error { return os.MkdirAll(path, 0o755) })
+	err := user.do(func() error { return os.MkdirAll(path, 0o755) })
 	if errors.Is(err, unix.EACCES) && id.name == proto.UserRoot {
 		err = id.do(func() error { return s.makeNoLinks(path) })
 	}
@@ -168,6 +179,9 @@ func (s *Server) makeShared(id identity, path string) error {
 // freshDir removes what is at path and makes an empty directory of id's there. The ordinary user may have put a
 // link where a directory was; for itself it is followed, for root it is not.
 func (s *Server) freshDir(id identity, path string) error {
+	if id.do(func() error { return s.newDir(id, path) }) == nil {
+		return nil // nearly always: nothing is there, in a directory that is
+	}
 	if parent := filepath.Dir(path); s.inWorkspace(parent) {
 		if err := s.makeShared(id, parent); err != nil {
 			return fileError("exec", parent, err)
@@ -185,6 +199,19 @@ func (s *Server) freshDir(id identity, path string) error {
 	return fileError("exec", path, err)
 }
 
+// newDir makes a directory in one that is there.
+func (s *Server) newDir(id identity, path string) error {
+	if id.name != proto.UserRoot {
+		return unix.Mkdir(path, 0o755)
+	}
+	at, name, err := s.openParent(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	return unix.Mkdirat(at, name, 0o755)
+}
+
 // environment is what the command sees: the image's variables, the user's, the caller's.
 func (s *Server) environment(id identity, cmd *Command, dir string) []string {
 	env := newEnviron(s.opt.Env)
@@ -195,6 +222,9 @@ func (s *Server) environment(id identity, cmd *Command, dir string) []string {
 	env.set("USER", id.name)
 	env.set("LOGNAME", id.name)
 	env.set("PWD", dir)
+	if env.get("SHELL") == "" && s.bash != "" {
+		env.set("SHELL", s.bash) // bash looks it up in the list of users otherwise, each time that it starts
+	}
 	if cmd.TTY != nil && env.get("TERM") == "" {
 		env.set("TERM", "xterm-256color")
 	}

@@ -92,8 +92,8 @@ func (t *tally) read() int64 {
 		return -1
 	}
 	var buf [512]byte
-	n, err := t.f.ReadAt(buf[:], 0)
-	if n == 0 && err != nil {
+	n := 0
+	if raw, err := t.f.SyscallConn(); err != nil || raw.Control(func(fd uintptr) { n, _ = unix.Pread(int(fd), buf[:], 0) }) != nil || n <= 0 {
 		return -1
 	}
 	for line := range bytes.Lines(buf[:n]) {

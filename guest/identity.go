@@ -65,6 +65,12 @@ func (i identity) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(i.uid), Gid: uint32(i.gid), NoSetGroups: !i.groups}
 }
 
+// become is i for whoever acts as i already, as fn of do does.
+func (i identity) become() identity {
+	i.self = true
+	return i
+}
+
 // do runs fn with i's credentials, so that the kernel checks i's permissions. They
 // are the calling thread's alone: the raw system calls do not reach the others, and a
 // locked thread is never the parent of another. fn must not start goroutines that need them.

@@ -41,6 +41,7 @@ type Server struct {
 	pid     int
 	init    bool
 	hello   Hello
+	bash    string // where users have it by custom; "" if it is not there
 	reaper  *reaper
 	shield  *shield
 	oom     *tally       // of kills for memory
@@ -86,6 +87,9 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	return err
 }
 
+// customBash is what lists of users name as a user's shell.
+const customBash = "/bin/bash"
+
 func newServer(opt ServerOptions) *Server {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -104,6 +108,9 @@ func newServer(opt ServerOptions) *Server {
 		ids: newIdentities(opt.UID, opt.GID), reaper: newReaper(opt.Init),
 		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...), keeps: newKeeps(),
 		scratch: scratch{want: opt.Scratch},
+	}
+	if executable(customBash) == nil {
+		s.bash = customBash
 	}
 	if opt.Init {
 		s.shield = newShield()

@@ -186,6 +186,7 @@ print("ok")'`, "ok"},
 		{"zip", "echo a >a; zip -q a.zip a; unzip -p a.zip; 7z a -bso0 a.7z a; 7z e -so a.7z", "a\na"},
 		{"archives", "for z in gzip bzip2 xz zstd; do tar -cf a.tar --use-compress-program=$z a && tar -xOf a.tar --use-compress-program=$z; done", "a\na\na\na"},
 		{"locale", "python3 -c 'print(\"\u00e4\")'; locale charmap", "ä\nUTF-8"},
+		{"locale in one file", "localedef --list-archive", "C.utf8"},
 		{"commands", "for c in curl wget less ps find diff patch gawk sed grep rsync tree vi nano make openssl xxd; do command -v $c >/dev/null || echo $c; done", ""},
 	} {
 		if got, err := runIn(root, image, c.script); err != nil || got != c.want {

@@ -29,7 +29,7 @@ var version = "dev"
 const (
 	gcPercent   = 20
 	memoryLimit = 48 << 20 // bytes above which it collects harder; the heap may still grow
-	maxProcs    = 2
+	maxProcs    = 1        // what it does is over in some microseconds, and a second one costs switches between threads
 )
 
 func main() {
