@@ -2,11 +2,9 @@ package files
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"syscall"
@@ -16,6 +14,7 @@ import (
 	"berth/proto"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 )
 
 // The range of Upload.ExpiresIn, as hosted files have it.
@@ -23,9 +22,6 @@ const (
 	MinExpiresIn = time.Hour
 	MaxExpiresIn = 90 * 24 * time.Hour
 )
-
-// copyBytes is how much of an upload is in memory at a time.
-const copyBytes = 128 << 10
 
 // An Upload is what is known of a file besides its bytes.
 type Upload struct {
@@ -104,39 +100,76 @@ func (st *Staged) fill(ctx context.Context, r io.Reader) error {
 	}
 	defer f.Close()
 	st.path = f.Name()
-	in := &intake{ctx: ctx, st: st, file: f, hash: sha256.New()}
-	if _, err := io.CopyBuffer(in, struct{ io.Reader }{r}, make([]byte, copyBytes)); err != nil {
-		if in.err != nil {
-			return in.err
-		}
-		return fmt.Errorf("reading the upload: %w", err)
+	in := &intake{ctx: ctx, st: st, file: f, hashing: newHashing()}
+	err = in.take(r)
+	sum := in.hashing.end()
+	if err != nil {
+		return err
 	}
-	st.sum = hex.EncodeToString(in.hash.Sum(nil))
+	st.sum = hex.EncodeToString(sum)
 	return nil
 }
 
 // An intake is where the bytes of one upload pass every check.
 type intake struct {
-	ctx  context.Context
-	st   *Staged
-	file *os.File
-	hash hash.Hash
-	err  error // the first failure of ours, to tell it from the reader's
+	ctx     context.Context
+	st      *Staged
+	file    *os.File
+	hashing *hashing
+	started int64 // bytes that are on their way to the disk
 }
 
-func (in *intake) Write(p []byte) (int, error) {
-	if in.err = in.admit(int64(len(p))); in.err != nil {
-		return 0, in.err
+// take reads r to its end, a full block at a time, however little r gives at once.
+func (in *intake) take(r io.Reader) error {
+	for {
+		block := in.hashing.block()
+		n, err := fill(block, r)
+		if err := in.write(block[:n]); err != nil {
+			return err
+		}
+		if err == io.EOF { // itself: wrapped it means something else
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading the upload: %w", err)
+		}
 	}
-	if n, err := in.file.Write(p); err != nil {
-		in.err = diskError("storing the upload", err)
-		return n, in.err
+}
+
+// fill is io.ReadFull that gives the reader's own error.
+func fill(b []byte, r io.Reader) (n int, err error) {
+	for n < len(b) && err == nil {
+		var m int
+		m, err = r.Read(b[n:])
+		n += m
 	}
-	in.hash.Write(p)
+	return n, err
+}
+
+// startBytes is how much is written before the kernel is asked to begin with the disk: what waits for that at the end is less.
+const startBytes = 8 << 20
+
+// write stores one block.
+func (in *intake) write(p []byte) error {
+	if len(p) == 0 {
+		return in.ctx.Err()
+	}
+	if err := in.admit(int64(len(p))); err != nil {
+		return err
+	}
 	st := in.st
-	st.size += int64(len(p))
 	st.head = append(st.head, p[:min(len(p), sniffBytes-len(st.head))]...)
-	return len(p), nil
+	in.hashing.add(p)
+	if _, err := in.file.Write(p); err != nil {
+		return diskError("storing the upload", err)
+	}
+	st.size += int64(len(p))
+	if st.size-in.started >= startBytes {
+		// What it fails with, the sync at the end fails with, too.
+		_ = unix.SyncFileRange(int(in.file.Fd()), in.started, st.size-in.started, unix.SYNC_FILE_RANGE_WRITE)
+		in.started = st.size
+	}
+	return nil
 }
 
 // admit checks n more bytes against the limits before they are written.

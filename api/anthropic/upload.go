@@ -1,6 +1,7 @@
 package anthropic
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"mime"
@@ -17,6 +18,8 @@ import (
 const (
 	maxParts      = 64  // of a form; unknown ones are skipped
 	maxFieldBytes = 256 // of a text field
+
+	bodyBuffer = 256 << 10 // bytes that are read of a body at a time
 )
 
 // upload stores the file of a form. Fields come in any order, so the file is staged as it streams in
@@ -50,7 +53,8 @@ func formReader(r *http.Request) (*multipart.Reader, error) {
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
 		return nil, invalid("Content-Type", "The request body must be multipart/form-data with a boundary.")
 	}
-	return multipart.NewReader(r.Body, params["boundary"]), nil
+	// It reads by 4 KiB, each of them with a system call and two deadlines.
+	return multipart.NewReader(bufio.NewReaderSize(r.Body, bodyBuffer), params["boundary"]), nil
 }
 
 // A partError is a failure to read the form, told apart from a failure to store it.
