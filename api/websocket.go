@@ -103,6 +103,13 @@ func (s *Socket) Send(v any) error {
 	if err != nil {
 		return err
 	}
+	return s.write(websocket.TextMessage, body)
+}
+
+// SendBinary is Send for bytes, as a binary message.
+func (s *Socket) SendBinary(b []byte) error { return s.write(websocket.BinaryMessage, b) }
+
+func (s *Socket) write(kind int, body []byte) error {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -110,7 +117,7 @@ func (s *Socket) Send(v any) error {
 		return s.ctx.Err()
 	}
 	_ = s.conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)) // fails only on what is closed, and so does the write
-	if err := s.conn.WriteMessage(websocket.TextMessage, body); err != nil {
+	if err := s.conn.WriteMessage(kind, body); err != nil {
 		s.cancel()
 		return err
 	}

@@ -46,3 +46,23 @@ func FuzzTime(f *testing.F) {
 		}
 	})
 }
+
+// A binary message that can be read is written as the same bytes.
+func FuzzOutput(f *testing.F) {
+	for _, b := range [][]byte{nil, {1}, {1, 0}, {3, 0, 0, 0, 0, 0, 0, 0, 0, 0}, AppendOutput(nil, "exec_1", Stderr, 1<<40, []byte("a\xff"))} {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := ParseOutput(b)
+		if err != nil {
+			return
+		}
+		s := Stdout
+		if e.Type == EventStderr {
+			s = Stderr
+		}
+		if again := AppendOutput(nil, e.ExecID, s, e.Offset, e.DataBase64); string(again) != string(b) {
+			t.Errorf("%x became %x", b, again)
+		}
+	})
+}

@@ -8,6 +8,9 @@ import (
 	"berth/proto"
 )
 
+// A Piece is output as it was written, or a gap in it.
+type Piece = output.Piece
+
 // A Cursor is a reader's position: how many bytes of each stream it has had.
 type Cursor = output.Cursor
 
@@ -16,6 +19,15 @@ type Cursor = output.Cursor
 // when fn fails, or when ctx ends. However slow fn is, the command does not wait: what it misses
 // for good is told by a gap event.
 func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) error) error {
+	return e.follow(ctx, from, follower{exec: e.id, fn: fn})
+}
+
+// FollowRaw is Follow that gives output, which may be split within a character, to out, and the rest to fn.
+func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) error, out func(Piece) error) error {
+	return e.follow(ctx, from, follower{exec: e.id, fn: fn, raw: out})
+}
+
+func (e *Exec) follow(ctx context.Context, from Cursor, f follower) error {
 	ctx, cancel := e.whileHere(ctx)
 	defer cancel()
 	out, done, err := e.written(&from)
@@ -24,10 +36,9 @@ func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) err
 	}
 	defer done()
 	info := e.Info()
-	if err := fn(proto.Event{Type: proto.EventStart, ExecID: e.id, Exec: &info}); err != nil {
+	if err := f.fn(proto.Event{Type: proto.EventStart, ExecID: e.id, Exec: &info}); err != nil {
 		return err
 	}
-	f := follower{exec: e.id, fn: fn}
 	for {
 		p, ok, err := out.Next(ctx, &from)
 		if err != nil {
@@ -47,7 +58,7 @@ func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) err
 	if err != nil {
 		return err
 	}
-	return fn(proto.Event{Type: proto.EventExit, ExecID: e.id, Result: &res})
+	return f.fn(proto.Event{Type: proto.EventExit, ExecID: e.id, Result: &res})
 }
 
 // CheckCursor fails where a reader claims to have had more than there is: what it has is not of this exec.
@@ -84,6 +95,7 @@ func (e *Exec) whileHere(ctx context.Context) (context.Context, context.CancelFu
 type follower struct {
 	exec string
 	fn   func(proto.Event) error
+	raw  func(Piece) error // takes output as it is; nil: it becomes events
 	held [2][]byte
 	at   [2]int64 // offset of held[0]
 }
@@ -95,6 +107,9 @@ func (f *follower) piece(p output.Piece) error {
 			return err
 		}
 		return f.fn(proto.Event{Type: proto.EventGap, ExecID: f.exec, Stream: p.Stream.String(), Offset: p.Offset, Until: p.Until})
+	}
+	if f.raw != nil {
+		return f.raw(p)
 	}
 	data, off := p.Data, p.Offset
 	if len(f.held[i]) > 0 {

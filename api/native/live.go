@@ -180,7 +180,7 @@ func (l *live) exec(m message) error {
 			return
 		}
 		// A foreground command belongs to the connection that began it.
-		if err := l.follow(x, session.Cursor{}, m.Ref); err != nil {
+		if err := l.follow(x, session.Cursor{}, m); err != nil {
 			abandon(l.ctx, x)
 		}
 	})
@@ -217,7 +217,7 @@ func (l *live) attach(m message, x *session.Exec) error {
 	}
 	l.wg.Go(func() {
 		defer func() { <-l.slots }()
-		_ = l.follow(x, from, m.Ref)
+		_ = l.follow(x, from, m)
 	})
 	return nil
 }
@@ -233,16 +233,24 @@ func (l *live) claim(id string) bool {
 	return true
 }
 
-// follow sends what an exec does; its ID was claimed. The first event has the ref of the message that
-// asked for it.
-func (l *live) follow(x *session.Exec, from session.Cursor, ref string) error {
+// follow sends what an exec does, as the message asked for it; its ID was claimed. The first event has the
+// message's ref.
+func (l *live) follow(x *session.Exec, from session.Cursor, m message) error {
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.following, x.ID())
 	}()
-	return x.Follow(l.ctx, from, func(ev proto.Event) error {
-		ev.Ref, ref = ref, ""
+	event := func(ev proto.Event) error {
+		ev.Ref, m.Ref = m.Ref, ""
 		return l.send(ev)
+	}
+	if !m.Binary {
+		return x.Follow(l.ctx, from, event)
+	}
+	var b []byte
+	return x.FollowRaw(l.ctx, from, event, func(p session.Piece) error {
+		b = proto.AppendOutput(b[:0], x.ID(), p.Stream, p.Offset, p.Data)
+		return l.sock.SendBinary(b)
 	})
 }

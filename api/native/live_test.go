@@ -138,6 +138,55 @@ func TestLiveExec(t *testing.T) {
 	}
 }
 
+// Output that was asked for as bytes is the same output, and all else stays JSON.
+func TestLiveBinary(t *testing.T) {
+	s := newSite(t)
+	at := s.container(t)
+	w := s.live(t, at)
+	command := `printf 'a\377\303'; head -c 300000 /dev/zero >&2; printf '\244'; exit 5`
+	w.send(message{Type: msgExec, Ref: "r", Cmd: &proto.Cmd{Command: command}, Binary: true})
+	id, end := "", proto.Event{}
+	for _, again := range []bool{false, true} {
+		if again {
+			w.send(message{Type: msgAttach, Ref: "r", ExecID: id, StdoutOffset: 1, Binary: true})
+		}
+		got := [3][]byte{}
+		if again {
+			got[1] = []byte("a") // which the client has
+		}
+		for end = (proto.Event{}); end.Type != proto.EventExit; {
+			kind, data, err := w.ReadMessage()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kind == websocket.TextMessage {
+				w.judge(data)
+				if err := json.Unmarshal(data, &end); err != nil || end.Type != proto.EventStart && end.Type != proto.EventExit || end.Type == proto.EventStart && end.Ref != "r" {
+					t.Fatalf("%.200s %v", data, err)
+				}
+				id = end.ExecID
+				continue
+			}
+			ev, err := proto.ParseOutput(data)
+			i := 1
+			if ev.Type == proto.EventStderr {
+				i = 2
+			}
+			if err != nil || ev.ExecID != id || ev.Offset != int64(len(got[i])) {
+				t.Fatalf("%v %s %d after %d", err, ev.ExecID, ev.Offset, len(got[i]))
+			}
+			got[i] = append(got[i], ev.DataBase64...)
+		}
+		if string(got[1]) != "a\xff\xc3\xa4" || len(got[2]) != 300_000 || end.Result.Exec.End.ReturnCode != 5 {
+			t.Errorf("again %v: %q, %d bytes of stderr, %+v", again, got[1], len(got[2]), end.Result.Exec.End)
+		}
+	}
+	w.send(message{Type: msgStdin, Ref: "x", ExecID: id, Data: "x", Binary: true})
+	if ev := w.next(); ev.Type != proto.EventError || ev.Error.Item != "binary" {
+		t.Errorf("%+v", ev)
+	}
+}
+
 func TestLiveMultiplexes(t *testing.T) {
 	s := newSite(t)
 	w := s.live(t, s.container(t))

@@ -21,6 +21,7 @@ type message struct {
 	Type         string     `json:"type"`
 	Ref          string     `json:"ref,omitempty"` // 128 bytes at most
 	Cmd          *proto.Cmd `json:"cmd,omitempty"`
+	Binary       bool       `json:"binary,omitempty"` // output comes in binary messages
 	ExecID       string     `json:"exec_id,omitempty"`
 	StdoutOffset int64      `json:"stdout_offset,omitempty"` // bytes that the client has already
 	StderrOffset int64      `json:"stderr_offset,omitempty"`
@@ -54,12 +55,12 @@ func (m message) check() error {
 	switch m.Type {
 	case msgExec:
 		// What the command itself holds is checked by the core, as over HTTP.
-		return m.only(m.Cmd != nil, "cmd", message{Cmd: m.Cmd})
+		return m.only(m.Cmd != nil, "cmd", message{Cmd: m.Cmd, Binary: m.Binary})
 	case msgAttach:
 		if m.StdoutOffset < 0 || m.StderrOffset < 0 {
 			return invalid("stdout_offset", "Offsets count from 0.")
 		}
-		return m.only(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, StdoutOffset: m.StdoutOffset, StderrOffset: m.StderrOffset})
+		return m.only(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, StdoutOffset: m.StdoutOffset, StderrOffset: m.StderrOffset, Binary: m.Binary})
 	case msgStdin:
 		if m.Data != "" && len(m.DataBase64) > 0 {
 			return invalid("data", "data and data_base64 exclude each other.")
@@ -99,6 +100,7 @@ func (m message) beyond(allowed message) string {
 		more bool
 	}{
 		{"cmd", m.Cmd != nil && allowed.Cmd == nil},
+		{"binary", m.Binary != allowed.Binary},
 		{"exec_id", m.ExecID != allowed.ExecID},
 		{"stdout_offset", m.StdoutOffset != allowed.StdoutOffset},
 		{"stderr_offset", m.StderrOffset != allowed.StderrOffset},

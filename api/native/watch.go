@@ -77,7 +77,7 @@ func (l *live) watchOne(x *session.Exec) bool {
 	}
 	l.wg.Go(func() {
 		defer func() { <-l.seats }()
-		_ = l.follow(x, session.Cursor{}, "")
+		_ = l.follow(x, session.Cursor{}, message{})
 	})
 	return true
 }

@@ -71,6 +71,7 @@ var words = map[string]string{
 	"Message.type":                         "exec, attach, stdin, signal, resize or watch.",
 	"Message.ref":                          "The client's own word, at most 128 bytes; it comes back with the first answer.",
 	"Message.cmd":                          "Of exec.",
+	"Message.binary":                       "Of exec and attach: output comes in binary messages, which costs least where there is much of it.",
 	"Message.exec_id":                      "Of attach, stdin, signal and resize.",
 	"Message.stdout_offset":                "Of attach: bytes that the client has.",
 	"Message.close":                        "Of stdin: end it afterwards.",

@@ -1,7 +1,9 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -24,6 +26,7 @@ type message struct {
 	Type         string     `json:"type"`
 	Ref          string     `json:"ref,omitempty"`
 	Cmd          *proto.Cmd `json:"cmd,omitempty"`
+	Binary       bool       `json:"binary,omitempty"`
 	ExecID       string     `json:"exec_id,omitempty"`
 	StdoutOffset int64      `json:"stdout_offset,omitempty"`
 	StderrOffset int64      `json:"stderr_offset,omitempty"`
@@ -69,8 +72,8 @@ func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
 func (l *Live) read() {
 	defer close(l.done)
 	for {
-		var e proto.Event
-		if err := l.conn.ReadJSON(&e); err != nil {
+		e, err := l.event()
+		if err != nil {
 			l.events.end(err)
 			return
 		}
@@ -78,6 +81,26 @@ func (l *Live) read() {
 			return
 		}
 	}
+}
+
+// pieceBytes is room for one binary message: the daemon sends pieces of 32 KiB.
+const pieceBytes = 33 << 10
+
+// event reads one message. Output comes as bytes, in DataBase64.
+func (l *Live) event() (e proto.Event, err error) {
+	kind, r, err := l.conn.NextReader()
+	if err != nil {
+		return e, err
+	}
+	if kind != websocket.BinaryMessage {
+		err = json.NewDecoder(r).Decode(&e)
+		return e, err
+	}
+	b := bytes.NewBuffer(make([]byte, 0, pieceBytes+bytes.MinRead))
+	if _, err := b.ReadFrom(r); err != nil {
+		return e, err
+	}
+	return proto.ParseOutput(b.Bytes())
 }
 
 // Next waits for the next event. It fails when the connection has ended.
@@ -98,12 +121,12 @@ func (l *Live) Next(ctx context.Context) (e proto.Event, err error) {
 
 // Exec asks for a command. Its start event, or an error, comes with the same ref.
 func (l *Live) Exec(ref string, cmd proto.Cmd) error {
-	return l.send(message{Type: "exec", Ref: ref, Cmd: &cmd})
+	return l.send(message{Type: "exec", Ref: ref, Cmd: &cmd, Binary: true})
 }
 
 // Attach asks for what an exec gives from the two offsets on.
 func (l *Live) Attach(ref, exec string, stdout, stderr int64) error {
-	return l.send(message{Type: "attach", Ref: ref, ExecID: exec, StdoutOffset: stdout, StderrOffset: stderr})
+	return l.send(message{Type: "attach", Ref: ref, ExecID: exec, StdoutOffset: stdout, StderrOffset: stderr, Binary: true})
 }
 
 // Type sends bytes to a command's terminal. Of what the command does not read the daemon keeps 1 MiB and
