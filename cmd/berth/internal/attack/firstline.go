@@ -25,7 +25,7 @@ func (t *Target) firstLine(ctx context.Context, container, exec string) (string,
 		}
 		switch e.Type {
 		case "stdout":
-			text.WriteString(e.Data)
+			text.Write(e.DataBase64)
 			if line, _, whole := strings.Cut(text.String(), "\n"); whole {
 				return line, nil
 			}

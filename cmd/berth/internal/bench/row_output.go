@@ -63,7 +63,7 @@ func (b *bench) line(ctx context.Context, res *Result) error {
 		var bad error
 		end, err := finish(ctx, live, strconv.Itoa(round), proto.Cmd{Argv: argv}, func(e proto.Event) {
 			// Several lines may come as one event; each is as old as it says.
-			for line := range strings.Lines(e.Data) {
+			for line := range strings.Lines(string(e.DataBase64)) {
 				ms, err := age(line)
 				if err != nil {
 					bad = err
@@ -147,7 +147,7 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 			round++
 			return speed(func() (n int64, err error) {
 				cmd := proto.Cmd{Argv: []string{"/bin/cat", "/workspace/text"}, OnOutputLimit: proto.OutputWait}
-				end, err := finish(ctx, live, strconv.Itoa(round), cmd, func(e proto.Event) { n += int64(len(e.Data) + len(e.DataBase64)) })
+				end, err := finish(ctx, live, strconv.Itoa(round), cmd, func(e proto.Event) { n += int64(len(e.DataBase64)) })
 				if err == nil {
 					err = succeeded(end)
 				}

@@ -103,7 +103,7 @@ func (l *Live) event() (e proto.Event, err error) {
 	return proto.ParseOutput(b.Bytes())
 }
 
-// Next waits for the next event. It fails when the connection has ended.
+// Next waits for the next event. Output is in DataBase64. It fails when the connection has ended.
 func (l *Live) Next(ctx context.Context) (e proto.Event, err error) {
 	e, err = l.events.take()
 	var closed *websocket.CloseError
