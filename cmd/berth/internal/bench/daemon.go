@@ -66,7 +66,11 @@ func (b *bench) private(ctx context.Context, flags ...string) (*daemon, error) {
 	if err := b.start(d); err != nil {
 		return nil, err
 	}
-	if err := d.importBase(ctx, b.Base); err != nil {
+	err = d.importBase(ctx, b.Base)
+	if pools := b.poolFlags(0, 0); err == nil && pools != nil && !slices.Equal(flags, pools) { // it fills at its start, beside what is to be measured
+		err = d.filled(ctx, 1)
+	}
+	if err != nil {
 		d.stop()
 		return nil, err
 	}
@@ -214,13 +218,15 @@ func (d *daemon) pool(ctx context.Context) (p pool, err error) {
 	return p, nil
 }
 
-// Waits for a pool. One that has nothing and makes nothing for so long is switched off.
+// Waits for a pool. One that has nothing and makes nothing for so long is switched off; one that has enough and makes more all the while is not waited
+// for longer.
 const (
 	poolWait = 3 * time.Minute
 	poolOff  = 5 * time.Second
+	poolBusy = 10 * time.Second
 )
 
-// filled waits until the pool has n containers to give. A daemon without a pool is ready at once. The daemon has no event for it, so its
+// filled waits until the pool has n containers to give and makes no more: that would be measured too. A daemon without a pool is ready at once. The daemon has no event for it, so its
 // metrics are asked.
 func (d *daemon) filled(ctx context.Context, n int) error {
 	began, busy := time.Now(), time.Now()
@@ -229,7 +235,7 @@ func (d *daemon) filled(ctx context.Context, n int) error {
 		switch {
 		case err != nil:
 			return err
-		case !p.there || p.ready >= n || time.Since(busy) > poolOff:
+		case !p.there || time.Since(busy) > poolOff, p.ready >= n && (p.making == 0 || time.Since(began) > poolBusy):
 			return nil
 		case time.Since(began) > poolWait:
 			return fmt.Errorf("the pool has %d of %d containers after %v", p.ready, n, poolWait)

@@ -18,6 +18,9 @@ func (b *bench) floors(d *daemon) (turns []*turn, done func(), err error) {
 		return nil, nil, err
 	}
 	ping := &turn{name: pingFloor, role: Floor, op: func(ctx context.Context) (float64, error) {
+		if err := d.filled(ctx, 1); err != nil { // what was taken is made again first
+			return 0, err
+		}
 		return timed(func() error { return d.Ping(ctx) })
 	}}
 	return []*turn{ping, {name: syncFloor, role: Floor, op: s.once}}, s.close, nil
@@ -37,8 +40,10 @@ type maker struct {
 // make is a create and its answer.
 func (m *maker) make(ctx context.Context) (float64, error) {
 	m.id = ""
-	if err := m.filled(ctx, m.pool); err != nil {
-		return 0, err
+	if m.pool > 0 {
+		if err := m.filled(ctx, m.pool); err != nil {
+			return 0, err
+		}
 	}
 	m.count++
 	return timed(func() (err error) {
