@@ -22,6 +22,7 @@ const (
 	btrfsInoLookup     = 0xd0009412
 	btrfsFSInfo        = 0x8400941f
 	btrfsRescanWait    = 0x942e
+	btrfsStartSync     = 0x80089418
 	btrfsQuotaEnable   = 1
 	btrfsQuotaDisable  = 2
 	btrfsLimitRfer     = 1 << 0
@@ -106,6 +107,12 @@ func dropQgroup(root string, id uint64) error {
 		return nil
 	}
 	return err
+}
+
+// startSync has the file system write what it has, in the background. What was removed is freed after that, and not before.
+func startSync(root string) error {
+	var transaction uint64
+	return dirIoctl(root, btrfsStartSync, unsafe.Pointer(&transaction))
 }
 
 // subvolumeID is the number of the subvolume path, which is also that of its qgroup.

@@ -29,8 +29,7 @@ type disk struct {
 	named sync.Once // guards name
 	name  string    // of the file system in sysfs
 
-	mu      sync.Mutex // guards dropped
-	dropped []uint64   // qgroups whose subvolume is gone but not yet swept by the kernel
+	tidy tidier
 }
 
 func (d *disk) workspaceDir() string           { return filepath.Join(d.root, "ws") }
@@ -116,6 +115,7 @@ func (d *disk) acknowledgeErrors() {
 
 // close detaches the pool. Running sandboxes keep what they have mounted from it.
 func (d *disk) close() error {
+	d.tidy.stop()
 	d.sweep()
 	if !d.mounted {
 		return nil
@@ -160,30 +160,9 @@ func (d *disk) remove(path string) error {
 		return errors.Join(err, os.RemoveAll(path))
 	}
 	if d.quota && idErr == nil {
-		d.mu.Lock()
-		d.dropped = append(d.dropped, id)
-		d.mu.Unlock()
-		d.sweep()
+		d.dropLater(id)
 	}
 	return nil
-}
-
-// sweep drops the qgroups of removed subvolumes. The kernel frees a subvolume in the
-// background and its qgroup is busy until then, so what fails is tried again next time.
-func (d *disk) sweep() {
-	d.mu.Lock()
-	ids := d.dropped
-	d.dropped = nil
-	d.mu.Unlock()
-	var left []uint64
-	for _, id := range ids {
-		if dropQgroup(d.root, id) != nil {
-			left = append(left, id)
-		}
-	}
-	d.mu.Lock()
-	d.dropped = append(d.dropped, left...)
-	d.mu.Unlock()
 }
 
 // names lists a directory.
