@@ -1,5 +1,5 @@
 // Package ledger is the one place where the daemon's records live: a bbolt
-// database with group commit.
+// database, and a journal before it with group commit.
 //
 // A record is a JSON value under a key in a named bucket; every package owns its
 // buckets and knows their shape:

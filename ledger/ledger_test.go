@@ -270,6 +270,21 @@ func TestTornLedgerNamesTheBackup(t *testing.T) {
 	}
 }
 
+// A journal alone says that there was a ledger.
+func TestLedgerGoneBesideItsJournal(t *testing.T) {
+	db, path := open(t)
+	db.Close()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if db, err := Open(path); err == nil || !strings.Contains(err.Error(), "its journal and its backups aside") {
+		if err == nil {
+			db.Close()
+		}
+		t.Errorf("an empty ledger was begun where one was: %v", err)
+	}
+}
+
 func TestBackupsRotateAndSkipWhatDidNotChange(t *testing.T) {
 	db, path := open(t)
 	value := func(path string) (v int) {
