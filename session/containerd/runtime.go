@@ -33,6 +33,7 @@ type Runtime struct {
 	starts chan struct{} // one slot per Start at work
 	locks  keyed         // by session and workspace ID
 	chains chains
+	roster roster
 
 	warm    *warmPool
 	claims  claims
@@ -152,6 +153,7 @@ func (r *Runtime) learn(ctx context.Context) error {
 	}
 	for _, rec := range records {
 		r.ids.learn(rec.ID, rec.Labels[labelFirstID])
+		r.roster.add(rec.ID, rec.Labels[labelWorkspace])
 		r.learnMember(rec)
 	}
 	return nil

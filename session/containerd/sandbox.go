@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,15 +156,7 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 		return err
 	}
 	defer unlock()
-	records, err := r.client.ContainerService().List(r.ns(ctx), fmt.Sprintf("labels.%q==%s", labelWorkspace, workspace))
-	if err != nil {
-		return r.fail(ctx, "remove workspace", workspace, err)
-	}
-	user := r.claims.user(workspace)
-	if len(records) > 0 {
-		user = records[0].ID
-	}
-	if user != "" {
+	if user := cmp.Or(r.roster.user(workspace), r.claims.user(workspace)); user != "" {
 		return proto.Errorf(proto.Conflict, "remove workspace", workspace,
 			"workspace %s is in use by container %s; delete that first", workspace, user)
 	}
@@ -176,13 +169,7 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 // List says what is here, half-made things included. See session.Runtime.
 func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	var inv session.Inventory
-	records, err := r.client.ContainerService().List(r.ns(ctx))
-	if err != nil {
-		return inv, r.fail(ctx, "list", "", err)
-	}
-	for _, rec := range records {
-		inv.Sandboxes = append(inv.Sandboxes, rec.ID)
-	}
+	var err error
 	layers, err1 := r.disk.layers()
 	bundles, err2 := r.cfg.listBundles()
 	bundles = slices.DeleteFunc(bundles, func(id string) bool { return !proto.ValidID(proto.ContainerPrefix, id) })
@@ -190,7 +177,7 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	if err := errors.Join(err, err1, err2); err != nil {
 		return inv, r.fail(ctx, "list", "", err)
 	}
-	inv.Sandboxes = r.inventory(slices.Concat(inv.Sandboxes, layers, bundles))
+	inv.Sandboxes = r.inventory(slices.Concat(r.roster.sandboxes(), layers, bundles))
 	return inv, nil
 }
 
@@ -323,6 +310,9 @@ func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class
 		Runtime: runtime,
 		Spec:    spec,
 	})
+	if err == nil {
+		r.roster.add(b.id, b.session.Workspace)
+	}
 	return err
 }
 
@@ -352,6 +342,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	known, err := r.exists(ctx, id)
 	if err == nil && !known {
 		r.ids.release(id) // of a start that came no further
+		r.roster.drop(id) // of a record that somebody else has removed
 	}
 	if err != nil || !known {
 		return err
@@ -367,6 +358,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
+	r.roster.drop(id)
 	r.ids.release(id)
 	return nil
 }

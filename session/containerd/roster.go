@@ -1,0 +1,50 @@
+package containerd
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// A roster is the sandboxes that have a record in containerd, with the workspace of each. The records are nobody's but ours, and to read
+// them takes time with each that there is; a sweep and every removal of a workspace would.
+type roster struct {
+	mu         sync.Mutex        // guards workspaces
+	workspaces map[string]string // by sandbox; "" for one that was made for nobody yet
+}
+
+// add remembers a sandbox whose record was written or found.
+func (r *roster) add(sandbox, workspace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.workspaces == nil {
+		r.workspaces = make(map[string]string)
+	}
+	r.workspaces[sandbox] = workspace
+}
+
+// drop forgets a sandbox whose record is gone.
+func (r *roster) drop(sandbox string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.workspaces, sandbox)
+}
+
+// sandboxes are all of them, in no order.
+func (r *roster) sandboxes() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.workspaces))
+}
+
+// user is the sandbox whose record names a workspace; "" if there is none.
+func (r *roster) user(workspace string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for sandbox, w := range r.workspaces {
+		if w == workspace {
+			return sandbox
+		}
+	}
+	return ""
+}
