@@ -6,7 +6,7 @@ import "net/http"
 // name; what only looks is not. Reading is where it takes a container's or the owner's data out.
 var acts = map[string]string{
 	"createContainer": "container.create", "extendContainer": "container.extend", "startContainer": "container.start",
-"stopContainer": "container.stop", "pauseContainer": "container.pause", "resumeContainer": "container.resume",
+	"stopContainer": "container.stop", "pauseContainer": "container.pause", "resumeContainer": "container.resume",
 	"deleteContainer": "container.delete", "deleteWorkspace": "workspace.delete",
 	"run": "exec.begin", "runOnce": "exec.begin", "signalExec": "exec.signal", "writeStdin": "exec.stdin", "resizeExec": "exec.resize",
 	"getExecLogs": "exec.logs", "closeShell": "shell.close", "live": "live.open", "useTool": "tool.use", "useToolOnce": "tool.use",
