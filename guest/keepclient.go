@@ -14,9 +14,9 @@ const maxOffset = 1 << 60
 
 // Attach goes on with a command that the guest keeps, of which the caller has so many bytes of stdout
 // and stderr already. stdin is whether it was started with one. Whoever was attached to it before is cut
-// off. NotFound says that the guest does not keep it.
+// off. NotFound says that the guest does not keep it. However it fails, the command goes on and is kept.
 func (c *Client) Attach(ctx context.Context, id string, have [2]int64, stdin bool, sink Sink) (*Process, error) {
-	p := &Process{kept: true, at: have}
+	p := &Process{kept: true, again: true, at: have}
 	return c.begin(ctx, p, sink, stdin, func() error {
 		if err := p.conn.sendRequest(&request{Op: opAttach, ID: id, Have: have}, nil); err != nil {
 			return broken(p.conn, err)

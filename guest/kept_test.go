@@ -76,6 +76,26 @@ func TestKeptCommandOutlivesItsConnection(t *testing.T) {
 	wantCode(t, err, proto.NotFound)
 }
 
+// A daemon that is stopped while it attaches leaves the command to the next one.
+func TestAttachGivenUp(t *testing.T) {
+	w := newWorld(t, false)
+	var o, again collected
+	w.start(keep("e", "echo on; until test -e go; do sleep 0.01; done; echo off"), &o)
+	o.until(t, proto.Stdout, "on")
+	w.away()
+	for i := range 300 { // at every moment of it
+		stopped, stop := context.WithTimeout(t.Context(), time.Duration(i)*2*time.Microsecond)
+		_, _ = w.Attach(stopped, "e", [2]int64{}, false, o.sink)
+		stop()
+		w.away()
+	}
+	p := w.attach("e", [2]int64{}, false, &again)
+	w.write("go", "")
+	if r := w.wait(p, &again); r.Code != 0 || r.stdout != "on\noff\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
 // What runs in the foreground ends with its daemon, however it hides.
 func TestForegroundEndsWithItsConnection(t *testing.T) {
 	w := newWorld(t, false)

@@ -29,6 +29,7 @@ type Process struct {
 	sinkMu sync.Mutex // one call of sink at a time; guards at
 	at     [2]int64   // how much of each stream there was
 	kept   bool       // it does not end with its connection
+	again  bool       // it was started over another connection, before
 	pipes  *plumbing  // nil where output comes as frames
 	pumps  []*pump
 	stdin  *stdin // nil if the command reads nothing
@@ -76,7 +77,7 @@ func (c *Client) begin(ctx context.Context, p *Process, sink Sink, stdin bool, s
 		err = p.attach(stdin)
 	}
 	if err != nil {
-		if p.kept && w.broken {
+		if p.kept && !p.again && w.broken {
 			p.giveUp() // it may have been started, and nobody will know of it
 		}
 		p.close()

@@ -218,9 +218,9 @@ func (e *Exec) conclude(end proto.End, release func()) {
 	e.info, e.made, e.result = info, made, &res
 	e.mu.Unlock()
 	e.s.trim(keptOutput, e)
+	e.s.core.relieve(e) // before the next command may begin, which needs the memory
 	release()
 	close(e.ended)
-	e.s.core.relieve()
 }
 
 // later is the later one of two times.

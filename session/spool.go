@@ -116,8 +116,8 @@ func (e *Exec) moveOut() {
 	e.out.Drop()
 }
 
-// relieve moves the output of all execs that have ended to disk, when memory gets short.
-func (ss *Sessions) relieve() {
+// relieve moves the output of all execs that have ended, or are about to have, to disk when memory gets short.
+func (ss *Sessions) relieve(ending *Exec) {
 	if ss.memory.Used() < ss.cfg.OutputMemory/4 {
 		return
 	}
@@ -125,6 +125,6 @@ func (ss *Sessions) relieve() {
 	all := ss.snapshot()
 	ss.mu.RUnlock()
 	for _, s := range all {
-		s.trim(0, nil)
+		s.trim(0, ending)
 	}
 }

@@ -3,8 +3,8 @@ package containerd
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"unsafe"
@@ -35,10 +35,8 @@ func (r *Runtime) Measure(id, workspace string) session.Reading {
 // cgroupTally reads the line "key N" of the first of the files that is there; -1 if none is.
 func cgroupTally(sandbox, key string, files ...string) int64 {
 	for _, file := range files {
-		content, err := os.ReadFile(filepath.Join(cgroupRoot, fmt.Sprintf(file, namespace+"/"+sandbox)))
-		if err != nil {
-			continue
-		}
+		var buf [page]byte
+		content := readPage(buf[:], filepath.Join(cgroupRoot, fmt.Sprintf(file, namespace+"/"+sandbox)))
 		for line := range bytes.Lines(content) {
 			if v, ok := bytes.CutPrefix(line, []byte(key+" ")); ok {
 				if n, err := strconv.ParseInt(string(bytes.TrimSpace(v)), 10, 64); err == nil {
@@ -96,10 +94,34 @@ func (d *disk) fsid() string {
 }
 
 func readNumber(path string) (int64, bool) {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(string(bytes.TrimSpace(content)), 10, 64)
+	var buf [page]byte
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(readPage(buf[:], path))), 10, 64)
 	return n, err == nil
+}
+
+// page is as much as the kernel gives of a file of its own at once, in bytes: all of it, for those read here.
+const page = 4096
+
+// readPage reads a file of the kernel's into buf; nothing if it cannot. A dozen are read for each command, and
+// os.ReadFile makes twice the system calls, since it serves files that have to be waited for.
+func readPage(buf []byte, path string) []byte {
+	fd, err := retried(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	n, err := retried(func() (int, error) { return unix.Read(fd, buf) })
+	if err != nil {
+		return nil
+	}
+	return buf[:n]
+}
+
+// retried repeats a system call that a signal interrupted.
+func retried(call func() (int, error)) (int, error) {
+	for {
+		if n, err := call(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
