@@ -147,6 +147,9 @@ func (f *faultRuntime) sandboxes() []string {
 	return inv.Sandboxes
 }
 
+// capGrace is how long past its cap a session is left to the command that runs in it, as sweep.go has it.
+const capGrace = 5 * time.Minute
+
 // fault has one of the next calls fail.
 func (m *model) fault(r *rapid.T) {
 	m.rt.clear()
@@ -236,6 +239,9 @@ func (m *model) sweep(r *rapid.T) {
 	var want session.Swept
 	for _, s := range m.all {
 		m.sweepOne(s, &want, failed)
+		if s.expired && s.bg != nil {
+			m.ended(r, s, proto.EndLost, proto.EndStopped, proto.EndExpired)
+		}
 	}
 	if !failed && (done.Stopped != want.Stopped || done.Expired != want.Expired || done.Forgotten != want.Forgotten || done.Lost != want.Lost || done.Strays != 0) {
 		r.Fatalf("the sweep did %+v, want %+v", done, want)
@@ -256,7 +262,7 @@ func (m *model) sweepOne(s *modelSession, want *session.Swept, failed bool) {
 			want.Forgotten++
 		}
 	case m.now() >= s.cap():
-		if s.bg == nil {
+		if s.bg == nil || m.now() >= s.cap()+capGrace {
 			s.finished, s.running, s.paused, s.dead = m.now(), false, false, false
 			m.letGo(s, false)
 			s.expired = true
