@@ -72,6 +72,17 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// addReader counts one more reader of a process, for which Close waits; false means that it has begun to.
+func (c *Client) addReader() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wg.Add(1)
+	return true
+}
+
 // TakeOver takes the idle connections of from, another client of the same guest, which is closed.
 func (c *Client) TakeOver(from *Client) {
 	from.mu.Lock()

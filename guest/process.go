@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -123,11 +124,15 @@ func (p *Process) answer(cross bool) error {
 
 // attach starts the readers of what the command writes.
 func (p *Process) attach(stdin bool) error {
+	if !p.client.addReader() {
+		return broken(p.conn, net.ErrClosed)
+	}
 	if p.pipes != nil {
 		for i, f := range p.pipes.out {
 			stream := proto.Stdout + proto.Stream(i)
 			pump, err := newPump(f, false, func(b []byte) error { p.deliver(stream, b); return nil })
 			if err != nil {
+				p.client.wg.Done()
 				p.conn.broken = true
 				return proto.Errorf(proto.Internal, "exec", "", "reading the output of a command")
 			}
@@ -138,7 +143,6 @@ func (p *Process) attach(stdin bool) error {
 		p.stdin = newStdin(p)
 		p.stdin.closed = p.first.NoInput
 	}
-	p.client.wg.Add(1)
 	go p.run()
 	return nil
 }
