@@ -199,7 +199,7 @@ func metric(text, name string, labels ...string) (total float64, found bool) {
 type pool struct {
 	there         bool // this berth has pools
 	ready, making int
-	misses        int // creates that found none, ever
+	hits, misses  int // creates that found one and that found none, ever
 }
 
 // pool reads it.
@@ -214,7 +214,7 @@ func (d *daemon) pool(ctx context.Context) (p pool, err error) {
 		return int(v)
 	}
 	p.ready, p.making = count("berth_warm_members", `state="ready"`), count("berth_warm_members", `state="starting"`)
-	p.misses = count("berth_warm_starts_total", `warm="miss"`)
+	p.hits, p.misses = count("berth_warm_starts_total", `warm="hit"`), count("berth_warm_starts_total", `warm="miss"`)
 	return p, nil
 }
 

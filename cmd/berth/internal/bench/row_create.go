@@ -106,7 +106,7 @@ func (d *daemon) hits(ctx context.Context, res *Result, before pool, n int) erro
 	if err != nil {
 		return err
 	}
-	if !now.there || now.ready+now.making == 0 {
+	if !now.there || now.hits == before.hits {
 		res.note("This daemon keeps no pool: each create started a container.")
 		return nil
 	}
