@@ -21,7 +21,20 @@ var nothingArgv = []string{"/bin/bash", "-c", nothing}
 const (
 	bareSpawn = "bare spawn"
 	overHTTP  = "berth"
+	overLive  = "berth, websocket"
 )
+
+// beside is what a row about commands has: a container of a daemon, which the caller leaves, and the bare machine.
+func (b *bench) beside(ctx context.Context, res *Result) (d *daemon, s spawn, id string, err error) {
+	if d, err = b.daemon(ctx); err != nil {
+		return d, s, "", err
+	}
+	if s, err = b.bare(ctx, res); err != nil {
+		return d, s, "", err
+	}
+	id, err = d.container(ctx)
+	return d, s, id, err
+}
 
 // spawning is the floor of commands.
 func spawning(s spawn, argv ...string) *turn {
@@ -32,19 +45,11 @@ func spawning(s spawn, argv ...string) *turn {
 
 // exec is a command and its answer.
 func (b *bench) exec(ctx context.Context, res *Result) error {
-	d, err := b.daemon(ctx)
+	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
 		return err
 	}
 	defer d.leave(ctx)
-	s, err := b.bare(ctx, res)
-	if err != nil {
-		return err
-	}
-	id, err := d.container(ctx)
-	if err != nil {
-		return err
-	}
 	turns := []*turn{spawning(s, nothingArgv...), {name: overHTTP, role: Ours, op: func(ctx context.Context) (float64, error) {
 		return timed(func() error { return d.bash(ctx, id, nothing) })
 	}}}
@@ -83,26 +88,18 @@ func (d *daemon) bash(ctx context.Context, id, text string) error {
 
 // execLive is the same on a connection where commands are messages.
 func (b *bench) execLive(ctx context.Context, res *Result) error {
-	d, err := b.daemon(ctx)
+	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
 		return err
 	}
 	defer d.leave(ctx)
-	s, err := b.bare(ctx, res)
-	if err != nil {
-		return err
-	}
-	id, err := d.container(ctx)
-	if err != nil {
-		return err
-	}
 	live, err := d.Live(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer live.Close()
 	n := 0
-	turns := []*turn{spawning(s, nothingArgv...), {name: "berth, websocket", role: Ours, loud: true, op: func(ctx context.Context) (float64, error) {
+	turns := []*turn{spawning(s, nothingArgv...), {name: overLive, role: Ours, loud: true, op: func(ctx context.Context) (float64, error) {
 		n++
 		return timed(func() error {
 			end, err := finish(ctx, live, strconv.Itoa(n), proto.Cmd{Command: nothing}, nil)
@@ -115,8 +112,8 @@ func (b *bench) execLive(ctx context.Context, res *Result) error {
 	if err := b.inTurns(ctx, res, b.rounds(400), turns); err != nil {
 		return err
 	}
-	res.against("berth, websocket", atMost(1.15), bareSpawn)
-	res.tail("berth, websocket", lower)
+	res.against(overLive, atMost(1.15), bareSpawn)
+	res.tail(overLive, lower)
 	return nil
 }
 
@@ -147,19 +144,11 @@ const clients = 16
 
 // python is the start of an interpreter, which needs far more of the disk and the kernel than bash.
 func (b *bench) python(ctx context.Context, res *Result) error {
-	d, err := b.daemon(ctx)
+	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
 		return err
 	}
 	defer d.leave(ctx)
-	s, err := b.bare(ctx, res)
-	if err != nil {
-		return err
-	}
-	id, err := d.container(ctx)
-	if err != nil {
-		return err
-	}
 	turns := []*turn{spawning(s, "/usr/bin/python3", "-c", "pass"), {name: overHTTP, role: Ours, op: func(ctx context.Context) (float64, error) {
 		return timed(func() error { return d.run(ctx, id, "/usr/bin/python3", "-c", "pass") })
 	}}}

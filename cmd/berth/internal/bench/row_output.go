@@ -25,19 +25,11 @@ func age(line string) (float64, error) {
 
 // line is the way of one line, from the write in the container to the client.
 func (b *bench) line(ctx context.Context, res *Result) error {
-	d, err := b.daemon(ctx)
+	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
 		return err
 	}
 	defer d.leave(ctx)
-	s, err := b.bare(ctx, res)
-	if err != nil {
-		return err
-	}
-	id, err := d.container(ctx)
-	if err != nil {
-		return err
-	}
 	live, err := d.Live(ctx, id)
 	if err != nil {
 		return err
@@ -85,9 +77,9 @@ func (b *bench) line(ctx context.Context, res *Result) error {
 		return fmt.Errorf("%d lines came of %d", len(ours), len(bare))
 	}
 	res.add("bare pipe", Floor, "ms", bare...)
-	res.add("berth, websocket", Ours, "ms", ours...)
-	res.against("berth, websocket", atMost(5), "bare pipe")
-	res.tail("berth, websocket", lower)
+	res.add(overLive, Ours, "ms", ours...)
+	res.against(overLive, atMost(5), "bare pipe")
+	res.tail(overLive, lower)
 	return nil
 }
 
@@ -143,7 +135,7 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 				return n, err
 			})
 		}},
-		{name: "berth, websocket", role: Ours, unit: "MiB/s", loud: true, op: func(ctx context.Context) (float64, error) {
+		{name: overLive, role: Ours, unit: "MiB/s", loud: true, op: func(ctx context.Context) (float64, error) {
 			round++
 			return speed(func() (n int64, err error) {
 				cmd := proto.Cmd{Argv: []string{"/bin/cat", "/workspace/text"}, OnOutputLimit: proto.OutputWait}
@@ -158,7 +150,7 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 	if err := b.inTurns(ctx, res, b.rounds(5), turns); err != nil {
 		return err
 	}
-	res.against("berth, websocket", atLeast(0.5), "bare pipe")
+	res.against(overLive, atLeast(0.5), "bare pipe")
 	res.note("%d MiB of text from a file in the page cache, all of it to the client: the command waits where that is slower.", mib)
 	return nil
 }

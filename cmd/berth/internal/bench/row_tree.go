@@ -23,19 +23,11 @@ func (b *bench) tree(ctx context.Context, res *Result) error {
 	if _, err := watch(ctx, func() error { return nil }); err != nil {
 		return &skipped{"perf cannot count system calls here (" + err.Error() + "); `make setup-bench` installs Debian's linux-perf, which needs root"}
 	}
-	d, err := b.daemon(ctx)
+	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
 		return err
 	}
 	defer d.leave(ctx)
-	s, err := b.bare(ctx, res)
-	if err != nil {
-		return err
-	}
-	id, err := d.container(ctx)
-	if err != nil {
-		return err
-	}
 	m := &maker{daemon: d}
 	ops := []*turn{
 		spawning(s, nothingArgv...),
