@@ -37,8 +37,7 @@ func (s *Session) Resume(ctx context.Context) error {
 // pause is Pause, or with onlyIdle what the sweeper does to a session that nobody has used for a while. It
 // reports whether it paused it.
 func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
-	p, ok := s.core.cfg.Runtime.(Pauser)
-	if !ok {
+	if s.core.pauser == nil {
 		return false, proto.Errorf(proto.Unsupported, "", s.id, "containers cannot be paused here")
 	}
 	unlock, err := s.lockLife(ctx)
@@ -49,8 +48,8 @@ func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
 	if did, err := s.beginPause(onlyIdle); !did {
 		return false, err
 	}
-	if err := p.Pause(ctx, s.id); err != nil {
-		s.setPaused(false)
+	if err := s.core.pauser.Pause(ctx, s.id); err != nil {
+		s.setAwake()
 		return false, err
 	}
 	note := ""
@@ -82,10 +81,10 @@ func (s *Session) beginPause(onlyIdle bool) (bool, error) {
 	return true, nil
 }
 
-func (s *Session) setPaused(paused bool) {
+func (s *Session) setAwake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.paused = paused
+	s.paused = false
 }
 
 func (s *Session) isPaused() bool {
@@ -112,16 +111,11 @@ func (s *Session) thaw(ctx context.Context) error {
 	if !s.isPaused() {
 		return nil
 	}
-	p, ok := s.core.cfg.Runtime.(Pauser)
-	if !ok { // a daemon with another runtime than the one before
-		s.setPaused(false)
-		return nil
-	}
-	err := p.Resume(ctx, s.id)
+	err := s.core.pauser.Resume(ctx, s.id)
 	if err != nil && proto.CodeOf(err) != proto.NotFound { // one that has ended is found lost by whoever uses it
 		return err
 	}
-	s.setPaused(false)
+	s.setAwake()
 	if s.unmet.Load() {
 		s.meet(false)
 	}
@@ -138,19 +132,17 @@ func (s *Session) wakeToEnd(ctx context.Context) {
 
 // stillPaused reports whether it is paused, as the runtime has it too: what has ended is not.
 func (s *Session) stillPaused() bool {
-	p, ok := s.core.cfg.Runtime.(Pauser)
-	return ok && s.isPaused() && p.Paused(s.id)
+	return s.isPaused() && s.core.pauser.Paused(s.id)
 }
 
 // pauseAgain is for Close, which had to wake a session to end its commands.
 func (s *Session) pauseAgain() error {
-	p, ok := s.core.cfg.Runtime.(Pauser)
-	if !ok || s.isPaused() {
+	if s.isPaused() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.core.cfg.StartTimeout)
 	defer cancel()
-	err := p.Pause(ctx, s.id)
+	err := s.core.pauser.Pause(ctx, s.id)
 	if proto.CodeOf(err) == proto.NotFound {
 		return nil
 	}

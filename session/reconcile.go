@@ -182,13 +182,12 @@ func (ss *Sessions) sameHost(boot string) bool { return boot == "" || ss.host ==
 
 // takeOver has a session that ran go on as it was, paused or not, if it is to. Its guest is met later.
 func (s *Session) takeOver() bool {
-	p, ok := s.core.cfg.Runtime.(Pauser)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rec.State != proto.StateRunning || s.rec.Delete {
 		return false
 	}
-	s.paused = ok && p.Paused(s.id)
+	s.paused = s.core.pauser != nil && s.core.pauser.Paused(s.id)
 	s.unmet.Store(true)
 	if s.paused {
 		s.touch() // the time without a daemon does not eat the lease

@@ -19,8 +19,9 @@ import (
 
 // Sessions is all sessions of a daemon.
 type Sessions struct {
-	cfg   Config
-	clock *leaseClock
+	cfg    Config
+	pauser Pauser // the runtime, or nil if it cannot pause: then no session is paused
+	clock  *leaseClock
 
 	// ctx ends when Close begins; work that must outlive a request runs on it.
 	ctx     context.Context
@@ -52,6 +53,7 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2), byID: map[string]*Session{}, index: newIndex(), workspaces: map[string]workspaceRecord{}, tries: map[string]*try{}}
 	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
+	ss.pauser, _ = cfg.Runtime.(Pauser)
 	if err := ss.begin(ctx); err != nil {
 		return nil, err
 	}

@@ -79,9 +79,7 @@ func (r *Runtime) freezer(ctx context.Context, id string) (unlock func(), f free
 	switch {
 	case errors.Is(err, errNoFreezer):
 		err = proto.Errorf(proto.Unsupported, "pause", id, "containers cannot be paused here: %v", err)
-	case err == nil && f.empty():
-		err = absent
-	case err != nil:
+	case err != nil || f.empty():
 		err = absent
 	}
 	if err != nil {
