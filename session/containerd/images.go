@@ -352,9 +352,7 @@ func (r *Runtime) sweepImage(ctx context.Context, digest string) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	if err := r.warm.forget(ctx, digest); err != nil {
-		return false, err
-	}
+	r.warm.forget(ctx, digest)
 	users, err := r.client.ContainerService().List(ctx, fmt.Sprintf("image==%q", digest))
 	if err != nil || len(users) > 0 {
 		return false, err

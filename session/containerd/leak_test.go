@@ -25,9 +25,14 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 		"bundles":   len(entries(t, r.cfg.taskDir())) + len(entries(t, r.cfg.directDir())),
 		"layers":    len(entries(t, r.disk.layerDir())),
 		"goroutine": runtime.NumGoroutine(),
-		"ranges":    len(r.ids.taken),
-		"locks":     len(r.locks.locks),
 	}
+	// A pool may be at work meanwhile.
+	r.ids.mu.Lock()
+	h["ranges"] = len(r.ids.taken)
+	r.ids.mu.Unlock()
+	r.locks.mu.Lock()
+	h["locks"] = len(r.locks.locks)
+	r.locks.mu.Unlock()
 	states, _ := filepath.Glob(filepath.Join(r.run, "r", namespace, "*"+proto.ContainerPrefix+"*"))
 	h["states"], h["snapshots"], h["processes"] = len(states), 0, 0
 	ctx := r.ns(t.Context())

@@ -249,6 +249,8 @@ func (p *warmPool) add(m *member) {
 
 // bury removes what is to be removed; what cannot be is tried again.
 func (p *warmPool) bury(ctx context.Context) {
+	p.burial.Lock()
+	defer p.burial.Unlock()
 	p.mu.Lock()
 	names := p.doomed
 	p.doomed = nil

@@ -108,6 +108,8 @@ type warmPool struct {
 	hits    int64
 	misses  int64
 
+	burial sync.Mutex // held while doomed ones are removed: whoever gets it next knows that they are
+
 	kick   chan struct{} // there may be something to make
 	images chan struct{} // names of images have changed
 	stop   context.CancelFunc
@@ -227,28 +229,17 @@ func (p *warmPool) discardLocked(m *member) {
 	p.nudge(p.kick)
 }
 
-// forget removes all members of an image, now: nobody may be using it when this returns.
-func (p *warmPool) forget(ctx context.Context, image string) error {
+// forget removes all members of an image, now: none that is made uses it when this returns, unless it could not be removed.
+func (p *warmPool) forget(ctx context.Context, image string) {
 	p.mu.Lock()
-	s := p.shelves[image]
-	var names []string
-	if s != nil && s.making == 0 {
-		delete(p.shelves, image)
+	if s := p.shelves[image]; s != nil && s.making == 0 {
 		for _, m := range s.ready {
-			m.close()
-			names = append(names, m.name)
+			p.discardLocked(m)
 		}
+		delete(p.shelves, image)
 	}
 	p.mu.Unlock()
-	for i, name := range names {
-		if err := p.remove(ctx, name); err != nil {
-			p.mu.Lock()
-			p.doomed = append(p.doomed, names[i:]...)
-			p.mu.Unlock()
-			return err
-		}
-	}
-	return nil
+	p.bury(ctx) // those too that were to go before
 }
 
 // remove takes away a sandbox of the pool.
