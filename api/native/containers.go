@@ -1,6 +1,7 @@
 package native
 
 import (
+	"context"
 	"net/http"
 	"time"
 
@@ -115,51 +116,18 @@ func (e *edge) extendContainer(c *call) error {
 	return c.json(http.StatusOK, info)
 }
 
-// It is for those who want to have waited already: any other use starts a stopped container as
-// well.
-func (e *edge) startContainer(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
+// moved answers a request that has a container go into another state, with the container as it is then.
+func (e *edge) moved(move func(*session.Session, context.Context) error) func(*call) error {
+	return func(c *call) error {
+		s, err := e.session(c)
+		if err != nil {
+			return err
+		}
+		if err := move(s, c.r.Context()); err != nil {
+			return err
+		}
+		return c.json(http.StatusOK, s.Info())
 	}
-	if err := s.Start(c.r.Context()); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, s.Info())
-}
-
-func (e *edge) stopContainer(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
-	if err := s.Stop(c.r.Context()); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, s.Info())
-}
-
-// A paused container costs no CPU, and keeps its memory.
-func (e *edge) pauseContainer(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
-	if err := s.Pause(c.r.Context()); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, s.Info())
-}
-
-func (e *edge) resumeContainer(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
-	if err := s.Resume(c.r.Context()); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, s.Info())
 }
 
 // Not in pages: an owner has about as many as containers, and they are small.

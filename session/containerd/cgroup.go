@@ -26,6 +26,15 @@ func cgroupDirs(id string) []string {
 	return dirs
 }
 
+// cgroupOf is where a controller of sandbox id is: v1's own hierarchy if the host has that, else v2's. Whether it is
+// there is not said.
+func cgroupOf(id, controller string) (dir string, v2 bool) {
+	if dir = filepath.Join(cgroupRoot, controller, namespace, id); isDir(dir) {
+		return dir, false
+	}
+	return filepath.Join(cgroupRoot, namespace, id), true
+}
+
 // killCgroups kills every process of sandbox id, whatever it calls itself.
 func killCgroups(id string) {
 	for _, dir := range cgroupDirs(id) {

@@ -44,7 +44,7 @@ func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.
 	if err != nil {
 		return err
 	}
-	return r.keepClaim(id, claim{sandbox: m.name, workspace: spec.Workspace, isolation: &m.isolation, guest: m.guest})
+	return r.keepClaim(id, spec.Workspace, claim{sandbox: m.name, isolation: &m.isolation, guest: m.guest})
 }
 
 // Introduce hands over the guest of a claimed sandbox. See session.Introducer.

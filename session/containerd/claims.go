@@ -21,7 +21,6 @@ const claimLink = "claim"
 // A claim is a session's hold on a sandbox that has another name.
 type claim struct {
 	sandbox   string
-	workspace string
 	isolation *proto.Isolation // as it was seen when the sandbox was made; nil after a restart
 	guest     Guest            // until it is introduced
 }
@@ -54,18 +53,6 @@ func (c *claims) session(sandbox string) (id string, ok bool) {
 	defer c.mu.RUnlock()
 	id, ok = c.by[sandbox]
 	return id, ok
-}
-
-// user is a session whose claimed sandbox has the workspace; "" if there is none.
-func (c *claims) user(workspace string) string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for id, held := range c.of {
-		if held.workspace == workspace {
-			return id
-		}
-	}
-	return ""
 }
 
 func (c *claims) put(id string, held claim) {
@@ -113,11 +100,12 @@ func (c *claims) close() {
 	}
 }
 
-// keepClaim writes a claim down. It is the last step of a claim: what has no link was not told to anybody.
-func (r *Runtime) keepClaim(id string, held claim) error {
-	if err := os.Symlink(id+" "+held.workspace, filepath.Join(r.disk.layerPath(held.sandbox), claimLink)); err != nil {
+// keepClaim writes a claim of a session with its workspace down. It is the last step of a claim: what has no link was not told to anybody.
+func (r *Runtime) keepClaim(id, workspace string, held claim) error {
+	if err := os.Symlink(id+" "+workspace, filepath.Join(r.disk.layerPath(held.sandbox), claimLink)); err != nil {
 		return fmt.Errorf("writing down whose it is: %w", err)
 	}
+	r.roster.add(held.sandbox, workspace)
 	r.claims.put(id, held)
 	return nil
 }
@@ -138,7 +126,8 @@ func (r *Runtime) learnClaims() error {
 		}
 		id, workspace, _ := strings.Cut(target, " ")
 		if proto.ValidID(proto.ContainerPrefix, id) {
-			r.claims.put(id, claim{sandbox: name, workspace: workspace})
+			r.roster.add(name, workspace)
+			r.claims.put(id, claim{sandbox: name})
 		}
 	}
 	return nil

@@ -49,42 +49,28 @@ func (r *Runtime) isDirect(id string) bool {
 	return err == nil
 }
 
-// launchDirect makes a sandbox's first process and waits until it answers.
+// launchDirect is launch for a direct sandbox.
 func (r *Runtime) launchDirect(ctx context.Context, b blueprint, root rootLayers) error {
-	bell := newDoorbell(b.run)
-	defer bell.close()
 	dir := r.directPath(b.id)
 	if err := makeBundle(dir, b); err != nil {
 		return fmt.Errorf("writing the bundle: %w", err)
 	}
-	// As with a shim, what makes a sandbox runs to its end whoever goes away, and ctx is looked at below.
-	run, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
-	defer cancel()
-	if err := r.createDirect(run, dir, b, root); err != nil {
-		return fmt.Errorf("creating the sandbox: %w", err)
-	}
-	pid, err := readPID(dir)
-	if err != nil {
-		return err
-	}
-	gone, forget, err := watchProcess(pid)
-	if err != nil {
-		return fmt.Errorf("watching the guest: %w", errors.Join(err, runcSaid(dir)))
-	}
-	defer forget()
-	if b.userNamespace != "" {
-		if err := setLimits(b, pid); err != nil {
-			return err
+	var pipe *os.File
+	defer func() { _ = pipe.Close() }() // if it was opened
+	create := func(ctx context.Context) (int, error) {
+		if err := r.createDirect(ctx, dir, b, root); err != nil {
+			return 0, err
 		}
+		return readPID(dir)
 	}
-	let, err := letGo(dir, b.id)
+	err := r.launch(ctx, b, create, func(context.Context) (err error) {
+		pipe, err = letGo(dir, b.id)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("starting the guest: %w", err)
+		err = errors.Join(err, runcSaid(dir))
 	}
-	defer let.Close()
-	ctx, stop := context.WithTimeout(ctx, startTimeout)
-	defer stop()
-	return awaitGuest(ctx, bell, b.run, gone)
+	return err
 }
 
 // makeBundle makes what runc reads. The sandbox's mapped root walks through it to its root file system; no other user can.
@@ -119,10 +105,7 @@ func (r *Runtime) createDirect(ctx context.Context, dir string, b blueprint, roo
 		if err := root.mount(dir, b); err != nil {
 			return fmt.Errorf("mounting its root: %w", err)
 		}
-		if err := cmd.Run(); err != nil {
-			return errors.Join(err, runcSaid(dir))
-		}
-		return nil
+		return cmd.Run()
 	})
 	if err != nil {
 		return err

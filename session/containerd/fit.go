@@ -92,13 +92,14 @@ func fitCgroups(name string, had, want *specs.LinuxResources) error {
 }
 
 func (s setting) write(name string) error {
-	path, value := filepath.Join(cgroupRoot, s.controller, namespace, name, s.v1), s.v1Value
-	if _, err := os.Stat(filepath.Dir(path)); err != nil {
-		if path, value = filepath.Join(cgroupRoot, namespace, name, s.v2), s.v2Value; s.v2 == "" {
+	file, value := s.v1, s.v1Value
+	dir, v2 := cgroupOf(name, s.controller)
+	if v2 {
+		if file, value = s.v2, s.v2Value; file == "" {
 			return nil
 		}
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
 	if errors.Is(err, os.ErrNotExist) && s.v2 == "" { // a kernel that does not count swap
 		return nil
 	}

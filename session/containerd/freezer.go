@@ -95,17 +95,15 @@ type freezer struct {
 	v2  bool
 }
 
-// findFreezer looks in the v1 hierarchy first: on a hybrid host the sandbox is there.
+// findFreezer finds what a sandbox that is there is frozen by.
 func findFreezer(sandbox string) (freezer, error) {
-	name := filepath.Join(namespace, sandbox)
-	v1 := filepath.Join(cgroupRoot, "freezer", name)
-	if isDir(v1) {
-		return freezer{dir: v1}, nil
+	dir, v2 := cgroupOf(sandbox, "freezer")
+	if !v2 {
+		return freezer{dir: dir}, nil
 	}
-	v2 := filepath.Join(cgroupRoot, name)
-	switch _, err := os.Stat(filepath.Join(v2, "cgroup.freeze")); {
+	switch _, err := os.Stat(filepath.Join(dir, "cgroup.freeze")); {
 	case err == nil:
-		return freezer{dir: v2, v2: true}, nil
+		return freezer{dir: dir, v2: true}, nil
 	case len(cgroupDirs(sandbox)) > 0:
 		return freezer{}, errNoFreezer
 	}

@@ -20,8 +20,7 @@ var _ session.Inspector = (*Runtime)(nil)
 // gvisor. It fails with Unsupported where something is missing that every sandbox is promised: a sandbox that
 // is less than it was asked to be must not be used.
 func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, error) {
-	held, claimed := r.claims.get(id)
-	if claimed && held.isolation != nil { // of the same process, which nothing can change afterwards
+	if held, ok := r.claims.get(id); ok && held.isolation != nil { // of the same process, which nothing can change afterwards
 		return *held.isolation, nil
 	}
 	name := r.claims.sandbox(id)

@@ -6,21 +6,24 @@ import (
 	"sync"
 )
 
-// A roster is the sandboxes that have a record in containerd, with the workspace of each. The records are nobody's but ours, and to read
-// them takes time with each that there is; a sweep and every removal of a workspace would.
+// A roster is the sandboxes that have a record in containerd or are claimed, with the workspace of each. The records are nobody's but ours,
+// and to read them takes time with each that there is; a sweep and every removal of a workspace would.
 type roster struct {
 	mu         sync.Mutex        // guards workspaces
 	workspaces map[string]string // by sandbox; "" for one that was made for nobody yet
 }
 
-// add remembers a sandbox whose record was written or found.
+// add remembers a sandbox whose record or claim was written or found. The record of one that was made for nobody says nothing of
+// the workspace that its claim has.
 func (r *roster) add(sandbox, workspace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.workspaces == nil {
 		r.workspaces = make(map[string]string)
 	}
-	r.workspaces[sandbox] = workspace
+	if _, known := r.workspaces[sandbox]; !known || workspace != "" {
+		r.workspaces[sandbox] = workspace
+	}
 }
 
 // drop forgets a sandbox whose record is gone.
@@ -37,7 +40,7 @@ func (r *roster) sandboxes() []string {
 	return slices.Collect(maps.Keys(r.workspaces))
 }
 
-// user is the sandbox whose record names a workspace; "" if there is none.
+// user is the sandbox that has a workspace; "" if there is none.
 func (r *roster) user(workspace string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,7 +155,10 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 		return err
 	}
 	defer unlock()
-	if user := cmp.Or(r.roster.user(workspace), r.claims.user(workspace)); user != "" {
+	if user := r.roster.user(workspace); user != "" {
+		if id, ok := r.claims.session(user); ok {
+			user = id
+		}
 		return proto.Errorf(proto.Conflict, "remove workspace", workspace,
 			"workspace %s is in use by container %s; delete that first", workspace, user)
 	}
@@ -259,7 +261,38 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	if r.runsDirect(spec.Class) {
 		return r.launchDirect(ctx, b, rootLayers{root.lowers, upper, work})
 	}
-	return r.launch(ctx, b, client.WithRootFS(rootfs(b, root.lowers, upper, work)))
+	return r.launchShimmed(ctx, b, client.WithRootFS(rootfs(b, root.lowers, upper, work)))
+}
+
+// launch makes PID 1 and waits until it answers: create has it wait and says its number on the host, start makes it the
+// guest.
+func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.Context) (pid int, err error), start func(context.Context) error) error {
+	bell := newDoorbell(b.run)
+	defer bell.close()
+	// Cancelling a runtime half way leaves what no call of ours can find, so it runs to its end;
+	// the context is looked at again below.
+	run, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), startTimeout)
+	defer cancel()
+	pid, err := create(run)
+	if err != nil {
+		return fmt.Errorf("creating the sandbox: %w", err)
+	}
+	gone, forget, err := watchProcess(pid)
+	if err != nil {
+		return fmt.Errorf("watching the guest: %w", err)
+	}
+	defer forget()
+	if b.userNamespace != "" {
+		if err := setLimits(b, pid); err != nil {
+			return err
+		}
+	}
+	if err := start(run); err != nil {
+		return fmt.Errorf("starting the guest: %w", err)
+	}
+	ctx, stop := context.WithTimeout(ctx, startTimeout)
+	defer stop()
+	return awaitGuest(ctx, bell, b.run, gone)
 }
 
 // makeRunDir makes what the sandbox sees as /.berth/run. Only the sandbox's own root can enter it from

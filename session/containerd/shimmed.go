@@ -14,38 +14,20 @@ import (
 // A shimmed sandbox is one that a shim of containerd's holds: gVisor's, all of them where the containerd is not ours, and
 // those of runc that an older daemon started.
 
-// launch starts PID 1 and waits until it answers.
-func (r *Runtime) launch(ctx context.Context, b blueprint, rootfs client.NewTaskOpts) error {
-	bell := newDoorbell(b.run)
-	defer bell.close()
-	// Cancelling a runtime half way leaves what no call of ours can find, so it runs to its end;
-	// the context is looked at again below.
-	run, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), startTimeout)
-	defer cancel()
-	c, err := r.client.LoadContainer(run, b.id)
-	if err != nil {
-		return err
-	}
-	task, err := c.NewTask(run, cio.NullIO, rootfs)
-	if err != nil {
-		return fmt.Errorf("creating the sandbox: %w", err)
-	}
-	gone, forget, err := watchProcess(int(task.Pid()))
-	if err != nil {
-		return fmt.Errorf("watching the guest: %w", err)
-	}
-	defer forget()
-	if b.userNamespace != "" {
-		if err := setLimits(b, int(task.Pid())); err != nil {
-			return err
+// launchShimmed is launch for a shimmed sandbox.
+func (r *Runtime) launchShimmed(ctx context.Context, b blueprint, rootfs client.NewTaskOpts) error {
+	var task client.Task
+	create := func(ctx context.Context) (int, error) {
+		c, err := r.client.LoadContainer(ctx, b.id)
+		if err != nil {
+			return 0, err
 		}
+		if task, err = c.NewTask(ctx, cio.NullIO, rootfs); err != nil {
+			return 0, err
+		}
+		return int(task.Pid()), nil
 	}
-	if err := task.Start(run); err != nil {
-		return fmt.Errorf("starting the guest: %w", err)
-	}
-	ctx, stop := context.WithTimeout(ctx, startTimeout)
-	defer stop()
-	return awaitGuest(ctx, bell, b.run, gone)
+	return r.launch(ctx, b, create, func(ctx context.Context) error { return task.Start(ctx) })
 }
 
 // endTask ends what runs of a sandbox, whoever started it: an older daemon had a shim for each.

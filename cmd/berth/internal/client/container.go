@@ -64,26 +64,28 @@ func (c *Client) Container(ctx context.Context, id string) (con proto.Container,
 }
 
 // Start brings a stopped container back.
-func (c *Client) Start(ctx context.Context, id string) (con proto.Container, err error) {
-	err = c.post(ctx, at("containers", id, "start"), nil, &con)
-	return con, err
+func (c *Client) Start(ctx context.Context, id string) (proto.Container, error) {
+	return c.move(ctx, id, "start")
 }
 
 // Stop ends a container's processes and keeps its files.
-func (c *Client) Stop(ctx context.Context, id string) (con proto.Container, err error) {
-	err = c.post(ctx, at("containers", id, "stop"), nil, &con)
-	return con, err
+func (c *Client) Stop(ctx context.Context, id string) (proto.Container, error) {
+	return c.move(ctx, id, "stop")
 }
 
 // Pause has a container stand still until its next use.
-func (c *Client) Pause(ctx context.Context, id string) (con proto.Container, err error) {
-	err = c.post(ctx, at("containers", id, "pause"), nil, &con)
-	return con, err
+func (c *Client) Pause(ctx context.Context, id string) (proto.Container, error) {
+	return c.move(ctx, id, "pause")
 }
 
 // Resume has a paused container go on.
-func (c *Client) Resume(ctx context.Context, id string) (con proto.Container, err error) {
-	err = c.post(ctx, at("containers", id, "resume"), nil, &con)
+func (c *Client) Resume(ctx context.Context, id string) (proto.Container, error) {
+	return c.move(ctx, id, "resume")
+}
+
+// move has a container go into another state.
+func (c *Client) move(ctx context.Context, id, how string) (con proto.Container, err error) {
+	err = c.post(ctx, at("containers", id, how), nil, &con)
 	return con, err
 }
 
