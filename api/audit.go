@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync/atomic"
 
@@ -52,13 +51,20 @@ func (s *Server) beginDeed(x *exchange, route Route, c Caller) error {
 	return nil
 }
 
-// inPattern finds the names of a pattern's wildcards.
-var inPattern = regexp.MustCompile(`\{(\w+)\}`)
+// wildcards are the names of a pattern's wildcards.
+func wildcards(pattern string) (names []string) {
+	for part := range strings.SplitSeq(pattern, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok && name != "$}" {
+			names = append(names, strings.TrimSuffix(strings.TrimSuffix(name, "}"), "..."))
+		}
+	}
+	return names
+}
 
 // fromPath notes what the path names.
 func (d *deed) fromPath(r *http.Request) {
-	for _, m := range inPattern.FindAllStringSubmatch(r.Pattern, -1) {
-		v := r.PathValue(m[1])
+	for _, name := range wildcards(r.Pattern) {
+		v := r.PathValue(name)
 		switch {
 		case proto.ValidID(proto.ContainerPrefix, v):
 			d.entry.ContainerID = v

@@ -162,6 +162,10 @@ func (x *exchange) finish() {
 		_ = rc.SetReadDeadline(time.Now().Add(x.stall))
 	}
 	_ = rc.SetWriteDeadline(time.Now().Add(2 * x.stall))
+	// Now, rather than after what is noted of it. One of unknown length would be cut into chunks by this.
+	if x.Header().Get("Content-Length") != "" && x.status != 0 {
+		_ = rc.Flush() // a client that is gone is noticed elsewhere
+	}
 }
 
 // Hijack hands the connection over, to a websocket.
