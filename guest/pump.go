@@ -30,6 +30,25 @@ type pump struct {
 	deliver func([]byte) error
 	done    chan struct{}
 	ended   bool // no writer is left; valid after done
+	full    int  // reads in a row that found the pipe full
+}
+
+// A pipe that is found full so many times in a row gets room for widePipe bytes, so that writer and reader do not wait for each other every
+// 64 KiB. Most pipes are never full once.
+const (
+	usualPipe = 64 << 10
+	widePipe  = 1 << 20
+	fullOften = 4
+)
+
+// widen gives the pipe more room where it seems to be worth it.
+func (p *pump) widen(read int) {
+	if p.full++; read < usualPipe {
+		p.full = 0
+	}
+	if p.full == fullOften {
+		_ = p.raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe) }) // where it may not be, it stays
+	}
 }
 
 // newPump starts a pump. f must be non-blocking and known to the poller.
@@ -81,6 +100,7 @@ func (p *pump) once() error {
 	if rerr != nil || n <= 0 {
 		return io.EOF
 	}
+	p.widen(n)
 	return p.deliver((*buf)[:n])
 }
 

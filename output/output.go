@@ -236,29 +236,37 @@ type Piece struct {
 // Next waits for what follows c and moves c past it. ok is false when all has been read and
 // nothing more will come.
 func (o *Output) Next(ctx context.Context, c *Cursor) (p Piece, ok bool, err error) {
+	_, p, ok, err = o.Append(ctx, c, nil, ChunkBytes)
+	return p, ok, err
+}
+
+// Append is Next that appends the output to b, most bytes or one chunk of it at once, and returns the extended b, of which Data is the
+// end. So a reader that has fallen behind takes much at a time, into room of its own.
+func (o *Output) Append(ctx context.Context, c *Cursor, b []byte, most int) (_ []byte, p Piece, ok bool, err error) {
 	for {
 		o.mu.Lock()
-		p, ok = o.take(c)
+		b, p, ok = o.take(c, b, most)
 		o.advance()
 		done, changed := o.done, o.changed
 		o.mu.Unlock()
 		if ok || done {
-			return p, ok, nil
+			return b, p, ok, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return Piece{}, false, ctx.Err()
+			return b, Piece{}, false, ctx.Err()
 		}
 	}
 }
 
-// take is Next without the wait. Called with mu held.
-func (o *Output) take(c *Cursor) (Piece, bool) {
+// take is Append without the wait. Called with mu held.
+func (o *Output) take(c *Cursor, b []byte, most int) ([]byte, Piece, bool) {
 	for {
 		s, ch := o.first(c.seq)
 		if ch == nil {
-			return o.lost(c)
+			p, ok := o.lost(c)
+			return b, p, ok
 		}
 		have := c.of(s)
 		end := ch.off + int64(len(ch.data))
@@ -266,17 +274,29 @@ func (o *Output) take(c *Cursor) (Piece, bool) {
 		case ch.off > *have: // the middle was dropped
 			p := Piece{Stream: s, Offset: *have, Until: ch.off}
 			*have = ch.off
-			return p, true
+			return b, p, true
 		case end > *have:
-			p := Piece{Stream: s, Offset: *have, Data: append([]byte(nil), ch.data[*have-ch.off:]...)}
-			*have = end
-			return p, true
+			p, at := Piece{Stream: s, Offset: *have}, len(b)
+			for ok := true; ok; ch, ok = o.after(ch, s, most-(len(b)-at)) {
+				b = append(b, ch.data[*have-ch.off:]...)
+				*have, c.seq = ch.off+int64(len(ch.data)), ch.seq
+			}
+			p.Data = b[at:]
+			return b, p, true
 		}
 		if ch.seq == o.seq-1 { // it may still grow
-			return o.lost(c)
+			p, ok := o.lost(c)
+			return b, p, ok
 		}
 		c.seq = ch.seq + 1
 	}
+}
+
+// after is the chunk that continues ch in its stream, if nothing of the other one comes before it and it has no more than room bytes.
+func (o *Output) after(ch *chunk, s proto.Stream, room int) (*chunk, bool) {
+	to, next := o.first(ch.seq + 1)
+	ok := next != nil && to == s && next.off == ch.off+int64(len(ch.data)) && len(next.data) <= room
+	return next, ok
 }
 
 // lost reports output that was dropped after everything still kept.

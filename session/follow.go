@@ -22,9 +22,13 @@ func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) err
 	return e.follow(ctx, from, follower{exec: e.id, fn: fn})
 }
 
-// FollowRaw is Follow that gives output, which may be split within a character, to out, and the rest to fn.
-func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) error, out func(Piece) error) error {
-	return e.follow(ctx, from, follower{exec: e.id, fn: fn, raw: out})
+// rawBytes is how much output FollowRaw gives at once. Somebody who has fallen behind holds so much.
+const rawBytes = 128 << 10
+
+// FollowRaw is Follow that gives output, which may be split within a character, to out, and the rest to fn. Before the data, which is the end
+// of b, there is room for head bytes in b. It is valid until out returns.
+func (e *Exec) FollowRaw(ctx context.Context, from Cursor, head int, fn func(proto.Event) error, out func(p Piece, b []byte) error) error {
+	return e.follow(ctx, from, follower{exec: e.id, fn: fn, raw: out, room: make([]byte, head)})
 }
 
 func (e *Exec) follow(ctx context.Context, from Cursor, f follower) error {
@@ -40,7 +44,7 @@ func (e *Exec) follow(ctx context.Context, from Cursor, f follower) error {
 		return err
 	}
 	for {
-		p, ok, err := out.Next(ctx, &from)
+		p, ok, err := f.next(ctx, out, &from)
 		if err != nil {
 			return err
 		}
@@ -95,9 +99,20 @@ func (e *Exec) whileHere(ctx context.Context) (context.Context, context.CancelFu
 type follower struct {
 	exec string
 	fn   func(proto.Event) error
-	raw  func(Piece) error // takes output as it is; nil: it becomes events
+	raw  func(p Piece, b []byte) error // takes output as it is; nil: it becomes events
+	room []byte                        // what raw gets; its length is where data begin
 	held [2][]byte
 	at   [2]int64 // offset of held[0]
+}
+
+func (f *follower) next(ctx context.Context, out *output.Output, from *Cursor) (p Piece, ok bool, err error) {
+	if f.raw == nil {
+		return out.Next(ctx, from)
+	}
+	head := len(f.room)
+	b, p, ok, err := out.Append(ctx, from, f.room, rawBytes)
+	f.room = b[:head]
+	return p, ok, err
 }
 
 func (f *follower) piece(p output.Piece) error {
@@ -109,7 +124,7 @@ func (f *follower) piece(p output.Piece) error {
 		return f.fn(proto.Event{Type: proto.EventGap, ExecID: f.exec, Stream: p.Stream.String(), Offset: p.Offset, Until: p.Until})
 	}
 	if f.raw != nil {
-		return f.raw(p)
+		return f.raw(p, f.room[:len(f.room)+len(p.Data)])
 	}
 	data, off := p.Data, p.Offset
 	if len(f.held[i]) > 0 {

@@ -248,9 +248,9 @@ func (l *live) follow(x *session.Exec, from session.Cursor, m message) error {
 	if !m.Binary {
 		return x.Follow(l.ctx, from, event)
 	}
-	var b []byte
-	return x.FollowRaw(l.ctx, from, event, func(p session.Piece) error {
-		b = proto.AppendOutput(b[:0], x.ID(), p.Stream, p.Offset, p.Data)
+	head := len(proto.AppendOutput(nil, x.ID(), 0, 0, nil))
+	return x.FollowRaw(l.ctx, from, head, event, func(p session.Piece, b []byte) error {
+		proto.AppendOutput(b[:0], x.ID(), p.Stream, p.Offset, nil)
 		return l.sock.SendBinary(b)
 	})
 }

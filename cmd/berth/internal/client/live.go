@@ -44,6 +44,7 @@ type Live struct {
 	events *queue
 	done   chan struct{} // closed when the reader has ended
 	stop   func() bool
+	piece  bytes.Buffer // what read has got of a binary message
 
 	mu sync.Mutex // held while writing a message
 }
@@ -83,9 +84,6 @@ func (l *Live) read() {
 	}
 }
 
-// pieceBytes is room for one binary message: the daemon sends pieces of 32 KiB.
-const pieceBytes = 33 << 10
-
 // event reads one message. Output comes as bytes, in DataBase64.
 func (l *Live) event() (e proto.Event, err error) {
 	kind, r, err := l.conn.NextReader()
@@ -96,11 +94,11 @@ func (l *Live) event() (e proto.Event, err error) {
 		err = json.NewDecoder(r).Decode(&e)
 		return e, err
 	}
-	b := bytes.NewBuffer(make([]byte, 0, pieceBytes+bytes.MinRead))
-	if _, err := b.ReadFrom(r); err != nil {
+	l.piece.Reset()
+	if _, err := l.piece.ReadFrom(r); err != nil {
 		return e, err
 	}
-	return proto.ParseOutput(b.Bytes())
+	return proto.ParseOutput(bytes.Clone(l.piece.Bytes())) // of the size that it has: most are small
 }
 
 // Next waits for the next event. Output is in DataBase64. It fails when the connection has ended.
