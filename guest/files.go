@@ -142,7 +142,7 @@ func (s *Server) stat(id identity, path string) (fi proto.FileInfo, err error) {
 
 // openDir opens a directory, and never through a link at its end unless follow.
 func openDir(at int, name string, follow bool) (*os.File, error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NONBLOCK
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	if follow {
 		fd, err := unix.Openat(at, name, flags, 0)
 		return os.NewFile(uintptr(fd), name), err
@@ -209,7 +209,8 @@ const maxLooked = 4
 // A walker collects the files below a directory.
 type walker struct {
 	most      int
-	left      int // entries that it still looks at
+	left      int    // entries that it still looks at
+	prune     string // a directory to remove on the way if it is empty; "" once that was seen to
 	dev       uint64
 	files     []proto.FileInfo
 	truncated bool
@@ -256,6 +257,9 @@ func (w *walker) walk(d *os.File, path string, depth int) error {
 	sort.Strings(names)
 	for _, name := range names {
 		child := filepath.Join(path, name)
+		if child == w.prune && w.pruned(int(d.Fd()), name) {
+			continue
+		}
 		fi, err := infoAt(int(d.Fd()), name, child)
 		switch {
 		case err != nil:
@@ -272,6 +276,15 @@ func (w *walker) walk(d *os.File, path string, depth int) error {
 		}
 	}
 	return nil
+}
+
+// pruned removes the directory that is not to stay if nothing is in it. Who may not is told nothing of it: there are others who may.
+func (w *walker) pruned(at int, name string) bool {
+	err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
+	if err == nil || err == unix.ENOTEMPTY {
+		w.prune = ""
+	}
+	return err == nil
 }
 
 // descend walks a subdirectory if it is on the same file system.

@@ -260,13 +260,21 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// dropSpares closes the pipes that are kept for commands to come.
+func dropSpares() {
+	for len(spares) > 0 {
+		(<-spares).drop()
+	}
+}
+
 // checkLeaks fails the test if it leaves goroutines or descriptors behind.
 func checkLeaks(t *testing.T) {
 	t.Helper()
+	dropSpares()
 	goroutines, fds := runtime.NumGoroutine(), openFiles(t)
 	t.Cleanup(func() {
 		deadline := time.Now().Add(5 * time.Second)
-		for runtime.NumGoroutine() > goroutines || openFiles(t) > fds {
+		for dropSpares(); runtime.NumGoroutine() > goroutines || openFiles(t) > fds; dropSpares() {
 			if time.Now().After(deadline) {
 				buf := make([]byte, 1<<20)
 				t.Errorf("left %d goroutines and %d descriptors\n%s", runtime.NumGoroutine()-goroutines,

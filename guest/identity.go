@@ -17,7 +17,7 @@ type identity struct {
 	uid, gid int
 	home     string
 	self     bool // the guest's own user: nothing to switch
-	groups   bool // the kernel lets us set supplementary groups
+	groups   bool // there are supplementary groups to be rid of, and the kernel lets us
 }
 
 // identities are those a caller may name.
@@ -27,7 +27,8 @@ type identities struct {
 
 // newIdentities makes the two. A guest that is not root can act only as itself.
 func newIdentities(uid, gid int) identities {
-	groups := true
+	have, err := os.Getgroups()
+	groups := err != nil || len(have) > 0
 	if b, err := os.ReadFile("/proc/self/setgroups"); err == nil && strings.TrimSpace(string(b)) == "deny" {
 		groups = false
 	}

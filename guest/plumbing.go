@@ -45,6 +45,38 @@ func newPlumbing(stdin bool) (*plumbing, error) {
 	return p, err
 }
 
+// spares are pipes for commands to come. They are made while a guest is at work, since a command has to wait for its own.
+var spares = make(chan *plumbing, 4)
+
+// takePlumbing is newPlumbing, at once where there is a spare one.
+func takePlumbing(stdin bool) (*plumbing, error) {
+	if stdin {
+		return newPlumbing(true)
+	}
+	select {
+	case p := <-spares:
+		return p, nil
+	default:
+		return newPlumbing(false)
+	}
+}
+
+// layPlumbing makes a spare one if there is room for it.
+func layPlumbing() {
+	if len(spares) == cap(spares) {
+		return
+	}
+	p, err := newPlumbing(false)
+	if err != nil {
+		return // whoever needs it will be told
+	}
+	select {
+	case spares <- p:
+	default:
+		p.drop()
+	}
+}
+
 // pipe makes a pipe that anybody who holds an end may open again: commands do so through
 // /dev/stdout and /dev/stderr, and its owner is a stranger to the container's users.
 func pipe() (r, w int, err error) {

@@ -93,7 +93,7 @@ func (p *Process) start(cmd *Command, cross bool) error {
 	req := &request{Op: opExec, Command: cmd}
 	if cross {
 		var err error
-		if p.pipes, err = newPlumbing(cmd.Stdin); err != nil {
+		if p.pipes, err = takePlumbing(cmd.Stdin); err != nil {
 			return never{proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors left; try later")}
 		}
 		req.Pipes = len(p.pipes.send)
@@ -104,6 +104,12 @@ func (p *Process) start(cmd *Command, cross bool) error {
 		}
 	} else if err := p.conn.sendRequest(req, nil); err != nil {
 		return never{broken(p.conn, err)}
+	}
+	if cmd.Sent != nil {
+		cmd.Sent()
+	}
+	if cross {
+		layPlumbing()
 	}
 	return p.answer(cross)
 }

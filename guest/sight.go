@@ -17,24 +17,29 @@ const (
 	sightEntries = 400 // all that directories hold
 )
 
-// sight is the gist of what dir holds, or "" where that would take long or cannot be told.
-func (s *Server) sight(dir string) string {
-	w := &walker{most: sightFiles, left: sightEntries}
+// sight is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it removes the directory prune if
+// that is empty, and returns whether that is still to be done.
+func (s *Server) sight(dir, prune string) (gist, left string) {
+	w := &walker{most: sightFiles, left: sightEntries, prune: prune}
 	if err := s.ids.root.do(func() error { return w.from(s, dir) }); err != nil || w.truncated {
-		return ""
+		return "", w.prune
 	}
-	return proto.Gist(dir, w.sorted())
+	return proto.Gist(dir, w.sorted()), w.prune
 }
 
 // lookBack removes the command's output directory if nothing is in it, and looks at what its job holds. Commands of one
 // job would become slower and slower if each left a directory behind. While some process of the command goes on it
 // may yet write there.
 func (e *execution) lookBack(x *Exit) {
+	empty := ""
 	if x.Leftover == 0 && !e.standsIn(e.outputDir) {
-		e.removeOutputDir()
+		empty = e.outputDir
 	}
 	if e.job != "" && e.kept == nil { // what is kept may be told when all is different
-		x.Seen = e.s.sight(e.job)
+		x.Seen, empty = e.s.sight(e.job, empty)
+	}
+	if empty != "" {
+		e.removeOutputDir()
 	}
 }
 

@@ -69,6 +69,7 @@ type Command struct {
 	TTY    *proto.WindowSize `json:"tty,omitempty"`    // give it a terminal of that size; not for shells
 	Keep   int64             `json:"keep,omitempty"`   // it outlives its connection: keep its end, and so many bytes of each stream, until Client.Forget; needs ID
 	Input  []byte            `json:"input,omitempty"`  // all of its standard input, where Keep is set; not with Stdin
+	Sent   func()            `json:"-"`                // called by Start once the request is on its way, as what takes time may be done while the guest starts the process
 }
 
 // An Exit is how a command ended.

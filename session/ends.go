@@ -42,7 +42,7 @@ func (e *Exec) explain(end proto.End) proto.End {
 	}
 	f := finding{e: e, after: unread}
 	if end.Reason == proto.EndLost || end.ReturnCode != 0 {
-		f.after = e.s.measure() // at once: the sandbox may be about to be removed
+		f.after = *e.s.measure() // at once: the sandbox may be about to be removed
 	}
 	if end.Reason != proto.EndLost {
 		select {
@@ -52,7 +52,7 @@ func (e *Exec) explain(end proto.End) proto.End {
 		}
 	}
 	if e.before != nil {
-		f.before, f.known = <-e.before, true
+		f.before, f.known = *e.before, true
 	}
 	return f.explain(end)
 }

@@ -42,7 +42,7 @@ type Exec struct {
 	due     time.Time // when it is ended, by the monotonic clock; this and overdue set before run
 	overdue ending    // why then
 
-	before <-chan Reading // the meters when it began; nil if they were not read
+	before *Reading // the meters when it began; nil if they were not read; set before run
 
 	retry     retry     // the key that somebody may ask for it with again
 	begun     bool      // its guest may have got it; set before run
@@ -149,7 +149,6 @@ func (e *Exec) launch(ctx context.Context) error {
 	if err := e.s.core.cfg.Jobs.Begin(ctx, e.s, e.cmd.Files); err != nil {
 		return err
 	}
-	e.before = e.s.beginMeasure()
 	g, err := e.s.clientFor(ctx, e)
 	if err != nil {
 		return err
@@ -211,7 +210,9 @@ func (e *Exec) abort() {
 // shell: 127 not found, 126 not executable.
 func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
 	e.begun = true
-	proc, err := g.Start(ctx, e.command(), e.sink)
+	cmd := e.command()
+	cmd.Sent = func() { e.before = e.s.measure() } // while the guest prepares what it starts
+	proc, err := g.Start(ctx, cmd, e.sink)
 	if code := e.notRun(err); code != 0 {
 		e.sink(proto.Stderr, 0, []byte(proto.AsError(err).Message+"\n"))
 		e.unstarted = proto.End{Reason: proto.EndNotStarted, ReturnCode: code, Message: proto.AsError(err).Message}
@@ -306,29 +307,27 @@ func (e *Exec) await() (end proto.End, ok bool) {
 	if proc == nil {
 		return e.unstarted, true
 	}
-	exited := make(chan proto.End, 1)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		x, err := proc.Wait(ctx)
-		e.mu.Lock()
-		e.ago, e.seen = x.Ago, x.Seen
-		e.mu.Unlock()
-		exited <- endOf(x, err)
-	}()
-
 	timer := time.NewTimer(time.Until(e.due))
 	defer timer.Stop()
 	select {
-	case end := <-exited:
-		return e.unlessAsked(end), true
+	case <-proc.Done():
+		return e.unlessAsked(e.exited(proc)), true
 	case <-timer.C:
-		return e.kill(proc, e.overdue, exited, cancel), true
+		return e.kill(proc, e.overdue), true
 	case want := <-e.ask:
-		return e.kill(proc, want, exited, cancel), true
+		return e.kill(proc, want), true
 	case <-e.leaving():
 		return end, false
 	}
+}
+
+// exited is how a process that is done ended.
+func (e *Exec) exited(proc *guest.Process) proto.End {
+	x, err := proc.Wait(context.Background())
+	e.mu.Lock()
+	e.ago, e.seen = x.Ago, x.Seen
+	e.mu.Unlock()
+	return endOf(x, err)
 }
 
 func (e *Exec) process() *guest.Process {
@@ -351,21 +350,19 @@ func (e *Exec) setDeadline() {
 
 // kill ends the whole process tree and waits until it is gone. A guest that does not manage
 // that in time is lost.
-func (e *Exec) kill(proc *guest.Process, want ending, exited <-chan proto.End, abandon context.CancelFunc) proto.End {
+func (e *Exec) kill(proc *guest.Process, want ending) proto.End {
 	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
 	defer cancel()
 	e.out.Release()    // or the guest could not get rid of what it has
 	_ = e.s.wake(ctx)  // what stands still does not die
 	_ = proc.Kill(ctx) // what counts is that it exits
-	var end proto.End
 	select {
-	case end = <-exited:
+	case <-proc.Done():
+		return endedBy(e.exited(proc), want)
 	case <-ctx.Done():
 		proc.Drop() // nothing of it may come after the end
-		abandon()
-		end = <-exited
+		return endedBy(endOf(guest.Exit{}, ctx.Err()), want)
 	}
-	return endedBy(end, want)
 }
 
 // endedBy is an end that was brought about for want.

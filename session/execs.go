@@ -161,6 +161,58 @@ func (s *Session) dropExecs() error {
 	return nil
 }
 
+// weighEvery is how much output may come to lie in memory before trim adds up what all execs keep, in bytes. To look at a hundred of
+// them at each end is a good part of what a small command takes.
+const weighEvery = 128 << 10
+
+// trimEnded is trim for keptOutput where there may be something to do: usually one exec at most is too many.
+func (s *Session) trimEnded(ending *Exec) {
+	s.mu.Lock()
+	s.unweighed += ending.out.Kept()
+	heavy := s.unweighed > weighEvery
+	if heavy {
+		s.unweighed = 0
+	}
+	var old []*Exec
+	if n := len(s.execs) - keptExecs; n > 0 {
+		old = slices.Clone(s.execs[:n])
+	}
+	s.mu.Unlock()
+	if heavy {
+		s.trim(keptOutput, ending)
+		return
+	}
+	for i, e := range old {
+		if e.hasEnded() {
+			s.dropOld(e, keptExecs+len(old)-1-i)
+		}
+	}
+}
+
+// hasEnded reports whether everybody may know that the exec has.
+func (e *Exec) hasEnded() bool {
+	select {
+	case <-e.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// dropOld forgets an ended exec after which so many were started, if those are enough.
+func (s *Session) dropOld(e *Exec, after int) {
+	if after < keptExecs || after < keptRetries && (e.retriable() || e.untold()) {
+		return
+	}
+	e.mu.Lock()
+	saved := e.saved > 0
+	e.mu.Unlock()
+	if saved {
+		_ = e.removeOutput()
+	}
+	s.delist(e)
+}
+
 // trim forgets the oldest ended execs, and the output of those that together hold too much, once it was
 // told or nobody came for it. ending is about to have ended.
 func (s *Session) trim(allowed int64, ending *Exec) {
@@ -168,20 +220,13 @@ func (s *Session) trim(allowed int64, ending *Exec) {
 	list := s.Execs()
 	slices.Reverse(list)
 	for i, e := range list {
-		select {
-		case <-e.ended:
-		default:
-			if e != ending {
-				continue
-			}
+		if e != ending && !e.hasEnded() {
+			continue
 		}
 		if kept += e.out.Kept(); kept > allowed {
 			e.moveOut()
 		}
-		if i >= keptExecs && !(i < keptRetries && (e.retriable() || e.untold())) {
-			_ = e.removeOutput()
-			s.delist(e)
-		}
+		s.dropOld(e, i)
 	}
 }
 
@@ -217,7 +262,7 @@ func (e *Exec) conclude(end proto.End, release func()) {
 	e.mu.Lock()
 	e.info, e.made, e.result = info, made, &res
 	e.mu.Unlock()
-	e.s.trim(keptOutput, e)
+	e.s.trimEnded(e)
 	e.s.core.relieve(e) // before the next command may begin, which needs the memory
 	release()
 	close(e.ended)

@@ -32,17 +32,10 @@ const spareBytes = 1 << 20
 func (s Space) Full() bool { return s.Limit > 0 && s.Limit-s.Used < spareBytes }
 
 // measure reads the meters of s.
-func (s *Session) measure() Reading {
-	m, ok := s.core.cfg.Runtime.(Meter)
-	if !ok {
-		return unread
+func (s *Session) measure() *Reading {
+	r := unread
+	if m, ok := s.core.cfg.Runtime.(Meter); ok {
+		r = m.Measure(s.id, s.workspace)
 	}
-	return m.Measure(s.id, s.workspace)
-}
-
-// beginMeasure is measure while something else goes on. The channel gets one reading.
-func (s *Session) beginMeasure() <-chan Reading {
-	c := make(chan Reading, 1)
-	go func() { c <- s.measure() }()
-	return c
+	return &r
 }
