@@ -261,7 +261,7 @@ func TestCPUOfCommandsThatOutliveTheDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.WriteFile(t.Context(), proto.UserDefault, "/workspace/go", 0, strings.NewReader("")); err != nil {
+	if _, err := s.WriteFile(t.Context(), proto.UserDefault, "/workspace/go", session.WriteOptions{}, strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}
 	res, err := again.Wait(t.Context())

@@ -68,7 +68,7 @@ func TestFilesThatAreNoJobsMakeNone(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/README", 0, strings.NewReader("x")); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/README", session.WriteOptions{}, strings.NewReader("x")); err != nil {
 		t.Fatal(err)
 	}
 	_ = s.RemoveFile(ctx, proto.UserDefault, "/workspace/never", true)
@@ -92,7 +92,7 @@ func TestUploadIsNotBlamedForOthersFiles(t *testing.T) {
 			break
 		}
 	}
-	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/j/theirs", 0, strings.NewReader("y")); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/j/theirs", session.WriteOptions{}, strings.NewReader("y")); err != nil {
 		t.Fatal(err)
 	}
 	if a := artifact(t, manifest(t, st, s, "j"), "mine"); a.Origin != "produced" {

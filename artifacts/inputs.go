@@ -92,7 +92,7 @@ func (js *Jobs) place(ctx context.Context, s *session.Session, in inputs, id str
 	} else if name, err = in.freeName(ctx, s, f.Filename); err != nil {
 		return "", false, err
 	}
-	_, err = s.WriteFile(ctx, proto.UserDefault, proto.InputDir+"/"+name, 0o644, r)
+	_, err = s.WriteFile(ctx, proto.UserDefault, proto.InputDir+"/"+name, session.WriteOptions{Mode: 0o644}, r)
 	return name, err == nil, err
 }
 

@@ -43,7 +43,7 @@ func TestManifestSaysWhoMadeWhat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/job1/up.bin", 0, strings.NewReader("uploaded")); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/job1/up.bin", session.WriteOptions{}, strings.NewReader("uploaded")); err != nil {
 		t.Fatal(err)
 	}
 	m, err := st.Jobs.Manifest(ctx, s, "job1")

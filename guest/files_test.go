@@ -56,7 +56,7 @@ func TestWriteAndRead(t *testing.T) {
 	w := newWorld(t, false)
 	big := make([]byte, 5<<20+123)
 	_, _ = rand.Read(big)
-	fi, err := w.Write(short(t), "user", "a/b/file", WriteOptions{Mode: 0o750}, bytes.NewReader(big))
+	fi, err := w.Write(short(t), "user", "a/b/file", WriteOptions{Mode: 0o750, Hash: true}, bytes.NewReader(big))
 	must(t, err)
 	sum := sha256.Sum256(big)
 	if fi.SHA256 != hex.EncodeToString(sum[:]) || fi.SizeBytes != int64(len(big)) || fi.Mode != "0750" || fi.UID != 1000 ||

@@ -133,6 +133,7 @@ type ShellInfo struct {
 type WriteOptions struct {
 	Mode      uint32 `json:"mode,omitempty"`      // permission bits; 0 keeps those of the file it replaces, or is 0644
 	Exclusive bool   `json:"exclusive,omitempty"` // fail with proto.AlreadyExists rather than replace
+	Hash      bool   `json:"hash,omitempty"`      // sum up what is written, which takes far longer than to write it
 	NoLinks   bool   `json:"no_links,omitempty"`  // replace a link at the end, fail where one is on the way; the directory must be there
 }
 

@@ -26,7 +26,7 @@ type incoming struct {
 	name   string
 	temp   string
 	f      *os.File
-	sum    hash.Hash
+	sum    hash.Hash // nil: not wanted
 	size   int64
 	opt    WriteOptions
 	before *unix.Stat_t // the file that is there already, or nil
@@ -34,7 +34,10 @@ type incoming struct {
 
 // newIncoming makes the temporary file, and the directories above it.
 func (s *Server) newIncoming(id identity, path string, opt WriteOptions) (*incoming, error) {
-	in := &incoming{id: id, dir: unix.AT_FDCWD, sum: sha256.New(), opt: opt}
+	in := &incoming{id: id, dir: unix.AT_FDCWD, opt: opt}
+	if opt.Hash {
+		in.sum = sha256.New()
+	}
 	err := id.do(func() error {
 		prepare := in.placeAt
 		if opt.NoLinks {
@@ -135,7 +138,9 @@ func (in *incoming) still(was *unix.Stat_t) bool {
 // Write adds to the file.
 func (in *incoming) Write(b []byte) (int, error) {
 	n, err := in.f.Write(b)
-	in.sum.Write(b[:n])
+	if in.sum != nil {
+		in.sum.Write(b[:n])
+	}
 	in.size += int64(n)
 	return n, err
 }
@@ -169,7 +174,9 @@ func (in *incoming) commit() (proto.FileInfo, error) {
 		return fi, fileError(opWrite, in.path, err)
 	}
 	in.closeDir()
-	fi.SHA256 = hex.EncodeToString(in.sum.Sum(nil))
+	if in.sum != nil {
+		fi.SHA256 = hex.EncodeToString(in.sum.Sum(nil))
+	}
 	return fi, in.f.Close()
 }
 

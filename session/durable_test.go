@@ -52,7 +52,7 @@ func waited(t *testing.T, e *session.Exec) proto.ExecResult {
 
 func touch(t *testing.T, s *session.Session, path string) {
 	t.Helper()
-	if _, err := s.WriteFile(context.Background(), proto.UserDefault, path, 0o644, strings.NewReader("")); err != nil {
+	if _, err := s.WriteFile(context.Background(), proto.UserDefault, path, session.WriteOptions{Mode: 0o644}, strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -164,7 +164,7 @@ func TestDeleteUnderTheBooks(t *testing.T) {
 	s := st.Create(t, proto.CreateContainer{})
 	ended := make(chan struct{})
 	held.ending = func(ctx context.Context, s *session.Session) {
-		if _, err := s.WriteFile(ctx, proto.UserRoot, "/tmp/large", 0, &endless{begun: ended}); err == nil {
+		if _, err := s.WriteFile(ctx, proto.UserRoot, "/tmp/large", session.WriteOptions{}, &endless{begun: ended}); err == nil {
 			t.Error("an endless file has an end")
 		}
 	}
@@ -374,7 +374,7 @@ func TestCloseUnderAnOpenFileKeepsTheSandbox(t *testing.T) {
 	s := st.Create(t, proto.CreateContainer{})
 	body, written := &endless{begun: make(chan struct{})}, make(chan error, 1)
 	go func() {
-		_, err := s.WriteFile(ctx, proto.UserDefault, "/tmp/large", 0, body)
+		_, err := s.WriteFile(ctx, proto.UserDefault, "/tmp/large", session.WriteOptions{}, body)
 		written <- err
 	}()
 	<-body.begun

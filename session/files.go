@@ -115,11 +115,16 @@ func (r *heldReader) Close() error {
 	return r.ReadCloser.Close()
 }
 
-// WriteFile stores what r gives at path, whole or not at all; parents are made. mode 0 keeps an
-// existing file's and is 0644 for a new one.
-func (s *Session) WriteFile(ctx context.Context, as, path string, mode uint32, r io.Reader) (fi proto.FileInfo, err error) {
+// WriteOptions say how WriteFile makes a file.
+type WriteOptions struct {
+	Mode uint32 // permission bits; 0 keeps an existing file's and is 0644 for a new one
+	Hash bool   // tell its SHA-256, which takes longer than to write it
+}
+
+// WriteFile stores what r gives at path, whole or not at all; parents are made.
+func (s *Session) WriteFile(ctx context.Context, as, path string, opt WriteOptions, r io.Reader) (fi proto.FileInfo, err error) {
 	err = s.withGuest(ctx, func(g *guest.Client) error {
-		if fi, err = g.Write(ctx, as, path, guest.WriteOptions{Mode: mode}, r); err == nil {
+		if fi, err = g.Write(ctx, as, path, guest.WriteOptions{Mode: opt.Mode, Hash: opt.Hash}, r); err == nil {
 			s.changed(ctx, g, fi.Path, OriginUploaded)
 		}
 		return err

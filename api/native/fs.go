@@ -8,6 +8,7 @@ import (
 
 	"berth/api"
 	"berth/proto"
+	"berth/session"
 )
 
 // The opener may be called twice, for a range; each time the path is looked up anew in the
@@ -40,7 +41,7 @@ func (e *edge) writeContent(c *call) error {
 	if err != nil {
 		return err
 	}
-	fi, err := s.WriteFile(c.r.Context(), c.as(), c.query.Get("path"), c.mode("mode"), c.r.Body)
+	fi, err := s.WriteFile(c.r.Context(), c.as(), c.query.Get("path"), session.WriteOptions{Mode: c.mode("mode"), Hash: c.flag("hash")}, c.r.Body)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package native
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -427,6 +429,10 @@ func TestFiles(t *testing.T) {
 	fi := must[proto.FileInfo](t, s, "PUT", fs+"/content?path=/workspace/d/big&mode=0600", bytes.NewReader(big))
 	if fi.SizeBytes != int64(len(big)) || fi.Mode != "0600" || fi.Path != "/workspace/d/big" {
 		t.Errorf("%+v", fi)
+	}
+	sum := sha256.Sum256(big)
+	if hashed := must[proto.FileInfo](t, s, "PUT", fs+"/content?path=/workspace/d/big&mode=0600&hash=true", bytes.NewReader(big)); fi.SHA256 != "" || hashed.SHA256 != hex.EncodeToString(sum[:]) {
+		t.Errorf("sums: %q without asking, %q", fi.SHA256, hashed.SHA256)
 	}
 	res, body := s.do(t, "GET", fs+"/content?path=/workspace/d/big", nil)
 	h := res.Header

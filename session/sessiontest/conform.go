@@ -315,7 +315,7 @@ func (c conformance) files(t *testing.T) {
 	_, s := c.session(t)
 	// 1 MiB, so that it takes many frames, with a pattern in which a part at a wrong place shows.
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/j/deep/big", 0o640, bytes.NewReader(big)); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/j/deep/big", session.WriteOptions{Mode: 0o640}, bytes.NewReader(big)); err != nil {
 		t.Fatal(err)
 	}
 	r, fi, err := s.ReadFile(ctx, proto.UserDefault, "/workspace/j/deep/big", 16, 1<<20-16)
