@@ -124,12 +124,12 @@ func subvolumeID(path string) (uint64, error) {
 
 // dirIoctl calls an ioctl on the directory dir, which must not be a link.
 func dirIoctl(dir string, req uint, arg unsafe.Pointer) error {
-	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	fd, err := openAgain(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	defer f.Close()
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), uintptr(req), uintptr(arg)); errno != 0 {
+	defer unix.Close(fd)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(req), uintptr(arg)); errno != 0 {
 		return errno
 	}
 	return nil

@@ -3,7 +3,6 @@ package containerd
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -34,18 +33,27 @@ func (r *Runtime) Measure(id, workspace string) session.Reading {
 
 // cgroupTally reads the line "key N" of the first of the files that is there; -1 if none is.
 func cgroupTally(sandbox, key string, files ...string) int64 {
+	var buf [page]byte
 	for _, file := range files {
-		var buf [page]byte
 		content := readPage(buf[:], filepath.Join(cgroupRoot, fmt.Sprintf(file, namespace+"/"+sandbox)))
-		for line := range bytes.Lines(content) {
-			if v, ok := bytes.CutPrefix(line, []byte(key+" ")); ok {
-				if n, err := strconv.ParseInt(string(bytes.TrimSpace(v)), 10, 64); err == nil {
-					return n
-				}
-			}
+		if n, ok := tallyIn(content, key); ok {
+			return n
 		}
 	}
 	return -1
+}
+
+// tallyIn finds the number on the line "key N".
+func tallyIn(content []byte, key string) (int64, bool) {
+	for len(content) > 0 {
+		line, rest, _ := bytes.Cut(content, []byte("\n"))
+		if k, v, ok := bytes.Cut(line, []byte(" ")); ok && string(k) == key {
+			n, err := strconv.ParseInt(string(bytes.TrimSpace(v)), 10, 64)
+			return n, err == nil
+		}
+		content = rest
+	}
+	return 0, false
 }
 
 // space is what the subvolume path uses of its limit. The kernel counts what is written in its qgroup only when
@@ -63,12 +71,24 @@ func (d *disk) space(path string) session.Space {
 	if !ok {
 		return session.Space{}
 	}
-	var used int64
-	for _, name := range []string{"referenced", "rsv_data", "rsv_meta_pertrans", "rsv_meta_prealloc"} {
+	used := qgroupUse(dir, "referenced", "rsv_data")
+	if limit-used < metaBytes {
+		used += qgroupUse(dir, "rsv_meta_pertrans", "rsv_meta_prealloc")
+	}
+	return session.Space{Used: used, Limit: limit}
+}
+
+// metaBytes is how little must be left, in bytes, for what is reserved for records of files to count: where more is, the kernel writes
+// out what those are for rather than refuse anything.
+const metaBytes = 512 << 20
+
+// qgroupUse adds up numbers of a qgroup.
+func qgroupUse(dir string, names ...string) (used int64) {
+	for _, name := range names {
 		n, _ := readNumber(dir + name)
 		used += n
 	}
-	return session.Space{Used: used, Limit: limit}
+	return used
 }
 
 // poolSpace is what all share.
@@ -102,26 +122,29 @@ func readNumber(path string) (int64, bool) {
 // page is as much as the kernel gives of a file of its own at once, in bytes: all of it, for those read here.
 const page = 4096
 
+// openAgain is unix.Open, again if a signal interrupts it.
+func openAgain(path string, flags int) (fd int, err error) {
+	fd, err = unix.Open(path, flags, 0)
+	for err == unix.EINTR {
+		fd, err = unix.Open(path, flags, 0)
+	}
+	return fd, err
+}
+
 // readPage reads a file of the kernel's into buf; nothing if it cannot. A dozen are read for each command, and
 // os.ReadFile makes twice the system calls, since it serves files that have to be waited for.
 func readPage(buf []byte, path string) []byte {
-	fd, err := retried(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	fd, err := openAgain(path, unix.O_RDONLY|unix.O_CLOEXEC)
 	if err != nil {
 		return nil
 	}
 	defer unix.Close(fd)
-	n, err := retried(func() (int, error) { return unix.Read(fd, buf) })
+	n, err := unix.Read(fd, buf)
+	for err == unix.EINTR {
+		n, err = unix.Read(fd, buf)
+	}
 	if err != nil {
 		return nil
 	}
 	return buf[:n]
-}
-
-// retried repeats a system call that a signal interrupted.
-func retried(call func() (int, error)) (int, error) {
-	for {
-		if n, err := call(); !errors.Is(err, unix.EINTR) {
-			return n, err
-		}
-	}
 }
