@@ -18,12 +18,36 @@ import (
 const cgroupRoot = "/sys/fs/cgroup"
 
 // cgroupDirs are the cgroups of sandbox id, in every hierarchy.
-func cgroupDirs(id string) []string {
-	dirs, _ := filepath.Glob(filepath.Join(cgroupRoot, "*", namespace, id)) // the pattern is valid
+func cgroupDirs(id string) (dirs []string) {
+	// Each is asked for by its path. A pattern would have to read what all other sandboxes have, too.
+	hierarchies, _ := os.ReadDir(cgroupRoot) // no cgroups, none of ours
+	for _, h := range hierarchies {
+		if !h.IsDir() { // nor a link, as to cpu,cpuacct from cpu
+			continue
+		}
+		if dir := filepath.Join(cgroupRoot, h.Name(), namespace, id); isDir(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
 	if v2 := filepath.Join(cgroupRoot, namespace, id); isDir(v2) {
 		dirs = append(dirs, v2)
 	}
 	return dirs
+}
+
+// belowCgroup are the cgroups in a cgroup.
+func belowCgroup(dir string) (below []string) {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil || st.Nlink == 2 { // the directory and itself: there are none
+		return nil
+	}
+	entries, _ := os.ReadDir(dir) // it may have gone
+	for _, e := range entries {
+		if e.IsDir() {
+			below = append(below, filepath.Join(dir, e.Name()))
+		}
+	}
+	return below
 }
 
 // cgroupOf is where a controller of sandbox id is: v1's own hierarchy if the host has that, else v2's. Whether it is
@@ -38,12 +62,15 @@ func cgroupOf(id, controller string) (dir string, v2 bool) {
 // killCgroups kills every process of sandbox id, whatever it calls itself.
 func killCgroups(id string) {
 	for _, dir := range cgroupDirs(id) {
-		_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-			if err == nil && e.Name() == "cgroup.procs" {
-				killListed(path)
-			}
-			return nil
-		})
+		killCgroup(dir)
+	}
+}
+
+// killCgroup kills what is in a cgroup and in those below.
+func killCgroup(dir string) {
+	killListed(filepath.Join(dir, "cgroup.procs"))
+	for _, below := range belowCgroup(dir) {
+		killCgroup(below)
 	}
 }
 
@@ -85,15 +112,9 @@ func removeCgroups(ctx context.Context, id string) error {
 
 // removeCgroup removes dir and the cgroups that something inside made below it.
 func removeCgroup(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
-				return err
-			}
+	for _, below := range belowCgroup(dir) {
+		if err := removeCgroup(below); err != nil {
+			return err
 		}
 	}
 	return os.Remove(dir)
