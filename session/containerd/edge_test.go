@@ -251,3 +251,21 @@ func TestMissingClass(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestAlive: a runtime without its disk pool says so.
+func TestAlive(t *testing.T) {
+	r := openTest(t)
+	if err := r.Alive(t.Context()); err != nil {
+		t.Errorf("a runtime that works: %v", err)
+	}
+	layers := r.disk.layerDir()
+	if err := os.Rename(layers, layers+"-away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Alive(t.Context()); proto.CodeOf(err) != proto.Internal && proto.CodeOf(err) != proto.Unavailable {
+		t.Errorf("a runtime without layers: %v", err)
+	}
+	if err := os.Rename(layers+"-away", layers); err != nil {
+		t.Fatal(err)
+	}
+}

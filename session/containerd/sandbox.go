@@ -168,6 +168,19 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 	return nil
 }
 
+// Alive fails if the runtime cannot do its work: containerd does not answer, or the disk pool is gone. It costs the same however many
+// sandboxes there are.
+func (r *Runtime) Alive(ctx context.Context) error {
+	_, err := r.client.ContainerService().Get(r.ns(ctx), "none")
+	if errdefs.IsNotFound(err) { // which is an answer
+		_, err = os.Stat(r.disk.layerDir())
+	}
+	if err != nil {
+		return r.fail(ctx, "alive", "", err)
+	}
+	return nil
+}
+
 // List says what is here, half-made things included. See session.Runtime.
 func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	var inv session.Inventory

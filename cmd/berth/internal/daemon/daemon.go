@@ -264,9 +264,9 @@ func (d *Daemon) info(store *files.Store) native.Info {
 }
 
 // ready says whether the daemon can do its work.
-// The runtime is what can be missing while this process lives; it is asked for a list, which it can only give if it works.
+// The runtime is what can be missing while this process lives.
 func (d *Daemon) ready(ctx context.Context) error {
-	if _, err := d.runtime.List(ctx); err != nil {
+	if err := d.runtime.Alive(ctx); err != nil {
 		return proto.Errorf(proto.Unavailable, "", "runtime", "the container runtime does not answer")
 	}
 	return nil
