@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -147,6 +148,9 @@ func openDir(at int, name string, follow bool) (*os.File, error) {
 		fd, err := unix.Openat(at, name, flags, 0)
 		return os.NewFile(uintptr(fd), name), err
 	}
+	if fd, err := openStraight(at, name, flags); err != unix.ENOSYS {
+		return os.NewFile(uintptr(fd), name), err
+	}
 	is, err := stepInto(at, name)
 	if err != nil {
 		return nil, err
@@ -154,6 +158,26 @@ func openDir(at int, name string, follow bool) (*os.File, error) {
 	defer unix.Close(is)
 	fd, err := unix.Openat(is, ".", flags, 0)
 	return os.NewFile(uintptr(fd), name), err
+}
+
+// noOpenat2 is set where the kernel lacks the call, as gVisor does, or a filter keeps it from us.
+var noOpenat2 atomic.Bool
+
+// openStraight opens a directory that no link leads to, in one system call: what is a link, at the end or on the way, is unix.ENOTDIR.
+// unix.ENOSYS says that it has to be done in steps.
+func openStraight(at int, path string, flags uint64) (int, error) {
+	if noOpenat2.Load() {
+		return -1, unix.ENOSYS
+	}
+	fd, err := unix.Openat2(at, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	switch err {
+	case unix.ENOSYS, unix.EPERM:
+		noOpenat2.Store(true)
+		err = unix.ENOSYS
+	case unix.ELOOP:
+		err = unix.ENOTDIR
+	}
+	return fd, err
 }
 
 // stepInto returns a directory that is an entry of another, as a place to go on from; a link is unix.ENOTDIR.

@@ -11,8 +11,8 @@ import (
 
 // What the daemon does of its own accord, with root's permissions, in directories that the ordinary user may
 // rearrange at any moment, must not be led anywhere by a link: not by one at the end of the path, and not by one that
-// takes the place of a directory on the way. So each step is taken from the directory before it. (openat2 would do it
-// in one call; gVisor has none.)
+// takes the place of a directory on the way. So each step is taken from the directory before it. (openat2 does it
+// in one call where there is one, for directories that are looked at with each command; gVisor has none.)
 
 // openParent opens the directory that a clean absolute path is in, as a place to go on from, without following any link
 // below the workspace. The workspace itself is where the container's maker put it. name is the path's last part; "." for
@@ -75,12 +75,31 @@ func (s *Server) freshNoLinks(path string) error {
 
 // dirNoLinks opens a directory for reading that no link leads to.
 func (s *Server) dirNoLinks(path string) (*os.File, error) {
+	if rest, ok := strings.CutPrefix(path, s.opt.Workspace+"/"); ok {
+		if d, err := s.belowWorkspace(rest); err != unix.ENOSYS {
+			return d, err
+		}
+	}
 	at, name, err := s.openParent(path)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(at)
 	return openDir(at, name, false)
+}
+
+// belowWorkspace is dirNoLinks for a path that is relative to the workspace; unix.ENOSYS where that cannot be done at once.
+func (s *Server) belowWorkspace(path string) (*os.File, error) {
+	base, err := unix.Open(s.opt.Workspace, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(base)
+	fd, err := openStraight(base, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // fileNoLinks is openAs for a regular file that is to be read, without following links.
