@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // root is the base image unpacked: what the bare machine and crun run their commands from, so that all run the same bash. "" without an
@@ -121,6 +125,44 @@ func (s spawn) command(argv ...string) *exec.Cmd {
 
 // run is the whole life of a process.
 func (s spawn) run(argv ...string) error { return s.command(argv...).Run() }
+
+// spawnOverHTTP is the least that a command over HTTP can be.
+const spawnOverHTTP = "HTTP and a bare spawn"
+
+// serving is a server that does nothing but spawn, and a request to it on a kept connection. It is there until stop is called.
+func (s spawn) serving(argv ...string) (least *turn, stop func() error, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if err := s.run(argv...); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})}
+	go func() { _ = srv.Serve(l) }() // until Close, which is how it ends
+	client := &http.Client{Transport: &http.Transport{}}
+	return &turn{name: spawnOverHTTP, role: Floor, op: func(ctx context.Context) (float64, error) {
+		return timed(func() error { return ask(ctx, client, "http://"+l.Addr().String()) })
+	}}, srv.Close, nil
+}
+
+// ask is a request that has to succeed.
+func ask(ctx context.Context, c *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err = io.Copy(io.Discard, res.Body); err == nil && res.StatusCode != http.StatusOK {
+		err = errors.New(res.Status)
+	}
+	return err
+}
 
 // syncer is the floor of what is to be on disk: 4 KiB written over what is there already, and fdatasync.
 type syncer struct {

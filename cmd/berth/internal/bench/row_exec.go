@@ -50,7 +50,12 @@ func (b *bench) exec(ctx context.Context, res *Result) error {
 		return err
 	}
 	defer d.leave(ctx)
-	turns := []*turn{spawning(s, nothingArgv...), {name: overHTTP, role: Ours, op: func(ctx context.Context) (float64, error) {
+	least, stop, err := s.serving(nothingArgv...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stop() }() // nobody asks any more
+	turns := []*turn{spawning(s, nothingArgv...), least, {name: overHTTP, role: Ours, op: func(ctx context.Context) (float64, error) {
 		return timed(func() error { return d.bash(ctx, id, nothing) })
 	}}}
 	for _, o := range execOthers {
@@ -63,7 +68,8 @@ func (b *bench) exec(ctx context.Context, res *Result) error {
 	}
 	res.against(overHTTP, atMost(1.35), bareSpawn)
 	res.against(overHTTP, atMost(0.1), "ctr task exec")
-	res.against(overHTTP, lower, "docker exec", "crun exec")
+	res.against(overHTTP, lower, "docker exec", "crun exec", spawnOverHTTP)
+	res.against(spawnOverHTTP, lower, bareSpawn)
 	res.tail(overHTTP, atMost(3))
 	return nil
 }
