@@ -1,9 +1,11 @@
 package guest
 
 import (
-	"fmt"
 	"os"
+	"os/signal"
+	"strconv"
 	"strings"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -15,30 +17,62 @@ type kernelAction struct {
 	mask                     uint64
 }
 
-// defaultSignals undoes what the guest was started with ignored, since commands would inherit that
-// through it. The Go runtime sets the signals that it handles back in a child; the others, the two that C
-// libraries keep for themselves among them, it leaves as they were found.
-func defaultSignals() error {
-	status, err := os.ReadFile("/proc/self/status")
+// The handlers that rt_sigaction knows without code.
+const (
+	handleDefault = 0
+	handleIgnore  = 1
+)
+
+// Endure makes the process outlive every signal that could end it. It may start the program again, so it comes first.
+//
+// Nothing here is caught with os/signal: that holds three threads for good, which wait in vain. What is ignored here is not ignored in a child:
+// the Go runtime sets signals back in it that it has put a handler to, as it has at its start for each of these, and is not told that ours stands
+// in its place. It puts none to those that it finds ignored, and a child would find them so; hence the new start.
+func Endure() error {
+	found, err := defaultSignals()
 	if err != nil {
 		return err
 	}
-	for line := range strings.Lines(string(status)) {
-		var ignored uint64
-		if n, _ := fmt.Sscanf(line, "SigIgn:\t%x", &ignored); n != 1 {
-			continue
-		}
-		for sig := range 64 {
-			if ignored&(1<<sig) != 0 {
-				setDefault(sig + 1)
-			}
+	if found {
+		return unix.Exec("/proc/self/exe", os.Args, os.Environ())
+	}
+	for n := syscall.Signal(1); n < 32; n++ {
+		switch n {
+		case unix.SIGKILL, unix.SIGSTOP, unix.SIGURG, unix.SIGCHLD: // two that nobody can, one of the runtime's own, and one that ends nothing
+		case unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU: // the kernel spares what has nobody to let it go on
+		case unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS:
+			signal.Ignore(n) // if somebody sends it; our own faults stay what they are
+		default:
+			setAction(int(n), handleIgnore)
 		}
 	}
 	return nil
 }
 
-// setDefault gives a signal its default action. It fails for those that have no other, which is as well.
-func setDefault(sig int) {
-	var act kernelAction
-	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&act)), 0, unsafe.Sizeof(act.mask), 0, 0)
+// defaultSignals undoes what the guest was started with ignored, since commands would inherit that
+// through it, and reports whether there was anything. The two that C libraries keep for themselves are among them.
+func defaultSignals() (found bool, err error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false, err
+	}
+	_, rest, _ := strings.Cut(string(status), "\nSigIgn:\t")
+	mask, _, _ := strings.Cut(rest, "\n")
+	ignored, err := strconv.ParseUint(mask, 16, 64)
+	if err != nil {
+		return false, err
+	}
+	for sig := range 64 {
+		if ignored&(1<<sig) != 0 && setAction(sig+1, handleDefault) {
+			found = true
+		}
+	}
+	return found, nil
+}
+
+// setAction has the kernel deal with a signal by itself. It fails for those that have no other action than the default, which is as well.
+func setAction(sig int, handler uintptr) bool {
+	act := kernelAction{handler: handler}
+	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&act)), 0, unsafe.Sizeof(act.mask), 0, 0)
+	return no == 0
 }

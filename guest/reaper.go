@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"os"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -34,9 +33,9 @@ func newReaper(all bool) *reaper {
 	return &reaper{all: all, children: map[int]chan death{}, orphans: map[*owner]*usage{}, claimed: map[int]*usage{}, born: make(chan struct{}, 1)}
 }
 
-// run reaps until stop is closed. sigchld tells of orphans that come to us while we have
-// no child of our own.
-func (r *reaper) run(stop <-chan struct{}, sigchld <-chan os.Signal) {
+// run reaps until stop is closed. While there is no child there are no orphans to come either: all
+// others descend from children of ours.
+func (r *reaper) run(stop <-chan struct{}) {
 	for {
 		pid, err := nextDead()
 		switch {
@@ -44,7 +43,6 @@ func (r *reaper) run(stop <-chan struct{}, sigchld <-chan os.Signal) {
 		case err != nil: // no children
 			select {
 			case <-r.born:
-			case <-sigchld:
 			case <-stop:
 				return
 			}

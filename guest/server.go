@@ -9,12 +9,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -114,9 +112,6 @@ func newServer(opt ServerOptions) *Server {
 	}
 	if opt.Init {
 		s.shield = newShield()
-		if err := defaultSignals(); err != nil {
-			s.log.Warn("resetting signals", "error", err)
-		}
 		// Whoever started PID 1 may have left it descriptors that are no business of commands.
 		_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	}
@@ -137,12 +132,9 @@ func (s *Server) startReaper(stop chan struct{}) <-chan struct{} {
 	if s.pid != 1 {
 		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
-	sigchld := make(chan os.Signal, 1)
-	signal.Notify(sigchld, syscall.SIGCHLD)
 	go func() {
 		defer close(done)
-		defer signal.Stop(sigchld)
-		s.reaper.run(stop, sigchld)
+		s.reaper.run(stop)
 	}()
 	return done
 }

@@ -1,6 +1,11 @@
 // Command berth-guest is PID 1 of a container. It answers the daemon on a unix
 // socket, runs what the daemon asks for, reaps orphans, and does not end before
 // the container does.
+//
+// It has one processor whatever the cgroup says, and keeps no files of the cgroup open to see that change.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
 package main
 
 import (
@@ -11,7 +16,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"syscall"
@@ -29,7 +33,7 @@ var version = "dev"
 const (
 	gcPercent   = 20
 	memoryLimit = 48 << 20 // bytes above which it collects harder; the heap may still grow
-	maxProcs    = 1        // what it does is over in some microseconds, and a second one costs switches between threads
+	maxProcs    = 1        // also where the environment says nothing of it; what it does is over in some microseconds, and a second one costs switches between threads
 )
 
 func main() {
@@ -39,6 +43,7 @@ func main() {
 	flag.StringVar(&cfg.root, "root", "/", "root of the image, whose user list is completed")
 	flag.IntVar(&cfg.uid, "uid", 1000, "user and group ID of commands")
 	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs work, sudo for one")
+	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "GOMAXPROCS in the environment is the guest's own, and not for commands")
 	flag.Parse()
 	if flag.NArg() == 1 {
 		cfg.socket = flag.Arg(0)
@@ -54,6 +59,15 @@ type config struct {
 	socket, workspace, root string
 	uid                     int
 	mayGain                 bool
+	ownProcs                bool
+}
+
+// env is what commands inherit.
+func (c config) env() []string {
+	if c.ownProcs {
+		_ = os.Unsetenv("GOMAXPROCS")
+	}
+	return os.Environ()
 }
 
 // run prepares the container and serves until ctx ends, which for PID 1 is never.
@@ -61,8 +75,10 @@ func run(ctx context.Context, cfg config) error {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
 	runtime.GOMAXPROCS(min(maxProcs, runtime.NumCPU()))
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	endure()
+	log := slog.New(slog.NewTextHandler(stderr{}, nil))
+	if err := guest.Endure(); err != nil {
+		log.Error("preparing for signals", "err", err)
+	}
 	harden(log, cfg.mayGain)
 	// An image that cannot be written to still runs what it can.
 	if err := guest.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {
@@ -75,30 +91,16 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	debug.FreeOSMemory()
 	return guest.Serve(ctx, ln, guest.ServerOptions{
 		Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid,
-		Env: os.Environ(), Init: true,
+		Env: cfg.env(), Init: true,
 	})
 }
 
-// endure takes every signal that could end the guest, and does nothing with it. They are caught rather than
-// ignored: a program would start with ignored signals ignored, and not with caught ones.
-// SIGURG is the Go runtime's own, SIGCHLD the reaper's.
-func endure() {
-	ignored := make(chan os.Signal, 1)
-	for n := syscall.Signal(1); n < 32; n++ {
-		switch n {
-		case syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGURG, syscall.SIGCHLD:
-		default:
-			signal.Notify(ignored, n)
-		}
-	}
-	go func() {
-		for range ignored {
-		}
-	}()
-}
+// A stderr is os.Stderr without what Go does when nobody reads that: it ends the program.
+type stderr struct{}
+
+func (stderr) Write(p []byte) (int, error) { return unix.Write(unix.Stderr, p) }
 
 // harden keeps commands from gaining privileges and from looking into the guest.
 func harden(log *slog.Logger, mayGain bool) {
