@@ -36,7 +36,7 @@ type answer struct {
 const socket = "/.berth/run/guest.sock"
 
 func main() {
-	if len(os.Args) > 1 {
+	if len(os.Args) > 1 && os.Args[1][0] != '-' { // an option is for the real guest
 		child(os.Args[1:])
 		return
 	}
