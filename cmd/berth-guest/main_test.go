@@ -21,6 +21,7 @@ import (
 // setup makes a namespace look like a container: a user list of its own, its processes in /proc, and the few
 // capabilities that root has there.
 const setup = `set -e
+trap '' HUP # as a daemon under nohup has its children start
 mount --make-rprivate /
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /dev/shm
