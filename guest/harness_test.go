@@ -42,6 +42,9 @@ func TestMain(m *testing.M) {
 
 // beInit is the guest of a test.
 func beInit(dir string) error {
+	if err := Endure(); err != nil { // first: it may start the program again
+		return err
+	}
 	_ = os.Unsetenv(initVariable)
 	syscall.Umask(0o022)
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {

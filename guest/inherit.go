@@ -1,8 +1,10 @@
 package guest
 
 import (
+	"errors"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,17 +27,22 @@ const (
 
 // Endure makes the process outlive every signal that could end it. It may start the program again, so it comes first.
 //
-// Nothing here is caught with os/signal: that holds three threads for good, which wait in vain. What is ignored here is not ignored in a child:
+// Nothing here is caught with os/signal, but under gVisor: that holds three threads for good, which wait in vain. What is ignored here is not ignored in a child:
 // the Go runtime sets signals back in it that it has put a handler to, as it has at its start for each of these, and is not told that ours stands
 // in its place. It puts none to those that it finds ignored, and a child would find them so; hence the new start.
 func Endure() error {
 	found, err := defaultSignals()
+	if err == errUntold {
+		catchSignals()
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	if found {
-		return unix.Exec("/proc/self/exe", os.Args, os.Environ())
+		return unix.Exec(itself, os.Args, os.Environ())
 	}
+	keepName()
 	for n := syscall.Signal(1); n < 32; n++ {
 		switch n {
 		case unix.SIGKILL, unix.SIGSTOP, unix.SIGURG, unix.SIGCHLD: // two that nobody can, one of the runtime's own, and one that ends nothing
@@ -49,6 +56,37 @@ func Endure() error {
 	return nil
 }
 
+// itself is the program that runs, wherever it is found.
+const itself = "/proc/self/exe"
+
+// keepName gives the process the name of its program again, where the kernel has named it after itself.
+func keepName() {
+	const file = "/proc/self/comm"
+	if name, err := os.ReadFile(file); err == nil && string(name) == filepath.Base(itself)+"\n" {
+		_ = os.WriteFile(file, []byte(filepath.Base(os.Args[0])), 0) // for those who look at lists of processes
+	}
+}
+
+// catchSignals catches what Endure ignores elsewhere. gVisor spares PID 1 nothing, and what would stop a process can be kept from it in no other
+// way that a child does not inherit.
+func catchSignals() {
+	dropped := make(chan os.Signal, 1)
+	for n := syscall.Signal(1); n < 32; n++ {
+		switch n {
+		case unix.SIGKILL, unix.SIGSTOP, unix.SIGURG, unix.SIGCHLD:
+		default:
+			signal.Notify(dropped, n)
+		}
+	}
+	go func() {
+		for range dropped {
+		}
+	}()
+}
+
+// errUntold says that the kernel does not tell what is ignored, as gVisor does not.
+var errUntold = errors.New("the kernel does not tell which signals are ignored")
+
 // defaultSignals undoes what the guest was started with ignored, since commands would inherit that
 // through it, and reports whether there was anything. The two that C libraries keep for themselves are among them.
 func defaultSignals() (found bool, err error) {
@@ -56,7 +94,10 @@ func defaultSignals() (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	_, rest, _ := strings.Cut(string(status), "\nSigIgn:\t")
+	_, rest, ok := strings.Cut(string(status), "\nSigIgn:\t")
+	if !ok {
+		return false, errUntold
+	}
 	mask, _, _ := strings.Cut(rest, "\n")
 	ignored, err := strconv.ParseUint(mask, 16, 64)
 	if err != nil {
