@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
@@ -21,19 +22,20 @@ import (
 // A Runtime keeps sandboxes and images on this machine. It is a session.Runtime;
 // Images gives the other half.
 type Runtime struct {
-	cfg    Config
-	log    *slog.Logger
-	run    string // cfg.rundir()
-	client *client.Client
-	disk   *disk
-	ids    *idPool
-	shim   string // path of the runc shim
-	guest  string // path of the guest that new sandboxes run
-	class  map[proto.RuntimeClass]classInfo
-	starts chan struct{} // one slot per Start at work
-	locks  keyed         // by session and workspace ID
-	chains chains
-	roster roster
+	cfg      Config
+	log      *slog.Logger
+	run      string // cfg.rundir()
+	client   *client.Client
+	disk     *disk
+	ids      *idPool
+	shim     string // path of the runc shim
+	guest    string // path of the guest that new sandboxes run
+	class    map[proto.RuntimeClass]classInfo
+	starts   chan struct{} // one slot per Start at work
+	locks    keyed         // by session and workspace ID
+	chains   chains
+	roster   roster
+	contents sync.Map // imageContent by an image's digest
 
 	warm    *warmPool
 	claims  claims
