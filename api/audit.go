@@ -51,19 +51,9 @@ func (s *Server) beginDeed(x *exchange, route Route, c Caller) error {
 	return nil
 }
 
-// wildcards are the names of a pattern's wildcards.
-func wildcards(pattern string) (names []string) {
-	for part := range strings.SplitSeq(pattern, "/") {
-		if name, ok := strings.CutPrefix(part, "{"); ok && name != "$}" {
-			names = append(names, strings.TrimSuffix(strings.TrimSuffix(name, "}"), "..."))
-		}
-	}
-	return names
-}
-
 // fromPath notes what the path names.
 func (d *deed) fromPath(r *http.Request) {
-	for _, name := range wildcards(r.Pattern) {
+	for _, name := range Wildcards(r.Pattern) {
 		v := r.PathValue(name)
 		switch {
 		case proto.ValidID(proto.ContainerPrefix, v):

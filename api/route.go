@@ -26,6 +26,16 @@ type Route struct {
 	Covered bool   // the core has it audited where it is done; here only its failures are
 }
 
+// Wildcards are the names of what a pattern leaves open. Patterns here name one part of the path by each.
+func Wildcards(pattern string) (names []string) {
+	for part := range strings.SplitSeq(pattern, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			names = append(names, strings.TrimSuffix(name, "}"))
+		}
+	}
+	return names
+}
+
 // An Edge is one dialect with its routes.
 type Edge struct {
 	Prefixes []string // of paths whose errors it renders, "/v1/files"; the longest one wins

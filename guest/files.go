@@ -141,14 +141,16 @@ func (s *Server) stat(id identity, path string) (fi proto.FileInfo, err error) {
 	return fi, fileError(opStat, path, err)
 }
 
+// dirFlags open a directory for reading.
+const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+
 // openDir opens a directory, and never through a link at its end unless follow.
 func openDir(at int, name string, follow bool) (*os.File, error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	if follow {
-		fd, err := unix.Openat(at, name, flags, 0)
+		fd, err := unix.Openat(at, name, dirFlags, 0)
 		return os.NewFile(uintptr(fd), name), err
 	}
-	if fd, err := openStraight(at, name, flags); err != unix.ENOSYS {
+	if fd, err := openStraight(at, name); err != unix.ENOSYS {
 		return os.NewFile(uintptr(fd), name), err
 	}
 	is, err := stepInto(at, name)
@@ -156,20 +158,20 @@ func openDir(at int, name string, follow bool) (*os.File, error) {
 		return nil, err
 	}
 	defer unix.Close(is)
-	fd, err := unix.Openat(is, ".", flags, 0)
+	fd, err := unix.Openat(is, ".", dirFlags, 0)
 	return os.NewFile(uintptr(fd), name), err
 }
 
 // noOpenat2 is set where the kernel lacks the call, as gVisor does, or a filter keeps it from us.
 var noOpenat2 atomic.Bool
 
-// openStraight opens a directory that no link leads to, in one system call: what is a link, at the end or on the way, is unix.ENOTDIR.
+// openStraight opens a directory for reading that no link leads to, in one system call: what is a link, at the end or on the way, is unix.ENOTDIR.
 // unix.ENOSYS says that it has to be done in steps.
-func openStraight(at int, path string, flags uint64) (int, error) {
+func openStraight(at int, path string) (int, error) {
 	if noOpenat2.Load() {
 		return -1, unix.ENOSYS
 	}
-	fd, err := unix.Openat2(at, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	fd, err := unix.Openat2(at, path, &unix.OpenHow{Flags: dirFlags, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	switch err {
 	case unix.ENOSYS, unix.EPERM:
 		noOpenat2.Store(true)

@@ -43,9 +43,8 @@ func Endure() error {
 		return unix.Exec(itself, os.Args, os.Environ())
 	}
 	keepName()
-	for n := syscall.Signal(1); n < 32; n++ {
+	for n := range mortal {
 		switch n {
-		case unix.SIGKILL, unix.SIGSTOP, unix.SIGURG, unix.SIGCHLD: // two that nobody can, one of the runtime's own, and one that ends nothing
 		case unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU: // the kernel spares what has nobody to let it go on
 		case unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS:
 			signal.Ignore(n) // if somebody sends it; our own faults stay what they are
@@ -54,6 +53,20 @@ func Endure() error {
 		}
 	}
 	return nil
+}
+
+// mortal are the signals that could end or stop a process and may be kept from it: all but two that nobody can, one of the runtime's own, and
+// one that ends nothing.
+func mortal(yield func(syscall.Signal) bool) {
+	for n := syscall.Signal(1); n < 32; n++ {
+		switch n {
+		case unix.SIGKILL, unix.SIGSTOP, unix.SIGURG, unix.SIGCHLD:
+		default:
+			if !yield(n) {
+				return
+			}
+		}
+	}
 }
 
 // itself is the program that runs, wherever it is found.
@@ -71,12 +84,8 @@ func keepName() {
 // way that a child does not inherit.
 func catchSignals() {
 	dropped := make(chan os.Signal, 1)
-	for n := syscall.Signal(1); n < 32; n++ {
-		switch n {
-		case unix.SIGKILL, unix.SIGSTOP, unix.SIGURG, unix.SIGCHLD:
-		default:
-			signal.Notify(dropped, n)
-		}
+	for n := range mortal {
+		signal.Notify(dropped, n)
 	}
 	go func() {
 		for range dropped {

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -18,12 +19,9 @@ import (
 // below the workspace. The workspace itself is where the container's maker put it. name is the path's last part; "." for
 // the workspace.
 func (s *Server) openParent(path string) (at int, name string, err error) {
-	base, rest := "/", strings.TrimPrefix(path, "/")
-	if s.inWorkspace(path) {
-		base, rest = s.opt.Workspace, strings.TrimPrefix(path[len(s.opt.Workspace):], "/")
-	}
-	if at, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil || rest == "" {
-		return at, ".", err
+	at, rest, err := s.openBase(path)
+	if err != nil || rest == "." {
+		return at, rest, err
 	}
 	parts := strings.Split(rest, "/")
 	for _, part := range parts[:len(parts)-1] {
@@ -35,6 +33,16 @@ func (s *Server) openParent(path string) (at int, name string, err error) {
 		at = next
 	}
 	return at, parts[len(parts)-1], nil
+}
+
+// openBase opens the directory from which the way to a clean absolute path is to be without links, and returns the rest of the path.
+func (s *Server) openBase(path string) (at int, rest string, err error) {
+	base, rest := "/", path
+	if s.inWorkspace(path) {
+		base, rest = s.opt.Workspace, path[len(s.opt.Workspace):]
+	}
+	at, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return at, cmp.Or(strings.TrimPrefix(rest, "/"), "."), err
 }
 
 // makeNoLinks makes a directory and those above it, none of them behind a link.
@@ -75,10 +83,13 @@ func (s *Server) freshNoLinks(path string) error {
 
 // dirNoLinks opens a directory for reading that no link leads to.
 func (s *Server) dirNoLinks(path string) (*os.File, error) {
-	if rest, ok := strings.CutPrefix(path, s.opt.Workspace+"/"); ok {
-		if d, err := s.belowWorkspace(rest); err != unix.ENOSYS {
-			return d, err
-		}
+	base, rest, err := s.openBase(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(base)
+	if fd, err := openStraight(base, rest); err != unix.ENOSYS {
+		return os.NewFile(uintptr(fd), rest), err
 	}
 	at, name, err := s.openParent(path)
 	if err != nil {
@@ -86,20 +97,6 @@ func (s *Server) dirNoLinks(path string) (*os.File, error) {
 	}
 	defer unix.Close(at)
 	return openDir(at, name, false)
-}
-
-// belowWorkspace is dirNoLinks for a path that is relative to the workspace; unix.ENOSYS where that cannot be done at once.
-func (s *Server) belowWorkspace(path string) (*os.File, error) {
-	base, err := unix.Open(s.opt.Workspace, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(base)
-	fd, err := openStraight(base, path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }
 
 // fileNoLinks is openAs for a regular file that is to be read, without following links.

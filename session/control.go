@@ -30,12 +30,8 @@ func (e *Exec) running(ctx context.Context) (*guest.Process, error) {
 	if err := e.s.wake(ctx); err != nil {
 		return nil, err
 	}
-	select {
-	case <-e.ended:
-	default:
-		if p := e.process(); p != nil {
-			return p, nil
-		}
+	if p := e.process(); p != nil && !e.hasEnded() {
+		return p, nil
 	}
 	return nil, proto.Errorf(proto.Conflict, "", e.id, "exec %s has ended", e.id)
 }

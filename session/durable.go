@@ -77,12 +77,7 @@ func (s *Session) recallRunning(r execRecord) *Exec {
 // orphans are the durable execs that have no process here, since an earlier daemon started them.
 func (s *Session) orphans() []*Exec {
 	return slices.DeleteFunc(s.Execs(), func(e *Exec) bool {
-		select {
-		case <-e.ended:
-			return true
-		default:
-			return e.process() != nil
-		}
+		return e.hasEnded() || e.process() != nil
 	})
 }
 

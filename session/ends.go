@@ -42,7 +42,7 @@ func (e *Exec) explain(end proto.End) proto.End {
 	}
 	f := finding{e: e, after: unread}
 	if end.Reason == proto.EndLost || end.ReturnCode != 0 {
-		f.after = *e.s.measure() // at once: the sandbox may be about to be removed
+		f.after = e.s.measure() // at once: the sandbox may be about to be removed
 	}
 	if end.Reason != proto.EndLost {
 		select {

@@ -48,7 +48,8 @@ type Exec struct {
 	begun     bool      // its guest may have got it; set before run
 	unstarted proto.End // how it ended, if there never was a process; set before run
 
-	number int // in the order of starting, from 1; 0 while it starts; guarded by s.mu
+	number  int  // in the order of starting, from 1; 0 while it starts; guarded by s.mu
+	weighed bool // its output counts in s.kept; guarded by s.mu
 
 	mu     sync.Mutex    // guards what follows
 	guest  *guest.Client // of the generation it runs in; nil until it has started
@@ -211,7 +212,10 @@ func (e *Exec) abort() {
 func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
 	e.begun = true
 	cmd := e.command()
-	cmd.Sent = func() { e.before = e.s.measure() } // while the guest prepares what it starts
+	cmd.Sent = func() { // while the guest prepares what it starts
+		before := e.s.measure()
+		e.before = &before
+	}
 	proc, err := g.Start(ctx, cmd, e.sink)
 	if code := e.notRun(err); code != 0 {
 		e.sink(proto.Stderr, 0, []byte(proto.AsError(err).Message+"\n"))

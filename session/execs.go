@@ -75,9 +75,7 @@ func (s *Session) runningExecs(seen bool) int {
 		if seen && e.number == 0 {
 			continue
 		}
-		select {
-		case <-e.ended:
-		default:
+		if !e.hasEnded() {
 			n++
 		}
 	}
@@ -161,18 +159,13 @@ func (s *Session) dropExecs() error {
 	return nil
 }
 
-// weighEvery is how much output may come to lie in memory before trim adds up what all execs keep, in bytes. To look at a hundred of
+// trimEnded is trim for keptOutput where there is something to do: usually one exec at most is too many. To look at a hundred of
 // them at each end is a good part of what a small command takes.
-const weighEvery = 128 << 10
-
-// trimEnded is trim for keptOutput where there may be something to do: usually one exec at most is too many.
 func (s *Session) trimEnded(ending *Exec) {
 	s.mu.Lock()
-	s.unweighed += ending.out.Kept()
-	heavy := s.unweighed > weighEvery
-	if heavy {
-		s.unweighed = 0
-	}
+	ending.weighed = true
+	s.kept += ending.out.Kept()
+	heavy := s.kept > keptOutput
 	var old []*Exec
 	if n := len(s.execs) - keptExecs; n > 0 {
 		old = slices.Clone(s.execs[:n])
@@ -227,6 +220,19 @@ func (s *Session) trim(allowed int64, ending *Exec) {
 			e.moveOut()
 		}
 		s.dropOld(e, i)
+	}
+	s.weigh()
+}
+
+// weigh brings kept up to date. What was given back since the last time is not taken off it before, so it may be too much and is never too little.
+func (s *Session) weigh() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = 0
+	for _, e := range s.execs {
+		if e.weighed {
+			s.kept += e.out.Kept()
+		}
 	}
 }
 

@@ -32,10 +32,10 @@ const spareBytes = 1 << 20
 func (s Space) Full() bool { return s.Limit > 0 && s.Limit-s.Used < spareBytes }
 
 // measure reads the meters of s.
-func (s *Session) measure() *Reading {
-	r := unread
-	if m, ok := s.core.cfg.Runtime.(Meter); ok {
-		r = m.Measure(s.id, s.workspace)
+func (s *Session) measure() Reading {
+	m, ok := s.core.cfg.Runtime.(Meter)
+	if !ok {
+		return unread
 	}
-	return &r
+	return m.Measure(s.id, s.workspace)
 }

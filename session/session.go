@@ -35,24 +35,24 @@ type Session struct {
 	// then fails. It is held while the ledger writes, and taken after life and before mu.
 	saving sync.Mutex
 
-	mu        sync.Mutex    // guards what follows
-	rec       record        // as the ledger has it, but for LastUsed, which is ahead
-	saved     time.Time     // LastUsed as the ledger has it
-	guest     *guest.Client // of this generation; replaced by start
-	boot      string        // of that guest
-	users     int           // operations under way; the sweeper leaves a session with any alone
-	paused    bool          // it stands still, or is about to; whoever comes wakes it
-	stopping  bool          // about to be stopped: whoever comes waits, and starts it again
-	undone    bool          // it never came up and could not be removed; the sweeper tries again
-	vacated   bool          // expired, and nothing is left but its record
-	silent    int           // sweeps in a row in which the guest did not answer
-	removed   bool
-	execs     []*Exec         // running and remembered, in the order they began
-	begun     int             // execs ever begun; the number of the newest
-	unweighed int64           // bytes of output that came to be kept since trim added them up
-	more      chan struct{}   // closed when an exec begins
-	tries     map[string]*try // execs with a key that are being started, by that
-	halted    halted          // why a generation was stopped
+	mu       sync.Mutex    // guards what follows
+	rec      record        // as the ledger has it, but for LastUsed, which is ahead
+	saved    time.Time     // LastUsed as the ledger has it
+	guest    *guest.Client // of this generation; replaced by start
+	boot     string        // of that guest
+	users    int           // operations under way; the sweeper leaves a session with any alone
+	paused   bool          // it stands still, or is about to; whoever comes wakes it
+	stopping bool          // about to be stopped: whoever comes waits, and starts it again
+	undone   bool          // it never came up and could not be removed; the sweeper tries again
+	vacated  bool          // expired, and nothing is left but its record
+	silent   int           // sweeps in a row in which the guest did not answer
+	removed  bool
+	execs    []*Exec         // running and remembered, in the order they began
+	begun    int             // execs ever begun; the number of the newest
+	kept     int64           // bytes of output that ended execs keep in memory, at most
+	more     chan struct{}   // closed when an exec begins
+	tries    map[string]*try // execs with a key that are being started, by that
+	halted   halted          // why a generation was stopped
 }
 
 func newSession(core *Sessions, rec record) *Session {

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"berth/api"
 	"berth/proto"
 )
 
@@ -82,13 +82,10 @@ func (r row) description() string {
 	return r.more
 }
 
-// inPath finds the parameters of a path.
-var inPath = regexp.MustCompile(`\{(\w+)\}`)
-
 func (r row) parameters() (list []any) {
 	// Any text that is not empty: an ID that cannot be is a 404 and no 400.
-	for _, m := range inPath.FindAllStringSubmatch(r.path, -1) {
-		list = append(list, schema{"name": m[1], "in": "path", "required": true, "schema": schema{"type": "string", "minLength": 1}})
+	for _, name := range api.Wildcards(r.path) {
+		list = append(list, schema{"name": name, "in": "path", "required": true, "schema": schema{"type": "string", "minLength": 1}})
 	}
 	for _, p := range r.query {
 		list = append(list, p.parameter("query"))

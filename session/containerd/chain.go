@@ -23,32 +23,32 @@ type chainInfo struct {
 	env    []string
 }
 
-// chains remembers what chain found out: an image never changes under its digest.
-type chains struct {
+// byDigest remembers what was found out of images: one never changes under its digest.
+type byDigest[T any] struct {
 	mu sync.Mutex // guards m
-	m  map[string]chainInfo
+	m  map[string]T
 }
 
-func (c *chains) get(digest string) (chainInfo, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	info, ok := c.m[digest]
-	return info, ok
+func (b *byDigest[T]) get(digest string) (T, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found, ok := b.m[digest]
+	return found, ok
 }
 
-func (c *chains) put(digest string, info chainInfo) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.m == nil {
-		c.m = make(map[string]chainInfo)
+func (b *byDigest[T]) put(digest string, found T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.m == nil {
+		b.m = make(map[string]T)
 	}
-	c.m[digest] = info
+	b.m[digest] = found
 }
 
-func (c *chains) drop(digest string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.m, digest)
+func (b *byDigest[T]) drop(digest string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.m, digest)
 }
 
 // chain finds the unpacked layers of an image.

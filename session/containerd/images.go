@@ -358,7 +358,7 @@ func (r *Runtime) sweepImage(ctx context.Context, digest string) (bool, error) {
 		return false, err
 	}
 	r.chains.drop(digest)
-	r.contents.Delete(digest)
+	r.contents.drop(digest)
 	err = r.client.ImageService().Delete(ctx, digest, images.SynchronousDelete())
 	if errdefs.IsNotFound(err) {
 		err = nil
@@ -385,8 +385,9 @@ type imageContent struct {
 
 // contentOf reads that once for each digest: every create asks for it, and reading took a fifth of one.
 func (r *Runtime) contentOf(ctx context.Context, rec images.Image) (imageContent, error) {
-	if c, ok := r.contents.Load(rec.Target.Digest.String()); ok {
-		return c.(imageContent), nil
+	digest := rec.Target.Digest.String()
+	if c, ok := r.contents.get(digest); ok {
+		return c, nil
 	}
 	mf, err := images.Manifest(ctx, r.client.ContentStore(), rec.Target, platforms.All)
 	if err != nil {
@@ -400,6 +401,6 @@ func (r *Runtime) contentOf(ctx context.Context, rec images.Image) (imageContent
 	for _, l := range mf.Layers {
 		c.size += l.Size
 	}
-	r.contents.Store(rec.Target.Digest.String(), c)
+	r.contents.put(digest, c)
 	return c, nil
 }

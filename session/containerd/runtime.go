@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
@@ -33,9 +32,9 @@ type Runtime struct {
 	class    map[proto.RuntimeClass]classInfo
 	starts   chan struct{} // one slot per Start at work
 	locks    keyed         // by session and workspace ID
-	chains   chains
+	chains   byDigest[chainInfo]
 	roster   roster
-	contents sync.Map // imageContent by an image's digest
+	contents byDigest[imageContent]
 
 	warm    *warmPool
 	claims  claims
