@@ -61,19 +61,18 @@ func takePlumbing(stdin bool) (*plumbing, error) {
 	}
 }
 
-// layPlumbing makes a spare one if there is room for it.
+// layPlumbing makes as many spare ones as there is room for. So a daemon at rest always has the same number of them, whatever went on before.
 func layPlumbing() {
-	if len(spares) == cap(spares) {
-		return
-	}
-	p, err := newPlumbing(false)
-	if err != nil {
-		return // whoever needs it will be told
-	}
-	select {
-	case spares <- p:
-	default:
-		p.drop()
+	for len(spares) < cap(spares) {
+		p, err := newPlumbing(false)
+		if err != nil {
+			return // whoever needs it will be told
+		}
+		select {
+		case spares <- p:
+		default:
+			p.drop()
+		}
 	}
 }
 
