@@ -3,8 +3,7 @@ package containerd
 import (
 	"context"
 	"fmt"
-
-	"golang.org/x/sys/unix"
+	"os"
 
 	"berth/session"
 )
@@ -55,19 +54,37 @@ func (r *Runtime) Introduce(id string) *session.Acquaintance {
 
 // moveIn attaches the workspace and gives the file systems in memory their sizes.
 func (r *Runtime) moveIn(m *member, spec session.Spec) error {
-	path, err := r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
+	tree, err := r.workspaceFor(m, spec)
 	if err != nil {
 		return err
 	}
-	tree, err := detach(path, 0, m.users)
-	if err != nil {
-		return fmt.Errorf("taking the workspace: %w", err)
-	}
-	defer unix.Close(tree)
+	defer tree.Close()
 	return r.visitor.visit(m.mounts, func() error {
-		if err := attach(tree, insideWorkspace); err != nil {
+		if err := attach(int(tree.Fd()), insideWorkspace); err != nil {
 			return fmt.Errorf("attaching the workspace: %w", err)
 		}
 		return resize(m.limits, spec.Limits)
 	})
+}
+
+// workspaceFor makes the session's workspace, or finds it, and takes it from the host.
+func (r *Runtime) workspaceFor(m *member, spec session.Spec) (*os.File, error) {
+	made, err := r.disk.makeOfSpare(m.spare, spec.Workspace, spec.Limits.DiskBytes)
+	if err != nil {
+		return nil, fmt.Errorf("making the workspace: %w", err)
+	}
+	if made {
+		tree := m.spare.tree
+		m.spare = nil
+		return tree, nil
+	}
+	path, err := r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := detach(path, 0, m.users)
+	if err != nil {
+		return nil, fmt.Errorf("taking the workspace: %w", err)
+	}
+	return os.NewFile(uintptr(tree), "workspace"), nil
 }

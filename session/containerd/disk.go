@@ -40,16 +40,22 @@ func (d *disk) layerPath(id string) string     { return filepath.Join(d.layerDir
 // makeWorkspace makes the workspace id, or finds it, and bounds it to bytes.
 func (d *disk) makeWorkspace(id string, bytes int64) (string, error) {
 	path := d.workspacePath(id)
-	made, err := d.make(path)
-	if err != nil {
+	if err := d.makeEmpty(path, bytes); err != nil {
 		return "", fmt.Errorf("making the workspace: %w", err)
 	}
+	return path, nil
+}
+
+// makeEmpty makes a directory for the session's user, or finds it, and bounds it to bytes.
+func (d *disk) makeEmpty(path string, bytes int64) error {
+	made, err := d.make(path)
 	if made {
-		if err := os.Chown(path, sessionUser, sessionUser); err != nil {
-			return "", err
-		}
+		err = os.Chown(path, sessionUser, sessionUser)
 	}
-	return path, d.limit(path, bytes)
+	if err != nil {
+		return err
+	}
+	return d.limit(path, bytes)
 }
 
 // makeLayer makes the writable layer of session id, empty, for a sandbox whose root is
@@ -76,7 +82,11 @@ func (d *disk) makeLayer(id string, owner uint32, bytes int64) (upper, work stri
 }
 
 func (d *disk) removeWorkspace(id string) error { return d.remove(d.workspacePath(id)) }
-func (d *disk) removeLayer(id string) error     { return d.remove(d.layerPath(id)) }
+
+// removeLayer removes the layer of a sandbox, and the workspace that it has with it and nobody needed.
+func (d *disk) removeLayer(id string) error {
+	return errors.Join(d.removeSpare(id), d.remove(d.layerPath(id)))
+}
 
 // workspaces and layers list what is there, by ID.
 func (d *disk) workspaces() ([]string, error) { return names(d.workspaceDir()) }

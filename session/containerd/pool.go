@@ -52,7 +52,7 @@ func openPool(dir string, size int64, log *slog.Logger) (*disk, error) {
 	if err := os.Chmod(d.root, 0o700); err != nil {
 		return nil, fmt.Errorf("closing the pool to others: %w", err)
 	}
-	for _, sub := range []string{d.workspaceDir(), d.layerDir()} {
+	for _, sub := range []string{d.workspaceDir(), d.layerDir(), d.spareDir()} {
 		if err := os.MkdirAll(sub, 0o711); err != nil {
 			return nil, err
 		}

@@ -413,6 +413,9 @@ func (r *Runtime) member(ctx context.Context, name, image string, limits proto.L
 		err = lacking(name, m.isolation)
 	}
 	if err == nil {
+		m.spare, err = r.disk.makeSpare(name, limits.DiskBytes, m.users)
+	}
+	if err == nil {
 		err = m.greet(ctx)
 	}
 	if err == nil && !m.alive() { // then the files above may be of another process

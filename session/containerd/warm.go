@@ -40,6 +40,7 @@ type member struct {
 	isolation     proto.Isolation
 	process       *os.File // a pidfd
 	mounts, users *os.File // its namespaces
+	spare         *spare   // nil if it has none
 }
 
 // alive reports whether its first process runs, which takes a microsecond to find out.
@@ -63,6 +64,7 @@ func (m *member) closeFiles() {
 			f.Close()
 		}
 	}
+	m.spare.close()
 }
 
 // greet asks its guest whether it is there.

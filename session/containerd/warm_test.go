@@ -70,6 +70,9 @@ func TestWarmStart(t *testing.T) {
 	if n := r.WarmCounts(); n.Hits != 1 || n.Misses != 0 {
 		t.Fatalf("not out of the pool: %+v", n)
 	}
+	if name := r.claims.sandbox(id); slices.Contains(entries(t, r.disk.spareDir()), name) {
+		t.Error("its workspace is not the one that was made ahead")
+	}
 	owners(t, r, id)
 	fileNumbers(t, r, id, spec)
 	if iso, err := r.Inspect(t.Context(), id); err != nil || !iso.Seccomp || iso.HostUID < defaultFirstID {
@@ -101,6 +104,9 @@ func TestWarmStart(t *testing.T) {
 	}
 	if n := r.WarmCounts(); n.Hits != 2 {
 		t.Errorf("%+v", n)
+	}
+	if name := r.claims.sandbox(id); !slices.Contains(entries(t, r.disk.spareDir()), name) {
+		t.Error("a workspace that was made ahead is gone, and the session has its own")
 	}
 	stopAll(t, r)
 	awaitWarm(t, r, 2)
@@ -199,7 +205,8 @@ func TestWarmSick(t *testing.T) {
 // nothingNamed checks that nothing is left of a sandbox.
 func nothingNamed(t *testing.T, r *Runtime, name string) {
 	t.Helper()
-	if r.ids.has(name) || r.hasBundle(name) || len(cgroupDirs(name)) > 0 || slices.Contains(entries(t, r.disk.layerDir()), name) {
+	if r.ids.has(name) || r.hasBundle(name) || len(cgroupDirs(name)) > 0 ||
+		slices.Contains(entries(t, r.disk.layerDir()), name) || slices.Contains(entries(t, r.disk.spareDir()), name) {
 		t.Errorf("something is left of %s: %v", name, cgroupDirs(name))
 	}
 }
