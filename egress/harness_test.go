@@ -8,110 +8,18 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"berth/egress/egresstest"
 	"berth/proto"
-
-	"golang.org/x/net/dns/dnsmessage"
 )
-
-// A nameServer answers questions about the names that a test gives it, each time with the next of its answers.
-type nameServer struct {
-	addr string
-
-	mu    sync.Mutex
-	names map[string][]string // each answer is addresses, with blanks between; the last one stays
-	asked map[string]int      // for addresses of IPv4
-}
-
-func newNameServer(t *testing.T) *nameServer {
-	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	s := &nameServer{addr: c.LocalAddr().String(), names: map[string][]string{}, asked: map[string]int{}}
-	go func() {
-		b := make([]byte, 1500)
-		for {
-			n, from, err := c.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			if answer := s.answer(b[:n]); answer != nil {
-				_, _ = c.WriteTo(answer, from)
-			}
-		}
-	}()
-	return s
-}
-
-func (s *nameServer) set(name string, answers ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.names[name] = answers
-}
-
-func (s *nameServer) count(name string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.asked[name]
-}
-
-func (s *nameServer) answer(b []byte) []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var m dnsmessage.Message
-	if m.Unpack(b) != nil || len(m.Questions) != 1 {
-		return nil
-	}
-	q := m.Questions[0]
-	name := strings.TrimSuffix(q.Name.String(), ".")
-	answers, known := s.names[name]
-	out := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true}, Questions: m.Questions}
-	if !known {
-		out.RCode = dnsmessage.RCodeNameError
-	} else {
-		for _, a := range strings.Fields(answers[0]) {
-			if r, ok := resource(q, netip.MustParseAddr(a)); ok {
-				out.Answers = append(out.Answers, r)
-			}
-		}
-		if q.Type == dnsmessage.TypeA {
-			s.asked[name]++
-		}
-		if len(answers) > 1 && s.asked[name] > 0 && q.Type == dnsmessage.TypeA {
-			s.names[name] = answers[1:]
-		}
-	}
-	packed, err := out.Pack()
-	if err != nil {
-		panic(err)
-	}
-	return packed
-}
-
-func resource(q dnsmessage.Question, a netip.Addr) (r dnsmessage.Resource, ok bool) {
-	r.Header = dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
-	switch {
-	case q.Type == dnsmessage.TypeA && a.Is4():
-		r.Body = &dnsmessage.AResource{A: a.As4()}
-	case q.Type == dnsmessage.TypeAAAA && a.Is6():
-		r.Body = &dnsmessage.AAAAResource{AAAA: a.As16()}
-	default:
-		return r, false
-	}
-	return r, true
-}
 
 // A site is a proxy with one gate, as a container sees it.
 type site struct {
 	t     *testing.T
-	names *nameServer
+	names *egresstest.NameServer
 	gate  *Gate
 	addr  string // of the proxy
 	stop  context.CancelFunc
@@ -124,8 +32,8 @@ type site struct {
 // newSite makes one. 127.0.0.1 may be reached, and no other address of loopback.
 func newSite(t *testing.T, cfg Config, n proto.Network) *site {
 	t.Helper()
-	s := &site{t: t, names: newNameServer(t), news: make(chan struct{}, 1000)}
-	cfg.Most, cfg.Resolver = proto.NetworkOpen, s.names.addr
+	s := &site{t: t, names: egresstest.NewNameServer(t), news: make(chan struct{}, 1000)}
+	cfg.Most, cfg.Resolver = proto.NetworkOpen, s.names.Addr
 	cfg.Private = append(cfg.Private, netip.MustParsePrefix("127.0.0.1/32"))
 	p, err := New(cfg)
 	if err != nil {

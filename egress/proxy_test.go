@@ -41,7 +41,7 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 func TestPlainRequest(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, allow(name+":"+port))
-	s.names.set(name, "127.0.0.1")
+	s.names.Set(name, "127.0.0.1")
 	body := strings.Repeat("x", 300_000)
 	req, _ := http.NewRequest("POST", "http://WEB.example.:"+port+"/a?b=c", strings.NewReader(body))
 	req.Header.Set("Proxy-Authorization", "Basic secret")
@@ -72,8 +72,8 @@ func TestPlainRequest(t *testing.T) {
 func TestEachRequestIsJudged(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, allow(name+":"+port, "inner.example:"+port))
-	s.names.set(name, "127.0.0.1")
-	s.names.set("inner.example", "127.0.0.2")
+	s.names.Set(name, "127.0.0.1")
+	s.names.Set("inner.example", "127.0.0.2")
 	c := s.client()
 	for range 3 {
 		if status, text := get(t, c, "http://"+name+":"+port+"/"); status != 200 {
@@ -110,7 +110,7 @@ func raw(s *site, text string) (int, string) {
 func TestRawRequests(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{PerSecond: 1000, HeadTimeout: 300 * time.Millisecond}, allow(name+":"+port))
-	s.names.set(name, "127.0.0.1")
+	s.names.Set(name, "127.0.0.1")
 	host := name + ":" + port
 	for _, tt := range []struct {
 		send   string
@@ -181,10 +181,10 @@ func TestRefusalIsExplained(t *testing.T) {
 func TestRebinding(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, allow("*.evil.example:"+port, name+":"+port))
-	s.names.set("a.evil.example", "127.0.0.1", "127.0.0.2", "10.0.0.1", "169.254.169.254")
+	s.names.Set("a.evil.example", "127.0.0.1", "127.0.0.2", "10.0.0.1", "169.254.169.254")
 	c := s.client()
-	if status, text := get(t, c, "http://a.evil.example:"+port+"/"); status != 200 || s.names.count("a.evil.example") != 1 {
-		t.Fatalf("%d after %d questions: %s", status, s.names.count("a.evil.example"), text)
+	if status, text := get(t, c, "http://a.evil.example:"+port+"/"); status != 200 || s.names.Asked("a.evil.example") != 1 {
+		t.Fatalf("%d after %d questions: %s", status, s.names.Asked("a.evil.example"), text)
 	}
 	for range 3 {
 		if status, text := get(t, c, "http://a.evil.example:"+port+"/"); status != 403 {
@@ -194,7 +194,7 @@ func TestRebinding(t *testing.T) {
 	for host, answer := range map[string]string{
 		"b": "127.0.0.1 127.0.0.2", "c": "127.0.0.1 ::1", "d": "::ffff:169.254.169.254", "e": "64:ff9b::a9fe:a9fe", "f": "2002:7f00:1::", "g": "fd00:ec2::254", "h": "0.0.0.0", "i": "::", "j": "100.64.1.1", "k": "224.0.0.1",
 	} {
-		s.names.set(host+".evil.example", answer)
+		s.names.Set(host+".evil.example", answer)
 		if status, text := get(t, c, "http://"+host+".evil.example:"+port+"/"); status != 403 {
 			t.Errorf("%s: %d %s", answer, status, text)
 		}
@@ -203,7 +203,7 @@ func TestRebinding(t *testing.T) {
 		t.Errorf("%d %s", status, text)
 	}
 	// Names that are not on the list are not asked about: a question carries data.
-	if _, _ = get(t, c, "http://secret.other.example/"); s.names.count("secret.other.example") != 0 {
+	if _, _ = get(t, c, "http://secret.other.example/"); s.names.Asked("secret.other.example") != 0 {
 		t.Error("a name that may not be reached was resolved")
 	}
 }
@@ -233,7 +233,7 @@ func connect(s *site, target string) (*net.TCPConn, *bufio.Reader) {
 func TestHello(t *testing.T) {
 	port, trust := secure(t)
 	s := newSite(t, Config{}, allow("example.com:"+port, "127.0.0.1:"+port))
-	s.names.set("example.com", "127.0.0.1")
+	s.names.Set("example.com", "127.0.0.1")
 	for _, tt := range []struct{ target, sni, reason string }{
 		{"example.com", "example.com", ""}, {"example.com", "EXAMPLE.com", ""}, {"127.0.0.1", "", ""},
 		{"example.com", "other.example", "sni_mismatch"}, {"example.com", "a.example.com", "sni_mismatch"}, {"example.com", "", "no_sni"}, {"127.0.0.1", "example.com", "sni_mismatch"},
@@ -278,7 +278,7 @@ func TestEncryptedHello(t *testing.T) {
 func TestHTTPInTunnel(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, allow(name+":"+port, "other.example:"+port))
-	s.names.set(name, "127.0.0.1")
+	s.names.Set(name, "127.0.0.1")
 	host := name + ":" + port
 	c, r := connect(s, host)
 	for i, tt := range []struct {
@@ -326,7 +326,7 @@ func TestOtherProtocols(t *testing.T) {
 	}()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	s := newSite(t, Config{}, allow("git.example:"+port))
-	s.names.set("git.example", "127.0.0.1")
+	s.names.Set("git.example", "127.0.0.1")
 	for _, first := range []string{"SSH-2.0-Server\r\n", ""} {
 		for _, says := range []string{"SSH-2.0-Client with HTML\r\n" + strings.Repeat("z", 1<<20), "\x00\x01\x02" + strings.Repeat("z", 1<<20)} {
 			c, r := connect(s, "git.example:"+port)
@@ -362,7 +362,7 @@ func TestWebPortsAreForTheWeb(t *testing.T) {
 		}
 	}()
 	s := newSite(t, Config{HeadTimeout: 2 * time.Second}, allow("web.example"))
-	s.names.set("web.example", "127.0.0.1")
+	s.names.Set("web.example", "127.0.0.1")
 	for _, says := range []string{"SSH-2.0-Client\r\n", "\x00\x01", "\x16\x03\x01\x00\x05hello"} {
 		c, r := connect(s, "web.example:443")
 		_, _ = io.WriteString(c, says)
@@ -389,7 +389,7 @@ func socks(s *site, request string) (byte, *net.TCPConn, *bufio.Reader) {
 func TestSOCKS(t *testing.T) {
 	port, trust := secure(t)
 	s := newSite(t, Config{}, allow("example.com:"+port))
-	s.names.set("example.com", "127.0.0.1")
+	s.names.Set("example.com", "127.0.0.1")
 	var n int
 	_, _ = fmt.Sscan(port, &n)
 	at := string([]byte{byte(n >> 8), byte(n)})
@@ -445,7 +445,7 @@ func TestStreams(t *testing.T) {
 	defer srv.Close()
 	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
 	s := newSite(t, Config{}, allow("web.example:"+port))
-	s.names.set("web.example", "127.0.0.1")
+	s.names.Set("web.example", "127.0.0.1")
 	res, err := s.client().Get("http://web.example:" + port + "/")
 	if err != nil {
 		t.Fatal(err)
@@ -476,8 +476,8 @@ func TestStreams(t *testing.T) {
 func TestOpen(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, proto.Network{Mode: proto.NetworkOpen})
-	s.names.set(name, "127.0.0.1")
-	s.names.set("inner.example", "10.0.0.1")
+	s.names.Set(name, "127.0.0.1")
+	s.names.Set("inner.example", "10.0.0.1")
 	if status, text := get(t, s.client(), "http://"+name+":"+port+"/"); status != 200 {
 		t.Errorf("%d %s", status, text)
 	}
@@ -492,7 +492,7 @@ func TestOpen(t *testing.T) {
 func TestNoLogNoWay(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{Ready: func() error { return errors.New("the disk is full") }}, allow(name+":"+port))
-	s.names.set(name, "127.0.0.1")
+	s.names.Set(name, "127.0.0.1")
 	if status, text := get(t, s.client(), "http://"+name+":"+port+"/"); status != 502 || !strings.Contains(text, "written down") {
 		t.Errorf("%d %s", status, text)
 	}
@@ -539,7 +539,7 @@ func TestLimits(t *testing.T) {
 	defer close(hold)
 	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
 	s := newSite(t, Config{Connections: 2, IdleTimeout: 500 * time.Millisecond}, proto.Network{Mode: proto.NetworkOpen})
-	s.names.set("web.example", "127.0.0.1")
+	s.names.Set("web.example", "127.0.0.1")
 	begin := time.Now()
 	first, firstReader := connect(s, "web.example:"+port)
 	_, _ = connect(s, "web.example:"+port)
@@ -562,7 +562,7 @@ func TestLimits(t *testing.T) {
 func TestRate(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{PerSecond: 5}, allow(name+":"+port)) // 20 at once
-	s.names.set(name, "127.0.0.1")
+	s.names.Set(name, "127.0.0.1")
 	begin := time.Now()
 	for range 25 {
 		if status, text := get(t, s.client(), "http://"+name+":"+port+"/"); status != 200 {
