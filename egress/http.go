@@ -198,7 +198,7 @@ func (v *visitor) answer(res *http.Response, keep bool) bool {
 		res.TransferEncoding = []string{"chunked"}
 	}
 	res.Body = promptBody{res.Body, w}
-	err := res.Write(w)
+	err := res.Write(writerOnly{w}) // whose ReadFrom cannot be flushed in between
 	if err == nil {
 		err = w.Flush()
 	}

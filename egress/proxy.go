@@ -10,6 +10,7 @@ import (
 
 	"berth/proto"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 )
 
@@ -22,6 +23,7 @@ type Config struct {
 	Log      *slog.Logger      // nil: slog.Default
 
 	Connections int           // of one container at once; more wait. 0 is 128
+	All         int           // of all containers; more wait. 0 is 8192, or so many that half of this process's descriptors stay free
 	PerSecond   float64       // requests of one container; more wait. 0 is 50, and four times as many at once
 	DialTimeout time.Duration // to resolve a name and to connect; 0 is 10 s
 	HeadTimeout time.Duration // for a client to say what it wants; 0 is 30 s
@@ -33,6 +35,7 @@ type Proxy struct {
 	cfg      Config
 	guard    *guard
 	resolver *net.Resolver
+	places   chan struct{}
 }
 
 // New makes a proxy. It opens nothing.
@@ -43,6 +46,7 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	setDefault(&cfg.Log, slog.Default())
 	setDefault(&cfg.Connections, 128)
+	setDefault(&cfg.All, mostConnections())
 	setDefault(&cfg.PerSecond, 50)
 	setDefault(&cfg.DialTimeout, 10*time.Second)
 	setDefault(&cfg.HeadTimeout, 30*time.Second)
@@ -50,7 +54,7 @@ func New(cfg Config) (*Proxy, error) {
 	if _, _, err := ParsePolicy(proto.Network{Mode: cfg.Most}); err != nil {
 		return nil, invalid("network-max", "%q is not a network mode; use %q, %q or %q", cfg.Most, proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
 	}
-	p := &Proxy{cfg: cfg, guard: newGuard(cfg.Private), resolver: &net.Resolver{PreferGo: true}}
+	p := &Proxy{cfg: cfg, guard: newGuard(cfg.Private), resolver: &net.Resolver{PreferGo: true}, places: make(chan struct{}, cfg.All)}
 	if cfg.Resolver != "" {
 		if host, port, err := net.SplitHostPort(cfg.Resolver); err != nil || host == "" || port == "" {
 			return nil, invalid("resolver", "%.200q is not the host:port of a name server", cfg.Resolver)
@@ -61,6 +65,16 @@ func New(cfg Config) (*Proxy, error) {
 		}
 	}
 	return p, nil
+}
+
+// mostConnections is Config.All's default. Each has two descriptors, one to each side.
+func mostConnections() int {
+	const most = 8192
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return most
+	}
+	return max(1, int(min(most, limit.Cur/4)))
 }
 
 func setDefault[T comparable](v *T, d T) {

@@ -76,7 +76,7 @@ func TestEachRequestIsJudged(t *testing.T) {
 	s.names.Set("inner.example", "127.0.0.2")
 	c := s.client()
 	for range 3 {
-		if status, text := get(t, c, "http://"+name+":"+port+"/"); status != 200 {
+		if status, text := get(t, c, "http://"+name+":"+port+"/"); status != 200 || !strings.HasPrefix(text, "GET / HTTP/1.1\r\nHost: "+name) {
 			t.Fatalf("%d %s", status, text)
 		}
 	}
@@ -555,6 +555,28 @@ func TestLimits(t *testing.T) {
 	s.stop()
 	if _, err := io.ReadAll(r); err != nil && !strings.Contains(err.Error(), "reset") {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// One container's connections leave room for others', and all together for the daemon.
+func TestAllConnections(t *testing.T) {
+	name, port := echo(t)
+	s := newSite(t, Config{All: 1, Connections: 10}, allow(name+":"+port))
+	s.names.Set(name, "127.0.0.1")
+	first, _ := connect(s, name+":"+port)
+	answered := make(chan int, 1)
+	go func() {
+		status, _ := get(t, s.client(), "http://"+name+":"+port+"/")
+		answered <- status
+	}()
+	select {
+	case status := <-answered:
+		t.Errorf("a second connection was served beside the only one: %d", status)
+	case <-time.After(200 * time.Millisecond):
+	}
+	_ = first.Close()
+	if status := <-answered; status != 200 {
+		t.Errorf("then it was answered %d", status)
 	}
 }
 

@@ -38,6 +38,12 @@ func (g *Gate) Serve(ctx context.Context, c Conn) {
 	defer stop()
 	v := &visitor{gate: g, conn: c, cancel: cancel, timer: time.AfterFunc(g.proxy.cfg.IdleTimeout, cancel)}
 	defer v.timer.Stop()
+	select {
+	case g.proxy.places <- struct{}{}:
+		defer func() { <-g.proxy.places }()
+	case <-ctx.Done():
+		return
+	}
 	v.r = bufio.NewReaderSize(c, headBytes)
 	v.hurry()
 	first, err := v.r.Peek(1)
@@ -91,5 +97,5 @@ func (v *visitor) carry(to Conn, from io.Reader) {
 	}
 }
 
-// writerOnly keeps io.Copy from ways around Write, which counts.
+// writerOnly keeps io.Copy from ways around Write.
 type writerOnly struct{ io.Writer }
