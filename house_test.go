@@ -25,11 +25,13 @@ var mayImport = map[string][]string{
 	"vault":                         {"proto", "ledger"},
 	"output":                        {"proto"},
 	"keys":                          {"proto", "ledger"},
+	"egress":                        {"proto"},
+	"egress/egresstest":             {},
 	"guest":                         {"proto", "output"},
 	"files":                         {"proto", "ledger"},
-	"session":                       {"proto", "guest", "ledger", "output"},
+	"session":                       {"proto", "egress", "guest", "ledger", "output"},
 	"session/containerd":            {"proto", "session"},
-	"session/sessiontest":           {"proto", "guest", "ledger", "keys", "files", "session", "artifacts", "vault"},
+	"session/sessiontest":           {"proto", "egress", "guest", "ledger", "keys", "files", "session", "artifacts", "vault"},
 	"artifacts":                     {"proto", "ledger", "files", "session"},
 	"tools":                         {"proto", "session"},
 	"api":                           {"proto"},
@@ -46,7 +48,7 @@ var mayImport = map[string][]string{
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},
 	"cmd/berth/internal/certs":      {},
 	"cmd/berth/internal/unpack":     {"proto"},
-	"cmd/berth/internal/daemon":     {"proto", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs"},
+	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs"},
 }
 
 // onlyIn names outside modules that one package alone may import.

@@ -57,9 +57,25 @@ var exact = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decode
 		return &json.SemanticError{GoType: reflect.TypeOf(v).Elem(), JSONKind: kind}
 	case kind == '0' && isInteger(reflect.TypeOf(v).Elem().Kind()):
 		return decodeWhole(d, reflect.ValueOf(v).Elem())
+	case kind == '"':
+		if short, ok := v.(shortener); ok {
+			return decodeShort(d, short)
+		}
 	}
 	return errors.ErrUnsupported // leave it to the decoder
 }))
+
+// A shortener is an object that a word may stand for.
+type shortener interface{ SetShort(word string) }
+
+// decodeShort reads such a word.
+func decodeShort(d *jsontext.Decoder, to shortener) error {
+	token, err := d.ReadToken()
+	if err == nil {
+		to.SetShort(token.String())
+	}
+	return err
+}
 
 func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uint64 }
 

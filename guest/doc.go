@@ -9,6 +9,7 @@
 //	upload    Q → R (go on) ; B…, Z → R or X
 //	command   Q → S ; O E F A… → D ; and from the daemon I C G K W Y at any time
 //	kept      Q → S ; P F A… → D ; and from the daemon I C G K W U at any time
+//	listen    Q → R ; R when somebody connects ; then B… Z both ways, until the daemon hangs up
 //
 // Frames are one byte of type, four bytes of length and at most MaxFrame bytes.
 // JSON longer than that is cut: parts (c) go before the frame that names it.

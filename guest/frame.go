@@ -61,22 +61,31 @@ func putHeader(h *[headerBytes]byte, kind frameKind, n int) {
 // readFrame reads one frame into buf, which it grows where needed but never past
 // MaxFrame. The payload is valid until the next call with the same buf.
 func readFrame(r io.Reader, buf []byte) (frameKind, []byte, error) {
-	var h [headerBytes]byte
-	if _, err := io.ReadFull(r, h[:]); err != nil {
+	kind, n, err := readHeader(r)
+	if err != nil {
 		return 0, buf[:0], err
 	}
-	n := binary.BigEndian.Uint32(h[1:])
-	if n > MaxFrame {
-		return 0, buf[:0], fmt.Errorf("%w: %d bytes announced", errFrame, n)
-	}
-	if int(n) > cap(buf) {
+	if n > cap(buf) {
 		buf = make([]byte, n)
 	}
 	buf = buf[:n]
 	if _, err := io.ReadFull(r, buf); err != nil {
 		return 0, buf[:0], noEOF(err)
 	}
-	return frameKind(h[0]), buf, nil
+	return kind, buf, nil
+}
+
+// readHeader reads what stands before a frame's payload, and so how long that is.
+func readHeader(r io.Reader) (frameKind, int, error) {
+	var h [headerBytes]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return 0, 0, err
+	}
+	n := binary.BigEndian.Uint32(h[1:])
+	if n > MaxFrame {
+		return 0, 0, fmt.Errorf("%w: %d bytes announced", errFrame, n)
+	}
+	return frameKind(h[0]), int(n), nil
 }
 
 // readMessage reads one frame and the parts before it, limit bytes at most in all.

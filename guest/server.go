@@ -54,10 +54,11 @@ type Server struct {
 	shells map[string]*shell
 	given  map[mark]struct{} // marks of all it started; nil for PID 1, with which all dies
 
-	keeps   *keeps
-	scratch scratch
-	wg      sync.WaitGroup // connections and their commands
-	burials sync.WaitGroup // persistent shells
+	keeps    *keeps
+	scratch  scratch
+	operator operator
+	wg       sync.WaitGroup // connections and their commands
+	burials  sync.WaitGroup // persistent shells
 }
 
 // Serve answers requests from ln until ctx ends. Then it kills all it started, and returns nil.
@@ -250,6 +251,9 @@ func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error 
 		return k.run(ctx, &req, fds)
 	}
 	defer closeAll(fds)
+	if req.Op == opListen {
+		return k.lend(ctx, req.Port)
+	}
 	return k.answer(&req, fds)
 }
 

@@ -14,6 +14,7 @@ const (
 	opAttach     = "attach" // to a command that is kept
 	opClaim      = "claim"  // which commands are kept; the others never start any more
 	opForget     = "forget" // drop what is kept of commands
+	opListen     = "listen" // on loopback, and lend this connection to whoever connects there
 	opShells     = "shells"
 	opCloseShell = "close_shell"
 	opStat       = "stat"
@@ -49,6 +50,7 @@ type request struct {
 	Command   *Command           `json:"command,omitempty"`
 	Edit      *proto.EditorInput `json:"edit,omitempty"`
 	Pipes     int                `json:"pipes,omitempty"` // how many descriptors came with it
+	Port      uint16             `json:"port,omitempty"`  // of loopback
 	ID        string             `json:"id,omitempty"`    // of a command
 	IDs       []string           `json:"ids,omitempty"`
 	Have      [2]int64           `json:"have,omitzero"` // bytes of stdout and stderr that the daemon has

@@ -28,6 +28,7 @@ type CreateContainer struct {
 	Secrets      map[string]string `json:"secrets,omitempty"`       // environment too, of 4 bytes at least; never told again, sealed on disk, hidden in records of commands
 	Files        []string          `json:"files,omitempty"`         // stored files to put into $INPUT_DIR
 	Limits       Limits            `json:"limits,omitzero"`
+	Network      Network           `json:"network,omitzero"` // what it may reach; default nothing
 
 	// IdempotencyKey makes at most one container: the same key with the same request is the same container for as long as
 	// that is there. 1 to 255 printable ASCII characters.
@@ -47,6 +48,7 @@ type Container struct {
 	WorkspaceID  string            `json:"workspace_id"`
 	Labels       map[string]string `json:"labels"`
 	Limits       Limits            `json:"limits"`
+	Network      Network           `json:"network"`
 	Isolation    Isolation         `json:"isolation"`  // as of its last start
 	Generation   int64             `json:"generation"` // how many times it was started
 	CreatedAt    Time              `json:"created_at"`

@@ -9,8 +9,8 @@ type Isolation struct {
 	OwnCounts     bool   `json:"own_counts"`     // what the kernel counts for each user, inotify for one, it shares with nobody
 	Seccomp       bool   `json:"seccomp"`        // its system calls are filtered
 	NoNewPrivs    bool   `json:"no_new_privs"`   // no program in it can gain privileges
-	Network       string `json:"network"`        // NetworkNone, or "" when unknown
+	Network       string `json:"network"`        // NetworkNone; ThroughProxy where the daemon carries what goes out; "" when unknown
 }
 
-// NetworkNone is no network at all: loopback alone.
-const NetworkNone = "none"
+// ThroughProxy is the network of a container that has loopback alone, and on it the daemon's proxy.
+const ThroughProxy = "proxy"

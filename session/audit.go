@@ -22,6 +22,10 @@ const (
 	actDelete    = "container.delete"
 	actExecBegin = "exec.begin"
 	actExecEnd   = "exec.end"
+
+	actEgressBegin  = "egress.begin"
+	actEgressRefuse = "egress.refuse"
+	actEgressEnd    = "egress.end"
 )
 
 // by is the part of an entry that says who does it.

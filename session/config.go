@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"berth/egress"
 	"berth/ledger"
 	"berth/proto"
 )
@@ -15,6 +16,7 @@ type Config struct {
 	Images  Images
 	Ledger  *ledger.DB
 	Jobs    Jobs
+	Egress  *egress.Proxy          // for sessions with a network; nil: none can have one
 	Vault   Vault                  // for environments and secrets; nil: containers can have neither
 	Quotas  Quotas                 // of API keys; nil: none has any
 	Audit   func(proto.AuditEntry) // told of what becomes of containers and commands; nil: nobody is

@@ -23,6 +23,9 @@ func (s *Session) inspect(ctx context.Context, hello guest.Hello) (proto.Isolati
 			return iso, err
 		}
 	}
+	if s.record().connected() && iso.Network == string(proto.NetworkNone) {
+		iso.Network = proto.ThroughProxy
+	}
 	const longest = 128 // bytes; the guest is not trusted to be short
 	iso.Kernel = strings.ToValidUTF8(hello.Kernel[:min(len(hello.Kernel), longest)], "")
 	return iso, nil

@@ -114,6 +114,9 @@ func (s *Session) bringUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
 	s.setBoot(hello.Boot)
 	now := s.core.clock.now() // a start that took long does not eat the lease
 	if err := onDisk(); err != nil {
@@ -263,7 +266,10 @@ func (s *Session) lost(ctx context.Context, g *guest.Client) bool {
 const helloTimeout = 5 * time.Second
 
 // closeGuest drops this generation's connections.
-func (s *Session) closeGuest() { s.client().Close() }
+func (s *Session) closeGuest() {
+	s.disconnect()
+	s.client().Close()
+}
 
 // detach writes down what memory knows and lets go of the guest.
 func (s *Session) detach() error {

@@ -48,8 +48,10 @@ func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
 	if did, err := s.beginPause(onlyIdle); !did {
 		return false, err
 	}
+	s.disconnect() // who is at the other end cannot be told to wait
 	if err := s.core.pauser.Pause(ctx, s.id); err != nil {
 		s.setAwake()
+		s.reconnect(ctx)
 		return false, err
 	}
 	note := ""
@@ -103,7 +105,11 @@ func (s *Session) wake(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	return s.thaw(ctx)
+	if err := s.thaw(ctx); err != nil {
+		return err
+	}
+	s.reconnect(ctx)
+	return nil
 }
 
 // thaw is wake with life held, as all have it that end a sandbox: a command that they end would else wait for that lock.

@@ -236,6 +236,7 @@ func (s *Session) meet(renew bool) {
 	}
 	if err == nil {
 		s.rejoin(ctx, hello)
+		s.reconnect(ctx)
 	}
 	if ctx.Err() != nil {
 		return

@@ -34,6 +34,7 @@ type record struct {
 	Secrets    map[string]string  `json:"-"`
 	closed     error              // why Sealed cannot be opened
 	Limits     proto.Limits       `json:"limits"`
+	Network    proto.Network      `json:"network,omitzero"`
 	Isolation  proto.Isolation    `json:"isolation,omitzero"` // as of the last start
 	Host       string             `json:"host,omitempty"`     // boot of the host that it was made in
 	Created    time.Time          `json:"created"`

@@ -112,6 +112,9 @@ func (e *Exec) environment() map[string]string {
 	for _, part := range []map[string]string{r.Env, r.Secrets, e.cmd.Env, e.cmd.Secrets} {
 		maps.Copy(env, part)
 	}
+	if r.connected() {
+		addProxy(env)
+	}
 	return env
 }
 

@@ -53,6 +53,7 @@ type Session struct {
 	more     chan struct{}   // closed when an exec begins
 	tries    map[string]*try // execs with a key that are being started, by that
 	halted   halted          // why a generation was stopped
+	cut      func()          // ends its way out; nil: it has none
 }
 
 func newSession(core *Sessions, rec record) *Session {
@@ -114,7 +115,7 @@ func (s *Session) Info() proto.Container {
 	}
 	return proto.Container{
 		ID: r.ID, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
-		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Isolation: r.Isolation, Generation: r.Generation,
+		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(), Isolation: r.Isolation, Generation: r.Generation,
 		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
 		RunningExecs:       s.runningExecs(true),
 		SecretNames:        append([]string{}, r.Names...),

@@ -3,6 +3,7 @@ package native
 import (
 	"maps"
 	"reflect"
+	"slices"
 
 	"berth/proto"
 	"berth/tools"
@@ -19,6 +20,9 @@ const (
 // The core knows more: lengths of the whole and what is there. A pattern that said it all would be
 // wrong before long.
 const imageName = `^[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*(/[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*){0,3}(:[0-9A-Za-z_][0-9A-Za-z_.-]{0,127})?$`
+
+// hostPattern is a host of an allow-list, as far as a pattern can tell: a name, with or without a star for its first label, or an address, and a port.
+const hostPattern = `^(\*\.)?([^\s/@:*?#%\[\]\\]+|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?$`
 
 // signals are the names that a command can be sent, as Linux has them.
 const signals = `^(SIG)?(ABRT|ALRM|BUS|CHLD|CONT|FPE|HUP|ILL|INT|IO|KILL|PIPE|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ)$`
@@ -52,6 +56,10 @@ func bounds(i Info) map[string]schema {
 		"CreateContainer.env":                  env,
 		"CreateContainer.secrets":              secrets,
 		"CreateContainer.idempotency_key":      retryKey,
+		"CreateContainer.network" + orWord:     {"type": "string", "enum": anys(i.modes())},
+		"CreateContainer.network":              i.networks(),
+		"Network.mode":                         {"enum": []any{"", proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen}},
+		"Network.allow":                        {"items": schema{"type": "string", "pattern": hostPattern}, "maxItems": 256},
 		"CreateContainer.idle_timeout_seconds": {"minimum": 0, "maximum": 30 * 24 * 3600},
 		"CreateContainer.max_lifetime_seconds": {"minimum": 0, "maximum": 365 * 24 * 3600},
 		"CreateContainer.runtime_class":        {"enum": []any{"", proto.ClassRunc, proto.ClassGVisor}},
@@ -105,6 +113,21 @@ func bounds(i Info) map[string]schema {
 		"QuotaChange.burst":               {"minimum": 0, "maximum": 1_000_000},
 		"ChangeKey.name":                  {"maxLength": 128, "pattern": printable},
 	}
+}
+
+// modes are the network modes that this daemon gives to containers; the empty one is for who does not say.
+func (i Info) modes() []proto.NetworkMode {
+	all := []proto.NetworkMode{"", proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen}
+	return slices.DeleteFunc(all, func(m proto.NetworkMode) bool { return !i.NetworkMax.Covers(m) })
+}
+
+// networks are the networks that this daemon gives. A list goes with one mode alone.
+func (i Info) networks() schema {
+	noList := schema{"properties": schema{"mode": schema{"enum": anys(i.modes())}, "allow": schema{"maxItems": 0}}}
+	if !i.NetworkMax.Covers(proto.NetworkAllowlist) {
+		return noList
+	}
+	return schema{"anyOf": []any{noList, schema{"properties": schema{"mode": schema{"enum": []any{"", proto.NetworkAllowlist}}}}}}
 }
 
 // orZero is from least to most, or 0, which stands for the default. A most of 0 is no bound.

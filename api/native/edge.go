@@ -38,6 +38,7 @@ type Info struct {
 	RuntimeClasses     []proto.RuntimeClass `json:"runtime_classes"` // that containers may have here
 	DefaultImage       string               `json:"default_image"`
 	DefaultLimits      proto.Limits         `json:"default_limits"` // also the most that a container may ask for
+	NetworkMax         proto.NetworkMode    `json:"network_max"`    // the widest network that a container may ask for
 	IdleTimeoutSeconds int64                `json:"idle_timeout_seconds"`
 	MaxLifetimeSeconds int64                `json:"max_lifetime_seconds"`
 	MaxFileBytes       int64                `json:"max_file_bytes"` // of one stored file
@@ -54,6 +55,7 @@ func (c Config) withDefaults() Config {
 	c.Socket.Origins = append(slices.Clone(c.Socket.Origins), c.Origins...)
 	i := &c.Info
 	i.Version = cmp.Or(i.Version, c.Version, "dev")
+	i.NetworkMax = cmp.Or(i.NetworkMax, proto.NetworkNone)
 	if i.RuntimeClasses == nil {
 		i.RuntimeClasses = []proto.RuntimeClass{proto.ClassRunc}
 	}

@@ -22,6 +22,7 @@ var stateType = reflect.TypeFor[proto.State]()
 var enums = map[reflect.Type][]any{
 	stateType:                             {proto.StateCreating, proto.StateRunning, proto.StatePaused, proto.StateStopped, proto.StateExpired},
 	reflect.TypeFor[proto.RuntimeClass](): {proto.ClassRunc, proto.ClassGVisor},
+	reflect.TypeFor[proto.NetworkMode]():  {proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen},
 	reflect.TypeFor[proto.ExecState]():    {proto.ExecRunning, proto.ExecEnded},
 	reflect.TypeFor[proto.FileType]():     {proto.TypeFile, proto.TypeDirectory, proto.TypeSymlink, proto.TypeOther},
 	reflect.TypeFor[proto.EndReason](): {proto.EndExit, proto.EndSignal, proto.EndTimeout, proto.EndOutOfMemory, proto.EndDiskQuota, proto.EndPIDLimit, proto.EndOutputLimit, proto.EndKilled,
@@ -155,10 +156,16 @@ func (c catalogue) collect(t reflect.Type, name string, properties schema, requi
 	}
 }
 
+// orWord behind a field's name is where bounds say which words may stand for it.
+const orWord = " or"
+
 // field is the schema of one field, which words and bounds know by its type's name and its own.
 func (c catalogue) field(f field, name string) schema {
 	s := c.schema(f.t)
 	c.bound(name, s)
+	if also := c.bounds[name+orWord]; also != nil {
+		s = schema{"oneOf": []any{also, s}}
+	}
 	// A pointer that is always written is written as null at times.
 	if f.t.Kind() == reflect.Pointer && !f.optional {
 		s = schema{"anyOf": []any{s, schema{"type": "null"}}}

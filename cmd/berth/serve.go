@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 
 	"berth/cmd/berth/internal/daemon"
+	"berth/proto"
 	"berth/session"
 	"berth/session/containerd"
 
@@ -67,6 +69,13 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.DurationVar(&cfg.Session.PauseAfter, "pause-idle-after", 0, "have a container stand still after this long without use, until its next (default never)")
 	f.DurationVar(&cfg.Session.MaxLifetime, "max-lifetime", 0, "remove a container and its files this long after its creation (default 720h)")
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that ask for none (default 5m)")
+	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone), "the widest network that a container may ask for: none, allowlist or open; each container still has none unless it asks")
+	f.StringVar(&cfg.Egress.Resolver, "resolver", "", "name server, host:port, that answers for containers with a network (default: the host's)")
+	f.Func("egress-allow-private", "addresses that are not public and that containers with a network may reach nevertheless, such as 10.1.0.0/16 (may be repeated)", func(text string) error {
+		prefix, err := parsePrefix(text)
+		cfg.Egress.Private = append(cfg.Egress.Private, prefix)
+		return err
+	})
 	f.Float64Var(&limits.CPUs, "cpus", limits.CPUs, "most CPUs of one container, and its default")
 	f.Int64Var(&limits.MemoryBytes, "memory-bytes", limits.MemoryBytes, "most memory of one container, and its default")
 	f.Int64Var(&limits.PIDs, "pids", limits.PIDs, "most processes and threads of one container, and its default")
@@ -93,6 +102,18 @@ When it ends, containers go on without it; the next start attaches to them again
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	cmd.MarkFlagsMutuallyExclusive("tls-cert", "tls-self-signed")
 	return cmd
+}
+
+// parsePrefix reads a range of addresses, or one alone.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p.Masked() != p {
+		return p, fmt.Errorf("%q is not a range of addresses; write it as 10.1.0.0/16", text)
+	}
+	return p, nil
 }
 
 // notNegative refuses a number or time below 0, which no flag has a meaning for: it is a typing error, and a daemon with it would

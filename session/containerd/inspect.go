@@ -88,7 +88,7 @@ func isolationOf(pid int) (proto.Isolation, error) {
 	if only, err := onlyLoopback(dir + "net/dev"); err != nil {
 		return iso, err
 	} else if only {
-		iso.Network = proto.NetworkNone
+		iso.Network = string(proto.NetworkNone)
 	}
 	return iso, nil
 }
@@ -142,7 +142,7 @@ func lacking(id string, iso proto.Isolation) error {
 		"a user namespace of its own": iso.UserNamespace && iso.HostUID > 0,
 		"a system call filter":        iso.Seccomp,
 		"no_new_privs":                iso.NoNewPrivs,
-		"a network of its own":        iso.Network == proto.NetworkNone,
+		"a network of its own":        iso.Network == string(proto.NetworkNone),
 	} {
 		if !there {
 			return proto.Errorf(proto.Unsupported, "start", id,

@@ -232,7 +232,7 @@ func TestInspect(t *testing.T) {
 	classes(t, func(t *testing.T, class proto.RuntimeClass) {
 		id, _ := startTest(t, r, class)
 		iso, err := r.Inspect(t.Context(), id)
-		if err != nil || !iso.UserNamespace || iso.HostUID < defaultFirstID || !iso.Seccomp || !iso.NoNewPrivs || iso.Network != proto.NetworkNone {
+		if err != nil || !iso.UserNamespace || iso.HostUID < defaultFirstID || !iso.Seccomp || !iso.NoNewPrivs || iso.Network != string(proto.NetworkNone) {
 			t.Errorf("%+v, %v", iso, err)
 		}
 	})

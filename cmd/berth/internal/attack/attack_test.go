@@ -12,6 +12,7 @@ import (
 	"berth/cmd/berth/internal/attack"
 	"berth/cmd/berth/internal/client"
 	"berth/cmd/berth/internal/daemontest"
+	"berth/egress/egresstest"
 	"berth/proto"
 )
 
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		var err error
 		if program, err = daemontest.Binary(); err == nil {
-			target, err = daemontest.New("--stop-on-exit")
+			target, err = network()
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "preparing the attacks:", err)
@@ -39,6 +40,21 @@ func TestMain(m *testing.M) {
 		defer target.Close()
 		return m.Run()
 	}())
+}
+
+// network is a daemon that gives containers any network, with names that lead inside.
+func network() (*daemontest.Daemon, error) {
+	names, err := egresstest.Start() // until the process ends
+	if err != nil {
+		return nil, err
+	}
+	for name, leads := range map[string]string{
+		"127.0.0.1.nip.io": "127.0.0.1", "169.254.169.254.nip.io": "169.254.169.254", "a9fea9fe.nip.io": "169.254.169.254", "localtest.me": "127.0.0.1 ::1", "metadata.google.internal": "169.254.169.254",
+		"instance-data.ec2.internal": "169.254.169.254", "kubernetes.default.svc": "10.96.0.1", "host.docker.internal": "192.168.65.2", "example.com": "127.0.0.1",
+	} {
+		names.Set(name, leads)
+	}
+	return daemontest.New("--stop-on-exit", "--network-max", "open", "--resolver", names.Addr)
 }
 
 // options are those of the tests.

@@ -221,10 +221,19 @@ func (a attempt) outcome(err error) *outcome {
 // Both users are tried because they meet different guards: root has capabilities, in its user namespace,
 // and the ordinary user has none to lose.
 func attempts(c Case, users []string, set func() []attempt) Case {
+	return attemptsIn(c, users, set, func(context.Context, *Target) (proto.CreateContainer, error) { return proto.CreateContainer{}, nil })
+}
+
+// attemptsIn is attempts in a container of a certain kind, which want asks for, or says why it cannot be had here.
+func attemptsIn(c Case, users []string, set func() []attempt, want func(context.Context, *Target) (proto.CreateContainer, error)) Case {
 	c.Inside = true
 	attemptSets[c.Name] = set
 	c.Run = func(ctx context.Context, t *Target) (string, error) {
-		con, err := t.Container(ctx, proto.CreateContainer{})
+		req, err := want(ctx, t)
+		if err != nil {
+			return "", err
+		}
+		con, err := t.Container(ctx, req)
 		if err != nil {
 			return "", err
 		}

@@ -140,6 +140,9 @@ func (a *app) printEntry(line []byte) error {
 
 // auditDetail is what is left to say of an entry.
 func auditDetail(e proto.AuditEntry) string {
+	if e.Egress != nil {
+		return egressDetail(*e.Egress, e.Note)
+	}
 	if e.Exec == nil {
 		return e.Note
 	}
@@ -150,6 +153,21 @@ func auditDetail(e proto.AuditEntry) string {
 		return command
 	}
 	return fmt.Sprintf("%s %d after %.1fs  %s", e.Exec.Reason, e.Exec.ReturnCode, e.Exec.Seconds, command)
+}
+
+// egressDetail is where a request went, and what came of it.
+func egressDetail(x proto.AuditEgress, note string) string {
+	words := []string{x.Method}
+	if x.Host != "" {
+		words = append(words, fmt.Sprintf("%s port %d", x.Host, x.Port))
+	}
+	switch {
+	case x.Seconds > 0:
+		words = append(words, fmt.Sprintf("%s out, %s in, %.1fs", size(x.Sent), size(x.Received), x.Seconds))
+	case x.Address != "" && x.Address != x.Host:
+		words = append(words, "at "+x.Address)
+	}
+	return strings.TrimSpace(strings.Join(append(words, note), "  "))
 }
 
 // auditHeadCommand is `berth audit head`. Its line is worth something only where whoever can

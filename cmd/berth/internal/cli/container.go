@@ -112,9 +112,9 @@ func (a *app) printContainers(list []proto.Container) error {
 		if con.State == proto.StateStopped { // only the cap counts for it
 			expires = left(con.MaxExpiresAt.Time)
 		}
-		rows[i] = []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), ago(con.CreatedAt.Time), expires, labelText(con.Labels)}
+		rows[i] = []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode), ago(con.CreatedAt.Time), expires, labelText(con.Labels)}
 	}
-	return a.table([]string{"ID", "STATE", "IMAGE", "CLASS", "CREATED", "EXPIRES IN", "LABELS"}, rows)
+	return a.table([]string{"ID", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"}, rows)
 }
 
 // notNil is list, or an empty one, which JSON writes as [].

@@ -16,6 +16,7 @@ type Info struct {
 	RuntimeClasses     []proto.RuntimeClass `json:"runtime_classes"`
 	DefaultImage       string               `json:"default_image"`
 	DefaultLimits      proto.Limits         `json:"default_limits"` // also the most that a container may ask for
+	NetworkMax         proto.NetworkMode    `json:"network_max"`    // the widest network that a container may ask for
 	IdleTimeoutSeconds int64                `json:"idle_timeout_seconds"`
 	MaxLifetimeSeconds int64                `json:"max_lifetime_seconds"`
 	MaxFileBytes       int64                `json:"max_file_bytes"` // of one stored file

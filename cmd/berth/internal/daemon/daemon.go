@@ -21,6 +21,7 @@ import (
 	"berth/artifacts"
 	"berth/audit"
 	"berth/cmd/berth/internal/certs"
+	"berth/egress"
 	"berth/files"
 	"berth/gc"
 	"berth/keys"
@@ -42,6 +43,7 @@ type Config struct {
 	TLSCert, TLSKey string // PEM files; "" is no TLS, unless TLSSelfSigned
 	TLSSelfSigned   bool   // with a certificate that the daemon makes for itself, in Dir
 
+	Egress          egress.Config  // what containers may reach at most, and how
 	Session         session.Config // limits and times; its parts are set here
 	PoolBytes       int64          // size of the disk pool when it is made; 0: half of the free space
 	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
@@ -70,6 +72,7 @@ type Daemon struct {
 	runtime  *containerd.Runtime
 	metrics  *metrics
 	audit    *audit.Log
+	egress   *egress.Proxy
 }
 
 // Open starts everything but the HTTP server. What it opened is closed again if it fails.
@@ -98,6 +101,9 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 func (d *Daemon) open(ctx context.Context) error {
 	secret, err := keys.ReadFile(KeyFile(d.cfg.Dir))
 	if err != nil {
+		return err
+	}
+	if err := d.openEgress(); err != nil {
 		return err
 	}
 	if err := d.listen(); err != nil {
@@ -169,6 +175,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		d.cfg.Log.Error("containers with secrets cannot be used", "error", err)
 	}
 	cfg.Vault = secrets
+	cfg.Egress = d.egress
 	// Metrics see an entry before it is appended, so that a full disk does not hide what happened.
 	cfg.Audit = func(e proto.AuditEntry) {
 		d.metrics.ended(e)
@@ -182,6 +189,14 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	d.keep(d.sessions)
 	d.metrics.watch(d.sessions, d.runtime)
 	return nil
+}
+
+// openEgress checks the flags of containers' networks. It opens nothing yet.
+func (d *Daemon) openEgress() (err error) {
+	cfg := d.cfg.Egress
+	cfg.Log, cfg.Ready = d.cfg.Log, func() error { return d.audit.Ready() }
+	d.egress, err = egress.New(cfg)
+	return err
 }
 
 // as says which part of the daemon acts, for the audit log.
@@ -258,7 +273,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 func (d *Daemon) info(store *files.Store) native.Info {
 	s := d.cfg.Session
 	return native.Info{
-		RuntimeClasses: slices.Sorted(maps.Keys(d.runtime.Facts().Classes)), DefaultImage: s.Image, DefaultLimits: s.Limits,
+		RuntimeClasses: slices.Sorted(maps.Keys(d.runtime.Facts().Classes)), DefaultImage: s.Image, DefaultLimits: s.Limits, NetworkMax: d.cfg.Egress.Most,
 		IdleTimeoutSeconds: int64(s.IdleTimeout.Seconds()), MaxLifetimeSeconds: int64(s.MaxLifetime.Seconds()), MaxFileBytes: store.MaxFileBytes(),
 	}
 }

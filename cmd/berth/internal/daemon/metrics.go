@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"time"
 
 	"berth/proto"
@@ -19,6 +20,8 @@ type metrics struct {
 	sweeps   *prometheus.CounterVec
 	sweeping *prometheus.HistogramVec
 	sweepErr *prometheus.CounterVec
+	egress   *prometheus.CounterVec
+	carried  *prometheus.CounterVec
 }
 
 // newMetrics makes a registry of its own rather than the global one, so that two daemons in one test
@@ -34,14 +37,21 @@ func newMetrics() *metrics {
 		sweeps:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_swept_total", Help: "What sweeps did, by task and kind."}, []string{"task", "kind"}),
 		sweeping: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "berth_sweep_seconds", Help: "How long sweeps took."}, []string{"task"}),
 		sweepErr: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_sweep_errors_total", Help: "Sweeps that failed in part."}, []string{"task"}),
+		egress:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_requests_total", Help: "Requests of containers to other hosts, by what came of them: ok, or why not."}, []string{"outcome"}),
+		carried:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_bytes_total", Help: "Bytes of those requests that are over, by direction."}, []string{"direction"}),
 	}
-	m.registry.MustRegister(m.execs, m.seconds, m.sweeps, m.sweeping, m.sweepErr,
+	m.registry.MustRegister(m.execs, m.seconds, m.sweeps, m.sweeping, m.sweepErr, m.egress, m.carried,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// ended counts an audit entry that tells of a command's end; others tell of no end.
+// ended counts an audit entry that tells of a command's end, or of a request's; others tell of no end.
 func (m *metrics) ended(e proto.AuditEntry) {
+	if x := e.Egress; x != nil && e.Act != "egress.begin" {
+		m.egress.WithLabelValues(cmp.Or(x.Reason, proto.AuditOK)).Inc()
+		m.carried.WithLabelValues("out").Add(float64(x.Sent))
+		m.carried.WithLabelValues("in").Add(float64(x.Received))
+	}
 	if e.Exec == nil || e.Exec.Reason == "" {
 		return
 	}

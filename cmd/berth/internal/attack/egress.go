@@ -1,0 +1,360 @@
+package attack
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/proto"
+)
+
+// Groups 36 to 38 for a container that has a network: what it may not reach, it does not reach, however it asks. A container with a network
+// speaks to the daemon's proxy and to nobody else; so what stands between it and the operator's network is how that proxy reads a request.
+var _ = register(
+	// Capital One, 2019: a request that a server was talked into, to the metadata service. The spellings are those that have got past filters
+	// of text before (CVE-2021-29921, CVE-2022-3172, and the like).
+	attemptsIn(Case{
+		Group: 38, Name: "egress/addresses",
+		Tries: "have the proxy connect to metadata services, private addresses, loopback and the host, in all spellings, by plain requests, CONNECT and SOCKS",
+		Wants: "each is refused before anybody is dialled",
+	}, asBoth, proxyAddressAttempts, wideNetwork),
+	// Names of the inside behind which there is an address that nobody would list.
+	attemptsIn(Case{
+		Group: 37, Name: "egress/inner-names",
+		Tries: "have the proxy connect to names that lead to loopback, private addresses and metadata services",
+		Wants: "each is refused",
+	}, asBoth, proxyNameAttempts, wideNetwork),
+	// What two programs read as two different requests gets past the one that decides (request smuggling, CVE-2019-16276, CVE-2021-33197).
+	attemptsIn(Case{
+		Group: 38, Name: "egress/requests",
+		Tries: "send the proxy requests with NUL, bare line ends, two Host headers or another host's, names with passwords, two lengths, endless heads, HTTP/2, bodies of CONNECT, other schemes",
+		Wants: "each is refused, and none reaches a host",
+	}, asBoth, proxyRequestAttempts, wideNetwork),
+	attemptsIn(Case{
+		Group: 38, Name: "egress/list",
+		Tries: "reach hosts that are not on the container's list, but look as if they were: below and beside those that are, at other ports, with dots, stars, other scripts and their addresses",
+		Wants: "each is refused, and no name is asked about",
+	}, asBoth, proxyListAttempts, listedNetwork),
+	// The way out belongs to those who were given one.
+	attempts(Case{
+		Group: 38, Name: "egress/without",
+		Tries: "find the proxy from a container without a network, on every address of loopback",
+		Wants: "nobody answers",
+	}, asBoth, noProxyAttempts),
+	Case{
+		Group: 38, Name: "egress/wishes",
+		Tries: "ask for a container whose list has private addresses, ranges, stars for everything, URLs, line ends, or more than the daemon gives",
+		Wants: "each is refused",
+		Run:   networkWishes,
+	},
+	Case{
+		Group: 38, Name: "egress/slow", Inside: true,
+		Tries: "open 500 connections to the proxy that say nothing, half a request, or never end one, and see whether a neighbour is served",
+		Wants: "the neighbour's requests and the daemon's answers are as quick as before",
+		Run:   slowProxyClients,
+	},
+)
+
+// proxyAddr is where a container finds its proxy.
+const proxyAddr = "127.0.0.1:3128"
+
+// networkMax is the widest network that this daemon gives; a daemon that gives none makes a case unneeded.
+func networkMax(ctx context.Context, t *Target) (proto.NetworkMode, error) {
+	info, err := t.Info(ctx)
+	if err == nil && !info.NetworkMax.Covers(proto.NetworkAllowlist) {
+		return "", &NotHere{"this daemon gives containers no network (serve --network-max)"}
+	}
+	return info.NetworkMax, err
+}
+
+// wideNetwork asks for as wide a network as the daemon gives. Where that is a list, it has what is tried, as far as it can be listed at all.
+func wideNetwork(ctx context.Context, t *Target) (req proto.CreateContainer, err error) {
+	mode, err := networkMax(ctx, t)
+	req.Network.Mode = mode
+	if mode == proto.NetworkAllowlist {
+		for _, name := range innerNames {
+			if strings.Contains(name, ".") {
+				req.Network.Allow = append(req.Network.Allow, name)
+			}
+		}
+	}
+	return req, err
+}
+
+func listedNetwork(ctx context.Context, t *Target) (proto.CreateContainer, error) {
+	_, err := networkMax(ctx, t)
+	return proto.CreateContainer{Network: proto.Network{Allow: []string{"listed.example:443", "*.star.example"}}}, err
+}
+
+// ask says something to the proxy and returns the status of its answer; 0 is a connection that was closed without one.
+func ask(request string) (status int, line string, err error) {
+	c, err := net.DialTimeout("tcp", proxyAddr, 5*time.Second)
+	if err != nil {
+		return 0, "", moot("there is no proxy: %v", err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(15 * time.Second))
+	if _, err := io.WriteString(c, request); err != nil {
+		return 0, err.Error(), nil
+	}
+	line, err = bufio.NewReader(c).ReadString('\n')
+	if err != nil && line == "" {
+		return 0, err.Error(), nil
+	}
+	words := strings.Fields(line)
+	if len(words) < 2 {
+		return 0, line, nil
+	}
+	status, err = strconv.Atoi(words[1])
+	return status, strings.TrimSpace(line), err
+}
+
+// refusedBy turns the proxy's answer into an attempt's: only a refusal is one. Where a host was dialled and did not answer, the proxy tried.
+func refusedBy(request string) error {
+	status, line, err := ask(request)
+	switch {
+	case err != nil:
+		return err
+	case status == 0, status >= 400 && status < 500, status == http.StatusNotImplemented:
+		return errors.New("refused: " + strconv.Itoa(status))
+	case strings.Contains(line, "there is no host"), strings.Contains(line, "resolved"), strings.Contains(line, "name server"):
+		return moot("it is no name here: %s", line)
+	}
+	return through("%s", line)
+}
+
+// throughProxy is all ways to ask for a host and port.
+func throughProxy(host string, port int) []attempt {
+	at := fmt.Sprintf("%s:%d", host, port)
+	return []attempt{
+		{"GET http://" + at, func() error { return refusedBy("GET http://" + at + "/ HTTP/1.1\r\nHost: " + at + "\r\n\r\n") }},
+		{"CONNECT " + at, func() error { return refusedBy("CONNECT " + at + " HTTP/1.1\r\nHost: " + at + "\r\n\r\n") }},
+		{"SOCKS " + at, func() error { return socksRefused(host, port) }},
+	}
+}
+
+// socksRefused asks by SOCKS 5, with the host as a name, however it is written.
+func socksRefused(host string, port int) error {
+	c, err := net.DialTimeout("tcp", proxyAddr, 5*time.Second)
+	if err != nil {
+		return moot("there is no proxy: %v", err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(15 * time.Second))
+	host = strings.Trim(host, "[]")
+	_, _ = c.Write(append(append([]byte{5, 1, 0, 5, 1, 0, 3, byte(len(host))}, host...), byte(port>>8), byte(port)))
+	b := make([]byte, 4)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return err
+	}
+	switch {
+	case b[3] == 2: // not allowed by the rules
+		return errors.New("refused: SOCKS 2")
+	case b[3] == 4 && strings.Trim(host, ".0123456789abcdefxABCDEF:") != "": // unreachable: dialled, or no name here
+		return moot("it is no name here")
+	}
+	return through("the answer's code is %d", b[3])
+}
+
+// proxyAddressAttempts are about addresses that no list may have and that are not public.
+func proxyAddressAttempts() []attempt {
+	var all []attempt
+	for _, host := range []string{
+		"169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "[fd00:ec2::254]", "[fd20:ce::254]",
+		"[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::a9fe:a9fe]", "[2002:a9fe:a9fe::1]", "[::a9fe:a9fe]", "[::169.254.169.254]",
+		"0251.0376.0251.0376", "2852039166", "0xa9fea9fe", "0xa9.0xfe.0xa9.0xfe", "169.254.43518", "169.16689662", "0025177524776", "169.254.169.254.", "425.510.425.510",
+		"127.0.0.1", "127.1", "127.255.255.254", "0", "0.0.0.0", "[::]", "[::1]", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "0x7f.1", "0177.0.0.1", "2130706433", "017700000001", "127.0.0.1.",
+		"10.0.0.1", "10.0.2.2", "172.16.0.1", "172.17.0.1", "192.168.0.1", "100.64.0.1", "198.18.0.1", "224.0.0.1", "255.255.255.255", "[fe80::1]", "[fe80::1%25lo]", "[fe80::1%lo]", "[fc00::1]", "[ff02::1]",
+	} {
+		all = append(all, throughProxy(host, 80)...)
+	}
+	return all
+}
+
+// innerNames lead inside, on one machine or another.
+var innerNames = []string{
+	"localhost", "LOCALHOST", "localhost.", "localhost.localdomain", "ip6-localhost", "host.docker.internal", "metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal", "kubernetes.default.svc",
+	"127.0.0.1.nip.io", "169.254.169.254.nip.io", "a9fea9fe.nip.io", "localtest.me", "wpad",
+}
+
+func proxyNameAttempts() []attempt {
+	var all []attempt
+	for _, name := range innerNames {
+		all = append(all, throughProxy(name, 80)...)
+	}
+	return all
+}
+
+// proxyRequestAttempts are requests that have no business with any proxy. Their host may be reached in an open container, if it is there.
+func proxyRequestAttempts() []attempt {
+	const host = "example.com"
+	get := "GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n"
+	var all []attempt
+	for _, r := range [][2]string{
+		{"a NUL", get + "X: a\x00b\r\n\r\n"},
+		{"a NUL in the host", "GET http://exa\x00mple.com/ HTTP/1.1\r\nHost: exa\x00mple.com\r\n\r\n"},
+		{"bare line feeds", "GET http://" + host + "/ HTTP/1.1\nHost: " + host + "\n\n"},
+		{"a bare carriage return", get + "X: a\rHost: 127.0.0.1\r\n\r\n"},
+		{"a line end in the host", "GET http://" + host + "%0d%0aHost:127.0.0.1/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"a folded header", get + " Host: 127.0.0.1\r\n\r\n"},
+		{"a space before a colon", get + "Host : 127.0.0.1\r\n\r\n"},
+		{"another host", "GET http://" + host + "/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"},
+		{"two hosts", get + "Host: 127.0.0.1\r\n\r\n"},
+		{"no host", "GET http://" + host + "/ HTTP/1.1\r\n\r\n"},
+		{"a user", "GET http://" + host + "@127.0.0.1/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"a password", "GET http://user:pass@" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"two ports", "GET http://" + host + ":80:22/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"a backslash", "GET http://" + host + "\\@127.0.0.1/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"a fragment", "GET http://" + host + "#@127.0.0.1/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"},
+		{"escapes in the host", "GET http://%31%32%37.0.0.1/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"},
+		{"wide digits", "GET http://１２７.0.0.1/ HTTP/1.1\r\nHost: １２７.0.0.1\r\n\r\n"},
+		{"two lengths", "POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		{"two different lengths", "POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n"},
+		{"an odd coding", "POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nTransfer-Encoding: xchunked\r\n\r\n"},
+		{"a head of a mebibyte", get + "X: " + strings.Repeat("a", 1<<20) + "\r\n\r\n"},
+		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
+		{"no proxy request", "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"file:", "GET file:///etc/passwd HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"gopher:", "GET gopher://127.0.0.1:6379/_INFO HTTP/1.1\r\nHost: 127.0.0.1:6379\r\n\r\n"},
+		{"https: without CONNECT", "GET https://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"CONNECT with a body", "CONNECT " + host + ":443 HTTP/1.1\r\nHost: " + host + ":443\r\nContent-Length: 5\r\n\r\nhello"},
+		{"CONNECT without a port", "CONNECT " + host + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"CONNECT to a URL", "CONNECT http://" + host + ":80/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"CONNECT, another host", "CONNECT " + host + ":443 HTTP/1.1\r\nHost: 127.0.0.1:443\r\n\r\n"},
+		{"CONNECT, port 0", "CONNECT " + host + ":0 HTTP/1.1\r\nHost: " + host + ":0\r\n\r\n"},
+		{"CONNECT, port 65536", "CONNECT " + host + ":65616 HTTP/1.1\r\nHost: " + host + ":65616\r\n\r\n"},
+		{"SOCKS 4", "\x04\x01\x00\x50\x7f\x00\x00\x01\x00"},
+		{"SOCKS, listening", "\x05\x01\x00\x05\x02\x00\x01\x7f\x00\x00\x01\x00\x50"},
+		{"the request's own proxy", "GET http://" + proxyAddr + "/ HTTP/1.1\r\nHost: " + proxyAddr + "\r\n\r\n"},
+	} {
+		all = append(all, attempt{r[0], func() error { return refusedBy(r[1]) }})
+	}
+	return all
+}
+
+// proxyListAttempts are about listed.example:443 and *.star.example.
+func proxyListAttempts() []attempt {
+	var all []attempt
+	for _, host := range []string{
+		"other.example", "a.listed.example", "xlisted.example", "listed.example.evil.example", "listed.exampl", "listed.example..", ".listed.example", "listed-example", "1isted.example", "ⅼisted.example", "listed。example", "xn--listed-example",
+		"star.example", "a.b.star.example", "astar.example", "*.star.example", "a.star.example.evil.example", "93.184.216.34", "8.8.8.8", "[2606:4700:4700::1111]", "127.0.0.1", "localhost", "secret-0123456789abcdef.exfiltrated.example",
+	} {
+		all = append(all, throughProxy(host, 443)...)
+	}
+	for _, port := range []int{80, 22, 8443, 444} {
+		all = append(all, throughProxy("listed.example", port)...)
+	}
+	return append(all, throughProxy("a.star.example", 22)...)
+}
+
+// noProxyAttempts look for a proxy where there is none.
+func noProxyAttempts() []attempt {
+	var all []attempt
+	for _, host := range []string{"127.0.0.1", "127.0.0.2", "::1", "0.0.0.0", "localhost"} {
+		all = append(all, attempt{host, func() error {
+			c, err := net.DialTimeout("tcp", net.JoinHostPort(host, "3128"), 3*time.Second)
+			if err == nil {
+				_ = c.Close()
+			}
+			return err
+		}})
+	}
+	return all
+}
+
+// networkWishes asks for containers that may reach too much.
+func networkWishes(ctx context.Context, t *Target) (string, error) {
+	info, err := t.Info(ctx)
+	if err != nil {
+		return "", err
+	}
+	wishes := []any{
+		"host", "all", "bridge", map[string]any{"mode": "host"}, map[string]any{"mode": "none", "allow": []string{"a.example"}}, map[string]any{"proxy": "http://a.example"}, map[string]any{"allow": []string{strings.Repeat("a.", 200) + "example"}},
+	}
+	for _, host := range []string{"*", "*.*", "*.com", "**.example.com", "10.0.0.0/8", "0.0.0.0/0", "10.0.0.1", "169.254.169.254", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "0x7f.2", "2130706434", "http://a.example", "a.example/x",
+		"u:p@a.example", "a.example:0", "a.example:1-65535", "a.example\r\nb.example", "a.example\x00", "", " "} {
+		wishes = append(wishes, map[string]any{"mode": "allowlist", "allow": []string{host}})
+	}
+	if !info.NetworkMax.Covers(proto.NetworkOpen) {
+		wishes = append(wishes, "open")
+	}
+	for _, wish := range wishes {
+		got, err := t.askJSON(ctx, "POST", "/v1/containers", map[string]any{"network": wish})
+		if err != nil {
+			return "", err
+		}
+		if err := got.refused(fmt.Sprintf("a container with the network %v", wish), proto.InvalidArgument, proto.PermissionDenied); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%d wishes were refused", len(wishes)), nil
+}
+
+// slowProxyClients holds connections open and looks at what others notice of it.
+func slowProxyClients(ctx context.Context, t *Target) (string, error) {
+	req, err := wideNetwork(ctx, t)
+	if err != nil {
+		return "", err
+	}
+	attacker, err := t.Container(ctx, req)
+	if err != nil {
+		return "", err
+	}
+	neighbour, err := t.Container(ctx, req)
+	if err != nil {
+		return "", err
+	}
+	if err := t.PutProbe(ctx, attacker.ID); err != nil {
+		return "", err
+	}
+	e, err := t.Launch(ctx, attacker.ID, proto.Cmd{Argv: []string{probePath, ProbeCommand, "slow-clients"}, Background: true})
+	if err != nil {
+		return "", err
+	}
+	if err := t.Probe(ctx, neighbour.ID, "", "quick-refusals", nil); err != nil {
+		return "", Breached("a neighbour of slow clients: %v", err)
+	}
+	began := time.Now()
+	if _, err := t.Info(ctx); err != nil {
+		return "", err
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		return "", Breached("the daemon took %s to answer", took)
+	}
+	return "the neighbour's requests were answered, and the daemon did beside " + e.ID, nil
+}
+
+var (
+	// slow-clients opens connections and keeps them until it is ended.
+	_ = addProbe("slow-clients", func([]string) (any, error) {
+		var open []net.Conn
+		for i := range 500 {
+			c, err := net.DialTimeout("tcp", proxyAddr, time.Second)
+			if err != nil {
+				continue // a full queue is the container's own
+			}
+			_, _ = io.WriteString(c, []string{"", "GET http://a.example/ HTTP/1.1\r\nX: ", "CONNECT a.example:443 HTTP/1.1\r\n", "\x05"}[i%4])
+			open = append(open, c)
+		}
+		time.Sleep(time.Minute)
+		return len(open), nil
+	})
+	// quick-refusals asks for what is refused, ten times, and fails if one takes long.
+	_ = addProbe("quick-refusals", func([]string) (any, error) {
+		for range 10 {
+			began := time.Now()
+			err := refusedBy("GET http://127.0.0.2/ HTTP/1.1\r\nHost: 127.0.0.2\r\n\r\n")
+			if took := time.Since(began); errors.Is(err, errThrough) || errors.Is(err, errMoot) || took > 5*time.Second {
+				return nil, fmt.Errorf("after %s: %w", took, err)
+			}
+		}
+		return "quick", nil
+	})
+)

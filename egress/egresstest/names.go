@@ -1,0 +1,136 @@
+// Package egresstest gives tests a name server whose answers they choose, so that names can lead anywhere, and elsewhere the next time.
+package egresstest
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// A NameServer answers questions about the names that a test gives it.
+type NameServer struct {
+	Addr string // host:port, for UDP
+
+	conn net.PacketConn
+	done chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	names map[string][]string
+	asked map[string]int // for addresses of IPv4
+}
+
+// NewNameServer starts one that knows no name. It ends with the test.
+func NewNameServer(t testing.TB) *NameServer {
+	t.Helper()
+	s, err := Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// Start is NewNameServer for many tests. It ends with Close.
+func Start() (*NameServer, error) {
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := &NameServer{Addr: c.LocalAddr().String(), conn: c, done: make(chan struct{}), names: map[string][]string{}, asked: map[string]int{}}
+	go s.serve()
+	return s, nil
+}
+
+// Close ends it.
+func (s *NameServer) Close() error {
+	err := s.conn.Close()
+	<-s.done
+	return err
+}
+
+func (s *NameServer) serve() {
+	defer close(s.done)
+	b := make([]byte, 1500)
+	for {
+		n, from, err := s.conn.ReadFrom(b)
+		if err != nil {
+			return
+		}
+		if answer := s.answer(b[:n]); answer != nil {
+			_, _ = s.conn.WriteTo(answer, from)
+		}
+	}
+}
+
+// Set says where a name leads: each answer is addresses with blanks between them, for one question after the other; the last one stays.
+func (s *NameServer) Set(name string, answers ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names[name] = answers
+}
+
+// Asked is how often somebody asked for the name's addresses.
+func (s *NameServer) Asked(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[name]
+}
+
+// answer is a packet's answer; nil is none.
+func (s *NameServer) answer(b []byte) []byte {
+	var m dnsmessage.Message
+	if m.Unpack(b) != nil || len(m.Questions) != 1 {
+		return nil
+	}
+	q := m.Questions[0]
+	out := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true}, Questions: m.Questions}
+	addrs, known := s.next(strings.TrimSuffix(q.Name.String(), "."), q.Type)
+	if !known {
+		out.RCode = dnsmessage.RCodeNameError
+	}
+	for _, a := range addrs {
+		if r, ok := resource(q, netip.MustParseAddr(a)); ok {
+			out.Answers = append(out.Answers, r)
+		}
+	}
+	packed, err := out.Pack()
+	if err != nil {
+		return nil
+	}
+	return packed
+}
+
+// next is the answer about a name. Questions come in pairs, for IPv4 and IPv6; the first counts.
+func (s *NameServer) next(name string, kind dnsmessage.Type) (addrs []string, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kind == dnsmessage.TypeA {
+		s.asked[name]++
+	}
+	answers, known := s.names[name]
+	if !known {
+		return nil, false
+	}
+	if kind == dnsmessage.TypeA && len(answers) > 1 {
+		s.names[name] = answers[1:]
+	}
+	return strings.Fields(answers[0]), true
+}
+
+// resource is one address as an answer, if it is of the kind that was asked for.
+func resource(q dnsmessage.Question, a netip.Addr) (r dnsmessage.Resource, ok bool) {
+	r.Header = dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
+	switch {
+	case q.Type == dnsmessage.TypeA && a.Is4():
+		r.Body = &dnsmessage.AResource{A: a.As4()}
+	case q.Type == dnsmessage.TypeAAAA && a.Is6():
+		r.Body = &dnsmessage.AAAAResource{AAAA: a.As16()}
+	default:
+		return r, false
+	}
+	return r, true
+}

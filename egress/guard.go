@@ -1,0 +1,78 @@
+package egress
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"berth/proto"
+
+	"code.dny.dev/ssrf"
+)
+
+// metadata are addresses at which clouds hand out credentials to whoever asks from the machine. Some of them are public ones by number.
+// They are refused whatever an operator allows.
+var metadata = addrs("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.123", "100.100.100.200", "168.63.129.16", "192.0.0.192",
+	"fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fe80::a9fe:a9fe")
+
+func addrs(list ...string) (out []netip.Addr) {
+	for _, text := range list {
+		out = append(out, netip.MustParseAddr(text))
+	}
+	return out
+}
+
+// A guard says which addresses may be reached.
+type guard struct {
+	private []netip.Prefix // that the operator allows although they are not public
+	public  *ssrf.Guardian // knows what IANA has set aside for special purposes
+
+	mu   sync.Mutex // guards what follows
+	own  []netip.Addr
+	seen time.Time
+}
+
+func newGuard(private []netip.Prefix) *guard {
+	return &guard{private: private, public: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAnyNetwork())}
+}
+
+// check refuses an address that is not on the public internet: private, loopback, link-local, shared, reserved, multicast, and whatever holds an
+// IPv4 address inside an IPv6 one; and the host's own, behind whose door are services that take it for themselves.
+func (g *guard) check(a netip.Addr) error {
+	a = a.Unmap() // the kernel would, when it is dialled
+	switch {
+	case slices.Contains(metadata, a.WithZone("")):
+		return refuse(proto.PermissionDenied, "metadata_address", "%s is a metadata service's address, which no container may reach", a)
+	case slices.ContainsFunc(g.private, func(p netip.Prefix) bool { return p.Contains(a) }):
+		return nil
+	case a.Zone() != "" || g.public.SafeAddr(a) != nil:
+		return refuse(proto.PermissionDenied, "private_address", "%s is not a public address; the operator of the daemon can allow it", a)
+	case g.isOwn(a):
+		return refuse(proto.PermissionDenied, "private_address", "%s is the daemon's own host; its operator can allow it", a)
+	}
+	return nil
+}
+
+// ownFor is how long the host's addresses are taken to be the same.
+const ownFor = 2 * time.Second
+
+// isOwn reports whether the host has the address.
+func (g *guard) isOwn(a netip.Addr) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if time.Since(g.seen) > ownFor {
+		list, err := net.InterfaceAddrs()
+		if err != nil {
+			return true // nothing is known, so nothing is let through
+		}
+		g.own, g.seen = g.own[:0], time.Now()
+		for _, n := range list {
+			if p, err := netip.ParsePrefix(n.String()); err == nil {
+				g.own = append(g.own, p.Addr().Unmap())
+			}
+		}
+	}
+	return slices.Contains(g.own, a)
+}

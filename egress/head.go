@@ -1,0 +1,96 @@
+package egress
+
+import (
+	"bytes"
+	"strings"
+
+	"berth/proto"
+)
+
+// A head is what of a request's head is to be known beyond what net/http tells.
+type head struct {
+	hosts  []string // values of Host
+	bodied bool     // it announces a body
+}
+
+var headEnd = []byte("\r\n\r\n")
+
+// readHead waits for a whole head, which stays in the reader, and looks at its bytes: where two programs might see two different requests in it, it
+// is refused. It fails with io.EOF where there is none.
+func (v *visitor) readHead() (head, error) {
+	for seen := 0; ; {
+		if _, err := v.r.Peek(seen + 1); err != nil {
+			return head{}, err
+		}
+		b, _ := v.r.Peek(v.r.Buffered())
+		if err := checkBytes(b, seen); err != nil {
+			return head{}, err
+		}
+		if i := bytes.Index(b[max(0, seen-len(headEnd)):], headEnd); i >= 0 {
+			return parseHead(string(b[:max(0, seen-len(headEnd))+i]))
+		}
+		if seen = len(b); seen >= headBytes {
+			return head{}, refuse(proto.TooLarge, "head_too_large", "the head of the request has more than %d bytes", headBytes)
+		}
+	}
+}
+
+// checkBytes refuses control characters and line ends that are none, in what of b came behind the first seen bytes, up to the end of the head.
+func checkBytes(b []byte, seen int) error {
+	end := len(b)
+	if i := bytes.Index(b, headEnd); i >= 0 {
+		end = i + len(headEnd)
+	}
+	for i := seen; i < end; i++ {
+		c := b[i]
+		bare := c == '\n' && (i == 0 || b[i-1] != '\r') || c != '\n' && i > 0 && b[i-1] == '\r'
+		if bare || c < ' ' && c != '\r' && c != '\n' && c != '\t' || c == 0x7f {
+			return badRequest("the head of the request holds the byte 0x%02x where none may be", c)
+		}
+	}
+	return nil
+}
+
+// parseHead reads the fields that matter here.
+func parseHead(text string) (h head, err error) {
+	lines := strings.Split(text, "\r\n")
+	var length, coding int
+	for _, line := range lines[1:] {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || name == "" || strings.ContainsAny(name, " \t") {
+			return h, badRequest("a line of the request's head is not \"name: value\"")
+		}
+		switch strings.ToLower(name) {
+		case "host":
+			h.hosts = append(h.hosts, strings.Trim(value, " \t"))
+		case "content-length":
+			length++
+		case "transfer-encoding":
+			coding++
+		}
+	}
+	h.bodied = length+coding > 0
+	if length+coding > 1 {
+		return h, badRequest("the request says more than once how long it is")
+	}
+	return h, nil
+}
+
+func badRequest(format string, args ...any) error {
+	return refuse(proto.InvalidArgument, "bad_request", format, args...)
+}
+
+// checkHost refuses a Host header that names another host than t, or none, or several.
+func (h head) checkHost(t Target, optional bool) error {
+	if len(h.hosts) == 0 && optional {
+		return nil
+	}
+	if len(h.hosts) != 1 {
+		return refuse(proto.PermissionDenied, "host_mismatch", "the request has %d Host headers; it must have one", len(h.hosts))
+	}
+	got, err := parseTarget(h.hosts[0], t.Port)
+	if err == nil && got == t || err == nil && got.Port == 80 && isWeb(t.Port) && got.Host() == t.Host() {
+		return nil
+	}
+	return refuse(proto.PermissionDenied, "host_mismatch", "the request goes to %s and its Host header says %+q", t, h.hosts[0])
+}

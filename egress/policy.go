@@ -1,0 +1,139 @@
+package egress
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"berth/proto"
+)
+
+// A Policy is what may be reached. The zero Policy lets nothing through.
+type Policy struct {
+	Mode  proto.NetworkMode
+	Rules []Rule // of proto.NetworkAllowlist; none lets nothing through
+}
+
+// A Rule lets one host through, or those one label below a name.
+type Rule struct {
+	Name     string     // as Target has it; empty where Addr is set
+	Wildcard bool       // a label before Name, and not Name itself
+	Addr     netip.Addr //
+	Port     uint16     // 0 is 80 and 443
+}
+
+// maxRules bounds a list: each request is compared with all of it.
+const maxRules = 256
+
+// ParsePolicy checks what a request asks for and brings it into its one form, which wire is too. Whether the daemon grants it is another matter:
+// see Proxy.Grant.
+func ParsePolicy(asked proto.Network) (p Policy, wire proto.Network, err error) {
+	p.Mode = asked.Mode
+	if p.Mode == "" && len(asked.Allow) > 0 {
+		p.Mode = proto.NetworkAllowlist
+	}
+	switch p.Mode {
+	case "":
+		p.Mode = proto.NetworkNone
+	case proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen:
+	default:
+		return p, wire, invalid("network.mode", "network.mode %.64q is not known; use %q, %q or %q", asked.Mode, proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
+	}
+	if len(asked.Allow) > 0 && p.Mode != proto.NetworkAllowlist {
+		return p, wire, invalid("network.allow", "network.allow goes with the mode %q; leave it out, or the mode", proto.NetworkAllowlist)
+	}
+	if len(asked.Allow) > maxRules {
+		return p, wire, invalid("network.allow", "%d hosts are too many; %d is the limit", len(asked.Allow), maxRules)
+	}
+	wire.Mode = p.Mode
+	for i, text := range asked.Allow {
+		r, err := parseRule(text)
+		if err != nil {
+			return p, wire, invalid("network.allow."+strconv.Itoa(i), "network.allow: %s", err)
+		}
+		if !slices.Contains(p.Rules, r) {
+			p.Rules, wire.Allow = append(p.Rules, r), append(wire.Allow, r.String())
+		}
+	}
+	return p, wire, nil
+}
+
+func invalid(item, format string, args ...any) error {
+	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
+}
+
+// parseRule reads one entry of a list. People may write names in their own script.
+func parseRule(text string) (Rule, error) {
+	switch {
+	case strings.Contains(text, "://"):
+		return Rule{}, badTarget("%.80q has a scheme; write the host alone, such as example.com or example.com:8443", text)
+	case strings.ContainsAny(text, "/?#"):
+		return Rule{}, badTarget("%.80q has a path, and whole hosts are let through or not; write the host alone", text)
+	}
+	rest, wildcard := strings.CutPrefix(text, "*.")
+	if strings.Contains(rest, "*") {
+		return Rule{}, badTarget("%.80q: a star stands for one whole label, the first: *.example.com", text)
+	}
+	host, port, err := cutPort(rest)
+	if err == nil {
+		host, err = inASCII(host)
+	}
+	if err != nil {
+		return Rule{}, err
+	}
+	t, err := parseHost(host)
+	if err == nil && port != "" {
+		t.Port, err = parsePort(port)
+	}
+	if err == nil && wildcard && !strings.Contains(t.Name, ".") {
+		err = badTarget("%.80q would let too much through; a star needs two labels behind it", text)
+	}
+	return Rule{Name: t.Name, Addr: t.Addr, Wildcard: wildcard, Port: t.Port}, err
+}
+
+// inASCII is a host as it stands in a request.
+func inASCII(host string) (string, error) {
+	if strings.IndexFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) >= 0 {
+		return parseName(host)
+	}
+	return host, checkText(host)
+}
+
+// String is the rule as it is written in a request.
+func (r Rule) String() string {
+	host := Target{Name: r.Name, Addr: r.Addr}.Host()
+	if r.Addr.Is6() {
+		host = "[" + host + "]"
+	}
+	if r.Wildcard {
+		host = "*." + host
+	}
+	if r.Port != 0 {
+		host += ":" + strconv.Itoa(int(r.Port))
+	}
+	return host
+}
+
+// Allows says whether the target may be reached as far as its name goes; what that name leads to is judged later.
+func (p Policy) Allows(t Target) bool {
+	switch p.Mode {
+	case proto.NetworkOpen:
+		return true
+	case proto.NetworkAllowlist:
+		return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.fits(t) })
+	}
+	return false
+}
+
+func (r Rule) fits(t Target) bool {
+	if r.Port != t.Port && (r.Port != 0 || !isWeb(t.Port)) || r.Addr != t.Addr {
+		return false
+	}
+	if !r.Wildcard {
+		return r.Name == t.Name
+	}
+	_, parent, found := strings.Cut(t.Name, ".")
+	return found && parent == r.Name
+}

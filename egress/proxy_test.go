@@ -1,0 +1,621 @@
+package egress
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/proto"
+)
+
+// allow is a list with the hosts of a test.
+func allow(list ...string) proto.Network {
+	return proto.Network{Mode: proto.NetworkAllowlist, Allow: list}
+}
+
+func get(t *testing.T, c *http.Client, url string) (int, string) {
+	t.Helper()
+	res, err := c.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+// A plain request gets there and back, is told of twice, and leaves what was between client and proxy behind.
+func TestPlainRequest(t *testing.T) {
+	name, port := echo(t)
+	s := newSite(t, Config{}, allow(name+":"+port))
+	s.names.Set(name, "127.0.0.1")
+	body := strings.Repeat("x", 300_000)
+	req, _ := http.NewRequest("POST", "http://WEB.example.:"+port+"/a?b=c", strings.NewReader(body))
+	req.Header.Set("Proxy-Authorization", "Basic secret")
+	req.Header.Set("Connection", "X-Hop")
+	req.Header.Set("X-Hop", "1")
+	req.Header.Set("X-Through", "1")
+	res, err := s.client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, _ := io.ReadAll(res.Body)
+	head, _, _ := strings.Cut(string(text), "\r\n\r\n")
+	if res.StatusCode != 200 || res.Header.Get("X-Host") != name+":"+port || !strings.HasPrefix(head, "POST /a?b=c HTTP/1.1\r\n") || !strings.Contains(head, "X-Through: 1") ||
+		strings.Contains(head, "secret") || strings.Contains(head, "X-Hop") || !strings.Contains(string(text), body) {
+		t.Errorf("%d %s", res.StatusCode, head)
+	}
+	began := s.await("the begin", func(v Visit) bool { return v.Began })
+	if began.Outcome != proto.AuditOK || began.Method != "POST" || began.Host != name || fmt.Sprint(began.Port) != port || began.Address != "127.0.0.1" {
+		t.Errorf("%+v", began)
+	}
+	if over := s.await("the end", func(v Visit) bool { return v.Over }); over.Outcome != proto.AuditOK || over.Sent < 300_000 || over.Received < 300_000 || over.Seconds <= 0 {
+		t.Errorf("%+v", over)
+	}
+}
+
+// Each request of a connection is judged by itself, and so is each step of a redirect.
+func TestEachRequestIsJudged(t *testing.T) {
+	name, port := echo(t)
+	s := newSite(t, Config{}, allow(name+":"+port, "inner.example:"+port))
+	s.names.Set(name, "127.0.0.1")
+	s.names.Set("inner.example", "127.0.0.2")
+	c := s.client()
+	for range 3 {
+		if status, text := get(t, c, "http://"+name+":"+port+"/"); status != 200 || !strings.HasPrefix(text, "GET / HTTP/1.1\r\nHost: "+name) {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	for to, reason := range map[string]string{
+		"http://127.0.0.1:" + port + "/": "not_allowed", "http://inner.example:" + port + "/": "private_address", "http://other.example/": "not_allowed", "http://169.254.169.254/latest": "not_allowed",
+	} {
+		if status, text := get(t, c, "http://"+name+":"+port+"/?to="+to); status != 403 {
+			t.Errorf("a redirect to %s: %d %s", to, status, text)
+		}
+		s.refusedFor(reason)
+	}
+}
+
+// raw sends bytes and reads one response.
+func raw(s *site, text string) (int, string) {
+	s.t.Helper()
+	c, r := s.dial()
+	if _, err := io.WriteString(c, text); err != nil {
+		s.t.Fatal(err)
+	}
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	b, _ := io.ReadAll(res.Body)
+	return res.StatusCode, string(b)
+}
+
+// Requests that could be read in two ways are refused, and told of.
+func TestRawRequests(t *testing.T) {
+	name, port := echo(t)
+	s := newSite(t, Config{PerSecond: 1000, HeadTimeout: 300 * time.Millisecond}, allow(name+":"+port))
+	s.names.Set(name, "127.0.0.1")
+	host := name + ":" + port
+	for _, tt := range []struct {
+		send   string
+		status int
+		reason string
+	}{
+		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 200, ""},
+		{"GET HTTP://" + strings.ToUpper(host) + "/ HTTP/1.1\r\nHost: " + name + ".:" + port + "\r\n\r\n", 200, ""},
+		{"GET http://" + host + "/ HTTP/1.0\r\n\r\n", 200, ""},
+		{"POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nok", 100, ""},
+		{"GET http://" + host + "/ HTTP/1.1\r\nHost: other.example\r\n\r\n", 403, "host_mismatch"},
+		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nHost: other.example\r\n\r\n", 400, "bad_request"},
+		{"GET http://" + host + "/ HTTP/1.1\r\n\r\n", 403, "host_mismatch"},
+		{"GET http://user:pass@" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, "bad_target"},
+		{"GET http://other.example@" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, "bad_target"},
+		{"GET http://" + host + ":80/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, ""},
+		{"GET http://2130706433:" + port + "/ HTTP/1.1\r\nHost: 2130706433:" + port + "\r\n\r\n", 400, "bad_target"},
+		{"GET http://[::ffff:127.0.0.1]:" + port + "/ HTTP/1.1\r\nHost: [::ffff:127.0.0.1]:" + port + "\r\n\r\n", 403, "not_allowed"},
+		{"GET https://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, "bad_request"},
+		{"GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, "bad_request"},
+		{"GET file:///etc/passwd HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, "bad_request"},
+		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nX: a\x00b\r\n\r\n", 400, "bad_request"},
+		{"GET http://" + host + "/ HTTP/1.1\nHost: " + host + "\n\n", 400, "bad_request"},
+		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nX: a\rHost: other\r\n\r\n", 400, "bad_request"},
+		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n X: folded\r\n\r\n", 400, "bad_request"},
+		{"GET http://" + host + "/ HTTP/1.1\r\nHost : " + host + "\r\n\r\n", 400, "bad_request"},
+		{"POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "bad_request"},
+		{"POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 0\r\nContent-Length: 3\r\n\r\n", 400, "bad_request"},
+		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nX: " + strings.Repeat("a", headBytes) + "\r\n\r\n", 431, "head_too_large"},
+		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nX: never", 504, "head_timeout"},
+		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "bad_request"},
+		{"CONNECT " + host + " HTTP/1.1\r\nHost: other.example:443\r\n\r\n", 403, "host_mismatch"},
+		{"CONNECT " + host + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 4\r\n\r\nGET ", 400, "bad_request"},
+		{"CONNECT " + name + " HTTP/1.1\r\nHost: " + name + "\r\n\r\n", 400, "bad_target"},
+		{"CONNECT http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, ""},
+		{"CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: 169.254.169.254:80\r\n\r\n", 403, "not_allowed"},
+		{"CONNECT 127.0.0.1:" + port + " HTTP/1.1\r\nHost: 127.0.0.1:" + port + "\r\n\r\n", 403, "not_allowed"},
+		{"CONNECT u@" + host + " HTTP/1.1\r\n\r\n", 400, ""},
+		{"nonsense\r\n\r\n", 400, "bad_request"},
+	} {
+		s.mu.Lock()
+		s.visits = nil
+		s.mu.Unlock()
+		if status, text := raw(s, tt.send); status != tt.status {
+			t.Errorf("%.150q: %d %s", tt.send, status, text)
+			continue
+		}
+		if tt.status >= 400 {
+			if v := s.await("a refusal", func(v Visit) bool { return !v.Began && v.Outcome != proto.AuditOK }); tt.reason != "" && v.Reason != tt.reason || v.Note == "" {
+				t.Errorf("%.150q: %+v", tt.send, v)
+			}
+		}
+	}
+}
+
+// A refusal tells the client why, where clients look: in the status line.
+func TestRefusalIsExplained(t *testing.T) {
+	s := newSite(t, Config{}, allow("a.example"))
+	c, r := s.dial()
+	fmt.Fprintf(c, "CONNECT b.example:443 HTTP/1.1\r\nHost: b.example:443\r\n\r\n")
+	line, _ := r.ReadString('\n')
+	if line != "HTTP/1.1 403 b.example:443 is not on this container's list; create one whose network.allow has it\r\n" {
+		t.Errorf("%q", line)
+	}
+}
+
+// A name is resolved once for each request, and what was judged is what is dialled: one that turns to another address in between gains nothing.
+func TestRebinding(t *testing.T) {
+	name, port := echo(t)
+	s := newSite(t, Config{}, allow("*.evil.example:"+port, name+":"+port))
+	s.names.Set("a.evil.example", "127.0.0.1", "127.0.0.2", "10.0.0.1", "169.254.169.254")
+	c := s.client()
+	if status, text := get(t, c, "http://a.evil.example:"+port+"/"); status != 200 || s.names.Asked("a.evil.example") != 1 {
+		t.Fatalf("%d after %d questions: %s", status, s.names.Asked("a.evil.example"), text)
+	}
+	for range 3 {
+		if status, text := get(t, c, "http://a.evil.example:"+port+"/"); status != 403 {
+			t.Errorf("%d %s", status, text)
+		}
+	}
+	for host, answer := range map[string]string{
+		"b": "127.0.0.1 127.0.0.2", "c": "127.0.0.1 ::1", "d": "::ffff:169.254.169.254", "e": "64:ff9b::a9fe:a9fe", "f": "2002:7f00:1::", "g": "fd00:ec2::254", "h": "0.0.0.0", "i": "::", "j": "100.64.1.1", "k": "224.0.0.1",
+	} {
+		s.names.Set(host+".evil.example", answer)
+		if status, text := get(t, c, "http://"+host+".evil.example:"+port+"/"); status != 403 {
+			t.Errorf("%s: %d %s", answer, status, text)
+		}
+	}
+	if status, text := get(t, c, "http://none.evil.example:"+port+"/"); status != 502 || s.refusedFor("no_such_host").Outcome != string(proto.NotFound) {
+		t.Errorf("%d %s", status, text)
+	}
+	// Names that are not on the list are not asked about: a question carries data.
+	if _, _ = get(t, c, "http://secret.other.example/"); s.names.Asked("secret.other.example") != 0 {
+		t.Error("a name that may not be reached was resolved")
+	}
+}
+
+// secure is a TLS server on 127.0.0.1, and a client configuration that trusts it.
+func secure(t *testing.T) (port string, client *tls.Config) {
+	t.Helper()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "secure ", r.Host) }))
+	t.Cleanup(s.Close)
+	_, port, _ = net.SplitHostPort(s.Listener.Addr().String())
+	return port, s.Client().Transport.(*http.Transport).TLSClientConfig
+}
+
+// connect opens a tunnel.
+func connect(s *site, target string) (*net.TCPConn, *bufio.Reader) {
+	s.t.Helper()
+	c, r := s.dial()
+	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target)
+	res, err := http.ReadResponse(r, &http.Request{Method: "CONNECT"})
+	if err != nil || res.StatusCode != 200 {
+		s.t.Fatalf("CONNECT %s: %v %v", target, res, err)
+	}
+	return c, r
+}
+
+// A hello must name the host that was asked for.
+func TestHello(t *testing.T) {
+	port, trust := secure(t)
+	s := newSite(t, Config{}, allow("example.com:"+port, "127.0.0.1:"+port))
+	s.names.Set("example.com", "127.0.0.1")
+	for _, tt := range []struct{ target, sni, reason string }{
+		{"example.com", "example.com", ""}, {"example.com", "EXAMPLE.com", ""}, {"127.0.0.1", "", ""},
+		{"example.com", "other.example", "sni_mismatch"}, {"example.com", "a.example.com", "sni_mismatch"}, {"example.com", "", "no_sni"}, {"127.0.0.1", "example.com", "sni_mismatch"},
+	} {
+		s.mu.Lock()
+		s.visits = nil
+		s.mu.Unlock()
+		c, _ := connect(s, tt.target+":"+port)
+		cfg := trust.Clone()
+		cfg.ServerName, cfg.InsecureSkipVerify = tt.sni, true
+		tc := tls.Client(c, cfg)
+		err := tc.Handshake()
+		if tt.reason == "" {
+			if err != nil {
+				t.Errorf("%+v: %v", tt, err)
+				continue
+			}
+			fmt.Fprintf(tc, "GET / HTTP/1.0\r\n\r\n")
+			if b, err := io.ReadAll(tc); err != nil || !strings.Contains(string(b), "secure") {
+				t.Errorf("%+v: %s %v", tt, b, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), "access denied") {
+			t.Errorf("%+v: the handshake ended with %v", tt, err)
+		}
+		if v := s.refusedFor(tt.reason); v.Sent != 0 || v.Outcome != string(proto.PermissionDenied) {
+			t.Errorf("%+v: %+v", tt, v)
+		}
+	}
+}
+
+// A hello that hides a second name is refused.
+func TestEncryptedHello(t *testing.T) {
+	err := checkHello(&tls.ClientHelloInfo{ServerName: "a.example", Extensions: []uint16{0, echExtension}}, Target{Name: "a.example", Port: 443})
+	if err == nil || refusalOf(err).reason != "encrypted_hello" {
+		t.Error(err)
+	}
+}
+
+// HTTP inside a tunnel is read like any other: its Host header must be the target's, in each request.
+func TestHTTPInTunnel(t *testing.T) {
+	name, port := echo(t)
+	s := newSite(t, Config{}, allow(name+":"+port, "other.example:"+port))
+	s.names.Set(name, "127.0.0.1")
+	host := name + ":" + port
+	c, r := connect(s, host)
+	for i, tt := range []struct {
+		line, host string
+		status     int
+	}{{"GET /1", host, 200}, {"GET http://" + host + "/2", host, 200}, {"GET /3", "other.example:" + port, 403}} {
+		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: %s\r\n\r\n", tt.line, tt.host)
+		res, err := http.ReadResponse(r, nil)
+		if err != nil || res.StatusCode != tt.status {
+			t.Fatalf("request %d: %v %v", i, res, err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+	}
+	s.refusedFor("host_mismatch")
+	for _, trick := range []string{"\r\nGET / HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n", "GET /\xff HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n", "GET http://other.example:" + port + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"} {
+		c, r := connect(s, host)
+		_, _ = io.WriteString(c, trick)
+		if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode < 400 {
+			t.Errorf("%q: %v %v", trick, res, err)
+		}
+	}
+}
+
+// What is neither TLS nor HTTP passes where a port is listed for it, whoever speaks first, and each side may be done before the other.
+func TestOtherProtocols(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	banner := make(chan string, 1)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.WriteString(c, <-banner)
+				b, _ := io.ReadAll(c) // until the client has said all
+				fmt.Fprintf(c, "%d bytes", len(b))
+			}()
+		}
+	}()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	s := newSite(t, Config{}, allow("git.example:"+port))
+	s.names.Set("git.example", "127.0.0.1")
+	for _, first := range []string{"SSH-2.0-Server\r\n", ""} {
+		for _, says := range []string{"SSH-2.0-Client with HTML\r\n" + strings.Repeat("z", 1<<20), "\x00\x01\x02" + strings.Repeat("z", 1<<20)} {
+			c, r := connect(s, "git.example:"+port)
+			banner <- first
+			if first != "" {
+				if line, _ := r.ReadString('\n'); line != first {
+					t.Fatalf("%q", line)
+				}
+			}
+			_, _ = io.WriteString(c, says)
+			_ = c.CloseWrite()
+			if b, err := io.ReadAll(r); err != nil || string(b) != fmt.Sprintf("%d bytes", len(says)) {
+				t.Errorf("%.20q, %.20q: %q %v", first, says, b, err)
+			}
+		}
+	}
+}
+
+// At the ports of the web nothing but TLS and HTTP passes, whoever speaks first.
+func TestWebPortsAreForTheWeb(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:443")
+	if err != nil {
+		t.Skip("port 443 is not to be had here: ", err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); c.Close() }()
+		}
+	}()
+	s := newSite(t, Config{HeadTimeout: 2 * time.Second}, allow("web.example"))
+	s.names.Set("web.example", "127.0.0.1")
+	for _, says := range []string{"SSH-2.0-Client\r\n", "\x00\x01", "\x16\x03\x01\x00\x05hello"} {
+		c, r := connect(s, "web.example:443")
+		_, _ = io.WriteString(c, says)
+		if b, err := io.ReadAll(r); strings.Contains(string(b), says[:2]) && says[0] != 0x16 || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%q came back as %q, %v", says, b, err)
+		}
+	}
+	s.refusedFor("not_web")
+	s.refusedFor("bad_hello")
+}
+
+// socks asks for a connection and returns the answer's code.
+func socks(s *site, request string) (byte, *net.TCPConn, *bufio.Reader) {
+	s.t.Helper()
+	c, r := s.dial()
+	_, _ = io.WriteString(c, "\x05\x02\x00\x02"+request)
+	b := make([]byte, 12)
+	if _, err := io.ReadFull(r, b); err != nil {
+		s.t.Fatalf("%q: %v", request, err)
+	}
+	return b[3], c, r
+}
+
+func TestSOCKS(t *testing.T) {
+	port, trust := secure(t)
+	s := newSite(t, Config{}, allow("example.com:"+port))
+	s.names.Set("example.com", "127.0.0.1")
+	var n int
+	_, _ = fmt.Sscan(port, &n)
+	at := string([]byte{byte(n >> 8), byte(n)})
+	for request, want := range map[string]byte{
+		"\x05\x01\x00\x03\x0bexample.com" + at: 0, "\x05\x01\x00\x03\x0bexample.org" + at: 2, "\x05\x01\x00\x01\x7f\x00\x00\x01" + at: 2, "\x05\x01\x00\x03\x06127.1\x00" + at: 2,
+		"\x05\x01\x00\x04" + strings.Repeat("\x00", 10) + "\xff\xff\x7f\x00\x00\x01" + at: 2, "\x05\x02\x00\x03\x0bexample.com" + at: 7, "\x05\x03\x00\x03\x0bexample.com" + at: 7, "\x05\x01\x00\x03\x00" + at: 2, "\x05\x01\x00\x09" + at: 2,
+		"\x05\x01\x00\x03\x0bexample.com\x00\x00": 2,
+	} {
+		got, c, r := socks(s, request)
+		if got != want {
+			t.Errorf("%q: %d", request, got)
+		}
+		if got == 0 {
+			cfg := trust.Clone()
+			cfg.ServerName = "example.com"
+			tc := tls.Client(&readFrom{c, r}, cfg)
+			fmt.Fprintf(tc, "GET / HTTP/1.0\r\n\r\n")
+			if b, err := io.ReadAll(tc); err != nil || !strings.Contains(string(b), "secure") {
+				t.Errorf("%s %v", b, err)
+			}
+		}
+	}
+	if v := s.await("it", func(v Visit) bool { return v.Began }); v.Method != "SOCKS5" || v.Host != "example.com" {
+		t.Errorf("%+v", v)
+	}
+}
+
+// readFrom is a connection with a reader of what was read ahead.
+type readFrom struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *readFrom) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+// A websocket passes, and what streams comes as it is sent.
+func TestStreams(t *testing.T) {
+	more := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "websocket" {
+			c, rw, _ := w.(http.Hijacker).Hijack()
+			defer c.Close()
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
+			line, _ := rw.ReadString('\n')
+			_, _ = io.WriteString(c, "got "+line)
+			return
+		}
+		fmt.Fprintln(w, "first")
+		w.(http.Flusher).Flush()
+		<-more
+		fmt.Fprintln(w, "second")
+	}))
+	defer srv.Close()
+	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
+	s := newSite(t, Config{}, allow("web.example:"+port))
+	s.names.Set("web.example", "127.0.0.1")
+	res, err := s.client().Get("http://web.example:" + port + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(res.Body)
+	if line, err := lines.ReadString('\n'); line != "first\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	close(more)
+	if line, err := lines.ReadString('\n'); line != "second\n" {
+		t.Fatalf("%q %v", line, err)
+	}
+	res.Body.Close()
+
+	c, r := s.dial()
+	fmt.Fprintf(c, "GET http://web.example:%s/ HTTP/1.1\r\nHost: web.example:%s\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n", port, port)
+	res, err = http.ReadResponse(r, nil)
+	if err != nil || res.StatusCode != 101 || res.Header.Get("Upgrade") == "" {
+		t.Fatalf("%v %v", res, err)
+	}
+	fmt.Fprintln(c, "hello")
+	if line, _ := r.ReadString('\n'); line != "got hello\n" {
+		t.Errorf("%q", line)
+	}
+}
+
+// Open lets any public host through, and still nothing private.
+func TestOpen(t *testing.T) {
+	name, port := echo(t)
+	s := newSite(t, Config{}, proto.Network{Mode: proto.NetworkOpen})
+	s.names.Set(name, "127.0.0.1")
+	s.names.Set("inner.example", "10.0.0.1")
+	if status, text := get(t, s.client(), "http://"+name+":"+port+"/"); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+	for _, host := range []string{"inner.example", "10.0.0.1", "[::1]", "169.254.169.254", "localhost"} {
+		if status, text := get(t, s.client(), "http://"+host+"/"); status != 403 && status != 502 {
+			t.Errorf("%s: %d %s", host, status, text)
+		}
+	}
+}
+
+// Where nothing can be written down, nothing goes out.
+func TestNoLogNoWay(t *testing.T) {
+	name, port := echo(t)
+	s := newSite(t, Config{Ready: func() error { return errors.New("the disk is full") }}, allow(name+":"+port))
+	s.names.Set(name, "127.0.0.1")
+	if status, text := get(t, s.client(), "http://"+name+":"+port+"/"); status != 502 || !strings.Contains(text, "written down") {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
+// What the operator gives bounds what is asked for, at once and later.
+func TestMost(t *testing.T) {
+	for most, fits := range map[proto.NetworkMode]string{"": "none", proto.NetworkNone: "none", proto.NetworkAllowlist: "none allowlist", proto.NetworkOpen: "none allowlist open"} {
+		p, err := New(Config{Most: most})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mode := range []proto.NetworkMode{proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen} {
+			_, err := p.Grant(proto.Network{Mode: mode})
+			if granted := strings.Contains(" "+fits+" ", " "+string(mode)+" "); granted != (err == nil) || err != nil && proto.CodeOf(err) != proto.PermissionDenied {
+				t.Errorf("%q of %q: %v", mode, most, err)
+			}
+			g := p.Gate(proto.Network{Mode: mode, Allow: nil}, func(Visit) {})
+			if _, err := g.judge(t.Context(), Target{Name: "a.example", Port: 80}); err == nil {
+				t.Errorf("%q of %q lets something through", mode, most)
+			} else if most != proto.NetworkOpen && mode == proto.NetworkOpen && refusalOf(err).reason != "network_max" {
+				t.Errorf("%q of %q: %v", mode, most, err)
+			}
+		}
+	}
+	p, _ := New(Config{Most: proto.NetworkOpen})
+	for _, private := range []string{"10.0.0.1", "127.0.0.1:80", "[::1]:443", "169.254.169.254", "[::ffff:10.0.0.1]"} {
+		if _, err := p.Grant(allow(private)); proto.CodeOf(err) != proto.InvalidArgument {
+			t.Errorf("%s: %v", private, err)
+		}
+	}
+	for _, bad := range []Config{{Most: "all"}, {Resolver: "1.1.1.1"}, {Resolver: ":53"}} {
+		if _, err := New(bad); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+}
+
+// Silence ends a connection, more than so many wait, and all end with their gate.
+func TestLimits(t *testing.T) {
+	hold := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-hold }))
+	defer srv.Close()
+	defer close(hold)
+	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
+	s := newSite(t, Config{Connections: 2, IdleTimeout: 500 * time.Millisecond}, proto.Network{Mode: proto.NetworkOpen})
+	s.names.Set("web.example", "127.0.0.1")
+	begin := time.Now()
+	first, firstReader := connect(s, "web.example:"+port)
+	_, _ = connect(s, "web.example:"+port)
+	third, r := s.dial() // waits for a place
+	fmt.Fprintf(third, "CONNECT web.example:%s HTTP/1.1\r\nHost: web.example:%s\r\n\r\n", port, port)
+	if _, err := r.ReadString('\n'); err != nil || time.Since(begin) < 400*time.Millisecond {
+		t.Errorf("the third was answered after %s, %v", time.Since(begin), err)
+	}
+	if _, err := io.ReadAll(firstReader); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("a silent connection: %v", err)
+	}
+	_ = first.Close()
+	s.stop()
+	if _, err := io.ReadAll(r); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// One container's connections leave room for others', and all together for the daemon.
+func TestAllConnections(t *testing.T) {
+	name, port := echo(t)
+	s := newSite(t, Config{All: 1, Connections: 10}, allow(name+":"+port))
+	s.names.Set(name, "127.0.0.1")
+	first, _ := connect(s, name+":"+port)
+	answered := make(chan int, 1)
+	go func() {
+		status, _ := get(t, s.client(), "http://"+name+":"+port+"/")
+		answered <- status
+	}()
+	select {
+	case status := <-answered:
+		t.Errorf("a second connection was served beside the only one: %d", status)
+	case <-time.After(200 * time.Millisecond):
+	}
+	_ = first.Close()
+	if status := <-answered; status != 200 {
+		t.Errorf("then it was answered %d", status)
+	}
+}
+
+// So many requests of a container go out in a second.
+func TestRate(t *testing.T) {
+	name, port := echo(t)
+	s := newSite(t, Config{PerSecond: 5}, allow(name+":"+port)) // 20 at once
+	s.names.Set(name, "127.0.0.1")
+	begin := time.Now()
+	for range 25 {
+		if status, text := get(t, s.client(), "http://"+name+":"+port+"/"); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+	}
+	if took := time.Since(begin); took < 900*time.Millisecond {
+		t.Errorf("25 requests took %s", took)
+	}
+}
+
+func FuzzHead(f *testing.F) {
+	f.Add([]byte("GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"))
+	f.Add([]byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		client, proxy := net.Pipe()
+		defer client.Close()
+		defer proxy.Close()
+		go func() { _, _ = client.Write(b); client.Close() }()
+		v := &visitor{r: bufio.NewReaderSize(proxy, headBytes)}
+		h, err := v.readHead()
+		if err != nil {
+			return
+		}
+		head, _, _ := bytes.Cut(b, headEnd)
+		if bytes.ContainsAny(head, "\x00\x7f") || bytes.Contains(bytes.ReplaceAll(head, []byte("\r\n"), nil), []byte("\n")) {
+			t.Fatalf("%q was taken", head)
+		}
+		r, err := v.parse()
+		if err == nil && len(h.hosts) == 1 && !strings.Contains(r.RequestURI, "//") && r.Host != h.hosts[0] && r.Method != "CONNECT" {
+			t.Fatalf("%q: %q and %q", head, r.Host, h.hosts)
+		}
+	})
+}

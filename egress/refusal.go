@@ -1,0 +1,62 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"berth/proto"
+)
+
+// A refusal is why a request goes nowhere.
+type refusal struct {
+	code   proto.Code // what kind of thing it is, as everywhere
+	reason string     // in one word, for those who count
+	text   string     // in a sentence, for whoever asked: what is wrong, and the way out
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(code proto.Code, reason, format string, args ...any) *refusal {
+	return &refusal{code, reason, fmt.Sprintf(format, args...)}
+}
+
+// refusalOf is err as a refusal. What we have no word for failed on the way.
+func refusalOf(err error) *refusal {
+	var r *refusal
+	if errors.As(err, &r) {
+		return r
+	}
+	return refuse(proto.Unavailable, "failed", "the host did not answer as it should")
+}
+
+// status is the refusal's in HTTP.
+func (r *refusal) status() int {
+	switch r.code {
+	case proto.InvalidArgument:
+		return http.StatusBadRequest
+	case proto.PermissionDenied:
+		return http.StatusForbidden
+	case proto.TooLarge:
+		return http.StatusRequestHeaderFieldsTooLarge
+	case proto.TimedOut:
+		return http.StatusGatewayTimeout
+	case proto.Unsupported:
+		return http.StatusNotImplemented
+	}
+	return http.StatusBadGateway
+}
+
+// answer is the refusal as an HTTP response, after which the connection is closed. The sentence is the status line's too: that is what clients
+// show of a CONNECT that failed. All of it is printable ASCII.
+func (r *refusal) answer() []byte {
+	text := strings.Map(func(c rune) rune {
+		if c < ' ' || c > '~' {
+			return '?'
+		}
+		return c
+	}, r.text)
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nProxy-Status: berth; error=%s\r\nConnection: close\r\n\r\n%s\n",
+		r.status(), text, len(text)+1, r.reason, text)
+}

@@ -1,0 +1,116 @@
+package egress
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"berth/proto"
+)
+
+// Of SOCKS 5 there is what programs need that do not speak HTTP: CONNECT, without a password.
+const (
+	socksVersion = 5
+	socksConnect = 1
+
+	socksIPv4 = 1
+	socksName = 3
+	socksIPv6 = 4
+)
+
+// Answers to a request.
+const (
+	socksDone        = 0
+	socksNotAllowed  = 2
+	socksUnreachable = 4
+	socksNoCommand   = 7
+)
+
+// socks answers a connection that speaks SOCKS 5.
+func (v *visitor) socks(ctx context.Context) {
+	if v.shakeHands() != nil {
+		return
+	}
+	t, err := v.socksTarget()
+	if err != nil && !isRefusal(err) {
+		return // it has gone
+	}
+	v.calm()
+	p, err := v.open(ctx, "SOCKS5", t, err)
+	if err != nil {
+		v.socksSay(socksCode(refusalOf(err)))
+		return
+	}
+	defer p.Close()
+	if v.socksSay(socksDone) == nil {
+		v.tunnel(ctx, t, p)
+	}
+}
+
+func isRefusal(err error) bool {
+	_, ok := err.(*refusal)
+	return ok
+}
+
+// shakeHands takes the methods that the client offers, and says that none is needed.
+func (v *visitor) shakeHands() error {
+	var b [255]byte
+	if _, err := io.ReadFull(v.r, b[:2]); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(v.r, b[:b[1]]); err != nil {
+		return err
+	}
+	_, err := v.conn.Write([]byte{socksVersion, 0})
+	return err
+}
+
+// socksTarget reads what the client asks for.
+func (v *visitor) socksTarget() (Target, error) {
+	var b [258]byte
+	if _, err := io.ReadFull(v.r, b[:4]); err != nil {
+		return Target{}, err
+	}
+	n := map[byte]int{socksIPv4: 4, socksIPv6: 16}[b[3]]
+	kind, command := b[3], b[1]
+	if kind == socksName {
+		if _, err := io.ReadFull(v.r, b[:1]); err != nil {
+			return Target{}, err
+		}
+		n = int(b[0])
+	}
+	if n == 0 || b[0] == 0 && kind == socksName {
+		return Target{}, badTarget("the SOCKS request names no host")
+	}
+	if _, err := io.ReadFull(v.r, b[:n+2]); err != nil {
+		return Target{}, err
+	}
+	if command != socksConnect {
+		return Target{}, refuse(proto.Unsupported, "unsupported", "of SOCKS commands there is CONNECT alone")
+	}
+	port := int(b[n])<<8 | int(b[n+1])
+	host := string(b[:n])
+	if kind != socksName {
+		a, _ := netip.AddrFromSlice(b[:n])
+		host = a.String()
+	}
+	return parseTarget(net.JoinHostPort(host, strconv.Itoa(port)), 0)
+}
+
+// socksSay answers a request. The address in it means nothing to anybody.
+func (v *visitor) socksSay(code byte) error {
+	_, err := v.conn.Write([]byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
+	return err
+}
+
+func socksCode(r *refusal) byte {
+	switch r.code {
+	case proto.PermissionDenied, proto.InvalidArgument:
+		return socksNotAllowed
+	case proto.Unsupported:
+		return socksNoCommand
+	}
+	return socksUnreachable
+}

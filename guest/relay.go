@@ -1,0 +1,172 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// A container whose session has a network finds its proxy on loopback: the guest listens there, and hands each connection over to the daemon. The
+// daemon brings the connections for that, ahead of time: they wait here until somebody connects. Nothing of this is there before the daemon asks.
+
+// An operator takes what connects to one port of loopback.
+type operator struct {
+	mu    sync.Mutex // guards what follows
+	ln    *net.TCPListener
+	calls chan *net.TCPConn // nobody listens yet: nil
+}
+
+// listen begins to take connections to that port, once.
+func (o *operator) listen(ctx context.Context, port uint16, wg *sync.WaitGroup) (<-chan *net.TCPConn, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ln != nil {
+		if have := o.ln.Addr().(*net.TCPAddr).AddrPort().Port(); have != port {
+			return nil, proto.Errorf(proto.Conflict, "listen", "", "the guest listens on port %d already", have)
+		}
+		return o.calls, nil
+	}
+	ln, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)))
+	if err != nil {
+		if errors.Is(err, unix.EADDRINUSE) {
+			return nil, proto.Errorf(proto.Conflict, "listen", "", "port %d of the container's loopback is taken by a program of the image", port)
+		}
+		return nil, proto.Errorf(proto.Unavailable, "listen", "", "the guest cannot listen on port %d of loopback", port)
+	}
+	o.ln, o.calls = ln, make(chan *net.TCPConn)
+	wg.Go(func() { o.take(ctx, ln) })
+	return o.calls, nil
+}
+
+// take accepts connections and gives each to whoever waits for one. Those that come while nobody does wait in the kernel.
+func (o *operator) take(ctx context.Context, ln *net.TCPListener) {
+	defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
+	for {
+		c, err := ln.AcceptTCP()
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // out of descriptors, which passes
+			continue
+		}
+		select {
+		case o.calls <- c:
+		case <-ctx.Done():
+			_ = c.Close()
+		}
+	}
+}
+
+// lend gives this connection to the next one that is made in the container. It returns when that is over, or the daemon has hung up; either
+// way the connection is of no more use.
+func (k *caller) lend(ctx context.Context, port uint16) error {
+	calls, err := k.s.operator.listen(ctx, port, &k.s.wg)
+	if err := k.reply(struct{}{}, err); err != nil || calls == nil {
+		return err
+	}
+	r := relay{conn: k.conn, gone: make(chan struct{}), taken: make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.outward(calls)
+	}()
+	err = r.inward()
+	r.end()
+	<-done
+	return err
+}
+
+// A relay is one connection in the container on its way to the daemon.
+type relay struct {
+	conn  *conn
+	gone  chan struct{} // closed when the daemon has hung up
+	taken chan struct{} // closed when call is set
+
+	mu   sync.Mutex // guards what follows until they are closed
+	call *net.TCPConn
+	over bool
+}
+
+// begin has the relay carry that connection, unless it is over already.
+func (r *relay) begin(call *net.TCPConn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		_ = call.Close()
+		return false
+	}
+	r.call = call
+	close(r.taken)
+	return true
+}
+
+func (r *relay) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.gone)
+	if r.over = true; r.call != nil {
+		_ = r.call.Close()
+	}
+}
+
+// relayPiece is how much is carried at once, in bytes.
+const relayPiece = 32 << 10
+
+// outward waits for a connection and carries what it says to the daemon.
+func (r *relay) outward(calls <-chan *net.TCPConn) {
+	select {
+	case call := <-calls:
+		if !r.begin(call) || r.conn.sendJSON(frameReply, struct{}{}) != nil {
+			return
+		}
+	case <-r.gone:
+		return
+	}
+	buf := make([]byte, relayPiece)
+	for {
+		n, err := r.call.Read(buf)
+		if n > 0 && r.conn.send(frameBody, buf[:n]) != nil {
+			return
+		}
+		if err != nil {
+			_ = r.conn.send(frameClose, nil)
+			return
+		}
+	}
+}
+
+// inward carries what the daemon says to the connection, until the daemon hangs up.
+func (r *relay) inward() error {
+	for {
+		kind, body, err := r.conn.next()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-r.taken:
+		default:
+			return errFrame // to whom?
+		}
+		switch kind {
+		case frameBody:
+			_ = r.call.SetWriteDeadline(time.Now().Add(longWait))
+			_, err = r.call.Write(body)
+		case frameClose:
+			err = r.call.CloseWrite()
+		default:
+			err = errFrame
+		}
+		if err != nil {
+			return io.EOF // it is over, and nobody's fault
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/proto"
+)
+
+// freePort is one that nobody listens on.
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).AddrPort().Port()
+}
+
+// knock connects to a port of loopback, as a program inside does.
+func knock(t *testing.T, port uint16) *net.TCPConn {
+	t.Helper()
+	c, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	return c.(*net.TCPConn)
+}
+
+// What connects inside comes out here, whole, both ways, and either side may be done first.
+func TestRelay(t *testing.T) {
+	eachMode(t, func(t *testing.T, w *world) {
+		port := freePort(t)
+		data := bytes.Repeat([]byte("0123456789abcdef"), 64<<10) // 1 MiB
+		for i := range 3 {
+			var inside *net.TCPConn
+			if i == 2 { // nobody waits for it yet
+				inside = knock(t, port)
+			}
+			line, err := w.Listen(short(t), port)
+			must(t, err)
+			if inside == nil {
+				inside = knock(t, port)
+			}
+			call, err := line.Await(short(t))
+			must(t, err)
+			go func() { _, _ = inside.Write(data); _ = inside.CloseWrite() }()
+			if got, err := io.ReadAll(call); err != nil || !bytes.Equal(got, data) {
+				t.Fatalf("%d bytes came out, %v", len(got), err)
+			}
+			go func() { _, _ = call.Write(data); _ = call.CloseWrite() }()
+			if got, err := io.ReadAll(inside); err != nil || !bytes.Equal(got, data) {
+				t.Fatalf("%d bytes came in, %v", len(got), err)
+			}
+			must(t, call.Close())
+			must(t, call.Close())
+		}
+	})
+}
+
+// An end on either side is an end on the other, at once.
+func TestRelayEnds(t *testing.T) {
+	eachMode(t, func(t *testing.T, w *world) {
+		port := freePort(t)
+		open := func() (*net.TCPConn, *Call) {
+			line, err := w.Listen(short(t), port)
+			must(t, err)
+			inside := knock(t, port)
+			call, err := line.Await(short(t))
+			must(t, err)
+			return inside, call
+		}
+		inside, call := open()
+		must(t, call.Close())
+		if _, err := inside.Read(make([]byte, 1)); err == nil {
+			t.Error("the connection goes on inside without the daemon")
+		}
+		inside, call = open()
+		must(t, inside.Close())
+		if _, err := call.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("the daemon has not heard of the end: %v", err)
+		}
+		_ = call.SetDeadline(time.Now().Add(10 * time.Second))
+		for err := error(nil); err == nil; {
+			if _, err = call.Write(make([]byte, 1024)); errors.Is(err, context.DeadlineExceeded) {
+				t.Error("it takes what nobody reads")
+			}
+		}
+		must(t, call.Close())
+
+		line, err := w.Listen(short(t), port)
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := line.Await(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("waiting for nobody: %v", err)
+		}
+		inside, call = open() // the line that was given up has taken none
+		_, err = io.WriteString(inside, "hello")
+		must(t, err)
+		b := make([]byte, 5)
+		if _, err := io.ReadFull(call, b); err != nil || string(b) != "hello" {
+			t.Errorf("%q, %v", b, err)
+		}
+		must(t, w.Client.Close())
+		if _, err := inside.Read(make([]byte, 1)); err == nil {
+			t.Error("the connection goes on inside after the client's end")
+		}
+	})
+}
+
+// A port that is taken is told of by name, and commands go on beside all this.
+func TestRelayPort(t *testing.T) {
+	w := newWorld(t, false)
+	ln, err := net.Listen("tcp4", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	taken := ln.Addr().(*net.TCPAddr).AddrPort().Port()
+	_, err = w.Listen(short(t), taken)
+	if text := wantCode(t, err, proto.Conflict); !strings.Contains(text, fmt.Sprint(taken)) {
+		t.Error(text)
+	}
+	port := freePort(t)
+	line, err := w.Listen(short(t), port)
+	must(t, err)
+	defer line.Close()
+	_, err = w.Listen(short(t), freePort(t))
+	wantCode(t, err, proto.Conflict)
+	if r := w.bash("echo beside"); r.stdout != "beside\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A guest that lies about a connection is dropped, and takes no memory.
+func TestLyingRelay(t *testing.T) {
+	ok := say(frameReply, "{}")
+	for name, then := range map[string][]byte{
+		"huge frame": {'B', 0xff, 0xff, 0xff, 0xff}, "empty frame": say(frameBody, ""), "wrong frame": say(frameDone, "{}"), "an end with a body": say(frameClose, "x"), "cut off": say(frameBody, "hello")[:7],
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := liar(t, append(append(append([]byte{}, ok...), ok...), then...))
+			line, err := c.Listen(short(t), 1)
+			must(t, err)
+			call, err := line.Await(short(t))
+			must(t, err)
+			defer call.Close()
+			if b, err := io.ReadAll(call); err == nil || len(b) > 5 {
+				t.Errorf("%q was taken, %v", b, err)
+			}
+		})
+	}
+	c := liar(t, say(frameStdout, "hello"))
+	if _, err := c.Listen(short(t), 1); proto.CodeOf(err) != proto.Unavailable {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,49 @@
+package proto
+
+// A NetworkMode says what a container may connect to.
+type NetworkMode string
+
+// The modes, from the narrowest to the widest. In each of them the container itself has loopback alone; what goes out
+// goes through the daemon.
+const (
+	NetworkNone      NetworkMode = "none"      // nothing: loopback alone, and no resolver
+	NetworkAllowlist NetworkMode = "allowlist" // the hosts that Network.Allow lists
+	NetworkOpen      NetworkMode = "open"      // any public host
+)
+
+// Covers reports whether m lets through all that other does.
+func (m NetworkMode) Covers(other NetworkMode) bool { return m.width() >= other.width() }
+
+func (m NetworkMode) width() int {
+	switch m {
+	case NetworkAllowlist:
+		return 1
+	case NetworkOpen:
+		return 2
+	}
+	return 0
+}
+
+// A Network is what a container may reach. A request may give its mode alone: "open".
+type Network struct {
+	Mode  NetworkMode `json:"mode,omitempty"`  // default NetworkNone, or NetworkAllowlist where Allow lists something
+	Allow []string    `json:"allow,omitempty"` // "pypi.org", "api.example.com:8443", "*.example.com"; without a port 80 and 443
+}
+
+// SetShort is Network where a mode alone stands for it.
+func (n *Network) SetShort(mode string) { *n = Network{Mode: NetworkMode(mode)} }
+
+// IsZero reports whether nothing was asked for.
+func (n Network) IsZero() bool { return n.Mode == "" && len(n.Allow) == 0 }
+
+// An AuditEgress is what the audit log tells of a request that left a container, or was to.
+type AuditEgress struct {
+	Method   string  `json:"method"`            // "CONNECT", "SOCKS5", or that of a plain HTTP request
+	Host     string  `json:"host,omitempty"`    // name or address, as it was judged; empty where it was none
+	Port     uint16  `json:"port,omitempty"`    //
+	Address  string  `json:"address,omitempty"` // that was dialled
+	Reason   string  `json:"reason,omitempty"`  // why it was refused or cut, in a word; Note says it in a sentence
+	Sent     int64   `json:"sent_bytes"`        // this and what follows only at its end
+	Received int64   `json:"received_bytes"`
+	Seconds  float64 `json:"seconds"`
+}
