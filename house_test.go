@@ -32,8 +32,9 @@ var mayImport = map[string][]string{
 	"session/sessiontest":           {"proto", "guest", "ledger", "keys", "files", "session", "artifacts", "vault"},
 	"artifacts":                     {"proto", "ledger", "files", "session"},
 	"tools":                         {"proto", "session"},
+	"code":                          {"proto", "output", "session"},
 	"api":                           {"proto"},
-	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools"},
+	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools", "code"},
 	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools"},
 	"sandbox-image":                 {"proto"},
 	"cmd/berth-guest":               {"proto", "guest"},
@@ -46,7 +47,7 @@ var mayImport = map[string][]string{
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},
 	"cmd/berth/internal/certs":      {},
 	"cmd/berth/internal/unpack":     {"proto"},
-	"cmd/berth/internal/daemon":     {"proto", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs"},
+	"cmd/berth/internal/daemon":     {"proto", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs"},
 }
 
 // onlyIn names outside modules that one package alone may import.

@@ -1,0 +1,129 @@
+package code
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// MaxCode bounds the code of one run, in bytes.
+const MaxCode = 1 << 20
+
+// freshLifetime is the net under the deletion of a container that was made for one run, which a crash of the daemon would prevent: longer than
+// any run may take.
+const freshLifetime = 25 * time.Hour
+
+// Config is what Open needs. Sessions must be set.
+type Config struct {
+	Sessions *session.Sessions
+	Timeout  time.Duration // of a cell, and of a program, that asks for none; 0 is 5 minutes
+	Log      *slog.Logger  // nil: slog.Default
+}
+
+// A Runner runs code for all sessions.
+type Runner struct {
+	sessions *session.Sessions
+	timeout  time.Duration
+	log      *slog.Logger
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // who follow interpreters
+
+	mu        sync.Mutex                      // guards what follows
+	notebooks map[string]map[string]*notebook // by container and name
+}
+
+// Open makes a runner. It starts nothing.
+func Open(cfg Config) *Runner {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	r := &Runner{sessions: cfg.Sessions, timeout: cmp.Or(cfg.Timeout, 5*time.Minute), log: cfg.Log, notebooks: map[string]map[string]*notebook{}}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
+}
+
+// Close lets go of all interpreters. They end with the sessions'.
+func (r *Runner) Close() error {
+	r.cancel()
+	r.wg.Wait()
+	return nil
+}
+
+// Once runs code afresh and gives the result to answer. Without a container one is made, and deleted with all that is in it once answer has returned,
+// whatever became of the code and of whoever asked for it.
+func (r *Runner) Once(ctx context.Context, owner string, req Request, answer func(Result) error) error {
+	lang, err := req.check()
+	if err != nil {
+		return err
+	}
+	s, err := r.where(ctx, owner, req)
+	if err != nil {
+		return err
+	}
+	if req.Container == "" {
+		defer r.discard(ctx, owner, s)
+	}
+	cmd := lang.command()
+	cmd.Shown = shownAs(lang, req.Code)
+	cmd.Files, cmd.Env, cmd.Secrets, cmd.TimeoutSeconds = req.Files, req.Env, req.Secrets, req.TimeoutSeconds
+	res, err := once(ctx, s, lang, cmd, req)
+	if err != nil {
+		return err
+	}
+	if req.Container != "" {
+		ref := s.Ref()
+		res.Container = &ref
+	}
+	return answer(res)
+}
+
+// where is the container that a request names, or a new one.
+func (r *Runner) where(ctx context.Context, owner string, req Request) (*session.Session, error) {
+	if req.Container != "" {
+		return r.sessions.Get(owner, req.Container)
+	}
+	return r.sessions.Create(ctx, owner, proto.CreateContainer{Image: req.Image, MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
+}
+
+// discard deletes a container that nobody knows of.
+func (r *Runner) discard(ctx context.Context, owner string, s *session.Session) {
+	err := r.sessions.Delete(context.WithoutCancel(ctx), owner, s.ID(), false)
+	if err != nil && proto.CodeOf(err) != proto.NotFound {
+		r.log.Error("deleting a container that code ran in; a sweep will try again", "container", s.ID(), "error", err)
+	}
+}
+
+// check says what is wrong with a request before anything is made for it.
+func (req Request) check() (language, error) {
+	if err := checkCode(req.Code); err != nil {
+		return language{}, err
+	}
+	if req.MaxOutputBytes < 0 || req.MaxOutputBytes > maxOutput {
+		return language{}, proto.Errorf(proto.InvalidArgument, "", "max_output_bytes", "max_output_bytes must be from 1 to %d", maxOutput)
+	}
+	if req.Container != "" && req.Image != "" {
+		return language{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; leave it out where container names one")
+	}
+	return languageOf(req.Language)
+}
+
+func checkCode(code string) error {
+	switch {
+	case strings.TrimSpace(code) == "":
+		return proto.Errorf(proto.InvalidArgument, "", "code", "there is no code to run; set code to the text of a program")
+	case len(code) > MaxCode:
+		return proto.Errorf(proto.TooLarge, "", "code", "the code has %d bytes; %d is the limit; put it into a file of a container and run that", len(code), MaxCode)
+	case strings.ContainsRune(code, 0) || !utf8.ValidString(code):
+		return proto.Errorf(proto.InvalidArgument, "", "code", "the code is no text: it holds a NUL byte, or is not UTF-8")
+	}
+	return nil
+}
