@@ -121,10 +121,10 @@ func (c *cell) end(s proto.Stream) {
 }
 
 // result is what came of the cell.
-func (c *cell) result() Result {
+func (c *cell) result() Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	res := Result{Results: []string{}, Rich: []Bundle{}, Files: []proto.BashOutput{}, Truncated: c.cut}
+	res := Outcome{Results: []string{}, Rich: []Bundle{}, Files: []proto.BashOutput{}, Truncated: c.cut}
 	for _, p := range c.results {
 		b, text := p.bundle()
 		res.Rich, res.Results = append(res.Rich, b), append(res.Results, text)
@@ -143,7 +143,7 @@ func (c *cell) result() Result {
 }
 
 // fail says that the code failed.
-func (r *Result) fail(d ErrorDetail) {
+func (r *Outcome) fail(d ErrorDetail) {
 	r.ErrorDetail = &d
 	if r.Error = strings.TrimRight(d.Traceback, "\n"); r.Error == "" {
 		r.Error = strings.TrimPrefix(d.Name+": "+d.Message, ": ")

@@ -28,9 +28,9 @@ func newBench(t *testing.T, cfg session.Config) bench {
 }
 
 // once runs code afresh and wants an answer.
-func (b bench) once(t *testing.T, req code.Request) (res code.Result) {
+func (b bench) once(t *testing.T, req code.Program) (res code.Outcome) {
 	t.Helper()
-	err := b.run.Once(context.Background(), sessiontest.Owner, req, func(r code.Result) error { res = r; return nil })
+	err := b.run.Once(context.Background(), sessiontest.Owner, req, func(r code.Outcome) error { res = r; return nil })
 	if err != nil {
 		t.Fatalf("%s: %v", req.Code, err)
 	}
@@ -38,7 +38,7 @@ func (b bench) once(t *testing.T, req code.Request) (res code.Result) {
 }
 
 // cell runs code in a context and wants an answer.
-func (b bench) cell(t *testing.T, s *session.Session, name, text string) code.Result {
+func (b bench) cell(t *testing.T, s *session.Session, name, text string) code.Outcome {
 	t.Helper()
 	res, err := b.run.Cell(context.Background(), sessiontest.Owner, s.ID(), name, code.Cell{Code: text}, nil)
 	if err != nil {
@@ -54,7 +54,7 @@ type want struct {
 	err, name      string
 }
 
-func (w want) check(t *testing.T, text string, res code.Result) {
+func (w want) check(t *testing.T, text string, res code.Outcome) {
 	t.Helper()
 	stdout, stderr := strings.Join(res.Logs.Stdout, ""), strings.Join(res.Logs.Stderr, "")
 	if !slices.Equal(res.Results, w.results) && len(res.Results)+len(w.results) > 0 || stdout != w.stdout || stderr != w.stderr {
@@ -102,26 +102,26 @@ func TestPythonPrograms(t *testing.T) {
 	b := newBench(t, session.Config{})
 	s := b.Create(t, proto.CreateContainer{})
 	for text, w := range pythonPrograms {
-		w.check(t, text, b.once(t, code.Request{Code: text, Container: s.ID()}))
+		w.check(t, text, b.once(t, code.Program{Code: text, Container: s.ID()}))
 	}
 }
 
 func TestAFreshRunLeavesNothing(t *testing.T) {
 	b := newBench(t, session.Config{})
 	for _, text := range []string{"1", "1/0", "import os; os._exit(4)"} {
-		if res := b.once(t, code.Request{Code: text}); res.Container != nil {
+		if res := b.once(t, code.Program{Code: text}); res.Container != nil {
 			t.Errorf("%s: a container that is gone is named: %+v", text, res.Container)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	err := b.run.Once(ctx, sessiontest.Owner, code.Request{Code: "import time\ntime.sleep(600)"}, func(code.Result) error { return nil })
+	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Code: "import time\ntime.sleep(600)"}, func(code.Outcome) error { return nil })
 	if proto.CodeOf(err) != proto.TimedOut {
 		t.Errorf("a client that went away: %v", err)
 	}
 	func() {
 		defer func() { _ = recover() }()
-		_ = b.run.Once(context.Background(), sessiontest.Owner, code.Request{Code: "1"}, func(code.Result) error { panic("the answer") })
+		_ = b.run.Once(context.Background(), sessiontest.Owner, code.Program{Code: "1"}, func(code.Outcome) error { panic("the answer") })
 	}()
 	if c := b.Sessions.Counts(); len(c.ByState) != 0 || c.Workspaces != 0 {
 		t.Errorf("left: %+v", c)
@@ -131,16 +131,16 @@ func TestAFreshRunLeavesNothing(t *testing.T) {
 func TestATimeoutKeepsWhatWasPrinted(t *testing.T) {
 	b := newBench(t, session.Config{})
 	text := "print('begun', flush=True)\nimport time\ntime.sleep(600)"
-	want{stdout: "begun\n", err: "timeout_seconds", name: "timeout"}.check(t, text, b.once(t, code.Request{Code: text, TimeoutSeconds: 1}))
+	want{stdout: "begun\n", err: "timeout_seconds", name: "timeout"}.check(t, text, b.once(t, code.Program{Code: text, TimeoutSeconds: 1}))
 }
 
 func TestOutputIsBounded(t *testing.T) {
 	b := newBench(t, session.Config{})
-	res := b.once(t, code.Request{Code: "for i in range(300000): print('0123456789')\n7", MaxOutputBytes: 10000})
+	res := b.once(t, code.Program{Code: "for i in range(300000): print('0123456789')\n7", MaxOutputBytes: 10000})
 	if n := len(strings.Join(res.Logs.Stdout, "")); n < 9000 || n > 80000 || !res.Truncated || !slices.Equal(res.Results, []string{"7"}) {
 		t.Errorf("%d bytes, truncated %v, results %q", n, res.Truncated, res.Results)
 	}
-	res = b.once(t, code.Request{Code: "'x' * 50_000_000"})
+	res = b.once(t, code.Program{Code: "'x' * 50_000_000"})
 	if n := len(res.Results[0]); n < 1<<20 || n > 2<<20 {
 		t.Errorf("a result of %d bytes", n)
 	}
@@ -199,10 +199,10 @@ func TestInterruptAndTimeoutKeepTheInterpreter(t *testing.T) {
 	s := b.Create(t, proto.CreateContainer{})
 	b.cell(t, s, "main", "x = 1")
 	ctx := context.Background()
-	done := make(chan code.Result, 1)
+	done := make(chan code.Outcome, 1)
 	began := make(chan struct{})
 	go func() {
-		res, _ := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "main", code.Cell{Code: "print('on', flush=True)\nimport time\ntime.sleep(600)"}, func(ev code.Event) error {
+		res, _ := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "main", code.Cell{Code: "print('on', flush=True)\nimport time\ntime.sleep(600)"}, func(ev code.Progress) error {
 			if ev.Data == "on\n" {
 				close(began)
 			}
@@ -283,19 +283,19 @@ func TestWhatIsRefused(t *testing.T) {
 	b := newBench(t, session.Config{})
 	s := b.Create(t, proto.CreateContainer{})
 	ctx := context.Background()
-	for item, req := range map[string]code.Request{
+	for item, req := range map[string]code.Program{
 		"code":             {},
 		"language":         {Code: "1", Language: "cobol"},
 		"image":            {Code: "1", Container: s.ID(), Image: "base"},
 		"max_output_bytes": {Code: "1", MaxOutputBytes: -1},
 		"timeout_seconds":  {Code: "1", TimeoutSeconds: -1},
 	} {
-		err := b.run.Once(ctx, sessiontest.Owner, req, func(code.Result) error { return nil })
+		err := b.run.Once(ctx, sessiontest.Owner, req, func(code.Outcome) error { return nil })
 		if proto.CodeOf(err) != proto.InvalidArgument || proto.AsError(err).Item != item {
 			t.Errorf("%s: %v", item, err)
 		}
 	}
-	err := b.run.Once(ctx, sessiontest.Owner, code.Request{Code: strings.Repeat("#", code.MaxCode+1)}, func(code.Result) error { return nil })
+	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Code: strings.Repeat("#", code.MaxCode+1)}, func(code.Outcome) error { return nil })
 	if proto.CodeOf(err) != proto.TooLarge {
 		t.Error(err)
 	}

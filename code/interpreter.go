@@ -123,22 +123,22 @@ func (c *cell) over(s proto.Stream) bool {
 }
 
 // once runs code as a program, to the interpreter's end. When ctx ends first, that is ended.
-func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd, req Request) (Result, error) {
+func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd, req Program) (Outcome, error) {
 	c := newCell(req.MaxOutputBytes)
 	cmd.Stdin = string(request(c.nonce, 1, modeOnce, req.Code))
 	in, err := launch(ctx, s, lang, cmd)
 	if err != nil {
-		return Result{}, err
+		return Outcome{}, err
 	}
 	in.take(c)
 	in.follow(ctx)
 	in.drop()
 	if in.last == nil {
 		in.exec.Cancel(proto.EndCanceled, "the client went away")
-		return Result{}, in.err
+		return Outcome{}, in.err
 	}
 	if in.absent() {
-		return Result{}, lang.missing(s.Info().Image)
+		return Outcome{}, lang.missing(s.Info().Image)
 	}
 	res := c.result()
 	res.describe(*in.last)
@@ -152,7 +152,7 @@ func (in *interpreter) absent() bool {
 }
 
 // describe adds what the end of its interpreter says about a program.
-func (r *Result) describe(x proto.ExecResult) {
+func (r *Outcome) describe(x proto.ExecResult) {
 	r.ExecID, r.DurationMS = x.Exec.ID, milliseconds(x.Exec.Duration(time.Time{}))
 	r.Notes = append(r.Notes, x.Notes...)
 	if x.Result.Result != nil {
@@ -162,7 +162,7 @@ func (r *Result) describe(x proto.ExecResult) {
 }
 
 // blame says that the interpreter ended, where that was no success, or not by what the code told already.
-func (r *Result) blame(end proto.End) {
+func (r *Outcome) blame(end proto.End) {
 	code := end.ReturnCode
 	switch {
 	case end.Reason == proto.EndExit && (code == 0 || r.ErrorDetail != nil):

@@ -39,6 +39,14 @@ func Languages() []string {
 	return names
 }
 
+// Names are all names that languages have.
+func Names() (names []string) {
+	for _, l := range languages {
+		names = append(append(names, l.name), l.aliases...)
+	}
+	return names
+}
+
 // languageOf finds one by any of its names; none is python.
 func languageOf(name string) (language, error) {
 	if name == "" {

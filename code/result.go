@@ -6,8 +6,8 @@ import (
 	"berth/proto"
 )
 
-// A Request is code to run.
-type Request struct {
+// A Program is code to run.
+type Program struct {
 	Code           string            `json:"code"`
 	Language       string            `json:"language,omitempty"`         // default python
 	Container      string            `json:"container,omitempty"`        // where; default: one that is made for it and deleted
@@ -20,8 +20,8 @@ type Request struct {
 	MaxOutputBytes int64             `json:"max_output_bytes,omitempty"` // of each stream; 0 is 1 MiB
 }
 
-// A Result is what became of code. Its first three fields are what other systems answer with.
-type Result struct {
+// An Outcome is what became of code. Its first three fields are what other systems answer with.
+type Outcome struct {
 	Results []string `json:"results"` // the value of the last expression, and what else was shown, as text
 	Logs    Logs     `json:"logs"`
 	Error   string   `json:"error,omitempty"` // only when it failed
@@ -54,16 +54,22 @@ type ErrorDetail struct {
 // A Bundle is one result by media type: a text, base64 of what is not text, or JSON where the type is JSON.
 type Bundle map[string]json.RawMessage
 
-// An Event is one message of a cell that runs.
-type Event struct {
-	Type       string  `json:"type"`             // "stdout", "stderr", "gap" or "result"
-	Stream     string  `json:"stream,omitempty"` // of a gap: "stdout" or "stderr"
-	Offset     int64   `json:"offset,omitempty"` // in bytes from the beginning of the cell's stream
-	Until      int64   `json:"until,omitempty"`  // end of a gap
-	Data       string  `json:"data,omitempty"`
-	DataBase64 []byte  `json:"data_base64,omitempty"` // output that is not UTF-8
-	Result     *Result `json:"result,omitempty"`      // the last event has it
+// A Progress is one message of a cell that runs.
+type Progress struct {
+	Type       string       `json:"type"`              // "start", "stdout", "stderr", "gap", "result" or "error"
+	ExecID     string       `json:"exec_id,omitempty"` // of the interpreter, in the first
+	Stream     string       `json:"stream,omitempty"`  // of a gap: "stdout" or "stderr"
+	Offset     int64        `json:"offset,omitempty"`  // in bytes from the beginning of the cell's stream
+	Until      int64        `json:"until,omitempty"`   // end of a gap
+	Data       string       `json:"data,omitempty"`
+	DataBase64 []byte       `json:"data_base64,omitempty"` // output that is not UTF-8
+	Result     *Outcome     `json:"result,omitempty"`
+	Error      *proto.Error `json:"error,omitempty"`
 }
 
-// EventResult is the type of the last event of a cell.
-const EventResult = "result"
+// The types that a Progress has beside those of output.
+const (
+	ProgressStart  = "start"  // the cell is about to be sent to its interpreter
+	ProgressResult = "result" // its end
+	ProgressError  = "error"  // there is no result; Error is set
+)

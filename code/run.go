@@ -29,21 +29,21 @@ const maxTimeout = 24 * time.Hour
 
 // Cell runs code in a context, which is made if it is not there. Cells of a context take turns, in no promised order. When ctx ends, the cell is
 // interrupted; one that does not heed that ends with its interpreter. each, which may be nil, gets what the code prints while it runs.
-func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Cell, each func(Event) error) (Result, error) {
+func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Cell, each func(Progress) error) (Outcome, error) {
 	if err := r.checkCell(req); err != nil {
-		return Result{}, err
+		return Outcome{}, err
 	}
 	s, err := r.sessions.Get(owner, container)
 	if err != nil {
-		return Result{}, err
+		return Outcome{}, err
 	}
 	n, made, err := r.open(s, NewContext{Name: name, Language: req.Language})
 	if err != nil {
-		return Result{}, err
+		return Outcome{}, err
 	}
 	release, err := n.take(ctx)
 	if err != nil {
-		return Result{}, err
+		return Outcome{}, err
 	}
 	defer release()
 	res, err := n.run(ctx, r, req, each)
@@ -54,7 +54,7 @@ func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Ce
 }
 
 func (r *Runner) checkCell(req Cell) error {
-	_, err := Request{Code: req.Code, Language: req.Language, MaxOutputBytes: req.MaxOutputBytes}.check()
+	_, err := Program{Code: req.Code, Language: req.Language, MaxOutputBytes: req.MaxOutputBytes}.check()
 	if err != nil {
 		return err
 	}
@@ -65,15 +65,15 @@ func (r *Runner) checkCell(req Cell) error {
 }
 
 // run is Cell with the turn.
-func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Event) error) (Result, error) {
+func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Progress) error) (Outcome, error) {
 	letGo, err := n.s.Hold(ctx, req.Files)
 	if err != nil {
-		return Result{}, err
+		return Outcome{}, err
 	}
 	defer letGo()
 	in, notes, err := n.live(ctx, r)
 	if err != nil {
-		return Result{}, err
+		return Outcome{}, err
 	}
 	n.setBusy(true)
 	defer n.setBusy(false)
@@ -82,13 +82,13 @@ func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Event
 	c := newCell(req.MaxOutputBytes)
 	why, err := n.see(ctx, in, c, req, r.limit(req.TimeoutSeconds), each)
 	if err != nil {
-		return Result{}, err
+		return Outcome{}, err
 	}
 	res := c.result()
 	res.Notes = append(notes, res.Notes...)
 	if in.over() {
 		if err := in.ready(n.s); err != nil {
-			return Result{}, err
+			return Outcome{}, err
 		}
 		n.obituary(&res, in)
 	}
@@ -104,7 +104,7 @@ func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Event
 const actCell = "code.cell"
 
 // tracebackOf is where a cell was when it was interrupted.
-func tracebackOf(res Result) string {
+func tracebackOf(res Outcome) string {
 	if res.ErrorDetail == nil {
 		return ""
 	}
@@ -120,7 +120,7 @@ func (r *Runner) limit(seconds float64) time.Duration {
 }
 
 // see sends a cell to its interpreter and waits until it has ended, or ends it. why is the reason that there was for that, if it was its time.
-func (n *notebook) see(ctx context.Context, in *interpreter, c *cell, req Cell, limit time.Duration, each func(Event) error) (why string, err error) {
+func (n *notebook) see(ctx context.Context, in *interpreter, c *cell, req Cell, limit time.Duration, each func(Progress) error) (why string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	number := in.take(c)
@@ -203,7 +203,7 @@ func (n *notebook) interrupt(ctx context.Context) error {
 }
 
 // obituary adds to a result that its interpreter ended.
-func (n *notebook) obituary(res *Result, in *interpreter) {
+func (n *notebook) obituary(res *Outcome, in *interpreter) {
 	n.mu.Lock()
 	n.ended = ""
 	n.mu.Unlock()
@@ -232,11 +232,14 @@ func (in *interpreter) ready(s *session.Session) error {
 }
 
 // follow gives what a cell prints to each, until there is no more.
-func (c *cell) follow(ctx context.Context, exec string, each func(Event) error) error {
+func (c *cell) follow(ctx context.Context, exec string, each func(Progress) error) error {
 	if each == nil {
 		return nil
 	}
+	if err := each(Progress{Type: ProgressStart, ExecID: exec}); err != nil {
+		return err
+	}
 	return session.FollowOutput(ctx, c.out, exec, func(ev proto.Event) error {
-		return each(Event{Type: string(ev.Type), Stream: ev.Stream, Offset: ev.Offset, Until: ev.Until, Data: ev.Data, DataBase64: ev.DataBase64})
+		return each(Progress{Type: string(ev.Type), Stream: ev.Stream, Offset: ev.Offset, Until: ev.Until, Data: ev.Data, DataBase64: ev.DataBase64})
 	})
 }

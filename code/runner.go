@@ -60,7 +60,7 @@ func (r *Runner) Close() error {
 
 // Once runs code afresh and gives the result to answer. Without a container one is made, and deleted with all that is in it once answer has returned,
 // whatever became of the code and of whoever asked for it.
-func (r *Runner) Once(ctx context.Context, owner string, req Request, answer func(Result) error) error {
+func (r *Runner) Once(ctx context.Context, owner string, req Program, answer func(Outcome) error) error {
 	lang, err := req.check()
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (r *Runner) Once(ctx context.Context, owner string, req Request, answer fun
 }
 
 // where is the container that a request names, or a new one.
-func (r *Runner) where(ctx context.Context, owner string, req Request) (*session.Session, error) {
+func (r *Runner) where(ctx context.Context, owner string, req Program) (*session.Session, error) {
 	if req.Container != "" {
 		return r.sessions.Get(owner, req.Container)
 	}
@@ -102,8 +102,21 @@ func (r *Runner) discard(ctx context.Context, owner string, s *session.Session) 
 	}
 }
 
+// Cell is the request as one for a cell of its context. What a context cannot take is refused.
+func (req Program) Cell() (Cell, error) {
+	switch {
+	case req.Container == "":
+		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "container", "a context belongs to a container; name it, or leave context out")
+	case req.Image != "":
+		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; leave it out where container names one")
+	case len(req.Env)+len(req.Secrets) > 0:
+		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "env", "an interpreter that runs has its environment; create the context with env and secrets")
+	}
+	return Cell{req.Code, req.Language, req.Files, req.TimeoutSeconds, req.MaxOutputBytes}, nil
+}
+
 // check says what is wrong with a request before anything is made for it.
-func (req Request) check() (language, error) {
+func (req Program) check() (language, error) {
 	if err := checkCode(req.Code); err != nil {
 		return language{}, err
 	}

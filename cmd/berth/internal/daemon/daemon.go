@@ -21,6 +21,7 @@ import (
 	"berth/artifacts"
 	"berth/audit"
 	"berth/cmd/berth/internal/certs"
+	"berth/code"
 	"berth/files"
 	"berth/gc"
 	"berth/keys"
@@ -67,6 +68,7 @@ type Daemon struct {
 	server   *api.Server
 	keys     *keys.Store
 	sessions *session.Sessions
+	code     *code.Runner
 	runtime  *containerd.Runtime
 	metrics  *metrics
 	audit    *audit.Log
@@ -137,6 +139,8 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.openSessions(ctx, books, jobs); err != nil {
 		return err
 	}
+	d.code = code.Open(code.Config{Sessions: d.sessions, Timeout: d.cfg.Session.ExecTimeout, Log: d.cfg.Log})
+	d.keep(d.code)
 	sweeper, err := d.openSweeper(books, store)
 	if err != nil {
 		return err
@@ -246,7 +250,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			api.Ops(d.metrics.registry, d.ready),
 			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
 			native.New(native.Config{
-				Sessions: d.sessions, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Keys: d.keys, Audit: d.audit,
+				Sessions: d.sessions, Code: d.code, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Keys: d.keys, Audit: d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}),
 		},
