@@ -69,6 +69,19 @@ func (e *edge) streamCell(c *call, req code.Cell) error {
 	return send(code.Progress{Type: code.ProgressError, Error: proto.AsError(err)})
 }
 
+// An execution is what the code_executor tool answers.
+type execution struct {
+	Text string `json:"text"` // Markdown
+}
+
+func (e *edge) executeCode(c *call) error {
+	var req code.Script
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	return e.Code.Execute(c.r.Context(), c.owner, req, func(text string) error { return c.json(http.StatusOK, execution{text}) })
+}
+
 func (e *edge) createContext(c *call) error {
 	var req code.NewContext
 	if err := api.Decode(c.r, &req); err != nil {

@@ -105,3 +105,14 @@ func TestACellAsItHappens(t *testing.T) {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
 }
+
+func TestCodeExecutor(t *testing.T) {
+	s := newSite(t)
+	got := must[execution](t, s, "POST", "/v1/code_executor", code.Script{Language: "python", Code: "print(6*7)"})
+	if !strings.HasPrefix(got.Text, "## Code Execution Result\n") || !strings.Contains(got.Text, "```\n42\n```") {
+		t.Errorf("%q", got.Text)
+	}
+	if res, text := s.do(t, "POST", "/v1/code_executor", `{"language":"js","code":"1"}`); res.StatusCode != http.StatusBadRequest {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+}
