@@ -25,6 +25,7 @@ func TestRunCode(t *testing.T) {
 	if !slices.Equal(got.Results, []string{"42"}) || !slices.Equal(got.Logs.Stdout, []string{"out\n"}) || !slices.Equal(got.Logs.Stderr, []string{"err\n"}) || got.Error != nil {
 		t.Errorf("%s", body)
 	}
+	s.done.wait() // the container is deleted once the answer is sent
 	if c := s.Sessions.Counts(); len(c.ByState) != 0 {
 		t.Errorf("left: %+v", c)
 	}

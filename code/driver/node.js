@@ -239,11 +239,20 @@
     if (await run(code)) process.exit(1)
   }
 
+  // equip gives cells what the main file of a program has. It is done late: node puts back what it finds when this script is over.
+  const equip = () => {
+    const main = new Module('.')
+    Object.defineProperty(here, 'main', { value: main })
+    const given = { module: main, exports: main.exports, require: here, display: (...values) => values.forEach(value => show(value, 'display')) }
+    for (const [key, value] of Object.entries(given)) Object.defineProperty(globalThis, key, { value, writable: true, configurable: true })
+  }
+
   const serve = async () => {
     for await (const r of requests()) {
       mark = r.nonce
       name = `<cell-${r.number}>`
       once = r.mode === 'once'
+      if (r.number === '1') equip()
       if (once) return program(r.code)
       if (r.number === '1') {
         process.on('SIGINT', () => running?.(interruption()))
@@ -259,12 +268,6 @@
   const box = { import: name => import(/^\.{0,2}\//.test(name) ? path.resolve(name) : name) }
   Object.defineProperty(globalThis, Symbol.for('berth'), { value: box })
   session.connect()
-  const main = new Module('.')
-  Object.defineProperty(here, 'main', { value: main })
-  Object.defineProperty(globalThis, 'module', { value: main, writable: true, configurable: true })
-  Object.defineProperty(globalThis, 'exports', { value: main.exports, writable: true, configurable: true })
-  globalThis.require = here
-  globalThis.display = (...values) => values.forEach(value => show(value, 'display'))
   process.argv.splice(1)
   serve()
 })()
