@@ -70,7 +70,8 @@ local({
 
   called <- function(condition) {
     call <- conditionCall(condition)
-    if (is.null(call)) "" else paste0(" in ", deparse(call, nlines = 1L)[1L], " :")
+    text <- if (is.null(call)) "" else deparse(call, nlines = 1L)[1L]
+    if (text %in% c("", "eval(expression, globalenv())") || startsWith(text, "parse(text = code")) "" else paste0(" in ", text, " :")
   }
 
   warned <- function(warnings) {
@@ -121,7 +122,7 @@ local({
       FALSE
     }, error = function(e) {
       message <- conditionMessage(e)
-      fail(class(e)[1L], message, paste0("Error", if (nzchar(called(e)) && !grepl("^parse\\(", deparse(conditionCall(e))[1L])) called(e) else ":", " ", message))
+      fail(class(e)[1L], message, paste0("Error", if (nzchar(called(e))) called(e) else ":", " ", message))
     }, interrupt = function(e) fail("Interrupted", "the cell was interrupted", "Interrupted: the cell was interrupted"))
     figures()
     failed

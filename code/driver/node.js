@@ -153,7 +153,7 @@
       }
     }
     const ts = found('typescript')
-    if (!ts) {
+    if (!ts?.transpileModule) { // its version 7 has none
       write(2, Buffer.from('berth: typescript is missing\n'))
       process.exit(127)
     }
