@@ -16,6 +16,7 @@ import (
 	"berth/api"
 	"berth/api/anthropic"
 	"berth/api/native"
+	"berth/code"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -35,11 +36,13 @@ func newHouse(t *testing.T, core session.Config) *house {
 	t.Helper()
 	h := &house{Stack: sessiontest.New(t, core), log: &bytes.Buffer{}}
 	log := slog.New(slog.NewTextHandler(h.log, nil))
+	runner := code.Open(code.Config{Sessions: h.Sessions})
+	t.Cleanup(func() { runner.Close() })
 	server, err := api.New(api.Config{Auth: h.Keys, Log: log, Edges: []api.Edge{
 		api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil }),
 		anthropic.New(anthropic.Config{Files: h.Files}),
 		native.New(native.Config{
-			Sessions: h.Sessions, Jobs: h.Jobs, Files: h.Files, Images: h.Images, Keys: h.Keys, Log: log,
+			Sessions: h.Sessions, Code: runner, Jobs: h.Jobs, Files: h.Files, Images: h.Images, Keys: h.Keys, Log: log,
 			Sweep: func(context.Context) (map[string]map[string]int, error) { return nil, nil },
 		}),
 	}})

@@ -38,6 +38,10 @@ type Cmd struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`  // 0 is the daemon's default; background commands have none unless asked
 	MaxOutputBytes int64   `json:"max_output_bytes,omitempty"` // of each stream kept for the result; 0 is the daemon's default
 	OnOutputLimit  string  `json:"on_output_limit,omitempty"`  // "truncate" (default): keep head and tail; "fail": kill it; "wait": hold it up for those who follow
+
+	// What no request can say; package code does.
+	Shown    string `json:"-"` // what it is called wherever it is recorded, instead of Argv
+	Resident bool   `json:"-"` // that it runs is no use of its container, which may be paused and stopped under it; see session.Hold
 }
 
 // What happens to a command that writes more than MaxOutputBytes.

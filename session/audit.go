@@ -76,6 +76,14 @@ func (e *Exec) tell(act string, info proto.Exec, made Produced) {
 	e.s.core.cfg.Audit(entry)
 }
 
+// Tell has it audited that something was done by a command that runs, such as a cell of an interpreter. Secrets in text are replaced.
+func (e *Exec) Tell(ctx context.Context, act, text string) {
+	entry, info := by(ctx), e.Info()
+	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID = act, e.s.owner, e.s.id, e.id
+	entry.Exec = &proto.AuditExec{JobID: info.JobID, User: info.User, Command: RedactCut(e.veil.hide(text), maxAudited)}
+	e.s.core.cfg.Audit(entry)
+}
+
 // within is as many of the paths as n bytes hold, and then a count of those left out.
 func within(paths []string, n int) []string {
 	for i, p := range paths {

@@ -96,6 +96,10 @@ func (s *Session) exec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, er
 		release()
 		return nil, err
 	}
+	if cmd.Resident {
+		release()
+		release = func() {}
+	}
 	e.setDeadline()
 	err = s.core.track(func() { s.announce(e) }, func() {
 		e.tellBegin()

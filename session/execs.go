@@ -26,6 +26,9 @@ func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
 		ID: e.id, ContainerID: s.id, JobID: cmd.JobID, Command: cmd.Command, Argv: cmd.Argv, Shell: cmd.Shell, User: cmd.User,
 		Background: cmd.Background, State: proto.ExecRunning, StartedAt: proto.At(s.core.cfg.Now()),
 	}
+	if cmd.Shown != "" {
+		e.info.Command, e.info.Argv = cmd.Shown, nil
+	}
 	e.veil.describe(&e.info)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,6 +80,17 @@ func (s *Session) runningExecs(seen bool) int {
 		}
 		if !e.hasEnded() {
 			n++
+		}
+	}
+	return n
+}
+
+// holdingExecs are the running ones that count as use of the session. Called with mu held.
+func (s *Session) holdingExecs() int {
+	n := s.runningExecs(true)
+	for _, e := range s.execs {
+		if e.cmd.Resident && e.number > 0 && !e.hasEnded() {
+			n--
 		}
 	}
 	return n

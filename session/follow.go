@@ -43,19 +43,7 @@ func (e *Exec) follow(ctx context.Context, from Cursor, f follower) error {
 	if err := f.fn(proto.Event{Type: proto.EventStart, ExecID: e.id, Exec: &info}); err != nil {
 		return err
 	}
-	for {
-		p, ok, err := f.next(ctx, out, &from)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		if err := f.piece(p); err != nil {
-			return err
-		}
-	}
-	if err := f.flush(); err != nil {
+	if err := f.all(ctx, out, &from); err != nil {
 		return err
 	}
 	res, err := e.Wait(ctx)
@@ -103,6 +91,29 @@ type follower struct {
 	room []byte                        // what raw gets; its length is where data begin
 	held [2][]byte
 	at   [2]int64 // offset of held[0]
+}
+
+// FollowOutput is Follow of an output that is no exec's: fn gets what is written to it until it is finished. Events name id as their exec.
+func FollowOutput(ctx context.Context, out *output.Output, id string, fn func(proto.Event) error) error {
+	var from Cursor
+	f := follower{exec: id, fn: fn}
+	return f.all(ctx, out, &from)
+}
+
+// all gives all output from a position on.
+func (f *follower) all(ctx context.Context, out *output.Output, from *Cursor) error {
+	for {
+		p, ok, err := f.next(ctx, out, from)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return f.flush()
+		}
+		if err := f.piece(p); err != nil {
+			return err
+		}
+	}
 }
 
 func (f *follower) next(ctx context.Context, out *output.Output, from *Cursor) (p Piece, ok bool, err error) {

@@ -236,6 +236,22 @@ func (s *Session) Start(ctx context.Context) error {
 	return err
 }
 
+// Hold makes sure that it runs and keeps it from being paused or stopped as idle until release, as a command does while it runs. It is for
+// whoever has a resident command do something. ctx's API key must have CPU time left. Stored files are put into $INPUT_DIR first.
+func (s *Session) Hold(ctx context.Context, files []string) (release func(), err error) {
+	if err := s.core.cfg.mayRun(ctx); err != nil {
+		return nil, err
+	}
+	if release, err = s.use(ctx); err != nil || len(files) == 0 {
+		return release, err
+	}
+	if err := s.core.cfg.Jobs.Begin(ctx, s, files); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
 // lost is called when the guest g no longer answers. If that is so, its generation is over: the session
 // is stopped, unless somebody did that already, and the next use starts it with its files.
 func (s *Session) lost(ctx context.Context, g *guest.Client) bool {

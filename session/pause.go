@@ -76,7 +76,7 @@ func (s *Session) beginPause(onlyIdle bool) (bool, error) {
 		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is %s; only one that runs can be paused", s.id, s.rec.State)
 	}
 	// A command that runs waits. What else is under way waits for the guest, and would count it as lost.
-	if s.users > s.runningExecs(true) || onlyIdle && s.users > 0 {
+	if s.users > s.holdingExecs() || onlyIdle && s.users > 0 {
 		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is in use: a command is starting, or files are on their way; try again", s.id)
 	}
 	s.paused = true

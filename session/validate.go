@@ -127,7 +127,7 @@ func (c Config) checkCmd(cmd *proto.Cmd, job string) error {
 	setDefault(&cmd.User, proto.UserDefault)
 	setDefault(&cmd.MaxOutputBytes, c.MaxOutput)
 	setDefault(&cmd.OnOutputLimit, proto.OutputTruncate)
-	if cmd.TimeoutSeconds == 0 && !cmd.Background {
+	if cmd.TimeoutSeconds == 0 && !cmd.Background && !cmd.Resident {
 		cmd.TimeoutSeconds = c.ExecTimeout.Seconds()
 	}
 	for _, check := range []func(*proto.Cmd) error{checkProgram, checkPlace, checkBounds, checkModes} {

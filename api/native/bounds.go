@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 
+	"berth/code"
 	"berth/proto"
 	"berth/tools"
 )
@@ -26,6 +27,9 @@ const hostPattern = `^(\*\.)?([^\s/@:*?#%\[\]\\]+|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9
 
 // signals are the names that a command can be sent, as Linux has them.
 const signals = `^(SIG)?(ABRT|ALRM|BUS|CHLD|CONT|FPE|HUP|ILL|INT|IO|KILL|PIPE|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ)$`
+
+// blank is a text of nothing but white space.
+const blank = `^\s*$`
 
 // typeBounds say of whole types what no field says alone. They hold for types that embed them, too.
 var typeBounds = map[string]schema{
@@ -81,6 +85,24 @@ func bounds(i Info) map[string]schema {
 		"Cmd.timeout_seconds":             {"minimum": 0, "maximum": 86400},
 		"Cmd.max_output_bytes":            {"minimum": 0, "maximum": 16 << 20},
 		"Cmd.on_output_limit":             {"enum": []any{"", proto.OutputTruncate, proto.OutputFail, proto.OutputWait}},
+		"Program.code":                    {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
+		"Program.language":                {"enum": languages()},
+		"Program.env":                     env,
+		"Program.secrets":                 secrets,
+		"Program.context":                 {"pattern": nameOrNot},
+		"Program.timeout_seconds":         {"minimum": 0, "maximum": 86400},
+		"Program.max_output_bytes":        {"minimum": 0, "maximum": 16 << 20},
+		"Script.language":                 {"enum": anys(code.ScriptLanguages)},
+		"Script.code":                     {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
+		"Cell.code":                       {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
+		"Cell.language":                   {"enum": languages()},
+		"Cell.timeout_seconds":            {"minimum": 0, "maximum": 86400},
+		"Cell.max_output_bytes":           {"minimum": 0, "maximum": 16 << 20},
+		"NewContext.name":                 {"pattern": "^[0-9A-Za-z][0-9A-Za-z_-]{0,63}$", "not": schema{"const": proto.InputsDir}},
+		"NewContext.language":             {"enum": languages()},
+		"NewContext.job_id":               {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
+		"NewContext.env":                  env,
+		"NewContext.secrets":              secrets,
 		"WindowSize.rows":                 {"minimum": 1, "maximum": 65535},
 		"WindowSize.cols":                 {"minimum": 1, "maximum": 65535},
 		"Message.rows":                    {"maximum": 65535},
@@ -145,6 +167,9 @@ func anys[T any](list []T) (out []any) {
 	}
 	return out
 }
+
+// languages are all names that a language may be given by; left out and empty are the same.
+func languages() []any { return append([]any{""}, anys(code.Names())...) }
 
 // A catalogue collects the schemas of named types, which the document has once each.
 type catalogue struct {

@@ -10,15 +10,17 @@ import (
 	"berth/api"
 	"berth/artifacts"
 	"berth/audit"
+	"berth/code"
 	"berth/files"
 	"berth/keys"
 	"berth/proto"
 	"berth/session"
 )
 
-// A Config is what the edge serves. Sessions, Jobs, Files, Images, Keys and Sweep must be set.
+// A Config is what the edge serves. Sessions, Code, Jobs, Files, Images, Keys and Sweep must be set.
 type Config struct {
 	Sessions *session.Sessions
+	Code     *code.Runner
 	Jobs     *artifacts.Jobs
 	Files    *files.Store
 	Images   session.Images

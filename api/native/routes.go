@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"berth/artifacts"
+	"berth/code"
 	"berth/proto"
 	"berth/session"
 	"berth/tools"
@@ -92,7 +93,7 @@ var (
 // rows is every route of this edge.
 func (e *edge) rows() []row {
 	var all []row
-	for _, part := range [][]row{e.containerRows(), e.execRows(), e.fileRows(), e.jobRows(), e.hostRows(), e.keyRows(), e.auditRows()} {
+	for _, part := range [][]row{e.containerRows(), e.execRows(), e.codeRows(), e.fileRows(), e.jobRows(), e.hostRows(), e.keyRows(), e.auditRows()} {
 		all = append(all, part...)
 	}
 	return all
@@ -193,6 +194,36 @@ func (e *edge) execRows() []row {
 			body: js(tools.Use{}), loose: true, answers: ok(tools.Result{}), fails: inGuest})},
 	}
 }
+
+func (e *edge) codeRows() []row {
+	const tag, at = "code", "/v1/containers/{id}/contexts"
+	return []row{
+		{"POST", "/v1/run_code", e.runCode, op{id: "runCode", tag: tag, does: "Run code and get the value of its last expression.", more: codeMore,
+			body: js(code.Program{}), answers: ok(code.Outcome{}), fails: inGuest}},
+		{"POST", "/v1/code_executor", e.executeCode, op{id: "executeCode", tag: tag, does: "Run a script as the code_executor tool does, and get one Markdown text.",
+			more: "The script runs as a file, in a container of its own that is deleted afterwards: 15 seconds, and 64 KiB of each stream.", body: js(code.Script{}), answers: ok(execution{}), fails: inGuest}},
+		{"POST", at, e.createContext, op{id: "createContext", tag: tag, does: "Begin a named interpreter that keeps its variables.",
+			more: "A cell in a context that is not there makes it, too. A container has at most 8. They end with the daemon.", body: js(code.NewContext{}), answers: created(code.Context{}), fails: inGuest}},
+		{"GET", at, e.listContexts, op{id: "listContexts", tag: tag, does: "List a container's contexts, by name.", answers: ok(page[code.Context]{}), fails: inBox}},
+		{"GET", at + "/{name}", e.getContext, op{id: "getContext", tag: tag, does: "Describe a context.", answers: ok(code.Context{}), fails: inBox}},
+		{"DELETE", at + "/{name}", e.deleteContext, op{id: "deleteContext", tag: tag, does: "End a context with its interpreter, and a cell that runs in it.",
+			answers: ok(deletedName{}), fails: inGuest}},
+		{"POST", at + "/{name}/run", e.runCell, op{id: "runCell", tag: tag, does: "Run a cell in a context.", more: cellMore,
+			body: js(code.Cell{}), answers: map[int][]content{http.StatusOK: append(js(code.Outcome{}), content{media: eventType, of: code.Progress{}})}, fails: inGuest}},
+		{"POST", at + "/{name}/interrupt", e.interruptContext, op{id: "interruptContext", tag: tag, does: "Interrupt the cell that runs in a context, as Ctrl-C does.",
+			more: "Its variables stay. Where no cell runs, nothing happens.", answers: ok(code.Context{}), fails: inGuest}},
+		{"POST", at + "/{name}/restart", e.restartContext, op{id: "restartContext", tag: tag, does: "End a context's interpreter, and a cell that runs in it, and begin a fresh one.",
+			answers: ok(code.Context{}), fails: inGuest}},
+	}
+}
+
+const codeMore = "Without a container, the code runs in a container of its own, which is deleted with all its files when the answer is there, or the client has gone. With container it runs in a fresh interpreter in that one, " +
+	"and with context too as a cell of that context. results has the value of the last expression and what else the code showed, as text, and rich the same by media type; error is there only where the code failed, which is no failure of the request. " +
+	"An image that lacks the language is a 501 that names one that has it."
+
+const cellMore = "The context is made if it is not there. Cells of a context take turns. With Accept: text/event-stream it answers with events while the cell runs: start, stdout, stderr, gap, and at the end result or error; the data of each is a Progress. " +
+	"When the client goes away, or the time is over, the cell is interrupted; if it does not heed that within 2 seconds, it ends with its interpreter. Where the interpreter ended, the result has an error and what was printed until then, " +
+	"and the next cell begins a fresh one and says so in notes."
 
 const liveMore = "Text messages both ways, JSON. The client sends Message objects, the server Event objects, the first of type ready. Where an exec or attach message has \"binary\": true, its command's output comes in binary messages instead: " +
 	"the stream (1 byte: 1 is stdout, 2 stderr), the length of the exec's ID (1 byte), that ID, the offset in the stream (8 bytes, big-endian), and the bytes. A message that is not right is answered by an event " +

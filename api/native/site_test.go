@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"berth/api"
+	"berth/code"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -75,6 +76,8 @@ func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 			return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}}, err
 		},
 	}
+	cfg.Code = code.Open(code.Config{Sessions: s.Sessions, Timeout: core.ExecTimeout})
+	t.Cleanup(func() { cfg.Code.Close() })
 	adjust(&cfg)
 	server, err := api.New(api.Config{
 		Auth:  s.Keys,

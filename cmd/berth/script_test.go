@@ -23,6 +23,7 @@ import (
 	"berth/api/native"
 	"berth/audit"
 	"berth/cmd/berth/internal/certs"
+	"berth/code"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -51,13 +52,15 @@ func newDaemon(t testing.TB) *httptest.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = log.Close() })
+	runner := code.Open(code.Config{Sessions: st.Sessions})
+	t.Cleanup(func() { _ = runner.Close() })
 	server, err := api.New(api.Config{
 		Auth: st.Keys, Audit: log, Metrics: registry, Log: slog.New(slog.DiscardHandler),
 		Edges: []api.Edge{
 			api.Ops(registry, func(context.Context) error { return nil }),
 			anthropic.New(anthropic.Config{Files: st.Files}),
 			native.New(native.Config{
-				Sessions: st.Sessions, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
+				Sessions: st.Sessions, Code: runner, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
 				Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 					done, err := st.Sessions.Sweep(ctx)
 					return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}}, err

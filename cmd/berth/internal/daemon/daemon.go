@@ -21,6 +21,7 @@ import (
 	"berth/artifacts"
 	"berth/audit"
 	"berth/cmd/berth/internal/certs"
+	"berth/code"
 	"berth/egress"
 	"berth/files"
 	"berth/gc"
@@ -69,6 +70,7 @@ type Daemon struct {
 	server   *api.Server
 	keys     *keys.Store
 	sessions *session.Sessions
+	code     *code.Runner
 	runtime  *containerd.Runtime
 	metrics  *metrics
 	audit    *audit.Log
@@ -143,6 +145,8 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.openSessions(ctx, books, jobs); err != nil {
 		return err
 	}
+	d.code = code.Open(code.Config{Sessions: d.sessions, Timeout: d.cfg.Session.ExecTimeout, Spare: d.mayHaveSpare, Log: d.cfg.Log})
+	d.keep(d.code)
 	sweeper, err := d.openSweeper(books, store)
 	if err != nil {
 		return err
@@ -197,6 +201,12 @@ func (d *Daemon) openEgress() (err error) {
 	cfg.Log, cfg.Ready = d.cfg.Log, func() error { return d.audit.Ready() }
 	d.egress, err = egress.New(cfg)
 	return err
+}
+
+// mayHaveSpare reports whether a container may be kept ready for an API key that runs code: it would take a place where places are
+// counted. A daemon without a warm pool wants none ready at all.
+func (d *Daemon) mayHaveSpare(key string) bool {
+	return d.cfg.WarmMax > 0 && (key == "" || d.keys.MaxSessions(key) == 0)
 }
 
 // as says which part of the daemon acts, for the audit log.
@@ -261,7 +271,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			api.Ops(d.metrics.registry, d.ready),
 			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
 			native.New(native.Config{
-				Sessions: d.sessions, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Keys: d.keys, Audit: d.audit,
+				Sessions: d.sessions, Code: d.code, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Keys: d.keys, Audit: d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}),
 		},

@@ -1,0 +1,210 @@
+package code
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"berth/output"
+	"berth/proto"
+)
+
+// Bounds of what one cell may tell.
+const (
+	maxTold    = 16 << 20 // bytes of all its results, and of its error
+	maxResults = 200
+	maxParts   = 16      // media types of one result
+	maxLines   = 100_000 // in the list of a stream; the last has all that are more
+)
+
+// defaultOutput is how much of each stream a cell keeps unless asked for more or less, and maxOutput the most, in bytes, as for commands.
+const (
+	defaultOutput = 1 << 20
+	maxOutput     = 16 << 20
+)
+
+// A cell is one piece of code that runs, and what came of it so far.
+type cell struct {
+	nonce string
+	out   *output.Output
+
+	mu      sync.Mutex // guards what follows
+	results []parts
+	failure parts
+	part    parts  // what names and data are for at the moment; nil: nothing
+	name    string // of the data that come
+	size    int    // of all that is kept
+	cut     bool   // something was told that is not kept
+	ended   [2]bool
+
+	done chan struct{} // closed when both streams have ended
+}
+
+// parts are what a result, or the error, consists of.
+type parts map[string][]byte
+
+func newCell(limit int64) *cell {
+	return &cell{nonce: newNonce(), out: output.New(cmp.Or(limit, defaultOutput), nil), done: make(chan struct{})}
+}
+
+// An ear is the cell's for one stream.
+type ear struct {
+	*cell
+	stream proto.Stream
+}
+
+func (e ear) printed(b []byte) { e.out.Write(e.stream, b) }
+
+func (e ear) told(kind byte, data []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch kind {
+	case kindResult:
+		e.begin(&e.results)
+	case kindError:
+		e.failure = parts{}
+		e.part, e.name = e.failure, ""
+	case kindName:
+		e.entitle(data)
+	case kindData:
+		e.add(data)
+	case kindEnd:
+		e.end(e.stream)
+	}
+}
+
+// begin begins a result. Called with mu held, as are the others here.
+func (c *cell) begin(list *[]parts) {
+	c.part, c.name = nil, ""
+	if len(*list) == maxResults || c.size >= maxTold {
+		c.cut = true
+		return
+	}
+	c.part = parts{}
+	*list = append(*list, c.part)
+}
+
+func (c *cell) entitle(name []byte) {
+	c.name = ""
+	if c.part == nil || len(c.part) == maxParts || !utf8.Valid(name) {
+		c.cut = true
+		return
+	}
+	c.name = string(name)
+	c.part[c.name] = nil
+}
+
+func (c *cell) add(data []byte) {
+	if c.part == nil || c.name == "" {
+		return
+	}
+	if c.size += len(data); c.size > maxTold { // half of an image is none
+		delete(c.part, c.name)
+		c.name, c.cut = "", true
+		return
+	}
+	c.part[c.name] = append(c.part[c.name], data...)
+}
+
+func (c *cell) end(s proto.Stream) {
+	c.ended[s-1] = true
+	if c.ended[0] && c.ended[1] {
+		select {
+		case <-c.done:
+		default:
+			close(c.done)
+		}
+	}
+}
+
+// result is what came of the cell.
+func (c *cell) result() Outcome {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	res := Outcome{Results: []string{}, Rich: []Bundle{}, Files: []proto.BashOutput{}, Truncated: c.cut}
+	for _, p := range c.results {
+		b, text := p.bundle()
+		res.Rich, res.Results = append(res.Rich, b), append(res.Results, text)
+	}
+	var cut [2]bool
+	res.Logs.Stdout, cut[0] = lines(c.out, proto.Stdout)
+	res.Logs.Stderr, cut[1] = lines(c.out, proto.Stderr)
+	res.Truncated = res.Truncated || cut[0] || cut[1]
+	if c.cut {
+		res.Notes = append(res.Notes, fmt.Sprintf("some results were left out: of one run, %d results and %d bytes of them are kept", maxResults, maxTold))
+	}
+	if c.failure != nil {
+		res.fail(c.failure.detail())
+	}
+	return res
+}
+
+// detail is the error that parts are.
+func (p parts) detail() ErrorDetail {
+	d := ErrorDetail{Name: p.text("name"), Message: p.text("message"), Traceback: p.text("traceback")}
+	if code, err := strconv.Atoi(p.text("return_code")); err == nil {
+		d.ReturnCode = &code
+	}
+	return d
+}
+
+// fail says that the code failed.
+func (r *Outcome) fail(d ErrorDetail) {
+	r.ErrorDetail = &d
+	if r.Error = strings.TrimRight(d.Traceback, "\n"); r.Error == "" {
+		r.Error = strings.TrimPrefix(d.Name+": "+d.Message, ": ")
+	}
+}
+
+// text is a part as UTF-8.
+func (p parts) text(name string) string { return strings.ToValidUTF8(string(p[name]), "\uFFFD") }
+
+// shown are the media types whose data stand for a result as text, the best first.
+var shown = []string{"text/plain", "text/markdown", "text/html", "application/json"}
+
+// bundle is a result as it is answered, and its text.
+func (p parts) bundle() (b Bundle, text string) {
+	b = Bundle{}
+	for name, data := range p {
+		if strings.HasSuffix(name, "json") && json.Valid(data) {
+			b[name] = json.RawMessage(data)
+			continue
+		}
+		quoted, err := json.Marshal(p.text(name))
+		if err != nil { // a string always can be
+			continue
+		}
+		b[name] = quoted
+	}
+	for _, name := range shown {
+		if data, ok := p[name]; ok && len(data) > 0 {
+			return b, p.text(name)
+		}
+	}
+	for name := range p {
+		text = max(text, name)
+	}
+	if text == "" {
+		return b, ""
+	}
+	return b, "<" + text + ">"
+}
+
+// lines are what is kept of a stream, each with its end, and whether something was left out.
+func lines(out *output.Output, s proto.Stream) ([]string, bool) {
+	head, tail, dropped := out.Text(s)
+	text := string(head)
+	if dropped > 0 {
+		text += fmt.Sprintf("\n[output truncated: %d bytes left out]\n", dropped)
+	}
+	text = strings.ToValidUTF8(text+string(tail), "\uFFFD")
+	list := strings.SplitAfterN(text, "\n", maxLines)
+	if list[len(list)-1] == "" {
+		list = list[:len(list)-1]
+	}
+	return list, dropped > 0
+}

@@ -1,0 +1,202 @@
+package code
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// A Context is what callers see of a named interpreter.
+type Context struct {
+	Name        string     `json:"name"`
+	ContainerID string     `json:"container_id"`
+	Language    string     `json:"language"`
+	State       string     `json:"state"`             // "idle", "busy", or "ended": the next cell begins a fresh interpreter
+	Cells       int        `json:"cells"`             // run by the present interpreter
+	ExecID      string     `json:"exec_id,omitempty"` // of the interpreter; none before the first cell
+	CreatedAt   proto.Time `json:"created_at"`
+	LastUsedAt  proto.Time `json:"last_used_at"`
+	Note        string     `json:"note,omitempty"` // why the last interpreter ended
+}
+
+// The states of a context.
+const (
+	StateIdle  = "idle"
+	StateBusy  = "busy"
+	StateEnded = "ended"
+)
+
+// A NewContext asks for a context.
+type NewContext struct {
+	Name     string            `json:"name"` // 1 to 64 letters, digits, '-' and '_'
+	Language string            `json:"language,omitempty"`
+	JobID    string            `json:"job_id,omitempty"`  // whose directory it works in
+	Env      map[string]string `json:"env,omitempty"`     // of the interpreter, added to the container's
+	Secrets  map[string]string `json:"secrets,omitempty"` // the same, hidden wherever cells are recorded
+}
+
+// MaxContexts is how many contexts a container may have.
+const MaxContexts = 8
+
+// A notebook is a context: a name, and the interpreter that it stands for at the moment.
+type notebook struct {
+	s    *session.Session
+	ask  NewContext
+	lang language
+
+	turn chan struct{} // holds one token: the right to run a cell, or to replace the interpreter
+
+	mu      sync.Mutex // guards what follows
+	in      *interpreter
+	busy    bool
+	used    time.Time
+	ended   string // why the last interpreter did, until the next cell has been told
+	stopped bool   // it was deleted: nobody may begin another interpreter
+
+	created time.Time
+}
+
+// info is the context as callers see it.
+func (n *notebook) info() Context {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := Context{
+		Name: n.ask.Name, ContainerID: n.s.ID(), Language: n.lang.name, State: StateIdle,
+		CreatedAt: proto.At(n.created), LastUsedAt: proto.At(n.used), Note: n.ended,
+	}
+	in := n.in
+	if in != nil {
+		c.ExecID, c.Cells = in.exec.ID(), in.sent()
+	}
+	switch {
+	case n.busy:
+		c.State = StateBusy
+	case in != nil && in.over(), in == nil && n.ended != "":
+		c.State = StateEnded
+	}
+	if in != nil && in.over() {
+		c.Note = in.why()
+	}
+	return c
+}
+
+// sent is how many cells an interpreter has got.
+func (in *interpreter) sent() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.cells
+}
+
+// over reports whether the interpreter has ended.
+func (in *interpreter) over() bool {
+	select {
+	case <-in.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// why is why an interpreter ended, for people. It is called once it has.
+func (in *interpreter) why() string {
+	if in.last == nil {
+		return "the daemon let go of it"
+	}
+	switch end := in.last.Exec.End; end.Reason {
+	case proto.EndExit:
+		return fmt.Sprintf("it exited with status %d", end.ReturnCode)
+	case proto.EndSignal:
+		return "it was ended by " + end.Signal
+	default:
+		if end.Message == "" {
+			return string(end.Reason)
+		}
+		return end.Message
+	}
+}
+
+// take is the right to run a cell, until release; or ctx's end.
+func (n *notebook) take(ctx context.Context) (release func(), err error) {
+	select {
+	case n.turn <- struct{}{}:
+		return func() { <-n.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// live is the interpreter, begun if there is none. notes say if an earlier one was lost. Called with the turn.
+func (n *notebook) live(ctx context.Context, r *Runner) (in *interpreter, notes []string, err error) {
+	n.mu.Lock()
+	in, ended, stopped := n.in, n.ended, n.stopped
+	n.mu.Unlock()
+	if stopped {
+		return nil, nil, n.missing()
+	}
+	if in != nil && !in.over() {
+		return in, nil, nil
+	}
+	if in != nil {
+		ended = in.why()
+	}
+	if in, err = n.begin(ctx, r); err != nil {
+		return nil, nil, err
+	}
+	if ended != "" {
+		notes = []string{fmt.Sprintf("this is a fresh interpreter, without what cells before this one defined: of the earlier one, %s", ended)}
+	}
+	return in, notes, nil
+}
+
+// begin starts an interpreter. Called with the turn.
+func (n *notebook) begin(ctx context.Context, r *Runner) (*interpreter, error) {
+	cmd := n.lang.command()
+	cmd.Shown = fmt.Sprintf("%s context %s", n.lang.name, n.ask.Name)
+	cmd.JobID, cmd.Env, cmd.Secrets = n.ask.JobID, n.ask.Env, n.ask.Secrets
+	cmd.OpenStdin, cmd.Resident = true, true
+	in, err := launch(ctx, n.s, n.lang, cmd)
+	if err != nil {
+		return nil, err
+	}
+	r.wg.Go(func() { in.follow(r.ctx) })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.in, n.ended = in, ""
+	if n.stopped { // deleted meanwhile
+		in.exec.Cancel(proto.EndKilled, "its context was deleted")
+	}
+	return in, nil
+}
+
+// end ends the interpreter, if there is one, and waits for that.
+func (n *notebook) end(ctx context.Context, why string) error {
+	n.mu.Lock()
+	in := n.in
+	n.mu.Unlock()
+	if in == nil || in.over() {
+		return nil
+	}
+	in.exec.Cancel(proto.EndKilled, why)
+	select {
+	case <-in.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (n *notebook) setBusy(busy bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.busy, n.used = busy, time.Now()
+}
+
+func (n *notebook) missing() error { return noContext(n.s.ID(), n.ask.Name) }
+
+func noContext(container, name string) error {
+	return proto.Errorf(proto.NotFound, "", name, "context %.80q does not exist in container %s; running a cell in it makes it", name, container)
+}

@@ -1,0 +1,183 @@
+package code
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// This file has which contexts there are. They are the daemon's alone: the next one knows nothing of them, and their interpreters end with it.
+
+// Create makes a context, with its interpreter.
+func (r *Runner) Create(ctx context.Context, owner, container string, ask NewContext) (Context, error) {
+	s, err := r.sessions.Get(owner, container)
+	if err != nil {
+		return Context{}, err
+	}
+	n, made, err := r.open(s, ask)
+	if err != nil {
+		return Context{}, err
+	}
+	if !made {
+		return Context{}, proto.Errorf(proto.AlreadyExists, "", ask.Name, "context %q exists in container %s already; run cells in it, or delete it first", ask.Name, s.ID())
+	}
+	release, err := n.take(ctx)
+	if err == nil {
+		defer release()
+		_, _, err = n.live(ctx, r)
+	}
+	if err == nil {
+		err = n.ready()
+	}
+	if err != nil {
+		r.forget(n)
+		return Context{}, err
+	}
+	return n.info(), nil
+}
+
+// List is the contexts of a container, by name.
+func (r *Runner) List(owner, container string) ([]Context, error) {
+	s, err := r.sessions.Get(owner, container)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := []Context{}
+	for _, n := range r.notebooks[s.ID()] {
+		list = append(list, n.info())
+	}
+	slices.SortFunc(list, func(a, b Context) int { return cmp.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// Get describes one context.
+func (r *Runner) Get(owner, container, name string) (Context, error) {
+	n, err := r.find(owner, container, name)
+	if err != nil {
+		return Context{}, err
+	}
+	return n.info(), nil
+}
+
+// Delete ends a context with its interpreter, and a cell that runs in it.
+func (r *Runner) Delete(ctx context.Context, owner, container, name string) error {
+	n, err := r.find(owner, container, name)
+	if err != nil {
+		return err
+	}
+	r.forget(n)
+	return n.end(ctx, "its context was deleted")
+}
+
+// Restart ends a context's interpreter, and a cell that runs in it, and begins a fresh one.
+func (r *Runner) Restart(ctx context.Context, owner, container, name string) (Context, error) {
+	n, err := r.find(owner, container, name)
+	if err != nil {
+		return Context{}, err
+	}
+	if err := n.end(ctx, "its context was restarted"); err != nil {
+		return Context{}, err
+	}
+	release, err := n.take(ctx)
+	if err != nil {
+		return Context{}, err
+	}
+	defer release()
+	if _, _, err := n.live(ctx, r); err != nil {
+		return Context{}, err
+	}
+	return n.info(), n.ready()
+}
+
+// Interrupt has the cell that runs in a context end with an error, as Ctrl-C does; one that does not heed it goes on. Without
+// a cell it does nothing.
+func (r *Runner) Interrupt(ctx context.Context, owner, container, name string) (Context, error) {
+	n, err := r.find(owner, container, name)
+	if err != nil {
+		return Context{}, err
+	}
+	if err := n.interrupt(ctx); err != nil {
+		return Context{}, err
+	}
+	return n.info(), nil
+}
+
+// find is the context of that name.
+func (r *Runner) find(owner, container, name string) (*notebook, error) {
+	s, err := r.sessions.Get(owner, container)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.notebooks[s.ID()][name]; n != nil {
+		return n, nil
+	}
+	return nil, noContext(s.ID(), strings.ToValidUTF8(name[:min(len(name), 80)], ""))
+}
+
+// open is the context that ask names, and whether it was made for that. One of another language is a conflict.
+func (r *Runner) open(s *session.Session, ask NewContext) (n *notebook, made bool, err error) {
+	if !proto.ValidJobID(ask.Name) {
+		return nil, false, proto.Errorf(proto.InvalidArgument, "", "name", "context %.80q: a name has 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit", ask.Name)
+	}
+	lang, err := languageOf(ask.Language)
+	if err != nil {
+		return nil, false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.notebooks[s.ID()]
+	if n := all[ask.Name]; n != nil {
+		if ask.Language != "" && n.lang.name != lang.name {
+			return nil, false, proto.Errorf(proto.Conflict, "", ask.Name, "context %q runs %s, not %s; use another name", ask.Name, n.lang.name, lang.name)
+		}
+		return n, false, nil
+	}
+	if len(all) >= MaxContexts {
+		return nil, false, proto.Errorf(proto.TooMany, "", s.ID(), "container %s has %d contexts, which is its limit; delete one", s.ID(), len(all))
+	}
+	r.tidy()
+	now := time.Now()
+	n = &notebook{s: s, ask: ask, lang: lang, turn: make(chan struct{}, 1), created: now, used: now}
+	if all == nil {
+		all = map[string]*notebook{}
+		r.notebooks[s.ID()] = all
+	}
+	all[ask.Name] = n
+	return n, true, nil
+}
+
+// forget takes a context out of the list; nobody begins an interpreter for it any more.
+func (r *Runner) forget(n *notebook) {
+	n.mu.Lock()
+	n.stopped = true
+	n.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if all := r.notebooks[n.s.ID()]; all[n.ask.Name] == n {
+		delete(all, n.ask.Name)
+		if len(all) == 0 {
+			delete(r.notebooks, n.s.ID())
+		}
+	}
+}
+
+// tidy forgets the contexts of containers that are gone. Called with mu held, whenever one is made: so there are never many.
+func (r *Runner) tidy() {
+	for id, all := range r.notebooks {
+		for _, n := range all {
+			if _, err := r.sessions.Get(n.s.Owner(), id); err != nil {
+				delete(r.notebooks, id)
+			}
+			break
+		}
+	}
+}

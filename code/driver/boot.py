@@ -1,0 +1,163 @@
+# Runs cells of Python and tells their results; code/protocol.go has what it says and reads. It is compiled at every start of an
+# interpreter, which is most of what berth adds to that, so it imports nothing that a bare one has not got already. What a result needs
+# beyond its repr is in rich.py, which comes as an argument and is compiled at its first use.
+def boot():
+    import sys
+    import posix
+    import _ast
+    import _signal
+    import builtins
+
+    ONLY_AST, AWAIT, COROUTINE = 0x400, 0x2000, 0x80
+    FUTURES = 0x1FE0000  # every flag that an import from __future__ may set
+
+    class Driver:
+        def __init__(self, rich):
+            self.source, self.module = rich, None
+            self.pid = posix.getpid()
+            # Copies that programs started by a cell do not get, and that stay where it redirects its own.
+            self.input, self.out, self.err = posix.dup(0), posix.dup(1), posix.dup(2)
+            null = posix.open("/dev/null", posix.O_RDONLY)
+            posix.dup2(null, 0)
+            posix.close(null)
+            self.texts, self.flags, self.waiting = {}, 0, b""
+            self.main = type(sys)("__main__")
+            self.main.__builtins__ = builtins
+            self.main.__annotations__ = {}
+            sys.modules["__main__"] = self.main
+            sys.argv = [""]
+            sys.meta_path.insert(0, self)
+            builtins.display = self.display
+
+        def read(self, n):
+            while n > len(self.waiting):
+                more = posix.read(self.input, max(n - len(self.waiting), 1 << 16))
+                if not more:
+                    posix._exit(0)
+                self.waiting += more
+            data, self.waiting = self.waiting[:n], self.waiting[n:]
+            return data
+
+        def request(self):
+            line = b""
+            while line[-1:] != b"\n":
+                line += self.read(1)
+            nonce, number, mode, size = line.split()
+            self.mark = b"\x1e" + nonce
+            self.name = "<cell " + number.decode() + ">"
+            self.once = mode == b"once"
+            return self.read(int(size)).decode("utf-8", "replace")
+
+        # put tells one thing, in pieces that no other process can write into.
+        def put(self, kind, data=b"", to=None):
+            if posix.getpid() != self.pid:
+                return
+            if isinstance(data, str):
+                data = data.encode("utf-8", "replace")
+            for at in range(0, len(data) or 1, 3900):
+                piece = data[at:at + 3900]
+                record = self.mark + b" %s %d\n" % (kind, len(piece)) + piece
+                while record:
+                    record = record[posix.write(self.out if to is None else to, record):]
+
+        def bundle(self, kind, parts):
+            self.flush()
+            self.put(b"r", kind)
+            for name, value in parts.items():
+                self.put(b"m", name)
+                self.put(b"d", value)
+
+        def rich(self):
+            if self.module is None:
+                self.module = type(sys)("berth_rich")
+                exec(compile(self.source, "<berth>", "exec"), self.module.__dict__)
+                self.module.begin(self)
+            return self.module
+
+        def show(self, value, kind="value"):
+            if type(value) in (int, float, bool, complex):
+                self.bundle(kind, {"text/plain": repr(value)})
+            elif value is not None:
+                self.bundle(kind, self.rich().mime(value))
+
+        def display(self, *values, **_):
+            for value in values:
+                self.show(value, "display")
+
+        def flush(self):
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except Exception:
+                    pass
+
+        # find_spec is asked for every module, and finds none: it is how the driver learns of two in time.
+        def find_spec(self, name, path=None, target=None):
+            if name == "matplotlib.pyplot" or name == "linecache":
+                return self.rich().wrap(name, path)
+
+        def evaluate(self, tree, mode):
+            code = compile(tree, self.name, mode, self.flags | AWAIT, True)
+            self.flags |= code.co_flags & FUTURES
+            value = eval(code, self.main.__dict__)
+            if code.co_flags & COROUTINE:
+                value = self.rich().wait(value)
+            return value
+
+        def run(self, text):
+            self.texts[self.name] = text
+            if "linecache" in sys.modules:
+                self.rich().remember()
+            tree = compile(text, self.name, "exec", ONLY_AST | AWAIT | self.flags, True)
+            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
+            if tree.body:
+                self.evaluate(tree, "exec")
+            if last:
+                value = self.evaluate(_ast.Expression(last.value), "eval")
+                rest = text.encode().splitlines()[last.end_lineno - 1][last.end_col_offset:]
+                if not rest.lstrip().startswith(b";"):
+                    if value is not None:
+                        self.main.__dict__["_"] = value
+                    self.show(value)
+
+        # cell runs one and gives back how it exits: None is not at all.
+        def cell(self, text):
+            exits = failed = None
+            try:
+                try:
+                    self.run(text)
+                finally:
+                    if self.module is not None:
+                        self.module.finish()
+            except SystemExit as e:
+                exits = e
+            except BaseException as e:
+                failed = e
+            if posix.getpid() != self.pid:  # a fork of the cell that came to its end
+                self.flush()
+                posix._exit(0 if exits is None and failed is None else 1)
+            if failed is not None:
+                self.flush()
+                self.rich().fail(failed)
+            return exits, failed
+
+        def serve(self):
+            handler = _signal.getsignal(_signal.SIGINT)
+            while True:
+                text = self.request()
+                _signal.signal(_signal.SIGINT, handler)
+                exits, failed = self.cell(text)
+                if exits is not None:
+                    raise exits
+                if self.once:
+                    return sys.exit(1) if failed is not None else None
+                # An interrupt that comes when the cell has ended is for nobody.
+                handler = _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+                self.flush()
+                self.put(b"z", b"", self.err)
+                self.put(b"z")
+
+    return Driver(sys.argv[1])
+
+
+boot().serve()

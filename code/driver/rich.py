@@ -1,0 +1,209 @@
+# The part of the driver for Python that few cells need: values that are more than their repr, figures, tracebacks and await.
+import _frozen_importlib_external as machinery
+import sys
+
+LONGEST = 1 << 20  # characters of a text; what is longer is cut
+ROWS, COLUMNS = 1000, 200  # of a table
+TABLE = "application/vnd.berth.table+json"
+
+driver = loop = None
+
+# What objects say that they can be, by the method that notebooks ask.
+METHODS = {
+    "_repr_html_": "text/html", "_repr_markdown_": "text/markdown", "_repr_latex_": "text/latex", "_repr_json_": "application/json",
+    "_repr_svg_": "image/svg+xml", "_repr_png_": "image/png", "_repr_jpeg_": "image/jpeg",
+}
+
+
+def begin(d):
+    global driver
+    driver = d
+
+
+def text(value):
+    """text is a value's text, or bytes as base64, as far as it fits."""
+    if isinstance(value, (bytes, bytearray)):
+        import base64
+        return base64.b64encode(value).decode()
+    if len(value) > LONGEST:
+        return value[:LONGEST] + "… [%d characters left out]" % (len(value) - LONGEST)
+    return value
+
+
+def encoded(value, **options):
+    """encoded is a value as JSON, or None where it is not JSON's."""
+    import json
+    try:
+        out = json.dumps(value, allow_nan=False, **options)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return out if len(out) <= LONGEST else None
+
+
+def mime(value):
+    """mime is all that a value can be shown as, by media type."""
+    kind = type(value)
+    if figure(value):
+        return drawn(value)
+    parts = {"text/plain": text(repr(value))}
+    if kind in (dict, list):
+        parts["application/json"] = encoded(value)
+    elif kind.__module__.startswith("pandas.") and hasattr(value, "to_json"):
+        parts[TABLE] = table(value)
+    if kind is not type and hasattr(kind, "_repr_mimebundle_"):
+        parts.update(bundle(value._repr_mimebundle_()))
+    for method, name in METHODS.items():
+        if kind is not type and hasattr(kind, method) and not parts.get(name):
+            parts.update(bundle({name: getattr(value, method)()}))
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def bundle(parts):
+    """bundle is what an object said that it is, as texts. Some methods give metadata beside the data."""
+    if isinstance(parts, tuple):
+        parts = parts[0]
+    out = {}
+    for name, part in parts.items():
+        if isinstance(part, tuple):
+            part = part[0]
+        if part is None:
+            continue
+        if isinstance(part, (str, bytes, bytearray)) and not name.endswith("json"):
+            out[name] = text(part)
+        else:
+            out[name] = encoded(part, default=str)
+    return out
+
+
+def table(frame):
+    """table is the first rows of a pandas frame or series, with the types of its columns."""
+    import json
+    if frame.ndim == 1:
+        frame = frame.to_frame()
+    part = frame.iloc[:ROWS, :COLUMNS]
+    try:
+        split = json.loads(part.to_json(orient="split", date_format="iso", default_handler=str))
+    except (TypeError, ValueError, OverflowError):  # names that are there twice, types that pandas cannot write
+        split = {"index": [str(i) for i in part.index], "data": [[str(v) for v in row] for row in part.itertuples(index=False)]}
+    return encoded({
+        "columns": [{"name": str(name), "dtype": str(dtype)} for name, dtype in zip(part.columns, part.dtypes)],
+        "index": split["index"], "rows": split["data"], "total_rows": int(frame.shape[0]), "total_columns": int(frame.shape[1]),
+    }, default=str)
+
+
+def figure(value):
+    module = sys.modules.get("matplotlib.figure")
+    return module is not None and isinstance(value, module.Figure)
+
+
+def drawn(fig):
+    """drawn is a figure as an image. It is closed, so that the end of the cell does not show it again."""
+    import io
+    out = io.BytesIO()
+    parts = {"text/plain": repr(fig)}
+    fig.savefig(out, format="png", bbox_inches="tight")
+    parts["image/png"] = text(out.getvalue())
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close(fig)
+    return parts
+
+
+def finish():
+    """finish shows the figures that a cell left open."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    for number in pyplot.get_fignums() if hasattr(pyplot, "get_fignums") else ():
+        driver.bundle("figure", drawn(pyplot.figure(number)))
+
+
+class Wrapped:
+    """Wrapped is a module's loader that calls then once the module is there."""
+
+    def __init__(self, loader, then):
+        self.loader, self.then = loader, then
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        self.then(module)
+
+
+def wrap(name, path):
+    """wrap has the driver act once a module is imported."""
+    spec = machinery.PathFinder.find_spec(name, path)
+    if spec is not None and spec.loader is not None:
+        spec.loader = Wrapped(spec.loader, imported_pyplot if name == "matplotlib.pyplot" else lambda _: remember())
+    return spec
+
+
+def imported_pyplot(pyplot):
+    def show(*args, **kwargs):
+        """Show all open figures as results of the cell."""
+        finish()
+
+    pyplot.show = show
+
+
+def remember():
+    """remember has tracebacks find the lines of cells."""
+    cache = getattr(sys.modules.get("linecache"), "cache", None)
+    if cache is not None:
+        for name, source in driver.texts.items():
+            cache[name] = (len(source), None, source.splitlines(True), name)
+
+
+def wait(coroutine):
+    """wait runs a cell that awaits, in one loop for all cells."""
+    global loop
+    import asyncio
+    if loop is None or loop.is_closed():
+        loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    task = loop.create_task(coroutine)
+    try:
+        return loop.run_until_complete(task)
+    except KeyboardInterrupt:
+        task.cancel()
+        loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+        raise
+
+
+def own(stack):
+    """own leaves out the frames above the cell's."""
+    for n, frame in enumerate(stack):
+        if frame.filename.startswith("<cell "):
+            del stack[:n]
+            return
+    if stack and stack[0].filename == "<string>":
+        del stack[:]
+
+
+def fail(error):
+    """fail tells how a cell failed."""
+    import linecache
+    import traceback
+    remember()
+    told = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
+    del linecache
+    chain, seen = [told], set()
+    while chain:
+        part = chain.pop()
+        if part is None or id(part) in seen:
+            continue
+        seen.add(id(part))
+        own(part.stack)
+        chain += [part.__cause__, part.__context__] + list(getattr(part, "exceptions", None) or ())
+    try:
+        message = str(error)
+    except Exception:
+        message = "<no text: str() of the exception failed>"
+    driver.put(b"e")
+    for name, value in (("name", type(error).__name__), ("message", message), ("traceback", "".join(told.format()))):
+        driver.put(b"m", name)
+        driver.put(b"d", text(value))

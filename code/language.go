@@ -1,0 +1,90 @@
+package code
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+
+	"berth/proto"
+)
+
+// The drivers, in their own languages.
+var (
+	//go:embed driver/boot.py
+	pythonBoot string
+	//go:embed driver/rich.py
+	pythonRich string
+	//go:embed driver/node.js
+	nodeDriver string
+	//go:embed driver/driver.R
+	rDriver string
+	//go:embed driver/Driver.java
+	javaDriver string
+	//go:embed driver/shell.sh
+	shellDriver string
+)
+
+// onThree has a program find its requests on file descriptor 3, so that nothing that a cell reads from its standard input is one. Its
+// arguments are the program's, the first of which is its name.
+const onThree = `command -v "$0" >/dev/null || { echo "berth: $0 is missing" >&2; exit 127; }; exec "$0" "$@" 3<&0 </dev/null`
+
+// javaStart runs the driver for Java, as the image has it compiled, or from its source. Nothing that a short run needs takes the time of the
+// better compiler.
+const javaStart = `command -v java >/dev/null && command -v jshell >/dev/null || { echo "berth: java is missing" >&2; exit 127; }
+o="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto --add-modules jdk.jshell,jdk.unsupported"
+[ -e /usr/lib/berth/java/Driver.class ] && exec java $o -cp /usr/lib/berth/java Driver
+d=$(mktemp -d) && printf %s "$0" >"$d/Driver.java" && exec java $o -Dberth.source="$d" "$d/Driver.java"`
+
+// A language is one that code can be in.
+type language struct {
+	name    string
+	aliases []string
+	program string   // that runs it
+	argv    []string // of an interpreter with its driver
+	image   string   // that has it
+}
+
+// languages are all of them.
+var languages = []language{
+	{name: "python", aliases: []string{"python3", "py"}, program: "python3", argv: []string{"python3", "-c", pythonBoot, pythonRich}, image: "base"},
+	{name: "js", aliases: []string{"javascript", "node"}, program: "node", argv: []string{"sh", "-c", onThree, "node", "-e", nodeDriver, "js"}, image: "base"},
+	{name: "ts", aliases: []string{"typescript"}, program: "node with esbuild or typescript", argv: []string{"sh", "-c", onThree, "node", "-e", nodeDriver, "ts"}, image: "full"},
+	{name: "r", aliases: []string{"R"}, program: "Rscript", argv: []string{"Rscript", "--no-init-file", "-e", "eval(parse(text = commandArgs(TRUE)[1]))", rDriver}, image: "full"},
+	{name: "java", aliases: []string{"jshell"}, program: "java with jdk.jshell", argv: []string{"sh", "-c", javaStart, javaDriver}, image: "full"},
+	{name: "bash", aliases: []string{"sh", "shell"}, program: "bash", argv: []string{"bash", "-c", shellDriver}, image: "base"},
+}
+
+// Languages names those that code can be in, without their other names.
+func Languages() []string {
+	names := make([]string, len(languages))
+	for i, l := range languages {
+		names[i] = l.name
+	}
+	return names
+}
+
+// Names are all names that languages have.
+func Names() (names []string) {
+	for _, l := range languages {
+		names = append(append(names, l.name), l.aliases...)
+	}
+	return names
+}
+
+// languageOf finds one by any of its names; none is python.
+func languageOf(name string) (language, error) {
+	if name == "" {
+		return languages[0], nil
+	}
+	for _, l := range languages {
+		if l.name == name || slices.Contains(l.aliases, name) {
+			return l, nil
+		}
+	}
+	return language{}, proto.Errorf(proto.InvalidArgument, "", "language", "language %.40q is not known; use one of %s", name, strings.Join(Languages(), ", "))
+}
+
+// missing is the error for an image that has no program for the language.
+func (l language) missing(image string) error {
+	return proto.Errorf(proto.Unsupported, "", "language", "image %s cannot run %s: it has no %s; use an image that has it, such as %s", image, l.name, l.program, l.image)
+}

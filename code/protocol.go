@@ -1,0 +1,155 @@
+package code
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+)
+
+// What goes to a driver is a line and the code:
+//
+//	NONCE NUMBER MODE BYTES\n CODE
+//
+// NUMBER counts the cells of an interpreter from 1, and MODE is "once" or "cell". What comes back stands among what the code
+// prints, in records of one write each, which the kernel keeps whole in a pipe:
+//
+//	RS NONCE ' ' KIND ' ' BYTES '\n' DATA
+//
+// The kinds are these. Between a begin and the next one, names and data follow in turns; data of more than a record's size comes in several.
+const (
+	kindResult = 'r' // begins a result; DATA is "value", "display" or "figure"
+	kindError  = 'e' // begins the error
+	kindName   = 'm' // of what the data behind it are: a media type, or of an error "name", "message" or "traceback"
+	kindData   = 'd'
+	kindEnd    = 'z' // of the cell, on each of both streams
+)
+
+// The modes.
+const (
+	modeOnce = "once" // the code is a program: the interpreter ends with it
+	modeCell = "cell"
+)
+
+// recordSeparator begins a record. Most output has none, so that finding records costs next to nothing.
+const recordSeparator = 0x1e
+
+// maxPiece bounds DATA: with what stands before it, it fits into the 4,096 bytes that a pipe takes in one piece. maxHeader is the longest
+// of what stands between nonce and DATA.
+const (
+	maxPiece  = 4000
+	maxHeader = len(" k 4000\n")
+)
+
+// newNonce is a number that no output has by chance.
+func newNonce() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// request is what a driver is sent for a cell.
+func request(nonce string, number int, mode, code string) []byte {
+	return append(fmt.Appendf(nil, "%s %d %s %d\n", nonce, number, mode, len(code)), code...)
+}
+
+// A listener takes apart what came on one stream. What it is given is valid until it returns.
+type listener interface {
+	printed(b []byte)
+	told(kind byte, data []byte)
+}
+
+// A scanner finds records in one stream.
+type scanner struct {
+	mark []byte // how a record begins
+	held []byte // what may be the beginning of one
+}
+
+func newScanner(nonce string) *scanner {
+	return &scanner{mark: append([]byte{recordSeparator}, nonce...)}
+}
+
+// feed takes the next bytes of the stream.
+func (s *scanner) feed(b []byte, to listener) {
+	if len(s.held) > 0 {
+		b = append(s.held, b...)
+		s.held = nil
+	}
+	for len(b) > 0 {
+		at := s.start(b)
+		if at > 0 {
+			to.printed(b[:at])
+			b = b[at:]
+			continue
+		}
+		n, whole := s.record(b, to)
+		switch {
+		case n == 0: // the rest of it is to come
+			s.held = slices.Clone(b)
+			return
+		case !whole: // it only looked like one
+			to.printed(b[:n])
+		}
+		b = b[n:]
+	}
+}
+
+// flush gives up on a record that has not come whole: nothing more will.
+func (s *scanner) flush(to listener) {
+	if len(s.held) > 0 {
+		to.printed(s.held)
+		s.held = nil
+	}
+}
+
+// start is where the first record may begin, or len(b).
+func (s *scanner) start(b []byte) int {
+	for at := 0; at < len(b); at++ {
+		i := bytes.IndexByte(b[at:], recordSeparator)
+		if i < 0 {
+			break
+		}
+		at += i
+		if rest := b[at:]; bytes.HasPrefix(rest, s.mark) || bytes.HasPrefix(s.mark, rest) {
+			return at
+		}
+	}
+	return len(b)
+}
+
+// record takes the record that b may begin with. n is how many bytes of b are done with, 0 if more are needed to know.
+func (s *scanner) record(b []byte, to listener) (n int, whole bool) {
+	if len(b) < len(s.mark) {
+		return 0, false
+	}
+	head := b[len(s.mark):]
+	end := bytes.IndexByte(head, '\n')
+	if end < 0 && len(head) < maxHeader {
+		return 0, false
+	}
+	kind, size, ok := parseHeader(head, end)
+	if !ok {
+		return len(s.mark), false
+	}
+	begin := len(s.mark) + end + 1
+	if len(b) < begin+size {
+		return 0, false
+	}
+	to.told(kind, b[begin:begin+size])
+	return begin + size, true
+}
+
+// parseHeader reads " KIND BYTES\n", of which end is the last byte.
+func parseHeader(b []byte, end int) (kind byte, size int, ok bool) {
+	if end < len(" k 0") || end >= maxHeader || b[0] != ' ' || b[2] != ' ' {
+		return 0, 0, false
+	}
+	for _, c := range b[3:end] {
+		if c < '0' || c > '9' {
+			return 0, 0, false
+		}
+		size = size*10 + int(c-'0')
+	}
+	return b[1], size, size <= maxPiece
+}
