@@ -13,6 +13,7 @@ type Program struct {
 	Container      string            `json:"container,omitempty"`        // where; default: one that is made for it and deleted
 	Context        string            `json:"context,omitempty"`          // of Container: a named interpreter that keeps its variables
 	Image          string            `json:"image,omitempty"`            // of the container that is made
+	Network        proto.Network     `json:"network,omitzero"`           // of it too: what it may reach
 	Files          []string          `json:"files,omitempty"`            // stored files to put into $INPUT_DIR first
 	Env            map[string]string `json:"env,omitempty"`              // added to the container's; not in a context
 	Secrets        map[string]string `json:"secrets,omitempty"`          // the same, hidden wherever the code is recorded

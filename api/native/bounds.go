@@ -89,6 +89,8 @@ func bounds(i Info) map[string]schema {
 		"Program.language":                {"enum": languages()},
 		"Program.env":                     env,
 		"Program.secrets":                 secrets,
+		"Program.network" + orWord:        {"type": "string", "enum": anys(i.modes())},
+		"Program.network":                 i.networks(),
 		"Program.context":                 {"pattern": nameOrNot},
 		"Program.timeout_seconds":         {"minimum": 0, "maximum": 86400},
 		"Program.max_output_bytes":        {"minimum": 0, "maximum": 16 << 20},

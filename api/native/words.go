@@ -111,6 +111,7 @@ var words = map[string]string{
 	"Program.container":                    "Run it in this container. Without one it has a container of its own, which is deleted afterwards.",
 	"Program.context":                      "Run it as a cell of this context of the container.",
 	"Program.image":                        "Of the container that is made.",
+	"Program.network":                      "What the container that is made may reach; nothing if it is left out. A mode alone may stand for the object.",
 	"Program.files":                        "Stored files to put into $INPUT_DIR first.",
 	"Program.timeout_seconds":              "0 is the daemon's default, 86400 the most.",
 	"Program.max_output_bytes":             "How much of each stream is kept; 0 is 1 MiB.",

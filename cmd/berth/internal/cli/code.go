@@ -45,6 +45,7 @@ Languages: ` + strings.Join(code.Languages(), ", ") + `. Without --language the 
 type codeFlags struct {
 	language, context, text, image, figures string
 	env, secrets                            []string
+	network                                 networkFlags
 	timeout                                 time.Duration
 }
 
@@ -54,6 +55,7 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.context, "context", "", "run it as a cell of this context of CONTAINER; it is made at first use")
 	fs.StringVarP(&f.text, "code", "c", "", "run this text in place of a file")
 	fs.StringVar(&f.image, "image", "", "image of the container that is made (default: the daemon's)")
+	f.network.register(cmd)
 	fs.StringVar(&f.figures, "figures", "", "write images among the results into this directory")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment, NAME=value, or NAME to take yours (may be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
@@ -80,7 +82,7 @@ func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args 
 	if f.context != "" {
 		return a.runCell(ctx, c, f, container, code.Cell{Code: text, Language: language, TimeoutSeconds: f.timeout.Seconds()})
 	}
-	req := code.Program{Code: text, Language: language, Container: container, Image: f.image, TimeoutSeconds: f.timeout.Seconds()}
+	req := code.Program{Code: text, Language: language, Container: container, Image: f.image, Network: f.network.request(), TimeoutSeconds: f.timeout.Seconds()}
 	if req.Env, err = parseEnv(f.env); err != nil {
 		return err
 	}
@@ -142,8 +144,8 @@ func (f *codeFlags) source(file string) (string, error) {
 
 // runCell runs the code in a context, and prints as it goes.
 func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, container string, cell code.Cell) error {
-	if len(f.env)+len(f.secrets) > 0 || f.image != "" {
-		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret and --image are for a fresh interpreter; leave them out with --context")
+	if len(f.env)+len(f.secrets) > 0 || f.image != "" || !f.network.request().IsZero() {
+		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow are for a fresh interpreter; leave them out with --context")
 	}
 	res, err := c.RunCell(ctx, container, f.context, cell, func(p code.Progress) error {
 		if a.json {

@@ -175,5 +175,4 @@ func (a *app) completeContainerFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
 	_ = cmd.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces)
 	_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions([]cobra.Completion{"runc", "gvisor"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]cobra.Completion{"none", "allowlist", "open"}, cobra.ShellCompDirectiveNoFileComp))
 }

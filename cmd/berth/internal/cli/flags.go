@@ -16,14 +16,30 @@ import (
 // Sizes and times stay as they were typed until request, which names the flag in its errors.
 type containerFlags struct {
 	image, name, class, workspace string
-	network                       string
+	network                       networkFlags
 	labels, env, secrets, files   []string
-	allow                         []string
 	cpus                          float64
 	memory, disk                  string
 	pids                          int64
 	open                          int64
 	idle, lifetime                time.Duration
+}
+
+// networkFlags say what a container may reach.
+type networkFlags struct {
+	mode  string
+	allow []string
+}
+
+func (f *networkFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.mode, "network", "", "what it may reach: none, allowlist (with --allow) or open (any public host); default none")
+	fs.StringArrayVar(&f.allow, "allow", nil, "host that it may reach, such as pypi.org, *.example.com or db.example.com:5432 (may be repeated)")
+	_ = cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]cobra.Completion{"none", "allowlist", "open"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (f *networkFlags) request() proto.Network {
+	return proto.Network{Mode: proto.NetworkMode(f.mode), Allow: f.allow}
 }
 
 // register gives a command the flags. They are docker's where docker has the same thing.
@@ -45,15 +61,14 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.DurationVar(&f.idle, "idle", 0, "stop it after this long without use, such as 5m")
 	fs.DurationVar(&f.lifetime, "lifetime", 0, "remove it this long after it was made, such as 24h")
 	fs.StringArrayVar(&f.files, "file", nil, "file for $INPUT_DIR: the ID of a stored one, or a file here, which is uploaded (may be repeated)")
-	fs.StringVar(&f.network, "network", "", "what it may reach: none, allowlist (with --allow) or open (any public host); default none")
-	fs.StringArrayVar(&f.allow, "allow", nil, "host that it may reach, such as pypi.org, *.example.com or db.example.com:5432 (may be repeated)")
+	f.network.register(cmd)
 	fs.StringVar(&f.workspace, "workspace", "", "existing workspace to use")
 }
 
 // request builds the request, and uploads the files that are not stored yet, whose IDs it returns.
 func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) (req proto.CreateContainer, uploaded []string, err error) {
 	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace}
-	req.Network = proto.Network{Mode: proto.NetworkMode(f.network), Allow: f.allow}
+	req.Network = f.network.request()
 	req.Limits.CPUs, req.Limits.PIDs, req.Limits.OpenFiles = f.cpus, f.pids, f.open
 	// Files come last: a mistake in any other flag is found before something is uploaded.
 	for _, step := range []func() error{
