@@ -293,10 +293,11 @@ func TestHTTPInTunnel(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body)
 	}
 	s.refusedFor("host_mismatch")
-	for _, trick := range []string{"\r\nGET / HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n", "GET /\xff HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n", "GET http://other.example:" + port + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"} {
+	for _, trick := range []string{"\r\nGET / HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n", "GET /\xff HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n", "GET http://other.example:" + port + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n",
+		"GET http://other.example:" + port + "/ HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n"} {
 		c, r := connect(s, host)
 		_, _ = io.WriteString(c, trick)
-		if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode < 400 {
+		if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode < 400 || res.Header.Get("Proxy-Status") == "" { // else the host has said so
 			t.Errorf("%q: %v %v", trick, res, err)
 		}
 	}
@@ -555,6 +556,35 @@ func TestLimits(t *testing.T) {
 	s.stop()
 	if _, err := io.ReadAll(r); err != nil && !strings.Contains(err.Error(), "reset") {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// As long as something goes, a connection stays.
+func TestTrafficKeepsAlive(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+		}
+	}()
+	const idle = 400 * time.Millisecond
+	s := newSite(t, Config{IdleTimeout: idle}, proto.Network{Mode: proto.NetworkOpen})
+	s.names.Set("web.example", "127.0.0.1")
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	c, r := connect(s, "web.example:"+port)
+	tick := time.NewTicker(idle / 4)
+	defer tick.Stop()
+	for range 10 {
+		<-tick.C
+		fmt.Fprintln(c, "more")
+		if line, err := r.ReadString('\n'); line != "more\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func (w *internet) testList(t *testing.T, class proto.RuntimeClass) {
 		`for i in $(seq 60); do curl -s http://web.test:PLAIN/ -o /dev/null & done; wait; echo all`:                   "all",
 
 		// Not on the list, or not at that port, or not public.
-		code + `http://other.test/ https://other.test/ http://web.test/ http://inner.test/ http://127.0.0.1:PLAIN/`:                 "403000 000403 403000 403000 403000",
+		code + `http://other.test/ https://other.test/ http://web.test/ http://inner.test/ http://127.0.0.1:PLAIN/`:                                   "403000 000403 403000 403000 403000",
 		code + `http://web.test:PLAIN/to?http://inner.test/`:                                                                                          "403000",
 		code + `http://web.test:PLAIN/to?http://169.254.169.254/latest/meta-data`:                                                                     "403000",
 		`curl -sk -o /dev/null -w '%{http_code}%{http_connect}' --connect-to ::example.com:SECURE https://other.test/`:                                "000200", // what was asked for is told in the hello
