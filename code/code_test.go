@@ -162,6 +162,29 @@ func TestAFreshRunLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestASpareIsClaimedOnceAndGoes(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	r := code.Open(code.Config{Sessions: st.Sessions, Spare: func(string) bool { return true }})
+	b := bench{st, r}
+	var execs []string
+	for range 3 {
+		res := b.once(t, code.Program{Code: "print('x' in globals())\nx = 1"})
+		if strings.Join(res.Logs.Stdout, "") != "False\n" || slices.Contains(execs, res.ExecID) {
+			t.Errorf("%+v after %q", res, execs)
+		}
+		execs = append(execs, res.ExecID)
+	}
+	want{stdout: "a\n", err: "timeout_seconds", name: "timeout"}.check(t, "a timeout",
+		b.once(t, code.Program{Code: "print('a', flush=True)\nimport time\ntime.sleep(600)", TimeoutSeconds: 0.5}))
+	want{err: "status 3", name: "exit"}.check(t, "an exit", b.once(t, code.Program{Code: "import sys\nsys.exit(3)"}))
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c := b.Sessions.Counts(); len(c.ByState) != 0 || c.Workspaces != 0 {
+		t.Errorf("left: %+v", c)
+	}
+}
+
 func TestATimeoutKeepsWhatWasPrinted(t *testing.T) {
 	b := newBench(t, session.Config{})
 	text := "print('begun', flush=True)\nimport time\ntime.sleep(600)"
