@@ -10,7 +10,7 @@ FULL_IMAGE := .cache/images/full.tar
 setup-full: setup-test
 	$(call install,$(FULL_DEBS))
 
-test-full: all setup-full ## build the full image and try everything that is in it (15 GB of disk, half an hour the first time)
+test-full: all setup-full ## build the full image and try everything that is in it (20 GB of disk, 20 minutes the first time)
 	@mkdir -p $(dir $(FULL_IMAGE))
 	@./bin/berth image build base --quiet --output .cache/images/base.tar
 	@./bin/berth image build full --output $(FULL_IMAGE)

@@ -65,8 +65,8 @@ earlier build is used again as long as it fits.
          scripts, and nearly 180 Python packages for numbers, charts, pictures, PDF, office documents, maps and model providers
 
 full is made in layers. What a layer needs is fetched by this machine's apt, pip and npm, checked against pinned hashes
-and kept in the cache, as each finished layer is: a build that failed goes on where it stopped. It takes 2.5 GB of
-downloads, up to 15 GB of disk while it runs, and some twenty minutes.
+and kept in the cache, as each finished layer is: a build that failed goes on where it stopped. It takes 1.4 GB of
+downloads, 12 GB of disk while it runs, and some fifteen minutes.
 
 With --output the archive is only written to a file, and no daemon is needed.`,
 		ValidArgs: sandboximage.Names(),
