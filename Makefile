@@ -13,6 +13,7 @@ all: setup $(BIN)/berth $(BIN)/berth-guest runtimes ## build everything into bin
 include mk/setup.mk
 include mk/runtimes.mk
 include mk/bench.mk
+include mk/image.mk
 
 $(BIN)/berth: $(GO_SOURCES) | $(BIN) setup
 	@echo "building berth (about 3 minutes the first time)"

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"berth/proto"
@@ -27,6 +28,7 @@ type apt struct {
 	*build
 	dir      string   // in the cache
 	override []string // options that replace the host's sources; empty if those serve
+	updated  bool     // the lists are of this build
 }
 
 // newApt prepares the directory.
@@ -121,18 +123,25 @@ func parseStatus(line string) (done, total int64, ok bool) {
 	return done, total, err == nil && n == 2
 }
 
-// resolve fetches the package lists and decides which packages, in which versions, the definition
-// needs today.
-func (a *apt) resolve(ctx context.Context) (packageSet, error) {
+// resolve fetches the package lists and decides which packages, in which versions, the wanted ones need today, beyond
+// those that are installed by dpkg's status file.
+func (a *apt) resolve(ctx context.Context, status string, wanted []string) (packageSet, error) {
+	if err := os.WriteFile(filepath.Join(a.dir, "status"), []byte(status), 0o644); err != nil {
+		return nil, ioError("the package cache", err)
+	}
 	if err := a.update(ctx); err != nil {
 		return nil, err
 	}
-	args := append([]string{"--yes", "--simulate", "install", "?essential"}, a.def.packages...)
+	args := append([]string{"--yes", "--simulate", "--no-remove", "install"}, wanted...)
 	out, err := a.run(ctx, nil, "apt-get", args...)
 	if err != nil {
 		return nil, unavailable(ctx, "the Debian mirrors do not have what the image needs", err)
 	}
-	out, err = a.run(ctx, nil, "apt-cache", append([]string{"show"}, planned(out)...)...)
+	plan := planned(out)
+	if len(plan) == 0 {
+		return nil, nil // all of it is installed
+	}
+	out, err = a.run(ctx, nil, "apt-cache", append([]string{"show"}, plan...)...)
 	if err != nil {
 		return nil, unavailable(ctx, "the Debian package lists cannot be read", err)
 	}
@@ -147,6 +156,9 @@ func (a *apt) resolve(ctx context.Context) (packageSet, error) {
 // have the suite. That some source of the host fails does not matter as long as the suite is
 // there, from an earlier update if need be.
 func (a *apt) update(ctx context.Context) error {
+	if a.updated {
+		return nil
+	}
 	a.step(Step{Name: StepUpdating})
 	public, err := a.publicSources()
 	if err != nil {
@@ -159,6 +171,7 @@ func (a *apt) update(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if a.hasSuite(ctx) {
+			a.updated = true
 			return nil
 		}
 	}
@@ -188,11 +201,14 @@ func (a *apt) publicSources() ([]string, error) {
 }
 
 // planned finds the packages in what a simulated installation prints, as arguments of apt-cache:
-// "Inst name (version origin [arch])" lines.
+// "Inst name (version origin [arch])" lines, or "Inst name [old] (version …)" of a newer version.
 func planned(out string) []string {
 	var names []string
 	for line := range strings.Lines(out) {
 		fields := strings.Fields(line)
+		if len(fields) > 3 && strings.HasPrefix(fields[2], "[") {
+			fields = slices.Delete(fields, 2, 3)
+		}
 		if len(fields) > 2 && fields[0] == "Inst" {
 			names = append(names, fields[1]+"="+strings.TrimPrefix(fields[2], "("))
 		}

@@ -22,38 +22,68 @@ const (
 	packagesAnnotation = "berth.packages"   // packageSet.fingerprint
 	countAnnotation    = "berth.package-count"
 	unpackedAnnotation = "berth.unpacked-size" // of a layer
+	layerAnnotation    = "berth.layer"         // blob.name
+	layerKeyAnnotation = "berth.layer-key"     // blob.key
+	layerEpoch         = "berth.layer-epoch"   // blob.epoch, in Unix seconds
+	diffAnnotation     = "berth.layer-diff"    // blob.diffID
 )
 
 // containerdName is where containerd's importer looks for the image's name.
 const containerdName = "io.containerd.image.name"
 
-// writeArchive replaces the file at path with an OCI archive of the image.
-func (b *build) writeArchive(path string, layer blob, pkgs packageSet, epoch time.Time) error {
-	config, err := encode(v1.MediaTypeImageConfig, b.config(layer, epoch))
+// writeArchive replaces the file at path with an OCI archive of the image, whose layers come lowest first and were made of
+// the packages with that fingerprint.
+func (b *build) writeArchive(path string, layers []blob, packages string) error {
+	config, err := encode(v1.MediaTypeImageConfig, b.config(layers))
 	if err != nil {
 		return err
 	}
-	manifest, err := encode(v1.MediaTypeImageManifest, v1.Manifest{
+	m := v1.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2},
 		MediaType: v1.MediaTypeImageManifest,
 		Config:    config.Descriptor,
-		Layers: []v1.Descriptor{{
-			MediaType:   v1.MediaTypeImageLayerZstd,
-			Digest:      layer.digest,
-			Size:        layer.size,
-			Annotations: map[string]string{unpackedAnnotation: strconv.FormatInt(layer.unpacked, 10)},
-		}},
-	})
+	}
+	count := 0
+	for _, l := range layers {
+		m.Layers = append(m.Layers, l.descriptor())
+		count += l.packages
+	}
+	manifest, err := encode(v1.MediaTypeImageManifest, m)
 	if err != nil {
 		return err
 	}
-	index, err := encode(v1.MediaTypeImageIndex, b.index(manifest.Descriptor, pkgs))
+	index, err := encode(v1.MediaTypeImageIndex, b.index(manifest.Descriptor, packages, count))
 	if err != nil {
 		return err
 	}
 	return replaceFile(path, func(f *os.File) error {
-		return writeLayout(f, index, []document{manifest, config}, layer, epoch)
+		return writeLayout(f, index, []document{manifest, config}, layers)
 	})
+}
+
+// descriptor is the layer in a manifest. One that is a whole image needs no words beside it; layerOf reads the others'.
+func (l blob) descriptor() v1.Descriptor {
+	notes := map[string]string{unpackedAnnotation: strconv.FormatInt(l.unpacked, 10)}
+	if l.name != "" {
+		notes[layerAnnotation], notes[layerKeyAnnotation] = l.name, l.key
+		notes[countAnnotation] = strconv.Itoa(l.packages)
+		notes[layerEpoch] = strconv.FormatInt(l.epoch.Unix(), 10)
+		notes[diffAnnotation] = l.diffID.String()
+	}
+	return v1.Descriptor{MediaType: v1.MediaTypeImageLayerZstd, Digest: l.digest, Size: l.size, Annotations: notes}
+}
+
+// layerOf is the layer that a descriptor of ours is of, wherever its bytes are.
+func layerOf(d v1.Descriptor) blob {
+	l := blob{
+		name: d.Annotations[layerAnnotation], key: d.Annotations[layerKeyAnnotation],
+		digest: d.Digest, diffID: digest.Digest(d.Annotations[diffAnnotation]), size: d.Size,
+	}
+	l.unpacked, _ = strconv.ParseInt(d.Annotations[unpackedAnnotation], 10, 64)
+	l.packages, _ = strconv.Atoi(d.Annotations[countAnnotation])
+	sec, _ := strconv.ParseInt(d.Annotations[layerEpoch], 10, 64)
+	l.epoch = time.Unix(sec, 0).UTC()
+	return l
 }
 
 // A document is a JSON blob of the image.
@@ -69,9 +99,9 @@ func encode(mediaType string, v any) (document, error) {
 }
 
 // config is what containers of the image start with unless told otherwise.
-func (b *build) config(layer blob, epoch time.Time) v1.Image {
-	return v1.Image{
-		Created:  &epoch,
+func (b *build) config(layers []blob) v1.Image {
+	image := v1.Image{
+		Created:  &layers[len(layers)-1].epoch,
 		Platform: platform(),
 		Config: v1.ImageConfig{
 			User:       "1000:1000", // numbers need no look into the image's passwd
@@ -79,9 +109,13 @@ func (b *build) config(layer blob, epoch time.Time) v1.Image {
 			Cmd:        []string{"/bin/bash"},
 			WorkingDir: "/workspace",
 		},
-		RootFS:  v1.RootFS{Type: "layers", DiffIDs: []digest.Digest{layer.diffID}},
-		History: []v1.History{{Created: &epoch, CreatedBy: "berth image build " + b.def.name}},
+		RootFS: v1.RootFS{Type: "layers"},
 	}
+	for _, l := range layers {
+		image.RootFS.DiffIDs = append(image.RootFS.DiffIDs, l.diffID)
+		image.History = append(image.History, v1.History{Created: &l.epoch, CreatedBy: "berth image build " + b.def.name, Comment: l.name})
+	}
+	return image
 }
 
 // platform is the host's: packages' scripts ran on it.
@@ -94,15 +128,15 @@ func platform() v1.Platform {
 }
 
 // index names the image and says what it was made from.
-func (b *build) index(manifest v1.Descriptor, pkgs packageSet) v1.Index {
+func (b *build) index(manifest v1.Descriptor, packages string, count int) v1.Index {
 	p := platform()
 	manifest.Platform = &p
 	manifest.Annotations = map[string]string{
 		v1.AnnotationRefName: b.def.name,
 		containerdName:       Ref(b.def.name),
 		keyAnnotation:        b.def.key,
-		packagesAnnotation:   pkgs.fingerprint(),
-		countAnnotation:      strconv.Itoa(len(pkgs)),
+		packagesAnnotation:   packages,
+		countAnnotation:      strconv.Itoa(count),
 	}
 	return v1.Index{
 		Versioned: specs.Versioned{SchemaVersion: 2},
@@ -112,9 +146,10 @@ func (b *build) index(manifest v1.Descriptor, pkgs packageSet) v1.Index {
 }
 
 // writeLayout writes the archive, the small parts first, so that it can be looked at without
-// reading the layer.
-func writeLayout(w io.Writer, index document, docs []document, layer blob, epoch time.Time) error {
+// reading the layers.
+func writeLayout(w io.Writer, index document, docs []document, layers []blob) error {
 	t := tar.NewWriter(w)
+	epoch := layers[len(layers)-1].epoch
 	layout, err := json.Marshal(v1.ImageLayout{Version: v1.ImageLayoutVersion})
 	if err != nil {
 		return err
@@ -134,12 +169,23 @@ func writeLayout(w io.Writer, index document, docs []document, layer blob, epoch
 	for _, d := range docs {
 		err = errors.Join(err, text(blobName(d.Digest), d.data))
 	}
-	f, openErr := os.Open(layer.path)
-	if err = errors.Join(err, openErr); err != nil {
+	for _, l := range layers {
+		if err != nil {
+			return err
+		}
+		err = addLayer(add, l)
+	}
+	return errors.Join(err, t.Close())
+}
+
+// addLayer adds the layer's bytes, from wherever they are.
+func addLayer(add func(name string, size int64, r io.Reader) error, l blob) error {
+	r, err := l.open()
+	if err != nil {
 		return err
 	}
-	defer f.Close()
-	return errors.Join(add(blobName(layer.digest), layer.size, f), t.Close())
+	defer r.Close()
+	return add(blobName(l.digest), l.size, r)
 }
 
 // blobName is where an image layout keeps a blob.
@@ -157,11 +203,14 @@ func reuse(path, key string) (Result, bool) {
 	r := Result{Path: path, Digest: a.entry.Digest.String(), Size: a.size, Reused: true, Ref: a.entry.Annotations[containerdName]}
 	r.Packages, _ = strconv.Atoi(a.entry.Annotations[countAnnotation])
 	for _, l := range a.manifest.Layers {
-		if a.blobs[l.Digest] != l.Size {
+		if a.blobs[l.Digest].size != l.Size {
 			return Result{}, false
 		}
-		unpacked, _ := strconv.ParseInt(l.Annotations[unpackedAnnotation], 10, 64)
-		r.Layers = append(r.Layers, Layer{Digest: l.Digest.String(), Size: l.Size, Unpacked: unpacked})
+		made := layerOf(l)
+		if made.name == "" {
+			made.name = a.entry.Annotations[v1.AnnotationRefName]
+		}
+		r.Layers = append(r.Layers, Layer{Name: made.name, Digest: l.Digest.String(), Size: l.Size, Unpacked: made.unpacked})
 	}
 	return r, len(r.Layers) > 0
 }
@@ -179,8 +228,26 @@ func fingerprint(path string) string {
 type archive struct {
 	entry    v1.Descriptor // the image in the index
 	manifest v1.Manifest
-	blobs    map[digest.Digest]int64 // sizes
-	size     int64                   // of the file
+	config   v1.Image
+	blobs    map[digest.Digest]extent
+	size     int64 // of the file
+}
+
+// An extent is where in the file a blob lies.
+type extent struct{ offset, size int64 }
+
+// layers are those of the archive at path, lowest first.
+func (a archive) layers(path string) []blob {
+	var list []blob
+	for i, d := range a.manifest.Layers {
+		l := layerOf(d)
+		l.path, l.offset = path, a.blobs[d.Digest].offset
+		if l.name == "" && i < len(a.config.RootFS.DiffIDs) && a.config.Created != nil {
+			l.diffID, l.epoch = a.config.RootFS.DiffIDs[i], *a.config.Created
+		}
+		list = append(list, l)
+	}
+	return list
 }
 
 // smallBlob bounds what readArchive takes for JSON, in bytes; configs of images have a few KB.
@@ -188,7 +255,7 @@ const smallBlob = 1 << 20
 
 // readArchive reads the headers and small parts of the archive at path, seeking over the rest.
 func readArchive(path string) (archive, error) {
-	a := archive{blobs: map[digest.Digest]int64{}}
+	a := archive{blobs: map[digest.Digest]extent{}}
 	f, err := os.Open(path)
 	if err != nil {
 		return a, err
@@ -199,7 +266,7 @@ func readArchive(path string) (archive, error) {
 		return a, err
 	}
 	a.size = info.Size()
-	small, err := a.scan(tar.NewReader(f))
+	small, err := a.scan(f)
 	if err != nil {
 		return a, err
 	}
@@ -211,12 +278,15 @@ func readArchive(path string) (archive, error) {
 		return a, errors.New("not an archive of one image")
 	}
 	a.entry = index.Manifests[0]
-	return a, json.Unmarshal(small[blobName(a.entry.Digest)], &a.manifest)
+	if err := json.Unmarshal(small[blobName(a.entry.Digest)], &a.manifest); err != nil {
+		return a, err
+	}
+	return a, json.Unmarshal(small[blobName(a.manifest.Config.Digest)], &a.config)
 }
 
-// scan notes the size of each blob and returns the contents of the small ones.
-func (a *archive) scan(t *tar.Reader) (map[string][]byte, error) {
-	small := map[string][]byte{}
+// scan notes where each blob lies and returns the contents of the small ones.
+func (a *archive) scan(f io.ReadSeeker) (map[string][]byte, error) {
+	t, small := tar.NewReader(f), map[string][]byte{}
 	for {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
@@ -226,7 +296,11 @@ func (a *archive) scan(t *tar.Reader) (map[string][]byte, error) {
 			return nil, err
 		}
 		if hex, ok := strings.CutPrefix(h.Name, v1.ImageBlobsDir+"/sha256/"); ok {
-			a.blobs[digest.NewDigestFromEncoded(digest.SHA256, hex)] = h.Size
+			at, err := f.Seek(0, io.SeekCurrent) // the header is read, and not a byte more
+			if err != nil {
+				return nil, err
+			}
+			a.blobs[digest.NewDigestFromEncoded(digest.SHA256, hex)] = extent{at, h.Size}
 		}
 		if h.Size <= smallBlob {
 			if small[h.Name], err = io.ReadAll(t); err != nil {

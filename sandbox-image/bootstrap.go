@@ -76,6 +76,7 @@ type installation struct {
 	*build
 	total                int64
 	unpacked, configured int64
+	wheels, installed    int64 // Python packages, and those of them that pip has begun
 }
 
 // line counts packages: "Unpacking bash (5.2.15-2) ...", "Setting up bash (5.2.15-2) ...".
@@ -91,7 +92,11 @@ func (p *installation) line(line string) {
 	} else if name, ok := item("Setting up "); ok {
 		p.configured = min(p.configured+1, p.total)
 		p.step(Step{Name: StepConfiguring, Item: name, Done: p.configured, Total: p.total})
-	} else if strings.HasPrefix(line, "I: running --customize-hook") {
+	} else if name, ok := strings.CutPrefix(line, "Processing ./wheels/"); ok {
+		name, _, _ = strings.Cut(name, "-")
+		p.installed = min(p.installed+1, p.wheels)
+		p.step(Step{Name: StepInstalling, Item: name, Done: p.installed, Total: p.wheels})
+	} else if strings.HasPrefix(line, "I: running --customize-hook") || strings.HasPrefix(line, "berth: ") {
 		p.step(Step{Name: StepFinishing})
 	}
 }

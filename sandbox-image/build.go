@@ -15,11 +15,29 @@
 // directory, and packs the tree as an OCI archive of one layer. Nothing of the host's
 // configuration enters the image, and the same packages give the same digest.
 //
+// An image may add to another. Each directory of its definition becomes one layer, in the order of their numbers:
+//
+//	full/from.txt               the image that it adds to
+//	full/env.txt                environment, beyond that image's
+//	full/1-media/packages.txt   Debian packages, with comments
+//	full/1-media/wheels.txt     Python packages, pinned with the hashes of their wheels
+//	full/1-media/package.json   modules of npm, pinned with hashes by package-lock.json
+//	full/1-media/files/         files copied over that
+//	full/1-media/prepare.sh     run inside, first
+//	full/1-media/setup.sh       run inside, last
+//
+// All is optional. What a layer needs is downloaded by the host's apt, pip and npm; it is installed inside the tree of
+// the layers below, without network, and what changed there is the layer. A finished layer is kept, so that a build that
+// failed, or whose definition changed further up, goes on from there.
+//
 // The cache directory (DefaultCacheDir unless told otherwise):
 //
 //	lock             held by the one build that runs
 //	apt/             package lists and downloaded packages, shared by all images
-//	<name>.tar       the archive built last, which names what it was built from
+//	wheels/          downloaded Python packages
+//	npm/             what npm downloaded
+//	layers/          finished layers of images that are not
+//	<name>.tar       the archive built last, which names what it was built from, layer by layer
 //	build-*/         a build under way; what a killed one left is removed by the next
 package sandboximage
 
@@ -71,6 +89,7 @@ type Result struct {
 
 // A Layer is one layer of the image.
 type Layer struct {
+	Name     string // what it adds, or the image that it is
 	Digest   string // of the compressed blob
 	Size     int64  // compressed bytes
 	Unpacked int64  // bytes of its tar stream
@@ -104,7 +123,7 @@ func Build(ctx context.Context, o Options) (Result, error) {
 		return Result{}, proto.Errorf(proto.InvalidArgument, op, "CacheDir",
 			"the cache directory's path has characters that apt's configuration cannot hold; choose one of letters, digits and ._-+/")
 	}
-	if err := checkHost(); err != nil {
+	if err := checkHost(def); err != nil {
 		return Result{}, err
 	}
 	return buildLocked(ctx, o, def)
@@ -147,6 +166,7 @@ type build struct {
 	refresh  bool
 	log      io.Writer
 	progress func(Step)
+	layer    string // Step.Layer
 }
 
 func (b *build) archive() string { return filepath.Join(b.cache, b.def.name+".tar") }
@@ -156,11 +176,14 @@ func (b *build) cached(ctx context.Context) (Result, error) {
 	if r, ok := reuse(b.archive(), b.def.key); ok && !b.refresh {
 		return r, nil
 	}
+	if b.def.from != nil {
+		return b.extend(ctx)
+	}
 	a, err := newApt(b)
 	if err != nil {
 		return Result{}, err
 	}
-	pkgs, err := a.resolve(ctx)
+	pkgs, err := a.resolve(ctx, "", append([]string{"?essential"}, b.def.packages...))
 	if err != nil {
 		return Result{}, err
 	}
@@ -195,11 +218,17 @@ func (b *build) assemble(ctx context.Context, a *apt, pkgs packageSet) (Result, 
 	if err := b.bootstrap(ctx, dir, root, len(pkgs), epoch); err != nil {
 		return Result{}, err
 	}
-	layer, err := b.pack(ctx, root, filepath.Join(dir, "layer"), epoch)
+	layer, err := b.pack(ctx, root, filepath.Join(dir, "layer"), epoch, nil)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := b.writeArchive(b.archive(), layer, pkgs, epoch); err != nil {
+	layer.packages = len(pkgs)
+	return b.finish([]blob{layer}, pkgs.fingerprint())
+}
+
+// finish writes the archive of the layers, lowest first, which were made of the packages with this fingerprint.
+func (b *build) finish(layers []blob, packages string) (Result, error) {
+	if err := b.writeArchive(b.archive(), layers, packages); err != nil {
 		return Result{}, ioError("the archive", err)
 	}
 	r, ok := reuse(b.archive(), b.def.key)

@@ -31,8 +31,12 @@ func TestBuildRefuses(t *testing.T) {
 }
 
 func TestBuildWithoutTools(t *testing.T) {
+	def, err := parse(larger(), "larger")
+	if list := def.tools(); err != nil || len(list) != len(tools)+2 || list[len(list)-2] != pip || list[len(list)-1] != npm {
+		t.Errorf("an image with wheels and modules needs %v, %v", list, err)
+	}
 	t.Setenv("PATH", t.TempDir())
-	_, err := Build(t.Context(), Options{Name: "base", CacheDir: t.TempDir()})
+	_, err = Build(t.Context(), Options{Name: "base", CacheDir: t.TempDir()})
 	if proto.CodeOf(err) != proto.Unsupported || !strings.Contains(err.Error(), "apt-get install mmdebstrap") {
 		t.Errorf("without mmdebstrap: %v; want Unsupported that says what to install", err)
 	}

@@ -21,8 +21,10 @@ type command struct {
 	env     []string          // all of it
 	log     io.Writer         // gets standard error as it comes, then standard output; may be nil
 	line    func(line string) // called for each line of standard error; may be nil
+	output  func(line string) // called for each line of standard output, as it comes; may be nil
 	status  func(line string) // called for each line written to descriptor 3; may be nil
 	private bool              // in mount and process namespaces of its own
+	offline bool              // private, and in a network namespace of its own, where nothing can be reached
 }
 
 // A toolError is a tool that failed, and why, in its own words.
@@ -42,11 +44,14 @@ func (c command) run(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, c.path, c.args...)
 	cmd.Env = c.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if c.private {
+	if c.private || c.offline {
 		// Mounts made by the tool neither reach the host nor survive the tool, and neither does a
 		// process: the tool is the first of its namespace. That holds even if we are killed.
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
+	}
+	if c.offline {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNET
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	// The outputs end when the last process that holds them is gone.
@@ -54,6 +59,9 @@ func (c command) run(ctx context.Context) (string, error) {
 	var out bytes.Buffer
 	var reason firstError
 	cmd.Stdout = &out
+	if c.output != nil {
+		cmd.Stdout = io.MultiWriter(&out, &lineWriter{f: c.output})
+	}
 	cmd.Stderr = c.errorWriter(&reason)
 	wait, err := c.pipeStatus(cmd)
 	if err != nil {
@@ -149,8 +157,12 @@ var credentials = regexp.MustCompile(`//[^/@\s]*@`)
 // hostPath is an absolute path, which is nothing for an error message.
 var hostPath = regexp.MustCompile(`(^|[\s'"(:])/[^/\s'"),][^\s'"),]*`)
 
+// errorMark is what lines begin with in which apt, pip and npm say what is wrong.
+var errorMark = regexp.MustCompile(`^(E: |ERROR: |npm error |npm ERR! )`)
+
 func (e *firstError) see(line string) {
-	text, ok := strings.CutPrefix(line, "E: ")
+	mark := errorMark.FindString(line)
+	text, ok := line[len(mark):], mark != ""
 	if _, after, dpkg := strings.Cut(line, "dpkg: error "); dpkg && !e.dpkg {
 		e.text, e.dpkg = "", true
 		text, ok = "dpkg failed "+after, true

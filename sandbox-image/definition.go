@@ -17,22 +17,26 @@ import (
 
 // definitions holds one directory per image. A new image is a new directory, named here.
 //
-//go:embed base
+//go:embed base full
 var definitions embed.FS
 
 // format is part of every key. Raise it when the code changes what it makes of a definition.
 const format = "berth image 1"
 
-// A definition is what one image is made of.
+// A definition is what one image is made of: either packages alone, or another image and what is added to it.
 type definition struct {
-	name     string
+	name string
+	env  []string // NAME=value
+	key  string   // hash of all of it, and of the architecture
+
 	packages []string
-	env      []string // NAME=value
-	dpkg     string   // options for dpkg's configuration
-	prepare  string   // shell script run before most packages are installed
-	setup    string   // shell script run after all of them
-	files    fs.FS    // copied over the installed packages
-	key      string   // hash of all of it, and of the architecture
+	dpkg     string // options for dpkg's configuration
+	prepare  string // shell script run before most packages are installed
+	setup    string // shell script run after all of them
+	files    fs.FS  // copied over the installed packages
+
+	from      *definition // the image that this one adds to; nil: it begins with nothing
+	additions []addition  // in order, each becomes a layer
 }
 
 // Names are the images that Build can make, sorted.
@@ -63,6 +67,9 @@ func load(name string) (definition, error) {
 
 // parse reads the definition in directory name of fsys.
 func parse(fsys fs.FS, name string) (definition, error) {
+	if _, err := fs.Stat(fsys, path.Join(name, fromFile)); err == nil {
+		return parseExtension(fsys, name)
+	}
 	d := definition{name: name}
 	text := map[string]string{}
 	for _, file := range []string{"packages.txt", "env.txt", "dpkg.cfg", "prepare.sh", "setup.sh"} {

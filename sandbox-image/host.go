@@ -7,26 +7,48 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"berth/proto"
 )
 
-// tools are the programs a build runs, with the Debian packages that have them.
-var tools = []struct{ program, pkg string }{
+// A tool is a program that a build runs, with the Debian package that has it.
+type tool struct{ program, pkg string }
+
+// tools are what every build runs.
+var tools = []tool{
 	{"mmdebstrap", "mmdebstrap"},
 	{"apt-get", "apt"},
 	{"dpkg", "dpkg"},
 }
 
-// checkHost reports what a build cannot do without.
-func checkHost() error {
+// What fetches wheels and modules of npm.
+var (
+	pip = tool{"pip3", "python3-pip"}
+	npm = tool{"npm", "npm"}
+)
+
+// tools are what a build of the definition runs.
+func (d definition) tools() []tool {
+	list := slices.Clone(tools)
+	if slices.ContainsFunc(d.additions, func(a addition) bool { return len(a.wheels) > 0 }) {
+		list = append(list, pip)
+	}
+	if slices.ContainsFunc(d.additions, func(a addition) bool { return a.npm }) {
+		list = append(list, npm)
+	}
+	return list
+}
+
+// checkHost reports what a build of the definition cannot do without. Better now than after minutes of work.
+func checkHost(d definition) error {
 	if os.Geteuid() != 0 {
 		return proto.Errorf(proto.PermissionDenied, op, "",
 			"building an image creates files of many owners and needs root; run it again with sudo")
 	}
-	for _, t := range tools {
+	for _, t := range d.tools() {
 		if _, err := exec.LookPath(t.program); err != nil {
 			return missing(t.pkg)
 		}

@@ -17,24 +17,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A blob is a packed layer on disk. The image has one: containers share it whole, nothing of it
-// changes more often than the rest, and layers are unpacked one after the other, so a second would
-// cost and not pay.
+// A blob is a packed layer on disk. An image has as few as it can: layers are unpacked one after the other, and each is
+// one more mount of a container. base has one; an image that adds to another has one for each addition.
 type blob struct {
 	path     string
+	offset   int64         // of its bytes in the file: layers of an archive stay there
+	name     string        // what it adds; empty: it is the whole image
+	key      string        // of what it was made of, and of all below
 	digest   digest.Digest // of the compressed bytes
 	diffID   digest.Digest // of the tar stream
 	size     int64         // compressed bytes
 	unpacked int64         // bytes of the tar stream
+	packages int           // Debian packages in it
+	epoch    time.Time     // no file of it is younger
+}
+
+// open reads the compressed bytes.
+func (l blob) open() (io.ReadCloser, error) {
+	f, err := os.Open(l.path)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.NewSectionReader(f, l.offset, l.size), f}, nil
 }
 
 // empty are directories whose contents belong to the machine or the runtime, not to an image.
 var empty = map[string]bool{"dev": true, "proc": true, "sys": true, "run": true, "tmp": true}
 
-// pack writes the tree below root as a compressed layer to path. The same tree gives the same
-// bytes: entries are sorted, times have seconds and none is later than epoch.
-func (b *build) pack(ctx context.Context, root, path string, epoch time.Time) (blob, error) {
-	total, err := treeSize(root)
+// pack writes the tree below root as a compressed layer to path: all of it, or what changed since before. The same tree
+// gives the same bytes: entries are sorted, times have seconds and none is later than epoch.
+func (b *build) pack(ctx context.Context, root, path string, epoch time.Time, before stamps) (blob, error) {
+	total, err := treeSize(root, before)
 	if err != nil {
 		return blob{}, ioError("the image's tree", err)
 	}
@@ -50,14 +66,16 @@ func (b *build) pack(ctx context.Context, root, path string, epoch time.Time) (b
 		return blob{}, ioError("the layer", err)
 	}
 	t := &tree{
-		ctx: ctx, build: b, root: root, epoch: epoch, total: total,
+		ctx: ctx, build: b, root: root, epoch: epoch, total: total, before: before,
 		w:     tar.NewWriter(io.MultiWriter(z, plain.Hash(), &unpacked)),
 		links: map[inode]string{},
 	}
 	if err := errors.Join(t.write(), t.w.Close(), z.Close()); err != nil {
 		return blob{}, ioError("the layer", err)
 	}
-	return blob{path, stored.Digest(), plain.Digest(), int64(size), int64(unpacked)}, f.Close()
+	return blob{
+		path: path, digest: stored.Digest(), diffID: plain.Digest(), size: int64(size), unpacked: int64(unpacked), epoch: epoch,
+	}, f.Close()
 }
 
 // encoders is how many cores compress a layer. It is fixed, so that the bytes do not depend on the
@@ -87,13 +105,14 @@ type inode struct{ dev, ino uint64 }
 // A tree is a directory on its way into a tar stream.
 type tree struct {
 	*build
-	ctx   context.Context
-	root  string
-	epoch time.Time
-	w     *tar.Writer
-	links map[inode]string // the first name of files that have several
-	done  int64
-	total int64 // bytes of regular files
+	ctx    context.Context
+	root   string
+	epoch  time.Time
+	before stamps // what is as it was then is left out
+	w      *tar.Writer
+	links  map[inode]string // the first name of files that have several
+	done   int64
+	total  int64 // bytes of regular files
 }
 
 // walk calls f for everything that belongs into the image, sorted, with slash-separated names.
@@ -120,10 +139,10 @@ func walk(root string, f func(name string, info fs.FileInfo) error) error {
 	})
 }
 
-// treeSize is the number of bytes of regular files that go into the image.
-func treeSize(root string) (total int64, err error) {
-	err = walk(root, func(_ string, info fs.FileInfo) error {
-		if info.Mode().IsRegular() {
+// treeSize is the number of bytes of regular files that go into the layer.
+func treeSize(root string, before stamps) (total int64, err error) {
+	err = walk(root, func(name string, info fs.FileInfo) error {
+		if info.Mode().IsRegular() && !before.has(name, info) {
 			total += info.Size()
 		}
 		return nil
@@ -131,12 +150,20 @@ func treeSize(root string) (total int64, err error) {
 	return total, err
 }
 
-func (t *tree) write() error { return walk(t.root, t.entry) }
+func (t *tree) write() error {
+	if err := walk(t.root, t.entry); err != nil {
+		return err
+	}
+	return t.whiteouts()
+}
 
 // entry writes one file, directory or link.
 func (t *tree) entry(name string, info fs.FileInfo) error {
 	if err := t.ctx.Err(); err != nil {
 		return err
+	}
+	if t.before.has(name, info) {
+		return nil
 	}
 	h, err := t.header(name, info)
 	if err != nil {
@@ -208,6 +235,9 @@ func (t *tree) hardLink(h *tar.Header, info fs.FileInfo) bool {
 	return true
 }
 
+// attributePrefix begins the names of the records that hold extended attributes.
+const attributePrefix = "SCHILY.xattr."
+
 // attributes are the extended attributes of path, as records of a pax header.
 func attributes(path string) (map[string]string, error) {
 	buf := make([]byte, 64<<10) // the kernel's limit for names and for a value
@@ -228,7 +258,7 @@ func attributes(path string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		records["SCHILY.xattr."+name] = string(value[:n])
+		records[attributePrefix+name] = string(value[:n])
 	}
 	return records, nil
 }

@@ -51,7 +51,7 @@ var testEpoch = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 func packTree(t *testing.T, root string) blob {
 	t.Helper()
 	b := &build{}
-	layer, err := b.pack(context.Background(), root, filepath.Join(t.TempDir(), "layer"), testEpoch)
+	layer, err := b.pack(context.Background(), root, filepath.Join(t.TempDir(), "layer"), testEpoch, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestPackCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	b := &build{}
-	if _, err := b.pack(ctx, makeTree(t, "bin/a", "bin/b", "bin/c"), filepath.Join(t.TempDir(), "l"), testEpoch); !errors.Is(err, context.Canceled) {
+	if _, err := b.pack(ctx, makeTree(t, "bin/a", "bin/b", "bin/c"), filepath.Join(t.TempDir(), "l"), testEpoch, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("pack with a canceled context: %v", err)
 	}
 }
@@ -143,12 +143,13 @@ func TestReuse(t *testing.T) {
 	}
 	b := &build{def: def}
 	layer := packTree(t, makeTree(t, "bin/a", "bin/b", "bin/c"))
+	layer.packages = 1
 	set := packageSet{{name: "bash", version: "1", arch: "all", sha256: sum}}
-	if err := b.writeArchive(path, layer, set, testEpoch); err != nil {
+	if err := b.writeArchive(path, []blob{layer}, set.fingerprint()); err != nil {
 		t.Fatal(err)
 	}
 	r, ok := reuse(path, def.key)
-	if !ok || r.Packages != 1 || len(r.Layers) != 1 || r.Layers[0] != (Layer{layer.digest.String(), layer.size, layer.unpacked}) {
+	if !ok || r.Packages != 1 || len(r.Layers) != 1 || r.Layers[0] != (Layer{"tiny", layer.digest.String(), layer.size, layer.unpacked}) {
 		t.Errorf("reuse = %+v, %t", r, ok)
 	}
 	if fingerprint(path) != set.fingerprint() {

@@ -35,7 +35,8 @@ chown -R user:user /home/user
 
 # What the building machine left behind: its name and resolver, the list of a repository that is
 # gone. Empty files stay where runtimes mount over them.
-rm -f /etc/apt/sources.list /etc/resolv.conf /etc/hostname
+rm -f /etc/apt/sources.list
+rm -f /etc/resolv.conf /etc/hostname 2>/dev/null || : # mounts, where a Dockerfile is built
 : >/etc/resolv.conf
 : >/etc/hostname
 : >/etc/machine-id

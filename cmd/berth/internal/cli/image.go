@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"text/tabwriter"
 
 	"berth/cmd/berth/internal/client"
 	sandboximage "berth/sandbox-image"
@@ -17,7 +19,7 @@ import (
 // imageCommand is `berth image`.
 func (a *app) imageCommand() *cobra.Command {
 	return group(&cobra.Command{Use: "image", Aliases: []string{"images"}, Short: "Images: what containers are made of"},
-		a.imageListCommand(), a.imageBuildCommand(), a.imageImportCommand(), a.imagePullCommand(), a.imageRemoveCommand())
+		a.imageListCommand(), a.imageBuildCommand(), a.imageDockerfileCommand(), a.imageImportCommand(), a.imagePullCommand(), a.imageRemoveCommand())
 }
 
 // imageListCommand is `berth image ls`. Digests are cut for people; --json has them whole, for pinning.
@@ -56,7 +58,15 @@ func (a *app) imageBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "build [flags] [NAME]", Short: "Build one of berth's own images and give it to the daemon", Args: takes(0, 1),
 		Long: `Build an image from Debian packages, without a registry, and give it to the daemon. It needs root. An archive of an
-earlier build is used again as long as it fits. Images: ` + strings.Join(sandboximage.Names(), ", ") + `; the default is base.
+earlier build is used again as long as it fits.
+
+  base   Debian 12 with Python 3.11, pandas, matplotlib, Node, git, jq and what scripts take for granted (the default)
+  full   base, and R, Java with JShell, TypeScript, LibreOffice, ffmpeg, ImageMagick, tesseract, pandoc, fonts of all
+         scripts, and nearly 180 Python packages for numbers, charts, pictures, PDF, office documents, maps and model providers
+
+full is made in layers. What a layer needs is fetched by this machine's apt, pip and npm, checked against pinned hashes
+and kept in the cache, as each finished layer is: a build that failed goes on where it stopped. It takes 1.4 GB of
+downloads, 12 GB of disk while it runs, and some fifteen minutes.
 
 With --output the archive is only written to a file, and no daemon is needed.`,
 		ValidArgs: sandboximage.Names(),
@@ -77,6 +87,24 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
 }
 
+// imageDockerfileCommand is `berth image dockerfile`.
+func (a *app) imageDockerfileCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "dockerfile NAME DIR", Short: "Write one of berth's own images as a Dockerfile", Args: takes(2, 2), ValidArgs: sandboximage.Names(),
+		Long: `Write one of berth's own images as a Dockerfile, with the files that it copies, into a new directory: for those who build
+images elsewhere and keep them in a registry. It has the same lists as "berth image build". Python packages and modules
+of npm are checked against the same hashes; Debian packages come in the versions of the day.`,
+		Example: `  berth image dockerfile full ./full
+  docker build -t berth-full ./full`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := sandboximage.WriteDockerfile(args[0], args[1]); err != nil {
+				return err
+			}
+			return a.ids(filepath.Join(args[1], "Dockerfile"))
+		},
+	}
+}
+
 // build makes the archive and gives it to the daemon, unless the daemon has that very image, as it does whenever nothing has changed.
 // With --output the result is a path and not a name, as no daemon knows of it.
 func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Options) error {
@@ -87,11 +115,16 @@ func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Option
 	}
 	bar := a.progress()
 	defer bar.end()
-	o.Progress = func(s sandboximage.Step) { bar.at(s.Name, s.Item, s.Done, s.Total, s.Bytes) }
+	o.Progress = func(s sandboximage.Step) {
+		bar.at(strings.TrimPrefix(s.Layer+": "+s.Name, ": "), s.Item, s.Done, s.Total, s.Bytes)
+	}
 	built, err := sandboximage.Build(ctx, o)
 	bar.end()
 	if err != nil {
 		return err
+	}
+	if !a.quiet && !a.json {
+		a.printLayers(built)
 	}
 	if o.Out != "" {
 		if a.json {
@@ -104,6 +137,21 @@ func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Option
 		return a.printImage(img)
 	}
 	return a.importArchive(ctx, c, o.Name, built.Path)
+}
+
+// printLayers says what each layer takes, on standard error: the result is the image's name or path.
+func (a *app) printLayers(r sandboximage.Result) {
+	w := tabwriter.NewWriter(a.stderr, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(w, "LAYER\tPACKED\tUNPACKED")
+	var packed, unpacked int64
+	for _, l := range r.Layers {
+		packed, unpacked = packed+l.Size, unpacked+l.Unpacked
+		fmt.Fprintf(w, "%s\t%s\t%s\n", l.Name, size(l.Size), size(l.Unpacked))
+	}
+	if len(r.Layers) > 1 {
+		fmt.Fprintf(w, "all\t%s\t%s\n", size(packed), size(unpacked))
+	}
+	_ = w.Flush() // to standard error; what was built is right even if nobody can be told
 }
 
 // hasImage finds an image that the daemon has under this name already.

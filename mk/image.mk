@@ -1,0 +1,25 @@
+# The full image: its test, and the lists of what is pinned in it.
+#
+# Included by the top Makefile.
+
+# To build it, beside mk/setup.mk's: what fetches Python packages and modules of npm.
+FULL_DEBS := python3 python3-pip $(if $(shell command -v npm),,npm)
+FULL_IMAGE := .cache/images/full.tar
+
+.PHONY: setup-full test-full lock
+setup-full: setup-test
+	$(call install,$(FULL_DEBS))
+
+test-full: all setup-full ## build the full image and try everything that is in it (20 GB of disk, 20 minutes the first time)
+	@mkdir -p $(dir $(FULL_IMAGE))
+	@./bin/berth image build base --quiet --output .cache/images/base.tar
+	@./bin/berth image build full --output $(FULL_IMAGE)
+	@echo "trying the full image"
+	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) BERTH_FULL_IMAGE=$(abspath $(FULL_IMAGE)) \
+		go test -race -count=1 -timeout 20m -v -run '^TestFullImage$$' ./cmd/berth/internal/daemon
+
+# The newest versions that fit each other. Which index and registry they come from is this machine's affair: neither list names one.
+lock: setup-full ## pin the full image's Python packages and modules of npm anew
+	@python3 sandbox-image/lock.py sandbox-image/full
+	@cd sandbox-image/full/3-languages && rm -f package-lock.json && \
+		npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel error

@@ -1,0 +1,149 @@
+package sandboximage
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// Files of an image that adds to another, and of the layers that it adds. The last group is optional, but no
+// layer is empty.
+const (
+	fromFile = "from.txt"
+	envFile  = "env.txt"
+
+	packagesFile = "packages.txt"
+	wheelsFile   = "wheels.txt"
+	npmFile      = "package.json"
+	npmLockFile  = "package-lock.json"
+	prepareFile  = "prepare.sh"
+	setupFile    = "setup.sh"
+	filesDir     = "files"
+)
+
+// An addition is one layer that an image adds to another.
+type addition struct {
+	name     string // as in its directory's name, without the number that orders it
+	packages []string
+	wheels   []wheel
+	npm      bool   // has modules of npm
+	prepare  string // shell script run inside, first; may be empty
+	setup    string // shell script run inside, last; may be empty
+	tree     fs.FS  // the directory itself
+	hash     string // of all of it
+}
+
+// parseExtension reads a definition that adds to another, which is in fsys too.
+func parseExtension(fsys fs.FS, name string) (definition, error) {
+	d := definition{name: name}
+	from, err := fs.ReadFile(fsys, path.Join(name, fromFile))
+	if err != nil {
+		return d, err
+	}
+	below := lines(string(from))
+	if len(below) != 1 || below[0] == name {
+		return d, fmt.Errorf("%s names one other image", fromFile)
+	}
+	lower, err := parse(fsys, below[0])
+	if err != nil {
+		return d, err
+	}
+	if lower.from != nil {
+		return d, fmt.Errorf("%s: %s adds to another image itself", fromFile, lower.name)
+	}
+	env, err := fs.ReadFile(fsys, path.Join(name, envFile))
+	if err != nil {
+		return d, err
+	}
+	own, err := environment(string(env))
+	if err != nil {
+		return d, err
+	}
+	d.from, d.env, d.files = &lower, append(lower.env[:len(lower.env):len(lower.env)], own...), lower.files
+	if err := d.parseAdditions(fsys); err != nil {
+		return d, err
+	}
+	tree, err := hashTree(fsys, name)
+	d.key = chainKey(lower.key, tree)
+	return d, err
+}
+
+// chainKey is the key of what is made of next on top of what has the key below.
+func chainKey(below string, next ...string) string {
+	h := sha256.Sum256([]byte(below + "\n" + strings.Join(next, "\n")))
+	return hex.EncodeToString(h[:])
+}
+
+// parseAdditions reads the directories of a definition: "1-fonts" comes before "2-office".
+func (d *definition) parseAdditions(fsys fs.FS) error {
+	entries, err := fs.ReadDir(fsys, d.name)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries { // sorted
+		if !e.IsDir() {
+			continue
+		}
+		number, name, ok := strings.Cut(e.Name(), "-")
+		if !ok || len(number) != 1 || name == "" {
+			return fmt.Errorf("%s: a layer's directory is named like 1-name", e.Name())
+		}
+		a, err := parseAddition(fsys, path.Join(d.name, e.Name()), name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.Name(), err)
+		}
+		d.additions = append(d.additions, a)
+	}
+	if len(d.additions) == 0 {
+		return errors.New("it adds nothing")
+	}
+	return nil
+}
+
+// parseAddition reads the layer in dir.
+func parseAddition(fsys fs.FS, dir, name string) (addition, error) {
+	a := addition{name: name}
+	text := map[string]string{}
+	for _, file := range []string{packagesFile, wheelsFile, npmFile, npmLockFile, prepareFile, setupFile} {
+		data, err := fs.ReadFile(fsys, path.Join(dir, file))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return a, err
+		}
+		text[file] = string(data)
+	}
+	a.prepare, a.setup, a.npm = text[prepareFile], text[setupFile], text[npmFile] != ""
+	var err error
+	if a.packages, err = packageNames(text[packagesFile]); err != nil {
+		return a, err
+	}
+	if a.wheels, err = parseWheels(text[wheelsFile]); err != nil {
+		return a, err
+	}
+	if err := checkModules(text[npmFile], text[npmLockFile]); err != nil {
+		return a, err
+	}
+	if len(a.packages)+len(a.wheels) == 0 && !a.npm && a.setup == "" {
+		return a, errors.New("it has nothing to install and nothing to run")
+	}
+	if a.tree, err = fs.Sub(fsys, dir); err != nil {
+		return a, err
+	}
+	a.hash, err = hashTree(fsys, dir)
+	return a, err
+}
+
+// files are those that the layer copies over what it installs; nil if it has none.
+func (a addition) files() fs.FS {
+	if info, err := fs.Stat(a.tree, filesDir); err != nil || !info.IsDir() {
+		return nil
+	}
+	files, err := fs.Sub(a.tree, filesDir)
+	if err != nil {
+		return nil // of a name that is valid, it is not
+	}
+	return files
+}

@@ -1,0 +1,142 @@
+package sandboximage
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+const otherSum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+// larger is a definition that adds to tiny one of everything.
+func larger() fstest.MapFS {
+	fsys := tiny()
+	maps.Copy(fsys, fstest.MapFS{
+		"larger/from.txt":                 {Data: []byte("# below\ntiny\n")},
+		"larger/env.txt":                  {Data: []byte("MORE=1\n")},
+		"larger/1-tools/packages.txt":     {Data: []byte("jq\n")},
+		"larger/1-tools/prepare.sh":       {Data: []byte(":\n")},
+		"larger/1-tools/files/etc/y":      {Data: []byte("y\n")},
+		"larger/2-python/wheels.txt":      {Data: []byte("# made\nsix==1.17.0 \\\n    --hash=sha256:" + sum + " \\\n    --hash=sha256:" + otherSum + "\n")},
+		"larger/2-python/setup.sh":        {Data: []byte(":\n")},
+		"larger/3-node/package.json":      {Data: []byte(`{"dependencies":{"x":"1"}}`)},
+		"larger/3-node/package-lock.json": {Data: []byte(`{"packages":{"":{},"node_modules/x":{"version":"1","integrity":"sha512-x"}}}`)},
+	})
+	return fsys
+}
+
+func TestParseExtension(t *testing.T) {
+	d, err := parse(larger(), "larger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.from == nil || d.from.name != "tiny" || !slices.Equal(d.env, []string{"LANG=C.UTF-8", "EMPTY=", "MORE=1"}) {
+		t.Errorf("adds to %+v, environment %q", d.from, d.env)
+	}
+	var names []string
+	for _, a := range d.additions {
+		names = append(names, a.name)
+	}
+	if !slices.Equal(names, []string{"tools", "python", "node"}) {
+		t.Fatalf("layers %q", names)
+	}
+	tools, python, node := d.additions[0], d.additions[1], d.additions[2]
+	if !slices.Equal(tools.packages, []string{"jq"}) || tools.prepare == "" || tools.files() == nil || python.files() != nil {
+		t.Errorf("tools %+v", tools)
+	}
+	if want := (wheel{name: "six", pin: "six==1.17.0", hashes: []string{sum, otherSum}}); len(python.wheels) != 1 || python.wheels[0].line() != want.line() {
+		t.Errorf("wheels %+v", python.wheels)
+	}
+	if !node.npm || tools.npm {
+		t.Error("it is the third layer that has modules")
+	}
+}
+
+func TestParseExtensionRefuses(t *testing.T) {
+	for _, c := range []struct{ file, text, want string }{
+		{"from.txt", "", "names one other image"},
+		{"from.txt", "tiny\nbase", "names one other image"},
+		{"from.txt", "larger", "names one other image"},
+		{"from.txt", "nonesuch", "nonesuch"},
+		{"env.txt", "MORE", `"MORE" is not NAME=value`},
+		{"1-tools/packages.txt", "-o", `1-tools: packages.txt: "-o" is no package name`},
+		{"2-python/wheels.txt", "six", `2-python: wheels.txt: "six" is not NAME==VERSION with hashes`},
+		{"3-node/package-lock.json", `{"packages":{}}`, "pins nothing"},
+		{"3-node/package-lock.json", `{"packages":{"":{},"node_modules/x":{}}}`, "node_modules/x has no integrity"},
+		{"3-node/package-lock.json", `{"packages":{"":{},"node_modules/x":{"integrity":"x","resolved":"http://host/x"}}}`, "says where it was downloaded from"},
+		{"3-node/package-lock.json", "", "package-lock.json"},
+		{"4/setup.sh", ":", "named like 1-name"},
+		{"5-empty/files/x", "", "nothing to install"},
+	} {
+		fsys := larger()
+		fsys["larger/"+c.file] = &fstest.MapFile{Data: []byte(c.text)}
+		if _, err := parse(fsys, "larger"); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %q: error %v, want %q", c.file, c.text, err, c.want)
+		}
+	}
+	fsys := tiny()
+	fsys["larger/from.txt"], fsys["larger/env.txt"] = &fstest.MapFile{Data: []byte("tiny")}, &fstest.MapFile{}
+	if _, err := parse(fsys, "larger"); err == nil || !strings.Contains(err.Error(), "adds nothing") {
+		t.Errorf("an extension without layers: %v", err)
+	}
+}
+
+// TestExtensionKey changes each file in turn, of the image below too.
+func TestExtensionKey(t *testing.T) {
+	d, err := parse(larger(), "larger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]string{d.key: "nothing"}
+	for _, file := range slices.Sorted(maps.Keys(larger())) {
+		if strings.HasSuffix(file, ".json") {
+			continue // white space is no change of theirs, but of the key; what follows would not parse
+		}
+		fsys := larger()
+		fsys[file].Data = append(fsys[file].Data, "# more\n"...)
+		changed, err := parse(fsys, "larger")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, ok := seen[changed.key]; ok {
+			t.Errorf("changing %s gives the key of changing %s", file, other)
+		}
+		seen[changed.key] = file
+	}
+}
+
+func TestParseWheels(t *testing.T) {
+	hash := " --hash=sha256:" + sum
+	list, err := parseWheels("a==1" + hash + "\nb.c-d==2.0.post1+x!3 ; platform_machine == \"x86_64\" \\\n   " + hash + hash + "\n")
+	if err != nil || len(list) != 2 || list[1].name != "b.c-d" || list[1].only != "x86_64" || len(list[1].hashes) != 2 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for _, bad := range []string{
+		"a", "a==1", "a>=1" + hash, "A==1" + hash, "--index-url=x", "a==1 --hash=md5:x", "a==1 --hash=sha256:" + sum[1:], "a==1" + hash + " -r x",
+		"a @ http://host/a.whl" + hash, "a==1" + hash + "\na==2" + hash, "a==1 ; python_version > \"3\"" + hash,
+	} {
+		if list, err := parseWheels(bad); err == nil {
+			t.Errorf("parseWheels(%q) gives %+v", bad, list)
+		}
+	}
+	if got := ours([]wheel{{name: "a"}, {name: "b", only: machine()}, {name: "c", only: "vax"}}); len(got) != 2 || got[1].name != "b" {
+		t.Errorf("of this machine: %+v", got)
+	}
+}
+
+func FuzzParseWheels(f *testing.F) {
+	f.Add("a==1 \\\n --hash=sha256:" + sum)
+	f.Fuzz(func(t *testing.T, text string) {
+		list, err := parseWheels(text)
+		if err != nil {
+			return
+		}
+		for _, w := range list {
+			if w.name == "" || len(w.hashes) == 0 || strings.HasPrefix(w.line(), "-") || strings.Count(w.line(), "\n") != 1 {
+				t.Errorf("%q parses to %+v", text, w)
+			}
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package sandboximage
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"text/template"
+
+	"berth/proto"
+)
+
+// WriteDockerfile writes the image called name as a Dockerfile, with all that it copies, into dir, which is made or empty:
+// for those who build and keep images elsewhere. The lists are the same as Build's, but Debian's packages come in
+// the versions of the day and from the mirrors that the definition names, and nothing is as reproducible.
+func WriteDockerfile(name, dir string) error {
+	def, err := load(name)
+	if err != nil {
+		return err
+	}
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return proto.Errorf(proto.InvalidArgument, op, "DIR", "the directory is not empty; name a new one")
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return ioError("the directory", err)
+	}
+	if err := writeContext(def, dir); err != nil {
+		return ioError("the directory", err)
+	}
+	return nil
+}
+
+// writeContext writes the Dockerfile and, below dir, the directories that its steps copy.
+func writeContext(def definition, dir string) error {
+	root := def
+	if def.from != nil {
+		root = *def.from
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := writeRoot(root, filepath.Join(dir, root.name)); err != nil {
+		return err
+	}
+	for _, a := range def.additions {
+		if err := writeStep(a, filepath.Join(dir, a.name)); err != nil {
+			return err
+		}
+	}
+	text, err := dockerfileOf(def, root)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "Dockerfile"), text, 0o644)
+}
+
+// A dockerStep is what a part of the Dockerfile is filled in with.
+type dockerStep struct {
+	Name    string
+	Debian  string // packages, as arguments; may be empty
+	Prepare bool   // it has a prepare.sh
+	Modules bool   // npm has to fetch something
+}
+
+// dockerfileOf is the text of the Dockerfile of def, at whose bottom is root.
+func dockerfileOf(def, root definition) ([]byte, error) {
+	var steps []dockerStep
+	for _, a := range def.additions {
+		steps = append(steps, dockerStep{a.name, wrap(a.packages), a.prepare != "", a.npm})
+	}
+	var text bytes.Buffer
+	err := dockerfile.Execute(&text, map[string]any{
+		"Name": def.name, "Suite": suite, "Root": dockerStep{Name: root.name, Debian: wrap(root.packages)}, "Steps": steps, "Env": def.env,
+	})
+	return text.Bytes(), err
+}
+
+// writeRoot writes what the image at the bottom is made of.
+func writeRoot(def definition, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"dpkg.cfg": def.dpkg, "prepare.sh": def.prepare, setupFile: def.setup} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return writeFiles(filepath.Join(dir, filesDir), def.files)
+}
+
+// writeStep writes what a layer is made of, as install.sh looks for it.
+func writeStep(a addition, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	text := map[string]string{"install.sh": installScript}
+	for _, name := range []string{prepareFile, setupFile, npmFile, npmLockFile, wheelsFile} {
+		data, err := fs.ReadFile(a.tree, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if name == wheelsFile {
+			name = path.Join("wheels", wheelsFile)
+		}
+		text[name] = string(data)
+	}
+	for name, data := range text {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(data), 0o644); err != nil {
+			return err
+		}
+	}
+	if files := a.files(); files != nil {
+		return writeFiles(filepath.Join(dir, filesDir), files)
+	}
+	return nil
+}
+
+// wrap breaks a list of words into continued lines.
+func wrap(words []string) string {
+	var b strings.Builder
+	width := 0
+	for _, w := range words {
+		if width += len(w) + 1; width > 100 {
+			b.WriteString(" \\\n     ")
+			width = len(w)
+		}
+		b.WriteString(" " + w)
+	}
+	return b.String()
+}
+
+// dockerfile needs no BuildKit: it is for any builder. What a step copies to /run/berth is gone from the image's tree after it.
+var dockerfile = template.Must(template.New("Dockerfile").Parse(`# The image {{.Name}} of berth, as written by "berth image dockerfile". Build it in this directory:
+#
+#	docker build -t berth-{{.Name}} .
+#
+# berth needs none of this: "berth image build {{.Name}}" makes the image without a registry.
+{{- range .Steps}}{{if .Modules}}
+FROM node:22-{{$.Suite}}-slim AS {{.Name}}-modules
+WORKDIR /modules
+COPY {{.Name}}/package.json {{.Name}}/package-lock.json ./
+RUN npm ci --ignore-scripts --omit=dev --no-audit --no-fund
+{{end}}{{end}}
+FROM debian:{{.Suite}}
+ARG DEBIAN_FRONTEND=noninteractive
+# Files that are younger get this time, and compiled Python remembers it.
+ARG SOURCE_DATE_EPOCH=1735689600
+
+# {{.Root.Name}}. The options of dpkg have the name under which its scripts know them.
+COPY {{.Root.Name}} /run/berth
+RUN cp /run/berth/dpkg.cfg /etc/dpkg/dpkg.cfg.d/99mmdebstrap && sh -eu /run/berth/prepare.sh \
+ && apt-get update && apt-get install --yes --no-install-recommends{{.Root.Debian}} \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin \
+ && cp -R --preserve=mode /run/berth/files/. / && sh -eu /run/berth/setup.sh && rm -rf /run/berth
+{{range .Steps}}
+# {{.Name}}
+COPY {{.Name}} /run/berth
+{{- if .Prepare}}
+RUN sh -eu /run/berth/prepare.sh
+{{- end}}
+{{- if .Debian}}
+RUN apt-get update && apt-get install --yes --no-install-recommends{{.Debian}} \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin
+{{- end}}
+{{- if .Modules}}
+COPY --from={{.Name}}-modules /modules/node_modules /run/berth/modules
+{{- end}}
+RUN BERTH_ONLINE=1 sh -eu /run/berth/install.sh && rm -rf /run/berth
+{{end}}
+{{range .Env}}ENV {{.}}
+{{end -}}
+USER 1000:1000
+WORKDIR /workspace
+CMD ["/bin/bash"]
+`))

@@ -1,0 +1,297 @@
+package sandboximage
+
+import (
+	"context"
+	_ "embed" // for installScript
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/proto"
+)
+
+// installScript makes a layer, from inside.
+//
+//go:embed install.sh
+var installScript string
+
+// A stack is an image on its way up: the tree of the layers so far, and those layers.
+type stack struct {
+	*build
+	apt    *apt
+	wheels *wheelhouse
+	shelf  *shelf
+	dir    string // of this build
+	root   string // the tree, in dir
+	layers []blob // lowest first
+}
+
+// extend makes an image that adds to another.
+func (b *build) extend(ctx context.Context) (Result, error) {
+	// The image below first: its build has a directory of its own, and clears away what others left.
+	lower := *b
+	lower.def = *b.def.from
+	below, err := lower.cached(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	s, err := b.newStack()
+	if err != nil {
+		return Result{}, err
+	}
+	defer os.RemoveAll(s.dir)
+	if err := s.begin(ctx, below); err != nil {
+		return Result{}, err
+	}
+	for _, a := range b.def.additions {
+		b.layer = a.name
+		if err := s.add(ctx, a); err != nil {
+			return Result{}, err
+		}
+	}
+	return s.finish()
+}
+
+// newStack makes the directory and opens what the cache has.
+func (b *build) newStack() (*stack, error) {
+	if err := b.removeStale(); err != nil {
+		return nil, ioError("the cache directory", err)
+	}
+	s := &stack{build: b}
+	var err error
+	if s.shelf, err = b.shelf(); err != nil {
+		return nil, ioError("the layer cache", err)
+	}
+	if s.wheels, err = b.wheelhouse(); err != nil {
+		return nil, err
+	}
+	if s.apt, err = newApt(b); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp(b.cache, "build-"); err != nil {
+		return nil, ioError("the build directory", err)
+	}
+	s.root = filepath.Join(s.dir, "root")
+	// apt's sandboxed user has to come through.
+	if err := os.Chmod(s.dir, 0o755); err != nil {
+		return nil, ioError("the build directory", err)
+	}
+	return s, nil
+}
+
+// begin takes the layers of the image below.
+func (s *stack) begin(ctx context.Context, below Result) error {
+	if err := os.Mkdir(s.root, 0o755); err != nil {
+		return ioError("the image's tree", err)
+	}
+	a, err := readArchive(below.Path)
+	if err != nil {
+		return ioError("the image below", err)
+	}
+	for _, l := range a.layers(below.Path) {
+		l.name, l.packages = s.def.from.name, below.Packages
+		// Its contents are what the next layers are made on, so they are its key.
+		l.key = chainKey("", l.digest.String())
+		if err := s.lay(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lay puts a layer that was made before on top.
+func (s *stack) lay(ctx context.Context, l blob) error {
+	if err := s.unpack(ctx, l, s.root); ctx.Err() != nil {
+		return ctx.Err()
+	} else if err != nil {
+		s.shelf.drop(l)
+		return proto.Errorf(proto.Internal, op, l.name, "the layer %s of an earlier build cannot be read (%v); remove %s.tar from the cache directory and run it again",
+			l.name, err, s.def.name)
+	}
+	s.layers = append(s.layers, l)
+	return nil
+}
+
+func (s *stack) top() blob { return s.layers[len(s.layers)-1] }
+
+// add puts the layer on top, from the cache if what it was made of is the same.
+func (s *stack) add(ctx context.Context, a addition) error {
+	pkgs, err := s.resolve(ctx, a)
+	if err != nil {
+		return err
+	}
+	key := chainKey(s.top().key, a.hash, installScript, pkgs.fingerprint())
+	if l, ok := s.shelf.find(key); ok {
+		return s.lay(ctx, l)
+	}
+	before, err := stampTree(s.root)
+	if err != nil {
+		return ioError("the image's tree", err)
+	}
+	epoch, err := s.make(ctx, a, pkgs)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.dir, "layer")
+	l, err := s.pack(ctx, s.root, path, epoch, before)
+	if err != nil {
+		return err
+	}
+	l.name, l.key, l.packages = a.name, key, len(pkgs)
+	if l, err = s.shelf.keep(l); err != nil {
+		return ioError("the layer cache", err)
+	}
+	s.layers = append(s.layers, l)
+	return nil
+}
+
+// resolve decides which Debian packages the layer needs beyond those below.
+func (s *stack) resolve(ctx context.Context, a addition) (packageSet, error) {
+	if len(a.packages) == 0 {
+		return nil, nil
+	}
+	status, err := os.ReadFile(filepath.Join(s.root, "var/lib/dpkg/status"))
+	if err != nil {
+		return nil, ioError("the packages of the image below", err)
+	}
+	return s.apt.resolve(ctx, string(status), a.packages)
+}
+
+// make downloads what the layer needs and installs it. It returns the time that the layer's files are from.
+func (s *stack) make(ctx context.Context, a addition, pkgs packageSet) (time.Time, error) {
+	part := filepath.Join(s.dir, "part")
+	if err := os.Mkdir(part, 0o755); err != nil {
+		return time.Time{}, ioError("the build directory", err)
+	}
+	defer os.RemoveAll(part)
+	epoch, err := s.gather(ctx, part, a, pkgs)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return epoch, s.install(ctx, part, a, len(pkgs), epoch)
+}
+
+// gather puts all that the layer is made of below dir, where install.sh looks for it.
+func (s *stack) gather(ctx context.Context, dir string, a addition, pkgs packageSet) (epoch time.Time, err error) {
+	epoch = s.top().epoch
+	if len(pkgs) > 0 {
+		if err := s.apt.download(ctx, pkgs); err != nil {
+			return epoch, err
+		}
+		made, err := s.apt.repository(filepath.Join(dir, "repo"), pkgs)
+		if err != nil {
+			return epoch, ioError("the package repository", err)
+		}
+		if made.After(epoch) {
+			epoch = made
+		}
+	}
+	if list := ours(a.wheels); len(list) > 0 {
+		if err := s.wheels.fetch(ctx, list); err != nil {
+			return epoch, err
+		}
+		if err := s.wheels.lay(filepath.Join(dir, "wheels"), list); err != nil {
+			return epoch, ioError("the wheels", err)
+		}
+	}
+	if a.npm {
+		if err := s.modules(ctx, filepath.Join(dir, "modules"), a); err != nil {
+			return epoch, err
+		}
+	}
+	return epoch, s.write(dir, a)
+}
+
+// write writes the layer's own files.
+func (s *stack) write(dir string, a addition) error {
+	text := map[string]string{"install.sh": installScript, "packages": strings.Join(a.packages, "\n"), prepareFile: a.prepare, setupFile: a.setup}
+	maps.DeleteFunc(text, func(_, data string) bool { return data == "" })
+	for name, data := range text {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
+			return ioError("the build directory", err)
+		}
+	}
+	if files := a.files(); files != nil {
+		if err := writeFiles(filepath.Join(dir, filesDir), files); err != nil {
+			return ioError("the image's files", err)
+		}
+	}
+	return nil
+}
+
+// enter makes the tree $1 one that programs can run in, with $2 at /run/berth, and runs the script there. The mounts are in
+// a namespace that ends with it. Devices are the host's: to make some takes a right that not every root has.
+const enter = `
+mount -t proc proc "$1/proc"
+mount -t tmpfs -o mode=755 tmpfs "$1/dev"
+mkdir "$1/dev/shm"
+chmod 1777 "$1/dev/shm"
+for d in null zero full random urandom tty; do
+	: >"$1/dev/$d"
+	mount --bind "/dev/$d" "$1/dev/$d"
+done
+ln -s /proc/self/fd "$1/dev/fd"
+mkdir -p "$1/run/berth" "$1/tmp"
+chmod 1777 "$1/tmp"
+mount --bind "$2" "$1/run/berth"
+exec chroot "$1" /bin/sh -eu /run/berth/install.sh
+`
+
+// install runs install.sh inside the tree.
+func (s *stack) install(ctx context.Context, part string, a addition, count int, epoch time.Time) error {
+	p := &installation{build: s.build, total: int64(count), wheels: int64(len(ours(a.wheels)))}
+	cmd := command{
+		path: "/bin/sh",
+		args: []string{"-euc", enter, "sh", s.root, part},
+		// None of the host's environment, or it would reach the packages' scripts.
+		env: []string{
+			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+			"LC_ALL=C.UTF-8",
+			"TZ=UTC",
+			"HOME=/root",
+			"DEBIAN_FRONTEND=noninteractive",
+			"RUNLEVEL=1", // services are not started
+			"PYTHONDONTWRITEBYTECODE=1",
+			"SOURCE_DATE_EPOCH=" + strconv.FormatInt(epoch.Unix(), 10),
+		},
+		log:     s.log,
+		line:    p.line,
+		offline: true,
+	}
+	if _, err := cmd.run(ctx); ctx.Err() != nil {
+		return ctx.Err()
+	} else if err != nil {
+		return proto.Errorf(proto.Internal, op, a.name, "installing the layer %s failed (%v); the build log has the details", a.name, err)
+	}
+	return nil
+}
+
+// finish writes the archive, unless the one at hand is the same, and forgets what only an unfinished image needs.
+func (s *stack) finish() (Result, error) {
+	keys := make([]string, len(s.layers))
+	for i, l := range s.layers {
+		keys[i] = l.key
+	}
+	all := chainKey("", keys...)
+	r, ok := reuse(s.archive(), s.def.key)
+	if !ok || fingerprint(r.Path) != all {
+		var err error
+		if r, err = s.build.finish(s.layers, all); err != nil {
+			return Result{}, err
+		}
+	}
+	var wheels []wheel
+	for _, a := range s.def.additions {
+		wheels = append(wheels, a.wheels...)
+	}
+	if err := s.wheels.tidy(wheels); err != nil {
+		return Result{}, ioError("the wheel cache", err)
+	}
+	if err := s.shelf.clear(); err != nil {
+		return Result{}, ioError("the layer cache", err)
+	}
+	return r, nil
+}

@@ -1,0 +1,115 @@
+package sandboximage
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"berth/proto"
+)
+
+// TestExtend makes an image of two layers over a small one, the second of which fails at first. The first is kept, and what comes out
+// is what was asked for. It shares the downloads of the real cache.
+func TestExtend(t *testing.T) {
+	needRoot(t)
+	fsys := tiny()
+	fsys["tiny/packages.txt"].Data = []byte("bash coreutils apt\n")
+	setup := "test \"$(grep -c : /proc/net/dev)\" = 1 # no network but its own\nrm /etc/y\necho made >/etc/z\n"
+	for name, text := range map[string]string{
+		"larger/from.txt": "tiny\n", "larger/env.txt": "MORE=1\n",
+		"larger/1-tools/packages.txt": "netbase\n", "larger/1-tools/files/etc/y": "y\n", "larger/1-tools/prepare.sh": "test ! -e /etc/services; touch /etc/prepared\n",
+		"larger/2-rest/setup.sh": setup + "exit 3\n",
+	} {
+		fsys[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	b, unlock := extension(t, fsys)
+	defer unlock()
+	if _, err := b.cached(t.Context()); proto.CodeOf(err) != proto.Internal || !strings.Contains(err.Error(), "layer rest failed") {
+		t.Fatalf("a layer whose setup fails: %v", err)
+	}
+	if _, err := os.Stat(b.archive()); err == nil {
+		t.Fatal("there is an archive of a failed build")
+	}
+
+	fsys["larger/2-rest/setup.sh"].Data = []byte(setup)
+	again, steps := extensionOf(t, fsys), []string{}
+	again.progress = func(s Step) { steps = append(steps, s.Layer+" "+s.Name) }
+	r, err := again.cached(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(steps, "tools "+StepUnpacking) || !slices.Contains(steps, "tools "+StepUnpackingLayer) || !slices.Contains(steps, "rest "+StepPacking) {
+		t.Errorf("the second build did %q", slices.Compact(steps))
+	}
+	checkExtension(t, r)
+	if left, _ := filepath.Glob(filepath.Join(b.cache, "layers", "*")); len(left) > 0 {
+		t.Errorf("layers left beside the archive: %q", left)
+	}
+
+	again.refresh = true // nothing is newer: the layers of the archive are taken
+	steps = nil
+	if same, err := again.cached(t.Context()); err != nil || same.Digest != r.Digest || slices.Contains(steps, "rest "+StepPacking) {
+		t.Errorf("refreshed: %+v, %v, by %q", same, err, slices.Compact(steps))
+	}
+}
+
+func extensionOf(t *testing.T, fsys fstest.MapFS) *build {
+	t.Helper()
+	def, err := parse(fsys, "larger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &build{def: def, cache: DefaultCacheDir}
+}
+
+// extension is a build in the real cache, locked, that leaves nothing there.
+func extension(t *testing.T, fsys fstest.MapFS) (b *build, unlock func()) {
+	t.Helper()
+	b = extensionOf(t, fsys)
+	if err := os.MkdirAll(b.cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := b.lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, func() {
+		os.Remove(b.archive())
+		os.Remove(filepath.Join(b.cache, "tiny.tar"))
+		unlock()
+	}
+}
+
+// checkExtension looks into the three layers.
+func checkExtension(t *testing.T, r Result) {
+	t.Helper()
+	var names []string
+	for _, l := range r.Layers {
+		names = append(names, l.Name)
+	}
+	if !slices.Equal(names, []string{"tiny", "tools", "rest"}) || r.Reused {
+		t.Fatalf("layers %q, %+v", names, r)
+	}
+	a, err := readArchive(r.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers := a.layers(r.Path)
+	if !slices.Contains(a.config.Config.Env, "MORE=1") || len(a.config.RootFS.DiffIDs) != 3 || a.config.RootFS.DiffIDs[2] != layers[2].diffID {
+		t.Errorf("configuration %+v", a.config)
+	}
+	root := t.TempDir()
+	for _, l := range layers {
+		if err := (&build{}).unpack(t.Context(), l, root); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]bool{"etc/services": true, "etc/prepared": true, "etc/z": true, "etc/y": false, "bin/bash": true, "run/berth": false, "var/log/dpkg.log": false} {
+		if _, err := os.Stat(filepath.Join(root, name)); (err == nil) != want {
+			t.Errorf("%s: %v; want it there: %t", name, err, want)
+		}
+	}
+}
