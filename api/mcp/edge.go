@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -140,7 +141,7 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	}
 	v, p, err := e.whose(r, c)
 	if err != nil {
-		return err
+		return answering{idOf(body), err}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -260,12 +261,36 @@ func isOwnName(host string) bool { return host == "localhost" || net.ParseIP(hos
 
 // dialect has what goes wrong before the protocol begins in the protocol's shape.
 var dialect = api.Dialect{Status: api.PlainStatus, Body: func(f api.Failure) any {
+	id := json.RawMessage("null")
+	var to answering
+	if errors.As(f.Cause, &to) {
+		id = to.id
+	}
 	return struct {
 		JSONRPC string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Error   rpcError        `json:"error"`
-	}{"2.0", json.RawMessage("null"), rpcError{Code: rpcCode(f.Err.Code), Message: f.Err.Message, Data: failure{f.Err, f.RequestID}}}
+	}{"2.0", id, rpcError{Code: rpcCode(f.Err.Code), Message: f.Err.Message, Data: failure{f.Err, f.RequestID}}}
 }}
+
+// answering is an error that answers a message, by which clients know it as theirs.
+type answering struct {
+	id json.RawMessage
+	error
+}
+
+func (a answering) Unwrap() error { return a.error }
+
+// idOf is the ID of the one message that a body is, or null.
+func idOf(body []byte) json.RawMessage {
+	var m struct {
+		ID json.RawMessage `json:"id"`
+	}
+	if json.Unmarshal(body, &m) != nil || m.ID == nil {
+		return json.RawMessage("null")
+	}
+	return m.ID
+}
 
 type rpcError struct {
 	Code    int64   `json:"code"`
