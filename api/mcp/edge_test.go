@@ -506,6 +506,26 @@ func resolve(t *testing.T, s any) *jsonschema.Resolved {
 	return out
 }
 
+func TestCodeExecutor(t *testing.T) {
+	s := newSite(t, nil)
+	cs := s.session(t)
+	res, text := use(t, cs, "code_executor", map[string]any{"language": "python", "code": "print('hi')"})
+	if res.IsError || !strings.HasPrefix(text, "## Code Execution Result\n") || !strings.Contains(text, "hi\n") {
+		t.Errorf("%v %q", res.IsError, text)
+	}
+	if res, text = use(t, cs, "code_executor", map[string]any{"language": "python", "code": "raise SystemExit(3)"}); !res.IsError || !strings.Contains(text, "3") {
+		t.Errorf("%v %q", res.IsError, text)
+	}
+	if c := s.Sessions.Counts(); len(c.ByState) != 0 {
+		t.Errorf("left: %+v", c)
+	}
+	for field, args := range map[string]map[string]any{"language": {"code": "1"}, "code": {"language": "node"}} {
+		if res, text := use(t, cs, "code_executor", args); !res.IsError || !strings.Contains(text, field) {
+			t.Errorf("%v: %q", args, text)
+		}
+	}
+}
+
 func TestFilesAndResources(t *testing.T) {
 	s := newSite(t, nil)
 	cs := s.session(t)

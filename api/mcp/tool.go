@@ -25,7 +25,7 @@ type tool struct {
 func (e *Edge) toolsOf(string) []tool { return everybodys }
 
 // everybodys are the tools that every owner has, by name.
-var everybodys = []tool{bashTool, downloadTool, codeTool, editorTool, uploadTool}
+var everybodys = []tool{bashTool, executorTool, downloadTool, codeTool, editorTool, uploadTool}
 
 // listTools is one page: there are few.
 func (e *Edge) listTools(_ context.Context, v *visit) (*sdk.ListToolsResult, error) {
