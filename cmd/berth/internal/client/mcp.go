@@ -49,6 +49,11 @@ type rpcMessage struct {
 	Result struct {
 		ProtocolVersion string `json:"protocolVersion"`
 	} `json:"result"`
+	Params struct {
+		Meta struct {
+			Version string `json:"io.modelcontextprotocol/protocolVersion"` // of versions without sessions
+		} `json:"_meta"`
+	} `json:"params"`
 }
 
 // isCall reports whether the message waits for an answer.
@@ -166,13 +171,16 @@ func (b *Bridge) post(ctx context.Context, m rpcMessage, line []byte, pass func(
 	if err != nil {
 		return err
 	}
+	if v := m.Params.Meta.Version; v != "" {
+		req.Header.Set("Mcp-Protocol-Version", v)
+	}
 	res, err := b.Client.http.Do(req)
 	if err != nil {
 		return b.Client.broken(ctx, err)
 	}
 	defer res.Body.Close()
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return b.refused(req, res)
+		return b.refused(req, res, m, pass)
 	}
 	if m.Method == "initialize" {
 		b.begun(res, line)
@@ -212,17 +220,22 @@ func (b *Bridge) request(ctx context.Context, method string, body io.Reader) (*h
 	return req, nil
 }
 
-// refused is what the daemon says against a request.
-func (b *Bridge) refused(req *http.Request, res *http.Response) error {
+// refused is what the daemon says against a request. An answer to the message itself is passed on.
+func (b *Bridge) refused(req *http.Request, res *http.Response, asked rpcMessage, pass func([]byte)) error {
 	data, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // half a body is no error of ours either
 	if res.StatusCode == http.StatusNotFound && req.Header.Get("Mcp-Session-Id") != "" {
 		return errNoSession
 	}
 	var m rpcMessage
-	if json.Unmarshal(data, &m) == nil && m.Error != nil && m.Error.Message != "" {
+	switch err := json.Unmarshal(data, &m); {
+	case err != nil || m.Error == nil || m.Error.Message == "":
+		return b.Client.failureOf(res.StatusCode, data)
+	case asked.isCall() && bytes.Equal(m.ID, asked.ID):
+		pass(data)
+		return nil
+	default:
 		return proto.Errorf(codeOf(res.StatusCode), "", b.Client.Host(), "%s", m.Error.Message)
 	}
-	return b.Client.failureOf(res.StatusCode, data)
 }
 
 // begun notes what a new session is called, and how the client began it.
