@@ -189,7 +189,7 @@ func untilDrained(ctx context.Context, cancel func()) {
 // whose is the session that a request names: its owner's alone, for nobody else is it there. One that names none may begin one, in that place.
 func (e *Edge) whose(r *http.Request, c api.Caller) (*visit, place, error) {
 	id := r.Header.Get(sessionHeader)
-	v, count := e.find(id, c.Owner)
+	v, full := e.find(id, c.Owner)
 	switch {
 	case v != nil:
 		return v, place{}, nil
@@ -197,26 +197,35 @@ func (e *Edge) whose(r *http.Request, c api.Caller) (*visit, place, error) {
 		return nil, place{}, proto.Errorf(proto.NotFound, "", sessionHeader, "there is no such session, or no longer; send initialize to begin a new one")
 	case r.Method != http.MethodPost:
 		return nil, place{}, proto.Errorf(proto.InvalidArgument, "", sessionHeader, "the request needs the header %s, with the ID that initialize answered", sessionHeader)
-	case count >= maxVisits:
-		return nil, place{}, proto.Errorf(proto.TooMany, "", "sessions", "there are %d sessions already, which is the limit; end one with DELETE, or wait until idle ones do", count)
+	case full != nil:
+		return nil, place{}, full
 	}
 	p, err := e.asked(r, c)
 	return nil, p, err
 }
 
-// find is an owner's session, if it is there, and how many there are.
-func (e *Edge) find(id, owner string) (v *visit, count int) {
+// find is an owner's session, if it is there, and why there can be no further one, if so.
+func (e *Edge) find(id, owner string) (v *visit, full error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, other := range e.visits {
-		if other.owner == owner {
-			count++
-		}
-	}
 	if v = e.visits[id]; v != nil && v.owner != owner {
 		v = nil
 	}
-	return v, count
+	return v, e.full(owner)
+}
+
+// full is why an owner can have no further session, if so. Called with mu held.
+func (e *Edge) full(owner string) error {
+	count := 0
+	for _, v := range e.visits {
+		if v.owner == owner {
+			count++
+		}
+	}
+	if count < maxVisits {
+		return nil
+	}
+	return proto.Errorf(proto.TooMany, "", "sessions", "there are %d sessions already, which is the limit; end one with DELETE, or wait until idle ones do", count)
 }
 
 // Where a client that begins a session says in which container.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"io"
@@ -385,6 +386,74 @@ func TestCancellationKills(t *testing.T) {
 			t.Errorf("%s: a call that was canceled succeeded", name)
 		}
 		waitFor(t, "nothing runs any more", func() bool { return s.Sessions.Counts().RunningExecs == 0 })
+	}
+}
+
+// The answer of a call whose connection broke waits for its client.
+func TestBrokenConnectionCancelsNothing(t *testing.T) {
+	s := newSite(t, nil)
+	cs := s.session(t)
+	res, _ := use(t, cs, "bash", map[string]any{"command": "mkfifo /workspace/go"})
+	c, err := s.Sessions.Get(sessiontest.Owner, containerOf(t, res))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, breakOff := context.WithCancel(t.Context())
+	call := `{"jsonrpc":"2.0","id":"broken","method":"tools/call","params":{"name":"bash","arguments":{"command":"read x </workspace/go; echo came $x"}}}`
+	id := firstEventID(t, s.stream(t, ctx, "POST", cs.ID(), call))
+	waitFor(t, "it runs", func() bool { return s.Sessions.Counts().RunningExecs == 1 })
+	breakOff()
+	sessiontest.Bash(t, c, "echo through >/workspace/go")
+	body, err := io.ReadAll(s.stream(t, t.Context(), "GET", cs.ID(), "", "Last-Event-ID", id).Body)
+	if err != nil || !strings.Contains(string(body), "came through") {
+		t.Errorf("%v %s", err, body)
+	}
+}
+
+// stream sends a request whose answer is read as it comes.
+func (s *site) stream(t *testing.T, ctx context.Context, method, session, body string, header ...string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, s.URL+"/mcp", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header = append(header, "X-Api-Key", sessiontest.Secret, sessionHeader, session, "Content-Type", "application/json", "Accept", "application/json, text/event-stream", "Mcp-Protocol-Version", "2025-11-25")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { res.Body.Close() })
+	return res
+}
+
+// firstEventID is the ID that a client is to come back to.
+func firstEventID(t *testing.T, res *http.Response) string {
+	t.Helper()
+	for sc := bufio.NewScanner(res.Body); sc.Scan(); {
+		if strings.HasPrefix(sc.Text(), "event:") {
+			t.Errorf("an event that clients do not know: %s", sc.Text())
+		}
+		if id, ok := strings.CutPrefix(sc.Text(), "id: "); ok {
+			return id
+		}
+	}
+	t.Fatal("no event has an ID")
+	return ""
+}
+
+func TestSessionsAreBounded(t *testing.T) {
+	s := newSite(t, nil)
+	for i := range maxVisits + 1 {
+		status, body := s.post(t, sessiontest.Secret, "", hello)
+		if want := i < maxVisits; (status == http.StatusOK) != want {
+			t.Fatalf("session %d: %d %s", i+1, status, body)
+		}
+	}
+	if status, _ := s.post(t, sessiontest.Secret, "", hello); status != http.StatusTooManyRequests {
+		t.Errorf("%d", status)
 	}
 }
 

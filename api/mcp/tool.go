@@ -21,16 +21,20 @@ type tool struct {
 	run func(context.Context, *call) (*sdk.CallToolResult, error)
 }
 
-// toolsOf are the tools of an owner, by name. All owners have the same ones so far.
-func (e *Edge) toolsOf(string) []tool { return everybodys }
+// toolsOf are the tools of an owner, by name. All owners have the same ones so far. What is listed and what is called both come from here.
+func (e *Edge) toolsOf(_ context.Context, _ string) ([]tool, error) { return everybodys, nil }
 
 // everybodys are the tools that every owner has, by name.
 var everybodys = []tool{bashTool, executorTool, downloadTool, codeTool, editorTool, uploadTool}
 
 // listTools is one page: there are few.
-func (e *Edge) listTools(_ context.Context, v *visit) (*sdk.ListToolsResult, error) {
+func (e *Edge) listTools(ctx context.Context, v *visit) (*sdk.ListToolsResult, error) {
+	all, err := e.toolsOf(ctx, v.owner)
+	if err != nil {
+		return nil, err
+	}
 	res := &sdk.ListToolsResult{Cacheable: ownersAlone, Tools: []*sdk.Tool{}}
-	for _, t := range e.toolsOf(v.owner) {
+	for _, t := range all {
 		res.Tools = append(res.Tools, t.Tool)
 	}
 	return res, nil
@@ -48,7 +52,10 @@ type call struct {
 
 // callTool runs a tool. What goes wrong is told in the result, where a model can read it; only a tool that is not there is an error.
 func (e *Edge) callTool(ctx context.Context, v *visit, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (*sdk.CallToolResult, error) {
-	all := e.toolsOf(v.owner)
+	all, err := e.toolsOf(ctx, v.owner)
+	if err != nil {
+		return nil, err
+	}
 	i := slices.IndexFunc(all, func(t tool) bool { return t.Name == p.Name })
 	if i < 0 {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "name", "tool %.80q is not known; tools/list has those that are", p.Name)

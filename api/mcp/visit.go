@@ -39,9 +39,13 @@ func (e *Edge) enter(ss *sdk.ServerSession, wire context.Context, p place) error
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(wire))
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	err := e.full(v.owner) // once more: others may have begun meanwhile
 	if e.closed {
+		err = proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down; try again in a moment")
+	}
+	if err != nil {
 		v.cancel()
-		return proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down; try again in a moment")
+		return err
 	}
 	e.visits[ss.ID()] = v
 	e.leaves.Go(func() {
