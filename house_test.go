@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"api":                           {"proto"},
 	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools", "code"},
 	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools"},
+	"api/mcp":                       {"proto", "api", "session", "files", "artifacts", "tools", "code"},
 	"sandbox-image":                 {"proto"},
 	"cmd/berth-guest":               {"proto", "guest"},
 	"cmd/berth":                     {"proto", "guest", "sandbox-image", "session", "session/containerd", "cmd/berth/internal/..."},
@@ -49,15 +50,16 @@ var mayImport = map[string][]string{
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},
 	"cmd/berth/internal/certs":      {},
 	"cmd/berth/internal/unpack":     {"proto"},
-	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs"},
+	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs", "api/mcp"},
 }
 
 // onlyIn names outside modules that one package alone may import.
 var onlyIn = map[string][]string{
-	"github.com/containerd/": {"session/containerd"},
-	"go.etcd.io/bbolt":       {"ledger"},
-	"github.com/robfig/cron": {"gc"},
-	"github.com/spf13/cobra": {"cmd/berth", "cmd/berth/internal/cli"},
+	"github.com/containerd/":           {"session/containerd"},
+	"github.com/modelcontextprotocol/": {"api/mcp"},
+	"go.etcd.io/bbolt":                 {"ledger"},
+	"github.com/robfig/cron":           {"gc"},
+	"github.com/spf13/cobra":           {"cmd/berth", "cmd/berth/internal/cli"},
 }
 
 // badNames say nothing about what is inside.

@@ -43,9 +43,9 @@ type ran struct {
 	exec     proto.Exec
 }
 
-// Execute is the code_executor tool: it runs a script in a container of its own and gives one Markdown text to answer. The container is deleted once
-// answer has returned.
-func (r *Runner) Execute(ctx context.Context, owner string, req Script, answer func(text string) error) error {
+// Execute is the code_executor tool: it runs a script in a container of its own and gives one Markdown text to answer, and whether the script failed. The
+// container is deleted once answer has returned.
+func (r *Runner) Execute(ctx context.Context, owner string, req Script, answer func(text string, failed bool) error) error {
 	p, ok := scriptPrograms[req.Language]
 	if !ok {
 		return proto.Errorf(proto.InvalidArgument, "", "language", "language %.40q is not one of %s", req.Language, strings.Join(ScriptLanguages, " and "))
@@ -71,7 +71,7 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script, answer f
 		return proto.Errorf(proto.Unsupported, "", "language", "image %s has no %s; install %s in it, or have the daemon use image base", s.Info().Image, p.program, p.install)
 	}
 	done.language = req.Language
-	return answer(done.markdown())
+	return answer(done.markdown(), done.failed())
 }
 
 // errFull ends a follower that has as much as is kept.
@@ -102,6 +102,9 @@ func execute(ctx context.Context, s *session.Session, cmd proto.Cmd) (done ran, 
 	done.exec = res.Exec
 	return done, err
 }
+
+// failed reports whether the script did not end well by itself.
+func (d ran) failed() bool { return d.exec.End.Reason != proto.EndExit || d.exec.End.ReturnCode != 0 }
 
 // markdown is the tool's text.
 func (d ran) markdown() string {

@@ -18,7 +18,7 @@ var took = regexp.MustCompile(`\d+ ms`)
 
 func (b bench) script(t *testing.T, language, text string) (out string) {
 	t.Helper()
-	err := b.run.Execute(context.Background(), sessiontest.Owner, code.Script{Language: language, Code: text}, func(text string) error { out = text; return nil })
+	err := b.run.Execute(context.Background(), sessiontest.Owner, code.Script{Language: language, Code: text}, func(text string, _ bool) error { out = text; return nil })
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}

@@ -132,8 +132,13 @@ func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd,
 		return Outcome{}, err
 	}
 	in.take(c)
+	var listener sync.WaitGroup
+	if req.Each != nil {
+		listener.Go(func() { _ = c.follow(ctx, in.exec.ID(), req.Each) }) // who does not listen any more still gets the result
+	}
 	in.follow(ctx)
 	in.drop()
+	listener.Wait()
 	if in.last == nil {
 		in.exec.Cancel(proto.EndCanceled, "the client went away")
 		return Outcome{}, in.err

@@ -19,6 +19,8 @@ type Program struct {
 	Secrets        map[string]string `json:"secrets,omitempty"`          // the same, hidden wherever the code is recorded
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty"`  // 0 is the daemon's default for commands
 	MaxOutputBytes int64             `json:"max_output_bytes,omitempty"` // of each stream; 0 is 1 MiB
+
+	Each func(Progress) error `json:"-"` // gets what code in a named container prints while it runs; nil: nobody does
 }
 
 // An Outcome is what became of code. Its first three fields are what other systems answer with.

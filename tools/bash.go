@@ -73,12 +73,15 @@ func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error
 func (u *Use) bash(ctx context.Context, s *session.Session, cmd proto.Cmd) (proto.ExecResult, error) {
 	// A client whose connection broke sends the block again: with a key the command does not run
 	// twice.
-	cmd.IdempotencyKey = u.IdempotencyKey
+	cmd.IdempotencyKey, cmd.TimeoutSeconds = u.IdempotencyKey, u.TimeoutSeconds
 	e, replayed, err := s.ExecOnce(ctx, cmd)
 	if err != nil {
 		return proto.ExecResult{}, err
 	}
 	u.replayed = replayed
+	if u.Started != nil {
+		u.Started(e)
+	}
 	// Finish and not Wait: if ctx ends first, nobody will read the result, and the command ends as
 	// well.
 	return e.Finish(ctx)

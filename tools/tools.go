@@ -30,8 +30,11 @@ type Use struct {
 	Name  string          `json:"name"`
 	Input json.RawMessage `json:"input,omitempty"`
 
-	IdempotencyKey string `json:"-"` // for the bash tools: as in proto.Cmd
-	replayed       bool   // it was done before
+	// For the bash tools; no block has these.
+	IdempotencyKey string              `json:"-"` // as in proto.Cmd
+	TimeoutSeconds float64             `json:"-"` // as in proto.Cmd
+	Started        func(*session.Exec) `json:"-"` // told of the command once it runs; nil: nobody is
+	replayed       bool                // it was done before
 }
 
 // A Result is the block that answers a Use. Which content it has depends on Type.

@@ -79,7 +79,7 @@ func (e *edge) executeCode(c *call) error {
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
-	return e.Code.Execute(c.r.Context(), c.owner, req, func(text string) error { return c.atOnce(execution{text}) })
+	return e.Code.Execute(c.r.Context(), c.owner, req, func(text string, _ bool) error { return c.atOnce(execution{text}) })
 }
 
 // atOnce answers with v while the request is not over: what is left to do is nothing that a client has to wait for.

@@ -89,7 +89,7 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.Int64Var(&cfg.FileQuota, "file-quota-bytes", 0, "most bytes of stored files per owner (default no limit)")
 	f.Int64Var(&cfg.MaxFileBytes, "max-file-bytes", 0, "most bytes of one stored file (default 500 MiB)")
 	f.BoolVar(&cfg.StrictDownloads, "strict-downloads", false, "refuse downloads of uploaded files, as the hosted Files API does")
-	f.StringSliceVar(&cfg.Origins, "origin", nil, "web origin that may open websockets (may be repeated)")
+	f.StringSliceVar(&cfg.Origins, "origin", nil, "web origin that may open websockets and use /mcp (may be repeated)")
 	f.DurationVar(&cfg.SweepEvery, "sweep-every", 0, "how often expired things are removed (default 10s)")
 	f.IntVar(&cfg.WarmMin, "warm-min", 2, "containers kept started for requests to come, of each image in use")
 	f.IntVar(&cfg.WarmMax, "warm-max", 32, "most containers kept started, of all images together; 0 keeps none")

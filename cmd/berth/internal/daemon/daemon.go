@@ -17,6 +17,7 @@ import (
 
 	"berth/api"
 	"berth/api/anthropic"
+	"berth/api/mcp"
 	"berth/api/native"
 	"berth/artifacts"
 	"berth/audit"
@@ -265,11 +266,16 @@ func (d *Daemon) sweepImages(ctx context.Context) (any, error) {
 
 // openServer puts the edges over the core. It comes last: nobody is served before all parts can answer.
 func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
+	clients := mcp.Open(mcp.Config{
+		Sessions: d.sessions, Code: d.code, Jobs: jobs, Files: store, Life: d.keys.Life, Audit: d.audit, Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
+	})
+	d.keep(clients)
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{
 			api.Ops(d.metrics.registry, d.ready),
 			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
+			clients.Edge(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Keys: d.keys, Audit: d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),

@@ -1,0 +1,114 @@
+package mcp
+
+import (
+	"context"
+	"net/http"
+
+	"berth/proto"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// receive is between the SDK's reading of a request and what it would do with it: what depends on the owner is done here.
+func (e *Edge) receive(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		switch p := req.GetParams().(type) {
+		case *sdk.InitializeParams:
+			return e.initialize(req, func() (sdk.Result, error) { return next(ctx, method, req) })
+		case *sdk.ListToolsParams:
+			return within(e, ctx, req, e.listTools)
+		case *sdk.CallToolParamsRaw:
+			return within(e, ctx, req, func(ctx context.Context, v *visit) (*sdk.CallToolResult, error) {
+				return e.callTool(ctx, v, req.GetSession().(*sdk.ServerSession), p)
+			})
+		case *sdk.ListResourcesParams:
+			return within(e, ctx, req, func(ctx context.Context, v *visit) (*sdk.ListResourcesResult, error) {
+				return e.listResources(ctx, v, p)
+			})
+		}
+		return next(ctx, method, req)
+	}
+}
+
+// initialize begins a visit once the SDK has agreed to the session.
+func (e *Edge) initialize(req sdk.Request, agree func() (sdk.Result, error)) (sdk.Result, error) {
+	res, err := agree()
+	if err != nil {
+		return nil, err
+	}
+	wire, header, err := e.origin(req.GetExtra())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	p := place{container: header.Get(containerHeader), image: header.Get(imageHeader)}
+	if err := e.enter(req.GetSession().(*sdk.ServerSession), wire, p); err != nil {
+		return nil, refusal(err)
+	}
+	return res, nil
+}
+
+// origin is the context of the HTTP request that a message came with.
+func (e *Edge) origin(extra *sdk.RequestExtra) (context.Context, http.Header, error) {
+	if extra != nil {
+		if wire, ok := e.wire.Load(extra.Header.Get(wireHeader)); ok {
+			return wire.(context.Context), extra.Header, nil
+		}
+	}
+	return nil, nil, proto.Errorf(proto.Canceled, "", "", "the client went away")
+}
+
+// within does something for the session that a message belongs to. Its context knows who asks, and ends when the client cancels the request, the session ends, or
+// the key of who asks does.
+func within[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do func(context.Context, *visit) (R, error)) (sdk.Result, error) {
+	wire, _, err := e.origin(req.GetExtra())
+	if err != nil {
+		return nil, refusal(err)
+	}
+	e.mu.Lock()
+	v := e.visits[req.GetSession().ID()]
+	e.mu.Unlock()
+	if v == nil {
+		return nil, refusal(proto.Errorf(proto.NotFound, "", sessionHeader, "there is no such session; send initialize to begin one"))
+	}
+	done, err := v.begin()
+	if err != nil {
+		return nil, refusal(err)
+	}
+	defer done()
+	// The SDK's context is the session's, and so carries whoever began that.
+	work, cancel := context.WithCancel(proto.WithRequestID(proto.WithCaller(ctx, proto.CallerOf(wire)), proto.RequestIDOf(wire)))
+	defer cancel()
+	defer context.AfterFunc(v.ctx, cancel)()
+	defer context.AfterFunc(e.Life(proto.CallerOf(wire).KeyID), cancel)()
+	res, err := do(work, v)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return res, nil
+}
+
+// refusal is an error as the protocol tells it, where there is no result to tell it in.
+func refusal(err error) error {
+	e := proto.AsError(err)
+	return &jsonrpc.Error{Code: rpcCode(e.Code), Message: e.Message, Data: encode(failure{Error: e})}
+}
+
+// rpcCode is the protocol's number for an error.
+func rpcCode(code proto.Code) int64 {
+	switch code {
+	case proto.InvalidArgument, proto.TooLarge:
+		return jsonrpc.CodeInvalidParams
+	case proto.NotFound:
+		return notFound
+	case proto.Internal:
+		return jsonrpc.CodeInternalError
+	}
+	return serverError
+}
+
+// Of the numbers that JSON-RPC leaves to servers: the first, and the one that the protocol has for a resource that is not there.
+const (
+	serverError = -32000
+	notFound    = -32002
+)

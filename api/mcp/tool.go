@@ -1,0 +1,184 @@
+package mcp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"berth/api"
+	"berth/proto"
+	"berth/session"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// A tool is one row of what clients can call.
+type tool struct {
+	*sdk.Tool
+	run func(context.Context, *call) (*sdk.CallToolResult, error)
+}
+
+// toolsOf are the tools of an owner, by name. All owners have the same ones so far. What is listed and what is called both come from here.
+func (e *Edge) toolsOf(_ context.Context, _ string) ([]tool, error) { return everybodys, nil }
+
+// everybodys are the tools that every owner has, by name.
+var everybodys = []tool{bashTool, executorTool, downloadTool, codeTool, editorTool, uploadTool}
+
+// listTools is one page: there are few.
+func (e *Edge) listTools(ctx context.Context, v *visit) (*sdk.ListToolsResult, error) {
+	all, err := e.toolsOf(ctx, v.owner)
+	if err != nil {
+		return nil, err
+	}
+	res := &sdk.ListToolsResult{Cacheable: ownersAlone, Tools: []*sdk.Tool{}}
+	for _, t := range all {
+		res.Tools = append(res.Tools, t.Tool)
+	}
+	return res, nil
+}
+
+// A call is one tool call under way.
+type call struct {
+	*Edge
+	visit   *visit
+	client  *sdk.ServerSession
+	params  *sdk.CallToolParamsRaw
+	session *session.Session // that it works in; nil as long as it has asked for none
+	notes   []string         // for whoever reads the result
+}
+
+// callTool runs a tool. What goes wrong is told in the result, where a model can read it; only a tool that is not there is an error.
+func (e *Edge) callTool(ctx context.Context, v *visit, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (*sdk.CallToolResult, error) {
+	all, err := e.toolsOf(ctx, v.owner)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(t tool) bool { return t.Name == p.Name })
+	if i < 0 {
+		return nil, proto.Errorf(proto.InvalidArgument, "", "name", "tool %.80q is not known; tools/list has those that are", p.Name)
+	}
+	c := &call{Edge: e, visit: v, client: client, params: p}
+	res, err := all[i].run(ctx, c)
+	e.tell(ctx, proto.AuditEntry{Act: "tool.use", Item: p.Name, ContainerID: c.containerID(), Outcome: outcome(err)})
+	if err != nil {
+		if proto.CodeOf(err) == proto.Internal && ctx.Err() == nil {
+			e.Log.Error("a tool call failed", "tool", p.Name, "request_id", proto.RequestIDOf(ctx), "error", err)
+		}
+		return c.failed(err), nil
+	}
+	c.label(res)
+	return res, nil
+}
+
+// outcome is an error as the audit log has it.
+func outcome(err error) string {
+	if err == nil {
+		return proto.AuditOK
+	}
+	return string(proto.CodeOf(err))
+}
+
+// tell has something audited that was done in the name of ctx's caller.
+func (e *Edge) tell(ctx context.Context, entry proto.AuditEntry) {
+	if e.Audit == nil {
+		return
+	}
+	who := proto.CallerOf(ctx)
+	entry.Actor, entry.Owner, entry.RequestID = who.KeyID, who.Owner, proto.RequestIDOf(ctx)
+	if entry.ContainerID != "" {
+		entry.Item = e.Sessions.Hide(entry.ContainerID, entry.Item)
+	}
+	e.Audit.Append(entry)
+}
+
+func (c *call) containerID() string {
+	if c.session == nil {
+		return ""
+	}
+	return c.session.ID()
+}
+
+// input reads what the client sent for a tool. What is wrong with it names the field.
+func (c *call) input(v any) error {
+	in := c.params.Arguments
+	if len(bytes.TrimSpace(in)) == 0 {
+		in = json.RawMessage("{}")
+	}
+	return api.DecodeBytes(in, v)
+}
+
+// in has the call work in a container: the one that the input names, or the session's.
+func (c *call) in(ctx context.Context, named string) (*session.Session, error) {
+	s, note, err := c.container(ctx, c.visit, named)
+	if err != nil {
+		return nil, err
+	}
+	c.session = s
+	if note != "" {
+		c.notes = append(c.notes, note)
+	}
+	return s, nil
+}
+
+// The keys of what results say beside the protocol's own fields.
+const (
+	metaContainer = "berth/container" // which one it happened in, and until when that is there
+	metaError     = "berth/error"     // what went wrong: code, item, message
+)
+
+// label adds to a result where it comes from.
+func (c *call) label(res *sdk.CallToolResult) {
+	if res.Content == nil {
+		res.Content = []sdk.Content{}
+	}
+	for _, n := range c.notes {
+		res.Content = append(res.Content, text("Note: "+n))
+	}
+	if c.session == nil {
+		return
+	}
+	if res.Meta == nil {
+		res.Meta = sdk.Meta{}
+	}
+	res.Meta[metaContainer] = c.session.Ref()
+}
+
+// failed is a result that says why there is none.
+func (c *call) failed(err error) *sdk.CallToolResult {
+	if c.session != nil {
+		err = c.session.HideError(err)
+	}
+	e := proto.AsError(err)
+	res := &sdk.CallToolResult{IsError: true, Content: []sdk.Content{text("Error: " + e.Message)}, Meta: sdk.Meta{metaError: e}}
+	c.label(res)
+	return res
+}
+
+func text(s string) *sdk.TextContent { return &sdk.TextContent{Text: s} }
+
+// joined is a text of lines that may lack their ends.
+func joined(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p == "" {
+			continue
+		}
+		if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
+			b.WriteByte('\n')
+		}
+		b.WriteString(p)
+	}
+	return cmp.Or(b.String(), "(no output)")
+}
+
+// encode is v as JSON. What is encoded here always can be.
+func encode(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return b
+}
