@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"artifacts":                     {"proto", "ledger", "files", "session"},
 	"tools":                         {"proto", "session"},
 	"code":                          {"proto", "output", "session"},
+	"catalog":                       {"proto", "ledger", "session", "code"},
 	"api":                           {"proto"},
 	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools", "code"},
 	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools"},

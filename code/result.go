@@ -18,6 +18,8 @@ type Program struct {
 	Secrets        map[string]string `json:"secrets,omitempty"`          // the same, hidden wherever the code is recorded
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty"`  // 0 is the daemon's default for commands
 	MaxOutputBytes int64             `json:"max_output_bytes,omitempty"` // of each stream; 0 is 1 MiB
+
+	Shown string `json:"-"` // what it is called wherever it is recorded, instead of by its code; no request can say it
 }
 
 // An Outcome is what became of code. Its first three fields are what other systems answer with.

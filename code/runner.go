@@ -73,7 +73,9 @@ func (r *Runner) Once(ctx context.Context, owner string, req Program, answer fun
 		defer r.discard(ctx, owner, s)
 	}
 	cmd := lang.command()
-	cmd.Shown = shownAs(lang, req.Code)
+	if cmd.Shown = req.Shown; cmd.Shown == "" {
+		cmd.Shown = shownAs(lang, req.Code)
+	}
 	cmd.Files, cmd.Env, cmd.Secrets, cmd.TimeoutSeconds = req.Files, req.Env, req.Secrets, req.TimeoutSeconds
 	res, err := once(ctx, s, lang, cmd, req)
 	if err != nil {
