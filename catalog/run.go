@@ -35,8 +35,8 @@ const (
 // States are all of them.
 var States = []State{StateParked, StateRunning, StateSucceeded, StateFailed, StateRefused, StateExpired, StateLost}
 
-// over reports whether nothing will happen to a run any more.
-func (s State) over() bool { return s != StateParked && s != StateRunning }
+// Over reports whether nothing will happen to a run any more.
+func (s State) Over() bool { return s != StateParked && s != StateRunning }
 
 // Types of errors beside the reasons for which a command ends, such as "timeout" and "out_of_memory", and the codes of errors of the daemon.
 const (
@@ -275,7 +275,7 @@ func (r runRecord) put(tx *ledger.Tx) error {
 	if err := tx.Put(bucketRuns, r.Owner+"/"+r.ID, r); err != nil {
 		return err
 	}
-	if r.State.over() {
+	if r.State.Over() {
 		return tx.Delete(bucketLive, r.ID)
 	}
 	return tx.Put(bucketLive, r.ID, r.Owner)
@@ -419,7 +419,7 @@ func (c *Catalog) Await(ctx context.Context, owner, id string) (Run, error) {
 	for {
 		news := c.news()
 		run, err := c.GetRun(owner, id)
-		if err != nil || run.State.over() {
+		if err != nil || run.State.Over() {
 			return run, err
 		}
 		select {

@@ -10,6 +10,7 @@ import (
 	"berth/api"
 	"berth/artifacts"
 	"berth/audit"
+	"berth/catalog"
 	"berth/code"
 	"berth/files"
 	"berth/keys"
@@ -17,10 +18,11 @@ import (
 	"berth/session"
 )
 
-// A Config is what the edge serves. Sessions, Code, Jobs, Files, Images, Keys and Sweep must be set.
+// A Config is what the edge serves. Sessions, Code, Tools, Jobs, Files, Images, Keys and Sweep must be set.
 type Config struct {
 	Sessions *session.Sessions
 	Code     *code.Runner
+	Tools    *catalog.Catalog
 	Jobs     *artifacts.Jobs
 	Files    *files.Store
 	Images   session.Images
