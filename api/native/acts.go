@@ -17,7 +17,7 @@ var acts = map[string]string{
 	"readTar": "fs.read_tar", "writeTar": "fs.write_tar", "addInputs": "input.add", "publishFile": "job.publish", "readJob": "job.read",
 	"importImage": "image.import", "pullImage": "image.pull", "removeImage": "image.remove", "sweep": "sweep.run",
 	"uploadFile": "file.upload", "downloadFile": "file.download", "deleteFile": "file.delete",
-	"createKey": "key.create", "changeKey": "key.change", "revokeKey": "key.revoke", "readAudit": "audit.read",
+	"createKey": "key.create", "changeKey": "key.change", "revokeKey": "key.revoke", "readAudit": "audit.read", "rotateVault": "vault.rotate", "forgetVaultKeys": "vault.forget",
 }
 
 // covered are the operations that the core has audited itself when they are done.

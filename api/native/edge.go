@@ -29,6 +29,8 @@ type Config struct {
 	Keys     *keys.Store
 	Audit    *audit.Log                                               // nil: nobody can read it here
 	Sweep    func(context.Context) (map[string]map[string]int, error) // runs every sweep now; counts by sweep and what it did
+	Rotate   func(context.Context) (Rotation, error)                  // makes a new key for secrets; nil: there is no vault
+	Forget   func(context.Context) (Rotation, error)                  // takes the older ones away
 	Version  string                                                   // of the daemon; "" is "dev"
 	Info     Info                                                     // what /v1/info tells of the daemon's settings
 	Origins  []string                                                 // of web pages that may open the live websocket, beside the daemon's own

@@ -158,5 +158,9 @@ var words = map[string]string{
 	"RunError.type":                        "exception, syntax_error, no_run, exit, signal, timeout, out_of_memory, not_serializable, output_too_large, invalid_output, refused, expired, lost, or what kept the code from running.",
 	"RunError.field":                       "What of the output is wrong.",
 	"Decision.by":                          "The API key that decided.",
+	"Rotation.key_id":                      "The key that seals now.",
+	"Rotation.keys":                        "How many are in the file.",
+	"Rotation.resealed":                    "Records sealed anew.",
+	"Rotation.closed":                      "Records that no key in the file opens; they are as they were.",
 	"NewKey.secret":                        "What requests are to carry. It is told this once.",
 }

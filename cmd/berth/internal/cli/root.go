@@ -33,6 +33,7 @@ type Config struct {
 	DataDir string // of the daemon on this machine, if there is one
 	Places  Places // in it
 	Doctor  Doctor // nil: there is no doctor command
+	Rotate  Rotate // nil: keys for secrets are changed by the daemon alone
 }
 
 // Places are files in a data directory, by name, that a daemon has for clients on its own machine. None need be there.
@@ -102,7 +103,7 @@ func (a *app) commands() []*cobra.Command {
 			a.extendCommand(), a.removeCommand(), a.copyCommand(), a.workspacesCommand()},
 		"execs":    {a.execCommand(), a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.jobsCommand(), a.toolCommand(), a.storedCommand()},
 		"data":     {a.filesCommand(), a.imageCommand()},
-		GroupOther: {a.keyCommand(), a.auditCommand(), a.gcCommand(), a.versionCommand(), a.attackCommand(), a.attackProbeCommand(), a.benchCommand()},
+		GroupOther: {a.keyCommand(), a.auditCommand(), a.vaultCommand(), a.gcCommand(), a.versionCommand(), a.attackCommand(), a.attackProbeCommand(), a.benchCommand()},
 	}
 	if a.cfg.Doctor != nil {
 		groups[GroupOther] = append(groups[GroupOther], a.doctorCommand())

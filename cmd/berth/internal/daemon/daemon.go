@@ -74,6 +74,7 @@ type Daemon struct {
 	code     *code.Runner
 	tools    *catalog.Catalog
 	secrets  *vault.Vault
+	books    *ledger.DB
 	runtime  *containerd.Runtime
 	metrics  *metrics
 	audit    *audit.Log
@@ -128,6 +129,7 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(books)
+	d.books = books
 	if d.audit, err = audit.Open(audit.Config{Dir: d.cfg.Dir, Ledger: books, Log: d.cfg.Log}); err != nil {
 		return err
 	}
@@ -265,7 +267,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			api.Ops(d.metrics.registry, d.ready),
 			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
 			native.New(native.Config{
-				Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Keys: d.keys, Audit: d.audit,
+				Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys, Audit: d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}),
 		},
