@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -137,9 +138,18 @@ func (c *cell) result() Outcome {
 		res.Notes = append(res.Notes, fmt.Sprintf("some results were left out: of one run, %d results and %d bytes of them are kept", maxResults, maxTold))
 	}
 	if c.failure != nil {
-		res.fail(ErrorDetail{Name: c.failure.text("name"), Message: c.failure.text("message"), Traceback: c.failure.text("traceback")})
+		res.fail(c.failure.detail())
 	}
 	return res
+}
+
+// detail is the error that parts are.
+func (p parts) detail() ErrorDetail {
+	d := ErrorDetail{Name: p.text("name"), Message: p.text("message"), Traceback: p.text("traceback")}
+	if code, err := strconv.Atoi(p.text("return_code")); err == nil {
+		d.ReturnCode = &code
+	}
+	return d
 }
 
 // fail says that the code failed.

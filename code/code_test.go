@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,11 +99,44 @@ var pythonPrograms = map[string]want{
 	"import pickle\nclass P: pass\ntype(pickle.loads(pickle.dumps(P()))) is P":                              {results: []string{"True"}},
 }
 
-func TestPythonPrograms(t *testing.T) {
+var nodePrograms = map[string]want{
+	"1+1": {results: []string{"2"}},
+	"console.log('a'); const x = {a: 1, b: [1, 2]}; x": {results: []string{"{ a: 1, b: [ 1, 2 ] }"}, stdout: "a\n"},
+	"console.error('e')": {stderr: "e\n"},
+	"export const e = 1; const s = `\nexport const t\n`\ns + e": {results: []string{"'\\nexport const t\\n1'"}},
+	"await new Promise(r => setTimeout(r, 10)); 'done'":         {results: []string{"'done'"}},
+	"function f() {\n  throw new TypeError('bad')\n}\nf()":      {err: "at f (<cell-1>:2:9)\n    at <cell-1>:4:1", name: "TypeError"},
+	"let y = ;": {err: "<cell-1>:1\nlet y = ;\nSyntaxError: Unexpected token ';'", name: "SyntaxError"},
+	"import fs from 'fs'\nimport {join as j} from 'path'\nj('a', 'b')":    {results: []string{"'a/b'"}},
+	"const m = await import('os'); typeof m.cpus":                         {results: []string{"'function'"}},
+	"console.log('import(x)', `\nimport a from \"b\"\n`)":                 {stdout: "import(x) \nimport a from \"b\"\n\n"},
+	"setTimeout(() => console.log('late'), 20); 5":                        {results: []string{"5"}, stdout: "late\n"},
+	"setTimeout(() => { throw new Error('async') }, 5); 0":                {results: []string{"0"}, err: "Error: async", name: "Error"},
+	"Promise.reject(new Error('r'))":                                      {err: "Error: r", name: "Error"},
+	"console.log(1); process.exit(3)":                                     {stdout: "1\n", err: "status 3", name: "exit"},
+	"if (require.main === module) console.log('main')":                    {stdout: "main\n"},
+	"require('fs').readFileSync(0, 'utf8')":                               {results: []string{"''"}},
+	"require('child_process').execSync('echo child', {stdio: 'inherit'})": {results: []string{"null"}, stdout: "child\n"},
+	"undefined": {},
+	"throw 5":   {err: "Uncaught 5", name: "Uncaught"},
+}
+
+var bashPrograms = map[string]want{
+	"echo a; echo b >&2":  {stdout: "a\n", stderr: "b\n"},
+	"echo é; exit 3":      {stdout: "é\n", err: "status 3", name: "exit"},
+	"cat; echo $#":        {stdout: "0\n"},
+	"nosuchprogram; true": {stderr: "bash: line 1: nosuchprogram: command not found\n"},
+}
+
+func TestPrograms(t *testing.T) {
 	b := newBench(t, session.Config{})
 	s := b.Create(t, proto.CreateContainer{})
-	for text, w := range pythonPrograms {
-		w.check(t, text, b.once(t, code.Program{Code: text, Container: s.ID()}))
+	for language, programs := range map[string]map[string]want{"python": pythonPrograms, "javascript": nodePrograms, "bash": bashPrograms} {
+		t.Run(language, func(t *testing.T) {
+			for text, w := range programs {
+				w.check(t, text, b.once(t, code.Program{Code: text, Language: language, Container: s.ID()}))
+			}
+		})
 	}
 }
 
@@ -116,13 +150,36 @@ func TestAFreshRunLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Code: "import time\ntime.sleep(600)"}, func(code.Outcome) error { return nil })
-	if proto.CodeOf(err) != proto.TimedOut {
+	if err == nil {
 		t.Errorf("a client that went away: %v", err)
 	}
 	func() {
 		defer func() { _ = recover() }()
 		_ = b.run.Once(context.Background(), sessiontest.Owner, code.Program{Code: "1"}, func(code.Outcome) error { panic("the answer") })
 	}()
+	if c := b.Sessions.Counts(); len(c.ByState) != 0 || c.Workspaces != 0 {
+		t.Errorf("left: %+v", c)
+	}
+}
+
+func TestASpareIsClaimedOnceAndGoes(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	r := code.Open(code.Config{Sessions: st.Sessions, Spare: func(string) bool { return true }})
+	b := bench{st, r}
+	var execs []string
+	for range 3 {
+		res := b.once(t, code.Program{Code: "print('x' in globals())\nx = 1"})
+		if strings.Join(res.Logs.Stdout, "") != "False\n" || slices.Contains(execs, res.ExecID) {
+			t.Errorf("%+v after %q", res, execs)
+		}
+		execs = append(execs, res.ExecID)
+	}
+	want{stdout: "a\n", err: "timeout_seconds", name: "timeout"}.check(t, "a timeout",
+		b.once(t, code.Program{Code: "print('a', flush=True)\nimport time\ntime.sleep(600)", TimeoutSeconds: 0.5}))
+	want{err: "status 3", name: "exit"}.check(t, "an exit", b.once(t, code.Program{Code: "import sys\nsys.exit(3)"}))
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if c := b.Sessions.Counts(); len(c.ByState) != 0 || c.Workspaces != 0 {
 		t.Errorf("left: %+v", c)
 	}
@@ -166,6 +223,69 @@ func TestContextsKeepVariables(t *testing.T) {
 	}
 	if list, err := b.run.List(sessiontest.Owner, s.ID()); err != nil || len(list) != 1 || list[0].Name != "main" || list[0].Cells != 8 || list[0].State != code.StateIdle {
 		t.Errorf("%+v %v", list, err)
+	}
+}
+
+// A step is a cell and what comes of it.
+type step struct {
+	text string
+	want want
+}
+
+func TestContextsOfOtherLanguages(t *testing.T) {
+	b := newBench(t, session.Config{})
+	s := b.Create(t, proto.CreateContainer{})
+	for language, steps := range map[string][]step{
+		"js": {
+			{"const a = 1; let b = 2", want{}},
+			{"const a = 5; a + b", want{results: []string{"7"}}},
+			{"setTimeout(() => console.log('t'), 1); nope", want{err: "nope is not defined", name: "ReferenceError"}},
+			{"await new Promise(r => setTimeout(r, 50)); a", want{results: []string{"5"}, stdout: "t\n"}},
+			{"process.exit(2)", want{err: "status 2", name: "exit"}},
+		},
+		"bash": {
+			{"x=1; declare -A m=([a]=é); cd /tmp; f() { echo \"$x ${m[a]}\"; }", want{}},
+			{"f; pwd", want{stdout: "1 é\n/tmp\n"}},
+			{"false", want{err: "status 1", name: "exit"}},
+			{"cat; echo on", want{stdout: "on\n"}},
+			{"exit 4", want{err: "status 4", name: "exit"}},
+		},
+	} {
+		if _, err := b.run.Create(context.Background(), sessiontest.Owner, s.ID(), code.NewContext{Name: language, Language: language}); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range steps {
+			step.want.check(t, language+": "+step.text, b.cell(t, s, language, step.text))
+		}
+		if res := b.cell(t, s, language, "1;"); len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "fresh interpreter") {
+			t.Errorf("%s: %+v", language, res)
+		}
+	}
+}
+
+func TestInterruptsOfOtherLanguages(t *testing.T) {
+	b := newBench(t, session.Config{})
+	s := b.Create(t, proto.CreateContainer{})
+	ctx := context.Background()
+	for _, c := range []struct{ language, define, busy, look, want string }{
+		{"js", "var x = 1", "while (true) {}", "console.log(x)", "1\n"},
+		{"js", "x = 2", "await new Promise(() => {})", "console.log(x)", "2\n"},
+		{"bash", "x=1", "sleep 600; x=2", "echo $x", "1\n"},
+		{"bash", "x=3", "while :; do :; done", "echo $x", "3\n"},
+	} {
+		for _, cell := range []code.Cell{{Code: c.define}, {Code: c.busy, TimeoutSeconds: 0.3}, {Code: c.look}} {
+			cell.Language = c.language
+			res, err := b.run.Cell(ctx, sessiontest.Owner, s.ID(), c.language, cell, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if timedOut := res.ErrorDetail != nil && res.ErrorDetail.Name == "timeout"; timedOut != (cell.Code == c.busy) || len(res.Notes) > 0 {
+				t.Errorf("%s: %+v, %q", cell.Code, res.ErrorDetail, res.Notes)
+			}
+			if out := strings.Join(res.Logs.Stdout, ""); cell.Code == c.look && out != c.want {
+				t.Errorf("%s: %q", cell.Code, out)
+			}
+		}
 	}
 }
 
@@ -266,11 +386,11 @@ func TestRestartAndDelete(t *testing.T) {
 }
 
 func TestAnIdleContextHoldsNoContainer(t *testing.T) {
-	now := time.Now()
-	b := newBench(t, session.Config{Now: func() time.Time { return now }, IdleTimeout: time.Minute})
+	var ahead atomic.Int64
+	b := newBench(t, session.Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, IdleTimeout: time.Minute})
 	s := b.Create(t, proto.CreateContainer{})
 	b.cell(t, s, "main", "x = 1")
-	now = now.Add(2 * time.Minute)
+	ahead.Store(int64(2 * time.Minute))
 	if done, err := b.Sessions.Sweep(context.Background()); err != nil || done.Stopped != 1 {
 		t.Fatalf("%+v %v", done, err)
 	}

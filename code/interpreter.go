@@ -3,6 +3,7 @@ package code
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -145,10 +146,13 @@ func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd,
 	return res, nil
 }
 
-// absent reports whether the image has no program for the language.
+// absent reports whether the image has no program for the language, or not all that its driver needs, which then says so.
 func (in *interpreter) absent() bool {
-	end := in.last.Exec.End
-	return end.Reason == proto.EndNotStarted && end.ReturnCode == 127
+	end, x := in.last.Exec.End, in.last.Result.Result
+	if end.ReturnCode != 127 || x == nil {
+		return false
+	}
+	return end.Reason == proto.EndNotStarted || strings.HasPrefix(x.Stderr, "berth: ") && strings.HasSuffix(x.Stderr, " is missing\n")
 }
 
 // describe adds what the end of its interpreter says about a program.

@@ -24,13 +24,10 @@ const (
 	killTime = 15 * time.Second
 )
 
-// maxTimeout is the most that a cell may ask for, as commands may.
-const maxTimeout = 24 * time.Hour
-
 // Cell runs code in a context, which is made if it is not there. Cells of a context take turns, in no promised order. When ctx ends, the cell is
 // interrupted; one that does not heed that ends with its interpreter. each, which may be nil, gets what the code prints while it runs.
 func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Cell, each func(Progress) error) (Outcome, error) {
-	if err := r.checkCell(req); err != nil {
+	if err := req.check(); err != nil {
 		return Outcome{}, err
 	}
 	s, err := r.sessions.Get(owner, container)
@@ -53,15 +50,9 @@ func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Ce
 	return res, err
 }
 
-func (r *Runner) checkCell(req Cell) error {
-	_, err := Program{Code: req.Code, Language: req.Language, MaxOutputBytes: req.MaxOutputBytes}.check()
-	if err != nil {
-		return err
-	}
-	if t := req.TimeoutSeconds; !(t >= 0 && t <= maxTimeout.Seconds()) {
-		return proto.Errorf(proto.InvalidArgument, "", "timeout_seconds", "timeout_seconds must be from 0 to %d", int64(maxTimeout.Seconds()))
-	}
-	return nil
+func (req Cell) check() error {
+	_, err := Program{Code: req.Code, Language: req.Language, TimeoutSeconds: req.TimeoutSeconds, MaxOutputBytes: req.MaxOutputBytes}.check()
+	return err
 }
 
 // run is Cell with the turn.

@@ -16,6 +16,9 @@ import (
 // MaxCode bounds the code of one run, in bytes.
 const MaxCode = 1 << 20
 
+// maxTimeout is the most time that code may ask for, as commands may.
+const maxTimeout = 24 * time.Hour
+
 // freshLifetime is the net under the deletion of a container that was made for one run, which a crash of the daemon would prevent: longer than
 // any run may take.
 const freshLifetime = 25 * time.Hour
@@ -24,21 +27,25 @@ const freshLifetime = 25 * time.Hour
 type Config struct {
 	Sessions *session.Sessions
 	Timeout  time.Duration // of a cell, and of a program, that asks for none; 0 is 5 minutes
-	Log      *slog.Logger  // nil: slog.Default
+	// Spare says for which API keys a container is kept ready once they have run code, for a minute; nil: for none. It counts as one of theirs.
+	Spare func(key string) bool
+	Log   *slog.Logger // nil: slog.Default
 }
 
 // A Runner runs code for all sessions.
 type Runner struct {
 	sessions *session.Sessions
 	timeout  time.Duration
+	spare    func(key string) bool
 	log      *slog.Logger
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // who follow interpreters
+	wg     sync.WaitGroup // who follow interpreters, and make and delete spares
 
 	mu        sync.Mutex                      // guards what follows
 	notebooks map[string]map[string]*notebook // by container and name
+	spares    map[spareKey]*spare
 }
 
 // Open makes a runner. It starts nothing.
@@ -46,14 +53,15 @@ func Open(cfg Config) *Runner {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	r := &Runner{sessions: cfg.Sessions, timeout: cmp.Or(cfg.Timeout, 5*time.Minute), log: cfg.Log, notebooks: map[string]map[string]*notebook{}}
+	r := &Runner{sessions: cfg.Sessions, timeout: cmp.Or(cfg.Timeout, 5*time.Minute), spare: cfg.Spare, log: cfg.Log, notebooks: map[string]map[string]*notebook{}, spares: map[spareKey]*spare{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
 
-// Close lets go of all interpreters. They end with the sessions'.
+// Close lets go of all interpreters, which end with the sessions', and deletes what was kept ready.
 func (r *Runner) Close() error {
 	r.cancel()
+	r.dropSpares()
 	r.wg.Wait()
 	return nil
 }
@@ -65,27 +73,52 @@ func (r *Runner) Once(ctx context.Context, owner string, req Program, answer fun
 	if err != nil {
 		return err
 	}
-	s, err := r.where(ctx, owner, req)
+	k, may := r.spareFor(ctx, owner, req, lang)
+	var sp *spare
+	if may {
+		sp = r.claim(ctx, k)
+	}
+	if sp == nil {
+		s, err := r.where(ctx, owner, req)
+		if err != nil {
+			return err
+		}
+		sp = &spare{s: s}
+	}
+	if req.Container == "" {
+		defer r.discard(ctx, owner, sp.s)
+	}
+	if may { // the next one is made while this is deleted
+		defer r.refill(ctx, k, lang)
+	}
+	res, err := r.program(ctx, sp, lang, req)
 	if err != nil {
 		return err
 	}
-	if req.Container == "" {
-		defer r.discard(ctx, owner, s)
+	return answer(res)
+}
+
+// program runs a program in the interpreter that there is, or in one that is started for it.
+func (r *Runner) program(ctx context.Context, sp *spare, lang language, req Program) (Outcome, error) {
+	if sp.in != nil {
+		return r.with(ctx, sp, req)
 	}
+	return r.fresh(ctx, sp.s, lang, req)
+}
+
+// fresh runs a program in an interpreter that is started for it.
+func (r *Runner) fresh(ctx context.Context, s *session.Session, lang language, req Program) (Outcome, error) {
 	cmd := lang.command()
 	if cmd.Shown = req.Shown; cmd.Shown == "" {
 		cmd.Shown = shownAs(lang, req.Code)
 	}
 	cmd.Files, cmd.Env, cmd.Secrets, cmd.TimeoutSeconds = req.Files, req.Env, req.Secrets, req.TimeoutSeconds
 	res, err := once(ctx, s, lang, cmd, req)
-	if err != nil {
-		return err
-	}
-	if req.Container != "" {
+	if err == nil && req.Container != "" {
 		ref := s.Ref()
 		res.Container = &ref
 	}
-	return answer(res)
+	return res, err
 }
 
 // where is the container that a request names, or a new one.
@@ -124,6 +157,9 @@ func (req Program) check() (language, error) {
 	}
 	if req.MaxOutputBytes < 0 || req.MaxOutputBytes > maxOutput {
 		return language{}, proto.Errorf(proto.InvalidArgument, "", "max_output_bytes", "max_output_bytes must be from 1 to %d", maxOutput)
+	}
+	if t := req.TimeoutSeconds; !(t >= 0 && t <= maxTimeout.Seconds()) {
+		return language{}, proto.Errorf(proto.InvalidArgument, "", "timeout_seconds", "timeout_seconds must be from 0 to %d", int64(maxTimeout.Seconds()))
 	}
 	if req.Container != "" && req.Image != "" {
 		return language{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; leave it out where container names one")

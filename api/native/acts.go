@@ -9,7 +9,7 @@ var acts = map[string]string{
 	"stopContainer": "container.stop", "pauseContainer": "container.pause", "resumeContainer": "container.resume",
 	"deleteContainer": "container.delete", "deleteWorkspace": "workspace.delete",
 	"run": "exec.begin", "runOnce": "exec.begin", "signalExec": "exec.signal", "writeStdin": "exec.stdin", "resizeExec": "exec.resize",
-	"runCode": "exec.begin", "runCell": "code.cell", "createContext": "context.create", "deleteContext": "context.delete", "interruptContext": "context.interrupt",
+	"runCode": "exec.begin", "executeCode": "exec.begin", "runCell": "code.cell", "createContext": "context.create", "deleteContext": "context.delete", "interruptContext": "context.interrupt",
 	"restartContext": "context.restart",
 	"createTool":     "tool.create", "changeTool": "tool.change", "deleteTool": "tool.delete", "runTool": "tool.run", "approveToolRun": "tool_run.approve", "refuseToolRun": "tool_run.refuse",
 	"getExecLogs": "exec.logs", "closeShell": "shell.close", "live": "live.open", "useTool": "tool.use", "useToolOnce": "tool.use",
@@ -23,7 +23,7 @@ var acts = map[string]string{
 // covered are the operations that the core has audited itself when they are done.
 var covered = map[string]bool{
 	"createContainer": true, "startContainer": true, "stopContainer": true, "pauseContainer": true, "resumeContainer": true, "deleteContainer": true, "run": true, "runOnce": true,
-	"runCode": true, "runCell": true,
+	"runCode": true, "executeCode": true, "runCell": true,
 }
 
 // act is what the audit log calls a request to the row; "" is not to be there.

@@ -91,6 +91,8 @@ func bounds(i Info) map[string]schema {
 		"Program.context":                 {"pattern": nameOrNot},
 		"Program.timeout_seconds":         {"minimum": 0, "maximum": 86400},
 		"Program.max_output_bytes":        {"minimum": 0, "maximum": 16 << 20},
+		"Script.language":                 {"enum": anys(code.ScriptLanguages)},
+		"Script.code":                     {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
 		"Cell.code":                       {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
 		"Cell.language":                   {"enum": languages()},
 		"Cell.timeout_seconds":            {"minimum": 0, "maximum": 86400},

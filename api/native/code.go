@@ -14,7 +14,7 @@ func (e *edge) runCode(c *call) error {
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
-	answer := func(res code.Outcome) error { return c.json(http.StatusOK, res) }
+	answer := func(res code.Outcome) error { return c.atOnce(res) }
 	if req.Context == "" {
 		return e.Code.Once(c.r.Context(), c.owner, req, answer)
 	}
@@ -67,6 +67,27 @@ func (e *edge) streamCell(c *call, req code.Cell) error {
 	}
 	api.NoteFailure(c.r.Context(), err)
 	return send(code.Progress{Type: code.ProgressError, Error: proto.AsError(err)})
+}
+
+// An execution is what the code_executor tool answers.
+type execution struct {
+	Text string `json:"text"` // Markdown
+}
+
+func (e *edge) executeCode(c *call) error {
+	var req code.Script
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	return e.Code.Execute(c.r.Context(), c.owner, req, func(text string) error { return c.atOnce(execution{text}) })
+}
+
+// atOnce answers with v while the request is not over: what is left to do is nothing that a client has to wait for.
+func (c *call) atOnce(v any) error {
+	if err := c.json(http.StatusOK, v); err != nil {
+		return err
+	}
+	return http.NewResponseController(c.w).Flush()
 }
 
 func (e *edge) createContext(c *call) error {

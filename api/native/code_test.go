@@ -25,6 +25,7 @@ func TestRunCode(t *testing.T) {
 	if !slices.Equal(got.Results, []string{"42"}) || !slices.Equal(got.Logs.Stdout, []string{"out\n"}) || !slices.Equal(got.Logs.Stderr, []string{"err\n"}) || got.Error != nil {
 		t.Errorf("%s", body)
 	}
+	s.done.wait() // the container is deleted once the answer is sent
 	if c := s.Sessions.Counts(); len(c.ByState) != 0 {
 		t.Errorf("left: %+v", c)
 	}
@@ -102,6 +103,17 @@ func TestACellAsItHappens(t *testing.T) {
 		t.Errorf("%v %q %+v", types, out, last)
 	}
 	if res, text := s.do(t, "POST", at+"/contexts/main/run", `{"code":""}`, "Accept", "text/event-stream"); res.StatusCode != http.StatusBadRequest {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+}
+
+func TestCodeExecutor(t *testing.T) {
+	s := newSite(t)
+	got := must[execution](t, s, "POST", "/v1/code_executor", code.Script{Language: "python", Code: "print(6*7)"})
+	if !strings.HasPrefix(got.Text, "## Code Execution Result\n") || !strings.Contains(got.Text, "```\n42\n```") {
+		t.Errorf("%q", got.Text)
+	}
+	if res, text := s.do(t, "POST", "/v1/code_executor", `{"language":"js","code":"1"}`); res.StatusCode != http.StatusBadRequest {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
 }

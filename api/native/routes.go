@@ -202,6 +202,8 @@ func (e *edge) codeRows() []row {
 	return []row{
 		{"POST", "/v1/run_code", e.runCode, op{id: "runCode", tag: tag, does: "Run code and get the value of its last expression.", more: codeMore,
 			body: js(code.Program{}), answers: ok(code.Outcome{}), fails: inGuest}},
+		{"POST", "/v1/code_executor", e.executeCode, op{id: "executeCode", tag: tag, does: "Run a script as the code_executor tool does, and get one Markdown text.",
+			more: "The script runs as a file, in a container of its own that is deleted afterwards: 15 seconds, and 64 KiB of each stream.", body: js(code.Script{}), answers: ok(execution{}), fails: inGuest}},
 		{"POST", at, e.createContext, op{id: "createContext", tag: tag, does: "Begin a named interpreter that keeps its variables.",
 			more: "A cell in a context that is not there makes it, too. A container has at most 8. They end with the daemon.", body: js(code.NewContext{}), answers: created(code.Context{}), fails: inGuest}},
 		{"GET", at, e.listContexts, op{id: "listContexts", tag: tag, does: "List a container's contexts, by name.", answers: ok(page[code.Context]{}), fails: inBox}},

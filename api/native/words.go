@@ -128,6 +128,7 @@ var words = map[string]string{
 	"Logs.stdout":                          "Line by line, each with its end.",
 	"ErrorDetail.name":                     "Of the exception, or why the interpreter ended: exit, signal, timeout, out_of_memory and the other reasons of a command's end.",
 	"ErrorDetail.return_code":              "Of an interpreter that ended.",
+	"Execution.text":                       "Language, exit code and time, and what the script printed, as Markdown.",
 	"Cell.language":                        "Of a context that is made for the cell; another than the context's is a conflict.",
 	"Context.state":                        "idle, busy, or ended: the next cell begins a fresh interpreter.",
 	"Context.cells":                        "Run by the present interpreter.",

@@ -46,6 +46,8 @@ var rows = []row{
 	{"exec-live", "the same inside an open websocket", (*bench).execLive},
 	{"throughput", "run `bash -c true` with 16 clients at once", (*bench).throughput},
 	{"python", "run `python3 -c pass`", (*bench).python},
+	{"code", "run `1+1` in Python afresh, and get its value", (*bench).code},
+	{"cell", "the same in a context that is there", (*bench).cell},
 	{"warm", "create a container from the pool", (*bench).warm},
 	{"custom", "the same with environment, limits and an existing workspace", (*bench).custom},
 	{"burst", "create 200 containers at once from a pool of 200", (*bench).burst},

@@ -162,7 +162,6 @@ func (b *bench) python(ctx context.Context, res *Result) error {
 		return err
 	}
 	res.against(overHTTP, atMost(1.1), bareSpawn)
-	res.note("There is no stateful Python cell in the API, so none is measured.")
 	return nil
 }
 

@@ -152,7 +152,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.openSessions(ctx, books, jobs); err != nil {
 		return err
 	}
-	d.code = code.Open(code.Config{Sessions: d.sessions, Timeout: d.cfg.Session.ExecTimeout, Log: d.cfg.Log})
+	d.code = code.Open(code.Config{Sessions: d.sessions, Timeout: d.cfg.Session.ExecTimeout, Spare: d.mayHaveSpare, Log: d.cfg.Log})
 	d.keep(d.code)
 	if d.tools, err = catalog.Open(catalog.Config{Ledger: books, Sessions: d.sessions, Code: d.code, Vault: d.secrets, ProviderKeys: providers, Log: d.cfg.Log}); err != nil {
 		return err
@@ -202,6 +202,12 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	d.keep(d.sessions)
 	d.metrics.watch(d.sessions, d.runtime)
 	return nil
+}
+
+// mayHaveSpare reports whether a container may be kept ready for an API key that runs code: it would take a place where places are
+// counted. A daemon without a warm pool wants none ready at all.
+func (d *Daemon) mayHaveSpare(key string) bool {
+	return d.cfg.WarmMax > 0 && (key == "" || d.keys.MaxSessions(key) == 0)
 }
 
 // as says which part of the daemon acts, for the audit log.

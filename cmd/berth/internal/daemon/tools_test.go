@@ -3,12 +3,13 @@ package daemon_test
 import (
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"berth/catalog"
+	"berth/proto"
 )
 
 // store stores a tool through the API, and removes it after the test.
@@ -44,6 +45,17 @@ def run(input):
 	}
 }
 
+// own are the containers that there are, without those that are kept ready for code.
+func own(t *testing.T) (ids []string) {
+	t.Helper()
+	for _, c := range call[struct{ Data []proto.Container }](t, base, 200, "GET", "/v1/containers", "").Data {
+		if c.Labels["berth.for"] == "" {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
 func TestToolInAContainerOfItsOwn(t *testing.T) {
 	store(t, base, catalog.NewTool{Name: "alone", Configuration: catalog.Configuration{TimeoutSeconds: 20, Code: `import os, socket
 def run(input):
@@ -55,14 +67,13 @@ def run(input):
         net = 'none'
     return {'net': net, 'init_env': b'PROBE' in open('/proc/1/environ', 'rb').read() if os.access('/proc/1/environ', os.R_OK) else False, 'own': os.environ['PROBE'][-3:], 'uid': os.getuid()}
 `, EnvVariables: map[string]string{"PROBE": "value-of-probe"}}})
-	before := call[map[string]any](t, base, 200, "GET", "/v1/containers", "")
+	before := own(t)
 	run := call[catalog.Run](t, base, 200, "POST", "/v1/tools/alone/run", "{}")
 	if run.State != catalog.StateSucceeded || !strings.Contains(string(run.Output), `"net":"none"`) || !strings.Contains(string(run.Output), `"init_env":false`) || !strings.Contains(string(run.Output), `"own":"obe"`) {
 		t.Errorf("%s %+v", run.Output, run.Error)
 	}
-	after := call[map[string]any](t, base, 200, "GET", "/v1/containers", "")
-	if fmt.Sprint(before["data"]) != fmt.Sprint(after["data"]) {
-		t.Errorf("a container is left: %v", after)
+	if after := own(t); !slices.Equal(before, after) {
+		t.Errorf("a container is left: %v, before %v", after, before)
 	}
 }
 

@@ -1,0 +1,80 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"berth/code"
+	"berth/proto"
+)
+
+// RunCode runs code afresh.
+func (c *Client) RunCode(ctx context.Context, req code.Program) (res code.Outcome, err error) {
+	err = c.post(ctx, at("run_code"), req, &res)
+	return res, err
+}
+
+// maxProgress is longer than any event of a cell, in bytes: the last one has all its results.
+const maxProgress = 256 << 20
+
+// RunCell runs code in a context. Each gets what it prints while it runs.
+func (c *Client) RunCell(ctx context.Context, container, name string, req code.Cell, each func(code.Progress) error) (res code.Outcome, err error) {
+	answer, err := c.send(ctx, request{method: http.MethodPost, path: at("containers", container, "contexts", name, "run"), body: req, header: map[string]string{"Accept": "text/event-stream"}})
+	if err != nil {
+		return res, err
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, maxProgress)
+	for lines.Scan() {
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
+		if !ok {
+			continue
+		}
+		var p code.Progress
+		if err := json.Unmarshal(data, &p); err != nil {
+			return res, err
+		}
+		switch {
+		case p.Error != nil:
+			return res, p.Error
+		case p.Result != nil:
+			return *p.Result, nil
+		}
+		if err := each(p); err != nil {
+			return res, err
+		}
+	}
+	if err := c.broken(ctx, lines.Err()); err != nil {
+		return res, err
+	}
+	return res, proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to %s ended before the cell did", c.Host())
+}
+
+// Contexts lists a container's contexts, by name.
+func (c *Client) Contexts(ctx context.Context, container string) ([]code.Context, error) {
+	var page struct {
+		Data []code.Context `json:"data"`
+	}
+	err := c.get(ctx, at("containers", container, "contexts"), nil, &page)
+	return page.Data, err
+}
+
+// InterruptContext interrupts the cell that runs in a context.
+func (c *Client) InterruptContext(ctx context.Context, container, name string) error {
+	return c.post(ctx, at("containers", container, "contexts", name, "interrupt"), nil, nil)
+}
+
+// RestartContext begins a context's interpreter afresh.
+func (c *Client) RestartContext(ctx context.Context, container, name string) error {
+	return c.post(ctx, at("containers", container, "contexts", name, "restart"), nil, nil)
+}
+
+// DeleteContext ends a context.
+func (c *Client) DeleteContext(ctx context.Context, container, name string) error {
+	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("containers", container, "contexts", name)}, nil)
+	return err
+}

@@ -1,0 +1,254 @@
+// Runs cells of Java, statement by statement as JShell does, and tells their results; code/protocol.go has what it says and reads.
+// Where an image has it compiled, in /usr/lib/berth/java, it starts faster than from this source.
+
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.DataInputStream;
+import java.io.File;
+import java.io.FileDescriptor;
+import java.io.FileInputStream;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import jdk.jshell.Diag;
+import jdk.jshell.EvalException;
+import jdk.jshell.JShell;
+import jdk.jshell.JShellException;
+import jdk.jshell.Snippet;
+import jdk.jshell.SnippetEvent;
+import jdk.jshell.SourceCodeAnalysis;
+import jdk.jshell.SourceCodeAnalysis.Completeness;
+import jdk.jshell.SourceCodeAnalysis.CompletionInfo;
+import jdk.jshell.UnresolvedReferenceException;
+import jdk.jshell.VarSnippet;
+import jdk.jshell.execution.LocalExecutionControlProvider;
+
+public class Driver {
+    static final int PIECE = 3900;
+    static final int LONGEST = 1 << 20; // characters of a text; what is longer is cut
+
+    // What a shell of Java has without asking.
+    static final String[] IMPORTS = {
+        "java.io.*", "java.math.*", "java.net.*", "java.nio.file.*", "java.util.*", "java.util.concurrent.*", "java.util.function.*", "java.util.prefs.*",
+        "java.util.regex.*", "java.util.stream.*",
+    };
+
+    final DataInputStream requests = new DataInputStream(new FileInputStream(FileDescriptor.in));
+    final OutputStream out = new FileOutputStream(FileDescriptor.out);
+    final OutputStream err = new FileOutputStream(FileDescriptor.err);
+    JShell shell;
+    SourceCodeAnalysis analysis;
+    String mark;
+    volatile boolean running, interrupted;
+
+    public static void main(String[] args) throws IOException {
+        new Driver().serve();
+    }
+
+    void serve() throws IOException {
+        String source = System.getProperty("berth.source");
+        if (source != null) { // it has been compiled, and is nobody's business
+            new File(source, "Driver.java").delete();
+            new File(source).delete();
+        }
+        System.setIn(new ByteArrayInputStream(new byte[0]));
+        shell = JShell.builder().executionEngine(new LocalExecutionControlProvider(), Map.of()).in(System.in).out(System.out).err(System.err).build();
+        analysis = shell.sourceCodeAnalysis();
+        for (String name : IMPORTS) {
+            shell.eval("import " + name + ";");
+        }
+        sun.misc.Signal.handle(new sun.misc.Signal("INT"), signal -> {
+            if (running) {
+                interrupted = true;
+                shell.stop();
+            }
+        });
+        while (true) {
+            String line = line();
+            if (line == null) {
+                System.exit(0);
+            }
+            String[] head = line.split(" ");
+            byte[] code = new byte[Integer.parseInt(head[3])];
+            requests.readFully(code);
+            mark = "\u001e" + head[0];
+            boolean once = head[2].equals("once");
+            boolean failed = cell(new String(code, StandardCharsets.UTF_8), once);
+            System.out.flush();
+            System.err.flush();
+            if (once) {
+                System.exit(failed ? 1 : 0);
+            }
+            put(err, 'z', new byte[0]);
+            put(out, 'z', new byte[0]);
+        }
+    }
+
+    String line() throws IOException {
+        ByteArrayOutputStream b = new ByteArrayOutputStream();
+        for (int c; (c = requests.read()) != '\n'; b.write(c)) {
+            if (c < 0) {
+                return null;
+            }
+        }
+        return b.toString(StandardCharsets.UTF_8);
+    }
+
+    // put tells one thing, in pieces that no other process can write into.
+    synchronized void put(OutputStream to, char kind, byte[] data) throws IOException {
+        int at = 0;
+        do {
+            int n = Math.min(PIECE, data.length - at);
+            ByteArrayOutputStream record = new ByteArrayOutputStream();
+            record.write((mark + " " + kind + " " + n + "\n").getBytes(StandardCharsets.UTF_8));
+            record.write(data, at, n);
+            to.write(record.toByteArray());
+            at += n;
+        } while (at < data.length);
+    }
+
+    void put(char kind, String text) throws IOException {
+        if (text.length() > LONGEST) {
+            text = text.substring(0, LONGEST) + "… [" + (text.length() - LONGEST) + " characters left out]";
+        }
+        put(out, kind, text.getBytes(StandardCharsets.UTF_8));
+    }
+
+    void field(String name, String text) throws IOException {
+        put('m', name);
+        put('d', text == null ? "" : text);
+    }
+
+    boolean fail(String name, String message, String traceback) throws IOException {
+        System.out.flush();
+        put('e', "");
+        field("name", name);
+        field("message", message);
+        field("traceback", traceback);
+        return true;
+    }
+
+    // cell runs the statements of a cell one after the other, and shows the value of the last if it is an expression. It reports whether it failed.
+    boolean cell(String code, boolean once) throws IOException {
+        interrupted = false;
+        String rest = code;
+        SnippetEvent last = null;
+        List<Snippet> all = new ArrayList<>();
+        while (true) {
+            int begin = code.length() - rest.length();
+            CompletionInfo info = analysis.analyzeCompletion(rest);
+            if (info.completeness() == Completeness.EMPTY) {
+                break;
+            }
+            String source = info.source();
+            if (source == null || info.completeness() == Completeness.DEFINITELY_INCOMPLETE || info.completeness() == Completeness.UNKNOWN) {
+                source = rest; // the compiler says what is wrong with it
+            }
+            rest = source == rest ? "" : info.remaining();
+            running = true;
+            List<SnippetEvent> events;
+            try {
+                events = shell.eval(source);
+            } finally {
+                running = false;
+            }
+            if (interrupted) {
+                return fail("Interrupted", "the cell was interrupted", "Interrupted: the cell was interrupted");
+            }
+            for (SnippetEvent e : events) {
+                if (e.causeSnippet() != null) {
+                    continue; // another declaration that this one changed
+                }
+                last = e;
+                if (e.status() == Snippet.Status.REJECTED) {
+                    return rejected(code, begin, e.snippet());
+                }
+                if (e.exception() != null) {
+                    return thrown(e.exception());
+                }
+                all.add(e.snippet());
+            }
+        }
+        for (Snippet s : all) { // what came later may have defined what an earlier one needs, and so may a later cell
+            Snippet.Status status = shell.status(s);
+            if (status == Snippet.Status.RECOVERABLE_NOT_DEFINED || status == Snippet.Status.RECOVERABLE_DEFINED && once) {
+                return unresolved(s);
+            }
+        }
+        show(last);
+        return false;
+    }
+
+    void show(SnippetEvent e) throws IOException {
+        if (e == null || e.value() == null || e.snippet().kind() != Snippet.Kind.EXPRESSION && !(e.snippet() instanceof VarSnippet v && v.name().startsWith("$"))) {
+            return;
+        }
+        if (e.snippet().subKind() == Snippet.SubKind.ASSIGNMENT_SUBKIND) {
+            return; // as in notebooks, an assignment shows nothing
+        }
+        System.out.flush();
+        put('r', "value");
+        field("text/plain", e.value());
+    }
+
+    // rejected tells what the compiler has against a statement that begins at an offset of the cell.
+    boolean rejected(String code, int begin, Snippet snippet) throws IOException {
+        StringBuilder all = new StringBuilder();
+        String first = null;
+        for (Diag d : (Iterable<Diag>) shell.diagnostics(snippet)::iterator) {
+            if (!d.isError()) {
+                continue;
+            }
+            String message = d.getMessage(Locale.ENGLISH);
+            first = first == null ? message : first;
+            int at = Math.min(begin + (int) Math.max(0, d.getPosition()), Math.max(0, code.length() - 1));
+            int number = (int) code.substring(0, at).chars().filter(c -> c == '\n').count() + 1;
+            int from = code.lastIndexOf('\n', at - 1) + 1;
+            int to = code.indexOf('\n', from);
+            all.append("<cell>:" + number + ": error: " + message + "\n" + code.substring(from, to < 0 ? code.length() : to) + "\n" + " ".repeat(Math.max(0, at - from)) + "^\n");
+        }
+        return fail("CompilationError", first == null ? "the code cannot be compiled" : first, all.toString());
+    }
+
+    boolean unresolved(Snippet snippet) throws IOException {
+        List<String> names = new ArrayList<>();
+        if (snippet instanceof jdk.jshell.DeclarationSnippet d) {
+            shell.unresolvedDependencies(d).forEach(names::add);
+            for (Diag g : (Iterable<Diag>) shell.diagnostics(snippet)::iterator) {
+                names.add(g.getMessage(Locale.ENGLISH));
+            }
+        }
+        String message = String.join(", ", names);
+        return fail("CompilationError", message, "error: " + message + "\n" + snippet.source());
+    }
+
+    // thrown tells an exception with the frames that are the cell's.
+    boolean thrown(JShellException e) throws IOException {
+        String name = e instanceof EvalException x ? x.getExceptionClassName() : e.getClass().getName();
+        String message = e.getMessage();
+        if (e instanceof UnresolvedReferenceException u) {
+            name = "UnresolvedReferenceException";
+            message = "what " + u.getSnippet().source() + " refers to is not defined";
+        }
+        StringBuilder trace = new StringBuilder();
+        describe(trace, "", name, message, e);
+        return fail(name.substring(Math.max(name.lastIndexOf('.'), name.lastIndexOf('$')) + 1), message, trace.toString());
+    }
+
+    void describe(StringBuilder trace, String prefix, String name, String message, Throwable e) {
+        trace.append(prefix + name + (message == null ? "" : ": " + message) + "\n");
+        for (StackTraceElement frame : e.getStackTrace()) {
+            if (!frame.getClassName().startsWith("jdk.jshell.") && !frame.getMethodName().equals("do_it$")) {
+                trace.append("\tat " + (frame.getClassName().startsWith("REPL.") ? frame.getMethodName() + " (" + frame.getFileName() + ":" + frame.getLineNumber() + ")" : frame) + "\n");
+            }
+        }
+        if (e.getCause() instanceof EvalException cause && cause != e) {
+            describe(trace, "Caused by: ", cause.getExceptionClassName(), cause.getMessage(), cause);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+exec 3<&0 </dev/null # requests come on 3
+__berth_put() { printf '\036%s %s %d\n%s' "$__berth_nonce" "$1" "${#2}" "$2"; }
+__berth_end() {
+	trap '' INT
+	[[ $__berth_nonce ]] || return 0
+	if ((__berth_status)); then
+		__berth_put e ''
+		__berth_put m name && __berth_put d exit
+		__berth_put m return_code && __berth_put d "$__berth_status"
+		__berth_put m message && __berth_put d "the last command exited with status $__berth_status"
+	fi
+	__berth_put z '' >&2
+	__berth_put z ''
+}
+# An interrupt goes on with the outermost loop, which is this one, and so leaves the cell wherever it is.
+while
+	__berth_end
+	read -r __berth_nonce __berth_number __berth_mode __berth_size <&3
+do
+	LC_ALL=C IFS= read -r -d '' -N "$__berth_size" __berth_code <&3
+	if [[ $__berth_mode == once ]]; then
+		exec bash -c "$__berth_code" 3<&-
+	fi
+	__berth_status=130
+	trap 'continue 1000' INT
+	eval "$__berth_code" 3<&-
+	__berth_status=$?
+done

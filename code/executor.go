@@ -1,0 +1,143 @@
+package code
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// The limits of the code_executor tool, which nobody can change.
+const (
+	executorTime   = 15 * time.Second
+	executorOutput = 64 << 10 // bytes of each stream
+)
+
+// A Script is what the code_executor tool takes: a program, run as a file.
+type Script struct {
+	Language string `json:"language"` // "python" or "node"
+	Code     string `json:"code"`
+}
+
+// ScriptLanguages are those of the code_executor tool.
+var ScriptLanguages = []string{"python", "node"}
+
+// scriptPrograms are what runs them: the program, and what to install where it is missing.
+var scriptPrograms = map[string]struct{ program, file, install string }{
+	"python": {"python3", "main.py", "python3"},
+	"node":   {"node", "main.js", "nodejs"},
+}
+
+// scriptDir is where a script's file is: not in the workspace, whose books would list it.
+const scriptDir = "/tmp/code_executor/"
+
+// A ran is how a script came out.
+type ran struct {
+	language string
+	out      [2][]byte // of each stream, as much as is kept
+	cut      bool      // it wrote more
+	exec     proto.Exec
+}
+
+// Execute is the code_executor tool: it runs a script in a container of its own and gives one Markdown text to answer. The container is deleted once
+// answer has returned.
+func (r *Runner) Execute(ctx context.Context, owner string, req Script, answer func(text string) error) error {
+	p, ok := scriptPrograms[req.Language]
+	if !ok {
+		return proto.Errorf(proto.InvalidArgument, "", "language", "language %.40q is not one of %s", req.Language, strings.Join(ScriptLanguages, " and "))
+	}
+	if err := checkCode(req.Code); err != nil {
+		return err
+	}
+	s, err := r.where(ctx, owner, Program{})
+	if err != nil {
+		return err
+	}
+	defer r.discard(ctx, owner, s)
+	if _, err := s.WriteFile(ctx, proto.UserDefault, scriptDir+p.file, session.WriteOptions{}, strings.NewReader(req.Code)); err != nil {
+		return err
+	}
+	cmd := proto.Cmd{Argv: []string{p.program, scriptDir + p.file}, TimeoutSeconds: executorTime.Seconds(), MaxOutputBytes: window, OnOutputLimit: proto.OutputWait}
+	cmd.Shown = shownAs(language{name: req.Language}, req.Code)
+	done, err := execute(ctx, s, cmd)
+	if err != nil {
+		return err
+	}
+	if end := done.exec.End; end.Reason == proto.EndNotStarted && end.ReturnCode == 127 {
+		return proto.Errorf(proto.Unsupported, "", "language", "image %s has no %s; install %s in it, or have the daemon use image base", s.Info().Image, p.program, p.install)
+	}
+	done.language = req.Language
+	return answer(done.markdown())
+}
+
+// errFull ends a follower that has as much as is kept.
+var errFull = errors.New("full")
+
+// execute runs a command until it ends or has written too much, and then ends it.
+func execute(ctx context.Context, s *session.Session, cmd proto.Cmd) (done ran, err error) {
+	e, err := s.Exec(ctx, cmd)
+	if err != nil {
+		return done, err
+	}
+	err = e.FollowRaw(ctx, session.Cursor{}, 0, func(proto.Event) error { return nil }, func(p session.Piece, b []byte) error {
+		kept := &done.out[p.Stream-1]
+		*kept = append(*kept, b[:min(len(b), executorOutput+1-len(*kept))]...)
+		if done.cut = len(*kept) > executorOutput; done.cut {
+			return errFull
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errFull):
+		e.Cancel(proto.EndOutputLimit, "it wrote more than 64 KiB")
+	case err != nil:
+		e.Cancel(proto.EndCanceled, "the client went away")
+		return done, err
+	}
+	res, err := e.Wait(ctx)
+	done.exec = res.Exec
+	return done, err
+}
+
+// markdown is the tool's text.
+func (d ran) markdown() string {
+	var b strings.Builder
+	took := d.exec.Duration(time.Time{}).Milliseconds()
+	fmt.Fprintf(&b, "## Code Execution Result\n\n**Language:** %s | **Exit code:** %d | **Time:** %d ms\n", d.language, d.exec.End.ReturnCode, took)
+	switch end := d.exec.End; end.Reason {
+	case proto.EndExit, proto.EndOutputLimit, proto.EndSignal:
+	case proto.EndTimeout:
+		fmt.Fprintf(&b, "\n**Timed out** after %d s\n", int(executorTime.Seconds()))
+	default:
+		fmt.Fprintf(&b, "\n**Ended early** (%s): %s\n", end.Reason, end.Message)
+	}
+	b.WriteString("\n### stdout\n\n" + fenced(d.out[0]))
+	if len(d.out[1]) > 0 {
+		b.WriteString("\n### stderr\n\n" + fenced(d.out[1]))
+	}
+	return b.String()
+}
+
+// fenced is output between fences that are longer than any in it.
+func fenced(out []byte) string {
+	if len(out) == 0 {
+		return "*(empty)*\n"
+	}
+	mark := ""
+	if len(out) > executorOutput {
+		out, mark = out[:executorOutput], "[OUTPUT TRUNCATED]\n"
+	}
+	text := strings.ToValidUTF8(string(out), "\uFFFD")
+	if !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	fence := "```"
+	for strings.Contains(text, fence) {
+		fence += "`"
+	}
+	return fence + "\n" + text + mark + fence + "\n"
+}
