@@ -109,7 +109,9 @@ func (r *Runner) program(ctx context.Context, sp *spare, lang language, req Prog
 // fresh runs a program in an interpreter that is started for it.
 func (r *Runner) fresh(ctx context.Context, s *session.Session, lang language, req Program) (Outcome, error) {
 	cmd := lang.command()
-	cmd.Shown = shownAs(lang, req.Code)
+	if cmd.Shown = req.Shown; cmd.Shown == "" {
+		cmd.Shown = shownAs(lang, req.Code)
+	}
 	cmd.Files, cmd.Env, cmd.Secrets, cmd.TimeoutSeconds = req.Files, req.Env, req.Secrets, req.TimeoutSeconds
 	res, err := once(ctx, s, lang, cmd, req)
 	if err == nil && req.Container != "" {

@@ -1,6 +1,7 @@
 package code
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -132,7 +133,7 @@ func (r *Runner) with(ctx context.Context, sp *spare, req Program) (Outcome, err
 	defer release()
 	began := time.Now()
 	in, c := sp.in, newCell(req.MaxOutputBytes)
-	in.exec.Tell(ctx, actCell, in.lang.name+": "+req.Code)
+	in.exec.Tell(ctx, actCell, cmp.Or(req.Shown, in.lang.name+": "+req.Code))
 	number := in.take(c)
 	go func() { // it ends with the interpreter
 		err := in.exec.Write(r.ctx, request(c.nonce, number, modeOnce, req.Code))

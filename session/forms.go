@@ -20,7 +20,7 @@ var secretName = regexp.MustCompile(`(?i)key|secret|token|passw|passphrase|crede
 // tokens do. Hiding every value would make command lines unreadable: env holds paths, words and numbers.
 func likeSecret(name, value string) bool {
 	if secretName.MatchString(name) {
-		return len(value) >= minSecret
+		return len(value) >= MinSecret
 	}
 	digit := strings.ContainsFunc(value, unicode.IsDigit)
 	letter := strings.ContainsFunc(value, unicode.IsLetter)
@@ -39,16 +39,16 @@ func forms(value string) (list []string) {
 		add(strings.TrimRight(line, "\r\n"), shortest)
 	}
 	quoted := strconv.Quote(value) // as our own messages show what they refuse, cut at some length
-	add(quoted[1:len(quoted)-1], minSecret)
+	add(quoted[1:len(quoted)-1], MinSecret)
 	for _, part := range append(parts(value), parts(quoted[1:len(quoted)-1])...) {
 		add(part, shortest)
 	}
-	add(url.QueryEscape(value), minSecret)
-	add(url.PathEscape(value), minSecret)
+	add(url.QueryEscape(value), MinSecret)
+	add(url.PathEscape(value), MinSecret)
 	if text, err := json.Marshal(value); err == nil {
-		add(strings.Trim(string(text), `"`), minSecret)
+		add(strings.Trim(string(text), `"`), MinSecret)
 	}
-	add(strings.ReplaceAll(value, `'`, `'\''`), minSecret)
+	add(strings.ReplaceAll(value, `'`, `'\''`), MinSecret)
 	for skip := range 3 {
 		for _, form := range inBase64(value, skip) {
 			add(form, shortest)

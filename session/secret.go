@@ -35,7 +35,7 @@ type confidential struct {
 
 // Bounds of a secret, in bytes. A shorter one could not be hidden: it would be found in every text.
 const (
-	minSecret = 4
+	MinSecret = 4
 	maxSecret = 64 << 10
 )
 
@@ -48,8 +48,8 @@ func checkSecrets(secrets, env map[string]string) error {
 		if _, ok := env[name]; ok {
 			return invalid("secrets", "secret %.64q: there is an environment variable of that name; leave one of them out", name)
 		}
-		if len(value) < minSecret || len(value) > maxSecret {
-			return invalid("secrets", "secret %.64q: it must have %d to %d bytes; what is shorter cannot be hidden, so give it as env", name, minSecret, maxSecret)
+		if len(value) < MinSecret || len(value) > maxSecret {
+			return invalid("secrets", "secret %.64q: it must have %d to %d bytes; what is shorter cannot be hidden, so give it as env", name, MinSecret, maxSecret)
 		}
 	}
 	return nil
@@ -137,7 +137,7 @@ func newVeil(env map[string]string, secrets ...map[string]string) *veil {
 	}
 	for _, part := range secrets {
 		for _, value := range part {
-			if len(value) >= minSecret { // what is shorter is refused, and would be found in every word of the refusal
+			if len(value) >= MinSecret { // what is shorter is refused, and would be found in every word of the refusal
 				words = append(words, forms(value)...)
 			}
 		}
@@ -259,6 +259,14 @@ func hideIn(req proto.CreateContainer, err *error) {
 	if *err != nil {
 		*err = newVeil(req.Env, req.Secrets).error(*err)
 	}
+}
+
+// Hider gives what replaces secrets in texts that are kept elsewhere, in all the forms that a container's own are hidden in; nil if there are none.
+func Hider(secrets map[string]string) func(text string) string {
+	if v := newVeil(nil, secrets); v != nil {
+		return v.hide
+	}
+	return nil
 }
 
 // Hide replaces the secrets of a container in a text that is to be kept or shown.

@@ -18,8 +18,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"berth/ledger"
@@ -41,6 +41,10 @@ const (
 
 // A Vault seals and opens. One whose key file cannot be used fails with the reason at every use, so that the rest of the daemon works.
 type Vault struct {
+	path string
+	db   *ledger.DB
+
+	mu     sync.RWMutex           // guards keys and sealer
 	keys   map[string]cipher.AEAD // by ID
 	sealer string                 // ID of the one that seals
 	broken error
@@ -58,7 +62,7 @@ func Open(path string, db *ledger.DB) (*Vault, error) {
 	if err := db.View(func(tx *ledger.Tx) error { _, err := tx.Get(bucket, currentKey, &known); return err }); err != nil {
 		return nil, err
 	}
-	v := &Vault{keys: map[string]cipher.AEAD{}}
+	v := &Vault{path: path, db: db, keys: map[string]cipher.AEAD{}}
 	if v.broken = v.load(path, known); v.broken != nil || v.sealer == known.ID {
 		return v, nil
 	}
@@ -157,28 +161,7 @@ func keyID(key []byte) string {
 }
 
 // makeKey puts a complete file into place, so that a crash never leaves half a key, nor a ledger that knows of a key which is not there.
-func makeKey(path string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".secret-key-*") // 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	key := make([]byte, keyBytes)
-	rand.Read(key) // never fails
-	if _, err := fmt.Fprintf(f, "%s %x\n", keyWord, key); err != nil {
-		return err
-	}
-	// On disk before it has its name, and the name before anything is sealed with it: a secret
-	// that outlives its key is lost.
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return ledger.SyncPath(filepath.Dir(path))
-}
+func makeKey(path string) error { return writeKeys(path, newLine()) }
 
 // Problem is why the vault cannot be used, or nil.
 func (v *Vault) Problem() error { return v.broken }
@@ -188,12 +171,15 @@ func (v *Vault) Seal(name string, text []byte) (string, error) {
 	if v.broken != nil {
 		return "", v.broken
 	}
-	aead := v.keys[v.sealer]
+	v.mu.RLock()
+	sealer := v.sealer
+	aead := v.keys[sealer]
+	v.mu.RUnlock()
 	// The nonce stands before the ciphertext in one buffer that has room for both, and Seal
 	// appends to it. 96 random bits do for 2³² texts under one key, far more than a ledger holds.
 	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(text)+aead.Overhead())
 	rand.Read(nonce) // never fails
-	return sealVersion + "." + v.sealer + "." + base64.RawURLEncoding.EncodeToString(aead.Seal(nonce, nonce, text, []byte(name))), nil
+	return sealVersion + "." + sealer + "." + base64.RawURLEncoding.EncodeToString(aead.Seal(nonce, nonce, text, []byte(name))), nil
 }
 
 // Unseal opens what Seal closed under the same name.
@@ -204,7 +190,9 @@ func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 	// Base64url has no dot, so the first two dots are the separators.
 	version, rest, _ := strings.Cut(sealed, ".")
 	id, text, _ := strings.Cut(rest, ".")
+	v.mu.RLock()
 	aead := v.keys[id]
+	v.mu.RUnlock()
 	switch {
 	case version != sealVersion:
 		return nil, damaged(name)

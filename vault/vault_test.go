@@ -121,3 +121,68 @@ func TestOtherKeys(t *testing.T) {
 		t.Error("the old key seals")
 	}
 }
+
+// records are sealed texts by name, as those who keep them have them.
+type records map[string]string
+
+func (r records) sweep(reseal func(name, sealed string) (string, error)) (changed, closed int, err error) {
+	for name, sealed := range r {
+		switch fresh, err := reseal(name, sealed); {
+		case err != nil:
+			closed++
+		case fresh != sealed:
+			r[name] = fresh
+			changed++
+		}
+	}
+	return changed, closed, nil
+}
+
+func TestRotation(t *testing.T) {
+	dir := t.TempDir()
+	db, err := ledger.Open(filepath.Join(dir, "ledger.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	path := filepath.Join(dir, "secret-key")
+	v, err := Open(path, db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := records{}
+	all["a"], _ = v.Seal("a", []byte("first"))
+	old := all["a"]
+	before, _ := os.ReadFile(path)
+	done, err := v.Rotate(all.sweep)
+	if err != nil || done.Resealed != 1 || done.Keys != 2 || done.Closed != 0 || all["a"] == old || !strings.Contains(all["a"], done.KeyID) {
+		t.Fatalf("%+v %v %v", done, err, all)
+	}
+	all["b"], _ = v.Seal("b", []byte("second"))
+	if done, err := v.Rotate(all.sweep); err != nil || done.Resealed != 2 || done.Keys != 3 {
+		t.Errorf("%+v %v", done, err)
+	}
+	if text, err := v.Unseal("a", old); err != nil || string(text) != "first" {
+		t.Errorf("an older copy is closed already: %q %v", text, err)
+	}
+	all["lost"] = "v1.00000000.AAAA"
+	if done, err := v.Forget(all.sweep); err != nil || done.Resealed != 0 || done.Keys != 1 || done.Closed != 1 {
+		t.Errorf("%+v %v", done, err)
+	}
+	again, err := Open(path, db)
+	if err != nil || again.Problem() != nil {
+		t.Fatal(err, again.Problem())
+	}
+	for _, v := range []*Vault{v, again} {
+		if text, err := v.Unseal("b", all["b"]); err != nil || string(text) != "second" {
+			t.Errorf("%q %v", text, err)
+		}
+		if _, err := v.Unseal("a", old); proto.CodeOf(err) != proto.Unavailable {
+			t.Errorf("a forgotten key opens: %v", err)
+		}
+	}
+	after, _ := os.ReadFile(path)
+	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 || bytes.Contains(after, bytes.TrimSpace(before)) {
+		t.Errorf("%v %v", fi, err)
+	}
+}

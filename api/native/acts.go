@@ -11,12 +11,13 @@ var acts = map[string]string{
 	"run": "exec.begin", "runOnce": "exec.begin", "signalExec": "exec.signal", "writeStdin": "exec.stdin", "resizeExec": "exec.resize",
 	"runCode": "exec.begin", "executeCode": "exec.begin", "runCell": "code.cell", "createContext": "context.create", "deleteContext": "context.delete", "interruptContext": "context.interrupt",
 	"restartContext": "context.restart",
-	"getExecLogs":    "exec.logs", "closeShell": "shell.close", "live": "live.open", "useTool": "tool.use", "useToolOnce": "tool.use",
+	"createTool":     "tool.create", "changeTool": "tool.change", "deleteTool": "tool.delete", "runTool": "tool.run", "approveToolRun": "tool_run.approve", "refuseToolRun": "tool_run.refuse",
+	"getExecLogs": "exec.logs", "closeShell": "shell.close", "live": "live.open", "useTool": "tool.use", "useToolOnce": "tool.use",
 	"readFile": "fs.read", "writeFile": "fs.write", "removeFile": "fs.remove", "moveFile": "fs.move", "makeDirectory": "fs.mkdir",
 	"readTar": "fs.read_tar", "writeTar": "fs.write_tar", "addInputs": "input.add", "publishFile": "job.publish", "readJob": "job.read",
 	"importImage": "image.import", "pullImage": "image.pull", "removeImage": "image.remove", "sweep": "sweep.run",
 	"uploadFile": "file.upload", "downloadFile": "file.download", "deleteFile": "file.delete",
-	"createKey": "key.create", "changeKey": "key.change", "revokeKey": "key.revoke", "readAudit": "audit.read",
+	"createKey": "key.create", "changeKey": "key.change", "revokeKey": "key.revoke", "readAudit": "audit.read", "rotateVault": "vault.rotate", "forgetVaultKeys": "vault.forget",
 }
 
 // covered are the operations that the core has audited itself when they are done.

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 
+	"berth/catalog"
 	"berth/code"
 	"berth/proto"
 	"berth/tools"
@@ -38,6 +39,10 @@ var typeBounds = map[string]schema{
 		schema{"required": []string{"command"}, "properties": schema{"command": schema{"minLength": 1}, "argv": schema{"maxItems": 0}}},
 		schema{"required": []string{"argv"}, "properties": schema{"argv": schema{"minItems": 1}, "command": schema{"maxLength": 0}}},
 	}},
+	"Field": {"anyOf": []any{
+		schema{"properties": schema{"field_type": schema{"const": "ARRAY"}}},
+		schema{"properties": schema{"items_type": schema{"const": ""}}},
+	}},
 }
 
 // bounds narrow the schemas of fields further than their types do. A fuzzer that follows the document holds the two against
@@ -52,6 +57,8 @@ func bounds(i Info) map[string]schema {
 	secrets := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`}, "additionalProperties": schema{"type": "string", "pattern": noNUL, "minLength": 4, "maxLength": 64 << 10}}
 	// Printable ASCII, since the same key may travel in a header.
 	retryKey := schema{"pattern": "^[ -~]{0,255}$"}
+	toolName := schema{"pattern": "^[A-Za-z][0-9A-Za-z_-]{0,63}$", "not": schema{"pattern": "^tool_[0-9A-Za-z]{22}$"}}
+	approvals := schema{"enum": []any{"", catalog.ApprovalReview}}
 	users := schema{"enum": []any{"", proto.UserDefault, proto.UserRoot}}
 	path := schema{"minLength": 1, "pattern": noNUL}
 	return map[string]schema{
@@ -105,6 +112,30 @@ func bounds(i Info) map[string]schema {
 		"NewContext.job_id":               {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
 		"NewContext.env":                  env,
 		"NewContext.secrets":              secrets,
+		"NewTool.name":                    toolName,
+		"NewTool.description":             {"maxLength": 4096},
+		"NewTool.tool_type":               {"const": "code_runner"},
+		"NewTool.approval_action":         approvals,
+		"ChangeTool.name":                 toolName,
+		"ChangeTool.description":          {"maxLength": 4096},
+		"ChangeTool.tool_type":            {"const": "code_runner"},
+		"ChangeTool.approval_action":      approvals,
+		"Configuration.type":              {"const": "CodeRunner"},
+		"Configuration.runtime":           {"const": "python"},
+		"Configuration.code":              {"minLength": 1, "maxLength": catalog.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
+		"Configuration.timeout_seconds":   orZero(0.1, 3600.0),
+		"Configuration.env_variables":     {"maxProperties": 64, "propertyNames": schema{"pattern": "^[A-Za-z_][0-9A-Za-z_]{0,127}$"}, "additionalProperties": schema{"type": "string", "pattern": noNUL, "maxLength": 32 << 10}},
+		"Configuration.input_schema":      {"maxItems": 128},
+		"Configuration.output_schema":     {"maxItems": 128},
+		"Field.name":                      {"pattern": "^[0-9A-Za-z_.-]{1,64}$"},
+		"Field.field_type":                {"enum": anys(catalog.FieldTypes)},
+		"Field.items_type":                {"enum": append([]any{""}, anys(catalog.FieldTypes)...)},
+		"Field.description":               {"maxLength": 4096},
+		"RunRequest.input":                {"type": "object"},
+		"RunRequest.version":              {"minimum": 0},
+		"RunRequest.idempotency_key":      retryKey,
+		"Run.state":                       {"enum": anys(catalog.States)},
+		"Refusal.reason":                  {"maxLength": 1000},
 		"WindowSize.rows":                 {"minimum": 1, "maximum": 65535},
 		"WindowSize.cols":                 {"minimum": 1, "maximum": 65535},
 		"Message.rows":                    {"maximum": 65535},

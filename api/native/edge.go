@@ -10,6 +10,7 @@ import (
 	"berth/api"
 	"berth/artifacts"
 	"berth/audit"
+	"berth/catalog"
 	"berth/code"
 	"berth/files"
 	"berth/keys"
@@ -17,16 +18,19 @@ import (
 	"berth/session"
 )
 
-// A Config is what the edge serves. Sessions, Code, Jobs, Files, Images, Keys and Sweep must be set.
+// A Config is what the edge serves. Sessions, Code, Tools, Jobs, Files, Images, Keys and Sweep must be set.
 type Config struct {
 	Sessions *session.Sessions
 	Code     *code.Runner
+	Tools    *catalog.Catalog
 	Jobs     *artifacts.Jobs
 	Files    *files.Store
 	Images   session.Images
 	Keys     *keys.Store
 	Audit    *audit.Log                                               // nil: nobody can read it here
 	Sweep    func(context.Context) (map[string]map[string]int, error) // runs every sweep now; counts by sweep and what it did
+	Rotate   func(context.Context) (Rotation, error)                  // makes a new key for secrets; nil: there is no vault
+	Forget   func(context.Context) (Rotation, error)                  // takes the older ones away
 	Version  string                                                   // of the daemon; "" is "dev"
 	Info     Info                                                     // what /v1/info tells of the daemon's settings
 	Origins  []string                                                 // of web pages that may open the live websocket, beside the daemon's own

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"net/http"
 
 	"berth/artifacts"
@@ -25,9 +26,10 @@ type op struct {
 	query     []param
 	header    []param // that mean something to this route alone
 	body      []content
-	optional  bool // the body may be left out
-	loose     bool // the body may have fields that its type does not list
-	unbounded bool // the body is a stream with no limit of its own
+	optional  bool  // the body may be left out
+	loose     bool  // the body may have fields that its type does not list
+	limit     int64 // most bytes of the body; 0 is maxJSON
+	unbounded bool  // the body is a stream with no limit of its own
 	answers   map[int][]content
 	fails     []int // statuses that carry an error
 	failure   any   // a value of an error's type; nil is this edge's own
@@ -50,7 +52,7 @@ func (r row) bodyLimit() int64 {
 	if r.unbounded {
 		return -1
 	}
-	return maxJSON
+	return cmp.Or(r.limit, maxJSON)
 }
 
 func js(v any) []content { return []content{{media: "application/json", of: v}} }
@@ -93,7 +95,7 @@ var (
 // rows is every route of this edge.
 func (e *edge) rows() []row {
 	var all []row
-	for _, part := range [][]row{e.containerRows(), e.execRows(), e.codeRows(), e.fileRows(), e.jobRows(), e.hostRows(), e.keyRows(), e.auditRows()} {
+	for _, part := range [][]row{e.containerRows(), e.execRows(), e.codeRows(), e.toolRows(), e.fileRows(), e.jobRows(), e.hostRows(), e.keyRows(), e.vaultRows(), e.auditRows()} {
 		all = append(all, part...)
 	}
 	return all

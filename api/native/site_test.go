@@ -78,6 +78,7 @@ func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 	}
 	cfg.Code = code.Open(code.Config{Sessions: s.Sessions, Timeout: core.ExecTimeout})
 	t.Cleanup(func() { cfg.Code.Close() })
+	cfg.Tools = storedTools(t, s.Stack, cfg.Code)
 	adjust(&cfg)
 	server, err := api.New(api.Config{
 		Auth:  s.Keys,

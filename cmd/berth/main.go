@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"berth/cmd/berth/internal/cli"
+	"berth/cmd/berth/internal/client"
 	"berth/cmd/berth/internal/daemon"
 )
 
@@ -15,11 +16,17 @@ var version = "dev"
 
 func main() {
 	root := cli.New(cli.Config{
-		Version: version, Host: "http://" + defaultListen, DataDir: defaultDir, Doctor: examineHost,
+		Version: version, Host: "http://" + defaultListen, DataDir: defaultDir, Doctor: examineHost, Rotate: rotateIn,
 		Places: cli.Places{URL: daemon.URLFile(""), Key: daemon.KeyFile(""), CA: daemon.CAFile("")},
 	})
 	serve := serveCommand()
 	serve.GroupID = cli.GroupOther
 	root.AddCommand(serve)
 	os.Exit(cli.Run(root))
+}
+
+// rotateIn is `berth vault --data`.
+func rotateIn(dir string, forget bool) (client.Rotation, error) {
+	done, err := daemon.RotateIn(dir, forget)
+	return client.Rotation(done), err
 }

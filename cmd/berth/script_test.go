@@ -22,11 +22,13 @@ import (
 	"berth/api/anthropic"
 	"berth/api/native"
 	"berth/audit"
+	"berth/catalog"
 	"berth/cmd/berth/internal/certs"
 	"berth/code"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/vault"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -54,13 +56,22 @@ func newDaemon(t testing.TB) *httptest.Server {
 	t.Cleanup(func() { _ = log.Close() })
 	runner := code.Open(code.Config{Sessions: st.Sessions})
 	t.Cleanup(func() { _ = runner.Close() })
+	secrets, err := vault.Open(filepath.Join(st.Dir, "secret-key"), st.Ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := catalog.Open(catalog.Config{Ledger: st.Ledger, Sessions: st.Sessions, Code: runner, Vault: secrets, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = stored.Close() })
 	server, err := api.New(api.Config{
 		Auth: st.Keys, Audit: log, Metrics: registry, Log: slog.New(slog.DiscardHandler),
 		Edges: []api.Edge{
 			api.Ops(registry, func(context.Context) error { return nil }),
 			anthropic.New(anthropic.Config{Files: st.Files}),
 			native.New(native.Config{
-				Sessions: st.Sessions, Code: runner, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
+				Sessions: st.Sessions, Code: runner, Tools: stored, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
 				Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 					done, err := st.Sessions.Sweep(ctx)
 					return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}}, err

@@ -33,6 +33,7 @@ type Config struct {
 	DataDir string // of the daemon on this machine, if there is one
 	Places  Places // in it
 	Doctor  Doctor // nil: there is no doctor command
+	Rotate  Rotate // nil: keys for secrets are changed by the daemon alone
 }
 
 // Places are files in a data directory, by name, that a daemon has for clients on its own machine. None need be there.
@@ -100,9 +101,9 @@ func (a *app) commands() []*cobra.Command {
 	groups := map[string][]*cobra.Command{
 		"containers": {a.runCommand(), a.createCommand(), a.listCommand(), a.inspectCommand(), a.startCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(),
 			a.extendCommand(), a.removeCommand(), a.copyCommand(), a.workspacesCommand()},
-		"execs":    {a.execCommand(), a.codeCommand(), a.contextsCommand(), a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.jobsCommand(), a.toolCommand(), a.mcpCommand()},
+		"execs":    {a.execCommand(), a.codeCommand(), a.contextsCommand(), a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.jobsCommand(), a.toolCommand(), a.storedCommand(), a.mcpCommand()},
 		"data":     {a.filesCommand(), a.imageCommand()},
-		GroupOther: {a.keyCommand(), a.auditCommand(), a.gcCommand(), a.versionCommand(), a.attackCommand(), a.attackProbeCommand(), a.benchCommand()},
+		GroupOther: {a.keyCommand(), a.auditCommand(), a.vaultCommand(), a.gcCommand(), a.versionCommand(), a.attackCommand(), a.attackProbeCommand(), a.benchCommand()},
 	}
 	if a.cfg.Doctor != nil {
 		groups[GroupOther] = append(groups[GroupOther], a.doctorCommand())

@@ -21,6 +21,7 @@ import (
 	"berth/api/native"
 	"berth/artifacts"
 	"berth/audit"
+	"berth/catalog"
 	"berth/cmd/berth/internal/certs"
 	"berth/code"
 	"berth/egress"
@@ -57,6 +58,8 @@ type Config struct {
 	WarmMax         int            // and at most, of all images together; 0 keeps none
 	StopOnExit      bool           // stop all containers when the daemon ends; their files stay
 
+	ProviderKeys string // file of model providers' API keys for stored tools; "" has none
+
 	Pprof string // loopback address for profiles of this process; "" serves none
 
 	Log *slog.Logger // nil: slog.Default
@@ -72,6 +75,9 @@ type Daemon struct {
 	keys     *keys.Store
 	sessions *session.Sessions
 	code     *code.Runner
+	tools    *catalog.Catalog
+	secrets  *vault.Vault
+	books    *ledger.DB
 	runtime  *containerd.Runtime
 	metrics  *metrics
 	audit    *audit.Log
@@ -109,6 +115,12 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.openEgress(); err != nil {
 		return err
 	}
+	var providers map[string]string
+	if d.cfg.ProviderKeys != "" {
+		if providers, err = catalog.ReadProviderKeys(d.cfg.ProviderKeys); err != nil {
+			return err
+		}
+	}
 	if err := d.listen(); err != nil {
 		return err
 	}
@@ -124,6 +136,7 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(books)
+	d.books = books
 	if d.audit, err = audit.Open(audit.Config{Dir: d.cfg.Dir, Ledger: books, Log: d.cfg.Log}); err != nil {
 		return err
 	}
@@ -148,6 +161,10 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	d.code = code.Open(code.Config{Sessions: d.sessions, Timeout: d.cfg.Session.ExecTimeout, Spare: d.mayHaveSpare, Log: d.cfg.Log})
 	d.keep(d.code)
+	if d.tools, err = catalog.Open(catalog.Config{Ledger: books, Sessions: d.sessions, Code: d.code, Vault: d.secrets, ProviderKeys: providers, Log: d.cfg.Log}); err != nil {
+		return err
+	}
+	d.keep(d.tools)
 	sweeper, err := d.openSweeper(books, store)
 	if err != nil {
 		return err
@@ -172,14 +189,13 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	cfg := d.cfg.Session
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.runtime, d.runtime.Images(), books, jobs, d.cfg.Log
 	cfg.Quotas = d.keys
-	secrets, err := vault.Open(filepath.Join(d.cfg.Dir, "secret-key"), books)
-	if err != nil {
+	if d.secrets, err = vault.Open(filepath.Join(d.cfg.Dir, secretKeyFile), books); err != nil {
 		return err
 	}
-	if err := secrets.Problem(); err != nil {
-		d.cfg.Log.Error("containers with secrets cannot be used", "error", err)
+	if err := d.secrets.Problem(); err != nil {
+		d.cfg.Log.Error("containers and tools with secrets cannot be used", "error", err)
 	}
-	cfg.Vault = secrets
+	cfg.Vault = d.secrets
 	cfg.Egress = d.egress
 	// Metrics see an entry before it is appended, so that a full disk does not hide what happened.
 	cfg.Audit = func(e proto.AuditEntry) {
@@ -225,6 +241,7 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 			{Name: "sessions", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.sessions.Sweep(as(ctx, proto.ActorSweeper)) }},
 			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return store.Sweep(ctx, time.Now()) }},
 			{Name: "keys", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.keys.Sweep(ctx) }},
+			{Name: "tools", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.tools.Sweep(ctx) }},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
 			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (any, error) { return backUp(books) }},
 		},
@@ -277,7 +294,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
 			clients.Edge(),
 			native.New(native.Config{
-				Sessions: d.sessions, Code: d.code, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Keys: d.keys, Audit: d.audit,
+				Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys, Audit: d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}),
 		},
@@ -331,6 +348,9 @@ func (d *Daemon) Close() error {
 	d.closers = nil
 	return errors.Join(errs...)
 }
+
+// secretKeyFile is the vault's, in the data directory.
+const secretKeyFile = "secret-key"
 
 // KeyFile is where a data directory's API key is.
 func KeyFile(dir string) string { return filepath.Join(dir, "api-key") }

@@ -1,0 +1,192 @@
+package native
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"berth/api"
+	"berth/catalog"
+)
+
+// runBody bounds the body of a run's request, in bytes: an input, and what stands beside it.
+const runBody = catalog.MaxInput + 64<<10
+
+func (e *edge) toolRows() []row {
+	const tag, at, runs = "stored tools", "/v1/tools/{name}", "/v1/tool_runs"
+	version := param{name: "version", kind: whole, does: "One of its versions; without it, the current one."}
+	changes := append([]int{409}, inOwn...)
+	return []row{
+		{"POST", "/v1/tools", e.createTool, op{id: "createTool", tag: tag, does: "Store a tool.", more: toolMore,
+			body: js(catalog.NewTool{}), answers: created(catalog.Tool{}), fails: append([]int{409, 503, 507}, basic...)}},
+		{"GET", "/v1/tools", e.listTools, op{id: "listTools", tag: tag, does: "List tools, by name.", answers: ok(page[catalog.Tool]{}), fails: basic}},
+		{"GET", at, e.getTool, op{id: "getTool", tag: tag, does: "Describe a tool, by its name or ID.", query: []param{version}, answers: ok(catalog.Tool{}), fails: inOwn}},
+		{"PATCH", at, e.changeTool, op{id: "changeTool", tag: tag, does: "Make a new version of a tool.",
+			more: "What is left out stays as it is. A configuration is given whole; without env_variables it keeps those that there are, and with {} it has none.",
+			body: js(catalog.ChangeTool{}), answers: ok(catalog.Tool{}), fails: append([]int{503}, changes...)}},
+		{"DELETE", at, e.deleteTool, op{id: "deleteTool", tag: tag, does: "Remove a tool with its versions. Its runs stay; those that wait for approval are refused.",
+			answers: ok(deletion{}), fails: inOwn}},
+		{"GET", at + "/versions", e.toolVersions, op{id: "listToolVersions", tag: tag, does: "List the versions of a tool, newest first.", answers: ok(page[catalog.Tool]{}), fails: inOwn}},
+		{"POST", at + "/run", e.runTool, withReplays(op{id: "runTool", tag: tag, does: "Run a tool on an input.", more: toolRunMore, limit: runBody,
+			body: js(catalog.RunRequest{}), optional: true,
+			answers: map[int][]content{http.StatusOK: js(catalog.Run{}), http.StatusAccepted: js(catalog.Run{})}, fails: append([]int{409, 410, 501, 503}, inOwn...)})},
+		{"GET", runs, e.listToolRuns, op{id: "listToolRuns", tag: tag, does: "List runs of tools, newest first.",
+			query: []param{
+				{name: "tool", does: "Only runs of this tool, by name or ID."},
+				{name: "state", does: "Only runs in this state.", choices: names(anys(catalog.States))},
+				{name: "limit", kind: whole, max: 100, does: "At most so many, 1 to 100; 0 is the default, 20. Fewer come where they are large."},
+				{name: "after", pattern: "^(run_[0-9A-Za-z]{22})?$", does: "A run's ID: begin behind it."},
+			}, answers: ok(toolRunPage{}), fails: basic}},
+		{"GET", runs + "/{id}", e.getToolRun, op{id: "getToolRun", tag: tag, does: "Describe a run, waiting for its end if asked to.",
+			query:   []param{{name: "wait_seconds", kind: whole, max: 86400, does: "How long to wait for the end."}},
+			answers: ok(catalog.Run{}), fails: inOwn}},
+		{"POST", runs + "/{id}/approve", e.approveToolRun, op{id: "approveToolRun", tag: tag, does: "Let a parked run begin. It goes on in the background.",
+			more:    "An approval is for one run, and only the first decision about it counts: later ones are a 409. One that comes too late is a 410.",
+			answers: map[int][]content{http.StatusAccepted: js(catalog.Run{})}, fails: append([]int{409, 410, 501, 503}, inOwn...)}},
+		{"POST", runs + "/{id}/refuse", e.refuseToolRun, op{id: "refuseToolRun", tag: tag, does: "End a parked run before it begins.",
+			body: js(catalog.Refusal{}), optional: true, answers: ok(catalog.Run{}), fails: append([]int{409, 410}, inOwn...)}},
+	}
+}
+
+const toolMore = "The code defines run(input). It is checked for syntax, and for run, before it is stored. input_schema and output_schema are flat lists of fields; their types are upper case. " +
+	"Values of env_variables are sealed and never told again. With \"approval_action\": \"review\" each run waits until somebody approves it."
+
+const toolRunMore = "Answers with the run once it is over, whether it succeeded or failed; an input that does not fit input_schema is a 400 that names the field, and no run. Fields that the schema does not have are dropped, which a note says. " +
+	"A run that waits for approval, or has \"background\": true, is a 202 at once. When the client goes away the run is ended, unless it has \"background\" or an idempotency key."
+
+// A toolRunPage is one page of a list.
+type toolRunPage struct {
+	Data      []catalog.Run `json:"data"`
+	HasMore   bool          `json:"has_more"`
+	NextAfter *string       `json:"next_after"` // for the next page's after; null on the last one
+}
+
+func (e *edge) createTool(c *call) error {
+	var req catalog.NewTool
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	api.Note(c.r.Context(), shown(req.Name))
+	made, err := e.Tools.Create(c.r.Context(), c.owner, req)
+	if err != nil {
+		return err
+	}
+	api.Note(c.r.Context(), made.ID)
+	return c.json(http.StatusCreated, made)
+}
+
+func (e *edge) listTools(c *call) error {
+	all, err := e.Tools.List(c.owner)
+	if err != nil {
+		return err
+	}
+	return list(c, all)
+}
+
+func (e *edge) getTool(c *call) error {
+	one, err := e.Tools.Get(c.owner, c.r.PathValue("name"), c.whole("version"))
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, one)
+}
+
+func (e *edge) changeTool(c *call) error {
+	var req catalog.ChangeTool
+	if err := api.Decode(c.r, &req); err != nil {
+		return err
+	}
+	now, err := e.Tools.Change(c.r.Context(), c.owner, c.r.PathValue("name"), req)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, now)
+}
+
+func (e *edge) deleteTool(c *call) error {
+	id, err := e.Tools.Delete(c.r.Context(), c.owner, c.r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, deletion{id, true})
+}
+
+func (e *edge) toolVersions(c *call) error {
+	all, err := e.Tools.Versions(c.owner, c.r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return list(c, all)
+}
+
+func (e *edge) runTool(c *call) error {
+	var req catalog.RunRequest
+	if err := c.decodeOptional(&req); err != nil {
+		return err
+	}
+	if err := c.retryKey(&req.IdempotencyKey); err != nil {
+		return err
+	}
+	run, replayed, err := e.Tools.Run(c.r.Context(), c.owner, c.r.PathValue("name"), req)
+	if err != nil {
+		return err
+	}
+	api.Note(c.r.Context(), run.ID)
+	c.replayed(replayed)
+	status := http.StatusOK
+	if !run.State.Over() {
+		status = http.StatusAccepted
+	}
+	return c.json(status, run)
+}
+
+func (e *edge) listToolRuns(c *call) error {
+	data, more, err := e.Tools.Runs(c.owner, catalog.Filter{
+		Tool: c.query.Get("tool"), State: catalog.State(c.query.Get("state")), After: c.query.Get("after"), Limit: int(c.whole("limit")),
+	})
+	if err != nil {
+		return err
+	}
+	p := toolRunPage{Data: data, HasMore: more}
+	if data == nil {
+		p.Data = []catalog.Run{}
+	}
+	if more {
+		p.NextAfter = &data[len(data)-1].ID
+	}
+	return c.json(http.StatusOK, p)
+}
+
+func (e *edge) getToolRun(c *call) error {
+	ctx, cancel := untilDrain(c.r.Context())
+	defer cancel()
+	ctx, stop := context.WithTimeout(ctx, time.Duration(c.whole("wait_seconds"))*time.Second)
+	defer stop()
+	run, err := e.Tools.Await(ctx, c.owner, c.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, run)
+}
+
+func (e *edge) approveToolRun(c *call) error {
+	run, err := e.Tools.Approve(c.r.Context(), c.owner, c.r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	api.Note(c.r.Context(), run.Tool)
+	return c.json(http.StatusAccepted, run)
+}
+
+func (e *edge) refuseToolRun(c *call) error {
+	var req catalog.Refusal
+	if err := c.decodeOptional(&req); err != nil {
+		return err
+	}
+	run, err := e.Tools.Refuse(c.r.Context(), c.owner, c.r.PathValue("id"), req)
+	if err != nil {
+		return err
+	}
+	api.Note(c.r.Context(), run.Tool)
+	return c.json(http.StatusOK, run)
+}

@@ -1,0 +1,45 @@
+package native
+
+import (
+	"context"
+	"net/http"
+
+	"berth/proto"
+)
+
+// A Rotation is what was done about the keys that seal secrets.
+type Rotation struct {
+	KeyID    string `json:"key_id"`
+	Keys     int    `json:"keys"`
+	Resealed int    `json:"resealed"`
+	Closed   int    `json:"closed"`
+}
+
+func (e *edge) vaultRows() []row {
+	const tag = "daemon"
+	fails := append([]int{501, 503}, basic...)
+	return []row{
+		{"POST", "/v1/vault/rotate", e.rotated(func() rotate { return e.Rotate }), op{id: "rotateVault", tag: tag, admin: true, does: "Make a new key for secrets and seal all of them anew.",
+			more: "Older keys stay in the file, for copies of the ledger.", answers: ok(Rotation{}), fails: fails}},
+		{"POST", "/v1/vault/forget", e.rotated(func() rotate { return e.Forget }), op{id: "forgetVaultKeys", tag: tag, admin: true, does: "Take all keys for secrets but the newest out of the file.",
+			more: "Secrets in older copies of the ledger are closed then.", answers: ok(Rotation{}), fails: fails}},
+	}
+}
+
+// A rotate does one of both.
+type rotate func(context.Context) (Rotation, error)
+
+// rotated answers with what the daemon did. An edge without a vault behind it has nothing to do it with.
+func (e *edge) rotated(act func() rotate) handler {
+	return func(c *call) error {
+		do := act()
+		if do == nil {
+			return proto.Errorf(proto.Unsupported, "", "vault", "this daemon keeps no keys for secrets")
+		}
+		done, err := do(c.r.Context())
+		if err != nil {
+			return err
+		}
+		return c.json(http.StatusOK, done)
+	}
+}

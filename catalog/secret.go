@@ -1,0 +1,166 @@
+package catalog
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"berth/session"
+)
+
+// seal closes a tool's environment for the ledger, under the tool's ID.
+func (c *Catalog) seal(tool string, env map[string]string) (string, error) {
+	if len(env) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(env)
+	if err != nil {
+		return "", err
+	}
+	return c.cfg.Vault.Seal(tool, text)
+}
+
+// environment is what a version's process gets: the deployment's provider keys, and over them its own.
+func (c *Catalog) environment(tool string, v versionRecord) (map[string]string, error) {
+	env := maps.Clone(c.cfg.ProviderKeys)
+	if v.Sealed == "" {
+		return env, nil
+	}
+	text, err := c.cfg.Vault.Unseal(tool, v.Sealed)
+	if err != nil {
+		return nil, err
+	}
+	if env == nil {
+		env = map[string]string{}
+	}
+	return env, json.Unmarshal(text, &env)
+}
+
+// split tells what can be hidden from what is too short for that, which goes as ordinary environment.
+func split(env map[string]string) (secrets, plain map[string]string) {
+	secrets, plain = map[string]string{}, map[string]string{}
+	for name, value := range env {
+		if len(value) >= session.MinSecret {
+			secrets[name] = value
+		} else {
+			plain[name] = value
+		}
+	}
+	return secrets, plain
+}
+
+// providers are the variables that a file of provider keys may have.
+var providers = []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"}
+
+// maxProviderKeys bounds a file of provider keys, in bytes.
+const maxProviderKeys = 64 << 10
+
+// ReadProviderKeys reads a file with a line NAME=KEY for each provider. Empty lines and those that begin with # are left out. A file that others may
+// read is refused.
+func ReadProviderKeys(path string) (map[string]string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // that a FIFO does not hang the start
+	if err != nil {
+		return nil, fmt.Errorf("the file of provider keys: %w", err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil || !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("the file of provider keys %s is no file", path)
+	}
+	if fi.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("the file of provider keys %s may be read by others than its owner, mode %04o; chmod 600 it", path, fi.Mode().Perm())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxProviderKeys))
+	if err != nil {
+		return nil, fmt.Errorf("the file of provider keys: %w", err)
+	}
+	return parseProviderKeys(data)
+}
+
+// parseProviderKeys names lines by their number alone: a mistyped one may be a key.
+func parseProviderKeys(data []byte) (map[string]string, error) {
+	keys := map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, maxProviderKeys)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, key, _ := strings.Cut(line, "=")
+		switch name, key = strings.TrimSpace(name), strings.TrimSpace(key); {
+		case !slices.Contains(providers, name):
+			return nil, fmt.Errorf("the file of provider keys, line %d: write NAME=KEY with one of %s", n, strings.Join(providers, ", "))
+		case len(key) < session.MinSecret || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
+			return nil, fmt.Errorf("the file of provider keys, line %d: %s is no key", n, name)
+		case keys[name] != "":
+			return nil, fmt.Errorf("the file of provider keys, line %d: %s is there twice", n, name)
+		default:
+			keys[name] = key
+		}
+	}
+	return keys, lines.Err()
+}
+
+// hide replaces a run's secrets in all that is kept of it.
+func (r *Run) hide(secrets map[string]string) {
+	hide := session.Hider(secrets)
+	if hide == nil {
+		return
+	}
+	r.Input, r.Output = hideIn(r.Input, hide), hideIn(r.Output, hide)
+	r.Logs.Stdout, r.Logs.Stderr = hideLines(r.Logs.Stdout, hide), hideLines(r.Logs.Stderr, hide)
+	for i, note := range r.Notes {
+		r.Notes[i] = hide(note)
+	}
+	if e := r.Error; e != nil {
+		e.Message, e.Traceback, e.Field, e.Name = hide(e.Message), hide(e.Traceback), hide(e.Field), hide(e.Name)
+	}
+}
+
+// hideLines is hide of lines taken together: a secret may go over several.
+func hideLines(lines []string, hide func(string) string) []string {
+	text := strings.Join(lines, "")
+	if hidden := hide(text); hidden != text {
+		return splitLines(hidden)
+	}
+	return lines
+}
+
+func splitLines(text string) []string {
+	if text == "" {
+		return []string{}
+	}
+	lines := strings.SplitAfter(text, "\n")
+	if lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
+}
+
+// hideIn is hide of the texts in a JSON value, which stays one.
+func hideIn(raw json.RawMessage, hide func(string) string) json.RawMessage {
+	if len(raw) == 0 {
+		return raw
+	}
+	v, err := parse("value", raw)
+	if err == nil {
+		raw, err = encode(mapStrings(v, hide))
+	}
+	if err != nil { // it was written by encode, or read by parse
+		return json.RawMessage("null")
+	}
+	if n := hide(string(raw)); n != string(raw) && json.Valid([]byte(n)) { // a secret that is a number, or goes over several values
+		return json.RawMessage(n)
+	} else if n != string(raw) {
+		return json.RawMessage(`"[redacted]"`)
+	}
+	return raw
+}
