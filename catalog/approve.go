@@ -30,7 +30,7 @@ func (c *Catalog) Approve(ctx context.Context, owner, id string) (Run, error) {
 	if err != nil {
 		return Run{}, proto.Errorf(proto.Conflict, "", id, "version %d of tool %s is gone, so run %s cannot begin any more; refuse it", rec.Version, rec.Tool, id)
 	}
-	if err := networkFor(r.Name, v.Configuration); err != nil {
+	if err := c.checkContainer(r, v.Configuration, rec.Container); err != nil {
 		return Run{}, err
 	}
 	env, err := c.environment(r.ID, v)

@@ -343,7 +343,7 @@ func TestNetworkIsRefused(t *testing.T) {
 	b := newBench(t, catalog.Config{})
 	b.make(t, tool("fetch", "def run(input): return 1", func(r *catalog.NewTool) { r.Configuration.AllowNetwork = true }))
 	_, _, err := b.Run(context.Background(), owner, "fetch", catalog.RunRequest{})
-	refused(t, err, proto.Unsupported, "configuration.allow_network", "no network")
+	refused(t, err, proto.Unsupported, "configuration.allow_network", "--network-max open")
 }
 
 func TestClientGoesAway(t *testing.T) {

@@ -157,14 +157,14 @@ func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (
 
 // prepare is what a request is recorded as: the input checked, and nothing begun.
 func (c *Catalog) prepare(ctx context.Context, r toolRecord, v versionRecord, req RunRequest) (runRecord, error) {
-	if err := c.checkRequest(r.Owner, req); err != nil {
+	if err := c.checkRequest(req); err != nil {
+		return runRecord{}, err
+	}
+	if err := c.checkContainer(r, v.Configuration, req.Container); err != nil {
 		return runRecord{}, err
 	}
 	input, dropped, err := checkInput(v.Configuration.InputSchema, req.Input)
 	if err != nil {
-		return runRecord{}, err
-	}
-	if err := networkFor(r.Name, v.Configuration); err != nil {
 		return runRecord{}, err
 	}
 	text, err := encode(input)
@@ -191,7 +191,7 @@ func (c *Catalog) prepare(ctx context.Context, r toolRecord, v versionRecord, re
 	return rec, err
 }
 
-func (c *Catalog) checkRequest(owner string, req RunRequest) error {
+func (c *Catalog) checkRequest(req RunRequest) error {
 	switch {
 	case len(req.Input) > MaxInput:
 		return proto.Errorf(proto.TooLarge, "", "input", "input has %d bytes; %d is the limit; upload what is large as a file and name it in files", len(req.Input), MaxInput)
@@ -202,11 +202,26 @@ func (c *Catalog) checkRequest(owner string, req RunRequest) error {
 	case len(req.IdempotencyKey) > maxRetryKey || strings.ContainsFunc(req.IdempotencyKey, func(r rune) bool { return r < ' ' || r > '~' }):
 		return invalid("idempotency_key", "the idempotency key must be 1 to %d printable ASCII characters", maxRetryKey)
 	}
-	if req.Container == "" {
-		return nil
+	return nil
+}
+
+// checkContainer says whether a run can be had in the container that is named, or in one that is made.
+func (c *Catalog) checkContainer(r toolRecord, cfg Configuration, container string) error {
+	if container == "" {
+		return c.checkNetwork(r.Name, cfg)
 	}
-	_, err := c.cfg.Sessions.Get(owner, req.Container)
-	return err
+	s, err := c.cfg.Sessions.Get(r.Owner, container)
+	if err != nil {
+		return err
+	}
+	has := s.Info().Network.Mode.Covers(proto.NetworkAllowlist)
+	switch {
+	case has && !cfg.AllowNetwork:
+		return proto.Errorf(proto.Conflict, "", "container", "tool %s has no allow_network, and container %s has a network; name one without, or none", r.Name, container)
+	case !has && cfg.AllowNetwork:
+		return proto.Errorf(proto.Conflict, "", "container", "tool %s has allow_network, and container %s has no network; name one that was created with it, or none", r.Name, container)
+	}
+	return nil
 }
 
 // hashOf tells requests apart that come with the same key.
@@ -217,14 +232,21 @@ func hashOf(req RunRequest) (string, error) {
 	return hex.EncodeToString(sum[:]), err
 }
 
-// networkFor decides whether a tool can have the network that it asks for. It is the one place that does: a daemon whose containers can have one
-// answers nil here, and perform makes the run's container with it.
-func networkFor(name string, cfg Configuration) error {
-	if !cfg.AllowNetwork {
-		return nil
+// checkNetwork says whether this daemon gives a container the network that a tool asks for.
+func (c *Catalog) checkNetwork(name string, cfg Configuration) error {
+	if n := cfg.network(); !c.cfg.NetworkMax.Covers(n.Mode) {
+		return proto.Errorf(proto.Unsupported, "", "configuration.allow_network",
+			"tool %s has allow_network, and this daemon does not give containers the network %q; its operator can allow it with --network-max %s, or change the tool to allow_network false if it can do without", name, n.Mode, n.Mode)
 	}
-	return proto.Errorf(proto.Unsupported, "", "configuration.allow_network",
-		"tool %s has allow_network, and this daemon gives containers no network; change the tool to allow_network false if it can do without", name)
+	return nil
+}
+
+// network is what the container of a run may reach: any public host, by way of the daemon's proxy, or nothing.
+func (cfg Configuration) network() (n proto.Network) {
+	if cfg.AllowNetwork {
+		n.Mode = proto.NetworkOpen
+	}
+	return n
 }
 
 // record writes a new run down, or finds the one that has its key already.
@@ -338,8 +360,11 @@ func (c *Catalog) perform(ctx context.Context, rec *runRecord, v versionRecord, 
 	secrets, plain := split(env)
 	req := code.Program{
 		Code: program(rec.Tool, v.Configuration.Code, input, false), Shown: fmt.Sprintf("tool %s, version %d, %s", rec.Tool, rec.Version, rec.ID),
-		Container: rec.Container, Image: rec.Image, Files: rec.Asked, Env: plain, Secrets: secrets,
+		Container: rec.Container, Image: rec.Image, Network: v.Configuration.network(), Files: rec.Asked, Env: plain, Secrets: secrets,
 		TimeoutSeconds: v.Configuration.TimeoutSeconds, MaxOutputBytes: maxLogs,
+	}
+	if rec.Container != "" { // which has one already
+		req.Network = proto.Network{}
 	}
 	began := time.Now()
 	err := c.cfg.Code.Once(ctx, rec.Owner, req, func(out code.Outcome) error {

@@ -40,6 +40,7 @@ type Config struct {
 	Sessions     *session.Sessions
 	Code         *code.Runner
 	Vault        session.Vault
+	NetworkMax   proto.NetworkMode // the widest network that the daemon gives to containers; "" is none
 	ProviderKeys map[string]string // environment of every tool, below its own; see ReadProviderKeys
 	ParkTime     time.Duration     // how long a run waits for approval; 0 is 24 hours
 	Log          *slog.Logger      // nil: slog.Default

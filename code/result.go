@@ -20,8 +20,8 @@ type Program struct {
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty"`  // 0 is the daemon's default for commands
 	MaxOutputBytes int64             `json:"max_output_bytes,omitempty"` // of each stream; 0 is 1 MiB
 
-	Each func(Progress) error `json:"-"` // gets what code in a named container prints while it runs; nil: nobody does
-	Shown string `json:"-"` // what it is called wherever it is recorded, instead of by its code; no request can say it
+	Each  func(Progress) error `json:"-"` // gets what code in a named container prints while it runs; nil: nobody does
+	Shown string               `json:"-"` // what it is called wherever it is recorded, instead of by its code; no request can say it
 }
 
 // An Outcome is what became of code. Its first three fields are what other systems answer with.

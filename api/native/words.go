@@ -148,7 +148,7 @@ var words = map[string]string{
 	"Configuration.output_schema":          "Where it is there, run has to give back an object with these fields; others may be there too.",
 	"Configuration.env_variables":          "Environment of the tool's process alone. Sealed, and never told again.",
 	"Configuration.timeout_seconds":        "0.1 to 3600; 0 is the default, 30.",
-	"Configuration.allow_network":          "Whether it has a network. Where containers have none, running such a tool is a 501.",
+	"Configuration.allow_network":          "Whether it may reach any public host, by way of the daemon's proxy; without, it reaches nothing. Where the daemon gives containers no such network, running the tool is a 501.",
 	"Field.items_type":                     "Of an ARRAY's items; without it they may be anything.",
 	"RunRequest.input":                     "At most 96 KiB.",
 	"RunRequest.container":                 "The container to run in; without it one is made, and deleted afterwards.",

@@ -161,7 +161,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	d.code = code.Open(code.Config{Sessions: d.sessions, Timeout: d.cfg.Session.ExecTimeout, Spare: d.mayHaveSpare, Log: d.cfg.Log})
 	d.keep(d.code)
-	if d.tools, err = catalog.Open(catalog.Config{Ledger: books, Sessions: d.sessions, Code: d.code, Vault: d.secrets, ProviderKeys: providers, Log: d.cfg.Log}); err != nil {
+	if d.tools, err = catalog.Open(catalog.Config{Ledger: books, Sessions: d.sessions, Code: d.code, Vault: d.secrets, NetworkMax: d.egress.Most(), ProviderKeys: providers, Log: d.cfg.Log}); err != nil {
 		return err
 	}
 	d.keep(d.tools)

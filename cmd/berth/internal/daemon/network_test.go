@@ -17,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"berth/catalog"
 	"berth/cmd/berth/internal/daemontest"
+	"berth/code"
 	"berth/egress/egresstest"
 	"berth/proto"
 )
@@ -112,13 +114,14 @@ func TestNetworks(t *testing.T) {
 	t.Run("none", func(t *testing.T) { eachClass(t, w.testNone) })
 	t.Run("open", func(t *testing.T) { eachClass(t, w.testOpen) })
 	t.Run("ends", func(t *testing.T) { eachClass(t, w.testEnds) })
+	t.Run("code", w.testCode)
 	t.Run("audit", w.testAudit)
 	t.Run("restart", func(t *testing.T) { eachClass(t, w.testRestart) })
 	t.Run("less", w.testLess)
 }
 
-// code asks for URLs, follows redirects, and prints what hosts and proxy answered. Addresses of loopback go to the proxy, too.
-const code = `code() { for u in "$@"; do curl -skL -m 20 --noproxy nothing -o /dev/null -w '%{http_code}%{http_connect} ' "$u"; done; }; code `
+// codesOf asks for URLs, follows redirects, and prints what hosts and proxy answered. Addresses of loopback go to the proxy, too.
+const codesOf = `code() { for u in "$@"; do curl -skL -m 20 --noproxy nothing -o /dev/null -w '%{http_code}%{http_connect} ' "$u"; done; }; code `
 
 func (w *internet) testList(t *testing.T, class proto.RuntimeClass) {
 	c := w.container(t, class, fmt.Sprintf(`{"mode":"allowlist","allow":["web.test:%s","Example.com.:%s","*.evil.test:%s","inner.test"]}`, w.plain, w.secure, w.plain))
@@ -138,9 +141,9 @@ func (w *internet) testList(t *testing.T, class proto.RuntimeClass) {
 		`for i in $(seq 60); do curl -s http://web.test:PLAIN/ -o /dev/null & done; wait; echo all`:                   "all",
 
 		// Not on the list, or not at that port, or not public.
-		code + `http://other.test/ https://other.test/ http://web.test/ http://inner.test/ http://127.0.0.1:PLAIN/`:                                   "403000 000403 403000 403000 403000",
-		code + `http://web.test:PLAIN/to?http://inner.test/`:                                                                                          "403000",
-		code + `http://web.test:PLAIN/to?http://169.254.169.254/latest/meta-data`:                                                                     "403000",
+		codesOf + `http://other.test/ https://other.test/ http://web.test/ http://inner.test/ http://127.0.0.1:PLAIN/`:                                "403000 000403 403000 403000 403000",
+		codesOf + `http://web.test:PLAIN/to?http://inner.test/`:                                                                                       "403000",
+		codesOf + `http://web.test:PLAIN/to?http://169.254.169.254/latest/meta-data`:                                                                  "403000",
 		`curl -sk -o /dev/null -w '%{http_code}%{http_connect}' --connect-to ::example.com:SECURE https://other.test/`:                                "000200", // what was asked for is told in the hello
 		`python3 -c 'import requests; requests.get("https://other.test/")' 2>&1 | grep -o "other.test:443 is not on this container.s list" | head -1`: "other.test:443 is not on this container's list",
 		`curl -s --noproxy '*' -m 5 http://127.0.0.1:PLAIN/ || echo refused`:                                                                          "refused",
@@ -158,11 +161,11 @@ func (w *internet) testList(t *testing.T, class proto.RuntimeClass) {
 	// A name that leads elsewhere the next time gains nothing.
 	name := fmt.Sprintf("%s.evil.test", class)
 	w.names.Set(name, "127.0.0.1", "127.0.0.2")
-	w.says(t, c.ID, code+"http://"+name+":PLAIN/", "200000")
-	w.says(t, c.ID, code+"http://"+name+":PLAIN/", "403000")
+	w.says(t, c.ID, codesOf+"http://"+name+":PLAIN/", "200000")
+	w.says(t, c.ID, codesOf+"http://"+name+":PLAIN/", "403000")
 	// A new sandbox of the same container has it, too.
 	call[proto.Container](t, w.server, 200, "POST", "/v1/containers/"+c.ID+"/stop", "")
-	w.says(t, c.ID, code+"http://web.test:PLAIN/", "200000")
+	w.says(t, c.ID, codesOf+"http://web.test:PLAIN/", "200000")
 }
 
 func (w *internet) testNone(t *testing.T, class proto.RuntimeClass) {
@@ -177,9 +180,35 @@ func (w *internet) testNone(t *testing.T, class proto.RuntimeClass) {
 
 func (w *internet) testOpen(t *testing.T, class proto.RuntimeClass) {
 	c := w.container(t, class, `"open"`)
-	w.says(t, c.ID, code+`http://web.test:PLAIN/ http://127.0.0.1:PLAIN/ https://example.com:SECURE`, "200000 200000 200200")
-	w.says(t, c.ID, code+`http://inner.test/ http://meta.test/ http://six.test/ http://169.254.169.254/ http://10.0.0.1/ http://127.0.0.2/ http://2130706434/ http://0x7f.2/`,
+	w.says(t, c.ID, codesOf+`http://web.test:PLAIN/ http://127.0.0.1:PLAIN/ https://example.com:SECURE`, "200000 200000 200200")
+	w.says(t, c.ID, codesOf+`http://inner.test/ http://meta.test/ http://six.test/ http://169.254.169.254/ http://10.0.0.1/ http://127.0.0.2/ http://2130706434/ http://0x7f.2/`,
 		"403000 403000 403000 403000 403000 403000 403000 403000")
+}
+
+// Code and stored tools have the network that was asked for, and no other.
+func (w *internet) testCode(t *testing.T) {
+	url := "http://web.test:" + w.plain + "/"
+	const ask = "import urllib.request\nurllib.request.urlopen('%s', timeout=10).status"
+	for network, want := range map[string]string{"": "", `,"network":"open"`: "200"} {
+		body := fmt.Sprintf(`{"code":%q%s}`, fmt.Sprintf(ask, url), network)
+		if res := call[code.Outcome](t, w.server, 200, "POST", "/v1/run_code", body); strings.Join(res.Results, "") != want || (want == "") != (res.Error != "") {
+			t.Errorf("network %q: %+v", network, res)
+		}
+	}
+	ends := map[bool]catalog.State{false: catalog.StateFailed, true: catalog.StateSucceeded}
+	for allowed, want := range ends {
+		name := fmt.Sprintf("fetch_%t", allowed)
+		store(t, w.server, catalog.NewTool{Name: name, Configuration: catalog.Configuration{AllowNetwork: allowed,
+			Code: fmt.Sprintf("import urllib.request\ndef run(input): return {'status': urllib.request.urlopen('%s', timeout=10).status}", url)}})
+		if run := call[catalog.Run](t, w.server, 200, "POST", "/v1/tools/"+name+"/run", "{}"); run.State != want {
+			t.Errorf("%s: %+v %+v", name, run, run.Error)
+		}
+	}
+	// A container has the network that it was made with: a tool that may do more, or less, does not run there.
+	for network, other := range map[string]string{`"open"`: "fetch_false", `"none"`: "fetch_true"} {
+		c := w.container(t, proto.ClassRunc, network)
+		call[any](t, w.server, 409, "POST", "/v1/tools/"+other+"/run", `{"container":"`+c.ID+`"}`)
+	}
 }
 
 // What is on its way ends with a pause and a stop, and the next use has a network again.
@@ -195,7 +224,7 @@ func (w *internet) testEnds(t *testing.T, class proto.RuntimeClass) {
 				return e.Act == "egress.end" && e.ContainerID == c.ID && e.Egress.Received > 0
 			})
 		})
-		w.says(t, c.ID, code+"http://web.test:PLAIN/", "200000")
+		w.says(t, c.ID, codesOf+"http://web.test:PLAIN/", "200000")
 	}
 }
 
@@ -203,7 +232,7 @@ func (w *internet) testEnds(t *testing.T, class proto.RuntimeClass) {
 func (w *internet) testAudit(t *testing.T) {
 	head := auditHead(t, w.server)
 	c := w.container(t, proto.ClassRunc, fmt.Sprintf(`{"allow":["web.test:%s"]}`, w.plain))
-	w.says(t, c.ID, code+"http://web.test:PLAIN/ http://other.test/", "200000 403000")
+	w.says(t, c.ID, codesOf+"http://web.test:PLAIN/ http://other.test/", "200000 403000")
 	var got []proto.AuditEntry
 	eventually(t, "three entries", func() bool {
 		got = slices.DeleteFunc(since(t, w.server, head.Seq), func(e proto.AuditEntry) bool { return e.Egress == nil })
@@ -262,7 +291,7 @@ func (w *internet) testRestart(t *testing.T, class proto.RuntimeClass) {
 // A daemon that gives less than the one before gives less to old containers, too.
 func (w *internet) testLess(t *testing.T) {
 	c := w.container(t, proto.ClassRunc, `"open"`)
-	w.says(t, c.ID, code+"http://web.test:PLAIN/", "200000")
+	w.says(t, c.ID, codesOf+"http://web.test:PLAIN/", "200000")
 	w.Stop(syscall.SIGTERM)
 	flags := w.Flags
 	w.Flags = append(slices.Clone(flags), "--network-max", "allowlist")
