@@ -162,6 +162,29 @@ func TestAFreshRunLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestASpareIsClaimedOnceAndGoes(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	r := code.Open(code.Config{Sessions: st.Sessions, Spare: func(string) bool { return true }})
+	b := bench{st, r}
+	var execs []string
+	for range 3 {
+		res := b.once(t, code.Program{Code: "print('x' in globals())\nx = 1"})
+		if strings.Join(res.Logs.Stdout, "") != "False\n" || slices.Contains(execs, res.ExecID) {
+			t.Errorf("%+v after %q", res, execs)
+		}
+		execs = append(execs, res.ExecID)
+	}
+	want{stdout: "a\n", err: "timeout_seconds", name: "timeout"}.check(t, "a timeout",
+		b.once(t, code.Program{Code: "print('a', flush=True)\nimport time\ntime.sleep(600)", TimeoutSeconds: 0.5}))
+	want{err: "status 3", name: "exit"}.check(t, "an exit", b.once(t, code.Program{Code: "import sys\nsys.exit(3)"}))
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c := b.Sessions.Counts(); len(c.ByState) != 0 || c.Workspaces != 0 {
+		t.Errorf("left: %+v", c)
+	}
+}
+
 func TestATimeoutKeepsWhatWasPrinted(t *testing.T) {
 	b := newBench(t, session.Config{})
 	text := "print('begun', flush=True)\nimport time\ntime.sleep(600)"
@@ -216,8 +239,8 @@ func TestContextsOfOtherLanguages(t *testing.T) {
 		"js": {
 			{"const a = 1; let b = 2", want{}},
 			{"const a = 5; a + b", want{results: []string{"7"}}},
-			{"setTimeout(() => console.log('t'), 1); nope", want{err: "nope is not defined", name: "ReferenceError"}},
-			{"await new Promise(r => setTimeout(r, 50)); a", want{results: []string{"5"}, stdout: "t\n"}},
+			{"var p = new Promise(r => setTimeout(() => { console.log('t'); r() }, 200)); nope", want{err: "nope is not defined", name: "ReferenceError"}},
+			{"await p; a", want{results: []string{"5"}, stdout: "t\n"}},
 			{"process.exit(2)", want{err: "status 2", name: "exit"}},
 		},
 		"bash": {

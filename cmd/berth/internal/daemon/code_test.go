@@ -1,0 +1,161 @@
+package daemon_test
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"berth/code"
+	"berth/proto"
+)
+
+// asJSON is a request's body.
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// runCode runs code afresh in the base image.
+func runCode(t *testing.T, req code.Program) code.Outcome {
+	t.Helper()
+	return call[code.Outcome](t, base, 200, "POST", "/v1/run_code", asJSON(t, req))
+}
+
+func TestCodeInContainers(t *testing.T) {
+	for _, c := range []struct {
+		language, text string
+		results        []string
+		stdout         string
+	}{
+		{"python", "print('out')\nimport sys, os\n(sys.version_info[:2], os.getuid())", []string{"((3, 11), 1000)"}, "out\n"},
+		{"js", "console.log('out'); await Promise.resolve([1, 2])", []string{"[ 1, 2 ]"}, "out\n"},
+		{"bash", "echo out; id -un >&2", nil, "out\n"},
+	} {
+		for range 2 { // the second has what was kept ready
+			res := runCode(t, code.Program{Code: c.text, Language: c.language})
+			if !slices.Equal(res.Results, c.results) && len(res.Results)+len(c.results) > 0 || strings.Join(res.Logs.Stdout, "") != c.stdout || res.Error != "" {
+				t.Errorf("%s: %+v", c.language, res)
+			}
+		}
+	}
+	for _, language := range []string{"ts", "r", "java"} {
+		err := call[struct{ Error proto.Error }](t, base, 501, "POST", "/v1/run_code", asJSON(t, code.Program{Code: "1", Language: language})).Error
+		if err.Item != "language" || !strings.Contains(err.Message, "such as full") {
+			t.Errorf("%s in the base image: %+v", language, err)
+		}
+	}
+	got := call[struct{ Text string }](t, base, 200, "POST", "/v1/code_executor", asJSON(t, code.Script{Language: "node", Code: "console.log(6 * 7)"}))
+	if !strings.Contains(got.Text, "```\n42\n```") {
+		t.Errorf("%q", got.Text)
+	}
+}
+
+func TestRichResultsInContainers(t *testing.T) {
+	res := runCode(t, code.Program{Code: "import pandas as pd\npd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})"})
+	var table struct {
+		Columns []struct{ Name, Dtype string }
+		Rows    [][]any
+		Total   int `json:"total_rows"`
+	}
+	var html string
+	if len(res.Rich) != 1 || json.Unmarshal(res.Rich[0]["text/html"], &html) != nil || !strings.Contains(html, "<table") || json.Unmarshal(res.Rich[0]["application/vnd.berth.table+json"], &table) != nil {
+		t.Fatalf("%+v", res)
+	}
+	if len(table.Columns) != 2 || table.Columns[0].Dtype != "int64" || table.Rows[1][1] != "y" || table.Total != 2 {
+		t.Errorf("%+v", table)
+	}
+	for _, text := range []string{
+		"import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.title('t');",
+		"import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.show()\nlen(plt.get_fignums());",
+	} {
+		res := runCode(t, code.Program{Code: text})
+		var png string
+		if len(res.Rich) != 1 || json.Unmarshal(res.Rich[0]["image/png"], &png) != nil || !strings.HasPrefix(png, "iVBORw0KGgo") || res.Results[0] != "<Figure size 640x480 with 1 Axes>" || len(res.Logs.Stderr) > 0 {
+			t.Errorf("%s: %+v", text, res)
+		}
+	}
+}
+
+func TestContextsInContainers(t *testing.T) {
+	c := call[proto.Container](t, base, 201, "POST", "/v1/containers", `{"limits": {"memory_bytes": 134217728}}`)
+	at := "/v1/containers/" + c.ID + "/contexts"
+	cell := func(text string) code.Outcome {
+		t.Helper()
+		return call[code.Outcome](t, base, 200, "POST", at+"/main/run", asJSON(t, code.Cell{Code: text}))
+	}
+	cell("x = 20")
+	if res := cell("x + 1"); !slices.Equal(res.Results, []string{"21"}) {
+		t.Errorf("%+v", res)
+	}
+	res := cell("print('before', flush=True)\nb = bytearray(1 << 30)\nfor i in range(0, len(b), 4096): b[i] = 1")
+	if res.ErrorDetail == nil || res.ErrorDetail.Name != string(proto.EndOutOfMemory) && res.ErrorDetail.Name != "MemoryError" || strings.Join(res.Logs.Stdout, "") != "before\n" {
+		t.Errorf("out of memory: %+v, %+v", res, res.ErrorDetail)
+	}
+	if res := cell("1"); len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "fresh interpreter") {
+		t.Errorf("%+v", res)
+	}
+	base.restart(t, syscall.SIGKILL)
+	if list := call[struct{ Data []code.Context }](t, base, 200, "GET", at, "").Data; len(list) != 0 {
+		t.Errorf("after a restart of the daemon: %+v", list)
+	}
+	if res := cell("'x' in globals()"); !slices.Equal(res.Results, []string{"False"}) {
+		t.Errorf("%+v", res)
+	}
+	call[proto.Container](t, base, 200, "POST", "/v1/containers/"+c.ID+"/stop", "")
+}
+
+// A listing is a program of the full image's languages, and what comes of it; err is a part of the error.
+type listing struct{ text, result, stdout, stderr, err string }
+
+var programsOfFull = map[string][]listing{
+	"ts": {
+		{text: "enum E {A = 1, B}; interface P {x: number}; const p: P = {x: E.B}; p", result: "{ x: 2 }"},
+		{text: "const x: number = ;", err: "<cell-1>:1\nconst x: number = ;\nSyntaxError: "},
+		{text: "function f<T>(a: T): T { throw new Error('t') }\nf<string>('a')", err: "Error: t\n    at f (<cell-1>:"},
+	},
+	"r": {
+		{text: "x <- c(1, 2, 3)\nx\nmean(x)", result: "[1] 2", stdout: "[1] 1 2 3\n"},
+		{text: "cat('hé\\n'); invisible(3)", stdout: "hé\n"},
+		{text: "f <- function() stop('bad'); f()", err: "Error in f() : bad"},
+		{text: "1 +* 2", err: "<cell 1>:1:4: unexpected '*'"},
+		{text: "warning('w'); 's'", result: `[1] "s"`, stderr: "Warning message:\nw\n"},
+		{text: "plot(1:3)", result: "<plot>"},
+		{text: "quit(status = 3)", err: "status 3"},
+	},
+	"java": {
+		{text: "int x = 5;\nSystem.out.println(\"hé\");\nx * 2", result: "10", stdout: "hé\n"},
+		{text: "String f(int a) { return \"v\" + a; }\nf(3)", result: `"v3"`},
+		{text: "int y = \"s\";", err: "<cell>:1: error: incompatible types"},
+		{text: "int z = 1 / 0;", err: "java.lang.ArithmeticException: / by zero"},
+		{text: "class A extends B {}\nclass B {}\nnew A() instanceof B", result: "true"},
+		{text: "System.exit(4);", err: "status 4"},
+	},
+}
+
+func TestLanguagesOfTheFullImage(t *testing.T) {
+	archive := os.Getenv("BERTH_FULL_IMAGE")
+	if archive == "" {
+		t.Skip("BERTH_FULL_IMAGE names no archive of the full image")
+	}
+	if err := base.ImportImage("full", archive); err != nil {
+		t.Fatal(err)
+	}
+	for language, programs := range programsOfFull {
+		for _, p := range programs {
+			res := runCode(t, code.Program{Code: p.text, Language: language, Image: "full"})
+			if got := strings.Join(res.Results, "|"); got != p.result || strings.Join(res.Logs.Stdout, "") != p.stdout || strings.Join(res.Logs.Stderr, "") != p.stderr {
+				t.Errorf("%s: %s\n%+v", language, p.text, res)
+			}
+			if (res.Error != "") != (p.err != "") || !strings.Contains(res.Error, p.err) {
+				t.Errorf("%s: %s\nerror %q, want %q", language, p.text, res.Error, p.err)
+			}
+		}
+	}
+}
