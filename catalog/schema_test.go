@@ -3,6 +3,8 @@ package catalog
 import (
 	"encoding/json"
 	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -172,5 +174,21 @@ func TestProviderKeys(t *testing.T) {
 		if _, err := parseProviderKeys([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+func TestReadableProviderKeysAreRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(path, []byte("OPENAI_API_KEY=sk-1234\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadProviderKeys(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("%v", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := ReadProviderKeys(path); err != nil || keys["OPENAI_API_KEY"] != "sk-1234" {
+		t.Errorf("%v %v", keys, err)
 	}
 }
