@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"api":                           {"proto"},
 	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools", "code", "catalog"},
 	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools"},
-	"api/mcp":                       {"proto", "api", "session", "files", "artifacts", "tools", "code"},
+	"api/mcp":                       {"proto", "api", "session", "files", "artifacts", "tools", "code", "catalog"},
 	"sandbox-image":                 {"proto"},
 	"cmd/berth-guest":               {"proto", "guest"},
 	"cmd/berth":                     {"proto", "guest", "sandbox-image", "session", "session/containerd", "cmd/berth/internal/..."},

@@ -18,6 +18,7 @@ import (
 
 	"berth/api"
 	"berth/artifacts"
+	"berth/catalog"
 	"berth/code"
 	"berth/files"
 	"berth/proto"
@@ -43,6 +44,7 @@ type Config struct {
 	Code     *code.Runner
 	Jobs     *artifacts.Jobs
 	Files    *files.Store
+	Tools    *catalog.Catalog                   // stored tools; nil: there are none
 	Life     func(keyID string) context.Context // ends when the key may no longer be used
 	Audit    api.Auditor                        // told of tool calls and of files that are read; nil: nobody is
 	Version  string                             // of the daemon; "" is "dev"

@@ -21,15 +21,32 @@ type tool struct {
 	run func(context.Context, *call) (*sdk.CallToolResult, error)
 }
 
-// toolsOf are the tools of an owner, by name. All owners have the same ones so far. What is listed and what is called both come from here.
-func (e *Edge) toolsOf(_ context.Context, _ string) ([]tool, error) { return everybodys, nil }
+// toolsOf are the tools of an owner, by name: everybody's, and those that the owner stored, but for ones that are called like one of everybody's. What is
+// listed and what is called both come from here.
+func (e *Edge) toolsOf(owner string) ([]tool, error) {
+	if e.Tools == nil {
+		return everybodys, nil
+	}
+	stored, err := e.Tools.List(owner)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Clone(everybodys)
+	for _, t := range stored {
+		if !slices.ContainsFunc(everybodys, func(own tool) bool { return own.Name == t.Name }) {
+			all = append(all, storedTool(t))
+		}
+	}
+	slices.SortStableFunc(all, func(a, b tool) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
 
 // everybodys are the tools that every owner has, by name.
 var everybodys = []tool{bashTool, executorTool, downloadTool, codeTool, editorTool, uploadTool}
 
 // listTools is one page: there are few.
-func (e *Edge) listTools(ctx context.Context, v *visit) (*sdk.ListToolsResult, error) {
-	all, err := e.toolsOf(ctx, v.owner)
+func (e *Edge) listTools(_ context.Context, v *visit) (*sdk.ListToolsResult, error) {
+	all, err := e.toolsOf(v.owner)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +69,7 @@ type call struct {
 
 // callTool runs a tool. What goes wrong is told in the result, where a model can read it; only a tool that is not there is an error.
 func (e *Edge) callTool(ctx context.Context, v *visit, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (*sdk.CallToolResult, error) {
-	all, err := e.toolsOf(ctx, v.owner)
+	all, err := e.toolsOf(v.owner)
 	if err != nil {
 		return nil, err
 	}

@@ -284,7 +284,7 @@ func (d *Daemon) sweepImages(ctx context.Context) (any, error) {
 // openServer puts the edges over the core. It comes last: nobody is served before all parts can answer.
 func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
 	clients := mcp.Open(mcp.Config{
-		Sessions: d.sessions, Code: d.code, Jobs: jobs, Files: store, Life: d.keys.Life, Audit: d.audit, Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
+		Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Life: d.keys.Life, Audit: d.audit, Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
 	})
 	d.keep(clients)
 	d.server, err = api.New(api.Config{

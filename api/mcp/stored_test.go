@@ -1,0 +1,125 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/catalog"
+	"berth/session/sessiontest"
+	"berth/vault"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// withTools is a site with a catalog.
+func withTools(t *testing.T) *site {
+	t.Helper()
+	s := newSite(t, nil)
+	secrets, err := vault.Open(filepath.Join(s.Dir, "secret-key"), s.Ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, err := catalog.Open(catalog.Config{Ledger: s.Ledger, Sessions: s.Sessions, Code: s.edge.Code, Vault: secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tools.Close() })
+	s.edge.Tools = tools
+	return s
+}
+
+// store stores a tool of the site's owner.
+func (s *site) store(t *testing.T, req catalog.NewTool) {
+	t.Helper()
+	req.ToolType, req.Configuration.Type, req.Configuration.Runtime = "code_runner", "CodeRunner", "python"
+	if _, err := s.edge.Tools.Create(t.Context(), sessiontest.Owner, req); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A stored tool is called by its own name, checked by its own schemas, and is there for its owner alone.
+func TestStoredTools(t *testing.T) {
+	s := withTools(t)
+	s.store(t, catalog.NewTool{Name: "double", Description: "Doubles.", Configuration: catalog.Configuration{
+		Code:         "import os\ndef run(input):\n    print('at work')\n    open(os.path.join(os.environ['OUTPUT_DIR'], 'a.txt'), 'w').write('made')\n    return {'twice': input['n'] * 2}",
+		InputSchema:  []catalog.Field{{Name: "n", FieldType: "INTEGER", Required: true, Description: "A number."}, {Name: "tags", FieldType: "ARRAY", ItemsType: "STRING"}},
+		OutputSchema: []catalog.Field{{Name: "twice", FieldType: "INTEGER", Required: true}},
+	}})
+	s.store(t, catalog.NewTool{Name: "bash", Configuration: catalog.Configuration{Code: "def run(input): return 'not the shell'"}})
+	cs := s.session(t)
+	list, err := cs.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list.Tools, func(row *sdk.Tool) bool { return row.Name == "double" })
+	if i < 0 || len(list.Tools) != len(everybodys)+1 {
+		t.Fatalf("%d tools, double at %d", len(list.Tools), i)
+	}
+	shape, _ := json.Marshal(list.Tools[i].InputSchema)
+	if want := `{"properties":{"n":{"description":"A number.","type":"integer"},"tags":{"items":{"type":"string"},"type":"array"}},"required":["n"],"type":"object"}`; string(shape) != want {
+		t.Errorf("schema %s", shape)
+	}
+	res, said := use(t, cs, "double", map[string]any{"n": 21})
+	out, _ := json.Marshal(res.StructuredContent)
+	if res.IsError || string(out) != `{"twice":42}` || !strings.Contains(said, "at work") || len(res.Content) != 3 {
+		t.Errorf("%+v %s %q", res, out, said)
+	}
+	res, said = use(t, cs, "double", map[string]any{"n": "many"})
+	if !res.IsError || !strings.Contains(said, "input.n") {
+		t.Errorf("wrong input: %+v %q", res, said)
+	}
+}
+
+// A call of a tool under review waits for a person, and is withdrawn by a client that waits no more.
+func TestStoredToolsWait(t *testing.T) {
+	s := withTools(t)
+	s.store(t, catalog.NewTool{Name: "pay", ApprovalAction: catalog.ApprovalReview, Configuration: catalog.Configuration{Code: "def run(input): return {'paid': True}"}})
+	cs := s.session(t)
+	parked := func() catalog.Run {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if list, _, err := s.edge.Tools.Runs(sessiontest.Owner, catalog.Filter{State: catalog.StateParked}); err == nil && len(list) == 1 {
+				return list[0]
+			}
+		}
+		t.Fatal("no run waits")
+		return catalog.Run{}
+	}
+	answer := make(chan string, 1)
+	ask := func(ctx context.Context) {
+		res, err := cs.CallTool(ctx, &sdk.CallToolParams{Name: "pay"})
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		answer <- res.Content[0].(*sdk.TextContent).Text
+	}
+	go ask(t.Context())
+	if _, err := s.edge.Tools.Approve(t.Context(), sessiontest.Owner, parked().ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answer; got != `{"paid":true}` {
+		t.Errorf("approved: %s", got)
+	}
+	go ask(t.Context())
+	if _, err := s.edge.Tools.Refuse(t.Context(), sessiontest.Owner, parked().ID, catalog.Refusal{Reason: "too dear"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-answer; !strings.Contains(got, "too dear") {
+		t.Errorf("refused: %s", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go ask(ctx)
+	run := parked()
+	cancel()
+	<-answer
+	over, err := s.edge.Tools.Await(t.Context(), sessiontest.Owner, run.ID)
+	if err != nil || over.State != catalog.StateRefused {
+		t.Errorf("withdrawn: %+v %v", over, err)
+	}
+}

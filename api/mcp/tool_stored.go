@@ -1,0 +1,95 @@
+package mcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"berth/catalog"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// metaRun is the key of what a result says of the run of a stored tool.
+const metaRun = "berth/run"
+
+// storedTool is a stored tool as clients see it: under its own name, with its schemas.
+func storedTool(t catalog.Tool) tool {
+	cfg := t.Configuration
+	row := &sdk.Tool{
+		Name: t.Name, Description: t.Description, InputSchema: catalog.JSONSchema(cfg.InputSchema),
+		Annotations: &sdk.ToolAnnotations{DestructiveHint: yes(), OpenWorldHint: &cfg.AllowNetwork},
+	}
+	if t.ApprovalAction == catalog.ApprovalReview {
+		row.Description = strings.TrimSpace(row.Description + "\nEach call waits until a person has approved it.")
+	}
+	if cfg.OutputSchema != nil {
+		row.OutputSchema = catalog.JSONSchema(cfg.OutputSchema)
+	}
+	return tool{row, func(ctx context.Context, c *call) (*sdk.CallToolResult, error) { return runStored(ctx, c, t) }}
+}
+
+// runStored runs the version that the client was shown, in a container of its own.
+func runStored(ctx context.Context, c *call, t catalog.Tool) (res *sdk.CallToolResult, err error) {
+	var run catalog.Run
+	c.narrator(ctx).during(func() {
+		run, _, err = c.Tools.Run(ctx, c.visit.owner, t.ID, catalog.RunRequest{Input: c.params.Arguments, Version: t.Version})
+		if err == nil && run.State == catalog.StateParked {
+			run, err = c.decided(ctx, run)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.told(ctx, run), nil
+}
+
+// decided waits for a person. A client that does not wait any more has asked for nothing: nobody is to approve that later.
+func (c *call) decided(ctx context.Context, run catalog.Run) (catalog.Run, error) {
+	over, err := c.Tools.Await(ctx, c.visit.owner, run.ID)
+	if err != nil || over.State.Over() {
+		return over, err
+	}
+	// Where it was approved in this very moment it goes on, and the list of runs has it.
+	_, _ = c.Tools.Refuse(context.WithoutCancel(ctx), c.visit.owner, run.ID, catalog.Refusal{Reason: "the client waits for it no more"})
+	return over, context.Cause(ctx)
+}
+
+// told is a run that is over, as a model reads it.
+func (c *call) told(ctx context.Context, run catalog.Run) *sdk.CallToolResult {
+	res := &sdk.CallToolResult{IsError: run.State != catalog.StateSucceeded, Meta: sdk.Meta{metaRun: map[string]any{"id": run.ID, "version": run.Version, "state": run.State}}}
+	said := joined(append(append([]string{}, run.Logs.Stdout...), run.Logs.Stderr...)...)
+	if len(run.Logs.Stdout)+len(run.Logs.Stderr) == 0 {
+		said = ""
+	}
+	if res.IsError {
+		res.Content = []sdk.Content{text(joined(said, whyNot(run)))}
+	} else {
+		res.Content = []sdk.Content{text(string(run.Output))}
+		if said != "" {
+			res.Content = append(res.Content, text("Printed:\n"+said))
+		}
+		if json.Unmarshal(run.Output, &map[string]any{}) == nil { // what is no object has no place there
+			res.StructuredContent = run.Output
+		}
+	}
+	for _, f := range run.Files {
+		c.link(ctx, res, f.FileID)
+	}
+	c.notes = append(c.notes, run.Notes...)
+	return res
+}
+
+// whyNot says why there is no output.
+func whyNot(run catalog.Run) string {
+	switch e := run.Error; {
+	case run.Decision != nil && run.Decision.Reason != "":
+		return "Error: a person refused this call: " + run.Decision.Reason
+	case e != nil && e.Traceback != "":
+		return e.Traceback
+	case e != nil:
+		return "Error: " + e.Message
+	}
+	return fmt.Sprintf("Error: this call was %s", run.State)
+}
