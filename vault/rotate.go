@@ -36,7 +36,7 @@ func (v *Vault) Rotate(all ...Sweeper) (Rotation, error) {
 		return Rotation{}, err
 	}
 	if len(data) > maxKeyFile-128 {
-		return Rotation{}, proto.Errorf(proto.TooMany, "", "secret-key", "the file secret-key holds as many keys as it can; have the old ones forgotten first: berth vault forget")
+		return Rotation{}, proto.Errorf(proto.Conflict, "", "secret-key", "the file secret-key holds as many keys as it can; have the old ones forgotten first: berth vault forget")
 	}
 	if err := v.replace(append(newLine(), data...)); err != nil {
 		return Rotation{}, err

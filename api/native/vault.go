@@ -17,7 +17,7 @@ type Rotation struct {
 
 func (e *edge) vaultRows() []row {
 	const tag = "daemon"
-	fails := append([]int{501, 503}, basic...)
+	fails := append([]int{409, 501, 503}, basic...)
 	return []row{
 		{"POST", "/v1/vault/rotate", e.rotated(func() rotate { return e.Rotate }), op{id: "rotateVault", tag: tag, admin: true, does: "Make a new key for secrets and seal all of them anew.",
 			more: "Older keys stay in the file, for copies of the ledger.", answers: ok(Rotation{}), fails: fails}},
