@@ -193,6 +193,7 @@ var bodies = map[string]string{
 	"useTool":  `{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "true"}}`,
 	"moveFile": `{"from": "a", "to": "b"}`, "makeDirectory": `{"path": "d"}`, "addInputs": `{"files": ["file_0000000000000000000000"]}`,
 	"publishFile": `{"path": "kept.txt"}`, "changeKey": `{"name": "mine now"}`,
+	"createContext": `{"name": "main"}`, "runCell": `{"code": "1"}`,
 }
 
 // request is the operation's on belongings: the path with its required query, and a body.
@@ -256,7 +257,7 @@ func TestOtherTenantsIDsDoNotExist(t *testing.T) {
 				t.Errorf("%s: an admin of another tenant is answered %d: %s", op.ID, res.StatusCode, text)
 			}
 		}
-		if strings.Count(op.path, "{") > 1 && op.ID != "closeShell" { // a shell has a name and no ID
+		if strings.Count(op.path, "{") > 1 && op.ID != "closeShell" && op.ID != "runCell" { // shells and contexts have names and no IDs
 			path, body := op.request(t, mixed)
 			if res, text := bob.send(t, op.method, path, body); res.StatusCode != http.StatusNotFound {
 				t.Errorf("%s: %s %s, hers in his container: %d %s", op.ID, op.method, path, res.StatusCode, text)

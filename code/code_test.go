@@ -239,8 +239,8 @@ func TestContextsOfOtherLanguages(t *testing.T) {
 		"js": {
 			{"const a = 1; let b = 2", want{}},
 			{"const a = 5; a + b", want{results: []string{"7"}}},
-			{"setTimeout(() => console.log('t'), 1); nope", want{err: "nope is not defined", name: "ReferenceError"}},
-			{"await new Promise(r => setTimeout(r, 50)); a", want{results: []string{"5"}, stdout: "t\n"}},
+			{"var p = new Promise(r => setTimeout(() => { console.log('t'); r() }, 200)); nope", want{err: "nope is not defined", name: "ReferenceError"}},
+			{"await p; a", want{results: []string{"5"}, stdout: "t\n"}},
 			{"process.exit(2)", want{err: "status 2", name: "exit"}},
 		},
 		"bash": {

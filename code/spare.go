@@ -135,9 +135,13 @@ func (r *Runner) with(ctx context.Context, sp *spare, req Program) (Outcome, err
 	in, c := sp.in, newCell(req.MaxOutputBytes)
 	in.exec.Tell(ctx, actCell, cmp.Or(req.Shown, in.lang.name+": "+req.Code))
 	number := in.take(c)
-	go func() { // it ends with the interpreter, whose end says what there is to say
-		if in.exec.Write(r.ctx, request(c.nonce, number, modeOnce, req.Code)) == nil {
-			_ = in.exec.CloseStdin()
+	go func() { // it ends with the interpreter
+		err := in.exec.Write(r.ctx, request(c.nonce, number, modeOnce, req.Code))
+		if err == nil {
+			err = in.exec.CloseStdin()
+		}
+		if err != nil { // where that is so because it has ended, this does nothing
+			in.exec.Cancel(proto.EndLost, "the code could not be sent to its interpreter")
 		}
 	}()
 	timer := time.NewTimer(r.limit(req.TimeoutSeconds))

@@ -25,11 +25,24 @@ const imageName = `^[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*(/[0-9a-z]+((\.|_|__|-+)[0-
 // signals are the names that a command can be sent, as Linux has them.
 const signals = `^(SIG)?(ABRT|ALRM|BUS|CHLD|CONT|FPE|HUP|ILL|INT|IO|KILL|PIPE|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ)$`
 
+// given is an object that has a text under a name.
+func given(name string) schema {
+	return schema{"required": []string{name}, "properties": schema{name: schema{"minLength": 1}}}
+}
+
 // blank is a text of nothing but white space.
 const blank = `^\s*$`
 
 // typeBounds say of whole types what no field says alone. They hold for types that embed them, too.
 var typeBounds = map[string]schema{
+	// Empty and left out are the same. A context belongs to a container, which has its image, and the context its environment.
+	"Program": {"allOf": []any{
+		schema{"if": given("container"), "then": schema{"properties": schema{"image": schema{"maxLength": 0}}}},
+		schema{"if": given("context"), "then": schema{
+			"required":   []string{"container"},
+			"properties": schema{"container": schema{"minLength": 1}, "env": schema{"maxProperties": 0}, "secrets": schema{"maxProperties": 0}},
+		}},
+	}},
 	// The second of both may be there and be empty, as clients that always send every field have it.
 	"Cmd": {"oneOf": []any{
 		schema{"required": []string{"command"}, "properties": schema{"command": schema{"minLength": 1}, "argv": schema{"maxItems": 0}}},

@@ -177,6 +177,7 @@
     let begun
     box.begin = () => {
       begun = post('Runtime.evaluate', { expression: `${code}\n//# sourceURL=${name}`, replMode: true, awaitPromise: true })
+      begun.catch(() => {}) // nobody waits for it once the cell was interrupted
     }
     // A script that the process runs can be interrupted, with all that it calls.
     try {

@@ -40,21 +40,13 @@ func (b *bench) code(ctx context.Context, res *Result) error {
 			return 0, err
 		}
 		return timed(func() error { return run(ctx) })
-	}}, {name: "two in a row", role: Ours, op: func(ctx context.Context) (float64, error) {
-		if err := d.codeReady(ctx); err != nil {
-			return 0, err
-		}
-		if err := run(ctx); err != nil {
-			return 0, err
-		}
-		return timed(func() error { return run(ctx) })
 	}}}
 	if err := b.inTurns(ctx, res, b.rounds(150), turns); err != nil {
 		return err
 	}
 	res.against(overHTTP, atMost(1.5), bareSpawn)
 	res.tail(overHTTP, atMost(5))
-	res.note("The daemon keeps a container with an interpreter ready for a minute after a run; each run has that, but the second of two in a row, which has none or one that just starts.")
+	res.note("The daemon keeps a container with an interpreter ready for a minute after a run, and each run here has that. One that comes before the next is ready waits for it.")
 	return nil
 }
 
