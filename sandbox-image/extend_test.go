@@ -72,14 +72,14 @@ func extension(t *testing.T, fsys fstest.MapFS) (b *build, unlock func()) {
 	if err := os.MkdirAll(b.cache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	unlock, err := b.lock(t.Context())
+	release, err := b.lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b, func() {
 		os.Remove(b.archive())
 		os.Remove(filepath.Join(b.cache, "tiny.tar"))
-		unlock()
+		release()
 	}
 }
 
