@@ -39,38 +39,40 @@ var _ = register(
 	},
 )
 
-// hostile are bodies that no route takes, whatever its fields.
-var hostile = map[string]string{
-	// encoding/json gives up at 10,000.
-	"10,001 arrays deep":   strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001),
-	"100,000 objects deep": strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000),
-	"an array":             `[]`,
-	"a string":             `"x"`,
-	"a number":             `1`,
-	"true":                 `true`,
-	"null":                 `null`,
-	"NaN":                  `NaN`,
-	"two values":           `{} {}`,
-	"half a value":         `{"a":`,
-	// What is not known is refused, so that a misspelt limit does not silently become no limit.
-	"an unknown field": `{"no_such_field_at_all":1}`,
-	"a prototype":      `{"__proto__":{"admin":true}}`,
-	// Twins are how a filter in front reads one value and the daemon the other one.
-	"a field twice": `{"no_such_field_at_all":1,"no_such_field_at_all":2}`,
-	"a comment":     `{/* */}`,
-	"single quotes": `{'a':1}`,
-	"not UTF-8":     "{\"a\":\"\xff\xfe\"}",
-	// Such a string cannot be written as UTF-8; what decoders put in its place differs.
-	"half a surrogate":  `{"a":"\ud800"}`,
-	"a NUL":             "{\"a\x00\":1}",
-	"a byte order mark": "\xef\xbb\xbf{}",
-	"UTF-16":            "{\x00}\x00",
-	// White space is legal JSON, and would be read without end.
-	"space and then nothing": strings.Repeat(" ", 1<<20) + "{",
-	// No type of Go's holds it.
-	"a number of 1 MiB":      `{"a":` + strings.Repeat("9", 1<<20) + "}",
-	"a huge exponent":        `{"a":1e99999999999}`,
-	"100,000 unknown fields": "{" + strings.Repeat(`"a":1,`, 100_000) + `"b":2}`,
+// hostile makes bodies that no route takes, whatever its fields. They have megabytes, which no other command is to spend its start on.
+func hostile() map[string]string {
+	return map[string]string{
+		// encoding/json gives up at 10,000.
+		"10,001 arrays deep":   strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001),
+		"100,000 objects deep": strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000),
+		"an array":             `[]`,
+		"a string":             `"x"`,
+		"a number":             `1`,
+		"true":                 `true`,
+		"null":                 `null`,
+		"NaN":                  `NaN`,
+		"two values":           `{} {}`,
+		"half a value":         `{"a":`,
+		// What is not known is refused, so that a misspelt limit does not silently become no limit.
+		"an unknown field": `{"no_such_field_at_all":1}`,
+		"a prototype":      `{"__proto__":{"admin":true}}`,
+		// Twins are how a filter in front reads one value and the daemon the other one.
+		"a field twice": `{"no_such_field_at_all":1,"no_such_field_at_all":2}`,
+		"a comment":     `{/* */}`,
+		"single quotes": `{'a':1}`,
+		"not UTF-8":     "{\"a\":\"\xff\xfe\"}",
+		// Such a string cannot be written as UTF-8; what decoders put in its place differs.
+		"half a surrogate":  `{"a":"\ud800"}`,
+		"a NUL":             "{\"a\x00\":1}",
+		"a byte order mark": "\xef\xbb\xbf{}",
+		"UTF-16":            "{\x00}\x00",
+		// White space is legal JSON, and would be read without end.
+		"space and then nothing": strings.Repeat(" ", 1<<20) + "{",
+		// No type of Go's holds it.
+		"a number of 1 MiB":      `{"a":` + strings.Repeat("9", 1<<20) + "}",
+		"a huge exponent":        `{"a":1e99999999999}`,
+		"100,000 unknown fields": "{" + strings.Repeat(`"a":1,`, 100_000) + `"b":2}`,
+	}
 }
 
 // jsonRoutes are the routes to try, with a container that is there.
@@ -107,11 +109,12 @@ func hostileJSON(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	bodies := hostile()
 	for _, r := range routes {
 		if strings.HasPrefix(r.path, "/v1/keys/{") {
 			values["id"] = "key_0000000000000000" // bodies are read before keys are looked for, or the other way round
 		}
-		for what, body := range hostile {
+		for what, body := range bodies {
 			a, err := t.ask(ctx, r.method, r.at(values), nil, strings.NewReader(body), "Content-Type", "application/json")
 			if err != nil {
 				return "", err
@@ -125,7 +128,7 @@ func hostileJSON(ctx context.Context, t *Target) (string, error) {
 			}
 		}
 	}
-	return fmt.Sprintf("%d bodies to each of %d routes, all refused by name", len(hostile), len(routes)), nil
+	return fmt.Sprintf("%d bodies to each of %d routes, all refused by name", len(bodies), len(routes)), nil
 }
 
 // repeat is a reader of the same bytes for ever, up to a limit, which counts what was taken.
