@@ -1,27 +1,11 @@
 package code
 
 import (
-	_ "embed"
 	"slices"
 	"strings"
 
+	"berth/code/driver"
 	"berth/proto"
-)
-
-// The drivers, in their own languages.
-var (
-	//go:embed driver/boot.py
-	pythonBoot string
-	//go:embed driver/rich.py
-	pythonRich string
-	//go:embed driver/node.js
-	nodeDriver string
-	//go:embed driver/driver.R
-	rDriver string
-	//go:embed driver/Driver.java
-	javaDriver string
-	//go:embed driver/shell.sh
-	shellDriver string
 )
 
 // onThree has a program find its requests on file descriptor 3, so that nothing that a cell reads from its standard input is one. Its
@@ -32,7 +16,7 @@ const onThree = `command -v "$0" >/dev/null || { echo "berth: $0 is missing" >&2
 // better compiler.
 const javaStart = `command -v java >/dev/null && command -v jshell >/dev/null || { echo "berth: java is missing" >&2; exit 127; }
 o="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto --add-modules jdk.jshell,jdk.unsupported"
-[ -e /usr/lib/berth/java/Driver.class ] && exec java $o -cp /usr/lib/berth/java Driver
+[ -e "$1/Driver.class" ] && exec java $o -cp "$1" Driver
 d=$(mktemp -d) && printf %s "$0" >"$d/Driver.java" && exec java $o -Dberth.source="$d" "$d/Driver.java"`
 
 // A language is one that code can be in.
@@ -46,12 +30,12 @@ type language struct {
 
 // languages are all of them.
 var languages = []language{
-	{name: "python", aliases: []string{"python3", "py"}, program: "python3", argv: []string{"python3", "-c", pythonBoot, pythonRich}, image: "base"},
-	{name: "js", aliases: []string{"javascript", "node"}, program: "node", argv: []string{"sh", "-c", onThree, "node", "-e", nodeDriver, "js"}, image: "base"},
-	{name: "ts", aliases: []string{"typescript"}, program: "node with esbuild or typescript", argv: []string{"sh", "-c", onThree, "node", "-e", nodeDriver, "ts"}, image: "full"},
-	{name: "r", aliases: []string{"R"}, program: "Rscript", argv: []string{"Rscript", "--no-init-file", "-e", "eval(parse(text = commandArgs(TRUE)[1]))", rDriver}, image: "full"},
-	{name: "java", aliases: []string{"jshell"}, program: "java with jdk.jshell", argv: []string{"sh", "-c", javaStart, javaDriver}, image: "full"},
-	{name: "bash", aliases: []string{"sh", "shell"}, program: "bash", argv: []string{"bash", "-c", shellDriver}, image: "base"},
+	{name: "python", aliases: []string{"python3", "py"}, program: "python3", argv: []string{"python3", "-c", driver.Python, driver.PythonRich}, image: "base"},
+	{name: "js", aliases: []string{"javascript", "node"}, program: "node", argv: []string{"sh", "-c", onThree, "node", "-e", driver.Node, "js"}, image: "base"},
+	{name: "ts", aliases: []string{"typescript"}, program: "node with esbuild or typescript", argv: []string{"sh", "-c", onThree, "node", "-e", driver.Node, "ts"}, image: "full"},
+	{name: "r", aliases: []string{"R"}, program: "Rscript", argv: []string{"Rscript", "--no-init-file", "-e", "eval(parse(text = commandArgs(TRUE)[1]))", driver.R}, image: "full"},
+	{name: "java", aliases: []string{"jshell"}, program: "java with jdk.jshell", argv: []string{"sh", "-c", javaStart, driver.Java, driver.JavaDir()}, image: "full"},
+	{name: "bash", aliases: []string{"sh", "shell"}, program: "bash", argv: []string{"bash", "-c", driver.Shell}, image: "base"},
 }
 
 // Languages names those that code can be in, without their other names.

@@ -118,10 +118,7 @@ func writeStep(a addition, dir string) error {
 			return err
 		}
 	}
-	if files := a.files(); files != nil {
-		return writeFiles(filepath.Join(dir, filesDir), files)
-	}
-	return nil
+	return a.writeFiles(filepath.Join(dir, filesDir))
 }
 
 // wrap breaks a list of words into continued lines.

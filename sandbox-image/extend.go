@@ -214,10 +214,8 @@ func (s *stack) write(dir string, a addition) error {
 			return ioError("the build directory", err)
 		}
 	}
-	if files := a.files(); files != nil {
-		if err := writeFiles(filepath.Join(dir, filesDir), files); err != nil {
-			return ioError("the image's files", err)
-		}
+	if err := a.writeFiles(filepath.Join(dir, filesDir)); err != nil {
+		return ioError("the image's files", err)
 	}
 	return nil
 }

@@ -7,5 +7,7 @@ ln -s "$(cd /usr/local/bin && echo ../lib/node_modules/@esbuild/*/bin/esbuild)" 
 # Java that comes with the image is compiled here, not in each container.
 java=/usr/lib/berth/java
 if [ -d "$java" ]; then
-	find "$java" -name '*.java' -print0 | LC_ALL=C sort -z | xargs -0 -r javac -d "$java"
+	find "$java" -name '*.java' | LC_ALL=C sort | while read -r source; do
+		javac -nowarn -d "${source%/*}" "$source"
+	done
 fi
