@@ -48,7 +48,7 @@ func TestPolicies(t *testing.T) {
 		{proto.Network{Mode: "open"}, "open", "a.example:80 a.example:25 8.8.8.8:443", ""},
 		{list(), "allowlist", "", "a.example:80"},
 		{proto.Network{Allow: []string{"a.example"}}, "allowlist a.example", "a.example:80 a.example:443 A.Example.:80", "a.example:8080 b.example:80 x.a.example:80 xa.example:80"},
-		{list("PyPI.org:443", "pypi.org:443"), "allowlist pypi.org:443", "pypi.org:443", "pypi.org:80 pypi.org:8443"},
+		{list("Api.GitHub.com:443", "api.github.com:443"), "allowlist api.github.com:443", "api.github.com:443", "api.github.com:80 api.github.com:8443"},
 		{list("*.example.com"), "allowlist *.example.com", "a.example.com:443 b.example.com:80", "example.com:443 a.b.example.com:443 aexample.com:443 a.example.com:22"},
 		{list("*.example.com:8443"), "allowlist *.example.com:8443", "a.example.com:8443", "a.example.com:443"},
 		{list("bücher.example"), "allowlist xn--bcher-kva.example", "xn--bcher-kva.example:80", "bucher.example:80"},

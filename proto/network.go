@@ -27,7 +27,7 @@ func (m NetworkMode) width() int {
 // A Network is what a container may reach. A request may give its mode alone: "open".
 type Network struct {
 	Mode  NetworkMode `json:"mode,omitempty"`  // default NetworkNone, or NetworkAllowlist where Allow lists something
-	Allow []string    `json:"allow,omitempty"` // "pypi.org", "api.example.com:8443", "*.example.com"; without a port 80 and 443
+	Allow []string    `json:"allow,omitempty"` // "api.github.com", "api.example.com:8443", "*.example.com"; without a port 80 and 443
 }
 
 // SetShort is Network where a mode alone stands for it.

@@ -42,7 +42,7 @@ var words = map[string]string{
 	"CreateContainer.env":                  "Environment of every command.",
 	"CreateContainer.network":              "What it may reach; nothing if it is left out. A mode alone may stand for the object.",
 	"Network.mode":                         "none: nothing. allowlist: what allow lists. open: any public host. Without one it is allowlist where allow lists something, and none otherwise.",
-	"Network.allow":                        "Hosts, such as pypi.org, api.example.com:8443 or *.example.com, where the star is one label. Without a port 80 and 443 are meant.",
+	"Network.allow":                        "Hosts, such as api.github.com, api.example.com:8443 or *.example.com, where the star is one label. Without a port 80 and 443 are meant.",
 	"Info.network_max":                     "The widest network that a container may ask for.",
 	"CreateContainer.files":                "Stored files to put into $INPUT_DIR.",
 	"CreateContainer.idle_timeout_seconds": "Stop after so long without use, 1 second to 30 days. Its next use starts it again with its files.",

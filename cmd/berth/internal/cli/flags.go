@@ -34,7 +34,7 @@ type networkFlags struct {
 func (f *networkFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.mode, "network", "", "what it may reach: none, allowlist (with --allow) or open (any public host); default none")
-	fs.StringArrayVar(&f.allow, "allow", nil, "host that it may reach, such as pypi.org, *.example.com or db.example.com:5432 (may be repeated)")
+	fs.StringArrayVar(&f.allow, "allow", nil, "host that it may reach, such as api.github.com, *.example.com or db.example.com:5432 (may be repeated)")
 	_ = cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]cobra.Completion{"none", "allowlist", "open"}, cobra.ShellCompDirectiveNoFileComp))
 }
 

@@ -307,7 +307,7 @@ func (w *internet) testLess(t *testing.T) {
 
 // Without a flag of the operator's no container has a network.
 func TestNoNetworkUnlessTheOperatorSaysSo(t *testing.T) {
-	for _, body := range []string{`{"network":"open"}`, `{"network":{"allow":["pypi.org"]}}`} {
+	for _, body := range []string{`{"network":"open"}`, `{"network":{"allow":["api.github.com"]}}`} {
 		if e := call[struct{ Error proto.Error }](t, base, 403, "POST", "/v1/containers", body); e.Error.Code != proto.PermissionDenied || !strings.Contains(e.Error.Message, "--network-max") {
 			t.Errorf("%+v", e.Error)
 		}
