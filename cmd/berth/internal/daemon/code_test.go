@@ -2,7 +2,6 @@ package daemon_test
 
 import (
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -139,14 +138,8 @@ var programsOfFull = map[string][]listing{
 	},
 }
 
-func TestLanguagesOfTheFullImage(t *testing.T) {
-	archive := os.Getenv("BERTH_FULL_IMAGE")
-	if archive == "" {
-		t.Skip("BERTH_FULL_IMAGE names no archive of the full image")
-	}
-	if err := base.ImportImage("full", archive); err != nil {
-		t.Fatal(err)
-	}
+// testLanguages runs those that base has not, in the full image. See TestFullImage.
+func testLanguages(t *testing.T) {
 	for language, programs := range programsOfFull {
 		for _, p := range programs {
 			res := runCode(t, code.Program{Code: p.text, Language: language, Image: "full"})

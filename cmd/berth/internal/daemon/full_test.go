@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"berth/catalog"
 	"berth/proto"
 )
 
@@ -34,6 +35,14 @@ func TestFullImage(t *testing.T) {
 	for _, path := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), func(t *testing.T) { trial(t, full, path) })
 	}
+	t.Run("languages", testLanguages)
+	t.Run("media_probe", func(t *testing.T) {
+		run := mediaProbe(t, "full")
+		if text := string(run.Output); text != `{"seconds":2}` && text != `{"seconds":2.0}` || len(run.Files) != 1 {
+			t.Errorf("%s %+v %+v", text, run, run.Error)
+		}
+	})
+	t.Run("providers", testProviders)
 	t.Run("starts as fast as base", func(t *testing.T) {
 		path := filepath.Join("testdata", "full", "startup.py")
 		loaded := strings.Fields(trial(t, createFrom(t, "base"), path))
@@ -91,4 +100,18 @@ func trial(t *testing.T, container, path string) string {
 	}
 	t.Logf("%.1fs", time.Since(start).Seconds())
 	return out.Stdout
+}
+
+// testProviders makes the real clients of model providers out of a tool's globals. There is nobody to talk to.
+func testProviders(t *testing.T) {
+	store(t, base, catalog.NewTool{Name: "providers", Configuration: catalog.Configuration{
+		Code: `def run(input):
+    return {'openai': openai_client.api_key, 'anthropic': anthropic_client.api_key, 'gemini': type(gemini_client.models).__name__}
+`,
+		EnvVariables: map[string]string{"OPENAI_API_KEY": "k-1", "ANTHROPIC_API_KEY": "k-2", "GEMINI_API_KEY": "k-3"},
+	}})
+	run := call[catalog.Run](t, base, 200, "POST", "/v1/tools/providers/run", `{"image":"full"}`)
+	if want := `{"anthropic":"k-2","gemini":"Models","openai":"k-1"}`; string(run.Output) != want {
+		t.Errorf("%s %+v", run.Output, run.Error)
+	}
 }
