@@ -9,6 +9,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,10 +17,12 @@ import (
 	"berth/api"
 	"berth/api/anthropic"
 	"berth/api/native"
+	"berth/catalog"
 	"berth/code"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/vault"
 
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,11 +41,20 @@ func newHouse(t *testing.T, core session.Config) *house {
 	log := slog.New(slog.NewTextHandler(h.log, nil))
 	runner := code.Open(code.Config{Sessions: h.Sessions})
 	t.Cleanup(func() { runner.Close() })
+	secrets, err := vault.Open(filepath.Join(h.Dir, "secret-key"), h.Ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, err := catalog.Open(catalog.Config{Ledger: h.Ledger, Sessions: h.Sessions, Code: runner, Vault: secrets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tools.Close() })
 	server, err := api.New(api.Config{Auth: h.Keys, Log: log, Edges: []api.Edge{
 		api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil }),
 		anthropic.New(anthropic.Config{Files: h.Files}),
 		native.New(native.Config{
-			Sessions: h.Sessions, Code: runner, Jobs: h.Jobs, Files: h.Files, Images: h.Images, Keys: h.Keys, Log: log,
+			Sessions: h.Sessions, Code: runner, Tools: tools, Jobs: h.Jobs, Files: h.Files, Images: h.Images, Keys: h.Keys, Log: log,
 			Sweep: func(context.Context) (map[string]map[string]int, error) { return nil, nil },
 		}),
 	}})
@@ -131,7 +143,7 @@ func fileForm(t *testing.T, size int) form {
 }
 
 // belongings are one of each thing that has an ID.
-type belongings struct{ container, workspace, exec, job, shell, file, key string }
+type belongings struct{ container, workspace, exec, job, shell, file, key, tool, run string }
 
 func (g guest) settle(t *testing.T) (b belongings) {
 	t.Helper()
@@ -141,19 +153,25 @@ func (g guest) settle(t *testing.T) (b belongings) {
 	x := do[proto.ExecResult](t, g, "POST", "/v1/containers/"+b.container+"/exec", `{"command": "echo kept > kept.txt", "shell": "main"}`)
 	b.exec, b.job, b.shell = x.Exec.ID, x.Exec.JobID, "main"
 	b.file = do[struct{ ID string }](t, g, "POST", "/v1/files", fileForm(t, 3)).ID
+	b.tool = do[catalog.Tool](t, g, "POST", "/v1/tools", `{"name": "pay", "tool_type": "code_runner", "approval_action": "review", "configuration": {"type": "CodeRunner", "runtime": "python", "code": "def run(input): return 1"}}`).ID
+	b.run = do[catalog.Run](t, g, "POST", "/v1/tools/pay/run", `{}`).ID
 	return b
 }
 
 // in puts belongings into a route's path.
 func (b belongings) in(path string) string {
-	id := b.container
+	id, name := b.container, b.shell
 	switch {
+	case strings.HasPrefix(path, "/v1/tools/"):
+		name = b.tool
+	case strings.HasPrefix(path, "/v1/tool_runs/"):
+		id = b.run
 	case strings.HasPrefix(path, "/v1/workspaces/"):
 		id = b.workspace
 	case strings.HasPrefix(path, "/v1/keys/"):
 		id = b.key
 	}
-	return strings.NewReplacer("{id}", id, "{exec}", b.exec, "{job}", b.job, "{name}", b.shell, "{file_id}", b.file).Replace(path)
+	return strings.NewReplacer("{id}", id, "{exec}", b.exec, "{job}", b.job, "{name}", name, "{file_id}", b.file).Replace(path)
 }
 
 // An operation is what the OpenAPI document says of one route.
@@ -194,6 +212,7 @@ var bodies = map[string]string{
 	"moveFile": `{"from": "a", "to": "b"}`, "makeDirectory": `{"path": "d"}`, "addInputs": `{"files": ["file_0000000000000000000000"]}`,
 	"publishFile": `{"path": "kept.txt"}`, "changeKey": `{"name": "mine now"}`,
 	"createContext": `{"name": "main"}`, "runCell": `{"code": "1"}`,
+	"changeTool": `{"description": "mine now"}`, "runTool": `{"input": {}}`, "refuseToolRun": `{}`,
 }
 
 // request is the operation's on belongings: the path with its required query, and a body.
@@ -230,7 +249,7 @@ func TestOtherTenantsIDsDoNotExist(t *testing.T) {
 	mixed.container, mixed.workspace = his.container, his.workspace // her exec, in his container
 	never := belongings{
 		"container_0000000000000000000000", "workspace_0000000000000000000000", "exec_0000000000000000000000", "job_0000000000000000000000", "never",
-		"file_0000000000000000000000", "key_0000000000000000000000",
+		"file_0000000000000000000000", "key_0000000000000000000000", "tool_0000000000000000000000", "run_0000000000000000000000",
 	}
 	ops := h.named(t)
 	if len(ops) < 35 {
@@ -283,7 +302,7 @@ func nameless(text string) string {
 // plain is an error's text without what must differ: the ID that was asked for, and the request's own.
 func plain(text string, b belongings) string {
 	text = nameless(text)
-	return strings.NewReplacer(b.container, "ID", b.workspace, "ID", b.exec, "EXEC", b.job, "JOB", b.file, "FILE", b.key, "KEY").Replace(text)
+	return strings.NewReplacer(b.container, "ID", b.workspace, "ID", b.exec, "EXEC", b.job, "JOB", b.file, "FILE", b.key, "KEY", b.tool, "TOOL", b.run, "RUN").Replace(text)
 }
 
 // unharmed fails the test if something of the guest's is gone or changed.
@@ -295,6 +314,12 @@ func (g guest) unharmed(t *testing.T, b belongings) {
 	x := do[proto.ExecResult](t, g, "POST", "/v1/containers/"+b.container+"/exec", `{"command": "ls; cat kept.txt"}`)
 	if r := x.Result.Result; r == nil || strings.Contains(r.Stdout, "b\nd\n") || !strings.HasSuffix(r.Stdout, "kept\n") {
 		t.Errorf("her files: %+v", x.Result)
+	}
+	if tool := do[catalog.Tool](t, g, "GET", "/v1/tools/pay", nil); tool.ID != b.tool || tool.Version != 1 || tool.Description != "" {
+		t.Errorf("her tool is %+v", tool)
+	}
+	if run := do[catalog.Run](t, g, "GET", "/v1/tool_runs/"+b.run, nil); run.State != catalog.StateParked {
+		t.Errorf("her run is %+v", run)
 	}
 	if res, text := g.send(t, "GET", "/v1/files/"+b.file+"/content", nil); text != "xxx" {
 		t.Errorf("her stored file: %d %s", res.StatusCode, text)

@@ -27,11 +27,11 @@ const (
 // Cell runs code in a context, which is made if it is not there. Cells of a context take turns, in no promised order. When ctx ends, the cell is
 // interrupted; one that does not heed that ends with its interpreter. each, which may be nil, gets what the code prints while it runs.
 func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Cell, each func(Progress) error) (Outcome, error) {
-	if err := req.check(); err != nil {
+	s, err := r.sessions.Get(owner, container) // first, so that nobody learns more of another's
+	if err != nil {
 		return Outcome{}, err
 	}
-	s, err := r.sessions.Get(owner, container)
-	if err != nil {
+	if err := req.check(); err != nil {
 		return Outcome{}, err
 	}
 	n, made, err := r.open(s, NewContext{Name: name, Language: req.Language})
