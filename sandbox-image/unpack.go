@@ -38,8 +38,8 @@ func (b *build) unpack(ctx context.Context, layer blob, root string) error {
 	if err := u.read(tar.NewReader(z)); err != nil {
 		return err
 	}
-	// The end of the tar stream is not that of the file.
-	if _, err := io.Copy(io.Discard, count); err != nil {
+	// The end of the tar stream is not that of the file. It is read through z, which reads ahead by itself.
+	if _, err := io.Copy(io.Discard, z); err != nil {
 		return err
 	}
 	if read.Digest() != layer.digest {
