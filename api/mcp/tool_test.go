@@ -21,14 +21,15 @@ import (
 
 func TestProgressCarriesLiveOutput(t *testing.T) {
 	s := newSite(t, nil)
-	var mu sync.Mutex
+	var mu sync.Mutex // guards what follows
 	var heard []*sdk.ProgressNotificationParams
-	first := make(chan struct{}, 100)
+	var first chan struct{} // closed when something is heard
 	cs, err := s.connect(t, sessiontest.Secret, "", &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 		mu.Lock()
-		heard = append(heard, r.Params)
-		mu.Unlock()
-		first <- struct{}{}
+		defer mu.Unlock()
+		if heard = append(heard, r.Params); len(heard) == 1 {
+			close(first)
+		}
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -38,9 +39,12 @@ func TestProgressCarriesLiveOutput(t *testing.T) {
 		"run_code": {"code": "print('one', flush=True)\nopen('/workspace/go').readline()\nprint('two')"},
 	} {
 		use(t, cs, "bash", map[string]any{"command": "rm -f /workspace/go; mkfifo /workspace/go"})
-		heard = nil
+		told := make(chan struct{})
+		mu.Lock()
+		heard, first = nil, told
+		mu.Unlock()
 		go func() { // what has been told lets it go on
-			<-first
+			<-told
 			_, _ = cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "run_code", Arguments: map[string]any{"code": "open('/workspace/go', 'w').write('go\\n')"}})
 		}()
 		p := &sdk.CallToolParams{Name: name, Arguments: args}
