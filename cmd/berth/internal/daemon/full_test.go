@@ -35,7 +35,7 @@ func TestFullImage(t *testing.T) {
 	for _, path := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), func(t *testing.T) { trial(t, full, path) })
 	}
-	t.Run("languages", testLanguages)
+	t.Run("code", testLanguages)
 	t.Run("media_probe", func(t *testing.T) {
 		run := mediaProbe(t, "full")
 		if text := string(run.Output); text != `{"seconds":2}` && text != `{"seconds":2.0}` || len(run.Files) != 1 {
@@ -111,7 +111,7 @@ func testProviders(t *testing.T) {
 		EnvVariables: map[string]string{"OPENAI_API_KEY": "k-1", "ANTHROPIC_API_KEY": "k-2", "GEMINI_API_KEY": "k-3"},
 	}})
 	run := call[catalog.Run](t, base, 200, "POST", "/v1/tools/providers/run", `{"image":"full"}`)
-	if want := `{"anthropic":"k-2","gemini":"Models","openai":"k-1"}`; string(run.Output) != want {
+	if want := `{"openai":"k-1","anthropic":"k-2","gemini":"Models"}`; string(run.Output) != want {
 		t.Errorf("%s %+v", run.Output, run.Error)
 	}
 }
