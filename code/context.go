@@ -54,8 +54,7 @@ type notebook struct {
 	in      *interpreter
 	busy    bool
 	used    time.Time
-	ended   string // why the last interpreter did, until the next cell has been told
-	stopped bool   // it was deleted: nobody may begin another interpreter
+	stopped bool // it was deleted: nobody may begin another interpreter
 
 	created time.Time
 }
@@ -66,20 +65,17 @@ func (n *notebook) info() Context {
 	defer n.mu.Unlock()
 	c := Context{
 		Name: n.ask.Name, ContainerID: n.s.ID(), Language: n.lang.name, State: StateIdle,
-		CreatedAt: proto.At(n.created), LastUsedAt: proto.At(n.used), Note: n.ended,
+		CreatedAt: proto.At(n.created), LastUsedAt: proto.At(n.used),
 	}
 	in := n.in
 	if in != nil {
 		c.ExecID, c.Cells = in.exec.ID(), in.sent()
 	}
-	switch {
-	case n.busy:
-		c.State = StateBusy
-	case in != nil && in.over(), in == nil && n.ended != "":
-		c.State = StateEnded
-	}
 	if in != nil && in.over() {
-		c.Note = in.why()
+		c.State, c.Note = StateEnded, in.why()
+	}
+	if n.busy {
+		c.State = StateBusy
 	}
 	return c
 }
@@ -132,7 +128,7 @@ func (n *notebook) take(ctx context.Context) (release func(), err error) {
 // live is the interpreter, begun if there is none. notes say if an earlier one was lost. Called with the turn.
 func (n *notebook) live(ctx context.Context, r *Runner) (in *interpreter, notes []string, err error) {
 	n.mu.Lock()
-	in, ended, stopped := n.in, n.ended, n.stopped
+	in, stopped := n.in, n.stopped
 	n.mu.Unlock()
 	if stopped {
 		return nil, nil, n.missing()
@@ -141,13 +137,10 @@ func (n *notebook) live(ctx context.Context, r *Runner) (in *interpreter, notes 
 		return in, nil, nil
 	}
 	if in != nil {
-		ended = in.why()
+		notes = []string{fmt.Sprintf("this is a fresh interpreter, without what cells before this one defined: of the earlier one, %s", in.why())}
 	}
 	if in, err = n.begin(ctx, r); err != nil {
 		return nil, nil, err
-	}
-	if ended != "" {
-		notes = []string{fmt.Sprintf("this is a fresh interpreter, without what cells before this one defined: of the earlier one, %s", ended)}
 	}
 	return in, notes, nil
 }
@@ -165,7 +158,7 @@ func (n *notebook) begin(ctx context.Context, r *Runner) (*interpreter, error) {
 	r.wg.Go(func() { in.follow(r.ctx) })
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.in, n.ended = in, ""
+	n.in = in
 	if n.stopped { // deleted meanwhile
 		in.exec.Cancel(proto.EndKilled, "its context was deleted")
 	}

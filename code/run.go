@@ -81,7 +81,7 @@ func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Progr
 		if err := in.ready(n.s); err != nil {
 			return Outcome{}, err
 		}
-		n.obituary(&res, in)
+		in.obituary(&res)
 	}
 	if why != "" {
 		res.fail(ErrorDetail{Name: why, Message: "the cell ran longer than timeout_seconds", Traceback: tracebackOf(res)})
@@ -194,10 +194,7 @@ func (n *notebook) interrupt(ctx context.Context) error {
 }
 
 // obituary adds to a result that its interpreter ended.
-func (n *notebook) obituary(res *Outcome, in *interpreter) {
-	n.mu.Lock()
-	n.ended = ""
-	n.mu.Unlock()
+func (in *interpreter) obituary(res *Outcome) {
 	if in.last != nil {
 		res.blame(*in.last.Exec.End)
 	}
