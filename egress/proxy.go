@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -40,17 +41,17 @@ type Proxy struct {
 
 // New makes a proxy. It opens nothing.
 func New(cfg Config) (*Proxy, error) {
-	setDefault(&cfg.Most, proto.NetworkNone)
+	cfg.Most = cmp.Or(cfg.Most, proto.NetworkNone)
 	if cfg.Ready == nil {
 		cfg.Ready = func() error { return nil }
 	}
-	setDefault(&cfg.Log, slog.Default())
-	setDefault(&cfg.Connections, 128)
-	setDefault(&cfg.All, mostConnections())
-	setDefault(&cfg.PerSecond, 50)
-	setDefault(&cfg.DialTimeout, 10*time.Second)
-	setDefault(&cfg.HeadTimeout, 30*time.Second)
-	setDefault(&cfg.IdleTimeout, 5*time.Minute)
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	cfg.Connections = cmp.Or(cfg.Connections, 128)
+	cfg.All = cmp.Or(cfg.All, mostConnections())
+	cfg.PerSecond = cmp.Or(cfg.PerSecond, 50)
+	cfg.DialTimeout = cmp.Or(cfg.DialTimeout, 10*time.Second)
+	cfg.HeadTimeout = cmp.Or(cfg.HeadTimeout, 30*time.Second)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 5*time.Minute)
 	if _, _, err := ParsePolicy(proto.Network{Mode: cfg.Most}); err != nil {
 		return nil, invalid("network-max", "%q is not a network mode; use %q, %q or %q", cfg.Most, proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
 	}
@@ -75,13 +76,6 @@ func mostConnections() int {
 		return most
 	}
 	return max(1, int(min(most, limit.Cur/4)))
-}
-
-func setDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // Most is the widest network that a container may be given.
