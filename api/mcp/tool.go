@@ -21,8 +21,7 @@ type tool struct {
 	run func(context.Context, *call) (*sdk.CallToolResult, error)
 }
 
-// toolsOf are the tools of an owner, by name: everybody's, and those that the owner stored, but for ones that are called like one of everybody's. What is
-// listed and what is called both come from here.
+// toolsOf are the tools of an owner, by name: everybody's, and those that the owner stored, but for ones that are called like one of everybody's.
 func (e *Edge) toolsOf(owner string) ([]tool, error) {
 	if e.Tools == nil {
 		return everybodys, nil
@@ -33,12 +32,38 @@ func (e *Edge) toolsOf(owner string) ([]tool, error) {
 	}
 	all := slices.Clone(everybodys)
 	for _, t := range stored {
-		if !slices.ContainsFunc(everybodys, func(own tool) bool { return own.Name == t.Name }) {
+		if everybodysNamed(t.Name) == nil {
 			all = append(all, storedTool(t))
 		}
 	}
 	slices.SortStableFunc(all, func(a, b tool) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
+}
+
+// toolOf is the one of that name among toolsOf, without reading the others.
+func (e *Edge) toolOf(owner, name string) (tool, error) {
+	if t := everybodysNamed(name); t != nil {
+		return *t, nil
+	}
+	if e.Tools != nil {
+		t, err := e.Tools.Get(owner, name, 0)
+		if err == nil && t.Name == name { // its ID is no name here
+			return storedTool(t), nil
+		}
+		if err != nil && proto.CodeOf(err) != proto.NotFound {
+			return tool{}, err
+		}
+	}
+	return tool{}, proto.Errorf(proto.InvalidArgument, "", "name", "tool %.80q is not known; tools/list has those that are", name)
+}
+
+// everybodysNamed is the one of that name; nil if there is none.
+func everybodysNamed(name string) *tool {
+	i := slices.IndexFunc(everybodys, func(t tool) bool { return t.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &everybodys[i]
 }
 
 // everybodys are the tools that every owner has, by name.
@@ -69,16 +94,12 @@ type call struct {
 
 // callTool runs a tool. What goes wrong is told in the result, where a model can read it; only a tool that is not there is an error.
 func (e *Edge) callTool(ctx context.Context, v *visit, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (*sdk.CallToolResult, error) {
-	all, err := e.toolsOf(v.owner)
+	t, err := e.toolOf(v.owner, p.Name)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(all, func(t tool) bool { return t.Name == p.Name })
-	if i < 0 {
-		return nil, proto.Errorf(proto.InvalidArgument, "", "name", "tool %.80q is not known; tools/list has those that are", p.Name)
-	}
 	c := &call{Edge: e, visit: v, client: client, params: p}
-	res, err := all[i].run(ctx, c)
+	res, err := t.run(ctx, c)
 	e.tell(ctx, proto.AuditEntry{Act: "tool.use", Item: p.Name, ContainerID: c.containerID(), Outcome: outcome(err)})
 	if err != nil {
 		if proto.CodeOf(err) == proto.Internal && ctx.Err() == nil {

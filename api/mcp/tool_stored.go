@@ -59,16 +59,13 @@ func (c *call) decided(ctx context.Context, run catalog.Run) (catalog.Run, error
 // told is a run that is over, as a model reads it.
 func (c *call) told(ctx context.Context, run catalog.Run) *sdk.CallToolResult {
 	res := &sdk.CallToolResult{IsError: run.State != catalog.StateSucceeded, Meta: sdk.Meta{metaRun: map[string]any{"id": run.ID, "version": run.Version, "state": run.State}}}
-	said := joined(append(append([]string{}, run.Logs.Stdout...), run.Logs.Stderr...)...)
-	if len(run.Logs.Stdout)+len(run.Logs.Stderr) == 0 {
-		said = ""
-	}
+	out, warned := strings.Join(run.Logs.Stdout, ""), strings.Join(run.Logs.Stderr, "")
 	if res.IsError {
-		res.Content = []sdk.Content{text(joined(said, whyNot(run)))}
+		res.Content = []sdk.Content{text(joined(out, warned, whyNot(run)))}
 	} else {
 		res.Content = []sdk.Content{text(string(run.Output))}
-		if said != "" {
-			res.Content = append(res.Content, text("Printed:\n"+said))
+		if out+warned != "" {
+			res.Content = append(res.Content, text("Printed:\n"+joined(out, warned)))
 		}
 		if json.Unmarshal(run.Output, &map[string]any{}) == nil { // what is no object has no place there
 			res.StructuredContent = run.Output
