@@ -34,7 +34,7 @@ var languages = []language{
 	{name: "js", aliases: []string{"javascript", "node"}, program: "node", argv: []string{"sh", "-c", onThree, "node", "-e", driver.Node, "js"}, image: "base"},
 	{name: "ts", aliases: []string{"typescript"}, program: "node with esbuild or typescript", argv: []string{"sh", "-c", onThree, "node", "-e", driver.Node, "ts"}, image: "full"},
 	{name: "r", aliases: []string{"R"}, program: "Rscript", argv: []string{"Rscript", "--no-init-file", "-e", "eval(parse(text = commandArgs(TRUE)[1]))", driver.R}, image: "full"},
-	{name: "java", aliases: []string{"jshell"}, program: "java with jdk.jshell", argv: []string{"sh", "-c", javaStart, driver.Java, driver.JavaDir()}, image: "full"},
+	{name: "java", aliases: []string{"jshell"}, program: "java with jdk.jshell", argv: []string{"sh", "-c", javaStart, driver.Java, driver.JavaDir}, image: "full"},
 	{name: "bash", aliases: []string{"sh", "shell"}, program: "bash", argv: []string{"bash", "-c", driver.Shell}, image: "base"},
 }
 

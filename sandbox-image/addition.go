@@ -157,7 +157,7 @@ func parseAddition(fsys fs.FS, dir, name string) (addition, error) {
 // lent are files that layers have from other packages, by the layer's name: what starts Java for package code is compiled in the image, which
 // saves half of the time that it takes.
 var lent = map[string]map[string]string{
-	"languages": {driver.JavaDir() + "/Driver.java": driver.Java},
+	"languages": {driver.JavaDir + "/Driver.java": driver.Java},
 }
 
 // writeFiles writes what the layer copies over what it installs below dir.

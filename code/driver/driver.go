@@ -28,7 +28,9 @@ var (
 
 // JavaDir is where an image has Java compiled, as Driver.class, with its source beside it. It is named by the source, so that no daemon runs the
 // driver of another one.
-func JavaDir() string {
-	sum := sha256.Sum256([]byte(Java))
-	return "/usr/lib/berth/java/" + hex.EncodeToString(sum[:8])
+var JavaDir = "/usr/lib/berth/java/" + key(Java)
+
+func key(source string) string {
+	sum := sha256.Sum256([]byte(source))
+	return hex.EncodeToString(sum[:8])
 }
