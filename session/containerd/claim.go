@@ -82,9 +82,5 @@ func (r *Runtime) workspaceFor(m *member, spec session.Spec) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree, err := detach(path, 0, m.users)
-	if err != nil {
-		return nil, fmt.Errorf("taking the workspace: %w", err)
-	}
-	return os.NewFile(uintptr(tree), "workspace"), nil
+	return takeWorkspace(path, m.users)
 }

@@ -33,11 +33,20 @@ func (d *disk) makeSpare(sandbox string, bytes int64, users *os.File) (*spare, e
 	if err := d.makeEmpty(path, bytes); err != nil {
 		return nil, fmt.Errorf("making a workspace ahead: %w", err)
 	}
+	tree, err := takeWorkspace(path, users)
+	if err != nil {
+		return nil, err
+	}
+	return &spare{sandbox, tree, bytes}, nil
+}
+
+// takeWorkspace takes a workspace from the host as a mount that has no place yet, mapped to users.
+func takeWorkspace(path string, users *os.File) (*os.File, error) {
 	tree, err := detach(path, 0, users)
 	if err != nil {
-		return nil, fmt.Errorf("taking a workspace made ahead: %w", err)
+		return nil, fmt.Errorf("taking the workspace: %w", err)
 	}
-	return &spare{sandbox, os.NewFile(uintptr(tree), "workspace"), bytes}, nil
+	return os.NewFile(uintptr(tree), "workspace"), nil
 }
 
 // makeOfSpare makes the workspace id of s. It reports false where there is such a workspace already, or no spare.
