@@ -113,9 +113,6 @@ type runRecord struct {
 	Kept  string   `json:"kept,omitempty"`  // of a parked run, where Input has secrets replaced: the input, sealed under the run's ID
 }
 
-// MaxRetryKey bounds an idempotency key, in bytes.
-const maxRetryKey = 255
-
 // Run runs a tool, and gives the run when it is over, or at once where it is parked or to go on in the background. One that goes on in the background,
 // or has an idempotency key, does not end with ctx. replayed says that the run is that of an earlier request with the same key.
 func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (run Run, replayed bool, err error) {
@@ -199,8 +196,8 @@ func (c *Catalog) checkRequest(req RunRequest) error {
 		return invalid("version", "version must be one of the tool's, or left out for the current one")
 	case req.Container != "" && req.Image != "":
 		return invalid("image", "image is for a container that is made; leave it out where container names one")
-	case len(req.IdempotencyKey) > maxRetryKey || strings.ContainsFunc(req.IdempotencyKey, func(r rune) bool { return r < ' ' || r > '~' }):
-		return invalid("idempotency_key", "the idempotency key must be 1 to %d printable ASCII characters", maxRetryKey)
+	case !proto.ValidRetryKey(req.IdempotencyKey):
+		return invalid("idempotency_key", "the idempotency key must be 1 to %d printable ASCII characters", proto.MaxRetryKey)
 	}
 	return nil
 }

@@ -72,6 +72,19 @@ func ValidJobID(id string) bool {
 	return true
 }
 
+// MaxRetryKey bounds an idempotency key, in bytes.
+const MaxRetryKey = 255
+
+// ValidRetryKey reports whether key may be an idempotency key: printable ASCII, or empty, which is none.
+func ValidRetryKey(key string) bool {
+	for _, c := range []byte(key) {
+		if c < ' ' || c > '~' {
+			return false
+		}
+	}
+	return len(key) <= MaxRetryKey
+}
+
 // Paths inside a container.
 const (
 	WorkspaceDir = "/workspace"

@@ -14,23 +14,19 @@ type retry struct {
 	Hash string `json:"hash,omitempty"` // of what was asked for: a keyed one, since that holds secrets
 }
 
-// maxKey bounds an idempotency key, in bytes. retryTime is how long one is remembered at least, and keptRetries how
-// many ended execs a session remembers for that.
+// retryTime is how long an idempotency key is remembered at least, and keptRetries how many ended execs a session remembers for that.
 const (
-	maxKey      = 255
 	retryTime   = 24 * time.Hour
 	keptRetries = 1000
 )
 
 // newRetry is how a request with this key is known again; request is anything that JSON can tell apart.
 func (ss *Sessions) newRetry(key string, request any) (retry, error) {
-	if len(key) > maxKey {
-		return retry{}, invalid("idempotency_key", "the idempotency key has %d bytes; %d is the limit", len(key), maxKey)
+	if len(key) > proto.MaxRetryKey {
+		return retry{}, invalid("idempotency_key", "the idempotency key has %d bytes; %d is the limit", len(key), proto.MaxRetryKey)
 	}
-	for _, c := range []byte(key) {
-		if c < ' ' || c > '~' {
-			return retry{}, invalid("idempotency_key", "the idempotency key must be printable ASCII")
-		}
+	if !proto.ValidRetryKey(key) {
+		return retry{}, invalid("idempotency_key", "the idempotency key must be printable ASCII")
 	}
 	b, err := json.Marshal(request)
 	if err != nil {

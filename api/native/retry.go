@@ -1,10 +1,6 @@
 package native
 
-import (
-	"strings"
-
-	"berth/proto"
-)
+import "berth/proto"
 
 // What a client that may send a request again sets, and what tells it that it did.
 const (
@@ -39,7 +35,7 @@ func (c *call) retryKey(field *string) error {
 		return nil
 	}
 	switch key := values[0]; {
-	case len(values) > 1 || key == "" || len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }):
+	case len(values) > 1 || key == "" || !proto.ValidRetryKey(key):
 		return invalid(keyHeader, "%s is one key of 1 to 255 printable ASCII characters.", keyHeader)
 	case *field != "" && *field != key:
 		return invalid(keyHeader, "The header %s and idempotency_key in the body differ; send one.", keyHeader)
