@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"berth/code"
 	"berth/session"
 )
 
@@ -129,18 +130,7 @@ func (r *Run) hide(secrets map[string]string) {
 func hideLines(lines []string, hide func(string) string) []string {
 	text := strings.Join(lines, "")
 	if hidden := hide(text); hidden != text {
-		return splitLines(hidden)
-	}
-	return lines
-}
-
-func splitLines(text string) []string {
-	if text == "" {
-		return []string{}
-	}
-	lines := strings.SplitAfter(text, "\n")
-	if lines[len(lines)-1] == "" {
-		lines = lines[:len(lines)-1]
+		return code.Lines(hidden)
 	}
 	return lines
 }

@@ -202,9 +202,14 @@ func lines(out *output.Output, s proto.Stream) ([]string, bool) {
 		text += fmt.Sprintf("\n[output truncated: %d bytes left out]\n", dropped)
 	}
 	text = strings.ToValidUTF8(text+string(tail), "\uFFFD")
+	return Lines(text), dropped > 0
+}
+
+// Lines are those of a text as Logs have them.
+func Lines(text string) []string {
 	list := strings.SplitAfterN(text, "\n", maxLines)
 	if list[len(list)-1] == "" {
 		list = list[:len(list)-1]
 	}
-	return list, dropped > 0
+	return list
 }
