@@ -12,12 +12,9 @@ type Resealer = func(name, sealed string) (string, error)
 
 // Reseal has the secrets of all sessions, and of commands that may outlive the daemon, sealed anew, while they are in use.
 func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
-	ss.mu.Lock()
-	all := make([]*Session, 0, len(ss.byID))
-	for _, s := range ss.byID {
-		all = append(all, s)
-	}
-	ss.mu.Unlock()
+	ss.mu.RLock()
+	all := ss.snapshot()
+	ss.mu.RUnlock()
 	for _, s := range all {
 		fresh, err := resealed(s.id, s.record().Sealed, reseal)
 		switch {
@@ -44,24 +41,7 @@ func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 
 // Reseal is Sessions.Reseal in a ledger that no daemon has open.
 func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
-	err = db.Update(func(tx *ledger.Tx) error {
-		var todo []record
-		changed, closed = 0, 0
-		err := ledger.Each(tx, bucketSessions, "", func(_ string, r record) {
-			fresh, err := resealed(r.ID, r.Sealed, reseal)
-			if err != nil {
-				closed++
-			} else if fresh != "" {
-				r.Sealed = fresh
-				todo = append(todo, r)
-			}
-		})
-		for _, r := range todo {
-			err = errors.Join(err, tx.Put(bucketSessions, r.ID, r))
-		}
-		changed = len(todo)
-		return err
-	})
+	changed, closed, err = resealBucket(db, bucketSessions, reseal, func(r *record) (string, *string) { return r.ID, &r.Sealed })
 	if err != nil {
 		return changed, closed, err
 	}
@@ -70,20 +50,26 @@ func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
 }
 
 func resealExecs(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
+	return resealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) { return r.Exec.ID, &r.Sealed })
+}
+
+// resealBucket does it for one kind of record, of which the function gives the name and the sealed text.
+func resealBucket[T any](db *ledger.DB, bucket string, reseal Resealer, of func(*T) (name string, sealed *string)) (changed, closed int, err error) {
 	err = db.Update(func(tx *ledger.Tx) error {
-		todo := map[string]execRecord{}
+		todo := map[string]T{}
 		closed = 0
-		err := ledger.Each(tx, bucketExecs, "", func(key string, r execRecord) {
-			fresh, err := resealed(r.Exec.ID, r.Sealed, reseal)
+		err := ledger.Each(tx, bucket, "", func(key string, r T) {
+			name, sealed := of(&r)
+			fresh, err := resealed(name, *sealed, reseal)
 			if err != nil {
 				closed++
 			} else if fresh != "" {
-				r.Sealed = fresh
+				*sealed = fresh
 				todo[key] = r
 			}
 		})
 		for key, r := range todo {
-			err = errors.Join(err, tx.Put(bucketExecs, key, r))
+			err = errors.Join(err, tx.Put(bucket, key, r))
 		}
 		changed = len(todo)
 		return err
