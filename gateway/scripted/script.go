@@ -1,0 +1,267 @@
+// Package scripted is a model's API that plays a script: a server for POST /v1/messages, /v1/messages/count_tokens and /v1/chat/completions, as JSON and
+// as a stream, that answers what the script says and checks what it is asked. Tests and the demo run whole conversations against it, with no model.
+//
+// A script is JSON: conversations, each with turns that are played in their order, one for each request.
+//
+//	{"conversations": [{
+//	  "name": "weather", "when": {"model": "model-a"}, "plain": true,
+//	  "turns": [
+//	    {"expect": {"tools": ["bash"], "no_tools": ["code_execution"], "last": [{"type": "text", "text": {"$contains": "weather"}}]},
+//	     "answer": {"content": [{"type": "tool_use", "name": "bash", "input": {"command": "date"}}]}},
+//	    {"expect": {"messages": 3, "last": [{"type": "tool_result"}]},
+//	     "answer": {"content": [{"type": "text", "text": {"$join": ["It is ", {"$from": "/messages/-1/content/0/content"}]}}]}}
+//	  ]}]}
+//
+// "turns" beside or in place of "conversations" is one conversation for all requests that no other one is for. A request belongs to the first conversation whose "when" fits
+// and that has turns left. An Expect says what a request must be, an Answer what the model says; their fields are described there.
+//
+// Values that are expected fit what holds them: an object fits one that has all its members, a list one of the same length. null fits what is absent too. An object with one
+// of these members is more than itself:
+//
+//	{"$contains": "text"}   a string with that in it           {"$match": "^a+$"}   a string that fits the expression
+//	{"$any": true}          whatever is there but null         {"$length": 3}       a list or string so long
+//	{"$has": VALUE}         a list with an element that fits   {"$not": VALUE}      whatever does not fit
+//
+// Values in an answer may be taken from the request:
+//
+//	{"$from": "/messages/-1/content/0"}             what stands there; a negative number counts from the end of a list
+//	{"$from": "/messages/-1", "match": "file_\\w+"}  the first part of it, as text, that fits the expression; its first group, if it has one
+//	{"$join": ["a", {"$from": "…"}]}                the texts one after the other
+//
+// Beside what the script expects, each request must be one that the real API takes: each tool_use has its tool_result in the next message, and so on.
+package scripted
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/proto"
+)
+
+// A Script is all that a Server will say.
+type Script struct {
+	Conversations []Conversation `json:"conversations,omitempty"`
+	Turns         []Turn         `json:"turns,omitempty"` // of a last conversation, for all requests
+	Plain         bool           `json:"plain,omitempty"` // of that one
+	Loop          bool           `json:"loop,omitempty"`  // of that one
+}
+
+// A Conversation is a sequence of turns.
+type Conversation struct {
+	Name        string `json:"name,omitempty"`  // for messages
+	When        Expect `json:"when,omitzero"`   // which requests are its own
+	Plain       bool   `json:"plain,omitempty"` // refuse whatever only a hosted API with server tools takes: typed tools, container, their blocks
+	Loop        bool   `json:"loop,omitempty"`  // begin again after the last turn
+	InputTokens int    `json:"input_tokens,omitempty"`
+	Turns       []Turn `json:"turns"`
+}
+
+// A Turn is one request and the answer to it.
+type Turn struct {
+	Expect Expect `json:"expect,omitzero"`
+	Answer Answer `json:"answer"`
+	Repeat int    `json:"repeat,omitempty"` // how often it is played; 0 is once
+}
+
+// An Expect says what a request must be. What is left out is not looked at.
+type Expect struct {
+	Path     string         `json:"path,omitempty"` // of the URL
+	Query    map[string]any `json:"query,omitempty"`
+	Model    string         `json:"model,omitempty"`
+	Headers  map[string]any `json:"headers,omitempty"`
+	Stream   *bool          `json:"stream,omitempty"`
+	Tools    []string       `json:"tools,omitempty"`    // names or types that must be among the tools
+	NoTools  []string       `json:"no_tools,omitempty"` // and that must not
+	Messages *int           `json:"messages,omitempty"` // how many there are
+	Last     []any          `json:"last,omitempty"`     // the blocks of the last message; of chat completions, the last messages
+	Body     map[string]any `json:"body,omitempty"`     // by JSON pointer
+}
+
+// An Answer is one of Content, Error, Raw and InputTokens, and how it is sent.
+type Answer struct {
+	Content      []any  `json:"content,omitempty"`     // blocks; an id that is left out is made
+	StopReason   string `json:"stop_reason,omitempty"` // "" is tool_use where there is a tool_use, end_turn otherwise
+	StopSequence string `json:"stop_sequence,omitempty"`
+	Usage        any    `json:"usage,omitempty"`     // nil is 10 tokens in and 5 out
+	Container    any    `json:"container,omitempty"` // of an API that has containers itself
+
+	Error       *Error `json:"error,omitempty"`
+	Raw         *Raw   `json:"raw,omitempty"`
+	InputTokens *int   `json:"input_tokens,omitempty"` // answers count_tokens
+
+	Headers map[string]string `json:"headers,omitempty"`
+	Piece   int               `json:"piece,omitempty"`  // characters of a delta; 0 is 8
+	Pauses  []Pause           `json:"pauses,omitempty"` // in the order of their events
+	Cut     *Cut              `json:"cut,omitempty"`    // the answer does not come whole
+}
+
+// An Error is an answer that is one, in the envelope of the path's dialect.
+type Error struct {
+	Status  int    `json:"status"`
+	Type    string `json:"type,omitempty"` // "" is api_error
+	Message string `json:"message,omitempty"`
+}
+
+// A Raw is an answer written out. Chunks are sent one after the other.
+type Raw struct {
+	Status int      `json:"status,omitempty"` // 0 is 200
+	Body   string   `json:"body,omitempty"`
+	Chunks []string `json:"chunks,omitempty"`
+}
+
+// A Pause holds an answer up: for a time, or until Server.Release of its name.
+type Pause struct {
+	BeforeEvent int      `json:"before_event,omitempty"` // the first event is 1; 0 is before the head of the answer
+	For         Duration `json:"for,omitempty"`
+	Until       string   `json:"until,omitempty"`
+}
+
+// A Cut ends an answer early. An answer that is not a stream is cut in its middle.
+type Cut struct {
+	AfterEvents int    `json:"after_events,omitempty"`
+	By          string `json:"by"`              // "break" the connection, "hang" until the client goes, "end" as if it were whole, or an "error" event
+	Error       *Error `json:"error,omitempty"` // of that event
+}
+
+// A Duration is written as "250ms".
+type Duration time.Duration
+
+// UnmarshalText reads one.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
+
+// maxScript bounds a script, in bytes.
+const maxScript = 64 << 20
+
+// Load reads a script and checks it.
+func Load(r io.Reader) (*Script, error) {
+	in := &io.LimitedReader{R: r, N: maxScript + 1}
+	dec := json.NewDecoder(in)
+	dec.DisallowUnknownFields()
+	dec.UseNumber()
+	var s Script
+	if err := dec.Decode(&s); err != nil {
+		return nil, invalid("at byte %d: %v", dec.InputOffset(), err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, invalid("something follows the script, at byte %d", dec.InputOffset())
+	}
+	if in.N == 0 {
+		return nil, proto.Errorf(proto.TooLarge, "load", "script", "the script has more than %d bytes", maxScript)
+	}
+	if len(s.Turns) > 0 {
+		s.Conversations = append(s.Conversations, Conversation{Name: "main", Plain: s.Plain, Loop: s.Loop, Turns: s.Turns})
+	}
+	return &s, s.check()
+}
+
+func invalid(format string, args ...any) error {
+	return proto.Errorf(proto.InvalidArgument, "load", "script", "the script: "+format, args...)
+}
+
+// check finds what could only fail when it is played.
+func (s *Script) check() error {
+	if len(s.Conversations) == 0 {
+		return invalid("it has no turns; give \"turns\" or \"conversations\"")
+	}
+	for i, c := range s.Conversations {
+		if s.Conversations[i].Name == "" {
+			s.Conversations[i].Name = fmt.Sprint(i + 1)
+		}
+		if len(c.Turns) == 0 {
+			return invalid("conversation %s has no turns", s.Conversations[i].Name)
+		}
+		if err := c.When.check(); err != nil {
+			return invalid("conversation %s, when: %v", s.Conversations[i].Name, err)
+		}
+		for n, t := range c.Turns {
+			if err := t.check(); err != nil {
+				return invalid("conversation %s, turn %d: %v", s.Conversations[i].Name, n+1, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (t Turn) check() error {
+	if t.Repeat < 0 {
+		return fmt.Errorf("repeat: %d is less than nothing", t.Repeat)
+	}
+	if err := t.Expect.check(); err != nil {
+		return fmt.Errorf("expect: %w", err)
+	}
+	if err := t.Answer.check(); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	return nil
+}
+
+func (e Expect) check() error {
+	for at := range e.Body {
+		if at != "" && !strings.HasPrefix(at, "/") {
+			return fmt.Errorf("body: %q is no JSON pointer; write /model", at)
+		}
+	}
+	for _, want := range []any{e.Query, e.Headers, e.Body, e.Last} {
+		if err := checkWanted(want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a Answer) check() error {
+	kinds := 0
+	for _, given := range []bool{a.Content != nil, a.Error != nil, a.Raw != nil, a.InputTokens != nil} {
+		if given {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		return fmt.Errorf("give exactly one of content, error, raw and input_tokens")
+	}
+	if a.Error != nil && (a.Error.Status < 400 || a.Error.Status > 599) {
+		return fmt.Errorf("error: status %d is not from 400 to 599", a.Error.Status)
+	}
+	if a.Raw != nil && a.Raw.Body != "" && a.Raw.Chunks != nil {
+		return fmt.Errorf("raw: give body or chunks")
+	}
+	for _, p := range a.Pauses {
+		if (p.For == 0) == (p.Until == "") || p.BeforeEvent < 0 || p.For < 0 {
+			return fmt.Errorf("pauses: give either for or until, and before_event from 0")
+		}
+	}
+	if a.Piece < 0 {
+		return fmt.Errorf("piece: %d is less than nothing", a.Piece)
+	}
+	if a.Cut != nil && !oneOf(a.Cut.By, "break", "hang", "end", "error") {
+		return fmt.Errorf("cut: by is %q; it must be break, hang, end or error", a.Cut.By)
+	}
+	return a.checkContent()
+}
+
+func (a Answer) checkContent() error {
+	if _, ok := a.Usage.(map[string]any); a.Usage != nil && !ok {
+		return fmt.Errorf("usage: it must be an object")
+	}
+	for i, b := range a.Content {
+		block, ok := b.(map[string]any)
+		kind, _ := block["type"].(string)
+		if !ok || kind == "" {
+			return fmt.Errorf("content: block %d has no type", i)
+		}
+		if _, ok := block["input"]; kind == "tool_use" && (!ok || block["name"] == nil) {
+			return fmt.Errorf("content: block %d, a tool_use, needs name and input", i)
+		}
+	}
+	return checkGiven(a.Content)
+}
+
+func oneOf(word string, words ...string) bool { return slices.Contains(words, word) }
