@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"code":                          {"proto", "code/driver", "output", "session"},
 	"catalog":                       {"proto", "ledger", "session", "code"},
 	"gateway/scripted":              {"proto"},
+	"gateway/upstream":              {"proto"},
 	"api":                           {"proto"},
 	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools", "code", "catalog"},
 	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools"},

@@ -1,0 +1,35 @@
+package upstream
+
+import "strings"
+
+// Parse reads an upstream as an operator writes it: [PREFIX=][openai+]URL.
+//
+//	https://api.example.com                     all models
+//	claude-=https://api.example.com             models whose name begins with claude-
+//	local/=openai+http://127.0.0.1:8080/v1      models whose name begins with local/, which is cut off; it speaks chat completions
+func Parse(text string) (Config, error) {
+	head, _, ok := strings.Cut(text, "://")
+	if !ok {
+		return Config{}, invalid("%q is no upstream; write [PREFIX=]URL, such as claude-=https://api.example.com", short(withoutUser(text)))
+	}
+	cfg := Config{Kind: KindMessages, URL: text}
+	if prefix, _, ok := strings.Cut(head, "="); ok {
+		cfg.Prefixes, cfg.URL = []string{prefix}, text[len(prefix)+1:]
+	}
+	if address, ok := strings.CutPrefix(cfg.URL, "openai+"); ok {
+		cfg.Kind, cfg.URL = KindOpenAI, address
+	}
+	if len(cfg.Prefixes) == 0 {
+		cfg.Prefixes = []string{""}
+	}
+	_, err := newUpstream(cfg, nil, nil)
+	return cfg, err
+}
+
+// withoutUser takes from a mistyped URL what may be a key.
+func withoutUser(text string) string {
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		return text[i+1:]
+	}
+	return text
+}
