@@ -266,6 +266,9 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return store.Sweep(ctx, time.Now()) }},
 			{Name: "keys", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.keys.Sweep(ctx) }},
 			{Name: "tools", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.tools.Sweep(ctx) }},
+			{Name: "turns", Schedule: every, Sweep: func(context.Context) (any, error) {
+				return turnsSwept{Removed: d.gateway.Forget(gateway.AttemptTime)}, nil
+			}},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
 			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (any, error) { return backUp(books) }},
 		},
@@ -291,6 +294,9 @@ func backUp(books *ledger.DB) (backedUp, error) {
 	}
 	return backedUp{Kept: 1}, err
 }
+
+// turnsSwept is what one sweep of turns did.
+type turnsSwept struct{ Removed int }
 
 // imageSweep is when images that nobody names or uses any more go: often enough for their disk space,
 // and rarely, since it asks containerd.
