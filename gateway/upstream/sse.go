@@ -31,7 +31,7 @@ func (e *eventReader) next() ([]byte, error) {
 			return nil, err
 		case string(field) == "data" || string(field) == "error":
 			data, has = join(data, value, has), true
-		case line != nil && len(line) > 0 && line[0] == '{':
+		case len(line) > 0 && line[0] == '{':
 			data, has = join(data, line, has), true
 		}
 		if err == io.EOF && !has {
