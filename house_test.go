@@ -41,11 +41,12 @@ var mayImport = map[string][]string{
 	"gateway/upstream":              {"proto"},
 	"api":                           {"proto"},
 	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools", "code", "catalog"},
-	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools"},
+	"gateway":                       {"proto", "session", "files", "artifacts", "tools", "code", "gateway/upstream"},
+	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools", "gateway"},
 	"api/mcp":                       {"proto", "api", "session", "files", "artifacts", "tools", "code", "catalog"},
 	"sandbox-image":                 {"proto", "code/driver"},
 	"cmd/berth-guest":               {"proto", "guest"},
-	"cmd/berth":                     {"proto", "guest", "sandbox-image", "session", "session/containerd", "cmd/berth/internal/..."},
+	"cmd/berth":                     {"proto", "guest", "sandbox-image", "session", "session/containerd", "gateway/upstream", "cmd/berth/internal/..."},
 	"cmd/berth/internal/cli":        {"proto", "ledger", "audit", "code", "session", "artifacts", "catalog", "sandbox-image", "cmd/berth/internal/client", "cmd/berth/internal/attack", "cmd/berth/internal/bench", "cmd/berth/internal/unpack"},
 	"cmd/berth/internal/client":     {"proto", "code", "session", "artifacts", "catalog"},
 	"cmd/berth/internal/daemontest": {"cmd/berth/internal/launch"},
@@ -54,7 +55,7 @@ var mayImport = map[string][]string{
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},
 	"cmd/berth/internal/certs":      {},
 	"cmd/berth/internal/unpack":     {"proto"},
-	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs", "api/mcp", "catalog"},
+	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "gateway", "gateway/upstream", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs", "api/mcp", "catalog"},
 }
 
 // onlyIn names outside modules that one package alone may import.

@@ -34,7 +34,7 @@ func (e statusError) Unwrap() error { return e.error }
 
 // WithStatus gives an error a status of its own where its code's would not be the right one: 416 for a
 // range, say.
-func WithStatus(status int, err *proto.Error) error { return statusError{status, err} }
+func WithStatus(status int, err error) error { return statusError{status, err} }
 
 // statusCanceled is nobody's to read: the client has gone. It is what logs show.
 const statusCanceled = 499
@@ -66,7 +66,8 @@ var Plain = Dialect{Status: PlainStatus, Body: func(f Failure) any {
 	}{f.Err, f.RequestID}
 }}
 
-func (d Dialect) failure(id string, err error) Failure {
+// Failure is how a request with this ID fails with an error.
+func (d Dialect) Failure(id string, err error) Failure {
 	e := proto.AsError(err)
 	f := Failure{Status: cmp.Or(d.Status[e.Code], http.StatusInternalServerError), RequestID: id, Err: e, Cause: err}
 	var se statusError
@@ -82,7 +83,7 @@ func (s *Server) fail(x *exchange, err error) {
 	if edge == nil {
 		edge = s.edgeOf(x.r.URL.Path)
 	}
-	f := edge.Dialect.failure(x.id, err)
+	f := edge.Dialect.Failure(x.id, err)
 	f.Err = s.hideIn(x, f.Err)
 	h := x.Header()
 	for _, name := range []string{"Content-Length", "Content-Disposition", "Content-Encoding", "Accept-Ranges", "Etag", "Last-Modified", "Cache-Control"} {

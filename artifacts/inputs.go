@@ -161,3 +161,16 @@ func (js *Jobs) unplace(ctx context.Context, s *session.Session, names []string)
 		}
 	}
 }
+
+// Inputs are the paths in the container of the stored files that were put into $INPUT_DIR, by their IDs.
+func (js *Jobs) Inputs(s *session.Session) (map[string]string, error) {
+	in, err := js.inputs(s.WorkspaceID())
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string]string{}
+	for name, id := range in {
+		paths[id] = proto.InputDir + "/" + name
+	}
+	return paths, nil
+}

@@ -1,5 +1,5 @@
-// Package anthropic is the edge that the official Anthropic SDKs speak to: the Files API, as the
-// hosted service answers it.
+// Package anthropic is the edge that the official Anthropic SDKs speak to: the Files API and Messages, as the
+// hosted service answers them.
 //
 // Two generations of SDK are in the field. They differ in the header that carries the key (package api
 // takes both), in anthropic-version (both are accepted), and in the shape of lists, which follows
@@ -21,12 +21,14 @@ import (
 
 	"berth/api"
 	"berth/files"
+	"berth/gateway"
 	"berth/proto"
 )
 
 // A Config is what the edge serves.
 type Config struct {
-	Files *files.Store
+	Files   *files.Store
+	Gateway *gateway.Gateway // answers Messages; nil: nobody does
 
 	// StrictDownloads refuses to give back files that were uploaded rather than made by code, as the hosted
 	// service does. Its users' most frequent complaint is why this is off by default.
@@ -42,7 +44,7 @@ const formOverhead = 1 << 20
 // New makes the edge. It answers for every path below /v1 that no other edge has.
 func New(cfg Config) api.Edge {
 	e := edge{cfg}
-	return api.Edge{
+	made := api.Edge{
 		Prefixes: []string{"/v1"},
 		Dialect:  dialect,
 		Check:    check,
@@ -54,6 +56,13 @@ func New(cfg Config) api.Edge {
 			{Method: "DELETE", Pattern: "/v1/files/{file_id}", Handle: e.delete, Act: "file.delete"},
 		},
 	}
+	if cfg.Gateway != nil {
+		made.Routes = append(made.Routes,
+			api.Route{Method: "POST", Pattern: "/v1/messages", Handle: e.messages, Act: "messages", MaxBodyBytes: maxMessages},
+			api.Route{Method: "POST", Pattern: "/v1/messages/count_tokens", Handle: e.messages, Act: "messages.count_tokens", MaxBodyBytes: maxMessages},
+		)
+	}
+	return made
 }
 
 // versions are those of the older and the newer SDKs. Files look the same in both.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"berth/api"
+	"berth/gateway"
 	"berth/proto"
 )
 
@@ -67,9 +68,10 @@ func (c coded) Error() string { return c.err.Error() }
 // Unwrap lets the server find the proto.Error, which decides the status.
 func (c coded) Unwrap() error { return c.err }
 
-// errorDetails are left out where there is no code.
+// errorDetails are left out where there is neither.
 type errorDetails struct {
-	ErrorCode string `json:"error_code"`
+	ErrorCode string              `json:"error_code,omitempty"`
+	Container *proto.ContainerRef `json:"container,omitempty"` // that has the work of a turn that was interrupted
 }
 
 type errorBody struct {
@@ -80,11 +82,16 @@ type errorBody struct {
 
 // envelope writes the body of every error, whatever it comes from.
 func envelope(f api.Failure) any {
+	body := errorBody{typeOf(f.Status), f.Err.Message, detailsOf(f)}
+	var i *gateway.Interruption
+	if errors.As(f.Cause, &i) && i.Kind != "" {
+		body.Type = i.Kind
+	}
 	return struct {
 		Type      string    `json:"type"`
 		Error     errorBody `json:"error"`
 		RequestID string    `json:"request_id"`
-	}{"error", errorBody{typeOf(f.Status), f.Err.Message, detailsOf(f)}, f.RequestID}
+	}{"error", body, f.RequestID}
 }
 
 func typeOf(status int) string {
@@ -96,14 +103,21 @@ func typeOf(status int) string {
 
 // detailsOf prefers the code that a handler gave over the one its proto.Code implies.
 func detailsOf(f api.Failure) *errorDetails {
-	code := errorCodes[f.Err.Code]
+	d := errorDetails{ErrorCode: errorCodes[f.Err.Code]}
 	var c coded
+	var refusal *gateway.Refusal
+	var i *gateway.Interruption
 	// The cause and not f.Err: f.Err is only the proto.Error in it.
-	if errors.As(f.Cause, &c) {
-		code = c.code
+	switch {
+	case errors.As(f.Cause, &c):
+		d.ErrorCode = c.code
+	case errors.As(f.Cause, &refusal):
+		d.ErrorCode = refusal.Code
+	case errors.As(f.Cause, &i):
+		d = errorDetails{ErrorCode: i.Code, Container: i.Container}
 	}
-	if code == "" {
+	if d == (errorDetails{}) {
 		return nil
 	}
-	return &errorDetails{code}
+	return &d
 }

@@ -93,6 +93,7 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.DurationVar(&cfg.SweepEvery, "sweep-every", 0, "how often expired things are removed (default 10s)")
 	f.IntVar(&cfg.WarmMin, "warm-min", 2, "containers kept started for requests to come, of each image in use")
 	f.IntVar(&cfg.WarmMax, "warm-max", 32, "most containers kept started, of all images together; 0 keeps none")
+	messagesFlags(f, &cfg)
 	f.StringVar(&cfg.ProviderKeys, "provider-keys", "", "file with lines NAME=KEY that others cannot read: OPENAI_API_KEY, ANTHROPIC_API_KEY and GEMINI_API_KEY for stored tools; read at the start")
 	f.BoolVar(&cfg.StopOnExit, "stop-on-exit", false, "stop all containers when the daemon ends; their files stay")
 	f.StringVar(&cfg.Pprof, "pprof", "", "serve profiles of the daemon on this address of loopback, without a key (default none)")

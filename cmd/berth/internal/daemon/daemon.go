@@ -26,6 +26,8 @@ import (
 	"berth/code"
 	"berth/egress"
 	"berth/files"
+	"berth/gateway"
+	"berth/gateway/upstream"
 	"berth/gc"
 	"berth/keys"
 	"berth/ledger"
@@ -58,6 +60,10 @@ type Config struct {
 	WarmMax         int            // and at most, of all images together; 0 keeps none
 	StopOnExit      bool           // stop all containers when the daemon ends; their files stay
 
+	Upstreams []upstream.Config // where Messages requests go; none: they are refused
+	MaxRounds int               // with an upstream, in one turn; 0 is 50
+	MaxTurn   time.Duration     // after which a turn pauses; 0 is 10 minutes
+
 	ProviderKeys string // file of model providers' API keys for stored tools; "" has none
 
 	Pprof string // loopback address for profiles of this process; "" serves none
@@ -75,6 +81,7 @@ type Daemon struct {
 	keys     *keys.Store
 	sessions *session.Sessions
 	code     *code.Runner
+	gateway  *gateway.Gateway
 	tools    *catalog.Catalog
 	secrets  *vault.Vault
 	books    *ledger.DB
@@ -165,6 +172,9 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(d.tools)
+	if err := d.openGateway(jobs, store); err != nil {
+		return err
+	}
 	sweeper, err := d.openSweeper(books, store)
 	if err != nil {
 		return err
@@ -218,6 +228,20 @@ func (d *Daemon) openEgress() (err error) {
 	cfg.Log, cfg.Ready = d.cfg.Log, func() error { return d.audit.Ready() }
 	d.egress, err = egress.New(cfg)
 	return err
+}
+
+// openGateway opens what answers Messages requests.
+func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
+	set, err := upstream.Open(d.cfg.Upstreams, d.cfg.Log)
+	if err != nil {
+		return err
+	}
+	d.keep(set)
+	d.gateway = gateway.New(gateway.Config{
+		Upstreams: set, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
+	})
+	d.keep(d.gateway)
+	return nil
 }
 
 // mayHaveSpare reports whether a container may be kept ready for an API key that runs code: it would take a place where places are
@@ -291,7 +315,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{
 			api.Ops(d.metrics.registry, d.ready),
-			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
+			anthropic.New(anthropic.Config{Files: store, Gateway: d.gateway, StrictDownloads: d.cfg.StrictDownloads}),
 			clients.Edge(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys, Audit: d.audit,

@@ -1,0 +1,43 @@
+package anthropic
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	"berth/api"
+	"berth/gateway"
+)
+
+// maxMessages bounds the body of a Messages request, in bytes, as the hosted service does.
+const maxMessages = 32 << 20
+
+// messages answers with the gateway, whose errors are rendered here like all others.
+func (e edge) messages(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	req := gateway.Request{Owner: c.Owner, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body}
+	fail := func(err error) any { return envelope(dialect.Failure(api.RequestID(r.Context()), err)) }
+	err = e.Gateway.Messages(r.Context(), w, req, fail)
+	var told *gateway.Told
+	if errors.As(err, &told) { // in the stream
+		api.NoteFailure(r.Context(), err)
+		return nil
+	}
+	return statusOf(w, err)
+}
+
+// statusOf gives an interrupted turn the status that the upstream had for it, and has no SDK send it again by itself: what was done would be done twice.
+func statusOf(w http.ResponseWriter, err error) error {
+	var i *gateway.Interruption
+	if !errors.As(err, &i) {
+		return err
+	}
+	w.Header().Set("X-Should-Retry", "false")
+	if i.Status == 0 {
+		return err
+	}
+	return api.WithStatus(i.Status, err)
+}

@@ -1,0 +1,303 @@
+package gateway
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// A history is a conversation in the form that the upstream gets. Calls of server tools become calls of its tools, their results a user message behind
+// them; what is not ours stays as it is.
+type history struct {
+	list  []message
+	names map[string]string // path of each uploaded file in the container, by file ID; "" is not there any more
+
+	open    []call          // of the server's tools, without a result so far
+	where   map[string]int  // the message of each call of a server tool, by the upstream's ID
+	foreign map[string]bool // IDs of calls whose results only another server can read
+	hidden  map[string]bool // IDs of calls that code made: the upstream knows nothing of them
+}
+
+// A message is one of the upstream's.
+type message struct {
+	raw     json.RawMessage // as it came; nil: it is base with content
+	base    object
+	role    string
+	content []json.RawMessage
+}
+
+// A call is one use of a server tool.
+type call struct {
+	id    string // as clients see it
+	name  string
+	input json.RawMessage
+	turn  int // number of the message that it is in
+}
+
+// resultSuffix ends the type of every block that answers a server tool.
+const resultSuffix = "_tool_result"
+
+// newHistory translates the messages of a request.
+func newHistory(messages []json.RawMessage, names map[string]string) (*history, error) {
+	h := &history{names: names, where: map[string]int{}, foreign: map[string]bool{}, hidden: map[string]bool{}}
+	all := make([]object, len(messages))
+	for i, raw := range messages {
+		o, err := parseObject(raw)
+		if err != nil {
+			return nil, invalid("messages", "messages.%d must be an object", i)
+		}
+		all[i] = o
+		h.survey(o)
+	}
+	for i, o := range all {
+		if err := h.add(i, o, messages[i]); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// survey notes which calls are not to be translated.
+func (h *history) survey(o object) {
+	for _, b := range blocksOf(o) {
+		switch kind := b.text("type"); {
+		case strings.HasSuffix(kind, resultSuffix):
+			content, err := parseObject(b.get("content"))
+			if err == nil && strings.HasPrefix(content.text("type"), "encrypted_") {
+				h.foreign[b.text("tool_use_id")] = true
+			}
+		case kind == "tool_use" && byCode(b):
+			h.hidden[b.text("id")] = true
+		}
+	}
+}
+
+// byCode reports whether a call was made by code rather than by the model.
+func byCode(b object) bool {
+	caller, err := parseObject(b.get("caller"))
+	return err == nil && strings.HasPrefix(caller.text("type"), codeToolPrefix)
+}
+
+// blocksOf are the blocks of a message that are objects.
+func blocksOf(o object) (list []object) {
+	raw := o.get("content")
+	if len(raw) == 0 || raw[0] != '[' {
+		return nil
+	}
+	blocks, err := parseArray(raw)
+	if err != nil {
+		return nil
+	}
+	for _, b := range blocks {
+		if o, err := parseObject(b); err == nil {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// add translates one message.
+func (h *history) add(i int, o object, raw json.RawMessage) error {
+	role, content := o.text("role"), o.get("content")
+	if len(content) == 0 || content[0] != '[' {
+		if last := h.last(); role == "user" && last != nil && last.role == role && last.raw == nil {
+			last.content = append(last.content, textBlock(o.text("content"), nil))
+			return nil
+		}
+		h.list = append(h.list, message{raw: raw, base: o, role: role})
+		return nil
+	}
+	blocks, err := parseArray(content)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(blocks, h.translated) && !h.joins(role) {
+		h.list = append(h.list, message{raw: raw, base: o, role: role, content: blocks})
+		return nil
+	}
+	fresh := !h.joins(role)
+	for _, b := range blocks {
+		fresh = h.block(i, role, b, fresh)
+	}
+	return nil
+}
+
+// joins reports whether a message goes on what was made of results.
+func (h *history) joins(role string) bool {
+	last := h.last()
+	return role == "user" && last != nil && last.role == role && last.raw == nil
+}
+
+func (h *history) last() *message {
+	if len(h.list) == 0 {
+		return nil
+	}
+	return &h.list[len(h.list)-1]
+}
+
+// translated reports whether a block is not to go to the upstream as it is.
+func (h *history) translated(raw json.RawMessage) bool {
+	o, err := parseObject(raw)
+	if err != nil {
+		return false
+	}
+	switch o.text("type") {
+	case "server_tool_use":
+		return ownTool(o.text("name")) && !h.foreign[o.text("id")]
+	case "tool_use":
+		return o.get("caller") != nil
+	case "tool_result":
+		return h.hidden[o.text("tool_use_id")]
+	case "container_upload":
+		return true
+	}
+	return h.isResult(o)
+}
+
+// isResult reports whether a block answers a server tool of ours.
+func (h *history) isResult(o object) bool {
+	name, ok := strings.CutSuffix(o.text("type"), resultSuffix)
+	return ok && ownTool(name) && !h.foreign[o.text("tool_use_id")]
+}
+
+// block adds one of a message, which has nothing in the list so far if it is fresh.
+func (h *history) block(i int, role string, raw json.RawMessage, fresh bool) (still bool) {
+	o, err := parseObject(raw)
+	kind := o.text("type")
+	switch {
+	case err != nil || !h.translated(raw):
+		if role == "assistant" && kind == "text" && o.text("text") == "" { // upstreams refuse what they sent
+			return fresh
+		}
+	case kind == "server_tool_use":
+		h.open = append(h.open, call{o.text("id"), o.text("name"), o.get("input"), i})
+		raw = o.without("caller").with("type", "tool_use").with("id", upstreamID(o.text("id"))).raw()
+	case kind == "tool_use" && h.hidden[o.text("id")], kind == "tool_result":
+		return fresh
+	case kind == "tool_use":
+		raw = o.without("caller").raw()
+	case kind == "container_upload":
+		raw = h.upload(o)
+	default:
+		h.result(o)
+		return fresh
+	}
+	h.put(role, raw, fresh)
+	if kind == "server_tool_use" {
+		h.where[upstreamID(o.text("id"))] = len(h.list) - 1
+	}
+	return false
+}
+
+// put adds a block to the message of that role at the end of the list, or to a new one.
+func (h *history) put(role string, raw json.RawMessage, fresh bool) {
+	if last := h.last(); fresh || last == nil || last.role != role || last.raw != nil {
+		h.list = append(h.list, newMessage(role))
+	}
+	last := h.last()
+	last.content = append(last.content, raw)
+}
+
+// result puts a result where the upstream expects it: into the user message behind its call.
+func (h *history) result(o object) {
+	id := o.text("tool_use_id")
+	h.open = slices.DeleteFunc(h.open, func(c call) bool { return c.id == id })
+	h.answer(upstreamID(id), toolResult(o))
+}
+
+// answer puts a tool_result into the user message behind its call, which is made if need be. Without the call there is nothing to answer.
+func (h *history) answer(id string, result json.RawMessage) {
+	at, ok := h.where[id]
+	if !ok {
+		return
+	}
+	if at+1 == len(h.list) || h.list[at+1].role != "user" {
+		h.insert(at+1, newMessage("user"))
+	}
+	m := &h.list[at+1]
+	m.open()
+	n := slices.IndexFunc(m.content, func(raw json.RawMessage) bool { return kindOf(raw) != "tool_result" })
+	if n < 0 {
+		n = len(m.content)
+	}
+	m.content = slices.Insert(slices.Clone(m.content), n, result)
+}
+
+// insert puts a message at a place of the list.
+func (h *history) insert(at int, m message) {
+	h.list = slices.Insert(h.list, at, m)
+	if at == len(h.list)-1 {
+		return
+	}
+	for id, i := range h.where {
+		if i >= at {
+			h.where[id] = i + 1
+		}
+	}
+}
+
+func newMessage(role string) message {
+	return message{role: role, base: object{}.with("role", role)}
+}
+
+// open makes a message one that can be changed.
+func (m *message) open() {
+	if m.raw != nil && m.content == nil {
+		m.content = []json.RawMessage{textBlock(m.base.text("content"), nil)}
+	}
+	m.raw = nil
+}
+
+// pending are the calls of the last assistant message, by its number, that nothing has answered. Those of earlier ones were given up by the client: the
+// upstream is told so.
+func (h *history) pending(last int) (calls []call) {
+	for _, c := range h.open {
+		if c.turn == last {
+			calls = append(calls, c)
+			continue
+		}
+		h.answer(upstreamID(c.id), abandoned(upstreamID(c.id)))
+	}
+	h.open = nil
+	return calls
+}
+
+// upload tells the upstream of a file that was put into the container.
+func (h *history) upload(o object) json.RawMessage {
+	id := o.text("file_id")
+	path := h.names[id]
+	text := "The user gave a file, " + path + " in the container ($INPUT_DIR)."
+	if path == "" {
+		text = "The user gave a file, " + id + ", which is not available any more."
+	}
+	return textBlock(text, o.get("cache_control"))
+}
+
+// raw is the whole of it.
+func (h *history) raw() json.RawMessage {
+	list := make([]json.RawMessage, 0, len(h.list))
+	for _, m := range h.list {
+		if m.raw == nil {
+			m.raw = m.base.with("content", joined(m.content)).raw()
+		}
+		list = append(list, m.raw)
+	}
+	return joined(list)
+}
+
+func kindOf(raw json.RawMessage) string {
+	o, err := parseObject(raw)
+	if err != nil {
+		return ""
+	}
+	return o.text("type")
+}
+
+// textBlock is a text with what its place said of caching.
+func textBlock(text string, cache json.RawMessage) json.RawMessage {
+	o := object{}.with("type", "text").with("text", text)
+	if cache != nil {
+		o = o.with("cache_control", cache)
+	}
+	return o.raw()
+}

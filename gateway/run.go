@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"berth/code"
+	"berth/proto"
+	"berth/session"
+	"berth/tools"
+)
+
+// liveHeader asks for what commands write while they run, as events of their own in a streamed answer.
+const liveHeader = "berth-live-output"
+
+// do runs a call and gives its result. What keeps it from running is a result too: the conversation goes on.
+func (t *turn) do(ctx context.Context, c call) object {
+	s, err := t.need(ctx)
+	if err != nil {
+		return t.failed(c, err)
+	}
+	if c.name == toolCode {
+		return t.cell(ctx, s, c)
+	}
+	var started *session.Exec
+	var listeners sync.WaitGroup
+	res, err := tools.Run(ctx, s, tools.Use{
+		Type: "server_tool_use", ID: c.id, Name: c.name, Input: c.input, IdempotencyKey: t.key(c),
+		Started: func(e *session.Exec) {
+			started = e
+			if t.live() {
+				listeners.Go(func() { _ = e.Follow(ctx, session.Cursor{}, t.show(c)) }) // who does not listen any more still gets the result
+			}
+		},
+	})
+	if err != nil && started != nil { // it has a key, and would go on
+		started.Cancel(proto.EndCanceled, "the client went away")
+	}
+	listeners.Wait()
+	if err != nil {
+		return t.failed(c, err)
+	}
+	return resultBlock(c, mustJSON(res.Content))
+}
+
+// key is what a command is known by if its call is run again: it is not.
+func (t *turn) key(c call) string {
+	if c.name != toolBash {
+		return ""
+	}
+	key := t.keys[c.id]
+	if key == "" {
+		key = "gateway/" + t.id + "/" + c.id
+	}
+	return key[:min(len(key), proto.MaxRetryKey)]
+}
+
+// resultBlock is the block that answers a call.
+func resultBlock(c call, content json.RawMessage) object {
+	return object{}.with("type", c.name+resultSuffix).with("tool_use_id", c.id).with("content", content)
+}
+
+// failed is the result of a call that could not be run, or whose end nobody knows.
+func (t *turn) failed(c call, err error) object {
+	word := proto.BlockUnavailable
+	switch proto.CodeOf(err) {
+	case proto.TooMany, proto.QuotaExceeded:
+		word = proto.BlockTooMany
+	case proto.InvalidArgument, proto.TooLarge:
+		word = proto.BlockInvalidInput
+	}
+	t.g.cfg.Log.Debug("a call of a turn failed", "tool", c.name, "error", err)
+	content := object{}.with("type", c.name+resultSuffix+"_error").with("error_code", word)
+	if c.name == toolEditor {
+		content = content.with("error_message", proto.AsError(err).Message)
+	}
+	return resultBlock(c, content.raw())
+}
+
+// live reports whether the client wants to see what commands write.
+func (t *turn) live() bool { return t.out != nil && t.q.Header.Get(liveHeader) == "1" }
+
+// show gives a command's output to the client.
+func (t *turn) show(c call) func(proto.Event) error {
+	return func(ev proto.Event) error {
+		if ev.Type != proto.EventStdout && ev.Type != proto.EventStderr {
+			return nil
+		}
+		return t.shown(c, string(ev.Type), ev.Data, ev.DataBase64)
+	}
+}
+
+func (t *turn) shown(c call, stream, text string, bytes []byte) error {
+	o := object{}.with("type", "berth_output").with("tool_use_id", c.id).with("stream", stream)
+	if bytes != nil {
+		return t.out.send("berth_output", o.with("data_base64", bytes).raw())
+	}
+	return t.out.send("berth_output", o.with("text", text).raw())
+}
+
+// cell runs Python.
+func (t *turn) cell(ctx context.Context, s *session.Session, c call) object {
+	var in struct {
+		Code string `json:"code"`
+	}
+	if json.Unmarshal(c.input, &in) != nil || in.Code == "" {
+		return t.failed(c, invalid("code", "there is no code to run"))
+	}
+	var each func(code.Progress) error
+	if t.live() {
+		each = func(p code.Progress) error {
+			if p.Data == "" && p.DataBase64 == nil {
+				return nil
+			}
+			return t.shown(c, p.Type, p.Data, p.DataBase64)
+		}
+	}
+	if !t.q.tools.repl {
+		return t.program(ctx, s, c, in.Code, each)
+	}
+	began := time.Now()
+	res, err := t.g.cfg.Code.Cell(ctx, t.q.Owner, s.ID(), replName, code.Cell{Code: in.Code, Language: "python", TimeoutSeconds: cellTime.Seconds()}, each)
+	if err != nil {
+		return t.failed(c, err)
+	}
+	made := t.made(ctx, s, res.ExecID, began)
+	for _, id := range made.FileIDs {
+		res.Files = append(res.Files, proto.BashOutput{FileID: id})
+	}
+	res.Notes = append(res.Notes, made.Notes...)
+	return resultBlock(c, codeResult(res))
+}
+
+// program runs Python that keeps nothing.
+func (t *turn) program(ctx context.Context, s *session.Session, c call, text string, each func(code.Progress) error) (block object) {
+	err := t.g.cfg.Code.Once(ctx, t.q.Owner, code.Program{Code: text, Container: s.ID(), Each: each}, func(res code.Outcome) error {
+		block = resultBlock(c, codeResult(res))
+		return nil
+	})
+	if err != nil {
+		return t.failed(c, err)
+	}
+	return block
+}
