@@ -62,6 +62,7 @@ var mayImport = map[string][]string{
 var onlyIn = map[string][]string{
 	"github.com/containerd/":           {"session/containerd"},
 	"github.com/modelcontextprotocol/": {"api/mcp"},
+	"github.com/openai/":               {"gateway/upstream"},
 	"go.etcd.io/bbolt":                 {"ledger"},
 	"github.com/robfig/cron":           {"gc"},
 	"github.com/spf13/cobra":           {"cmd/berth", "cmd/berth/internal/cli"},
