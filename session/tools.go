@@ -160,6 +160,12 @@ func (s *Session) ExecByToken(token string) *Exec {
 	return nil
 }
 
+// Any is the session of that ID, whoever owns it, or nil.
+func (ss *Sessions) Any(id string) *Session { return ss.find(id) }
+
+// Has reports whether there is a session of that ID, whoever owns it.
+func (ss *Sessions) Has(id string) bool { return ss.find(id) != nil }
+
 // Done is closed when everybody may know that the exec has ended.
 func (e *Exec) Done() <-chan struct{} { return e.ended }
 
@@ -175,3 +181,6 @@ func (s *Session) TellCall(entry proto.AuditEntry) {
 	entry.Note = s.veil.hide(entry.Note)
 	s.core.cfg.Audit(entry)
 }
+
+// Digest is the same for the same text, also under a later daemon, and tells nobody else anything about it.
+func (s *Session) Digest(text string) string { return s.core.digest([]byte(text)) }
