@@ -21,6 +21,7 @@ import (
 	"berth/api/native"
 	"berth/artifacts"
 	"berth/audit"
+	"berth/bridge"
 	"berth/catalog"
 	"berth/cmd/berth/internal/certs"
 	"berth/code"
@@ -49,6 +50,7 @@ type Config struct {
 	TLSSelfSigned   bool   // with a certificate that the daemon makes for itself, in Dir
 
 	Egress          egress.Config  // what containers may reach at most, and how
+	ToolCallbacks   []string       // servers that calls of code's tools may go to; none: they go to none
 	Session         session.Config // limits and times; its parts are set here
 	PoolBytes       int64          // size of the disk pool when it is made; 0: half of the free space
 	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
@@ -89,6 +91,7 @@ type Daemon struct {
 	metrics  *metrics
 	audit    *audit.Log
 	egress   *egress.Proxy
+	bridge   *bridge.Bridge
 }
 
 // Open starts everything but the HTTP server. What it opened is closed again if it fails.
@@ -207,6 +210,10 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	}
 	cfg.Vault = d.secrets
 	cfg.Egress = d.egress
+	if err := d.openBridge(); err != nil {
+		return err
+	}
+	cfg.Tools = d.bridge
 	// Metrics see an entry before it is appended, so that a full disk does not hide what happened.
 	cfg.Audit = func(e proto.AuditEntry) {
 		d.metrics.ended(e)
@@ -218,6 +225,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	d.keep(d.sessions)
+	d.bridge.Attach(d.sessions)
 	d.metrics.watch(d.sessions, d.runtime)
 	return nil
 }
@@ -241,6 +249,21 @@ func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
 		Upstreams: set, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
 	})
 	d.keep(d.gateway)
+	return nil
+}
+
+// openBridge opens what code in containers calls. The sessions need it before they are open.
+func (d *Daemon) openBridge() error {
+	cfg := bridge.Config{Ledger: d.books, Ready: d.audit.Ready, Log: d.cfg.Log}
+	if len(d.cfg.ToolCallbacks) > 0 {
+		dialer, err := egress.NewDialer(d.cfg.ToolCallbacks, d.cfg.Egress.Resolver)
+		if err != nil {
+			return err
+		}
+		cfg.Reach, cfg.Dial = dialer.Reach, dialer.DialContext
+	}
+	d.bridge = bridge.Open(cfg)
+	d.keep(d.bridge)
 	return nil
 }
 
@@ -269,6 +292,7 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 			{Name: "turns", Schedule: every, Sweep: func(context.Context) (any, error) {
 				return turnsSwept{Removed: d.gateway.Forget(gateway.AttemptTime)}, nil
 			}},
+			{Name: "calls", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.bridge.Sweep(ctx) }},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
 			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (any, error) { return backUp(books) }},
 		},
@@ -324,7 +348,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			anthropic.New(anthropic.Config{Files: store, Gateway: d.gateway, StrictDownloads: d.cfg.StrictDownloads}),
 			clients.Edge(),
 			native.New(native.Config{
-				Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys, Audit: d.audit,
+				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys, Audit: d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}),
 		},
