@@ -17,6 +17,7 @@ type Config struct {
 	Ledger  *ledger.DB
 	Jobs    Jobs
 	Egress  *egress.Proxy          // for sessions with a network; nil: none can have one
+	Tools   Tools                  // for sessions whose code may call tools; nil: none may
 	Vault   Vault                  // for environments and secrets; nil: containers can have neither
 	Quotas  Quotas                 // of API keys; nil: none has any
 	Audit   func(proto.AuditEntry) // told of what becomes of containers and commands; nil: nobody is

@@ -71,6 +71,7 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that ask for none (default 5m)")
 	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone), "the widest network that a container may ask for: none, allowlist or open; each container still has none unless it asks")
 	f.StringVar(&cfg.Egress.Resolver, "resolver", "", "name server, host:port, that answers for containers with a network (default: the host's)")
+	f.StringArrayVar(&cfg.ToolCallbacks, "tools-callback", nil, "a server that calls of code's tools may go to, as HOST or HOST:PORT; addresses that are not public as such, or as a range beside names that lead there (may be repeated; default: none)")
 	f.Func("egress-allow-private", "addresses that are not public and that containers with a network may reach nevertheless, such as 10.1.0.0/16 (may be repeated)", func(text string) error {
 		prefix, err := parsePrefix(text)
 		cfg.Egress.Private = append(cfg.Egress.Private, prefix)

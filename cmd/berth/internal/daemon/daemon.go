@@ -21,6 +21,7 @@ import (
 	"berth/api/native"
 	"berth/artifacts"
 	"berth/audit"
+	"berth/bridge"
 	"berth/catalog"
 	"berth/cmd/berth/internal/certs"
 	"berth/code"
@@ -47,6 +48,7 @@ type Config struct {
 	TLSSelfSigned   bool   // with a certificate that the daemon makes for itself, in Dir
 
 	Egress          egress.Config  // what containers may reach at most, and how
+	ToolCallbacks   []string       // servers that calls of code's tools may go to; none: they go to none
 	Session         session.Config // limits and times; its parts are set here
 	PoolBytes       int64          // size of the disk pool when it is made; 0: half of the free space
 	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
@@ -82,6 +84,7 @@ type Daemon struct {
 	metrics  *metrics
 	audit    *audit.Log
 	egress   *egress.Proxy
+	bridge   *bridge.Bridge
 }
 
 // Open starts everything but the HTTP server. What it opened is closed again if it fails.
@@ -197,6 +200,10 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	}
 	cfg.Vault = d.secrets
 	cfg.Egress = d.egress
+	if err := d.openBridge(); err != nil {
+		return err
+	}
+	cfg.Tools = d.bridge
 	// Metrics see an entry before it is appended, so that a full disk does not hide what happened.
 	cfg.Audit = func(e proto.AuditEntry) {
 		d.metrics.ended(e)
@@ -208,6 +215,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	d.keep(d.sessions)
+	d.bridge.Attach(d.sessions)
 	d.metrics.watch(d.sessions, d.runtime)
 	return nil
 }
@@ -218,6 +226,21 @@ func (d *Daemon) openEgress() (err error) {
 	cfg.Log, cfg.Ready = d.cfg.Log, func() error { return d.audit.Ready() }
 	d.egress, err = egress.New(cfg)
 	return err
+}
+
+// openBridge opens what code in containers calls. The sessions need it before they are open.
+func (d *Daemon) openBridge() error {
+	cfg := bridge.Config{Ledger: d.books, Ready: d.audit.Ready, Log: d.cfg.Log}
+	if len(d.cfg.ToolCallbacks) > 0 {
+		dialer, err := egress.NewDialer(d.cfg.ToolCallbacks, d.cfg.Egress.Resolver)
+		if err != nil {
+			return err
+		}
+		cfg.Reach, cfg.Dial = dialer.Reach, dialer.DialContext
+	}
+	d.bridge = bridge.Open(cfg)
+	d.keep(d.bridge)
+	return nil
 }
 
 // mayHaveSpare reports whether a container may be kept ready for an API key that runs code: it would take a place where places are
@@ -242,6 +265,7 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return store.Sweep(ctx, time.Now()) }},
 			{Name: "keys", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.keys.Sweep(ctx) }},
 			{Name: "tools", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.tools.Sweep(ctx) }},
+			{Name: "calls", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.bridge.Sweep(ctx) }},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
 			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (any, error) { return backUp(books) }},
 		},
