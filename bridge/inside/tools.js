@@ -15,18 +15,20 @@ for (const name of ['PermissionError', 'NameError', 'ValueError', 'TimeoutError'
   } }[name]
 }
 
+const statuses = { 400: 'ValueError', 401: 'PermissionError', 403: 'PermissionError', 413: 'ValueError' }
+
 // Broken says that a connection ended before everything was answered.
 class Broken extends Error {}
 
 // refusal is the error for a response that is none of calls.
 const refusal = (status, body) => {
-  let said = `the daemon answered with status ${status}`
+  let failure
   try {
-    said = JSON.parse(body).error.message ?? said
+    failure = JSON.parse(body).error
   } catch {}
+  const said = failure?.message ?? `the daemon answered with status ${status}`
   if ([429, 502, 503, 504].includes(status)) return new Broken(said) // it is busy, or on its way out or in
-  if (status === 401 || status === 403) return new errors.PermissionError(said)
-  return new (status === 400 || status === 413 ? errors.ValueError : errors.RuntimeError)(said)
+  return new (errors[failure?.type] ?? errors[statuses[status]] ?? errors.RuntimeError)(said)
 }
 
 // ask makes a request and gives the lines of its answer to each as they come.

@@ -9,6 +9,7 @@ BATCH = 64  # calls of one request, which is what the daemon takes
 TICKS = 100  # turns of a loop that calls of one request are collected for, at most
 PATIENCE = 300.0  # seconds for which a daemon that does not answer is tried again, since it last said something
 ERRORS = {e.__name__: e for e in (PermissionError, NameError, ValueError, TimeoutError)}
+STATUSES = {400: ValueError, 401: PermissionError, 403: PermissionError, 413: ValueError}
 TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 
 
@@ -97,14 +98,13 @@ def refusal(status, body):
     """refusal is the error for a response that is none of calls."""
     import json
     try:
-        said = json.loads(body)["error"]["message"]
+        failure = json.loads(body)["error"]
+        said, kind = failure["message"], ERRORS.get(failure.get("type"))
     except (ValueError, KeyError, TypeError):
-        said = "the daemon answered with status %d" % status
+        said, kind = "the daemon answered with status %d" % status, None
     if status in (429, 502, 503, 504):  # it is busy, or on its way out or in
         return Broken(said)
-    if status in (401, 403):
-        return PermissionError(said)
-    return (ValueError if status in (400, 413) else RuntimeError)(said)
+    return (kind or STATUSES.get(status, RuntimeError))(said)
 
 
 def request(method, path, body=b""):

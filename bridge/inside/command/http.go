@@ -204,12 +204,13 @@ func refusal(status int, body []byte) error {
 	if f.Message == "" {
 		f.Message = fmt.Sprintf("the daemon answered with status %d", status)
 	}
-	switch status {
-	case 429, 502, 503, 504:
+	switch {
+	case status == 429, status >= 502 && status <= 504:
 		return fmt.Errorf("%w: %s", errBroken, f.Message)
-	case 401, 403:
+	case strings.HasSuffix(f.Type, "Error"):
+	case status == 401, status == 403:
 		f.Type = permissionError
-	case 400, 413:
+	case status == 400, status == 413:
 		f.Type = "ValueError"
 	default:
 		f.Type = "RuntimeError"
