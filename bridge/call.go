@@ -438,7 +438,7 @@ func (d *desk) finish(c *call, out outcome) {
 	}
 	r.EndedAt, r.ResultBytes = proto.AtOrNil(now), int64(len(out.result))
 	if out.failure != nil {
-		r.Error = &Failure{out.failure.Type, cut(d.s.Hide(out.failure.Message), maxReason)}
+		r.Error = &CallError{out.failure.Type, cut(d.s.Hide(out.failure.Message), maxReason)}
 	}
 	if recorded {
 		if err := d.b.cfg.Ledger.Jot(r.put); err != nil {

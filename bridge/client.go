@@ -27,7 +27,7 @@ type ClientMessage struct {
 	Tools  []proto.ToolSpec `json:"tools,omitempty"`
 	CallID string           `json:"call_id,omitempty"`
 	Result json.RawMessage  `json:"result,omitempty"`
-	Error  *Failure         `json:"error,omitempty"`
+	Error  *CallError       `json:"error,omitempty"`
 }
 
 // A DaemonMessage is one message to it.
@@ -51,8 +51,25 @@ type Client struct {
 	offer  *Offer        // nil: it has not said what it serves yet
 }
 
+// MayConnect says why no client can answer calls of an owner's container, if so.
+func (b *Bridge) MayConnect(owner, container string) error {
+	_, err := b.findForClient(owner, container)
+	return err
+}
+
 // Connect has a client of the API answer calls of an owner's container. send must be safe for concurrent use; it may block, and fails once the client is gone.
 func (b *Bridge) Connect(ctx context.Context, owner, container string, send func(DaemonMessage) error) (*Client, error) {
+	d, err := b.findForClient(owner, container)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{desk: d, send: send}
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	return c, nil
+}
+
+// findForClient is the desk of a container whose calls clients of the API answer.
+func (b *Bridge) findForClient(owner, container string) (*desk, error) {
 	d, err := b.find(owner, container)
 	if err != nil {
 		return nil, err
@@ -64,9 +81,7 @@ func (b *Bridge) Connect(ctx context.Context, owner, container string, send func
 	case granted.Provider.Type != proto.ProviderClient:
 		return nil, proto.Errorf(proto.Conflict, "", container, "calls of container %s are answered by a server (%s); create one with the provider %q", container, granted.Provider.Type, proto.ProviderClient)
 	}
-	c := &Client{desk: d, send: send}
-	c.ctx, c.cancel = context.WithCancel(ctx)
-	return c, nil
+	return d, nil
 }
 
 // Handle does what a message asks for.
@@ -84,7 +99,7 @@ func (c *Client) Handle(m ClientMessage) error {
 		if m.Type == msgResult {
 			m.Error = nil
 		}
-		return c.offer.Answer(m.CallID, m.Result, m.Error)
+		return c.offer.Answer(m.CallID, m.Result, (*Failure)(m.Error))
 	}
 	return invalid("type", "type %.40q is not known; it is %s, %s or %s", m.Type, msgServe, msgResult, msgError)
 }

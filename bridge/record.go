@@ -53,7 +53,7 @@ type ToolCall struct {
 	Input       json.RawMessage `json:"input,omitempty"` // of one that needs approval
 	InputBytes  int64           `json:"input_bytes"`
 	ResultBytes int64           `json:"result_bytes"`
-	Error       *Failure        `json:"error,omitempty"`
+	Error       *CallError      `json:"error,omitempty"`
 	CreatedAt   proto.Time      `json:"created_at"`
 	StartedAt   *proto.Time     `json:"started_at,omitempty"` // when whoever answers could have it
 	EndedAt     *proto.Time     `json:"ended_at,omitempty"`
@@ -214,7 +214,7 @@ func (b *Bridge) decide(ctx context.Context, owner, container, id string, to Sta
 		}
 		r.State, r.Decision = to, &Decision{By: proto.Actor(ctx), At: proto.At(now), Reason: d.s.Hide(reason)}
 		if to == StateRefused {
-			r.EndedAt, r.Error = proto.AtOrNil(now), r.refusal()
+			r.EndedAt, r.Error = proto.AtOrNil(now), (*CallError)(r.refusal())
 		}
 		return r.put(tx)
 	})

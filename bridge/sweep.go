@@ -159,7 +159,7 @@ func (b *Bridge) endOne(r record, now time.Time) (ended bool, err error) {
 			return nil
 		}
 		ended = true
-		fresh.EndedAt, fresh.Error = proto.AtOrNil(now), fail(RuntimeError, "nobody came back for the call")
+		fresh.EndedAt, fresh.Error = proto.AtOrNil(now), (*CallError)(fail(RuntimeError, "nobody came back for the call"))
 		return fresh.put(tx)
 	})
 	if proto.CodeOf(err) == proto.NotFound {

@@ -191,6 +191,14 @@ func (ss *Sessions) Any(id string) *Session { return ss.find(id) }
 // Has reports whether there is a session of that ID, whoever owns it.
 func (ss *Sessions) Has(id string) bool { return ss.find(id) != nil }
 
+// HideError is err in words that hide the secrets of a container.
+func (ss *Sessions) HideError(container string, err error) error {
+	if s := ss.find(container); s != nil {
+		return s.HideError(err)
+	}
+	return err
+}
+
 // Done is closed when everybody may know that the exec has ended.
 func (e *Exec) Done() <-chan struct{} { return e.ended }
 
