@@ -26,7 +26,7 @@ func (s *Session) connect(ctx context.Context) error {
 	if err := s.lay(ctx, proxyPort, s.proxyService(rec)); err != nil {
 		return err
 	}
-	return s.lay(ctx, toolsPort, s.toolService(rec))
+	return s.layTools(ctx, rec)
 }
 
 // waiting is how many connections wait in the guest for the next one, of each service: with one alone, who comes right behind another waits a little.

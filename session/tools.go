@@ -1,10 +1,13 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"strings"
 
+	"berth/bridge/inside"
+	"berth/guest"
 	"berth/proto"
 )
 
@@ -131,7 +134,29 @@ func (s *Session) OpenTools(ctx context.Context) error {
 	if rec.State != proto.StateRunning { // stopped meanwhile: its next start does it
 		return nil
 	}
-	return s.lay(ctx, toolsPort, s.toolService(rec))
+	return s.layTools(ctx, rec)
+}
+
+// layTools is lay for tools, with what code calls them by. Code that finds no modules in its container can still ask by itself, so where there is no
+// room for them, or the image has something in their place, it goes on.
+func (s *Session) layTools(ctx context.Context, rec record) error {
+	service := s.toolService(rec)
+	if service == nil || s.laid(toolsPort) {
+		return nil
+	}
+	err := s.client().Untar(ctx, proto.UserRoot, "/", bytes.NewReader(inside.Archive()), guest.UntarLimits{})
+	if err != nil && ctx.Err() == nil {
+		s.core.cfg.Log.Warn("a container has not got all modules for its tools", "container", s.id, "error", err)
+	}
+	return s.lay(ctx, toolsPort, service)
+}
+
+// toolLists are what is added to a command's lists of directories, so that it finds these modules.
+func toolLists(env map[string]string) []string {
+	if env[toolsVariable] == toolsURL {
+		return inside.Lists
+	}
+	return nil
 }
 
 // addTools puts the way to the session's tools into a command's environment, over whatever stands there.
