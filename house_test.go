@@ -36,10 +36,11 @@ var mayImport = map[string][]string{
 	"tools":                         {"proto", "session"},
 	"code/driver":                   {},
 	"code":                          {"proto", "code/driver", "output", "session"},
+	"skills":                        {"proto", "ledger", "session"},
 	"catalog":                       {"proto", "ledger", "session", "code"},
 	"api":                           {"proto"},
 	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools", "code", "catalog"},
-	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools"},
+	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools", "skills"},
 	"api/mcp":                       {"proto", "api", "session", "files", "artifacts", "tools", "code", "catalog"},
 	"sandbox-image":                 {"proto", "code/driver"},
 	"cmd/berth-guest":               {"proto", "guest"},
@@ -52,7 +53,7 @@ var mayImport = map[string][]string{
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},
 	"cmd/berth/internal/certs":      {},
 	"cmd/berth/internal/unpack":     {"proto"},
-	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs", "api/mcp", "catalog"},
+	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "skills", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs", "api/mcp", "catalog"},
 }
 
 // onlyIn names outside modules that one package alone may import.

@@ -35,6 +35,7 @@ type record struct {
 	closed     error              // why Sealed cannot be opened
 	Limits     proto.Limits       `json:"limits"`
 	Network    proto.Network      `json:"network,omitzero"`
+	Fixtures   []Fixture          `json:"fixtures,omitempty"`
 	Isolation  proto.Isolation    `json:"isolation,omitzero"` // as of the last start
 	Host       string             `json:"host,omitempty"`     // boot of the host that it was made in
 	Created    time.Time          `json:"created"`

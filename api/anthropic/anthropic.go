@@ -1,5 +1,5 @@
-// Package anthropic is the edge that the official Anthropic SDKs speak to: the Files API, as the
-// hosted service answers it.
+// Package anthropic is the edge that the official Anthropic SDKs speak to: the Files API and the Skills API, as the
+// hosted service answers them.
 //
 // Two generations of SDK are in the field. They differ in the header that carries the key (package api
 // takes both), in anthropic-version (both are accepted), and in the shape of lists, which follows
@@ -22,11 +22,13 @@ import (
 	"berth/api"
 	"berth/files"
 	"berth/proto"
+	"berth/skills"
 )
 
 // A Config is what the edge serves.
 type Config struct {
-	Files *files.Store
+	Files  *files.Store
+	Skills *skills.Store // nil: there is no Skills API
 
 	// StrictDownloads refuses to give back files that were uploaded rather than made by code, as the hosted
 	// service does. Its users' most frequent complaint is why this is off by default.
@@ -46,13 +48,13 @@ func New(cfg Config) api.Edge {
 		Prefixes: []string{"/v1"},
 		Dialect:  dialect,
 		Check:    check,
-		Routes: []api.Route{
+		Routes: append([]api.Route{
 			{Method: "POST", Pattern: "/v1/files", Handle: e.upload, Act: "file.upload", MaxBodyBytes: cfg.Files.MaxFileBytes() + formOverhead},
 			{Method: "GET", Pattern: "/v1/files", Handle: e.list},
 			{Method: "GET", Pattern: "/v1/files/{file_id}", Handle: e.metadata},
 			{Method: "GET", Pattern: "/v1/files/{file_id}/content", Handle: e.download, Act: "file.download"},
 			{Method: "DELETE", Pattern: "/v1/files/{file_id}", Handle: e.delete, Act: "file.delete"},
-		},
+		}, e.skillRoutes()...),
 	}
 }
 

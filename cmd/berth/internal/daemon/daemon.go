@@ -32,6 +32,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/session/containerd"
+	"berth/skills"
 	"berth/vault"
 )
 
@@ -58,6 +59,8 @@ type Config struct {
 	WarmMax         int            // and at most, of all images together; 0 keeps none
 	StopOnExit      bool           // stop all containers when the daemon ends; their files stay
 
+	Skills skills.Config // what skills may have, and the directory of those that everybody has; its parts are set here
+
 	ProviderKeys string // file of model providers' API keys for stored tools; "" has none
 
 	Pprof string // loopback address for profiles of this process; "" serves none
@@ -74,6 +77,7 @@ type Daemon struct {
 	server   *api.Server
 	keys     *keys.Store
 	sessions *session.Sessions
+	skills   *skills.Store
 	code     *code.Runner
 	tools    *catalog.Catalog
 	secrets  *vault.Vault
@@ -155,6 +159,9 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(store)
+	if err := d.openSkills(books); err != nil {
+		return err
+	}
 	jobs := artifacts.New(artifacts.Config{Files: store, Ledger: books, Log: d.cfg.Log})
 	if err := d.openSessions(ctx, books, jobs); err != nil {
 		return err
@@ -195,7 +202,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	if err := d.secrets.Problem(); err != nil {
 		d.cfg.Log.Error("containers and tools with secrets cannot be used", "error", err)
 	}
-	cfg.Vault = d.secrets
+	cfg.Vault, cfg.Fixtures = d.secrets, d.skills
 	cfg.Egress = d.egress
 	// Metrics see an entry before it is appended, so that a full disk does not hide what happened.
 	cfg.Audit = func(e proto.AuditEntry) {
@@ -210,6 +217,14 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	d.keep(d.sessions)
 	d.metrics.watch(d.sessions, d.runtime)
 	return nil
+}
+
+// openSkills opens the skills, before the sessions, which may have some.
+func (d *Daemon) openSkills(books *ledger.DB) (err error) {
+	cfg := d.cfg.Skills
+	cfg.Dir, cfg.Ledger, cfg.Log = filepath.Join(d.cfg.Dir, "skills"), books, d.cfg.Log
+	d.skills, err = skills.Open(cfg)
+	return err
 }
 
 // openEgress checks the flags of containers' networks. It opens nothing yet.
@@ -291,7 +306,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{
 			api.Ops(d.metrics.registry, d.ready),
-			anthropic.New(anthropic.Config{Files: store, StrictDownloads: d.cfg.StrictDownloads}),
+			anthropic.New(anthropic.Config{Files: store, Skills: d.skills, StrictDownloads: d.cfg.StrictDownloads}),
 			clients.Edge(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys, Audit: d.audit,
