@@ -40,13 +40,14 @@ var mayImport = map[string][]string{
 	"tools":                         {"proto", "session"},
 	"code/driver":                   {},
 	"code":                          {"proto", "code/driver", "output", "session"},
+	"skills":                        {"proto", "ledger", "session"},
 	"catalog":                       {"proto", "ledger", "session", "code"},
 	"gateway/scripted":              {"proto"},
 	"gateway/upstream":              {"proto"},
 	"api":                           {"proto"},
 	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools", "code", "catalog", "bridge"},
 	"gateway":                       {"proto", "session", "files", "artifacts", "tools", "code", "gateway/upstream"},
-	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools", "gateway"},
+	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools", "gateway", "skills"},
 	"api/mcp":                       {"proto", "api", "session", "files", "artifacts", "tools", "code", "catalog"},
 	"sandbox-image":                 {"proto", "code/driver"},
 	"cmd/berth-guest":               {"proto", "guest", "bridge/inside/command"},
@@ -59,7 +60,7 @@ var mayImport = map[string][]string{
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},
 	"cmd/berth/internal/certs":      {},
 	"cmd/berth/internal/unpack":     {"proto"},
-	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "gateway", "gateway/upstream", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs", "api/mcp", "catalog", "bridge"},
+	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "gateway", "gateway/upstream", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs", "api/mcp", "catalog", "bridge", "skills"},
 }
 
 // onlyIn names outside modules that one package alone may import.

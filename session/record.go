@@ -48,6 +48,7 @@ type record struct {
 	Ended       time.Time          `json:"ended,omitzero"`   // when it expired
 	Delete      bool               `json:"delete,omitempty"` // removal has begun; finish it
 	Keep        bool               `json:"keep,omitempty"`   // keep the workspace on removal
+	Fixtures    []Fixture          `json:"fixtures,omitempty"`
 }
 
 // cap is when the session and its files go.

@@ -35,6 +35,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/session/containerd"
+	"berth/skills"
 	"berth/vault"
 )
 
@@ -65,6 +66,7 @@ type Config struct {
 	Upstreams []upstream.Config // where Messages requests go; none: they are refused
 	MaxRounds int               // with an upstream, in one turn; 0 is 50
 	MaxTurn   time.Duration     // after which a turn pauses; 0 is 10 minutes
+	Skills    skills.Config     // what skills may have, and the directory of those that everybody has; its parts are set here
 
 	ProviderKeys string // file of model providers' API keys for stored tools; "" has none
 
@@ -82,6 +84,7 @@ type Daemon struct {
 	server   *api.Server
 	keys     *keys.Store
 	sessions *session.Sessions
+	skills   *skills.Store
 	code     *code.Runner
 	gateway  *gateway.Gateway
 	tools    *catalog.Catalog
@@ -165,6 +168,9 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(store)
+	if err := d.openSkills(books); err != nil {
+		return err
+	}
 	jobs := artifacts.New(artifacts.Config{Files: store, Ledger: books, Log: d.cfg.Log})
 	if err := d.openSessions(ctx, books, jobs); err != nil {
 		return err
@@ -208,7 +214,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	if err := d.secrets.Problem(); err != nil {
 		d.cfg.Log.Error("containers and tools with secrets cannot be used", "error", err)
 	}
-	cfg.Vault = d.secrets
+	cfg.Vault, cfg.Fixtures = d.secrets, d.skills
 	cfg.Egress = d.egress
 	if err := d.openBridge(); err != nil {
 		return err
@@ -228,6 +234,14 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	d.bridge.Attach(d.sessions)
 	d.metrics.watch(d.sessions, d.runtime)
 	return nil
+}
+
+// openSkills opens the skills, before the sessions, which may have some.
+func (d *Daemon) openSkills(books *ledger.DB) (err error) {
+	cfg := d.cfg.Skills
+	cfg.Dir, cfg.Ledger, cfg.Log = filepath.Join(d.cfg.Dir, "skills"), books, d.cfg.Log
+	d.skills, err = skills.Open(cfg)
+	return err
 }
 
 // openEgress checks the flags of containers' networks. It opens nothing yet.
@@ -345,7 +359,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{
 			api.Ops(d.metrics.registry, d.ready),
-			anthropic.New(anthropic.Config{Files: store, Gateway: d.gateway, StrictDownloads: d.cfg.StrictDownloads}),
+			anthropic.New(anthropic.Config{Files: store, Skills: d.skills, Gateway: d.gateway, StrictDownloads: d.cfg.StrictDownloads}),
 			clients.Edge(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys, Audit: d.audit,
