@@ -31,11 +31,11 @@ type sdk struct {
 }
 
 var sdks = []sdk{
-	{"gov1", []string{"1", "3", "8", "9", "10", "19", "22", "24"}, goProgram("gov1")},
-	{"gov1old", []string{"19"}, goProgram("gov1old")},
-	{"gov2", []string{"1", "4", "6", "7", "8", "9", "10", "11", "12", "16", "18", "21", "22", "24"}, goProgram("gov2")},
-	{"typescript", []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24"}, nodeProgram},
-	{"python", []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24"}, pythonProgram},
+	{"gov1", []string{"1", "3", "8", "9", "10", "19", "22", "24", "skills"}, goProgram("gov1")},
+	{"gov1old", []string{"19", "skills"}, goProgram("gov1old")},
+	{"gov2", []string{"1", "4", "6", "7", "8", "9", "10", "11", "12", "16", "18", "21", "22", "24", "skills"}, goProgram("gov2")},
+	{"typescript", []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24", "skills"}, nodeProgram},
+	{"python", []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24", "skills"}, pythonProgram},
 }
 
 func TestSDKs(t *testing.T) {
@@ -50,6 +50,9 @@ func (s sdk) run(t *testing.T) {
 	open := newDesk(t, files.Config{}, false, trouble.make)
 	strict := newDesk(t, files.Config{}, true)
 	small := newDesk(t, files.Config{QuotaBytes: 1 << 20}, false)
+	for _, d := range []*desk{open, strict} {
+		d.provide(t, "xlsx")
+	}
 	content := bytes.Repeat([]byte("0123456789abcdef"), 4<<20) // more than sockets buffer
 	small64 := content[:64<<10]
 	sum := func(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }

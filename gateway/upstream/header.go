@@ -66,7 +66,6 @@ func (u *Upstream) header(client http.Header) http.Header {
 	// net/http would repeat a request that has this header after its body was sent, if the name is written as usual.
 	if once := h.Values("Idempotency-Key"); once != nil {
 		h.Del("Idempotency-Key")
-		//lint:ignore SA1008 see above
 		h["idempotency-key"] = once
 	}
 	if h.Get("Content-Type") == "" {

@@ -6,12 +6,15 @@ It prints one line per row of the contract, "PASS 9" or "FAIL 9 why"; sdk_test.g
 import hashlib
 import io
 import os
+import pathlib
 import re
+import tempfile
 import time
 import traceback
 from datetime import timedelta
 
 import anthropic
+from anthropic.lib import files_from_dir
 
 BASE, STRICT, SMALL, KEY = (os.environ["BERTH_" + name] for name in ("BASE_URL", "STRICT_URL", "SMALL_URL", "API_KEY"))
 
@@ -167,3 +170,24 @@ def deletes():
     assert deleted.id == big and deleted.type == "file_deleted", deleted
     fails(lambda: client.files.delete(big), anthropic.NotFoundError)
     fails(lambda: client.files.retrieve_metadata(big), anthropic.NotFoundError)
+
+
+@row("skills")
+def skills():
+    with tempfile.TemporaryDirectory() as tmp:
+        notes = pathlib.Path(tmp, "notes")
+        (notes / "scripts").mkdir(parents=True)
+        (notes / "SKILL.md").write_text("---\nname: notes\ndescription: Nötes.\n---\n")
+        (notes / "scripts" / "run.py").write_text("print(1)\n")
+        k = client.skills.create(files=files_from_dir(notes))
+        assert k.display_name == "notes" and k.source.type == "custom", k
+        (notes / "SKILL.md").unlink()
+        err = fails(lambda: client.skills.versions.create(k.id, files=files_from_dir(notes)), anthropic.BadRequestError)
+        assert "SKILL.md" in err.message, err
+    v = client.skills.versions.retrieve("latest", skill_id=k.id)
+    assert v.id == k.latest_version_id and v.name == "notes" and v.description == "Nötes.", v
+    assert {"xlsx", k.id} <= {s.id for s in client.skills.list(limit=1)}
+    assert [s.id for s in client.beta.skills.list(source="anthropic")] == ["xlsx"]
+    fails(lambda: client.skills.versions.delete(v.id, skill_id=k.id), anthropic.BadRequestError)
+    assert client.skills.delete(k.id).type == "skill_deleted"
+    fails(lambda: client.skills.retrieve(k.id), anthropic.NotFoundError)

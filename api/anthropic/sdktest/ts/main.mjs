@@ -134,3 +134,23 @@ await row(24, async () => {
   const err = await fails(client.files.retrieveMetadata(id), 404);
   assert.ok(err instanceof Anthropic.NotFoundError);
 });
+
+await row("skills", async () => {
+  const file = async (path, text) => toFile(Buffer.from(text), path, { type: "text/plain" });
+  const manifest = (text) => file("notes/SKILL.md", `---\nname: notes\ndescription: ${text}\n---\n`);
+  const k = await client.skills.create({ files: [await manifest("One."), await file("notes/a/b.txt", "x")], display_name: "Nötes" });
+  assert.equal(k.display_name, "Nötes");
+  assert.deepEqual({ ...k.source }, { type: "custom" });
+  const v = await client.skills.versions.create(k.id, { files: [await manifest("Two.")] });
+  assert.equal((await client.skills.versions.retrieve("latest", { skill_id: k.id })).id, v.id);
+  const versions = [];
+  for await (const each of client.skills.versions.list(k.id, { limit: 1 })) versions.push(each.description);
+  assert.deepEqual(versions, ["Two.", "One."]);
+  const provided = [];
+  for await (const each of client.beta.skills.list({ source: "anthropic" })) provided.push(each.id);
+  assert.deepEqual(provided, ["xlsx"]);
+  const err = await fails(client.skills.create({ files: [await file("SKILL.md", "x")] }), 400);
+  assert.match(err.message, /SKILL\.md/);
+  assert.deepEqual({ ...(await client.skills.delete(k.id)) }, { id: k.id, type: "skill_deleted" });
+  await fails(client.skills.retrieve(k.id), 404);
+});

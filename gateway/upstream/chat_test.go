@@ -1,0 +1,404 @@
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"berth/proto"
+)
+
+// translated is a request as an upstream of chat completions gets it.
+func translated(t *testing.T, body string) string {
+	t.Helper()
+	r, err := readMessages([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{"local/"}}).chatRequest(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func sameJSON(t *testing.T, got, want string) {
+	t.Helper()
+	norm := func(text string) string {
+		var v any
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		out, _ := json.Marshal(v)
+		return string(out)
+	}
+	if norm(got) != norm(want) {
+		t.Errorf("got  %s\nwant %s", norm(got), norm(want))
+	}
+}
+
+func TestRequestOfChatCompletions(t *testing.T) {
+	message := func(m string) string { return `{"model":"local/qwen","max_tokens":9,"messages":[` + m + `]}` }
+	said := func(m string) string { return `{"model":"qwen","max_tokens":9,"messages":[` + m + `]}` }
+	ask := `{"role":"user","content":"hello"}`
+	for name, c := range map[string]struct{ body, want string }{
+		"text": {message(ask), said(ask)},
+		"system and settings": {`{"model":"m","max_tokens":9,"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}],"stop_sequences":["X"],"temperature":0,"top_p":0.5,
+			"metadata":{"user_id":"u"},"thinking":{"type":"adaptive"},"container":null,"mcp_servers":[],"stream":true,"messages":[` + ask + `]}`,
+			`{"model":"m","max_tokens":9,"stop":["X"],"temperature":0,"top_p":0.5,"stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"system","content":"a\n\nb"},` + ask + `]}`},
+		"tools": {`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tools":[{"name":"f","description":"d","input_schema":{"type":"object","properties":{"n":{"maximum":12345678901234567890}}},"strict":true},
+			{"type":"custom","name":"g","input_schema":{"type":"object"},"allowed_callers":["direct"]}],"tool_choice":{"type":"any","disable_parallel_tool_use":true}}`,
+			`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tools":[{"type":"function","function":{"name":"f","description":"d","strict":true,"parameters":{"type":"object","properties":{"n":{"maximum":12345678901234567890}}}}},
+			{"type":"function","function":{"name":"g","parameters":{"type":"object"}}}],"tool_choice":"required","parallel_tool_calls":false}`},
+		"one tool": {`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tool_choice":{"type":"tool","name":"f"}}`,
+			`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tool_choice":{"type":"function","function":{"name":"f"}}}`},
+		"no tool": {`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tool_choice":{"type":"none"}}`, `{"model":"m","max_tokens":9,"messages":[` + ask + `],"tool_choice":"none"}`},
+		"a format": {`{"model":"m","max_tokens":9,"messages":[` + ask + `],"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}}`,
+			`{"model":"m","max_tokens":9,"messages":[` + ask + `],"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object"}}}}`},
+		"calls and results": {message(ask + `,{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"redacted_thinking","data":"x"},{"type":"text","text":"I look."},
+				{"type":"tool_use","id":"a","name":"f","input":{"x": 1}},{"type":"tool_use","id":"b","name":"g","input":{}}]},
+				{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"one"},{"type":"tool_result","tool_use_id":"b","is_error":true,"content":[{"type":"text","text":"two"},{"type":"text","text":"three"}]},{"type":"text","text":"and?"}]},
+				{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","is_error":true}]}`),
+			said(ask + `,{"role":"assistant","content":"I look.","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},{"id":"b","type":"function","function":{"name":"g","arguments":"{}"}}]},
+				{"role":"tool","tool_call_id":"a","content":"one"},{"role":"tool","tool_call_id":"b","content":"Error: two\nthree"},{"role":"user","content":"and?"},
+				{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"Error"}`)},
+		"images": {message(`{"role":"user","content":[{"type":"text","text":"see"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"image","source":{"type":"url","url":"https://a.example/x.png"}}]}`),
+			said(`{"role":"user","content":[{"type":"text","text":"see"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},{"type":"image_url","image_url":{"url":"https://a.example/x.png"}}]}`)},
+		"an image in a result": {message(ask + `,{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"a plot"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}]}`),
+			said(ask + `,{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"a plot\n(image: see below)"},
+				{"role":"user","content":[{"type":"text","text":"The image in the result of the tool call a:"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}`)},
+		"documents": {message(`{"role":"user","content":[{"type":"document","title":"T","source":{"type":"text","media_type":"text/plain","data":"body"}},{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AAAA"}}]}`),
+			said(`{"role":"user","content":[{"type":"text","text":"T\n\nbody"},{"type":"file","file":{"filename":"document.pdf","file_data":"data:application/pdf;base64,AAAA"}}]}`)},
+	} {
+		t.Run(name, func(t *testing.T) { sameJSON(t, translated(t, c.body), c.want) })
+	}
+}
+
+func TestOfficialServiceWantsAnotherName(t *testing.T) {
+	r, err := readMessages([]byte(hello))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := only(t, Config{URL: "https://api.openai.com/v1", Kind: KindOpenAI}).chatRequest(r)
+	if err != nil || !strings.Contains(string(text), `"max_completion_tokens":9`) || strings.Contains(string(text), `"max_tokens"`) {
+		t.Errorf("%v %s", err, text)
+	}
+}
+
+func TestWhatCannotBeExpressed(t *testing.T) {
+	u := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI})
+	with := func(more string) string {
+		return `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],` + more + `}`
+	}
+	message := func(m string) string { return `{"model":"m","max_tokens":9,"messages":[` + m + `]}` }
+	for body, want := range map[string]string{
+		with(`"top_k":3`):                                        "top_k: this model's upstream speaks chat completions",
+		with(`"container":"container_1"`):                        "container: ",
+		with(`"mcp_servers":[{}]`):                               "mcp_servers: ",
+		with(`"context_management":{"edits":[{}]}`):              "context_management: ",
+		with(`"tools":[{"type":"bash_20250124","name":"bash"}]`): "tools.0, of the type bash_20250124: ",
+		with(`"tools":[{"name":"x","input_schema":{},"allowed_callers":["code_execution_20260120"]}]`): "tools.0.allowed_callers: ",
+		with(`"tool_choice":{"type":"some"}`):                                                                                                                             "tool_choice.type: ",
+		with(`"output_config":{"format":{"type":"x"}}`):                                                                                                                   "output_config.format, of the type x",
+		message(`{"role":"user","content":[{"type":"container_upload","file_id":"f"}]}`):                                                                                  "messages.0.content.0, of the type container_upload: ",
+		message(`{"role":"user","content":[{"type":"image","source":{"type":"file","file_id":"f"}}]}`):                                                                    "messages.0.content.0, of the type image with a source of the type file: ",
+		message(`{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"search_result"}]}]}`):                                              "messages.0.content.0.content.0, of the type search_result: ",
+		message(`{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"n","input":{}}]},{"role":"user","content":"x"}`): "messages.1.content.0, of the type server_tool_use: ",
+		message(`{"role":"user","content":"x"},{"role":"assistant","content":"It is"}`):                                                                                   "messages.1, the beginning of an answer",
+		message(`{"role":"robot","content":"x"}`):                                                                                                                         "messages.0.role: ",
+		`{"model":"m","max_tokens":"9"}`:                                                                                                                                  "max_tokens: it cannot be string",
+		`{"model":"m"`:                                                                                                                                                    "no JSON",
+		`{"model":"m","messages":[{}]}`:                                                                                                                                   "max_tokens: ",
+		`{"model":"m","max_tokens":1}`:                                                                                                                                    "messages: ",
+		`{"max_tokens":1}`:                                                                                                                                                "model: ",
+	} {
+		res, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(body)})
+		if err != nil {
+			t.Errorf("%s: %v", body, err)
+			continue
+		}
+		text, _ := io.ReadAll(res.Body)
+		var e struct{ Error fault }
+		if err := json.Unmarshal(text, &e); err != nil || res.StatusCode != http.StatusBadRequest || e.Error.Type != "invalid_request_error" || !strings.Contains(e.Error.Message, want) {
+			t.Errorf("%s: %d %s, want %s", body, res.StatusCode, text, want)
+		}
+	}
+	res, err := u.Do(t.Context(), Request{Path: PathCountTokens, Header: head(), Body: []byte(hello)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "cannot count tokens") {
+		t.Errorf("count_tokens: %d %s", res.StatusCode, text)
+	}
+}
+
+// TestChatConversation has a scripted model that speaks chat completions, which checks each request, and asks it as JSON and as a stream.
+func TestChatConversation(t *testing.T) {
+	script := `{"turns": [
+		{"expect": {"path": "/v1/chat/completions", "model": "qwen", "stream": %v, "tools": ["bash"], "headers": {"authorization": "Bearer sk-local", "x-api-key": null, "anthropic-version": null}},
+		 "answer": {"content": [{"type": "thinking", "thinking": "let me see"}, {"type": "text", "text": "I look <é>."}, {"type": "tool_use", "name": "bash", "id": "call_1", "input": {"command": "date"}}, {"type": "tool_use", "name": "bash", "id": "call_2", "input": {"command": "id"}}],
+		            "usage": {"input_tokens": 4, "cache_read_input_tokens": 6, "output_tokens": 2}}},
+		{"expect": {"messages": 4, "last": [{"role": "tool", "tool_call_id": "call_1", "content": "noon"}, {"role": "tool", "tool_call_id": "call_2", "content": "Error: me"}]},
+		 "answer": {"content": [{"type": "text", "text": "done"}], "stop_reason": "max_tokens"}}]}`
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprint("stream ", stream), func(t *testing.T) {
+			_, addr := play(t, fmt.Sprintf(script, stream))
+			u := only(t, Config{URL: addr, Kind: KindOpenAI, Key: "sk-local", Prefixes: []string{"local/"}})
+			ask := fmt.Sprintf(`{"model":"local/qwen","max_tokens":9,"stream":%v,"tools":[{"name":"bash","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"go"}`, stream)
+			msg := answered(t, u, ask+"]}")
+			sameJSON(t, string(encode(msg.Content)), `[{"type":"thinking","thinking":"let me see","signature":""},{"type":"text","text":"I look <é>."},
+				{"type":"tool_use","id":"call_1","name":"bash","input":{"command":"date"}},{"type":"tool_use","id":"call_2","name":"bash","input":{"command":"id"}}]`)
+			if *msg.StopReason != "tool_use" || msg.Usage != (usage{Input: 4, CacheRead: 6, Output: 2}) || msg.Model != "local/qwen" || !strings.HasPrefix(msg.ID, "msg_") {
+				t.Errorf("%+v, stop %s", msg, *msg.StopReason)
+			}
+			msg = answered(t, u, ask+`,{"role":"assistant","content":`+string(encode(msg.Content))+`},{"role":"user","content":[
+				{"type":"tool_result","tool_use_id":"call_1","content":"noon"},{"type":"tool_result","tool_use_id":"call_2","is_error":true,"content":"me"}]}]}`)
+			if *msg.StopReason != "max_tokens" || string(encode(msg.Content)) != `[{"text":"done","type":"text"}]` {
+				t.Errorf("%+v", msg)
+			}
+		})
+	}
+}
+
+// answered is an upstream's answer, put together from its events where it is a stream.
+func answered(t *testing.T, u *Upstream, body string) message {
+	t.Helper()
+	res, text := do(t, u, head(), body)
+	if res.StatusCode != http.StatusOK {
+		t.Fatalf("%d %s", res.StatusCode, text)
+	}
+	if !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
+		var msg message
+		if err := json.Unmarshal([]byte(text), &msg); err != nil {
+			t.Fatalf("%v %s", err, text)
+		}
+		return msg
+	}
+	msg, f := assemble(t, text)
+	if f != nil {
+		t.Fatalf("error event %+v in %s", f, text)
+	}
+	return msg
+}
+
+// assemble puts a message together from its events, and checks their order. An error event ends it.
+func assemble(t *testing.T, text string) (msg message, failed *fault) {
+	t.Helper()
+	open, stopped, ended := -1, true, false
+	for chunk := range strings.SplitSeq(strings.TrimSuffix(text, "\n\n"), "\n\n") {
+		name, data, _ := strings.Cut(strings.TrimPrefix(chunk, "event: "), "\ndata: ")
+		var e struct {
+			Type    string
+			Message message
+			Index   int
+			Block   map[string]any `json:"content_block"`
+			Delta   map[string]any
+			Usage   usage
+			Error   fault
+		}
+		if err := json.Unmarshal([]byte(data), &e); err != nil || e.Type != name || ended || failed != nil || (msg.ID == "") != (name == "message_start") {
+			t.Fatalf("%v: event %q in %s", err, chunk, text)
+		}
+		switch name {
+		case "message_start":
+			msg = e.Message
+		case "content_block_start":
+			if open++; !stopped || e.Index != open {
+				t.Fatalf("block %d starts behind %d: %s", e.Index, open, text)
+			}
+			stopped = false
+			msg.Content = append(msg.Content, e.Block)
+		case "content_block_delta":
+			if stopped || e.Index != open {
+				t.Fatalf("a delta for block %d while %d is open: %s", e.Index, open, text)
+			}
+			grow(msg.Content[open].(map[string]any), e.Delta)
+		case "content_block_stop":
+			if stopped || e.Index != open {
+				t.Fatalf("block %d stops while %d is open: %s", e.Index, open, text)
+			}
+			stopped = true
+			settle(t, msg.Content[open].(map[string]any))
+		case "message_delta":
+			if !stopped {
+				t.Fatalf("the message ends in a block: %s", text)
+			}
+			reason, _ := e.Delta["stop_reason"].(string)
+			msg.StopReason, msg.Usage = &reason, e.Usage
+			if s, ok := e.Delta["stop_sequence"].(string); ok {
+				msg.StopSequence = &s
+			}
+		case "message_stop":
+			ended = true
+		case "error":
+			failed = &e.Error
+		}
+	}
+	if !ended && failed == nil {
+		t.Fatalf("the stream has no end: %s", text)
+	}
+	return msg, failed
+}
+
+func grow(block, delta map[string]any) {
+	for _, member := range []string{"text", "thinking", "partial_json"} {
+		if more, ok := delta[member].(string); ok {
+			have, _ := block[member].(string)
+			block[member] = have + more
+		}
+	}
+}
+
+func settle(t *testing.T, block map[string]any) {
+	t.Helper()
+	if text, ok := block["partial_json"].(string); ok {
+		var input any
+		if err := json.Unmarshal([]byte(text), &input); err != nil {
+			t.Fatalf("the input is %q: %v", text, err)
+		}
+		block["input"] = input
+		delete(block, "partial_json")
+	}
+}
+
+// serve answers every request with one text.
+func serve(t *testing.T, status int, kind, text string) *Upstream {
+	t.Helper()
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("Retry-After", "7")
+		w.Header().Set("X-Request-Id", "req_up")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}))
+	t.Cleanup(web.Close)
+	return only(t, Config{Name: "up", URL: web.URL, Kind: KindOpenAI})
+}
+
+const askedStops = `{"model":"m","max_tokens":9,"stop_sequences":["END"],"messages":[{"role":"user","content":"x"}]}`
+
+// TestAnswersOfServers has what servers were seen to write beside the official shape.
+func TestAnswersOfServers(t *testing.T) {
+	choice := func(message, finish string) string {
+		return `{"choices":[{"index":0,"message":` + message + `,"finish_reason":` + finish + `}],"usage":{"prompt_tokens":3,"completion_tokens":2}}`
+	}
+	for name, c := range map[string]struct{ answer, content, stop string }{
+		"text":                           {choice(`{"role":"assistant","content":"hi"}`, `"stop"`), `[{"type":"text","text":"hi"}]`, "end_turn"},
+		"extra members":                  {`{"timings":{},"choices":[{"index":0,"logprobs":[1],"matched_stop":3,"message":{"content":"hi","annotations":"none","tool_calls":null,"refusal":null},"finish_reason":"stop"}]}`, `[{"type":"text","text":"hi"}]`, "end_turn"},
+		"no usage, nothing":              {`{"choices":[{"message":{"content":null},"finish_reason":null}]}`, `[]`, "end_turn"},
+		"parts":                          {choice(`{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`, `"stop"`), `[{"type":"text","text":"ab"}]`, "end_turn"},
+		"thoughts":                       {choice(`{"content":"hi","reasoning_content":"hm"}`, `"stop"`), `[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"hi"}]`, "end_turn"},
+		"thoughts by another name":       {choice(`{"content":"hi","reasoning":"hm"}`, `"stop"`), `[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"hi"}]`, "end_turn"},
+		"stop with calls":                {choice(`{"content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}`, `"stop"`), `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
+		"a call without type":            {choice(`{"content":null,"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{}}]`, "tool_use"},
+		"arguments that are an object":   {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":{"x":1}}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
+		"arguments that are missing":     {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f"}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{}}]`, "tool_use"},
+		"arguments that are empty":       {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":""}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{}}]`, "tool_use"},
+		"arguments encoded twice":        {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"\"{\\\"x\\\":1}\""}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
+		"arguments that are no JSON":     {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":"}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"{\"x\":"}}]`, "tool_use"},
+		"arguments that are no object":   {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"[1]"}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"[1]"}}]`, "tool_use"},
+		"too long":                       {choice(`{"content":"hi"}`, `"length"`), `[{"type":"text","text":"hi"}]`, "max_tokens"},
+		"filtered":                       {choice(`{"content":"hi"}`, `"content_filter"`), `[{"type":"text","text":"hi"}]`, "refusal"},
+		"refused":                        {choice(`{"content":null,"refusal":"no"}`, `"stop"`), `[{"type":"text","text":"no"}]`, "refusal"},
+		"a stop sequence that is named":  {`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop","stop_reason":"END"}]}`, `[{"type":"text","text":"hi"}]`, "stop_sequence"},
+		"a stop token that is no string": {`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop","stop_reason":128009}]}`, `[{"type":"text","text":"hi"}]`, "end_turn"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := serve(t, 200, "application/json; charset=utf-8", c.answer)
+			msg := answered(t, u, askedStops)
+			sameJSON(t, string(encode(msg.Content)), c.content)
+			if *msg.StopReason != c.stop || c.stop == "stop_sequence" && *msg.StopSequence != "END" {
+				t.Errorf("stop reason %s", *msg.StopReason)
+			}
+			// A server that does not stream gives the same to who asks for a stream.
+			streamed := answered(t, u, strings.Replace(askedStops, `"model"`, `"stream":true,"model"`, 1))
+			sameJSON(t, string(encode(streamed.Content)), c.content)
+			if *streamed.StopReason != c.stop || streamed.Usage != msg.Usage {
+				t.Errorf("streamed: %+v", streamed)
+			}
+		})
+	}
+}
+
+func TestIDsOfCalls(t *testing.T) {
+	u := serve(t, 200, "application/json", `{"choices":[{"message":{"tool_calls":[{"function":{"name":"f"}},{"id":"","function":{"name":"f"}},{"id":"functions.f:0","function":{"name":"f"}},{"id":"a","function":{"name":"f"}},{"id":"a","function":{"name":"f"}}]}}]}`)
+	seen := map[string]bool{}
+	for i, b := range answered(t, u, askedStops).Content {
+		id := b.(map[string]any)["id"].(string)
+		if seen[id] || !plainID(id) || (id == "a") != (i == 3) || i != 3 && !strings.HasPrefix(id, "toolu_") {
+			t.Errorf("call %d has the ID %q", i, id)
+		}
+		seen[id] = true
+	}
+}
+
+func TestAnswersThatAreNone(t *testing.T) {
+	for text, want := range map[string]string{
+		"<html>hello</html>":  "gave an answer that is no JSON: <html>hello</html>",
+		`{"choices":[]}`:      "without choices",
+		`{"error":"no slot"}`: "without choices: {\\\"error\\\":\\\"no slot\\\"}",
+		`{"choices":[{"message":{"tool_calls":[{"id":"a","function":{"arguments":"{}"}}]}}]}`: "a tool without a name",
+		``: "no JSON: (nothing more)",
+	} {
+		res, got := do(t, serve(t, 200, "application/json", text), head(), hello)
+		if want = string(encode(json.RawMessage(`"` + want + `"`))); res.StatusCode != http.StatusBadGateway || !strings.Contains(got, strings.NewReplacer("<", "\\u003c", ">", "\\u003e").Replace(strings.Trim(want, `"`))) {
+			t.Errorf("%s: %d %s", text, res.StatusCode, got)
+		}
+	}
+}
+
+func TestErrorsOfChatCompletions(t *testing.T) {
+	for _, c := range []struct {
+		status        int
+		text          string
+		kind, message string
+	}{
+		{429, `{"error":{"message":"slow down","type":"requests","code":"rate_limit_exceeded","param":null}}`, "rate_limit_error", "slow down"},
+		{400, `{"error":"model is loading"}`, "invalid_request_error", "model is loading"},
+		{400, `{"object":"error","message":"too long","type":"BadRequestError","code":400}`, "invalid_request_error", "too long"},
+		{422, `{"detail":[{"loc":["body"],"msg":"field required"}]}`, "invalid_request_error", `[{"loc":["body"],"msg":"field required"}]`},
+		{404, `{"detail":"Not Found"}`, "not_found_error", "Not Found"},
+		{401, `{"error":{"message":"bad key"}}`, "authentication_error", "bad key"},
+		{503, `<html>sorry</html>`, "overloaded_error", "The upstream up answered 503: <html>sorry</html>"},
+		{500, ``, "api_error", "The upstream up answered 500: (nothing more)"},
+		{500, `{"error":{}}`, "api_error", "{}"},
+	} {
+		res, text := do(t, serve(t, c.status, "application/json", c.text), head(), hello)
+		var e struct {
+			Type  string
+			Error fault
+		}
+		if err := json.Unmarshal([]byte(text), &e); err != nil || res.StatusCode != c.status || e.Type != "error" || e.Error != (fault{c.kind, c.message}) {
+			t.Errorf("%d %s: %d %s", c.status, c.text, res.StatusCode, text)
+		}
+		if res.Header.Get("Retry-After") != "7" || res.Header.Get("Request-Id") != "req_up" {
+			t.Errorf("head %v", res.Header)
+		}
+	}
+}
+
+func TestChatIsUnreachable(t *testing.T) {
+	u := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI})
+	if _, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(hello)}); proto.CodeOf(err) != proto.Unavailable {
+		t.Error(err)
+	}
+}
+
+func TestChatKeys(t *testing.T) {
+	for name, c := range map[string]struct {
+		key    string
+		client []string
+		want   string
+	}{
+		"configured": {"sk-c", []string{"X-Api-Key", "sk-x"}, "Bearer sk-c"}, "the caller's": {"", []string{"X-Api-Key", "sk-x"}, "Bearer sk-x"},
+		"the caller's bearer": {"", []string{"X-Api-Key", "berth_1", "Authorization", "Bearer sk-x"}, "Bearer sk-x"}, "none": {"", []string{"X-Api-Key", "berth_1"}, ""},
+	} {
+		if got := only(t, Config{URL: "http://a", Kind: KindOpenAI, Key: c.key}).chatHeader(head(c.client...)).Get("Authorization"); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package upstream
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/respjson"
+)
+
+// completed is a whole answer of chat completions as one of Messages.
+func completed(c openai.ChatCompletion, model string, stops []string) (message, error) {
+	msg, said := newMessage(model), c.Choices[0].Message
+	if text := thoughts(said.JSON.ExtraFields); text != "" {
+		msg.Content = append(msg.Content, thinkingBlock{Type: "thinking", Thinking: text})
+	}
+	for _, text := range []string{textIn(said.JSON.Content), said.Refusal} {
+		if text != "" {
+			msg.Content = append(msg.Content, textBlock{"text", text})
+		}
+	}
+	var made calls
+	for _, t := range said.ToolCalls {
+		made.list = append(made.list, &call{id: t.ID, name: t.Function.Name, args: argumentsIn(t.Function.JSON.Arguments)})
+	}
+	uses, err := made.blocks()
+	for _, b := range uses {
+		msg.Content = append(msg.Content, b)
+	}
+	end := ending{finish: c.Choices[0].FinishReason, calls: len(uses) > 0, refused: said.Refusal != "", stopped: matched(c.Choices[0].JSON.ExtraFields, stops)}
+	end.put(&msg)
+	msg.Usage = countOf(c.Usage)
+	return msg, err
+}
+
+// countOf has the cached part of what was read apart, as Messages have it.
+func countOf(u openai.CompletionUsage) usage {
+	cached := min(max(u.PromptTokensDetails.CachedTokens, 0), max(u.PromptTokens, 0))
+	return usage{Input: max(u.PromptTokens, 0) - cached, CacheRead: cached, Output: max(u.CompletionTokens, 0)}
+}
+
+// thoughts are what the model thought, under either of the names in use.
+func thoughts(extra map[string]respjson.Field) string {
+	for _, name := range []string{"reasoning_content", "reasoning"} {
+		if text := textIn(extra[name]); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// textIn is a text, or those in a list of parts; "" for null and what else there may be.
+func textIn(f respjson.Field) (text string) {
+	raw := []byte(f.Raw())
+	if json.Unmarshal(raw, &text) == nil {
+		return text
+	}
+	var parts []struct{ Type, Text string }
+	if json.Unmarshal(raw, &parts) != nil {
+		return ""
+	}
+	for _, p := range parts {
+		text += p.Text
+	}
+	return text
+}
+
+// argumentsIn are a call's arguments as text; some servers give the object itself.
+func argumentsIn(f respjson.Field) (text string) {
+	raw := f.Raw()
+	if json.Unmarshal([]byte(raw), &text) == nil {
+		return text
+	}
+	return raw
+}
+
+// matched is the stop sequence that an answer ended with, where a server tells.
+func matched(extra map[string]respjson.Field, stops []string) string {
+	if word := textIn(extra["stop_reason"]); slices.Contains(stops, word) {
+		return word
+	}
+	return ""
+}
+
+// An ending is what is known of how an answer ended.
+type ending struct {
+	finish         string
+	stopped        string // stop sequence
+	calls, refused bool
+}
+
+// put says it in the words of Messages. A server may say stop where there are calls to be made.
+func (e ending) put(m *message) {
+	reason := "end_turn"
+	switch {
+	case e.finish == "length":
+		reason = "max_tokens"
+	case e.finish == "content_filter", e.refused:
+		reason = "refusal"
+	case e.calls:
+		reason = "tool_use"
+	case e.stopped != "":
+		reason = "stop_sequence"
+		m.StopSequence = &e.stopped
+	}
+	m.StopReason = &reason
+}
+
+// A call is a tool call, as it grows.
+type call struct {
+	index    int64
+	id, name string
+	args     string
+	parts    []string // of args, while it grows
+}
+
+// calls are those of one answer.
+type calls struct {
+	list []*call
+	size int
+}
+
+// maxCalls and maxArguments bound what is kept of calls until the answer ends, in calls and bytes.
+const (
+	maxCalls     = 1000
+	maxArguments = 32 << 20
+)
+
+var errTooMuchCalled = errors.New("called more tools, or with longer arguments, than are taken: 1000 calls, 32 MiB")
+
+// add takes in a piece.
+func (c *calls) add(d openai.ChatCompletionChunkChoiceDeltaToolCall) error {
+	args := argumentsIn(d.Function.JSON.Arguments)
+	at := c.find(d, args)
+	if at == nil {
+		at = &call{index: d.Index}
+		c.list = append(c.list, at)
+	}
+	if at.id == "" {
+		at.id = d.ID
+	}
+	if at.name == "" {
+		at.name = d.Function.Name
+	}
+	if args != "" {
+		at.parts = append(at.parts, args)
+	}
+	if c.size += len(args); c.size > maxArguments || len(c.list) > maxCalls {
+		return errTooMuchCalled
+	}
+	return nil
+}
+
+// find is the call that a piece belongs to; nil for the first of a new one. Servers that send whole calls may give them all the same index, or none.
+func (c *calls) find(d openai.ChatCompletionChunkChoiceDeltaToolCall, args string) *call {
+	indexed := d.JSON.Index.Valid()
+	for _, at := range slices.Backward(c.list) {
+		if indexed && at.index != d.Index || !indexed && d.ID != "" && at.id != d.ID {
+			continue
+		}
+		another := d.ID != "" && at.id != "" && at.id != d.ID
+		whole := d.Function.Name != "" && args != "" && (d.ID == "" || at.id == "") && at.whole()
+		if another || whole {
+			return nil
+		}
+		return at
+	}
+	return nil
+}
+
+// text joins what has come of the arguments.
+func (c *call) text() string {
+	if len(c.parts) > 0 {
+		c.args, c.parts = c.args+strings.Join(c.parts, ""), nil
+	}
+	return c.args
+}
+
+// whole reports whether the arguments are a value that nothing can follow.
+func (c *call) whole() bool {
+	if n := len(c.parts); n > 0 && !strings.HasSuffix(strings.TrimSpace(c.parts[n-1]), "}") {
+		return false // most pieces are in the middle of it
+	}
+	return json.Valid([]byte(c.text()))
+}
+
+// blocks are the calls as Messages have them. An ID that is missing, odd or another's is replaced.
+func (c *calls) blocks() (out []toolUseBlock, err error) {
+	seen := map[string]bool{}
+	for _, at := range c.list {
+		if at.name == "" {
+			return nil, errors.New("called a tool without a name")
+		}
+		id := at.id
+		if !plainID(id) || seen[id] {
+			id = newID("toolu_")
+		}
+		seen[id] = true
+		out = append(out, toolUseBlock{"tool_use", id, at.name, input(at.text())})
+	}
+	return out, nil
+}
+
+// plainID reports whether clients of Messages take an ID.
+func plainID(id string) bool {
+	return id != "" && len(id) <= 256 && !strings.ContainsFunc(id, func(r rune) bool {
+		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
+}
+
+// input is a call's arguments as an object. Where the model wrote something else, the object has that text under a name that no tool knows: whoever runs the tool refuses it, and the
+// model reads what it wrote.
+func input(args string) json.RawMessage {
+	text := strings.TrimSpace(args)
+	var inner string
+	switch {
+	case text == "" || text == "null":
+		return json.RawMessage("{}")
+	case isObject(text):
+		return json.RawMessage(text)
+	case json.Unmarshal([]byte(text), &inner) == nil && isObject(inner): // encoded twice
+		return json.RawMessage(inner)
+	}
+	return encode(map[string]string{"INVALID_JSON": args})
+}
+
+func isObject(text string) bool {
+	text = strings.TrimSpace(text)
+	return strings.HasPrefix(text, "{") && json.Valid([]byte(text))
+}

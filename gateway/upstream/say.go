@@ -1,0 +1,282 @@
+package upstream
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/shared"
+)
+
+// chatRequest says a request of Messages as one of chat completions.
+func (u *Upstream) chatRequest(r *messagesRequest) ([]byte, error) {
+	p := openai.ChatCompletionNewParams{Model: u.cut(r.Model), Temperature: optional(r.Temperature), TopP: optional(r.TopP)}
+	if u.isOpenAI() {
+		p.MaxCompletionTokens = param.NewOpt(r.MaxTokens)
+	} else {
+		p.MaxTokens = param.NewOpt(r.MaxTokens)
+	}
+	if len(r.StopSequences) > 0 {
+		p.Stop.OfStringArray = r.StopSequences
+	}
+	var err error
+	if p.Messages, err = sayMessages(r); err != nil {
+		return nil, err
+	}
+	if p.Tools, err = sayTools(r.Tools); err != nil {
+		return nil, err
+	}
+	if err = sayChoice(&p, r.ToolChoice); err != nil {
+		return nil, err
+	}
+	if err = sayFormat(&p, r.OutputConfig); err != nil {
+		return nil, err
+	}
+	if r.Stream {
+		p.StreamOptions.IncludeUsage = param.NewOpt(true)
+	}
+	text, err := json.Marshal(p)
+	if err == nil && r.Stream { // which the library's own client would add
+		text = slices.Concat([]byte(`{"stream":true,`), text[1:])
+	}
+	return text, err
+}
+
+func optional(f *float64) (o param.Opt[float64]) {
+	if f != nil {
+		o = param.NewOpt(*f)
+	}
+	return o
+}
+
+func sayTools(list []tool) (out []openai.ChatCompletionToolUnionParam, err error) {
+	for i, t := range list {
+		switch {
+		case t.Type != "" && t.Type != "custom":
+			return nil, cannotSay("tools.%d, of the type %s", i, short(t.Type))
+		case t.DeferLoading:
+			return nil, cannotSay("tools.%d.defer_loading", i)
+		case slices.ContainsFunc(t.AllowedCallers, func(c string) bool { return c != "direct" }):
+			return nil, cannotSay("tools.%d.allowed_callers", i)
+		case t.Name == "":
+			return nil, fmt.Errorf("tools.%d.name: it is missing", i)
+		}
+		f := shared.FunctionDefinitionParam{Name: t.Name, Parameters: shared.FunctionParameters{}}
+		for name, value := range t.InputSchema {
+			f.Parameters[name] = json.RawMessage(value)
+		}
+		if t.Description != "" {
+			f.Description = param.NewOpt(t.Description)
+		}
+		if t.Strict != nil {
+			f.Strict = param.NewOpt(*t.Strict)
+		}
+		out = append(out, openai.ChatCompletionFunctionTool(f))
+	}
+	return out, nil
+}
+
+// choices are the words for which tools may be called.
+var choices = map[string]string{"auto": "auto", "any": "required", "none": "none"}
+
+func sayChoice(p *openai.ChatCompletionNewParams, c *toolChoice) error {
+	if c == nil {
+		return nil
+	}
+	switch word := choices[c.Type]; {
+	case word != "":
+		p.ToolChoice.OfAuto = param.NewOpt(word)
+	case c.Type == "tool":
+		p.ToolChoice = openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{Name: c.Name})
+	default:
+		return fmt.Errorf("tool_choice.type: %q is not known; there are auto, any, tool and none", short(c.Type))
+	}
+	if c.DisableParallel {
+		p.ParallelToolCalls = param.NewOpt(false)
+	}
+	return nil
+}
+
+func sayFormat(p *openai.ChatCompletionNewParams, c *outputConfig) error {
+	if c == nil || c.Format == nil {
+		return nil
+	}
+	if c.Format.Type != "json_schema" {
+		return cannotSay("output_config.format, of the type %s", short(c.Format.Type))
+	}
+	p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
+		JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "answer", Strict: param.NewOpt(true), Schema: json.RawMessage(c.Format.Schema)},
+	}
+	return nil
+}
+
+// sayMessages says the system text and all messages.
+func sayMessages(r *messagesRequest) (out []openai.ChatCompletionMessageParamUnion, err error) {
+	if len(r.System) > 0 {
+		text, err := texts("system", r.System)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, openai.SystemMessage(text))
+	}
+	for i, m := range r.Messages {
+		where := fmt.Sprintf("messages.%d", i)
+		var said []openai.ChatCompletionMessageParamUnion
+		switch m.Role {
+		case "user":
+			said, err = sayUser(where, m.Content)
+		case "assistant":
+			said, err = sayAssistant(where, m.Content)
+		case "system":
+			var text string
+			text, err = texts(where, m.Content)
+			said = append(said, openai.SystemMessage(text))
+		default:
+			err = fmt.Errorf("%s.role: it is %q; there are user and assistant", where, short(m.Role))
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, said...)
+	}
+	if r.Messages[len(r.Messages)-1].Role == "assistant" {
+		return nil, cannotSay("messages.%d, the beginning of an answer that is to be continued", len(r.Messages)-1)
+	}
+	return out, nil
+}
+
+// texts are blocks that may be nothing else.
+func texts(where string, list content) (string, error) {
+	var parts []string
+	for i, b := range list {
+		if b.Type != "text" {
+			return "", cannotSay("%s.content.%d, of the type %s", where, i, short(b.Type))
+		}
+		parts = append(parts, b.Text)
+	}
+	return strings.Join(parts, "\n\n"), nil
+}
+
+// sayUser says results first, each as a message of its own, and then all else as one. A result has room for text alone, so its images go to that one.
+func sayUser(where string, list content) (out []openai.ChatCompletionMessageParamUnion, err error) {
+	var rest []openai.ChatCompletionContentPartUnionParam
+	for i, b := range list {
+		at := fmt.Sprintf("%s.content.%d", where, i)
+		if b.Type == "tool_result" {
+			text, shown, err := sayResult(at, b)
+			if err != nil {
+				return nil, err
+			}
+			out, rest = append(out, openai.ToolMessage(text, b.ToolUseID)), append(rest, shown...)
+			continue
+		}
+		part, err := sayPart(at, b)
+		if err != nil {
+			return nil, err
+		}
+		rest = append(rest, part)
+	}
+	if len(rest) > 0 {
+		out = append(out, userMessage(rest))
+	}
+	return out, nil
+}
+
+// userMessage is a plain text where there is nothing but text: not all servers know lists.
+func userMessage(parts []openai.ChatCompletionContentPartUnionParam) openai.ChatCompletionMessageParamUnion {
+	var plain []string
+	for _, p := range parts {
+		if p.OfText == nil {
+			return openai.UserMessage(parts)
+		}
+		plain = append(plain, p.OfText.Text)
+	}
+	return openai.UserMessage(strings.Join(plain, "\n\n"))
+}
+
+// sayResult is a tool's result as text, and the images in it with a word on where they are from.
+func sayResult(where string, b block) (text string, shown []openai.ChatCompletionContentPartUnionParam, err error) {
+	var parts []string
+	for i, inner := range b.Content {
+		at := fmt.Sprintf("%s.content.%d", where, i)
+		if inner.Type == "text" {
+			parts = append(parts, inner.Text)
+			continue
+		}
+		if inner.Type != "image" && inner.Type != "document" {
+			return "", nil, cannotSay("%s, of the type %s", at, short(inner.Type))
+		}
+		part, err := sayPart(at, inner)
+		if err != nil {
+			return "", nil, err
+		}
+		parts = append(parts, "("+inner.Type+": see below)")
+		shown = append(shown, openai.TextContentPart("The "+inner.Type+" in the result of the tool call "+b.ToolUseID+":"), part)
+	}
+	text = strings.Join(parts, "\n")
+	if b.IsError {
+		text = strings.TrimSuffix("Error: "+text, ": ")
+	}
+	return text, shown, nil
+}
+
+// sayPart says a block of a user's that is no result.
+func sayPart(where string, b block) (openai.ChatCompletionContentPartUnionParam, error) {
+	s := b.Source
+	switch {
+	case b.Type == "text":
+		return openai.TextContentPart(b.Text), nil
+	case b.Type == "image" && s != nil && s.Type == "base64":
+		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:" + s.MediaType + ";base64," + s.Data}), nil
+	case b.Type == "image" && s != nil && s.Type == "url":
+		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: s.URL}), nil
+	case b.Type == "document" && s != nil && s.Type == "text":
+		return openai.TextContentPart(document(b.Title, s.Data)), nil
+	case b.Type == "document" && s != nil && s.Type == "content":
+		text, err := texts(where+".source", s.Content)
+		return openai.TextContentPart(document(b.Title, text)), err
+	case b.Type == "document" && s != nil && s.Type == "base64":
+		return openai.FileContentPart(openai.ChatCompletionContentPartFileFileParam{
+			Filename: param.NewOpt(cmp.Or(b.Title, "document.pdf")), FileData: param.NewOpt("data:" + s.MediaType + ";base64," + s.Data),
+		}), nil
+	case s != nil:
+		return openai.ChatCompletionContentPartUnionParam{}, cannotSay("%s, of the type %s with a source of the type %s", where, short(b.Type), short(s.Type))
+	}
+	return openai.ChatCompletionContentPartUnionParam{}, cannotSay("%s, of the type %s", where, short(b.Type))
+}
+
+func document(title, text string) string {
+	if title == "" {
+		return text
+	}
+	return title + "\n\n" + text
+}
+
+// sayAssistant says what the model has said: one message, without its thoughts, for which chat completions have no place that all servers know.
+func sayAssistant(where string, list content) ([]openai.ChatCompletionMessageParamUnion, error) {
+	var m openai.ChatCompletionAssistantMessageParam
+	var said []string
+	for i, b := range list {
+		switch b.Type {
+		case "text":
+			said = append(said, b.Text)
+		case "thinking", "redacted_thinking":
+		case "tool_use":
+			m.ToolCalls = append(m.ToolCalls, sayCall(b))
+		default:
+			return nil, cannotSay("%s.content.%d, of the type %s", where, i, short(b.Type))
+		}
+	}
+	m.Content.OfString = param.NewOpt(strings.Join(said, "\n\n")) // some servers want it beside calls, too
+	return []openai.ChatCompletionMessageParamUnion{{OfAssistant: &m}}, nil
+}
+
+func sayCall(b block) openai.ChatCompletionMessageToolCallUnionParam {
+	return openai.ChatCompletionMessageToolCallUnionParam{OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
+		ID: b.ID, Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: b.Name, Arguments: cmp.Or(string(b.Input), "{}")},
+	}}
+}
