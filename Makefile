@@ -30,7 +30,7 @@ test: all setup-test check ## run every test, real containers included
 	@mkdir -p .cache/images
 	@./bin/berth image build base --output .cache/images/base.tar
 	@echo "running the tests"
-	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) go test -race -count=1 -timeout 40m ./...
+	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) go test -race -count=1 -timeout 20m ./...
 
 check: ## formatting, vet, staticcheck, import rules, known vulnerabilities
 	@echo "checking"

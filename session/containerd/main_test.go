@@ -195,10 +195,15 @@ type guestAnswer struct {
 	Probes map[string]string `json:"probes"`
 }
 
+// askTimeout is what a test guest has for an answer, on whatever machine: one that hangs fails its test, and not the whole run.
+const askTimeout = 2 * time.Minute
+
 // ask sends one request to the test guest of sandbox id.
 func ask(t *testing.T, r *Runtime, id string, req guestRequest) guestAnswer {
 	t.Helper()
-	ans, err := tryAsk(t.Context(), r, id, req)
+	ctx, cancel := context.WithTimeout(t.Context(), askTimeout)
+	defer cancel()
+	ans, err := tryAsk(ctx, r, id, req)
 	if err != nil {
 		t.Fatalf("asking the guest to %s: %v", req.Op, err)
 	}

@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -182,10 +183,12 @@ func TestWarmSick(t *testing.T) {
 			r := openWarm(t, func(c *Config) { c.Warm.Min, c.Warm.Max = 1, 1 })
 			r.warm.mu.Lock()
 			sick := r.warm.shelves[testImage(t, r)].ready[0]
-			if err := unix.Kill(sick.pid, signal); err != nil {
-				t.Error(err)
-			}
+			err := unix.Kill(sick.pid, signal)
 			r.warm.mu.Unlock()
+			if err != nil {
+				t.Fatal(err)
+			}
+			awaitSick(t, sick.pid)
 			id, _ := startTest(t, r, proto.ClassRunc)
 			if r.claims.sandbox(id) == sick.name {
 				t.Error("it was given out")
@@ -200,6 +203,27 @@ func TestWarmSick(t *testing.T) {
 			awaitWarm(t, r, 1)
 		})
 	}
+}
+
+// awaitSick waits until no thread of a process answers any more: one that is busy elsewhere when the signal is sent stops when it gets to it.
+func awaitSick(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid)) // the pattern is valid
+		if !slices.ContainsFunc(threads, answers) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("it goes on")
+		}
+	}
+}
+
+// answers reports whether a thread is neither stopped nor at its end.
+func answers(stat string) bool {
+	b, _ := os.ReadFile(stat)
+	_, rest, _ := strings.Cut(string(b), ") ")
+	return rest != "" && !strings.Contains("TZX", rest[:1])
 }
 
 // nothingNamed checks that nothing is left of a sandbox.

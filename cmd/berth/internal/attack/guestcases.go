@@ -203,17 +203,19 @@ func forgedFrames(ctx context.Context, t *Target) (string, error) {
 var _ = addProbe("impersonate", func(args []string) (any, error) { return nil, impersonate(args[0]) })
 
 // impersonate takes the guest's place on its socket, until it is killed.
-// Removing the socket takes none of the connections that the daemon has already; the next one comes here.
+// Taking the socket's name takes none of the connections that the daemon has already; the next one comes here.
 func impersonate(how string) error {
-	if err := os.Remove(guestSocket); err != nil {
-		return err
-	}
-	ln, err := net.Listen("unix", guestSocket)
+	const beside = guestSocket + ".new"
+	ln, err := net.Listen("unix", beside)
 	if err != nil {
 		return err
 	}
-	// The attacker waits for this line before it has the daemon connect.
+	// The attacker waits for this line before it has the daemon connect. It is said first: the daemon may connect by itself, and then
+	// nothing is heard of this command any more.
 	fmt.Println("listening")
+	if err := os.Rename(beside, guestSocket); err != nil {
+		return err
+	}
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
