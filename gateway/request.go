@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"berth/proto"
+	"berth/skills"
 )
 
 // A Request is what a client sent.
@@ -35,7 +36,7 @@ type query struct {
 // An askedBox is what a request says of its container.
 type askedBox struct {
 	ID     string
-	Skills []json.RawMessage
+	Skills []skills.Ref
 }
 
 // readQuery reads a request. What the upstream is to judge is left to it.
@@ -130,8 +131,8 @@ func (q *query) readContainer() error {
 		}
 	}
 	if o.has("skills") {
-		if q.box.Skills, err = parseArray(o.get("skills")); err != nil {
-			return invalid("container", "container.skills must be an array of skills")
+		if json.Unmarshal(o.get("skills"), &q.box.Skills) != nil {
+			return invalid("container", "container.skills must be an array of skills, each with type, skill_id and version")
 		}
 	}
 	return nil
