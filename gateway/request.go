@@ -103,6 +103,9 @@ func (q *query) readRest() (err error) {
 			q.last = i
 		}
 	}
+	if q.body.has("thread") { // SDKs then send the whole history, as this code has them do
+		return &Refusal{"thread_unsupported_request", proto.Errorf(proto.InvalidArgument, "", "thread", "thread: code execution works without message threads; send the whole history")}
+	}
 	if err := q.tools.checkChoice(q.body.get("tool_choice")); err != nil {
 		return err
 	}
@@ -164,7 +167,7 @@ func (q *query) uploads() (ids []string, now map[string]bool, err error) {
 }
 
 // ourBetas begin the beta values that are the gateway's to know.
-var ourBetas = []string{"code-execution-", "skills-"}
+var ourBetas = []string{"code-execution-", "skills-", "message-threads-"}
 
 // header is what the upstream gets of the client's.
 func (q *query) header() http.Header {
