@@ -136,9 +136,10 @@ func (as *attempts) forget(a *attempt) {
 	}
 }
 
-// Forget forgets the turns that nobody has come again for in all that time, and gives how many.
+// Forget forgets the turns, and ends the code in the middle of one, that nobody has come again for in all that time, and gives how many.
 func (g *Gateway) Forget(after time.Duration) (n int) {
 	as := g.attempts
+	n = g.cells.forget(after)
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	for len(as.idle) > 0 && time.Since(as.idle[0].left) >= after {
@@ -167,6 +168,9 @@ func (g *Gateway) answer(ctx context.Context, w http.ResponseWriter, up *upstrea
 	}
 	defer release()
 	t := a.t
+	if t.q != nil { // the same again, described already
+		q.tools = t.q.tools
+	}
 	t.q, t.up, t.w, t.out, t.began, t.rounds = q, up, w, nil, time.Now(), 0
 	if q.stream {
 		t.out = newStream(w)

@@ -132,8 +132,8 @@ func TestClientGoesAndComesAgain(t *testing.T) {
 		}()
 		c := s.only()
 		within(t, 20*time.Second, "a command at work", func() bool {
-			_, err := c.Stat(t.Context(), proto.UserDefault, "/workspace/n")
-			return err == nil
+			fi, err := c.Stat(t.Context(), proto.UserDefault, "/workspace/n")
+			return err == nil && fi.SizeBytes > 0
 		})
 		cancel()
 		within(t, 20*time.Second, "the end of the command", func() bool { return c.Info().RunningExecs == 0 })

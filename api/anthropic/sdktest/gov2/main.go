@@ -44,6 +44,11 @@ func main() {
 	row(22, produced)
 	row(24, deletes)
 	row("skills", skills)
+	row(44, both(blocks))
+	row(45, sameAnswers)
+	row(46, both(pauses))
+	row(47, both(mixed))
+	row(48, both(runner))
 }
 
 func row(name any, check func() error) {
