@@ -181,6 +181,21 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestKeysOfUpstreams(t *testing.T) {
+	list := []Config{{URL: "http://a", Prefixes: []string{""}}, {URL: "http://b", Prefixes: []string{"b-"}}, {URL: "http://c", Prefixes: []string{"c-"}}}
+	got := WithKeys(list, map[string]string{"*": "sk-a", "c-": "sk-c"})
+	if got[0].Key != "sk-a" || got[1].Key != "" || got[2].Key != "sk-c" || list[0].Key != "" {
+		t.Errorf("%+v", got)
+	}
+	check := CheckKey(list)
+	if check("*", "x") != nil || check("b-", "x") != nil {
+		t.Error("a key of an upstream is refused")
+	}
+	if err := check("d-", "sk-secret"); err == nil || !strings.Contains(err.Error(), `["*" "b-" "c-"]`) || strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
+}
+
 func TestCutModel(t *testing.T) {
 	u := only(t, Config{URL: "http://a", Prefixes: []string{"local/", "x-"}})
 	for body, want := range map[string]string{
