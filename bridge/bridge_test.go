@@ -27,7 +27,7 @@ type bench struct {
 func newBench(t *testing.T, cfg bridge.Config) *bench {
 	t.Helper()
 	b := &bench{cfg: cfg, entries: make(chan proto.AuditEntry, 10_000)}
-	b.st = sessiontest.NewWith(t, session.Config{}, func(st *sessiontest.Stack, sc *session.Config) {
+	b.st = sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, session.Config{}, func(st *sessiontest.Stack, sc *session.Config) {
 		cfg := b.cfg
 		cfg.Ledger = st.Ledger
 		b.Bridge = bridge.Open(cfg)

@@ -68,7 +68,7 @@ func newSite(t *testing.T) *site { return siteWith(t, session.Config{}, func(*Co
 func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 	t.Helper()
 	var way *bridge.Bridge
-	s := &site{Stack: sessiontest.NewWith(t, core, func(st *sessiontest.Stack, sc *session.Config) {
+	s := &site{Stack: sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, core, func(st *sessiontest.Stack, sc *session.Config) {
 		way = bridge.Open(bridge.Config{Ledger: st.Ledger})
 		sc.Tools = way
 	})}

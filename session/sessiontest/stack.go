@@ -51,19 +51,16 @@ func New(t testing.TB, cfg session.Config) *Stack {
 	return Over(t, NewRuntime(t), Images{}, cfg)
 }
 
-// NewWith is New with a part that the sessions need, and that needs the ledger itself: prepare is called at each Open, before there are sessions.
-func NewWith(t testing.TB, cfg session.Config, prepare func(*Stack, *session.Config)) *Stack {
-	t.Helper()
-	st := &Stack{Dir: t.TempDir(), Runtime: NewRuntime(t), Images: Images{}, cfg: cfg, prepare: prepare}
-	st.Open(t)
-	t.Cleanup(func() { st.Close(t) })
-	return st
-}
-
 // Over opens a stack over any Runtime.
 func Over(t testing.TB, rt session.Runtime, images session.Images, cfg session.Config) *Stack {
 	t.Helper()
-	st := &Stack{Dir: t.TempDir(), Runtime: rt, Images: images, cfg: cfg}
+	return OverWith(t, rt, images, cfg, nil)
+}
+
+// OverWith is Over with a part that the sessions need, and that needs the ledger itself: prepare is called at each Open, before there are sessions.
+func OverWith(t testing.TB, rt session.Runtime, images session.Images, cfg session.Config, prepare func(*Stack, *session.Config)) *Stack {
+	t.Helper()
+	st := &Stack{Dir: t.TempDir(), Runtime: rt, Images: images, cfg: cfg, prepare: prepare}
 	st.Open(t)
 	t.Cleanup(func() { st.Close(t) })
 	return st
