@@ -136,7 +136,8 @@ def proxy(name: str, allowed: List[str], registry: ToolRegistry, policy_hook: Op
 
 def plain(real: Any) -> Callable[..., Any]:
     """plain is the function of a tool, which may be an object that has one."""
-    return real if inspect.isroutine(real) else getattr(real, "func", None) or getattr(real, "run", real)
+    real = inspect.unwrap(real) if callable(real) else real
+    return real if inspect.isroutine(real) else getattr(real, "run", real)
 
 
 def verdict(answer: Dict[str, Any], refusals: List[BaseException], longest: int) -> Dict[str, Any]:

@@ -105,13 +105,18 @@ class Server:
             self._error = e
             log.error("answering calls ended: %s", e)
         finally:
-            for call in list(self._calls.values()):
-                call.cancel()
-            self._loop.run_until_complete(asyncio.gather(*self._calls.values(), return_exceptions=True))
+            self._loop.run_until_complete(self._drop())
             self._loop.close()
             self._ended.set()
             if not self._ready.done():
                 self._ready.set_exception(self._error or ConnectionError("it was closed"))
+
+    async def _drop(self) -> None:
+        """_drop ends what runs; threads that do are waited for by nobody."""
+        calls = list(self._calls.values())
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
     async def _run(self) -> None:
         """_run connects, again and again, until it is refused for good."""

@@ -51,10 +51,10 @@ const second = await serve(other, { slow: async ({ n }) => { began(); await rest
 const { id } = await api('POST', `/v1/containers/${other}/exec`, { command: "node -e 'const t = require(\"tools\"); t.slow({ n: 7 }).then(async v => console.log(v, await t.slow({ n: 8 })))'", background: true })
 await restarted
 const { result } = await api('GET', `/v1/containers/${other}/execs/${id}/result?wait_seconds=60`)
-same(result.content.stdout, '49 64\n')
+same(result.stdout, '49 64\n')
 await second.close()
 await second.ended
 await server.close()
-same(await run("page('x')"), 'NameError')
+same(await run("page('x')"), 'RuntimeError')
 console.log('done')
 process.exit(0)
