@@ -67,7 +67,7 @@ with ThreadPoolExecutor(16) as pool:
     print(sum(map(len, pool.map(tools.fetch, map(str, range(50))))))
 E`, 50},
 		"node": {`cat >map.mjs <<'E'
-import tools from 'tools'
+import tools from '/.berth/tools/tools.js'
 const pages = await Promise.all([...Array(50).keys()].map(i => tools.fetch(String(i))))
 console.log(pages.reduce((n, p) => n + p.length, 0))
 E

@@ -51,7 +51,7 @@ try: tools.add(1)
 except PermissionError as e: print(e)`, "who are you?\n"},
 		{"attribute", "node", show + `const tools = require('tools'); show(tools.add(1, 2))`, "3\n"},
 		{"item", "node", show + `const { add, ['get-it']: it } = require('tools'); show(add({ a: 1 }).then(v => it({ v })))`, `{"v":2}` + "\n"},
-		{"import", "module", show + `import tools from 'tools'; show(tools.add(1, { b: 4 }))`, "5\n"},
+		{"import", "module", show + `const { default: tools } = await import(process.cwd() + '/.berth/tools/tools.js'); show(tools.add(1, { b: 4 }))`, "5\n"},
 		{"positions", "node", show + `show(require('tools').echo('u', undefined, { x: [1] }))`, `{"deep":{"x":[1]},"url":"u"}` + "\n"},
 		{"whole", "node", show + `show(require('tools').echo({ url: 'ü', on: true }))`, `{"on":true,"url":"ü"}` + "\n"},
 		{"list", "node", `const t = require('tools'); t().then(l => console.log(l.length, Object.keys(t).join(), 'add' in t, t.then))`, "6 add,echo,get-it,len,fetch,query true undefined\n"},
