@@ -32,7 +32,7 @@ const (
 // spareFor is whom a spare would have to be for to run a program, if one may.
 func (r *Runner) spareFor(ctx context.Context, owner string, req Program, lang language) (spareKey, bool) {
 	k := spareKey{owner, proto.CallerOf(ctx).KeyID, req.Image, lang.name}
-	plain := req.Container == "" && len(req.Env)+len(req.Secrets) == 0 && req.Network.IsZero()
+	plain := req.Container == "" && len(req.Env)+len(req.Secrets)+len(req.NetworkSecrets) == 0 && req.Network.IsZero()
 	return k, r.spare != nil && plain && r.spare(k.key)
 }
 

@@ -30,6 +30,8 @@ type CreateContainer struct {
 	Limits       Limits            `json:"limits,omitzero"`
 	Network      Network           `json:"network,omitzero"` // what it may reach; default nothing
 
+	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"` // environment too, of which commands see placeholders; they need a network
+
 	// IdempotencyKey makes at most one container: the same key with the same request is the same container for as long as
 	// that is there. 1 to 255 printable ASCII characters.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
@@ -57,6 +59,8 @@ type Container struct {
 	MaxExpiresAt Time              `json:"max_expires_at"` // the cap: when it and its files are removed
 	RunningExecs int               `json:"running_execs"`
 	SecretNames  []string          `json:"secret_names"` // of its secrets; their values are never told
+
+	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"` // without their values
 
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds"`
 	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds"`

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -77,7 +78,7 @@ func (s *Session) connect(ctx context.Context) error {
 	s.mu.Lock()
 	s.cut = cancel
 	s.mu.Unlock()
-	gate := proxy.Gate(rec.Network, s.tellVisit)
+	gate := proxy.Gate(rec.Network, slices.Collect(maps.Values(rec.Swapped)), s.tellVisit)
 	err = s.core.track(nil, func() {
 		var wg sync.WaitGroup
 		wg.Go(func() { s.takeCalls(serving, g, gate, line) })

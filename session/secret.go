@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"berth/egress"
 	"berth/ledger"
 	"berth/proto"
 )
@@ -29,8 +30,9 @@ func (noVault) Unseal(string, string) ([]byte, error) { return nil, errNoVault }
 
 // confidential is the part of a record that is sealed in the ledger: people put tokens into environments, too.
 type confidential struct {
-	Env     map[string]string `json:"env,omitempty"`
-	Secrets map[string]string `json:"secrets,omitempty"`
+	Env     map[string]string        `json:"env,omitempty"`
+	Secrets map[string]string        `json:"secrets,omitempty"`
+	Swapped map[string]egress.Secret `json:"swapped,omitempty"`
 }
 
 // Bounds of a secret, in bytes. A shorter one could not be hidden: it would be found in every text.
@@ -57,10 +59,11 @@ func checkSecrets(secrets, env map[string]string) error {
 
 // seal closes what is confidential in a record that has its ID.
 func (ss *Sessions) seal(r *record) error {
-	if r.Names = slices.Sorted(maps.Keys(r.Secrets)); len(r.Env)+len(r.Secrets) == 0 {
+	r.Names = slices.Sorted(maps.Keys(r.Secrets))
+	if len(r.Env)+len(r.Secrets)+len(r.Swapped) == 0 {
 		return nil
 	}
-	text, err := json.Marshal(confidential{r.Env, r.Secrets})
+	text, err := json.Marshal(confidential{r.Env, r.Secrets, r.Swapped})
 	if err == nil {
 		r.Sealed, err = ss.cfg.Vault.Seal(r.ID, text)
 	}
@@ -78,7 +81,7 @@ func (ss *Sessions) unseal(r *record) {
 	if err == nil {
 		err = json.Unmarshal(text, &c)
 	}
-	if r.Env, r.Secrets, r.closed = c.Env, c.Secrets, err; err != nil {
+	if r.Env, r.Secrets, r.Swapped, r.closed = c.Env, c.Secrets, c.Swapped, err; err != nil {
 		ss.cfg.Log.Error("the secrets of a container cannot be opened; it runs no commands until they can", "container", r.ID, "error", err)
 	}
 }
@@ -97,23 +100,26 @@ func (ss *Sessions) openRecords() {
 			rec := s.rec
 			ss.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Put(bucketSessions, rec.ID, rec) })
 		}
-		s.veil = newVeil(s.rec.Env, s.rec.Secrets)
+		s.veil = s.rec.veil()
 	}
 }
 
 // forgetSecrets is for what will never run anything again.
 func (r *record) forgetSecrets() {
-	r.Env, r.Secrets, r.Sealed, r.Names, r.ClearEnv, r.closed = nil, nil, "", nil, nil, nil
+	r.Env, r.Secrets, r.Swapped, r.Sealed, r.Names, r.ClearEnv, r.closed = nil, nil, nil, "", nil, nil, nil
 }
 
 // environment is what a command gets of its container's and its own, the narrower over the wider and secrets over the rest.
 func (e *Exec) environment() map[string]string {
 	r, env := e.s.record(), map[string]string{}
-	for _, part := range []map[string]string{r.Env, r.Secrets, e.cmd.Env, e.cmd.Secrets} {
+	for _, part := range []map[string]string{r.Env, r.Secrets, r.placeholders(), e.cmd.Env, e.cmd.Secrets} {
 		maps.Copy(env, part)
 	}
 	if r.connected() {
 		addProxy(env)
+	}
+	if len(r.Swapped) > 0 {
+		addTrust(env)
 	}
 	return env
 }
@@ -164,7 +170,7 @@ func (s *Session) veilOf(cmd proto.Cmd) *veil {
 		env = map[string]string{}
 	}
 	maps.Copy(env, cmd.Env)
-	return newVeil(env, r.Secrets, cmd.Secrets)
+	return newVeil(env, r.Secrets, r.swappedValues(), cmd.Secrets)
 }
 
 // sealOwn is what a command brings itself, sealed, where it may end under a later daemon, which has to hide it then.
@@ -172,7 +178,7 @@ func (e *Exec) sealOwn() string {
 	if !durable(e.cmd) || len(e.cmd.Env)+len(e.cmd.Secrets) == 0 {
 		return ""
 	}
-	text, err := json.Marshal(confidential{e.cmd.Env, e.cmd.Secrets})
+	text, err := json.Marshal(confidential{Env: e.cmd.Env, Secrets: e.cmd.Secrets})
 	var sealed string
 	if err == nil {
 		sealed, err = e.s.core.cfg.Vault.Seal(e.id, text)
@@ -257,7 +263,7 @@ func (s *Session) hideIn(cmd proto.Cmd, err *error) {
 // hideIn hides in *err what a request for a container brings.
 func hideIn(req proto.CreateContainer, err *error) {
 	if *err != nil {
-		*err = newVeil(req.Env, req.Secrets).error(*err)
+		*err = newVeil(req.Env, req.Secrets, valuesOf(req.NetworkSecrets)).error(*err)
 	}
 }
 

@@ -58,7 +58,7 @@ type Session struct {
 
 func newSession(core *Sessions, rec record) *Session {
 	s := &Session{
-		veil: newVeil(rec.Env, rec.Secrets),
+		veil: rec.veil(),
 		core: core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace, rec: rec, saved: rec.LastUsed,
 		life: make(chan struct{}, 1), more: make(chan struct{}), tries: map[string]*try{},
 	}
@@ -119,6 +119,7 @@ func (s *Session) Info() proto.Container {
 		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
 		RunningExecs:       s.runningExecs(true),
 		SecretNames:        append([]string{}, r.Names...),
+		NetworkSecrets:     r.shownSecrets(),
 		IdleTimeoutSeconds: int64(r.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),
 	}
 }

@@ -30,13 +30,14 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 	setDefault(&r.Class, c.Class)
 	setDefault(&r.Idle, c.IdleTimeout)
 	setDefault(&r.Lifetime, c.MaxLifetime)
-	var denied error
+	var denied, kept error
 	r.Network, denied = c.grant(req.Network)
+	r.Swapped, kept = c.swap(r.Network, req)
 	for _, check := range []error{
 		checkClass(r.Class),
 		checkSpan("idle_timeout_seconds", r.Idle, minIdle, maxIdle),
 		checkSpan("max_lifetime_seconds", r.Lifetime, minLifetime, maxLifetime),
-		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits), denied,
+		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits), denied, kept,
 	} {
 		if check != nil {
 			return record{}, check
