@@ -19,8 +19,8 @@ const MaxCode = 1 << 20
 // maxTimeout is the most time that code may ask for, as commands may.
 const maxTimeout = 24 * time.Hour
 
-// freshLifetime is the net under the deletion of a container that was made for one run, which a crash of the daemon would prevent: longer than
-// any run may take.
+// freshLifetime is the net under the deletion of a container that was made for one run: longer than any run may take. After a crash of the daemon
+// the next one deletes it.
 const freshLifetime = 25 * time.Hour
 
 // Config is what Open needs. Sessions must be set.
@@ -126,7 +126,7 @@ func (r *Runner) where(ctx context.Context, owner string, req Program) (*session
 	if req.Container != "" {
 		return r.sessions.Get(owner, req.Container)
 	}
-	return r.sessions.Create(ctx, owner, proto.CreateContainer{Image: req.Image, Network: req.Network, NetworkSecrets: req.NetworkSecrets, MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
+	return r.sessions.Create(ctx, owner, proto.CreateContainer{Image: req.Image, Network: req.Network, NetworkSecrets: req.NetworkSecrets, Fleeting: true, MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
 }
 
 // discard deletes a container that nobody knows of.

@@ -22,7 +22,7 @@ type spare struct {
 // A spareKey says whom a spare is for. It is made with that API key, so that it counts, and is in the audit log, as what it is.
 type spareKey struct{ owner, key, image, language string }
 
-// Bounds of spares: how long one waits, and how many there are. spareIdle is the net under their deletion, should the daemon crash.
+// Bounds of spares: how long one waits, and how many there are. spareIdle is the net under their deletion.
 const (
 	spareTime = time.Minute
 	maxSpares = 8
@@ -79,7 +79,7 @@ func (r *Runner) refill(ctx context.Context, k spareKey, lang language) {
 // prepare starts what a spare is.
 func (r *Runner) prepare(ctx context.Context, k spareKey, lang language, sp *spare) (err error) {
 	sp.s, err = r.sessions.Create(ctx, k.owner, proto.CreateContainer{
-		Image: k.image, Labels: map[string]string{"berth.for": "run_code"}, IdleTimeoutSeconds: int64(spareIdle.Seconds()), MaxLifetimeSeconds: int64(freshLifetime.Seconds()),
+		Image: k.image, Labels: map[string]string{"berth.for": "run_code"}, Fleeting: true, IdleTimeoutSeconds: int64(spareIdle.Seconds()), MaxLifetimeSeconds: int64(freshLifetime.Seconds()),
 	})
 	if err != nil {
 		return err

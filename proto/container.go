@@ -36,6 +36,9 @@ type CreateContainer struct {
 	// that is there. 1 to 255 printable ASCII characters.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 
+	// Fleeting is for a container that nobody is told of: it ends with the daemon, however that ends. No request can say it.
+	Fleeting bool `json:"-"`
+
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty"` // stop after this long without use; default 300, 1 to 30 days
 	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds,omitempty"` // remove this long after creation; default 30 days, 1 s to 365 days
 }

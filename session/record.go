@@ -41,13 +41,14 @@ type record struct {
 	Isolation  proto.Isolation          `json:"isolation,omitzero"` // as of the last start
 	Host       string                   `json:"host,omitempty"`     // boot of the host that it was made in
 	Created    time.Time                `json:"created"`
-	LastUsed   time.Time                `json:"last_used"`        // as of the last write; memory is ahead of it
-	Idle       time.Duration            `json:"idle"`             // rolling lease
-	Lifetime   time.Duration            `json:"lifetime"`         // cap from Created
-	Lease      time.Time                `json:"lease,omitzero"`   // an explicit extension; counts while later than LastUsed+Idle
-	Ended      time.Time                `json:"ended,omitzero"`   // when it expired
-	Delete     bool                     `json:"delete,omitempty"` // removal has begun; finish it
-	Keep       bool                     `json:"keep,omitempty"`   // keep the workspace on removal
+	LastUsed   time.Time                `json:"last_used"`          // as of the last write; memory is ahead of it
+	Idle       time.Duration            `json:"idle"`               // rolling lease
+	Lifetime   time.Duration            `json:"lifetime"`           // cap from Created
+	Lease      time.Time                `json:"lease,omitzero"`     // an explicit extension; counts while later than LastUsed+Idle
+	Ended      time.Time                `json:"ended,omitzero"`     // when it expired
+	Delete     bool                     `json:"delete,omitempty"`   // removal has begun; finish it
+	Keep       bool                     `json:"keep,omitempty"`     // keep the workspace on removal
+	Fleeting   bool                     `json:"fleeting,omitempty"` // it ends with the daemon that made it
 }
 
 // cap is when the session and its files go.

@@ -23,7 +23,7 @@ func invalid(field, format string, args ...any) error {
 func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
 	r := record{
 		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
-		Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
+		Fleeting: req.Fleeting, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
 		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
 	}
 	setDefault(&r.Image, c.Image)
