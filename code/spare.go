@@ -132,7 +132,8 @@ func (r *Runner) with(ctx context.Context, sp *spare, req Program) (Outcome, err
 	}
 	defer release()
 	began := time.Now()
-	in, c := sp.in, newCell(req.MaxOutputBytes)
+	in, c := sp.in, newCell(sp.s, req.MaxOutputBytes)
+	defer c.close()
 	in.exec.Tell(ctx, actCell, cmp.Or(req.Shown, in.lang.name+": "+req.Code))
 	number := in.take(c)
 	go func() { // it ends with the interpreter
