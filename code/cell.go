@@ -11,6 +11,7 @@ import (
 
 	"berth/output"
 	"berth/proto"
+	"berth/session"
 )
 
 // Bounds of what one cell may tell.
@@ -29,8 +30,9 @@ const (
 
 // A cell is one piece of code that runs, and what came of it so far.
 type cell struct {
-	nonce string
-	out   *output.Output
+	nonce  string
+	out    *output.Output
+	budget *output.Budget // of all commands and cells
 
 	mu      sync.Mutex // guards what follows
 	results []parts
@@ -39,6 +41,7 @@ type cell struct {
 	name    string // of the data that come
 	size    int    // of all that is kept
 	cut     bool   // something was told that is not kept
+	closed  bool   // nobody wants it any more
 	ended   [2]bool
 
 	done chan struct{} // closed when both streams have ended
@@ -47,8 +50,29 @@ type cell struct {
 // parts are what a result, or the error, consists of.
 type parts map[string][]byte
 
-func newCell(limit int64) *cell {
-	return &cell{nonce: newNonce(), out: output.New(cmp.Or(limit, defaultOutput), nil), done: make(chan struct{})}
+// newCell makes a cell whose output counts as that of the session's commands does. Whoever has it closes it.
+func newCell(s *session.Session, limit int64) *cell {
+	budget := s.OutputBudget()
+	return &cell{nonce: newNonce(), out: output.New(cmp.Or(limit, defaultOutput), budget), budget: budget, done: make(chan struct{})}
+}
+
+// close gives back what the cell keeps. Its interpreter may go on and print.
+func (c *cell) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.out.Drop()
+	c.budget.Take(-int64(c.size))
+	c.results, c.failure, c.part, c.size = nil, nil, nil, 0
+}
+
+// print keeps what was printed.
+func (c *cell) print(s proto.Stream, b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.out.Write(s, b)
+	}
 }
 
 // An ear is the cell's for one stream.
@@ -57,11 +81,14 @@ type ear struct {
 	stream proto.Stream
 }
 
-func (e ear) printed(b []byte) { e.out.Write(e.stream, b) }
+func (e ear) printed(b []byte) { e.print(e.stream, b) }
 
 func (e ear) told(kind byte, data []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.closed && kind != kindEnd {
+		return
+	}
 	switch kind {
 	case kindResult:
 		e.begin(&e.results)
@@ -102,11 +129,12 @@ func (c *cell) add(data []byte) {
 	if c.part == nil || c.name == "" {
 		return
 	}
-	if c.size += len(data); c.size > maxTold { // half of an image is none
+	if c.size+len(data) > maxTold || !c.budget.Take(int64(len(data))) { // half of an image is none
 		delete(c.part, c.name)
 		c.name, c.cut = "", true
 		return
 	}
+	c.size += len(data)
 	c.part[c.name] = append(c.part[c.name], data...)
 }
 
@@ -135,7 +163,7 @@ func (c *cell) result() Outcome {
 	res.Logs.Stderr, cut[1] = lines(c.out, proto.Stderr)
 	res.Truncated = res.Truncated || cut[0] || cut[1]
 	if c.cut {
-		res.Notes = append(res.Notes, fmt.Sprintf("some results were left out: of one run, %d results and %d bytes of them are kept", maxResults, maxTold))
+		res.Notes = append(res.Notes, fmt.Sprintf("some results were left out: of one run, %d results and %d bytes of them are kept, and less while the daemon has little room for output", maxResults, maxTold))
 	}
 	if c.failure != nil {
 		res.fail(c.failure.detail())

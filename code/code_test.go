@@ -429,3 +429,28 @@ func TestWhatIsRefused(t *testing.T) {
 		t.Errorf("another owner: %v", err)
 	}
 }
+
+// What cells keep counts with what commands keep, and is given back: with little room they make do with less.
+func TestCellsShareTheRoomForOutput(t *testing.T) {
+	b := newBench(t, session.Config{OutputMemory: 2 << 20})
+	s := b.Create(t, proto.CreateContainer{})
+	b.cell(t, s, "a", "1")
+	budget := s.OutputBudget()
+	before := budget.Used()
+	res, err := b.run.Cell(t.Context(), sessiontest.Owner, s.ID(), "a", code.Cell{Code: "print('x' * 3_000_000)", MaxOutputBytes: 8 << 20}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(strings.Join(res.Logs.Stdout, "")); !res.Truncated || n > 1<<20 {
+		t.Errorf("%d bytes of output, truncated %v", n, res.Truncated)
+	}
+	if res := b.cell(t, s, "a", "class Big:\n  def _repr_html_(self): return 'y' * 1_500_000\nBig()"); !res.Truncated {
+		t.Errorf("a result of more than there is room for was kept: %d results", len(res.Rich))
+	}
+	if after := budget.Used(); after > before+(256<<10) {
+		t.Errorf("cells that are over keep %d bytes", after-before)
+	}
+	if res := b.cell(t, s, "a", "'z' * 1000"); res.Truncated || len(res.Results) != 1 || len(res.Results[0]) < 1000 {
+		t.Errorf("the next cell: %+v", res)
+	}
+}

@@ -68,7 +68,7 @@ func (in *interpreter) take(c *cell) (number int) {
 	for i, b := range in.between {
 		in.scan[i] = newScanner(c.nonce)
 		if len(b) > 0 {
-			c.out.Write(proto.Stream(i+1), b)
+			c.print(proto.Stream(i+1), b)
 		}
 		in.between[i] = nil
 	}
@@ -125,7 +125,8 @@ func (c *cell) over(s proto.Stream) bool {
 
 // once runs code as a program, to the interpreter's end. When ctx ends first, that is ended.
 func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd, req Program) (Outcome, error) {
-	c := newCell(req.MaxOutputBytes)
+	c := newCell(s, req.MaxOutputBytes)
+	defer c.close()
 	cmd.Stdin = string(request(c.nonce, 1, modeOnce, req.Code))
 	in, err := launch(ctx, s, lang, cmd)
 	if err != nil {

@@ -70,7 +70,8 @@ func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Progr
 	defer n.setBusy(false)
 	in.exec.Tell(ctx, actCell, n.lang.name+" context "+n.ask.Name+": "+req.Code)
 	began := time.Now()
-	c := newCell(req.MaxOutputBytes)
+	c := newCell(n.s, req.MaxOutputBytes)
+	defer c.close()
 	why, err := n.see(ctx, in, c, req, r.limit(req.TimeoutSeconds), each)
 	if err != nil {
 		return Outcome{}, err

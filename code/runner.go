@@ -19,8 +19,8 @@ const MaxCode = 1 << 20
 // maxTimeout is the most time that code may ask for, as commands may.
 const maxTimeout = 24 * time.Hour
 
-// freshLifetime is the net under the deletion of a container that was made for one run, which a crash of the daemon would prevent: longer than
-// any run may take.
+// freshLifetime is the net under the deletion of a container that was made for one run: longer than any run may take. After a crash of the daemon
+// the next one deletes it.
 const freshLifetime = 25 * time.Hour
 
 // Config is what Open needs. Sessions must be set.
@@ -126,7 +126,7 @@ func (r *Runner) where(ctx context.Context, owner string, req Program) (*session
 	if req.Container != "" {
 		return r.sessions.Get(owner, req.Container)
 	}
-	return r.sessions.Create(ctx, owner, proto.CreateContainer{Image: req.Image, Network: req.Network, MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
+	return r.sessions.Create(ctx, owner, proto.CreateContainer{Image: req.Image, Network: req.Network, NetworkSecrets: req.NetworkSecrets, Fleeting: true, MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
 }
 
 // discard deletes a container that nobody knows of.
@@ -144,7 +144,7 @@ func (req Program) Cell() (Cell, error) {
 		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "container", "a context belongs to a container; name it, or leave context out")
 	case req.Image != "":
 		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; leave it out where container names one")
-	case !req.Network.IsZero():
+	case !req.Network.IsZero() || len(req.NetworkSecrets) > 0:
 		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "network", "network is for a container that is made; create the context's container with it")
 	case len(req.Env)+len(req.Secrets) > 0:
 		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "env", "an interpreter that runs has its environment; create the context with env and secrets")
@@ -166,7 +166,7 @@ func (req Program) check() (language, error) {
 	if req.Container != "" && req.Image != "" {
 		return language{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; leave it out where container names one")
 	}
-	if req.Container != "" && !req.Network.IsZero() {
+	if req.Container != "" && (!req.Network.IsZero() || len(req.NetworkSecrets) > 0) {
 		return language{}, proto.Errorf(proto.InvalidArgument, "", "network", "network is for a container that is made; leave it out where container names one, which keeps what it has")
 	}
 	return languageOf(req.Language)

@@ -22,7 +22,7 @@ type spare struct {
 // A spareKey says whom a spare is for. It is made with that API key, so that it counts, and is in the audit log, as what it is.
 type spareKey struct{ owner, key, image, language string }
 
-// Bounds of spares: how long one waits, and how many there are. spareIdle is the net under their deletion, should the daemon crash.
+// Bounds of spares: how long one waits, and how many there are. spareIdle is the net under their deletion.
 const (
 	spareTime = time.Minute
 	maxSpares = 8
@@ -32,7 +32,7 @@ const (
 // spareFor is whom a spare would have to be for to run a program, if one may.
 func (r *Runner) spareFor(ctx context.Context, owner string, req Program, lang language) (spareKey, bool) {
 	k := spareKey{owner, proto.CallerOf(ctx).KeyID, req.Image, lang.name}
-	plain := req.Container == "" && len(req.Env)+len(req.Secrets) == 0 && req.Network.IsZero()
+	plain := req.Container == "" && len(req.Env)+len(req.Secrets)+len(req.NetworkSecrets) == 0 && req.Network.IsZero()
 	return k, r.spare != nil && plain && r.spare(k.key)
 }
 
@@ -79,7 +79,7 @@ func (r *Runner) refill(ctx context.Context, k spareKey, lang language) {
 // prepare starts what a spare is.
 func (r *Runner) prepare(ctx context.Context, k spareKey, lang language, sp *spare) (err error) {
 	sp.s, err = r.sessions.Create(ctx, k.owner, proto.CreateContainer{
-		Image: k.image, Labels: map[string]string{"berth.for": "run_code"}, IdleTimeoutSeconds: int64(spareIdle.Seconds()), MaxLifetimeSeconds: int64(freshLifetime.Seconds()),
+		Image: k.image, Labels: map[string]string{"berth.for": "run_code"}, Fleeting: true, IdleTimeoutSeconds: int64(spareIdle.Seconds()), MaxLifetimeSeconds: int64(freshLifetime.Seconds()),
 	})
 	if err != nil {
 		return err
@@ -132,7 +132,8 @@ func (r *Runner) with(ctx context.Context, sp *spare, req Program) (Outcome, err
 	}
 	defer release()
 	began := time.Now()
-	in, c := sp.in, newCell(req.MaxOutputBytes)
+	in, c := sp.in, newCell(sp.s, req.MaxOutputBytes)
+	defer c.close()
 	in.exec.Tell(ctx, actCell, cmp.Or(req.Shown, in.lang.name+": "+req.Code))
 	number := in.take(c)
 	go func() { // it ends with the interpreter

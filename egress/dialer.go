@@ -39,7 +39,7 @@ func NewDialer(list []string, resolver string) (*Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dialer{p.Gate(granted, func(Visit) {})}, nil
+	return &Dialer{p.Gate(granted, nil, func(Visit) {})}, nil
 }
 
 // Reach says whether host:port is on the list. Where a name leads is found out when it is dialled.

@@ -30,7 +30,7 @@ type site struct {
 }
 
 // newSite makes one. 127.0.0.1 may be reached, and no other address of loopback.
-func newSite(t *testing.T, cfg Config, n proto.Network) *site {
+func newSite(t *testing.T, cfg Config, n proto.Network, secrets ...Secret) *site {
 	t.Helper()
 	s := &site{t: t, names: egresstest.NewNameServer(t), news: make(chan struct{}, 1000)}
 	cfg.Most, cfg.Resolver = proto.NetworkOpen, s.names.Addr
@@ -42,7 +42,7 @@ func newSite(t *testing.T, cfg Config, n proto.Network) *site {
 	if n, err = p.Grant(n); err != nil {
 		t.Fatal(err)
 	}
-	s.gate = p.Gate(n, s.tell)
+	s.gate = p.Gate(n, secrets, s.tell)
 	s.serve()
 	return s
 }

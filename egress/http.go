@@ -143,7 +143,7 @@ func (v *visitor) passageTo(ctx context.Context, method string, t Target, err er
 // forward sends a request through p and its answer back, and reports whether the connection can take another.
 func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *passage) bool {
 	out := r.Clone(ctx)
-	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI, out.Close = "http", t.String(), t.hostHeader(), "", false
+	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI, out.Close = "http", t.String(), t.hostHeader(v.opened), "", false
 	upgrade := isWebsocket(r.Header)
 	clean(out.Header)
 	if upgrade {
@@ -158,29 +158,37 @@ func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *pas
 	if r.Body != http.NoBody {
 		out.Body = body
 	}
+	hidden := v.gate.swaps.at(t, v.opened).putIn(out, p)
+	host := Conn(p)
 	transport := &http.Transport{
-		DialContext:        func(context.Context, string, string) (net.Conn, error) { return p, nil },
+		DialContext: func(ctx context.Context, _, _ string) (_ net.Conn, err error) {
+			if v.opened {
+				host, err = v.gate.proxy.encrypt(ctx, t, p)
+			}
+			return host, err
+		},
 		DisableKeepAlives:  !upgrade, // else it would take the upgrade back
 		DisableCompression: true, MaxResponseHeaderBytes: 256 << 10,
 	}
 	res, err := transport.RoundTrip(out)
 	body.stop()
 	if err != nil {
-		v.say(refuse(proto.Unavailable, "failed", "%s did not answer as it should", t))
+		v.say(distrust(t, err))
 		return false
 	}
 	defer res.Body.Close()
+	hidden.takeOut(res)
 	if res.StatusCode == http.StatusSwitchingProtocols {
-		v.switched(res, p)
+		v.switched(res, host)
 		return false
 	}
 	whole := r.Body == http.NoBody || body.whole.Load()
 	return v.answer(res, whole && !r.Close && r.ProtoAtLeast(1, 1))
 }
 
-// hostHeader is the target as a Host header has it.
-func (t Target) hostHeader() string {
-	if t.Port != 80 {
+// hostHeader is the target as a Host header has it, which leaves the usual port out.
+func (t Target) hostHeader(encrypted bool) string {
+	if encrypted && t.Port != 443 || !encrypted && t.Port != 80 {
 		return t.String()
 	}
 	if t.Addr.Is6() {
@@ -290,7 +298,7 @@ func clean(h http.Header) {
 }
 
 // switched carries a websocket.
-func (v *visitor) switched(res *http.Response, p *passage) {
+func (v *visitor) switched(res *http.Response, to Conn) {
 	host, ok := res.Body.(io.ReadWriteCloser)
 	if !ok {
 		return
@@ -300,6 +308,6 @@ func (v *visitor) switched(res *http.Response, p *passage) {
 	_ = res.Header.Write(w)
 	_, _ = io.WriteString(w, "\r\n")
 	if w.Flush() == nil {
-		v.pump(p, v.r, host)
+		v.pump(to, v.r, host)
 	}
 }

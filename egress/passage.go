@@ -20,6 +20,7 @@ type passage struct {
 	alive func()    // called whenever something goes either way
 	in    io.Reader // nil: Conn
 	free  func() bool
+	used  []string // names of secrets that were put in
 
 	sent, received atomic.Int64
 	over           sync.Once
@@ -103,7 +104,7 @@ func (p *passage) end(why *refusal) error {
 	err := p.Conn.Close()
 	p.over.Do(func() {
 		v := p.visit
-		v.Began, v.Over = false, true
+		v.Began, v.Over, v.Secrets = false, true, p.used
 		v.Sent, v.Received, v.Seconds = p.sent.Load(), p.received.Load(), time.Since(p.began).Seconds()
 		if why != nil {
 			v.Outcome, v.Reason, v.Note = string(why.code), why.reason, why.text

@@ -3,6 +3,7 @@ package egress
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -22,6 +23,10 @@ type Config struct {
 	Resolver string            // host:port of the name server to ask; "" is the host's
 	Ready    func() error      // why nothing can be written down, if so; then nothing goes out. nil: all can
 	Log      *slog.Logger      // nil: slog.Default
+
+	// Authority signs for hosts that secrets go to, whose connections are opened; it is asked for at the first. nil: there can be none.
+	Authority func() (*Authority, error)
+	Roots     *x509.CertPool // authorities that those hosts' certificates are signed by; nil: the system's
 
 	Connections int           // of one container at once; more wait. 0 is 128
 	All         int           // of all containers; more wait. 0 is 8192, or so many that half of this process's descriptors stay free
@@ -114,20 +119,21 @@ type Visit struct {
 type Gate struct {
 	proxy  *Proxy
 	policy Policy
+	swaps  swaps
 	tell   func(Visit)
 	places chan struct{}
 	rate   *rate.Limiter
 }
 
-// Gate makes the way out for a container with this network, as Grant returned it. tell is told of each request, and must be done with it when it
+// Gate makes the way out for a container with this network and these secrets, as Grant and GrantSecrets returned them. tell is told of each request, and must be done with it when it
 // returns. Where the daemon gives less by now than it did, nothing is let through.
-func (p *Proxy) Gate(n proto.Network, tell func(Visit)) *Gate {
+func (p *Proxy) Gate(n proto.Network, secrets []Secret, tell func(Visit)) *Gate {
 	policy, _, err := ParsePolicy(n)
 	if err != nil {
 		policy = Policy{}
 	}
 	perSecond := rate.Limit(p.cfg.PerSecond)
-	return &Gate{proxy: p, policy: policy, tell: tell, places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond)))}
+	return &Gate{proxy: p, policy: policy, swaps: newSwaps(secrets), tell: tell, places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond)))}
 }
 
 // Enter waits for a place among the container's connections. Whoever has one must call leave.

@@ -244,7 +244,7 @@ func TestMost(t *testing.T) {
 			if granted := strings.Contains(" "+fits+" ", " "+string(mode)+" "); granted != (err == nil) || err != nil && proto.CodeOf(err) != proto.PermissionDenied {
 				t.Errorf("%q of %q: %v", mode, most, err)
 			}
-			g := p.Gate(proto.Network{Mode: mode, Allow: nil}, func(Visit) {})
+			g := p.Gate(proto.Network{Mode: mode, Allow: nil}, nil, func(Visit) {})
 			if _, err := g.judge(t.Context(), Target{Name: "a.example", Port: 80}); err == nil {
 				t.Errorf("%q of %q lets something through", mode, most)
 			} else if most != proto.NetworkOpen && mode == proto.NetworkOpen && refusalOf(err).reason != "network_max" {

@@ -38,6 +38,10 @@ func (v *visitor) connect(ctx context.Context, r *http.Request, h head) {
 // tunnel carries what client and host say to each other. With a list, what the client says first must fit the target: one address has many hosts
 // behind it, and the list names one.
 func (v *visitor) tunnel(ctx context.Context, t Target, p *passage) {
+	if len(v.gate.swaps.at(t, true)) > 0 {
+		v.lookInto(ctx, t, p)
+		return
+	}
 	if v.gate.policy.Mode == proto.NetworkOpen {
 		v.pump(p, v.r, p)
 		return

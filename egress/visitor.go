@@ -24,6 +24,7 @@ type visitor struct {
 
 	within *Target  // in a CONNECT, where that went; all that is asked for must be there
 	ready  *passage // to within, for the first request; nil later
+	opened bool     // it is inside of TLS, whose other end is the host's
 }
 
 // headBytes bounds the head of a request, and is what is kept of it in memory.
@@ -76,7 +77,7 @@ func (v *visitor) open(ctx context.Context, method string, t Target, err error) 
 }
 
 // pump carries bytes both ways until both sides have said all. A side that is done leaves the other to finish; one that fails ends both.
-func (v *visitor) pump(p *passage, client io.Reader, host io.Reader) {
+func (v *visitor) pump(p Conn, client io.Reader, host io.Reader) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

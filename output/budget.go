@@ -18,6 +18,15 @@ func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
 // Used is how many bytes the outputs hold now.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
+// Take counts n bytes of something else that is kept, unless that would be too much. What was taken is given back with a negative n.
+func (b *Budget) Take(n int64) bool {
+	if b.used.Add(n) <= b.limit || n <= 0 {
+		return true
+	}
+	b.used.Add(-n)
+	return false
+}
+
 // account tells the budget what the output holds, and makes do with less if that is too much. Called with mu held.
 func (o *Output) account() {
 	if o.budget == nil {

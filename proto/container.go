@@ -31,9 +31,14 @@ type CreateContainer struct {
 	Network      Network           `json:"network,omitzero"`    // what it may reach; default nothing
 	CodeTools    CodeTools         `json:"code_tools,omitzero"` // tools of the host that its code may call; default none
 
+	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"` // environment too, of which commands see placeholders; they need a network
+
 	// IdempotencyKey makes at most one container: the same key with the same request is the same container for as long as
 	// that is there. 1 to 255 printable ASCII characters.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
+
+	// Fleeting is for a container that nobody is told of: it ends with the daemon, however that ends. No request can say it.
+	Fleeting bool `json:"-"`
 
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty"` // stop after this long without use; default 300, 1 to 30 days
 	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds,omitempty"` // remove this long after creation; default 30 days, 1 s to 365 days
@@ -59,6 +64,8 @@ type Container struct {
 	MaxExpiresAt Time              `json:"max_expires_at"` // the cap: when it and its files are removed
 	RunningExecs int               `json:"running_execs"`
 	SecretNames  []string          `json:"secret_names"` // of its secrets; their values are never told
+
+	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"` // without their values
 
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds"`
 	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds"`

@@ -36,6 +36,13 @@ func (n *Network) SetShort(mode string) { *n = Network{Mode: NetworkMode(mode)} 
 // IsZero reports whether nothing was asked for.
 func (n Network) IsZero() bool { return n.Mode == "" && len(n.Allow) == 0 }
 
+// A NetworkSecret is a secret that code in a container never has: its environment has a placeholder, and the daemon's proxy puts the value into
+// requests to these hosts, and to no others. Hosts are written as in Network.Allow.
+type NetworkSecret struct {
+	Value string   `json:"value,omitempty"` // of 4 bytes at least; never told again
+	Hosts []string `json:"hosts"`
+}
+
 // An AuditEgress is what the audit log tells of a request that left a container, or was to.
 type AuditEgress struct {
 	Method   string  `json:"method"`            // "CONNECT", "SOCKS5", or that of a plain HTTP request
@@ -46,4 +53,6 @@ type AuditEgress struct {
 	Sent     int64   `json:"sent_bytes"`        // this and what follows only at its end
 	Received int64   `json:"received_bytes"`
 	Seconds  float64 `json:"seconds"`
+
+	Secrets []string `json:"secrets,omitempty"` // names of those that were put in
 }

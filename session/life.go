@@ -117,6 +117,9 @@ func (s *Session) bringUp(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
+	if err := s.teachTrust(ctx); err != nil {
+		return err
+	}
 	fixtures := s.refurnish(ctx)
 	s.setBoot(hello.Boot)
 	now := s.core.clock.now() // a start that took long does not eat the lease

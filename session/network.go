@@ -1,6 +1,7 @@
 package session
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -58,7 +59,7 @@ func (r record) network() proto.Network {
 // proxyService is the way out of the session's present generation, or nil if it has none.
 func (s *Session) proxyService(rec record) Service {
 	if proxy := s.core.cfg.Egress; proxy != nil && rec.connected() {
-		return proxy.Gate(rec.Network, s.tellVisit)
+		return proxy.Gate(rec.Network, slices.Collect(maps.Values(rec.Swapped)), s.tellVisit)
 	}
 	return nil
 }

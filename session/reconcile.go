@@ -22,7 +22,10 @@ func (ss *Sessions) load() error {
 	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return errors.Join(
 			ss.clock.load(tx),
-			ledger.Each(tx, bucketSessions, "", func(id string, r record) { ss.byID[id] = newSession(ss, r) }),
+			ledger.Each(tx, bucketSessions, "", func(id string, r record) {
+				r.Delete = r.Delete || r.Fleeting // its daemon is no more
+				ss.byID[id] = newSession(ss, r)
+			}),
 			ledger.Each(tx, bucketWorkspaces, "", func(id string, w workspaceRecord) { ss.workspaces[id] = w }),
 			ledger.Each(tx, bucketExecs, "", func(key string, r execRecord) {
 				id, _, _ := strings.Cut(key, "/")

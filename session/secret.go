@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"berth/egress"
 	"berth/ledger"
 	"berth/proto"
 )
@@ -29,9 +30,10 @@ func (noVault) Unseal(string, string) ([]byte, error) { return nil, errNoVault }
 
 // confidential is the part of a record that is sealed in the ledger: people put tokens into environments, too.
 type confidential struct {
-	Env     map[string]string `json:"env,omitempty"`
-	Secrets map[string]string `json:"secrets,omitempty"`
-	Tools   toolSecrets       `json:"tools,omitzero"`
+	Env     map[string]string        `json:"env,omitempty"`
+	Secrets map[string]string        `json:"secrets,omitempty"`
+	Swapped map[string]egress.Secret `json:"swapped,omitempty"`
+	Tools   toolSecrets              `json:"tools,omitzero"`
 }
 
 // Bounds of a secret, in bytes. A shorter one could not be hidden: it would be found in every text.
@@ -58,10 +60,11 @@ func checkSecrets(secrets, env map[string]string) error {
 
 // seal closes what is confidential in a record that has its ID.
 func (ss *Sessions) seal(r *record) error {
-	if r.Names = slices.Sorted(maps.Keys(r.Secrets)); len(r.Env)+len(r.Secrets) == 0 && r.toolSecrets.isZero() {
+	r.Names = slices.Sorted(maps.Keys(r.Secrets))
+	if len(r.Env)+len(r.Secrets)+len(r.Swapped) == 0 && r.toolSecrets.isZero() {
 		return nil
 	}
-	text, err := json.Marshal(confidential{r.Env, r.Secrets, r.toolSecrets})
+	text, err := json.Marshal(confidential{r.Env, r.Secrets, r.Swapped, r.toolSecrets})
 	if err == nil {
 		r.Sealed, err = ss.cfg.Vault.Seal(r.ID, text)
 	}
@@ -79,7 +82,7 @@ func (ss *Sessions) unseal(r *record) {
 	if err == nil {
 		err = json.Unmarshal(text, &c)
 	}
-	if r.Env, r.Secrets, r.toolSecrets, r.closed = c.Env, c.Secrets, c.Tools, err; err != nil {
+	if r.Env, r.Secrets, r.Swapped, r.toolSecrets, r.closed = c.Env, c.Secrets, c.Swapped, c.Tools, err; err != nil {
 		ss.cfg.Log.Error("the secrets of a container cannot be opened; it runs no commands until they can", "container", r.ID, "error", err)
 	}
 }
@@ -104,13 +107,13 @@ func (ss *Sessions) openRecords() {
 
 // forgetSecrets is for what will never run anything again.
 func (r *record) forgetSecrets() {
-	r.Env, r.Secrets, r.toolSecrets, r.Sealed, r.Names, r.ClearEnv, r.closed = nil, nil, toolSecrets{}, "", nil, nil, nil
+	r.Env, r.Secrets, r.Swapped, r.toolSecrets, r.Sealed, r.Names, r.ClearEnv, r.closed = nil, nil, nil, toolSecrets{}, "", nil, nil, nil
 }
 
 // environment is what a command gets of its container's and its own, the narrower over the wider and secrets over the rest.
 func (e *Exec) environment() map[string]string {
 	r, env := e.s.record(), map[string]string{}
-	for _, part := range []map[string]string{r.Env, r.Secrets, e.cmd.Env, e.cmd.Secrets} {
+	for _, part := range []map[string]string{r.Env, r.Secrets, r.placeholders(), e.cmd.Env, e.cmd.Secrets} {
 		maps.Copy(env, part)
 	}
 	if r.connected() {
@@ -118,6 +121,9 @@ func (e *Exec) environment() map[string]string {
 	}
 	if r.hasTools() {
 		e.addTools(env)
+	}
+	if len(r.Swapped) > 0 {
+		addTrust(env)
 	}
 	return env
 }
@@ -171,7 +177,7 @@ func (s *Session) veilOf(cmd proto.Cmd) *veil {
 		env = map[string]string{}
 	}
 	maps.Copy(env, cmd.Env)
-	return newVeil(env, r.Secrets, r.toolSecrets.words(), cmd.Secrets)
+	return newVeil(env, r.Secrets, r.swappedValues(), r.toolSecrets.words(), cmd.Secrets)
 }
 
 // sealOwn is what a command brings itself, sealed, where it may end under a later daemon, which has to hide it then.
@@ -265,7 +271,7 @@ func (s *Session) hideIn(cmd proto.Cmd, err *error) {
 func hideIn(req proto.CreateContainer, err *error) {
 	if *err != nil {
 		p := req.CodeTools.Provider
-		*err = newVeil(req.Env, req.Secrets, toolSecrets{p.Headers, p.Secret}.words()).error(*err)
+		*err = newVeil(req.Env, req.Secrets, valuesOf(req.NetworkSecrets), toolSecrets{p.Headers, p.Secret}.words()).error(*err)
 	}
 }
 

@@ -120,6 +120,7 @@ func (s *Session) Info() proto.Container {
 		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
 		RunningExecs:       s.runningExecs(true),
 		SecretNames:        append([]string{}, r.Names...),
+		NetworkSecrets:     r.shownSecrets(),
 		IdleTimeoutSeconds: int64(r.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),
 	}
 }

@@ -128,3 +128,6 @@ func (ss *Sessions) relieve(ending *Exec) {
 		s.trim(0, ending)
 	}
 }
+
+// OutputBudget is what the output of all commands counts in, for those who keep output of their own.
+func (s *Session) OutputBudget() *output.Budget { return s.core.memory }

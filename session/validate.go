@@ -23,23 +23,24 @@ func invalid(field, format string, args ...any) error {
 func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
 	r := record{
 		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
-		Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
+		Fleeting: req.Fleeting, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
 		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
 	}
 	setDefault(&r.Image, c.Image)
 	setDefault(&r.Class, c.Class)
 	setDefault(&r.Idle, c.IdleTimeout)
 	setDefault(&r.Lifetime, c.MaxLifetime)
-	var denied error
+	var denied, kept error
 	r.Network, denied = c.grant(req.Network)
 	var refused error
 	r.Tools, refused = c.grantTools(req.CodeTools)
 	r.holdToolSecrets()
+	r.Swapped, kept = c.swap(r.Network, req)
 	for _, check := range []error{
 		checkClass(r.Class),
 		checkSpan("idle_timeout_seconds", r.Idle, minIdle, maxIdle),
 		checkSpan("max_lifetime_seconds", r.Lifetime, minLifetime, maxLifetime),
-		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits), denied, refused,
+		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits), denied, refused, kept,
 	} {
 		if check != nil {
 			return record{}, check

@@ -77,6 +77,7 @@ When it ends, containers go on without it; the next start attaches to them again
 		cfg.Egress.Private = append(cfg.Egress.Private, prefix)
 		return err
 	})
+	f.StringVar(&cfg.EgressCA, "egress-ca", "", "PEM file of authorities to trust beside the system's, for hosts that network secrets go to")
 	f.Float64Var(&limits.CPUs, "cpus", limits.CPUs, "most CPUs of one container, and its default")
 	f.Int64Var(&limits.MemoryBytes, "memory-bytes", limits.MemoryBytes, "most memory of one container, and its default")
 	f.Int64Var(&limits.PIDs, "pids", limits.PIDs, "most processes and threads of one container, and its default")

@@ -44,7 +44,7 @@ Languages: ` + strings.Join(code.Languages(), ", ") + `. Without --language the 
 // codeFlags say what code to run and how.
 type codeFlags struct {
 	language, context, text, image, figures string
-	env, secrets                            []string
+	env, secrets, secretHosts               []string
 	network                                 networkFlags
 	timeout                                 time.Duration
 }
@@ -59,6 +59,7 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.figures, "figures", "", "write images among the results into this directory")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment, NAME=value, or NAME to take yours (may be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
+	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
 	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this long (default: the daemon's)")
 }
 
@@ -87,6 +88,9 @@ func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args 
 		return err
 	}
 	if req.Secrets, err = parseSecrets(f.secrets); err != nil {
+		return err
+	}
+	if req.NetworkSecrets, err = parseSecretHosts(f.secretHosts, req.Secrets); err != nil {
 		return err
 	}
 	res, err := c.RunCode(ctx, req)

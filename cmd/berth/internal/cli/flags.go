@@ -19,6 +19,7 @@ type containerFlags struct {
 	network                       networkFlags
 	tools                         toolFlags
 	labels, env, secrets, files   []string
+	secretHosts                   []string
 	cpus                          float64
 	memory, disk                  string
 	pids                          int64
@@ -53,6 +54,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label, key=value (may be repeated)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment of its commands, NAME=value, or NAME to take yours (may be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
+	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
 	fs.StringVar(&f.class, "class", "", "runtime class: runc or gvisor")
 	fs.Float64Var(&f.cpus, "cpus", 0, "CPUs, such as 0.5")
 	fs.StringVarP(&f.memory, "memory", "m", "", "memory, such as 512m")
@@ -82,6 +84,7 @@ func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) 
 		func() (err error) { req.Env, err = parseEnv(f.env); return err },
 		func() (err error) { req.Secrets, err = parseSecrets(f.secrets); return err },
 		func() (err error) { req.CodeTools, err = f.tools.request(); return err },
+		func() (err error) { req.NetworkSecrets, err = parseSecretHosts(f.secretHosts, req.Secrets); return err },
 		func() (err error) { req.Files, uploaded, err = f.store(ctx, a, c); return err },
 	} {
 		if err := step(); err != nil {

@@ -10,6 +10,8 @@ import (
 
 const secretUsage = "secret for the environment of its commands: NAME takes yours, NAME=@FILE a file's content (may be repeated)"
 
+const secretHostUsage = "NAME=HOST: commands get a placeholder for this secret, and the daemon puts the secret into requests to the host (may be repeated)"
+
 // maxSecretFile is more than any secret may have, in bytes.
 const maxSecretFile = 1 << 20
 
@@ -36,6 +38,23 @@ func parseSecrets(list []string) (map[string]string, error) {
 		}
 	}
 	return secrets, nil
+}
+
+// parseSecretHosts takes those secrets out that go to hosts alone: NAME=HOST, for each host once more.
+func parseSecretHosts(list []string, secrets map[string]string) (map[string]proto.NetworkSecret, error) {
+	swapped := map[string]proto.NetworkSecret{}
+	for _, text := range list {
+		name, host, _ := strings.Cut(text, "=")
+		value, given := secrets[name]
+		if host == "" || !given {
+			return nil, proto.Errorf(proto.InvalidArgument, "", "secret-host", "--secret-host %.80q: write NAME=HOST, where --secret gives NAME its value", text)
+		}
+		swapped[name] = proto.NetworkSecret{Value: value, Hosts: append(swapped[name].Hosts, host)}
+	}
+	for name := range swapped {
+		delete(secrets, name)
+	}
+	return swapped, nil
 }
 
 // Unlike --env a missing variable is an error: a command without its secret fails later and less

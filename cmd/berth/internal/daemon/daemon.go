@@ -52,6 +52,7 @@ type Config struct {
 
 	Egress          egress.Config  // what containers may reach at most, and how
 	ToolCallbacks   []string       // servers that calls of code's tools may go to; none: they go to none
+	EgressCA        string         // file of authorities that hosts of secrets may have beside the system's; "": none
 	Session         session.Config // limits and times; its parts are set here
 	PoolBytes       int64          // size of the disk pool when it is made; 0: half of the free space
 	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
@@ -251,6 +252,10 @@ func (d *Daemon) openSkills(books *ledger.DB) (err error) {
 func (d *Daemon) openEgress() (err error) {
 	cfg := d.cfg.Egress
 	cfg.Log, cfg.Ready = d.cfg.Log, func() error { return d.audit.Ready() }
+	cfg.Authority = newAuthorityFile(d.cfg.Dir, d.cfg.Log).get
+	if cfg.Roots, err = readRoots(d.cfg.EgressCA); err != nil {
+		return err
+	}
 	d.egress, err = egress.New(cfg)
 	return err
 }
