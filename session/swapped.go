@@ -75,9 +75,6 @@ func each[A, B any](from map[string]A, fn func(A) B) map[string]B {
 	return to
 }
 
-// veil hides the record's secrets.
-func (r record) veil() *veil { return newVeil(r.Env, r.Secrets, r.swappedValues()) }
-
 // Where a container finds whom to trust: the proxy's authority alone, and with it all that its image trusts.
 const (
 	authorityFile = "/etc/ssl/berth-proxy.pem"
