@@ -55,7 +55,7 @@ type studio struct {
 func newStudio(t *testing.T) *studio {
 	t.Helper()
 	var tools *bridge.Bridge
-	st := sessiontest.NewWith(t, session.Config{}, func(st *sessiontest.Stack, cfg *session.Config) {
+	st := sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, session.Config{}, func(st *sessiontest.Stack, cfg *session.Config) {
 		tools = bridge.Open(bridge.Config{Ledger: st.Ledger})
 		cfg.Tools = tools
 	})

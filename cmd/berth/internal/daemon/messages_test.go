@@ -14,8 +14,8 @@ import (
 	"berth/proto"
 )
 
-// A message is what these tests look at of an answer of /v1/messages.
-type message struct {
+// A reply is what these tests look at of an answer of /v1/messages.
+type reply struct {
 	Content []struct {
 		Type    string `json:"type"`
 		Text    string `json:"text"`
@@ -38,7 +38,7 @@ type message struct {
 }
 
 // result is the content of the first result block.
-func (m message) result(t *testing.T) (kind, stdout string) {
+func (m reply) result(t *testing.T) (kind, stdout string) {
 	t.Helper()
 	for _, b := range m.Content {
 		if b.Type == "bash_code_execution_tool_result" {
@@ -104,7 +104,7 @@ func awaitState(t *testing.T, id string, want proto.State) {
 // killed; once it is deleted or expired, the error says so before the model is asked.
 func TestConversationGoesOn(t *testing.T) {
 	model := modelled(t, scripts(running("begin", "echo one >/workspace/kept; echo begun"), running("go on", "echo two >>/workspace/kept; cat /workspace/kept")))
-	first := call[message](t, base, 200, "POST", "/v1/messages", say("begin", ""))
+	first := call[reply](t, base, 200, "POST", "/v1/messages", say("begin", ""))
 	if kind, out := first.result(t); kind != "bash_code_execution_result" || out != "begun\n" || first.Container == nil || first.StopReason != "end_turn" {
 		t.Fatalf("%+v", first)
 	}
@@ -125,7 +125,7 @@ func TestConversationGoesOn(t *testing.T) {
 		{"the daemon is restarted", func() { base.restart(t, syscall.SIGTERM) }},
 	} {
 		between.do()
-		m := call[message](t, base, 200, "POST", "/v1/messages", say("go on", id))
+		m := call[reply](t, base, 200, "POST", "/v1/messages", say("go on", id))
 		want += "two\n"
 		if kind, out := m.result(t); kind != "bash_code_execution_result" || out != want || m.Container == nil || m.Container.ID != id {
 			t.Errorf("%s: %+v", between.name, m)
@@ -135,7 +135,7 @@ func TestConversationGoesOn(t *testing.T) {
 	if status, out, err := base.Do("DELETE", "/v1/containers/"+id, nil); err != nil || status >= 300 {
 		t.Fatalf("%d %s %v", status, out, err)
 	}
-	gone := call[message](t, base, 404, "POST", "/v1/messages", say("go on", id))
+	gone := call[reply](t, base, 404, "POST", "/v1/messages", say("go on", id))
 	if gone.Error.Type != "not_found_error" || gone.Error.Details.ErrorCode != "container_not_found" || !strings.Contains(gone.Error.Message, id) {
 		t.Errorf("%+v", gone.Error)
 	}
@@ -164,7 +164,7 @@ func TestContainerDiesInATurn(t *testing.T) {
 	}()
 	bash(t, base, c.ID, "until test -s /workspace/pid; do sleep 0.01; done")
 	kill(t, base.inside(c.ID)[:1])
-	var m message
+	var m reply
 	if out := <-answered; json.Unmarshal(out, &m) != nil {
 		t.Fatalf("%s", out)
 	}
@@ -196,7 +196,7 @@ func TestDaemonDiesInATurn(t *testing.T) {
 	if err := <-cut; err == nil {
 		t.Error("a request outlived its daemon")
 	}
-	m := call[message](t, base, 200, "POST", "/v1/messages", say("look", c.ID))
+	m := call[reply](t, base, 200, "POST", "/v1/messages", say("look", c.ID))
 	if kind, out := m.result(t); kind != "bash_code_execution_result" || out != "slow\n" {
 		t.Errorf("%+v", m)
 	}
