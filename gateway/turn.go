@@ -243,8 +243,10 @@ func (t *turn) finish(delta object, stop string) error {
 		t.final, t.usage = t.head.without("usage"), t.head.get("usage")
 	}
 	o := t.final.with("id", t.head.get("id")).with("model", t.head.get("model")).with("stop_reason", stop)
-	if stop == stopPause {
-		o = o.with("stop_sequence", nil)
+	for _, name := range []string{"stop_sequence", "stop_details"} {
+		if stop == stopPause || o.get(name) == nil {
+			o = o.with(name, nil)
+		}
 	}
 	o = o.with("content", joined(t.content)).with("usage", t.usage).with("container", t.box.raw())
 	t.final, t.heard = o, true
@@ -264,7 +266,7 @@ func (t *turn) deliver(delta object) error {
 	if d, err := parseObject(delta.get("delta")); err == nil {
 		inner = d
 	}
-	for _, name := range []string{"stop_reason", "stop_sequence", "container"} {
+	for _, name := range []string{"stop_reason", "stop_sequence", "stop_details", "container"} {
 		inner = inner.with(name, t.final.get(name))
 	}
 	if delta == nil {
