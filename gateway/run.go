@@ -19,10 +19,11 @@ const liveHeader = "berth-live-output"
 // Its error says that the turn cannot go on for now: ctx has ended, or it is errHeld.
 func (t *turn) do(ctx context.Context, c call) (object, error) {
 	s, err := t.need(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return t.failed(c, err), nil
-	case c.name == toolCode:
+	}
+	t.note(c.id)
+	if c.name == toolCode {
 		return t.code(ctx, s, c)
 	}
 	return t.command(ctx, s, c), nil
@@ -33,7 +34,7 @@ func (t *turn) command(ctx context.Context, s *session.Session, c call) object {
 	var started *session.Exec
 	var listeners sync.WaitGroup
 	res, err := tools.Run(ctx, s, tools.Use{
-		Type: "server_tool_use", ID: c.id, Name: c.name, Input: c.input, IdempotencyKey: t.key(c),
+		Type: "server_tool_use", ID: c.id, Name: c.name, Input: c.input, IdempotencyKey: t.onceKey(c),
 		Started: func(e *session.Exec) {
 			started = e
 			if t.live() {
@@ -51,8 +52,8 @@ func (t *turn) command(ctx context.Context, s *session.Session, c call) object {
 	return resultBlock(c, mustJSON(res.Content))
 }
 
-// key is what a command is known by if its call is run again: it is not.
-func (t *turn) key(c call) string {
+// onceKey is what a command is known by if its call is run again: it is not.
+func (t *turn) onceKey(c call) string {
 	if c.name != toolBash {
 		return ""
 	}

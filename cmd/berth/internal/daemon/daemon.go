@@ -260,7 +260,7 @@ func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
 	}
 	d.keep(set)
 	d.gateway = gateway.New(gateway.Config{
-		Upstreams: set, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
+		Upstreams: set, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills, Ledger: d.books, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
 	})
 	d.keep(d.gateway)
 	return nil
