@@ -1,0 +1,184 @@
+package daemon_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"berth/gateway/scripted"
+	"berth/proto"
+)
+
+// withModel has the shared daemon ask a model that plays a script, until the test ends.
+func withModel(t *testing.T, script string) *scripted.Server {
+	t.Helper()
+	read, err := scripted.Load(strings.NewReader(script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := scripted.New(read)
+	web := httptest.NewServer(model)
+	flags := base.Flags
+	t.Cleanup(func() {
+		base.Flags = flags
+		base.restart(t, syscall.SIGKILL)
+		web.Close()
+	})
+	base.Flags = append(slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "--stop-on-exit" }), "--upstream", web.URL)
+	base.restart(t, syscall.SIGKILL)
+	return model
+}
+
+// A turnAnswer is what the tests look at of a message.
+type turnAnswer struct {
+	Content []struct {
+		Type    string          `json:"type"`
+		Content json.RawMessage `json:"content"`
+		Raw     json.RawMessage `json:"-"`
+	} `json:"content"`
+	StopReason string              `json:"stop_reason"`
+	Container  *proto.ContainerRef `json:"container"`
+	Error      *struct {
+		Message string                      `json:"message"`
+		Details struct{ Error_code string } `json:"details"`
+	} `json:"error"`
+}
+
+// result is what a command wrote, in the block with this number.
+func (a turnAnswer) result(t *testing.T, n int) (r proto.BashResult) {
+	t.Helper()
+	if n >= len(a.Content) || json.Unmarshal(a.Content[n].Content, &r) != nil {
+		t.Fatalf("no result at %d: %+v", n, a)
+	}
+	return r
+}
+
+// turn sends a request with the tool. The error is the connection's.
+func turn(container, version, retry string) (int, turnAnswer, error) {
+	var a turnAnswer
+	req := map[string]any{"model": "m", "max_tokens": 9, "tools": []any{map[string]any{"type": version, "name": "code_execution"}}, "messages": []any{map[string]any{"role": "user", "content": "go"}}}
+	if container != "" {
+		req["container"] = container
+	}
+	body, err := json.Marshal(req)
+	if err != nil {
+		return 0, a, err
+	}
+	r, err := http.NewRequest("POST", base.URL+"/v1/messages", bytes.NewReader(body))
+	if err != nil {
+		return 0, a, err
+	}
+	r.Header.Set("X-Api-Key", base.Key)
+	r.Header.Set("anthropic-version", "2023-06-01")
+	r.Header.Set("X-Stainless-Retry-Count", retry)
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, a, err
+	}
+	defer res.Body.Close()
+	out, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, a, err
+	}
+	return res.StatusCode, a, json.Unmarshal(out, &a)
+}
+
+func mustTurn(t *testing.T, container, version string) turnAnswer {
+	t.Helper()
+	status, a, err := turn(container, version, "0")
+	if err != nil || status != 200 {
+		t.Fatalf("%d %v %+v", status, err, a)
+	}
+	return a
+}
+
+const (
+	bashTool = "code_execution_20250825"
+	replTool = "code_execution_20260120"
+)
+
+// A conversation goes on in its container, whatever happened to that, or to the daemon, between two turns.
+func TestMessagesInContainers(t *testing.T) {
+	model := withModel(t, `{"plain": true, "loop": true, "turns": [
+		{"answer": {"content": [
+			{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; wc -l </workspace/n; id -u; echo f >$OUTPUT_DIR/f.txt"}},
+			{"type": "tool_use", "name": "code_execution", "input": {"code": "import sys\nx = globals().get('x', 0) + 1\nprint(x, sys.version_info[:2])"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	first := mustTurn(t, "", replTool)
+	if r := first.result(t, 2); r.Stdout != "1\n1000\n" || len(r.Content) != 1 || first.result(t, 3).Stdout != "1 (3, 11)\n" {
+		t.Fatalf("%+v", first)
+	}
+	id := first.Container.ID
+	t.Cleanup(func() { _, _, _ = base.Do("DELETE", "/v1/containers/"+id, nil) })
+	if status, out, err := base.Do("GET", "/v1/files/"+first.result(t, 2).Content[0].FileID+"/content", nil); status != 200 || string(out) != "f\n" {
+		t.Errorf("%d %v %q", status, err, out)
+	}
+	for n, c := range []struct {
+		name, python string
+		between      func()
+	}{
+		{"nothing", "2", func() {}},
+		{"paused", "3", func() { call[proto.Container](t, base, 200, "POST", "/v1/containers/"+id+"/pause", "") }},
+		{"stopped", "1", func() { call[proto.Container](t, base, 200, "POST", "/v1/containers/"+id+"/stop", "") }},
+		{"the daemon killed", "1", func() { base.restart(t, syscall.SIGKILL) }},
+	} {
+		c.between()
+		a := mustTurn(t, id, replTool)
+		if lines, _, _ := strings.Cut(a.result(t, 2).Stdout, "\n"); lines != string(rune('2'+n)) || !strings.HasPrefix(a.result(t, 3).Stdout, c.python+" ") || a.Container.ID != id {
+			t.Errorf("%s: %s and %s", c.name, a.result(t, 2).Stdout, a.result(t, 3).Stdout)
+		}
+	}
+	short := call[proto.Container](t, base, 201, "POST", "/v1/containers", `{"max_lifetime_seconds": 1}`)
+	asked := len(model.Requests())
+	eventually(t, "the container expires", func() bool {
+		status, _, err := base.Do("GET", "/v1/containers/"+short.ID, nil)
+		return err == nil && status == 410
+	})
+	status, a, err := turn(short.ID, bashTool, "0")
+	if err != nil || status != 404 || a.Error == nil || a.Error.Details.Error_code != "container_expired" || !strings.Contains(a.Error.Message, short.ID) || len(model.Requests()) != asked {
+		t.Errorf("%d %v %+v", status, err, a.Error)
+	}
+	if err := model.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A daemon that is killed while a command runs: the SDK's next try gets that very command's result.
+func TestMessagesGoOnAfterTheDaemonDied(t *testing.T) {
+	model := withModel(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; while ! test -e /workspace/go; do sleep 0.1; done; cat /workspace/n"}}]}},
+		{"expect": {"last": [{"content": "x\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	c := create(t, base)
+	cut := make(chan error, 1)
+	go func() {
+		_, _, err := turn(c.ID, bashTool, "0")
+		cut <- err
+	}()
+	waitRunning(t, base, c.ID)
+	base.Stop(syscall.SIGKILL)
+	if err := <-cut; err == nil {
+		t.Error("a request outlived its daemon")
+	}
+	if err := base.Start(); err != nil {
+		t.Fatal(err)
+	}
+	again := make(chan turnAnswer, 1)
+	go func() {
+		_, a, _ := turn(c.ID, bashTool, "1")
+		again <- a
+	}()
+	bash(t, base, c.ID, "touch /workspace/go")
+	a := <-again
+	if len(a.Content) != 3 || a.result(t, 1).Stdout != "x\n" || a.StopReason != "end_turn" || a.Container == nil || a.Container.ID != c.ID {
+		t.Errorf("%+v", a)
+	}
+	if err := model.Err(); err != nil || model.Left() > 0 {
+		t.Error(err, model.Left())
+	}
+}
