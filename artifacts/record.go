@@ -47,7 +47,7 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 		made = js.failed(made, e, err)
 	}
 	// Even if the refresh failed: each of the two is reported by notes of its own.
-	js.publishOutputs(ctx, s, j, e, time.Time{}, &made)
+	js.publishOutputs(ctx, s, j, e, false, &made)
 	js.log(j, e, stderr, made.Paths)
 	if first {
 		js.save(j)
@@ -133,13 +133,16 @@ func keepNewest(tx *ledger.Tx, bucket, prefix string, n int) error {
 	return err
 }
 
-// publishOutputs turns the top-level regular files of $OUTPUT_DIR that were changed since then into stored files.
-func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, since time.Time, made *session.Produced) {
+// publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files; with fresh, those that are not stored as they are now.
+func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, fresh bool, made *session.Produced) {
 	// Relative to the job's directory, as the paths in the books are.
 	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
-	outputs, err := js.outputs(ctx, s, j, dir, since)
+	outputs, err := js.outputs(ctx, s, j, dir)
 	if err != nil {
 		made.Notes = append(made.Notes, "$OUTPUT_DIR could not be read: "+proto.AsError(err).Message)
+	}
+	if fresh {
+		outputs = slices.DeleteFunc(outputs, func(p string) bool { return j.rec.Files[p].FileID != "" })
 	}
 	// A loop that writes a file for each row must not fill the owner's storage; the note says what
 	// became of the rest.
@@ -158,15 +161,15 @@ func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, 
 	}
 }
 
-// outputs are the regular files at the top of dir that were changed since then, sorted. Where the job holds more than its books, they
+// outputs are the regular files at the top of dir, sorted. Where the job holds more than its books, they
 // are looked up.
-func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir string, since time.Time) (paths []string, err error) {
+func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir string) (paths []string, err error) {
 	// The books stop at MaxFiles in the order of the walk, which need not have come to the
 	// outputs.
 	if j.rec.Truncated {
 		list, _, err := s.List(ctx, proto.UserRoot, proto.JobDir(j.rec.ID)+"/"+dir)
 		for _, fi := range list {
-			if fi.Type == proto.TypeFile && !fi.ChangedAt.Before(since) {
+			if fi.Type == proto.TypeFile {
 				paths = append(paths, j.rel(fi.Path))
 			}
 		}
@@ -176,7 +179,7 @@ func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir str
 		return paths, err
 	}
 	for p, f := range j.rec.Files {
-		if path.Dir(p) == dir && f.Type == proto.TypeFile && !f.Changed.Before(since) {
+		if path.Dir(p) == dir && f.Type == proto.TypeFile {
 			paths = append(paths, p)
 		}
 	}
@@ -292,11 +295,8 @@ func split(p string) (job, rel string) {
 	return job, rel
 }
 
-// coarse is how far the times of files may be behind the clock.
-const coarse = 20 * time.Millisecond
-
-// Made stores the top-level files of a running exec's $OUTPUT_DIR that were changed since then: an interpreter that goes on has the
-// same directory all the time, and what one piece of its code made is wanted before its end.
+// Made stores the top-level files of a running exec's $OUTPUT_DIR that were changed since they were stored: an interpreter that goes on has the
+// same directory all the time, and what one piece of its code made is wanted before its end. since is when that piece began.
 func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, since time.Time) session.Produced {
 	var made session.Produced
 	j, done, err := js.take(ctx, s.WorkspaceID(), e.JobID)
@@ -304,10 +304,12 @@ func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, sinc
 		return js.failed(made, e, err)
 	}
 	defer done()
-	j.begin(s, js.cfg.Now())
+	now := proto.At(js.cfg.Now())
+	e.StartedAt, e.EndedAt = proto.At(since), &now
+	j.begin(s, now.Time)
 	if made.Paths, err = js.refresh(ctx, s, j, cause{exec: e}); err != nil {
 		return js.failed(made, e, err)
 	}
-	js.publishOutputs(ctx, s, j, e, since.Add(-coarse), &made)
+	js.publishOutputs(ctx, s, j, e, true, &made)
 	return made
 }

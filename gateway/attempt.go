@@ -16,9 +16,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// How long a turn that is over can be sent again, how many are kept for that, and how many bytes of answers.
+// AttemptTime is how long a turn that is over can be sent again.
+const AttemptTime = 10 * time.Minute
+
+// How many are kept for that, and how many bytes of answers.
 const (
-	attemptTime  = 10 * time.Minute
 	maxAttempts  = 1000
 	attemptBytes = 128 << 20
 )
@@ -30,14 +32,15 @@ type attempt struct {
 	turn chan struct{} // holds one token: the right to go on with it
 
 	// What follows is guarded by attempts.mu.
-	users int         // requests that have it
-	timer *time.Timer // forgets it; nil while it is used
+	users int       // requests that have it
+	left  time.Time // when nobody had it any more; zero while it is used
 	bytes int
 }
 
 // attempts are those of the last minutes.
 type attempts struct {
-	discard func(*session.Session)
+	discard  func(*session.Session)
+	discards sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
 	known  map[[32]byte]*attempt
@@ -66,8 +69,7 @@ func (as *attempts) enter(q *query, fresh func() *turn) *attempt {
 		a = &attempt{key: key, t: fresh(), turn: make(chan struct{}, 1)}
 		as.known[key] = a
 	}
-	if a.users++; a.timer != nil {
-		a.timer.Stop()
+	if a.users++; !a.left.IsZero() {
 		as.unlist(a)
 	}
 	return a
@@ -99,17 +101,14 @@ func (as *attempts) leave(a *attempt) {
 		a.bytes += len(raw)
 	}
 	as.idle, as.bytes = append(as.idle, a), as.bytes+a.bytes
-	a.timer = time.AfterFunc(attemptTime, func() {
-		as.mu.Lock()
-		defer as.mu.Unlock()
-		if a.timer != nil {
-			as.unlist(a)
-			as.forget(a)
-		}
-	})
-	for len(as.idle) > maxAttempts || as.bytes > attemptBytes {
+	a.left = time.Now()
+	as.trim(maxAttempts, attemptBytes)
+}
+
+// trim forgets the oldest, until there are no more than that.
+func (as *attempts) trim(n, bytes int) {
+	for len(as.idle) > 0 && (len(as.idle) > n || as.bytes > bytes) {
 		oldest := as.idle[0]
-		oldest.timer.Stop()
 		as.unlist(oldest)
 		as.forget(oldest)
 	}
@@ -124,7 +123,7 @@ func (as *attempts) unlist(a *attempt) {
 			break
 		}
 	}
-	a.timer = nil
+	a.left = time.Time{}
 }
 
 // forget drops an attempt, and the container that was made for it and that nobody was told of. Called with mu held.
@@ -133,8 +132,21 @@ func (as *attempts) forget(a *attempt) {
 		delete(as.known, a.key)
 	}
 	if b := a.t.box; b.made && !a.t.heard {
-		go as.discard(b.s)
+		as.discards.Go(func() { as.discard(b.s) })
 	}
+}
+
+// Forget forgets the turns, and ends the code in the middle of one, that nobody has come again for in all that time, and gives how many.
+func (g *Gateway) Forget(after time.Duration) (n int) {
+	as := g.attempts
+	n = g.cells.forget(after)
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	for len(as.idle) > 0 && time.Since(as.idle[0].left) >= after {
+		n++
+		as.trim(len(as.idle)-1, as.bytes)
+	}
+	return n
 }
 
 // close forgets all.
@@ -142,11 +154,8 @@ func (as *attempts) close() {
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	as.closed = true
-	for _, a := range as.idle {
-		a.timer.Stop()
-		a.timer = nil
-	}
-	as.idle = nil
+	as.trim(0, 0)
+	as.discards.Wait()
 }
 
 // answer is Messages for a request with the tool.
@@ -159,6 +168,9 @@ func (g *Gateway) answer(ctx context.Context, w http.ResponseWriter, up *upstrea
 	}
 	defer release()
 	t := a.t
+	if t.q != nil { // the same again, described already
+		q.tools = t.q.tools
+	}
 	t.q, t.up, t.w, t.out, t.began, t.rounds = q, up, w, nil, time.Now(), 0
 	if q.stream {
 		t.out = newStream(w)

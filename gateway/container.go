@@ -72,7 +72,7 @@ func (g *Gateway) discard(s *session.Session) {
 	}
 }
 
-// furnish puts the files and skills of a request into the container, and gives the files' paths there. What a request gives now must be there; a file of an
+// furnish puts the files of a request into the container, and gives the files' paths there. What a request gives now must be there; a file of an
 // earlier turn that was deleted since is only not put there again.
 func (t *turn) furnish(ctx context.Context) (names map[string]string, err error) {
 	ids, now, err := t.q.uploads()
@@ -120,6 +120,9 @@ func (g *Gateway) count(ctx context.Context, w http.ResponseWriter, up *upstream
 	}
 	h, err := newHistory(q.messages, names)
 	if err != nil {
+		return err
+	}
+	if err := g.describe(ctx, q); err != nil {
 		return err
 	}
 	for _, c := range h.pending(q.last) {

@@ -9,7 +9,7 @@ import (
 
 // A Refusal is an error with a code of its own for clients.
 type Refusal struct {
-	Code string // "container_not_found" or "container_expired"
+	Code string // "container_not_found", "container_expired" or "thread_unsupported_request"
 	Err  *proto.Error
 }
 

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"berth/artifacts"
+	"berth/bridge"
 	"berth/code"
 	"berth/files"
 	"berth/gateway/upstream"
 	"berth/session"
+	"berth/skills"
 )
 
 // Config is what New needs. All parts but Log must be set.
@@ -21,6 +23,8 @@ type Config struct {
 	Code      *code.Runner
 	Files     *files.Store
 	Jobs      *artifacts.Jobs
+	Bridge    *bridge.Bridge // for code that calls the client's tools
+	Skills    *skills.Store
 
 	MaxRounds int           // of one turn with the upstream; 0 is 50
 	MaxTurn   time.Duration // after which a turn begins no other round; 0 is 10 minutes
@@ -31,6 +35,7 @@ type Config struct {
 type Gateway struct {
 	cfg      Config
 	attempts *attempts
+	cells    cells
 }
 
 // New makes a gateway. It starts nothing.
@@ -48,6 +53,8 @@ func New(cfg Config) *Gateway {
 // Close lets go of the turns that could still be taken up again.
 func (g *Gateway) Close() error {
 	g.attempts.close()
+	g.cells.forget(0)
+	g.cells.all.Wait()
 	return nil
 }
 

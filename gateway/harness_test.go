@@ -13,6 +13,7 @@ import (
 
 	"berth/api"
 	"berth/api/anthropic"
+	"berth/bridge"
 	"berth/code"
 	"berth/files"
 	"berth/gateway"
@@ -21,23 +22,37 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/skills"
 )
 
 // A site is the gateway behind its real edge, over real sessions, with an upstream that plays a script.
 type site struct {
 	*sessiontest.Stack
-	t     *testing.T
-	url   string
-	model *scripted.Server
-	gw    *gateway.Gateway
-	other string // key of another owner
+	t        *testing.T
+	url      string
+	model    *scripted.Server
+	gw       *gateway.Gateway
+	provided string // directory of skills
 }
 
 // newSite serves it; change may alter the gateway's limits.
 func newSite(t *testing.T, script string, change ...func(*gateway.Config)) *site {
 	t.Helper()
-	st := sessiontest.New(t, session.Config{})
-	s := &site{Stack: st, t: t}
+	var tools *bridge.Bridge
+	var shelf *skills.Store
+	var err error
+	provided := t.TempDir()
+	st := sessiontest.NewWith(t, session.Config{}, func(st *sessiontest.Stack, sc *session.Config) {
+		tools = bridge.Open(bridge.Config{Ledger: st.Ledger})
+		sc.Tools = tools
+		if shelf, err = skills.Open(skills.Config{Dir: t.TempDir(), Ledger: st.Ledger, Provided: provided}); err != nil {
+			t.Fatal(err)
+		}
+		sc.Fixtures = shelf
+	})
+	tools.Attach(st.Sessions)
+	t.Cleanup(func() { tools.Close() })
+	s := &site{Stack: st, t: t, provided: provided}
 	run := code.Open(code.Config{Sessions: st.Sessions})
 	t.Cleanup(func() { run.Close() })
 	read, err := scripted.Load(strings.NewReader(script))
@@ -52,7 +67,7 @@ func newSite(t *testing.T, script string, change ...func(*gateway.Config)) *site
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { set.Close() })
-	cfg := gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs}
+	cfg := gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs, Bridge: tools, Skills: shelf}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -16,6 +16,7 @@ type history struct {
 	where   map[string]int  // the message of each call of a server tool, by the upstream's ID
 	foreign map[string]bool // IDs of calls whose results only another server can read
 	hidden  map[string]bool // IDs of calls that code made: the upstream knows nothing of them
+	makers  map[string]int  // the last message with calls of each piece of code, by the ID of its call
 }
 
 // A message is one of the upstream's.
@@ -39,7 +40,7 @@ const resultSuffix = "_tool_result"
 
 // newHistory translates the messages of a request.
 func newHistory(messages []json.RawMessage, names map[string]string) (*history, error) {
-	h := &history{names: names, where: map[string]int{}, foreign: map[string]bool{}, hidden: map[string]bool{}}
+	h := &history{names: names, where: map[string]int{}, foreign: map[string]bool{}, hidden: map[string]bool{}, makers: map[string]int{}}
 	all := make([]object, len(messages))
 	for i, raw := range messages {
 		o, err := parseObject(raw)
@@ -47,7 +48,7 @@ func newHistory(messages []json.RawMessage, names map[string]string) (*history, 
 			return nil, invalid("messages", "messages.%d must be an object", i)
 		}
 		all[i] = o
-		h.survey(o)
+		h.survey(i, o)
 	}
 	for i, o := range all {
 		if err := h.add(i, o, messages[i]); err != nil {
@@ -58,7 +59,7 @@ func newHistory(messages []json.RawMessage, names map[string]string) (*history, 
 }
 
 // survey notes which calls are not to be translated.
-func (h *history) survey(o object) {
+func (h *history) survey(i int, o object) {
 	for _, b := range blocksOf(o) {
 		switch kind := b.text("type"); {
 		case strings.HasSuffix(kind, resultSuffix):
@@ -66,16 +67,26 @@ func (h *history) survey(o object) {
 			if err == nil && strings.HasPrefix(content.text("type"), "encrypted_") {
 				h.foreign[b.text("tool_use_id")] = true
 			}
-		case kind == "tool_use" && byCode(b):
+		case kind == "tool_use" && makerOf(b) != "":
 			h.hidden[b.text("id")] = true
+			h.makers[makerOf(b)] = i
 		}
 	}
 }
 
-// byCode reports whether a call was made by code rather than by the model.
-func byCode(b object) bool {
+// makerOf is the ID of the call whose code made a call; "": the model did.
+func makerOf(b object) string {
 	caller, err := parseObject(b.get("caller"))
-	return err == nil && strings.HasPrefix(caller.text("type"), codeToolPrefix)
+	if err != nil || !strings.HasPrefix(caller.text("type"), codeToolPrefix) {
+		return ""
+	}
+	return caller.text("tool_id")
+}
+
+// madeBy reports whether the code of a call has called tools.
+func (h *history) madeBy(id string) bool {
+	_, ok := h.makers[id]
+	return ok
 }
 
 // blocksOf are the blocks of a message that are objects.
@@ -251,8 +262,14 @@ func (m *message) open() {
 // pending are the calls of the last assistant message, by its number, that nothing has answered. Those of earlier ones were given up by the client: the
 // upstream is told so.
 func (h *history) pending(last int) (calls []call) {
+	from := last // the message whose calls are being run: code may have called tools over several
 	for _, c := range h.open {
-		if c.turn == last {
+		if at, ok := h.makers[c.id]; ok && at == last {
+			from = c.turn
+		}
+	}
+	for _, c := range h.open {
+		if c.turn == last || c.turn == from {
 			calls = append(calls, c)
 			continue
 		}

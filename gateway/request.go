@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"berth/proto"
+	"berth/skills"
 )
 
 // A Request is what a client sent.
@@ -35,7 +36,7 @@ type query struct {
 // An askedBox is what a request says of its container.
 type askedBox struct {
 	ID     string
-	Skills []json.RawMessage
+	Skills []skills.Ref
 }
 
 // readQuery reads a request. What the upstream is to judge is left to it.
@@ -102,6 +103,9 @@ func (q *query) readRest() (err error) {
 			q.last = i
 		}
 	}
+	if q.body.has("thread") { // SDKs then send the whole history, as this code has them do
+		return &Refusal{"thread_unsupported_request", proto.Errorf(proto.InvalidArgument, "", "thread", "thread: code execution works without message threads; send the whole history")}
+	}
 	if err := q.tools.checkChoice(q.body.get("tool_choice")); err != nil {
 		return err
 	}
@@ -130,8 +134,8 @@ func (q *query) readContainer() error {
 		}
 	}
 	if o.has("skills") {
-		if q.box.Skills, err = parseArray(o.get("skills")); err != nil {
-			return invalid("container", "container.skills must be an array of skills")
+		if json.Unmarshal(o.get("skills"), &q.box.Skills) != nil {
+			return invalid("container", "container.skills must be an array of skills, each with type, skill_id and version")
 		}
 	}
 	return nil
@@ -163,7 +167,7 @@ func (q *query) uploads() (ids []string, now map[string]bool, err error) {
 }
 
 // ourBetas begin the beta values that are the gateway's to know.
-var ourBetas = []string{"code-execution-", "skills-"}
+var ourBetas = []string{"code-execution-", "skills-", "message-threads-"}
 
 // header is what the upstream gets of the client's.
 func (q *query) header() http.Header {

@@ -16,14 +16,20 @@ import (
 const liveHeader = "berth-live-output"
 
 // do runs a call and gives its result. What keeps it from running is a result too: the conversation goes on.
-func (t *turn) do(ctx context.Context, c call) object {
+// Its error says that the turn cannot go on for now: ctx has ended, or it is errHeld.
+func (t *turn) do(ctx context.Context, c call) (object, error) {
 	s, err := t.need(ctx)
-	if err != nil {
-		return t.failed(c, err)
+	switch {
+	case err != nil:
+		return t.failed(c, err), nil
+	case c.name == toolCode:
+		return t.code(ctx, s, c)
 	}
-	if c.name == toolCode {
-		return t.cell(ctx, s, c)
-	}
+	return t.command(ctx, s, c), nil
+}
+
+// command runs bash, or the editor.
+func (t *turn) command(ctx context.Context, s *session.Session, c call) object {
 	var started *session.Exec
 	var listeners sync.WaitGroup
 	res, err := tools.Run(ctx, s, tools.Use{
@@ -100,13 +106,13 @@ func (t *turn) shown(c call, stream, text string, bytes []byte) error {
 	return t.out.send("berth_output", o.with("text", text).raw())
 }
 
-// cell runs Python.
-func (t *turn) cell(ctx context.Context, s *session.Session, c call) object {
+// code runs Python.
+func (t *turn) code(ctx context.Context, s *session.Session, c call) (object, error) {
 	var in struct {
 		Code string `json:"code"`
 	}
 	if json.Unmarshal(c.input, &in) != nil || in.Code == "" {
-		return t.failed(c, invalid("code", "there is no code to run"))
+		return t.failed(c, invalid("code", "there is no code to run")), nil
 	}
 	var each func(code.Progress) error
 	if t.live() {
@@ -117,11 +123,20 @@ func (t *turn) cell(ctx context.Context, s *session.Session, c call) object {
 			return t.shown(c, p.Type, p.Data, p.DataBase64)
 		}
 	}
-	if !t.q.tools.repl {
-		return t.program(ctx, s, c, in.Code, each)
+	switch {
+	case !t.q.tools.repl:
+		return t.program(ctx, s, c, in.Code, each), nil
+	case len(t.q.tools.remote) > 0:
+		return t.held(ctx, s, c, in.Code, each)
 	}
+	return t.python(ctx, s, c, code.Cell{Code: in.Code, TimeoutSeconds: cellTime.Seconds()}, each), nil
+}
+
+// python runs a piece of code in the interpreter that keeps its variables.
+func (t *turn) python(ctx context.Context, s *session.Session, c call, ask code.Cell, each func(code.Progress) error) object {
 	began := time.Now()
-	res, err := t.g.cfg.Code.Cell(ctx, t.q.Owner, s.ID(), replName, code.Cell{Code: in.Code, Language: "python", TimeoutSeconds: cellTime.Seconds()}, each)
+	ask.Language = "python"
+	res, err := t.g.cfg.Code.Cell(ctx, t.q.Owner, s.ID(), replName, ask, each)
 	if err != nil {
 		return t.failed(c, err)
 	}

@@ -40,6 +40,7 @@ func ownTool(name string) bool { return name == toolBash || name == toolEditor |
 type toolbox struct {
 	version
 	declared bool              // the code execution tool is among them
+	all      []object          // as they came
 	upstream []json.RawMessage // as the upstream gets them
 	remote   []object          // the client's that code may call
 }
@@ -53,24 +54,24 @@ func readTools(raw json.RawMessage) (b toolbox, err error) {
 	if err != nil {
 		return b, invalid("tools", "tools must be an array of objects")
 	}
-	all := make([]object, len(list))
+	b.all = make([]object, len(list))
 	for i, raw := range list {
-		if all[i], err = parseObject(raw); err != nil {
+		if b.all[i], err = parseObject(raw); err != nil {
 			return b, invalid("tools", "tools.%d must be an object", i)
 		}
-		if err := b.declare(i, all[i]); err != nil {
+		if err := b.declare(i, b.all[i]); err != nil {
 			return b, err
 		}
 	}
 	if !b.declared {
 		return b, nil
 	}
-	for i, o := range all {
+	for i, o := range b.all {
 		if err := b.add(i, o, list[i]); err != nil {
 			return b, err
 		}
 	}
-	return b, b.describe(all)
+	return b, nil
 }
 
 // declare notes a code execution tool.
@@ -156,13 +157,21 @@ func (b *toolbox) addRemote(i int, o object) error {
 	return nil
 }
 
-// describe puts the plain tools in the place of the code execution tool. What that said of caching goes to the last of them.
-func (b *toolbox) describe(all []object) error {
+// describe puts the plain tools in the place of the code execution tool. What that said of caching goes to the last of them, what is said of skills to
+// the first.
+func (b *toolbox) describe(skills string) {
 	at := slices.IndexFunc(b.upstream, func(raw json.RawMessage) bool { return raw == nil })
-	declared := all[slices.IndexFunc(all, func(o object) bool { return strings.HasPrefix(o.text("type"), codeToolPrefix) })]
+	if at < 0 {
+		return
+	}
+	declared := b.all[slices.IndexFunc(b.all, func(o object) bool { return strings.HasPrefix(o.text("type"), codeToolPrefix) })]
 	var own []json.RawMessage
 	for i, name := range b.tools {
-		o := object{}.with("name", name).with("description", b.description(name)).with("input_schema", schemas[name])
+		text := b.description(name)
+		if i == 0 {
+			text += skills
+		}
+		o := object{}.with("name", name).with("description", text).with("input_schema", schemas[name])
 		if string(declared.get("defer_loading")) == "true" {
 			o = o.with("defer_loading", true)
 		}
@@ -172,7 +181,6 @@ func (b *toolbox) describe(all []object) error {
 		own = append(own, o.raw())
 	}
 	b.upstream = slices.Replace(b.upstream, at, at+1, own...)
-	return nil
 }
 
 // choose is the tool_choice of a request as the upstream gets it. What forces a tool does so in the first round alone: in the later ones it

@@ -28,9 +28,10 @@ type turn struct {
 	ready   bool // it is prepared
 	h       *history
 	box     box
-	keys    map[string]string // idempotency keys of commands that an earlier turn called, by call
-	head    object            // of the message; nil: it has not begun
-	content []json.RawMessage // of the answer so far
+	keys    map[string]string   // idempotency keys of commands that an earlier turn called, by call
+	answers map[string]answered // of the client, to calls that code has made
+	head    object              // of the message; nil: it has not begun
+	content []json.RawMessage   // of the answer so far
 	usage   json.RawMessage
 	todo    []call // to be run next
 	rounds  int
@@ -53,7 +54,9 @@ func (t *turn) run(ctx context.Context) error {
 		return err
 	}
 	for {
-		if err := t.work(ctx); err != nil {
+		if err := t.work(ctx); errors.Is(err, errHeld) {
+			return t.finish(object{}, stopTools)
+		} else if err != nil {
 			return err
 		}
 		if t.rounds > 0 && t.tired() {
@@ -86,6 +89,12 @@ func (t *turn) prepare(ctx context.Context) error {
 	if t.box, err = t.g.find(t.q); err != nil {
 		return err
 	}
+	if err = t.g.describe(ctx, t.q); err != nil {
+		return err
+	}
+	if err = t.mount(ctx); err != nil {
+		return err
+	}
 	names, err := t.furnish(ctx)
 	if err != nil {
 		return err
@@ -98,6 +107,13 @@ func (t *turn) prepare(ctx context.Context) error {
 			t.h.answer(upstreamID(c.id), abandoned(upstreamID(c.id)))
 		}
 		t.todo = nil
+	}
+	for _, c := range t.todo {
+		if t.answers == nil && t.h.madeBy(c.id) {
+			if t.answers, err = t.q.readAnswers(); err != nil {
+				return err
+			}
+		}
 	}
 	t.keys = t.q.keysOf(t.todo)
 	t.ready = true
@@ -135,7 +151,10 @@ func (t *turn) work(ctx context.Context) error {
 		if t.out != nil {
 			t.out.ping()
 		}
-		block := t.do(ctx, c)
+		block, err := t.do(ctx, c)
+		if err != nil && block == nil {
+			return err
+		}
 		t.todo = t.todo[1:]
 		if err := t.give(block); err != nil {
 			return err
@@ -220,9 +239,14 @@ func (t *turn) interrupted(ctx context.Context, err error) error {
 
 // finish makes the answer whole. delta is the message_delta of its last round; nil: that came whole.
 func (t *turn) finish(delta object, stop string) error {
+	if t.final == nil { // no upstream was asked
+		t.final, t.usage = t.head.without("usage"), t.head.get("usage")
+	}
 	o := t.final.with("id", t.head.get("id")).with("model", t.head.get("model")).with("stop_reason", stop)
-	if stop == stopPause {
-		o = o.with("stop_sequence", nil)
+	for _, name := range []string{"stop_sequence", "stop_details"} {
+		if stop == stopPause || o.get(name) == nil {
+			o = o.with(name, nil)
+		}
 	}
 	o = o.with("content", joined(t.content)).with("usage", t.usage).with("container", t.box.raw())
 	t.final, t.heard = o, true
@@ -242,7 +266,7 @@ func (t *turn) deliver(delta object) error {
 	if d, err := parseObject(delta.get("delta")); err == nil {
 		inner = d
 	}
-	for _, name := range []string{"stop_reason", "stop_sequence", "container"} {
+	for _, name := range []string{"stop_reason", "stop_sequence", "stop_details", "container"} {
 		inner = inner.with(name, t.final.get(name))
 	}
 	if delta == nil {

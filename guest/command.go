@@ -94,7 +94,7 @@ func check(cmd *Command) error {
 	case cmd.Shell != "" && cmd.TTY != nil:
 		return bad("tty", "a persistent shell has no terminal; leave out shell or tty")
 	}
-	for _, s := range slices.Concat(cmd.Argv, cmd.Env, []string{cmd.Text, cmd.Dir, cmd.Output, cmd.ID, cmd.Shell}) {
+	for _, s := range slices.Concat(cmd.Argv, cmd.Env, cmd.Lists, []string{cmd.Text, cmd.Dir, cmd.Output, cmd.ID, cmd.Shell}) {
 		if strings.IndexByte(s, 0) >= 0 {
 			return bad("command", "it holds a NUL byte, which no argument, variable or path can")
 		}
@@ -102,6 +102,11 @@ func check(cmd *Command) error {
 	for _, kv := range cmd.Env {
 		if i := strings.IndexByte(kv, '='); i <= 0 {
 			return bad("env", "each variable is NAME=value with a name")
+		}
+	}
+	for _, kv := range cmd.Lists {
+		if k, _, ok := strings.Cut(kv, "="); !ok || !isName(k) {
+			return bad("lists", "each list is NAME=directory with a name")
 		}
 	}
 	return nil
@@ -232,6 +237,10 @@ func (s *Server) environment(id identity, cmd *Command, dir string) []string {
 		k, v, _ := strings.Cut(kv, "=")
 		env.set(k, v)
 	}
+	for _, kv := range cmd.Lists {
+		k, v, _ := strings.Cut(kv, "=")
+		env.add(k, v)
+	}
 	if cmd.ID != "" {
 		env.set(execIDVariable, cmd.ID)
 	}
@@ -261,6 +270,14 @@ func (e *environ) set(k, v string) {
 	}
 	e.at[k] = len(e.list)
 	e.list = append(e.list, k+"="+v)
+}
+
+// add puts v behind what a variable has, which is a list.
+func (e *environ) add(k, v string) {
+	if have := e.get(k); have != "" {
+		v = have + ":" + v
+	}
+	e.set(k, v)
 }
 
 func (e *environ) get(k string) string {

@@ -14,25 +14,33 @@ import (
 	"berth/proto"
 )
 
-// A container whose session has a network finds its proxy on loopback: the guest listens there, and hands each connection over to the daemon. The
+// A container whose session has a network finds its proxy on loopback, and one whose code may call tools finds those: the guest listens there, and hands each connection over to the daemon. The
 // daemon brings the connections for that, ahead of time: they wait here until somebody connects. Nothing of this is there before the daemon asks.
+
+// A switchboard has an operator for each port of loopback that the daemon has asked for.
+type switchboard struct {
+	mu    sync.Mutex // guards what follows
+	ports map[uint16]*operator
+}
+
+// maxPorts is more than a daemon asks for.
+const maxPorts = 8
 
 // An operator takes what connects to one port of loopback.
 type operator struct {
-	mu    sync.Mutex // guards what follows
 	ln    *net.TCPListener
-	calls chan *net.TCPConn // nobody listens yet: nil
+	calls chan *net.TCPConn
 }
 
 // listen begins to take connections to that port, once.
-func (o *operator) listen(ctx context.Context, port uint16, wg *sync.WaitGroup) (<-chan *net.TCPConn, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ln != nil {
-		if have := o.ln.Addr().(*net.TCPAddr).AddrPort().Port(); have != port {
-			return nil, proto.Errorf(proto.Conflict, "listen", "", "the guest listens on port %d already", have)
-		}
+func (s *switchboard) listen(ctx context.Context, port uint16, wg *sync.WaitGroup) (<-chan *net.TCPConn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.ports[port]; o != nil {
 		return o.calls, nil
+	}
+	if len(s.ports) >= maxPorts {
+		return nil, proto.Errorf(proto.TooMany, "listen", "", "the guest listens on %d ports, which is its limit", len(s.ports))
 	}
 	ln, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)))
 	if err != nil {
@@ -41,16 +49,20 @@ func (o *operator) listen(ctx context.Context, port uint16, wg *sync.WaitGroup) 
 		}
 		return nil, proto.Errorf(proto.Unavailable, "listen", "", "the guest cannot listen on port %d of loopback", port)
 	}
-	o.ln, o.calls = ln, make(chan *net.TCPConn)
-	wg.Go(func() { o.take(ctx, ln) })
+	o := &operator{ln, make(chan *net.TCPConn)}
+	if s.ports == nil {
+		s.ports = map[uint16]*operator{}
+	}
+	s.ports[port] = o
+	wg.Go(func() { o.take(ctx) })
 	return o.calls, nil
 }
 
 // take accepts connections and gives each to whoever waits for one. Those that come while nobody does wait in the kernel.
-func (o *operator) take(ctx context.Context, ln *net.TCPListener) {
-	defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
+func (o *operator) take(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() { _ = o.ln.Close() })()
 	for {
-		c, err := ln.AcceptTCP()
+		c, err := o.ln.AcceptTCP()
 		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -69,7 +81,7 @@ func (o *operator) take(ctx context.Context, ln *net.TCPListener) {
 // lend gives this connection to the next one that is made in the container. It returns when that is over, or the daemon has hung up; either
 // way the connection is of no more use.
 func (k *caller) lend(ctx context.Context, port uint16) error {
-	calls, err := k.s.operator.listen(ctx, port, &k.s.wg)
+	calls, err := k.s.switchboard.listen(ctx, port, &k.s.wg)
 	if err := k.reply(struct{}{}, err); err != nil || calls == nil {
 		return err
 	}

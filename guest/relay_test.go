@@ -127,11 +127,24 @@ func TestRelayPort(t *testing.T) {
 		t.Error(text)
 	}
 	port := freePort(t)
+	for range maxPorts - 1 {
+		line, err := w.Listen(short(t), freePort(t))
+		must(t, err)
+		defer line.Close()
+	}
 	line, err := w.Listen(short(t), port)
 	must(t, err)
 	defer line.Close()
 	_, err = w.Listen(short(t), freePort(t))
-	wantCode(t, err, proto.Conflict)
+	wantCode(t, err, proto.TooMany)
+	inside := knock(t, port)
+	call, err := line.Await(short(t))
+	must(t, err)
+	defer call.Close()
+	_, _ = inside.Write([]byte("x"))
+	if _, err := call.Read(make([]byte, 1)); err != nil {
+		t.Errorf("one port among others: %v", err)
+	}
 	if r := w.bash("echo beside"); r.stdout != "beside\n" {
 		t.Errorf("%+v", r)
 	}

@@ -54,11 +54,11 @@ type Server struct {
 	shells map[string]*shell
 	given  map[mark]struct{} // marks of all it started; nil for PID 1, with which all dies
 
-	keeps    *keeps
-	scratch  scratch
-	operator operator
-	wg       sync.WaitGroup // connections and their commands
-	burials  sync.WaitGroup // persistent shells
+	keeps       *keeps
+	scratch     scratch
+	switchboard switchboard
+	wg          sync.WaitGroup // connections and their commands
+	burials     sync.WaitGroup // persistent shells
 }
 
 // Serve answers requests from ln until ctx ends. Then it kills all it started, and returns nil.

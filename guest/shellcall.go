@@ -143,10 +143,20 @@ func (sh *shell) exports(cmd *Command) string {
 		sh.sent[k] = v
 		// Single quotes keep everything but themselves from bash. "builtin" passes by a function that an
 		// earlier call may have named export.
-		fmt.Fprintf(&b, "builtin export %s='%s'\n", k, strings.ReplaceAll(v, "'", `'\''`))
+		fmt.Fprintf(&b, "builtin export %s=%s\n", k, quoted(v))
+	}
+	for _, kv := range cmd.Lists {
+		k, v, _ := strings.Cut(kv, "=")
+		if sh.sent[kv] == "" { // the shell may have begun before there was such a list
+			sh.sent[kv] = v
+			fmt.Fprintf(&b, "[[ :$%[1]s: == *:%[2]s:* ]] || builtin export %[1]s=\"${%[1]s:+$%[1]s:}\"%[2]s\n", k, quoted(v))
+		}
 	}
 	return b.String()
 }
+
+// quoted is a word as bash reads it back.
+func quoted(v string) string { return "'" + strings.ReplaceAll(v, "'", `'\''`) + "'" }
 
 // isName reports whether bash can have a variable of that name.
 // The alphabet is written out, as what a letter is depends on the locale elsewhere.

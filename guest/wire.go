@@ -66,6 +66,7 @@ type Command struct {
 	Output string            `json:"output,omitempty"` // a directory made fresh and empty, and removed if it is empty at the end; its parent must be User's to write
 	Job    string            `json:"job,omitempty"`    // the directory that Exit.Seen is about; "" for none
 	Env    []string          `json:"env,omitempty"`    // "NAME=value"; wins over what the guest sets
+	Lists  []string          `json:"lists,omitempty"`  // "NAME=directory"; put behind what the variable has, Env's too
 	User   string            `json:"user,omitempty"`   // proto.UserDefault, which is also the default, or proto.UserRoot
 	Stdin  bool              `json:"stdin,omitempty"`  // Process.Write will give it something; else it reads nothing
 	TTY    *proto.WindowSize `json:"tty,omitempty"`    // give it a terminal of that size; not for shells

@@ -16,6 +16,8 @@
 //	inputs/     <workspace>             artifacts.inputs
 //	audit/      head                    audit.Anchor
 //	vault/      key                     vault.keyRecord
+//	skills/     <owner> / <skill id>    skills.skillRecord
+//	skill_versions/ <skill id> / <version id>  skills.versionRecord
 //	digest/     requests                sealed key of session's digests
 //	keys/       <key id>                keys.record
 //	key_usage/  <key id>                keys.spent

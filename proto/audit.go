@@ -18,6 +18,7 @@ type AuditEntry struct {
 	Note        string       `json:"note,omitempty"`   // for people
 	Exec        *AuditExec   `json:"exec,omitempty"`   // of exec.begin and exec.end
 	Egress      *AuditEgress `json:"egress,omitempty"` // of egress.begin, egress.refuse and egress.end
+	Call        *AuditCall   `json:"call,omitempty"`   // of tools.call
 	Hash        string       `json:"hash"`             // SHA-256, in hex, of the line up to this member's comma
 }
 

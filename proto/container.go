@@ -28,7 +28,8 @@ type CreateContainer struct {
 	Secrets      map[string]string `json:"secrets,omitempty"`       // environment too, of 4 bytes at least; never told again, sealed on disk, hidden in records of commands
 	Files        []string          `json:"files,omitempty"`         // stored files to put into $INPUT_DIR
 	Limits       Limits            `json:"limits,omitzero"`
-	Network      Network           `json:"network,omitzero"` // what it may reach; default nothing
+	Network      Network           `json:"network,omitzero"`    // what it may reach; default nothing
+	CodeTools    CodeTools         `json:"code_tools,omitzero"` // tools of the host that its code may call; default none
 
 	// IdempotencyKey makes at most one container: the same key with the same request is the same container for as long as
 	// that is there. 1 to 255 printable ASCII characters.
@@ -49,8 +50,9 @@ type Container struct {
 	Labels       map[string]string `json:"labels"`
 	Limits       Limits            `json:"limits"`
 	Network      Network           `json:"network"`
-	Isolation    Isolation         `json:"isolation"`  // as of its last start
-	Generation   int64             `json:"generation"` // how many times it was started
+	CodeTools    *CodeTools        `json:"code_tools,omitempty"` // without what is secret of it
+	Isolation    Isolation         `json:"isolation"`            // as of its last start
+	Generation   int64             `json:"generation"`           // how many times it was started
 	CreatedAt    Time              `json:"created_at"`
 	LastUsedAt   Time              `json:"last_used_at"`
 	ExpiresAt    Time              `json:"expires_at"`     // rolling: when it stops if nobody uses it; never past MaxExpiresAt

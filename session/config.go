@@ -11,17 +11,19 @@ import (
 
 // Config is what Open needs. Runtime, Images, Ledger, Jobs and Dir must be set.
 type Config struct {
-	Dir     string // for the kept output of background execs; made if missing
-	Runtime Runtime
-	Images  Images
-	Ledger  *ledger.DB
-	Jobs    Jobs
-	Egress  *egress.Proxy          // for sessions with a network; nil: none can have one
-	Vault   Vault                  // for environments and secrets; nil: containers can have neither
-	Quotas  Quotas                 // of API keys; nil: none has any
-	Audit   func(proto.AuditEntry) // told of what becomes of containers and commands; nil: nobody is
-	Log     *slog.Logger           // nil: slog.Default
-	Now     func() time.Time       // the wall clock; nil: time.Now
+	Dir      string // for the kept output of background execs; made if missing
+	Runtime  Runtime
+	Images   Images
+	Ledger   *ledger.DB
+	Jobs     Jobs
+	Egress   *egress.Proxy          // for sessions with a network; nil: none can have one
+	Tools    Tools                  // for sessions whose code may call tools; nil: none may
+	Vault    Vault                  // for environments and secrets; nil: containers can have neither
+	Quotas   Quotas                 // of API keys; nil: none has any
+	Audit    func(proto.AuditEntry) // told of what becomes of containers and commands; nil: nobody is
+	Log      *slog.Logger           // nil: slog.Default
+	Now      func() time.Time       // the wall clock; nil: time.Now
+	Fixtures Fixtures               // what sessions can be furnished with; nil: nothing
 	// Elapsed is a monotonic clock: how much time has passed since any fixed moment. nil: as Now has it, of which
 	// time.Now carries one along.
 	Elapsed func() time.Duration

@@ -281,6 +281,7 @@ func (e *Exec) command() guest.Command {
 		c.Dir = dir + "/" + e.cmd.Cwd
 	}
 	env := e.environment()
+	c.Lists = toolLists(env)
 	maps.Copy(env, map[string]string{"INPUT_DIR": proto.InputDir, "OUTPUT_DIR": out, "JOB_DIR": dir, "JOB_ID": e.cmd.JobID})
 	for k, v := range env {
 		c.Env = append(c.Env, k+"="+v)

@@ -117,12 +117,13 @@ func (s *Session) bringUp(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
+	fixtures := s.refurnish(ctx)
 	s.setBoot(hello.Boot)
 	now := s.core.clock.now() // a start that took long does not eat the lease
 	if err := onDisk(); err != nil {
 		return err
 	}
-	err = s.jot(func(r *record) { r.State, r.LastUsed, r.Isolation = proto.StateRunning, now, iso })
+	err = s.jot(func(r *record) { r.State, r.LastUsed, r.Isolation, r.Fixtures = proto.StateRunning, now, iso, fixtures })
 	if err == nil {
 		s.tellStart(ctx)
 	}

@@ -1,19 +1,15 @@
 package session
 
 import (
-	"context"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"berth/egress"
-	"berth/guest"
 	"berth/proto"
 )
 
-// This file has the way out of a session that has a network. Its sandbox has loopback alone, as any other; on it the guest listens and hands each
-// connection to us, and egress decides where it goes. A session without a network has nothing of this.
+// This file has the way out of a session that has a network. Its sandbox has loopback alone, as any other; there it finds a proxy, as loopback.go
+// has it, and egress decides where each connection goes. A session without a network has nothing of this.
 
 // proxyPort is where the proxy is found on the container's loopback. It never changes, since what runs has it in its environment.
 const proxyPort = 3128
@@ -59,111 +55,12 @@ func (r record) network() proto.Network {
 	return n
 }
 
-// proxyLines is how many connections wait in the guest for the next one: with one alone, who comes right behind another waits a little.
-const proxyLines = 2
-
-// connect begins to serve the way out of the present generation. The guest listens when it returns. Called with life held.
-func (s *Session) connect(ctx context.Context) error {
-	rec, proxy := s.record(), s.core.cfg.Egress
-	if !rec.connected() || proxy == nil {
-		return nil
+// proxyService is the way out of the session's present generation, or nil if it has none.
+func (s *Session) proxyService(rec record) Service {
+	if proxy := s.core.cfg.Egress; proxy != nil && rec.connected() {
+		return proxy.Gate(rec.Network, s.tellVisit)
 	}
-	g := s.client()
-	line, err := g.Listen(ctx, proxyPort)
-	if err != nil {
-		return err
-	}
-	serving, cancel := context.WithCancel(s.core.ctx)
-	s.mu.Lock()
-	s.cut = cancel
-	s.mu.Unlock()
-	gate := proxy.Gate(rec.Network, s.tellVisit)
-	err = s.core.track(nil, func() {
-		var wg sync.WaitGroup
-		wg.Go(func() { s.takeCalls(serving, g, gate, line) })
-		for range proxyLines - 1 {
-			wg.Go(func() { s.takeCalls(serving, g, gate, nil) })
-		}
-		wg.Wait()
-	})
-	if err != nil {
-		cancel()
-		line.Close()
-	}
-	return err
-}
-
-// reconnect is connect for a generation that goes on, if it has no way out now. Without one it still goes on. Called with life held.
-func (s *Session) reconnect(ctx context.Context) {
-	s.mu.Lock()
-	has := s.cut != nil
-	s.mu.Unlock()
-	if has {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
-	defer cancel()
-	if err := s.connect(ctx); err != nil && s.core.ctx.Err() == nil {
-		s.core.cfg.Log.Error("a container has lost its network until it is started anew", "container", s.id, "error", err)
-	}
-}
-
-// disconnect ends what is on the way out, and all that would come.
-func (s *Session) disconnect() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cut != nil {
-		s.cut()
-		s.cut = nil
-	}
-}
-
-// How long a line that failed is let be: the guest may be gone, which others find out, or short of descriptors.
-const (
-	lineRest    = 100 * time.Millisecond
-	longestRest = 5 * time.Second
-)
-
-// takeCalls takes one connection after another and has each served, until ctx ends. line is the first, if it is there already.
-func (s *Session) takeCalls(ctx context.Context, g *guest.Client, gate *egress.Gate, line *guest.Line) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	for rest := lineRest; ; line = nil {
-		leave, err := gate.Enter(ctx) // before somebody is heard: who finds no place waits in the container
-		if err != nil {
-			if line != nil {
-				line.Close()
-			}
-			return
-		}
-		call, err := await(ctx, g, line)
-		if err != nil {
-			leave()
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(rest):
-				rest = min(2*rest, longestRest)
-				continue
-			}
-		}
-		rest = lineRest
-		wg.Go(func() {
-			defer leave()
-			gate.Serve(ctx, call)
-		})
-	}
-}
-
-// await waits for the next connection, on line or a new one.
-func await(ctx context.Context, g *guest.Client, line *guest.Line) (*guest.Call, error) {
-	if line == nil {
-		var err error
-		if line, err = g.Listen(ctx, proxyPort); err != nil {
-			return nil, err
-		}
-	}
-	return line.Await(ctx)
+	return nil
 }
 
 // tellVisit has a request that left the container, or was refused, audited.

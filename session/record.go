@@ -15,36 +15,40 @@ const (
 
 // A record is what the ledger knows of a session.
 type record struct {
-	ID         string             `json:"id"`
-	Owner      string             `json:"owner"`
-	Key        string             `json:"key,omitempty"`  // API key it was made with
-	Retry      retry              `json:"retry,omitzero"` // the key that somebody may ask for it with again
-	State      proto.State        `json:"state"`
-	Generation int64              `json:"generation"`
-	Image      string             `json:"image"`
-	Digest     string             `json:"digest"`
-	Class      proto.RuntimeClass `json:"class"`
-	Workspace  string             `json:"workspace"`
-	Job        string             `json:"job"` // of execs that name none
-	Labels     map[string]string  `json:"labels,omitempty"`
-	Sealed     string             `json:"sealed,omitempty"`       // Env and Secrets; see confidential
-	Names      []string           `json:"secret_names,omitempty"` // of Secrets
-	ClearEnv   map[string]string  `json:"env,omitempty"`          // Env as older daemons wrote it
-	Env        map[string]string  `json:"-"`
-	Secrets    map[string]string  `json:"-"`
-	closed     error              // why Sealed cannot be opened
-	Limits     proto.Limits       `json:"limits"`
-	Network    proto.Network      `json:"network,omitzero"`
-	Isolation  proto.Isolation    `json:"isolation,omitzero"` // as of the last start
-	Host       string             `json:"host,omitempty"`     // boot of the host that it was made in
-	Created    time.Time          `json:"created"`
-	LastUsed   time.Time          `json:"last_used"`        // as of the last write; memory is ahead of it
-	Idle       time.Duration      `json:"idle"`             // rolling lease
-	Lifetime   time.Duration      `json:"lifetime"`         // cap from Created
-	Lease      time.Time          `json:"lease,omitzero"`   // an explicit extension; counts while later than LastUsed+Idle
-	Ended      time.Time          `json:"ended,omitzero"`   // when it expired
-	Delete     bool               `json:"delete,omitempty"` // removal has begun; finish it
-	Keep       bool               `json:"keep,omitempty"`   // keep the workspace on removal
+	ID          string             `json:"id"`
+	Owner       string             `json:"owner"`
+	Key         string             `json:"key,omitempty"`  // API key it was made with
+	Retry       retry              `json:"retry,omitzero"` // the key that somebody may ask for it with again
+	State       proto.State        `json:"state"`
+	Generation  int64              `json:"generation"`
+	Image       string             `json:"image"`
+	Digest      string             `json:"digest"`
+	Class       proto.RuntimeClass `json:"class"`
+	Workspace   string             `json:"workspace"`
+	Job         string             `json:"job"` // of execs that name none
+	Labels      map[string]string  `json:"labels,omitempty"`
+	Sealed      string             `json:"sealed,omitempty"`       // Env and Secrets; see confidential
+	Names       []string           `json:"secret_names,omitempty"` // of Secrets
+	ClearEnv    map[string]string  `json:"env,omitempty"`          // Env as older daemons wrote it
+	Env         map[string]string  `json:"-"`
+	Secrets     map[string]string  `json:"-"`
+	Tools       *proto.CodeTools   `json:"tools,omitempty"`   // that its code may call, without what toolSecrets has; nil: none
+	Offered     bool               `json:"offered,omitempty"` // its code was given tools since; see OpenTools
+	toolSecrets toolSecrets        // of Tools; sealed with the rest
+	closed      error              // why Sealed cannot be opened
+	Limits      proto.Limits       `json:"limits"`
+	Network     proto.Network      `json:"network,omitzero"`
+	Isolation   proto.Isolation    `json:"isolation,omitzero"` // as of the last start
+	Host        string             `json:"host,omitempty"`     // boot of the host that it was made in
+	Created     time.Time          `json:"created"`
+	LastUsed    time.Time          `json:"last_used"`        // as of the last write; memory is ahead of it
+	Idle        time.Duration      `json:"idle"`             // rolling lease
+	Lifetime    time.Duration      `json:"lifetime"`         // cap from Created
+	Lease       time.Time          `json:"lease,omitzero"`   // an explicit extension; counts while later than LastUsed+Idle
+	Ended       time.Time          `json:"ended,omitzero"`   // when it expired
+	Delete      bool               `json:"delete,omitempty"` // removal has begun; finish it
+	Keep        bool               `json:"keep,omitempty"`   // keep the workspace on removal
+	Fixtures    []Fixture          `json:"fixtures,omitempty"`
 }
 
 // cap is when the session and its files go.

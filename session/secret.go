@@ -31,6 +31,7 @@ func (noVault) Unseal(string, string) ([]byte, error) { return nil, errNoVault }
 type confidential struct {
 	Env     map[string]string `json:"env,omitempty"`
 	Secrets map[string]string `json:"secrets,omitempty"`
+	Tools   toolSecrets       `json:"tools,omitzero"`
 }
 
 // Bounds of a secret, in bytes. A shorter one could not be hidden: it would be found in every text.
@@ -57,10 +58,10 @@ func checkSecrets(secrets, env map[string]string) error {
 
 // seal closes what is confidential in a record that has its ID.
 func (ss *Sessions) seal(r *record) error {
-	if r.Names = slices.Sorted(maps.Keys(r.Secrets)); len(r.Env)+len(r.Secrets) == 0 {
+	if r.Names = slices.Sorted(maps.Keys(r.Secrets)); len(r.Env)+len(r.Secrets) == 0 && r.toolSecrets.isZero() {
 		return nil
 	}
-	text, err := json.Marshal(confidential{r.Env, r.Secrets})
+	text, err := json.Marshal(confidential{r.Env, r.Secrets, r.toolSecrets})
 	if err == nil {
 		r.Sealed, err = ss.cfg.Vault.Seal(r.ID, text)
 	}
@@ -78,7 +79,7 @@ func (ss *Sessions) unseal(r *record) {
 	if err == nil {
 		err = json.Unmarshal(text, &c)
 	}
-	if r.Env, r.Secrets, r.closed = c.Env, c.Secrets, err; err != nil {
+	if r.Env, r.Secrets, r.toolSecrets, r.closed = c.Env, c.Secrets, c.Tools, err; err != nil {
 		ss.cfg.Log.Error("the secrets of a container cannot be opened; it runs no commands until they can", "container", r.ID, "error", err)
 	}
 }
@@ -97,13 +98,13 @@ func (ss *Sessions) openRecords() {
 			rec := s.rec
 			ss.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Put(bucketSessions, rec.ID, rec) })
 		}
-		s.veil = newVeil(s.rec.Env, s.rec.Secrets)
+		s.veil = s.rec.veil()
 	}
 }
 
 // forgetSecrets is for what will never run anything again.
 func (r *record) forgetSecrets() {
-	r.Env, r.Secrets, r.Sealed, r.Names, r.ClearEnv, r.closed = nil, nil, "", nil, nil, nil
+	r.Env, r.Secrets, r.toolSecrets, r.Sealed, r.Names, r.ClearEnv, r.closed = nil, nil, toolSecrets{}, "", nil, nil, nil
 }
 
 // environment is what a command gets of its container's and its own, the narrower over the wider and secrets over the rest.
@@ -114,6 +115,9 @@ func (e *Exec) environment() map[string]string {
 	}
 	if r.connected() {
 		addProxy(env)
+	}
+	if r.hasTools() {
+		e.addTools(env)
 	}
 	return env
 }
@@ -153,6 +157,9 @@ func newVeil(env map[string]string, secrets ...map[string]string) *veil {
 	return &veil{words: strings.NewReplacer(pairs...), longest: len(words[0])}
 }
 
+// veil hides what the record has.
+func (r record) veil() *veil { return newVeil(r.Env, r.Secrets, r.toolSecrets.words()) }
+
 // veilOf hides what a command brings beside its session's.
 func (s *Session) veilOf(cmd proto.Cmd) *veil {
 	if len(cmd.Env)+len(cmd.Secrets) == 0 {
@@ -164,7 +171,7 @@ func (s *Session) veilOf(cmd proto.Cmd) *veil {
 		env = map[string]string{}
 	}
 	maps.Copy(env, cmd.Env)
-	return newVeil(env, r.Secrets, cmd.Secrets)
+	return newVeil(env, r.Secrets, r.toolSecrets.words(), cmd.Secrets)
 }
 
 // sealOwn is what a command brings itself, sealed, where it may end under a later daemon, which has to hide it then.
@@ -172,7 +179,7 @@ func (e *Exec) sealOwn() string {
 	if !durable(e.cmd) || len(e.cmd.Env)+len(e.cmd.Secrets) == 0 {
 		return ""
 	}
-	text, err := json.Marshal(confidential{e.cmd.Env, e.cmd.Secrets})
+	text, err := json.Marshal(confidential{Env: e.cmd.Env, Secrets: e.cmd.Secrets})
 	var sealed string
 	if err == nil {
 		sealed, err = e.s.core.cfg.Vault.Seal(e.id, text)
@@ -257,7 +264,8 @@ func (s *Session) hideIn(cmd proto.Cmd, err *error) {
 // hideIn hides in *err what a request for a container brings.
 func hideIn(req proto.CreateContainer, err *error) {
 	if *err != nil {
-		*err = newVeil(req.Env, req.Secrets).error(*err)
+		p := req.CodeTools.Provider
+		*err = newVeil(req.Env, req.Secrets, toolSecrets{p.Headers, p.Secret}.words()).error(*err)
 	}
 }
 

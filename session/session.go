@@ -47,18 +47,18 @@ type Session struct {
 	vacated  bool          // expired, and nothing is left but its record
 	silent   int           // sweeps in a row in which the guest did not answer
 	removed  bool
-	execs    []*Exec         // running and remembered, in the order they began
-	begun    int             // execs ever begun; the number of the newest
-	kept     int64           // bytes of output that ended execs keep in memory, at most
-	more     chan struct{}   // closed when an exec begins
-	tries    map[string]*try // execs with a key that are being started, by that
-	halted   halted          // why a generation was stopped
-	cut      func()          // ends its way out; nil: it has none
+	execs    []*Exec           // running and remembered, in the order they began
+	begun    int               // execs ever begun; the number of the newest
+	kept     int64             // bytes of output that ended execs keep in memory, at most
+	more     chan struct{}     // closed when an exec begins
+	tries    map[string]*try   // execs with a key that are being started, by that
+	halted   halted            // why a generation was stopped
+	cuts     map[uint16]func() // ends of what is served on its loopback, by port; nil: nothing is
 }
 
 func newSession(core *Sessions, rec record) *Session {
 	s := &Session{
-		veil: newVeil(rec.Env, rec.Secrets),
+		veil: rec.veil(),
 		core: core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace, rec: rec, saved: rec.LastUsed,
 		life: make(chan struct{}, 1), more: make(chan struct{}), tries: map[string]*try{},
 	}
@@ -114,7 +114,8 @@ func (s *Session) Info() proto.Container {
 		labels = map[string]string{}
 	}
 	return proto.Container{
-		ID: r.ID, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
+		CodeTools: r.shownTools(),
+		ID:        r.ID, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
 		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(), Isolation: r.Isolation, Generation: r.Generation,
 		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
 		RunningExecs:       s.runningExecs(true),

@@ -32,11 +32,14 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 	setDefault(&r.Lifetime, c.MaxLifetime)
 	var denied error
 	r.Network, denied = c.grant(req.Network)
+	var refused error
+	r.Tools, refused = c.grantTools(req.CodeTools)
+	r.holdToolSecrets()
 	for _, check := range []error{
 		checkClass(r.Class),
 		checkSpan("idle_timeout_seconds", r.Idle, minIdle, maxIdle),
 		checkSpan("max_lifetime_seconds", r.Lifetime, minLifetime, maxLifetime),
-		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits), denied,
+		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits), denied, refused,
 	} {
 		if check != nil {
 			return record{}, check

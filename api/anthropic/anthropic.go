@@ -1,4 +1,4 @@
-// Package anthropic is the edge that the official Anthropic SDKs speak to: the Files API and Messages, as the
+// Package anthropic is the edge that the official Anthropic SDKs speak to: the Files API, the Skills API and Messages, as the
 // hosted service answers them.
 //
 // Two generations of SDK are in the field. They differ in the header that carries the key (package api
@@ -23,11 +23,13 @@ import (
 	"berth/files"
 	"berth/gateway"
 	"berth/proto"
+	"berth/skills"
 )
 
 // A Config is what the edge serves.
 type Config struct {
 	Files   *files.Store
+	Skills  *skills.Store    // nil: there is no Skills API
 	Gateway *gateway.Gateway // answers Messages; nil: nobody does
 
 	// StrictDownloads refuses to give back files that were uploaded rather than made by code, as the hosted
@@ -48,13 +50,13 @@ func New(cfg Config) api.Edge {
 		Prefixes: []string{"/v1"},
 		Dialect:  dialect,
 		Check:    check,
-		Routes: []api.Route{
+		Routes: append([]api.Route{
 			{Method: "POST", Pattern: "/v1/files", Handle: e.upload, Act: "file.upload", MaxBodyBytes: cfg.Files.MaxFileBytes() + formOverhead},
 			{Method: "GET", Pattern: "/v1/files", Handle: e.list},
 			{Method: "GET", Pattern: "/v1/files/{file_id}", Handle: e.metadata},
 			{Method: "GET", Pattern: "/v1/files/{file_id}/content", Handle: e.download, Act: "file.download"},
 			{Method: "DELETE", Pattern: "/v1/files/{file_id}", Handle: e.delete, Act: "file.delete"},
-		},
+		}, e.skillRoutes()...),
 	}
 	if cfg.Gateway != nil {
 		made.Routes = append(made.Routes,

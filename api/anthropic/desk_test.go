@@ -22,6 +22,7 @@ import (
 	"berth/files"
 	"berth/ledger"
 	"berth/proto"
+	"berth/skills"
 )
 
 // The keys of two workspaces.
@@ -48,13 +49,14 @@ type desk struct {
 	*httptest.Server
 	files *files.Store
 	dir   string
+	shelf string // of provided skills
 	now   time.Time
 }
 
 // newDesk serves the edge; change may alter it first, to make it fail on purpose.
 func newDesk(t *testing.T, store files.Config, strict bool, change ...func(*api.Edge)) *desk {
 	t.Helper()
-	d := &desk{dir: t.TempDir(), now: time.Now()}
+	d := &desk{dir: t.TempDir(), shelf: t.TempDir(), now: time.Now()}
 	db, err := ledger.Open(filepath.Join(d.dir, "ledger.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +67,11 @@ func newDesk(t *testing.T, store files.Config, strict bool, change ...func(*api.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.files.Close() })
-	e := New(Config{Files: d.files, StrictDownloads: strict})
+	kept, err := skills.Open(skills.Config{Dir: filepath.Join(d.dir, "skills"), Ledger: db, Provided: d.shelf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := New(Config{Files: d.files, Skills: kept, StrictDownloads: strict})
 	for _, f := range change {
 		f(&e)
 	}

@@ -21,6 +21,7 @@ import (
 	"berth/api"
 	"berth/files"
 	"berth/proto"
+	"berth/session/sessiontest"
 )
 
 // An sdk is an unmodified official SDK and a program of ours below sdktest/ that uses it.
@@ -31,11 +32,11 @@ type sdk struct {
 }
 
 var sdks = []sdk{
-	{"gov1", []string{"1", "3", "8", "9", "10", "19", "22", "24"}, goProgram("gov1")},
-	{"gov1old", []string{"19"}, goProgram("gov1old")},
-	{"gov2", []string{"1", "4", "6", "7", "8", "9", "10", "11", "12", "16", "18", "21", "22", "24"}, goProgram("gov2")},
-	{"typescript", []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24"}, nodeProgram},
-	{"python", []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24"}, pythonProgram},
+	{"gov1", []string{"1", "3", "8", "9", "10", "19", "22", "24", "skills", "44", "45"}, goProgram("gov1")},
+	{"gov1old", []string{"19", "skills"}, goProgram("gov1old")},
+	{"gov2", []string{"1", "4", "6", "7", "8", "9", "10", "11", "12", "16", "18", "21", "22", "24", "skills", "44", "45", "46", "47", "48"}, goProgram("gov2")},
+	{"typescript", []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24", "skills", "44", "45", "46", "47", "48"}, nodeProgram},
+	{"python", []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24", "skills", "44", "45", "46", "47", "48"}, pythonProgram},
 }
 
 func TestSDKs(t *testing.T) {
@@ -50,6 +51,10 @@ func (s sdk) run(t *testing.T) {
 	open := newDesk(t, files.Config{}, false, trouble.make)
 	strict := newDesk(t, files.Config{}, true)
 	small := newDesk(t, files.Config{QuotaBytes: 1 << 20}, false)
+	for _, d := range []*desk{open, strict} {
+		d.provide(t, "xlsx")
+	}
+	talk := newStudio(t)
 	content := bytes.Repeat([]byte("0123456789abcdef"), 4<<20) // more than sockets buffer
 	small64 := content[:64<<10]
 	sum := func(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
@@ -57,6 +62,7 @@ func (s sdk) run(t *testing.T) {
 	cmd := s.command(t)
 	cmd.Env = append(append(os.Environ(), cmd.Env...),
 		"BERTH_BASE_URL="+open.URL, "BERTH_STRICT_URL="+strict.URL, "BERTH_SMALL_URL="+small.URL, "BERTH_API_KEY="+annKey,
+		"BERTH_MESSAGES_URL="+talk.URL, "BERTH_MESSAGES_KEY="+sessiontest.Secret,
 		"BERTH_PRODUCED_ID="+open.produce(t, string(small64)).ID, "BERTH_PRODUCED_SHA256="+sum(small64),
 		"BERTH_BIG_ID="+open.produce(t, string(content)).ID, "BERTH_BIG_SHA256="+sum(content))
 	var stderr bytes.Buffer
@@ -66,6 +72,9 @@ func (s sdk) run(t *testing.T) {
 		t.Fatalf("%v: %v\n%s\n%s", cmd.Args, err, out, stderr.String())
 	}
 	reports := parseReports(out)
+	if err := talk.model.Err(); err != nil {
+		t.Error(err)
+	}
 	for _, row := range s.rows {
 		t.Run("row"+row, func(t *testing.T) {
 			if got := reports[row]; got != "PASS" {

@@ -12,6 +12,7 @@ var acts = map[string]string{
 	"runCode": "exec.begin", "executeCode": "exec.begin", "runCell": "code.cell", "createContext": "context.create", "deleteContext": "context.delete", "interruptContext": "context.interrupt",
 	"restartContext": "context.restart",
 	"createTool":     "tool.create", "changeTool": "tool.change", "deleteTool": "tool.delete", "runTool": "tool.run", "approveToolRun": "tool_run.approve", "refuseToolRun": "tool_run.refuse",
+	"serveTools": "tools.serve", "approveToolCall": "tool_call.approve", "refuseToolCall": "tool_call.refuse",
 	"getExecLogs": "exec.logs", "closeShell": "shell.close", "live": "live.open", "useTool": "tool.use", "useToolOnce": "tool.use",
 	"readFile": "fs.read", "writeFile": "fs.write", "removeFile": "fs.remove", "moveFile": "fs.move", "makeDirectory": "fs.mkdir",
 	"readTar": "fs.read_tar", "writeTar": "fs.write_tar", "addInputs": "input.add", "publishFile": "job.publish", "readJob": "job.read",

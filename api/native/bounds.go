@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 
+	"berth/bridge"
 	"berth/catalog"
 	"berth/code"
 	"berth/proto"
@@ -71,6 +72,7 @@ func bounds(i Info) map[string]schema {
 	// Printable ASCII, since the same key may travel in a header.
 	retryKey := schema{"pattern": "^[ -~]{0,255}$"}
 	toolName := schema{"pattern": "^[A-Za-z][0-9A-Za-z_-]{0,63}$", "not": schema{"pattern": "^tool_[0-9A-Za-z]{22}$"}}
+	callable := schema{"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", "not": schema{"const": proto.ReservedTool}}
 	approvals := schema{"enum": []any{"", catalog.ApprovalReview}}
 	users := schema{"enum": []any{"", proto.UserDefault, proto.UserRoot}}
 	path := schema{"minLength": 1, "pattern": noNUL}
@@ -84,6 +86,18 @@ func bounds(i Info) map[string]schema {
 		"CreateContainer.network":              i.networks(),
 		"Network.mode":                         {"enum": []any{"", proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen}},
 		"Network.allow":                        {"items": schema{"type": "string", "pattern": hostPattern}, "maxItems": 256},
+		"CodeTools.allow":                      {"maxItems": 128, "items": schema{"oneOf": []any{callable, schema{"$ref": "#/components/schemas/AllowedTool"}}}},
+		"CodeTools.max_calls":                  {"minimum": 0, "maximum": 100_000},
+		"CodeTools.timeout_seconds":            {"minimum": 0, "maximum": 3600},
+		"AllowedTool.name":                     callable,
+		"AllowedTool.approval":                 {"enum": []any{"", proto.ApprovalAllow, proto.ApprovalReview}},
+		"ToolProvider.type":                    {"enum": []any{"", proto.ProviderClient, proto.ProviderHTTP, proto.ProviderMCP}},
+		"ToolProvider.url":                     {"maxLength": 2048},
+		"ToolProvider.headers":                 {"maxProperties": 32},
+		"ToolProvider.tools":                   {"maxItems": 128},
+		"ToolSpec.name":                        callable,
+		"ToolSpec.description":                 {"maxLength": 16 << 10},
+		"ToolCall.state":                       {"enum": anys(bridge.States)},
 		"CreateContainer.idle_timeout_seconds": {"minimum": 0, "maximum": 30 * 24 * 3600},
 		"CreateContainer.max_lifetime_seconds": {"minimum": 0, "maximum": 365 * 24 * 3600},
 		"CreateContainer.runtime_class":        {"enum": []any{"", proto.ClassRunc, proto.ClassGVisor}},

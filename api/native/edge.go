@@ -10,6 +10,7 @@ import (
 	"berth/api"
 	"berth/artifacts"
 	"berth/audit"
+	"berth/bridge"
 	"berth/catalog"
 	"berth/code"
 	"berth/files"
@@ -18,11 +19,12 @@ import (
 	"berth/session"
 )
 
-// A Config is what the edge serves. Sessions, Code, Tools, Jobs, Files, Images, Keys and Sweep must be set.
+// A Config is what the edge serves. Sessions, Code, Tools, Bridge, Jobs, Files, Images, Keys and Sweep must be set.
 type Config struct {
 	Sessions *session.Sessions
 	Code     *code.Runner
 	Tools    *catalog.Catalog
+	Bridge   *bridge.Bridge
 	Jobs     *artifacts.Jobs
 	Files    *files.Store
 	Images   session.Images

@@ -12,7 +12,7 @@ func elsewhere() []row {
 		op.tag, op.failure, op.header = tag, fileFailure, []param{versionParam}
 		return op
 	}
-	return []row{
+	return append(skillRows(), []row{
 		{"POST", "/v1/files", nil, file(op{id: "uploadFile", does: "Store a file.", more: filesMore,
 			body: []content{{media: "multipart/form-data", of: uploadForm}}, answers: ok(fileMetadata), fails: fileFails})},
 		{"GET", "/v1/files", nil, file(op{id: "listFiles", does: "List stored files, newest first.",
@@ -33,7 +33,7 @@ func elsewhere() []row {
 			answers: ok(schema{"type": "object", "properties": schema{"status": schema{"const": "ok"}}, "required": []string{"status"}}), fails: []int{500, 503}}},
 		{"GET", "/metrics", nil, op{id: "metrics", tag: "daemon", does: "Metrics as Prometheus reads them.", public: true,
 			answers: map[int][]content{http.StatusOK: raw("text/plain")}, fails: []int{500}}},
-	}
+	}...)
 }
 
 // It stands at every operation, since readers of a generated client see one at a time.

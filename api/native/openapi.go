@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"berth/api"
+	"berth/bridge"
 	"berth/proto"
 )
 
@@ -28,6 +29,8 @@ func document(i Info, rows []row) []byte {
 	link(rows, paths)
 	// Messages of the websocket are in no route's body, but refuse unknown fields as well.
 	types.seal(message{})
+	types.seal(bridge.ClientMessage{})
+	types.of(bridge.DaemonMessage{})
 	body, err := json.MarshalIndent(schema{
 		"openapi": "3.1.0",
 		"info": schema{

@@ -95,7 +95,7 @@ var (
 // rows is every route of this edge.
 func (e *edge) rows() []row {
 	var all []row
-	for _, part := range [][]row{e.containerRows(), e.execRows(), e.codeRows(), e.toolRows(), e.fileRows(), e.jobRows(), e.hostRows(), e.keyRows(), e.vaultRows(), e.auditRows()} {
+	for _, part := range [][]row{e.containerRows(), e.execRows(), e.codeRows(), e.toolRows(), e.callRows(), e.fileRows(), e.jobRows(), e.hostRows(), e.keyRows(), e.vaultRows(), e.auditRows()} {
 		all = append(all, part...)
 	}
 	return all

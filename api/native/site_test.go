@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"berth/api"
+	"berth/bridge"
 	"berth/code"
 	"berth/proto"
 	"berth/session"
@@ -66,9 +67,16 @@ func newSite(t *testing.T) *site { return siteWith(t, session.Config{}, func(*Co
 // siteWith serves a core of these settings; adjust may change the edge's.
 func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 	t.Helper()
-	s := &site{Stack: sessiontest.New(t, core)}
+	var way *bridge.Bridge
+	s := &site{Stack: sessiontest.NewWith(t, core, func(st *sessiontest.Stack, sc *session.Config) {
+		way = bridge.Open(bridge.Config{Ledger: st.Ledger})
+		sc.Tools = way
+	})}
+	way.Attach(s.Sessions)
+	t.Cleanup(func() { way.Close() })
 	cfg := Config{
 		Keys:     s.Keys,
+		Bridge:   way,
 		Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images, Version: "1.2.3",
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Sweep: func(ctx context.Context) (map[string]map[string]int, error) {

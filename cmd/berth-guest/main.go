@@ -1,6 +1,6 @@
 // Command berth-guest is PID 1 of a container. It answers the daemon on a unix
 // socket, runs what the daemon asks for, reaps orphans, and does not end before
-// the container does.
+// the container does. Called as tools, it is the command of that name.
 //
 // It has one processor whatever the cgroup says, and keeps no files of the cgroup open to see that change.
 //
@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/bridge/inside/command"
 	"berth/guest"
 )
 
@@ -37,6 +38,9 @@ const (
 )
 
 func main() {
+	if args, ok := command.Asked(os.Args); ok {
+		os.Exit(command.Main(args))
+	}
 	cfg := config{}
 	flag.StringVar(&cfg.socket, "socket", "/.berth/run/guest.sock", "unix socket to listen on")
 	flag.StringVar(&cfg.workspace, "workspace", "/workspace", "directory of the workspace")

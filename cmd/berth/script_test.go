@@ -28,6 +28,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/skills"
 	"berth/vault"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,11 +66,15 @@ func newDaemon(t testing.TB) *httptest.Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = stored.Close() })
+	kept, err := skills.Open(skills.Config{Dir: filepath.Join(st.Dir, "skills"), Ledger: st.Ledger})
+	if err != nil {
+		t.Fatal(err)
+	}
 	server, err := api.New(api.Config{
 		Auth: st.Keys, Audit: log, Metrics: registry, Log: slog.New(slog.DiscardHandler),
 		Edges: []api.Edge{
 			api.Ops(registry, func(context.Context) error { return nil }),
-			anthropic.New(anthropic.Config{Files: st.Files}),
+			anthropic.New(anthropic.Config{Files: st.Files, Skills: kept}),
 			native.New(native.Config{
 				Sessions: st.Sessions, Code: runner, Tools: stored, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
 				Sweep: func(ctx context.Context) (map[string]map[string]int, error) {

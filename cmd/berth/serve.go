@@ -71,6 +71,7 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that ask for none (default 5m)")
 	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone), "the widest network that a container may ask for: none, allowlist or open; each container still has none unless it asks")
 	f.StringVar(&cfg.Egress.Resolver, "resolver", "", "name server, host:port, that answers for containers with a network (default: the host's)")
+	f.StringArrayVar(&cfg.ToolCallbacks, "tools-callback", nil, "a server that calls of code's tools may go to, as HOST or HOST:PORT; addresses that are not public as such, or as a range beside names that lead there (may be repeated; default: none)")
 	f.Func("egress-allow-private", "addresses that are not public and that containers with a network may reach nevertheless, such as 10.1.0.0/16 (may be repeated)", func(text string) error {
 		prefix, err := parsePrefix(text)
 		cfg.Egress.Private = append(cfg.Egress.Private, prefix)
@@ -89,6 +90,10 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.Int64Var(&cfg.FileQuota, "file-quota-bytes", 0, "most bytes of stored files per owner (default no limit)")
 	f.Int64Var(&cfg.MaxFileBytes, "max-file-bytes", 0, "most bytes of one stored file (default 500 MiB)")
 	f.BoolVar(&cfg.StrictDownloads, "strict-downloads", false, "refuse downloads of uploaded files, as the hosted Files API does")
+	f.StringVar(&cfg.Skills.Provided, "skills", "", "directory of skills that everybody has: each a directory below it with a SKILL.md; changes are seen at once (default none)")
+	f.Int64Var(&cfg.Skills.MaxBytes, "skill-max-bytes", 0, "most bytes of the files of one skill (default 30 MiB)")
+	f.Int64Var(&cfg.Skills.Quota, "skill-quota-bytes", 0, "most bytes that uploaded skills of one owner take, packed (default 1 GiB)")
+	f.IntVar(&cfg.Skills.MaxRefs, "max-skills", 0, "most skills in one container at once (default 20)")
 	f.StringSliceVar(&cfg.Origins, "origin", nil, "web origin that may open websockets and use /mcp (may be repeated)")
 	f.DurationVar(&cfg.SweepEvery, "sweep-every", 0, "how often expired things are removed (default 10s)")
 	f.IntVar(&cfg.WarmMin, "warm-min", 2, "containers kept started for requests to come, of each image in use")
@@ -141,6 +146,11 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	}
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
 		return err
+	}
+	if cfg.Skills.Provided != "" {
+		if cfg.Skills.Provided, err = filepath.Abs(cfg.Skills.Provided); err != nil {
+			return err
+		}
 	}
 	if cfg.BinDir, err = binDir(cfg.BinDir); err != nil {
 		return err

@@ -21,6 +21,7 @@ def boot():
             posix.dup2(null, 0)
             posix.close(null)
             self.texts, self.flags, self.waiting = {}, 0, b""
+            self.tools = b"BERTH_TOOLS" in posix.environ
             self.main = type(sys)("__main__")
             self.main.__builtins__ = builtins
             self.main.__annotations__ = {}
@@ -108,6 +109,8 @@ def boot():
             self.texts[self.name] = text
             if "linecache" in sys.modules:
                 self.rich().remember()
+            if self.tools:
+                self.rich().equip()
             tree = compile(text, self.name, "exec", ONLY_AST | AWAIT | self.flags, True)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
             if tree.body:

@@ -240,6 +240,15 @@
     if (await run(code)) process.exit(1)
   }
 
+  // supply gives cells the tools of their session, by names that nothing else has.
+  let toolbox
+  const supply = async () => {
+    try {
+      toolbox ??= here('/.berth/tools/node/tools')
+      await toolbox[Symbol.for('berth')](globalThis, toolbox)
+    } catch {} // the container has not got them
+  }
+
   // equip gives cells what the main file of a program has. It is done late: node puts back what it finds when this script is over.
   const equip = () => {
     const main = new Module('.')
@@ -254,6 +263,7 @@
       name = `<cell-${r.number}>`
       once = r.mode === 'once'
       if (r.number === '1') equip()
+      if (process.env.BERTH_TOOLS) await supply()
       if (once) return program(r.code)
       if (r.number === '1') {
         process.on('SIGINT', () => running?.(interruption()))
@@ -266,7 +276,7 @@
     process.exit(0)
   }
 
-  const box = { import: name => import(/^\.{0,2}\//.test(name) ? path.resolve(name) : name) }
+  const box = { import: name => name === 'tools' && toolbox ? toolbox : import(/^\.{0,2}\//.test(name) ? path.resolve(name) : name) }
   Object.defineProperty(globalThis, Symbol.for('berth'), { value: box })
   session.connect()
   process.argv.splice(1)

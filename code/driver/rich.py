@@ -6,7 +6,9 @@ LONGEST = 1 << 20  # characters of a text; what is longer is cut
 ROWS, COLUMNS = 1000, 200  # of a table
 TABLE = "application/vnd.berth.table+json"
 
-driver = loop = None
+TOOLS = "/.berth/tools/python/tools.py"
+
+driver = loop = toolbox = None
 
 # What objects say that they can be, by the method that notebooks ask.
 METHODS = {
@@ -18,6 +20,26 @@ METHODS = {
 def begin(d):
     global driver
     driver = d
+
+
+def equip():
+    """equip gives cells the tools of their session, by names that nothing else has. A module of the code's own that is called tools stays what it is."""
+    global toolbox
+    import builtins
+    try:
+        if toolbox is None:
+            spec = machinery.PathFinder.find_spec("tools")
+            if spec is not None and spec.origin == TOOLS:
+                import tools
+                toolbox = tools
+            else:
+                scope = {"__name__": "tools", "__file__": TOOLS}
+                with open(TOOLS) as f:
+                    exec(compile(f.read(), TOOLS, "exec"), scope)
+                toolbox = scope["module"]
+        toolbox.__equip__(vars(builtins))
+    except (OSError, AttributeError):  # the container has not got them, or somebody has replaced them
+        pass
 
 
 def text(value):

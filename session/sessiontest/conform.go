@@ -36,6 +36,7 @@ func Conform(t *testing.T, rt session.Runtime, images session.Images, class prot
 		{"commands", c.commands},
 		{"shells and terminals", c.shells},
 		{"files", c.files},
+		{"fixtures", c.fixtures},
 		{"a killed tree is gone", c.kill},
 		{"a restart attaches again", c.restart},
 		{"a detached command outlives the daemon", c.detached},
@@ -238,7 +239,12 @@ func (c conformance) parallel(t *testing.T) {
 // session makes a session over the runtime, in a stack of its own.
 func (c conformance) session(t *testing.T) (*Stack, *session.Session) {
 	t.Helper()
-	st := Over(t, c.rt, c.images, session.Config{})
+	return c.sessionWith(t, session.Config{})
+}
+
+func (c conformance) sessionWith(t *testing.T, cfg session.Config) (*Stack, *session.Session) {
+	t.Helper()
+	st := Over(t, c.rt, c.images, cfg)
 	s := st.Create(t, proto.CreateContainer{
 		RuntimeClass: c.class, Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20, OpenFiles: 1024},
 	})

@@ -40,7 +40,8 @@ type Stack struct {
 	Jobs     *artifacts.Jobs
 	Sessions *session.Sessions
 
-	cfg session.Config
+	cfg     session.Config
+	prepare func(*Stack, *session.Config) // adds what needs the ledger; nil: nothing
 }
 
 // New opens a stack over a Runtime without containers. cfg's limits and times are used; its
@@ -48,6 +49,15 @@ type Stack struct {
 func New(t testing.TB, cfg session.Config) *Stack {
 	t.Helper()
 	return Over(t, NewRuntime(t), Images{}, cfg)
+}
+
+// NewWith is New with a part that the sessions need, and that needs the ledger itself: prepare is called at each Open, before there are sessions.
+func NewWith(t testing.TB, cfg session.Config, prepare func(*Stack, *session.Config)) *Stack {
+	t.Helper()
+	st := &Stack{Dir: t.TempDir(), Runtime: NewRuntime(t), Images: Images{}, cfg: cfg, prepare: prepare}
+	st.Open(t)
+	t.Cleanup(func() { st.Close(t) })
+	return st
 }
 
 // Over opens a stack over any Runtime.
@@ -88,6 +98,9 @@ func (st *Stack) Open(t testing.TB) {
 		t.Fatal(err)
 	}
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = st.Dir, st.Runtime, st.Images, st.Ledger, st.Jobs, log
+	if st.prepare != nil {
+		st.prepare(st, &cfg)
+	}
 	if st.Sessions, err = session.Open(context.Background(), cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -36,14 +36,17 @@ func main() {
 	row(19, legacyList)
 	row(22, produced)
 	row(24, deletes)
+	row("skills", skills)
+	row(44, blocks)
+	row(45, sameAnswers)
 }
 
-func row(n int, check func() error) {
+func row(name any, check func() error) {
 	if err := check(); err != nil {
-		fmt.Printf("FAIL %d %s\n", n, strings.ReplaceAll(err.Error(), "\n", " "))
+		fmt.Printf("FAIL %v %s\n", name, strings.ReplaceAll(err.Error(), "\n", " "))
 		return
 	}
-	fmt.Printf("PASS %d\n", n)
+	fmt.Printf("PASS %v\n", name)
 }
 
 func upload(name, kind, content string) (*anthropic.BetaFileMetadata, error) {

@@ -43,14 +43,20 @@ func main() {
 	row(21, downloadModes)
 	row(22, produced)
 	row(24, deletes)
+	row("skills", skills)
+	row(44, both(blocks))
+	row(45, sameAnswers)
+	row(46, both(pauses))
+	row(47, both(mixed))
+	row(48, both(runner))
 }
 
-func row(n int, check func() error) {
+func row(name any, check func() error) {
 	if err := check(); err != nil {
-		fmt.Printf("FAIL %d %s\n", n, strings.ReplaceAll(err.Error(), "\n", " "))
+		fmt.Printf("FAIL %v %s\n", name, strings.ReplaceAll(err.Error(), "\n", " "))
 		return
 	}
-	fmt.Printf("PASS %d\n", n)
+	fmt.Printf("PASS %v\n", name)
 }
 
 func upload(name, kind, content string) (*anthropic.FileMetadata, error) {

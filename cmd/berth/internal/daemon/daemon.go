@@ -21,6 +21,7 @@ import (
 	"berth/api/native"
 	"berth/artifacts"
 	"berth/audit"
+	"berth/bridge"
 	"berth/catalog"
 	"berth/cmd/berth/internal/certs"
 	"berth/code"
@@ -34,6 +35,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/session/containerd"
+	"berth/skills"
 	"berth/vault"
 )
 
@@ -49,6 +51,7 @@ type Config struct {
 	TLSSelfSigned   bool   // with a certificate that the daemon makes for itself, in Dir
 
 	Egress          egress.Config  // what containers may reach at most, and how
+	ToolCallbacks   []string       // servers that calls of code's tools may go to; none: they go to none
 	Session         session.Config // limits and times; its parts are set here
 	PoolBytes       int64          // size of the disk pool when it is made; 0: half of the free space
 	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
@@ -67,6 +70,7 @@ type Config struct {
 
 	MaxRounds int           // with an upstream, in one turn; 0 is 50
 	MaxTurn   time.Duration // after which a turn pauses; 0 is 10 minutes
+	Skills    skills.Config // what skills may have, and the directory of those that everybody has; its parts are set here
 
 	ProviderKeys string // file of model providers' API keys for stored tools; "" has none
 
@@ -84,6 +88,7 @@ type Daemon struct {
 	server   *api.Server
 	keys     *keys.Store
 	sessions *session.Sessions
+	skills   *skills.Store
 	code     *code.Runner
 	gateway  *gateway.Gateway
 	tools    *catalog.Catalog
@@ -93,6 +98,7 @@ type Daemon struct {
 	metrics  *metrics
 	audit    *audit.Log
 	egress   *egress.Proxy
+	bridge   *bridge.Bridge
 }
 
 // Open starts everything but the HTTP server. What it opened is closed again if it fails.
@@ -164,6 +170,9 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(store)
+	if err := d.openSkills(books); err != nil {
+		return err
+	}
 	jobs := artifacts.New(artifacts.Config{Files: store, Ledger: books, Log: d.cfg.Log})
 	if err := d.openSessions(ctx, books, jobs); err != nil {
 		return err
@@ -207,8 +216,12 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	if err := d.secrets.Problem(); err != nil {
 		d.cfg.Log.Error("containers and tools with secrets cannot be used", "error", err)
 	}
-	cfg.Vault = d.secrets
+	cfg.Vault, cfg.Fixtures = d.secrets, d.skills
 	cfg.Egress = d.egress
+	if err := d.openBridge(); err != nil {
+		return err
+	}
+	cfg.Tools = d.bridge
 	// Metrics see an entry before it is appended, so that a full disk does not hide what happened.
 	cfg.Audit = func(e proto.AuditEntry) {
 		d.metrics.ended(e)
@@ -220,8 +233,17 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	d.keep(d.sessions)
+	d.bridge.Attach(d.sessions)
 	d.metrics.watch(d.sessions, d.runtime)
 	return nil
+}
+
+// openSkills opens the skills, before the sessions, which may have some.
+func (d *Daemon) openSkills(books *ledger.DB) (err error) {
+	cfg := d.cfg.Skills
+	cfg.Dir, cfg.Ledger, cfg.Log = filepath.Join(d.cfg.Dir, "skills"), books, d.cfg.Log
+	d.skills, err = skills.Open(cfg)
+	return err
 }
 
 // openEgress checks the flags of containers' networks. It opens nothing yet.
@@ -239,9 +261,24 @@ func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
 		return err
 	}
 	d.gateway = gateway.New(gateway.Config{
-		Upstreams: set, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
+		Upstreams: set, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
 	})
 	d.keep(d.gateway)
+	return nil
+}
+
+// openBridge opens what code in containers calls. The sessions need it before they are open.
+func (d *Daemon) openBridge() error {
+	cfg := bridge.Config{Ledger: d.books, Ready: d.audit.Ready, Log: d.cfg.Log}
+	if len(d.cfg.ToolCallbacks) > 0 {
+		dialer, err := egress.NewDialer(d.cfg.ToolCallbacks, d.cfg.Egress.Resolver)
+		if err != nil {
+			return err
+		}
+		cfg.Reach, cfg.Dial = dialer.Reach, dialer.DialContext
+	}
+	d.bridge = bridge.Open(cfg)
+	d.keep(d.bridge)
 	return nil
 }
 
@@ -267,6 +304,10 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return store.Sweep(ctx, time.Now()) }},
 			{Name: "keys", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.keys.Sweep(ctx) }},
 			{Name: "tools", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.tools.Sweep(ctx) }},
+			{Name: "turns", Schedule: every, Sweep: func(context.Context) (any, error) {
+				return turnsSwept{Removed: d.gateway.Forget(gateway.AttemptTime)}, nil
+			}},
+			{Name: "calls", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.bridge.Sweep(ctx) }},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
 			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (any, error) { return backUp(books) }},
 		},
@@ -293,6 +334,9 @@ func backUp(books *ledger.DB) (backedUp, error) {
 	return backedUp{Kept: 1}, err
 }
 
+// turnsSwept is what one sweep of turns did.
+type turnsSwept struct{ Removed int }
+
 // imageSweep is when images that nobody names or uses any more go: often enough for their disk space,
 // and rarely, since it asks containerd.
 const imageSweep = "17 */6 * * *"
@@ -316,10 +360,10 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{
 			api.Ops(d.metrics.registry, d.ready),
-			anthropic.New(anthropic.Config{Files: store, Gateway: d.gateway, StrictDownloads: d.cfg.StrictDownloads}),
+			anthropic.New(anthropic.Config{Files: store, Skills: d.skills, Gateway: d.gateway, StrictDownloads: d.cfg.StrictDownloads}),
 			clients.Edge(),
 			native.New(native.Config{
-				Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys, Audit: d.audit,
+				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys, Audit: d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}),
 		},

@@ -22,6 +22,7 @@ type metrics struct {
 	sweepErr *prometheus.CounterVec
 	egress   *prometheus.CounterVec
 	carried  *prometheus.CounterVec
+	calls    *prometheus.CounterVec
 }
 
 // newMetrics makes a registry of its own rather than the global one, so that two daemons in one test
@@ -38,9 +39,10 @@ func newMetrics() *metrics {
 		sweeping: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "berth_sweep_seconds", Help: "How long sweeps took."}, []string{"task"}),
 		sweepErr: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_sweep_errors_total", Help: "Sweeps that failed in part."}, []string{"task"}),
 		egress:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_requests_total", Help: "Requests of containers to other hosts, by what came of them: ok, or why not."}, []string{"outcome"}),
+		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_tool_calls_total", Help: "Calls that code in containers made of tools, by what came of them."}, []string{"outcome"}),
 		carried:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_bytes_total", Help: "Bytes of those requests that are over, by direction."}, []string{"direction"}),
 	}
-	m.registry.MustRegister(m.execs, m.seconds, m.sweeps, m.sweeping, m.sweepErr, m.egress, m.carried,
+	m.registry.MustRegister(m.execs, m.seconds, m.sweeps, m.sweeping, m.sweepErr, m.egress, m.carried, m.calls,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -51,6 +53,9 @@ func (m *metrics) ended(e proto.AuditEntry) {
 		m.egress.WithLabelValues(cmp.Or(x.Reason, proto.AuditOK)).Inc()
 		m.carried.WithLabelValues("out").Add(float64(x.Sent))
 		m.carried.WithLabelValues("in").Add(float64(x.Received))
+	}
+	if e.Call != nil {
+		m.calls.WithLabelValues(e.Outcome).Inc()
 	}
 	if e.Exec == nil || e.Exec.Reason == "" {
 		return

@@ -1,0 +1,89 @@
+package anthropic
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"berth/api"
+	"berth/bridge"
+	"berth/code"
+	"berth/gateway"
+	"berth/gateway/scripted"
+	"berth/gateway/upstream"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+// talks are what models say to the SDKs' programs, by their names. Each begins again when it is over.
+const talks = `{"conversations": [
+	{"when": {"model": "blocks"}, "plain": true, "loop": true, "turns": [
+		{"answer": {"content": [
+			{"type": "text", "text": "I try everything."},
+			{"type": "tool_use", "id": "toolu_1", "name": "bash_code_execution", "input": {"command": "rm -f /workspace/a.txt; echo out; echo err >&2; echo made >$OUTPUT_DIR/made.txt; exit 3"}},
+			{"type": "tool_use", "id": "toolu_2", "name": "bash_code_execution", "input": {"wrong": true}},
+			{"type": "tool_use", "id": "toolu_3", "name": "text_editor_code_execution", "input": {"command": "create", "path": "/workspace/a.txt", "file_text": "one\ntwo\n"}},
+			{"type": "tool_use", "id": "toolu_4", "name": "text_editor_code_execution", "input": {"command": "view", "path": "/workspace/a.txt"}},
+			{"type": "tool_use", "id": "toolu_5", "name": "text_editor_code_execution", "input": {"command": "str_replace", "path": "/workspace/a.txt", "old_str": "one", "new_str": "three"}},
+			{"type": "tool_use", "id": "toolu_6", "name": "text_editor_code_execution", "input": {"command": "view", "path": "/workspace/none"}},
+			{"type": "tool_use", "id": "toolu_7", "name": "code_execution", "input": {"code": "print(6 * 7)"}},
+			{"type": "tool_use", "id": "toolu_8", "name": "code_execution", "input": {}}]}},
+		{"answer": {"content": [{"type": "text", "text": "Done."}], "stop_reason": "stop_sequence", "stop_sequence": "END", "usage": {"input_tokens": 7, "output_tokens": 3, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 1}}}]},
+	{"when": {"model": "pause"}, "plain": true, "loop": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n"}}]}, "repeat": 2},
+		{"expect": {"messages": 5}, "answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "cat /workspace/n"}}]}},
+		{"expect": {"last": [{"content": "x\nx\n"}]}, "answer": {"content": [{"type": "text", "text": "Done."}]}}]},
+	{"when": {"model": "mixed"}, "plain": true, "loop": true, "turns": [
+		{"expect": {"tools": ["weather"]}, "answer": {"content": [
+			{"type": "tool_use", "id": "toolu_s", "name": "bash_code_execution", "input": {"command": "echo ran"}},
+			{"type": "tool_use", "id": "toolu_c", "name": "weather", "input": {"city": "Riga"}}]}},
+		{"expect": {"messages": 3, "last": [{"tool_use_id": "toolu_c"}, {"tool_use_id": "toolu_s", "content": "ran\n"}]}, "answer": {"content": [{"type": "text", "text": "Done."}]}}]},
+	{"when": {"model": "runner"}, "plain": true, "loop": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo kept >/workspace/n"}}]}},
+		{"answer": {"content": [{"type": "tool_use", "name": "weather", "input": {"city": "Riga"}}]}},
+		{"expect": {"last": [{"type": "tool_result", "content": {"$any": true}}]}, "answer": {"content": [{"type": "tool_use", "name": "weather", "input": {"city": "Oslo"}}]}},
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "cat /workspace/n"}}]}},
+		{"expect": {"last": [{"content": "kept\n"}]}, "answer": {"content": [{"type": "text", "text": "Done."}]}}]}
+]}`
+
+// A studio is the edge with a gateway over real sessions, and the model that it asks.
+type studio struct {
+	*httptest.Server
+	model *scripted.Server
+}
+
+func newStudio(t *testing.T) *studio {
+	t.Helper()
+	var tools *bridge.Bridge
+	st := sessiontest.NewWith(t, session.Config{}, func(st *sessiontest.Stack, cfg *session.Config) {
+		tools = bridge.Open(bridge.Config{Ledger: st.Ledger})
+		cfg.Tools = tools
+	})
+	tools.Attach(st.Sessions)
+	t.Cleanup(func() { tools.Close() })
+	run := code.Open(code.Config{Sessions: st.Sessions})
+	t.Cleanup(func() { run.Close() })
+	script, err := scripted.Load(strings.NewReader(talks))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &studio{model: scripted.New(script)}
+	model := httptest.NewServer(s.model)
+	t.Cleanup(model.Close)
+	set, err := upstream.Open([]upstream.Config{{URL: model.URL}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { set.Close() })
+	gw := gateway.New(gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs, Bridge: tools, MaxRounds: 2})
+	srv, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{New(Config{Files: st.Files, Gateway: gw})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Server = httptest.NewServer(srv)
+	t.Cleanup(func() {
+		s.Server.Close()
+		gw.Close()
+	})
+	return s
+}

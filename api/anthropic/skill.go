@@ -1,0 +1,237 @@
+package anthropic
+
+import (
+	"cmp"
+	"encoding/base64"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/api"
+	"berth/proto"
+	"berth/skills"
+)
+
+// This file has the Skills API. It has two dialects: clients that send the skills beta call things otherwise, and mean a version's time where others
+// mean its ID.
+//
+//	header              a skill has                       a version has                 to delete
+//	none                display_name, latest_version_id   skver_…                       a skill, with its versions
+//	skills-2025-10-02   display_title, latest_version     a number, and its directory   versions, and then the skill
+
+// skillRoutes are the routes of the Skills API.
+func (e edge) skillRoutes() []api.Route {
+	if e.Skills == nil {
+		return nil
+	}
+	most := e.Skills.MaxBytes() + formOverhead
+	return []api.Route{
+		{Method: "POST", Pattern: "/v1/skills", Handle: e.createSkill, Act: "skill.create", MaxBodyBytes: most},
+		{Method: "GET", Pattern: "/v1/skills", Handle: e.listSkills},
+		{Method: "GET", Pattern: "/v1/skills/{skill_id}", Handle: e.getSkill},
+		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}", Handle: e.deleteSkill, Act: "skill.delete"},
+		{Method: "POST", Pattern: "/v1/skills/{skill_id}/versions", Handle: e.createSkillVersion, Act: "skill.change", MaxBodyBytes: most},
+		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions", Handle: e.listSkillVersions},
+		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}", Handle: e.getSkillVersion},
+		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}/content", Handle: e.downloadSkill, Act: "skill.download"},
+		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}/versions/{version}", Handle: e.deleteSkillVersion, Act: "skill.delete_version"},
+	}
+}
+
+// olderSkills reports whether a client speaks the older dialect.
+func olderSkills(r *http.Request) bool {
+	for beta := range strings.SplitSeq(strings.Join(r.Header.Values("anthropic-beta"), ","), ",") {
+		if strings.TrimSpace(beta) == "skills-2025-10-02" {
+			return true
+		}
+	}
+	return false
+}
+
+// A skill is what both dialects say of one.
+type skill struct {
+	ID        string     `json:"id"`
+	Type      string     `json:"type"`
+	CreatedAt proto.Time `json:"created_at"`
+	UpdatedAt proto.Time `json:"updated_at"`
+}
+
+type skillGA struct {
+	skill
+	DisplayName     string      `json:"display_name"`
+	LatestVersionID string      `json:"latest_version_id"`
+	Source          skillSource `json:"source"`
+}
+
+type skillSource struct {
+	Type string `json:"type"`
+}
+
+// LatestVersion is null where no version is left, which only clients of this dialect bring about.
+type skillOlder struct {
+	skill
+	DisplayTitle  string  `json:"display_title"`
+	LatestVersion *string `json:"latest_version"`
+	Source        string  `json:"source"`
+}
+
+func describeSkill(k skills.Skill, older bool) any {
+	common := skill{k.ID, "skill", proto.At(k.Created), proto.At(k.Updated)}
+	if !older {
+		return skillGA{common, k.DisplayName, k.Latest.ID, skillSource{k.Source}}
+	}
+	out := skillOlder{skill: common, DisplayTitle: k.DisplayName, Source: k.Source}
+	if k.Latest.ID != "" {
+		name := olderName(k.Latest)
+		out.LatestVersion = &name
+	}
+	return out
+}
+
+// olderName is what the older dialect calls a version.
+func olderName(v skills.Version) string {
+	if v.Number == 0 {
+		return v.ID
+	}
+	return strconv.FormatInt(v.Number, 10)
+}
+
+// A skillVersion is what both dialects say of one.
+type skillVersion struct {
+	ID          string     `json:"id"`
+	Type        string     `json:"type"`
+	SkillID     string     `json:"skill_id"`
+	CreatedAt   proto.Time `json:"created_at"`
+	Name        string     `json:"name"`
+	Description string     `json:"description"`
+}
+
+type skillVersionOlder struct {
+	skillVersion
+	Directory string `json:"directory"`
+	Version   string `json:"version"`
+}
+
+func describeSkillVersion(v skills.Version, older bool) any {
+	common := skillVersion{v.ID, "skill_version", v.SkillID, proto.At(v.Created), v.Name, v.Description}
+	if older {
+		return skillVersionOlder{common, v.Name, olderName(v)}
+	}
+	return common
+}
+
+func (e edge) getSkill(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	k, err := e.Skills.Get(r.Context(), c.Owner, r.PathValue("skill_id"))
+	if err != nil {
+		return err
+	}
+	return api.JSON(w, http.StatusOK, describeSkill(k, olderSkills(r)))
+}
+
+func (e edge) getSkillVersion(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	v, err := e.Skills.Version(r.Context(), c.Owner, r.PathValue("skill_id"), r.PathValue("version"))
+	if err != nil {
+		return err
+	}
+	return api.JSON(w, http.StatusOK, describeSkillVersion(v, olderSkills(r)))
+}
+
+// A skillList is a page. What follows it is null at the end.
+type skillList struct {
+	Data     []any   `json:"data"`
+	HasMore  bool    `json:"has_more"`
+	NextPage *string `json:"next_page"`
+}
+
+func (e edge) listSkills(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	q := r.URL.Query()
+	source := q.Get("source")
+	if source != "" && source != skills.Custom && source != skills.Provided {
+		return invalid("source", "source must be %q or %q.", skills.Custom, skills.Provided)
+	}
+	list, err := e.Skills.List(r.Context(), c.Owner, source)
+	if err != nil {
+		return err
+	}
+	return skillPage(w, q, list, func(k skills.Skill) string { return k.ID }, func(k skills.Skill) any { return describeSkill(k, olderSkills(r)) })
+}
+
+func (e edge) listSkillVersions(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	list, err := e.Skills.Versions(r.Context(), c.Owner, r.PathValue("skill_id"))
+	if err != nil {
+		return err
+	}
+	return skillPage(w, r.URL.Query(), list, func(v skills.Version) string { return v.ID }, func(v skills.Version) any { return describeSkillVersion(v, olderSkills(r)) })
+}
+
+// usualPage is how many entries a page has for clients that do not say.
+const usualPage = 20
+
+// skillPage answers one page of a list. Its cursor names the page's last entry; where that is gone meanwhile, so is the cursor.
+func skillPage[T any](w http.ResponseWriter, q url.Values, list []T, id func(T) string, describe func(T) any) error {
+	limit, err := parseLimit(q)
+	if err != nil {
+		return err
+	}
+	if q.Has("page") {
+		last, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(q.Get("page"), pagePrefix))
+		at := slices.IndexFunc(list, func(v T) bool { return id(v) == string(last) })
+		if err != nil || at < 0 {
+			return invalid("page", "page is not one that this endpoint gave out as next_page, or what it follows was deleted; begin again without it.")
+		}
+		list = list[at+1:]
+	}
+	n := min(cmp.Or(limit, usualPage), len(list))
+	page := skillList{Data: make([]any, 0, n), HasMore: n < len(list)}
+	for _, v := range list[:n] {
+		page.Data = append(page.Data, describe(v))
+	}
+	if page.HasMore {
+		next := pagePrefix + base64.RawURLEncoding.EncodeToString([]byte(id(list[n-1])))
+		page.NextPage = &next
+	}
+	return api.JSON(w, http.StatusOK, page)
+}
+
+// A skillDeleted says what is gone.
+type skillDeleted struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+}
+
+func (e edge) deleteSkill(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	id := r.PathValue("skill_id")
+	if err := e.Skills.Delete(r.Context(), c.Owner, id, olderSkills(r)); err != nil {
+		return err
+	}
+	return api.JSON(w, http.StatusOK, skillDeleted{id, "skill_deleted"})
+}
+
+func (e edge) deleteSkillVersion(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	older := olderSkills(r)
+	v, err := e.Skills.DeleteVersion(r.Context(), c.Owner, r.PathValue("skill_id"), r.PathValue("version"), older)
+	if err != nil {
+		return err
+	}
+	id := v.ID
+	if older {
+		id = olderName(v)
+	}
+	return api.JSON(w, http.StatusOK, skillDeleted{id, "skill_version_deleted"})
+}
+
+// downloadSkill sends the files of a version as one zip archive.
+func (e edge) downloadSkill(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	begin := func(v skills.Version) {
+		h := w.Header()
+		h.Set("Content-Type", "application/zip")
+		h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": v.Name + ".zip"}))
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "private, no-store")
+		w.WriteHeader(http.StatusOK)
+	}
+	return e.Skills.WriteZip(r.Context(), c.Owner, r.PathValue("skill_id"), r.PathValue("version"), begin, w)
+}

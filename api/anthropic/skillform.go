@@ -1,0 +1,135 @@
+package anthropic
+
+import (
+	"io"
+	"mime/multipart"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"berth/api"
+	"berth/skills"
+)
+
+// A skillForm is an upload of a skill on its way in: files, each with its path as its filename, or one zip archive of them.
+type skillForm struct {
+	*skills.Draft
+	title string
+	parts int
+	zip   bool
+}
+
+// createSkill stores the files of a form as a new skill.
+func (e edge) createSkill(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	f, err := e.readSkill(r, c)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	k, err := f.Create(f.title)
+	if err != nil {
+		return err
+	}
+	api.Note(r.Context(), k.ID)
+	return api.JSON(w, http.StatusOK, describeSkill(k, olderSkills(r)))
+}
+
+// createSkillVersion stores the files of a form as the newest version of a skill.
+func (e edge) createSkillVersion(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	id := r.PathValue("skill_id")
+	if _, err := e.Skills.Get(r.Context(), c.Owner, id); err != nil {
+		return err // before its files have come in vain
+	}
+	f, err := e.readSkill(r, c)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	v, err := f.Release(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return api.JSON(w, http.StatusOK, describeSkillVersion(v, olderSkills(r)))
+}
+
+// readSkill takes in a whole form. The caller closes it.
+func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
+	parts, err := formReader(r)
+	if err != nil {
+		return nil, err
+	}
+	draft, err := e.Skills.NewDraft(r.Context(), c.Owner)
+	if err != nil {
+		return nil, err
+	}
+	f := &skillForm{Draft: draft}
+	if err := f.read(parts); err != nil {
+		f.Close()
+		return nil, formError(err)
+	}
+	return f, nil
+}
+
+// maxSkillParts is a bound on parts of a form; how many may be files the store knows.
+const maxSkillParts = 10_000
+
+// read takes in parts until the closing boundary. A body that ends before it is an error.
+func (f *skillForm) read(parts *multipart.Reader) error {
+	for range maxSkillParts {
+		part, err := parts.NextRawPart()
+		if err == io.EOF { // itself; wrapped it means that the body ended before the closing boundary
+			return nil
+		}
+		if err != nil {
+			return partError{err}
+		}
+		if err := f.take(partReader{part}); err != nil {
+			return err
+		}
+	}
+	return invalid("", "The form has more than %d parts.", maxSkillParts)
+}
+
+// take reads a part, or leaves it to be skipped: SDKs may learn new fields before we do.
+func (f *skillForm) take(part partReader) error {
+	d, err := parseDisposition(part.Header.Get("Content-Disposition"))
+	if err != nil {
+		return err
+	}
+	switch name := d["name"]; {
+	case name == "display_name" || name == "display_title":
+		return f.takeTitle(name, part)
+	case name == "files" || strings.HasPrefix(name, "files["):
+		return f.takeFile(d["filename"], part)
+	}
+	return nil
+}
+
+// maxTitleBytes is more than a title of any characters may have.
+const maxTitleBytes = 2048
+
+func (f *skillForm) takeTitle(field string, part partReader) error {
+	text, err := io.ReadAll(io.LimitReader(part, maxTitleBytes))
+	if err != nil {
+		return err
+	}
+	if !utf8.Valid(text) {
+		return invalid(field, "%s is not UTF-8.", field)
+	}
+	f.title = string(text)
+	return nil
+}
+
+// takeFile takes in one file. A zip archive stands alone and in no directory; one that is in the skill's is a file like any other.
+func (f *skillForm) takeFile(name string, part partReader) error {
+	archive := !strings.Contains(name, "/") && strings.HasSuffix(strings.ToLower(name), ".zip")
+	if f.zip || archive && f.parts > 0 {
+		return invalid("files", "A zip archive must be the only file of the form.")
+	}
+	f.parts++
+	if archive {
+		f.zip = true
+		return f.AddZip(name, part)
+	}
+	return f.Add(name, false, part)
+}

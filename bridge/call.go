@@ -1,0 +1,491 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+
+	"github.com/google/uuid"
+)
+
+// actCall is what the audit log calls a call that is over, or was refused.
+const actCall = "tools.call"
+
+// An outcome is how a call ended: with a result, or a failure.
+type outcome struct {
+	result  []byte
+	failure *Failure
+}
+
+// A call is one on its way. There is one for each identifier that the code's side uses, however often it comes with it.
+type call struct {
+	desk  *desk
+	exec  *session.Exec
+	key   callKey
+	input json.RawMessage
+	hash  string
+
+	refused *Failure // before it was looked at
+
+	ctx    context.Context // ends when nobody wants it any more
+	cancel context.CancelFunc
+
+	verdict  chan record  // what a person decided; has room for it
+	answered chan outcome // by a holder; has room for it
+
+	// What follows is guarded by desk.mu.
+	rec      record // its ID is set before anybody else sees it
+	recorded bool   // in the ledger
+	to       target
+	queued   bool // its holder was given it
+	held     int64
+	watchers map[chan<- *call]bool
+	grace    *time.Timer // ends it when the code does not come back
+	over     bool
+	end      outcome
+}
+
+// begin finds the calls that a request of the code's is about, or makes them. Each tells ended once it is over; whoever asks must leave in the end.
+func (d *desk) begin(ctx context.Context, e *session.Exec, asks []ask, ended chan<- *call) []*call {
+	calls, fresh := d.enter(e, asks, ended)
+	if len(fresh) == 0 {
+		return calls
+	}
+	if err := d.admitAll(ctx, fresh); err != nil {
+		for _, c := range fresh {
+			if !c.isOver() {
+				d.finish(c, outcome{failure: fail(RuntimeError, "what code calls cannot be written down now, so no tool is called")})
+			}
+		}
+		d.b.cfg.Log.Error("recording calls of tools", "container", d.s.ID(), "error", err)
+		return calls
+	}
+	d.launch(fresh)
+	return calls
+}
+
+// enter is the calls that are asked for, and which of them are new here.
+func (d *desk) enter(e *session.Exec, asks []ask, ended chan<- *call) (calls, fresh []*call) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range asks {
+		key := callKey{e.ID(), a.ID}
+		hash := d.s.Digest("tools.call\x00" + a.Tool + "\x00" + string(a.Input))
+		c := d.calls[key]
+		if c != nil && c.hash == hash {
+			d.releaseLocked(int64(len(a.Input))) // it is here already
+		} else {
+			other := c
+			c = d.newCall(e, key, a, hash)
+			fresh = append(fresh, c)
+			switch {
+			case other != nil:
+				c.refused = reused(a.ID)
+			case len(d.calls) >= maxFlight:
+				c.refused = fail(RuntimeError, "%d calls are under way, which is the limit; await some of them first", maxFlight)
+			default:
+				d.calls[key] = c
+			}
+		}
+		calls = append(calls, c)
+		c.watch(ended)
+	}
+	return calls, fresh
+}
+
+func reused(id string) *Failure {
+	return fail(ValueError, "the id %.80q was used for another call; use a new one for each", id)
+}
+
+func (d *desk) newCall(e *session.Exec, key callKey, a ask, hash string) *call {
+	c := &call{
+		desk: d, exec: e, key: key, input: a.Input, hash: hash, held: int64(len(a.Input)),
+		verdict: make(chan record, 1), answered: make(chan outcome, 1), watchers: map[chan<- *call]bool{},
+	}
+	c.ctx, c.cancel = context.WithCancel(d.b.ctx)
+	c.rec = record{Client: key.client, Hash: hash, ToolCall: ToolCall{
+		ID: proto.ID(callPrefix, uuid.Must(uuid.NewV7())), ContainerID: d.s.ID(), ExecID: e.ID(), Tool: a.Tool, InputBytes: int64(len(a.Input)), CreatedAt: proto.At(d.b.cfg.Now()),
+	}}
+	return c
+}
+
+func (c *call) isOver() bool {
+	c.desk.mu.Lock()
+	defer c.desk.mu.Unlock()
+	return c.over
+}
+
+// shown is the call as whoever answers gets it.
+func (c *call) shown() Call {
+	return Call{ID: c.rec.ID, Tool: c.rec.Tool, Input: c.input, ContainerID: c.rec.ContainerID, ExecID: c.rec.ExecID}
+}
+
+// watch has the call tell of its end. Called with the desk's mu held.
+func (c *call) watch(ended chan<- *call) {
+	c.watchers[ended] = true
+	if c.grace != nil {
+		c.grace.Stop()
+		c.grace = nil
+	}
+	if c.over {
+		ended <- c
+	}
+}
+
+// leave is for whoever watched a call and does no more. One that was told is forgotten; one that nobody waits for ends, if they do not come back.
+func (d *desk) leave(c *call, ended chan<- *call, told bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(c.watchers, ended)
+	switch {
+	case c.over && told:
+		d.forget(c)
+	case len(c.watchers) == 0:
+		c.grace = time.AfterFunc(d.b.cfg.Grace, func() { d.abandon(c) })
+	}
+}
+
+// forget drops a call from memory. Called with mu held.
+func (d *desk) forget(c *call) {
+	if d.calls[c.key] == c {
+		delete(d.calls, c.key)
+	}
+}
+
+// abandon ends a call that nobody came back for. The time in which the container stands still does not count.
+func (d *desk) abandon(c *call) {
+	still := d.s.StandsStill()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case len(c.watchers) > 0:
+	case still:
+		c.grace = time.AfterFunc(d.b.cfg.Grace, func() { d.abandon(c) })
+	case c.over:
+		d.forget(c)
+	default:
+		c.cancel()
+	}
+}
+
+// admitAll judges new calls, up to the approval, and writes down those that go on. Those that do not are over.
+func (d *desk) admitAll(ctx context.Context, fresh []*call) error {
+	if err := d.b.cfg.Ready(); err != nil {
+		return err
+	}
+	known := make([]*record, len(fresh))
+	err := d.b.cfg.Ledger.View(func(tx *ledger.Tx) (err error) {
+		for i, c := range fresh {
+			if known[i], err = recall(tx, c.rec); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var write []record
+	for i, c := range fresh {
+		if failure := d.admit(ctx, c, known[i]); failure != nil {
+			d.finish(c, outcome{failure: failure})
+			continue
+		}
+		write = append(write, c.rec)
+		c.recorded = true
+	}
+	if len(write) == 0 {
+		return nil
+	}
+	return d.b.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
+		for _, r := range write {
+			if err := r.put(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// admit judges one call. known is what an earlier daemon wrote down of it, or nil.
+func (d *desk) admit(ctx context.Context, c *call, known *record) *Failure {
+	if c.refused != nil {
+		return c.refused
+	}
+	if known != nil {
+		if failure := c.again(known); failure != nil {
+			return failure
+		}
+	}
+	to, failure := d.find(ctx, c.rec.Tool)
+	if failure != nil {
+		return failure
+	}
+	if len(c.input) == 0 || c.input[0] != '{' {
+		return fail(ValueError, "the input of %s must be an object", c.rec.Tool)
+	}
+	if err := to.input.check("input", c.input); err != nil {
+		return fail(ValueError, "%s does not take that: %s", c.rec.Tool, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.to = to
+	if known != nil {
+		return nil
+	}
+	if d.spent[c.key.exec] >= int(to.most) {
+		return fail(RuntimeError, "this command has made %d calls, which is its limit", to.most)
+	}
+	d.spent[c.key.exec]++
+	c.rec.Holder, c.rec.Shared = to.holder, to.shared
+	if c.rec.State = StateRunning; to.review {
+		return c.park()
+	}
+	c.rec.StartedAt = proto.AtOrNil(d.b.cfg.Now())
+	return nil
+}
+
+// maxReviewed bounds the input of a call that a person has to read, in bytes.
+const maxReviewed = 64 << 10
+
+// park has the call wait for approval. Called with the desk's mu held.
+func (c *call) park() *Failure {
+	if len(c.input) > maxReviewed {
+		return fail(ValueError, "each call of %s is read by a person, so its input can have %d bytes at most, not %d", c.rec.Tool, maxReviewed, len(c.input))
+	}
+	c.rec.State, c.rec.ExpiresAt = StateParked, proto.AtOrNil(c.desk.b.cfg.Now().Add(c.desk.b.cfg.ParkTime))
+	hidden := c.desk.s.Hide(string(c.input))
+	if c.rec.Input = json.RawMessage(hidden); !json.Valid(c.rec.Input) {
+		c.rec.Input, _ = json.Marshal(hidden)
+	}
+	return nil
+}
+
+// again goes on with a call that an earlier daemon wrote down, if it can.
+func (c *call) again(known *record) *Failure {
+	c.desk.mu.Lock()
+	defer c.desk.mu.Unlock()
+	switch {
+	case known.Hash != c.hash:
+		return reused(c.key.client)
+	case known.State == StateRefused:
+		return known.refusal()
+	case known.State.Over():
+		return fail(RuntimeError, "the call of %s is over, and what came of it is not there any more", known.Tool)
+	}
+	c.rec, c.recorded = *known, true
+	if known.State == StateRunning && !known.Shared {
+		c.rec.State = StateLost
+		return fail(RuntimeError, "the daemon was restarted while %s ran; whether it did anything is unknown, so it was not called again", known.Tool)
+	}
+	return nil
+}
+
+// launch has calls go on that were judged. Those that go to one offer, and wait for nobody, are given to it together.
+func (d *desk) launch(fresh []*call) {
+	d.mu.Lock()
+	batches := map[*Offer][]*call{}
+	var going []*call
+	for _, c := range fresh {
+		if c.over {
+			continue
+		}
+		going = append(going, c)
+		if o, ok := c.to.from.(*Offer); ok && c.rec.State == StateRunning {
+			batches[o] = append(batches[o], c)
+		}
+	}
+	for o, batch := range batches {
+		o.push(batch)
+	}
+	d.mu.Unlock()
+	for _, c := range going {
+		if !d.b.track(func() { c.run() }) {
+			c.cancel()
+		}
+	}
+}
+
+// run sees a call to its end.
+func (c *call) run() {
+	defer c.cancel()
+	go func() { // a command that has ended wants nothing any more
+		select {
+		case <-c.exec.Done():
+			c.cancel()
+		case <-c.ctx.Done():
+		}
+	}()
+	out := c.perform()
+	if c.desk.b.ctx.Err() != nil { // the next daemon's
+		return
+	}
+	if c.ctx.Err() != nil && out.failure == nil && out.result == nil {
+		out.failure = fail(RuntimeError, "nobody waits for the call of %s any more", c.rec.Tool)
+	}
+	c.desk.finish(c, out)
+}
+
+// perform has the call approved, where that is needed, answered and checked.
+func (c *call) perform() outcome {
+	if failure, ok := c.approved(); !ok {
+		return outcome{failure: failure}
+	}
+	to := c.target()
+	left := to.wait
+	if c.rec.StartedAt != nil { // under an earlier daemon, perhaps
+		left = min(left, c.rec.StartedAt.Add(to.wait).Sub(c.desk.b.cfg.Now()))
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, left)
+	defer cancel()
+	var out outcome
+	out.result, out.failure = to.from.answer(ctx, c)
+	switch {
+	case out.failure != nil:
+		out.result = nil
+	case out.result == nil && c.ctx.Err() == nil:
+		out.failure = late(c.rec.Tool, to.wait.Seconds())
+	case out.result != nil:
+		if err := c.target().output.check("result", out.result); err != nil {
+			out = outcome{failure: fail(RuntimeError, "%s gave back what it should not: %s", c.rec.Tool, err)}
+		}
+	}
+	return out
+}
+
+// target is who answers the call now: another holder of the same tool may take over.
+func (c *call) target() target {
+	c.desk.mu.Lock()
+	defer c.desk.mu.Unlock()
+	return c.to
+}
+
+// approved waits until a person has approved the call, where one has to, and reports whether it may go on.
+func (c *call) approved() (*Failure, bool) {
+	r := c.rec
+	if r.State == StateParked {
+		timer := time.NewTimer(r.ExpiresAt.Sub(c.desk.b.cfg.Now()))
+		defer timer.Stop()
+		select {
+		case r = <-c.verdict:
+		case <-c.ctx.Done():
+			return nil, false
+		case <-timer.C:
+			c.change(func(r *record) { r.State = StateExpired })
+			return fail(PermissionError, "nobody approved the call of %s in time", r.Tool), false
+		}
+	}
+	switch r.State {
+	case StateRefused:
+		c.change(func(mine *record) { *mine = r })
+		return r.refusal(), false
+	case StateApproved:
+		r.State, r.StartedAt = StateRunning, proto.AtOrNil(c.desk.b.cfg.Now())
+		c.change(func(mine *record) { *mine = r })
+		if err := c.desk.b.cfg.Ledger.Jot(r.put); err != nil {
+			return fail(RuntimeError, "the call of %s cannot be written down now, so it is not made", r.Tool), false
+		}
+		return c.seek() // it took a person's time: who answered then may be gone
+	}
+	return nil, true
+}
+
+// seek finds who answers the call now.
+func (c *call) seek() (*Failure, bool) {
+	to, failure := c.desk.find(c.ctx, c.rec.Tool)
+	if failure != nil {
+		return failure, false
+	}
+	c.desk.mu.Lock()
+	defer c.desk.mu.Unlock()
+	c.to = to
+	return nil, true
+}
+
+func (c *call) change(fn func(*record)) {
+	c.desk.mu.Lock()
+	defer c.desk.mu.Unlock()
+	fn(&c.rec)
+}
+
+// decided tells a call that is here what a person decided about it.
+func (d *desk) decided(r record) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c := d.calls[callKey{r.ExecID, r.Client}]; c != nil && c.rec.ID == r.ID {
+		c.verdict <- r
+	}
+}
+
+// finish ends a call: that is written down before the code hears of it.
+func (d *desk) finish(c *call, out outcome) {
+	d.mu.Lock()
+	r, recorded := c.rec, c.recorded
+	d.mu.Unlock()
+	now := d.b.cfg.Now()
+	switch {
+	case r.State.Over(): // it is said already
+	case out.failure == nil:
+		r.State = StateSucceeded
+	case c.ctx.Err() != nil:
+		r.State = StateCanceled
+	default:
+		r.State = StateFailed
+	}
+	r.EndedAt, r.ResultBytes = proto.AtOrNil(now), int64(len(out.result))
+	if out.failure != nil {
+		r.Error = &CallError{out.failure.Type, cut(d.s.Hide(out.failure.Message), maxReason)}
+	}
+	if recorded {
+		if err := d.b.cfg.Ledger.Jot(r.put); err != nil {
+			d.b.cfg.Log.Error("recording the end of a tool's call", "call", r.ID, "error", err)
+		}
+	}
+	d.tell(r, recorded)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.rec, c.over, c.end = r, true, out
+	d.releaseLocked(c.held)
+	c.held, c.input = 0, nil
+	for ended := range c.watchers {
+		ended <- c
+	}
+	if len(c.watchers) == 0 && c.grace == nil {
+		d.forget(c)
+	}
+}
+
+// tell has it audited what became of a call.
+func (d *desk) tell(r record, recorded bool) {
+	x := proto.AuditCall{Tool: cut(d.s.Hide(r.Tool), maxName), Sent: r.InputBytes, Got: r.ResultBytes}
+	entry := proto.AuditEntry{Act: actCall, Outcome: proto.AuditOK, Actor: proto.ActorContainer, ExecID: r.ExecID, Call: &x}
+	if recorded {
+		x.ID, x.Seconds = r.ID, r.EndedAt.Sub(r.CreatedAt.Time).Seconds()
+	}
+	if r.Error != nil {
+		x.Error, entry.Outcome = r.Error.Type, string(outcomes[r.Error.Type])
+	}
+	if r.Decision != nil {
+		entry.Note = string(r.State) + "; decided by " + r.Decision.By
+	}
+	d.s.TellCall(entry)
+}
+
+// outcomes are what the audit log calls failures.
+var outcomes = map[string]proto.Code{
+	PermissionError: proto.PermissionDenied, NameError: proto.NotFound, ValueError: proto.InvalidArgument, TimeoutError: proto.TimedOut, RuntimeError: proto.Unavailable,
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

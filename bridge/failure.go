@@ -1,0 +1,63 @@
+package bridge
+
+import (
+	"fmt"
+	"slices"
+	"unicode/utf8"
+)
+
+// Types of failures, in the words of the exceptions that code gets.
+const (
+	PermissionError = "PermissionError" // the tool is not on the list, or a person refused the call
+	NameError       = "NameError"       // nobody answers to that name
+	ValueError      = "ValueError"      // the input is not what the tool takes
+	TimeoutError    = "TimeoutError"    // nobody answered in time
+	RuntimeError    = "RuntimeError"    // everything else
+)
+
+var failureTypes = []string{PermissionError, NameError, ValueError, TimeoutError, RuntimeError}
+
+// A Failure is what code gets instead of a result: the type of an exception, and its message.
+type Failure struct {
+	Type    string `json:"type"`
+	Message string `json:"message"`
+}
+
+// A CallError is a failure as it is listed, and as a client says it.
+type CallError Failure
+
+// maxMessage bounds a failure's message, in bytes.
+const maxMessage = 8 << 10
+
+func fail(kind, format string, args ...any) *Failure {
+	return (&Failure{kind, fmt.Sprintf(format, args...)}).bounded()
+}
+
+// bounded is the failure as code may get it, whoever it comes from.
+func (f *Failure) bounded() *Failure {
+	out := *f
+	if !slices.Contains(failureTypes, out.Type) {
+		out.Type = RuntimeError
+	}
+	if out.Message == "" {
+		out.Message = "the tool failed and did not say why"
+	}
+	out.Message = cut(out.Message, maxMessage)
+	return &out
+}
+
+// cut bounds a text, whole characters only.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	for most > 0 && !utf8.RuneStart(text[most]) {
+		most--
+	}
+	return text[:most] + "…"
+}
+
+// late is the failure of a call that nobody answered.
+func late(name string, seconds float64) *Failure {
+	return fail(TimeoutError, "Calling tool ['%s'] timed out (no response after %gs).", name, seconds)
+}

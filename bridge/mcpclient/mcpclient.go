@@ -1,0 +1,232 @@
+// Package mcpclient asks a server that speaks the Model Context Protocol, over streamable HTTP, for its tools and has it run them. It is what package bridge
+// has of that protocol.
+package mcpclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"berth/proto"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Config is what New needs.
+type Config struct {
+	URL      string
+	Client   *http.Client
+	MaxBytes int64 // of one answer
+}
+
+// maxTools bounds how many tools are read of a server's list.
+const maxTools = 1000
+
+// listFor is how long a list of tools is taken to be true.
+const listFor = time.Minute
+
+// A Client is one connection to a server, made when it is needed and made again when it is lost. Its methods are safe for concurrent use.
+type Client struct {
+	cfg Config
+
+	turn chan struct{} // holds one token: the right to connect
+
+	mu      sync.Mutex // guards what follows
+	session *mcp.ClientSession
+	tools   map[string]proto.ToolSpec
+	asked   time.Time
+	closed  bool
+}
+
+// New makes a client. It connects to nothing yet.
+func New(cfg Config) *Client {
+	client := *cfg.Client
+	client.Transport = bounded{cfg.Client.Transport, cfg.MaxBytes}
+	cfg.Client = &client
+	return &Client{cfg: cfg, turn: make(chan struct{}, 1)}
+}
+
+// bounded ends an answer that is larger than it may be. An answer that is a stream of events is one answer.
+type bounded struct {
+	next http.RoundTripper
+	most int64
+}
+
+// RoundTrip is http.RoundTripper's.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := b.next.RoundTrip(r)
+	if err == nil {
+		res.Body = &limited{res.Body, b.most}
+	}
+	return res, err
+}
+
+type limited struct {
+	io.ReadCloser
+	left int64
+}
+
+// Read is io.Reader's.
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, errors.New("the server's answer is too large")
+	}
+	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left)])
+	l.left -= int64(n)
+	return n, err
+}
+
+// connect is the session with the server.
+func (c *Client) connect(ctx context.Context) (*mcp.ClientSession, error) {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	c.mu.Lock()
+	s, closed := c.session, c.closed
+	c.mu.Unlock()
+	if s != nil || closed {
+		if closed {
+			return nil, errors.New("the client is closed")
+		}
+		return s, nil
+	}
+	client := mcp.NewClient(&mcp.Implementation{Name: "berth", Version: "1"}, nil)
+	s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: c.cfg.URL, HTTPClient: c.cfg.Client, MaxRetries: -1, DisableStandaloneSSE: true}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("connecting: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		go s.Close()
+		return nil, errors.New("the client is closed")
+	}
+	c.session = s
+	return s, nil
+}
+
+// lost forgets a session that failed, so that the next call makes a new one.
+func (c *Client) lost(s *mcp.ClientSession) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.session == s {
+		c.session = nil
+		go s.Close() // it may say goodbye over the network
+	}
+}
+
+// Tools are those that the server lists, by name.
+func (c *Client) Tools(ctx context.Context) (map[string]proto.ToolSpec, error) {
+	c.mu.Lock()
+	if c.tools != nil && time.Since(c.asked) < listFor {
+		defer c.mu.Unlock()
+		return c.tools, nil
+	}
+	c.mu.Unlock()
+	s, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := listOf(ctx, s)
+	if err != nil {
+		c.lost(s)
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tools, c.asked = list, time.Now()
+	return list, nil
+}
+
+func listOf(ctx context.Context, s *mcp.ClientSession) (map[string]proto.ToolSpec, error) {
+	out := map[string]proto.ToolSpec{}
+	for t, err := range s.Tools(ctx, nil) {
+		if err != nil {
+			return nil, fmt.Errorf("listing tools: %w", err)
+		}
+		if len(out) == maxTools {
+			break
+		}
+		spec := proto.ToolSpec{Name: t.Name, Description: t.Description}
+		if spec.InputSchema, err = schemaOf(t.InputSchema); err == nil {
+			spec.OutputSchema, err = schemaOf(t.OutputSchema)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[t.Name] = spec
+	}
+	return out, nil
+}
+
+func schemaOf(v any) (json.RawMessage, error) {
+	if v == nil {
+		return nil, nil
+	}
+	return json.Marshal(v)
+}
+
+// Call has a tool run, once. refused is what a tool says that has failed; err says that it is not known what came of it.
+func (c *Client) Call(ctx context.Context, name string, input json.RawMessage) (result json.RawMessage, refused string, err error) {
+	s, err := c.connect(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: input})
+	if err != nil {
+		c.lost(s)
+		return nil, "", err
+	}
+	if res.IsError {
+		if refused = textOf(res.Content); refused == "" {
+			refused = "the tool failed and did not say why"
+		}
+		return nil, refused, nil
+	}
+	result, err = resultOf(res)
+	return result, "", err
+}
+
+// resultOf is what a tool gave back: its structured content if it has that, the text of one that gives nothing but text, or the content as the protocol has it.
+func resultOf(res *mcp.CallToolResult) (json.RawMessage, error) {
+	if res.StructuredContent != nil {
+		return json.Marshal(res.StructuredContent)
+	}
+	for _, part := range res.Content {
+		if _, ok := part.(*mcp.TextContent); !ok {
+			return json.Marshal(res.Content)
+		}
+	}
+	return json.Marshal(textOf(res.Content))
+}
+
+func textOf(content []mcp.Content) string {
+	var parts []string
+	for _, part := range content {
+		if t, ok := part.(*mcp.TextContent); ok {
+			parts = append(parts, t.Text)
+		}
+	}
+	return strings.Join(parts, "\n")
+}
+
+// Close ends the connection.
+func (c *Client) Close() {
+	c.mu.Lock()
+	s := c.session
+	c.session, c.closed = nil, true
+	c.mu.Unlock()
+	if s != nil {
+		_ = s.Close()
+	}
+	c.cfg.Client.CloseIdleConnections()
+}

@@ -1,0 +1,201 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/bridge"
+	"berth/code"
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+// fetchTool takes a URL, and answers with a page about it.
+var fetchTool = bridge.Tool{Name: "fetch", Description: "Fetches a page.", InputSchema: json.RawMessage(`{"type":"object","properties":{"u":{"type":"string"}},"required":["u"],"additionalProperties":false}`)}
+
+// query is a tool for coroutines.
+var query = bridge.Tool{Name: "query", Async: true, InputSchema: json.RawMessage(`{"type":"object","properties":{"sql":{"type":"string"}},"required":["sql"]}`)}
+
+// answerPages answers calls of these, and keeps how many came at once.
+func answerPages(t *testing.T, o *bridge.Offer) (batches chan int) {
+	t.Helper()
+	batches = make(chan int, 1000)
+	go func() {
+		for {
+			batch, err := o.Next(context.Background())
+			if err != nil {
+				return
+			}
+			batches <- len(batch)
+			for _, c := range batch {
+				var in struct{ U, SQL string }
+				_ = json.Unmarshal(c.Input, &in)
+				out, _ := json.Marshal("page " + in.U + in.SQL)
+				_ = o.Answer(c.ID, out, nil)
+			}
+		}
+	}()
+	return batches
+}
+
+// A container has the modules once it has tools, and the same program maps over fifty calls and reduces what they give in each language.
+func TestFiftyInOneScript(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	batches := answerPages(t, b.offer(t, s, "gateway", time.Minute, fetchTool, query))
+	for name, c := range map[string]struct {
+		text     string
+		requests int
+	}{
+		"coroutines": {`python3 - <<'E'
+import asyncio
+from tools import query
+async def main():
+    pages = await asyncio.gather(*[query({"sql": str(i)}) for i in range(50)])
+    print(sum(len(p) for p in pages))
+asyncio.run(main())
+E`, 1},
+		"threads": {`python3 - <<'E'
+import tools
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(16) as pool:
+    print(sum(map(len, pool.map(tools.fetch, map(str, range(50))))))
+E`, 50},
+		"node": {`cat >map.mjs <<'E'
+import tools from 'tools'
+const pages = await Promise.all([...Array(50).keys()].map(i => tools.fetch(String(i))))
+console.log(pages.reduce((n, p) => n + p.length, 0))
+E
+node map.mjs`, 1},
+		"bash": {`seq 0 49 | xargs -P 8 -I{} tools fetch u={} | tr -d '\n' | wc -c`, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			res := sessiontest.Bash(t, s, c.text)
+			if strings.TrimSpace(res.Stdout) != "340" || res.Stderr != "" { // fifty times "page ", and the digits
+				t.Errorf("%s%s", res.Stdout, res.Stderr)
+			}
+			requests, calls := 0, 0
+			for calls < 50 {
+				requests, calls = requests+1, calls+<-batches
+			}
+			if requests > c.requests || calls != 50 {
+				t.Errorf("%d calls in %d requests", calls, requests)
+			}
+		})
+	}
+}
+
+// What finds the modules: commands, those that root runs, kept shells that were begun before, and what the caller has of its own comes first.
+func TestModulesAreFound(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	shell := func(text string, env map[string]string) string {
+		res, err := s.Run(t.Context(), proto.Cmd{Command: text, Shell: "kept", Env: env})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Result.Result.Stdout + res.Result.Result.Stderr
+	}
+	if out := shell(`type tools`, nil); !strings.Contains(out, "not found") {
+		t.Errorf("before there are tools: %s", out)
+	}
+	answerPages(t, b.offer(t, s, "gateway", time.Minute, fetchTool))
+	for _, c := range []struct{ text, want string }{
+		{`tools fetch 1; tools fetch u=2; cd / && python3 -c 'import tools; print(tools.fetch("3"))' && node -p 'require("tools").fetch.name'`, "page 1\npage 2\npage 3\nfetch\n"},
+		{`tools fetch; echo $?; tools nothing; echo $?`, "1\n77\n"},
+		{`touch /.berth/tools/python/tools.py /.berth/tools/x 2>&1 | grep -c denied; rm -rf /.berth/tools 2>/dev/null; tools | head -1`, "2\nfetch  Fetches a page.\n"},
+		{`mkdir -p own && echo 'x = 1' >own/tools.py && PYTHONPATH=$PWD/own:$PYTHONPATH python3 -c 'import tools; print(tools.x)'`, "1\n"},
+	} {
+		if res := sessiontest.Bash(t, s, c.text); res.Stdout != c.want {
+			t.Errorf("%s:\n%s%s", c.text, res.Stdout, res.Stderr)
+		}
+	}
+	for range 2 {
+		if out := shell(`tools fetch u=4; python3 -c 'import tools; print(tools.fetch("5"))'; echo "$PATH" | tr : '\n' | grep -c berth`, nil); out != "page 4\npage 5\n1\n" {
+			t.Errorf("in a kept shell: %s", out)
+		}
+	}
+	res, err := s.Run(t.Context(), proto.Cmd{Command: `tools fetch 6; echo $PYTHONPATH`, User: proto.UserRoot, Env: map[string]string{"PYTHONPATH": "/mine"}})
+	if err != nil || res.Result.Result.Stdout != "page 6\n/mine:/.berth/tools/python\n" {
+		t.Errorf("%v %+v", err, res.Result.Result)
+	}
+}
+
+// Whatever code does to what it has been given, the daemon says no.
+func TestReflection(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	answerPages(t, b.offer(t, s, "gateway", time.Minute, fetchTool))
+	out := sessiontest.Bash(t, s, `python3 - <<'E'
+import os, gc, sys, subprocess
+import tools
+own = tools.fetch.__globals__ # all that there is behind a function
+tries = {
+    "attribute": lambda: tools.secret(1), "getattr": lambda: getattr(tools, "secret")(), "item": lambda: tools["secret"](u=1),
+    "renamed": lambda: type(tools.fetch)(tools.fetch.__code__, own, "secret", None, tuple(type(c)("secret") if c.cell_contents == "fetch" else c for c in tools.fetch.__closure__))("x"),
+    "by hand": lambda: own["call"]("secret", {}), "case": lambda: tools.Fetch("x"), "path": lambda: tools["../fetch"]("x"), "space": lambda: tools["fetch "]("x"),
+    "known": lambda: (own["known"].update(secret=({"name": "secret"}, None)), own["call"]("secret", {}))[1],
+}
+for name, f in tries.items():
+    try: print(name, "gave", f())
+    except PermissionError as e: pass
+    except Exception as e: print(name, repr(e))
+words = [v for o in gc.get_objects() if isinstance(o, dict) for v in list(o.values()) if isinstance(v, str) and "approv" in v.lower() and "http" in v]
+print(words, sorted(k for k in os.environ if "BERTH_TOOLS" in k))
+E`)
+	if out.Stdout != "[] ['BERTH_TOOLS', 'BERTH_TOOLS_TOKEN']\n" || out.Stderr != "" {
+		t.Errorf("%s%s", out.Stdout, out.Stderr)
+	}
+}
+
+// Cells have the tools as bare names, which follow the list and take nothing away.
+func TestBareNames(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	length := bridge.Tool{Name: "len", InputSchema: json.RawMessage(`{"type":"object"}`)}
+	o := b.offer(t, s, "gateway", time.Minute, fetchTool, query, length)
+	answerPages(t, o)
+	r := code.Open(code.Config{Sessions: b.st.Sessions})
+	defer r.Close()
+	cell := func(context, lang, text string) string { return runCell(t, r, s, context, lang, text) }
+	for _, c := range []struct{ lang, text, want string }{
+		{"python", `fetch("1") + tools.fetch("2") + await query({"sql": "3"})`, "'page 1page 2page 3'"},
+		{"python", `[len("abc"), len.__module__]`, "[3, 'builtins']"},
+		{"python", "def fetch(u): return 'mine'\nfetch('x')", "'mine'"},
+		{"python", "del fetch\nfetch('4')", "'page 4'"},
+		{"js", `await fetch('1') + await tools.fetch('2')`, "'page 1page 2'"},
+		{"js", `const [a, b] = await Promise.all(['3', '4'].map(u => fetch(u))); a + b`, "'page 3page 4'"},
+		{"js", "import { fetch as get } from 'tools'\nawait get({ u: '5' })", "'page 5'"},
+		{"bash", `tools fetch 1 >page; cat page`, ""},
+	} {
+		if got := cell(c.lang, c.lang, c.text); got != c.want {
+			t.Errorf("%s: %s\n%s", c.lang, c.text, got)
+		}
+	}
+	o.Close()
+	answerPages(t, b.offer(t, s, "gateway", time.Minute, query, bridge.Tool{Name: "late", InputSchema: json.RawMessage(`{"type":"object","properties":{"u":{"type":"string"}}}`)}))
+	for _, c := range []struct{ lang, text, want string }{
+		{"python", `late("1")`, "'page 1'"}, {"python", `fetch("1")`, "NameError"}, {"js", `await late('1')`, "'page 1'"}, {"js", `fetch.toString().includes('Fetches')`, "false"},
+	} {
+		if got := cell(c.lang, c.lang, c.text); !strings.HasPrefix(got, c.want) {
+			t.Errorf("when the list has changed: %s: %s\n%s", c.lang, c.text, got)
+		}
+	}
+}
+
+func runCell(t *testing.T, r *code.Runner, s *session.Session, name, lang, text string) string {
+	t.Helper()
+	res, err := r.Cell(t.Context(), owner, s.ID(), name, code.Cell{Code: text, Language: lang}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.ErrorDetail != nil {
+		return fmt.Sprintf("%s: %s", res.ErrorDetail.Name, res.Error)
+	}
+	return strings.Join(res.Results, " ")
+}

@@ -1,0 +1,73 @@
+package egress
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+
+	"berth/proto"
+)
+
+// A Dialer connects the daemon itself to hosts that tenants name and the operator has listed. What holds for containers holds for it: one reading
+// of a target, each address judged, and what was judged is dialled.
+type Dialer struct{ gate *Gate }
+
+// NewDialer makes a dialer to the hosts on a list: HOST or HOST:PORT, as in a container's list of hosts. Addresses that are not public are reached if the
+// list has them, or a range that has them.
+func NewDialer(list []string, resolver string) (*Dialer, error) {
+	cfg, asked := Config{Most: proto.NetworkAllowlist, Resolver: resolver}, proto.Network{Mode: proto.NetworkAllowlist}
+	for _, text := range list {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			cfg.Private = append(cfg.Private, p.Masked())
+			continue
+		}
+		asked.Allow = append(asked.Allow, text)
+		host := text
+		if h, _, err := net.SplitHostPort(text); err == nil {
+			host = h
+		}
+		if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
+			cfg.Private = append(cfg.Private, netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+		}
+	}
+	p, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	granted, err := p.Grant(asked)
+	if err != nil {
+		return nil, err
+	}
+	return &Dialer{p.Gate(granted, func(Visit) {})}, nil
+}
+
+// Reach says whether host:port is on the list. Where a name leads is found out when it is dialled.
+func (d *Dialer) Reach(hostPort string) error {
+	t, err := parseTarget(hostPort, 0)
+	if err == nil && !d.gate.policy.Allows(t) {
+		err = refuse(proto.PermissionDenied, "not_allowed", "%s is not among the servers that the daemon's operator lets calls of tools go to; they can list it with --tools-callback", t)
+	}
+	if err != nil {
+		r := refusalOf(err)
+		return proto.Errorf(r.code, "", cutHost(hostPort), "%s", r.text)
+	}
+	return nil
+}
+
+func cutHost(text string) string { return text[:min(len(text), maxHostPort)] }
+
+// DialContext connects to host:port, if that is on the list and where it leads may be reached. network is ignored; it is TCP.
+func (d *Dialer) DialContext(ctx context.Context, _, hostPort string) (net.Conn, error) {
+	t, err := parseTarget(hostPort, 0)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.gate.proxy.cfg.DialTimeout)
+	defer cancel()
+	addrs, err := d.gate.judge(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return d.gate.proxy.dial(ctx, t, addrs)
+}

@@ -1,0 +1,315 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"berth/bridge"
+	"berth/code"
+	"berth/proto"
+	"berth/session"
+)
+
+// callTime is how long code waits for the client's answer to one call.
+const callTime = 270 * time.Second
+
+// longCell is the time limit that the interpreter has for code that calls tools: what counts is spent by budget.
+const longCell = 12 * time.Hour
+
+// holderName is whose offer of tools the bridge has for a cell.
+const holderName = "messages"
+
+// callerType is what calls that code makes say of their caller; of the later version too.
+const callerType = "code_execution_20260120"
+
+// A cell is Python that may call the client's tools, in an interpreter that goes on while the client thinks of the answers: between the answer that asks for
+// them and the request that brings them, it is known here alone.
+type cell struct {
+	key     string
+	calls   chan []bridge.Call // batches that the client is to be asked for
+	offer   *bridge.Offer
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when result is set
+	result  object
+	budget  *time.Timer   // interrupts it
+	turn    chan struct{} // holds one token: the right to see to it
+	waiting []waiting     // that the client was asked for and has not answered; the holder's of turn
+	left    time.Time     // when nobody saw to it any more; guarded by cells.mu
+
+	listening sync.Mutex                // held while it is told something; guards listener
+	listener  func(code.Progress) error // gets what it prints; nil: nobody does
+}
+
+// hear has somebody get what the code prints from now on; nil: nobody.
+func (it *cell) hear(listener func(code.Progress) error) {
+	it.listening.Lock()
+	defer it.listening.Unlock()
+	it.listener = listener
+}
+
+// print gives what the code prints to whoever sees to it now.
+func (it *cell) print(p code.Progress) error {
+	it.listening.Lock()
+	defer it.listening.Unlock()
+	if it.listener != nil && it.listener(p) != nil {
+		it.listener = nil // who does not listen any more still gets the result
+	}
+	return nil
+}
+
+// A waiting call is one that the client knows by an ID of its own.
+type waiting struct {
+	id   string
+	call bridge.Call
+}
+
+// cells are those that somebody may come back for.
+type cells struct {
+	mu    sync.Mutex // guards what follows
+	known map[string]*cell
+	all   sync.WaitGroup
+}
+
+// cellKey names a cell: by its container, which has one owner, and its call.
+func cellKey(s *session.Session, c call) string { return s.ID() + "/" + c.id }
+
+func (cs *cells) put(c *cell) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.known == nil {
+		cs.known = map[string]*cell{}
+	}
+	cs.known[c.key] = c
+}
+
+func (cs *cells) get(key string) *cell {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c := cs.known[key]
+	if c != nil {
+		c.left = time.Time{}
+	}
+	return c
+}
+
+// leave says that nobody sees to a cell for the moment.
+func (cs *cells) leave(c *cell) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c.left = time.Now()
+}
+
+// forget ends those that nobody has come back for in all that time; of 0, all.
+func (cs *cells) forget(after time.Duration) (n int) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for key, c := range cs.known {
+		if after == 0 || !c.left.IsZero() && time.Since(c.left) >= after {
+			c.cancel()
+			delete(cs.known, key)
+			n++
+		}
+	}
+	return n
+}
+
+// offered are the client's tools for the bridge.
+func (b *toolbox) offered() (list []bridge.Tool) {
+	for _, o := range b.remote {
+		list = append(list, bridge.Tool{Name: o.text("name"), Description: o.text("description"), InputSchema: o.get("input_schema"), Async: true})
+	}
+	return list
+}
+
+// startCell begins one.
+func (t *turn) startCell(ctx context.Context, s *session.Session, c call, text string) (*cell, error) {
+	offer, err := t.g.cfg.Bridge.Offer(t.q.Owner, s.ID(), holderName, t.q.tools.offered(), callTime)
+	if err != nil {
+		return nil, err
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	it := &cell{key: cellKey(s, c), calls: make(chan []bridge.Call), offer: offer, cancel: cancel, done: make(chan struct{}), turn: make(chan struct{}, 1)}
+	it.budget = time.AfterFunc(cellTime, func() { _, _ = t.g.cfg.Code.Interrupt(run, t.q.Owner, s.ID(), replName) }) // where it is gone there is nothing to interrupt
+	t.g.cells.put(it)
+	t.g.cells.all.Go(func() { it.listen(run) })
+	t.g.cells.all.Go(func() {
+		defer close(it.done)
+		defer offer.Close()
+		defer it.budget.Stop()
+		it.result = t.python(run, s, c, code.Cell{Code: text, TimeoutSeconds: longCell.Seconds()}, it.print)
+	})
+	return it, nil
+}
+
+// listen takes the calls of the code's as they come.
+func (it *cell) listen(ctx context.Context) {
+	for {
+		batch, err := it.offer.Next(ctx)
+		if err != nil {
+			return
+		}
+		select {
+		case it.calls <- batch:
+		case <-it.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// await waits until the code has ended, which is its result, or calls tools, which it then waits for. When ctx ends first, so does the code.
+func (it *cell) await(ctx context.Context) (result object, calls []waiting, err error) {
+	if len(it.waiting) > 0 {
+		return nil, it.waiting, nil
+	}
+	it.budget.Reset(cellTime)
+	select {
+	case <-it.done:
+		return it.result, nil, nil
+	case batch := <-it.calls:
+		it.budget.Reset(callTime + cellTime)
+		for _, c := range batch {
+			it.waiting = append(it.waiting, waiting{newID(clientPrefix), c})
+		}
+		return nil, it.waiting, nil
+	case <-ctx.Done():
+		it.cancel()
+		<-it.done
+		return it.result, nil, ctx.Err()
+	}
+}
+
+// An answered call is what the client says it came to.
+type answered struct {
+	text   string
+	failed bool
+}
+
+// feed gives the code what the client has answered. What came too late is nobody's any more.
+func (it *cell) feed(answers map[string]answered) {
+	var rest []waiting
+	for _, w := range it.waiting {
+		a, ok := answers[w.id]
+		switch {
+		case !ok:
+			rest = append(rest, w)
+		case a.failed:
+			_ = it.offer.Answer(w.call.ID, nil, &bridge.Failure{Type: bridge.RuntimeError, Message: a.text})
+		default:
+			_ = it.offer.Answer(w.call.ID, mustJSON(a.text), nil)
+		}
+	}
+	it.waiting = rest
+	select {
+	case <-it.done: // the calls that were not answered have timed out, and it has ended without them
+		it.waiting = nil
+	default:
+	}
+}
+
+// errHeld says that the answer ends here, for the client to do what code has called.
+var errHeld = errors.New("code waits for the client")
+
+// held sees to code that calls the client's tools: from its beginning, or with the client's answers.
+func (t *turn) held(ctx context.Context, s *session.Session, c call, text string, each func(code.Progress) error) (object, error) {
+	it, err := t.cellOf(ctx, s, c, text)
+	if err != nil {
+		return t.failed(c, err), nil
+	}
+	select {
+	case it.turn <- struct{}{}:
+		defer func() { <-it.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer t.g.cells.leave(it)
+	it.hear(each)
+	defer it.hear(nil)
+	if t.h.madeBy(c.id) {
+		it.feed(t.answers)
+	}
+	result, calls, err := it.await(ctx)
+	if calls == nil {
+		return result, err
+	}
+	for _, w := range calls {
+		caller := object{}.with("type", callerType).with("tool_id", c.id)
+		block := object{}.with("type", "tool_use").with("id", w.id).with("name", w.call.Tool).with("input", w.call.Input).with("caller", caller.raw()).raw()
+		t.content = append(t.content, block)
+		if t.out != nil {
+			if err := t.out.block(block); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return nil, errHeld
+}
+
+// cellOf is the cell of a call, begun unless the code has called tools already: then it is there, or lost.
+func (t *turn) cellOf(ctx context.Context, s *session.Session, c call, text string) (*cell, error) {
+	if !t.h.madeBy(c.id) {
+		return t.startCell(ctx, s, c, text)
+	}
+	if it := t.g.cells.get(cellKey(s, c)); it != nil {
+		return it, nil
+	}
+	return nil, proto.Errorf(proto.Unavailable, "", c.id, "the code that made these calls is not running any more")
+}
+
+// readAnswers are the client's answers to what code has called, by the calls' IDs. A request that brings them brings nothing else.
+func (q *query) readAnswers() (map[string]answered, error) {
+	if q.box.ID == "" {
+		return nil, invalid("container", "container_id is required when there are pending tool uses generated by code execution with tools.")
+	}
+	all := map[string]answered{}
+	for i, raw := range q.messages[q.last+1:] {
+		o, err := parseObject(raw)
+		if err != nil {
+			return nil, err
+		}
+		blocks := blocksOf(o)
+		if len(blocks) == 0 {
+			return nil, onlyResults(q.last + 1 + i)
+		}
+		for _, b := range blocks {
+			text, ok := textOf(b.get("content"))
+			if b.text("type") != "tool_result" || !ok {
+				return nil, onlyResults(q.last + 1 + i)
+			}
+			all[b.text("tool_use_id")] = answered{text, string(b.get("is_error")) == "true"}
+		}
+	}
+	return all, nil
+}
+
+func onlyResults(i int) error {
+	return invalid("messages", "messages.%d: while code waits for tools that it has called, a user message may hold tool_result blocks with text alone; send other content once the code has ended", i)
+}
+
+// textOf is the content of a tool_result that is text alone.
+func textOf(raw json.RawMessage) (text string, ok bool) {
+	if empty(raw) {
+		return "", true
+	}
+	if json.Unmarshal(raw, &text) == nil {
+		return text, true
+	}
+	list, err := parseArray(raw)
+	if err != nil {
+		return "", false
+	}
+	var all strings.Builder
+	for _, b := range list {
+		o, err := parseObject(b)
+		if err != nil || o.text("type") != "text" {
+			return "", false
+		}
+		all.WriteString(o.text("text"))
+	}
+	return all.String(), true
+}

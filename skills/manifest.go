@@ -1,0 +1,136 @@
+package skills
+
+import (
+	"bytes"
+	"errors"
+	"path"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"berth/proto"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// manifestName is the file that makes a directory a skill.
+const manifestName = "SKILL.md"
+
+// Bounds of what SKILL.md says, as the hosted service has them.
+const (
+	maxManifest    = 64 << 10 // bytes of it in which its front matter ends
+	maxName        = 64       // bytes
+	maxDescription = 1024     // characters
+	maxDisplayName = 255      // characters
+)
+
+// A manifest is the front matter of SKILL.md.
+type manifest struct {
+	Name        string `yaml:"name"`
+	Description string `yaml:"description"`
+}
+
+var (
+	validName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	tag       = regexp.MustCompile(`</?[A-Za-z][^<>]*>`)
+)
+
+// parseManifest reads the front matter at the beginning of a SKILL.md. A skill without a name has its directory's.
+func parseManifest(dir string, text []byte) (m manifest, err error) {
+	file := dir + "/" + manifestName
+	front, err := frontMatter(text)
+	if err != nil {
+		return m, proto.Errorf(proto.InvalidArgument, "", file, "%s %v.", file, err)
+	}
+	if err := yaml.Unmarshal(front, &m); err != nil {
+		return m, proto.Errorf(proto.InvalidArgument, "", file, "The front matter of %s is not YAML: %.300s.", file, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if m.Name == "" {
+		m.Name = dir
+	}
+	m.Description = strings.TrimSpace(m.Description)
+	return m, m.check(file)
+}
+
+// frontMatter is what stands between the first line, which is "---", and the next such.
+func frontMatter(text []byte) ([]byte, error) {
+	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
+	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
+	rest, ok := bytes.CutPrefix(text, []byte("---\n"))
+	if !ok {
+		return nil, errors.New(`must begin with front matter: a line "---", then name and description, then a line "---"`)
+	}
+	for at := 0; at < len(rest); {
+		line, _, _ := bytes.Cut(rest[at:], []byte("\n"))
+		if string(bytes.TrimRight(line, " \t")) == "---" {
+			return rest[:at], nil
+		}
+		at += len(line) + 1
+	}
+	return nil, errors.New(`has front matter without an end: a line "---" is missing, within its first 64 KiB`)
+}
+
+func (m manifest) check(file string) error {
+	bad := func(format string, args ...any) error {
+		return proto.Errorf(proto.InvalidArgument, "", file, "In %s, "+format, append([]any{file}, args...)...)
+	}
+	switch {
+	case len(m.Name) > maxName:
+		return bad("the name has %d characters, and may have %d.", len(m.Name), maxName)
+	case !validName.MatchString(m.Name):
+		return bad("the name %.80q is not one for a skill: use lower-case letters, digits and single hyphens between them.", m.Name)
+	case m.Description == "":
+		return bad("the description is missing; say what the skill does and when to use it.")
+	case utf8.RuneCountInString(m.Description) > maxDescription:
+		return bad("the description has %d characters, and may have %d.", utf8.RuneCountInString(m.Description), maxDescription)
+	case tag.MatchString(m.Description):
+		return bad("the description has the tag %.80q; a description is plain text.", tag.FindString(m.Description))
+	}
+	return nil
+}
+
+// checkDisplayName refuses what is no single line of text.
+func checkDisplayName(name string) error {
+	if n := utf8.RuneCountInString(name); n > maxDisplayName {
+		return proto.Errorf(proto.InvalidArgument, "", "display_name", "The display name has %d characters, and may have %d.", n, maxDisplayName)
+	}
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return proto.Errorf(proto.InvalidArgument, "", "display_name", "The display name must be one line of text.")
+	}
+	return nil
+}
+
+// Bounds of a file's path in a skill.
+const (
+	maxPath  = 1024 // bytes
+	maxPart  = 255
+	maxDepth = 16
+)
+
+// splitPath checks the path of a file that was sent, and splits it into the skill's directory and the rest.
+func splitPath(name string) (dir, rest string, err error) {
+	bad := func(why string) error {
+		return proto.Errorf(proto.InvalidArgument, "", shown(name), "The file %.200q %s.", name, why)
+	}
+	switch {
+	case name == "" || len(name) > maxPath:
+		return "", "", bad("needs a path of 1 to 1024 bytes, such as my-skill/SKILL.md")
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) || strings.Contains(name, `\`):
+		return "", "", bad("has a path with a backslash or a control character, or that is not UTF-8")
+	case path.Clean(name) != name || path.IsAbs(name) || strings.HasPrefix(name, "../") || name == "..":
+		return "", "", bad(`has a path that is not plain: leave out "/" at its beginning, "." and ".."`)
+	case strings.Count(name, "/") > maxDepth:
+		return "", "", bad("is more than 16 directories deep")
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if len(part) > maxPart {
+			return "", "", bad("has a name of more than 255 bytes in its path")
+		}
+	}
+	dir, rest, ok := strings.Cut(name, "/")
+	if !ok {
+		return "", "", bad("is in no directory; all files are in the skill's own, such as my-skill/SKILL.md")
+	}
+	return dir, rest, nil
+}

@@ -1,0 +1,199 @@
+package skills
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// A Ref names a skill that a container is to have.
+type Ref struct {
+	Type    string `json:"type"` // Custom or Provided
+	SkillID string `json:"skill_id"`
+	Version string `json:"version,omitempty"` // "" is Latest
+}
+
+// Mount puts skills into a container, each at /skills/<name>/, where root owns them. Those that are there already stay, an older version is
+// replaced, and when the container is stopped and started they are there again. It gives back the references with the versions that they stand for.
+func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, refs []Ref) ([]Ref, error) {
+	list, err := s.Resolve(ctx, owner, refs)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	resolved, fixtures := make([]Ref, len(list)), make([]session.Fixture, len(list))
+	for i, v := range list {
+		resolved[i] = Ref{Type: v.Source, SkillID: v.SkillID, Version: v.ID}
+		fixtures[i] = session.Fixture{Path: path.Join(s.cfg.Root, v.Name), Key: strings.Join([]string{v.Source, v.SkillID, v.ID}, "/")}
+	}
+	return resolved, sess.Furnish(ctx, fixtures)
+}
+
+// Resolve finds what references stand for: no more than a container may have, and no two of one name.
+func (s *Store) Resolve(ctx context.Context, owner string, refs []Ref) ([]Version, error) {
+	if len(refs) > s.cfg.MaxRefs {
+		return nil, proto.Errorf(proto.InvalidArgument, "", "container.skills", "A container may have %d skills at once; these are %d.", s.cfg.MaxRefs, len(refs))
+	}
+	names, list := map[string]string{}, make([]Version, len(refs))
+	for i, ref := range refs {
+		v, err := s.resolve(ctx, owner, ref)
+		if err != nil {
+			return nil, err
+		}
+		if other, taken := names[v.Name]; taken {
+			return nil, proto.Errorf(proto.InvalidArgument, "", shown(ref.SkillID), "The skills %q and %q have the same name, %q; name one of them.", other, ref.SkillID, v.Name)
+		}
+		names[v.Name], list[i] = ref.SkillID, v
+	}
+	return list, nil
+}
+
+func (s *Store) resolve(ctx context.Context, owner string, ref Ref) (Version, error) {
+	if ref.Type != Custom && ref.Type != Provided {
+		return Version{}, proto.Errorf(proto.InvalidArgument, "", "container.skills", "The type %q of skill %q is not known; use %q or %q.", shown(ref.Type), shown(ref.SkillID), Custom, Provided)
+	}
+	if (ref.Type == Custom) != strings.HasPrefix(ref.SkillID, SkillPrefix) {
+		return Version{}, noSkill(ref.SkillID)
+	}
+	if ref.Version == "" {
+		ref.Version = Latest
+	}
+	return s.Version(ctx, owner, ref.SkillID, ref.Version)
+}
+
+// Tar opens what a version holds as a tar archive, for session.Fixtures. Of a provided skill it is whatever that has now: an older version is nowhere.
+func (s *Store) Tar(ctx context.Context, owner, key string) (io.ReadCloser, error) {
+	part := strings.SplitN(key, "/", 3)
+	if len(part) != 3 {
+		return nil, noSkill(key)
+	}
+	if part[0] == Provided {
+		if s.shelf == nil {
+			return nil, noSkill(part[1])
+		}
+		return piped(func(w io.Writer) error { return s.shelf.tar(ctx, part[1], w) })
+	}
+	z, err := s.openArchive(ctx, owner, part[1], part[2])
+	if err != nil {
+		return nil, err
+	}
+	return piped(func(w io.Writer) error {
+		defer z.Close()
+		return retar(ctx, z, w)
+	})
+}
+
+// openArchive opens what is kept of an uploaded version.
+func (s *Store) openArchive(ctx context.Context, owner, skill, version string) (*zip.ReadCloser, error) {
+	v, err := s.Version(ctx, owner, skill, version)
+	if err != nil {
+		return nil, err
+	}
+	z, err := zip.OpenReader(s.archive(v.ID))
+	if os.IsNotExist(err) { // deleted just now
+		return nil, noVersion(skill, version)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the archive of skill version %s: %w", v.ID, err)
+	}
+	return z, nil
+}
+
+// piped has fn write what is read. A reader that is closed early ends it.
+func piped(fn func(io.Writer) error) (io.ReadCloser, error) {
+	pr, pw := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		pw.CloseWithError(fn(pw))
+	}()
+	return &pipeReader{pr, done}, nil
+}
+
+// A pipeReader waits for the writer when it is closed, so that nothing is open any more then.
+type pipeReader struct {
+	*io.PipeReader
+	done chan struct{}
+}
+
+func (r *pipeReader) Close() error {
+	err := r.PipeReader.Close()
+	<-r.done
+	return err
+}
+
+func tarHeader(name string, mode fs.FileMode, size int64, at time.Time) *tar.Header {
+	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(mode.Perm()), Size: size, ModTime: at.Truncate(time.Second), Format: tar.FormatPAX}
+}
+
+// retar writes a zip archive of ours as a tar archive.
+func retar(ctx context.Context, z *zip.ReadCloser, to io.Writer) error {
+	w := tar.NewWriter(to)
+	for _, f := range z.File {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.WriteHeader(tarHeader(f.Name, f.Mode(), int64(f.UncompressedSize64), f.Modified)); err != nil {
+			return err
+		}
+		in, err := f.Open()
+		if err != nil {
+			return fmt.Errorf("reading the archive of a skill: %w", err)
+		}
+		_, err = io.Copy(w, in)
+		_ = in.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// WriteZip writes what a version holds as a zip archive, in one directory of the skill's name. ready is called before the first byte, and
+// nothing is written if the version is not there.
+func (s *Store) WriteZip(ctx context.Context, owner, skill, version string, ready func(Version), to io.Writer) error {
+	v, err := s.Version(ctx, owner, skill, version)
+	if err != nil {
+		return err
+	}
+	if v.Source == Provided {
+		return proto.Errorf(proto.PermissionDenied, "", shown(skill), "Skill %q is provided by the daemon; its files are in containers that have it, and cannot be downloaded.", shown(skill))
+	}
+	z, err := s.openArchive(ctx, owner, skill, v.ID)
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	ready(v)
+	w := zip.NewWriter(to)
+	for _, f := range z.File {
+		if err := copyZipped(w, f, v.Name); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// copyZipped copies a file as it is packed, below a directory.
+func copyZipped(w *zip.Writer, f *zip.File, dir string) error {
+	h := f.FileHeader
+	h.Name = dir + "/" + h.Name
+	out, err := w.CreateRaw(&h)
+	if err != nil {
+		return err
+	}
+	in, err := f.OpenRaw()
+	if err == nil {
+		_, err = io.Copy(out, in)
+	}
+	return err
+}
