@@ -23,7 +23,7 @@ $(BIN)/berth-guest: $(GO_SOURCES) | $(BIN) setup
 	@echo "building berth-guest"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./cmd/berth-guest
 
-demo: all ## do the main job from end to end, and leave the chart behind
+demo: all setup-demo ## do the main job from end to end, and leave the chart behind
 	@./demo/demo.sh
 
 test: all setup-test check ## run every test, real containers included

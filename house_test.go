@@ -51,7 +51,7 @@ var mayImport = map[string][]string{
 	"api/mcp":                       {"proto", "api", "session", "files", "artifacts", "tools", "code", "catalog"},
 	"sandbox-image":                 {"proto", "code/driver"},
 	"cmd/berth-guest":               {"proto", "guest", "bridge/inside/command"},
-	"cmd/berth":                     {"proto", "guest", "sandbox-image", "session", "session/containerd", "gateway/upstream", "cmd/berth/internal/..."},
+	"cmd/berth":                     {"proto", "guest", "sandbox-image", "session", "session/containerd", "gateway/scripted", "gateway/upstream", "cmd/berth/internal/..."},
 	"cmd/berth/internal/cli":        {"proto", "ledger", "audit", "code", "session", "artifacts", "catalog", "sandbox-image", "cmd/berth/internal/client", "cmd/berth/internal/attack", "cmd/berth/internal/bench", "cmd/berth/internal/unpack", "bridge"},
 	"cmd/berth/internal/client":     {"proto", "code", "session", "artifacts", "catalog", "bridge"},
 	"cmd/berth/internal/daemontest": {"cmd/berth/internal/launch"},

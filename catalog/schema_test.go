@@ -3,8 +3,6 @@ package catalog
 import (
 	"encoding/json"
 	"maps"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -166,29 +164,11 @@ func FuzzSchema(f *testing.F) {
 }
 
 func TestProviderKeys(t *testing.T) {
-	keys, err := parseProviderKeys([]byte("# keys\n\nOPENAI_API_KEY = sk-1234\nGEMINI_API_KEY=abcd\n"))
-	if err != nil || len(keys) != 2 || keys["OPENAI_API_KEY"] != "sk-1234" {
-		t.Errorf("%v %v", keys, err)
-	}
-	for text, want := range map[string]string{"x=1": "line 1", "\nOPENAI_API_KEY=": "line 2", "GEMINI_API_KEY=abcd\nGEMINI_API_KEY=abcd": "twice", "OPENAI_API_KEY=sk-1 2 3 secret": "is no key"} {
-		if _, err := parseProviderKeys([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: %v", text, err)
+	for pair, want := range map[[2]string]string{
+		{"OPENAI_API_KEY", "sk-1234"}: "", {"x", "sk-1234"}: "one of OPENAI_API_KEY", {"", ""}: "one of", {"GEMINI_API_KEY", "abc"}: "GEMINI_API_KEY is no key", {"GEMINI_API_KEY", ""}: "is no key",
+	} {
+		if err := CheckProviderKey(pair[0], pair[1]); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v", pair, err)
 		}
-	}
-}
-
-func TestReadableProviderKeysAreRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "keys")
-	if err := os.WriteFile(path, []byte("OPENAI_API_KEY=sk-1234\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadProviderKeys(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("%v", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if keys, err := ReadProviderKeys(path); err != nil || keys["OPENAI_API_KEY"] != "sk-1234" {
-		t.Errorf("%v %v", keys, err)
 	}
 }

@@ -1,16 +1,11 @@
 package catalog
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	"berth/code"
 	"berth/session"
@@ -60,54 +55,15 @@ func split(env map[string]string) (secrets, plain map[string]string) {
 // providers are the variables that a file of provider keys may have.
 var providers = []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"}
 
-// maxProviderKeys bounds a file of provider keys, in bytes.
-const maxProviderKeys = 64 << 10
-
-// ReadProviderKeys reads a file with a line NAME=KEY for each provider. Empty lines and those that begin with # are left out. A file that others may
-// read is refused.
-func ReadProviderKeys(path string) (map[string]string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // that a FIFO does not hang the start
-	if err != nil {
-		return nil, fmt.Errorf("the file of provider keys: %w", err)
+// CheckProviderKey refuses a pair of a file of provider keys.
+func CheckProviderKey(name, key string) error {
+	if !slices.Contains(providers, name) {
+		return fmt.Errorf("write NAME=KEY with one of %s", strings.Join(providers, ", "))
 	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil || !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("the file of provider keys %s is no file", path)
+	if len(key) < session.MinSecret {
+		return fmt.Errorf("%s is no key", name)
 	}
-	if fi.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("the file of provider keys %s may be read by others than its owner, mode %04o; chmod 600 it", path, fi.Mode().Perm())
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxProviderKeys))
-	if err != nil {
-		return nil, fmt.Errorf("the file of provider keys: %w", err)
-	}
-	return parseProviderKeys(data)
-}
-
-// parseProviderKeys names lines by their number alone: a mistyped one may be a key.
-func parseProviderKeys(data []byte) (map[string]string, error) {
-	keys := map[string]string{}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	lines.Buffer(nil, maxProviderKeys)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		name, key, _ := strings.Cut(line, "=")
-		switch name, key = strings.TrimSpace(name), strings.TrimSpace(key); {
-		case !slices.Contains(providers, name):
-			return nil, fmt.Errorf("the file of provider keys, line %d: write NAME=KEY with one of %s", n, strings.Join(providers, ", "))
-		case len(key) < session.MinSecret || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }):
-			return nil, fmt.Errorf("the file of provider keys, line %d: %s is no key", n, name)
-		case keys[name] != "":
-			return nil, fmt.Errorf("the file of provider keys, line %d: %s is there twice", n, name)
-		default:
-			keys[name] = key
-		}
-	}
-	return keys, lines.Err()
+	return nil
 }
 
 // hide replaces a run's secrets in all that is kept of it.

@@ -41,7 +41,7 @@ type Config struct {
 	Code         *code.Runner
 	Vault        session.Vault
 	NetworkMax   proto.NetworkMode // the widest network that the daemon gives to containers; "" is none
-	ProviderKeys map[string]string // environment of every tool, below its own; see ReadProviderKeys
+	ProviderKeys map[string]string // environment of every tool, below its own; see CheckProviderKey
 	ParkTime     time.Duration     // how long a run waits for approval; 0 is 24 hours
 	Log          *slog.Logger      // nil: slog.Default
 	Now          func() time.Time  // nil: time.Now

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 out=$PWD/demo-out
 work=$(mktemp -d)
 daemon=
+model=
 berth() { ./bin/berth "$@"; }
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 show() { printf '\033[2m$ berth%s\033[0m\n' "$(quoted "$@")" >&2; berth "$@"; }
@@ -20,6 +21,9 @@ quoted() {
 }
 
 finish() {
+	if [ -n "$model" ] && kill -TERM "$model" 2>/dev/null; then
+		wait "$model" || true
+	fi
 	if [ -n "$daemon" ] && kill -TERM "$daemon" 2>/dev/null; then
 		wait "$daemon" || true
 	fi
@@ -27,10 +31,28 @@ finish() {
 }
 trap finish EXIT
 
+# start_model plays the model of the last part; see demo/model.json.
+start_model() {
+	mkfifo "$work/url"
+	./bin/berth upstream-script demo/model.json >"$work/url" &
+	model=$!
+	read -r model_url <"$work/url"
+}
+
+# install_sdk puts the official Python SDK, at the versions that the tests pin, into .cache, once.
+install_sdk() {
+	local list=api/anthropic/sdktest/py/requirements.txt
+	sdk=$PWD/.cache/demo-sdk-$(sha256sum "$list" | cut -c1-12)
+	[ -e "$sdk/installed" ] && return
+	python3 -m venv --clear "$sdk"
+	"$sdk/bin/pip" install --quiet --disable-pip-version-check -r "$list"
+	touch "$sdk/installed"
+}
+
 # start_daemon returns once the daemon says that it is ready, and where it listens.
 start_daemon() {
 	mkfifo "$work/log"
-	./bin/berth serve --listen 127.0.0.1:0 --data "$work/data" --stop-on-exit --sweep-every 1s 2>"$work/log" &
+	./bin/berth serve --listen 127.0.0.1:0 --data "$work/data" --stop-on-exit --sweep-every 1s --upstream "$model_url" 2>"$work/log" &
 	daemon=$!
 	exec 9<"$work/log"
 	while IFS= read -r line <&9; do
@@ -60,6 +82,7 @@ fetch_data() {
 }
 
 say "Starting a daemon on a free port, with a data directory of its own"
+start_model
 start_daemon
 echo "it listens on $BERTH_HOST"
 
@@ -102,6 +125,13 @@ show files ls
 chart=$(berth files ls | awk '$0 ~ /chart.png/ { print $1; exit }') # the newest is first
 show files get --force --quiet "$chart" "$out/chart.png"
 
+say "An application with the official SDK and code execution, unchanged but for the base URL; the model is a script"
+install_sdk
+"$sdk/bin/python" demo/messages.py "$work/seattle-temps.csv" "$out/months.csv"
+kill -TERM "$model"
+wait "$model" # it fails if it was asked for anything else
+model=
+
 say "Another process comes back with nothing but the container's ID"
 env -i PATH="$PATH" BERTH_HOST="$BERTH_HOST" BERTH_API_KEY="$BERTH_API_KEY" \
 	./bin/berth exec --job weather -c 'echo "still here:"; ls' "$box"
@@ -120,4 +150,4 @@ kill -TERM "$daemon"
 wait "$daemon"
 daemon=
 
-printf '\nThe chart is in %s\n' "$out/chart.png"
+printf '\nThe chart is in %s, the table in %s\n' "$out/chart.png" "$out/months.csv"

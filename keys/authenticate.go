@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"math"
+	"strings"
 	"time"
 
 	"berth/proto"
@@ -40,6 +41,13 @@ func (s *Store) Authenticate(_ context.Context, secret string) (proto.Caller, er
 	}
 	e.used.Store(now.UnixNano())
 	return rec.caller(), nil
+}
+
+// Knows reports whether a text is the secret of a key, or looks like one that was made here: it must not leave the daemon.
+func (s *Store) Knows(secret string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return strings.HasPrefix(secret, secretPrefix) || s.byHash[hashOf(secret)] != nil
 }
 
 // Life ends when the key is revoked or expires; that of a key that does not exist has ended.

@@ -4,6 +4,8 @@
 
 # To build and to run.
 DEBS := gcc libc6-dev pkg-config libseccomp-dev btrfs-progs mmdebstrap ca-certificates
+# For the demo, beside that: the Python SDK runs under these.
+DEMO_DEBS := python3 python3-venv
 # To test, beside that: the TypeScript and Python SDKs run under these.
 TEST_DEBS := python3 python3-venv procps $(if $(shell command -v node),,nodejs npm) $(if $(shell command -v git),,git)
 # To measure, beside that: what berth is compared with, and what counts system calls.
@@ -20,9 +22,12 @@ define install
 	fi
 endef
 
-.PHONY: setup setup-test setup-bench
+.PHONY: setup setup-demo setup-test setup-bench
 setup:
 	$(call install,$(DEBS))
+
+setup-demo: setup
+	$(call install,$(DEMO_DEBS))
 
 setup-test: setup
 	$(call install,$(TEST_DEBS))

@@ -9,6 +9,8 @@ import (
 	"berth/cmd/berth/internal/cli"
 	"berth/cmd/berth/internal/client"
 	"berth/cmd/berth/internal/daemon"
+
+	"github.com/spf13/cobra"
 )
 
 // version is set when the program is linked.
@@ -19,9 +21,10 @@ func main() {
 		Version: version, Host: "http://" + defaultListen, DataDir: defaultDir, Doctor: examineHost, Rotate: rotateIn,
 		Places: cli.Places{URL: daemon.URLFile(""), Key: daemon.KeyFile(""), CA: daemon.CAFile("")},
 	})
-	serve := serveCommand()
-	serve.GroupID = cli.GroupOther
-	root.AddCommand(serve)
+	for _, cmd := range []*cobra.Command{serveCommand(), upstreamScriptCommand()} {
+		cmd.GroupID = cli.GroupOther
+		root.AddCommand(cmd)
+	}
 	os.Exit(cli.Run(root))
 }
 

@@ -24,6 +24,8 @@ const (
 
 // A Server plays a script. It may be asked by many clients at once: the turns of a conversation are played in the order in which requests come.
 type Server struct {
+	Tell func(error) // hears of each mistake as it comes, set before the first request; nil: nobody does
+
 	mux   *http.ServeMux
 	talks []*talk
 	run   string // what IDs that it makes have in common
@@ -143,6 +145,9 @@ func (s *Server) pause(ctx context.Context, p Pause) error {
 
 // fail remembers a mistake.
 func (s *Server) fail(err error) error {
+	if s.Tell != nil {
+		s.Tell(err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.errs = append(s.errs, err)

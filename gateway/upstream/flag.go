@@ -1,6 +1,11 @@
 package upstream
 
-import "strings"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Parse reads an upstream as an operator writes it: [PREFIX=][openai+]URL.
 //
@@ -22,6 +27,10 @@ func Parse(text string) (Config, error) {
 	if len(cfg.Prefixes) == 0 {
 		cfg.Prefixes = []string{""}
 	}
+	cfg.Name = "of all models" // a host may be nobody's business
+	if cfg.Prefixes[0] != "" {
+		cfg.Name = "of " + modelsOf(cfg.Prefixes[0])
+	}
 	_, err := newUpstream(cfg, nil, nil)
 	return cfg, err
 }
@@ -32,4 +41,31 @@ func withoutUser(text string) string {
 		return text[i+1:]
 	}
 	return text
+}
+
+// WithKeys gives upstreams their keys, by the prefix of the models that they have; * is the one for all models.
+func WithKeys(list []Config, keys map[string]string) []Config {
+	list = slices.Clone(list)
+	for i, cfg := range list {
+		for _, p := range cfg.Prefixes {
+			list[i].Key = cmp.Or(list[i].Key, keys[cmp.Or(p, "*")])
+		}
+	}
+	return list
+}
+
+// CheckKey refuses a name in a file of keys that is no upstream's.
+func CheckKey(list []Config) func(name, key string) error {
+	var names []string
+	for _, cfg := range list {
+		for _, p := range cfg.Prefixes {
+			names = append(names, cmp.Or(p, "*"))
+		}
+	}
+	return func(name, _ string) error {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("write PREFIX=KEY with the prefix of an --upstream, or *=KEY for the one that has all models; there are %q", names)
+		}
+		return nil
+	}
 }

@@ -63,10 +63,14 @@ type Config struct {
 	WarmMax         int            // and at most, of all images together; 0 keeps none
 	StopOnExit      bool           // stop all containers when the daemon ends; their files stay
 
-	Upstreams []upstream.Config // where Messages requests go; none: they are refused
-	MaxRounds int               // with an upstream, in one turn; 0 is 50
-	MaxTurn   time.Duration     // after which a turn pauses; 0 is 10 minutes
-	Skills    skills.Config     // what skills may have, and the directory of those that everybody has; its parts are set here
+	Upstreams       []upstream.Config // where Messages requests go; none: they are refused
+	UpstreamKeys    string            // file of API keys for them; "" has none
+	UpstreamTimeout time.Duration     // for the head of an answer; 0 is what upstream has
+	UpstreamIdle    time.Duration     // between bytes of it; 0 is what upstream has
+
+	MaxRounds int           // with an upstream, in one turn; 0 is 50
+	MaxTurn   time.Duration // after which a turn pauses; 0 is 10 minutes
+	Skills    skills.Config // what skills may have, and the directory of those that everybody has; its parts are set here
 
 	ProviderKeys string // file of model providers' API keys for stored tools; "" has none
 
@@ -128,11 +132,9 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.openEgress(); err != nil {
 		return err
 	}
-	var providers map[string]string
-	if d.cfg.ProviderKeys != "" {
-		if providers, err = catalog.ReadProviderKeys(d.cfg.ProviderKeys); err != nil {
-			return err
-		}
+	providers, err := d.readKeys()
+	if err != nil {
+		return err
 	}
 	if err := d.listen(); err != nil {
 		return err
@@ -254,11 +256,10 @@ func (d *Daemon) openEgress() (err error) {
 
 // openGateway opens what answers Messages requests.
 func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
-	set, err := upstream.Open(d.cfg.Upstreams, d.cfg.Log)
+	set, err := d.openUpstreams()
 	if err != nil {
 		return err
 	}
-	d.keep(set)
 	d.gateway = gateway.New(gateway.Config{
 		Upstreams: set, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills, Ledger: d.books, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
 	})
