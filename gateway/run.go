@@ -26,11 +26,11 @@ func (t *turn) do(ctx context.Context, c call) (object, error) {
 	if c.name == toolCode {
 		return t.code(ctx, s, c)
 	}
-	return t.command(ctx, s, c), nil
+	return t.command(ctx, s, c)
 }
 
 // command runs bash, or the editor.
-func (t *turn) command(ctx context.Context, s *session.Session, c call) object {
+func (t *turn) command(ctx context.Context, s *session.Session, c call) (object, error) {
 	var started *session.Exec
 	var listeners sync.WaitGroup
 	res, err := tools.Run(ctx, s, tools.Use{
@@ -42,14 +42,17 @@ func (t *turn) command(ctx context.Context, s *session.Session, c call) object {
 			}
 		},
 	})
-	if err != nil && started != nil { // it has a key, and would go on
+	if err != nil && started != nil && t.q.leaving() { // it has a key, and goes on
+		return nil, err
+	}
+	if err != nil && started != nil {
 		started.Cancel(proto.EndCanceled, "the client went away")
 	}
 	listeners.Wait()
 	if err != nil {
-		return t.failed(c, err)
+		return t.failed(c, err), nil
 	}
-	return resultBlock(c, mustJSON(res.Content))
+	return resultBlock(c, mustJSON(res.Content)), nil
 }
 
 // onceKey is what a command is known by if its call is run again: it is not.

@@ -149,8 +149,14 @@ func TestMessagesInContainers(t *testing.T) {
 	}
 }
 
-// A daemon that is killed while a command runs: the SDK's next try gets that very command's result.
-func TestMessagesGoOnAfterTheDaemonDied(t *testing.T) {
+// A daemon that ends while a command runs: the SDK's next try gets that very command's result.
+func TestMessagesGoOnWithTheNextDaemon(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) { goesOn(t, sig) })
+	}
+}
+
+func goesOn(t *testing.T, sig syscall.Signal) {
 	model := withModel(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; while ! test -e /workspace/go; do sleep 0.1; done; cat /workspace/n"}}]}},
 		{"expect": {"last": [{"content": "x\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
@@ -161,7 +167,7 @@ func TestMessagesGoOnAfterTheDaemonDied(t *testing.T) {
 		cut <- err
 	}()
 	waitRunning(t, base, c.ID)
-	base.Stop(syscall.SIGKILL)
+	base.Stop(sig)
 	if err := <-cut; err == nil {
 		t.Error("a request outlived its daemon")
 	}
