@@ -128,18 +128,18 @@ func TestKeys(t *testing.T) {
 
 func TestRouting(t *testing.T) {
 	s, err := Open([]Config{
-		{Name: "a", URL: "http://a", Prefixes: []string{"claude-"}}, {Name: "b", URL: "http://b", Prefixes: []string{"claude-small-", "local/"}},
+		{Name: "a", URL: "http://a", Prefixes: []string{"claude-"}}, {Name: "b", URL: "http://b", Prefixes: []string{"claude-small-", "local/"}}, {Name: "c", URL: "http://c", Prefixes: []string{"claude-s"}},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for model, want := range map[string]string{"claude-x": "a", "claude-small-1": "b", "local/x": "b"} {
+	for model, want := range map[string]string{"claude-x": "a", "claude-small-1": "b", "claude-s": "c", "local/x": "b"} {
 		if u, err := s.For(model); err != nil || u.Name() != want {
 			t.Errorf("%s: %v %v", model, u, err)
 		}
 	}
 	_, err = s.For("gpt-x")
-	if proto.CodeOf(err) != proto.NotFound || !strings.Contains(err.Error(), `"gpt-x"; there are claude-*, claude-small-*, local/*`) {
+	if proto.CodeOf(err) != proto.NotFound || !strings.Contains(err.Error(), `"gpt-x"; there are claude-*, claude-s*, claude-small-*, local/*`) {
 		t.Error(err)
 	}
 	none, _ := Open(nil, nil)
