@@ -46,7 +46,7 @@ var mayImport = map[string][]string{
 	"gateway/upstream":              {"proto"},
 	"api":                           {"proto"},
 	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools", "code", "catalog", "bridge"},
-	"gateway":                       {"proto", "session", "files", "artifacts", "tools", "code", "gateway/upstream", "bridge", "skills"},
+	"gateway":                       {"proto", "ledger", "session", "files", "artifacts", "tools", "code", "gateway/upstream", "bridge", "skills"},
 	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools", "gateway", "skills"},
 	"api/mcp":                       {"proto", "api", "session", "files", "artifacts", "tools", "code", "catalog"},
 	"sandbox-image":                 {"proto", "code/driver"},

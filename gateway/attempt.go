@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"strconv"
@@ -11,7 +12,6 @@ import (
 
 	"berth/gateway/upstream"
 	"berth/proto"
-	"berth/session"
 
 	"github.com/google/uuid"
 )
@@ -39,7 +39,7 @@ type attempt struct {
 
 // attempts are those of the last minutes.
 type attempts struct {
-	discard  func(*session.Session)
+	g        *Gateway
 	discards sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
@@ -47,10 +47,11 @@ type attempts struct {
 	idle   []*attempt // nobody uses them; the oldest first
 	bytes  int        // of their answers
 	closed bool
+	before map[string]turnRecord // of the daemon before, that nobody has come for so far
 }
 
-func newAttempts(discard func(*session.Session)) *attempts {
-	return &attempts{discard: discard, known: map[[32]byte]*attempt{}}
+func newAttempts(g *Gateway) *attempts {
+	return &attempts{g: g, known: map[[32]byte]*attempt{}, before: g.leftovers()}
 }
 
 // repeated reports whether an SDK says that it sends a request again.
@@ -60,19 +61,35 @@ func repeated(h http.Header) bool {
 }
 
 // enter is the attempt that a request belongs to: a new one, unless an SDK sends it again. Whoever enters leaves.
-func (as *attempts) enter(q *query, fresh func() *turn) *attempt {
+func (as *attempts) enter(q *query) *attempt {
 	key := sha256.Sum256([]byte(q.Owner + "\x00" + string(q.Body)))
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	a := as.known[key]
 	if a == nil || !repeated(q.Header) {
-		a = &attempt{key: key, t: fresh(), turn: make(chan struct{}, 1)}
+		a = &attempt{key: key, t: as.turn(hex.EncodeToString(key[:]), repeated(q.Header)), turn: make(chan struct{}, 1)}
 		as.known[key] = a
 	}
 	if a.users++; !a.left.IsZero() {
 		as.unlist(a)
 	}
 	return a
+}
+
+// turn is a new one, or one of the daemon before that is sent again. Called with mu held.
+func (as *attempts) turn(key string, again bool) *turn {
+	t := &turn{g: as.g, id: uuid.NewString(), key: key}
+	old, ok := as.before[key]
+	delete(as.before, key)
+	switch {
+	case ok && again:
+		if t.rec = as.g.recorded(key); t.rec != nil {
+			t.id, t.noted = t.rec.ID, true
+		}
+	case ok:
+		as.discards.Go(func() { as.g.drop(key, old) })
+	}
+	return t
 }
 
 // take is the right to go on with the turn, until release.
@@ -130,9 +147,12 @@ func (as *attempts) unlist(a *attempt) {
 func (as *attempts) forget(a *attempt) {
 	if as.known[a.key] == a {
 		delete(as.known, a.key)
+		if a.t.noted && !as.closed {
+			as.g.erase(a.t.key)
+		}
 	}
 	if b := a.t.box; b.made && !a.t.heard {
-		as.discards.Go(func() { as.discard(b.s) })
+		as.discards.Go(func() { as.g.discard(b.s) })
 	}
 }
 
@@ -146,6 +166,13 @@ func (g *Gateway) Forget(after time.Duration) (n int) {
 		n++
 		as.trim(len(as.idle)-1, as.bytes)
 	}
+	for key, rec := range as.before {
+		if time.Since(rec.At) >= after {
+			delete(as.before, key)
+			as.discards.Go(func() { as.g.drop(key, rec) })
+			n++
+		}
+	}
 	return n
 }
 
@@ -154,13 +181,18 @@ func (as *attempts) close() {
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	as.closed = true
-	as.trim(0, 0)
+	for _, a := range as.idle {
+		if !a.t.noted { // what is in the ledger is the next daemon's
+			as.forget(a)
+		}
+	}
+	as.idle = nil
 	as.discards.Wait()
 }
 
 // answer is Messages for a request with the tool.
 func (g *Gateway) answer(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, q *query, fail func(error) any) error {
-	a := g.attempts.enter(q, func() *turn { return &turn{g: g, id: uuid.NewString()} })
+	a := g.attempts.enter(q)
 	defer g.attempts.leave(a)
 	release, err := a.take(ctx)
 	if err != nil {
@@ -181,6 +213,9 @@ func (g *Gateway) answer(ctx context.Context, w http.ResponseWriter, up *upstrea
 
 // resume goes on with a turn from where it is.
 func (t *turn) resume(ctx context.Context) error {
+	if err := t.prepare(ctx); err != nil {
+		return err
+	}
 	if err := t.repeat(); err != nil {
 		return err
 	}

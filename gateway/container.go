@@ -51,6 +51,18 @@ func (g *Gateway) find(q *query) (b box, err error) {
 	return box{s: s}, nil
 }
 
+// boxOf is the container that a turn begins with: the one that its request names, or that an earlier daemon made for it. That one may be gone since.
+func (t *turn) boxOf() (box, error) {
+	if t.rec == nil || t.rec.Container == "" {
+		return t.g.find(t.q)
+	}
+	s, err := t.g.cfg.Sessions.Get(t.q.Owner, t.rec.Container)
+	if s == nil {
+		return box{}, err
+	}
+	return box{s: s, made: t.rec.Made}, nil
+}
+
 // need is the container, made if there is none.
 func (t *turn) need(ctx context.Context) (*session.Session, error) {
 	if t.box.s != nil {

@@ -12,6 +12,7 @@ import (
 	"berth/code"
 	"berth/files"
 	"berth/gateway/upstream"
+	"berth/ledger"
 	"berth/session"
 	"berth/skills"
 )
@@ -25,6 +26,7 @@ type Config struct {
 	Jobs      *artifacts.Jobs
 	Bridge    *bridge.Bridge // for code that calls the client's tools
 	Skills    *skills.Store
+	Ledger    *ledger.DB // for turns that a later daemon may have to go on with
 
 	MaxRounds int           // of one turn with the upstream; 0 is 50
 	MaxTurn   time.Duration // after which a turn begins no other round; 0 is 10 minutes
@@ -38,7 +40,7 @@ type Gateway struct {
 	cells    cells
 }
 
-// New makes a gateway. It starts nothing.
+// New makes a gateway, which knows the turns of the daemon before. It starts nothing.
 func New(cfg Config) *Gateway {
 	cfg.MaxRounds = cmp.Or(cfg.MaxRounds, 50)
 	cfg.MaxTurn = cmp.Or(cfg.MaxTurn, 10*time.Minute)
@@ -46,7 +48,7 @@ func New(cfg Config) *Gateway {
 		cfg.Log = slog.Default()
 	}
 	g := &Gateway{cfg: cfg}
-	g.attempts = newAttempts(g.discard)
+	g.attempts = newAttempts(g)
 	return g
 }
 

@@ -67,7 +67,7 @@ func newSite(t *testing.T, script string, change ...func(*gateway.Config)) *site
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { set.Close() })
-	cfg := gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs, Bridge: tools, Skills: shelf}
+	cfg := gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs, Bridge: tools, Skills: shelf, Ledger: st.Ledger}
 	for _, f := range change {
 		f(&cfg)
 	}

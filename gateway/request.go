@@ -19,6 +19,18 @@ type Request struct {
 	Query  url.Values
 	Header http.Header
 	Body   []byte
+
+	Draining <-chan struct{} // closed when the daemon is about to end: commands are then left to the next one. nil: never
+}
+
+// leaving reports whether it is the daemon that goes, rather than the client.
+func (r Request) leaving() bool {
+	select {
+	case <-r.Draining:
+		return true
+	default:
+		return false
+	}
 }
 
 // A query is a request that was read.

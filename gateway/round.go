@@ -120,6 +120,11 @@ func (t *turn) begin(message object) error {
 	if t.head != nil {
 		return nil
 	}
+	for _, name := range []string{"stop_details", "container"} { // some accumulators add no null that was not there
+		if message.get(name) == nil {
+			message = message.with(name, nil)
+		}
+	}
 	t.head = message
 	if t.out == nil {
 		return nil

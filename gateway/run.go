@@ -19,21 +19,22 @@ const liveHeader = "berth-live-output"
 // Its error says that the turn cannot go on for now: ctx has ended, or it is errHeld.
 func (t *turn) do(ctx context.Context, c call) (object, error) {
 	s, err := t.need(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return t.failed(c, err), nil
-	case c.name == toolCode:
+	}
+	t.note(c.id)
+	if c.name == toolCode {
 		return t.code(ctx, s, c)
 	}
-	return t.command(ctx, s, c), nil
+	return t.command(ctx, s, c)
 }
 
 // command runs bash, or the editor.
-func (t *turn) command(ctx context.Context, s *session.Session, c call) object {
+func (t *turn) command(ctx context.Context, s *session.Session, c call) (object, error) {
 	var started *session.Exec
 	var listeners sync.WaitGroup
 	res, err := tools.Run(ctx, s, tools.Use{
-		Type: "server_tool_use", ID: c.id, Name: c.name, Input: c.input, IdempotencyKey: t.key(c),
+		Type: "server_tool_use", ID: c.id, Name: c.name, Input: c.input, IdempotencyKey: t.onceKey(c),
 		Started: func(e *session.Exec) {
 			started = e
 			if t.live() {
@@ -41,18 +42,21 @@ func (t *turn) command(ctx context.Context, s *session.Session, c call) object {
 			}
 		},
 	})
-	if err != nil && started != nil { // it has a key, and would go on
+	if err != nil && started != nil && t.q.leaving() { // it has a key, and goes on
+		return nil, err
+	}
+	if err != nil && started != nil {
 		started.Cancel(proto.EndCanceled, "the client went away")
 	}
 	listeners.Wait()
 	if err != nil {
-		return t.failed(c, err)
+		return t.failed(c, err), nil
 	}
-	return resultBlock(c, mustJSON(res.Content))
+	return resultBlock(c, mustJSON(res.Content)), nil
 }
 
-// key is what a command is known by if its call is run again: it is not.
-func (t *turn) key(c call) string {
+// onceKey is what a command is known by if its call is run again: it is not.
+func (t *turn) onceKey(c call) string {
 	if c.name != toolBash {
 		return ""
 	}

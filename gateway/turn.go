@@ -19,6 +19,10 @@ type turn struct {
 	g  *Gateway
 	id string // part of the keys of its commands
 
+	key   string      // of its request, in the ledger
+	rec   *turnRecord // of an earlier daemon, to go on from; nil: there is none
+	noted bool        // it is in the ledger
+
 	q     *query
 	up    *upstream.Upstream
 	out   *stream // nil: the answer is one JSON body
@@ -50,9 +54,6 @@ var errAnswered = errors.New("answered by the upstream")
 
 // run goes on with the turn until there is an answer.
 func (t *turn) run(ctx context.Context) error {
-	if err := t.prepare(ctx); err != nil {
-		return err
-	}
 	for {
 		if err := t.work(ctx); errors.Is(err, errHeld) {
 			return t.finish(object{}, stopTools)
@@ -86,7 +87,7 @@ func (t *turn) prepare(ctx context.Context) error {
 		return nil
 	}
 	var err error
-	if t.box, err = t.g.find(t.q); err != nil {
+	if t.box, err = t.boxOf(); err != nil {
 		return err
 	}
 	if err = t.g.describe(ctx, t.q); err != nil {
@@ -116,8 +117,10 @@ func (t *turn) prepare(ctx context.Context) error {
 		}
 	}
 	t.keys = t.q.keysOf(t.todo)
-	t.ready = true
-	return nil
+	if t.ready = true; t.rec == nil {
+		return nil
+	}
+	return t.restore(t.rec)
 }
 
 // keysOf gives calls of an earlier answer keys that are the same in every request that goes on with that answer.
@@ -143,6 +146,9 @@ func (t *turn) work(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(t.todo) == 0 {
+		return ctx.Err()
+	}
 	for len(t.todo) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -160,6 +166,7 @@ func (t *turn) work(ctx context.Context) error {
 			return err
 		}
 	}
+	t.note("")
 	return ctx.Err()
 }
 
@@ -243,11 +250,16 @@ func (t *turn) finish(delta object, stop string) error {
 		t.final, t.usage = t.head.without("usage"), t.head.get("usage")
 	}
 	o := t.final.with("id", t.head.get("id")).with("model", t.head.get("model")).with("stop_reason", stop)
-	if stop == stopPause {
-		o = o.with("stop_sequence", nil)
+	for _, name := range []string{"stop_sequence", "stop_details"} {
+		if stop == stopPause || o.get(name) == nil {
+			o = o.with(name, nil)
+		}
 	}
 	o = o.with("content", joined(t.content)).with("usage", t.usage).with("container", t.box.raw())
 	t.final, t.heard = o, true
+	if t.noted {
+		t.note("")
+	}
 	return t.deliver(delta)
 }
 
@@ -264,7 +276,7 @@ func (t *turn) deliver(delta object) error {
 	if d, err := parseObject(delta.get("delta")); err == nil {
 		inner = d
 	}
-	for _, name := range []string{"stop_reason", "stop_sequence", "container"} {
+	for _, name := range []string{"stop_reason", "stop_sequence", "stop_details", "container"} {
 		inner = inner.with(name, t.final.get(name))
 	}
 	if delta == nil {

@@ -18,6 +18,7 @@
 //	vault/      key                     vault.keyRecord
 //	skills/     <owner> / <skill id>    skills.skillRecord
 //	skill_versions/ <skill id> / <version id>  skills.versionRecord
+//	gateway_turns/ <hash of request>    gateway.turnRecord
 //	digest/     requests                sealed key of session's digests
 //	keys/       <key id>                keys.record
 //	key_usage/  <key id>                keys.spent

@@ -18,7 +18,7 @@ func (e edge) messages(w http.ResponseWriter, r *http.Request, c api.Caller) err
 	if err != nil {
 		return err
 	}
-	req := gateway.Request{Owner: c.Owner, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body}
+	req := gateway.Request{Owner: c.Owner, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body, Draining: api.Draining(r.Context())}
 	fail := func(err error) any { return envelope(dialect.Failure(api.RequestID(r.Context()), err)) }
 	err = e.Gateway.Messages(r.Context(), w, req, fail)
 	var told *gateway.Told

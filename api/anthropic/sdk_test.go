@@ -32,11 +32,11 @@ type sdk struct {
 }
 
 var sdks = []sdk{
-	{"gov1", []string{"1", "3", "8", "9", "10", "19", "22", "24", "skills"}, goProgram("gov1")},
+	{"gov1", []string{"1", "3", "8", "9", "10", "19", "22", "24", "skills", "44", "45"}, goProgram("gov1")},
 	{"gov1old", []string{"19", "skills"}, goProgram("gov1old")},
 	{"gov2", []string{"1", "4", "6", "7", "8", "9", "10", "11", "12", "16", "18", "21", "22", "24", "skills", "44", "45", "46", "47", "48"}, goProgram("gov2")},
-	{"typescript", []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24", "skills"}, nodeProgram},
-	{"python", []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24", "skills"}, pythonProgram},
+	{"typescript", []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24", "skills", "44", "45", "46", "47", "48"}, nodeProgram},
+	{"python", []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24", "skills", "44", "45", "46", "47", "48"}, pythonProgram},
 }
 
 func TestSDKs(t *testing.T) {

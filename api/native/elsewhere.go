@@ -12,7 +12,7 @@ func elsewhere() []row {
 		op.tag, op.failure, op.header = tag, fileFailure, []param{versionParam}
 		return op
 	}
-	return append(skillRows(), []row{
+	return append(append(skillRows(), messageRows()...), []row{
 		{"POST", "/v1/files", nil, file(op{id: "uploadFile", does: "Store a file.", more: filesMore,
 			body: []content{{media: "multipart/form-data", of: uploadForm}}, answers: ok(fileMetadata), fails: fileFails})},
 		{"GET", "/v1/files", nil, file(op{id: "listFiles", does: "List stored files, newest first.",

@@ -52,11 +52,11 @@ type Script struct {
 
 // A Conversation is a sequence of turns.
 type Conversation struct {
-	Name        string `json:"name,omitempty"`  // for messages
-	When        Expect `json:"when,omitzero"`   // which requests are its own
-	Plain       bool   `json:"plain,omitempty"` // refuse whatever only a hosted API with server tools takes: typed tools, container, their blocks
-	Loop        bool   `json:"loop,omitempty"`  // begin again after the last turn
-	InputTokens int    `json:"input_tokens,omitempty"`
+	Name        string `json:"name,omitempty"`         // for messages
+	When        Expect `json:"when,omitzero"`          // which requests are its own
+	Plain       bool   `json:"plain,omitempty"`        // refuse whatever only a hosted API with server tools takes: typed tools, container, their blocks
+	Loop        bool   `json:"loop,omitempty"`         // begin again after the last turn
+	InputTokens int    `json:"input_tokens,omitempty"` // what count_tokens answers where no turn is for it; 0 is a fourth of the body's bytes
 	Turns       []Turn `json:"turns"`
 }
 

@@ -50,7 +50,7 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 
 // chatHeader is what an upstream of chat completions sees of the client's head.
 func (u *Upstream) chatHeader(client http.Header) http.Header {
-	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Accept-Encoding": {"identity"}}
 	h.Set("User-Agent", cmp.Or(client.Get("User-Agent"), "berth"))
 	apiKey, authorization := u.callerKeys(client)
 	switch key := cmp.Or(u.cfg.Key, apiKey); {

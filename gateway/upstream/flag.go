@@ -27,6 +27,10 @@ func Parse(text string) (Config, error) {
 	if len(cfg.Prefixes) == 0 {
 		cfg.Prefixes = []string{""}
 	}
+	cfg.Name = "of all models" // a host may be nobody's business
+	if cfg.Prefixes[0] != "" {
+		cfg.Name = "of " + modelsOf(cfg.Prefixes[0])
+	}
 	_, err := newUpstream(cfg, nil, nil)
 	return cfg, err
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
@@ -33,13 +34,14 @@ func cleanHead(h http.Header) {
 	}
 }
 
-// cleanAnswer is for the head of an answer. Its Content-Length stays true.
+// cleanAnswer is for the head of an answer. What it says of its body stays true.
 func cleanAnswer(h http.Header) {
-	length := h["Content-Length"]
-	cleanHead(h)
-	if length != nil {
-		h["Content-Length"] = length
+	kept := http.Header{}
+	for _, name := range []string{"Content-Length", "Content-Encoding"} {
+		setKey(kept, name, h.Get(name))
 	}
+	cleanHead(h)
+	maps.Copy(h, kept)
 	for _, name := range ofOrigin {
 		h.Del(name)
 	}
@@ -68,6 +70,7 @@ func (u *Upstream) header(client http.Header) http.Header {
 		h.Del("Idempotency-Key")
 		h["idempotency-key"] = once
 	}
+	h.Set("Accept-Encoding", "identity") // what is compressed comes late
 	if h.Get("Content-Type") == "" {
 		h.Set("Content-Type", "application/json")
 	}

@@ -73,10 +73,10 @@ func do(t *testing.T, u *Upstream, h http.Header, body string) (*http.Response, 
 
 func TestPassesOn(t *testing.T) {
 	srv, addr := play(t, `{"turns": [{"expect": {"path": "/v1/messages", "query": {"beta": "true"}, "headers": {"anthropic-beta": "a, b", "anthropic-version": "2026-10-21", "user-agent": "X/1",
-		"cookie": null, "origin": null, "x-forwarded-for": null, "x-berth-live": null, "x-hop": null, "x-mine": "1"}},
+		"cookie": null, "origin": null, "x-forwarded-for": null, "accept-encoding": "identity", "x-berth-live": null, "x-hop": null, "x-mine": "1"}},
 		"answer": {"content": [{"type": "text", "text": "hi"}], "headers": {"request-id": "req_1", "set-cookie": "a=b", "anthropic-organization-id": "o"}}}]}`)
 	u := only(t, Config{URL: addr + "/v1/"})
-	h := head("User-Agent", "X/1", "Cookie", "a=b", "Origin", "https://a.example", "X-Forwarded-For", "10.0.0.1", "X-Berth-Live", "1", "Connection", "X-Hop", "X-Hop", "1", "X-Mine", "1")
+	h := head("User-Agent", "X/1", "Accept-Encoding", "gzip", "Cookie", "a=b", "Origin", "https://a.example", "X-Forwarded-For", "10.0.0.1", "X-Berth-Live", "1", "Connection", "X-Hop", "X-Hop", "1", "X-Mine", "1")
 	h.Set("Anthropic-Version", "2026-10-21")
 	h["Anthropic-Beta"] = []string{"a", "b"}
 	res, err := u.Do(t.Context(), Request{Path: PathMessages, Query: url.Values{"beta": {"true"}}, Header: h, Body: []byte(hello)})
@@ -128,18 +128,18 @@ func TestKeys(t *testing.T) {
 
 func TestRouting(t *testing.T) {
 	s, err := Open([]Config{
-		{Name: "a", URL: "http://a", Prefixes: []string{"claude-"}}, {Name: "b", URL: "http://b", Prefixes: []string{"claude-small-", "local/"}},
+		{Name: "a", URL: "http://a", Prefixes: []string{"claude-"}}, {Name: "b", URL: "http://b", Prefixes: []string{"claude-small-", "local/"}}, {Name: "c", URL: "http://c", Prefixes: []string{"claude-s"}},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for model, want := range map[string]string{"claude-x": "a", "claude-small-1": "b", "local/x": "b"} {
+	for model, want := range map[string]string{"claude-x": "a", "claude-small-1": "b", "claude-s": "c", "local/x": "b"} {
 		if u, err := s.For(model); err != nil || u.Name() != want {
 			t.Errorf("%s: %v %v", model, u, err)
 		}
 	}
 	_, err = s.For("gpt-x")
-	if proto.CodeOf(err) != proto.NotFound || !strings.Contains(err.Error(), `"gpt-x"; there are claude-*, claude-small-*, local/*`) {
+	if proto.CodeOf(err) != proto.NotFound || !strings.Contains(err.Error(), `"gpt-x"; there are claude-*, claude-s*, claude-small-*, local/*`) {
 		t.Error(err)
 	}
 	none, _ := Open(nil, nil)
@@ -193,6 +193,27 @@ func TestKeysOfUpstreams(t *testing.T) {
 	}
 	if err := check("d-", "sk-secret"); err == nil || !strings.Contains(err.Error(), `["*" "b-" "c-"]`) || strings.Contains(err.Error(), "secret") {
 		t.Error(err)
+	}
+}
+
+// TestProxy goes to an upstream that only a proxy can find.
+func TestProxy(t *testing.T) {
+	_, addr := play(t, `{"turns": [{"answer": {"content": []}}]}`)
+	to, err := url.Parse(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := only(t, Config{URL: "http://nowhere.invalid", Proxy: func(*http.Request) (*url.URL, error) { return to, nil }})
+	if res, text := do(t, u, head(), hello); res.StatusCode != http.StatusOK {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+}
+
+func TestNamesOfUpstreams(t *testing.T) {
+	for text, want := range map[string]string{"http://10.0.0.1:1": "of all models", "a-=http://10.0.0.1:1": "of a-*"} {
+		if cfg, err := Parse(text); err != nil || cfg.Name != want {
+			t.Errorf("%s: %q %v", text, cfg.Name, err)
+		}
 	}
 }
 

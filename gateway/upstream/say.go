@@ -180,6 +180,9 @@ func sayUser(where string, list content) (out []openai.ChatCompletionMessagePara
 		}
 		rest = append(rest, part)
 	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s.content: it is empty", where)
+	}
 	if len(rest) > 0 {
 		out = append(out, userMessage(rest))
 	}

@@ -62,7 +62,7 @@ func (u *Upstream) explain(ctx context.Context, err error, what string) error {
 	case cause != nil:
 		return proto.Errorf(proto.Canceled, "", "upstream", "The request was canceled before the upstream %s had answered.", u.cfg.Name)
 	}
-	u.log.Warn("upstream", "upstream", u.cfg.Name, "error", err)
+	u.log.Warn("an upstream failed", "upstream", u.cfg.Name, "host", u.base.Host, "error", err)
 	return u.errorf(proto.Unavailable, "%s: %s", what, reason(err))
 }
 

@@ -37,7 +37,7 @@ const (
 
 // A Config is one upstream.
 type Config struct {
-	Name     string   // for messages and logs; "" is the host of URL
+	Name     string   // for messages and logs, behind the word upstream; "" is the host of URL
 	URL      string   // its base: paths are added to it
 	Kind     string   // "" is KindMessages
 	Prefixes []string // of the models that it has; none, or "", is all. One that ends in / is cut off before the upstream sees the model
@@ -142,7 +142,7 @@ func basePath(kind, path string) string {
 	return cmp.Or(path, "/v1")
 }
 
-// newTransport is for all upstreams. Compression would hold streams up.
+// newTransport is for all upstreams.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,

@@ -37,6 +37,8 @@ func main() {
 	row(22, produced)
 	row(24, deletes)
 	row("skills", skills)
+	row(44, blocks)
+	row(45, sameAnswers)
 }
 
 func row(name any, check func() error) {

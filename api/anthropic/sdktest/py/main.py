@@ -191,3 +191,95 @@ def skills():
     fails(lambda: client.skills.versions.delete(v.id, skill_id=k.id), anthropic.BadRequestError)
     assert client.skills.delete(k.id).type == "skill_deleted"
     fails(lambda: client.skills.retrieve(k.id), anthropic.NotFoundError)
+
+
+talker = anthropic.Anthropic(base_url=os.environ["BERTH_MESSAGES_URL"], api_key=os.environ["BERTH_MESSAGES_KEY"])
+CODE = {"type": "code_execution_20260120", "name": "code_execution"}
+WEATHER = {"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+
+
+def ask(model, *tools):
+    return {"model": model, "max_tokens": 100, "tools": [CODE, *tools], "messages": [{"role": "user", "content": "go"}]}
+
+
+def send(params, streamed):
+    if not streamed:
+        return talker.messages.create(**params)
+    with talker.messages.stream(**params) as stream:
+        return stream.get_final_message()
+
+
+def kinds(message):
+    return [getattr(getattr(b, "content", None), "type", b.type) for b in message.content]
+
+
+def both(check):
+    """Has a check run with a whole answer and with a stream."""
+    return lambda: [check(streamed) for streamed in (False, True)]
+
+
+@row(44)
+@both
+def blocks(streamed):
+    m = send(ask("blocks"), streamed)
+    assert kinds(m)[9:] == [
+        "bash_code_execution_result", "bash_code_execution_tool_result_error", "text_editor_code_execution_create_result", "text_editor_code_execution_view_result",
+        "text_editor_code_execution_str_replace_result", "text_editor_code_execution_tool_result_error", "code_execution_result", "code_execution_tool_result_error", "text",
+    ], kinds(m)
+    assert isinstance(m.content[9], anthropic.types.BashCodeExecutionToolResultBlock) and m.content[9].content.return_code == 3, m
+    assert m.container.id.startswith("container_") and m.container.expires_at, m
+
+
+@row(45)
+def same_answers():
+    got = []
+    for streamed in (False, True):
+        m = send(ask("blocks"), streamed).to_dict()
+        m["content"][9]["content"]["content"] = None  # the file's ID
+        for part in [m, *m["content"]]:
+            part.pop("parsed_output", None)  # which only streams have, of the SDK's own
+        got.append({k: v for k, v in m.items() if k not in ("id", "container")})
+    assert got[0] == got[1], [(k, m.get(k), other.get(k)) for m, other in (got, got[::-1]) for k in m if m[k] != other.get(k, ...)]
+
+
+def again(params, m, user=None):
+    messages = params["messages"] + [{"role": "assistant", "content": m.content}] + ([{"role": "user", "content": user}] if user else [])
+    return {**params, "messages": messages, **({"container": m.container.id} if m.container else {})}
+
+
+@row(46)
+@both
+def pauses(streamed):
+    params = ask("pause")
+    m = send(params, streamed)
+    assert m.stop_reason == "pause_turn", m
+    following = send(again(params, m), streamed)
+    assert kinds(following) == ["server_tool_use", "bash_code_execution_result", "text"] and following.container.id == m.container.id, following
+
+
+@row(47)
+@both
+def mixed(streamed):
+    params = ask("mixed", WEATHER)
+    m = send(params, streamed)
+    assert m.stop_reason == "tool_use" and kinds(m) == ["server_tool_use", "tool_use"], m
+    following = send(again(params, m, [{"type": "tool_result", "tool_use_id": m.content[1].id, "content": "rain"}]), streamed)
+    assert kinds(following) == ["bash_code_execution_result", "text"] and following.content[0].tool_use_id == m.content[0].id, following
+
+
+@row(48)
+@both
+def runner(streamed):
+    asked = []
+
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Tells the weather."""
+        asked.append(city)
+        return city + ": rain"
+
+    turns = talker.beta.messages.tool_runner(**{**ask("runner"), "tools": [CODE, weather], "stream": streamed})
+    last = None
+    for turn in turns:
+        last = turn.get_final_message() if streamed else turn
+    assert asked == ["Riga", "Oslo"] and last.stop_reason == "end_turn" and last.content[1].content.stdout == "kept\n", (asked, last)

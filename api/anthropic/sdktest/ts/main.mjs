@@ -154,3 +154,94 @@ await row("skills", async () => {
   assert.deepEqual({ ...(await client.skills.delete(k.id)) }, { id: k.id, type: "skill_deleted" });
   await fails(client.skills.retrieve(k.id), 404);
 });
+
+const talker = make(env.BERTH_MESSAGES_URL, { apiKey: env.BERTH_MESSAGES_KEY });
+const codeTool = { type: "code_execution_20260120", name: "code_execution" };
+const weatherTool = { name: "weather", input_schema: { type: "object", properties: { city: { type: "string" } } } };
+const ask = (model, more = {}) => ({ model, max_tokens: 100, tools: [codeTool], messages: [{ role: "user", content: "go" }], ...more });
+const send = (params, streamed) => (streamed ? talker.messages.stream(params).finalMessage() : talker.messages.create(params));
+const kinds = (m) => m.content.map((b) => (b.content?.type ? b.content.type : b.type));
+
+// both runs a check with a whole answer and with a stream.
+const both = (check) => async () => {
+  for (const streamed of [false, true]) await check(streamed);
+};
+
+await row(
+  44,
+  both(async (streamed) => {
+    const m = await send(ask("blocks"), streamed);
+    assert.deepEqual(kinds(m).slice(9), [
+      "bash_code_execution_result", "bash_code_execution_tool_result_error", "text_editor_code_execution_create_result", "text_editor_code_execution_view_result",
+      "text_editor_code_execution_str_replace_result", "text_editor_code_execution_tool_result_error", "code_execution_result", "code_execution_tool_result_error", "text",
+    ]);
+    assert.ok(m.content.slice(1, 9).every((b) => b.type === "server_tool_use" && b.id.startsWith("srvtoolu_") && b.caller.type === "direct"));
+    assert.match(m.container.id, /^container_\w+$/);
+    assert.ok(new Date(m.container.expires_at) > new Date());
+  }),
+);
+
+await row(45, async () => {
+  const got = [];
+  for (const streamed of [false, true]) {
+    const m = JSON.parse(JSON.stringify(await send(ask("blocks"), streamed)));
+    m.content[9].content.content = null; // the file's ID
+    delete m.container;
+    delete m.id;
+    for (const part of [m, ...m.content]) delete part.parsed_output; // which only streams have, of the SDK's own
+    got.push(m);
+  }
+  assert.deepEqual(got[1], got[0]);
+});
+
+const again = (params, m, user) => ({
+  ...params,
+  messages: [...params.messages, { role: "assistant", content: m.content }, ...(user ? [{ role: "user", content: user }] : [])],
+  ...(m.container ? { container: m.container.id } : {}),
+});
+
+await row(
+  46,
+  both(async (streamed) => {
+    const params = ask("pause");
+    const m = await send(params, streamed);
+    assert.equal(m.stop_reason, "pause_turn");
+    const next = await send(again(params, m), streamed);
+    assert.deepEqual(kinds(next), ["server_tool_use", "bash_code_execution_result", "text"]);
+    assert.equal(next.container.id, m.container.id);
+  }),
+);
+
+await row(
+  47,
+  both(async (streamed) => {
+    const params = ask("mixed", { tools: [codeTool, weatherTool] });
+    const m = await send(params, streamed);
+    assert.deepEqual([m.stop_reason, ...kinds(m)], ["tool_use", "server_tool_use", "tool_use"]);
+    const next = await send(again(params, m, [{ type: "tool_result", tool_use_id: m.content[1].id, content: "rain" }]), streamed);
+    assert.deepEqual(kinds(next), ["bash_code_execution_result", "text"]);
+    assert.equal(next.content[0].tool_use_id, m.content[0].id);
+  }),
+);
+
+await row(
+  48,
+  both(async (streamed) => {
+    let asked = 0;
+    const weather = {
+      ...weatherTool,
+      type: "custom",
+      run: async ({ city }) => {
+        asked++;
+        return `${city}: rain`;
+      },
+      parse: (x) => x,
+    };
+    const runner = talker.beta.messages.toolRunner({ ...ask("runner"), tools: [codeTool, weather], stream: streamed });
+    let last;
+    for await (const turn of runner) last = streamed ? await turn.finalMessage() : turn;
+    assert.equal(asked, 2);
+    assert.equal(last.stop_reason, "end_turn");
+    assert.equal(last.content[1].content.stdout, "kept\n");
+  }),
+);

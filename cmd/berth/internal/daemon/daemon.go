@@ -71,8 +71,7 @@ type Config struct {
 
 	MaxRounds int           // with an upstream, in one turn; 0 is 50
 	MaxTurn   time.Duration // after which a turn pauses; 0 is 10 minutes
-
-	Skills skills.Config // what skills may have, and the directory of those that everybody has; its parts are set here
+	Skills    skills.Config // what skills may have, and the directory of those that everybody has; its parts are set here
 
 	ProviderKeys string // file of model providers' API keys for stored tools; "" has none
 
@@ -267,7 +266,7 @@ func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
 		return err
 	}
 	d.gateway = gateway.New(gateway.Config{
-		Upstreams: set, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
+		Upstreams: set, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills, Ledger: d.books, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
 	})
 	d.keep(d.gateway)
 	return nil

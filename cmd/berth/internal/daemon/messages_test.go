@@ -1,56 +1,22 @@
 package daemon_test
 
 import (
+	"bytes"
 	"encoding/json"
-	"fmt"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"berth/gateway/scripted"
 	"berth/proto"
 )
 
-// A reply is what these tests look at of an answer of /v1/messages.
-type reply struct {
-	Content []struct {
-		Type    string `json:"type"`
-		Text    string `json:"text"`
-		Content struct {
-			Type       string `json:"type"`
-			Stdout     string `json:"stdout"`
-			ReturnCode int    `json:"return_code"`
-			ErrorCode  string `json:"error_code"`
-		} `json:"content"`
-	} `json:"content"`
-	StopReason string              `json:"stop_reason"`
-	Container  *proto.ContainerRef `json:"container"`
-	Error      struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
-		Details struct {
-			ErrorCode string `json:"error_code"`
-		} `json:"details"`
-	} `json:"error"`
-}
-
-// result is the content of the first result block.
-func (m reply) result(t *testing.T) (kind, stdout string) {
-	t.Helper()
-	for _, b := range m.Content {
-		if b.Type == "bash_code_execution_tool_result" {
-			return b.Content.Type + b.Content.ErrorCode, b.Content.Stdout
-		}
-	}
-	t.Fatalf("no result in %+v", m)
-	return "", ""
-}
-
-// modelled starts base anew with a model that plays a script, until the end of the test.
-func modelled(t *testing.T, script string, flags ...string) *scripted.Server {
+// withModel has the shared daemon ask a model that plays a script, until the test ends.
+func withModel(t *testing.T, script string) *scripted.Server {
 	t.Helper()
 	read, err := scripted.Load(strings.NewReader(script))
 	if err != nil {
@@ -58,146 +24,199 @@ func modelled(t *testing.T, script string, flags ...string) *scripted.Server {
 	}
 	model := scripted.New(read)
 	web := httptest.NewServer(model)
-	t.Cleanup(web.Close)
-	before := base.Flags
-	t.Cleanup(func() { base.Flags = before; base.restart(t, syscall.SIGTERM) })
-	base.Flags = append(slices.DeleteFunc(slices.Clone(before), func(f string) bool { return f == "--stop-on-exit" }), append(flags, "--upstream", web.URL)...)
-	base.restart(t, syscall.SIGTERM)
+	flags := base.Flags
+	t.Cleanup(func() {
+		base.Flags = flags
+		base.restart(t, syscall.SIGKILL)
+		web.Close()
+	})
+	base.Flags = append(slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "--stop-on-exit" }), "--upstream", web.URL)
+	base.restart(t, syscall.SIGKILL)
 	return model
 }
 
-// running is a script that runs command once in each turn of the conversation for which said is said.
-func running(said, command string) string {
-	c, _ := json.Marshal(command)
-	return fmt.Sprintf(`{"name":%q,"when":{"last":[{"type":"text","text":%q}]},"loop":true,"turns":[{"answer":{"content":[{"type":"tool_use","name":"bash_code_execution","input":{"command":%s}}]}}]}`, said, said, c)
+// A turnAnswer is what the tests look at of a message.
+type turnAnswer struct {
+	Content []struct {
+		Type    string          `json:"type"`
+		Content json.RawMessage `json:"content"`
+		Raw     json.RawMessage `json:"-"`
+	} `json:"content"`
+	StopReason string              `json:"stop_reason"`
+	Container  *proto.ContainerRef `json:"container"`
+	Error      *struct {
+		Message string                      `json:"message"`
+		Details struct{ Error_code string } `json:"details"`
+	} `json:"error"`
 }
 
-// scripts has each of the conversations, and whatever comes back from a command is the end of a turn.
-func scripts(conversations ...string) string {
-	return `{"conversations":[` + strings.Join(conversations, ",") + `],"loop":true,"turns":[{"expect":{"last":[{"type":"tool_result"}]},"answer":{"content":[{"type":"text","text":"done"}]}}]}`
-}
-
-// say is a request with the tool, in a container if one is named.
-func say(text, container string) string {
-	where := ""
-	if container != "" {
-		where = fmt.Sprintf(`"container":%q,`, container)
-	}
-	return fmt.Sprintf(`{"model":"m","max_tokens":1000,%s"messages":[{"role":"user","content":[{"type":"text","text":%q}]}],"tools":[{"type":"code_execution_20250825","name":"code_execution"}]}`, where, text)
-}
-
-// awaitState waits until the daemon knows that a container is in a state.
-func awaitState(t *testing.T, id string, want proto.State) {
+// result is what a command wrote, in the block with this number.
+func (a turnAnswer) result(t *testing.T, n int) (r proto.BashResult) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		have := call[proto.Container](t, base, 200, "GET", "/v1/containers/"+id, "").State
-		if have == want {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("container %s is %s, not %s", id, have, want)
-		}
+	if n >= len(a.Content) || json.Unmarshal(a.Content[n].Content, &r) != nil {
+		t.Fatalf("no result at %d: %+v", n, a)
 	}
+	return r
 }
 
-// A conversation goes on in its container whatever became of that between two turns: the container killed, paused, stopped, the daemon
-// killed; once it is deleted or expired, the error says so before the model is asked.
-func TestConversationGoesOn(t *testing.T) {
-	model := modelled(t, scripts(running("begin", "echo one >/workspace/kept; echo begun"), running("go on", "echo two >>/workspace/kept; cat /workspace/kept")))
-	first := call[reply](t, base, 200, "POST", "/v1/messages", say("begin", ""))
-	if kind, out := first.result(t); kind != "bash_code_execution_result" || out != "begun\n" || first.Container == nil || first.StopReason != "end_turn" {
+// turn sends a request with the tool. The error is the connection's.
+func turn(container, version, retry string) (int, turnAnswer, error) {
+	var a turnAnswer
+	req := map[string]any{"model": "m", "max_tokens": 9, "tools": []any{map[string]any{"type": version, "name": "code_execution"}}, "messages": []any{map[string]any{"role": "user", "content": "go"}}}
+	if container != "" {
+		req["container"] = container
+	}
+	body, err := json.Marshal(req)
+	if err != nil {
+		return 0, a, err
+	}
+	r, err := http.NewRequest("POST", base.URL+"/v1/messages", bytes.NewReader(body))
+	if err != nil {
+		return 0, a, err
+	}
+	r.Header.Set("X-Api-Key", base.Key)
+	r.Header.Set("anthropic-version", "2023-06-01")
+	r.Header.Set("X-Stainless-Retry-Count", retry)
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, a, err
+	}
+	defer res.Body.Close()
+	out, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, a, err
+	}
+	return res.StatusCode, a, json.Unmarshal(out, &a)
+}
+
+func mustTurn(t *testing.T, container, version string) turnAnswer {
+	t.Helper()
+	status, a, err := turn(container, version, "0")
+	if err != nil || status != 200 {
+		t.Fatalf("%d %v %+v", status, err, a)
+	}
+	return a
+}
+
+const (
+	bashTool = "code_execution_20250825"
+	replTool = "code_execution_20260120"
+)
+
+// A conversation goes on in its container, whatever happened to that, or to the daemon, between two turns.
+func TestMessagesInContainers(t *testing.T) {
+	model := withModel(t, `{"plain": true, "loop": true, "turns": [
+		{"answer": {"content": [
+			{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; wc -l </workspace/n; id -u; echo f >$OUTPUT_DIR/f.txt"}},
+			{"type": "tool_use", "name": "code_execution", "input": {"code": "import sys\nx = globals().get('x', 0) + 1\nprint(x, sys.version_info[:2])"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	first := mustTurn(t, "", replTool)
+	if r := first.result(t, 2); r.Stdout != "1\n1000\n" || len(r.Content) != 1 || first.result(t, 3).Stdout != "1 (3, 11)\n" {
 		t.Fatalf("%+v", first)
 	}
 	id := first.Container.ID
-	want := "one\n"
-	for _, between := range []struct {
-		name string
-		do   func()
+	t.Cleanup(func() { _, _, _ = base.Do("DELETE", "/v1/containers/"+id, nil) })
+	if status, out, err := base.Do("GET", "/v1/files/"+first.result(t, 2).Content[0].FileID+"/content", nil); status != 200 || string(out) != "f\n" {
+		t.Errorf("%d %v %q", status, err, out)
+	}
+	for n, c := range []struct {
+		name, python string
+		between      func()
 	}{
-		{"nothing", func() {}},
-		{"the container is killed", func() { kill(t, base.inside(id)[:1]); awaitState(t, id, proto.StateStopped) }},
-		{"it is paused", func() {
-			bash(t, base, id, "true")
-			call[proto.Container](t, base, 200, "POST", "/v1/containers/"+id+"/pause", "")
+		{"nothing", "2", func() {}},
+		{"paused", "3", func() { call[proto.Container](t, base, 200, "POST", "/v1/containers/"+id+"/pause", "") }},
+		{"stopped", "1", func() { call[proto.Container](t, base, 200, "POST", "/v1/containers/"+id+"/stop", "") }},
+		{"killed", "1", func() {
+			kill(t, base.inside(id)[:1])
+			eventually(t, "the daemon knows of it", func() bool {
+				return call[proto.Container](t, base, 200, "GET", "/v1/containers/"+id, "").State == proto.StateStopped
+			})
 		}},
-		{"it is stopped", func() { call[proto.Container](t, base, 200, "POST", "/v1/containers/"+id+"/stop", "") }},
-		{"the daemon is killed", func() { base.restart(t, syscall.SIGKILL) }},
-		{"the daemon is restarted", func() { base.restart(t, syscall.SIGTERM) }},
+		{"the daemon killed", "1", func() { base.restart(t, syscall.SIGKILL) }},
 	} {
-		between.do()
-		m := call[reply](t, base, 200, "POST", "/v1/messages", say("go on", id))
-		want += "two\n"
-		if kind, out := m.result(t); kind != "bash_code_execution_result" || out != want || m.Container == nil || m.Container.ID != id {
-			t.Errorf("%s: %+v", between.name, m)
+		c.between()
+		a := mustTurn(t, id, replTool)
+		if lines, _, _ := strings.Cut(a.result(t, 2).Stdout, "\n"); lines != string(rune('2'+n)) || !strings.HasPrefix(a.result(t, 3).Stdout, c.python+" ") || a.Container.ID != id {
+			t.Errorf("%s: %s and %s", c.name, a.result(t, 2).Stdout, a.result(t, 3).Stdout)
 		}
 	}
+	short := call[proto.Container](t, base, 201, "POST", "/v1/containers", `{"max_lifetime_seconds": 1}`)
 	asked := len(model.Requests())
-	if status, out, err := base.Do("DELETE", "/v1/containers/"+id, nil); err != nil || status >= 300 {
-		t.Fatalf("%d %s %v", status, out, err)
-	}
-	gone := call[reply](t, base, 404, "POST", "/v1/messages", say("go on", id))
-	if gone.Error.Type != "not_found_error" || gone.Error.Details.ErrorCode != "container_not_found" || !strings.Contains(gone.Error.Message, id) {
-		t.Errorf("%+v", gone.Error)
-	}
-	if n := len(model.Requests()); n != asked {
-		t.Errorf("the model was asked %d times about a container that is gone", n-asked)
+	eventually(t, "the container expires", func() bool {
+		status, _, err := base.Do("GET", "/v1/containers/"+short.ID, nil)
+		return err == nil && status == 410
+	})
+	status, a, err := turn(short.ID, bashTool, "0")
+	if err != nil || status != 404 || a.Error == nil || a.Error.Details.Error_code != "container_expired" || !strings.Contains(a.Error.Message, short.ID) || len(model.Requests()) != asked {
+		t.Errorf("%d %v %+v", status, err, a.Error)
 	}
 	if err := model.Err(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A container that dies under a command is a result that says so, and the turn goes on in it.
-func TestContainerDiesInATurn(t *testing.T) {
-	model := modelled(t, `{"conversations":[{"name":"c","turns":[
-		{"answer":{"content":[{"type":"tool_use","name":"bash_code_execution","input":{"command":"echo kept >/workspace/f; echo $$ >/workspace/pid; sleep 100"}}]}},
-		{"expect":{"last":[{"type":"tool_result"}]},"answer":{"content":[{"type":"tool_use","name":"bash_code_execution","input":{"command":"cat /workspace/f"}}]}},
-		{"expect":{"last":[{"type":"tool_result","content":{"$contains":"kept"}}]},"answer":{"content":[{"type":"text","text":"done"}]}}]}]}`)
+// A daemon that ends while a command runs: the SDK's next try gets that very command's result.
+func TestMessagesGoOnWithTheNextDaemon(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		t.Run(sig.String(), func(t *testing.T) { goesOn(t, sig) })
+	}
+}
+
+func goesOn(t *testing.T, sig syscall.Signal) {
+	model := withModel(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; while ! test -e /workspace/go; do sleep 0.1; done; cat /workspace/n"}}]}},
+		{"expect": {"last": [{"content": "x\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
 	c := create(t, base)
-	answered := make(chan []byte, 1)
+	cut := make(chan error, 1)
 	go func() {
-		_, out, err := base.Do("POST", "/v1/messages", strings.NewReader(say("go", c.ID)))
-		if err != nil {
-			t.Error(err)
-		}
-		answered <- out
+		_, _, err := turn(c.ID, bashTool, "0")
+		cut <- err
 	}()
-	bash(t, base, c.ID, "until test -s /workspace/pid; do sleep 0.01; done")
-	kill(t, base.inside(c.ID)[:1])
-	var m reply
-	if out := <-answered; json.Unmarshal(out, &m) != nil {
-		t.Fatalf("%s", out)
+	waitRunning(t, base, c.ID)
+	base.Stop(sig)
+	if err := <-cut; err == nil {
+		t.Error("a request outlived its daemon")
 	}
-	var got []string
-	for _, b := range m.Content {
-		if b.Type == "bash_code_execution_tool_result" {
-			got = append(got, b.Content.Type+" "+b.Content.ErrorCode+b.Content.Stdout)
-		}
+	if err := base.Start(); err != nil {
+		t.Fatal(err)
 	}
-	if want := []string{"bash_code_execution_tool_result_error unavailable", "bash_code_execution_result kept\n"}; !slices.Equal(got, want) || m.StopReason != "end_turn" {
-		t.Errorf("%q %+v", got, m)
+	again := make(chan turnAnswer, 1)
+	go func() {
+		_, a, _ := turn(c.ID, bashTool, "1")
+		again <- a
+	}()
+	bash(t, base, c.ID, "touch /workspace/go")
+	a := <-again
+	if len(a.Content) != 3 || a.result(t, 1).Stdout != "x\n" || a.StopReason != "end_turn" || a.Container == nil || a.Container.ID != c.ID {
+		t.Errorf("%+v", a)
 	}
 	if err := model.Err(); err != nil || model.Left() > 0 {
 		t.Error(err, model.Left())
 	}
 }
 
-// A daemon that dies in the middle of a turn answers nothing; the container is there for whoever asks again.
-func TestDaemonDiesInATurn(t *testing.T) {
-	modelled(t, scripts(running("slow", "echo slow >>/workspace/runs; sleep 100"), running("look", "cat /workspace/runs")))
+// A container that dies under a command is a result that says so, and the turn goes on in it, with its files.
+func TestContainerDiesInATurn(t *testing.T) {
+	model := withModel(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo kept >/workspace/f; echo $$ >/workspace/pid; sleep 100"}}]}},
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "cat /workspace/f"}}]}},
+		{"expect": {"last": [{"content": "kept\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
 	c := create(t, base)
-	cut := make(chan error, 1)
+	answered := make(chan turnAnswer, 1)
 	go func() {
-		_, _, err := base.Do("POST", "/v1/messages", strings.NewReader(say("slow", c.ID)))
-		cut <- err
+		_, a, err := turn(c.ID, bashTool, "0")
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- a
 	}()
-	bash(t, base, c.ID, "until test -s /workspace/runs; do sleep 0.01; done")
-	base.restart(t, syscall.SIGKILL)
-	if err := <-cut; err == nil {
-		t.Error("a request outlived its daemon")
+	bash(t, base, c.ID, "until test -s /workspace/pid; do sleep 0.01; done")
+	kill(t, base.inside(c.ID)[:1])
+	a := <-answered
+	if len(a.Content) != 5 || !strings.Contains(string(a.Content[1].Content), `"error_code":"unavailable"`) || a.result(t, 3).Stdout != "kept\n" || a.StopReason != "end_turn" {
+		t.Errorf("%+v", a)
 	}
-	m := call[reply](t, base, 200, "POST", "/v1/messages", say("look", c.ID))
-	if kind, out := m.result(t); kind != "bash_code_execution_result" || out != "slow\n" {
-		t.Errorf("%+v", m)
+	if err := model.Err(); err != nil || model.Left() > 0 {
+		t.Error(err, model.Left())
 	}
 }
