@@ -2,6 +2,7 @@
 # Nothing here is secret and nothing is decided here: the daemon has the list, and judges each call. Interpreters import this at their start,
 # so it imports next to nothing; the rest comes with the first call, and asyncio is there already where it is needed.
 import sys
+from _thread import allocate_lock
 
 PIECE = 64 << 10  # bytes that are read at once
 LONGEST_HEAD = 64 << 10  # bytes of a response before its body, and of a chunk's size
@@ -323,6 +324,7 @@ def settle(waiting, answer):
 
 # What the list says, as functions.
 
+turn = allocate_lock()  # to change known
 known = {}  # by name: what the daemon says of a tool, and its function
 
 
@@ -331,11 +333,13 @@ def refresh(wait=None):
     import json
     answer = json.loads(b"\n".join(ask("GET", "/v1/tools", wait=wait)))
     tools = {t["name"]: t for t in answer["tools"]}
-    for name in [n for n in known if known[n][0] != tools.get(n)]:
-        del known[name]
-    for name, tool in tools.items():
-        if name not in known:
-            known[name] = (tool, function(name, tool))
+    with turn:
+        for name in list(known):
+            if known[name][0] != tools.get(name):
+                del known[name]
+        for name, tool in tools.items():
+            if name not in known:
+                known[name] = (tool, function(name, tool))
 
 
 def find(name):
@@ -343,9 +347,10 @@ def find(name):
     if name not in known:
         refresh()
     if name not in known:  # by the name that an attribute can have
-        same = [n for n in known if identifier(n) == name]
+        same = [n for n in list(known) if identifier(n) == name]
         name = same[0] if len(same) == 1 else name
-    return known[name][1] if name in known else function(name, {})
+    _, made = known.get(name, (None, None))
+    return made or function(name, {})
 
 
 def identifier(name):
@@ -472,7 +477,7 @@ class Tools(type(sys)):
 
     def __dir__(self):
         refresh()
-        return sorted(map(identifier, known))
+        return sorted(map(identifier, known.copy()))
 
     def __iter__(self):
         refresh()
@@ -496,7 +501,7 @@ class Tools(type(sys)):
             refresh()
         except (Broken, OSError, RuntimeError):
             return __doc__
-        return "\n".join([__doc__, ""] + ["%s: %s" % (name, known[name][1].__doc__.split("\n")[0]) for name in sorted(known)])
+        return "\n".join([__doc__, ""] + ["%s: %s" % (name, made.__doc__.split("\n")[0]) for name, (_, made) in sorted(known.copy().items())])
 
     def __equip__(self, names):
         """__equip__ puts the tools into a namespace, where nothing has their names, and takes out those that are gone."""
@@ -504,7 +509,7 @@ class Tools(type(sys)):
             refresh(wait=5.0)
         except (Broken, OSError, RuntimeError):
             return
-        mine = {identifier(name): made for name, (_, made) in known.items()}
+        mine = {identifier(name): made for name, (_, made) in known.copy().items()}
         mine["tools"] = self
         for name in [n for n in equipped if n not in mine]:
             if names.get(name) is equipped.pop(name):
