@@ -18,6 +18,7 @@
 //	vault/      key                     vault.keyRecord
 //	digest/     requests                sealed key of session's digests
 //	keys/       <key id>                keys.record
+//	tool_calls/ <container> / <call>    bridge.record, and what else package bridge has
 //	key_usage/  <key id>                keys.spent
 //
 // An update is done when it is in a journal beside the database and that is synced: one append and one sync of what was

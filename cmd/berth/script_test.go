@@ -22,7 +22,6 @@ import (
 	"berth/api/anthropic"
 	"berth/api/native"
 	"berth/audit"
-	"berth/bridge"
 	"berth/catalog"
 	"berth/cmd/berth/internal/certs"
 	"berth/code"
@@ -47,13 +46,7 @@ func TestMain(m *testing.M) {
 func newDaemon(t testing.TB) *httptest.Server {
 	t.Helper()
 	var log *audit.Log
-	var calls *bridge.Bridge
-	st := sessiontest.OverWith(t, sessiontest.NewRuntime(t), &archives{}, session.Config{Audit: func(e proto.AuditEntry) { log.Append(e) }}, func(st *sessiontest.Stack, cfg *session.Config) {
-		calls = bridge.Open(bridge.Config{Ledger: st.Ledger})
-		cfg.Tools = calls
-	})
-	calls.Attach(st.Sessions)
-	t.Cleanup(func() { _ = calls.Close() })
+	st := sessiontest.Over(t, sessiontest.NewRuntime(t), &archives{}, session.Config{Audit: func(e proto.AuditEntry) { log.Append(e) }})
 	registry := prometheus.NewRegistry()
 	var err error
 	log, err = audit.Open(audit.Config{Dir: t.TempDir(), Ledger: st.Ledger})
@@ -78,7 +71,7 @@ func newDaemon(t testing.TB) *httptest.Server {
 			api.Ops(registry, func(context.Context) error { return nil }),
 			anthropic.New(anthropic.Config{Files: st.Files}),
 			native.New(native.Config{
-				Sessions: st.Sessions, Code: runner, Tools: stored, Bridge: calls, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
+				Sessions: st.Sessions, Code: runner, Tools: stored, Bridge: st.Bridge, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
 				Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 					done, err := st.Sessions.Sweep(ctx)
 					return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}}, err

@@ -48,7 +48,9 @@ func newHost(t *testing.T) *host {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return m }, nil))
 	mux.HandleFunc("POST /call", func(w http.ResponseWriter, r *http.Request) { h.answer(t, w, r) })
-	mux.HandleFunc("POST /away", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/call", http.StatusTemporaryRedirect) })
+	mux.HandleFunc("POST /away", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/call", http.StatusTemporaryRedirect)
+	})
 	h.tools = httptest.NewServer(mux)
 	t.Cleanup(func() { close(h.hold); h.tools.Close() })
 	d, err := daemontest.New("--stop-on-exit", "--warm-max", "2", "--tools-callback", strings.TrimPrefix(h.tools.URL, "http://"))
