@@ -150,6 +150,28 @@ print(tools.add(1)); asyncio.run(main())`,
 	}
 }
 
+// A daemon that is busy is asked again; one that cannot say what there is says why.
+func TestBusy(t *testing.T) {
+	for name, text := range map[string]string{
+		"python": "import tools\ntry: print(tools.add(1))\nexcept Exception as e: print(type(e).__name__, e)",
+		"node":   `require('tools').add(1).then(console.log, e => console.log(e.name, e.message))`,
+		"bash":   `tools add 1 2>&1 | sed 's/.*: R/R/; s/://'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPeer(t)
+			p.busy = 2
+			if out, errs, _ := p.run(t, languages[name](text)...); out != "2\n" || errs != "" {
+				t.Errorf("%s%s", out, errs)
+			}
+			p.fails = 502
+			if out, errs, _ := p.run(t, languages[name](text)...); out != "RuntimeError not now\n" || errs != "" {
+				t.Errorf("%s%s", out, errs)
+			}
+		})
+	}
+}
+
 // Who is interrupted, or does not wait any more, hangs up. The tool hung answers once that was seen.
 func TestCanceled(t *testing.T) {
 	for name, c := range map[string]struct{ language, text string }{

@@ -26,6 +26,8 @@ type peer struct {
 	mu      sync.Mutex // guards what follows
 	batches [][]call
 	breaks  int // so many requests break off after their first answer
+	busy    int // so many requests are put off
+	fails   int // the status of every answer, if there is one
 	meet    chan struct{}
 	extra   bool // a tool more is on the list
 	hung    chan struct{}
@@ -59,6 +61,11 @@ func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"error": {"type": "authentication_error", "message": "who are you?"}}`)
 		return
 	}
+	if status := p.off(); status != 0 {
+		w.WriteHeader(status)
+		fmt.Fprint(w, `{"error": {"type": "RuntimeError", "message": "not now"}}`)
+		return
+	}
 	if r.URL.Path == "/v1/tools" {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -75,6 +82,16 @@ func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.answer(w, r, req.Calls)
+}
+
+// off is the status of a daemon that is busy, or cannot reach whoever has the list, or 0.
+func (p *peer) off() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy--; p.busy >= 0 {
+		return http.StatusServiceUnavailable
+	}
+	return p.fails
 }
 
 func (p *peer) answer(w http.ResponseWriter, r *http.Request, calls []call) {

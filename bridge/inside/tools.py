@@ -103,7 +103,7 @@ def refusal(status, body):
         said, kind = failure["message"], ERRORS.get(failure.get("type"))
     except (ValueError, KeyError, TypeError):
         said, kind = "the daemon answered with status %d" % status, None
-    if status in (429, 502, 503, 504):  # it is busy, or on its way out or in
+    if status in (429, 503):  # it is busy, or on its way out or in
         return Broken(said)
     return (kind or STATUSES.get(status, RuntimeError))(said)
 
@@ -328,11 +328,24 @@ turn = allocate_lock()  # to change known
 known = {}  # by name: what the daemon says of a tool, and its function
 
 
+def listed(wait):
+    """listed is the daemon's list, as it says it; without a bound in seconds it is asked until it does."""
+    from time import sleep
+    retries = Retries()
+    while True:
+        try:
+            return b"\n".join(ask("GET", "/v1/tools", wait=wait))
+        except Broken as e:
+            if wait is not None:
+                raise
+            pause = retries.after(e)
+        sleep(pause)
+
+
 def refresh(wait=None):
-    """refresh asks the daemon for the list."""
+    """refresh takes over the daemon's list."""
     import json
-    answer = json.loads(b"\n".join(ask("GET", "/v1/tools", wait=wait)))
-    tools = {t["name"]: t for t in answer["tools"]}
+    tools = {t["name"]: t for t in json.loads(listed(wait))["tools"]}
     with turn:
         for name in list(known):
             if known[name][0] != tools.get(name):
@@ -498,7 +511,7 @@ class Tools(type(sys)):
     @property
     def __doc__(self):
         try:
-            refresh()
+            refresh(wait=5.0)
         except (Broken, OSError, RuntimeError):
             return __doc__
         return "\n".join([__doc__, ""] + ["%s: %s" % (name, made.__doc__.split("\n")[0]) for name, (_, made) in sorted(known.copy().items())])
