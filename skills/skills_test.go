@@ -423,6 +423,28 @@ func TestZip(t *testing.T) {
 	}
 }
 
+func TestUploadsUnderWayAreBounded(t *testing.T) {
+	b := newBench(t, nil)
+	var open []*skills.Draft
+	for {
+		d, err := b.skills.NewDraft(t.Context(), owner)
+		if err != nil {
+			if proto.CodeOf(err) != proto.TooMany || len(open) != 16 {
+				t.Errorf("after %d: %v", len(open), err)
+			}
+			break
+		}
+		open = append(open, d)
+	}
+	for _, d := range open {
+		d.Close()
+		d.Close() // twice gives up one place
+	}
+	for range 20 { // each gives its place back, whatever becomes of it
+		b.create(t, "notes/SKILL.md", front("notes", "One."))
+	}
+}
+
 func TestCrashLeavesNothing(t *testing.T) {
 	b := newBench(t, nil)
 	k := b.create(t, "notes/SKILL.md", front("notes", "One."))
