@@ -346,6 +346,20 @@ func TestNetworkIsRefused(t *testing.T) {
 	refused(t, err, proto.Unsupported, "configuration.allow_network", "--network-max open")
 }
 
+func TestHostsOfVariables(t *testing.T) {
+	b := newBench(t, catalog.Config{})
+	hosts := func(network bool, env map[string]string) func(*catalog.NewTool) {
+		return func(r *catalog.NewTool) {
+			r.Configuration.AllowNetwork, r.Configuration.EnvVariables, r.Configuration.EnvHosts = network, env, map[string][]string{"KEY": {"api.example.com"}}
+		}
+	}
+	_, err := b.Create(context.Background(), owner, tool("fetch", "def run(input): return 1", hosts(false, map[string]string{"KEY": "value"})))
+	refused(t, err, proto.InvalidArgument, "configuration.env_hosts", "allow_network")
+	// There is no proxy under this bench; TestSecretsAtTheProxy has one.
+	_, err = b.Create(context.Background(), owner, tool("fetch", "def run(input): return 1", hosts(true, map[string]string{"KEY": "value"})))
+	refused(t, err, proto.Unsupported, "configuration.env_hosts", "network")
+}
+
 func TestClientGoesAway(t *testing.T) {
 	b := newBench(t, catalog.Config{})
 	b.make(t, tool("slow", "import time\ndef run(input):\n    time.sleep(60)"))

@@ -213,6 +213,8 @@ func (c *Catalog) checkContainer(r toolRecord, cfg Configuration, container stri
 	}
 	has := s.Info().Network.Mode.Covers(proto.NetworkAllowlist)
 	switch {
+	case len(cfg.EnvHosts) > 0:
+		return proto.Errorf(proto.Conflict, "", "container", "tool %s has env_hosts, which belong to a container that is made for its run; leave container out", r.Name)
 	case has && !cfg.AllowNetwork:
 		return proto.Errorf(proto.Conflict, "", "container", "tool %s has no allow_network, and container %s has a network; name one without, or none", r.Name, container)
 	case !has && cfg.AllowNetwork:
@@ -354,10 +356,11 @@ func (c *Catalog) launch(ctx context.Context, rec runRecord, v versionRecord, en
 
 // perform runs the code and takes what came of it into the record.
 func (c *Catalog) perform(ctx context.Context, rec *runRecord, v versionRecord, env map[string]string, input []byte) {
-	secrets, plain := split(env)
+	swapped, rest := v.Configuration.cut(env)
+	secrets, plain := split(rest)
 	req := code.Program{
 		Code: program(rec.Tool, v.Configuration.Code, input, false), Shown: fmt.Sprintf("tool %s, version %d, %s", rec.Tool, rec.Version, rec.ID),
-		Container: rec.Container, Image: rec.Image, Network: v.Configuration.network(), Files: rec.Asked, Env: plain, Secrets: secrets,
+		Container: rec.Container, Image: rec.Image, Network: v.Configuration.network(), NetworkSecrets: swapped, Files: rec.Asked, Env: plain, Secrets: secrets,
 		TimeoutSeconds: v.Configuration.TimeoutSeconds, MaxOutputBytes: maxLogs,
 	}
 	if rec.Container != "" { // which has one already

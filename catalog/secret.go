@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"berth/code"
+	"berth/proto"
 	"berth/session"
 )
 
@@ -50,6 +51,19 @@ func split(env map[string]string) (secrets, plain map[string]string) {
 		}
 	}
 	return secrets, plain
+}
+
+// cut takes out of an environment what the proxy is to put in.
+func (cfg Configuration) cut(env map[string]string) (secrets map[string]proto.NetworkSecret, rest map[string]string) {
+	if len(cfg.EnvHosts) == 0 {
+		return nil, env
+	}
+	secrets, rest = map[string]proto.NetworkSecret{}, maps.Clone(env)
+	for name, hosts := range cfg.EnvHosts {
+		secrets[name] = proto.NetworkSecret{Value: env[name], Hosts: hosts}
+		delete(rest, name)
+	}
+	return secrets, rest
 }
 
 // providers are the variables that a file of provider keys may have.

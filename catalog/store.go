@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -124,6 +125,9 @@ func (c *Catalog) Create(ctx context.Context, owner string, req NewTool) (Tool, 
 		if err := free(tx, owner, req.Name); err != nil {
 			return err
 		}
+		if err := v.named(); err != nil {
+			return err
+		}
 		return putAll(tx, r, v)
 	})
 	return noted(r.info(v), note), err
@@ -142,9 +146,37 @@ func (c *Catalog) version(ctx context.Context, r toolRecord, req NewTool) (versi
 	v := versionRecord{Version: r.Version, Description: req.Description, Configuration: req.Configuration, ApprovalAction: req.ApprovalAction, Created: c.cfg.Now(), By: proto.CallerOf(ctx).KeyID}
 	v.EnvNames = slices.Sorted(maps.Keys(req.Configuration.EnvVariables))
 	v.Configuration.EnvVariables = nil
+	if err := c.checkHosts(req.Configuration); err != nil {
+		return v, err
+	}
 	var err error
 	v.Sealed, err = c.seal(r.ID, req.Configuration.EnvVariables)
 	return v, err
+}
+
+// checkHosts says whether variables may be put into requests to the hosts that are named. Of those that a version takes over from the one
+// before, the values were checked then.
+func (c *Catalog) checkHosts(cfg Configuration) error {
+	asked := map[string]proto.NetworkSecret{}
+	for name, hosts := range cfg.EnvHosts {
+		asked[name] = proto.NetworkSecret{Value: cmp.Or(cfg.EnvVariables[name], "not given"), Hosts: hosts}
+	}
+	err := c.cfg.Sessions.CheckNetworkSecrets(cfg.network(), asked)
+	var e *proto.Error
+	if errors.As(err, &e) {
+		return proto.Errorf(e.Code, "", "configuration.env_hosts", "configuration.env_hosts: %s", e.Message)
+	}
+	return err
+}
+
+// named fails where hosts are given for a variable that there is not.
+func (v versionRecord) named() error {
+	for _, name := range slices.Sorted(maps.Keys(v.Configuration.EnvHosts)) {
+		if !slices.Contains(v.EnvNames, name) {
+			return invalid("configuration.env_hosts."+name, "configuration.env_hosts: there is no %.80q among env_variables; leave it out, or give its value", name)
+		}
+	}
+	return nil
 }
 
 // free fails where a name is taken, or the owner has too many tools.
@@ -225,6 +257,9 @@ func (c *Catalog) supersede(tx *ledger.Tx, owner string, req ChangeTool, r *tool
 	}
 	if req.Configuration == nil || req.Configuration.EnvVariables == nil {
 		made.EnvNames, made.Sealed = v.EnvNames, v.Sealed
+	}
+	if err := made.named(); err != nil {
+		return err
 	}
 	now.Version++
 	made.Version = now.Version

@@ -43,6 +43,9 @@ type Configuration struct {
 	EnvVariables   map[string]string `json:"env_variables,omitempty"`  // never told again
 	TimeoutSeconds float64           `json:"timeout_seconds,omitzero"` // default 30
 	AllowNetwork   bool              `json:"allow_network,omitempty"`
+
+	// EnvHosts are for variables that the code is to have a placeholder of: the proxy puts the value into requests to these hosts alone.
+	EnvHosts map[string][]string `json:"env_hosts,omitempty"`
 }
 
 // A NewTool asks for a tool.
@@ -120,6 +123,9 @@ func (c *Configuration) check() error {
 	}
 	if err := checkSchema("configuration.output_schema", c.OutputSchema); err != nil {
 		return err
+	}
+	if len(c.EnvHosts) > 0 && !c.AllowNetwork {
+		return invalid("configuration.env_hosts", "configuration.env_hosts goes with allow_network: without it the tool reaches no host")
 	}
 	return checkEnv(c.EnvVariables)
 }

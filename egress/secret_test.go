@@ -271,6 +271,27 @@ func TestSecretInClearText(t *testing.T) {
 	}
 }
 
+func TestWhereSecretsGo(t *testing.T) {
+	s := newSwaps([]Secret{{Name: "PLAIN", Hosts: []string{"example.com", "*.star.test"}}, {Name: "PORTS", Hosts: []string{"example.com:80", "example.com:8443"}}})
+	for _, tt := range []struct {
+		name      string
+		port      uint16
+		encrypted bool
+		want      string
+	}{
+		{"example.com", 443, true, "PLAIN"}, {"example.com", 80, true, "PLAIN PORTS"}, {"example.com", 80, false, "PORTS"}, {"example.com", 8443, true, "PORTS"},
+		{"example.com", 8443, false, "PORTS"}, {"example.com", 22, true, ""}, {"a.star.test", 443, true, "PLAIN"}, {"a.star.test", 80, false, ""}, {"star.test", 443, true, ""}, {"a.example.com", 443, true, ""},
+	} {
+		var names []string
+		for _, one := range s.at(Target{Name: tt.name, Port: tt.port}, tt.encrypted) {
+			names = append(names, one.Name)
+		}
+		if got := strings.Join(names, " "); got != tt.want {
+			t.Errorf("%s:%d, encrypted %t: %q, want %q", tt.name, tt.port, tt.encrypted, got, tt.want)
+		}
+	}
+}
+
 // What has a bad certificate, or another name in its hello, gets nothing.
 func TestSecretNeedsTheRightHost(t *testing.T) {
 	v := newVault(t, open, atPort)

@@ -44,6 +44,12 @@ func (c Config) swap(n proto.Network, req proto.CreateContainer) (map[string]egr
 	return swapped, checkEnv(record{Swapped: swapped}.placeholders())
 }
 
+// CheckNetworkSecrets says whether a container with that network may have these secrets.
+func (ss *Sessions) CheckNetworkSecrets(n proto.Network, asked map[string]proto.NetworkSecret) error {
+	_, err := ss.cfg.swap(n, proto.CreateContainer{NetworkSecrets: asked})
+	return err
+}
+
 // placeholders are what commands have in their environment.
 func (r record) placeholders() map[string]string {
 	return each(r.Swapped, func(s egress.Secret) string { return s.Placeholder })

@@ -33,8 +33,14 @@ type Draft struct {
 
 // NewDraft begins an upload. The caller closes it.
 func (s *Store) NewDraft(ctx context.Context, owner string) (*Draft, error) {
+	select {
+	case s.drafts <- struct{}{}:
+	default:
+		return nil, proto.Errorf(proto.TooMany, "", "files", "%d skills are being uploaded, which is the limit; try again when one is done.", maxDrafts)
+	}
 	f, err := os.CreateTemp(s.cfg.Dir, "draft-*")
 	if err != nil {
+		<-s.drafts
 		return nil, diskError(err)
 	}
 	return &Draft{store: s, owner: owner, by: proto.CallerOf(ctx).KeyID, file: f, zip: zip.NewWriter(f), seen: map[string]bool{}}, nil
@@ -46,6 +52,7 @@ func (d *Draft) Close() {
 		_ = d.file.Close()
 		_ = os.Remove(d.file.Name()) // what cannot be removed goes at the next Open
 		d.file = nil
+		<-d.store.drafts
 	}
 }
 
@@ -266,6 +273,7 @@ func (d *Draft) publish(m manifest, write func(*ledger.Tx, versionRecord) error)
 	}
 	_ = d.file.Close()
 	d.file = nil
+	<-s.drafts
 	err = ledger.SyncPath(s.cfg.Dir)
 	if err == nil {
 		err = s.cfg.Ledger.Update(func(tx *ledger.Tx) error { return write(tx, v) })

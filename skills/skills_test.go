@@ -163,8 +163,8 @@ func TestMountAgain(t *testing.T) {
 	if _, err := s.Run(t.Context(), proto.Cmd{Command: "rm -r /skills", User: proto.UserRoot}); err != nil {
 		t.Fatal(err)
 	}
-	b.mount(t, s, ref)
-	says(t, s, "ls /skills/notes", "SKILL.md\nnew.txt\n")
+	b.mount(t, s, skills.Ref{Type: skills.Custom, SkillID: k.ID, Version: k.Latest.ID})
+	says(t, s, "ls /skills/notes", "SKILL.md\nold.txt\n")
 }
 
 func TestMountOutlivesStopAndDaemon(t *testing.T) {
@@ -423,6 +423,28 @@ func TestZip(t *testing.T) {
 	}
 }
 
+func TestUploadsUnderWayAreBounded(t *testing.T) {
+	b := newBench(t, nil)
+	var open []*skills.Draft
+	for {
+		d, err := b.skills.NewDraft(t.Context(), owner)
+		if err != nil {
+			if proto.CodeOf(err) != proto.TooMany || len(open) != 16 {
+				t.Errorf("after %d: %v", len(open), err)
+			}
+			break
+		}
+		open = append(open, d)
+	}
+	for _, d := range open {
+		d.Close()
+		d.Close() // twice gives up one place
+	}
+	for range 20 { // each gives its place back, whatever becomes of it
+		b.create(t, "notes/SKILL.md", front("notes", "One."))
+	}
+}
+
 func TestCrashLeavesNothing(t *testing.T) {
 	b := newBench(t, nil)
 	k := b.create(t, "notes/SKILL.md", front("notes", "One."))
@@ -470,7 +492,7 @@ func TestProvided(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].ID != "xlsx" || list[0].Source != skills.Provided || list[0].Latest.Description != "Sheets." {
 		t.Fatalf("listed %+v, %v", list, err)
 	}
-	for id, part := range map[string]string{"broken": "front matter", "misnamed": `calls itself "named"`, "leading-out": `"passwd" of the provided skill`, "linked": "not found", "no-skill": "not found", "..": "not found"} {
+	for id, part := range map[string]string{"broken": "front matter", "misnamed": `calls itself "named"`, "leading-out": `"passwd" of the provided skill "leading-out" is a link`, "linked": "not found", "no-skill": "not found", "..": "not found"} {
 		if _, err := b.skills.Get(ctx, owner, id); err == nil || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), b.shelf) {
 			t.Errorf("%s: %v", id, err)
 		}

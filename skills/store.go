@@ -45,6 +45,9 @@ const (
 	maxVersions = 100 // of one skill
 )
 
+// maxDrafts bounds uploads under way, of all owners, and so the room for what is not stored yet.
+const maxDrafts = 16
+
 // Config is what Open needs. Dir and Ledger must be set.
 type Config struct {
 	Dir      string           // for what was uploaded; made if missing
@@ -63,6 +66,8 @@ type Config struct {
 type Store struct {
 	cfg   Config
 	shelf *shelf // nil: nothing is provided
+
+	drafts chan struct{} // holds one for each upload under way
 
 	mu   sync.Mutex // guards last
 	last int64      // the newest version's number, so that each has its own
@@ -114,7 +119,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of skills: %w", err)
 	}
-	s := &Store{cfg: cfg}
+	s := &Store{cfg: cfg, drafts: make(chan struct{}, maxDrafts)}
 	if cfg.Provided != "" {
 		s.shelf = newShelf(cfg)
 		if err := s.shelf.check(); err != nil {

@@ -5,7 +5,7 @@ import "net/http"
 // skillRows are what the document says of the Skills API, which api/anthropic serves.
 func skillRows() []row {
 	skill := func(op op) op {
-		op.tag, op.failure, op.header, op.fails = "skills", fileFailure, []param{versionParam}, fileFails
+		op.tag, op.failure, op.header, op.fails = "skills", fileFailure, []param{versionParam}, skillFails
 		op.more = "Speaks the hosted Skills API: an anthropic-version header is required, unknown query keys are ignored, and errors have its envelope. " + op.more
 		return op
 	}
@@ -57,3 +57,6 @@ var (
 		"display_name": schema{"type": "string", "maxLength": 255},
 	})
 )
+
+// What the daemon provides is not to be changed, which is a 403.
+var skillFails = append([]int{http.StatusForbidden}, fileFails...)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"berth/catalog"
 	"berth/code"
 	"berth/proto"
 )
@@ -80,6 +81,7 @@ func TestSecretsAtTheProxy(t *testing.T) {
 	t.Run("clients", func(t *testing.T) { eachClass(t, b.testClients) })
 	t.Run("restarts", b.testRestarts)
 	t.Run("code", b.testRunCode)
+	t.Run("tool", b.testTool)
 	t.Run("refused", b.testRefused)
 	t.Run("nowhere", b.testNowhere)
 }
@@ -138,6 +140,28 @@ func (b *bank) testRunCode(t *testing.T) {
 	out := call[code.Outcome](t, b.server, 200, "POST", "/v1/run_code", req)
 	if len(out.Results) != 1 || out.Results[0] != "200" {
 		t.Errorf("%+v", out)
+	}
+}
+
+// A stored tool has a placeholder of the variables that it gives hosts.
+func (b *bank) testTool(t *testing.T) {
+	source := fmt.Sprintf("import os, requests\ndef run(input): return {'status': requests.get('https://example.com:%s/', headers={'Authorization': 'Bearer ' + os.environ['K']}).status_code, 'key': os.environ['K'], 'other': os.environ['OTHER']}", b.secure)
+	cfg := catalog.Configuration{Code: source, AllowNetwork: true, EnvVariables: map[string]string{"K": networkSecret, "OTHER": "x"}, EnvHosts: map[string][]string{"K": {"example.com:" + b.secure}}}
+	store(t, b.server, catalog.NewTool{Name: "ask_bank", Configuration: cfg})
+	run := call[catalog.Run](t, b.server, 200, "POST", "/v1/tools/ask_bank/run", "{}")
+	if out := string(run.Output); !strings.Contains(out, `"status":200`) || !strings.Contains(out, `"key":"berth-secret-`) || !strings.Contains(out, `"other":"x"`) {
+		t.Errorf("%s %+v", out, run.Error)
+	}
+	c := call[proto.Container](t, b.server, 201, "POST", "/v1/containers", `{"network":"open"}`)
+	call[any](t, b.server, 409, "POST", "/v1/tools/ask_bank/run", `{"container":"`+c.ID+`"}`)
+	call[any](t, b.server, 200, "DELETE", "/v1/containers/"+c.ID, "")
+	for name, change := range map[string]string{
+		"no such variable": fmt.Sprintf(`{"configuration":{"type":"CodeRunner","runtime":"python","code":%q,"allow_network":true,"env_hosts":{"NOPE":["example.com"]}}}`, source),
+		"no host":          fmt.Sprintf(`{"configuration":{"type":"CodeRunner","runtime":"python","code":%q,"allow_network":true,"env_hosts":{"K":["https://example.com"]}}}`, source),
+	} {
+		if status, out, err := b.Do("PATCH", "/v1/tools/ask_bank", strings.NewReader(change)); err != nil || status != 400 || !strings.Contains(string(out), "configuration.env_hosts") {
+			t.Errorf("%s: %d %s %v", name, status, out, err)
+		}
 	}
 }
 
