@@ -164,7 +164,9 @@ func newVeil(env map[string]string, secrets ...map[string]string) *veil {
 }
 
 // veil hides what the record has.
-func (r record) veil() *veil { return newVeil(r.Env, r.Secrets, r.swappedValues(), r.toolSecrets.words()) }
+func (r record) veil() *veil {
+	return newVeil(r.Env, r.Secrets, r.swappedValues(), r.toolSecrets.words())
+}
 
 // veilOf hides what a command brings beside its session's.
 func (s *Session) veilOf(cmd proto.Cmd) *veil {
