@@ -54,15 +54,18 @@ func newAttempts(g *Gateway) *attempts {
 	return &attempts{g: g, known: map[[32]byte]*attempt{}, before: g.leftovers()}
 }
 
-// repeated reports whether an SDK says that it sends a request again.
+// retryHeader makes a request and all that have the same key and body one turn. SDKs send no such key, but say when they send a request again.
+const retryHeader = "Idempotency-Key"
+
+// repeated reports whether a request may be one that was sent before.
 func repeated(h http.Header) bool {
 	n, err := strconv.Atoi(h.Get("X-Stainless-Retry-Count"))
-	return err == nil && n > 0
+	return err == nil && n > 0 || h.Get(retryHeader) != ""
 }
 
-// enter is the attempt that a request belongs to: a new one, unless an SDK sends it again. Whoever enters leaves.
+// enter is the attempt that a request belongs to: a new one, unless it is sent again. Whoever enters leaves.
 func (as *attempts) enter(q *query) *attempt {
-	key := sha256.Sum256([]byte(q.Owner + "\x00" + string(q.Body)))
+	key := sha256.Sum256([]byte(q.Owner + "\x00" + q.Header.Get(retryHeader) + "\x00" + string(q.Body)))
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	a := as.known[key]

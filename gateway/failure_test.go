@@ -182,6 +182,48 @@ func TestTwoTriesAtOnce(t *testing.T) {
 	}
 }
 
+// The same request again is another turn, unless it has the same key.
+func TestTheSameAgainIsRunAgain(t *testing.T) {
+	s := newSite(t, `{"plain": true, "loop": true, "turns": [
+		{"expect": {"headers": {"idempotency-key": null}}, "answer": {"content": [{"type": "tool_use", "id": "toolu_same", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; wc -l </workspace/n"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	req := body(bash, "go", "container", s.Create(t, proto.CreateContainer{}).ID())
+	for i, c := range []struct{ key, lines string }{{"", "1"}, {"", "2"}, {"a", "3"}, {"a", "3"}, {"b", "4"}, {"a", "3"}, {"", "5"}} {
+		var header []string
+		if c.key != "" {
+			header = []string{"Idempotency-Key", c.key}
+		}
+		if m := s.ask(req, header...).msg; m.result(t, 1)["stdout"] != c.lines+"\n" {
+			t.Errorf("%d: %v, want %s", i, m.result(t, 1)["stdout"], c.lines)
+		}
+	}
+	if err := s.model.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// While a command runs, a stream is never silent for long.
+func TestPings(t *testing.T) {
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "sleep 11"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	pings, began, running := 0, false, true
+	for _, e := range s.ask(body(bash, "go", "stream", true)).events {
+		switch {
+		case e.name == "content_block_start" && began: // of the result
+			running = false
+		case e.name == "content_block_start":
+			began = true
+		case e.name == "ping" && began && running:
+			pings++
+		}
+	}
+	s.played()
+	if pings < 2 {
+		t.Errorf("%d pings in 11 s", pings)
+	}
+}
+
 // A container that was made for a turn that nobody heard the end of goes when nobody comes again for it.
 func TestNothingIsLeftOfATurnThatWasGivenUp(t *testing.T) {
 	s := newSite(t, slow)

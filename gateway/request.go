@@ -186,6 +186,7 @@ func (q *query) header() http.Header {
 	h := q.Header.Clone()
 	h.Del("Accept-Encoding") // answers are read here
 	h.Del(liveHeader)
+	h.Del(retryHeader) // each round is another request
 	var betas []string
 	for _, list := range h.Values("anthropic-beta") {
 		for beta := range strings.SplitSeq(list, ",") {

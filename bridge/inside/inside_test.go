@@ -150,6 +150,30 @@ print(tools.add(1)); asyncio.run(main())`,
 	}
 }
 
+// The module of Python reads a response whatever pieces it comes in, and knows a whole one from one that was cut off.
+func TestPieces(t *testing.T) {
+	out, errs, _ := newPeer(t).run(t, "python3", "-c", `
+import tools
+Answer, Broken = (tools.fetch.__globals__[n] for n in ("Answer", "Broken"))
+def read(raw, size):
+    a, lines = Answer(), []
+    for at in range(0, len(raw), size):
+        lines += a.feed(raw[at:at + size])
+    return lines if a.over else lines + a.feed(b"")
+top = b"HTTP/1.1 200 OK\r\n"
+for raw in (top + b"Content-Length: 5\r\n\r\n{}\n[]more", top + b"transfer-encoding: Chunked\r\n\r\n1;x=y\r\n{\r\n4\r\n}\n[]\r\n0\r\n\r\n", b"HTTP/1.0 200 OK\r\n\r\n{}\n[]"):
+    for size in range(1, len(raw) + 1):
+        if read(raw, size) != [b"{}", b"[]"]: print(raw, size, read(raw, size))
+for raw in (b"", top, top + b"Content-Length: 5\r\n\r\n{}\n[", top + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}\n[]\r\n", top + b"Transfer-Encoding: chunked\r\n\r\nx\r\n", b"SSH-2.0-x\r\n\r\n", b"x" * 100_000,
+            top + b"Content-Length: many\r\n\r\n"):
+    for size in (1, 7, len(raw) or 1):
+        try: print(raw[:50], size, read(raw, size))
+        except Broken: pass`)
+	if out != "" || errs != "" {
+		t.Errorf("%s%s", out, errs)
+	}
+}
+
 // A daemon that is busy is asked again; one that cannot say what there is says why.
 func TestBusy(t *testing.T) {
 	for name, text := range map[string]string{

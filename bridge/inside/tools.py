@@ -54,7 +54,7 @@ class Answer:
         self.status, self.raw = int(words[1]), rest
         self.chunked = fields.get("transfer-encoding", "").lower() == "chunked"
         if not self.chunked and "content-length" in fields:
-            self.left = int(fields["content-length"])
+            self.left = size(fields["content-length"], 10)
             self.over = self.left == 0
         return True
 
@@ -75,7 +75,7 @@ class Answer:
                     break
                 self.raw = rest
                 if line:  # the end of the chunk before it leaves an empty one
-                    self.left = int(line.split(b";")[0], 16)
+                    self.left = size(line.split(b";")[0], 16)
                     self.over = self.left == 0
                 continue
             piece = self.raw[:self.left]
@@ -93,6 +93,16 @@ class Answer:
         if not self.over and (not self.status or self.chunked or self.left is not None):
             raise Broken("the connection ended")
         self.over = True
+
+
+def size(text, base):
+    try:
+        n = int(text, base)
+    except ValueError:
+        n = -1
+    if n < 0:
+        raise Broken("the answer is not HTTP")
+    return n
 
 
 def refusal(status, body):

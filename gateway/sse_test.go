@@ -1,0 +1,47 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestEventsHoweverTheyAreWritten(t *testing.T) {
+	for in, want := range map[string][]string{
+		"event: a\ndata: 1\n\ndata: 2\n\n":                           {"a 1", " 2"},
+		"event: a\r\ndata:1\r\n\r\n: comment\r\n\r\ndata: 2\r\n\r\n": {"a 1", " 2"},
+		"data: {\ndata: }\n\n":                                       {" {\n}"},
+		"id: 5\nretry: 3\nevent: x\n\ndata: cut off\n":               {},
+		"": {},
+	} {
+		got := []string{}
+		err := readEvents(strings.NewReader(in), func(e event) error {
+			got = append(got, e.name+" "+string(e.data))
+			return nil
+		})
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v", in, got, err)
+		}
+	}
+	stop := errors.New("enough")
+	if err := readEvents(strings.NewReader("data: 1\n\ndata: 2\n\n"), func(event) error { return stop }); !errors.Is(err, stop) {
+		t.Error(err)
+	}
+	if err := readEvents(strings.NewReader("data: "+strings.Repeat("x", maxEvent+1)), func(event) error { return nil }); err == nil {
+		t.Error("an event of any size is taken")
+	}
+}
+
+func FuzzEvents(f *testing.F) {
+	f.Add([]byte("event: a\ndata: {}\n\ndata: [1]\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_ = readEvents(bytes.NewReader(data), func(e event) error {
+			if len(e.data) == 0 || len(e.data) > len(data) {
+				t.Fatalf("%q", e.data)
+			}
+			return nil
+		})
+	})
+}
