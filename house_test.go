@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"files":                         {"proto", "ledger"},
 	"session":                       {"proto", "bridge/inside", "egress", "guest", "ledger", "output"},
 	"session/containerd":            {"proto", "session"},
-	"session/sessiontest":           {"proto", "egress", "guest", "ledger", "keys", "files", "session", "artifacts", "vault"},
+	"session/sessiontest":           {"proto", "bridge", "egress", "guest", "ledger", "keys", "files", "session", "artifacts", "vault"},
 	"bridge":                        {"proto", "bridge/mcpclient", "egress", "ledger", "session"},
 	"bridge/mcpclient":              {"proto"},
 	"bridge/inside":                 {},

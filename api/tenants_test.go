@@ -13,10 +13,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"berth/api"
 	"berth/api/anthropic"
 	"berth/api/native"
+	"berth/bridge"
 	"berth/catalog"
 	"berth/code"
 	"berth/proto"
@@ -54,7 +56,7 @@ func newHouse(t *testing.T, core session.Config) *house {
 		api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil }),
 		anthropic.New(anthropic.Config{Files: h.Files}),
 		native.New(native.Config{
-			Sessions: h.Sessions, Code: runner, Tools: tools, Jobs: h.Jobs, Files: h.Files, Images: h.Images, Keys: h.Keys, Log: log,
+			Sessions: h.Sessions, Code: runner, Tools: tools, Bridge: h.Bridge, Jobs: h.Jobs, Files: h.Files, Images: h.Images, Keys: h.Keys, Log: log,
 			Sweep: func(context.Context) (map[string]map[string]int, error) { return nil, nil },
 		}),
 	}})
@@ -143,7 +145,7 @@ func fileForm(t *testing.T, size int) form {
 }
 
 // belongings are one of each thing that has an ID.
-type belongings struct{ container, workspace, exec, job, shell, file, key, tool, run string }
+type belongings struct{ container, workspace, exec, job, shell, file, key, tool, run, call string }
 
 func (g guest) settle(t *testing.T) (b belongings) {
 	t.Helper()
@@ -155,7 +157,27 @@ func (g guest) settle(t *testing.T) (b belongings) {
 	b.file = do[struct{ ID string }](t, g, "POST", "/v1/files", fileForm(t, 3)).ID
 	b.tool = do[catalog.Tool](t, g, "POST", "/v1/tools", `{"name": "pay", "tool_type": "code_runner", "approval_action": "review", "configuration": {"type": "CodeRunner", "runtime": "python", "code": "def run(input): return 1"}}`).ID
 	b.run = do[catalog.Run](t, g, "POST", "/v1/tools/pay/run", `{}`).ID
+	b.call = g.parkCall(t, b.container)
 	return b
+}
+
+// parkCall has code in the guest's container make a call that waits for approval.
+func (g guest) parkCall(t *testing.T, container string) string {
+	t.Helper()
+	owner := do[proto.Key](t, g, "GET", "/v1/keys/self", nil).Owner
+	if _, err := g.h.Bridge.Offer(owner, container, "test", []bridge.Tool{{Name: "pay", Approval: proto.ApprovalReview}}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	const ask = `body='{"calls":[{"id":"1","tool":"pay","input":{}}]}'; exec 3<>/dev/tcp/127.0.0.1/3129; printf 'POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s' "$BERTH_TOOLS_TOKEN" ${#body} "$body" >&3; cat <&3`
+	body, _ := json.Marshal(proto.Cmd{Command: ask, Background: true})
+	do[proto.Exec](t, g, "POST", "/v1/containers/"+container+"/exec", string(body))
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if list := do[struct{ Data []bridge.ToolCall }](t, g, "GET", "/v1/containers/"+container+"/tool_calls?state=parked", nil).Data; len(list) > 0 {
+			return list[0].ID
+		}
+	}
+	t.Fatal("no call is parked")
+	return ""
 }
 
 // in puts belongings into a route's path.
@@ -171,7 +193,7 @@ func (b belongings) in(path string) string {
 	case strings.HasPrefix(path, "/v1/keys/"):
 		id = b.key
 	}
-	return strings.NewReplacer("{id}", id, "{exec}", b.exec, "{job}", b.job, "{name}", name, "{file_id}", b.file).Replace(path)
+	return strings.NewReplacer("{id}", id, "{exec}", b.exec, "{job}", b.job, "{name}", name, "{file_id}", b.file, "{call}", b.call).Replace(path)
 }
 
 // An operation is what the OpenAPI document says of one route.
@@ -212,7 +234,7 @@ var bodies = map[string]string{
 	"moveFile": `{"from": "a", "to": "b"}`, "makeDirectory": `{"path": "d"}`, "addInputs": `{"files": ["file_0000000000000000000000"]}`,
 	"publishFile": `{"path": "kept.txt"}`, "changeKey": `{"name": "mine now"}`,
 	"createContext": `{"name": "main"}`, "runCell": `{"code": "1"}`,
-	"changeTool": `{"description": "mine now"}`, "runTool": `{"input": {}}`, "refuseToolRun": `{}`,
+	"changeTool": `{"description": "mine now"}`, "runTool": `{"input": {}}`, "refuseToolRun": `{}`, "refuseToolCall": `{}`,
 }
 
 // request is the operation's on belongings: the path with its required query, and a body.
@@ -249,7 +271,7 @@ func TestOtherTenantsIDsDoNotExist(t *testing.T) {
 	mixed.container, mixed.workspace = his.container, his.workspace // her exec, in his container
 	never := belongings{
 		"container_0000000000000000000000", "workspace_0000000000000000000000", "exec_0000000000000000000000", "job_0000000000000000000000", "never",
-		"file_0000000000000000000000", "key_0000000000000000000000", "tool_0000000000000000000000", "run_0000000000000000000000",
+		"file_0000000000000000000000", "key_0000000000000000000000", "tool_0000000000000000000000", "run_0000000000000000000000", "call_0000000000000000000000",
 	}
 	ops := h.named(t)
 	if len(ops) < 35 {
@@ -302,7 +324,7 @@ func nameless(text string) string {
 // plain is an error's text without what must differ: the ID that was asked for, and the request's own.
 func plain(text string, b belongings) string {
 	text = nameless(text)
-	return strings.NewReplacer(b.container, "ID", b.workspace, "ID", b.exec, "EXEC", b.job, "JOB", b.file, "FILE", b.key, "KEY", b.tool, "TOOL", b.run, "RUN").Replace(text)
+	return strings.NewReplacer(b.container, "ID", b.workspace, "ID", b.exec, "EXEC", b.job, "JOB", b.file, "FILE", b.key, "KEY", b.tool, "TOOL", b.run, "RUN", b.call, "CALL").Replace(text)
 }
 
 // unharmed fails the test if something of the guest's is gone or changed.

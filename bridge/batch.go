@@ -42,7 +42,7 @@ var (
 
 // Read is io.Reader's. It ends where there is no room.
 func (t *taker) Read(p []byte) (int, error) {
-	if t.left <= 0 {
+	if t.left <= 0 || t.took >= maxRequest {
 		return 0, errTooLarge
 	}
 	n, err := t.r.Read(p[:min(int64(len(p)), t.left)])
@@ -56,7 +56,7 @@ func (t *taker) Read(p []byte) (int, error) {
 
 // read reads {"calls": […]}, one call after another. Room for their inputs is the calls'; that of the rest is given back.
 func (d *desk) read(body io.Reader) (asks []ask, err error) {
-	t := &taker{r: io.LimitReader(body, maxRequest+1), desk: d, left: aroundInput}
+	t := &taker{r: body, desk: d, left: aroundInput}
 	kept := int64(0)
 	defer func() {
 		if err != nil {

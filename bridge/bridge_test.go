@@ -27,7 +27,7 @@ type bench struct {
 func newBench(t *testing.T, cfg bridge.Config) *bench {
 	t.Helper()
 	b := &bench{cfg: cfg, entries: make(chan proto.AuditEntry, 10_000)}
-	b.st = sessiontest.NewWith(t, session.Config{}, func(st *sessiontest.Stack, sc *session.Config) {
+	b.st = sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, session.Config{}, func(st *sessiontest.Stack, sc *session.Config) {
 		cfg := b.cfg
 		cfg.Ledger = st.Ledger
 		b.Bridge = bridge.Open(cfg)
@@ -119,7 +119,19 @@ func finish(t *testing.T, e *session.Exec) string {
 	return res.Result.Result.Stdout
 }
 
-// adder answers calls of an offer: the sum of a and b.
+// next is the offer's next batch.
+func next(t *testing.T, o *bridge.Offer) []bridge.Call {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	batch, err := o.Next(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return batch
+}
+
+// answerAll answers calls of an offer: the sum of a and b.
 func answerAll(t *testing.T, o *bridge.Offer) {
 	t.Helper()
 	go func() {
@@ -173,9 +185,9 @@ func TestOneBatch(t *testing.T) {
 	s := b.create(t, proto.CodeTools{})
 	o := b.offer(t, s, "gateway", time.Minute, add)
 	e := start(t, s, `print([l["result"] for l in sorted(post([{"id": f"x{i}", "tool": "add", "input": {"a": i, "b": 0}} for i in range(50)]), key=lambda l: int(l["id"][1:]))])`)
-	batch, err := o.Next(context.Background())
-	if err != nil || len(batch) != 50 {
-		t.Fatalf("%d calls, %v", len(batch), err)
+	batch := next(t, o)
+	if len(batch) != 50 {
+		t.Fatalf("%d calls", len(batch))
 	}
 	want := []string{}
 	for i := range batch {
@@ -234,10 +246,7 @@ func TestEndOfTheCommand(t *testing.T) {
 	s := b.create(t, proto.CodeTools{})
 	o := b.offer(t, s, "gateway", time.Minute, add)
 	e := start(t, s, `call("add", a=1, b=2)`)
-	batch, err := o.Next(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	batch := next(t, o)
 	e.Cancel(proto.EndKilled, "the test wants so")
 	<-e.Done()
 	entry := <-b.entries
@@ -260,19 +269,16 @@ func TestRestart(t *testing.T) {
 	o := b.offer(t, s, "gateway", time.Minute, add)
 	e := start(t, s, `print(call("add", a=1, b=2)["result"])
 print(call("add", a=3, b=4)["result"])`)
-	batch, err := o.Next(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	batch := next(t, o)
 	b.restart(t)
-	s, err = b.st.Sessions.Get(owner, s.ID())
+	s, err := b.st.Sessions.Get(owner, s.ID())
 	if err != nil {
 		t.Fatal(err)
 	}
 	o = b.offer(t, s, "gateway", time.Minute, add)
-	again, err := o.Next(context.Background())
-	if err != nil || len(again) != 1 || again[0].ID != batch[0].ID || string(again[0].Input) != `{"a": 1, "b": 2}` {
-		t.Fatalf("%+v %v", again, err)
+	again := next(t, o)
+	if len(again) != 1 || again[0].ID != batch[0].ID || string(again[0].Input) != `{"a": 1, "b": 2}` {
+		t.Fatalf("%+v", again)
 	}
 	if err := o.Answer(again[0].ID, json.RawMessage("3"), nil); err != nil {
 		t.Error(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ with ThreadPoolExecutor(16) as pool:
     print(sum(map(len, pool.map(tools.fetch, map(str, range(50))))))
 E`, 50},
 		"node": {`cat >map.mjs <<'E'
-import tools from 'tools'
+import tools from '/.berth/tools/tools.js'
 const pages = await Promise.all([...Array(50).keys()].map(i => tools.fetch(String(i))))
 console.log(pages.reduce((n, p) => n + p.length, 0))
 E
@@ -87,6 +88,38 @@ node map.mjs`, 1},
 				t.Errorf("%d calls in %d requests", calls, requests)
 			}
 		})
+	}
+}
+
+// The example of docs/tools.md, in its three languages.
+func TestDocumentedExample(t *testing.T) {
+	text, err := os.ReadFile("../docs/tools.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	price := bridge.Tool{Name: "price", InputSchema: json.RawMessage(`{"type":"object","properties":{"item":{"type":"string"}},"required":["item"]}`)}
+	o := b.offer(t, s, "gateway", time.Minute, price)
+	go func() {
+		for batch, err := o.Next(context.Background()); err == nil; batch, err = o.Next(context.Background()) {
+			for _, c := range batch {
+				var in struct{ Item string }
+				_ = json.Unmarshal(c.Input, &in)
+				_ = o.Answer(c.ID, json.RawMessage(strings.TrimPrefix(in.Item, "item-")), nil) // the number of an item is its price
+			}
+		}
+	}()
+	for lang, program := range map[string][]string{"python": {"python3", "-c"}, "js": {"node", "-e"}, "bash": {"bash", "-c"}} {
+		_, rest, _ := strings.Cut(string(text), "\n```"+lang+"\n")
+		example, _, ok := strings.Cut(rest, "\n```\n")
+		if !ok {
+			t.Fatalf("there is no example for %s", lang)
+		}
+		res, err := s.Run(t.Context(), proto.Cmd{Argv: append(program, example)})
+		if err != nil || res.Result.Result.Stdout != "1225\n" || res.Result.Result.Stderr != "" {
+			t.Errorf("%s: %v %+v", lang, err, res.Result.Result)
+		}
 	}
 }
 

@@ -100,7 +100,7 @@ type deskKey struct{}
 func (b *Bridge) serve() {
 	b.door = door{conns: make(chan net.Conn), over: make(chan struct{})}
 	b.server = &http.Server{
-		Handler: http.HandlerFunc(b.handle), ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead,
+		Handler: http.HandlerFunc(b.handle), ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead, DisableGeneralOptionsHandler: true,
 		ErrorLog: slog.NewLogLogger(b.cfg.Log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, deskKey{}, c.(*knock).desk)
@@ -283,7 +283,7 @@ func badBatch(err error) (int, *Failure) {
 	case errors.As(err, &own):
 		return http.StatusBadRequest, own.Failure
 	case errors.Is(err, errTooLarge):
-		return http.StatusRequestEntityTooLarge, fail(ValueError, "an input has at most %d bytes; put what is larger into a file", maxInput)
+		return http.StatusRequestEntityTooLarge, fail(ValueError, "an input has at most %d bytes, and a request %d; put what is larger into a file", maxInput, maxRequest)
 	case errors.Is(err, errNoRoom):
 		return http.StatusTooManyRequests, fail(RuntimeError, "the inputs of calls under way have as many bytes as they may; await some of them first")
 	case errors.As(err, &slow) && slow.Timeout():

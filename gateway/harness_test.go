@@ -42,7 +42,7 @@ func newSite(t *testing.T, script string, change ...func(*gateway.Config)) *site
 	var shelf *skills.Store
 	var err error
 	provided := t.TempDir()
-	st := sessiontest.NewWith(t, session.Config{}, func(st *sessiontest.Stack, sc *session.Config) {
+	st := sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, session.Config{}, func(st *sessiontest.Stack, sc *session.Config) {
 		tools = bridge.Open(bridge.Config{Ledger: st.Ledger})
 		sc.Tools = tools
 		if shelf, err = skills.Open(skills.Config{Dir: t.TempDir(), Ledger: st.Ledger, Provided: provided}); err != nil {

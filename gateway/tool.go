@@ -86,7 +86,7 @@ func (b *toolbox) declare(i int, o object) error {
 		return invalid("tools", "tools.%d: type %.80q is not known; use code_execution_20260521 or one of the earlier ones", i, kind)
 	case b.declared:
 		return invalid("tools", "tools.%d: a request may have one code execution tool; leave one of them out", i)
-	case o.text("name") != toolCode:
+	case o.has("name") && o.text("name") != toolCode:
 		return invalid("tools", "tools.%d: the name of %s is %q, not %.80q", i, kind, toolCode, o.text("name"))
 	}
 	b.version, b.declared = v, true

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"berth/files"
 	"berth/gateway"
 	"berth/proto"
+	"berth/session"
 	"berth/session/sessiontest"
 )
 
@@ -113,7 +115,7 @@ func TestEditorAndParallelCalls(t *testing.T) {
 		s := newSite(t, `{"plain": true, "turns": [
 			{"answer": {"content": [
 				{"type": "tool_use", "id": "toolu_1", "name": "text_editor_code_execution", "input": {"command": "create", "path": "/workspace/a.txt", "file_text": "one\ntwo\n"}},
-				{"type": "tool_use", "id": "toolu_2", "name": "text_editor_code_execution", "input": {"command": "view", "path": "/workspace/a.txt"}},
+				{"type": "tool_use", "id": "toolu_2", "name": "text_editor_code_execution", "input": {"command": "view", "path": "../a.txt"}},
 				{"type": "tool_use", "id": "toolu_3", "name": "text_editor_code_execution", "input": {"command": "str_replace", "path": "/workspace/a.txt", "old_str": "one", "new_str": "three"}},
 				{"type": "tool_use", "id": "toolu_4", "name": "text_editor_code_execution", "input": {"command": "view", "path": "/workspace/none"}},
 				{"type": "tool_use", "id": "toolu_5", "name": "bash_code_execution", "input": {"cmd": "wrong"}},
@@ -144,6 +146,29 @@ func TestEditorAndParallelCalls(t *testing.T) {
 			t.Errorf("%+v, %v", f, err)
 		}
 	})
+}
+
+// A key sees its own containers and files alone.
+func TestOthersHaveNothing(t *testing.T) {
+	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
+	f, err := s.Files.Put(t.Context(), files.Upload{Owner: "somebody else", Filename: "a"}, strings.NewReader("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/v1/messages", "/v1/messages/count_tokens"} {
+		req := body(bash, "x", "container", "container_0000000000000000000000")
+		if r := s.read(must(http.DefaultClient.Do(s.request(path, encode(t, req))))); r.status != 404 {
+			t.Errorf("%s: %d %s", path, r.status, r.body)
+		}
+	}
+	req := body(bash, "x")
+	req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{"type": "container_upload", "file_id": f.ID}}}}
+	if r := s.send(encode(t, req)); r.status != 404 || r.msg.Error == nil || !strings.Contains(r.msg.Error.Message, f.ID) {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{}); err != nil || len(list) > 0 {
+		t.Errorf("containers were made: %v, %v", list, err)
+	}
 }
 
 // again is the request that goes on with a conversation.

@@ -21,6 +21,7 @@
 //	gateway_turns/ <hash of request>    gateway.turnRecord
 //	digest/     requests                sealed key of session's digests
 //	keys/       <key id>                keys.record
+//	tool_calls/ <container> / <call>    bridge.record, and what else package bridge has
 //	key_usage/  <key id>                keys.spent
 //
 // An update is done when it is in a journal beside the database and that is synced: one append and one sync of what was

@@ -1,6 +1,7 @@
 package proto
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 )
@@ -46,6 +47,18 @@ type AllowedTool struct {
 
 // SetShort is AllowedTool where a name alone stands for it.
 func (t *AllowedTool) SetShort(name string) { *t = AllowedTool{Name: name} }
+
+// UnmarshalJSON is json.Unmarshaler's: a name alone may stand for the object.
+func (t *AllowedTool) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '"' {
+		*t = AllowedTool{}
+		return json.Unmarshal(data, &t.Name)
+	}
+	type plain AllowedTool
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	return dec.Decode((*plain)(t))
+}
 
 // A ToolProvider is who answers calls of tools. What is in Headers, and the secret, is sealed on disk and never told again.
 type ToolProvider struct {

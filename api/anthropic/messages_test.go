@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"berth/api"
-	"berth/bridge"
 	"berth/code"
 	"berth/gateway"
 	"berth/gateway/scripted"
@@ -54,13 +53,7 @@ type studio struct {
 
 func newStudio(t *testing.T) *studio {
 	t.Helper()
-	var tools *bridge.Bridge
-	st := sessiontest.NewWith(t, session.Config{}, func(st *sessiontest.Stack, cfg *session.Config) {
-		tools = bridge.Open(bridge.Config{Ledger: st.Ledger})
-		cfg.Tools = tools
-	})
-	tools.Attach(st.Sessions)
-	t.Cleanup(func() { tools.Close() })
+	st := sessiontest.New(t, session.Config{})
 	run := code.Open(code.Config{Sessions: st.Sessions})
 	t.Cleanup(func() { run.Close() })
 	script, err := scripted.Load(strings.NewReader(talks))
@@ -75,7 +68,7 @@ func newStudio(t *testing.T) *studio {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { set.Close() })
-	gw := gateway.New(gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs, Bridge: tools, Ledger: st.Ledger, MaxRounds: 2})
+	gw := gateway.New(gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs, Bridge: st.Bridge, Ledger: st.Ledger, MaxRounds: 2})
 	srv, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{New(Config{Files: st.Files, Gateway: gw})}})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"berth/api"
-	"berth/bridge"
 	"berth/code"
 	"berth/proto"
 	"berth/session"
@@ -67,16 +66,10 @@ func newSite(t *testing.T) *site { return siteWith(t, session.Config{}, func(*Co
 // siteWith serves a core of these settings; adjust may change the edge's.
 func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 	t.Helper()
-	var way *bridge.Bridge
-	s := &site{Stack: sessiontest.NewWith(t, core, func(st *sessiontest.Stack, sc *session.Config) {
-		way = bridge.Open(bridge.Config{Ledger: st.Ledger})
-		sc.Tools = way
-	})}
-	way.Attach(s.Sessions)
-	t.Cleanup(func() { way.Close() })
+	s := &site{Stack: sessiontest.New(t, core)}
 	cfg := Config{
 		Keys:     s.Keys,
-		Bridge:   way,
+		Bridge:   s.Bridge,
 		Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images, Version: "1.2.3",
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Sweep: func(ctx context.Context) (map[string]map[string]int, error) {

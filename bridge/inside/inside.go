@@ -36,8 +36,9 @@ var members = []tar.Header{
 	{Name: ".berth/tools/node/tools/index.js"},
 	{Name: ".berth/tools/node/tools/package.json"},
 	{Name: ".berth/tools/bin/tools", Linkname: "../../guest"},
-	// An import looks for modules in the directories above its file, and not in NODE_PATH.
-	{Name: "node_modules/tools", Linkname: "../.berth/tools/node/tools"},
+	// An import does not look in NODE_PATH, but in node_modules of the directories above its file. In the root that would make it what npm installs into,
+	// for everybody who has no package of their own; so files import it by its path, which is to be short.
+	{Name: ".berth/tools/tools.js", Linkname: "node/tools/index.js"},
 }
 
 var texts = map[string]string{

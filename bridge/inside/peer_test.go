@@ -26,8 +26,9 @@ type peer struct {
 	mu      sync.Mutex // guards what follows
 	batches [][]call
 	breaks  int // so many requests break off after their first answer
-	running int
-	most    int  // that ran at the same time
+	busy    int // so many requests are put off
+	fails   int // the status of every answer, if there is one
+	meet    chan struct{}
 	extra   bool // a tool more is on the list
 	hung    chan struct{}
 }
@@ -48,7 +49,7 @@ const listed = `{"name": "add", "description": "Adds two numbers.\nExactly.", "i
 	{"name": "query", "description": "Asks.", "async": true, "input_schema": {"type": "object", "properties": {"sql": {"type": "string"}}}}`
 
 func newPeer(t *testing.T) *peer {
-	p := &peer{hung: make(chan struct{})}
+	p := &peer{hung: make(chan struct{}), meet: make(chan struct{})}
 	p.Server = httptest.NewServer(p)
 	t.Cleanup(p.Close)
 	return p
@@ -58,6 +59,11 @@ func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "Bearer "+token {
 		w.WriteHeader(401)
 		fmt.Fprint(w, `{"error": {"type": "authentication_error", "message": "who are you?"}}`)
+		return
+	}
+	if status := p.off(); status != 0 {
+		w.WriteHeader(status)
+		fmt.Fprint(w, `{"error": {"type": "RuntimeError", "message": "not now"}}`)
 		return
 	}
 	if r.URL.Path == "/v1/tools" {
@@ -76,6 +82,16 @@ func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.answer(w, r, req.Calls)
+}
+
+// off is the status of a daemon that is busy, or cannot reach whoever has the list, or 0.
+func (p *peer) off() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy--; p.busy >= 0 {
+		return http.StatusServiceUnavailable
+	}
+	return p.fails
 }
 
 func (p *peer) answer(w http.ResponseWriter, r *http.Request, calls []call) {
@@ -102,8 +118,6 @@ func (p *peer) answer(w http.ResponseWriter, r *http.Request, calls []call) {
 }
 
 func (p *peer) line(r *http.Request, c call) []byte {
-	p.enter(1)
-	defer p.enter(-1)
 	out := map[string]any{"id": c.ID}
 	fail := func(kind, text string) { out["error"] = map[string]string{"type": kind, "message": text} }
 	switch c.Tool {
@@ -118,8 +132,15 @@ func (p *peer) line(r *http.Request, c call) []byte {
 		}
 	case "echo", "get-it", "len", "late":
 		out["result"] = c.Input
+	case "meet": // another call that is made at the same time
+		select {
+		case p.meet <- struct{}{}:
+		case <-p.meet:
+		case <-time.After(10 * time.Second):
+			fail("TimeoutError", "nobody else is there")
+		}
+		out["result"] = 1
 	case "fetch":
-		time.Sleep(20 * time.Millisecond) // what a tool does takes time
 		out["result"] = fmt.Sprintf("page %v ünï", c.Input["u"])
 	case "query":
 		out["result"] = map[string]any{"rows": []int{1}}
@@ -140,13 +161,6 @@ func (p *peer) line(r *http.Request, c call) []byte {
 	}
 	b, _ := json.Marshal(out)
 	return append(b, '\n')
-}
-
-func (p *peer) enter(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.running += n
-	p.most = max(p.most, p.running)
 }
 
 // count is how many requests and calls came, and how many different calls these were.

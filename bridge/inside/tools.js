@@ -27,7 +27,7 @@ const refusal = (status, body) => {
     failure = JSON.parse(body).error
   } catch {}
   const said = failure?.message ?? `the daemon answered with status ${status}`
-  if ([429, 502, 503, 504].includes(status)) return new Broken(said) // it is busy, or on its way out or in
+  if (status === 429 || status === 503) return new Broken(said) // it is busy, or on its way out or in
   return new (errors[failure?.type] ?? errors[statuses[status]] ?? errors.RuntimeError)(said)
 }
 
@@ -138,7 +138,18 @@ const refresh = wait => {
 }
 const load = async wait => {
   let text = ''
-  await ask('GET', '/v1/tools', undefined, line => { text += line + '\n' }, wait)
+  const take = line => { text += line + '\n' }
+  for (let since = Date.now(), pause = 50; ; pause = Math.min(2 * pause, 1000)) {
+    try {
+      text = ''
+      await ask('GET', '/v1/tools', undefined, take, wait)
+      break
+    } catch (e) {
+      if (!(e instanceof Broken)) throw e
+      if (wait || Date.now() - since > PATIENCE) throw new errors.RuntimeError(`the tools cannot be reached: ${e.message}`)
+    }
+    await new Promise(resolve => setTimeout(resolve, pause))
+  }
   known = new Map(JSON.parse(text).tools.map(tool => [tool.name, tool]))
 }
 

@@ -2,6 +2,7 @@
 # Nothing here is secret and nothing is decided here: the daemon has the list, and judges each call. Interpreters import this at their start,
 # so it imports next to nothing; the rest comes with the first call, and asyncio is there already where it is needed.
 import sys
+from _thread import allocate_lock
 
 PIECE = 64 << 10  # bytes that are read at once
 LONGEST_HEAD = 64 << 10  # bytes of a response before its body, and of a chunk's size
@@ -53,7 +54,7 @@ class Answer:
         self.status, self.raw = int(words[1]), rest
         self.chunked = fields.get("transfer-encoding", "").lower() == "chunked"
         if not self.chunked and "content-length" in fields:
-            self.left = int(fields["content-length"])
+            self.left = size(fields["content-length"], 10)
             self.over = self.left == 0
         return True
 
@@ -74,7 +75,7 @@ class Answer:
                     break
                 self.raw = rest
                 if line:  # the end of the chunk before it leaves an empty one
-                    self.left = int(line.split(b";")[0], 16)
+                    self.left = size(line.split(b";")[0], 16)
                     self.over = self.left == 0
                 continue
             piece = self.raw[:self.left]
@@ -94,6 +95,16 @@ class Answer:
         self.over = True
 
 
+def size(text, base):
+    try:
+        n = int(text, base)
+    except ValueError:
+        n = -1
+    if n < 0:
+        raise Broken("the answer is not HTTP")
+    return n
+
+
 def refusal(status, body):
     """refusal is the error for a response that is none of calls."""
     import json
@@ -102,7 +113,7 @@ def refusal(status, body):
         said, kind = failure["message"], ERRORS.get(failure.get("type"))
     except (ValueError, KeyError, TypeError):
         said, kind = "the daemon answered with status %d" % status, None
-    if status in (429, 502, 503, 504):  # it is busy, or on its way out or in
+    if status in (429, 503):  # it is busy, or on its way out or in
         return Broken(said)
     return (kind or STATUSES.get(status, RuntimeError))(said)
 
@@ -323,19 +334,35 @@ def settle(waiting, answer):
 
 # What the list says, as functions.
 
+turn = allocate_lock()  # to change known
 known = {}  # by name: what the daemon says of a tool, and its function
 
 
+def listed(wait):
+    """listed is the daemon's list, as it says it; without a bound in seconds it is asked until it does."""
+    from time import sleep
+    retries = Retries()
+    while True:
+        try:
+            return b"\n".join(ask("GET", "/v1/tools", wait=wait))
+        except Broken as e:
+            if wait is not None:
+                raise
+            pause = retries.after(e)
+        sleep(pause)
+
+
 def refresh(wait=None):
-    """refresh asks the daemon for the list."""
+    """refresh takes over the daemon's list."""
     import json
-    answer = json.loads(b"\n".join(ask("GET", "/v1/tools", wait=wait)))
-    tools = {t["name"]: t for t in answer["tools"]}
-    for name in [n for n in known if known[n][0] != tools.get(n)]:
-        del known[name]
-    for name, tool in tools.items():
-        if name not in known:
-            known[name] = (tool, function(name, tool))
+    tools = {t["name"]: t for t in json.loads(listed(wait))["tools"]}
+    with turn:
+        for name in list(known):
+            if known[name][0] != tools.get(name):
+                del known[name]
+        for name, tool in tools.items():
+            if name not in known:
+                known[name] = (tool, function(name, tool))
 
 
 def find(name):
@@ -343,9 +370,10 @@ def find(name):
     if name not in known:
         refresh()
     if name not in known:  # by the name that an attribute can have
-        same = [n for n in known if identifier(n) == name]
+        same = [n for n in list(known) if identifier(n) == name]
         name = same[0] if len(same) == 1 else name
-    return known[name][1] if name in known else function(name, {})
+    _, made = known.get(name, (None, None))
+    return made or function(name, {})
 
 
 def identifier(name):
@@ -472,7 +500,7 @@ class Tools(type(sys)):
 
     def __dir__(self):
         refresh()
-        return sorted(map(identifier, known))
+        return sorted(map(identifier, known.copy()))
 
     def __iter__(self):
         refresh()
@@ -493,10 +521,10 @@ class Tools(type(sys)):
     @property
     def __doc__(self):
         try:
-            refresh()
+            refresh(wait=5.0)
         except (Broken, OSError, RuntimeError):
             return __doc__
-        return "\n".join([__doc__, ""] + ["%s: %s" % (name, known[name][1].__doc__.split("\n")[0]) for name in sorted(known)])
+        return "\n".join([__doc__, ""] + ["%s: %s" % (name, made.__doc__.split("\n")[0]) for name, (_, made) in sorted(known.copy().items())])
 
     def __equip__(self, names):
         """__equip__ puts the tools into a namespace, where nothing has their names, and takes out those that are gone."""
@@ -504,7 +532,7 @@ class Tools(type(sys)):
             refresh(wait=5.0)
         except (Broken, OSError, RuntimeError):
             return
-        mine = {identifier(name): made for name, (_, made) in known.items()}
+        mine = {identifier(name): made for name, (_, made) in known.copy().items()}
         mine["tools"] = self
         for name in [n for n in equipped if n not in mine]:
             if names.get(name) is equipped.pop(name):

@@ -5,11 +5,13 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"berth/artifacts"
+	"berth/bridge"
 	"berth/files"
 	"berth/keys"
 	"berth/ledger"
@@ -39,9 +41,10 @@ type Stack struct {
 	Files    *files.Store
 	Jobs     *artifacts.Jobs
 	Sessions *session.Sessions
+	Bridge   *bridge.Bridge // nil where the test brings its own
 
 	cfg     session.Config
-	prepare func(*Stack, *session.Config) // adds what needs the ledger; nil: nothing
+	prepare func(*Stack, *session.Config) // adds what needs the ledger, in the place of Bridge; nil: nothing
 }
 
 // New opens a stack over a Runtime without containers. cfg's limits and times are used; its
@@ -51,19 +54,16 @@ func New(t testing.TB, cfg session.Config) *Stack {
 	return Over(t, NewRuntime(t), Images{}, cfg)
 }
 
-// NewWith is New with a part that the sessions need, and that needs the ledger itself: prepare is called at each Open, before there are sessions.
-func NewWith(t testing.TB, cfg session.Config, prepare func(*Stack, *session.Config)) *Stack {
-	t.Helper()
-	st := &Stack{Dir: t.TempDir(), Runtime: NewRuntime(t), Images: Images{}, cfg: cfg, prepare: prepare}
-	st.Open(t)
-	t.Cleanup(func() { st.Close(t) })
-	return st
-}
-
 // Over opens a stack over any Runtime.
 func Over(t testing.TB, rt session.Runtime, images session.Images, cfg session.Config) *Stack {
 	t.Helper()
-	st := &Stack{Dir: t.TempDir(), Runtime: rt, Images: images, cfg: cfg}
+	return OverWith(t, rt, images, cfg, nil)
+}
+
+// OverWith is Over with a part that the sessions need, and that needs the ledger itself: prepare is called at each Open, before there are sessions.
+func OverWith(t testing.TB, rt session.Runtime, images session.Images, cfg session.Config, prepare func(*Stack, *session.Config)) *Stack {
+	t.Helper()
+	st := &Stack{Dir: t.TempDir(), Runtime: rt, Images: images, cfg: cfg, prepare: prepare}
 	st.Open(t)
 	t.Cleanup(func() { st.Close(t) })
 	return st
@@ -100,9 +100,15 @@ func (st *Stack) Open(t testing.TB) {
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = st.Dir, st.Runtime, st.Images, st.Ledger, st.Jobs, log
 	if st.prepare != nil {
 		st.prepare(st, &cfg)
+	} else {
+		st.Bridge = bridge.Open(bridge.Config{Ledger: st.Ledger, Log: log})
+		cfg.Tools = st.Bridge
 	}
 	if st.Sessions, err = session.Open(context.Background(), cfg); err != nil {
 		t.Fatal(err)
+	}
+	if st.Bridge != nil {
+		st.Bridge.Attach(st.Sessions)
 	}
 }
 
@@ -113,7 +119,11 @@ func (st *Stack) Close(t testing.TB) {
 		return
 	}
 	// The reverse order of opening: the ledger goes last, since the others write to it when they close.
-	for _, c := range []io.Closer{st.Sessions, st.Files, st.Keys, st.Ledger} {
+	open := []io.Closer{st.Sessions, st.Files, st.Keys, st.Ledger}
+	if st.Bridge != nil {
+		open = slices.Insert(open, 1, io.Closer(st.Bridge))
+	}
+	for _, c := range open {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}

@@ -205,7 +205,7 @@ func refusal(status int, body []byte) error {
 		f.Message = fmt.Sprintf("the daemon answered with status %d", status)
 	}
 	switch {
-	case status == 429, status >= 502 && status <= 504:
+	case status == 429, status == 503:
 		return fmt.Errorf("%w: %s", errBroken, f.Message)
 	case strings.HasSuffix(f.Type, "Error"):
 	case status == 401, status == 403:

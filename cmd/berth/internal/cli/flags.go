@@ -17,6 +17,7 @@ import (
 type containerFlags struct {
 	image, name, class, workspace string
 	network                       networkFlags
+	tools                         toolFlags
 	labels, env, secrets, files   []string
 	cpus                          float64
 	memory, disk                  string
@@ -62,6 +63,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.DurationVar(&f.lifetime, "lifetime", 0, "remove it this long after it was made, such as 24h")
 	fs.StringArrayVar(&f.files, "file", nil, "file for $INPUT_DIR: the ID of a stored one, or a file here, which is uploaded (may be repeated)")
 	f.network.register(cmd)
+	f.tools.register(cmd)
 	fs.StringVar(&f.workspace, "workspace", "", "existing workspace to use")
 }
 
@@ -79,6 +81,7 @@ func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) 
 		func() (err error) { req.Labels, err = parseLabels(f.labels, f.name); return err },
 		func() (err error) { req.Env, err = parseEnv(f.env); return err },
 		func() (err error) { req.Secrets, err = parseSecrets(f.secrets); return err },
+		func() (err error) { req.CodeTools, err = f.tools.request(); return err },
 		func() (err error) { req.Files, uploaded, err = f.store(ctx, a, c); return err },
 	} {
 		if err := step(); err != nil {

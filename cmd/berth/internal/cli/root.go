@@ -101,7 +101,7 @@ func (a *app) commands() []*cobra.Command {
 	groups := map[string][]*cobra.Command{
 		"containers": {a.runCommand(), a.createCommand(), a.listCommand(), a.inspectCommand(), a.startCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(),
 			a.extendCommand(), a.removeCommand(), a.copyCommand(), a.workspacesCommand()},
-		"execs":    {a.execCommand(), a.codeCommand(), a.contextsCommand(), a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.jobsCommand(), a.toolCommand(), a.storedCommand(), a.mcpCommand()},
+		"execs":    {a.execCommand(), a.codeCommand(), a.contextsCommand(), a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.jobsCommand(), a.toolCommand(), a.storedCommand(), a.callsCommand(), a.mcpCommand()},
 		"data":     {a.filesCommand(), a.skillsCommand(), a.imageCommand()},
 		GroupOther: {a.keyCommand(), a.auditCommand(), a.vaultCommand(), a.gcCommand(), a.versionCommand(), a.attackCommand(), a.attackProbeCommand(), a.benchCommand()},
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -146,6 +147,46 @@ func TestMessagesInContainers(t *testing.T) {
 	}
 	if err := model.Err(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Code in a container calls tools of the client's, many at once, and goes on where it was when they are answered.
+func TestCodeCallsTheClientsTools(t *testing.T) {
+	model := withModel(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "code_execution", "input": {"code": "import asyncio\nx = 5\nrows = await asyncio.gather(*[query({'n': i}) for i in range(50)])\nprint(x, sum(int(r) for r in rows))"}}]}},
+		{"expect": {"messages": 3, "last": [{"content": "5 1225\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	req := map[string]any{
+		"model": "m", "max_tokens": 9, "messages": []any{map[string]any{"role": "user", "content": "go"}},
+		"tools": []any{map[string]any{"type": replTool, "name": "code_execution"},
+			map[string]any{"name": "query", "input_schema": map[string]any{"type": "object"}, "allowed_callers": []any{replTool}}},
+	}
+	type answer struct {
+		Content []struct {
+			Type, ID string
+			Input    struct{ N int }
+			Content  proto.BashResult
+		}
+		Container proto.ContainerRef
+	}
+	var whole struct{ Content []any }
+	status, out, err := base.Do("POST", "/v1/messages", strings.NewReader(asJSON(t, req)))
+	var first answer
+	if err != nil || status != 200 || json.Unmarshal(out, &first) != nil || json.Unmarshal(out, &whole) != nil || len(first.Content) != 51 {
+		t.Fatalf("%d %v %s", status, err, out)
+	}
+	t.Cleanup(func() { _, _, _ = base.Do("DELETE", "/v1/containers/"+first.Container.ID, nil) })
+	var results []any
+	for _, b := range first.Content[1:] {
+		results = append(results, map[string]any{"type": "tool_result", "tool_use_id": b.ID, "content": strconv.Itoa(b.Input.N)})
+	}
+	req["messages"] = append(req["messages"].([]any), map[string]any{"role": "assistant", "content": whole.Content}, map[string]any{"role": "user", "content": results})
+	req["container"] = first.Container.ID
+	second := call[answer](t, base, 200, "POST", "/v1/messages", asJSON(t, req))
+	if len(second.Content) != 2 || second.Content[0].Type != "code_execution_tool_result" || second.Content[0].Content.Stdout != "5 1225\n" {
+		t.Errorf("%+v", second)
+	}
+	if err := model.Err(); err != nil || model.Left() > 0 {
+		t.Error(err, model.Left())
 	}
 }
 

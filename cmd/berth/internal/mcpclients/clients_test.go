@@ -6,8 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
@@ -234,46 +232,15 @@ var installers = map[string]string{
 	"py": "python3 -m venv venv && venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt",
 }
 
-// install copies a client's program to a directory of .cache named by what it needs, and installs that there unless it was done before.
+// install copies a client's program to where what it needs is installed.
 func install(t *testing.T, name string) string {
 	t.Helper()
-	sum := sha256.New()
 	files, err := filepath.Glob(filepath.Join(name, "*.*"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: %v", name, err)
 	}
-	contents := map[string][]byte{}
-	for _, f := range files {
-		if contents[filepath.Base(f)], err = os.ReadFile(f); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(filepath.Base(f), "main.") {
-			fmt.Fprintf(sum, "%s\x00%s\x00", f, contents[filepath.Base(f)])
-		}
-	}
-	dir, err := filepath.Abs(filepath.Join("..", "..", "..", "..", ".cache", "mcpclients", name+"-"+hex.EncodeToString(sum.Sum(nil))[:12]))
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	for f, data := range contents {
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, f), data, 0o644)
-		}
-	}
+	dir, err := daemontest.Install("mcp-"+name, installers[name], files...)
 	if err != nil {
-		t.Fatal(err)
-	}
-	done := filepath.Join(dir, "installed")
-	if _, err := os.Stat(done); err == nil {
-		return dir
-	}
-	t.Logf("installing what the %s client needs into .cache, once", name)
-	cmd := exec.CommandContext(t.Context(), "sh", "-euc", installers[name])
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v; is there npm, and python3-venv?\n%s", installers[name], err, out)
-	}
-	if err := os.WriteFile(done, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return dir

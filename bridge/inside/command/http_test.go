@@ -1,0 +1,67 @@
+package command
+
+import (
+	"bufio"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestReadAnswer(t *testing.T) {
+	for _, c := range []struct{ name, raw, want, err string }{
+		{"length", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokmore", "ok", ""},
+		{"chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=y\r\no\r\n1\r\nk\r\n0\r\n\r\n", "ok", ""},
+		{"to the end", "HTTP/1.0 200 OK\r\n\r\nok", "ok", ""},
+		{"lower case", "HTTP/1.1 200\r\ntransfer-encoding: Chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok", ""},
+		{"short", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", "", "broke"},
+		{"half a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nok", "", "broke"},
+		{"no last chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", "", "broke"},
+		{"nothing", "", "", "broke"},
+		{"half a head", "HTTP/1.1 200 OK\r\nContent-", "", "broke"},
+		{"empty", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "", "broke"},
+		{"a bad size", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\nok", "", "HTTP"},
+		{"a bad length", "HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok", "", "HTTP"},
+		{"another protocol", "SSH-2.0-x\r\n", "", "HTTP"},
+		{"a long line", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxHeadLine) + "\r\n\r\n", "", "HTTP"},
+		{"many fields", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", 2*maxFields) + "\r\n", "", "HTTP"},
+		{"much", "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", maxBody+1), "", "more than"},
+		{"refused", "HTTP/1.1 401 No\r\n\r\n{\"error\": {\"type\": \"authentication_error\", \"message\": \"who?\"}}", "", "PermissionError: who?"},
+		{"a type", "HTTP/1.1 400 No\r\n\r\n{\"error\": {\"type\": \"NameError\", \"message\": \"no\"}}", "", "NameError: no"},
+		{"no words", "HTTP/1.1 500 No\r\n\r\noops", "", "RuntimeError: the daemon answered with status 500"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := readAnswer(bufio.NewReader(strings.NewReader(c.raw)))
+			if string(got) != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%q %v, want %q %q", got, err, c.want, c.err)
+			}
+			if c.err == "broke" && !errors.Is(err, errBroken) {
+				t.Errorf("it is not tried again after %v", err)
+			}
+		})
+	}
+}
+
+func FuzzReadAnswer(f *testing.F) {
+	f.Add("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=y\r\no\r\n1\r\nk\r\n0\r\n\r\n")
+	f.Add("HTTP/1.1 401 No\r\nContent-Length: 2\r\n\r\n{}")
+	f.Fuzz(func(t *testing.T, raw string) {
+		got, err := readAnswer(bufio.NewReader(strings.NewReader(raw)))
+		if err == nil && (len(got) == 0 || len(got) > len(raw)) {
+			t.Errorf("%d bytes of %d", len(got), len(raw))
+		}
+	})
+}
+
+// The words of a command line are an input, or an error, and nothing else.
+func FuzzInput(f *testing.F) {
+	list := []tool{{Name: "t", InputSchema: []byte(`{"properties": {"a": {"type": "integer"}, "b": true, "on": {"type": "boolean"}, "n": {"type": ["null", "string"]}}}`)}}
+	f.Add("a=1\x00--b\x002\x00--on")
+	f.Add("{\"a\": 1}")
+	f.Fuzz(func(t *testing.T, line string) {
+		words := strings.Split(line, "\x00")
+		input, err := find(list, "t").input(words, strings.NewReader(line))
+		if (input == nil) == (err == nil) {
+			t.Errorf("%q: %v %v", words, input, err)
+		}
+	})
+}

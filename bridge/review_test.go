@@ -1,0 +1,270 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"berth/bridge"
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+var pay = bridge.Tool{Name: "pay", Approval: proto.ApprovalReview}
+
+// parked waits for a call that waits for a person.
+func (b *bench) parked(t *testing.T, s *session.Session) bridge.ToolCall {
+	t.Helper()
+	return b.await(t, s, bridge.StateParked)
+}
+
+func (b *bench) await(t *testing.T, s *session.Session, state bridge.State) bridge.ToolCall {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		list, _, err := b.Calls(owner, s.ID(), bridge.Filter{State: state})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) > 0 {
+			return list[0]
+		}
+	}
+	t.Fatalf("no call is %s", state)
+	return bridge.ToolCall{}
+}
+
+// One of many decisions about a call counts, and it is for that call alone.
+func TestOneDecision(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	o := b.offer(t, s, "gateway", time.Minute, pay)
+	answerAll(t, o)
+	e := start(t, s, `print(call("pay", a=1, b=2)); print(call("pay", a=1, b=2))`)
+	one := b.parked(t, s)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	won := 0
+	for range 8 {
+		wg.Go(func() {
+			_, err := b.Approve(context.Background(), owner, s.ID(), one.ID)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				won++
+			} else if proto.CodeOf(err) != proto.Conflict {
+				t.Error(err)
+			}
+		})
+	}
+	if wg.Wait(); won != 1 {
+		t.Errorf("%d decisions about one call", won)
+	}
+	second := b.parked(t, s)
+	if second.ID == one.ID {
+		t.Fatal("one approval unlocked another call")
+	}
+	if _, err := b.Approve(context.Background(), "other", s.ID(), second.ID); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("another owner may approve: %v", err)
+	}
+	if _, err := b.Refuse(context.Background(), owner, s.ID(), second.ID, bridge.Refusal{Reason: "once is enough"}); err != nil {
+		t.Fatal(err)
+	}
+	want := "{'id': 'N-1', 'result': 3}\n{'id': 'N-2', 'error': {'type': 'PermissionError', 'message': 'the call of pay was refused: once is enough'}}\n"
+	if out := finish(t, e); strings.Count(out, "\n") != 2 || !strings.HasSuffix(out, want[strings.LastIndex(want, "-2"):]) || !strings.Contains(out, "'result': 3") {
+		t.Error(out)
+	}
+}
+
+// Approved while nobody was there to be told; and another input under the same name is another call, which nobody approved.
+func TestApprovalUnderAnotherDaemon(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	b.offer(t, s, "gateway", time.Minute, pay)
+	e := start(t, s, `
+import urllib.request
+first = {"id": "same", "tool": "pay", "input": {"a": 1, "b": 2}}
+print(post([first])[0]["result"])
+print(post([{**first, "input": {"a": 100, "b": 2}}])[0]["error"]["type"])
+print(post([first])[0]["error"]["message"])`)
+	one := b.parked(t, s)
+	b.restart(t)
+	s, _ = b.st.Sessions.Get(owner, s.ID())
+	if _, err := b.Approve(context.Background(), owner, s.ID(), one.ID); err != nil {
+		t.Fatal(err)
+	}
+	answerAll(t, b.offer(t, s, "gateway", time.Minute, pay))
+	e, err := s.FindExec(e.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := finish(t, e); out != "3\nValueError\nthe call of pay is over, and what came of it is not there any more\n" {
+		t.Error(out)
+	}
+}
+
+// What nobody decides about in time is over, and so is a call whose command has ended.
+func TestTooLate(t *testing.T) {
+	b := newBench(t, bridge.Config{ParkTime: 200 * time.Millisecond})
+	s := b.create(t, proto.CodeTools{})
+	b.offer(t, s, "gateway", time.Minute, pay)
+	if out := python(t, s, `print(call("pay")["error"]["message"])`); out != "nobody approved the call of pay in time\n" {
+		t.Error(out)
+	}
+	one := b.await(t, s, bridge.StateExpired)
+	if _, err := b.Approve(context.Background(), owner, s.ID(), one.ID); proto.CodeOf(err) != proto.Conflict {
+		t.Errorf("%v", err)
+	}
+}
+
+// The code's connection may break; when it does not come back in time, its call ends, and whoever answers is told.
+func TestGrace(t *testing.T) {
+	b := newBench(t, bridge.Config{Grace: 100 * time.Millisecond})
+	s := b.create(t, proto.CodeTools{})
+	o := b.offer(t, s, "gateway", time.Minute, add)
+	e := start(t, s, `
+pid = os.fork()
+if pid == 0:
+    call("add", a=1, b=2)
+while not os.path.exists("/tmp/go"):
+    time.sleep(0.01)
+os.kill(pid, 9)
+time.sleep(60)`)
+	batch := next(t, o)
+	sessiontest.Bash(t, s, "touch /tmp/go")
+	if got := b.await(t, s, bridge.StateCanceled); got.ID != batch[0].ID {
+		t.Errorf("%+v", got)
+	}
+	e.Cancel(proto.EndKilled, "it is enough")
+	if err := o.Answer(batch[0].ID, json.RawMessage("3"), nil); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("%v", err)
+	}
+}
+
+// Who may call what is the command's, while it runs, in its own container.
+func TestTokens(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s, other := b.create(t, proto.CodeTools{}), b.create(t, proto.CodeTools{})
+	for _, one := range []*session.Session{s, other} {
+		answerAll(t, b.offer(t, one, "gateway", time.Minute, add))
+	}
+	token := strings.TrimSpace(python(t, s, `print(os.environ["BERTH_TOOLS_TOKEN"])`))
+	ask := func(one *session.Session, token string) string {
+		return strings.TrimSpace(python(t, one, `print(post([{"id": "1", "tool": "add", "input": {"a": 1, "b": 2}}], token="`+token+`")[0].get("status"))`))
+	}
+	if got := ask(s, token); got != "401" {
+		t.Errorf("the token of a command that has ended: %s", got)
+	}
+	e := start(t, s, `print(os.environ["BERTH_TOOLS_TOKEN"], flush=True); time.sleep(60)`)
+	defer e.Cancel(proto.EndKilled, "it is enough")
+	token = ""
+	_ = e.Follow(context.Background(), session.Cursor{}, func(ev proto.Event) error {
+		if ev.Type == proto.EventStdout {
+			token = strings.TrimSpace(ev.Data)
+			return context.Canceled
+		}
+		return nil
+	})
+	if got := ask(s, token); got != "None" {
+		t.Errorf("the token of a command that runs: %s", got)
+	}
+	for name, bad := range map[string]string{"longer": token + "0", "cut": token[:len(token)-1], "an ID": e.ID(), "none": " ", "upper": strings.ToUpper(token)} {
+		if got := ask(s, bad); got != "401" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if got := ask(other, token); got != "401" {
+		t.Errorf("in another container: %s", got)
+	}
+}
+
+// Each command has its budget.
+func TestBudget(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{Allow: []proto.AllowedTool{{Name: "fetch"}}, MaxCalls: 3})
+	c, err := b.Connect(context.Background(), owner, s.ID(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	sent := make(chan bridge.DaemonMessage, 100)
+	c, _ = b.Connect(context.Background(), owner, s.ID(), func(m bridge.DaemonMessage) error { sent <- m; return nil })
+	defer c.Close()
+	if err := c.Handle(bridge.ClientMessage{Type: "serve", Tools: []proto.ToolSpec{{Name: "fetch"}, {Name: "rm"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if m := <-sent; m.Type != "serving" || len(m.Names) != 1 {
+		t.Errorf("%+v", m)
+	}
+	for range 2 {
+		e := start(t, s, `print([call("fetch").get("error", {}).get("message") for i in range(4)])`)
+		for range 3 {
+			m := <-sent
+			if err := c.Handle(bridge.ClientMessage{Type: "result", CallID: m.CallID, Result: json.RawMessage("null")}); err != nil {
+				t.Error(err)
+			}
+		}
+		if out := finish(t, e); out != "[None, None, None, 'this command has made 3 calls, which is its limit']\n" {
+			t.Error(out)
+		}
+	}
+}
+
+// Schemas that would have the daemon go round and round, or somewhere else, are refused or harmless.
+func TestSchemas(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	for schema, ok := range map[string]bool{
+		`{"$ref":"#"}`:                       false,
+		`{"$ref":"http://127.0.0.1/schema"}`: false,
+		`{"$ref":"file:///etc/passwd"}`:      false,
+		`{"type":"nothing"}`:                 false,
+		`[`:                                  false,
+		`{"type":"object","properties":{"a":{"$ref":"#"}}}`:                          true,
+		`{"allOf":[{"$ref":"#/$defs/x"}],"$defs":{"x":{"$ref":"#/$defs/x"}}}`:        false,
+		`{"type":"object","properties":{"a":{"pattern":"(a+)+$"}}}`:                  true,
+		`{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object"}`: true,
+	} {
+		o, err := b.Offer(owner, s.ID(), "x", []bridge.Tool{{Name: "t", InputSchema: json.RawMessage(schema)}}, time.Minute)
+		if err == nil {
+			answerAll(t, o)
+			if out := python(t, s, `print(len(call("t", a={"a": {"a": {}}})))`); out != "2\n" {
+				t.Errorf("%s: %s", schema, out)
+			}
+		}
+		if ok && err != nil || err != nil && proto.CodeOf(err) != proto.InvalidArgument {
+			t.Errorf("%s: %v", schema, err)
+		}
+	}
+}
+
+// What an earlier daemon left and nobody comes back for is ended and, in the end, forgotten.
+func TestSweep(t *testing.T) {
+	now := time.Now()
+	b := newBench(t, bridge.Config{Now: func() time.Time { return now }})
+	s := b.create(t, proto.CodeTools{})
+	o := b.offer(t, s, "gateway", time.Minute, add, pay)
+	e := start(t, s, `call("pay")`)
+	b.parked(t, s)
+	if done, err := b.Sweep(context.Background()); err != nil || done != (bridge.Swept{}) {
+		t.Errorf("%+v %v", done, err)
+	}
+	if err := b.Close(); err != nil { // while the command ends
+		t.Error(err)
+	}
+	e.Cancel(proto.EndKilled, "the test wants so")
+	<-e.Done()
+	b.restart(t)
+	if done, err := b.Sweep(context.Background()); err != nil || done.Ended != 1 {
+		t.Errorf("%+v %v", done, err)
+	}
+	b.await(t, s, bridge.StateCanceled)
+	now = now.Add(8 * 24 * time.Hour)
+	if done, err := b.Sweep(context.Background()); err != nil || done.Forgotten != 1 {
+		t.Errorf("%+v %v", done, err)
+	}
+	o.Close()
+}
