@@ -242,7 +242,7 @@ func TestRefusals(t *testing.T) {
 
 // A command that ends takes its calls with it; the holder's answer comes too late.
 func TestEndOfTheCommand(t *testing.T) {
-	b := newBench(t, bridge.Config{})
+	b := newBench(t, bridge.Config{Grace: time.Hour}) // that its connection breaks is not what ends it
 	s := b.create(t, proto.CodeTools{})
 	o := b.offer(t, s, "gateway", time.Minute, add)
 	e := start(t, s, `call("add", a=1, b=2)`)
@@ -259,6 +259,31 @@ func TestEndOfTheCommand(t *testing.T) {
 	one, err := b.GetCall(owner, s.ID(), batch[0].ID)
 	if err != nil || one.State != bridge.StateCanceled {
 		t.Errorf("%+v %v", one, err)
+	}
+}
+
+// An offer takes the place of an earlier one of its holder, with what that has not answered.
+func TestReplaced(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	o := b.offer(t, s, "gateway", time.Minute, add)
+	e := start(t, s, `print(call("add", a=1, b=2)["result"])`)
+	batch := next(t, o)
+	fresh := b.offer(t, s, "gateway", time.Minute, add)
+	if again := next(t, fresh); again[0].ID != batch[0].ID {
+		t.Errorf("%+v, %+v before", again, batch)
+	}
+	if err := o.Answer(batch[0].ID, json.RawMessage("1"), nil); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("the earlier offer answers still: %v", err)
+	}
+	if _, err := o.Next(context.Background()); proto.CodeOf(err) != proto.Canceled {
+		t.Errorf("%v", err)
+	}
+	if err := fresh.Answer(batch[0].ID, json.RawMessage("3"), nil); err != nil {
+		t.Error(err)
+	}
+	if out := finish(t, e); out != "3\n" {
+		t.Error(out)
 	}
 }
 

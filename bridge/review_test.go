@@ -3,6 +3,8 @@ package bridge_test
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -217,7 +219,12 @@ func TestBudget(t *testing.T) {
 func TestSchemas(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
+	file := filepath.Join(t.TempDir(), "any.json")
+	if err := os.WriteFile(file, []byte("{}"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for schema, ok := range map[string]bool{
+		`{"$ref":"file://` + file + `"}`:     false,
 		`{"$ref":"#"}`:                       false,
 		`{"$ref":"http://127.0.0.1/schema"}`: false,
 		`{"$ref":"file:///etc/passwd"}`:      false,
@@ -234,6 +241,9 @@ func TestSchemas(t *testing.T) {
 			if out := python(t, s, `print(len(call("t", a={"a": {"a": {}}})))`); out != "2\n" {
 				t.Errorf("%s: %s", schema, out)
 			}
+		}
+		if strings.Contains(schema, "://"+file) && err == nil {
+			t.Error("a schema has the daemon read files")
 		}
 		if ok && err != nil || err != nil && proto.CodeOf(err) != proto.InvalidArgument {
 			t.Errorf("%s: %v", schema, err)
