@@ -1,0 +1,161 @@
+package bridge_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"berth/bridge"
+	"berth/proto"
+	"berth/session"
+)
+
+// A person is a client that answers calls by hand.
+type person struct {
+	*bridge.Client
+	got chan bridge.DaemonMessage
+}
+
+func (b *bench) connect(t *testing.T, s *session.Session, names ...string) person {
+	t.Helper()
+	p := person{got: make(chan bridge.DaemonMessage, 100)}
+	var err error
+	if p.Client, err = b.Connect(context.Background(), owner, s.ID(), func(m bridge.DaemonMessage) error { p.got <- m; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	p.serve(t, names...)
+	if m := p.next(t); m.Type != "serving" {
+		t.Fatalf("%+v", m)
+	}
+	return p
+}
+
+func (p person) serve(t *testing.T, names ...string) {
+	t.Helper()
+	specs := []proto.ToolSpec{}
+	for _, n := range names {
+		specs = append(specs, proto.ToolSpec{Name: n})
+	}
+	if err := p.Handle(bridge.ClientMessage{Type: "serve", Tools: specs}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p person) next(t *testing.T) bridge.DaemonMessage {
+	t.Helper()
+	select {
+	case m := <-p.got:
+		return m
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing came")
+		return bridge.DaemonMessage{}
+	}
+}
+
+func (p person) result(t *testing.T, call, result string) {
+	t.Helper()
+	if err := p.Handle(bridge.ClientMessage{Type: "result", CallID: call, Result: json.RawMessage(result)}); err != nil {
+		t.Error(err)
+	}
+}
+
+var clientTools = proto.CodeTools{Allow: []proto.AllowedTool{{Name: "fetch"}, {Name: "parse"}}}
+
+// A client that is gone for good takes its calls with it; so does one that does not serve a tool any more.
+func TestClientLeaves(t *testing.T) {
+	b := newBench(t, bridge.Config{Grace: 100 * time.Millisecond})
+	s := b.create(t, clientTools)
+	p := b.connect(t, s, "fetch", "parse")
+	e := start(t, s, `print(call("fetch")["error"]); print(call("parse")["error"]["type"]); print(call("parse")["error"]["type"])`)
+	if m := p.next(t); m.Tool != "fetch" {
+		t.Fatalf("%+v", m)
+	}
+	p.serve(t, "parse")
+	if m := p.next(t); m.Type != "serving" || len(m.Names) != 1 {
+		t.Errorf("%+v", m)
+	}
+	if m := p.next(t); m.Tool != "parse" {
+		t.Errorf("%+v", m)
+	}
+	p.Close()
+	want := "{'type': 'RuntimeError', 'message': 'the tool fetch is not served any more: who answered it has gone'}\nRuntimeError\nNameError\n"
+	if out := finish(t, e); out != want {
+		t.Error(out)
+	}
+}
+
+// Of two clients the newer one is asked; and one is told when nobody waits any more.
+func TestTwoClients(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, clientTools)
+	first, second := b.connect(t, s, "fetch"), b.connect(t, s, "fetch", "parse")
+	defer first.Close()
+	e := start(t, s, `print(call("fetch")["result"]); call("parse")`)
+	m := second.next(t)
+	if err := first.Handle(bridge.ClientMessage{Type: "result", CallID: m.CallID, Result: json.RawMessage(`"forged"`)}); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("one client answered another's call: %v", err)
+	}
+	second.result(t, m.CallID, `"right"`)
+	m = second.next(t)
+	e.Cancel(proto.EndKilled, "the test wants so")
+	if over := second.next(t); over.Type != "cancel" || over.CallID != m.CallID {
+		t.Errorf("%+v, %+v before", over, m)
+	}
+	second.Close()
+	if out := python(t, s, `print(listed()["tools"][0]["name"])`); out != "fetch\n" {
+		t.Error(out)
+	}
+}
+
+// A client comes back after the daemon was restarted, later than the code did, and has its call again.
+func TestClientUnderAnotherDaemon(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, clientTools)
+	p := b.connect(t, s, "fetch")
+	e := start(t, s, `print(call("fetch")["result"]); print(call("fetch")["result"])`)
+	m := p.next(t)
+	b.restart(t)
+	p.Close()
+	s, err := b.st.Sessions.Get(owner, s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = b.connect(t, s, "fetch")
+	defer p.Close()
+	again := p.next(t)
+	if again.CallID != m.CallID {
+		t.Errorf("%+v, %+v before", again, m)
+	}
+	p.result(t, again.CallID, "1")
+	p.result(t, p.next(t).CallID, "2")
+	if e, err = s.FindExec(e.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if out := finish(t, e); out != "1\n2\n" {
+		t.Error(out)
+	}
+}
+
+// What a client says that makes no sense is refused by name.
+func TestClientMessages(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, clientTools)
+	c, err := b.Connect(context.Background(), owner, s.ID(), func(bridge.DaemonMessage) error { return errors.New("gone") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, m := range []bridge.ClientMessage{
+		{Type: "sing"}, {Type: "result", CallID: "x", Result: json.RawMessage("1")}, {Type: "error", CallID: "x"},
+		{Type: "serve", Tools: []proto.ToolSpec{{Name: "tools"}}}, {Type: "serve", Tools: []proto.ToolSpec{{Name: "a"}, {Name: "a"}}}, {Type: "serve", Tools: []proto.ToolSpec{{Name: "a", InputSchema: json.RawMessage(`{"type":1}`)}}},
+	} {
+		if err := c.Handle(m); proto.CodeOf(err) != proto.InvalidArgument {
+			t.Errorf("%+v: %v", m, err)
+		}
+	}
+	if _, err := b.Connect(context.Background(), "other", s.ID(), nil); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("another owner may answer: %v", err)
+	}
+}
