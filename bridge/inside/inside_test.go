@@ -40,7 +40,7 @@ import tools
 for f in (lambda: tools.secret(1), lambda: getattr(tools, "sec" + "ret")(), lambda: tools["../add"](), lambda: tools.missing(), lambda: tools.broken(), lambda: tools.add("x"),
           lambda: tools.add(1, 2, 3), lambda: tools.add(1, a=1), lambda: tools.echo(url=object()), lambda: tools.echo(n=float("nan"))):
     try: print(f())
-    except Exception as e: print(type(e).__name__, e)`,
+    except Exception as e: print(type(e).__name__, str(e).split(": nan")[0])`, // newer ones say which
 			"PermissionError tool secret is not on the list\nPermissionError tool secret is not on the list\nPermissionError tool ../add is not on the list\nNameError tool missing is not registered\nRuntimeError it broke\n" +
 				"ValueError a is missing\nTypeError add() takes 2 positional arguments but 3 were given\nTypeError add() got multiple values for argument 'a'\n" +
 				"ValueError tool echo: the arguments are not JSON: object cannot be sent to a tool\nValueError tool echo: the arguments are not JSON: Out of range float values are not JSON compliant\n"},
@@ -91,7 +91,8 @@ var spread = map[string]string{
 import asyncio, tools
 async def main():
     async def one(i):
-        await asyncio.sleep(0)
+        for _ in range(i % 5): # some come to it later than others, but before the loop waits for anything
+            await asyncio.sleep(0)
         return await tools.query({"sql": str(i)})
     rows = await asyncio.gather(*[one(i) for i in range(50)])
     print(len(rows), set(rows))

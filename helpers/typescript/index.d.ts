@@ -31,7 +31,7 @@ export interface Options {
 }
 
 /** A Server answers calls until it is closed. */
-export interface Server extends AsyncDisposable {
+export interface Server {
   /** The tools that code may call; those that the container does not allow are not among them. */
   readonly names: string[]
   /** Settled when the server has ended: fulfilled if it was closed, rejected if the container is gone. */

@@ -66,8 +66,6 @@ class Server {
     this.end()
   }
 
-  async [Symbol.asyncDispose ?? Symbol.for('Symbol.asyncDispose')] () { this.end() }
-
   // end ends the connection, with an error or because that was wanted.
   end (error) {
     if (this.#over) return
