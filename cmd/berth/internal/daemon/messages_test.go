@@ -261,3 +261,34 @@ func TestContainerDiesInATurn(t *testing.T) {
 		t.Error(err, model.Left())
 	}
 }
+
+// Python ends with the daemon, and what it had done by then nobody knows: it is told so, and not run again.
+func TestPythonIsNotRunTwice(t *testing.T) {
+	model := withModel(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "code_execution", "input": {"code": "open('/workspace/n', 'a').write('x')\nimport time\ntime.sleep(1000)"}}]}},
+		{"expect": {"last": [{"is_error": true, "content": {"$contains": "unavailable"}}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	c := create(t, base)
+	cut := make(chan error, 1)
+	go func() {
+		_, _, err := turn(c.ID, replTool, "0")
+		cut <- err
+	}()
+	eventually(t, "the code is at work", func() bool {
+		status, out, err := base.Do("GET", "/v1/containers/"+c.ID+"/fs/content?path=/workspace/n", nil)
+		return err == nil && status == 200 && string(out) == "x"
+	})
+	base.restart(t, syscall.SIGKILL)
+	if err := <-cut; err == nil {
+		t.Error("a request outlived its daemon")
+	}
+	status, a, err := turn(c.ID, replTool, "1")
+	if err != nil || status != 200 || len(a.Content) != 3 || !strings.Contains(string(a.Content[1].Content), `"unavailable"`) {
+		t.Errorf("%d %v %+v", status, err, a)
+	}
+	if out := bash(t, base, c.ID, "cat /workspace/n"); out.Result.Result.Stdout != "x" {
+		t.Errorf("it ran as often as this says: %q", out.Result.Result.Stdout)
+	}
+	if err := model.Err(); err != nil || model.Left() > 0 {
+		t.Error(err, model.Left())
+	}
+}
