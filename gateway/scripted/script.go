@@ -154,7 +154,7 @@ func Load(r io.Reader) (*Script, error) {
 		return nil, invalid("something follows the script, at byte %d", dec.InputOffset())
 	}
 	if in.N == 0 {
-		return nil, proto.Errorf(proto.TooLarge, "load", "script", "the script has more than %d bytes", maxScript)
+		return nil, proto.Errorf(proto.TooLarge, "", "script", "the script has more than %d bytes", maxScript)
 	}
 	if len(s.Turns) > 0 {
 		s.Conversations = append(s.Conversations, Conversation{Name: "main", Plain: s.Plain, Loop: s.Loop, Turns: s.Turns})
@@ -163,7 +163,7 @@ func Load(r io.Reader) (*Script, error) {
 }
 
 func invalid(format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "load", "script", "the script: "+format, args...)
+	return proto.Errorf(proto.InvalidArgument, "", "script", "the script: "+format, args...)
 }
 
 // check finds what could only fail when it is played.

@@ -150,11 +150,11 @@ func TestRouting(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	for want, list := range map[string][]Config{
-		"must be like":             {{URL: "ftp://a"}},
-		"keys go into the file":    {{URL: "https://sk-secret@a"}},
-		`kind "x"`:                 {{URL: "https://a", Kind: "x"}},
-		"claude-* is the upstream": {{URL: "https://a", Prefixes: []string{"claude-"}}, {URL: "https://b", Prefixes: []string{"claude-"}}},
-		"* is the upstream of two": {{URL: "https://a"}, {URL: "https://b"}},
+		"must be like":          {{URL: "ftp://a"}},
+		"keys go into the file": {{URL: "https://sk-secret@a"}},
+		`kind "x"`:              {{URL: "https://a", Kind: "x"}},
+		"the models claude-*;":  {{URL: "https://a", Prefixes: []string{"claude-"}}, {URL: "https://b", Prefixes: []string{"claude-"}}},
+		"the models *;":         {{URL: "https://a"}, {URL: "https://b"}},
 	} {
 		if _, err := Open(list, nil); proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v, want %s", err, want)

@@ -92,7 +92,7 @@ func Open(list []Config, log *slog.Logger) (*Set, error) {
 		}
 		for _, p := range u.cfg.Prefixes {
 			if seen[p] {
-				return nil, invalid("%s is the upstream of two URLs; give each another prefix of models", modelsOf(p))
+				return nil, invalid("two upstreams have the models %s; give one of them another prefix", modelsOf(p))
 			}
 			seen[p] = true
 		}
@@ -102,7 +102,7 @@ func Open(list []Config, log *slog.Logger) (*Set, error) {
 }
 
 func invalid(format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "upstream", "upstream", format, args...)
+	return proto.Errorf(proto.InvalidArgument, "", "upstream", format, args...)
 }
 
 func newUpstream(cfg Config, transport *http.Transport, log *slog.Logger) (*Upstream, error) {

@@ -90,6 +90,7 @@ type Daemon struct {
 	sessions *session.Sessions
 	skills   *skills.Store
 	code     *code.Runner
+	models   *upstream.Set // where they are
 	gateway  *gateway.Gateway
 	tools    *catalog.Catalog
 	secrets  *vault.Vault
@@ -134,6 +135,9 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	providers, err := d.readKeys()
 	if err != nil {
+		return err
+	}
+	if err := d.openUpstreams(); err != nil {
 		return err
 	}
 	if err := d.listen(); err != nil {
@@ -256,12 +260,8 @@ func (d *Daemon) openEgress() (err error) {
 
 // openGateway opens what answers Messages requests.
 func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
-	set, err := d.openUpstreams()
-	if err != nil {
-		return err
-	}
 	d.gateway = gateway.New(gateway.Config{
-		Upstreams: set, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills, Ledger: d.books, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
+		Upstreams: d.models, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills, Ledger: d.books, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
 	})
 	d.keep(d.gateway)
 	return nil

@@ -26,16 +26,16 @@ func (d *Daemon) readKeys() (providers map[string]string, err error) {
 	return providers, nil
 }
 
-// openUpstreams opens where Messages requests go. The way there may need a proxy, which the environment names as it does for other programs.
-func (d *Daemon) openUpstreams() (*upstream.Set, error) {
+// openUpstreams checks where Messages requests go; it connects to nothing yet. The way there may need a proxy, which the environment names as it does for other programs.
+func (d *Daemon) openUpstreams() (err error) {
 	list := slices.Clone(d.cfg.Upstreams)
 	for i := range list {
-		list[i].Own, list[i].Proxy = d.keys.Knows, http.ProxyFromEnvironment
+		list[i].Own = func(key string) bool { return d.keys.Knows(key) } // which are opened later
+		list[i].Proxy = http.ProxyFromEnvironment
 		list[i].Timeout, list[i].IdleTimeout = d.cfg.UpstreamTimeout, d.cfg.UpstreamIdle
 	}
-	set, err := upstream.Open(list, d.cfg.Log)
-	if err == nil {
-		d.keep(set)
+	if d.models, err = upstream.Open(list, d.cfg.Log); err == nil {
+		d.keep(d.models)
 	}
-	return set, err
+	return err
 }
