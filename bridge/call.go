@@ -189,26 +189,64 @@ func (d *desk) admitAll(ctx context.Context, fresh []*call) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, listTime) // a server may have to be asked for its tools
+	defer cancel()
 	var write []record
+	var back []*call
 	for i, c := range fresh {
-		if failure := d.admit(ctx, c, known[i]); failure != nil {
+		switch failure := d.admit(ctx, c, known[i]); {
+		case failure != nil:
 			d.finish(c, outcome{failure: failure})
-			continue
+		case known[i] != nil: // written down already, and perhaps decided about since it was read
+			back = append(back, c)
+		default:
+			write = append(write, c.rec)
+			c.recorded = true
 		}
-		write = append(write, c.rec)
-		c.recorded = true
 	}
-	if len(write) == 0 {
+	if err := d.b.putAll(write); err != nil {
+		return err
+	}
+	return d.catchUp(back)
+}
+
+func (b *Bridge) putAll(list []record) error {
+	if len(list) == 0 {
 		return nil
 	}
-	return d.b.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
-		for _, r := range write {
+	return b.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
+		for _, r := range list {
 			if err := r.put(tx); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// catchUp tells calls that came back what was decided about them while they did: whoever decided did not find them.
+func (d *desk) catchUp(back []*call) error {
+	if len(back) == 0 {
+		return nil
+	}
+	var now []record
+	err := d.b.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		now = now[:0]
+		for _, c := range back {
+			r, err := findCall(tx, c.rec.ContainerID, c.rec.ID)
+			if err != nil {
+				return err
+			}
+			now = append(now, r)
+		}
+		return nil
+	})
+	for i, r := range now {
+		if back[i].rec.State == StateParked && r.Decision != nil {
+			d.decided(r)
+		}
+	}
+	return err
 }
 
 // admit judges one call. known is what an earlier daemon wrote down of it, or nil.
@@ -375,8 +413,10 @@ func (c *call) approved() (*Failure, bool) {
 		case <-c.ctx.Done():
 			return nil, false
 		case <-timer.C:
-			c.change(func(r *record) { r.State = StateExpired })
-			return fail(PermissionError, "nobody approved the call of %s in time", r.Tool), false
+			if r = c.expire(); r.State == StateExpired {
+				c.change(func(mine *record) { *mine = r })
+				return fail(PermissionError, "nobody approved the call of %s in time", r.Tool), false
+			}
 		}
 	}
 	switch r.State {
@@ -392,6 +432,24 @@ func (c *call) approved() (*Failure, bool) {
 		return c.seek() // it took a person's time: who answered then may be gone
 	}
 	return nil, true
+}
+
+// expire ends the wait for approval, and is the call as it is then: whoever decided at the last moment is heard.
+func (c *call) expire() (r record) {
+	b := c.desk.b
+	err := b.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
+		if r, err = findCall(tx, c.rec.ContainerID, c.rec.ID); err != nil || r.State != StateParked {
+			return err
+		}
+		r.State, r.EndedAt = StateExpired, proto.AtOrNil(b.cfg.Now())
+		return r.put(tx)
+	})
+	if err != nil { // it is not known what was decided, so it was not approved
+		b.cfg.Log.Error("ending the wait for approval", "call", c.rec.ID, "error", err)
+		r = c.rec
+		r.State = StateExpired
+	}
+	return r
 }
 
 // seek finds who answers the call now.
@@ -417,7 +475,10 @@ func (d *desk) decided(r record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c := d.calls[callKey{r.ExecID, r.Client}]; c != nil && c.rec.ID == r.ID {
-		c.verdict <- r
+		select {
+		case c.verdict <- r:
+		default: // it was told already
+		}
 	}
 }
 
@@ -441,7 +502,7 @@ func (d *desk) finish(c *call, out outcome) {
 		r.Error = &CallError{out.failure.Type, cut(d.s.Hide(out.failure.Message), maxReason)}
 	}
 	if recorded {
-		if err := d.b.cfg.Ledger.Jot(r.put); err != nil {
+		if err := d.b.cfg.Ledger.Jot(r.close); err != nil {
 			d.b.cfg.Log.Error("recording the end of a tool's call", "call", r.ID, "error", err)
 		}
 	}
