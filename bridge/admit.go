@@ -78,14 +78,18 @@ func (d *desk) admitAll(ctx context.Context, fresh []*call) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, listTime) // a server may have to be asked for its tools
+	defer cancel()
 	var write []record
 	for i, c := range fresh {
-		if failure := d.admit(ctx, c, known[i]); failure != nil {
+		failure := d.admit(ctx, c, known[i])
+		switch {
+		case failure != nil:
 			d.finish(c, outcome{failure: failure})
-			continue
+		case known[i] == nil: // else it is written down, and perhaps decided about since it was read
+			write = append(write, c.rec)
+			c.recorded = true
 		}
-		write = append(write, c.rec)
-		c.recorded = true
 	}
 	if len(write) == 0 {
 		return nil

@@ -221,9 +221,27 @@ func (c *call) decision() (r record, err error) {
 	case <-c.ctx.Done():
 		return r, c.ctx.Err()
 	case <-timer.C:
-		r.State = StateExpired
+		r = c.expire()
 	}
 	return r, nil
+}
+
+// expire ends the wait for approval, and is the call as it is then: whoever decided at the last moment is heard.
+func (c *call) expire() (r record) {
+	b := c.desk.b
+	err := b.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
+		if r, err = findCall(tx, c.rec.ContainerID, c.rec.ID); err != nil || r.State != StateParked {
+			return err
+		}
+		r.State, r.EndedAt = StateExpired, proto.AtOrNil(b.cfg.Now())
+		return r.put(tx)
+	})
+	if err != nil { // it is not known what was decided, so it was not approved
+		b.cfg.Log.Error("ending the wait for approval", "call", c.rec.ID, "error", err)
+		r = c.rec
+		r.State = StateExpired
+	}
+	return r
 }
 
 // seek finds who answers the call now.
@@ -249,7 +267,10 @@ func (d *desk) decided(r record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c := d.calls[callKey{r.ExecID, r.Client}]; c != nil && c.rec.ID == r.ID {
-		c.verdict <- r
+		select {
+		case c.verdict <- r:
+		default: // it was told already
+		}
 	}
 }
 
@@ -273,7 +294,7 @@ func (d *desk) finish(c *call, out outcome) {
 		r.Error = &CallError{out.failure.Type, cut(d.s.Hide(out.failure.Message), maxReason)}
 	}
 	if recorded {
-		if err := d.b.cfg.Ledger.Jot(r.put); err != nil {
+		if err := d.b.cfg.Ledger.Jot(r.close); err != nil {
 			d.b.cfg.Log.Error("recording the end of a tool's call", "call", r.ID, "error", err)
 		}
 	}

@@ -131,7 +131,7 @@ func gone(name string) *Failure {
 
 // end has Next say that it is over. Called with the desk's mu held.
 func (o *Offer) end() {
-	o.over, o.here = true, false
+	o.over, o.here, o.queue = true, false, nil // what nobody has had is somebody else's now, or has failed
 	if o.leaving != nil {
 		o.leaving.Stop()
 	}

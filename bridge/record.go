@@ -92,6 +92,18 @@ func (r record) put(tx *ledger.Tx) error {
 	return errors.Join(tx.Put(bucketIDs, r.clientKey(), r.ID), tx.Put(bucketLive, r.ID, r.ContainerID))
 }
 
+// close is put of a call that is over. What was decided about it while it ended stays written.
+func (r *record) close(tx *ledger.Tx) error {
+	if r.ExpiresAt != nil && r.Decision == nil {
+		old, err := findCall(tx, r.ContainerID, r.ID)
+		if err != nil && proto.CodeOf(err) != proto.NotFound {
+			return err
+		}
+		r.Decision = old.Decision
+	}
+	return r.put(tx)
+}
+
 // recall is the call that the code's side knows by this identifier, if it was written down.
 func recall(tx *ledger.Tx, r record) (*record, error) {
 	var id string

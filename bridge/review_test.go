@@ -278,3 +278,78 @@ func TestSweep(t *testing.T) {
 	}
 	o.Close()
 }
+
+// A decision that is made while the code comes back for its call is heard, and stays written.
+func TestDecidedWhileComingBack(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	b.offer(t, s, "gateway", time.Minute, pay)
+	const many = 40
+	e := start(t, s, `
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(40) as pool:
+    print(sum(l[0]["error"]["type"] == "PermissionError" for l in pool.map(lambda i: post([{"id": f"x{i}", "tool": "pay", "input": {}}]), range(40))))`)
+	var list []bridge.ToolCall
+	for end := time.Now().Add(30 * time.Second); len(list) < many && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		list, _, _ = b.Calls(owner, s.ID(), bridge.Filter{State: bridge.StateParked, Limit: many})
+	}
+	b.restart(t)
+	for _, one := range list {
+		if _, err := b.Refuse(context.Background(), owner, s.ID(), one.ID, bridge.Refusal{}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Millisecond) // so that some come in before, and some behind
+	}
+	s, _ = b.st.Sessions.Get(owner, s.ID())
+	e, err := s.FindExec(e.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := finish(t, e); out != "40\n" {
+		t.Error(out)
+	}
+	for _, one := range list {
+		if got, err := b.GetCall(owner, s.ID(), one.ID); err != nil || got.State != bridge.StateRefused || got.Decision == nil {
+			t.Errorf("%+v %v", got, err)
+		}
+	}
+}
+
+// A decision at the last moment counts, or it is too late for it; not both.
+func TestDecidedAtTheLastMoment(t *testing.T) {
+	b := newBench(t, bridge.Config{ParkTime: 300 * time.Millisecond})
+	s := b.create(t, proto.CodeTools{})
+	answerAll(t, b.offer(t, s, "gateway", time.Minute, pay))
+	for i := range 8 {
+		e := start(t, s, `print(call("pay", a=1, b=2).get("result"))`)
+		one := b.parked(t, s)
+		time.Sleep(time.Until(one.ExpiresAt.Time) - time.Duration(i)*500*time.Microsecond) // the moment is what this is about
+		_, err := b.Approve(context.Background(), owner, s.ID(), one.ID)
+		want, state := "3\n", bridge.StateSucceeded
+		if err != nil {
+			want, state = "None\n", bridge.StateExpired
+		}
+		if out := finish(t, e); out != want {
+			t.Errorf("approving said %v, and the code got %s", err, out)
+		}
+		if got, _ := b.GetCall(owner, s.ID(), one.ID); got.State != state {
+			t.Errorf("approving said %v, and the call is %s", err, got.State)
+		}
+	}
+}
+
+// What an offer had not given out when another took its place is the other's alone.
+func TestOfferTakesAll(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	old := b.offer(t, s, "gateway", time.Minute, add)
+	e := start(t, s, `print(call("add", a=1, b=2)["result"])`)
+	b.await(t, s, bridge.StateRunning)
+	answerAll(t, b.offer(t, s, "gateway", time.Minute, add))
+	if batch, err := old.Next(t.Context()); err == nil {
+		t.Errorf("the offer that was replaced gave out %+v", batch)
+	}
+	if out := finish(t, e); out != "3\n" {
+		t.Error(out)
+	}
+}

@@ -68,6 +68,9 @@ func (c *checker) check(at string, raw json.RawMessage) error {
 	if err != nil {
 		return fmt.Errorf("%s is not valid JSON", at)
 	}
+	if err := weigh(c.schema, v, len(raw)); err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
 	err = c.schema.Validate(v)
 	var bad *jsonschema.ValidationError
 	if errors.As(err, &bad) {

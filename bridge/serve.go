@@ -217,6 +217,7 @@ func (d *desk) stream(w http.ResponseWriter, r *http.Request, calls []*call, end
 		}
 	}()
 	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Now().Add(writeTime)) // that of the connection's last answer may be over
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	_ = control.Flush()

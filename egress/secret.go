@@ -118,10 +118,10 @@ func newSwaps(list []Secret) (s swaps) {
 }
 
 // at are those that go to a target. In clear text one goes only where its list names the port: whoever writes "example.com" does not mean to have it
-// read on the way.
+// read on the way. Who names 443 does not either, whatever code in the container speaks there.
 func (s swaps) at(t Target, encrypted bool) (some swaps) {
 	for _, one := range s {
-		if slices.ContainsFunc(one.rules, func(r Rule) bool { return r.fits(t) && (encrypted || r.Port != 0) }) {
+		if slices.ContainsFunc(one.rules, func(r Rule) bool { return r.fits(t) && (encrypted || r.Port != 0 && r.Port != 443) }) {
 			some = append(some, one)
 		}
 	}

@@ -272,7 +272,8 @@ func TestSecretInClearText(t *testing.T) {
 }
 
 func TestWhereSecretsGo(t *testing.T) {
-	s := newSwaps([]Secret{{Name: "PLAIN", Hosts: []string{"example.com", "*.star.test"}}, {Name: "PORTS", Hosts: []string{"example.com:80", "example.com:8443"}}})
+	s := newSwaps([]Secret{{Name: "PLAIN", Hosts: []string{"example.com", "*.star.test"}}, {Name: "PORTS", Hosts: []string{"example.com:80", "example.com:8443"}},
+		{Name: "TLS", Hosts: []string{"tls.test:443"}}})
 	for _, tt := range []struct {
 		name      string
 		port      uint16
@@ -281,6 +282,7 @@ func TestWhereSecretsGo(t *testing.T) {
 	}{
 		{"example.com", 443, true, "PLAIN"}, {"example.com", 80, true, "PLAIN PORTS"}, {"example.com", 80, false, "PORTS"}, {"example.com", 8443, true, "PORTS"},
 		{"example.com", 8443, false, "PORTS"}, {"example.com", 22, true, ""}, {"a.star.test", 443, true, "PLAIN"}, {"a.star.test", 80, false, ""}, {"star.test", 443, true, ""}, {"a.example.com", 443, true, ""},
+		{"tls.test", 443, true, "TLS"}, {"tls.test", 443, false, ""},
 	} {
 		var names []string
 		for _, one := range s.at(Target{Name: tt.name, Port: tt.port}, tt.encrypted) {

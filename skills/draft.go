@@ -3,6 +3,7 @@ package skills
 import (
 	"archive/zip"
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -146,10 +147,13 @@ func (d *Draft) AddZip(name string, r io.Reader) error {
 	}
 	defer os.Remove(spool.Name())
 	defer spool.Close()
-	most := d.store.cfg.MaxBytes
-	size, err := io.Copy(spool, io.LimitReader(r, most+1))
+	most, entries := d.store.cfg.MaxBytes, &entryCount{}
+	size, err := io.Copy(io.MultiWriter(spool, entries), io.LimitReader(r, most+1))
 	if err != nil {
 		return diskError(err)
+	}
+	if entries.n > entriesPerFile*d.store.cfg.MaxFiles {
+		return proto.Errorf(proto.TooLarge, "", shown(name), "The archive %.200q lists more than %d entries, and a skill may have %d files.", name, entriesPerFile*d.store.cfg.MaxFiles, d.store.cfg.MaxFiles)
 	}
 	if size > most {
 		return proto.Errorf(proto.TooLarge, "", shown(name), "The archive %.200q is larger than the %d bytes that a skill may have.", name, most)
@@ -164,6 +168,29 @@ func (d *Draft) AddZip(name string, r io.Reader) error {
 		}
 	}
 	return nil
+}
+
+// entriesPerFile is how many entries an archive may list for each file that a skill may have: directories are entries too.
+const entriesPerFile = 8
+
+// An entryCount counts the entries that an archive can have by the mark that each begins with in its list. The list takes a multiple of its size in
+// memory when it is read, so it is not read if it is too long. What is in the files can have the mark as well, which does not matter.
+type entryCount struct {
+	n    int
+	last []byte // bytes that a mark may begin with
+}
+
+var entryMark = []byte("PK\x01\x02")
+
+// Write is io.Writer's.
+func (c *entryCount) Write(p []byte) (int, error) {
+	edge := append(c.last, p[:min(len(p), len(entryMark)-1)]...)
+	c.n += bytes.Count(edge, entryMark) + bytes.Count(p, entryMark)
+	if len(p) >= len(entryMark)-1 {
+		edge = p
+	}
+	c.last = bytes.Clone(edge[max(0, len(edge)-len(entryMark)+1):])
+	return len(p), nil
 }
 
 // addZipped takes in one file of an archive. Directories come with what is in them; what a Mac puts into archives for itself is left out.

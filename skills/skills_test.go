@@ -5,12 +5,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"berth/proto"
 	"berth/session"
@@ -368,6 +370,29 @@ func zipped(t *testing.T, files ...string) io.Reader {
 		t.Fatal(err)
 	}
 	return &buf
+}
+
+// An archive that lists more than a skill can have is not taken apart, however it arrives.
+func TestZipOfManyEntries(t *testing.T) {
+	b := newBench(t, func(c *skills.Config) { c.MaxFiles = 10 })
+	add := func(directories int) error {
+		files := []string{"notes/SKILL.md", front("notes", "One.")}
+		for i := range directories {
+			files = append(files, fmt.Sprintf("notes/%d/", i), "")
+		}
+		d, err := b.draft(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		return d.AddZip("notes.zip", iotest.OneByteReader(zipped(t, files...)))
+	}
+	if err := add(79); err != nil {
+		t.Error(err)
+	}
+	if err := add(80); proto.CodeOf(err) != proto.TooLarge || !strings.Contains(err.Error(), "80 entries") {
+		t.Errorf("81 entries: %v", err)
+	}
 }
 
 func TestZip(t *testing.T) {
