@@ -128,10 +128,8 @@ func TestMessagesInContainers(t *testing.T) {
 		{"paused", "3", func() { call[proto.Container](t, base, 200, "POST", "/v1/containers/"+id+"/pause", "") }},
 		{"stopped", "1", func() { call[proto.Container](t, base, 200, "POST", "/v1/containers/"+id+"/stop", "") }},
 		{"killed", "1", func() {
-			kill(t, base.inside(id)[:1])
-			eventually(t, "the daemon knows of it", func() bool {
-				return call[proto.Container](t, base, 200, "GET", "/v1/containers/"+id, "").State == proto.StateStopped
-			})
+			kill(t, base.inside(base.sandbox(t, id)))
+			becomes(t, base, id, proto.StateStopped)
 		}},
 		{"the daemon killed", "1", func() { base.restart(t, syscall.SIGKILL) }},
 	} {
@@ -252,7 +250,7 @@ func TestContainerDiesInATurn(t *testing.T) {
 		answered <- a
 	}()
 	bash(t, base, c.ID, "until test -s /workspace/pid; do sleep 0.01; done")
-	kill(t, base.inside(c.ID)[:1])
+	kill(t, base.inside(base.sandbox(t, c.ID)))
 	a := <-answered
 	if len(a.Content) != 5 || !strings.Contains(string(a.Content[1].Content), `"error_code":"unavailable"`) || a.result(t, 3).Stdout != "kept\n" || a.StopReason != "end_turn" {
 		t.Errorf("%+v", a)
