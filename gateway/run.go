@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"sync"
 	"time"
 
@@ -55,14 +56,15 @@ func (t *turn) command(ctx context.Context, s *session.Session, c call) (object,
 	return resultBlock(c, mustJSON(res.Content)), nil
 }
 
-// onceKey is what a command is known by if its call is run again: it is not.
+// onceKey is what a command is known by if its call is run again: it is not. Its place in the answer is part of it, since there are models that use one ID in
+// each round.
 func (t *turn) onceKey(c call) string {
 	if c.name != toolBash {
 		return ""
 	}
 	key := t.keys[c.id]
 	if key == "" {
-		key = "gateway/" + t.id + "/" + c.id
+		key = "gateway/" + t.id + "/" + strconv.Itoa(len(t.content)) + "/" + c.id
 	}
 	return key[:min(len(key), proto.MaxRetryKey)]
 }
@@ -127,9 +129,12 @@ func (t *turn) code(ctx context.Context, s *session.Session, c call) (object, er
 			return t.shown(c, p.Type, p.Data, p.DataBase64)
 		}
 	}
-	switch {
-	case !t.q.tools.repl:
+	if !t.q.tools.repl {
 		return t.program(ctx, s, c, in.Code, each), nil
+	}
+	switch err := t.g.cells.yield(s, c); {
+	case err != nil:
+		return t.failed(c, err), nil
 	case len(t.q.tools.remote) > 0:
 		return t.held(ctx, s, c, in.Code, each)
 	}
