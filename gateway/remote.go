@@ -166,13 +166,13 @@ func (b *toolbox) offered() (list []bridge.Tool) {
 
 // startCell begins one.
 func (t *turn) startCell(ctx context.Context, s *session.Session, c call, text string) (*cell, error) {
-	offer, err := t.g.cfg.Bridge.Offer(t.q.Owner, s.ID(), holderName, t.q.tools.offered(), callTime)
+	offer, err := t.g.cfg.Bridge.Offer(s.Owner(), s.ID(), holderName, t.q.tools.offered(), callTime)
 	if err != nil {
 		return nil, err
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	it := &cell{key: cellKey(s, c), calls: make(chan []bridge.Call), offer: offer, cancel: cancel, done: make(chan struct{}), turn: make(chan struct{}, 1)}
-	it.budget = time.AfterFunc(cellTime, func() { _, _ = t.g.cfg.Code.Interrupt(run, t.q.Owner, s.ID(), replName) }) // where it is gone there is nothing to interrupt
+	it.budget = time.AfterFunc(cellTime, func() { _, _ = t.g.cfg.Code.Interrupt(run, s.Owner(), s.ID(), replName) }) // where it is gone there is nothing to interrupt
 	t.g.cells.put(it)
 	t.g.cells.all.Go(func() { it.listen(run) })
 	t.g.cells.all.Go(func() {

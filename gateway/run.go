@@ -96,20 +96,21 @@ func (t *turn) live() bool { return t.out != nil && t.q.Header.Get(liveHeader) =
 
 // show gives a command's output to the client.
 func (t *turn) show(c call) func(proto.Event) error {
+	out := t.out
 	return func(ev proto.Event) error {
 		if ev.Type != proto.EventStdout && ev.Type != proto.EventStderr {
 			return nil
 		}
-		return t.shown(c, string(ev.Type), ev.Data, ev.DataBase64)
+		return out.shown(c, string(ev.Type), ev.Data, ev.DataBase64)
 	}
 }
 
-func (t *turn) shown(c call, stream, text string, bytes []byte) error {
-	o := object{}.with("type", "berth_output").with("tool_use_id", c.id).with("stream", stream)
+func (s *stream) shown(c call, from, text string, bytes []byte) error {
+	o := object{}.with("type", "berth_output").with("tool_use_id", c.id).with("stream", from)
 	if bytes != nil {
-		return t.out.send("berth_output", o.with("data_base64", bytes).raw())
+		return s.send("berth_output", o.with("data_base64", bytes).raw())
 	}
-	return t.out.send("berth_output", o.with("text", text).raw())
+	return s.send("berth_output", o.with("text", text).raw())
 }
 
 // code runs Python.
@@ -121,12 +122,12 @@ func (t *turn) code(ctx context.Context, s *session.Session, c call) (object, er
 		return t.failed(c, invalid("code", "there is no code to run")), nil
 	}
 	var each func(code.Progress) error
-	if t.live() {
+	if out := t.out; t.live() {
 		each = func(p code.Progress) error {
 			if p.Data == "" && p.DataBase64 == nil {
 				return nil
 			}
-			return t.shown(c, p.Type, p.Data, p.DataBase64)
+			return out.shown(c, p.Type, p.Data, p.DataBase64)
 		}
 	}
 	if !t.q.tools.repl {
@@ -141,11 +142,11 @@ func (t *turn) code(ctx context.Context, s *session.Session, c call) (object, er
 	return t.python(ctx, s, c, code.Cell{Code: in.Code, TimeoutSeconds: cellTime.Seconds()}, each), nil
 }
 
-// python runs a piece of code in the interpreter that keeps its variables.
+// python runs a piece of code in the interpreter that keeps its variables. The code may outlive the turn, so nothing of the request is looked at.
 func (t *turn) python(ctx context.Context, s *session.Session, c call, ask code.Cell, each func(code.Progress) error) object {
 	began := time.Now()
 	ask.Language = "python"
-	res, err := t.g.cfg.Code.Cell(ctx, t.q.Owner, s.ID(), replName, ask, each)
+	res, err := t.g.cfg.Code.Cell(ctx, s.Owner(), s.ID(), replName, ask, each)
 	if err != nil {
 		return t.failed(c, err)
 	}
@@ -159,7 +160,7 @@ func (t *turn) python(ctx context.Context, s *session.Session, c call, ask code.
 
 // program runs Python that keeps nothing.
 func (t *turn) program(ctx context.Context, s *session.Session, c call, text string, each func(code.Progress) error) (block object) {
-	err := t.g.cfg.Code.Once(ctx, t.q.Owner, code.Program{Code: text, Container: s.ID(), Each: each}, func(res code.Outcome) error {
+	err := t.g.cfg.Code.Once(ctx, s.Owner(), code.Program{Code: text, Container: s.ID(), Each: each}, func(res code.Outcome) error {
 		block = resultBlock(c, codeResult(res))
 		return nil
 	})
