@@ -19,7 +19,7 @@ import (
 // AttemptTime is how long a turn that is over can be sent again.
 const AttemptTime = 10 * time.Minute
 
-// How many are kept for that, and how many bytes of answers.
+// How many are kept for that, and how many bytes of them.
 const (
 	maxAttempts  = 1000
 	attemptBytes = 128 << 20
@@ -45,7 +45,7 @@ type attempts struct {
 	mu     sync.Mutex // guards what follows
 	known  map[[32]byte]*attempt
 	idle   []*attempt // nobody uses them; the oldest first
-	bytes  int        // of their answers
+	bytes  int        // that they take
 	closed bool
 	before map[string]turnRecord // of the daemon before, that nobody has come for so far
 }
@@ -116,13 +116,27 @@ func (as *attempts) leave(a *attempt) {
 		as.forget(a)
 		return
 	}
-	a.bytes = 0
-	for _, raw := range a.t.content {
-		a.bytes += len(raw)
-	}
+	a.bytes = a.t.rest()
 	as.idle, as.bytes = append(as.idle, a), as.bytes+a.bytes
 	a.left = time.Now()
 	as.trim(maxAttempts, attemptBytes)
+}
+
+// rest lets go of what a turn does not need while nobody has it, and gives about how many bytes it keeps. One that has its answer needs nothing else; another one
+// goes on with its history.
+func (t *turn) rest() (bytes int) {
+	for _, raw := range t.content {
+		bytes += len(raw)
+	}
+	t.w, t.out, t.rec = nil, nil, nil
+	if t.final.get("content") != nil {
+		t.q, t.h, t.answers = nil, nil, nil
+		return 2 * bytes
+	}
+	if t.q != nil {
+		bytes += 3 * len(t.q.Body)
+	}
+	return bytes
 }
 
 // trim forgets the oldest, until there are no more than that.

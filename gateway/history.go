@@ -177,7 +177,7 @@ func (h *history) block(i int, role string, raw json.RawMessage, fresh bool) (st
 	kind := o.text("type")
 	switch {
 	case err != nil || !h.translated(raw):
-		if role == "assistant" && kind == "text" && o.text("text") == "" { // upstreams refuse what they sent
+		if role == "assistant" && kind == "text" && strings.TrimSpace(o.text("text")) == "" { // upstreams refuse what they sent
 			return fresh
 		}
 	case kind == "server_tool_use":

@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/ledger"
@@ -120,8 +121,10 @@ func (t *turn) restore(rec *turnRecord) error {
 		t.head = head
 	}
 	t.usage, t.box.skills = rec.Usage, rec.Skills
+	t.h.survey(-1, object{}.with("content", joined(rec.Content)))
 	fresh := true
 	for _, raw := range rec.Content {
+		t.asked = t.asked || !strings.HasSuffix(kindOf(raw), resultSuffix)
 		t.content = append(t.content, raw)
 		fresh = t.h.block(-1, "assistant", raw, fresh)
 		if o, err := parseObject(raw); err == nil {

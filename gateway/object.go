@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"berth/proto"
@@ -43,6 +44,9 @@ func parseObject(raw []byte) (object, error) {
 	}
 	if _, err := dec.ReadToken(); err != nil {
 		return nil, badJSON(err)
+	}
+	if rest := bytes.TrimSpace(raw[dec.InputOffset():]); len(rest) > 0 {
+		return nil, badJSON(fmt.Errorf("%.20q follows its end", rest))
 	}
 	return o, nil
 }
@@ -89,6 +93,9 @@ func (o object) with(name string, value any) object {
 	if !ok {
 		raw = mustJSON(value)
 	}
+	if raw == nil {
+		raw = json.RawMessage("null")
+	}
 	o = slices.Clone(o)
 	for i := range o {
 		if o[i].name == name {
@@ -97,6 +104,16 @@ func (o object) with(name string, value any) object {
 		}
 	}
 	return append(o, member{name, raw})
+}
+
+// filled is the object with the members of another one that it has not, or only as null.
+func (o object) filled(from object) object {
+	for _, m := range from {
+		if !o.has(m.name) {
+			o = o.with(m.name, m.value)
+		}
+	}
+	return o
 }
 
 // without is the object less some members.

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strings"
 
 	"berth/proto"
 )
@@ -25,23 +26,29 @@ type round struct {
 // stop is why the model stopped.
 func (r *round) stop() string { return r.message.text("stop_reason") }
 
-// tally notes what the blocks call.
+// tally notes what the blocks call. A call that has its result is one of a server tool that the upstream has itself. Some upstreams do not say that a model stopped
+// to call tools.
 func (r *round) tally() {
-	for _, raw := range r.blocks {
-		o, err := parseObject(raw)
-		if err != nil {
-			continue
-		}
-		switch name := o.text("name"); o.text("type") {
-		case "server_tool_use":
-			if ownTool(name) {
-				r.calls = append(r.calls, call{id: o.text("id"), name: name, input: o.get("input")})
-			}
-		case "tool_use":
+	for _, o := range blocksOf(r.said()) {
+		switch name, kind := o.text("name"), o.text("type"); {
+		case kind == "server_tool_use" && ownTool(name):
+			r.calls = append(r.calls, call{id: o.text("id"), name: name, input: o.get("input")})
+		case kind == "tool_use":
 			r.mixed = true
+		case strings.HasSuffix(kind, resultSuffix):
+			r.calls = slices.DeleteFunc(r.calls, func(c call) bool { return c.id == o.text("tool_use_id") })
 		}
 	}
+	switch stop := r.stop(); {
+	case (stop == "" || stop == "end_turn") && (r.mixed || len(r.calls) > 0):
+		r.message = r.message.with("stop_reason", stopTools)
+	case stop == "":
+		r.message = r.message.with("stop_reason", "end_turn")
+	}
 }
+
+// said is the round as a message.
+func (r *round) said() object { return object{}.with("content", joined(r.blocks)) }
 
 // seen is an upstream's block as clients see it: calls of the server's tools are the server's.
 func (b *toolbox) seen(o object) object {
@@ -120,14 +127,9 @@ func (t *turn) begin(message object) error {
 	if t.head != nil {
 		return nil
 	}
-	for _, name := range []string{"stop_details", "container"} { // some accumulators add no null that was not there
-		if message.get(name) == nil {
-			message = message.with(name, nil)
-		}
-	}
-	t.head = message
+	t.head = message.filled(t.ownHead()).filled(object{}.with("stop_details", nil).with("container", nil)) // some accumulators add no null that was not there
 	if t.out == nil {
 		return nil
 	}
-	return t.out.start(message)
+	return t.out.start(t.head)
 }

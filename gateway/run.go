@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -66,14 +67,15 @@ func inputOf(s *session.Session, c call) json.RawMessage {
 	return o.with("path", proto.JobDir(s.DefaultJob())+"/"+path).raw()
 }
 
-// onceKey is what a command is known by if its call is run again: it is not.
+// onceKey is what a command is known by if its call is run again: it is not. Its place in the answer is part of it, since there are models that use one ID in
+// each round.
 func (t *turn) onceKey(c call) string {
 	if c.name != toolBash {
 		return ""
 	}
 	key := t.keys[c.id]
 	if key == "" {
-		key = "gateway/" + t.id + "/" + c.id
+		key = "gateway/" + t.id + "/" + strconv.Itoa(len(t.content)) + "/" + c.id
 	}
 	return key[:min(len(key), proto.MaxRetryKey)]
 }
@@ -105,20 +107,21 @@ func (t *turn) live() bool { return t.out != nil && t.q.Header.Get(liveHeader) =
 
 // show gives a command's output to the client.
 func (t *turn) show(c call) func(proto.Event) error {
+	out := t.out
 	return func(ev proto.Event) error {
 		if ev.Type != proto.EventStdout && ev.Type != proto.EventStderr {
 			return nil
 		}
-		return t.shown(c, string(ev.Type), ev.Data, ev.DataBase64)
+		return out.shown(c, string(ev.Type), ev.Data, ev.DataBase64)
 	}
 }
 
-func (t *turn) shown(c call, stream, text string, bytes []byte) error {
-	o := object{}.with("type", "berth_output").with("tool_use_id", c.id).with("stream", stream)
+func (s *stream) shown(c call, from, text string, bytes []byte) error {
+	o := object{}.with("type", "berth_output").with("tool_use_id", c.id).with("stream", from)
 	if bytes != nil {
-		return t.out.send("berth_output", o.with("data_base64", bytes).raw())
+		return s.send("berth_output", o.with("data_base64", bytes).raw())
 	}
-	return t.out.send("berth_output", o.with("text", text).raw())
+	return s.send("berth_output", o.with("text", text).raw())
 }
 
 // code runs Python.
@@ -130,28 +133,31 @@ func (t *turn) code(ctx context.Context, s *session.Session, c call) (object, er
 		return t.failed(c, invalid("code", "there is no code to run")), nil
 	}
 	var each func(code.Progress) error
-	if t.live() {
+	if out := t.out; t.live() {
 		each = func(p code.Progress) error {
 			if p.Data == "" && p.DataBase64 == nil {
 				return nil
 			}
-			return t.shown(c, p.Type, p.Data, p.DataBase64)
+			return out.shown(c, p.Type, p.Data, p.DataBase64)
 		}
 	}
-	switch {
-	case !t.q.tools.repl:
+	if !t.q.tools.repl {
 		return t.program(ctx, s, c, in.Code, each), nil
+	}
+	switch err := t.g.cells.yield(s, c); {
+	case err != nil:
+		return t.failed(c, err), nil
 	case len(t.q.tools.remote) > 0:
 		return t.held(ctx, s, c, in.Code, each)
 	}
 	return t.python(ctx, s, c, code.Cell{Code: in.Code, TimeoutSeconds: cellTime.Seconds()}, each), nil
 }
 
-// python runs a piece of code in the interpreter that keeps its variables.
+// python runs a piece of code in the interpreter that keeps its variables. The code may outlive the turn, so nothing of the request is looked at.
 func (t *turn) python(ctx context.Context, s *session.Session, c call, ask code.Cell, each func(code.Progress) error) object {
 	began := time.Now()
 	ask.Language = "python"
-	res, err := t.g.cfg.Code.Cell(ctx, t.q.Owner, s.ID(), replName, ask, each)
+	res, err := t.g.cfg.Code.Cell(ctx, s.Owner(), s.ID(), replName, ask, each)
 	if err != nil {
 		return t.failed(c, err)
 	}
@@ -165,7 +171,7 @@ func (t *turn) python(ctx context.Context, s *session.Session, c call, ask code.
 
 // program runs Python that keeps nothing.
 func (t *turn) program(ctx context.Context, s *session.Session, c call, text string, each func(code.Progress) error) (block object) {
-	err := t.g.cfg.Code.Once(ctx, t.q.Owner, code.Program{Code: text, Container: s.ID(), Each: each}, func(res code.Outcome) error {
+	err := t.g.cfg.Code.Once(ctx, s.Owner(), code.Program{Code: text, Container: s.ID(), Each: each}, func(res code.Outcome) error {
 		block = resultBlock(c, codeResult(res))
 		return nil
 	})

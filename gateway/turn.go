@@ -39,6 +39,7 @@ type turn struct {
 	usage   json.RawMessage
 	todo    []call // to be run next
 	rounds  int
+	asked   bool   // the upstream has said something
 	final   object // the answer, once it is whole
 	heard   bool   // somebody was told of its container
 }
@@ -173,8 +174,11 @@ func (t *turn) work(ctx context.Context) error {
 // ownHead is the head of a message that no upstream began.
 func (t *turn) ownHead() object {
 	return object{}.with("id", newID("msg_")).with("type", "message").with("role", "assistant").with("model", t.q.model).with("content", json.RawMessage("[]")).
-		with("stop_reason", nil).with("stop_sequence", nil).with("usage", json.RawMessage(`{"input_tokens":0,"output_tokens":0}`))
+		with("stop_reason", nil).with("stop_sequence", nil).with("usage", noUsage)
 }
+
+// noUsage is that of an upstream that was not asked, or does not say.
+var noUsage = json.RawMessage(`{"input_tokens":0,"output_tokens":0}`)
 
 // give adds a result to the answer and to the history.
 func (t *turn) give(block object) error {
@@ -190,6 +194,8 @@ func (t *turn) give(block object) error {
 // take adds a round to the answer and to the history. A stream has it already.
 func (t *turn) take(r *round) {
 	fresh := true
+	t.asked = true
+	t.h.survey(-1, r.said())
 	for _, raw := range r.blocks {
 		t.content = append(t.content, raw)
 		fresh = t.h.block(-1, "assistant", raw, fresh)
@@ -200,7 +206,7 @@ func (t *turn) take(r *round) {
 
 // ask has the upstream answer once.
 func (t *turn) ask(ctx context.Context) (*round, error) {
-	res, err := t.up.Do(ctx, upstream.Request{Path: t.q.Path, Query: t.q.Query, Header: t.q.header(), Body: t.q.upstreamBody(t.h, t.rounds == 0)})
+	res, err := t.up.Do(ctx, upstream.Request{Path: t.q.Path, Query: t.q.Query, Header: t.q.header(), Body: t.q.upstreamBody(t.h, t.opening())})
 	if err != nil {
 		return nil, t.interrupted(ctx, err)
 	}
@@ -225,6 +231,9 @@ func (t *turn) ask(ctx context.Context) (*round, error) {
 	return r, nil
 }
 
+// opening reports whether the upstream has said nothing so far, neither in this turn nor in one that it goes on with.
+func (t *turn) opening() bool { return !t.asked && t.q.last < len(t.q.messages)-1 }
+
 // touched reports whether something was done, or said to the client, that the same request again would do and say again.
 func (t *turn) touched() bool {
 	return len(t.content) > 0 || t.out != nil && t.out.sent()
@@ -248,6 +257,9 @@ func (t *turn) interrupted(ctx context.Context, err error) error {
 func (t *turn) finish(delta object, stop string) error {
 	if t.final == nil { // no upstream was asked
 		t.final, t.usage = t.head.without("usage"), t.head.get("usage")
+	}
+	if empty(t.usage) {
+		t.usage = noUsage
 	}
 	o := t.final.with("id", t.head.get("id")).with("model", t.head.get("model")).with("stop_reason", stop)
 	for _, name := range []string{"stop_sequence", "stop_details"} {

@@ -36,6 +36,11 @@ func statusOf(w http.ResponseWriter, err error) error {
 		return err
 	}
 	w.Header().Set("X-Should-Retry", "false")
+	for status, kind := range errorTypes { // of an error in a stream that had not begun
+		if i.Status == 0 && i.Kind == kind {
+			return api.WithStatus(status, err)
+		}
+	}
 	if i.Status == 0 {
 		return err
 	}

@@ -44,6 +44,7 @@ func (u *Upstream) send(ctx context.Context, path string, query url.Values, h ht
 		return nil, u.errorf(proto.Unavailable, "answers with a redirect (%d), which is not followed; the operator of the daemon has to give --upstream the URL that it leads to", res.StatusCode)
 	}
 	cleanAnswer(res.Header)
+	u.unpack(res)
 	return res, nil
 }
 
