@@ -4,6 +4,7 @@ import WebSocket from 'ws'
 const KEPT = 1000 // answers to calls whose connection broke, until it is back
 const LONGEST_PAUSE = 5000 // ms between two tries to connect
 const LONGEST_MESSAGE = 8 << 20 // bytes; inputs are at most 1 MiB
+const LONGEST_RESULT = 4 << 20 // bytes; the daemon takes no more, and ends the connection over a message that is much larger
 const SILENCE = 60_000 // ms without a ping, after which a connection is given up; the daemon pings more often
 
 // spec is what the daemon is told of a tool.
@@ -141,7 +142,10 @@ class Server {
       const tool = this.#tools.get(name)
       if (!tool) return { type: 'error', error: { type: 'NameError', message: `tool ${name} is not served here` } }
       const result = await tool.run(input ?? {}, call)
-      return { type: 'result', result: JSON.parse(JSON.stringify(result ?? null)) }
+      const text = JSON.stringify(result ?? null)
+      const size = Buffer.byteLength(text)
+      if (size > LONGEST_RESULT) throw new RangeError(`the result has ${size} bytes; ${LONGEST_RESULT} is the limit; give back less, or put it into a file`)
+      return { type: 'result', result: JSON.parse(text) }
     } catch (e) {
       return { type: 'error', error: { type: String(e?.name ?? 'Error'), message: String(e?.message ?? e).slice(0, 10_000) } }
     }

@@ -21,6 +21,7 @@ log = logging.getLogger("berth_tools")
 KEPT = 1000  # results of calls whose connection broke, until it is back
 LONGEST_PAUSE = 5.0  # seconds between two tries to connect
 LONGEST_MESSAGE = 8 << 20  # bytes; inputs are at most 1 MiB
+LONGEST_RESULT = 4 << 20  # bytes; the daemon takes no more, and ends the connection over a message that is much larger
 
 Tools = Union[Iterable[Union[Tool, Callable[..., Any]]], Mapping[str, Callable[..., Any]]]
 
@@ -172,7 +173,10 @@ class Server:
     async def _answer(self, id: str, m: Dict[str, Any]) -> None:
         try:
             result = await self._result(m["tool"], m.get("input") or {})
-            text = json.dumps({"type": "result", "call_id": id, "result": result}, default=plain, allow_nan=False)
+            text = json.dumps(result, default=plain, allow_nan=False)
+            if len(text) > LONGEST_RESULT:
+                raise RuntimeError(f"the result has {len(text)} bytes; {LONGEST_RESULT} is the limit; give back less, or put it into a file")
+            text = '{"type": "result", "call_id": %s, "result": %s}' % (json.dumps(id), text)
         except asyncio.CancelledError:
             return
         except Exception as e:

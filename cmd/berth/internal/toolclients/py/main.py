@@ -64,6 +64,9 @@ def fail(): raise KeyError("no such thing")
 def odd(): return object()
 
 
+def large(): return "x" * 9_000_000
+
+
 # What the daemon is told of functions.
 spec = tool(fetch).spec()
 same("description", spec["description"], "Fetches a page.\n\nNot a real one.")
@@ -78,7 +81,7 @@ for bad, f in (("*args", lambda: tool(lambda *args: 0, name="x")), ("a name", la
     except ValueError:
         pass
 
-allow = ["fetch", "meet", "later", "fail", "odd", "named"]
+allow = ["fetch", "meet", "later", "fail", "odd", "large", "named"]
 box = api("POST", "/v1/containers", {"code_tools": {"allow": allow}})["id"]
 
 
@@ -101,7 +104,7 @@ refused("another key", lambda: serve(box, [fetch], api_key="another"))
 plain = api("POST", "/v1/containers", {})["id"]
 refused("a container without tools", lambda: serve(plain, [fetch]))
 
-with serve(box, [fetch, meet, later, fail, odd, tool(lambda x: x, name="named"), tool(fetch, name="hidden")]) as server:
+with serve(box, [fetch, meet, later, fail, odd, large, tool(lambda x: x, name="named"), tool(fetch, name="hidden")]) as server:
     same("names", sorted(server.names), sorted(allow))
     same("python", run("fetch('x') + tools.fetch(u='y', tries=1)"), "'page x 3 Nonepage y 1 None'")
     same("at once", run("from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(8) as p: r = sum(p.map(meet, range(8)))\nr"), "28")
@@ -109,7 +112,7 @@ with serve(box, [fetch, meet, later, fail, odd, tool(lambda x: x, name="named"),
     same("js", run("(await Promise.all([1, 2, 3, 4, 5, 6, 7, 8].map(n => meet(n)))).length", "js"), "8")
     same("bash", run("tools later 'xs=[4, 5]'", "bash"), '{"sum":9}\n')
     same("a name of its own", run("tools.named({'x': [1]})"), "[1]")
-    for code, error in (("fail()", "RuntimeError"), ("odd()", "RuntimeError"), ("fetch(1)", "ValueError"), ("fetch()", "ValueError"), ("fetch('u', nothing=1)", "ValueError"),
+    for code, error in (("fail()", "RuntimeError"), ("odd()", "RuntimeError"), ("large()", "RuntimeError"), ("fetch(1)", "ValueError"), ("fetch()", "ValueError"), ("fetch('u', nothing=1)", "ValueError"),
                         ("tools.hidden('x')", "PermissionError"), ("hidden('x')", "NameError")):
         same(code, run(code), error)
     fifty = "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(16) as p: pages = list(p.map(fetch, map(str, range(50))))\nsum(map(len, pages)) + len(set(pages))"
