@@ -89,6 +89,12 @@ func (b *Bridge) Offer(owner, containerID, holder string, tools []Tool, wait tim
 	return o, nil
 }
 
+// Check refuses a tool that no offer would take; at names it.
+func Check(at string, t Tool) error {
+	_, err := prepare(at, t)
+	return err
+}
+
 // install puts an offer in the place of earlier ones, and gives it what those have not answered.
 func (d *desk) install(o *Offer, replaces func(*Offer) bool) {
 	d.mu.Lock()

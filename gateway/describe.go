@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"berth/proto"
@@ -56,13 +57,40 @@ func (b *toolbox) functions() string {
 	t.WriteString("\n\nThese async functions are defined. Each takes one dict and returns a string; call them with await, several at once with asyncio.gather. " +
 		"Only what you print reaches you, so filter and sum up their results in code.\n")
 	for _, o := range b.remote {
-		fmt.Fprintf(&t, "\nawait %s(input: dict) -> str\n", o.text("name"))
+		fmt.Fprintf(&t, "\nawait %s(input: dict) -> str\n", b.function(o.text("name")))
 		if d := o.text("description"); d != "" {
 			t.WriteString(d + "\n")
 		}
 		fmt.Fprintf(&t, "input: %s\n", o.get("input_schema"))
 	}
 	return t.String()
+}
+
+// pythonWords are names that Python has itself: tools of these names are not among its own.
+var pythonWords = strings.Fields(`False None True and as assert async await break class continue def del elif else except finally for from global if import in is
+	lambda nonlocal not or pass raise return try while with yield abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile
+	complex copyright credits delattr dict dir display divmod enumerate eval exec exit filter float format frozenset getattr globals hasattr hash help hex id input
+	int isinstance issubclass iter len license list locals map max memoryview min next object oct open ord pow print property quit range repr reversed round set
+	setattr slice sorted staticmethod str sum super tuple type vars zip`)
+
+// function is what Python calls a tool by: its name, if that is one in Python too and the only one of its kind.
+func (b *toolbox) function(name string) string {
+	own := pythonName(name)
+	same := func(o object) bool { return pythonName(o.text("name")) == own && o.text("name") != name }
+	if own[0] >= '0' && own[0] <= '9' || strings.HasPrefix(own, "__") || slices.Contains(pythonWords, own) || slices.ContainsFunc(b.remote, same) {
+		return fmt.Sprintf("tools[%q]", name)
+	}
+	return own
+}
+
+// pythonName is a tool's name as the interpreter has it.
+func pythonName(name string) string {
+	return strings.Map(func(c rune) rune {
+		if plainID(string(c)) {
+			return c
+		}
+		return '_'
+	}, name)
 }
 
 // maxSchemaDepth bounds how deep references of a schema may lead.

@@ -176,3 +176,21 @@ func TestCodeThatNobodyAnswersMakesRoom(t *testing.T) {
 		})
 	}
 }
+
+// Tools have names that are none in Python; the model is told what they are called there.
+func TestToolsWhoseNamesAreNotPythons(t *testing.T) {
+	for name, function := range map[string]string{"get-weather": "get_weather", "import": `tools["import"]`, "print": `tools["print"]`, "1st": `tools["1st"]`, "__x__": `tools["__x__"]`} {
+		s := newSite(t, `{"plain": true, "turns": [
+			{"expect": {"body": {"/tools": {"$has": {"description": {"$contains": `+string(encode(t, "await "+function+"(input: dict)"))+`}}}}},
+			 "answer": {"content": [{"type": "tool_use", "id": "toolu_code", "name": "code_execution", "input": {"code": `+string(encode(t, "print(await "+function+"({'n': 1}))"))+`}}]}},
+			{"expect": {"last": [{"content": "sun\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+		req := withRemote("go")
+		req["tools"].([]any)[1].(map[string]any)["name"] = name
+		first := s.ask(req).msg
+		if call := first.Content[len(first.Content)-1]; call["name"] != name {
+			t.Fatalf("%s: %v", name, first.Content)
+		}
+		s.ask(again(req, first, []any{map[string]any{"type": "tool_result", "tool_use_id": first.Content[1]["id"], "content": "sun"}}))
+		s.played()
+	}
+}

@@ -159,9 +159,14 @@ func (cs *cells) forget(after time.Duration) (n int) {
 // offered are the client's tools for the bridge.
 func (b *toolbox) offered() (list []bridge.Tool) {
 	for _, o := range b.remote {
-		list = append(list, bridge.Tool{Name: o.text("name"), Description: o.text("description"), InputSchema: o.get("input_schema"), Async: true})
+		list = append(list, offered(o))
 	}
 	return list
+}
+
+// offered is one of them.
+func offered(o object) bridge.Tool {
+	return bridge.Tool{Name: o.text("name"), Description: o.text("description"), InputSchema: o.get("input_schema"), Async: true}
 }
 
 // startCell begins one.

@@ -119,6 +119,7 @@ func TestWhatDoesNotGoWithCallsByCode(t *testing.T) {
 	forced, alone := withRemote("go", "tool_choice", map[string]any{"type": "tool", "name": "query"}), withRemote("go", "tool_choice", map[string]any{"type": "auto", "disable_parallel_tool_use": true})
 	for want, req := range map[string]map[string]any{
 		"strict": tool(map[string]any{"strict": true}), "leads back": tool(map[string]any{"input_schema": map[string]any{"$ref": "#/$defs/a", "$defs": map[string]any{"a": map[string]any{"items": map[string]any{"$ref": "#/$defs/a"}}}}}),
+		"tools.1.name": tool(map[string]any{"name": "é"}), "tools.1.input_schema": tool(map[string]any{"input_schema": map[string]any{"type": 5}}),
 		"not known": tool(map[string]any{"allowed_callers": []any{"me"}}), "20260120 or later": old, "cannot be forced": forced, "disable_parallel": alone,
 	} {
 		if r := s.send(encode(t, req)); r.status != 400 || r.msg.Error == nil || !strings.Contains(r.msg.Error.Message, want) {

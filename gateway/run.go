@@ -21,6 +21,9 @@ const liveHeader = "berth-live-output"
 // Its error says that the turn cannot go on for now: ctx has ended, or it is errHeld.
 func (t *turn) do(ctx context.Context, c call) (object, error) {
 	s, err := t.need(ctx)
+	if err != nil && ctx.Err() != nil { // whoever comes again has it run
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return t.failed(c, err), nil
 	}

@@ -2,8 +2,11 @@ package gateway
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
+
+	"berth/bridge"
 )
 
 // The server tools that models call, by the names that clients see too.
@@ -153,8 +156,11 @@ func (b *toolbox) addRemote(i int, o object) error {
 	if err := checkRefs(o.get("input_schema")); err != nil {
 		return invalid("tools", "tools.%d.input_schema: %v", i, err)
 	}
+	if slices.ContainsFunc(b.remote, func(r object) bool { return r.text("name") == name }) {
+		return invalid("tools", "tools.%d: there is a tool %s already; leave one of them out", i, name)
+	}
 	b.remote = append(b.remote, o)
-	return nil
+	return bridge.Check(fmt.Sprintf("tools.%d", i), offered(o))
 }
 
 // describe puts the plain tools in the place of the code execution tool. What that said of caching goes to the last of them, what is said of skills to
