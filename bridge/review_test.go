@@ -343,3 +343,44 @@ func TestOfferTakesAll(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// Results that the code does not take are bounded together, and there is room again once it has.
+func TestUntakenResults(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	o := b.offer(t, s, "gateway", time.Minute, add)
+	large := json.RawMessage(`"` + strings.Repeat("x", 4<<20-2) + `"`)
+	answer := func(batch []bridge.Call) {
+		for _, c := range batch {
+			if err := o.Answer(c.ID, large, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	e := start(t, s, `
+c = http.client.HTTPConnection("127.0.0.1", 3129, timeout=120)
+c.request("POST", "/v1/calls", json.dumps({"calls": [{"id": f"x{i}", "tool": "add", "input": {"a": i, "b": 0}} for i in range(48)]}), {"Authorization": "Bearer " + os.environ["BERTH_TOOLS_TOKEN"]})
+while not os.path.exists("go"):
+    time.sleep(0.02)
+lines = [json.loads(line) for line in c.getresponse()]
+print(len(lines), sum("error" in l and "not taken yet" in l["error"]["message"] for l in lines) in range(10, 17))
+print(sum(len(l["result"]) == (4 << 20) - 2 for l in post([{"id": f"y{i}", "tool": "add", "input": {"a": i, "b": 0}} for i in range(24)])))`)
+	answer(next(t, o))
+	for over := 0; over < 48; time.Sleep(10 * time.Millisecond) {
+		over = 0
+		list, _, err := b.Calls(owner, s.ID(), bridge.Filter{Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list {
+			if one.State.Over() {
+				over++
+			}
+		}
+	}
+	sessiontest.Bash(t, s, "touch go") // in the same job
+	answer(next(t, o))
+	if out := finish(t, e); out != "48 True\n24\n" {
+		t.Error(out)
+	}
+}
