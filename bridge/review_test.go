@@ -384,3 +384,36 @@ print(sum(len(l["result"]) == (4 << 20) - 2 for l in post([{"id": f"y{i}", "tool
 		t.Error(out)
 	}
 }
+
+// Of two clients one goes for good; what the other serves is known to the next daemon, before that client is back.
+func TestOneOfTwoClientsGoes(t *testing.T) {
+	b := newBench(t, bridge.Config{Grace: 50 * time.Millisecond})
+	s := b.create(t, proto.CodeTools{Allow: []proto.AllowedTool{{Name: "first"}, {Name: "second"}}})
+	connect := func(name string, sent chan bridge.DaemonMessage) *bridge.Client {
+		t.Helper()
+		c, err := b.Connect(t.Context(), owner, s.ID(), func(m bridge.DaemonMessage) error { sent <- m; return nil })
+		if err == nil {
+			err = c.Handle(bridge.ClientMessage{Type: "serve", Tools: []proto.ToolSpec{{Name: name}}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	sent := make(chan bridge.DaemonMessage, 10)
+	first := connect("first", sent)
+	connect("second", sent)
+	first.Close()
+	list := `print([t["name"] for t in listed()["tools"]])`
+	for end := time.Now().Add(30 * time.Second); python(t, s, list) != "['second']\n"; {
+		if time.Now().After(end) {
+			t.Fatal("what the client that has gone served is still listed")
+		}
+	}
+	b.cfg.Grace = 30 * time.Second
+	b.restart(t)
+	s, _ = b.st.Sessions.Get(owner, s.ID())
+	if out := python(t, s, list); out != "['second']\n" {
+		t.Errorf("%s", out)
+	}
+}
