@@ -53,7 +53,7 @@ type Bridge struct {
 	wg     sync.WaitGroup
 	server *http.Server
 	door   door
-	held   atomic.Int64 // bytes of inputs in memory
+	held   atomic.Int64 // bytes of inputs and results in memory
 
 	sessions *session.Sessions
 	attached chan struct{} // closed when sessions is set

@@ -41,8 +41,9 @@ type call struct {
 	rec      record // its ID is set before anybody else sees it
 	recorded bool   // in the ledger
 	to       target
-	queued   bool // its holder was given it
-	held     int64
+	queued   bool  // its holder was given it
+	held     int64 // bytes of its input
+	kept     int64 // bytes of its result
 	watchers map[chan<- *call]bool
 	grace    *time.Timer // ends it when the code does not come back
 	over     bool
@@ -99,6 +100,11 @@ func (d *desk) leave(c *call, ended chan<- *call, told bool) {
 
 // forget drops a call from memory. Called with mu held.
 func (d *desk) forget(c *call) {
+	d.kept -= c.kept
+	d.b.held.Add(-c.kept)
+	if c.kept = 0; len(c.watchers) == 0 {
+		c.end = outcome{}
+	}
 	if d.calls[c.key] == c {
 		delete(d.calls, c.key)
 	}
@@ -278,6 +284,9 @@ func (d *desk) decided(r record) {
 func (d *desk) finish(c *call, out outcome) {
 	d.mu.Lock()
 	r, recorded := c.rec, c.recorded
+	if !d.keep(c, int64(len(out.result))) {
+		out = outcome{failure: fail(RuntimeError, "%s gave its result, but those that were not taken yet have %d bytes, which is the limit; take them first", r.Tool, maxUntaken)}
+	}
 	d.mu.Unlock()
 	now := d.b.cfg.Now()
 	switch {

@@ -16,9 +16,10 @@ import (
 
 // Bounds of what the code of one container has under way.
 const (
-	maxFlight      = 256      // calls
-	maxHeld        = 32 << 20 // bytes of inputs
-	maxAllHeld     = 512 << 20
+	maxFlight      = 256       // calls
+	maxHeld        = 32 << 20  // bytes of inputs
+	maxUntaken     = 128 << 20 // bytes of results that the code has not taken yet
+	maxAllHeld     = 512 << 20 // bytes of both, of all containers
 	maxConnections = 64
 )
 
@@ -40,6 +41,7 @@ type desk struct {
 	offers []*Offer       // the newest first
 	spent  map[string]int // calls that were let through, by command
 	held   int64          // bytes of inputs
+	kept   int64          // bytes of results that the code has not taken yet
 	remote remote         // a server that answers; nil: none was asked yet
 }
 
@@ -137,6 +139,20 @@ func (d *desk) release(n int64) {
 func (d *desk) releaseLocked(n int64) {
 	d.held -= n
 	d.b.held.Add(-n)
+}
+
+// keep takes room for a call's result, until the call is forgotten, and reports whether there is any. Called with mu held.
+func (d *desk) keep(c *call, n int64) bool {
+	if d.kept+n > maxUntaken {
+		return false
+	}
+	if d.b.held.Add(n) > maxAllHeld {
+		d.b.held.Add(-n)
+		return false
+	}
+	d.kept += n
+	c.kept = n
+	return true
 }
 
 // A source answers calls.

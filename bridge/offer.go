@@ -283,6 +283,11 @@ func (o *Offer) Close() {
 	}
 	d.offers = slices.DeleteFunc(d.offers, func(other *Offer) bool { return other == o })
 	o.yield(&Offer{})
+	same := func(other *Offer) bool { return other.holder == o.holder } // as all clients' are
+	if slices.ContainsFunc(d.offers, same) {
+		d.mu.Unlock()
+		return
+	}
 	d.mu.Unlock()
 	d.b.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Delete(bucketOffers, d.s.ID()+"/"+o.holder) })
 }

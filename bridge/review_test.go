@@ -353,3 +353,77 @@ func TestOfferTakesAll(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// Results that the code does not take are bounded together, and there is room again once it has.
+func TestUntakenResults(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	o := b.offer(t, s, "gateway", time.Minute, add)
+	large := json.RawMessage(`"` + strings.Repeat("x", 4<<20-2) + `"`)
+	answer := func(batch []bridge.Call) {
+		for _, c := range batch {
+			if err := o.Answer(c.ID, large, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	e := start(t, s, `
+c = http.client.HTTPConnection("127.0.0.1", 3129, timeout=120)
+c.request("POST", "/v1/calls", json.dumps({"calls": [{"id": f"x{i}", "tool": "add", "input": {"a": i, "b": 0}} for i in range(48)]}), {"Authorization": "Bearer " + os.environ["BERTH_TOOLS_TOKEN"]})
+while not os.path.exists("go"):
+    time.sleep(0.02)
+lines = [json.loads(line) for line in c.getresponse()]
+print(len(lines), sum("error" in l and "not taken yet" in l["error"]["message"] for l in lines) in range(10, 17))
+print(sum(len(l["result"]) == (4 << 20) - 2 for l in post([{"id": f"y{i}", "tool": "add", "input": {"a": i, "b": 0}} for i in range(24)])))`)
+	answer(next(t, o))
+	for over := 0; over < 48; time.Sleep(10 * time.Millisecond) {
+		over = 0
+		list, _, err := b.Calls(owner, s.ID(), bridge.Filter{Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list {
+			if one.State.Over() {
+				over++
+			}
+		}
+	}
+	sessiontest.Bash(t, s, "touch go") // in the same job
+	answer(next(t, o))
+	if out := finish(t, e); out != "48 True\n24\n" {
+		t.Error(out)
+	}
+}
+
+// Of two clients one goes for good; what the other serves is known to the next daemon, before that client is back.
+func TestOneOfTwoClientsGoes(t *testing.T) {
+	b := newBench(t, bridge.Config{Grace: 50 * time.Millisecond})
+	s := b.create(t, proto.CodeTools{Allow: []proto.AllowedTool{{Name: "first"}, {Name: "second"}}})
+	connect := func(name string, sent chan bridge.DaemonMessage) *bridge.Client {
+		t.Helper()
+		c, err := b.Connect(t.Context(), owner, s.ID(), func(m bridge.DaemonMessage) error { sent <- m; return nil })
+		if err == nil {
+			err = c.Handle(bridge.ClientMessage{Type: "serve", Tools: []proto.ToolSpec{{Name: name}}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	sent := make(chan bridge.DaemonMessage, 10)
+	first := connect("first", sent)
+	connect("second", sent)
+	first.Close()
+	list := `print([t["name"] for t in listed()["tools"]])`
+	for end := time.Now().Add(30 * time.Second); python(t, s, list) != "['second']\n"; {
+		if time.Now().After(end) {
+			t.Fatal("what the client that has gone served is still listed")
+		}
+	}
+	b.cfg.Grace = 30 * time.Second
+	b.restart(t)
+	s, _ = b.st.Sessions.Get(owner, s.ID())
+	if out := python(t, s, list); out != "['second']\n" {
+		t.Errorf("%s", out)
+	}
+}

@@ -213,7 +213,9 @@ func (d *desk) stream(w http.ResponseWriter, r *http.Request, calls []*call, end
 	told := map[*call]bool{}
 	defer func() {
 		for _, c := range calls {
-			d.leave(c, ended, told[c])
+			if !told[c] {
+				d.leave(c, ended, false)
+			}
 		}
 	}()
 	control := http.NewResponseController(w)
@@ -232,6 +234,7 @@ func (d *desk) stream(w http.ResponseWriter, r *http.Request, calls []*call, end
 				return
 			}
 			told[c] = true
+			d.leave(c, ended, true) // not later: it may be large
 		case <-r.Context().Done():
 			return
 		case <-d.b.ctx.Done():
