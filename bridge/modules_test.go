@@ -91,6 +91,47 @@ node map.mjs`, 1},
 	}
 }
 
+// A script may call more at once than the daemon has under way: the rest waits in the modules, and none fails.
+func TestMoreThanMayBeUnderWay(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	o := b.offer(t, s, "gateway", time.Minute, fetchTool, query)
+	for name, text := range map[string]string{
+		"coroutines": `python3 - <<'E'
+import asyncio
+from tools import query
+async def main():
+    print(sum(len(p) for p in await asyncio.gather(*[query({"sql": "x"}) for i in range(300)])))
+asyncio.run(main())
+E`,
+		"node": `node -e 'const tools = require("tools")
+Promise.all([...Array(300).keys()].map(i => tools.fetch("x"))).then(all => console.log(all.reduce((n, p) => n + p.length, 0)))'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			go func() {
+				var held []bridge.Call
+				for seen := 0; seen < 300; {
+					batch, err := o.Next(context.Background())
+					if err != nil {
+						return
+					}
+					held, seen = append(held, batch...), seen+len(batch)
+					if seen < 192 { // three requests, which are as many as there may be
+						continue
+					}
+					for _, c := range held {
+						_ = o.Answer(c.ID, json.RawMessage(`"page"`), nil)
+					}
+					held = nil
+				}
+			}()
+			if res := sessiontest.Bash(t, s, text); res.Stdout != "1200\n" || res.Stderr != "" {
+				t.Errorf("%s%s", res.Stdout, res.Stderr)
+			}
+		})
+	}
+}
+
 // The example of docs/tools.md, in its three languages.
 func TestDocumentedExample(t *testing.T) {
 	text, err := os.ReadFile("../docs/tools.md")

@@ -5,6 +5,7 @@ const http = require('http')
 const { randomUUID } = require('crypto')
 
 const BATCH = 64 // calls of one request, which is what the daemon takes
+const REQUESTS = 3 // at once, so that their calls are fewer than the 256 that the daemon has under way; more wait
 const PATIENCE = 300e3 // ms for which a daemon that does not answer is tried again, since it last said something
 
 // Errors have the names that they have in Python, since the daemon speaks of those.
@@ -95,7 +96,21 @@ const call = (name, input) => new Promise((resolve, reject) => {
 const flush = () => {
   const all = collected
   collected = []
-  for (let at = 0; at < all.length; at += BATCH) send(all.slice(at, at + BATCH))
+  for (let at = 0; at < all.length; at += BATCH) queue.push(all.slice(at, at + BATCH))
+  next()
+}
+
+const queue = []
+let underWay = 0
+
+// next makes requests of what is queued, as many as there may be.
+const next = () => {
+  for (; underWay < REQUESTS && queue.length > 0; underWay++) {
+    send(queue.shift()).finally(() => {
+      underWay--
+      next()
+    })
+  }
 }
 
 // send makes one request, again with the same ids where the connection breaks: the daemon knows them.

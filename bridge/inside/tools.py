@@ -7,6 +7,7 @@ from _thread import allocate_lock
 PIECE = 64 << 10  # bytes that are read at once
 LONGEST_HEAD = 64 << 10  # bytes of a response before its body, and of a chunk's size
 BATCH = 64  # calls of one request, which is what the daemon takes
+REQUESTS = 3  # of one loop at once, so that its calls are fewer than the 256 that the daemon has under way; more wait
 TICKS = 100  # turns of a loop that calls of one request are collected for, at most
 PATIENCE = 300.0  # seconds for which a daemon that does not answer is tried again, since it last said something
 ERRORS = {e.__name__: e for e in (PermissionError, NameError, ValueError, TimeoutError)}
@@ -253,7 +254,8 @@ class Batch:
     """A Batch collects the calls of a loop until there is nothing else for it to do."""
 
     def __init__(self, loop):
-        self.loop, self.waiting, self.ticks, self.tasks = loop, [], 0, set()
+        import asyncio
+        self.loop, self.waiting, self.ticks, self.tasks, self.room = loop, [], 0, set(), asyncio.Semaphore(REQUESTS)
 
     def add(self, call):
         if not self.waiting:
@@ -271,9 +273,13 @@ class Batch:
             return
         waiting, self.waiting = self.waiting, []
         for at in range(0, len(waiting), BATCH):
-            task = self.loop.create_task(send(waiting[at:at + BATCH]))
+            task = self.loop.create_task(self.send(waiting[at:at + BATCH]))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
+
+    async def send(self, list):
+        async with self.room:
+            await send([(call, future) for call, future in list if not future.done()])
 
 
 async def send(list):
