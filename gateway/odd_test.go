@@ -194,3 +194,18 @@ func TestToolsWhoseNamesAreNotPythons(t *testing.T) {
 		s.played()
 	}
 }
+
+// A model has no room for all that a command can write; the client gets it.
+func TestLongOutputIsShortenedForTheModel(t *testing.T) {
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo begin; yes é | head -c 600000; echo end"}}]}},
+		{"expect": {"last": [{"content": {"$match": "^begin\n(?s:.*)\n\\[\\d+ bytes are left out here; look at less at once\\]\n(?s:.*)\nend\n$"}}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	m := s.ask(body(bash, "go")).msg
+	s.played()
+	if n := len(m.result(t, 1)["stdout"].(string)); n < 600000 {
+		t.Errorf("the client got %d bytes", n)
+	}
+	if n := len(s.model.Requests()[1]); n > 200000 {
+		t.Errorf("the upstream got %d bytes", n)
+	}
+}

@@ -90,10 +90,10 @@ func (s said) failure() string {
 // output is what a command or a program wrote. The streams are told apart, since their order to each other is not known.
 func (s said) output() string {
 	var b strings.Builder
-	b.WriteString(s.Stdout)
+	b.WriteString(shortened(s.Stdout))
 	if s.Stderr != "" {
 		line(&b, "[stderr]")
-		line(&b, s.Stderr)
+		line(&b, shortened(s.Stderr))
 	}
 	if s.ReturnCode != 0 {
 		line(&b, fmt.Sprintf("[return code: %d]", s.ReturnCode))
@@ -106,6 +106,18 @@ func (s said) output() string {
 		return "[no output]"
 	}
 	return b.String()
+}
+
+// maxTold bounds what a model reads of one text, in bytes: its context has no room for all that a command can write. Clients get the whole.
+const maxTold = 128 << 10
+
+// shortened is a text without its middle, if it is long.
+func shortened(text string) string {
+	if len(text) <= maxTold {
+		return text
+	}
+	head, tail := text[:maxTold*3/4], text[len(text)-maxTold/4:]
+	return fmt.Sprintf("%s\n[%d bytes are left out here; look at less at once]\n%s", strings.ToValidUTF8(head, ""), len(text)-maxTold, strings.ToValidUTF8(tail, ""))
 }
 
 // line writes text on a line of its own.
@@ -136,6 +148,7 @@ func (s said) view() any {
 	case "pdf":
 		return "This is a PDF; read it with a program."
 	}
+	text = shortened(text)
 	if s.StartLine != nil && s.NumLines != nil && s.TotalLines != nil && *s.NumLines < *s.TotalLines {
 		text += fmt.Sprintf("\n[lines %d to %d of %d]", *s.StartLine, *s.StartLine+*s.NumLines-1, *s.TotalLines)
 	}
