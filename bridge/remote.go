@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"berth/bridge/mcpclient"
@@ -187,6 +188,20 @@ func readAnswer(ctx context.Context, name string, r io.Reader) ([]byte, *Failure
 type mcpServer struct {
 	client *mcpclient.Client
 	desk   *desk
+
+	mu    sync.Mutex // guards ready
+	ready map[string]listed
+}
+
+// A listed is a tool as a server lists it, and as calls need it; nil: it cannot be called.
+type listed struct {
+	spec proto.ToolSpec
+	tool *tool
+}
+
+// as reports whether the server lists it as before.
+func (l listed) as(s proto.ToolSpec) bool {
+	return l.spec.Description == s.Description && bytes.Equal(l.spec.InputSchema, s.InputSchema) && bytes.Equal(l.spec.OutputSchema, s.OutputSchema)
 }
 
 func (m *mcpServer) close() { m.client.Close() }
@@ -200,14 +215,31 @@ func (m *mcpServer) tools(ctx context.Context) (map[string]*tool, error) {
 	out := map[string]*tool{}
 	for _, allowed := range m.desk.s.CodeTools().Allow {
 		if s, ok := specs[allowed.Name]; ok {
-			t, err := prepare("tools", toolOf(s))
-			if err != nil {
-				return nil, err
+			if t := m.prepared(s); t != nil {
+				out[allowed.Name] = t
 			}
-			out[allowed.Name] = t
 		}
 	}
 	return out, nil
+}
+
+// prepared is a tool as calls need it, made once for as long as the server lists it so. One that cannot be called is as if it were not there.
+func (m *mcpServer) prepared(s proto.ToolSpec) *tool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l, ok := m.ready[s.Name]; ok && l.as(s) {
+		return l.tool
+	}
+	t, err := prepare("tools", toolOf(s))
+	if err != nil {
+		m.desk.b.cfg.Log.Warn("a server lists a tool that cannot be called", "container", m.desk.s.ID(), "tool", s.Name, "error", err)
+		t = nil
+	}
+	if m.ready == nil {
+		m.ready = map[string]listed{}
+	}
+	m.ready[s.Name] = listed{s, t}
+	return t
 }
 
 // answer has the server do it.

@@ -45,6 +45,9 @@ func newHost(t *testing.T) *host {
 	mcp.AddTool(m, &mcp.Tool{Name: "fails"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		return nil, nil, fmt.Errorf("it does not want to")
 	})
+	m.AddTool(&mcp.Tool{Name: "odd", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"$ref":"https://example.com/schema"}}}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{}, nil
+	})
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return m }, nil))
 	mux.HandleFunc("POST /call", func(w http.ResponseWriter, r *http.Request) { h.answer(t, w, r) })
@@ -180,10 +183,11 @@ func (h *host) testHTTP(t *testing.T, class proto.RuntimeClass) {
 }
 
 func (h *host) testMCP(t *testing.T) {
-	id := h.container(t, fmt.Sprintf(`{"code_tools":{"allow":["multiply","fails"],"provider":{"type":"mcp","url":%q}}}`, h.tools.URL+"/mcp"))
+	id := h.container(t, fmt.Sprintf(`{"code_tools":{"allow":["multiply","fails","odd"],"provider":{"type":"mcp","url":%q}}}`, h.tools.URL+"/mcp"))
 	for text, want := range map[string]string{
 		`print(call("multiply", A=6, B=7))`:           "{'product': 42}",
 		`print(call("multiply", A="6", B=7)["type"])`: "ValueError",
+		`print(call("odd", a=1)["type"])`:             "NameError", // its schema is one of another place, which is not looked at
 		`print(call("fails"))`:                        "{'type': 'RuntimeError', 'message': 'it does not want to'}",
 	} {
 		h.says(t, id, h.code(t, id, text), want)
