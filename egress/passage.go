@@ -84,8 +84,10 @@ func (p *passage) take(b []byte) (int, error) {
 
 // Write is net.Conn's, counted.
 func (p *passage) Write(b []byte) (int, error) {
+	// Counted before it is sent: a host may have answered, and all be over, before whoever sends gets to it again.
+	p.sent.Add(int64(len(b)))
 	n, err := p.Conn.Write(b)
-	p.sent.Add(int64(n))
+	p.sent.Add(int64(n - len(b)))
 	p.alive()
 	return n, err
 }
