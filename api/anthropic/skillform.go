@@ -2,7 +2,6 @@ package anthropic
 
 import (
 	"io"
-	"mime/multipart"
 	"net/http"
 	"strings"
 	"unicode/utf8"
@@ -63,9 +62,9 @@ func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
 		return nil, err
 	}
 	f := &skillForm{Draft: draft}
-	if err := f.read(parts); err != nil {
+	if err := eachPart(parts, maxSkillParts, f.take); err != nil {
 		f.Close()
-		return nil, formError(err)
+		return nil, err
 	}
 	return f, nil
 }
@@ -73,29 +72,8 @@ func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
 // maxSkillParts is a bound on parts of a form; how many may be files the store knows.
 const maxSkillParts = 10_000
 
-// read takes in parts until the closing boundary. A body that ends before it is an error.
-func (f *skillForm) read(parts *multipart.Reader) error {
-	for range maxSkillParts {
-		part, err := parts.NextRawPart()
-		if err == io.EOF { // itself; wrapped it means that the body ended before the closing boundary
-			return nil
-		}
-		if err != nil {
-			return partError{err}
-		}
-		if err := f.take(partReader{part}); err != nil {
-			return err
-		}
-	}
-	return invalid("", "The form has more than %d parts.", maxSkillParts)
-}
-
-// take reads a part, or leaves it to be skipped: SDKs may learn new fields before we do.
-func (f *skillForm) take(part partReader) error {
-	d, err := parseDisposition(part.Header.Get("Content-Disposition"))
-	if err != nil {
-		return err
-	}
+// take reads a part.
+func (f *skillForm) take(d map[string]string, part partReader) error {
 	switch name := d["name"]; {
 	case name == "display_name" || name == "display_title":
 		return f.takeTitle(name, part)

@@ -1,11 +1,7 @@
 package anthropic
 
 import (
-	"bufio"
-	"errors"
 	"io"
-	"mime"
-	"mime/multipart"
 	"net/http"
 	"strconv"
 	"time"
@@ -18,8 +14,6 @@ import (
 const (
 	maxParts      = 64  // of a form; unknown ones are skipped
 	maxFieldBytes = 256 // of a text field
-
-	bodyBuffer = 256 << 10 // bytes that are read of a body at a time
 )
 
 // upload stores the file of a form. Fields come in any order, so the file is staged as it streams in
@@ -33,8 +27,8 @@ func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	// a file nor bytes that count against a quota.
 	f := form{edge: e, r: r, owner: c.Owner}
 	defer f.close()
-	if err := f.read(parts); err != nil {
-		return formError(err)
+	if err := eachPart(parts, maxParts, f.take); err != nil {
+		return err
 	}
 	stored, err := f.commit()
 	if err != nil {
@@ -43,47 +37,6 @@ func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	// For the audit log, which cannot take the ID from the path.
 	api.Note(r.Context(), stored.ID)
 	return api.JSON(w, http.StatusOK, describe(stored, shapeOf(r)))
-}
-
-// formReader reads the body part by part. net/http's own form parsing is no good here: it holds a form
-// in memory or a second temporary file, and takes a file without a name for a text field.
-func formReader(r *http.Request) (*multipart.Reader, error) {
-	// A form without a boundary has no parts that could be found.
-	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
-		return nil, invalid("Content-Type", "The request body must be multipart/form-data with a boundary.")
-	}
-	// It reads by 4 KiB, each of them with a system call and two deadlines.
-	return multipart.NewReader(bufio.NewReaderSize(r.Body, bodyBuffer), params["boundary"]), nil
-}
-
-// A partError is a failure to read the form, told apart from a failure to store it.
-// The first is the client's mistake and a 400, the second ours.
-type partError struct{ error }
-
-func (e partError) Unwrap() error { return e.error }
-
-// formError calls a body that is not a whole form what it is. What the body itself failed with, too large
-// or cut off, is already an error of ours.
-func formError(err error) error {
-	var own *proto.Error
-	var part partError
-	if errors.As(err, &own) || !errors.As(err, &part) {
-		return err
-	}
-	return invalid("", "The request body is not a complete multipart form.")
-}
-
-// A partReader marks errors of its part.
-type partReader struct{ *multipart.Part }
-
-func (p partReader) Read(b []byte) (int, error) {
-	n, err := p.Part.Read(b)
-	// io.EOF stays bare: it ends the part, and io.Copy looks for the very value.
-	if err != nil && err != io.EOF {
-		err = partError{err}
-	}
-	return n, err
 }
 
 // A form is an upload on its way in.
@@ -102,33 +55,8 @@ func (f *form) close() {
 	}
 }
 
-// read takes in parts until the closing boundary. A body that ends before it is an error.
-func (f *form) read(parts *multipart.Reader) error {
-	// A bound on parts, for each costs a header to parse, and skipped ones count against no other
-	// limit but the body's.
-	for range maxParts {
-		// Raw: NextPart would undo quoted-printable by itself, and a file is stored as it came.
-		part, err := parts.NextRawPart()
-		if err == io.EOF { // itself; wrapped it means that the body ended before the closing boundary
-			return nil
-		}
-		if err != nil {
-			return partError{err}
-		}
-		if err := f.take(partReader{part}); err != nil {
-			return err
-		}
-	}
-	return invalid("", "The form has more than %d parts.", maxParts)
-}
-
-// take reads a part, or leaves it for the next call to skip: SDKs may learn new fields before we do.
-func (f *form) take(part partReader) error {
-	d, err := parseDisposition(part.Header.Get("Content-Disposition"))
-	if err != nil {
-		return err
-	}
-	// Whatever it is called by its filename, the field's name decides.
+// take reads a part. Whatever it is called by its filename, the field's name decides.
+func (f *form) take(d map[string]string, part partReader) error {
 	switch d["name"] {
 	case "file":
 		return f.takeFile(part, d["filename"])
