@@ -42,20 +42,26 @@ type verdict struct {
 }
 
 // newHunt prepares to find o's processes.
-func (s *Server) newHunt(o *owner) *hunt {
-	h := &hunt{s: s, o: o, known: map[int]verdict{}}
-	for _, other := range s.owners() {
-		if other != o {
+func (s *Server) newHunt(o *owner) *hunt { return &hunt{s: s, o: o, known: map[int]verdict{}} }
+
+// look lists all processes, and to whom they may belong beside the owner. A child that is being started shows neither its owner's environment nor, on every
+// kernel, a mark, so that it would pass for an orphan: there is none while this looks.
+func (h *hunt) look() []proc {
+	h.s.spawn.Lock()
+	defer h.s.spawn.Unlock()
+	h.others = h.others[:0]
+	for _, other := range h.s.owners() {
+		if other != h.o {
 			h.others = append(h.others, other)
 		}
 	}
-	return h
+	return processes()
 }
 
 // victims returns the living processes of the owner: those in its session or group,
 // those with its mark or exec ID, orphans that nobody else owns, and all their descendants.
 func (h *hunt) victims() []proc {
-	table := processes()
+	table := h.look()
 	index := make(map[int]int, len(table))
 	for i, p := range table {
 		index[p.pid] = i

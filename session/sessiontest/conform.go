@@ -38,6 +38,7 @@ func Conform(t *testing.T, rt session.Runtime, images session.Images, class prot
 		{"files", c.files},
 		{"fixtures", c.fixtures},
 		{"a killed tree is gone", c.kill},
+		{"a killed tree takes nothing else along", c.killBeside},
 		{"a restart attaches again", c.restart},
 		{"a detached command outlives the daemon", c.detached},
 		{"pausing a sandbox", c.pauses},
@@ -380,6 +381,24 @@ func (c conformance) kill(t *testing.T) {
 	out := Bash(t, s, `for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline 2>/dev/null; echo; done | grep -c 'sleep 10[0]' || true`).Stdout
 	if strings.TrimSpace(out) != "0" {
 		t.Errorf("%s processes are left", strings.TrimSpace(out))
+	}
+}
+
+// killBeside starts commands while others are killed.
+func (c conformance) killBeside(t *testing.T) {
+	_, s := c.session(t)
+	for range 40 {
+		e, err := s.Exec(context.Background(), proto.Cmd{Command: "sleep 1000 & sleep 1000", Background: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Cancel(proto.EndKilled, "the test says so")
+		for range 3 {
+			res, err := s.Run(context.Background(), proto.Cmd{Command: "exit 5"})
+			if err != nil || res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 5 {
+				t.Fatalf("beside one that was killed: %+v %v", res.Exec.End, err)
+			}
+		}
 	}
 }
 
