@@ -52,7 +52,7 @@ async def cancel(client):
     async def hear(progress, total, message):
         begun.set()
 
-    command = "echo begun; while :; do date +%s%N >/tmp/alive; sleep 0.05; done"
+    command = "while :; do date +%s%N >/tmp/alive; echo alive; sleep 0.05; done"
     task = asyncio.create_task(client.call_tool("bash", {"command": command}, progress_callback=hear))
     await begun.wait()
     task.cancel()
