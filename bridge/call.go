@@ -341,13 +341,3 @@ func (d *desk) tell(r record, recorded bool) {
 var outcomes = map[string]proto.Code{
 	PermissionError: proto.PermissionDenied, NameError: proto.NotFound, ValueError: proto.InvalidArgument, TimeoutError: proto.TimedOut, RuntimeError: proto.Unavailable,
 }
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}

@@ -120,13 +120,19 @@ func (d *desk) runs(exec string) bool {
 func (d *desk) reserve(n int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.held+n > maxHeld || d.b.held.Add(n) > maxAllHeld {
-		if d.held+n <= maxHeld {
-			d.b.held.Add(-n)
-		}
+	if d.held+n > maxHeld || !d.b.reserve(n) {
 		return false
 	}
 	d.held += n
+	return true
+}
+
+// reserve takes room among what all containers have, and reports whether there is any.
+func (b *Bridge) reserve(n int64) bool {
+	if b.held.Add(n) > maxAllHeld {
+		b.held.Add(-n)
+		return false
+	}
 	return true
 }
 
@@ -143,11 +149,7 @@ func (d *desk) releaseLocked(n int64) {
 
 // keep takes room for a call's result, until the call is forgotten, and reports whether there is any. Called with mu held.
 func (d *desk) keep(c *call, n int64) bool {
-	if d.kept+n > maxUntaken {
-		return false
-	}
-	if d.b.held.Add(n) > maxAllHeld {
-		d.b.held.Add(-n)
+	if d.kept+n > maxUntaken || !d.b.reserve(n) {
 		return false
 	}
 	d.kept += n

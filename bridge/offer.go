@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/ledger"
@@ -110,7 +111,7 @@ func (d *desk) install(o *Offer, replaces func(*Offer) bool) {
 	})
 	d.offers = slices.Insert(d.offers, 0, o)
 	if len(batch) > 0 {
-		slices.SortFunc(batch, func(a, b *call) int { return compare(a.rec.ID, b.rec.ID) })
+		slices.SortFunc(batch, func(a, b *call) int { return strings.Compare(a.rec.ID, b.rec.ID) })
 		o.push(batch)
 	}
 }

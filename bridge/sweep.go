@@ -53,7 +53,7 @@ func (b *Bridge) dropDesks() {
 	b.mu.Lock()
 	var gone []*desk
 	for id, d := range b.desks {
-		if !b.sessions.Has(id) {
+		if b.sessions.Any(id) == nil {
 			gone = append(gone, d)
 			delete(b.desks, id)
 		}
@@ -216,7 +216,7 @@ func (b *Bridge) surplus(container string, list []record, now time.Time) (doomed
 func (b *Bridge) dropOffers(tx *ledger.Tx) error {
 	var keys []string
 	if err := tx.Scan(bucketOffers, "", func(key string, _ []byte) (bool, error) {
-		if id, _, _ := strings.Cut(key, "/"); !b.sessions.Has(id) {
+		if id, _, _ := strings.Cut(key, "/"); b.sessions.Any(id) == nil {
 			keys = append(keys, key)
 		}
 		return true, nil

@@ -2,7 +2,6 @@ package egress
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -29,17 +28,11 @@ func (v *visitor) lookInto(ctx context.Context, t Target, p *passage) {
 
 // openTLS is the host for a client in the container, which takes our certificate, and reads its requests.
 func (v *visitor) openTLS(ctx context.Context, t Target, p *passage) {
-	var said bytes.Buffer
-	hello, err := readHello(ctx, io.TeeReader(v.r, &said))
-	if err == nil {
-		err = checkHello(hello, t)
-	}
-	if err != nil {
-		_, _ = v.conn.Write(accessDenied)
-		v.cut(p, err)
+	said, ok := v.greeted(ctx, t, p)
+	if !ok {
 		return
 	}
-	inner := tls.Server(&replayed{v.conn, io.MultiReader(&said, v.r)}, &tls.Config{
+	inner := tls.Server(&replayed{v.conn, said}, &tls.Config{
 		NextProtos:     []string{"http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return v.gate.proxy.leaf(t) },
 	})

@@ -190,18 +190,26 @@ func isToken(r rune) bool {
 
 // tls lets a TLS connection through whose first message names the target.
 func (v *visitor) tls(ctx context.Context, t Target, p *passage) {
-	var said bytes.Buffer
-	hello, err := readHello(ctx, io.TeeReader(v.r, &said))
+	said, ok := v.greeted(ctx, t, p)
 	v.calm()
+	if ok {
+		v.pump(p, said, p)
+	}
+}
+
+// greeted reads the first message, and gives all that comes with it. One that does not name the target ends the passage.
+func (v *visitor) greeted(ctx context.Context, t Target, p *passage) (said io.Reader, ok bool) {
+	var first bytes.Buffer
+	hello, err := readHello(ctx, io.TeeReader(v.r, &first))
 	if err == nil {
 		err = checkHello(hello, t)
 	}
 	if err != nil {
 		_, _ = v.conn.Write(accessDenied)
 		v.cut(p, err)
-		return
+		return nil, false
 	}
-	v.pump(p, io.MultiReader(&said, v.r), p)
+	return io.MultiReader(&first, v.r), true
 }
 
 // accessDenied is a TLS alert.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -150,12 +151,9 @@ func (as *attempts) trim(n, bytes int) {
 
 // unlist takes an attempt from the idle ones. Called with mu held.
 func (as *attempts) unlist(a *attempt) {
-	for i, other := range as.idle {
-		if other == a {
-			as.idle = append(as.idle[:i], as.idle[i+1:]...)
-			as.bytes -= a.bytes
-			break
-		}
+	if i := slices.Index(as.idle, a); i >= 0 {
+		as.idle = slices.Delete(as.idle, i, i+1)
+		as.bytes -= a.bytes
 	}
 	a.left = time.Time{}
 }

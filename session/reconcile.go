@@ -72,7 +72,7 @@ func (ss *Sessions) clearOutput() error {
 
 // remember brings back the execs of an earlier daemon.
 func (s *Session) remember(list []execRecord) {
-	slices.SortFunc(list, func(a, b execRecord) int { return cmpString(a.Exec.ID, b.Exec.ID) })
+	slices.SortFunc(list, func(a, b execRecord) int { return strings.Compare(a.Exec.ID, b.Exec.ID) })
 	for _, r := range list {
 		e := s.recalled(r)
 		s.begun++

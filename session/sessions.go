@@ -263,16 +263,6 @@ func (ss *Sessions) List(owner string, f Filter) (page []proto.Container, more b
 	return page, false, nil
 }
 
-func cmpString(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
 func (f Filter) matches(c proto.Container) bool {
 	if f.State == "" && c.State == proto.StateExpired || f.State != "" && f.State != c.State {
 		return false

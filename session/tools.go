@@ -188,9 +188,6 @@ func (s *Session) ExecByToken(token string) *Exec {
 // Any is the session of that ID, whoever owns it, or nil.
 func (ss *Sessions) Any(id string) *Session { return ss.find(id) }
 
-// Has reports whether there is a session of that ID, whoever owns it.
-func (ss *Sessions) Has(id string) bool { return ss.find(id) != nil }
-
 // HideError is err in words that hide the secrets of a container.
 func (ss *Sessions) HideError(container string, err error) error {
 	if s := ss.find(container); s != nil {

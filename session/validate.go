@@ -30,9 +30,8 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 	setDefault(&r.Class, c.Class)
 	setDefault(&r.Idle, c.IdleTimeout)
 	setDefault(&r.Lifetime, c.MaxLifetime)
-	var denied, kept error
+	var denied, refused, kept error
 	r.Network, denied = c.grant(req.Network)
-	var refused error
 	r.Tools, refused = c.grantTools(req.CodeTools)
 	r.holdToolSecrets()
 	r.Swapped, kept = c.swap(r.Network, req)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"berth/ledger"
 	"berth/proto"
@@ -31,7 +32,7 @@ func (ss *Sessions) Workspaces(owner string) []Workspace {
 			list = append(list, w.info())
 		}
 	}
-	slices.SortFunc(list, func(a, b Workspace) int { return -cmpString(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b Workspace) int { return strings.Compare(b.ID, a.ID) })
 	return list
 }
 

@@ -80,7 +80,7 @@ func (s *Store) Tar(ctx context.Context, owner, key string) (io.ReadCloser, erro
 		if s.shelf == nil {
 			return nil, noSkill(part[1])
 		}
-		return piped(func(w io.Writer) error { return s.shelf.tar(ctx, part[1], w) })
+		return piped(func(w io.Writer) error { return s.shelf.tar(ctx, part[1], w) }), nil
 	}
 	z, err := s.openArchive(ctx, owner, part[1], part[2])
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *Store) Tar(ctx context.Context, owner, key string) (io.ReadCloser, erro
 	return piped(func(w io.Writer) error {
 		defer z.Close()
 		return retar(ctx, z, w)
-	})
+	}), nil
 }
 
 // openArchive opens what is kept of an uploaded version.
@@ -109,14 +109,14 @@ func (s *Store) openArchive(ctx context.Context, owner, skill, version string) (
 }
 
 // piped has fn write what is read. A reader that is closed early ends it.
-func piped(fn func(io.Writer) error) (io.ReadCloser, error) {
+func piped(fn func(io.Writer) error) io.ReadCloser {
 	pr, pw := io.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		pw.CloseWithError(fn(pw))
 	}()
-	return &pipeReader{pr, done}, nil
+	return &pipeReader{pr, done}
 }
 
 // A pipeReader waits for the writer when it is closed, so that nothing is open any more then.

@@ -32,14 +32,9 @@ type onShelf struct {
 	err  error // why it is no skill
 }
 
-// A shelved is a skill that is provided.
-type shelved struct {
-	Version
-}
-
-// skill is it as a skill, which has one version only.
-func (v shelved) skill() Skill {
-	return Skill{ID: v.SkillID, DisplayName: v.Name, Source: Provided, Latest: v.Version, Created: v.Created, Updated: v.Created}
+// skill is a provided skill's version as the skill, which has no other one.
+func (v Version) skill() Skill {
+	return Skill{ID: v.SkillID, DisplayName: v.Name, Source: Provided, Latest: v, Created: v.Created, Updated: v.Created}
 }
 
 func newShelf(cfg Config) *shelf {
@@ -59,7 +54,7 @@ func (s *shelf) check() error {
 }
 
 // list is what is provided, by name, without what is no skill.
-func (s *shelf) list(ctx context.Context) (list []shelved) {
+func (s *shelf) list(ctx context.Context) (list []Version) {
 	entries, err := os.ReadDir(s.cfg.Provided)
 	if err != nil {
 		s.log.Error("the directory of skills cannot be read", "error", err)
@@ -74,13 +69,13 @@ func (s *shelf) list(ctx context.Context) (list []shelved) {
 }
 
 // find is the skill in one directory as it is now.
-func (s *shelf) find(ctx context.Context, name string) (shelved, error) {
+func (s *shelf) find(ctx context.Context, name string) (Version, error) {
 	if !validName.MatchString(name) || len(name) > maxName {
-		return shelved{}, noSkill(name)
+		return Version{}, noSkill(name)
 	}
 	dir, err := s.open(name)
 	if err != nil {
-		return shelved{}, err
+		return Version{}, err
 	}
 	defer dir.Close()
 	s.mu.Lock()
@@ -88,19 +83,19 @@ func (s *shelf) find(ctx context.Context, name string) (shelved, error) {
 	tree, err := s.walk(ctx, name, dir)
 	old := s.known[name]
 	if err == nil && old != nil && old.look == tree.look {
-		return shelved{old.v}, old.err
+		return old.v, old.err
 	}
 	if err == nil {
 		tree.v, err = s.read(ctx, name, dir, tree)
 	}
 	if ctx.Err() != nil {
-		return shelved{}, ctx.Err()
+		return Version{}, ctx.Err()
 	}
 	if err != nil && (old == nil || fmt.Sprint(old.err) != err.Error()) {
 		s.log.Warn("a directory of skills has one that cannot be used", "skill", name, "error", err)
 	}
 	s.known[name] = &onShelf{look: tree.look, v: tree.v, err: err}
-	return shelved{tree.v}, err
+	return tree.v, err
 }
 
 // open opens a skill's directory, which must be one itself: a link would lead out.

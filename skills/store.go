@@ -286,7 +286,7 @@ func (s *Store) Versions(ctx context.Context, owner, id string) (list []Version,
 		if err != nil {
 			return nil, err
 		}
-		return []Version{v.Version}, nil
+		return []Version{v}, nil
 	}
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		r, err := find(tx, owner, id)

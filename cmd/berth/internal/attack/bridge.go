@@ -391,29 +391,8 @@ func (t *Target) approveMany(ctx context.Context, path string, n int) (won int, 
 // slowToolClients holds connections open and looks at what others notice of it.
 func slowToolClients(ctx context.Context, t *Target) (string, error) {
 	req, _ := oneTool(ctx, t)
-	attacker, err := t.Container(ctx, req)
-	if err != nil {
+	if err := t.besideSlow(ctx, req, "slow-callers", "quick-calls"); err != nil {
 		return "", err
-	}
-	neighbour, err := t.Container(ctx, req)
-	if err != nil {
-		return "", err
-	}
-	if err := t.PutProbe(ctx, attacker.ID); err != nil {
-		return "", err
-	}
-	if _, err := t.Launch(ctx, attacker.ID, proto.Cmd{Argv: []string{probePath, ProbeCommand, "slow-callers"}, Background: true}); err != nil {
-		return "", err
-	}
-	if err := t.Probe(ctx, neighbour.ID, "", "quick-calls", nil); err != nil {
-		return "", Breached("a neighbour of slow callers: %v", err)
-	}
-	began := time.Now()
-	if _, err := t.Info(ctx); err != nil {
-		return "", err
-	}
-	if took := time.Since(began); took > 2*time.Second {
-		return "", Breached("the daemon took %s to answer", took)
 	}
 	return "the neighbour's calls were answered, and so was the API", nil
 }
@@ -421,18 +400,8 @@ func slowToolClients(ctx context.Context, t *Target) (string, error) {
 var (
 	// slow-callers opens connections and keeps them until it is ended.
 	_ = addProbe("slow-callers", func([]string) (any, error) {
-		var open []net.Conn
 		head := "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + toolToken() + "\r\nContent-Length: 1000000\r\n\r\n"
-		for i := range 2000 {
-			c, err := net.DialTimeout("tcp", toolsAddr, time.Second)
-			if err != nil {
-				continue // a full queue is the container's own
-			}
-			_, _ = io.WriteString(c, []string{"", "GET /v1/tools HTTP/1.1\r\nX: ", head, head + `{"calls":[{"id":"1","tool":"allowed_tool","input":{"a":"`}[i%4])
-			open = append(open, c)
-		}
-		time.Sleep(time.Minute)
-		return len(open), nil
+		return holdOpen(toolsAddr, 2000, "", "GET /v1/tools HTTP/1.1\r\nX: ", head, head+`{"calls":[{"id":"1","tool":"allowed_tool","input":{"a":"`), nil
 	})
 	// quick-calls makes a call that is refused, ten times, and fails if one takes long.
 	_ = addProbe("quick-calls", func([]string) (any, error) {

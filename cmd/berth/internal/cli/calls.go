@@ -106,16 +106,8 @@ func callStates() (all []cobra.Completion) {
 }
 
 func (a *app) printCalls(list []bridge.ToolCall) error {
-	if a.json {
-		return a.printJSON(notNil(list))
-	}
 	rows := make([][]string, len(list))
 	for i, one := range list {
-		if a.quiet {
-			if err := a.ids(one.ID); err != nil {
-				return err
-			}
-		}
 		took, what := "-", ""
 		if one.EndedAt != nil {
 			took = one.EndedAt.Sub(one.CreatedAt.Time).Round(time.Millisecond).String()
@@ -125,10 +117,7 @@ func (a *app) printCalls(list []bridge.ToolCall) error {
 		}
 		rows[i] = []string{one.ID, one.Tool, string(one.State), ago(one.CreatedAt.Time), took, one.ExecID, short(string(one.Input), 40), short(what, 40)}
 	}
-	if a.quiet {
-		return nil
-	}
-	return a.table([]string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"}, rows)
+	return a.listed(notNil(list), []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"}, rows)
 }
 
 // callShowCommand is `berth calls show`.

@@ -42,9 +42,6 @@ func (a *app) filesListCommand() *cobra.Command {
 
 // printFiles prints a list in the form that was asked for. Filenames are shown as given, but for what steers terminals.
 func (a *app) printFiles(list []client.File) error {
-	if a.json {
-		return a.printJSON(notNil(list))
-	}
 	rows := make([][]string, len(list))
 	for i, f := range list {
 		expires := "never"
@@ -53,15 +50,7 @@ func (a *app) printFiles(list []client.File) error {
 		}
 		rows[i] = []string{f.ID, f.Filename, f.MIMEType, size(f.SizeBytes), ago(f.CreatedAt.Time), expires}
 	}
-	if a.quiet {
-		for _, row := range rows {
-			if err := a.ids(row[0]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return a.table([]string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"}, rows)
+	return a.listed(notNil(list), []string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"}, rows)
 }
 
 // filesPutCommand is `berth files put`. Each ID is printed as soon as the file is stored, so that a failure later does not hide it.

@@ -42,22 +42,11 @@ func (a *app) skillsListCommand() *cobra.Command {
 }
 
 func (a *app) printSkills(list []client.Skill) error {
-	if a.json {
-		return a.printJSON(notNil(list))
-	}
 	rows := make([][]string, len(list))
 	for i, k := range list {
-		if a.quiet {
-			if err := a.ids(k.ID); err != nil {
-				return err
-			}
-		}
 		rows[i] = []string{k.ID, short(k.DisplayName, 40), k.Source.Type, k.LatestVersionID, ago(k.UpdatedAt.Time)}
 	}
-	if a.quiet {
-		return nil
-	}
-	return a.table([]string{"ID", "NAME", "SOURCE", "LATEST VERSION", "CHANGED"}, rows)
+	return a.listed(notNil(list), []string{"ID", "NAME", "SOURCE", "LATEST VERSION", "CHANGED"}, rows)
 }
 
 // skillsAddCommand is `berth skills add`.

@@ -44,26 +44,15 @@ func (a *app) storedListCommand() *cobra.Command {
 
 // printTools prints tools, or versions of one, in the form that was asked for.
 func (a *app) printTools(list []catalog.Tool) error {
-	if a.json {
-		return a.printJSON(notNil(list))
-	}
 	rows := make([][]string, len(list))
 	for i, t := range list {
-		if a.quiet {
-			if err := a.ids(t.Name); err != nil {
-				return err
-			}
-		}
 		approval := t.ApprovalAction
 		if approval == "" {
 			approval = "-"
 		}
 		rows[i] = []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), approval, ago(t.UpdatedAt.Time), short(t.Description, 50)}
 	}
-	if a.quiet {
-		return nil
-	}
-	return a.table([]string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}, rows)
+	return a.listed(notNil(list), []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}, rows)
 }
 
 // storedCreateCommand is `berth tools create`.
@@ -295,26 +284,15 @@ func stateNames() (all []cobra.Completion) {
 }
 
 func (a *app) printRuns(list []catalog.Run) error {
-	if a.json {
-		return a.printJSON(notNil(list))
-	}
 	rows := make([][]string, len(list))
 	for i, r := range list {
-		if a.quiet {
-			if err := a.ids(r.ID); err != nil {
-				return err
-			}
-		}
 		what := string(r.Output)
 		if r.Error != nil {
 			what = r.Error.Type + ": " + r.Error.Message
 		}
 		rows[i] = []string{r.ID, r.Tool, strconv.FormatInt(r.Version, 10), string(r.State), ago(r.CreatedAt.Time), fmt.Sprintf("%.0f ms", r.DurationMS), short(string(r.Input), 40), short(what, 40)}
 	}
-	if a.quiet {
-		return nil
-	}
-	return a.table([]string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT", "OUTPUT"}, rows)
+	return a.listed(notNil(list), []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT", "OUTPUT"}, rows)
 }
 
 // approveCommand is `berth tools approve`.

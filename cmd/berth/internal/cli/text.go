@@ -50,6 +50,22 @@ func (a *app) table(head []string, rows [][]string) error {
 	return w.Flush()
 }
 
+// listed prints a list in the form that was asked for: as JSON, its first column alone, or as a table.
+func (a *app) listed(list any, head []string, rows [][]string) error {
+	switch {
+	case a.json:
+		return a.printJSON(list)
+	case !a.quiet:
+		return a.table(head, rows)
+	}
+	for _, row := range rows {
+		if err := a.ids(row[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // printJSON prints v, indented.
 func (a *app) printJSON(v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")

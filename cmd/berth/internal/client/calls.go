@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"net/url"
-	"strconv"
 
 	"berth/bridge"
 )
@@ -16,15 +14,7 @@ type CallFilter struct {
 
 // ToolCalls lists the newest calls that a container's code made.
 func (c *Client) ToolCalls(ctx context.Context, container string, f CallFilter) ([]bridge.ToolCall, error) {
-	q := url.Values{}
-	for name, value := range map[string]string{"state": f.State, "exec": f.Exec} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	if f.Limit > 0 {
-		q.Set("limit", strconv.Itoa(f.Limit))
-	}
+	q := chosen(map[string]string{"state": f.State, "exec": f.Exec}, f.Limit)
 	var list struct {
 		Data []bridge.ToolCall `json:"data"`
 	}

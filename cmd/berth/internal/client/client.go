@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -234,4 +235,18 @@ func (c *Client) post(ctx context.Context, path string, body, out any) error {
 	}
 	_, err := c.call(ctx, request{method: http.MethodPost, path: path, body: body}, out)
 	return err
+}
+
+// chosen is a query for what has these values, of which empty ones choose all, and for so many; 0 is the daemon's default.
+func chosen(values map[string]string, limit int) url.Values {
+	q := url.Values{}
+	for name, value := range values {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return q
 }

@@ -70,15 +70,7 @@ type RunFilter struct {
 
 // ToolRuns lists the newest runs of stored tools.
 func (c *Client) ToolRuns(ctx context.Context, f RunFilter) ([]catalog.Run, error) {
-	q := url.Values{}
-	for name, value := range map[string]string{"tool": f.Tool, "state": f.State} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
-	if f.Limit > 0 {
-		q.Set("limit", strconv.Itoa(f.Limit))
-	}
+	q := chosen(map[string]string{"tool": f.Tool, "state": f.State}, f.Limit)
 	var list struct {
 		Data []catalog.Run `json:"data"`
 	}
