@@ -140,5 +140,5 @@ func (g *Gateway) count(ctx context.Context, w http.ResponseWriter, up *upstream
 	for _, c := range h.pending(q.last) {
 		h.answer(upstreamID(c.id), abandoned(upstreamID(c.id)))
 	}
-	return g.pass(ctx, w, up, upstream.Request{Path: q.Path, Query: q.Query, Header: q.header(), Body: q.upstreamBody(h, true)})
+	return g.pass(ctx, w, up, q.Owner, upstream.Request{Path: q.Path, Query: q.Query, Header: q.header(), Body: q.upstreamBody(h, true)})
 }

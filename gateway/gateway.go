@@ -73,7 +73,7 @@ func (g *Gateway) Messages(ctx context.Context, w http.ResponseWriter, r Request
 	}
 	switch {
 	case q.plain():
-		return g.pass(ctx, w, up, upstream.Request{Path: r.Path, Query: r.Query, Header: r.Header, Body: r.Body})
+		return g.pass(ctx, w, up, r.Owner, upstream.Request{Path: r.Path, Query: r.Query, Header: r.Header, Body: r.Body})
 	case r.Path == upstream.PathCountTokens:
 		return g.count(ctx, w, up, q)
 	}

@@ -206,7 +206,11 @@ func (t *turn) take(r *round) {
 
 // ask has the upstream answer once.
 func (t *turn) ask(ctx context.Context) (*round, error) {
-	res, err := t.up.Do(ctx, upstream.Request{Path: t.q.Path, Query: t.q.Query, Header: t.q.header(), Body: t.q.upstreamBody(t.h, t.opening())})
+	body, err := t.g.embed(ctx, t.q.Owner, t.q.upstreamBody(t.h, t.opening()))
+	if err != nil {
+		return nil, t.interrupted(ctx, err)
+	}
+	res, err := t.up.Do(ctx, upstream.Request{Path: t.q.Path, Query: t.q.Query, Header: t.q.header(), Body: body})
 	if err != nil {
 		return nil, t.interrupted(ctx, err)
 	}
