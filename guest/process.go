@@ -276,9 +276,9 @@ func (p *Process) end(x Exit, err error) {
 		p.conn.broken = true
 	}
 	p.mu.Unlock()
-	p.close()
 	p.client.put(p.conn)
 	close(p.done)
+	p.close() // nobody need wait for that
 }
 
 // close closes the files of the process.

@@ -36,7 +36,7 @@ func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
 	if n := s.runningExecs(false); n >= s.core.cfg.MaxExecs {
 		return nil, proto.Errorf(proto.TooMany, "", s.id, "container %s runs %d commands, which is its limit; wait for one to end", s.id, n)
 	}
-	s.execs = append(s.execs, e)
+	s.execs, s.going = append(s.execs, e), append(s.going, e)
 	return e, nil
 }
 
@@ -52,8 +52,9 @@ func (s *Session) announce(e *Exec) {
 
 // delist takes back an exec that did not start.
 func (s *Session) delist(e *Exec) {
+	is := func(x *Exec) bool { return x == e }
 	s.mu.Lock()
-	s.execs = slices.DeleteFunc(s.execs, func(x *Exec) bool { return x == e })
+	s.execs, s.going = slices.DeleteFunc(s.execs, is), slices.DeleteFunc(s.going, is)
 	s.mu.Unlock()
 	s.core.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Delete(bucketExecs, execKey(s.id, e.id)) })
 }
@@ -73,13 +74,10 @@ func (s *Session) putExec(rec execRecord) func(*ledger.Tx) error {
 // runningExecs counts those that have not ended; those that are just being started too, unless
 // seen is set. Called with mu held.
 func (s *Session) runningExecs(seen bool) int {
-	n := 0
-	for _, e := range s.execs {
+	n := len(s.going)
+	for _, e := range s.going {
 		if seen && e.number == 0 {
-			continue
-		}
-		if !e.hasEnded() {
-			n++
+			n--
 		}
 	}
 	return n
@@ -88,12 +86,20 @@ func (s *Session) runningExecs(seen bool) int {
 // holdingExecs are the running ones that count as use of the session. Called with mu held.
 func (s *Session) holdingExecs() int {
 	n := s.runningExecs(true)
-	for _, e := range s.execs {
-		if e.cmd.Resident && e.number > 0 && !e.hasEnded() {
+	for _, e := range s.going {
+		if e.cmd.Resident && e.number > 0 {
 			n--
 		}
 	}
 	return n
+}
+
+// over lets everybody know that an exec has ended.
+func (s *Session) over(e *Exec) {
+	s.mu.Lock()
+	s.going = slices.DeleteFunc(s.going, func(x *Exec) bool { return x == e })
+	s.mu.Unlock()
+	close(e.ended)
 }
 
 // Execs lists the running and the remembered execs, in the order they began. One that is just being
@@ -285,7 +291,7 @@ func (e *Exec) conclude(end proto.End, release func()) {
 	e.s.trimEnded(e)
 	e.s.core.relieve(e) // before the next command may begin, which needs the memory
 	release()
-	close(e.ended)
+	e.s.over(e)
 }
 
 // later is the later one of two times.

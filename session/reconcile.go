@@ -77,7 +77,9 @@ func (s *Session) remember(list []execRecord) {
 		e := s.recalled(r)
 		s.begun++
 		e.number = s.begun
-		s.execs = append(s.execs, e)
+		if s.execs = append(s.execs, e); !e.hasEnded() {
+			s.going = append(s.going, e)
+		}
 	}
 	s.trim(keptOutput, nil)
 }

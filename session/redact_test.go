@@ -51,3 +51,25 @@ func TestRedactQuotedInQuotes(t *testing.T) {
 		}
 	}
 }
+
+// What is left out, since it cannot find anything, would not have.
+func FuzzRedact(f *testing.F) {
+	for _, seed := range []string{"ls -la", "MY_TOKEN=x", "\u017fecret=x", "-u a:b", "x://a:b@c", "EYJabcdefgh.abcdefgh.x eyJabcdefgh.abcdefgh.x", "-----BEGIN RSA PRIVATE KEY-----", "Bearer abcdefgh", "\xff AKIA0123456789ABCDEF"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		all := text
+		for _, r := range redactions {
+			all = r.find.ReplaceAllString(all, r.with)
+		}
+		if got := Redact(text); got != all {
+			t.Errorf("%q became %q, and by all rules %q", text, got, all)
+		}
+	})
+}
+
+func BenchmarkRedact(b *testing.B) {
+	for b.Loop() {
+		Redact("python3 train.py --epochs 3 --out /workspace/model")
+	}
+}

@@ -48,6 +48,7 @@ type Session struct {
 	silent   int           // sweeps in a row in which the guest did not answer
 	removed  bool
 	execs    []*Exec           // running and remembered, in the order they began
+	going    []*Exec           // those of them that have not ended: counted often, beside a hundred that have
 	begun    int               // execs ever begun; the number of the newest
 	kept     int64             // bytes of output that ended execs keep in memory, at most
 	more     chan struct{}     // closed when an exec begins

@@ -177,8 +177,8 @@ func (s *Session) ExecByToken(token string) *Exec {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range s.execs { // also one that has no number yet: it may be faster than whoever started it
-		if e.id == id && !e.hasEnded() {
+	for _, e := range s.going { // also one that has no number yet: it may be faster than whoever started it
+		if e.id == id {
 			return e
 		}
 	}
