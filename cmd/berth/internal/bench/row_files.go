@@ -122,7 +122,7 @@ func (b *bench) upload(ctx context.Context, res *Result) error {
 				return 0, err
 			}
 			return t.speed(func() (err error) {
-				stored, err = t.UploadFile(ctx, client.Upload{Name: "b", Body: f})
+				stored, err = t.UploadFile(ctx, client.Upload{Name: "b", Body: f, Size: int64(t.mib) << 20})
 				return err
 			})
 		}, after: func(ctx context.Context) error {
@@ -166,7 +166,7 @@ func (b *bench) download(ctx context.Context, res *Result) error {
 		return err
 	}
 	defer f.Close()
-	stored, err := t.UploadFile(ctx, client.Upload{Name: "b", Body: f})
+	stored, err := t.UploadFile(ctx, client.Upload{Name: "b", Body: f, Size: int64(t.mib) << 20})
 	if err != nil {
 		return err
 	}

@@ -93,8 +93,7 @@ func (a *app) filesPutCommand() *cobra.Command {
 }
 
 // upload stores one file of this machine's.
-// Nothing is held in memory; what is read is sent. A file that grows meanwhile is stored as far as
-// it was read.
+// Nothing is held in memory; what is read is sent. Of a file that grows meanwhile that is stored which was there at first.
 func (a *app) upload(ctx context.Context, c *client.Client, path string, up client.Upload) (client.File, error) {
 	// Nobody knows how much standard input will give, so the bar has no end to show.
 	in, size := os.Stdin, int64(-1)
@@ -120,7 +119,7 @@ func (a *app) upload(ctx context.Context, c *client.Client, path string, up clie
 	bar := a.progress()
 	defer bar.end()
 	// Standard input without a name goes out unnamed; the daemon then names it.
-	up.Body = bar.reader(in, up.Name, size)
+	up.Body, up.Size = bar.reader(in, up.Name, size), max(0, size)
 	return c.UploadFile(ctx, up)
 }
 

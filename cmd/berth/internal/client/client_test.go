@@ -209,3 +209,44 @@ func TestQueue(t *testing.T) {
 		t.Fatal("a closed queue took something")
 	}
 }
+
+// A file is sent with its length, which the daemon can refuse before it comes. It may grow meanwhile, and must not become shorter.
+func TestUploadsSayTheirLength(t *testing.T) {
+	var length int64
+	var got []byte
+	var behind error
+	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		length, got = r.ContentLength, nil
+		if parts, err := r.MultipartReader(); err == nil {
+			if part, err := parts.NextPart(); err == nil {
+				got, _ = io.ReadAll(part)
+			}
+			_, behind = parts.NextPart()
+		}
+		io.WriteString(w, `{"id": "file_1"}`)
+	})
+	text := strings.Repeat("0123456789abcdef", 1<<16)
+	for _, size := range []int64{0, 1, 1000, int64(len(text))} {
+		f, err := c.UploadFile(t.Context(), Upload{Name: "a", Body: strings.NewReader(text), Size: size})
+		want := text
+		if size > 0 {
+			want = text[:size]
+		}
+		if err != nil || f.ID != "file_1" || string(got) != want || behind != io.EOF || (length > size) != (size > 0) {
+			t.Errorf("%d: %v, %d bytes of a request of %d came, and behind them %v", size, err, len(got), length, behind)
+		}
+	}
+	if _, err := c.UploadFile(t.Context(), Upload{Name: "a", Body: strings.NewReader("short"), Size: 10}); err == nil || !strings.Contains(err.Error(), "5 bytes shorter") {
+		t.Errorf("a file that becomes shorter: %v", err)
+	}
+}
+
+// Once a request is over, what it sent is its caller's again.
+func TestWhatIsLentIsTakenBack(t *testing.T) {
+	in := strings.NewReader("abc")
+	l := &lent{r: in}
+	l.takeBack()
+	if n, err := l.Read(make([]byte, 3)); n != 0 || err == nil || in.Len() != 3 {
+		t.Errorf("%d bytes were read: %v", n, err)
+	}
+}

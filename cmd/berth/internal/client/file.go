@@ -1,14 +1,18 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"maps"
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 
 	"berth/proto"
 )
@@ -35,36 +39,79 @@ type Upload struct {
 	MediaType        string    // "" lets the daemon look
 	ExpiresInSeconds int64     // 0: kept until deleted
 	Body             io.Reader // streamed, never held in memory
+	Size             int64     // bytes of Body; 0 is unknown
 }
 
 // UploadFile stores a file.
 func (c *Client) UploadFile(ctx context.Context, up Upload) (f File, err error) {
-	pr, pw := io.Pipe()
-	form := multipart.NewWriter(pw)
-	// The form is written by a goroutine of its own, since the request reads while it is written.
-	// A failure to read the file goes through the pipe and breaks the request off.
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		pw.CloseWithError(up.write(form))
-	}()
-	h := map[string]string{"Content-Type": form.FormDataContentType()}
-	for k, v := range filesVersion {
-		h[k] = v
+	var frame bytes.Buffer
+	form := multipart.NewWriter(&frame)
+	if err := up.begin(form); err != nil {
+		return f, err
 	}
-	_, err = c.call(ctx, request{method: http.MethodPost, path: at("files"), raw: pr, header: h}, &f)
-	pr.Close() // frees the writer if the daemon did not take it all
-	// Waited for: up.Body is the caller's to close once this returns.
-	<-written
+	begun := frame.Len()
+	if err := form.Close(); err != nil { // the closing boundary tells the daemon that nothing was cut off
+		return f, err
+	}
+	head, tail := frame.Bytes()[:begun], frame.Bytes()[begun:]
+	r := request{method: http.MethodPost, path: at("files"), header: map[string]string{"Content-Type": form.FormDataContentType()}}
+	maps.Copy(r.header, filesVersion)
+	content := up.Body
+	if up.Size > 0 {
+		r.size, content = int64(frame.Len())+up.Size, &exactly{content, up.Size}
+	}
+	body := &lent{r: io.MultiReader(bytes.NewReader(head), content, bytes.NewReader(tail))}
+	defer body.takeBack()
+	r.raw = body
+	_, err = c.call(ctx, r, &f)
 	return f, err
+}
+
+// A lent reader is a request's until it is taken back: the transport may read on after its answer has come.
+type lent struct {
+	mu sync.Mutex
+	r  io.Reader
+}
+
+func (l *lent) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.r == nil {
+		return 0, io.ErrClosedPipe
+	}
+	return l.r.Read(p)
+}
+
+// takeBack returns when nothing is being read any more.
+func (l *lent) takeBack() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.r = nil
+}
+
+// An exactly reader gives so many bytes. What comes after them is left; if there are fewer, that is an error.
+type exactly struct {
+	r    io.Reader
+	left int64
+}
+
+func (e *exactly) Read(p []byte) (int, error) {
+	if e.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := e.r.Read(p[:min(int64(len(p)), e.left)])
+	if e.left -= int64(n); err == io.EOF && e.left > 0 {
+		err = fmt.Errorf("the file became %d bytes shorter while it was sent", e.left)
+	}
+	return n, err
 }
 
 // quoteEscaper escapes a filename for a quoted parameter. Line ends become what browsers write: as
 // they are they would begin a new header.
 var quoteEscaper = strings.NewReplacer("\\", "\\\\", `"`, "\\\"", "\r", "%0D", "\n", "%0A")
 
-// write writes the form: the fields first, so that the daemon knows them before the file comes.
-func (up Upload) write(form *multipart.Writer) error {
+// begin writes the form up to the file's content: the fields first, so that the daemon knows them before it comes.
+func (up Upload) begin(form *multipart.Writer) error {
 	if up.ExpiresInSeconds > 0 {
 		if err := form.WriteField("expires_in_seconds", strconv.FormatInt(up.ExpiresInSeconds, 10)); err != nil {
 			return err
@@ -76,15 +123,8 @@ func (up Upload) write(form *multipart.Writer) error {
 	if up.MediaType != "" {
 		h.Set("Content-Type", up.MediaType)
 	}
-	w, err := form.CreatePart(h)
-	if err != nil {
-		return err
-	}
-	if _, err := io.Copy(w, up.Body); err != nil {
-		return err
-	}
-	// The closing boundary tells the daemon that nothing was cut off.
-	return form.Close()
+	_, err := form.CreatePart(h)
+	return err
 }
 
 // Files lists stored files, newest first.
