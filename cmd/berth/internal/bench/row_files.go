@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"berth/cmd/berth/internal/client"
 	"berth/proto"
 )
@@ -82,6 +84,22 @@ func (t *transfer) dd(name, from, to string, more ...string) *turn {
 	}}
 }
 
+// synced has what a turn leaves to the disk written before the next one begins, which would share the disk with it; what was left before them too.
+func synced(turns []*turn) []*turn {
+	unix.Sync()
+	for _, t := range turns {
+		tidy := t.after
+		t.after = func(ctx context.Context) (err error) {
+			if tidy != nil {
+				err = tidy(ctx)
+			}
+			unix.Sync()
+			return err
+		}
+	}
+	return turns
+}
+
 // ddInside is dd on the file system that a container's files are on.
 const ddInside = "dd in a container"
 
@@ -143,7 +161,7 @@ func (b *bench) upload(ctx context.Context, res *Result) error {
 			})
 		}, after: func(ctx context.Context) error { return t.bash(ctx, t.box, "rm /workspace/b") }},
 	}
-	if err := b.inTurns(ctx, res, b.rounds(3), turns); err != nil {
+	if err := b.inTurns(ctx, res, b.rounds(3), synced(turns)); err != nil {
 		return err
 	}
 	res.against("Files API", atLeast(0.5), "dd and fdatasync")
@@ -193,7 +211,7 @@ func (b *bench) download(ctx context.Context, res *Result) error {
 			return t.FS(t.box, proto.UserDefault).Read(ctx, "/workspace/b")
 		}),
 	}
-	if err := b.inTurns(ctx, res, b.rounds(4), turns); err != nil {
+	if err := b.inTurns(ctx, res, b.rounds(4), synced(turns)); err != nil {
 		return err
 	}
 	res.against("Files API", atLeast(0.5), "page-cache copy")
