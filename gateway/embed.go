@@ -28,7 +28,7 @@ func (g *Gateway) embed(ctx context.Context, owner string, body []byte) ([]byte,
 		return nil, err
 	}
 	e := &embedding{g: g, ctx: ctx, owner: owner, left: maxEmbedded}
-	messages, err := e.each(o.get("messages"), func(m object) (object, error) { return e.inside(m) })
+	messages, err := e.each(o.get("messages"), e.inside)
 	if err != nil || e.left == maxEmbedded {
 		return body, err
 	}

@@ -93,7 +93,7 @@ func (a *app) filesPutCommand() *cobra.Command {
 }
 
 // upload stores one file of this machine's.
-// Nothing is held in memory; what is read is sent. Of a file that grows meanwhile that is stored which was there at first.
+// Nothing is held in memory; what is read is sent. Of a file that grows meanwhile, what it had at first is stored.
 func (a *app) upload(ctx context.Context, c *client.Client, path string, up client.Upload) (client.File, error) {
 	// Nobody knows how much standard input will give, so the bar has no end to show.
 	in, size := os.Stdin, int64(-1)
