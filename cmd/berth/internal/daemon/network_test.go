@@ -217,7 +217,7 @@ func (w *internet) testEnds(t *testing.T, class proto.RuntimeClass) {
 	at := "/v1/containers/" + c.ID
 	for _, end := range []string{"pause", "stop"} {
 		head := auditHead(t, w.server)
-		bash(t, w.server, c.ID, fmt.Sprintf("curl -sN http://web.test:%s/hold >/tmp/held 2>&1 & until grep -q begun /tmp/held; do sleep 0.05; done", w.plain))
+		bash(t, w.server, c.ID, fmt.Sprintf("rm -f /tmp/held; curl -sN http://web.test:%s/hold >/tmp/held 2>&1 & until grep -qs begun /tmp/held; do sleep 0.05; done", w.plain))
 		call[proto.Container](t, w.server, 200, "POST", at+"/"+end, "")
 		eventually(t, "the end of a request by "+end, func() bool {
 			return slices.ContainsFunc(since(t, w.server, head.Seq), func(e proto.AuditEntry) bool {
