@@ -35,6 +35,7 @@ type Client struct {
 	idle   []*conn
 	live   map[*conn]struct{} // all open ones, idle or not
 	pipes  support
+	doubt  bool // a connection broke since the guest last said who it is
 	closed bool
 
 	wg sync.WaitGroup // readers of processes
@@ -140,7 +141,7 @@ func (c *Client) greet(w *conn) (Hello, error) {
 	h.Pipes = h.Pipes && r != nil && probed(r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pipes = unsupported
+	c.doubt, c.pipes = false, unsupported
 	if h.Pipes {
 		c.pipes = supported
 	}
@@ -174,6 +175,29 @@ func (c *Client) crossing(ctx context.Context) (bool, error) {
 		return h.Pipes, err
 	}
 	return known == supported, nil
+}
+
+// sure is get for what must not be lost: if a connection has broken, the guest is asked first whether it is there. One that is being killed loses them one by
+// one, and of a command that is sent over the next nobody would know whether it began.
+func (c *Client) sure(ctx context.Context) (*conn, error) {
+	for {
+		if c.doubted() {
+			if _, err := c.Hello(ctx); err != nil {
+				return nil, err
+			}
+		}
+		w, err := c.get(ctx)
+		if err != nil || !c.doubted() {
+			return w, err
+		}
+		c.put(w)
+	}
+}
+
+func (c *Client) doubted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.doubt
 }
 
 // Shells lists the persistent shells.
@@ -228,7 +252,7 @@ func (c *Client) get(ctx context.Context) (*conn, error) {
 		}
 		delete(c.live, w)
 		_ = w.Close()
-		c.pipes = unknown // it may be another guest from now on
+		c.pipes, c.doubt = unknown, true // it may be another guest from now on
 	}
 	c.mu.Unlock()
 	nc, err := c.dial(ctx)
@@ -255,6 +279,7 @@ func (c *Client) put(w *conn) {
 	w.rest()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.doubt = c.doubt || w.broken
 	// Bytes that were not asked for mean that the guest lies about where a message ends.
 	if !w.broken && w.r.Buffered() == 0 && !c.closed && len(c.idle) < maxIdle {
 		c.idle = append(c.idle, w)

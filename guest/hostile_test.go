@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"berth/proto"
 )
@@ -269,4 +270,69 @@ func FuzzHunk(f *testing.F) {
 			t.Errorf("%q -> %q: %+v", a, b, h)
 		}
 	})
+}
+
+// A guest that is being killed loses its connections one by one. Once the first is gone, no command is sent over another one before the guest has said that it
+// is there: nobody would know whether it began.
+func TestDyingGuest(t *testing.T) {
+	checkLeaks(t)
+	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	must(t, err)
+	var conns []net.Conn
+	asked := make(chan string, 10)
+	served := make(chan struct{})
+	go func() { // it answers a Hello on each connection until a command comes, and then nothing any more
+		defer close(served)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			conns = append(conns, c)
+			for {
+				_, body, err := readFrame(c, nil)
+				if err != nil {
+					break
+				}
+				if asked <- string(body[:12]); !bytes.HasPrefix(body, asHello) {
+					_ = c.Close()
+					break
+				}
+				if len(conns) > 1 {
+					break
+				}
+				_, _ = c.Write(say(frameReply, `{"boot":"b"}`))
+			}
+		}
+	}()
+	c := NewClient(func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		nc, err := d.DialContext(ctx, "unix", ln.Addr().String())
+		return plainConn{nc}, err
+	})
+	if _, err := c.Hello(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := exec1(c, t.Context()); err == nil || NotStarted(err) {
+		t.Errorf("a command that may have begun: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := exec1(c, ctx); !NotStarted(err) {
+		t.Errorf("a command that did not begin: %v", err)
+	}
+	must(t, c.Close())
+	must(t, ln.Close())
+	<-served
+	for _, nc := range conns {
+		_ = nc.Close()
+	}
+	close(asked)
+	var got []string
+	for a := range asked {
+		got = append(got, a)
+	}
+	if strings.Join(got, " ") != `{"op":"hello {"op":"exec" {"op":"hello` {
+		t.Errorf("asked %q", got)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"sync"
 )
 
@@ -29,7 +30,10 @@ func (c *Client) Listen(ctx context.Context, port uint16) (*Line, error) {
 	if err = w.sendRequest(&request{Op: opListen, Port: port}, nil); err == nil {
 		err = w.reply(nil)
 	}
-	if !release() || err != nil {
+	if !release() && err == nil { // ctx ended with the answer
+		err = broken(w, os.ErrDeadlineExceeded)
+	}
+	if err != nil {
 		l.Close()
 		return nil, said(ctx, err)
 	}
@@ -48,7 +52,10 @@ func (l *Line) Close() {
 func (l *Line) Await(ctx context.Context) (*Call, error) {
 	release := l.conn.bound(ctx, queueWait)
 	err := l.conn.reply(nil)
-	if !release() || err != nil {
+	if !release() && err == nil { // somebody came as ctx ended
+		err = broken(l.conn, os.ErrDeadlineExceeded)
+	}
+	if err != nil {
 		l.Close()
 		return nil, said(ctx, err)
 	}

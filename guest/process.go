@@ -64,7 +64,7 @@ func (c *Client) Start(ctx context.Context, cmd Command, sink Sink) (*Process, e
 
 // begin has start ask for p on a connection, and listens to it from then on.
 func (c *Client) begin(ctx context.Context, p *Process, sink Sink, stdin bool, start func() error) (*Process, error) {
-	w, err := c.get(ctx)
+	w, err := c.sure(ctx)
 	if err != nil {
 		return nil, never{err}
 	}

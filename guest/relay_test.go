@@ -173,3 +173,22 @@ func TestLyingRelay(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// Whoever gives up just as the answer comes gets an error or a line, and never neither.
+func TestRelayGivenUpAsItIsAnswered(t *testing.T) {
+	w := newWorld(t, false)
+	port := freePort(t)
+	for i := range 3000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		timer := time.AfterFunc(time.Duration(i%300)*time.Microsecond, cancel)
+		line, err := w.Listen(ctx, port)
+		if line == nil && err == nil {
+			t.Fatal("neither a line nor an error")
+		}
+		if line != nil {
+			line.Close()
+		}
+		timer.Stop()
+		cancel()
+	}
+}
