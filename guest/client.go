@@ -313,6 +313,18 @@ func (c *conn) bound(ctx context.Context, wait time.Duration) func() bool {
 	}
 }
 
+// unbound takes a bound away and is err. Where the bound has struck by then, c is of no more use, and what went well all the same is an error.
+func (c *conn) unbound(release func() bool, err error) error {
+	if release() {
+		return err
+	}
+	c.broken = true
+	if err == nil {
+		err = broken(c, os.ErrDeadlineExceeded)
+	}
+	return err
+}
+
 // reply reads the answer to a request: R into v, or X as an error.
 func (c *conn) reply(v any) error {
 	kind, body, err := c.message(maxReply)

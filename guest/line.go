@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"os"
 	"sync"
 )
 
@@ -30,10 +29,7 @@ func (c *Client) Listen(ctx context.Context, port uint16) (*Line, error) {
 	if err = w.sendRequest(&request{Op: opListen, Port: port}, nil); err == nil {
 		err = w.reply(nil)
 	}
-	if !release() && err == nil { // ctx ended with the answer
-		err = broken(w, os.ErrDeadlineExceeded)
-	}
-	if err != nil {
+	if err = w.unbound(release, err); err != nil {
 		l.Close()
 		return nil, said(ctx, err)
 	}
@@ -51,11 +47,7 @@ func (l *Line) Close() {
 // Await waits until somebody connects. The line is closed if nobody does before ctx ends, or the guest goes away.
 func (l *Line) Await(ctx context.Context) (*Call, error) {
 	release := l.conn.bound(ctx, queueWait)
-	err := l.conn.reply(nil)
-	if !release() && err == nil { // somebody came as ctx ended
-		err = broken(l.conn, os.ErrDeadlineExceeded)
-	}
-	if err != nil {
+	if err := l.conn.unbound(release, l.conn.reply(nil)); err != nil {
 		l.Close()
 		return nil, said(ctx, err)
 	}

@@ -3,7 +3,6 @@ package guest
 import (
 	"context"
 	"net"
-	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -70,11 +69,7 @@ func (c *Client) begin(ctx context.Context, p *Process, sink Sink, stdin bool, s
 	}
 	p.client, p.conn, p.sink, p.controls, p.done = c, w, sink, map[uint32]chan error{}, make(chan struct{})
 	release := w.bound(ctx, queueWait)
-	err = start()
-	if !release() && err == nil {
-		err = broken(w, os.ErrDeadlineExceeded)
-	}
-	if err == nil {
+	if err = w.unbound(release, start()); err == nil {
 		err = p.attach(stdin)
 	}
 	if err != nil {

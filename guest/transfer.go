@@ -37,13 +37,7 @@ func (c *Client) download(ctx context.Context, req *request, head any) (*downloa
 	} else {
 		err = w.reply(head)
 	}
-	if !release() {
-		w.broken = true
-		if err == nil {
-			err = broken(w, os.ErrDeadlineExceeded)
-		}
-	}
-	if err != nil {
+	if err = w.unbound(release, err); err != nil {
 		c.put(w)
 		return nil, said(ctx, err)
 	}
