@@ -56,14 +56,18 @@ func within(s string) string {
 // ascii escapes what is not printable ASCII, so that no line can steer the terminal that shows it, and no reader's notion of
 // Unicode changes what is hashed.
 func ascii(b []byte) []byte {
-	plain := func(r rune) bool { return r < utf8.RuneSelf && r != 0x7f }
-	if bytes.IndexFunc(b, func(r rune) bool { return !plain(r) }) < 0 {
+	const rubout = 0x7f
+	i := 0
+	for i < len(b) && b[i] < rubout {
+		i++
+	}
+	if i == len(b) { // as nearly always
 		return b
 	}
-	out := make([]byte, 0, len(b)+64)
-	for _, r := range string(b) {
+	out := append(make([]byte, 0, len(b)+64), b[:i]...)
+	for _, r := range string(b[i:]) {
 		switch hi, lo := utf16.EncodeRune(r); {
-		case plain(r):
+		case r < rubout:
 			out = append(out, byte(r))
 		case hi != utf8.RuneError:
 			out = fmt.Appendf(out, `\u%04x\u%04x`, hi, lo)

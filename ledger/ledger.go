@@ -65,9 +65,8 @@ const (
 type DB struct {
 	bolt *bbolt.DB
 
-	turn      sync.Mutex // held by whoever commits; guards what follows
-	journal   *journal
-	lingering bool // flush is set
+	turn    sync.Mutex // held by whoever commits; guards what follows
+	journal *journal
 
 	state sync.RWMutex // guards over, and bolt against a checkpoint that over does not know of
 	over  *node        // what the database has not got; changed with turn held too
@@ -76,10 +75,11 @@ type DB struct {
 	queue  []*update
 	closed bool
 
-	kick  chan struct{} // there is something in the queue
-	flush *time.Timer
-	stop  chan struct{}
-	done  chan struct{}
+	kick      chan struct{} // there is something in the queue
+	flush     *time.Timer
+	lingering atomic.Bool // flush is set
+	stop      chan struct{}
+	done      chan struct{}
 
 	backedUp atomic.Int64 // the version that the newest backup has
 }
@@ -231,10 +231,17 @@ func (db *DB) Begin(fn func(*Tx) error) (wait func() error) {
 }
 
 // Later is Jot without the wait, for records whose loss in a crash is
-// harmless. The result of fn is dropped.
+// harmless. The result of fn is dropped. The next update of anybody takes it along, or else a tenth of a second does.
 func (db *DB) Later(fn func(*Tx) error) {
 	if db.submit(&update{fn: fn}) == nil {
-		db.wake()
+		db.lingerOn()
+	}
+}
+
+// lingerOn makes sure that flush is set.
+func (db *DB) lingerOn() {
+	if !db.lingering.Swap(true) {
+		db.flush.Reset(linger)
 	}
 }
 
@@ -320,8 +327,10 @@ func (db *DB) write() {
 			}
 			db.turn.Unlock()
 		case <-db.flush.C:
+			db.lingering.Store(false) // first, so that what is queued from now on sets it again
 			db.turn.Lock()
-			db.lingering = false
+			for db.commitNext() {
+			}
 			db.turn.Unlock()
 			if db.journal.sync() != nil { // which the kernel tells only once
 				db.turn.Lock()
@@ -378,9 +387,8 @@ func (db *DB) keep(over *node, frames []byte, sync bool) error {
 		db.over = over
 		db.state.Unlock()
 	}
-	if db.journal.dirty && !db.lingering {
-		db.lingering = true
-		db.flush.Reset(linger)
+	if db.journal.dirty {
+		db.lingerOn()
 	}
 	return nil
 }
