@@ -1,6 +1,9 @@
 package containerd
 
 import (
+	"runtime"
+	"strconv"
+
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -18,9 +21,17 @@ const (
 	messageQueues = 160 << 10 // bytes; a POSIX queue takes 82 KB unless told otherwise
 )
 
-// cpuShares is a sandbox's weight against others while the machine is busy. All sandboxes together
-// weigh as much as one process of the host, since they have one cgroup there.
+// cpuShares is a sandbox's weight against others while the machine is busy; a process of the host has 1024.
 const cpuShares = 256
+
+// weigh has the cgroup that all sandboxes are in weigh as much as one process of the host on each processor; the kernel would have it weigh as one
+// process on all of them. In a cgroup that gets too little those who have just come go first: of 16 clients one waited up to 0.3 s for a command
+// that others got in 4 ms. With this it is half of that, and they all get 3 % more. With four times as much it is even, but then sandboxes
+// that keep every processor busy have the daemon wait for milliseconds; with this one request of a hundred waits for one.
+func weigh() error {
+	n := runtime.NumCPU()
+	return setting{"cpu", "cpu.shares", strconv.Itoa(1024 * n), "cpu.weight", strconv.Itoa(min(100*n, 10000))}.write("")
+}
 
 // rlimits bound what a single process takes. They stay within the daemon's own hard limits: raising those
 // takes a capability that not every machine gives.

@@ -2,7 +2,9 @@ package containerd
 
 import (
 	"net"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,6 +71,27 @@ func TestPidsAndCPU(t *testing.T) {
 	}
 }
 
+// TestWeight: all sandboxes together weigh as much as a process on each processor, also where a daemon before had it otherwise.
+func TestWeight(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+		startTest(t, r, class)
+		dir, v2 := cgroupOf("", "cpu")
+		file, one := filepath.Join(dir, "cpu.shares"), 1024
+		if v2 {
+			file, one = filepath.Join(dir, "cpu.weight"), 100
+		}
+		if err := os.WriteFile(file, []byte(strconv.Itoa(one)), 0); err != nil {
+			t.Fatal(err)
+		}
+		startTest(t, r, class)
+		if got, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(got)) != strconv.Itoa(one*runtime.NumCPU()) {
+			t.Errorf("%s is %q, %v", file, got, err)
+		}
+	})
+}
+
 // TestDiskLimits: workspace and layer each hold what they may and no more, and a full one does
 // not keep the sandbox from being removed.
 func TestDiskLimits(t *testing.T) {
@@ -127,7 +150,38 @@ func TestMeasure(t *testing.T) {
 	if after.OOMKills != 1 || after.PIDRefusals < 1 || !after.Workspace.Full() || after.Layer.Full() {
 		t.Errorf("after using all there is: %+v", after)
 	}
+	// What is kept open to measure is let go of with the sandbox, and one that is made anew under the same name begins at nothing.
+	if n := openGauges(t, id); n == 0 {
+		t.Error("nothing is kept open between two measurements")
+	}
+	if err := r.Stop(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if stopped := r.Measure(id, spec.Workspace); stopped.OOMKills != -1 || stopped.PIDRefusals != -1 || stopped.Layer.Limit != 0 || !stopped.Workspace.Full() {
+		t.Errorf("when it is stopped: %+v", stopped)
+	}
+	if n := openGauges(t, id); n > 0 {
+		t.Errorf("%d files of a stopped sandbox are open", n)
+	}
+	if err := r.Start(t.Context(), id, spec); err != nil {
+		t.Fatal(err)
+	}
+	if anew := r.Measure(id, spec.Workspace); anew.OOMKills != 0 || anew.PIDRefusals != 0 || anew.Layer.Limit != testLimits.DiskBytes || !anew.Workspace.Full() {
+		t.Errorf("when it is started again: %+v", anew)
+	}
 	if gone := r.Measure(newID(proto.ContainerPrefix), newID(proto.WorkspacePrefix)); gone.OOMKills != -1 || gone.PIDRefusals != -1 || gone.Workspace.Limit != 0 {
 		t.Errorf("of what is not there: %+v", gone)
 	}
+}
+
+// openGauges counts the files of a sandbox's cgroup that this process has open.
+func openGauges(t *testing.T, sandbox string) (n int) {
+	t.Helper()
+	const fds = "/proc/self/fd"
+	for _, fd := range entries(t, fds) {
+		if target, err := os.Readlink(filepath.Join(fds, fd)); err == nil && strings.HasPrefix(target, cgroupRoot) && strings.Contains(target, sandbox) {
+			n++
+		}
+	}
+	return n
 }

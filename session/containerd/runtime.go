@@ -38,6 +38,7 @@ type Runtime struct {
 
 	warm    *warmPool
 	claims  claims
+	gauges  gauges
 	visitor visitor
 
 	reserve   int64 // bytes that images leave free; see hasReserve
@@ -100,6 +101,7 @@ func (r *Runtime) Close() error {
 	r.warm.close()
 	r.visitor.close()
 	r.claims.close()
+	r.gauges.close()
 	if r.client != nil {
 		errs = r.client.Close()
 	}

@@ -290,6 +290,9 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.C
 	if err != nil {
 		return fmt.Errorf("creating the sandbox: %w", err)
 	}
+	if err := weigh(); err != nil {
+		return fmt.Errorf("weighing all sandboxes: %w", err)
+	}
 	gone, forget, err := watchProcess(pid)
 	if err != nil {
 		return fmt.Errorf("watching the guest: %w", err)
@@ -394,6 +397,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	thawBeforeEnd(id)
+	defer r.gauges.drop(id) // also of whoever looks meanwhile
 	errTask := r.endTask(ctx, id)
 	errLayer := r.disk.removeLayer(id)
 	if err := errors.Join(errTask, errLayer, removeCgroups(ctx, id)); err != nil {
