@@ -35,7 +35,8 @@ type Client struct {
 	idle   []*conn
 	live   map[*conn]struct{} // all open ones, idle or not
 	pipes  support
-	doubt  bool // a connection broke since the guest last said who it is
+	boot   string // of the guest that pipes is about
+	doubt  bool   // a connection broke since the guest last said who it is
 	closed bool
 
 	wg sync.WaitGroup // readers of processes
@@ -46,8 +47,9 @@ type support int
 
 const (
 	unknown support = iota
-	supported
 	unsupported
+	supported
+	packed // and commands that they go with may be packed
 )
 
 // NewClient makes a client of the guest that dial connects to. It dials nothing yet.
@@ -87,7 +89,7 @@ func (c *Client) addReader() bool {
 // TakeOver takes the idle connections of from, another client of the same guest, which is closed.
 func (c *Client) TakeOver(from *Client) {
 	from.mu.Lock()
-	idle, pipes := from.idle, from.pipes
+	idle, pipes, boot := from.idle, from.pipes, from.boot
 	from.idle = nil
 	for _, w := range idle {
 		delete(from.live, w)
@@ -95,7 +97,7 @@ func (c *Client) TakeOver(from *Client) {
 	from.mu.Unlock()
 	_ = from.Close()
 	c.mu.Lock()
-	c.pipes = pipes
+	c.pipes, c.boot = pipes, boot
 	c.mu.Unlock()
 	for _, w := range idle {
 		if _, err := c.add(w); err == nil {
@@ -104,7 +106,7 @@ func (c *Client) TakeOver(from *Client) {
 	}
 }
 
-// Hello asks the guest who it is, and finds out whether descriptors can cross.
+// Hello asks the guest who it is, and finds out whether descriptors can cross if that is not known yet.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	var h Hello
 	err := c.do(ctx, shortWait, func(w *conn) error {
@@ -115,9 +117,34 @@ func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	return h, err
 }
 
-// greet is Hello on one connection. The guest proves that it received the descriptor
-// by writing into it: on some sandboxes they vanish on the way without an error.
+// greet is Hello on one connection. Where it is the guest that was asked before, what is known of it holds.
 func (c *Client) greet(w *conn) (Hello, error) {
+	c.mu.Lock()
+	known, boot := c.pipes, c.boot
+	c.mu.Unlock()
+	if known < supported { // what did not cross may cross the next time
+		return c.meet(w)
+	}
+	var h Hello
+	if err := w.sendRequest(&request{Op: opHello}, nil); err != nil {
+		return h, broken(w, err)
+	}
+	if err := w.reply(&h); err != nil {
+		return h, err
+	}
+	if h.Boot != boot {
+		return c.meet(w)
+	}
+	h.Pipes = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.doubt = false
+	return h, nil
+}
+
+// meet asks a guest that is not known. It proves that it received the descriptor
+// by writing into it: on some sandboxes they vanish on the way without an error.
+func (c *Client) meet(w *conn) (Hello, error) {
 	var h Hello
 	r, sent, err := probePipe(w)
 	if err != nil {
@@ -141,14 +168,17 @@ func (c *Client) greet(w *conn) (Hello, error) {
 	h.Pipes = h.Pipes && r != nil && probed(r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.doubt, c.pipes = false, unsupported
+	c.doubt, c.pipes, c.boot = false, unsupported, h.Boot
 	if h.Pipes {
 		c.pipes = supported
+	}
+	if h.Pipes && h.Packing == packing {
+		c.pipes = packed
 	}
 	return h, nil
 }
 
-// probePipe makes a pipe for greet; nil where the connection cannot carry any.
+// probePipe makes a pipe for meet; nil where the connection cannot carry any.
 func probePipe(w *conn) (r, sent *os.File, err error) {
 	if _, ok := w.Conn.(*net.UnixConn); !ok {
 		return nil, nil, nil
@@ -165,16 +195,20 @@ func probed(r *os.File) bool {
 	return n == 1
 }
 
-// crossing reports whether descriptors can cross, asking once.
-func (c *Client) crossing(ctx context.Context) (bool, error) {
+// crossing says whether descriptors can cross, asking once.
+func (c *Client) crossing(ctx context.Context) (support, error) {
 	c.mu.Lock()
 	known := c.pipes
 	c.mu.Unlock()
-	if known == unknown {
-		h, err := c.Hello(ctx)
-		return h.Pipes, err
+	if known != unknown {
+		return known, nil
 	}
-	return known == supported, nil
+	if _, err := c.Hello(ctx); err != nil {
+		return unknown, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pipes, nil
 }
 
 // sure is get for what must not be lost: if a connection has broken, the guest is asked first whether it is there. One that is being killed loses them one by

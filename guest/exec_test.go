@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -309,6 +310,28 @@ func TestUsage(t *testing.T) {
 	r := w.bash("python3 -c 'x = bytearray(50 << 20); s = 0\nfor i in range(2000000): s += i'; true")
 	if r.CPU < 20*time.Millisecond || r.PeakBytes < 50<<20 {
 		t.Errorf("got %v and %d bytes", r.CPU, r.PeakBytes)
+	}
+}
+
+// Of a guest that is there in place of another nothing is taken for known.
+func TestHelloOfAnother(t *testing.T) {
+	first, second := newWorld(t, false), newWorld(t, true)
+	dial := first.dialer(false)
+	c := NewClient(func(ctx context.Context) (net.Conn, error) { return dial(ctx) })
+	defer c.Close()
+	h, err := c.Hello(short(t))
+	must(t, err)
+	p, err := c.Start(t.Context(), Command{Text: "cat", Stdin: true}, func(proto.Stream, int64, []byte) {}) // has the connection to itself
+	must(t, err)
+	dial = second.dialer(true)
+	other, err := c.Hello(short(t))
+	must(t, err)
+	if !h.Pipes || other.Pipes || h.Boot == other.Boot {
+		t.Errorf("got %+v, then of another guest %+v", h, other)
+	}
+	must(t, p.CloseStdin())
+	if _, err := p.Wait(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

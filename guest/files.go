@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync/atomic"
@@ -150,16 +151,21 @@ func openDir(at int, name string, follow bool) (*os.File, error) {
 		fd, err := unix.Openat(at, name, dirFlags, 0)
 		return os.NewFile(uintptr(fd), name), err
 	}
+	fd, err := openEntry(at, name)
+	return os.NewFile(uintptr(fd), name), err // nil for a descriptor that is none
+}
+
+// openEntry opens a directory that is an entry of another for reading, and never through a link.
+func openEntry(at int, name string) (int, error) {
 	if fd, err := openStraight(at, name); err != unix.ENOSYS {
-		return os.NewFile(uintptr(fd), name), err
+		return fd, err
 	}
 	is, err := stepInto(at, name)
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	defer unix.Close(is)
-	fd, err := unix.Openat(is, ".", dirFlags, 0)
-	return os.NewFile(uintptr(fd), name), err
+	return unix.Openat(is, ".", dirFlags, 0)
 }
 
 // noOpenat2 is set where the kernel lacks the call, as gVisor does, or a filter keeps it from us.
@@ -240,6 +246,7 @@ type walker struct {
 	dev       uint64
 	files     []proto.FileInfo
 	truncated bool
+	buf       []byte // for what the kernel says of a directory
 }
 
 // walk describes the files and links below dir, which is no link itself: it is for the daemon's own books.
@@ -251,16 +258,16 @@ func (s *Server) walk(id identity, dir string, most int) ([]proto.FileInfo, bool
 
 // from walks dir and all below it.
 func (w *walker) from(s *Server, dir string) error {
-	d, err := s.dirNoLinks(dir)
+	d, err := s.openNoLinks(dir)
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer unix.Close(d)
 	var st unix.Stat_t
-	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
+	if err := unix.Fstat(d, &st); err != nil {
 		return err
 	}
-	w.dev = uint64(st.Dev)
+	w.dev, w.buf = uint64(st.Dev), make([]byte, 8<<10)
 	return w.walk(d, dir, 0)
 }
 
@@ -271,37 +278,46 @@ func (w *walker) sorted() []proto.FileInfo {
 }
 
 // walk reads one open directory. What cannot be read below the first is left out.
-func (w *walker) walk(d *os.File, path string, depth int) error {
-	names, err := d.Readdirnames(w.left + 1)
-	if err != nil && !errors.Is(err, io.EOF) {
+func (w *walker) walk(d int, path string, depth int) error {
+	entries, err := readEntries(d, w.buf, w.left+1)
+	if err != nil {
 		return err
 	}
-	if len(names) > w.left {
-		names, w.truncated = names[:w.left], true
+	if len(entries) > w.left {
+		entries, w.truncated = entries[:w.left], true
 	}
-	w.left -= len(names)
-	sort.Strings(names)
-	for _, name := range names {
-		child := filepath.Join(path, name)
-		if child == w.prune && w.pruned(int(d.Fd()), name) {
+	w.left -= len(entries)
+	slices.SortFunc(entries, func(a, b dirEntry) int { return strings.Compare(a.name, b.name) })
+	for _, e := range entries {
+		child := filepath.Join(path, e.name)
+		if child == w.prune && w.pruned(d, e.name) {
 			continue
 		}
-		fi, err := infoAt(int(d.Fd()), name, child)
-		switch {
-		case err != nil:
-		case fi.Type == proto.TypeDirectory:
-			w.descend(d, name, child, depth+1)
-		case fi.Type == proto.TypeOther:
-		case len(w.files) >= w.most:
-			w.truncated = true
-		default:
-			w.files = append(w.files, fi)
+		if e.kind == unix.DT_DIR { // which has no line of its own, so nothing need be asked of it
+			w.descend(d, e.name, child, depth+1)
+		} else {
+			w.look(d, e.name, child, depth)
 		}
 		if w.truncated && len(w.files) >= w.most {
 			return nil
 		}
 	}
 	return nil
+}
+
+// look describes an entry that is no directory, or may be.
+func (w *walker) look(d int, name, child string, depth int) {
+	fi, err := infoAt(d, name, child)
+	switch {
+	case err != nil:
+	case fi.Type == proto.TypeDirectory:
+		w.descend(d, name, child, depth+1)
+	case fi.Type == proto.TypeOther:
+	case len(w.files) >= w.most:
+		w.truncated = true
+	default:
+		w.files = append(w.files, fi)
+	}
 }
 
 // pruned removes the directory that is not to stay if nothing is in it. Who may not is told nothing of it: there are others who may.
@@ -314,19 +330,19 @@ func (w *walker) pruned(at int, name string) bool {
 }
 
 // descend walks a subdirectory if it is on the same file system.
-func (w *walker) descend(d *os.File, name, path string, depth int) {
+func (w *walker) descend(d int, name, path string, depth int) {
 	if depth > maxDepth {
 		w.truncated = true
 		return
 	}
-	sub, err := openDir(int(d.Fd()), name, false)
+	sub, err := openEntry(d, name)
 	if err != nil {
-		w.truncated = true
+		w.truncated = w.truncated || !isMissing(err) // it may be gone by now
 		return
 	}
-	defer sub.Close()
+	defer unix.Close(sub)
 	var st unix.Stat_t
-	if unix.Fstat(int(sub.Fd()), &st) != nil || uint64(st.Dev) != w.dev {
+	if unix.Fstat(sub, &st) != nil || uint64(st.Dev) != w.dev {
 		return
 	}
 	if w.walk(sub, path, depth) != nil {

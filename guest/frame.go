@@ -23,7 +23,7 @@ type frameKind byte
 
 // Frames of both directions, then the guest's, then the daemon's.
 const (
-	framePart  frameKind = 'c' // a piece of the JSON that the next frame ends
+	framePart  frameKind = 'c' // a piece of what the next frame ends
 	frameBody  frameKind = 'B' // bytes of a file or archive
 	frameClose frameKind = 'Z' // the body is complete
 
@@ -38,6 +38,7 @@ const (
 	frameDone    frameKind = 'D' // the command ended and all its output was sent
 
 	frameRequest frameKind = 'Q'
+	frameRun     frameKind = 'T' // a plain command, packed; what is said of it is packed as well
 	frameStdin   frameKind = 'I'
 	frameEOF     frameKind = 'C' // no more stdin
 	frameSignal  frameKind = 'G' // control number, signal number (4 bytes each)

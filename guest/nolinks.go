@@ -81,22 +81,28 @@ func (s *Server) freshNoLinks(path string) error {
 	return s.makeNoLinks(path)
 }
 
-// dirNoLinks opens a directory for reading that no link leads to.
+// dirNoLinks is openNoLinks as a file.
 func (s *Server) dirNoLinks(path string) (*os.File, error) {
+	fd, err := s.openNoLinks(path)
+	return os.NewFile(uintptr(fd), path), err // nil for a descriptor that is none
+}
+
+// openNoLinks opens a directory for reading that no link leads to.
+func (s *Server) openNoLinks(path string) (int, error) {
 	base, rest, err := s.openBase(path)
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	defer unix.Close(base)
 	if fd, err := openStraight(base, rest); err != unix.ENOSYS {
-		return os.NewFile(uintptr(fd), rest), err
+		return fd, err
 	}
 	at, name, err := s.openParent(path)
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	defer unix.Close(at)
-	return openDir(at, name, false)
+	return openEntry(at, name)
 }
 
 // fileNoLinks is openAs for a regular file that is to be read, without following links.

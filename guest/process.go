@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -31,6 +32,7 @@ type Process struct {
 	kept   bool       // it does not end with its connection
 	again  bool       // it was started over another connection, before
 	pipes  *plumbing  // nil where output comes as frames
+	packed bool       // so is what the guest says of it
 	pumps  []*pump
 	stdin  *stdin // nil if the command reads nothing
 
@@ -50,15 +52,15 @@ type Process struct {
 // shell that is busy it waits for its turn. ctx bounds the start alone; what runs then
 // ends by itself, by Kill, or with the connection.
 func (c *Client) Start(ctx context.Context, cmd Command, sink Sink) (*Process, error) {
-	cross := false
+	how := unsupported
 	if cmd.TTY == nil && cmd.Shell == "" && cmd.Keep == 0 {
 		var err error
-		if cross, err = c.crossing(ctx); err != nil {
+		if how, err = c.crossing(ctx); err != nil {
 			return nil, never{err}
 		}
 	}
-	p := &Process{kept: cmd.Keep > 0}
-	return c.begin(ctx, p, sink, cmd.Stdin, func() error { return p.start(&cmd, cross) })
+	p := &Process{kept: cmd.Keep > 0, packed: how == packed}
+	return c.begin(ctx, p, sink, cmd.Stdin, func() error { return p.start(&cmd, how >= supported) })
 }
 
 // begin has start ask for p on a connection, and listens to it from then on.
@@ -85,26 +87,25 @@ func (c *Client) begin(ctx context.Context, p *Process, sink Sink, stdin bool, s
 
 // start sends the request and waits until the process exists.
 func (p *Process) start(cmd *Command, cross bool) error {
-	req := &request{Op: opExec, Command: cmd}
 	if cross {
 		var err error
 		if p.pipes, err = takePlumbing(cmd.Stdin); err != nil {
 			return never{proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors left; try later")}
 		}
-		req.Pipes = len(p.pipes.send)
-		err = p.conn.sendRequest(req, p.pipes.send)
+		if p.packed {
+			err = p.conn.sendWith(frameRun, appendCommand(nil, cmd, len(p.pipes.send)), p.pipes.send)
+		} else {
+			err = p.conn.sendRequest(&request{Op: opExec, Command: cmd, Pipes: len(p.pipes.send)}, p.pipes.send)
+		}
 		p.pipes.sent()
 		if err != nil {
 			return never{broken(p.conn, err)}
 		}
-	} else if err := p.conn.sendRequest(req, nil); err != nil {
+	} else if err := p.conn.sendRequest(&request{Op: opExec, Command: cmd}, nil); err != nil {
 		return never{broken(p.conn, err)}
 	}
 	if cmd.Sent != nil {
 		cmd.Sent()
-	}
-	if cross {
-		layPlumbing()
 	}
 	return p.answer(cross)
 }
@@ -117,10 +118,33 @@ func (p *Process) answer(cross bool) error {
 		return broken(p.conn, err)
 	case kind == frameError:
 		return never{p.conn.remote(body)}
-	case kind != frameStarted || decode(body, &p.first) != nil || p.first.Pipes != cross:
+	case kind != frameStarted || p.readFirst(body) != nil || p.first.Pipes != cross:
 		return broken(p.conn, errFrame)
 	}
 	return nil
+}
+
+// readFirst reads what the guest says of a process that it has started.
+func (p *Process) readFirst(body []byte) error {
+	if !p.packed {
+		return decode(body, &p.first)
+	}
+	n, rest, err := numbers(body, 1)
+	if err == nil && len(rest) > 0 {
+		err = errFrame
+	}
+	if err == nil {
+		p.first = started{PID: int(n[0]), Pipes: true}
+	}
+	return err
+}
+
+// readDone reads what it says of the end.
+func (p *Process) readDone(body []byte, d *done) error {
+	if p.packed {
+		return readDone(body, d)
+	}
+	return decode(body, d)
 }
 
 // attach starts the readers of what the command writes.
@@ -145,6 +169,9 @@ func (p *Process) attach(stdin bool) error {
 		p.stdin.closed = p.first.NoInput
 	}
 	go p.run()
+	if p.pipes != nil {
+		layPlumbing()
+	}
 	return nil
 }
 
@@ -196,7 +223,7 @@ func (p *Process) listen(d *done) error {
 				return broken(p.conn, err)
 			}
 		case frameDone:
-			if err := decode(body, d); err != nil || !d.plausible() {
+			if err := p.readDone(body, d); err != nil || !d.plausible() {
 				return broken(p.conn, errFrame)
 			}
 			return nil
@@ -273,7 +300,8 @@ func (p *Process) end(x Exit, err error) {
 	p.mu.Unlock()
 	p.client.put(p.conn)
 	close(p.done)
-	p.close() // nobody need wait for that
+	runtime.Gosched() // to whoever waited for that: nobody waits for what follows
+	p.close()
 }
 
 // close closes the files of the process.

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"strconv"
 
@@ -26,26 +27,17 @@ func pids() []int {
 		return nil
 	}
 	defer unix.Close(fd)
+	entries, _ := readEntries(fd, make([]byte, 8192), math.MaxInt) // up to where it fails
 	var list []int
-	var names []string
-	buf := make([]byte, 8192)
-	for {
-		n, err := unix.ReadDirent(fd, buf)
-		if err == unix.EINTR {
+	for _, e := range entries {
+		if e.name[0] < '0' || e.name[0] > '9' {
 			continue
 		}
-		if err != nil || n <= 0 {
-			return list
-		}
-		_, _, names = unix.ParseDirent(buf[:n], -1, names[:0])
-		for _, name := range names {
-			if name[0] >= '0' && name[0] <= '9' {
-				if pid, err := strconv.Atoi(name); err == nil {
-					list = append(list, pid)
-				}
-			}
+		if pid, err := strconv.Atoi(e.name); err == nil {
+			list = append(list, pid)
 		}
 	}
+	return list
 }
 
 // processes reads the whole table.

@@ -43,8 +43,10 @@ type Server struct {
 	bash    string // where users have it by custom; "" if it is not there
 	reaper  *reaper
 	shield  *shield
-	oom     *tally       // of kills for memory
-	forks   *tally       // of processes refused
+	oom     *tally   // of kills for memory
+	forks   *tally   // of processes refused
+	nulls   chan int // /dev/null, opened for the next command without input: each has its own, or they would share its locks
+	calm    calm
 	newest  atomic.Int64 // PID started last
 	editing sync.Mutex   // held from reading a file to replacing it; see edit
 	spawn   sync.Mutex   // one child is started at a time: it inherits what is set on the guest for it
@@ -84,6 +86,11 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	}
 	s.oom.close()
 	s.forks.close()
+	select {
+	case fd := <-s.nulls:
+		_ = unix.Close(fd)
+	default:
+	}
 	return err
 }
 
@@ -106,7 +113,7 @@ func newServer(opt ServerOptions) *Server {
 	s := &Server{
 		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
 		ids: newIdentities(opt.UID, opt.GID), reaper: newReaper(opt.Init),
-		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...), keeps: newKeeps(),
+		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...), keeps: newKeeps(), nulls: make(chan int, 1),
 		scratch: scratch{want: opt.Scratch},
 	}
 	if executable(customBash) == nil {
@@ -120,7 +127,7 @@ func newServer(opt ServerOptions) *Server {
 	if s.pid != 1 {
 		s.given = map[mark]struct{}{}
 	}
-	s.hello = Hello{Boot: random(), Version: opt.Version, PID: s.pid, StartedAt: proto.At(time.Now()), Kernel: kernel()}
+	s.hello = Hello{Packing: packing, Boot: random(), Version: opt.Version, PID: s.pid, StartedAt: proto.At(time.Now()), Kernel: kernel()}
 	return s
 }
 
@@ -232,7 +239,7 @@ type caller struct {
 
 // handle deals with one frame. An error ends the connection.
 func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error {
-	if kind != frameRequest {
+	if kind != frameRequest && kind != frameRun {
 		return k.control(kind, body)
 	}
 	if k.busy() {
@@ -241,19 +248,20 @@ func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error 
 	k.exec = nil
 	k.setLink(nil)
 	var req request
-	if err := req.read(body); err != nil {
+	if err := req.read(kind, body); err != nil {
 		return err
 	}
 	// They arrive with the request's first bytes, or not at all. What was read before it may have
 	// brought them, so they are not touched until here.
 	fds := k.conn.descriptors()
 	if req.Op == opExec {
-		return k.run(ctx, &req, fds)
+		return k.run(ctx, &req, fds, kind == frameRun)
 	}
 	defer closeAll(fds)
 	if req.Op == opListen {
 		return k.lend(ctx, req.Port)
 	}
+	defer k.s.calm.enter()()
 	return k.answer(&req, fds)
 }
 
@@ -262,7 +270,12 @@ var asHello = []byte(`{"op":"hello"`)
 
 // read decodes a request. For a Hello it has a smaller type, with the fields that count: what the JSON package keeps of a request, of
 // all it can hold, weighs some 45 KiB, and a container that waits for its use gets no other.
-func (r *request) read(body []byte) error {
+func (r *request) read(kind frameKind, body []byte) (err error) {
+	if kind == frameRun {
+		r.Op = opExec
+		r.Command, r.Pipes, err = readCommand(body)
+		return err
+	}
 	if !bytes.HasPrefix(body, asHello) {
 		return decode(body, r)
 	}
@@ -270,7 +283,7 @@ func (r *request) read(body []byte) error {
 		Op    string `json:"op"`
 		Pipes int    `json:"pipes"`
 	}
-	err := decode(body, &h)
+	err = decode(body, &h)
 	r.Op, r.Pipes = h.Op, h.Pipes
 	return err
 }

@@ -153,6 +153,7 @@ func (c *Client) upload(ctx context.Context, req *request, body io.Reader, answe
 	if err != nil {
 		return said(ctx, err)
 	}
+	w.widen()
 	stop := context.AfterFunc(ctx, func() { _ = w.SetDeadline(time.Unix(1, 0)) })
 	err = c.give(ctx, w, body, answer)
 	if !stop() {

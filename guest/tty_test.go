@@ -2,6 +2,8 @@ package guest
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -23,7 +25,7 @@ func TestTTY(t *testing.T) {
 		type_("stty size\n")
 		o.until(t, proto.Stdout, "40 120")
 		type_("sleep 1111 &\nfg\n")
-		eventually(t, "sleep runs", func() bool { return len(w.count("sleep")) > 0 })
+		eventually(t, "sleep has the terminal", func() bool { return w.hasTerminal("sleep") })
 		type_("\x03") // job control: it goes to sleep and not to bash
 		type_("echo status $?\n")
 		o.until(t, proto.Stdout, "status 130")
@@ -32,6 +34,19 @@ func TestTTY(t *testing.T) {
 			t.Errorf("got %d %q", r.Code, r.stdout)
 		}
 	})
+}
+
+// hasTerminal reports whether a process of that name is what its terminal's keys go to.
+func (w *world) hasTerminal(name string) bool {
+	for _, pid := range w.count(name) {
+		stat, _ := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		f := strings.Fields(rest) // state, parent, group, session, terminal, the terminal's group
+		if len(f) > 5 && f[2] == f[5] {
+			return true
+		}
+	}
+	return false
 }
 
 // All that was written to a terminal before the exit arrives.

@@ -80,8 +80,8 @@ type Exit struct {
 	Code         int            `json:"code"`                    // 0 to 255; 128+n where signal n ended it
 	Signal       syscall.Signal `json:"signal,omitempty"`        // 0 unless a signal ended it
 	OutOfMemory  bool           `json:"oom,omitempty"`           // the kernel killed it for memory
-	ForksRefused bool           `json:"forks,omitempty"`         // while it ran, a process or thread was refused to somebody in the container
-	Full         Shortage       `json:"full,omitempty"`          // which file systems in memory are full at its end
+	ForksRefused bool           `json:"forks,omitempty"`         // while it ran, a process or thread was refused to somebody in the container; this, Full and FullBefore only if Code is not 0
+	Full         Shortage       `json:"full,omitempty"`          // which file systems in memory were full at its end
 	FullBefore   Shortage       `json:"full_before,omitempty"`   // and were at its start
 	NoOutputDir  bool           `json:"no_output_dir,omitempty"` // Command.Output could not be made, since the disk is full
 	Leftover     int            `json:"leftover,omitempty"`      // processes it left running
@@ -92,13 +92,26 @@ type Exit struct {
 	Ago          time.Duration  `json:"ago,omitempty"`           // how long before this was told it ended, where it was kept
 }
 
-// done is the JSON of frame D.
+// done is what frame D says.
 type done struct {
 	Exit
 	Open bool `json:"open,omitempty"` // somebody still has the pipes open; answer with Y
 }
 
-// started is the JSON of frame S.
+// numbers, setNumbers and flags are what packed ends consist of, but for Seen. Those of shells and of kept commands are never packed.
+func (d *done) numbers() [7]int64 {
+	return [7]int64{int64(d.Code), int64(d.Signal), int64(d.Full), int64(d.FullBefore), int64(d.Leftover), int64(d.CPU), d.PeakBytes}
+}
+
+func (d *done) setNumbers(n [7]int64) {
+	d.Code, d.Signal, d.Full, d.FullBefore, d.Leftover, d.CPU, d.PeakBytes = int(n[0]), syscall.Signal(n[1]), Shortage(n[2]), Shortage(n[3]), int(n[4]), time.Duration(n[5]), n[6]
+}
+
+func (d *done) flags() [4]*bool {
+	return [4]*bool{&d.OutOfMemory, &d.ForksRefused, &d.NoOutputDir, &d.Open}
+}
+
+// started is what frame S says; of a packed command it is the PID alone.
 type started struct {
 	PID   int  `json:"pid"`
 	Pipes bool `json:"pipes,omitempty"` // output comes through the descriptors, not as frames
@@ -117,8 +130,9 @@ type Hello struct {
 	Version   string     `json:"version"`
 	PID       int        `json:"pid"` // of the guest, in its own namespace: 1 in a container
 	StartedAt proto.Time `json:"started_at"`
-	Kernel    string     `json:"kernel"` // name and release as the container sees them
-	Pipes     bool       `json:"pipes"`  // descriptors can cross this connection
+	Kernel    string     `json:"kernel"`            // name and release as the container sees them
+	Pipes     bool       `json:"pipes"`             // descriptors can cross this connection
+	Packing   int        `json:"packing,omitempty"` // of plain commands that it understands; 0 is none
 }
 
 // ShellInfo describes a persistent shell.

@@ -56,7 +56,12 @@ func (s *Session) delist(e *Exec) {
 	s.mu.Lock()
 	s.execs, s.going = slices.DeleteFunc(s.execs, is), slices.DeleteFunc(s.going, is)
 	s.mu.Unlock()
-	s.core.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Delete(bucketExecs, execKey(s.id, e.id)) })
+	forget := func(tx *ledger.Tx) error { return tx.Delete(bucketExecs, execKey(s.id, e.id)) }
+	if e.retry.Key != "" { // or a daemon that comes after a crash would answer its key with it
+		_ = s.core.cfg.Ledger.Jot(forget) // fails where the ledger does, which others say
+		return
+	}
+	s.core.cfg.Ledger.Later(forget)
 }
 
 // putExec writes an exec's record. Once the session is on its way out there is nobody to remember it for,

@@ -13,6 +13,7 @@ import (
 	"berth/ledger"
 	"berth/output"
 	"berth/proto"
+	"berth/stack"
 
 	"github.com/google/uuid"
 )
@@ -106,7 +107,10 @@ func (ss *Sessions) track(first, fn func()) error {
 	if first != nil {
 		first()
 	}
-	ss.wg.Go(fn)
+	ss.wg.Go(func() {
+		stack.Reserve()
+		fn()
+	})
 	return nil
 }
 
