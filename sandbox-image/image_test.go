@@ -170,6 +170,10 @@ func checkContents(t *testing.T, root string, image v1.Image) {
 		{"user", "id -un; id -u; echo ~; pwd; touch /workspace/x && echo ok", "user\n1000\n/home/user\n/workspace\nok"},
 		{"python", "python -c 'import sys; print(sys.version_info[:2])'", "(3, 11)"},
 		{"libraries", "python3 -c 'import numpy, pandas, matplotlib, openpyxl, PIL, requests; print(numpy.arange(4).sum())'", "6"},
+		{"started with little", `python3 -c 'import sys; print(*sorted({"collections", "contextlib", "functools", "importlib.util", "re"} & set(sys.modules)))'`, ""},
+		{"3D charts", `python3 -c 'import matplotlib.pyplot as p; print(p.figure().add_subplot(projection="3d").name)'`, "3d"},
+		{"newer mpl_toolkits", `mkdir -p n/mpl_toolkits/mplot3d; echo 'newer = True' >n/mpl_toolkits/mplot3d/__init__.py
+PYTHONPATH=n python3 -c 'import mpl_toolkits.mplot3d as m, mpl_toolkits.axisartist; print(m.newer)'`, "True"},
 		{"compiled", `python3 -c 'import os, numpy, pandas, matplotlib, openpyxl, PIL, requests, sympy
 for m in numpy, pandas, matplotlib, openpyxl, PIL, requests, sympy: assert os.path.exists(m.__cached__), m
 print("ok")'`, "ok"},
