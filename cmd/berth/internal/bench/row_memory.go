@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math"
@@ -12,24 +13,30 @@ import (
 	"time"
 )
 
-// A reading of free memory is taken as settled when so many in a row, half a second apart, differ by no more than steady KiB.
+// A reading of what is taken counts as settled when so many in a row, half a second apart, differ by no more than steady KiB.
 const (
-	readings   = 4
+	readings   = 6
 	steady     = 1024.0
-	settleMost = 40 * time.Second
+	settleMost = time.Minute
 )
 
-// settled is how much memory the machine has available, in KiB, once that does not change any more. Settling is what is measured here, so time
-// has to pass.
+// taken is the memory that is in use and that the kernel cannot take back when it wants to, in KiB. It is what MemAvailable leaves, but for two things that change by tens of
+// MiB with nothing of ours: what that holds back of the page cache, and free pages that the kernel keeps aside for each processor.
+func taken() float64 {
+	aside := sumOf("/proc/zoneinfo", "count") * float64(os.Getpagesize()) / 1024 // in the lists of processors
+	return memory("MemTotal", "Shmem") - memory("MemFree", "Buffers", "Cached", "SReclaimable") - aside
+}
+
+// settled is what is taken once that does not change any more. Settling is what is measured here, so time has to pass.
 func settled(ctx context.Context) (float64, error) {
-	last, same := memory("MemAvailable"), 1
+	last, same := taken(), 1
 	for began := time.Now(); same < readings && time.Since(began) < settleMost; {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-time.After(500 * time.Millisecond):
 		}
-		now := memory("MemAvailable")
+		now := taken()
 		if same++; math.Abs(now-last) > steady {
 			same = 1
 		}
@@ -40,7 +47,7 @@ func settled(ctx context.Context) (float64, error) {
 
 // memory is what containers hold that nobody uses: theirs, that of what stands beside them, and the kernel's.
 func (b *bench) memory(ctx context.Context, res *Result) error {
-	n, others := 200, 50
+	n, others := 200, 100
 	switch {
 	case b.Quick:
 		n, others = 5, 2
@@ -52,15 +59,13 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 		return err
 	}
 	var ids []string
-	ours, err := held(ctx, n, func() (err error) {
+	undo := func() error { return d.removeAll(ctx, ids) }
+	ours, err := held(ctx, n, func(n int) (err error) {
 		ids, err = d.live(ctx, n)
 		return err
-	})
+	}, undo)
 	charged(res, "container_")
-	if rerr := d.removeAll(ctx, ids); err == nil {
-		err = rerr
-	}
-	if err != nil {
+	if err = errors.Join(err, undo()); err != nil {
 		return err
 	}
 	mine := res.add(overHTTP, Ours, "KiB", ours).P50
@@ -81,38 +86,44 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 		}
 		res.number("as many as with "+o.command, theirs/mine, g)
 	}
-	res.note("%d containers of ours and %d of the others, created and not used, by the change of MemAvailable.", n, others)
+	res.note("%d containers of ours and %d of the others, created and not used, by the change of what is neither free nor cache.", n, others)
 	return nil
 }
 
-// held is how much memory there is less, for each of n, after make made them.
-func held(ctx context.Context, n int, make func() error) (float64, error) {
+// held is how much more memory is taken, for each of n, after build made them, which the caller undoes. A quarter of them is made and undone before that: what a daemon took
+// for its start, for an image above all, goes back then and not in the middle of what counts.
+func held(ctx context.Context, n int, build func(n int) error, undo func() error) (float64, error) {
+	if err := errors.Join(build(max(1, n/4)), undo()); err != nil {
+		return 0, err
+	}
 	before, err := settled(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if err := make(); err != nil {
+	if err := build(n); err != nil {
 		return 0, err
 	}
 	after, err := settled(ctx)
-	if err == nil && after >= before {
-		err = fmt.Errorf("%.0f KiB more are available than before: something else on this machine gives memory back; measure again", after-before)
+	if err == nil && after <= before {
+		err = fmt.Errorf("%.0f KiB less are taken than before: something else on this machine gives memory back; measure again", before-after)
 	}
-	return (before - after) / float64(n), err
+	return (after - before) / float64(n), err
 }
 
 // held is the same for a comparator.
 func (c *comparator) held(ctx context.Context, n int) (float64, error) {
-	ids := make([]string, n)
-	defer func() {
-		_ = each(context.WithoutCancel(ctx), n, hands, func(ctx context.Context, i int) error { return c.delete(ctx, ids[i]) })
-	}()
-	return held(ctx, n, func() error {
+	var ids []string
+	undo := func() error {
+		return each(context.WithoutCancel(ctx), len(ids), hands, func(ctx context.Context, i int) error { return c.delete(ctx, ids[i]) })
+	}
+	defer func() { _ = undo() }() // it ends with the comparator
+	return held(ctx, n, func(n int) error {
+		ids = make([]string, n)
 		return each(ctx, n, churners, func(ctx context.Context, i int) error {
 			ids[i] = fresh()
 			return c.do(ctx, c.create(ids[i]))
 		})
-	})
+	}, undo)
 }
 
 // charged notes what the kernel charges to the cgroups of containers: all of it, and the kernel's own part.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -79,14 +80,17 @@ func loadAverage() string {
 	return first
 }
 
-// memory is a field of /proc/meminfo, in KiB.
-func memory(field string) float64 {
-	text, _ := os.ReadFile("/proc/meminfo") // 0 is seen by whoever divides by it
+// memory is what fields of /proc/meminfo add up to, in KiB.
+func memory(fields ...string) float64 { return sumOf("/proc/meminfo", fields...) }
+
+// sumOf adds up the numbers on the lines "key: N" of one of the kernel's files; 0 is seen by whoever divides by it.
+func sumOf(file string, keys ...string) (sum float64) {
+	text, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, field+":"); ok {
-			kib, _ := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 64)
-			return kib
+		if key, rest, ok := strings.Cut(line, ":"); ok && slices.Contains(keys, strings.TrimSpace(key)) {
+			n, _ := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 64)
+			sum += n
 		}
 	}
-	return 0
+	return sum
 }
