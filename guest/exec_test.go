@@ -236,12 +236,25 @@ func TestSignals(t *testing.T) {
 		p := w.start(Command{Text: "trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done"}, &o)
 		o.until(t, proto.Stdout, "ready")
 		must(t, p.Signal(short(t), syscall.SIGUSR1))
-		if r := w.wait(p, &o); r.Code != 5 && r.stdout != "ready\ngot\n" {
+		if r := w.wait(p, &o); r.Code != 5 || r.stdout != "ready\ngot\n" {
 			t.Errorf("got %+v", r)
 		}
 		wantCode(t, p.Signal(short(t), syscall.SIGTERM), proto.Conflict)
 		must(t, p.Kill(short(t))) // what has ended may be killed
 	})
+}
+
+// A command that ends of a signal has got it, whichever of the two its caller comes to know of first.
+func TestSignalThatEnds(t *testing.T) {
+	for range 100 {
+		p, wait := Process{done: make(chan struct{})}, make(chan error, 1)
+		wait <- nil
+		close(p.done)
+		must(t, p.acknowledged(t.Context(), wait))
+	}
+	p := Process{done: make(chan struct{})}
+	close(p.done)
+	wantCode(t, p.acknowledged(t.Context(), make(chan error, 1)), proto.Conflict)
 }
 
 // When the daemon's connection closes, the command it ran is killed with all it started.

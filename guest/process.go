@@ -375,11 +375,21 @@ func (p *Process) control(ctx context.Context, kind frameKind, args ...uint32) e
 	if err := p.send(kind, pack(append([]uint32{n}, args...)...)); err != nil {
 		return err
 	}
+	return p.acknowledged(ctx, wait)
+}
+
+// acknowledged waits for what the guest says of a control frame, which it does before it tells of the end.
+func (p *Process) acknowledged(ctx context.Context, wait <-chan error) error {
 	select {
 	case err := <-wait:
 		return err
 	case <-p.done:
-		return hasEnded()
+		select {
+		case err := <-wait: // it has ended of it, perhaps
+			return err
+		default:
+			return hasEnded()
+		}
 	case <-ctx.Done():
 		return ctx.Err()
 	}
