@@ -21,7 +21,7 @@ $(BIN)/berth: $(GO_SOURCES) | $(BIN) setup
 
 $(BIN)/berth-guest: $(GO_SOURCES) | $(BIN) setup
 	@echo "building berth-guest"
-	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./cmd/berth-guest
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -E main.entry' -o $@ ./cmd/berth-guest
 
 demo: all setup-demo ## do the main job from end to end, and leave the chart behind
 	@./demo/demo.sh

@@ -37,6 +37,8 @@ type Client struct {
 	pipes  support
 	boot   string // of the guest that pipes is about
 	doubt  bool   // a connection broke since the guest last said who it is
+	gets   int    // how often a connection was taken
+	dozed  int    // the value of gets since which the guest dozes; 0: it is awake
 	closed bool
 
 	wg sync.WaitGroup // readers of processes
@@ -277,6 +279,7 @@ func (c *Client) get(ctx context.Context) (*conn, error) {
 		return nil, err
 	}
 	c.mu.Lock()
+	c.gets++
 	for n := len(c.idle); n > 0; n = len(c.idle) {
 		w := c.idle[n-1]
 		c.idle = c.idle[:n-1]

@@ -55,6 +55,15 @@ func Endure() error {
 	return nil
 }
 
+// Relent undoes Endure for a program that takes this one's place: what is ignored would be so there, and a guest that follows would begin twice.
+func Relent() error {
+	_, err := defaultSignals()
+	if err == errUntold {
+		err = nil
+	}
+	return err
+}
+
 // mortal are the signals that could end or stop a process and may be kept from it: all but two that nobody can, one of the runtime's own, and
 // one that ends nothing.
 func mortal(yield func(syscall.Signal) bool) {

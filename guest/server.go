@@ -30,6 +30,10 @@ type ServerOptions struct {
 	Env       []string     // what commands inherit, such as the image's PATH
 	Scratch   string       // directory for the pipes of persistent shells; default: the first that works of /dev/shm, /tmp, /run, /var/tmp
 	Init      bool         // wait for all children and take over orphans; for PID 1. No other part of the process may wait then
+
+	Doze Dozer    // nil: it stays awake
+	Past Past     // of a guest that wakes; zero for one that begins
+	Conn net.Conn // over which it was told to doze
 }
 
 // A Server is the guest at work.
@@ -59,6 +63,9 @@ type Server struct {
 	keeps       *keeps
 	scratch     scratch
 	switchboard switchboard
+	door        door
+	callers     atomic.Int32   // connections that are being served
+	parted      chan struct{}  // one has ended
 	wg          sync.WaitGroup // connections and their commands
 	burials     sync.WaitGroup // persistent shells
 }
@@ -66,11 +73,15 @@ type Server struct {
 // Serve answers requests from ln until ctx ends. Then it kills all it started, and returns nil.
 func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s := newServer(opt)
+	s.door = newDoor(ln)
 	stop := make(chan struct{})
 	reaped := s.startReaper(stop)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
+	if opt.Conn != nil {
+		s.admit(ctx, opt.Conn)
+	}
 	err := s.accept(ctx, ln)
 	cancel()
 	s.closeKept()
@@ -114,7 +125,7 @@ func newServer(opt ServerOptions) *Server {
 		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
 		ids: newIdentities(opt.UID, opt.GID), reaper: newReaper(opt.Init),
 		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...), keeps: newKeeps(), nulls: make(chan int, 1),
-		scratch: scratch{want: opt.Scratch},
+		scratch: scratch{want: opt.Scratch}, parted: make(chan struct{}, 1),
 	}
 	if executable(customBash) == nil {
 		s.bash = customBash
@@ -127,7 +138,11 @@ func newServer(opt ServerOptions) *Server {
 	if s.pid != 1 {
 		s.given = map[mark]struct{}{}
 	}
-	s.hello = Hello{Packing: packing, Boot: random(), Version: opt.Version, PID: s.pid, StartedAt: proto.At(time.Now()), Kernel: kernel()}
+	past := opt.Past
+	if past == (Past{}) {
+		past = Past{Boot: random(), StartedAt: proto.At(time.Now())}
+	}
+	s.hello = Hello{Packing: packing, Boot: past.Boot, Version: opt.Version, PID: s.pid, StartedAt: past.StartedAt, Kernel: kernel()}
 	return s
 }
 
@@ -158,6 +173,10 @@ func (s *Server) accept(ctx context.Context, ln net.Listener) error {
 			}
 			return nil
 		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.door.stay(ctx)
+			continue
+		}
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return err
@@ -167,12 +186,17 @@ func (s *Server) accept(ctx context.Context, ln net.Listener) error {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		s.wg.Add(1)
-		go func() {
-			defer s.wg.Done()
-			s.serve(ctx, newConn(nc, true))
-		}()
+		s.admit(ctx, nc)
 	}
+}
+
+// admit serves a connection.
+func (s *Server) admit(ctx context.Context, nc net.Conn) {
+	s.callers.Add(1)
+	s.wg.Go(func() {
+		defer s.part()
+		s.serve(ctx, newConn(nc, true))
+	})
 }
 
 // killRest ends what commands left running. PID 1 need not: the kernel does it when it exits.
@@ -258,8 +282,11 @@ func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error 
 		return k.run(ctx, &req, fds, kind == frameRun)
 	}
 	defer closeAll(fds)
-	if req.Op == opListen {
+	switch req.Op {
+	case opListen:
 		return k.lend(ctx, req.Port)
+	case opDoze:
+		return k.doze(ctx)
 	}
 	defer k.s.calm.enter()()
 	return k.answer(&req, fds)
@@ -393,8 +420,11 @@ func (s *scratch) path() (string, error) {
 }
 
 func (s *scratch) remove() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.dir != "" {
 		_ = os.RemoveAll(s.dir)
+		s.dir = ""
 	}
 }
 

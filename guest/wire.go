@@ -14,6 +14,7 @@ const (
 	opAttach     = "attach" // to a command that is kept
 	opClaim      = "claim"  // which commands are kept; the others never start any more
 	opForget     = "forget" // drop what is kept of commands
+	opDoze       = "doze"   // give back all memory until the next request
 	opListen     = "listen" // on loopback, and lend this connection to whoever connects there
 	opShells     = "shells"
 	opCloseShell = "close_shell"

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"berth/guest"
 	"berth/proto"
 )
 
@@ -12,12 +13,12 @@ import (
 // sandbox counts as lost: a busy machine makes guests slow, and what runs in them must not pay for that.
 const maxSilent = 3
 
-// sweepLost finds the sessions that are written down as running and whose sandbox is gone, or whose guest has
-// stopped answering, so that this is known before their next use. An answer costs some tens of microseconds.
-func (ss *Sessions) sweepLost(ctx context.Context, all []*Session, done *Swept) error {
+// sweepGuests finds the sessions that are written down as running and whose sandbox is gone, or whose guest has
+// stopped answering, so that this is known before their next use. An answer costs some tens of microseconds, and one that dozes is not woken for it.
+func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, reconcileParallel)
-	lost := make([]bool, len(all))
+	lost, dozing := make([]bool, len(all)), make([]bool, len(all))
 	for i, s := range all {
 		if ctx.Err() != nil {
 			break
@@ -28,34 +29,56 @@ func (ss *Sessions) sweepLost(ctx context.Context, all []*Session, done *Swept) 
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			lost[i] = s.checkLost(ctx)
+			lost[i], dozing[i] = s.check(ctx)
 		})
 	}
 	wg.Wait()
-	for _, is := range lost {
-		count(&done.Lost, is)
+	for i := range all {
+		count(&done.Lost, lost[i])
+		count(&done.Dozing, dozing[i])
 	}
 	return nil
 }
 
-// checkLost asks the guest whether it is there, and has its generation end if it is not. It reports whether
-// it was this call that found out.
-func (s *Session) checkLost(ctx context.Context) bool {
-	if s.stillPaused() {
-		return false
-	}
+// check asks the guest whether it is there, and has its generation end if it is not. One that nobody has used for a while dozes from then on. It reports
+// whether it was this call that found out, or that did so.
+func (s *Session) check(ctx context.Context) (lost, dozing bool) {
 	g := s.client()
-	hello, cancel := context.WithTimeout(ctx, helloTimeout)
-	defer cancel()
-	_, err := g.Hello(hello)
+	if s.stillPaused() || g.Dozes() {
+		return false, false
+	}
+	dozing, err := s.ask(ctx, g)
 	if ctx.Err() != nil || s.stillPaused() {
-		return false
+		return false, dozing
 	}
 	slow := errors.Is(err, context.DeadlineExceeded) || proto.CodeOf(err) == proto.TimedOut
 	if !s.tooSilent(err != nil, slow) {
-		return false
+		return false, dozing
 	}
-	return s.state() == proto.StateRunning && s.lost(ctx, g)
+	return s.state() == proto.StateRunning && s.lost(ctx, g), false
+}
+
+// ask has the guest doze, or say who it is if it has reason to be awake.
+func (s *Session) ask(ctx context.Context, g *guest.Client) (dozing bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	if s.mayDoze() {
+		switch err := g.Doze(ctx); proto.CodeOf(err) {
+		case proto.Conflict, proto.Unsupported:
+		default:
+			return err == nil, err
+		}
+	}
+	_, err = g.Hello(ctx)
+	return false, err
+}
+
+// mayDoze reports whether nobody has used the session for long enough.
+func (s *Session) mayDoze() bool {
+	after := s.core.cfg.DozeAfter
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return after > 0 && s.users == 0 && !s.core.clock.now().Before(s.rec.LastUsed.Add(after))
 }
 
 // tooSilent counts the times that the guest did not answer, and reports whether these are enough. A refused

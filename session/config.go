@@ -34,6 +34,7 @@ type Config struct {
 	Limits       proto.Limits       // defaults for what a request leaves out; zero fields from DefaultLimits
 	IdleTimeout  time.Duration      // default rolling lease; 0 is 5 minutes, as the hosted tool has
 	PauseAfter   time.Duration      // have a session stand still that nobody has used for this long; 0: none
+	DozeAfter    time.Duration      // have a session's guest give back its memory that nobody has used for this long; 0: none
 	MaxLifetime  time.Duration      // default cap from creation; 0 is 30 days
 	ExecTimeout  time.Duration      // default time limit of a foreground exec; 0 is 5 minutes
 	MaxOutput    int64              // default bytes kept of each stream; 0 is 1 MiB

@@ -101,7 +101,7 @@ type modelSession struct {
 func newModel(t *testing.T) *model {
 	m := &model{t: t, c: newTwoClocks(), kept: map[string]map[string]int{}, execs: map[string]bool{}, tail: &wait{}}
 	m.rt = &faultRuntime{Runtime: sessiontest.NewRuntime(t)}
-	m.st = sessiontest.Over(t, m.rt, sessiontest.Images{}, m.c.config(session.Config{Tombstone: time.Hour, ExecTimeout: time.Hour}))
+	m.st = sessiontest.Over(t, m.rt, sessiontest.Images{}, m.c.config(session.Config{Tombstone: time.Hour, ExecTimeout: time.Hour, DozeAfter: time.Nanosecond}))
 	return m
 }
 

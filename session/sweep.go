@@ -13,6 +13,7 @@ import (
 type Swept struct {
 	Stopped    int // idle sessions whose sandbox was stopped
 	Paused     int // idle sessions that stand still from now on
+	Dozing     int // idle sessions whose guest has given back its memory
 	Expired    int // sessions past their cap, removed with their files
 	Forgotten  int // expired IDs that now answer "not found"
 	Finished   int // removals that an earlier failure had left half done
@@ -39,7 +40,7 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 			errs = append(errs, fmt.Errorf("sweeping %s: %w", s.id, err))
 		}
 	}
-	errs = append(errs, ss.clock.save(ss.cfg.Ledger), ss.sweepLost(ctx, all, &done), ss.sweepLeft(ctx, &done), ctx.Err())
+	errs = append(errs, ss.clock.save(ss.cfg.Ledger), ss.sweepGuests(ctx, all, &done), ss.sweepLeft(ctx, &done), ctx.Err())
 	return done, errors.Join(errs...)
 }
 

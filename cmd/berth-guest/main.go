@@ -38,6 +38,10 @@ const (
 )
 
 func main() {
+	if os.Args[0] == dozeName { // linked without the entry, it cannot wait
+		fmt.Fprintln(os.Stderr, "berth-guest:", syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
+		os.Exit(1)
+	}
 	if args, ok := command.Asked(os.Args); ok {
 		os.Exit(command.Main(args))
 	}
@@ -48,6 +52,7 @@ func main() {
 	flag.IntVar(&cfg.uid, "uid", 1000, "user and group ID of commands")
 	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs work, sudo for one")
 	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "GOMAXPROCS in the environment is the guest's own, and not for commands")
+	flag.StringVar(&cfg.woken, wokenFlag[1:len(wokenFlag)-1], "", "what it was before it dozed; it says so itself")
 	flag.Parse()
 	if flag.NArg() == 1 {
 		cfg.socket = flag.Arg(0)
@@ -61,6 +66,7 @@ func main() {
 // A config is the command line.
 type config struct {
 	socket, workspace, root string
+	woken                   string
 	uid                     int
 	mayGain                 bool
 	ownProcs                bool
@@ -74,7 +80,7 @@ func (c config) env() []string {
 	return os.Environ()
 }
 
-// run prepares the container and serves until ctx ends, which for PID 1 is never.
+// run serves until ctx ends, which for PID 1 is never.
 func run(ctx context.Context, cfg config) error {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
@@ -84,6 +90,21 @@ func run(ctx context.Context, cfg config) error {
 		log.Error("preparing for signals", "err", err)
 	}
 	harden(log, cfg.mayGain)
+	opt := guest.ServerOptions{Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid, Init: true, Doze: doze(os.Environ())}
+	opt.Env = cfg.env()
+	ln, err := begin(log, cfg, &opt)
+	if err != nil {
+		return err
+	}
+	return guest.Serve(ctx, ln, opt)
+}
+
+// begin prepares the container and listens, which a guest that wakes has done.
+func begin(log *slog.Logger, cfg config, opt *guest.ServerOptions) (ln net.Listener, err error) {
+	if cfg.woken != "" {
+		ln, opt.Conn, opt.Past, err = awake(cfg.woken)
+		return ln, err
+	}
 	// An image that cannot be written to still runs what it can.
 	if err := guest.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {
 		log.Warn("adding the user to the image", "err", err)
@@ -91,14 +112,7 @@ func run(ctx context.Context, cfg config) error {
 	if err := adopt(cfg.workspace, cfg.uid); err != nil {
 		log.Warn("preparing the workspace", "err", err)
 	}
-	ln, err := listen(cfg.socket)
-	if err != nil {
-		return err
-	}
-	return guest.Serve(ctx, ln, guest.ServerOptions{
-		Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid,
-		Env: cfg.env(), Init: true,
-	})
+	return listen(cfg.socket)
 }
 
 // A stderr is os.Stderr without what Go does when nobody reads that: it ends the program.

@@ -44,7 +44,7 @@ func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "guest"), ".")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -E main.entry", "-o", filepath.Join(dir, "guest"), ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building: %v\n%s", err, out)

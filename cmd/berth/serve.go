@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"berth/cmd/berth/internal/daemon"
 	"berth/proto"
@@ -67,6 +68,7 @@ When it ends, containers go on without it; the next start attaches to them again
 	f.StringVar(&cfg.Session.Image, "image", "base", "image of containers that name none")
 	f.DurationVar(&cfg.Session.IdleTimeout, "idle-timeout", 0, "stop a container after this long without use (default 5m)")
 	f.DurationVar(&cfg.Session.PauseAfter, "pause-idle-after", 0, "have a container stand still after this long without use, until its next (default never)")
+	f.DurationVar(&cfg.Session.DozeAfter, "doze-idle-after", time.Minute, "have a container that nothing runs in give back most of its memory after this long without use; its next use takes some milliseconds longer (0: never)")
 	f.DurationVar(&cfg.Session.MaxLifetime, "max-lifetime", 0, "remove a container and its files this long after its creation (default 720h)")
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that ask for none (default 5m)")
 	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone), "the widest network that a container may ask for: none, allowlist or open; each container still has none unless it asks")

@@ -43,6 +43,7 @@ func Conform(t *testing.T, rt session.Runtime, images session.Images, class prot
 		{"a detached command outlives the daemon", c.detached},
 		{"pausing a sandbox", c.pauses},
 		{"a paused container", c.paused},
+		{"a container that dozes", c.dozes},
 	} {
 		t.Run(test.name, test.run)
 	}

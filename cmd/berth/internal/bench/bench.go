@@ -59,6 +59,7 @@ var rows = []row{
 	{"line", "a line from a container to the client", (*bench).line},
 	{"bulk", "512 MiB of standard output to the client", (*bench).bulk},
 	{"pause", "have a paused container go on", (*bench).pause},
+	{"doze", "a command in a container that dozes", (*bench).doze},
 	{"restart", "the first command after the daemon was killed with 200 containers live", (*bench).restart},
 	{"slopes", "commands, creates, a sweep and a restart at 10, 100 and 1,000 live containers", (*bench).slopes},
 	{"tree", "what the whole machine does for one operation", (*bench).tree},

@@ -54,22 +54,33 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 	case b.Full:
 		n, others = 500, 500
 	}
-	d, err := b.daemon(ctx, b.poolFlags(0, 0)...)
+	d, err := b.daemon(ctx, append(b.poolFlags(0, 0), dozers...)...)
 	if err != nil {
 		return err
 	}
-	var ids []string
-	undo := func() error { return d.removeAll(ctx, ids) }
-	ours, err := held(ctx, n, func(n int) (err error) {
-		ids, err = d.live(ctx, n)
-		return err
-	}, undo)
-	charged(res, "container_")
-	if err = errors.Join(err, undo()); err != nil {
+	hold := func(name string, doze bool) (float64, error) {
+		var ids []string
+		undo := func() error { return d.removeAll(ctx, ids) }
+		kib, err := held(ctx, n, func(n int) (err error) {
+			if ids, err = d.live(ctx, n); err == nil && doze {
+				err = d.doze(ctx, n)
+			}
+			return err
+		}, undo)
+		charged(res, name, "container_")
+		res.add(name, Ours, "KiB", kib)
+		return kib, errors.Join(err, undo())
+	}
+	awake, err := hold(overHTTP+", awake", false)
+	if err != nil {
 		return err
 	}
-	mine := res.add(overHTTP, Ours, "KiB", ours).P50
-	res.number("containers per GiB", (1<<20)/ours, atLeast(900))
+	mine, err := hold(overHTTP, true)
+	if err != nil {
+		return err
+	}
+	res.number("containers per GiB", (1<<20)/mine, atLeast(900))
+	res.number("containers per GiB, awake", (1<<20)/awake, more)
 	for _, o := range []other{{"docker", "docker run -d", others}, {"ctr", "ctr run -d", others}} {
 		c := b.other(ctx, res, o.name)
 		if c == nil {
@@ -86,7 +97,7 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 		}
 		res.number("as many as with "+o.command, theirs/mine, g)
 	}
-	res.note("%d containers of ours and %d of the others, created and not used, by the change of what is neither free nor cache.", n, others)
+	res.note("%d containers of ours and %d of the others, created and not used, by the change of what is neither free nor cache. Ours doze, as they do a minute after their last use; those that are called awake do not yet.", n, others)
 	return nil
 }
 
@@ -126,8 +137,8 @@ func (c *comparator) held(ctx context.Context, n int) (float64, error) {
 	}, undo)
 }
 
-// charged notes what the kernel charges to the cgroups of containers: all of it, and the kernel's own part.
-func charged(res *Result, prefix string) {
+// charged notes what the kernel charges to the cgroups of what name is about: all of it, and the kernel's own part.
+func charged(res *Result, name, prefix string) {
 	var all, kernel, n float64
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.IsDir() || !strings.Contains(e.Name(), prefix) {
@@ -142,7 +153,7 @@ func charged(res *Result, prefix string) {
 		return nil
 	})
 	if n > 0 {
-		res.note("The kernel charges %.0f KiB to a container's cgroup, of which %.0f KiB are the kernel's own.", all/n/1024, kernel/n/1024)
+		res.note("%s: the kernel charges %.0f KiB to a container's cgroup, of which %.0f KiB are the kernel's own.", name, all/n/1024, kernel/n/1024)
 	}
 }
 

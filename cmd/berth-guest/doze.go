@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest"
+	"berth/proto"
+)
+
+// A Go program that does nothing holds 800 KiB, its threads and page tables not counted, and a container that nobody uses has no other process. So such a
+// guest executes itself anew under another name, for which the program's entry (entry_amd64.s, named to the linker by -E) waits for a connection
+// or a request without starting the Go runtime, and then executes the guest again. See docs/decisions/0042.
+
+// dozeName is the name for which the program waits.
+const dozeName = "doze"
+
+// The descriptors that it waits for, which the guest has when it wakes. The entry has these numbers too.
+const (
+	listenerFD = 100
+	connFD     = 101
+)
+
+// wokenFlag is how a guest that wakes is told what it was.
+const wokenFlag = "-woken="
+
+// doze executes the waiting program. It returns if that failed.
+func doze(env []string) guest.Dozer {
+	return func(past guest.Past, listener, conn syscall.Conn) error {
+		path, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		args := []string{dozeName, path, fmt.Sprintf("%s%s,%d", wokenFlag, past.Boot, past.StartedAt.UnixMicro())}
+		for _, arg := range os.Args[1:] {
+			if !strings.HasPrefix(arg, wokenFlag) {
+				args = append(args, arg)
+			}
+		}
+		for fd, from := range map[int]syscall.Conn{listenerFD: listener, connFD: conn} {
+			if err := inherit(from, fd); err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+		}
+		if err := guest.Relent(); err != nil {
+			return err
+		}
+		return errors.Join(syscall.Exec(path, args, env), guest.Endure())
+	}
+}
+
+// inherit makes c descriptor fd of the program that is executed next.
+func inherit(c syscall.Conn, fd int) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	got, failed := -1, error(nil)
+	if err := raw.Control(func(own uintptr) { got, failed = unix.FcntlInt(own, unix.F_DUPFD, fd) }); err != nil || failed != nil {
+		return errors.Join(err, failed)
+	}
+	if got != fd {
+		_ = unix.Close(got)
+		return fmt.Errorf("descriptor %d is taken", fd)
+	}
+	return nil
+}
+
+// awake is what there is of a guest that dozed.
+func awake(told string) (ln net.Listener, conn net.Conn, past guest.Past, err error) {
+	boot, started, _ := strings.Cut(told, ",")
+	micros, err := strconv.ParseInt(started, 10, 64)
+	if err != nil {
+		return nil, nil, past, fmt.Errorf("-woken: %w", err)
+	}
+	past = guest.Past{Boot: boot, StartedAt: proto.At(time.UnixMicro(micros))}
+	files := [...]*os.File{os.NewFile(listenerFD, "listener"), os.NewFile(connFD, "connection")}
+	if ln, err = net.FileListener(files[0]); err == nil {
+		conn, err = net.FileConn(files[1])
+	}
+	for _, f := range files {
+		_ = f.Close() // what is in use are copies
+	}
+	return ln, conn, past, err
+}

@@ -1,0 +1,93 @@
+package sessiontest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// dozes has the sweeper let a container doze, and looks whether whoever comes next finds all as it was.
+func (c conformance) dozes(t *testing.T) {
+	ctx := context.Background()
+	st, s := c.sessionWith(t, session.Config{DozeAfter: time.Nanosecond})
+	// A command's end is told a moment before its session is unused.
+	asleep := func(when string) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			done, err := st.Sessions.Sweep(ctx)
+			if err != nil || done.Lost != 0 || time.Now().After(deadline) {
+				t.Fatalf("%s: swept %+v, %v", when, done, err)
+			}
+			if done.Dozing == 1 {
+				return
+			}
+		}
+	}
+	// What a command has of the guest, but for its own name and the lock limit, by which the guest tells commands apart.
+	const looks = `cat /tmp/first; id; umask; pwd; env | grep -v exec_ | sort; ls /proc/self/fd | wc -l
+cat /proc/self/cgroup /proc/self/mountinfo /proc/self/oom_score_adj /proc/self/uid_map
+grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|Speculation' /proc/self/status`
+	Bash(t, s, "echo kept >/tmp/first")
+	before := Bash(t, s, looks).Stdout
+	if !strings.HasPrefix(before, "kept\nuid=1000(user)") {
+		t.Fatalf("before: %q", before)
+	}
+	same := func(when string) {
+		t.Helper()
+		if got := Bash(t, s, looks).Stdout; got != before {
+			t.Errorf("%s:\n%s\nbefore:\n%s", when, got, before)
+		}
+		if g := s.Info().Generation; g != 1 {
+			t.Errorf("%s: generation %d", when, g)
+		}
+	}
+
+	asleep("after a command")
+	if done, err := st.Sessions.Sweep(ctx); err != nil || done.Dozing != 0 || done.Lost != 0 {
+		t.Errorf("while it dozes: swept %+v, %v", done, err)
+	}
+	same("woken by a command")
+
+	asleep("the second time")
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/f", session.WriteOptions{}, strings.NewReader("x")); err != nil {
+		t.Errorf("woken by a file: %v", err)
+	}
+
+	asleep("after a file")
+	st.Reopen(t)
+	var err error
+	if s, err = st.Sessions.Get(Owner, s.ID()); err != nil {
+		t.Fatal(err)
+	}
+	same("woken by the next daemon")
+
+	e, err := s.Exec(ctx, proto.Cmd{Command: "sleep 1000", Background: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := st.Sessions.Sweep(ctx); err != nil || done.Dozing != 0 {
+		t.Errorf("with a command: swept %+v, %v", done, err)
+	}
+	e.Cancel(proto.EndKilled, "the test says so")
+	if _, err := e.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, ok := c.rt.(session.Pauser); ok {
+		asleep("before a pause")
+		if err := s.Pause(ctx); err != nil {
+			t.Fatal(err)
+		}
+		same("paused while it dozed")
+	}
+	asleep("before a stop")
+	if err := s.Stop(ctx); err != nil || s.Info().State != proto.StateStopped {
+		t.Errorf("stopping one that dozes: %s, %v", s.Info().State, err)
+	}
+	Bash(t, s, "test ! -e /tmp/first")
+	asleep("before the end")
+}
