@@ -3,7 +3,7 @@
 BIN := bin
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-GO_SOURCES := $(shell find . -name '*.go' -not -path './runtimes/*' -not -path './.cache/*' -not -name '*_test.go') \
+GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './runtimes/*' -not -path './.cache/*' -not -name '*_test.go') \
 	$(shell find sandbox-image code/driver bridge/inside -type f -not -name '*.go') go.mod go.sum
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
 

@@ -10,6 +10,7 @@
 //	command   Q → S ; O E F A… → D ; and from the daemon I C G K W Y at any time
 //	plain     T → S ; A… → D ; and from the daemon I C G K W Y at any time
 //	kept      Q → S ; P F A… → D ; and from the daemon I C G K W U at any time
+//	doze      Q → R ; then the guest is not there until something comes
 //	listen    Q → R ; R when somebody connects ; then B… Z both ways, until the daemon hangs up
 //
 // Frames are one byte of type, four bytes of length and at most MaxFrame bytes.
