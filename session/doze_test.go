@@ -22,19 +22,8 @@ func TestDozeIdle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settled := func() {
-		for idle.Users() > 0 { // told a moment before they let go
-			time.Sleep(time.Millisecond)
-		}
-	}
-	sweep := func(pass time.Duration, want session.Swept) {
-		t.Helper()
-		c.pass(pass)
-		if got, err := st.Sessions.Sweep(ctx); err != nil || got != want {
-			t.Fatalf("swept %+v, %v; want %+v", got, err, want)
-		}
-	}
-	settled()
+	sweep := c.sweeps(t, st)
+	unused(idle)
 	sweep(9*time.Second, session.Swept{})
 	sweep(2*time.Second, session.Swept{Dozing: 1})
 	sweep(time.Second, session.Swept{})
@@ -45,7 +34,7 @@ func TestDozeIdle(t *testing.T) {
 	if got := sessiontest.Bash(t, idle, "echo awake"); got.Stdout != "awake\n" {
 		t.Fatalf("its next command: %+v", got)
 	}
-	settled()
+	unused(idle)
 	sweep(time.Second, session.Swept{}) // it has just been used
 	sweep(10*time.Second, session.Swept{Dozing: 1})
 	if info := idle.Info(); info.Generation != 1 {
@@ -54,14 +43,12 @@ func TestDozeIdle(t *testing.T) {
 	st.Runtime.(*sessiontest.Runtime).Kill(idle.ID())
 	sweep(time.Second, session.Swept{Lost: 1})
 	sessiontest.Bash(t, idle, "true")
-	settled()
+	unused(idle)
 	sweep(10*time.Second, session.Swept{Dozing: 1})
 	e.Cancel(proto.EndKilled, "")
 	if _, err := e.Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for busy.Users() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	unused(busy)
 	sweep(time.Minute, session.Swept{Stopped: 2}) // a lease runs on while it dozes
 }

@@ -35,6 +35,26 @@ func (c *twoClocks) config(cfg session.Config) session.Config {
 func (c *twoClocks) pass(d time.Duration) { c.wall.Add(d); c.since.Add(d) }
 func (c *twoClocks) set(by time.Duration) { c.wall.Add(by) }
 
+// sweeps is a sweep after some time that finds exactly that to do.
+func (c *twoClocks) sweeps(t *testing.T, st *sessiontest.Stack) func(pass time.Duration, want session.Swept) {
+	return func(pass time.Duration, want session.Swept) {
+		t.Helper()
+		c.pass(pass)
+		if got, err := st.Sessions.Sweep(t.Context()); err != nil || got != want {
+			t.Fatalf("swept %+v, %v; want %+v", got, err, want)
+		}
+	}
+}
+
+// unused waits until the sweeper may take all of them: a command's end is told a moment before its session is let go.
+func unused(all ...*session.Session) {
+	for _, s := range all {
+		for s.Users() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 func TestWallClockThatIsSetDoesNotTouchLeases(t *testing.T) {
 	for _, by := range []time.Duration{5 * time.Hour, -5 * time.Hour, 80 * 365 * 24 * time.Hour, -50 * 365 * 24 * time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {

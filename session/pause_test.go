@@ -21,13 +21,7 @@ func TestPauseIdle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sweep := func(pass time.Duration, want session.Swept) {
-		t.Helper()
-		c.pass(pass)
-		if got, err := st.Sessions.Sweep(ctx); err != nil || got != want {
-			t.Fatalf("swept %+v, %v; want %+v", got, err, want)
-		}
-	}
+	sweep := c.sweeps(t, st)
 	sweep(9*time.Second, session.Swept{})
 	sweep(2*time.Second, session.Swept{Paused: 1})
 	if a, b := idle.Info().State, busy.Info().State; a != proto.StatePaused || b != proto.StateRunning {
@@ -42,9 +36,7 @@ func TestPauseIdle(t *testing.T) {
 	if _, err := e.Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for busy.Users() > 0 || idle.Users() > 0 { // told a moment before they let go
-		time.Sleep(time.Millisecond)
-	}
+	unused(busy, idle)
 	sweep(11*time.Second, session.Swept{Paused: 2})
 	sweep(time.Minute, session.Swept{Stopped: 2})
 }

@@ -52,6 +52,13 @@ func (m *maker) make(ctx context.Context) (float64, error) {
 	})
 }
 
+// one makes a container for all of a row.
+func (d *daemon) one(ctx context.Context) (m *maker, leave func(), err error) {
+	m = &maker{daemon: d}
+	_, err = m.make(ctx)
+	return m, func() { _ = m.tidy(ctx) }, err // or else its lifetime ends it
+}
+
 // use is a create and a first command, until that has ended.
 func (m *maker) use(ctx context.Context) (float64, error) {
 	took, err := m.make(ctx)

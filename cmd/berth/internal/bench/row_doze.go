@@ -35,11 +35,11 @@ func (b *bench) doze(ctx context.Context, res *Result) error {
 	if err != nil {
 		return err
 	}
-	m := &maker{daemon: d}
-	if _, err := m.make(ctx); err != nil {
+	m, leave, err := d.one(ctx)
+	if err != nil {
 		return err
 	}
-	defer func() { _ = m.tidy(ctx) }() // its lifetime ends it
+	defer leave()
 	command := func() error { return d.bash(ctx, m.id, nothing) }
 	turns := []*turn{
 		{name: "a command", role: Ours, op: func(context.Context) (float64, error) { return timed(command) }},

@@ -93,11 +93,11 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 	if err != nil {
 		return err
 	}
-	m := &maker{daemon: d}
-	if _, err := m.make(ctx); err != nil {
+	m, leave, err := d.one(ctx)
+	if err != nil {
 		return err
 	}
-	defer func() { _ = m.tidy(ctx) }() // its lifetime ends it
+	defer leave()
 	mib := b.megabytes() / 2
 	data := text(mib << 20)
 	file := filepath.Join(b.tmp, "text")

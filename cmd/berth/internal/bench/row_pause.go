@@ -20,11 +20,11 @@ func (b *bench) pause(ctx context.Context, res *Result) error {
 	if err != nil {
 		return err
 	}
-	m := &maker{daemon: d}
-	if _, err := m.make(ctx); err != nil {
+	m, leave, err := d.one(ctx)
+	if err != nil {
 		return err
 	}
-	defer func() { _ = m.tidy(ctx) }() // its lifetime ends it
+	defer leave()
 	if _, err := d.Pause(ctx, m.id); proto.CodeOf(err) == proto.NotFound || proto.CodeOf(err) == proto.Unsupported {
 		return &skipped{"this daemon cannot pause: " + err.Error()}
 	}
