@@ -62,14 +62,10 @@ func (s *Session) check(ctx context.Context) (lost, dozing bool) {
 func (s *Session) ask(ctx context.Context, g *guest.Client) (dozing bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	if s.mayDoze() {
-		switch err := g.Doze(ctx); proto.CodeOf(err) {
-		case proto.Conflict, proto.Unsupported:
-		default:
-			return err == nil, err
-		}
+	if s.mayDoze() && g.Doze(ctx) == nil {
+		return true, nil
 	}
-	_, err = g.Hello(ctx)
+	_, err = g.Hello(ctx) // which tells, whatever that failed for: an older guest does not know how to doze
 	return false, err
 }
 
