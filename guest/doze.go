@@ -1,8 +1,11 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"net"
+	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -19,6 +22,15 @@ type Dozer func(past Past, listener, conn syscall.Conn) error
 type Past struct {
 	Boot      string // of Hello
 	StartedAt proto.Time
+}
+
+// DozeName is what the program is called that waits in a guest's place, as its first argument.
+const DozeName = "doze"
+
+// IsDoze reports whether process pid of this machine is called so. It is true of a guest that dozes, and of whatever else may call itself that.
+func IsDoze(pid int) bool {
+	args, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return err == nil && bytes.HasPrefix(args, []byte(DozeName+"\x00"))
 }
 
 // partingTime is how long connections that the other side has closed may take to be noticed.

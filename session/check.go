@@ -44,7 +44,7 @@ func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept
 // whether it was this call that found out, or that did so.
 func (s *Session) check(ctx context.Context) (lost, dozing bool) {
 	g := s.client()
-	if s.stillPaused() || g.Dozes() {
+	if s.stillPaused() || g.Dozes() || s.sleepsOn() {
 		return false, false
 	}
 	dozing, err := s.ask(ctx, g)

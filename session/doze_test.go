@@ -52,3 +52,61 @@ func TestDozeIdle(t *testing.T) {
 	unused(busy)
 	sweep(time.Minute, session.Swept{Stopped: 2}) // a lease runs on while it dozes
 }
+
+// A daemon that starts wakes nobody: it has a session's guest met when that is wanted, and finds out who has ended meanwhile all the same.
+func TestDozeOverRestart(t *testing.T) {
+	c := newTwoClocks()
+	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, IdleTimeout: time.Minute}))
+	rt := st.Runtime.(*sessiontest.Runtime)
+	var ids []string
+	for range 3 {
+		s := st.Create(t, proto.CreateContainer{})
+		sessiontest.Bash(t, s, "echo kept >note")
+		unused(s)
+		ids = append(ids, s.ID())
+	}
+	used, left, killed := ids[0], ids[1], ids[2]
+	c.sweeps(t, st)(11*time.Second, session.Swept{Dozing: 3})
+	for _, id := range ids {
+		for !rt.Dozes(id) { // it answers before it does
+			time.Sleep(time.Millisecond)
+		}
+	}
+	st.Reopen(t)
+	sweep := c.sweeps(t, st)
+	sweep(55*time.Second, session.Swept{}) // the time without a daemon does not eat the lease
+	for _, id := range ids {
+		if !rt.Dozes(id) {
+			t.Errorf("the next daemon woke %s", id)
+		}
+	}
+	get := func(id string) *session.Session {
+		t.Helper()
+		s, err := st.Sessions.Get(sessiontest.Owner, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := get(used)
+	if got := sessiontest.Bash(t, s, "cat note"); got.Stdout != "kept\n" || s.Info().Generation != 1 {
+		t.Errorf("%+v, generation %d", got, s.Info().Generation)
+	}
+	unused(s)
+	rt.Kill(killed)
+	sweep(time.Second, session.Swept{})
+	if inv := sandboxes(t, rt); len(inv) != 2 {
+		t.Errorf("after one was killed there are %v", inv)
+	}
+	if s := get(killed); s.Info().State != proto.StateStopped {
+		t.Errorf("it is %s", s.Info().State)
+	}
+	if got := sessiontest.Bash(t, get(killed), "cat note"); got.Stdout != "kept\n" || get(killed).Info().Generation != 2 {
+		t.Errorf("%+v, generation %d", got, get(killed).Info().Generation)
+	}
+	unused(get(killed))
+	if !rt.Dozes(left) {
+		t.Errorf("somebody else's use woke %s", left)
+	}
+	sweep(2*time.Minute, session.Swept{Stopped: 3})
+}

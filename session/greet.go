@@ -60,3 +60,6 @@ func (s *Session) acquaint(ctx context.Context) (guest.Hello, error) {
 	}
 	return s.client().Hello(ctx)
 }
+
+// Dozes reports whether process pid is what waits in the place of a guest that dozes. It is for runtimes; see Dozer.
+func Dozes(pid int) bool { return guest.IsDoze(pid) }

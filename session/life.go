@@ -15,7 +15,7 @@ func (s *Session) lockLife(ctx context.Context) (unlock func(), err error) {
 	select {
 	case s.life <- struct{}{}:
 		if s.unmet.Load() && !s.isPaused() {
-			s.meet(true)
+			s.meet()
 		}
 		return func() { <-s.life }, nil
 	case <-ctx.Done():

@@ -123,7 +123,7 @@ func (s *Session) thaw(ctx context.Context) error {
 	}
 	s.setAwake()
 	if s.unmet.Load() {
-		s.meet(false)
+		s.meet()
 	}
 	s.tell(ctx, actResume, "")
 	return nil

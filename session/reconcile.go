@@ -194,10 +194,22 @@ func (s *Session) takeOver() bool {
 	}
 	s.paused = s.core.pauser != nil && s.core.pauser.Paused(s.id)
 	s.unmet.Store(true)
-	if s.paused {
+	if s.renewed = s.paused || s.sleepsOnLocked(); s.renewed {
 		s.touch() // the time without a daemon does not eat the lease
 	}
-	return true // and one that is not paused is touched when its guest answers
+	return true // and any other's is renewed when its guest answers
+}
+
+// sleepsOn reports whether the session was taken over while its guest dozed. That has nothing to tell, so it is met when somebody wants the session:
+// a daemon that starts does not need memory for all of those at once.
+func (s *Session) sleepsOn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sleepsOnLocked()
+}
+
+func (s *Session) sleepsOnLocked() bool {
+	return s.unmet.Load() && len(s.going) == 0 && s.core.dozer != nil && s.core.dozer.Dozes(s.id)
 }
 
 // meetAll meets the guests of sessions that were taken over.
@@ -210,7 +222,7 @@ func (ss *Sessions) meetAll(list []*Session) {
 	for range min(meetParallel, len(list)) {
 		ss.wg.Go(func() {
 			for s := range next {
-				if ss.ctx.Err() == nil {
+				if ss.ctx.Err() == nil && !s.sleepsOn() {
 					s.met()
 				}
 			}
@@ -218,7 +230,7 @@ func (ss *Sessions) meetAll(list []*Session) {
 	}
 }
 
-// met returns once the guest of a session that was taken over has been met, unless that stands still: then it is when it is woken.
+// met returns once the guest of a session that was taken over has been met, unless that stands still: then it is when that is over.
 // Nobody is given a session before.
 func (s *Session) met() {
 	if !s.unmet.Load() {
@@ -230,15 +242,15 @@ func (s *Session) met() {
 }
 
 // meet goes on with the execs of an earlier daemon, or finds out that the sandbox is over. Called with life held. If this daemon ends
-// meanwhile, the next one meets the guest. renew is for a session whose lease was not renewed when it was taken over.
-func (s *Session) meet(renew bool) {
+// meanwhile, the next one meets the guest.
+func (s *Session) meet() {
 	ctx := s.core.ctx
 	hello, err := s.answers(ctx)
-	if err == nil && renew {
-		s.mu.Lock()
+	s.mu.Lock()
+	if err == nil && !s.renewed {
 		s.touch()
-		s.mu.Unlock()
 	}
+	s.mu.Unlock()
 	if err == nil {
 		s.rejoin(ctx, hello)
 		s.reconnect(ctx)

@@ -51,6 +51,12 @@ type Pauser interface {
 	Paused(id string) bool
 }
 
+// A Dozer is a Runtime that can tell whether the guest of a sandbox dozes (see guest.Dozer) without waking it.
+type Dozer interface {
+	// Dozes reports whether it does, and so is there and runs nothing. It is fast: some reads from memory.
+	Dozes(id string) bool
+}
+
 // A Spec is what Runtime.Start needs to know. All fields are set.
 type Spec struct {
 	Image     string             // digest of an image that Images holds, "sha256:…"

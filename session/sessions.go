@@ -22,6 +22,7 @@ import (
 type Sessions struct {
 	cfg    Config
 	pauser Pauser // the runtime, or nil if it cannot pause: then no session is paused
+	dozer  Dozer  // the runtime, or nil if it cannot tell who dozes: then each is woken by the next daemon
 	clock  *leaseClock
 
 	// ctx ends when Close begins; work that must outlive a request runs on it.
@@ -55,6 +56,7 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
 	ss.pauser, _ = cfg.Runtime.(Pauser)
+	ss.dozer, _ = cfg.Runtime.(Dozer)
 	if err := ss.begin(ctx); err != nil {
 		return nil, err
 	}

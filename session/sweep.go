@@ -45,7 +45,9 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 }
 
 func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error {
-	s.met()
+	if !s.sleepsOn() {
+		s.met()
+	}
 	now, rec := ss.clock.now(), s.record()
 	s.storeEnds()
 	switch {

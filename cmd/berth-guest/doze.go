@@ -20,9 +20,6 @@ import (
 // guest executes itself anew under another name, for which the program's entry (entry_amd64.s, named to the linker by -E) waits for a connection
 // or a request without starting the Go runtime, and then executes the guest again. See docs/decisions/0042.
 
-// dozeName is the name for which the program waits.
-const dozeName = "doze"
-
 // The descriptors that it waits for, which the guest has when it wakes. The entry has these numbers too.
 const (
 	listenerFD = 100
@@ -39,7 +36,7 @@ func doze(env []string) guest.Dozer {
 		if err != nil {
 			return err
 		}
-		args := []string{dozeName, path, fmt.Sprintf("%s%s,%d", wokenFlag, past.Boot, past.StartedAt.UnixMicro())}
+		args := []string{guest.DozeName, path, fmt.Sprintf("%s%s,%d", wokenFlag, past.Boot, past.StartedAt.UnixMicro())}
 		for _, arg := range os.Args[1:] {
 			if !strings.HasPrefix(arg, wokenFlag) {
 				args = append(args, arg)

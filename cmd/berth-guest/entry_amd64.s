@@ -8,7 +8,7 @@
 #define sysPoll 7
 #define sysExecve 59
 
-// entry is where the kernel begins the program; see doze.go. It is the runtime's own beginning, unless the program is called "doze". Then it waits without
+// entry is where the kernel begins the program; see doze.go. It is the runtime's own beginning, unless the program is called guest.DozeName, "doze". Then it waits without
 // that: nothing but a page of its stack is its own.
 TEXT ·entry(SB),NOSPLIT|NOFRAME|TOPFRAME,$0
 	MOVQ	8(SP), SI

@@ -38,7 +38,7 @@ const (
 )
 
 func main() {
-	if os.Args[0] == dozeName { // linked without the entry, it cannot wait
+	if os.Args[0] == guest.DozeName { // linked without the entry, it cannot wait
 		fmt.Fprintln(os.Stderr, "berth-guest:", syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
 		os.Exit(1)
 	}

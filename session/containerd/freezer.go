@@ -146,12 +146,18 @@ func (f freezer) freeze(ctx context.Context) error {
 		return f.freeze2(ctx)
 	}
 	// v1 tells nobody when it is done, and a process that was forked meanwhile needs the state to be written once more.
-	for pause := 50 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+	const longest = 10 * time.Millisecond
+	for pause := 50 * time.Microsecond; ; pause = min(2*pause, longest) {
 		if err := f.write("freezer.state", "FROZEN"); err != nil {
 			return err
 		}
 		if f.says("freezer.state", "FROZEN") {
 			return nil
+		}
+		if pause == longest { // a thread that is executing a program waits for the others of its process to end, and these may stand still already
+			if err := f.thaw(); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -58,12 +58,19 @@ grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|
 	}
 
 	asleep("after a file")
+	told := c.tellsDoze(t, s.ID())
 	st.Reopen(t)
+	if done, err := st.Sessions.Sweep(ctx); err != nil || done.Lost != 0 || told && done.Dozing != 0 {
+		t.Errorf("the next daemon: swept %+v, %v", done, err)
+	}
+	if told && !c.rt.(session.Dozer).Dozes(s.ID()) {
+		t.Error("the next daemon woke it")
+	}
 	var err error
 	if s, err = st.Sessions.Get(Owner, s.ID()); err != nil {
 		t.Fatal(err)
 	}
-	same("woken by the next daemon")
+	same("woken by the next daemon's user")
 
 	e, err := s.Exec(ctx, proto.Cmd{Command: "sleep 1000", Background: true})
 	if err != nil {
@@ -90,4 +97,19 @@ grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|
 	}
 	Bash(t, s, "test ! -e /tmp/first")
 	asleep("before the end")
+}
+
+// tellsDoze waits until the runtime says of a guest, which answers before it dozes, that it does. Of one under gVisor nobody outside can tell.
+func (c conformance) tellsDoze(t *testing.T, id string) bool {
+	t.Helper()
+	d, ok := c.rt.(session.Dozer)
+	if !ok || c.class == proto.ClassGVisor {
+		return false
+	}
+	for deadline := time.Now().Add(20 * time.Second); !d.Dozes(id); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the runtime does not see it doze")
+		}
+	}
+	return true
 }

@@ -9,11 +9,15 @@ import (
 	"strconv"
 	"syscall"
 
+	"berth/guest"
 	"berth/proto"
 	"berth/session"
 )
 
-var _ session.Pauser = (*Runtime)(nil)
+var (
+	_ session.Pauser = (*Runtime)(nil)
+	_ session.Dozer  = (*Runtime)(nil)
+)
 
 // Pause stops every process of a sandbox by signal, the guest first, so that it starts no more of them. A real runtime has
 // the kernel's freezer, which programs do not see; what stands above cannot tell the two apart.
@@ -34,6 +38,14 @@ func (rt *Runtime) Paused(id string) bool {
 	return sb != nil && !sb.ended() && stopped(sb.cmd.Process.Pid)
 }
 
+// Dozes looks at what its guest is called.
+func (rt *Runtime) Dozes(id string) bool {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	sb := rt.run[id]
+	return sb != nil && !sb.ended() && guest.IsDoze(sb.cmd.Process.Pid)
+}
+
 func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -41,21 +53,21 @@ func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {
 	if sb == nil || sb.ended() {
 		return proto.Errorf(proto.NotFound, "", id, "container %s is not running", id)
 	}
-	guest := sb.cmd.Process.Pid
+	first := sb.cmd.Process.Pid
 	if sig == syscall.SIGSTOP {
-		_ = syscall.Kill(guest, sig)
+		_ = syscall.Kill(first, sig)
 	}
 	// A process that forks while the list is read leaves one more for the next look.
 	for again := true; again; {
 		again = false
-		for _, pid := range inNamespaceOf(guest) {
+		for _, pid := range inNamespaceOf(first) {
 			if stopped(pid) != (sig == syscall.SIGSTOP) && syscall.Kill(pid, sig) == nil {
 				again = sig == syscall.SIGSTOP
 			}
 		}
 	}
 	if sig == syscall.SIGCONT {
-		_ = syscall.Kill(guest, sig)
+		_ = syscall.Kill(first, sig)
 	}
 	return nil
 }

@@ -1,0 +1,27 @@
+package containerd
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"berth/proto"
+	"berth/session"
+)
+
+var _ session.Dozer = (*Runtime)(nil)
+
+// Dozes asks the kernel: there is one process in the sandbox, which is PID 1 then, and it is the one that waits in the guest's place. See session.Dozer.
+func (r *Runtime) Dozes(id string) bool {
+	if !proto.ValidID(proto.ContainerPrefix, id) {
+		return false
+	}
+	dir, _ := cgroupOf(r.claims.sandbox(id), "pids")
+	list, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return false
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(list)))
+	return err == nil && session.Dozes(pid)
+}
