@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/containerd/containerd/v2/client"
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
@@ -34,11 +35,19 @@ func (r *Runtime) Pause(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
+	if f.frozen() {
+		return nil
+	}
+	all := context.WithoutCancel(ctx)
 	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
-	if err := f.freeze(ctx); err != nil {
-		err = errors.Join(err, f.thaw()) // half of it frozen would be neither
-		return r.fail(context.WithoutCancel(ctx), "pause", id, err)
+	err = r.stillSentry(ctx, id)
+	if err == nil {
+		err = f.freeze(ctx)
+	}
+	if err != nil {
+		err = errors.Join(err, f.thaw(), r.wakeSentry(all, id)) // half of it frozen would be neither
+		return r.fail(all, "pause", id, err)
 	}
 	return nil
 }
@@ -50,10 +59,53 @@ func (r *Runtime) Resume(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
-	if err := f.thaw(); err != nil {
+	err = f.thaw()
+	if err == nil {
+		err = r.wakeSentry(ctx, id)
+	}
+	if err != nil {
 		return r.fail(ctx, "resume", id, err)
 	}
 	return nil
+}
+
+// stillSentry has the kernel of a gVisor sandbox halt its processes. It traces them, and one that is frozen in the middle of that may be killed.
+func (r *Runtime) stillSentry(ctx context.Context, id string) error {
+	sentry, err := r.sentry(ctx, id)
+	if sentry == nil || err != nil {
+		return err
+	}
+	return sentry.Pause(r.ns(ctx))
+}
+
+// wakeSentry undoes stillSentry, where there is something to undo.
+func (r *Runtime) wakeSentry(ctx context.Context, id string) error {
+	sentry, err := r.sentry(ctx, id)
+	if sentry == nil || err != nil {
+		return err
+	}
+	status, err := sentry.Status(r.ns(ctx))
+	if err != nil || status.Status != client.Paused {
+		return err
+	}
+	return sentry.Resume(r.ns(ctx))
+}
+
+// sentry is the task of a gVisor sandbox, and nil for any other.
+func (r *Runtime) sentry(ctx context.Context, id string) (client.Task, error) {
+	name := r.claims.sandbox(id)
+	if r.isDirect(name) {
+		return nil, nil
+	}
+	c, err := r.client.LoadContainer(r.ns(ctx), name)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := c.Labels(r.ns(ctx))
+	if err != nil || labels[labelClass] != string(proto.ClassGVisor) {
+		return nil, err
+	}
+	return c.Task(r.ns(ctx), nil)
 }
 
 // Paused asks the kernel. See session.Pauser.
