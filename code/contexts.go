@@ -97,16 +97,17 @@ func (r *Runner) Restart(ctx context.Context, owner, container, name string) (Co
 }
 
 // Interrupt has the cell that runs in a context end with an error, as Ctrl-C does; one that does not heed it goes on. Without
-// a cell it does nothing.
+// a cell it does nothing. It returns the context as it was before.
 func (r *Runner) Interrupt(ctx context.Context, owner, container, name string) (Context, error) {
 	n, err := r.find(owner, container, name)
 	if err != nil {
 		return Context{}, err
 	}
+	found := n.info()
 	if err := n.interrupt(ctx); err != nil {
 		return Context{}, err
 	}
-	return n.info(), nil
+	return found, nil
 }
 
 // find is the context of that name.
