@@ -248,9 +248,15 @@ func (f freezer) freeze2(ctx context.Context) error {
 	}
 }
 
-// thawBeforeEnd has a frozen sandbox go on, so that it can be ended: a frozen process of v1 does not even die.
-func thawBeforeEnd(sandbox string) {
-	if f, err := findFreezer(sandbox); err == nil && f.frozen() {
-		_ = f.thaw()
+// thawBeforeEnd has a frozen sandbox go on, so that it can be ended: a frozen process of v1 does not even die, nor one that gVisor has halted.
+func (r *Runtime) thawBeforeEnd(ctx context.Context, sandbox string) {
+	f, err := findFreezer(sandbox)
+	if err != nil || !f.frozen() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, endGrace)
+	defer cancel()
+	if err := errors.Join(f.thaw(), r.wakeSentry(ctx, sandbox)); err != nil {
+		r.log.Warn("a paused sandbox that is to end does not go on", "sandbox", sandbox, "err", err)
 	}
 }
