@@ -38,7 +38,7 @@ type Client struct {
 	boot   string // of the guest that pipes is about
 	doubt  bool   // a connection broke since the guest last said who it is
 	gets   int    // how often a connection was taken
-	dozed  int    // the value of gets since which the guest dozes; 0: it is awake
+	dozed  int    // gets as it was when the guest was told to doze; 0: it never was
 	closed bool
 
 	wg sync.WaitGroup // readers of processes

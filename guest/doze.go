@@ -178,5 +178,5 @@ func (c *Client) retire() (gets int, ok bool) {
 func (c *Client) Dozes() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.dozed == c.gets && len(c.idle) == 1 && c.idle[0].alive()
+	return c.dozed > 0 && c.dozed == c.gets && len(c.idle) == 1 && c.idle[0].alive()
 }

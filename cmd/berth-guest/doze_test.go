@@ -83,6 +83,12 @@ func TestDozes(t *testing.T) {
 	}
 
 	dozes(t, c, pid)
+	over := dial(t, dir)
+	over.TakeOver(c)
+	if over.Dozes() {
+		t.Error("a client that has taken over a connection, and nothing else, says that the guest dozes")
+	}
+	c = over
 	if err := c.Close(); err != nil { // as when the daemon ends
 		t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ func (c conformance) dozes(t *testing.T) {
 	const looks = `cat /tmp/first; id; umask; pwd; env | grep -v exec_ | sort; ls /proc/self/fd | wc -l
 cat /proc/self/cgroup /proc/self/mountinfo /proc/self/oom_score_adj /proc/self/uid_map
 grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|Speculation' /proc/self/status`
+	asleep("as it was made")
 	Bash(t, s, "echo kept >/tmp/first")
 	before := Bash(t, s, looks).Stdout
 	if !strings.HasPrefix(before, "kept\nuid=1000(user)") {
