@@ -44,7 +44,7 @@ func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept
 // whether it was this call that found out, or that did so.
 func (s *Session) check(ctx context.Context) (lost, dozing bool) {
 	g := s.client()
-	if s.stillPaused() || g.Dozes() || s.sleepsOn() {
+	if s.stillPaused() || g.Dozes() || s.unmet.Load() { // a sweep meets whoever does not doze before it comes here
 		return false, false
 	}
 	dozing, err := s.ask(ctx, g)
@@ -71,10 +71,9 @@ func (s *Session) ask(ctx context.Context, g *guest.Client) (dozing bool, err er
 
 // mayDoze reports whether nobody has used the session for long enough.
 func (s *Session) mayDoze() bool {
-	after := s.core.cfg.DozeAfter
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return after > 0 && s.users == 0 && !s.core.clock.now().Before(s.rec.LastUsed.Add(after))
+	return s.users == 0 && s.rec.unusedFor(s.core.cfg.DozeAfter, s.core.clock.now())
 }
 
 // tooSilent counts the times that the guest did not answer, and reports whether these are enough. A refused

@@ -222,7 +222,7 @@ func (ss *Sessions) meetAll(list []*Session) {
 	for range min(meetParallel, len(list)) {
 		ss.wg.Go(func() {
 			for s := range next {
-				if ss.ctx.Err() == nil && !s.sleepsOn() {
+				if ss.ctx.Err() == nil && !s.is(&s.renewed) {
 					s.met()
 				}
 			}

@@ -57,6 +57,11 @@ type record struct {
 // cap is when the session and its files go.
 func (r record) cap() time.Time { return r.Created.Add(r.Lifetime) }
 
+// unusedFor reports whether nobody has used it for so long; d of 0 is never over.
+func (r record) unusedFor(d time.Duration, now time.Time) bool {
+	return d > 0 && !now.Before(r.LastUsed.Add(d))
+}
+
 // expires is when it stops if nobody uses it: the rolling lease, never past the cap.
 func (r record) expires() time.Time {
 	t := r.LastUsed.Add(r.Idle)

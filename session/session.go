@@ -42,7 +42,7 @@ type Session struct {
 	boot     string        // of that guest
 	users    int           // operations under way; the sweeper leaves a session with any alone
 	paused   bool          // it stands still, or is about to; whoever comes wakes it
-	renewed  bool          // its lease was, when it was taken over
+	renewed  bool          // its lease was, when it was taken over, since its guest is met only when it is wanted
 	stopping bool          // about to be stopped: whoever comes waits, and starts it again
 	undone   bool          // it never came up and could not be removed; the sweeper tries again
 	vacated  bool          // expired, and nothing is left but its record

@@ -65,7 +65,7 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error
 		stopped, err := s.stop(ctx, true, proto.EndStopped, "the container was idle")
 		count(&done.Stopped, stopped)
 		return err
-	case ss.cfg.PauseAfter > 0 && rec.State == proto.StateRunning && !now.Before(rec.LastUsed.Add(ss.cfg.PauseAfter)):
+	case rec.State == proto.StateRunning && rec.unusedFor(ss.cfg.PauseAfter, now):
 		if err := ss.pauseIdle(ctx, s, done); err != nil {
 			return err
 		}

@@ -26,8 +26,8 @@ const (
 	connFD     = 101
 )
 
-// wokenFlag is how a guest that wakes is told what it was.
-const wokenFlag = "-woken="
+// wokenFlag is the flag that tells a guest that wakes what it was.
+const wokenFlag = "woken"
 
 // doze executes the waiting program. It returns if that failed.
 func doze(env []string) guest.Dozer {
@@ -36,9 +36,10 @@ func doze(env []string) guest.Dozer {
 		if err != nil {
 			return err
 		}
-		args := []string{guest.DozeName, path, fmt.Sprintf("%s%s,%d", wokenFlag, past.Boot, past.StartedAt.UnixMicro())}
+		const told = "-" + wokenFlag + "="
+		args := []string{guest.DozeName, path, fmt.Sprintf("%s%s,%d", told, past.Boot, past.StartedAt.UnixMicro())}
 		for _, arg := range os.Args[1:] {
-			if !strings.HasPrefix(arg, wokenFlag) {
+			if !strings.HasPrefix(arg, told) {
 				args = append(args, arg)
 			}
 		}
@@ -77,7 +78,7 @@ func awake(told string) (ln net.Listener, conn net.Conn, past guest.Past, err er
 	boot, started, _ := strings.Cut(told, ",")
 	micros, err := strconv.ParseInt(started, 10, 64)
 	if err != nil {
-		return nil, nil, past, fmt.Errorf("-woken: %w", err)
+		return nil, nil, past, fmt.Errorf("-%s: %w", wokenFlag, err)
 	}
 	past = guest.Past{Boot: boot, StartedAt: proto.At(time.UnixMicro(micros))}
 	files := [...]*os.File{os.NewFile(listenerFD, "listener"), os.NewFile(connFD, "connection")}

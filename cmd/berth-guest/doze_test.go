@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
-	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,16 +28,8 @@ func dozes(t *testing.T, c *guest.Client, pid int) {
 // waits reports whether the process has no memory to speak of, and one thread.
 func waits(t *testing.T, pid int) bool {
 	t.Helper()
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	fields := map[string]string{}
-	for line := range strings.Lines(string(b)) {
-		name, value, _ := strings.Cut(line, ":")
-		fields[name] = strings.TrimSuffix(strings.TrimSpace(value), " kB")
-	}
-	anon, err := strconv.Atoi(fields["RssAnon"]) // which is not told in the middle of an exec
+	fields := status(t, pid)
+	anon, err := strconv.Atoi(strings.TrimSuffix(fields["RssAnon"], " kB")) // which is not told in the middle of an exec
 	return err == nil && anon <= 16 && fields["Threads"] == "1"
 }
 
@@ -107,19 +96,9 @@ func TestDozes(t *testing.T) {
 		t.Errorf("the other, which it had over its sleep: %q", out)
 	}
 	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	if n := strings.Count(string(cmdline), wokenFlag); err != nil || n != 1 {
+	if n := strings.Count(string(cmdline), "-"+wokenFlag+"="); err != nil || n != 1 {
 		t.Errorf("it is told %d times that it woke: %q %v", n, cmdline, err)
 	}
-}
-
-// dial makes a client of the guest in dir.
-func dial(t testing.TB, dir string) *guest.Client {
-	c := guest.NewClient(func(ctx context.Context) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", filepath.Join(dir, "guest.sock"))
-	})
-	t.Cleanup(func() { _ = c.Close() })
-	return c
 }
 
 // One that has something to remember, or somebody to serve, stays awake and goes on with it.

@@ -52,7 +52,7 @@ func main() {
 	flag.IntVar(&cfg.uid, "uid", 1000, "user and group ID of commands")
 	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs work, sudo for one")
 	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "GOMAXPROCS in the environment is the guest's own, and not for commands")
-	flag.StringVar(&cfg.woken, wokenFlag[1:len(wokenFlag)-1], "", "what it was before it dozed; it says so itself")
+	flag.StringVar(&cfg.woken, wokenFlag, "", "what it was before it dozed; it says so itself")
 	flag.Parse()
 	if flag.NArg() == 1 {
 		cfg.socket = flag.Arg(0)

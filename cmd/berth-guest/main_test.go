@@ -65,17 +65,12 @@ func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(dir, "guest.sock")
-	c := guest.NewClient(func(ctx context.Context) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	})
 	t.Cleanup(func() {
-		_ = c.Close()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		_ = os.RemoveAll(dir)
 	})
+	c := dial(t, dir)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := c.Hello(context.Background()); err == nil {
 			return c, cmd, dir
@@ -83,6 +78,31 @@ func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
 			t.Fatalf("the guest does not answer: %v", err)
 		}
 	}
+}
+
+// dial makes a client of the guest in dir.
+func dial(t testing.TB, dir string) *guest.Client {
+	c := guest.NewClient(func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", filepath.Join(dir, "guest.sock"))
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// status is what the kernel says of a process.
+func status(t testing.TB, pid int) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		name, value, _ := strings.Cut(line, ":")
+		fields[name] = strings.TrimSpace(value)
+	}
+	return fields
 }
 
 func execute(t testing.TB, c *guest.Client, cmd guest.Command) (string, guest.Exit) {
@@ -190,17 +210,8 @@ func TestSmall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var memory []string
-	for line := range strings.Lines(string(status)) {
-		if strings.HasPrefix(line, "VmRSS") || strings.HasPrefix(line, "RssAnon") || strings.HasPrefix(line, "Threads") {
-			memory = append(memory, strings.Join(strings.Fields(line), " "))
-		}
-	}
-	t.Logf("binary %d KiB, %v", fi.Size()>>10, memory)
+	is := status(t, cmd.Process.Pid)
+	t.Logf("binary %d KiB, VmRSS %s, RssAnon %s, %s threads", fi.Size()>>10, is["VmRSS"], is["RssAnon"], is["Threads"])
 	if fi.Size() > 8<<20 {
 		t.Errorf("the binary has %d bytes", fi.Size())
 	}

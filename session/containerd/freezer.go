@@ -97,15 +97,10 @@ func (r *Runtime) sentry(ctx context.Context, id string) (client.Task, error) {
 	if r.isDirect(name) {
 		return nil, nil
 	}
-	c, err := r.client.LoadContainer(r.ns(ctx), name)
-	if err != nil {
+	if is, err := r.isGVisor(ctx, name); !is || err != nil {
 		return nil, err
 	}
-	labels, err := c.Labels(r.ns(ctx))
-	if err != nil || labels[labelClass] != string(proto.ClassGVisor) {
-		return nil, err
-	}
-	return c.Task(r.ns(ctx), nil)
+	return r.task(ctx, name)
 }
 
 // Paused asks the kernel. See session.Pauser.

@@ -32,12 +32,8 @@ func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, erro
 	if err != nil {
 		return iso, r.fail(ctx, "inspect", id, err)
 	}
-	info, err := r.client.ContainerService().Get(r.ns(ctx), name)
-	if err != nil {
+	if iso.OwnCounts, err = r.isGVisor(ctx, name); err != nil { // which has a kernel of its own that counts
 		return iso, r.fail(ctx, "inspect", id, err)
-	}
-	if info.Labels[labelClass] == string(proto.ClassGVisor) {
-		iso.OwnCounts = true // it has a kernel of its own that counts
 	}
 	return iso, lacking(id, iso)
 }
@@ -47,11 +43,7 @@ func (r *Runtime) firstProcess(ctx context.Context, name string) (int, error) {
 	if r.isDirect(name) {
 		return r.livePID(name)
 	}
-	c, err := r.client.LoadContainer(r.ns(ctx), name)
-	if err != nil {
-		return 0, err
-	}
-	task, err := c.Task(r.ns(ctx), nil)
+	task, err := r.task(ctx, name)
 	if err != nil {
 		return 0, err
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
+
+	"berth/proto"
 )
 
 // A shimmed sandbox is one that a shim of containerd's holds: gVisor's, all of them where the containerd is not ours, and
@@ -28,6 +30,21 @@ func (r *Runtime) launchShimmed(ctx context.Context, b blueprint, rootfs client.
 		return int(task.Pid()), nil
 	}
 	return r.launch(ctx, b, create, func(ctx context.Context) error { return task.Start(ctx) })
+}
+
+// task is what runs of a shimmed sandbox.
+func (r *Runtime) task(ctx context.Context, name string) (client.Task, error) {
+	c, err := r.client.LoadContainer(r.ns(ctx), name)
+	if err != nil {
+		return nil, err
+	}
+	return c.Task(r.ns(ctx), nil)
+}
+
+// isGVisor reports whether a sandbox is of that class.
+func (r *Runtime) isGVisor(ctx context.Context, name string) (bool, error) {
+	info, err := r.client.ContainerService().Get(r.ns(ctx), name)
+	return info.Labels[labelClass] == string(proto.ClassGVisor), err
 }
 
 // endTask ends what runs of a sandbox, whoever started it: an older daemon had a shim for each.
