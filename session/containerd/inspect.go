@@ -32,9 +32,11 @@ func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, erro
 	if err != nil {
 		return iso, r.fail(ctx, "inspect", id, err)
 	}
-	if iso.OwnCounts, err = r.isGVisor(ctx, name); err != nil { // which has a kernel of its own that counts
+	gvisor, err := r.isGVisor(ctx, name)
+	if err != nil {
 		return iso, r.fail(ctx, "inspect", id, err)
 	}
+	iso.OwnCounts = iso.OwnCounts || gvisor // which has a kernel of its own that counts
 	return iso, lacking(id, iso)
 }
 
