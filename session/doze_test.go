@@ -110,3 +110,26 @@ func TestDozeOverRestart(t *testing.T) {
 	}
 	sweep(2*time.Minute, session.Swept{Stopped: 3})
 }
+
+// What dozes is not paused, which would wake it first, neither by this daemon nor by the next.
+func TestDozeAndPause(t *testing.T) {
+	c := newTwoClocks()
+	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, PauseAfter: 20 * time.Second, IdleTimeout: time.Minute}))
+	rt := st.Runtime.(*sessiontest.Runtime)
+	idle, left := st.Create(t, proto.CreateContainer{}), st.Create(t, proto.CreateContainer{})
+	if _, err := left.Exec(context.Background(), proto.Cmd{Command: "sleep 1000", Resident: true}); err != nil {
+		t.Fatal(err)
+	}
+	unused(idle, left)
+	sweep := c.sweeps(t, st)
+	sweep(11*time.Second, session.Swept{Dozing: 1})
+	sweep(11*time.Second, session.Swept{Paused: 1})
+	if a, b := idle.Info().State, left.Info().State; a != proto.StateRunning || b != proto.StatePaused {
+		t.Errorf("the one that dozes is %s, the other one %s", a, b)
+	}
+	st.Reopen(t)
+	c.sweeps(t, st)(25*time.Second, session.Swept{})
+	if !rt.Dozes(idle.ID()) {
+		t.Error("the next daemon woke it")
+	}
+}

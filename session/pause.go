@@ -157,6 +157,9 @@ func (s *Session) pauseAgain() error {
 
 // pauseIdle is the sweeper's, for a session whose time has come. One that is in use is left alone.
 func (ss *Sessions) pauseIdle(ctx context.Context, s *Session, done *Swept) error {
+	if s.unmet.Load() || s.client().Dozes() { // it dozes, and there is nothing in it to stand still
+		return nil
+	}
 	did, err := s.pause(ctx, true)
 	count(&done.Paused, did)
 	switch proto.CodeOf(err) {
