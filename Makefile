@@ -42,7 +42,7 @@ check: ## formatting, vet, staticcheck, import rules, known vulnerabilities
 		*"fetching vulnerabilities"*|*"no such host"*|*"403 Forbidden"*) echo "note: govulncheck was left out: its database cannot be reached from here" ;; \
 		*) echo "$$out"; exit 1 ;; esac
 
-serve: all ## run the daemon for use, with the base image
+serve: all ## run the daemon for use; `bin/berth image build base` gives it an image
 	@./bin/berth serve
 
 doctor: all ## say what this host lacks

@@ -229,7 +229,7 @@ const cellMore = "The context is made if it is not there. Cells of a context tak
 
 const liveMore = "Text messages both ways, JSON. The client sends Message objects, the server Event objects, the first of type ready. Where an exec or attach message has \"binary\": true, its command's output comes in binary messages instead: " +
 	"the stream (1 byte: 1 is stdout, 2 stderr), the length of the exec's ID (1 byte), that ID, the offset in the stream (8 bytes, big-endian), and the bytes. A message that is not right is answered by an event " +
-	"of type error with its ref, and the connection stays. When the connection ends, the commands it began are ended, unless they have \"detach\" or \"background\". A slow reader misses output, which a gap event " +
+	"of type error with its ref, and the connection stays. When the connection ends, the commands it began are ended, unless they have \"detach\", \"background\" or an idempotency key. A slow reader misses output, which a gap event " +
 	"tells, and holds nothing up. A page in a browser sends its API key as the subprotocol berth.key.<base64url of the key>, beside berth.v1."
 
 func (e *edge) fileRows() []row {

@@ -66,7 +66,7 @@ earlier build is used again as long as it fits.
 
 full is made in layers. What a layer needs is fetched by this machine's apt, pip and npm, checked against pinned hashes
 and kept in the cache, as each finished layer is: a build that failed goes on where it stopped. It takes 1.4 GB of
-downloads, 12 GB of disk while it runs, and some fifteen minutes.
+downloads, some 10 GB of disk while it runs, and 12 minutes or more.
 
 With --output the archive is only written to a file, and no daemon is needed.`,
 		ValidArgs: sandboximage.Names(),

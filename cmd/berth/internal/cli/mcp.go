@@ -19,8 +19,9 @@ func (a *app) mcpCommand() *cobra.Command {
 		Long: `Connect a client of the Model Context Protocol, such as a desktop application, to the daemon: the client starts this program
 and speaks with it over standard input and output. Clients that speak HTTP need no program; their URL is the daemon's, with /mcp behind it.
 
-Tools: bash, str_replace_based_edit_tool, run_code, code_executor, upload_file, download_file. They work in a container of the session's own, which is made
-when it is first needed and deleted when the client ends this program; or in the one that --container names, which stays.`,
+Tools: bash, str_replace_based_edit_tool, run_code, upload_file and download_file work in a container of the session's own, which is made when it is first
+needed and deleted when the client ends this program; or in the one that --container names, which stays. code_executor and your stored tools have a
+container for each call.`,
 		Example: `  # in the client's list of servers
   {"mcpServers": {"berth": {"command": "berth", "args": ["mcp", "--api-key-file", "/home/me/berth-key"]}}}`,
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) (err error) {
