@@ -396,7 +396,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	if err != nil || !known {
 		return err
 	}
-	r.thawBeforeEnd(ctx, id)
+	r.releaseToEnd(ctx, id)
 	defer r.gauges.drop(id) // also of whoever looks meanwhile
 	errTask := r.endTask(ctx, id)
 	errLayer := r.disk.removeLayer(id)

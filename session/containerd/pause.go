@@ -1,0 +1,117 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// A paused sandbox is one whose processes a kernel has stand still: the host's, by the freezer of its cgroup, or gVisor's own. That kernel keeps it
+// across restarts of the daemon, and nobody else knows of it.
+
+var _ session.Pauser = (*Runtime)(nil)
+
+// haltTimeout bounds how long the processes of a sandbox may take to stand still. A process in the middle of a
+// call to the kernel that cannot be interrupted, such as one that waits for a disk, holds that up.
+const haltTimeout = 5 * time.Second
+
+// A halter has the processes of one sandbox stand still and go on: a freezer, or a sentry.
+type halter interface {
+	halt(context.Context) error    // returns once they stand still; after an error some may
+	release(context.Context) error // has them go on; one that goes on does so still
+	halted(context.Context) bool
+	ended(context.Context) bool // there are none
+}
+
+// Pause has every process of sandbox id stand still. See session.Pauser.
+func (r *Runtime) Pause(ctx context.Context, id string) error {
+	unlock, h, err := r.lockHalter(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if h.halted(ctx) {
+		return nil
+	}
+	if err := h.halt(ctx); err != nil {
+		all := context.WithoutCancel(ctx)
+		return r.fail(all, "pause", id, errors.Join(err, h.release(all))) // half of it would be neither
+	}
+	return nil
+}
+
+// Resume has them go on. See session.Pauser.
+func (r *Runtime) Resume(ctx context.Context, id string) error {
+	unlock, h, err := r.lockHalter(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := h.release(ctx); err != nil {
+		return r.fail(ctx, "resume", id, err)
+	}
+	return nil
+}
+
+// Paused asks the kernel. See session.Pauser.
+func (r *Runtime) Paused(id string) bool {
+	if !proto.ValidID(proto.ContainerPrefix, id) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), haltTimeout)
+	defer cancel()
+	h, err := r.halter(ctx, r.claims.sandbox(id))
+	return err == nil && h.halted(ctx)
+}
+
+// lockHalter finds that of a sandbox that is there, and keeps others from starting or stopping it meanwhile.
+func (r *Runtime) lockHalter(ctx context.Context, id string) (unlock func(), h halter, err error) {
+	absent := proto.Errorf(proto.NotFound, "", id, "container %.80q is not running", id)
+	if !proto.ValidID(proto.ContainerPrefix, id) {
+		return nil, nil, absent
+	}
+	unlock, err = r.locks.lock(ctx, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err = r.halter(ctx, r.claims.sandbox(id))
+	switch {
+	case errors.Is(err, errNoFreezer):
+		err = proto.Errorf(proto.Unsupported, "pause", id, "containers cannot be paused here: %v", err)
+	case err != nil || h.ended(ctx):
+		err = absent
+	}
+	if err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return unlock, h, nil
+}
+
+// halter is that of a sandbox.
+func (r *Runtime) halter(ctx context.Context, sandbox string) (halter, error) {
+	if !r.isDirect(sandbox) {
+		gvisor, err := r.isGVisor(ctx, sandbox)
+		if err != nil {
+			return nil, err
+		}
+		if gvisor {
+			return r.sentry(ctx, sandbox)
+		}
+	}
+	return findFreezer(sandbox)
+}
+
+// releaseToEnd has a paused sandbox go on, so that it can be ended: a frozen process of v1 does not even die, nor one that gVisor has halted.
+func (r *Runtime) releaseToEnd(ctx context.Context, sandbox string) {
+	h, err := r.halter(ctx, sandbox)
+	if err != nil || !h.halted(ctx) {
+		return
+	}
+	if err := h.release(ctx); err != nil {
+		r.log.Warn("a paused sandbox that is to end does not go on", "sandbox", sandbox, "err", err)
+	}
+}

@@ -1,0 +1,78 @@
+package containerd
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+// A process of several threads that executes a program needs them to end, and v1 has them stand still before they can: such a container is paused all the same.
+func TestPauseBetweenPrograms(t *testing.T) {
+	rt := openReal(t)
+	st := sessiontest.Over(t, rt, rt.Images(), session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	t.Cleanup(func() { _ = st.Sessions.Delete(context.Background(), sessiontest.Owner, s.ID(), false) })
+	e, err := s.Exec(t.Context(), proto.Cmd{Background: true, Command: `cat >again.py <<'END'
+import os, sys, threading, time
+for _ in range(40):
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+os.execv(sys.executable, [sys.executable, "-S", "-E", "again.py"])
+END
+exec python3 again.py`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if err := s.Pause(t.Context()); err != nil {
+			t.Fatalf("pause %d: %v", i, err)
+		}
+		if err := s.Resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := e.Info(); got.State != proto.ExecRunning {
+		t.Errorf("%+v", got)
+	}
+}
+
+// gVisor traces its processes: those that compute, and those that begin and end all the time, survive it when the sandbox stands still and goes on.
+func TestPauseUnderGVisor(t *testing.T) {
+	rt := openReal(t)
+	st := sessiontest.Over(t, rt, rt.Images(), session.Config{})
+	s := st.Create(t, proto.CreateContainer{RuntimeClass: proto.ClassGVisor})
+	t.Cleanup(func() { _ = st.Sessions.Delete(context.Background(), sessiontest.Owner, s.ID(), false) })
+	var busy []*session.Exec
+	for _, command := range []string{
+		`while :; do ls / >/dev/null || echo $? >>failed; done`,
+		`python3 -c '
+import threading
+def count():
+    n = 0
+    while True: n += 1
+for _ in range(3): threading.Thread(target=count).start()'`,
+	} {
+		e, err := s.Exec(t.Context(), proto.Cmd{Background: true, Command: command})
+		if err != nil {
+			t.Fatal(err)
+		}
+		busy = append(busy, e)
+	}
+	for i := range 12 {
+		if err := s.Pause(t.Context()); err != nil {
+			t.Fatalf("pause %d: %v", i, err)
+		}
+		time.Sleep(time.Duration(2*i) * time.Millisecond) // standing still for longer and longer
+		if got := sessiontest.Bash(t, s, "bash -c 'ls / | wc -l'; test ! -e failed"); got.ReturnCode != 0 {
+			t.Fatalf("after pause %d: %+v", i, got)
+		}
+	}
+	for _, e := range busy {
+		if got := e.Info(); got.State != proto.ExecRunning {
+			t.Errorf("%+v", got)
+		}
+	}
+}

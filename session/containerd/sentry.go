@@ -1,0 +1,67 @@
+package containerd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+)
+
+// A sentry is the kernel of a gVisor sandbox, asked by way of its shim, which knows what it was told. The host's freezer is not for it: it traces the
+// processes of its sandbox, and kills those that stand still, or ends altogether, when they do not do what it expects of them.
+type sentry struct {
+	task client.Task
+	ns   func(context.Context) context.Context // of containerd
+}
+
+func (r *Runtime) sentry(ctx context.Context, sandbox string) (sentry, error) {
+	task, err := r.task(ctx, sandbox)
+	return sentry{task, r.ns}, err
+}
+
+// errSlow is what is asked of a shim and takes too long. It comes about all the same.
+var errSlow = errors.New("the sandbox has not answered yet")
+
+func (y sentry) halt(ctx context.Context) error { return y.ask(ctx, y.task.Pause) }
+
+func (y sentry) release(ctx context.Context) error {
+	return y.ask(ctx, func(ctx context.Context) error {
+		if !y.halted(ctx) {
+			return nil
+		}
+		return y.task.Resume(ctx)
+	})
+}
+
+// ask has the shim do something, and waits for haltTimeout. The shim goes on with it whether or not anybody waits, but kills its runtime in the middle
+// if there is a deadline; so it gets none, and one thing after the other from us.
+func (y sentry) ask(ctx context.Context, do func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- do(y.ns(context.WithoutCancel(ctx))) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(haltTimeout):
+		return errSlow
+	}
+}
+
+// halted is true from the moment that it was asked to.
+func (y sentry) halted(ctx context.Context) bool {
+	status := y.status(ctx)
+	return status == client.Paused || status == client.Pausing
+}
+
+func (y sentry) ended(ctx context.Context) bool {
+	status := y.status(ctx)
+	return status == client.Stopped || status == client.Unknown
+}
+
+func (y sentry) status(ctx context.Context) client.ProcessStatus {
+	status, err := y.task.Status(y.ns(ctx))
+	if err != nil {
+		return client.Unknown
+	}
+	return status.Status
+}
