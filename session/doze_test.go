@@ -133,3 +133,36 @@ func TestDozeAndPause(t *testing.T) {
 		t.Error("the next daemon woke it")
 	}
 }
+
+// A session that a request with a key made for the daemon before is met before it is handed out again: a command that is started in it then is not taken for one
+// that nobody knows of.
+func TestDozeAndRetry(t *testing.T) {
+	c := newTwoClocks()
+	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, IdleTimeout: time.Minute}))
+	ctx := context.Background()
+	asked := proto.CreateContainer{IdempotencyKey: "once"}
+	s := st.Create(t, asked)
+	unused(s)
+	c.sweeps(t, st)(11*time.Second, session.Swept{Dozing: 1})
+	for !st.Runtime.(*sessiontest.Runtime).Dozes(s.ID()) { // it answers before it does
+		time.Sleep(time.Millisecond)
+	}
+	st.Reopen(t)
+	again, replayed, err := st.Sessions.CreateOnce(ctx, sessiontest.Owner, asked)
+	if err != nil || !replayed || again.ID() != s.ID() {
+		t.Fatalf("%v %t", err, replayed)
+	}
+	e, err := again.Exec(ctx, proto.Cmd{Command: "read line; echo $line", OpenStdin: true, Detach: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Sessions.Get(sessiontest.Owner, s.ID()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Write(ctx, []byte("heard\n")); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := e.Wait(ctx); err != nil || res.Exec.End.Reason != proto.EndExit {
+		t.Errorf("%+v %v", res.Exec.End, err)
+	}
+}

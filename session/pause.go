@@ -121,10 +121,10 @@ func (s *Session) thaw(ctx context.Context) error {
 	if err != nil && proto.CodeOf(err) != proto.NotFound { // one that has ended is found lost by whoever uses it
 		return err
 	}
-	s.setAwake()
-	if s.unmet.Load() {
+	if s.unmet.Load() { // before anybody can start a command in it, which it would take for one that nobody knows of
 		s.meet()
 	}
+	s.setAwake()
 	s.tell(ctx, actResume, "")
 	return nil
 }

@@ -155,6 +155,7 @@ func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.Crea
 		case err != nil:
 			return nil, false, err
 		case s != nil:
+			s.met()
 			return s, true, s.usable()
 		case t == nil:
 			defer ss.tried(owner, r)
