@@ -57,7 +57,7 @@ type keeps struct {
 	mu     sync.Mutex
 	all    map[string]*kept
 	barred map[string]struct{} // what the daemon has given up on never starts
-	budget *output.Budget
+	budget *output.Budget      // made for the first: what the container may use is told after the guest has started
 	closed bool
 }
 
@@ -68,7 +68,7 @@ const (
 )
 
 func newKeeps() *keeps {
-	return &keeps{all: map[string]*kept{}, barred: map[string]struct{}{}, budget: output.NewBudget(min(memory()/memoryShare, mostKept))}
+	return &keeps{all: map[string]*kept{}, barred: map[string]struct{}{}}
 }
 
 // memory is how much the container may use, in bytes, as far as that can be seen from inside.
@@ -104,6 +104,9 @@ func (ks *keeps) add(s *Server, cmd *Command) (*kept, error) {
 		return nil, proto.Errorf(proto.AlreadyExists, "exec", cmd.ID, "command %s exists already", clean(cmd.ID, 128))
 	case len(ks.all) >= maxKept:
 		return nil, proto.Errorf(proto.TooMany, "exec", cmd.ID, "the container keeps %d commands, which is its limit; wait for one to end", len(ks.all))
+	}
+	if ks.budget == nil {
+		ks.budget = output.NewBudget(min(memory()/memoryShare, mostKept))
 	}
 	k := &kept{s: s, id: cmd.ID, out: output.New(cmd.Keep, ks.budget), begun: make(chan struct{}), ended: make(chan struct{})}
 	ks.all[cmd.ID] = k

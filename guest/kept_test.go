@@ -150,6 +150,29 @@ func TestKeptOutputIsBounded(t *testing.T) {
 	}
 }
 
+// What is kept of output has a share of the memory that the container has now, which may be less than when the guest began.
+func TestKeptOutputFitsTheMemory(t *testing.T) {
+	w := newWorld(t, false, cgroup+"="+memoryCgroup(t, 4<<30))
+	lower := w.run(Command{User: proto.UserRoot, Text: "for f in memory.max memory/memory.limit_in_bytes; do test ! -e /sys/fs/cgroup/$f || echo $((160 << 20)) >/sys/fs/cgroup/$f; done"})
+	if lower.Code != 0 {
+		t.Fatalf("%+v", lower)
+	}
+	var first collected
+	w.start(Command{ID: "e", Keep: 16 << 20, Text: `echo begun; until test -e go; do sleep 0.01; done; seq 2000000`}, &first)
+	first.until(t, proto.Stdout, "begun")
+	w.away()
+	w.write("go", "")
+	eventually(t, "it has ended", func() bool { return w.alive("seq 2000000") == "" && w.alive("until test") == "" })
+	o := output.New(16<<20, nil)
+	p, err := w.Attach(short(t), "e", [2]int64{}, false, func(s proto.Stream, at int64, b []byte) { o.WriteAt(s, at, b) })
+	must(t, err)
+	x, err := p.Wait(short(t))
+	must(t, err)
+	if _, _, dropped := o.Text(proto.Stdout); x.Code != 0 || dropped == 0 {
+		t.Errorf("%+v, %d of some 15 million bytes dropped", x, dropped)
+	}
+}
+
 // While a daemon reads, nothing is lost however much there is.
 func TestKeptOutputIsWholeForWhoeverReads(t *testing.T) {
 	w := newWorld(t, false)

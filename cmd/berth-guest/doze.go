@@ -73,7 +73,14 @@ func inherit(c syscall.Conn, fd int) error {
 	return nil
 }
 
-// awake is what there is of a guest that dozed.
+// hungUp reports whether nobody is at the other side of a connection. What was sent over it has nobody who waits for it either, perhaps since long ago.
+func hungUp(fd int32) bool {
+	p := []unix.PollFd{{Fd: fd}}
+	_, err := unix.Poll(p, 0)
+	return err == nil && p[0].Revents&unix.POLLHUP != 0
+}
+
+// awake is what there is of a guest that dozed; conn is nil where that is over.
 func awake(told string) (ln net.Listener, conn net.Conn, past guest.Past, err error) {
 	boot, started, _ := strings.Cut(told, ",")
 	micros, err := strconv.ParseInt(started, 10, 64)
@@ -82,7 +89,8 @@ func awake(told string) (ln net.Listener, conn net.Conn, past guest.Past, err er
 	}
 	past = guest.Past{Boot: boot, StartedAt: proto.At(time.UnixMicro(micros))}
 	files := [...]*os.File{os.NewFile(listenerFD, "listener"), os.NewFile(connFD, "connection")}
-	if ln, err = net.FileListener(files[0]); err == nil {
+	ln, err = net.FileListener(files[0])
+	if err == nil && !hungUp(connFD) {
 		conn, err = net.FileConn(files[1])
 	}
 	for _, f := range files {

@@ -101,6 +101,38 @@ func TestDozes(t *testing.T) {
 	}
 }
 
+// What was sent to a guest that dozes, by somebody who has hung up since, is not done whenever it wakes.
+func TestDozesOverWhatIsGivenUp(t *testing.T) {
+	c, cmd, dir := start(t)
+	pid := cmd.Process.Pid
+	execute(t, c, guest.Command{Text: "true"}) // so that it is known how commands are sent
+	dozes(t, c, pid)
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil { // as one that gets no processor
+		t.Fatal(err)
+	}
+	sent, over := make(chan struct{}), make(chan error)
+	go func() {
+		_, err := c.Start(t.Context(), guest.Command{Text: "true", Dir: dir + "/workspace/late", Sent: func() { close(sent) }}, nil)
+		over <- err
+	}()
+	<-sent
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err == nil {
+		t.Error("it was started")
+	}
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if !waits(t, pid) {
+		t.Error("it wakes for it")
+	}
+	if out, _ := execute(t, dial(t, dir), guest.Command{Text: "ls"}); out != "" {
+		t.Errorf("what was given up is done: there is %q", out)
+	}
+}
+
 // One that has something to remember, or somebody to serve, stays awake and goes on with it.
 func TestStaysAwake(t *testing.T) {
 	c, cmd, dir := start(t)
