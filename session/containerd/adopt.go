@@ -2,28 +2,52 @@ package containerd
 
 import (
 	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/containerd/containerd/v2/core/containers"
 
 	"berth/proto"
 )
 
-// What a daemon that was killed leaves of its pool is found by the label of the record, and taken over if it is as it was made: its guest is
-// the one that we would start, it answers, and no session's workspace is in it. All else goes.
+// What a daemon that was killed leaves of its pool is found by the label of the record, and taken over if it is as we would make it: the daemon was this
+// very program, which decides how a member is isolated, and had the same guest; that answers, and no session's workspace is in it. All else goes.
 
 // A warmLabel is what the record of a member says of it.
 type warmLabel struct {
-	Guest  string       `json:"guest"` // the program, which is named by its content
+	Daemon string       `json:"daemon"` // the program that made it; see program
+	Guest  string       `json:"guest"`  // the program in it, which is named by its content
 	Limits proto.Limits `json:"limits"`
 }
 
+// program names this program by its content, as Go's linker has written it into it. It is "" if that is not to be read.
+var program = sync.OnceValue(func() string {
+	file, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	note := file.Section(".note.go.buildid")
+	if note == nil {
+		return ""
+	}
+	id, err := note.Data()
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(id)
+	return hex.EncodeToString(sum[:8])
+})
+
 func newWarmLabel(b blueprint) string {
-	text, _ := json.Marshal(warmLabel{b.guest, b.session.Limits}) // plain numbers and a path
+	text, _ := json.Marshal(warmLabel{program(), b.guest, b.session.Limits}) // plain numbers and a path
 	return string(text)
 }
 
@@ -63,8 +87,8 @@ func (r *Runtime) adoptable(ctx context.Context, rec containers.Container) (*mem
 	if err := json.Unmarshal([]byte(rec.Labels[labelWarm]), &made); err != nil {
 		return nil, err
 	}
-	if made.Guest != r.guest {
-		return nil, errors.New("its guest is another one")
+	if made.Daemon == "" || made.Daemon != program() || made.Guest != r.guest {
+		return nil, errors.New("another program made it, or is in it")
 	}
 	m, err := r.member(ctx, rec.ID, rec.Image, made.Limits)
 	if err != nil {

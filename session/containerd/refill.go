@@ -255,19 +255,22 @@ func (p *warmPool) bury(ctx context.Context) {
 	names := p.doomed
 	p.doomed = nil
 	p.mu.Unlock()
+	var left []string
 	for i, name := range names {
-		err := p.remove(ctx, name)
-		if err == nil {
-			continue
+		if ctx.Err() != nil {
+			left = append(left, names[i:]...)
+			break
 		}
-		p.mu.Lock()
-		p.doomed = append(p.doomed, names[i:]...)
-		p.mu.Unlock()
-		if ctx.Err() == nil {
-			p.r.log.Warn("removing a warm container; it is tried again", "sandbox", name, "err", err)
+		if err := p.remove(ctx, name); err != nil {
+			left = append(left, name)
+			if ctx.Err() == nil {
+				p.r.log.Warn("removing a warm container; it is tried again", "sandbox", name, "err", err)
+			}
 		}
-		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.doomed = append(p.doomed, left...)
 }
 
 // fill is one maker of members.

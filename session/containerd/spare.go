@@ -30,7 +30,11 @@ func (d *disk) sparePath(sandbox string) string { return filepath.Join(d.spareDi
 // makeSpare makes the spare of a sandbox, or finds that of a daemon before.
 func (d *disk) makeSpare(sandbox string, bytes int64, users *os.File) (*spare, error) {
 	path := d.sparePath(sandbox)
-	if err := d.makeEmpty(path, bytes); err != nil {
+	err := d.makeEmpty(path, bytes)
+	if err == nil {
+		err = os.Chown(path, sessionUser, sessionUser) // which that daemon may not have come to
+	}
+	if err != nil {
 		return nil, fmt.Errorf("making a workspace ahead: %w", err)
 	}
 	tree, err := takeWorkspace(path, users)

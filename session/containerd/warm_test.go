@@ -235,6 +235,71 @@ func nothingNamed(t *testing.T, r *Runtime, name string) {
 	}
 }
 
+// TestWarmRemoval: one that cannot be removed keeps none of the others.
+func TestWarmRemoval(t *testing.T) {
+	r := openWarm(t)
+	image := testImage(t, r)
+	r.warm.mu.Lock()
+	members := slices.Clone(r.warm.shelves[image].ready)
+	r.warm.mu.Unlock()
+	stuck, other := members[0].name, members[1].name
+	layer, err := os.Open(r.disk.layerPath(stuck))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer layer.Close()
+	immutable := func(flags int) {
+		t.Helper()
+		if err := unix.IoctlSetPointerInt(int(layer.Fd()), unix.FS_IOC_SETFLAGS, flags); err != nil {
+			t.Fatal(err)
+		}
+	}
+	immutable(unix.STATX_ATTR_IMMUTABLE) // which has the same value
+	r.warm.forget(t.Context(), image)
+	if !r.warm.owns(stuck) || r.warm.owns(other) {
+		t.Errorf("the stuck one is there: %t; the other one: %t", r.warm.owns(stuck), r.warm.owns(other))
+	}
+	nothingNamed(t, r, other)
+	immutable(0)
+	r.warm.bury(t.Context())
+	nothingNamed(t, r, stuck)
+}
+
+// TestWarmLeft: of what a daemon left that died in the middle, a workspace made ahead is the user's all the same, and what another program made is not taken.
+func TestWarmLeft(t *testing.T) {
+	r := openWarm(t)
+	r.warm.mu.Lock()
+	m := r.warm.shelves[testImage(t, r)].ready[0]
+	r.warm.mu.Unlock()
+	path := r.disk.sparePath(m.name)
+	if err := os.Chown(path, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	left, err := r.disk.makeSpare(m.name, testLimits.DiskBytes, m.users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.close()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Uid != sessionUser || st.Gid != sessionUser {
+		t.Errorf("it belongs to %d:%d, %v", st.Uid, st.Gid, err)
+	}
+	rec, err := r.client.ContainerService().Get(r.ns(t.Context()), m.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	adopted, err := r.adoptable(t.Context(), rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	adopted.close()
+	rec.Labels[labelWarm] = strings.Replace(rec.Labels[labelWarm], program(), "0000000000000000", 1)
+	if adopted, err := r.adoptable(t.Context(), rec); err == nil {
+		t.Error("one that another program made is taken over")
+		adopted.close()
+	}
+}
+
 // TestWarmBrokenClaim: a claim that fails in the middle throws its member away, and the session is started cold.
 func TestWarmBrokenClaim(t *testing.T) {
 	r := openWarm(t)
