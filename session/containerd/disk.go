@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -49,13 +50,23 @@ func (d *disk) makeWorkspace(id string, bytes int64) (string, error) {
 // makeEmpty makes a directory for the session's user, or finds it, and bounds it to bytes.
 func (d *disk) makeEmpty(path string, bytes int64) error {
 	made, err := d.make(path)
-	if made {
-		err = os.Chown(path, sessionUser, sessionUser)
+	if err == nil && (made || unowned(path)) {
+		err = errors.Join(os.Chmod(path, 0o755), os.Chown(path, sessionUser, sessionUser)) // the mode of a subvolume is the process's umask's
 	}
 	if err != nil {
 		return err
 	}
 	return d.limit(path, bytes)
+}
+
+// unowned reports whether a directory is empty and root's, as one that was made in the moment before a crash.
+func unowned(path string) bool {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil || st.Uid != 0 {
+		return false
+	}
+	list, err := names(path)
+	return err == nil && len(list) == 0
 }
 
 // makeLayer makes the writable layer of session id, empty, for a sandbox whose root is
@@ -106,7 +117,7 @@ func (d *disk) keepGuest(guest string) (string, error) {
 	}
 	sum := sha256.Sum256(content)
 	path := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:8]))
-	if _, err := os.Lstat(path); err == nil {
+	if kept, err := os.ReadFile(path); err == nil && bytes.Equal(kept, content) { // and not half of it, which a power cut leaves
 		return path, nil
 	}
 	return path, replaceFile(path, content, 0o755)

@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/core/mount"
+	"golang.org/x/sys/unix"
 
 	"berth/proto"
 	"berth/session"
@@ -38,6 +40,90 @@ func TestPlainPool(t *testing.T) {
 	}
 	if inv, err := r.List(t.Context()); err != nil || len(inv.Sandboxes)+len(inv.Workspaces) > 0 {
 		t.Errorf("left %+v, %v", inv, err)
+	}
+}
+
+// TestPoolStays: where containers' files are is where they are looked for. Plain directories that hold some are not covered by a file system, and one that
+// cannot be mounted is not replaced by plain directories.
+func TestPoolStays(t *testing.T) {
+	log := testConfig("").Log
+	dir := t.TempDir()
+	d, err := openPool(dir, 1<<20, log) // too small for a btrfs
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, err := d.makeWorkspace("ws", 1<<20)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(ws, "kept"), nil, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err = openPool(dir, 1<<30, log); err != nil || d.kind != PoolPlain || !strings.Contains(d.why, "plain directories") {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if !exists(filepath.Join(ws, "kept")) {
+		t.Error("the files are hidden")
+	}
+
+	dir = t.TempDir()
+	if err := os.WriteFile(poolFile(dir), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := openPool(dir, 1<<30, log); err == nil || !strings.Contains(err.Error(), poolFile(dir)) {
+		t.Errorf("with a file that is no file system: %+v, %v", d, err)
+	}
+}
+
+// TestMadeWhole: what a crash or a power cut left half made is made whole.
+func TestMadeWhole(t *testing.T) {
+	r := openTest(t)
+	guest, err := os.ReadFile(r.cfg.Guest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(r.guest, 0); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := r.disk.keepGuest(r.cfg.Guest); err != nil || path != r.guest {
+		t.Errorf("%q, %v", path, err)
+	}
+	if kept, err := os.ReadFile(r.guest); err != nil || !bytes.Equal(kept, guest) {
+		t.Errorf("the guest that is kept has %d bytes of %d, %v", len(kept), len(guest), err)
+	}
+
+	name := newID(proto.WorkspacePrefix)
+	if _, err := r.disk.make(r.disk.workspacePath(name)); err != nil {
+		t.Fatal(err)
+	}
+	path, err := r.disk.makeWorkspace(name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Uid != sessionUser || st.Gid != sessionUser || st.Mode&0o777 != 0o755 {
+		t.Errorf("a workspace is %d:%d's with mode %o, %v", st.Uid, st.Gid, st.Mode, err)
+	}
+}
+
+// TestRangeWithoutRecord: a sandbox that runs has its user IDs for itself although containerd's record of it is lost.
+func TestRangeWithoutRecord(t *testing.T) {
+	dir := t.TempDir()
+	r := openIn(t, dir)
+	id, _ := startTest(t, r, proto.ClassRunc)
+	first := r.ids.of[id]
+	if err := r.client.ContainerService().Delete(r.ns(t.Context()), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := openIn(t, dir)
+	if got := next.ids.of[id]; got != first || next.ids.taken[first] != id {
+		t.Errorf("it has the range from %d, had that from %d", got, first)
+	}
+	if err := next.Stop(t.Context(), id); err != nil || next.ids.has(id) {
+		t.Errorf("after its end: %t, %v", next.ids.has(id), err)
 	}
 }
 

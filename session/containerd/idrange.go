@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"strconv"
 	"sync"
 
 	"berth/proto"
@@ -39,14 +38,10 @@ func (p *idPool) take(id string) (uint32, error) {
 }
 
 // learn marks a range as the one of a sandbox that was there before us.
-func (p *idPool) learn(id, label string) {
-	base, err := strconv.ParseUint(label, 10, 32)
-	if err != nil {
-		return
-	}
+func (p *idPool) learn(id string, base uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.taken[uint32(base)], p.of[id] = id, uint32(base)
+	p.taken[base], p.of[id] = id, base
 }
 
 // release frees the range of session id, if it has one.

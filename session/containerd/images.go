@@ -254,11 +254,9 @@ func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Des
 	if err := img.Unpack(ctx, snapshotter); err != nil {
 		return session.Image{}, r.archiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
 	}
-	var rec images.Image
-	for _, n := range []string{digestName(desc.Digest.String()), full} {
-		if rec, err = r.nameImage(ctx, n, desc); err != nil {
-			return session.Image{}, r.fail(ctx, op, name, err)
-		}
+	rec, err := r.nameBoth(ctx, full, desc)
+	if err != nil {
+		return session.Image{}, r.fail(ctx, op, name, err)
 	}
 	r.warm.imagesChanged()
 	out, err := r.describe(ctx, rec)
@@ -267,6 +265,22 @@ func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Des
 	}
 	report(progress, session.ImageProgress{Stage: "done", Item: shortDigest(out.Digest), Done: out.SizeBytes, Total: out.SizeBytes})
 	return out, nil
+}
+
+// nameBoth gives an image its name and its digest's, between which no sweep comes.
+func (r *Runtime) nameBoth(ctx context.Context, name string, desc ocispec.Descriptor) (rec images.Image, err error) {
+	digest := digestName(desc.Digest.String())
+	unlock, err := r.locks.lock(ctx, digest)
+	if err != nil {
+		return rec, err
+	}
+	defer unlock()
+	for _, n := range []string{digest, name} {
+		if rec, err = r.nameImage(ctx, n, desc); err != nil {
+			return rec, err
+		}
+	}
+	return rec, nil
 }
 
 // nameImage makes the record name point at desc.
@@ -289,6 +303,9 @@ func (i *Images) Remove(ctx context.Context, ref string) error {
 	name, err := fullName(op, ref)
 	if err != nil {
 		return noImage(op, ref) // what is no name names no image
+	}
+	if isDigestName(name) {
+		return proto.Errorf(proto.InvalidArgument, op, ref, "%.80s is what an image holds, not its name; it goes by itself once it has no name and no container needs it", ref)
 	}
 	err = i.r.client.ImageService().Delete(i.r.ns(ctx), name)
 	if errdefs.IsNotFound(err) {
@@ -352,6 +369,9 @@ func (r *Runtime) sweepImage(ctx context.Context, digest string) (bool, error) {
 		return false, err
 	}
 	defer unlock()
+	if named, err := r.namedDigests(ctx); named[digest] || err != nil { // since a moment ago
+		return false, err
+	}
 	r.warm.forget(ctx, digest)
 	users, err := r.client.ContainerService().List(ctx, fmt.Sprintf("image==%q", digest))
 	if err != nil || len(users) > 0 {

@@ -107,6 +107,12 @@ func TestImport(t *testing.T) {
 	if err != nil || len(list) != 4 || list[0].Name != "docked:2" {
 		t.Errorf("listed %+v, %v", list, err)
 	}
+	if err := im.Remove(t.Context(), list[0].Digest); proto.CodeOf(err) != proto.InvalidArgument {
+		t.Errorf("removing a digest, which containers may have: %v", err)
+	}
+	if _, err := im.Resolve(t.Context(), list[0].Digest); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestImagePins: a digest stays startable when its name is gone or has moved, until a sweep is told

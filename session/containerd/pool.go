@@ -3,6 +3,7 @@ package containerd
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -31,14 +32,17 @@ const poolFlags = unix.MS_NOATIME | unix.MS_NOSUID | unix.MS_NODEV
 // minPool is below what btrfs can work with once its own structures are counted.
 const minPool = 256 << 20
 
-// openPool makes or finds the pool below dir. It never fails for want of a
-// good file system: it falls back to plain directories and says why.
+// openPool makes or finds the pool below dir. It does not fail for want of a good file system: a new pool falls back to plain directories and says
+// why. One that is there is used as it is, or is an error: another in its place would have none of the containers' files.
 func openPool(dir string, size int64, log *slog.Logger) (*disk, error) {
 	d := &disk{root: filepath.Join(dir, "pool"), kind: PoolPlain}
 	if err := os.MkdirAll(d.root, 0o700); err != nil {
 		return nil, err
 	}
 	err := d.attach(dir, size)
+	if img := poolFile(dir); err != nil && exists(img) {
+		return nil, fmt.Errorf("the containers' files are in %s, which cannot be used (%w): mend that, or move the file away to begin without them", img, err)
+	}
 	if err == nil {
 		err = d.openQuota()
 		d.quota = err == nil
@@ -60,6 +64,24 @@ func openPool(dir string, size int64, log *slog.Logger) (*disk, error) {
 	return d, nil
 }
 
+// poolFile is the sparse file that the pool is in where it is one.
+func poolFile(dir string) string { return filepath.Join(dir, "pool.img") }
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// holds reports whether anything of a container is in the pool's directories.
+func (d *disk) holds() bool {
+	for _, list := range []func() ([]string, error){d.workspaces, d.layers} {
+		if names, err := list(); len(names) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}
+
 // attach puts a btrfs below d.root.
 func (d *disk) attach(dir string, size int64) error {
 	if isBtrfs(d.root) {
@@ -69,7 +91,10 @@ func (d *disk) attach(dir string, size int64) error {
 		}
 		return nil
 	}
-	img := filepath.Join(dir, "pool.img")
+	img := poolFile(dir)
+	if !exists(img) && d.holds() {
+		return errors.New("containers have files in plain directories here already; delete all containers and workspaces, and restart the daemon, to have new ones limited")
+	}
 	if err := makePoolFile(img, size); err != nil {
 		return err
 	}
@@ -97,7 +122,7 @@ func mountPool(device, target string) error {
 // makePoolFile makes and formats the sparse file, unless it is there. It gets its
 // final name only once it is whole.
 func makePoolFile(img string, size int64) error {
-	if _, err := os.Lstat(img); err == nil {
+	if exists(img) {
 		return nil
 	}
 	if size == 0 {

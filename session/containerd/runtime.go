@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
@@ -155,9 +156,26 @@ func (r *Runtime) learn(ctx context.Context) error {
 		return fmt.Errorf("reading the sandboxes there are: %w", err)
 	}
 	for _, rec := range records {
-		r.ids.learn(rec.ID, rec.Labels[labelFirstID])
+		if base, err := strconv.ParseUint(rec.Labels[labelFirstID], 10, 32); err == nil {
+			r.ids.learn(rec.ID, uint32(base))
+		}
 		r.roster.add(rec.ID, rec.Labels[labelWorkspace])
 		r.learnMember(rec)
+	}
+	return r.learnOwners()
+}
+
+// learnOwners reads the UID ranges of sandboxes without a record, by whose their layers are: they go on although containerd's database is lost.
+func (r *Runtime) learnOwners() error {
+	layers, err := r.disk.layers()
+	if err != nil {
+		return fmt.Errorf("reading the layers there are: %w", err)
+	}
+	for _, name := range layers {
+		var st unix.Stat_t
+		if !r.ids.has(name) && unix.Stat(filepath.Join(r.disk.layerPath(name), "upper"), &st) == nil && st.Uid >= r.cfg.FirstID {
+			r.ids.learn(name, st.Uid)
+		}
 	}
 	return nil
 }

@@ -30,11 +30,7 @@ func (d *disk) sparePath(sandbox string) string { return filepath.Join(d.spareDi
 // makeSpare makes the spare of a sandbox, or finds that of a daemon before.
 func (d *disk) makeSpare(sandbox string, bytes int64, users *os.File) (*spare, error) {
 	path := d.sparePath(sandbox)
-	err := d.makeEmpty(path, bytes)
-	if err == nil {
-		err = os.Chown(path, sessionUser, sessionUser) // which that daemon may not have come to
-	}
-	if err != nil {
+	if err := d.makeEmpty(path, bytes); err != nil {
 		return nil, fmt.Errorf("making a workspace ahead: %w", err)
 	}
 	tree, err := takeWorkspace(path, users)
