@@ -51,11 +51,15 @@ func (s *Session) check(ctx context.Context) (lost, dozing bool) {
 	if ctx.Err() != nil || s.stillPaused() {
 		return false, dozing
 	}
-	slow := errors.Is(err, context.DeadlineExceeded) || proto.CodeOf(err) == proto.TimedOut
-	if !s.tooSilent(err != nil, slow) {
+	if !s.tooSilent(err != nil, slow(err)) {
 		return false, dozing
 	}
 	return s.state() == proto.StateRunning && s.lost(ctx, g), false
+}
+
+// slow reports whether err says that no answer has come, rather than that none will.
+func slow(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || proto.CodeOf(err) == proto.TimedOut
 }
 
 // ask has the guest doze, or say who it is if it has reason to be awake.

@@ -82,8 +82,8 @@ func (s *Session) orphans() []*Exec {
 }
 
 // rejoin goes on with the execs of an earlier daemon, in a sandbox that is still there. The guest is asked even
-// where there are none: what it keeps for nobody ends.
-func (s *Session) rejoin(ctx context.Context, hello guest.Hello) {
+// where there are none: what it keeps for nobody ends. If it fails, they may run on, and nobody can reach them.
+func (s *Session) rejoin(ctx context.Context, hello guest.Hello) error {
 	s.setBoot(hello.Boot)
 	orphans := s.orphans()
 	ids := make([]string, len(orphans))
@@ -93,22 +93,20 @@ func (s *Session) rejoin(ctx context.Context, hello guest.Hello) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	kept, err := s.client().Claim(ctx, ids)
-	if s.core.ctx.Err() != nil {
-		return
-	}
-	if err != nil {
-		s.core.cfg.Log.Warn("asking a container for the commands that it keeps", "container", s.id, "error", err)
+	if s.core.ctx.Err() != nil || err != nil {
+		return err
 	}
 	for _, e := range orphans {
 		switch {
 		case slices.Contains(kept, e.id):
 			e.resume(ctx)
-		case err == nil && e.boot == hello.Boot:
+		case e.boot == hello.Boot:
 			e.vanish(neverStarted)
 		default:
 			e.vanish(guestRestarted)
 		}
 	}
+	return nil
 }
 
 // resume attaches to a process that an earlier daemon started, and sees it to its end as if nothing had been.
@@ -120,6 +118,7 @@ func (e *Exec) resume(ctx context.Context) {
 			return
 		}
 		e.s.core.cfg.Log.Warn("attaching to a command again", "exec", e.id, "error", err)
+		forgetIn(g, e.id) // else it may run on
 		e.vanish("the container's guest could not be attached to again")
 		return
 	}
@@ -168,9 +167,14 @@ func (e *Exec) forget() {
 	if !durable(e.cmd) || proc == nil || keep {
 		return
 	}
+	forgetIn(g, e.id)
+}
+
+// forgetIn has a guest end a command that it keeps, if it runs, and drop it.
+func forgetIn(g *guest.Client, id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
 	defer cancel()
-	_ = g.Forget(ctx, e.id) // if that fails, the guest is gone, or the next daemon's claim does it
+	_ = g.Forget(ctx, id) // if that fails, the guest is gone, or the next daemon's claim does it
 }
 
 // lostExec is the record of an exec that ran when the last daemon ended, as it is told from now on.

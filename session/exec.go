@@ -206,6 +206,7 @@ func (e *Exec) unlessBegun(err error) error {
 
 // abort ends a process that nobody will hear of.
 func (e *Exec) abort() {
+	e.out.Finish() // else what it has written may wait for a reader
 	if p := e.process(); p != nil {
 		p.Drop()
 	}
@@ -240,7 +241,7 @@ func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
 		_ = proc.CloseStdin()
 	})
 	if err != nil {
-		proc.Drop()
+		e.abort()
 	}
 	return err
 }

@@ -27,7 +27,15 @@ type faultyRuntime struct {
 	session.Runtime
 	stopping        func() error // before Stop
 	started         func()       // after Start
+	measuring       func()       // when meters are read, while a command is being started
 	removeWorkspace func() error
+}
+
+func (f *faultyRuntime) Measure(id, workspace string) session.Reading {
+	if f.measuring != nil {
+		f.measuring()
+	}
+	return session.Reading{}
 }
 
 func (f *faultyRuntime) Stop(ctx context.Context, id string) error {
@@ -467,5 +475,121 @@ func TestFullDiskLeavesNothingHalfDone(t *testing.T) {
 	}
 	if inv, _ := rt.List(ctx); len(inv.Sandboxes)+len(inv.Workspaces) != 0 {
 		t.Errorf("left: %+v", inv)
+	}
+}
+
+// A command whose start cannot be written down ends, also if all that it has written waits for somebody to read it.
+func TestUnrecordedCommandEnds(t *testing.T) {
+	ctx := context.Background()
+	rt, st := faulty(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	release, deleted := make(chan struct{}), make(chan error, 1)
+	rt.stopping = func() error { <-release; return nil }
+	rt.measuring = sync.OnceFunc(func() {
+		go func() { deleted <- st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), false) }()
+		for {
+			if _, err := st.Sessions.Get(sessiontest.Owner, s.ID()); err != nil { // as it is from the moment that its end is decided
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(200 * time.Millisecond) // for a pipe to be full, which tells nobody
+	})
+	cmd := proto.Cmd{Argv: []string{"cat", "/dev/zero"}, MaxOutputBytes: 1, OnOutputLimit: proto.OutputWait}
+	if _, err := s.Exec(ctx, cmd); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("in a container that is being deleted: %v", err)
+	}
+	close(release)
+	if err := within(t, "deleting the container", deleted); err != nil {
+		t.Error(err)
+	}
+}
+
+// A stuckRuntime is one that at times cannot have a paused sandbox go on.
+type stuckRuntime struct {
+	*sessiontest.Runtime
+	stuck bool
+}
+
+func (rt *stuckRuntime) Resume(ctx context.Context, id string) error {
+	if rt.stuck {
+		return errFault
+	}
+	return rt.Runtime.Resume(ctx, id)
+}
+
+// A paused container that does not go on can be deleted, with a command in it that an earlier daemon started.
+func TestPausedForGood(t *testing.T) {
+	ctx := context.Background()
+	rt := &stuckRuntime{Runtime: sessiontest.NewRuntime(t)}
+	st := sessiontest.Over(t, rt, sessiontest.Images{}, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	start(t, s, proto.Cmd{Command: "sleep 1000", Detach: true})
+	if err := s.Pause(ctx); err != nil {
+		t.Fatal(err)
+	}
+	st.Reopen(t)
+	rt.stuck = true
+	done := make(chan error, 1)
+	go func() { done <- st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), false) }()
+	if err := within(t, "deleting", done); err != nil {
+		t.Error(err)
+	}
+}
+
+// A container whose inputs were not all there when the daemon died is not what a request with its key gets: that makes another.
+func TestReplayOfHalfMade(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	f, err := st.Files.Put(ctx, files.Upload{Owner: sessiontest.Owner, Filename: "data"}, strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, dir := holdJobs(t, st), ""
+	held.begin = func() {
+		if dir == "" {
+			dir = killed(t, st)
+		}
+	}
+	req := proto.CreateContainer{IdempotencyKey: "once", Files: []string{f.ID}}
+	half := st.Create(t, req)
+	st.Close(t)
+	next := sessiontest.Over(t, st.Runtime, sessiontest.Images{}, session.Config{}) // which makes a directory
+	next.Close(t)
+	next.Dir = dir
+	next.Open(t)
+	s, replayed, err := next.Sessions.CreateOnce(ctx, sessiontest.Owner, req)
+	if err != nil || replayed || s.ID() == half.ID() {
+		t.Fatalf("%v %t", err, replayed)
+	}
+	if got := sessiontest.Bash(t, s, "cat $INPUT_DIR/data"); got.Stdout != "x" {
+		t.Errorf("%+v", got)
+	}
+	if again, replayed, err := next.Sessions.CreateOnce(ctx, sessiontest.Owner, req); err != nil || !replayed || again != s {
+		t.Errorf("the one that is whole: %v %t", err, replayed)
+	}
+	if got := sandboxes(t, next.Runtime); len(got) != 1 {
+		t.Errorf("there are %v", got)
+	}
+}
+
+// Whoever asks for a command with a key need not wait for it to have its turn on a shell, and nor does the end of the daemon.
+func TestKeyedCommandWaitsForItsShell(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	start(t, s, proto.Cmd{Command: "sleep 1000", Shell: "a", Detach: true})
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := s.ExecOnce(ctx, proto.Cmd{Command: "true", Shell: "a", IdempotencyKey: "once"})
+		done <- err
+	}()
+	if err := within(t, "the request", done); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	go func() { done <- st.Sessions.Close() }()
+	if err := within(t, "the end of the daemon", done); err != nil {
+		t.Error(err)
 	}
 }

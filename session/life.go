@@ -39,7 +39,10 @@ func (s *Session) first(ctx context.Context, files []string) error {
 		return err
 	}
 	defer release()
-	return s.core.cfg.Jobs.Begin(ctx, s, files)
+	if err := s.core.cfg.Jobs.Begin(ctx, s, files); err != nil {
+		return err
+	}
+	return s.jot(func(r *record) { r.Unfilled = false })
 }
 
 // restart starts a stopped session. Many callers may want it at once: one starts it, on a context
@@ -149,8 +152,19 @@ func (s *Session) guestBoot() string {
 func (s *Session) takeDown(ctx context.Context) error {
 	s.closeGuest()
 	err := s.core.cfg.Runtime.Stop(ctx, s.id)
-	s.unclean = err != nil
+	if s.unclean = err != nil; err == nil {
+		s.setDown()
+	}
 	return err
+}
+
+// setDown takes note that the sandbox is gone, paused or not, and met or not. Called with life held.
+func (s *Session) setDown() {
+	if s.unmet.Load() {
+		s.desert()
+		s.unmet.Store(false)
+	}
+	s.setAwake()
 }
 
 // stop ends the sandbox and keeps the files. With onlyIdle it leaves a session that is in use, or

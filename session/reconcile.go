@@ -164,7 +164,7 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	switch {
 	case rec.Delete:
 		return ss.finishRemove(ctx, s)
-	case rec.State == proto.StateCreating && ss.sameHost(rec.Host): // its creator never got an answer
+	case ss.halfMade(rec):
 		s.markUndone()
 		return ss.finishRemove(ctx, s)
 	case rec.State == proto.StateExpired:
@@ -181,6 +181,11 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	return s.jot(func(r *record) { r.State = proto.StateStopped })
 }
 
+// halfMade reports whether a session's creator cannot have got an answer.
+func (ss *Sessions) halfMade(rec record) bool {
+	return (rec.State == proto.StateCreating || rec.Unfilled) && ss.sameHost(rec.Host)
+}
+
 // sameHost reports whether boot is the present one of the host, or is not known. In another one a session that was made may not be on
 // disk as more than begun: see bringUp.
 func (ss *Sessions) sameHost(boot string) bool { return boot == "" || ss.host == "" || boot == ss.host }
@@ -189,7 +194,7 @@ func (ss *Sessions) sameHost(boot string) bool { return boot == "" || ss.host ==
 func (s *Session) takeOver() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rec.State != proto.StateRunning || s.rec.Delete {
+	if s.rec.State != proto.StateRunning || s.rec.Delete || s.core.halfMade(s.rec) {
 		return false
 	}
 	s.paused = s.core.pauser != nil && s.core.pauser.Paused(s.id)
@@ -252,7 +257,9 @@ func (s *Session) meet() {
 	}
 	s.mu.Unlock()
 	if err == nil {
-		s.rejoin(ctx, hello)
+		err = s.rejoin(ctx, hello)
+	}
+	if err == nil {
 		s.reconnect(ctx)
 	}
 	if ctx.Err() != nil {
@@ -262,6 +269,7 @@ func (s *Session) meet() {
 	if err == nil {
 		return
 	}
+	s.core.cfg.Log.Warn("a container does not answer; its next use starts it again", "container", s.id, "error", err)
 	s.desert()
 	err = s.takeDown(ctx)
 	if err == nil {
@@ -272,8 +280,17 @@ func (s *Session) meet() {
 	}
 }
 
-// answers is what the session's guest says of itself, if it is there.
-func (s *Session) answers(ctx context.Context) (guest.Hello, error) {
+// answers is what the session's guest says of itself, if it is there. One that is slow is asked as often as a sweep would.
+func (s *Session) answers(ctx context.Context) (hello guest.Hello, err error) {
+	for range maxSilent {
+		if hello, err = s.askOnce(ctx); !slow(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return hello, err
+}
+
+func (s *Session) askOnce(ctx context.Context) (guest.Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	return s.client().Hello(ctx)

@@ -52,6 +52,7 @@ type record struct {
 	Delete      bool                     `json:"delete,omitempty"`   // removal has begun; finish it
 	Keep        bool                     `json:"keep,omitempty"`     // keep the workspace on removal
 	Fleeting    bool                     `json:"fleeting,omitempty"` // it ends with the daemon that made it
+	Unfilled    bool                     `json:"unfilled,omitempty"` // its inputs are not all there yet
 }
 
 // cap is when the session and its files go.

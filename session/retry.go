@@ -75,9 +75,8 @@ func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replaye
 			return nil, false, err
 		case e != nil:
 			return e, true, nil
-		case t == nil: // it is ours to start, whether or not its client waits for that
-			defer s.tried(r)
-			e, err := s.exec(context.WithoutCancel(ctx), cmd, r)
+		case t == nil:
+			e, err := s.startKeyed(ctx, cmd, r)
 			return e, false, err
 		}
 		select {
@@ -85,6 +84,28 @@ func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replaye
 		case <-ctx.Done():
 			return nil, false, ctx.Err()
 		}
+	}
+}
+
+// startKeyed starts a command that is ours to start, whether or not its client waits for that, as it may have to for long: for a shell.
+func (s *Session) startKeyed(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
+	var e *Exec
+	started := make(chan error, 1)
+	err := s.core.track(nil, func() {
+		defer s.tried(r)
+		var err error
+		e, err = s.exec(onBehalf(s.core.ctx, ctx), cmd, r)
+		started <- err
+	})
+	if err != nil {
+		s.tried(r)
+		return nil, err
+	}
+	select {
+	case err := <-started:
+		return e, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 
@@ -180,7 +201,7 @@ func (ss *Sessions) tryOnce(owner string, r retry) (*Session, *try, error) {
 		return nil, t, t.same(r)
 	}
 	if s := ss.index.byRetry[at]; s != nil {
-		if rec := s.record(); !rec.Delete && rec.State != proto.StateCreating {
+		if rec := s.record(); !rec.Delete && !ss.halfMade(rec) {
 			return s, nil, rec.Retry.same(r)
 		}
 	}

@@ -141,6 +141,7 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 		return nil, err
 	}
 	rec.Digest, rec.Key, rec.Retry = img.Digest, proto.CallerOf(ctx).KeyID, r
+	rec.Unfilled = len(req.Files) > 0
 	s, err := ss.register(rec)
 	if err != nil {
 		return nil, err
@@ -340,6 +341,7 @@ func (ss *Sessions) vacate(ctx context.Context, s *Session) error {
 		return fmt.Errorf("stopping %s: %w", s.id, err)
 	}
 	s.closeGuest()
+	s.setDown()
 	if err := decided(); err != nil {
 		return fmt.Errorf("recording that %s goes: %w", s.id, err)
 	}
