@@ -27,6 +27,17 @@ func (b *Budget) Take(n int64) bool {
 	return false
 }
 
+// Forget gives the memory back of an output that nobody will ask for any more. It stays while somebody who has it reads, and counts no longer.
+func (o *Output) Forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.budget == nil {
+		return
+	}
+	o.budget.used.Add(-o.counted)
+	o.budget, o.counted = nil, 0
+}
+
 // account tells the budget what the output holds, and makes do with less if that is too much. Called with mu held.
 func (o *Output) account() {
 	if o.budget == nil {

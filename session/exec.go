@@ -51,6 +51,9 @@ type Exec struct {
 	number  int  // in the order of starting, from 1; 0 while it starts; guarded by s.mu
 	weighed bool // its output counts in s.kept; guarded by s.mu
 
+	keeping   sync.Mutex // held while its output is moved to disk, or goes from there; locked before mu
+	forgotten bool       // nobody will ask for its output; guarded by keeping
+
 	mu     sync.Mutex    // guards what follows
 	guest  *guest.Client // of the generation it runs in; nil until it has started
 	proc   *guest.Process

@@ -50,12 +50,15 @@ func (s *Session) announce(e *Exec) {
 	s.more = make(chan struct{})
 }
 
-// delist takes back an exec that did not start.
+// delist takes an exec that did not start, or that is to be forgotten, off the list.
 func (s *Session) delist(e *Exec) {
 	is := func(x *Exec) bool { return x == e }
 	s.mu.Lock()
 	s.execs, s.going = slices.DeleteFunc(s.execs, is), slices.DeleteFunc(s.going, is)
 	s.mu.Unlock()
+	if err := e.discard(); err != nil { // a start finds the file, which is then nobody's
+		s.core.cfg.Log.Warn("removing the kept output of an exec", "exec", e.id, "error", err)
+	}
 	forget := func(tx *ledger.Tx) error { return tx.Delete(bucketExecs, execKey(s.id, e.id)) }
 	if e.retry.Key != "" { // or a daemon that comes after a crash would answer its key with it
 		_ = s.core.cfg.Ledger.Jot(forget) // fails where the ledger does, which others say
@@ -174,7 +177,7 @@ func (s *Session) dropExecs() error {
 	list := s.Execs()
 	for _, e := range list {
 		<-e.ended
-		if err := e.removeOutput(); err != nil {
+		if err := e.discard(); err != nil {
 			return err
 		}
 	}
@@ -221,12 +224,6 @@ func (e *Exec) hasEnded() bool {
 func (s *Session) dropOld(e *Exec, after int) {
 	if after < keptExecs || after < keptRetries && (e.retriable() || e.untold()) {
 		return
-	}
-	e.mu.Lock()
-	saved := e.saved > 0
-	e.mu.Unlock()
-	if saved {
-		_ = e.removeOutput()
 	}
 	s.delist(e)
 }

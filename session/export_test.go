@@ -21,3 +21,9 @@ func (s *Session) Users() int {
 	defer s.mu.Unlock()
 	return s.users
 }
+
+// Spooled is how many bytes of output count as being in files.
+func (ss *Sessions) Spooled() int64 { return ss.spooled.Load() }
+
+// MoveOut moves the output of an ended exec to disk, as whoever trims its session does.
+func (e *Exec) MoveOut() { e.moveOut() }

@@ -124,7 +124,7 @@ func (e *Exec) saveOutput() (err error) {
 	return dir.Sync() // or a power cut could take the name, and leave a record that promises output
 }
 
-// removeOutput drops what saveOutput kept.
+// removeOutput drops what saveOutput kept. Called with keeping held, or where nobody else has the exec.
 func (e *Exec) removeOutput() error {
 	err := os.Remove(e.outputPath())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -33,6 +33,8 @@ type Sessions struct {
 	spooled atomic.Int64   // bytes in files of output
 	reread  atomic.Int64   // bytes of them in memory for whoever follows
 
+	relieving sync.Mutex // held by who makes memory for output; see relieve
+
 	digestKey []byte         // of digest
 	wg        sync.WaitGroup // execs and starts under way
 

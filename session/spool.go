@@ -78,10 +78,17 @@ func (e *Exec) readOutput(info proto.Exec) *output.Output {
 
 // spool saves the output of an exec that ended, if it is not saved yet and the files of all together leave room.
 func (e *Exec) spool() error {
+	e.keeping.Lock()
+	defer e.keeping.Unlock()
+	return e.spoolLocked()
+}
+
+// spoolLocked is spool. Called with keeping held.
+func (e *Exec) spoolLocked() error {
 	e.mu.Lock()
 	saved, size := e.saved, e.out.Kept()
 	e.mu.Unlock()
-	if saved > 0 || size == 0 {
+	if saved > 0 || size == 0 || e.forgotten {
 		return nil
 	}
 	core := e.s.core
@@ -102,7 +109,12 @@ func (e *Exec) spool() error {
 // moveOut gives back the memory of an ended exec's output, which is on disk from then on. It stays while somebody
 // reads it.
 func (e *Exec) moveOut() {
-	if err := e.spool(); err != nil {
+	e.keeping.Lock()
+	defer e.keeping.Unlock()
+	if e.forgotten { // by somebody else, meanwhile
+		return
+	}
+	if err := e.spoolLocked(); err != nil {
 		e.s.core.cfg.Log.Warn("output does not fit on disk and is dropped", "exec", e.id, "error", err)
 		e.dropOutput()
 		return
@@ -116,11 +128,26 @@ func (e *Exec) moveOut() {
 	e.out.Drop()
 }
 
-// relieve moves the output of all execs that have ended, or are about to have, to disk when memory gets short.
+// discard gives back all that is kept of an exec's output, on disk and in memory, for good.
+func (e *Exec) discard() error {
+	e.keeping.Lock()
+	defer e.keeping.Unlock()
+	e.forgotten = true
+	e.out.Forget()
+	return e.removeOutput()
+}
+
+// relieve moves the output of all execs that have ended, or are about to have, to disk when memory gets short. One does that at a time; whose
+// command ends meanwhile sees to that one alone.
 func (ss *Sessions) relieve(ending *Exec) {
 	if ss.memory.Used() < ss.cfg.OutputMemory/4 {
 		return
 	}
+	if !ss.relieving.TryLock() {
+		ending.moveOut()
+		return
+	}
+	defer ss.relieving.Unlock()
 	ss.mu.RLock()
 	all := ss.snapshot()
 	ss.mu.RUnlock()
