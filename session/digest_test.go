@@ -2,12 +2,14 @@ package session_test
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 
 	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/vault"
 )
 
 // digests are what the ledger has of requests with idempotency keys.
@@ -51,4 +53,48 @@ func TestRequestsCannotBeGuessedFromTheLedger(t *testing.T) {
 	if seen[0] == seen[1] {
 		t.Error("the digest of a request is the same for everybody")
 	}
+}
+
+// Requests are known again when the key of secrets was changed and the old one is gone, be it beside a daemon that runs or without one.
+func TestRequestsAreKnownUnderANewKey(t *testing.T) {
+	cmd := proto.Cmd{Command: "true", IdempotencyKey: "k"}
+	st := sessiontest.New(t, session.Config{})
+	e := start(t, st.Create(t, proto.CreateContainer{}), cmd)
+	waited(t, e)
+	change := func(db *ledger.DB, sweep vault.Sweeper) {
+		t.Helper()
+		v, err := vault.Open(filepath.Join(st.Dir, "secret-key"), db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done, err := v.Rotate(sweep); err != nil || done.Closed != 0 || done.Resealed == 0 {
+			t.Fatalf("%+v %v", done, err)
+		}
+		if done, err := v.Forget(sweep); err != nil || done.Keys != 1 {
+			t.Fatalf("%+v %v", done, err)
+		}
+	}
+	known := func(how string) {
+		t.Helper()
+		var s *session.Session
+		s, e = again(t, st, e)
+		if x, replayed, err := s.ExecOnce(t.Context(), cmd); err != nil || !replayed || x.ID() != e.ID() {
+			t.Errorf("%s: %v %v", how, replayed, err)
+		}
+	}
+	change(st.Ledger, st.Sessions.Reseal)
+	known("in the daemon that ran")
+	st.Reopen(t)
+	known("in the next one")
+	st.Close(t)
+	db, err := ledger.Open(filepath.Join(st.Dir, "ledger.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(db, func(reseal session.Resealer) (int, int, error) { return session.Reseal(db, reseal) })
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	st.Open(t)
+	known("after a change without a daemon")
 }

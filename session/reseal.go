@@ -10,7 +10,7 @@ import (
 // A Resealer gives a sealed text under the key that seals now; see vault.Rotate.
 type Resealer = func(name, sealed string) (string, error)
 
-// Reseal has the secrets of all sessions, and of commands that may outlive the daemon, sealed anew, while they are in use.
+// Reseal has the secrets of all sessions, of commands that may outlive the daemon, and the key of digests sealed anew, while they are in use.
 func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 	ss.mu.RLock()
 	all := ss.snapshot()
@@ -35,7 +35,7 @@ func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 		}
 		changed++
 	}
-	n, bad, err := resealExecs(ss.cfg.Ledger, reseal)
+	n, bad, err := resealOthers(ss.cfg.Ledger, reseal)
 	return changed + n, closed + bad, err
 }
 
@@ -45,12 +45,18 @@ func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
 	if err != nil {
 		return changed, closed, err
 	}
-	n, bad, err := resealExecs(db, reseal)
+	n, bad, err := resealOthers(db, reseal)
 	return changed + n, closed + bad, err
 }
 
-func resealExecs(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
-	return resealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) { return r.Exec.ID, &r.Sealed })
+// resealOthers reseals what no session's record has, which nobody changes meanwhile but in the ledger.
+func resealOthers(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
+	changed, closed, err = resealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) { return r.Exec.ID, &r.Sealed })
+	if err != nil {
+		return changed, closed, err
+	}
+	n, bad, err := resealBucket(db, bucketDigest, reseal, func(sealed *string) (string, *string) { return digestName, sealed })
+	return changed + n, closed + bad, err
 }
 
 // resealBucket does it for one kind of record, of which the function gives the name and the sealed text.
