@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"io"
 
+	"golang.org/x/sys/unix"
+
 	"berth/proto"
 )
 
@@ -18,16 +20,36 @@ func (c *Client) Stat(ctx context.Context, as, path string) (proto.FileInfo, err
 	return fi, err
 }
 
-// List returns what a directory holds, sorted by name, MaxList entries at most; truncated says
-// that there are more.
+// List returns what a directory holds, sorted by name, MaxList entries at most, and less where their paths are very
+// long; truncated says that there are more.
 func (c *Client) List(ctx context.Context, as, path string) (files []proto.FileInfo, truncated bool, err error) {
 	return c.listing(ctx, &request{Op: opList, As: as, Path: []byte(path), Max: MaxList})
 }
 
 // Walk returns the regular files and symbolic links below dir, max at most, sorted by path. It follows no
-// link, not on the way to dir either, and stays on dir's file system. Directories that may not be read are left out and make it truncated.
+// link, not on the way to dir either, and stays on dir's file system. Directories that may not be read are left out and make it truncated, as do paths
+// that are very long.
 func (c *Client) Walk(ctx context.Context, as, dir string, max int) (files []proto.FileInfo, truncated bool, err error) {
 	return c.listing(ctx, &request{Op: opWalk, As: as, Path: []byte(dir), Max: min(max, MaxWalk)})
+}
+
+// longestPath is the most that a path in a list may have, in bytes: what one system call takes, and below that a name of 255 for each level of a walk.
+// Twice that, since a byte that is not UTF-8 shows as three, and at most every second one does. The same bounds all else that is said of a file.
+const longestPath = 2 * (unix.PathMax + (maxDepth+1)*256)
+
+// listedBytes bounds the text of a whole list: 10,000 files with names as they are in use need a tenth of it. A deep tree of long names may have more, so
+// a list that does is no nonsense, but cut.
+const listedBytes = 16 << 20
+
+// textOf is how many bytes are said of a file, and whether that can be so.
+func textOf(fi *proto.FileInfo) (all int, ok bool) {
+	for _, n := range []int{len(fi.Path), len(fi.RawPath), len(fi.Type), len(fi.Mode), len(fi.Target), len(fi.SHA256)} {
+		if n > longestPath {
+			return 0, false
+		}
+		all += n
+	}
+	return all, true
 }
 
 // listing collects the messages of a list.
@@ -36,6 +58,7 @@ func (c *Client) listing(ctx context.Context, req *request) (files []proto.FileI
 		if err := w.sendRequest(req, nil); err != nil {
 			return broken(w, err)
 		}
+		left := listedBytes
 		for {
 			var l listing
 			if err := w.reply(&l); err != nil {
@@ -45,7 +68,17 @@ func (c *Client) listing(ctx context.Context, req *request) (files []proto.FileI
 			if len(files)+len(l.Files) > req.Max || l.More && len(l.Files) == 0 {
 				return broken(w, errFrame)
 			}
-			files = append(files, l.Files...)
+			for i := range l.Files {
+				n, ok := textOf(&l.Files[i])
+				if !ok {
+					return broken(w, errFrame)
+				}
+				if left -= n; left < 0 {
+					w.broken, truncated = true, true // what is still to come is in the way of the next answer
+					return nil
+				}
+				files = append(files, l.Files[i])
+			}
 			truncated = l.Truncated
 			if !l.More {
 				return nil

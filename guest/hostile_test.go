@@ -70,6 +70,8 @@ func TestLyingGuest(t *testing.T) {
 		"empty parts":               {bytes.Repeat(say(framePart, ""), 1000), stat},
 		"empty listing":             {bytes.Repeat(say(frameReply, `{"more":true}`), 10), list1},
 		"long listing":              {endless, list1},
+		"long path":                 {inParts(`{"files":[{"path":"` + strings.Repeat("x", longestPath+1) + `"}]}`), list1},
+		"long type":                 {inParts(`{"files":[{"path":"/x","type":"` + strings.Repeat("x", longestPath+1) + `"}]}`), list1},
 		"long body":                 {append(say(frameReply, `{"length":3}`), say(frameBody, "four")...), read1},
 		"short body":                {append(say(frameReply, `{"length":3}`), say(frameClose, "")...), read1},
 		"code 256":                  {append(say(frameStarted, `{}`), say(frameDone, `{"code":256}`)...), exec1},
@@ -88,6 +90,31 @@ func TestLyingGuest(t *testing.T) {
 				t.Error("its connection is kept")
 			}
 		})
+	}
+}
+
+// inParts is a reply that is too long for one frame.
+func inParts(body string) (said []byte) {
+	for len(body) > MaxFrame {
+		said = append(said, say(framePart, body[:MaxFrame])...)
+		body = body[MaxFrame:]
+	}
+	return append(said, say(frameReply, body)...)
+}
+
+// A list of long names is cut, and its rest is not taken for the next answer.
+func TestLongListIsCut(t *testing.T) {
+	checkLeaks(t)
+	const each = 100_000
+	client := liar(t, bytes.Repeat(inParts(`{"files":[{"path":"/`+strings.Repeat("x", each-1)+`"}],"more":true}`), listedBytes/each+10))
+	files, truncated, err := client.List(short(t), "user", "x")
+	if err != nil || !truncated || len(files) != listedBytes/each {
+		t.Errorf("%d files, truncated %v, %v", len(files), truncated, err)
+	}
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	if len(client.idle) != 0 {
+		t.Error("the connection with the rest of the list is kept")
 	}
 }
 
