@@ -2,7 +2,7 @@ package output
 
 import "sync/atomic"
 
-// squeezed is how many bytes of each stream an output may keep at least, however little memory there is.
+// squeezed is how many bytes of each stream an output may keep at least, however little memory there is. Its pieces may take as much again.
 const squeezed = 128 << 10
 
 // A Budget bounds the memory of many outputs together. Those that are written to while it is
@@ -43,8 +43,8 @@ func (o *Output) account() {
 	if o.budget == nil {
 		return
 	}
-	if o.count() > o.budget.limit && o.room > squeezed {
-		o.room = squeezed
+	if o.count() > o.budget.limit && !o.tight {
+		o.tight, o.room = true, min(o.room, squeezed)
 		o.squeeze()
 		o.count()
 	}
@@ -67,12 +67,12 @@ func (o *Output) squeeze() {
 	for i := range o.streams {
 		st := &o.streams[i]
 		list := st.head.chunks
-		for n := len(list) - 1; n > 0 && st.head.size-int64(len(list[n].data)) >= o.room/2; n-- {
+		for n := len(list) - 1; n > 0 && (st.head.size-int64(len(list[n].data)) >= o.room/2 || n >= o.most()); n-- {
 			st.head.size -= int64(len(list[n].data))
 			list[n] = nil
 			st.head.chunks, st.split = list[:n], true
 		}
-		st.trim(o.room / 2)
+		st.trim(o.room/2, o.most())
 		st.spare = nil
 	}
 }

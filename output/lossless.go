@@ -68,7 +68,7 @@ func (o *Output) awaitReaders(s proto.Stream) {
 // wouldLose reports whether another chunk in the tail would push out something that is still wanted.
 // Before the first reader has come, all of it is. Called with mu held.
 func (o *Output) wouldLose(s proto.Stream) bool {
-	end := o.streams[s-1].doomed(o.room / 2)
+	end := o.streams[s-1].doomed(o.room/2, o.most())
 	if end == 0 {
 		return false
 	}
@@ -81,10 +81,10 @@ func (o *Output) wouldLose(s proto.Stream) bool {
 }
 
 // doomed is the offset up to which trim may drop the tail once one more chunk is in it; 0 is nothing.
-func (st *streamOutput) doomed(limit int64) (end int64) {
+func (st *streamOutput) doomed(limit int64, most int) (end int64) {
 	list, size := st.tail.chunks, st.tail.size+ChunkBytes
 	for n, c := range list {
-		if size -= int64(len(c.data)); size < limit && len(list)+1-n <= maxChunks {
+		if size -= int64(len(c.data)); size < limit && len(list)+1-n <= most {
 			break
 		}
 		end = c.off + int64(len(c.data))

@@ -15,8 +15,12 @@ import (
 const ChunkBytes = 32 << 10
 
 // maxChunks bounds the pieces in the head and in the tail of a stream: a command that changes
-// between its streams with every byte makes a piece of each. 8,192 of them cost about 1 MiB.
+// between its streams with every byte makes a piece of each.
 const maxChunks = 8192
+
+// chunkCost is what a piece takes beside its data, in bytes: 48 for itself, a pointer to it, and what the allocator adds to a few bytes of
+// data. It is more than its header in a file.
+const chunkCost = 64
 
 // An Output is what one command wrote, bounded: of each stream the first and the last half of
 // limit are kept and what lies between is dropped. Any number of readers follow it at their own
@@ -25,6 +29,7 @@ type Output struct {
 	mu      sync.Mutex
 	limit   int64   // bytes of each stream to keep, as asked for
 	room    int64   // the same as there is memory for; at most limit
+	tight   bool    // there was too little memory: room, and most, are less from then on
 	budget  *Budget // nil: there is no other bound
 	counted int64   // bytes in the budget
 	streams [2]streamOutput
@@ -106,7 +111,7 @@ func (o *Output) write(s proto.Stream, b []byte) (over bool) {
 func (o *Output) place(st *streamOutput, b []byte) int {
 	sec := &st.head
 	last := o.growable(sec)
-	if st.split || sec.size >= o.room/2 || last == nil && len(sec.chunks) == maxChunks {
+	if st.split || sec.size >= o.room/2 || last == nil && len(sec.chunks) >= o.most() {
 		st.split = true
 		sec = &st.tail
 		last = o.growable(sec)
@@ -121,7 +126,7 @@ func (o *Output) place(st *streamOutput, b []byte) int {
 	last.data = append(last.data, b[:n]...)
 	sec.size += int64(n)
 	st.total += int64(n)
-	st.trim(o.room / 2)
+	st.trim(o.room/2, o.most())
 	return n
 }
 
@@ -137,10 +142,18 @@ func (o *Output) growable(sec *section) *chunk {
 	return nil
 }
 
+// most is how many pieces the head and the tail of a stream may have. Called with mu held.
+func (o *Output) most() int {
+	if o.tight {
+		return squeezed / 2 / chunkCost
+	}
+	return maxChunks
+}
+
 // trim drops the oldest tail chunks until the rest fits, but never the newest.
-func (st *streamOutput) trim(limit int64) {
+func (st *streamOutput) trim(limit int64, most int) {
 	list, n := st.tail.chunks, 0
-	for n < len(list)-1 && (st.tail.size-int64(len(list[n].data)) >= limit || len(list)-n > maxChunks) {
+	for n < len(list)-1 && (st.tail.size-int64(len(list[n].data)) >= limit || len(list)-n > most) {
 		st.tail.size -= int64(len(list[n].data))
 		st.spare = list[n].data
 		n++
@@ -187,7 +200,7 @@ func (o *Output) Totals() (stdout, stderr int64) {
 	return o.streams[0].total, o.streams[1].total
 }
 
-// Kept is how many bytes it holds.
+// Kept is how many bytes it takes in memory, and at most in a file.
 func (o *Output) Kept() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -197,7 +210,9 @@ func (o *Output) Kept() int64 {
 // size is Kept. Called with mu held.
 func (o *Output) size() (n int64) {
 	for i := range o.streams {
-		n += o.streams[i].head.size + o.streams[i].tail.size
+		for _, sec := range []*section{&o.streams[i].head, &o.streams[i].tail} {
+			n += sec.size + int64(len(sec.chunks))*chunkCost
+		}
 	}
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -265,6 +266,52 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("%d bytes and gaps, want %d", n, stdout+stderr)
 		}
 	})
+}
+
+// A piece counts as what it takes beside its one byte, so a program that changes streams with every byte passes no bound.
+func TestPiecesCount(t *testing.T) {
+	const pieces = 4 * maxChunks
+	b := NewBudget(1 << 30)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	o := New(1<<20, b)
+	for i := range pieces {
+		o.Write(proto.Stream(1+i%2), []byte{'x'})
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	took := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	if b.Used() < pieces*chunkCost || b.Used() != o.Kept() || b.Used() > 2*took || took > 2*b.Used() {
+		t.Errorf("%d pieces count as %d bytes and take %d", pieces, b.Used(), took)
+	}
+	var file bytes.Buffer
+	if err := o.Save(&file); err != nil || int64(file.Len()) > o.Kept() {
+		t.Errorf("a file of %d bytes for %d, %v", file.Len(), o.Kept(), err)
+	}
+	o.Drop()
+	if b.Used() != 0 {
+		t.Errorf("%d bytes stay in the budget", b.Used())
+	}
+}
+
+// Where memory is short, outputs of many pieces make do with as little as others, however small their limit.
+func TestPiecesAreSqueezed(t *testing.T) {
+	const room = 64 << 10
+	for _, limit := range []int64{squeezed / 2, 1 << 20} {
+		b := NewBudget(room)
+		for i := range int64(2) {
+			o := New(limit, b)
+			for k := range 3 * maxChunks {
+				o.Write(proto.Stream(1+k%2), []byte{'x'})
+			}
+			o.Finish()
+			collect(t, o, Cursor{})
+			if most := room + (i+1)*2*2*squeezed; b.Used() > most {
+				t.Errorf("%d outputs with a limit of %d take %d bytes, more than %d", i+1, limit, b.Used(), most)
+			}
+		}
+	}
 }
 
 // Many outputs together stay within their budget, but for the little that each may keep.

@@ -16,8 +16,8 @@ import (
 // A reread is output that was on disk alone and is in memory again while somebody follows it: once, however many they are.
 type reread struct {
 	load  func() *output.Output
-	size  int64
-	users int // guarded by Exec.mu
+	size  int64 // guarded by Exec.mu, as is users
+	users int
 }
 
 // written is what the exec wrote, for one reader; done is called when that has read. It fails with TooMany where others read so much of what
@@ -48,7 +48,16 @@ func (e *Exec) newReread() (*reread, error) {
 		core.reread.Add(-size)
 		return nil, proto.Errorf(proto.TooMany, "", e.id, "too much kept output is being read at once; try again").After(time.Second)
 	}
-	return &reread{load: sync.OnceValue(func() *output.Output { return e.readOutput(info) }), size: size}, nil
+	r := &reread{size: size}
+	r.load = sync.OnceValue(func() *output.Output {
+		out := e.readOutput(info)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		core.reread.Add(out.Kept() - r.size) // of a file that an earlier daemon wrote, the size does not tell how many pieces are in it
+		r.size = out.Kept()
+		return out
+	})
+	return r, nil
 }
 
 // leave gives the memory of a reread back once nobody reads it.
