@@ -20,11 +20,13 @@ import (
 
 // Bounds of one job's books.
 const (
-	MaxFiles   = 5000    // a manifest lists; beyond it says that it is truncated
-	MaxExecs   = 500     // a manifest logs, the newest
-	MaxOutputs = 100     // files of one exec are published
-	maxHashed  = 1 << 30 // bytes of one file that is hashed; a larger one has no sha256
-	hashBatch  = 200     // paths in one request to the guest
+	MaxFiles     = 5000    // a manifest lists; beyond it says that it is truncated
+	MaxPathBytes = 1 << 20 // of all paths that a manifest lists, which are the code's to choose: 200 for each of MaxFiles
+	maxPath      = 4095    // bytes of one path; the kernel takes no longer one, so no program could open it
+	MaxExecs     = 500     // a manifest logs, the newest
+	MaxOutputs   = 100     // files of one exec are published
+	maxHashed    = 1 << 30 // bytes of one file that is hashed; a larger one has no sha256
+	hashBatch    = 200     // paths in one request to the guest
 )
 
 // Buckets of the ledger.

@@ -25,6 +25,10 @@ const maxRecent = 64
 // A script given as one command may have 1 MiB, and a manifest logs hundreds of them.
 const maxLoggedCommand = 4 << 10
 
+// maxLoggedPaths bounds the paths that a line of the manifest's log names, together, in bytes: like a command, they are as long as the
+// code wants. The manifest's files say themselves who made them.
+const maxLoggedPaths = 4 << 10
+
 // End books an exec that ended: its outputs become stored files, its changes lines of the manifest.
 // What fails becomes a note; the exec's own result stands.
 func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stderr, seen string) session.Produced {
@@ -86,13 +90,9 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 	if command == "" {
 		command = strings.Join(e.Argv, " ")
 	}
-	// In JSON an empty list, not null.
-	if produced == nil {
-		produced = []string{}
-	}
 	line := proto.JobExec{
 		ID: e.ID, Command: session.RedactCut(command, maxLoggedCommand), StartedAt: e.StartedAt, EndedAt: e.EndedAt,
-		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: session.Redact(stderr), Produced: produced,
+		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: session.Redact(stderr), Produced: someOf(produced, maxLoggedPaths),
 	}
 	j.newest = append(j.newest, line)
 	j.newest = j.newest[max(0, len(j.newest)-maxNewest):]
@@ -107,6 +107,18 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 		}
 		return err
 	})
+}
+
+// someOf is as many of the paths as n bytes hold, and then a count of those left out. In JSON none are an empty list, not null.
+func someOf(paths []string, n int) []string {
+	some := []string{}
+	for i, p := range paths {
+		if n -= len(p); n < 0 {
+			return append(some, fmt.Sprintf("… and %d more", len(paths)-i))
+		}
+		some = append(some, p)
+	}
+	return some
 }
 
 // maxNewest is how many commands a job's manifest knows before they are on disk.

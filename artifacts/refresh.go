@@ -54,9 +54,10 @@ func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by caus
 	if err != nil {
 		return nil, err
 	}
-	seen, changed := j.compare(list)
+	seen, changed, more := j.compare(list)
 	gone := j.dropMissing(seen)
-	j.rec.Truncated = truncated || len(seen) > MaxFiles
+	was := j.rec.Truncated
+	j.rec.Truncated = truncated || more
 	if len(changed) > 0 {
 		if err := js.book(ctx, s, j, by, changed); err != nil {
 			return nil, err
@@ -66,7 +67,7 @@ func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by caus
 		j.gist = proto.Gist(proto.JobDir(j.rec.ID), list)
 	}
 	// The common case for small commands: nothing is hashed, written or queued.
-	if len(changed) == 0 && !gone {
+	if len(changed) == 0 && !gone && was == j.rec.Truncated {
 		return nil, nil
 	}
 	j.listed = false
@@ -85,24 +86,29 @@ func (js *Jobs) save(j *job) {
 	})
 }
 
-// compare tells which files are new or not as they were.
-func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []proto.FileInfo) {
+// compare tells which files are new or not as they were, and whether there are more than the books take.
+func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []proto.FileInfo, more bool) {
 	seen = make(map[string]bool, len(list))
+	room := MaxPathBytes
 	for _, fi := range list {
 		rel := j.rel(fi.Path)
 		// Directories are not listed: they come and go with their files, and their change time
 		// moves with every file in them.
-		if rel == "" || rel == proto.ManifestName || fi.Type == proto.TypeDirectory || len(seen) >= MaxFiles {
+		if rel == "" || rel == proto.ManifestName || fi.Type == proto.TypeDirectory {
 			continue
 		}
-		seen[rel] = true
+		if len(seen) >= MaxFiles || len(fi.Path) > maxPath || len(rel) > room {
+			more = true
+			continue
+		}
+		seen[rel], room = true, room-len(rel)
 		// Any write, chmod or rename moves the change time, so equal means untouched. The size is
 		// asked too since the clock behind it ticks only every few ms.
 		if was, ok := j.rec.Files[rel]; !ok || !was.Changed.Equal(fi.ChangedAt.Time) || was.SizeBytes != fi.SizeBytes {
 			changed = append(changed, fi)
 		}
 	}
-	return seen, changed
+	return seen, changed, more
 }
 
 // rel is a path below the job's directory, or "" for one elsewhere.

@@ -277,7 +277,7 @@ func (w *walker) sorted() []proto.FileInfo {
 	return w.files
 }
 
-// walk reads one open directory. What cannot be read below the first is left out.
+// walk reads one open directory. What cannot be read below the first, or has a path that the kernel would not take, is left out.
 func (w *walker) walk(d int, path string, depth int) error {
 	entries, err := readEntries(d, w.buf, w.left+1)
 	if err != nil {
@@ -290,6 +290,10 @@ func (w *walker) walk(d int, path string, depth int) error {
 	slices.SortFunc(entries, func(a, b dirEntry) int { return strings.Compare(a.name, b.name) })
 	for _, e := range entries {
 		child := filepath.Join(path, e.name)
+		if len(child) >= unix.PathMax { // by descriptors the walk gets where no path leads
+			w.truncated = true
+			continue
+		}
 		if child == w.prune && w.pruned(d, e.name) {
 			continue
 		}

@@ -288,6 +288,7 @@ func (e *Exec) conclude(end proto.End, release func()) {
 	e.tellEnd(info, made)
 
 	e.mu.Lock()
+	made.Paths = nil // the job's books and the audit log have them
 	e.info, e.made, e.result = info, made, &res
 	e.mu.Unlock()
 	e.s.trimEnded(e)

@@ -1,0 +1,70 @@
+package artifacts_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"berth/artifacts"
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+// heaviest is the size of the largest record of a bucket.
+func heaviest(t *testing.T, st *sessiontest.Stack, bucket string) (most int) {
+	t.Helper()
+	err := st.Ledger.Update(func(tx *ledger.Tx) error { // behind all that is queued
+		return tx.Scan(bucket, "", func(_ string, value []byte) (bool, error) { most = max(most, len(value)); return true, nil })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return most
+}
+
+// Code decides how long the paths are that the books would keep.
+func TestLongPathsDoNotFillTheBooks(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	for job, script := range map[string]string{
+		// Below what a path can name, where only a descriptor gets to. 200 files there have paths of 10 MB.
+		"deep": `
+import os
+for i in range(195):
+    os.mkdir("d" * 255)
+    os.chdir("d" * 255)
+for i in range(200):
+    open(str(i), "w").close()
+`,
+		"wide": fmt.Sprintf(`
+for i in range(%d):
+    open(str(i).ljust(250, "w"), "w").close()
+`, artifacts.MaxFiles),
+	} {
+		res, err := s.Run(ctx, proto.Cmd{Argv: []string{"python3", "-c", script}, JobID: job})
+		if err != nil || res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 0 || len(res.Notes) != 0 {
+			t.Fatalf("%s: %+v notes %q %v", job, res.Result, res.Notes, err)
+		}
+		m := manifest(t, st, s, job)
+		paths := 0
+		for _, f := range m.Files {
+			paths += len(f.Path)
+		}
+		if !m.Truncated || paths > artifacts.MaxPathBytes || job == "wide" && len(m.Files) < 1000 {
+			t.Errorf("%s: %d files with %d bytes of paths are listed, truncated %v", job, len(m.Files), paths, m.Truncated)
+		}
+		if log := m.Execs[0].Produced; job == "wide" && (len(log) < 10 || !strings.HasSuffix(log[len(log)-1], " more")) {
+			t.Errorf("%d paths are logged, and then %q", len(log)-1, log[len(log)-1])
+		}
+	}
+	if n := heaviest(t, st, "jobs"); n > 8<<20 {
+		t.Errorf("the files of one job take %d bytes of the ledger", n)
+	}
+	if n := heaviest(t, st, "job_execs"); n > 16<<10 {
+		t.Errorf("the line of one command takes %d bytes of the ledger", n)
+	}
+}
