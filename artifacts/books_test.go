@@ -309,3 +309,28 @@ func TestDeletedContainerLeavesNoBooks(t *testing.T) {
 		}
 	}
 }
+
+// A command that is canceled as its container goes is booked when the container cannot be asked any more. That is not to say that its files are gone.
+func TestEndAfterRemovalLeavesTheBooksOfAKeptWorkspace(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	first, err := s.Run(ctx, proto.Cmd{Command: "echo x >a", JobID: "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := s.Run(ctx, proto.Cmd{Command: "echo y >b", JobID: "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), true); err != nil {
+		t.Fatal(err)
+	}
+	if made := st.Jobs.End(ctx, s, second.Exec, "", ""); len(made.Notes) == 0 {
+		t.Error("it is not told that the books are behind")
+	}
+	again := st.Create(t, proto.CreateContainer{WorkspaceID: s.WorkspaceID()})
+	if a := artifact(t, manifest(t, st, again, "j"), "a"); a.CreatedBy != first.Exec.ID {
+		t.Errorf("made by %q: %+v", a.CreatedBy, a)
+	}
+}

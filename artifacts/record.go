@@ -179,13 +179,14 @@ func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir str
 	// The books stop at MaxFiles in the order of the walk, which need not have come to the
 	// outputs.
 	if j.rec.Truncated {
-		list, _, err := s.List(ctx, proto.UserRoot, proto.JobDir(j.rec.ID)+"/"+dir)
+		at := proto.JobDir(j.rec.ID) + "/" + dir
+		list, _, err := s.List(ctx, proto.UserRoot, at)
 		for _, fi := range list {
 			if fi.Type == proto.TypeFile {
 				paths = append(paths, j.rel(fi.Path))
 			}
 		}
-		if proto.CodeOf(err) == proto.NotFound {
+		if noDirectory(err, at) {
 			err = nil // removed by the code itself
 		}
 		return paths, err

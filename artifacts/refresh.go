@@ -46,10 +46,8 @@ func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by caus
 	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
 	// Removed by the code itself or through the API, or something else is in its place.
 	// No directory means no files, which is a fact for the books and no failure.
-	if code := proto.CodeOf(err); code == proto.NotFound || code == proto.InvalidArgument {
-		j.absent, list, err = true, nil, nil
-	} else {
-		j.absent = false
+	if j.absent = noDirectory(err, proto.JobDir(j.rec.ID)); j.absent {
+		list, err = nil, nil
 	}
 	if err != nil {
 		return nil, err
@@ -73,6 +71,16 @@ func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by caus
 	j.listed = false
 	js.save(j)
 	return pathsOf(j, changed), nil
+}
+
+// noDirectory reports whether err says that there is no such directory, or something else in its place. That the container itself does not exist
+// any more has the same code, and says nothing of its files: the workspace may be kept.
+func noDirectory(err error, dir string) bool {
+	if err == nil {
+		return false
+	}
+	e := proto.AsError(err)
+	return (e.Code == proto.NotFound || e.Code == proto.InvalidArgument) && e.Item == dir
 }
 
 // save queues the record for the ledger. What a crash loses of it, the next refresh finds again.
