@@ -8,7 +8,9 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
+	"berth/artifacts"
 	"berth/files"
 	"berth/proto"
 	"berth/session"
@@ -182,5 +184,58 @@ func TestSightSparesTheWalk(t *testing.T) {
 	}
 	if made := st.Jobs.End(ctx, s, r.Exec, "", known); made.Paths != nil {
 		t.Errorf("removed again: %+v", made)
+	}
+}
+
+// stored counts the stored files.
+func stored(t *testing.T, st *sessiontest.Stack) int {
+	t.Helper()
+	page, err := st.Files.List(context.Background(), sessiontest.Owner, files.Query{Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(page.Files)
+}
+
+// What was stored while an interpreter ran is not stored again when it ends.
+func TestOutputsAreStoredOnce(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e, err := s.Exec(ctx, proto.Cmd{Command: `echo x >"$OUTPUT_DIR/a"; read -r l; echo y >"$OUTPUT_DIR/b"; read -r l`, OpenStdin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := proto.OutputDir(e.Info().JobID, e.Info().ID)
+	appears := func(name string) {
+		for { // stat is the event that a file system has
+			if fi, err := s.Stat(ctx, proto.UserDefault, at+"/"+name); err == nil && fi.SizeBytes == 2 {
+				return
+			}
+		}
+	}
+	appears("a")
+	made := st.Jobs.Made(ctx, s, e.Info(), time.Now().Add(-time.Minute))
+	if len(made.FileIDs) != 1 || stored(t, st) != 1 {
+		t.Fatalf("%+v", made)
+	}
+	if err := e.Write(ctx, []byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	appears("b")
+	_ = e.CloseStdin()
+	res, err := e.Wait(ctx)
+	if err != nil || res.Result.Result == nil {
+		t.Fatalf("%+v %v", res.Result, err)
+	}
+	got := res.Result.Result.Content
+	if n := stored(t, st); n != 2 || len(got) != 2 || got[0].FileID != made.FileIDs[0] {
+		t.Errorf("%d files are stored; %+v after %+v", n, got, made)
+	}
+	// A daemon that died before it wrote down the end has its next one book that again.
+	next := artifacts.New(artifacts.Config{Files: st.Files, Ledger: st.Ledger})
+	again := next.End(ctx, s, res.Exec, "", "")
+	if n := stored(t, st); n != 2 || len(again.FileIDs) != 2 || again.FileIDs[0] != got[0].FileID || again.FileIDs[1] != got[1].FileID {
+		t.Errorf("after a crash %d files are stored; %+v after %+v", n, again, got)
 	}
 }

@@ -47,11 +47,12 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 	if seen == "" || seen != j.gist {
 		made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
 	}
+	known := nameStored
 	if err != nil {
-		made = js.failed(made, e, err)
+		made, known = js.failed(made, e, err), storeAgain
 	}
 	// Even if the refresh failed: each of the two is reported by notes of its own.
-	js.publishOutputs(ctx, s, j, e, false, &made)
+	js.publishOutputs(ctx, s, j, e, known, &made)
 	js.log(j, e, stderr, made.Paths)
 	if first {
 		js.save(j)
@@ -145,15 +146,25 @@ func keepNewest(tx *ledger.Tx, bucket, prefix string, n int) error {
 	return err
 }
 
-// publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files; with fresh, those that are not stored as they are now.
-func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, fresh bool, made *session.Produced) {
+// What becomes of outputs that the books know as stored files already. An interpreter's were stored while it ran; those of an exec that is
+// booked a second time, since the daemon died at the first, by the daemon before.
+type stored int
+
+const (
+	nameStored  stored = iota // they are named again
+	leaveStored               // they are left out, since they were told of
+	storeAgain                // they are stored again: the books may be behind, and name what the files were
+)
+
+// publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files.
+func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, known stored, made *session.Produced) {
 	// Relative to the job's directory, as the paths in the books are.
 	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
 	outputs, err := js.outputs(ctx, s, j, dir)
 	if err != nil {
 		made.Notes = append(made.Notes, "$OUTPUT_DIR could not be read: "+proto.AsError(err).Message)
 	}
-	if fresh {
+	if known == leaveStored {
 		outputs = slices.DeleteFunc(outputs, func(p string) bool { return j.rec.Files[p].FileID != "" })
 	}
 	// A loop that writes a file for each row must not fill the owner's storage; the note says what
@@ -163,6 +174,10 @@ func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, 
 		outputs = outputs[:MaxOutputs]
 	}
 	for _, p := range outputs {
+		if id := j.rec.Files[p].FileID; id != "" && known == nameStored {
+			made.FileIDs = append(made.FileIDs, id)
+			continue
+		}
 		// As the exec's own user: what that one could not read is not handed out through us.
 		f, err := js.publish(ctx, s, e.User, j, p)
 		if err != nil {
@@ -323,6 +338,6 @@ func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, sinc
 	if made.Paths, err = js.refresh(ctx, s, j, cause{exec: e}); err != nil {
 		return js.failed(made, e, err)
 	}
-	js.publishOutputs(ctx, s, j, e, true, &made)
+	js.publishOutputs(ctx, s, j, e, leaveStored, &made)
 	return made
 }
