@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 	"testing"
+	"time"
 
 	"berth/artifacts"
 	"berth/files"
@@ -332,5 +333,28 @@ func TestEndAfterRemovalLeavesTheBooksOfAKeptWorkspace(t *testing.T) {
 	again := st.Create(t, proto.CreateContainer{WorkspaceID: s.WorkspaceID()})
 	if a := artifact(t, manifest(t, st, again, "j"), "a"); a.CreatedBy != first.Exec.ID {
 		t.Errorf("made by %q: %+v", a.CreatedBy, a)
+	}
+}
+
+func TestJobsWithoutFilesAreInTheLedger(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e, err := s.Exec(ctx, proto.Cmd{Command: "read -r line", JobID: "asked", OpenStdin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Jobs.Made(ctx, s, e.Info(), time.Now()) // before its end
+	_ = e.CloseStdin()
+	if _, err := e.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Mkdir(ctx, proto.UserDefault, "/workspace/empty"); err != nil {
+		t.Fatal(err)
+	}
+	st.Jobs.Changed(ctx, s, "/workspace/empty/f", session.OriginUploaded)
+	list, err := st.Jobs.List(s)
+	if err != nil || len(list) != 2 {
+		t.Errorf("%+v %v", list, err)
 	}
 }

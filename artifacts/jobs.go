@@ -49,24 +49,31 @@ type Jobs struct {
 	cfg Config
 
 	mu   sync.Mutex
-	open map[string]*job // by key; jobs that were used since the start
+	open map[string]*job // by key; those in use, and idle ones as long as there is room
+	idle int             // bytes of the latter
+	uses uint64          // how often one became idle
 }
 
 // A job is one job's books in memory. Whoever works on them holds turn, which may be waited for.
 // The turn is a channel and not a mutex, so that a request whose client has gone stops waiting:
-// the holder may be walking a large directory. Fields other than dropped are the holder's alone.
+// the holder may be walking a large directory. Fields other than dropped and the last three are the holder's alone.
 type job struct {
 	turn   chan struct{}
 	key    string
 	rec    *record         // nil until read
-	recent []span          // execs since the start, for attribution
+	recent []span          // execs since the books were opened, for attribution
 	listed bool            // manifest.json in the container is up to date, but for the exec log
 	absent bool            // the directory was not there at the last look
 	gist   string          // of what the last look found; "" if that was not all, or was not to be had
-	logged int             // execs logged since the start
+	logged int             // execs logged since the books were opened
 	newest []proto.JobExec // the last of them, which the ledger may not have written yet
 
 	dropped atomic.Bool // its workspace is gone; nothing is written any more
+
+	// Under the mutex of Jobs.
+	users  int    // the holder and those who wait
+	used   uint64 // Jobs.uses when it became idle
+	weight int    // in bytes while it is idle, else 0
 }
 
 // A record is what the ledger knows of a job's files.
@@ -118,19 +125,23 @@ func (js *Jobs) take(ctx context.Context, workspace, id string) (*job, func(), e
 		j = &job{turn: make(chan struct{}, 1), key: key}
 		js.open[key] = j
 	}
+	js.idle, j.weight = js.idle-j.weight, 0
+	j.users++
 	js.mu.Unlock()
 	select {
 	// Whoever waited while the workspace was dropped gets a turn at books that nobody else sees;
 	// dropped keeps them from being written.
 	case j.turn <- struct{}{}:
 	case <-ctx.Done():
+		js.leave(j)
 		return nil, nil, ctx.Err()
 	}
+	done := func() { <-j.turn; js.leave(j) }
 	if err := js.read(j, workspace, id); err != nil {
-		<-j.turn
+		done()
 		return nil, nil, err
 	}
-	return j, func() { <-j.turn }, nil
+	return j, done, nil
 }
 
 // read fetches the record if this is the first use.
@@ -156,7 +167,7 @@ func (js *Jobs) read(j *job, workspace, id string) error {
 }
 
 // known reports whether the job ever had an exec or a file.
-func (j *job) known() bool { return !j.rec.Created.IsZero() }
+func (j *job) known() bool { return j.rec != nil && !j.rec.Created.IsZero() }
 
 // begin notes that the job is used by this session.
 func (j *job) begin(s *session.Session, now time.Time) {
@@ -185,7 +196,7 @@ func (js *Jobs) close(prefix string) {
 	for key, j := range js.open {
 		if strings.HasPrefix(key, prefix) {
 			j.dropped.Store(true)
-			delete(js.open, key)
+			js.remove(j)
 		}
 	}
 }
@@ -201,6 +212,10 @@ func (js *Jobs) later(j *job, fn func(*ledger.Tx) error) {
 	})
 }
 
+// flush waits until the ledger has what was queued so far, and so all of every exec whose end is known: an empty update waits for its place in
+// the queue.
+func (js *Jobs) flush() error { return js.cfg.Ledger.Jot(func(*ledger.Tx) error { return nil }) }
+
 // A Summary is one line of a list of jobs.
 type Summary struct {
 	JobID     string     `json:"job_id"`
@@ -213,9 +228,7 @@ type Summary struct {
 // List describes the jobs of a session's workspace, newest first.
 func (js *Jobs) List(s *session.Session) ([]Summary, error) {
 	list := []Summary{}
-	// An empty update waits for its place in the queue, and so for every write of an exec whose
-	// answer the caller has seen.
-	if err := js.cfg.Ledger.Jot(func(*ledger.Tx) error { return nil }); err != nil { // behind what is queued
+	if err := js.flush(); err != nil {
 		return nil, err
 	}
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {

@@ -99,8 +99,8 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 	j.newest = j.newest[max(0, len(j.newest)-maxNewest):]
 	j.logged++
 	// Not after each one: pruning walks the whole log of the job. Up to 100 lines too many wait
-	// for it, and manifest shows only the newest.
-	prune := j.logged%pruneEvery == 0
+	// for it, and manifest shows only the newest. The first finds what was left when the books were put away.
+	prune := j.logged == 1 || j.logged%pruneEvery == 0
 	js.later(j, func(tx *ledger.Tx) error {
 		err := tx.Put(bucketExecs, j.key+"/"+e.ID, line)
 		if err == nil && prune {
@@ -114,7 +114,7 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 func someOf(paths []string, n int) []string {
 	some := []string{}
 	for i, p := range paths {
-		if n -= len(p); n < 0 {
+		if n -= len(p) + len(`"",`); n < 0 {
 			return append(some, fmt.Sprintf("… and %d more", len(paths)-i))
 		}
 		some = append(some, p)
@@ -302,6 +302,8 @@ func (js *Jobs) Changed(ctx context.Context, s *session.Session, p, origin strin
 	// job.
 	if first && (err != nil || j.absent) {
 		j.rec.Created = time.Time{} // it is no job's directory
+	} else if first {
+		js.save(j) // also if there is no file in it yet
 	}
 	if err != nil {
 		js.cfg.Log.Warn("recording a changed file", "job", j.key, "error", err)
@@ -334,7 +336,11 @@ func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, sinc
 	defer done()
 	now := proto.At(js.cfg.Now())
 	e.StartedAt, e.EndedAt = proto.At(since), &now
+	first := !j.known()
 	j.begin(s, now.Time)
+	if first {
+		js.save(j) // End will not find it to be the first
+	}
 	if made.Paths, err = js.refresh(ctx, s, j, cause{exec: e}); err != nil {
 		return js.failed(made, e, err)
 	}

@@ -1,0 +1,91 @@
+package artifacts
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"berth/ledger"
+	"berth/proto"
+	"berth/session"
+)
+
+func openJobs(t *testing.T) *Jobs {
+	t.Helper()
+	books, err := ledger.Open(filepath.Join(t.TempDir(), "ledger.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { books.Close() })
+	return New(Config{Ledger: books})
+}
+
+// Any ID can be asked for, as often as somebody likes.
+func TestUnknownJobsAreNotKept(t *testing.T) {
+	js := openJobs(t)
+	for i := range 1000 {
+		if _, err := js.Manifest(context.Background(), &session.Session{}, fmt.Sprint("never", i)); proto.CodeOf(err) != proto.NotFound {
+			t.Fatal(err)
+		}
+	}
+	gone, cancel := context.WithCancel(context.Background())
+	_, done, err := js.take(gone, "w", "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, _, err := js.take(gone, "w", "held"); err == nil {
+		t.Error("two have the turn")
+	}
+	if done(); len(js.open) != 0 {
+		t.Errorf("%d jobs are open", len(js.open))
+	}
+}
+
+// share is how many of the jobs of these tests find room together, about.
+const share = 64
+
+// use fills a job's books if they are new, and returns how many files they had. It is quick, so that what it queues for the ledger is not there by itself.
+func use(t *testing.T, js *Jobs, id string) int {
+	t.Helper()
+	j, done, err := js.take(context.Background(), "w", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	n := len(j.rec.Files)
+	if !j.known() {
+		j.rec.Created = time.Now()
+		j.rec.Files["f"] = entry{}
+		j.recent = make([]span, maxIdle/share/spanBytes)
+		js.save(j)
+	}
+	return n
+}
+
+// What was used once must not stay in memory for ever, and nothing of its files be lost.
+func TestIdleBooksArePutAway(t *testing.T) {
+	js := openJobs(t)
+	const many = 2 * share
+	for i := range many {
+		if use(t, js, fmt.Sprint(i)) != 0 || use(t, js, "often") != 1 && i > 0 {
+			t.Fatal("the books are not their own")
+		}
+		if js.idle > maxIdle {
+			t.Fatalf("%d jobs with %d bytes are idle", len(js.open), js.idle)
+		}
+	}
+	if _, open := js.open["w/0"]; open || js.open["w/often"] == nil || len(js.open) < many/4 {
+		t.Errorf("%d jobs are open, the oldest %v", len(js.open), open)
+	}
+	for i := range many {
+		if n := use(t, js, fmt.Sprint(i)); n != 1 {
+			t.Fatalf("job %d has %d files after it was put away", i, n)
+		}
+	}
+	if err := js.Drop(context.Background(), "w"); err != nil || js.idle != 0 || len(js.open) != 0 {
+		t.Errorf("%d bytes of %d jobs are left: %v", js.idle, len(js.open), err)
+	}
+}
