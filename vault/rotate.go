@@ -26,8 +26,10 @@ type Rotation struct {
 type Sweeper func(reseal func(name, sealed string) (string, error)) (changed, closed int, err error)
 
 // Rotate makes a new key, which seals from now on, and has all records sealed anew with it. Older keys stay in the file: they open copies of
-// the ledger that were made before.
+// the ledger that were made before. It waits for a Rotate or Forget that is under way.
 func (v *Vault) Rotate(all ...Sweeper) (Rotation, error) {
+	v.changing.Lock()
+	defer v.changing.Unlock()
 	if err := v.Problem(); err != nil {
 		return Rotation{}, err
 	}
@@ -45,8 +47,10 @@ func (v *Vault) Rotate(all ...Sweeper) (Rotation, error) {
 }
 
 // Forget has all records sealed with the newest key, and then takes the others out of the file. What only they open, such as older copies of the ledger, is closed
-// from then on.
+// from then on. It waits as Rotate does.
 func (v *Vault) Forget(all ...Sweeper) (Rotation, error) {
+	v.changing.Lock()
+	defer v.changing.Unlock()
 	if err := v.Problem(); err != nil {
 		return Rotation{}, err
 	}

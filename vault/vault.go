@@ -44,6 +44,8 @@ type Vault struct {
 	path string
 	db   *ledger.DB
 
+	changing sync.Mutex // held for all of a Rotate or a Forget; locked before mu
+
 	mu     sync.RWMutex           // guards keys and sealer
 	keys   map[string]cipher.AEAD // by ID
 	sealer string                 // ID of the one that seals

@@ -5,7 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"berth/ledger"
 	"berth/proto"
@@ -184,5 +186,50 @@ func TestRotation(t *testing.T) {
 	after, _ := os.ReadFile(path)
 	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 || bytes.Contains(after, bytes.TrimSpace(before)) {
 		t.Errorf("%v %v", fi, err)
+	}
+}
+
+// What one of them has read or sealed is not what the other has since forgotten or replaced.
+func TestOneRotationAtATime(t *testing.T) {
+	dir := t.TempDir()
+	db, err := ledger.Open(filepath.Join(dir, "ledger.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	v, err := Open(filepath.Join(dir, "secret-key"), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := records{}
+	all["a"], _ = v.Seal("a", []byte("text"))
+	swept, rotating, forgotten := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var rotated Rotation
+	var failed error
+	var other sync.WaitGroup
+	other.Go(func() {
+		<-swept
+		rotated, failed = v.Rotate(func(reseal func(name, sealed string) (string, error)) (int, int, error) {
+			close(rotating)
+			<-forgotten
+			return all.sweep(reseal)
+		})
+	})
+	_, err = v.Forget(func(reseal func(name, sealed string) (string, error)) (int, int, error) {
+		changed, closed, err := all.sweep(reseal)
+		close(swept)
+		select {
+		case <-rotating: // which it must not come to
+		case <-time.After(200 * time.Millisecond):
+		}
+		return changed, closed, err
+	})
+	close(forgotten)
+	other.Wait()
+	if err != nil || failed != nil || rotated.Closed != 0 || rotated.Resealed != 1 || rotated.Keys != 2 {
+		t.Errorf("%v, %+v %v", err, rotated, failed)
+	}
+	if text, err := v.Unseal("a", all["a"]); err != nil || string(text) != "text" {
+		t.Errorf("%q %v", text, err)
 	}
 }
