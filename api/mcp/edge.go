@@ -24,6 +24,7 @@ import (
 	"berth/proto"
 	"berth/session"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -141,9 +142,12 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	if err != nil {
 		return err
 	}
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) { // the SDK would run each of them, past the rate of requests
+		return answering{noID, jsonrpc.CodeInvalidRequest, proto.Errorf(proto.InvalidArgument, "", "body", "each message is a request of its own; send those of a batch one by one")}
+	}
 	v, p, err := e.whose(r, c)
 	if err != nil {
-		return answering{idOf(body), err}
+		return answering{id: idOf(body), error: err}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -284,25 +288,26 @@ func isOwnName(host string) bool { return host == "localhost" || net.ParseIP(hos
 
 // dialect has what goes wrong before the protocol begins in the protocol's shape.
 var dialect = api.Dialect{Status: api.PlainStatus, Body: func(f api.Failure) any {
-	id := json.RawMessage("null")
-	var to answering
-	if errors.As(f.Cause, &to) {
-		id = to.id
-	}
+	to := answering{id: noID}
+	errors.As(f.Cause, &to)
 	return struct {
 		JSONRPC string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Error   rpcError        `json:"error"`
-	}{"2.0", id, rpcError{Code: rpcCode(f.Err.Code), Message: f.Err.Message, Data: failure{f.Err, f.RequestID}}}
+	}{"2.0", to.id, rpcError{Code: cmp.Or(to.code, rpcCode(f.Err.Code)), Message: f.Err.Message, Data: failure{f.Err, f.RequestID}}}
 }}
 
 // answering is an error that answers a message, by which clients know it as theirs.
 type answering struct {
-	id json.RawMessage
+	id   json.RawMessage
+	code int64 // 0: its error's
 	error
 }
 
 func (a answering) Unwrap() error { return a.error }
+
+// noID is that of an answer to what has none.
+var noID = json.RawMessage("null")
 
 // idOf is the ID of the one message that a body is, or null.
 func idOf(body []byte) json.RawMessage {
@@ -310,7 +315,7 @@ func idOf(body []byte) json.RawMessage {
 		ID json.RawMessage `json:"id"`
 	}
 	if json.Unmarshal(body, &m) != nil || m.ID == nil {
-		return json.RawMessage("null")
+		return noID
 	}
 	return m.ID
 }

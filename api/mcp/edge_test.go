@@ -172,3 +172,31 @@ func TestSessionsAreBounded(t *testing.T) {
 		t.Errorf("%d", status)
 	}
 }
+
+// Each message counts against the rate of its key, so a body of many is none.
+func TestBatchesAreRefused(t *testing.T) {
+	s := newSite(t, nil)
+	slow, err := s.Keys.Create(proto.Caller{Owner: sessiontest.Owner, Admin: true}, proto.CreateKey{Owner: sessiontest.Owner, Quota: proto.Quota{RequestsPerSecond: 1, Burst: 5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cs := s.session(t)
+	res, _ := use(t, cs, "bash", map[string]any{"command": "true"})
+	box, err := s.Sessions.Get(sessiontest.Owner, containerOf(t, res))
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := []any{}
+	for i := range 50 {
+		batch = append(batch, map[string]any{"jsonrpc": "2.0", "id": i, "method": "tools/call", "params": map[string]any{"name": "bash", "arguments": map[string]any{"command": "echo x >>/workspace/ran"}}})
+	}
+	for _, blank := range []string{"", " \t\r\n"} {
+		status, body := s.post(t, slow.Secret, cs.ID(), blank+string(encode(batch)))
+		if status != http.StatusBadRequest || !strings.Contains(body, `"code":-32600`) || !strings.Contains(body, `"id":null`) || !strings.Contains(body, "request of its own") {
+			t.Errorf("%d %.300s", status, body)
+		}
+	}
+	if out := sessiontest.Bash(t, box, "cat /workspace/ran").Stdout; out != "" {
+		t.Errorf("%d calls of a batch ran", strings.Count(out, "x"))
+	}
+}
