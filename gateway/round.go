@@ -112,10 +112,12 @@ func readAll(body io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if len(raw) > maxAnswer {
-		return nil, brokenAnswer(fmt.Sprintf("it has more than %d bytes", maxAnswer))
+		return nil, longAnswer()
 	}
 	return raw, nil
 }
+
+func longAnswer() error { return brokenAnswer(fmt.Sprintf("it has more than %d bytes", maxAnswer)) }
 
 // brokenAnswer is for what an upstream should not have sent.
 func brokenAnswer(why string) error {

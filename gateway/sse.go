@@ -21,14 +21,17 @@ type event struct {
 	data []byte
 }
 
-// readEvents gives each event of a stream to fn, until the stream ends or fn fails.
+// readEvents gives each event of a stream to fn, until the stream ends, is longer than an answer may be, or fn fails.
 func readEvents(r io.Reader, fn func(event) error) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var e event
-	for {
+	for sum := 0; ; {
 		line, err := readLine(in)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
+		}
+		if sum += len(line); sum > maxAnswer {
+			return longAnswer()
 		}
 		field, value, _ := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))

@@ -34,6 +34,19 @@ func TestEventsHoweverTheyAreWritten(t *testing.T) {
 	}
 }
 
+// An upstream that goes on for ever in small events is cut off where one that answers whole is.
+func TestStreamIsBoundedAsAWhole(t *testing.T) {
+	one := "data: " + strings.Repeat("x", 1<<20) + "\n\n"
+	events := 0
+	err := readEvents(strings.NewReader(strings.Repeat(one, maxAnswer>>20+1)), func(event) error {
+		events++
+		return nil
+	})
+	if err == nil || err.Error() != longAnswer().Error() || events == 0 || events >= maxAnswer>>20 {
+		t.Errorf("%d events: %v", events, err)
+	}
+}
+
 func FuzzEvents(f *testing.F) {
 	f.Add([]byte("event: a\ndata: {}\n\ndata: [1]\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
