@@ -32,8 +32,11 @@ type call struct {
 	id    string // as clients see it
 	name  string
 	input json.RawMessage
-	turn  int // number of the message that it is in
+	turn  int // number of the message that it is in, or thisTurn
 }
+
+// thisTurn is in place of the number of a message where there is none so far: that of the answer.
+const thisTurn = -1
 
 // resultSuffix ends the type of every block that answers a server tool.
 const resultSuffix = "_tool_result"
@@ -83,10 +86,11 @@ func makerOf(b object) string {
 	return caller.text("tool_id")
 }
 
-// madeBy reports whether the code of a call has called tools.
-func (h *history) madeBy(id string) bool {
-	_, ok := h.makers[id]
-	return ok
+// called reports whether the code of a call has called tools, and waits for what the request brings. There are models that use one ID in each round: what
+// called tools before this call was made is another one.
+func (h *history) called(c call) bool {
+	at, ok := h.makers[c.id]
+	return ok && c.turn != thisTurn && at >= c.turn
 }
 
 // blocksOf are the blocks of a message that are objects.

@@ -121,12 +121,12 @@ func (t *turn) restore(rec *turnRecord) error {
 		t.head = head
 	}
 	t.usage, t.box.skills = rec.Usage, rec.Skills
-	t.h.survey(-1, object{}.with("content", joined(rec.Content)))
+	t.h.survey(thisTurn, object{}.with("content", joined(rec.Content)))
 	fresh := true
 	for _, raw := range rec.Content {
 		t.asked = t.asked || !strings.HasSuffix(kindOf(raw), resultSuffix)
 		t.content = append(t.content, raw)
-		fresh = t.h.block(-1, "assistant", raw, fresh)
+		fresh = t.h.block(thisTurn, "assistant", raw, fresh)
 		if o, err := parseObject(raw); err == nil {
 			t.todo = slices.DeleteFunc(t.todo, func(c call) bool { return c.id == o.text("tool_use_id") })
 		}
@@ -138,7 +138,7 @@ func (t *turn) restore(rec *turnRecord) error {
 			t.todo = slices.Delete(t.todo, i, i+1)
 			lost := t.failed(c, proto.Errorf(proto.Unavailable, "", c.id, "the daemon was restarted while it ran")).raw()
 			t.content = append(t.content, lost)
-			t.h.block(-1, "assistant", lost, false)
+			t.h.block(thisTurn, "assistant", lost, false)
 			break
 		}
 	}

@@ -28,9 +28,9 @@ const holderName = "messages"
 const callerType = "code_execution_20260120"
 
 // A cell is Python that may call the client's tools, in an interpreter that goes on while the client thinks of the answers: between the answer that asks for
-// them and the request that brings them, it is known here alone.
+// them and the request that brings them, it is known here alone. A request finds it by the calls that it brings answers to, which nothing else has the IDs of.
 type cell struct {
-	key     string
+	box, id string             // its container and its call
 	calls   chan []bridge.Call // batches that the client is to be asked for
 	offer   *bridge.Offer
 	cancel  context.CancelFunc
@@ -39,10 +39,27 @@ type cell struct {
 	budget  *time.Timer   // interrupts it
 	turn    chan struct{} // holds one token: the right to see to it
 	waiting []waiting     // that the client was asked for and has not answered; the holder's of turn
+	asked   sync.Map      // IDs of all that the client was ever asked for
 	left    time.Time     // when nobody saw to it any more; guarded by cells.mu
 
 	listening sync.Mutex                // held while it is told something; guards listener
 	listener  func(code.Progress) error // gets what it prints; nil: nobody does
+}
+
+// newCell is one that has not begun. Whoever makes it sees to it.
+func newCell(s *session.Session, c call, cancel context.CancelFunc) *cell {
+	it := &cell{box: s.ID(), id: c.id, calls: make(chan []bridge.Call), cancel: cancel, done: make(chan struct{}), turn: make(chan struct{}, 1)}
+	it.turn <- struct{}{}
+	return it
+}
+
+// limit has the code interrupted when its budget is spent. By then other code may run where it ran.
+func (it *cell) limit(interrupt func()) {
+	it.budget = time.AfterFunc(cellTime, func() {
+		if !it.ended() {
+			interrupt()
+		}
+	})
 }
 
 // hear has somebody get what the code prints from now on; nil: nobody.
@@ -68,46 +85,59 @@ type waiting struct {
 	call bridge.Call
 }
 
-// cells are those that somebody may come back for.
+// cells are those that somebody may come back for. Of one container, at most one has not ended.
 type cells struct {
 	mu    sync.Mutex // guards what follows
-	known map[string]*cell
+	known []*cell
 	all   sync.WaitGroup
 }
 
-// cellKey names a cell: by its container, which has one owner, and its call.
-func cellKey(s *session.Session, c call) string { return s.ID() + "/" + c.id }
-
-func (cs *cells) put(c *cell) {
+// find is the cell of a call in a container that has asked for one of these answers; nil: there is none, or not any more.
+func (cs *cells) find(s *session.Session, c call, answers map[string]answered) *cell {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.known == nil {
-		cs.known = map[string]*cell{}
+	for _, it := range cs.known {
+		for id := range answers {
+			if _, ok := it.asked.Load(id); ok && it.box == s.ID() && it.id == c.id {
+				return it
+			}
+		}
 	}
-	cs.known[c.key] = c
+	return nil
 }
 
-func (cs *cells) get(key string) *cell {
+// see is the right to see to a cell, until leave.
+func (cs *cells) see(ctx context.Context, it *cell) error {
+	select {
+	case it.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	c := cs.known[key]
-	if c != nil {
-		c.left = time.Time{}
-	}
-	return c
+	it.left = time.Time{}
+	return nil
 }
 
 // leave says that nobody sees to a cell for the moment.
-func (cs *cells) leave(c *cell) {
+func (cs *cells) leave(it *cell) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	c.left = time.Now()
+	it.left = time.Now()
+	<-it.turn
+}
+
+// drop takes out a cell that could not begin.
+func (cs *cells) drop(it *cell) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.known = slices.DeleteFunc(cs.known, func(other *cell) bool { return other == it })
 }
 
 // yield ends code of the same container that waits for a client: other code is to run in its interpreter, and would wait for it. Code that somebody sees to
-// goes on.
-func (cs *cells) yield(s *session.Session, c call) error {
-	waits, err := cs.inTheWay(s, c)
+// goes on, and the other is refused. next is the other's cell, if it has one: it is known from then on, so that of two that come at once one is refused.
+func (cs *cells) yield(s *session.Session, c call, next *cell) error {
+	waits, err := cs.inTheWay(s, c, next)
 	for _, it := range waits {
 		it.cancel()
 		<-it.done
@@ -115,21 +145,24 @@ func (cs *cells) yield(s *session.Session, c call) error {
 	return err
 }
 
-// inTheWay takes those out that wait for a client.
-func (cs *cells) inTheWay(s *session.Session, c call) (waits []*cell, err error) {
+// inTheWay takes those out that wait for a client, and puts next in.
+func (cs *cells) inTheWay(s *session.Session, c call, next *cell) (waits []*cell, err error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	for key, it := range cs.known {
+	for _, it := range cs.known {
 		switch {
-		case !strings.HasPrefix(key, s.ID()+"/") || key == cellKey(s, c) || it.ended():
+		case it.box != s.ID() || it.ended():
 		case it.left.IsZero():
-			err = proto.Errorf(proto.TooMany, "", c.id, "other code is running in the interpreter")
+			return nil, proto.Errorf(proto.TooMany, "", c.id, "other code is running in the interpreter")
 		default:
-			delete(cs.known, key)
 			waits = append(waits, it)
 		}
 	}
-	return waits, err
+	cs.known = slices.DeleteFunc(cs.known, func(it *cell) bool { return slices.Contains(waits, it) })
+	if next != nil {
+		cs.known = append(cs.known, next)
+	}
+	return waits, nil
 }
 
 // ended reports whether it has a result.
@@ -146,13 +179,14 @@ func (it *cell) ended() bool {
 func (cs *cells) forget(after time.Duration) (n int) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	for key, c := range cs.known {
-		if after == 0 || !c.left.IsZero() && time.Since(c.left) >= after {
-			c.cancel()
-			delete(cs.known, key)
-			n++
+	cs.known = slices.DeleteFunc(cs.known, func(it *cell) bool {
+		if after != 0 && (it.left.IsZero() || time.Since(it.left) < after) {
+			return false
 		}
-	}
+		it.cancel()
+		n++
+		return true
+	})
 	return n
 }
 
@@ -169,20 +203,23 @@ func offered(o object) bridge.Tool {
 	return bridge.Tool{Name: o.text("name"), Description: o.text("description"), InputSchema: o.get("input_schema"), Async: true}
 }
 
-// startCell begins one.
+// startCell begins one, which whoever asked for it sees to.
 func (t *turn) startCell(ctx context.Context, s *session.Session, c call, text string) (*cell, error) {
-	offer, err := t.g.cfg.Bridge.Offer(s.Owner(), s.ID(), holderName, t.q.tools.offered(), callTime)
-	if err != nil {
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	it := newCell(s, c, cancel)
+	if err := t.g.cells.yield(s, c, it); err != nil {
 		return nil, err
 	}
-	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	it := &cell{key: cellKey(s, c), calls: make(chan []bridge.Call), offer: offer, cancel: cancel, done: make(chan struct{}), turn: make(chan struct{}, 1)}
-	it.budget = time.AfterFunc(cellTime, func() { _, _ = t.g.cfg.Code.Interrupt(run, s.Owner(), s.ID(), replName) }) // where it is gone there is nothing to interrupt
-	t.g.cells.put(it)
+	var err error
+	if it.offer, err = t.g.cfg.Bridge.Offer(s.Owner(), s.ID(), holderName, t.q.tools.offered(), callTime); err != nil {
+		t.g.cells.drop(it)
+		return nil, err
+	}
+	it.limit(func() { _, _ = t.g.cfg.Code.Interrupt(run, s.Owner(), s.ID(), replName) }) // where it is gone there is nothing to interrupt
 	t.g.cells.all.Go(func() { it.listen(run) })
 	t.g.cells.all.Go(func() {
 		defer close(it.done)
-		defer offer.Close()
+		defer it.offer.Close()
 		defer it.budget.Stop()
 		it.result = t.python(run, s, c, code.Cell{Code: text, TimeoutSeconds: longCell.Seconds()}, it.print)
 	})
@@ -208,7 +245,10 @@ func (it *cell) listen(ctx context.Context) {
 
 // await waits until the code has ended, which is its result, or calls tools, which it then waits for. When ctx ends first, so does the code.
 func (it *cell) await(ctx context.Context) (result object, calls []waiting, err error) {
-	if len(it.waiting) > 0 {
+	switch {
+	case it.ended(): // calls that were not answered have timed out
+		return it.result, nil, nil
+	case len(it.waiting) > 0:
 		return nil, it.waiting, nil
 	}
 	it.budget.Reset(cellTime)
@@ -218,7 +258,9 @@ func (it *cell) await(ctx context.Context) (result object, calls []waiting, err 
 	case batch := <-it.calls:
 		it.budget.Reset(callTime + cellTime)
 		for _, c := range batch {
-			it.waiting = append(it.waiting, waiting{newID(clientPrefix), c})
+			w := waiting{newID(clientPrefix), c}
+			it.waiting = append(it.waiting, w)
+			it.asked.Store(w.id, true)
 		}
 		return nil, it.waiting, nil
 	case <-ctx.Done():
@@ -248,32 +290,25 @@ func (it *cell) feed(answers map[string]answered) {
 			_ = it.offer.Answer(w.call.ID, mustJSON(a.text), nil)
 		}
 	}
-	if it.waiting = rest; it.ended() { // the calls that were not answered have timed out, and it has ended without them
-		it.waiting = nil
-	}
+	it.waiting = rest
 }
 
 // errHeld says that the answer ends here, for the client to do what code has called.
 var errHeld = errors.New("code waits for the client")
 
-// held sees to code that calls the client's tools: from its beginning, or with the client's answers.
+// held sees to code that calls the client's tools: from its beginning, or with the client's answers. It leaves it with a result, or with the client asked for what it
+// waits for, so that a turn never comes here twice for one piece of code.
 func (t *turn) held(ctx context.Context, s *session.Session, c call, text string, each func(code.Progress) error) (object, error) {
 	it, err := t.cellOf(ctx, s, c, text)
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		return t.failed(c, err), nil
 	}
 	defer t.g.cells.leave(it)
-	select {
-	case it.turn <- struct{}{}:
-		defer func() { <-it.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 	it.hear(each)
 	defer it.hear(nil)
-	if t.h.madeBy(c.id) {
-		it.feed(t.answers)
-	}
 	result, calls, err := it.await(ctx)
 	if calls == nil {
 		return result, err
@@ -283,23 +318,26 @@ func (t *turn) held(ctx context.Context, s *session.Session, c call, text string
 		block := object{}.with("type", "tool_use").with("id", w.id).with("name", w.call.Tool).with("input", w.call.Input).with("caller", caller.raw()).raw()
 		t.content = append(t.content, block)
 		if t.out != nil {
-			if err := t.out.block(block); err != nil {
-				return nil, err
-			}
+			_ = t.out.block(block) // who does not hear it any more comes again for the whole answer
 		}
 	}
 	return nil, errHeld
 }
 
-// cellOf is the cell of a call, begun unless the code has called tools already: then it is there, or lost.
+// cellOf is the cell of a call, for this turn to see to. It is begun unless the code has called tools already: then it is there, or lost.
 func (t *turn) cellOf(ctx context.Context, s *session.Session, c call, text string) (*cell, error) {
-	if !t.h.madeBy(c.id) {
+	if !t.h.called(c) {
 		return t.startCell(ctx, s, c, text)
 	}
-	if it := t.g.cells.get(cellKey(s, c)); it != nil {
-		return it, nil
+	it := t.g.cells.find(s, c, t.answers)
+	if it == nil {
+		return nil, proto.Errorf(proto.Unavailable, "", c.id, "the code that made these calls is not running any more")
 	}
-	return nil, proto.Errorf(proto.Unavailable, "", c.id, "the code that made these calls is not running any more")
+	if err := t.g.cells.see(ctx, it); err != nil {
+		return nil, err
+	}
+	it.feed(t.answers)
+	return it, nil
 }
 
 // readAnswers are the client's answers to what code has called, by the calls' IDs. A request that brings them brings nothing else.

@@ -1,10 +1,20 @@
 package gateway_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"berth/gateway"
+	"berth/proto"
+	"berth/session/sessiontest"
 )
 
 // withRemote is a request whose code may call the client's tool query.
@@ -125,5 +135,153 @@ func TestWhatDoesNotGoWithCallsByCode(t *testing.T) {
 		if r := s.send(encode(t, req)); r.status != 400 || r.msg.Error == nil || !strings.Contains(r.msg.Error.Message, want) {
 			t.Errorf("%s: %d %s", want, r.status, r.body)
 		}
+	}
+}
+
+// An ear hears an answer, until on fails.
+type ear struct {
+	*httptest.ResponseRecorder
+	on func(p []byte) error
+}
+
+func (e ear) Write(p []byte) (int, error) {
+	if err := e.on(p); err != nil {
+		return 0, err
+	}
+	return e.ResponseRecorder.Write(p)
+}
+
+// listen sends a request with an ear of its own.
+func (s *site) listen(ctx context.Context, req map[string]any, on func(p []byte) error) error {
+	s.t.Helper()
+	r := gateway.Request{Owner: sessiontest.Owner, Path: "/v1/messages", Header: http.Header{"Anthropic-Version": {"2023-06-01"}}, Body: encode(s.t, req)}
+	return s.gw.Messages(ctx, ear{httptest.NewRecorder(), on}, r, func(err error) any { return err.Error() })
+}
+
+// A client that goes while its code begins leaves nothing running that nobody sees to, and nothing is run twice.
+func TestClientGoesAsItsCodeBegins(t *testing.T) {
+	for range 5 { // it may go at any moment of it
+		s := newSite(t, remoteScript("with open('/workspace/n', 'a') as f: f.write('x')\nprint(1)", `{"tool_use_id": "toolu_code"}`))
+		box := s.Create(t, proto.CreateContainer{})
+		req := withRemote("go", "stream", true, "container", box.ID())
+		ctx, cancel := context.WithCancel(t.Context())
+		called := false
+		err := s.listen(ctx, req, func(p []byte) error {
+			if called = called || bytes.Contains(p, []byte("server_tool_use")); called && bytes.HasPrefix(p, []byte("event: ping")) { // which comes before a call is run
+				cancel()
+			}
+			return nil
+		})
+		if proto.CodeOf(err) != proto.Canceled {
+			t.Fatal(err)
+		}
+		m := s.ask(req, "X-Stainless-Retry-Count", "1").msg
+		s.played()
+		if m.types() != "text server_tool_use code_execution_tool_result text" {
+			t.Errorf("%+v", m)
+		}
+		if out := sessiontest.Bash(t, box, "cat /workspace/n").Stdout; len(out) > 1 {
+			t.Errorf("it ran %d times", len(out))
+		}
+	}
+}
+
+// A client that goes in the middle of the calls gets the same ones when it comes again.
+func TestClientGoesInTheMiddleOfCalls(t *testing.T) {
+	s := newSite(t, remoteScript("import asyncio\nwith open('/workspace/n', 'a') as f: f.write('x')\nprint(await asyncio.gather(query({'n': 1}), query({'n': 2})))", `{"content": "['1', '2']\n"}`))
+	box := s.Create(t, proto.CreateContainer{})
+	req := withRemote("go", "stream", true, "container", box.ID())
+	calls := 0
+	err := s.listen(t.Context(), req, func(p []byte) error {
+		if bytes.Contains(p, []byte("content_block_start")) && bytes.Contains(p, []byte(`"type":"tool_use"`)) {
+			if calls++; calls == 2 {
+				return errors.New("the client went away")
+			}
+		}
+		return nil
+	})
+	if err == nil || calls != 2 {
+		t.Fatalf("%d calls, %v", calls, err)
+	}
+	first := s.ask(req, "X-Stainless-Retry-Count", "1").msg
+	if first.types() != "text server_tool_use tool_use tool_use" || first.StopReason != "tool_use" {
+		t.Fatalf("%+v", first)
+	}
+	echo := func(input map[string]any) (string, bool) { return fmt.Sprint(input["n"]), false }
+	m := s.ask(again(req, first, answerCalls(t, first, echo))).msg
+	s.played()
+	if m.types() != "code_execution_tool_result text" || m.result(t, 0)["stdout"] != "['1', '2']\n" {
+		t.Errorf("%+v", m)
+	}
+	if out := sessiontest.Bash(t, box, "cat /workspace/n").Stdout; out != "x" {
+		t.Errorf("it ran %d times", len(out))
+	}
+}
+
+// A model may use the ID of a call again, in the same answer and in a later one: it means another call.
+func TestCodeUnderAnIDThatWasThereBefore(t *testing.T) {
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "id": "toolu_code", "name": "code_execution", "input": {"code": "print(await query({'n': 1}))"}}]}},
+		{"expect": {"last": [{"content": "1\n"}]}, "answer": {"content": [{"type": "tool_use", "id": "toolu_code", "name": "code_execution", "input": {"code": "print('second')"}}]}},
+		{"expect": {"last": [{"content": "second\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}},
+		{"answer": {"content": [{"type": "tool_use", "id": "toolu_code", "name": "code_execution", "input": {"code": "print(await query({'n': 3}))"}}]}},
+		{"expect": {"last": [{"content": "3\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	echo := func(input map[string]any) (string, bool) { return fmt.Sprint(input["n"]), false }
+	req := withRemote("go")
+	first := s.ask(req).msg
+	req = again(req, first, answerCalls(t, first, echo))
+	second := s.ask(req).msg
+	if second.types() != "code_execution_tool_result server_tool_use code_execution_tool_result text" {
+		t.Fatalf("%+v", second)
+	}
+	req = again(req, second, "and now")
+	third := s.ask(req).msg
+	if third.types() != "server_tool_use tool_use" {
+		t.Fatalf("%+v", third)
+	}
+	s.ask(again(req, third, answerCalls(t, third, echo)))
+	s.played()
+}
+
+// Of many that want to run code in one interpreter at once, one does.
+func TestCodeOfManyTurnsInOneContainer(t *testing.T) {
+	const many = 8
+	s := newSite(t, `{"plain": true, "loop": true, "turns": [{"answer": {"content": [{"type": "text", "text": "later"}]}}]}`)
+	box := s.Create(t, proto.CreateContainer{})
+	answers := make(chan reply, many)
+	for i := range many {
+		req := withRemote("go", "container", box.ID())
+		req["tools"] = append(req["tools"].([]any), map[string]any{"name": "own", "input_schema": map[string]any{"type": "object"}})
+		program := fmt.Sprintf("import asyncio, os\nwhile not os.path.exists('/workspace/go'): await asyncio.sleep(0.02)\nprint(await query({'n': %d}))", i)
+		req["messages"] = append(req["messages"].([]any), // code that runs when the client has answered for its own part
+			map[string]any{"role": "assistant", "content": []any{
+				map[string]any{"type": "server_tool_use", "id": "srvtoolu_code", "name": "code_execution", "input": map[string]any{"code": program}},
+				map[string]any{"type": "tool_use", "id": "toolu_own", "name": "own", "input": map[string]any{}},
+			}},
+			map[string]any{"role": "user", "content": []any{map[string]any{"type": "tool_result", "tool_use_id": "toolu_own", "content": "ok"}}})
+		sent := encode(t, req)
+		go func() {
+			if res, err := http.DefaultClient.Do(s.request("/v1/messages", sent)); err == nil {
+				answers <- s.read(res)
+			}
+		}()
+	}
+	late := time.After(30 * time.Second)
+	for i := range many - 1 {
+		select {
+		case r := <-answers:
+			if r.msg.types() != "code_execution_tool_result text" || r.msg.result(t, 0)["error_code"] != "too_many_requests" {
+				t.Errorf("%s", r.body)
+			}
+		case <-late:
+			t.Fatalf("%d were refused", i)
+		}
+	}
+	sessiontest.Bash(t, box, "touch /workspace/go")
+	if r := <-answers; r.msg.types() != "tool_use" {
+		t.Errorf("%s", r.body)
+	}
+	if err := s.model.Err(); err != nil {
+		t.Error(err)
 	}
 }

@@ -32,7 +32,7 @@ func (r *round) tally() {
 	for _, o := range blocksOf(r.said()) {
 		switch name, kind := o.text("name"), o.text("type"); {
 		case kind == "server_tool_use" && ownTool(name):
-			r.calls = append(r.calls, call{id: o.text("id"), name: name, input: o.get("input")})
+			r.calls = append(r.calls, call{id: o.text("id"), name: name, input: o.get("input"), turn: thisTurn})
 		case kind == "tool_use":
 			r.mixed = true
 		case strings.HasSuffix(kind, resultSuffix):

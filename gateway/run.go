@@ -147,11 +147,11 @@ func (t *turn) code(ctx context.Context, s *session.Session, c call) (object, er
 	if !t.q.tools.repl {
 		return t.program(ctx, s, c, in.Code, each), nil
 	}
-	switch err := t.g.cells.yield(s, c); {
-	case err != nil:
-		return t.failed(c, err), nil
-	case len(t.q.tools.remote) > 0:
+	if len(t.q.tools.remote) > 0 || t.h.called(c) {
 		return t.held(ctx, s, c, in.Code, each)
+	}
+	if err := t.g.cells.yield(s, c, nil); err != nil {
+		return t.failed(c, err), nil
 	}
 	return t.python(ctx, s, c, code.Cell{Code: in.Code, TimeoutSeconds: cellTime.Seconds()}, each), nil
 }

@@ -111,7 +111,7 @@ func (t *turn) prepare(ctx context.Context) error {
 		t.todo = nil
 	}
 	for _, c := range t.todo {
-		if t.answers == nil && t.h.madeBy(c.id) {
+		if t.answers == nil && t.h.called(c) {
 			if t.answers, err = t.q.readAnswers(); err != nil {
 				return err
 			}
@@ -184,7 +184,7 @@ var noUsage = json.RawMessage(`{"input_tokens":0,"output_tokens":0}`)
 func (t *turn) give(block object) error {
 	raw := block.raw()
 	t.content = append(t.content, raw)
-	t.h.block(-1, "assistant", raw, false)
+	t.h.block(thisTurn, "assistant", raw, false)
 	if t.out == nil {
 		return nil
 	}
@@ -195,10 +195,10 @@ func (t *turn) give(block object) error {
 func (t *turn) take(r *round) {
 	fresh := true
 	t.asked = true
-	t.h.survey(-1, r.said())
+	t.h.survey(thisTurn, r.said())
 	for _, raw := range r.blocks {
 		t.content = append(t.content, raw)
-		fresh = t.h.block(-1, "assistant", raw, fresh)
+		fresh = t.h.block(thisTurn, "assistant", raw, fresh)
 	}
 	t.usage = addUsage(t.usage, r.usage)
 	t.final = r.message
