@@ -77,7 +77,7 @@ func (t *turn) onceKey(c call) string {
 		return ""
 	}
 	key := t.keys[c.id]
-	if key == "" {
+	if c.turn == thisTurn {
 		key = "gateway/" + t.id + "/" + strconv.Itoa(len(t.content)) + "/" + c.id
 	}
 	return key[:min(len(key), proto.MaxRetryKey)]

@@ -296,3 +296,19 @@ func TestContainersThatAreNotThere(t *testing.T) {
 		t.Errorf("the upstream was asked %d times", n)
 	}
 }
+
+// A model may give a command the ID of one that an earlier answer left to be run: it is another one.
+func TestCommandUnderTheIDOfAPendingOne(t *testing.T) {
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "id": "toolu_1", "name": "bash_code_execution", "input": {"command": "echo first"}}, {"type": "tool_use", "id": "toolu_own", "name": "own", "input": {}}]}},
+		{"answer": {"content": [{"type": "tool_use", "id": "toolu_1", "name": "bash_code_execution", "input": {"command": "echo second"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	req := body(bash, "go")
+	req["tools"] = append(req["tools"].([]any), map[string]any{"name": "own", "input_schema": map[string]any{"type": "object"}})
+	first := s.ask(req).msg
+	m := s.ask(again(req, first, []any{map[string]any{"type": "tool_result", "tool_use_id": "toolu_own", "content": "ok"}})).msg
+	s.played()
+	if m.types() != "bash_code_execution_tool_result server_tool_use bash_code_execution_tool_result text" || m.result(t, 0)["stdout"] != "first\n" || m.result(t, 2)["stdout"] != "second\n" {
+		t.Errorf("%+v", m)
+	}
+}
