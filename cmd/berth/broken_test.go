@@ -3,6 +3,10 @@ package main
 import (
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -73,6 +77,28 @@ func (w *wire) cut() {
 	w.live = nil
 }
 
+// through puts a proxy between a user and the daemon, which asks first what to do about each request. One that is handled
+// goes no further.
+func through(t *testing.T, u *user, first func(w http.ResponseWriter, r *http.Request) (handled bool)) {
+	t.Helper()
+	for i, e := range u.env {
+		if host, ok := strings.CutPrefix(e, "BERTH_HOST="); ok {
+			to, err := url.Parse(host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			on := httputil.NewSingleHostReverseProxy(to)
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !first(w, r) {
+					on.ServeHTTP(w, r)
+				}
+			}))
+			t.Cleanup(s.Close)
+			u.env[i] = "BERTH_HOST=" + s.URL
+		}
+	}
+}
+
 // A connection that breaks while a log is followed loses nothing and repeats nothing.
 func TestLogsGoOnAfterABreak(t *testing.T) {
 	u := newUser(t)
@@ -104,4 +130,25 @@ func TestExecOverABrokenConnection(t *testing.T) {
 		t.Errorf("status %d, %s", got, r.stderr.String())
 	}
 	u.berth(t, "wait", c) // it ends, long before its sleep does
+}
+
+// Input that cannot be passed on is the end of the command: it would wait for the rest for ever, with a key too.
+func TestInputThatBreaksOff(t *testing.T) {
+	u := newUser(t)
+	c := u.berth(t, "create")
+	through(t, &u, func(w http.ResponseWriter, r *http.Request) bool {
+		lost := strings.HasSuffix(r.URL.Path, "/stdin")
+		if lost {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		return lost
+	})
+	for _, flags := range [][]string{{"-i"}, {"-i", "--idempotency-key", "k"}} {
+		cmd := u.command(append(append([]string{"exec"}, flags...), c, "cat")...)
+		var stderr strings.Builder
+		cmd.Stdin, cmd.Stderr = strings.NewReader("some"), &stderr
+		if got := statusOf(t, cmd.Run()); got != 125 || !strings.HasPrefix(stderr.String(), "berth: passing on standard input: ") {
+			t.Errorf("%v: status %d, %s", flags, got, stderr.String())
+		}
+	}
 }

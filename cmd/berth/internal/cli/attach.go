@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 
 	"berth/cmd/berth/internal/client"
@@ -30,6 +31,8 @@ type attachment struct {
 	started bool   // the command exists; set by run
 	exec    string // its ID, from then on
 	restore func() // gives the terminal back
+
+	owed atomic.Bool // some of standard input has not been passed on
 }
 
 // run runs the command and returns its result. Signals are the command's from here on.
@@ -53,16 +56,16 @@ func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
 	// typed.
 	t.restore = func() {}
 	defer func() { t.restore() }()
-	res, err := t.follow(ctx, live, begun)
+	res, err := t.follow(ctx, cancel, live, begun)
 	// The connection was closed by us then, and its error would tell of that.
-	if context.Cause(ctx) == errInterrupted {
-		err = errInterrupted
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
 	}
 	return res, err
 }
 
 // follow prints what the command does until it ends.
-func (t *attachment) follow(ctx context.Context, live *client.Live, begun chan<- string) (proto.ExecResult, error) {
+func (t *attachment) follow(ctx context.Context, give context.CancelCauseFunc, live *client.Live, begun chan<- string) (proto.ExecResult, error) {
 	for {
 		ev, err := live.Next(ctx)
 		if err != nil {
@@ -72,7 +75,7 @@ func (t *attachment) follow(ctx context.Context, live *client.Live, begun chan<-
 		case proto.EventStart:
 			t.started, t.exec = true, ev.ExecID
 			begun <- ev.ExecID
-			if err := t.begin(ctx, live, ev.ExecID); err != nil {
+			if err := t.begin(ctx, give, live, ev.ExecID); err != nil {
 				return proto.ExecResult{}, err
 			}
 		case proto.EventExit:
@@ -92,14 +95,15 @@ func (t *attachment) follow(ctx context.Context, live *client.Live, begun chan<-
 
 // begin hands the terminal over to a command that has just started. Standard input is read by a goroutine that nobody
 // waits for: a read of a terminal cannot be taken back, and ends with the program.
-func (t *attachment) begin(ctx context.Context, live *client.Live, exec string) error {
+func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc, live *client.Live, exec string) error {
 	switch {
 	case !t.cmd.OpenStdin:
 		return nil
 	case t.cmd.TTY == nil:
 		// By requests and not by the connection: a pipe may hold more than the daemon keeps for a
 		// command that does not read.
-		go func() { t.print.complain(ctx, t.c.Stdin(ctx, t.container, exec, os.Stdin)) }()
+		t.owed.Store(true)
+		go t.feed(ctx, give, exec)
 		return nil
 	}
 	restore, err := rawMode(os.Stdin)
@@ -121,6 +125,17 @@ func (t *attachment) begin(ctx context.Context, live *client.Live, exec string) 
 		}
 	}()
 	return nil
+}
+
+// feed passes standard input on. What cannot be passed on is the end of all: the command would wait for the rest, or take
+// what it has for the whole. One that ended before it had read its input is owed nothing.
+func (t *attachment) feed(ctx context.Context, give context.CancelCauseFunc, exec string) {
+	err := t.c.Stdin(ctx, t.container, exec, os.Stdin)
+	if err != nil && proto.CodeOf(err) != proto.Conflict && proto.CodeOf(err) != proto.NotFound {
+		give(fmt.Errorf("passing on standard input: %w", err))
+		return
+	}
+	t.owed.Store(false)
 }
 
 // forwarded are the signals that are meant for the command.
@@ -193,10 +208,9 @@ func (t *attachment) resize(live *client.Live, exec string) {
 }
 
 // A printer writes a command's output as it is, and keeps count of it.
-// One goroutine uses it at a time; complain alone may come from another, and touches only notes.
+// One goroutine uses it at a time.
 type printer struct {
 	out, err io.Writer // where the two streams go; nil leaves one out
-	notes    io.Writer // for what berth has to say
 	had      [2]int64  // bytes of stdout and stderr up to which all came or is lost
 	lost     [2]int64
 }
@@ -228,15 +242,6 @@ func (p *printer) event(ev proto.Event) error {
 		return err
 	}
 	return nil
-}
-
-// complain tells of an error that is not the end of everything. A command that ended before it had read its
-// input is none.
-func (p *printer) complain(ctx context.Context, err error) {
-	if err == nil || ctx.Err() != nil || proto.CodeOf(err) == proto.Conflict || proto.CodeOf(err) == proto.NotFound {
-		return
-	}
-	fmt.Fprintln(p.notes, "berth: passing on standard input: "+printable(err.Error()))
 }
 
 // missed says what output did not come, or is empty.

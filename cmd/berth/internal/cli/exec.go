@@ -29,7 +29,7 @@ A stopped container is started. With --shell the command runs in a shell that ke
 Signals are passed on; the third interrupt gives up on a command that ignores them, and the daemon ends it.
 
 With --idempotency-key the command goes on when berth is interrupted or the daemon is restarted, and berth waits for the daemon and goes on where
-it was. The same command line again finds the same run: its output from the beginning, and its exit status.`,
+it was, unless input of -i was still to be passed on. The same command line again finds the same run: its output from the beginning, and its exit status.`,
 		Example: `  berth exec -it CONTAINER bash
   berth exec --shell main CONTAINER cd /tmp
   berth exec -c 'ls | wc -l' CONTAINER
@@ -82,8 +82,9 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 	// at once.
 	at := &attachment{c: c, container: container, cmd: cmd, print: print}
 	res, err := at.run(ctx)
-	// Without a key the command ended with the connection, so there is nothing to come back to.
-	if f.key != "" && at.exec != "" && wentAway(err) {
+	// Without a key the command ended with the connection, so there is nothing to come back to. Nobody knows how much it
+	// had of an input that broke off, and it would wait for the rest for ever.
+	if f.key != "" && at.exec != "" && wentAway(err) && !at.owed.Load() {
 		res, err = a.rejoin(ctx, at)
 	}
 	if err != nil {
@@ -112,9 +113,9 @@ func (a *app) rejoin(ctx context.Context, at *attachment) (res proto.ExecResult,
 // The result that is printed as JSON holds the output already.
 func (a *app) printer() *printer {
 	if a.json {
-		return &printer{notes: a.stderr}
+		return &printer{}
 	}
-	return &printer{out: a.stdout, err: a.stderr, notes: a.stderr}
+	return &printer{out: a.stdout, err: a.stderr}
 }
 
 // conclude says what there is to be said about a command that has ended, and becomes its exit status.

@@ -2,7 +2,8 @@
 //
 // Every method is one request, or one page after the other for lists. What the daemon refuses comes back as
 // *proto.Error, with the daemon's own code and words; a daemon that does not answer at all is a *DialError.
-// Nothing is repeated here: the API's POSTs do work that must not be done twice.
+// Nothing is repeated here, as the API's POSTs do work that must not be done twice; but for a piece of standard input that
+// the daemon refused to take yet.
 package client
 
 import (

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"berth/artifacts"
 	"berth/proto"
@@ -96,17 +97,27 @@ func (c *Client) Stdin(ctx context.Context, container, exec string, r io.Reader)
 	}
 }
 
-// stdin sends one piece, and the end of input if end is set.
+// stdin sends one piece, and the end of input if end is set. What comes too soon for the key's rate is sent again in time: it
+// was refused before any of it was read.
 func (c *Client) stdin(ctx context.Context, container, exec string, b []byte, end bool) error {
-	r := request{
-		method: http.MethodPost, path: at("containers", container, "execs", exec, "stdin"), query: url.Values{},
-		raw: bytes.NewReader(b), size: int64(len(b)),
+	for {
+		r := request{
+			method: http.MethodPost, path: at("containers", container, "execs", exec, "stdin"), query: url.Values{},
+			raw: bytes.NewReader(b), size: int64(len(b)),
+		}
+		if end {
+			r.query.Set("close", "true")
+		}
+		_, err := c.call(ctx, r, nil)
+		if proto.CodeOf(err) != proto.TooMany {
+			return err
+		}
+		select {
+		case <-time.After(time.Duration(max(1, proto.AsError(err).RetryAfter)) * time.Second): // a proxy's refusal names no time here
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if end {
-		r.query.Set("close", "true")
-	}
-	_, err := c.call(ctx, r, nil)
-	return err
 }
 
 // Logs opens what one stream ("stdout", "stderr" or "both") has given so far. Start is the offset of
