@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -150,5 +151,46 @@ func TestInputThatBreaksOff(t *testing.T) {
 		if got := statusOf(t, cmd.Run()); got != 125 || !strings.HasPrefix(stderr.String(), "berth: passing on standard input: ") {
 			t.Errorf("%v: status %d, %s", flags, got, stderr.String())
 		}
+	}
+}
+
+// A container that --rm is for goes too when the user interrupts berth before the command has begun, or while it is deleted.
+func TestInterruptedBesideTheCommand(t *testing.T) {
+	for name, tt := range map[string]struct {
+		stalls func(r *http.Request) bool
+		status int
+	}{
+		"before": {func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/live") }, 130},
+		"after":  {func(r *http.Request) bool { return r.Method == http.MethodDelete }, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUser(t)
+			near := user{append([]string(nil), u.env...)}
+			stalled, goOn := make(chan struct{}, 1), make(chan struct{})
+			through(t, &near, func(_ http.ResponseWriter, r *http.Request) bool {
+				if tt.stalls(r) {
+					stalled <- struct{}{}
+					select {
+					case <-goOn:
+					case <-r.Context().Done():
+					}
+				}
+				return r.Context().Err() != nil
+			})
+			r := near.start(t, "run", "--rm", "-c", "exit 7")
+			<-stalled
+			if err := r.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			if name == "after" {
+				close(goOn)
+			}
+			if got := statusOf(t, r.Wait()); got != tt.status {
+				t.Errorf("status %d, %s", got, r.stderr.String())
+			}
+			if left := u.berth(t, "ls", "-q"); left != "" {
+				t.Errorf("left: %s", left)
+			}
+		})
 	}
 }

@@ -27,10 +27,13 @@ type attachment struct {
 	container string
 	cmd       proto.Cmd
 	print     *printer
+	caught    <-chan os.Signal // the command's from run on; of catch
 
-	started bool   // the command exists; set by run
-	exec    string // its ID, from then on
-	restore func() // gives the terminal back
+	live    *client.Live
+	started bool          // the command exists; set by run
+	exec    string        // its ID, from then on
+	begun   chan struct{} // closed then
+	restore func()        // gives the terminal back
 
 	owed atomic.Bool // some of standard input has not been passed on
 }
@@ -39,24 +42,10 @@ type attachment struct {
 func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	live, err := t.c.Live(ctx, t.container)
-	if err != nil {
-		return proto.ExecResult{}, err
-	}
-	defer live.Close()
-	// Room for one, so that follow never waits for the goroutine of signals.
-	begun := make(chan string, 1)
-	// Signals are caught before the command is sent: one that comes in between must not end berth
-	// and leave the command behind.
-	defer t.forward(ctx, cancel, live, begun)()
-	if err := live.Exec(execRef, t.cmd); err != nil {
-		return proto.ExecResult{}, err
-	}
-	// The terminal is given back whatever happens; a shell in raw mode shows nothing of what is
-	// typed.
-	t.restore = func() {}
-	defer func() { t.restore() }()
-	res, err := t.follow(ctx, cancel, live, begun)
+	t.begun = make(chan struct{})
+	// From before there is a connection: a daemon may be slow to answer, and the user need not wait for it.
+	defer t.forward(ctx, cancel)()
+	res, err := t.attend(ctx, cancel)
 	// The connection was closed by us then, and its error would tell of that.
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
@@ -64,18 +53,34 @@ func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
 	return res, err
 }
 
+// attend is run once signals are seen to.
+func (t *attachment) attend(ctx context.Context, give context.CancelCauseFunc) (res proto.ExecResult, err error) {
+	if t.live, err = t.c.Live(ctx, t.container); err != nil {
+		return res, err
+	}
+	defer t.live.Close()
+	if err := t.live.Exec(execRef, t.cmd); err != nil {
+		return res, err
+	}
+	// The terminal is given back whatever happens; a shell in raw mode shows nothing of what is
+	// typed.
+	t.restore = func() {}
+	defer func() { t.restore() }()
+	return t.follow(ctx, give)
+}
+
 // follow prints what the command does until it ends.
-func (t *attachment) follow(ctx context.Context, give context.CancelCauseFunc, live *client.Live, begun chan<- string) (proto.ExecResult, error) {
+func (t *attachment) follow(ctx context.Context, give context.CancelCauseFunc) (proto.ExecResult, error) {
 	for {
-		ev, err := live.Next(ctx)
+		ev, err := t.live.Next(ctx)
 		if err != nil {
 			return proto.ExecResult{}, err
 		}
 		switch ev.Type {
 		case proto.EventStart:
 			t.started, t.exec = true, ev.ExecID
-			begun <- ev.ExecID
-			if err := t.begin(ctx, give, live, ev.ExecID); err != nil {
+			close(t.begun)
+			if err := t.begin(ctx, give); err != nil {
 				return proto.ExecResult{}, err
 			}
 		case proto.EventExit:
@@ -95,7 +100,7 @@ func (t *attachment) follow(ctx context.Context, give context.CancelCauseFunc, l
 
 // begin hands the terminal over to a command that has just started. Standard input is read by a goroutine that nobody
 // waits for: a read of a terminal cannot be taken back, and ends with the program.
-func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc, live *client.Live, exec string) error {
+func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc) error {
 	switch {
 	case !t.cmd.OpenStdin:
 		return nil
@@ -103,7 +108,7 @@ func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc, li
 		// By requests and not by the connection: a pipe may hold more than the daemon keeps for a
 		// command that does not read.
 		t.owed.Store(true)
-		go t.feed(ctx, give, exec)
+		go t.feed(ctx, give)
 		return nil
 	}
 	restore, err := rawMode(os.Stdin)
@@ -117,7 +122,7 @@ func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc, li
 		for {
 			n, err := os.Stdin.Read(buf)
 			if n > 0 {
-				err = live.Type(exec, buf[:n])
+				err = t.live.Type(t.exec, buf[:n])
 			}
 			if err != nil {
 				return
@@ -129,8 +134,8 @@ func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc, li
 
 // feed passes standard input on. What cannot be passed on is the end of all: the command would wait for the rest, or take
 // what it has for the whole. One that ended before it had read its input is owed nothing.
-func (t *attachment) feed(ctx context.Context, give context.CancelCauseFunc, exec string) {
-	err := t.c.Stdin(ctx, t.container, exec, os.Stdin)
+func (t *attachment) feed(ctx context.Context, give context.CancelCauseFunc) {
+	err := t.c.Stdin(ctx, t.container, t.exec, os.Stdin)
 	if err != nil && proto.CodeOf(err) != proto.Conflict && proto.CodeOf(err) != proto.NotFound {
 		give(fmt.Errorf("passing on standard input: %w", err))
 		return
@@ -145,40 +150,47 @@ var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
-// forward passes signals on to the command once it has begun, and gives up on it when the user insists. The
-// function that it returns ends that.
-func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc, live *client.Live, begun <-chan string) (stop func()) {
+// catch has the signals that are meant for a command come to a channel until stop is called, and end berth no more.
+func catch() (caught chan os.Signal, stop func()) {
 	// Package signal drops what finds no room; 16 is more than anybody types in the time of one
 	// message.
-	caught := make(chan os.Signal, 16)
+	caught = make(chan os.Signal, 16)
 	signal.Notify(caught, forwarded...)
+	return caught, func() { signal.Stop(caught) }
+}
+
+// forward passes signals on to the command once it has begun, and gives up on it when the user insists. The
+// function that it returns ends that.
+func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		exec, asked := "", 0
+		asked, begun, runs := 0, t.begun, false
 		for {
 			select {
-			case exec = <-begun:
-				t.resize(live, exec) // it may have changed meanwhile
-			case sig := <-caught:
+			case <-begun:
+				begun, runs = nil, true
+				t.resize() // it may have changed meanwhile
+			case sig := <-t.caught:
 				if ends(sig) {
 					asked++
 				}
 				// Before the command has begun there is nothing to pass a signal to, so the first
 				// one is for us.
-				if asked >= patience || exec == "" && ends(sig) {
+				if asked >= patience || !runs && ends(sig) {
 					give(errInterrupted)
 					return
 				}
-				t.pass(live, exec, sig.(syscall.Signal))
+				if runs {
+					t.pass(sig.(syscall.Signal))
+				}
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
 	return func() {
-		signal.Stop(caught)
 		cancel()
 		<-done
 	}
@@ -190,20 +202,18 @@ func ends(sig os.Signal) bool {
 }
 
 // pass sends one signal on. A connection that has ended is noticed by whoever reads it.
-func (t *attachment) pass(live *client.Live, exec string, sig syscall.Signal) {
-	switch {
-	case exec == "":
-	case sig == syscall.SIGWINCH:
-		t.resize(live, exec)
-	default:
-		_ = live.Signal(exec, unix.SignalName(sig))
+func (t *attachment) pass(sig syscall.Signal) {
+	if sig == syscall.SIGWINCH {
+		t.resize()
+		return
 	}
+	_ = t.live.Signal(t.exec, unix.SignalName(sig))
 }
 
 // resize tells the command's terminal, if it has one, the size of ours.
-func (t *attachment) resize(live *client.Live, exec string) {
+func (t *attachment) resize() {
 	if t.cmd.TTY != nil {
-		_ = live.Resize(exec, windowSize())
+		_ = t.live.Resize(t.exec, windowSize())
 	}
 }
 

@@ -80,8 +80,10 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 	print := a.printer()
 	// A live connection and no plain request: signals, input and output have to travel both ways
 	// at once.
-	at := &attachment{c: c, container: container, cmd: cmd, print: print}
+	caught, stop := catch()
+	at := &attachment{c: c, container: container, cmd: cmd, print: print, caught: caught}
 	res, err := at.run(ctx)
+	stop()
 	// Without a key the command ended with the connection, so there is nothing to come back to. Nobody knows how much it
 	// had of an input that broke off, and it would wait for the rest for ever.
 	if f.key != "" && at.exec != "" && wentAway(err) && !at.owed.Load() {

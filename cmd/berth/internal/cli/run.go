@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"berth/cmd/berth/internal/client"
@@ -50,6 +48,7 @@ type runner struct {
 	exec      execFlags
 	rm        bool
 
+	caught   chan os.Signal // until all is tidied up: a signal must not end berth and leave something behind
 	c        *client.Client
 	made     proto.Container
 	uploaded []string // for this run
@@ -67,6 +66,9 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if r.rm && r.exec.detach {
 		return proto.Errorf(proto.InvalidArgument, "", "rm", "--rm waits for the command's end and --detach does not; use --lifetime with --detach")
 	}
+	var stop func()
+	r.caught, stop = catch()
+	defer stop()
 	if err := r.create(ctx); err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return r.launch(ctx, cmd)
 	}
 	print := r.printer()
-	at := &attachment{c: r.c, container: r.made.ID, cmd: cmd, print: print}
+	at := &attachment{c: r.c, container: r.made.ID, cmd: cmd, print: print, caught: r.caught}
 	res, err := at.run(ctx)
 	if r.rm || !at.started { // nobody would ever ask for one that never ran anything
 		r.tidy(ctx)
@@ -85,20 +87,48 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	return r.conclude(res, print)
 }
 
+// interruptible does what the user may interrupt, before there is a command that signals are for.
+func (r *runner) interruptible(ctx context.Context, do func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case sig := <-r.caught:
+				if ends(sig) {
+					cancel(errInterrupted)
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	err := do(ctx)
+	cancel(nil)
+	<-done
+	// Also where it was too late to stop anything: that signal is gone, and the command would not see it.
+	if context.Cause(ctx) == errInterrupted {
+		return errInterrupted
+	}
+	return err
+}
+
 // create makes the container, until the user interrupts it.
-// Signals end berth until there is a container, and are the command's from then on.
 func (r *runner) create(ctx context.Context) (err error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	if r.c, err = r.client(); err != nil {
 		return err
 	}
-	req, uploaded, err := r.container.request(ctx, r.app, r.c)
-	// Also after an error: tidy deletes what had been uploaded by then.
-	r.uploaded = uploaded
-	if err == nil {
-		r.made, err = r.c.Create(ctx, req)
-	}
+	err = r.interruptible(ctx, func(ctx context.Context) error {
+		req, uploaded, err := r.container.request(ctx, r.app, r.c)
+		// Also after an error: tidy deletes what had been uploaded by then.
+		r.uploaded = uploaded
+		if err == nil {
+			r.made, err = r.c.Create(ctx, req)
+		}
+		return err
+	})
 	if err != nil {
 		r.tidy(ctx)
 		return r.imageHint(err)
@@ -110,11 +140,15 @@ func (r *runner) create(ctx context.Context) (err error) {
 	return nil
 }
 
-// launch starts the command and leaves it.
+// launch starts the command and leaves it, unless the user interrupts that.
 // Both IDs are printed, and the container's on standard output: with it the command's can be found
 // again.
 func (r *runner) launch(ctx context.Context, cmd proto.Cmd) error {
-	e, err := r.c.Launch(ctx, r.made.ID, cmd)
+	var e proto.Exec
+	err := r.interruptible(ctx, func(ctx context.Context) (err error) {
+		e, err = r.c.Launch(ctx, r.made.ID, cmd)
+		return err
+	})
 	if err != nil {
 		r.tidy(ctx)
 		return err

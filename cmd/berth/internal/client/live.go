@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 
@@ -53,7 +54,16 @@ type Live struct {
 func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
 	h := http.Header{}
 	c.headers(h)
-	conn, res, err := c.dialer.DialContext(ctx, "ws"+strings.TrimPrefix(c.url(at("containers", container, "live"), nil), "http"), h)
+	// Reading a websocket takes no context, and neither does waiting for the answer that makes one of a connection: closing
+	// that is what wakes the reader.
+	stop := func() bool { return false }
+	dial := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		stop = context.AfterFunc(ctx, func() { got.Conn.Close() })
+	}})
+	conn, res, err := c.dialer.DialContext(dial, "ws"+strings.TrimPrefix(c.url(at("containers", container, "live"), nil), "http"), h)
+	if err != nil {
+		stop()
+	}
 	if errors.Is(err, websocket.ErrBadHandshake) {
 		data, _ := io.ReadAll(res.Body) // gorilla kept its beginning
 		return nil, c.failureOf(res.StatusCode, data)
@@ -62,9 +72,7 @@ func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
 		return nil, c.broken(ctx, err)
 	}
 	conn.SetReadLimit(maxFrame)
-	l := &Live{client: c, conn: conn, events: newQueue(), done: make(chan struct{})}
-	// Reading a websocket takes no context, so closing the connection is what wakes the reader.
-	l.stop = context.AfterFunc(ctx, func() { conn.Close() })
+	l := &Live{client: c, conn: conn, events: newQueue(), done: make(chan struct{}), stop: stop}
 	go l.read()
 	return l, nil
 }
