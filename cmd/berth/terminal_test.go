@@ -97,7 +97,10 @@ func on(t *testing.T, cmd *exec.Cmd, size *pty.Winsize) (*screen, *os.File) {
 	if err := pty.Setsize(ptmx, size); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.Stdin, cmd.Stderr = tty, tty
+	if cmd.Stdout == nil {
+		cmd.Stdout = tty
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -137,6 +140,34 @@ func TestTerminal(t *testing.T) {
 	s.expect(t, "> ")
 	fmt.Fprint(s, "exit 5\r")
 	if got := statusOf(t, cmd.Wait()); got != 5 {
+		t.Errorf("the status is %d", got)
+	}
+	if termios(t, tty) != before {
+		t.Error("the terminal was not given back as it was")
+	}
+}
+
+// The terminal is given back too when whoever reads the output has gone.
+func TestTerminalWithoutReader(t *testing.T) {
+	u := newUser(t)
+	cmd := u.command("exec", "-it", u.berth(t, "create"), "yes")
+	out, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdout = to
+	_, tty := on(t, cmd, &pty.Winsize{Rows: 24, Cols: 80})
+	before := termios(t, tty)
+	to.Close()
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if termios(t, tty) == before {
+		t.Error("the terminal is not in raw mode")
+	}
+	out.Close()
+	if got := statusOf(t, cmd.Wait()); got != 125 {
 		t.Errorf("the status is %d", got)
 	}
 	if termios(t, tty) != before {

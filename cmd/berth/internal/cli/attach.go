@@ -111,6 +111,8 @@ func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc) er
 		go t.feed(ctx, give)
 		return nil
 	}
+	// Output that nobody reads any more must not end berth before the terminal is given back; writing it fails, and that does.
+	signal.Ignore(syscall.SIGPIPE)
 	restore, err := rawMode(os.Stdin)
 	if err != nil {
 		return fmt.Errorf("preparing the terminal: %w", err)
