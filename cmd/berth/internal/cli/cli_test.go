@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -175,6 +176,24 @@ func TestPack(t *testing.T) {
 	}
 	if fmt.Sprint(skipped) != "[p]" {
 		t.Errorf("left out %v", skipped)
+	}
+}
+
+// What is sent and what becomes of it are shown from two goroutines.
+func TestProgressOfTwo(t *testing.T) {
+	p := &progress{a: &app{stderr: io.Discard}, terminal: true}
+	var wg sync.WaitGroup
+	for _, step := range []string{"sending", "importing"} {
+		wg.Go(func() {
+			for i := range int64(200) {
+				p.at(step, "", i, 200, true)
+			}
+		})
+	}
+	wg.Wait()
+	p.end()
+	if p.at("sending", "", 200, 200, true); p.bar != nil {
+		t.Error("there is a bar again after the end")
 	}
 }
 

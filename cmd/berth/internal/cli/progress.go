@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"berth/session"
@@ -14,11 +15,15 @@ import (
 
 // A progress shows how far a transfer is, on standard error if that is a terminal. Where it is not, long work
 // still gets a line for each of its steps.
+// A transfer tells of what it sends while its answer tells of what became of that, each from a goroutine of its own.
 type progress struct {
 	a        *app
 	terminal bool
-	bar      *progressbar.ProgressBar
-	step     string
+
+	mu   sync.Mutex
+	bar  *progressbar.ProgressBar
+	step string
+	over bool // end was called
 }
 
 // progress makes the progress of one command. Quiet, it shows nothing.
@@ -28,10 +33,16 @@ func (a *app) progress() *progress {
 
 // at shows one moment of a step. A total of 0 or less is unknown.
 func (p *progress) at(step, item string, done, total int64, bytes bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// A body may still be read when the answer is there; what is printed then stays as it is.
+	if p.over {
+		return
+	}
 	// A step begins with its first moment; there is no call for it, as a transfer knows only how
 	// far it is.
 	if step != p.step {
-		p.end()
+		p.clear()
 		p.step = step
 		p.begin(step, total, bytes)
 	}
@@ -48,7 +59,7 @@ func (p *progress) at(step, item string, done, total int64, bytes bool) {
 	_ = p.bar.Set64(done) // the terminal's trouble is not the transfer's
 }
 
-// begin starts to show a step, with a bar where there is a terminal to draw it on and a line where there is none.
+// begin starts to show a step, with a bar where there is a terminal to draw it on and a line where there is none. Called with mu held.
 func (p *progress) begin(step string, total int64, bytes bool) {
 	if !p.terminal {
 		if !p.a.quiet {
@@ -65,9 +76,17 @@ func (p *progress) begin(step string, total int64, bytes bool) {
 		progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSpinnerType(14))
 }
 
-// end takes the bar away.
+// end takes the bar away for good.
 // It may be called again; commands defer it, and also end the bar before they print.
 func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	p.clear()
+}
+
+// clear takes the bar away before the next one. Called with mu held.
+func (p *progress) clear() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
 		p.bar = nil
