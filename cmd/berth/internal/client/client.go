@@ -173,6 +173,11 @@ func (c *Client) prepare(ctx context.Context, r request) (*http.Request, error) 
 		}
 		body = bytes.NewReader(data)
 	}
+	// What the caller opened is the caller's to close: net/http does so too when an answer comes early, and whoever fills a
+	// pipe would hear of that in place of the answer.
+	if _, closes := body.(io.Closer); closes {
+		body = io.NopCloser(body)
+	}
 	req, err := http.NewRequestWithContext(ctx, r.method, c.url(r.path, r.query), body)
 	if err != nil {
 		return nil, err
