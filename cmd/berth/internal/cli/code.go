@@ -26,7 +26,8 @@ func (a *app) codeCommand() *cobra.Command {
 		Long: `Run code of a language and print what it prints, and the value of its last expression.
 
 Without CONTAINER the code runs in a container of its own, which is deleted afterwards. With --context it is a cell of an interpreter that keeps its
-variables for the next one. The code is FILE, the text of -c, or standard input. The exit status is 1 if the code failed, or its own.
+variables for the next one. The code is FILE, the text of -c, or standard input. The exit status is 1 if the code failed, or its own,
+and 125 if what it printed did not all come: the daemon keeps 1 MiB of each stream. Long output belongs into files of $OUTPUT_DIR.
 
 Languages: ` + strings.Join(code.Languages(), ", ") + `. Without --language the name of FILE tells it; otherwise it is python.`,
 		Example: `  berth code -c '6*7'
@@ -97,7 +98,7 @@ func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args 
 	if err != nil {
 		return err
 	}
-	return a.outcome(res, f.figures, true)
+	return a.outcome(res, f.figures, nil)
 }
 
 // codeArgs tells the container from the file. One argument alone is the container where the code comes from elsewhere, and a file where there
@@ -151,34 +152,18 @@ func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, conta
 	if len(f.env)+len(f.secrets) > 0 || f.image != "" || !f.network.request().IsZero() {
 		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow are for a fresh interpreter; leave them out with --context")
 	}
+	print := a.printer()
 	res, err := c.RunCell(ctx, container, f.context, cell, func(p code.Progress) error {
-		if a.json {
-			return nil
-		}
-		return a.cellOutput(p)
+		return print.event(proto.Event{Type: proto.EventType(p.Type), Stream: p.Stream, Offset: p.Offset, Until: p.Until, Data: p.Data, DataBase64: p.DataBase64})
 	})
 	if err != nil {
 		return err
 	}
-	return a.outcome(res, f.figures, false)
+	return a.outcome(res, f.figures, print)
 }
 
-// cellOutput prints a piece of output.
-func (a *app) cellOutput(p code.Progress) error {
-	data := p.DataBase64
-	if len(data) == 0 {
-		data = []byte(p.Data)
-	}
-	out := a.stdout
-	if p.Type == proto.Stderr.String() {
-		out = a.stderr
-	}
-	_, err := out.Write(data)
-	return err
-}
-
-// outcome prints what became of code, its output too if logs is set, and is the exit status.
-func (a *app) outcome(res code.Outcome, figures string, logs bool) error {
+// outcome prints what became of code, its output too unless printed has done that, and is the exit status.
+func (a *app) outcome(res code.Outcome, figures string, printed *printer) error {
 	if err := a.saveFigures(res, figures); err != nil {
 		return err
 	}
@@ -188,12 +173,15 @@ func (a *app) outcome(res code.Outcome, figures string, logs bool) error {
 		}
 		return failed(res)
 	}
-	if logs {
-		fmt.Fprint(a.stdout, strings.Join(res.Logs.Stdout, ""))
-		fmt.Fprint(a.stderr, strings.Join(res.Logs.Stderr, ""))
+	if printed == nil {
+		if err := a.printLogs(res.Logs); err != nil {
+			return err
+		}
 	}
 	for _, text := range res.Results {
-		fmt.Fprintln(a.stdout, cleaned(text))
+		if _, err := fmt.Fprintln(a.stdout, cleaned(text)); err != nil {
+			return err
+		}
 	}
 	if res.Error != "" {
 		fmt.Fprintln(a.stderr, cleaned(res.Error))
@@ -206,7 +194,24 @@ func (a *app) outcome(res code.Outcome, figures string, logs bool) error {
 			fmt.Fprintln(a.stderr, "berth: "+printable(n))
 		}
 	}
+	const whole = "; what code writes into $OUTPUT_DIR is stored whole"
+	switch {
+	case printed == nil && res.Truncated:
+		return a.incomplete("some of the output or of the results is missing: the daemon keeps the beginning and the end of long ones"+whole, failed(res))
+	// Truncated tells only what is kept of it.
+	case printed != nil && printed.missed() != "":
+		return a.incomplete(printed.missed()+": they came faster than they could be printed"+whole, failed(res))
+	}
 	return failed(res)
+}
+
+// printLogs prints all that code has printed, each stream to its own.
+func (a *app) printLogs(logs code.Logs) error {
+	if _, err := io.WriteString(a.stdout, strings.Join(logs.Stdout, "")); err != nil {
+		return err
+	}
+	_, err := io.WriteString(a.stderr, strings.Join(logs.Stderr, ""))
+	return err
 }
 
 // cleaned is a text of several lines without control characters. Its blanks stay: columns are made of them.

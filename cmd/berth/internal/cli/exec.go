@@ -138,12 +138,17 @@ func (a *app) conclude(res proto.ExecResult, print *printer) error {
 		a.remarks(res)
 	}
 	err := ended(res.Exec)
-	// Said even if quiet: output that is missing is a failure and no remark.
 	if missed := print.missed(); missed != "" {
-		fmt.Fprintf(a.stderr, "berth: %s: they came faster than they could be printed; --max-output has the daemon keep more, and `berth cp` loses nothing\n", missed)
-		if err == nil && !isTerminal(os.Stdout) {
-			return exitError{statusFailed} // what reads our output must not take it for all of it
-		}
+		return a.incomplete(missed+": they came faster than they could be printed; --max-output has the daemon keep more, and `berth cp` loses nothing", err)
+	}
+	return err
+}
+
+// incomplete tells of output that is missing, even if quiet: that is a failure and no remark. err is how it ended otherwise.
+func (a *app) incomplete(what string, err error) error {
+	fmt.Fprintln(a.stderr, "berth: "+what)
+	if err == nil && !isTerminal(os.Stdout) {
+		return exitError{statusFailed} // what reads our output must not take it for all of it
 	}
 	return err
 }
