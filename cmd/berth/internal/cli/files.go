@@ -159,8 +159,7 @@ func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force
 		if target, err = fileTarget(orDot(dst), info.Filename); err != nil {
 			return err
 		}
-		// Only an ordinary file has something to lose; /dev/null does not.
-		if fi, err := os.Lstat(target); err == nil && fi.Mode().IsRegular() && !force {
+		if !force && loses(target) {
 			return proto.Errorf(proto.AlreadyExists, "", target, "%s is here already; -f replaces it", target)
 		}
 	}
@@ -187,6 +186,16 @@ func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force
 		fmt.Fprintln(a.stderr, printable(target))
 	}
 	return nil
+}
+
+// loses reports whether something is lost where target is written: an ordinary file, or a link that leads nowhere, which would
+// become one. What is behind a link counts, as save follows it; /dev/null has nothing to lose.
+func loses(target string) bool {
+	if _, err := os.Lstat(target); err != nil {
+		return false
+	}
+	fi, err := os.Stat(target)
+	return err != nil || fi.Mode().IsRegular()
 }
 
 // orDot is dst, or the current directory.
