@@ -16,9 +16,11 @@ import (
 type opener func(offset, n int64) (io.ReadCloser, proto.FileInfo, error)
 
 // sendFile answers with a file or the part of it that Range asks for. Several ranges, and a Range that
-// cannot be read, are answered with the whole file, as RFC 9110 allows.
+// cannot be read, are answered with the whole file, as RFC 9110 allows. So is any with If-Range: what it can name is
+// Last-Modified, and a file that changes twice in one second keeps that.
 func (c *call) sendFile(open opener) error {
 	want, ok := parseRange(c.r.Header.Get("Range"))
+	ok = ok && c.r.Header.Get("If-Range") == ""
 	if c.r.Method == http.MethodHead {
 		return c.sendHead(open)
 	}

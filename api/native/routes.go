@@ -240,7 +240,7 @@ func (e *edge) fileRows() []row {
 	part := map[string]string{"Content-Range": "Which bytes these are, of how many."}
 	rows := []row{
 		{"GET", at + "/content", e.readContent, op{id: "readFile", tag: tag, does: "Read a file.",
-			query: []param{pathParam, asParam}, header: []param{{name: "Range", does: "One range of bytes, such as bytes=0-99, bytes=100- or bytes=-100."}},
+			query: []param{pathParam, asParam}, header: []param{{name: "Range", does: "One range of bytes, such as bytes=0-99, bytes=100- or bytes=-100. With If-Range the whole file is the answer: nothing tells its versions apart for certain."}},
 			answers: map[int][]content{http.StatusOK: {{media: octets, headers: file}}, http.StatusPartialContent: {{media: octets, headers: part}}}, fails: append([]int{416}, inGuest...)}},
 		{"PUT", at + "/content", e.writeContent, op{id: "writeFile", tag: tag, does: "Write a file, whole or not at all. Its directories are made.",
 			query: []param{pathParam, asParam, {name: "mode", kind: mode, does: "Octal permission bits. Without it a new file gets 0644 and another keeps its own."},
