@@ -143,6 +143,12 @@ func (e *Exec) discard() error {
 	defer e.keeping.Unlock()
 	e.forgotten = true
 	e.out.Forget()
+	e.mu.Lock()
+	saved := e.saved > 0
+	e.mu.Unlock()
+	if !saved {
+		return nil
+	}
 	return e.removeOutput()
 }
 
