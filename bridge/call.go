@@ -122,13 +122,13 @@ func (d *desk) abandon(c *call) {
 	case c.over:
 		d.forget(c)
 	default:
+		c.grace = nil // or it would be kept once it is over, for whoever came back
 		c.cancel()
 	}
 }
 
 // run sees a call to its end.
 func (c *call) run() {
-	defer c.cancel()
 	go func() { // a command that has ended wants nothing any more
 		select {
 		case <-c.exec.Done():
@@ -319,6 +319,7 @@ func (d *desk) finish(c *call, out outcome) {
 	if len(c.watchers) == 0 && c.grace == nil {
 		d.forget(c)
 	}
+	c.cancel() // or the daemon's context has it for as long as there is a daemon
 }
 
 // tell has it audited what became of a call.

@@ -146,6 +146,47 @@ time.sleep(60)`)
 	}
 }
 
+// Calls that the code hung up on, and that nobody answers, are not under way any more once they have ended.
+func TestHungUp(t *testing.T) {
+	b := newBench(t, bridge.Config{Grace: 20 * time.Millisecond})
+	s := b.create(t, proto.CodeTools{})
+	o := b.offer(t, s, "gateway", time.Minute, add)
+	go func() {
+		for batch, err := o.Next(context.Background()); err == nil; batch, err = o.Next(context.Background()) {
+			for _, c := range batch {
+				if string(c.Input) == `{"a": 7, "b": 2}` {
+					_ = o.Answer(c.ID, json.RawMessage("9"), nil)
+				}
+			}
+		}
+	}()
+	out := python(t, s, `
+for i in range(260):
+    c = http.client.HTTPConnection("127.0.0.1", 3129, timeout=30)
+    c.request("POST", "/v1/calls", json.dumps({"calls": [{"id": f"x{i}", "tool": "add", "input": {"a": i, "b": 0}}]}), {"Authorization": "Bearer " + os.environ["BERTH_TOOLS_TOKEN"]})
+    r = c.getresponse()
+    r.close()
+    c.close()
+end = time.time() + 30
+while "error" in (last := call("add", a=7, b=2)) and time.time() < end:
+    time.sleep(0.1)
+print(last.get("result", last.get("error")))`)
+	if out != "9\n" {
+		t.Error(out)
+	}
+}
+
+// A call that is refused leaves nothing in the daemon.
+func TestRefusedCallIsOver(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	e := start(t, s, `time.sleep(60)`)
+	defer e.Cancel(proto.EndKilled, "it is enough")
+	if ctx := b.Begin(s, e, "nothing"); ctx.Err() == nil {
+		t.Error("the call was refused, and its context is there still")
+	}
+}
+
 // Who may call what is the command's, while it runs, in its own container.
 func TestTokens(t *testing.T) {
 	b := newBench(t, bridge.Config{})
