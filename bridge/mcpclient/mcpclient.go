@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -38,10 +37,16 @@ type Client struct {
 	turn chan struct{} // holds one token: the right to connect
 
 	mu      sync.Mutex // guards what follows
-	session *mcp.ClientSession
+	session *session
 	tools   map[string]proto.ToolSpec
 	asked   time.Time
 	closed  bool
+}
+
+// A session with a server is closed once nobody uses it any more: those that are under way go on when it is lost to the next.
+type session struct {
+	*mcp.ClientSession
+	users sync.WaitGroup // added to while it is the client's, under its mu
 }
 
 // New makes a client. It connects to nothing yet.
@@ -52,75 +57,58 @@ func New(cfg Config) *Client {
 	return &Client{cfg: cfg, turn: make(chan struct{}, 1)}
 }
 
-// bounded ends an answer that is larger than it may be. An answer that is a stream of events is one answer.
-type bounded struct {
-	next http.RoundTripper
-	most int64
-}
-
-// RoundTrip is http.RoundTripper's.
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := b.next.RoundTrip(r)
-	if err == nil {
-		res.Body = &limited{res.Body, b.most}
-	}
-	return res, err
-}
-
-type limited struct {
-	io.ReadCloser
-	left int64
-}
-
-// Read is io.Reader's.
-func (l *limited) Read(p []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, errors.New("the server's answer is too large")
-	}
-	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left)])
-	l.left -= int64(n)
-	return n, err
-}
-
-// connect is the session with the server.
-func (c *Client) connect(ctx context.Context) (*mcp.ClientSession, error) {
+// connect is the session with the server, for one user, who is done with it in the end.
+func (c *Client) connect(ctx context.Context) (*session, error) {
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	c.mu.Lock()
-	s, closed := c.session, c.closed
-	c.mu.Unlock()
-	if s != nil || closed {
-		if closed {
-			return nil, errors.New("the client is closed")
-		}
-		return s, nil
+	if s, err := c.known(); s != nil || err != nil {
+		return s, err
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "berth", Version: "1"}, nil)
-	s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: c.cfg.URL, HTTPClient: c.cfg.Client, MaxRetries: -1, DisableStandaloneSSE: true}, nil)
+	made, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: c.cfg.URL, HTTPClient: c.cfg.Client, MaxRetries: -1, DisableStandaloneSSE: true}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		go s.Close()
-		return nil, errors.New("the client is closed")
+		go made.Close()
+		return nil, errClosed
 	}
-	c.session = s
-	return s, nil
+	c.session = &session{ClientSession: made}
+	c.session.users.Add(1)
+	return c.session, nil
+}
+
+var errClosed = errors.New("the client is closed")
+
+// known is the session that there is, for one user more; nil: there is none.
+func (c *Client) known() (*session, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errClosed
+	}
+	if c.session != nil {
+		c.session.users.Add(1)
+	}
+	return c.session, nil
 }
 
 // lost forgets a session that failed, so that the next call makes a new one.
-func (c *Client) lost(s *mcp.ClientSession) {
+func (c *Client) lost(s *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.session == s {
 		c.session = nil
-		go s.Close() // it may say goodbye over the network
+		go func() {
+			s.users.Wait()
+			_ = s.Close() // it may say goodbye over the network
+		}()
 	}
 }
 
@@ -136,7 +124,8 @@ func (c *Client) Tools(ctx context.Context) (map[string]proto.ToolSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := listOf(ctx, s)
+	defer s.users.Done()
+	list, err := listOf(ctx, s.ClientSession)
 	if err != nil {
 		c.lost(s)
 		return nil, err
@@ -181,6 +170,7 @@ func (c *Client) Call(ctx context.Context, name string, input json.RawMessage) (
 	if err != nil {
 		return nil, "", err
 	}
+	defer s.users.Done()
 	res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: input})
 	if err != nil {
 		c.lost(s)
