@@ -130,6 +130,8 @@ func readAsk(dec *jsontext.Decoder) (a ask, err error) {
 	switch {
 	case !validClientID(a.ID):
 		return a, fail(ValueError, "the id of a call must be 1 to %d letters, digits and '-'", maxClientID).error()
+	case len(a.Tool) > maxName: // only inputs have room of their own
+		return a, fail(ValueError, "the name of a tool has at most %d bytes", maxName).error()
 	case len(a.Input) > maxInput:
 		return a, errTooLarge
 	case tooDeep(a.Input):

@@ -226,6 +226,7 @@ func TestRefusals(t *testing.T) {
 		`post([], path="/v1/tools")[0]["status"]`:                                           "405",
 		`post([{"id": "a", "tool": "add"}] * 65)[0]["status"]`:                              "400",
 		`post([{"id": "a", "tool": "add", "input": {"a": "x" * (1 << 20)}}])[0]["status"]`:  "413",
+		`post([{"id": "a", "tool": "a" * 129, "input": {}}])[0]["status"]`:                  "400",
 		`post([{"id": "a/b", "tool": "add", "input": {}}])[0]["error"]["type"]`:             "ValueError",
 		`post([{"id": "a", "tool": "add", "input": {}, "owner": "x"}])[0]["error"]["type"]`: "ValueError",
 		`post([{"id": "a", "tool": "add", "input": []}])[0]["error"]["type"]`:               "ValueError",
