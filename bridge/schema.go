@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"berth/proto"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 )
@@ -56,6 +58,9 @@ func compile(at string, raw json.RawMessage) (*checker, error) {
 	return &checker{s}, nil
 }
 
+// checking bounds the bytes of values that are compared with schemas at once: while one is, it takes some hundred times its own bytes.
+var checking = semaphore.NewWeighted(maxResult)
+
 // english is the language of the validator's words.
 var english = message.NewPrinter(language.English)
 
@@ -64,12 +69,22 @@ func (c *checker) check(at string, raw json.RawMessage) error {
 	if c == nil {
 		return nil
 	}
+	room := int64(min(len(raw), maxResult))
+	_ = checking.Acquire(context.Background(), room) // none takes long
+	defer checking.Release(room)
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		return fmt.Errorf("%s is not valid JSON", at)
 	}
-	if err := weigh(c.schema, v, len(raw)); err != nil {
+	looks, err := weigh(c.schema, v, len(raw))
+	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
+	}
+	if looks > fullWeight {
+		if (&jsonschema.Schema{Not: c.schema}).Validate(v) == nil { // of what must not fit, the validator keeps no more than whether it does
+			return fmt.Errorf("%s: it is not what the schema says, and too large to say where", at)
+		}
+		return nil
 	}
 	err = c.schema.Validate(v)
 	var bad *jsonschema.ValidationError

@@ -13,10 +13,13 @@ import (
 // told to stop, so it is counted first how often it would look at something. The count is never less than that; it leaves out nothing but what a
 // type rules out.
 
-// Bounds of that count, beside what each byte of a value may add, and of a number, whose exact value the validator works with.
+// Bounds of that count, beside what each byte of a value may add, and of a number, whose exact value the validator works with. The validator also keeps what it
+// finds wrong, at each look: where and what up to fullWeight, and beyond that no more than that it is.
 const (
 	freeWeight  = 1 << 16
-	byteWeight  = 4
+	byteWeight  = 2
+	maxWeight   = 1 << 22
+	fullWeight  = 1 << 14
 	maxExponent = 1000
 )
 
@@ -31,11 +34,20 @@ type scale struct {
 	err  error
 }
 
-// weigh fails where a value of size bytes takes too long to be compared with a schema.
-func weigh(s *jsonschema.Schema, v any, size int) error {
-	w := &scale{left: freeWeight + byteWeight*int64(size)}
+// weigh counts how often a value of size bytes is looked at to compare it with a schema, and fails where that takes too long.
+func weigh(s *jsonschema.Schema, v any, size int) (looks int64, err error) {
+	most := min(freeWeight+byteWeight*int64(size), maxWeight)
+	w := &scale{left: most}
 	w.add(s, v)
-	return w.err
+	w.spend(0)
+	return most - w.left, w.err
+}
+
+// spend counts looks.
+func (w *scale) spend(n int64) {
+	if w.left -= n; w.left < 0 && w.err == nil {
+		w.err = errIntricate
+	}
 }
 
 // add counts one look at a value with a schema, and all that follow from it.
@@ -43,7 +55,7 @@ func (w *scale) add(s *jsonschema.Schema, v any) {
 	if s == nil || w.err != nil {
 		return
 	}
-	if w.left--; w.left < 0 || s.DynamicRef != nil || s.RecursiveRef != nil { // where those lead is not known before
+	if w.spend(1); w.err != nil || s.DynamicRef != nil || s.RecursiveRef != nil { // where those lead is not known before
 		w.err = errIntricate
 		return
 	}
@@ -53,6 +65,12 @@ func (w *scale) add(s *jsonschema.Schema, v any) {
 	}
 	if s.Bool != nil || !mayBe(s.Types, v) {
 		return
+	}
+	if s.Const != nil {
+		w.spend(equal(v, *s.Const))
+	}
+	if s.Enum != nil {
+		w.spend(equal(v, s.Enum.Values...))
 	}
 	w.all(v, s.Ref, s.Not, s.If, s.Then, s.Else, s.ContentSchema)
 	w.all(v, s.AllOf...)
@@ -73,8 +91,14 @@ func (w *scale) all(v any, list ...*jsonschema.Schema) {
 }
 
 func (w *scale) object(s *jsonschema.Schema, v map[string]any) {
+	w.spend(int64(len(s.Required)))
 	for _, of := range s.Dependencies {
+		names, _ := of.([]string)
+		w.spend(int64(len(names)))
 		w.any(of, v)
+	}
+	for _, names := range s.DependentRequired {
+		w.spend(int64(len(names)))
 	}
 	for _, of := range s.DependentSchemas {
 		w.add(of, v)
@@ -83,7 +107,7 @@ func (w *scale) object(s *jsonschema.Schema, v map[string]any) {
 		w.all(one, s.Properties[name], s.UnevaluatedProperties)
 		w.any(s.AdditionalProperties, one)
 		w.add(s.PropertyNames, name)
-		w.left -= int64(len(s.PatternProperties))
+		w.spend(int64(len(s.PatternProperties)))
 		for _, of := range s.PatternProperties {
 			w.add(of, one)
 		}
@@ -91,6 +115,9 @@ func (w *scale) object(s *jsonschema.Schema, v map[string]any) {
 }
 
 func (w *scale) array(s *jsonschema.Schema, v []any) {
+	if s.UniqueItems {
+		w.spend(unique(v))
+	}
 	tuple, _ := s.Items.([]*jsonschema.Schema)
 	for i, one := range v {
 		w.all(one, s.Items2020, s.Contains, s.UnevaluatedItems)
@@ -102,6 +129,61 @@ func (w *scale) array(s *jsonschema.Schema, v []any) {
 			}
 		}
 	}
+}
+
+// equal is what it takes to compare a value with others: each part of one that has parts, each number with its exact value, and next to nothing for the rest.
+func equal(v any, others ...any) (n int64) {
+	_, number := v.(json.Number)
+	for _, other := range others {
+		switch _, same := other.(json.Number); {
+		case number && same:
+			n++
+		case hasParts(v) && hasParts(other):
+			n += parts(other)
+		}
+	}
+	return n + int64(len(others))/64
+}
+
+// unique is what it takes to compare the items of an array with each other: all of a few, and of many those that its validator may take for the same before it looks
+// closely, which are those that have parts.
+func unique(v []any) int64 {
+	const few = 20
+	close := int64(len(v))
+	if len(v) > few {
+		close = 0
+		for _, one := range v {
+			if hasParts(one) {
+				close++
+			}
+		}
+	}
+	all := parts(v)
+	return all + close*all/4
+}
+
+func hasParts(v any) bool {
+	switch v.(type) {
+	case map[string]any, []any:
+		return true
+	}
+	return false
+}
+
+// parts is how many values there are in one, with itself.
+func parts(v any) int64 {
+	n := int64(1)
+	switch v := v.(type) {
+	case map[string]any:
+		for _, one := range v {
+			n += parts(one)
+		}
+	case []any:
+		for _, one := range v {
+			n += parts(one)
+		}
+	}
+	return n
 }
 
 // any is add of what may be a schema.

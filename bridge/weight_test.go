@@ -10,6 +10,16 @@ import (
 // No schema has the daemon work for longer than its value is large.
 func TestWeight(t *testing.T) {
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	names := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `"n%d",`, i)
+		}
+		return strings.TrimSuffix(b.String(), ",")
+	}
+	numbers := func(n int) string {
+		return "[" + strings.ReplaceAll(strings.ReplaceAll(names(n), `"n`, ""), `"`, "") + "]"
+	}
 	chain := `{"$defs": {`
 	for i := range 30 {
 		chain += fmt.Sprintf(`"a%d": {"allOf": [{"$ref": "#/$defs/a%d"}, {"$ref": "#/$defs/a%d"}]}, `, i, i+1, i+1)
@@ -26,6 +36,15 @@ func TestWeight(t *testing.T) {
 		{`{"items": {"allOf": [` + strings.TrimSuffix(strings.Repeat(`{"minimum": 0},`, 4000), ",") + `]}}`, "[" + strings.Repeat("1,", 100_000) + "1]", errIntricate},
 		{`{"items": {"type": "integer"}}`, "[" + strings.Repeat("1e999999,", 1000) + "1]", errExponent},
 		{`{"minimum": 0}`, `1e-999999`, errExponent},
+		{`{"items": {"enum": [` + strings.TrimSuffix(strings.Repeat(`1,`, 50), ",") + `]}}`, "[" + strings.Repeat("1e1000,", 100_000) + "1]", errIntricate},
+		{`{"items": {"const": [` + strings.Repeat("[1],", 10_000) + `1]}}`, "[" + strings.Repeat("[],", 10_000) + "1]", errIntricate},
+		{`{"items": {"required": [` + names(5000) + `]}}`, "[" + strings.Repeat("{},", 10_000) + "1]", errIntricate},
+		{`{"uniqueItems": true}`, "[" + strings.Repeat("[[1],2],", 20_000) + "[[1,2]]]", errIntricate},
+		{`{"items": {"uniqueItems": true}}`, "[" + strings.Repeat("[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20],", 10_000) + "1]", errIntricate},
+		{`{"uniqueItems": true}`, "[" + strings.Repeat("[],", 20_000) + "[]]", errIntricate},
+		{`{"uniqueItems": true}`, numbers(100_000), nil},
+		{`{"items": {"enum": [` + names(200) + `]}}`, "[" + strings.Repeat(`"n1",`, 10_000) + `"n2"]`, nil},
+		{`{"items": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}`, "[" + strings.Repeat("1,", 500_000) + "null]", nil},
 		{tree, nested(60), nil},
 		{tree, `{"a": [1, {"b": [2, 3.5e3]}]}`, nil},
 		{`{"items": {"type": "integer"}}`, "[" + strings.Repeat("1,", 500_000) + "1]", nil},
@@ -40,5 +59,25 @@ func TestWeight(t *testing.T) {
 		if err := s.check("input", []byte(c.value)); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%.60s: %v, not %v", c.schema, err, c.want)
 		}
+	}
+}
+
+// What is wrong with a large value is told, without the validator keeping what is wrong with each of its parts.
+func TestManyFaults(t *testing.T) {
+	s, err := compile("schema", []byte(`{"properties": {"x": {"type": "array", "items": {"type": "string"}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[int]string{
+		10:      "input.x.0: got number, want string",
+		500_000: "input: it is not what the schema says, and too large to say where",
+	} {
+		value := []byte(`{"x": [` + strings.Repeat("1,", n) + `1]}`)
+		if err := s.check("input", value); err == nil || err.Error() != want {
+			t.Errorf("%d numbers: %v", n, err)
+		}
+	}
+	if err := s.check("input", []byte(`{"x": [`+strings.Repeat(`"",`, 300_000)+`""]}`)); err != nil {
+		t.Error(err)
 	}
 }
