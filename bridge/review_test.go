@@ -176,6 +176,19 @@ print(last.get("result", last.get("error")))`)
 	}
 }
 
+// Who asks for the list more often than it may be asked for is told so.
+func TestListTooOften(t *testing.T) {
+	b := newBench(t, bridge.Config{PerMin: 1})
+	s := b.create(t, proto.CodeTools{})
+	answerAll(t, b.offer(t, s, "gateway", time.Minute, add))
+	if out := python(t, s, `
+for _ in range(64):
+    listed()
+print(listed())`); !strings.Contains(out, "asks more often than it may") {
+		t.Error(out)
+	}
+}
+
 // A call that is refused leaves nothing in the daemon.
 func TestRefusedCallIsOver(t *testing.T) {
 	b := newBench(t, bridge.Config{})

@@ -176,6 +176,7 @@ func (d *desk) serveList(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), listTime)
 	defer cancel()
 	if d.rate.Wait(ctx) != nil {
+		refuse(w, http.StatusTooManyRequests, fail(RuntimeError, "code in this container asks more often than it may; ask again later"))
 		return
 	}
 	tools, failure := d.list(ctx)
