@@ -121,19 +121,42 @@ func (c *Client) serve(specs []proto.ToolSpec) error {
 		}
 	}
 	unlisted := func(name string) bool { return !slices.Contains(names, name) }
-	list = slices.DeleteFunc(list, func(t Tool) bool { return unlisted(t.Name) })
 	maps.DeleteFunc(tools, func(name string, _ *tool) bool { return unlisted(name) })
-	err = d.b.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
-		return tx.Put(bucketOffers, d.s.ID()+"/"+anyClient, storedOffer{Tools: list})
-	})
-	if err != nil {
+	if err := d.b.cfg.Ledger.Jot(func(tx *ledger.Tx) error { return d.putClients(tx, tools) }); err != nil {
 		return err
 	}
 	if err := c.send(DaemonMessage{Type: msgServing, Names: names}); err != nil {
 		return nil // it is gone, which its socket finds out
 	}
 	c.install(tools)
+	d.b.cfg.Ledger.Later(func(tx *ledger.Tx) error { return d.putClients(tx, nil) }) // with what others have come to serve meanwhile
 	return nil
+}
+
+// putClients writes down what clients serve, and these tools, so that a later daemon has calls of all that wait for whoever served it.
+func (d *desk) putClients(tx *ledger.Tx, tools map[string]*tool) error {
+	all := maps.Clone(tools)
+	if all == nil {
+		all = map[string]*tool{}
+	}
+	d.mu.Lock()
+	for _, o := range d.offers {
+		for name, t := range o.tools {
+			if o.client && all[name] == nil {
+				all[name] = t
+			}
+		}
+	}
+	d.mu.Unlock()
+	var stored storedOffer
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		stored.Tools = append(stored.Tools, all[name].Tool)
+	}
+	key := d.s.ID() + "/" + anyClient
+	if len(all) == 0 {
+		return tx.Delete(bucketOffers, key)
+	}
+	return tx.Put(bucketOffers, key, stored)
 }
 
 // install has calls of these tools come to the client, from now on, and what it does not serve any more fail.
@@ -151,6 +174,7 @@ func (c *Client) install(tools map[string]*tool) {
 	defer d.mu.Unlock()
 	o := c.offer
 	o.tools = tools
+	d.handOver()
 	for id, one := range o.pending {
 		if t := tools[one.to.Name]; t != nil {
 			one.to.tool = t
@@ -192,7 +216,7 @@ func (c *Client) run(o *Offer) {
 	}
 }
 
-// Close is for a client that has gone. What it has not answered waits a moment for it to come back, or for another that serves the same tools.
+// Close is for a client that has gone. What it has not answered goes to another that is there and serves the same tools, or waits a moment for one to come.
 func (c *Client) Close() {
 	c.cancel()
 	if c.offer == nil {
@@ -204,10 +228,42 @@ func (c *Client) Close() {
 	<-c.done
 }
 
-// depart has an offer wait for somebody to take its place, for a moment. Called with the desk's mu held.
+// depart has an offer wait for somebody to take its place, for a moment, and its calls go to whoever else is there. Called with the desk's mu held.
 func (o *Offer) depart() {
 	if !o.over {
 		o.here = false
-		o.leaving = time.AfterFunc(o.desk.b.cfg.Grace, o.Close)
+		o.leaving = time.AfterFunc(max(o.desk.b.cfg.Grace, o.wait), o.Close)
+		o.desk.handOver()
 	}
+}
+
+// handOver gives calls that wait for a client which is not there, or does not serve their tools any more, to one that is and does. Called with mu held.
+func (d *desk) handOver() {
+	for _, o := range d.offers {
+		moved := map[*Offer][]*call{}
+		for id, c := range o.pending {
+			if !o.client || o.here && o.tools[c.to.Name] != nil {
+				continue
+			}
+			if to := d.present(c.to.Name); to != nil {
+				delete(o.pending, id)
+				o.unqueue(c)
+				c.to.tool, c.to.from = to.tools[c.to.Name], to
+				moved[to] = append(moved[to], c)
+			}
+		}
+		for to, batch := range moved {
+			to.push(byID(batch))
+		}
+	}
+}
+
+// present is the newest offer of a client that is there and serves a tool.
+func (d *desk) present(name string) *Offer {
+	for _, o := range d.offers {
+		if o.client && o.here && o.tools[name] != nil {
+			return o
+		}
+	}
+	return nil
 }

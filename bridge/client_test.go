@@ -159,3 +159,81 @@ func TestClientMessages(t *testing.T) {
 		t.Errorf("another owner may answer: %v", err)
 	}
 }
+
+// What a client was asked that goes is asked of another that is there and serves the same tool, and so is what comes next.
+func TestAnotherClientTakesOver(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, clientTools)
+	first, second := b.connect(t, s, "fetch"), b.connect(t, s, "fetch", "parse")
+	defer first.Close()
+	e := start(t, s, `print(call("fetch")["result"], call("fetch")["result"])`)
+	m := second.next(t)
+	second.Close()
+	got := first.next(t)
+	if got.CallID != m.CallID {
+		t.Errorf("%+v, %+v before", got, m)
+	}
+	first.result(t, got.CallID, "1")
+	first.result(t, first.next(t).CallID, "2")
+	if out := finish(t, e); out != "1 2\n" {
+		t.Error(out)
+	}
+}
+
+// A client that comes gets what waits for one that has gone, also where it serves less than that one did.
+func TestClientServesLess(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, clientTools)
+	p := b.connect(t, s, "fetch", "parse")
+	e := start(t, s, `print(call("fetch")["result"])`)
+	m := p.next(t)
+	p.Close()
+	p = b.connect(t, s, "fetch")
+	defer p.Close()
+	if got := p.next(t); got.CallID != m.CallID {
+		t.Errorf("%+v, %+v before", got, m)
+	}
+	p.result(t, m.CallID, "1")
+	if out := finish(t, e); out != "1\n" {
+		t.Error(out)
+	}
+}
+
+// A later daemon knows what all clients served, and not only the last.
+func TestAllClientsUnderAnotherDaemon(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, clientTools)
+	for _, name := range []string{"fetch", "parse"} {
+		defer b.connect(t, s, name).Close()
+	}
+	b.restart(t)
+	s, err := b.st.Sessions.Get(owner, s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := python(t, s, `print([t["name"] for t in listed()["tools"]])`); out != "['fetch', 'parse']\n" {
+		t.Error(out)
+	}
+}
+
+// An offer of an earlier daemon's whose holder does not come again does not hide the container's own tools.
+func TestHolderThatStaysAway(t *testing.T) {
+	b := newBench(t, bridge.Config{Grace: 50 * time.Millisecond})
+	s := b.create(t, clientTools)
+	b.offer(t, s, "gateway", 100*time.Millisecond, bridge.Tool{Name: "fetch"})
+	b.restart(t)
+	s, err := b.st.Sessions.Get(owner, s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.connect(t, s, "fetch")
+	defer p.Close()
+	e := start(t, s, `
+while "error" in (last := call("fetch")):
+    time.sleep(0.05)
+print(last["result"])`)
+	p.result(t, p.next(t).CallID, "1")
+	if out := finish(t, e); out != "1\n" {
+		t.Error(out)
+	}
+}

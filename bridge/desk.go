@@ -81,10 +81,9 @@ func (d *desk) load() error {
 	for holder, o := range stored {
 		if tools, err := prepareAll("tools", o.Tools); err == nil {
 			offer := d.newOffer(holder, tools, o.Wait)
-			if offer.client = holder == anyClient; offer.client {
-				offer.depart()
-			}
+			offer.client = holder == anyClient
 			d.offers = append(d.offers, offer)
+			offer.depart()
 		}
 	}
 	d.loaded = true
@@ -212,10 +211,15 @@ func (d *desk) provided(ctx context.Context, granted proto.CodeTools, allowed pr
 	return to, nil
 }
 
-// offered is the newest offer that has a tool: one of a client's if holder is anyClient, and one of a holder's otherwise.
+// offered is the newest offer that has a tool: one of a client's if holder is anyClient, if one of them is there of those, and one of a holder's otherwise.
 func (d *desk) offered(name, holder string) (*Offer, *tool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if holder == anyClient {
+		if o := d.present(name); o != nil {
+			return o, o.tools[name]
+		}
+	}
 	for _, o := range d.offers {
 		if t := o.tools[name]; t != nil && (holder == anyClient) == o.client {
 			return o, t

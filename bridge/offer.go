@@ -42,7 +42,7 @@ type Offer struct {
 	dropped []string         // calls that the holder had, and that nobody waits for any more
 	over    bool             // closed or replaced
 	here    bool             // somebody holds it; false for one of an earlier daemon's, or of a client that is gone for a moment
-	leaving *time.Timer      // ends it unless the client comes back
+	leaving *time.Timer      // ends it unless its holder comes back
 }
 
 // storedOffer is what the ledger keeps of an offer.
@@ -111,9 +111,15 @@ func (d *desk) install(o *Offer, replaces func(*Offer) bool) {
 	})
 	d.offers = slices.Insert(d.offers, 0, o)
 	if len(batch) > 0 {
-		slices.SortFunc(batch, func(a, b *call) int { return strings.Compare(a.rec.ID, b.rec.ID) })
-		o.push(batch)
+		o.push(byID(batch))
 	}
+	d.handOver()
+}
+
+// byID are calls in the order in which they were made.
+func byID(batch []*call) []*call {
+	slices.SortFunc(batch, func(a, b *call) int { return strings.Compare(a.rec.ID, b.rec.ID) })
+	return batch
 }
 
 // yield ends an offer in favour of another, and is the calls that the other gets. Those that it does not have fail. Called with the desk's mu held.
@@ -162,9 +168,13 @@ func (o *Offer) push(batch []*call) {
 		}
 		o.pending[c.rec.ID] = c
 	}
-	if !o.over {
-		o.queue = append(o.queue, batch)
-		o.wake()
+	if o.over {
+		return
+	}
+	o.queue = append(o.queue, batch)
+	o.wake()
+	if o.client && !o.here { // it has gone since it was found
+		o.desk.handOver()
 	}
 }
 
@@ -193,16 +203,21 @@ func (o *Offer) drop(c *call) {
 		return
 	}
 	delete(o.pending, c.rec.ID)
-	for i, batch := range o.queue {
-		if at := slices.Index(batch, c); at >= 0 { // the holder never had it
-			o.queue[i] = slices.Delete(batch, at, at+1)
-			return
-		}
-	}
-	if o.client {
+	if !o.unqueue(c) && o.client {
 		o.dropped = append(o.dropped, c.rec.ID)
 		o.wake()
 	}
+}
+
+// unqueue takes a call out of what the holder is to get, and reports whether it was there: else the holder has had it. Called with the desk's mu held.
+func (o *Offer) unqueue(c *call) bool {
+	for i, batch := range o.queue {
+		if at := slices.Index(batch, c); at >= 0 {
+			o.queue[i] = slices.Delete(batch, at, at+1)
+			return true
+		}
+	}
+	return false
 }
 
 // Next waits for calls: all those of one request of the code's that go to this offer at once. Its error says that ctx has ended, or that the offer is over.
@@ -284,7 +299,12 @@ func (o *Offer) Close() {
 	}
 	d.offers = slices.DeleteFunc(d.offers, func(other *Offer) bool { return other == o })
 	o.yield(&Offer{})
-	same := func(other *Offer) bool { return other.holder == o.holder } // as all clients' are
+	if o.client {
+		d.mu.Unlock()
+		d.b.cfg.Ledger.Later(func(tx *ledger.Tx) error { return d.putClients(tx, nil) })
+		return
+	}
+	same := func(other *Offer) bool { return other.holder == o.holder }
 	if slices.ContainsFunc(d.offers, same) {
 		d.mu.Unlock()
 		return
