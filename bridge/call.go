@@ -252,7 +252,9 @@ func (c *call) expire() (r record) {
 
 // seek finds who answers the call now.
 func (c *call) seek() (*Failure, bool) {
-	to, failure := c.desk.find(c.ctx, c.rec.Tool)
+	ctx, cancel := context.WithTimeout(c.ctx, listTime)
+	defer cancel()
+	to, failure := c.desk.find(ctx, c.rec.Tool)
 	if failure != nil {
 		return failure, false
 	}
@@ -285,7 +287,8 @@ func (d *desk) finish(c *call, out outcome) {
 	d.mu.Lock()
 	r, recorded := c.rec, c.recorded
 	if !d.keep(c, int64(len(out.result))) {
-		out = outcome{failure: fail(RuntimeError, "%s gave its result, but those that were not taken yet have %d bytes, which is the limit; take them first", r.Tool, maxUntaken)}
+		out = outcome{failure: noRoom(r.Tool)}
+		d.keep(c, 0)
 	}
 	d.mu.Unlock()
 	now := d.b.cfg.Now()

@@ -146,14 +146,33 @@ func (d *desk) releaseLocked(n int64) {
 	d.b.held.Add(-n)
 }
 
-// keep takes room for a call's result, until the call is forgotten, and reports whether there is any. Called with mu held.
+// keep has a call's result have room for n bytes, until the call is forgotten, and reports whether there is that. Called with mu held.
 func (d *desk) keep(c *call, n int64) bool {
-	if d.kept+n > maxUntaken || !d.b.reserve(n) {
+	more := n - c.kept
+	if more > 0 && (d.kept+more > maxUntaken || !d.b.reserve(more)) {
 		return false
 	}
-	d.kept += n
+	if more < 0 {
+		d.b.held.Add(more)
+	}
+	d.kept += more
 	c.kept = n
 	return true
+}
+
+// take takes room for bytes of a call's result as they come.
+func (c *call) take(n int) error {
+	c.desk.mu.Lock()
+	defer c.desk.mu.Unlock()
+	if c.over || !c.desk.keep(c, c.kept+int64(n)) {
+		return errNoRoom
+	}
+	return nil
+}
+
+// noRoom is the failure of a call whose result finds none.
+func noRoom(name string) *Failure {
+	return fail(RuntimeError, "%s gave its result, but those that were not taken yet have %d bytes, which is the limit; take them first", name, maxUntaken)
 }
 
 // A source answers calls.

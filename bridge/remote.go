@@ -7,10 +7,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -56,7 +58,10 @@ func (d *desk) connect() (remote, error) {
 	}
 	client := d.b.httpClient(p.Headers)
 	if p.Type == proto.ProviderMCP {
-		d.remote = &mcpServer{client: mcpclient.New(mcpclient.Config{URL: p.URL, Client: client, MaxBytes: maxResult + aroundInput}), desk: d}
+		wants := func(name string) bool {
+			return slices.ContainsFunc(d.s.CodeTools().Allow, func(t proto.AllowedTool) bool { return t.Name == name })
+		}
+		d.remote = &mcpServer{client: mcpclient.New(mcpclient.Config{URL: p.URL, Client: client, MaxBytes: maxResult + aroundInput, Wants: wants}), desk: d}
 		return d.remote, nil
 	}
 	list := make([]Tool, len(p.Tools))
@@ -156,15 +161,33 @@ func (c *callback) answer(ctx context.Context, one *call) ([]byte, *Failure) {
 	if res.StatusCode != http.StatusOK {
 		return nil, fail(RuntimeError, "the server that answers %s said %d", one.rec.Tool, res.StatusCode)
 	}
-	return readAnswer(ctx, one.rec.Tool, res.Body)
+	return readAnswer(ctx, one, res.Body)
+}
+
+// takes reads the result of a call and takes room for it.
+type takes struct {
+	r    io.Reader
+	call *call
+}
+
+// Read is io.Reader's. It ends where there is no room.
+func (t takes) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	if full := t.call.take(n); full != nil {
+		return 0, full
+	}
+	return n, err
 }
 
 // readAnswer reads what a server says: a result, or an error.
-func readAnswer(ctx context.Context, name string, r io.Reader) ([]byte, *Failure) {
-	body, err := io.ReadAll(io.LimitReader(r, maxResult+aroundInput+1))
+func readAnswer(ctx context.Context, one *call, r io.Reader) ([]byte, *Failure) {
+	name := one.rec.Tool
+	body, err := io.ReadAll(takes{io.LimitReader(r, maxResult+aroundInput+1), one})
 	switch {
 	case ctx.Err() != nil:
 		return nil, nil
+	case errors.Is(err, errNoRoom):
+		return nil, noRoom(name)
 	case err != nil:
 		return nil, fail(RuntimeError, "the answer of the server that answers %s broke off", name)
 	}
@@ -244,10 +267,12 @@ func (m *mcpServer) prepared(s proto.ToolSpec) *tool {
 
 // answer has the server do it.
 func (m *mcpServer) answer(ctx context.Context, one *call) ([]byte, *Failure) {
-	result, refused, err := m.client.Call(ctx, one.rec.Tool, one.input)
+	result, refused, err := m.client.Call(ctx, one.rec.Tool, one.input, one.take)
 	switch {
 	case ctx.Err() != nil:
 		return nil, nil
+	case errors.Is(err, errNoRoom):
+		return nil, noRoom(one.rec.Tool)
 	case err != nil:
 		m.desk.b.cfg.Log.Warn("calling a tool of a server", "container", one.rec.ContainerID, "call", one.rec.ID, "error", err)
 		return nil, fail(RuntimeError, "the server that answers %s failed", one.rec.Tool)

@@ -3,6 +3,10 @@ package bridge_test
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -445,6 +449,34 @@ print(sum(len(l["result"]) == (4 << 20) - 2 for l in post([{"id": f"y{i}", "tool
 	sessiontest.Bash(t, s, "touch go") // in the same job
 	answer(next(t, o))
 	if out := finish(t, e); out != "48 True\n24\n" {
+		t.Error(out)
+	}
+}
+
+// What a server has said of results that are not whole yet is bounded with those that the code has not taken.
+func TestResultsOnTheirWay(t *testing.T) {
+	goOn := make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"result":"`+strings.Repeat("x", 4<<20-100))
+		_ = http.NewResponseController(w).Flush()
+		<-goOn
+		_, _ = io.WriteString(w, `"}`)
+	}))
+	defer web.Close()
+	dialer := &net.Dialer{}
+	b := newBench(t, bridge.Config{Reach: func(string) error { return nil }, Dial: dialer.DialContext})
+	s := b.create(t, proto.CodeTools{Allow: []proto.AllowedTool{{Name: "fetch"}}, Provider: proto.ToolProvider{
+		Type: proto.ProviderHTTP, URL: web.URL, Secret: strings.Repeat("s", 16), Tools: []proto.ToolSpec{{Name: "fetch"}},
+	}})
+	e := start(t, s, `
+lines = post([{"id": f"x{i}", "tool": "fetch", "input": {}} for i in range(40)], again=False)
+print(len(lines), any("result" in l for l in lines), all("result" in l or "not taken yet" in l["error"]["message"] for l in lines))`)
+	one := b.await(t, s, bridge.StateFailed)
+	close(goOn)
+	if one.Error == nil || !strings.Contains(one.Error.Message, "not taken yet") {
+		t.Errorf("%+v", one)
+	}
+	if out := finish(t, e); out != "40 True True\n" {
 		t.Error(out)
 	}
 }

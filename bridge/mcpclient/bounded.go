@@ -3,6 +3,7 @@ package mcpclient
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,8 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	res.Body = &limited{res.Body, b.most}
+	take, _ := r.Context().Value(takeKey{}).(func(int) error)
+	res.Body = &limited{res.Body, b.most, take}
 	if r.Method != http.MethodPost {
 		return res, nil
 	}
@@ -82,18 +84,33 @@ func settle(res *http.Response, call *jsonrpc.Request) error {
 	return nil
 }
 
+var errTooLarge = errors.New("the server's answer is too large")
+
+type takeKey struct{}
+
+// taking has the bytes of answers to a context's requests taken as they come; where take fails, so does the answer.
+func taking(ctx context.Context, take func(n int) error) context.Context {
+	return context.WithValue(ctx, takeKey{}, take)
+}
+
 type limited struct {
 	io.ReadCloser
 	left int64
+	take func(int) error // nil: nobody counts them
 }
 
 // Read is io.Reader's.
 func (l *limited) Read(p []byte) (int, error) {
 	if l.left <= 0 {
-		return 0, errors.New("the server's answer is too large")
+		return 0, errTooLarge
 	}
 	n, err := l.ReadCloser.Read(p[:min(int64(len(p)), l.left)])
 	l.left -= int64(n)
+	if l.take != nil {
+		if full := l.take(n); full != nil {
+			return 0, full
+		}
+	}
 	return n, err
 }
 

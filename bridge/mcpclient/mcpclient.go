@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"berth/proto"
@@ -21,7 +22,8 @@ import (
 type Config struct {
 	URL      string
 	Client   *http.Client
-	MaxBytes int64 // of one answer
+	MaxBytes int64                  // of one answer, and of all pages of a list
+	Wants    func(tool string) bool // nil: all tools
 }
 
 // maxTools bounds how many tools are read of a server's list.
@@ -125,7 +127,7 @@ func (c *Client) Tools(ctx context.Context) (map[string]proto.ToolSpec, error) {
 		return nil, err
 	}
 	defer s.users.Done()
-	list, err := listOf(ctx, s.ClientSession)
+	list, err := c.listOf(ctx, s.ClientSession)
 	if err != nil {
 		c.lost(s)
 		return nil, err
@@ -136,14 +138,25 @@ func (c *Client) Tools(ctx context.Context) (map[string]proto.ToolSpec, error) {
 	return list, nil
 }
 
-func listOf(ctx context.Context, s *mcp.ClientSession) (map[string]proto.ToolSpec, error) {
-	out := map[string]proto.ToolSpec{}
+func (c *Client) listOf(ctx context.Context, s *mcp.ClientSession) (map[string]proto.ToolSpec, error) {
+	var left atomic.Int64
+	left.Store(c.cfg.MaxBytes)
+	ctx = taking(ctx, func(n int) error {
+		if left.Add(-int64(n)) < 0 {
+			return errTooLarge
+		}
+		return nil
+	})
+	out, seen := map[string]proto.ToolSpec{}, 0
 	for t, err := range s.Tools(ctx, nil) {
 		if err != nil {
 			return nil, fmt.Errorf("listing tools: %w", err)
 		}
-		if len(out) == maxTools {
+		if seen++; seen > maxTools {
 			break
+		}
+		if c.cfg.Wants != nil && !c.cfg.Wants(t.Name) {
+			continue
 		}
 		spec := proto.ToolSpec{Name: t.Name, Description: t.Description}
 		if spec.InputSchema, err = schemaOf(t.InputSchema); err == nil {
@@ -164,14 +177,15 @@ func schemaOf(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// Call has a tool run, once. refused is what a tool says that has failed; err says that it is not known what came of it.
-func (c *Client) Call(ctx context.Context, name string, input json.RawMessage) (result json.RawMessage, refused string, err error) {
+// Call has a tool run, once. take takes room for the bytes of the answer as they come, and its error ends the call. refused is what a tool says that has failed; err says
+// that it is not known what came of it.
+func (c *Client) Call(ctx context.Context, name string, input json.RawMessage, take func(n int) error) (result json.RawMessage, refused string, err error) {
 	s, err := c.connect(ctx)
 	if err != nil {
 		return nil, "", err
 	}
 	defer s.users.Done()
-	res, err := s.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: input})
+	res, err := s.CallTool(taking(ctx, take), &mcp.CallToolParams{Name: name, Arguments: input})
 	if err != nil {
 		c.lost(s)
 		return nil, "", err

@@ -3,6 +3,7 @@ package mcpclient_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -56,6 +57,9 @@ func says(w http.ResponseWriter, kind, text string) {
 	_ = http.NewResponseController(w).Flush()
 }
 
+// room is where there always is some.
+func room(int) error { return nil }
+
 // A server answers all tools but bad as it should. A call of hold has entered, and goes on when it may.
 type server struct {
 	*mcpclient.Client
@@ -95,7 +99,7 @@ func newServer(t *testing.T, opts *mcp.StreamableHTTPOptions, bad func(http.Resp
 func (s *server) hold(ctx context.Context) <-chan string {
 	out := make(chan string, 1)
 	go func() {
-		result, refused, err := s.Call(ctx, "hold", []byte("{}"))
+		result, refused, err := s.Call(ctx, "hold", []byte("{}"), room)
 		out <- fmt.Sprint(string(result), refused, err)
 	}()
 	return out
@@ -118,7 +122,7 @@ func TestOneBadAnswer(t *testing.T) {
 				}
 				short, stop := context.WithTimeout(ctx, patience)
 				defer stop()
-				if result, refused, err := s.Call(short, "bad", []byte("{}")); err == nil || ctx.Err() != nil {
+				if result, refused, err := s.Call(short, "bad", []byte("{}"), room); err == nil || ctx.Err() != nil {
 					t.Errorf("%s %s %v", result, refused, err)
 				}
 				next := s.hold(ctx)
@@ -133,5 +137,36 @@ func TestOneBadAnswer(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A list without an end is no list, whatever of it is wanted.
+func TestEndlessList(t *testing.T) {
+	page := 0
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var asked struct {
+			ID     json.RawMessage
+			Method string
+		}
+		_ = json.NewDecoder(r.Body).Decode(&asked)
+		switch asked.Method {
+		case "initialize":
+			says(w, "application/json", fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`, asked.ID))
+		case "tools/list":
+			page++
+			says(w, "application/json", fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[],"nextCursor":"%d","_meta":{"x":"%s"}}}`, asked.ID, page, strings.Repeat("x", maxBytes/4)))
+		case "notifications/initialized":
+			w.WriteHeader(http.StatusAccepted)
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	}))
+	defer web.Close()
+	c := mcpclient.New(mcpclient.Config{URL: web.URL, Client: &http.Client{Transport: &http.Transport{}}, MaxBytes: maxBytes})
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if tools, err := c.Tools(ctx); err == nil || !strings.Contains(err.Error(), "too large") || page > 4 {
+		t.Errorf("%v %v, %d pages", tools, err, page)
 	}
 }
