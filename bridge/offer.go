@@ -63,7 +63,8 @@ func (d *desk) newOffer(holder string, tools map[string]*tool, wait time.Duratio
 
 // Offer has the code of a container call these tools, which whoever holds the offer answers. It takes the place of an earlier offer of the same holder, also
 // of one under an earlier daemon: what that one has not answered is given to Next again, with the same IDs. Calls pend for at most wait. The container need
-// not have been created with tools, and its own list does not hold for these.
+// not have been created with tools, and its own list does not hold for these. Under a later daemon the offer is there for as long as a call may pend, unless its
+// holder comes again.
 func (b *Bridge) Offer(owner, containerID, holder string, tools []Tool, wait time.Duration) (*Offer, error) {
 	if !holderName.MatchString(holder) || wait <= 0 || wait > maxWait {
 		return nil, invalid("holder", "an offer needs a holder's name of letters, digits, '_', '.', ':' and '-', and up to %s for each call", maxWait)
