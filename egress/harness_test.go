@@ -77,7 +77,7 @@ func (s *site) serve() {
 			}
 			wg.Go(func() {
 				defer leave()
-				s.gate.Serve(ctx, c.(*net.TCPConn))
+				s.gate.Serve(ctx, struct{ Conn }{c.(*net.TCPConn)}) // without WriteTo, as the container's have none
 			})
 		}
 	})

@@ -53,6 +53,9 @@ func (v *visitor) request(ctx context.Context) bool {
 		return false
 	}
 	t, err := v.destination(r, h)
+	if err == nil && isWebsocket(r.Header) && r.Body != http.NoBody {
+		err = badRequest("a request for a websocket has no body")
+	}
 	p, err := v.passageTo(ctx, r.Method, t, err)
 	if err != nil {
 		v.say(err)
@@ -172,11 +175,14 @@ func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *pas
 	}
 	res, err := transport.RoundTrip(out)
 	body.stop()
-	if err != nil {
+	if err == nil {
+		defer res.Body.Close()
+	}
+	if err != nil || res.StatusCode == http.StatusSwitchingProtocols && !upgrade {
+		body.end()
 		v.say(distrust(t, err))
 		return false
 	}
-	defer res.Body.Close()
 	hidden.takeOut(res)
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		v.switched(res, host)
@@ -231,16 +237,25 @@ type clientBody struct {
 	from     io.ReadCloser
 	v        *visitor
 	whole    atomic.Bool // it was read to its end
+	reading  sync.Mutex  // held by who reads
+	ended    bool        // nothing more is read; under reading
 	mu       sync.Mutex  // guards what follows
 	expected bool        // the client waits for a word
 	stopped  bool        // the answer is on its way
 }
 
-func (b *clientBody) Read(p []byte) (int, error) {
+func (b *clientBody) Read(p []byte) (n int, err error) {
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	err = net.ErrClosed // after a panic, too
+	defer b.v.survive()
+	if b.ended {
+		return 0, err
+	}
 	if err := b.invite(); err != nil {
 		return 0, err
 	}
-	n, err := b.from.Read(p)
+	n, err = b.from.Read(p)
 	b.whole.CompareAndSwap(false, errors.Is(err, io.EOF))
 	b.v.alive()
 	return n, err
@@ -262,6 +277,15 @@ func (b *clientBody) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stopped = true
+}
+
+// end takes the client back: net/http may go on to send its body after it has given an answer or given up, and the client has one reader at a time.
+// A read that waits fails.
+func (b *clientBody) end() {
+	_ = b.v.conn.SetReadDeadline(time.Unix(1, 0))
+	b.reading.Lock()
+	defer b.reading.Unlock()
+	b.ended = true
 }
 
 // Close leaves the rest where it is: the connection is closed if there is any.

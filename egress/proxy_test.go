@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -357,6 +359,152 @@ func TestRate(t *testing.T) {
 	if took := time.Since(begin); took < 900*time.Millisecond {
 		t.Errorf("25 requests took %s", took)
 	}
+}
+
+// host is a server that reads the head of each request, says something, and goes on to read.
+func host(t *testing.T, says string) (port string) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				r := bufio.NewReader(c)
+				for line := ""; line != "\r\n"; {
+					if line, err = r.ReadString('\n'); err != nil {
+						return
+					}
+				}
+				_, _ = io.WriteString(c, says)
+				_, _ = io.Copy(io.Discard, r)
+			}()
+		}
+	}()
+	_, port, _ = net.SplitHostPort(ln.Addr().String())
+	return port
+}
+
+// A host that switches protocols while a body is on its way to it leaves the client one reader, and the client hears of the refusal.
+func TestSwitchBeforeTheBodyIsSent(t *testing.T) {
+	for _, tt := range []struct {
+		name, head, reason string
+	}{
+		{"unasked", "", "failed"},
+		{"asked", "Connection: Upgrade\r\nUpgrade: websocket\r\n", "bad_request"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			port := host(t, "HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			s := newSite(t, Config{}, proto.Network{Mode: proto.NetworkOpen})
+			s.names.Set("web.example", "127.0.0.1")
+			for range 5 {
+				c, r := s.dial()
+				fmt.Fprintf(c, "POST http://web.example:%s/ HTTP/1.1\r\nHost: web.example:%s\r\n%sContent-Length: 400000\r\n\r\n", port, port, tt.head)
+				if tt.head == "" {
+					_, _ = c.Write(make([]byte, 20_000)) // the rest of it is waited for when the host answers
+				}
+				res, err := http.ReadResponse(r, nil)
+				if err != nil || res.StatusCode < 400 || !strings.HasSuffix(res.Header.Get("Proxy-Status"), "error="+tt.reason) {
+					t.Fatalf("%v, %v", res, err)
+				}
+				for range 19 {
+					_, _ = c.Write(make([]byte, 20_000))
+				}
+				_ = c.CloseWrite()
+				if b, err := io.ReadAll(r); err != nil {
+					t.Errorf("%d bytes, and then %v", len(b), err)
+				}
+			}
+		})
+	}
+}
+
+// A frail connection breaks at its so manieth read or write.
+type frail struct {
+	Conn
+	reads, writes int
+}
+
+func (c *frail) Read(b []byte) (int, error) {
+	if c.reads--; c.reads == 0 {
+		panic("a bad read")
+	}
+	return c.Conn.Read(b)
+}
+
+func (c *frail) Write(b []byte) (int, error) {
+	if c.writes--; c.writes == 0 {
+		panic("a bad write")
+	}
+	return c.Conn.Write(b)
+}
+
+// A panic in any goroutine of a visitor ends that visitor, and is logged.
+func TestPanicEndsItsVisitor(t *testing.T) {
+	port := host(t, "hello")
+	listed, all := allow("web.example:"+port), proto.Network{Mode: proto.NetworkOpen}
+	at := "web.example:" + port
+	connect := "CONNECT " + at + " HTTP/1.1\r\nHost: " + at + "\r\n\r\n"
+	for _, tt := range []struct {
+		name, says string
+		n          proto.Network
+		conn       frail
+	}{
+		{"serving", connect, all, frail{writes: 1}},
+		{"tunnel from the client", connect, all, frail{reads: 2}},
+		{"tunnel from the host", connect + "\r\n", all, frail{writes: 2}},
+		{"waiting for the client's first word", connect, listed, frail{reads: 2}},
+		{"a body", "POST http://" + at + "/ HTTP/1.1\r\nHost: " + at + "\r\nContent-Length: 10\r\n\r\n", all, frail{reads: 2}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var said bytes.Buffer
+			s := newSite(t, Config{Log: slog.New(slog.NewTextHandler(&said, nil))}, tt.n)
+			s.names.Set("web.example", "127.0.0.1")
+			client, proxy := pair(t)
+			served := make(chan struct{})
+			go func() {
+				defer close(served)
+				tt.conn.Conn = proxy
+				s.gate.Serve(t.Context(), &tt.conn)
+			}()
+			_, _ = io.WriteString(client, tt.says)
+			if _, err := io.Copy(io.Discard, client); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the client: %v", err)
+			}
+			<-served
+			if !strings.Contains(said.String(), "a bad ") || !strings.Contains(said.String(), "proxy_test.go") {
+				t.Errorf("the log: %s", said.String())
+			}
+		})
+	}
+}
+
+// pair is a connection, from both ends.
+func pair(t *testing.T) (client, proxy *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	p, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.(*net.TCPConn), p.(*net.TCPConn)
 }
 
 func FuzzHead(f *testing.F) {

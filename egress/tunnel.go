@@ -98,10 +98,11 @@ func (r lateReader) Read(p []byte) (int, error) {
 }
 
 // wait begins to wait for the first byte of r.
-func wait(r *bufio.Reader) lateReader {
+func (v *visitor) wait(r *bufio.Reader) lateReader {
 	l := lateReader{r, make(chan struct{})}
 	go func() {
 		defer close(l.first)
+		defer v.survive()
 		_, _ = r.Peek(1) // an error comes again when it is read
 	}()
 	return l
@@ -109,7 +110,7 @@ func wait(r *bufio.Reader) lateReader {
 
 // listen waits for both sides at once: of some protocols the host speaks first.
 func (v *visitor) listen(p *passage) (client, host lateReader) {
-	return wait(v.r), wait(bufio.NewReader(readerFunc(p.take)))
+	return v.wait(v.r), v.wait(bufio.NewReader(readerFunc(p.take)))
 }
 
 type readerFunc func([]byte) (int, error)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"runtime/debug"
 	"time"
 )
 
@@ -39,6 +40,7 @@ func (g *Gate) Serve(ctx context.Context, c Conn) {
 	defer stop()
 	v := &visitor{gate: g, conn: c, cancel: cancel, timer: time.AfterFunc(g.proxy.cfg.IdleTimeout, cancel)}
 	defer v.timer.Stop()
+	defer v.survive()
 	select {
 	case g.proxy.places <- struct{}{}:
 		defer func() { <-g.proxy.places }()
@@ -54,6 +56,14 @@ func (g *Gate) Serve(ctx context.Context, c Conn) {
 		v.socks(ctx)
 	default:
 		v.http(ctx)
+	}
+}
+
+// survive is deferred wherever code runs for a visitor: what one brings about must not end the daemon, and with it the work of all others.
+func (v *visitor) survive() {
+	if p := recover(); p != nil {
+		v.gate.proxy.cfg.Log.Error("a container's connection was served badly", "panic", p, "stack", string(debug.Stack()))
+		v.cancel()
 	}
 }
 
@@ -81,6 +91,7 @@ func (v *visitor) pump(p Conn, client io.Reader, host io.Reader) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer v.survive()
 		v.carry(v.conn, host)
 	}()
 	v.carry(p, client)
