@@ -161,7 +161,12 @@ func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *pas
 	if r.Body != http.NoBody {
 		out.Body = body
 	}
-	hidden := v.gate.swaps.at(t, v.opened).putIn(out, p)
+	hidden, err := v.gate.swaps.at(t, v.opened).putIn(out, p)
+	if err != nil {
+		p.cut(err)
+		v.say(err)
+		return false
+	}
 	host := Conn(p)
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (_ net.Conn, err error) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"berth/proto"
@@ -120,6 +121,7 @@ type Gate struct {
 	proxy  *Proxy
 	policy Policy
 	swaps  swaps
+	finder func() *finder // of swaps
 	tell   func(Visit)
 	places chan struct{}
 	rate   *rate.Limiter
@@ -132,8 +134,8 @@ func (p *Proxy) Gate(n proto.Network, secrets []Secret, tell func(Visit)) *Gate 
 	if err != nil {
 		policy = Policy{}
 	}
-	perSecond := rate.Limit(p.cfg.PerSecond)
-	return &Gate{proxy: p, policy: policy, swaps: newSwaps(secrets), tell: tell, places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond)))}
+	perSecond, swaps := rate.Limit(p.cfg.PerSecond), newSwaps(secrets)
+	return &Gate{proxy: p, policy: policy, swaps: swaps, finder: sync.OnceValue(swaps.finder), tell: tell, places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond)))}
 }
 
 // Enter waits for a place among the container's connections. Whoever has one must call leave.

@@ -98,15 +98,16 @@ func (p Policy) covers(r Rule) bool {
 // A swap is a secret with the rules for where it goes.
 type swap struct {
 	Secret
-	rules []Rule
+	number int // among all of the container
+	rules  []Rule
 }
 
 // swaps are all secrets of a container. None of them costs anything.
 type swaps []swap
 
 func newSwaps(list []Secret) (s swaps) {
-	for _, secret := range list {
-		one := swap{Secret: secret}
+	for i, secret := range list {
+		one := swap{Secret: secret, number: i}
 		for _, text := range secret.Hosts {
 			if r, err := parseRule(text); err == nil {
 				one.rules = append(one.rules, r)
@@ -115,6 +116,27 @@ func newSwaps(list []Secret) (s swaps) {
 		s = append(s, one)
 	}
 	return s
+}
+
+// finder finds all of them.
+func (s swaps) finder() *finder {
+	var words []word
+	for _, one := range s {
+		words = appendForms(words, one.Value, one.Placeholder, one.number)
+	}
+	return newFinder(words)
+}
+
+// appendForms adds a text as it is, and as JSON and URLs have it.
+func appendForms(words []word, text, with string, secret int) []word {
+	quoted, _ := json.Marshal(text) // a string always can be
+	forms := []string{text, string(quoted[1 : len(quoted)-1]), url.QueryEscape(text), url.PathEscape(text)}
+	for i, form := range forms {
+		if !slices.Contains(forms[:i], form) {
+			words = append(words, word{find: []byte(form), with: []byte(with), secret: secret})
+		}
+	}
+	return words
 }
 
 // at are those that go to a target. In clear text one goes only where its list names the port: whoever writes "example.com" does not mean to have it
@@ -128,97 +150,88 @@ func (s swaps) at(t Target, encrypted bool) (some swaps) {
 	return some
 }
 
-// putIn puts the secrets into a request, wherever it has their placeholders: in headers, in a password for Basic authentication, in its path and
-// query. A body is sent as it is. What it returns takes them out of the answer again.
-func (s swaps) putIn(out *http.Request, p *passage) *veil {
-	if len(s) == 0 {
-		return nil
-	}
-	hide := &veil{}
-	for _, one := range s {
-		found := false
-		for name, lines := range out.Header {
-			for i, line := range lines {
-				if fresh := one.inHeader(name, line, hide); fresh != line {
-					lines[i], found = fresh, true
-				}
-			}
-		}
-		if one.inURL(out.URL) || found {
-			p.used = append(p.used, one.Name)
-		}
-		hide.add(one.Value, one.Placeholder)
-	}
-	out.Header.Set("Accept-Encoding", "identity") // else the answer could not be looked through
-	return hide
+// maxFilled bounds what is put into one request, in bytes, however often it has a placeholder. A host takes no longer head.
+const maxFilled = 64 << 10
+
+// A filling is of one request with secrets.
+type filling struct {
+	swaps
+	room int    // bytes that may still be put in; below 0 it was too little
+	used []bool // by place in swaps
+	own  []word // what is to be hidden for this request's sake
 }
 
-// inHeader puts a secret into a line of a header.
-func (s swap) inHeader(name, line string, hide *veil) string {
+// putIn puts the secrets into a request, wherever it has their placeholders: in headers, in a password for Basic authentication, in its path and
+// query. A body is sent as it is. What it returns takes them out of the answer again.
+func (s swaps) putIn(out *http.Request, p *passage) (*veil, error) {
+	if len(s) == 0 {
+		return nil, nil
+	}
+	f := &filling{swaps: s, room: maxFilled, used: make([]bool, len(s))}
+	for name, lines := range out.Header {
+		for i, line := range lines {
+			lines[i] = f.header(name, line)
+		}
+	}
+	f.url(out.URL)
+	if f.room < 0 {
+		return nil, refuse(proto.TooLarge, "head_too_large", "the request would have more than %d bytes of secrets in it; use their placeholders in fewer places", maxFilled)
+	}
+	out.Header.Set("Accept-Encoding", "identity") // else the answer could not be looked through
+	hide := &veil{hides: make([]bool, len(p.gate.swaps)), parts: []*finder{p.gate.finder()}}
+	for i, one := range s {
+		hide.hides[one.number] = true
+		if f.used[i] {
+			p.used = append(p.used, one.Name)
+		}
+	}
+	if len(f.own) > 0 {
+		hide.parts = append(hide.parts, newFinder(f.own))
+	}
+	return hide, nil
+}
+
+// put is a text with secrets in it.
+func (f *filling) put(text string, escape func(string) string) string {
+	for i, one := range f.swaps {
+		n := strings.Count(text, one.Placeholder)
+		if n == 0 {
+			continue
+		}
+		value := escape(one.Value)
+		if f.room -= n * len(value); f.room < 0 {
+			return text
+		}
+		f.used[i] = true
+		text = strings.ReplaceAll(text, one.Placeholder, value)
+	}
+	return text
+}
+
+func asItIs(text string) string { return text }
+
+// header is a line of a header with secrets in it.
+func (f *filling) header(name, line string) string {
 	kind, code, ok := strings.Cut(line, " ")
 	if name != "Authorization" || !ok || !strings.EqualFold(kind, "Basic") {
-		return strings.ReplaceAll(line, s.Placeholder, s.Value)
+		return f.put(line, asItIs)
 	}
-	text, err := base64.StdEncoding.DecodeString(strings.TrimSpace(code))
-	if err != nil || !strings.Contains(string(text), s.Placeholder) {
+	code = strings.TrimSpace(code)
+	text, err := base64.StdEncoding.DecodeString(code)
+	fresh := f.put(string(text), asItIs)
+	if err != nil || fresh == string(text) {
 		return line
 	}
-	fresh := base64.StdEncoding.EncodeToString([]byte(strings.ReplaceAll(string(text), s.Placeholder, s.Value)))
-	hide.add(fresh, strings.TrimSpace(code))
+	fresh = base64.StdEncoding.EncodeToString([]byte(fresh))
+	f.own = appendForms(f.own, fresh, code, -1)
 	return kind + " " + fresh
 }
 
-// inURL puts a secret into a path and a query, and reports whether it was there.
-func (s swap) inURL(u *url.URL) bool {
-	path, query := u.EscapedPath(), u.RawQuery
-	if !strings.Contains(path+query, s.Placeholder) {
-		return false
+// url puts secrets into a path and a query.
+func (f *filling) url(u *url.URL) {
+	path := u.EscapedPath()
+	if fresh := f.put(path, url.PathEscape); fresh != path {
+		u.Path, u.RawPath = f.put(u.Path, asItIs), fresh
 	}
-	u.RawQuery = strings.ReplaceAll(query, s.Placeholder, url.QueryEscape(s.Value))
-	u.Path, u.RawPath = strings.ReplaceAll(u.Path, s.Placeholder, s.Value), strings.ReplaceAll(path, s.Placeholder, url.PathEscape(s.Value))
-	return true
-}
-
-// A veil has placeholders again in the place of secrets that a host repeats, such as in "invalid key sk-…": what a model reads is not to have
-// them. It does not keep a host that means to tell from telling, in another form. A nil veil hides nothing.
-type veil struct {
-	words []word
-}
-
-type word struct{ find, with []byte }
-
-// add has one secret hidden as it is, and as JSON and URLs have it.
-func (v *veil) add(value, placeholder string) {
-	quoted, _ := json.Marshal(value) // a string always can be
-	forms := []string{value, string(quoted[1 : len(quoted)-1]), url.QueryEscape(value), url.PathEscape(value)}
-	for i, form := range forms {
-		if !slices.Contains(forms[:i], form) {
-			v.words = append(v.words, word{[]byte(form), []byte(placeholder)})
-		}
-	}
-}
-
-// takeOut hides the secrets in an answer. A body that is packed, though nobody asked for that, passes as it is.
-func (v *veil) takeOut(res *http.Response) {
-	if v == nil {
-		return
-	}
-	for _, lines := range res.Header {
-		for i := range lines {
-			lines[i] = v.hide(lines[i])
-		}
-	}
-	res.Status, res.Trailer = v.hide(res.Status), nil // trailers come when the body has been looked through
-	coding := res.Header.Get("Content-Encoding")
-	if res.StatusCode == http.StatusSwitchingProtocols || res.Body == http.NoBody || coding != "" && coding != "identity" || res.Request.Method == http.MethodHead {
-		return
-	}
-	res.Body, res.ContentLength = &veiled{body: res.Body, veil: v}, -1
-}
-
-func (v *veil) hide(text string) string {
-	for _, w := range v.words {
-		text = strings.ReplaceAll(text, string(w.find), string(w.with))
-	}
-	return text
+	u.RawQuery = f.put(u.RawQuery, url.QueryEscape)
 }
