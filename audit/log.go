@@ -133,7 +133,14 @@ func (l *Log) awaitRoom() {
 func (l *Log) chain(e proto.AuditEntry) {
 	e.Seq, e.Prev, e.Time = l.chained.seq+1, l.chained.hash, proto.At(l.cfg.Now())
 	line, hash, err := encode(e)
-	if err != nil || l.closed || l.queued+int64(len(line)) > l.cfg.QueueBytes {
+	switch {
+	case err != nil:
+	case l.closed:
+		err = errors.New("the log is closed")
+	case l.queued+int64(len(line)) > l.cfg.QueueBytes:
+		err = errors.New("there is no room for it in memory")
+	}
+	if err != nil {
 		l.lost++
 		l.cfg.Log.Error("an entry could not be taken into the audit log", "entry", string(line), "error", err)
 		return
