@@ -14,11 +14,12 @@ import (
 func TestOrphansCount(t *testing.T) {
 	w := newWorld(t, false)
 	const work = `python3 -c 'x = bytearray(64 << 20); sum(range(8000000))'`
+	const gone = `; until [ -s done ]; do sleep 0.01; done; while [ -e /proc/$(cat done) ]; do sleep 0.01; done; rm done`
 	for name, text := range map[string]string{
-		"ended before its command": `(setsid ` + work + `; : > done) & disown; while ! [ -e done ]; do sleep 0.01; done`,
-		"its parent ended first":   `sh -c '(setsid sh -c "$0; : > done2") & ' "$W"; while ! [ -e done2 ]; do sleep 0.01; done`,
+		"ended before its command": `(setsid ` + work + `; echo $BASHPID >done) & disown`,
+		"its parent ended first":   `sh -c '(setsid sh -c "$0; echo \$\$ >done") & ' "$W"`,
 	} {
-		r := w.run(Command{Text: text, Env: []string{"W=" + work}})
+		r := w.run(Command{Text: text + gone, Env: []string{"W=" + work}})
 		if r.Code != 0 || r.CPU < 50*time.Millisecond || r.PeakBytes < 64<<20 {
 			t.Errorf("%s: %+v", name, r)
 		}
