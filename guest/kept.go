@@ -179,6 +179,8 @@ func (k *kept) connect(c *conn, have [2]int64, first func() error) *link {
 	k.mu.Lock()
 	k.link = l
 	k.mu.Unlock()
+	k.out.Attach(&l.at) // here, not in the goroutine, which may begin when the command has written more than is kept
+	k.out.Hold()
 	go l.run(ctx)
 	return l
 }
@@ -187,12 +189,9 @@ func (k *kept) connect(c *conn, have [2]int64, first func() error) *link {
 // than lose output; when nobody is, it goes on and the middle of what it writes is lost.
 func (l *link) run(ctx context.Context) {
 	defer close(l.done)
-	out := l.k.out
-	out.Attach(&l.at)
-	out.Hold()
 	ended := l.send(ctx)
-	out.Detach(&l.at)
-	out.Release()
+	l.k.out.Detach(&l.at)
+	l.k.out.Release()
 	if !ended {
 		return
 	}
