@@ -44,10 +44,7 @@ func (c Config) directDir() string { return filepath.Join(c.rundir(), "d") }
 func (r *Runtime) directPath(id string) string { return filepath.Join(r.cfg.directDir(), id) }
 
 // isDirect reports whether there is a bundle of sandbox id.
-func (r *Runtime) isDirect(id string) bool {
-	_, err := os.Lstat(r.directPath(id))
-	return err == nil
-}
+func (r *Runtime) isDirect(id string) bool { return exists(r.directPath(id)) }
 
 // launchDirect is launch for a direct sandbox.
 func (r *Runtime) launchDirect(ctx context.Context, b blueprint, root rootLayers) error {

@@ -100,11 +100,8 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 
 // hasTraces reports whether there may be something of the sandbox of session id, without asking containerd.
 func (r *Runtime) hasTraces(id string) bool {
-	if _, claimed := r.claims.get(id); claimed || r.ids.has(id) || r.hasBundle(id) || r.isDirect(id) {
-		return true
-	}
-	_, err := os.Lstat(r.disk.layerPath(id))
-	return err == nil
+	_, claimed := r.claims.get(id)
+	return claimed || r.ids.has(id) || r.hasBundle(id) || r.isDirect(id) || exists(r.disk.layerPath(id))
 }
 
 // removeOf takes away what there is of the sandbox of session id, claimed or its own.
@@ -416,10 +413,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 // exists reports whether there is anything of sandbox id. The record is made first and
 // removed last, but containerd may be another one than before; so the disk counts too.
 func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
-	if r.hasBundle(id) || r.isDirect(id) {
-		return true, nil
-	}
-	if _, err := os.Lstat(r.disk.layerPath(id)); err == nil {
+	if r.hasBundle(id) || r.isDirect(id) || exists(r.disk.layerPath(id)) {
 		return true, nil
 	}
 	_, err := r.client.ContainerService().Get(ctx, id)

@@ -72,12 +72,8 @@ func (c Config) listBundles() ([]string, error) {
 // hasBundle reports whether containerd has a directory for sandbox id: with one in the way, no sandbox of that ID
 // can be made.
 func (r *Runtime) hasBundle(id string) bool {
-	for _, path := range r.bundles(id) {
-		if _, err := os.Lstat(path); err == nil {
-			return true
-		}
-	}
-	return false
+	paths := r.bundles(id)
+	return slices.ContainsFunc(paths[:], exists)
 }
 
 // deleteGrace is how long containerd's own clean-up after a dead shim may take. It runs as a
