@@ -2,7 +2,6 @@ package files
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"berth/proto"
 
 	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
 )
 
 // The range of Upload.ExpiresIn, as hosted files have it.
@@ -100,92 +98,7 @@ func (st *Staged) fill(ctx context.Context, r io.Reader) error {
 	}
 	defer f.Close()
 	st.path = f.Name()
-	in := &intake{ctx: ctx, st: st, file: f, hashing: newHashing()}
-	err = in.take(r)
-	sum := in.hashing.end()
-	if err != nil {
-		return err
-	}
-	st.sum = hex.EncodeToString(sum)
-	return nil
-}
-
-// An intake is where the bytes of one upload pass every check.
-type intake struct {
-	ctx     context.Context
-	st      *Staged
-	file    *os.File
-	hashing *hashing
-	started int64 // bytes that are on their way to the disk
-}
-
-// take reads r to its end, a full block at a time, however little r gives at once.
-func (in *intake) take(r io.Reader) error {
-	for {
-		block := in.hashing.block()
-		n, err := fill(block, r)
-		if err := in.write(block[:n]); err != nil {
-			return err
-		}
-		if err == io.EOF { // itself: wrapped it means something else
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("reading the upload: %w", err)
-		}
-	}
-}
-
-// fill is io.ReadFull that gives the reader's own error.
-func fill(b []byte, r io.Reader) (n int, err error) {
-	for n < len(b) && err == nil {
-		var m int
-		m, err = r.Read(b[n:])
-		n += m
-	}
-	return n, err
-}
-
-// startBytes is how much is written before the kernel is asked to begin with the disk: what waits for that at the end is less.
-const startBytes = 8 << 20
-
-// write stores one block.
-func (in *intake) write(p []byte) error {
-	if len(p) == 0 {
-		return in.ctx.Err()
-	}
-	if err := in.admit(int64(len(p))); err != nil {
-		return err
-	}
-	st := in.st
-	st.head = append(st.head, p[:min(len(p), sniffBytes-len(st.head))]...)
-	in.hashing.add(p)
-	if _, err := in.file.Write(p); err != nil {
-		return diskError("storing the upload", err)
-	}
-	st.size += int64(len(p))
-	if st.size-in.started >= startBytes {
-		// What it fails with, the sync at the end fails with, too.
-		_ = unix.SyncFileRange(int(in.file.Fd()), in.started, st.size-in.started, unix.SYNC_FILE_RANGE_WRITE)
-		in.started = st.size
-	}
-	return nil
-}
-
-// admit checks n more bytes against the limits before they are written.
-func (in *intake) admit(n int64) error {
-	if err := in.ctx.Err(); err != nil {
-		return err
-	}
-	limit := in.st.store.cfg.MaxFileBytes
-	if in.st.size+n > limit {
-		return proto.Errorf(proto.TooLarge, "upload", "file", "The file is larger than the limit of %d bytes.", limit)
-	}
-	if err := in.st.store.account.reserve(in.st.payer(), n); err != nil {
-		return err
-	}
-	in.st.held += n
-	return nil
+	return st.take(ctx, f, r)
 }
 
 // Commit makes the file exist: content in place, then the record.

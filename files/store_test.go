@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,8 @@ import (
 
 	"berth/ledger"
 	"berth/proto"
+
+	"golang.org/x/sys/unix"
 )
 
 // A bench is a store on a disk of its own, with a clock that stands still.
@@ -274,6 +278,52 @@ func TestBrokenUploadLeavesNothing(t *testing.T) {
 	st.Close()
 	if left := append(b.onDisk(t, "blobs"), b.onDisk(t, "tmp")...); len(left) != 0 || b.Usage("ann") != 0 {
 		t.Fatalf("left: %v, usage %d", left, b.Usage("ann"))
+	}
+}
+
+// An endless upload ends with the disk.
+func TestFullDiskEndsAnUpload(t *testing.T) {
+	b := newBench(t, Config{})
+	disk := filepath.Join(b.cfg.Dir, "tmp")
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=4m"); err != nil {
+		t.Fatalf("this test mounts a tmpfs: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+	var came counter
+	_, err := b.Put(t.Context(), Upload{Owner: "ann"}, io.TeeReader(neverEnds{}, &came))
+	wantCode(t, err, proto.Unavailable)
+	if came > 64<<20 {
+		t.Errorf("%d bytes were read for a disk of 4 MiB", came)
+	}
+	if left := b.onDisk(t, "tmp"); len(left) != 0 || b.Usage("ann") != 0 {
+		t.Fatalf("left: %v, usage %d", left, b.Usage("ann"))
+	}
+}
+
+// A counter is how many bytes it was given.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
+
+// What is written and hashed a block at a time, by several at once, is what came.
+func TestBlocksStayInOrder(t *testing.T) {
+	b := newBench(t, Config{})
+	content := make([]byte, 5*blocks*blockBytes/2+1)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content) // never fails
+	for _, size := range []int{blockBytes - 1, blockBytes, blockBytes + 1, 2 * blockBytes, len(content)} {
+		f, err := b.Put(t.Context(), Upload{Owner: "ann"}, iotest.HalfReader(bytes.NewReader(content[:size])))
+		if err != nil || f.SizeBytes != int64(size) {
+			t.Fatalf("%d bytes: %d, %v", size, f.SizeBytes, err)
+		}
+		sum := sha256.Sum256(content[:size])
+		if got := b.content(t, "ann", f.ID); got != string(content[:size]) || !slices.Contains(b.onDisk(t, "blobs"), hex.EncodeToString(sum[:])) {
+			t.Errorf("%d bytes came back as %d others, or under another hash", size, len(got))
+		}
+	}
+	broken := errors.New("connection reset")
+	_, err := b.Put(t.Context(), Upload{Owner: "bob"}, io.MultiReader(bytes.NewReader(content), iotest.ErrReader(broken)))
+	if !errors.Is(err, broken) || b.Usage("bob") != 0 || len(b.onDisk(t, "tmp")) != 0 {
+		t.Errorf("broken off after many blocks: %v, %d bytes and %v are left", err, b.Usage("bob"), b.onDisk(t, "tmp"))
 	}
 }
 

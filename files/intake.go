@@ -1,0 +1,171 @@
+package files
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+
+	"berth/proto"
+
+	"golang.org/x/sys/unix"
+)
+
+// blockBytes is how much of an upload is read, written and hashed at a time, and blocks how many of those there are in memory: one for each of
+// the three to work on, and as many between them, or two of them would stand still together.
+const (
+	blockBytes = 256 << 10
+	blocks     = 6
+)
+
+// startBytes is how much is written before the kernel is asked to begin with the disk: what waits for that at the end is less.
+const startBytes = 8 << 20
+
+// An intake is where the bytes of one upload pass every check. Blocks are read, then written, then hashed, each by a goroutine of its own since each
+// takes about as long. An upload of less than a block needs none of them.
+type intake struct {
+	ctx  context.Context
+	st   *Staged
+	file *os.File
+	hash hash.Hash
+
+	free    chan []byte
+	read    chan []byte
+	written chan []byte
+
+	stored  int64         // bytes in the file
+	started int64         // of them, bytes that are on their way to the disk
+	broken  chan struct{} // closed once err is there
+	err     error         // of writing
+}
+
+// take stores what r has up to its end. What it fails with is r's own, a limit's or the disk's.
+func (st *Staged) take(ctx context.Context, file *os.File, r io.Reader) error {
+	in := &intake{ctx: ctx, st: st, file: file, hash: sha256.New(), broken: make(chan struct{})}
+	block := make([]byte, blockBytes)
+	n, err := in.fill(block, r)
+	if err == nil {
+		err = in.stream(block, r)
+	} else if err == io.EOF { // itself: wrapped it means something else
+		err = in.store(block[:n])
+		in.hash.Write(block[:n])
+	}
+	if err == nil {
+		st.sum = hex.EncodeToString(in.hash.Sum(nil))
+	}
+	return err
+}
+
+// stream takes the rest of r, after a block that is full.
+func (in *intake) stream(block []byte, r io.Reader) error {
+	in.free, in.read, in.written = make(chan []byte, blocks), make(chan []byte, blocks), make(chan []byte, blocks)
+	for range blocks - 1 {
+		in.free <- nil // made when it is needed
+	}
+	hashed := make(chan struct{})
+	go in.storeAll()
+	go func() {
+		defer close(hashed)
+		in.hashAll()
+	}()
+	err := in.readAll(block, r)
+	close(in.read)
+	<-hashed // the file is the caller's again
+	if in.err != nil {
+		return in.err // that r was not read any further followed from it
+	}
+	return err
+}
+
+// readAll gives blocks away, the first of which is full already, until r ends.
+func (in *intake) readAll(block []byte, r io.Reader) error {
+	for n, err := len(block), error(nil); ; n, err = in.fill(block, r) {
+		if err != nil && err != io.EOF {
+			return err
+		}
+		in.read <- block[:n]
+		if err == io.EOF {
+			return nil
+		}
+		select {
+		case <-in.broken:
+			return nil
+		case block = <-in.free:
+		}
+		if block == nil {
+			block = make([]byte, blockBytes)
+		}
+		block = block[:blockBytes]
+	}
+}
+
+func (in *intake) storeAll() {
+	defer close(in.written)
+	for block := range in.read {
+		if in.err == nil {
+			if in.err = in.store(block); in.err != nil {
+				close(in.broken)
+			}
+		}
+		in.written <- block
+	}
+}
+
+func (in *intake) hashAll() {
+	for block := range in.written {
+		in.hash.Write(block)
+		in.free <- block
+	}
+}
+
+// fill is io.ReadFull that gives the reader's own error, and holds what comes against the limits as it comes.
+func (in *intake) fill(block []byte, r io.Reader) (n int, err error) {
+	for n < len(block) && err == nil {
+		var m int
+		m, err = r.Read(block[n:])
+		n += m
+	}
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("reading the upload: %w", err)
+	}
+	if refused := in.admit(block[:n]); refused != nil {
+		err = refused
+	}
+	return n, err
+}
+
+// admit checks more bytes against the limits before they are written.
+func (in *intake) admit(p []byte) error {
+	if err := in.ctx.Err(); err != nil {
+		return err
+	}
+	st, n := in.st, int64(len(p))
+	limit := st.store.cfg.MaxFileBytes
+	if st.size+n > limit {
+		return proto.Errorf(proto.TooLarge, "upload", "file", "The file is larger than the limit of %d bytes.", limit)
+	}
+	if err := st.store.account.reserve(st.payer(), n); err != nil {
+		return err
+	}
+	st.held += n
+	st.size += n
+	st.head = append(st.head, p[:min(len(p), sniffBytes-len(st.head))]...)
+	return nil
+}
+
+// store writes one block.
+func (in *intake) store(p []byte) error {
+	if _, err := in.file.Write(p); err != nil {
+		return diskError("storing the upload", err)
+	}
+	in.stored += int64(len(p))
+	if in.stored-in.started >= startBytes {
+		// What it fails with, the sync at the end fails with, too.
+		_ = unix.SyncFileRange(int(in.file.Fd()), in.started, in.stored-in.started, unix.SYNC_FILE_RANGE_WRITE)
+		in.started = in.stored
+	}
+	return nil
+}
