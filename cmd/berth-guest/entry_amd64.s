@@ -5,15 +5,24 @@
 #define hungUp 0x10 // POLLHUP
 #define interrupted -4 // EINTR
 
+#define sysRead 0
+#define sysWrite 1
 #define sysPoll 7
 #define sysExecve 59
+#define sysSetresuid 117
+#define sysExitGroup 231
+#define sysUnshare 272
 
-// entry is where the kernel begins the program; see doze.go. It is the runtime's own beginning, unless the program is called guest.DozeName, "doze". Then it waits without
-// that: nothing but a page of its stack is its own.
+#define newUser 0x10000000 // CLONE_NEWUSER
+
+// entry is where the kernel begins the program. It is the runtime's own beginning, unless the program is called something that it does without
+// that, with nothing but a page of its stack: guest.DozeName, "doze", see doze.go; or "userns", see userns.go.
 TEXT ·entry(SB),NOSPLIT|NOFRAME|TOPFRAME,$0
 	MOVQ	8(SP), SI
 	TESTQ	SI, SI
 	JZ	run
+	CMPL	(SI), $0x72657375 // "user"
+	JEQ	user
 	CMPL	(SI), $0x657a6f64 // "doze"
 	JNE	run
 	CMPB	4(SI), $0
@@ -59,6 +68,46 @@ wake:
 	MOVQ	$sysPoll, AX
 	SYSCALL
 	JMP	wake
+
+user:
+	CMPL	3(SI), $0x00736e72 // "rns"
+	JNE	run
+	SUBQ	$16, SP
+	MOVQ	$0, DI
+	MOVQ	SP, SI
+	MOVQ	$4, DX
+	MOVQ	$sysRead, AX
+	SYSCALL
+	CMPQ	AX, $4
+	JNE	exit
+	MOVQ	$-1, DI
+	MOVL	(SP), SI
+	MOVQ	$-1, DX
+	MOVQ	$sysSetresuid, AX
+	SYSCALL
+	TESTQ	AX, AX
+	JNZ	exit
+	MOVQ	$newUser, DI
+	MOVQ	$sysUnshare, AX
+	SYSCALL
+	TESTQ	AX, AX
+	JNZ	exit
+	MOVQ	$1, DI
+	MOVQ	SP, SI
+	MOVQ	$1, DX
+	MOVQ	$sysWrite, AX
+	SYSCALL
+	MOVQ	$0, DI
+	MOVQ	SP, SI
+	MOVQ	$1, DX
+	MOVQ	$sysRead, AX
+	SYSCALL
+
+exit:
+	NEGQ	AX
+	MOVQ	AX, DI
+	MOVQ	$sysExitGroup, AX
+	SYSCALL
 
 run:
 	JMP	_rt0_amd64_linux(SB)

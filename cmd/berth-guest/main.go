@@ -38,9 +38,12 @@ const (
 )
 
 func main() {
-	if os.Args[0] == guest.DozeName { // linked without the entry, it cannot wait
+	switch os.Args[0] { // it comes here only if it was linked without the entry
+	case guest.DozeName:
 		fmt.Fprintln(os.Stderr, "berth-guest:", syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
 		os.Exit(1)
+	case makerName:
+		os.Exit(int(syscall.ENOSYS))
 	}
 	if args, ok := command.Asked(os.Args); ok {
 		os.Exit(command.Main(args))

@@ -31,6 +31,16 @@ mkdir $0/home; mount --bind $0/home /home
 exec setpriv --bounding-set=-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service,+sys_chroot \
 	$0/guest -workspace $0/workspace $0/guest.sock`
 
+// build makes the real program.
+func build(t testing.TB, path string) {
+	t.Helper()
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -E main.entry", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("building: %v\n%s", err, out)
+	}
+}
+
 // start runs the real program as PID 1, as small as it is shipped.
 func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
 	t.Helper()
@@ -44,11 +54,7 @@ func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w -E main.entry", "-o", filepath.Join(dir, "guest"), ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
-	}
+	build(t, filepath.Join(dir, "guest"))
 	cmd := exec.Command("bash", "-c", setup, dir)
 	cmd.Stderr = os.Stderr
 	// The container's users are strangers to the host, so that what the daemon hands in belongs to nobody there.

@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -72,6 +73,16 @@ const (
 	idRanges       = 4096
 )
 
+const guestName = "berth-guest"
+
+// guestProgram is where the guest comes from.
+func (c Config) guestProgram() string {
+	return cmp.Or(c.Guest, filepath.Join(c.BinDir, guestName))
+}
+
+// maker is the program that makes user namespaces, see makerName: the guest that comes with the daemon, whatever sandboxes have.
+func (c Config) maker() string { return filepath.Join(c.BinDir, guestName) }
+
 // withDefaults checks c and fills what was left to us.
 func (c Config) withDefaults() (Config, error) {
 	if !filepath.IsAbs(c.Dir) || !filepath.IsAbs(c.BinDir) {
@@ -79,9 +90,7 @@ func (c Config) withDefaults() (Config, error) {
 			"the data and program directories must be absolute paths")
 	}
 	c.Dir, c.BinDir = filepath.Clean(c.Dir), filepath.Clean(c.BinDir)
-	if c.Guest == "" {
-		c.Guest = filepath.Join(c.BinDir, "berth-guest")
-	}
+	c.Guest = c.guestProgram()
 	if c.FirstID == 0 {
 		c.FirstID = defaultFirstID
 	}

@@ -35,7 +35,7 @@ type Finding struct {
 // Doctor looks at this machine without changing it, for a Runtime that would be opened with cfg.
 // It needs no Runtime, and no data directory that is there.
 func Doctor(ctx context.Context, cfg Config) []Finding {
-	found := []Finding{checkRoot(), checkKernel(), checkCgroups(), checkUserNamespaces(), checkSeccomp()}
+	found := []Finding{checkRoot(), checkKernel(), checkCgroups(), checkUserNamespaces(cfg.maker()), checkSeccomp()}
 	found = append(found, checkMounts(ctx)...)
 	found = append(found, checkPrograms(cfg)...)
 	found = append(found, checkPool(cfg))
@@ -116,15 +116,15 @@ func cgroupMode() (mode string, controllers []string) {
 	return mode, controllers
 }
 
-func checkUserNamespaces() Finding {
+func checkUserNamespaces(maker string) Finding {
 	if _, err := os.Stat("/proc/self/ns/user"); err != nil {
 		return Finding{"user namespaces", Fail, "none", "root in a container must be nobody on the host",
 			"use a kernel built with CONFIG_USER_NS"}
 	}
-	ns, err := newUserNamespace(trialFirstID)
+	ns, err := newUserNamespace(maker, trialFirstID, trialFirstID)
 	if err != nil {
 		return Finding{"user namespaces", Warn, "only root's own", "containers share the host's inotify and namespace limits, so that one can use them up for all",
-			"let every user execute the berth program (chmod a+x); else raise fs.inotify.max_user_instances and max_user_watches a hundredfold"}
+			"let users make namespaces: sysctl kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0, whichever there is; else raise fs.inotify.max_user_instances and max_user_watches a hundredfold"}
 	}
 	ns.Close()
 	return good("user namespaces", "yes, with limits of their own")
@@ -140,12 +140,8 @@ func checkSeccomp() Finding {
 }
 
 func checkPrograms(cfg Config) []Finding {
-	guest := cfg.Guest
-	if guest == "" {
-		guest = filepath.Join(cfg.BinDir, "berth-guest")
-	}
 	return []Finding{
-		checkProgram("shim", filepath.Join(cfg.BinDir, "containerd-shim-runc-v2")), checkProgram("guest", guest),
+		checkProgram("shim", filepath.Join(cfg.BinDir, "containerd-shim-runc-v2")), checkProgram("guest", cfg.guestProgram()),
 		checkRunc(cfg.BinDir), checkRunsc(cfg.BinDir),
 	}
 }

@@ -314,7 +314,7 @@ func TestAfterReboot(t *testing.T) {
 func TestMissingClass(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	cfg.BinDir = t.TempDir()
-	for _, name := range []string{"containerd-shim-runc-v2", "runc"} {
+	for _, name := range []string{"containerd-shim-runc-v2", "runc", guestName} {
 		if err := os.Symlink(filepath.Join(binDir, name), filepath.Join(cfg.BinDir, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/containerd/containerd/v2/core/mount"
 	"golang.org/x/sys/unix"
 )
 
@@ -132,8 +131,7 @@ func usersOf(b blueprint) (*os.File, error) {
 	if b.userNamespace != "" {
 		return os.Open(b.userNamespace)
 	}
-	ids := idMapping(b.firstID)
-	return mount.GetUsernsFD(ids, ids)
+	return newUserNamespace(b.maker, 0, b.firstID)
 }
 
 // commonDir is the deepest directory that all dirs are below.

@@ -58,6 +58,7 @@ type blueprint struct {
 	session   session.Spec
 	env       []string // of the image
 	guest     string   // the guest binary
+	maker     string   // of user namespaces
 	run       string   // the sandbox's run directory
 	workspace string
 	firstID   uint32 // of its UID and GID range
