@@ -27,7 +27,7 @@ const (
 	tickEvery = time.Second
 	// staleAfter is how long after its last use an image keeps members.
 	staleAfter = 10 * time.Minute
-	// quiet is how long no session must have come before one is made, so that a burst has the machine to itself, and patience the longest
+	// quiet is how long none must have been claimed before one is made, so that a burst has the machine to itself, and patience the longest
 	// that this is waited for.
 	quiet, patience = 20 * time.Millisecond, 500 * time.Millisecond
 	// backOff is the wait after the first failure, which doubles with each more up to longBackOff.
@@ -340,6 +340,9 @@ func (p *warmPool) awaitQuiet(ctx context.Context) {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		p.mu.Lock()
 		left := quiet - time.Since(p.claimed)
+		if p.claims > 0 {
+			left = quiet
+		}
 		p.mu.Unlock()
 		if left <= 0 || !pause(ctx, left) {
 			return

@@ -106,7 +106,8 @@ type warmPool struct {
 	doomed  []string               // those of them that could not be removed yet
 	left    []containers.Container // those that daemons before us left, to be adopted or removed
 	pinned  string                 // digest of cfg.Image; "" if it is not here
-	claimed time.Time              // when one was last asked for
+	claims  int                    // members that are being made somebody's
+	claimed time.Time              // when one was last asked for, or was somebody's at last
 	hits    int64
 	misses  int64
 
@@ -137,7 +138,7 @@ func (p *warmPool) owns(name string) bool {
 	return p.own[name]
 }
 
-// take gives out a member for spec, whose first process runs; nil if there is none.
+// take gives out a member for spec, whose first process runs; nil if there is none. Release or discard follows.
 func (p *warmPool) take(spec session.Spec) *member {
 	if !p.on() || spec.Class != proto.ClassRunc {
 		return nil
@@ -155,6 +156,7 @@ func (p *warmPool) take(spec session.Spec) *member {
 		}
 		s.ready = s.ready[:n-1]
 		if m.alive() {
+			p.claims++
 			return m
 		}
 		p.discardLocked(m)
@@ -210,19 +212,27 @@ func (p *warmPool) nudge(bell chan struct{}) {
 // imagesChanged has the pool look which images there are.
 func (p *warmPool) imagesChanged() { p.nudge(p.images) }
 
-// release makes a member a session's: from here on its name and its guest are the claim's.
+// release makes a member that was taken a session's: from here on its name and its guest are the claim's.
 func (p *warmPool) release(m *member) {
 	m.closeFiles()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.own, m.name)
+	p.claimedLocked()
 }
 
-// discard has a member removed in the background.
+// discard has a member that was taken removed in the background.
 func (p *warmPool) discard(m *member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.discardLocked(m)
+	p.claimedLocked()
+}
+
+// claimedLocked notes the end of a claim.
+func (p *warmPool) claimedLocked() {
+	p.claims--
+	p.claimed = time.Now()
 }
 
 func (p *warmPool) discardLocked(m *member) {

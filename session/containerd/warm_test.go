@@ -497,3 +497,26 @@ func TestWarmPlan(t *testing.T) {
 		t.Errorf("two minutes after it %d", d.target())
 	}
 }
+
+// While a member is being made somebody's, the pool makes no other, and not for a moment after that, but for its patience.
+func TestWarmWaitsForClaims(t *testing.T) {
+	p := newWarmPool(nil, Warm{Max: 1})
+	p.claims = 1
+	began := time.Now()
+	var ended time.Time
+	time.AfterFunc(2*quiet, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.claimedLocked()
+		ended = p.claimed
+	})
+	p.awaitQuiet(t.Context())
+	if time.Since(began) >= patience {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ended.IsZero() || time.Since(ended) < quiet {
+		t.Errorf("it waited for %s; the claim ended at %s", time.Since(began), ended)
+	}
+}
