@@ -445,6 +445,8 @@ func TestList(t *testing.T) {
 
 func TestEmptyFile(t *testing.T) {
 	b := newBench(t, Config{})
+	b.put(t, Upload{}, "more than is allowed from now on")
+	b.account.limit = 1
 	f := b.put(t, Upload{Filename: "empty.txt"}, "")
 	if f.SizeBytes != 0 || b.content(t, "ann", f.ID) != "" {
 		t.Fatalf("%+v", f)
