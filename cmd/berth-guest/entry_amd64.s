@@ -10,10 +10,13 @@
 #define sysPoll 7
 #define sysExecve 59
 #define sysSetresuid 117
+#define sysPrctl 157
 #define sysExitGroup 231
 #define sysUnshare 272
 
 #define newUser 0x10000000 // CLONE_NEWUSER
+#define setSecurebits 28 // PR_SET_SECUREBITS
+#define noFixup 4 // SECBIT_NO_SETUID_FIXUP
 
 // entry is where the kernel begins the program. It is the runtime's own beginning, unless the program is called something that it does without
 // that, with nothing but a page of its stack: guest.DozeName, "doze", see doze.go; or "userns", see userns.go.
@@ -80,6 +83,10 @@ user:
 	SYSCALL
 	CMPQ	AX, $4
 	JNE	exit
+	MOVQ	$setSecurebits, DI
+	MOVQ	$noFixup, SI
+	MOVQ	$sysPrctl, AX
+	SYSCALL
 	MOVQ	$-1, DI
 	MOVL	(SP), SI
 	MOVQ	$-1, DX

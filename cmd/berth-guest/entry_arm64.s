@@ -11,9 +11,12 @@
 #define sysExitGroup 94
 #define sysUnshare 97
 #define sysSetresuid 147
+#define sysPrctl 167
 #define sysExecve 221
 
 #define newUser 0x10000000
+#define setSecurebits 28
+#define noFixup 4
 
 TEXT ·entry(SB),NOSPLIT|NOFRAME|TOPFRAME,$0
 	MOVD	8(RSP), R0
@@ -91,6 +94,10 @@ user:
 	SVC
 	CMP	$4, R0
 	BNE	exit
+	MOVD	$setSecurebits, R0
+	MOVD	$noFixup, R1
+	MOVD	$sysPrctl, R8
+	SVC
 	MOVD	$-1, R0
 	MOVWU	(RSP), R1
 	MOVD	$-1, R2

@@ -123,8 +123,8 @@ func checkUserNamespaces(maker string) Finding {
 	}
 	ns, err := newUserNamespace(maker, trialFirstID, trialFirstID)
 	if err != nil {
-		return Finding{"user namespaces", Warn, "only root's own", "containers share the host's inotify and namespace limits, so that one can use them up for all",
-			"let users make namespaces: sysctl kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0, whichever there is; else raise fs.inotify.max_user_instances and max_user_watches a hundredfold"}
+		return Finding{"user namespaces", Warn, "only root's own: " + err.Error(), "containers share the host's inotify and namespace limits, so that one can use them up for all",
+			"run it as root; have the security module of this host allow it to berth-guest; else raise fs.inotify.max_user_instances and max_user_watches a hundredfold"}
 	}
 	ns.Close()
 	return good("user namespaces", "yes, with limits of their own")

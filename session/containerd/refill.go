@@ -27,8 +27,8 @@ const (
 	tickEvery = time.Second
 	// staleAfter is how long after its last use an image keeps members.
 	staleAfter = 10 * time.Minute
-	// quiet is how long none must have been claimed before one is made, so that a burst has the machine to itself, and patience the longest
-	// that this is waited for.
+	// quiet is how long no session must have come, and none have been about to get its own, before one is made, so that a burst has the
+	// machine to itself; and patience the longest that this is waited for.
 	quiet, patience = 20 * time.Millisecond, 500 * time.Millisecond
 	// backOff is the wait after the first failure, which doubles with each more up to longBackOff.
 	backOff, longBackOff = time.Second, time.Minute

@@ -30,6 +30,7 @@ type Runtime struct {
 	ids      *idPool
 	shim     string // path of the runc shim
 	guest    string // path of the guest that new sandboxes run
+	maker    string // path of the program that makes user namespaces; see makerName
 	class    map[proto.RuntimeClass]classInfo
 	starts   chan struct{} // one slot per Start at work
 	locks    keyed         // by session and workspace ID
@@ -79,13 +80,18 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.findPrograms(); err != nil {
 		return nil, err
 	}
-	r.tryUserNamespace()
 	if r.disk, err = openPool(cfg.Dir, cfg.PoolBytes, r.log); err != nil {
 		return nil, fmt.Errorf("opening the disk pool: %w", err)
 	}
 	if r.guest, err = r.disk.keepGuest(cfg.Guest); err != nil {
 		return nil, fmt.Errorf("copying the guest: %w", err)
 	}
+	if r.maker = r.guest; cfg.maker() != cfg.Guest {
+		if r.maker, err = r.disk.keepGuest(cfg.maker()); err != nil {
+			return nil, fmt.Errorf("copying the program that makes user namespaces: %w", err)
+		}
+	}
+	r.tryUserNamespace()
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}

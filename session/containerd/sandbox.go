@@ -238,7 +238,7 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 // spec without one is of a member of the warm pool, which gets all that later.
 func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class classInfo) error {
 	b := blueprint{
-		id: id, session: spec, guest: r.guest, maker: r.cfg.maker(), run: r.runPath(id),
+		id: id, session: spec, guest: r.guest, maker: r.maker, run: r.runPath(id),
 	}
 	var err error
 	if b.firstID, err = r.ids.take(id); err != nil {

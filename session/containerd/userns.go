@@ -24,6 +24,9 @@ import (
 // copies all its page tables, and has it fault again at each page that it writes to next.
 const makerName = "userns"
 
+// notAGuest is refused by guests that know nothing of this, before they do anything.
+const notAGuest = "-makes-a-user-namespace"
+
 // makerTime is what that may take.
 const makerTime = 10 * time.Second
 
@@ -50,7 +53,7 @@ func makeUserNamespace(program string, owner uint32, mapping string) (_ *os.File
 		return nil, err
 	}
 	defer answer.Close()
-	maker, err := os.StartProcess(program, []string{makerName}, &os.ProcAttr{Files: []*os.File{asks, answers}, Env: []string{}})
+	maker, err := os.StartProcess(program, []string{makerName, notAGuest}, &os.ProcAttr{Files: []*os.File{asks, answers}, Env: []string{}})
 	asks.Close()
 	answers.Close()
 	if err != nil {
@@ -92,7 +95,7 @@ func namespacePath(ns *os.File) string {
 
 // tryUserNamespace finds out whether namespaces can be made this way. Where they cannot, runc makes them; the operator is told.
 func (r *Runtime) tryUserNamespace() {
-	ns, err := newUserNamespace(r.cfg.maker(), r.ids.first, r.ids.first)
+	ns, err := newUserNamespace(r.maker, r.ids.first, r.ids.first)
 	if err != nil {
 		r.log.Warn("containers share the host's inotify limits, so that one can use them up; berth doctor says what to do", "err", err)
 		return

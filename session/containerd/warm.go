@@ -107,7 +107,7 @@ type warmPool struct {
 	left    []containers.Container // those that daemons before us left, to be adopted or removed
 	pinned  string                 // digest of cfg.Image; "" if it is not here
 	claims  int                    // members that are being made somebody's
-	claimed time.Time              // when one was last asked for, or was somebody's at last
+	claimed time.Time              // when one was last asked for, or a claim last ended
 	hits    int64
 	misses  int64
 
