@@ -3,7 +3,6 @@ package containerd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -19,7 +18,7 @@ func checkMounts(ctx context.Context) []Finding {
 	var overlayErr, mapErr error
 	if err := aside(ctx, func(dir string) {
 		overlayErr = tryOverlay(dir, nil)
-		ids := fmt.Sprintf("0:%d:%d", defaultFirstID, idRange)
+		ids := idMapping(defaultFirstID)
 		mapErr = tryOverlay(dir, []string{"uidmap=" + ids, "gidmap=" + ids})
 	}); err != nil {
 		overlayErr, mapErr = err, err

@@ -86,7 +86,8 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if r.guest, err = r.disk.keepGuest(cfg.Guest); err != nil {
 		return nil, fmt.Errorf("copying the guest: %w", err)
 	}
-	if r.maker = r.guest; cfg.maker() != cfg.Guest {
+	r.maker = r.guest
+	if cfg.maker() != cfg.Guest {
 		if r.maker, err = r.disk.keepGuest(cfg.maker()); err != nil {
 			return nil, fmt.Errorf("copying the program that makes user namespaces: %w", err)
 		}
