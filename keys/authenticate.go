@@ -93,9 +93,22 @@ func rateOf(q proto.Quota) (rate.Limit, int) {
 // admit takes a token, or says when there is one. What is refused takes none, so that a client which asks too often
 // is not locked out for it.
 func (e *entry) admit(now time.Time) error {
-	if e.limiter.AllowN(now, 1) {
+	limiter := e.limiter.Load()
+	if limiter.AllowN(now, 1) {
 		return nil
 	}
-	wait := time.Duration((1 - e.limiter.TokensAt(now)) / float64(e.limiter.Limit()) * float64(time.Second))
-	return proto.Errorf(proto.TooMany, "", e.id, "This API key may make %g requests per second; try again later.", float64(e.limiter.Limit())).After(wait)
+	wait := time.Duration((1 - limiter.TokensAt(now)) / float64(limiter.Limit()) * float64(time.Second))
+	return proto.Errorf(proto.TooMany, "", e.id, "This API key may make %g requests per second; try again later.", float64(limiter.Limit())).After(wait)
+}
+
+// pace makes a quota's rate that of the key. A key that had none begins with a full burst.
+func (e *entry) pace(q proto.Quota, now time.Time) {
+	limit, burst := rateOf(q)
+	limiter := e.limiter.Load()
+	if limiter.Limit() == rate.Inf { // it holds no tokens, and would refuse the next request
+		e.limiter.Store(rate.NewLimiter(limit, burst))
+		return
+	}
+	limiter.SetLimitAt(now, limit)
+	limiter.SetBurstAt(now, burst)
 }

@@ -75,7 +75,7 @@ func (s *Store) Change(id string, req proto.ChangeKey) (proto.Key, error) {
 		next.name = *req.Name
 	}
 	if req.Quota != nil {
-		next.quota = req.Quota.On(old.Quota)
+		next.quota = changed(old.Quota, *req.Quota)
 	}
 	if err := checkName(next.name); err != nil {
 		return proto.Key{}, err
@@ -89,11 +89,17 @@ func (s *Store) Change(id string, req proto.ChangeKey) (proto.Key, error) {
 	if err := s.write(e, func(r *record) { r.Name, r.Quota = next.name, next.quota }); err != nil {
 		return proto.Key{}, err
 	}
-	limit, burst := rateOf(next.quota)
-	now := s.cfg.Now()
-	e.limiter.SetLimitAt(now, limit)
-	e.limiter.SetBurstAt(now, burst)
+	e.pace(next.quota, s.cfg.Now())
 	return s.info(e), nil
+}
+
+// changed is a quota with the changes made. A burst goes with the rate that it belongs to.
+func changed(q proto.Quota, c proto.QuotaChange) proto.Quota {
+	q = c.On(q)
+	if c.Burst == nil && q.RequestsPerSecond == 0 {
+		q.Burst = 0
+	}
+	return q
 }
 
 // Revoke ends a key for good: it is on disk, no request with it is let in and every one under way is told to end when

@@ -76,12 +76,13 @@ type entry struct {
 	used    atomic.Int64    // when last, in nanoseconds since 1970; ahead of the record
 	life    context.Context // ends when the key is revoked or expires
 	end     context.CancelFunc
-	expiry  *time.Timer   // ends life; nil for a key without an expiry
-	limiter *rate.Limiter // Inf where there is no rate
+	expiry  *time.Timer                  // ends life; nil for a key without an expiry
+	limiter atomic.Pointer[rate.Limiter] // Inf where there is no rate; never nil
 }
 
 func newEntry(rec record, now time.Time) *entry {
-	e := &entry{id: rec.ID, rec: rec, limiter: rate.NewLimiter(rateOf(rec.Quota))}
+	e := &entry{id: rec.ID, rec: rec}
+	e.limiter.Store(rate.NewLimiter(rateOf(rec.Quota)))
 	e.life, e.end = context.WithCancel(context.Background())
 	switch {
 	case !rec.holds(now):

@@ -347,6 +347,50 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// A key that had no rate begins with a full burst when it gets one, for those too who are just asking.
+func TestRateOfAKeyThatHadNone(t *testing.T) {
+	b := newBench(t)
+	k := b.create(t, proto.CreateKey{})
+	b.right(t, k.Secret, "asker")
+	two, three := 2.0, int64(3)
+	quota := func(c proto.QuotaChange) proto.Key {
+		t.Helper()
+		got, err := b.Change(k.ID, proto.ChangeKey{Quota: &c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 100 {
+				_ = b.Admit(k.ID)
+			}
+		})
+	}
+	quota(proto.QuotaChange{RequestsPerSecond: &two, Burst: &three})
+	wg.Wait()
+	b.pass(time.Hour)
+	none := 0.0
+	if got := quota(proto.QuotaChange{RequestsPerSecond: &none}); got.Quota != (proto.Quota{}) { // its burst goes with it
+		t.Errorf("%+v", got.Quota)
+	}
+	for range 10 {
+		b.right(t, k.Secret, "asker")
+	}
+	quota(proto.QuotaChange{RequestsPerSecond: &two, Burst: &three})
+	for range 3 {
+		b.right(t, k.Secret, "asker")
+	}
+	if _, err := b.Authenticate(t.Context(), k.Secret); proto.CodeOf(err) != proto.TooMany {
+		t.Errorf("after the burst: %v", err)
+	}
+	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{RequestsPerSecond: &none, Burst: &three}}); proto.CodeOf(err) != proto.InvalidArgument {
+		t.Errorf("a burst without a rate: %v", err)
+	}
+}
+
 // However many ask at once, the burst is all they get.
 func TestRateUnderCrowd(t *testing.T) {
 	b := newBench(t)

@@ -26,14 +26,14 @@ type Rotation struct {
 type Sweeper func(reseal func(name, sealed string) (string, error)) (changed, closed int, err error)
 
 // Rotate makes a new key, which seals from now on, and has all records sealed anew with it. Older keys stay in the file: they open copies of
-// the ledger that were made before. It waits for a Rotate or Forget that is under way.
+// the ledger that were made before. It waits for a Rotate or Forget that is under way. A file that was changed since the vault has read it is refused.
 func (v *Vault) Rotate(all ...Sweeper) (Rotation, error) {
 	v.changing.Lock()
 	defer v.changing.Unlock()
 	if err := v.Problem(); err != nil {
 		return Rotation{}, err
 	}
-	data, err := readKey(v.path)
+	data, err := v.keyFile()
 	if err != nil {
 		return Rotation{}, err
 	}
@@ -47,18 +47,21 @@ func (v *Vault) Rotate(all ...Sweeper) (Rotation, error) {
 }
 
 // Forget has all records sealed with the newest key, and then takes the others out of the file. What only they open, such as older copies of the ledger, is closed
-// from then on. It waits as Rotate does.
+// from then on. It waits and refuses as Rotate does.
 func (v *Vault) Forget(all ...Sweeper) (Rotation, error) {
 	v.changing.Lock()
 	defer v.changing.Unlock()
 	if err := v.Problem(); err != nil {
 		return Rotation{}, err
 	}
+	if _, err := v.keyFile(); err != nil {
+		return Rotation{}, err
+	}
 	done, err := v.sweep(all)
 	if err != nil {
 		return done, err
 	}
-	data, err := readKey(v.path)
+	data, err := v.keyFile() // again: the sweep may take long
 	if err != nil {
 		return done, err
 	}
@@ -68,6 +71,30 @@ func (v *Vault) Forget(all ...Sweeper) (Rotation, error) {
 	}
 	done.Keys = 1
 	return done, nil
+}
+
+// keyFile reads the key file, and refuses one that is not what the vault has: a file made from it would begin with another key than all that is sealed now, or
+// be without it.
+func (v *Vault) keyFile() ([]byte, error) {
+	data, err := readKey(v.path)
+	if err != nil {
+		return nil, err
+	}
+	file := &Vault{keys: map[string]cipher.AEAD{}}
+	if err := file.parse(data); err != nil {
+		return nil, err
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for id := range v.keys {
+		if file.keys[id] == nil { // a restart would lose it, too
+			return nil, proto.Errorf(proto.Conflict, "", "secret-key", "the file secret-key was changed while the daemon runs, and is without a key that the daemon has (%s): put that back from a backup, then try again", id)
+		}
+	}
+	if file.sealer != v.sealer || len(file.keys) != len(v.keys) {
+		return nil, proto.Errorf(proto.Conflict, "", "secret-key", "the file secret-key was changed while the daemon runs; restart the daemon, then try again")
+	}
+	return data, nil
 }
 
 func newLine() []byte {

@@ -140,18 +140,24 @@ func (r records) sweep(reseal func(name, sealed string) (string, error)) (change
 	return changed, closed, nil
 }
 
-func TestRotation(t *testing.T) {
+// inUse is a vault over a ledger that stays open, its key file and that ledger.
+func inUse(t *testing.T) (v *Vault, path string, db *ledger.DB) {
+	t.Helper()
 	dir := t.TempDir()
 	db, err := ledger.Open(filepath.Join(dir, "ledger.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
-	path := filepath.Join(dir, "secret-key")
-	v, err := Open(path, db)
-	if err != nil {
+	t.Cleanup(func() { _ = db.Close() })
+	path = filepath.Join(dir, "secret-key")
+	if v, err = Open(path, db); err != nil {
 		t.Fatal(err)
 	}
+	return v, path, db
+}
+
+func TestRotation(t *testing.T) {
+	v, path, db := inUse(t)
 	all := records{}
 	all["a"], _ = v.Seal("a", []byte("first"))
 	old := all["a"]
@@ -189,18 +195,73 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// A key file that was changed beside the vault is left as it is, and so is all that is sealed: made anew from it, the file would be without the key of that.
+func TestKeyFileChangedBesideTheVault(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(now, older []byte) []byte
+		way    string // out of it
+	}{
+		"a new key in front": {func(now, _ []byte) []byte { return append(newLine(), now...) }, "restart the daemon"},
+		"another behind":     {func(now, _ []byte) []byte { return append(bytes.Clone(now), newLine()...) }, "restart the daemon"},
+		"another order": {func(now, older []byte) []byte {
+			return append(bytes.Clone(older), now[:len(now)-len(older)]...)
+		}, "restart the daemon"},
+		"an older copy":   {func(_, older []byte) []byte { return older }, "from a backup"},
+		"the newest only": {func(now, older []byte) []byte { return now[:len(now)-len(older)] }, "from a backup"},
+		"another file":    {func(_, _ []byte) []byte { return newLine() }, "from a backup"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, path, _ := inUse(t)
+			older, _ := os.ReadFile(path)
+			all := records{}
+			all["a"], _ = v.Seal("a", []byte("text")) // under what is the older key next
+			if _, err := v.Rotate(); err != nil {
+				t.Fatal(err)
+			}
+			now, _ := os.ReadFile(path)
+			changed, was := tt.change(now, older), all["a"]
+			refused := func(how string, err error) {
+				t.Helper()
+				if proto.CodeOf(err) != proto.Conflict || !strings.Contains(err.Error(), tt.way) {
+					t.Errorf("%s: %v", how, err)
+				}
+				if file, _ := os.ReadFile(path); !bytes.Equal(file, changed) {
+					t.Errorf("%s made another file", how)
+				}
+				if text, err := v.Unseal("a", all["a"]); err != nil || string(text) != "text" {
+					t.Errorf("after %s: %q %v", how, text, err)
+				}
+			}
+			if err := os.WriteFile(path, changed, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := v.Rotate(all.sweep)
+			refused("Rotate", err)
+			_, err = v.Forget(all.sweep)
+			refused("Forget", err)
+			if all["a"] != was {
+				t.Error("it was sealed anew nevertheless")
+			}
+			if err := os.WriteFile(path, now, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err = v.Forget(all.sweep, func(func(name, sealed string) (string, error)) (int, int, error) {
+				return 0, 0, os.WriteFile(path, changed, 0o600)
+			})
+			refused("Forget, while it sweeps,", err)
+			if err := os.WriteFile(path, now, 0o600); err != nil { // the way out
+				t.Fatal(err)
+			}
+			if done, err := v.Forget(all.sweep); err != nil || done.Keys != 1 || done.Closed != 0 {
+				t.Errorf("as it was: %+v %v", done, err)
+			}
+		})
+	}
+}
+
 // What one of them has read or sealed is not what the other has since forgotten or replaced.
 func TestOneRotationAtATime(t *testing.T) {
-	dir := t.TempDir()
-	db, err := ledger.Open(filepath.Join(dir, "ledger.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	v, err := Open(filepath.Join(dir, "secret-key"), db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v, _, _ := inUse(t)
 	all := records{}
 	all["a"], _ = v.Seal("a", []byte("text"))
 	swept, rotating, forgotten := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -215,7 +276,7 @@ func TestOneRotationAtATime(t *testing.T) {
 			return all.sweep(reseal)
 		})
 	})
-	_, err = v.Forget(func(reseal func(name, sealed string) (string, error)) (int, int, error) {
+	_, err := v.Forget(func(reseal func(name, sealed string) (string, error)) (int, int, error) {
 		changed, closed, err := all.sweep(reseal)
 		close(swept)
 		select {
