@@ -101,10 +101,15 @@ const packBatch = 10_000
 // entry adds one file, link or directory.
 func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	var fi proto.FileInfo
+	var to string // of a link
 	var f *os.File
 	var st unix.Stat_t
 	err := p.id.do(func() (err error) {
 		if fi, err = infoAt(int(d.Fd()), base, where); err != nil {
+			return err
+		}
+		if fi.Type == proto.TypeSymlink {
+			to, err = linkAt(int(d.Fd()), base)
 			return err
 		}
 		if fi.Type != proto.TypeFile && fi.Type != proto.TypeDirectory {
@@ -126,7 +131,7 @@ func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	case err != nil:
 		return fileError(opTar, where, err)
 	case f == nil && fi.Type == proto.TypeSymlink:
-		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: fi.Target, Mode: 0o777, ModTime: fi.ModifiedAt.Time})
+		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to, Mode: 0o777, ModTime: fi.ModifiedAt.Time})
 	case f == nil:
 		return nil
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,8 +23,12 @@ const (
 	longWait  = 10 * time.Minute // for one that may walk a large tree
 )
 
-// maxReply bounds an answer: a file's text for the editor, as JSON.
-const maxReply = 64 << 20
+// Bounds of an answer: its bytes, which a file's text for the editor may have as JSON, and the things that it consists of. Each of those takes
+// far more room than its three bytes say: the longest list that a guest sends at once, of the editor, has a third of that.
+const (
+	maxReply = 64 << 20
+	maxParts = 300_000
+)
 
 var errNoDescriptors = errors.New("this connection carries no descriptors")
 
@@ -33,7 +39,7 @@ type Client struct {
 
 	mu     sync.Mutex
 	idle   []*conn
-	live   map[*conn]struct{} // all open ones, idle or not
+	live   map[io.Closer]struct{} // all open connections, idle or not, and files that were handed over
 	pipes  support
 	boot   string // of the guest that pipes is about
 	doubt  bool   // a connection broke since the guest last said who it is
@@ -56,22 +62,19 @@ const (
 
 // NewClient makes a client of the guest that dial connects to. It dials nothing yet.
 func NewClient(dial func(context.Context) (net.Conn, error)) *Client {
-	return &Client{dial: dial, live: map[*conn]struct{}{}}
+	return &Client{dial: dial, live: map[io.Closer]struct{}{}}
 }
 
 // Close drops every connection, which makes the guest kill the commands that run on
-// them, and waits until all sinks have returned.
+// them, ends what is being read, and waits until all sinks have returned.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
-	open := make([]*conn, 0, len(c.live))
-	for w := range c.live {
-		open = append(open, w)
-	}
-	c.live, c.idle = map[*conn]struct{}{}, nil
+	open := slices.Collect(maps.Keys(c.live))
+	c.live, c.idle = map[io.Closer]struct{}{}, nil
 	c.mu.Unlock()
-	for _, w := range open {
-		_ = w.Close()
+	for _, it := range open {
+		_ = it.Close()
 	}
 	c.wg.Wait()
 	return nil
@@ -305,7 +308,7 @@ func (c *Client) add(w *conn) (*conn, error) {
 	defer c.mu.Unlock()
 	if c.closed {
 		_ = w.Close()
-		return nil, proto.Errorf(proto.Unavailable, "guest", "", "the container is being stopped")
+		return nil, beingStopped()
 	}
 	c.live[w] = struct{}{}
 	return w, nil
@@ -314,6 +317,7 @@ func (c *Client) add(w *conn) (*conn, error) {
 // put gives a connection back.
 func (c *Client) put(w *conn) {
 	w.rest()
+	closeAll(w.descriptors()) // of which nobody wanted to know
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.doubt = c.doubt || w.broken
@@ -375,12 +379,35 @@ func (c *conn) reply(v any) error {
 		if v == nil {
 			return nil
 		}
+		if !fewParts(body) {
+			return broken(c, errFrame)
+		}
 		if err := decode(body, v); err != nil {
 			return broken(c, err)
 		}
 		return nil
 	}
 	return broken(c, errFrame)
+}
+
+// fewParts reports whether JSON has no more than maxParts commas and brackets that open, other than in strings.
+func fewParts(b []byte) bool {
+	parts := 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case ',', '[', '{':
+			if parts++; parts > maxParts {
+				return false
+			}
+		case '"':
+			for i++; i < len(b) && b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return true
 }
 
 // remote reads the guest's error. What it says is cut and cleaned: it ends up in answers and logs.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDescriptors is how many descriptors a request brings at most: both ends of
+// maxDescriptors is how many descriptors a message brings at most: both ends of
 // stdout and stderr, and stdin.
 const maxDescriptors = 5
 
@@ -28,7 +28,7 @@ type conn struct {
 
 	write sync.Mutex // puts frames one after another; guards nothing but the order
 
-	// Descriptors that came with what was read so far. Only a guest takes any.
+	// Descriptors that came with what was read so far. A guest takes them always, a daemon where it asked for one.
 	take bool
 	fds  []int
 }
@@ -82,7 +82,7 @@ func (c *conn) keep(oob []byte) {
 	}
 }
 
-// descriptors hands over what came with the request that was read last.
+// descriptors hands over what came with the message that was read last.
 func (c *conn) descriptors() []int {
 	fds := c.fds
 	c.fds = nil
@@ -171,14 +171,19 @@ func (c *conn) sendRequest(req *request, fds []int) error {
 	if len(fds) == 0 {
 		return c.sendJSON(frameRequest, req)
 	}
-	b, err := json.Marshal(req)
+	return c.sendJSONWith(frameRequest, req, fds)
+}
+
+// sendJSONWith writes v as one message that descriptors go with.
+func (c *conn) sendJSONWith(kind frameKind, v any, fds []int) error {
+	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	return c.sendWith(frameRequest, b, fds)
+	return c.sendWith(kind, b, fds)
 }
 
-// sendWith writes a request that descriptors go with.
+// sendWith writes a message that descriptors go with.
 func (c *conn) sendWith(last frameKind, b []byte, fds []int) error {
 	// They travel with the first bytes, so that a short write of a long request can
 	// neither separate nor repeat them.

@@ -17,6 +17,10 @@ const maxTable = 1 << 20
 // noNewline is what diff says of a last line without an end.
 const noNewline = `\ No newline at end of file`
 
+// maxHunkLines bounds what a hunk shows, in lines of both sides. A change of more than that is told by its numbers alone: a line takes far more room
+// here than its bytes, which may be two.
+const maxHunkLines = 100_000
+
 // hunk describes how old became new as one unified-diff hunk, with the numbers of diff -U3.
 //
 // Equal lines at both ends are taken off, all but a few; of what remains as many as can be are
@@ -24,16 +28,23 @@ const noNewline = `\ No newline at end of file`
 // changes are far apart diff makes several hunks; here it is one with all that lies between, from the
 // first change to the last, since a consumer gets one set of numbers.
 func hunk(before, after []byte) proto.EditorReplace {
-	a, b := splitLines(before), splitLines(after)
-	head, tail := equalEnds(a, b)
-	if head == len(a) && head == len(b) {
-		r := proto.EditorReplace{Type: proto.TypeEditorStrReplace, Lines: []string{}}
+	r := proto.EditorReplace{Type: proto.TypeEditorStrReplace, Lines: []string{}}
+	if bytes.Equal(before, after) {
 		return numbered(r, 0, 0, 0, 0) // nothing changed, and diff prints nothing
 	}
+	// The two ends are equal bytes before they are lines, since a file may have millions of those. What is shown of them stands in twice as many: changes are moved among some.
+	head, tail := equalBytes(before, after, 2*hunkContext)
+	above := bytes.Count(before[:head], []byte{'\n'})
+	before, after = before[head:len(before)-tail], after[head:len(after)-tail]
+	if n, m := countLines(before), countLines(after); n+m > maxHunkLines {
+		return numbered(r, above, n, above, m)
+	}
+	a, b := splitLines(before), splitLines(after)
+	equalHead, equalTail := equalEnds(a, b)
 	// diff, too, leaves itself as many lines at both ends as it shows, to move changes among.
-	from, to := max(0, head-hunkContext), max(0, tail-hunkContext)
+	from, to := max(0, equalHead-hunkContext), max(0, equalTail-hunkContext)
 	left, right := side{lines: a[from : len(a)-to]}, side{lines: b[from : len(b)-to]}
-	flag(&left, &right, head-from, tail-to)
+	flag(&left, &right, equalHead-from, equalTail-to)
 	settle(&left, &right)
 	settle(&right, &left)
 	first := min(left.first(), right.first())
@@ -41,7 +52,6 @@ func hunk(before, after []byte) proto.EditorReplace {
 	lead := from + first
 	start := max(0, lead-hunkContext)
 	end := min(to+last, hunkContext)
-	r := proto.EditorReplace{Type: proto.TypeEditorStrReplace}
 	for _, line := range a[start:lead] {
 		r.Lines = addLine(r.Lines, ' ', line)
 	}
@@ -49,7 +59,58 @@ func hunk(before, after []byte) proto.EditorReplace {
 	for _, line := range a[len(a)-to-last : len(a)-to-last+end] {
 		r.Lines = addLine(r.Lines, ' ', line)
 	}
-	return numbered(r, start, len(a)-to-last+end-start, start, len(b)-to-last+end-start)
+	return numbered(r, above+start, len(a)-to-last+end-start, above+start, len(b)-to-last+end-start)
+}
+
+// equalBytes is how many bytes of whole equal lines stand at the start of both, and then at the end, less the keep lines next to what differs.
+func equalBytes(a, b []byte, keep int) (head, tail int) {
+	least := min(len(a), len(b))
+	for head < least && a[head] == b[head] {
+		head++
+	}
+	head = bytes.LastIndexByte(a[:head], '\n') + 1
+	for least -= head; tail < least && a[len(a)-1-tail] == b[len(b)-1-tail]; {
+		tail++
+	}
+	// What is equal at the end begins with a part of a line, unless a line begins there in both.
+	if !startsLine(a, len(a)-tail) || !startsLine(b, len(b)-tail) {
+		part := bytes.IndexByte(a[len(a)-tail:], '\n') + 1
+		if part == 0 {
+			part = tail
+		}
+		tail -= part
+	}
+	for range keep {
+		if head > 0 {
+			head = bytes.LastIndexByte(a[:head-1], '\n') + 1
+		}
+		tail -= lineStart(a[len(a)-tail:], 1)
+	}
+	return head, tail
+}
+
+// startsLine reports whether a line begins at byte i.
+func startsLine(text []byte, i int) bool { return i == 0 || text[i-1] == '\n' }
+
+// countLines is how many lines splitLines would make.
+func countLines(text []byte) int {
+	n := bytes.Count(text, []byte{'\n'})
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		n++
+	}
+	return n
+}
+
+// lineStart is where the line after the first n begins, or the end of the text.
+func lineStart(text []byte, n int) (at int) {
+	for ; n > 0 && at < len(text); n-- {
+		end := bytes.IndexByte(text[at:], '\n')
+		if end < 0 {
+			return len(text)
+		}
+		at += end + 1
+	}
+	return at
 }
 
 // equalEnds counts the equal lines at the start of both, and then those at the end.

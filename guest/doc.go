@@ -5,7 +5,7 @@
 // starts with a request (Q), and what follows depends on the operation:
 //
 //	unary     Q → R or X
-//	download  Q → R, B…, Z   (or X at any point)
+//	download  Q → R, B…, Z   (or X at any point); R with the descriptor of a large file, Z
 //	upload    Q → R (go on) ; B…, Z → R or X
 //	command   Q → S ; O E F A… → D ; and from the daemon I C G K W Y at any time
 //	plain     T → S ; A… → D ; and from the daemon I C G K W Y at any time

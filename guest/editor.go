@@ -457,30 +457,24 @@ func (s *Server) insert(id identity, path string, in *proto.EditorInput) (proto.
 	if err != nil {
 		return proto.EditorResult{}, err
 	}
-	lines := splitLines(text)
-	n := *in.InsertLine
-	if n < 0 || n > len(lines) {
-		return proto.EditorResult{}, invalid("insert_line", "Invalid `insert_line` parameter: %d. It should be within the range of lines of the file: [0, %d]", n, len(lines))
+	n, lines := *in.InsertLine, countLines(text)
+	if n < 0 || n > lines {
+		return proto.EditorResult{}, invalid("insert_line", "Invalid `insert_line` parameter: %d. It should be within the range of lines of the file: [0, %d]", n, lines)
 	}
-	return s.changed(id, path, was, text, inserted(lines, n, *add))
+	at := lineStart(text, n)
+	return s.changed(id, path, was, text, inserted(text[:at], text[at:], *add))
 }
 
-// inserted puts text between the lines. It stands on lines of its own: ends are added where they lack.
+// inserted puts text between two parts of lines. It stands on lines of its own: ends are added where they lack.
 // An empty text changes nothing, not even the file's last line end.
-func inserted(lines [][]byte, n int, text string) []byte {
-	var b bytes.Buffer
-	for _, line := range lines[:n] {
-		b.Write(line)
+func inserted(before, after []byte, text string) []byte {
+	var first, last string
+	if text != "" && len(before) > 0 && before[len(before)-1] != '\n' {
+		first = "\n"
 	}
-	if n > 0 && !bytes.HasSuffix(lines[n-1], []byte{'\n'}) && text != "" {
-		b.WriteByte('\n')
+	if text != "" && len(after) > 0 && !strings.HasSuffix(text, "\n") {
+		last = "\n"
 	}
-	b.WriteString(text)
-	if n < len(lines) && text != "" && !strings.HasSuffix(text, "\n") {
-		b.WriteByte('\n')
-	}
-	for _, line := range lines[n:] {
-		b.Write(line)
-	}
-	return b.Bytes()
+	b := make([]byte, 0, len(before)+len(first)+len(text)+len(last)+len(after))
+	return append(append(append(append(append(b, before...), first...), text...), last...), after...)
 }

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"math/rand"
@@ -327,6 +328,34 @@ func TestEditorConcurrentEdits(t *testing.T) {
 	wg.Wait()
 	if got := w.get("f"); strings.Contains(got, "line") || strings.Count(got, "\n") != n {
 		t.Errorf("edits were lost: %d lines are as they were", strings.Count(got, "line"))
+	}
+}
+
+// A file of as many lines as the editor takes is edited in a container without much memory.
+func TestEditorManyLines(t *testing.T) {
+	w := newWorld(t, false, cgroup+"="+memoryCgroup(t, 640<<20)) // the race detector takes its part
+	must(t, os.WriteFile(filepath.Join(w.workspace, "f"), append(bytes.Repeat([]byte{'\n'}, maxView-10), "x\n"...), 0o666))
+	must(t, os.Chmod(filepath.Join(w.workspace, "f"), 0o666))
+	old, newer, line := "x", "y", maxView-10
+	for _, in := range []proto.EditorInput{
+		{Command: "str_replace", Path: "f", OldStr: &old, NewStr: &newer}, {Command: "insert", Path: "f", InsertLine: &line, InsertText: &old},
+	} {
+		r, err := w.Edit(short(t), "user", in)
+		must(t, err)
+		if r.Replace == nil || *r.Replace.OldStart != maxView-10-2 || len(r.Replace.Lines) != 5 {
+			t.Errorf("%s: %+v", in.Command, r.Replace)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(w.workspace, "f")); err != nil || !bytes.HasSuffix(b, []byte("\n\nx\ny\n")) || len(b) != maxView-6 {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+}
+
+// A change of more lines than are shown is told by its numbers.
+func TestHunkOfVeryManyLines(t *testing.T) {
+	r := hunk([]byte("a\nb\nc\n"), []byte("a\n"+strings.Repeat("\n", maxHunkLines)+"c\n"))
+	if len(r.Lines) != 0 || r.Lines == nil || *r.OldStart != 1 || *r.OldLines != 3 || *r.NewStart != 1 || *r.NewLines != maxHunkLines+2 {
+		t.Errorf("%d lines, -%d,%d +%d,%d", len(r.Lines), *r.OldStart, *r.OldLines, *r.NewStart, *r.NewLines)
 	}
 }
 

@@ -69,6 +69,7 @@ func (k *caller) run(ctx context.Context, req *request, fds []int, packed bool) 
 		k.s.wg.Add(1)
 		go func() {
 			defer k.s.wg.Done()
+			defer k.s.survive(k.conn)
 			e.onShell(req.Command, p)
 		}()
 		return nil
@@ -84,6 +85,7 @@ func (k *caller) run(ctx context.Context, req *request, fds []int, packed bool) 
 	k.s.wg.Add(1)
 	go func() {
 		defer k.s.wg.Done()
+		defer k.s.survive(k.conn)
 		stack.Reserve()
 		d := <-deaths
 		e.finish(d)

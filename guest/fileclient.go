@@ -108,8 +108,11 @@ func (c *Client) Move(ctx context.Context, as, from, to string) error {
 	return c.call(ctx, longWait, &request{Op: opMove, As: as, Path: []byte(from), To: []byte(to)}, nil)
 }
 
-// hashBatch bounds the paths of one request, in bytes.
-const hashBatch = 1 << 20
+// Bounds of the paths of one request, in bytes and in number.
+const (
+	hashBatch = 1 << 20
+	hashPaths = 10_000
+)
 
 // Hash returns the SHA-256, in hex, of each regular file of paths. Files that are gone, may not be
 // read, have a link on the way, are no regular files, or are larger than MaxHash are left out.
@@ -118,7 +121,7 @@ func (c *Client) Hash(ctx context.Context, as string, paths []string) (map[strin
 	for len(paths) > 0 {
 		n, bytes := 0, 0
 		batch := make([][]byte, 0, min(len(paths), 1000))
-		for n < len(paths) && (n == 0 || bytes+len(paths[n]) < hashBatch) {
+		for n < min(len(paths), hashPaths) && (n == 0 || bytes+len(paths[n]) < hashBatch) {
 			batch = append(batch, []byte(paths[n]))
 			bytes += len(paths[n])
 			n++
@@ -166,9 +169,14 @@ func (c *Client) ReadNoLinks(ctx context.Context, as, path string) (io.ReadClose
 
 func (c *Client) read(ctx context.Context, req *request) (io.ReadCloser, proto.FileInfo, error) {
 	var r opened
+	req.Handover = c.passesFiles()
 	d, err := c.download(ctx, req, &r)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, proto.FileInfo{}, err
+	case r.Handover:
+		f, err := d.receive(req, &r)
+		return f, r.Info, err
 	}
 	d.left = r.Length
 	return d, r.Info, nil
@@ -176,8 +184,9 @@ func (c *Client) read(ctx context.Context, req *request) (io.ReadCloser, proto.F
 
 // opened is the answer to a read.
 type opened struct {
-	Info   proto.FileInfo `json:"info"`
-	Length int64          `json:"length"` // of the body
+	Info     proto.FileInfo `json:"info"`
+	Length   int64          `json:"length"`             // of the body
+	Handover bool           `json:"handover,omitempty"` // the file's descriptor came along, and no body follows
 }
 
 // Tar packs dir as a tar archive with names relative to it. Sockets, FIFOs and devices

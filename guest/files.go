@@ -125,12 +125,17 @@ func infoAt(dir int, name, path string) (proto.FileInfo, error) {
 	}
 	fi := info(path, &st)
 	if fi.Type == proto.TypeSymlink {
-		buf := make([]byte, unix.PathMax)
-		if n, err := unix.Readlinkat(dir, name, buf); err == nil {
-			fi.Target = strings.ToValidUTF8(string(buf[:n]), "\uFFFD")
-		}
+		to, _ := linkAt(dir, name)
+		fi.Target = strings.ToValidUTF8(to, "\uFFFD")
 	}
 	return fi, nil
+}
+
+// linkAt is where a link leads, in the bytes that it has, which need not be UTF-8.
+func linkAt(dir int, name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, buf)
+	return string(buf[:max(n, 0)]), err
 }
 
 // stat describes one file.
@@ -451,12 +456,16 @@ func (k *caller) read(id identity, req *request, path string) error {
 	if req.Count >= 0 {
 		length = min(length, req.Count)
 	}
-	if err := k.conn.sendJSON(frameReply, opened{Info: info(path, st), Length: length}); err != nil {
+	head := opened{Info: info(path, st), Length: length}
+	if req.Handover && length >= handoverBytes && passable(int(f.Fd())) {
+		return k.handOver(f, head)
+	}
+	if err := k.conn.sendJSON(frameReply, head); err != nil {
 		return err
 	}
 	switch err := k.send(io.NewSectionReader(f, req.Offset, length), length); {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return k.reply(nil, proto.Errorf(proto.Conflict, opRead, path, "%s became shorter while it was read; read it again", path))
+		return k.reply(nil, shrunk(path))
 	case err != nil:
 		return err
 	}

@@ -290,7 +290,7 @@ func TestMove(t *testing.T) {
 func TestTarRoundTrip(t *testing.T) {
 	checkLeaks(t)
 	w := newWorld(t, false)
-	r := w.bash(`mkdir -p src/sub/empty && cd src && head -c 3000000 /dev/urandom >big && echo hi >sub/x && chmod 751 sub/x && ln -s sub/x link && mkfifo fifo && touch -d 2020-02-02 sub/x && chmod 700 sub/empty`)
+	r := w.bash(`mkdir -p src/sub/empty && cd src && head -c 3000000 /dev/urandom >big && echo hi >sub/x && chmod 751 sub/x && ln -s sub/x link && ln -s $'caf\xe9' odd && mkfifo fifo && touch -d 2020-02-02 sub/x && chmod 700 sub/empty`)
 	if r.Code != 0 {
 		t.Fatal(r)
 	}
@@ -298,7 +298,7 @@ func TestTarRoundTrip(t *testing.T) {
 	must(t, err)
 	must(t, w.Untar(short(t), "user", "dst", archive, UntarLimits{}))
 	must(t, archive.Close())
-	r = w.bash(`rm src/fifo; diff -r src dst && cd dst && stat -c '%a %Y' sub/x sub/empty && readlink link`)
+	r = w.bash(`rm src/fifo; diff -r --no-dereference src dst && cd dst && stat -c '%a %Y' sub/x sub/empty && readlink link`)
 	if !strings.HasPrefix(r.stdout, "751 1580") || !strings.HasSuffix(r.stdout, "sub/x\n") || r.Code != 0 {
 		t.Errorf("got %d %q %q", r.Code, r.stdout, r.stderr)
 	}
@@ -372,4 +372,59 @@ func TestUntarLinks(t *testing.T) {
 	if r := w.bash("cd d; cat a/x a/l h; stat -c '%a %u' a/x h"); r.stdout != "221600 1000\n755 1000\n" {
 		t.Errorf("got %q %q", r.stdout, r.stderr)
 	}
+}
+
+// A relative link is followed from where it really is, as the kernel does, also behind a link to its directory.
+func TestWriteBehindALinkedDirectory(t *testing.T) {
+	w := newWorld(t, false)
+	if r := w.bash("mkdir -p releases/1/etc releases/shared; echo old >releases/shared/config; " +
+		"ln -s ../shared/config releases/1/config; ln -s releases/1 current; ln -s etc/../../shared/new releases/1/new; ln -s current/etc/made/later dangling"); r.Code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	for path, want := range map[string]string{
+		"current/config": "releases/shared/config", "current/new": "releases/shared/new", "dangling": "releases/1/etc/made/later",
+	} {
+		fi, err := w.Write(short(t), "user", path, WriteOptions{}, strings.NewReader("new"))
+		must(t, err)
+		if fi.Path != filepath.Join(w.workspace, want) && path != "dangling" || w.get(want) != "new" || w.get(path) != "new" {
+			t.Errorf("%s was written to %s", path, fi.Path)
+		}
+	}
+	old, newer := "new", "newer"
+	_, err := w.Edit(short(t), "user", proto.EditorInput{Command: "str_replace", Path: "current/config", OldStr: &old, NewStr: &newer})
+	must(t, err)
+	if r := w.bash("cat releases/shared/config; find . -type f | wc -l"); r.stdout != "newer3\n" {
+		t.Errorf("%q", r.stdout)
+	}
+}
+
+// An archive may say of a name that it is a link to itself: tar does, of a file with two names that it is given twice.
+func TestUntarLinkToItself(t *testing.T) {
+	w := newWorld(t, false)
+	if r := w.bash("mkdir g; echo abc >g/a; ln g/a g/b; echo z >g/z; tar -cf t.tar -C g a b a z"); r.Code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	archive, err := os.Open(filepath.Join(w.workspace, "t.tar"))
+	must(t, err)
+	defer archive.Close()
+	must(t, w.Untar(short(t), "user", "k", archive, UntarLimits{}))
+	if r := w.bash("cat k/a k/b k/z; stat -c %h k/a"); r.stdout != "abc\nabc\nz\n2\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// What a removal that was cut off has left is no hindrance to the next one.
+func TestRemoveAgain(t *testing.T) {
+	inMemory(t, "") // where a directory lists what is newest first
+	w := newWorld(t, false)
+	r := w.run(Command{Argv: []string{"python3", "-c", fmt.Sprintf(`
+import os
+os.makedirs("deep/.berth-removing-1-1/kept")
+os.chdir("deep")
+for i in range(%d):
+    os.mkdir("d"); os.chdir("d")`, removeDepth+5)}})
+	if r.Code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	must(t, w.Remove(short(t), "user", "deep", true))
 }

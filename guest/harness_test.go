@@ -122,6 +122,19 @@ func newWorld(t testing.TB, frames bool, env ...string) *world {
 	return w
 }
 
+// inMemory has the worlds of a test made on a file system of its own, in memory, and says where that is.
+func inMemory(t *testing.T, options string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "berth-memory-")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.Remove(dir)) })
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
+	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	must(t, os.Chmod(dir, 0o755))
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
 // dialer connects to the guest.
 func (w *world) dialer(frames bool) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {

@@ -70,6 +70,7 @@ func TestLyingGuest(t *testing.T) {
 		"empty parts":               {bytes.Repeat(say(framePart, ""), 1000), stat},
 		"empty listing":             {bytes.Repeat(say(frameReply, `{"more":true}`), 10), list1},
 		"long listing":              {endless, list1},
+		"many lines":                {inParts(`{"replace":{"lines":[` + strings.Repeat(`"",`, maxParts) + `""]}}`), edit1},
 		"long path":                 {inParts(`{"files":[{"path":"` + strings.Repeat("x", longestPath+1) + `"}]}`), list1},
 		"long type":                 {inParts(`{"files":[{"path":"/x","type":"` + strings.Repeat("x", longestPath+1) + `"}]}`), list1},
 		"long body":                 {append(say(frameReply, `{"length":3}`), say(frameBody, "four")...), read1},
@@ -90,6 +91,16 @@ func TestLyingGuest(t *testing.T) {
 				t.Error("its connection is kept")
 			}
 		})
+	}
+}
+
+// What is in strings is text, however many commas it has.
+func TestTextHasNoParts(t *testing.T) {
+	c := liar(t, inParts(`{"view":{"content":"`+strings.Repeat(`,[{\"\\`, maxParts)+`"}}`))
+	r, err := c.Edit(short(t), "user", proto.EditorInput{Command: "view", Path: "x"})
+	must(t, err)
+	if want := strings.Repeat(`,[{"\`, maxParts); r.View == nil || r.View.Content != want {
+		t.Error("the text is another")
 	}
 }
 
@@ -120,6 +131,11 @@ func TestLongListIsCut(t *testing.T) {
 
 func stat(c *Client, ctx context.Context) error  { _, err := c.Stat(ctx, "user", "x"); return err }
 func list1(c *Client, ctx context.Context) error { _, _, err := c.List(ctx, "user", "x"); return err }
+
+func edit1(c *Client, ctx context.Context) error {
+	_, err := c.Edit(ctx, "user", proto.EditorInput{Command: "view", Path: "x"})
+	return err
+}
 
 func read1(c *Client, ctx context.Context) error {
 	r, _, err := c.Read(ctx, "user", "x", 0, -1)

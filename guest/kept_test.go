@@ -158,11 +158,11 @@ func TestKeptOutputFitsTheMemory(t *testing.T) {
 		t.Fatalf("%+v", lower)
 	}
 	var first collected
-	w.start(Command{ID: "e", Keep: 16 << 20, Text: `echo begun; until test -e go; do sleep 0.01; done; seq 2000000`}, &first)
+	w.start(Command{ID: "e", Keep: 16 << 20, Text: `echo begun; until test -e go; do sleep 0.01; done; seq 2000000; touch over`}, &first)
 	first.until(t, proto.Stdout, "begun")
 	w.away()
 	w.write("go", "")
-	eventually(t, "it has ended", func() bool { return w.alive("seq 2000000") == "" && w.alive("until test") == "" })
+	eventually(t, "all of it was written", func() bool { return w.bash("test -e over").Code == 0 })
 	o := output.New(16<<20, nil)
 	p, err := w.Attach(short(t), "e", [2]int64{}, false, func(s proto.Stream, at int64, b []byte) { o.WriteAt(s, at, b) })
 	must(t, err)

@@ -48,7 +48,8 @@ func removeTree(path string) error {
 
 // A remover removes one tree.
 type remover struct {
-	top   int // the tree's own directory, where deep ones are moved to
+	top   int    // the tree's own directory, where deep ones are moved to
+	mark  string // of their names there, which are like nothing that another removal left
 	moved int
 }
 
@@ -111,8 +112,11 @@ func (r *remover) entry(d *os.File, name string, depth int) error {
 		return nil
 	}
 	if depth >= removeDepth {
+		if r.mark == "" {
+			r.mark = random()[:16]
+		}
 		r.moved++
-		err := unix.Renameat(at, name, r.top, fmt.Sprintf(".berth-removing-%d-%d", os.Getpid(), r.moved))
+		err := unix.Renameat(at, name, r.top, fmt.Sprintf(".berth-removing-%s-%d", r.mark, r.moved))
 		if err == unix.EDQUOT || err == unix.ENOSPC { // a longer name takes room
 			return removeDeep(at, name)
 		}

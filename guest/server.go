@@ -224,12 +224,7 @@ func (s *Server) serve(ctx context.Context, c *conn) {
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
 	defer c.Close()
-	// A mistake in one request must not end PID 1, and with it all that runs in the container.
-	defer func() {
-		if p := recover(); p != nil {
-			s.log.Error("a request failed badly", "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
+	defer s.survive(c)
 	k := &caller{s: s, conn: c}
 	for ctx.Err() == nil {
 		kind, body, err := c.message(maxRequest)
@@ -248,6 +243,15 @@ func (s *Server) serve(ctx context.Context, c *conn) {
 	}
 	closeAll(c.descriptors())
 	k.hangUp()
+}
+
+// survive is deferred by whatever works on a request: a mistake in one must not end PID 1, and with it all that runs in the container. Who asked
+// loses the connection.
+func (s *Server) survive(c *conn) {
+	if p := recover(); p != nil {
+		s.log.Error("a request failed badly", "panic", p, "stack", string(debug.Stack()))
+		_ = c.Close()
+	}
 }
 
 // A caller is one connection's state: it runs one command at a time.

@@ -243,3 +243,46 @@ func TestShellFilesAreItsUsers(t *testing.T) {
 		}
 	}
 }
+
+// Where the files of a call find no room, the call is refused and all else goes on. Of what it would have told the shell, the shell knows nothing.
+func TestShellWithoutRoom(t *testing.T) {
+	tiny := inMemory(t, "size=256k")
+	w := newWorld(t, false)
+	ask := func(foo string) Command {
+		return Command{Text: "echo $FOO" + strings.Repeat(" ", 8<<10), Shell: "s", Env: []string{"FOO=" + foo}}
+	}
+	if r := w.run(ask("1")); r.stdout != "1\n" {
+		t.Fatalf("%+v", r)
+	}
+	full := filepath.Join(w.dir, "full")
+	if r := w.run(Command{User: "root", Text: "cat /dev/zero >" + full}); r.Code == 0 {
+		t.Fatalf("%s has no end: %+v", tiny, r)
+	}
+	_, err := w.Start(short(t), ask("2"), func(proto.Stream, int64, []byte) {})
+	if text := wantCode(t, err, proto.QuotaExceeded); !strings.Contains(text, tiny) {
+		t.Errorf("%q does not say where there is no room", text)
+	}
+	if r := w.bash("rm " + full); r.Code == 0 {
+		t.Error("a user removed root's file")
+	}
+	must(t, os.Remove(full))
+	if r := w.run(ask("2")); r.stdout != "2\n" {
+		t.Errorf("with room again: %+v", r)
+	}
+}
+
+// A call that was refused after its environment had been written has told the shell nothing.
+func TestShellEnvironmentOfARefusedCall(t *testing.T) {
+	w := newWorld(t, false)
+	ask := func(id, foo string) Command {
+		return Command{Text: "echo $FOO", Shell: "s", ID: id, Keep: 1 << 10, Env: []string{"FOO=" + foo}}
+	}
+	if r := w.run(ask("a", "1")); r.stdout != "1\n" {
+		t.Fatalf("%+v", r)
+	}
+	_, err := w.Start(short(t), ask("a", "2"), func(proto.Stream, int64, []byte) {})
+	wantCode(t, err, proto.AlreadyExists)
+	if r := w.run(ask("b", "2")); r.stdout != "2\n" {
+		t.Errorf("%+v", r)
+	}
+}

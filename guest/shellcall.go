@@ -3,6 +3,7 @@ package guest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,9 +17,10 @@ import (
 
 // A shellCall is one call while it runs.
 type shellCall struct {
-	n    int
-	base string // of its files
-	cpu  uint64 // ticks used by the shell before it
+	n     int
+	base  string            // of its files
+	sends map[string]string // what it tells the shell of the caller's environment
+	cpu   uint64            // ticks used by the shell before it
 }
 
 // call runs one text. An error means that it was not started.
@@ -34,7 +36,7 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 		e.unplumb()
 		c.remove()
 		<-sh.turn
-		return fileError("shell", "the shell's files", err)
+		return sh.fileError(err)
 	}
 	// What runs now is not this call's doing, and is taken off what it leaves behind.
 	e.before = e.s.lookAround()
@@ -51,6 +53,7 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 	}
 	// If bash is gone already, the wait below sees it.
 	_, _ = sh.ctl.WriteString(c.base + "\n")
+	maps.Copy(sh.sent, c.sends) // not before: a call that was not started has told the shell nothing
 	e.announce(started{PID: sh.o.pid, Fresh: fresh})
 	e.pump(false, false)
 	opened := e.openInput(c)
@@ -107,9 +110,11 @@ func (sh *shell) prepare(cmd *Command) (*shellCall, error) {
 	c := &shellCall{n: sh.calls}
 	sh.mu.Unlock()
 	c.base = filepath.Join(sh.dir, strconv.Itoa(c.n))
+	exports := ""
+	exports, c.sends = sh.exports(cmd)
 	err := errors.Join(
 		sh.write(c.base+".text", cmd.Text),
-		sh.write(c.base+".env", sh.exports(cmd)),
+		sh.write(c.base+".env", exports),
 		sh.fifo(c.base+".out"), sh.fifo(c.base+".err"),
 	)
 	if cmd.reads() {
@@ -121,15 +126,16 @@ func (sh *shell) prepare(cmd *Command) (*shellCall, error) {
 	}
 	if err != nil {
 		c.remove()
-		return nil, fileError("shell", "the shell's files", errors.Unwrap(err))
+		return nil, sh.fileError(err)
 	}
 	return c, nil
 }
 
-// exports is what is new in the caller's environment as bash commands. What an earlier call was given
+// exports is what is new in the caller's environment, as bash commands and as it goes into sent. What an earlier call was given
 // already is left alone: the shell may have changed it since.
-func (sh *shell) exports(cmd *Command) string {
+func (sh *shell) exports(cmd *Command) (string, map[string]string) {
 	var b strings.Builder
+	sends := map[string]string{}
 	env := cmd.Env
 	if cmd.ID != "" {
 		// The capacity is cut to the length, so that append copies and the caller's slice stays as it was.
@@ -140,7 +146,7 @@ func (sh *shell) exports(cmd *Command) string {
 		if old, ok := sh.sent[k]; ok && old == v || !isName(k) {
 			continue
 		}
-		sh.sent[k] = v
+		sends[k] = v
 		// Single quotes keep everything but themselves from bash. "builtin" passes by a function that an
 		// earlier call may have named export.
 		fmt.Fprintf(&b, "builtin export %s=%s\n", k, quoted(v))
@@ -148,11 +154,11 @@ func (sh *shell) exports(cmd *Command) string {
 	for _, kv := range cmd.Lists {
 		k, v, _ := strings.Cut(kv, "=")
 		if sh.sent[kv] == "" { // the shell may have begun before there was such a list
-			sh.sent[kv] = v
+			sends[kv] = v
 			fmt.Fprintf(&b, "[[ :$%[1]s: == *:%[2]s:* ]] || builtin export %[1]s=\"${%[1]s:+$%[1]s:}\"%[2]s\n", k, quoted(v))
 		}
 	}
-	return b.String()
+	return b.String(), sends
 }
 
 // quoted is a word as bash reads it back.
@@ -168,6 +174,11 @@ func isName(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// fileError tells what went wrong with the files of a call, and where those are: what makes room for them is not the container's disk.
+func (sh *shell) fileError(err error) error {
+	return fileError("shell", "the shell's files in "+filepath.Dir(filepath.Dir(sh.dir)), err)
 }
 
 // write makes a file that the shell's user may read, and nobody else: secrets are in there.

@@ -32,11 +32,13 @@ func (c *Client) download(ctx context.Context, req *request, head any) (*downloa
 		return nil, err
 	}
 	release := w.bound(ctx, shortWait)
+	w.take = req.Handover
 	if err = w.sendRequest(req, nil); err != nil {
 		err = broken(w, err)
 	} else {
 		err = w.reply(head)
 	}
+	w.take = false
 	if err = w.unbound(release, err); err != nil {
 		c.put(w)
 		return nil, said(ctx, err)

@@ -65,12 +65,10 @@ func (t *tree) descend(name string, grow bool) (at int, again string, err error)
 
 // throughLink is the name of parts, if its i-th is a link in the open directory at that leads to somewhere in the tree.
 func throughLink(at int, parts []string, i int) (string, error) {
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(at, parts[i], buf)
+	to, err := linkAt(at, parts[i])
 	if err != nil {
 		return "", unix.ENOTDIR // something else that is no directory
 	}
-	to := string(buf[:n])
 	there := path.Join(path.Join(parts[:i]...), to)
 	if path.IsAbs(to) || !filepath.IsLocal(there) {
 		return "", errOutside

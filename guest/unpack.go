@@ -269,10 +269,20 @@ func (u *unpacker) hardlink(at int, base string, h *tar.Header) error {
 	if err != nil {
 		return refuse(h.Name, "is a hard link to something that the archive does not hold")
 	}
+	if sameEntry(from, name, at, base) { // as tar has it of a file with two names that it was given twice
+		return nil
+	}
 	if err := makeRoom(at, base, h.Name); err != nil {
 		return err
 	}
 	return unix.Linkat(from, name, at, base, 0)
+}
+
+// sameEntry reports whether two names are of one file already.
+func sameEntry(from int, name string, at int, base string) bool {
+	var a, b unix.Stat_t
+	return unix.Fstatat(from, name, &a, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstatat(at, base, &b, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		a.Dev == b.Dev && a.Ino == b.Ino
 }
 
 // dates gives directories their modes and times, which unpacking into them changed.

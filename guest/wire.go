@@ -45,6 +45,7 @@ type request struct {
 	Max       int                `json:"max,omitempty"`
 	Recursive bool               `json:"recursive,omitempty"`
 	NoLinks   bool               `json:"no_links,omitempty"` // of a read or tar: fail where a link is on the way
+	Handover  bool               `json:"handover,omitempty"` // of a read: a descriptor may come instead of the content
 	Name      string             `json:"name,omitempty"`     // of a shell
 	Write     WriteOptions       `json:"write,omitzero"`
 	Untar     UntarLimits        `json:"untar,omitzero"`

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -120,12 +121,30 @@ func target(path string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(path), to)
+		if path, err = beyond(path, to); err != nil {
+			return "", err
 		}
-		path = to
 	}
 	return "", unix.ELOOP
+}
+
+// beyond is where the link at path leads, as the kernel goes there: ".." is the directory above the one that was reached, which after a
+// link is another than the one that the path names.
+func beyond(path, to string) (string, error) {
+	if !filepath.IsAbs(to) {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return "", err
+		}
+		to = dir + "/" + to
+	}
+	to = strings.TrimRight(to, "/")
+	last := strings.LastIndexByte(to, '/') + 1 // 0 where it leads to the root
+	dir, err := filepath.EvalSymlinks("/" + to[:last])
+	if isMissing(err) {
+		return filepath.Clean("/" + to), nil // it is made with the file
+	}
+	return filepath.Join(dir, to[last:]), err
 }
 
 // still reports whether the file to be replaced is in the state that it was in.

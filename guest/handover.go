@@ -1,0 +1,165 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// A large file that is read leaves the container as a descriptor, where descriptors can cross: its bytes make no way through
+// the guest and its socket, and the daemon's kernel can send them to a client by itself. Who may read it was decided when the guest opened it.
+
+// handoverBytes is the length from which on that is less work than frames.
+const handoverBytes = bodyBytes
+
+// passable reports whether a file that is open at fd can be handed over: a regular one, on a file system that the kernel serves by itself.
+// Of any other, somebody in the container might be the one who serves it, and whoever reads it would wait for them.
+func passable(fd int) bool {
+	var st unix.Stat_t
+	var in unix.Statfs_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || unix.Fstatfs(fd, &in) != nil {
+		return false
+	}
+	switch int64(in.Type) {
+	case unix.OVERLAYFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC:
+		return true
+	}
+	return false
+}
+
+// handOver answers a read with the file itself.
+func (k *caller) handOver(f *os.File, head opened) error {
+	head.Handover = true
+	if err := k.conn.sendJSONWith(frameReply, head, []int{int(f.Fd())}); err != nil {
+		return err
+	}
+	return k.conn.send(frameClose, nil)
+}
+
+// passesFiles reports whether a file may be asked for as a descriptor. A guest of before knows nothing of that, and sends its content.
+func (c *Client) passesFiles() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pipes >= supported
+}
+
+// receive takes the file that came instead of a body, and gives the connection back.
+func (d *download) receive(req *request, head *opened) (io.ReadCloser, error) {
+	fds := d.w.descriptors()
+	defer func() { closeAll(fds) }()
+	err := said(d.ctx, d.fill())
+	c, ctx := d.c, d.ctx
+	switch {
+	case err == io.EOF:
+		d.err = err
+	case err == nil:
+		err = broken(d.w, errFrame) // a body after all
+	}
+	if err == io.EOF && (!req.Handover || len(fds) != 1 || !passable(fds[0]) || head.Length < 0) {
+		err = broken(d.w, errFrame)
+	}
+	_ = d.Close()
+	if err != io.EOF {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fds[0]), head.Info.Path)
+	fds = nil
+	if _, err := f.Seek(req.Offset, io.SeekStart); err != nil {
+		_ = f.Close()
+		return nil, fileError(opRead, head.Info.Path, err)
+	}
+	return c.hold(&handed{c: c, ctx: ctx, f: f, path: head.Info.Path, left: head.Length})
+}
+
+// A handed is a part of a file that was handed over. It is closed with its Client, as connections are.
+type handed struct {
+	c    *Client
+	ctx  context.Context
+	stop func() bool
+	f    *os.File
+	path string
+	left int64
+}
+
+// hold counts h as open.
+func (c *Client) hold(h *handed) (io.ReadCloser, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		_ = h.f.Close()
+		return nil, beingStopped()
+	}
+	c.live[h.f] = struct{}{}
+	h.stop = context.AfterFunc(h.ctx, func() { _ = h.f.Close() })
+	return h, nil
+}
+
+// Close may be called again.
+func (h *handed) Close() error {
+	h.stop()
+	h.c.mu.Lock()
+	delete(h.c.live, h.f)
+	h.c.mu.Unlock()
+	_ = h.f.Close()
+	return nil
+}
+
+func (h *handed) Read(p []byte) (int, error) {
+	if err := h.ctx.Err(); err != nil {
+		return 0, err
+	}
+	if h.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := h.f.Read(p[:min(int64(len(p)), h.left)])
+	h.left -= int64(n)
+	if err != nil {
+		err = h.said(err)
+	}
+	return n, err
+}
+
+// WriteTo gives w the file itself, limited, since that is what a connection can have the kernel send.
+func (h *handed) WriteTo(w io.Writer) (int64, error) {
+	if err := h.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(w, &io.LimitedReader{R: h.f, N: h.left})
+	h.left -= n
+	var unread *fs.PathError
+	switch {
+	case err == nil && h.left > 0:
+		err = h.said(io.EOF)
+	case errors.As(err, &unread):
+		err = h.said(err)
+	}
+	return n, err
+}
+
+// said is what a failed read, or the end of the file before that of the part, is told as.
+func (h *handed) said(err error) error {
+	switch {
+	case h.ctx.Err() != nil:
+		return h.ctx.Err()
+	case err == io.EOF:
+		return shrunk(h.path)
+	case errors.Is(err, os.ErrClosed):
+		return beingStopped()
+	}
+	return fileError(opRead, h.path, err)
+}
+
+func shrunk(path string) error {
+	return proto.Errorf(proto.Conflict, opRead, path, "%s became shorter while it was read; read it again", path)
+}
+
+// beingStopped is for what is asked of a Client that is closed, or was under way then.
+func beingStopped() error {
+	return proto.Errorf(proto.Unavailable, "guest", "", "the container is being stopped")
+}
