@@ -6,11 +6,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/platforms"
 	"github.com/opencontainers/image-spec/identity"
 
 	"berth/proto"
@@ -73,16 +71,11 @@ func (r *Runtime) chain(ctx context.Context, digest string) (chainInfo, error) {
 }
 
 func (r *Runtime) inspect(ctx context.Context, rec images.Image) (chainInfo, error) {
-	img := client.NewImageWithPlatform(r.client, rec, platforms.All)
-	diffs, err := img.RootFS(ctx)
-	if err != nil {
-		return chainInfo{}, fmt.Errorf("reading the image's layers: %w", err)
-	}
-	conf, err := img.Spec(ctx)
+	conf, err := r.config(ctx, rec.Target)
 	if err != nil {
 		return chainInfo{}, fmt.Errorf("reading the image's configuration: %w", err)
 	}
-	info := chainInfo{id: identity.ChainID(diffs).String(), env: conf.Config.Env}
+	info := chainInfo{id: identity.ChainID(conf.RootFS.DiffIDs).String(), env: conf.Config.Env}
 	info.lowers, err = r.lowers(ctx, info.id)
 	return info, err
 }

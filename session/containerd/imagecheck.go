@@ -23,7 +23,7 @@ const (
 
 // checkImage refuses an image that no container could be made of.
 func (r *Runtime) checkImage(ctx context.Context, op, name string, desc ocispec.Descriptor) error {
-	mf, err := images.Manifest(ctx, r.client.ContentStore(), desc, platforms.All)
+	mf, err := images.Manifest(ctx, r.documents(), desc, platforms.All)
 	if err != nil {
 		return r.archiveError(ctx, op, name, err)
 	}

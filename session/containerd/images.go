@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/archive/compression"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"berth/proto"
@@ -122,7 +123,9 @@ func (r *Runtime) readArchive(ctx context.Context, in io.Reader) (ocispec.Descri
 		return ocispec.Descriptor{}, err
 	}
 	defer plain.Close()
-	return archive.ImportIndex(ctx, r.client.ContentStore(), plain)
+	in, done := judged(whileWanted{ctx, plain})
+	defer done()
+	return archive.ImportIndex(ctx, &archived{Store: r.client.ContentStore()}, in)
 }
 
 // archiveError: whatever is wrong while an archive is read is wrong with the archive, unless
@@ -155,11 +158,11 @@ type manifest struct {
 // pickManifest finds the one image in index that is for this machine. An archive of several is
 // refused rather than guessed at.
 func (r *Runtime) pickManifest(ctx context.Context, index ocispec.Descriptor) (manifest, error) {
-	found := make(map[string]manifest)
-	if err := r.collect(ctx, index, "", 0, found); err != nil {
+	s := search{r: r, met: make(map[digest.Digest]bool), found: make(map[digest.Digest]manifest)}
+	if err := s.collect(ctx, index, "", 0); err != nil {
 		return manifest{}, err
 	}
-	all := slices.Collect(maps.Values(found))
+	all := slices.Collect(maps.Values(s.found))
 	switch len(all) {
 	case 1:
 		return all[0], nil
@@ -171,30 +174,73 @@ func (r *Runtime) pickManifest(ctx context.Context, index ocispec.Descriptor) (m
 		"there are %d images in it; give one at a time", len(all))
 }
 
-// maxNesting bounds indexes within indexes; real ones have two levels.
-const maxNesting = 4
+const (
+	// maxNesting bounds indexes within indexes; real ones have two levels.
+	maxNesting = 4
+	// maxDescriptors bounds what all indexes of an image name together, repetitions included.
+	maxDescriptors = 4096
+)
 
-// collect walks an index and gathers the manifests that fit this machine, by digest.
-func (r *Runtime) collect(ctx context.Context, desc ocispec.Descriptor, name string, depth int, found map[string]manifest) error {
+// tooMany is the answer for an image that names more than that.
+func tooMany() error {
+	return proto.Errorf(proto.InvalidArgument, "reading the image", "",
+		"more than %d images are named in it; save the one that you want by itself", maxDescriptors)
+}
+
+// A search looks through an index for the manifests that fit this machine.
+type search struct {
+	r     *Runtime
+	count int                        // of all descriptors so far
+	met   map[digest.Digest]bool     // what was read, and whether it had a name then
+	found map[digest.Digest]manifest // the first that has a name
+}
+
+// collect walks an index and gathers the manifests that fit this machine, by digest. An index may name another any number of
+// times, and so may that one; each is read once, and again only if it had no name before.
+func (s *search) collect(ctx context.Context, desc ocispec.Descriptor, name string, depth int) error {
+	desc = unembedded(desc)
 	if n := imageNameOf(desc); n != "" {
 		name = n
 	}
+	isIndex := images.IsIndexType(desc.MediaType)
+	s.count++
 	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case s.count > maxDescriptors:
+		return tooMany()
 	case depth > maxNesting:
 		return errors.New("the image's indexes are nested too deeply")
 	case desc.Platform != nil && !ourPlatform().Match(*desc.Platform):
 		return nil
-	case images.IsManifestType(desc.MediaType):
-		return r.collectManifest(ctx, desc, name, found)
-	case !images.IsIndexType(desc.MediaType):
+	case !isIndex && !images.IsManifestType(desc.MediaType):
 		return nil
+	case !s.meet(desc.Digest, name):
+		return nil
+	case isIndex:
+		return s.collectIndex(ctx, desc, name, depth)
 	}
-	children, err := images.Children(ctx, r.client.ContentStore(), desc)
+	return s.collectManifest(ctx, desc, name)
+}
+
+// meet notes a digest, and reports whether there is anything new to learn from it.
+func (s *search) meet(d digest.Digest, name string) bool {
+	named, met := s.met[d]
+	if met && (named || name == "") {
+		return false
+	}
+	s.met[d] = name != ""
+	return true
+}
+
+// collectIndex gathers what an index names.
+func (s *search) collectIndex(ctx context.Context, desc ocispec.Descriptor, name string, depth int) error {
+	children, err := s.r.documents().children(ctx, desc)
 	if err != nil {
 		return err
 	}
 	for _, c := range children {
-		if err := r.collect(ctx, c, name, depth+1, found); err != nil {
+		if err := s.collect(ctx, c, name, depth+1); err != nil {
 			return err
 		}
 	}
@@ -203,26 +249,18 @@ func (r *Runtime) collect(ctx context.Context, desc ocispec.Descriptor, name str
 
 // collectManifest keeps a manifest whose configuration is for this machine. An index need not
 // say so, and one that does is not believed.
-func (r *Runtime) collectManifest(ctx context.Context, desc ocispec.Descriptor, name string, found map[string]manifest) error {
-	conf, err := r.config(ctx, desc)
+func (s *search) collectManifest(ctx context.Context, desc ocispec.Descriptor, name string) error {
+	conf, err := s.r.config(ctx, desc)
 	if errdefs.IsNotFound(err) {
 		return nil // an archive for one platform keeps the index of all
 	}
 	if err != nil {
 		return err
 	}
-	if !ourPlatform().Match(conf.Platform) {
-		return nil
-	}
-	if had, ok := found[desc.Digest.String()]; !ok || had.name == "" {
-		found[desc.Digest.String()] = manifest{name: name, desc: desc}
+	if ourPlatform().Match(conf.Platform) {
+		s.found[desc.Digest] = manifest{name: name, desc: desc}
 	}
 	return nil
-}
-
-// config reads the configuration that a manifest names.
-func (r *Runtime) config(ctx context.Context, desc ocispec.Descriptor) (ocispec.Image, error) {
-	return client.NewImageWithPlatform(r.client, images.Image{Target: desc}, platforms.All).Spec(ctx)
 }
 
 // imageNameOf is what an archive calls an image: in containerd's annotation, which is whole, or in OCI's,
@@ -238,16 +276,15 @@ func imageNameOf(desc ocispec.Descriptor) string {
 // last, so that it never points at what cannot be started.
 func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Descriptor, progress func(session.ImageProgress)) (session.Image, error) {
 	full, err := fullName(op, name)
-	if err != nil {
-		return session.Image{}, err
-	}
-	cs := r.client.ContentStore()
-	keep := images.SetChildrenLabels(cs, images.ChildrenHandler(cs))
-	if err := images.Walk(ctx, keep, desc); err != nil {
-		return session.Image{}, r.archiveError(ctx, op, name, err)
+	if err != nil || isDigestName(full) { // which would move what others pinned
+		return session.Image{}, badName(op, name)
 	}
 	if err := r.checkImage(ctx, op, name, desc); err != nil {
 		return session.Image{}, err
+	}
+	keep := images.SetChildrenLabels(r.client.ContentStore(), r.documents().children)
+	if _, err := keep(ctx, desc); err != nil { // a manifest's children have none
+		return session.Image{}, r.archiveError(ctx, op, name, err)
 	}
 	report(progress, session.ImageProgress{Stage: "unpacking", Item: shortDigest(desc.Digest.String())})
 	img := client.NewImageWithPlatform(r.client, images.Image{Target: desc}, platforms.All)
@@ -409,11 +446,11 @@ func (r *Runtime) contentOf(ctx context.Context, rec images.Image) (imageContent
 	if c, ok := r.contents.get(digest); ok {
 		return c, nil
 	}
-	mf, err := images.Manifest(ctx, r.client.ContentStore(), rec.Target, platforms.All)
+	mf, err := images.Manifest(ctx, r.documents(), rec.Target, platforms.All)
 	if err != nil {
 		return imageContent{}, err
 	}
-	conf, err := client.NewImageWithPlatform(r.client, rec, platforms.All).Spec(ctx)
+	conf, err := r.config(ctx, rec.Target)
 	if err != nil {
 		return imageContent{}, err
 	}

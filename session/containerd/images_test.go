@@ -5,6 +5,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,9 +16,11 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/images/archive"
 	"github.com/klauspost/compress/zstd"
 
 	"berth/proto"
@@ -231,19 +236,11 @@ func TestPull(t *testing.T) {
 	r := openTest(t)
 	blobs := make(map[string][]byte)
 	var index []byte
-	for tr := tar.NewReader(bytes.NewReader(ociArchive(t))); ; {
-		hdr, err := tr.Next()
-		if err == io.EOF {
-			break
+	for _, f := range filesOf(t, ociArchive(t)) {
+		if f.name == "index.json" {
+			index = []byte(f.body)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(tr)
-		if hdr.Name == "index.json" {
-			index = body
-		}
-		blobs["sha256:"+sha(body)] = body
+		blobs["sha256:"+sha([]byte(f.body))] = []byte(f.body)
 	}
 	srv := httptest.NewServer(serveImage(blobs, index))
 	defer srv.Close()
@@ -261,6 +258,25 @@ func TestPull(t *testing.T) {
 	srv.Close()
 	if _, err := r.Images().Pull(t.Context(), host+"/team/app:1", nil); proto.CodeOf(err) != proto.Unavailable {
 		t.Errorf("pulling from nobody: %v", err)
+	}
+}
+
+// filesOf is what an archive holds.
+func filesOf(t *testing.T, archive []byte) (files []tarFile) {
+	t.Helper()
+	for tr := tar.NewReader(bytes.NewReader(archive)); ; {
+		hdr, err := tr.Next()
+		if err == io.EOF {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, tarFile{name: hdr.Name, body: string(body), mode: hdr.Mode})
 	}
 }
 
@@ -320,5 +336,356 @@ func TestUnusableImages(t *testing.T) {
 	}
 	if all, err := r.Images().List(t.Context()); err != nil || len(all) > 0 {
 		t.Errorf("left: %v %v", all, err)
+	}
+}
+
+// TestArchiveNamesADigest: an archive cannot call its image by the digest of another, which containers are pinned to.
+func TestArchiveNamesADigest(t *testing.T) {
+	r := openTest(t)
+	pinned := testImage(t, r)
+	layer := tarOf(t, tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755}, tarFile{name: "etc/evil", body: "evil", mode: 0o644})
+	files := filesOf(t, ociArchiveOf(t, runtime.GOARCH, layer, nil))
+	for i, f := range files {
+		if f.name == "index.json" {
+			files[i].body = strings.Replace(f.body, "named:1", pinned, 1)
+		}
+	}
+	if img, err := r.Images().Import(t.Context(), "", bytes.NewReader(tarOf(t, files...)), nil); proto.CodeOf(err) != proto.InvalidArgument {
+		t.Errorf("imported %+v, %v", img, err)
+	}
+	for _, ref := range []string{pinned, "test"} {
+		if img, err := r.Images().Resolve(t.Context(), ref); err != nil || img.Digest != pinned {
+			t.Errorf("%s is %+v, %v", ref, img, err)
+		}
+	}
+}
+
+const indexType, manifestType = "application/vnd.oci.image.index.v1+json", "application/vnd.oci.image.manifest.v1+json"
+
+// An entry is what an index says of something.
+type entry struct {
+	Type        string            `json:"mediaType"`
+	Digest      string            `json:"digest"`
+	Size        int               `json:"size"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Data        []byte            `json:"data,omitempty"`
+}
+
+func entryOf(kind, body, name string) entry {
+	e := entry{Type: kind, Digest: "sha256:" + sha([]byte(body)), Size: len(body)}
+	if name != "" {
+		e.Annotations = map[string]string{"org.opencontainers.image.ref.name": name}
+	}
+	return e
+}
+
+// indexOf is an index of entries.
+func indexOf(t *testing.T, entries ...entry) string {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{"schemaVersion": 2, "manifests": entries})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// withIndex is the OCI archive of the tests with another index, and with what that one names besides.
+func withIndex(t *testing.T, index string, more ...string) []byte {
+	t.Helper()
+	files := filesOf(t, ociArchive(t))
+	for i := range files {
+		if files[i].name == "index.json" {
+			files[i].body = index
+		}
+	}
+	for _, body := range more {
+		files = append(files, tarFile{name: "blobs/sha256/" + sha([]byte(body)), body: body, mode: 0o644})
+	}
+	return tarOf(t, files...)
+}
+
+// testIndex is the index of the tests' OCI archive.
+func testIndex(t *testing.T) (index string) {
+	t.Helper()
+	for _, f := range filesOf(t, ociArchive(t)) {
+		if f.name == "index.json" {
+			index = f.body
+		}
+	}
+	return index
+}
+
+// testManifest is what that names.
+func testManifest(t *testing.T) (manifest string) {
+	t.Helper()
+	for _, f := range filesOf(t, ociArchive(t)) {
+		if strings.Contains(f.body, manifestType) && f.name != "index.json" {
+			manifest = f.body
+		}
+	}
+	return manifest
+}
+
+// TestIndexesOfIndexes: what an index names many times is read once, and what is named once too often is an error.
+func TestIndexesOfIndexes(t *testing.T) {
+	r := openTest(t)
+	bomb := make([]string, maxNesting)
+	bomb[0] = indexOf(t)
+	for i := 1; i < len(bomb); i++ {
+		bomb[i] = indexOf(t, slices.Repeat([]entry{entryOf(indexType, bomb[i-1], "")}, 300)...)
+	}
+	last := len(bomb) - 1
+	top := indexOf(t, slices.Repeat([]entry{entryOf(indexType, bomb[last], "")}, 300)...)
+	var crowd []entry
+	for i := range maxDescriptors + 1 {
+		crowd = append(crowd, entryOf(manifestType, fmt.Sprint(i), ""))
+	}
+	inner := strings.Replace(testIndex(t), "annotations", "nothing", 1) // the image without its name
+	for what, c := range map[string]struct {
+		archive []byte
+		name    string
+		code    proto.Code
+	}{
+		"the same over and over": {withIndex(t, top, bomb...), "", proto.Unsupported},
+		"too many":               {withIndex(t, indexOf(t, crowd...)), "", proto.InvalidArgument},
+		"the first with a name": {withIndex(t, indexOf(t, entryOf(indexType, inner, ""), entryOf(indexType, inner, "late:1"),
+			entryOf(indexType, inner, "later:2")), inner), "late:1", ""},
+	} {
+		done := make(chan error, 1)
+		go func() {
+			img, err := r.Images().Import(t.Context(), "", bytes.NewReader(c.archive), nil)
+			if err == nil && img.Name != c.name {
+				err = fmt.Errorf("imported %+v", img)
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if proto.CodeOf(err) != c.code {
+				t.Errorf("%s: %v, want %q", what, err, c.code)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: no end of it", what)
+		}
+	}
+}
+
+// TestSearchCanceled: nobody searches an image's indexes for a caller who went away.
+func TestSearchCanceled(t *testing.T) {
+	r := openTest(t)
+	ctx, done, err := r.client.WithLease(r.ns(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done(ctx)
+	index, err := r.readArchive(ctx, bytes.NewReader(ociArchive(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.pickManifest(ctx, index); err != nil {
+		t.Error(err)
+	}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := r.pickManifest(gone, index); !errors.Is(err, context.Canceled) {
+		t.Errorf("for nobody: %v", err)
+	}
+}
+
+// A flood is the start of an archive whose one blob has no end. It calls at once as many of its bytes have been read.
+type flood struct {
+	head *bytes.Buffer
+	read int64
+	at   int64
+	call func()
+}
+
+func newFlood(t *testing.T, at int64, call func()) *flood {
+	t.Helper()
+	f := &flood{head: new(bytes.Buffer), at: at, call: call}
+	w := tar.NewWriter(f.head)
+	if err := w.WriteHeader(&tar.Header{Name: "blobs/sha256/x", Size: floodBytes, Mode: 0o644}); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// floodBytes is more than any test reads of a flood.
+const floodBytes = 512 << 20
+
+func (f *flood) Read(p []byte) (int, error) {
+	if f.head.Len() > 0 {
+		return f.head.Read(p)
+	}
+	if f.read >= floodBytes {
+		return 0, io.EOF
+	}
+	clear(p)
+	if f.read += int64(len(p)); f.read >= f.at && f.call != nil {
+		f.call()
+		f.call = nil
+	}
+	return len(p), nil
+}
+
+// TestBlobWithoutEnd: a blob of any size is taken in no further when there is no room left for it, or nobody who wants it.
+func TestBlobWithoutEnd(t *testing.T) {
+	r := openTest(t)
+	const little = 8 << 20
+	r.reserve = 1 << 62 // as if the disk were all but full
+	ctx, enough := r.keepReserve(r.ns(t.Context()), "import image", "flood")
+	defer enough()
+	<-ctx.Done()
+	in := newFlood(t, 0, nil)
+	_, err := r.readArchive(ctx, in)
+	if err = r.archiveError(ctx, "import image", "flood", err); proto.CodeOf(err) != proto.QuotaExceeded || in.read > little {
+		t.Errorf("on a full disk: %d MiB were taken, %v", in.read>>20, err)
+	}
+	r.reserve = 0
+	wanted, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	in = newFlood(t, little, cancel)
+	if _, err := r.Images().Import(wanted, "flood", in, nil); proto.CodeOf(err) != proto.Canceled || in.read > 2*little {
+		t.Errorf("for nobody: %d MiB were taken, %v", in.read>>20, err)
+	}
+}
+
+// large are archives that have more of one description than is read.
+func large(t *testing.T) map[string][]byte {
+	blanks := strings.Repeat(" ", maxDocument)
+	manifest := testManifest(t) + blanks
+	docker := dockerArchive(t)
+	files := filesOf(t, docker)
+	for i := range files {
+		if files[i].name == "conf.json" {
+			files[i].body += blanks
+		}
+	}
+	values := strings.Replace(testIndex(t), "{", `{"x":[`+strings.Repeat("0,", maxValues)+`0],`, 1)
+	said := entryOf(indexType, values, "")
+	said.Data = []byte(values)
+	return map[string][]byte{
+		"index":                  withIndex(t, testIndex(t)+blanks),
+		"manifest":               withIndex(t, indexOf(t, entryOf(manifestType, manifest, "large:1")), manifest),
+		"configuration":          ociArchive(t, "BIG="+strings.Repeat("A", maxDocument)),
+		"configuration (Docker)": tarOf(t, files...),
+		"index of many values":   withIndex(t, values),
+		"index said in another":  withIndex(t, indexOf(t, said), values),
+		"configuration said":     saidConfig(t),
+	}
+}
+
+// saidConfig is an archive whose manifest has a configuration of many values with it.
+func saidConfig(t *testing.T) []byte {
+	t.Helper()
+	var conf string
+	for _, f := range filesOf(t, ociArchive(t)) {
+		if strings.Contains(f.body, "Entrypoint") {
+			conf = f.body
+		}
+	}
+	many := strings.Replace(conf, "{", `{"x":[`+strings.Repeat("0,", maxValues)+`0],`, 1)
+	inPlace, err := json.Marshal([]byte(many))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := strings.Replace(testManifest(t), sha([]byte(conf))+`"`, sha([]byte(many))+`","data":`+string(inPlace), 1)
+	manifest = strings.Replace(manifest, fmt.Sprintf(`"size":%d`, len(conf)), fmt.Sprintf(`"size":%d`, len(many)), 1)
+	return withIndex(t, indexOf(t, entryOf(manifestType, manifest, "")), manifest, many)
+}
+
+// TestLargeDescriptions: what is read whole of an image is bounded.
+func TestLargeDescriptions(t *testing.T) {
+	r := openTest(t)
+	for what, archive := range large(t) {
+		_, err := r.Images().Import(t.Context(), "large", bytes.NewReader(archive), nil)
+		if proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), "description") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if all, err := r.Images().List(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("left: %v %v", all, err)
+	}
+}
+
+// TestLargeArchives: what is kept in memory while an archive is read is bounded, too.
+func TestLargeArchives(t *testing.T) {
+	r := openTest(t)
+	ctx, done, err := r.client.WithLease(r.ns(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done(ctx)
+	listing := func(list string) []byte {
+		return tarOf(t, tarFile{name: "manifest.json", body: list}, tarFile{name: "c", body: `{"architecture":"amd64","os":"linux"}`})
+	}
+	var links []tarFile
+	for i := range maxEntries + 1 {
+		links = append(links, tarFile{name: fmt.Sprint(i), kind: tar.TypeSymlink, link: "x"})
+	}
+	for what, a := range map[string][]byte{
+		"a large configuration": large(t)["configuration (Docker)"],
+		"many tags":             listing(`[{"Config":"c","RepoTags":[` + strings.Repeat(`"a",`, maxValues) + `"a"]}]`),
+		"many files":            tarOf(t, links...),
+		"a long name":           tarOf(t, tarFile{name: strings.Repeat("n", maxEntryName+1)}),
+		"a long link":           tarOf(t, tarFile{name: "n", kind: tar.TypeSymlink, link: strings.Repeat("n", maxEntryName)}),
+	} {
+		_, err := r.readArchive(ctx, bytes.NewReader(a))
+		if proto.CodeOf(err) != proto.InvalidArgument {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := r.readArchive(ctx, bytes.NewReader(dockerArchive(t))); err != nil {
+		t.Errorf("one of usual size: %v", err)
+	}
+	store := &archived{Store: r.client.ContentStore(), configs: maxDescriptors - 1}
+	if _, err := archive.ImportIndex(ctx, store, bytes.NewReader(listing(`[{"Config":"c"},{"Config":"c"}]`))); proto.CodeOf(err) != proto.InvalidArgument {
+		t.Errorf("one image more than are read: %v", err)
+	}
+}
+
+// TestPullLargeDescription: what an index names that is too large is not asked for.
+func TestPullLargeDescription(t *testing.T) {
+	r := openTest(t)
+	inner, manifest := testIndex(t)+strings.Repeat(" ", maxDocument), testManifest(t)
+	index := indexOf(t, entryOf(indexType, inner, ""))
+	blobs := make(map[string][]byte)
+	for _, body := range []string{index, inner, manifest} {
+		blobs["sha256:"+sha([]byte(body))] = []byte(body)
+	}
+	serve := serveImage(blobs, []byte(index))
+	var below atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasSuffix(req.URL.Path, sha([]byte(manifest))) {
+			below.Add(1)
+		}
+		serve.ServeHTTP(w, req)
+	}))
+	defer srv.Close()
+	_, err := r.Images().Pull(t.Context(), strings.TrimPrefix(srv.URL, "http://")+"/team/app:1", nil)
+	if proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), "description") || below.Load() > 0 {
+		t.Errorf("%v, and %d times was asked for what it names", err, below.Load())
+	}
+}
+
+// TestPullAsksNobodyElse: what an image says of where its parts are is not followed.
+func TestPullAsksNobodyElse(t *testing.T) {
+	r := openTest(t)
+	var asked atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer other.Close()
+	layer := sha([]byte("elsewhere"))
+	manifest := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",
+		"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:%s","size":2},
+		"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"sha256:%s","size":9,"urls":[%q]}]}`, sha([]byte("{}")), layer, other.URL)
+	index := indexOf(t, entryOf("application/vnd.oci.image.manifest.v1+json", manifest, ""))
+	blobs := map[string][]byte{"sha256:" + sha([]byte("{}")): []byte("{}")}
+	for _, body := range []string{index, manifest} {
+		blobs["sha256:"+sha([]byte(body))] = []byte(body)
+	}
+	srv := httptest.NewServer(serveImage(blobs, []byte(index)))
+	defer srv.Close()
+	if _, err := r.Images().Pull(t.Context(), strings.TrimPrefix(srv.URL, "http://")+"/team/app:1", nil); err == nil || asked.Load() > 0 {
+		t.Errorf("%v, and %d times was asked elsewhere", err, asked.Load())
 	}
 }

@@ -74,7 +74,7 @@ func (r *Runtime) fetch(ctx context.Context, ref string, progress func(session.I
 		seen.add(d)
 		return nil, nil
 	})
-	children := images.FilterPlatforms(images.ChildrenHandler(cs), ourPlatform())
+	children := images.FilterPlatforms(documents{cs}.children, ourPlatform())
 	children = images.LimitManifests(children, ourPlatform(), 1)
 
 	stop := watchFetch(ctx, cs, &seen, progress)

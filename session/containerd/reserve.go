@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +39,20 @@ func (r *Runtime) keepReserve(ctx context.Context, op, image string) (context.Co
 		cancel(proto.Errorf(proto.QuotaExceeded, op, image, "the image does not fit on the disk of the data directory; make room, or give the daemon a larger one"))
 	}()
 	return ctx, func() { cancel(nil); <-watched }
+}
+
+// whileWanted is in for as long as ctx is. Whoever copies an image's blobs does not look at a context, and one that was compressed can be
+// of any size.
+type whileWanted struct {
+	ctx context.Context
+	in  io.Reader
+}
+
+func (w whileWanted) Read(p []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, context.Cause(w.ctx)
+	}
+	return w.in.Read(p)
 }
 
 // hasReserve reports whether the data directory's disk has what must stay free. A disk that cannot be asked has.
