@@ -1,6 +1,8 @@
 package containerd
 
 import (
+	"encoding/binary"
+	"math"
 	"os"
 	"path/filepath"
 	"unsafe"
@@ -14,22 +16,35 @@ import (
 // ioctl numbers of linux/btrfs.h: magic 0x94 in bits 8–15, the argument's size in
 // bits 16–29, direction in bits 30–31.
 const (
-	btrfsSubvolCreate  = 0x5000940e
-	btrfsSnapDestroy   = 0x5000940f
-	btrfsQuotaCtl      = 0xc0109428
-	btrfsQgroupCreate  = 0x4010942a
-	btrfsQgroupLimit   = 0x8030942b
-	btrfsInoLookup     = 0xd0009412
-	btrfsFSInfo        = 0x8400941f
-	btrfsRescanWait    = 0x942e
-	btrfsStartSync     = 0x80089418
-	btrfsQuotaEnable   = 1
-	btrfsQuotaDisable  = 2
-	btrfsLimitRfer     = 1 << 0
-	btrfsFirstFree     = 256 // object ID of every subvolume's root directory
-	btrfsNameMax       = 4087
-	btrfsMagic         = unix.BTRFS_SUPER_MAGIC
-	btrfsSubvolRootIno = 256
+	btrfsSubvolCreate    = 0x5000940e
+	btrfsSnapDestroy     = 0x5000940f
+	btrfsQuotaCtl        = 0xc0109428
+	btrfsQgroupCreate    = 0x4010942a
+	btrfsQgroupLimit     = 0x8030942b
+	btrfsTreeSearch      = 0xd0009411
+	btrfsInoLookup       = 0xd0009412
+	btrfsFSInfo          = 0x8400941f
+	btrfsRescanWait      = 0x942e
+	btrfsStartSync       = 0x80089418
+	btrfsBalance         = 0xc4009420
+	btrfsWaitSync        = 0x40089416
+	fileTrim             = 0xc0185879 // FITRIM of linux/fs.h
+	fileMap              = 0xc020660b // FS_IOC_FIEMAP of linux/fs.h
+	btrfsQuotaEnable     = 1
+	btrfsQuotaDisable    = 2
+	btrfsLimitRfer       = 1 << 0
+	btrfsFirstFree       = 256 // object ID of every subvolume's root directory
+	btrfsNameMax         = 4087
+	btrfsRootTree        = 1           // object ID of the tree that has all others
+	btrfsRootBackref     = 144         // type of the item in it that names a subvolume's parent; gone with the subvolume, before its content is
+	btrfsChunkTree       = 3           // object ID of the tree of chunks,
+	btrfsFirstChunk      = 256         // the one object in it
+	btrfsChunkItem       = 228         // and the type of its items, whose offsets are the chunks' logical addresses
+	btrfsMetadata        = 1<<1 | 1<<2 // types of the chunks that hold the file system's own records; those with the other bit alone hold data
+	btrfsBalanceSystem   = 1 << 1
+	btrfsBalanceMetadata = 1 << 2
+	btrfsMagic           = unix.BTRFS_SUPER_MAGIC
+	btrfsSubvolRootIno   = 256
 )
 
 // The arguments of the ioctls above, laid out as the kernel has them.
@@ -50,6 +65,36 @@ type btrfsLimitArgs struct {
 type btrfsLookupArgs struct {
 	tree, object uint64
 	name         [4080]byte
+}
+
+type btrfsSearchArgs struct {
+	tree, minObject, maxObject, minOffset, maxOffset, minTransaction, maxTransaction uint64
+
+	minType, maxType, items, _ uint32 // items: wanted, then found
+
+	_   [4]uint64
+	buf [3992]byte
+}
+
+// btrfsBalanceArgs are flags and state, then 1008 bytes of filters and of what was done.
+type btrfsBalanceArgs struct {
+	flags, state uint64
+	_            [1008]byte
+}
+
+// fileMapRoom is how many extents one call tells of.
+const fileMapRoom = 32
+
+// fileMapArgs is struct fiemap of linux/fiemap.h with room for its extents.
+type fileMapArgs struct {
+	start, length          uint64
+	flags, mapped, room, _ uint32
+	extents                [fileMapRoom]struct {
+		logical, physical, length uint64
+		_                         [2]uint64
+		flags                     uint32
+		_                         [3]uint32
+	}
 }
 
 // isBtrfs reports whether path lies on btrfs.
@@ -110,9 +155,18 @@ func dropQgroup(root string, id uint64) error {
 }
 
 // startSync has the file system write what it has, in the background. What was removed is freed after that, and not before.
-func startSync(root string) error {
-	var transaction uint64
-	return dirIoctl(root, btrfsStartSync, unsafe.Pointer(&transaction))
+func startSync(root string) (transaction uint64, err error) {
+	err = dirIoctl(root, btrfsStartSync, unsafe.Pointer(&transaction))
+	return transaction, err
+}
+
+// awaitSync is startSync that waits.
+func awaitSync(root string) error {
+	transaction, err := startSync(root)
+	if err != nil {
+		return err
+	}
+	return dirIoctl(root, btrfsWaitSync, unsafe.Pointer(&transaction))
 }
 
 // subvolumeID is the number of the subvolume path, which is also that of its qgroup.
@@ -120,6 +174,87 @@ func subvolumeID(path string) (uint64, error) {
 	args := btrfsLookupArgs{object: btrfsFirstFree}
 	err := dirIoctl(path, btrfsInoLookup, unsafe.Pointer(&args))
 	return args.tree, err
+}
+
+// subvolumeGone reports whether the file system of root has no subvolume of that number.
+func subvolumeGone(root string, id uint64) bool {
+	args := btrfsSearchArgs{
+		tree: btrfsRootTree, minObject: id, maxObject: id, minType: btrfsRootBackref, maxType: btrfsRootBackref,
+		maxOffset: math.MaxUint64, maxTransaction: math.MaxUint64, items: 1,
+	}
+	err := dirIoctl(root, btrfsTreeSearch, unsafe.Pointer(&args))
+	return err == nil && args.items == 0
+}
+
+// A chunk is a range of the file system's own addresses, for files' content or for records, and where it is on the device. Units are bytes.
+type chunk struct {
+	logical, length uint64
+	records         bool
+	at              []uint64 // where it begins on the device; more than one if it is kept twice
+}
+
+// chunks lists what the file system of root has allocated.
+func chunks(root string) ([]chunk, error) {
+	const header, stripes, stripe = 32, 48, 32 // bytes of a result's header, of a chunk item before its stripes, and of a stripe
+	var all []chunk
+	args := btrfsSearchArgs{
+		tree: btrfsChunkTree, minObject: btrfsFirstChunk, maxObject: btrfsFirstChunk, minType: btrfsChunkItem, maxType: btrfsChunkItem,
+		maxOffset: math.MaxUint64, maxTransaction: math.MaxUint64,
+	}
+	for {
+		args.items = math.MaxUint32
+		if err := dirIoctl(root, btrfsTreeSearch, unsafe.Pointer(&args)); err != nil || args.items == 0 {
+			return all, err
+		}
+		rest := args.buf[:]
+		for range args.items {
+			c := chunk{logical: binary.NativeEndian.Uint64(rest[16:])}
+			item := rest[header:][:binary.NativeEndian.Uint32(rest[28:])]
+			c.length = binary.LittleEndian.Uint64(item)
+			c.records = binary.LittleEndian.Uint64(item[24:])&btrfsMetadata != 0
+			for n := range int(binary.LittleEndian.Uint16(item[44:])) {
+				c.at = append(c.at, binary.LittleEndian.Uint64(item[stripes+n*stripe+8:]))
+			}
+			all = append(all, c)
+			args.minOffset = c.logical + 1
+			rest = rest[header+len(item):]
+		}
+	}
+}
+
+// trim gives the device below back what is free in the chunk c, in pieces of least bytes or more, and what no chunk has.
+func trim(root string, c chunk, least uint64) error {
+	args := struct{ start, length, least uint64 }{c.logical, c.length, least}
+	return dirIoctl(root, fileTrim, unsafe.Pointer(&args))
+}
+
+// balanceRecords writes all records anew, into chunks of the size that the kernel makes now.
+func balanceRecords(root string) error {
+	args := btrfsBalanceArgs{flags: btrfsBalanceSystem | btrfsBalanceMetadata}
+	return dirIoctl(root, btrfsBalance, unsafe.Pointer(&args))
+}
+
+// unwritten lists where a part of a file is among the file system's addresses, as far as it was allocated and never written.
+func unwritten(f *os.File, part extent) ([]extent, error) {
+	const isLast, never = 0x1, 0x800 // FIEMAP_EXTENT_LAST and _UNWRITTEN; of others, the place may be unknown or somebody's
+	var found []extent
+	for end := part.at + part.length; part.at < end; {
+		args := fileMapArgs{start: uint64(part.at), length: uint64(end - part.at), room: fileMapRoom}
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fileMap, uintptr(unsafe.Pointer(&args))); errno != 0 {
+			return nil, errno
+		}
+		if args.mapped == 0 {
+			break
+		}
+		for _, e := range args.extents[:args.mapped] {
+			// What begins before the part has been there for longer.
+			if skip := max(0, part.at-int64(e.logical)); e.flags&^isLast == never && skip < int64(e.length) {
+				found = append(found, extent{int64(e.physical) + skip, min(int64(e.length)-skip, end-part.at)})
+			}
+			part.at = int64(e.logical + e.length)
+		}
+	}
+	return found, nil
 }
 
 // dirIoctl calls an ioctl on the directory dir, which must not be a link.

@@ -30,7 +30,8 @@ type disk struct {
 	named sync.Once // guards name
 	name  string    // of the file system in sysfs
 
-	tidy tidier
+	backing *backing // of one in a file
+	tidy    tidier
 }
 
 func (d *disk) workspaceDir() string           { return filepath.Join(d.root, "ws") }
@@ -92,6 +93,18 @@ func (d *disk) makeLayer(id string, owner uint32, bytes int64) (upper, work stri
 	return upper, work, d.limit(path, bytes)
 }
 
+// ownerOf is the host user that a layer was made for, or 0. The upper directory is "/" inside, whose root may give it to any user of its own;
+// nothing inside leads to the work directory.
+func (d *disk) ownerOf(id string) uint32 {
+	var st unix.Stat_t
+	for _, dir := range []string{"work", "upper"} {
+		if unix.Lstat(filepath.Join(d.layerPath(id), dir), &st) == nil && st.Uid != 0 {
+			return st.Uid
+		}
+	}
+	return 0
+}
+
 func (d *disk) removeWorkspace(id string) error { return d.remove(d.workspacePath(id)) }
 
 // removeLayer removes the layer of a sandbox, and the workspace that it has with it and nobody needed.
@@ -141,6 +154,9 @@ func (d *disk) close() error {
 	if !d.mounted {
 		return nil
 	}
+	if d.backing != nil {
+		d.backing.close()
+	}
 	return unix.Unmount(d.root, unix.MNT_DETACH)
 }
 
@@ -173,12 +189,14 @@ func (d *disk) limit(path string, bytes int64) error {
 // remove removes path with all it holds; that it is missing is no error.
 func (d *disk) remove(path string) error {
 	if !isSubvolume(path) {
-		return os.RemoveAll(path)
+		return removeTree(path)
 	}
 	id, idErr := subvolumeID(path)
 	if err := destroySubvolume(path); err != nil {
 		// A subvolume inside it is in the way; contents can still go one by one.
-		return errors.Join(err, os.RemoveAll(path))
+		if rerr := removeTree(path); rerr != nil {
+			return errors.Join(err, rerr)
+		}
 	}
 	if d.quota && idErr == nil {
 		d.dropLater(id)

@@ -37,6 +37,14 @@ func (p *idPool) take(id string) (uint32, error) {
 		"all %d user ID ranges are in use; stop another container first", idRanges)
 }
 
+// baseOf is the first ID of the range that uid is in, and whether it is in any.
+func (p *idPool) baseOf(uid uint32) (uint32, bool) {
+	if uid < p.first {
+		return 0, false
+	}
+	return uid - (uid-p.first)%idRange, true
+}
+
 // learn marks a range as the one of a sandbox that was there before us.
 func (p *idPool) learn(id string, base uint32) {
 	p.mu.Lock()

@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"golang.org/x/sys/unix"
@@ -25,8 +28,8 @@ const (
 	PoolPlain = "plain" // plain directories: no disk limits
 )
 
-// poolOptions: the pool holds nothing that may act as a device or raise privileges on the
-// host, and gives freed blocks back to the sparse file.
+// poolFlags: the pool holds nothing that may act as a device or raise privileges on the
+// host.
 const poolFlags = unix.MS_NOATIME | unix.MS_NOSUID | unix.MS_NODEV
 
 // minPool is below what btrfs can work with once its own structures are counted.
@@ -34,14 +37,24 @@ const minPool = 256 << 20
 
 // openPool makes or finds the pool below dir. It does not fail for want of a good file system: a new pool falls back to plain directories and says
 // why. One that is there is used as it is, or is an error: another in its place would have none of the containers' files.
-func openPool(dir string, size int64, log *slog.Logger) (*disk, error) {
+func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {
 	d := &disk{root: filepath.Join(dir, "pool"), kind: PoolPlain}
 	if err := os.MkdirAll(d.root, 0o700); err != nil {
 		return nil, err
 	}
-	err := d.attach(dir, size)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	err = d.attach(dir, size)
 	if img := poolFile(dir); err != nil && exists(img) {
 		return nil, fmt.Errorf("the containers' files are in %s, which cannot be used (%w): mend that, or move the file away to begin without them", img, err)
+	}
+	if d.mounted {
+		if d.backing, err = back(d.root, poolFile(dir), d.fsid(), log); err != nil {
+			return nil, fmt.Errorf("looking after the pool's file: %w", err)
+		}
 	}
 	if err == nil {
 		err = d.openQuota()
@@ -61,7 +74,42 @@ func openPool(dir string, size int64, log *slog.Logger) (*disk, error) {
 			return nil, err
 		}
 	}
+	if d.quota {
+		d.dropStale()
+	}
 	return d, nil
+}
+
+// errPoolHeld: sandboxes have the pool's file system mounted, and nobody else can mount it. A write of its own records has failed, and the
+// kernel lets it be read-only until the last of them is gone.
+var errPoolHeld = errors.New("a write of its own records has failed")
+
+// poolRelease is how long the kernel may take to let go of the pool's file when the last sandbox is gone.
+const poolRelease = 10 * time.Second
+
+// reopenPool is openPool for one that errPoolHeld was said of: it ends the sandboxes, which can write nothing.
+func (r *Runtime) reopenPool(ctx context.Context) (*disk, error) {
+	running, err := r.cfg.listBundles()
+	if err != nil {
+		return nil, err
+	}
+	r.log.Error("the disk below the containers' files has failed to write; they are opened anew, as of half a minute before, and what still runs on them is ended",
+		"file", poolFile(r.cfg.Dir), "containers", len(running))
+	for _, id := range running {
+		if err := r.killRuntimes(ctx, id); err != nil {
+			return nil, err
+		}
+	}
+	for end := time.Now().Add(poolRelease); ; time.Sleep(20 * time.Millisecond) { // the kernel tells nobody
+		loop, err := findLoop(poolFile(r.cfg.Dir))
+		if err != nil {
+			return nil, err
+		}
+		if loop == nil || time.Now().After(end) { // if it is there yet, openPool says so
+			return openPool(r.cfg.Dir, r.cfg.PoolBytes, r.log)
+		}
+		loop.Close()
+	}
 }
 
 // poolFile is the sparse file that the pool is in where it is one.
@@ -84,6 +132,11 @@ func (d *disk) holds() bool {
 
 // attach puts a btrfs below d.root.
 func (d *disk) attach(dir string, size int64) error {
+	if !isBtrfs(dir) && isBtrfs(d.root) && readOnly(d.root) { // it has ended, and is mounted anew
+		if err := unix.Unmount(d.root, unix.MNT_DETACH); err != nil {
+			return err
+		}
+	}
 	if isBtrfs(d.root) {
 		// Either the data directory is on btrfs, or the pool is still mounted here.
 		if d.kind = PoolBtrfs; !isBtrfs(dir) {
@@ -98,26 +151,36 @@ func (d *disk) attach(dir string, size int64) error {
 	if err := makePoolFile(img, size); err != nil {
 		return err
 	}
-	loop, err := attachLoop(img)
+	loop, held, err := attachLoop(img)
 	if err != nil {
 		return err
 	}
 	defer loop.Close() // autoclear: from here on the mount keeps the device
 	if err := mountPool(loop.Name(), d.root); err != nil {
+		if held && slices.ContainsFunc(endedErrors, func(ended error) bool { return errors.Is(err, ended) }) {
+			return fmt.Errorf("mounting what is mounted: %w: %w", err, errPoolHeld)
+		}
 		return fmt.Errorf("mounting the pool: %w", err)
 	}
 	d.kind, d.mounted = PoolLoop, true
 	return nil
 }
 
-// mountPool mounts the pool, giving freed blocks back in the background where the kernel can.
+// mountPool mounts the pool. The kernel gives none of its blocks back to the sparse file by itself, as new ones would; see backing.
 func mountPool(device, target string) error {
-	err := unix.Mount(device, target, "btrfs", poolFlags, "discard=async")
-	if errors.Is(err, unix.EINVAL) { // kernels before 5.6
-		err = unix.Mount(device, target, "btrfs", poolFlags, "")
+	if err := unix.Mount(device, target, "btrfs", poolFlags, "nodiscard"); err != nil {
+		return err
 	}
-	return err
+	// One that sandboxes keep mounted has the options of its first mount.
+	if err := unix.Mount("", target, "", unix.MS_REMOUNT|poolFlags, "nodiscard"); err != nil {
+		return errors.Join(err, unix.Unmount(target, unix.MNT_DETACH))
+	}
+	return nil
 }
+
+// endedErrors are what the kernel answers to who mounts a file system that is mounted and has ended: older ones see that it is read-only and
+// they are not.
+var endedErrors = []error{unix.EINVAL, unix.EBUSY, unix.EROFS}
 
 // makePoolFile makes and formats the sparse file, unless it is there. It gets its
 // final name only once it is whole.
@@ -161,13 +224,13 @@ func writeSparse(path string, size int64) error {
 	return f.Truncate(size)
 }
 
-// attachLoop returns the loop device of img. If shims of an earlier daemon still hold
+// attachLoop returns the loop device of img, and whether somebody holds it. If shims of an earlier daemon still hold
 // the pool mounted, that is their device: two devices over one file would be
 // two file systems that do not know of each other, and the end of the data.
-func attachLoop(img string) (*os.File, error) {
-	loop, err := findLoop(img)
+func attachLoop(img string) (loop *os.File, held bool, err error) {
+	loop, err = findLoop(img)
 	if loop != nil || err != nil {
-		return loop, err
+		return loop, true, err
 	}
 	params := mount.LoopParams{Autoclear: true, Direct: true}
 	loop, err = mount.SetupLoop(img, params)
@@ -177,9 +240,9 @@ func attachLoop(img string) (*os.File, error) {
 		loop, err = mount.SetupLoop(img, params)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("attaching a loop device: %w", err)
+		return nil, false, fmt.Errorf("attaching a loop device: %w", err)
 	}
-	return loop, nil
+	return loop, false, nil
 }
 
 // findLoop looks for a loop device over img, by device and inode: paths mean little

@@ -49,12 +49,16 @@ func (d *disk) proveQuota() error {
 	if err != nil {
 		return fmt.Errorf("trying the quotas: %w", err)
 	}
+	id, idErr := subvolumeID(path)
 	defer func() { _ = d.remove(path) }()
 	if err := limitSubvolume(path, proofLimit); err != nil {
 		return fmt.Errorf("trying the quotas: %w", err)
 	}
 	err = os.WriteFile(filepath.Join(path, "file"), bytes.Repeat([]byte{1}, proofBytes), 0o600)
 	if errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.ENOSPC) {
+		if idErr == nil { // remove does not know of quotas before this says that they hold
+			d.dropLater(id)
+		}
 		return nil
 	}
 	return fmt.Errorf("%d MiB could be written where %d MiB is the limit: %v", proofBytes>>20, proofLimit>>20, err)

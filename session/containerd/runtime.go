@@ -80,7 +80,11 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.findPrograms(); err != nil {
 		return nil, err
 	}
-	if r.disk, err = openPool(cfg.Dir, cfg.PoolBytes, r.log); err != nil {
+	r.disk, err = openPool(cfg.Dir, cfg.PoolBytes, r.log)
+	if errors.Is(err, errPoolHeld) {
+		r.disk, err = r.reopenPool(ctx)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("opening the disk pool: %w", err)
 	}
 	if r.guest, err = r.disk.keepGuest(cfg.Guest); err != nil {
@@ -179,9 +183,8 @@ func (r *Runtime) learnOwners() error {
 		return fmt.Errorf("reading the layers there are: %w", err)
 	}
 	for _, name := range layers {
-		var st unix.Stat_t
-		if !r.ids.has(name) && unix.Stat(filepath.Join(r.disk.layerPath(name), "upper"), &st) == nil && st.Uid >= r.cfg.FirstID {
-			r.ids.learn(name, st.Uid)
+		if base, ok := r.ids.baseOf(r.disk.ownerOf(name)); ok && !r.ids.has(name) {
+			r.ids.learn(name, base)
 		}
 	}
 	return nil

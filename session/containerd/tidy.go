@@ -1,6 +1,9 @@
 package containerd
 
 import (
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -33,6 +36,30 @@ func (d *disk) dropLater(qgroup uint64) {
 	d.armTidy()
 }
 
+// dropStale has the qgroups dropped that daemons before this one left: one that is killed forgets what it was to drop. Others' file systems
+// are not searched.
+func (d *disk) dropStale() {
+	if d.kind != PoolLoop {
+		return
+	}
+	for _, id := range d.staleQgroups() {
+		d.dropLater(id)
+	}
+}
+
+// staleQgroups are the qgroups of subvolumes that are gone.
+func (d *disk) staleQgroups() (stale []uint64) {
+	groups, _ := names(filepath.Join("/sys/fs/btrfs", d.fsid(), "qgroups")) // kernels before 5.9 show none
+	for _, group := range groups {
+		number, ok := strings.CutPrefix(group, "0_")
+		id, err := strconv.ParseUint(number, 10, 64)
+		if ok && err == nil && id >= btrfsFirstFree && subvolumeGone(d.root, id) {
+			stale = append(stale, id)
+		}
+	}
+	return stale
+}
+
 // armTidy sets the timer unless it is set. The tidier's mu is held.
 func (d *disk) armTidy() {
 	t := &d.tidy
@@ -49,7 +76,7 @@ func (d *disk) armTidy() {
 // tidyUp drops what can be dropped and asks for the commit that the rest waits for.
 func (d *disk) tidyUp() {
 	less := d.sweep()
-	_ = startSync(d.root) // without it the kernel's own will come
+	_, _ = startSync(d.root) // without it the kernel's own will come
 	t := &d.tidy
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,9 @@
 package containerd
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,4 +37,72 @@ func TestRemovedIsFreed(t *testing.T) {
 	if n := left(); n > 0 {
 		t.Errorf("%d of 20 removed subvolumes hold their qgroup after %v", n, time.Since(began))
 	}
+}
+
+// newLoopPool opens a pool in a file of its own.
+func newLoopPool(t *testing.T) *disk {
+	t.Helper()
+	d, err := openPool(t.TempDir(), 1<<30, testConfig("").Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if d.kind != PoolLoop || !d.quota {
+		t.Fatalf("no disk limits on this machine: %s %s", d.kind, d.why)
+	}
+	return d
+}
+
+// TestProofIsTidied: the subvolume that quotas are tried with leaves no qgroup, either.
+func TestProofIsTidied(t *testing.T) {
+	pool := newLoopPool(t)
+	d := &disk{root: pool.root, kind: pool.kind} // as it is before quotas are known to hold
+	d.tidy.stop()
+	if err := d.proveQuota(); err != nil || len(d.tidy.dropped) != 1 {
+		t.Errorf("to be dropped: %v, %v", d.tidy.dropped, err)
+	}
+}
+
+// TestStaleQgroups: a daemon finds what the one before did not get to drop, and nothing else.
+func TestStaleQgroups(t *testing.T) {
+	d := newLoopPool(t)
+	paths := make(map[string]uint64)
+	for _, name := range []string{"gone", "stays", "empty"} {
+		path, err := d.makeWorkspace(name, 1<<20)
+		if err == nil && name != "empty" {
+			err = os.WriteFile(filepath.Join(path, "file"), nil, 0o600)
+		}
+		if err == nil {
+			paths[name], err = subvolumeID(path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stale := d.staleQgroups(); slices.Contains(stale, paths["gone"]) {
+		t.Errorf("%d is called stale, which is there", paths["gone"])
+	}
+	open, err := os.Open(filepath.Join(d.workspacePath("gone"), "file")) // the kernel keeps the rest until this is closed
+	if err == nil {
+		err = destroySubvolume(d.workspacePath("gone"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := &disk{root: d.root, kind: PoolLoop}
+	next.tidy.stop()
+	next.dropStale()
+	got := next.tidy.dropped
+	if !slices.Contains(got, paths["gone"]) || slices.Contains(got, paths["stays"]) || slices.Contains(got, paths["empty"]) {
+		t.Errorf("to be dropped are %v of %v", got, paths)
+	}
+	other := &disk{root: d.root, kind: PoolBtrfs}
+	if other.dropStale(); len(other.tidy.dropped) > 0 {
+		t.Errorf("%v are to be dropped of somebody else's file system", other.tidy.dropped)
+	}
+	open.Close()
 }

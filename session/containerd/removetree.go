@@ -1,0 +1,183 @@
+package containerd
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// What containers leave can be nested deeper than the daemon may have descriptors. os.RemoveAll opens one for each level: it would not get
+// to the end, and nobody else in the daemon would have any meanwhile.
+
+// openLevels is how many levels of a tree are open at a time. Below them one directory is.
+const openLevels = 50
+
+// removeTree removes path with all it holds; that it is missing is no error. It goes by descriptors, which never lead through a link. A file
+// system that is mounted somewhere in the tree is an error, and keeps what it has.
+func removeTree(path string) error {
+	parent, err := openDir(unix.AT_FDCWD, filepath.Dir(path))
+	if err == nil {
+		defer parent.Close()
+		err = removeBelow(parent, filepath.Base(path), 0)
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return &os.PathError{Op: "remove", Path: path, Err: err}
+	}
+	return nil
+}
+
+// removeBelow removes the entry name of d, which is depth levels below the top, with all it holds.
+func removeBelow(d *os.File, name string, depth int) error {
+	full, err := removeEntry(d, name)
+	if !full || err != nil {
+		return err
+	}
+	sub, err := openDir(int(d.Fd()), name)
+	if err != nil {
+		return err
+	}
+	if depth < openLevels {
+		err = emptyDir(sub, depth+1)
+		_ = sub.Close()
+	} else {
+		err = emptyDeep(sub)
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Unlinkat(int(d.Fd()), name, unix.AT_REMOVEDIR)
+}
+
+// removeEntry removes the entry name of d, unless it is a directory that holds something, which it reports.
+func removeEntry(d *os.File, name string) (full bool, err error) {
+	err = unix.Unlinkat(int(d.Fd()), name, 0)
+	if err != unix.EISDIR && err != unix.EPERM {
+		return false, err
+	}
+	switch derr := unix.Unlinkat(int(d.Fd()), name, unix.AT_REMOVEDIR); derr {
+	case unix.ENOTEMPTY, unix.EEXIST:
+		return true, nil
+	case unix.ENOTDIR: // EPERM was meant
+		return false, err
+	default:
+		return false, derr
+	}
+}
+
+// emptyDir removes what d holds. It reads on while it removes, which may hide entries, and again from the start until there are none.
+func emptyDir(d *os.File, depth int) error {
+	for again := true; again; {
+		again = false
+		for {
+			list, err := d.Readdirnames(1024)
+			if len(list) == 0 {
+				if err != io.EOF {
+					return err
+				}
+				break
+			}
+			again = true
+			for _, name := range list {
+				if err := removeBelow(d, name, depth); err != nil && err != unix.ENOENT {
+					return err
+				}
+			}
+		}
+		if _, err := d.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A place is a directory that a descent came through.
+type place struct{ dev, ino uint64 }
+
+func placeOf(d *os.File) (p place, err error) {
+	var st unix.Stat_t
+	err = unix.Fstat(int(d.Fd()), &st)
+	return place{st.Dev, st.Ino}, err
+}
+
+// emptyDeep removes what d holds, and closes d. It has one directory open at a time and goes back by "..", which must be what it came from.
+func emptyDeep(d *os.File) error {
+	var above []place
+	defer func() { _ = d.Close() }()
+	for {
+		sub, err := clearDir(d)
+		if err != nil || sub == "" && len(above) == 0 {
+			return err
+		}
+		here, err := placeOf(d)
+		if err != nil {
+			return err
+		}
+		var next *os.File
+		if sub != "" {
+			next, err = openDir(int(d.Fd()), sub)
+			above = append(above, here)
+		} else {
+			next, err = openAbove(d, above[len(above)-1])
+			above = above[:len(above)-1]
+		}
+		if err != nil {
+			return err
+		}
+		_ = d.Close()
+		d = next
+	}
+}
+
+// clearDir removes what d holds but directories that hold something. It returns the first of those, or "".
+func clearDir(d *os.File) (string, error) {
+	for {
+		if _, err := d.Seek(0, io.SeekStart); err != nil {
+			return "", err
+		}
+		list, err := d.Readdirnames(128)
+		if len(list) == 0 {
+			if err == io.EOF {
+				err = nil
+			}
+			return "", err
+		}
+		for _, name := range list {
+			full, err := removeEntry(d, name)
+			if full {
+				return name, nil
+			}
+			if err != nil && err != unix.ENOENT {
+				return "", err
+			}
+		}
+	}
+}
+
+// openAbove opens the directory above d, which must be up.
+func openAbove(d *os.File, up place) (*os.File, error) {
+	above, err := openDir(int(d.Fd()), "..")
+	if err != nil {
+		return nil, err
+	}
+	if at, err := placeOf(above); err != nil || at != up {
+		_ = above.Close()
+		return nil, errors.Join(err, errors.New("somebody moved it meanwhile"))
+	}
+	return above, nil
+}
+
+// openDir opens the directory name of the directory at, which must not be a link.
+func openDir(at int, name string) (*os.File, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(at, name, flags, 0)
+	for err == unix.EINTR {
+		fd, err = unix.Openat(at, name, flags, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
