@@ -11,14 +11,14 @@ import (
 const ManifestName = "manifest.json"
 
 // Gist is a short digest of what a look at dir found, in the order of the list: path, type, size and inode change time of
-// all but directories and the manifest. Who has two equal ones has seen no change in between. It is no defence: whoever
+// all but directories. Who has two equal ones has seen no change in between. It is no defence: whoever
 // controls the directory can make two things look alike.
 func Gist(dir string, list []FileInfo) string {
 	h := fnv.New128a()
 	var line []byte
 	for _, fi := range list {
 		rel, ok := strings.CutPrefix(fi.Path, dir+"/")
-		if !ok || rel == ManifestName || fi.Type == TypeDirectory {
+		if !ok || fi.Type == TypeDirectory {
 			continue
 		}
 		line = append(append(append(line[:0], rel...), 0), fi.RawPath...)

@@ -58,6 +58,9 @@ const InputsDir = "inputs"
 // maxJobID bounds a job's name, in bytes; it becomes a directory's.
 const maxJobID = 64
 
+// JobIDRule is what ValidJobID takes, for errors. Shells and contexts are named by the same rule.
+const JobIDRule = `use 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit; "` + InputsDir + `" is reserved`
+
 // ValidJobID reports whether id may name a job: 1 to 64 letters, digits, '-' and '_',
 // beginning with a letter or digit, and not "inputs".
 func ValidJobID(id string) bool {
