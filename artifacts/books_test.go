@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -196,6 +197,97 @@ func TestJobOfRootHasItsManifest(t *testing.T) {
 	}
 	if out := sessiontest.Bash(t, s, "cat /workspace/j/manifest.json").Stdout; !strings.Contains(out, `"path": "f"`) {
 		t.Errorf("%q", out)
+	}
+}
+
+// manifest.json is a name that programs have files of their own under. Those are not written over, and listed like all others.
+func TestManifestOfSomebodyElse(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	const at = "/workspace/j/manifest.json"
+	run := func(text string) string {
+		t.Helper()
+		res, err := s.Run(ctx, proto.Cmd{Command: text + "; cat " + at, JobID: "j"})
+		if err != nil || len(res.Notes) > 0 {
+			t.Fatalf("notes %q %v", res.Notes, err)
+		}
+		return res.Result.Result.Stdout
+	}
+	listed := func() bool {
+		t.Helper()
+		m, err := st.Jobs.Manifest(ctx, s, "j")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(m.Files, func(a proto.Artifact) bool { return a.Path == proto.ManifestName })
+	}
+	is := func(when, got, want string, inList bool) {
+		t.Helper()
+		if got != want || listed() != inList {
+			t.Errorf("%s it is %q, listed %v", when, got, listed())
+		}
+	}
+	// Uploaded before there was a job.
+	if _, err := s.WriteFile(ctx, proto.UserDefault, at, session.WriteOptions{}, strings.NewReader("up")); err != nil {
+		t.Fatal(err)
+	}
+	is("uploaded,", run("echo x >a"), "up", true)
+	// With the name free, it is ours again.
+	run("rm manifest.json; echo x >b")
+	if out := run("true"); !strings.Contains(out, `"path": "b"`) || listed() {
+		t.Errorf("with the name free it is %q", out)
+	}
+	// A command writes over ours, beside something else.
+	run("echo own >manifest.json; echo x >c")
+	is("written over,", run("echo x >d"), "own\n", true)
+	run("ln -sf a manifest.json; echo x >e")
+	is("replaced by a link,", run("echo x >f"), "x\n", true)
+	// A command writes over ours, and does nothing else, when it is due to be written again.
+	run("rm manifest.json; echo x >h")
+	if _, err := st.Jobs.Publish(ctx, s, "j", "h"); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := s.Run(ctx, proto.Cmd{Command: "echo own >manifest.json", JobID: "j"}); err != nil || len(res.Notes) > 0 {
+		t.Fatal(res.Notes, err)
+	}
+	is("written over alone,", run("true"), "own\n", true)
+	run("rm manifest.json; echo x >i")
+	run("echo own >manifest.json")
+	m, err := st.Jobs.Manifest(ctx, s, "j")
+	if err != nil || !slices.Contains(m.Execs[len(m.Execs)-1].Produced, proto.ManifestName) {
+		t.Errorf("a command that made it alone made %q, %v", m.Execs[len(m.Execs)-1].Produced, err)
+	}
+	run("rm manifest.json; echo x >k")
+	// Copied from another job with its own.
+	if res, err := s.Run(ctx, proto.Cmd{Command: "echo x >f; rm ../j/manifest.json", JobID: "other"}); err != nil || len(res.Notes) > 0 {
+		t.Fatal(res.Notes, err)
+	}
+	run("cp ../other/manifest.json .; echo x >g")
+	if out := run("true"); !strings.Contains(out, `"job_id": "j"`) || !strings.Contains(out, `"path": "g"`) || listed() {
+		t.Errorf("copied from another job it is %q", out)
+	}
+}
+
+// After a restart of the daemon a manifest is known for one of ours.
+func TestManifestIsKnownAfterARestart(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	for i, text := range []string{"echo x >a", "echo x >b", "cat manifest.json"} {
+		res, err := s.Run(ctx, proto.Cmd{Command: text, JobID: "j"})
+		if err != nil || len(res.Notes) > 0 {
+			t.Fatalf("notes %q %v", res.Notes, err)
+		}
+		if out := res.Result.Result.Stdout; i == 2 && !strings.Contains(out, `"path": "b"`) {
+			t.Errorf("%q", out)
+		}
+		if i == 0 {
+			st.Reopen(t)
+			if s, err = st.Sessions.Get(sessiontest.Owner, s.ID()); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

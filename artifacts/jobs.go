@@ -1,7 +1,6 @@
 package artifacts
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -60,13 +59,16 @@ type Jobs struct {
 type job struct {
 	turn   chan struct{}
 	key    string
-	rec    *record         // nil until read
-	recent []span          // execs since the books were opened, for attribution
-	listed bool            // manifest.json in the container is up to date, but for the exec log
-	absent bool            // the directory was not there at the last look
-	gist   string          // of what the last look found; "" if that was not all, or was not to be had
-	logged int             // execs logged since the books were opened
-	newest []proto.JobExec // the last of them, which the ledger may not have written yet
+	rec    *record          // nil until read
+	recent []span           // execs since the books were opened, for attribution
+	listed bool             // manifest.json in the container is up to date, but for the exec log
+	absent bool             // the directory was not there at the last look
+	free   bool             // manifest.json was not there then, or was ours
+	mark   mark             // of the manifest.json that was ours
+	gist   string           // of what the last look found, with the manifest that was written since; "" if that was not all, or was not to be had
+	look   []proto.FileInfo // what it found; dropped with the turn
+	logged int              // execs logged since the books were opened
+	newest []proto.JobExec  // the last of them, which the ledger may not have written yet
 
 	dropped atomic.Bool // its workspace is gone; nothing is written any more
 
@@ -136,7 +138,11 @@ func (js *Jobs) take(ctx context.Context, workspace, id string) (*job, func(), e
 		js.leave(j)
 		return nil, nil, ctx.Err()
 	}
-	done := func() { <-j.turn; js.leave(j) }
+	done := func() {
+		j.look = nil
+		<-j.turn
+		js.leave(j)
+	}
 	if err := js.read(j, workspace, id); err != nil {
 		done()
 		return nil, nil, err
@@ -281,30 +287,4 @@ func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (pr
 // unknownJob repeats the ID with a bound: it is the client's word, and may be anything.
 func unknownJob(s *session.Session, id string) error {
 	return proto.Errorf(proto.NotFound, "", id, "job %.80q does not exist in container %s", id, s.ID())
-}
-
-// manifest builds the manifest from the books.
-func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
-	m := proto.Manifest{
-		JobID: j.rec.ID, WorkspaceID: j.rec.Workspace, ContainerID: j.rec.Container, Truncated: j.rec.Truncated,
-		CreatedAt: proto.At(j.rec.Created), UpdatedAt: proto.At(j.rec.Updated), Files: make([]proto.Artifact, 0, len(j.rec.Files)), Execs: []proto.JobExec{},
-	}
-	for _, f := range j.rec.Files {
-		m.Files = append(m.Files, f.Artifact)
-	}
-	// Maps have no order, and two manifests of the same files should be the same bytes.
-	slices.SortFunc(m.Files, func(a, b proto.Artifact) int { return cmp.Compare(a.Path, b.Path) })
-	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		return ledger.Each(tx, bucketExecs, j.key+"/", func(_ string, e proto.JobExec) { m.Execs = append(m.Execs, e) })
-	})
-	// The ledger writes in batches: what it has not written yet is appended here, unless it has
-	// been written since. Looking at the last few lines is enough for that, as newest has no more
-	// than maxNewest.
-	for _, e := range j.newest {
-		if !slices.ContainsFunc(m.Execs[max(0, len(m.Execs)-2*maxNewest):], func(x proto.JobExec) bool { return x.ID == e.ID }) {
-			m.Execs = append(m.Execs, e)
-		}
-	}
-	m.Execs = m.Execs[max(0, len(m.Execs)-MaxExecs):]
-	return m, err
 }

@@ -43,8 +43,9 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 	j.remember(span{exec: e.ID, start: e.StartedAt.Time, end: e.EndedAt.Time})
 
 	// After remember, so that the exec's own span is there for attribution.
-	// Where the guest has seen just what the books say already, looking again would find nothing.
-	if seen == "" || seen != j.gist {
+	// Where the guest has seen just what the books say already, looking again would find nothing. But nothing is written after a look of
+	// before: manifest.json may be somebody else's by now.
+	if seen == "" || seen != j.gist || !j.listed {
 		made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
 	}
 	known := nameStored
@@ -93,7 +94,7 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 	}
 	line := proto.JobExec{
 		ID: e.ID, Command: session.RedactCut(command, maxLoggedCommand), StartedAt: e.StartedAt, EndedAt: e.EndedAt,
-		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: session.Redact(stderr), Produced: someOf(produced, maxLoggedPaths),
+		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: session.Redact(stderr), Produced: session.SomeOf(produced, maxLoggedPaths),
 	}
 	j.newest = append(j.newest, line)
 	j.newest = j.newest[max(0, len(j.newest)-maxNewest):]
@@ -108,18 +109,6 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 		}
 		return err
 	})
-}
-
-// someOf is as many of the paths as n bytes hold, and then a count of those left out. In JSON none are an empty list, not null.
-func someOf(paths []string, n int) []string {
-	some := []string{}
-	for i, p := range paths {
-		if n -= len(p) + len(`"",`); n < 0 {
-			return append(some, fmt.Sprintf("… and %d more", len(paths)-i))
-		}
-		some = append(some, p)
-	}
-	return some
 }
 
 // maxNewest is how many commands a job's manifest knows before they are on disk.
@@ -282,9 +271,8 @@ func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string)
 // Changed notes that the API wrote, moved or removed something. Only what lies in a job's directory
 // matters here.
 func (js *Jobs) Changed(ctx context.Context, s *session.Session, p, origin string) {
-	// The manifest is ours and in no list, so a write to it changes nothing in the books.
 	id, rel := split(p)
-	if !proto.ValidJobID(id) || rel == proto.ManifestName {
+	if !proto.ValidJobID(id) {
 		return
 	}
 	j, done, err := js.take(ctx, s.WorkspaceID(), id)

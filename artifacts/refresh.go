@@ -1,7 +1,6 @@
 package artifacts
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"mime"
@@ -40,7 +39,7 @@ func (c cause) acted(rel string) string {
 // refresh compares the job's directory with the books and brings those up to date. It returns the
 // paths that are new or changed.
 func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by cause) ([]string, error) {
-	j.gist = "" // until all of this has come off
+	j.gist, j.look, j.free = "", nil, false // until all of this has come off
 	// As root, since what an exec made may be closed to the default user. One more than the bound
 	// tells a full job from one that has more.
 	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
@@ -52,6 +51,7 @@ func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by caus
 	if err != nil {
 		return nil, err
 	}
+	j.free = !j.absent && js.mayList(ctx, s, j, list, truncated)
 	seen, changed, more := j.compare(list)
 	gone := j.dropMissing(seen)
 	was := j.rec.Truncated
@@ -62,7 +62,7 @@ func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by caus
 		}
 	}
 	if !j.rec.Truncated && !j.absent {
-		j.gist = proto.Gist(proto.JobDir(j.rec.ID), list)
+		j.look, j.gist = list, proto.Gist(proto.JobDir(j.rec.ID), list)
 	}
 	// The common case for small commands: nothing is hashed, written or queued.
 	if len(changed) == 0 && !gone && was == j.rec.Truncated {
@@ -102,7 +102,7 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 		rel := j.rel(fi.Path)
 		// Directories are not listed: they come and go with their files, and their change time
 		// moves with every file in them.
-		if rel == "" || rel == proto.ManifestName || fi.Type == proto.TypeDirectory {
+		if rel == "" || rel == proto.ManifestName && j.free || fi.Type == proto.TypeDirectory {
 			continue
 		}
 		if len(seen) >= MaxFiles || len(fi.Path) > maxPath || len(rel) > room {
@@ -250,31 +250,4 @@ func mediaType(name string) string {
 		}
 	}
 	return "application/octet-stream"
-}
-
-// writeManifest puts manifest.json beside the files, if there is still a directory for it. A directory
-// that a command of root's made takes nothing from others, so it is written as that.
-func (js *Jobs) writeManifest(ctx context.Context, s *session.Session, as string, j *job) error {
-	if j.absent {
-		return nil
-	}
-	m, err := js.manifest(j)
-	if err != nil {
-		return err
-	}
-	data, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	at, data := proto.JobDir(j.rec.ID)+"/"+proto.ManifestName, append(data, '\n')
-	// WriteBook and not WriteFile: the directory is the code's, which may put links into it, and
-	// WriteFile would report the write as a change by the API.
-	err = s.WriteBook(ctx, proto.UserDefault, at, bytes.NewReader(data))
-	// Only where the exec itself ran as root: nobody else's act may write with root's rights into
-	// a directory that was closed to them.
-	if proto.CodeOf(err) == proto.PermissionDenied && as == proto.UserRoot {
-		err = s.WriteBook(ctx, as, at, bytes.NewReader(data))
-	}
-	j.listed = err == nil
-	return err
 }

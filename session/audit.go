@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strconv"
 	"time"
 
@@ -67,7 +66,7 @@ func (e *Exec) tell(act string, info proto.Exec, made Produced) {
 	}
 	x := proto.AuditExec{
 		JobID: info.JobID, User: info.User, Command: RedactCut(commandLine(info), maxAudited), StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
-		Produced: e.veil.hideAll(within(made.Paths, maxAudited)), FileIDs: made.FileIDs,
+		Produced: e.veil.hideAll(SomeOf(made.Paths, maxAudited)), FileIDs: made.FileIDs,
 	}
 	if info.End != nil {
 		x.Reason, x.ReturnCode, x.CPUSeconds, x.Seconds = info.End.Reason, info.End.ReturnCode, info.End.CPUSeconds, info.Duration(time.Time{}).Seconds()
@@ -84,12 +83,14 @@ func (e *Exec) Tell(ctx context.Context, act, text string) {
 	e.s.core.cfg.Audit(entry)
 }
 
-// within is as many of the paths as n bytes hold, and then a count of those left out.
-func within(paths []string, n int) []string {
+// SomeOf is as many of the paths as n bytes of JSON hold, and then a count of those left out. None are an empty list, not null.
+func SomeOf(paths []string, n int) []string {
+	some := []string{}
 	for i, p := range paths {
-		if n -= len(p); n < 0 {
-			return append(slices.Clone(paths[:i]), "… and "+strconv.Itoa(len(paths)-i)+" more")
+		if n -= len(p) + len(`"",`); n < 0 {
+			return append(some, "… and "+strconv.Itoa(len(paths)-i)+" more")
 		}
+		some = append(some, p)
 	}
-	return paths
+	return some
 }

@@ -44,7 +44,7 @@ func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept
 // whether it was this call that found out, or that did so.
 func (s *Session) check(ctx context.Context) (lost, dozing bool) {
 	g := s.client()
-	if s.stillPaused() || g.Dozes() || s.unmet.Load() { // a sweep meets whoever does not doze before it comes here
+	if s.stillPaused() || g.Dozes() || s.unmet.Load() && !s.isPaused() { // a sweep meets whoever neither dozes nor is paused before it comes here
 		return false, false
 	}
 	dozing, err := s.ask(ctx, g)
@@ -54,7 +54,7 @@ func (s *Session) check(ctx context.Context) (lost, dozing bool) {
 	if !s.tooSilent(err != nil, slow(err)) {
 		return false, dozing
 	}
-	return s.state() == proto.StateRunning && s.lost(ctx, g), false
+	return s.foundLost(ctx, g), false
 }
 
 // slow reports whether err says that no answer has come, rather than that none will.

@@ -270,6 +270,23 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
+// A command whose client waits while the daemon shuts down is ended by Close, and its client is not blamed for that.
+func TestFinishAtShutdown(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e := start(t, s, proto.Cmd{Command: "sleep 1000"})
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down"))
+	if _, err := e.Finish(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	st.Reopen(t)
+	_, e = again(t, st, e)
+	if end := waited(t, e).Exec.End; end.Reason != proto.EndStopped || end.Message != "the daemon was shut down" {
+		t.Errorf("%+v", end)
+	}
+}
+
 func TestConcurrencyCap(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{MaxExecs: 2})

@@ -102,12 +102,11 @@ func (s *Session) holdingExecs() int {
 	return n
 }
 
-// over lets everybody know that an exec has ended.
-func (s *Session) over(e *Exec) {
+// settled takes an exec that has ended off those that run.
+func (s *Session) settled(e *Exec) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.going = slices.DeleteFunc(s.going, func(x *Exec) bool { return x == e })
-	s.mu.Unlock()
-	close(e.ended)
 }
 
 // Execs lists the running and the remembered execs, in the order they began. One that is just being
@@ -293,8 +292,9 @@ func (e *Exec) conclude(end proto.End, release func()) {
 	e.mu.Unlock()
 	e.s.trimEnded(e)
 	e.s.core.relieve(e) // before the next command may begin, which needs the memory
+	e.s.settled(e)      // before it lets go: a pause that came between would take whatever else uses the session for the command
 	release()
-	e.s.over(e)
+	close(e.ended)
 }
 
 // later is the later one of two times.

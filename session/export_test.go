@@ -1,6 +1,11 @@
 package session
 
-import "berth/ledger"
+import (
+	"context"
+
+	"berth/ledger"
+	"berth/proto"
+)
 
 // BumpGeneration is a change of the record in two halves, for tests of what happens between them.
 func (s *Session) BumpGeneration() (wait func() error) {
@@ -27,3 +32,32 @@ func (ss *Sessions) Spooled() int64 { return ss.spooled.Load() }
 
 // MoveOut moves the output of an ended exec to disk, as whoever trims its session does.
 func (e *Exec) MoveOut() { e.moveOut() }
+
+// HoldLife takes the session's transition lock, as somebody does who starts, stops or removes it and takes long.
+func (s *Session) HoldLife() (unlock func()) {
+	s.life <- struct{}{}
+	return func() { <-s.life }
+}
+
+// InTransition reports whether somebody has that lock.
+func (s *Session) InTransition() bool { return len(s.life) > 0 }
+
+// RunThen runs a command as Exec does, and calls released once it has let go of the session and nobody was told of its end yet.
+func (s *Session) RunThen(ctx context.Context, cmd proto.Cmd, released func()) error {
+	if err := s.core.cfg.checkCmd(&cmd, s.record().Job); err != nil {
+		return err
+	}
+	release, err := s.use(ctx)
+	if err != nil {
+		return err
+	}
+	e, err := s.begin(ctx, cmd, retry{})
+	if err != nil {
+		release()
+		return err
+	}
+	e.setDeadline()
+	s.announce(e)
+	e.run(func() { release(); released() })
+	return nil
+}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -295,6 +296,29 @@ func TestExpiryThatFailsIsFinishedLater(t *testing.T) {
 	if inv, _ := rt.List(ctx); len(inv.Workspaces) != 0 {
 		t.Errorf("an expired container's files are still there: %+v", inv)
 	}
+}
+
+// A kept workspace is free for the next container once the expired one that had it is down, and not before: its processes may write there still.
+func TestExpiredHoldsItsWorkspaceUntilItIsDown(t *testing.T) {
+	ctx := t.Context()
+	now := newClock()
+	rt, st := faulty(t, session.Config{Now: now.Now})
+	first := st.Create(t, proto.CreateContainer{})
+	again := proto.CreateContainer{WorkspaceID: first.WorkspaceID(), MaxLifetimeSeconds: 10}
+	if err := st.Sessions.Delete(ctx, sessiontest.Owner, first.ID(), true); err != nil {
+		t.Fatal(err)
+	}
+	st.Create(t, again)
+	now.Add(time.Minute)
+	rt.stopping = func() error { return errors.New("busy") }
+	if _, err := st.Sessions.Sweep(ctx); err == nil {
+		t.Fatal("the failure is not told")
+	}
+	_, err := st.Sessions.Create(ctx, sessiontest.Owner, again)
+	wantCode(t, err, proto.Conflict, "belongs to container")
+	rt.stopping = nil
+	sweep(t, st)
+	st.Create(t, again)
 }
 
 // Files that have begun to go are not kept by a later request to: some may be gone already.
@@ -591,5 +615,136 @@ func TestKeyedCommandWaitsForItsShell(t *testing.T) {
 	go func() { done <- st.Sessions.Close() }()
 	if err := within(t, "the end of the daemon", done); err != nil {
 		t.Error(err)
+	}
+}
+
+// A container that is found in a list and deleted before it was ever started is not started any more, and nothing of it is left.
+func TestDeletedBeforeItsFirstStart(t *testing.T) {
+	ctx := context.Background()
+	rt, st := faulty(t, session.Config{})
+	var starts atomic.Int64
+	rt.started = func() { starts.Add(1) }
+	let := holdLedger(t, st)
+	created, deleted := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := st.Sessions.Create(ctx, sessiontest.Owner, proto.CreateContainer{})
+		created <- err
+	}()
+	var list []proto.Container
+	for len(list) == 0 {
+		list, _, _ = st.Sessions.List(sessiontest.Owner, session.Filter{})
+	}
+	s, err := st.Sessions.Get(sessiontest.Owner, list[0].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { deleted <- st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), false) }()
+	for !s.InTransition() {
+		time.Sleep(time.Millisecond)
+	}
+	let()
+	if err := within(t, "deleting", deleted); err != nil {
+		t.Error(err)
+	}
+	wantCode(t, within(t, "creating", created), proto.NotFound, s.ID())
+	if inv, err := rt.List(ctx); err != nil || len(inv.Sandboxes)+len(inv.Workspaces) > 0 || starts.Load() > 0 {
+		t.Errorf("after %d starts there are left: %+v %v", starts.Load(), inv, err)
+	}
+}
+
+// A container that takes long to go keeps no sweep from the others.
+func TestSweepUnderALongDelete(t *testing.T) {
+	ctx := context.Background()
+	now := newClock()
+	rt, st := faulty(t, session.Config{Now: now.Now})
+	gone := st.Create(t, proto.CreateContainer{IdleTimeoutSeconds: 60})
+	for range 3 {
+		st.Create(t, proto.CreateContainer{IdleTimeoutSeconds: 60})
+	}
+	reached, let := make(chan struct{}), make(chan struct{})
+	rt.removeWorkspace = func() error { close(reached); <-let; return nil }
+	deleted := make(chan error, 1)
+	go func() { deleted <- st.Sessions.Delete(ctx, sessiontest.Owner, gone.ID(), false) }()
+	<-reached
+	now.Add(time.Hour)
+	done, err := sweptSoon(t, st)
+	close(let)
+	if want := (session.Swept{Stopped: 3}); err != nil || done != want {
+		t.Errorf("the sweep did %+v, %v; want %+v", done, err, want)
+	}
+	if err := within(t, "deleting", deleted); err != nil {
+		t.Error(err)
+	}
+}
+
+// sweptSoon is a sweep that must not wait for anybody.
+func sweptSoon(t *testing.T, st *sessiontest.Stack) (session.Swept, error) {
+	t.Helper()
+	type result struct {
+		done session.Swept
+		err  error
+	}
+	swept := make(chan result, 1)
+	go func() {
+		done, err := st.Sessions.Sweep(context.Background())
+		swept <- result{done, err}
+	}()
+	select {
+	case r := <-swept:
+		return r.done, r.err
+	case <-time.After(10 * time.Second):
+		t.Error("the sweep waits")
+		return session.Swept{}, nil
+	}
+}
+
+// What is due for a session that somebody else is at is left to the next sweep, and not counted before.
+func TestSweepWaitsForNoTransition(t *testing.T) {
+	type fixture struct {
+		rt  *faultRuntime
+		st  *sessiontest.Stack
+		s   *session.Session
+		now *clock
+	}
+	for what, due := range map[string]struct {
+		begin func(fixture)
+		want  session.Swept
+	}{
+		"pause":  {func(f fixture) { f.now.Add(20 * time.Second) }, session.Swept{Paused: 1}},
+		"stop":   {func(f fixture) { f.now.Add(2 * time.Minute) }, session.Swept{Stopped: 1}},
+		"expiry": {func(f fixture) { f.now.Add(time.Hour) }, session.Swept{Expired: 1}},
+		"loss":   {func(f fixture) { f.rt.Kill(f.s.ID()) }, session.Swept{Lost: 1}},
+		"removal": {func(f fixture) {
+			f.rt.armed = "remove"
+			_ = f.st.Sessions.Delete(context.Background(), sessiontest.Owner, f.s.ID(), false)
+		}, session.Swept{Finished: 1}},
+		"rest of an expiry": {func(f fixture) {
+			f.now.Add(time.Hour)
+			f.rt.armed = "remove"
+			_, _ = f.st.Sessions.Sweep(context.Background())
+		}, session.Swept{}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			now := newClock()
+			rt := &faultRuntime{Runtime: sessiontest.NewRuntime(t)}
+			st := sessiontest.Over(t, rt, sessiontest.Images{}, session.Config{Now: now.Now, PauseAfter: 10 * time.Second})
+			s := st.Create(t, proto.CreateContainer{IdleTimeoutSeconds: 60, MaxLifetimeSeconds: 600})
+			due.begin(fixture{rt, st, s, now})
+			unlock := s.HoldLife()
+			done, err := sweptSoon(t, st)
+			unlock()
+			if err != nil || done != (session.Swept{}) {
+				t.Errorf("under somebody else's transition the sweep did %+v, %v", done, err)
+			}
+			if t.Failed() {
+				return
+			}
+			if done := sweep(t, st); done != due.want {
+				t.Errorf("after it the sweep did %+v, want %+v", done, due.want)
+			}
+			if inv, _ := rt.List(context.Background()); what == "rest of an expiry" && len(inv.Workspaces) > 0 {
+				t.Errorf("left: %+v", inv)
+			}
+		})
 	}
 }

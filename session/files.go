@@ -107,6 +107,9 @@ type heldReader struct {
 	release func()
 }
 
+// WriteTo leaves the way of the bytes to what is read: a file may have a shorter one than through a buffer here.
+func (r *heldReader) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, r.ReadCloser) }
+
 func (r *heldReader) Close() error {
 	if r.release != nil {
 		defer r.release()
@@ -134,11 +137,12 @@ func (s *Session) WriteFile(ctx context.Context, as, path string, opt WriteOptio
 
 // WriteBook stores a file that the daemon keeps in a job's directory. A link at its end is replaced, one on the way is
 // InvalidArgument: root may be the one who writes, and the directory is the ordinary user's.
-func (s *Session) WriteBook(ctx context.Context, as, path string, r io.Reader) error {
-	return s.withGuest(ctx, func(g *guest.Client) error {
-		_, err := g.Write(ctx, as, path, guest.WriteOptions{Mode: 0o644, NoLinks: true}, r)
+func (s *Session) WriteBook(ctx context.Context, as, path string, r io.Reader) (fi proto.FileInfo, err error) {
+	err = s.withGuest(ctx, func(g *guest.Client) error {
+		fi, err = g.Write(ctx, as, path, guest.WriteOptions{Mode: 0o644, NoLinks: true}, r)
 		return err
 	})
+	return fi, err
 }
 
 // Untar unpacks a tar archive into a directory, which is made. Members that would leave it,

@@ -317,3 +317,18 @@ func TestLedgerBackups(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Whoever is to wait for room is told so by the clock that sessions expire by.
+func TestWaitForRoomIsByTheLeaseClock(t *testing.T) {
+	c := newTwoClocks()
+	st := sessiontest.New(t, c.config(session.Config{MaxSessions: 1}))
+	st.Create(t, proto.CreateContainer{MaxLifetimeSeconds: 40})
+	for _, by := range []time.Duration{0, 5 * time.Hour, -10 * time.Hour} {
+		c.set(by)
+		_, err := st.Sessions.Create(t.Context(), sessiontest.Owner, proto.CreateContainer{})
+		wantCode(t, err, proto.TooMany, "1 containers")
+		if wait := proto.AsError(err).RetryAfter; wait != 40 {
+			t.Errorf("with the wall clock set by %v one is to wait for %v s, want 40", by, wait)
+		}
+	}
+}

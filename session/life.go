@@ -14,22 +14,33 @@ import (
 func (s *Session) lockLife(ctx context.Context) (unlock func(), err error) {
 	select {
 	case s.life <- struct{}{}:
-		if s.unmet.Load() && !s.isPaused() {
-			s.meet()
-		}
+		s.meetAwake()
 		return func() { <-s.life }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// first starts a session that was just created and gives it its inputs.
+// tryLockLife is lockLife for what must not wait: free is false where somebody else has the lock. It meets nobody.
+func (s *Session) tryLockLife() (unlock func(), free bool) {
+	select {
+	case s.life <- struct{}{}:
+		return func() { <-s.life }, true
+	default:
+		return nil, false
+	}
+}
+
+// first starts a session that was just created and gives it its inputs. One that somebody found in a list and deleted before that is not
+// started: nobody would take away what of it is made then.
 func (s *Session) first(ctx context.Context, files []string) error {
 	unlock, err := s.lockLife(ctx)
 	if err != nil {
 		return err
 	}
-	err = s.start(ctx)
+	if err = s.usable(); err == nil {
+		err = s.start(ctx)
+	}
 	unlock()
 	if err != nil || len(files) == 0 {
 		return err
@@ -58,8 +69,9 @@ func (s *Session) restart(ctx context.Context) error {
 	}
 	started := make(chan error, 1)
 	err = s.core.track(nil, func() {
-		defer unlock()
-		started <- s.start(onBehalf(s.core.ctx, ctx))
+		err := s.start(onBehalf(s.core.ctx, ctx))
+		unlock() // before anybody is told: a sweep that comes then passes over one that is still being started
+		started <- err
 	})
 	if err != nil {
 		unlock()
@@ -167,18 +179,27 @@ func (s *Session) setDown() {
 	s.setAwake()
 }
 
-// stop ends the sandbox and keeps the files. With onlyIdle it leaves a session that is in use, or
-// was used since the caller looked, alone. It reports whether it stopped it.
-func (s *Session) stop(ctx context.Context, onlyIdle bool, reason proto.EndReason, why string) (bool, error) {
+// stop ends the sandbox and keeps the files, if it runs.
+func (s *Session) stop(ctx context.Context, why string) error {
 	unlock, err := s.lockLife(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer unlock()
-	if !s.beginStop(onlyIdle) {
+	if !s.beginStop(false) {
+		return nil
+	}
+	_, err = s.halt(ctx, proto.EndStopped, why)
+	return err
+}
+
+// stopIdle is the sweeper's stop. It leaves a session that is in use, or was used since the caller looked, alone, and reports whether it
+// stopped it. Called with life held.
+func (s *Session) stopIdle(ctx context.Context) (bool, error) {
+	if !s.beginStop(true) {
 		return false, nil
 	}
-	return s.halt(ctx, reason, why)
+	return s.halt(ctx, proto.EndStopped, "the container was idle")
 }
 
 // halt is stop once it is decided. If that cannot be written down, the session goes on. Called with
@@ -241,8 +262,7 @@ func (s *Session) Stop(ctx context.Context) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	_, err := s.stop(context.WithoutCancel(ctx), false, proto.EndStopped, "the container was stopped")
-	return err
+	return s.stop(context.WithoutCancel(ctx), "the container was stopped")
 }
 
 // Start makes sure that it runs.
@@ -273,16 +293,41 @@ func (s *Session) Hold(ctx context.Context, files []string) (release func(), err
 // lost is called when the guest g no longer answers. If that is so, its generation is over: the session
 // is stopped, unless somebody did that already, and the next use starts it with its files.
 func (s *Session) lost(ctx context.Context, g *guest.Client) bool {
-	hello, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
-	defer cancel()
-	if _, err := g.Hello(hello); err == nil || s.core.ctx.Err() != nil || s.stillPaused() {
-		return false // or it was we who hung up, in Close
+	if s.holds(ctx, g) {
+		return false
 	}
 	unlock, err := s.lockLife(ctx)
 	if err != nil {
 		return false
 	}
 	defer unlock()
+	return s.lose(ctx, g)
+}
+
+// foundLost is lost for the sweeper, which leaves a session that somebody starts, stops or removes to the next sweep. It reports whether it was this
+// call that found out.
+func (s *Session) foundLost(ctx context.Context, g *guest.Client) bool {
+	if s.state() != proto.StateRunning || s.holds(ctx, g) {
+		return false
+	}
+	unlock, free := s.tryLockLife()
+	if !free {
+		return false
+	}
+	defer unlock()
+	return s.state() == proto.StateRunning && s.client() == g && s.lose(ctx, g)
+}
+
+// holds reports whether the guest g answers after all, or has a reason not to.
+func (s *Session) holds(ctx context.Context, g *guest.Client) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
+	defer cancel()
+	_, err := g.Hello(ctx)
+	return err == nil || s.core.ctx.Err() != nil || s.stillPaused() // or it was we who hung up, in Close
+}
+
+// lose is lost once that is sure. Called with life held.
+func (s *Session) lose(ctx context.Context, g *guest.Client) bool {
 	if s.client() != g || !s.beginStop(false) {
 		return true
 	}

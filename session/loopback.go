@@ -7,6 +7,7 @@ import (
 
 	"berth/egress"
 	"berth/guest"
+	"berth/proto"
 )
 
 // This file has what a session's sandbox finds on its loopback. The guest listens there and hands each connection to us, over lines that we have
@@ -70,12 +71,23 @@ func (s *Session) laid(port uint16) bool {
 	return s.cuts[port] != nil
 }
 
-// reconnect is connect for a generation that goes on, of what it does not have now. Without that it still goes on. Called with life held.
+// reconnect is connect for a generation that goes on, of what it does not have now, also where whoever paused or woke it has gone away.
+// Without that it still goes on. Called with life held.
 func (s *Session) reconnect(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 	defer cancel()
 	if err := s.connect(ctx); err != nil && s.core.ctx.Err() == nil {
-		s.core.cfg.Log.Error("a container has lost its network or its tools until it is started anew", "container", s.id, "error", err)
+		s.core.cfg.Log.Error("a container has lost its network or its tools; a sweep will try again", "container", s.id, "error", err)
+	}
+}
+
+// mend is the sweeper's, for a session that goes on without what it should have on its loopback: one slow moment is enough to lose that. Called
+// with life held.
+func (s *Session) mend(ctx context.Context) {
+	rec := s.record()
+	lost := s.core.cfg.proxies(rec) && !s.laid(proxyPort) || s.core.cfg.offers(rec) && !s.laid(toolsPort)
+	if lost && rec.State == proto.StateRunning && !s.isPaused() && !s.unmet.Load() && !s.client().Dozes() {
+		s.reconnect(ctx)
 	}
 }
 

@@ -362,22 +362,25 @@ func (m *model) resume(r *rapid.T) {
 	s := m.pick(r)
 	real := m.usable(r, s)
 	err := real.Resume(context.Background())
-	if !s.running {
+	if !s.running || s.paused && s.dead {
 		if proto.CodeOf(err) != proto.Conflict {
-			r.Fatalf("resuming %s, which is stopped: %v", s.id, err)
+			r.Fatalf("resuming %s, which is stopped or has ended: %v", s.id, err)
+		}
+		if s.running {
+			s.running, s.paused, s.dead, s.used = false, false, false, m.now()
 		}
 		return
 	}
 	if err != nil {
 		r.Fatalf("resuming %s: %v", s.id, err)
 	}
-	s.paused, s.used = false, m.now() // one that is dead seems to run until it is used
+	s.paused, s.used = false, m.now() // one that died awake seems to run until it is used
 }
 
 func (m *model) start(r *rapid.T) {
 	s := m.pick(r)
 	real := m.usable(r, s)
-	if s.dead {
+	if s.dead && !s.paused {
 		r.Skip("seen to run")
 	}
 	if m.mayFail(r, s, "starting", real.Start(context.Background())) {
@@ -437,9 +440,9 @@ func (m *model) delete(r *rapid.T) {
 	s.gone = true
 }
 
-// letGo is the end of a session's hold on its workspace.
+// letGo is the end of a session's hold on its workspace, unless that has ended. What was not kept before the session expired cannot be kept any more.
 func (m *model) letGo(s *modelSession, keep bool) {
-	if (keep || s.keptSpace) && !s.expired && s.tokens != nil {
+	if (keep && !s.expired || s.keptSpace) && s.tokens != nil {
 		m.kept[s.workspace] = s.tokens
 	}
 	s.tokens = nil

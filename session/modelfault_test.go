@@ -256,17 +256,20 @@ func (m *model) sweepOne(s *modelSession, want *session.Swept, failed bool) {
 			m.letGo(s, s.keep)
 			s.gone = true
 		}
+	case s.expired && failed: // it may hold its workspace still
 	case s.expired:
-		if m.now() > s.finished+time.Hour && !failed {
+		m.letGo(s, false)
+		if m.now() > s.finished+time.Hour {
 			s.gone = true
 			want.Forgotten++
 		}
 	case m.now() >= s.cap():
 		if s.bg == nil || m.now() >= s.cap()+capGrace {
-			s.finished, s.running, s.paused, s.dead = m.now(), false, false, false
-			m.letGo(s, false)
-			s.expired = true
+			s.finished, s.expired, s.running, s.paused, s.dead = m.now(), true, false, false, false
 			want.Expired++
+			if !failed { // else the next sweep ends its hold on the workspace, or the next daemon
+				m.letGo(s, false)
+			}
 		}
 	case s.running && m.now() >= s.expires() && s.bg == nil:
 		s.running, s.paused, s.dead = false, false, false
@@ -323,7 +326,8 @@ func (m *model) reopened(r *rapid.T) {
 			m.letGo(s, s.keep)
 			s.gone = true
 			continue
-		case s.expired:
+		case s.expired: // what a sweep could not take away is taken away at start
+			m.letGo(s, false)
 			continue
 		case s.dead:
 			s.running, s.paused, s.dead = false, false, false

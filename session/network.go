@@ -56,10 +56,13 @@ func (r record) network() proto.Network {
 	return n
 }
 
+// proxies reports whether a session of this record finds the proxy.
+func (c Config) proxies(rec record) bool { return c.Egress != nil && rec.connected() }
+
 // proxyService is the way out of the session's present generation, or nil if it has none.
 func (s *Session) proxyService(rec record) Service {
-	if proxy := s.core.cfg.Egress; proxy != nil && rec.connected() {
-		return proxy.Gate(rec.Network, slices.Collect(maps.Values(rec.Swapped)), s.tellVisit)
+	if s.core.cfg.proxies(rec) {
+		return s.core.cfg.Egress.Gate(rec.Network, slices.Collect(maps.Values(rec.Swapped)), s.tellVisit)
 	}
 	return nil
 }

@@ -15,36 +15,53 @@ func (s *Session) Pause(ctx context.Context) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	_, err := s.pause(ctx, false)
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, err = s.pause(ctx, false)
 	return err
 }
 
-// Resume has a paused session go on; one that runs does so still. A stopped one is a Conflict: Start
-// makes it run.
+// Resume has a paused session go on; one that runs does so still. A stopped one is a Conflict, and so is one that turns out to have
+// ended while it stood still: its processes cannot go on. Start makes it run.
 func (s *Session) Resume(ctx context.Context) error {
 	s.mu.Lock()
-	err := s.usableLocked()
-	if err == nil && s.rec.State != proto.StateRunning {
-		err = proto.Errorf(proto.Conflict, "", s.id, "container %s is %s, not paused; start it, or just use it", s.id, s.rec.State)
+	err := s.resumableLocked(ctx)
+	if err == nil {
+		s.users++
+		s.touch()
 	}
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return s.Start(ctx)
+	defer s.release()
+	if err := s.wake(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.resumableLocked(ctx)
+}
+
+func (s *Session) resumableLocked(ctx context.Context) error {
+	if err := s.usableLocked(); err != nil {
+		return err
+	}
+	if s.rec.State != proto.StateRunning {
+		return proto.Errorf(proto.Conflict, "", s.id, "container %s is %s, not paused; start it, or just use it", s.id, s.rec.State)
+	}
+	return s.boundLocked(ctx)
 }
 
 // pause is Pause, or with onlyIdle what the sweeper does to a session that nobody has used for a while. It
-// reports whether it paused it.
+// reports whether it paused it. Called with life held.
 func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
 	if s.core.pauser == nil {
 		return false, proto.Errorf(proto.Unsupported, "", s.id, "containers cannot be paused here")
 	}
-	unlock, err := s.lockLife(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
 	if did, err := s.beginPause(onlyIdle); !did {
 		return false, err
 	}
@@ -95,7 +112,7 @@ func (s *Session) isPaused() bool {
 	return s.paused
 }
 
-// wake has a paused session go on, and returns at once if it is not paused.
+// wake has a paused session go on, and returns at once if it is not paused. One that has ended meanwhile is stopped then.
 func (s *Session) wake(ctx context.Context) error {
 	if !s.isPaused() {
 		return nil
@@ -108,8 +125,24 @@ func (s *Session) wake(ctx context.Context) error {
 	if err := s.thaw(ctx); err != nil {
 		return err
 	}
-	s.reconnect(ctx)
+	if s.state() == proto.StateRunning {
+		s.reconnect(ctx)
+	}
 	return nil
+}
+
+// wakeOrStart is wake for a use: one that has ended while it stood still is started again, unless ctx is bound to what has ended.
+func (s *Session) wakeOrStart(ctx context.Context) error {
+	if err := s.wake(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	runs, err := s.runningLocked(), s.boundLocked(ctx)
+	s.mu.Unlock()
+	if runs || err != nil {
+		return err
+	}
+	return s.restart(ctx)
 }
 
 // thaw is wake with life held, as all have it that end a sandbox: a command that they end would else wait for that lock.
@@ -118,14 +151,40 @@ func (s *Session) thaw(ctx context.Context) error {
 		return nil
 	}
 	err := s.core.pauser.Resume(ctx, s.id)
-	if err != nil && proto.CodeOf(err) != proto.NotFound { // one that has ended is found lost by whoever uses it
+	over := proto.CodeOf(err) == proto.NotFound
+	if err != nil && !over {
 		return err
 	}
 	if s.unmet.Load() { // before anybody can start a command in it, which it would take for one that nobody knows of
 		s.meet()
 	}
+	if over { // written down before it counts as awake, or somebody would take it for one that runs
+		if err := s.bury(ctx); err != nil {
+			return err
+		}
+	}
 	s.setAwake()
-	s.tell(ctx, actResume, "")
+	if !over {
+		s.tell(ctx, actResume, "")
+	}
+	return nil
+}
+
+// bury stops a session whose sandbox the runtime does not find, where that is not done. The guest is asked too: a runtime that cannot look says
+// the same, and what stands still gives no answer, while one that is gone refuses. Called with life held.
+func (s *Session) bury(ctx context.Context) error {
+	if s.state() != proto.StateRunning {
+		return nil
+	}
+	_, err := s.askOnce(s.core.ctx)
+	switch {
+	case err == nil || s.core.ctx.Err() != nil:
+		return nil
+	case slow(err):
+		return proto.Errorf(proto.Unavailable, "", s.id, "container %s is paused and could not be resumed; try again", s.id)
+	case !s.lose(ctx, s.client()) && s.state() == proto.StateRunning:
+		return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended while it was paused, and that could not be written down; try again", s.id)
+	}
 	return nil
 }
 
@@ -155,7 +214,7 @@ func (s *Session) pauseAgain() error {
 	return err
 }
 
-// pauseIdle is the sweeper's, for a session whose time has come. One that is in use is left alone.
+// pauseIdle is the sweeper's, for a session whose time has come. One that is in use is left alone. Called with life held.
 func (ss *Sessions) pauseIdle(ctx context.Context, s *Session, done *Swept) error {
 	if s.unmet.Load() || s.client().Dozes() { // it dozes, and there is nothing in it to stand still
 		return nil

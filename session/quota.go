@@ -43,7 +43,7 @@ func (ss *Sessions) room(key string) error {
 
 // untilRoom is after how long the first of those that count will have expired. Called with mu held.
 func (ss *Sessions) untilRoom(counts func(*Session) bool) time.Duration {
-	wait, now := longestWait, ss.cfg.Now()
+	wait, now := longestWait, ss.clock.now()
 	for _, s := range ss.byID {
 		if s.counted && counts(s) {
 			wait = min(wait, s.record().cap().Sub(now))

@@ -217,7 +217,7 @@ func (s *Session) sleepsOnLocked() bool {
 	return s.unmet.Load() && len(s.going) == 0 && s.core.dozer != nil && s.core.dozer.Dozes(s.id)
 }
 
-// meetAll meets the guests of sessions that were taken over.
+// meetAll meets the guests of sessions that were taken over. It stands in nobody's way: whoever is at one already meets it.
 func (ss *Sessions) meetAll(list []*Session) {
 	next := make(chan *Session, len(list))
 	for _, s := range list {
@@ -227,8 +227,12 @@ func (ss *Sessions) meetAll(list []*Session) {
 	for range min(meetParallel, len(list)) {
 		ss.wg.Go(func() {
 			for s := range next {
-				if ss.ctx.Err() == nil && !s.is(&s.renewed) {
-					s.met()
+				if ss.ctx.Err() != nil || s.is(&s.renewed) {
+					continue
+				}
+				if unlock, free := s.tryLockLife(); free {
+					s.meetAwake()
+					unlock()
 				}
 			}
 		})
@@ -243,6 +247,13 @@ func (s *Session) met() {
 	}
 	if unlock, err := s.lockLife(s.core.ctx); err == nil { // which meets it
 		unlock()
+	}
+}
+
+// meetAwake is meet, unless that is done or the session stands still. Called with life held.
+func (s *Session) meetAwake() {
+	if s.unmet.Load() && !s.isPaused() {
+		s.meet()
 	}
 }
 
@@ -271,9 +282,9 @@ func (s *Session) meet() {
 	}
 	s.core.cfg.Log.Warn("a container does not answer; its next use starts it again", "container", s.id, "error", err)
 	s.desert()
-	err = s.takeDown(ctx)
-	if err == nil {
-		err = s.jot(func(r *record) { r.State = proto.StateStopped })
+	// Written down first: once it is down nobody waits for this any more, and would take the record's word that it runs.
+	if err = s.jot(func(r *record) { r.State = proto.StateStopped }); err == nil {
+		err = s.takeDown(ctx)
 	}
 	if err != nil {
 		s.core.cfg.Log.Error("stopping a container that does not answer; a sweep will try again", "container", s.id, "error", err)

@@ -189,7 +189,7 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 	}
 	s.users++
 	s.touch()
-	ready := s.wake
+	ready := s.wakeOrStart
 	if !s.runningLocked() {
 		ready = s.restart
 	}
@@ -260,11 +260,17 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 			return proto.Container{}, err
 		}
 	}
-	if err := s.usable(); err != nil {
+	s.mu.Lock()
+	err := s.usableLocked()
+	if err != nil {
+		s.mu.Unlock()
 		return proto.Container{}, err
 	}
+	s.users++ // or a sweep could stop it between its look at the lease and the new one's being written down
+	s.mu.Unlock()
+	defer s.release()
 	now := s.core.clock.now()
-	err := s.change(func(r *record) {
+	err = s.change(func(r *record) {
 		r.LastUsed = now
 		if t := now.Add(d); d > 0 && t.After(r.Lease) {
 			r.Lease = t

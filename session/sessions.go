@@ -390,7 +390,7 @@ func (ss *Sessions) StopAll(ctx context.Context) error {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			_, errs[i] = s.stop(ctx, false, proto.EndStopped, "the daemon was shut down")
+			errs[i] = s.stop(ctx, "the daemon was shut down")
 		})
 	}
 	wg.Wait()

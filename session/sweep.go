@@ -25,7 +25,8 @@ type Swept struct {
 
 // Sweep stops what is idle, removes what is past its cap, and finishes what failed before. It
 // never takes a session that is in use: an exec ends at the cap by its own deadline. One that
-// cannot be swept does not keep the others from it; all errors are returned together.
+// cannot be swept, or is just being started, stopped or removed by somebody else, does not keep the others from it; all errors are
+// returned together.
 func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 	var done Swept
 	var errs []error
@@ -44,13 +45,22 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 	return done, errors.Join(errs...)
 }
 
+// sweepOne does what is due for one session. Whoever is at a transition of it may need minutes, as a removal does: it is left to the next
+// sweep then.
 func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error {
+	s.storeEnds()
+	unlock, free := s.tryLockLife()
+	if !free {
+		return nil
+	}
+	defer unlock()
 	if !s.sleepsOn() {
-		s.met()
+		s.meetAwake()
 	}
 	now, rec := ss.clock.now(), s.record()
-	s.storeEnds()
 	switch {
+	case s.gone():
+		return nil
 	case rec.Delete || s.is(&s.undone):
 		return ss.sweepRemoval(ctx, s, &done.Finished)
 	case rec.State == proto.StateExpired && now.After(rec.Ended.Add(ss.cfg.Tombstone)):
@@ -58,18 +68,20 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error
 	case rec.State == proto.StateExpired && s.is(&s.vacated):
 		return nil
 	case rec.State == proto.StateExpired:
-		return ss.clearOut(ctx, s)
+		return ss.leaveName(ctx, s) // the end of expire, where that failed
 	case !now.Before(rec.cap()):
 		return ss.expire(ctx, s, done)
 	case rec.State == proto.StateRunning && !now.Before(rec.expires()):
-		stopped, err := s.stop(ctx, true, proto.EndStopped, "the container was idle")
-		count(&done.Stopped, stopped)
-		return err
+		stopped, err := s.stopIdle(ctx)
+		if count(&done.Stopped, stopped); stopped || err != nil {
+			return err
+		}
 	case rec.State == proto.StateRunning && rec.unusedFor(ss.cfg.PauseAfter, now):
 		if err := ss.pauseIdle(ctx, s, done); err != nil {
 			return err
 		}
 	}
+	s.mend(ctx)
 	return s.persistTouch(rec)
 }
 
@@ -79,17 +91,9 @@ func count(n *int, did bool) {
 	}
 }
 
-// sweepRemoval finishes a removal, if nobody is at it.
+// sweepRemoval finishes a removal. Called with life held.
 func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error {
-	unlock, err := s.lockLife(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if s.gone() {
-		return nil
-	}
-	err = ss.finishRemove(ctx, s)
+	err := ss.finishRemove(ctx, s)
 	count(n, err == nil)
 	if err == nil && s.record().Delete {
 		s.tell(ctx, actDelete, "an earlier removal was finished")
@@ -102,21 +106,15 @@ func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error 
 const capGrace = 5 * time.Minute
 
 // expire removes a session that is past its cap and leaves its name, so that its ID can be
-// told from one that never was.
+// told from one that never was. Called with life held.
 func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
-	unlock, err := s.lockLife(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
+	now := ss.clock.now()
 	s.mu.Lock()
-	used := s.users > 0 && ss.clock.now().Before(s.rec.cap().Add(capGrace))
-	busy := used || s.removed || s.rec.Delete || s.rec.State == proto.StateExpired
+	used := s.users > 0 && now.Before(s.rec.cap().Add(capGrace))
 	s.mu.Unlock()
-	if busy {
+	if used {
 		return nil // usable refuses new users from the cap on, so this passes
 	}
-	now := ss.clock.now()
 	if err := s.jot(func(r *record) { r.State, r.Ended = proto.StateExpired, now; r.forgetSecrets() }); err != nil {
 		return err
 	}
@@ -125,16 +123,6 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	ss.mu.Unlock()
 	done.Expired++
 	s.tell(ctx, actExpire, "")
-	return ss.leaveName(ctx, s)
-}
-
-// clearOut is the end of expire where that failed.
-func (ss *Sessions) clearOut(ctx context.Context, s *Session) error {
-	unlock, err := s.lockLife(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	return ss.leaveName(ctx, s)
 }
 
@@ -204,12 +192,11 @@ func (ss *Sessions) sweepSandbox(ctx context.Context, id string) (stopped bool, 
 		err := ss.cfg.Runtime.Stop(ctx, id)
 		return err == nil, err
 	}
-	select {
-	case s.life <- struct{}{}:
-		defer func() { <-s.life }()
-	default:
+	unlock, free := s.tryLockLife()
+	if !free {
 		return false, nil // it is just being started or stopped
 	}
+	defer unlock()
 	if s.state() != proto.StateStopped {
 		return false, nil
 	}

@@ -104,10 +104,13 @@ func (s *Session) ToolProvider() (proto.ToolProvider, error) {
 	return p, nil
 }
 
+// offers reports whether code in a session of this record finds tools.
+func (c Config) offers(rec record) bool { return c.Tools != nil && rec.hasTools() }
+
 // toolService is what the session's present generation has on its loopback for code that calls tools, or nil.
 func (s *Session) toolService(rec record) Service {
-	if tools := s.core.cfg.Tools; tools != nil && rec.hasTools() {
-		return tools.Service(s)
+	if s.core.cfg.offers(rec) {
+		return s.core.cfg.Tools.Service(s)
 	}
 	return nil
 }

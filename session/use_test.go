@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -224,4 +226,57 @@ func TestRememberedOutputIsBounded(t *testing.T) {
 	if held > 5<<20 || told == 0 {
 		t.Errorf("%d bytes of ended commands are kept; %d say that theirs is gone", held, told)
 	}
+}
+
+// A session whose lease is being extended is not stopped as idle while that is written down.
+func TestExtendHoldsItsSession(t *testing.T) {
+	c := newTwoClocks()
+	cfg := c.config(session.Config{})
+	var looking atomic.Bool
+	looks := make(chan struct{})
+	cfg.Now = func() time.Time {
+		if looking.Load() {
+			looks <- struct{}{}
+		}
+		return c.wall.Now()
+	}
+	st := sessiontest.New(t, cfg)
+	s := st.Create(t, proto.CreateContainer{IdleTimeoutSeconds: 60})
+	c.pass(59 * time.Second)
+	let := holdLedger(t, st)
+	looking.Store(true)
+	extended := make(chan error, 1)
+	go func() { _, err := s.Extend(time.Hour); extended <- err }()
+	<-looks // whether it may be used
+	<-looks // for the new lease
+	looking.Store(false)
+	c.pass(2 * time.Second)
+	swept := make(chan session.Swept, 1)
+	go func() { done, _ := st.Sessions.Sweep(context.Background()); swept <- done }()
+	var done session.Swept
+	select {
+	case done = <-swept:
+		let()
+	case <-time.After(5 * time.Second): // it has something to write down
+		let()
+		done = <-swept
+	}
+	if err := within(t, "extending", extended); err != nil {
+		t.Error(err)
+	}
+	if info := s.Info(); done != (session.Swept{}) || info.State != proto.StateRunning {
+		t.Errorf("the sweep did %+v, and it is %s until %v", done, info.State, info.ExpiresAt)
+	}
+}
+
+// holdLedger has whatever the stack writes wait until let is called.
+func holdLedger(t *testing.T, st *sessiontest.Stack) (let func()) {
+	t.Helper()
+	held, gate := make(chan struct{}), make(chan struct{})
+	begun := sync.OnceFunc(func() { close(held) }) // it may be run again, with what comes beside it
+	st.Ledger.Begin(func(*ledger.Tx) error { begun(); <-gate; return nil })
+	<-held
+	let = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(let)
+	return let
 }

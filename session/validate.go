@@ -164,7 +164,7 @@ func checkProgram(cmd *proto.Cmd) error {
 func checkPlace(cmd *proto.Cmd) error {
 	switch {
 	case !proto.ValidJobID(cmd.JobID):
-		return invalid("job_id", "job_id %.80q: use 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit; %q is reserved", cmd.JobID, proto.InputsDir)
+		return invalid("job_id", "job_id %.80q: %s", cmd.JobID, proto.JobIDRule)
 	case cmd.User != proto.UserDefault && cmd.User != proto.UserRoot:
 		return invalid("user", "user %.80q: use %q or %q", cmd.User, proto.UserDefault, proto.UserRoot)
 	case strings.ContainsRune(cmd.Cwd, 0) || len(cmd.Cwd) > 4095:
@@ -196,7 +196,7 @@ func checkModes(cmd *proto.Cmd) error {
 	case cmd.Shell != "" && (cmd.TTY != nil || cmd.OpenStdin):
 		return invalid("shell", "a command in a shell has no terminal and no open standard input; run bash itself with tty for that")
 	case cmd.Shell != "" && !proto.ValidJobID(cmd.Shell):
-		return invalid("shell", "shell %.80q: a name has 1 to 64 letters, digits, '-' and '_'", cmd.Shell)
+		return invalid("shell", "shell %.80q: %s", cmd.Shell, proto.JobIDRule)
 	case cmd.TTY != nil && (cmd.TTY.Rows == 0 || cmd.TTY.Cols == 0):
 		return invalid("tty", "tty needs rows and cols of at least 1")
 	case cmd.OpenStdin && cmd.Stdin != "":

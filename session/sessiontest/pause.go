@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"berth/guest"
 	"berth/proto"
@@ -68,6 +69,15 @@ func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {
 	}
 	if sig == syscall.SIGCONT {
 		_ = syscall.Kill(first, sig)
+		return nil
+	}
+	for end := time.Now().Add(5 * time.Second); !stopped(first); time.Sleep(time.Millisecond) { // the kernel tells nobody but its parent
+		if left := state(first); left == 0 || left == 'Z' {
+			return proto.Errorf(proto.NotFound, "", id, "container %s is not running", id)
+		}
+		if time.Now().After(end) {
+			return proto.Errorf(proto.Unavailable, "", id, "container %s does not stand still", id)
+		}
 	}
 	return nil
 }
