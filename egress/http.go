@@ -194,7 +194,7 @@ func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *pas
 		return false
 	}
 	whole := r.Body == http.NoBody || body.whole.Load()
-	return v.answer(res, whole && !r.Close && r.ProtoAtLeast(1, 1))
+	return v.answer(r, res, whole && !r.Close && r.ProtoAtLeast(1, 1))
 }
 
 // hostHeader is the target as a Host header has it, which leaves the usual port out.
@@ -208,20 +208,37 @@ func (t Target) hostHeader(encrypted bool) string {
 	return t.Host()
 }
 
-// answer sends the host's answer to the client, piece by piece as it comes, and reports whether both can go on.
-func (v *visitor) answer(res *http.Response, keep bool) bool {
+// answer sends the host's answer to the client, piece by piece as it comes, and reports whether both can go on. One that breaks off is followed by nothing: no
+// last chunk, and in TLS no word that the connection ends as it should.
+func (v *visitor) answer(r *http.Request, res *http.Response, keep bool) bool {
 	w := bufio.NewWriterSize(v.conn, 16<<10)
 	clean(res.Header)
 	res.Proto, res.ProtoMajor, res.ProtoMinor, res.Close = "HTTP/1.1", 1, 1, !keep
-	if res.ContentLength < 0 && keep {
-		res.TransferEncoding = []string{"chunked"}
-	}
+	delimit(r, res)
 	res.Body = promptBody{res.Body, w}
 	err := res.Write(writerOnly{w}) // whose ReadFrom cannot be flushed in between
 	if err == nil {
 		err = w.Flush()
 	}
+	if err == nil && !keep {
+		_ = v.conn.CloseWrite() // it is whole; there is nobody to tell if that does not arrive
+	}
 	return err == nil && keep
+}
+
+// delimit has the client know where an answer ends. One of unknown length goes in chunks even where the connection ends with it, so that half of it is not
+// taken for the whole. A client older than HTTP/1.1 is sent no chunks (RFC 9112, 6.1): there the end of the connection is the answer's, and only TLS tells
+// whether it broke off. In clear text nothing can: the client's own connection ends in the guest, which closes it and cannot be told to reset it.
+func delimit(r *http.Request, res *http.Response) {
+	if res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotModified {
+		res.ContentLength = max(res.ContentLength, 0) // known for HEAD, too: nothing follows
+	}
+	switch {
+	case res.ContentLength >= 0 || !r.ProtoAtLeast(1, 1):
+		res.TransferEncoding = nil
+	case !res.Close || r.Method != http.MethodHead: // where nothing follows and nothing is kept, it is as the host says
+		res.TransferEncoding = []string{"chunked"}
+	}
 }
 
 // A promptBody has what was read of it sent before it waits for more.

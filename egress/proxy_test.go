@@ -392,6 +392,35 @@ func host(t *testing.T, says string) (port string) {
 	return port
 }
 
+// A client is told no more of an answer's length than it can understand, and nothing follows a head that has no body.
+func TestWhereAnswersEnd(t *testing.T) {
+	const pieces = "Transfer-Encoding: chunked\r\n"
+	whole := "HTTP/1.1 200 OK\r\n" + pieces + "\r\n6\r\nonetwo\r\n0\r\n\r\n"
+	for _, tt := range []struct{ says, method, version, want string }{
+		{whole, "GET", "1.1", whole},
+		{whole, "GET", "1.0", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nonetwo"},
+		{whole, "HEAD", "1.1", "HTTP/1.1 200 OK\r\n" + pieces + "\r\n"},
+		{whole, "HEAD", "1.0", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", "HEAD", "1.0", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 7\r\n\r\n"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "GET", "1.0", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"},
+		{"HTTP/1.1 204 No Content\r\n" + pieces + "\r\n", "GET", "1.1", "HTTP/1.1 204 No Content\r\n\r\n"},
+		{"HTTP/1.1 204 No Content\r\n\r\n", "HEAD", "1.1", "HTTP/1.1 204 No Content\r\n\r\n"},
+		{"HTTP/1.1 204 No Content\r\n" + pieces + "\r\n", "GET", "1.0", "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"},
+		{"HTTP/1.1 304 Not Modified\r\n" + pieces + "\r\n", "GET", "1.1", "HTTP/1.1 304 Not Modified\r\n\r\n"},
+		{"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", "HEAD", "1.1", "HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n"},
+	} {
+		port := host(t, tt.says)
+		s := newSite(t, Config{}, open)
+		s.names.Set("web.example", "127.0.0.1")
+		c, r := s.dial()
+		fmt.Fprintf(c, "%s http://web.example:%s/ HTTP/%s\r\nHost: web.example:%[2]s\r\n\r\n", tt.method, port, tt.version)
+		_ = c.CloseWrite()
+		if got, err := io.ReadAll(r); err != nil || string(got) != tt.want {
+			t.Errorf("%s %s of %q: %q, %v; want %q", tt.method, tt.version, tt.says, got, err, tt.want)
+		}
+	}
+}
+
 // A host that switches protocols while a body is on its way to it leaves the client one reader, and the client hears of the refusal.
 func TestSwitchBeforeTheBodyIsSent(t *testing.T) {
 	for _, tt := range []struct {

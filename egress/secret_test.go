@@ -1,9 +1,12 @@
 package egress
 
 import (
+	"bufio"
+	"bytes"
 	"compress/gzip"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -45,6 +48,12 @@ func newRecorder(t *testing.T, serve func(http.Handler) *httptest.Server) *recor
 }
 
 func (r *recorder) answer(w http.ResponseWriter, req *http.Request) {
+	if req.URL.Path == "/broken" {
+		w.Header().Set("Content-Length", "1000")
+		_, _ = io.WriteString(w, "half of it")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
 	user, password, _ := req.BasicAuth()
 	body, _ := io.ReadAll(req.Body)
 	said := fmt.Sprintf("%s %s|%s|%s:%s|%s|%s", req.Host, req.RequestURI, req.Header.Get("X-Key"), user, password, req.Header.Get("Accept-Encoding"), body)
@@ -104,6 +113,59 @@ func authority(t *testing.T) (*Authority, *x509.CertPool) {
 		t.Fatal("the authority's certificate cannot be read")
 	}
 	return a, trusted
+}
+
+// An answer that breaks off in the middle is not taken for a whole one, whatever becomes of the connection: where secrets are hidden, nobody knows its length.
+func TestHalfAnAnswerIsNotTheWhole(t *testing.T) {
+	plain := newRecorder(t, httptest.NewServer)
+	at := "example.com:" + plain.port
+	s := newSite(t, Config{}, open, Secret{"KEY", secretShown, secretValue, []string{at}})
+	s.names.Set("example.com", "127.0.0.1")
+	for _, tt := range []struct {
+		name, method, path, head, body string
+		close                          bool
+		err                            error
+	}{
+		{"kept", "GET", "/broken", "", "half of it", false, io.ErrUnexpectedEOF},
+		{"closed", "GET", "/broken", "Connection: close\r\n", "half of it", true, io.ErrUnexpectedEOF},
+		{"answered before all was asked", "POST", "/broken", "Content-Length: 10\r\n", "half of it", true, io.ErrUnexpectedEOF},
+		{"whole and closed", "GET", "/json", "Connection: close\r\n", "{\"error\":\"bad key \"}\n", true, nil},
+	} {
+		c, r := s.dial()
+		fmt.Fprintf(c, "%s http://%s%s HTTP/1.1\r\nHost: %[2]s\r\n%[4]s\r\n", tt.method, at, tt.path, tt.head)
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err != tt.err || string(body) != tt.body || res.Close != tt.close || !slices.Equal(res.TransferEncoding, []string{"chunked"}) {
+			t.Errorf("%s: %q, %v, close %t, %q", tt.name, body, err, res.Close, res.TransferEncoding)
+		}
+	}
+}
+
+// Where the end of the connection is that of the answer, TLS tells whether it is whole: an alert says that all was said.
+func TestHalfAnAnswerToAnOlderClient(t *testing.T) {
+	v := newVault(t, open, atPort)
+	cfg := v.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	cfg.ServerName, cfg.MaxVersion = "example.com", tls.VersionTLS12 // in which a record shows that it is an alert
+	for _, tt := range []struct {
+		path, body string
+		last       byte // kind of record
+	}{{"/json", "{\"error\":\"bad key \"}\n", 21}, {"/broken", "half of it", 23}} {
+		c, r := connect(v.site, "example.com:"+v.host.port)
+		var seen bytes.Buffer
+		inner := tls.Client(&readFrom{c, bufio.NewReader(io.TeeReader(r, &seen))}, cfg)
+		fmt.Fprintf(inner, "GET %s HTTP/1.0\r\n\r\n", tt.path)
+		text, err := io.ReadAll(inner) // which Go ends in the same way without the alert
+		var last byte
+		for records := seen.Bytes(); len(records) >= 5; {
+			last, records = records[0], records[5+int(binary.BigEndian.Uint16(records[3:])):]
+		}
+		if _, body, _ := strings.Cut(string(text), "\r\n\r\n"); err != nil || body != tt.body || last != tt.last {
+			t.Errorf("%s: %q, %v, and the last record is of kind %d, want %d", tt.path, text, err, last, tt.last)
+		}
+	}
 }
 
 // A vault is a site with a secret for example.com, and a client that trusts the proxy alone.
