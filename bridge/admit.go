@@ -41,6 +41,7 @@ func (d *desk) enter(e *session.Exec, asks []ask, ended chan<- *call) (calls, fr
 		} else {
 			other := c
 			c = d.newCall(e, key, a, hash)
+			c.refused = a.refusal()
 			fresh = append(fresh, c)
 			switch {
 			case other != nil:

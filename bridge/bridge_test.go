@@ -241,6 +241,39 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// What is wrong with one call of a request is that call's error alone, whoever sends such requests, and takes no room that it does not give back.
+func TestOneWrongCallOfARequest(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	answerAll(t, b.offer(t, s, "gateway", time.Minute, add))
+	out := python(t, s, `
+one = lambda id, tool="add", **input: {"id": id, "tool": tool, "input": input}
+deep = []
+for _ in range(70): deep = [deep]
+wrong = {"large": one("large", a="x" * (2 << 20)), "deep": one("deep", a=deep), "name": one("name", "a" * 129), "unicode": one("unicode", a=chr(0xd800))}
+lines = {l["id"]: l.get("result") or l["error"]["type"] + ": " + l["error"]["message"] for l in post([one("first", a=1, b=1), *wrong.values(), one("last", a=2, b=2)])}
+for id in ("first", *wrong, "last"):
+    print(id, lines[id], sep="|")
+for i in range(17): # of 2 MiB each, where 16 have room
+    lines = post([wrong["large"], one(f"again{i}", a=i, b=1)])
+print(len(lines))`)
+	want := "first|2\n"
+	for _, what := range []string{"large", "deep", "name", "unicode"} {
+		want += what + "|ValueError: " + wrongCalls[what] + "\n"
+	}
+	if want += "last|4\n2\n"; out != want {
+		t.Errorf("%s\nwant\n%s", out, want)
+	}
+	audited := map[string]int{}
+	for range 6 {
+		e := <-b.entries
+		audited[fmt.Sprintf("%s %s %v", e.Call.Tool, e.Call.Error, e.Call.Sent > 2<<20)]++
+	}
+	if audited["add  false"] != 2 || audited["add ValueError false"] != 2 || audited["add ValueError true"] != 1 || audited[strings.Repeat("a", 128)+"… ValueError false"] != 1 {
+		t.Errorf("audited as %v", audited)
+	}
+}
+
 // A command that ends takes its calls with it; the holder's answer comes too late.
 func TestEndOfTheCommand(t *testing.T) {
 	b := newBench(t, bridge.Config{Grace: time.Hour}) // that its connection breaks is not what ends it

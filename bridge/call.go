@@ -57,7 +57,7 @@ func (d *desk) newCall(e *session.Exec, key callKey, a ask, hash string) *call {
 	}
 	c.ctx, c.cancel = context.WithCancel(d.b.ctx)
 	c.rec = record{Client: key.client, Hash: hash, ToolCall: ToolCall{
-		ID: proto.ID(callPrefix, uuid.Must(uuid.NewV7())), ContainerID: d.s.ID(), ExecID: e.ID(), Tool: a.Tool, InputBytes: int64(len(a.Input)), CreatedAt: proto.At(d.b.cfg.Now()),
+		ID: proto.ID(callPrefix, uuid.Must(uuid.NewV7())), ContainerID: d.s.ID(), ExecID: e.ID(), Tool: a.Tool, InputBytes: a.size, CreatedAt: proto.At(d.b.cfg.Now()),
 	}}
 	return c
 }

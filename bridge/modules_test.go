@@ -108,27 +108,101 @@ E`,
 Promise.all([...Array(300).keys()].map(i => tools.fetch("x"))).then(all => console.log(all.reduce((n, p) => n + p.length, 0)))'`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			go func() {
-				var held []bridge.Call
-				for seen := 0; seen < 300; {
-					batch, err := o.Next(context.Background())
-					if err != nil {
-						return
-					}
-					held, seen = append(held, batch...), seen+len(batch)
-					if seen < 192 { // three requests, which are as many as there may be
-						continue
-					}
-					for _, c := range held {
-						_ = o.Answer(c.ID, json.RawMessage(`"page"`), nil)
-					}
-					held = nil
-				}
-			}()
+			go answerLate(t.Context(), o, 300, 192) // three requests, which are as many as there may be
 			if res := sessiontest.Bash(t, s, text); res.Stdout != "1200\n" || res.Stderr != "" {
 				t.Errorf("%s%s", res.Stdout, res.Stderr)
 			}
 		})
+	}
+}
+
+// Calls whose inputs have more bytes together than one request takes, or than may be under way at once, all go through. None is answered before as many are under way as
+// there may be.
+func TestMoreBytesThanMayBeUnderWay(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	o := b.offer(t, s, "gateway", time.Minute, fetchTool, query)
+	for name, text := range map[string]string{
+		"coroutines": `python3 - <<'E'
+import asyncio
+from tools import query
+async def main():
+    print(sum(len(p) for p in await asyncio.gather(*[query({"sql": "x" * 900_000}) for i in range(30)])))
+asyncio.run(main())
+E`,
+		"node": `node -e 'const tools = require("tools")
+Promise.all([...Array(30).keys()].map(i => tools.fetch("x".repeat(900_000)))).then(all => console.log(all.reduce((n, p) => n + p.length, 0)))'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			go answerLate(t.Context(), o, 30, 27) // three requests of at most 8 MiB
+			if res := sessiontest.Bash(t, s, text); res.Stdout != "120\n" || res.Stderr != "" {
+				t.Errorf("%s%s", res.Stdout, res.Stderr)
+			}
+		})
+	}
+}
+
+// wrongCalls are words of the daemon for calls that are wrong in themselves.
+var wrongCalls = map[string]string{
+	"large":   "an input has at most 1048576 bytes; put what is larger into a file",
+	"deep":    "the input of a call is nested more than 64 levels deep",
+	"name":    "the name of a tool has at most 128 bytes",
+	"unicode": "a call must be valid Unicode, and no object in it may have a name twice",
+}
+
+// A call that is wrong fails alone, in the same words wherever it comes from; those that are made together with it are answered.
+func TestAWrongCallFailsAlone(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	answerPages(t, b.offer(t, s, "gateway", time.Minute, fetchTool, query))
+	const coroutines = `python3 - <<'E'
+import asyncio
+from tools import query
+deep = []
+for _ in range(70): deep = [deep]
+later = query.__globals__["later"]
+wrong = {"large": lambda: query({"sql": "x" * (17 << 20)}), "deep": lambda: query({"sql": deep}), "name": lambda: later("x" * 129, {}), "unicode": lambda: query({"sql": chr(0xd800)})}
+async def main():
+    for what, call in wrong.items():
+        first, error, last = await asyncio.gather(query({"sql": "a"}), call(), query({"sql": "b"}), return_exceptions=True)
+        print(what, first, last, type(error).__name__, error, sep="|")
+asyncio.run(main())
+E`
+	const node = `node -e 'const tools = require("tools")
+let deep = []
+for (let i = 0; i < 70; i++) deep = [deep]
+const wrong = { large: () => tools.fetch("x".repeat(17 << 20)), deep: () => tools.fetch({ u: deep }), name: () => tools["x".repeat(129)](), unicode: () => tools.fetch(String.fromCharCode(0xd800)) };
+(async () => {
+  await tools()
+  for (const [what, call] of Object.entries(wrong)) {
+    const [first, error, last] = await Promise.allSettled([tools.fetch("a"), call(), tools.fetch("b")])
+    console.log([what, first.value, last.value, error.reason?.name, error.reason?.message].join("|"))
+  }
+})()'`
+	const alone = `python3 - <<'E'
+import tools
+deep = []
+for _ in range(70): deep = [deep]
+wrong = {"large": lambda: tools.fetch("x" * (17 << 20)), "deep": lambda: tools.fetch({"u": deep}), "name": lambda: tools["x" * 129](), "unicode": lambda: tools.fetch(chr(0xd800))}
+for what, call in wrong.items():
+    try: print(call())
+    except Exception as e: print(what, tools.fetch("a"), tools.fetch("b"), type(e).__name__, e, sep="|")
+E`
+	const command = `python3 - <<'E' >large; echo 'large|page a|page b|' $(tools fetch - <large 2>&1) | sed 's/| tools: fetch: \(.*\): /|\1|/'
+print('{"u": "%s"}' % ("x" * (1 << 20)))
+E`
+	for name, text := range map[string]string{"coroutines": coroutines, "node": node, "one after the other": alone, "command": command} {
+		res := sessiontest.Bash(t, s, text)
+		lines := strings.Split(strings.TrimSpace(res.Stdout), "\n")
+		if len(lines) != len(wrongCalls) && name != "command" || res.Stderr != "" {
+			t.Errorf("%s: %s%s", name, res.Stdout, res.Stderr)
+		}
+		for _, line := range lines {
+			what, _, _ := strings.Cut(line, "|")
+			if want := what + "|page a|page b|ValueError|" + wrongCalls[what]; line != want {
+				t.Errorf("%s: %.200s, want %s", name, line, want)
+			}
+		}
 	}
 }
 
@@ -272,4 +346,23 @@ func runCell(t *testing.T, r *code.Runner, s *session.Session, name, lang, text 
 		return fmt.Sprintf("%s: %s", res.ErrorDetail.Name, res.Error)
 	}
 	return strings.Join(res.Results, " ")
+}
+
+// answerLate answers a number of calls. The first of them wait until as many as held have come.
+func answerLate(ctx context.Context, o *bridge.Offer, calls, held int) {
+	var waiting []bridge.Call
+	for seen := 0; seen < calls; {
+		batch, err := o.Next(ctx)
+		if err != nil {
+			return
+		}
+		waiting, seen = append(waiting, batch...), seen+len(batch)
+		if seen < held {
+			continue
+		}
+		for _, c := range waiting {
+			_ = o.Answer(c.ID, json.RawMessage(`"page"`), nil)
+		}
+		waiting = nil
+	}
 }

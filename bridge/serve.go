@@ -287,8 +287,10 @@ func badBatch(err error) (int, *Failure) {
 	switch {
 	case errors.As(err, &own):
 		return http.StatusBadRequest, own.Failure
+	case errors.Is(err, errLargeInput):
+		return http.StatusRequestEntityTooLarge, fail(ValueError, "an input has at most %d bytes; put what is larger into a file", maxInput)
 	case errors.Is(err, errTooLarge):
-		return http.StatusRequestEntityTooLarge, fail(ValueError, "an input has at most %d bytes, and a request %d; put what is larger into a file", maxInput, maxRequest)
+		return http.StatusRequestEntityTooLarge, fail(ValueError, "a request has at most %d bytes; make its calls in several", maxRequest)
 	case errors.Is(err, errNoRoom):
 		return http.StatusTooManyRequests, fail(RuntimeError, "the inputs of calls under way have as many bytes as they may; await some of them first")
 	case errors.As(err, &slow) && slow.Timeout():

@@ -2,8 +2,10 @@
 package inside_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestCalls(t *testing.T) {
@@ -72,6 +74,9 @@ except PermissionError as e: print(e)`, "who are you?\n"},
 		{"errors", "bash", `(tools secret; echo $?; tools missing; echo $?; tools add x; echo $?; tools add 1 2 3; echo $?; tools add --a; echo $?; tools --nothing; echo $?; echo no | tools add -; echo $?) 2>&1 | grep -v '^usage\|^   '`,
 			"tools: secret: PermissionError: tool secret is not on the list\n77\ntools: missing: NameError: tool missing is not registered\n1\ntools: add: ValueError: a is missing\n1\n" +
 				"tools: add: \"3\" is too much; see tools add --help\n2\ntools: add: --a has no value; see tools add --help\n2\ntools: --nothing is no option\n2\ntools: add: standard input is not a JSON object of at most 4194304 bytes\n2\n"},
+		{"unlisted", "bash", `(tools missing tea; echo $?; tools missing --help; echo $?; tools missing item=tea; echo $?) 2>&1 | sed 's/; name the words.*//'`,
+			"tools: missing: the tool missing is not served just now, so that nobody knows what \"tea\" means\n2\ntools: missing: the tool missing is not served just now, so that nobody knows what \"--help\" means\n2\n" +
+				"tools: missing: NameError: tool missing is not registered\n1\n"},
 		{"token", "bash", `BERTH_TOOLS_TOKEN=another tools add 1 2>&1; echo $?; BERTH_TOOLS= tools 2>&1; echo $?`,
 			"tools: PermissionError: who are you?\n77\ntools: this command has no tools: BERTH_TOOLS is not in its environment\n1\n"},
 	} {
@@ -146,6 +151,77 @@ print(tools.add(1)); asyncio.run(main())`,
 			_, calls, distinct := p.count()
 			if out != "2\n3\n" || errs != "" || distinct != 4 || calls <= distinct {
 				t.Errorf("%d calls, of which %d are different\n%s%s", calls, distinct, out, errs)
+			}
+		})
+	}
+}
+
+// A daemon that goes is waited for from then on, each time that it does, and no longer. The modules' patience is less than a connection is held here.
+func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
+	const python = `
+import asyncio, tools
+own = tools.add.__globals__
+own["PATIENCE"] = 0.2
+`
+	const node = `
+const { now } = Date, began = now()
+let skipped = 0
+Date.now = () => began + skipped + 1000 * (now() - began)
+const t = require('tools');
+`
+	for name, c := range map[string]struct {
+		language, text string
+		breaks         int
+		holds          time.Duration
+		want           string
+	}{
+		"python":            {"python", python + `own["PAUSE"] = 0.05; print(tools.add(1))`, 3, 500 * time.Millisecond, "2\n"},
+		"coroutines":        {"python", python + `own["PAUSE"] = 0.05; print(asyncio.run(own["later"]("add", {"a": 1})))`, 3, 500 * time.Millisecond, "2\n"},
+		"node":              {"node", node + `t.add(1).then(console.log)`, 3, 500 * time.Millisecond, "2\n"},
+		"python, no longer": {"python", python + "try: tools.add(1)\nexcept RuntimeError as e: print(str(e)[:27])", 1000, 1, "the tools cannot be reached\n"},
+		"node, no longer": {"node", node + `
+Date.now = () => skipped
+globalThis.setTimeout = (f, ms) => { skipped += ms; setImmediate(f) }
+t.add(1).catch(e => console.log(e.name, e.message.slice(0, 27), skipped > 300e3, skipped < 310e3))`, 1000, 1, "RuntimeError the tools cannot be reached true true\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPeer(t)
+			p.breaks, p.holds = c.breaks, c.holds
+			if out, errs, _ := p.run(t, languages[c.language](c.text)...); out != c.want || errs != "" {
+				t.Errorf("%s%s", out, errs)
+			}
+		})
+	}
+}
+
+// Calls are cut into requests by their bytes, too: three of them are to have room together, and each call to be in one.
+func TestRequestsAreNotTooLarge(t *testing.T) {
+	for name, c := range map[string]struct{ language, text string }{
+		"python": {"python", `
+import asyncio, tools
+sizes = [900_000] * 20 + [1] * 100 + [1_000_000] * 9
+async def main(): print(len(await asyncio.gather(*[tools.query({"sql": "x" * n}) for n in sizes])))
+asyncio.run(main())`},
+		"node": {"node", `const { query } = require('tools')
+const sizes = [...Array(20).fill(900_000), ...Array(100).fill(1), ...Array(9).fill(1_000_000)]
+Promise.all(sizes.map(n => query({ sql: 'x'.repeat(n) }))).then(all => console.log(all.length))`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeer(t)
+			out, errs, _ := p.run(t, languages[c.language](c.text)...)
+			requests, calls, distinct := p.count()
+			if out != "129\n" || errs != "" || calls != 129 || distinct != 129 || requests > 6 {
+				t.Errorf("%d requests, %d calls\n%s%s", requests, calls, out, errs)
+			}
+			for i, batch := range p.batches {
+				size := 0
+				for _, c := range batch {
+					size += len(fmt.Sprint(c.Input["sql"]))
+				}
+				if len(batch) > 64 || size > 8<<20 {
+					t.Errorf("request %d has %d calls and %d bytes", i, len(batch), size)
+				}
 			}
 		})
 	}

@@ -25,9 +25,10 @@ type peer struct {
 	*httptest.Server
 	mu      sync.Mutex // guards what follows
 	batches [][]call
-	breaks  int // so many requests break off after their first answer
-	busy    int // so many requests are put off
-	fails   int // the status of every answer, if there is one
+	breaks  int           // so many requests break off after their first answer
+	holds   time.Duration // or after that, before any answer
+	busy    int           // so many requests are put off
+	fails   int           // the status of every answer, if there is one
 	meet    chan struct{}
 	extra   bool // a tool more is on the list
 	hung    chan struct{}
@@ -100,6 +101,10 @@ func (p *peer) answer(w http.ResponseWriter, r *http.Request, calls []call) {
 	breaks := p.breaks > 0
 	p.breaks--
 	p.mu.Unlock()
+	if breaks && p.holds > 0 {
+		time.Sleep(p.holds) // it is how long a connection was there that matters
+		panic(http.ErrAbortHandler)
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	lines := make(chan []byte)
 	for _, c := range calls {

@@ -6,7 +6,10 @@ const { randomUUID } = require('crypto')
 
 const BATCH = 64 // calls of one request, which is what the daemon takes
 const REQUESTS = 3 // at once, so that their calls are fewer than the 256 that the daemon has under way; more wait
-const PATIENCE = 300e3 // ms for which a daemon that does not answer is tried again, since it last said something
+const LARGEST = 1 << 20 // bytes of an input, which is what the daemon takes
+const FULL = 8 << 20 // bytes of the calls of one request: the daemon takes 16 MiB, but has 32 MiB under way, and these are to be room for REQUESTS
+const PATIENCE = 300e3 // ms for which a daemon that does not answer is tried again, since it last did
+const PAUSE = 1000 // ms of the longest pause before that
 
 // Errors have the names that they have in Python, since the daemon speaks of those.
 const errors = {}
@@ -76,27 +79,43 @@ const ask = (method, path, body, each, wait) => new Promise((resolve, reject) =>
   req.end(body)
 })
 
-// given is an input as JSON has it.
+// given is an input as JSON. One that is too large is refused here, in the daemon's words: no request has room for it.
 const given = (name, input) => {
+  let text
   try {
-    return JSON.parse(JSON.stringify(input, (key, value) => (value instanceof Set ? [...value] : value instanceof Map ? Object.fromEntries(value) : value)))
+    text = JSON.stringify(input, (key, value) => (value instanceof Set ? [...value] : value instanceof Map ? Object.fromEntries(value) : value))
+    if (text === undefined) throw new TypeError('they say that they are nothing')
   } catch (e) {
     throw new errors.ValueError(`tool ${name}: the arguments are not JSON: ${e.message}`)
   }
+  if (Buffer.byteLength(text) > LARGEST) throw new errors.ValueError(`an input has at most ${LARGEST} bytes; put what is larger into a file`)
+  return text
 }
 
 let collected = []
 
 // call has the daemon call a tool, with all that are called before the loop would wait.
 const call = (name, input) => new Promise((resolve, reject) => {
-  const one = { id: randomUUID(), tool: name, input: given(name, input) }
-  if (collected.push({ call: one, resolve, reject }) === 1) setImmediate(flush)
+  const id = randomUUID()
+  const text = `{"id":"${id}","tool":${JSON.stringify(name)},"input":${given(name, input)}}`
+  if (collected.push({ id, text, size: Buffer.byteLength(text), resolve, reject }) === 1) setImmediate(flush)
 })
 
+// flush cuts what was collected into requests that the daemon takes.
 const flush = () => {
-  const all = collected
+  let list = []
+  let left = FULL
+  for (const one of collected) {
+    if (list.length === BATCH || (list.length > 0 && one.size > left)) {
+      queue.push(list)
+      list = []
+      left = FULL
+    }
+    list.push(one)
+    left -= one.size
+  }
+  queue.push(list)
   collected = []
-  for (let at = 0; at < all.length; at += BATCH) queue.push(all.slice(at, at + BATCH))
   next()
 }
 
@@ -113,32 +132,49 @@ const next = () => {
   }
 }
 
+const lost = e => new errors.RuntimeError(`the tools cannot be reached: ${e.message}`)
+
+// retries waits before a request is made again, unless it was tried for long enough.
+const retries = () => {
+  let since, pause
+  return {
+    answered: () => { since = undefined },
+    after: (began, e) => {
+      const now = Date.now()
+      if (since === undefined || now - began > PAUSE) [since, pause] = [now, 25] // it waited for its answer, perhaps for a day: whatever broke it is new
+      if (now - since > PATIENCE) throw lost(e)
+      pause = Math.min(2 * pause, PAUSE)
+      return new Promise(resolve => setTimeout(resolve, pause))
+    }
+  }
+}
+
 // send makes one request, again with the same ids where the connection breaks: the daemon knows them.
 const send = async list => {
-  const waiting = new Map(list.map(one => [one.call.id, one]))
-  let since, pause
-  const answered = () => { [since, pause] = [undefined, 50] }
-  answered()
+  const waiting = new Map(list.map(one => [one.id, one]))
+  const again = retries()
   const settle = line => {
     const answer = JSON.parse(line)
     const one = waiting.get(answer.id)
     waiting.delete(answer.id)
-    answered()
+    again.answered()
     if (answer.error) one?.reject(new (errors[answer.error.type] ?? errors.RuntimeError)(answer.error.message))
     else one?.resolve(answer.result)
   }
-  while (waiting.size > 0) {
+  const attempt = async () => {
+    const began = Date.now()
     try {
-      await ask('POST', '/v1/calls', JSON.stringify({ calls: [...waiting.values()].map(one => one.call) }), settle)
+      await ask('POST', '/v1/calls', `{"calls":[${[...waiting.values()].map(one => one.text).join()}]}`, settle)
       if (waiting.size > 0) throw new Broken('the answer has not all results')
     } catch (e) {
-      since ??= Date.now()
-      if (!(e instanceof Broken)) return waiting.forEach(one => one.reject(e))
-      const lost = new errors.RuntimeError(`the tools cannot be reached: ${e.message}`)
-      if (Date.now() - since > PATIENCE) return waiting.forEach(one => one.reject(lost))
-      await new Promise(resolve => setTimeout(resolve, pause))
-      pause = Math.min(2 * pause, 1000)
+      if (!(e instanceof Broken)) throw e
+      await again.after(began, e)
     }
+  }
+  try {
+    while (waiting.size > 0) await attempt()
+  } catch (e) {
+    waiting.forEach(one => one.reject(e))
   }
 }
 
@@ -154,16 +190,18 @@ const refresh = wait => {
 const load = async wait => {
   let text = ''
   const take = line => { text += line + '\n' }
-  for (let since = Date.now(), pause = 50; ; pause = Math.min(2 * pause, 1000)) {
+  const again = retries()
+  while (true) {
+    const began = Date.now()
     try {
       text = ''
       await ask('GET', '/v1/tools', undefined, take, wait)
       break
     } catch (e) {
       if (!(e instanceof Broken)) throw e
-      if (wait || Date.now() - since > PATIENCE) throw new errors.RuntimeError(`the tools cannot be reached: ${e.message}`)
+      if (wait) throw lost(e)
+      await again.after(began, e)
     }
-    await new Promise(resolve => setTimeout(resolve, pause))
   }
   known = new Map(JSON.parse(text).tools.map(tool => [tool.name, tool]))
 }

@@ -8,8 +8,11 @@ PIECE = 64 << 10  # bytes that are read at once
 LONGEST_HEAD = 64 << 10  # bytes of a response before its body, and of a chunk's size
 BATCH = 64  # calls of one request, which is what the daemon takes
 REQUESTS = 3  # of one loop at once, so that its calls are fewer than the 256 that the daemon has under way; more wait
+LARGEST = 1 << 20  # bytes of an input, which is what the daemon takes
+FULL = 8 << 20  # bytes of the calls of one request: the daemon takes 16 MiB, but has 32 MiB under way, and these are to be room for REQUESTS
 TICKS = 100  # turns of a loop that calls of one request are collected for, at most
-PATIENCE = 300.0  # seconds for which a daemon that does not answer is tried again, since it last said something
+PATIENCE = 300.0  # seconds for which a daemon that does not answer is tried again, since it last did
+PAUSE = 1.0  # seconds of the longest pause before that
 ERRORS = {e.__name__: e for e in (PermissionError, NameError, ValueError, TimeoutError)}
 STATUSES = {400: ValueError, 401: PermissionError, 403: PermissionError, 413: ValueError}
 TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
@@ -157,28 +160,38 @@ def ask(method, path, body=b"", wait=None):
         s.close()
 
 
+class Call:
+    """A Call is one as a request has it: its text is JSON, and ASCII."""
+
+    def __init__(self, name, input):
+        import json
+        self.id = new_id()
+        self.text = '{"id": "%s", "tool": %s, "input": %s}' % (self.id, json.dumps(name), given(name, input))
+
+
 def calls(list):
     """calls is the body of a request."""
-    import json
-    return json.dumps({"calls": list}).encode()
+    return ('{"calls": [%s]}' % ", ".join(one.text for one in list)).encode()
 
 
 class Retries:
     """Retries says how long to wait before a request is made again, with the ids that it had: the daemon knows them."""
 
     def __init__(self):
-        self.since, self.pause = None, 0.05
+        self.since = None
 
     def answered(self):
-        self.since, self.pause = None, 0.05
+        self.since = None
 
     def after(self, error):
         from time import monotonic
         now = monotonic()
-        self.since = now if self.since is None else self.since
+        if self.since is None or now - self.again > PAUSE:  # it waited for its answer, perhaps for a day: whatever broke it is new
+            self.since, self.pause = now, 0.05
         if now - self.since > PATIENCE:
             raise RuntimeError("the tools cannot be reached: %s" % error) from None
-        self.pause = min(2 * self.pause, 1.0)
+        self.pause = min(2 * self.pause, PAUSE)
+        self.again = now + self.pause
         return self.pause
 
 
@@ -186,13 +199,13 @@ def call(name, input):
     """call has the daemon call a tool, and waits for the result."""
     import json
     from time import sleep
-    id, retries = new_id(), Retries()
-    body = calls([{"id": id, "tool": name, "input": given(name, input)}])
+    one, retries = Call(name, input), Retries()
+    body = calls([one])
     while True:
         try:
             for line in ask("POST", "/v1/calls", body):
                 answer = json.loads(line)
-                if answer.get("id") == id:
+                if answer.get("id") == one.id:
                     return outcome(answer)
             raise Broken("the answer has no result")
         except Broken as e:
@@ -207,12 +220,15 @@ def new_id():
 
 
 def given(name, input):
-    """given is input as JSON has it, or a ValueError."""
+    """given is input as JSON, or a ValueError. One that is too large is refused here, in the daemon's words: no request has room for it."""
     import json
     try:
-        return json.loads(json.dumps(input, default=plain, allow_nan=False))
+        text = json.dumps(json.loads(json.dumps(input, default=plain, allow_nan=False)))  # twice, so that no object has a name twice
     except (TypeError, ValueError, RecursionError) as e:
         raise ValueError("tool %s: the arguments are not JSON: %s" % (name, e)) from None
+    if len(text) > LARGEST:
+        raise ValueError("an input has at most %d bytes; put what is larger into a file" % LARGEST)
+    return text
 
 
 def plain(value):
@@ -246,7 +262,7 @@ async def later(name, input):
         for old in [b for b in batches if b.is_closed()]:
             del batches[old]
         batches[loop] = Batch(loop)
-    result = await batches[loop].add({"id": new_id(), "tool": name, "input": given(name, input)})
+    result = await batches[loop].add(Call(name, input))
     return result if isinstance(result, str) else json.dumps(result)
 
 
@@ -272,8 +288,8 @@ class Batch:
             self.loop.call_soon(self.flush)
             return
         waiting, self.waiting = self.waiting, []
-        for at in range(0, len(waiting), BATCH):
-            task = self.loop.create_task(self.send(waiting[at:at + BATCH]))
+        for list in requests(waiting):
+            task = self.loop.create_task(self.send(list))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
@@ -282,17 +298,29 @@ class Batch:
             await send([(call, future) for call, future in list if not future.done()])
 
 
+def requests(waiting):
+    """requests cuts what was collected into requests that the daemon takes."""
+    list, left = [], FULL
+    for call, future in waiting:
+        if list and (len(list) == BATCH or len(call.text) > left):
+            yield list
+            list, left = [], FULL
+        list.append((call, future))
+        left -= len(call.text)
+    yield list
+
+
 async def send(list):
     """send makes one request and gives each future its result. Once nobody waits for any, it hangs up."""
     import asyncio
-    waiting, retries, me = {call["id"]: (call, future) for call, future in list}, Retries(), asyncio.current_task()
+    waiting, retries, me = {call.id: (call, future) for call, future in list}, Retries(), asyncio.current_task()
 
     def gone(future, id):
         if future.cancelled() and waiting.pop(id, None) and not waiting:
             me.cancel()
 
     for call, future in list:
-        future.add_done_callback(lambda f, id=call["id"]: gone(f, id))
+        future.add_done_callback(lambda f, id=call.id: gone(f, id))
     try:
         while waiting:
             try:

@@ -21,11 +21,14 @@ const (
 	maxBody     = 16 << 20 // a list, or a result
 )
 
-// How long a daemon that does not answer is tried again, and how long a pause between two tries becomes.
+// How long a daemon that does not answer is tried again since it last did, and how long a pause between two tries becomes.
 const (
 	patience     = 5 * time.Minute
 	longestPause = time.Second
 )
+
+// The clock that it waits by. Only tests have one of their own.
+var now, sleep = time.Now, time.Sleep
 
 const permissionError = "PermissionError"
 
@@ -92,14 +95,35 @@ func newID() string {
 
 // insist makes a request, again if the connection breaks: the daemon knows a call by its ID.
 func (r Run) insist(method, path string, body []byte) ([]byte, error) {
-	began := time.Now()
-	for pause := longestPause / 16; ; pause = min(2*pause, longestPause) {
+	var all tries
+	for {
+		began := now()
 		got, err := r.once(method, path, body)
-		if !errors.Is(err, errBroken) || time.Since(began) > patience {
+		if !errors.Is(err, errBroken) {
 			return got, err
 		}
-		time.Sleep(pause) // there is nothing to wait for: the other side is away
+		pause, again := all.failed(began, now())
+		if !again {
+			return nil, err
+		}
+		sleep(pause) // there is nothing to wait for: the other side is away
 	}
+}
+
+// tries are those of one request that failed one right after the other.
+type tries struct {
+	since time.Time     // the first of them failed
+	pause time.Duration // before the next
+}
+
+// failed counts one more, and says how long to wait for the next, unless it was tried for long enough. One that had its connection for longer than a pause waited
+// for its answer, which may take a day: whatever broke it is new, and has all of the patience again.
+func (t *tries) failed(began, ended time.Time) (pause time.Duration, again bool) {
+	if t.since.IsZero() || ended.Sub(began) > longestPause {
+		*t = tries{ended, longestPause / 32}
+	}
+	t.pause = min(2*t.pause, longestPause)
+	return t.pause, ended.Sub(t.since) <= patience
 }
 
 // once makes a request and gives back what was answered. The connection is for it alone.

@@ -3,8 +3,13 @@ package command
 import (
 	"bufio"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestReadAnswer(t *testing.T) {
@@ -39,6 +44,56 @@ func TestReadAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A daemon that goes is waited for from then on, each time that it does, and no longer.
+func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
+	type outage struct{ after, lasts time.Duration } // so long a connection was held before it broke, and so long all others break at once
+	for _, c := range []struct {
+		name    string
+		outages []outage
+		answer  bool
+	}{
+		{"a call that took a day", []outage{{24 * time.Hour, 0}}, true},
+		{"outages hours apart", []outage{{time.Hour, patience - time.Minute}, {time.Hour, patience - time.Minute}}, true},
+		{"a daemon that does not come back", []outage{{time.Hour, 2 * patience}}, false},
+		{"no daemon at all", []outage{{0, 2 * patience}}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			clock := fakeClock(t)
+			var gone, back time.Duration // of the last outage
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if time.Duration(clock.Load()) >= back {
+					if len(c.outages) == 0 {
+						_, _ = io.WriteString(w, "here")
+						return
+					}
+					gone = time.Duration(clock.Add(int64(c.outages[0].after)))
+					back, c.outages = gone+c.outages[0].lasts, c.outages[1:]
+				}
+				panic(http.ErrAbortHandler)
+			}))
+			got, err := Run{URL: srv.URL}.insist("POST", "/v1/calls", []byte("{}"))
+			srv.Close()
+			waited := time.Duration(clock.Load()) - gone
+			if c.answer && (string(got) != "here" || err != nil) {
+				t.Errorf("%q %v, %s after the daemon went", got, err, waited)
+			}
+			if !c.answer && (!errors.Is(err, errBroken) || waited < patience || waited > patience+2*longestPause) {
+				t.Errorf("%q %v, %s after the daemon went", got, err, waited)
+			}
+		})
+	}
+}
+
+// fakeClock has the package live by a clock that only stands still or is put forward, and gives how far it is.
+func fakeClock(t *testing.T) *atomic.Int64 {
+	var passed atomic.Int64
+	began := time.Now()
+	now = func() time.Time { return began.Add(time.Duration(passed.Load())) }
+	sleep = func(d time.Duration) { passed.Add(int64(d)) }
+	t.Cleanup(func() { now, sleep = time.Now, time.Sleep })
+	return &passed
 }
 
 func FuzzReadAnswer(f *testing.F) {
