@@ -127,7 +127,7 @@ func (r *Runner) find(owner, container, name string) (*notebook, error) {
 // open is the context that ask names, and whether it was made for that. One of another language is a conflict.
 func (r *Runner) open(s *session.Session, ask NewContext) (n *notebook, made bool, err error) {
 	if !proto.ValidJobID(ask.Name) {
-		return nil, false, proto.Errorf(proto.InvalidArgument, "", "name", "context %.80q: a name has 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit", ask.Name)
+		return nil, false, proto.Errorf(proto.InvalidArgument, "", "name", "context %.80q: %s", ask.Name, proto.JobIDRule)
 	}
 	lang, err := languageOf(ask.Language)
 	if err != nil {

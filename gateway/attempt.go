@@ -88,7 +88,7 @@ func (as *attempts) turn(key string, again bool) *turn {
 	switch {
 	case ok && again:
 		if t.rec = as.g.recorded(key); t.rec != nil {
-			t.id, t.noted = t.rec.ID, true
+			t.id, t.noted, t.heard = t.rec.ID, true, t.rec.Heard
 		}
 	case ok:
 		as.discards.Go(func() { as.g.drop(key, old) })
@@ -124,12 +124,20 @@ func (as *attempts) leave(a *attempt) {
 }
 
 // rest lets go of what a turn does not need while nobody has it, and gives about how many bytes it keeps. One that has its answer needs nothing else; another one
-// goes on with its history.
+// goes on with its history, or, if it could not be prepared, with what an earlier daemon wrote down of it.
 func (t *turn) rest() (bytes int) {
 	for _, raw := range t.content {
 		bytes += len(raw)
 	}
-	t.w, t.out, t.rec = nil, nil, nil
+	if t.w, t.out = nil, nil; t.ready {
+		t.rec = nil
+	}
+	if t.rec != nil {
+		bytes += len(t.rec.Final)
+		for _, raw := range t.rec.Content {
+			bytes += len(raw)
+		}
+	}
 	if t.final.get("content") != nil {
 		t.q, t.h, t.answers = nil, nil, nil
 		return 2 * bytes
@@ -249,7 +257,9 @@ func (t *turn) tell(ctx context.Context, err error, fail func(error) any) error 
 	case ctx.Err() != nil:
 		return proto.Errorf(proto.Canceled, "", "", "the client went away in the middle of a turn")
 	case errors.As(err, &i):
-		t.heard = true
+		if t.heard = true; t.noted {
+			t.note("") // a later daemon must not delete what the client knows of
+		}
 	}
 	if t.out == nil || !t.out.sent() {
 		return err

@@ -63,6 +63,21 @@ func (t *turn) boxOf() (box, error) {
 	return box{s: s, made: t.rec.Made}, nil
 }
 
+// house gives the turn the container that it begins with. One that an earlier try of it has made stays: nobody else knows of that, and each try would leave one
+// behind. If it is gone, or its time is over, it makes room for another.
+func (t *turn) house() (err error) {
+	if s := t.box.s; s != nil {
+		if _, err := t.g.cfg.Sessions.Get(t.q.Owner, s.ID()); err == nil {
+			return nil
+		}
+		if t.box.made && !t.heard {
+			t.g.discard(s)
+		}
+	}
+	t.box, err = t.boxOf()
+	return err
+}
+
 // need is the container, made if there is none.
 func (t *turn) need(ctx context.Context) (*session.Session, error) {
 	if t.box.s != nil {

@@ -244,6 +244,139 @@ func TestNothingIsLeftOfATurnThatWasGivenUp(t *testing.T) {
 	})
 }
 
+// meter is the secret of a key that can make containers, but run nothing in them until allow says so.
+func (s *site) meter() (secret string, allow func(bool)) {
+	s.t.Helper()
+	k, err := s.Keys.Create(proto.Caller{Owner: sessiontest.Owner}, proto.CreateKey{Quota: proto.Quota{CPUSecondsPerDay: 1}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Keys.Ran(k.ID, 1)
+	return k.Secret, func(ok bool) {
+		s.t.Helper()
+		most := map[bool]float64{true: 0, false: 1}[ok]
+		if _, err := s.Keys.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{CPUSecondsPerDay: &most}}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// withUpload is a request whose container must be able to take a file before anything else.
+func (s *site) withUpload() []byte {
+	req := body(bash, "")
+	req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{"type": "container_upload", "file_id": s.upload("a.csv", "1\n")}}}}
+	return encode(s.t, req)
+}
+
+// A turn that cannot begin for now has one container, however often it is sent, and begins in that.
+func TestTriesToBeginHaveOneContainer(t *testing.T) {
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "cat \"$INPUT_DIR/a.csv\""}}]}},
+		{"expect": {"last": [{"content": "1\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	key, allow := s.meter()
+	sent := s.withUpload()
+	for _, count := range []string{"0", "1", "2"} {
+		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+	}
+	list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{})
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d containers, %v", len(list), err)
+	}
+	allow(true)
+	m := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "3").msg
+	s.played()
+	if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil || m.Container.ID != list[0].ID {
+		t.Errorf("%+v", m)
+	}
+}
+
+// What a turn made that never began goes with it.
+func TestNothingIsLeftOfATurnThatNeverBegan(t *testing.T) {
+	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
+	key, _ := s.meter()
+	sent := s.withUpload()
+	for _, count := range []string{"0", "1"} {
+		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+	}
+	s.gw.Forget(0)
+	within(t, 20*time.Second, "no container is left", func() bool {
+		list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{})
+		return err == nil && len(list) == 0
+	})
+}
+
+// A container whose time is over before its turn could begin is deleted, and makes room for another.
+func TestContainerExpiresBeforeItsTurnBegins(t *testing.T) {
+	s := newSiteOver(t, session.Config{MaxLifetime: time.Second}, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
+	key, _ := s.meter()
+	sent := s.withUpload()
+	var made []string
+	for _, count := range []string{"0", "1", "2"} {
+		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+		list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{})
+		if err != nil || len(list) != 1 || len(made) > 0 && made[len(made)-1] == list[0].ID {
+			t.Fatalf("%+v %v, after %v", list, err, made)
+		}
+		made = append(made, list[0].ID)
+		within(t, 20*time.Second, "its time is over", func() bool {
+			_, err := s.Sessions.Get(sessiontest.Owner, list[0].ID)
+			return proto.CodeOf(err) == proto.Expired
+		})
+	}
+}
+
+// begunBefore has a turn that an earlier daemon began, and told the client the container of, be sent twice when it cannot go on. It is the third answer of the script
+// that would end it.
+func begunBefore(t *testing.T) (s *site, c *session.Session, sent []byte, key string, allow func(bool)) {
+	t.Helper()
+	s = newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; cat /workspace/n"}}]}},
+		{"answer": {"error": {"status": 529, "type": "overloaded_error", "message": "too busy"}}},
+		{"expect": {"last": [{"content": "x\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	key, allow = s.meter()
+	allow(true)
+	sent = s.withUpload()
+	if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "0"); r.status != 529 || r.msg.Error.Details.Container == nil {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	c = s.only()
+	s.restart()
+	allow(false)
+	for _, count := range []string{"1", "2"} {
+		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+	}
+	return s, c, sent, key, allow
+}
+
+// A turn that an earlier daemon began, and that cannot go on for now, goes on later, and not anew.
+func TestTurnOfTheDaemonBeforeGoesOnLater(t *testing.T) {
+	s, c, sent, key, allow := begunBefore(t)
+	allow(true)
+	m := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "3").msg
+	s.played()
+	if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil || m.Container.ID != c.ID() {
+		t.Errorf("%+v", m)
+	}
+}
+
+// The container of such a turn is the client's, who was told of it, also if nobody comes again for the turn.
+func TestContainerThatTheDaemonBeforeToldOfStays(t *testing.T) {
+	s, c, _, _, _ := begunBefore(t)
+	s.gw.Forget(0)
+	s.restart() // which waits for what is being deleted
+	if _, err := s.Sessions.Get(sessiontest.Owner, c.ID()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLimitsOfARequest(t *testing.T) {
 	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
 	big := append([]byte(`{"model":"m","messages":[{"role":"user","content":"`), make([]byte, 33<<20)...)

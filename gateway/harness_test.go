@@ -33,16 +33,25 @@ type site struct {
 	model    *scripted.Server
 	gw       *gateway.Gateway
 	provided string // directory of skills
+
+	cfg   gateway.Config
+	close func() // what serves it
 }
 
 // newSite serves it; change may alter the gateway's limits.
 func newSite(t *testing.T, script string, change ...func(*gateway.Config)) *site {
 	t.Helper()
+	return newSiteOver(t, session.Config{}, script, change...)
+}
+
+// newSiteOver is newSite over sessions with limits of their own.
+func newSiteOver(t *testing.T, limits session.Config, script string, change ...func(*gateway.Config)) *site {
+	t.Helper()
 	var tools *bridge.Bridge
 	var shelf *skills.Store
 	var err error
 	provided := t.TempDir()
-	st := sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, session.Config{}, func(st *sessiontest.Stack, sc *session.Config) {
+	st := sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, limits, func(st *sessiontest.Stack, sc *session.Config) {
 		tools = bridge.Open(bridge.Config{Ledger: st.Ledger})
 		sc.Tools = tools
 		if shelf, err = skills.Open(skills.Config{Dir: t.TempDir(), Ledger: st.Ledger, Provided: provided}); err != nil {
@@ -67,22 +76,35 @@ func newSite(t *testing.T, script string, change ...func(*gateway.Config)) *site
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { set.Close() })
-	cfg := gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs, Bridge: tools, Skills: shelf, Ledger: st.Ledger}
+	s.cfg = gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs, Bridge: tools, Skills: shelf, Ledger: st.Ledger}
 	for _, f := range change {
-		f(&cfg)
+		f(&s.cfg)
 	}
-	s.gw = gateway.New(cfg)
-	srv, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{anthropic.New(anthropic.Config{Files: st.Files, Gateway: s.gw})}})
+	s.serve()
+	t.Cleanup(func() { s.close() })
+	return s
+}
+
+// serve has a gateway answer requests.
+func (s *site) serve() {
+	s.t.Helper()
+	s.gw = gateway.New(s.cfg)
+	srv, err := api.New(api.Config{Auth: s.Keys, Edges: []api.Edge{anthropic.New(anthropic.Config{Files: s.Files, Gateway: s.gw})}})
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	web := httptest.NewServer(srv)
-	t.Cleanup(func() {
+	s.url, s.close = web.URL, func() {
 		web.Close()
 		s.gw.Close()
-	})
-	s.url = web.URL
-	return s
+	}
+}
+
+// restart is one of the gateway: what it has written down is all that is left of it.
+func (s *site) restart() {
+	s.t.Helper()
+	s.close()
+	s.serve()
 }
 
 // want fails the test unless the upstream was asked what the script expects, to its end.

@@ -116,7 +116,6 @@ func (t *turn) restore(rec *turnRecord) error {
 			return err
 		}
 	}
-	t.heard = rec.Heard
 	if head, err := parseObject(rec.Head); err == nil {
 		t.head = head
 	}

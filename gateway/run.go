@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,14 +91,16 @@ func resultBlock(c call, content json.RawMessage) object {
 
 // failed is the result of a call that could not be run, or whose end nobody knows.
 func (t *turn) failed(c call, err error) object {
-	word := proto.BlockUnavailable
+	word, level := proto.BlockUnavailable, slog.LevelWarn // the block has no room for why: no image, say
 	switch proto.CodeOf(err) {
 	case proto.TooMany, proto.QuotaExceeded:
 		word = proto.BlockTooMany
 	case proto.InvalidArgument, proto.TooLarge:
-		word = proto.BlockInvalidInput
+		word, level = proto.BlockInvalidInput, slog.LevelDebug
+	case proto.Canceled:
+		level = slog.LevelDebug
 	}
-	t.g.cfg.Log.Debug("a call of a turn failed", "tool", c.name, "error", err)
+	t.g.cfg.Log.Log(context.Background(), level, "a call of a turn failed", "tool", c.name, "error", err)
 	content := object{}.with("type", c.name+resultSuffix+"_error").with("error_code", word)
 	if c.name == toolEditor {
 		content = content.with("error_message", proto.AsError(err).Message)

@@ -87,14 +87,13 @@ func (t *turn) prepare(ctx context.Context) error {
 	if t.ready {
 		return nil
 	}
-	var err error
-	if t.box, err = t.boxOf(); err != nil {
+	if err := t.house(); err != nil {
 		return err
 	}
-	if err = t.g.describe(ctx, t.q); err != nil {
+	if err := t.g.describe(ctx, t.q); err != nil {
 		return err
 	}
-	if err = t.mount(ctx); err != nil {
+	if err := t.mount(ctx); err != nil {
 		return err
 	}
 	names, err := t.furnish(ctx)
