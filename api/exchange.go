@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// pieceBytes is how much of a file the kernel sends under one deadline. Buffers of the kernel included, a client that takes less in Config.Stall is cut off.
+// pieceBytes is how much of an answer is sent under one deadline. Buffers of the kernel included, a client that takes less in Config.Stall is cut off.
 const pieceBytes = 4 << 20
 
 // An exchange is one request and its answer. It is the http.ResponseWriter that handlers get: it
@@ -79,15 +79,21 @@ func (x *exchange) WriteHeader(status int) {
 	x.ResponseWriter.WriteHeader(status)
 }
 
-func (x *exchange) Write(p []byte) (int, error) {
-	if err := x.ended(); err != nil {
-		return 0, err
+// Write sends p piece by piece, so that whoever reads slowly and steadily gets all of a large answer.
+func (x *exchange) Write(p []byte) (n int, err error) {
+	for {
+		if err := x.ended(); err != nil {
+			return n, err
+		}
+		x.begin()
+		sent, err := x.ResponseWriter.Write(p[n:min(len(p), n+pieceBytes)])
+		n += sent
+		x.bytes += int64(sent)
+		x.lost = x.lost || err != nil
+		if err != nil || n == len(p) {
+			return n, err
+		}
 	}
-	x.begin()
-	n, err := x.ResponseWriter.Write(p)
-	x.bytes += int64(n)
-	x.lost = x.lost || err != nil
-	return n, err
 }
 
 // ReadFrom lets the kernel send files, piece by piece. A piece of a limited reader must be cut from

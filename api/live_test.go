@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -203,14 +202,8 @@ func TestSocketDrains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx, l) }()
-	conn, _, err := websocket.DefaultDialer.Dial("ws://"+l.Addr().String()+"/v1/shout/live", http.Header{"X-Api-Key": {testKey}})
+	addr, stop, served := serving(t, s)
+	conn, _, err := websocket.DefaultDialer.Dial("ws://"+addr+"/v1/shout/live", http.Header{"X-Api-Key": {testKey}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,12 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
+// lastWords is how long a request that is cut off at shutdown has to tell its client so.
+const lastWords = 2 * time.Second
+
+// errShutdown is how requests end that are still under way when the grace is over.
+var errShutdown = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down, and the request was cut off; send it again when the daemon is back.")
+
 // A Config is what a Server serves.
 type Config struct {
 	Auth         Authenticator
@@ -71,10 +77,10 @@ func New(cfg Config) (*Server, error) {
 }
 
 // Serve answers on l until ctx ends. Then it takes no new requests, tells streams to end
-// (Draining), waits up to Config.Grace for the others, and cancels what is left.
+// (Draining), waits up to Config.Grace for the others, and cancels what is left, which tells its client so.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
+	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
@@ -91,7 +97,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // shutdown ends requests gently, then not. It returns once every handler has.
-func (s *Server) shutdown(srv *http.Server, cancel func()) error {
+func (s *Server) shutdown(srv *http.Server, cancel context.CancelCauseFunc) error {
 	s.drain()
 	grace, stop := context.WithTimeout(context.Background(), s.cfg.Grace)
 	defer stop()
@@ -102,7 +108,10 @@ func (s *Server) shutdown(srv *http.Server, cancel func()) error {
 	case <-idle: // hijacked connections are not Shutdown's to wait for
 	case <-grace.Done():
 	}
-	cancel()
+	cancel(errShutdown)
+	moment, over := context.WithTimeout(context.Background(), lastWords)
+	defer over()
+	_ = srv.Shutdown(moment) // whoever cannot say it by then is cut off without
 	err = errors.Join(err, srv.Close())
 	<-idle
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -174,7 +183,9 @@ func (s *Server) end(x *exchange, err error) {
 	}
 	if ended := keyEnded(x.r.Context()); ended != nil {
 		x.over, err = true, ended
-	} else if gone := x.lost || x.r.Context().Err() != nil; gone && proto.CodeOf(err) == proto.Internal {
+	} else if code := proto.CodeOf(err); cutOff(x.r.Context()) && (code == proto.Internal || code == proto.Canceled) {
+		err = errShutdown // whatever the handler made of the end of its context
+	} else if gone := x.lost || x.r.Context().Err() != nil; gone && code == proto.Internal {
 		err = proto.Errorf(proto.Canceled, "", "", "the client went away: %v", err)
 	}
 	x.err = err
@@ -183,6 +194,11 @@ func (s *Server) end(x *exchange, err error) {
 		return
 	}
 	x.cut = true
+}
+
+// cutOff reports whether a request was ended by the server's shutdown, and not by its client.
+func cutOff(ctx context.Context) bool {
+	return ctx.Err() != nil && context.Cause(ctx) == error(errShutdown)
 }
 
 // loggable is what of an error goes into the log. What is wrong with a request is told to its client, in the client's own words, which may be

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"berth/proto"
 
@@ -27,6 +28,19 @@ const testKey = "test-key-0123456789"
 var shout = Dialect{Status: PlainStatus, Body: func(f Failure) any {
 	return map[string]any{"shout": f.Err.Message, "code": f.Err.Code, "id": f.RequestID}
 }}
+
+// serving has s serve on an address of its own until stop is called. Serve's result is told then.
+func serving(t *testing.T, s *Server) (addr string, stop context.CancelFunc, served <-chan error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- s.Serve(ctx, l) }()
+	return l.Addr().String(), stop, result
+}
 
 // A site is a served Server and what it logs.
 type site struct {
@@ -296,15 +310,9 @@ func TestShutdown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx, l) }()
+	addr, stop, served := serving(t, s)
 	get := func(path string) *http.Response {
-		req, _ := http.NewRequest("GET", "http://"+l.Addr().String()+path, nil)
+		req, _ := http.NewRequest("GET", "http://"+addr+path, nil)
 		req.Header.Set("X-Api-Key", testKey)
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
@@ -332,5 +340,67 @@ func TestShutdown(t *testing.T) {
 	}
 	if err := <-served; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Who is still there when the grace is over is told that the daemon goes; an answer under way is cut off, so that it does not pass for a whole one.
+func TestShutdownCutsOff(t *testing.T) {
+	entered := make(chan struct{}, 2)
+	wait := func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+		entered <- struct{}{}
+		<-r.Context().Done()
+		return r.Context().Err()
+	}
+	log := &logBuffer{}
+	s, err := New(Config{
+		Auth: oneKey(testKey), Log: slog.New(slog.NewJSONHandler(log, nil)), Grace: 50 * time.Millisecond,
+		Edges: []Edge{{Dialect: Plain, Routes: []Route{
+			{Method: "POST", Pattern: "/wait", Handle: wait},
+			{Method: "GET", Pattern: "/half", Handle: func(w http.ResponseWriter, r *http.Request, c Caller) error {
+				io.WriteString(w, "half an answer")
+				http.NewResponseController(w).Flush()
+				return wait(w, r, c)
+			}},
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, stop, served := serving(t, s)
+	type answer struct {
+		res  *http.Response
+		body string
+		err  error
+	}
+	ask := func(method, path string) chan answer {
+		got := make(chan answer, 1)
+		go func() {
+			req, _ := http.NewRequest(method, "http://"+addr+path, nil)
+			req.Header.Set("X-Api-Key", testKey)
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				got <- answer{err: err}
+				return
+			}
+			defer res.Body.Close()
+			body, err := io.ReadAll(res.Body)
+			got <- answer{res, string(body), err}
+		}()
+		<-entered
+		return got
+	}
+	waiting, half := ask("POST", "/wait"), ask("GET", "/half")
+	stop()
+	if a := <-waiting; a.err != nil || a.res.StatusCode != 503 || a.res.Header.Get("Retry-After") == "" || !strings.Contains(a.body, "shutting down") {
+		t.Errorf("%+v", a)
+	}
+	if a := <-half; !errors.Is(a.err, io.ErrUnexpectedEOF) || a.body != "half an answer" {
+		t.Errorf("half an answer: %+v", a)
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(log.String(), "client went away") || strings.Contains(log.String(), "canceled") {
+		t.Errorf("the client is blamed: %s", log)
 	}
 }

@@ -132,6 +132,36 @@ func TestSlowReaderIsLetGo(t *testing.T) {
 	}
 }
 
+// However long a large answer takes, whoever reads on gets all of it, also where a handler writes it at once.
+func TestSteadyReaderGetsAll(t *testing.T) {
+	const size = 64 << 20
+	s, err := New(Config{Auth: oneKey(testKey), Stall: 500 * time.Millisecond, Edges: []Edge{{Dialect: Plain, Routes: []Route{
+		{Method: "GET", Pattern: "/large", Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+			_, err := w.Write(make([]byte, size))
+			return err
+		}},
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(s)
+	t.Cleanup(srv.Close)
+	conn := connect(t, srv)
+	fmt.Fprintf(conn, "GET /large HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\n\r\n", testKey)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pace := time.NewTicker(20 * time.Millisecond) // a piece in a sixth of the stall, all of it in more than twice the stall
+	defer pace.Stop()
+	for left := int64(size); left > 0; left -= 1 << 20 {
+		<-pace.C
+		if _, err := io.CopyN(io.Discard, res.Body, 1<<20); err != nil {
+			t.Fatalf("with %d bytes to come: %v", left, err)
+		}
+	}
+}
+
 func mustCreate(t *testing.T, path string) string {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -51,7 +51,9 @@ func (e edge) list(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 
 // parseQuery reads the query that a dialect knows.
 func parseQuery(v url.Values, s shape) (q files.Query, err error) {
-	q.Scope = v.Get("scope_id")
+	if s != shapeGA { // to which scope_id is an unknown key like any other
+		q.Scope = v.Get("scope_id")
+	}
 	if q.Limit, err = parseLimit(v); err != nil {
 		return q, err
 	}

@@ -64,6 +64,10 @@ func TestRows16to18ListGA(t *testing.T) {
 		d.do(t, "GET", bad, nil).wantError(t, 400, "invalid_request_error", "")
 	}
 	d.do(t, "GET", "/v1/files?limit=1000", nil).wantOK(t)
+	// Of a beta, and here an unknown key like any other.
+	if a := d.do(t, "GET", "/v1/files?scope_id=container_1", nil).wantOK(t); !slices.Equal(a.ids(), ids[:20]) {
+		t.Errorf("scope_id without a beta: %s", a.body)
+	}
 }
 
 func TestRows19and20ListBetas(t *testing.T) {

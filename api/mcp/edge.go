@@ -168,6 +168,9 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	r.Header.Set(containerHeader, p.container)
 	r.Header.Set(imageHeader, p.image)
 	e.http.ServeHTTP(unnamed{w}, r)
+	if cause := context.Cause(ctx); proto.CodeOf(cause) == proto.Unavailable { // the daemon leaves, of which the SDK says nothing
+		return answering{id: idOf(body), error: cause}
+	}
 	return nil
 }
 

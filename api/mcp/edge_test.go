@@ -1,12 +1,15 @@
 package mcp
 
 import (
+	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"berth/api"
 	"berth/proto"
 	"berth/session/sessiontest"
 )
@@ -198,5 +201,39 @@ func TestBatchesAreRefused(t *testing.T) {
 	}
 	if out := sessiontest.Bash(t, box, "cat /workspace/ran").Stdout; out != "" {
 		t.Errorf("%d calls of a batch ran", strings.Count(out, "x"))
+	}
+}
+
+// A call that the end of the daemon cuts off is told so, and not answered by nothing.
+func TestCallPastTheGraceOfAShutdown(t *testing.T) {
+	s := newSite(t, nil)
+	cs := s.session(t)
+	box := s.Create(t, proto.CreateContainer{})
+	server, err := api.New(api.Config{Auth: s.Keys, Edges: []api.Edge{s.edge.Edge()}, Grace: 50 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l) }()
+	go func() {
+		if _, _, err := box.NextExecs(t.Context(), 0); err == nil {
+			stop()
+		}
+	}()
+	call := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bash","arguments":{"container":"` + box.ID() + `","command":"sleep 1000"}}}`
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+l.Addr().String()+"/mcp", strings.NewReader(call))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := s.send(t, req, sessiontest.Secret, cs.ID()); status != 503 || !strings.Contains(body, `"id":7`) || !strings.Contains(body, "shutting down") {
+		t.Errorf("%d %q", status, body)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }

@@ -51,13 +51,14 @@ func TestStoredTools(t *testing.T) {
 		OutputSchema: []catalog.Field{{Name: "twice", FieldType: "INTEGER", Required: true}},
 	}})
 	s.store(t, catalog.NewTool{Name: "bash", Configuration: catalog.Configuration{Code: "def run(input): return 'not the shell'"}})
+	s.store(t, catalog.NewTool{Name: "nothing", Configuration: catalog.Configuration{Code: "def run(input): return None"}})
 	cs := s.session(t)
 	list, err := cs.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(list.Tools, func(row *sdk.Tool) bool { return row.Name == "double" })
-	if i < 0 || len(list.Tools) != len(everybodys)+1 {
+	if i < 0 || len(list.Tools) != len(everybodys)+2 {
 		t.Fatalf("%d tools, double at %d", len(list.Tools), i)
 	}
 	shape, _ := json.Marshal(list.Tools[i].InputSchema)
@@ -68,6 +69,10 @@ func TestStoredTools(t *testing.T) {
 	out, _ := json.Marshal(res.StructuredContent)
 	if res.IsError || string(out) != `{"twice":42}` || !strings.Contains(said, "at work") || len(res.Content) != 3 {
 		t.Errorf("%+v %s %q", res, out, said)
+	}
+	// Official clients read null as nothing at all; the schemas of others refuse it.
+	if status, body := s.post(t, sessiontest.Secret, cs.ID(), `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nothing","arguments":{}}}`); status != 200 || strings.Contains(body, "structuredContent") || !strings.Contains(body, `"text":"null"`) {
+		t.Errorf("a tool that gives back nothing: %d %s", status, body)
 	}
 	res, said = use(t, cs, "double", map[string]any{"n": "many"})
 	if !res.IsError || !strings.Contains(said, "input.n") {

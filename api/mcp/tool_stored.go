@@ -67,7 +67,9 @@ func (c *call) told(ctx context.Context, run catalog.Run) *sdk.CallToolResult {
 		if out+warned != "" {
 			res.Content = append(res.Content, text("Printed:\n"+joined(out, warned)))
 		}
-		if json.Unmarshal(run.Output, &map[string]any{}) == nil { // what is no object has no place there
+		// What is no object has no place there, and null is none.
+		var object map[string]any
+		if json.Unmarshal(run.Output, &object) == nil && object != nil {
 			res.StructuredContent = run.Output
 		}
 	}

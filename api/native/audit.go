@@ -31,7 +31,7 @@ func (e *edge) auditRows() []row {
 				{name: "act", does: "Only this act, such as exec.end; with a dot at the end, all that begin so: exec."},
 				{name: "since", kind: moment, does: "Only entries from this time on, RFC 3339."},
 				{name: "until", kind: moment, does: "Only entries before this time, RFC 3339."},
-				{name: "last", kind: whole, max: 100_000, does: "Only the last so many of them; 0 is all."},
+				{name: "last", kind: whole, max: 100_000, does: "Only the last so many of them; 0 is all. With Last-Event-ID it does not count."},
 			}, header: []param{{name: "Last-Event-ID", pattern: "^[0-9]{0,18}$", does: "The ID of the last event a client has; the stream goes on behind it."}},
 			answers: map[int][]content{http.StatusOK: {{media: lineType, of: proto.AuditEntry{}}, {media: eventType, of: proto.AuditEntry{}}}}, fails: admins}},
 		{"GET", "/v1/audit/head", e.auditHead, op{id: "auditHead", tag: tag, does: "The end of the audit log's chain, to note elsewhere.", admin: true,
@@ -66,6 +66,9 @@ func (e *edge) readAudit(c *call) error {
 // followAudit goes on until the client or the daemon leaves, which is no failure of either. It is asked for by a header and not by a key of the
 // query, so that whoever tries what the document says of the query comes to an end.
 func (e *edge) followAudit(c *call, f audit.Filter, after int64) error {
+	if after > 0 {
+		f.Last = 0 // it chose where to begin; a client that comes back goes on from its last event
+	}
 	es := api.NewEventStream(c.w, c.r)
 	defer es.Close()
 	err := e.Audit.Read(es.Context(), f, true, func(line []byte) error {

@@ -80,6 +80,10 @@ func (c *call) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// ReadFrom sends a raw body that may be a file, which the kernel can send by itself. Whether an error is the client's or the file's
+// is for the server to tell apart.
+func (c *call) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.w, r) }
+
 // rawBody says what a raw body is, and that a browser is not to guess otherwise: it is the container's
 // words, not ours.
 func rawBody(h http.Header, mediaType string) {

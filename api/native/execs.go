@@ -61,6 +61,10 @@ type oneShot struct {
 }
 
 func (o *oneShot) check() error {
+	// It would be overwritten, and who sends the request again would get another container.
+	if inner := o.Create.IdempotencyKey; inner != "" && inner != o.IdempotencyKey {
+		return invalid("create.idempotency_key", "create.idempotency_key is for POST /v1/containers; here one key is for the container and the command: send it as idempotency_key beside create, or as the header %s.", keyHeader)
+	}
 	if o.Ephemeral && (o.Background || o.Detach) {
 		return invalid("ephemeral", "ephemeral deletes the container when the answer is there, so it cannot be combined with background or detach.")
 	}
@@ -95,12 +99,22 @@ func (e *edge) runOnce(c *call) error {
 	if replayed { // somebody else's to discard
 		return err
 	}
-	// A command that began stays with its container even if the answer failed: its output is there
-	// to be asked for.
-	if req.Ephemeral || err != nil && len(s.Execs()) == 0 {
+	if req.Ephemeral || err != nil && c.nobodys(s, req.IdempotencyKey) {
 		e.discard(c, s) // nobody knows of it, or is to
 	}
 	return err
+}
+
+// nobodys reports whether nobody will come for the container that a failed request has made.
+func (c *call) nobodys(s *session.Session, key string) bool {
+	// A command that began stays with its container even if the answer failed: its output is there
+	// to be asked for.
+	if len(s.Execs()) > 0 {
+		return false
+	}
+	// With a key the client comes back, or is here already with a second request, and the command
+	// may be starting just now.
+	return key == "" || c.r.Context().Err() == nil
 }
 
 // discard deletes a container whatever became of its client.

@@ -35,8 +35,19 @@ func describe(h http.Header, fi proto.FileInfo) {
 	h.Set("Berth-File-Modified", fi.ModifiedAt.UTC().Format(time.RFC3339Nano)) // Last-Modified has whole seconds only
 }
 
+// wholeBody refuses a body that is a part of what is to be written: taken for the whole, it would replace the file by its tail.
+func (c *call) wholeBody() error {
+	if len(c.r.Header.Values("Content-Range")) == 0 {
+		return nil
+	}
+	return invalid("Content-Range", "Content-Range says that the body is a part, and parts are not taken here; send the whole of it, without that header.")
+}
+
 // The body goes to the guest as it comes in; a file is never whole in the daemon's memory.
 func (e *edge) writeContent(c *call) error {
+	if err := c.wholeBody(); err != nil {
+		return err
+	}
 	s, err := e.session(c)
 	if err != nil {
 		return err
@@ -200,6 +211,9 @@ func (c *call) sendTar(r io.Reader) error {
 
 // Members are unpacked in the container as the user in as, who can do no more than there.
 func (e *edge) writeTar(c *call) error {
+	if err := c.wholeBody(); err != nil {
+		return err
+	}
 	s, err := e.session(c)
 	if err != nil {
 		return err

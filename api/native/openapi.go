@@ -35,7 +35,7 @@ func document(i Info, rows []row) []byte {
 		"openapi": "3.1.0",
 		"info": schema{
 			"title": "berth", "version": i.Version,
-			"description": "Stateful Linux containers for agents and the people who run them. Unknown fields and query keys are refused by name, but by the routes of hosted APIs (/v1/files, /v1/skills). Every answer has a Request-Id.",
+			"description": "Stateful Linux containers for agents and the people who run them. Unknown fields and query keys are refused by name, but by the routes of hosted APIs (/v1/files, /v1/skills, /v1/messages). Every answer has a Request-Id.",
 		},
 		"security":   []any{schema{"key": []string{}}, schema{"bearer": []string{}}},
 		"paths":      paths,

@@ -74,14 +74,15 @@ const (
 
 // The statuses that kinds of routes fail with.
 var (
-	basic = []int{400, 401, 413, 429, 500}
+	// 503 is a daemon that shuts down, for whoever waits for it.
+	basic = []int{400, 401, 413, 429, 500, 503}
 	inOwn = append([]int{404}, basic...) // names something of the caller's
 	// 410 is told apart from 404 so that a client knows: it was there, and its time is over.
 	inBox = append([]int{410}, inOwn...) // names a container
 	// 403 is what its user may not do there, 409 a state that does not fit, 501 what such a
 	// container cannot do, 503 and 504 a guest that does not answer, or not in time, and 507 a
 	// full disk or quota.
-	inGuest = append([]int{403, 409, 501, 503, 504, 507}, inBox...) // asks the container to do something
+	inGuest = append([]int{403, 409, 501, 504, 507}, inBox...) // asks the container to do something
 )
 
 // Parameters that several routes have.
@@ -150,7 +151,7 @@ const runMore = "Answers with the result when the command has ended, whatever it
 func (e *edge) execRows() []row {
 	const tag, at = "commands", "/v1/containers/{id}/execs/{exec}"
 	return []row{
-		{"POST", "/v1/exec", e.runOnce, withReplays(op{id: "runOnce", tag: tag, does: "Create a container and run a command in it.", more: runMore,
+		{"POST", "/v1/exec", e.runOnce, withReplays(op{id: "runOnce", tag: tag, does: "Create a container and run a command in it.", more: runMore + " An idempotency key is for both, so create has none of its own.",
 			body: js(oneShot{}), answers: ran(), fails: inGuest})},
 		{"POST", "/v1/containers/{id}/exec", e.runCommand, withReplays(op{id: "run", tag: tag, does: "Run a command.", more: runMore,
 			body: js(proto.Cmd{}), answers: ran(), fails: inGuest})},
@@ -162,10 +163,11 @@ func (e *edge) execRows() []row {
 			answers: map[int][]content{http.StatusOK: js(proto.ExecResult{}), http.StatusAccepted: js(proto.Exec{})}, fails: inBox}},
 		{"GET", at + "/logs", e.execLogs, op{id: "getExecLogs", tag: tag, does: "Read a command's output as it is.",
 			more: "Of each stream the first and the last part are kept; a line in square brackets stands where something was left out between them. With offset the bytes are the stream's own and nothing else: " +
-				"the answer ends where something was left out, and the next one, from the offset after the last byte, tells by Berth-Log-Start where it goes on.",
+				"the answer ends where something was left out, and the next one, from the offset after the last byte, tells by Berth-Log-Start where it goes on. " +
+				"A log that is followed ends with the command: when the daemon shuts down before that, the connection breaks, or the answer is a 503.",
 			query: []param{
 				{name: "stream", choices: []string{"stdout", "stderr", "both"}, does: "Which output; both is the default, in the order it was written."},
-				{name: "offset", kind: whole, max: never - 1, does: "Begin at this byte of the stream, which stream has to name. One behind all that was written is refused."},
+				{name: "offset", kind: whole, max: never - 1, does: "Begin at this byte of the stream, which stream has to name, stdout or stderr. One behind all that was written is refused."},
 				{name: "follow", kind: flag, does: "Go on until the command has ended."},
 			},
 			answers: map[int][]content{http.StatusOK: {{media: octets, headers: map[string]string{logStart: "The offset of the first byte, where what was asked for is no longer kept."}}}}, fails: append([]int{416}, inBox...)}},
@@ -243,6 +245,7 @@ func (e *edge) fileRows() []row {
 			query: []param{pathParam, asParam}, header: []param{{name: "Range", does: "One range of bytes, such as bytes=0-99, bytes=100- or bytes=-100. With If-Range the whole file is the answer: nothing tells its versions apart for certain."}},
 			answers: map[int][]content{http.StatusOK: {{media: octets, headers: file}}, http.StatusPartialContent: {{media: octets, headers: part}}}, fails: append([]int{416}, inGuest...)}},
 		{"PUT", at + "/content", e.writeContent, op{id: "writeFile", tag: tag, does: "Write a file, whole or not at all. Its directories are made.",
+			more: "A body with Content-Range, which is a part of a file, is refused.",
 			query: []param{pathParam, asParam, {name: "mode", kind: mode, does: "Octal permission bits. Without it a new file gets 0644 and another keeps its own."},
 				{name: "hash", kind: flag, does: "Answer with the file's SHA-256, too, which takes longer than to write it."}},
 			body: raw(octets), optional: true, unbounded: true, answers: ok(proto.FileInfo{}), fails: inGuest}},
@@ -257,7 +260,7 @@ func (e *edge) fileRows() []row {
 		{"GET", at + "/tar", e.readTar, op{id: "readTar", tag: tag, does: "Read a directory as a tar archive.",
 			query: []param{pathParam, asParam}, answers: map[int][]content{http.StatusOK: raw(tarType)}, fails: inGuest}},
 		{"PUT", at + "/tar", e.writeTar, op{id: "writeTar", tag: tag, does: "Unpack a tar archive into a directory, which is made.",
-			more:  "Members that would leave the directory, and devices, are refused by name; members before them are there then.",
+			more:  "Members that would leave the directory, and devices, are refused by name; members before them are there then. A body with Content-Range, which is a part of an archive, is refused.",
 			query: []param{pathParam, asParam}, body: append(raw(tarType), raw(octets)...), unbounded: true, answers: ok(directory{}), fails: inGuest}},
 	}
 	for i := range rows {
@@ -315,7 +318,7 @@ func (e *edge) keyRows() []row {
 		{"GET", at, e.getKey, op{id: "getKey", tag: tag, admin: true, does: "Describe an API key, and what it uses of its quota.",
 			answers: ok(proto.KeyStatus{}), fails: inOwn}},
 		{"PATCH", at, e.changeKey, op{id: "changeKey", tag: tag, admin: true, does: "Change an API key's name or quota, at once.",
-			more: "What is left out stays; a bound of 0 is taken away. A bound that is now below what is used takes nothing away, and refuses more.",
+			more: "What is left out stays; a bound of 0 is taken away, and burst with requests_per_second. A bound that is now below what is used takes nothing away, and refuses more.",
 			body: js(proto.ChangeKey{}), answers: ok(proto.Key{}), fails: append([]int{409}, inOwn...)}},
 		{"DELETE", at, e.revokeKey, op{id: "revokeKey", tag: tag, admin: true, does: "Revoke an API key for good, at once.",
 			more:    "Requests and websockets of the key that are under way end. What was made with it stays its owner's.",

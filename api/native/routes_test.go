@@ -520,6 +520,22 @@ func TestRanges(t *testing.T) {
 	}
 }
 
+// What a client resumes is a part, which must not become the whole file.
+func TestPartsOfUploadsAreRefused(t *testing.T) {
+	s := newSite(t)
+	fs := s.container(t) + "/fs/"
+	must[proto.FileInfo](t, s, "PUT", fs+"content?path=f", "0123456789")
+	for _, path := range []string{"content?path=f", "tar?path=."} {
+		res, body := s.do(t, "PUT", fs+path, "789", "Content-Range", "bytes 7-9/10", "Content-Type", octets)
+		if res.StatusCode != 400 || !strings.Contains(body, `"item":"Content-Range"`) || !strings.Contains(body, "whole") {
+			t.Errorf("%s: %d %s", path, res.StatusCode, body)
+		}
+	}
+	if _, body := s.do(t, "GET", fs+"content?path=f", nil); body != "0123456789" {
+		t.Errorf("the file is now %q", body)
+	}
+}
+
 // A body that stops in the middle changes nothing.
 func TestBrokenUpload(t *testing.T) {
 	s := newSite(t)

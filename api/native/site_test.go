@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"berth/api"
 	"berth/code"
@@ -28,6 +30,7 @@ const testKey = sessiontest.Secret
 type site struct {
 	*httptest.Server
 	*sessiontest.Stack
+	server *api.Server
 	client *http.Client
 	done   *handled
 }
@@ -66,7 +69,13 @@ func newSite(t *testing.T) *site { return siteWith(t, session.Config{}, func(*Co
 // siteWith serves a core of these settings; adjust may change the edge's.
 func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 	t.Helper()
-	s := &site{Stack: sessiontest.New(t, core)}
+	return siteOver(t, sessiontest.New(t, core), core, adjust)
+}
+
+// siteOver is siteWith for a stack of the test's own.
+func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjust func(*Config)) *site {
+	t.Helper()
+	s := &site{Stack: stack}
 	cfg := Config{
 		Keys:     s.Keys,
 		Bridge:   s.Bridge,
@@ -81,7 +90,9 @@ func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 	t.Cleanup(func() { cfg.Code.Close() })
 	cfg.Tools = storedTools(t, s.Stack, cfg.Code)
 	adjust(&cfg)
-	server, err := api.New(api.Config{
+	var err error
+	s.server, err = api.New(api.Config{
+		Grace: 50 * time.Millisecond, // for those that shut it down
 		Auth:  s.Keys,
 		Edges: []api.Edge{New(cfg), api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil })},
 		Log:   slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
@@ -89,13 +100,31 @@ func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.done = &handled{Handler: server}
+	s.done = &handled{Handler: s.server}
 	s.done.idle.L = &s.done.mu
 	s.Server = httptest.NewServer(s.done)
 	t.Cleanup(func() { s.Server.Close() })
 	s.client = &http.Client{Transport: &judge{t: t, doc: readDocument(t, s.URL), next: &http.Transport{}}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	return s
+}
+
+// listen answers on one more address, as the daemon does, until shutdown is called, which returns once all requests are over.
+func (s *site) listen(t *testing.T) (url string, shutdown func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- s.server.Serve(ctx, l) }()
+	return "http://" + l.Addr().String(), func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // CloseIdleConnections lets http.Client reach the transport below.

@@ -159,6 +159,9 @@ type logWriter struct {
 	goal   session.Cursor // what there was when the request came
 }
 
+// errLogCut is how a log that is followed ends with the daemon. Behind the first byte it breaks the connection.
+var errLogCut = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down; follow the log again when it is back, from the offset that you have.")
+
 // logStart tells the offset of the first byte where it is not the one asked for.
 const logStart = "Berth-Log-Start"
 
@@ -181,7 +184,11 @@ func (e *edge) execLogs(c *call) error {
 		cancel() // Follow gives what there is, and ends where it would have to wait
 	}
 	err = x.Follow(ctx, l.at, l.event)
-	if ended := errors.Is(err, errEnough) || errors.Is(err, context.Canceled) && c.r.Context().Err() == nil; ended {
+	cut := errors.Is(err, context.Canceled) && c.r.Context().Err() == nil
+	switch {
+	case cut && l.follow:
+		return errLogCut // an end like any other would say that this is all
+	case cut || errors.Is(err, errEnough):
 		err = nil
 	}
 	if err == nil {
@@ -203,7 +210,7 @@ func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
 		l.at = session.Cursor{Stdout: never, Stderr: offset}
 	default:
 		l.stream = "both"
-		if offset != 0 {
+		if l.exact {
 			return nil, invalid("offset", "offset counts the bytes of one stream; set stream to stdout or stderr.")
 		}
 	}
@@ -260,6 +267,9 @@ func (l *logWriter) event(ev proto.Event) error {
 func (l *logWriter) start() error {
 	if !l.follow || l.at.Stdout < l.goal.Stdout || l.at.Stderr < l.goal.Stderr {
 		return nil
+	}
+	if draining(l.c.r.Context()) {
+		return errLogCut // while there is still a status to say it by
 	}
 	l.begin(0)
 	return l.rc.Flush()

@@ -4,14 +4,17 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	"berth/audit"
 	"berth/proto"
 	"berth/session"
+	"berth/session/sessiontest"
 )
 
 // An sse is one event as it came.
@@ -260,5 +263,99 @@ func TestGapsAreTold(t *testing.T) {
 	text, gaps := output(t, events(t, strings.NewReader(body)), "stdout", 0)
 	if int64(len(text))+gaps != 5_000_000 || gaps < 4_000_000 || strings.Trim(text, "y") != "" {
 		t.Errorf("%d bytes and %d missing", len(text), gaps)
+	}
+}
+
+// A log that is followed does not end like a whole one when the daemon does, and whoever comes then is told to come again.
+func TestFollowedLogEndsWithTheDaemon(t *testing.T) {
+	s := newSite(t)
+	at := s.container(t)
+	x := s.launch(t, at, proto.Cmd{Command: "echo up; sleep 1000"})
+	silent := s.launch(t, at, proto.Cmd{Command: "sleep 1000"})
+	logs := func(exec string) string { return at + "/execs/" + exec + "/logs?follow=true&stream=stdout" }
+	url, shutdown := s.listen(t)
+	req := s.request(t, t.Context(), "GET", logs(x.ID), nil)
+	req.URL.Host = strings.TrimPrefix(url, "http://")
+	res, err := s.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	up := make([]byte, 3)
+	if _, err := io.ReadFull(res.Body, up); err != nil || string(up) != "up\n" {
+		t.Fatalf("%q %v", up, err)
+	}
+	shutdown()
+	if rest, err := io.ReadAll(res.Body); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("it ended as if it was complete: %q %v", rest, err)
+	}
+	res, body := s.do(t, "GET", logs(silent.ID), nil)
+	if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
+		t.Errorf("while the daemon shuts down: %d %s", res.StatusCode, body)
+	}
+	if res, body := s.do(t, "GET", at+"/execs/"+x.ID+"/logs", nil); res.StatusCode != 200 || body != "up\n" {
+		t.Errorf("what is there: %d %q", res.StatusCode, body)
+	}
+}
+
+// A command that is cut off by the end of the daemon is not told, nor remembered, as one whose client went away.
+func TestCommandPastTheGraceOfAShutdown(t *testing.T) {
+	s := newSite(t)
+	at := s.container(t)
+	s.run(t, at, "mkfifo /tmp/up")
+	url, shutdown := s.listen(t)
+	req := s.request(t, t.Context(), "POST", at+"/exec", proto.Cmd{Command: "echo up > /tmp/up; sleep 1000"})
+	req.URL.Host = strings.TrimPrefix(url, "http://")
+	answer := make(chan string, 1)
+	go func() {
+		res, err := s.client.Do(req)
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		answer <- fmt.Sprint(res.StatusCode, " ", res.Header.Get("Retry-After"), " ", string(body), err)
+	}()
+	s.run(t, at, "cat /tmp/up")
+	shutdown()
+	if got := <-answer; !strings.HasPrefix(got, "503 1 ") || !strings.Contains(got, "shutting down") {
+		t.Error(got)
+	}
+	s.Reopen(t)
+	box, err := s.Sessions.Get(sessiontest.Owner, strings.TrimPrefix(at, "/v1/containers/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range box.Execs() {
+		if info := x.Info(); strings.Contains(info.Command, "sleep") && (info.End == nil || info.End.Reason != proto.EndStopped || info.End.Message != "the daemon was shut down") {
+			t.Errorf("%+v", info.End)
+		}
+	}
+}
+
+// A client that comes back to the audit log goes on behind its last event, however far that is from the end.
+func TestAuditGoesOnBehindTheLastEvent(t *testing.T) {
+	stack := sessiontest.New(t, session.Config{})
+	log, err := audit.Open(audit.Config{Dir: t.TempDir(), Ledger: stack.Ledger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	for range 10 {
+		log.Append(proto.AuditEntry{Act: "container.create", Outcome: proto.AuditOK, Actor: "key_1"})
+	}
+	s := siteOver(t, stack, session.Config{}, func(cfg *Config) { cfg.Audit = log })
+	for last, want := range map[string]string{"4": "id: 5\n", "": "id: 10\n"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		res, err := s.client.Do(s.request(t, ctx, "GET", "/v1/audit?last=2", nil, "Accept", eventType, "Last-Event-ID", last))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil || line != want {
+			t.Errorf("behind %q: %q %v", last, line, err)
+		}
+		cancel()
+		res.Body.Close()
 	}
 }

@@ -51,8 +51,8 @@ func (e *edge) useToolOnce(c *call) error {
 		return err
 	}
 	res, err := tools.Run(c.r.Context(), s, use)
-	if err != nil && !replayed {
-		e.discard(c, s) // nobody knows of it
+	if err != nil && !replayed && c.nobodys(s, use.IdempotencyKey) {
+		e.discard(c, s)
 	}
 	if err != nil {
 		return err
