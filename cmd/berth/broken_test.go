@@ -119,6 +119,64 @@ func TestLogsGoOnAfterABreak(t *testing.T) {
 	}
 }
 
+// The same for the audit log, which others go on writing.
+func TestAuditGoesOnAfterABreak(t *testing.T) {
+	u := newUser(t)
+	near := user{append([]string(nil), u.env...)}
+	w := wireTo(t, &near)
+	r := near.start(t, "audit", "tail", "-f", "--act", "container.create")
+	for range 2 {
+		c := u.berth(t, "create")
+		if got := r.line(t); !strings.Contains(got, c) {
+			t.Fatalf("%q, not %s; %s", got, c, r.stderr.String())
+		}
+		w.cut()
+	}
+	if err := r.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if got := statusOf(t, r.Wait()); got != 130 || strings.Contains(r.stderr.String(), "EOF") {
+		t.Errorf("status %d, %s", got, r.stderr.String())
+	}
+}
+
+// What is printed to where there is no room ends it, and is no daemon that went away.
+func TestAuditToAFullDisk(t *testing.T) {
+	u := newUser(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	u.berth(t, "create")
+	cmd := u.command("audit", "tail", "-f")
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = full, &stderr
+	if got := statusOf(t, cmd.Run()); got != 125 || strings.Contains(stderr.String(), "went away") {
+		t.Errorf("status %d, %s", got, stderr.String())
+	}
+}
+
+// A file that is too large is told with the limit of files, and not with that of the form around it.
+func TestTooLargeAFile(t *testing.T) {
+	u := newUser(t)
+	through(t, &u, func(w http.ResponseWriter, r *http.Request) bool {
+		large := r.Method == http.MethodPost && r.URL.Path == "/v1/files"
+		if large {
+			io.Copy(io.Discard, r.Body)
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			io.WriteString(w, `{"type":"error","error":{"type":"request_too_large","message":"Request exceeds 524353536 bytes."}}`)
+		}
+		return large
+	})
+	cmd := u.command("files", "put", "broken_test.go")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if got := statusOf(t, cmd.Run()); got != 125 || !strings.Contains(stderr.String(), "files of at most 524288000 bytes") || strings.Contains(stderr.String(), "524353536") {
+		t.Errorf("status %d, %s", got, stderr.String())
+	}
+}
+
 // A connection that breaks under a command ends both, and says so.
 func TestExecOverABrokenConnection(t *testing.T) {
 	u := newUser(t)

@@ -49,6 +49,9 @@ When it ends, containers go on without it; the next start attaches to them again
 			if err := notNegative(cmd.Flags()); err != nil {
 				return err
 			}
+			if cfg.Dir == "" { // as a variable that is not set gives; the current directory would be full of a daemon's files
+				return fmt.Errorf("--data is empty; name the data directory, or leave it out for %s", defaultDir)
+			}
 			cfg.Log = newLogger(jsonLog, debug)
 			cfg.Version = version
 			cfg.Session.Limits = limits

@@ -249,10 +249,67 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	}
 }
 
+// A command with a key goes on when the user leaves it, and the same line finds it again.
+func TestLeavingACommandWithAKey(t *testing.T) {
+	u := newUser(t)
+	c := u.berth(t, "create")
+	u.berth(t, "exec", "-c", "mkfifo $JOB_DIR/go", c)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		line := []string{"exec", "--idempotency-key", sig.String(), "-c", `trap "exit 33" INT TERM HUP; echo ready; read x < $JOB_DIR/go; echo "got $x"; exit 7`, c}
+		r := u.start(t, line...)
+		r.line(t)
+		if err := r.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if got := statusOf(t, r.Wait()); got != 130 || !strings.Contains(r.stderr.String(), "hint: the command goes on; the same command line again finds it") {
+			t.Errorf("%v: status %d, %s", sig, got, r.stderr.String())
+		}
+		u.berth(t, "exec", "-d", "-c", "echo word > $JOB_DIR/go", c)
+		again := u.start(t, line...)
+		for _, want := range []string{"ready", "got word"} {
+			if got := again.line(t); got != want {
+				t.Fatalf("%v: %q", sig, got)
+			}
+		}
+		if got := statusOf(t, again.Wait()); got != 7 {
+			t.Errorf("%v: status %d, %s", sig, got, again.stderr.String())
+		}
+	}
+}
+
+// One that still waits for input from here could not go on, and gets the signal.
+func TestLeavingACommandThatIsOwedInput(t *testing.T) {
+	u := newUser(t)
+	cmd := u.command("exec", "-i", "--idempotency-key", "k", u.berth(t, "create"), "bash", "-c", `trap "exit 33" TERM; echo ready; while :; do read -t 0.05 x; done`)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := statusOf(t, cmd.Wait()); got != 33 {
+		t.Errorf("status %d", got)
+	}
+}
+
 // A command that ignores the user is left after the third time, and the daemon ends it.
 func TestInsisting(t *testing.T) {
 	u := newUser(t)
-	r := u.start(t, "run", "-c", `trap 'echo no' INT; mkfifo p; exec 9<>p; echo ready; while :; do read -r -u 9 x; done`)
+	// bash sees a signal that comes just before it begins to read when that ends.
+	r := u.start(t, "run", "-c", `trap 'echo no' INT; mkfifo p; exec 9<>p; echo ready; while :; do read -r -t 0.2 -u 9 x; done`)
 	r.line(t)
 	for i := range 3 {
 		if err := r.Process.Signal(os.Interrupt); err != nil {

@@ -30,8 +30,8 @@ says what is different, which is printed too; the exit status is then 1.
 A script is JSON. Its turns are played in their order, one for each request:
 
   {"turns": [
-    {"expect": {"tools": ["bash"], "last": [{"type": "text", "text": {"$contains": "date"}}]},
-     "answer": {"content": [{"type": "tool_use", "name": "bash", "input": {"command": "date"}}]}},
+    {"expect": {"tools": ["bash_code_execution"], "last": [{"type": "text", "text": {"$contains": "date"}}]},
+     "answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "date"}}]}},
     {"expect": {"messages": 3},
      "answer": {"content": [{"type": "text", "text": {"$join": ["It is ", {"$from": "/messages/-1/content/0/content"}]}}]}}
   ], "loop": true}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,6 +52,27 @@ func TestUpstreamScript(t *testing.T) {
 	cancel()
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "does not expect") || !strings.Contains(mistakes.String(), `/model is "other"; expected "m"`) {
 		t.Errorf("%v; %s", err, mistakes.String())
+	}
+}
+
+// The example of the help is a script, for what the gateway asks.
+func TestUpstreamScriptOfTheHelp(t *testing.T) {
+	_, rest, _ := strings.Cut(upstreamScriptCommand().Long, "one for each request:\n")
+	example, _, _ := strings.Cut(rest, "What is expected")
+	path := filepath.Join(t.TempDir(), "script.json")
+	if err := os.WriteFile(path, []byte(example), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	srv, err := openScript(upstreamScriptCommand(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "/v1/messages", strings.NewReader(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"What date is it?"}]}],
+		"tools":[{"name":"bash_code_execution","input_schema":{"type":"object"}},{"name":"text_editor_code_execution","input_schema":{"type":"object"}}]}`))
+	r.Header.Set("anthropic-version", "2023-06-01")
+	if srv.ServeHTTP(w, r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"name":"bash_code_execution"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

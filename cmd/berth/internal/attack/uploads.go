@@ -242,7 +242,9 @@ func interrupted(ctx context.Context, t *Target) (string, error) {
 	if n, err := t.storedFiles(ctx, name); err != nil || n != 0 {
 		return "", Breached("%d files were stored; %v", n, err)
 	}
-	if got, err := t.Output(ctx, b.id, "", "cd /workspace; cat "+name+"; find . -name '.berth*'"); err != nil || got != "old" {
+	// Who has gone is not waited for: what has come of the last one goes a moment after its answer.
+	gone := "for i in $(seq 100); do find . -name '.berth*' | grep -q . || break; sleep 0.05; done"
+	if got, err := t.Output(ctx, b.id, "", "cd /workspace; cat "+name+"; "+gone+"; find . -name '.berth*'"); err != nil || got != "old" {
 		return "", Breached("a file that was written over holds %.100q, or something is left; %v", got, err)
 	}
 	return "32 uploads that broke off left nothing", nil

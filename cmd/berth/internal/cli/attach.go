@@ -35,14 +35,15 @@ type attachment struct {
 	begun   chan struct{} // closed then
 	restore func()        // gives the terminal back
 
-	owed atomic.Bool // some of standard input has not been passed on
+	owed atomic.Bool // some of standard input has not been passed on; from run on
 }
 
-// run runs the command and returns its result. Signals are the command's from here on.
+// run runs the command and returns its result. Signals are the command's from here on, unless it is one that berth only looks after.
 func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	t.begun = make(chan struct{})
+	t.owed.Store(t.cmd.OpenStdin && t.cmd.TTY == nil)
 	// From before there is a connection: a daemon may be slow to answer, and the user need not wait for it.
 	defer t.forward(ctx, cancel)()
 	res, err := t.attend(ctx, cancel)
@@ -107,7 +108,6 @@ func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc) er
 	case t.cmd.TTY == nil:
 		// By requests and not by the connection: a pipe may hold more than the daemon keeps for a
 		// command that does not read.
-		t.owed.Store(true)
 		go t.feed(ctx, give)
 		return nil
 	}
@@ -161,8 +161,8 @@ func catch() (caught chan os.Signal, stop func()) {
 	return caught, func() { signal.Stop(caught) }
 }
 
-// forward passes signals on to the command once it has begun, and gives up on it when the user insists. The
-// function that it returns ends that.
+// forward passes signals on to the command once it has begun, and gives up on it when the user insists, or leaves one that goes on by
+// itself. The function that it returns ends that.
 func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -180,7 +180,7 @@ func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) 
 				}
 				// Before the command has begun there is nothing to pass a signal to, so the first
 				// one is for us.
-				if asked >= patience || !runs && ends(sig) {
+				if asked >= patience || ends(sig) && (!runs || t.apart()) {
 					give(errInterrupted)
 					return
 				}
@@ -196,6 +196,23 @@ func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) 
 		cancel()
 		<-done
 	}
+}
+
+// apart reports whether the command goes on without us, so that what ends us is not meant for it. With a terminal it is: that is where its
+// signals come from. One that is still owed input would wait for it for ever.
+func (t *attachment) apart() bool {
+	return t.cmd.IdempotencyKey != "" && t.cmd.TTY == nil && !t.owed.Load()
+}
+
+// left is err with the way back, where it is that the user left a command that goes on.
+func (t *attachment) left(err error) error {
+	if !t.apart() || !interrupted(err) {
+		return err
+	}
+	if t.exec == "" {
+		return &hintError{err, "if the command had begun, it goes on; the same command line again finds it, or begins it"}
+	}
+	return &hintError{err, fmt.Sprintf("the command goes on; the same command line again finds it, and `berth kill %s %s` ends it", t.container, t.exec)}
 }
 
 // ends reports whether a signal means that the user wants the end.

@@ -40,7 +40,7 @@ type auditFlags struct {
 
 func (f *auditFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.filter.Container, "container", "", "only what was done to this container")
+	fs.StringVar(&f.filter.Container, "container", "", "only what was done to this container; one that is gone by its whole ID")
 	fs.StringVar(&f.filter.Actor, "actor", "", "only what this API key (its ID), or a part of the daemon, did")
 	fs.StringVar(&f.filter.Owner, "owner", "", "only what concerns this owner")
 	fs.StringVar(&f.filter.Act, "act", "", "only this act, such as exec.end; \"exec.\" is all that begin so")
@@ -52,6 +52,36 @@ func (f *auditFlags) register(cmd *cobra.Command) {
 func (f *auditFlags) read() (err error) {
 	if f.filter.Since, err = parseMoment("since", f.since); err == nil {
 		f.filter.Until, err = parseMoment("until", f.until)
+	}
+	return err
+}
+
+// auditFilter reads the flags. A container is looked for as everywhere: the log knows IDs alone, and nothing that was done to a name.
+func (a *app) auditFilter(ctx context.Context, c *client.Client, f *auditFlags) error {
+	if err := f.read(); err != nil || f.filter.Container == "" {
+		return err
+	}
+	id, err := a.container(ctx, c, f.filter.Container)
+	f.filter.Container = id
+	return err
+}
+
+// auditFollow prints what is added to the log, and goes on where it was when a daemon that went away is back.
+func (a *app) auditFollow(ctx context.Context, c *client.Client, f client.AuditFilter) error {
+	at, full := "", error(nil) // what cannot be printed must not look like a daemon that went away
+	err := a.patiently(ctx, func() (on bool, err error) {
+		was := at
+		at, err = c.FollowAudit(ctx, f, at, func(line []byte) error {
+			full = a.printEntry(line)
+			return full
+		})
+		if full != nil {
+			return false, nil
+		}
+		return at != was, err
+	})
+	if full != nil {
+		return full
 	}
 	return err
 }
@@ -83,12 +113,18 @@ func (a *app) auditTailCommand() *cobra.Command {
 		Use: "tail [flags]", Short: "Show the newest entries", Args: takes(0, 0),
 		Example: "  berth audit tail -n 50 --act exec.\n  berth audit tail --follow --container CONTAINER",
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
-			if err := f.read(); err != nil {
+			if f.filter.Last < 0 {
+				return proto.Errorf(proto.InvalidArgument, "", "lines", "--lines %d is less than nothing; 0 is all", f.filter.Last)
+			}
+			if err := a.auditFilter(ctx, c, &f); err != nil {
 				return err
+			}
+			if follow {
+				return a.auditFollow(ctx, c, f.filter)
 			}
 			// Entries are printed as they come, and none are kept: the log may be larger than
 			// memory.
-			return c.Audit(ctx, f.filter, follow, a.printEntry)
+			return c.Audit(ctx, f.filter, a.printEntry)
 		}),
 	}
 	f.register(cmd)
@@ -105,10 +141,10 @@ func (a *app) auditExportCommand() *cobra.Command {
 		Use: "export [flags]", Short: "Print entries as JSON lines, byte for byte as they are in the log", Args: takes(0, 0),
 		Example: "  berth audit export --since 24h >yesterday.jsonl",
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
-			if err := f.read(); err != nil {
+			if err := a.auditFilter(ctx, c, &f); err != nil {
 				return err
 			}
-			return c.Audit(ctx, f.filter, false, a.printRaw)
+			return c.Audit(ctx, f.filter, a.printRaw)
 		}),
 	}
 	f.register(cmd)

@@ -3,6 +3,8 @@ package cli
 import (
 	"archive/tar"
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +17,12 @@ import (
 	"testing"
 
 	"berth/cmd/berth/internal/client"
+	"berth/code"
 	"berth/proto"
+	"berth/session"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func TestPick(t *testing.T) {
@@ -27,12 +34,17 @@ func TestPick(t *testing.T) {
 		{"container_0000000000000000000abc", all[0].id, ""},
 		{"web", all[0].id, ""},
 		{"abd", all[2].id, ""}, // a name counts more than the end of an ID
-		{"container_1", all[3].id, ""},
-		{"2222", all[4].id, ""},
+		{"container_11111111", all[3].id, ""},
+		{"22222222", all[4].id, ""},
 		{"0abc", all[0].id, ""},
+		// Everything begins so, and the next command may be rm.
+		{"container_", "", "too little of an ID"},
+		{"c", "", "too little of an ID"},
+		{"container_1", "", "too little of an ID"},
+		{"2222222", "", "too little of an ID"},
 		{"fff", "", "no container is called"}, // too short for an end
 		{"dup", "", "may be any of several containers: container_1111111111111111111abc, container_2222222222222222222fff"},
-		{"0000", "", "may be any of several"},
+		{"00000000", "", "may be any of several"},
 		{"nosuch", "", "no container is called"},
 		{"", "", "empty"},
 	}
@@ -40,6 +52,26 @@ func TestPick(t *testing.T) {
 		id, err := pick("container", proto.ContainerPrefix, tt.text, all)
 		if id != tt.id || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%q: %q, %v", tt.text, id, err)
+		}
+	}
+}
+
+// The newest command is not an interpreter, whatever became of that.
+func TestNewest(t *testing.T) {
+	list := []proto.Exec{
+		{ID: "a", Command: "sleep 9"}, {ID: "b", Command: "python context main"}, {ID: "c", Command: "js interpreter for run_code"},
+	}
+	if id, err := newest("container_x", list); id != "a" || err != nil {
+		t.Errorf("%q, %v", id, err)
+	}
+	if _, err := newest("container_x", list[1:]); proto.CodeOf(err) != proto.NotFound {
+		t.Error(err)
+	}
+	for _, e := range []proto.Exec{
+		{Command: "python context main", Background: true}, {Command: "python: context main"}, {Command: "make context main"}, {Command: "python context a b"}, {Argv: []string{"python"}},
+	} {
+		if interpreter(e) {
+			t.Errorf("%+v was taken for an interpreter", e)
 		}
 	}
 }
@@ -197,9 +229,92 @@ func TestProgressOfTwo(t *testing.T) {
 	}
 }
 
+// Once the daemon tells of its own steps, what is still sent does not take the line from them; and a bar that went is drawn no more.
+func TestProgressOfAnImport(t *testing.T) {
+	p := &progress{a: &app{stderr: io.Discard}, terminal: true}
+	in := p.reader(strings.NewReader("archive"), "sending", 0)
+	io.CopyN(io.Discard, in, 3)
+	sending := p.bar
+	if p.step != "sending" || sending == nil {
+		t.Fatalf("the step is %q", p.step)
+	}
+	p.image(session.ImageProgress{Stage: "unpacking", Done: 1})
+	unpacking := p.bar
+	io.Copy(io.Discard, in)
+	if p.step != "unpacking" || p.bar != unpacking {
+		t.Errorf("the step is %q again", p.step)
+	}
+	p.end()
+	if !sending.IsFinished() || !unpacking.IsFinished() {
+		t.Error("a bar that was taken away goes on")
+	}
+}
+
+// Columns are as wide as a terminal shows them.
+func TestTable(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{stdout: &out}
+	if err := a.table([]string{"NAME", "SIZE"}, [][]string{{"plain", "1"}, {"\U0001F600.csv", "22"}, {"漢字", ""}, {"e\u0301", "3"}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "NAME     SIZE\nplain    1\n\U0001F600.csv   22\n漢字\ne\u0301        3\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+// What an interrupted examination found says nothing of the machine.
+func TestInterruptedDoctor(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	var out bytes.Buffer
+	a := &app{stdout: &out, cfg: Config{Doctor: func(ctx context.Context, _ DoctorOptions, report func(Finding)) error {
+		report(Finding{Name: "kernel", Grade: GradeOK})
+		interrupt()
+		report(Finding{Name: "trial", Grade: GradeFail, Found: ctx.Err().Error()})
+		return nil
+	}}, host: "127.0.0.1:1"}
+	cmd := a.doctorCommand()
+	cmd.SetArgs([]string{})
+	if err := cmd.ExecuteContext(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(out.String(), "kernel") || strings.Contains(out.String(), "FAIL") || strings.Contains(out.String(), "daemon") {
+		t.Errorf("%v; %s", err, out.String())
+	}
+}
+
+// Backquotes in the usage of a flag name its value, and a command that is quoted so is none.
+func TestUsagesNameOneWord(t *testing.T) {
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if name, _ := pflag.UnquoteUsage(f); strings.Contains(name, " ") {
+				t.Errorf("the help of %s has --%s %s", cmd.CommandPath(), f.Name, name)
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			look(sub)
+		}
+	}
+	look(New(Config{}))
+}
+
+// Figures that cannot be written take nothing else away, nor the status of code that failed.
+func TestFiguresThatCannotBeWritten(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		var out, said bytes.Buffer
+		a := &app{stdout: &out, stderr: &said}
+		res := code.Outcome{Results: []string{"42"}, Rich: []code.Bundle{{"image/svg+xml": json.RawMessage(`"<svg/>"`)}}}
+		if failed {
+			res.Error, res.ErrorDetail = "ZeroDivisionError", &code.ErrorDetail{}
+		}
+		err := a.outcome(res, filepath.Join(t.TempDir(), "gone"), nil)
+		if status := a.report(err); status != map[bool]int{false: 125, true: 1}[failed] || out.String() != "42\n" || !strings.Contains(said.String(), "figure-1.svg: no such file") {
+			t.Errorf("%v: status %d, %q, %q", failed, status, out.String(), said.String())
+		}
+	}
+}
+
 // An error says what to do, in a line of its own, and cannot steer the terminal.
 func TestReport(t *testing.T) {
 	dial := &client.DialError{Host: "http://h", Err: syscall.ECONNREFUSED}
+	http := proto.Errorf(proto.NotFound, "", "", "gone; GET it")
 	for _, tt := range []struct {
 		err    error
 		status int
@@ -210,6 +325,11 @@ func TestReport(t *testing.T) {
 		{errInterrupted, 130, "berth: interrupted\n"},
 		{dial, 125, "berth: no daemon answers at http://h: connection refused\nhint: start it with `berth serve`, or name a running one with --host or BERTH_HOST\n"},
 		{errors.Join(errors.New("a"), errors.New("b\x1b[1m")), 125, "berth: a\nberth: b\uFFFD[1m\n"},
+		{&hintError{errInterrupted, "go on"}, 130, "berth: interrupted\nhint: go on\n"},
+		{&client.MissingError{Err: http, Kind: "skills", Name: "s"}, 125, "berth: skill \"s\" does not exist\nhint: `berth skills ls` lists those that there are\n"},
+		{&client.MissingError{Err: http, Kind: "versions", Name: "v", In: "s t"}, 125, "berth: version \"v\" does not exist in s t\nhint: `berth skills show 's t'` lists those that there are\n"},
+		{&client.MissingError{Err: http, Kind: "execs", Name: "e", In: "c"}, 125, "berth: gone; GET it\nhint: `berth ps c` lists those that there are\n"},
+		{fmt.Errorf("reading: %w", &client.MissingError{Err: http, Kind: "skills", Name: "s"}), 125, "berth: reading: gone; GET it\nhint: `berth skills ls` lists those that there are\n"},
 	} {
 		var buf bytes.Buffer
 		a := &app{stderr: &buf}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,8 +35,11 @@ Languages: ` + strings.Join(code.Languages(), ", ") + `. Without --language the 
   berth code --figures . plot.py
   berth code --context main CONTAINER -c 'x = 1'
   echo 'console.log(process.version)' | berth code --language js`,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error { return a.runCode(ctx, c, f, args) }),
 	}
+	cmd.RunE = a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		f.given = cmd.Flags().Changed("code")
+		return a.runCode(ctx, c, f, args)
+	})
 	f.register(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("language", cobra.FixedCompletions(code.Languages(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
@@ -45,6 +49,7 @@ Languages: ` + strings.Join(code.Languages(), ", ") + `. Without --language the 
 // codeFlags say what code to run and how.
 type codeFlags struct {
 	language, context, text, image, figures string
+	given                                   bool // text was, if only as ""
 	env, secrets, secretHosts               []string
 	network                                 networkFlags
 	timeout                                 time.Duration
@@ -57,7 +62,7 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 	fs.StringVarP(&f.text, "code", "c", "", "run this text in place of a file")
 	fs.StringVar(&f.image, "image", "", "image of the container that is made (default: the daemon's)")
 	f.network.register(cmd)
-	fs.StringVar(&f.figures, "figures", "", "write images among the results into this directory")
+	fs.StringVar(&f.figures, "figures", "", "write images among the results into this directory, which is made if need be")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment, NAME=value, or NAME to take yours (may be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
@@ -69,6 +74,9 @@ var byExtension = map[string]string{".py": "python", ".js": "js", ".mjs": "js", 
 
 // runCode runs the code and says what became of it.
 func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args []string) error {
+	if f.given && f.text == "" {
+		return proto.Errorf(proto.InvalidArgument, "", "code", "there is nothing to run; give code with -c, name a file, or leave out -c for standard input")
+	}
 	container, file, err := a.codeArgs(ctx, c, f, args)
 	if err != nil {
 		return err
@@ -94,6 +102,9 @@ func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args 
 	if req.NetworkSecrets, err = parseSecretHosts(f.secretHosts, req.Secrets); err != nil {
 		return err
 	}
+	if err := f.makeRoom(); err != nil {
+		return err
+	}
 	res, err := c.RunCode(ctx, req)
 	if err != nil {
 		return err
@@ -117,10 +128,14 @@ func (a *app) codeArgs(ctx context.Context, c *client.Client, f *codeFlags, args
 	if container == "" && f.context != "" {
 		return "", "", proto.Errorf(proto.InvalidArgument, "", "context", "a context belongs to a container; name it before the file")
 	}
-	if container != "" {
-		container, err = a.container(ctx, c, container)
+	if container == "" {
+		return "", file, nil
 	}
-	return container, file, err
+	id, err := a.container(ctx, c, container)
+	if err != nil && len(args) == 1 && f.text == "" && notCalled(err, container) { // more often a file that was mistyped
+		err = &hintError{proto.Errorf(proto.NotFound, "", container, "there is neither a file %q here nor a container of that name", container), "`berth ls` lists containers"}
+	}
+	return id, file, err
 }
 
 func isFile(name string) bool {
@@ -147,10 +162,24 @@ func (f *codeFlags) source(file string) (string, error) {
 	return string(text), err
 }
 
+// makeRoom makes the directory for figures. It is for before the code runs: afterwards there would be figures and no place for them.
+func (f *codeFlags) makeRoom() error {
+	if f.figures == "" {
+		return nil
+	}
+	if err := os.MkdirAll(f.figures, 0o755); err != nil {
+		return fmt.Errorf("nothing was run, as the directory for --figures cannot be made: %w", err)
+	}
+	return nil
+}
+
 // runCell runs the code in a context, and prints as it goes.
 func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, container string, cell code.Cell) error {
 	if len(f.env)+len(f.secrets) > 0 || f.image != "" || !f.network.request().IsZero() {
 		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow are for a fresh interpreter; leave them out with --context")
+	}
+	if err := f.makeRoom(); err != nil {
+		return err
 	}
 	print := a.printer()
 	res, err := c.RunCell(ctx, container, f.context, cell, func(p code.Progress) error {
@@ -162,11 +191,24 @@ func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, conta
 	return a.outcome(res, f.figures, print)
 }
 
-// outcome prints what became of code, its output too unless printed has done that, and is the exit status.
+// outcome prints what became of code, saves its figures, and is the exit status. Figures come last: one that cannot be written takes nothing
+// else away, and the status stays the code's own where it failed.
 func (a *app) outcome(res code.Outcome, figures string, printed *printer) error {
-	if err := a.saveFigures(res, figures); err != nil {
+	err := a.printOutcome(res, printed)
+	lost := a.saveFigures(res, figures)
+	var exit exitError
+	switch {
+	case lost == nil:
+		return err
+	case errors.As(err, &exit): // which is without words of its own
+		fmt.Fprintln(a.stderr, "berth: "+lines(lost.Error()))
 		return err
 	}
+	return errors.Join(err, lost)
+}
+
+// printOutcome prints what became of code, its output too unless printed has done that, and is the exit status.
+func (a *app) printOutcome(res code.Outcome, printed *printer) error {
 	if a.json {
 		if err := a.printJSON(res); err != nil {
 			return err
@@ -237,7 +279,7 @@ func failed(res code.Outcome) error {
 // imageTypes are what figures are written as.
 var imageTypes = map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg"}
 
-// saveFigures writes the images among the results into a directory, and names each file.
+// saveFigures writes the images among the results into a directory that is there, and names each file.
 func (a *app) saveFigures(res code.Outcome, dir string) error {
 	if dir == "" {
 		return nil

@@ -149,12 +149,20 @@ func (a *app) inspectCommand() *cobra.Command {
 // Errors are joined, each with its own line at the end, so one call with ten names is no worse
 // than ten calls.
 func (a *app) each(ctx context.Context, c *client.Client, names []string, fn func(id string) error) error {
+	return eachName(ctx, names, func(name string) error {
+		id, err := a.container(ctx, c, name)
+		if err != nil {
+			return err
+		}
+		return fn(id)
+	})
+}
+
+// eachName is each for what looks the names up by itself.
+func eachName(ctx context.Context, names []string, fn func(name string) error) error {
 	var errs []error
 	for _, name := range names {
-		id, err := a.container(ctx, c, name)
-		if err == nil {
-			err = fn(id)
-		}
+		err := fn(name)
 		// Ten names and no daemon make one error, not ten.
 		if ctx.Err() != nil || fatal(err) {
 			return errors.Join(append(errs, err)...)
@@ -253,7 +261,15 @@ func (a *app) removeCommand() *cobra.Command {
 		ValidArgsFunction: a.completeContainers(-1),
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []client.Deleted
-			err := a.each(ctx, c, args, func(id string) error {
+			err := eachName(ctx, args, func(name string) error {
+				id, err := a.container(ctx, c, name)
+				if err != nil && force && notCalled(err, name) { // there is no ID to print; a name that was mistyped should show
+					fmt.Fprintln(a.stderr, "berth: "+printable(err.Error())+", so nothing is deleted")
+					return nil
+				}
+				if err != nil {
+					return err
+				}
 				d, err := a.remove(ctx, c, id, force, keep)
 				if err != nil {
 					return err

@@ -52,7 +52,7 @@ func (a *app) doctorCommand() *cobra.Command {
 place of its own that is removed again; and have the daemon, if one runs, do so too. The exit status is 1 if something must be mended.`,
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
 			r := &rounds{app: a, c: c, found: []Finding{}}
-			if err := a.cfg.Doctor(ctx, o, r.report); err != nil {
+			if err := a.cfg.Doctor(ctx, o, func(f Finding) { r.report(ctx, f) }); err != nil {
 				return err
 			}
 			if !o.Quick {
@@ -80,7 +80,11 @@ type rounds struct {
 
 // report prints one line as soon as it is known, since some checks take seconds; so the columns have a fixed width.
 // Why it matters and what to do come below.
-func (r *rounds) report(f Finding) {
+// What a check finds that the user interrupted says nothing of the machine.
+func (r *rounds) report(ctx context.Context, f Finding) {
+	if ctx.Err() != nil {
+		return
+	}
 	r.found = append(r.found, f)
 	switch f.Grade {
 	case GradeOK:
@@ -127,13 +131,13 @@ func (r *rounds) daemon(ctx context.Context) {
 	var dial *client.DialError
 	switch {
 	case errors.As(err, &dial):
-		r.report(Finding{"daemon", GradeWarn, err.Error(), "the other commands need one", "start it with `berth serve`"})
+		r.report(ctx, Finding{"daemon", GradeWarn, err.Error(), "the other commands need one", "start it with `berth serve`"})
 		return
 	case err != nil:
-		r.report(Finding{"daemon", GradeFail, err.Error(), "no container can be started through it", r.hint(err)})
+		r.report(ctx, Finding{"daemon", GradeFail, err.Error(), "no container can be started through it", r.hint(err)})
 		return
 	}
-	r.report(Finding{Name: "daemon", Grade: GradeOK, Found: fmt.Sprintf("version %s at %s", info.Version, r.c.Host())})
+	r.report(ctx, Finding{Name: "daemon", Grade: GradeOK, Found: fmt.Sprintf("version %s at %s", info.Version, r.c.Host())})
 	for _, class := range info.RuntimeClasses {
 		r.class(ctx, class)
 	}
@@ -154,10 +158,10 @@ func (r *rounds) class(ctx context.Context, class proto.RuntimeClass) {
 		}
 	}
 	if err != nil {
-		r.report(Finding{name, GradeFail, err.Error(), "containers of this class cannot be used", r.hint(r.imageHint(err))})
+		r.report(ctx, Finding{name, GradeFail, err.Error(), "containers of this class cannot be used", r.hint(r.imageHint(err))})
 		return
 	}
-	r.report(Finding{Name: name, Grade: GradeOK, Found: fmt.Sprintf("made, used and deleted in %v", time.Since(began).Round(time.Millisecond))})
+	r.report(ctx, Finding{Name: name, Grade: GradeOK, Found: fmt.Sprintf("made, used and deleted in %v", time.Since(began).Round(time.Millisecond))})
 }
 
 // greet runs a command in the container and wants its output back, which takes the guest, the socket and the pipes.

@@ -60,17 +60,26 @@ func (a *app) report(err error) int {
 	case errors.As(err, &exit):
 		return exit.status
 	// Before the words: an interruption breaks connections, and what they say of it is noise.
-	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
+	case interrupted(err):
 		fmt.Fprintln(a.stderr, "berth: interrupted")
+		var own *hintError
+		if errors.As(err, &own) { // any other was for what broke
+			fmt.Fprintln(a.stderr, "hint: "+printable(own.hint))
+		}
 		return statusInterrupted
 	}
 	for _, e := range split(err) {
-		fmt.Fprintln(a.stderr, "berth: "+lines(e.Error()))
+		fmt.Fprintln(a.stderr, "berth: "+lines(words(e)))
 	}
 	if hint := a.hint(err); hint != "" {
 		fmt.Fprintln(a.stderr, "hint: "+printable(hint))
 	}
 	return statusFailed
+}
+
+// interrupted reports whether err is that the user no longer wants it.
+func interrupted(err error) bool {
+	return errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled)
 }
 
 // split takes joined errors apart, so that each has its line.
@@ -96,6 +105,7 @@ func lines(s string) string {
 func (a *app) hint(err error) string {
 	var dial *client.DialError
 	var usage *usageError
+	var missing *client.MissingError
 	var own *hintError
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -110,6 +120,8 @@ func (a *app) hint(err error) string {
 		return "start it with `berth serve`, or name a running one with --host or BERTH_HOST"
 	case errors.As(err, &usage):
 		return "see `" + usage.cmd.CommandPath() + " --help`"
+	case errors.As(err, &missing):
+		return lister(missing)
 	case proto.CodeOf(err) == proto.Unauthenticated && a.keyErr != nil:
 		return fmt.Sprintf("%v; run this as a user who may read it, or give the key with BERTH_API_KEY or --api-key-file", a.keyErr)
 	case proto.CodeOf(err) == proto.Unauthenticated:

@@ -28,8 +28,9 @@ func (a *app) execCommand() *cobra.Command {
 A stopped container is started. With --shell the command runs in a shell that keeps its directory and variables for the next one.
 Signals are passed on; the third interrupt gives up on a command that ignores them, and the daemon ends it.
 
-With --idempotency-key the command goes on when berth is interrupted or the daemon is restarted, and berth waits for the daemon and goes on where
-it was, unless input of -i was still to be passed on. The same command line again finds the same run: its output from the beginning, and its exit status.`,
+With --idempotency-key the command goes on without berth. When the daemon is restarted, berth waits for it and goes on where it was; and without -t
+an interrupt, SIGTERM or SIGHUP is not passed on and ends berth alone, while "berth kill" ends the command. The same command line again finds the
+same run: its output from the beginning, and its exit status. Both need the input of -i, if there is any, to have been passed on.`,
 		Example: `  berth exec -it CONTAINER bash
   berth exec --shell main CONTAINER cd /tmp
   berth exec -c 'ls | wc -l' CONTAINER
@@ -90,7 +91,7 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 		res, err = a.rejoin(ctx, at)
 	}
 	if err != nil {
-		return err
+		return at.left(err)
 	}
 	return a.conclude(res, print)
 }
@@ -280,7 +281,7 @@ func (a *app) killCommand() *cobra.Command {
 func (a *app) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code", Args: takes(1, 2), ValidArgsFunction: a.completeExecs,
-		Long: "Wait for a command to end, by default the newest, and print its return code, as docker does.",
+		Long: "Wait for a command to end, by default the newest, and print its return code, as docker does. Interpreters of `berth code --context` do not count as the newest.",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			container, exec, err := a.pair(ctx, c, args)
 			if err != nil {
@@ -315,7 +316,7 @@ func (a *app) logsCommand() *cobra.Command {
 	stream := "both"
 	cmd := &cobra.Command{
 		Use: "logs [flags] CONTAINER [EXEC]", Short: "Print what a command has written", Args: takes(1, 2), ValidArgsFunction: a.completeExecs,
-		Long: "Print what a command has written, by default the newest: its standard output to yours, and its standard error to yours.",
+		Long: "Print what a command has written, by default the newest: its standard output to yours, and its standard error to yours. Interpreters of\n`berth code --context` do not count as the newest.",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			print := a.printer()
 			// Checked before anything is asked of the daemon. What is not wanted is left out by

@@ -120,7 +120,23 @@ func (a *app) upload(ctx context.Context, c *client.Client, path string, up clie
 	defer bar.end()
 	// Standard input without a name goes out unnamed; the daemon then names it.
 	up.Body, up.Size = bar.reader(in, up.Name, size), max(0, size)
-	return c.UploadFile(ctx, up)
+	f, err := c.UploadFile(ctx, up)
+	if proto.CodeOf(err) == proto.TooLarge {
+		err = tooLarge(ctx, c, path, err)
+	}
+	return f, err
+}
+
+// tooLarge says how large a stored file may be. What the daemon refused was the form around it, and the number in err is that of the form.
+func tooLarge(ctx context.Context, c *client.Client, path string, err error) error {
+	info, ierr := c.Info(ctx)
+	if ierr != nil || info.MaxFileBytes == 0 {
+		return err
+	}
+	if path == "-" {
+		path = "standard input"
+	}
+	return proto.Errorf(proto.TooLarge, "", path, "%s is too large: this daemon stores files of at most %d bytes (%s); `berth cp` copies larger ones into a container", path, info.MaxFileBytes, size(info.MaxFileBytes))
 }
 
 // filesGetCommand is `berth files get`.

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"berth/proto"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // containerFlags say what container to make.
@@ -25,6 +28,7 @@ type containerFlags struct {
 	pids                          int64
 	open                          int64
 	idle, lifetime                time.Duration
+	typed                         *pflag.FlagSet // which of them were given
 }
 
 // networkFlags say what a container may reach.
@@ -49,7 +53,8 @@ func (f *networkFlags) request() proto.Network {
 // repeated here.
 func (f *containerFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.image, "image", "", "image, as `berth image ls` names it (default: the daemon's)")
+	f.typed = fs
+	fs.StringVar(&f.image, "image", "", "image, as 'berth image ls' names it (default: the daemon's)")
 	fs.StringVar(&f.name, "name", "", "name to call it by; the label \"name\"")
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label, key=value (may be repeated)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment of its commands, NAME=value, or NAME to take yours (may be repeated)")
@@ -76,6 +81,7 @@ func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) 
 	req.Limits.CPUs, req.Limits.PIDs, req.Limits.OpenFiles = f.cpus, f.pids, f.open
 	// Files come last: a mistake in any other flag is found before something is uploaded.
 	for _, step := range []func() error{
+		f.noZeros,
 		func() (err error) { req.Limits.MemoryBytes, err = parseSize("memory", f.memory); return err },
 		func() (err error) { req.Limits.DiskBytes, err = parseSize("disk", f.disk); return err },
 		func() (err error) { req.IdleTimeoutSeconds, err = parseSeconds("idle", f.idle); return err },
@@ -92,6 +98,17 @@ func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) 
 		}
 	}
 	return req, uploaded, nil
+}
+
+// noZeros refuses a 0 that was typed: to the daemon it would mean its default, which is neither nothing nor no limit.
+func (f *containerFlags) noZeros() error {
+	zeros := map[string]bool{"cpus": f.cpus == 0, "pids": f.pids == 0, "open-files": f.open == 0, "idle": f.idle == 0, "lifetime": f.lifetime == 0}
+	for _, name := range slices.Sorted(maps.Keys(zeros)) {
+		if zeros[name] && f.typed.Changed(name) {
+			return proto.Errorf(proto.InvalidArgument, "", name, "--%s 0 is no limit that a container can have; leave it out for the daemon's default", name)
+		}
+	}
+	return nil
 }
 
 // store makes stored files of those that are files here.

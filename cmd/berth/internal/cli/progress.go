@@ -20,10 +20,11 @@ type progress struct {
 	a        *app
 	terminal bool
 
-	mu   sync.Mutex
-	bar  *progressbar.ProgressBar
-	step string
-	over bool // end was called
+	mu     sync.Mutex
+	bar    *progressbar.ProgressBar
+	step   string
+	theirs bool // the daemon has told of a step of its own
+	over   bool // end was called
 }
 
 // progress makes the progress of one command. Quiet, it shows nothing.
@@ -35,6 +36,11 @@ func (a *app) progress() *progress {
 func (p *progress) at(step, item string, done, total int64, bytes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.show(step, item, done, total, bytes)
+}
+
+// show is at, called with mu held.
+func (p *progress) show(step, item string, done, total int64, bytes bool) {
 	// A body may still be read when the answer is there; what is printed then stays as it is.
 	if p.over {
 		return
@@ -88,16 +94,30 @@ func (p *progress) end() {
 // clear takes the bar away before the next one. Called with mu held.
 func (p *progress) clear() {
 	if p.bar != nil {
-		_ = p.bar.Clear()
+		_ = p.bar.Finish() // which clears it; one that is not finished goes on being drawn, by a ticker of its own
 		p.bar = nil
 	}
 	p.step = ""
 }
 
-// image shows a step of an import or a pull.
+// image shows a step of an import or a pull, as the daemon tells it.
 func (p *progress) image(s session.ImageProgress) {
-	if s.Stage != "done" { // its name is what is printed then
-		p.at(s.Stage, s.Item, s.Done, s.Total, true)
+	if s.Stage == "done" { // its name is what is printed then
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.theirs = true
+	p.show(s.Stage, s.Item, s.Done, s.Total, true)
+}
+
+// sent shows how much of a transfer is sent or has come. Once the daemon tells what it does with that, this says more, and two at once would take
+// the line from each other.
+func (p *progress) sent(name string, done, total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.theirs {
+		p.show(name, "", done, total, true)
 	}
 }
 
@@ -107,7 +127,7 @@ func (p *progress) reader(r io.Reader, name string, total int64) io.Reader {
 	if !p.terminal {
 		return r
 	}
-	return &countingReader{r: r, tell: func(n int64) { p.at(name, "", n, total, true) }}
+	return &countingReader{r: r, tell: func(n int64) { p.sent(name, n, total) }}
 }
 
 type countingReader struct {

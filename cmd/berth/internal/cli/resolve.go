@@ -7,15 +7,22 @@ import (
 	"strings"
 
 	"berth/cmd/berth/internal/client"
+	"berth/code"
 	"berth/proto"
 )
 
 // nameLabel is the label that --name sets and that a container can be called by.
 const nameLabel = "name"
 
-// leastSuffix is the fewest characters of an ID's end that stand for it. IDs begin with the time, so those of
-// one day look alike at the front and their ends are what people tell them apart by.
-const leastSuffix = 4
+// The fewest characters of an ID that stand for it, without the prefix that all of a kind have. IDs begin with the time: those of
+// one day share five characters or so, and eight are a hundredth of a second. Their ends are what people tell them apart by.
+const (
+	leastPrefix = 8
+	leastSuffix = 4
+)
+
+// shortened says how IDs may be abbreviated.
+var shortened = fmt.Sprintf("%d characters of an ID's beginning, or %d of its end, are enough where no other one has them", leastPrefix, leastSuffix)
 
 // A candidate is something that has an ID and maybe a name.
 type candidate struct{ id, name string }
@@ -25,11 +32,12 @@ type candidate struct{ id, name string }
 func pick(kind, prefix, text string, all []candidate) (string, error) {
 	// In this order: a name that happens to be the beginning of another one's ID still means what
 	// was named so.
+	rest := strings.TrimPrefix(text, prefix)
 	tests := []func(candidate) bool{
 		func(c candidate) bool { return c.id == text },
 		func(c candidate) bool { return c.name != "" && c.name == text },
 		func(c candidate) bool {
-			return strings.HasPrefix(c.id, text) || strings.HasPrefix(strings.TrimPrefix(c.id, prefix), text)
+			return len(rest) >= leastPrefix && strings.HasPrefix(strings.TrimPrefix(c.id, prefix), rest)
 		},
 		func(c candidate) bool { return len(text) >= leastSuffix && strings.HasSuffix(c.id, text) },
 	}
@@ -51,6 +59,10 @@ func pick(kind, prefix, text string, all []candidate) (string, error) {
 			return "", ambiguous(kind, text, found)
 		}
 	}
+	// Not NotFound, which rm -f takes for done.
+	if slices.ContainsFunc(all, func(c candidate) bool { return strings.HasPrefix(c.id, text) || strings.HasPrefix(c.id, prefix+text) }) {
+		return "", &hintError{proto.Errorf(proto.InvalidArgument, "", text, "%q is too little of an ID to tell a %s by", text, kind), "give more of it; " + shortened}
+	}
 	return "", proto.Errorf(proto.NotFound, "", text, "no %s is called %q", kind, text)
 }
 
@@ -64,7 +76,7 @@ func ambiguous(kind, text string, found []string) error {
 	}
 	return &hintError{
 		proto.Errorf(proto.InvalidArgument, "", text, "%q may be any of several %ss: %s%s", text, kind, strings.Join(found, ", "), more),
-		fmt.Sprintf("give more of its ID; at least %d characters of its end do as well", leastSuffix),
+		"give more of its ID; " + shortened,
 	}
 }
 
@@ -90,6 +102,12 @@ func (a *app) container(ctx context.Context, c *client.Client, text string) (str
 	return id, err
 }
 
+// notCalled reports whether err is that nothing here is called so, and not that the lookup failed: a server that is no daemon says
+// NotFound too.
+func notCalled(err error, name string) bool {
+	return proto.CodeOf(err) == proto.NotFound && proto.AsError(err).Item == name
+}
+
 // exec finds an exec's ID; an empty text is the newest.
 func (a *app) exec(ctx context.Context, c *client.Client, container, text string) (string, error) {
 	if proto.ValidID(proto.ExecPrefix, text) {
@@ -99,12 +117,8 @@ func (a *app) exec(ctx context.Context, c *client.Client, container, text string
 	if err != nil {
 		return "", err
 	}
-	if text == "" && len(list) > 0 {
-		// The list has the oldest first.
-		return list[len(list)-1].ID, nil
-	}
 	if text == "" {
-		return "", proto.Errorf(proto.NotFound, "", container, "no command has run in container %s yet", container)
+		return newest(container, list)
 	}
 	all := make([]candidate, len(list))
 	for i, e := range list {
@@ -115,6 +129,30 @@ func (a *app) exec(ctx context.Context, c *client.Client, container, text string
 		return "", &hintError{err, "`berth ps " + container + "` lists them"}
 	}
 	return id, err
+}
+
+// newest is the last of a list that has the oldest first. Interpreters are left out: they are no command of the user's, and run on.
+func newest(container string, list []proto.Exec) (string, error) {
+	for _, e := range slices.Backward(list) {
+		if !interpreter(e) {
+			return e.ID, nil
+		}
+	}
+	err := proto.Errorf(proto.NotFound, "", container, "no command has run in container %s yet", container)
+	if len(list) == 0 {
+		return "", err
+	}
+	return "", &hintError{err, "`berth ps " + container + "` lists the interpreters that did; name one of them"}
+}
+
+// interpreter reports whether an exec is an interpreter that waits for cells, of a context or of the tool run_code. Nothing in the API says so
+// but what package code calls them; nobody runs those in the foreground as a command of theirs.
+func interpreter(e proto.Exec) bool {
+	words := strings.Split(e.Command, " ")
+	if e.Background || len(words) < 3 || !slices.Contains(code.Languages(), words[0]) {
+		return false
+	}
+	return len(words) == 3 && words[1] == "context" || strings.Join(words[1:], " ") == "interpreter for run_code"
 }
 
 // pair finds a container and one of its execs, from one or two arguments.

@@ -67,6 +67,9 @@ func New(cfg Config) *cobra.Command {
 		Long: `berth gives AI agents, and the people who run them, stateful Linux containers:
 get one, run bash in it, come back later with the same ID.
 
+A container is called by its ID, by the name that --name gave it, or by a part of its ID that no other one has: at least
+8 characters of its beginning, or 4 of its end.
+
 'berth serve' is the daemon; every other command talks to one.`,
 		Example: `  berth run -- python3 -c 'print(6*7)'
   berth run -it bash
@@ -86,11 +89,38 @@ get one, run bash in it, come back later with the same ID.
 	root.AddCommand(a.commands()...)
 	root.SetHelpCommandGroupID(GroupOther)
 	root.SetCompletionCommandGroupID(GroupOther)
+	strict(root)
 	root.AddGroup(&cobra.Group{ID: "containers", Title: "Containers:"}, &cobra.Group{ID: "execs", Title: "Commands in containers:"},
 		&cobra.Group{ID: "data", Title: "Files and images:"}, &cobra.Group{ID: GroupOther, Title: "The daemon and this program:"})
 	// Errors are reported where the flags are known; see Run.
 	root.SetContext(context.WithValue(context.Background(), appKey{}, a))
 	return root
+}
+
+// strict makes errors of what cobra's own commands shrug off with status 0: help on what is no command, and completion for what is no shell.
+// It is for when there are other commands, without which cobra adds none of its own.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			show := cmd.Run
+			cmd.Run, cmd.RunE = nil, func(cmd *cobra.Command, args []string) error {
+				about, rest, err := root.Find(args)
+				if err != nil {
+					return err
+				}
+				if len(rest) > 0 && about.HasSubCommands() {
+					return fmt.Errorf("unknown command %q for %q", rest[0], about.CommandPath())
+				}
+				show(cmd, args)
+				return nil
+			}
+		case "completion":
+			group(cmd)
+		}
+	}
 }
 
 // appKey is where the root command's context has its app, for Run to find.

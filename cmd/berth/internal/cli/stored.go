@@ -170,6 +170,11 @@ A run that fails has status 1.`,
 					return err
 				}
 			}
+			for i, name := range req.Files {
+				if req.Files[i], err = a.file(ctx, c, name); err != nil {
+					return err
+				}
+			}
 			run, err := c.RunTool(ctx, args[0], req)
 			if err != nil {
 				return err
@@ -182,7 +187,7 @@ A run that fails has status 1.`,
 	fs.Int64Var(&req.Version, "version", 0, "one of its versions (default: the current one)")
 	fs.StringVar(&req.Container, "container", "", "run in this container (default: one that is made for the run)")
 	fs.StringVar(&req.Image, "image", "", "image of the container that is made")
-	fs.StringSliceVar(&req.Files, "file", nil, "stored file to put into $INPUT_DIR (may be repeated)")
+	fs.StringSliceVar(&req.Files, "file", nil, "stored file to put into $INPUT_DIR, by its ID or its filename (may be repeated)")
 	fs.BoolVarP(&req.Background, "detach", "d", false, "print the run's ID as soon as it has begun")
 	_ = cmd.RegisterFlagCompletionFunc("container", a.completeContainers(-1))
 	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)

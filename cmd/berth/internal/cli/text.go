@@ -1,19 +1,20 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
 	"berth/proto"
 
 	"github.com/docker/go-units"
+	"github.com/rivo/uniseg"
 )
 
 // printable replaces what could steer a terminal: control characters, and those that turn text around.
@@ -37,15 +38,29 @@ func short(s string, n int) string {
 	return s
 }
 
-// table prints rows under a head. Cells may hold anything.
+// gap is the least space between two columns.
+const gap = 3
+
+// table prints rows under a head. Cells may hold anything. Their widths are those on a screen: names have characters that take two columns, or
+// none.
 func (a *app) table(head []string, rows [][]string) error {
-	w := tabwriter.NewWriter(a.stdout, 0, 8, 3, ' ', 0)
-	for _, row := range append([][]string{head}, rows...) {
+	rows = append([][]string{head}, rows...)
+	widths := make([]int, len(head))
+	for i, row := range rows {
 		cells := make([]string, len(row))
-		for i, c := range row {
-			cells[i] = printable(c)
+		for j, c := range row {
+			cells[j] = printable(c)
+			widths[j] = max(widths[j], uniseg.StringWidth(cells[j]))
 		}
-		fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+		rows[i] = cells
+	}
+	w := bufio.NewWriter(a.stdout)
+	for _, row := range rows {
+		var line strings.Builder
+		for i, c := range row {
+			line.WriteString(c + strings.Repeat(" ", widths[i]-uniseg.StringWidth(c)+gap))
+		}
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
 	}
 	return w.Flush()
 }

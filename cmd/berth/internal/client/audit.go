@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -45,14 +46,43 @@ func (f AuditFilter) query() url.Values {
 // A scanner refuses longer lines with an error, and allocates only what lines really have.
 const maxAuditLine = 2 << 20
 
-// Audit calls fn with each line of the audit log that f chooses, as it is in the log but for the line feed. With follow it goes on with
-// what is added, until ctx ends. Only an admin's key may.
-func (c *Client) Audit(ctx context.Context, f AuditFilter, follow bool, fn func(line []byte) error) error {
-	r := request{method: http.MethodGet, path: at("audit"), query: f.query()}
-	if follow {
-		r.header = map[string]string{"Accept": "text/event-stream"}
+// Audit calls fn with each line of the audit log that f chooses, as it is in the log but for the line feed. Only an admin's key may.
+func (c *Client) Audit(ctx context.Context, f AuditFilter, fn func(line []byte) error) error {
+	return c.auditLines(ctx, f, nil, fn)
+}
+
+// FollowAudit is Audit that goes on with what is added, until ctx ends or the daemon does, which is proto.Unavailable. It begins behind the entry
+// with the ID after, unless that is empty, and returns the ID of the last one that fn had.
+func (c *Client) FollowAudit(ctx context.Context, f AuditFilter, after string, fn func(line []byte) error) (last string, err error) {
+	header := map[string]string{"Accept": "text/event-stream"}
+	if after != "" {
+		header["Last-Event-ID"] = after
 	}
-	res, err := c.send(ctx, r)
+	id := after // of the event that is being read
+	last = after
+	err = c.auditLines(ctx, f, header, func(line []byte) error {
+		if text, ok := bytes.CutPrefix(line, []byte("id: ")); ok {
+			id = string(text)
+		}
+		line, ok := bytes.CutPrefix(line, []byte("data: "))
+		if !ok { // a heartbeat, or between two events
+			return nil
+		}
+		err := fn(line)
+		if err == nil {
+			last = id
+		}
+		return err
+	})
+	if err == nil { // a daemon that is shutting down says goodbye so
+		err = c.broken(ctx, io.EOF)
+	}
+	return last, err
+}
+
+// auditLines asks for the log, and calls fn with each line of the answer, which is valid until fn returns.
+func (c *Client) auditLines(ctx context.Context, f AuditFilter, header map[string]string, fn func(line []byte) error) error {
+	res, err := c.send(ctx, request{method: http.MethodGet, path: at("audit"), query: f.query(), header: header})
 	if err != nil {
 		return err
 	}
@@ -60,19 +90,11 @@ func (c *Client) Audit(ctx context.Context, f AuditFilter, follow bool, fn func(
 	lines := bufio.NewScanner(res.Body)
 	lines.Buffer(nil, maxAuditLine)
 	for lines.Scan() {
-		line, isData := lines.Bytes(), true
-		if follow { // beside it there are IDs and heartbeats
-			line, isData = bytes.CutPrefix(line, []byte("data: "))
-		}
-		if !isData {
-			continue
-		}
-		// The line is the scanner's and valid until fn returns.
-		if err := fn(line); err != nil {
+		if err := fn(lines.Bytes()); err != nil {
 			return err
 		}
 	}
-	return lines.Err()
+	return c.broken(ctx, lines.Err())
 }
 
 // AuditHead is the end of the audit log's chain.

@@ -74,6 +74,41 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// What does not exist is told by the error's item, or by its words where the API has no items; and a 404 of anything else stays what it is.
+func TestMissing(t *testing.T) {
+	const con, file = "container_0000000000000000000000", "file_0000000000000000000000"
+	native := func(item string) string {
+		return `{"error":{"code":"not_found","item":"` + item + `","message":"It does not exist."}}`
+	}
+	files := func(message string) string {
+		return `{"type":"error","error":{"type":"not_found_error","message":"` + message + `"}}`
+	}
+	for _, tt := range []struct {
+		ask            func(c *Client) error
+		body           string
+		kind, name, in string
+	}{
+		{func(c *Client) error { _, err := c.ToolCall(t.Context(), con, "a/b"); return err }, native("a/b"), "tool_calls", "a/b", con},
+		{func(c *Client) error { _, err := c.ToolCall(t.Context(), con, "x"); return err }, native(con), "containers", con, ""},
+		{func(c *Client) error { _, err := c.Create(t.Context(), proto.CreateContainer{}); return err }, native(file), "files", file, ""},
+		{func(c *Client) error { _, err := c.File(t.Context(), "f"); return err }, files("File `f` not found."), "files", "f", ""},
+		{func(c *Client) error { _, err := c.SkillContent(t.Context(), "s", "v"); return err }, files(`Skill \"s\" has no version \"v\".`), "versions", "v", "s"},
+		{func(c *Client) error { _, err := c.SkillContent(t.Context(), "s", "v"); return err }, files(`Skill \"s\" not found.`), "skills", "s", ""},
+		{func(c *Client) error { _, err := c.File(t.Context(), "f"); return err }, files("There is no such endpoint; check the path."), "", "", ""},
+		{func(c *Client) error { _, err := c.Tool(t.Context(), "x", 0); return err }, native("version"), "", "", ""},
+		{func(c *Client) error { _, err := c.Tool(t.Context(), "x", 0); return err }, "nginx", "", "", ""},
+	} {
+		err := tt.ask(answering(t, http.StatusNotFound, tt.body))
+		var m *MissingError
+		if !errors.As(err, &m) {
+			m = &MissingError{}
+		}
+		if proto.CodeOf(err) != proto.NotFound || m.Kind != tt.kind || m.Name != tt.name || m.In != tt.in {
+			t.Errorf("%s: %v, %+v", tt.body, err, m)
+		}
+	}
+}
+
 func TestNobodyAnswers(t *testing.T) {
 	c, err := New(Config{Host: "127.0.0.1:1"})
 	if err != nil {

@@ -9,6 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
 
 	"berth/proto"
 )
@@ -56,6 +59,11 @@ func (c *Client) broken(ctx context.Context, err error) error {
 	case errors.As(err, &op) && op.Op == "dial":
 		return &DialError{Host: c.Host(), Err: op.Err}
 	}
+	// Where a websocket is made it is seen one layer below.
+	var record tls.RecordHeaderError
+	if errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/" {
+		return proto.Errorf(proto.InvalidArgument, "", c.Host(), "the daemon at %s speaks plain HTTP; use http://%s", c.Host(), c.base.Host)
+	}
 	return proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to the daemon at %s broke: %s", c.Host(), reason(err))
 }
 
@@ -95,11 +103,15 @@ type envelope struct {
 // failure turns an answer that is not a success into a *proto.Error.
 func (c *Client) failure(res *http.Response) error {
 	data, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // half a body is no error of ours either
-	return c.failureOf(res.StatusCode, data)
+	path := ""
+	if res.Request != nil {
+		path = res.Request.URL.EscapedPath()
+	}
+	return c.failureOf(path, res.StatusCode, data)
 }
 
-// failureOf is failure for a body that was read already.
-func (c *Client) failureOf(status int, data []byte) error {
+// failureOf is failure for a body that was read already, of an answer to a request for the path.
+func (c *Client) failureOf(path string, status int, data []byte) error {
 	if status == http.StatusBadRequest && bytes.Contains(data, []byte("HTTP request to an HTTPS server")) { // net/http's own words
 		return proto.Errorf(proto.InvalidArgument, "", c.Host(), "the daemon at %s speaks HTTPS; use https://%s", c.Host(), c.base.Host)
 	}
@@ -115,7 +127,55 @@ func (c *Client) failureOf(status int, data []byte) error {
 	if e.Code == proto.Internal && env.RequestID != "" {
 		e.Message += " (request " + env.RequestID + ")"
 	}
+	if e.Code == proto.NotFound {
+		return missing(strings.TrimPrefix(path, c.base.EscapedPath()), e)
+	}
 	return e
+}
+
+// A MissingError is the daemon's NotFound, with what it is that does not exist: the daemon's own words are for whoever speaks HTTP.
+type MissingError struct {
+	Err  *proto.Error
+	Kind string // the API's collection, such as "containers" or "tool_calls"
+	Name string // in it
+	In   string // what the collection is of, such as a container's ID; "" for most
+}
+
+func (e *MissingError) Error() string { return e.Err.Error() }
+
+// Unwrap gives the daemon's error.
+func (e *MissingError) Unwrap() error { return e.Err }
+
+// missing tells by the error, and the path of the request, what does not exist. e stays as it is where they do not say: anything may answer 404.
+func missing(path string, e *proto.Error) error {
+	// What a request names in its body has an ID that tells its kind.
+	for kind, prefix := range map[string]string{"containers": proto.ContainerPrefix, "files": proto.FilePrefix, "workspaces": proto.WorkspacePrefix} {
+		if proto.ValidID(prefix, e.Item) {
+			return &MissingError{Err: e, Kind: kind, Name: e.Item}
+		}
+	}
+	// In "/v1/containers/ID/tool_calls/ID" it is either. The Files and Skills APIs name it in their words alone.
+	parts := strings.Split(strings.TrimPrefix(path, "/v1/"), "/")
+	for i := range parts {
+		parts[i], _ = url.PathUnescape(parts[i])
+	}
+	for at := len(parts)/2*2 - 2; at >= 0; at -= 2 {
+		name := parts[at+1]
+		if name == "" || e.Item != name && (e.Item != "" || !quotes(e.Message, name)) {
+			continue
+		}
+		m := &MissingError{Err: e, Kind: parts[at], Name: name}
+		if at > 0 {
+			m.In = parts[at-1]
+		}
+		return m
+	}
+	return e
+}
+
+// quotes reports whether a message names something.
+func quotes(message, name string) bool {
+	return strings.Contains(message, "`"+name+"`") || strings.Contains(message, strconv.Quote(name))
 }
 
 // codeOf is the code that a status stands for where the body names none.

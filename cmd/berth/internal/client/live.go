@@ -66,7 +66,7 @@ func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
 	}
 	if errors.Is(err, websocket.ErrBadHandshake) {
 		data, _ := io.ReadAll(res.Body) // gorilla kept its beginning
-		return nil, c.failureOf(res.StatusCode, data)
+		return nil, c.failureOf(at("containers", container, "live"), res.StatusCode, data)
 	}
 	if err != nil {
 		return nil, c.broken(ctx, err)

@@ -229,7 +229,7 @@ func (b *Bridge) refused(req *http.Request, res *http.Response, asked rpcMessage
 	var m rpcMessage
 	switch err := json.Unmarshal(data, &m); {
 	case err != nil || m.Error == nil || m.Error.Message == "":
-		return b.Client.failureOf(res.StatusCode, data)
+		return b.Client.failureOf("", res.StatusCode, data)
 	case asked.isCall() && bytes.Equal(m.ID, asked.ID):
 		pass(data)
 		return nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,14 +75,24 @@ func TestDiskFull(t *testing.T) {
 	bash(t, s, c.ID, "echo kept >/workspace/note")
 	stored := storedFile(t, s, "content")
 	free := fill(t, s.Dir)
+	s.refusedFull(t, c.ID, 0)
+	pool := s.fullPool(t)
+	if err := unix.Syncfs(int(pool.Fd())); err != nil {
+		t.Logf("what was accepted before the daemon had seen it: %v", err)
+	}
 	for n := range 3 {
 		s.refusedFull(t, c.ID, n)
+		if err := unix.Syncfs(int(pool.Fd())); err != nil { // as the kernel does every half minute
+			t.Errorf("containers' files are lost: %v", err)
+		}
 	}
+	pool.Close() // it would keep the file system mounted
 	if status, _, err := s.Do("GET", "/healthz", nil); err != nil || status != 200 {
 		t.Errorf("health: %d %v", status, err)
 	}
 	free()
 	s.untilRoomIsSeen(t, c.ID)
+	s.roomyPool(t)
 	s.worksAgain(t, c.ID, stored)
 	free = fill(t, s.Dir) // and it starts on a full disk, as a reboot may have it
 	s.Stop(syscall.SIGKILL)
@@ -96,6 +107,7 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	s.untilRoomIsSeen(t, c.ID)
+	s.roomyPool(t)
 	s.worksAgain(t, c.ID, stored)
 }
 
@@ -145,6 +157,44 @@ func (s *server) refusedFull(t *testing.T, id string, n int) {
 			t.Errorf("%s on a full disk: %d %v %.300s", what, status, err, out)
 		}
 	}
+}
+
+// pool is the containers' file system.
+func (s *server) pool(t *testing.T) *os.File {
+	t.Helper()
+	pool, err := os.Open(filepath.Join("/proc", strconv.Itoa(s.PID()), "root", s.Dir, "runtime", "pool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pool
+}
+
+// fullPool waits until containers are shown that there is no room, and returns their file system.
+func (s *server) fullPool(t *testing.T) *os.File {
+	t.Helper()
+	pool := s.pool(t)
+	untilShown(t, pool, "no room", func(free int64) bool { return free < 4<<20 })
+	return pool
+}
+
+// untilShown waits until containers are shown as much room as is wanted.
+func untilShown(t *testing.T, pool *os.File, what string, wanted func(free int64) bool) {
+	t.Helper()
+	var st unix.Statfs_t
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // the kernel tells nobody
+		if err := unix.Fstatfs(int(pool.Fd()), &st); err == nil && wanted(int64(st.Bavail)*st.Bsize) {
+			return
+		}
+	}
+	t.Fatalf("there is %s, and containers are shown %d MiB", what, int64(st.Bavail)*st.Bsize>>20)
+}
+
+// roomyPool waits until containers are shown that there is room again.
+func (s *server) roomyPool(t *testing.T) {
+	t.Helper()
+	pool := s.pool(t)
+	defer pool.Close()
+	untilShown(t, pool, "room again", func(free int64) bool { return free > 64<<20 })
 }
 
 // untilRoomIsSeen waits for what is tried again on a schedule, as the audit log is.

@@ -4,7 +4,7 @@
 // every path below the destination, links made meanwhile by others included. On top of that:
 //
 //	names          absolute ones, and those with a ".." that leaves, are refused
-//	files          replace what has their name and never write through a link
+//	files          replace what has their name, once they are whole, and never write through a link
 //	links          are made as they are, but nothing of the archive is written through one that it brought
 //	hard links     only to members, inside
 //	devices, FIFOs refused
@@ -13,6 +13,7 @@ package unpack
 
 import (
 	"archive/tar"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -116,25 +117,34 @@ func (u *unpacker) check(h *tar.Header, name string) (string, error) {
 
 // clear makes the way to name and removes what is there, but not a directory.
 func (u *unpacker) clear(h *tar.Header, name string) error {
+	there, err := u.prepare(h, name)
+	if err != nil || !there {
+		return err
+	}
+	return u.explain(h, u.root.Remove(name))
+}
+
+// prepare makes the way to name, and reports whether something is there, which is no directory.
+func (u *unpacker) prepare(h *tar.Header, name string) (there bool, err error) {
 	if name == "." {
-		return refuse(h, "would replace the directory itself")
+		return false, refuse(h, "would replace the directory itself")
 	}
 	if at := path.Dir(name); at != "." {
 		if err := u.root.MkdirAll(at, 0o755); err != nil {
-			return u.explain(h, err)
+			return false, u.explain(h, err)
 		}
 	}
 	delete(u.links, name)
 	fi, err := u.root.Lstat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil
+		return false, nil
 	case err != nil:
-		return u.explain(h, err)
+		return false, u.explain(h, err)
 	case fi.IsDir():
-		return refuse(h, "would replace a directory")
+		return false, refuse(h, "would replace a directory")
 	}
-	return u.explain(h, u.root.Remove(name))
+	return true, nil
 }
 
 // explain names the member that the file system refused. os.Root says "path escapes" for what leads out.
@@ -143,8 +153,12 @@ func (u *unpacker) explain(h *tar.Header, err error) error {
 		return nil
 	}
 	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	var le *os.LinkError
+	switch {
+	case errors.As(err, &pe):
 		err = pe.Err
+	case errors.As(err, &le):
+		err = le.Err
 	}
 	return refuse(h, "cannot be written: "+err.Error())
 }
@@ -161,15 +175,18 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	return nil
 }
 
-// file writes a file under its name alone: with O_EXCL, after whatever was there is gone, so that no link can be in the way.
+// file writes a file under a name that nothing has, with O_EXCL so that no link can be in the way, and then gives it its own: what breaks off
+// leaves nothing cut short behind, and what was there stays.
 func (u *unpacker) file(h *tar.Header, name string, r io.Reader) error {
-	if err := u.clear(h, name); err != nil {
+	if _, err := u.prepare(h, name); err != nil {
 		return err
 	}
-	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	part := path.Join(path.Dir(name), ".berth-"+rand.Text())
+	f, err := u.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return u.explain(h, err)
 	}
+	defer u.root.Remove(part) // gone already if all went well
 	defer f.Close()
 	if _, err := io.Copy(f, r); err != nil {
 		return err // the archive's, mostly; it names what it is
@@ -177,7 +194,10 @@ func (u *unpacker) file(h *tar.Header, name string, r io.Reader) error {
 	if err := errors.Join(f.Chmod(fs.FileMode(h.Mode).Perm()), f.Close()); err != nil {
 		return u.explain(h, err)
 	}
-	return u.explain(h, u.root.Chtimes(name, time.Time{}, h.ModTime))
+	if err := u.root.Chtimes(part, time.Time{}, h.ModTime); err != nil {
+		return u.explain(h, err)
+	}
+	return u.explain(h, u.root.Rename(part, name))
 }
 
 // symlink makes a link as it is. Where it points is not judged, since nothing here will follow it.

@@ -174,11 +174,25 @@ func TestOrdinaryArchive(t *testing.T) {
 	}
 }
 
+// What breaks off in the middle of a file leaves the one that was there, and no piece of either.
 func TestCutOffArchive(t *testing.T) {
 	dst, _ := place(t)
-	data, _ := io.ReadAll(archive(t, strings.Repeat("x", 5000), file("f")))
-	if err := Tar(dst, bytes.NewReader(data[:2000])); err == nil {
-		t.Error("half an archive was taken for a whole one")
+	if err := os.WriteFile(filepath.Join(dst, "f"), []byte("earlier"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"f", "new/g"} {
+		data, _ := io.ReadAll(archive(t, strings.Repeat("x", 5000), file(name)))
+		if err := Tar(dst, bytes.NewReader(data[:2000])); err == nil {
+			t.Error("half an archive was taken for a whole one")
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(dst, "f")); string(data) != "earlier" {
+		t.Errorf("f is %q, %v", data, err)
+	}
+	for dir, want := range map[string]int{"": 3, "new": 0} { // beside f there are the link of place, and new
+		if list, err := os.ReadDir(filepath.Join(dst, dir)); err != nil || len(list) != want {
+			t.Errorf("%q holds %v, %v", dir, list, err)
+		}
 	}
 }
 
