@@ -171,3 +171,24 @@ func TestHalfMade(t *testing.T) {
 		t.Errorf("left %v, %v", inv.Sandboxes, err)
 	}
 }
+
+// TestHalfRemoved: the next daemon removes the rest of what containerd was removing when the last one was killed.
+func TestHalfRemoved(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	r := openWith(t, cfg)
+	id := newID(proto.ContainerPrefix)
+	hidden := filepath.Join(cfg.taskDir(), "."+id)
+	if err := os.MkdirAll(filepath.Join(hidden, "rootfs"), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(hidden, "config.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	openWith(t, cfg)
+	if left := entries(t, cfg.taskDir()); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}

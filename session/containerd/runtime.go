@@ -155,6 +155,7 @@ func (r *Runtime) connect(ctx context.Context) (err error) {
 	if err := hearShims(r.log); err != nil {
 		return err
 	}
+	r.finishRemovals()
 	ctx = logContext(context.WithoutCancel(ctx), r.log)
 	r.client, r.close, err = embed(ctx, r.cfg)
 	return err

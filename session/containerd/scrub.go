@@ -56,6 +56,23 @@ func (c Config) taskDir() string {
 	return filepath.Join(c.rundir(), "c", "io.containerd.runtime.v2.task", namespace)
 }
 
+// finishRemovals removes the bundles that the containerd of a daemon that was killed was removing. It hides a bundle before it empties it, and none
+// looks at what is hidden again.
+func (r *Runtime) finishRemovals() {
+	bundles, err := names(r.cfg.taskDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // none was ever made
+		r.log.Warn("the state of sandboxes cannot be listed", "err", err)
+	}
+	for _, name := range bundles {
+		if !strings.HasPrefix(name, ".") {
+			continue
+		}
+		if err := removeTree(filepath.Join(r.cfg.taskDir(), name)); err != nil {
+			r.log.Warn("what is left of a sandbox cannot be removed", "err", err)
+		}
+	}
+}
+
 // listBundles names what containerd and the daemon itself have directories for, by ID.
 func (c Config) listBundles() ([]string, error) {
 	var all []string

@@ -259,7 +259,7 @@ func (c *crash) left(t *testing.T) traces {
 	pool := filepath.Join(in, c.Dir, "runtime", "pool")
 	tr := traces{
 		held: c.holds(t, c.dead(t)), Workspaces: entries(pool, "ws"), Layers: entries(pool, "layer"),
-		Bundles:  entries(c.rundir(), "d") + entries(c.rundir(), "c", "io.containerd.runtime.v2.task", "berth"),
+		Bundles:  len(c.bundles()),
 		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(c.Dir, "output"),
 	}
 	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")

@@ -44,7 +44,7 @@ func (c *crash) checkHost(t *testing.T) {
 	for end := time.Now().Add(20 * time.Second); have != want && time.Now().Before(end); have = c.footprint(t, stored) {
 	}
 	if have != want {
-		t.Errorf("on the host: %+v, want %+v", have, want)
+		t.Errorf("on the host: %+v, want %+v; bundles %q", have, want, c.bundles())
 	}
 	if out, err := auditCLI(t, c.server, "verify", "--data", c.Dir); err != nil {
 		t.Errorf("the audit log: %v %s", err, out)
@@ -54,6 +54,16 @@ func (c *crash) checkHost(t *testing.T) {
 			t.Errorf("the daemon says: %s", line)
 		}
 	}
+}
+
+// bundles are the directories that sandboxes have while they run.
+func (c *crash) bundles() []string {
+	var all []string
+	for _, dir := range []string{"d", "c/io.containerd.runtime.v2.task/berth"} {
+		list, _ := filepath.Glob(filepath.Join(c.rundir(), dir, "*")) // hidden ones, too
+		all = append(all, list...)
+	}
+	return all
 }
 
 func (c *crash) footprint(t *testing.T, stored int) footprint {
