@@ -289,7 +289,7 @@ async def main():
     slow = query.__closure__ and asyncio.ensure_future(asyncio.wait_for(query.__globals__["later"]("slow", {}), 0.5))
     try: await slow
     except asyncio.TimeoutError: print("over", flush=True)
-    query.__globals__["call"]("hung", {})
+    await query.__globals__["later"]("hung", {}) # the loop has to go on for it to hang up
 asyncio.run(main())`},
 		"bash": {"bash", `timeout -s INT 0.5 tools slow; echo over; tools hung >/dev/null`},
 	} {
