@@ -454,3 +454,42 @@ func TestCellsShareTheRoomForOutput(t *testing.T) {
 		t.Errorf("the next cell: %+v", res)
 	}
 }
+
+// Code that the end of the daemon cuts off is not remembered as code whose client went away.
+func TestCutOffByTheEndOfTheDaemon(t *testing.T) {
+	b := newBench(t, session.Config{})
+	s := b.Create(t, proto.CreateContainer{})
+	if _, err := s.Run(t.Context(), proto.Cmd{Command: "mkfifo /tmp/up"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, shutdown := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		text := "import time\nwith open('/tmp/up', 'w') as up: up.write('up')\ntime.sleep(1000)"
+		ended <- b.run.Once(ctx, sessiontest.Owner, code.Program{Container: s.ID(), Code: text}, func(code.Outcome) error { return nil })
+	}()
+	if _, err := s.Run(t.Context(), proto.Cmd{Command: "cat /tmp/up"}); err != nil {
+		t.Fatal(err)
+	}
+	shutdown(proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down"))
+	if err := <-ended; err == nil {
+		t.Error("the code is said to have ended well")
+	}
+	b.Reopen(t)
+	s, err := b.Sessions.Get(sessiontest.Owner, s.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, e := range s.Execs() {
+		if x := e.Info(); strings.Contains(x.Command, "sleep(1000)") {
+			found = true
+			if x.End == nil || x.End.Message != "the daemon was shut down" {
+				t.Errorf("%+v", x.End)
+			}
+		}
+	}
+	if !found {
+		t.Error("no exec of the code is known")
+	}
+}

@@ -95,7 +95,7 @@ func execute(ctx context.Context, s *session.Session, cmd proto.Cmd) (done ran, 
 	case errors.Is(err, errFull):
 		e.Cancel(proto.EndOutputLimit, "it wrote more than 64 KiB")
 	case err != nil:
-		e.Cancel(proto.EndCanceled, "the client went away")
+		e.Abandon(ctx)
 		return done, err
 	}
 	res, err := e.Wait(ctx)

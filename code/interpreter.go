@@ -141,7 +141,7 @@ func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd,
 	in.drop()
 	listener.Wait()
 	if in.last == nil {
-		in.exec.Cancel(proto.EndCanceled, "the client went away")
+		in.exec.Abandon(ctx)
 		return Outcome{}, in.err
 	}
 	if in.absent() {

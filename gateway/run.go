@@ -52,7 +52,7 @@ func (t *turn) command(ctx context.Context, s *session.Session, c call) (object,
 		return nil, err
 	}
 	if err != nil && started != nil {
-		started.Cancel(proto.EndCanceled, "the client went away")
+		started.Abandon(ctx)
 	}
 	listeners.Wait()
 	if err != nil {

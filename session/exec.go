@@ -128,14 +128,12 @@ func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, err
 }
 
 // Finish is Wait for whoever started the exec and does not follow it: when ctx ends first, it is ended too, unless it
-// outlives its client. When the daemon shuts down, which is then the cause of ctx's end, it is the daemon that has gone: Close
-// ends the exec and says so.
+// outlives its client: see Abandon.
 func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
 	e.out.Release() // nobody follows it from the start
 	res, err := e.Wait(ctx)
-	leaving := proto.CodeOf(context.Cause(ctx)) == proto.Unavailable
-	if err != nil && !leaving && !e.Outlives() {
-		e.Cancel(proto.EndCanceled, "the client went away")
+	if err != nil && !e.Outlives() {
+		e.Abandon(ctx)
 	}
 	return res, err
 }

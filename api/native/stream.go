@@ -52,7 +52,7 @@ func stream(c *call, x *session.Exec) error {
 // it is the daemon that has gone, and the core says so.
 func abandon(ctx context.Context, x *session.Exec) {
 	if !x.Outlives() && !draining(ctx) {
-		x.Cancel(proto.EndCanceled, "the client went away")
+		x.Abandon(ctx)
 	}
 }
 
