@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -36,10 +37,13 @@ func findFreezer(sandbox string) (freezer, error) {
 	return freezer{}, os.ErrNotExist
 }
 
-// ended reports whether no process is left in it, or that cannot be told.
-func (f freezer) ended(context.Context) bool {
+// ended reports whether no process is left in it. A cgroup that is removed meanwhile has no files, or ones that say ENODEV.
+func (f freezer) ended(context.Context) (bool, error) {
 	list, err := os.ReadFile(filepath.Join(f.dir, "cgroup.procs"))
-	return err != nil || len(bytes.TrimSpace(list)) == 0
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return true, nil
+	}
+	return err == nil && len(bytes.TrimSpace(list)) == 0, err
 }
 
 func (f freezer) halted(context.Context) bool {

@@ -3,7 +3,10 @@ package containerd
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"time"
+
+	"github.com/containerd/errdefs"
 
 	"berth/proto"
 	"berth/session"
@@ -23,12 +26,12 @@ type halter interface {
 	halt(context.Context) error    // returns once they stand still; after an error some may
 	release(context.Context) error // has them go on; one that goes on does so still
 	halted(context.Context) bool
-	ended(context.Context) bool // there are none
+	ended(context.Context) (bool, error) // there are none
 }
 
 // Pause has every process of sandbox id stand still. See session.Pauser.
 func (r *Runtime) Pause(ctx context.Context, id string) error {
-	unlock, h, err := r.lockHalter(ctx, id)
+	unlock, h, err := r.lockHalter(ctx, "pause", id)
 	if err != nil {
 		return err
 	}
@@ -45,7 +48,7 @@ func (r *Runtime) Pause(ctx context.Context, id string) error {
 
 // Resume has them go on. See session.Pauser.
 func (r *Runtime) Resume(ctx context.Context, id string) error {
-	unlock, h, err := r.lockHalter(ctx, id)
+	unlock, h, err := r.lockHalter(ctx, "resume", id)
 	if err != nil {
 		return err
 	}
@@ -68,7 +71,7 @@ func (r *Runtime) Paused(id string) bool {
 }
 
 // lockHalter finds that of a sandbox that is there, and keeps others from starting or stopping it meanwhile.
-func (r *Runtime) lockHalter(ctx context.Context, id string) (unlock func(), h halter, err error) {
+func (r *Runtime) lockHalter(ctx context.Context, op, id string) (unlock func(), h halter, err error) {
 	absent := proto.Errorf(proto.NotFound, "", id, "container %.80q is not running", id)
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return nil, nil, absent
@@ -78,11 +81,17 @@ func (r *Runtime) lockHalter(ctx context.Context, id string) (unlock func(), h h
 		return nil, nil, err
 	}
 	h, err = r.halter(ctx, r.claims.sandbox(id))
+	ended := false
+	if err == nil {
+		ended, err = h.ended(ctx)
+	}
 	switch {
 	case errors.Is(err, errNoFreezer):
-		err = proto.Errorf(proto.Unsupported, "pause", id, "containers cannot be paused here: %v", err)
-	case err != nil || h.ended(ctx):
+		err = proto.Errorf(proto.Unsupported, op, id, "containers cannot be paused here: %v", err)
+	case ended || errdefs.IsNotFound(err) || errors.Is(err, fs.ErrNotExist):
 		err = absent
+	case err != nil: // which says nothing of whether it is there
+		err = r.fail(ctx, op, id, err)
 	}
 	if err != nil {
 		unlock()

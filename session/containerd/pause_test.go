@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -74,5 +76,45 @@ for _ in range(3): threading.Thread(target=count).start()'`,
 		if got := e.Info(); got.State != proto.ExecRunning {
 			t.Errorf("%+v", got)
 		}
+	}
+}
+
+// TestPauseOfWhatCannotBeAsked: only a sandbox that has ended is said to be none. What a stopped shim knows nobody is told, and what a dead one
+// knew nobody will be.
+func TestPauseOfWhatCannotBeAsked(t *testing.T) {
+	r := openTest(t)
+	testImage(t, r)
+	id, spec := startTest(t, r, proto.ClassGVisor)
+	for _, ask := range []func(context.Context, string) error{r.Pause, r.Resume} {
+		if err := ask(t.Context(), newID(proto.ContainerPrefix)); proto.CodeOf(err) != proto.NotFound {
+			t.Errorf("of nothing: %v", err)
+		}
+		signalShim(t, id, unix.SIGSTOP)
+		if err := ask(t.Context(), id); err == nil || proto.CodeOf(err) == proto.NotFound {
+			t.Errorf("while its shim stands still: %v", err)
+		}
+		signalShim(t, id, unix.SIGCONT)
+		if err := ask(t.Context(), id); err != nil {
+			t.Errorf("once it goes on: %v", err)
+		}
+	}
+	if got := ask(t, r, id, guestRequest{Op: "ping"}).Text; got != "pong" {
+		t.Errorf("it answers %q", got)
+	}
+	if n := signalShim(t, id, unix.SIGKILL); n != 1 {
+		t.Fatalf("%d shims of one sandbox", n)
+	}
+	err := r.Resume(t.Context(), id)
+	for end := time.Now().Add(5 * time.Second); proto.CodeOf(err) != proto.NotFound && time.Now().Before(end); err = r.Resume(t.Context(), id) {
+		time.Sleep(50 * time.Millisecond) // containerd hears of it in its own time
+	}
+	if proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("once its shim is dead: %v", err)
+	}
+	if err := r.Stop(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.RemoveWorkspace(t.Context(), spec.Workspace); err != nil {
+		t.Error(err)
 	}
 }

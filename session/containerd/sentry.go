@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
 )
 
 // A sentry is the kernel of a gVisor sandbox, asked by way of its shim, which knows what it was told. The host's freezer is not for it: it traces the
@@ -17,6 +18,9 @@ type sentry struct {
 
 func (r *Runtime) sentry(ctx context.Context, sandbox string) (sentry, error) {
 	task, err := r.task(ctx, sandbox)
+	if errdefs.IsUnavailable(err) { // its shim is, and will be
+		err = errdefs.ErrNotFound
+	}
 	return sentry{task, r.ns}, err
 }
 
@@ -49,19 +53,17 @@ func (y sentry) ask(ctx context.Context, do func(context.Context) error) error {
 
 // halted is true from the moment that it was asked to.
 func (y sentry) halted(ctx context.Context) bool {
-	status := y.status(ctx)
-	return status == client.Paused || status == client.Pausing
-}
-
-func (y sentry) ended(ctx context.Context) bool {
-	status := y.status(ctx)
-	return status == client.Stopped || status == client.Unknown
-}
-
-func (y sentry) status(ctx context.Context) client.ProcessStatus {
 	status, err := y.task.Status(y.ns(ctx))
-	if err != nil {
-		return client.Unknown
+	return err == nil && (status.Status == client.Paused || status.Status == client.Pausing)
+}
+
+func (y sentry) ended(ctx context.Context) (bool, error) {
+	status, err := y.task.Status(y.ns(ctx))
+	switch {
+	case errdefs.IsUnavailable(err): // as for sentry
+		return true, nil
+	case err == nil && status.Status == client.Unknown: // the shim did not answer in time, or ctx has ended
+		return false, errors.Join(errSlow, ctx.Err())
 	}
-	return status.Status
+	return status.Status == client.Stopped, err
 }
