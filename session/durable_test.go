@@ -138,7 +138,7 @@ func TestEndedWhileNobodyWasThere(t *testing.T) {
 	}
 }
 
-// Why an exec is lost is told apart.
+// Why an exec is lost is told apart. The audit log has the end of its container.
 func TestLostSaysWhy(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -147,9 +147,19 @@ func TestLostSaysWhy(t *testing.T) {
 	}{
 		{"host", "host was restarted", proto.EndHostRestart, func(st *sessiontest.Stack, id string) { st.Runtime.(*sessiontest.Runtime).Kill(id); st.Reboot() }},
 		{"guest", "container ended while the daemon was not there", proto.EndLost, func(st *sessiontest.Stack, id string) { st.Runtime.(*sessiontest.Runtime).Kill(id) }},
+		{"sandbox", "container ended while the daemon was not there", proto.EndLost, func(st *sessiontest.Stack, id string) {
+			if err := st.Runtime.Stop(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			st := sessiontest.New(t, session.Config{Boot: "b"})
+			stops := make(chan proto.AuditEntry, 100)
+			st := sessiontest.New(t, session.Config{Boot: "b", Audit: func(e proto.AuditEntry) {
+				if e.Act == "container.stop" {
+					stops <- e
+				}
+			}})
 			s := st.Create(t, proto.CreateContainer{})
 			e := start(t, s, proto.Cmd{Command: "echo on; sleep 1000", Background: true})
 			untilOutput(t, e, "on\n")
@@ -162,6 +172,12 @@ func TestLostSaysWhy(t *testing.T) {
 			}
 			if out := sessiontest.Bash(t, s, "echo back").Stdout; out != "back\n" {
 				t.Errorf("%q", out)
+			}
+			if len(stops) != 1 {
+				t.Fatalf("%d stops are audited", len(stops))
+			}
+			if stop := <-stops; stop.ContainerID != s.ID() || stop.Actor != proto.ActorDaemon || !strings.Contains(stop.Note, "while the daemon was not there") {
+				t.Errorf("audited: %+v", stop)
 			}
 		})
 	}

@@ -178,7 +178,16 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	if rec.State == proto.StateStopped {
 		return nil
 	}
-	return s.jot(func(r *record) { r.State = proto.StateStopped })
+	return s.endedMeanwhile(ctx)
+}
+
+// endedMeanwhile writes down that a session that ran does not any more, which no daemon brought about.
+func (s *Session) endedMeanwhile(ctx context.Context) error {
+	if err := s.jot(func(r *record) { r.State = proto.StateStopped }); err != nil {
+		return err
+	}
+	s.tell(ctx, actStop, guestRestarted)
+	return nil
 }
 
 // halfMade reports whether a session's creator cannot have got an answer.
@@ -283,7 +292,7 @@ func (s *Session) meet() {
 	s.core.cfg.Log.Warn("a container does not answer; its next use starts it again", "container", s.id, "error", err)
 	s.desert()
 	// Written down first: once it is down nobody waits for this any more, and would take the record's word that it runs.
-	if err = s.jot(func(r *record) { r.State = proto.StateStopped }); err == nil {
+	if err = s.endedMeanwhile(ctx); err == nil {
 		err = s.takeDown(ctx)
 	}
 	if err != nil {
