@@ -49,6 +49,8 @@ func (k *caller) doze(ctx context.Context) error {
 		return err
 	}
 	defer open()
+	s.zygotes.endAll()
+	defer s.zygotes.open()
 	if s.needed() {
 		return k.reply(nil, proto.Errorf(proto.Conflict, "doze", "", "the container is in use"))
 	}

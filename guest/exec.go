@@ -30,6 +30,7 @@ type execution struct {
 	id          identity   // whose command it is
 	outputDir   string     // made for it
 	job         string     // the directory to look at when it has ended
+	ahead       *plan      // whose bash may be worth starting ahead from now on; nil if none is
 	noOutputDir bool       // its output directory could not be made, since the disk is full
 
 	cancel chan struct{} // closed when the caller has gone
@@ -115,11 +116,15 @@ func (e *execution) start(cmd *Command, p *plan, fds []int) (<-chan death, error
 	}
 	defer closeAll(pl.child)
 	e.before = e.s.surroundings()
-	var deaths <-chan death
-	e.o, deaths, err = e.s.start(p, cmd.ID, pl)
+	o := &owner{id: cmd.ID}
+	deaths, err := e.s.start(p, o, pl)
 	if err != nil {
 		e.unplumb()
 		return nil, notStarted(p, err)
+	}
+	e.o = o
+	if p.fits(pl) {
+		e.ahead = p
 	}
 	return deaths, nil
 }
@@ -300,25 +305,19 @@ func (e *execution) unplumb() {
 }
 
 // start starts the planned program and registers whom its processes belong to.
-func (s *Server) start(p *plan, id string, pl childIO) (*owner, <-chan death, error) {
-	attr := &syscall.ProcAttr{
-		Dir: p.dir, Env: p.env, Files: make([]uintptr, len(pl.files)),
-		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.id.credential(), Setctty: pl.tty},
-	}
-	for i, fd := range pl.files {
-		attr.Files[i] = uintptr(fd)
-	}
+func (s *Server) start(p *plan, o *owner, pl childIO) (<-chan death, error) {
 	s.spawn.Lock()
 	defer s.spawn.Unlock()
-	// The clock of /proc is coarse: a tick early is never too late.
-	o := &owner{id: id, start: bootTicks() - 1, mark: stamp()}
+	o.start = bootTicks() - 1 // the clock of /proc is coarse: a tick early is never too late
+	o.mark = nextMark()
 	s.reaper.openAccount(o)
-	var deaths <-chan death
-	var err error
-	s.shield.with(func() { o.pid, deaths, err = s.reaper.start(p.path, p.argv, attr) })
-	if err != nil {
-		s.reaper.closeAccount(o)
-		return nil, nil, err
+	deaths, ok := s.zygotes.fork(o, p, pl)
+	if !ok {
+		var err error
+		if o.pid, deaths, err = s.execute(p, pl, o.mark); err != nil {
+			s.reaper.closeAccount(o)
+			return nil, err
+		}
 	}
 	s.calm.disturb() // somebody may have found nothing running until now
 	s.newest.Store(int64(o.pid))
@@ -328,7 +327,23 @@ func (s *Server) start(p *plan, id string, pl childIO) (*owner, <-chan death, er
 		s.given[o.mark] = struct{}{}
 	}
 	s.mu.Unlock()
-	return o, deaths, nil
+	return deaths, nil
+}
+
+// execute has a child of the guest's own execute the planned program.
+func (s *Server) execute(p *plan, pl childIO, m mark) (pid int, deaths <-chan death, err error) {
+	attr := &syscall.ProcAttr{
+		Dir: p.dir, Env: p.env, Files: make([]uintptr, len(pl.files)),
+		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.id.credential(), Setctty: pl.tty},
+	}
+	for i, fd := range pl.files {
+		attr.Files[i] = uintptr(fd)
+	}
+	m.stamp()
+	s.shield.with(func() {
+		pid, deaths, err = s.reaper.start(func() (int, error) { return syscall.ForkExec(p.path, p.argv, attr) })
+	})
+	return pid, deaths, err
 }
 
 // finish tells the caller how its process ended, after all it wrote.
@@ -368,6 +383,9 @@ func (e *execution) report(x Exit) {
 	close(e.ended)
 	e.s.settleDown()
 	e.s.spareNull()
+	if e.ahead != nil {
+		e.s.zygotes.prepare(e.ahead)
+	}
 }
 
 // tellDone tells the caller of the end.

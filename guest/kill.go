@@ -12,13 +12,14 @@ import (
 // those that hang in the kernel, on a disk that does not answer, take any.
 const killWait = 10 * time.Second
 
-// An owner is what processes belong to: a command, or a persistent shell with all its calls.
+// An owner is what processes belong to: a command, a persistent shell with all its calls, or a zygote, which is a process by itself.
 type owner struct {
-	id    string // exec ID of a command; a shell has none
-	pid   int
-	mark  mark
-	start uint64 // ticks
-	shell bool
+	id     string // exec ID of a command; others have none
+	pid    int
+	mark   mark
+	start  uint64 // ticks
+	shell  bool
+	zygote bool
 }
 
 // owns reports whether p shows by itself that it is o's.
@@ -211,13 +212,30 @@ func (s *Server) leftover(o *owner) int {
 	return 0
 }
 
-// childless reports whether PID 1 has no child. Then nothing else runs: what loses its parent becomes its child.
+// childless reports whether PID 1 has no child but zygotes. Then nothing else runs: what loses its parent becomes its child.
 func (s *Server) childless() bool {
 	if s.pid != 1 || !s.init {
 		return false
 	}
 	var info unix.Siginfo
-	return unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) == unix.ECHILD
+	if unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) == unix.ECHILD {
+		return true
+	}
+	known := map[int]bool{s.pid: true}
+	for _, o := range s.owners() {
+		if o.zygote {
+			known[o.pid] = true
+		}
+	}
+	if len(known) == 1 {
+		return false
+	}
+	for _, pid := range pids() {
+		if !known[pid] {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *Server) countOthers(o *owner) int {

@@ -29,24 +29,31 @@ var marks struct {
 	broken      bool // this kernel has no such limit
 }
 
-// stamp sets the guest's own limit to a new mark, for the child that is started next.
-func stamp() mark {
+// nextMark is a mark for the child that is started next, or 0 where there are none.
+func nextMark() mark {
 	marks.Lock()
 	defer marks.Unlock()
 	if marks.start == 0 && !marks.broken {
 		marks.start = ceiling()
 		marks.last = marks.start
+		marks.broken = marks.start.limit() != nil
 	}
 	if marks.broken || marks.last <= 1 {
 		return 0
 	}
-	next := uint64(marks.last - 1)
-	if err := unix.Setrlimit(rlimitLocks, &unix.Rlimit{Cur: next, Max: next}); err != nil {
-		marks.broken = true
-		return 0
-	}
 	marks.last--
 	return marks.last
+}
+
+// stamp sets the guest's own limit to the mark, for the child that is started next.
+func (m mark) stamp() {
+	if m != 0 {
+		_ = m.limit() // which worked for the first, and they only become less
+	}
+}
+
+func (m mark) limit() error {
+	return unix.Setrlimit(rlimitLocks, &unix.Rlimit{Cur: uint64(m), Max: uint64(m)})
 }
 
 // ceiling is the highest mark we may set.

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"sync"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -87,11 +86,11 @@ func (r *reaper) bury(pid int) {
 	}
 }
 
-// start runs a program. The channel gets its death.
-func (r *reaper) start(path string, argv []string, attr *syscall.ProcAttr) (int, <-chan death, error) {
+// start has fn make a child. The channel gets its death.
+func (r *reaper) start(fn func() (pid int, err error)) (int, <-chan death, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pid, err := syscall.ForkExec(path, argv, attr)
+	pid, err := fn()
 	if err != nil {
 		return 0, nil, err
 	}
@@ -106,6 +105,15 @@ func (r *reaper) start(path string, argv []string, attr *syscall.ProcAttr) (int,
 	default:
 	}
 	return pid, ch, nil
+}
+
+// kill kills a child, unless its death has been told or is about to be.
+func (r *reaper) kill(pid int, deaths <-chan death) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.children[pid] == deaths {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
 }
 
 // waitFor waits for one child.

@@ -53,7 +53,8 @@ type Server struct {
 	calm    calm
 	newest  atomic.Int64 // PID started last
 	editing sync.Mutex   // held from reading a file to replacing it; see edit
-	spawn   sync.Mutex   // one child is started at a time: it inherits what is set on the guest for it
+	zygotes *zygotes
+	spawn   sync.Mutex // one child is started at a time: it inherits what is set on the guest for it
 
 	mu     sync.Mutex
 	live   map[*owner]struct{}
@@ -87,6 +88,7 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s.closeKept()
 	s.wg.Wait()
 	s.closeShells()
+	s.zygotes.endAll()
 	s.burials.Wait()
 	s.killRest()
 	s.scratch.remove()
@@ -127,6 +129,7 @@ func newServer(opt ServerOptions) *Server {
 		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...), keeps: newKeeps(), nulls: make(chan int, 1),
 		scratch: scratch{want: opt.Scratch}, parted: make(chan struct{}, 1),
 	}
+	s.zygotes = newZygotes(s)
 	if executable(customBash) == nil {
 		s.bash = customBash
 	}

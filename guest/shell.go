@@ -181,14 +181,14 @@ func (sh *shell) start(p *plan) error {
 		return fileError("shell", os.DevNull, err)
 	}
 	pl := childIO{files: []int{null, null, null, ctlR, statusW}}
-	var deaths <-chan death
-	sh.o, deaths, err = sh.s.start(p, "", pl)
+	o := &owner{shell: true}
+	deaths, err := sh.s.start(p, o, pl)
 	closeAll([]int{null, ctlR, statusW})
 	if err != nil {
 		closeAll([]int{ctlW, statusR})
 		return notStarted(p, err)
 	}
-	sh.o.shell = true
+	sh.o = o
 	return sh.listen(ctlW, statusR, deaths)
 }
 

@@ -1,0 +1,155 @@
+package guest
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// meet has a zygote that was started say where it is, and finds out whether it can be of use: whether this bash has loaded the code at all, its C library
+// keeps books of threads as is expected here, and the kernel lets a process say where its arguments are, so that lists of processes show a command as it is.
+func (g *zygote) meet() error {
+	if err := g.patience(zygoteStart); err != nil {
+		return err
+	}
+	n, err := g.number()
+	if err != nil {
+		return err
+	}
+	g.at = uint64(n) + dataMessage
+	if err := g.learn(); err != nil {
+		return err
+	}
+	if err := g.check(); err != nil {
+		return err
+	}
+	if err := g.settle(); err != nil {
+		return err
+	}
+	return g.patience(zygotePatience)
+}
+
+// patience bounds how long receive waits.
+func (g *zygote) patience(d time.Duration) error {
+	tv := unix.NsecToTimeval(int64(d))
+	return unix.SetsockoptTimeval(g.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+}
+
+// send has a zygote do something itself.
+func (g *zygote) send(m *message) error { return unix.Send(g.conn, m.bytes(), unix.MSG_NOSIGNAL) }
+
+// statBytes is enough for /proc/self/stat.
+const statBytes = 1024
+
+// learn asks where the kernel and the C library have what is to be changed in a child.
+func (g *zygote) learn() error {
+	m := &message{at: g.at}
+	facts := m.put(make([]byte, 24+statBytes))
+	const tidAddress, here = 40, ^uint64(99) // PR_GET_TID_ADDRESS, AT_FDCWD
+	m.call(unix.SYS_PRCTL, tidAddress, facts)
+	m.callTo(facts+8, unix.SYS_GETTID)
+	m.callTo(facts+16, unix.SYS_BRK, 0)
+	m.call(unix.SYS_OPENAT, here, m.put([]byte("/proc/self/stat\x00")), unix.O_RDONLY, 0)
+	m.call(unix.SYS_READ, zygoteGiven, facts+24, statBytes-1)
+	m.say(facts, 24+statBytes)
+	if err := g.send(m); err != nil {
+		return err
+	}
+	b := make([]byte, 24+statBytes)
+	if n, err := g.receive(b); err != nil || n != len(b) {
+		return fmt.Errorf("a bash that was started ahead says %d bytes of itself: %w", n, cmp.Or(err, errFrame))
+	}
+	le := binary.LittleEndian
+	g.tid = le.Uint64(b)
+	if own := le.Uint64(b[8:]); own != uint64(g.o.pid) {
+		return fmt.Errorf("a bash that was started ahead is process %d for itself and %d for us", own, g.o.pid)
+	}
+	stat, _, _ := strings.Cut(string(b[24:]), "\n")
+	var err error
+	g.mm, err = parseMemoryMap(stat)
+	g.mm.heap.end = le.Uint64(b[16:])
+	return err
+}
+
+// check looks whether all is where it should be.
+func (g *zygote) check() error {
+	m := &message{at: g.at}
+	size := 8 * (1 + 3 + 1 + g.slots + 1) // the number of arguments, they, 0, the variables, 0
+	m.say(g.tid, 4)
+	m.say(g.mm.stack, uint64(size))
+	if err := g.send(m); err != nil {
+		return err
+	}
+	b := make([]byte, size)
+	n, err := g.receive(b)
+	if err != nil || n != 4 || int(binary.LittleEndian.Uint32(b)) != g.o.pid {
+		return fmt.Errorf("this C library keeps something else where it has the kernel clear its thread's number: %w", cmp.Or(err, errFrame))
+	}
+	n, err = g.receive(b)
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+	if err != nil || n != size || word(0) != 3 || word(3) == 0 || word(4) != 0 || word(4+g.slots) == 0 || word(5+g.slots) != 0 {
+		return fmt.Errorf("the arguments of a bash that was started ahead are not where the kernel says: %w", cmp.Or(err, errFrame))
+	}
+	return nil
+}
+
+// settle tries what children will do, and keeps others of the same user from looking into it.
+func (g *zygote) settle() error {
+	m := &message{at: g.at}
+	m.call(unix.SYS_CLOSE_RANGE, math.MaxUint32, math.MaxUint32, 0)
+	g.mm.set(m)
+	m.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
+	m.say(m.putNumbers(1), 8)
+	if err := g.send(m); err != nil {
+		return err
+	}
+	n, err := g.number()
+	if err == nil && n != 1 {
+		err = unix.Errno(-n)
+	}
+	return err
+}
+
+// An extent is a part of memory.
+type extent struct{ start, end uint64 }
+
+// A memoryMap is what the kernel knows of the parts of a process's memory.
+type memoryMap struct {
+	code, data, heap, args, env extent
+	stack                       uint64
+}
+
+// parseMemoryMap reads it from /proc/self/stat, but for the end of the heap.
+func parseMemoryMap(stat string) (m memoryMap, err error) {
+	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	const first = 3 // the number of the field that follows the name, in proc(5)
+	for at, v := range map[int]*uint64{
+		26: &m.code.start, 27: &m.code.end, 28: &m.stack, 45: &m.data.start, 46: &m.data.end, 47: &m.heap.start,
+		48: &m.args.start, 49: &m.args.end, 50: &m.env.start, 51: &m.env.end,
+	} {
+		if at -= first; at >= len(f) {
+			return m, errFrame
+		}
+		if *v, err = strconv.ParseUint(f[at], 10, 64); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}
+
+// vector is where the addresses of arguments and variables stand.
+func (m *memoryMap) vector() uint64 { return m.stack + 8 }
+
+// set adds the call that tells the kernel all this (PR_SET_MM_MAP).
+func (m *memoryMap) set(msg *message) {
+	const setMM, mapAll, noFile = 35, 14, math.MaxUint32 << 32
+	at := msg.putNumbers(m.code.start, m.code.end, m.data.start, m.data.end, m.heap.start, m.heap.end, m.stack,
+		m.args.start, m.args.end, m.env.start, m.env.end, 0, noFile)
+	msg.call(unix.SYS_PRCTL, setMM, mapAll, at, 13*8, 0)
+}
