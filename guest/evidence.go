@@ -41,7 +41,8 @@ type calm struct {
 	mu     sync.Mutex
 	holds  bool
 	is     evidence
-	guests int // requests at work that may touch files
+	guests int    // requests at work that may touch files
+	storms uint64 // how often anything came that ends a calm
 }
 
 // take returns the evidence if it holds, which is over with that.
@@ -50,11 +51,28 @@ func (c *calm) take() (is evidence, holds bool) {
 	defer c.mu.Unlock()
 	is, holds = c.is, c.holds
 	c.holds = false
+	c.storms++
 	return is, holds
 }
 
 // disturb says that it does not hold any more.
 func (c *calm) disturb() { _, _ = c.take() }
+
+// since is what settle asks for.
+func (c *calm) since() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.storms
+}
+
+// settle takes the evidence, if nothing has disturbed since, when nothing ran.
+func (c *calm) settle(since uint64, look func() evidence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.guests == 0 && c.storms == since {
+		c.is, c.holds = look(), true
+	}
+}
 
 // enter says that a request is at work, until it leaves.
 func (c *calm) enter() (leave func()) {
@@ -67,6 +85,7 @@ func (c *calm) count(n int) {
 	defer c.mu.Unlock()
 	c.guests += n
 	c.holds = false
+	c.storms++
 }
 
 // surroundings is lookAround for what is about to be started.
@@ -75,15 +94,6 @@ func (s *Server) surroundings() evidence {
 		return is
 	}
 	return s.lookAround()
-}
-
-// settleDown takes the evidence where nothing runs.
-func (s *Server) settleDown() {
-	s.calm.mu.Lock()
-	defer s.calm.mu.Unlock()
-	if s.calm.guests == 0 && s.childless() {
-		s.calm.is, s.calm.holds = s.lookAround(), true
-	}
 }
 
 // explain adds to x what speaks for an end that was forced on the command. One that ended well needs no explanation.

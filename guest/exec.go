@@ -311,7 +311,7 @@ func (s *Server) start(p *plan, o *owner, pl childIO) (<-chan death, error) {
 	o.start = bootTicks() - 1 // the clock of /proc is coarse: a tick early is never too late
 	o.mark = nextMark()
 	s.reaper.openAccount(o)
-	deaths, ok := s.zygotes.fork(o, p, pl)
+	deaths, ok := s.zygotes.become(o, p, pl)
 	if !ok {
 		var err error
 		if o.pid, deaths, err = s.execute(p, pl, o.mark); err != nil {
@@ -321,12 +321,7 @@ func (s *Server) start(p *plan, o *owner, pl childIO) (<-chan death, error) {
 	}
 	s.calm.disturb() // somebody may have found nothing running until now
 	s.newest.Store(int64(o.pid))
-	s.mu.Lock()
-	s.live[o] = struct{}{}
-	if s.given != nil && o.mark != 0 {
-		s.given[o.mark] = struct{}{}
-	}
-	s.mu.Unlock()
+	s.enlist(o)
 	return deaths, nil
 }
 
@@ -351,10 +346,17 @@ func (e *execution) finish(d death) {
 	e.awaitActs()
 	x := exitOf(d)
 	e.explain(&x)
-	x.Leftover = e.s.leftover(e.o)
+	since, alone := e.s.calm.since(), false
+	x.Leftover, alone = e.s.leftover(e.o)
 	e.s.disown(e.o)
 	e.lookBack(&x)
 	e.report(x)
+	if alone {
+		e.s.calm.settle(since, e.s.lookAround)
+	}
+	if e.ahead != nil {
+		e.s.zygotes.prepare(e.ahead)
+	}
 }
 
 // report sends the end and closes what nobody needs any more.
@@ -381,11 +383,7 @@ func (e *execution) report(x Exit) {
 		e.letGo() // we have read all that the caller will get
 	}
 	close(e.ended)
-	e.s.settleDown()
 	e.s.spareNull()
-	if e.ahead != nil {
-		e.s.zygotes.prepare(e.ahead)
-	}
 }
 
 // tellDone tells the caller of the end.

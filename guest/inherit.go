@@ -43,6 +43,8 @@ func Endure() error {
 		return unix.Exec(itself, os.Args, os.Environ())
 	}
 	keepName()
+	// The reaper waits for children, and a signal at each death would only interrupt what the guest does. The kernel drops it where nobody handles it.
+	setAction(int(unix.SIGCHLD), handleDefault)
 	for n := range mortal {
 		switch n {
 		case unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU: // the kernel spares what has nobody to let it go on

@@ -192,50 +192,41 @@ func (s *Server) kill(pid int, sig unix.Signal) error {
 	return err
 }
 
-// leftover counts the processes of o but its own, when that has ended or is a shell between two
-// calls. Nearly always there is none, and the kernel says so at once, or one look at the list of processes shows it.
-func (s *Server) leftover(o *owner) int {
-	if s.childless() {
-		return 0
+// leftover counts the processes of o but its own, when that has ended or is a shell between two calls. Nearly always there is none, and the
+// kernel says so at once, or one look at the list of processes shows it. alone is that nothing runs in the container at all.
+func (s *Server) leftover(o *owner) (n int, alone bool) {
+	if !s.init || s.pid != 1 || s.childful() {
+		return s.others(o)
 	}
-	known := map[int]bool{s.pid: true, o.pid: true}
-	for _, other := range s.owners() {
-		known[other.pid] = true
-	}
-	wrapped := int(s.newest.Load()) < o.pid
-	for _, pid := range pids() {
-		// Lower numbers were there before, unless the numbers began anew.
-		if !known[pid] && (pid > o.pid || wrapped) {
-			return s.countOthers(o)
-		}
-	}
-	return 0
+	return 0, true
 }
 
-// childless reports whether PID 1 has no child but zygotes. Then nothing else runs: what loses its parent becomes its child.
-func (s *Server) childless() bool {
-	if s.pid != 1 || !s.init {
-		return false
+// others is leftover by the list of processes.
+func (s *Server) others(o *owner) (n int, alone bool) {
+	theirs := map[int]*owner{}
+	for _, other := range s.owners() {
+		theirs[other.pid] = other
 	}
-	var info unix.Siginfo
-	if unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) == unix.ECHILD {
-		return true
-	}
-	known := map[int]bool{s.pid: true}
-	for _, o := range s.owners() {
-		if o.zygote {
-			known[o.pid] = true
-		}
-	}
-	if len(known) == 1 {
-		return false
-	}
+	alone = s.init && s.pid == 1
+	wrapped := int(s.newest.Load()) < o.pid
 	for _, pid := range pids() {
-		if !known[pid] {
-			return false
+		if pid == s.pid || pid == o.pid && !o.shell {
+			continue
+		}
+		owner := theirs[pid]
+		alone = alone && owner != nil && owner.zygote
+		// Lower numbers were there before, unless the numbers began anew.
+		if owner == nil && (pid > o.pid || wrapped) {
+			return s.countOthers(o), false
 		}
 	}
-	return true
+	return 0, alone
+}
+
+// childful reports whether the guest has a child. If PID 1 has none nothing else runs: what loses its parent becomes its child.
+func (s *Server) childful() bool {
+	var info unix.Siginfo
+	return unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) != unix.ECHILD
 }
 
 func (s *Server) countOthers(o *owner) int {

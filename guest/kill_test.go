@@ -102,8 +102,14 @@ func TestReaping(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	eventually(t, "no zombies and no orphans", func() bool {
-		r := w.run(Command{Argv: []string{"ps", "-eo", "stat="}})
-		return strings.Count(r.stdout, "\n") == 2 && !strings.Contains(r.stdout, "Z")
+		r := w.run(Command{Argv: []string{"ps", "-eo", "stat=,args="}})
+		n := 0
+		for line := range strings.Lines(r.stdout) {
+			if !strings.Contains(line, waitingText) {
+				n++
+			}
+		}
+		return n == 2 && !strings.Contains(r.stdout, "Z ")
 	})
 }
 

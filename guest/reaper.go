@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"runtime"
 	"sync"
 	"unsafe"
 
@@ -24,12 +25,13 @@ type reaper struct {
 	mu       sync.Mutex
 	children map[int]chan death
 	orphans  map[*owner]*usage // what orphans used, by whose they were; guarded by mu
+	watched  map[int]func()    // called when a child dies whose death nobody waits for; guarded by mu
 	claimed  map[int]*usage    // the account of a process that is being killed; guarded by mu
 	born     chan struct{}     // there is a child again
 }
 
 func newReaper(all bool) *reaper {
-	return &reaper{all: all, children: map[int]chan death{}, orphans: map[*owner]*usage{}, claimed: map[int]*usage{}, born: make(chan struct{}, 1)}
+	return &reaper{all: all, children: map[int]chan death{}, orphans: map[*owner]*usage{}, watched: map[int]func(){}, claimed: map[int]*usage{}, born: make(chan struct{}, 1)}
 }
 
 // run reaps until stop is closed. While there is no child there are no orphans to come either: all
@@ -47,6 +49,9 @@ func (r *reaper) run(stop <-chan struct{}) {
 			}
 		default:
 			r.bury(pid)
+			// Whoever waited for that goes first, on this thread. This one is about to wait in the kernel, and it would take the scheduler a quarter of a
+			// millisecond to find that somebody else could use its processor.
+			runtime.Gosched()
 		}
 	}
 }
@@ -83,6 +88,10 @@ func (r *reaper) bury(pid int) {
 	if ch := r.children[pid]; ch != nil {
 		delete(r.children, pid)
 		ch <- d
+		if fn := r.watched[pid]; fn != nil {
+			delete(r.watched, pid)
+			go fn()
+		}
 	}
 }
 
@@ -94,17 +103,59 @@ func (r *reaper) start(fn func() (pid int, err error)) (int, <-chan death, error
 	if err != nil {
 		return 0, nil, err
 	}
-	ch := make(chan death, 1)
 	if !r.all {
+		ch := make(chan death, 1)
 		go waitFor(pid, ch)
 		return pid, ch, nil
 	}
+	return pid, r.expect(pid), nil
+}
+
+// expect registers a child. Called with r.mu held.
+func (r *reaper) expect(pid int) <-chan death {
+	ch := make(chan death, 1)
 	r.children[pid] = ch
 	select {
 	case r.born <- struct{}{}:
 	default:
 	}
-	return pid, ch, nil
+	return ch
+}
+
+// adopt registers a child that somebody else has made. It fails if it is none of ours, or has died and been forgotten.
+func (r *reaper) adopt(pid int) (<-chan death, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.children[pid] != nil {
+		return nil, errFrame
+	}
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err != nil {
+		return nil, err
+	}
+	return r.expect(pid), nil
+}
+
+// watch has fn called when a child dies.
+func (r *reaper) watch(pid int, deaths <-chan death, fn func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.children[pid] == deaths {
+		r.watched[pid] = fn
+	} else {
+		go fn()
+	}
+}
+
+// unwatch undoes that. It reports false if fn is being called.
+func (r *reaper) unwatch(pid int, deaths <-chan death) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.children[pid] != deaths {
+		return false
+	}
+	delete(r.watched, pid)
+	return true
 }
 
 // kill kills a child, unless its death has been told or is about to be.

@@ -385,6 +385,16 @@ func (s *Server) owners() []*owner {
 	return all
 }
 
+// enlist registers whom processes may belong to.
+func (s *Server) enlist(o *owner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live[o] = struct{}{}
+	if s.given != nil && o.mark != 0 {
+		s.given[o.mark] = struct{}{}
+	}
+}
+
 // disown forgets an owner whose process has ended.
 func (s *Server) disown(o *owner) {
 	s.reaper.closeAccount(o)

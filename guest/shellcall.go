@@ -75,7 +75,7 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 	if cmd.reads() {
 		c.unblock(opened)
 	}
-	x.Leftover = e.s.leftover(sh.o)
+	x.Leftover, _ = e.s.leftover(sh.o)
 	e.lookBack(&x)
 	c.remove()
 	e.report(x)

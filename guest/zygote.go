@@ -1,8 +1,10 @@
 package guest
 
 import (
-	"encoding/binary"
+	"errors"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -12,8 +14,8 @@ import (
 )
 
 // More than half of what a small command takes is the start of bash: its program executed, its libraries found, mapped and bound. A zygote is a bash
-// that has this behind it and waits just before its main function. A command is a child of it that is given arguments, environment, directory,
-// descriptors, session and limits, and goes on from there. See docs/decisions/0045.
+// that has this behind it and waits just before its main function. It makes spares, children that wait for a command: they are given arguments,
+// environment, directory, descriptors, a session of their own and limits, and go on from there. See docs/decisions/0045.
 
 // A zygote's times.
 const (
@@ -21,9 +23,12 @@ const (
 	zygoteRest = 30 * time.Second
 	// zygoteStart is how long one may take to begin.
 	zygoteStart = 5 * time.Second
-	// zygotePatience is how long a child may take to begin. A zygote that needs longer has been stopped by somebody, and the command starts without it.
-	zygotePatience = 500 * time.Millisecond
+	// sparePatience is how long a spare may take to answer. One that takes longer has been stopped by somebody, and the command starts without it.
+	sparePatience = 200 * time.Millisecond
 )
+
+// waitingText is what a zygote would run, and what lists of processes show of it and of its spares.
+const waitingText = "# waits to be a command's"
 
 // zygoteSlots is how many variables a command may have, unless the one had more that it is started for: they take the places of the zygote's own.
 const zygoteSlots = 128
@@ -32,29 +37,32 @@ const zygoteSlots = 128
 type zygotes struct {
 	s *Server
 
+	making sync.Mutex // one is started at a time
+	object int        // the file that they load, -1 before the first; guarded by making
+	never  bool       // here they do not work; guarded by making
+
 	mu     sync.Mutex
-	object int // the file that they load; -1 before the first
 	by     map[string]*zygote
 	asked  map[string]time.Time // when a command last had none that fits
-	never  bool                 // here they do not work
 	closed bool
 }
 
-// A zygote is a bash that was started ahead.
+// A zygote is a bash that was started ahead. What is not guarded does not change.
 type zygote struct {
-	o     *owner
-	user  string
-	died  <-chan death
+	*waiter
 	path  string
-	looks looks // of path and what else would be another bash
-	conn  int   // our end of its socket
+	id    identity
+	looks looks // of path and of what else would make it another bash
 	slots int   // for variables
 	mm    memoryMap
 	at    uint64 // where messages to it are
 	tid   uint64 // where its C library has the number of its thread
+
+	mu    sync.Mutex
+	spare *waiter // nil if there is none
 	used  time.Time
+	ended bool
 	rest  *time.Timer
-	gone  chan struct{}
 }
 
 // looks tell whether files are the ones they were.
@@ -75,10 +83,10 @@ func looksOf(path string) (l looks) {
 }
 
 func newZygotes(s *Server) *zygotes {
-	return &zygotes{s: s, object: -1, by: map[string]*zygote{}, asked: map[string]time.Time{}}
+	return &zygotes{s: s, object: -1, by: map[string]*zygote{}, asked: map[string]time.Time{}, never: !s.init}
 }
 
-// fits reports whether a zygote could be the plan's bash: it is a plain one, and nothing in its environment is for the time before main.
+// fits reports whether a spare could be the plan's bash: it is a plain one, and nothing in its environment is for the time before main.
 func (p *plan) fits(pl childIO) bool {
 	if len(p.argv) != 3 || p.argv[0] != "bash" || p.argv[1] != "-c" || p.text != nil || pl.tty || len(pl.files) != 3 {
 		return false
@@ -91,117 +99,54 @@ func (p *plan) fits(pl childIO) bool {
 	return true
 }
 
-// fork starts the plan as a child of a zygote, if there is one that fits.
-func (z *zygotes) fork(o *owner, p *plan, pl childIO) (deaths <-chan death, ok bool) {
-	if !p.fits(pl) || !z.mu.TryLock() { // where it is locked, one is just being started
-		return nil, false
-	}
-	defer z.mu.Unlock()
-	g := z.by[p.id.name]
-	if g == nil {
-		return nil, false
-	}
-	if g.path != p.path || g.looks != looksOf(p.path) {
-		z.end(g)
-		return nil, false
-	}
-	msg := g.message(p, o.mark)
-	if msg == nil {
-		return nil, false
-	}
-	var err error
-	o.pid, deaths, err = z.s.reaper.start(func() (int, error) { return g.begin(msg, pl.files) })
-	if _, refused := err.(refusal); err != nil && !refused {
-		z.end(g)
-	}
-	g.used = time.Now()
-	return deaths, err == nil
-}
-
-// A refusal is what kept a child from being made or from beginning, which was the kernel's and not the zygote's doing.
-type refusal struct{ error }
-
-// begin sends a message and returns the child that it made.
-func (g *zygote) begin(msg []byte, files []int) (pid int, err error) {
-	if err := unix.Sendmsg(g.conn, msg, unix.UnixRights(files...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err != nil {
-		return 0, err
-	}
-	n, err := g.number()
-	if err == unix.EAGAIN {
-		// A child begins only once it has said so. From here on it cannot.
-		_ = unix.Shutdown(g.conn, unix.SHUT_RDWR)
-		n, err = g.number()
-	}
-	if err != nil {
-		return 0, err
-	}
-	if n <= 0 {
-		return 0, refusal{unix.Errno(-n)}
-	}
-	var info unix.Siginfo
-	return int(n), unix.Waitid(unix.P_PID, int(n), &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) // fails if it is no child of ours
-}
-
-// number receives what is said in one number.
-func (g *zygote) number() (int64, error) {
-	var b [8]byte
-	n, err := g.receive(b[:])
-	if err == nil && n != len(b) {
-		err = errFrame // 0 bytes: it has ended
-	}
-	return int64(binary.LittleEndian.Uint64(b[:])), err
-}
-
-// receive waits for what a zygote says.
-func (g *zygote) receive(b []byte) (int, error) {
-	for {
-		n, err := unix.Read(g.conn, b)
-		if err != unix.EINTR {
-			return n, err
-		}
-	}
-}
-
-// message has a child made that is the plan; nil if it is too large.
-func (g *zygote) message(p *plan, m mark) []byte {
-	if len(p.env) > g.slots {
-		return nil
-	}
-	const raise, child = 0x00200000 | 0x01000000, 0x00008000 // CLEARTID and SETTID, as the C library has it; PARENT, so that it is ours
-	msg := &message{at: g.at, flags: raise | child | uint64(unix.SIGCHLD), tid: g.tid}
-	pid := msg.putNumbers(0)
-	msg.callTo(pid, unix.SYS_GETPID)
-	for i := range 3 {
-		msg.call(unix.SYS_DUP3, zygoteGiven+uint64(i), uint64(i), 0)
-	}
-	msg.call(unix.SYS_SETSID)
-	msg.call(unix.SYS_CHDIR, msg.put([]byte(p.dir+"\x00")))
-	if m != 0 {
-		msg.call(unix.SYS_PRLIMIT64, 0, rlimitLocks, msg.putNumbers(uint64(m), uint64(m)), 0)
-	}
-	mm := g.mm
-	vector, start, end := msg.putStrings(make([]uint64, 0, len(p.argv)+len(p.env)+2), p.argv)
-	mm.args = extent{start, end}
-	vector, start, end = msg.putStrings(vector, p.env)
-	mm.env = extent{start, end}
-	mm.set(msg)
-	msg.call(callCopy, g.mm.vector(), msg.putNumbers(vector...), uint64(8*len(vector)))
-	msg.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1)
-	msg.say(pid, 8)
-	msg.call(unix.SYS_CLOSE_RANGE, zygoteSocket, math.MaxUint32, 0)
-	return msg.bytes()
-}
-
-// prepare starts a zygote for commands like this one, if there is none and they are frequent.
-func (z *zygotes) prepare(p *plan) {
+// of is a user's zygote, or nil.
+func (z *zygotes) of(user string) *zygote {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.never || z.closed || z.by[p.id.name] != nil {
+	return z.by[user]
+}
+
+// become has a spare become the plan's command, if there is a zygote that fits. The caller holds s.spawn.
+func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok bool) {
+	g := z.of(p.id.name)
+	if g == nil || !p.fits(pl) {
+		return nil, false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.path != p.path || g.looks != looksOf(p.path) {
+		z.end(g)
+	}
+	if g.ended || len(p.env) > g.slots || g.spare == nil && z.refill(g) != nil {
+		return nil, false
+	}
+	sp := g.spare
+	g.spare, g.used = nil, time.Now()
+	if !z.s.reaper.unwatch(sp.o.pid, sp.died) {
+		return nil, false // it has died just now, and who watched cleans up
+	}
+	err := sp.begin(g.command(p, o.mark), pl.files)
+	if err != nil {
+		z.s.reaper.kill(sp.o.pid, sp.died)
+	}
+	z.bury(sp)
+	o.pid = sp.o.pid
+	return sp.died, err == nil
+}
+
+// prepare sees to it that the next command like this one has a spare, if they are frequent.
+func (z *zygotes) prepare(p *plan) {
+	if g := z.of(p.id.name); g != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if !g.ended && g.spare == nil {
+			_ = z.refill(g)
+		}
 		return
 	}
-	last := z.asked[p.id.name]
-	z.asked[p.id.name] = time.Now()
-	if time.Since(last) > zygoteRest {
+	z.making.Lock()
+	defer z.making.Unlock()
+	if z.never || !z.wanted(p.id.name) {
 		return
 	}
 	g, err := z.start(p)
@@ -210,47 +155,57 @@ func (z *zygotes) prepare(p *plan) {
 		z.never = true
 		return
 	}
+	z.mu.Lock()
+	defer z.mu.Unlock()
 	z.by[p.id.name] = g
 }
 
-// start starts a zygote and gets to know it. Called with z.mu held.
-func (z *zygotes) start(p *plan) (_ *zygote, err error) {
+// wanted reports whether a user who has no zygote now should.
+func (z *zygotes) wanted(user string) bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.closed || z.by[user] != nil {
+		return false
+	}
+	last := z.asked[user]
+	z.asked[user] = time.Now()
+	return time.Since(last) < zygoteRest
+}
+
+// start starts a zygote and its first spare. Called with z.making held.
+func (z *zygotes) start(p *plan) (g *zygote, err error) {
 	if z.object < 0 {
 		if z.object, err = newZygoteObject(); err != nil {
-			z.object = -1
 			return nil, err
 		}
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
 	null, err := openNull()
 	if err != nil {
-		closeAll(pair[:])
 		return nil, err
 	}
-	slots := max(zygoteSlots, 2*len(p.env))
+	defer unix.Close(null)
+	w, far, err := newWaiter()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(far)
+	g = &zygote{waiter: w, id: p.id, path: p.path, looks: looksOf(p.path), slots: max(zygoteSlots, 2*len(p.env)), used: time.Now()}
 	asleep := &plan{
 		id: p.id, path: p.path, dir: "/",
-		argv: []string{"bash", "-c", "# waits to be a command's"},
-		env:  append([]string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)}, make([]string, slots-1)...),
+		argv: []string{"bash", "-c", waitingText},
+		env:  append([]string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)}, make([]string, g.slots-1)...),
 	}
-	g := &zygote{user: p.id.name, path: p.path, looks: looksOf(p.path), conn: pair[0], slots: slots, used: time.Now(), gone: make(chan struct{})}
-	g.o = &owner{zygote: true}
-	g.died, err = z.s.start(asleep, g.o, childIO{files: []int{null, null, null, pair[1], z.object}})
-	closeAll([]int{null, pair[1]})
-	if err != nil {
-		_ = unix.Close(pair[0])
+	if g.died, err = z.s.start(asleep, g.o, childIO{files: []int{null, null, null, far, z.object}}); err != nil {
+		_ = unix.Close(g.conn)
 		return nil, err
 	}
-	z.s.burials.Add(1)
-	go func() {
-		defer z.s.burials.Done()
-		<-g.died
-		z.bury(g)
-	}()
-	if err := g.meet(); err != nil {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	z.s.reaper.watch(g.o.pid, g.died, func() { z.lose(g) })
+	if err = g.meet(); err == nil {
+		err = z.refill(g)
+	}
+	if err != nil {
 		z.end(g)
 		return nil, err
 	}
@@ -258,38 +213,82 @@ func (z *zygotes) start(p *plan) (_ *zygote, err error) {
 	return g, nil
 }
 
-// bury forgets a zygote that has ended.
-func (z *zygotes) bury(g *zygote) {
-	z.s.disown(g.o)
-	close(g.gone)
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if z.by[g.user] == g {
-		delete(z.by, g.user)
+// refill has a zygote make a spare. Called with g.mu held.
+func (z *zygotes) refill(g *zygote) error {
+	sp, far, err := newWaiter()
+	if err != nil {
+		return err
 	}
+	err = errors.Join(sp.patience(int64(sparePatience)), g.send(g.child(), far))
+	_ = unix.Close(far)
+	var pid int64
+	if err == nil {
+		pid, err = sp.number()
+	}
+	if err == nil {
+		sp.o.pid = int(pid)
+		sp.died, err = z.s.reaper.adopt(sp.o.pid)
+	}
+	if err != nil {
+		_ = unix.Close(sp.conn)
+		if err != errFrame || g.done() == nil { // else the kernel did not let it, and it has said so
+			z.end(g)
+		}
+		return err
+	}
+	z.s.enlist(sp.o)
+	g.spare = sp
+	z.s.reaper.watch(sp.o.pid, sp.died, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.spare == sp {
+			g.spare = nil
+		}
+		z.bury(sp)
+	})
+	return nil
+}
+
+// bury forgets a waiter that has ended, or is something else now.
+func (z *zygotes) bury(w *waiter) {
+	_ = unix.Close(w.conn)
+	z.s.disown(w.o)
+	close(w.gone)
+}
+
+// lose is for a zygote that has ended.
+func (z *zygotes) lose(g *zygote) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	z.end(g)
+	z.bury(g.waiter)
+}
+
+// end has a zygote end, and its spare. Called with g.mu held.
+func (z *zygotes) end(g *zygote) {
+	if g.ended {
+		return
+	}
+	g.ended = true
 	if g.rest != nil {
 		g.rest.Stop()
 	}
-	_ = unix.Close(g.conn)
-}
-
-// end has a zygote end. Called with z.mu held.
-func (z *zygotes) end(g *zygote) {
-	if z.by[g.user] == g {
-		delete(z.by, g.user)
+	z.mu.Lock()
+	if z.by[g.id.name] == g {
+		delete(z.by, g.id.name)
 	}
-	_ = unix.Shutdown(g.conn, unix.SHUT_RDWR)
-	z.s.reaper.kill(g.o.pid, g.died) // also if it is stopped
+	z.mu.Unlock()
+	z.s.reaper.kill(g.o.pid, g.died)
+	if g.spare != nil {
+		z.s.reaper.kill(g.spare.o.pid, g.spare.died)
+	}
 }
 
 // retire ends one that nobody has used for long enough.
 func (z *zygotes) retire(g *zygote) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if z.by[g.user] != g {
-		return
-	}
-	if left := zygoteRest - time.Since(g.used); left > 0 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if left := zygoteRest - time.Since(g.used); left > 0 && !g.ended {
 		g.rest.Reset(left)
 		return
 	}
@@ -298,20 +297,25 @@ func (z *zygotes) retire(g *zygote) {
 
 // endAll ends them all, keeps others from being started, and returns when they are gone.
 func (z *zygotes) endAll() {
+	z.making.Lock()
+	defer z.making.Unlock()
 	z.mu.Lock()
 	z.closed = true
-	var all []*zygote
-	for _, g := range z.by {
-		all = append(all, g)
+	all := slices.Collect(maps.Values(z.by))
+	z.mu.Unlock()
+	for _, g := range all {
+		g.mu.Lock()
+		sp := g.spare
 		z.end(g)
+		g.mu.Unlock()
+		<-g.gone
+		if sp != nil {
+			<-sp.gone
+		}
 	}
 	if z.object >= 0 {
 		_ = unix.Close(z.object)
 		z.object = -1
-	}
-	z.mu.Unlock()
-	for _, g := range all {
-		<-g.gone
 	}
 }
 
@@ -320,4 +324,41 @@ func (z *zygotes) open() {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.closed = false
+}
+
+// Flags of clone: the C library's for a process of its own, and that it is the child of the zygote's parent, which is the guest.
+const cloneFlags = unix.CLONE_CHILD_CLEARTID | unix.CLONE_CHILD_SETTID | unix.CLONE_PARENT | uint64(unix.SIGCHLD)
+
+// child has a zygote make a spare, whose socket comes along.
+func (g *zygote) child() *message {
+	m := &message{at: g.at, flags: cloneFlags, tid: g.tid}
+	m.call(unix.SYS_DUP3, zygoteGiven, zygoteSocket, 0)
+	pid := m.putNumbers(0)
+	m.callTo(pid, unix.SYS_GETPID)
+	m.say(pid, 8)
+	m.call(callNext)
+	return m
+}
+
+// command has a spare become the plan's command, whose descriptors come along.
+func (g *zygote) command(p *plan, k mark) *message {
+	m := &message{at: g.at}
+	for i := range uint64(3) {
+		m.call(unix.SYS_DUP3, zygoteGiven+i, i, 0)
+	}
+	m.call(unix.SYS_SETSID)
+	m.call(unix.SYS_CHDIR, m.put([]byte(p.dir+"\x00")))
+	if k != 0 {
+		m.call(unix.SYS_PRLIMIT64, 0, rlimitLocks, m.putNumbers(uint64(k), uint64(k)), 0)
+	}
+	mm := g.mm
+	vector := make([]uint64, 0, len(p.argv)+len(p.env)+2)
+	vector, mm.args = m.putStrings(vector, p.argv)
+	vector, mm.env = m.putStrings(vector, p.env)
+	mm.set(m)
+	m.call(callCopy, g.mm.vector(), m.putNumbers(vector...), uint64(8*len(vector)))
+	m.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1)
+	m.say(m.putNumbers(1), 8)
+	m.call(unix.SYS_CLOSE_RANGE, zygoteSocket, math.MaxUint32, 0)
+	return m
 }

@@ -85,6 +85,8 @@ next:
 	JEQ	end
 	CMPQ	AX, $-2
 	JEQ	copy
+	CMPQ	AX, $-3
+	JEQ	done
 	MOVQ	32(R14), R10
 	MOVQ	40(R14), R8
 	MOVQ	48(R14), R9

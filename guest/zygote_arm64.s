@@ -80,6 +80,8 @@ next:
 	BEQ	end
 	CMN	$2, R8
 	BEQ	copy
+	CMN	$3, R8
+	BEQ	done
 	MOVD	32(R21), R3
 	MOVD	40(R21), R4
 	MOVD	48(R21), R5

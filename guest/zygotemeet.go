@@ -7,7 +7,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,7 +14,7 @@ import (
 // meet has a zygote that was started say where it is, and finds out whether it can be of use: whether this bash has loaded the code at all, its C library
 // keeps books of threads as is expected here, and the kernel lets a process say where its arguments are, so that lists of processes show a command as it is.
 func (g *zygote) meet() error {
-	if err := g.patience(zygoteStart); err != nil {
+	if err := g.patience(int64(zygoteStart)); err != nil {
 		return err
 	}
 	n, err := g.number()
@@ -32,17 +31,8 @@ func (g *zygote) meet() error {
 	if err := g.settle(); err != nil {
 		return err
 	}
-	return g.patience(zygotePatience)
+	return g.patience(int64(sparePatience))
 }
-
-// patience bounds how long receive waits.
-func (g *zygote) patience(d time.Duration) error {
-	tv := unix.NsecToTimeval(int64(d))
-	return unix.SetsockoptTimeval(g.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
-}
-
-// send has a zygote do something itself.
-func (g *zygote) send(m *message) error { return unix.Send(g.conn, m.bytes(), unix.MSG_NOSIGNAL) }
 
 // statBytes is enough for /proc/self/stat.
 const statBytes = 1024
@@ -109,11 +99,7 @@ func (g *zygote) settle() error {
 	if err := g.send(m); err != nil {
 		return err
 	}
-	n, err := g.number()
-	if err == nil && n != 1 {
-		err = unix.Errno(-n)
-	}
-	return err
+	return g.done()
 }
 
 // An extent is a part of memory.

@@ -25,8 +25,9 @@ type call struct {
 
 // Numbers of no system call.
 const (
-	callEnd  = ^uint64(0)     // for a zygote: the next message; for a child: on to bash
-	callCopy = ^uint64(0) - 1 // to args[0] from args[1], args[2] bytes
+	callEnd  = ^uint64(0) - iota // for a zygote: the next message; for a child: on to bash
+	callCopy                     // to args[0] from args[1], args[2] bytes
+	callNext                     // the next message, also for a child
 )
 
 const (
@@ -60,15 +61,15 @@ func (m *message) put(b []byte) uint64 {
 func (m *message) here() uint64 { return m.at + messageData + uint64(len(m.data)) }
 
 // putStrings adds strings as the kernel has them above a stack, and their addresses to a vector, with a 0 at its end.
-func (m *message) putStrings(vector []uint64, list []string) (_ []uint64, start, end uint64) {
-	start = m.here()
+func (m *message) putStrings(vector []uint64, list []string) ([]uint64, extent) {
+	start := m.here()
 	var b []byte
 	for _, v := range list {
 		vector = append(vector, start+uint64(len(b)))
 		b = append(append(b, v...), 0)
 	}
 	m.put(b)
-	return append(vector, 0), start, start + uint64(len(b))
+	return append(vector, 0), extent{start, start + uint64(len(b))}
 }
 
 // putNumbers adds numbers of eight bytes each.
@@ -87,8 +88,7 @@ func (m *message) say(at, size uint64) {
 
 // bytes is the message as it is sent, nil if it is too long.
 func (m *message) bytes() []byte {
-	m.call(callEnd)
-	if len(m.calls) > maxCalls || messageData+len(m.data) > maxMessage {
+	if m.call(callEnd); len(m.calls) > maxCalls || messageData+len(m.data) > maxMessage {
 		return nil
 	}
 	b := make([]byte, messageData+len(m.data))
