@@ -190,10 +190,12 @@ func (z *zygotes) start(p *plan) (g *zygote, err error) {
 	}
 	defer unix.Close(far)
 	g = &zygote{waiter: w, id: p.id, path: p.path, looks: looksOf(p.path), slots: max(zygoteSlots, 2*len(p.env)), used: time.Now()}
-	asleep := &plan{
-		id: p.id, path: p.path, dir: "/",
-		argv: []string{"bash", "-c", waitingText},
-		env:  append([]string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)}, make([]string, g.slots-1)...),
+	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{"bash", "-c", waitingText}, env: make([]string, g.slots)}
+	n := copy(asleep.env, []string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)})
+	for _, kv := range p.env {
+		if strings.HasPrefix(kv, "LANG=") || strings.HasPrefix(kv, "LC_") {
+			n += copy(asleep.env[n:], []string{kv})
+		}
 	}
 	if g.died, err = z.s.start(asleep, g.o, childIO{files: []int{null, null, null, far, z.object}}); err != nil {
 		_ = unix.Close(g.conn)

@@ -87,6 +87,8 @@ next:
 	JEQ	copy
 	CMPQ	AX, $-3
 	JEQ	done
+	CMPQ	AX, $-4
+	JEQ	function
 	MOVQ	32(R14), R10
 	MOVQ	40(R14), R8
 	MOVQ	48(R14), R9
@@ -105,6 +107,19 @@ advance:
 copy:
 	MOVQ	DX, CX
 	REP; MOVSB
+	JMP	advance
+
+function: // of the C library, or 0
+	MOVQ	(DI), AX
+	TESTQ	AX, AX
+	JZ	advance
+	MOVQ	SI, DI
+	MOVQ	DX, SI
+	MOVQ	32(R14), DX
+	MOVQ	SP, BX
+	ANDQ	$~15, SP
+	CALL	AX
+	MOVQ	BX, SP
 	JMP	advance
 
 end:

@@ -82,6 +82,8 @@ next:
 	BEQ	copy
 	CMN	$3, R8
 	BEQ	done
+	CMN	$4, R8
+	BEQ	function
 	MOVD	32(R21), R3
 	MOVD	40(R21), R4
 	MOVD	48(R21), R5
@@ -102,6 +104,15 @@ copy:
 	MOVB.P	R3, 1(R0)
 	SUB	$1, R2
 	B	copy
+
+function:
+	MOVD	(R0), R9
+	CBZ	R9, advance
+	MOVD	R1, R0
+	MOVD	R2, R1
+	MOVD	32(R21), R2
+	CALL	(R9)
+	B	advance
 
 end:
 	CBZ	R22, done

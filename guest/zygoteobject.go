@@ -18,6 +18,7 @@ const (
 	objectData   = 0x10000 // a page of its own also where pages have 64 KiB
 	dataHeader   = 0x200   // struct msghdr of what is received; the code fills in three addresses
 	dataPiece    = 0x240   // struct iovec
+	dataLocale   = 0x300   // address of the C library's newlocale, which the dynamic linker fills in; 0 if it has none
 	dataMessage  = 0x1000  // what is received
 	objectEnd    = objectData + dataMessage + maxMessage
 	maxMessage   = 0xf000 // bytes
@@ -79,22 +80,35 @@ const (
 	ptLoad, ptDynamic, ptStack = 1, 2, 0x6474e551
 	pfX, pfW, pfR              = 1, 2, 4
 
-	dtHash, dtStrtab, dtSymtab, dtStrsz, dtSyment, dtInit = 4, 5, 6, 10, 11, 12
+	dtHash, dtStrtab, dtSymtab, dtRela, dtRelasz, dtRelaent, dtStrsz, dtSyment, dtInit = 4, 5, 6, 7, 8, 9, 10, 11, 12
+
+	symbolBytes     = 24
+	weakFunction    = 2<<4 | 2
+	relocationBytes = 24
+	globDatAMD64    = 6 // the kind of relocation that is a symbol's address
+	globDatARM64    = 1025
 )
+
+// localeFunction is what the code has the dynamic linker find.
+const localeFunction = "newlocale"
 
 // zygoteImage is the object's first part, headers and code, and its second, what the dynamic linker is to know and the code's data.
 func zygoteImage() (head, data []byte) {
-	machine := uint16(elfMachineAMD64)
+	machine, globDat := uint16(elfMachineAMD64), uint64(globDatAMD64)
 	if runtime.GOARCH == "arm64" {
-		machine = elfMachineARM64
+		machine, globDat = elfMachineARM64, globDatARM64
 	}
 	code := zygoteCode()
 	const programs = 4
-	const hash = elfHeaderBytes + programs*programBytes // a table without any name, since one is looked for
-	const symbols = hash + 16
-	const symbolBytes = 24
-	const names = symbols + symbolBytes
-	dynamic := []uint64{dtHash, hash, dtSymtab, symbols, dtSyment, symbolBytes, dtStrtab, names, dtStrsz, 1, dtInit, objectCode, 0, 0}
+	const hash = elfHeaderBytes + programs*programBytes // a table without any name, since nobody looks for one here
+	const symbols = hash + 24
+	const relocations = symbols + 2*symbolBytes
+	const names = relocations + relocationBytes
+	strings := "\x00" + localeFunction + "\x00"
+	dynamic := []uint64{
+		dtHash, hash, dtSymtab, symbols, dtSyment, symbolBytes, dtStrtab, names, dtStrsz, uint64(len(strings)),
+		dtRela, relocations, dtRelasz, relocationBytes, dtRelaent, relocationBytes, dtInit, objectCode, 0, 0,
+	}
 
 	le := binary.LittleEndian
 	head = append(head, "\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"...)
@@ -121,10 +135,17 @@ func zygoteImage() (head, data []byte) {
 	program(ptLoad, pfR|pfW, objectData, dataPiece+16, objectEnd-objectData, objectData)
 	program(ptDynamic, pfR|pfW, objectData, known, known, 8)
 	program(ptStack, pfR|pfW, 0, 0, 0, 16)
-	head = le.AppendUint32(head, 1)            // of the hash table: buckets,
-	head = le.AppendUint32(head, 1)            // symbols,
-	head = append(head, make([]byte, 8+24)...) // and none; the symbol that is always there
-	head = append(head, 0)                     // the names: an empty one
+	for _, v := range []uint32{1 /* bucket */, 2 /* symbols */, 0, 0, 0, 0} {
+		head = le.AppendUint32(head, v)
+	}
+	head = append(head, make([]byte, symbolBytes)...) // the one that is always there
+	head = le.AppendUint32(head, 1)                   // of the other: its name,
+	head = append(head, weakFunction)                 // what it is,
+	head = append(head, make([]byte, symbolBytes-5)...)
+	for _, v := range []uint64{objectData + dataLocale, 1<<32 | globDat, 0} {
+		head = le.AppendUint64(head, v)
+	}
+	head = append(head, strings...)
 	head = append(head, make([]byte, objectCode-len(head))...)
 	head = append(head, code...)
 
