@@ -3,6 +3,7 @@ package guest
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -26,7 +27,9 @@ import (
 const (
 	initVariable = "BERTH_TEST_INIT"   // its value is the directory to work in
 	cgroup       = "BERTH_TEST_CGROUP" // a memory cgroup to be in, if any
-	readyLine    = "ready"
+
+	zygoteRestVariable = "BERTH_TEST_ZYGOTE_REST" // ServerOptions.ZygoteRest
+	readyLine          = "ready"
 )
 
 func TestMain(m *testing.M) {
@@ -64,10 +67,14 @@ func beInit(dir string) error {
 	if err != nil {
 		return err
 	}
+	rest, err := time.ParseDuration(cmp.Or(os.Getenv(zygoteRestVariable), "0"))
+	if err != nil {
+		return err
+	}
 	fmt.Println(readyLine)
 	return Serve(context.Background(), ln, ServerOptions{
 		Version: "test", Workspace: filepath.Join(dir, "workspace"), Scratch: dir,
-		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "IMAGE=yes"}, Init: true,
+		Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "IMAGE=yes"}, Init: true, ZygoteRest: rest,
 	})
 }
 

@@ -31,6 +31,10 @@ type ServerOptions struct {
 	Scratch   string       // directory for the pipes of persistent shells; default: the first that works of /dev/shm, /tmp, /run, /var/tmp
 	Init      bool         // wait for all children and take over orphans; for PID 1. No other part of the process may wait then
 
+	// ZygoteRest is how long a bash that was started ahead waits without a command, and how long after a command the next has to come for one to be
+	// worth its start; default 30 s.
+	ZygoteRest time.Duration
+
 	Doze Dozer    // nil: it stays awake
 	Past Past     // of a guest that wakes; zero for one that begins
 	Conn net.Conn // over which it was told to doze
@@ -122,6 +126,9 @@ func newServer(opt ServerOptions) *Server {
 	}
 	if opt.GID == 0 {
 		opt.GID = opt.UID
+	}
+	if opt.ZygoteRest == 0 {
+		opt.ZygoteRest = 30 * time.Second
 	}
 	s := &Server{
 		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"encoding/binary"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -24,33 +25,33 @@ func newWaiter() (w *waiter, far int, err error) {
 	return &waiter{o: &owner{zygote: true}, conn: pair[0], gone: make(chan struct{})}, pair[1], nil
 }
 
-// patience bounds how long receive waits, in nanoseconds.
-func (w *waiter) patience(d int64) error {
-	tv := unix.NsecToTimeval(d)
+// patience bounds how long receive waits.
+func (w *waiter) patience(d time.Duration) error {
+	tv := unix.NsecToTimeval(int64(d))
 	return unix.SetsockoptTimeval(w.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
 }
 
 // send has it do something, with descriptors that come along.
-func (w *waiter) send(m *message, fds ...int) error {
-	b := m.bytes()
-	if b == nil {
-		return unix.E2BIG
-	}
-	return unix.Sendmsg(w.conn, b, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+func (w *waiter) send(message []byte, fds ...int) error {
+	return unix.Sendmsg(w.conn, message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// receive waits for what it says. The answer is there in less time than Go's scheduler needs to find that somebody waits, so it is not told.
+// receive waits for what it says.
 func (w *waiter) receive(b []byte) (int, error) {
 	for {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(w.conn), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
-		switch errno {
-		case 0:
-			return int(n), nil
-		case unix.EINTR:
-		default:
-			return 0, errno
+		n, err := unix.Read(w.conn, b)
+		if err != unix.EINTR {
+			return n, err
 		}
 	}
+}
+
+// listen waits for the beginning of an answer that is there in less time than Go's scheduler takes to find that somebody waits: so it is not told, for as
+// long as that.
+func (w *waiter) listen() {
+	p := [1]unix.PollFd{{Fd: int32(w.conn), Events: unix.POLLIN}}
+	ts := unix.NsecToTimespec(int64(time.Millisecond))
+	_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 }
 
 // number receives one number. It is errFrame if nobody is at the other end any more.
@@ -73,10 +74,11 @@ func (w *waiter) done() error {
 }
 
 // begin has a spare become a command.
-func (w *waiter) begin(m *message, files []int) error {
-	if err := w.send(m, files...); err != nil {
+func (w *waiter) begin(message []byte, files []int) error {
+	if err := w.send(message, files...); err != nil {
 		return err
 	}
+	w.listen()
 	err := w.done()
 	if err == unix.EAGAIN {
 		// A command begins only once its spare has said so. From here on it cannot.

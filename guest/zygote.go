@@ -19,16 +19,18 @@ import (
 
 // A zygote's times.
 const (
-	// zygoteRest is how long one stays without a command, and how long after a command the next has to come for one to be worth its start.
-	zygoteRest = 30 * time.Second
 	// zygoteStart is how long one may take to begin.
 	zygoteStart = 5 * time.Second
-	// sparePatience is how long a spare may take to answer. One that takes longer has been stopped by somebody, and the command starts without it.
-	sparePatience = 200 * time.Millisecond
+	// sparePatience is how long a spare may take to answer, which on a machine that is not busy takes 50 microseconds. One that takes longer has been
+	// stopped by somebody, and the command starts without it.
+	sparePatience = time.Second
 )
 
 // waitingText is what a zygote would run, and what lists of processes show of it and of its spares.
 const waitingText = "# waits to be a command's"
+
+// maxFailures is how often in a row a zygote may fail to start: here they do not work then, as with a C library that is not GNU's.
+const maxFailures = 3
 
 // zygoteSlots is how many variables a command may have, unless the one had more that it is started for: they take the places of the zygote's own.
 const zygoteSlots = 128
@@ -37,9 +39,9 @@ const zygoteSlots = 128
 type zygotes struct {
 	s *Server
 
-	making sync.Mutex // one is started at a time
-	object int        // the file that they load, -1 before the first; guarded by making
-	never  bool       // here they do not work; guarded by making
+	making   sync.Mutex // one is started at a time
+	object   int        // the file that they load, -1 before the first; guarded by making
+	failures int        // in a row, to start one; guarded by making
 
 	mu     sync.Mutex
 	by     map[string]*zygote
@@ -83,7 +85,7 @@ func looksOf(path string) (l looks) {
 }
 
 func newZygotes(s *Server) *zygotes {
-	return &zygotes{s: s, object: -1, by: map[string]*zygote{}, asked: map[string]time.Time{}, never: !s.init}
+	return &zygotes{s: s, object: -1, by: map[string]*zygote{}, asked: map[string]time.Time{}}
 }
 
 // fits reports whether a spare could be the plan's bash: it is a plain one, and nothing in its environment is for the time before main.
@@ -117,7 +119,11 @@ func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok
 	if g.path != p.path || g.looks != looksOf(p.path) {
 		z.end(g)
 	}
-	if g.ended || len(p.env) > g.slots || g.spare == nil && z.refill(g) != nil {
+	if g.ended || len(p.env) > g.slots {
+		return nil, false
+	}
+	msg := g.command(p, o.mark).bytes()
+	if msg == nil || g.spare == nil && z.refill(g) != nil {
 		return nil, false
 	}
 	sp := g.spare
@@ -125,7 +131,7 @@ func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok
 	if !z.s.reaper.unwatch(sp.o.pid, sp.died) {
 		return nil, false // it has died just now, and who watched cleans up
 	}
-	err := sp.begin(g.command(p, o.mark), pl.files)
+	err := sp.begin(msg, pl.files)
 	if err != nil {
 		z.s.reaper.kill(sp.o.pid, sp.died)
 	}
@@ -146,50 +152,50 @@ func (z *zygotes) prepare(p *plan) {
 	}
 	z.making.Lock()
 	defer z.making.Unlock()
-	if z.never || !z.wanted(p.id.name) {
+	if z.failures >= maxFailures || !z.wanted(p.id.name) {
 		return
 	}
-	g, err := z.start(p)
-	if err != nil {
-		z.s.log.Debug("no command is started ahead here", "err", err)
-		z.never = true
+	if err := z.start(p); err != nil {
+		z.failures++
+		z.s.log.Debug("starting bash ahead", "err", err)
 		return
 	}
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.by[p.id.name] = g
+	z.failures = 0
 }
 
 // wanted reports whether a user who has no zygote now should.
 func (z *zygotes) wanted(user string) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if z.closed || z.by[user] != nil {
+	if !zygotesWork || !z.s.init || z.closed || z.by[user] != nil {
 		return false
 	}
 	last := z.asked[user]
 	z.asked[user] = time.Now()
-	return time.Since(last) < zygoteRest
+	return time.Since(last) < z.s.opt.ZygoteRest
 }
 
 // start starts a zygote and its first spare. Called with z.making held.
-func (z *zygotes) start(p *plan) (g *zygote, err error) {
+func (z *zygotes) start(p *plan) (err error) {
 	if z.object < 0 {
+		if !kernelFits() {
+			return unix.ENOSYS
+		}
 		if z.object, err = newZygoteObject(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	null, err := openNull()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unix.Close(null)
 	w, far, err := newWaiter()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unix.Close(far)
-	g = &zygote{waiter: w, id: p.id, path: p.path, looks: looksOf(p.path), slots: max(zygoteSlots, 2*len(p.env)), used: time.Now()}
+	g := &zygote{waiter: w, id: p.id, path: p.path, looks: looksOf(p.path), slots: max(zygoteSlots, 2*len(p.env)), used: time.Now()}
 	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{"bash", "-c", waitingText}, env: make([]string, g.slots)}
 	n := copy(asleep.env, []string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)})
 	for _, kv := range p.env {
@@ -199,7 +205,7 @@ func (z *zygotes) start(p *plan) (g *zygote, err error) {
 	}
 	if g.died, err = z.s.start(asleep, g.o, childIO{files: []int{null, null, null, far, z.object}}); err != nil {
 		_ = unix.Close(g.conn)
-		return nil, err
+		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -209,10 +215,13 @@ func (z *zygotes) start(p *plan) (g *zygote, err error) {
 	}
 	if err != nil {
 		z.end(g)
-		return nil, err
+		return err
 	}
-	g.rest = time.AfterFunc(zygoteRest, func() { z.retire(g) })
-	return g, nil
+	g.rest = time.AfterFunc(z.s.opt.ZygoteRest, func() { z.retire(g) })
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.by[p.id.name] = g
+	return nil
 }
 
 // refill has a zygote make a spare. Called with g.mu held.
@@ -221,7 +230,7 @@ func (z *zygotes) refill(g *zygote) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(sp.patience(int64(sparePatience)), g.send(g.child(), far))
+	err = errors.Join(sp.patience(sparePatience), g.send(g.child().bytes(), far))
 	_ = unix.Close(far)
 	var pid int64
 	if err == nil {
@@ -233,6 +242,7 @@ func (z *zygotes) refill(g *zygote) error {
 	}
 	if err != nil {
 		_ = unix.Close(sp.conn)
+		z.s.calm.disturb()                      // the kernel may have counted a process that was refused
 		if err != errFrame || g.done() == nil { // else the kernel did not let it, and it has said so
 			z.end(g)
 		}
@@ -290,7 +300,7 @@ func (z *zygotes) end(g *zygote) {
 func (z *zygotes) retire(g *zygote) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if left := zygoteRest - time.Since(g.used); left > 0 && !g.ended {
+	if left := z.s.opt.ZygoteRest - time.Since(g.used); left > 0 && !g.ended {
 		g.rest.Reset(left)
 		return
 	}

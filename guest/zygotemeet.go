@@ -7,14 +7,31 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
+// Of prctl: the address that the kernel clears when a thread ends, where the C library has the thread's number, and what a process is made of.
+const (
+	getTIDAddress = 40 // PR_GET_TID_ADDRESS
+	setMM         = 35 // PR_SET_MM
+	mmAll         = 14 // PR_SET_MM_MAP
+	mmSize        = 15 // PR_SET_MM_MAP_SIZE
+)
+
+// kernelFits reports whether the kernel has what zygotes need of it, before any is started. gVisor's has not, and a sandbox may end over the attempt.
+func kernelFits() bool {
+	var address uint64
+	var size uint32
+	return unix.Prctl(getTIDAddress, uintptr(unsafe.Pointer(&address)), 0, 0, 0) == nil &&
+		unix.Prctl(setMM, mmSize, uintptr(unsafe.Pointer(&size)), 0, 0) == nil && size == 8*mmNumbers
+}
+
 // meet has a zygote that was started say where it is, and finds out whether it can be of use: whether this bash has loaded the code at all, its C library
 // keeps books of threads as is expected here, and the kernel lets a process say where its arguments are, so that lists of processes show a command as it is.
 func (g *zygote) meet() error {
-	if err := g.patience(int64(zygoteStart)); err != nil {
+	if err := g.patience(zygoteStart); err != nil {
 		return err
 	}
 	n, err := g.number()
@@ -34,7 +51,7 @@ func (g *zygote) meet() error {
 	if err := g.settle(); err != nil {
 		return err
 	}
-	return g.patience(int64(sparePatience))
+	return g.patience(sparePatience)
 }
 
 // loadLocale has the C library load what the locale of the zygote's environment needs, a tenth of a small command's time. It is not set thereby:
@@ -44,7 +61,7 @@ func (g *zygote) loadLocale() error {
 	m := &message{at: g.at}
 	m.call(callLibC, g.at-dataMessage+dataLocale, all, m.put([]byte{0}), 0)
 	m.say(m.putNumbers(1), 8)
-	if err := g.send(m); err != nil {
+	if err := g.send(m.bytes()); err != nil {
 		return err
 	}
 	return g.done()
@@ -57,14 +74,14 @@ const statBytes = 1024
 func (g *zygote) learn() error {
 	m := &message{at: g.at}
 	facts := m.put(make([]byte, 24+statBytes))
-	const tidAddress, here = 40, ^uint64(99) // PR_GET_TID_ADDRESS, AT_FDCWD
-	m.call(unix.SYS_PRCTL, tidAddress, facts)
+	const here = ^uint64(99) // AT_FDCWD
+	m.call(unix.SYS_PRCTL, getTIDAddress, facts)
 	m.callTo(facts+8, unix.SYS_GETTID)
 	m.callTo(facts+16, unix.SYS_BRK, 0)
 	m.call(unix.SYS_OPENAT, here, m.put([]byte("/proc/self/stat\x00")), unix.O_RDONLY, 0)
 	m.call(unix.SYS_READ, zygoteGiven, facts+24, statBytes-1)
 	m.say(facts, 24+statBytes)
-	if err := g.send(m); err != nil {
+	if err := g.send(m.bytes()); err != nil {
 		return err
 	}
 	b := make([]byte, 24+statBytes)
@@ -89,7 +106,7 @@ func (g *zygote) check() error {
 	size := 8 * (1 + 3 + 1 + g.slots + 1) // the number of arguments, they, 0, the variables, 0
 	m.say(g.tid, 4)
 	m.say(g.mm.stack, uint64(size))
-	if err := g.send(m); err != nil {
+	if err := g.send(m.bytes()); err != nil {
 		return err
 	}
 	b := make([]byte, size)
@@ -112,7 +129,7 @@ func (g *zygote) settle() error {
 	g.mm.set(m)
 	m.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
 	m.say(m.putNumbers(1), 8)
-	if err := g.send(m); err != nil {
+	if err := g.send(m.bytes()); err != nil {
 		return err
 	}
 	return g.done()
@@ -148,10 +165,13 @@ func parseMemoryMap(stat string) (m memoryMap, err error) {
 // vector is where the addresses of arguments and variables stand.
 func (m *memoryMap) vector() uint64 { return m.stack + 8 }
 
+// mmNumbers is how many numbers of eight bytes struct prctl_mm_map is.
+const mmNumbers = 13
+
 // set adds the call that tells the kernel all this (PR_SET_MM_MAP).
 func (m *memoryMap) set(msg *message) {
-	const setMM, mapAll, noFile = 35, 14, math.MaxUint32 << 32
+	const noFile = math.MaxUint32 << 32 // which follows a size of 0
 	at := msg.putNumbers(m.code.start, m.code.end, m.data.start, m.data.end, m.heap.start, m.heap.end, m.stack,
 		m.args.start, m.args.end, m.env.start, m.env.end, 0, noFile)
-	msg.call(unix.SYS_PRCTL, setMM, mapAll, at, 13*8, 0)
+	msg.call(unix.SYS_PRCTL, setMM, mmAll, at, 8*mmNumbers, 0)
 }

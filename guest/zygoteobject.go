@@ -3,7 +3,6 @@ package guest
 import (
 	"bytes"
 	"encoding/binary"
-	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -31,9 +30,6 @@ const (
 	zygoteObject = 4 // until it begins
 	zygoteGiven  = 4
 )
-
-// zygoteText is where the code is in this program.
-func zygoteText() unsafe.Pointer
 
 // endOfText is what stands behind the code.
 var endOfText = []byte("bert!end")
@@ -72,10 +68,10 @@ func newZygoteObject() (fd int, err error) {
 
 // Of the ELF format, by the names of its documents.
 const (
-	elfMachineAMD64 = 62
-	elfMachineARM64 = 183
-	elfHeaderBytes  = 64
-	programBytes    = 56
+	elfMachine     = 62 // x86-64
+	elfAddress     = 6  // its kind of relocation that is a symbol's address
+	elfHeaderBytes = 64
+	programBytes   = 56
 
 	ptLoad, ptDynamic, ptStack = 1, 2, 0x6474e551
 	pfX, pfW, pfR              = 1, 2, 4
@@ -85,8 +81,6 @@ const (
 	symbolBytes     = 24
 	weakFunction    = 2<<4 | 2
 	relocationBytes = 24
-	globDatAMD64    = 6 // the kind of relocation that is a symbol's address
-	globDatARM64    = 1025
 )
 
 // localeFunction is what the code has the dynamic linker find.
@@ -94,10 +88,6 @@ const localeFunction = "newlocale"
 
 // zygoteImage is the object's first part, headers and code, and its second, what the dynamic linker is to know and the code's data.
 func zygoteImage() (head, data []byte) {
-	machine, globDat := uint16(elfMachineAMD64), uint64(globDatAMD64)
-	if runtime.GOARCH == "arm64" {
-		machine, globDat = elfMachineARM64, globDatARM64
-	}
 	code := zygoteCode()
 	const programs = 4
 	const hash = elfHeaderBytes + programs*programBytes // a table without any name, since nobody looks for one here
@@ -112,7 +102,7 @@ func zygoteImage() (head, data []byte) {
 
 	le := binary.LittleEndian
 	head = append(head, "\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"...)
-	for _, v := range []uint16{3 /* shared */, machine} {
+	for _, v := range []uint16{3 /* shared */, elfMachine} {
 		head = le.AppendUint16(head, v)
 	}
 	head = le.AppendUint32(head, 1)
@@ -142,7 +132,7 @@ func zygoteImage() (head, data []byte) {
 	head = le.AppendUint32(head, 1)                   // of the other: its name,
 	head = append(head, weakFunction)                 // what it is,
 	head = append(head, make([]byte, symbolBytes-5)...)
-	for _, v := range []uint64{objectData + dataLocale, 1<<32 | globDat, 0} {
+	for _, v := range []uint64{objectData + dataLocale, 1<<32 | elfAddress, 0} {
 		head = le.AppendUint64(head, v)
 	}
 	head = append(head, strings...)
