@@ -158,12 +158,12 @@ func (r *reaper) unwatch(pid int, deaths <-chan death) bool {
 	return true
 }
 
-// kill kills a child, unless its death has been told or is about to be.
-func (r *reaper) kill(pid int, deaths <-chan death) {
+// kill kills a child, or its group if whom is negative, unless its death has been told: the number may be another's then.
+func (r *reaper) kill(pid int, deaths <-chan death, whom int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.children[pid] == deaths {
-		_ = unix.Kill(pid, unix.SIGKILL)
+		_ = unix.Kill(whom, unix.SIGKILL)
 	}
 }
 

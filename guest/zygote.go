@@ -133,7 +133,7 @@ func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok
 	}
 	err := sp.begin(msg, pl.files)
 	if err != nil {
-		z.s.reaper.kill(sp.o.pid, sp.died)
+		z.s.reaper.kill(sp.o.pid, sp.died, sp.o.pid)
 	}
 	z.bury(sp)
 	o.pid = sp.o.pid
@@ -234,6 +234,7 @@ func (z *zygotes) refill(g *zygote) error {
 	_ = unix.Close(far)
 	var pid int64
 	if err == nil {
+		sp.listen()
 		pid, err = sp.number()
 	}
 	if err == nil {
@@ -290,9 +291,9 @@ func (z *zygotes) end(g *zygote) {
 		delete(z.by, g.id.name)
 	}
 	z.mu.Unlock()
-	z.s.reaper.kill(g.o.pid, g.died)
+	z.s.reaper.kill(g.o.pid, g.died, -g.o.pid) // also a spare that was stopped before it could say a word
 	if g.spare != nil {
-		z.s.reaper.kill(g.spare.o.pid, g.spare.died)
+		z.s.reaper.kill(g.spare.o.pid, g.spare.died, g.spare.o.pid)
 	}
 }
 

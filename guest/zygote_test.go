@@ -162,7 +162,9 @@ func TestZygoteKilled(t *testing.T) {
 					pids = pids[which : which+1]
 				}
 				for _, pid := range pids {
-					must(t, unix.Kill(pid, sig))
+					if err := unix.Kill(pid, sig); err != nil && err != unix.ESRCH { // a spare ends with its zygote
+						t.Fatal(err)
+					}
 				}
 				for i := range 3 {
 					if r := w.bash("echo x >>count; wc -l <count"); r.stdout != fmt.Sprintln(i+1) {
@@ -186,7 +188,7 @@ func TestZygoteProtected(t *testing.T) {
 	w.ahead("")
 	r := w.bash(`n=0; for p in /proc/[0-9]*; do case $(tr '\0' ' ' <$p/cmdline) in "bash -c # waits"*) n=$((n+1));
 		cat $p/environ $p/maps $p/mem && echo read; ls $p/fd $p/map_files && echo listed; readlink $p/exe && echo linked;; esac; done 2>/dev/null; echo $n`)
-	if r.stdout != "1\n" { // the zygote; the spare is this command
+	if n, err := strconv.Atoi(strings.TrimSpace(r.stdout)); err != nil || n < 1 { // the zygote, and perhaps the next spare
 		t.Errorf("%+v", r)
 	}
 }
@@ -211,9 +213,7 @@ func TestZygoteIsNobodys(t *testing.T) {
 	if r := w.wait(p, &o); r.Signal != syscall.SIGKILL {
 		t.Errorf("%+v", r)
 	}
-	if left := w.count("sleep"); len(left) != 1 {
-		t.Errorf("%d of the processes are left, and one should be: that of the command before", len(left))
-	}
+	eventually(t, "one process is left, that of the command before", func() bool { return len(w.count("sleep")) == 1 }) // it may be a bash still
 	if now := w.waiting(); len(now) == 0 || now[0] != zygote {
 		t.Errorf("%v wait, and before it was %d", now, zygote)
 	}
