@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,8 +62,11 @@ func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clock := fakeClock(t)
+			var mu sync.Mutex            // one request comes after the other, but nothing says so of those whose connection broke
 			var gone, back time.Duration // of the last outage
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
 				if time.Duration(clock.Load()) >= back {
 					if len(c.outages) == 0 {
 						_, _ = io.WriteString(w, "here")
@@ -75,7 +79,9 @@ func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
 			}))
 			got, err := Run{URL: srv.URL}.insist("POST", "/v1/calls", []byte("{}"))
 			srv.Close()
+			mu.Lock()
 			waited := time.Duration(clock.Load()) - gone
+			mu.Unlock()
 			if c.answer && (string(got) != "here" || err != nil) {
 				t.Errorf("%q %v, %s after the daemon went", got, err, waited)
 			}
