@@ -25,7 +25,7 @@ func newWaiter() (w *waiter, far int, err error) {
 	return &waiter{o: &owner{zygote: true}, conn: pair[0], gone: make(chan struct{})}, pair[1], nil
 }
 
-// patience bounds how long receive waits.
+// patience bounds how long an answer is waited for.
 func (w *waiter) patience(d time.Duration) error {
 	tv := unix.NsecToTimeval(int64(d))
 	return unix.SetsockoptTimeval(w.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
@@ -34,16 +34,6 @@ func (w *waiter) patience(d time.Duration) error {
 // send has it do something, with descriptors that come along.
 func (w *waiter) send(message []byte, fds ...int) error {
 	return unix.Sendmsg(w.conn, message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
-}
-
-// receive waits for what it says.
-func (w *waiter) receive(b []byte) (int, error) {
-	for {
-		n, err := unix.Read(w.conn, b)
-		if err != unix.EINTR {
-			return n, err
-		}
-	}
 }
 
 // listen waits for the beginning of an answer that is there in less time than Go's scheduler takes to find that somebody waits: so it is not told, for as
@@ -57,7 +47,7 @@ func (w *waiter) listen() {
 // number receives one number. It is errFrame if nobody is at the other end any more.
 func (w *waiter) number() (int64, error) {
 	var b [8]byte
-	n, err := w.receive(b[:])
+	n, err := ignoringEINTR(w.conn, b[:])
 	if err == nil && n != len(b) {
 		err = errFrame
 	}

@@ -85,7 +85,7 @@ func (g *zygote) learn() error {
 		return err
 	}
 	b := make([]byte, 24+statBytes)
-	if n, err := g.receive(b); err != nil || n != len(b) {
+	if n, err := ignoringEINTR(g.conn, b); err != nil || n != len(b) {
 		return fmt.Errorf("a bash that was started ahead says %d bytes of itself: %w", n, cmp.Or(err, errFrame))
 	}
 	le := binary.LittleEndian
@@ -110,11 +110,11 @@ func (g *zygote) check() error {
 		return err
 	}
 	b := make([]byte, size)
-	n, err := g.receive(b)
+	n, err := ignoringEINTR(g.conn, b)
 	if err != nil || n != 4 || int(binary.LittleEndian.Uint32(b)) != g.o.pid {
 		return fmt.Errorf("this C library keeps something else where it has the kernel clear its thread's number: %w", cmp.Or(err, errFrame))
 	}
-	n, err = g.receive(b)
+	n, err = ignoringEINTR(g.conn, b)
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
 	if err != nil || n != size || word(0) != 3 || word(3) == 0 || word(4) != 0 || word(4+g.slots) == 0 || word(5+g.slots) != 0 {
 		return fmt.Errorf("the arguments of a bash that was started ahead are not where the kernel says: %w", cmp.Or(err, errFrame))
