@@ -76,7 +76,7 @@ func (s *Server) needed() bool {
 	s.mu.Lock()
 	n := len(s.live) + len(s.shells)
 	s.mu.Unlock()
-	return n > 0 || s.keeps.some() || !s.init || s.pid != 1 || s.childful()
+	return n > 0 || s.keeps.some() || !s.childless()
 }
 
 // part takes note of the end of a connection.

@@ -195,10 +195,10 @@ func (s *Server) kill(pid int, sig unix.Signal) error {
 // leftover counts the processes of o but its own, when that has ended or is a shell between two calls. Nearly always there is none, and the
 // kernel says so at once, or one look at the list of processes shows it. alone is that nothing runs in the container at all.
 func (s *Server) leftover(o *owner) (n int, alone bool) {
-	if !s.init || s.pid != 1 || s.childful() {
-		return s.others(o)
+	if s.childless() {
+		return 0, true
 	}
-	return 0, true
+	return s.others(o)
 }
 
 // others is leftover by the list of processes.
@@ -207,7 +207,7 @@ func (s *Server) others(o *owner) (n int, alone bool) {
 	for _, other := range s.owners() {
 		theirs[other.pid] = other
 	}
-	alone = s.init && s.pid == 1
+	alone = s.inherits()
 	wrapped := int(s.newest.Load()) < o.pid
 	for _, pid := range pids() {
 		if pid == s.pid || pid == o.pid && !o.shell {
@@ -223,10 +223,16 @@ func (s *Server) others(o *owner) (n int, alone bool) {
 	return 0, alone
 }
 
-// childful reports whether the guest has a child. If PID 1 has none nothing else runs: what loses its parent becomes its child.
-func (s *Server) childful() bool {
+// inherits reports whether whatever loses its parent becomes a child of the guest, which is PID 1 then.
+func (s *Server) inherits() bool { return s.init && s.pid == 1 }
+
+// childless reports whether that is so and the guest has no child. Then nothing else runs.
+func (s *Server) childless() bool {
+	if !s.inherits() {
+		return false
+	}
 	var info unix.Siginfo
-	return unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) != unix.ECHILD
+	return unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) == unix.ECHILD
 }
 
 func (s *Server) countOthers(o *owner) int {
