@@ -7,7 +7,8 @@ t = threading.Thread(target=lambda: print("thread")); t.start(); t.join()
 with tempfile.TemporaryFile() as f: f.write(b"mapped"); f.flush(); print(mmap.mmap(f.fileno(), 6)[:])
 pid = os.fork()
 if pid == 0: os._exit(17)
-print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])); signal.signal(signal.SIGALRM, lambda *_: print("alarm")); signal.setitimer(signal.ITIMER_REAL, 0.01); signal.pause()
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])); rang = []; signal.signal(signal.SIGALRM, lambda *_: rang.append("alarm"))
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01); signal.pause(); signal.setitimer(signal.ITIMER_REAL, 0); print(rang[0])  # again and again: once may be before the pause
 for path in ("/no/such", "/"):
     try: open(path)
     except OSError as e: print(e.errno)
