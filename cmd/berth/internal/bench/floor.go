@@ -129,8 +129,9 @@ func (s spawn) run(argv ...string) error { return s.command(argv...).Run() }
 // spawnOverHTTP is the least that a command over HTTP can be.
 const spawnOverHTTP = "HTTP and a bare spawn"
 
-// serving is a server that does nothing but spawn, and a request to it on a kept connection. It is there until stop is called.
-func (s spawn) serving(argv ...string) (least *turn, stop func() error, err error) {
+// serving is a server that does nothing but spawn, and a request to it on a kept connection, of which there is one for each of many who ask at once.
+// It is there until stop is called.
+func (s spawn) serving(argv ...string) (spawnThere func(context.Context) error, stop func() error, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err
@@ -141,10 +142,8 @@ func (s spawn) serving(argv ...string) (least *turn, stop func() error, err erro
 		}
 	})}
 	go func() { _ = srv.Serve(l) }() // until Close, which is how it ends
-	client := &http.Client{Transport: &http.Transport{}}
-	return &turn{name: spawnOverHTTP, role: Floor, op: func(ctx context.Context) (float64, error) {
-		return timed(func() error { return ask(ctx, client, "http://"+l.Addr().String()) })
-	}}, srv.Close, nil
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+	return func(ctx context.Context) error { return ask(ctx, client, "http://"+l.Addr().String()) }, srv.Close, nil
 }
 
 // ask is a request that has to succeed.

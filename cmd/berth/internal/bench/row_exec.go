@@ -50,11 +50,14 @@ func (b *bench) exec(ctx context.Context, res *Result) error {
 		return err
 	}
 	defer d.leave(ctx)
-	least, stop, err := s.serving(nothingArgv...)
+	spawnThere, stop, err := s.serving(nothingArgv...)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stop() }() // nobody asks any more
+	least := &turn{name: spawnOverHTTP, role: Floor, op: func(ctx context.Context) (float64, error) {
+		return timed(func() error { return spawnThere(ctx) })
+	}}
 	turns := []*turn{spawning(s, nothingArgv...), least, {name: overHTTP, role: Ours, op: func(ctx context.Context) (float64, error) {
 		return timed(func() error { return d.bash(ctx, id, nothing) })
 	}}}
@@ -193,6 +196,11 @@ func (b *bench) throughput(ctx context.Context, res *Result) error {
 	if err != nil {
 		return err
 	}
+	spawnThere, stop, err := s.serving(nothingArgv...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stop() }() // nobody asks any more
 	slice := 2 * time.Second
 	if b.Quick {
 		slice = 200 * time.Millisecond
@@ -202,6 +210,9 @@ func (b *bench) throughput(ctx context.Context, res *Result) error {
 		{name: bareSpawn, role: Floor, unit: "1/s", op: func(ctx context.Context) (float64, error) {
 			return rate(ctx, clients, slice, func(context.Context, int) error { return s.run(nothingArgv...) })
 		}},
+		{name: spawnOverHTTP, role: Floor, unit: "1/s", op: func(ctx context.Context) (float64, error) {
+			return rate(ctx, clients, slice, func(ctx context.Context, _ int) error { return spawnThere(ctx) })
+		}},
 		{name: overHTTP, role: Ours, unit: "1/s", op: func(ctx context.Context) (float64, error) {
 			return rate(ctx, clients, slice, func(ctx context.Context, i int) error { return users[i].bash(ctx, users[i].box, nothing) })
 		}},
@@ -210,6 +221,8 @@ func (b *bench) throughput(ctx context.Context, res *Result) error {
 		return err
 	}
 	res.against(overHTTP, atLeast(0.85), bareSpawn)
+	res.against(overHTTP, more, spawnOverHTTP)
+	res.against(spawnOverHTTP, more, bareSpawn)
 	return nil
 }
 
