@@ -336,7 +336,9 @@ func (s *Server) execute(p *plan, pl childIO, m mark) (pid int, deaths <-chan de
 	}
 	m.stamp()
 	s.shield.with(func() {
-		pid, deaths, err = s.reaper.start(func() (int, error) { return syscall.ForkExec(p.path, p.argv, attr) })
+		Hurried(func() {
+			pid, deaths, err = s.reaper.start(func() (int, error) { return syscall.ForkExec(p.path, p.argv, attr) })
+		})
 	})
 	return pid, deaths, err
 }

@@ -52,7 +52,8 @@ func doze(env []string) guest.Dozer {
 		if err := guest.Relent(); err != nil {
 			return err
 		}
-		return errors.Join(syscall.Exec(path, args, env), guest.Endure())
+		guest.Hurried(func() { err = syscall.Exec(path, args, env) })
+		return errors.Join(err, guest.Endure())
 	}
 }
 

@@ -92,6 +92,9 @@ func run(ctx context.Context, cfg config) error {
 	if err := guest.Endure(); err != nil {
 		log.Error("preparing for signals", "err", err)
 	}
+	if err := guest.Unhurry(); err != nil {
+		log.Error("setting the timer slack", "err", err)
+	}
 	harden(log, cfg.mayGain)
 	opt := guest.ServerOptions{Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid, Init: true, Doze: doze(os.Environ())}
 	opt.Env = cfg.env()

@@ -197,6 +197,35 @@ func TestEndures(t *testing.T) {
 	}
 }
 
+// The guest's own threads may be woken late, those that it makes later and after it has dozed too, and commands as exactly as ever: those of a program
+// that is executed and those of a bash that was started ahead.
+func TestUnhurried(t *testing.T) {
+	c, cmd, _ := start(t)
+	const late, ordinary = "200000", "50000"
+	look := func() {
+		t.Helper()
+		for range 5 {
+			for _, what := range []guest.Command{{Text: "cat /proc/self/timerslack_ns"}, {Argv: []string{"cat", "/proc/self/timerslack_ns"}}} {
+				if out, _ := execute(t, c, what); out != ordinary+"\n" {
+					t.Errorf("%+v has a timer slack of %q", what, out)
+				}
+			}
+		}
+		threads, err := os.ReadDir("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/task")
+		if err != nil || len(threads) < 3 {
+			t.Fatalf("%d threads, %v", len(threads), err)
+		}
+		for _, thread := range threads {
+			if is, err := os.ReadFile("/proc/" + thread.Name() + "/timerslack_ns"); err != nil || string(is) != late+"\n" {
+				t.Errorf("a thread of the guest has %q, %v", is, err)
+			}
+		}
+	}
+	look()
+	dozes(t, c, cmd.Process.Pid)
+	look()
+}
+
 // Root in the container cannot look into the guest, which has the same user.
 func TestUndumpable(t *testing.T) {
 	c, _, _ := start(t)
