@@ -156,11 +156,7 @@ func (t *tally) read() int64 {
 		return -1
 	}
 	var buf [512]byte
-	n := 0
-	if raw, err := t.f.SyscallConn(); err != nil || raw.Control(func(fd uintptr) { n, _ = unix.Pread(int(fd), buf[:], 0) }) != nil || n <= 0 {
-		return -1
-	}
-	for line := range bytes.Lines(buf[:n]) {
+	for line := range bytes.Lines(buf[:readFirst(t.f, buf[:])]) {
 		if v, ok := bytes.CutPrefix(line, t.key); ok {
 			if count, err := strconv.ParseInt(string(bytes.TrimSpace(v)), 10, 64); err == nil {
 				return count

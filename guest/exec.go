@@ -318,10 +318,11 @@ func (s *Server) start(p *plan, o *owner, pl childIO) (<-chan death, error) {
 			s.reaper.closeAccount(o)
 			return nil, err
 		}
+		s.births.made(o.pid)
 	}
-	s.calm.disturb() // somebody may have found nothing running until now
 	s.newest.Store(int64(o.pid))
 	s.enlist(o)
+	s.calm.disturb() // somebody may have found nothing running until it was enlisted
 	return deaths, nil
 }
 

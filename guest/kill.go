@@ -195,10 +195,24 @@ func (s *Server) kill(pid int, sig unix.Signal) error {
 // leftover counts the processes of o but its own, when that has ended or is a shell between two calls. Nearly always there is none, and the
 // kernel says so at once, or one look at the list of processes shows it. alone is that nothing runs in the container at all.
 func (s *Server) leftover(o *owner) (n int, alone bool) {
-	if s.childless() {
+	if s.childless() || !o.shell && s.births.none() && s.onlyZygotesBut(o) {
 		return 0, true
 	}
-	return s.others(o)
+	latest := s.births.latest() // before the list, which has whatever was made until then
+	if n, alone = s.others(o); alone {
+		s.births.settle(latest)
+	}
+	return n, alone
+}
+
+// onlyZygotesBut reports whether nothing that the guest has started runs for anybody but o.
+func (s *Server) onlyZygotesBut(o *owner) bool {
+	for _, other := range s.owners() {
+		if other != o && !other.zygote {
+			return false
+		}
+	}
+	return true
 }
 
 // others is leftover by the list of processes.

@@ -56,7 +56,8 @@ type Server struct {
 	nulls   chan int // /dev/null, opened for the next command without input: each has its own, or they would share its locks
 	calm    calm
 	newest  atomic.Int64 // PID started last
-	editing sync.Mutex   // held from reading a file to replacing it; see edit
+	births  *births
+	editing sync.Mutex // held from reading a file to replacing it; see edit
 	zygotes *zygotes
 	spawn   sync.Mutex // one child is started at a time: it inherits what is set on the guest for it
 
@@ -103,6 +104,7 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	}
 	s.oom.close()
 	s.forks.close()
+	s.births.close()
 	select {
 	case fd := <-s.nulls:
 		_ = unix.Close(fd)
@@ -133,7 +135,7 @@ func newServer(opt ServerOptions) *Server {
 	s := &Server{
 		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
 		ids: newIdentities(opt.UID, opt.GID), reaper: newReaper(opt.Init),
-		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...), keeps: newKeeps(), nulls: make(chan int, 1),
+		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...), keeps: newKeeps(), births: newBirths(), nulls: make(chan int, 1),
 		scratch: scratch{want: opt.Scratch}, parted: make(chan struct{}, 1),
 	}
 	s.zygotes = newZygotes(s)

@@ -249,6 +249,7 @@ func (z *zygotes) refill(g *zygote) error {
 		}
 		return err
 	}
+	z.s.births.made(sp.o.pid)
 	z.s.enlist(sp.o)
 	g.spare = sp
 	z.s.reaper.watch(sp.o.pid, sp.died, func() {
