@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -211,13 +212,24 @@ func TestUnhurried(t *testing.T) {
 				}
 			}
 		}
-		threads, err := os.ReadDir("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/task")
-		if err != nil || len(threads) < 3 {
-			t.Fatalf("%d threads, %v", len(threads), err)
+		slack := func() (all []string) {
+			threads, err := os.ReadDir("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/task")
+			if err != nil || len(threads) < 3 {
+				t.Fatalf("%d threads, %v", len(threads), err)
+			}
+			for _, thread := range threads {
+				is, err := os.ReadFile("/proc/" + thread.Name() + "/timerslack_ns")
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, strings.TrimSpace(string(is)))
+			}
+			return slices.Compact(all)
 		}
-		for _, thread := range threads {
-			if is, err := os.ReadFile("/proc/" + thread.Name() + "/timerslack_ns"); err != nil || string(is) != late+"\n" {
-				t.Errorf("a thread of the guest has %q, %v", is, err)
+		// One may just be starting a bash ahead.
+		for deadline := time.Now().Add(20 * time.Second); !slices.Equal(slack(), []string{late}); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the guest's threads have %q", slack())
 			}
 		}
 	}
