@@ -30,7 +30,7 @@ type execution struct {
 	id          identity   // whose command it is
 	outputDir   string     // made for it
 	job         string     // the directory to look at when it has ended
-	ahead       *plan      // whose bash may be worth starting ahead from now on; nil if none is
+	ahead       func()     // prepares for a next command like this one; nil if there is nothing to prepare
 	noOutputDir bool       // its output directory could not be made, since the disk is full
 
 	cancel chan struct{} // closed when the caller has gone
@@ -123,8 +123,8 @@ func (e *execution) start(cmd *Command, p *plan, fds []int) (<-chan death, error
 		return nil, notStarted(p, err)
 	}
 	e.o = o
-	if p.fits(pl) {
-		e.ahead = p
+	if k, ok := p.kind(pl); ok {
+		e.ahead = func() { e.s.zygotes.prepare(k, p) }
 	}
 	return deaths, nil
 }
@@ -360,7 +360,7 @@ func (e *execution) finish(d death) {
 	}
 	e.s.spareNull()
 	if e.ahead != nil {
-		e.s.zygotes.prepare(e.ahead)
+		e.ahead()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// More than half of what a small command takes is the start of bash: its program executed, its libraries found, mapped and bound. A zygote is a bash
-// that has this behind it and waits just before its main function. It makes spares, children that wait for a command: they are given arguments,
+// More than half of what a small command takes is the start of bash: its program executed, its libraries found, mapped and bound. A zygote is a bash, or a
+// Python, that has this behind it and waits just before its main function. It makes spares, children that wait for a command: they are given arguments,
 // environment, directory, descriptors, a session of their own and limits, and go on from there. See docs/decisions/0045.
 
 // A zygote's times.
@@ -29,36 +30,48 @@ const (
 // waitingText is what a zygote would run, and what lists of processes show of it and of its spares.
 const waitingText = "# waits to be a command's"
 
-// maxFailures is how often in a row a zygote may fail to start: here they do not work then, as with a C library that is not GNU's.
+// maxFailures is how often in a row a zygote of a kind may fail to start: here they do not work then, as with a C library that is not GNU's.
 const maxFailures = 3
 
-// zygoteSlots is how many variables a command may have, unless the one had more that it is started for: they take the places of the zygote's own.
+// zygoteSlots is how many variables a command may have, unless the one had more that it is started for: they take the places of the zygote's own, and so do
+// arguments beyond the zygote's.
 const zygoteSlots = 128
 
-// zygotes are a guest's, one for each user.
+// zygoteArgs is how many arguments a zygote itself has: its name, -c, and waitingText.
+const zygoteArgs = 3
+
+// A kind is which commands a zygote is for: one user's, of one program, which is bashProgram or a name of Python.
+type kind struct{ user, program string }
+
+const bashProgram = "bash"
+
+// zygotes are a guest's, one of each kind.
 type zygotes struct {
 	s *Server
 
-	making   sync.Mutex // one is started at a time
-	object   int        // the file that they load, -1 before the first; guarded by making
-	failures int        // in a row, to start one; guarded by making
+	making   sync.Mutex   // one is started at a time
+	object   int          // the file that they load, -1 before the first; guarded by making
+	failures map[kind]int // in a row, to start one; guarded by making
 
 	mu     sync.Mutex
-	by     map[string]*zygote
-	asked  map[string]time.Time // when a command last had none that fits
+	by     map[kind]*zygote
+	asked  map[kind]time.Time // when a command last had none that fits
 	closed bool
 }
 
-// A zygote is a bash that was started ahead. What is not guarded does not change.
+// A zygote is a program that was started ahead. What is not guarded does not change.
 type zygote struct {
 	*waiter
-	path  string
-	id    identity
-	looks looks // of path and of what else would make it another bash
-	slots int   // for variables
-	mm    memoryMap
-	at    uint64 // where messages to it are
-	tid   uint64 // where its C library has the number of its thread
+	kind    kind
+	path    string
+	name    string // its argv[0], which the C library keeps
+	looks   looks  // of path and of what else would make it another program
+	slots   int    // for variables
+	mm      memoryMap
+	at      uint64 // where messages to it are
+	tid     uint64 // where its C library has the number of its thread
+	environ uint64 // and where the address of its variables
+	touch   []call // have a spare's memory mapped ahead
 
 	mu    sync.Mutex
 	spare *waiter // nil if there is none
@@ -68,14 +81,15 @@ type zygote struct {
 }
 
 // looks tell whether files are the ones they were.
-type looks [3]struct {
+type looks [4]struct {
 	dev, ino     uint64
 	mtime, ctime unix.Timespec
 }
 
 // looksOf takes note of a program and of what says which libraries it gets.
 func looksOf(path string) (l looks) {
-	for i, file := range []string{path, "/etc/ld.so.cache", "/etc/ld.so.preload"} {
+	own := filepath.Join(filepath.Dir(path), "../lib") // where a Python that is not the system's has its libraries
+	for i, file := range []string{path, "/etc/ld.so.cache", "/etc/ld.so.preload", own} {
 		var st unix.Stat_t
 		if unix.Stat(file, &st) == nil {
 			l[i].dev, l[i].ino, l[i].mtime, l[i].ctime = uint64(st.Dev), st.Ino, st.Mtim, st.Ctim
@@ -85,41 +99,53 @@ func looksOf(path string) (l looks) {
 }
 
 func newZygotes(s *Server) *zygotes {
-	return &zygotes{s: s, object: -1, by: map[string]*zygote{}, asked: map[string]time.Time{}}
+	return &zygotes{s: s, object: -1, failures: map[kind]int{}, by: map[kind]*zygote{}, asked: map[kind]time.Time{}}
 }
 
-// fits reports whether a spare could be the plan's bash: it is a plain one, and nothing in its environment is for the time before main.
-func (p *plan) fits(pl childIO) bool {
-	if len(p.argv) != 3 || p.argv[0] != "bash" || p.argv[1] != "-c" || p.text != nil || pl.tty || len(pl.files) != 3 {
-		return false
+// kind is that of the zygote whose spare could be the plan's program, and whether there may be one: it is a plain bash or a Python, and nothing in its
+// environment is for the time before main.
+func (p *plan) kind(pl childIO) (k kind, ok bool) {
+	k = kind{p.id.name, filepath.Base(p.argv[0])}
+	switch k.program {
+	case bashProgram:
+		ok = len(p.argv) == 3 && p.argv[0] == k.program && p.argv[1] == "-c" && p.text == nil
+	case "python", "python3":
+		ok = true
+	}
+	if !ok || pl.tty || len(pl.files) != 3 {
+		return k, false
 	}
 	for _, kv := range p.env {
 		if strings.HasPrefix(kv, "LD_") || strings.HasPrefix(kv, "GLIBC_TUNABLES=") || strings.HasPrefix(kv, "MALLOC_") {
-			return false
+			return k, false
 		}
 	}
-	return true
+	return k, true
 }
 
-// of is a user's zygote, or nil.
-func (z *zygotes) of(user string) *zygote {
+// of is the zygote of a kind, or nil.
+func (z *zygotes) of(k kind) *zygote {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	return z.by[user]
+	return z.by[k]
 }
 
 // become has a spare become the plan's command, if there is a zygote that fits. The caller holds s.spawn.
 func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok bool) {
-	g := z.of(p.id.name)
-	if g == nil || !p.fits(pl) {
+	k, ok := p.kind(pl)
+	if !ok {
+		return nil, false
+	}
+	g := z.of(k)
+	if g == nil {
 		return nil, false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.path != p.path || g.looks != looksOf(p.path) {
+	if g.path != p.path || g.name != p.argv[0] || g.looks != looksOf(p.path) {
 		z.end(g)
 	}
-	if g.ended || len(p.env) > g.slots {
+	if g.ended || len(p.argv)+len(p.env) > zygoteArgs+g.slots {
 		return nil, false
 	}
 	msg := g.command(p, o.mark).bytes()
@@ -140,9 +166,9 @@ func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok
 	return sp.died, err == nil
 }
 
-// prepare sees to it that the next command like this one has a spare, if they are frequent.
-func (z *zygotes) prepare(p *plan) {
-	if g := z.of(p.id.name); g != nil {
+// prepare sees to it that the next command of this kind has a spare, if they are frequent.
+func (z *zygotes) prepare(k kind, p *plan) {
+	if g := z.of(k); g != nil {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if !g.ended && g.spare == nil {
@@ -152,31 +178,31 @@ func (z *zygotes) prepare(p *plan) {
 	}
 	z.making.Lock()
 	defer z.making.Unlock()
-	if z.failures >= maxFailures || !z.wanted(p.id.name) {
+	if z.failures[k] >= maxFailures || !z.wanted(k) {
 		return
 	}
-	if err := z.start(p); err != nil {
-		z.failures++
-		z.s.log.Debug("starting bash ahead", "err", err)
+	if err := z.start(k, p); err != nil {
+		z.failures[k]++
+		z.s.log.Debug("starting a program ahead", "program", k.program, "err", err)
 		return
 	}
-	z.failures = 0
+	delete(z.failures, k)
 }
 
-// wanted reports whether a user who has no zygote now should.
-func (z *zygotes) wanted(user string) bool {
+// wanted reports whether there should be a zygote of a kind that has none.
+func (z *zygotes) wanted(k kind) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	if !zygotesWork || !z.s.init || z.closed || z.by[user] != nil {
+	if !zygotesWork || !z.s.init || z.closed || z.by[k] != nil {
 		return false
 	}
-	last := z.asked[user]
-	z.asked[user] = time.Now()
+	last := z.asked[k]
+	z.asked[k] = time.Now()
 	return time.Since(last) < z.s.opt.ZygoteRest
 }
 
 // start starts a zygote and its first spare. Called with z.making held.
-func (z *zygotes) start(p *plan) (err error) {
+func (z *zygotes) start(k kind, p *plan) (err error) {
 	if z.object < 0 {
 		if !kernelFits() {
 			return unix.ENOSYS
@@ -195,8 +221,11 @@ func (z *zygotes) start(p *plan) (err error) {
 		return err
 	}
 	defer unix.Close(far)
-	g := &zygote{waiter: w, id: p.id, path: p.path, looks: looksOf(p.path), slots: max(zygoteSlots, 2*len(p.env)), used: time.Now()}
-	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{"bash", "-c", waitingText}, env: make([]string, g.slots)}
+	g := &zygote{
+		waiter: w, kind: k, path: p.path, name: p.argv[0], looks: looksOf(p.path),
+		slots: max(zygoteSlots, 2*(len(p.argv)+len(p.env))), used: time.Now(),
+	}
+	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{g.name, "-c", waitingText}, env: make([]string, g.slots)}
 	n := copy(asleep.env, []string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)})
 	for _, kv := range p.env {
 		if strings.HasPrefix(kv, "LANG=") || strings.HasPrefix(kv, "LC_") {
@@ -220,7 +249,7 @@ func (z *zygotes) start(p *plan) (err error) {
 	g.rest = time.AfterFunc(z.s.opt.ZygoteRest, func() { z.retire(g) })
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.by[p.id.name] = g
+	z.by[k] = g
 	return nil
 }
 
@@ -288,8 +317,8 @@ func (z *zygotes) end(g *zygote) {
 		g.rest.Stop()
 	}
 	z.mu.Lock()
-	if z.by[g.id.name] == g {
-		delete(z.by, g.id.name)
+	if z.by[g.kind] == g {
+		delete(z.by, g.kind)
 	}
 	z.mu.Unlock()
 	z.s.reaper.kill(g.o.pid, g.died, -g.o.pid) // also a spare that was stopped before it could say a word
@@ -350,6 +379,7 @@ func (g *zygote) child() *message {
 	pid := m.putNumbers(0)
 	m.callTo(pid, unix.SYS_GETPID)
 	m.say(pid, 8)
+	m.calls = append(m.calls, g.touch...) // a spare that gets no memory for it ends, and is found dead
 	m.call(callNext)
 	return m
 }
@@ -366,11 +396,14 @@ func (g *zygote) command(p *plan, k mark) *message {
 		m.call(unix.SYS_PRLIMIT64, 0, rlimitLocks, m.putNumbers(uint64(k), uint64(k)), 0)
 	}
 	mm := g.mm
-	vector := make([]uint64, 0, len(p.argv)+len(p.env)+2)
+	vector := make([]uint64, 0, 1+len(p.argv)+1+len(p.env)+1)
+	vector = append(vector, uint64(len(p.argv)))
 	vector, mm.args = m.putStrings(vector, p.argv)
+	environ := g.mm.stack + 8*uint64(len(vector))
 	vector, mm.env = m.putStrings(vector, p.env)
 	mm.set(m)
-	m.call(callCopy, g.mm.vector(), m.putNumbers(vector...), uint64(8*len(vector)))
+	m.call(callCopy, g.mm.stack, m.putNumbers(vector...), uint64(8*len(vector)))
+	m.call(callCopy, g.environ, m.putNumbers(environ), 8)
 	m.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1)
 	m.say(m.putNumbers(1), 8)
 	m.call(unix.SYS_CLOSE_RANGE, zygoteSocket, math.MaxUint32, 0)

@@ -9,7 +9,7 @@
 #define noSignal 0x4000 // MSG_NOSIGNAL
 #define isError -4095 // and above
 
-// zygoteCode is what the dynamic linker calls in a bash that is started ahead. It has nothing of Go's, and stands elsewhere when it runs: guest/zygoteobject.go
+// zygoteCode is what the dynamic linker calls in a program that is started ahead. It has nothing of Go's, and stands elsewhere when it runs: guest/zygoteobject.go
 // copies it. Its data begins 0xf000 behind it; what is where in there, that file says.
 //
 // R12: the data. R13: the message. R14: the call. R15: whether this is a child.

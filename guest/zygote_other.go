@@ -4,7 +4,7 @@ package guest
 
 import "unsafe"
 
-// zygotesWork is whether this machine's architecture has code for zygotes. On others each command executes bash.
+// zygotesWork is whether this machine's architecture has code for zygotes. On others each command executes its program.
 const zygotesWork = false
 
 func zygoteText() unsafe.Pointer { return nil }

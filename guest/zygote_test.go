@@ -30,9 +30,12 @@ func (w *world) ahead(user string) {
 	eventually(w.t, "two bashes wait", func() bool { return len(w.waiting()) == 2 }) // the spare is made after the answer
 }
 
-// waiting lists zygotes and spares, in the order of their start.
-func (w *world) waiting() (pids []int) {
-	for _, name := range w.count("bash") {
+// waiting lists bash's zygotes and spares, in the order of their start.
+func (w *world) waiting() (pids []int) { return w.waitingAs("bash") }
+
+// waitingAs is waiting for another program.
+func (w *world) waitingAs(program string) (pids []int) {
+	for _, name := range w.count(program) {
 		args, err := os.ReadFile(filepath.Join("/proc", name, "cmdline"))
 		if err == nil && strings.Contains(string(args), waitingText) {
 			pids = append(pids, pidOf(name))
@@ -43,7 +46,7 @@ func (w *world) waiting() (pids []int) {
 }
 
 // showObject tells whether a command was a spare: then its process has some of the object in its memory.
-const showObject = "grep -c memfd:bash /proc/$$/maps || :" // and not the last command, which bash would become
+const showObject = "grep -c memfd:ahead /proc/$$/maps || :" // and not the last command, which bash would become
 
 // What a command finds is the same whether bash was executed for it or had been started ahead.
 func TestZygoteLooksTheSame(t *testing.T) {
@@ -82,6 +85,87 @@ func TestZygoteLooksTheSame(t *testing.T) {
 	}
 	if r := w.bash(showObject); r.stdout == "0\n" {
 		t.Error("no command was started ahead")
+	}
+}
+
+// pythonSight prints what a Python finds of itself; its last line is whether it was a spare.
+const pythonSight = `
+import locale, os, resource, signal, sys
+for a in sys.argv, sys.orig_argv, sys.executable, sys.prefix, sys.path, sys.flags, os.getcwd(), os.get_exec_path(), sys.getfilesystemencoding(), sys.stdout.encoding, locale.getlocale():
+    print(a)
+for f in 'cmdline', 'environ':
+    print(open('/proc/self/' + f).read().split('\0'))
+print(sorted(os.environ.items()))
+print(os.getpid() == os.getsid(0) == os.getpgid(0), os.getppid(), os.readlink('/proc/self/exe'), open('/proc/self/comm').read())
+print([l for l in open('/proc/self/status') if l.split(':')[0] in ('Name', 'Umask', 'State', 'TracerPid', 'Uid', 'Gid', 'Groups', 'Threads', 'NoNewPrivs', 'Seccomp', 'CapEff', 'SigBlk', 'SigIgn', 'SigCgt')])
+print([(n, resource.getrlimit(getattr(resource, n))) for n in sorted(dir(resource)) if n.startswith('RLIMIT')])
+print(sorted(map(int, os.listdir('/proc/self/fd'))), len(os.listdir('/proc/self/task')))
+import ctypes, subprocess, threading
+libc = ctypes.CDLL(None)
+print(libc.getpid() == os.getpid(), ctypes.c_char_p.in_dll(libc, 'program_invocation_name').value, threading.get_native_id() == os.getpid())
+threading.Thread(target=print, args=['thread']).start()
+print(subprocess.run(['sh', '-c', 'echo $PPID'], capture_output=True).stdout == b'%d\n' % os.getpid(), os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn('/bin/true', ['true'], os.environ), 0)[1]))
+print('memfd:ahead' in open('/proc/self/maps').read())
+`
+
+// A Python that is run by argv is started ahead too, with any number of arguments, and finds what it always does.
+func TestZygotePython(t *testing.T) {
+	if !zygotesWork {
+		t.Skip("zygotes are for another architecture")
+	}
+	w := newWorld(t, false)
+	must(t, os.WriteFile(filepath.Join(w.workspace, "sight.py"), []byte(pythonSight), 0o644))
+	for _, argv := range [][]string{
+		{"python3", "sight.py"},
+		{"python3", "-c", pythonSight},
+		{"python3", "-X", "utf8=1", "-u", "sight.py", "", "a b", "ü", "-c", "9"},
+		{"/usr/bin/python3", "-I", "sight.py"}, // another name is another program for the C library
+	} {
+		cmd := Command{Argv: argv, Env: []string{"LANG=C.UTF-8", "A=b c", "EMPTY="}}
+		look := func() (lines []string, ahead bool) {
+			t.Helper()
+			r := w.run(cmd)
+			if r.Code != 0 || r.stderr != "" {
+				t.Fatalf("%.99q: %+v", argv, r)
+			}
+			lines = strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
+			return lines[:len(lines)-1], lines[len(lines)-1] == "True"
+		}
+		want, ahead := look()
+		eventually(t, "it is started ahead", func() bool {
+			var is []string
+			is, ahead = look()
+			if !slices.Equal(is, want) {
+				t.Fatalf("started ahead (%t) it finds\n%q\nand executed\n%q", ahead, is, want)
+			}
+			return ahead
+		})
+	}
+	eventually(t, "a zygote and a spare wait", func() bool { return len(w.waitingAs("python3")) == 2 })
+	many := append([]string{"python3", "-c", "import sys; print(len(sys.argv))"}, strings.Fields(strings.Repeat("many ", 2*zygoteSlots))...)
+	if r := w.run(Command{Argv: many}); r.stdout != fmt.Sprintln(1+2*zygoteSlots) {
+		t.Errorf("more arguments than there are places for: %+v", r)
+	}
+	a, b := w.run(Command{Argv: []string{"python3", "-c", "print(hash('a'))"}}), w.run(Command{Argv: []string{"python3", "-c", "print(hash('a'))"}})
+	if a.stdout == b.stdout {
+		t.Errorf("two have the same random seed: %q", a.stdout)
+	}
+}
+
+// What is called python3 and cannot be started ahead is executed, and bash is started ahead still.
+func TestZygotePythonScript(t *testing.T) {
+	w := newWorld(t, false)
+	bin := filepath.Join(w.dir, "bin")
+	must(t, os.Mkdir(bin, 0o755))
+	must(t, os.WriteFile(filepath.Join(bin, "python3"), []byte("#!/bin/bash\necho wrapped \"$@\"\n"), 0o755))
+	for range 2 * maxFailures {
+		if r := w.run(Command{Argv: []string{"python3", "x"}, Env: []string{"PATH=" + bin + ":/usr/bin:/bin"}}); r.stdout != "wrapped x\n" || r.stderr != "" {
+			t.Fatalf("%+v", r)
+		}
+	}
+	w.ahead("")
+	if r := w.bash(showObject); r.stdout == "0\n" {
+		t.Error("bash is not started ahead any more")
 	}
 }
 

@@ -3,6 +3,7 @@ package guest
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -28,7 +29,7 @@ func kernelFits() bool {
 		unix.Prctl(setMM, mmSize, uintptr(unsafe.Pointer(&size)), 0, 0) == nil && size == 8*mmNumbers
 }
 
-// meet has a zygote that was started say where it is, and finds out whether it can be of use: whether this bash has loaded the code at all, its C library
+// meet has a zygote that was started say where it is, and finds out whether it can be of use: whether this program has loaded the code at all, its C library
 // keeps books of threads as is expected here, and the kernel lets a process say where its arguments are, so that lists of processes show a command as it is.
 func (g *zygote) meet() error {
 	if err := g.patience(zygoteStart); err != nil {
@@ -51,11 +52,14 @@ func (g *zygote) meet() error {
 	if err := g.settle(); err != nil {
 		return err
 	}
+	if err := g.tryTouch(); err != nil {
+		return err
+	}
 	return g.patience(sparePatience)
 }
 
 // loadLocale has the C library load what the locale of the zygote's environment needs, a tenth of a small command's time. It is not set thereby:
-// bash does that in a child as ever, and finds it loaded if it is the same.
+// bash and Python do that in a child as ever, and find it loaded if it is the same.
 func (g *zygote) loadLocale() error {
 	const all = 1<<13 - 1 - 1<<6 // LC_ALL_MASK: categories 0 to 12, of which 6 is none
 	m := &message{at: g.at}
@@ -67,33 +71,40 @@ func (g *zygote) loadLocale() error {
 	return g.done()
 }
 
-// statBytes is enough for /proc/self/stat.
-const statBytes = 1024
+// What a zygote says of itself: four numbers, and /proc/self/stat, for which there is room enough.
+const (
+	factBytes = 32
+	statBytes = 1024
+)
 
 // learn asks where the kernel and the C library have what is to be changed in a child.
 func (g *zygote) learn() error {
 	m := &message{at: g.at}
-	facts := m.put(make([]byte, 24+statBytes))
+	facts := m.put(make([]byte, factBytes+statBytes))
 	const here = ^uint64(99) // AT_FDCWD
 	m.call(unix.SYS_PRCTL, getTIDAddress, facts)
 	m.callTo(facts+8, unix.SYS_GETTID)
 	m.callTo(facts+16, unix.SYS_BRK, 0)
+	m.call(callCopy, facts+24, g.at-dataMessage+dataEnviron, 8)
 	m.call(unix.SYS_OPENAT, here, m.put([]byte("/proc/self/stat\x00")), unix.O_RDONLY, 0)
-	m.call(unix.SYS_READ, zygoteGiven, facts+24, statBytes-1)
-	m.say(facts, 24+statBytes)
+	m.call(unix.SYS_READ, zygoteGiven, facts+factBytes, statBytes-1)
+	m.say(facts, factBytes+statBytes)
 	if err := g.send(m.bytes()); err != nil {
 		return err
 	}
-	b := make([]byte, 24+statBytes)
+	b := make([]byte, factBytes+statBytes)
 	if n, err := ignoringEINTR(g.conn, b); err != nil || n != len(b) {
-		return fmt.Errorf("a bash that was started ahead says %d bytes of itself: %w", n, cmp.Or(err, errFrame))
+		return fmt.Errorf("what was started ahead says %d bytes of itself: %w", n, cmp.Or(err, errFrame))
 	}
 	le := binary.LittleEndian
 	g.tid = le.Uint64(b)
 	if own := le.Uint64(b[8:]); own != uint64(g.o.pid) {
-		return fmt.Errorf("a bash that was started ahead is process %d for itself and %d for us", own, g.o.pid)
+		return fmt.Errorf("what was started ahead is process %d for itself and %d for us", own, g.o.pid)
 	}
-	stat, _, _ := strings.Cut(string(b[24:]), "\n")
+	if g.environ = le.Uint64(b[24:]); g.environ == 0 {
+		return errors.New("this C library has no environ")
+	}
+	stat, _, _ := strings.Cut(string(b[factBytes:]), "\n")
 	var err error
 	g.mm, err = parseMemoryMap(stat)
 	g.mm.heap.end = le.Uint64(b[16:])
@@ -103,8 +114,9 @@ func (g *zygote) learn() error {
 // check looks whether all is where it should be.
 func (g *zygote) check() error {
 	m := &message{at: g.at}
-	size := 8 * (1 + 3 + 1 + g.slots + 1) // the number of arguments, they, 0, the variables, 0
+	size := 8 * (1 + zygoteArgs + 1 + g.slots + 1) // of what stands there
 	m.say(g.tid, 4)
+	m.say(g.environ, 8)
 	m.say(g.mm.stack, uint64(size))
 	if err := g.send(m.bytes()); err != nil {
 		return err
@@ -114,10 +126,15 @@ func (g *zygote) check() error {
 	if err != nil || n != 4 || int(binary.LittleEndian.Uint32(b)) != g.o.pid {
 		return fmt.Errorf("this C library keeps something else where it has the kernel clear its thread's number: %w", cmp.Or(err, errFrame))
 	}
+	const vars = 1 + zygoteArgs + 1 // where the variables begin
+	n, err = ignoringEINTR(g.conn, b)
+	if err != nil || n != 8 || binary.LittleEndian.Uint64(b) != g.mm.stack+8*vars {
+		return fmt.Errorf("this C library has its environ elsewhere: %w", cmp.Or(err, errFrame))
+	}
 	n, err = ignoringEINTR(g.conn, b)
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	if err != nil || n != size || word(0) != 3 || word(3) == 0 || word(4) != 0 || word(4+g.slots) == 0 || word(5+g.slots) != 0 {
-		return fmt.Errorf("the arguments of a bash that was started ahead are not where the kernel says: %w", cmp.Or(err, errFrame))
+	if err != nil || n != size || word(0) != zygoteArgs || word(vars-2) == 0 || word(vars-1) != 0 || word(vars+g.slots-1) == 0 || word(vars+g.slots) != 0 {
+		return fmt.Errorf("the arguments of what was started ahead are not where the kernel says: %w", cmp.Or(err, errFrame))
 	}
 	return nil
 }
@@ -135,13 +152,46 @@ func (g *zygote) settle() error {
 	return g.done()
 }
 
+// tryTouch finds out which of its memory a spare can have mapped ahead. A Python's start needs nearly all of it, a page at a time; a small command of bash
+// needs too little.
+func (g *zygote) tryTouch() error {
+	if g.kind.program == bashProgram {
+		return nil
+	}
+	for _, t := range []struct {
+		part   extent
+		advice uint64
+	}{{g.mm.code, unix.MADV_POPULATE_READ}, {g.mm.data, unix.MADV_POPULATE_WRITE}} {
+		start, end := t.part.wholePages()
+		m := &message{at: g.at}
+		m.call(unix.SYS_MADVISE, start, end-start, t.advice)
+		calls := m.calls
+		m.say(m.putNumbers(1), 8)
+		if err := g.send(m.bytes()); err != nil {
+			return err
+		}
+		if n, err := g.number(); err != nil {
+			return err
+		} else if n == 1 { // else the kernel is older, or some of it cannot be written to
+			g.touch = append(g.touch, calls...)
+		}
+	}
+	return nil
+}
+
 // An extent is a part of memory.
 type extent struct{ start, end uint64 }
+
+// wholePages leaves out a page that begins before it: of data, what is mapped as read-only now.
+func (e extent) wholePages() (start, end uint64) {
+	page := uint64(unix.Getpagesize())
+	return (e.start + page - 1) &^ (page - 1), (e.end + page - 1) &^ (page - 1)
+}
 
 // A memoryMap is what the kernel knows of the parts of a process's memory.
 type memoryMap struct {
 	code, data, heap, args, env extent
-	stack                       uint64
+	stack                       uint64 // where the number of arguments stands, their addresses, 0, those of the variables, 0
 }
 
 // parseMemoryMap reads it from /proc/self/stat, but for the end of the heap.
@@ -161,9 +211,6 @@ func parseMemoryMap(stat string) (m memoryMap, err error) {
 	}
 	return m, nil
 }
-
-// vector is where the addresses of arguments and variables stand.
-func (m *memoryMap) vector() uint64 { return m.stack + 8 }
 
 // mmNumbers is how many numbers of eight bytes struct prctl_mm_map is.
 const mmNumbers = 13

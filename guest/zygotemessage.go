@@ -25,7 +25,7 @@ type call struct {
 
 // Numbers of no system call.
 const (
-	callEnd  = ^uint64(0) - iota // for a zygote: the next message; for a child: on to bash
+	callEnd  = ^uint64(0) - iota // for a zygote: the next message; for a child: on to its program
 	callCopy                     // to args[0] from args[1], args[2] bytes
 	callNext                     // the next message, also for a child
 	callLibC                     // the function whose address is at args[0], with the next three arguments

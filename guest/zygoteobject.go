@@ -18,6 +18,7 @@ const (
 	dataHeader   = 0x200   // struct msghdr of what is received; the code fills in three addresses
 	dataPiece    = 0x240   // struct iovec
 	dataLocale   = 0x300   // address of the C library's newlocale, which the dynamic linker fills in; 0 if it has none
+	dataEnviron  = 0x308   // address of the C library's environ, likewise
 	dataMessage  = 0x1000  // what is received
 	objectEnd    = objectData + dataMessage + maxMessage
 	maxMessage   = 0xf000 // bytes
@@ -45,8 +46,8 @@ func zygoteCode() []byte {
 func newZygoteObject() (fd int, err error) {
 	const mayExecute = 0x10 // MFD_EXEC, of Linux 6.3
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	if fd, err = unix.MemfdCreate("bash", flags|mayExecute); err == unix.EINVAL {
-		fd, err = unix.MemfdCreate("bash", flags)
+	if fd, err = unix.MemfdCreate("ahead", flags|mayExecute); err == unix.EINVAL {
+		fd, err = unix.MemfdCreate("ahead", flags)
 	}
 	if err != nil {
 		return -1, err
@@ -79,28 +80,44 @@ const (
 	dtHash, dtStrtab, dtSymtab, dtRela, dtRelasz, dtRelaent, dtStrsz, dtSyment, dtInit = 4, 5, 6, 7, 8, 9, 10, 11, 12
 
 	symbolBytes     = 24
+	weakObject      = 2<<4 | 1
 	weakFunction    = 2<<4 | 2
 	relocationBytes = 24
 )
 
-// localeFunction is what the code has the dynamic linker find.
-const localeFunction = "newlocale"
+// wantedSymbols are what the dynamic linker is to find, and where the addresses go.
+var wantedSymbols = []struct {
+	name string
+	kind byte
+	at   uint64
+}{{"newlocale", weakFunction, dataLocale}, {"environ", weakObject, dataEnviron}}
 
 // zygoteImage is the object's first part, headers and code, and its second, what the dynamic linker is to know and the code's data.
 func zygoteImage() (head, data []byte) {
 	code := zygoteCode()
 	const programs = 4
 	const hash = elfHeaderBytes + programs*programBytes // a table without any name, since nobody looks for one here
-	const symbols = hash + 24
-	const relocations = symbols + 2*symbolBytes
-	const names = relocations + relocationBytes
-	strings := "\x00" + localeFunction + "\x00"
+	le := binary.LittleEndian
+	strings, table, relocated := []byte{0}, make([]byte, symbolBytes), []byte(nil) // the first symbol is always there
+	for i, want := range wantedSymbols {
+		table = le.AppendUint32(table, uint32(len(strings)))
+		table = append(table, want.kind)
+		table = append(table, make([]byte, symbolBytes-5)...)
+		for _, v := range []uint64{objectData + want.at, uint64(i+1)<<32 | elfAddress, 0} {
+			relocated = le.AppendUint64(relocated, v)
+		}
+		strings = append(append(strings, want.name...), 0)
+	}
+	counts := []uint32{1 /* bucket */, uint32(1 + len(wantedSymbols)), 0}
+	counts = append(counts, make([]uint32, 1+len(wantedSymbols))...) // the chain
+	symbols := uint64(hash + (4*len(counts)+7)&^7)
+	relocations := symbols + uint64(len(table))
+	names := relocations + uint64(len(relocated))
 	dynamic := []uint64{
 		dtHash, hash, dtSymtab, symbols, dtSyment, symbolBytes, dtStrtab, names, dtStrsz, uint64(len(strings)),
-		dtRela, relocations, dtRelasz, relocationBytes, dtRelaent, relocationBytes, dtInit, objectCode, 0, 0,
+		dtRela, relocations, dtRelasz, uint64(len(relocated)), dtRelaent, relocationBytes, dtInit, objectCode, 0, 0,
 	}
 
-	le := binary.LittleEndian
 	head = append(head, "\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"...)
 	for _, v := range []uint16{3 /* shared */, elfMachine} {
 		head = le.AppendUint16(head, v)
@@ -125,16 +142,11 @@ func zygoteImage() (head, data []byte) {
 	program(ptLoad, pfR|pfW, objectData, dataPiece+16, objectEnd-objectData, objectData)
 	program(ptDynamic, pfR|pfW, objectData, known, known, 8)
 	program(ptStack, pfR|pfW, 0, 0, 0, 16)
-	for _, v := range []uint32{1 /* bucket */, 2 /* symbols */, 0, 0, 0, 0} {
+	for _, v := range counts {
 		head = le.AppendUint32(head, v)
 	}
-	head = append(head, make([]byte, symbolBytes)...) // the one that is always there
-	head = le.AppendUint32(head, 1)                   // of the other: its name,
-	head = append(head, weakFunction)                 // what it is,
-	head = append(head, make([]byte, symbolBytes-5)...)
-	for _, v := range []uint64{objectData + dataLocale, 1<<32 | elfAddress, 0} {
-		head = le.AppendUint64(head, v)
-	}
+	head = append(head, make([]byte, int(symbols)-len(head))...)
+	head = append(append(head, table...), relocated...)
 	head = append(head, strings...)
 	head = append(head, make([]byte, objectCode-len(head))...)
 	head = append(head, code...)

@@ -45,7 +45,7 @@ var rows = []row{
 	{"exec", "run `bash -c true` over HTTP on a kept connection", (*bench).exec},
 	{"exec-live", "the same inside an open websocket", (*bench).execLive},
 	{"throughput", "run `bash -c true` with 16 clients at once", (*bench).throughput},
-	{"python", "run `python3 -c pass`", (*bench).python},
+	{"python", "run `python3 -c pass`, without bash", (*bench).python},
 	{"code", "run `1+1` in Python afresh, and get its value", (*bench).code},
 	{"cell", "the same in a context that is there", (*bench).cell},
 	{"warm", "create a container from the pool", (*bench).warm},
