@@ -231,6 +231,10 @@ func (b *bench) slopes(ctx context.Context, res *Result) error {
 		return err
 	}
 	defer func() { d.stop() }()
+	s, err := b.bare(ctx, res)
+	if err != nil {
+		return err
+	}
 	var ids []string
 	for _, n := range steps {
 		more, err := d.live(ctx, n-len(ids))
@@ -238,13 +242,22 @@ func (b *bench) slopes(ctx context.Context, res *Result) error {
 			return err
 		}
 		ids = append(ids, more...)
-		if err := b.slopeAt(ctx, res, d, n, ids[0], empty, pooled); err != nil {
+		if err := b.slopeAt(ctx, res, d, s, n, ids[0], empty, pooled); err != nil {
 			return err
 		}
 	}
 	first, last := steps[0], steps[len(steps)-1]
 	for _, what := range []string{"command", "cold create", "warm create"} {
-		res.against(at(what, last), atMost(1.2), at(what, first))
+		res.against(at(what, last), atMost(1.2).untracked(), at(what, first)) // of minutes that lie apart
+	}
+	inSpawns := func(n int) float64 { // 0 if there were none
+		if command, spawn := res.measure(at("command", n)), res.measure(at(bareSpawn, n)); command != nil && spawn != nil {
+			return command.P50 / spawn.P50
+		}
+		return 0
+	}
+	if few := inSpawns(first); few > 0 {
+		res.number(fmt.Sprintf("command at %d / command at %d, each in bare spawns beside it", last, first), inSpawns(last)/few, atMost(1.2))
 	}
 	res.against(at("restart", last), lower, at("restart", first))
 	return nil
@@ -254,9 +267,12 @@ func (b *bench) slopes(ctx context.Context, res *Result) error {
 func at(what string, n int) string { return fmt.Sprintf("%s at %d", what, n) }
 
 // slopeAt measures with n live containers. Warm creates need a pool, so the daemon is killed and started with one, and then without.
-func (b *bench) slopeAt(ctx context.Context, res *Result, d *daemon, n int, id string, empty, pooled []string) error {
+func (b *bench) slopeAt(ctx context.Context, res *Result, d *daemon, s spawn, n int, id string, empty, pooled []string) error {
 	m := &maker{daemon: d}
+	bare := spawning(s, nothingArgv...)
+	bare.name = at(bareSpawn, n)
 	turns := []*turn{
+		bare,
 		{name: at("command", n), role: Ours, op: func(ctx context.Context) (float64, error) {
 			return timed(func() error { return d.bash(ctx, id, nothing) })
 		}},
