@@ -115,6 +115,7 @@ func (e *execution) start(cmd *Command, p *plan, fds []int) (<-chan death, error
 		return nil, err
 	}
 	defer closeAll(pl.child)
+	pl.kind = p.kind(pl)
 	e.before = e.s.surroundings()
 	o := &owner{id: cmd.ID}
 	deaths, err := e.s.start(p, o, pl)
@@ -123,8 +124,8 @@ func (e *execution) start(cmd *Command, p *plan, fds []int) (<-chan death, error
 		return nil, notStarted(p, err)
 	}
 	e.o = o
-	if k, ok := p.kind(pl); ok {
-		e.ahead = func() { e.s.zygotes.prepare(k, p) }
+	if pl.kind != (kind{}) {
+		e.ahead = func() { e.s.zygotes.prepare(pl.kind, p) }
 	}
 	return deaths, nil
 }
@@ -134,6 +135,7 @@ type childIO struct {
 	files []int // 0, 1, 2, and what comes after
 	child []int
 	tty   bool
+	kind  kind // of the zygote whose spare may get them; zero for none
 }
 
 // plumb makes the child's descriptors of those that came, of pipes of our own, or of a terminal.

@@ -63,6 +63,15 @@ func (w *waiter) done() error {
 	return err
 }
 
+// do has a zygote do what a message says, and say that it has.
+func (w *waiter) do(m *message) error {
+	m.say(m.putNumbers(1), 8)
+	if err := w.send(m.bytes()); err != nil {
+		return err
+	}
+	return w.done()
+}
+
 // begin has a spare become a command.
 func (w *waiter) begin(message []byte, files []int) error {
 	if err := w.send(message, files...); err != nil {

@@ -64,9 +64,10 @@ type zygote struct {
 	*waiter
 	kind    kind
 	path    string
-	name    string // its argv[0], which the C library keeps
-	looks   looks  // of path and of what else would make it another program
-	slots   int    // for variables
+	name    string   // its argv[0], which the C library keeps
+	sources []string // path and what else would make it another program
+	looks   looks    // of the sources
+	slots   int      // for variables
 	mm      memoryMap
 	at      uint64 // where messages to it are
 	tid     uint64 // where its C library has the number of its thread
@@ -86,10 +87,18 @@ type looks [4]struct {
 	mtime, ctime unix.Timespec
 }
 
-// looksOf takes note of a program and of what says which libraries it gets.
-func looksOf(path string) (l looks) {
-	own := filepath.Join(filepath.Dir(path), "../lib") // where a Python that is not the system's has its libraries
-	for i, file := range []string{path, "/etc/ld.so.cache", "/etc/ld.so.preload", own} {
+// sources are a program and what says which libraries it gets.
+func (k kind) sources(path string) []string {
+	all := []string{path, "/etc/ld.so.cache", "/etc/ld.so.preload"}
+	if k.program != bashProgram {
+		all = append(all, filepath.Join(filepath.Dir(path), "../lib")) // where a Python that is not the system's has its libraries
+	}
+	return all
+}
+
+// looksOf takes note of files, which are as many as looks at most.
+func looksOf(files []string) (l looks) {
+	for i, file := range files {
 		var st unix.Stat_t
 		if unix.Stat(file, &st) == nil {
 			l[i].dev, l[i].ino, l[i].mtime, l[i].ctime = uint64(st.Dev), st.Ino, st.Mtim, st.Ctim
@@ -102,25 +111,25 @@ func newZygotes(s *Server) *zygotes {
 	return &zygotes{s: s, object: -1, failures: map[kind]int{}, by: map[kind]*zygote{}, asked: map[kind]time.Time{}}
 }
 
-// kind is that of the zygote whose spare could be the plan's program, and whether there may be one: it is a plain bash or a Python, and nothing in its
-// environment is for the time before main.
-func (p *plan) kind(pl childIO) (k kind, ok bool) {
-	k = kind{p.id.name, filepath.Base(p.argv[0])}
-	switch k.program {
+// kind is that of the zygote whose spare could be the plan's program: it is a plain bash or a Python, and nothing in its environment is for the time
+// before main. It is zero where there can be none.
+func (p *plan) kind(pl childIO) kind {
+	program, ok := filepath.Base(p.argv[0]), false
+	switch program {
 	case bashProgram:
-		ok = len(p.argv) == 3 && p.argv[0] == k.program && p.argv[1] == "-c" && p.text == nil
+		ok = len(p.argv) == 3 && p.argv[0] == program && p.argv[1] == "-c" && p.text == nil
 	case "python", "python3":
 		ok = true
 	}
 	if !ok || pl.tty || len(pl.files) != 3 {
-		return k, false
+		return kind{}
 	}
 	for _, kv := range p.env {
 		if strings.HasPrefix(kv, "LD_") || strings.HasPrefix(kv, "GLIBC_TUNABLES=") || strings.HasPrefix(kv, "MALLOC_") {
-			return k, false
+			return kind{}
 		}
 	}
-	return k, true
+	return kind{p.id.name, program}
 }
 
 // of is the zygote of a kind, or nil.
@@ -132,17 +141,13 @@ func (z *zygotes) of(k kind) *zygote {
 
 // become has a spare become the plan's command, if there is a zygote that fits. The caller holds s.spawn.
 func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok bool) {
-	k, ok := p.kind(pl)
-	if !ok {
-		return nil, false
-	}
-	g := z.of(k)
+	g := z.of(pl.kind)
 	if g == nil {
 		return nil, false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.path != p.path || g.name != p.argv[0] || g.looks != looksOf(p.path) {
+	if g.path != p.path || g.name != p.argv[0] || g.looks != looksOf(g.sources) {
 		z.end(g)
 	}
 	if g.ended || len(p.argv)+len(p.env) > zygoteArgs+g.slots {
@@ -222,9 +227,10 @@ func (z *zygotes) start(k kind, p *plan) (err error) {
 	}
 	defer unix.Close(far)
 	g := &zygote{
-		waiter: w, kind: k, path: p.path, name: p.argv[0], looks: looksOf(p.path),
+		waiter: w, kind: k, path: p.path, name: p.argv[0], sources: k.sources(p.path),
 		slots: max(zygoteSlots, 2*(len(p.argv)+len(p.env))), used: time.Now(),
 	}
+	g.looks = looksOf(g.sources)
 	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{g.name, "-c", waitingText}, env: make([]string, g.slots)}
 	n := copy(asleep.env, []string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)})
 	for _, kv := range p.env {

@@ -52,9 +52,7 @@ func (g *zygote) meet() error {
 	if err := g.settle(); err != nil {
 		return err
 	}
-	if err := g.tryTouch(); err != nil {
-		return err
-	}
+	g.tryTouch()
 	return g.patience(sparePatience)
 }
 
@@ -64,11 +62,7 @@ func (g *zygote) loadLocale() error {
 	const all = 1<<13 - 1 - 1<<6 // LC_ALL_MASK: categories 0 to 12, of which 6 is none
 	m := &message{at: g.at}
 	m.call(callLibC, g.at-dataMessage+dataLocale, all, m.put([]byte{0}), 0)
-	m.say(m.putNumbers(1), 8)
-	if err := g.send(m.bytes()); err != nil {
-		return err
-	}
-	return g.done()
+	return g.do(m)
 }
 
 // What a zygote says of itself: four numbers, and /proc/self/stat, for which there is room enough.
@@ -145,18 +139,14 @@ func (g *zygote) settle() error {
 	m.call(unix.SYS_CLOSE_RANGE, math.MaxUint32, math.MaxUint32, 0)
 	g.mm.set(m)
 	m.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
-	m.say(m.putNumbers(1), 8)
-	if err := g.send(m.bytes()); err != nil {
-		return err
-	}
-	return g.done()
+	return g.do(m)
 }
 
 // tryTouch finds out which of its memory a spare can have mapped ahead. A Python's start needs nearly all of it, a page at a time; a small command of bash
 // needs too little.
-func (g *zygote) tryTouch() error {
+func (g *zygote) tryTouch() {
 	if g.kind.program == bashProgram {
-		return nil
+		return
 	}
 	for _, t := range []struct {
 		part   extent
@@ -166,17 +156,10 @@ func (g *zygote) tryTouch() error {
 		m := &message{at: g.at}
 		m.call(unix.SYS_MADVISE, start, end-start, t.advice)
 		calls := m.calls
-		m.say(m.putNumbers(1), 8)
-		if err := g.send(m.bytes()); err != nil {
-			return err
-		}
-		if n, err := g.number(); err != nil {
-			return err
-		} else if n == 1 { // else the kernel is older, or some of it cannot be written to
+		if g.do(m) == nil { // else the kernel is older, or some of it cannot be written to
 			g.touch = append(g.touch, calls...)
 		}
 	}
-	return nil
 }
 
 // An extent is a part of memory.

@@ -248,16 +248,12 @@ func (b *bench) slopes(ctx context.Context, res *Result) error {
 	}
 	first, last := steps[0], steps[len(steps)-1]
 	for _, what := range []string{"command", "cold create", "warm create"} {
-		res.against(at(what, last), atMost(1.2).untracked(), at(what, first)) // of minutes that lie apart
+		res.against(at(what, last), atMost(1.2), at(what, first))
 	}
-	inSpawns := func(n int) float64 { // 0 if there were none
-		if command, spawn := res.measure(at("command", n)), res.measure(at(bareSpawn, n)); command != nil && spawn != nil {
-			return command.P50 / spawn.P50
-		}
-		return 0
-	}
-	if few := inSpawns(first); few > 0 {
-		res.number(fmt.Sprintf("command at %d / command at %d, each in bare spawns beside it", last, first), inSpawns(last)/few, atMost(1.2))
+	// Those are of minutes that lie apart, in which the machine's own speed changes.
+	slower := res.measure(at(bareSpawn, last)).P50 / res.measure(at(bareSpawn, first)).P50 // a floor that fails has ended the row
+	if few := res.measure(at("command", first)); few != nil {
+		res.ratio(fmt.Sprintf("command at %d / command at %d, each in bare spawns beside it", last, first), res.measure(at("command", last)), few.P50*slower, atMost(1.2))
 	}
 	res.against(at("restart", last), lower, at("restart", first))
 	return nil
