@@ -45,7 +45,8 @@ type Runtime struct {
 
 	reserve   int64 // bytes that images leave free; see hasReserve
 	ownCounts bool  // sandboxes' user namespaces are made by newUserNamespace
-	direct    bool  // runc is run without a shim; see runsDirect
+	direct    bool  // sandboxes of runc's class have no shim; see runsDirect
+	scripted  scripted
 
 	lock  *os.File // held for as long as the data directory is ours
 	close func()   // stops containerd

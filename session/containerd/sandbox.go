@@ -115,9 +115,22 @@ func (r *Runtime) removeOf(ctx context.Context, id string) error {
 	return r.removeSandbox(ctx, id)
 }
 
-// makeOrUndo makes a sandbox, or leaves nothing of it.
+// makeOrUndo makes a sandbox, or leaves nothing of it. What a script cannot do and runc can is runc's from then on.
 func (r *Runtime) makeOrUndo(ctx context.Context, id string, spec session.Spec, class classInfo) error {
-	err := r.makeSandbox(ctx, id, spec, class)
+	err := r.tryToMake(ctx, id, spec, class, false)
+	var useless scriptError
+	if !errors.As(err, &useless) {
+		return err
+	}
+	if err := r.tryToMake(ctx, id, spec, class, true); err != nil {
+		return errors.Join(err, useless)
+	}
+	r.scripted.giveUp(r.log, useless)
+	return nil
+}
+
+func (r *Runtime) tryToMake(ctx context.Context, id string, spec session.Spec, class classInfo, byRunc bool) error {
+	err := r.makeSandbox(ctx, id, spec, class, byRunc)
 	if err != nil {
 		if undo := r.removeSandbox(ctx, id); undo != nil {
 			r.log.Error("undoing a start", "sandbox", id, "err", undo)
@@ -236,9 +249,9 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 
 // makeSandbox makes record, disk, run directory and task, in this order. What belongs to the session alone is its workspace; a
 // spec without one is of a member of the warm pool, which gets all that later.
-func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class classInfo) error {
+func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class classInfo, byRunc bool) error {
 	b := blueprint{
-		id: id, session: spec, guest: r.guest, maker: r.maker, run: r.runPath(id),
+		id: id, session: spec, guest: r.guest, maker: r.maker, run: r.runPath(id), byRunc: byRunc,
 	}
 	var err error
 	if b.firstID, err = r.ids.take(id); err != nil {

@@ -64,6 +64,7 @@ type blueprint struct {
 	firstID   uint32 // of its UID and GID range
 
 	userNamespace string // to join; "" has the runtime make one
+	byRunc        bool   // not by a script
 }
 
 // newSpec is the whole OCI configuration of a sandbox: nothing in it is asked of the
@@ -120,6 +121,9 @@ const oneProcessor = "GOMAXPROCS=1"
 // but oneProcessor; an image that has the variable itself keeps it.
 func guestCommand(image []string) (args, env []string) {
 	args, env = []string{insideGuest}, processEnv(image)
+	if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
+		env = append(env, "HOME=/") // of the guest; commands have their user's
+	}
 	for _, kv := range env {
 		if strings.HasPrefix(kv, "GOMAXPROCS=") {
 			return args, env

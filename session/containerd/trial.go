@@ -26,6 +26,7 @@ const trialFirstID = defaultFirstID + (idRanges-16)*idRange
 type Trial struct {
 	Class proto.RuntimeClass
 	Err   error // nil: it started, its guest answered, and nothing of it is left
+	Slow  error // why all sandboxes of the class are made by runc, as the first is, and none by a script; nil: they are not, or are of another class
 }
 
 // Try opens a Runtime of its own in a temporary directory, starts a sandbox of each class over an image
@@ -52,7 +53,14 @@ func Try(ctx context.Context, cfg Config, classes ...proto.RuntimeClass) (_ []Tr
 	}
 	var done []Trial
 	for _, class := range classes {
-		done = append(done, Trial{class, r.try(ctx, img.Digest, class)})
+		done = append(done, Trial{Class: class, Err: r.try(ctx, img.Digest, class)})
+	}
+	if why := r.scripted.hopeless.Load(); why != nil {
+		for i := range done {
+			if done[i].Class == proto.ClassRunc {
+				done[i].Slow = *why
+			}
+		}
 	}
 	return done, nil
 }
@@ -74,6 +82,11 @@ func (r *Runtime) try(ctx context.Context, image string, class proto.RuntimeClas
 	}()
 	if err := r.Start(ctx, id, spec); err != nil {
 		return err
+	}
+	if r.scripted.filter.Load() != nil { // this one was runc's, or was it: the next is a script's
+		if err := errors.Join(r.Stop(ctx, id), r.Start(ctx, id, spec)); err != nil {
+			return err
+		}
 	}
 	guest := r.cfg.Meet(func(ctx context.Context) (net.Conn, error) { return r.Dial(ctx, id) })
 	return errors.Join(guest.Greet(ctx), guest.Close())

@@ -1,0 +1,292 @@
+package containerd
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/containerd/containerd/v2/pkg/cap"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// userFD is the user namespace that a setup joins.
+const userFD = scriptFDs
+
+// setup is the script of a sandbox's first process: what runc would do for the same configuration, in a process that has the root file system mounted at
+// root, in a mount namespace that nobody else has. TestSetupIsLikeRunc compares what comes of both.
+//
+// The process that begins it joins the user namespace and makes the others; a child, which is the first process of the new PID namespace, does the rest, and waits, when
+// all but the filter and the guest is done, until the daemon has limited it.
+func setup(spec *specs.Spec, root string, groups []string, filter []unix.SockFilter) (*script, error) {
+	s := &script{}
+	s.enterCgroups(groups)
+	s.write("/proc/self/oom_score_adj", strconv.Itoa(*spec.Process.OOMScoreAdj))
+	s.enterNamespaces()
+	s.beTheFirst()
+	s.mountAll(spec, root)
+	s.becomeRoot()
+	s.raiseLoopback()
+	host := spec.Hostname
+	s.do("naming the host", unix.SYS_SETHOSTNAME, s.text(host), uint64(len(host)))
+	for _, p := range spec.Linux.ReadonlyPaths {
+		s.protect(p)
+	}
+	for _, p := range spec.Linux.MaskedPaths {
+		s.hide(p)
+	}
+	if err := s.renounce(spec.Process); err != nil {
+		return nil, err
+	}
+	s.say("saying that all is set up", scriptWaits, 0)
+	s.wait("waiting for limits")
+	s.becomeGuest(spec.Process, filter)
+	return s, nil
+}
+
+// enterCgroups moves the process into cgroups of v1. A thread that moves itself does not have the kernel wait until all processors have noticed, some 10 ms, as it does for
+// whoever moves a process.
+func (s *script) enterCgroups(dirs []string) {
+	for _, dir := range dirs {
+		s.write(dir+"/tasks", "0")
+	}
+}
+
+// write writes a file of the kernel's.
+func (s *script) write(path, text string) {
+	open := s.do("opening "+path, unix.SYS_OPENAT, atCwd, s.text(path), unix.O_WRONLY|unix.O_CLOEXEC)
+	write := s.do("writing "+path, unix.SYS_WRITE, 0, s.text(text), uint64(len(text)))
+	open.to = write.argument(0)
+}
+
+// enterNamespaces joins the user namespace, as its root, and makes all others.
+func (s *script) enterNamespaces() {
+	s.do("joining the user namespace", unix.SYS_SETNS, userFD, unix.CLONE_NEWUSER)
+	s.do("leaving its groups", unix.SYS_SETGROUPS, 0, 0)
+	s.do("becoming root's group", unix.SYS_SETRESGID, 0, 0, 0)
+	s.do("becoming root", unix.SYS_SETRESUID, 0, 0, 0)
+	s.do("making namespaces", unix.SYS_UNSHARE, unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|unix.CLONE_NEWCGROUP)
+}
+
+// beTheFirst goes on in a child, which is the first of the new PID namespace, and tells its number on the host.
+func (s *script) beTheFirst() {
+	told := s.numbers(scriptChild, 0, 0)
+	child := s.do("making the first process", unix.SYS_CLONE, uint64(unix.SIGCHLD)|unix.CLONE_PARENT_SETTID, 0, told+8)
+	child.zero = 2
+	s.do("telling its number", unix.SYS_WRITE, answerFD, told, scriptWord)
+	s.do("ending", unix.SYS_EXIT_GROUP, 0)
+	s.do("making a session", unix.SYS_SETSID)
+	// What else is in the keyring of the daemon's session is not for it. A kernel may have none.
+	const joinSession = 1
+	s.do("making a keyring", unix.SYS_KEYCTL, joinSession, 0).fine = unix.ENOSYS
+}
+
+// mountAll makes the file systems in root, and then has no other files. Everything is mounted by names relative to root, whose directories makeMountPoints has made: no
+// link of an image's leads elsewhere.
+func (s *script) mountAll(spec *specs.Spec, root string) {
+	at := s.text(root)
+	s.do("clearing the mask of modes", unix.SYS_UMASK, 0)
+	s.do("making mounts private", unix.SYS_MOUNT, 0, s.text("/"), 0, unix.MS_PRIVATE|unix.MS_REC)
+	// What came from another user namespace cannot become the root; a mount of it can.
+	s.do("mounting the root", unix.SYS_MOUNT, at, at, 0, unix.MS_BIND|unix.MS_REC)
+	s.do("entering the root", unix.SYS_CHDIR, at)
+	for _, m := range spec.Mounts {
+		if m.Type == "cgroup" {
+			s.mountCgroups(m)
+			continue
+		}
+		s.mount(m)
+	}
+	const anyMode = 0o666
+	for _, name := range plainDevices {
+		s.do("making /dev/"+name, unix.SYS_MKNODAT, atCwd, s.text("dev/"+name), unix.S_IFREG|anyMode, 0)
+		s.do("mounting /dev/"+name, unix.SYS_MOUNT, s.text("/dev/"+name), s.text("dev/"+name), 0, unix.MS_BIND)
+	}
+	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
+		{"/proc/self/fd/2", "stderr"}, {"/proc/kcore", "core"}} {
+		if l[1] == "core" && !exists(l[0]) {
+			continue
+		}
+		s.do("linking /dev/"+l[1], unix.SYS_SYMLINKAT, s.text(l[0]), atCwd, s.text("dev/"+l[1]))
+	}
+}
+
+// atCwd is AT_FDCWD.
+const atCwd = ^uint64(99)
+
+// plainDevices are the host's that a sandbox has. It can make none, so they are mounted.
+var plainDevices = []string{"null", "random", "full", "tty", "zero", "urandom"}
+
+// mount mounts a file system of the kernel. Below /dev its directory is made, in a file system that is the sandbox's.
+func (s *script) mount(m specs.Mount) {
+	flags, data := mountOptions(m.Options)
+	to := strings.TrimPrefix(m.Destination, "/")
+	if filepath.Dir(to) == "dev" {
+		s.mkdir(to)
+	}
+	s.do("mounting "+m.Destination, unix.SYS_MOUNT, s.text(m.Source), s.text(to), s.text(m.Type), flags, s.text(data))
+}
+
+func (s *script) mkdir(path string) {
+	s.do("making "+path, unix.SYS_MKDIRAT, atCwd, s.text(path), 0o755)
+}
+
+// mountCgroups mounts the hierarchies that there are, as seen from the sandbox's own cgroups.
+func (s *script) mountCgroups(m specs.Mount) {
+	flags, _ := mountOptions(m.Options)
+	to := strings.TrimPrefix(m.Destination, "/")
+	names, v2 := hierarchies()
+	if v2 {
+		s.do("mounting "+m.Destination, unix.SYS_MOUNT, s.text("cgroup"), s.text(to), s.text("cgroup2"), flags)
+		return
+	}
+	const inert = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	s.do("mounting "+m.Destination, unix.SYS_MOUNT, s.text("tmpfs"), s.text(to), s.text("tmpfs"), inert, s.text("mode=755"))
+	for _, name := range names {
+		source, data := "cgroup", name
+		if name == "systemd" {
+			source, data = "systemd", "name=systemd"
+		}
+		dir := to + "/" + name
+		s.mkdir(dir)
+		s.do("mounting the hierarchy "+name, unix.SYS_MOUNT, s.text(source), s.text(dir), s.text("cgroup"), inert|flags&unix.MS_RDONLY, s.text(data))
+	}
+	for _, name := range names {
+		parts := strings.Split(name, ",")
+		for _, part := range parts {
+			if len(parts) > 1 && !slices.Contains(names, part) {
+				s.do("linking the hierarchy "+part, unix.SYS_SYMLINKAT, s.text(name), atCwd, s.text(to+"/"+part))
+			}
+		}
+	}
+}
+
+// hierarchies are the directories of v1's hierarchies, or say that there is v2 alone. They are the host's, and stay as they are.
+var hierarchies = sync.OnceValues(func() (names []string, v2 bool) {
+	if cgroups.IsCgroup2UnifiedMode() {
+		return nil, true
+	}
+	mounts, _ := cgroups.GetCgroupMounts(false) // without any there is nothing to mount
+	for _, m := range mounts {
+		names = append(names, filepath.Base(m.Mountpoint))
+	}
+	return names, false
+})
+
+// mountFlags are the options that are flags; all others are for the file system.
+var mountFlags = map[string]uint64{
+	"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "ro": unix.MS_RDONLY,
+	"strictatime": unix.MS_STRICTATIME, "relatime": unix.MS_RELATIME,
+}
+
+// mountOptions divides options as mount(2) wants them.
+func mountOptions(options []string) (flags uint64, data string) {
+	var rest []string
+	for _, o := range options {
+		if f, ok := mountFlags[o]; ok {
+			flags |= f
+		} else if o != "newinstance" { // all are, since Linux 4.7
+			rest = append(rest, o)
+		}
+	}
+	return flags, strings.Join(rest, ",")
+}
+
+// becomeRoot makes the working directory the root, and leaves nothing of the old one.
+func (s *script) becomeRoot() {
+	dot := s.text(".")
+	s.do("changing the root", unix.SYS_PIVOT_ROOT, dot, dot)
+	s.do("leaving the host's files", unix.SYS_UMOUNT2, dot, unix.MNT_DETACH)
+	s.do("entering its own root", unix.SYS_CHDIR, s.text("/"))
+	s.do("setting the mask of modes", unix.SYS_UMASK, 0o022)
+}
+
+// raiseLoopback makes the one network interface that there is usable.
+func (s *script) raiseLoopback() {
+	lo := make([]byte, 40) // struct ifreq
+	copy(lo, "lo")
+	binary.NativeEndian.PutUint16(lo[unix.IFNAMSIZ:], unix.IFF_UP)
+	open := s.do("asking for the network", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	up := s.do("raising the loopback interface", unix.SYS_IOCTL, 0, unix.SIOCSIFFLAGS, s.bytes(lo))
+	open.to = up.argument(0)
+}
+
+// protect makes what is at a path of the sandbox read-only.
+func (s *script) protect(path string) {
+	at := s.text(path)
+	self := s.do("mounting "+path, unix.SYS_MOUNT, at, at, 0, unix.MS_BIND|unix.MS_REC)
+	self.fine, self.skip = unix.ENOENT, 1
+	s.do("protecting "+path, unix.SYS_MOUNT_SETATTR, atCwd, at, 0, s.numbers(unix.MOUNT_ATTR_RDONLY, 0, 0, 0), 32)
+}
+
+// hide covers what is at a path of the sandbox: a file by an empty one, a directory by an empty one that takes nothing.
+func (s *script) hide(path string) {
+	at := s.text(path)
+	file := s.do("hiding "+path, unix.SYS_MOUNT, s.text("/dev/null"), at, 0, unix.MS_BIND)
+	s.do("hiding the directory "+path, unix.SYS_MOUNT, s.text("tmpfs"), at, s.text("tmpfs"), unix.MS_RDONLY, s.text("nr_blocks=1,nr_inodes=1"))
+	file.fine, file.skip, file.zero, file.instead = unix.ENOENT, 1, 1, unix.ENOTDIR
+}
+
+// renounce gives up all that the sandbox's root does not have.
+func (s *script) renounce(p *specs.Process) error {
+	known, last := cap.Known(), lastCapability()
+	var kept uint64
+	for _, name := range p.Capabilities.Bounding {
+		n := slices.Index(known, name)
+		if n < 0 {
+			return fmt.Errorf("capability %s is unknown", name)
+		}
+		kept |= 1 << n
+	}
+	for n := range last + 1 {
+		if kept&(1<<n) == 0 {
+			s.do("giving up a capability", unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, uint64(n))
+		}
+	}
+	s.do("giving up ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL)
+	low, high := kept&0xffffffff, kept>>32
+	// Effective, permitted and inheritable, of the first 32 and then of the others.
+	sets := s.numbers(low|low<<32, high<<32, high)
+	header := s.numbers(unix.LINUX_CAPABILITY_VERSION_3)
+	s.do("limiting its capabilities", unix.SYS_CAPSET, header, sets)
+	s.do("renouncing new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
+	return nil
+}
+
+// lastCapability is the highest that the kernel has.
+var lastCapability = sync.OnceValue(func() int {
+	text, _ := os.ReadFile("/proc/sys/kernel/cap_last_cap")
+	if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+		return n
+	}
+	return unix.CAP_LAST_CAP
+})
+
+// becomeGuest executes the guest, which has nothing open but the sandbox's /dev/null. The script's own descriptors close as it begins, which the daemon hears.
+func (s *script) becomeGuest(p *specs.Process, filter []unix.SockFilter) {
+	null := s.text("/dev/null")
+	s.do("closing files", unix.SYS_CLOSE_RANGE, 0, 2, 0)
+	for range 3 {
+		s.do("opening /dev/null", unix.SYS_OPENAT, atCwd, null, unix.O_RDWR)
+	}
+	s.do("closing files for the guest", unix.SYS_CLOSE_RANGE, 3, 1<<32-1, unix.CLOSE_RANGE_CLOEXEC)
+	args, env, path := s.texts(p.Args), s.texts(p.Env), s.text(p.Args[0])
+	var program []byte
+	for _, f := range filter {
+		program = binary.NativeEndian.AppendUint16(program, f.Code)
+		program = append(program, f.Jt, f.Jf)
+		program = binary.NativeEndian.AppendUint32(program, f.K)
+	}
+	s.do("loading the filter of system calls", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, s.numbers(uint64(len(filter)), s.bytes(program)))
+	s.do("executing the guest", unix.SYS_EXECVE, path, args, env)
+}
+
+// scripts reports whether this machine's programs run scripts.
+const scripts = runtime.GOARCH == "amd64"
