@@ -66,23 +66,58 @@ func dialGuest(ctx context.Context, dir string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// A doorbell tells when something appears in a directory.
-type doorbell struct {
-	file *os.File // an inotify instance; nil if there is none to be had
+// doorbells are those that nobody waits at. To close one has the kernel wait until all processors have noticed, some 10 ms; to take down its watch has not.
+type doorbells struct {
+	idle chan *os.File // inotify instances without a watch
 }
 
-// newDoorbell watches dir. It must exist before what it waits for can. Where the
-// machine has no inotify instance left, the doorbell rings by the clock instead.
-func newDoorbell(dir string) doorbell {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+// idleDoorbells is how many are kept.
+const idleDoorbells = 4
+
+func newDoorbells() doorbells { return doorbells{make(chan *os.File, idleDoorbells)} }
+
+// A doorbell tells when something appears in a directory.
+type doorbell struct {
+	of    doorbells
+	file  *os.File // an inotify instance; nil if there is none to be had
+	watch uint32
+}
+
+// hang watches dir. It must be there before what it waits for can. Where the machine has no inotify instance left, the doorbell rings by the clock
+// instead.
+func (ds doorbells) hang(dir string) doorbell {
+	var file *os.File
+	select {
+	case file = <-ds.idle:
+	default:
+		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+		if err != nil {
+			return doorbell{}
+		}
+		file = os.NewFile(uintptr(fd), "inotify")
+	}
+	d := doorbell{of: ds, file: file}
+	err := d.withFD(func(fd int) error {
+		watch, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ATTRIB)
+		d.watch = uint32(watch)
+		return err
+	})
 	if err != nil {
+		file.Close()
 		return doorbell{}
 	}
-	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ATTRIB); err != nil {
-		unix.Close(fd)
-		return doorbell{}
+	return d
+}
+
+func (d doorbell) withFD(f func(fd int) error) error {
+	raw, err := d.file.SyscallConn()
+	if err != nil {
+		return err
 	}
-	return doorbell{os.NewFile(uintptr(fd), "inotify")}
+	if control := raw.Control(func(fd uintptr) { err = f(int(fd)) }); control != nil {
+		return control
+	}
+	return err
 }
 
 // wait returns at the next event, or after at most the given time.
@@ -96,9 +131,43 @@ func (d doorbell) wait(most time.Duration) {
 	_, _ = d.file.Read(buf[:])
 }
 
-func (d doorbell) close() {
-	if d.file != nil {
-		d.file.Close()
+// takeDown ends the watch. Nobody may wait any more.
+func (d doorbell) takeDown() {
+	if d.file == nil {
+		return
+	}
+	err := d.withFD(func(fd int) error {
+		_, err := unix.InotifyRmWatch(fd, d.watch) // fails if the directory has gone, and the watch with it
+		if err != nil && err != unix.EINVAL {
+			return err
+		}
+		var buf [4096]byte
+		for err != unix.EAGAIN { // what it has told and nobody has heard
+			if _, err = unix.Read(fd, buf[:]); err != nil && err != unix.EAGAIN && err != unix.EINTR {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		select {
+		case d.of.idle <- d.file:
+			return
+		default:
+		}
+	}
+	d.file.Close()
+}
+
+// close closes those that are idle.
+func (ds doorbells) close() {
+	for {
+		select {
+		case file := <-ds.idle:
+			file.Close()
+		default:
+			return
+		}
 	}
 }
 

@@ -369,8 +369,8 @@ func TestCanceledStart(t *testing.T) {
 	s := newDaemonSandbox(testImage(t, r), proto.ClassRunc)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	bell := newDoorbell(r.cfg.directDir())
-	defer bell.close()
+	bell := r.bells.hang(r.cfg.directDir())
+	defer bell.takeDown()
 	go func() { bell.wait(time.Minute); cancel() }() // when its bundle appears
 	if err := r.Start(ctx, s.ID, s.Spec); proto.CodeOf(err) != proto.Canceled {
 		t.Errorf("starting for nobody: %v", err)

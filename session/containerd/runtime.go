@@ -47,6 +47,7 @@ type Runtime struct {
 	ownCounts bool  // sandboxes' user namespaces are made by newUserNamespace
 	direct    bool  // sandboxes of runc's class have no shim; see runsDirect
 	scripted  scripted
+	bells     doorbells
 
 	lock  *os.File // held for as long as the data directory is ours
 	close func()   // stops containerd
@@ -66,7 +67,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	}
 	r := &Runtime{
 		cfg: cfg, log: cfg.Log, run: cfg.rundir(), ids: newIDPool(cfg.FirstID),
-		starts: make(chan struct{}, cfg.Starts), reserve: reserveOf(cfg.Dir),
+		starts: make(chan struct{}, cfg.Starts), bells: newDoorbells(), reserve: reserveOf(cfg.Dir),
 		shim: filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"), direct: cfg.Address == "",
 	}
 	r.warm = newWarmPool(r, cfg.Warm)
@@ -115,6 +116,7 @@ func (r *Runtime) Close() error {
 	r.visitor.close()
 	r.claims.close()
 	r.gauges.close()
+	r.bells.close()
 	if r.client != nil {
 		errs = r.client.Close()
 	}

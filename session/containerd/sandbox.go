@@ -290,8 +290,8 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 // launch makes PID 1 and waits until it answers: create has it wait and says its number on the host, start makes it the
 // guest.
 func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.Context) (pid int, err error), start func(context.Context) error) error {
-	bell := newDoorbell(b.run)
-	defer bell.close()
+	bell := r.bells.hang(b.run)
+	defer bell.takeDown()
 	// Cancelling a runtime half way leaves what no call of ours can find, so it runs to its end;
 	// the context is looked at again below.
 	run, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), startTimeout)
