@@ -1,5 +1,5 @@
 // Package containerd is the session.Runtime and session.Images of one Linux
-// machine: sandboxes made by runc, which the daemon runs itself (direct.go), or by gVisor's runsc
+// machine: sandboxes made by a script (setup.go, scripted.go) or by runc, which the daemon runs itself (direct.go), or by gVisor's runsc
 // behind containerd's runc shim (shimmed.go). It is the only package that imports containerd.
 //
 // containerd's server runs inside the daemon (embed.go) and is called without a

@@ -229,7 +229,7 @@ func seeResources(t *testing.T, l *specs.LinuxResources, class proto.RuntimeClas
 func TestInspect(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
-	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		id, _ := startTest(t, r, class)
 		iso, err := r.Inspect(t.Context(), id)
 		if err != nil || !iso.UserNamespace || iso.HostUID < defaultFirstID || !iso.Seccomp || !iso.NoNewPrivs || iso.Network != string(proto.NetworkNone) {
@@ -281,7 +281,7 @@ func TestProbesFromInside(t *testing.T) {
 func TestSpawn(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
-	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		id, _ := startTest(t, r, class)
 		if got := ask(t, r, id, guestRequest{Op: "probes"}).Probes["clone3"]; got != "ENOSYS" {
 			t.Errorf("clone3: %q", got)
@@ -292,7 +292,7 @@ func TestSpawn(t *testing.T) {
 func TestInside(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
-	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		id, spec := startTest(t, r, class)
 		status := ask(t, r, id, guestRequest{Op: "read", Path: "/proc/self/status"}).Text
 		// chown 0, dac_override 1, fowner 3, fsetid 4, kill 5, setgid 6, setuid 7, setpcap 8,

@@ -24,7 +24,7 @@ func listenUnix(t *testing.T, path string) net.Listener {
 func TestLimits(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
-	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		id, _ := startTest(t, r, class)
 		if got := ask(t, r, id, guestRequest{Op: "child", Path: "eat", Size: 32 << 20}); got.Err != "" {
 			t.Errorf("32 MiB of 128 cannot be had: %v", got)
@@ -75,7 +75,7 @@ func TestPidsAndCPU(t *testing.T) {
 func TestWeight(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
-	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		startTest(t, r, class)
 		dir, v2 := cgroupOf("", "cpu")
 		file, one := filepath.Join(dir, "cpu.shares"), 1024
@@ -126,7 +126,7 @@ func TestDiskLimits(t *testing.T) {
 func TestRunDirectory(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
-	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		id, _ := startTest(t, r, class)
 		big := ask(t, r, id, guestRequest{Op: "write", Path: filepath.Join(insideRun, "big"), Size: 64 << 20})
 		if !strings.Contains(big.Err, "quota") && !strings.Contains(big.Err, "no space") || big.Number > testLimits.DiskBytes {

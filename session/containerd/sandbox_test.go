@@ -1,6 +1,8 @@
 package containerd
 
 import (
+	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -11,6 +13,17 @@ func classes(t *testing.T, run func(t *testing.T, class proto.RuntimeClass)) {
 	for _, c := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		t.Run(string(c), func(t *testing.T) { run(t, c) })
 	}
+}
+
+// ways runs a test with sandboxes that runc makes, that a script sets up, and that are gVisor's.
+func ways(t *testing.T, r *Runtime, run func(t *testing.T, class proto.RuntimeClass)) {
+	t.Run("script", func(t *testing.T) {
+		learnFilter(t, r)
+		run(t, proto.ClassRunc)
+	})
+	r.scripted.giveUp(slog.New(slog.DiscardHandler), errors.New("by a test"))
+	defer r.scripted.hopeless.Store(nil)
+	classes(t, run)
 }
 
 func TestStartDialStop(t *testing.T) {

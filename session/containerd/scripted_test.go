@@ -38,6 +38,13 @@ func TestScriptIsLikeRunc(t *testing.T) {
 func needsScripts(t *testing.T) *Runtime {
 	t.Helper()
 	r := openTest(t)
+	learnFilter(t, r)
+	return r
+}
+
+// learnFilter has runc make a sandbox, so that the next ones are a script's.
+func learnFilter(t *testing.T, r *Runtime) {
+	t.Helper()
 	if !scripts || !r.ownCounts {
 		t.Skip("this machine runs no scripts")
 	}
@@ -48,7 +55,6 @@ func needsScripts(t *testing.T) *Runtime {
 	if r.scripted.filter.Load() == nil {
 		t.Fatal("no filter was learned from what runc made")
 	}
-	return r
 }
 
 // byScript reports whether a running sandbox was made by a script: runc leaves a configuration.
