@@ -48,7 +48,7 @@ func tryClasses(ctx context.Context, cfg containerd.Config, report func(cli.Find
 	for _, d := range done {
 		name := "trial of " + string(d.Class)
 		switch {
-		case d.Slow != nil:
+		case d.Err == nil && d.Slow != nil:
 			report(cli.Finding{Name: name, Grade: cli.GradeWarn, Found: "a container started, by runc: " + d.Slow.Error(), Why: "starting a container that is not in the pool takes some three times as long",
 				Fix: "run the daemon as root, under no seccomp filter of its own, on a kernel with CONFIG_CHECKPOINT_RESTORE"})
 		case d.Err == nil:

@@ -48,8 +48,8 @@ func (r *Runtime) isDirect(id string) bool { return exists(r.directPath(id)) }
 
 // launchDirect is launch for a direct sandbox. Where the machine can do it, a script sets it up, in a fraction of the time that runc takes.
 func (r *Runtime) launchDirect(ctx context.Context, b blueprint, root rootLayers) error {
-	if filter := r.scripted.filter.Load(); filter != nil && b.userNamespace != "" && !b.byRunc {
-		return r.launchByScript(ctx, b, root, *filter)
+	if filter := r.scripted.known(); filter != nil && b.userNamespace != "" && !b.byRunc {
+		return r.launchByScript(ctx, b, root, filter)
 	}
 	return r.launchByRunc(ctx, b, root)
 }
@@ -68,7 +68,7 @@ func (r *Runtime) launchByRunc(ctx context.Context, b blueprint, root rootLayers
 		}
 		pid, err := readPID(dir)
 		if err == nil {
-			r.scripted.learn(r.log, pid)
+			r.learnFilter(b.id, pid)
 		}
 		return pid, err
 	}
@@ -156,19 +156,27 @@ func readPID(dir string) (int, error) {
 // in the sandbox's cgroup, which nobody else gets into.
 func (r *Runtime) livePID(id string) (int, error) {
 	pid, err := readPID(r.directPath(id))
+	if err == nil {
+		err = isIn(id, pid)
+	}
 	if err != nil {
 		return 0, err
 	}
+	return pid, nil
+}
+
+// isIn fails with an error of fs.ErrNotExist if a process is not in the cgroup of sandbox id.
+func isIn(id string, pid int) error {
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for line := range strings.Lines(string(groups)) {
 		if strings.HasSuffix(strings.TrimSpace(line), "/"+namespace+"/"+id) {
-			return pid, nil
+			return nil
 		}
 	}
-	return 0, fmt.Errorf("process %d is another by now: %w", pid, fs.ErrNotExist)
+	return fmt.Errorf("process %d is another by now: %w", pid, fs.ErrNotExist)
 }
 
 // runcSaid is what runc logged of its failure in bundle dir, for our log.

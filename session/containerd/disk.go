@@ -116,9 +116,6 @@ func (d *disk) removeLayer(id string) error {
 func (d *disk) workspaces() ([]string, error) { return names(d.workspaceDir()) }
 func (d *disk) layers() ([]string, error)     { return names(d.layerDir()) }
 
-// guestPrefix begins the names of guests in the pool.
-const guestPrefix = "guest-"
-
 // keepGuest copies the guest into the pool under the hash of its content and returns the copy's
 // path. Sandboxes of older daemons go on with theirs, and a build may replace the original
 // at any time.
@@ -132,7 +129,7 @@ func (d *disk) keepGuest(guest string) (string, error) {
 		return "", err
 	}
 	sum := sha256.Sum256(content)
-	path := filepath.Join(dir, guestPrefix+hex.EncodeToString(sum[:8]))
+	path := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:8]))
 	if kept, err := os.ReadFile(path); err == nil && bytes.Equal(kept, content) { // and not half of it, which a power cut leaves
 		return path, nil
 	}

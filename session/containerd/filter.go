@@ -3,6 +3,7 @@ package containerd
 import (
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,12 +12,13 @@ import (
 const ptraceGetFilter = 0x420c // PTRACE_SECCOMP_GET_FILTER
 
 // filterOf is the filter of system calls that a process has, as the kernel runs it. The process must be one that runc has set up and that has
-// nothing to do yet: it stops for it. It takes root, a kernel with CONFIG_CHECKPOINT_RESTORE and a daemon that is not filtered itself.
-func filterOf(pid int) (filter []unix.SockFilter, err error) {
+// nothing to do yet: it stops for it, and verify is called when it cannot become another any more. It takes root, a kernel with CONFIG_CHECKPOINT_RESTORE and a
+// daemon that is not filtered itself.
+func filterOf(pid int, verify func() error) (filter []unix.SockFilter, err error) {
 	done := make(chan struct{})
 	go offMain(func() { // who traces is a thread
 		defer close(done)
-		filter, err = traceFilter(pid)
+		filter, err = traceFilter(pid, verify)
 	})
 	<-done
 	if err != nil {
@@ -25,7 +27,7 @@ func filterOf(pid int) (filter []unix.SockFilter, err error) {
 	return filter, nil
 }
 
-func traceFilter(pid int) (filter []unix.SockFilter, err error) {
+func traceFilter(pid int, verify func() error) (filter []unix.SockFilter, err error) {
 	if err := unix.PtraceSeize(pid); err != nil {
 		return nil, err
 	}
@@ -33,7 +35,10 @@ func traceFilter(pid int) (filter []unix.SockFilter, err error) {
 	if err := unix.PtraceInterrupt(pid); err != nil {
 		return nil, err
 	}
-	if _, err := unix.Wait4(pid, nil, unix.WALL, nil); err != nil {
+	if err := awaitStop(pid); err != nil {
+		return nil, err
+	}
+	if err := verify(); err != nil {
 		return nil, err
 	}
 	n, _, errno := unix.Syscall6(unix.SYS_PTRACE, ptraceGetFilter, uintptr(pid), 0, 0, 0, 0)
@@ -48,4 +53,25 @@ func traceFilter(pid int) (filter []unix.SockFilter, err error) {
 		return nil, errno
 	}
 	return filter, nil
+}
+
+// stopTime is what a process that waits may take to stop.
+const stopTime = time.Second
+
+// awaitStop waits for a process that this thread traces to stop. There is nothing to wait for it with and a time limit, so it is asked.
+func awaitStop(pid int) error {
+	for end := time.Now().Add(stopTime); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
+		var status unix.WaitStatus
+		n, err := unix.Wait4(pid, &status, unix.WALL|unix.WNOHANG, nil)
+		switch {
+		case err == unix.EINTR || err == nil && n == 0:
+		case err != nil:
+			return err
+		case status.Stopped():
+			return nil
+		default:
+			return unix.ESRCH
+		}
+	}
+	return fmt.Errorf("it did not stop: %w", unix.ETIMEDOUT)
 }

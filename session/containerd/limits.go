@@ -21,6 +21,9 @@ const (
 	messageQueues = 160 << 10 // bytes; a POSIX queue takes 82 KB unless told otherwise
 )
 
+// lockedMemory is what the daemon was started with. A package that it uses raises its own: see sandboxCgroups.
+var lockedMemory = hardLimit(unix.RLIMIT_MEMLOCK)
+
 // cpuShares is a sandbox's weight against others while the machine is busy; a process of the host has 1024.
 const cpuShares = 256
 
@@ -42,6 +45,9 @@ func rlimits(s session.Spec) []specs.POSIXRlimit {
 		rlimit("RLIMIT_SIGPENDING", queuedSignals),
 		rlimit("RLIMIT_MSGQUEUE", messageQueues),
 	}
+	if s.Class == proto.ClassRunc {
+		list = append(list, rlimit("RLIMIT_MEMLOCK", lockedMemory))
+	}
 	if s.Class == proto.ClassGVisor {
 		list = append(list, rlimit("RLIMIT_NPROC", uint64(s.Limits.PIDs)))
 	}
@@ -51,7 +57,7 @@ func rlimits(s session.Spec) []specs.POSIXRlimit {
 // rlimitNumbers are the kernel's for the limits that we set. Package unix lacks two of them.
 var rlimitNumbers = map[string]int{
 	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NPROC": unix.RLIMIT_NPROC,
-	"RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12,
+	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12,
 }
 
 func rlimit(name string, want uint64) specs.POSIXRlimit {

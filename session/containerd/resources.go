@@ -2,62 +2,94 @@ package containerd
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // has the kernel keep the rules for devices
 	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
-// allowedDevices are what runc allows besides the configuration: those that a sandbox has, terminals, and to make a node of any, which takes a
-// capability that it has not.
-var allowedDevices = []*devices.Rule{
-	device(devices.CharDevice, devices.Wildcard, devices.Wildcard, "m"),
-	device(devices.BlockDevice, devices.Wildcard, devices.Wildcard, "m"),
-	device(devices.CharDevice, 1, 3, "rwm"),                  // null
-	device(devices.CharDevice, 1, 8, "rwm"),                  // random
-	device(devices.CharDevice, 1, 7, "rwm"),                  // full
-	device(devices.CharDevice, 5, 0, "rwm"),                  // tty
-	device(devices.CharDevice, 1, 5, "rwm"),                  // zero
-	device(devices.CharDevice, 1, 9, "rwm"),                  // urandom
-	device(devices.CharDevice, 136, devices.Wildcard, "rwm"), // what is in /dev/pts
-	device(devices.CharDevice, 5, 2, "rwm"),                  // ptmx
-	device(devices.CharDevice, 10, 200, "rwm"),               // tun, which no sandbox has a node of
+// A node is a device of the host's that a sandbox has in its /dev.
+type node struct {
+	name         string
+	major, minor uint32
+}
+
+var nodes = []node{{"null", 1, 3}, {"random", 1, 8}, {"full", 1, 7}, {"tty", 5, 0}, {"zero", 1, 5}, {"urandom", 1, 9}}
+
+// allowedDevices are what runc allows besides the configuration: nodes, terminals, tun, and to make a node of any. A sandbox has no node of tun, and not the capability
+// to make one.
+func allowedDevices() []*devices.Rule {
+	rules := []*devices.Rule{
+		{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}, // none but these
+		device(devices.CharDevice, devices.Wildcard, devices.Wildcard, "m"),
+		device(devices.BlockDevice, devices.Wildcard, devices.Wildcard, "m"),
+		device(devices.CharDevice, 136, devices.Wildcard, "rwm"), // what is in /dev/pts
+		device(devices.CharDevice, 5, 2, "rwm"),                  // ptmx
+		device(devices.CharDevice, 10, 200, "rwm"),               // tun
+	}
+	for _, n := range nodes {
+		rules = append(rules, device(devices.CharDevice, int64(n.major), int64(n.minor), "rwm"))
+	}
+	return rules
 }
 
 func device(kind devices.Type, major, minor int64, may devices.Permissions) *devices.Rule {
 	return &devices.Rule{Type: kind, Major: major, Minor: minor, Permissions: may, Allow: true}
 }
 
-// makeCgroups makes the cgroups of a sandbox with its limits, and returns their directories: v1's and, where it is mounted, v2's. The package that does it is
-// runc's. It keeps files open that it has found in the mount namespace where it was first called.
-func makeCgroups(spec *specs.Spec) (v1 []string, v2 string, err error) {
+// sandboxCgroups are the cgroups of a sandbox. The package that makes them is runc's; it keeps files open that it has found in the mount namespace where it was
+// first called, so it is called in the daemon's alone.
+type sandboxCgroups struct {
+	manager cgroups.Manager
+	limits  *cgroups.Resources
+	v1      []string // directories
+	v2      string   // where it is mounted, beside v1 or alone
+}
+
+// makeCgroups makes cgroups that limit nothing yet.
+func makeCgroups(spec *specs.Spec) (*sandboxCgroups, error) {
 	r := spec.Linux.Resources
-	resources := &cgroups.Resources{
+	g := &sandboxCgroups{limits: &cgroups.Resources{
 		CpuShares: *r.CPU.Shares, CpuWeight: cgroups.ConvertCPUSharesToCgroupV2Value(*r.CPU.Shares),
 		CpuQuota: *r.CPU.Quota, CpuPeriod: *r.CPU.Period,
 		Memory: *r.Memory.Limit, MemorySwap: *r.Memory.Swap,
 		PidsLimit: r.Pids.Limit,
-		Devices:   append([]*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}}, allowedDevices...),
-	}
-	groups, err := manager.New(&cgroups.Cgroup{Path: spec.Linux.CgroupsPath, Resources: resources})
-	if err != nil {
-		return nil, "", err
+		Devices:   allowedDevices(),
+	}}
+	var err error
+	if g.manager, err = manager.New(&cgroups.Cgroup{Path: spec.Linux.CgroupsPath, Resources: g.limits}); err != nil {
+		return nil, err
 	}
 	const nobody = -1
-	if err := groups.Apply(nobody); err != nil {
-		return nil, "", fmt.Errorf("making cgroups: %w", err)
+	if err := g.manager.Apply(nobody); err != nil {
+		return nil, fmt.Errorf("making cgroups: %w", err)
 	}
-	if err := groups.Set(resources); err != nil {
-		return nil, "", fmt.Errorf("setting limits: %w", err)
-	}
-	for _, dir := range groups.GetPaths() {
-		if exists(dir + "/tasks") {
-			v1 = append(v1, dir)
+	for _, dir := range g.manager.GetPaths() {
+		if exists(filepath.Join(dir, "tasks")) {
+			g.v1 = append(g.v1, dir)
 		} else {
-			v2 = dir
+			g.v2 = dir
 		}
 	}
-	return v1, v2, nil
+	return g, nil
+}
+
+// limit gives the cgroups their limits.
+func (g *sandboxCgroups) limit() error {
+	// With v2 the package has the daemon lock as much memory as it likes, for kernels older than those that we need.
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+		return err
+	}
+	before.Max = min(before.Max, lockedMemory)
+	before.Cur = min(before.Cur, before.Max)
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before) }() // lower is always allowed
+	if err := g.manager.Set(g.limits); err != nil {
+		return fmt.Errorf("setting limits: %w", err)
+	}
+	return nil
 }

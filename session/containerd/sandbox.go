@@ -115,7 +115,7 @@ func (r *Runtime) removeOf(ctx context.Context, id string) error {
 	return r.removeSandbox(ctx, id)
 }
 
-// makeOrUndo makes a sandbox, or leaves nothing of it. What a script cannot do and runc can is runc's from then on.
+// makeOrUndo makes a sandbox, or leaves nothing of it. What a script cannot do runc does.
 func (r *Runtime) makeOrUndo(ctx context.Context, id string, spec session.Spec, class classInfo) error {
 	err := r.tryToMake(ctx, id, spec, class, false)
 	var useless scriptError
@@ -125,7 +125,7 @@ func (r *Runtime) makeOrUndo(ctx context.Context, id string, spec session.Spec, 
 	if err := r.tryToMake(ctx, id, spec, class, true); err != nil {
 		return errors.Join(err, useless)
 	}
-	r.scripted.giveUp(r.log, useless)
+	r.scripted.failed(r.log, useless)
 	return nil
 }
 

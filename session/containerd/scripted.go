@@ -23,27 +23,46 @@ const scriptName = "script"
 // list of names: the first sandbox of a daemon is made by runc, and has the filter that all others get.
 type scripted struct {
 	filter   atomic.Pointer[[]unix.SockFilter] // nil: not known
-	hopeless atomic.Pointer[error]             // why there is no use in asking for it; nil: there is
+	hopeless atomic.Pointer[error]             // why there is no use in it; nil: there is
+	failures atomic.Int32                      // one after the other
 }
 
-// learn reads the filter of a process that runc has set up and that does nothing yet.
-func (s *scripted) learn(log *slog.Logger, pid int) {
+// manyFailures in a row are no accident.
+const manyFailures = 3
+
+// known is the filter, if scripts are of use.
+func (s *scripted) known() []unix.SockFilter {
+	if f := s.filter.Load(); f != nil && s.hopeless.Load() == nil {
+		return *f
+	}
+	return nil
+}
+
+// learn reads the filter of sandbox id, which runc has set up and which does nothing yet.
+func (r *Runtime) learnFilter(id string, pid int) {
+	s := &r.scripted
 	if !scripts || s.hopeless.Load() != nil || s.filter.Load() != nil {
 		return
 	}
-	filter, err := filterOf(pid)
+	filter, err := filterOf(pid, func() error { return isIn(id, pid) })
 	if err != nil {
-		s.giveUp(log, err)
+		s.failed(r.log, err)
 		return
 	}
 	s.filter.Store(&filter)
 }
 
-// giveUp leaves everything to runc from now on.
-func (s *scripted) giveUp(log *slog.Logger, why error) {
+// failed takes note of a script that was of no use where runc was. One that is too long says nothing of others.
+func (s *scripted) failed(log *slog.Logger, why error) {
+	if errors.Is(why, errScriptLong) {
+		return
+	}
+	if s.failures.Add(1) < manyFailures {
+		log.Warn("a container was made by runc, which takes longer; nothing else is different", "err", why)
+		return
+	}
 	s.hopeless.Store(&why)
-	s.filter.Store(nil)
-	log.Warn("containers are made by runc alone, which takes longer; nothing else is different", "err", why)
+	log.Warn("containers are made by runc alone from now on", "err", why)
 }
 
 // A scriptError says that a script was of no use. Nothing of it runs.
@@ -66,11 +85,11 @@ func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLaye
 		return n.pid, nil
 	}
 	return r.launch(ctx, b, create, func(ctx context.Context) error {
-		err := n.letGo(ctx)
-		if err != nil {
+		if err := n.letGo(ctx); err != nil {
 			killCgroups(b.id)
 			return scriptError{err}
 		}
+		r.scripted.failures.Store(0)
 		return nil
 	})
 }
@@ -93,11 +112,11 @@ func (n *nascent) close() {
 // createByScript sets up the sandbox of bundle dir up to the point where its first process waits to become the guest.
 func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, root rootLayers, filter []unix.SockFilter) (_ *nascent, err error) {
 	spec := newSpec(b)
-	v1, v2, err := makeCgroups(spec)
+	groups, err := makeCgroups(spec)
 	if err != nil {
 		return nil, scriptError{err}
 	}
-	s, err := setup(spec, filepath.Join(dir, bundleRoot), v1, filter)
+	s, err := setup(spec, filepath.Join(dir, bundleRoot), groups.v1, filter)
 	if err != nil {
 		return nil, scriptError{err}
 	}
@@ -107,7 +126,7 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 		if err := root.mount(dir, b); err != nil {
 			return fmt.Errorf("mounting its root: %w", err)
 		}
-		if n, process, err = s.start(b, v2); err != nil {
+		if n, process, err = s.start(b, groups.v2); err != nil {
 			return scriptError{err}
 		}
 		return nil
@@ -123,10 +142,14 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 			killCgroups(b.id)
 		}
 	}()
+	// Not before: while a process is started in a cgroup of v2, no other is, and its limits would count for that too.
+	if err := groups.limit(); err != nil {
+		return nil, scriptError{err}
+	}
 	if err := n.setUp(ctx); err != nil {
 		return nil, scriptError{err}
 	}
-	return n, os.WriteFile(filepath.Join(dir, bundlePID), []byte(strconv.Itoa(n.pid)), 0o600)
+	return n, replaceFile(filepath.Join(dir, bundlePID), []byte(strconv.Itoa(n.pid)), 0o600)
 }
 
 // start starts the script for b in a cgroup of v2, if there is one. The process ends when it has made the sandbox's first.
@@ -163,7 +186,7 @@ func (s *script) start(b blueprint, group string) (_ *nascent, _ *os.Process, er
 		}
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(into.Fd())
 	}
-	process, err := os.StartProcess(b.maker, []string{scriptName, notAGuest, b.id}, attr)
+	process, err := os.StartProcess(b.maker, []string{scriptName, notAGuest}, attr)
 	return n, process, err
 }
 
@@ -172,17 +195,18 @@ func (n *nascent) setUp(ctx context.Context) error {
 	if err := n.bound(ctx); err != nil {
 		return err
 	}
-	for {
+	for waits := false; !waits || n.pid == 0; { // two processes say these, and nobody knows which is the first
 		word, value, err := n.hear()
 		switch {
 		case err != nil:
 			return fmt.Errorf("setting up: %w", err)
 		case word == scriptChild:
 			n.pid = int(value)
-		case word == scriptWaits && n.pid > 1:
-			return nil
+		case word == scriptWaits:
+			waits = true
 		}
 	}
+	return nil
 }
 
 // bound has what is awaited next come within ctx's time.

@@ -97,7 +97,7 @@ func (r *Runtime) hasBundle(id string) bool {
 // program of its own, beside us, and knows best what it has mounted.
 const deleteGrace = 5 * time.Second
 
-// killRuntimes kills shim, runtime and script processes of sandbox id, and what runs in its cgroups, until there
+// killRuntimes kills shim and runtime processes of sandbox id, and what runs in its cgroups, until there
 // are none. One may start the next while we look, so a look that finds none is the end.
 func (r *Runtime) killRuntimes(ctx context.Context, id string) error {
 	patience := time.Now().Add(deleteGrace)
@@ -120,13 +120,13 @@ func (r *Runtime) killRuntimes(ctx context.Context, id string) error {
 	}
 }
 
-// A runtimeProcess is a shim, a runtime or a script that works on one sandbox.
+// A runtimeProcess is a shim or runtime that works on one sandbox.
 type runtimeProcess struct {
 	pid     int
 	deletes bool // it removes the sandbox
 }
 
-// runtimesOf finds the processes that run one of our runtime programs, or a script, and name the sandbox among their
+// runtimesOf finds the processes that run one of our runtime programs and name the sandbox among their
 // arguments. Both must hold: people's commands name sandboxes too.
 func (r *Runtime) runtimesOf(id string) []runtimeProcess {
 	procs, err := os.ReadDir("/proc")
@@ -144,19 +144,12 @@ func (r *Runtime) runtimesOf(id string) []runtimeProcess {
 			continue
 		}
 		exe, err := os.Readlink(filepath.Join("/proc", p.Name(), "exe"))
-		list := strings.Split(string(args), "\x00")
-		exe = strings.TrimSuffix(exe, " (deleted)")
-		if err == nil && (r.isRuntime(exe) || runsScript(exe, list)) {
-			found = append(found, runtimeProcess{pid, slices.Contains(list, "delete")})
+		if err == nil && r.isRuntime(strings.TrimSuffix(exe, " (deleted)")) {
+			deletes := slices.Contains(strings.Split(string(args), "\x00"), "delete")
+			found = append(found, runtimeProcess{pid, deletes})
 		}
 	}
 	return found
-}
-
-// runsScript reports whether a process with that program and these arguments sets up a sandbox. The program's directory is not looked at: within the sandbox's mounts it has
-// another path.
-func runsScript(exe string, args []string) bool {
-	return args[0] == scriptName && strings.HasPrefix(filepath.Base(exe), guestPrefix)
 }
 
 // isRuntime reports whether exe is a program of ours that makes sandboxes. A rebuilt one counts: its

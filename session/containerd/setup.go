@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -26,6 +27,9 @@ const userFD = scriptFDs
 // The process that begins it joins the user namespace and makes the others; a child, which is the first process of the new PID namespace, does the rest, and waits, when
 // all but the filter and the guest is done, until the daemon has limited it.
 func setup(spec *specs.Spec, root string, groups []string, filter []unix.SockFilter) (*script, error) {
+	if err := verifyNodes(); err != nil {
+		return nil, err
+	}
 	s := &script{}
 	s.enterCgroups(groups)
 	s.write("/proc/self/oom_score_adj", strconv.Itoa(*spec.Process.OOMScoreAdj))
@@ -51,12 +55,31 @@ func setup(spec *specs.Spec, root string, groups []string, filter []unix.SockFil
 	return s, nil
 }
 
+// verifyNodes looks whether the host's devices are what their names say. A plain file in place of one would be the same for all sandboxes, and for all to write to.
+func verifyNodes() error {
+	for _, n := range nodes {
+		path := filepath.Join("/dev", n.name)
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return fmt.Errorf("looking at %s: %w", path, err)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(n.major, n.minor) {
+			return fmt.Errorf("%s of the host is not the device of that name", path)
+		}
+	}
+	return nil
+}
+
 // enterCgroups moves the process into cgroups of v1. A thread that moves itself does not have the kernel wait until all processors have noticed, some 10 ms, as it does for
 // whoever moves a process.
 func (s *script) enterCgroups(dirs []string) {
 	for _, dir := range dirs {
 		s.write(dir+"/tasks", "0")
 	}
+	// Whatever processors the daemon keeps to, these are the cgroup's.
+	const processors = 8192
+	all := s.bytes(bytes.Repeat([]byte{0xff}, processors/8))
+	s.do("having all processors", unix.SYS_SCHED_SETAFFINITY, 0, processors/8, all)
 }
 
 // write writes a file of the kernel's.
@@ -92,7 +115,6 @@ func (s *script) beTheFirst() {
 // link of an image's leads elsewhere.
 func (s *script) mountAll(spec *specs.Spec, root string) {
 	at := s.text(root)
-	s.do("clearing the mask of modes", unix.SYS_UMASK, 0)
 	s.do("making mounts private", unix.SYS_MOUNT, 0, s.text("/"), 0, unix.MS_PRIVATE|unix.MS_REC)
 	// What came from another user namespace cannot become the root; a mount of it can.
 	s.do("mounting the root", unix.SYS_MOUNT, at, at, 0, unix.MS_BIND|unix.MS_REC)
@@ -104,10 +126,9 @@ func (s *script) mountAll(spec *specs.Spec, root string) {
 		}
 		s.mount(m)
 	}
-	const anyMode = 0o666
-	for _, name := range plainDevices {
-		s.do("making /dev/"+name, unix.SYS_MKNODAT, atCwd, s.text("dev/"+name), unix.S_IFREG|anyMode, 0)
-		s.do("mounting /dev/"+name, unix.SYS_MOUNT, s.text("/dev/"+name), s.text("dev/"+name), 0, unix.MS_BIND)
+	for _, n := range nodes { // which a sandbox cannot make, so they are mounted
+		s.do("making /dev/"+n.name, unix.SYS_MKNODAT, atCwd, s.text("dev/"+n.name), unix.S_IFREG|0o666, 0)
+		s.do("mounting /dev/"+n.name, unix.SYS_MOUNT, s.text("/dev/"+n.name), s.text("dev/"+n.name), 0, unix.MS_BIND)
 	}
 	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
 		{"/proc/self/fd/2", "stderr"}, {"/proc/kcore", "core"}} {
@@ -120,9 +141,6 @@ func (s *script) mountAll(spec *specs.Spec, root string) {
 
 // atCwd is AT_FDCWD.
 const atCwd = ^uint64(99)
-
-// plainDevices are the host's that a sandbox has. It can make none, so they are mounted.
-var plainDevices = []string{"null", "random", "full", "tty", "zero", "urandom"}
 
 // mount mounts a file system of the kernel. Below /dev its directory is made, in a file system that is the sandbox's.
 func (s *script) mount(m specs.Mount) {
@@ -284,7 +302,9 @@ func (s *script) becomeGuest(p *specs.Process, filter []unix.SockFilter) {
 		program = append(program, f.Jt, f.Jf)
 		program = binary.NativeEndian.AppendUint32(program, f.K)
 	}
-	s.do("loading the filter of system calls", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, s.numbers(uint64(len(filter)), s.bytes(program)))
+	// runc loads it with this flag where the configuration says nothing.
+	const flags = unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
+	s.do("loading the filter of system calls", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.numbers(uint64(len(filter)), s.bytes(program)))
 	s.do("executing the guest", unix.SYS_EXECVE, path, args, env)
 }
 

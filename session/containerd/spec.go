@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -121,9 +122,6 @@ const oneProcessor = "GOMAXPROCS=1"
 // but oneProcessor; an image that has the variable itself keeps it.
 func guestCommand(image []string) (args, env []string) {
 	args, env = []string{insideGuest}, processEnv(image)
-	if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
-		env = append(env, "HOME=/") // of the guest; commands have their user's
-	}
 	for _, kv := range env {
 		if strings.HasPrefix(kv, "GOMAXPROCS=") {
 			return args, env
@@ -132,20 +130,22 @@ func guestCommand(image []string) (args, env []string) {
 	return append(args, "-own-gomaxprocs"), append(env, oneProcessor)
 }
 
-// processEnv is the image's environment with a PATH. The guest hands it on to what it starts.
+// processEnv is the image's environment with a PATH, and a HOME for the guest; commands have their user's. The guest hands it on to what it starts. Of a variable that is there twice
+// the last counts.
 func processEnv(image []string) []string {
-	env := []string{defaultPath}
-	for _, kv := range image {
-		name, _, ok := strings.Cut(kv, "=")
-		if !ok || name == "" || strings.ContainsRune(kv, 0) {
-			continue
+	env := slices.Concat([]string{defaultPath, "HOME=/"}, image)
+	last := map[string]int{}
+	for i, kv := range env {
+		name, value, ok := strings.Cut(kv, "=")
+		if ok && name != "" && !strings.ContainsRune(kv, 0) && (name != "HOME" || value != "") {
+			last[name] = i
 		}
-		if name == "PATH" {
-			env = env[1:]
-		}
-		env = append(env, kv)
 	}
-	return env
+	var kept []string
+	for _, i := range slices.Sorted(maps.Values(last)) {
+		kept = append(kept, env[i])
+	}
+	return kept
 }
 
 // ownNamespaces are one of each kind. The runtime makes them, all inside the user namespace.

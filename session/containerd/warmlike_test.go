@@ -53,7 +53,7 @@ func portrait(t *testing.T, r *Runtime, limits proto.Limits) map[string]string {
 	seen := map[string]string{}
 	for _, path := range []string{"/proc/self/limits", "/proc/self/cgroup", "/proc/self/oom_score_adj", "/proc/self/cmdline", "/proc/self/environ",
 		"/proc/self/uid_map", "/proc/self/gid_map", "/proc/self/setgroups", "/proc/self/mountinfo", "/proc/self/status", "/proc/self/stat",
-		"/proc/self/coredump_filter", "/proc/self/personality", "/proc/self/loginuid", "/proc/self/attr/current", "/proc/sys/kernel/hostname", "/etc/passwd", "/proc/net/dev"} {
+		"/proc/self/coredump_filter", "/proc/self/personality", "/proc/self/loginuid", "/proc/self/attr/current", "/proc/sys/kernel/hostname", "/etc/passwd", "/proc/net/dev", "/sys/class/net/lo/flags"} {
 		got := ask(t, r, id, guestRequest{Op: "read", Path: path})
 		seen[path] = plain(r, path, got.Text) + got.Err
 	}
