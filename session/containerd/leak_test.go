@@ -20,7 +20,7 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 	t.Helper()
 	h := map[string]int{
 		"mounts":    lines(t, "/proc/self/mountinfo"),
-		"fds":       len(entries(t, "/proc/self/fd")),
+		"fds":       len(entries(t, "/proc/self/fd")) - len(r.bells.idle),
 		"sockets":   len(entries(t, filepath.Join(r.run, "s"))),
 		"bundles":   len(entries(t, r.cfg.taskDir())) + len(entries(t, r.cfg.directDir())),
 		"layers":    len(entries(t, r.disk.layerDir())),
