@@ -135,12 +135,14 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 		return nil, err
 	}
 	defer func() {
-		_ = process.Kill() // it has ended, or will not by itself
-		_, _ = process.Wait()
-		if err != nil {
-			n.close()
-			killCgroups(b.id)
+		if err == nil {
+			go func() { _, _ = process.Wait() }() // it ends, and takes down the mounts that it was started with, which can take milliseconds
+			return
 		}
+		_ = process.Kill() // it may have ended
+		_, _ = process.Wait()
+		n.close()
+		killCgroups(b.id)
 	}()
 	// Not before: while a process is started in a cgroup of v2, no other is, and its limits would count for that too.
 	if err := groups.limit(); err != nil {

@@ -22,7 +22,7 @@ import (
 const userFD = scriptFDs
 
 // setup is the script of a sandbox's first process: what runc would do for the same configuration, in a process that has the root file system mounted at
-// root, in a mount namespace that nobody else has. TestSetupIsLikeRunc compares what comes of both.
+// root, in a mount namespace that nobody else has. TestScriptIsLikeRunc compares what comes of both.
 //
 // The process that begins it joins the user namespace and makes the others; a child, which is the first process of the new PID namespace, does the rest, and waits, when
 // all but the filter and the guest is done, until the daemon has limited it.
@@ -35,7 +35,7 @@ func setup(spec *specs.Spec, root string, groups []string, filter []unix.SockFil
 	s.write("/proc/self/oom_score_adj", strconv.Itoa(*spec.Process.OOMScoreAdj))
 	s.enterNamespaces()
 	s.beTheFirst()
-	s.mountAll(spec, root)
+	s.mountAll(spec, root, groups)
 	s.becomeRoot()
 	s.raiseLoopback()
 	host := spec.Hostname
@@ -43,9 +43,7 @@ func setup(spec *specs.Spec, root string, groups []string, filter []unix.SockFil
 	for _, p := range spec.Linux.ReadonlyPaths {
 		s.protect(p)
 	}
-	for _, p := range spec.Linux.MaskedPaths {
-		s.hide(p)
-	}
+	s.hide(spec.Linux.MaskedPaths)
 	if err := s.renounce(spec.Process); err != nil {
 		return nil, err
 	}
@@ -113,7 +111,7 @@ func (s *script) beTheFirst() {
 
 // mountAll makes the file systems in root, and then has no other files. Everything is mounted by names relative to root, whose directories makeMountPoints has made: no
 // link of an image's leads elsewhere.
-func (s *script) mountAll(spec *specs.Spec, root string) {
+func (s *script) mountAll(spec *specs.Spec, root string, groups []string) {
 	at := s.text(root)
 	s.do("making mounts private", unix.SYS_MOUNT, 0, s.text("/"), 0, unix.MS_PRIVATE|unix.MS_REC)
 	// What came from another user namespace cannot become the root; a mount of it can.
@@ -121,7 +119,7 @@ func (s *script) mountAll(spec *specs.Spec, root string) {
 	s.do("entering the root", unix.SYS_CHDIR, at)
 	for _, m := range spec.Mounts {
 		if m.Type == "cgroup" {
-			s.mountCgroups(m)
+			s.mountCgroups(m, groups)
 			continue
 		}
 		s.mount(m)
@@ -156,46 +154,47 @@ func (s *script) mkdir(path string) {
 	s.do("making "+path, unix.SYS_MKDIRAT, atCwd, s.text(path), 0o755)
 }
 
-// mountCgroups mounts the hierarchies that there are, as seen from the sandbox's own cgroups.
-func (s *script) mountCgroups(m specs.Mount) {
+// mountCgroups mounts the sandbox's cgroups. Of v1, those directories of the host's mounts: to mount the hierarchies anew would look the same, for the kernel tells paths as the cgroup
+// namespace has them, but make as many file systems for each sandbox, and have the kernel look through those of all sandboxes for each.
+func (s *script) mountCgroups(m specs.Mount, groups []string) {
 	flags, _ := mountOptions(m.Options)
 	to := strings.TrimPrefix(m.Destination, "/")
-	names, v2 := hierarchies()
+	points, v2 := hierarchies()
 	if v2 {
 		s.do("mounting "+m.Destination, unix.SYS_MOUNT, s.text("cgroup"), s.text(to), s.text("cgroup2"), flags)
 		return
 	}
 	const inert = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	s.do("mounting "+m.Destination, unix.SYS_MOUNT, s.text("tmpfs"), s.text(to), s.text("tmpfs"), inert, s.text("mode=755"))
-	for _, name := range names {
-		source, data := "cgroup", name
-		if name == "systemd" {
-			source, data = "systemd", "name=systemd"
+	attributes := s.numbers(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY, 0, 0, 0)
+	for _, point := range points {
+		i := slices.IndexFunc(groups, func(dir string) bool { return strings.HasPrefix(dir, point+"/") })
+		if i < 0 {
+			continue // no cgroup of it is the sandbox's
 		}
-		dir := to + "/" + name
-		s.mkdir(dir)
-		s.do("mounting the hierarchy "+name, unix.SYS_MOUNT, s.text(source), s.text(dir), s.text("cgroup"), inert|flags&unix.MS_RDONLY, s.text(data))
-	}
-	for _, name := range names {
-		parts := strings.Split(name, ",")
-		for _, part := range parts {
-			if len(parts) > 1 && !slices.Contains(names, part) {
-				s.do("linking the hierarchy "+part, unix.SYS_SYMLINKAT, s.text(name), atCwd, s.text(to+"/"+part))
+		name := filepath.Base(point)
+		dir := s.text(to + "/" + name)
+		s.mkdir(to + "/" + name)
+		s.do("mounting the cgroup of "+name, unix.SYS_MOUNT, s.text(groups[i]), dir, 0, unix.MS_BIND)
+		s.do("protecting the cgroup of "+name, unix.SYS_MOUNT_SETATTR, atCwd, dir, 0, attributes, 32)
+		for _, part := range strings.Split(name, ",") {
+			if part != name {
+				s.do("linking the cgroup of "+part, unix.SYS_SYMLINKAT, s.text(name), atCwd, s.text(to+"/"+part))
 			}
 		}
 	}
 }
 
-// hierarchies are the directories of v1's hierarchies, or say that there is v2 alone. They are the host's, and stay as they are.
-var hierarchies = sync.OnceValues(func() (names []string, v2 bool) {
+// hierarchies are where the host has v1's hierarchies, or say that there is v2 alone. They stay as they are.
+var hierarchies = sync.OnceValues(func() (points []string, v2 bool) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		return nil, true
 	}
 	mounts, _ := cgroups.GetCgroupMounts(false) // without any there is nothing to mount
 	for _, m := range mounts {
-		names = append(names, filepath.Base(m.Mountpoint))
+		points = append(points, m.Mountpoint)
 	}
-	return names, false
+	return points, false
 })
 
 // mountFlags are the options that are flags; all others are for the file system.
@@ -244,12 +243,20 @@ func (s *script) protect(path string) {
 	s.do("protecting "+path, unix.SYS_MOUNT_SETATTR, atCwd, at, 0, s.numbers(unix.MOUNT_ATTR_RDONLY, 0, 0, 0), 32)
 }
 
-// hide covers what is at a path of the sandbox: a file by an empty one, a directory by an empty one that takes nothing.
-func (s *script) hide(path string) {
-	at := s.text(path)
-	file := s.do("hiding "+path, unix.SYS_MOUNT, s.text("/dev/null"), at, 0, unix.MS_BIND)
-	s.do("hiding the directory "+path, unix.SYS_MOUNT, s.text("tmpfs"), at, s.text("tmpfs"), unix.MS_RDONLY, s.text("nr_blocks=1,nr_inodes=1"))
-	file.fine, file.skip, file.zero, file.instead = unix.ENOENT, 1, 1, unix.ENOTDIR
+// hide covers what is at paths of the sandbox: a file by /dev/null, a directory by an empty one that takes nothing. That is the same file system for all: the kernel keeps lists for
+// each file system, and walks all of them for each cgroup that goes.
+func (s *script) hide(paths []string) {
+	empty := s.text("/dev/.empty")
+	s.mkdir("/dev/.empty")
+	s.do("making an empty directory", unix.SYS_MOUNT, s.text("tmpfs"), empty, s.text("tmpfs"), unix.MS_RDONLY, s.text("nr_blocks=1,nr_inodes=1"))
+	for _, path := range paths {
+		at := s.text(path)
+		file := s.do("hiding "+path, unix.SYS_MOUNT, s.text("/dev/null"), at, 0, unix.MS_BIND)
+		file.fine, file.skip, file.zero, file.instead = unix.ENOENT, 1, 1, unix.ENOTDIR
+		s.do("hiding the directory "+path, unix.SYS_MOUNT, empty, at, 0, unix.MS_BIND)
+	}
+	s.do("unmounting the empty directory", unix.SYS_UMOUNT2, empty, unix.MNT_DETACH)
+	s.do("removing the empty directory", unix.SYS_UNLINKAT, atCwd, empty, unix.AT_REMOVEDIR)
 }
 
 // renounce gives up all that the sandbox's root does not have.

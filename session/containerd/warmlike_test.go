@@ -108,6 +108,8 @@ var (
 	ownNames = regexp.MustCompile(`(container|workspace)_[0-9A-Za-z]{22}`)
 	owner    = regexp.MustCompile(`([ug]id=)\d+`)
 	numbers  = regexp.MustCompile(`\d+`)
+
+	hierarchySource = regexp.MustCompile(`( - cgroup )\S+ `)
 )
 
 // plain takes out of what /proc says what no two sandboxes have in common: numbers of mounts and devices, names, memory and time used.
@@ -124,6 +126,7 @@ func plain(r *Runtime, path, text string) string {
 			if !strings.Contains(line, " tmpfs ") || strings.Contains(line, "mode=755") { // sizes of others count
 				line = numbers.ReplaceAllString(line, "N")
 			}
+			line = hierarchySource.ReplaceAllString(line, "$1") // what whoever mounted it called it
 			f = strings.Fields(owner.ReplaceAllString(line, "$1"))[3:]
 			lines = slices.DeleteFunc(lines, func(l string) bool { return strings.Fields(l)[1] == f[1] }) // which this one covers
 		case path == "/proc/self/status":
