@@ -23,16 +23,19 @@ const scriptName = "script"
 // list of names: the first sandbox of a daemon is made by runc, and has the filter that all others get.
 type scripted struct {
 	filter   atomic.Pointer[[]unix.SockFilter] // nil: not known
-	hopeless atomic.Pointer[error]             // why there is no use in it; nil: there is
 	failures atomic.Int32                      // one after the other
+	why      atomic.Pointer[error]             // the last of them
 }
 
 // manyFailures in a row are no accident.
 const manyFailures = 3
 
+// hopeless reports whether there is no use in scripts.
+func (s *scripted) hopeless() bool { return s.failures.Load() >= manyFailures }
+
 // known is the filter, if scripts are of use.
 func (s *scripted) known() []unix.SockFilter {
-	if f := s.filter.Load(); f != nil && s.hopeless.Load() == nil {
+	if f := s.filter.Load(); f != nil && !s.hopeless() {
 		return *f
 	}
 	return nil
@@ -41,7 +44,7 @@ func (s *scripted) known() []unix.SockFilter {
 // learn reads the filter of sandbox id, which runc has set up and which does nothing yet.
 func (r *Runtime) learnFilter(id string, pid int) {
 	s := &r.scripted
-	if !scripts || s.hopeless.Load() != nil || s.filter.Load() != nil {
+	if !scripts || s.hopeless() || s.filter.Load() != nil {
 		return
 	}
 	filter, err := filterOf(pid, func() error { return isIn(id, pid) })
@@ -57,12 +60,19 @@ func (s *scripted) failed(log *slog.Logger, why error) {
 	if errors.Is(why, errScriptLong) {
 		return
 	}
+	s.why.Store(&why)
 	if s.failures.Add(1) < manyFailures {
 		log.Warn("a container was made by runc, which takes longer; nothing else is different", "err", why)
 		return
 	}
-	s.hopeless.Store(&why)
 	log.Warn("containers are made by runc alone from now on", "err", why)
+}
+
+// worked forgets the failures before a script that was of use, unless that came too late.
+func (s *scripted) worked() {
+	if !s.hopeless() {
+		s.failures.Store(0)
+	}
 }
 
 // A scriptError says that a script was of no use. Nothing of it runs.
@@ -89,7 +99,7 @@ func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLaye
 			killCgroups(b.id)
 			return scriptError{err}
 		}
-		r.scripted.failures.Store(0)
+		r.scripted.worked()
 		return nil
 	})
 }

@@ -174,14 +174,20 @@ func TestScriptOfNoUse(t *testing.T) {
 		r.scripted.filter.Store(&long) // as of an image with too many variables
 		round(false)
 	}
+	if r.scripted.why.Load() != nil {
+		t.Error("what is one image's counts for all")
+	}
 	for range manyFailures - 1 {
 		r.scripted.filter.Store(&refused)
 		round(false)
+		if why := r.scripted.why.Load(); why == nil || !errors.Is(*why, unix.EINVAL) { // which doctor tells
+			t.Errorf("the reason is %v", why)
+		}
 	}
 	r.scripted.filter.Store(&good)
 	round(true) // which makes good what was
 	for range manyFailures {
-		if r.scripted.hopeless.Load() != nil {
+		if r.scripted.hopeless() {
 			t.Fatal("given up early")
 		}
 		r.scripted.filter.Store(&refused)

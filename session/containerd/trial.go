@@ -26,7 +26,7 @@ const trialFirstID = defaultFirstID + (idRanges-16)*idRange
 type Trial struct {
 	Class proto.RuntimeClass
 	Err   error // nil: it started, its guest answered, and nothing of it is left
-	Slow  error // why all sandboxes of the class are made by runc, as the first is, and none by a script; nil: they are not, or are of another class
+	Slow  error // why runc had to make it, where a script would have, or where the next could not be one; nil: it had not, or is of another class
 }
 
 // Try opens a Runtime of its own in a temporary directory, starts a sandbox of each class over an image
@@ -53,14 +53,11 @@ func Try(ctx context.Context, cfg Config, classes ...proto.RuntimeClass) (_ []Tr
 	}
 	var done []Trial
 	for _, class := range classes {
-		done = append(done, Trial{Class: class, Err: r.try(ctx, img.Digest, class)})
-	}
-	if why := r.scripted.hopeless.Load(); why != nil {
-		for i := range done {
-			if done[i].Class == proto.ClassRunc {
-				done[i].Slow = *why
-			}
+		tried := Trial{Class: class, Err: r.try(ctx, img.Digest, class)}
+		if why := r.scripted.why.Load(); why != nil && class == proto.ClassRunc {
+			tried.Slow = *why
 		}
+		done = append(done, tried)
 	}
 	return done, nil
 }
@@ -83,7 +80,7 @@ func (r *Runtime) try(ctx context.Context, image string, class proto.RuntimeClas
 	if err := r.Start(ctx, id, spec); err != nil {
 		return err
 	}
-	if r.scripted.filter.Load() != nil { // this one was runc's, or was it: the next is a script's
+	if r.scripted.known() != nil { // that one was runc's, and the next is a script's
 		if err := errors.Join(r.Stop(ctx, id), r.Start(ctx, id, spec)); err != nil {
 			return err
 		}
