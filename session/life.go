@@ -109,13 +109,15 @@ func (s *Session) start(ctx context.Context) error {
 // bringUp starts the next generation. That it exists is on disk when this returns, and gets there meanwhile; that it runs has to outlive
 // the daemon alone.
 func (s *Session) bringUp(ctx context.Context) error {
-	if s.state() != proto.StateCreating { // whose record says so already
+	fresh := s.state() == proto.StateCreating
+	if !fresh { // whose record says so already
 		if err := s.jot(func(r *record) { r.Generation++ }); err != nil {
 			return err
 		}
 	}
-	onDisk := s.core.onDisk()
-	if err := s.core.cfg.Runtime.Start(ctx, s.id, s.record().spec()); err != nil {
+	onDisk, spec := s.core.onDisk(), s.record().spec()
+	spec.New = fresh
+	if err := s.core.cfg.Runtime.Start(ctx, s.id, spec); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -43,7 +43,8 @@ func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.
 	if err != nil {
 		return err
 	}
-	return r.keepClaim(id, spec.Workspace, claim{sandbox: m.name, isolation: &m.isolation, guest: m.guest})
+	in := move{sandbox: m.name, session: id, workspace: spec.Workspace, spare: m.lent}
+	return r.keepClaim(in, claim{sandbox: m.name, isolation: &m.isolation, guest: m.guest})
 }
 
 // Introduce hands over the guest of a claimed sandbox. See session.Introducer.
@@ -54,13 +55,12 @@ func (r *Runtime) Introduce(id string) *session.Acquaintance {
 
 // moveIn attaches the workspace and gives the file systems in memory their sizes.
 func (r *Runtime) moveIn(m *member, spec session.Spec) error {
-	tree, err := r.workspaceFor(m, spec)
-	if err != nil {
+	var err error
+	if m.tree, err = r.workspaceFor(m, spec); err != nil {
 		return err
 	}
-	defer tree.Close()
 	return r.visitor.visit(m.mounts, func() error {
-		if err := attach(int(tree.Fd()), insideWorkspace); err != nil {
+		if err := attach(int(m.tree.Fd()), insideWorkspace); err != nil {
 			return fmt.Errorf("attaching the workspace: %w", err)
 		}
 		return resize(m.limits, spec.Limits)
@@ -69,13 +69,13 @@ func (r *Runtime) moveIn(m *member, spec session.Spec) error {
 
 // workspaceFor makes the session's workspace, or finds it, and takes it from the host.
 func (r *Runtime) workspaceFor(m *member, spec session.Spec) (*os.File, error) {
-	made, err := r.disk.makeOfSpare(m.spare, spec.Workspace, spec.Limits.DiskBytes)
+	lent, err := r.disk.lend(m.spare, spec.Workspace, spec.Limits.DiskBytes)
 	if err != nil {
 		return nil, fmt.Errorf("making the workspace: %w", err)
 	}
-	if made {
+	if lent {
 		tree := m.spare.tree
-		m.spare = nil
+		m.spare, m.lent = nil, true
 		return tree, nil
 	}
 	path, err := r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes)

@@ -14,7 +14,7 @@ import (
 
 // A sandbox out of the warm pool was made before anybody knew for whom, so it has a name of its own. Which session it
 // serves is kept in its layer, as a link whose target is no path but "SESSION WORKSPACE": a link is there with all it says or not at
-// all, it goes with the layer, and no container can see it. What the links say is in memory as well.
+// all, it goes with the layer, and no container can see it. What the links say, and the moves that are to be one yet (moves.go), is in memory as well.
 
 const claimLink = "claim"
 
@@ -100,14 +100,20 @@ func (c *claims) close() {
 	}
 }
 
-// keepClaim writes a claim of a session with its workspace down. It is the last step of a claim: what has no link was not told to anybody.
-func (r *Runtime) keepClaim(id, workspace string, held claim) error {
-	if err := os.Symlink(id+" "+workspace, filepath.Join(r.disk.layerPath(held.sandbox), claimLink)); err != nil {
-		return fmt.Errorf("writing down whose it is: %w", err)
+// keepClaim writes a claim down. It is the last step of one: what was not written down was not told to anybody.
+func (r *Runtime) keepClaim(in move, held claim) error {
+	if err := r.disk.putOff(in); err != nil {
+		return err
 	}
-	r.roster.add(held.sandbox, workspace)
-	r.claims.put(id, held)
+	r.roster.add(in.sandbox, in.workspace)
+	r.claims.put(in.session, held)
 	return nil
+}
+
+// learnClaim takes note of one that is written down.
+func (r *Runtime) learnClaim(in move) {
+	r.roster.add(in.sandbox, in.workspace)
+	r.claims.put(in.session, claim{sandbox: in.sandbox})
 }
 
 // learnClaims reads what daemons before us wrote down.
@@ -126,9 +132,11 @@ func (r *Runtime) learnClaims() error {
 		}
 		id, workspace, _ := strings.Cut(target, " ")
 		if proto.ValidID(proto.ContainerPrefix, id) {
-			r.roster.add(name, workspace)
-			r.claims.put(id, claim{sandbox: name})
+			r.learnClaim(move{sandbox: name, session: id, workspace: workspace})
 		}
+	}
+	for _, in := range r.disk.moves.left { // which could not be done; nobody else has them yet
+		r.learnClaim(in)
 	}
 	return nil
 }

@@ -32,6 +32,7 @@ type disk struct {
 
 	backing *backing // of one in a file
 	tidy    tidier
+	moves   moves
 }
 
 func (d *disk) workspaceDir() string           { return filepath.Join(d.root, "ws") }
@@ -41,8 +42,11 @@ func (d *disk) layerPath(id string) string     { return filepath.Join(d.layerDir
 
 // makeWorkspace makes the workspace id, or finds it, and bounds it to bytes.
 func (d *disk) makeWorkspace(id string, bytes int64) (string, error) {
-	path := d.workspacePath(id)
-	if err := d.makeEmpty(path, bytes); err != nil {
+	path, err := d.workspace(id)
+	if err == nil {
+		err = d.makeEmpty(path, bytes)
+	}
+	if err != nil {
 		return "", fmt.Errorf("making the workspace: %w", err)
 	}
 	return path, nil
@@ -105,16 +109,29 @@ func (d *disk) ownerOf(id string) uint32 {
 	return 0
 }
 
-func (d *disk) removeWorkspace(id string) error { return d.remove(d.workspacePath(id)) }
+// workspace is where the workspace id is, or is to be made.
+func (d *disk) workspace(id string) (path string, err error) {
+	return d.workspacePath(id), d.settleInto(id)
+}
+
+func (d *disk) removeWorkspace(id string) error {
+	path, err := d.workspace(id)
+	if err != nil {
+		return err
+	}
+	return d.remove(path)
+}
 
 // removeLayer removes the layer of a sandbox, and the workspace that it has with it and nobody needed.
 func (d *disk) removeLayer(id string) error {
+	if err := d.settle(id); err != nil { // else the spare is still where a session's files are
+		return err
+	}
 	return errors.Join(d.removeSpare(id), d.remove(d.layerPath(id)))
 }
 
-// workspaces and layers list what is there, by ID.
-func (d *disk) workspaces() ([]string, error) { return names(d.workspaceDir()) }
-func (d *disk) layers() ([]string, error)     { return names(d.layerDir()) }
+// layers lists those there are, by sandbox.
+func (d *disk) layers() ([]string, error) { return names(d.layerDir()) }
 
 // keepGuest copies the guest into the pool under the hash of its content and returns the copy's
 // path. Sandboxes of older daemons go on with theirs, and a build may replace the original
@@ -149,15 +166,16 @@ func (d *disk) acknowledgeErrors() {
 
 // close detaches the pool. Running sandboxes keep what they have mounted from it.
 func (d *disk) close() error {
+	err := d.closeMoves()
 	d.tidy.stop()
 	d.sweep()
 	if !d.mounted {
-		return nil
+		return err
 	}
 	if d.backing != nil {
 		d.backing.close()
 	}
-	return unix.Unmount(d.root, unix.MNT_DETACH)
+	return errors.Join(err, unix.Unmount(d.root, unix.MNT_DETACH))
 }
 
 // make makes one limited directory and reports whether it was missing.

@@ -24,7 +24,7 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 		"sockets":   len(entries(t, filepath.Join(r.run, "s"))),
 		"bundles":   len(entries(t, r.cfg.taskDir())) + len(entries(t, r.cfg.directDir())),
 		"layers":    len(entries(t, r.disk.layerDir())),
-		"spares":    len(entries(t, r.disk.spareDir())),
+		"spares":    len(entries(t, r.disk.workspaceDir())),
 		"goroutine": runtime.NumGoroutine(),
 	}
 	// A pool may be at work meanwhile.

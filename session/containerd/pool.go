@@ -69,13 +69,17 @@ func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {
 	if err := os.Chmod(d.root, 0o700); err != nil {
 		return nil, fmt.Errorf("closing the pool to others: %w", err)
 	}
-	for _, sub := range []string{d.workspaceDir(), d.layerDir(), d.spareDir()} {
+	for _, sub := range []string{d.workspaceDir(), d.layerDir()} {
 		if err := os.MkdirAll(sub, 0o711); err != nil {
 			return nil, err
 		}
 	}
 	if d.quota {
 		d.dropStale()
+	}
+	d.dropOldSpares()
+	if err := d.openMoves(filepath.Join(dir, "moves"), log); err != nil {
+		return nil, err
 	}
 	return d, nil
 }

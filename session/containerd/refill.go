@@ -102,6 +102,7 @@ func (p *warmPool) close() {
 		delete(p.shelves, image)
 	}
 	p.mu.Unlock()
+	p.settle()
 	p.bury(ctx)
 }
 
@@ -117,6 +118,7 @@ func (p *warmPool) keep(ctx context.Context) {
 			p.learnImages(ctx)
 		case <-tick.C:
 			p.age()
+			p.settle()
 			p.probe(ctx)
 			p.bury(ctx)
 		}
@@ -287,6 +289,7 @@ func (p *warmPool) fill(ctx context.Context) {
 			}
 		}
 		p.awaitQuiet(ctx)
+		p.settle()
 		began := time.Now()
 		m, err := p.make(ctx, image, limits)
 		p.made(ctx, image, m, err)
@@ -296,6 +299,20 @@ func (p *warmPool) fill(ctx context.Context) {
 		if !pause(ctx, min(took-best, tickEvery)) {
 			return
 		}
+	}
+}
+
+// settle does what claims have left for when there is time.
+func (p *warmPool) settle() {
+	p.mu.Lock()
+	given := p.given
+	p.given = nil
+	p.mu.Unlock()
+	for _, m := range given {
+		m.closeFiles()
+	}
+	if err := p.r.disk.settleAll(); err != nil {
+		p.r.log.Warn("changing the disk pool for a claimed container; it is tried again", "err", err)
 	}
 }
 

@@ -60,10 +60,12 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 		return err
 	}
 	defer unlock()
-	if conn, err := r.Dial(ctx, id); err == nil {
-		return conn.Close()
+	if !spec.New {
+		if conn, err := r.Dial(ctx, id); err == nil {
+			return conn.Close()
+		}
 	}
-	if !r.hasTraces(id) && r.claimMember(ctx, id, spec) {
+	if (spec.New || !r.hasTraces(id)) && r.claimMember(ctx, id, spec) {
 		return nil
 	}
 	if err := r.startCold(ctx, id, spec, class); err != nil {

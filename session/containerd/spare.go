@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
-	"golang.org/x/sys/unix"
+	"berth/proto"
 )
 
 // A spare is an empty workspace that a member of the warm pool has with it, for the session that will need a new one: a fifth of what a claim
 // costs the daemon is a subvolume that it makes. It is mapped to the member's users already and has no place. Its directory is named by the
-// sandbox and goes with its layer, unless a session's workspace was made of it.
+// sandbox and goes with its layer, unless a session's workspace was made of it. It stands among workspaces, and is called as one, since a sandbox can see
+// which directory it has.
 type spare struct {
 	sandbox string
 	tree    *os.File // the detached mount
@@ -24,8 +27,26 @@ func (s *spare) close() {
 	}
 }
 
-func (d *disk) spareDir() string                { return filepath.Join(d.root, "spare") }
-func (d *disk) sparePath(sandbox string) string { return filepath.Join(d.spareDir(), sandbox) }
+func (d *disk) sparePath(sandbox string) string { return d.workspacePath(spareName(sandbox)) }
+
+func spareName(sandbox string) string {
+	return proto.WorkspacePrefix + strings.TrimPrefix(sandbox, proto.ContainerPrefix)
+}
+
+// workspaces lists those of sessions, by ID. A spare has a layer, which is made before it and removed after it.
+func (d *disk) workspaces() ([]string, error) {
+	if err := d.settleAll(); err != nil {
+		return nil, err
+	}
+	before, err1 := d.layers()
+	list, err2 := names(d.workspaceDir())
+	after, err3 := d.layers()
+	spares := map[string]bool{}
+	for _, sandbox := range slices.Concat(before, after) {
+		spares[spareName(sandbox)] = true
+	}
+	return slices.DeleteFunc(list, func(name string) bool { return spares[name] }), errors.Join(err1, err2, err3)
+}
 
 // makeSpare makes the spare of a sandbox, or finds that of a daemon before.
 func (d *disk) makeSpare(sandbox string, bytes int64, users *os.File) (*spare, error) {
@@ -49,20 +70,29 @@ func takeWorkspace(path string, users *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(tree), "workspace"), nil
 }
 
-// makeOfSpare makes the workspace id of s. It reports false where there is such a workspace already, or no spare.
-func (d *disk) makeOfSpare(s *spare, id string, bytes int64) (bool, error) {
+// lend readies s for the workspace id, whose name it gets by a move. It reports false where there is such a workspace already, or no spare.
+func (d *disk) lend(s *spare, id string, bytes int64) (bool, error) {
 	if s == nil {
 		return false, nil
 	}
-	path := d.workspacePath(id)
-	err := unix.Renameat2(unix.AT_FDCWD, d.sparePath(s.sandbox), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOENT) {
-		return false, nil
+	path, err := d.workspace(id)
+	if err != nil || exists(path) {
+		return false, err
 	}
-	if err == nil && bytes != s.bytes {
-		err = d.limit(path, bytes)
+	if bytes != s.bytes {
+		err = d.limit(d.sparePath(s.sandbox), bytes)
 	}
 	return err == nil, err
 }
 
 func (d *disk) removeSpare(sandbox string) error { return d.remove(d.sparePath(sandbox)) }
+
+// dropOldSpares removes the directory of their own that spares had once. The members that they were for are of another program, and nobody takes those over.
+func (d *disk) dropOldSpares() {
+	dir := filepath.Join(d.root, "spare")
+	list, _ := names(dir) // nearly always it is not there
+	for _, name := range list {
+		_ = d.remove(filepath.Join(dir, name))
+	}
+	_ = os.Remove(dir)
+}

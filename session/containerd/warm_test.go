@@ -71,7 +71,10 @@ func TestWarmStart(t *testing.T) {
 	if n := r.WarmCounts(); n.Hits != 1 || n.Misses != 0 {
 		t.Fatalf("not out of the pool: %+v", n)
 	}
-	if name := r.claims.sandbox(id); slices.Contains(entries(t, r.disk.spareDir()), name) {
+	if err := r.disk.settleAll(); err != nil {
+		t.Error(err)
+	}
+	if name := r.claims.sandbox(id); exists(r.disk.sparePath(name)) {
 		t.Error("its workspace is not the one that was made ahead")
 	}
 	owners(t, r, id)
@@ -106,7 +109,7 @@ func TestWarmStart(t *testing.T) {
 	if n := r.WarmCounts(); n.Hits != 2 {
 		t.Errorf("%+v", n)
 	}
-	if name := r.claims.sandbox(id); !slices.Contains(entries(t, r.disk.spareDir()), name) {
+	if name := r.claims.sandbox(id); !exists(r.disk.sparePath(name)) {
 		t.Error("a workspace that was made ahead is gone, and the session has its own")
 	}
 	stopAll(t, r)
@@ -230,7 +233,7 @@ func answers(stat string) bool {
 func nothingNamed(t *testing.T, r *Runtime, name string) {
 	t.Helper()
 	if r.ids.has(name) || r.hasBundle(name) || len(cgroupDirs(name)) > 0 ||
-		slices.Contains(entries(t, r.disk.layerDir()), name) || slices.Contains(entries(t, r.disk.spareDir()), name) {
+		slices.Contains(entries(t, r.disk.layerDir()), name) || exists(r.disk.sparePath(name)) {
 		t.Errorf("something is left of %s: %v", name, cgroupDirs(name))
 	}
 }
@@ -312,6 +315,11 @@ func TestWarmBrokenClaim(t *testing.T) {
 		}
 	}
 	r.warm.mu.Unlock()
+	r.disk.moves.mu.Lock()
+	file := r.disk.moves.f
+	r.disk.moves.f = nil // nor put off
+	r.disk.moves.mu.Unlock()
+	defer file.Close()
 	id, spec := startTest(t, r, proto.ClassRunc)
 	if n := r.WarmCounts(); n.Hits != 0 || n.Misses != 1 || r.claims.sandbox(id) != id {
 		t.Errorf("%+v, %s", n, r.claims.sandbox(id))
