@@ -356,7 +356,7 @@ func (e *execution) finish(d death) {
 	e.s.disown(e.o)
 	e.lookBack(&x)
 	e.report(x)
-	time.Sleep(respite)
+	nap(respite)
 	if alone {
 		e.s.calm.settle(since, e.s.lookAround)
 	}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,8 +42,6 @@ func Endure() error {
 		return unix.Exec(itself, os.Args, os.Environ())
 	}
 	keepName()
-	// The reaper waits for children, and a signal at each death would only interrupt what the guest does. The kernel drops it where nobody handles it.
-	setAction(int(unix.SIGCHLD), handleDefault)
 	for n := range mortal {
 		switch n {
 		case unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU: // the kernel spares what has nobody to let it go on
@@ -134,6 +131,5 @@ func defaultSignals() (found bool, err error) {
 // setAction has the kernel deal with a signal by itself. It fails for those that have no other action than the default, which is as well.
 func setAction(sig int, handler uintptr) bool {
 	act := kernelAction{handler: handler}
-	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&act)), 0, unsafe.Sizeof(act.mask), 0, 0)
-	return no == 0
+	return act.set(sig) == 0
 }

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"runtime"
 	"sync"
 	"unsafe"
 
@@ -27,43 +26,23 @@ type reaper struct {
 	orphans  map[*owner]*usage // what orphans used, by whose they were; guarded by mu
 	watched  map[int]func()    // called when a child dies whose death nobody waits for; guarded by mu
 	claimed  map[int]*usage    // the account of a process that is being killed; guarded by mu
-	born     chan struct{}     // there is a child again
 }
 
 func newReaper(all bool) *reaper {
-	return &reaper{all: all, children: map[int]chan death{}, orphans: map[*owner]*usage{}, watched: map[int]func(){}, claimed: map[int]*usage{}, born: make(chan struct{}, 1)}
+	return &reaper{all: all, children: map[int]chan death{}, orphans: map[*owner]*usage{}, watched: map[int]func(){}, claimed: map[int]*usage{}}
 }
 
-// run reaps until stop is closed. While there is no child there are no orphans to come either: all
-// others descend from children of ours.
-func (r *reaper) run(stop <-chan struct{}) {
-	for {
-		pid, err := nextDead()
-		switch {
-		case err == unix.EINTR:
-		case err != nil: // no children
-			select {
-			case <-r.born:
-			case <-stop:
-				return
-			}
+// run reaps at each ring of b, until stop is closed.
+func (r *reaper) run(b bell, stop <-chan struct{}) {
+	_ = b.each(func() bool {
+		r.settle()
+		select {
+		case <-stop:
+			return true
 		default:
-			r.bury(pid)
-			// Whoever waited for that goes first, on this thread. This one is about to wait in the kernel, and it would take the scheduler a quarter of a
-			// millisecond to find that somebody else could use its processor.
-			runtime.Gosched()
+			return false
 		}
-	}
-}
-
-// nextDead waits until some child is dead, and leaves it as it is: its PID cannot be
-// given to another while it is a zombie.
-func nextDead() (int, error) {
-	var info unix.Siginfo
-	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
-		return 0, err
-	}
-	return siginfoPID(&info), nil
+	})
 }
 
 // bury reaps pid and tells whoever started it.
@@ -115,10 +94,6 @@ func (r *reaper) start(fn func() (pid int, err error)) (int, <-chan death, error
 func (r *reaper) expect(pid int) <-chan death {
 	ch := make(chan death, 1)
 	r.children[pid] = ch
-	select {
-	case r.born <- struct{}{}:
-	default:
-	}
 	return ch
 }
 

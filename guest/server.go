@@ -80,15 +80,17 @@ type Server struct {
 func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s := newServer(opt)
 	s.door = newDoor(ln)
-	stop := make(chan struct{})
-	reaped := s.startReaper(stop)
+	endReaper, err := s.startReaper()
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
 	if opt.Conn != nil {
 		s.admit(ctx, opt.Conn)
 	}
-	err := s.accept(ctx, ln)
+	err = s.accept(ctx, ln)
 	cancel()
 	s.closeKept()
 	s.wg.Wait()
@@ -97,8 +99,7 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s.burials.Wait()
 	s.killRest()
 	s.scratch.remove()
-	close(stop)
-	<-reaped
+	endReaper()
 	if s.shield != nil {
 		_ = s.shield.f.Close()
 	}
@@ -158,21 +159,28 @@ func newServer(opt ServerOptions) *Server {
 	return s
 }
 
-// startReaper makes the process wait for its children; the channel closes when it has stopped.
-func (s *Server) startReaper(stop chan struct{}) <-chan struct{} {
-	done := make(chan struct{})
+// startReaper makes the process reap its children, until end has been called.
+func (s *Server) startReaper() (end func(), err error) {
 	if !s.init {
-		close(done)
-		return done
+		return func() {}, nil
+	}
+	b, err := theBell()
+	if err != nil {
+		return nil, err
 	}
 	if s.pid != 1 {
 		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
+	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		s.reaper.run(stop)
+		s.reaper.run(b, stop)
 	}()
-	return done
+	return func() {
+		close(stop)
+		b.ring()
+		<-done
+	}, nil
 }
 
 // accept serves connections until the listener is closed.

@@ -9,14 +9,14 @@ import (
 )
 
 // slack is how late the kernel may end a sleep of the guest's. Go's monitor thread asks to be woken after 20 µs for as long as there is something to do,
-// which with the kernel's own 50 µs is some 30 times in the time of a command that waits for a processor: a seventh of what the guest cost. It must not be
-// late by much, since it has what waits go on when a thread is held up by the kernel, which the reaper's is whenever nobody dies. See docs/decisions/0041.
-const slack = 200 * time.Microsecond
+// also if that only waits for a processor: with the kernel's own 50 µs it was a seventh of what the guest cost, and wakes that others paid for. What it does
+// is to find threads that the kernel holds up, which on a guest's way are those that wait for a disk. See docs/decisions/0041.
+const slack = 20 * time.Millisecond
 
 // childSlack is the slack that the guest found, in nanoseconds, and what it starts has; 0 while that is the guest's own.
 var childSlack int
 
-// Unhurry gives all threads of the process that slack. A kernel that has no such thing, as gVisor's, is left as it is.
+// Unhurry gives all threads of the process that slack, of which the monitor keeps it. A kernel that has no such thing, as gVisor's, is left as it is.
 func Unhurry() error {
 	found, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err != nil || found <= 0 || time.Duration(found) >= slack {
@@ -30,15 +30,24 @@ func Unhurry() error {
 }
 
 // Hurried runs fn, which starts a process or executes a program in the place of this one, on a thread that has the slack that the guest found: a process
-// has that of the thread that makes it, or that it was.
+// has that of the thread that makes it, or that it was. The thread keeps it: it is not the monitor, which runs nothing.
 func Hurried(fn func()) {
-	if childSlack == 0 {
-		fn()
-		return
-	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(childSlack), 0, 0, 0) // it was taken once
+	hurry()
 	fn()
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0)
+}
+
+// hurry gives the calling thread the slack that the guest found.
+func hurry() {
+	if childSlack != 0 {
+		_ = rawCall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(childSlack), 0) // it was taken once
+	}
+}
+
+// nap is time.Sleep for less than the slack. The thread that sleeps for a goroutine is nearly always its own: there is one processor, and who was the last
+// to have something to do waits for all.
+func nap(d time.Duration) {
+	hurry()
+	time.Sleep(d)
 }
