@@ -41,10 +41,10 @@ type Client struct {
 	idle   []*conn
 	live   map[io.Closer]struct{} // all open connections, idle or not, and files that were handed over
 	pipes  support
-	boot   string // of the guest that pipes is about
-	doubt  bool   // a connection broke since the guest last said who it is
-	gets   int    // how often a connection was taken
-	dozed  int    // gets as it was when the guest was told to doze; 0: it never was
+	hello  Hello // of the guest that pipes is about
+	doubt  bool  // a connection broke since the guest last said who it is
+	gets   int   // how often a connection was taken
+	dozed  int   // gets as it was when the guest was told to doze; 0: it never was
 	closed bool
 
 	wg sync.WaitGroup // readers of processes
@@ -58,6 +58,7 @@ const (
 	unsupported
 	supported
 	packed // and commands that they go with may be packed
+	terse  // and who it is may be asked in a word
 )
 
 // NewClient makes a client of the guest that dial connects to. It dials nothing yet.
@@ -94,7 +95,7 @@ func (c *Client) addReader() bool {
 // TakeOver takes the idle connections of from, another client of the same guest, which is closed.
 func (c *Client) TakeOver(from *Client) {
 	from.mu.Lock()
-	idle, pipes, boot := from.idle, from.pipes, from.boot
+	idle, pipes, hello := from.idle, from.pipes, from.hello
 	from.idle = nil
 	for _, w := range idle {
 		delete(from.live, w)
@@ -102,7 +103,7 @@ func (c *Client) TakeOver(from *Client) {
 	from.mu.Unlock()
 	_ = from.Close()
 	c.mu.Lock()
-	c.pipes, c.boot = pipes, boot
+	c.pipes, c.hello = pipes, hello
 	c.mu.Unlock()
 	for _, w := range idle {
 		if _, err := c.add(w); err == nil {
@@ -125,27 +126,49 @@ func (c *Client) Hello(ctx context.Context) (Hello, error) {
 // greet is Hello on one connection. Where it is the guest that was asked before, what is known of it holds.
 func (c *Client) greet(w *conn) (Hello, error) {
 	c.mu.Lock()
-	known, boot := c.pipes, c.boot
+	pipes, known := c.pipes, c.hello
 	c.mu.Unlock()
-	if known < supported { // what did not cross may cross the next time
+	if pipes < supported { // what did not cross may cross the next time
 		return c.meet(w)
 	}
-	var h Hello
-	if err := w.sendRequest(&request{Op: opHello}, nil); err != nil {
-		return h, broken(w, err)
+	is, err := askBoot(w, pipes)
+	if err != nil {
+		return Hello{}, err
 	}
-	if err := w.reply(&h); err != nil {
-		return h, err
-	}
-	if h.Boot != boot {
+	if is != known.Boot {
 		return c.meet(w)
 	}
-	h.Pipes = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.doubt = false
-	return h, nil
+	return known, nil
 }
+
+// askBoot asks a guest which one it is.
+func askBoot(w *conn, how support) (string, error) {
+	if how < terse {
+		var h Hello
+		if err := w.sendRequest(&request{Op: opHello}, nil); err != nil {
+			return "", broken(w, err)
+		}
+		err := w.reply(&h)
+		return h.Boot, err
+	}
+	if err := w.send(frameAsk, nil); err != nil {
+		return "", broken(w, err)
+	}
+	kind, body, err := w.message(maxBoot)
+	if err == nil && kind != frameHere {
+		err = errFrame
+	}
+	if err != nil {
+		return "", broken(w, err)
+	}
+	return string(body), nil
+}
+
+// maxBoot is more than the length of any Hello.Boot, in bytes.
+const maxBoot = 64
 
 // meet asks a guest that is not known. It proves that it received the descriptor
 // by writing into it: on some sandboxes they vanish on the way without an error.
@@ -173,14 +196,16 @@ func (c *Client) meet(w *conn) (Hello, error) {
 	h.Pipes = h.Pipes && r != nil && probed(r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.doubt, c.pipes, c.boot = false, unsupported, h.Boot
-	if h.Pipes {
-		c.pipes = supported
-	}
-	if h.Pipes && h.Packing == packing {
-		c.pipes = packed
-	}
+	c.doubt, c.pipes, c.hello = false, supportOf(h), h
 	return h, nil
+}
+
+// supportOf is what a guest that says h supports.
+func supportOf(h Hello) support {
+	if !h.Pipes {
+		return unsupported
+	}
+	return supported + min(support(max(h.Packing, 0)), terse-supported)
 }
 
 // probePipe makes a pipe for meet; nil where the connection cannot carry any.

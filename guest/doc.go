@@ -5,6 +5,7 @@
 // starts with a request (Q), and what follows depends on the operation:
 //
 //	unary     Q → R or X
+//	asked     H → J, whether the guest is there and is the one that it was
 //	download  Q → R, B…, Z   (or X at any point); R with the descriptor of a large file, Z
 //	upload    Q → R (go on) ; B…, Z → R or X
 //	command   Q → S ; O E F A… → D ; and from the daemon I C G K W Y at any time
@@ -15,7 +16,7 @@
 //
 // Frames are one byte of type, four bytes of length and at most MaxFrame bytes.
 // A request longer than that is cut: parts (c) go before the frame that names it. They are JSON, but for plain commands (T): those are
-// packed, as are S and D then, where the guest says in Hello that it understands that.
+// packed, as are S and D then, where the guest says in Hello that it understands that; and of H, where it says so too.
 //
 // A command's stdout and stderr do not cross the connection where descriptors
 // can: the daemon makes pipes and sends their ends along with Q (SCM_RIGHTS), the

@@ -36,8 +36,10 @@ const (
 	frameAck     frameKind = 'A' // control number (4 bytes) was done; then nothing, or a proto.Error
 	frameKept    frameKind = 'P' // output of a command that is kept: stream (1 byte), offset (8 bytes), data
 	frameDone    frameKind = 'D' // the command ended and all its output was sent
+	frameHere    frameKind = 'J' // answer to frameAsk: Hello.Boot
 
 	frameRequest frameKind = 'Q'
+	frameAsk     frameKind = 'H' // whether it is there, and the one that it was
 	frameRun     frameKind = 'T' // a plain command, packed; what is said of it is packed as well
 	frameStdin   frameKind = 'I'
 	frameEOF     frameKind = 'C' // no more stdin

@@ -379,3 +379,64 @@ func TestDyingGuest(t *testing.T) {
 		t.Errorf("asked %q", got)
 	}
 }
+
+// Only a guest that has said that it understands it is asked in a word who it is, and one that answers with anything but that loses its connection.
+func TestAskedInAWord(t *testing.T) {
+	ask := func(c *Client, ctx context.Context) error { _, err := c.Hello(ctx); return err }
+	for name, c := range map[string]struct {
+		how   support
+		bytes []byte
+		code  proto.Code
+	}{
+		"the one that it was":     {terse, say(frameHere, "b"), ""},
+		"one that knows no words": {packed, say(frameReply, `{"boot":"b"}`), ""},
+		"JSON for a word":         {terse, say(frameReply, `{"boot":"b"}`), proto.Unavailable},
+		"a long name":             {terse, say(frameHere, strings.Repeat("b", maxBoot+1)), proto.Unavailable},
+		"cut off":                 {terse, say(frameHere, "b")[:headerBytes], proto.Unavailable},
+		"a word that is not due":  {packed, say(frameHere, "b"), proto.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			client := liar(t, c.bytes)
+			client.pipes, client.hello = c.how, Hello{Boot: "b"}
+			err := ask(client, short(t))
+			if c.code == "" {
+				must(t, err)
+				return
+			}
+			wantCode(t, err, c.code)
+			client.mu.Lock()
+			defer client.mu.Unlock()
+			if len(client.idle) != 0 {
+				t.Error("its connection is kept")
+			}
+		})
+	}
+}
+
+// How a guest is asked follows from the version that it says; versions to come are taken for the last one that is known, and one of each is understood.
+func TestPackingOfGuests(t *testing.T) {
+	for version, want := range map[int]support{-1: supported, 0: supported, 1: packed, 2: terse, 9: terse} {
+		if got := supportOf(Hello{Pipes: true, Packing: version}); got != want {
+			t.Errorf("of version %d: %d", version, got)
+		}
+		if got := supportOf(Hello{Packing: version}); got != unsupported {
+			t.Errorf("of version %d without descriptors: %d", version, got)
+		}
+	}
+	w := newWorld(t, false)
+	h, err := w.Hello(short(t))
+	must(t, err)
+	for _, how := range []support{supported, packed, terse} {
+		w.pipes = how
+		again, err := w.Hello(short(t))
+		must(t, err)
+		p, err := w.Start(t.Context(), Command{Text: "exit 3"}, func(proto.Stream, int64, []byte) {})
+		must(t, err)
+		x, err := p.Wait(t.Context())
+		must(t, err)
+		if h != again || x.Code != 3 || w.pipes != how {
+			t.Errorf("asked as %d: %+v, %+v", how, again, x)
+		}
+	}
+}

@@ -9,8 +9,8 @@ import (
 // a sixth of the time (BenchmarkCommand), while somebody waits, and without what package json keeps of each type. Numbers are
 // varints, strings have their length before them, lists their count.
 
-// packing is the version of all this. A guest says in Hello which one it understands, and older ones none.
-const packing = 1
+// packing is the version of what need not be JSON: 1 is of plain commands, 2 of frameAsk too. A guest says in Hello up to which one it understands, and older ones none.
+const packing = 2
 
 // appendCommand packs a plain command that n descriptors go with.
 func appendCommand(b []byte, cmd *Command, n int) []byte {

@@ -59,7 +59,7 @@ func (c *Client) Start(ctx context.Context, cmd Command, sink Sink) (*Process, e
 			return nil, never{err}
 		}
 	}
-	p := &Process{kept: cmd.Keep > 0, packed: how == packed}
+	p := &Process{kept: cmd.Keep > 0, packed: how >= packed}
 	return c.begin(ctx, p, sink, cmd.Stdin, func() error { return p.start(&cmd, how >= supported) })
 }
 

@@ -287,11 +287,14 @@ type caller struct {
 
 // handle deals with one frame. An error ends the connection.
 func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error {
-	if kind != frameRequest && kind != frameRun {
+	if kind != frameRequest && kind != frameRun && kind != frameAsk {
 		return k.control(kind, body)
 	}
 	if k.busy() {
 		return errFrame
+	}
+	if kind == frameAsk {
+		return k.conn.send(frameHere, []byte(k.s.hello.Boot))
 	}
 	k.exec = nil
 	k.setLink(nil)

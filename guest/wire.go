@@ -134,7 +134,7 @@ type Hello struct {
 	StartedAt proto.Time `json:"started_at"`
 	Kernel    string     `json:"kernel"`            // name and release as the container sees them
 	Pipes     bool       `json:"pipes"`             // descriptors can cross this connection
-	Packing   int        `json:"packing,omitempty"` // of plain commands that it understands; 0 is none
+	Packing   int        `json:"packing,omitempty"` // the version of it that it understands; 0 is none
 }
 
 // ShellInfo describes a persistent shell.
