@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,9 +29,13 @@ type journal struct {
 	f      *os.File
 	epoch  uint64
 	at     int64 // where the next frame goes
-	dirty  bool  // something was written and not synced
 	broken bool  // a sync has failed: nobody knows what of this epoch is on disk
+
+	written, synced atomic.Uint64 // how often frames were added, and how many times of that are on disk
 }
+
+// dirty reports whether something was written that is not on disk.
+func (j *journal) dirty() bool { return j.written.Load() != j.synced.Load() }
 
 // journalSize is how large the file may become, in bytes, and so how much is read again at the next start, and what one checkpoint has
 // to write.
@@ -73,29 +78,25 @@ func (j *journal) prepare() {
 }
 
 // restart begins a new epoch. Nothing of the last one is needed any more.
-func (j *journal) restart(epoch uint64) { j.epoch, j.at, j.dirty, j.broken = epoch, 0, false, false }
+func (j *journal) restart(epoch uint64) {
+	j.epoch, j.at, j.broken = epoch, 0, false
+	j.synced.Store(j.written.Load())
+}
 
-// add writes whole frames. Without sync they are safe from the daemon's death when it returns, and not from a power cut.
-// If it fails nothing of them counts.
-func (j *journal) add(frames []byte, sync bool) error {
+// add writes whole frames. They are safe from the daemon's death when it returns, and not from a power cut. If it fails nothing of them counts.
+func (j *journal) add(frames []byte) error {
 	if j.broken || j.at+int64(len(frames)) > journalSize {
 		return errFull
 	}
-	if len(frames) > 0 {
-		if _, err := j.f.WriteAt(frames, j.at); err != nil {
-			_, _ = j.f.WriteAt(make([]byte, headerSize), j.at) // the first of them may be whole
-			return err
-		}
-		j.dirty = true
+	if len(frames) == 0 {
+		return nil
 	}
-	if sync && j.dirty {
-		if err := j.sync(); err != nil {
-			j.broken = true
-			return err
-		}
-		j.dirty = false
+	if _, err := j.f.WriteAt(frames, j.at); err != nil {
+		_, _ = j.f.WriteAt(make([]byte, headerSize), j.at) // the first of them may be whole
+		return err
 	}
 	j.at += int64(len(frames))
+	j.written.Add(1)
 	return nil
 }
 

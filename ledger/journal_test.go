@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -374,4 +375,29 @@ func BenchmarkUpdate(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkJotBesideUpdates is a jot while others write what has to be on disk, one after the other.
+func BenchmarkJotBesideUpdates(b *testing.B) {
+	db, err := Open(filepath.Join(b.TempDir(), "ledger.db"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	var stop atomic.Bool
+	var updates sync.WaitGroup
+	updates.Go(func() {
+		for !stop.Load() {
+			if err := db.Update(func(tx *Tx) error { return tx.Put("b", "update", "v") }); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	for b.Loop() {
+		if err := db.Jot(func(tx *Tx) error { return tx.Put("b", "jot", "v") }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	stop.Store(true)
+	updates.Wait()
 }

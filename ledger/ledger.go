@@ -25,7 +25,7 @@
 //	key_usage/  <key id>                keys.spent
 //
 // An update is done when it is in a journal beside the database and that is synced: one append and one sync of what was
-// allocated before, which a crowd of updates shares and a lone one never waits to share. The database gets it later, with many others: see
+// allocated before, which a crowd of updates shares and a lone one never waits to share. What need not be on disk waits for no sync. The database gets it later, with many others: see
 // journal. Readers see both as one. docs/decisions/0029 says why bbolt alone would not do.
 package ledger
 
@@ -65,6 +65,8 @@ const (
 type DB struct {
 	bolt *bbolt.DB
 
+	syncing sync.Mutex // held by whoever syncs the journal; locked before turn
+
 	turn    sync.Mutex // held by whoever commits; guards what follows
 	journal *journal
 
@@ -73,6 +75,7 @@ type DB struct {
 
 	mu     sync.Mutex // guards what follows
 	queue  []*update
+	owed   []*update // committed, and answered by the next sync
 	closed bool
 
 	kick      chan struct{} // there is something in the queue
@@ -87,6 +90,7 @@ type DB struct {
 type update struct {
 	fn   func(*Tx) error
 	sync bool // it is answered when it is on disk
+	kept bool // it was committed; guarded by turn
 	err  error
 	done chan struct{}
 }
@@ -187,15 +191,23 @@ func (db *DB) Close() error {
 	db.mu.Unlock()
 	close(db.stop)
 	<-db.done
+	db.syncing.Lock()
+	defer db.syncing.Unlock()
+	err := db.close()
+	db.answerOwed()
+	return errors.Join(err, db.journal.f.Close(), db.bolt.Close())
+}
+
+// close commits what is queued, and has the database hold all of it. If that fails it is in the journal, and the next Open tries again.
+func (db *DB) close() error {
 	db.turn.Lock()
 	defer db.turn.Unlock()
 	for db.commitNext() {
 	}
-	err := db.settle()
-	if err != nil { // the next Open tries again
-		err = db.journal.sync()
+	if db.settle() == nil {
+		return nil
 	}
-	return errors.Join(err, db.journal.f.Close(), db.bolt.Close())
+	return db.journal.sync()
 }
 
 // SizeBytes is the size of the database file.
@@ -207,7 +219,7 @@ func (db *DB) SizeBytes() int64 {
 	return fi.Size()
 }
 
-// Update runs fn in a transaction and returns once it is on disk. If fn fails nothing of it is
+// Update runs fn in a transaction and returns once it is on disk; others may see it shortly before. If fn fails nothing of it is
 // kept and its error is returned; fn may run more than once, so it must set, not add to,
 // what it captures. It must not call the ledger again except through tx.
 func (db *DB) Update(fn func(*Tx) error) error { return db.do(&update{fn: fn, sync: true}) }
@@ -273,7 +285,10 @@ func (db *DB) do(u *update) error {
 	if db.turn.TryLock() {
 		db.commitUntil(u)
 	}
-	db.wakeIfQueued()
+	if u.sync {
+		db.syncUntil(u)
+	}
+	db.wakeIfWaiting()
 	<-u.done
 	return u.err
 }
@@ -281,21 +296,8 @@ func (db *DB) do(u *update) error {
 // commitUntil commits what is queued up to u. Called with turn held, which it gives back.
 func (db *DB) commitUntil(u *update) {
 	defer db.turn.Unlock() // whatever fn does to its goroutine
-	for {
-		select {
-		case <-u.done:
-			return
-		default:
-			db.commitNext()
-		}
-	}
-}
-
-func (db *DB) wakeIfQueued() {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if len(db.queue) > 0 {
-		db.wake()
+	for !u.kept {
+		db.commitNext()
 	}
 }
 
@@ -322,24 +324,30 @@ func (db *DB) write() {
 	for {
 		select {
 		case <-db.kick:
-			db.turn.Lock()
-			for db.commitNext() {
+			db.commitQueued()
+			for db.trySync() {
+				db.commitQueued()
 			}
-			db.turn.Unlock()
 		case <-db.flush.C:
 			db.lingering.Store(false) // first, so that what is queued from now on sets it again
-			db.turn.Lock()
-			for db.commitNext() {
+			db.commitQueued()
+			db.syncing.Lock()
+			if !db.answerOwed() {
+				_ = db.syncWritten() // nobody waits, and what comes next finds out itself
 			}
-			db.turn.Unlock()
-			if db.journal.sync() != nil { // which the kernel tells only once
-				db.turn.Lock()
-				db.journal.broken = true
-				db.turn.Unlock()
-			}
+			db.syncing.Unlock()
+			db.wakeIfWaiting()
 		case <-db.stop:
 			return
 		}
+	}
+}
+
+// commitQueued commits all that is queued.
+func (db *DB) commitQueued() {
+	db.turn.Lock()
+	defer db.turn.Unlock()
+	for db.commitNext() {
 	}
 }
 
@@ -358,37 +366,44 @@ func (db *DB) commitNext() bool {
 	return n > 0
 }
 
-// commit runs a group and answers all of it once its frames are where they have to be.
+// commit runs a group and answers those of it that need no sync for it.
 func (db *DB) commit(group []*update) {
 	tx := &Tx{bolt: db.bolt, over: db.over, seal: db.journal.seal}
-	sync := false
 	for _, u := range group {
 		u.err = tx.run(u.fn)
-		sync = sync || u.sync && u.err == nil
 	}
 	tx.close()
-	err := db.keep(tx.over, tx.out, sync)
+	err := db.keep(tx.over, tx.out)
+	dirty := db.journal.dirty()
+	var owed []*update
 	for _, u := range group {
+		u.kept = true
 		if u.err == nil {
 			u.err = err
 		}
-		close(u.done)
+		if u.sync && u.err == nil && dirty {
+			owed = append(owed, u)
+		} else {
+			close(u.done)
+		}
+	}
+	if len(owed) > 0 {
+		db.owe(owed)
+	} else if dirty {
+		db.lingerOn()
 	}
 }
 
 // keep makes over what the ledger holds, by its frames or, where the journal has no room for them or cannot be written, by a
 // checkpoint.
-func (db *DB) keep(over *node, frames []byte, sync bool) error {
-	if err := db.journal.add(frames, sync); err != nil {
+func (db *DB) keep(over *node, frames []byte) error {
+	if err := db.journal.add(frames); err != nil {
 		return db.checkpoint(over)
 	}
 	if over != db.over {
 		db.state.Lock()
 		db.over = over
 		db.state.Unlock()
-	}
-	if db.journal.dirty {
-		db.lingerOn()
 	}
 	return nil
 }

@@ -1,0 +1,79 @@
+package ledger
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"testing"
+)
+
+func putting(key string) func(*Tx) error {
+	return func(tx *Tx) error { return tx.Put("b", key, key) }
+}
+
+// Who waits for no disk does not wait for a sync of others; all who do are answered by the next one, whoever it was that wrote for them.
+func TestJotsDoNotWaitForSyncs(t *testing.T) {
+	db, path := open(t)
+	db.syncing.Lock() // as whoever syncs has it
+	var updates sync.WaitGroup
+	for _, key := range []string{"u1", "u2", "u3"} {
+		updates.Go(func() {
+			if err := db.Update(putting(key)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait := db.Begin(putting("begun"))
+	owed := func() int {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		return len(db.owed)
+	}
+	for n := 0; owed() < 4; n++ { // jots take along what is queued
+		if err := db.Jot(putting("j")); err != nil {
+			t.Fatal(err)
+		}
+		if n > 1_000_000 {
+			t.Fatalf("%d updates are written", owed())
+		}
+	}
+	if seen := all(t, db.View, "b", ""); len(seen) != 5 {
+		t.Errorf("readers see %v", seen)
+	}
+	before := db.journal.synced.Load()
+	db.syncing.Unlock()
+	db.wakeIfWaiting() // as whoever has synced does
+	updates.Wait()
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+	if db.journal.synced.Load() == before {
+		t.Error("they were answered without a sync")
+	}
+	if have := all(t, reopen(t, asKilled(t, db)).View, "b", ""); len(have) != 5 {
+		t.Errorf("%s has %v", path, have)
+	}
+}
+
+// Where the journal cannot be synced the database gets what is in it, before anybody is told that it is on disk.
+func TestSyncFails(t *testing.T) {
+	db, _ := open(t)
+	was := db.journal.f
+	defer was.Close()
+	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0) // takes all that is written, and cannot be synced
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.turn.Lock()
+	db.journal.f = zero
+	db.turn.Unlock()
+	if err := errors.Join(db.Jot(putting("jot")), db.Update(putting("update")), db.Update(putting("again"))); err != nil {
+		t.Fatal(err)
+	}
+	db.turn.Lock()
+	db.journal.f = was
+	db.turn.Unlock()
+	if have := all(t, reopen(t, asKilled(t, db)).View, "b", ""); len(have) != 3 {
+		t.Errorf("after a kill there is %v", have)
+	}
+}
