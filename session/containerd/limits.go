@@ -36,6 +36,12 @@ func weigh() error {
 	return setting{"cpu", "cpu.shares", strconv.Itoa(1024 * n), "cpu.weight", strconv.Itoa(min(100*n, 10000))}.write("")
 }
 
+// inheritProcessors has new cgroups begin with the processors and memory nodes of the one that all sandboxes are in (v1; on v2 they do so anyway). To be written
+// there they are checked against those of all other sandboxes, twice for each new one.
+func inheritProcessors() error {
+	return setting{"cpuset", "cgroup.clone_children", "1", "", ""}.write("")
+}
+
 // rlimits bound what a single process takes. They stay within the daemon's own hard limits: raising those
 // takes a capability that not every machine gives.
 func rlimits(s session.Spec) []specs.POSIXRlimit {

@@ -302,8 +302,8 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.C
 	if err != nil {
 		return fmt.Errorf("creating the sandbox: %w", err)
 	}
-	if err := weigh(); err != nil {
-		return fmt.Errorf("weighing all sandboxes: %w", err)
+	if err := errors.Join(weigh(), inheritProcessors()); err != nil {
+		return fmt.Errorf("preparing the cgroup of all sandboxes: %w", err)
 	}
 	gone, forget, err := watchProcess(pid)
 	if err != nil {
