@@ -41,7 +41,7 @@ var theBell = sync.OnceValues(func() (bell, error) {
 		_ = unix.Close(fd)
 		return bell{}, fmt.Errorf("handling deaths of children: %w", no)
 	}
-	return bell{os.NewFile(uintptr(fd), "bell")}, nil
+	return bell{os.NewFile(uintptr(bellFD), "bell")}, nil
 })
 
 // each calls fn at once, and whenever the bell has rung since it was called, until it reports that this is enough.
