@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -131,14 +133,11 @@ func (ms *moves) to(workspace string) (m move, ok bool) {
 	return m, ok
 }
 
-// any is one of them.
-func (ms *moves) any() (move, bool) {
+// all are those that are to be done yet.
+func (ms *moves) all() []move {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	for _, m := range ms.left {
-		return m, true
-	}
-	return move{}, false
+	return slices.Collect(maps.Values(ms.left))
 }
 
 // done forgets one. With the last one the file is empty.
@@ -189,16 +188,12 @@ func (d *disk) settleInto(workspace string) error {
 	return d.settleOne(func() (move, bool) { return d.moves.to(workspace) })
 }
 
-// settleAll does all of them.
-func (d *disk) settleAll() error {
-	for {
-		if _, ok := d.moves.any(); !ok {
-			return nil
-		}
-		if err := d.settleOne(d.moves.any); err != nil {
-			return err
-		}
+// settleAll does all of them. One that cannot be done keeps no other from it.
+func (d *disk) settleAll() (err error) {
+	for _, m := range d.moves.all() {
+		err = errors.Join(err, d.settle(m.sandbox))
 	}
+	return err
 }
 
 func (d *disk) settleOne(which func() (move, bool)) error {

@@ -35,17 +35,20 @@ func spareName(sandbox string) string {
 
 // workspaces lists those of sessions, by ID. A spare has a layer, which is made before it and removed after it.
 func (d *disk) workspaces() ([]string, error) {
-	if err := d.settleAll(); err != nil {
-		return nil, err
+	_ = d.settleAll() // who does so in the background says what is wrong
+	var list []string
+	other := map[string]bool{} // names that are spares, or listed already
+	for _, m := range d.moves.all() {
+		list, other[m.workspace] = append(list, m.workspace), true
 	}
 	before, err1 := d.layers()
-	list, err2 := names(d.workspaceDir())
+	there, err2 := names(d.workspaceDir())
 	after, err3 := d.layers()
-	spares := map[string]bool{}
 	for _, sandbox := range slices.Concat(before, after) {
-		spares[spareName(sandbox)] = true
+		other[spareName(sandbox)] = true
 	}
-	return slices.DeleteFunc(list, func(name string) bool { return spares[name] }), errors.Join(err1, err2, err3)
+	there = slices.DeleteFunc(there, func(name string) bool { return other[name] })
+	return append(list, there...), errors.Join(err1, err2, err3)
 }
 
 // makeSpare makes the spare of a sandbox, or finds that of a daemon before.
