@@ -258,7 +258,7 @@ func (c *crash) left(t *testing.T) traces {
 	}
 	pool := filepath.Join(in, c.Dir, "runtime", "pool")
 	tr := traces{
-		held: c.holds(t, c.dead(t)), Workspaces: entries(pool, "ws"), Layers: entries(pool, "layer"),
+		held: c.holds(t, c.dead(t)), Workspaces: c.workspaces(t), Layers: entries(pool, "layer"),
 		Bundles:  len(c.bundles()),
 		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(c.Dir, "output"),
 	}

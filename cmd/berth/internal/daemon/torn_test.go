@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -71,11 +70,7 @@ func (s *server) setAside(t *testing.T, want int) {
 	t.Helper()
 	var on, known int
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		list, err := os.ReadDir(filepath.Join("/proc", fmt.Sprint(s.PID()), "root", s.Dir, "runtime", "pool", "ws"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		on, known = len(list), len(call[struct{ Data []any }](t, s, 200, "GET", "/v1/workspaces", "").Data)
+		on, known = s.workspaces(t), len(call[struct{ Data []any }](t, s, 200, "GET", "/v1/workspaces", "").Data)
 		if on-known == want {
 			return
 		}
