@@ -144,3 +144,28 @@ func TestARunUnderARestartIsLost(t *testing.T) {
 		t.Errorf("%+v %v", run, err)
 	}
 }
+
+// Whoever asks is told that the run waits, however early somebody decides about it.
+func TestParkedWhoeverDecidesAtOnce(t *testing.T) {
+	b := newBench(t, catalog.Config{})
+	b.careful(t)
+	stop, over := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			waiting, _, _ := b.Runs(owner, catalog.Filter{State: catalog.StateParked})
+			for _, run := range waiting {
+				_, _ = b.Refuse(context.Background(), owner, run.ID, catalog.Refusal{})
+			}
+		}
+	}()
+	defer func() { close(stop); <-over }()
+	for range 200 {
+		b.parked(t, `{"what": "waits"}`)
+	}
+}

@@ -135,6 +135,9 @@ func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (
 	if replayed, err = c.record(&rec); err != nil {
 		return Run{}, false, err
 	}
+	if rec.State == StateParked {
+		return rec.Run, replayed, nil // as it was written: somebody may have decided about it since, and whoever asked was to be told that it waits
+	}
 	if !replayed && rec.State == StateRunning {
 		alone := ctx
 		if req.Background || rec.Key != "" {
