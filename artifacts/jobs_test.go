@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,16 +175,16 @@ func TestSightSparesTheWalk(t *testing.T) {
 	}
 	known := proto.Gist(proto.JobDir("job1"), list)
 	sessiontest.Bash(t, s, "echo two >/workspace/job1/b") // of another job, which leaves this one's books alone
-	if made := st.Jobs.End(ctx, s, r.Exec, "", known); made.Paths != nil || made.Notes != nil {
+	if made := st.Jobs.End(ctx, s, r.Exec, "", session.Sight{Gist: known}); made.Paths != nil || made.Notes != nil {
 		t.Errorf("the directory was walked: %+v", made)
 	}
 	for _, seen := range []string{"", "other"} {
-		if made := st.Jobs.End(ctx, s, r.Exec, "", seen); seen == "" && (len(made.Paths) != 1 || made.Paths[0] != "b") {
+		if made := st.Jobs.End(ctx, s, r.Exec, "", session.Sight{Gist: seen}); seen == "" && (len(made.Paths) != 1 || made.Paths[0] != "b") {
 			t.Errorf("seen %q: %+v", seen, made)
 		}
 		sessiontest.Bash(t, s, "rm /workspace/job1/b")
 	}
-	if made := st.Jobs.End(ctx, s, r.Exec, "", known); made.Paths != nil {
+	if made := st.Jobs.End(ctx, s, r.Exec, "", session.Sight{Gist: known}); made.Paths != nil {
 		t.Errorf("removed again: %+v", made)
 	}
 }
@@ -195,6 +197,52 @@ func stored(t *testing.T, st *sessiontest.Stack) int {
 		t.Fatal(err)
 	}
 	return len(page.Files)
+}
+
+// A command's outputs are those of its own directory, also where that has waited for it since an earlier one, which put nothing into it.
+func TestOutputsOfADirectoryThatWaited(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	run := func(text string) (proto.BashResult, string) {
+		t.Helper()
+		r, err := s.Run(ctx, proto.Cmd{Command: `echo "$OUTPUT_DIR"; ls -A "$OUTPUT_DIR"; ` + text, JobID: "job1"})
+		if err != nil || r.Result.Result == nil {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return *r.Result.Result, strings.TrimSuffix(r.Result.Result.Stdout, "\n")
+	}
+	waited, last := 0, ""
+	for i := range 20 {
+		_, last = run("true")
+		got, dir := run(fmt.Sprintf(`echo %d >"$OUTPUT_DIR/f"`, i))
+		if dir == last {
+			waited++
+		}
+		path, ok := strings.CutPrefix(dir, proto.JobDir("job1")+"/")
+		if !ok || strings.Contains(dir, "\n") || len(got.Content) != 1 {
+			t.Fatalf("%d: %+v", i, got)
+		}
+		body, meta, err := st.Files.Open(ctx, sessiontest.Owner, got.Content[0].FileID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(body)
+		_ = body.Close()
+		if err != nil || string(text) != fmt.Sprintln(i) || meta.Filename != "f" {
+			t.Errorf("%d: %q, %v of %+v", i, text, err, meta)
+		}
+		m, err := st.Jobs.Manifest(ctx, s, "job1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.Files) != i+1 || !slices.ContainsFunc(m.Files, func(f proto.Artifact) bool { return f.Path == path+"/f" && f.FileID == meta.ID }) {
+			t.Errorf("%d: the manifest has %+v, not %s", i, m.Files, path)
+		}
+	}
+	if waited == 0 {
+		t.Error("no directory has waited")
+	}
 }
 
 // What was stored while an interpreter ran is not stored again when it ends.
@@ -234,7 +282,7 @@ func TestOutputsAreStoredOnce(t *testing.T) {
 	}
 	// A daemon that died before it wrote down the end has its next one book that again.
 	next := artifacts.New(artifacts.Config{Files: st.Files, Ledger: st.Ledger})
-	again := next.End(ctx, s, res.Exec, "", "")
+	again := next.End(ctx, s, res.Exec, "", session.Sight{})
 	if n := stored(t, st); n != 2 || len(again.FileIDs) != 2 || again.FileIDs[0] != got[0].FileID || again.FileIDs[1] != got[1].FileID {
 		t.Errorf("after a crash %d files are stored; %+v after %+v", n, again, got)
 	}

@@ -1,6 +1,7 @@
 package artifacts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ const maxLoggedPaths = 4 << 10
 
 // End books an exec that ended: its outputs become stored files, its changes lines of the manifest.
 // What fails becomes a note; the exec's own result stands.
-func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stderr, seen string) session.Produced {
+func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stderr string, seen session.Sight) session.Produced {
 	var made session.Produced
 	j, done, err := js.take(ctx, s.WorkspaceID(), e.JobID)
 	if err != nil {
@@ -45,7 +46,7 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 	// After remember, so that the exec's own span is there for attribution.
 	// Where the guest has seen just what the books say already, looking again would find nothing. But nothing is written after a look of
 	// before: manifest.json may be somebody else's by now.
-	if seen == "" || seen != j.gist || !j.listed {
+	if seen.Gist == "" || seen.Gist != j.gist || !j.listed {
 		made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
 	}
 	known := nameStored
@@ -53,7 +54,7 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 		made, known = js.failed(made, e, err), storeAgain
 	}
 	// Even if the refresh failed: each of the two is reported by notes of its own.
-	js.publishOutputs(ctx, s, j, e, known, &made)
+	js.publishOutputs(ctx, s, j, e, cmp.Or(seen.Output, e.ID), known, &made)
 	js.log(j, e, stderr, made.Paths)
 	if first {
 		js.save(j)
@@ -145,10 +146,10 @@ const (
 	storeAgain                // they are stored again: the books may be behind, and name what the files were
 )
 
-// publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files.
-func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, known stored, made *session.Produced) {
+// publishOutputs turns the top-level regular files of $OUTPUT_DIR, which has that name, into stored files.
+func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, name string, known stored, made *session.Produced) {
 	// Relative to the job's directory, as the paths in the books are.
-	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
+	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, name), proto.JobDir(e.JobID)+"/")
 	outputs, err := js.outputs(ctx, s, j, dir)
 	if err != nil {
 		made.Notes = append(made.Notes, "$OUTPUT_DIR could not be read: "+proto.AsError(err).Message)
@@ -332,6 +333,6 @@ func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, sinc
 	if made.Paths, err = js.refresh(ctx, s, j, cause{exec: e}); err != nil {
 		return js.failed(made, e, err)
 	}
-	js.publishOutputs(ctx, s, j, e, leaveStored, &made)
+	js.publishOutputs(ctx, s, j, e, e.ID, leaveStored, &made)
 	return made
 }

@@ -26,13 +26,14 @@ const maxArgument = 128<<10 - 1
 type plan struct {
 	id   identity
 	path string // of the program
+	look look   // of that file
 	argv []string
 	env  []string
 	dir  string
 	text []byte // a script too long for an argument; the child finds it at descriptor 3
 
-	outputDir   string // made for it; "" if none was
-	noOutputDir bool   // the disk is full, which must not keep anybody from making room
+	output      outputDir
+	noOutputDir bool // the disk is full, which must not keep anybody from making room
 }
 
 // plan checks cmd and makes its directories.
@@ -59,19 +60,20 @@ func (s *Server) prepare(p *plan, cmd *Command) (err error) {
 	if p.dir, err = s.workingDir(p.id, cmd.Dir); err != nil {
 		return err
 	}
-	p.env = s.environment(p.id, cmd, p.dir)
+	p.output = s.nameOutput(p.id, cmd)
+	p.env = s.environment(p, cmd)
 	if cmd.Text != "" {
 		err = p.shell(cmd)
 	} else {
 		p.argv = cmd.Argv
 		p.path, err = p.program(cmd.Argv[0])
 	}
-	if err == nil && cmd.Output != "" { // last, so that nothing is left of a command that cannot be run
-		p.outputDir = s.absolute(cmd.Output)
-		err = s.freshDir(p.id, p.outputDir)
-		p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded
+	if err != nil {
+		p.output.drop()
+		return err
 	}
-	if p.noOutputDir {
+	err = s.makeOutput(p) // last, so that nothing is left of a command that cannot be run
+	if p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded; p.noOutputDir {
 		return nil
 	}
 	return err
@@ -156,14 +158,9 @@ func (s *Server) workingDir(id identity, dir string) (string, error) {
 	return "", fileError("exec", path, err)
 }
 
-// canEnter opens dir as chdir would.
+// canEnter asks what chdir to dir would answer: what follows the slash is looked up in dir, which takes a directory that one may pass.
 func canEnter(dir string) error {
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return unix.Faccessat(fd, ".", unix.X_OK, unix.AT_EACCESS)
+	return unix.Faccessat(unix.AT_FDCWD, dir+"/.", unix.X_OK, unix.AT_EACCESS)
 }
 
 // makeShared makes a directory of the workspace that commands of every user will work in: it is the
@@ -218,15 +215,15 @@ func (s *Server) newDir(id identity, path string) error {
 }
 
 // environment is what the command sees: the image's variables, the user's, the caller's.
-func (s *Server) environment(id identity, cmd *Command, dir string) []string {
+func (s *Server) environment(p *plan, cmd *Command) []string {
 	env := newEnviron(s.opt.Env)
 	if env.get("PATH") == "" {
 		env.set("PATH", defaultPath)
 	}
-	env.set("HOME", id.home)
-	env.set("USER", id.name)
-	env.set("LOGNAME", id.name)
-	env.set("PWD", dir)
+	env.set("HOME", p.id.home)
+	env.set("USER", p.id.name)
+	env.set("LOGNAME", p.id.name)
+	env.set("PWD", p.dir)
 	if env.get("SHELL") == "" && s.bash != "" {
 		env.set("SHELL", s.bash) // bash looks it up in the list of users otherwise, each time that it starts
 	}
@@ -240,6 +237,9 @@ func (s *Server) environment(id identity, cmd *Command, dir string) []string {
 	for _, kv := range cmd.Lists {
 		k, v, _ := strings.Cut(kv, "=")
 		env.add(k, v)
+	}
+	if p.output.named {
+		env.set(outputVariable, p.output.path)
 	}
 	if cmd.ID != "" {
 		env.set(execIDVariable, cmd.ID)
@@ -331,13 +331,14 @@ func (p *plan) program(name string) (string, error) {
 	return "", proto.Errorf(proto.NotFound, "exec", name, "the image has no program %q; install it or name its path", clean(name, 256))
 }
 
-func (p *plan) search(name string) (string, error) {
+func (p *plan) search(name string) (_ string, err error) {
 	if strings.Contains(name, "/") {
 		path := name
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(p.dir, path)
 		}
-		return path, executable(path)
+		p.look, err = executable(path)
+		return path, err
 	}
 	path := ""
 	for _, kv := range p.env {
@@ -351,8 +352,7 @@ func (p *plan) search(name string) (string, error) {
 			dir = filepath.Join(p.dir, dir)
 		}
 		file := filepath.Join(dir, name)
-		err := executable(file)
-		if err == nil {
+		if p.look, err = executable(file); err == nil {
 			return file, nil
 		}
 		if errors.Is(err, unix.EACCES) {
@@ -362,16 +362,16 @@ func (p *plan) search(name string) (string, error) {
 	return "", found
 }
 
-// executable reports whether the calling user may run path.
-func executable(path string) error {
+// executable reports whether the calling user may run path, and how it looks then.
+func executable(path string) (look, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return err
+		return look{}, err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return unix.EISDIR
+		return look{}, unix.EISDIR
 	}
-	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+	return lookOf(&st), unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
 }
 
 // notStarted tells why the kernel refused to run a program that is there.

@@ -28,10 +28,10 @@ type execution struct {
 	keep        []int      // write ends that we hold until the command has ended
 	before      evidence   // when it started
 	id          identity   // whose command it is
-	outputDir   string     // made for it
-	job         string     // the directory to look at when it has ended
-	ahead       func()     // prepares for a next command like this one; nil if there is nothing to prepare
-	noOutputDir bool       // its output directory could not be made, since the disk is full
+	output      outputDir
+	job         string // the directory to look at when it has ended
+	ahead       func() // prepares for a next command like this one; nil if there is nothing to prepare
+	noOutputDir bool   // its output directory could not be made, since the disk is full
 
 	cancel chan struct{} // closed when the caller has gone
 	ended  chan struct{} // closed after the caller was told, or the attempt to
@@ -60,7 +60,7 @@ func (k *caller) run(ctx context.Context, req *request, fds []int, packed bool) 
 		return k.reply(nil, err)
 	}
 	k.exec = e
-	e.id, e.outputDir, e.noOutputDir = p.id, p.outputDir, p.noOutputDir
+	e.id, e.output, e.noOutputDir = p.id, p.output, p.noOutputDir
 	if req.Command.Job != "" {
 		e.job = k.s.absolute(req.Command.Job)
 	}
@@ -354,7 +354,7 @@ func (e *execution) finish(d death) {
 	since, alone := e.s.calm.since(), false
 	x.Leftover, alone = e.s.leftover(e.o)
 	e.s.disown(e.o)
-	e.lookBack(&x)
+	e.lookBack(&x, alone)
 	e.report(x)
 	nap(respite)
 	if alone {
@@ -416,8 +416,8 @@ func (e *execution) stillOpen() (open []*os.File, shut []int) {
 			_ = f.Close()
 		}
 	}
-	for _, fd := range e.given {
-		if !hasWriter(fd) {
+	for i, written := range haveWriters(e.given) {
+		if fd := e.given[i]; !written {
 			shut = append(shut, fd)
 		} else if f, err := pollable(fd, "output"); err == nil {
 			open = append(open, f)
@@ -427,20 +427,28 @@ func (e *execution) stillOpen() (open []*os.File, shut []int) {
 	return open, shut
 }
 
-// fileHasWriter is hasWriter for a file.
+// fileHasWriter is haveWriters for a file.
 func fileHasWriter(f *os.File) (writer bool) {
 	raw, err := f.SyscallConn()
 	if err == nil {
-		_ = raw.Control(func(fd uintptr) { writer = hasWriter(int(fd)) })
+		_ = raw.Control(func(fd uintptr) { writer = haveWriters([]int{int(fd)})[0] })
 	}
 	return writer
 }
 
-// hasWriter reports whether the other end of a pipe is open.
-func hasWriter(fd int) bool {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	_, err := unix.Poll(p, 0)
-	return err == nil && p[0].Revents&unix.POLLHUP == 0
+// haveWriters reports whether the other ends of pipes are open.
+func haveWriters(fds []int) []bool {
+	all, p := make([]bool, len(fds)), make([]unix.PollFd, len(fds))
+	for i, fd := range fds {
+		p[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
+	if _, err := unix.Poll(p, 0); err != nil {
+		return all
+	}
+	for i := range p {
+		all[i] = p[i].Revents&unix.POLLHUP == 0
+	}
+	return all
 }
 
 // letGo goes on reading for the processes that were left behind, once nobody else does.

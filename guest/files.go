@@ -246,8 +246,9 @@ const maxLooked = 4
 // A walker collects the files below a directory.
 type walker struct {
 	most      int
-	left      int    // entries that it still looks at
-	prune     string // a directory to remove on the way if it is empty; "" once that was seen to
+	left      int // entries that it still looks at
+	prune     parting
+	above     string // the directory that prune is in
 	dev       uint64
 	files     []proto.FileInfo
 	truncated bool
@@ -299,7 +300,7 @@ func (w *walker) walk(d int, path string, depth int) error {
 			w.truncated = true
 			continue
 		}
-		if child == w.prune && w.pruned(d, e.name) {
+		if child == w.prune.path && w.prune.part(d, e.name, len(entries)) || child == w.above && w.prune.pass(d, e.name) {
 			continue
 		}
 		if e.kind == unix.DT_DIR { // which has no line of its own, so nothing need be asked of it
@@ -327,15 +328,6 @@ func (w *walker) look(d int, name, child string, depth int) {
 	default:
 		w.files = append(w.files, fi)
 	}
-}
-
-// pruned removes the directory that is not to stay if nothing is in it. Who may not is told nothing of it: there are others who may.
-func (w *walker) pruned(at int, name string) bool {
-	err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
-	if err == nil || err == unix.ENOTEMPTY {
-		w.prune = ""
-	}
-	return err == nil
 }
 
 // descend walks a subdirectory if it is on the same file system.

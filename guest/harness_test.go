@@ -112,8 +112,19 @@ func newWorld(t testing.TB, frames bool, env ...string) *world {
 	must(t, os.Chmod(dir, 0o755))
 	must(t, os.Mkdir(w.workspace, 0o755))
 	must(t, os.Chown(w.workspace, 1000, 1000))
+	t.Cleanup(w.close)
+	w.boot(env...)
+	w.Client = NewClient(w.dialer(frames))
+	return w
+}
+
+// boot starts the guest, also after another one that was killed.
+func (w *world) boot(env ...string) {
+	t := w.t
+	t.Helper()
+	_ = os.Remove(filepath.Join(w.dir, "guest.sock"))
 	w.init = exec.Command("/proc/self/exe")
-	w.init.Env = append(append(os.Environ(), initVariable+"="+dir), env...)
+	w.init.Env = append(append(os.Environ(), initVariable+"="+w.dir), env...)
 	w.init.Stderr = os.Stderr
 	w.init.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
 	out, err := w.init.StdoutPipe()
@@ -121,12 +132,17 @@ func newWorld(t testing.TB, frames bool, env ...string) *world {
 	if err := w.init.Start(); err != nil {
 		t.Fatalf("starting a guest in a new PID namespace: %v", err)
 	}
-	t.Cleanup(w.close)
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || strings.TrimSpace(line) != readyLine {
 		t.Fatalf("the guest did not start: %q, %v", line, err)
 	}
-	w.Client = NewClient(w.dialer(frames))
-	return w
+}
+
+// kill ends the guest and all that it runs, as the kernel would.
+func (w *world) kill() {
+	if w.init != nil && w.init.Process != nil {
+		_ = w.init.Process.Kill()
+		_ = w.init.Wait()
+	}
 }
 
 // inMemory has the worlds of a test made on a file system of its own, in memory, and says where that is.
@@ -161,8 +177,7 @@ func (w *world) close() {
 	if w.Client != nil {
 		_ = w.Client.Close()
 	}
-	_ = w.init.Process.Kill()
-	_ = w.init.Wait()
+	w.kill()
 	_ = os.RemoveAll(w.dir)
 }
 

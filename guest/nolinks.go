@@ -89,6 +89,9 @@ func (s *Server) dirNoLinks(path string) (*os.File, error) {
 
 // openNoLinks opens a directory for reading that no link leads to.
 func (s *Server) openNoLinks(path string) (int, error) {
+	if fd, err := openStraight(unix.AT_FDCWD, path); err == nil {
+		return fd, nil // nearly always: no link leads to the workspace either
+	}
 	base, rest, err := s.openBase(path)
 	if err != nil {
 		return -1, err

@@ -9,8 +9,9 @@ import (
 // a sixth of the time (BenchmarkCommand), while somebody waits, and without what package json keeps of each type. Numbers are
 // varints, strings have their length before them, lists their count.
 
-// packing is the version of what need not be JSON: 1 is of plain commands, 2 of frameAsk too. A guest says in Hello up to which one it understands, and older ones none.
-const packing = 2
+// packing is the version of what need not be JSON: 1 is of plain commands, 2 of frameAsk too, 3 of commands that end
+// with a name for their output directory. A guest says in Hello up to which one it understands, and older ones none.
+const packing = 3
 
 // appendCommand packs a plain command that n descriptors go with.
 func appendCommand(b []byte, cmd *Command, n int) []byte {
@@ -53,7 +54,11 @@ func appendDone(b []byte, d *done) []byte {
 	for _, set := range d.flags() {
 		b = appendFlag(b, *set)
 	}
-	return appendString(b, d.Seen)
+	b = appendString(b, d.Seen)
+	if d.Output != "" { // of a command that asked for it
+		b = appendString(b, d.Output)
+	}
+	return b
 }
 
 // readDone is the reverse of appendDone.
@@ -67,7 +72,10 @@ func readDone(b []byte, d *done) error {
 	for _, set := range d.flags() {
 		*set = u.flag()
 	}
-	d.Seen = u.text()
+	d.Seen, d.Output = u.text(), ""
+	if u.rest != "" {
+		d.Output = u.text()
+	}
 	return u.end()
 }
 

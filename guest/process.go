@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"net"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -60,6 +61,9 @@ func (c *Client) Start(ctx context.Context, cmd Command, sink Sink) (*Process, e
 		}
 	}
 	p := &Process{kept: cmd.Keep > 0, packed: how >= packed}
+	if cmd.Named && how >= naming {
+		cmd.Output = filepath.Dir(cmd.Output) + "/"
+	}
 	return c.begin(ctx, p, sink, cmd.Stdin, func() error { return p.start(&cmd, how >= supported) })
 }
 
@@ -239,7 +243,8 @@ const maxSeen = 64
 // plausible reports whether an exit can be true.
 func (d *done) plausible() bool {
 	return d.Code >= 0 && d.Code <= 255 && d.Signal >= 0 && d.Signal <= 64 &&
-		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 && d.PeakBytes >= 0 && d.Ago >= 0 && len(d.Seen) <= maxSeen
+		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 && d.PeakBytes >= 0 && d.Ago >= 0 && len(d.Seen) <= maxSeen &&
+		(d.Output == "" || isOutputName(d.Output))
 }
 
 // answered handles credit for stdin and acknowledged controls.

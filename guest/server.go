@@ -59,6 +59,7 @@ type Server struct {
 	births  *births
 	editing sync.Mutex // held from reading a file to replacing it; see edit
 	zygotes *zygotes
+	outputs *spareOutputs
 	spawn   sync.Mutex // one child is started at a time: it inherits what is set on the guest for it
 
 	mu     sync.Mutex
@@ -96,6 +97,7 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s.wg.Wait()
 	s.closeShells()
 	s.zygotes.endAll()
+	s.outputs.clear()
 	s.burials.Wait()
 	s.killRest()
 	s.scratch.remove()
@@ -139,8 +141,8 @@ func newServer(opt ServerOptions) *Server {
 		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...), keeps: newKeeps(), births: newBirths(), nulls: make(chan int, 1),
 		scratch: scratch{want: opt.Scratch}, parted: make(chan struct{}, 1),
 	}
-	s.zygotes = newZygotes(s)
-	if executable(customBash) == nil {
+	s.zygotes, s.outputs = newZygotes(s), newSpareOutputs()
+	if _, err := executable(customBash); err == nil {
 		s.bash = customBash
 	}
 	if opt.Init {
@@ -315,6 +317,7 @@ func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error 
 	case opDoze:
 		return k.doze(ctx)
 	}
+	k.s.outputs.clear() // who looks at files finds what is a command's alone
 	defer k.s.calm.enter()()
 	return k.answer(&req, fds)
 }

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -17,29 +18,35 @@ const (
 	sightEntries = 400 // all that directories hold
 )
 
-// sight is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it removes the directory prune if
-// that is empty, and returns whether that is still to be done.
-func (s *Server) sight(dir, prune string) (gist, left string) {
-	w := &walker{most: sightFiles, left: sightEntries, prune: prune}
+// sight is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it sees to the output directory that
+// is to go, and returns what is still to be done about it.
+func (s *Server) sight(dir string, prune parting) (gist string, left parting) {
+	w := &walker{most: sightFiles, left: sightEntries, prune: prune, above: filepath.Dir(prune.path)}
 	if err := s.ids.root.do(func() error { return w.from(s, dir) }); err != nil || w.truncated {
 		return "", w.prune
 	}
 	return proto.Gist(dir, w.sorted()), w.prune
 }
 
-// lookBack removes the command's output directory if nothing is in it, and looks at what its job holds. Commands of one
+// lookBack looks at what the command's job holds. Its output directory goes if nothing is in it: commands of one
 // job would become slower and slower if each left a directory behind. While some process of the command goes on it
-// may yet write there.
-func (e *execution) lookBack(x *Exit) {
-	empty := ""
-	if x.Leftover == 0 && !e.standsIn(e.outputDir) {
-		empty = e.outputDir
+// may yet write there. Where nothing else runs, alone, it may wait for the next command instead.
+func (e *execution) lookBack(x *Exit, alone bool) {
+	var out parting
+	if x.Leftover == 0 && !e.standsIn(e.output.path) {
+		out.path = e.output.path
+		if alone && e.output.waited() {
+			out.spare = &e.output
+		}
 	}
 	if e.job != "" && e.kept == nil { // what is kept may be told when all is different
-		x.Seen, empty = e.s.sight(e.job, empty)
+		x.Seen, out = e.s.sight(e.job, out)
 	}
-	if empty != "" {
-		e.removeOutputDir()
+	if out.path != "" || out.fate == waits && !e.s.outputs.put(e.id, e.output) {
+		out.fate = e.removeOutputDir()
+	}
+	if e.output.named && out.fate == stays {
+		x.Output = filepath.Base(e.output.path)
 	}
 }
 
@@ -56,19 +63,23 @@ func (e *execution) standsIn(dir string) bool {
 }
 
 // removeOutputDir removes the command's output directory if it is empty, under the rules of freshDir.
-func (e *execution) removeOutputDir() {
-	if e.outputDir == "" {
-		return
+func (e *execution) removeOutputDir() fate {
+	if e.output.path == "" {
+		return gone
 	}
-	_ = e.id.do(func() error {
+	err := e.id.do(func() error {
 		if e.id.name != proto.UserRoot {
-			return unix.Rmdir(e.outputDir)
+			return unix.Rmdir(e.output.path)
 		}
-		at, name, err := e.s.openParent(e.outputDir)
+		at, name, err := e.s.openParent(e.output.path)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(at)
 		return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
 	})
+	if err != nil {
+		return stays
+	}
+	return gone
 }

@@ -11,7 +11,8 @@ import (
 // A waiter is a bash that waits for messages: a zygote, or a spare, which is its child and waits for a command.
 type waiter struct {
 	o    *owner
-	conn int // our end of its socket
+	conn int           // our end of its socket
+	wait time.Duration // how long an answer may take
 	died <-chan death
 	gone chan struct{} // closed when it has ended and nothing is left of it
 }
@@ -22,32 +23,45 @@ func newWaiter() (w *waiter, far int, err error) {
 	if err != nil {
 		return nil, -1, err
 	}
-	return &waiter{o: &owner{zygote: true}, conn: pair[0], gone: make(chan struct{})}, pair[1], nil
+	tv := unix.NsecToTimeval(int64(soon))
+	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		closeAll(pair[:])
+		return nil, -1, err
+	}
+	return &waiter{o: &owner{zygote: true}, conn: pair[0], wait: sparePatience, gone: make(chan struct{})}, pair[1], nil
 }
 
-// patience bounds how long an answer is waited for.
-func (w *waiter) patience(d time.Duration) error {
-	tv := unix.NsecToTimeval(int64(d))
-	return unix.SetsockoptTimeval(w.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
-}
+// soon is how long an answer is waited for without Go's scheduler being told: nearly always it is there in less time than that takes to find that
+// somebody waits.
+const soon = time.Millisecond
 
 // send has it do something, with descriptors that come along.
 func (w *waiter) send(message []byte, fds ...int) error {
 	return unix.Sendmsg(w.conn, message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// listen waits for the beginning of an answer that is there in less time than Go's scheduler takes to find that somebody waits: so it is not told, for as
-// long as that.
-func (w *waiter) listen() {
-	p := [1]unix.PollFd{{Fd: int32(w.conn), Events: unix.POLLIN}}
-	ts := unix.NsecToTimespec(int64(time.Millisecond))
-	_, _, _ = unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+// receive waits for an answer. It is EAGAIN if none comes.
+func (w *waiter) receive(b []byte) (int, error) {
+	n, _, no := unix.RawSyscall(unix.SYS_READ, uintptr(w.conn), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	if no == 0 {
+		return int(n), nil
+	}
+	if no != unix.EAGAIN && no != unix.EINTR {
+		return 0, no
+	}
+	p := []unix.PollFd{{Fd: int32(w.conn), Events: unix.POLLIN}}
+	for end := time.Now().Add(w.wait); ; {
+		_, err := unix.Poll(p, max(0, int(time.Until(end).Milliseconds())))
+		if err != unix.EINTR {
+			return ignoringEINTR(w.conn, b)
+		}
+	}
 }
 
 // number receives one number. It is errFrame if nobody is at the other end any more.
 func (w *waiter) number() (int64, error) {
 	var b [8]byte
-	n, err := ignoringEINTR(w.conn, b[:])
+	n, err := w.receive(b[:])
 	if err == nil && n != len(b) {
 		err = errFrame
 	}
@@ -77,7 +91,6 @@ func (w *waiter) begin(message []byte, files []int) error {
 	if err := w.send(message, files...); err != nil {
 		return err
 	}
-	w.listen()
 	err := w.done()
 	if err == unix.EAGAIN {
 		// A command begins only once its spare has said so. From here on it cannot.

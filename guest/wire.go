@@ -65,13 +65,14 @@ type Command struct {
 	Text   string            `json:"text,omitempty"`   // for bash
 	Shell  string            `json:"shell,omitempty"`  // the persistent shell that runs Text; made at first use
 	Dir    string            `json:"dir,omitempty"`    // working directory; made if missing below the workspace. A shell's first call only
-	Output string            `json:"output,omitempty"` // a directory made fresh and empty, and removed if it is empty at the end; its parent must be User's to write
+	Output string            `json:"output,omitempty"` // a directory made fresh and empty, and removed if it is empty at the end; its parent must be User's to write. See Named too
 	Job    string            `json:"job,omitempty"`    // the directory that Exit.Seen is about; "" for none
 	Env    []string          `json:"env,omitempty"`    // "NAME=value"; wins over what the guest sets
 	Lists  []string          `json:"lists,omitempty"`  // "NAME=directory"; put behind what the variable has, Env's too
 	User   string            `json:"user,omitempty"`   // proto.UserDefault, which is also the default, or proto.UserRoot
 	Stdin  bool              `json:"stdin,omitempty"`  // Process.Write will give it something; else it reads nothing
 	TTY    *proto.WindowSize `json:"tty,omitempty"`    // give it a terminal of that size; not for shells
+	Named  bool              `json:"-"`                // the guest may give Output's last element another name, as Env's OUTPUT_DIR and Exit.Output then say
 	Keep   int64             `json:"keep,omitempty"`   // it outlives its connection: keep its end, and so many bytes of each stream, until Client.Forget; needs ID
 	Input  []byte            `json:"input,omitempty"`  // all of its standard input, where Keep is set; not with Stdin
 	Sent   func()            `json:"-"`                // called by Start once the request is on its way, as what takes time may be done while the guest starts the process
@@ -92,6 +93,7 @@ type Exit struct {
 	ShellEnded   bool           `json:"ended,omitempty"`         // the persistent shell is gone; its next call starts a fresh one
 	Seen         string         `json:"seen,omitempty"`          // proto.Gist of Command.Job at its end; "" if that was not looked at
 	Ago          time.Duration  `json:"ago,omitempty"`           // how long before this was told it ended, where it was kept
+	Output       string         `json:"output,omitempty"`        // the name that the guest gave to Command.Output, where that is still there; "" where it gave none
 }
 
 // done is what frame D says.
@@ -100,7 +102,7 @@ type done struct {
 	Open bool `json:"open,omitempty"` // somebody still has the pipes open; answer with Y
 }
 
-// numbers, setNumbers and flags are what packed ends consist of, but for Seen. Those of shells and of kept commands are never packed.
+// numbers, setNumbers and flags are what packed ends consist of, but for Seen and Output. Those of shells and of kept commands are never packed.
 func (d *done) numbers() [7]int64 {
 	return [7]int64{int64(d.Code), int64(d.Signal), int64(d.Full), int64(d.FullBefore), int64(d.Leftover), int64(d.CPU), d.PeakBytes}
 }

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"errors"
 	"maps"
 	"math"
 	"path/filepath"
@@ -65,7 +64,8 @@ type zygote struct {
 	kind    kind
 	path    string
 	name    string   // its argv[0], which the C library keeps
-	sources []string // path and what else would make it another program
+	sources []string // what else than path would make it another program
+	look    look     // of path
 	looks   looks    // of the sources
 	slots   int      // for variables
 	mm      memoryMap
@@ -81,30 +81,13 @@ type zygote struct {
 	rest  *time.Timer
 }
 
-// looks tell whether files are the ones they were.
-type looks [4]struct {
-	dev, ino     uint64
-	mtime, ctime unix.Timespec
-}
-
-// sources are a program and what says which libraries it gets.
+// sources say which libraries a program gets.
 func (k kind) sources(path string) []string {
-	all := []string{path, "/etc/ld.so.cache", "/etc/ld.so.preload"}
+	all := []string{"/etc/ld.so.cache", "/etc/ld.so.preload"}
 	if k.program != bashProgram {
 		all = append(all, filepath.Join(filepath.Dir(path), "../lib")) // where a Python that is not the system's has its libraries
 	}
 	return all
-}
-
-// looksOf takes note of files, which are as many as looks at most.
-func looksOf(files []string) (l looks) {
-	for i, file := range files {
-		var st unix.Stat_t
-		if unix.Stat(file, &st) == nil {
-			l[i].dev, l[i].ino, l[i].mtime, l[i].ctime = uint64(st.Dev), st.Ino, st.Mtim, st.Ctim
-		}
-	}
-	return l
 }
 
 func newZygotes(s *Server) *zygotes {
@@ -147,7 +130,7 @@ func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.path != p.path || g.name != p.argv[0] || g.looks != looksOf(g.sources) {
+	if g.path != p.path || g.name != p.argv[0] || g.look != p.look || g.looks != looksOf(g.sources) {
 		z.end(g)
 	}
 	if g.ended || len(p.argv)+len(p.env) > zygoteArgs+g.slots {
@@ -230,7 +213,7 @@ func (z *zygotes) start(k kind, p *plan) (err error) {
 		waiter: w, kind: k, path: p.path, name: p.argv[0], sources: k.sources(p.path),
 		slots: max(zygoteSlots, 2*(len(p.argv)+len(p.env))), used: time.Now(),
 	}
-	g.looks = looksOf(g.sources)
+	g.look, g.looks = p.look, looksOf(g.sources)
 	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{g.name, "-c", waitingText}, env: make([]string, g.slots)}
 	n := copy(asleep.env, []string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)})
 	for _, kv := range p.env {
@@ -265,11 +248,10 @@ func (z *zygotes) refill(g *zygote) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(sp.patience(sparePatience), g.send(g.child().bytes(), far))
+	err = g.send(g.child().bytes(), far)
 	_ = unix.Close(far)
 	var pid int64
 	if err == nil {
-		sp.listen()
 		pid, err = sp.number()
 	}
 	if err == nil {

@@ -32,9 +32,7 @@ func kernelFits() bool {
 // meet has a zygote that was started say where it is, and finds out whether it can be of use: whether this program has loaded the code at all, its C library
 // keeps books of threads as is expected here, and the kernel lets a process say where its arguments are, so that lists of processes show a command as it is.
 func (g *zygote) meet() error {
-	if err := g.patience(zygoteStart); err != nil {
-		return err
-	}
+	g.wait = zygoteStart
 	n, err := g.number()
 	if err != nil {
 		return err
@@ -53,7 +51,8 @@ func (g *zygote) meet() error {
 		return err
 	}
 	g.tryTouch()
-	return g.patience(sparePatience)
+	g.wait = sparePatience
+	return nil
 }
 
 // loadLocale has the C library load what the locale of the zygote's environment needs, a tenth of a small command's time. It is not set thereby:
@@ -87,7 +86,7 @@ func (g *zygote) learn() error {
 		return err
 	}
 	b := make([]byte, factBytes+statBytes)
-	if n, err := ignoringEINTR(g.conn, b); err != nil || n != len(b) {
+	if n, err := g.receive(b); err != nil || n != len(b) {
 		return fmt.Errorf("what was started ahead says %d bytes of itself: %w", n, cmp.Or(err, errFrame))
 	}
 	le := binary.LittleEndian
@@ -116,16 +115,16 @@ func (g *zygote) check() error {
 		return err
 	}
 	b := make([]byte, size)
-	n, err := ignoringEINTR(g.conn, b)
+	n, err := g.receive(b)
 	if err != nil || n != 4 || int(binary.LittleEndian.Uint32(b)) != g.o.pid {
 		return fmt.Errorf("this C library keeps something else where it has the kernel clear its thread's number: %w", cmp.Or(err, errFrame))
 	}
 	const vars = 1 + zygoteArgs + 1 // where the variables begin
-	n, err = ignoringEINTR(g.conn, b)
+	n, err = g.receive(b)
 	if err != nil || n != 8 || binary.LittleEndian.Uint64(b) != g.mm.stack+8*vars {
 		return fmt.Errorf("this C library has its environ elsewhere: %w", cmp.Or(err, errFrame))
 	}
-	n, err = ignoringEINTR(g.conn, b)
+	n, err = g.receive(b)
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
 	if err != nil || n != size || word(0) != zygoteArgs || word(vars-2) == 0 || word(vars-1) != 0 || word(vars+g.slots-1) == 0 || word(vars+g.slots) != 0 {
 		return fmt.Errorf("the arguments of what was started ahead are not where the kernel says: %w", cmp.Or(err, errFrame))

@@ -60,7 +60,7 @@ type Exec struct {
 	info   proto.Exec
 	ran    time.Duration // before this daemon attached to it
 	ago    time.Duration // how long it had ended when that was told
-	seen   string        // what its job's directory held then; see guest.Exit
+	sight  Sight         // of its job's directory then
 	made   Produced
 	result *proto.ExecResult
 	told   bool // somebody has had the result
@@ -267,10 +267,10 @@ func (e *Exec) notRun(err error) int {
 // command is what the guest is asked to run.
 func (e *Exec) command() guest.Command {
 	dir := proto.JobDir(e.cmd.JobID)
-	out := proto.OutputDir(e.cmd.JobID, e.id)
+	out := proto.OutputDir(e.cmd.JobID, e.id) // unless the guest names it
 	c := guest.Command{
 		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out, Job: dir,
-		User: e.cmd.User, Stdin: e.cmd.OpenStdin || e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
+		Named: !durable(e.cmd) && !e.cmd.Resident && !e.cmd.OpenStdin, User: e.cmd.User, Stdin: e.cmd.OpenStdin || e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
 	}
 	if durable(e.cmd) {
 		c.Keep = e.cmd.MaxOutputBytes
@@ -338,7 +338,7 @@ func (e *Exec) await() (end proto.End, ok bool) {
 func (e *Exec) exited(proc *guest.Process) proto.End {
 	x, err := proc.Wait(context.Background())
 	e.mu.Lock()
-	e.ago, e.seen = x.Ago, x.Seen
+	e.ago, e.sight = x.Ago, Sight{Gist: x.Seen, Output: x.Output}
 	e.mu.Unlock()
 	return endOf(x, err)
 }

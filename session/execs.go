@@ -314,10 +314,10 @@ func (e *Exec) produced(info proto.Exec) Produced {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
 	e.mu.Lock()
-	g, seen := e.guest, e.seen
+	g, sight := e.guest, e.sight
 	e.mu.Unlock()
 	ctx = proto.WithCaller(forBooks(ctx, g), proto.Caller{Owner: e.s.owner, KeyID: e.key}) // outputs count against its quota
-	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail), seen)
+	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail), sight)
 }
 
 // store writes down the end, and the output of those that somebody will ask for later. A durable one is on disk when it returns; that of

@@ -85,7 +85,7 @@ func (h *heldJobs) Begin(ctx context.Context, s *session.Session, files []string
 	return h.Jobs.Begin(ctx, s, files)
 }
 
-func (h *heldJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail, seen string) session.Produced {
+func (h *heldJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string, seen session.Sight) session.Produced {
 	if h.ending != nil {
 		h.ending(ctx, s)
 	}

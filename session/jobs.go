@@ -16,13 +16,19 @@ type Jobs interface {
 	Begin(ctx context.Context, s *Session, files []string) error
 	// End is told of an exec that ended while the guest was still there. It
 	// publishes the top-level files of $OUTPUT_DIR and brings the job's manifest up to date. seen is
-	// the proto.Gist of the job's directory at that end, as the guest says it, or "".
-	End(ctx context.Context, s *Session, e proto.Exec, stderrTail, seen string) Produced
+	// what the guest saw of the job's directory at that end.
+	End(ctx context.Context, s *Session, e proto.Exec, stderrTail string, seen Sight) Produced
 	// Changed is told of a file that the API wrote or removed at an absolute path;
 	// origin is "uploaded" or "edited".
 	Changed(ctx context.Context, s *Session, path, origin string)
 	// Drop forgets all jobs of a workspace that is being removed.
 	Drop(ctx context.Context, workspace string) error
+}
+
+// A Sight is what a guest says of a job's directory at the end of an exec.
+type Sight struct {
+	Gist   string // proto.Gist of it; "" where it was not looked at
+	Output string // the last element of proto.OutputDir, where the guest gave it another name than the exec's ID and it is still there; else ""
 }
 
 // Produced is what an exec made.

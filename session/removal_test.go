@@ -19,7 +19,7 @@ type droppedJobs struct {
 	late    atomic.Bool
 }
 
-func (d *droppedJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail, seen string) session.Produced {
+func (d *droppedJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string, seen session.Sight) session.Produced {
 	made := d.heldJobs.End(ctx, s, e, tail, seen)
 	select {
 	case <-d.dropped:
