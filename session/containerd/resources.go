@@ -3,6 +3,7 @@ package containerd
 import (
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // has the kernel keep the rules for devices
@@ -88,8 +89,17 @@ func (g *sandboxCgroups) limit() error {
 	before.Max = min(before.Max, lockedMemory)
 	before.Cur = min(before.Cur, before.Max)
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before) }() // lower is always allowed
-	if err := g.manager.Set(g.limits); err != nil {
+	var err error
+	first := false
+	firstLimits.Do(func() { first, err = true, g.manager.Set(g.limits) })
+	if !first {
+		err = g.manager.Set(g.limits)
+	}
+	if err != nil {
 		return fmt.Errorf("setting limits: %w", err)
 	}
 	return nil
 }
+
+// firstLimits are set while no others are: the package finds out then what the kernel calls a file, and notes that for all.
+var firstLimits sync.Once
