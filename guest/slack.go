@@ -13,8 +13,11 @@ import (
 // is to find threads that the kernel holds up, which on a guest's way are those that wait for a disk. See docs/decisions/0041.
 const slack = 20 * time.Millisecond
 
-// childSlack is the slack that the guest found, in nanoseconds, and what it starts has; 0 while that is the guest's own.
+// childSlack is the slack that the guest found, in nanoseconds, and what it starts has; 0 while that is the guest's own. It is no more than ordinarySlack: a daemon
+// may have made the guest on a thread that has more.
 var childSlack int
+
+const ordinarySlack = 50_000 // the kernel's own
 
 // Unhurry gives all threads of the process that slack, of which the monitor keeps it. A kernel that has no such thing, as gVisor's, is left as it is.
 func Unhurry() error {
@@ -25,7 +28,7 @@ func Unhurry() error {
 	if _, _, no := syscall.AllThreadsSyscall6(syscall.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0, 0); no != 0 {
 		return no
 	}
-	childSlack = found
+	childSlack = min(found, ordinarySlack)
 	return nil
 }
 

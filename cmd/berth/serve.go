@@ -167,6 +167,9 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 			return err
 		}
 	}
+	if err := calmMonitor(); err != nil {
+		cfg.Log.Debug("Go's monitor thread is left as it is", "err", err)
+	}
 	// From here on the first signal begins an orderly end. It reaches Open too, which may take long where
 	// many containers are to be attached to again.
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
