@@ -54,7 +54,7 @@ func TestZygoteLooksTheSame(t *testing.T) {
 	out := filepath.Join(w.workspace, "job/out")
 	cmd := Command{ID: "exec_1", Dir: "job", Output: out, Env: []string{"A=b c", "EMPTY=", "LANG=C.UTF-8"}, Text: `
 		cd /proc/$$ && for f in cmdline environ; do tr '\0' '\n' <$f; echo; done
-		grep -E '^(Name|Umask|State|PPid|TracerPid|Uid|Gid|Groups|NoNewPrivs|Seccomp|Cap|Sig(Q|Pnd|Blk|Ign|Cgt)|Shd|Cpus_allowed):' status
+		(until grep -q '^State:.S' status; do :; done; grep -E '^(Name|Umask|State|PPid|TracerPid|Uid|Gid|Groups|NoNewPrivs|Seccomp|Cap|Sig(Q|Pnd|Blk|Ign|Cgt)|Shd|Cpus_allowed):' status)
 		cat oom_score_adj timerslack_ns limits cgroup comm coredump_filter personality 2>/dev/null; readlink cwd root exe fd/*; stat -c '%U %a' . fd mem
 		awk '{print $5 == $1, $6 == $1, $7, $8, $18, $19}' stat; ls -l /proc/self/fd | wc -l
 		x=ä; OLDPWD= PWD=; echo ${#x} $0 $# $- $SHLVL $LD_PRELOAD ${BASH_EXECUTION_STRING:0:9}; shopt; set -o; trap; ulimit -a | grep -v locks; umask; export -p; jobs`}
