@@ -15,6 +15,9 @@ import (
 // stdout and stderr, and stdin.
 const maxDescriptors = 5
 
+// rightsBytes is the room for what brings them, in bytes.
+const rightsBytes = 64
+
 // keepBuffer is the size up to which an idle connection keeps its buffer. Larger
 // ones are given back, since a guest has little memory and many idle connections.
 const keepBuffer = 16 << 10
@@ -31,6 +34,8 @@ type conn struct {
 	// Descriptors that came with what was read so far. A guest takes them always, a daemon where it asked for one.
 	take bool
 	fds  []int
+
+	quick *quick // nil if it is none
 }
 
 // newConn frames c. With take, descriptors sent along are kept in fds.
@@ -44,16 +49,30 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
+// newQuickConn is newConn of a guest: it takes descriptors always.
+func newQuickConn(c net.Conn) *conn {
+	w := newConn(c, true)
+	w.quick = newQuick(c)
+	return w
+}
+
 // read is net.Conn.Read that does not lose descriptors.
-func (c *conn) read(p []byte) (int, error) {
+func (c *conn) read(p []byte) (n int, err error) {
+	var control []byte
 	uc, ok := c.Conn.(*net.UnixConn)
-	if !ok || !c.take {
+	switch {
+	case c.quick != nil && len(p) <= mostQuick:
+		n, control, err = c.quick.read(p)
+	case ok && c.take:
+		var room [rightsBytes]byte
+		var got int
+		n, got, _, _, err = uc.ReadMsgUnix(p, room[:])
+		control = room[:got]
+	default:
 		return c.Conn.Read(p)
 	}
-	var oob [64]byte
-	n, oobn, _, _, err := uc.ReadMsgUnix(p, oob[:])
-	if oobn > 0 {
-		c.keep(oob[:oobn])
+	if len(control) > 0 {
+		c.keep(control)
 	}
 	if n == 0 && err == nil && len(p) > 0 {
 		return 0, io.EOF
@@ -140,6 +159,9 @@ func (c *conn) send(kind frameKind, body []byte) error {
 func (c *conn) sendLocked(kind frameKind, body []byte) error {
 	var h [headerBytes]byte
 	putHeader(&h, kind, len(body))
+	if c.quick != nil && len(body) <= mostQuick {
+		return c.quick.write(append(h[:], body...))
+	}
 	if len(body) <= keepBuffer {
 		_, err := c.Conn.Write(append(h[:], body...))
 		return err

@@ -1,7 +1,8 @@
 package proto
 
 import (
-	"math/big"
+	"encoding/binary"
+	"math/bits"
 	"strings"
 )
 
@@ -23,14 +24,18 @@ const idDigits = 22
 
 // ID writes 128 bits as prefix plus 22 base62 digits. IDs made from time-ordered
 // bits (UUID version 7) sort by the time they were made.
-func ID(prefix string, bits [16]byte) string {
-	var digits [idDigits]byte
-	n, base, rem := new(big.Int).SetBytes(bits[:]), big.NewInt(62), new(big.Int)
-	for i := idDigits - 1; i >= 0; i-- {
-		n.DivMod(n, base, rem)
-		digits[i] = base62[rem.Int64()]
+func ID(prefix string, number [16]byte) string {
+	const base = uint64(len(base62))
+	high, low := binary.BigEndian.Uint64(number[:8]), binary.BigEndian.Uint64(number[8:])
+	id := make([]byte, len(prefix)+idDigits)
+	copy(id, prefix)
+	for i := len(id) - 1; i >= len(prefix); i-- {
+		var digit uint64
+		high, digit = high/base, high%base
+		low, digit = bits.Div64(digit, low, base)
+		id[i] = base62[digit]
 	}
-	return prefix + string(digits[:])
+	return string(id)
 }
 
 // ValidID reports whether id has the form that ID makes for this prefix. What is not

@@ -167,6 +167,7 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 			return err
 		}
 	}
+	raiseHeap()
 	if err := calmMonitor(); err != nil {
 		cfg.Log.Debug("Go's monitor thread is left as it is", "err", err)
 	}

@@ -1,9 +1,7 @@
 package containerd
 
 import (
-	"errors"
 	"os"
-	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -13,42 +11,46 @@ import (
 // sandbox's users, and moved into its mount namespace by a thread of ours that goes there and comes back.
 
 // A visitor is a thread that goes into mount namespaces. It is one for all claims, since to make a thread takes longer than what it does
-// there. The zero value is ready; the thread starts with the first visit and ends with close.
+// there. Where many claims wait for it, it goes from one to the next and comes back after the last. The zero value is ready; the thread starts with the first visit and ends with close.
 type visitor struct {
-	mu    sync.Mutex // held for the time of a visit; guards trips
-	trips chan trip  // nil while there is no thread
+	mu    sync.RWMutex // read-locked for the time of a visit; guards trips
+	trips chan trip    // nil while there is no thread
 }
 
 type trip struct {
 	namespace *os.File
 	work      func() error
-	done      chan error
+	done      chan error // has room for what comes
 }
 
-// errStranded is the end of a thread that could not come back.
-var errStranded = errors.New("a thread could not leave a sandbox")
+// waitingTrips is how many claims hand over a visit without waiting for their turn to do so.
+const waitingTrips = 64
 
 // visit runs work in the mount namespace.
 func (v *visitor) visit(namespace *os.File, work func() error) error {
+	v.mu.RLock()
+	for v.trips == nil {
+		v.mu.RUnlock()
+		v.begin()
+		v.mu.RLock()
+	}
+	defer v.mu.RUnlock()
+	t := trip{namespace, work, make(chan error, 1)}
+	v.trips <- t
+	return <-t.done
+}
+
+// begin starts the thread, unless there is one.
+func (v *visitor) begin() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.trips == nil {
-		trips, ready := make(chan trip), make(chan error)
-		go offMain(func() { travel(trips, ready) })
-		if err := <-ready; err != nil {
-			return err
-		}
-		v.trips = trips
+		v.trips = make(chan trip, waitingTrips)
+		go travel(v.trips)
 	}
-	t := trip{namespace, work, make(chan error)}
-	v.trips <- t
-	err := <-t.done
-	if errors.Is(err, errStranded) {
-		v.trips = nil // the thread is gone
-	}
-	return err
 }
 
+// close ends the thread, once nobody waits for it.
 func (v *visitor) close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -60,26 +62,51 @@ func (v *visitor) close() {
 
 // travel is the thread. It shares its root and working directory with no other, which is what setns asks for, and is never used for
 // anything else: the goroutine is locked to it and both end together.
-func travel(trips <-chan trip, ready chan<- error) {
-	runtime.LockOSThread()
-	home, err := os.Open("/proc/thread-self/ns/mnt")
-	if err == nil {
-		defer home.Close()
-		err = unix.Unshare(unix.CLONE_FS)
-	}
-	ready <- err
-	if err != nil {
-		return
-	}
-	for t := range trips {
-		err := unix.Setns(int(t.namespace.Fd()), unix.CLONE_NEWNS)
-		if err == nil {
-			err = t.work()
-			if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNS); back != nil {
-				t.done <- errors.Join(errStranded, back, err)
-				return
+func travel(trips <-chan trip) {
+	offMain(func() {
+		var home *os.File
+		for t, ok := <-trips; ok; {
+			var err error
+			if home == nil {
+				home, err = readyToTravel()
 			}
+			if err == nil {
+				err = inNamespace(t)
+			}
+			t.done <- err
+			select {
+			case t, ok = <-trips:
+				continue
+			default: // nobody waits
+			}
+			if home != nil && unix.Setns(int(home.Fd()), unix.CLONE_NEWNS) != nil {
+				go travel(trips) // this thread cannot come back, and ends here
+				break
+			}
+			t, ok = <-trips
 		}
-		t.done <- err
+		if home != nil {
+			home.Close()
+		}
+	})
+}
+
+// readyToTravel readies the calling thread, and gives the namespace that it comes back to.
+func readyToTravel() (*os.File, error) {
+	home, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return nil, err
 	}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		home.Close()
+		return nil, err
+	}
+	return home, nil
+}
+
+func inNamespace(t trip) error {
+	if err := unix.Setns(int(t.namespace.Fd()), unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	return t.work()
 }

@@ -35,6 +35,19 @@ func (r *Runtime) Images() *Images { return &Images{r} }
 
 // Resolve finds an image by name or digest. See session.Images.
 func (i *Images) Resolve(ctx context.Context, ref string) (session.Image, error) {
+	img, changes, ok := i.r.resolved.get(ref)
+	if ok {
+		return img, nil
+	}
+	img, err := i.lookUp(ctx, ref)
+	if err == nil && i.r.cfg.Address == "" { // others may change what is in a containerd that is not ours
+		i.r.resolved.put(ref, img, changes)
+	}
+	return img, err
+}
+
+// lookUp asks containerd.
+func (i *Images) lookUp(ctx context.Context, ref string) (session.Image, error) {
 	name, err := fullName("resolve image", ref)
 	if err != nil {
 		return session.Image{}, err
@@ -326,6 +339,7 @@ func (r *Runtime) nameImage(ctx context.Context, name string, desc ocispec.Descr
 	rec := images.Image{Name: name, Target: ocispec.Descriptor{
 		MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size,
 	}}
+	defer r.resolved.forget()
 	out, err := r.client.ImageService().Create(ctx, rec)
 	if errdefs.IsAlreadyExists(err) {
 		return r.client.ImageService().Update(ctx, rec, "target")
@@ -345,6 +359,7 @@ func (i *Images) Remove(ctx context.Context, ref string) error {
 		return proto.Errorf(proto.InvalidArgument, op, ref, "%.80s is what an image holds, not its name; it goes by itself once it has no name and no container needs it", ref)
 	}
 	err = i.r.client.ImageService().Delete(i.r.ns(ctx), name)
+	i.r.resolved.forget()
 	if errdefs.IsNotFound(err) {
 		return noImage(op, ref)
 	}
@@ -417,6 +432,7 @@ func (r *Runtime) sweepImage(ctx context.Context, digest string) (bool, error) {
 	r.chains.drop(digest)
 	r.contents.drop(digest)
 	err = r.client.ImageService().Delete(ctx, digest, images.SynchronousDelete())
+	r.resolved.forget()
 	if errdefs.IsNotFound(err) {
 		err = nil
 	}

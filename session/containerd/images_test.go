@@ -120,6 +120,51 @@ func TestImport(t *testing.T) {
 	}
 }
 
+// TestNameMoves: what a name stood for a moment ago, it stands for no longer.
+func TestNameMoves(t *testing.T) {
+	r := openTest(t)
+	im := r.Images()
+	resolve := func() session.Image {
+		t.Helper()
+		img, err := im.Resolve(t.Context(), "moving")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return img
+	}
+	var last session.Image
+	for _, archive := range [][]byte{ociArchive(t), dockerArchive(t), ociArchive(t)} {
+		img, err := im.Import(t.Context(), "moving", bytes.NewReader(archive), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img.Digest == last.Digest {
+			t.Fatal("both archives are one image")
+		}
+		for range 2 {
+			if got := resolve(); got != img {
+				t.Errorf("after the import of %+v there is %+v", img, got)
+			}
+		}
+		last = img
+	}
+	if err := im.Remove(t.Context(), "moving"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := im.Resolve(t.Context(), "moving"); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("resolving what was removed: %+v, %v", got, err)
+	}
+	if _, err := im.Resolve(t.Context(), last.Digest); err != nil {
+		t.Fatal(err)
+	}
+	if gone, err := im.Sweep(t.Context(), nil); err != nil || !slices.Contains(gone, last.Digest) {
+		t.Fatalf("swept %v, %v", gone, err)
+	}
+	if got, err := im.Resolve(t.Context(), last.Digest); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("resolving what was swept: %+v, %v", got, err)
+	}
+}
+
 // TestImagePins: a digest stays startable when its name is gone or has moved, until a sweep is told
 // that nobody needs it.
 func TestImagePins(t *testing.T) {

@@ -37,6 +37,7 @@ type Runtime struct {
 	chains   byDigest[chainInfo]
 	roster   roster
 	contents byDigest[imageContent]
+	resolved resolved
 
 	warm    *warmPool
 	claims  claims
