@@ -45,7 +45,7 @@ var mayImport = map[string][]string{
 	"catalog":                       {"proto", "ledger", "session", "code"},
 	"gateway/scripted":              {"proto"},
 	"gateway/upstream":              {"proto"},
-	"api":                           {"proto"},
+	"api":                           {"proto", "stack"},
 	"api/native":                    {"proto", "api", "audit", "keys", "session", "files", "artifacts", "tools", "code", "catalog", "bridge"},
 	"gateway":                       {"proto", "ledger", "session", "files", "artifacts", "tools", "code", "gateway/upstream", "bridge", "skills"},
 	"api/anthropic":                 {"proto", "api", "session", "files", "artifacts", "tools", "gateway", "skills"},

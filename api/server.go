@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/stack"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
@@ -123,6 +124,7 @@ func (s *Server) shutdown(srv *http.Server, cancel context.CancelCauseFunc) erro
 
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	stack.Reserve() // of a connection, which gave back what its last request took if the garbage was collected since
 	s.active.Add(1)
 	defer s.active.Done()
 	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))), s.cfg.Stall)

@@ -114,29 +114,41 @@ func (c *Client) TakeOver(from *Client) {
 }
 
 // Hello asks the guest who it is, and finds out whether descriptors can cross if that is not known yet.
-func (c *Client) Hello(ctx context.Context) (Hello, error) {
-	var h Hello
-	err := c.do(ctx, shortWait, func(w *conn) error {
-		var err error
-		h, err = c.greet(w)
-		return err
-	})
-	return h, err
-}
+func (c *Client) Hello(ctx context.Context) (Hello, error) { return c.Ask(ctx)() }
 
-// greet is Hello on one connection. Where it is the guest that was asked before, what is known of it holds.
-func (c *Client) greet(w *conn) (Hello, error) {
+// Ask is Hello in two steps: a guest that is known has been asked when it returns, and the function that it returns waits for the answer. That must be called once.
+func (c *Client) Ask(ctx context.Context) (answer func() (Hello, error)) {
+	w, giveBack, err := c.borrow(ctx, shortWait)
+	if err != nil {
+		return func() (Hello, error) { return Hello{}, err }
+	}
 	c.mu.Lock()
 	pipes, known := c.pipes, c.hello
 	c.mu.Unlock()
-	if pipes < supported { // what did not cross may cross the next time
-		return c.meet(w)
+	var asked error
+	if pipes >= supported {
+		asked = askBoot(w, pipes)
 	}
-	is, err := askBoot(w, pipes)
+	return func() (h Hello, err error) {
+		switch {
+		case asked != nil:
+			err = asked
+		case pipes < supported: // what did not cross may cross the next time
+			h, err = c.meet(w)
+		default:
+			h, err = c.hear(w, pipes, known)
+		}
+		return h, giveBack(err)
+	}
+}
+
+// hear takes the answer of a guest that was asked. Where it is the one that was known, what is known of it holds.
+func (c *Client) hear(w *conn, pipes support, known Hello) (Hello, error) {
+	boot, err := hearBoot(w, pipes)
 	if err != nil {
 		return Hello{}, err
 	}
-	if is != known.Boot {
+	if boot != known.Boot {
 		return c.meet(w)
 	}
 	c.mu.Lock()
@@ -145,18 +157,25 @@ func (c *Client) greet(w *conn) (Hello, error) {
 	return known, nil
 }
 
-// askBoot asks a guest which one it is.
-func askBoot(w *conn, how support) (string, error) {
+// askBoot asks a guest which one it is, and hearBoot is what it says.
+func askBoot(w *conn, how support) error {
+	var err error
+	if how < terse {
+		err = w.sendRequest(&request{Op: opHello}, nil)
+	} else {
+		err = w.send(frameAsk, nil)
+	}
+	if err != nil {
+		return broken(w, err)
+	}
+	return nil
+}
+
+func hearBoot(w *conn, how support) (string, error) {
 	if how < terse {
 		var h Hello
-		if err := w.sendRequest(&request{Op: opHello}, nil); err != nil {
-			return "", broken(w, err)
-		}
 		err := w.reply(&h)
 		return h.Boot, err
-	}
-	if err := w.send(frameAsk, nil); err != nil {
-		return "", broken(w, err)
 	}
 	kind, body, err := w.message(maxBoot)
 	if err == nil && kind != frameHere {
@@ -289,17 +308,27 @@ func (c *Client) call(ctx context.Context, wait time.Duration, req *request, ans
 
 // do runs fn with a connection that is given back afterwards unless fn broke it.
 func (c *Client) do(ctx context.Context, wait time.Duration, fn func(*conn) error) error {
-	w, err := c.get(ctx)
+	w, giveBack, err := c.borrow(ctx, wait)
 	if err != nil {
 		return err
 	}
-	release := w.bound(ctx, wait)
-	err = fn(w)
-	if !release() {
-		w.broken = true
+	return giveBack(fn(w))
+}
+
+// borrow takes a connection for a request that ends with ctx, or after wait. Whoever has it gives it back with what came of the request, and so learns
+// what that means to a caller.
+func (c *Client) borrow(ctx context.Context, wait time.Duration) (w *conn, giveBack func(error) error, err error) {
+	if w, err = c.get(ctx); err != nil {
+		return nil, nil, err
 	}
-	c.put(w)
-	return said(ctx, err)
+	release := w.bound(ctx, wait)
+	return w, func(err error) error {
+		if !release() {
+			w.broken = true
+		}
+		c.put(w)
+		return said(ctx, err)
+	}, nil
 }
 
 // get takes an idle connection or makes one.

@@ -23,20 +23,23 @@ func Meet(dial func(context.Context) (net.Conn, error)) *Acquaintance {
 	return &Acquaintance{client: guest.NewClient(dial)}
 }
 
-// Greet asks the guest who it is. A sandbox that "started" says little: its guest must answer over its socket, and as
-// PID 1, or it could neither reap orphans nor see all processes.
-func (a *Acquaintance) Greet(ctx context.Context) error {
-	hello, err := a.client.Hello(ctx)
-	if err != nil {
-		return err
+// Greet asks the guest who it is; the function that it returns waits for the answer, and must be called once. A sandbox that "started" says little: its
+// guest must answer over its socket, and as PID 1, or it could neither reap orphans nor see all processes.
+func (a *Acquaintance) Greet(ctx context.Context) (answer func() error) {
+	hear := a.client.Ask(ctx)
+	return func() error {
+		hello, err := hear()
+		if err != nil {
+			return err
+		}
+		if hello.PID != 1 {
+			return errors.New("the guest is not the first process of its container")
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.hello = hello
+		return nil
 	}
-	if hello.PID != 1 {
-		return errors.New("the guest is not the first process of its container")
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.hello = hello
-	return nil
 }
 
 // Close drops the connection.

@@ -31,13 +31,12 @@ func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec)
 // dress gives a member what makes it the session's, while its guest is asked whether it is there. What comes first, the workspace, is how the next
 // daemon knows that a member without a claim is not as it was made.
 func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.Spec) error {
-	answered := make(chan error, 1)
-	go func() { answered <- m.greet(ctx) }()
+	answer := m.greet(ctx)
 	err := r.moveIn(m, spec)
 	if err == nil {
 		err = r.fit(m, spec)
 	}
-	if silent := <-answered; silent != nil {
+	if silent := answer(); silent != nil {
 		return silent
 	}
 	if err != nil {
@@ -69,7 +68,7 @@ func (r *Runtime) moveIn(m *member, spec session.Spec) error {
 
 // workspaceFor makes the session's workspace, or finds it, and takes it from the host.
 func (r *Runtime) workspaceFor(m *member, spec session.Spec) (*os.File, error) {
-	lent, err := r.disk.lend(m.spare, spec.Workspace, spec.Limits.DiskBytes)
+	lent, err := r.disk.lend(m.spare, spec)
 	if err != nil {
 		return nil, fmt.Errorf("making the workspace: %w", err)
 	}

@@ -57,7 +57,7 @@ type Config struct {
 
 // A Guest is one that can be asked whether it is there.
 type Guest interface {
-	Greet(context.Context) error
+	Greet(context.Context) (answer func() error) // see session.Acquaintance
 	Close() error
 }
 

@@ -224,7 +224,7 @@ func (p *warmPool) probe(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	for _, m := range due {
-		answers := m.alive() && m.greet(ctx) == nil
+		answers := m.alive() && m.greet(ctx)() == nil
 		if ctx.Err() != nil {
 			return
 		}
@@ -439,7 +439,7 @@ func (r *Runtime) member(ctx context.Context, name, image string, limits proto.L
 		m.spare, err = r.disk.makeSpare(name, limits.DiskBytes, m.users)
 	}
 	if err == nil {
-		err = m.greet(ctx)
+		err = m.greet(ctx)()
 	}
 	if err == nil && !m.alive() { // then the files above may be of another process
 		err = errGuestEnded

@@ -69,11 +69,14 @@ func (m *member) closeFiles() {
 	m.spare.close()
 }
 
-// greet asks its guest whether it is there.
-func (m *member) greet(ctx context.Context) error {
+// greet asks its guest whether it is there; the function that it returns waits for the answer, and must be called once.
+func (m *member) greet(ctx context.Context) (answer func() error) {
 	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
-	defer cancel()
-	return m.guest.Greet(ctx)
+	hear := m.guest.Greet(ctx)
+	return func() error {
+		defer cancel()
+		return hear()
+	}
 }
 
 // blueprint is what setLimits needs to know of it.

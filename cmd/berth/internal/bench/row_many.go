@@ -73,7 +73,7 @@ func (d *daemon) removeAll(ctx context.Context, ids []string) error {
 
 // burst is as many creates at once as the pool has containers.
 func (b *bench) burst(ctx context.Context, res *Result) error {
-	n, rounds := 200, 3
+	n, rounds := 200, 7
 	if b.Quick {
 		n, rounds = 8, 1
 	}
