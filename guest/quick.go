@@ -78,11 +78,14 @@ func (t *transfer) set(p, control []byte) {
 func (q *quick) read(p []byte) (n int, control []byte, err error) {
 	t := &q.in
 	t.set(p, q.control[:])
+	defer t.set(nil, nil)
 	if err = q.raw.Read(t.try); err == nil {
-		n, control, err = t.n, q.control[:t.message.Controllen], t.err
+		err = t.err
 	}
-	t.set(nil, nil)
-	return n, control, err
+	if err != nil {
+		return 0, nil, err // and what the last read brought is where it was
+	}
+	return t.n, q.control[:t.message.Controllen], nil
 }
 
 // write writes all of p.

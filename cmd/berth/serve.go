@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -167,7 +168,7 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 			return err
 		}
 	}
-	raiseHeap()
+	defer runtime.KeepAlive(raiseHeap())
 	if err := calmMonitor(); err != nil {
 		cfg.Log.Debug("Go's monitor thread is left as it is", "err", err)
 	}
