@@ -124,7 +124,7 @@ func (s *Server) shutdown(srv *http.Server, cancel context.CancelCauseFunc) erro
 
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	stack.Reserve() // of a connection, which gave back what its last request took if the garbage was collected since
+	stack.Reserve() // the connection's goroutine may have lost its room to the garbage collector since the last request
 	s.active.Add(1)
 	defer s.active.Done()
 	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))), s.cfg.Stall)

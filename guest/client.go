@@ -114,31 +114,34 @@ func (c *Client) TakeOver(from *Client) {
 }
 
 // Hello asks the guest who it is, and finds out whether descriptors can cross if that is not known yet.
-func (c *Client) Hello(ctx context.Context) (Hello, error) { return c.Ask(ctx)() }
+func (c *Client) Hello(ctx context.Context) (Hello, error) { return c.Ask(ctx)(ctx) }
 
-// Ask is Hello in two steps: a guest that is known has been asked when it returns, and the function that it returns waits for the answer. That must be called once.
-func (c *Client) Ask(ctx context.Context) (answer func() (Hello, error)) {
-	w, giveBack, err := c.borrow(ctx, shortWait)
+// Ask is Hello in two steps. A guest that is known has been asked when it returns, one that is not is asked by the function that it returns; that waits for the answer, as long
+// as its own context says. It must be called, once: until then it has a connection.
+func (c *Client) Ask(ctx context.Context) (hear func(context.Context) (Hello, error)) {
+	w, err := c.get(ctx)
 	if err != nil {
-		return func() (Hello, error) { return Hello{}, err }
+		return func(context.Context) (Hello, error) { return Hello{}, err }
 	}
 	c.mu.Lock()
 	pipes, known := c.pipes, c.hello
 	c.mu.Unlock()
-	var asked error
-	if pipes >= supported {
-		asked = askBoot(w, pipes)
+	if pipes >= supported { // what did not cross may cross the next time
+		err = said(ctx, w.within(ctx, shortWait, func() error { return askBoot(w, pipes) }))
 	}
-	return func() (h Hello, err error) {
-		switch {
-		case asked != nil:
-			err = asked
-		case pipes < supported: // what did not cross may cross the next time
-			h, err = c.meet(w)
-		default:
-			h, err = c.hear(w, pipes, known)
+	return func(ctx context.Context) (h Hello, _ error) {
+		defer c.put(w)
+		if err != nil {
+			return h, err
 		}
-		return h, giveBack(err)
+		return h, said(ctx, w.within(ctx, shortWait, func() (err error) {
+			if pipes >= supported {
+				h, err = c.hear(w, pipes, known)
+			} else {
+				h, err = c.meet(w)
+			}
+			return err
+		}))
 	}
 }
 
@@ -308,27 +311,13 @@ func (c *Client) call(ctx context.Context, wait time.Duration, req *request, ans
 
 // do runs fn with a connection that is given back afterwards unless fn broke it.
 func (c *Client) do(ctx context.Context, wait time.Duration, fn func(*conn) error) error {
-	w, giveBack, err := c.borrow(ctx, wait)
+	w, err := c.get(ctx)
 	if err != nil {
 		return err
 	}
-	return giveBack(fn(w))
-}
-
-// borrow takes a connection for a request that ends with ctx, or after wait. Whoever has it gives it back with what came of the request, and so learns
-// what that means to a caller.
-func (c *Client) borrow(ctx context.Context, wait time.Duration) (w *conn, giveBack func(error) error, err error) {
-	if w, err = c.get(ctx); err != nil {
-		return nil, nil, err
-	}
-	release := w.bound(ctx, wait)
-	return w, func(err error) error {
-		if !release() {
-			w.broken = true
-		}
-		c.put(w)
-		return said(ctx, err)
-	}, nil
+	err = w.within(ctx, wait, func() error { return fn(w) })
+	c.put(w)
+	return said(ctx, err)
 }
 
 // get takes an idle connection or makes one.
@@ -407,6 +396,16 @@ func (c *conn) bound(ctx context.Context, wait time.Duration) func() bool {
 		}
 		return c.SetDeadline(time.Time{}) == nil
 	}
+}
+
+// within runs fn, which ends with ctx or after wait.
+func (c *conn) within(ctx context.Context, wait time.Duration, fn func() error) error {
+	release := c.bound(ctx, wait)
+	err := fn()
+	if !release() {
+		c.broken = true
+	}
+	return err
 }
 
 // unbound takes a bound away and is err. Where the bound has struck by then, c is of no more use, and what went well all the same is an error.

@@ -29,7 +29,7 @@ type conn struct {
 	buf    []byte
 	broken bool // the reader saw something that ends the use of this connection
 
-	write sync.Mutex // puts frames one after another; guards nothing but the order
+	write sync.Mutex // puts frames one after another; guards quick.out
 
 	// Descriptors that came with what was read so far. A guest takes them always, a daemon where it asked for one.
 	take bool

@@ -348,6 +348,27 @@ func TestHelloOfAnother(t *testing.T) {
 	}
 }
 
+// TestAsk: a guest that was asked is heard in a time that begins with the hearing, whatever became of the one that it was asked in.
+func TestAsk(t *testing.T) {
+	w := newWorld(t, false)
+	want, err := w.Hello(short(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	hear := w.Ask(ctx)
+	cancel()
+	if got, err := hear(short(t)); err != nil || got != want {
+		t.Errorf("it said %+v, %v", got, err)
+	}
+	if _, err := w.Ask(ctx)(short(t)); !errors.Is(err, context.Canceled) {
+		t.Errorf("it was asked although nobody wanted to: %v", err)
+	}
+	if got, err := w.Hello(short(t)); err != nil || got != want {
+		t.Errorf("after that it said %+v, %v", got, err)
+	}
+}
+
 func TestHello(t *testing.T) {
 	for _, frames := range []bool{false, true} {
 		w := newWorld(t, frames)

@@ -12,7 +12,7 @@ import (
 const mostQuick = 4 << 10
 
 // A quick socket is read from and written to without telling Go's scheduler, which would wake its monitor thread for calls that never wait: two switches of
-// threads, in a guest that has nothing else to do but answer. It waits as any connection of package net does, and obeys the same deadlines. One goroutine reads and one writes. See docs/decisions/0048.
+// threads, in a guest that has nothing else to do but answer. It waits as any connection of package net does, and obeys the same deadlines. One goroutine reads, and writers take turns (conn.write). See docs/decisions/0048.
 type quick struct {
 	raw     syscall.RawConn
 	in, out transfer

@@ -13,8 +13,8 @@ import (
 // is to find threads that the kernel holds up, which on a guest's way are those that wait for a disk. See docs/decisions/0041.
 const slack = 20 * time.Millisecond
 
-// childSlack is the slack that the guest found, in nanoseconds, and what it starts has; 0 while that is the guest's own. It is no more than ordinarySlack: a daemon
-// may have made the guest on a thread that has more.
+// childSlack is the slack that what the guest starts has, in nanoseconds: what it found itself, but no more than ordinarySlack, since a daemon may have made it on a
+// thread that has more. It is 0 while that is the guest's own.
 var childSlack int
 
 const ordinarySlack = 50_000 // the kernel's own
@@ -32,7 +32,7 @@ func Unhurry() error {
 	return nil
 }
 
-// Hurried runs fn, which starts a process or executes a program in the place of this one, on a thread that has the slack that the guest found: a process
+// Hurried runs fn, which starts a process or executes a program in the place of this one, on a thread that has childSlack: a process
 // has that of the thread that makes it, or that it was. The thread keeps it: it is not the monitor, which runs nothing.
 func Hurried(fn func()) {
 	runtime.LockOSThread()
@@ -41,7 +41,7 @@ func Hurried(fn func()) {
 	fn()
 }
 
-// hurry gives the calling thread the slack that the guest found.
+// hurry gives the calling thread childSlack.
 func hurry() {
 	if childSlack != 0 {
 		_ = rawCall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(childSlack), 0) // it was taken once

@@ -23,12 +23,12 @@ func Meet(dial func(context.Context) (net.Conn, error)) *Acquaintance {
 	return &Acquaintance{client: guest.NewClient(dial)}
 }
 
-// Greet asks the guest who it is; the function that it returns waits for the answer, and must be called once. A sandbox that "started" says little: its
+// Greet asks the guest who it is; the function that it returns waits for the answer, and must be called, once. A sandbox that "started" says little: its
 // guest must answer over its socket, and as PID 1, or it could neither reap orphans nor see all processes.
-func (a *Acquaintance) Greet(ctx context.Context) (answer func() error) {
+func (a *Acquaintance) Greet(ctx context.Context) (answer func(context.Context) error) {
 	hear := a.client.Ask(ctx)
-	return func() error {
-		hello, err := hear()
+	return func(ctx context.Context) error {
+		hello, err := hear(ctx)
 		if err != nil {
 			return err
 		}

@@ -116,7 +116,7 @@ func (s *Session) bringUp(ctx context.Context) error {
 		}
 	}
 	onDisk, spec := s.core.onDisk(), s.record().spec()
-	spec.New, spec.NewWorkspace = fresh, fresh && s.newWorkspace
+	spec.New = fresh
 	if err := s.core.cfg.Runtime.Start(ctx, s.id, spec); err != nil {
 		return err
 	}

@@ -57,15 +57,13 @@ type Dozer interface {
 	Dozes(id string) bool
 }
 
-// A Spec is what Runtime.Start needs to know. All fields are set, but what is said to be new.
+// A Spec is what Runtime.Start needs to know. All fields but New are set.
 type Spec struct {
 	Image     string             // digest of an image that Images holds, "sha256:…"
 	Class     proto.RuntimeClass // isolation; never replaced by another
 	Workspace string             // workspace_…; mounted at /workspace, made if missing
 	Limits    proto.Limits       // no field zero
 	New       bool               // nobody has started a sandbox of this ID before, so none need be looked for
-
-	NewWorkspace bool // likewise of the workspace
 }
 
 // An Inventory is what a Runtime holds at a moment.

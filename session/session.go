@@ -24,8 +24,6 @@ type Session struct {
 	counted bool   // among those that have not expired; guarded by core.mu, as is key
 	key     string // of the API, which it is counted for
 
-	newWorkspace bool // the workspace was made with the session
-
 	unmet atomic.Bool // an earlier daemon started its sandbox, and this one has not asked the guest for its commands yet
 
 	// life is a lock for transitions (start, stop, expire, remove). It may be held across I/O, so

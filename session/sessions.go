@@ -166,7 +166,6 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 		return nil, err
 	}
 
-	newWorkspace := rec.Workspace == ""
 	ss.mu.Lock()
 	ws, err := ss.claim(&rec)
 	if err != nil {
@@ -174,7 +173,6 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 		return nil, err
 	}
 	s := newSession(ss, rec)
-	s.newWorkspace = newWorkspace
 	ss.byID[rec.ID] = s
 	ss.index.add(s, rec, false)
 	ss.workspaces[ws.ID] = ws

@@ -4,7 +4,8 @@
 // and has its stack copied to one of twice the size: a twelfth of all that the daemon executes for a small command.
 package stack
 
-// Reserve makes room for 8 KiB at once, which is what the end of a command takes. It is for the first line of a goroutine.
+// Reserve makes room for 8 KiB at once, which is what the end of a command takes. It is for the first line of a goroutine, or of each piece of work of one that lives long: the
+// garbage collector halves a stack that is mostly empty.
 func Reserve() { reserve(false) }
 
 // reserve has a large frame, and it is the frame that makes the room: the array is never there, or it would have to be cleared.

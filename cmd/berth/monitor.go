@@ -14,7 +14,7 @@ import (
 const monitorSlack = 200_000
 
 // calmMonitor gives the monitor that slack. It takes the capability CAP_SYS_NICE. Threads that the monitor makes have it too, and what those start; a guest's
-// commands have not (guest.Unhurry).
+// commands have not (guest.Unhurry). A gVisor sandbox, whose guest cannot change its own, has what the thread had that started it.
 func calmMonitor() error {
 	tid, err := monitorThread()
 	if err != nil {

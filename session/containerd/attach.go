@@ -23,7 +23,7 @@ type trip struct {
 	done      chan error // has room for what comes
 }
 
-// waitingTrips is how many claims hand over a visit without waiting for their turn to do so.
+// waitingTrips is how many visits the queue has room for; whoever comes then waits to put theirs in.
 const waitingTrips = 64
 
 // visit runs work in the mount namespace.
@@ -80,7 +80,7 @@ func travel(trips <-chan trip) {
 			default: // nobody waits
 			}
 			if home != nil && unix.Setns(int(home.Fd()), unix.CLONE_NEWNS) != nil {
-				go travel(trips) // this thread cannot come back, and ends here
+				go travel(trips) // this thread cannot come back, and ends here; what was asked of it is done, so nobody need know
 				break
 			}
 			t, ok = <-trips

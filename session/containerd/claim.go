@@ -28,7 +28,7 @@ func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec)
 	return true
 }
 
-// dress gives a member what makes it the session's, while its guest is asked whether it is there. What comes first, the workspace, is how the next
+// dress gives a member what makes it the session's, between asking its guest whether it is there and hearing the answer. What comes first, the workspace, is how the next
 // daemon knows that a member without a claim is not as it was made.
 func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.Spec) error {
 	answer := m.greet(ctx)
@@ -68,7 +68,7 @@ func (r *Runtime) moveIn(m *member, spec session.Spec) error {
 
 // workspaceFor makes the session's workspace, or finds it, and takes it from the host.
 func (r *Runtime) workspaceFor(m *member, spec session.Spec) (*os.File, error) {
-	lent, err := r.disk.lend(m.spare, spec)
+	lent, err := r.disk.lend(m.spare, spec.Workspace, spec.Limits.DiskBytes)
 	if err != nil {
 		return nil, fmt.Errorf("making the workspace: %w", err)
 	}

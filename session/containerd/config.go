@@ -57,7 +57,7 @@ type Config struct {
 
 // A Guest is one that can be asked whether it is there.
 type Guest interface {
-	Greet(context.Context) (answer func() error) // see session.Acquaintance
+	Greet(context.Context) (answer func(context.Context) error) // see session.Acquaintance
 	Close() error
 }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"berth/proto"
-	"berth/session"
 )
 
 // A spare is an empty workspace that a member of the warm pool has with it, for the session that will need a new one: a fifth of what a claim
@@ -74,20 +73,17 @@ func takeWorkspace(path string, users *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(tree), "workspace"), nil
 }
 
-// lend readies s for the workspace of spec, whose name it gets by a move. It reports false where there is such a workspace already, or no spare.
-func (d *disk) lend(s *spare, spec session.Spec) (bool, error) {
+// lend readies s for the workspace id, whose name it gets by a move. It reports false where there is such a workspace already, or no spare.
+func (d *disk) lend(s *spare, id string, bytes int64) (bool, error) {
 	if s == nil {
 		return false, nil
 	}
-	if !spec.NewWorkspace {
-		path, err := d.workspace(spec.Workspace)
-		if err != nil || exists(path) {
-			return false, err
-		}
+	path, err := d.workspace(id)
+	if err != nil || exists(path) {
+		return false, err
 	}
-	var err error
-	if spec.Limits.DiskBytes != s.bytes {
-		err = d.limit(d.sparePath(s.sandbox), spec.Limits.DiskBytes)
+	if bytes != s.bytes {
+		err = d.limit(d.sparePath(s.sandbox), bytes)
 	}
 	return err == nil, err
 }

@@ -69,13 +69,15 @@ func (m *member) closeFiles() {
 	m.spare.close()
 }
 
-// greet asks its guest whether it is there; the function that it returns waits for the answer, and must be called once.
+// greet asks its guest whether it is there; the function that it returns waits for the answer, and must be called, once. The time that passes in between is not the guest's.
 func (m *member) greet(ctx context.Context) (answer func() error) {
-	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
-	hear := m.guest.Greet(ctx)
+	asking, cancel := context.WithTimeout(ctx, greetTimeout)
+	defer cancel()
+	hear := m.guest.Greet(asking)
 	return func() error {
+		ctx, cancel := context.WithTimeout(ctx, greetTimeout)
 		defer cancel()
-		return hear()
+		return hear(ctx)
 	}
 }
 
