@@ -174,6 +174,10 @@ func TestLogsOfMuchOutput(t *testing.T) {
 func TestClientGone(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
+	box, err := s.Sessions.Get(sessiontest.Owner, strings.TrimPrefix(at, "/v1/containers/"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		cmd    proto.Cmd
 		accept string
@@ -189,6 +193,7 @@ func TestClientGone(t *testing.T) {
 			// The command says that it runs by a file, and ends when it reads another one.
 			s.run(t, at, "rm -f /tmp/go /tmp/up; mkfifo /tmp/up /tmp/go")
 			tt.cmd.Command = "echo up > /tmp/up; cat /tmp/go"
+			seen := box.Begun()
 			ctx, cancel := context.WithCancel(t.Context())
 			answered := make(chan struct{})
 			go func() {
@@ -203,11 +208,16 @@ func TestClientGone(t *testing.T) {
 			cancel()
 			<-answered
 			s.done.wait()
-			list := must[page[proto.Exec]](t, s, "GET", at+"/execs", nil).Data
 			var x proto.Exec
-			for _, e := range list {
-				if e.Command == tt.cmd.Command {
-					x = e // the last one
+			for x.ID == "" { // it runs, and may be about to be told of
+				var fresh []*session.Exec
+				if fresh, seen, err = box.NextExecs(t.Context(), seen); err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range fresh {
+					if info := e.Info(); info.Command == tt.cmd.Command {
+						x = info
+					}
 				}
 			}
 			if tt.want == proto.EndExit {
