@@ -205,11 +205,8 @@ func TestClientGone(t *testing.T) {
 				}
 			}()
 			s.run(t, at, "cat /tmp/up")
-			cancel()
-			<-answered
-			s.done.wait()
 			var x proto.Exec
-			for x.ID == "" { // it runs, and may be about to be told of
+			for x.ID == "" { // it runs, and may not be listed yet
 				var fresh []*session.Exec
 				if fresh, seen, err = box.NextExecs(t.Context(), seen); err != nil {
 					t.Fatal(err)
@@ -220,6 +217,10 @@ func TestClientGone(t *testing.T) {
 					}
 				}
 			}
+			cancel()
+			<-answered
+			s.done.wait()
+			x = must[proto.Exec](t, s, "GET", at+"/execs/"+x.ID, nil)
 			if tt.want == proto.EndExit {
 				if x.State != proto.ExecRunning {
 					t.Fatalf("it ended: %+v", x.End)
