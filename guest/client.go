@@ -126,18 +126,18 @@ func (c *Client) Ask(ctx context.Context) (hear func(context.Context) (Hello, er
 	c.mu.Lock()
 	pipes, known := c.pipes, c.hello
 	c.mu.Unlock()
-	if pipes >= supported { // what did not cross may cross the next time
-		err = said(ctx, w.within(ctx, shortWait, func() error { return askBoot(w, pipes) }))
+	if pipes >= supported {
+		err = said(ctx, w.within(ctx, shortWait, func(w *conn) error { return askBoot(w, pipes) }))
 	}
 	return func(ctx context.Context) (h Hello, _ error) {
 		defer c.put(w)
 		if err != nil {
 			return h, err
 		}
-		return h, said(ctx, w.within(ctx, shortWait, func() (err error) {
+		return h, said(ctx, w.within(ctx, shortWait, func(w *conn) (err error) {
 			if pipes >= supported {
 				h, err = c.hear(w, pipes, known)
-			} else {
+			} else { // what did not cross may cross the next time
 				h, err = c.meet(w)
 			}
 			return err
@@ -315,7 +315,7 @@ func (c *Client) do(ctx context.Context, wait time.Duration, fn func(*conn) erro
 	if err != nil {
 		return err
 	}
-	err = w.within(ctx, wait, func() error { return fn(w) })
+	err = w.within(ctx, wait, fn)
 	c.put(w)
 	return said(ctx, err)
 }
@@ -398,10 +398,10 @@ func (c *conn) bound(ctx context.Context, wait time.Duration) func() bool {
 	}
 }
 
-// within runs fn, which ends with ctx or after wait.
-func (c *conn) within(ctx context.Context, wait time.Duration, fn func() error) error {
+// within runs fn, which ends with ctx or after wait. What went well before that struck has gone well; only c is of no more use.
+func (c *conn) within(ctx context.Context, wait time.Duration, fn func(*conn) error) error {
 	release := c.bound(ctx, wait)
-	err := fn()
+	err := fn(c)
 	if !release() {
 		c.broken = true
 	}

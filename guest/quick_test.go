@@ -18,19 +18,13 @@ import (
 func quickPair(t *testing.T) (*conn, *net.UnixConn) {
 	t.Helper()
 	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer ln.Close()
 	other, err := net.Dial("unix", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { other.Close() })
 	c, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { c.Close() })
 	w := newQuickConn(c)
 	if w.quick == nil {
@@ -50,9 +44,7 @@ func TestQuickWaits(t *testing.T) {
 		got <- b
 	}()
 	for piece := range bytes.SplitAfterSeq(sent, []byte{0}) {
-		if err := w.quick.write(piece); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.quick.write(piece))
 	}
 	p := make([]byte, 100)
 	go func() { _, _ = other.Write([]byte("late")) }()
@@ -76,13 +68,10 @@ func TestQuickWaits(t *testing.T) {
 func TestQuickBrings(t *testing.T) {
 	w, other := quickPair(t)
 	r, sent, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
-	if _, _, err := other.WriteMsgUnix([]byte("x"), unix.UnixRights(int(sent.Fd())), nil); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err = other.WriteMsgUnix([]byte("x"), unix.UnixRights(int(sent.Fd())), nil)
+	must(t, err)
 	_ = sent.Close()
 	p := make([]byte, 1)
 	if n, err := w.read(p); n != 1 || err != nil {
@@ -92,16 +81,13 @@ func TestQuickBrings(t *testing.T) {
 	if len(fds) != 1 {
 		t.Fatalf("%d descriptors came", len(fds))
 	}
-	if _, err := unix.Write(fds[0], []byte("y")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = unix.Write(fds[0], []byte("y"))
+	must(t, err)
 	if n, err := r.Read(p); n != 1 || p[0] != 'y' {
 		t.Fatalf("through it came %q, %v", p[:n], err)
 	}
 	closeAll(fds)
-	if err := w.quick.write([]byte("never read")); err != nil { // which makes the end of the connection a reset
-		t.Fatal(err)
-	}
+	must(t, w.quick.write([]byte("never read"))) // which makes the end of the connection a reset
 	_ = other.Close()
 	if n, control, err := w.quick.read(p); n > 0 || len(control) > 0 || !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("of what was reset came %d bytes, with %d of control, %v", n, len(control), err)
