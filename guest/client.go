@@ -114,12 +114,12 @@ func (c *Client) TakeOver(from *Client) {
 }
 
 // Hello asks the guest who it is, and finds out whether descriptors can cross if that is not known yet.
-func (c *Client) Hello(ctx context.Context) (Hello, error) { return c.Ask(ctx)(ctx) }
+func (c *Client) Hello(ctx context.Context) (Hello, error) { return c.Ask(ctx, shortWait)(ctx) }
 
 // Ask is Hello in two steps. A guest that is known has been asked when it returns, one that is not is asked by the function that it returns; that waits for the answer, as long
-// as its own context says. It must be called, once: until then it has a connection.
-func (c *Client) Ask(ctx context.Context) (hear func(context.Context) (Hello, error)) {
-	w, err := c.get(ctx)
+// as its own context says. Either takes wait at most. The function must be called, once: until then it has a connection.
+func (c *Client) Ask(ctx context.Context, wait time.Duration) (hear func(context.Context) (Hello, error)) {
+	w, err := c.getWithin(ctx, wait)
 	if err != nil {
 		return func(context.Context) (Hello, error) { return Hello{}, err }
 	}
@@ -127,14 +127,14 @@ func (c *Client) Ask(ctx context.Context) (hear func(context.Context) (Hello, er
 	pipes, known := c.pipes, c.hello
 	c.mu.Unlock()
 	if pipes >= supported {
-		err = said(ctx, w.within(ctx, shortWait, func(w *conn) error { return askBoot(w, pipes) }))
+		err = said(ctx, w.within(ctx, wait, func(w *conn) error { return askBoot(w, pipes) }))
 	}
 	return func(ctx context.Context) (h Hello, _ error) {
 		defer c.put(w)
 		if err != nil {
 			return h, err
 		}
-		return h, said(ctx, w.within(ctx, shortWait, func(w *conn) (err error) {
+		return h, said(ctx, w.within(ctx, wait, func(w *conn) (err error) {
 			if pipes >= supported {
 				h, err = c.hear(w, pipes, known)
 			} else { // what did not cross may cross the next time
@@ -322,23 +322,45 @@ func (c *Client) do(ctx context.Context, wait time.Duration, fn func(*conn) erro
 
 // get takes an idle connection or makes one.
 func (c *Client) get(ctx context.Context) (*conn, error) {
+	if w, err := c.getIdle(ctx); w != nil || err != nil {
+		return w, err
+	}
+	return c.connect(ctx)
+}
+
+// getWithin is get that makes a connection in the time of wait. To take an idle one needs none.
+func (c *Client) getWithin(ctx context.Context, wait time.Duration) (*conn, error) {
+	if w, err := c.getIdle(ctx); w != nil || err != nil {
+		return w, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return c.connect(ctx)
+}
+
+// getIdle takes an idle connection; nil if there is none.
+func (c *Client) getIdle(ctx context.Context) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.gets++
 	for n := len(c.idle); n > 0; n = len(c.idle) {
 		w := c.idle[n-1]
 		c.idle = c.idle[:n-1]
 		if w.alive() {
-			c.mu.Unlock()
 			return w, nil
 		}
 		delete(c.live, w)
 		_ = w.Close()
 		c.pipes, c.doubt = unknown, true // it may be another guest from now on
 	}
-	c.mu.Unlock()
+	return nil, nil
+}
+
+// connect makes a connection.
+func (c *Client) connect(ctx context.Context) (*conn, error) {
 	nc, err := c.dial(ctx)
 	if err != nil {
 		return nil, dialError(ctx, err)

@@ -356,12 +356,12 @@ func TestAsk(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	hear := w.Ask(ctx)
+	hear := w.Ask(ctx, shortWait)
 	cancel()
 	if got, err := hear(short(t)); err != nil || got != want {
 		t.Errorf("it said %+v, %v", got, err)
 	}
-	if _, err := w.Ask(ctx)(short(t)); !errors.Is(err, context.Canceled) {
+	if _, err := w.Ask(ctx, shortWait)(short(t)); !errors.Is(err, context.Canceled) {
 		t.Errorf("it was asked although nobody wanted to: %v", err)
 	}
 	if got, err := w.Hello(short(t)); err != nil || got != want {

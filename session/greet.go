@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 
 	"berth/guest"
 )
@@ -23,10 +24,10 @@ func Meet(dial func(context.Context) (net.Conn, error)) *Acquaintance {
 	return &Acquaintance{client: guest.NewClient(dial)}
 }
 
-// Greet asks the guest who it is; the function that it returns waits for the answer, and must be called, once. A sandbox that "started" says little: its
+// Greet asks the guest who it is; the function that it returns waits for the answer, and must be called, once. Either takes wait at most. A sandbox that "started" says little: its
 // guest must answer over its socket, and as PID 1, or it could neither reap orphans nor see all processes.
-func (a *Acquaintance) Greet(ctx context.Context) (answer func(context.Context) error) {
-	hear := a.client.Ask(ctx)
+func (a *Acquaintance) Greet(ctx context.Context, wait time.Duration) (answer func(context.Context) error) {
+	hear := a.client.Ask(ctx, wait)
 	return func(ctx context.Context) error {
 		hello, err := hear(ctx)
 		if err != nil {

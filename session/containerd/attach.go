@@ -1,7 +1,9 @@
 package containerd
 
 import (
+	"fmt"
 	"os"
+	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -10,103 +12,66 @@ import (
 // A warm sandbox gets its workspace while it runs: the tree is taken from the host as a mount that is nowhere yet, mapped to the
 // sandbox's users, and moved into its mount namespace by a thread of ours that goes there and comes back.
 
-// A visitor is a thread that goes into mount namespaces. It is one for all claims, since to make a thread takes longer than what it does
-// there. Where many claims wait for it, it goes from one to the next and comes back after the last. The zero value is ready; the thread starts with the first visit and ends with close.
-type visitor struct {
-	mu    sync.RWMutex // read-locked for the time of a visit; guards trips
-	trips chan trip    // nil while there is no thread
-}
-
-type trip struct {
-	namespace *os.File
-	work      func() error
-	done      chan error // has room for what comes
-}
-
-// waitingTrips is how many visits the queue has room for; whoever comes then waits to put theirs in.
-const waitingTrips = 64
-
-// visit runs work in the mount namespace.
-func (v *visitor) visit(namespace *os.File, work func() error) error {
-	v.mu.RLock()
-	for v.trips == nil {
-		v.mu.RUnlock()
-		v.begin()
-		v.mu.RLock()
-	}
-	defer v.mu.RUnlock()
-	t := trip{namespace, work, make(chan error, 1)}
-	v.trips <- t
-	return <-t.done
-}
-
-// begin starts the thread, unless there is one.
-func (v *visitor) begin() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.trips == nil {
-		v.trips = make(chan trip, waitingTrips)
-		go travel(v.trips)
-	}
-}
-
-// close ends the thread, once nobody waits for it.
-func (v *visitor) close() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.trips != nil {
-		close(v.trips)
-		v.trips = nil
-	}
-}
-
-// travel is the thread. It shares its root and working directory with no other, which is what setns asks for, and is never used for
-// anything else: the goroutine is locked to it and both end together.
-func travel(trips <-chan trip) {
-	offMain(func() {
-		var home *os.File
-		for t, ok := <-trips; ok; {
-			var err error
-			if home == nil {
-				home, err = readyToTravel()
-			}
-			if err == nil {
-				err = inNamespace(t)
-			}
-			t.done <- err
-			select {
-			case t, ok = <-trips:
-				continue
-			default: // nobody waits
-			}
-			if home != nil && unix.Setns(int(home.Fd()), unix.CLONE_NEWNS) != nil {
-				go travel(trips) // this thread cannot come back, and ends here; what was asked of it is done, so nobody need know
-				break
-			}
-			t, ok = <-trips
-		}
-		if home != nil {
-			home.Close()
-		}
-	})
-}
-
-// readyToTravel readies the calling thread, and gives the namespace that it comes back to.
-func readyToTravel() (*os.File, error) {
-	home, err := os.Open("/proc/thread-self/ns/mnt")
+// visit runs work on a thread that is in the mount namespace for that long. Only setns asks for a thread of its own: it is the one that the caller runs on in most cases, or would be, so
+// nobody is woken for it.
+func visit(namespace *os.File, work func() error) error {
+	home, err := homeOfThreads()
 	if err != nil {
-		return nil, err
-	}
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		home.Close()
-		return nil, err
-	}
-	return home, nil
-}
-
-func inNamespace(t trip) error {
-	if err := unix.Setns(int(t.namespace.Fd()), unix.CLONE_NEWNS); err != nil {
 		return err
 	}
-	return t.work()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() { // what /proc/self shows is of this one
+			done <- visit(namespace, work)
+			runtime.UnlockOSThread()
+			return
+		}
+		err := unix.Unshare(unix.CLONE_FS) // setns refuses a thread whose root and working directory are others' too
+		if err == nil {
+			err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS)
+		}
+		if err == nil {
+			err = work()
+			if home.enter() != nil { // then the thread ends with this goroutine. What was asked of it is done, so nobody need know
+				done <- err
+				return
+			}
+		}
+		runtime.UnlockOSThread()
+		done <- err
+	}()
+	return <-done
+}
+
+// A home is where threads are: in a mount namespace, with a root and a working directory, which setns changes too. They are descriptors.
+type home struct{ mounts, root, directory int }
+
+// homeOfThreads is where the process's first thread is, which goes nowhere. Threads that were on a visit have a working directory of their own from then on: the process is to change
+// its own before the first.
+var homeOfThreads = sync.OnceValues(func() (h home, err error) {
+	for _, place := range []struct {
+		fd   *int
+		path string
+		how  int
+	}{{&h.mounts, "/proc/self/ns/mnt", 0}, {&h.root, "/", unix.O_PATH}, {&h.directory, ".", unix.O_PATH}} {
+		if *place.fd, err = unix.Open(place.path, unix.O_RDONLY|unix.O_CLOEXEC|place.how, 0); err != nil {
+			return h, fmt.Errorf("opening %s: %w", place.path, err)
+		}
+	}
+	return h, nil
+})
+
+// enter has the calling thread come home.
+func (h home) enter() error {
+	if err := unix.Setns(h.mounts, unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	if err := unix.Fchdir(h.root); err != nil {
+		return err
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	return unix.Fchdir(h.directory)
 }

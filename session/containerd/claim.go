@@ -13,25 +13,28 @@ var _ session.Introducer = (*Runtime)(nil)
 // claimMember serves the start of session id out of the warm pool. It reports false where that cannot be; then nothing has changed but that
 // a workspace may be there.
 func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec) bool {
-	m := r.warm.take(spec)
-	if m == nil {
-		return false
-	}
-	if err := r.dress(ctx, m, id, spec); err != nil {
-		r.log.Debug("a warm container could not be used", "sandbox", m.name, "container", id, "err", err)
+	for m := r.warm.take(spec); m != nil; m = r.warm.take(spec) {
+		err := r.dress(ctx, m, id, spec)
+		if err == nil {
+			r.log.Debug("a warm container is claimed", "sandbox", m.name, "container", id)
+			r.warm.release(m)
+			r.warm.asked(spec, true)
+			return true
+		}
+		ended := !m.alive()
+		r.log.Debug("a warm container could not be used", "sandbox", m.name, "container", id, "ended", ended, "err", err)
 		r.warm.discard(m) // half of it may be the session's already
-		return false
+		if !ended {
+			return false // the next would do no better, or take as long to say nothing
+		}
 	}
-	r.log.Debug("a warm container is claimed", "sandbox", m.name, "container", id)
-	r.warm.release(m)
-	r.warm.asked(spec, true)
-	return true
+	return false
 }
 
 // dress gives a member what makes it the session's, between asking its guest whether it is there and hearing the answer. What comes first, the workspace, is how the next
 // daemon knows that a member without a claim is not as it was made.
 func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.Spec) error {
-	answer := m.greet(ctx)
+	answer := m.greet(context.WithoutCancel(ctx)) // who leaves meanwhile is told later, by who has more to undo; and to watch for that costs more than the question
 	err := r.moveIn(m, spec)
 	if err == nil {
 		err = r.fit(m, spec)
@@ -58,7 +61,7 @@ func (r *Runtime) moveIn(m *member, spec session.Spec) error {
 	if m.tree, err = r.workspaceFor(m, spec); err != nil {
 		return err
 	}
-	return r.visitor.visit(m.mounts, func() error {
+	return visit(m.mounts, func() error {
 		if err := attach(int(m.tree.Fd()), insideWorkspace); err != nil {
 			return fmt.Errorf("attaching the workspace: %w", err)
 		}

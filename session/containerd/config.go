@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"berth/proto"
 	"berth/session"
@@ -57,7 +58,7 @@ type Config struct {
 
 // A Guest is one that can be asked whether it is there.
 type Guest interface {
-	Greet(context.Context) (answer func(context.Context) error) // see session.Acquaintance
+	Greet(ctx context.Context, wait time.Duration) (answer func(context.Context) error) // see session.Acquaintance
 	Close() error
 }
 

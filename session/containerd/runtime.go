@@ -39,10 +39,9 @@ type Runtime struct {
 	contents byDigest[imageContent]
 	resolved resolved
 
-	warm    *warmPool
-	claims  claims
-	gauges  gauges
-	visitor visitor
+	warm   *warmPool
+	claims claims
+	gauges gauges
 
 	reserve   int64 // bytes that images leave free; see hasReserve
 	ownCounts bool  // sandboxes' user namespaces are made by newUserNamespace
@@ -114,7 +113,6 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 func (r *Runtime) Close() error {
 	var errs error
 	r.warm.close()
-	r.visitor.close()
 	r.claims.close()
 	r.gauges.close()
 	r.bells.close()

@@ -244,16 +244,17 @@ func (s *script) protect(path string) {
 }
 
 // hide covers what is at paths of the sandbox: a file by /dev/null, a directory by an empty one that takes nothing. That is the same file system for all: the kernel keeps lists for
-// each file system, and walks all of them for each cgroup that goes.
+// each file system, and walks all of them for each cgroup that goes. It waits for all processors after a mount that came to nothing, so what the host has there says which of the two is tried first.
 func (s *script) hide(paths []string) {
 	empty := s.text("/dev/.empty")
 	s.mkdir("/dev/.empty")
 	s.do("making an empty directory", unix.SYS_MOUNT, s.text("tmpfs"), empty, s.text("tmpfs"), unix.MS_RDONLY, s.text("nr_blocks=1,nr_inodes=1"))
+	covers := [2]uint64{s.text("/dev/null"), empty}
 	for _, path := range paths {
-		at := s.text(path)
-		file := s.do("hiding "+path, unix.SYS_MOUNT, s.text("/dev/null"), at, 0, unix.MS_BIND)
-		file.fine, file.skip, file.zero, file.instead = unix.ENOENT, 1, 1, unix.ENOTDIR
-		s.do("hiding the directory "+path, unix.SYS_MOUNT, empty, at, 0, unix.MS_BIND)
+		at, likely := s.text(path), btoi(isDir(path))
+		first := s.do("hiding "+path, unix.SYS_MOUNT, covers[likely], at, 0, unix.MS_BIND)
+		first.fine, first.skip, first.zero, first.instead = unix.ENOENT, 1, 1, unix.ENOTDIR
+		s.do("hiding "+path+" by what the host does not have there", unix.SYS_MOUNT, covers[1-likely], at, 0, unix.MS_BIND)
 	}
 	s.do("unmounting the empty directory", unix.SYS_UMOUNT2, empty, unix.MNT_DETACH)
 	s.do("removing the empty directory", unix.SYS_UNLINKAT, atCwd, empty, unix.AT_REMOVEDIR)

@@ -86,7 +86,7 @@ func (r *Runtime) try(ctx context.Context, image string, class proto.RuntimeClas
 		}
 	}
 	guest := r.cfg.Meet(func(ctx context.Context) (net.Conn, error) { return r.Dial(ctx, id) })
-	return errors.Join(guest.Greet(ctx)(ctx), guest.Close())
+	return errors.Join(guest.Greet(ctx, greetTimeout)(ctx), guest.Close())
 }
 
 // trialImage is an OCI archive with one almost empty layer: the guest is all that runs in it.

@@ -71,14 +71,8 @@ func (m *member) closeFiles() {
 
 // greet asks its guest whether it is there; the function that it returns waits for the answer, and must be called, once. The time that passes in between is not the guest's.
 func (m *member) greet(ctx context.Context) (answer func() error) {
-	asking, cancel := context.WithTimeout(ctx, greetTimeout)
-	defer cancel()
-	hear := m.guest.Greet(asking)
-	return func() error {
-		ctx, cancel := context.WithTimeout(ctx, greetTimeout)
-		defer cancel()
-		return hear(ctx)
-	}
+	hear := m.guest.Greet(ctx, greetTimeout)
+	return func() error { return hear(ctx) }
 }
 
 // blueprint is what setLimits needs to know of it.
@@ -146,7 +140,7 @@ func (p *warmPool) owns(name string) bool {
 	return p.own[name]
 }
 
-// take gives out a member for spec, whose first process runs; nil if there is none. Release or discard follows.
+// take gives out a member for spec; nil if there is none. Release or discard follows.
 func (p *warmPool) take(spec session.Spec) *member {
 	if !p.on() || spec.Class != proto.ClassRunc {
 		return nil
@@ -157,19 +151,14 @@ func (p *warmPool) take(spec session.Spec) *member {
 	if s == nil {
 		return nil
 	}
-	for n := len(s.ready); n > 0; n = len(s.ready) {
-		m := s.ready[n-1]
-		if m.limits.OpenFiles < spec.Limits.OpenFiles {
-			return nil // what a process may open can be lowered and, on most machines, never be raised again
-		}
-		s.ready = s.ready[:n-1]
-		if m.alive() {
-			p.claims++
-			return m
-		}
-		p.discardLocked(m)
+	n := len(s.ready)
+	if n == 0 || s.ready[n-1].limits.OpenFiles < spec.Limits.OpenFiles { // what a process may open can be lowered and, on most machines, never be raised again
+		return nil
 	}
-	return nil
+	m := s.ready[n-1]
+	s.ready = s.ready[:n-1]
+	p.claims++
+	return m
 }
 
 // asked notes that a session wanted a sandbox, and whether it got one of ours.
