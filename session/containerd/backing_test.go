@@ -368,9 +368,24 @@ func TestStartWithBalloon(t *testing.T) {
 	next.tidy.stop()
 }
 
-// punch takes the blocks from the file system's own records that hold nothing yet, as copying the file with holes does.
-func punch(t *testing.T, b *backing) {
+// punch takes the blocks from the file system's own records that hold nothing yet, as copying the file with holes does. root is where it is mounted: it
+// stands still meanwhile, or what it writes while a block is looked at would go too.
+func punch(t *testing.T, root string, b *backing) {
 	t.Helper()
+	const freeze, thaw = 0xc0045877, 0xc0045878 // FIFREEZE and FITHAW of linux/fs.h
+	dir, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := unix.IoctlSetInt(int(dir.Fd()), freeze, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.IoctlSetInt(int(dir.Fd()), thaw, 0); err != nil {
+			t.Error(err)
+		}
+	}()
 	const page = 4 << 10
 	zero, got := make([]byte, page), make([]byte, page)
 	for _, e := range b.records {
@@ -405,7 +420,7 @@ func TestEndedPoolIsReopened(t *testing.T) {
 	if err := awaitSync(r.disk.root); err != nil {
 		t.Fatal(err)
 	}
-	punch(t, b)
+	punch(t, r.disk.root, b)
 	free := fillDisk(t, dir, 0)
 	for n := 0; n < 100 && !readOnly(r.disk.root); n++ {
 		_ = os.Mkdir(filepath.Join(r.disk.workspacePath(spec.Workspace), fmt.Sprint("dir", n)), 0o700)

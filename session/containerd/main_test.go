@@ -83,8 +83,15 @@ func testConfig(dir string) Config {
 // A greeter is a Guest that is dialled anew each time.
 type greeter func(context.Context) error
 
-func (g greeter) Greet(context.Context, time.Duration) func(context.Context) error { return g }
-func (greeter) Close() error                                                       { return nil }
+func (g greeter) Greet(_ context.Context, wait time.Duration) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		return g(ctx)
+	}
+}
+
+func (greeter) Close() error { return nil }
 
 func meetWith(greet func(context.Context, func(context.Context) (net.Conn, error)) error) func(func(context.Context) (net.Conn, error)) Guest {
 	return func(dial func(context.Context) (net.Conn, error)) Guest {
