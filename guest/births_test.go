@@ -40,11 +40,11 @@ func TestBirths(t *testing.T) {
 func TestLeftoversAfterCalm(t *testing.T) {
 	w := newWorld(t, true)
 	for text, n := range map[string]int{
-		"/bin/true; (:); echo / | cat":                                   0,
-		"sleep 300 >/dev/null 2>&1 &":                                    1,
-		"(setsid sleep 300 >/dev/null 2>&1 &)":                           1,
-		"for i in 1 2 3; do setsid sleep 300 >/dev/null 2>&1 & done":     3,
-		"exec setsid bash -c 'sleep 300 >/dev/null 2>&1 & exec sleep 0'": 1,
+		"/bin/true; (:); echo / | cat":                                          0,
+		"sleep 300 >/dev/null 2>&1 &":                                           1,
+		"(setsid sleep 300 >/dev/null 2>&1 &)":                                  1,
+		"for i in 1 2 3; do setsid sleep 300 >/dev/null 2>&1 & done":            3,
+		"exec setsid --wait bash -c 'sleep 300 >/dev/null 2>&1 & exec sleep 0'": 1,
 	} {
 		w.ahead("")
 		for range 3 {
