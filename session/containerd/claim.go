@@ -13,22 +13,19 @@ var _ session.Introducer = (*Runtime)(nil)
 // claimMember serves the start of session id out of the warm pool. It reports false where that cannot be; then nothing has changed but that
 // a workspace may be there.
 func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec) bool {
-	for m := r.warm.take(spec); m != nil; m = r.warm.take(spec) {
-		err := r.dress(ctx, m, id, spec)
-		if err == nil {
-			r.log.Debug("a warm container is claimed", "sandbox", m.name, "container", id)
-			r.warm.release(m)
-			r.warm.asked(spec, true)
-			return true
-		}
-		ended := !m.alive()
-		r.log.Debug("a warm container could not be used", "sandbox", m.name, "container", id, "ended", ended, "err", err)
-		r.warm.discard(m) // half of it may be the session's already
-		if !ended {
-			return false // the next would do no better, or take as long to say nothing
-		}
+	m := r.warm.take(spec)
+	if m == nil {
+		return false
 	}
-	return false
+	if err := r.dress(ctx, m, id, spec); err != nil {
+		r.log.Debug("a warm container could not be used", "sandbox", m.name, "container", id, "err", err)
+		r.warm.discard(m) // half of it may be the session's already
+		return false
+	}
+	r.log.Debug("a warm container is claimed", "sandbox", m.name, "container", id)
+	r.warm.release(m)
+	r.warm.asked(spec, true)
+	return true
 }
 
 // dress gives a member what makes it the session's, between asking its guest whether it is there and hearing the answer. What comes first, the workspace, is how the next

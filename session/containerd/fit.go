@@ -29,6 +29,9 @@ func (r *Runtime) fit(m *member, spec session.Spec) error {
 		return fmt.Errorf("limiting a warm container: %w", err)
 	}
 	if had.Limits.OpenFiles != want.Limits.OpenFiles {
+		if !m.alive() { // its number may be another's by now
+			return errGuestEnded
+		}
 		if err := setLimits(m.blueprint(want), m.pid); err != nil {
 			return err
 		}

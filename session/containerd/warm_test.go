@@ -208,6 +208,22 @@ func TestWarmSick(t *testing.T) {
 	}
 }
 
+// TestWarmEnded: in the place of a member that has ended, which nobody has noticed yet, the next is given.
+func TestWarmEnded(t *testing.T) {
+	r := openWarm(t, func(c *Config) { c.Warm.Min, c.Warm.Max = 2, 2 })
+	r.warm.stop() // or it notices first
+	r.warm.wg.Wait()
+	ready := slices.Clone(r.warm.shelves[testImage(t, r)].ready)
+	next, ended := ready[0], ready[1]
+	if err := unix.Kill(ended.pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	awaitSick(t, ended.pid)
+	if id, _ := startTest(t, r, proto.ClassRunc); r.claims.sandbox(id) != next.name {
+		t.Errorf("%s was given, and neither %s nor, rightly, %s", r.claims.sandbox(id), ended.name, next.name)
+	}
+}
+
 // awaitSick waits until no thread of a process answers any more: one that is busy elsewhere when the signal is sent stops when it gets to it.
 func awaitSick(t *testing.T, pid int) {
 	t.Helper()
