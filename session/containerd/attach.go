@@ -20,27 +20,21 @@ func visit(namespace *os.File, work func() error) error {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() { // what /proc/self shows is of this one
-			done <- visit(namespace, work)
-			runtime.UnlockOSThread()
-			return
-		}
+	go offMain(func() {
 		err := unix.Unshare(unix.CLONE_FS) // setns refuses a thread whose root and working directory are others' too
 		if err == nil {
 			err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS)
 		}
+		var lost error
 		if err == nil {
 			err = work()
-			if home.enter() != nil { // then the thread ends with this goroutine. What was asked of it is done, so nobody need know
-				done <- err
-				return
-			}
+			lost = home.enter()
 		}
-		runtime.UnlockOSThread()
+		if lost == nil { // else the thread ends. What was asked of it is done, so nobody need know
+			runtime.UnlockOSThread()
+		}
 		done <- err
-	}()
+	})
 	return <-done
 }
 

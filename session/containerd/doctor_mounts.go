@@ -62,10 +62,10 @@ func aside(ctx context.Context, try func(dir string)) error {
 	}
 }
 
-// offMain runs f on a thread that ends with f. It must not be the process's first
+// offMain runs f on a thread that ends with f, unless f unlocks it. It must not be the process's first
 // one, which never ends and whose namespaces are what /proc/self shows.
 func offMain(f func()) {
-	runtime.LockOSThread() // never unlocked: so the thread ends with the goroutine
+	runtime.LockOSThread() // not unlocked here: so the thread ends with the goroutine
 	if unix.Gettid() != unix.Getpid() {
 		f()
 		return
