@@ -20,6 +20,7 @@ import (
 var mayImport = map[string][]string{
 	"proto":                         {},
 	"stack":                         {},
+	"quick":                         {},
 	"ledger":                        {},
 	"gc":                            {},
 	"audit":                         {"proto", "ledger"},
@@ -28,7 +29,7 @@ var mayImport = map[string][]string{
 	"keys":                          {"proto", "ledger"},
 	"egress":                        {"proto"},
 	"egress/egresstest":             {},
-	"guest":                         {"proto", "output", "stack"},
+	"guest":                         {"proto", "output", "quick", "stack"},
 	"files":                         {"proto", "ledger"},
 	"session":                       {"proto", "bridge/inside", "egress", "guest", "ledger", "output", "stack"},
 	"session/containerd":            {"proto", "session"},
@@ -61,7 +62,7 @@ var mayImport = map[string][]string{
 	"cmd/berth/internal/attack":     {"proto", "cmd/berth/internal/client"},
 	"cmd/berth/internal/certs":      {},
 	"cmd/berth/internal/unpack":     {"proto"},
-	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "gateway", "gateway/upstream", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs", "api/mcp", "catalog", "bridge", "skills"},
+	"cmd/berth/internal/daemon":     {"proto", "egress", "ledger", "audit", "vault", "keys", "files", "artifacts", "session", "session/containerd", "gc", "code", "gateway", "gateway/upstream", "api", "api/native", "api/anthropic", "cmd/berth/internal/certs", "api/mcp", "catalog", "bridge", "skills", "quick"},
 }
 
 // onlyIn names outside modules that one package alone may import.

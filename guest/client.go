@@ -233,7 +233,7 @@ func supportOf(h Hello) support {
 
 // probePipe makes a pipe for meet; nil where the connection cannot carry any.
 func probePipe(w *conn) (r, sent *os.File, err error) {
-	if _, ok := w.Conn.(*net.UnixConn); !ok {
+	if w.quick == nil {
 		return nil, nil, nil
 	}
 	return os.Pipe()
@@ -398,13 +398,7 @@ func (c *Client) put(w *conn) {
 
 // alive reports whether the other side of an idle connection is still there and silent.
 func (c *conn) alive() bool {
-	raw, ok := c.Conn.(interface {
-		SyscallConn() (rawConn, error)
-	})
-	if !ok {
-		return true
-	}
-	return peek(raw)
+	return c.quick == nil || c.quick.Silent()
 }
 
 // bound ends what happens on w when ctx does, or after wait. The function it returns

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"berth/quick"
 )
 
 // maxDescriptors is how many descriptors a message brings at most: both ends of
@@ -29,19 +31,23 @@ type conn struct {
 	buf    []byte
 	broken bool // the reader saw something that ends the use of this connection
 
-	write sync.Mutex // puts frames one after another; guards quick.out
+	write sync.Mutex // puts frames one after another; guards what quick sends
 
 	// Descriptors that came with what was read so far. A guest takes them always, a daemon where it asked for one.
 	take bool
 	fds  []int
 
-	quick *quick // nil if it is none
+	quick   *quick.Socket     // nil if it is no unix connection
+	control [rightsBytes]byte // of what was read last
 }
 
 // newConn frames c. With take, descriptors sent along are kept in fds.
 func newConn(c net.Conn, take bool) *conn {
 	w := &conn{Conn: c, take: take}
-	w.r = bufio.NewReaderSize(readerFunc(w.read), 4096)
+	if uc, ok := c.(*net.UnixConn); ok {
+		w.quick, _ = quick.New(uc) // which fails for one that is closed, as all else will
+	}
+	w.r = bufio.NewReaderSize(readerFunc(w.read), quick.Most)
 	return w
 }
 
@@ -49,30 +55,23 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// newQuickConn is newConn of a guest: it takes descriptors always.
-func newQuickConn(c net.Conn) *conn {
-	w := newConn(c, true)
-	w.quick = newQuick(c)
-	return w
-}
-
 // read is net.Conn.Read that does not lose descriptors.
 func (c *conn) read(p []byte) (n int, err error) {
-	var control []byte
-	uc, ok := c.Conn.(*net.UnixConn)
+	var room []byte // without any, descriptors are lost
+	if c.take {
+		room = c.control[:]
+	}
+	controlled := 0
 	switch {
-	case c.quick != nil && len(p) <= mostQuick:
-		n, control, err = c.quick.read(p)
-	case ok && c.take:
-		var room [rightsBytes]byte
-		var got int
-		n, got, _, _, err = uc.ReadMsgUnix(p, room[:])
-		control = room[:got]
+	case c.quick != nil && len(p) <= quick.Most:
+		n, controlled, err = c.quick.Receive(p, room)
+	case c.quick != nil && c.take:
+		n, controlled, _, _, err = c.Conn.(*net.UnixConn).ReadMsgUnix(p, room)
 	default:
 		return c.Conn.Read(p)
 	}
-	if len(control) > 0 {
-		c.keep(control)
+	if controlled > 0 {
+		c.keep(room[:controlled])
 	}
 	if n == 0 && err == nil && len(p) > 0 {
 		return 0, io.EOF
@@ -159,8 +158,9 @@ func (c *conn) send(kind frameKind, body []byte) error {
 func (c *conn) sendLocked(kind frameKind, body []byte) error {
 	var h [headerBytes]byte
 	putHeader(&h, kind, len(body))
-	if c.quick != nil && len(body) <= mostQuick {
-		return c.quick.write(append(h[:], body...))
+	if c.quick != nil && headerBytes+len(body) <= quick.Most {
+		_, err := c.quick.Send(append(h[:], body...), nil)
+		return err
 	}
 	if len(body) <= keepBuffer {
 		_, err := c.Conn.Write(append(h[:], body...))
@@ -207,20 +207,22 @@ func (c *conn) sendJSONWith(kind frameKind, v any, fds []int) error {
 
 // sendWith writes a message that descriptors go with.
 func (c *conn) sendWith(last frameKind, b []byte, fds []int) error {
-	// They travel with the first bytes, so that a short write of a long request can
-	// neither separate nor repeat them.
-	uc, ok := c.Conn.(*net.UnixConn)
-	if !ok {
+	if c.quick == nil {
 		return errNoDescriptors
 	}
-	first := min(len(b), keepBuffer)
+	// They travel with the first bytes, so that a short write of a long request can
+	// neither separate nor repeat them.
+	first := min(len(b), quick.Most-headerBytes)
 	kind := framePart
 	if first == len(b) {
 		kind = last
 	}
 	var h [headerBytes]byte
 	putHeader(&h, kind, first)
-	if err := writeWith(uc, append(h[:], b[:first]...), fds); err != nil || first == len(b) {
+	c.write.Lock()
+	_, err := c.quick.Send(append(h[:], b[:first]...), unix.UnixRights(fds...))
+	c.write.Unlock()
+	if err != nil || first == len(b) {
 		return err
 	}
 	return c.sendTail(last, b[first:])
@@ -235,16 +237,4 @@ func (c *conn) sendTail(last frameKind, b []byte) error {
 		b = b[MaxFrame:]
 	}
 	return c.send(last, b)
-}
-
-// writeWith writes all of b, the descriptors with its first byte.
-func writeWith(uc *net.UnixConn, b []byte, fds []int) error {
-	n, _, err := uc.WriteMsgUnix(b, unix.UnixRights(fds...), nil)
-	if err != nil {
-		return err
-	}
-	if n < len(b) {
-		_, err = uc.Write(b[n:])
-	}
-	return err
 }

@@ -13,9 +13,6 @@ import (
 	"berth/proto"
 )
 
-// rawConn is syscall.RawConn under a name that conn.alive can ask for.
-type rawConn = syscall.RawConn
-
 // knownCode holds the codes that a guest may send. Unauthenticated and Expired are the
 // daemon's own to say.
 var knownCode = map[proto.Code]bool{
@@ -39,21 +36,6 @@ func clean(s string, max int) string {
 		}
 		return r
 	}, s)
-}
-
-// peek reports whether a connection is open and has nothing to say.
-func peek(c interface{ SyscallConn() (rawConn, error) }) bool {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	silent := false
-	err = raw.Control(func(fd uintptr) {
-		var b [1]byte
-		_, _, rerr := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		silent = rerr == unix.EAGAIN
-	})
-	return err == nil && silent
 }
 
 // isGone reports whether err means that the other side is no more.

@@ -217,7 +217,7 @@ func (s *Server) admit(ctx context.Context, nc net.Conn) {
 	s.callers.Add(1)
 	s.wg.Go(func() {
 		defer s.part()
-		s.serve(ctx, newQuickConn(nc))
+		s.serve(ctx, newConn(nc, true))
 	})
 }
 

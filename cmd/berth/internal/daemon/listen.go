@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"berth/cmd/berth/internal/certs"
+	"berth/quick"
 )
 
 // TLSDir is where a data directory's own certificate is.
@@ -92,7 +93,7 @@ func (d *Daemon) Fingerprint() (sum, file string) {
 // accept is the listener that requests come from.
 func (d *Daemon) accept() net.Listener {
 	if d.certs == nil {
-		return d.listener
+		return quick.Listen(d.listener)
 	}
-	return tls.NewListener(d.listener, d.certs.TLS())
+	return tls.NewListener(quick.Listen(d.listener), d.certs.TLS())
 }
