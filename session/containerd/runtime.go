@@ -65,6 +65,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := cfg.makeDirs(); err != nil {
 		return nil, fmt.Errorf("making the data directory: %w", err)
 	}
+	hearHangups()
 	r := &Runtime{
 		cfg: cfg, log: cfg.Log, run: cfg.rundir(), ids: newIDPool(cfg.FirstID),
 		starts: make(chan struct{}, cfg.Starts), bells: newDoorbells(), reserve: reserveOf(cfg.Dir),

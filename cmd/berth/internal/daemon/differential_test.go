@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -64,6 +65,9 @@ func outside(t *testing.T, text string) string {
 	if err := os.Chown(dir, 1000, 1000); err != nil {
 		t.Fatal(err)
 	}
+	heard := make(chan os.Signal, 1) // what this process hears is not ignored in a child, as it would be under nohup
+	signal.Notify(heard, syscall.SIGHUP)
+	defer signal.Stop(heard)
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", text)
 	for k, v := range sameEnv {
 		cmd.Env = append(cmd.Env, k+"="+v)
