@@ -80,9 +80,12 @@ func hardLimit(kind int) uint64 {
 	return l.Max
 }
 
+// cpuPeriod is the time that a CPU limit is counted over, in µs. A cgroup has it from its start, so makeCgroups sets none.
+const cpuPeriod = 100_000
+
 // newResources bounds the sandbox as a whole. Devices: none but the harmless ones every runtime adds.
 func newResources(s session.Spec) *specs.LinuxResources {
-	period := uint64(100_000) // µs, the kernel's default
+	period := uint64(cpuPeriod)
 	quota := max(int64(s.Limits.CPUs*float64(period)), 1000)
 	shares := uint64(cpuShares)
 	memory, swap, pids := s.Limits.MemoryBytes, s.Limits.MemoryBytes, hostPIDs(s) // swap counts memory too: equal means none

@@ -56,7 +56,7 @@ func makeCgroups(spec *specs.Spec) (*sandboxCgroups, error) {
 	r := spec.Linux.Resources
 	g := &sandboxCgroups{limits: &cgroups.Resources{
 		CpuShares: *r.CPU.Shares, CpuWeight: cgroups.ConvertCPUSharesToCgroupV2Value(*r.CPU.Shares),
-		CpuQuota: *r.CPU.Quota, // of a period that a cgroup has from its start: to set it has v1 look at all groups there are
+		CpuQuota: *r.CPU.Quota, // of cpuPeriod: to set that has v1 look at all groups there are
 		Memory:   *r.Memory.Limit, MemorySwap: *r.Memory.Swap,
 		PidsLimit: r.Pids.Limit,
 		Devices:   allowedDevices(),

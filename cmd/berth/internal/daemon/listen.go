@@ -92,8 +92,9 @@ func (d *Daemon) Fingerprint() (sum, file string) {
 
 // accept is the listener that requests come from.
 func (d *Daemon) accept() net.Listener {
+	l := quick.Listen(d.listener)
 	if d.certs == nil {
-		return quick.Listen(d.listener)
+		return l
 	}
-	return tls.NewListener(quick.Listen(d.listener), d.certs.TLS())
+	return tls.NewListener(l, d.certs.TLS())
 }
