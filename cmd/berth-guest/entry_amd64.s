@@ -9,35 +9,36 @@
 #define sysWrite 1
 #define sysPoll 7
 #define sysMmap 9
+#define sysRtSigaction 13
+#define sysRecvmsg 47
 #define sysExecve 59
-#define sysSetresuid 117
-#define sysPrctl 157
 #define sysExitGroup 231
-#define sysUnshare 272
+#define sysClone3 435
+#define sysCloseRange 436
 
-#define newUser 0x10000000 // CLONE_NEWUSER
-#define setSecurebits 28 // PR_SET_SECUREBITS
-#define noFixup 4 // SECBIT_NO_SETUID_FIXUP
+#define childDied 17 // SIGCHLD
+#define noWait 2 // SA_NOCLDWAIT
 
-// Of a script: see script.go in session/containerd.
+// Of scripts, and of who starts them: see script.go and starter.go in session/containerd.
 #define scriptAt 0x10000000
 #define scriptSize 0x100000
 #define readWrite 3 // PROT_READ, PROT_WRITE
 #define privateThere 0x100002 // MAP_PRIVATE, MAP_FIXED_NOREPLACE
+#define starterFD 0
 #define scriptFD 3
 #define answerFD 4
+#define startBytes 88 // struct clone_args
+#define startRights 64 // of control messages
 #define isError -4095 // and above
 #define failed 3 // scriptFailed
 #define fails 0xff // stepFails
 
 // entry is where the kernel begins the program. It is the runtime's own beginning, unless the program is called something that it does without
-// that, with nothing but a page of its stack: guest.DozeName, "doze", see doze.go; "userns", see userns.go; or "script", see script.go.
+// that, with nothing but a page of its stack: guest.DozeName, "doze", see doze.go; or "script", see helper_amd64.go.
 TEXT ·entry(SB),NOSPLIT|NOFRAME|TOPFRAME,$0
 	MOVQ	8(SP), SI
 	TESTQ	SI, SI
 	JZ	run
-	CMPL	(SI), $0x72657375 // "user"
-	JEQ	user
 	CMPL	(SI), $0x69726373 // "scri"
 	JEQ	script
 	CMPL	(SI), $0x657a6f64 // "doze"
@@ -86,43 +87,66 @@ wake:
 	SYSCALL
 	JMP	wake
 
-user:
-	CMPL	3(SI), $0x00736e72 // "rns"
+script:
+	CMPL	3(SI), $0x00747069 // "ipt"
 	JNE	run
-	SUBQ	$16, SP
-	MOVQ	$0, DI
+	SUBQ	$256, SP
+	MOVQ	$0, 0(SP)
+	MOVQ	$noWait, 8(SP)
+	MOVQ	$0, 16(SP)
+	MOVQ	$0, 24(SP)
+	MOVQ	$childDied, DI
 	MOVQ	SP, SI
-	MOVQ	$4, DX
-	MOVQ	$sysRead, AX
+	XORL	DX, DX
+	MOVQ	$8, R10
+	MOVQ	$sysRtSigaction, AX
 	SYSCALL
-	CMPQ	AX, $4
-	JNE	exit
-	MOVQ	$setSecurebits, DI
-	MOVQ	$noFixup, SI
-	MOVQ	$sysPrctl, AX
-	SYSCALL
-	MOVQ	$-1, DI
-	MOVL	(SP), SI
-	MOVQ	$-1, DX
-	MOVQ	$sysSetresuid, AX
+
+start: // a message: at 0 its header, at 56 its one part, at 72 room for descriptors, at 136 for how to make a process
+	MOVQ	$0, 0(SP)
+	MOVQ	$0, 8(SP)
+	LEAQ	56(SP), AX
+	MOVQ	AX, 16(SP)
+	MOVQ	$1, 24(SP)
+	LEAQ	72(SP), AX
+	MOVQ	AX, 32(SP)
+	MOVQ	$startRights, 40(SP)
+	MOVQ	$0, 48(SP)
+	LEAQ	136(SP), AX
+	MOVQ	AX, 56(SP)
+	MOVQ	$startBytes, 64(SP)
+	MOVQ	$starterFD, DI
+	MOVQ	SP, SI
+	XORL	DX, DX
+	MOVQ	$sysRecvmsg, AX
 	SYSCALL
 	TESTQ	AX, AX
-	JNZ	exit
-	MOVQ	$newUser, DI
-	MOVQ	$sysUnshare, AX
+	JLE	exit
+	LEAQ	136(SP), DI
+	MOVQ	$startBytes, SI
+	MOVQ	$sysClone3, AX
 	SYSCALL
 	TESTQ	AX, AX
-	JNZ	exit
-	MOVQ	$1, DI
+	JZ	begin
+	CMPQ	AX, $isError
+	JCS	started
+	NEGQ	AX
+	MOVQ	$failed, 0(SP)
+	MOVQ	$0, 8(SP)
+	MOVQ	AX, 16(SP)
+	MOVQ	$answerFD, DI
 	MOVQ	SP, SI
-	MOVQ	$1, DX
+	MOVQ	$24, DX
 	MOVQ	$sysWrite, AX
 	SYSCALL
-	MOVQ	$0, DI
-	MOVQ	SP, SI
-	MOVQ	$1, DX
-	MOVQ	$sysRead, AX
+
+started: // what came with the message is the script's
+	MOVQ	$scriptFD, DI
+	MOVQ	$0xffffffff, SI
+	XORL	DX, DX
+	MOVQ	$sysCloseRange, AX
 	SYSCALL
+	JMP	start
 
 exit:
 	NEGQ	AX
@@ -130,9 +154,7 @@ exit:
 	MOVQ	$sysExitGroup, AX
 	SYSCALL
 
-script:
-	CMPL	3(SI), $0x00747069 // "ipt"
-	JNE	run
+begin:
 	MOVQ	$scriptAt, DI
 	MOVQ	$scriptSize, SI
 	MOVQ	$readWrite, DX

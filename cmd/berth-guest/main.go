@@ -42,7 +42,7 @@ func main() {
 	case guest.DozeName:
 		fmt.Fprintln(os.Stderr, "berth-guest:", syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
 		os.Exit(1)
-	case makerName, scriptName:
+	case helperName:
 		os.Exit(int(syscall.ENOSYS))
 	}
 	if args, ok := command.Asked(os.Args); ok {

@@ -22,7 +22,7 @@ type classInfo struct {
 // findPrograms looks at what BinDir holds. Without shim, guest and runc there is nothing
 // to run; without runsc one class is missing.
 func (r *Runtime) findPrograms() error {
-	for _, p := range []string{r.shim, r.cfg.Guest, r.cfg.maker()} {
+	for _, p := range []string{r.shim, r.cfg.Guest, r.cfg.starter()} {
 		if err := executable(p); err != nil {
 			return proto.Errorf(proto.Unsupported, "opening the runtime", filepath.Base(p),
 				"%s is missing from the program directory; build it with make", filepath.Base(p))

@@ -81,8 +81,8 @@ func (c Config) guestProgram() string {
 	return cmp.Or(c.Guest, filepath.Join(c.BinDir, guestName))
 }
 
-// maker is the program that makes user namespaces, see makerName: the guest that comes with the daemon, whatever sandboxes have.
-func (c Config) maker() string { return filepath.Join(c.BinDir, guestName) }
+// starter is the program of a starter: the guest that comes with the daemon, whatever sandboxes have.
+func (c Config) starter() string { return filepath.Join(c.BinDir, guestName) }
 
 // withDefaults checks c and fills what was left to us.
 func (c Config) withDefaults() (Config, error) {

@@ -35,7 +35,7 @@ type Finding struct {
 // Doctor looks at this machine without changing it, for a Runtime that would be opened with cfg.
 // It needs no Runtime, and no data directory that is there.
 func Doctor(ctx context.Context, cfg Config) []Finding {
-	found := []Finding{checkRoot(), checkKernel(), checkCgroups(), checkUserNamespaces(cfg.maker()), checkSeccomp()}
+	found := []Finding{checkRoot(), checkKernel(), checkCgroups(), checkUserNamespaces(cfg.starter()), checkSeccomp()}
 	found = append(found, checkMounts(ctx)...)
 	found = append(found, checkPrograms(cfg)...)
 	found = append(found, checkPool(cfg))
@@ -116,12 +116,14 @@ func cgroupMode() (mode string, controllers []string) {
 	return mode, controllers
 }
 
-func checkUserNamespaces(maker string) Finding {
+func checkUserNamespaces(program string) Finding {
 	if _, err := os.Stat("/proc/self/ns/user"); err != nil {
 		return Finding{"user namespaces", Fail, "none", "root in a container must be nobody on the host",
 			"use a kernel built with CONFIG_USER_NS"}
 	}
-	ns, err := newUserNamespace(maker, trialFirstID, trialFirstID)
+	st := newStarter(program)
+	defer st.close()
+	ns, err := newUserNamespace(st, trialFirstID, trialFirstID)
 	if err != nil {
 		return Finding{"user namespaces", Warn, "only root's own: " + err.Error(), "containers share the host's inotify and namespace limits, so that one can use them up for all",
 			"run it as root; have the security module of this host allow it to berth-guest; else raise fs.inotify.max_user_instances and max_user_watches a hundredfold"}

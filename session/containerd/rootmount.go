@@ -91,6 +91,22 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 	return nil
 }
 
+// detached makes the mount that mount makes, without a place.
+func (l rootLayers) detached(dir string, b blueprint) (tree *os.File, err error) {
+	err = inOwnMounts(func() error {
+		if err := l.mount(dir, b); err != nil {
+			return fmt.Errorf("mounting its root: %w", err)
+		}
+		fd, err := unix.OpenTree(unix.AT_FDCWD, filepath.Join(dir, bundleRoot), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if err != nil {
+			return fmt.Errorf("taking its root along: %w", err)
+		}
+		tree = os.NewFile(uintptr(fd), bundleRoot)
+		return nil
+	})
+	return tree, err
+}
+
 // bind mounts what is at path from at path to, with the attributes more than it has, and mapped into a user namespace
 // unless users is nil.
 func bind(from, to string, attr uint64, users *os.File) error {
@@ -131,7 +147,7 @@ func usersOf(b blueprint) (*os.File, error) {
 	if b.userNamespace != "" {
 		return os.Open(b.userNamespace)
 	}
-	return newUserNamespace(b.maker, 0, b.firstID)
+	return newUserNamespace(b.starter, 0, b.firstID)
 }
 
 // commonDir is the deepest directory that all dirs are below.

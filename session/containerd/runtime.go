@@ -30,7 +30,7 @@ type Runtime struct {
 	ids      *idPool
 	shim     string // path of the runc shim
 	guest    string // path of the guest that new sandboxes run
-	maker    string // path of the program that makes user namespaces; see makerName
+	starter  *starter
 	class    map[proto.RuntimeClass]classInfo
 	starts   chan struct{} // one slot per Start at work
 	locks    keyed         // by session and workspace ID
@@ -93,13 +93,17 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if r.guest, err = r.disk.keepGuest(cfg.Guest); err != nil {
 		return nil, fmt.Errorf("copying the guest: %w", err)
 	}
-	r.maker = r.guest
-	if cfg.maker() != cfg.Guest {
-		if r.maker, err = r.disk.keepGuest(cfg.maker()); err != nil {
-			return nil, fmt.Errorf("copying the program that makes user namespaces: %w", err)
+	program := r.guest
+	if cfg.starter() != cfg.Guest {
+		if program, err = r.disk.keepGuest(cfg.starter()); err != nil {
+			return nil, fmt.Errorf("copying the program that starts processes: %w", err)
 		}
 	}
+	r.starter = newStarter(program)
 	r.tryUserNamespace()
+	if scripts && r.ownCounts {
+		r.scripted.open(r.cfg.directDir(), r.log)
+	}
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -117,6 +121,8 @@ func (r *Runtime) Close() error {
 	r.claims.close()
 	r.gauges.close()
 	r.bells.close()
+	r.scripted.empty.Close()
+	r.starter.close()
 	if r.client != nil {
 		errs = r.client.Close()
 	}

@@ -253,7 +253,7 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 // spec without one is of a member of the warm pool, which gets all that later.
 func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class classInfo, byRunc bool) error {
 	b := blueprint{
-		id: id, session: spec, guest: r.guest, maker: r.maker, run: r.runPath(id), byRunc: byRunc,
+		id: id, session: spec, guest: r.guest, starter: r.starter, run: r.runPath(id), byRunc: byRunc,
 	}
 	var err error
 	if b.firstID, err = r.ids.take(id); err != nil {

@@ -45,7 +45,7 @@ const (
 const (
 	scriptChild  = iota + 1 // the process number of its child, on the host
 	scriptWaits             // it waits for a byte before it goes on
-	scriptFailed            // the address of the step that failed, and the error's number
+	scriptFailed            // the address of the step that failed, or 0 if there is no process to do any, and the error's number
 )
 
 const scriptWord = 24
@@ -149,7 +149,7 @@ func (s *script) file() (*os.File, error) {
 
 // failure is the error of a step that failed.
 func (s *script) failure(at, errno uint64) error {
-	what := "a step that it does not have"
+	what := "making its process"
 	if i := (at - scriptAt) / stepBytes; at >= scriptAt && i < uint64(len(s.steps)) {
 		what = s.steps[i].what
 	}

@@ -11,13 +11,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// scriptName is what the guest's program is called as, instead of being a guest, to run a script.
-const scriptName = "script"
 
 // scripted is what a Runtime knows of whether sandboxes can be set up by scripts. The filter of system calls is runc's work, which knows how to make one of a
 // list of names: the first sandbox of a daemon is made by runc, and has the filter that all others get.
@@ -25,6 +21,7 @@ type scripted struct {
 	filter   atomic.Pointer[[]unix.SockFilter] // nil: not known
 	failures atomic.Int32                      // one after the other
 	why      atomic.Pointer[error]             // the last of them
+	empty    *os.File                          // see newEmptyMounts; nil: there are no scripts
 }
 
 // manyFailures in a row are no accident.
@@ -32,6 +29,15 @@ const manyFailures = 3
 
 // hopeless reports whether there is no use in scripts.
 func (s *scripted) hopeless() bool { return s.failures.Load() >= manyFailures }
+
+// open makes what all scripts need, at an existing directory. Without it there are none.
+func (s *scripted) open(dir string, log *slog.Logger) {
+	var err error
+	if s.empty, err = newEmptyMounts(dir); err != nil {
+		s.failures.Store(manyFailures - 1)
+		s.failed(log, err)
+	}
+}
 
 // known is the filter, if scripts are of use.
 func (s *scripted) known() []unix.SockFilter {
@@ -126,35 +132,31 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 	if err != nil {
 		return nil, scriptError{err}
 	}
-	s, err := setup(spec, filepath.Join(dir, bundleRoot), groups.v1, filter)
+	s, err := setup(spec, groups.v1, filter)
 	if err != nil {
 		return nil, scriptError{err}
 	}
-	var n *nascent
-	var process *os.Process
-	err = inOwnMounts(func() (err error) {
-		if err := root.mount(dir, b); err != nil {
-			return fmt.Errorf("mounting its root: %w", err)
-		}
-		if n, process, err = s.start(b, groups.v2); err != nil {
-			return scriptError{err}
-		}
-		return nil
-	})
+	user, err := os.Open(b.userNamespace)
 	if err != nil {
 		return nil, err
 	}
+	defer user.Close()
+	tree, err := root.detached(dir, b)
+	if err != nil {
+		return nil, err
+	}
+	defer tree.Close()
+	n, err := b.starter.start(s, groups.v2, user, r.scripted.empty, tree)
+	if err != nil {
+		return nil, scriptError{err}
+	}
 	defer func() {
-		if err == nil {
-			go func() { _, _ = process.Wait() }() // it ends, and takes down the mounts that it was started with, which can take milliseconds
-			return
+		if err != nil {
+			n.close() // with which it ends
+			killCgroups(b.id)
 		}
-		_ = process.Kill() // it may have ended
-		_, _ = process.Wait()
-		n.close()
-		killCgroups(b.id)
 	}()
-	// Not before: while a process is started in a cgroup of v2, no other is, and its limits would count for that too.
+	// Not before: while a process is started in a cgroup of v2, its limits would count for that too.
 	if err := groups.limit(); err != nil {
 		return nil, scriptError{err}
 	}
@@ -162,44 +164,6 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 		return nil, scriptError{err}
 	}
 	return n, replaceFile(filepath.Join(dir, bundlePID), []byte(strconv.Itoa(n.pid)), 0o600)
-}
-
-// start starts the script for b in a cgroup of v2, if there is one. The process ends when it has made the sandbox's first.
-func (s *script) start(b blueprint, group string) (_ *nascent, _ *os.Process, err error) {
-	n := &nascent{script: s}
-	var text, user, asks, answers, into *os.File
-	defer func() {
-		for _, f := range []*os.File{text, user, asks, answers, into} {
-			f.Close()
-		}
-		if err != nil {
-			n.close()
-		}
-	}()
-	if text, err = s.file(); err != nil {
-		return nil, nil, err
-	}
-	if user, err = os.Open(b.userNamespace); err != nil {
-		return nil, nil, err
-	}
-	if asks, n.ask, err = os.Pipe(); err != nil {
-		return nil, nil, err
-	}
-	if n.answer, answers, err = os.Pipe(); err != nil {
-		return nil, nil, err
-	}
-	attr := &os.ProcAttr{
-		Dir: "/", Env: []string{}, Files: []*os.File{nil, nil, nil, text, answers, asks, user},
-		Sys: &syscall.SysProcAttr{Setsid: true}, // an interrupt at the daemon's terminal is not for it
-	}
-	if group != "" {
-		if into, err = os.Open(group); err != nil {
-			return nil, nil, err
-		}
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(into.Fd())
-	}
-	process, err := os.StartProcess(b.maker, []string{scriptName, notAGuest}, attr)
-	return n, process, err
 }
 
 // setUp returns when its child waits for limits.

@@ -18,28 +18,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userFD is the user namespace that a setup joins.
-const userFD = scriptFDs
+// Descriptors of a setup: two namespaces that it joins, and
+const (
+	userFD  = scriptFDs + iota
+	emptyFD // newEmptyMounts'
+	rootFD  // a mount: the root file system, which has no place yet
+)
 
-// setup is the script of a sandbox's first process: what runc would do for the same configuration, in a process that has the root file system mounted at
-// root, in a mount namespace that nobody else has. TestScriptIsLikeRunc compares what comes of both.
+// setup is the script of a sandbox's first process: what runc would do for the same configuration. TestScriptIsLikeRunc compares what comes of both.
 //
 // The process that begins it joins the user namespace and makes the others; a child, which is the first process of the new PID namespace, does the rest, and waits, when
 // all but the filter and the guest is done, until the daemon has limited it.
-func setup(spec *specs.Spec, root string, groups []string, filter []unix.SockFilter) (*script, error) {
+func setup(spec *specs.Spec, groups []string, filter []unix.SockFilter) (*script, error) {
 	if err := verifyNodes(); err != nil {
 		return nil, err
 	}
 	s := &script{}
 	s.enterCgroups(groups)
 	s.write("/proc/self/oom_score_adj", strconv.Itoa(*spec.Process.OOMScoreAdj))
+	host := s.copyMounts(groups)
 	s.enterNamespaces()
 	s.beTheFirst()
-	s.mountAll(spec, root, groups)
+	s.mountAll(spec, host)
 	s.becomeRoot()
 	s.raiseLoopback()
-	host := spec.Hostname
-	s.do("naming the host", unix.SYS_SETHOSTNAME, s.text(host), uint64(len(host)))
+	name := spec.Hostname
+	s.do("naming the host", unix.SYS_SETHOSTNAME, s.text(name), uint64(len(name)))
 	for _, p := range spec.Linux.ReadonlyPaths {
 		s.protect(p)
 	}
@@ -87,8 +91,54 @@ func (s *script) write(path, text string) {
 	open.to = write.argument(0)
 }
 
-// enterNamespaces joins the user namespace, as its root, and makes all others.
+// hostMounts are copies of the host's mounts, without a place yet.
+type hostMounts struct {
+	proc, sys *step
+	groups    []groupMount
+	nodes     []*step
+}
+
+// A groupMount is a cgroup of v1.
+type groupMount struct {
+	name string // of the hierarchy
+	tree *step
+}
+
+// copyMounts copies what the sandbox gets of the host's mounts, while they are to be seen.
+func (s *script) copyMounts(groups []string) (h hostMounts) {
+	h.proc, h.sys = s.copyMount("/proc"), s.copyMount("/sys")
+	points, _ := hierarchies()
+	for _, point := range points {
+		i := slices.IndexFunc(groups, func(dir string) bool { return strings.HasPrefix(dir, point+"/") })
+		if i < 0 {
+			continue // no cgroup of it is the sandbox's
+		}
+		h.groups = append(h.groups, groupMount{filepath.Base(point), s.copyMount(groups[i])})
+	}
+	for _, n := range nodes { // which a sandbox cannot make
+		h.nodes = append(h.nodes, s.copyMount("/dev/"+n.name))
+	}
+	return h
+}
+
+// copyMount copies the mount at a path of the host's.
+func (s *script) copyMount(path string) *step {
+	return s.do("copying the mount of "+path, unix.SYS_OPEN_TREE, atCwd, s.text(path), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+}
+
+// place gives a copy its place.
+func (s *script) place(tree *step, to string) {
+	tree.to = s.placeFD(0, to).argument(0)
+}
+
+// placeFD gives the mount that a descriptor has its place.
+func (s *script) placeFD(fd uint64, to string) *step {
+	return s.do("mounting "+to, unix.SYS_MOVE_MOUNT, fd, s.text(""), atCwd, s.text(to), unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// enterNamespaces leaves the host's mounts, joins the user namespace, as its root, and makes all others.
 func (s *script) enterNamespaces() {
+	s.do("leaving the host's mounts", unix.SYS_SETNS, emptyFD, unix.CLONE_NEWNS)
 	s.do("joining the user namespace", unix.SYS_SETNS, userFD, unix.CLONE_NEWUSER)
 	s.do("leaving its groups", unix.SYS_SETGROUPS, 0, 0)
 	s.do("becoming root's group", unix.SYS_SETRESGID, 0, 0, 0)
@@ -109,24 +159,25 @@ func (s *script) beTheFirst() {
 	s.do("making a keyring", unix.SYS_KEYCTL, joinSession, 0).fine = unix.ENOSYS
 }
 
-// mountAll makes the file systems in root, and then has no other files. Everything is mounted by names relative to root, whose directories makeMountPoints has made: no
+// mountAll makes the file systems of the sandbox, below its root, and enters that. Everything is mounted by names relative to the root, whose directories makeMountPoints has made: no
 // link of an image's leads elsewhere.
-func (s *script) mountAll(spec *specs.Spec, root string, groups []string) {
-	at := s.text(root)
-	s.do("making mounts private", unix.SYS_MOUNT, 0, s.text("/"), 0, unix.MS_PRIVATE|unix.MS_REC)
-	// What came from another user namespace cannot become the root; a mount of it can.
-	s.do("mounting the root", unix.SYS_MOUNT, at, at, 0, unix.MS_BIND|unix.MS_REC)
-	s.do("entering the root", unix.SYS_CHDIR, at)
+func (s *script) mountAll(spec *specs.Spec, h hostMounts) {
+	// Who has not all of a proc and a sysfs before its eyes may mount none.
+	s.place(h.sys, emptySys)
+	s.place(h.proc, emptyProc)
+	s.placeFD(rootFD, emptyRoot)
+	s.do("entering the root", unix.SYS_CHDIR, s.text(emptyRoot))
 	for _, m := range spec.Mounts {
 		if m.Type == "cgroup" {
-			s.mountCgroups(m, groups)
+			s.mountCgroups(m, h.groups)
 			continue
 		}
 		s.mount(m)
 	}
-	for _, n := range nodes { // which a sandbox cannot make, so they are mounted
+	s.do("leaving the host's sysfs and proc", unix.SYS_UMOUNT2, s.text(emptySys), unix.MNT_DETACH)
+	for i, n := range nodes {
 		s.do("making /dev/"+n.name, unix.SYS_MKNODAT, atCwd, s.text("dev/"+n.name), unix.S_IFREG|0o666, 0)
-		s.do("mounting /dev/"+n.name, unix.SYS_MOUNT, s.text("/dev/"+n.name), s.text("dev/"+n.name), 0, unix.MS_BIND)
+		s.place(h.nodes[i], "dev/"+n.name)
 	}
 	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
 		{"/proc/self/fd/2", "stderr"}, {"/proc/kcore", "core"}} {
@@ -156,30 +207,24 @@ func (s *script) mkdir(path string) {
 
 // mountCgroups mounts the sandbox's cgroups. Of v1, those directories of the host's mounts: to mount the hierarchies anew would look the same, for the kernel tells paths as the cgroup
 // namespace has them, but make as many file systems for each sandbox, and have the kernel look through those of all sandboxes for each.
-func (s *script) mountCgroups(m specs.Mount, groups []string) {
+func (s *script) mountCgroups(m specs.Mount, groups []groupMount) {
 	flags, _ := mountOptions(m.Options)
 	to := strings.TrimPrefix(m.Destination, "/")
-	points, v2 := hierarchies()
-	if v2 {
+	if _, v2 := hierarchies(); v2 {
 		s.do("mounting "+m.Destination, unix.SYS_MOUNT, s.text("cgroup"), s.text(to), s.text("cgroup2"), flags)
 		return
 	}
 	const inert = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	s.do("mounting "+m.Destination, unix.SYS_MOUNT, s.text("tmpfs"), s.text(to), s.text("tmpfs"), inert, s.text("mode=755"))
 	attributes := s.numbers(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY, 0, 0, 0)
-	for _, point := range points {
-		i := slices.IndexFunc(groups, func(dir string) bool { return strings.HasPrefix(dir, point+"/") })
-		if i < 0 {
-			continue // no cgroup of it is the sandbox's
-		}
-		name := filepath.Base(point)
-		dir := s.text(to + "/" + name)
-		s.mkdir(to + "/" + name)
-		s.do("mounting the cgroup of "+name, unix.SYS_MOUNT, s.text(groups[i]), dir, 0, unix.MS_BIND)
-		s.do("protecting the cgroup of "+name, unix.SYS_MOUNT_SETATTR, atCwd, dir, 0, attributes, 32)
-		for _, part := range strings.Split(name, ",") {
-			if part != name {
-				s.do("linking the cgroup of "+part, unix.SYS_SYMLINKAT, s.text(name), atCwd, s.text(to+"/"+part))
+	for _, g := range groups {
+		dir := to + "/" + g.name
+		s.mkdir(dir)
+		s.place(g.tree, dir)
+		s.do("protecting the cgroup of "+g.name, unix.SYS_MOUNT_SETATTR, atCwd, s.text(dir), 0, attributes, 32)
+		for _, part := range strings.Split(g.name, ",") {
+			if part != g.name {
+				s.do("linking the cgroup of "+part, unix.SYS_SYMLINKAT, s.text(g.name), atCwd, s.text(to+"/"+part))
 			}
 		}
 	}
@@ -216,12 +261,12 @@ func mountOptions(options []string) (flags uint64, data string) {
 	return flags, strings.Join(rest, ",")
 }
 
-// becomeRoot makes the working directory the root, and leaves nothing of the old one.
+// becomeRoot makes the working directory the root: what it covers has nothing. To exchange roots (pivot_root) would come to the same, and have the kernel ask each
+// thread of the machine for its root.
 func (s *script) becomeRoot() {
 	dot := s.text(".")
-	s.do("changing the root", unix.SYS_PIVOT_ROOT, dot, dot)
-	s.do("leaving the host's files", unix.SYS_UMOUNT2, dot, unix.MNT_DETACH)
-	s.do("entering its own root", unix.SYS_CHDIR, s.text("/"))
+	s.do("covering the empty root", unix.SYS_MOUNT, dot, s.text("/"), 0, unix.MS_MOVE)
+	s.do("changing the root", unix.SYS_CHROOT, dot)
 	s.do("setting the mask of modes", unix.SYS_UMASK, 0o022)
 }
 

@@ -59,8 +59,8 @@ type blueprint struct {
 	session   session.Spec
 	env       []string // of the image
 	guest     string   // the guest binary
-	maker     string   // of user namespaces
-	run       string   // the sandbox's run directory
+	starter   *starter
+	run       string // the sandbox's run directory
 	workspace string
 	firstID   uint32 // of its UID and GID range
 

@@ -1,10 +1,8 @@
 package containerd
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,63 +17,30 @@ import (
 //
 // gVisor keeps such things in a kernel of its own and makes its namespace itself.
 
-// makerName is what the guest's program is called as, instead of being a guest, to make a user namespace. It does so before the Go runtime
-// begins, in a third of a millisecond. The daemon cannot by itself: a process with threads gets another user namespace only by a fork, which
-// copies all its page tables, and has it fault again at each page that it writes to next.
-const makerName = "userns"
-
-// notAGuest is refused by guests that know nothing of this, before they do anything.
-const notAGuest = "-makes-a-user-namespace"
-
 // makerTime is what that may take.
 const makerTime = 10 * time.Second
 
-// newUserNamespace has program make the user namespace whose root is the host's user firstID. The host's user owner owns it: that same
+// newUserNamespace makes the user namespace whose root is the host's user firstID. The host's user owner owns it: that same
 // one, as nobody on the host runs as that user outside of the namespace, so that its ownership gives nobody anything; or 0. It ends with the
 // file and the last process in it.
-func newUserNamespace(program string, owner, firstID uint32) (*os.File, error) {
-	ns, err := makeUserNamespace(program, owner, fmt.Sprintf("0 %d %d", firstID, idRange))
+//
+// The daemon cannot make it by itself: a process with threads gets another user namespace only by a fork, which
+// copies all its page tables, and has it fault again at each page that it writes to next.
+func newUserNamespace(st *starter, owner, firstID uint32) (*os.File, error) {
+	ns, err := makeUserNamespace(st, owner, fmt.Sprintf("0 %d %d", firstID, idRange))
 	if err != nil {
 		return nil, fmt.Errorf("making a user namespace as user %d: %w", owner, err)
 	}
 	return ns, nil
 }
 
-func makeUserNamespace(program string, owner uint32, mapping string) (_ *os.File, err error) {
-	asks, ask, err := os.Pipe()
+func makeUserNamespace(st *starter, owner uint32, mapping string) (*os.File, error) {
+	pid, leave, err := startMaker(st, owner)
 	if err != nil {
 		return nil, err
 	}
-	defer ask.Close()
-	answer, answers, err := os.Pipe()
-	if err != nil {
-		asks.Close()
-		return nil, err
-	}
-	defer answer.Close()
-	maker, err := os.StartProcess(program, []string{makerName, notAGuest}, &os.ProcAttr{Files: []*os.File{asks, answers}, Env: []string{}})
-	asks.Close()
-	answers.Close()
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		_ = maker.Kill() // it may have ended
-		state, waited := maker.Wait()
-		if waited == nil && state.Exited() && err != nil {
-			err = fmt.Errorf("%w (%w)", err, syscall.Errno(state.ExitCode()))
-		}
-	}()
-	if err := answer.SetReadDeadline(time.Now().Add(makerTime)); err != nil {
-		return nil, err
-	}
-	if _, err := ask.Write(binary.NativeEndian.AppendUint32(nil, owner)); err != nil {
-		return nil, err
-	}
-	if _, err := answer.Read(make([]byte, 1)); err != nil {
-		return nil, err
-	}
-	proc := fmt.Sprintf("/proc/%d/", maker.Pid)
+	defer leave()
+	proc := fmt.Sprintf("/proc/%d/", pid)
 	for _, name := range []string{"uid_map", "gid_map"} {
 		if err := os.WriteFile(proc+name, []byte(mapping), 0); err != nil {
 			return nil, err
@@ -95,7 +60,7 @@ func namespacePath(ns *os.File) string {
 
 // tryUserNamespace finds out whether namespaces can be made this way. Where they cannot, runc makes them; the operator is told.
 func (r *Runtime) tryUserNamespace() {
-	ns, err := newUserNamespace(r.maker, r.ids.first, r.ids.first)
+	ns, err := newUserNamespace(r.starter, r.ids.first, r.ids.first)
 	if err != nil {
 		r.log.Warn("containers share the host's inotify limits, so that one can use them up; berth doctor says what to do", "err", err)
 		return
@@ -110,7 +75,7 @@ func (r *Runtime) enterNamespace(b *blueprint) (func(), error) {
 	if !r.ownCounts || b.session.Class != proto.ClassRunc {
 		return func() {}, nil
 	}
-	ns, err := newUserNamespace(b.maker, b.firstID, b.firstID)
+	ns, err := newUserNamespace(b.starter, b.firstID, b.firstID)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 func TestMakesUserNamespace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "guest")
 	build(t, path)
-	cmd := &exec.Cmd{Path: path, Args: []string{makerName}, Env: []string{}}
+	cmd := &exec.Cmd{Path: path, Args: []string{helperName}, Env: []string{}}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestMakerSaysWhyNot(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for who is not root
 		t.Fatal(err)
 	}
-	cmd := &exec.Cmd{Path: path, Args: []string{makerName}, Env: []string{}, Stdin: strings.NewReader("\x05\x00\x00\x00")}
+	cmd := &exec.Cmd{Path: path, Args: []string{helperName}, Env: []string{}, Stdin: strings.NewReader("\x05\x00\x00\x00")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}} // who cannot become another
 	out, err := cmd.Output()
 	if len(out) > 0 || cmd.ProcessState.ExitCode() != int(syscall.EPERM) {

@@ -1,0 +1,146 @@
+package containerd
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// TestStarterComesAgain: a starter that somebody killed is missed by nobody, and one that is closed is gone with all that it had.
+func TestStarterComesAgain(t *testing.T) {
+	r := needsScripts(t)
+	for range 2 {
+		first := startersOf(t)
+		if len(first) != 1 {
+			t.Fatalf("there are starters %v", first)
+		}
+		if err := syscall.Kill(first[0], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		gone(t, first[0])
+		id, _ := startTest(t, r, proto.ClassRunc)
+		if !byScript(r, id) {
+			t.Error("runc made the container")
+		}
+		if second := startersOf(t); len(second) != 1 || second[0] == first[0] {
+			t.Errorf("starters %v after %v", second, first)
+		}
+	}
+	last := startersOf(t)
+	r.starter.close()
+	gone(t, last[0])
+	r.starter.close()
+}
+
+// TestStarterSaysWhyNot: who gets no process hears of it, and the next does.
+func TestStarterSaysWhyNot(t *testing.T) {
+	r := needsScripts(t)
+	before := startersOf(t)
+	s := &script{}
+	s.do("ending", unix.SYS_EXIT_GROUP, 0)
+	n, err := r.starter.start(s, t.TempDir()) // which is no cgroup
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	if _, _, err := n.hear(); !errors.Is(err, unix.EBADF) || !strings.Contains(err.Error(), "making its process") {
+		t.Errorf("it said %v", err)
+	}
+	if _, err := r.starter.start(s, filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a directory: %v", err)
+	}
+	if id, _ := startTest(t, r, proto.ClassRunc); !byScript(r, id) {
+		t.Error("runc made the next container")
+	}
+	if after := startersOf(t); len(after) != 1 || after[0] != before[0] {
+		t.Errorf("starters %v after %v", after, before)
+	}
+}
+
+// TestStarterKeepsNothing: what it was given for others it has no longer once they run, and it waits for nobody who has ended.
+func TestStarterKeepsNothing(t *testing.T) {
+	r := needsScripts(t)
+	for range 3 {
+		startTest(t, r, proto.ClassRunc)
+	}
+	pid := startersOf(t)[0]
+	fds := entries(t, "/proc/"+strconv.Itoa(pid)+"/fd")
+	if len(fds) != 3 {
+		t.Errorf("it has the descriptors %v", fds)
+	}
+	children, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(pid) + "/children")
+	if err == nil && len(children) > 0 {
+		t.Errorf("it has the children %s", children)
+	}
+}
+
+// TestUserNamespaceHasItsOwner: a user namespace belongs to whom it was made for, who is root in it, and nobody is in it.
+func TestUserNamespaceHasItsOwner(t *testing.T) {
+	r := openTest(t)
+	for _, owner := range []uint32{0, r.ids.first + 5} {
+		ns, err := newUserNamespace(r.starter, owner, r.ids.first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ns.Close()
+		const getOwner = 0xb704 // NS_GET_OWNER_UID
+		var uid uint32
+		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, ns.Fd(), getOwner, uintptr(unsafe.Pointer(&uid))); errno != 0 || uid != owner {
+			t.Errorf("it belongs to user %d, not %d: %v", uid, owner, errno)
+		}
+		name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(ns.Fd())))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range entries(t, "/proc") {
+			if in, err := os.Readlink("/proc/" + p + "/ns/user"); err == nil && in == name {
+				pid, _ := strconv.Atoi(p)
+				gone(t, pid)
+			}
+		}
+	}
+}
+
+// startersOf are the starters of this process.
+func startersOf(t *testing.T) (pids []int) {
+	t.Helper()
+	for _, p := range entries(t, "/proc") {
+		pid, err := strconv.Atoi(p)
+		if err != nil {
+			continue
+		}
+		line, _ := os.ReadFile("/proc/" + p + "/cmdline") // it may have ended
+		stat, _ := os.ReadFile("/proc/" + p + "/stat")
+		_, after, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(after)
+		if string(line) == scriptName+"\x00"+notAGuest+"\x00" && len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// gone waits until a process has ended.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000); n != 1 {
+		t.Fatalf("process %d is still there: %v", pid, err)
+	}
+}
