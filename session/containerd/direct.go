@@ -46,15 +46,7 @@ func (r *Runtime) directPath(id string) string { return filepath.Join(r.cfg.dire
 // isDirect reports whether there is a bundle of sandbox id.
 func (r *Runtime) isDirect(id string) bool { return exists(r.directPath(id)) }
 
-// launchDirect is launch for a direct sandbox. Where the machine can do it, a script sets it up, in a fraction of the time that runc takes.
-func (r *Runtime) launchDirect(ctx context.Context, b blueprint, root rootLayers) error {
-	if filter := r.scripted.known(); filter != nil && b.userNamespace != "" && !b.byRunc {
-		return r.launchByScript(ctx, b, root, filter)
-	}
-	return r.launchByRunc(ctx, b, root)
-}
-
-// launchByRunc has runc make the sandbox.
+// launchByRunc is launch for a direct sandbox that runc makes.
 func (r *Runtime) launchByRunc(ctx context.Context, b blueprint, root rootLayers) error {
 	dir := r.directPath(b.id)
 	if err := makeBundle(dir, b); err != nil {

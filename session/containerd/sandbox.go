@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
@@ -249,7 +250,7 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 	return func() { second(); first() }, nil
 }
 
-// makeSandbox makes record, disk, run directory and task, in this order. What belongs to the session alone is its workspace; a
+// makeSandbox makes record, user namespace, disk and, for a script, cgroups, one beside the other, and then what runs. What belongs to the session alone is its workspace; a
 // spec without one is of a member of the warm pool, which gets all that later.
 func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class classInfo, byRunc bool) error {
 	b := blueprint{
@@ -259,34 +260,48 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	if b.firstID, err = r.ids.take(id); err != nil {
 		return err
 	}
-	leave, err := r.enterNamespace(&b)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	root, err := r.pin(ctx, &b, class)
-	if err != nil {
-		return err
-	}
-	if spec.Workspace != "" {
-		if b.workspace, err = r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
+	namespace := r.enterNamespace(b)
+	defer namespace.leave()
+	if !r.runsDirect(spec.Class) { // its record has the namespace
+		if b.userNamespace, err = namespace.path(); err != nil {
 			return err
 		}
 	}
-	upper, work, err := r.disk.makeLayer(id, b.firstID, spec.Limits.DiskBytes)
+	chain, err := r.pin(ctx, &b, class)
 	if err != nil {
 		return err
 	}
-	if err := makeMountPoints(upper, b.firstID); err != nil {
+	defer func() { _ = b.recorded() }() // whoever undoes this must find it
+	upper, work, err := r.makeDisk(&b)
+	if err != nil {
 		return err
 	}
-	if err := makeRunDir(b.run, b.firstID); err != nil {
+	prepared := r.prepareScript(b) // not before: what is on the disk names it for whoever removes what is left
+	defer prepared.wait()
+	if err := errors.Join(makeMountPoints(upper, b.firstID), makeRunDir(b.run, b.firstID)); err != nil {
 		return err
 	}
-	if r.runsDirect(spec.Class) {
-		return r.launchDirect(ctx, b, rootLayers{root.lowers, upper, work})
+	if b.userNamespace, err = namespace.path(); err != nil {
+		return err
 	}
-	return r.launchShimmed(ctx, b, client.WithRootFS(rootfs(b, root.lowers, upper, work)))
+	root := rootLayers{chain.lowers, upper, work}
+	switch {
+	case prepared != nil:
+		return r.launchByScript(ctx, b, root, prepared)
+	case r.runsDirect(spec.Class):
+		return r.launchByRunc(ctx, b, root)
+	}
+	return r.launchShimmed(ctx, b, client.WithRootFS(rootfs(b, chain.lowers, upper, work)))
+}
+
+// makeDisk makes the sandbox's directories on the disk.
+func (r *Runtime) makeDisk(b *blueprint) (upper, work string, err error) {
+	if spec := b.session; spec.Workspace != "" {
+		if b.workspace, err = r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
+			return "", "", err
+		}
+	}
+	return r.disk.makeLayer(b.id, b.firstID, b.session.Limits.DiskBytes)
 }
 
 // launch makes PID 1 and waits until it answers: create has it wait and says its number on the host, start makes it the
@@ -315,6 +330,9 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.C
 			return err
 		}
 	}
+	if err := b.recorded(); err != nil {
+		return fmt.Errorf("writing its record: %w", err)
+	}
 	if err := start(run); err != nil {
 		return fmt.Errorf("starting the guest: %w", err)
 	}
@@ -332,20 +350,27 @@ func makeRunDir(dir string, owner uint32) error {
 	return os.Chown(dir, int(owner), int(owner))
 }
 
-// pin finds the image and writes the container record, which keeps it, before any sweep
-// can look.
+// pin finds the image and begins to write the container record, which keeps it. Until that is written no sweep can look; nothing of the sandbox's
+// runs before.
 func (r *Runtime) pin(ctx context.Context, b *blueprint, class classInfo) (chainInfo, error) {
 	unlock, err := r.locks.lock(ctx, b.session.Image)
 	if err != nil {
 		return chainInfo{}, err
 	}
-	defer unlock()
 	root, err := r.chain(ctx, b.session.Image)
 	if err != nil {
+		unlock()
 		return root, err
 	}
 	b.env = root.env
-	return root, r.record(ctx, *b, root, class)
+	var writing errgroup.Group
+	record := *b
+	writing.Go(func() error {
+		defer unlock()
+		return r.record(ctx, record, root, class)
+	})
+	b.recorded = writing.Wait
+	return root, nil
 }
 
 // record writes the container record: from here on List names the sandbox.
@@ -425,8 +450,8 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// exists reports whether there is anything of sandbox id. The record is made first and
-// removed last, but containerd may be another one than before; so the disk counts too.
+// exists reports whether there is anything of sandbox id. The record is removed last, but what is on the disk may be older, and containerd may be another
+// one than before; so the disk counts too.
 func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
 	if r.hasBundle(id) || r.isDirect(id) || exists(r.disk.layerPath(id)) {
 		return true, nil

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -86,8 +87,40 @@ type scriptError struct{ error }
 
 func (e scriptError) Unwrap() error { return e.error }
 
-// launchByScript sets the sandbox up by a script.
-func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLayers, filter []unix.SockFilter) error {
+// A prepared is what a script needs that has nothing to do with the disk. It is being made.
+type prepared struct {
+	making errgroup.Group
+	groups *sandboxCgroups
+	script *script
+}
+
+// prepareScript begins to make the cgroups and the script of b; nil if that is not to be set up by one.
+func (r *Runtime) prepareScript(b blueprint) *prepared {
+	filter := r.scripted.known()
+	if filter == nil || !r.ownCounts || !r.runsDirect(b.session.Class) || b.byRunc {
+		return nil
+	}
+	p := &prepared{}
+	p.making.Go(func() (err error) {
+		spec := plainSpec(b)
+		if p.groups, err = makeCgroups(spec); err == nil {
+			p.script, err = setup(spec, p.groups.v1, filter)
+		}
+		return err
+	})
+	return p
+}
+
+// wait returns when it is made, or cannot be.
+func (p *prepared) wait() error {
+	if p == nil {
+		return nil
+	}
+	return p.making.Wait()
+}
+
+// launchByScript is launch for a direct sandbox that a script sets up, in a fraction of the time that runc takes.
+func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLayers, p *prepared) error {
 	dir := r.directPath(b.id)
 	if err := makeBundle(dir, b); err != nil {
 		return fmt.Errorf("making the bundle: %w", err)
@@ -95,7 +128,7 @@ func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLaye
 	var n *nascent
 	defer func() { n.close() }()
 	create := func(ctx context.Context) (_ int, err error) {
-		if n, err = r.createByScript(ctx, dir, b, root, filter); err != nil {
+		if n, err = r.createByScript(ctx, dir, b, root, p); err != nil {
 			return 0, err
 		}
 		return n.pid, nil
@@ -126,16 +159,7 @@ func (n *nascent) close() {
 }
 
 // createByScript sets up the sandbox of bundle dir up to the point where its first process waits to become the guest.
-func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, root rootLayers, filter []unix.SockFilter) (_ *nascent, err error) {
-	spec := newSpec(b)
-	groups, err := makeCgroups(spec)
-	if err != nil {
-		return nil, scriptError{err}
-	}
-	s, err := setup(spec, groups.v1, filter)
-	if err != nil {
-		return nil, scriptError{err}
-	}
+func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, root rootLayers, p *prepared) (_ *nascent, err error) {
 	user, err := os.Open(b.userNamespace)
 	if err != nil {
 		return nil, err
@@ -146,7 +170,10 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 		return nil, err
 	}
 	defer tree.Close()
-	n, err := b.starter.start(s, groups.v2, user, r.scripted.empty, tree)
+	if err := p.wait(); err != nil {
+		return nil, scriptError{err}
+	}
+	n, err := b.starter.start(p.script, p.groups.v2, user, r.scripted.empty, tree)
 	if err != nil {
 		return nil, scriptError{err}
 	}
@@ -157,7 +184,7 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 		}
 	}()
 	// Not before: while a process is started in a cgroup of v2, its limits would count for that too.
-	if err := groups.limit(); err != nil {
+	if err := p.groups.limit(); err != nil {
 		return nil, scriptError{err}
 	}
 	if err := n.setUp(ctx); err != nil {

@@ -296,7 +296,7 @@ func (s *script) hide(paths []string) {
 	s.do("making an empty directory", unix.SYS_MOUNT, s.text("tmpfs"), empty, s.text("tmpfs"), unix.MS_RDONLY, s.text("nr_blocks=1,nr_inodes=1"))
 	covers := [2]uint64{s.text("/dev/null"), empty}
 	for _, path := range paths {
-		at, likely := s.text(path), btoi(isDir(path))
+		at, likely := s.text(path), btoi(maskedDirs()[path])
 		first := s.do("hiding "+path, unix.SYS_MOUNT, covers[likely], at, 0, unix.MS_BIND)
 		first.fine, first.skip, first.zero, first.instead = unix.ENOENT, 1, 1, unix.ENOTDIR
 		s.do("hiding "+path+" by what the host does not have there", unix.SYS_MOUNT, covers[1-likely], at, 0, unix.MS_BIND)
@@ -304,6 +304,15 @@ func (s *script) hide(paths []string) {
 	s.do("unmounting the empty directory", unix.SYS_UMOUNT2, empty, unix.MNT_DETACH)
 	s.do("removing the empty directory", unix.SYS_UNLINKAT, atCwd, empty, unix.AT_REMOVEDIR)
 }
+
+// maskedDirs are those of the masked paths that the host has directories at, once. What comes later costs time and nothing else.
+var maskedDirs = sync.OnceValue(func() map[string]bool {
+	dirs := map[string]bool{}
+	for _, path := range maskedPaths {
+		dirs[path] = isDir(path)
+	}
+	return dirs
+})
 
 // renounce gives up all that the sandbox's root does not have.
 func (s *script) renounce(p *specs.Process) error {

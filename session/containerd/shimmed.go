@@ -20,6 +20,9 @@ import (
 func (r *Runtime) launchShimmed(ctx context.Context, b blueprint, rootfs client.NewTaskOpts) error {
 	var task client.Task
 	create := func(ctx context.Context) (int, error) {
+		if err := b.recorded(); err != nil { // which containerd looks at
+			return 0, err
+		}
 		c, err := r.client.LoadContainer(ctx, b.id)
 		if err != nil {
 			return 0, err

@@ -64,15 +64,23 @@ type blueprint struct {
 	workspace string
 	firstID   uint32 // of its UID and GID range
 
-	userNamespace string // to join; "" has the runtime make one
-	byRunc        bool   // not by a script
+	recorded      func() error // returns when the container record is written; nothing runs before
+	userNamespace string       // to join; "" has the runtime make one
+	byRunc        bool         // not by a script
 }
 
 // newSpec is the whole OCI configuration of a sandbox: nothing in it is asked of the
 // caller but numbers, and nothing of the image but its environment.
 func newSpec(b blueprint) *specs.Spec {
+	spec := plainSpec(b)
+	spec.Linux.Seccomp = seccompProfile(spec, b.session.Class)
+	return spec
+}
+
+// plainSpec is newSpec without the filter of system calls, which takes some making.
+func plainSpec(b blueprint) *specs.Spec {
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.firstID, Size: idRange}}
-	spec := &specs.Spec{
+	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: hostname,
 		Root:     &specs.Root{Path: "rootfs"},
@@ -88,8 +96,6 @@ func newSpec(b blueprint) *specs.Spec {
 			ReadonlyPaths: slices.Clone(readonlyPaths),
 		},
 	}
-	spec.Linux.Seccomp = seccompProfile(spec, b.session.Class)
-	return spec
 }
 
 func newProcess(b blueprint) *specs.Process {

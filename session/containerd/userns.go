@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
@@ -69,18 +70,36 @@ func (r *Runtime) tryUserNamespace() {
 	r.ownCounts = true
 }
 
-// enterNamespace makes the user namespace of b, if it is ours to make. The returned function closes it, which may be done as
-// soon as the sandbox runs.
-func (r *Runtime) enterNamespace(b *blueprint) (func(), error) {
-	if !r.ownCounts || b.session.Class != proto.ClassRunc {
-		return func() {}, nil
+// An ownNamespace is a sandbox's user namespace, which is being made.
+type ownNamespace struct {
+	making errgroup.Group
+	file   *os.File // nil: it is not ours to make
+}
+
+// enterNamespace begins to make the user namespace of b, if it is ours to make.
+func (r *Runtime) enterNamespace(b blueprint) *ownNamespace {
+	n := &ownNamespace{}
+	if r.ownCounts && b.session.Class == proto.ClassRunc {
+		n.making.Go(func() (err error) {
+			n.file, err = newUserNamespace(b.starter, b.firstID, b.firstID)
+			return err
+		})
 	}
-	ns, err := newUserNamespace(b.starter, b.firstID, b.firstID)
-	if err != nil {
-		return nil, err
+	return n
+}
+
+// path is where runtimes find it; "" if they are to make one.
+func (n *ownNamespace) path() (string, error) {
+	if err := n.making.Wait(); err != nil || n.file == nil {
+		return "", err
 	}
-	b.userNamespace = namespacePath(ns)
-	return func() { ns.Close() }, nil
+	return namespacePath(n.file), nil
+}
+
+// leave is for when the sandbox is in it, or is not to be.
+func (n *ownNamespace) leave() {
+	_ = n.making.Wait()
+	n.file.Close()
 }
 
 // setLimits gives a sandbox's first process its limits before it runs anything. runc cannot: to set another's limits takes CAP_SYS_RESOURCE
