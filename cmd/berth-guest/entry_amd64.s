@@ -30,7 +30,7 @@
 #define startBytes 88 // struct clone_args
 #define startRights 64 // of control messages
 #define isError -4095 // and above
-#define failed 3 // scriptFailed
+#define failed 2 // scriptFailed
 #define fails 0xff // stepFails
 
 // entry is where the kernel begins the program. It is the runtime's own beginning, unless the program is called something that it does without

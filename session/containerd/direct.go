@@ -59,10 +59,11 @@ func (r *Runtime) launchByRunc(ctx context.Context, b blueprint, root rootLayers
 			return 0, err
 		}
 		pid, err := readPID(dir)
-		if err == nil {
-			r.learnFilter(b.id, pid)
+		if err != nil {
+			return 0, err
 		}
-		return pid, err
+		r.learnFilter(b.id, pid)
+		return pid, setLimits(b, pid)
 	}
 	err := r.launch(ctx, b, create, func(context.Context) (err error) {
 		pipe, err = letGo(dir, b.id)

@@ -1,9 +1,14 @@
 package containerd
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // has the kernel keep the rules for devices
@@ -61,22 +66,82 @@ func makeCgroups(spec *specs.Spec) (*sandboxCgroups, error) {
 		PidsLimit: r.Pids.Limit,
 		Devices:   allowedDevices(),
 	}}
+	cg := &cgroups.Cgroup{Path: spec.Linux.CgroupsPath, Resources: g.limits}
+	id := filepath.Base(cg.Path)
 	var err error
-	if g.manager, err = manager.New(&cgroups.Cgroup{Path: spec.Linux.CgroupsPath, Resources: g.limits}); err != nil {
+	if known := cgroupPlaces.Load(); known != nil {
+		g.manager, err = manager.NewWithPaths(cg, known.of(id))
+		if err == nil && known.make(id) {
+			g.v1, g.v2 = known.dirs(id)
+			return g, nil
+		}
+	}
+	if g.manager, err = manager.New(cg); err != nil {
 		return nil, err
 	}
 	const nobody = -1
 	if err := g.manager.Apply(nobody); err != nil {
 		return nil, fmt.Errorf("making cgroups: %w", err)
 	}
-	for _, dir := range g.manager.GetPaths() {
+	found := &places{parents: map[string]string{}}
+	for controller, dir := range g.manager.GetPaths() {
+		found.parents[controller] = filepath.Dir(dir)
 		if exists(filepath.Join(dir, "tasks")) {
-			g.v1 = append(g.v1, dir)
+			found.v1 = append(found.v1, filepath.Dir(dir))
 		} else {
-			g.v2 = dir
+			found.v2 = filepath.Dir(dir)
 		}
 	}
+	g.v1, g.v2 = found.dirs(id)
+	if len(g.v1) > 0 { // v2 wants more than a directory
+		cgroupPlaces.Store(found)
+	}
 	return g, nil
+}
+
+// places are the directories that sandboxes' cgroups are made in.
+type places struct {
+	parents map[string]string // by what the package calls them
+	v1      []string
+	v2      string
+}
+
+// cgroupPlaces is where the package made the first cgroups, which takes it a hundred looks at files. All others are made beside those. nil: not known, or v2 alone.
+var cgroupPlaces atomic.Pointer[places]
+
+// of is where the cgroups of a sandbox are, as the package wants it.
+func (p *places) of(id string) map[string]string {
+	dirs := map[string]string{}
+	for controller, parent := range p.parents {
+		dirs[controller] = filepath.Join(parent, id)
+	}
+	return dirs
+}
+
+// dirs are the cgroups of a sandbox.
+func (p *places) dirs(id string) (v1 []string, v2 string) {
+	for _, parent := range p.v1 {
+		v1 = append(v1, filepath.Join(parent, id))
+	}
+	if p.v2 != "" {
+		v2 = filepath.Join(p.v2, id)
+	}
+	return v1, v2
+}
+
+// make makes a sandbox's cgroups, and reports whether they are as the package would have made them. If not, it can go on from there.
+func (p *places) make(id string) bool {
+	for _, parent := range p.parents {
+		if err := os.Mkdir(filepath.Join(parent, id), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return false // all of ours may have been removed
+		}
+	}
+	sets, ok := p.parents["cpuset"]
+	if !ok {
+		return true
+	}
+	processors, err := os.ReadFile(filepath.Join(sets, id, "cpuset.cpus"))
+	return err == nil && len(bytes.TrimSpace(processors)) > 0 // see inheritProcessors
 }
 
 // limit gives the cgroups their limits.

@@ -121,7 +121,7 @@ func (r *Runtime) Close() error {
 	r.claims.close()
 	r.gauges.close()
 	r.bells.close()
-	r.scripted.empty.Close()
+	r.scripted.mounts.close()
 	r.starter.close()
 	if r.client != nil {
 		errs = r.client.Close()

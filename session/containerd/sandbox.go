@@ -325,11 +325,6 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.C
 		return fmt.Errorf("watching the guest: %w", err)
 	}
 	defer forget()
-	if b.userNamespace != "" {
-		if err := setLimits(b, pid); err != nil {
-			return err
-		}
-	}
 	if err := b.recorded(); err != nil {
 		return fmt.Errorf("writing its record: %w", err)
 	}

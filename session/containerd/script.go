@@ -44,7 +44,6 @@ const (
 // What a script says, as three numbers of eight bytes: which of these, and two more.
 const (
 	scriptChild  = iota + 1 // the process number of its child, on the host
-	scriptWaits             // it waits for a byte before it goes on
 	scriptFailed            // the address of the step that failed, or 0 if there is no process to do any, and the error's number
 )
 

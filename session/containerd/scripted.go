@@ -22,7 +22,7 @@ type scripted struct {
 	filter   atomic.Pointer[[]unix.SockFilter] // nil: not known
 	failures atomic.Int32                      // one after the other
 	why      atomic.Pointer[error]             // the last of them
-	empty    *os.File                          // see newEmptyMounts; nil: there are no scripts
+	mounts   scriptMounts                      // without them there are no scripts
 }
 
 // manyFailures in a row are no accident.
@@ -34,7 +34,7 @@ func (s *scripted) hopeless() bool { return s.failures.Load() >= manyFailures }
 // open makes what all scripts need, at an existing directory. Without it there are none.
 func (s *scripted) open(dir string, log *slog.Logger) {
 	var err error
-	if s.empty, err = newEmptyMounts(dir); err != nil {
+	if s.mounts, err = openScriptMounts(dir); err != nil {
 		s.failures.Store(manyFailures - 1)
 		s.failed(log, err)
 	}
@@ -104,7 +104,7 @@ func (r *Runtime) prepareScript(b blueprint) *prepared {
 	p.making.Go(func() (err error) {
 		spec := plainSpec(b)
 		if p.groups, err = makeCgroups(spec); err == nil {
-			p.script, err = setup(spec, p.groups.v1, filter)
+			p.script, err = setup(spec, p.groups.v1, rlimits(b.session), filter)
 		}
 		return err
 	})
@@ -148,7 +148,7 @@ type nascent struct {
 	script *script
 	ask    *os.File // bytes that the script waits for
 	answer *os.File // what it says; ends when it has become the guest
-	pid    int      // on the host, once it waits for limits
+	pid    int      // on the host
 }
 
 func (n *nascent) close() {
@@ -158,7 +158,7 @@ func (n *nascent) close() {
 	}
 }
 
-// createByScript sets up the sandbox of bundle dir up to the point where its first process waits to become the guest.
+// createByScript begins to set up the sandbox of bundle dir, which goes on until its first process waits to become the guest.
 func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, root rootLayers, p *prepared) (_ *nascent, err error) {
 	user, err := os.Open(b.userNamespace)
 	if err != nil {
@@ -173,7 +173,7 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 	if err := p.wait(); err != nil {
 		return nil, scriptError{err}
 	}
-	n, err := b.starter.start(p.script, p.groups.v2, user, r.scripted.empty, tree)
+	n, err := b.starter.start(p.script, p.groups.v2, user, r.scripted.mounts.store, r.scripted.mounts.empty, tree)
 	if err != nil {
 		return nil, scriptError{err}
 	}
@@ -187,28 +187,25 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 	if err := p.groups.limit(); err != nil {
 		return nil, scriptError{err}
 	}
-	if err := n.setUp(ctx); err != nil {
+	if err := n.born(ctx); err != nil {
 		return nil, scriptError{err}
 	}
 	return n, replaceFile(filepath.Join(dir, bundlePID), []byte(strconv.Itoa(n.pid)), 0o600)
 }
 
-// setUp returns when its child waits for limits.
-func (n *nascent) setUp(ctx context.Context) error {
+// born returns when the first process is there.
+func (n *nascent) born(ctx context.Context) error {
 	if err := n.bound(ctx); err != nil {
 		return err
 	}
-	for waits := false; !waits || n.pid == 0; { // two processes say these, and nobody knows which is the first
-		word, value, err := n.hear()
-		switch {
-		case err != nil:
-			return fmt.Errorf("setting up: %w", err)
-		case word == scriptChild:
-			n.pid = int(value)
-		case word == scriptWaits:
-			waits = true
-		}
+	word, number, err := n.hear()
+	if err == nil && word != scriptChild {
+		err = fmt.Errorf("it says %d", word)
 	}
+	if err != nil {
+		return fmt.Errorf("setting up: %w", err)
+	}
+	n.pid = int(number)
 	return nil
 }
 
@@ -232,7 +229,7 @@ func (n *nascent) hear() (word, value uint64, err error) {
 	return word, value, nil
 }
 
-// letGo makes the waiting process the guest.
+// letGo returns when the first process has become the guest, which it may from now on.
 func (n *nascent) letGo(ctx context.Context) error {
 	if err := n.bound(ctx); err != nil {
 		return err

@@ -1,9 +1,9 @@
 package containerd
 
 import (
-	"encoding/binary"
 	"errors"
-	"io"
+	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,30 +69,6 @@ func keepToOneProcessor(t *testing.T) {
 	}
 	keep(&one)
 	t.Cleanup(func() { keep(&all) })
-}
-
-// TestScriptWords: a script that waits is heard whether it says so before or after its parent has told its number, and not before both.
-func TestScriptWords(t *testing.T) {
-	for _, words := range [][2]uint64{{scriptChild, scriptWaits}, {scriptWaits, scriptChild}} {
-		answer, answers, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, word := range words {
-			if err := binary.Write(answers, binary.NativeEndian, [3]uint64{word, 77}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		n := &nascent{script: &script{}, answer: answer}
-		if err := n.setUp(t.Context()); err != nil || n.pid != 77 {
-			t.Errorf("%v: process %d, %v", words, n.pid, err)
-		}
-		answers.Close()
-		if err := (&nascent{script: &script{}, answer: answer}).setUp(t.Context()); !errors.Is(err, io.EOF) {
-			t.Errorf("after it ended: %v", err)
-		}
-		answer.Close()
-	}
 }
 
 // needsScripts is a Runtime that makes sandboxes by scripts.
@@ -204,7 +181,7 @@ func TestScriptSteps(t *testing.T) {
 	next := uint64(0)
 	say := func(s *script) {
 		next++
-		s.say("saying", scriptWaits, next)
+		s.say("saying", scriptChild, next)
 	}
 	missing := func(s *script) *step {
 		return s.do("opening what is not there", unix.SYS_OPENAT, atCwd, s.text("/no/such/file"), unix.O_RDONLY)
@@ -267,6 +244,93 @@ func TestGuestEnvironment(t *testing.T) {
 	} {
 		if got := processEnv(c.image); !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q", c.image, got)
+		}
+	}
+}
+
+// TestScriptKeepsItsNetworkInSysfs: the interface that a container sees in its sysfs stays when the daemon that made it has gone.
+func TestScriptKeepsItsNetworkInSysfs(t *testing.T) {
+	r := needsScripts(t)
+	id, _ := startTest(t, r, proto.ClassRunc)
+	if !byScript(r, id) {
+		t.Fatal("runc made it")
+	}
+	pid, err := r.livePID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sys := filepath.Join("/proc", strconv.Itoa(pid), "root/sys/class/net")
+	if got := entries(t, sys); !slices.Equal(got, []string{"lo"}) {
+		t.Errorf("it has the interfaces %v", got)
+	}
+	r.scripted.mounts.close()
+	networksHaveGone(t)
+	if got := entries(t, sys); !slices.Equal(got, []string{"lo"}) {
+		t.Errorf("without the daemon it has the interfaces %v", got)
+	}
+	if state, err := os.ReadFile(filepath.Join(sys, "lo/operstate")); err != nil || string(state) != "unknown\n" {
+		t.Errorf("the interface is %q, %v", state, err) // as one is that is up
+	}
+}
+
+// TestScriptLeavesNothingBelow: whoever could take a container's root away would find nothing of the host under it.
+func TestScriptLeavesNothingBelow(t *testing.T) {
+	r := needsScripts(t)
+	id, _ := startTest(t, r, proto.ClassRunc)
+	if !byScript(r, id) {
+		t.Fatal("runc made it")
+	}
+	pid, err := r.livePID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "ns/mnt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	var below []string
+	err = inOwnMounts(func() error { // or else the working directory is that of other threads, too
+		enter := func() error { return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS) }
+		if err := errors.Join(enter(), unix.Unmount("/", unix.MNT_DETACH), enter()); err != nil {
+			return err
+		}
+		var st unix.Statfs_t
+		if err := unix.Statfs("/", &st); err != nil || st.Type != unix.TMPFS_MAGIC || st.Flags&unix.MS_RDONLY == 0 {
+			t.Errorf("there is a file system of kind %#x with flags %#x, %v", st.Type, st.Flags, err)
+		}
+		return filepath.WalkDir("/", func(path string, d fs.DirEntry, err error) error {
+			below = append(below, path)
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"/", besideNet, besideProc, besideRoot, besideSys}; !slices.Equal(below, want) {
+		t.Errorf("there is %v", below)
+	}
+}
+
+// networksHaveGone returns when the kernel has taken down the networks that nobody has: it does so one after the other, some time later, and tells nobody.
+func networksHaveGone(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	var last *os.File // what the sysfs of one shows, which had an end after all others
+	err := inOwnMounts(func() (err error) {
+		if err := errors.Join(unix.Unshare(unix.CLONE_NEWNET), unix.Mount("sysfs", dir, "sysfs", 0, "")); err != nil {
+			return err
+		}
+		last, err = os.Open(filepath.Join(dir, "class/net"))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
+	for end := time.Now().Add(10 * time.Second); len(entries(t, fmt.Sprintf("/proc/self/fd/%d", last.Fd()))) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a network of nobody's is still there")
 		}
 	}
 }

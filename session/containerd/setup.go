@@ -18,28 +18,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors of a setup: two namespaces that it joins, and
+// Descriptors of a setup: namespaces that it joins, and
 const (
 	userFD  = scriptFDs + iota
-	emptyFD // newEmptyMounts'
-	rootFD  // a mount: the root file system, which has no place yet
+	storeFD // see scriptMounts
+	emptyFD
+	rootFD // a mount: the root file system, which has no place yet
 )
 
 // setup is the script of a sandbox's first process: what runc would do for the same configuration. TestScriptIsLikeRunc compares what comes of both.
 //
-// The process that begins it joins the user namespace and makes the others; a child, which is the first process of the new PID namespace, does the rest, and waits, when
-// all but the filter and the guest is done, until the daemon has limited it.
-func setup(spec *specs.Spec, groups []string, filter []unix.SockFilter) (*script, error) {
+// The process that begins it joins the user namespace and makes the others; a child, which is the first process of the new PID namespace, does the rest, and becomes the
+// guest once the daemon allows it.
+func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter []unix.SockFilter) (*script, error) {
 	if err := verifyNodes(); err != nil {
 		return nil, err
 	}
 	s := &script{}
 	s.enterCgroups(groups)
 	s.write("/proc/self/oom_score_adj", strconv.Itoa(*spec.Process.OOMScoreAdj))
+	s.limit(limits)
 	host := s.copyMounts(groups)
 	s.enterNamespaces()
 	s.beTheFirst()
 	s.mountAll(spec, host)
+	s.hide(spec.Linux.MaskedPaths)
 	s.becomeRoot()
 	s.raiseLoopback()
 	name := spec.Hostname
@@ -47,12 +50,10 @@ func setup(spec *specs.Spec, groups []string, filter []unix.SockFilter) (*script
 	for _, p := range spec.Linux.ReadonlyPaths {
 		s.protect(p)
 	}
-	s.hide(spec.Linux.MaskedPaths)
 	if err := s.renounce(spec.Process); err != nil {
 		return nil, err
 	}
-	s.say("saying that all is set up", scriptWaits, 0)
-	s.wait("waiting for limits")
+	s.wait("waiting until it may become the guest")
 	s.becomeGuest(spec.Process, filter)
 	return s, nil
 }
@@ -93,9 +94,9 @@ func (s *script) write(path, text string) {
 
 // hostMounts are copies of the host's mounts, without a place yet.
 type hostMounts struct {
-	proc, sys *step
-	groups    []groupMount
-	nodes     []*step
+	groups         []groupMount
+	nodes          []*step
+	sys, net, proc *step
 }
 
 // A groupMount is a cgroup of v1.
@@ -104,9 +105,8 @@ type groupMount struct {
 	tree *step
 }
 
-// copyMounts copies what the sandbox gets of the host's mounts, while they are to be seen.
+// copyMounts copies what the sandbox gets of the host's mounts and of the store, and leaves both.
 func (s *script) copyMounts(groups []string) (h hostMounts) {
-	h.proc, h.sys = s.copyMount("/proc"), s.copyMount("/sys")
 	points, _ := hierarchies()
 	for _, point := range points {
 		i := slices.IndexFunc(groups, func(dir string) bool { return strings.HasPrefix(dir, point+"/") })
@@ -118,10 +118,13 @@ func (s *script) copyMounts(groups []string) (h hostMounts) {
 	for _, n := range nodes { // which a sandbox cannot make
 		h.nodes = append(h.nodes, s.copyMount("/dev/"+n.name))
 	}
+	s.do("going to the store of mounts", unix.SYS_SETNS, storeFD, unix.CLONE_NEWNS)
+	h.sys, h.net, h.proc = s.copyMount(besideSys), s.copyMount(besideNet), s.copyMount(besideProc)
+	s.do("going where no mounts are", unix.SYS_SETNS, emptyFD, unix.CLONE_NEWNS)
 	return h
 }
 
-// copyMount copies the mount at a path of the host's.
+// copyMount copies the mount at a path.
 func (s *script) copyMount(path string) *step {
 	return s.do("copying the mount of "+path, unix.SYS_OPEN_TREE, atCwd, s.text(path), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 }
@@ -136,9 +139,15 @@ func (s *script) placeFD(fd uint64, to string) *step {
 	return s.do("mounting "+to, unix.SYS_MOVE_MOUNT, fd, s.text(""), atCwd, s.text(to), unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// enterNamespaces leaves the host's mounts, joins the user namespace, as its root, and makes all others.
+// limit gives it limits, none of which is above what it has.
+func (s *script) limit(limits []specs.POSIXRlimit) {
+	for _, l := range limits {
+		s.do("setting "+l.Type, unix.SYS_PRLIMIT64, 0, uint64(rlimitNumbers[l.Type]), s.numbers(l.Soft, l.Hard), 0)
+	}
+}
+
+// enterNamespaces joins the user namespace, as its root, and makes all others.
 func (s *script) enterNamespaces() {
-	s.do("leaving the host's mounts", unix.SYS_SETNS, emptyFD, unix.CLONE_NEWNS)
 	s.do("joining the user namespace", unix.SYS_SETNS, userFD, unix.CLONE_NEWUSER)
 	s.do("leaving its groups", unix.SYS_SETGROUPS, 0, 0)
 	s.do("becoming root's group", unix.SYS_SETRESGID, 0, 0, 0)
@@ -162,19 +171,20 @@ func (s *script) beTheFirst() {
 // mountAll makes the file systems of the sandbox, below its root, and enters that. Everything is mounted by names relative to the root, whose directories makeMountPoints has made: no
 // link of an image's leads elsewhere.
 func (s *script) mountAll(spec *specs.Spec, h hostMounts) {
-	// Who has not all of a proc and a sysfs before its eyes may mount none.
-	s.place(h.sys, emptySys)
-	s.place(h.proc, emptyProc)
-	s.placeFD(rootFD, emptyRoot)
-	s.do("entering the root", unix.SYS_CHDIR, s.text(emptyRoot))
+	s.place(h.net, besideNet)   // whose interface the sysfs shows for as long as somebody has the network
+	s.place(h.proc, besideProc) // who has not all of one before its eyes may not mount another
+	s.placeFD(rootFD, besideRoot)
+	s.do("entering the root", unix.SYS_CHDIR, s.text(besideRoot))
 	for _, m := range spec.Mounts {
-		if m.Type == "cgroup" {
+		switch m.Type {
+		case "cgroup":
 			s.mountCgroups(m, h.groups)
-			continue
+		case "sysfs":
+			s.place(h.sys, strings.TrimPrefix(m.Destination, "/"))
+		default:
+			s.mount(m)
 		}
-		s.mount(m)
 	}
-	s.do("leaving the host's sysfs and proc", unix.SYS_UMOUNT2, s.text(emptySys), unix.MNT_DETACH)
 	for i, n := range nodes {
 		s.do("making /dev/"+n.name, unix.SYS_MKNODAT, atCwd, s.text("dev/"+n.name), unix.S_IFREG|0o666, 0)
 		s.place(h.nodes[i], "dev/"+n.name)
@@ -290,19 +300,20 @@ func (s *script) protect(path string) {
 
 // hide covers what is at paths of the sandbox: a file by /dev/null, a directory by an empty one that takes nothing. That is the same file system for all: the kernel keeps lists for
 // each file system, and walks all of them for each cgroup that goes. It waits for all processors after a mount that came to nothing, so what the host has there says which of the two is tried first.
+//
+// The empty directory is made in the host's proc and is unmounted with that, as the kernel may wait then, too.
 func (s *script) hide(paths []string) {
-	empty := s.text("/dev/.empty")
-	s.mkdir("/dev/.empty")
+	const aside = besideProc + "/fs"
+	empty := s.text(aside)
 	s.do("making an empty directory", unix.SYS_MOUNT, s.text("tmpfs"), empty, s.text("tmpfs"), unix.MS_RDONLY, s.text("nr_blocks=1,nr_inodes=1"))
-	covers := [2]uint64{s.text("/dev/null"), empty}
+	covers := [2]uint64{s.text("dev/null"), empty}
 	for _, path := range paths {
-		at, likely := s.text(path), btoi(maskedDirs()[path])
+		at, likely := s.text(strings.TrimPrefix(path, "/")), btoi(maskedDirs()[path])
 		first := s.do("hiding "+path, unix.SYS_MOUNT, covers[likely], at, 0, unix.MS_BIND)
 		first.fine, first.skip, first.zero, first.instead = unix.ENOENT, 1, 1, unix.ENOTDIR
 		s.do("hiding "+path+" by what the host does not have there", unix.SYS_MOUNT, covers[1-likely], at, 0, unix.MS_BIND)
 	}
-	s.do("unmounting the empty directory", unix.SYS_UMOUNT2, empty, unix.MNT_DETACH)
-	s.do("removing the empty directory", unix.SYS_UNLINKAT, atCwd, empty, unix.AT_REMOVEDIR)
+	s.do("leaving the host's proc", unix.SYS_UMOUNT2, s.text(besideProc), unix.MNT_DETACH)
 }
 
 // maskedDirs are those of the masked paths that the host has directories at, once. What comes later costs time and nothing else.

@@ -106,6 +106,9 @@ func (n *ownNamespace) leave() {
 // over its namespace, which root has over all namespaces or, on machines like ours, over none but those it made. Who owns
 // the namespace has it too.
 func setLimits(b blueprint, pid int) error {
+	if b.userNamespace == "" {
+		return nil // it is the runtime's, as are the limits
+	}
 	done := make(chan error, 1)
 	go offMain(func() { done <- setLimitsAs(b, pid) })
 	if err := <-done; err != nil {

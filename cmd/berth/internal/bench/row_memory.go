@@ -252,8 +252,10 @@ func (b *bench) slopes(ctx context.Context, res *Result) error {
 	}
 	// Those are of minutes that lie apart, in which the machine's own speed changes.
 	slower := res.measure(at(bareSpawn, last)).P50 / res.measure(at(bareSpawn, first)).P50 // a floor that fails has ended the row
-	if few := res.measure(at("command", first)); few != nil {
-		res.ratio(fmt.Sprintf("command at %d / command at %d, each in bare spawns beside it", last, first), res.measure(at("command", last)), few.P50*slower, atMost(1.2))
+	for _, what := range []string{"command", "cold create"} { // which take turns with them
+		if few := res.measure(at(what, first)); few != nil {
+			res.ratio(fmt.Sprintf("%s at %d / %s at %d, each in bare spawns beside it", what, last, what, first), res.measure(at(what, last)), few.P50*slower, atMost(1.2))
+		}
 	}
 	res.against(at("restart", last), lower, at("restart", first))
 	return nil
@@ -272,7 +274,7 @@ func (b *bench) slopeAt(ctx context.Context, res *Result, d *daemon, s spawn, n 
 		{name: at("command", n), role: Ours, op: func(ctx context.Context) (float64, error) {
 			return timed(func() error { return d.bash(ctx, id, nothing) })
 		}},
-		{name: at("cold create", n), role: Ours, every: 5, op: m.make, after: m.tidy},
+		{name: at("cold create", n), role: Ours, every: 2, op: m.make, after: m.tidy},
 	}
 	if err := b.inTurns(ctx, res, b.rounds(100), turns); err != nil {
 		return err

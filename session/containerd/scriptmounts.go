@@ -1,0 +1,138 @@
+package containerd
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is in the root of both mount namespaces that scripts use: three directories, and a file.
+const (
+	besideRoot = "/root" // the sandbox's root file system, until it covers all this
+	besideProc = "/proc"
+	besideSys  = "/sys"
+	besideNet  = "/net"
+)
+
+// scriptMounts are two mount namespaces that the scripts of a daemon use.
+type scriptMounts struct {
+	// empty has nothing but a root that cannot be written to. Each sandbox has a copy of it, and covers that root by its own.
+	empty *os.File
+	// store has what sandboxes get copies of: a sysfs, at besideSys; the network that the sysfs shows, at besideNet, which has a loopback interface and nothing else, as that of each
+	// sandbox; and the daemon's proc, at besideProc, for as long as they mount their own. One sysfs for all has the kernel not look through those of all sandboxes for each.
+	store *os.File
+}
+
+// openScriptMounts makes them. They end with the files, and with the last sandbox that has copies. The directory dir exists; nothing of it is changed.
+func openScriptMounts(dir string) (m scriptMounts, err error) {
+	m.empty, err = newMounts(dir, func(leave func() error) error { return leave() })
+	if err == nil {
+		m.store, err = newMounts(dir, func(leave func() error) error { return fillStore(leave) })
+	}
+	if err != nil {
+		m.close()
+		return scriptMounts{}, fmt.Errorf("making mount namespaces for scripts: %w", err)
+	}
+	return m, nil
+}
+
+func (m scriptMounts) close() {
+	m.empty.Close()
+	m.store.Close()
+}
+
+// newMounts makes a mount namespace as fill does on a thread of its own, from which the host is gone after leave.
+func newMounts(dir string, fill func(leave func() error) error) (ns *os.File, err error) {
+	err = inOwnMounts(func() (err error) {
+		if ns, err = os.Open(ofThread("mnt")); err != nil {
+			return err
+		}
+		return fill(func() error { return leaveAllMounts(dir) })
+	})
+	if err != nil {
+		ns.Close()
+		return nil, err
+	}
+	return ns, nil
+}
+
+// ofThread is where a namespace of this thread is.
+func ofThread(kind string) string {
+	return fmt.Sprintf("/proc/self/task/%d/ns/%s", unix.Gettid(), kind)
+}
+
+// fillStore makes what the store has.
+func fillStore(leave func() error) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	if err := raiseLoopback(); err != nil {
+		return fmt.Errorf("raising the loopback interface: %w", err)
+	}
+	proc, err := detach("/proc", 0, nil)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(proc)
+	net, err := detach(ofThread("net"), 0, nil)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(net)
+	if err := leave(); err != nil {
+		return err
+	}
+	if err := attach(proc, besideProc); err != nil {
+		return err
+	}
+	if err := attach(net, besideNet); err != nil {
+		return err
+	}
+	return unix.Mount("sysfs", besideSys, "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "")
+}
+
+// raiseLoopback makes the loopback interface of this thread's network usable.
+func raiseLoopback() error {
+	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(sock)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, lo)
+}
+
+// leaveAllMounts has this thread's mount namespace, which nobody else has, lose all that is in it.
+func leaveAllMounts(dir string) error {
+	const inert = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", dir, "tmpfs", inert, "mode=755"); err != nil {
+		return err
+	}
+	for _, name := range []string{besideRoot, besideProc, besideSys} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, besideNet), nil, 0o444); err != nil {
+		return err
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY|inert, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Chdir(dir); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return err
+	}
+	return unix.Unmount(".", unix.MNT_DETACH)
+}
