@@ -158,6 +158,14 @@ func (n *nascent) close() {
 	}
 }
 
+// abandon has the script end, as it does when nobody is there to let it go on, and returns when it has.
+func (n *nascent) abandon(ctx context.Context) {
+	n.ask.Close()
+	_ = n.bound(ctx)
+	_, _ = io.Copy(io.Discard, n.answer)
+	n.close()
+}
+
 // createByScript begins to set up the sandbox of bundle dir, which goes on until its first process waits to become the guest.
 func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, root rootLayers, p *prepared) (_ *nascent, err error) {
 	user, err := os.Open(b.userNamespace)
@@ -179,8 +187,7 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 	}
 	defer func() {
 		if err != nil {
-			n.close() // with which it ends
-			killCgroups(b.id)
+			n.abandon(ctx)
 		}
 	}()
 	// Not before: while a process is started in a cgroup of v2, its limits would count for that too.

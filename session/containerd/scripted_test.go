@@ -99,18 +99,25 @@ func byScript(r *Runtime, id string) bool {
 	return r.isDirect(id) && !exists(filepath.Join(r.directPath(id), "config.json"))
 }
 
-// TestScriptFilter: what a script loads is what runc loads.
-func TestScriptFilter(t *testing.T) {
-	r := needsScripts(t)
-	want := r.scripted.known()
-	id, _ := startTest(t, r, proto.ClassRunc)
+// startByScript starts a sandbox that a script sets up, and returns its first process, too.
+func startByScript(t *testing.T, r *Runtime) (id string, pid int) {
+	t.Helper()
+	id, _ = startTest(t, r, proto.ClassRunc)
 	if !byScript(r, id) {
-		t.Fatal("the second sandbox was made by runc")
+		t.Fatal("runc made the sandbox")
 	}
 	pid, err := r.livePID(id)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return id, pid
+}
+
+// TestScriptFilter: what a script loads is what runc loads.
+func TestScriptFilter(t *testing.T) {
+	r := needsScripts(t)
+	want := r.scripted.known()
+	id, pid := startByScript(t, r)
 	got, err := filterOf(pid, func() error { return isIn(id, pid) })
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("it has %d instructions, runc's has %d; %v", len(got), len(want), err)
@@ -251,14 +258,7 @@ func TestGuestEnvironment(t *testing.T) {
 // TestScriptKeepsItsNetworkInSysfs: the interface that a container sees in its sysfs stays when the daemon that made it has gone.
 func TestScriptKeepsItsNetworkInSysfs(t *testing.T) {
 	r := needsScripts(t)
-	id, _ := startTest(t, r, proto.ClassRunc)
-	if !byScript(r, id) {
-		t.Fatal("runc made it")
-	}
-	pid, err := r.livePID(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, pid := startByScript(t, r)
 	sys := filepath.Join("/proc", strconv.Itoa(pid), "root/sys/class/net")
 	if got := entries(t, sys); !slices.Equal(got, []string{"lo"}) {
 		t.Errorf("it has the interfaces %v", got)
@@ -276,14 +276,7 @@ func TestScriptKeepsItsNetworkInSysfs(t *testing.T) {
 // TestScriptLeavesNothingBelow: whoever could take a container's root away would find nothing of the host under it.
 func TestScriptLeavesNothingBelow(t *testing.T) {
 	r := needsScripts(t)
-	id, _ := startTest(t, r, proto.ClassRunc)
-	if !byScript(r, id) {
-		t.Fatal("runc made it")
-	}
-	pid, err := r.livePID(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, pid := startByScript(t, r)
 	ns, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "ns/mnt"))
 	if err != nil {
 		t.Fatal(err)
