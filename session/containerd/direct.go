@@ -63,7 +63,7 @@ func (r *Runtime) launchByRunc(ctx context.Context, b blueprint, root rootLayers
 			return 0, err
 		}
 		r.learnFilter(b.id, pid)
-		return pid, setLimits(b, pid)
+		return pid, setLimitsOfNew(b, pid)
 	}
 	err := r.launch(ctx, b, create, func(context.Context) (err error) {
 		pipe, err = letGo(dir, b.id)

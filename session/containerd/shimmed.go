@@ -30,7 +30,7 @@ func (r *Runtime) launchShimmed(ctx context.Context, b blueprint, rootfs client.
 		if task, err = c.NewTask(ctx, cio.NullIO, rootfs); err != nil {
 			return 0, err
 		}
-		return int(task.Pid()), setLimits(b, int(task.Pid()))
+		return int(task.Pid()), setLimitsOfNew(b, int(task.Pid()))
 	}
 	return r.launch(ctx, b, create, func(ctx context.Context) error { return task.Start(ctx) })
 }

@@ -106,15 +106,20 @@ func (n *ownNamespace) leave() {
 // over its namespace, which root has over all namespaces or, on machines like ours, over none but those it made. Who owns
 // the namespace has it too.
 func setLimits(b blueprint, pid int) error {
-	if b.userNamespace == "" {
-		return nil // it is the runtime's, as are the limits
-	}
 	done := make(chan error, 1)
 	go offMain(func() { done <- setLimitsAs(b, pid) })
 	if err := <-done; err != nil {
 		return fmt.Errorf("limiting the guest: %w", err)
 	}
 	return nil
+}
+
+// setLimitsOfNew is setLimits after a runtime has made the sandbox, which gives it limits where it makes the user namespace, too.
+func setLimitsOfNew(b blueprint, pid int) error {
+	if b.userNamespace == "" {
+		return nil
+	}
+	return setLimits(b, pid)
 }
 
 // setLimitsAs makes this thread, which must end afterwards, the namespace's owner.
