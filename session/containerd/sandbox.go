@@ -61,6 +61,9 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 		return err
 	}
 	defer unlock()
+	if err := ctx.Err(); err != nil { // the pool would not ask
+		return err
+	}
 	if !spec.New {
 		if conn, err := r.Dial(ctx, id); err == nil {
 			return conn.Close()
@@ -328,12 +331,18 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.C
 	if err := b.recorded(); err != nil {
 		return fmt.Errorf("writing its record: %w", err)
 	}
+	if err := ctx.Err(); err != nil { // before anything of the sandbox's runs
+		return err
+	}
 	if err := start(run); err != nil {
 		return fmt.Errorf("starting the guest: %w", err)
 	}
 	ctx, stop := context.WithTimeout(ctx, startTimeout)
 	defer stop()
-	return awaitGuest(ctx, bell, b.run, gone)
+	if err := awaitGuest(ctx, bell, b.run, gone); err != nil {
+		return err
+	}
+	return ctx.Err() // a guest may have been there at once, and whoever asked for it have gone
 }
 
 // makeRunDir makes what the sandbox sees as /.berth/run. Only the sandbox's own root can enter it from
