@@ -143,12 +143,12 @@ func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLaye
 	})
 }
 
-// A nascent is a sandbox's first process before it is the guest.
+// A nascent is a process that runs a script: a sandbox's first before it is the guest, or one that makes a user namespace.
 type nascent struct {
 	script *script
 	ask    *os.File // bytes that the script waits for
 	answer *os.File // what it says; ends when it has become the guest
-	pid    int      // on the host
+	pid    int      // on the host, once it is born
 }
 
 func (n *nascent) close() {
@@ -195,12 +195,12 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 		return nil, scriptError{err}
 	}
 	if err := n.born(ctx); err != nil {
-		return nil, scriptError{err}
+		return nil, scriptError{fmt.Errorf("setting up: %w", err)}
 	}
 	return n, replaceFile(filepath.Join(dir, bundlePID), []byte(strconv.Itoa(n.pid)), 0o600)
 }
 
-// born returns when the first process is there.
+// born returns when the process is there that the script tells of.
 func (n *nascent) born(ctx context.Context) error {
 	if err := n.bound(ctx); err != nil {
 		return err
@@ -209,11 +209,8 @@ func (n *nascent) born(ctx context.Context) error {
 	if err == nil && word != scriptChild {
 		err = fmt.Errorf("it says %d", word)
 	}
-	if err != nil {
-		return fmt.Errorf("setting up: %w", err)
-	}
 	n.pid = int(number)
-	return nil
+	return err
 }
 
 // bound has what is awaited next come within ctx's time.

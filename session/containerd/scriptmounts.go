@@ -29,7 +29,7 @@ type scriptMounts struct {
 func openScriptMounts(dir string) (m scriptMounts, err error) {
 	m.empty, err = newMounts(dir, func(leave func() error) error { return leave() })
 	if err == nil {
-		m.store, err = newMounts(dir, func(leave func() error) error { return fillStore(leave) })
+		m.store, err = newMounts(dir, fillStore)
 	}
 	if err != nil {
 		m.close()

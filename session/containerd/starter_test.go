@@ -8,7 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unsafe"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -92,12 +92,10 @@ func TestUserNamespaceHasItsOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer ns.Close()
-		const getOwner = 0xb704 // NS_GET_OWNER_UID
-		var uid uint32
-		if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, ns.Fd(), getOwner, uintptr(unsafe.Pointer(&uid))); errno != 0 || uid != owner {
-			t.Errorf("it belongs to user %d, not %d: %v", uid, owner, errno)
+		if uid, err := ownerOf(namespacePath(ns)); err != nil || uid != owner {
+			t.Errorf("it belongs to user %d, not %d: %v", uid, owner, err)
 		}
-		name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(ns.Fd())))
+		name, err := os.Readlink(namespacePath(ns))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,15 +130,17 @@ func startersOf(t *testing.T) (pids []int) {
 // gone waits until a process has ended.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	fd, err := unix.PidfdOpen(pid, 0)
+	ended, forget, err := watchProcess(pid)
 	if errors.Is(err, unix.ESRCH) {
 		return
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000); n != 1 {
-		t.Fatalf("process %d is still there: %v", pid, err)
+	defer forget()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("process %d is still there", pid)
 	}
 }

@@ -1,8 +1,8 @@
 package containerd
 
 import (
+	"context"
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,22 +13,16 @@ func startMaker(st *starter, owner uint32) (pid int, leave func(), err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	defer func() {
-		if err != nil {
-			n.close()
-		}
-	}()
-	if err := n.answer.SetReadDeadline(time.Now().Add(makerTime)); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), makerTime)
+	defer cancel()
+	if err := n.born(ctx); err != nil {
+		n.close()
 		return 0, nil, err
 	}
-	word, number, err := n.hear()
-	if err == nil && word != scriptChild {
-		err = fmt.Errorf("it says %d", word)
-	}
-	return int(number), func() {
+	return n.pid, func() {
 		_, _ = n.ask.Write([]byte{0}) // it ends with the pipe, too
 		n.close()
-	}, err
+	}, nil
 }
 
 // makesUserNamespace is a script that becomes user owner, but keeps its capabilities, without which some hosts allow nobody a namespace, and makes one.

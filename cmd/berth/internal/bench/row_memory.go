@@ -250,9 +250,9 @@ func (b *bench) slopes(ctx context.Context, res *Result) error {
 	for _, what := range []string{"command", "cold create", "warm create"} {
 		res.against(at(what, last), atMost(1.2), at(what, first))
 	}
-	// Those are of minutes that lie apart, in which the machine's own speed changes.
+	// Those are of minutes that lie apart, in which the machine's own speed changes. Two of them take turns with bare spawns.
 	slower := res.measure(at(bareSpawn, last)).P50 / res.measure(at(bareSpawn, first)).P50 // a floor that fails has ended the row
-	for _, what := range []string{"command", "cold create"} {                              // which take turns with them
+	for _, what := range []string{"command", "cold create"} {
 		if few := res.measure(at(what, first)); few != nil {
 			res.ratio(fmt.Sprintf("%s at %d / %s at %d, each in bare spawns beside it", what, last, what, first), res.measure(at(what, last)), few.P50*slower, atMost(1.2))
 		}
