@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"berth/proto"
+
+	"golang.org/x/sys/unix"
 )
 
 // ticker writes its clock, in nanoseconds, line by line, 2 ms apart. Containers have the host's clock.
@@ -111,6 +113,7 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 	if _, err := d.FS(m.id, proto.UserDefault).Write(ctx, "/workspace/text", 0, strings.NewReader(string(data)), int64(len(data))); err != nil {
 		return err
 	}
+	unix.Sync() // else the kernel writes both files while the first rounds are measured
 	live, err := d.Live(ctx, m.id)
 	if err != nil {
 		return err
@@ -147,7 +150,7 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 			})
 		}},
 	}
-	if err := b.inTurns(ctx, res, b.rounds(5), turns); err != nil {
+	if err := b.inTurns(ctx, res, b.rounds(15), turns); err != nil {
 		return err
 	}
 	res.against(overLive, atLeast(0.5), "bare pipe")
