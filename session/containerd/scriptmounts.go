@@ -4,16 +4,23 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // What is in the root of both mount namespaces that scripts use: three directories, and a file.
 const (
-	besideRoot = "/root" // the sandbox's root file system, until it covers all this
+	besideRoot = "/root" // the sandbox's root file system, until it covers all this; in the store, directories
 	besideProc = "/proc"
 	besideSys  = "/sys"
 	besideNet  = "/net"
+)
+
+// Directories of the store. Nobody can write to them.
+const (
+	storeEmpty  = besideRoot + "/empty"  // as it says
+	storeGroups = besideRoot + "/cgroup" // what /sys/fs/cgroup is where there is v1: the places of hierarchies
 )
 
 // scriptMounts are two mount namespaces that the scripts of a daemon use.
@@ -21,7 +28,8 @@ type scriptMounts struct {
 	// empty has nothing but a root that cannot be written to. Each sandbox has a copy of it, and covers that root by its own.
 	empty *os.File
 	// store has what sandboxes get copies of: a sysfs, at besideSys; the network that the sysfs shows, at besideNet, which has a loopback interface and nothing else, as that of each
-	// sandbox; and the daemon's proc, at besideProc, for as long as they mount their own. One sysfs for all has the kernel not look through those of all sandboxes for each.
+	// sandbox; the daemon's proc, at besideProc, for as long as they mount their own; and directories. The kernel keeps lists for each file system, and walks all of them for each cgroup
+	// that goes, so what is the same for all sandboxes is there once. See docs/decisions/0049.
 	store *os.File
 }
 
@@ -29,7 +37,8 @@ type scriptMounts struct {
 func openScriptMounts(dir string) (m scriptMounts, err error) {
 	m.empty, err = newMounts(dir, func(leave func() error) error { return leave() })
 	if err == nil {
-		m.store, err = newMounts(dir, fillStore)
+		points, _ := hierarchies() // in the store there are none to be seen
+		m.store, err = newMounts(dir, func(leave func() error) error { return fillStore(leave, points) })
 	}
 	if err != nil {
 		m.close()
@@ -63,8 +72,8 @@ func ofThread(kind string) string {
 	return fmt.Sprintf("/proc/self/task/%d/ns/%s", unix.Gettid(), kind)
 }
 
-// fillStore makes what the store has.
-func fillStore(leave func() error) error {
+// fillStore makes what the store has. The host has v1's hierarchies at points.
+func fillStore(leave func() error, points []string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return err
 	}
@@ -90,7 +99,39 @@ func fillStore(leave func() error) error {
 	if err := attach(net, besideNet); err != nil {
 		return err
 	}
-	return unix.Mount("sysfs", besideSys, "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY, "")
+	if err := fillRoot(points); err != nil {
+		return err
+	}
+	return unix.Mount("sysfs", besideSys, "sysfs", inert|unix.MS_RDONLY, "")
+}
+
+// fillRoot makes the directories of the store.
+func fillRoot(points []string) error {
+	if err := unix.Mount("tmpfs", besideRoot, "tmpfs", inert, "mode=755"); err != nil {
+		return err
+	}
+	dirs := []string{storeEmpty, storeGroups}
+	links := map[string]string{}
+	for _, point := range points {
+		name := filepath.Base(point)
+		dirs = append(dirs, filepath.Join(storeGroups, name))
+		for controller := range strings.SplitSeq(name, ",") {
+			if controller != name {
+				links[controller] = name
+			}
+		}
+	}
+	for _, dir := range dirs {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for controller, name := range links {
+		if err := os.Symlink(name, filepath.Join(storeGroups, controller)); err != nil {
+			return err
+		}
+	}
+	return freeze(besideRoot)
 }
 
 // raiseLoopback makes the loopback interface of this thread's network usable.
@@ -108,9 +149,16 @@ func raiseLoopback() error {
 	return unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, lo)
 }
 
+// inert are the flags of file systems that have nothing to be used but names.
+const inert = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+
+// freeze has nobody write any more to the inert file system that is mounted at dir.
+func freeze(dir string) error {
+	return unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY|inert, "")
+}
+
 // leaveAllMounts has this thread's mount namespace, which nobody else has, lose all that is in it.
 func leaveAllMounts(dir string) error {
-	const inert = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("tmpfs", dir, "tmpfs", inert, "mode=755"); err != nil {
 		return err
 	}
@@ -122,7 +170,7 @@ func leaveAllMounts(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, besideNet), nil, 0o444); err != nil {
 		return err
 	}
-	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY|inert, ""); err != nil {
+	if err := freeze(dir); err != nil {
 		return err
 	}
 	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {

@@ -42,7 +42,7 @@ func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter
 	s.enterNamespaces()
 	s.beTheFirst()
 	s.mountAll(spec, host)
-	s.hide(spec.Linux.MaskedPaths)
+	s.hide(spec.Linux.MaskedPaths, host.empty)
 	s.becomeRoot()
 	s.raiseLoopback()
 	name := spec.Hostname
@@ -94,9 +94,9 @@ func (s *script) write(path, text string) {
 
 // hostMounts are copies of the host's mounts, without a place yet.
 type hostMounts struct {
-	groups         []groupMount
-	nodes          []*step
-	sys, net, proc *step
+	groups                       []groupMount
+	nodes                        []*step
+	sys, net, proc, empty, above *step // above is where groups have their places
 }
 
 // A groupMount is a cgroup of v1.
@@ -119,7 +119,10 @@ func (s *script) copyMounts(groups []string) (h hostMounts) {
 		h.nodes = append(h.nodes, s.copyMount("/dev/"+n.name))
 	}
 	s.do("going to the store of mounts", unix.SYS_SETNS, storeFD, unix.CLONE_NEWNS)
-	h.sys, h.net, h.proc = s.copyMount(besideSys), s.copyMount(besideNet), s.copyMount(besideProc)
+	h.sys, h.net, h.proc, h.empty = s.copyMount(besideSys), s.copyMount(besideNet), s.copyMount(besideProc), s.copyMount(storeEmpty)
+	if len(h.groups) > 0 {
+		h.above = s.copyMount(storeGroups)
+	}
 	s.do("going where no mounts are", unix.SYS_SETNS, emptyFD, unix.CLONE_NEWNS)
 	return h
 }
@@ -178,7 +181,7 @@ func (s *script) mountAll(spec *specs.Spec, h hostMounts) {
 	for _, m := range spec.Mounts {
 		switch m.Type {
 		case "cgroup":
-			s.mountCgroups(m, h.groups)
+			s.mountCgroups(m, h)
 		case "sysfs":
 			s.place(h.sys, strings.TrimPrefix(m.Destination, "/"))
 		default:
@@ -217,26 +220,22 @@ func (s *script) mkdir(path string) {
 
 // mountCgroups mounts the sandbox's cgroups. Of v1, those directories of the host's mounts: to mount the hierarchies anew would look the same, for the kernel tells paths as the cgroup
 // namespace has them, but make as many file systems for each sandbox, and have the kernel look through those of all sandboxes for each.
-func (s *script) mountCgroups(m specs.Mount, groups []groupMount) {
+func (s *script) mountCgroups(m specs.Mount, h hostMounts) {
 	flags, _ := mountOptions(m.Options)
 	to := strings.TrimPrefix(m.Destination, "/")
 	if _, v2 := hierarchies(); v2 {
 		s.do("mounting "+m.Destination, unix.SYS_MOUNT, s.text("cgroup"), s.text(to), s.text("cgroup2"), flags)
 		return
 	}
-	const inert = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	s.do("mounting "+m.Destination, unix.SYS_MOUNT, s.text("tmpfs"), s.text(to), s.text("tmpfs"), inert, s.text("mode=755"))
+	if h.above == nil {
+		return
+	}
+	s.place(h.above, to)
 	attributes := s.numbers(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY, 0, 0, 0)
-	for _, g := range groups {
+	for _, g := range h.groups {
 		dir := to + "/" + g.name
-		s.mkdir(dir)
 		s.place(g.tree, dir)
 		s.do("protecting the cgroup of "+g.name, unix.SYS_MOUNT_SETATTR, atCwd, s.text(dir), 0, attributes, 32)
-		for _, part := range strings.Split(g.name, ",") {
-			if part != g.name {
-				s.do("linking the cgroup of "+part, unix.SYS_SYMLINKAT, s.text(g.name), atCwd, s.text(to+"/"+part))
-			}
-		}
 	}
 }
 
@@ -298,15 +297,14 @@ func (s *script) protect(path string) {
 	s.do("protecting "+path, unix.SYS_MOUNT_SETATTR, atCwd, at, 0, s.numbers(unix.MOUNT_ATTR_RDONLY, 0, 0, 0), 32)
 }
 
-// hide covers what is at paths of the sandbox: a file by /dev/null, a directory by an empty one that takes nothing. That is the same file system for all: the kernel keeps lists for
-// each file system, and walks all of them for each cgroup that goes. It waits for all processors after a mount that came to nothing, so what the host has there says which of the two is tried first.
+// hide covers what is at paths of the sandbox: a file by /dev/null, a directory by the empty one, which takes nothing. The kernel waits for all processors after a mount that came to
+// nothing, so what the host has there says which of the two is tried first.
 //
-// The empty directory is made in the host's proc and is unmounted with that, as the kernel may wait then, too.
-func (s *script) hide(paths []string) {
+// The empty directory has its place in the host's proc and is unmounted with that, as the kernel may wait then, too.
+func (s *script) hide(paths []string, empty *step) {
 	const aside = besideProc + "/fs"
-	empty := s.text(aside)
-	s.do("making an empty directory", unix.SYS_MOUNT, s.text("tmpfs"), empty, s.text("tmpfs"), unix.MS_RDONLY, s.text("nr_blocks=1,nr_inodes=1"))
-	covers := [2]uint64{s.text("dev/null"), empty}
+	s.place(empty, aside)
+	covers := [2]uint64{s.text("dev/null"), s.text(aside)}
 	for _, path := range paths {
 		at, likely := s.text(strings.TrimPrefix(path, "/")), btoi(maskedDirs()[path])
 		first := s.do("hiding "+path, unix.SYS_MOUNT, covers[likely], at, 0, unix.MS_BIND)
