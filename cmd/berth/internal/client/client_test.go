@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -212,6 +213,55 @@ func TestLiveReadsAhead(t *testing.T) {
 		if e, err := l.Next(t.Context()); err != nil || len(e.Data) != size {
 			t.Fatalf("%d bytes, %v", len(e.Data), err)
 		}
+	}
+}
+
+// Each piece of output is the event's own, however large those before and after it are, and a small one holds no more memory than it is long.
+func TestLivePiecesAreApart(t *testing.T) {
+	sizes := []int{1, keepBuffer, 100, 4 * keepBuffer, keepBuffer - 1, 5 * keepBuffer, 0, keepBuffer + 1, 3}
+	sent := make(chan error, 1)
+	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+		if err != nil {
+			sent <- err
+			return
+		}
+		defer conn.Close()
+		at := int64(0)
+		for i, n := range sizes {
+			if err == nil {
+				err = conn.WriteMessage(websocket.BinaryMessage, proto.AppendOutput(nil, "exec_x", proto.Stdout, at, bytes.Repeat([]byte{byte('a' + i)}, n)))
+			}
+			at += int64(n)
+		}
+		sent <- err
+		_, _, _ = conn.ReadMessage() // until the client has gone
+	})
+	l, err := c.Live(t.Context(), "container_x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	var events []proto.Event
+	for range sizes {
+		e, err := l.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e)
+	}
+	at := int64(0)
+	for i, e := range events { // once all have come
+		if want := bytes.Repeat([]byte{byte('a' + i)}, sizes[i]); !bytes.Equal(e.DataBase64, want) || e.Offset != at {
+			t.Errorf("piece %d, of %d bytes, is of %d at %d", i, sizes[i], len(e.DataBase64), e.Offset)
+		}
+		if held := cap(e.DataBase64); held > 2*sizes[i]+keepBuffer/4 {
+			t.Errorf("piece %d, of %d bytes, holds %d", i, sizes[i], held)
+		}
+		at += int64(sizes[i])
 	}
 }
 
