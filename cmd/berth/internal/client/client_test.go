@@ -182,33 +182,42 @@ func TestImageLines(t *testing.T) {
 	}
 }
 
-// What comes is taken from the daemon even while nobody prints it.
-func TestLiveReadsAhead(t *testing.T) {
-	const events, size = 24, 1 << 20 // more than the kernel holds
-	sent := make(chan error, 1)
+// sent is a live connection on which n messages have been sent, and none read.
+func sent(t *testing.T, n int, send func(conn *websocket.Conn, i int) error) *Live {
+	t.Helper()
+	done := make(chan error, 1)
 	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
 		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
 		if err != nil {
-			sent <- err
+			done <- err
 			return
 		}
 		defer conn.Close()
-		for range events {
+		for i := range n {
 			if err == nil {
-				err = conn.WriteJSON(proto.Event{Type: proto.EventStdout, Data: strings.Repeat("x", size)})
+				err = send(conn, i)
 			}
 		}
-		sent <- err
+		done <- err
 		_, _, _ = conn.ReadMessage() // until the client has gone
 	})
 	l, err := c.Live(t.Context(), "container_x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	if err := <-sent; err != nil {
+	t.Cleanup(func() { _ = l.Close() })
+	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+	return l
+}
+
+// What comes is taken from the daemon even while nobody prints it.
+func TestLiveReadsAhead(t *testing.T) {
+	const events, size = 24, 1 << 20 // more than the kernel holds
+	l := sent(t, events, func(conn *websocket.Conn, _ int) error {
+		return conn.WriteJSON(proto.Event{Type: proto.EventStdout, Data: strings.Repeat("x", size)})
+	})
 	for range events {
 		if e, err := l.Next(t.Context()); err != nil || len(e.Data) != size {
 			t.Fatalf("%d bytes, %v", len(e.Data), err)
@@ -218,33 +227,15 @@ func TestLiveReadsAhead(t *testing.T) {
 
 // Each piece of output is the event's own, however large those before and after it are, and a small one holds no more memory than it is long.
 func TestLivePiecesAreApart(t *testing.T) {
-	sizes := []int{1, keepBuffer, 100, 4 * keepBuffer, keepBuffer - 1, 5 * keepBuffer, 0, keepBuffer + 1, 3}
-	sent := make(chan error, 1)
-	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
-		conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
-		if err != nil {
-			sent <- err
-			return
-		}
-		defer conn.Close()
-		at := int64(0)
-		for i, n := range sizes {
-			if err == nil {
-				err = conn.WriteMessage(websocket.BinaryMessage, proto.AppendOutput(nil, "exec_x", proto.Stdout, at, bytes.Repeat([]byte{byte('a' + i)}, n)))
-			}
-			at += int64(n)
-		}
-		sent <- err
-		_, _, _ = conn.ReadMessage() // until the client has gone
+	const large = 16 << 10
+	sizes := []int{1, large, 100, 4 * large, large - 1, 5 * large, 0, large + 1, 3}
+	piece := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, sizes[i]) }
+	begun := int64(0)
+	l := sent(t, len(sizes), func(conn *websocket.Conn, i int) error {
+		message := proto.AppendOutput(nil, "exec_x", proto.Stdout, begun, piece(i))
+		begun += int64(sizes[i])
+		return conn.WriteMessage(websocket.BinaryMessage, message)
 	})
-	l, err := c.Live(t.Context(), "container_x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	if err := <-sent; err != nil {
-		t.Fatal(err)
-	}
 	var events []proto.Event
 	for range sizes {
 		e, err := l.Next(t.Context())
@@ -255,10 +246,10 @@ func TestLivePiecesAreApart(t *testing.T) {
 	}
 	at := int64(0)
 	for i, e := range events { // once all have come
-		if want := bytes.Repeat([]byte{byte('a' + i)}, sizes[i]); !bytes.Equal(e.DataBase64, want) || e.Offset != at {
+		if !bytes.Equal(e.DataBase64, piece(i)) || e.Offset != at {
 			t.Errorf("piece %d, of %d bytes, is of %d at %d", i, sizes[i], len(e.DataBase64), e.Offset)
 		}
-		if held := cap(e.DataBase64); held > 2*sizes[i]+keepBuffer/4 {
+		if held := cap(e.DataBase64); held > 2*sizes[i]+large/4 {
 			t.Errorf("piece %d, of %d bytes, holds %d", i, sizes[i], held)
 		}
 		at += int64(sizes[i])

@@ -20,9 +20,6 @@ import (
 // stream, and JSON may write one byte as six.
 const maxFrame = 256 << 20
 
-// keepBuffer is from how many bytes on a piece of output is not copied out of the buffer that it was read into.
-const keepBuffer = 16 << 10
-
 // A message is what the client sends on a live connection.
 // It mirrors the daemon's, which refuses unknown fields: a new one here needs a daemon that knows
 // it.
@@ -109,19 +106,7 @@ func (l *Live) event() (e proto.Event, err error) {
 	if _, err := l.piece.ReadFrom(r); err != nil {
 		return e, err
 	}
-	return proto.ParseOutput(l.taken())
-}
-
-// taken is the binary message that was read, for its event to keep. A large one keeps the buffer, too, and the next, which may be as large, gets another; a small one is copied,
-// or it would keep far more than it has.
-func (l *Live) taken() []byte {
-	b := l.piece.Bytes()
-	if n := len(b); n >= keepBuffer && n > l.piece.Cap()/2 {
-		l.piece = bytes.Buffer{}
-		l.piece.Grow(n + bytes.MinRead) // which ReadFrom wants free when it looks for the end
-		return b
-	}
-	return bytes.Clone(b)
+	return proto.ParseOutput(bytes.Clone(l.piece.Bytes())) // of the size that it has: most are small
 }
 
 // Next waits for the next event. Output is in DataBase64. It fails when the connection has ended.
