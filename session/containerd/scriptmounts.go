@@ -107,9 +107,6 @@ func fillStore(leave func() error, points []string) error {
 
 // fillRoot makes the directories of the store.
 func fillRoot(points []string) error {
-	if err := unix.Mount("tmpfs", besideRoot, "tmpfs", inert, "mode=755"); err != nil {
-		return err
-	}
 	dirs := []string{storeEmpty, storeGroups}
 	links := map[string]string{}
 	for _, point := range points {
@@ -117,21 +114,31 @@ func fillRoot(points []string) error {
 		dirs = append(dirs, filepath.Join(storeGroups, name))
 		for controller := range strings.SplitSeq(name, ",") {
 			if controller != name {
-				links[controller] = name
+				links[filepath.Join(storeGroups, controller)] = name
 			}
 		}
 	}
+	return mountNames(besideRoot, func() error {
+		if err := makeDirs(dirs...); err != nil {
+			return err
+		}
+		for link, name := range links {
+			if err := os.Symlink(name, link); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// makeDirs makes directories, each after the one that it is in.
+func makeDirs(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	for controller, name := range links {
-		if err := os.Symlink(name, filepath.Join(storeGroups, controller)); err != nil {
-			return err
-		}
-	}
-	return freeze(besideRoot)
+	return nil
 }
 
 // raiseLoopback makes the loopback interface of this thread's network usable.
@@ -152,25 +159,27 @@ func raiseLoopback() error {
 // inert are the flags of file systems that have nothing to be used but names.
 const inert = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
-// freeze has nobody write any more to the inert file system that is mounted at dir.
-func freeze(dir string) error {
+// mountNames mounts a file system at dir that has what fill makes there, and that nobody writes to afterwards.
+func mountNames(dir string, fill func() error) error {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", inert, "mode=755"); err != nil {
+		return err
+	}
+	if err := fill(); err != nil {
+		return err
+	}
 	return unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY|inert, "")
 }
 
 // leaveAllMounts has this thread's mount namespace, which nobody else has, lose all that is in it.
 func leaveAllMounts(dir string) error {
-	if err := unix.Mount("tmpfs", dir, "tmpfs", inert, "mode=755"); err != nil {
-		return err
-	}
-	for _, name := range []string{besideRoot, besideProc, besideSys} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+	in := func(name string) string { return filepath.Join(dir, name) }
+	err := mountNames(dir, func() error {
+		if err := makeDirs(in(besideRoot), in(besideProc), in(besideSys)); err != nil {
 			return err
 		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, besideNet), nil, 0o444); err != nil {
-		return err
-	}
-	if err := freeze(dir); err != nil {
+		return os.WriteFile(in(besideNet), nil, 0o444)
+	})
+	if err != nil {
 		return err
 	}
 	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {

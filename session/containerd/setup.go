@@ -96,7 +96,7 @@ func (s *script) write(path, text string) {
 type hostMounts struct {
 	groups                       []groupMount
 	nodes                        []*step
-	sys, net, proc, empty, above *step // above is where groups have their places
+	sys, net, proc, empty, above *step // above is where groups have their places; nil with v2
 }
 
 // A groupMount is a cgroup of v1.
@@ -107,7 +107,7 @@ type groupMount struct {
 
 // copyMounts copies what the sandbox gets of the host's mounts and of the store, and leaves both.
 func (s *script) copyMounts(groups []string) (h hostMounts) {
-	points, _ := hierarchies()
+	points, v2 := hierarchies()
 	for _, point := range points {
 		i := slices.IndexFunc(groups, func(dir string) bool { return strings.HasPrefix(dir, point+"/") })
 		if i < 0 {
@@ -120,7 +120,7 @@ func (s *script) copyMounts(groups []string) (h hostMounts) {
 	}
 	s.do("going to the store of mounts", unix.SYS_SETNS, storeFD, unix.CLONE_NEWNS)
 	h.sys, h.net, h.proc, h.empty = s.copyMount(besideSys), s.copyMount(besideNet), s.copyMount(besideProc), s.copyMount(storeEmpty)
-	if len(h.groups) > 0 {
+	if !v2 {
 		h.above = s.copyMount(storeGroups)
 	}
 	s.do("going where no mounts are", unix.SYS_SETNS, emptyFD, unix.CLONE_NEWNS)
@@ -225,9 +225,6 @@ func (s *script) mountCgroups(m specs.Mount, h hostMounts) {
 	to := strings.TrimPrefix(m.Destination, "/")
 	if _, v2 := hierarchies(); v2 {
 		s.do("mounting "+m.Destination, unix.SYS_MOUNT, s.text("cgroup"), s.text(to), s.text("cgroup2"), flags)
-		return
-	}
-	if h.above == nil {
 		return
 	}
 	s.place(h.above, to)
