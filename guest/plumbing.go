@@ -45,7 +45,7 @@ func newPlumbing(stdin bool) (*plumbing, error) {
 	return p, err
 }
 
-// spares are pipes for commands to come. They are made while a guest is at work, since a command has to wait for its own.
+// spares are pipes for commands to come, since a command would have to wait for its own. They are made when the end of one has been told and nobody waits.
 var spares = make(chan *plumbing, 4)
 
 // takePlumbing is newPlumbing, at once where there is a spare one.

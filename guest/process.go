@@ -173,9 +173,6 @@ func (p *Process) attach(stdin bool) error {
 		p.stdin.closed = p.first.NoInput
 	}
 	go p.run()
-	if p.pipes != nil {
-		layPlumbing()
-	}
 	return nil
 }
 
@@ -307,6 +304,9 @@ func (p *Process) end(x Exit, err error) {
 	close(p.done)
 	runtime.Gosched() // to whoever waited for that: nobody waits for what follows
 	p.close()
+	if p.pipes != nil {
+		layPlumbing()
+	}
 }
 
 // close closes the files of the process.

@@ -95,6 +95,8 @@ next:
 	SYSCALL
 	CMPQ	AX, $isError
 	JCC	say
+
+result:
 	MOVQ	56(R14), DI
 	TESTQ	DI, DI
 	JZ	advance
@@ -120,7 +122,7 @@ function: // of the C library, or 0
 	ANDQ	$~15, SP
 	CALL	AX
 	MOVQ	BX, SP
-	JMP	advance
+	JMP	result
 
 end:
 	TESTQ	R15, R15

@@ -55,12 +55,19 @@ func (g *zygote) meet() error {
 	return nil
 }
 
-// loadLocale has the C library load what the locale of the zygote's environment needs, a tenth of a small command's time. It is not set thereby:
-// bash and Python do that in a child as ever, and find it loaded if it is the same.
+// loadLocale has the C library load what the locale of the zygote's environment needs, and how its characters are converted, a tenth of a small command's
+// time. It is not set thereby, but used for one character: bash and Python set it in a child as ever, and find it loaded if it is the same.
 func (g *zygote) loadLocale() error {
-	const all = 1<<13 - 1 - 1<<6 // LC_ALL_MASK: categories 0 to 12, of which 6 is none
+	const (
+		all    = 1<<13 - 1 - 1<<6 // LC_ALL_MASK: categories 0 to 12, of which 6 is none
+		global = math.MaxUint64   // LC_GLOBAL_LOCALE
+	)
 	m := &message{at: g.at}
-	m.call(callLibC, g.at-dataMessage+dataLocale, all, m.put([]byte{0}), 0)
+	function := func(at uint64) uint64 { return g.at - dataMessage + at }
+	m.callTo(m.argument(1, 1), callLibC, function(dataLocale), all, m.put([]byte{0}), 0)
+	m.call(callLibC, function(dataUse), 0) // 0 where there is none, which changes nothing
+	m.call(callLibC, function(dataLength), m.put([]byte("a")), 1)
+	m.call(callLibC, function(dataUse), global)
 	return g.do(m)
 }
 

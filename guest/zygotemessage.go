@@ -48,6 +48,11 @@ func (m *message) callTo(result, number uint64, args ...uint64) {
 	m.calls = append(m.calls, c)
 }
 
+// argument is the address of an argument of a call, for the result of one before it.
+func (m *message) argument(call, n int) uint64 {
+	return m.at + messageHeader + uint64(callBytes*call+8*(1+n))
+}
+
 // put adds data and returns its address.
 func (m *message) put(b []byte) uint64 {
 	at := m.here()

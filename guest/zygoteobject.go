@@ -18,7 +18,9 @@ const (
 	dataHeader   = 0x200   // struct msghdr of what is received; the code fills in three addresses
 	dataPiece    = 0x240   // struct iovec
 	dataLocale   = 0x300   // address of the C library's newlocale, which the dynamic linker fills in; 0 if it has none
-	dataEnviron  = 0x308   // address of the C library's environ, likewise
+	dataEnviron  = 0x308   // of its environ, likewise
+	dataUse      = 0x310   // of its uselocale
+	dataLength   = 0x318   // of its mblen
 	dataMessage  = 0x1000  // what is received
 	objectEnd    = objectData + dataMessage + maxMessage
 	maxMessage   = 0xf000 // bytes
@@ -90,7 +92,10 @@ var wantedSymbols = []struct {
 	name string
 	kind byte
 	at   uint64
-}{{"newlocale", weakFunction, dataLocale}, {"environ", weakObject, dataEnviron}}
+}{
+	{"newlocale", weakFunction, dataLocale}, {"uselocale", weakFunction, dataUse}, {"mblen", weakFunction, dataLength},
+	{"environ", weakObject, dataEnviron},
+}
 
 // zygoteImage is the object's first part, headers and code, and its second, what the dynamic linker is to know and the code's data.
 func zygoteImage() (head, data []byte) {
