@@ -216,7 +216,7 @@ func (z *zygotes) start(k kind, p *plan) (err error) {
 	g.look, g.looks = p.look, looksOf(g.sources)
 	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{g.name, "-c", waitingText}, env: make([]string, g.slots)}
 	n := copy(asleep.env, []string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)})
-	if k.program == bashProgram { // which loads no libraries later, unlike a Python, where it would be for those too
+	if k.program == bashProgram { // a Python loads libraries later, which it would be for, too
 		n += copy(asleep.env[n:], []string{"LD_BIND_NOW=1"})
 	}
 	for _, kv := range p.env {

@@ -55,6 +55,9 @@ func (g *zygote) meet() error {
 	return nil
 }
 
+// data is the address of something in the object's data.
+func (g *zygote) data(at uint64) uint64 { return g.at - dataMessage + at }
+
 // loadLocale has the C library load what the locale of the zygote's environment needs, and how its characters are converted, a tenth of a small command's
 // time. It is not set thereby, but used for one character: bash and Python set it in a child as ever, and find it loaded if it is the same.
 func (g *zygote) loadLocale() error {
@@ -63,11 +66,10 @@ func (g *zygote) loadLocale() error {
 		global = math.MaxUint64   // LC_GLOBAL_LOCALE
 	)
 	m := &message{at: g.at}
-	function := func(at uint64) uint64 { return g.at - dataMessage + at }
-	m.callTo(m.argument(1, 1), callLibC, function(dataLocale), all, m.put([]byte{0}), 0)
-	m.call(callLibC, function(dataUse), 0) // 0 where there is none, which changes nothing
-	m.call(callLibC, function(dataLength), m.put([]byte("a")), 1)
-	m.call(callLibC, function(dataUse), global)
+	m.callTo(m.argument(1, 1), callLibC, g.data(dataLocale), all, m.put([]byte{0}), 0)
+	m.call(callLibC, g.data(dataUse), 0) // 0 where there is none, which changes nothing
+	m.call(callLibC, g.data(dataLength), m.put([]byte("a")), 1)
+	m.call(callLibC, g.data(dataUse), global)
 	return g.do(m)
 }
 
@@ -85,7 +87,7 @@ func (g *zygote) learn() error {
 	m.call(unix.SYS_PRCTL, getTIDAddress, facts)
 	m.callTo(facts+8, unix.SYS_GETTID)
 	m.callTo(facts+16, unix.SYS_BRK, 0)
-	m.call(callCopy, facts+24, g.at-dataMessage+dataEnviron, 8)
+	m.call(callCopy, facts+24, g.data(dataEnviron), 8)
 	m.call(unix.SYS_OPENAT, here, m.put([]byte("/proc/self/stat\x00")), unix.O_RDONLY, 0)
 	m.call(unix.SYS_READ, zygoteGiven, facts+factBytes, statBytes-1)
 	m.say(facts, factBytes+statBytes)

@@ -2,10 +2,10 @@ package daemon_test
 
 import (
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -17,20 +17,9 @@ func mapped(maps string) []string {
 	return slices.Compact(files)
 }
 
-// waiting returns the memory maps of the bashes that wait in a sandbox to be a command's.
-func waiting(sandbox string) (maps []string) {
-	procs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, p := range procs {
-		cgroup, _ := os.ReadFile(p + "/cgroup")
-		cmdline, _ := os.ReadFile(p + "/cmdline")
-		if !strings.Contains(string(cgroup), sandbox) || !strings.HasPrefix(string(cmdline), "bash\x00-c\x00# waits") {
-			continue
-		}
-		if m, err := os.ReadFile(p + "/maps"); err == nil && len(m) > 0 {
-			maps = append(maps, string(m))
-		}
-	}
-	return maps
+// waiting are the bashes that wait in a sandbox to be a command's.
+func (s *server) waiting(sandbox string) []int {
+	return s.processes(sandbox, func(cmd string) bool { return strings.HasPrefix(cmd, "bash\x00-c\x00# waits") })
 }
 
 // Whatever file a bash of the base image that was executed has mapped by the time that it runs a command, what waits to be a command's has mapped before: its libraries, its
@@ -41,18 +30,24 @@ func TestWhatWaitsHasMappedItsFiles(t *testing.T) {
 	}
 	c := create(t, base)
 	const show = "cat /proc/$$/maps && :" // it would become the last command
-	executed := bash(t, base, c.ID, show).Result.Result.Stdout
-	if strings.Contains(executed, "memfd:ahead") || len(mapped(executed)) < 3 {
-		t.Fatalf("a bash that was executed has mapped %s", executed)
+	maps := bash(t, base, c.ID, show).Result.Result.Stdout
+	executed := mapped(maps)
+	if strings.Contains(maps, "memfd:ahead") || len(executed) < 3 {
+		t.Fatalf("a bash that was executed has mapped %s", maps)
 	}
 	for range 3 {
 		bash(t, base, c.ID, "true")
 	}
 	sandbox := base.sandbox(t, c.ID)
-	eventually(t, "two bashes wait", func() bool { return len(waiting(sandbox)) == 2 }) // the second one is made after an answer
-	for _, maps := range waiting(sandbox) {
-		for _, f := range mapped(executed) {
-			if !slices.Contains(mapped(maps), f) {
+	eventually(t, "two bashes wait", func() bool { return len(base.waiting(sandbox)) == 2 }) // the second one is made after an answer
+	for _, pid := range base.waiting(sandbox) {
+		maps, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ahead := mapped(string(maps))
+		for _, f := range executed {
+			if !slices.Contains(ahead, f) {
 				t.Errorf("%s was not mapped ahead", f)
 			}
 		}
