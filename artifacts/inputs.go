@@ -74,7 +74,7 @@ func (js *Jobs) inputs(workspace string) (inputs, error) {
 }
 
 // place copies one stored file into the container, unless it is there. What the code in the container has
-// put under its name is left alone.
+// put under its name, or made of it, is left alone.
 func (js *Jobs) place(ctx context.Context, s *session.Session, in inputs, id string) (name string, fresh bool, err error) {
 	// Opened first even if the file is there already: it must still exist and be the owner's.
 	r, f, err := js.cfg.Files.Open(ctx, s.Owner(), id)
@@ -83,11 +83,11 @@ func (js *Jobs) place(ctx context.Context, s *session.Session, in inputs, id str
 	}
 	defer r.Close()
 	if name = in.nameOf(id); name != "" {
-		// Type and size stand for "unchanged": code that changes its input in place keeps the
-		// change, and what was removed or cut short is put there again.
-		fi, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
-		if err == nil && fi.Type == proto.TypeFile && fi.SizeBytes == f.SizeBytes {
-			return name, false, nil
+		// A file is copied whole or not at all, so whatever is there is what the code made of it,
+		// and it keeps that. Only what was removed is put there again.
+		_, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
+		if proto.CodeOf(err) != proto.NotFound {
+			return name, false, err
 		}
 	} else if name, err = in.freeName(ctx, s, f.Filename); err != nil {
 		return "", false, err

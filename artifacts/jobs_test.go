@@ -128,6 +128,11 @@ func TestInputs(t *testing.T) {
 	if err != nil || res.Result.Result.Stdout != "data (2).csv=2\ndata.csv=1\n" {
 		t.Fatalf("%+v %v", res.Result.Result, err)
 	}
+	sessiontest.Bash(t, s, `cd "$INPUT_DIR"; echo ,more >>data.csv; rm "data (2).csv"`)
+	res, err = s.Run(ctx, proto.Cmd{Command: `cd "$INPUT_DIR"; cat data.csv "data (2).csv"`, Files: []string{one, twin}})
+	if err != nil || res.Result.Result.Stdout != "1,more\n2" {
+		t.Fatalf("after one was changed and one removed: %+v %v", res.Result.Result, err)
+	}
 	_, err = s.Run(ctx, proto.Cmd{Command: "true", Files: []string{put("fresh", "x"), "file_0000000000000000000000"}})
 	if proto.CodeOf(err) != proto.NotFound || !strings.Contains(err.Error(), "file_0000000000000000000000") {
 		t.Fatalf("%v", err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +39,7 @@ func (t *turn) command(ctx context.Context, s *session.Session, c call) (object,
 	var started *session.Exec
 	var listeners sync.WaitGroup
 	res, err := tools.Run(ctx, s, tools.Use{
-		Type: "server_tool_use", ID: c.id, Name: c.name, Input: inputOf(s, c), IdempotencyKey: t.onceKey(c),
+		Type: "server_tool_use", ID: c.id, Name: c.name, Input: c.input, IdempotencyKey: t.onceKey(c),
 		Started: func(e *session.Exec) {
 			started = e
 			if t.live() {
@@ -59,16 +58,6 @@ func (t *turn) command(ctx context.Context, s *session.Session, c call) (object,
 		return t.failed(c, err), nil
 	}
 	return resultBlock(c, mustJSON(res.Content)), nil
-}
-
-// inputOf is a call's input. The editor's paths count from where bash is, as models expect.
-func inputOf(s *session.Session, c call) json.RawMessage {
-	o, err := parseObject(c.input)
-	path := o.text("path")
-	if err != nil || c.name != toolEditor || path == "" || strings.HasPrefix(path, "/") || strings.HasPrefix(path, "$INPUT_DIR") {
-		return c.input
-	}
-	return o.with("path", proto.JobDir(s.DefaultJob())+"/"+path).raw()
 }
 
 // onceKey is what a command is known by if its call is run again: it is not. Its place in the answer is part of it, since there are models that use one ID in

@@ -183,10 +183,14 @@ func (s *Session) MoveFile(ctx context.Context, as, from, to string) error {
 }
 
 // Edit runs one verb of the editor. A leading $INPUT_DIR in the path is expanded, as the hosted
-// tool does.
+// tool does, and a relative path counts from where commands begin.
 func (s *Session) Edit(ctx context.Context, as string, in proto.EditorInput) (res proto.EditorResult, err error) {
-	if rest, ok := strings.CutPrefix(in.Path, "$INPUT_DIR"); ok && (rest == "" || rest[0] == '/') {
+	rest, isInput := strings.CutPrefix(in.Path, "$INPUT_DIR")
+	switch {
+	case isInput && (rest == "" || rest[0] == '/'):
 		in.Path = proto.InputDir + rest
+	case in.Path != "" && in.Path[0] != '/':
+		in.Path = proto.JobDir(s.DefaultJob()) + "/" + in.Path
 	}
 	err = s.withGuest(ctx, func(g *guest.Client) error {
 		if res, err = g.Edit(ctx, as, in); err == nil && in.Command != "view" {

@@ -46,7 +46,7 @@ func runEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, erro
 		return nil, false, err
 	}
 	if err != nil {
-		msg := proto.AsError(err).Message
+		msg := words(s, err)
 		// The block may say file_not_found, unlike bash's. The message goes along since a code
 		// alone does not tell the model which text was not found, or how often.
 		return proto.EditorError{Type: proto.TypeEditorError, ErrorCode: blockError(err, proto.BlockFileNotFound), ErrorMessage: &msg}, false, nil
@@ -81,9 +81,9 @@ func runTextEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, 
 	case err != nil && fatal(s, err):
 		return nil, false, err
 	case proto.CodeOf(err) == proto.NotFound:
-		return fmt.Sprintf("Error: File not found: the path %s does not exist", in.Path), true, nil
+		return fmt.Sprintf("Error: File not found: the path %s does not exist", s.Hide(in.Path)), true, nil
 	case err != nil:
-		return "Error: " + proto.AsError(err).Message, true, nil
+		return "Error: " + words(s, err), true, nil
 	}
 	return content(in.Path, res), false, nil
 }

@@ -129,6 +129,9 @@ func fatal(s *session.Session, err error) bool {
 	return e.Item == s.ID() && e.Code != proto.TooMany && e.Code != proto.Unavailable
 }
 
+// words are what a model is told of an error, without the secrets that it may repeat.
+func words(s *session.Session, err error) string { return proto.AsError(s.HideError(err)).Message }
+
 // blockError is the in-band code for an error. has lists the codes that the block may carry
 // beside the common ones.
 func blockError(err error, has ...proto.BlockError) proto.BlockError {

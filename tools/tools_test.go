@@ -128,6 +128,39 @@ func TestBlocksThatAreNone(t *testing.T) {
 	}
 }
 
+// TestRelativePaths: what bash makes without naming a directory the editors find under the same name, and the other way round.
+func TestRelativePaths(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	if m := use(t, s, "bash", `{"command":"echo hi >rel.txt"}`); m["is_error"] != nil {
+		t.Fatal(m)
+	}
+	if c := content(t, use(t, s, "text_editor_code_execution", `{"command":"view","path":"rel.txt"}`)); c["content"] != "hi" {
+		t.Error(c)
+	}
+	if m := use(t, s, "str_replace_based_edit_tool", `{"command":"create","path":"sub/made.txt","file_text":"there"}`); m["is_error"] != nil {
+		t.Error(m)
+	}
+	if m := use(t, s, "bash", `{"command":"cat sub/made.txt"}`); m["content"] != "there" {
+		t.Error(m)
+	}
+}
+
+// TestErrorsHideSecrets: a model may ask for what it was told, and the answer is no place for it.
+func TestErrorsHideSecrets(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{Secrets: map[string]string{"TOK": "hunter2secret"}})
+	for _, call := range [][2]string{
+		{"text_editor_code_execution", `{"command":"view","path":"/workspace/hunter2secret"}`}, {"text_editor_code_execution", `{"command":"view","path":"/etc/hunter2secret/"}`},
+		{"str_replace_based_edit_tool", `{"command":"view","path":"/workspace/hunter2secret"}`}, {"str_replace_based_edit_tool", `{"command":"create","path":"/etc/hunter2secret","file_text":""}`},
+	} {
+		text, _ := json.Marshal(use(t, s, call[0], call[1])["content"])
+		if strings.Contains(string(text), "hunter2") || !strings.Contains(string(text), "redacted") {
+			t.Errorf("%s: %s", call, text)
+		}
+	}
+}
+
 func TestOnlyTheSessionsOwnErrorsAreErrors(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{MaxExecs: 1})
