@@ -23,6 +23,7 @@ type Auditor interface {
 type deed struct {
 	entry   proto.AuditEntry
 	covered bool
+	told    func() // puts it into the log, once
 }
 
 // name is what the audit log calls a request to this route, or empty if it is not in there: what only looks is not,
@@ -45,7 +46,7 @@ func (s *Server) beginDeed(x *exchange, route Route, c Caller) error {
 	if err := s.cfg.Audit.Ready(); err != nil {
 		return err
 	}
-	x.deed = &deed{covered: route.Covered, entry: proto.AuditEntry{Act: name, Actor: c.KeyID, Owner: c.Owner, RequestID: x.id, Outcome: proto.AuditOK}}
+	x.deed = &deed{covered: route.Covered, told: x.told, entry: proto.AuditEntry{Act: name, Actor: c.KeyID, Owner: c.Owner, RequestID: x.id, Outcome: proto.AuditOK}}
 	x.deed.fromPath(x.r)
 	x.r = x.r.WithContext(context.WithValue(x.r.Context(), deedKey{}, x.deed))
 	return nil
@@ -75,6 +76,14 @@ func (d *deed) add(item string) {
 func Note(ctx context.Context, item string) {
 	if d, ok := ctx.Value(deedKey{}).(*deed); ok && item != "" {
 		d.add(item)
+	}
+}
+
+// Begun has the audit log say now what a request takes out, where its answer may take days: a daemon that is killed meanwhile has said so. For requests that
+// the core audits it does nothing, since failures are all that is left to say of those.
+func Begun(ctx context.Context) {
+	if d, ok := ctx.Value(deedKey{}).(*deed); ok && !d.covered {
+		d.told()
 	}
 }
 

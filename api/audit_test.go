@@ -1,16 +1,20 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"berth/audit"
 	"berth/ledger"
+	"berth/proto"
 
 	"golang.org/x/sys/unix"
 )
@@ -88,4 +92,59 @@ func TestFullAuditLogRefusesChanges(t *testing.T) {
 	if r, verr := audit.Verify(dir); err != nil || verr != nil || r.Bad != nil || told != done-1 { // one only looked
 		t.Errorf("%d entries of %d changes: %+v %v %v", told, done-1, r.Bad, err, verr)
 	}
+}
+
+// What a stream takes out is in the log while it flows: nobody may see to its end. Its header comes at once, also if its first event does not.
+func TestStreamsAreToldWhenTheyBegin(t *testing.T) {
+	book := &logbook{}
+	s, err := New(Config{Auth: oneKey(testKey), Audit: book, Edges: []Edge{{Dialect: Plain, Routes: []Route{
+		{Method: "GET", Pattern: "/follow", Act: "follow", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+			es := NewEventStream(w, r)
+			defer es.Close()
+			<-es.Context().Done()
+			return es.Context().Err()
+		}},
+	}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, stop, served := serving(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), heartbeat/2)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, "GET", "http://"+addr+"/follow", nil)
+	req.Header.Set("X-Api-Key", testKey)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := book.all()
+	res.Body.Close()
+	if len(told) != 1 || told[0].Act != "follow" || told[0].Outcome != proto.AuditOK {
+		t.Errorf("%+v", told)
+	}
+	stop()
+	<-served
+	if told := book.all(); len(told) != 1 {
+		t.Errorf("it is told again at its end: %+v", told)
+	}
+}
+
+// A logbook is an Auditor that can be looked into.
+type logbook struct {
+	mu      sync.Mutex
+	entries []proto.AuditEntry
+}
+
+func (b *logbook) Ready() error { return nil }
+
+func (b *logbook) Append(e proto.AuditEntry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entries = append(b.entries, e)
+}
+
+func (b *logbook) all() []proto.AuditEntry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.entries)
 }

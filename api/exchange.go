@@ -47,9 +47,12 @@ const (
 	drainingKey contextKey = iota
 )
 
+// requestID is the header that every answer has.
+const requestID = "Request-Id"
+
 func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *exchange {
 	id := proto.ID(proto.RequestPrefix, uuid.Must(uuid.NewV7())) // fails only if the kernel has no random numbers
-	w.Header().Set("Request-Id", id)
+	w.Header().Set(requestID, id)
 	r = r.WithContext(proto.WithRequestID(r.Context(), id))
 	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall, leave: func() {}}
 	x.extend() // the last request's on this connection may have passed

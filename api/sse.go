@@ -32,6 +32,10 @@ func NewEventStream(w http.ResponseWriter, r *http.Request) *EventStream {
 	s := &EventStream{w: w, rc: http.NewResponseController(w), turn: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(r.Context())
 	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodGet { // it looks on, and does nothing that could fail later
+		Begun(r.Context())
+	}
+	_ = s.rc.Flush() // the first event may be long in coming, and a client waits for the header; who has gone is found out below
 	s.beats.Go(s.beat)
 	return s
 }

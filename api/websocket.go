@@ -56,7 +56,7 @@ func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket,
 			refused = proto.Errorf(proto.InvalidArgument, "", "", "The websocket handshake is not right: %v.", reason)
 		},
 	}
-	conn, err := up.Upgrade(w, r, nil)
+	conn, err := up.Upgrade(w, r, http.Header{requestID: w.Header()[requestID]})
 	if refused != nil {
 		return nil, refused
 	}

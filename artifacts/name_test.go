@@ -5,26 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"berth/files"
 	"berth/proto"
 )
-
-// Whatever a file in a container is called, it can be stored.
-func FuzzPublishedName(f *testing.F) {
-	for _, s := range []string{"a", "dir/b.txt", "new\nline", "bad\xff", `a:b?"|*\<>`, "\x7f\u0085", "\u202Ex", strings.Repeat("é", 127), " ", "-rf", "..."} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, rel string) {
-		base := path.Base(rel)
-		if rel == "" || base == "/" || base == "." || base == ".." || len(base) > maxName {
-			return // no file has such a name
-		}
-		name := publishedName(rel)
-		if got, err := files.CleanName(name, ""); err != nil || got != name {
-			t.Errorf("%q is stored as %q, which becomes %q: %v", rel, name, got, err)
-		}
-	})
-}
 
 // A path is below the directory of the job that it is said to belong to.
 func FuzzSplit(f *testing.F) {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"berth/files"
 	"berth/ledger"
@@ -213,12 +212,9 @@ func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *j
 		return proto.StoredFile{}, err
 	}
 	defer r.Close()
-	if most := js.cfg.Files.MaxFileBytes(); fi.SizeBytes > most { // a file of holes takes nothing to make, and would take much to find out
-		return proto.StoredFile{}, proto.Errorf(proto.TooLarge, "", rel, "it has %d bytes; a stored file has at most %d", fi.SizeBytes, most)
-	}
 	f, err := js.cfg.Files.Put(ctx, files.Upload{
 		// The scope ties the stored file to this container, by which lists can be asked for it.
-		Owner: s.Owner(), Filename: publishedName(rel), Downloadable: true, Scope: s.ID(),
+		Owner: s.Owner(), Filename: files.NameOf(rel), Downloadable: true, Scope: s.ID(), SizeBytes: fi.SizeBytes,
 	}, r)
 	if err != nil {
 		return f, err
@@ -231,18 +227,6 @@ func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *j
 		js.save(j)
 	}
 	return f, nil
-}
-
-// publishedName makes a name that the Files API takes of one that a file system took.
-// The characters are those that the Files API refuses in a filename; each becomes an underscore,
-// so that the length and the look stay.
-func publishedName(rel string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || strings.ContainsRune(`<>:"|?*\`, r) {
-			return '_'
-		}
-		return r
-	}, strings.ToValidUTF8(path.Base(rel), "_"))
 }
 
 // Publish stores a file of a job, by its path below the job's directory, and returns it with its ID.

@@ -41,6 +41,17 @@ func CleanName(sent, mimeType string) (string, error) {
 	return name, nil
 }
 
+// NameOf is the name under which a file with this path in a container is stored: the last component, with an underscore for what CleanName refuses, so
+// that the length and the look stay.
+func NameOf(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || strings.ContainsRune(forbidden, r) {
+			return '_'
+		}
+		return r
+	}, strings.ToValidUTF8(path.Base(name), "_"))
+}
+
 // nameFault says what is wrong with a name, if anything.
 func nameFault(name string) string {
 	switch {

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"path"
 	"strings"
 	"testing"
 	"unicode"
@@ -22,6 +23,23 @@ func FuzzCleanName(f *testing.F) {
 		}
 		if again, err := CleanName(name, mimeType); err != nil || again != name {
 			t.Errorf("%q became %q, and that %q, %v", sent, name, again, err)
+		}
+	})
+}
+
+// Whatever a file in a container is called, it can be stored.
+func FuzzNameOf(f *testing.F) {
+	for _, s := range []string{"a", "dir/b.txt", "new\nline", "bad\xff", `a:b?"|*\<>`, "\x7f\u0085", "\u202Ex", strings.Repeat("é", 127), " ", "-rf", "..."} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, rel string) {
+		base := path.Base(rel)
+		if rel == "" || base == "/" || base == "." || base == ".." || len(base) > 255 {
+			return // no file has such a name
+		}
+		name := NameOf(rel)
+		if got, err := CleanName(name, ""); err != nil || got != name {
+			t.Errorf("%q is stored as %q, which becomes %q: %v", rel, name, got, err)
 		}
 	})
 }

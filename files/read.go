@@ -99,7 +99,7 @@ func (s *Store) List(_ context.Context, owner string, q Query) (Page, error) {
 			return err
 		}
 		page.More = more
-		page.Files, err = load(tx, owner, ids)
+		page.Files, err = q.load(tx, owner, ids)
 		return err
 	})
 	return page, err
@@ -182,8 +182,8 @@ func (q Query) walk(tx *ledger.Tx, owner, before string, fn func(id string) bool
 	})
 }
 
-// load reads the records of ids and leaves out those the owner does not have.
-func load(tx *ledger.Tx, owner string, ids []string) ([]proto.StoredFile, error) {
+// load reads the records of ids and leaves out those the owner does not have, or that are of another scope.
+func (q Query) load(tx *ledger.Tx, owner string, ids []string) ([]proto.StoredFile, error) {
 	list := make([]proto.StoredFile, 0, len(ids))
 	for _, id := range ids {
 		rec, err := find(tx, "list files", owner, id)
@@ -193,7 +193,9 @@ func load(tx *ledger.Tx, owner string, ids []string) ([]proto.StoredFile, error)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, rec.stored())
+		if q.Scope == "" || q.Scope == rec.Scope {
+			list = append(list, rec.stored())
+		}
 	}
 	return list, nil
 }

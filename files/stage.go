@@ -29,6 +29,7 @@ type Upload struct {
 	ExpiresIn    time.Duration // 0: kept until deleted; else MinExpiresIn to MaxExpiresIn
 	Downloadable bool          // made by code rather than uploaded
 	Scope        string        // container that made it
+	SizeBytes    int64         // as far as it is known before, such as of a file of holes, which takes nothing to make; 0: not
 }
 
 // A Staged file has arrived whole but does not exist yet. Its Upload, except for the Owner, may be
@@ -64,6 +65,9 @@ func (s *Store) Put(ctx context.Context, up Upload, r io.Reader) (proto.StoredFi
 // Stage takes in what r holds up to its end. The caller closes what it returns. The file counts against the quota of
 // the API key that ctx has.
 func (s *Store) Stage(ctx context.Context, up Upload, r io.Reader) (*Staged, error) {
+	if limit := s.cfg.MaxFileBytes; up.SizeBytes > limit {
+		return nil, proto.Errorf(proto.TooLarge, "upload", "file", "The file has %d bytes; the limit of a stored file is %d bytes.", up.SizeBytes, limit)
+	}
 	if err := s.begin(); err != nil {
 		return nil, err
 	}

@@ -58,21 +58,25 @@ func (p partReader) Read(b []byte) (int, error) {
 // eachPart has parts taken until the closing boundary. A body that ends before it is an error, and so are more than most: each costs a header to parse, and
 // those that are skipped count against no other limit but the body's. What take leaves of a part is skipped: SDKs may learn new fields before we do.
 func eachPart(parts *multipart.Reader, most int, take func(d map[string]string, part partReader) error) error {
-	for range most {
+	for n := 0; ; n++ {
 		// Raw: NextPart would undo quoted-printable by itself, and a file is stored as it came.
 		part, err := parts.NextRawPart()
 		if err == io.EOF { // itself; wrapped it means that the body ended before the closing boundary
 			return nil
 		}
 		var d map[string]string
-		if err != nil {
+		switch {
+		case err != nil:
 			err = partError{err}
-		} else if d, err = parseDisposition(part.Header.Get("Content-Disposition")); err == nil {
-			err = take(d, partReader{part})
+		case n == most:
+			err = invalid("", "The form has more than %d parts.", most)
+		default:
+			if d, err = parseDisposition(part.Header.Get("Content-Disposition")); err == nil {
+				err = take(d, partReader{part})
+			}
 		}
 		if err != nil {
 			return formError(err)
 		}
 	}
-	return invalid("", "The form has more than %d parts.", most)
 }

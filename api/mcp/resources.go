@@ -81,59 +81,66 @@ func (e *Edge) listResources(ctx context.Context, v *visit, p *sdk.ListResources
 }
 
 // readStored reads a stored file.
-func (e *Edge) readStored(ctx context.Context, v *visit, uri string) (*sdk.ResourceContents, error) {
+func (e *Edge) readStored(ctx context.Context, v *visit, uri string) (_ *sdk.ResourceContents, err error) {
 	id := strings.TrimPrefix(uri, fileURI)
+	defer func() { e.tell(ctx, proto.AuditEntry{Act: "file.download", Item: id, Outcome: outcome(err)}) }()
 	r, f, err := e.Files.Open(ctx, v.owner, id)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	e.tell(ctx, proto.AuditEntry{Act: "file.download", Item: id, Outcome: proto.AuditOK})
 	return contentsOf(uri, f.MIMEType, f.SizeBytes, r)
 }
 
 // readWorkspace reads a file of a container.
-func (e *Edge) readWorkspace(ctx context.Context, v *visit, uri string) (*sdk.ResourceContents, error) {
+func (e *Edge) readWorkspace(ctx context.Context, v *visit, uri string) (_ *sdk.ResourceContents, err error) {
 	id, rest, err := parts(uri, "/workspace/")
 	if err != nil {
 		return nil, err
 	}
+	name := "/workspace" + path.Clean("/"+rest)
+	defer func() {
+		e.tell(ctx, proto.AuditEntry{Act: "fs.read", Item: name, ContainerID: id, Outcome: outcome(err)})
+	}()
 	s, err := e.Sessions.Get(v.owner, id)
 	if err != nil {
 		return nil, err
 	}
-	name := "/workspace/" + rest
 	r, f, err := s.ReadFile(ctx, proto.UserDefault, name, 0, -1)
 	if err != nil {
 		return nil, s.HideError(err)
 	}
 	defer r.Close()
-	e.tell(ctx, proto.AuditEntry{Act: "fs.read", Item: name, ContainerID: id, Outcome: proto.AuditOK})
 	return contentsOf(uri, mime.TypeByExtension(path.Ext(name)), f.SizeBytes, r)
 }
 
 // readManifest reads what a job's directory holds.
-func (e *Edge) readManifest(ctx context.Context, v *visit, uri string) (*sdk.ResourceContents, error) {
+func (e *Edge) readManifest(ctx context.Context, v *visit, uri string) (_ *sdk.ResourceContents, err error) {
 	id, rest, err := parts(uri, "/jobs/")
 	if err != nil {
 		return nil, err
 	}
+	job := strings.TrimSuffix(rest, "/manifest.json")
+	defer func() {
+		e.tell(ctx, proto.AuditEntry{Act: "job.read", Item: job, ContainerID: id, Outcome: outcome(err)})
+	}()
 	s, err := e.Sessions.Get(v.owner, id)
 	if err != nil {
 		return nil, err
 	}
-	job := strings.TrimSuffix(rest, "/manifest.json")
 	m, err := e.Jobs.Manifest(ctx, s, job)
 	if err != nil {
 		return nil, s.HideError(err)
 	}
-	e.tell(ctx, proto.AuditEntry{Act: "job.read", Item: job, ContainerID: id, Outcome: proto.AuditOK})
 	return &sdk.ResourceContents{URI: uri, MIMEType: "application/json", Text: string(encode(m))}, nil
 }
 
 // parts are the container that a URI names and what comes behind the mark.
 func parts(uri, mark string) (container, rest string, err error) {
 	container, rest, _ = strings.Cut(strings.TrimPrefix(uri, containerURI), mark)
+	if !proto.ValidID(proto.ContainerPrefix, container) {
+		return "", "", proto.Errorf(proto.NotFound, "", "uri", "The URI %.200q names no container.", uri)
+	}
 	if rest, err = url.PathUnescape(rest); err != nil || strings.ContainsRune(rest, 0) {
 		return "", "", proto.Errorf(proto.InvalidArgument, "", "uri", "the URI %.200q cannot be read; percent-encode what is not plain in it", uri)
 	}

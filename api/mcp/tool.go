@@ -90,6 +90,7 @@ type call struct {
 	params  *sdk.CallToolParamsRaw
 	session *session.Session // that it works in; nil as long as it has asked for none
 	notes   []string         // for whoever reads the result
+	items   []string         // for the audit log: the tool, and what it was asked to do something with
 }
 
 // callTool runs a tool. What goes wrong is told in the result, where a model can read it; only a tool that is not there is an error.
@@ -98,9 +99,9 @@ func (e *Edge) callTool(ctx context.Context, v *visit, client *sdk.ServerSession
 	if err != nil {
 		return nil, err
 	}
-	c := &call{Edge: e, visit: v, client: client, params: p}
+	c := &call{Edge: e, visit: v, client: client, params: p, items: []string{p.Name}}
 	res, err := t.run(ctx, c)
-	e.tell(ctx, proto.AuditEntry{Act: "tool.use", Item: p.Name, ContainerID: c.containerID(), Outcome: outcome(err)})
+	e.tell(ctx, proto.AuditEntry{Act: "tool.use", Item: strings.Join(c.items, " "), ContainerID: c.containerID(), Outcome: outcome(err)})
 	if err != nil {
 		if proto.CodeOf(err) == proto.Internal && ctx.Err() == nil {
 			e.Log.Error("a tool call failed", "tool", p.Name, "request_id", proto.RequestIDOf(ctx), "error", err)
@@ -130,6 +131,15 @@ func (e *Edge) tell(ctx context.Context, entry proto.AuditEntry) {
 		entry.Item = e.Sessions.Hide(entry.ContainerID, entry.Item)
 	}
 	e.Audit.Append(entry)
+}
+
+// about has the audit log say what the call is about beside the tool.
+func (c *call) about(items ...string) {
+	for _, item := range items {
+		if item != "" {
+			c.items = append(c.items, item)
+		}
+	}
 }
 
 func (c *call) containerID() string {

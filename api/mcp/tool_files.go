@@ -68,6 +68,8 @@ func runUpload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	if err := c.input(&in); err != nil {
 		return nil, err
 	}
+	name := inWorkspace(in.Path)
+	c.about(name, in.FileID)
 	content, err := in.open(ctx, c)
 	if err != nil {
 		return nil, err
@@ -77,7 +79,6 @@ func runUpload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := inWorkspace(in.Path)
 	f, err := s.WriteFile(ctx, proto.UserDefault, name, session.WriteOptions{}, content)
 	if err != nil {
 		return nil, err
@@ -124,15 +125,17 @@ func runDownload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	name := inWorkspace(in.Path)
-	r, _, err := s.ReadFile(ctx, proto.UserDefault, name, 0, -1)
+	c.about(name)
+	r, fi, err := s.ReadFile(ctx, proto.UserDefault, name, 0, -1)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	f, err := c.Files.Put(ctx, files.Upload{Owner: c.visit.owner, Filename: path.Base(name), Downloadable: true, Scope: s.ID()}, r)
+	f, err := c.Files.Put(ctx, files.Upload{Owner: c.visit.owner, Filename: files.NameOf(name), Downloadable: true, Scope: s.ID(), SizeBytes: fi.SizeBytes}, r)
 	if err != nil {
 		return nil, err
 	}
+	c.about(f.ID)
 	res := &sdk.CallToolResult{Content: []sdk.Content{linkTo(f)}}
 	if f.SizeBytes <= maxAlong {
 		err = c.along(ctx, res, f)

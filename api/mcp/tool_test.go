@@ -369,10 +369,22 @@ func TestCallsAreAudited(t *testing.T) {
 	cs := s.session(t)
 	res, _ := use(t, cs, "bash", map[string]any{"command": "true"})
 	use(t, cs, "bash", map[string]any{})
+	use(t, cs, "upload_file", map[string]any{"path": "a 10:30.csv", "text": "x"})
+	down, _ := use(t, cs, "download_file", map[string]any{"path": "a 10:30.csv"})
+	if link, ok := down.Content[0].(*sdk.ResourceLink); !ok || link.Name != "a 10_30.csv" {
+		t.Errorf("%+v", down.Content)
+	}
+	_, _ = readResource(t, cs, fileURI+"file_none")
+	_, _ = readResource(t, cs, containerURI+containerOf(t, res)+"/workspace/%2e%2e/etc/passwd")
 	book.mu.Lock()
 	defer book.mu.Unlock()
-	if len(book.entries) != 2 {
+	if len(book.entries) != 6 {
 		t.Fatalf("%+v", book.entries)
+	}
+	for i, want := range []string{"upload_file /workspace/a 10:30.csv", "download_file /workspace/a 10:30.csv file_", "file_none", "/workspace/etc/passwd"} {
+		if e := book.entries[2+i]; !strings.HasPrefix(e.Item, want) || (e.Outcome == proto.AuditOK) != (i < 2) {
+			t.Errorf("%+v", e)
+		}
 	}
 	good, bad := book.entries[0], book.entries[1]
 	if good.Act != "tool.use" || good.Item != "bash" || good.ContainerID != containerOf(t, res) || good.Outcome != proto.AuditOK || good.Owner != sessiontest.Owner || good.RequestID == "" {

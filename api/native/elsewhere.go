@@ -42,7 +42,8 @@ const filesMore = "Speaks the hosted Files API: an anthropic-version header is r
 // The versions are those that api/anthropic knows.
 var versionParam = param{name: "anthropic-version", required: true, choices: []string{"2023-06-01", "2026-10-21"}, does: "The version of the Files API that the client speaks."}
 
-var fileFails = []int{400, 401, 404, 405, 413, 429, 500, 503, 504}
+// 529 is a daemon that is busy, or shuts down.
+var fileFails = []int{400, 401, 404, 405, 413, 429, 500, 504, 529}
 
 // required is left out where it is empty, which older validators refuse.
 func object(required []string, properties schema) schema {

@@ -174,7 +174,9 @@ func (l *live) exec(m message) error {
 	l.wg.Go(func() {
 		defer func() { <-l.slots }()
 		x, err := l.s.Exec(l.ctx, *m.Cmd)
-		l.started(begun, x)
+		if follows := l.started(begun, x); err == nil && follows { // an idempotency key may name what it began before
+			err = alreadyFollowed(x)
+		}
 		if err != nil {
 			l.fail(m, err)
 			return
@@ -187,18 +189,25 @@ func (l *live) exec(m message) error {
 	return nil
 }
 
-// started notes which exec a message began, nil if none, for the watcher to leave alone.
-func (l *live) started(begun chan struct{}, x *session.Exec) {
+// started notes which exec a message began, nil if none, for the watcher to leave alone. True means that it is followed already.
+func (l *live) started(begun chan struct{}, x *session.Exec) (follows bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.starting, begun)
 	close(begun)
 	if x != nil {
+		follows = l.following[x.ID()]
 		l.following[x.ID()] = true
 		if l.watching {
 			l.own[x.ID()] = true
 		}
 	}
+	return follows
+}
+
+// alreadyFollowed refuses to send what an exec does twice: nobody could tell the one from the other.
+func alreadyFollowed(x *session.Exec) error {
+	return proto.Errorf(proto.Conflict, "", x.ID(), "this connection follows exec %s already", x.ID())
 }
 
 // Each way out before the goroutine gives its slot back.
@@ -213,7 +222,7 @@ func (l *live) attach(m message, x *session.Exec) error {
 	}
 	if !l.claim(x.ID()) {
 		<-l.slots
-		return proto.Errorf(proto.Conflict, "", x.ID(), "this connection follows exec %s already", x.ID())
+		return alreadyFollowed(x)
 	}
 	l.wg.Go(func() {
 		defer func() { <-l.slots }()
@@ -236,12 +245,16 @@ func (l *live) claim(id string) bool {
 // follow sends what an exec does, as the message asked for it; its ID was claimed. The first event has the
 // message's ref.
 func (l *live) follow(x *session.Exec, from session.Cursor, m message) error {
-	defer func() {
+	leave := sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.following, x.ID())
-	}()
+	})
+	defer leave()
 	event := func(ev proto.Event) error {
+		if ev.Type == proto.EventExit { // who has read it may follow the command again
+			leave()
+		}
 		ev.Ref, m.Ref = m.Ref, ""
 		return l.send(ev)
 	}

@@ -53,6 +53,9 @@ func (s *site) live(t *testing.T, at string) *wire {
 	if w == nil {
 		t.Fatalf("status %d", res.StatusCode)
 	}
+	if res.Header.Get("Request-Id") == "" {
+		t.Error("the answer has no Request-Id")
+	}
 	if ev := w.next(); ev.Type != proto.EventReady || "/v1/containers/"+ev.Container.ID != at {
 		t.Fatalf("%+v", ev)
 	}
@@ -135,6 +138,27 @@ func TestLiveExec(t *testing.T) {
 	same(t, *last(list).Result, must[proto.ExecResult](t, s, "GET", at+"/execs/"+x.ID+"/result", nil))
 	if last(list).Result.Exec.End.ReturnCode != 5 || last(list).Ref != "" {
 		t.Errorf("%+v", last(list))
+	}
+}
+
+// A message that is sent again with its idempotency key finds the command that its connection follows, and nothing of that comes twice.
+func TestLiveExecIsFollowedOnce(t *testing.T) {
+	s := newSite(t)
+	w := s.live(t, s.container(t))
+	cmd := proto.Cmd{Command: "read l; echo $l", OpenStdin: true, IdempotencyKey: "once"}
+	x := w.start("r1", cmd)
+	w.send(message{Type: msgExec, Ref: "r2", Cmd: &cmd})
+	if ev := w.next(); ev.Type != proto.EventError || ev.Ref != "r2" || ev.Error.Code != proto.Conflict || ev.Error.Item != x.ID {
+		t.Fatalf("%+v", ev)
+	}
+	w.send(message{Type: msgStdin, ExecID: x.ID, Data: "a line\n", Close: true})
+	list := w.until(proto.EventExit)
+	if text, _ := output(t, list, "stdout", 0); text != "a line\n" {
+		t.Errorf("%q", text)
+	}
+	w.send(message{Type: msgExec, Ref: "r3", Cmd: &cmd})
+	if ev := w.next(); ev.Type != proto.EventStart || ev.Ref != "r3" || ev.Exec.ID != x.ID {
+		t.Errorf("once it has ended: %+v", ev)
 	}
 }
 

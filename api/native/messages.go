@@ -7,7 +7,7 @@ func messageRows() []row {
 	const more = "Goes to the upstream that has the model. An anthropic-version header is required, and errors have the envelope of the hosted API, with the upstream's own status where it answered."
 	message := func(op op) op {
 		op.tag, op.failure, op.header = "messages", fileFailure, []param{versionParam}
-		op.fails = append([]int{529}, fileFails...)
+		op.fails = fileFails
 		op.more = more + op.more
 		return op
 	}

@@ -111,7 +111,7 @@ func (p param) parameter(in string) schema {
 	case moment:
 		s["format"] = "date-time"
 	case mode:
-		s["pattern"] = "^0*[0-7]{1,4}$"
+		s["pattern"] = "^0*[1-7][0-7]{0,3}$"
 	}
 	if p.choices != nil {
 		s["enum"] = p.choices

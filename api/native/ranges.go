@@ -46,6 +46,7 @@ func (c *call) sendHead(open opener) error {
 	}
 	describe(c.w.Header(), fi)
 	contentLength(c.w.Header(), fi.SizeBytes)
+	c.w.WriteHeader(http.StatusOK)
 	return r.Close()
 }
 

@@ -250,6 +250,7 @@ func TestBadInput(t *testing.T) {
 		{"GET", at + "/fs/content?path=/x&as=admin", "", 400, "as"},
 		{"GET", at + "/fs/content?path=a%00b", "", 400, ""},
 		{"PUT", at + "/fs/content?path=/x&mode=0999", "x", 400, "mode"},
+		{"PUT", at + "/fs/content?path=/x&mode=0000", "x", 400, "mode"},
 		{"PUT", at + "/fs/content?path=/x&mode=10000", "x", 400, "mode"},
 		{"PUT", at + "/fs/content?path=/usr/bin/x", "x", 403, "/usr/bin/x"},
 		{"DELETE", at + "/fs/content?path=/none", "", 404, "/none"},

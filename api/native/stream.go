@@ -287,6 +287,9 @@ func (l *logWriter) begin(start int64) {
 	if start > 0 {
 		h.Set(logStart, strconv.FormatInt(start, 10))
 	}
+	if l.follow {
+		api.Begun(l.c.r.Context())
+	}
 	l.c.w.WriteHeader(http.StatusOK)
 }
 
