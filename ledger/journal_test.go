@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 )
 
@@ -217,6 +218,32 @@ func TestOldFramesDoNotComeBack(t *testing.T) {
 		if err := db.Jot(func(tx *Tx) error { return tx.Put("b", "other", want) }); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A checkpoint may be in the file although the sync that it ends with failed. Nothing that is said to be done later is lost for it.
+func TestCheckpointThatFailsOnceItIsDone(t *testing.T) {
+	db, _ := open(t)
+	if err := db.Update(putting("before")); err != nil {
+		t.Fatal(err)
+	}
+	db.turn.Lock()
+	db.persist = func(fn func(*bbolt.Tx) error) error { return errors.Join(db.bolt.Update(fn), syscall.EIO) }
+	db.turn.Unlock()
+	if err := db.settleNow(); !errors.Is(err, syscall.EIO) {
+		t.Fatal(err)
+	}
+	if err := db.Update(putting("refused")); !errors.Is(err, syscall.EIO) {
+		t.Errorf("with a disk that may not have the last checkpoint: %v", err)
+	}
+	db.turn.Lock()
+	db.persist = db.bolt.Update
+	db.turn.Unlock()
+	if err := db.Update(putting("after")); err != nil {
+		t.Fatal(err)
+	}
+	if have := all(t, reopen(t, asKilled(t, db)).View, "b", ""); have["before"] == "" || have["after"] == "" {
+		t.Errorf("after a kill there is %v", have)
 	}
 }
 

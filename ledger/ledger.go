@@ -23,6 +23,10 @@
 //	keys/       <key id>                keys.record
 //	tool_calls/ <container> / <call>    bridge.record, and what else package bridge has
 //	key_usage/  <key id>                keys.spent
+//	tools/, tool_names/, tool_versions/, tool_runs/, tool_runs_live/, tool_run_keys/  see package catalog
+//	strays/     <workspace id>          when session found what nobody knows
+//	clock/      ahead                   of session's clock
+//	journal/    epoch                   the ledger's own
 //
 // An update is done when it is in a journal beside the database and that is synced: one append and one sync of what was
 // allocated before, which a crowd of updates shares and a lone one never waits to share. What need not be on disk waits for no sync. The database gets it later, with many others: see
@@ -44,6 +48,7 @@ import (
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
 )
 
 // lockWait bounds how long Open waits for another process to let go of the file.
@@ -63,7 +68,8 @@ const (
 
 // A DB is an open ledger.
 type DB struct {
-	bolt *bbolt.DB
+	bolt    *bbolt.DB
+	persist func(func(*bbolt.Tx) error) error // bolt.Update; a test has it fail once it is done
 
 	syncing sync.Mutex // held by whoever syncs the journal; locked before turn
 
@@ -111,7 +117,7 @@ func Open(path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the ledger cannot be read: %w; %s", err, remedy(path))
 	}
-	db := &DB{bolt: bolt, kick: make(chan struct{}, 1), flush: time.NewTimer(linger), stop: make(chan struct{}), done: make(chan struct{})}
+	db := &DB{bolt: bolt, persist: bolt.Update, kick: make(chan struct{}, 1), flush: time.NewTimer(linger), stop: make(chan struct{}), done: make(chan struct{})}
 	db.flush.Stop()
 	if err := db.openJournal(journalPath(path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the ledger's journal: %w", err), bolt.Close())
@@ -149,35 +155,65 @@ func journaled(tx *bbolt.Tx, path string) (*node, error) {
 	return replay(path, epoch, nil)
 }
 
+// mapped is how much of the address space the file is given from the start, in bytes. Where it outgrows that, bbolt waits for all who read before it
+// maps more, and a backup reads for as long as it takes.
+const mapped = 1 << 30
+
 // openAndWalk opens the file and reads every record once, some milliseconds a megabyte, so
-// that damage shows now and not in the middle of a request. bbolt panics on a torn page, in
-// Open too; its own Tx.Check does so on a goroutine, where nobody can recover. A file that was cut
-// short faults, since bbolt maps it, which has to be made a panic first.
+// that damage shows now and not in the middle of a request.
 func openAndWalk(path string) (bolt *bbolt.DB, err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("damaged page: %v", r)
+	err = surviving(func(open openFile) (err error) {
+		bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapped, OpenFile: open})
+		if err != nil {
+			return err
 		}
-	}()
-	bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
-	if err != nil {
-		return nil, err
-	}
-	err = bolt.View(func(tx *bbolt.Tx) error {
-		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
-			return b.ForEach(func(k, v []byte) error {
-				if !json.Valid(v) {
-					return fmt.Errorf("record %s/%s is not readable", name, k)
-				}
-				return nil
+		bolt.AllocSize = journalSize // or the file would be as large as what is mapped allows, of holes
+		whole := false
+		defer func() {
+			if !whole {
+				bolt.Close()
+			}
+		}()
+		err = bolt.View(func(tx *bbolt.Tx) error {
+			return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
+				return b.ForEach(func(k, v []byte) error {
+					if !json.Valid(v) {
+						return fmt.Errorf("record %s/%s is not readable", name, k)
+					}
+					return nil
+				})
 			})
 		})
+		whole = err == nil
+		return err
 	})
-	if err != nil {
-		bolt.Close()
-	}
 	return bolt, err
+}
+
+var errDamaged = errors.New("damaged page")
+
+// openFile opens the file of a database.
+type openFile func(name string, flag int, mode os.FileMode) (*os.File, error)
+
+// surviving has fn work on a database that may be damaged. bbolt panics on a torn page, in
+// Open too; its own Tx.Check does so on a goroutine, where nobody can recover. A file that was cut
+// short faults, since bbolt maps it, which has to be made a panic first. Where fn fails, the file it opened is closed, or its lock would keep others out.
+func surviving(fn func(openFile) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	var f *os.File
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", errDamaged, r)
+		}
+		if err != nil && f != nil {
+			_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // what bbolt has mapped of it when it panics in Open stays, and holds the lock
+			_ = f.Close()
+		}
+	}()
+	return fn(func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
+		f, err = os.OpenFile(name, flag, mode)
+		return f, err
+	})
 }
 
 // Close waits for the updates under way and closes the files.
@@ -220,8 +256,7 @@ func (db *DB) SizeBytes() int64 {
 }
 
 // Update runs fn in a transaction and returns once it is on disk; others may see it shortly before. If fn fails nothing of it is
-// kept and its error is returned; fn may run more than once, so it must set, not add to,
-// what it captures. It must not call the ledger again except through tx.
+// kept and its error is returned. It must not call the ledger again except through tx.
 func (db *DB) Update(fn func(*Tx) error) error { return db.do(&update{fn: fn, sync: true}) }
 
 // Jot is Update that returns once the kernel has it: it is safe from the death of the daemon, and a tenth of a second later, or with the
@@ -408,13 +443,13 @@ func (db *DB) keep(over *node, frames []byte) error {
 	return nil
 }
 
-// checkpoint gives the database all that is over it, and begins the journal anew. If it fails, everything is as it was. Called
-// with turn held.
+// checkpoint gives the database all that is over it, and begins the journal anew. If it fails, everything is as it was, or the
+// database has got it and it is not known to be on disk. Then the journal's frames count no more, and none are added until the next one goes well. Called with turn held.
 func (db *DB) checkpoint(over *node) error {
 	db.state.Lock() // nobody must see the database's new state under the old changes
 	defer db.state.Unlock()
 	epoch := rand.Uint64()
-	err := db.bolt.Update(func(tx *bbolt.Tx) error {
+	err := db.persist(func(tx *bbolt.Tx) error {
 		for w := over.from("", false); w.at() != nil; w.next() {
 			if err := store(tx, w.at()); err != nil {
 				return err
@@ -423,11 +458,23 @@ func (db *DB) checkpoint(over *node) error {
 		return store(tx, &node{key: bucketJournal + separator + keyEpoch, value: strconv.AppendUint(nil, epoch, 10)})
 	})
 	if err != nil {
+		db.journal.broken = db.journal.broken || db.epoch() == epoch
 		return err
 	}
 	db.over = nil
 	db.journal.restart(epoch)
 	return nil
+}
+
+// epoch is the one that the database knows, 0 if it knows none.
+func (db *DB) epoch() (epoch uint64) {
+	_ = db.bolt.View(func(tx *bbolt.Tx) error {
+		if b := tx.Bucket([]byte(bucketJournal)); b != nil {
+			epoch, _ = strconv.ParseUint(string(b.Get([]byte(keyEpoch))), 10, 64)
+		}
+		return nil
+	})
+	return epoch
 }
 
 // settle has the database hold all that was written so far. Called with turn held.

@@ -213,7 +213,7 @@ func TestTornLedgerNamesTheBackup(t *testing.T) {
 	put := func(n int) {
 		if err := db.Update(func(tx *Tx) error {
 			for i := range 500 {
-				if err := tx.Put("b", fmt.Sprintf("key%06d", i), fmt.Sprint(n, strings.Repeat("x", 64))); err != nil {
+				if err := tx.Put("b", fmt.Sprintf("key%06d", i), fmt.Sprint(n, strings.Repeat("x", 1024))); err != nil {
 					return err
 				}
 			}
@@ -243,12 +243,14 @@ func TestTornLedgerNamesTheBackup(t *testing.T) {
 		},
 		"zeroed": func() error { return os.WriteFile(path, make([]byte, len(whole)), 0o600) },
 	} {
-		_ = os.Remove(path) // a new inode: bbolt keeps the lock of one that made it panic
 		if err := os.WriteFile(path, whole, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := damage(); err != nil {
 			t.Fatal(err)
+		}
+		if err := Peek(path, func(tx *Tx) error { return Each(tx, "b", "", func(string, string) {}) }); err == nil {
+			t.Errorf("%s: read to its end", name)
 		}
 		db, err := Open(path)
 		if err == nil {
@@ -258,7 +260,9 @@ func TestTornLedgerNamesTheBackup(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_ = os.Remove(path)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(path+".1", whole[:5000], 0o600); err != nil {
 		t.Fatal(err)
 	}

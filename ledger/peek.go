@@ -13,25 +13,26 @@ var ErrInUse = errors.New("a daemon uses this ledger")
 
 // Peek runs fn on the ledger at path without changing anything. It fails with ErrInUse while a daemon runs, and with an
 // os.ErrNotExist if there is none.
-func Peek(path string, fn func(*Tx) error) (err error) {
-	defer func() { // bbolt panics on a torn page
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the ledger is damaged: %v", r)
-		}
-	}()
-	bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: true})
-	if errors.Is(err, berrors.ErrTimeout) {
-		return ErrInUse
-	}
-	if err != nil {
-		return err
-	}
-	defer bolt.Close()
-	return bolt.View(func(tx *bbolt.Tx) error {
-		over, err := journaled(tx, journalPath(path))
+func Peek(path string, fn func(*Tx) error) error {
+	err := surviving(func(open openFile) error {
+		bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: true, OpenFile: open})
 		if err != nil {
 			return err
 		}
-		return fn(&Tx{read: tx, over: over})
+		defer bolt.Close()
+		return bolt.View(func(tx *bbolt.Tx) error {
+			over, err := journaled(tx, journalPath(path))
+			if err != nil {
+				return err
+			}
+			return fn(&Tx{read: tx, over: over})
+		})
 	})
+	switch {
+	case errors.Is(err, errDamaged):
+		return fmt.Errorf("the ledger cannot be read: %w", err)
+	case errors.Is(err, berrors.ErrTimeout):
+		return ErrInUse
+	}
+	return err
 }
