@@ -24,7 +24,7 @@ const chunkCost = 64
 
 // An Output is what one command wrote, bounded: of each stream the first and the last half of
 // limit are kept and what lies between is dropped. Any number of readers follow it at their own
-// pace, each from its own position; a writer never waits for one and none costs memory here.
+// pace, each from its own position; a writer waits for none, unless the output is held, and none costs memory here.
 type Output struct {
 	mu      sync.Mutex
 	limit   int64   // bytes of each stream to keep, as asked for

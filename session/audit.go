@@ -83,6 +83,13 @@ func (e *Exec) Tell(ctx context.Context, act, text string) {
 	e.s.core.cfg.Audit(entry)
 }
 
+// TellCall has it audited what became of a call of a tool.
+func (s *Session) TellCall(entry proto.AuditEntry) {
+	entry.Owner, entry.ContainerID = s.owner, s.id
+	entry.Note = s.veil.hide(entry.Note)
+	s.core.cfg.Audit(entry)
+}
+
 // SomeOf is as many of the paths as n bytes of JSON hold, and then a count of those left out. None are an empty list, not null.
 func SomeOf(paths []string, n int) []string {
 	some := []string{}

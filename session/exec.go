@@ -293,7 +293,7 @@ func (e *Exec) command() guest.Command {
 	return c
 }
 
-// sink takes output from the guest; it never blocks.
+// sink takes output from the guest. It blocks where nothing may be lost and whoever follows the exec is behind, and nowhere else.
 func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
 	if e.out.WriteAt(s, at, b) && e.cmd.OnOutputLimit == proto.OutputFail {
 		e.Cancel(proto.EndOutputLimit, "it wrote more than max_output_bytes")
@@ -417,6 +417,9 @@ func endOf(x guest.Exit, err error) proto.End {
 
 // ID is the exec's ID.
 func (e *Exec) ID() string { return e.id }
+
+// Done is closed when everybody may know that the exec has ended.
+func (e *Exec) Done() <-chan struct{} { return e.ended }
 
 // Info describes the exec as it is now.
 func (e *Exec) Info() proto.Exec {

@@ -30,6 +30,7 @@ type faultyRuntime struct {
 	started         func()       // after Start
 	measuring       func()       // when meters are read, while a command is being started
 	removeWorkspace func() error
+	listed          func() // after List
 }
 
 func (f *faultyRuntime) Measure(id, workspace string) session.Reading {
@@ -54,6 +55,14 @@ func (f *faultyRuntime) Start(ctx context.Context, id string, spec session.Spec)
 		f.started()
 	}
 	return err
+}
+
+func (f *faultyRuntime) List(ctx context.Context) (session.Inventory, error) {
+	inv, err := f.Runtime.List(ctx)
+	if f.listed != nil {
+		f.listed()
+	}
+	return inv, err
 }
 
 func (f *faultyRuntime) RemoveWorkspace(ctx context.Context, id string) error {

@@ -112,6 +112,9 @@ func (s *Session) isPaused() bool {
 	return s.paused
 }
 
+// StandsStill reports whether the session is paused.
+func (s *Session) StandsStill() bool { return s.isPaused() }
+
 // wake has a paused session go on, and returns at once if it is not paused. One that has ended meanwhile is stopped then.
 func (s *Session) wake(ctx context.Context) error {
 	if !s.isPaused() {

@@ -41,6 +41,38 @@ func (ss *Sessions) room(key string) error {
 	return nil
 }
 
+// mayKeep fails with TooMany where as many workspaces outlive their sessions as there may be sessions, of all keys or of the one that made s: they hold files,
+// and nothing but a request removes them. Else that of s is one of them from now on.
+func (ss *Sessions) mayKeep(s *Session) error {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ws, ok := ss.workspaces[s.workspace]
+	if !ok || ws.Kept {
+		return nil
+	}
+	all, own := 0, int64(0)
+	for _, w := range ss.workspaces {
+		if w.Kept {
+			all++
+			if w.Key == ws.Key {
+				own++
+			}
+		}
+	}
+	const remedy = "delete one that is not needed, or this container without keep_workspace"
+	if all >= ss.cfg.MaxSessions {
+		return proto.Errorf(proto.TooMany, "", s.workspace, "this daemon keeps %d workspaces, which is its limit; "+remedy, all)
+	}
+	if ws.Key != "" {
+		if most := ss.cfg.Quotas.MaxSessions(ws.Key); most > 0 && own >= most {
+			return proto.Errorf(proto.TooMany, "", s.workspace, "this API key keeps %d workspaces, and its quota of containers is %d; "+remedy, own, most)
+		}
+	}
+	ws.Kept = true
+	ss.workspaces[ws.ID] = ws
+	return nil
+}
+
 // untilRoom is after how long the first of those that count will have expired. Called with mu held.
 func (ss *Sessions) untilRoom(counts func(*Session) bool) time.Duration {
 	wait, now := longestWait, ss.clock.now()

@@ -123,6 +123,7 @@ const (
 // middle of: half-made sessions are undone, removals that had begun are finished, and what belongs to nobody is removed. Live
 // sandboxes are attached to again in the background, or when somebody wants one: a daemon with hundreds of them serves as soon as one with none.
 func (ss *Sessions) reconcile(ctx context.Context) error {
+	known := ss.known()
 	inv, err := ss.cfg.Runtime.List(ctx)
 	if err != nil {
 		return fmt.Errorf("listing sandboxes: %w", err)
@@ -149,7 +150,7 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	}
 	wg.Wait()
 	var done Swept
-	if err := ss.sweepStrangers(ctx, inv, &done); err != nil {
+	if err := ss.sweepStrangers(ctx, inv, known, &done); err != nil {
 		ss.cfg.Log.Error("removing leftovers; a sweep will try again", "error", err)
 	}
 	ss.meetAll(live)

@@ -95,8 +95,10 @@ type workspaceRecord struct {
 	ID      string    `json:"id"`
 	Owner   string    `json:"owner"`
 	Created time.Time `json:"created"`
-	Session string    `json:"session"` // that has it; "" for none
-	Kept    bool      `json:"kept"`    // outlives its session
+	Session string    `json:"session"`       // that has it; "" for none
+	Kept    bool      `json:"kept"`          // outlives its session
+	Key     string    `json:"key,omitempty"` // API key that its first session was made with
+	going   bool      // it is being removed, on request
 }
 
 // An execRecord is what the ledger knows of an exec.

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,4 +69,100 @@ func TestBooksAreDroppedAfterTheLastEnd(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// What is removed while a sweep looks around is nobody's stray.
+func TestRemovalsDuringASweepLeaveNoStrays(t *testing.T) {
+	ctx := context.Background()
+	rt, st := faulty(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	rt.listed = func() {
+		rt.listed = nil
+		if err := st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), false); err != nil {
+			t.Error(err)
+		}
+	}
+	if done, err := st.Sessions.Sweep(ctx); err != nil || done.Strays+done.Sandboxes > 0 {
+		t.Errorf("a container deleted meanwhile: %+v %v", done, err)
+	}
+	s = st.Create(t, proto.CreateContainer{})
+	if err := st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), true); err != nil {
+		t.Fatal(err)
+	}
+	rt.removeWorkspace = func() error {
+		rt.removeWorkspace = nil
+		if done, err := st.Sessions.Sweep(ctx); err != nil || done.Strays+done.Workspaces > 0 {
+			t.Errorf("a workspace that is being deleted: %+v %v", done, err)
+		}
+		if _, err := st.Sessions.Create(ctx, sessiontest.Owner, proto.CreateContainer{WorkspaceID: s.WorkspaceID()}); proto.CodeOf(err) != proto.NotFound {
+			t.Errorf("a container was given it: %v", err)
+		}
+		if list := st.Sessions.Workspaces(sessiontest.Owner); len(list) != 0 {
+			t.Errorf("it is listed: %+v", list)
+		}
+		return nil
+	}
+	if err := st.Sessions.DeleteWorkspace(ctx, sessiontest.Owner, s.WorkspaceID()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Workspaces that outlive their containers are bounded, or who may have one container could fill the disk.
+func TestKeptWorkspacesAreBounded(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{MaxSessions: 2})
+	keep := func(workspace string) (string, error) {
+		s := st.Create(t, proto.CreateContainer{WorkspaceID: workspace})
+		err := st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), true)
+		if err != nil {
+			err = errors.Join(err, st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), false))
+		}
+		return s.WorkspaceID(), err
+	}
+	first, err := keep("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keep(""); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := keep(""); proto.CodeOf(err) != proto.TooMany || proto.AsError(err).Item != id {
+		t.Errorf("one more than there may be: %v", err)
+	}
+	if _, err := keep(first); err != nil {
+		t.Errorf("one that was kept before: %v", err)
+	}
+	if err := st.Sessions.DeleteWorkspace(ctx, sessiontest.Owner, first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keep(""); err != nil {
+		t.Errorf("once there is room: %v", err)
+	}
+}
+
+// Whoever makes containers that expire at once leaves no more names of them than there may be containers.
+func TestExpiredNamesAreBounded(t *testing.T) {
+	ctx := context.Background()
+	now := time.Now()
+	st := sessiontest.New(t, session.Config{MaxSessions: 3, Now: func() time.Time { return now }, Elapsed: func() time.Duration { return time.Duration(now.UnixNano()) }})
+	var ids []string
+	for range 5 {
+		ids = append(ids, st.Create(t, proto.CreateContainer{MaxLifetimeSeconds: 60}).ID())
+		now = now.Add(2 * time.Minute)
+		if _, err := st.Sessions.Sweep(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := st.Sessions.Sweep(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range ids {
+		want := proto.Expired
+		if i < 2 {
+			want = proto.NotFound
+		}
+		if _, err := st.Sessions.Get(sessiontest.Owner, id); proto.CodeOf(err) != want {
+			t.Errorf("%d of %d: %v", i, len(ids), err)
+		}
+	}
 }

@@ -1,10 +1,7 @@
 package session
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -89,50 +86,4 @@ func commandLine(info proto.Exec) string {
 		return info.Command
 	}
 	return strings.Join(info.Argv, " ")
-}
-
-// outputDir is below Config.Dir; a file there is the output of one exec, as output.Save writes it.
-const outputDir = "output"
-
-func (e *Exec) outputPath() string {
-	return filepath.Join(e.s.core.cfg.Dir, outputDir, e.id)
-}
-
-// saveOutput keeps the output for after a restart. The file appears whole or not at all.
-func (e *Exec) saveOutput() (err error) {
-	f, err := os.CreateTemp(filepath.Dir(e.outputPath()), "tmp-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		f.Close()
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	if err := errors.Join(e.out.Save(f), f.Sync()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), e.outputPath()); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(e.outputPath()))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync() // or a power cut could take the name, and leave a record that promises output
-}
-
-// removeOutput drops what saveOutput kept. Called with keeping held, or where nobody else has the exec.
-func (e *Exec) removeOutput() error {
-	err := os.Remove(e.outputPath())
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.s.core.spooled.Add(-e.saved)
-	e.saved = 0
-	return nil
 }

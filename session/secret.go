@@ -296,6 +296,17 @@ func (ss *Sessions) Hide(container, text string) string {
 // HideError is err in words that hide the session's secrets, which may repeat what a client sent.
 func (s *Session) HideError(err error) error { return s.veil.error(err) }
 
+// HideError is err in words that hide the secrets of a container.
+func (ss *Sessions) HideError(container string, err error) error {
+	if s := ss.find(container); s != nil {
+		return s.HideError(err)
+	}
+	return err
+}
+
+// Hide replaces the session's secrets in a text that is kept or shown.
+func (s *Session) Hide(text string) string { return s.veil.hide(text) }
+
 // conceal hides secrets in what an exec leaves behind, but for its output.
 func (e *Exec) conceal(end *proto.End, made *Produced) {
 	end.Message = e.veil.hide(end.Message)

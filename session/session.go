@@ -279,8 +279,8 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 	return s.Info(), err
 }
 
-// change alters the record and returns once that is on disk; until then nobody sees it. fn may
-// run more than once, each time on a fresh copy. If it cannot be written, the record is as it was.
+// change alters the record and returns once that is on disk; until then nobody sees it. fn
+// gets a copy. If it cannot be written, the record is as it was.
 func (s *Session) change(fn func(*record)) error { return s.alter(s.core.cfg.Ledger.Update, fn) }
 
 // jot is change that does not wait for the disk: for what the death of the daemon must not take back, and a power cut, with which

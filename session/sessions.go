@@ -33,7 +33,7 @@ type Sessions struct {
 	spooled atomic.Int64   // bytes in files of output
 	reread  atomic.Int64   // bytes of them in memory for whoever follows
 
-	relieving sync.Mutex // held by who makes memory for output; see relieve
+	relieving atomic.Bool // somebody makes memory for output; see relieve
 
 	digestKey []byte         // of digest
 	wg        sync.WaitGroup // execs and starts under way
@@ -202,10 +202,10 @@ func (ss *Sessions) claim(rec *record) (workspaceRecord, error) {
 	}
 	if rec.Workspace == "" {
 		rec.Workspace = newID(proto.WorkspacePrefix)
-		return workspaceRecord{ID: rec.Workspace, Owner: rec.Owner, Created: ss.cfg.Now(), Session: rec.ID}, nil
+		return workspaceRecord{ID: rec.Workspace, Owner: rec.Owner, Key: rec.Key, Created: ss.cfg.Now(), Session: rec.ID}, nil
 	}
 	ws, ok := ss.workspaces[rec.Workspace]
-	if !ok || ws.Owner != rec.Owner {
+	if !ok || ws.Owner != rec.Owner || ws.going {
 		return ws, proto.Errorf(proto.NotFound, "", rec.Workspace, "workspace %.80q does not exist", rec.Workspace)
 	}
 	if ws.Session != "" {
@@ -237,6 +237,9 @@ func (ss *Sessions) Get(owner, id string) (*Session, error) {
 	s.met()
 	return s, s.usable()
 }
+
+// Any is the session of that ID, whoever owns it, or nil.
+func (ss *Sessions) Any(id string) *Session { return ss.find(id) }
 
 // A Filter chooses sessions to list.
 type Filter struct {
@@ -285,7 +288,7 @@ func (f Filter) matches(c proto.Container) bool {
 }
 
 // Delete removes a session: its execs end, its sandbox goes, and its workspace too
-// unless keep is set or it was kept before. An expired one is removed as well. Deleting twice is
+// unless keep is set or it was kept before. TooMany says that no more may be kept. An expired one is removed as well. Deleting twice is
 // NotFound the second time.
 func (ss *Sessions) Delete(ctx context.Context, owner, id string, keep bool) error {
 	s, err := ss.Get(owner, id)
@@ -310,10 +313,15 @@ func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
 	if s.gone() {
 		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist", s.id)
 	}
-	err = s.jot(func(r *record) {
-		going := r.State == proto.StateExpired || r.Delete && !r.Keep // some of the files may be gone already
-		r.Delete, r.Keep = true, keep && !going
-	})
+	if rec := s.record(); rec.State == proto.StateExpired || rec.Delete && !rec.Keep {
+		keep = false // some of the files may be gone already
+	}
+	if keep {
+		if err := ss.mayKeep(s); err != nil {
+			return err
+		}
+	}
+	err = s.jot(func(r *record) { r.Delete, r.Keep = true, keep })
 	if err != nil {
 		return err
 	}

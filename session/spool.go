@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -12,6 +13,52 @@ import (
 
 // Output of commands that ended is in memory while there is room, and then in files below Config.Dir, from where
 // it is read when somebody asks. What fits nowhere is dropped, which shows as a gap.
+
+// outputDir is below Config.Dir; a file there is the output of one exec, as output.Save writes it.
+const outputDir = "output"
+
+func (e *Exec) outputPath() string {
+	return filepath.Join(e.s.core.cfg.Dir, outputDir, e.id)
+}
+
+// saveOutput keeps the output for after a restart. The file appears whole or not at all.
+func (e *Exec) saveOutput() (err error) {
+	f, err := os.CreateTemp(filepath.Dir(e.outputPath()), "tmp-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		f.Close()
+		if err != nil {
+			os.Remove(f.Name())
+		}
+	}()
+	if err := errors.Join(e.out.Save(f), f.Sync()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), e.outputPath()); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(e.outputPath()))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync() // or a power cut could take the name, and leave a record that promises output
+}
+
+// removeOutput drops what saveOutput kept. Called with keeping held, or where nobody else has the exec.
+func (e *Exec) removeOutput() error {
+	err := os.Remove(e.outputPath())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.s.core.spooled.Add(-e.saved)
+	e.saved = 0
+	return nil
+}
 
 // A reread is output that was on disk alone and is in memory again while somebody follows it: once, however many they are.
 type reread struct {
@@ -152,22 +199,40 @@ func (e *Exec) discard() error {
 	return e.removeOutput()
 }
 
-// relieve moves the output of all execs that have ended, or are about to have, to disk when memory gets short. One does that at a time; whose
-// command ends meanwhile sees to that one alone.
+// relieve moves the output of an exec that is about to have ended to disk when memory gets short, and has that of those which ended before follow: one
+// goroutine at a time, since whose command ends waits for none but its own.
 func (ss *Sessions) relieve(ending *Exec) {
 	if ss.memory.Used() < ss.cfg.OutputMemory/4 {
 		return
 	}
-	if !ss.relieving.TryLock() {
-		ending.moveOut()
+	ending.moveOut()
+	if ss.relieving.Swap(true) {
 		return
 	}
-	defer ss.relieving.Unlock()
+	err := ss.track(nil, func() {
+		defer ss.relieving.Store(false)
+		ss.makeRoom()
+	})
+	if err != nil { // the daemon ends
+		ss.relieving.Store(false)
+	}
+}
+
+// makeRoom moves output of ended execs to disk until half of what relieve waits for is free.
+func (ss *Sessions) makeRoom() {
 	ss.mu.RLock()
 	all := ss.snapshot()
 	ss.mu.RUnlock()
 	for _, s := range all {
-		s.trim(0, ending)
+		for _, e := range s.Execs() {
+			if ss.ctx.Err() != nil || ss.memory.Used() < ss.cfg.OutputMemory/8 {
+				return
+			}
+			if e.hasEnded() {
+				e.moveOut()
+			}
+		}
+		s.weigh()
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 const bucketStrays = "strays"
 
 // sweepStrays notes new strays, forgets those that are none any more, and removes what was kept for long enough.
-func (ss *Sessions) sweepStrays(ctx context.Context, onDisk []string, done *Swept) error {
+func (ss *Sessions) sweepStrays(ctx context.Context, onDisk []string, known map[string]bool, done *Swept) error {
 	noted, err := ss.strays()
 	if err != nil {
 		return fmt.Errorf("reading what was set aside: %w", err)
@@ -27,7 +27,7 @@ func (ss *Sessions) sweepStrays(ctx context.Context, onDisk []string, done *Swep
 	var fresh, over []string
 	now := ss.clock.now()
 	for _, id := range onDisk {
-		if ss.knowsWorkspace(id) {
+		if known[id] || ss.knowsWorkspace(id) {
 			continue
 		}
 		switch found, ok := noted[id]; {

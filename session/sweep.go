@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"berth/proto"
@@ -33,11 +34,12 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 	ss.mu.RLock()
 	all := ss.snapshot()
 	ss.mu.RUnlock()
+	remembered := ss.remembered(all)
 	for _, s := range all {
 		if ctx.Err() != nil {
 			break
 		}
-		if err := ss.sweepOne(ctx, s, &done); err != nil {
+		if err := ss.sweepOne(ctx, s, remembered, &done); err != nil {
 			errs = append(errs, fmt.Errorf("sweeping %s: %w", s.id, err))
 		}
 	}
@@ -45,9 +47,25 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 	return done, errors.Join(errs...)
 }
 
+// remembered is since when sessions must have expired for their IDs to be remembered still: for Tombstone, and no more of them than there may be containers.
+func (ss *Sessions) remembered(all []*Session) time.Time {
+	since := ss.clock.now().Add(-ss.cfg.Tombstone)
+	var ended []time.Time
+	for _, s := range all {
+		if r := s.record(); r.State == proto.StateExpired && r.Ended.After(since) {
+			ended = append(ended, r.Ended)
+		}
+	}
+	if over := len(ended) - ss.cfg.MaxSessions; over > 0 {
+		slices.SortFunc(ended, time.Time.Compare)
+		since = ended[over-1]
+	}
+	return since
+}
+
 // sweepOne does what is due for one session. Whoever is at a transition of it may need minutes, as a removal does: it is left to the next
 // sweep then.
-func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error {
+func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Time, done *Swept) error {
 	s.storeEnds()
 	unlock, free := s.tryLockLife()
 	if !free {
@@ -63,7 +81,7 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, done *Swept) error
 		return nil
 	case rec.Delete || s.is(&s.undone):
 		return ss.sweepRemoval(ctx, s, &done.Finished)
-	case rec.State == proto.StateExpired && now.After(rec.Ended.Add(ss.cfg.Tombstone)):
+	case rec.State == proto.StateExpired && !rec.Ended.After(remembered):
 		return ss.sweepRemoval(ctx, s, &done.Forgotten)
 	case rec.State == proto.StateExpired && s.is(&s.vacated):
 		return nil
@@ -159,19 +177,37 @@ func (s *Session) persistTouch(rec record) error {
 
 // sweepLeft is sweepStrangers of what there is now.
 func (ss *Sessions) sweepLeft(ctx context.Context, done *Swept) error {
+	known := ss.known()
 	inv, err := ss.cfg.Runtime.List(ctx)
 	if err != nil {
 		return fmt.Errorf("listing sandboxes: %w", err)
 	}
-	return ss.sweepStrangers(ctx, inv, done)
+	return ss.sweepStrangers(ctx, inv, known, done)
+}
+
+// known are the IDs of all sessions and workspaces.
+func (ss *Sessions) known() map[string]bool {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	ids := make(map[string]bool, len(ss.byID)+len(ss.workspaces))
+	for id := range ss.byID {
+		ids[id] = true
+	}
+	for id := range ss.workspaces {
+		ids[id] = true
+	}
+	return ids
 }
 
 // sweepStrangers removes sandboxes that belong to no session and workspaces that nobody holds, as a crash may
 // leave, and sets aside workspaces that the ledger does not know. A session is in memory before anything of it is made, so what was listed and is unknown
-// afterwards is nobody's.
-func (ss *Sessions) sweepStrangers(ctx context.Context, inv Inventory, done *Swept) error {
+// afterwards is nobody's; unless it was known before, and has been removed meanwhile.
+func (ss *Sessions) sweepStrangers(ctx context.Context, inv Inventory, known map[string]bool, done *Swept) error {
 	var errs []error
 	for _, id := range inv.Sandboxes {
+		if known[id] && ss.find(id) == nil {
+			continue
+		}
 		stopped, err := ss.sweepSandbox(ctx, id)
 		count(&done.Sandboxes, stopped)
 		errs = append(errs, err)
@@ -181,7 +217,7 @@ func (ss *Sessions) sweepStrangers(ctx context.Context, inv Inventory, done *Swe
 		count(&done.Workspaces, err == nil)
 		errs = append(errs, err)
 	}
-	errs = append(errs, ss.sweepStrays(ctx, inv.Workspaces, done))
+	errs = append(errs, ss.sweepStrays(ctx, inv.Workspaces, known, done))
 	return errors.Join(errs...)
 }
 

@@ -187,33 +187,3 @@ func (s *Session) ExecByToken(token string) *Exec {
 	}
 	return nil
 }
-
-// Any is the session of that ID, whoever owns it, or nil.
-func (ss *Sessions) Any(id string) *Session { return ss.find(id) }
-
-// HideError is err in words that hide the secrets of a container.
-func (ss *Sessions) HideError(container string, err error) error {
-	if s := ss.find(container); s != nil {
-		return s.HideError(err)
-	}
-	return err
-}
-
-// Done is closed when everybody may know that the exec has ended.
-func (e *Exec) Done() <-chan struct{} { return e.ended }
-
-// StandsStill reports whether the session is paused.
-func (s *Session) StandsStill() bool { return s.isPaused() }
-
-// Hide replaces the session's secrets in a text that is kept or shown.
-func (s *Session) Hide(text string) string { return s.veil.hide(text) }
-
-// TellCall has it audited what became of a call of a tool.
-func (s *Session) TellCall(entry proto.AuditEntry) {
-	entry.Owner, entry.ContainerID = s.owner, s.id
-	entry.Note = s.veil.hide(entry.Note)
-	s.core.cfg.Audit(entry)
-}
-
-// Digest is the same for the same text, also under a later daemon, and tells nobody else anything about it.
-func (s *Session) Digest(text string) string { return s.core.digest([]byte(text)) }

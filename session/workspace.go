@@ -28,7 +28,7 @@ func (ss *Sessions) Workspaces(owner string) []Workspace {
 	defer ss.mu.RUnlock()
 	list := make([]Workspace, 0, len(ss.workspaces))
 	for _, w := range ss.workspaces {
-		if w.Owner == owner {
+		if w.Owner == owner && !w.going {
 			list = append(list, w.info())
 		}
 	}
@@ -41,22 +41,24 @@ func (ss *Sessions) DeleteWorkspace(ctx context.Context, owner, id string) error
 	ss.mu.Lock()
 	ws, ok := ss.workspaces[id]
 	switch {
-	case !ok || ws.Owner != owner:
+	case !ok || ws.Owner != owner || ws.going:
 		ss.mu.Unlock()
 		return proto.Errorf(proto.NotFound, "", id, "workspace %.80q does not exist", id)
 	case ws.Session != "":
 		ss.mu.Unlock()
 		return proto.Errorf(proto.Conflict, "", id, "workspace %s belongs to container %s; delete the container, which removes it too", id, ws.Session)
 	}
-	delete(ss.workspaces, id) // nobody can claim it from here on
+	ws.going = true // nobody can claim it from here on, and a sweep that finds its files knows whose they are
+	ss.workspaces[id] = ws
 	ss.mu.Unlock()
 	err := ss.dropWorkspace(context.WithoutCancel(ctx), ws)
 	if err == nil {
 		err = ss.onDisk()()
 	}
 	if err != nil {
+		ws.going = false // it can be tried again
 		ss.mu.Lock()
-		ss.workspaces[id] = ws // it can be tried again
+		ss.workspaces[id] = ws
 		ss.mu.Unlock()
 	}
 	return err
