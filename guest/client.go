@@ -176,8 +176,7 @@ func askBoot(w *conn, how support) error {
 
 func hearBoot(w *conn, how support) (string, error) {
 	if how < terse {
-		var h Hello
-		err := w.reply(&h)
+		h, err := hearHello(w)
 		return h.Boot, err
 	}
 	kind, body, err := w.message(maxBoot)
@@ -190,8 +189,20 @@ func hearBoot(w *conn, how support) (string, error) {
 	return string(body), nil
 }
 
-// maxBoot is more than the length of any Hello.Boot, in bytes.
-const maxBoot = 64
+// maxBoot is more than the length of any Hello.Boot, and maxHello of any Hello, in bytes: it is kept, and may be an impostor's.
+const (
+	maxBoot  = 64
+	maxHello = 4 << 10
+)
+
+// hearHello is the answer of a guest that was asked who it is.
+func hearHello(w *conn) (h Hello, err error) {
+	err = w.replyWithin(maxHello, &h)
+	if err == nil && len(h.Boot) > maxBoot {
+		err = broken(w, errFrame)
+	}
+	return h, err
+}
 
 // meet asks a guest that is not known. It proves that it received the descriptor
 // by writing into it: on some sandboxes they vanish on the way without an error.
@@ -213,7 +224,7 @@ func (c *Client) meet(w *conn) (Hello, error) {
 	if err != nil {
 		return h, broken(w, err)
 	}
-	if err := w.reply(&h); err != nil {
+	if h, err = hearHello(w); err != nil {
 		return h, err
 	}
 	h.Pipes = h.Pipes && r != nil && probed(r)
@@ -437,8 +448,11 @@ func (c *conn) unbound(release func() bool, err error) error {
 }
 
 // reply reads the answer to a request: R into v, or X as an error.
-func (c *conn) reply(v any) error {
-	kind, body, err := c.message(maxReply)
+func (c *conn) reply(v any) error { return c.replyWithin(maxReply, v) }
+
+// replyWithin is reply of no more than so many bytes.
+func (c *conn) replyWithin(most int, v any) error {
+	kind, body, err := c.message(most)
 	if err != nil {
 		return broken(c, err)
 	}

@@ -174,6 +174,10 @@ func (c *Client) read(ctx context.Context, req *request) (io.ReadCloser, proto.F
 	switch {
 	case err != nil:
 		return nil, proto.FileInfo{}, err
+	case r.Length < 0 || req.Count >= 0 && r.Length > req.Count:
+		err = broken(d.w, errFrame)
+		_ = d.Close()
+		return nil, proto.FileInfo{}, err
 	case r.Handover:
 		f, err := d.receive(req, &r)
 		return f, r.Info, err

@@ -61,7 +61,7 @@ func (d *download) receive(req *request, head *opened) (io.ReadCloser, error) {
 	case err == nil:
 		err = broken(d.w, errFrame) // a body after all
 	}
-	if err == io.EOF && (!req.Handover || len(fds) != 1 || !passable(fds[0]) || head.Length < 0) {
+	if err == io.EOF && (!req.Handover || len(fds) != 1 || !passable(fds[0])) {
 		err = broken(d.w, errFrame)
 	}
 	_ = d.Close()

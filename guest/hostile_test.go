@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"berth/proto"
 )
 
@@ -75,6 +77,10 @@ func TestLyingGuest(t *testing.T) {
 		"long type":                 {inParts(`{"files":[{"path":"/x","type":"` + strings.Repeat("x", longestPath+1) + `"}]}`), list1},
 		"long body":                 {append(say(frameReply, `{"length":3}`), say(frameBody, "four")...), read1},
 		"short body":                {append(say(frameReply, `{"length":3}`), say(frameClose, "")...), read1},
+		"more than was asked for":   {say(frameReply, `{"length":11}`), readTen},
+		"a body without end":        {say(frameReply, `{"length":-1}`), readTen},
+		"a long version":            {say(frameReply, `{"boot":"b","version":"`+strings.Repeat("x", maxHello)+`"}`), hello1},
+		"a long boot":               {say(frameReply, `{"boot":"`+strings.Repeat("b", maxBoot+1)+`"}`), hello1},
 		"code 256":                  {append(say(frameStarted, `{}`), say(frameDone, `{"code":256}`)...), exec1},
 		"surplus credit":            {append(say(frameStarted, `{}`), append(say(frameCredit, "\x00\x00\x00\x01"), say(frameDone, "{}")...)...), exec1},
 		"acknowledges nothing":      {append(say(frameStarted, `{}`), append(say(frameAck, "\x00\x00\x00\x01"), say(frameDone, "{}")...)...), exec1},
@@ -142,8 +148,12 @@ func edit1(c *Client, ctx context.Context) error {
 	return err
 }
 
-func read1(c *Client, ctx context.Context) error {
-	r, _, err := c.Read(ctx, "user", "x", 0, -1)
+func read1(c *Client, ctx context.Context) error   { return readN(c, ctx, -1) }
+func readTen(c *Client, ctx context.Context) error { return readN(c, ctx, 10) }
+func hello1(c *Client, ctx context.Context) error  { _, err := c.Hello(ctx); return err }
+
+func readN(c *Client, ctx context.Context, n int64) error {
+	r, _, err := c.Read(ctx, "user", "x", 0, n)
 	if err != nil {
 		return err
 	}
@@ -382,6 +392,41 @@ func TestDyingGuest(t *testing.T) {
 	}
 	if strings.Join(got, " ") != `{"op":"hello {"op":"exec" {"op":"hello` {
 		t.Errorf("asked %q", got)
+	}
+}
+
+// What a guest does with the ends of pipes that it gets changes nothing about ours: its reads of them may wait, and ours never do.
+func TestReadsDoNotWaitForTheGuest(t *testing.T) {
+	p, err := newPlumbing(false)
+	must(t, err)
+	defer p.drop()
+	for _, fd := range p.send {
+		must(t, unix.SetNonblock(fd, false))
+	}
+	for _, f := range p.out {
+		raw, err := f.SyscallConn()
+		must(t, err)
+		flags := 0
+		must(t, raw.Control(func(fd uintptr) { flags, err = unix.FcntlInt(fd, unix.F_GETFL, 0) }))
+		if must(t, err); flags&unix.O_NONBLOCK == 0 {
+			t.Error("a read of ours would wait for as long as the guest likes")
+		}
+	}
+	_, err = unix.Write(p.send[0], []byte("x"))
+	must(t, err)
+	for _, from := range []int{p.send[1], -1} { // both read the same pipe
+		var b [1]byte
+		n := 0
+		if from < 0 {
+			_, err = unix.Write(p.send[0], []byte("x"))
+			must(t, err)
+			n, err = p.out[0].Read(b[:])
+		} else {
+			n, err = unix.Read(from, b[:])
+		}
+		if must(t, err); n != 1 || b[0] != 'x' {
+			t.Errorf("%d: %q", from, b[:n])
+		}
 	}
 }
 

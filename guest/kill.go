@@ -199,7 +199,7 @@ func (s *Server) leftover(o *owner) (n int, alone bool) {
 		return 0, true
 	}
 	latest := s.births.latest() // before the list, which has whatever was made until then
-	if n, alone = s.others(o); alone {
+	if n, alone = s.others(o, latest); alone {
 		s.births.settle(latest)
 	}
 	return n, alone
@@ -215,14 +215,14 @@ func (s *Server) onlyZygotesBut(o *owner) bool {
 	return true
 }
 
-// others is leftover by the list of processes.
-func (s *Server) others(o *owner) (n int, alone bool) {
+// others is leftover by the list of processes, before which a number was the latest, 0 if that is not known.
+func (s *Server) others(o *owner, latest int) (n int, alone bool) {
 	theirs := map[int]*owner{}
 	for _, other := range s.owners() {
 		theirs[other.pid] = other
 	}
 	alone = s.inherits()
-	wrapped := int(s.newest.Load()) < o.pid
+	wrapped := int(s.newest.Load()) < o.pid || latest != 0 && latest < o.pid
 	for _, pid := range pids() {
 		if pid == s.pid || pid == o.pid && !o.shell {
 			continue

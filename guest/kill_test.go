@@ -55,6 +55,18 @@ func TestKillTree(t *testing.T) {
 	})
 }
 
+// Where the numbers of processes begin anew while a command runs, what it leaves has a lower number than the command.
+func TestLeftoverAfterNumbersBeginAnew(t *testing.T) {
+	w := newWorld(t, false)
+	if r := w.bash("for i in {1..600}; do (:); done"); r.Code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	r := w.run(Command{User: "root", Text: `echo 300 >/proc/sys/kernel/ns_last_pid; sleep 1000 >/dev/null 2>&1 & [ $! -lt $$ ]`})
+	if r.Code != 0 || r.stderr != "" || r.Leftover != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A fork bomb must not outrun its killer.
 func TestKillForkStorm(t *testing.T) {
 	w := newWorld(t, false)

@@ -14,7 +14,7 @@ import (
 // parents, session, group and environment. It is the limit of file locks, which Linux
 // keeps for each process, hands to children, and has not looked at since 2.4.25. Marks count
 // down: without CAP_SYS_RESOURCE a process can lower its limit but not raise it, so it
-// cannot take the mark of a command that was there before it. Zero is no mark.
+// cannot take the mark of a command that was there before it; but that of a later one, and it then counts as that one's. Zero is no mark.
 type mark uint64
 
 const rlimitLocks = 10

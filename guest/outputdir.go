@@ -44,15 +44,20 @@ func (l look) settled() bool { return time.Since(time.Unix(0, l.ctime.Nano())) >
 // asksForName reports whether the guest is to name the output directory, in the one that ends with a slash.
 func (cmd *Command) asksForName() bool { return strings.HasSuffix(cmd.Output, "/") }
 
-const outputNameBytes = 8
+// An output directory's name consists of so many bytes, in hex: of a guest, and the rest of one directory.
+const (
+	outputGuestBytes = 2
+	outputNameBytes  = 8
+)
 
-func newOutputName() string {
-	var b [outputNameBytes]byte
+// newName makes one.
+func (o *spareOutputs) newName() string {
+	var b [outputNameBytes - outputGuestBytes]byte
 	_, _ = rand.Read(b[:])
-	return hex.EncodeToString(b[:])
+	return o.own + hex.EncodeToString(b[:])
 }
 
-// isOutputName reports whether newOutputName may have made a name.
+// isOutputName reports whether newName may have made a name.
 func isOutputName(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) == outputNameBytes && s == strings.ToLower(s)
@@ -70,7 +75,7 @@ func (s *Server) nameOutput(id identity, cmd *Command) outputDir {
 	if out, ok := s.outputs.take(parent, id); ok {
 		return out
 	}
-	return outputDir{path: filepath.Join(parent, newOutputName()), named: true}
+	return outputDir{path: filepath.Join(parent, s.outputs.newName()), named: true}
 }
 
 // makeOutput makes the plan's output directory, unless it is there.
@@ -85,7 +90,7 @@ func (s *Server) makeOutput(p *plan) error {
 	if !out.named || p.id.name == proto.UserRoot { // root is not to follow links, so no path tells where its directories are
 		return nil
 	}
-	s.outputs.tidy(out.path)
+	s.outputs.tidy(filepath.Dir(out.path))
 	var st unix.Stat_t
 	if unix.Lstat(out.path, &st) == nil {
 		out.was = lookOf(&st)
@@ -172,6 +177,8 @@ func (o *outputDir) untouched(at int, name string) bool {
 
 // spareOutputs are output directories that wait for a command.
 type spareOutputs struct {
+	own string // how the names that this guest makes begin
+
 	mu    sync.Mutex
 	by    map[spareKey]spareDir
 	known map[string]bool // where this guest has named some
@@ -187,7 +194,9 @@ type spareDir struct {
 }
 
 func newSpareOutputs() *spareOutputs {
-	return &spareOutputs{by: map[spareKey]spareDir{}, known: map[string]bool{}}
+	var b [outputGuestBytes]byte
+	_, _ = rand.Read(b[:])
+	return &spareOutputs{own: hex.EncodeToString(b[:]), by: map[spareKey]spareDir{}, known: map[string]bool{}}
 }
 
 // take gives away the one that waits in a directory. The caller acts as its user.
@@ -236,9 +245,8 @@ func (o *spareOutputs) clear() {
 // maxKnownOutputs bounds what is remembered of where there are some; a little is done twice where it is too few.
 const maxKnownOutputs = 1000
 
-// tidy removes what a guest that was killed has left waiting, where this one has just made its first. The caller acts as the user.
-func (o *spareOutputs) tidy(own string) {
-	parent := filepath.Dir(own)
+// tidy removes what a guest that was killed has left waiting, where this one has just made its first. What this one made may be a running command's. The caller acts as the user.
+func (o *spareOutputs) tidy(parent string) {
 	o.mu.Lock()
 	known := o.known[parent]
 	if len(o.known) >= maxKnownOutputs {
@@ -256,8 +264,8 @@ func (o *spareOutputs) tidy(own string) {
 	defer d.Close()
 	names, _ := d.Readdirnames(sightEntries)
 	for _, name := range names {
-		if old := filepath.Join(parent, name); old != own && isOutputName(name) {
-			_ = unix.Rmdir(old) // if it is empty
+		if isOutputName(name) && !strings.HasPrefix(name, o.own) {
+			_ = unix.Rmdir(filepath.Join(parent, name)) // if it is empty
 		}
 	}
 }

@@ -324,3 +324,24 @@ func TestOutputNameOfALiar(t *testing.T) {
 		}
 	}
 }
+
+// A directory that a running command has stays where another command is the first of its user's in the job: what a guest that was killed left goes then.
+func TestOutputDirectoryOfARunningCommandStays(t *testing.T) {
+	j := newJob(t)
+	left := filepath.Join(j.outputs, strings.Repeat("0", 2*outputNameBytes))
+	must(t, os.MkdirAll(left, 0o777))
+	must(t, os.Chmod(j.dir, 0o777))
+	must(t, os.Chmod(j.outputs, 0o777))
+	var o collected
+	p := j.start(Command{User: "root", Dir: j.dir, Job: j.dir, Output: filepath.Join(j.outputs, "exec_1"), Named: true, Stdin: true,
+		Argv: []string{"sh", "-c", `echo up; read l; echo x >"$OUTPUT_DIR/made"`}}, &o)
+	o.until(t, proto.Stdout, "up")
+	j.run("true")
+	if isThere(left) {
+		t.Error("what a guest that was killed left is there still")
+	}
+	must(t, p.CloseStdin())
+	if r := j.wait(p, &o); r.Code != 0 || r.Output == "" {
+		t.Errorf("its directory is gone: %+v; there are %q", r, j.there())
+	}
+}

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,8 +15,8 @@ type plumbing struct {
 	close []int       // which of those are not ours once they are sent
 }
 
-// newPlumbing makes pipes for one command. The guest gets the read ends too, so that
-// it can go on reading when we stop and a process that was left behind still writes.
+// newPlumbing makes pipes for one command. The guest gets read ends too, so that
+// it can go on reading when we stop and a process that was left behind still writes: others than ours, or it could have our reads wait for ever.
 func newPlumbing(stdin bool) (*plumbing, error) {
 	p := &plumbing{}
 	for i := range p.out {
@@ -24,11 +25,16 @@ func newPlumbing(stdin bool) (*plumbing, error) {
 			p.drop()
 			return nil, err
 		}
-		p.send, p.close = append(p.send, w, r), append(p.close, w)
+		p.send, p.close = append(p.send, w), append(p.close, w)
 		if p.out[i], err = pollable(r, "output"); err != nil {
 			p.drop()
 			return nil, err
 		}
+		if r, err = unix.Open("/proc/self/fd/"+strconv.Itoa(r), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+			p.drop()
+			return nil, err
+		}
+		p.send, p.close = append(p.send, r), append(p.close, r)
 	}
 	if !stdin {
 		return p, nil

@@ -343,7 +343,7 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 }
 
 // Kill ends the process and all that it started, however it was hidden, and returns when
-// that is done. What has ended already is no error. A persistent shell ends with it.
+// that is done. What has taken the mark of a later command passes for that one's. What has ended already is no error. A persistent shell ends with it.
 func (p *Process) Kill(ctx context.Context) error {
 	err := p.control(ctx, frameKill)
 	if proto.CodeOf(err) == proto.Conflict {

@@ -69,10 +69,11 @@ type zygote struct {
 	looks   looks    // of the sources
 	slots   int      // for variables
 	mm      memoryMap
-	at      uint64 // where messages to it are
-	tid     uint64 // where its C library has the number of its thread
-	environ uint64 // and where the address of its variables
-	touch   []call // have a spare's memory mapped ahead
+	at      uint64    // where messages to it are
+	tid     uint64    // where its C library has the number of its thread
+	environ uint64    // and where the address of its variables
+	robust  [2]uint64 // the list of locks that the kernel opens when a thread ends, and its size
+	touch   []call    // have a spare's memory mapped ahead
 
 	mu    sync.Mutex
 	spare *waiter // nil if there is none
@@ -395,6 +396,9 @@ func (g *zygote) command(p *plan, k mark) *message {
 	mm.set(m)
 	m.call(callCopy, g.mm.stack, m.putNumbers(vector...), uint64(8*len(vector)))
 	m.call(callCopy, g.environ, m.putNumbers(environ), 8)
+	if g.kind.program != bashProgram { // bash has no such locks; of a clone the kernel has no list, and nobody but the C library's fork would tell it
+		m.call(unix.SYS_SET_ROBUST_LIST, g.robust[0], g.robust[1])
+	}
 	m.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1)
 	m.say(m.putNumbers(1), 8)
 	m.call(unix.SYS_CLOSE_RANGE, zygoteSocket, math.MaxUint32, 0)

@@ -73,9 +73,9 @@ func (g *zygote) loadLocale() error {
 	return g.do(m)
 }
 
-// What a zygote says of itself: four numbers, and /proc/self/stat, for which there is room enough.
+// What a zygote says of itself: six numbers, and /proc/self/stat, for which there is room enough.
 const (
-	factBytes = 32
+	factBytes = 48
 	statBytes = 1024
 )
 
@@ -88,6 +88,7 @@ func (g *zygote) learn() error {
 	m.callTo(facts+8, unix.SYS_GETTID)
 	m.callTo(facts+16, unix.SYS_BRK, 0)
 	m.call(callCopy, facts+24, g.data(dataEnviron), 8)
+	m.call(unix.SYS_GET_ROBUST_LIST, 0, facts+32, facts+40)
 	m.call(unix.SYS_OPENAT, here, m.put([]byte("/proc/self/stat\x00")), unix.O_RDONLY, 0)
 	m.call(unix.SYS_READ, zygoteGiven, facts+factBytes, statBytes-1)
 	m.say(facts, factBytes+statBytes)
@@ -106,6 +107,7 @@ func (g *zygote) learn() error {
 	if g.environ = le.Uint64(b[24:]); g.environ == 0 {
 		return errors.New("this C library has no environ")
 	}
+	g.robust = [2]uint64{le.Uint64(b[32:]), le.Uint64(b[40:])}
 	stat, _, _ := strings.Cut(string(b[factBytes:]), "\n")
 	var err error
 	g.mm, err = parseMemoryMap(stat)
