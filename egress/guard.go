@@ -42,17 +42,34 @@ func newGuard(private []netip.Prefix) *guard {
 // IPv4 address inside an IPv6 one; and the host's own, behind whose door are services that take it for themselves.
 func (g *guard) check(a netip.Addr) error {
 	a = a.Unmap() // the kernel would, when it is dialled
+	if inner, ok := translated(a); ok {
+		if err := g.check(inner); err != nil {
+			return err
+		}
+	}
 	switch {
 	case slices.Contains(metadata, a.WithZone("")):
 		return refuse(proto.PermissionDenied, "metadata_address", "%s is a metadata service's address, which no container may reach", a)
+	case g.isOwn(a) && !slices.Contains(g.private, netip.PrefixFrom(a, a.BitLen())): // a range that it is in was not meant for it
+		return refuse(proto.PermissionDenied, "private_address", "%s is the daemon's own host; its operator can allow it by itself", a)
 	case slices.ContainsFunc(g.private, func(p netip.Prefix) bool { return p.Contains(a) }):
 		return nil
 	case a.Zone() != "" || g.public.SafeAddr(a) != nil:
 		return refuse(proto.PermissionDenied, "private_address", "%s is not a public address; the operator of the daemon can allow it", a)
-	case g.isOwn(a):
-		return refuse(proto.PermissionDenied, "private_address", "%s is the daemon's own host; its operator can allow it", a)
 	}
 	return nil
+}
+
+// translators have an IPv4 address in their last four bytes, to which what is sent to them goes (RFC 6052).
+var translators = netip.MustParsePrefix("64:ff9b::/96")
+
+// translated is the address to which a translator sends.
+func translated(a netip.Addr) (inner netip.Addr, ok bool) {
+	if !translators.Contains(a) {
+		return inner, false
+	}
+	b := a.As16()
+	return netip.AddrFrom4([4]byte(b[12:])), true
 }
 
 // ownFor is how long the host's addresses are taken to be the same.

@@ -110,6 +110,22 @@ func TestGuardKnowsTheHost(t *testing.T) {
 	if err := g.check(netip.MustParseAddr("8.8.8.8")); err == nil {
 		t.Error("an address of the host may be reached")
 	}
+	for text, want := range map[string]bool{"8.0.0.0/8": false, "8.8.8.8/32": true, "::/0": false} { // who allows a range has not thought of what listens here
+		g.private = []netip.Prefix{netip.MustParsePrefix(text)}
+		if err := g.check(netip.MustParseAddr("8.8.8.8")); (err == nil) != want {
+			t.Errorf("with %s allowed: %v", text, err)
+		}
+	}
+}
+
+// What a translator sends on is judged by where that goes, also where the translator's addresses are allowed.
+func TestGuardLooksBehindTranslators(t *testing.T) {
+	g := newGuard([]netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")})
+	for text, want := range map[string]bool{"64:ff9b::808:808": true, "64:ff9b::a9fe:a9fe": false, "64:ff9b::a00:1": false, "64:ff9b::7f00:1": false} {
+		if err := g.check(netip.MustParseAddr(text)); (err == nil) != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 }
 
 func FuzzTarget(f *testing.F) {

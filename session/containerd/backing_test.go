@@ -432,6 +432,9 @@ func TestEndedPoolIsReopened(t *testing.T) {
 	if b.look(); !b.broken {
 		t.Error("nobody has seen it")
 	}
+	if err := r.Pause(t.Context(), id); err != nil {
+		t.Error(err)
+	}
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/errdefs"
+	"github.com/google/uuid"
 	"github.com/opencontainers/image-spec/identity"
 
 	"berth/proto"
@@ -89,11 +90,8 @@ func (r *Runtime) lowers(ctx context.Context, chain string) ([]string, error) {
 	}
 	defer done(context.WithoutCancel(ctx))
 	sn := r.client.SnapshotService(snapshotter)
-	key := "berth-view-" + chain
+	key := "berth-view-" + uuid.NewString() // images may share a chain; what a daemon that is killed here leaves goes with the lease
 	mounts, err := sn.View(ctx, key, chain)
-	if errdefs.IsAlreadyExists(err) { // of a daemon that was killed here
-		mounts, err = sn.Mounts(ctx, key)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("looking at the image's layers: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -151,6 +152,20 @@ func (d *disk) keepGuest(guest string) (string, error) {
 		return path, nil
 	}
 	return path, replaceFile(path, content, 0o755)
+}
+
+// dropGuests removes the copies of guests but those at these paths, where no sandbox is left that could go on with one.
+func (d *disk) dropGuests(keep ...string) error {
+	if left, err := d.layers(); len(left) > 0 || err != nil {
+		return err
+	}
+	kept, err := filepath.Glob(filepath.Join(d.root, "bin", "guest-*"))
+	for _, path := range kept {
+		if !slices.Contains(keep, path) {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return err
 }
 
 // acknowledgeErrors takes note of writes that failed, as on a disk that was full. Until somebody does, the kernel mounts no

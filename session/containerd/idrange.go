@@ -21,10 +21,13 @@ func newIDPool(first uint32) *idPool {
 	return &idPool{first: first, taken: make(map[uint32]string), of: make(map[string]uint32)}
 }
 
-// take gives session id a range and returns its first ID.
+// take gives session id a range, unless it has one, and returns its first ID.
 func (p *idPool) take(id string) (uint32, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if base, ok := p.of[id]; ok { // what a start that failed could not undo
+		return base, nil
+	}
 	for i := range idRanges {
 		n := (p.next + i) % idRanges
 		base := p.first + uint32(n)*idRange

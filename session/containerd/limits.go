@@ -1,8 +1,11 @@
 package containerd
 
 import (
+	"os"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -27,13 +30,26 @@ var lockedMemory = hardLimit(unix.RLIMIT_MEMLOCK)
 // cpuShares is a sandbox's weight against others while the machine is busy; a process of the host has 1024.
 const cpuShares = 256
 
-// weigh has the cgroup that all sandboxes are in weigh as much as one process of the host on each processor; the kernel would have it weigh as one
+// weigh has the cgroup that all sandboxes are in weigh as much as one process of the host on each processor, where those are beside it; the kernel would have it weigh as one
 // process on all of them. In a cgroup that gets too little those who have just come go first: of 16 clients one waited up to 0.3 s for a command
 // that others got in 4 ms. With this it is half of that, and they all get 3 % more. With four times as much it is even, but then sandboxes
 // that keep every processor busy have the daemon wait for milliseconds; with this one request of a hundred waits for one.
+//
+// On v2 with systemd nothing of the host is beside it but the groups of all services and of all users, which have the weight of one process however many
+// processors there are. It has the same then, or all services together would get next to nothing on a large machine.
 func weigh() error {
 	n := runtime.NumCPU()
-	return setting{"cpu", "cpu.shares", strconv.Itoa(1024 * n), "cpu.weight", strconv.Itoa(min(100*n, 10000))}.write("")
+	v2 := 100
+	if inRootCgroup() {
+		v2 = min(100*n, 10000)
+	}
+	return setting{"cpu", "cpu.shares", strconv.Itoa(1024 * n), "cpu.weight", strconv.Itoa(v2)}.write("")
+}
+
+// inRootCgroup reports whether the daemon, and so what it shares a processor with, is in v2's outermost cgroup.
+func inRootCgroup() bool {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	return err == nil && slices.Contains(strings.Split(string(b), "\n"), "0::/")
 }
 
 // inheritProcessors has new cgroups begin with the processors and memory nodes of the one that all sandboxes are in (v1; on v2 they do so anyway). To be written

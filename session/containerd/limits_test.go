@@ -71,22 +71,25 @@ func TestPidsAndCPU(t *testing.T) {
 	}
 }
 
-// TestWeight: all sandboxes together weigh as much as a process on each processor, also where a daemon before had it otherwise.
+// TestWeight: all sandboxes together weigh as much as a process on each processor, or as all services do, also where a daemon before had it otherwise.
 func TestWeight(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
 	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		startTest(t, r, class)
 		dir, v2 := cgroupOf("", "cpu")
-		file, one := filepath.Join(dir, "cpu.shares"), 1024
-		if v2 {
-			file, one = filepath.Join(dir, "cpu.weight"), 100
+		file, want := filepath.Join(dir, "cpu.shares"), 1024*runtime.NumCPU()
+		switch {
+		case v2 && inRootCgroup():
+			file, want = filepath.Join(dir, "cpu.weight"), 100*runtime.NumCPU()
+		case v2:
+			file, want = filepath.Join(dir, "cpu.weight"), 100
 		}
-		if err := os.WriteFile(file, []byte(strconv.Itoa(one)), 0); err != nil {
+		if err := os.WriteFile(file, []byte("77"), 0); err != nil {
 			t.Fatal(err)
 		}
 		startTest(t, r, class)
-		if got, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(got)) != strconv.Itoa(one*runtime.NumCPU()) {
+		if got, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(got)) != strconv.Itoa(want) {
 			t.Errorf("%s is %q, %v", file, got, err)
 		}
 	})

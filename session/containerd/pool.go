@@ -100,6 +100,9 @@ func (r *Runtime) reopenPool(ctx context.Context) (*disk, error) {
 	r.log.Error("the disk below the containers' files has failed to write; they are opened anew, as of half a minute before, and what still runs on them is ended",
 		"file", poolFile(r.cfg.Dir), "containers", len(running))
 	for _, id := range running {
+		if f, err := findFreezer(id); err == nil { // what is frozen does not die
+			_ = f.release(ctx)
+		}
 		if err := r.killRuntimes(ctx, id); err != nil {
 			return nil, err
 		}

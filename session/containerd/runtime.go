@@ -110,7 +110,13 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.learnClaims(); err != nil {
 		return nil, err
 	}
-	return r, r.learn(ctx)
+	if err := r.learn(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.disk.dropGuests(r.guest, program); err != nil {
+		r.log.Warn("removing guests of earlier builds", "err", err)
+	}
+	return r, nil
 }
 
 // Close leaves all sandboxes of sessions running, for the next daemon to find, and removes those that no session has. The Runtime is of no
