@@ -298,7 +298,7 @@ func (p *plan) shell(cmd *Command) error {
 	}
 	if err != nil {
 		return proto.Errorf(proto.Unsupported, "exec", "bash",
-			"this image has no bash, which commands and persistent shells need; install it (apt-get install bash, apk add bash) or run a program by argv")
+			"the command's PATH leads to no bash, which commands and persistent shells need; if the image has none, install it (apt-get install bash, apk add bash) or run a program by argv")
 	}
 	p.path = path
 	if cmd.Shell != "" {

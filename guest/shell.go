@@ -281,11 +281,7 @@ func (sh *shell) info() (ShellInfo, bool) {
 	if calls == 0 {
 		return ShellInfo{}, false
 	}
-	dir := ""
-	_ = sh.id.do(func() (err error) {
-		dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", sh.o.pid))
-		return err
-	})
+	dir, _ := workingDirOf(sh.id, sh.o.pid)
 	return ShellInfo{
 		Name: sh.name, PID: sh.o.pid, User: sh.id.name, Dir: dir, Busy: len(sh.turn) > 0,
 		Calls: calls, StartedAt: proto.At(sh.started),

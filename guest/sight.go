@@ -55,11 +55,20 @@ func (e *execution) standsIn(dir string) bool {
 	if e.o == nil || !e.o.shell {
 		return false
 	}
-	at, err := os.Readlink("/proc/" + strconv.Itoa(e.o.pid) + "/cwd")
+	at, err := workingDirOf(e.id, e.o.pid)
 	if err != nil {
 		return !isMissing(err)
 	}
 	return at == dir || strings.HasPrefix(at, dir+"/")
+}
+
+// workingDirOf is where a process of a user is. The user may look at it, and root without CAP_SYS_PTRACE may not.
+func workingDirOf(id identity, pid int) (dir string, err error) {
+	err = id.do(func() error {
+		dir, err = os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd")
+		return err
+	})
+	return dir, err
 }
 
 // removeOutputDir removes the command's output directory if it is empty, under the rules of freshDir.

@@ -167,24 +167,16 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	r.Header.Set(wireHeader, id)
 	r.Header.Set(containerHeader, p.container)
 	r.Header.Set(imageHeader, p.image)
-	e.http.ServeHTTP(unnamed{w}, r)
+	l := &listener{ResponseWriter: w}
+	e.http.ServeHTTP(l, r)
 	if cause := context.Cause(ctx); proto.CodeOf(cause) == proto.Unavailable { // the daemon leaves, of which the SDK says nothing
 		return answering{id: idOf(body), error: cause}
 	}
+	if l.refusal != nil {
+		return l.answer(body)
+	}
 	return nil
 }
-
-// unnamed leaves out the name of the event by which a client learns where to come back to. The protocol gives it none, and clients warn of one they do not know.
-type unnamed struct{ http.ResponseWriter }
-
-func (u unnamed) Write(p []byte) (int, error) {
-	rest := bytes.TrimPrefix(p, []byte("event: prime\n"))
-	n, err := u.ResponseWriter.Write(rest)
-	return n + len(p) - len(rest), err
-}
-
-// Unwrap is for http.ResponseController.
-func (u unnamed) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
 // untilDrained cancels once the server begins to shut down, unless ctx has ended before.
 func untilDrained(ctx context.Context, cancel func()) {

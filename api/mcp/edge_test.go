@@ -204,6 +204,27 @@ func TestBatchesAreRefused(t *testing.T) {
 	}
 }
 
+// What is no message of the protocol, or asks for what is not there, is told so in the protocol's words, by the message's ID.
+func TestRefusalsAreOfTheProtocol(t *testing.T) {
+	s := newSite(t, nil)
+	id := s.session(t).ID()
+	for message, want := range map[string]struct {
+		status int
+		code   string
+	}{
+		`{"jsonrpc":"2.0","id":3,"method":"nosuch"}`:       {200, `"id":3,"error":{"code":-32601,`},
+		`{"jsonrpc":"2.0","id":"a","method":"tools/call"}`: {200, `"id":"a","error":{"code":-32602,`},
+		`{"jsonrpc":"2.0","id":3,`:                         {400, `"id":null,"error":{"code":-32700,`},
+		`{"jsonrpc":"1.0","id":3,"method":"ping"}`:         {400, `"error":{"code":-32600,`},
+		`{}`: {400, `"error":{"code":-32600,`},
+		`{"jsonrpc":"2.0","method":"notifications/nosuch"}`: {202, ""},
+	} {
+		if status, body := s.post(t, sessiontest.Secret, id, message); status != want.status || !strings.Contains(body, want.code) {
+			t.Errorf("%s: %d %s", message, status, body)
+		}
+	}
+}
+
 // A call that the end of the daemon cuts off is told so, and not answered by nothing.
 func TestCallPastTheGraceOfAShutdown(t *testing.T) {
 	s := newSite(t, nil)

@@ -62,6 +62,9 @@ func namespacePath(ns *os.File) string {
 // tryUserNamespace finds out whether namespaces can be made this way. Where they cannot, runc makes them; the operator is told.
 func (r *Runtime) tryUserNamespace() {
 	ns, err := newUserNamespace(r.starter, r.ids.first, r.ids.first)
+	if err != nil { // it may be that somebody has ended the starter, of which there is another the next time
+		ns, err = newUserNamespace(r.starter, r.ids.first, r.ids.first)
+	}
 	if err != nil {
 		r.log.Warn("containers share the host's inotify limits, so that one can use them up; berth doctor says what to do", "err", err)
 		return

@@ -309,6 +309,10 @@ func (c conformance) shells(t *testing.T) {
 			t.Fatalf("%q: %+v %v", k.text, res.Result.Result, err)
 		}
 	}
+	// Where a command has put nothing into its output directory that goes. gVisor tells nobody where a shell stands, and it stays there.
+	if out := Bash(t, s, "ls ../*/outputs | wc -l").Stdout; c.class != proto.ClassGVisor && out != "1\n" { // its own
+		t.Errorf("%s output directories are left", strings.TrimSpace(out))
+	}
 	// A terminal turns a line feed into carriage return and line feed, as the kernel does by default.
 	res, err := s.Run(ctx, proto.Cmd{Argv: []string{"sh", "-c", "test -t 0 && stty size"}, TTY: &proto.WindowSize{Rows: 12, Cols: 34}})
 	if err != nil || res.Result.Result == nil || res.Result.Result.Stdout != "12 34\r\n" {
