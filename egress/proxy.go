@@ -170,7 +170,7 @@ func (g *Gate) judge(ctx context.Context, t Target) ([]netip.Addr, error) {
 		}
 	}
 	if r := (*refusal)(nil); errors.As(err, &r) {
-		return nil, refuse(r.code, r.reason, "%s leads to %s", t.Name, r.text)
+		return nil, refuse(r.code, r.reason, "%s leads to an address that is refused: %s", t.Name, r.text)
 	}
 	return list, nil
 }
