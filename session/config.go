@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -51,6 +52,9 @@ type Config struct {
 // what small hosts allow in all (fs.file-max), so that no container alone uses up the host's.
 var DefaultLimits = proto.Limits{CPUs: 1, MemoryBytes: 5 << 30, PIDs: 512, DiskBytes: 5 << 30, OpenFiles: 4096}
 
+// LeastLimits are the smallest that a request may ask for: with less no container starts.
+var LeastLimits = proto.Limits{CPUs: 0.01, MemoryBytes: 16 << 20, PIDs: 16, DiskBytes: 16 << 20, OpenFiles: 256}
+
 // Bounds of what a request may ask for.
 const (
 	minIdle, maxIdle         = time.Second, 30 * 24 * time.Hour
@@ -70,6 +74,36 @@ const (
 	keptExecs  = 100
 	keptOutput = 4 << 20
 )
+
+// Check refuses a default that no request may ask for: with it no container could be made, or no command run. The error's item is the field of a request that
+// asks for the same, and its message goes behind the value.
+func (c Config) Check() error {
+	c = c.withDefaults()
+	return cmp.Or(
+		checkLeast("limits.cpus", c.Limits.CPUs, LeastLimits.CPUs),
+		checkLeast("limits.memory_bytes", c.Limits.MemoryBytes, LeastLimits.MemoryBytes),
+		checkLeast("limits.pids", c.Limits.PIDs, LeastLimits.PIDs),
+		checkLeast("limits.disk_bytes", c.Limits.DiskBytes, LeastLimits.DiskBytes),
+		checkLeast("limits.open_files", c.Limits.OpenFiles, LeastLimits.OpenFiles),
+		checkDefault("idle_timeout_seconds", c.IdleTimeout, minIdle, maxIdle),
+		checkDefault("max_lifetime_seconds", c.MaxLifetime, minLifetime, maxLifetime),
+		checkDefault("timeout_seconds", c.ExecTimeout, 0, maxExecTimeout),
+	)
+}
+
+func checkLeast[T int64 | float64](field string, v, least T) error {
+	if !(v >= least) { // as NaN is not
+		return invalid(field, "is too little for a container; %v is the least", least)
+	}
+	return nil
+}
+
+func checkDefault(field string, d, lo, hi time.Duration) error {
+	if d < lo || d > hi {
+		return invalid(field, "is not from %v to %v", lo, hi)
+	}
+	return nil
+}
 
 func (c Config) withDefaults() Config {
 	setDefault(&c.Log, slog.Default())

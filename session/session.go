@@ -120,7 +120,7 @@ func (s *Session) Info() proto.Container {
 		ID:        r.ID, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
 		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(), Isolation: r.Isolation, Generation: r.Generation,
 		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
-		RunningExecs:       s.runningExecs(true),
+		RunningExecs:       s.holdingExecs(), // an interpreter that waits for its next cell is no work of anybody's
 		SecretNames:        append([]string{}, r.Names...),
 		NetworkSecrets:     r.shownSecrets(),
 		IdleTimeoutSeconds: int64(r.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),

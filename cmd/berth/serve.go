@@ -56,6 +56,9 @@ When it ends, containers go on without it; the next start attaches to them again
 			cfg.Log = newLogger(jsonLog, debug)
 			cfg.Version = version
 			cfg.Session.Limits = limits
+			if err := bounds(cmd.Flags(), cfg); err != nil {
+				return err
+			}
 			return serve(cmd, cfg)
 		},
 	}
@@ -142,6 +145,25 @@ func notNegative(flags *pflag.FlagSet) (err error) {
 		}
 	})
 	return err
+}
+
+// flagOf is what sets the default for a field of a request.
+var flagOf = map[string]string{
+	"limits.cpus": "cpus", "limits.memory_bytes": "memory-bytes", "limits.pids": "pids", "limits.disk_bytes": "disk-bytes", "limits.open_files": "open-files",
+	"idle_timeout_seconds": "idle-timeout", "max_lifetime_seconds": "max-lifetime", "timeout_seconds": "exec-timeout",
+}
+
+// bounds refuses numbers with which the daemon would start and could make no container, or none with the limits that were asked for.
+func bounds(flags *pflag.FlagSet, cfg daemon.Config) error {
+	if err := cfg.Session.Check(); err != nil {
+		e := proto.AsError(err)
+		f := flags.Lookup(flagOf[e.Item])
+		return fmt.Errorf("--%s %s %s", f.Name, f.Value, e.Message)
+	}
+	if err := containerd.CheckPoolBytes(cfg.PoolBytes); err != nil {
+		return fmt.Errorf("--pool-bytes: %w", err)
+	}
+	return nil
 }
 
 // serve runs the daemon until SIGINT or SIGTERM.

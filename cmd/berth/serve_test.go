@@ -1,9 +1,14 @@
 package main
 
 import (
+	"io"
 	"os"
 	"strings"
 	"testing"
+
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
 )
 
 // The manual has every flag of serve. An operator who has to find one out from the source has been let down.
@@ -23,5 +28,50 @@ func TestServeFlagsAreInTheManual(t *testing.T) {
 	}
 	if n < 20 {
 		t.Errorf("%d flags", n)
+	}
+}
+
+// Numbers with which no container could be made are refused before anything is begun, and by the flag.
+func TestServeRefusesWhatNoContainerCanHave(t *testing.T) {
+	for _, tt := range [][3]string{
+		{"--cpus", "0.001", "--cpus 0.001 is too little for a container; 0.01 is the least"},
+		{"--cpus", "NaN", "--cpus NaN is too little"},
+		{"--memory-bytes", "1", "--memory-bytes 1 is too little for a container; 16777216 is the least"},
+		{"--pids", "1", "--pids 1 is too little for a container; 16 is the least"},
+		{"--open-files", "1", "--open-files 1 is too little for a container; 256 is the least"},
+		{"--disk-bytes", "1", "--disk-bytes 1 is too little for a container; 16777216 is the least"},
+		{"--idle-timeout", "1ns", "--idle-timeout 1ns is not from 1s to 720h0m0s"},
+		{"--max-lifetime", "1ms", "--max-lifetime 1ms is not from 1s to 8760h0m0s"},
+		{"--exec-timeout", "25h", "--exec-timeout 25h0m0s is not from 0s to 24h0m0s"},
+		{"--pool-bytes", "1000", "--pool-bytes: 1000 bytes are too few for a disk pool, 268435456 is the least"},
+	} {
+		cmd := serveCommand()
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetOut(io.Discard)
+		cmd.SetArgs([]string{"--data", t.TempDir() + "/none", "--listen", "no address", tt[0], tt[1]})
+		if err := cmd.Execute(); err == nil || !strings.HasPrefix(err.Error(), tt[2]) {
+			t.Errorf("%s %s: %v", tt[0], tt[1], err)
+		}
+	}
+}
+
+// What a daemon's own limits are held to is what requests are.
+func TestLeastLimits(t *testing.T) {
+	least := session.LeastLimits
+	if err := (session.Config{Limits: least, IdleTimeout: 1e9, MaxLifetime: 1e9}).Check(); err != nil {
+		t.Error(err)
+	}
+	if err := (session.Config{}).Check(); err != nil {
+		t.Error(err)
+	}
+	s := sessiontest.New(t, session.Config{})
+	s.Create(t, proto.CreateContainer{Limits: least})
+	for name, l := range map[string]proto.Limits{
+		"cpus": {CPUs: least.CPUs * 0.99}, "memory_bytes": {MemoryBytes: least.MemoryBytes - 1}, "pids": {PIDs: least.PIDs - 1},
+		"disk_bytes": {DiskBytes: least.DiskBytes - 1}, "open_files": {OpenFiles: least.OpenFiles - 1},
+	} {
+		if _, err := s.Sessions.Create(t.Context(), sessiontest.Owner, proto.CreateContainer{Limits: l}); proto.CodeOf(err) != proto.InvalidArgument || proto.AsError(err).Item != "limits."+name {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -261,7 +261,7 @@ func TestLeavingACommandWithAKey(t *testing.T) {
 		if err := r.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
-		if got := statusOf(t, r.Wait()); got != 130 || !strings.Contains(r.stderr.String(), "hint: the command goes on; the same command line again finds it") {
+		if got := statusOf(t, r.Wait()); got != 128+int(sig) || !strings.Contains(r.stderr.String(), "hint: the command goes on; the same command line again finds it") {
 			t.Errorf("%v: status %d, %s", sig, got, r.stderr.String())
 		}
 		u.berth(t, "exec", "-d", "-c", "echo word > $JOB_DIR/go", c)
@@ -273,6 +273,23 @@ func TestLeavingACommandWithAKey(t *testing.T) {
 		}
 		if got := statusOf(t, again.Wait()); got != 7 {
 			t.Errorf("%v: status %d, %s", sig, got, again.stderr.String())
+		}
+	}
+}
+
+// What ends berth itself is in its exit status, and in its words.
+func TestSignalsThatEndBerth(t *testing.T) {
+	u := newUser(t)
+	c := u.berth(t, "create")
+	e := u.berth(t, "exec", "-d", "-c", "echo ready; sleep 600", c)
+	for sig, want := range map[syscall.Signal]string{syscall.SIGINT: "berth: interrupted\n", syscall.SIGTERM: "berth: terminated\n"} {
+		r := u.start(t, "logs", "-f", c, e)
+		r.line(t)
+		if err := r.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if got := statusOf(t, r.Wait()); got != 128+int(sig) || r.stderr.String() != want {
+			t.Errorf("%v: status %d, %q", sig, got, r.stderr.String())
 		}
 	}
 }

@@ -35,6 +35,14 @@ const poolFlags = unix.MS_NOATIME | unix.MS_NOSUID | unix.MS_NODEV
 // minPool is below what btrfs can work with once its own structures are counted.
 const minPool = 256 << 20
 
+// CheckPoolBytes refuses a size that somebody asks for and no pool can have. 0 asks for none.
+func CheckPoolBytes(size int64) error {
+	if size != 0 && size < minPool {
+		return fmt.Errorf("%d bytes are too few for a disk pool, %d is the least", size, minPool)
+	}
+	return nil
+}
+
 // openPool makes or finds the pool below dir. It does not fail for want of a good file system: a new pool falls back to plain directories and says
 // why. One that is there is used as it is, or is an error: another in its place would have none of the containers' files.
 func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {

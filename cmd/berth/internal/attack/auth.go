@@ -446,23 +446,3 @@ func quotaSessions(ctx context.Context, t *Target) (string, error) {
 	_, err = other.Create(ctx, proto.CreateContainer{})
 	return Refused(err, proto.TooMany)
 }
-
-// Group 48: there is nothing to attack yet.
-// The case is there so that the day a bridge is added, the suite fails until there are attacks on it.
-var _ = register(Case{
-	Group: 48, Name: "tools/bridge",
-	Tries: "call tools of the host from inside a container, outside what is allowed",
-	Wants: "the call is refused",
-	Run: func(ctx context.Context, t *Target) (string, error) {
-		routes, err := t.routes(ctx)
-		if err != nil {
-			return "", err
-		}
-		for _, r := range routes {
-			if strings.Contains(r.path, "bridge") {
-				return "", fmt.Errorf("there is %s %s, and no case for it", r.method, r.path)
-			}
-		}
-		return "", &NotHere{Why: "containers cannot call tools of the host: there is no bridge"}
-	},
-})

@@ -181,7 +181,7 @@ func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) 
 				// Before the command has begun there is nothing to pass a signal to, so the first
 				// one is for us.
 				if asked >= patience || ends(sig) && (!runs || t.apart()) {
-					give(errInterrupted)
+					give(interruption{sig.(syscall.Signal)})
 					return
 				}
 				if runs {

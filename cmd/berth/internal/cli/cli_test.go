@@ -11,10 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"berth/cmd/berth/internal/client"
 	"berth/code"
@@ -183,12 +185,17 @@ func TestPack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Symlink("/etc/passwd", filepath.Join(dir, "l")), syscall.Mkfifo(filepath.Join(dir, "p"), 0o600)); err != nil {
+	for name, to := range map[string]string{"l": "d/b", "d/up": "../a", "abs": "/etc/passwd", "d/out": "../../a", "again": "d/../a"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "p"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var buf bytes.Buffer
 	var skipped []string
-	if err := pack(&buf, dir, func(name string) { skipped = append(skipped, name) }); err != nil {
+	if err := pack(&buf, dir, func(name, why string) { skipped = append(skipped, name+": "+why) }); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -203,11 +210,11 @@ func TestPack(t *testing.T) {
 		text, _ := io.ReadAll(tr)
 		got = append(got, fmt.Sprintf("%s %c %o %s%s", h.Name, h.Typeflag, h.Mode, text, h.Linkname))
 	}
-	if want := "[a 0 640 1 d/ 5 755  d/b 0 640 22 l 2 777 /etc/passwd]"; fmt.Sprint(got) != want {
+	if want := "[a 0 640 1 d/ 5 755  d/b 0 640 22 d/up 2 777 ../a l 2 777 d/b]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
-	if fmt.Sprint(skipped) != "[p]" {
-		t.Errorf("left out %v", skipped)
+	if want := []string{"abs: " + leadsOut, "again: " + leadsOut, "d/out: " + leadsOut, "p: " + noFile}; !slices.Equal(skipped, want) {
+		t.Errorf("left out %q", skipped)
 	}
 }
 
@@ -279,6 +286,45 @@ func TestInterruptedDoctor(t *testing.T) {
 	}
 }
 
+// What cannot be printed is no clean bill of health.
+func TestDoctorThatNobodyCanRead(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{{"--quick"}, {"--quick", "--json"}} {
+		a := &app{stdout: full, stderr: io.Discard, cfg: Config{Doctor: func(_ context.Context, _ DoctorOptions, report func(Finding)) error {
+			report(Finding{Name: "kernel", Grade: GradeOK})
+			return nil
+		}}, host: "127.0.0.1:1"}
+		cmd := a.doctorCommand()
+		cmd.SetArgs(args)
+		if err := cmd.Execute(); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}
+
+// The longest time is for who sits in front of it; all else has what the daemon gives.
+func TestTimeoutOfACommand(t *testing.T) {
+	for _, tt := range []struct {
+		flags execFlags
+		want  float64
+	}{
+		{execFlags{}, 0},
+		{execFlags{interactive: true}, 0},
+		{execFlags{detach: true}, 0},
+		{execFlags{tty: true}, 24 * 3600},
+		{execFlags{tty: true, timeout: time.Minute}, 60},
+		{execFlags{timeout: time.Minute}, 60},
+	} {
+		if cmd, err := tt.flags.command([]string{"true"}); err != nil || cmd.TimeoutSeconds != tt.want {
+			t.Errorf("%+v: %v s, %v", tt.flags, cmd.TimeoutSeconds, err)
+		}
+	}
+}
+
 // Backquotes in the usage of a flag name its value, and a command that is quoted so is none.
 func TestUsagesNameOneWord(t *testing.T) {
 	var look func(cmd *cobra.Command)
@@ -326,6 +372,9 @@ func TestReport(t *testing.T) {
 		{dial, 125, "berth: no daemon answers at http://h: connection refused\nhint: start it with `berth serve`, or name a running one with --host or BERTH_HOST\n"},
 		{errors.Join(errors.New("a"), errors.New("b\x1b[1m")), 125, "berth: a\nberth: b\uFFFD[1m\n"},
 		{&hintError{errInterrupted, "go on"}, 130, "berth: interrupted\nhint: go on\n"},
+		{interruption{syscall.SIGINT}, 130, "berth: interrupted\n"},
+		{&hintError{interruption{syscall.SIGTERM}, "go on"}, 143, "berth: terminated\nhint: go on\n"},
+		{fmt.Errorf("%w: %w", interruption{syscall.SIGHUP}, context.Canceled), 129, "berth: hangup\n"},
 		{&client.MissingError{Err: http, Kind: "skills", Name: "s"}, 125, "berth: skill \"s\" does not exist\nhint: `berth skills ls` lists those that there are\n"},
 		{&client.MissingError{Err: http, Kind: "versions", Name: "v", In: "s t"}, 125, "berth: version \"v\" does not exist in s t\nhint: `berth skills show 's t'` lists those that there are\n"},
 		{&client.MissingError{Err: http, Kind: "execs", Name: "e", In: "c"}, 125, "berth: gone; GET it\nhint: `berth ps c` lists those that there are\n"},

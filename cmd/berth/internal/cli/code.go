@@ -29,6 +29,7 @@ func (a *app) codeCommand() *cobra.Command {
 Without CONTAINER the code runs in a container of its own, which is deleted afterwards. With --context it is a cell of an interpreter that keeps its
 variables for the next one. The code is FILE, the text of -c, or standard input. The exit status is 1 if the code failed, or its own,
 and 125 if what it printed did not all come: the daemon keeps 1 MiB of each stream. Long output belongs into files of $OUTPUT_DIR.
+Without --context nothing is printed before the code ends, and an interrupt loses all of it; cells are printed as they run.
 
 Languages: ` + strings.Join(code.Languages(), ", ") + `. Without --language the name of FILE tells it; otherwise it is python.`,
 		Example: `  berth code -c '6*7'

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth/cmd/berth/internal/client"
+	"berth/code"
 	"berth/proto"
 
 	"github.com/spf13/cobra"
@@ -295,14 +296,8 @@ func (a *app) removeCommand() *cobra.Command {
 // ended.
 func (a *app) remove(ctx context.Context, c *client.Client, id string, force, keep bool) (client.Deleted, error) {
 	if !force {
-		con, err := c.Container(ctx, id)
-		if err == nil && con.RunningExecs > 0 {
-			return client.Deleted{}, &hintError{
-				proto.Errorf(proto.Conflict, "", id, "container %s runs %d commands", id, con.RunningExecs), fmt.Sprintf("`berth ps %s` lists them; `berth rm -f` ends them", id),
-			}
-		}
 		// An expired one has no commands, and its record can still be deleted.
-		if err != nil && proto.CodeOf(err) != proto.Expired {
+		if err := atWork(ctx, c, id); err != nil && proto.CodeOf(err) != proto.Expired {
 			return client.Deleted{}, err
 		}
 	}
@@ -312,4 +307,26 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string, force, ke
 		return client.Deleted{ID: id}, nil
 	}
 	return d, err
+}
+
+// atWork is an error where a container runs commands, or a cell in one of its contexts, whose interpreter alone is not counted.
+func atWork(ctx context.Context, c *client.Client, id string) error {
+	con, err := c.Container(ctx, id)
+	if err != nil {
+		return err
+	}
+	if con.RunningExecs > 0 {
+		return &hintError{
+			proto.Errorf(proto.Conflict, "", id, "container %s runs %d commands", id, con.RunningExecs), fmt.Sprintf("`berth ps %s` lists them; `berth rm -f` ends them", id),
+		}
+	}
+	all, err := c.Contexts(ctx, id)
+	for _, one := range all {
+		if one.State == code.StateBusy {
+			return &hintError{
+				proto.Errorf(proto.Conflict, "", id, "container %s runs a cell in its context %s", id, one.Name), fmt.Sprintf("`berth contexts interrupt %s %s` ends it; `berth rm -f` too", id, one.Name),
+			}
+		}
+	}
+	return err
 }

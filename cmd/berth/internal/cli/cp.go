@@ -31,7 +31,8 @@ what a directory holds.
 "-" is standard input or output. From a container, a file is written as it is and a directory as a tar archive; to a
 container, the input becomes the file DST, or is unpacked as a tar archive if DST is a directory.
 
-Owners are not kept. What a container made is never written outside DST.`,
+Owners are not kept. What a container made is never written outside DST. Of a directory, pipes, sockets and devices are left out, and on the
+way into a container links that lead out of it too; each is named on standard error, and the exit status is 0 all the same.`,
 		Example: `  berth cp data.csv CONTAINER:inputs/
   berth cp CONTAINER:/workspace/report ./report
   berth cp CONTAINER:/workspace - | tar t`,
@@ -141,6 +142,18 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 	}
 	defer d.Close()
 	r := cp.bar.reader(d, path.Base(inside(src)), d.Size)
+	if err := cp.receive(r, src, dst); err != nil {
+		return err
+	}
+	cp.bar.end()
+	if err := cp.tellSpecial(ctx, inside(src), ""); err != nil && proto.CodeOf(err) != proto.NotFound {
+		fmt.Fprintf(cp.stderr, "berth: all of it was copied, but not whether pipes, sockets or devices were left out could be seen: %s\n", printable(err.Error()))
+	}
+	return nil
+}
+
+// receive puts the archive of the directory src where it belongs.
+func (cp *copying) receive(r io.Reader, src, dst string) error {
 	if dst == "-" {
 		_, err := io.Copy(cp.stdout, r)
 		return err
@@ -161,6 +174,32 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 		return err
 	}
 	return unpack.Tar(dst, r)
+}
+
+// tellSpecial names what the directory dir of the container holds and an archive cannot: the daemon leaves it out without a word. name is what dir
+// is called in the copy.
+func (cp *copying) tellSpecial(ctx context.Context, dir, name string) error {
+	list, err := cp.fs.List(ctx, dir)
+	if err != nil {
+		return err
+	}
+	for _, fi := range list {
+		at := path.Join(name, path.Base(fi.Path))
+		switch fi.Type {
+		case proto.TypeOther:
+			cp.leftOut(at, noFile)
+		case proto.TypeDirectory:
+			if err := cp.tellSpecial(ctx, fi.Path, at); err != nil && proto.CodeOf(err) != proto.NotFound { // it was removed meanwhile
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leftOut tells of what is not copied, which is no error.
+func (cp *copying) leftOut(name, why string) {
+	fmt.Fprintf(cp.stderr, "berth: left out %s: %s\n", printable(name), why)
 }
 
 // fileTarget is where a file goes that is called name: into dst if that is a directory.
@@ -272,9 +311,7 @@ func (cp *copying) uploadDir(ctx context.Context, src, target string) error {
 	pr, pw := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := pack(pw, src, func(name string) {
-			fmt.Fprintf(cp.stderr, "berth: left out %s: it is neither file, directory nor link\n", printable(name))
-		})
+		err := pack(pw, src, cp.leftOut)
 		pw.CloseWithError(err)
 		packed <- err
 	}()

@@ -76,6 +76,7 @@ type rounds struct {
 	c      *client.Client
 	found  []Finding
 	counts [3]int // ok, warn, fail
+	err    error  // of the first line that could not be printed
 }
 
 // report prints one line as soon as it is known, since some checks take seconds; so the columns have a fixed width.
@@ -97,26 +98,34 @@ func (r *rounds) report(ctx context.Context, f Finding) {
 	if r.json {
 		return
 	}
-	fmt.Fprintln(r.stdout, strings.TrimRight(fmt.Sprintf("%-4s  %-30s  %s", strings.ToUpper(printable(string(f.Grade))), printable(f.Name), printable(f.Found)), " "))
+	r.line("%s", strings.TrimRight(fmt.Sprintf("%-4s  %-30s  %s", strings.ToUpper(printable(string(f.Grade))), printable(f.Name), printable(f.Found)), " "))
 	if f.Grade == GradeOK {
 		return
 	}
 	// 38 columns are the width of grade and name with their gaps.
 	for _, line := range [][2]string{{"why", f.Why}, {"fix", f.Fix}} {
 		if line[1] != "" {
-			fmt.Fprintf(r.stdout, "%38s%s: %s\n", "", line[0], printable(line[1]))
+			r.line("%38s%s: %s", "", line[0], printable(line[1]))
 		}
+	}
+}
+
+// line prints one line. Whoever reads less than there is must not take it for all that was found.
+func (r *rounds) line(format string, args ...any) {
+	if _, err := fmt.Fprintf(r.stdout, format+"\n", args...); r.err == nil {
+		r.err = err
 	}
 }
 
 // sum ends the visit.
 func (r *rounds) sum() error {
 	if r.json {
-		if err := r.printJSON(r.found); err != nil {
-			return err
-		}
+		r.err = r.printJSON(r.found)
 	} else {
-		fmt.Fprintf(r.stdout, "\n%d ok, %d to know of, %d to mend\n", r.counts[0], r.counts[1], r.counts[2])
+		r.line("\n%d ok, %d to know of, %d to mend", r.counts[0], r.counts[1], r.counts[2])
+	}
+	if r.err != nil {
+		return r.err
 	}
 	// Warnings do not count: the machine works, and scripts that set it up should go on.
 	if r.counts[2] > 0 {

@@ -5,7 +5,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"berth/cmd/berth/internal/client"
@@ -16,13 +19,13 @@ import (
 
 // Exit statuses that are not a command's.
 const (
-	statusFailed      = 125 // berth itself failed, as docker has it
-	statusInterrupted = 130 // 128 + SIGINT, as shells have it
-	statusUnhealthy   = 1   // doctor found something that must be mended
-	statusBroken      = 1   // the audit log is not what it was
-	statusThrough     = 1   // an attack succeeded
-	statusUntried     = 2   // none did, but some could not be tried
-	statusWorse       = 1   // a benchmark failed, or is worse than it was
+	statusSignaled  = 128 // and the number of the signal that ended berth, as shells have it
+	statusFailed    = 125 // berth itself failed, as docker has it
+	statusUnhealthy = 1   // doctor found something that must be mended
+	statusBroken    = 1   // the audit log is not what it was
+	statusThrough   = 1   // an attack succeeded
+	statusUntried   = 2   // none did, but some could not be tried
+	statusWorse     = 1   // a benchmark failed, or is worse than it was
 )
 
 // An exitError ends the program with a status and no further words.
@@ -43,6 +46,45 @@ func (e *usageError) Unwrap() error { return e.error }
 // errInterrupted ends what the user no longer wants.
 var errInterrupted = errors.New("interrupted")
 
+// An interruption is errInterrupted by a signal.
+type interruption struct{ sig syscall.Signal }
+
+func (i interruption) Error() string {
+	if i.sig == syscall.SIGINT {
+		return errInterrupted.Error()
+	}
+	return i.sig.String() // "terminated", "hangup"
+}
+
+func (i interruption) Is(target error) bool { return target == errInterrupted }
+
+// untilSignal is ctx until SIGINT or SIGTERM. Its cause says which.
+func untilSignal(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case sig := <-caught:
+			cancel(interruption{sig.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(caught)
+		cancel(nil)
+	}
+}
+
+// signaled is err with the signal that ended ctx, where that is what it came of.
+func signaled(ctx context.Context, err error) error {
+	var by interruption
+	if interrupted(err) && errors.As(context.Cause(ctx), &by) {
+		return fmt.Errorf("%w: %w", by, err)
+	}
+	return err
+}
+
 // A hintError is an error that knows what to do about it.
 type hintError struct {
 	error
@@ -61,12 +103,14 @@ func (a *app) report(err error) int {
 		return exit.status
 	// Before the words: an interruption breaks connections, and what they say of it is noise.
 	case interrupted(err):
-		fmt.Fprintln(a.stderr, "berth: interrupted")
+		by := interruption{syscall.SIGINT}
+		errors.As(err, &by)
+		fmt.Fprintln(a.stderr, "berth: "+by.Error())
 		var own *hintError
 		if errors.As(err, &own) { // any other was for what broke
 			fmt.Fprintln(a.stderr, "hint: "+printable(own.hint))
 		}
-		return statusInterrupted
+		return statusSignaled + int(by.sig)
 	}
 	for _, e := range split(err) {
 		fmt.Fprintln(a.stderr, "berth: "+lines(words(e)))

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"berth/cmd/berth/internal/client"
@@ -100,16 +98,16 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 // here on, and the command goes on when they end it.
 // The daemon may take a while to come back; patiently says so once and waits.
 func (a *app) rejoin(ctx context.Context, at *attachment) (res proto.ExecResult, err error) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx)
 	defer stop()
 	if err := a.tail(ctx, at.c, at.container, at.exec, at.print); err != nil {
-		return res, err
+		return res, signaled(ctx, err)
 	}
 	err = a.patiently(ctx, func() (on bool, err error) {
 		res, err = at.c.Wait(ctx, at.container, at.exec)
 		return false, err
 	})
-	return res, err
+	return res, signaled(ctx, err)
 }
 
 // printer prints a command's output here, or nowhere if the result will be printed as JSON.

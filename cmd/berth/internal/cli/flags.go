@@ -188,11 +188,11 @@ func (f *execFlags) register(cmd *cobra.Command) {
 	fs.StringVarP(&f.cwd, "workdir", "w", "", "working directory; relative ones are the job's")
 	fs.StringVarP(&f.user, "user", "u", "", "user or root (default user)")
 	fs.StringVar(&f.job, "job", "", "job that it belongs to")
-	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this long")
+	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this long (default: the daemon's limit, mostly 5m; 24h with -t, and none with -d)")
 	fs.StringVar(&f.maxOutput, "max-output", "", "how much of each stream the daemon keeps (default 4m)")
 }
 
-// What a command gets that asks for nothing else: the longest time that the daemon allows, since its user is here to
+// What a command gets that asks for nothing else: with a terminal the longest time that the daemon allows, since its user is here to
 // end it, and enough kept output that a terminal that is slow for a moment misses nothing.
 const (
 	longestTimeout = 24 * time.Hour
@@ -215,8 +215,8 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 	if !f.detach && f.key == "" {
 		cmd.OnOutputLimit = proto.OutputWait // what is piped on must be whole
 	}
-	// In the background the daemon's rule holds, which is no limit unless asked for.
-	if f.timeout == 0 && !f.detach {
+	// For all others the daemon's rule holds, so that what its operator set binds scripts too.
+	if f.timeout == 0 && f.tty {
 		cmd.TimeoutSeconds = longestTimeout.Seconds()
 	}
 	if f.maxOutput != "" {

@@ -7,13 +7,15 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
 // pack writes what the directory dir holds as a tar archive, with names from there on and no owners. Links are
-// packed as links. It tells of what it leaves out.
-func pack(w io.Writer, dir string, skipped func(name string)) error {
+// packed as links, unless they lead out of dir. It tells of what it leaves out.
+func pack(w io.Writer, dir string, skipped func(name, why string)) error {
 	// A root, so that a directory which is swapped for a link while it is packed does not lead out
 	// of dir.
 	root, err := os.OpenRoot(dir)
@@ -32,7 +34,7 @@ func pack(w io.Writer, dir string, skipped func(name string)) error {
 type packing struct {
 	root    *os.Root
 	w       *tar.Writer
-	skipped func(string)
+	skipped func(name, why string)
 }
 
 // entry packs one file, directory or link. A link is not followed: what it points to may be anywhere, and anybody's.
@@ -54,19 +56,47 @@ func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 	case fs.ModeDir:
 		return p.w.WriteHeader(header(name+"/", tar.TypeDir, fi))
 	case fs.ModeSymlink:
-		// As it stands in the link: it may point to something that only the container has.
-		target, err := p.root.Readlink(name)
-		if err != nil {
-			return err
-		}
-		h := header(name, tar.TypeSymlink, fi)
-		h.Linkname = target
-		return p.w.WriteHeader(h)
+		return p.link(name, fi)
 	}
 	// Sockets, pipes and devices mean nothing without what is behind them here. They are told of
 	// and are no error.
-	p.skipped(name)
+	p.skipped(name, noFile)
 	return nil
+}
+
+// Why something is left out of a copy.
+const (
+	noFile   = "it is neither file, directory nor link"
+	leadsOut = "it is a link that leads out of the directory"
+)
+
+// link packs a link as it stands: it may point to something that only the container has.
+// The container refuses a whole archive for a link that leads out, such as the one to the interpreter in a virtual environment of Python.
+func (p *packing) link(name string, fi fs.FileInfo) error {
+	target, err := p.root.Readlink(name)
+	if err != nil {
+		return err
+	}
+	if !inner(name, target) {
+		p.skipped(name, leadsOut)
+		return nil
+	}
+	h := header(name, tar.TypeSymlink, fi)
+	h.Linkname = target
+	return p.w.WriteHeader(h)
+}
+
+// inner reports whether a link stays inside, by the rule that the container has: where a path leads that goes down and then up depends on what is
+// a link down there, so it does not count.
+func inner(name, target string) bool {
+	down := false
+	for part := range strings.SplitSeq(target, "/") {
+		if part == ".." && down {
+			return false
+		}
+		down = down || part != ".." && part != "." && part != ""
+	}
+	return !path.IsAbs(target) && filepath.IsLocal(path.Join(path.Dir(name), target))
 }
 
 // file packs what is there when it is opened.

@@ -12,10 +12,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"berth/cmd/berth/internal/client"
 	"berth/proto"
@@ -164,13 +162,13 @@ type action func(ctx context.Context, c *client.Client, args []string) error
 // do wires an action to a command.
 func (a *app) do(fn action) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		ctx, stop := untilSignal(cmd.Context())
 		defer stop()
 		c, err := a.client()
 		if err != nil {
 			return err
 		}
-		return fn(ctx, c, args)
+		return signaled(ctx, fn(ctx, c, args))
 	}
 }
 

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"berth/cmd/berth/internal/client"
@@ -97,7 +99,7 @@ func (r *runner) interruptible(ctx context.Context, do func(ctx context.Context)
 			select {
 			case sig := <-r.caught:
 				if ends(sig) {
-					cancel(errInterrupted)
+					cancel(interruption{sig.(syscall.Signal)})
 					return
 				}
 			case <-ctx.Done():
@@ -109,8 +111,8 @@ func (r *runner) interruptible(ctx context.Context, do func(ctx context.Context)
 	cancel(nil)
 	<-done
 	// Also where it was too late to stop anything: that signal is gone, and the command would not see it.
-	if context.Cause(ctx) == errInterrupted {
-		return errInterrupted
+	if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) {
+		return cause
 	}
 	return err
 }
