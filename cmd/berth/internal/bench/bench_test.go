@@ -1,15 +1,20 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"encoding/xml"
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"berth/cmd/berth/internal/client"
 	"berth/cmd/berth/internal/daemontest"
@@ -62,7 +67,7 @@ func TestGate(t *testing.T) {
 		{"a long tail", 1, 1, 9, nil},
 		{"both", 3, 0.1, 2, []string{"berth / bare spawn", "rate"}},
 	} {
-		worse, alone := Compare(report(1, 1, 2), report(tt.less, tt.more, tt.tail))
+		worse, alone := Compare(report(1, 1, 2), report(tt.less, tt.more, tt.tail), Options{})
 		var got []string
 		for _, w := range worse {
 			got = append(got, w.Ratio)
@@ -73,38 +78,80 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// A row that fails does not pass the gate, and what is in one run alone is said.
+// compared is a report with a comparator.
+func compared() Report {
+	r := report(1, 1, 2)
+	r.Rows[0].add("ctr task exec", Comparator, "ms", 20)
+	r.Rows[0].number("berth / ctr task exec", 0.05, atMost(0.1))
+	return r
+}
+
+// What is not measured does not hold, and what has no past or was left out is said.
 func TestGateSaysWhatItDoesNotCompare(t *testing.T) {
-	failed, skipped, fewer := report(1, 1, 2), report(1, 1, 2), report(1, 1, 2)
+	failed, skipped, fewer, lacking, loose, other := report(1, 1, 2), report(1, 1, 2), report(1, 1, 2), report(1, 1, 2), report(1, 1, 2), report(1, 1, 2)
 	failed.Rows[0].Failed = "no answer"
 	skipped.Rows[0].Skipped = "no root"
 	fewer.Rows[0].Ratios = fewer.Rows[0].Ratios[:1]
-	if worse, _ := Compare(report(1, 1, 2), failed); len(worse) != 1 || worse[0].Failed != "no answer" {
-		t.Errorf("failed: %v", worse)
-	}
-	for name, tt := range map[string]struct{ earlier, now Report }{
-		"exec (skipped: no root)":        {report(1, 1, 2), skipped},
-		"exec: rate":                     {report(1, 1, 2), fewer},
-		"exec (nothing to compare with)": {Report{}, report(1, 1, 2)},
+	lacking.Rows[0].Missing = []Missing{{"ctr", "not built"}}
+	loose.Rows[0].Ratios[1].Gated = false
+	other.Rows[0].Row = "warm"
+	both := Report{Rows: append(report(1, 1, 2).Rows, other.Rows...)}
+	for _, tt := range []struct {
+		name         string
+		earlier, now Report
+		o            Options
+		worse, alone []string
+	}{
+		{"a row that fails", report(1, 1, 2), failed, Options{}, []string{"exec: it failed: no answer"}, nil},
+		{"a row that is skipped", report(1, 1, 2), skipped, Options{}, []string{"exec: it was not measured: no root"}, nil},
+		{"a ratio that is not there", report(1, 1, 2), fewer, Options{}, []string{"exec: rate was not measured"}, nil},
+		{"no comparator", compared(), lacking, Options{}, []string{"exec: berth / ctr task exec was not measured (ctr: not built)"}, nil},
+		{"comparators left out", compared(), report(1, 1, 2), Options{Alone: true}, nil, []string{"exec: berth / ctr task exec"}},
+		{"a floor is no comparator", compared(), fewer, Options{Alone: true}, []string{"exec: rate was not measured"}, []string{"exec: berth / ctr task exec"}},
+		{"a row is not there", both, report(1, 1, 2), Options{}, []string{"warm: it was not measured"}, nil},
+		{"a row that was not chosen", both, report(1, 1, 2), Options{Rows: []string{"exec"}}, nil, nil},
+		{"a new row", report(1, 1, 2), both, Options{}, nil, []string{"warm (nothing to compare with)"}},
+		{"a new ratio", fewer, report(1, 1, 2), Options{}, nil, []string{"exec: rate"}},
+		{"a ratio that is not held to any more", report(1, 1, 2), loose, Options{}, nil, []string{"exec: rate"}},
+		{"nothing", Report{}, report(1, 1, 2), Options{}, []string{"nothing was compared"}, []string{"exec (nothing to compare with)"}},
 	} {
-		if worse, alone := Compare(tt.earlier, tt.now); len(worse) > 0 || !reflect.DeepEqual(alone, []string{name}) {
-			t.Errorf("%s: %v, %v", name, worse, alone)
+		worse, alone := Compare(tt.earlier, tt.now, tt.o)
+		var got []string
+		for _, w := range worse {
+			got = append(got, w.String())
+		}
+		if !reflect.DeepEqual(got, tt.worse) || !reflect.DeepEqual(alone, tt.alone) {
+			t.Errorf("%s: %q, not compared %q", tt.name, got, alone)
 		}
 	}
 }
 
-// Of several tries the best counts, ratio by ratio, and a failure only if all have it.
+// Of several tries the best counts, ratio by ratio, also of one that not all have. A failure in one of them stays.
 func TestBestOf(t *testing.T) {
 	best := bestOf(report(3, 0.5, 1), report(2, 0.4, 1))
 	if r := best.Rows[0].Ratios; r[0].Value != 2 || r[1].Value != 0.5 {
 		t.Errorf("%+v", r)
 	}
-	broken := report(1, 1, 1)
-	broken.Rows[0].Failed, broken.Rows[0].Ratios = "no", nil
+	fewer, skipped, broken := report(3, 1, 1), Report{Rows: []Result{{Row: "exec", Skipped: "no"}}}, report(1, 1, 1)
+	fewer.Rows[0].Ratios = fewer.Rows[0].Ratios[:1]
+	for _, best := range []Report{bestOf(fewer, report(2, 1, 1)), bestOf(report(2, 1, 1), fewer), bestOf(report(2, 1, 1), skipped)} {
+		if r := best.Rows[0]; r.Skipped != "" || len(r.Ratios) != 3 || r.Ratios[0].Value != 2 {
+			t.Errorf("%+v", r)
+		}
+	}
+	broken.Rows[0].Failed = "leaked"
 	for _, best := range []Report{bestOf(broken, report(2, 1, 1)), bestOf(report(2, 1, 1), broken)} {
-		if best.Rows[0].Failed != "" || best.Rows[0].Ratios[0].Value != 2 {
+		if best.Rows[0].Failed != "leaked" {
 			t.Errorf("%+v", best.Rows[0])
 		}
+	}
+}
+
+// A number may be better the next time; what failed or is missing is not tried again.
+func TestSlower(t *testing.T) {
+	got := slower([]Regression{{Row: "warm", Failed: "it failed: leaked"}, {Row: "exec", Ratio: "a", Is: 2}, {Row: "exec", Ratio: "b", Is: 2}})
+	if !reflect.DeepEqual(got, []string{"exec"}) {
+		t.Errorf("%v", got)
 	}
 }
 
@@ -114,7 +161,7 @@ func TestSaveMerges(t *testing.T) {
 	warm := report(4, 1, 1)
 	warm.Rows[0].Row, warm.Stamp.Versions = "warm", map[string]string{"crun": "1"}
 	for _, r := range []Report{warm, report(1, 1, 1), report(2, 1, 1)} {
-		if _, err := Save(file, r); err != nil {
+		if _, _, err := Save(file, r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,8 +172,67 @@ func TestSaveMerges(t *testing.T) {
 	if err := os.WriteFile(file, []byte("no report"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Save(file, warm); err == nil {
+	if _, _, err := Save(file, warm); err == nil {
 		t.Error("a file that is no report was written over")
+	}
+}
+
+// A row that says less does not take the place of a good one, and the report stays as it was.
+func TestSaveKeepsWhatIsBetter(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	if _, _, err := Save(file, compared()); err != nil {
+		t.Fatal(err)
+	}
+	failed, skipped, quick := compared(), Report{Rows: []Result{{Row: "exec", Skipped: "no root"}}}, compared()
+	failed.Rows[0].Failed, quick.Rows[0].Quick = "leaked", true
+	for _, tt := range []struct {
+		now  Report
+		kept string
+	}{
+		{failed, "exec (it failed)"}, {skipped, "exec (it was not measured)"}, {quick, "exec (the new one is of a quick run)"},
+		{report(7, 1, 1), "exec (the new one lacks ctr task exec)"},
+	} {
+		tt.now.Stamp.Version = "v2"
+		saved, kept, err := Save(file, tt.now)
+		got, lerr := Load(file)
+		if err != nil || lerr != nil || !reflect.DeepEqual(kept, []string{tt.kept}) || !reflect.DeepEqual(saved, got) {
+			t.Errorf("%s: %v, %+v, %v", tt.kept, kept, saved, errors.Join(err, lerr))
+		}
+		if r := got.Rows[0]; r.Failed != "" || r.Skipped != "" || r.Quick || r.Ratios[0].Value != 1 || got.Stamp.Version != "v1" {
+			t.Errorf("%s: the file has %+v", tt.kept, got)
+		}
+	}
+	better := compared()
+	better.Rows[0].Ratios[0].Value = 0.5
+	if got, kept, err := Save(file, better); err != nil || len(kept) > 0 || got.Rows[0].Ratios[0].Value != 0.5 {
+		t.Errorf("%+v, %v, %v", got, kept, err)
+	}
+}
+
+// Rows of two machines do not stand below one stamp.
+func TestSaveIsOfOneMachine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	older, elsewhere := report(1, 1, 1), report(2, 1, 1)
+	older.Rows = append(older.Rows, Result{Row: "warm"})
+	elsewhere.Stamp.CPU = "another"
+	if _, _, err := Save(file, older); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Save(file, elsewhere); err == nil || !strings.Contains(err.Error(), "row warm would stay") {
+		t.Errorf("%v", err)
+	}
+	if err := Fits(file, Options{Rows: []string{"exec"}}); err == nil { // no processor is called ""
+		t.Error("it is not known before the measuring")
+	}
+	if err := errors.Join(Fits(file, Options{}), Fits(file+".new", Options{Rows: []string{"exec"}})); err != nil {
+		t.Error(err)
+	}
+	if got, err := Load(file); err != nil || got.Rows[0].Ratios[0].Value != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	elsewhere.Rows = append(elsewhere.Rows, Result{Row: "warm"})
+	if got, _, err := Save(file, elsewhere); err != nil || got.Stamp.CPU != "another" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
@@ -240,6 +346,14 @@ func TestRun(t *testing.T) {
 		if len(res.Ratios) == 0 || res.Ratios[0].Value <= 0 {
 			t.Errorf("%s has no ratios: %+v", res.Row, res)
 		}
+		for _, ratio := range res.Ratios {
+			if ratio.Gated && !strings.HasPrefix(ratio.Name, overHTTP) {
+				t.Errorf("%s: %s holds nothing of ours and is gated", res.Row, ratio.Name)
+			}
+		}
+	}
+	if text := r.Markdown(); !strings.Contains(text, "Missing: byggflow") {
+		t.Errorf("what is not measured is not said:\n%s", text)
 	}
 	left, err := c.Containers(t.Context(), client.Filter{})
 	if err != nil || len(left) > 0 {
@@ -266,6 +380,134 @@ func TestFailuresAreSaid(t *testing.T) {
 	}
 	if err := b.inTurns(t.Context(), &res, mostFailures, []*turn{{name: "ours", role: Ours, op: failing(bad)}}); !errors.Is(err, bad) {
 		t.Errorf("too many failures: %v", err)
+	}
+}
+
+// Every other round is in reverse, also for one that takes part in few, so that nobody always follows the same one.
+func TestTurnsAlternate(t *testing.T) {
+	var order []string
+	taking := func(name string, every int) *turn {
+		return &turn{name: name, role: Ours, every: every, op: func(context.Context) (float64, error) {
+			order = append(order, name)
+			return 1, nil
+		}}
+	}
+	b, res := &bench{}, Result{}
+	if err := b.inTurns(t.Context(), &res, 2, []*turn{taking("a", 0), taking("b", 0), taking("c", 0)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(order, ""); got != "abccba" {
+		t.Error(got)
+	}
+	order = nil
+	if err := b.inTurns(t.Context(), &res, 8, []*turn{taking("a", 0), taking("b", 2), taking("c", 3)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(order, ""); got != "abccba"+"abc"+"a"+"a"+"cba"+"ab"+"a"+"ac"+"ba" {
+		t.Error(got)
+	}
+}
+
+// A command line that hangs is ended, also if what it left behind holds its output.
+func TestLinesEnd(t *testing.T) {
+	began := time.Now()
+	err := plainly(os.Environ(), 100*time.Millisecond)(t.Context(), []string{"/bin/sh", "-c", "sleep 8 & sleep 8"})
+	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "it took more than 100ms") || took > lineDrain+2*time.Second {
+		t.Errorf("%v after %v", err, took)
+	}
+}
+
+// What a comparator runs from start to end is deleted if it was cut off, with what time that takes.
+func TestWholeLivesAreTidied(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var lines []string
+	c := &comparator{
+		once:   func(id string) []string { return []string{"run", id} },
+		remove: func(id string) [][]string { return [][]string{{"task rm", id}, {"rm", id}} },
+		do: func(ctx context.Context, line []string) error {
+			if line[0] == "run" {
+				cancel()
+			}
+			if lines = append(lines, strings.Join(line, " ")); ctx.Err() == nil && line[0] != "task rm" {
+				return nil
+			}
+			return errors.New("no")
+		},
+	}
+	if err := c.whole(ctx, "x"); err == nil || !reflect.DeepEqual(lines, []string{"run x", "task rm x", "rm x"}) {
+		t.Errorf("%v, %v", lines, err)
+	}
+	if !strings.Contains(fresh(), strconv.Itoa(os.Getpid())) {
+		t.Errorf("%s may be another bench's", fresh())
+	}
+}
+
+// A containerd's shims end with it, theirs alone.
+func TestShimsEnd(t *testing.T) {
+	dir := t.TempDir()
+	shim := filepath.Join(dir, "containerd-shim-test")
+	if err := os.WriteFile(shim, []byte("#!/bin/sh\nsleep 60 &\necho $!\nwait\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	begin := func(socket string) (*exec.Cmd, string) {
+		cmd := exec.Command(shim, "-address", socket)
+		cmd.Path, cmd.Args = "/bin/sh", []string{shim, shim, "-address", socket}
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		child, err := bufio.NewReader(out).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cmd, strings.TrimSpace(child)
+	}
+	ours, child := begin(filepath.Join(dir, "s"))
+	others, theirs := begin(filepath.Join(dir, "s2"))
+	endShims(filepath.Join(dir, "s"))
+	_ = ours.Wait() // killed, as is wanted
+	if state, err := os.ReadFile(filepath.Join("/proc", child, "stat")); err == nil && !strings.Contains(string(state), ") Z ") {
+		t.Errorf("its container runs on: %s", state)
+	}
+	if err := syscall.Kill(others.Process.Pid, 0); err != nil {
+		t.Errorf("another's shim ended: %v", err)
+	}
+	end(theirs)
+}
+
+// What is not measured has a row.
+func TestUnmeasuredIsOfRows(t *testing.T) {
+	for name := range unmeasured {
+		if _, err := (Options{Rows: []string{name}}).chosen(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// One create of a burst is one of those that count.
+func TestBurstLeavesWarmUpsOut(t *testing.T) {
+	bin, err := daemontest.Binary()
+	if err != nil {
+		t.Skip(err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("it starts a daemon, which needs root")
+	}
+	b := &bench{Options: Options{Program: bin, Base: os.Getenv("BERTH_BASE_IMAGE")}, tmp: t.TempDir(), parts: map[string]string{}}
+	defer b.close()
+	res := Result{}
+	if err := b.burstOf(t.Context(), &res, overHTTP, 2, 2, 6); err != nil {
+		t.Fatal(err)
+	}
+	if m := res.measure("one create of a burst, " + overHTTP); m == nil || m.N != 2*6 {
+		t.Errorf("%+v", m)
+	}
+	if !strings.Contains(b.parts["runc"], "runc") {
+		t.Errorf("versions: %v", b.parts)
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,16 +20,14 @@ import (
 
 // A comparator is another way to run containers, as its users call it: by command lines. All run the base image.
 type comparator struct {
-	name    string
-	version string
-	create  func(id string) []string                 // a container that sleeps, in the background
-	exec    func(id string, argv ...string) []string // a command in it
-	remove  func(id string) [][]string               // it, with force
-	once    func(id string) []string                 // the whole life of a container that runs `true`
-	do      func(context.Context, []string) error    // runs a command line
-	stop    func()                                   // ends what was started for it
-	service func() int                               // process ID of its daemon; nil: it has none
-	box     string                                   // a container for commands, made when first asked for
+	name   string
+	create func(id string) []string                 // a container that sleeps, in the background
+	exec   func(id string, argv ...string) []string // a command in it
+	remove func(id string) [][]string               // it, with force
+	once   func(id string) []string                 // the whole life of a container that runs `true`
+	do     func(context.Context, []string) error    // runs a command line
+	stop   func()                                   // ends what was started for it
+	box    string                                   // a container for commands, made when first asked for
 }
 
 // starters are the comparators there are.
@@ -67,8 +67,8 @@ func (b *bench) startOther(ctx context.Context, name string) (*comparator, error
 
 var serial atomic.Int64
 
-// fresh is a name for a container that nobody has yet.
-func fresh() string { return "berth-bench-" + strconv.FormatInt(serial.Add(1), 10) }
+// fresh is a name for a container that nobody has yet, no other bench on this machine either: runtimes have one directory for all.
+func fresh() string { return fmt.Sprintf("berth-bench-%d-%d", os.Getpid(), serial.Add(1)) }
 
 // creating is the turn that makes a container with a comparator and removes it.
 func (c *comparator) creating(name string, every int) *turn {
@@ -82,16 +82,21 @@ func (c *comparator) creating(name string, every int) *turn {
 	}
 }
 
-// delete removes a container, also when ctx has ended.
-func (c *comparator) delete(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer cancel()
+// delete removes a container, also when ctx has ended, as a command line has a bound of its own. What is left of one that was half made is removed as far as it is there.
+func (c *comparator) delete(ctx context.Context, id string) (err error) {
 	for _, line := range c.remove(id) {
-		if err := c.do(ctx, line); err != nil {
-			return err
-		}
+		err = errors.Join(err, c.do(context.WithoutCancel(ctx), line))
 	}
-	return nil
+	return err
+}
+
+// whole is the whole life of a container. One whose command line fails, above all as ctx has ended, may be there still.
+func (c *comparator) whole(ctx context.Context, id string) error {
+	err := c.do(ctx, c.once(id))
+	if err != nil {
+		_ = c.delete(ctx, id) // it may be gone, too
+	}
+	return err
 }
 
 // running is the turn that runs a command in a container that is there already.
@@ -100,6 +105,7 @@ func (c *comparator) running(name string, every int, argv ...string) *turn {
 		if c.box == "" {
 			id := fresh()
 			if err := c.do(ctx, c.create(id)); err != nil {
+				_ = c.delete(ctx, id) // it may be half there
 				return 0, err
 			}
 			c.box = id
@@ -113,14 +119,34 @@ func environment(first string, more ...string) []string {
 	return append([]string{"PATH=" + first + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + first, "TMPDIR=" + first}, more...)
 }
 
-// plainly runs command lines with an environment, and waits.
-func plainly(env []string) func(context.Context, []string) error {
+// How long a command line may take, beyond which it hangs; one that unpacks an image; and how long output may stay open after the end, by what was
+// left behind.
+const (
+	lineMost   = time.Minute
+	unpackMost = 5 * time.Minute
+	lineDrain  = 2 * time.Second
+)
+
+// plainly runs command lines with an environment, and waits for each as long as it may take.
+func plainly(env []string, most time.Duration) func(context.Context, []string) error {
 	return func(ctx context.Context, line []string) error {
-		cmd := exec.CommandContext(ctx, line[0], line[1:]...)
-		cmd.Env = env
-		out, err := cmd.CombinedOutput()
-		return explain(err, line[0], out)
+		var said bytes.Buffer
+		err := inTime(ctx, most, line, env, &said)
+		return explain(err, line[0], said.Bytes())
 	}
+}
+
+// inTime runs a command line and ends it if it hangs.
+func inTime(ctx context.Context, most time.Duration, line, env []string, out io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it took more than %v", most))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, out, out, lineDrain
+	err := cmd.Run()
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return cause // it was killed for that
+	}
+	return err
 }
 
 // A service is a comparator's daemon.
@@ -194,7 +220,7 @@ func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
 	}
 	line := func(args ...string) []string { return append([]string{ctr, "--address", socket}, args...) }
 	c := &comparator{
-		name: "ctr", do: plainly(env), service: func() int { return s.cmd.Process.Pid },
+		name: "ctr", do: plainly(env, lineMost),
 		create: func(id string) []string { return line("run", "-d", image, id, "sleep", "infinity") },
 		exec: func(id string, argv ...string) []string {
 			return line(append([]string{"task", "exec", "--exec-id", fresh(), id}, argv...)...)
@@ -203,15 +229,43 @@ func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
 			return [][]string{line("task", "rm", "-f", id), line("container", "rm", id)}
 		},
 		once: func(id string) []string { return line("run", "--rm", image, id, "true") },
-		stop: s.end,
 	}
-	c.stop = func() { c.clear(); s.end(); unmountBelow(dir) }
-	c.version = said(ctx, filepath.Join(bin, "containerd"), "--version")
-	if err := c.do(ctx, line("image", "import", "--index-name", image, b.Base)); err != nil {
+	c.stop = func() { c.clear(); s.end(); endShims(socket); unmountBelow(dir) }
+	if err := plainly(env, unpackMost)(ctx, line("image", "import", "--index-name", image, b.Base)); err != nil {
 		c.stop()
 		return nil, err
 	}
+	b.part(ctx, "ctr", filepath.Join(bin, "containerd"))
+	b.part(ctx, "runc", filepath.Join(bin, "runc"))
 	return c, nil
+}
+
+// endShims ends what a containerd has left running: its shims, which go on without it, and the containers that are their children.
+func endShims(socket string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		line, _ := os.ReadFile(file) // one that has ended is none
+		argv := strings.Split(string(line), "\x00")
+		if !strings.HasPrefix(filepath.Base(argv[0]), "containerd-shim") || !slices.Contains(argv, socket) {
+			continue
+		}
+		dir := filepath.Dir(file)
+		lists, _ := filepath.Glob(filepath.Join(dir, "task/*/children"))
+		for _, list := range lists {
+			children, _ := os.ReadFile(list)
+			for pid := range strings.FieldsSeq(string(children)) {
+				end(pid)
+			}
+		}
+		end(filepath.Base(dir))
+	}
+}
+
+// end kills a process.
+func end(pid string) {
+	if n, err := strconv.Atoi(pid); err == nil && n > 1 {
+		_ = syscall.Kill(n, syscall.SIGKILL) // it may have ended
+	}
 }
 
 // image is the base image's name where it has one.

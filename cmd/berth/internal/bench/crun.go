@@ -109,11 +109,10 @@ func (b *bench) startCrun(ctx context.Context) (_ *comparator, err error) {
 		return b.locked.do(func() error { return toFile(ctx, dir, line) })
 	}
 	c.stop = c.clear
-	c.version = said(ctx, crun, "--version")
-	probe := fresh() // a host that crun refuses is told at once
-	if err := c.do(ctx, c.once(probe)); err != nil {
+	if err := c.whole(ctx, fresh()); err != nil { // a host that crun refuses is told at once
 		return nil, err
 	}
+	b.part(ctx, "crun", crun)
 	return c, nil
 }
 
@@ -125,9 +124,7 @@ func toFile(ctx context.Context, dir string, line []string) error {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = environment(dir), f, f
-	if err = cmd.Run(); err == nil {
+	if err = inTime(ctx, lineMost, line, environment(dir), f); err == nil {
 		return nil
 	}
 	said, _ := os.ReadFile(f.Name())
@@ -181,8 +178,9 @@ func (b *bench) bubblewrap(ctx context.Context, res *Result) (*turn, error) {
 		res.Missing = append(res.Missing, Missing{"bwrap", "it needs Debian's bubblewrap (`make setup-bench`), --base FILE and root"})
 		return nil, nil
 	}
+	b.part(ctx, "bwrap", bwrap)
 	line := []string{bwrap, "--unshare-all", "--ro-bind", root, "/", "--proc", "/proc", "--dev", "/dev", "true"}
-	do := plainly(environment("/usr/local/bin"))
+	do := plainly(environment("/usr/local/bin"), lineMost)
 	return &turn{name: "bwrap", role: Comparator, op: func(ctx context.Context) (float64, error) {
 		return timed(func() error { return do(ctx, line) })
 	}}, nil

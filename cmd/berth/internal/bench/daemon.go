@@ -66,6 +66,7 @@ func (b *bench) private(ctx context.Context, flags ...string) (*daemon, error) {
 	if err := b.start(d); err != nil {
 		return nil, err
 	}
+	b.part(ctx, "runc", filepath.Join(filepath.Dir(b.Program), "runc"))
 	err = d.importBase(ctx, b.Base)
 	if pools := b.poolFlags(0, 0); err == nil && pools != nil && !slices.Equal(flags, pools) { // it fills at its start, beside what is to be measured
 		err = d.filled(ctx, 1)
@@ -80,9 +81,11 @@ func (b *bench) private(ctx context.Context, flags ...string) (*daemon, error) {
 // start starts a private daemon, or starts it again.
 func (b *bench) start(d *daemon) (err error) {
 	flags := append([]string{"--stop-on-exit", "--bin", filepath.Dir(b.Program)}, d.flags...)
-	if d.proc, err = launch.Start(b.Program, d.dir, flags, nil); err != nil {
-		return err
+	proc, err := launch.Start(b.Program, d.dir, flags, nil)
+	if err != nil {
+		return err // the one before, if there was one, has ended
 	}
+	d.proc = proc
 	d.Client, err = client.New(client.Config{Host: d.proc.URL, Key: d.proc.Key, Agent: "berth-bench"})
 	return err
 }

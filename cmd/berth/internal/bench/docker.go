@@ -41,7 +41,7 @@ func (b *bench) startDocker(ctx context.Context) (*comparator, error) {
 	}
 	line := func(args ...string) []string { return append([]string{docker, "--host", "unix://" + socket}, args...) }
 	c := &comparator{
-		name: "docker", do: plainly(env), service: func() int { return s.cmd.Process.Pid },
+		name: "docker", do: plainly(env, lineMost),
 		create: func(id string) []string {
 			return line("run", "-d", "--network", "none", "--name", id, image, "sleep", "infinity")
 		},
@@ -50,12 +50,13 @@ func (b *bench) startDocker(ctx context.Context) (*comparator, error) {
 		once:   func(id string) []string { return line("run", "--rm", "--network", "none", "--name", id, image, "true") },
 	}
 	c.stop = func() { c.clear(); s.end(); unmountBelow(dir) }
-	c.version = said(ctx, dockerd, "--version")
 	// As one layer without history: docker of that age reads no OCI archives.
 	load := fmt.Sprintf("tar -C %q -c . | %q --host %q import - %s", root, docker, "unix://"+socket, image)
-	if err := c.do(ctx, []string{"/bin/sh", "-c", load}); err != nil {
+	if err := plainly(env, unpackMost)(ctx, []string{"/bin/sh", "-c", load}); err != nil {
 		c.stop()
 		return nil, err
 	}
+	b.part(ctx, "docker", dockerd)
+	b.part(ctx, "docker's runc", "/usr/sbin/runc")
 	return c, nil
 }

@@ -34,7 +34,7 @@ type Result struct {
 	Failed   string    `json:"failed,omitempty"`
 }
 
-// A Missing is a comparator that did not take part.
+// A Missing is a comparator that did not take part, or a form of the row that is not measured.
 type Missing struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
@@ -48,6 +48,18 @@ func (r *Result) measure(name string) *Measure {
 	}
 	return &r.Measures[i]
 }
+
+// ratioOf is the one of that name; nil if there is none.
+func (r *Result) ratioOf(name string) *Ratio {
+	i := slices.IndexFunc(r.Ratios, func(o Ratio) bool { return o.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.Ratios[i]
+}
+
+// measured says whether there are numbers to rely on.
+func (r *Result) measured() bool { return r.Failed == "" && r.Skipped == "" }
 
 // add adds a measure that was not taken in turns.
 func (r *Result) add(name string, role Role, unit string, samples ...float64) *Measure {
@@ -92,6 +104,15 @@ func (r *Result) note(format string, args ...any) {
 	}
 }
 
+// row is the one of that name; nil if there is none.
+func (r Report) row(name string) *Result {
+	i := slices.IndexFunc(r.Rows, func(res Result) bool { return res.Row == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.Rows[i]
+}
+
 // Failed counts the rows that did.
 func (r Report) Failed() (n int) {
 	for _, row := range r.Rows {
@@ -128,8 +149,8 @@ func Merge(older, newer Report) Report {
 	}
 	for _, r := range rows {
 		for _, from := range []Report{newer, older} {
-			if i := slices.IndexFunc(from.Rows, func(res Result) bool { return res.Row == r.name }); i >= 0 {
-				merged.Rows = append(merged.Rows, from.Rows[i])
+			if res := from.row(r.name); res != nil {
+				merged.Rows = append(merged.Rows, *res)
 				break
 			}
 		}
@@ -137,18 +158,99 @@ func Merge(older, newer Report) Report {
 	return merged
 }
 
-// Save writes a report as JSON, whole or not at all, with the rows that an earlier one in the same file has and this one has not.
-func Save(file string, r Report) (Report, error) {
-	older, err := Load(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return r, err
+// Save writes a report as JSON, whole or not at all, with the rows that an earlier one in the same file has and this one has not. It
+// returns what the file has then. A row that says less than the one that the file has does not replace it, and is named in kept.
+func Save(file string, r Report) (saved Report, kept []string, err error) {
+	older, err := load(file)
+	if err != nil {
+		return r, nil, err
+	}
+	var replacing []Result
+	for _, res := range r.Rows {
+		if why := res.lessThan(older.row(res.Row)); why != "" {
+			kept = append(kept, fmt.Sprintf("%s (%s)", res.Row, why))
+			continue
+		}
+		replacing = append(replacing, res)
+	}
+	if r.Rows = replacing; len(replacing) == 0 {
+		return older, kept, nil
+	}
+	if err := older.takes(r); err != nil {
+		return r, kept, fmt.Errorf("%s %w", file, err)
 	}
 	r = Merge(older, r)
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return r, err
+		return r, kept, err
 	}
-	return r, write(file, append(data, '\n'))
+	return r, kept, write(file, append(data, '\n'))
+}
+
+// load is Load of a file that need not be there yet.
+func load(file string) (Report, error) {
+	r, err := Load(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return r, err
+}
+
+// lessThan is why a result must not take the place of an older one, which is nil if there is none; "" if it may.
+func (r *Result) lessThan(older *Result) string {
+	switch {
+	case older == nil || !older.measured():
+		return ""
+	case r.Failed != "":
+		return "it failed"
+	case r.Skipped != "":
+		return "it was not measured"
+	case r.Quick && !older.Quick:
+		return "the new one is of a quick run"
+	case older.Quick && !r.Quick:
+		return ""
+	}
+	for _, m := range older.Measures {
+		if m.Role == Comparator && m.N > 0 && r.measure(m.Name) == nil {
+			return "the new one lacks " + m.Name
+		}
+	}
+	return ""
+}
+
+// takes says whether rows of a newer report may stand beside those that stay of an older one: not if they are of another machine, as one stamp is
+// that of all.
+func (r Report) takes(newer Report) error {
+	if r.Stamp.CPU == newer.Stamp.CPU && r.Stamp.Kernel == newer.Stamp.Kernel {
+		return nil
+	}
+	for _, res := range r.Rows {
+		if newer.row(res.Row) == nil {
+			return fmt.Errorf("is of another machine (%s, Linux %s; this is %s, Linux %s), and its row %s would stay: write a whole new file, at another path or after moving this one away",
+				r.Stamp.CPU, r.Stamp.Kernel, newer.Stamp.CPU, newer.Stamp.Kernel, res.Row)
+		}
+	}
+	return nil
+}
+
+// Fits says whether a run's report can go into a file, which is better known before the measuring.
+func Fits(file string, o Options) error {
+	older, err := load(file)
+	if err != nil || len(older.Rows) == 0 {
+		return err
+	}
+	chosen, err := o.chosen()
+	if err != nil {
+		return err
+	}
+	newer := Report{Stamp: stampOf("/", o.Version)}
+	for _, r := range chosen {
+		newer.Rows = append(newer.Rows, Result{Row: r.name})
+	}
+	if err := older.takes(newer); err != nil {
+		return fmt.Errorf("%s %w", file, err)
+	}
+	return nil
 }
 
 // write puts a file in place at once, so that an interruption leaves the former one.

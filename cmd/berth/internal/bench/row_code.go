@@ -8,6 +8,7 @@ import (
 
 	"berth/cmd/berth/internal/client"
 	"berth/code"
+	"berth/proto"
 )
 
 // What the rows about code run, and its value.
@@ -63,7 +64,11 @@ func (d *daemon) codeReady(ctx context.Context) error {
 			return err
 		}
 		for _, c := range list {
-			if c.RunningExecs > 0 {
+			execs, err := d.Execs(ctx, c.ID)
+			if err != nil && proto.CodeOf(err) != proto.NotFound { // it has just been used up
+				return err
+			}
+			if slices.ContainsFunc(execs, func(x proto.Exec) bool { return x.State == proto.ExecRunning }) {
 				return nil
 			}
 		}

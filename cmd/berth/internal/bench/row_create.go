@@ -17,13 +17,20 @@ func (b *bench) floors(d *daemon) (turns []*turn, done func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	ping := &turn{name: pingFloor, role: Floor, op: func(ctx context.Context) (float64, error) {
-		if err := d.filled(ctx, 1); err != nil { // what was taken is made again first
-			return 0, err
+	filled := func(op func(context.Context) (float64, error)) func(context.Context) (float64, error) {
+		return func(ctx context.Context) (float64, error) {
+			if err := d.filled(ctx, 1); err != nil { // what was taken is made again first
+				return 0, err
+			}
+			return op(ctx)
 		}
-		return timed(func() error { return d.Ping(ctx) })
-	}}
-	return []*turn{ping, {name: syncFloor, role: Floor, op: s.once}}, s.close, nil
+	}
+	return []*turn{
+		{name: pingFloor, role: Floor, op: filled(func(ctx context.Context) (float64, error) {
+			return timed(func() error { return d.Ping(ctx) })
+		})},
+		{name: syncFloor, role: Floor, op: filled(s.once)},
+	}, s.close, nil
 }
 
 // A maker makes one container of ours after the other.

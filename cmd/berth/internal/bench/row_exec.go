@@ -58,21 +58,22 @@ func (b *bench) exec(ctx context.Context, res *Result) error {
 	least := &turn{name: spawnOverHTTP, role: Floor, op: func(ctx context.Context) (float64, error) {
 		return timed(func() error { return spawnThere(ctx) })
 	}}
-	turns := []*turn{spawning(s, nothingArgv...), least, {name: overHTTP, role: Ours, op: func(ctx context.Context) (float64, error) {
-		return timed(func() error { return d.bash(ctx, id, nothing) })
-	}}}
-	for _, o := range execOthers {
+	turns := []*turn{spawning(s, nothingArgv...), least}
+	for _, o := range execOthers { // not at an end, where they would always be beside the same one
 		if c := b.other(ctx, res, o.name); c != nil {
 			turns = append(turns, c.running(o.command, o.every, "bash", "-c", nothing))
 		}
 	}
+	turns = append(turns, &turn{name: overHTTP, role: Ours, op: func(ctx context.Context) (float64, error) {
+		return timed(func() error { return d.bash(ctx, id, nothing) })
+	}})
 	if err := b.inTurns(ctx, res, b.rounds(400), turns); err != nil {
 		return err
 	}
 	res.against(overHTTP, atMost(1.35), bareSpawn)
 	res.against(overHTTP, atMost(0.1), "ctr task exec")
 	res.against(overHTTP, lower, "docker exec", "crun exec", spawnOverHTTP)
-	res.against(spawnOverHTTP, lower, bareSpawn)
+	res.against(spawnOverHTTP, lower.untracked(), bareSpawn) // nothing of ours
 	res.tail(overHTTP, atMost(3))
 	return nil
 }
@@ -222,7 +223,7 @@ func (b *bench) throughput(ctx context.Context, res *Result) error {
 	}
 	res.against(overHTTP, atLeast(0.85), bareSpawn)
 	res.against(overHTTP, more, spawnOverHTTP)
-	res.against(spawnOverHTTP, more, bareSpawn)
+	res.against(spawnOverHTTP, more.untracked(), bareSpawn)
 	return nil
 }
 

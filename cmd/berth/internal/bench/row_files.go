@@ -1,14 +1,12 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 
@@ -253,30 +251,4 @@ func (t *transfer) fetch(ctx context.Context, open func(context.Context) (*clien
 		return fmt.Errorf("%d bytes came", n)
 	}
 	return nil
-}
-
-// text is what bulk output is made of: lines as programs write them.
-func text(size int) []byte {
-	line := []byte("2026-01-01 12:00:00 worker 7: processed 1234 records of the batch in 56 ms\n")
-	return bytes.Repeat(line, size/len(line)+1)[:size]
-}
-
-// pipe runs a bare command and gives what it writes to take.
-func (s spawn) pipe(take func(io.Reader) error, argv ...string) (err error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	cmd := s.command(argv...)
-	cmd.Stdout = w
-	if err = cmd.Start(); err != nil {
-		return errors.Join(err, w.Close())
-	}
-	err = errors.Join(w.Close(), take(r))
-	var status *exec.ExitError
-	if werr := cmd.Wait(); errors.As(werr, &status) || err == nil {
-		err = errors.Join(err, werr)
-	}
-	return err
 }

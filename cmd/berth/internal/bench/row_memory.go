@@ -87,11 +87,15 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 			continue
 		}
 		theirs, err := c.held(ctx, o.every)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err != nil {
-			return err
+			res.Missing = append(res.Missing, Missing{o.command, err.Error()})
+			continue
 		}
 		res.add(o.command, Comparator, "KiB", theirs)
-		g := more
+		g := more.untracked() // it stands on one sample
 		if o.name == "docker" {
 			g = atLeast(4)
 		}
@@ -125,7 +129,12 @@ func held(ctx context.Context, n int, build func(n int) error, undo func() error
 func (c *comparator) held(ctx context.Context, n int) (float64, error) {
 	var ids []string
 	undo := func() error {
-		return each(context.WithoutCancel(ctx), len(ids), hands, func(ctx context.Context, i int) error { return c.delete(ctx, ids[i]) })
+		return each(context.WithoutCancel(ctx), len(ids), hands, func(ctx context.Context, i int) error {
+			if ids[i] == "" {
+				return nil
+			}
+			return c.delete(ctx, ids[i])
+		})
 	}
 	defer func() { _ = undo() }() // it ends with the comparator
 	return held(ctx, n, func(n int) error {
@@ -162,139 +171,4 @@ func counter(file string) float64 {
 	text, _ := os.ReadFile(file)
 	v, _ := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
 	return v
-}
-
-// restart is how long nobody is served after the daemon was killed.
-func (b *bench) restart(ctx context.Context, res *Result) error {
-	n, rounds := 200, 3
-	if b.Quick {
-		n, rounds = 3, 1
-	}
-	b.stopOwn()
-	few, err := b.private(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { few.stop() }()
-	many, err := b.private(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { many.stop() }()
-	one, err := few.live(ctx, 1)
-	if err != nil {
-		return err
-	}
-	all, err := many.live(ctx, n)
-	if err != nil {
-		return err
-	}
-	turns := []*turn{
-		{name: "with one container", role: Ours, loud: true, op: func(ctx context.Context) (float64, error) { return b.again(ctx, few, one[0]) }},
-		{name: fmt.Sprintf("with %d", n), role: Ours, loud: true, op: func(ctx context.Context) (float64, error) { return b.again(ctx, many, all[n/2]) },
-			after: func(ctx context.Context) error {
-				if err := each(ctx, n, hands, func(ctx context.Context, i int) error { return many.bash(ctx, all[i], nothing) }); err != nil {
-					return fmt.Errorf("containers were lost: %w", err)
-				}
-				return nil
-			}},
-	}
-	if err := b.inTurns(ctx, res, rounds, turns); err != nil {
-		return err
-	}
-	res.against(fmt.Sprintf("with %d", n), atMost(2), "with one container")
-	res.note("From the start of the daemon's program to the end of a first command; after each restart a command ran in every container, and none was lost.")
-	return nil
-}
-
-// again kills a private daemon, starts it and runs a command in a container that lived through that.
-func (b *bench) again(ctx context.Context, d *daemon, id string) (float64, error) {
-	d.kill()
-	return timed(func() error {
-		if err := b.start(d); err != nil {
-			return err
-		}
-		return d.bash(ctx, id, nothing)
-	})
-}
-
-// slopes are the medians with more and more containers live.
-func (b *bench) slopes(ctx context.Context, res *Result) error {
-	steps := []int{10, 100, 1000}
-	if b.Quick {
-		steps = []int{1, 2, 4}
-	}
-	b.stopOwn()
-	empty, pooled := b.poolFlags(0, 0), b.poolFlags(4, 8)
-	d, err := b.private(ctx, empty...)
-	if err != nil {
-		return err
-	}
-	defer func() { d.stop() }()
-	s, err := b.bare(ctx, res)
-	if err != nil {
-		return err
-	}
-	var ids []string
-	for _, n := range steps {
-		more, err := d.live(ctx, n-len(ids))
-		if err != nil {
-			return err
-		}
-		ids = append(ids, more...)
-		if err := b.slopeAt(ctx, res, d, s, n, ids[0], empty, pooled); err != nil {
-			return err
-		}
-	}
-	first, last := steps[0], steps[len(steps)-1]
-	for _, what := range []string{"command", "cold create", "warm create"} {
-		res.against(at(what, last), atMost(1.2), at(what, first))
-	}
-	// Those are of minutes that lie apart, in which the machine's own speed changes. Two of them take turns with bare spawns.
-	slower := res.measure(at(bareSpawn, last)).P50 / res.measure(at(bareSpawn, first)).P50 // a floor that fails has ended the row
-	for _, what := range []string{"command", "cold create"} {
-		if few := res.measure(at(what, first)); few != nil {
-			res.ratio(fmt.Sprintf("%s at %d / %s at %d, each in bare spawns beside it", what, last, what, first), res.measure(at(what, last)), few.P50*slower, atMost(1.2))
-		}
-	}
-	res.against(at("restart", last), lower, at("restart", first))
-	return nil
-}
-
-// at names a measure with so many live containers.
-func at(what string, n int) string { return fmt.Sprintf("%s at %d", what, n) }
-
-// slopeAt measures with n live containers. Warm creates need a pool, so the daemon is killed and started with one, and then without.
-func (b *bench) slopeAt(ctx context.Context, res *Result, d *daemon, s spawn, n int, id string, empty, pooled []string) error {
-	m := &maker{daemon: d}
-	bare := spawning(s, nothingArgv...)
-	bare.name = at(bareSpawn, n)
-	turns := []*turn{
-		bare,
-		{name: at("command", n), role: Ours, op: func(ctx context.Context) (float64, error) {
-			return timed(func() error { return d.bash(ctx, id, nothing) })
-		}},
-		{name: at("cold create", n), role: Ours, every: 2, op: m.make, after: m.tidy},
-	}
-	if err := b.inTurns(ctx, res, b.rounds(100), turns); err != nil {
-		return err
-	}
-	sweep, err := timed(func() error { _, err := d.Sweep(ctx, false); return err })
-	if err != nil {
-		return err
-	}
-	res.add(at("sweep", n), Ours, "ms", sweep)
-	d.flags = pooled
-	took, err := b.again(ctx, d, id)
-	if err != nil {
-		return err
-	}
-	res.add(at("restart", n), Ours, "ms", took)
-	warm := &maker{daemon: d, pool: 1}
-	if err := b.inTurns(ctx, res, b.rounds(30), []*turn{{name: at("warm create", n), role: Ours, op: warm.make, after: warm.tidy}}); err != nil {
-		return err
-	}
-	d.kill()
-	d.flags = empty
-	return b.start(d)
 }

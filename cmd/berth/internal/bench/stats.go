@@ -29,7 +29,7 @@ type Measure struct {
 }
 
 // higher tells units of which more is better.
-var higher = []string{"1/s", "MiB/s", "1/GiB"}
+var higher = []string{"1/s", "MiB/s"}
 
 // summarize makes percentiles of samples, by nearest rank. The tail is the worse end.
 func (m *Measure) summarize(samples []float64) {
@@ -64,7 +64,7 @@ type Ratio struct {
 type goal struct {
 	at     float64
 	higher bool
-	loose  bool // not compared with earlier runs: tails, and what settles differently each time
+	loose  bool // not compared with earlier runs: tails, what settles differently each time, what stands on one sample, and what holds nothing of ours
 }
 
 func atMost(v float64) goal  { return goal{at: v} }

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -14,22 +15,38 @@ type turn struct {
 	every int    // it takes part in each every-th round only; 0 is 1
 	op    func(context.Context) (float64, error)
 	after func(context.Context) error // tidies up; what it takes is not measured
-	loud  bool                        // its failure ends the row, as later turns need it
+	loud  bool                        // its failure ends the row, as its later rounds need it
 }
 
 // mostFailures is how many of ours end a row: what fails so often need not be measured on.
 const mostFailures = 10
 
-// inTurns runs all participants round by round, and adds what they gave to the result. Where rounds are
-// short, two more come first and are not counted: they fill caches and open connections. A comparator that fails is left out, and said to be missing.
+// warmUps is how many rounds come before those that count: they fill caches and open connections. Where rounds are long there is none.
+func warmUps(rounds int) int { return min(2, rounds/3) }
+
+// due says whether it takes part in a round. One of each second or fourth round would have the same order always, so every other time it is a round late.
+func (t *turn) due(round int) bool {
+	every, late := max(1, t.every), 0
+	if every%2 == 0 {
+		late = round / every % 2
+	}
+	return round <= 0 || round%every == late
+}
+
+// inTurns runs all participants round by round, and adds what they gave to the result. In every other round they come in reverse: what one leaves to be
+// done after its answer falls into whichever is next. Turns must not rely on the one before. A comparator that fails is left out, and said to be missing.
 func (b *bench) inTurns(ctx context.Context, res *Result, rounds int, turns []*turn) error {
 	samples := make([][]float64, len(turns))
 	measures := make([]Measure, len(turns))
 	gone := make([]bool, len(turns))
-	warm := min(2, rounds/3)
-	for round := -warm; round < rounds; round++ {
-		for i, t := range turns {
-			if gone[i] || round > 0 && round%max(1, t.every) != 0 {
+	order := make([]int, len(turns))
+	for i := range order {
+		order[i] = i
+	}
+	for round := -warmUps(rounds); round < rounds; round++ {
+		for _, i := range order {
+			t := turns[i]
+			if gone[i] || !t.due(round) {
 				continue
 			}
 			v, err := t.once(ctx)
@@ -53,6 +70,7 @@ func (b *bench) inTurns(ctx context.Context, res *Result, rounds int, turns []*t
 				}
 			}
 		}
+		slices.Reverse(order)
 	}
 	for i, t := range turns {
 		m := &measures[i]

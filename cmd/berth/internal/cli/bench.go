@@ -33,8 +33,8 @@ func (a *app) benchCommand() *cobra.Command {
 It measures the daemon that the other commands talk to, or with --self one that it starts. What needs a daemon with flags of its
 own, such as a full pool, starts one, with a data directory that is removed again. Comparators that this machine lacks are named in the report.
 
-The exit status is 1 if a row failed, or if with --check a ratio is more than 20 % worse than in that file, thrice in a row. A
-target that is missed is shown and no failure.`,
+The exit status is 1 if a row failed, be it once of several tries, or if with --check a ratio is more than 20 % worse than in that file,
+thrice in a row, or was not measured although that file has it. A target that is missed is shown and no failure.`,
 		Example: `  berth bench --rows exec,warm
   berth bench --self --base base.tar --json report.json --markdown report.md --svg report.svg
   berth bench --self --base base.tar --check docs/benchmarks.json`,
@@ -56,7 +56,8 @@ target that is missed is shown and no failure.`,
 	f.BoolVar(&o.Alone, "alone", false, "leave the comparators out")
 	f.BoolVar(&o.Self, "self", false, "measure a daemon that is started for it")
 	f.StringVar(&o.Base, "base", "", "`FILE` of the base image, as berth image build writes it; for --self and for what is compared")
-	f.StringVar(&files.json, "json", "", "`FILE` for the report as JSON; rows that it has and that were not measured stay")
+	f.StringVar(&o.Dir, "dir", "", "`DIR` where copies and private daemons' data go; on the file system of the measured daemon's data; default: that of temporary files")
+	f.StringVar(&files.json, "json", "", "`FILE` for the report as JSON; rows that it has and that were not measured, or failed, stay")
 	f.StringVar(&files.markdown, "markdown", "", "`FILE` for the report as tables")
 	f.StringVar(&files.svg, "svg", "", "`FILE` for a plot of ratios and their targets")
 	f.StringVar(&files.check, "check", "", "`FILE` of an earlier run whose ratios are to hold")
@@ -85,6 +86,11 @@ func (a *app) benchOptions(o *bench.Options, c *client.Client) (err error) {
 			return err
 		}
 	}
+	if o.Dir != "" {
+		if o.Dir, err = filepath.Abs(o.Dir); err != nil { // daemons are given it
+			return err
+		}
+	}
 	if o.Program, err = os.Executable(); err != nil {
 		return err
 	}
@@ -107,6 +113,11 @@ func (a *app) bench(ctx context.Context, o bench.Options, files benchFiles) erro
 			return err
 		}
 	}
+	if files.json != "" {
+		if err := bench.Fits(files.json, o); err != nil {
+			return err
+		}
+	}
 	if files.markdown != "" {
 		if _, _, err := bench.Place(files.markdown); err != nil {
 			return err
@@ -120,18 +131,18 @@ func (a *app) bench(ctx context.Context, o bench.Options, files benchFiles) erro
 	if err != nil {
 		return err
 	}
-	if err := files.save(report); err != nil {
+	kept, err := files.save(report)
+	for _, name := range kept {
+		fmt.Fprintf(a.stdout, "%s keeps its earlier %s\n", files.json, printable(name))
+	}
+	if err != nil {
 		return err
 	}
 	for _, name := range alone {
 		fmt.Fprintf(a.stdout, "not compared: %s\n", printable(name))
 	}
 	for _, w := range worse {
-		if w.Failed != "" {
-			fmt.Fprintf(a.stdout, "WORSE: %s failed: %s\n", w.Row, printable(oneLine(w.Failed)))
-			continue
-		}
-		fmt.Fprintf(a.stdout, "WORSE: %s: %s was %.3g and is %.3g\n", w.Row, w.Ratio, w.Was, w.Is)
+		fmt.Fprintf(a.stdout, "WORSE: %s\n", printable(oneLine(w.String())))
 	}
 	if len(worse) > 0 || report.Failed() > 0 {
 		return exitError{statusWorse}
@@ -148,22 +159,23 @@ func measureOrCheck(ctx context.Context, o bench.Options, check bool, earlier be
 	return report, nil, nil, err
 }
 
-// save writes the files that were asked for. With JSON the others show what that has then, so that rows can be measured one by one.
-func (f benchFiles) save(report bench.Report) (err error) {
+// save writes the files that were asked for. With JSON the others show what that has then, so that rows can be measured one by one; kept are
+// the rows that it has still, though they were measured.
+func (f benchFiles) save(report bench.Report) (kept []string, err error) {
 	if f.json != "" {
-		if report, err = bench.Save(f.json, report); err != nil {
-			return err
+		if report, kept, err = bench.Save(f.json, report); err != nil {
+			return kept, err
 		}
 	}
 	if f.markdown != "" {
 		if err := bench.SaveMarkdown(f.markdown, report); err != nil {
-			return err
+			return kept, err
 		}
 	}
 	if f.svg != "" {
-		return bench.SaveSVG(f.svg, report)
+		return kept, bench.SaveSVG(f.svg, report)
 	}
-	return nil
+	return kept, nil
 }
 
 // printableLines is printable for a text of several lines: a report holds words of other programs.

@@ -15,6 +15,13 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
+)
+
+// How long a daemon may take until it is ready, with all that it has to take up again, and how long to end, with all of its containers.
+const (
+	startMost = 5 * time.Minute
+	stopMost  = 2 * time.Minute
 )
 
 // A Process is one daemon that was started here.
@@ -36,8 +43,14 @@ func Args(dir string, flags ...string) []string {
 }
 
 // Start runs the program bin as a daemon and returns once it says that it is ready. Each line of its log goes to say, which may be nil;
-// say must not wait for the daemon. With an error the Process is that of the daemon that ended, for its log, or nil if none began.
+// say must not wait for the daemon. With an error the Process is that of the daemon that ended, for its log, or nil if none began. One that is
+// not ready after five minutes is ended.
 func Start(bin, dir string, flags []string, say func(line string)) (*Process, error) {
+	return start(bin, dir, flags, say, startMost, stopMost)
+}
+
+// start is Start with other bounds.
+func start(bin, dir string, flags []string, say func(line string), most, stopMost time.Duration) (*Process, error) {
 	p := &Process{cmd: exec.Command(bin, Args(dir, flags...)...), say: say, exited: make(chan struct{})}
 	log, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -52,6 +65,9 @@ func Start(bin, dir string, flags []string, say func(line string)) (*Process, er
 	case p.URL = <-ready:
 	case <-p.exited:
 		return p, fmt.Errorf("the daemon ended before it was ready: %s", p.Log())
+	case <-time.After(most):
+		p.stop(syscall.SIGTERM, stopMost)
+		return p, fmt.Errorf("the daemon was not ready after %v: %s", most, p.Log())
 	}
 	key, err := os.ReadFile(filepath.Join(dir, "api-key"))
 	if err != nil {
@@ -114,8 +130,15 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Exited is closed when the daemon has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Stop sends a signal and waits for the daemon to end.
-func (p *Process) Stop(sig syscall.Signal) {
+// Stop sends a signal and waits for the daemon to end. One that has not after two minutes is killed.
+func (p *Process) Stop(sig syscall.Signal) { p.stop(sig, stopMost) }
+
+func (p *Process) stop(sig syscall.Signal, most time.Duration) {
 	_ = p.cmd.Process.Signal(sig) // one that has ended already is what is wanted
-	<-p.exited
+	select {
+	case <-p.exited:
+	case <-time.After(most):
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	}
 }
