@@ -181,6 +181,7 @@ func (c *Client) install(tools map[string]*tool) {
 			continue
 		}
 		delete(o.pending, id)
+		o.unqueue(one)
 		one.answered <- outcome{failure: gone(one.to.Name)}
 	}
 }

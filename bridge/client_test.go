@@ -86,6 +86,53 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
+// A call that failed before its client was given it is not given to it any more.
+func TestCallFailsBeforeItsClientHasIt(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, clientTools)
+	p := person{got: make(chan bridge.DaemonMessage, 100)}
+	busy, free := make(chan bool, 100), make(chan bool)
+	var err error
+	p.Client, err = b.Connect(context.Background(), owner, s.ID(), func(m bridge.DaemonMessage) error {
+		if m.Type == "call" {
+			busy <- true
+			<-free
+		}
+		p.got <- m
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.serve(t, "fetch", "parse")
+	e := start(t, s, `
+import threading
+both = [threading.Thread(target=post, args=([{"id": i, "tool": "fetch", "input": {}}],)) for i in "ab"]
+for one in both: one.start()
+for one in both: one.join()
+print(call("parse")["result"])`)
+	<-busy
+	for p.Queued() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	p.serve(t, "parse")
+	close(free)
+	for _, want := range []string{"serving", "serving", "fetch"} {
+		if m := p.next(t); m.Type != want && m.Tool != want {
+			t.Errorf("%+v, want %s", m, want)
+		}
+	}
+	m := p.next(t)
+	if m.Tool != "parse" {
+		t.Fatalf("%+v", m)
+	}
+	p.result(t, m.CallID, "1")
+	if out := finish(t, e); out != "1\n" {
+		t.Error(out)
+	}
+}
+
 // Of two clients the newer one is asked; and one is told when nobody waits any more.
 func TestTwoClients(t *testing.T) {
 	b := newBench(t, bridge.Config{})

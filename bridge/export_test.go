@@ -13,3 +13,13 @@ func (b *Bridge) Begin(s *session.Session, e *session.Exec, tool string) context
 	b.desk(s).leave(<-ended, ended, true)
 	return c.ctx
 }
+
+// Queued is how many calls a client is to be given yet.
+func (c *Client) Queued() (n int) {
+	c.desk.mu.Lock()
+	defer c.desk.mu.Unlock()
+	for _, batch := range c.offer.queue {
+		n += len(batch)
+	}
+	return n
+}

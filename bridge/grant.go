@@ -14,7 +14,7 @@ import (
 
 // Bounds of what a container may be given.
 const (
-	maxTools       = 128
+	MaxTools       = 128       // that its code may call, and that one offer has
 	maxName        = 128       // bytes
 	maxDescription = 16 << 10  // bytes
 	maxCalls       = 100_000   // of one command
@@ -82,8 +82,8 @@ func (b *Bridge) Grant(asked proto.CodeTools) (proto.CodeTools, error) {
 }
 
 func checkAllow(list []proto.AllowedTool) error {
-	if len(list) > maxTools {
-		return invalid("code_tools.allow", "%d tools are too many; %d is the limit", len(list), maxTools)
+	if len(list) > MaxTools {
+		return invalid("code_tools.allow", "%d tools are too many; %d is the limit", len(list), MaxTools)
 	}
 	seen := map[string]bool{}
 	for i, t := range list {

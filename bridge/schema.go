@@ -125,8 +125,8 @@ func prepare(at string, t Tool) (*tool, error) {
 
 // prepareAll is prepare of a list, by name.
 func prepareAll(at string, list []Tool) (map[string]*tool, error) {
-	if len(list) > maxTools {
-		return nil, invalid(at, "%d tools are too many; %d is the limit", len(list), maxTools)
+	if len(list) > MaxTools {
+		return nil, invalid(at, "%d tools are too many; %d is the limit", len(list), MaxTools)
 	}
 	out := map[string]*tool{}
 	for i, t := range list {

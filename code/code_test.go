@@ -314,6 +314,18 @@ func TestAnInterpreterThatDied(t *testing.T) {
 	}
 }
 
+// What code has put into $OUTPUT_DIR is named when its interpreter ends, and not before.
+func TestFilesOfAnInterpreterThatEnds(t *testing.T) {
+	b := newBench(t, session.Config{})
+	s := b.Create(t, proto.CreateContainer{})
+	if res := b.cell(t, s, "main", "import os\ndef put(name): open(os.environ['OUTPUT_DIR'] + '/' + name, 'w').write(name)\nput('a')"); len(res.Files) > 0 {
+		t.Errorf("%+v", res.Files)
+	}
+	if res := b.cell(t, s, "main", "put('b')\nexit()"); len(res.Files) != 2 || len(res.Notes) != 1 {
+		t.Errorf("%+v %q", res.Files, res.Notes)
+	}
+}
+
 func TestInterruptAndTimeoutKeepTheInterpreter(t *testing.T) {
 	b := newBench(t, session.Config{})
 	s := b.Create(t, proto.CreateContainer{})
@@ -423,7 +435,7 @@ func TestWhatIsRefused(t *testing.T) {
 	for i := range code.MaxContexts {
 		b.cell(t, s, "c"+string(rune('a'+i)), "1")
 	}
-	if _, err := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "more", code.Cell{Code: "1"}, nil); proto.CodeOf(err) != proto.TooMany {
+	if _, err := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "more", code.Cell{Code: "1"}, nil); proto.CodeOf(err) != proto.Conflict {
 		t.Errorf("one context too many: %v", err)
 	}
 	if _, err := b.run.Cell(ctx, "somebody", s.ID(), "ca", code.Cell{Code: "1"}, nil); proto.CodeOf(err) != proto.NotFound {

@@ -143,7 +143,7 @@ func (r *Runner) open(s *session.Session, ask NewContext) (n *notebook, made boo
 		return n, false, nil
 	}
 	if len(all) >= MaxContexts {
-		return nil, false, proto.Errorf(proto.TooMany, "", s.ID(), "container %s has %d contexts, which is its limit; delete one", s.ID(), len(all))
+		return nil, false, proto.Errorf(proto.Conflict, "", s.ID(), "container %s has %d contexts, which is its limit; delete one", s.ID(), len(all)) // not TooMany: waiting frees none
 	}
 	r.tidy()
 	now := time.Now()

@@ -161,7 +161,7 @@ func (in *interpreter) absent() bool {
 	return end.Reason == proto.EndNotStarted || strings.HasPrefix(x.Stderr, "berth: ") && strings.HasSuffix(x.Stderr, " is missing\n")
 }
 
-// describe adds what the end of its interpreter says about a program.
+// describe adds what the end of its interpreter says about code.
 func (r *Outcome) describe(x proto.ExecResult) {
 	r.ExecID, r.DurationMS = x.Exec.ID, milliseconds(x.Exec.Duration(time.Time{}))
 	r.Notes = append(r.Notes, x.Notes...)

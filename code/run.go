@@ -197,7 +197,7 @@ func (n *notebook) interrupt(ctx context.Context) error {
 // obituary adds to a result that its interpreter ended.
 func (in *interpreter) obituary(res *Outcome) {
 	if in.last != nil {
-		res.blame(*in.last.Exec.End)
+		res.describe(*in.last)
 	}
 	res.Notes = append(res.Notes, "the interpreter of this context ended: "+in.why()+"; the next cell begins a fresh one, without what was defined")
 }

@@ -91,7 +91,7 @@ func (as *attempts) turn(key string, again bool) *turn {
 			t.id, t.noted, t.heard = t.rec.ID, true, t.rec.Heard
 		}
 	case ok:
-		as.discards.Go(func() { as.g.drop(key, old) })
+		as.drop(key, old)
 	}
 	return t
 }
@@ -192,7 +192,7 @@ func (g *Gateway) Forget(after time.Duration) (n int) {
 	for key, rec := range as.before {
 		if time.Since(rec.At) >= after {
 			delete(as.before, key)
-			as.discards.Go(func() { as.g.drop(key, rec) })
+			as.drop(key, rec)
 			n++
 		}
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,12 +56,20 @@ func returnCode(res code.Outcome) int {
 	return 1
 }
 
-// made stores what a call has put into its interpreter's $OUTPUT_DIR. The interpreter goes on, so the directory is not new for each call: what was changed
-// since the call began is the call's.
-func (t *turn) made(ctx context.Context, s *session.Session, exec string, began time.Time) session.Produced {
-	e, err := s.FindExec(exec)
-	if err != nil || e.Info().State != proto.ExecRunning { // one that ended has its files stored
-		return session.Produced{}
+// made has the files of a result be what its call has put into the interpreter's $OUTPUT_DIR. The interpreter goes on, so the directory is not new for each call:
+// what was changed since the call began is the call's.
+func (t *turn) made(ctx context.Context, s *session.Session, res *code.Outcome, began time.Time) {
+	e, err := s.FindExec(res.ExecID)
+	if err != nil || e.Info().State != proto.ExecRunning { // its end has stored and named all of them
+		res.Files = slices.DeleteFunc(res.Files, func(f proto.BashOutput) bool {
+			stored, err := t.g.cfg.Files.Get(ctx, s.Owner(), f.FileID)
+			return err == nil && stored.CreatedAt.Before(began) // an earlier call's, which has named it
+		})
+		return
 	}
-	return t.g.cfg.Jobs.Made(ctx, s, e.Info(), began)
+	made := t.g.cfg.Jobs.Made(ctx, s, e.Info(), began)
+	for _, id := range made.FileIDs {
+		res.Files = append(res.Files, proto.BashOutput{FileID: id})
+	}
+	res.Notes = append(res.Notes, made.Notes...)
 }

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,6 +41,29 @@ func TestPythonKeepsItsVariables(t *testing.T) {
 		s.ask(again(req, m, "and now"))
 		s.played()
 	})
+}
+
+// Code that ends its interpreter has its own files named, and not those that calls before it have.
+func TestFilesOfCodeThatEndsItsInterpreter(t *testing.T) {
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "code_execution", "input": {"code": "import os\ndef put(name, text): print(text, file=open(os.environ['OUTPUT_DIR'] + '/' + name, 'w'))\nput('a', 1)\nput('b', 1)"}}]}},
+		{"answer": {"content": [{"type": "tool_use", "name": "code_execution", "input": {"code": "put('b', 2)\nput('c', 1)\nexit()"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	m := s.ask(body(repl, "go")).msg
+	s.played()
+	for at, want := range map[int][]string{1: {"a", "b"}, 3: {"b", "c"}} {
+		var names []string
+		for _, f := range m.result(t, at)["content"].([]any) {
+			stored, err := s.Files.Get(t.Context(), sessiontest.Owner, f.(map[string]any)["file_id"].(string))
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, stored.Filename)
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("call %d gave %q, want %q", at/2, names, want)
+		}
+	}
 }
 
 func TestLegacyPythonKeepsNothing(t *testing.T) {

@@ -24,7 +24,7 @@ var schemas = map[string]json.RawMessage{
 	toolCode: json.RawMessage(`{"type":"object","properties":{"code":{"type":"string","description":"Python source."}},"required":["code"]}`),
 }
 
-// place tells a model where it works; every tool's description ends with it.
+// place tells a model where it works.
 const place = " The container is a private Linux machine without a screen. Its files stay until the conversation ends. " +
 	"Files that the user gave are in the directory $INPUT_DIR (" + proto.InputDir + "). "
 

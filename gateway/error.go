@@ -44,20 +44,14 @@ func (i *Interruption) Error() string { return "a turn was interrupted: " + i.Er
 // Unwrap lets edges find the proto.Error.
 func (i *Interruption) Unwrap() error { return i.Err }
 
-// An upstreamError is an answer of the upstream's that is an error.
-type upstreamError struct{ res *http.Response }
-
-func (e *upstreamError) Error() string { return "the upstream answered " + e.res.Status }
-
 // maxErrorBody bounds how much of an upstream's error is read, in bytes.
 const maxErrorBody = 1 << 20
 
-// read takes the error out of its answer.
-func (e *upstreamError) read(ref *proto.ContainerRef) *Interruption {
-	defer e.res.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(e.res.Body, maxErrorBody)) // what is missing is not said
+// answeredBy is what an answer of the upstream's that is an error says.
+func answeredBy(res *http.Response, ref *proto.ContainerRef) *Interruption {
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // what is missing is not said
 	i := saidBy(body, ref)
-	i.Status = e.res.StatusCode
+	i.Status = res.StatusCode
 	return i
 }
 

@@ -185,13 +185,13 @@ func TestTwoTriesAtOnce(t *testing.T) {
 // The same request again is another turn, unless it has the same key.
 func TestTheSameAgainIsRunAgain(t *testing.T) {
 	s := newSite(t, `{"plain": true, "loop": true, "turns": [
-		{"expect": {"headers": {"idempotency-key": null}}, "answer": {"content": [{"type": "tool_use", "id": "toolu_same", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; wc -l </workspace/n"}}]}},
+		{"expect": {"headers": {"idempotency-key": null, "x-idempotency-key": null}}, "answer": {"content": [{"type": "tool_use", "id": "toolu_same", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; wc -l </workspace/n"}}]}},
 		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
 	req := body(bash, "go", "container", s.Create(t, proto.CreateContainer{}).ID())
 	for i, c := range []struct{ key, lines string }{{"", "1"}, {"", "2"}, {"a", "3"}, {"a", "3"}, {"b", "4"}, {"a", "3"}, {"", "5"}} {
 		var header []string
 		if c.key != "" {
-			header = []string{"Idempotency-Key", c.key}
+			header = []string{"Idempotency-Key", c.key, "X-Idempotency-Key", c.key}
 		}
 		if m := s.ask(req, header...).msg; m.result(t, 1)["stdout"] != c.lines+"\n" {
 			t.Errorf("%d: %v, want %s", i, m.result(t, 1)["stdout"], c.lines)

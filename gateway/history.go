@@ -12,7 +12,8 @@ type history struct {
 	list  []message
 	names map[string]string // path of each uploaded file in the container, by file ID; "" is not there any more
 
-	open    []call          // of the server's tools, without a result so far
+	open    []call          // of the server's tools; closed tells which of them have a result
+	closed  map[string]int  // how many of open there were when the last result came, by the ID of its call
 	where   map[string]int  // the message of each call of a server tool, by the upstream's ID
 	foreign map[string]bool // IDs of calls whose results only another server can read
 	hidden  map[string]bool // IDs of calls that code made: the upstream knows nothing of them
@@ -21,10 +22,12 @@ type history struct {
 
 // A message is one of the upstream's.
 type message struct {
-	raw     json.RawMessage // as it came; nil: it is base with content
+	raw     json.RawMessage // as it came; nil: it is base with results and content
 	base    object
 	role    string
+	results []json.RawMessage // that content begins with
 	content []json.RawMessage
+	reply   *message // with the results of its calls, where no user message follows; nil: there are none
 }
 
 // A call is one use of a server tool.
@@ -43,7 +46,7 @@ const resultSuffix = "_tool_result"
 
 // newHistory translates the messages of a request.
 func newHistory(messages []json.RawMessage, names map[string]string) (*history, error) {
-	h := &history{names: names, where: map[string]int{}, foreign: map[string]bool{}, hidden: map[string]bool{}, makers: map[string]int{}}
+	h := &history{names: names, closed: map[string]int{}, where: map[string]int{}, foreign: map[string]bool{}, hidden: map[string]bool{}, makers: map[string]int{}}
 	all := make([]object, len(messages))
 	for i, raw := range messages {
 		o, err := parseObject(raw)
@@ -216,70 +219,84 @@ func (h *history) put(role string, raw json.RawMessage, fresh bool) {
 // result puts a result where the upstream expects it: into the user message behind its call.
 func (h *history) result(o object) {
 	id := o.text("tool_use_id")
-	h.open = slices.DeleteFunc(h.open, func(c call) bool { return c.id == id })
+	h.closed[id] = len(h.open)
 	h.answer(upstreamID(id), toolResult(o))
 }
 
-// answer puts a tool_result into the user message behind its call, which is made if need be. Without the call there is nothing to answer.
+// answer puts a tool_result into the user message behind its call. Without the call there is nothing to answer.
 func (h *history) answer(id string, result json.RawMessage) {
 	at, ok := h.where[id]
 	if !ok {
 		return
 	}
-	if at+1 == len(h.list) || h.list[at+1].role != "user" {
-		h.insert(at+1, newMessage("user"))
-	}
-	m := &h.list[at+1]
+	m := h.behind(at)
 	m.open()
-	n := slices.IndexFunc(m.content, func(raw json.RawMessage) bool { return kindOf(raw) != "tool_result" })
-	if n < 0 {
-		n = len(m.content)
-	}
-	m.content = slices.Insert(slices.Clone(m.content), n, result)
+	m.results = append(m.results, result)
 }
 
-// insert puts a message at a place of the list.
-func (h *history) insert(at int, m message) {
-	h.list = slices.Insert(h.list, at, m)
-	if at == len(h.list)-1 {
-		return
+// behind is the user message behind another one, made if need be. Between two of the assistant's, the first has it, so that the list stays as it is.
+func (h *history) behind(at int) *message {
+	if at+1 == len(h.list) {
+		h.list = append(h.list, newMessage("user"))
 	}
-	for id, i := range h.where {
-		if i >= at {
-			h.where[id] = i + 1
-		}
+	if next := &h.list[at+1]; next.role == "user" {
+		return next
 	}
+	m := &h.list[at]
+	if m.reply == nil {
+		reply := newMessage("user")
+		m.reply = &reply
+	}
+	return m.reply
 }
 
 func newMessage(role string) message {
 	return message{role: role, base: object{}.with("role", role)}
 }
 
-// open makes a message one that can be changed.
+// open makes a message one that can be given results.
 func (m *message) open() {
 	if m.raw != nil && m.content == nil {
 		m.content = []json.RawMessage{textBlock(m.base.text("content"), nil)}
 	}
-	m.raw = nil
+	if m.raw = nil; m.results != nil {
+		return
+	}
+	n := slices.IndexFunc(m.content, func(raw json.RawMessage) bool { return kindOf(raw) != "tool_result" })
+	if n < 0 {
+		n = len(m.content)
+	}
+	m.results, m.content = slices.Clip(m.content[:n]), m.content[n:]
 }
 
 // pending are the calls of the last assistant message, by its number, that nothing has answered. Those of earlier ones were given up by the client: the
 // upstream is told so.
 func (h *history) pending(last int) (calls []call) {
 	from := last // the message whose calls are being run: code may have called tools over several
-	for _, c := range h.open {
+	open := h.unanswered()
+	for _, c := range open {
 		if at, ok := h.makers[c.id]; ok && at == last {
 			from = c.turn
 		}
 	}
-	for _, c := range h.open {
+	for _, c := range open {
 		if c.turn == last || c.turn == from {
 			calls = append(calls, c)
 			continue
 		}
 		h.answer(upstreamID(c.id), abandoned(upstreamID(c.id)))
 	}
-	h.open = nil
+	return calls
+}
+
+// unanswered are the calls that have no result so far. They are somebody else's from then on.
+func (h *history) unanswered() (calls []call) {
+	for i, c := range h.open {
+		if i >= h.closed[c.id] {
+			calls = append(calls, c)
+		}
+	}
+	h.open, h.closed = nil, map[string]int{}
 	return calls
 }
 
@@ -298,12 +315,20 @@ func (h *history) upload(o object) json.RawMessage {
 func (h *history) raw() json.RawMessage {
 	list := make([]json.RawMessage, 0, len(h.list))
 	for _, m := range h.list {
-		if m.raw == nil {
-			m.raw = m.base.with("content", joined(m.content)).raw()
+		list = append(list, m.whole())
+		if m.reply != nil {
+			list = append(list, m.reply.whole())
 		}
-		list = append(list, m.raw)
 	}
 	return joined(list)
+}
+
+// whole is the message as JSON.
+func (m message) whole() json.RawMessage {
+	if m.raw != nil {
+		return m.raw
+	}
+	return m.base.with("content", joined(slices.Concat(m.results, m.content))).raw()
 }
 
 func kindOf(raw json.RawMessage) string {

@@ -2,7 +2,10 @@ package gateway
 
 import (
 	"encoding/json"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 )
 
 func TestIDsAreTakenBack(t *testing.T) {
@@ -87,6 +90,58 @@ func TestHistoryAsTheUpstreamGetsIt(t *testing.T) {
 		if got != c.out || len(calls) != c.pending {
 			t.Errorf("%s: %d pending\n got %s\nwant %s", name, len(calls), got, c.out)
 		}
+	}
+}
+
+// A conversation with many calls takes some times as long as reading it, and not minutes.
+func TestManyCalls(t *testing.T) {
+	const n = 8000
+	var uses, results, turns []json.RawMessage
+	message := func(content ...json.RawMessage) json.RawMessage {
+		return object{}.with("role", "assistant").with("content", joined(content)).raw()
+	}
+	for i := range n {
+		use := json.RawMessage(strings.Replace(useB, "_b", "_"+strconv.Itoa(i), 1))
+		uses, turns = append(uses, use), append(turns, message(use))
+		results = append(results, json.RawMessage(strings.Replace(resB, "_b", "_"+strconv.Itoa(i), 1)))
+	}
+	for name, messages := range map[string][]json.RawMessage{
+		"in one answer":   {message(append(uses, results...)...)},
+		"in one for each": append(turns, message(results...)),
+	} {
+		began := time.Now()
+		for _, raw := range messages {
+			if o, err := parseObject(raw); err != nil || len(blocksOf(o)) == 0 {
+				t.Fatal(err)
+			}
+		}
+		read := time.Since(began)
+		h, err := newHistory(messages, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := h.pending(len(messages) - 1)
+		if got := strings.Count(string(h.raw()), `"tool_result"`); len(calls) > 0 || got != n {
+			t.Errorf("%s: %d calls are pending, %d have results", name, len(calls), got)
+		}
+		if took := time.Since(began); took > 20*read {
+			t.Errorf("%s: it took %s, and reading it %s", name, took, read)
+		}
+	}
+}
+
+func TestManyFiles(t *testing.T) {
+	var files []json.RawMessage
+	for i := range 150_000 {
+		files = append(files, json.RawMessage(`{"type":"container_upload","file_id":"file_`+strconv.Itoa(i)+`"}`))
+	}
+	began := time.Now()
+	q := &query{messages: []json.RawMessage{object{}.with("role", "user").with("content", joined(files)).raw()}, last: -1}
+	if ids, now, err := q.uploads(); err != nil || len(ids) != len(files) || !now["file_7"] {
+		t.Errorf("%d files, %v", len(ids), err)
+	}
+	if took := time.Since(began); took > 20*time.Second { // half a minute, if each is looked for among all
+		t.Errorf("it took %s", took)
 	}
 }
 

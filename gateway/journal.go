@@ -99,12 +99,15 @@ func (g *Gateway) leftovers() map[string]turnRecord {
 	return all
 }
 
-// drop erases a turn that nobody came for, with the container that nobody heard of.
-func (g *Gateway) drop(key string, rec turnRecord) {
-	if s, _ := g.cfg.Sessions.Get(rec.Owner, rec.Container); s != nil && rec.Made && !rec.Heard {
-		g.discard(s)
-	}
-	g.erase(key)
+// drop erases a turn that nobody came for, with the container that nobody heard of. Called with mu held, so that the record is gone
+// before another turn has the key and writes its own.
+func (as *attempts) drop(key string, rec turnRecord) {
+	as.g.erase(key)
+	as.discards.Go(func() {
+		if s, _ := as.g.cfg.Sessions.Get(rec.Owner, rec.Container); s != nil && rec.Made && !rec.Heard {
+			as.g.discard(s)
+		}
+	})
 }
 
 // restore has a turn be where an earlier daemon left it. Its request is prepared by then.
@@ -130,8 +133,7 @@ func (t *turn) restore(rec *turnRecord) error {
 			t.todo = slices.DeleteFunc(t.todo, func(c call) bool { return c.id == o.text("tool_use_id") })
 		}
 	}
-	t.todo = append(t.todo, t.h.open...)
-	t.h.open = nil
+	t.todo = append(t.todo, t.h.unanswered()...)
 	for i, c := range t.todo {
 		if c.id == rec.Begun && c.name != toolBash { // a command has a key, and its end is known
 			t.todo = slices.Delete(t.todo, i, i+1)

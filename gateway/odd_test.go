@@ -122,6 +122,43 @@ func TestToolChoiceIsNotForcedAgainAfterAPause(t *testing.T) {
 	s.played()
 }
 
+// What deltas of a kind that is not known here give a block goes back to the upstream, such as the summary of what was said before.
+func TestDeltasThatAreNotKnown(t *testing.T) {
+	const events = `data: {"type": "message_start", "message": {"content": []}}
+
+data: {"type": "content_block_start", "index": 0, "content_block": {"type": "compaction", "content": null}}
+
+data: {"type": "content_block_delta", "index": 0, "delta": {"type": "compaction_delta", "content": "all of it", "encrypted_content": "zzz"}}
+
+data: {"type": "content_block_stop", "index": 0}
+
+data: {"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "toolu_a", "name": "bash_code_execution", "input": {"command": "echo one"}}}
+
+data: {"type": "content_block_stop", "index": 1}
+
+data: {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+
+data: {"type": "message_stop"}
+
+`
+	s := newSite(t, `{"turns": [
+		{"answer": {"raw": {"body": `+string(encode(t, events))+`}, "headers": {"content-type": "text/event-stream"}}},
+		{"expect": {"body": {"/messages/1/content": [{"type": "compaction", "content": "all of it", "encrypted_content": "zzz"}, {"type": "tool_use"}]}}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	if r := s.ask(body(bash, "go", "stream", true)); !strings.Contains(string(r.body), `{"type":"compaction_delta","content":"all of it","encrypted_content":"zzz"}`) {
+		t.Errorf("%s", r.body)
+	}
+	s.played()
+}
+
+// JSON that goes over several lines is one line of a stream.
+func TestAnswerOfSeveralLines(t *testing.T) {
+	s := oddSite(t, "application/json", "{\r\n  \"content\": [{\n    \"type\": \"text\",\n    \"text\": \"one\\ntwo\"\n  }, {\n    \"type\": \"odd\",\n    \"list\": [\n      1\n    ]\n  }],\n  \"usage\": {\n    \"input_tokens\": 5\n  }\n}\n")
+	m := s.ask(body(bash, "go", "stream", true)).msg
+	if m.types() != "text odd" || m.Content[0]["text"] != "one\ntwo" || len(m.Content[1]["list"].([]any)) != 1 || m.Usage["input_tokens"] != 5.0 {
+		t.Errorf("%+v", m)
+	}
+}
+
 // Upstreams refuse texts without words, also those that they sent.
 func TestTextsWithoutWords(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [

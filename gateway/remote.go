@@ -349,6 +349,10 @@ func (q *query) readAnswers() (map[string]answered, error) {
 	if err != nil {
 		return nil, err
 	}
+	known := map[string]bool{}
+	for _, id := range asked {
+		known[id] = true
+	}
 	all := map[string]answered{}
 	for i, raw := range q.messages[q.last+1:] {
 		o, err := parseObject(raw)
@@ -365,7 +369,7 @@ func (q *query) readAnswers() (map[string]answered, error) {
 				return nil, onlyResults(q.last + 1 + i)
 			}
 			id := b.text("tool_use_id")
-			if !slices.Contains(asked, id) {
+			if !known[id] {
 				return nil, invalid("messages", "messages.%d: there is no tool_use block %.80q in the message before this tool_result", q.last+1+i, id)
 			}
 			all[id] = answered{text, string(b.get("is_error")) == "true"}

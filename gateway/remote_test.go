@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"berth/bridge"
 	"berth/gateway"
 	"berth/proto"
 	"berth/session/sessiontest"
@@ -126,11 +128,17 @@ func TestWhatDoesNotGoWithCallsByCode(t *testing.T) {
 	}
 	old := tool(nil)
 	old["tools"].([]any)[0].(map[string]any)["type"] = bash
+	many := tool(nil)
+	for i := range bridge.MaxTools {
+		more := maps.Clone(many["tools"].([]any)[1].(map[string]any))
+		more["name"] = fmt.Sprintf("query_%d", i)
+		many["tools"] = append(many["tools"].([]any), more)
+	}
 	forced, alone := withRemote("go", "tool_choice", map[string]any{"type": "tool", "name": "query"}), withRemote("go", "tool_choice", map[string]any{"type": "auto", "disable_parallel_tool_use": true})
 	for want, req := range map[string]map[string]any{
 		"strict": tool(map[string]any{"strict": true}), "leads back": tool(map[string]any{"input_schema": map[string]any{"$ref": "#/$defs/a", "$defs": map[string]any{"a": map[string]any{"items": map[string]any{"$ref": "#/$defs/a"}}}}}),
 		"tools.1.name": tool(map[string]any{"name": "é"}), "tools.1.input_schema": tool(map[string]any{"input_schema": map[string]any{"type": 5}}),
-		"not known": tool(map[string]any{"allowed_callers": []any{"me"}}), "20260120 or later": old, "cannot be forced": forced, "disable_parallel": alone,
+		"128 tools at most": many, "not known": tool(map[string]any{"allowed_callers": []any{"me"}}), "20260120 or later": old, "cannot be forced": forced, "disable_parallel": alone,
 	} {
 		if r := s.send(encode(t, req)); r.status != 400 || r.msg.Error == nil || !strings.Contains(r.msg.Error.Message, want) {
 			t.Errorf("%s: %d %s", want, r.status, r.body)
@@ -215,6 +223,35 @@ func TestClientGoesInTheMiddleOfCalls(t *testing.T) {
 	}
 	if out := sessiontest.Bash(t, box, "cat /workspace/n").Stdout; out != "x" {
 		t.Errorf("it ran %d times", len(out))
+	}
+}
+
+// A turn that ends under a later daemon, without its upstream being asked again, has used what it had before.
+func TestUsageUnderALaterDaemon(t *testing.T) {
+	const usage = `"usage": {"input_tokens": 100, "output_tokens": 10}`
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {`+usage+`, "content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo one"}}]}},
+		{"answer": {`+usage+`, "content": [
+			{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "touch /workspace/n; sleep 1000"}}, {"type": "tool_use", "name": "code_execution", "input": {"code": "await query({'n': 1})"}}]}}]}`)
+	box := s.Create(t, proto.CreateContainer{})
+	sent := encode(t, withRemote("go", "container", box.ID()))
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		if res, err := http.DefaultClient.Do(s.request("/v1/messages", sent).WithContext(ctx)); err == nil {
+			res.Body.Close()
+		}
+	}()
+	within(t, 20*time.Second, "the second command", func() bool {
+		_, err := box.Stat(t.Context(), proto.UserDefault, "/workspace/n")
+		return err == nil
+	})
+	cancel()
+	within(t, 20*time.Second, "the end of the command", func() bool { return box.Info().RunningExecs == 0 })
+	s.restart()
+	m := s.send(sent, "X-Stainless-Retry-Count", "1").msg
+	s.played()
+	if m.StopReason != "tool_use" || m.Usage["input_tokens"] != 200.0 || m.Usage["output_tokens"] != 20.0 {
+		t.Errorf("%+v", m)
 	}
 }
 

@@ -169,7 +169,7 @@ func (q *query) uploads() (ids []string, now map[string]bool, err error) {
 			if id == "" {
 				return nil, nil, invalid("messages", "messages.%d: a container_upload block has the ID of a stored file as file_id", i)
 			}
-			if !slices.Contains(ids, id) {
+			if _, known := now[id]; !known {
 				ids = append(ids, id)
 			}
 			now[id] = now[id] || i > q.last
@@ -187,6 +187,7 @@ func (q *query) header() http.Header {
 	h.Del("Accept-Encoding") // answers are read here
 	h.Del(liveHeader)
 	h.Del(retryHeader) // each round is another request
+	h.Del("X-" + retryHeader)
 	var betas []string
 	for _, list := range h.Values("anthropic-beta") {
 		for beta := range strings.SplitSeq(list, ",") {

@@ -23,7 +23,7 @@ type roundReader struct {
 	open map[string]*growing // by the upstream's index
 }
 
-// errUpstreamSaid is an error event of the upstream's, which the client has got.
+// errUpstreamSaid is an error event of the upstream's.
 type errUpstreamSaid struct{ body []byte }
 
 func (errUpstreamSaid) Error() string { return "the upstream sent an error in its stream" }
@@ -44,9 +44,9 @@ func (t *turn) readStream(body io.Reader) (*round, error) {
 // errStop ends the reading of a stream at message_stop.
 var errStop = errors.New("message_stop")
 
-// take takes one event.
-func (in *roundReader) take(e event) error {
-	o, err := parseObject(e.data)
+// take takes the data of one event.
+func (in *roundReader) take(data []byte) error {
+	o, err := parseObject(data)
 	if err != nil {
 		return brokenAnswer("an event of it is no JSON object")
 	}
@@ -65,7 +65,7 @@ func (in *roundReader) take(e event) error {
 		in.r.whole = true
 		return errStop
 	case "error":
-		return errUpstreamSaid{e.data}
+		return errUpstreamSaid{data}
 	case "ping":
 		if in.t.out != nil {
 			in.t.out.ping()
@@ -75,7 +75,7 @@ func (in *roundReader) take(e event) error {
 		if in.t.out == nil || o.get("index") != nil {
 			return nil
 		}
-		return in.t.out.send(kind, e.data)
+		return in.t.out.send(kind, data)
 	}
 }
 
@@ -119,14 +119,18 @@ func (in *roundReader) grow(o object) error {
 		return brokenAnswer("a delta of it belongs to no block")
 	}
 	kind := delta.text("type")
-	if member, ok := grown[kind]; ok {
+	switch member, ok := grown[kind]; {
+	case ok:
 		if g.text[member[1]] == nil {
 			g.text[member[1]] = &strings.Builder{}
 		}
 		g.text[member[1]].WriteString(delta.text(member[0]))
-	}
-	if kind == "citations_delta" {
+	case kind == "citations_delta":
 		g.citations = append(g.citations, delta.get("citation"))
+	default: // it brings members whole, as that of a compaction does
+		for _, m := range delta.without("type") {
+			g.block = g.block.with(m.name, m.value)
+		}
 	}
 	if in.t.out == nil {
 		return nil

@@ -156,11 +156,7 @@ func (t *turn) python(ctx context.Context, s *session.Session, c call, ask code.
 	if err != nil {
 		return t.failed(c, err)
 	}
-	made := t.made(ctx, s, res.ExecID, began)
-	for _, id := range made.FileIDs {
-		res.Files = append(res.Files, proto.BashOutput{FileID: id})
-	}
-	res.Notes = append(res.Notes, made.Notes...)
+	t.made(ctx, s, &res, began)
 	return resultBlock(c, codeResult(res))
 }
 

@@ -15,16 +15,10 @@ const (
 	maxAnswer = 64 << 20
 )
 
-// An event is one of a stream of server-sent events.
-type event struct {
-	name string
-	data []byte
-}
-
-// readEvents gives each event of a stream to fn, until the stream ends, is longer than an answer may be, or fn fails.
-func readEvents(r io.Reader, fn func(event) error) error {
+// readEvents gives the data of each server-sent event of a stream to fn, until the stream ends, is longer than an answer may be, or fn fails.
+func readEvents(r io.Reader, fn func(data []byte) error) error {
 	in := bufio.NewReaderSize(r, 64<<10)
-	var e event
+	var data []byte
 	for sum := 0; ; {
 		line, err := readLine(in)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -37,22 +31,20 @@ func readEvents(r io.Reader, fn func(event) error) error {
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch {
 		case len(line) > 0 && len(bytes.TrimRight(line, "\r\n")) == 0:
-			if len(e.data) > 0 {
-				if err := fn(e); err != nil {
+			if len(data) > 0 {
+				if err := fn(data); err != nil {
 					return err
 				}
 			}
-			e = event{}
-		case string(field) == "event":
-			e.name = string(value)
+			data = nil
 		case string(field) == "data":
-			if len(e.data)+len(value) > maxEvent {
+			if len(data)+len(value) > maxEvent {
 				return tooLong()
 			}
-			if e.data != nil {
-				e.data = append(e.data, '\n')
+			if data != nil {
+				data = append(data, '\n')
 			}
-			e.data = append(e.data, value...)
+			data = append(data, value...)
 		}
 		if err != nil {
 			return nil

@@ -10,15 +10,15 @@ import (
 
 func TestEventsHoweverTheyAreWritten(t *testing.T) {
 	for in, want := range map[string][]string{
-		"event: a\ndata: 1\n\ndata: 2\n\n":                           {"a 1", " 2"},
-		"event: a\r\ndata:1\r\n\r\n: comment\r\n\r\ndata: 2\r\n\r\n": {"a 1", " 2"},
-		"data: {\ndata: }\n\n":                                       {" {\n}"},
+		"event: a\ndata: 1\n\ndata: 2\n\n":                           {"1", "2"},
+		"event: a\r\ndata:1\r\n\r\n: comment\r\n\r\ndata: 2\r\n\r\n": {"1", "2"},
+		"data: {\ndata: }\n\n":                                       {"{\n}"},
 		"id: 5\nretry: 3\nevent: x\n\ndata: cut off\n":               {},
 		"": {},
 	} {
 		got := []string{}
-		err := readEvents(strings.NewReader(in), func(e event) error {
-			got = append(got, e.name+" "+string(e.data))
+		err := readEvents(strings.NewReader(in), func(data []byte) error {
+			got = append(got, string(data))
 			return nil
 		})
 		if err != nil || !slices.Equal(got, want) {
@@ -26,10 +26,10 @@ func TestEventsHoweverTheyAreWritten(t *testing.T) {
 		}
 	}
 	stop := errors.New("enough")
-	if err := readEvents(strings.NewReader("data: 1\n\ndata: 2\n\n"), func(event) error { return stop }); !errors.Is(err, stop) {
+	if err := readEvents(strings.NewReader("data: 1\n\ndata: 2\n\n"), func([]byte) error { return stop }); !errors.Is(err, stop) {
 		t.Error(err)
 	}
-	if err := readEvents(strings.NewReader("data: "+strings.Repeat("x", maxEvent+1)), func(event) error { return nil }); err == nil {
+	if err := readEvents(strings.NewReader("data: "+strings.Repeat("x", maxEvent+1)), func([]byte) error { return nil }); err == nil {
 		t.Error("an event of any size is taken")
 	}
 }
@@ -38,7 +38,7 @@ func TestEventsHoweverTheyAreWritten(t *testing.T) {
 func TestStreamIsBoundedAsAWhole(t *testing.T) {
 	one := "data: " + strings.Repeat("x", 1<<20) + "\n\n"
 	events := 0
-	err := readEvents(strings.NewReader(strings.Repeat(one, maxAnswer>>20+1)), func(event) error {
+	err := readEvents(strings.NewReader(strings.Repeat(one, maxAnswer>>20+1)), func([]byte) error {
 		events++
 		return nil
 	})
@@ -50,9 +50,9 @@ func TestStreamIsBoundedAsAWhole(t *testing.T) {
 func FuzzEvents(f *testing.F) {
 	f.Add([]byte("event: a\ndata: {}\n\ndata: [1]\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_ = readEvents(bytes.NewReader(data), func(e event) error {
-			if len(e.data) == 0 || len(e.data) > len(data) {
-				t.Fatalf("%q", e.data)
+		_ = readEvents(bytes.NewReader(data), func(one []byte) error {
+			if len(one) == 0 || len(one) > len(data) {
+				t.Fatalf("%q", one)
 			}
 			return nil
 		})

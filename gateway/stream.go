@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -34,6 +35,9 @@ func (s *stream) send(name string, data []byte) error {
 	return s.write(name, data)
 }
 
+// oneLine takes the ends of lines out of JSON, where they are white space alone: in a stream they would end the data.
+var oneLine = strings.NewReplacer("\r", "", "\n", "")
+
 // write is send with mu held. Writes have the server's deadline, so nobody is held up for long.
 func (s *stream) write(name string, data []byte) error {
 	if s.err != nil {
@@ -50,7 +54,7 @@ func (s *stream) write(name string, data []byte) error {
 	if name == "message_start" {
 		s.began = true
 	}
-	if _, s.err = fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", name, data); s.err == nil {
+	if _, s.err = fmt.Fprintf(s.w, "event: %s\ndata: %s\n\n", name, oneLine.Replace(string(data))); s.err == nil {
 		s.err = s.rc.Flush()
 	}
 	return s.err

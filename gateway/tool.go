@@ -152,6 +152,11 @@ func (b *toolbox) addRemote(i int, o object) error {
 		return invalid("tools", "tools.%d: strict is not supported for a tool that code may call; leave one of strict and allowed_callers out", i)
 	case name == "":
 		return invalid("tools", "tools.%d has no name", i)
+	case len(b.remote) == bridge.MaxTools:
+		return invalid("tools", "tools.%d: code may call %d tools at most; leave allowed_callers out of the others", i, bridge.MaxTools)
+	}
+	if err := bridge.Check(fmt.Sprintf("tools.%d", i), offered(o)); err != nil { // first, since it bounds the schema
+		return err
 	}
 	if err := checkRefs(o.get("input_schema")); err != nil {
 		return invalid("tools", "tools.%d.input_schema: %v", i, err)
@@ -160,7 +165,7 @@ func (b *toolbox) addRemote(i int, o object) error {
 		return invalid("tools", "tools.%d: there is a tool %s already; leave one of them out", i, name)
 	}
 	b.remote = append(b.remote, o)
-	return bridge.Check(fmt.Sprintf("tools.%d", i), offered(o))
+	return nil
 }
 
 // describe puts the plain tools in the place of the code execution tool. What that said of caching goes to the last of them, what is said of skills to

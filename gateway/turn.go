@@ -221,8 +221,7 @@ func (t *turn) ask(ctx context.Context) (*round, error) {
 		return nil, errAnswered
 	}
 	if res.StatusCode >= 400 {
-		e := &upstreamError{res}
-		return nil, e.read(t.box.ref())
+		return nil, answeredBy(res, t.box.ref())
 	}
 	if t.out == nil || !t.out.sent() {
 		account(t.w, res)
@@ -258,8 +257,8 @@ func (t *turn) interrupted(ctx context.Context, err error) error {
 
 // finish makes the answer whole. delta is the message_delta of its last round; nil: that came whole.
 func (t *turn) finish(delta object, stop string) error {
-	if t.final == nil { // no upstream was asked
-		t.final, t.usage = t.head.without("usage"), t.head.get("usage")
+	if t.final == nil { // no upstream was asked, or by an earlier daemon alone
+		t.final = t.head.without("usage")
 	}
 	if empty(t.usage) {
 		t.usage = noUsage

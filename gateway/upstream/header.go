@@ -65,10 +65,12 @@ func (u *Upstream) header(client http.Header) http.Header {
 		setKey(h, "X-Api-Key", apiKey)
 		setKey(h, "Authorization", bearer)
 	}
-	// net/http would repeat a request that has this header after its body was sent, if the name is written as usual.
-	if once := h.Values("Idempotency-Key"); once != nil {
-		h.Del("Idempotency-Key")
-		h["idempotency-key"] = once
+	// net/http would repeat a request that has one of these headers after its body was sent, if the name is written as usual.
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if once := h.Values(name); once != nil {
+			h.Del(name)
+			h[strings.ToLower(name)] = once
+		}
 	}
 	h.Set("Accept-Encoding", "identity") // what is compressed comes late
 	if h.Get("Content-Type") == "" {

@@ -134,7 +134,7 @@ func TestRouting(t *testing.T) {
 		t.Fatal(err)
 	}
 	for model, want := range map[string]string{"claude-x": "a", "claude-small-1": "b", "claude-s": "c", "local/x": "b"} {
-		if u, err := s.For(model); err != nil || u.Name() != want {
+		if u, err := s.For(model); err != nil || u.cfg.Name != want {
 			t.Errorf("%s: %v %v", model, u, err)
 		}
 	}
@@ -322,23 +322,25 @@ func TestUnreachable(t *testing.T) {
 
 // TestNothingIsSentTwice has an upstream that takes a request on a kept connection and dies: whoever has an idempotency key would have it repeated by net/http.
 func TestNothingIsSentTwice(t *testing.T) {
-	var requests atomic.Int64
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		if requests.Add(1) > 1 {
-			panic(http.ErrAbortHandler)
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		var requests atomic.Int64
+		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if requests.Add(1) > 1 {
+				panic(http.ErrAbortHandler)
+			}
+			if r.Header.Get(name) != "once" {
+				t.Errorf("head %v", r.Header)
+			}
+		}))
+		defer web.Close()
+		u := only(t, Config{URL: web.URL})
+		do(t, u, head(name, "once"), hello)
+		_, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(name, "once"), Body: []byte(hello)})
+		var e *proto.Error
+		if n := requests.Load(); !errors.As(err, &e) || e.Code != proto.Unavailable || n != 2 {
+			t.Errorf("%s: %v, %d requests", name, err, n)
 		}
-		if r.Header.Get("Idempotency-Key") != "once" {
-			t.Errorf("head %v", r.Header)
-		}
-	}))
-	defer web.Close()
-	u := only(t, Config{URL: web.URL})
-	do(t, u, head("Idempotency-Key", "once"), hello)
-	_, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head("Idempotency-Key", "once"), Body: []byte(hello)})
-	var e *proto.Error
-	if n := requests.Load(); !errors.As(err, &e) || e.Code != proto.Unavailable || n != 2 {
-		t.Errorf("%v, %d requests", err, n)
 	}
 }
 
@@ -358,5 +360,43 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	if n := opened.Load(); n != 1 {
 		t.Errorf("%d connections for 5 requests", n)
+	}
+}
+
+// TestConnectionsOfStreamsAreKept reads streams as far as their last event: their end comes a moment later.
+func TestConnectionsOfStreamsAreKept(t *testing.T) {
+	var opened atomic.Int64
+	read := make(chan bool)
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "data: {}\n\n")
+		_ = http.NewResponseController(w).Flush()
+		if last := <-read; last {
+			<-r.Context().Done() // an answer that does not end
+		}
+	}))
+	web.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	web.Start()
+	defer web.Close()
+	u := only(t, Config{URL: web.URL})
+	const n = 20
+	for i := range n {
+		res, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(hello)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(res.Body, make([]byte, len("data: {}\n\n"))); err != nil {
+			t.Fatal(err)
+		}
+		read <- i == n-1
+		if err := res.Body.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := opened.Load(); got > n/4 { // one, but for a machine that stands still in between
+		t.Errorf("%d connections for %d streams", got, n)
 	}
 }

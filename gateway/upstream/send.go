@@ -111,9 +111,18 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, b.u.explain(b.ctx, err, "broke off its answer")
 }
 
-// Close gives the connection back, or ends it where more was to come.
+// How long, and for how many bytes, the end of an answer is waited for when it is closed: that of a stream may come a moment after its last event.
+const (
+	endTime = 100 * time.Millisecond
+	endSize = 4 << 10
+)
+
+// Close gives the connection back, or ends it where more is to come.
 func (b *body) Close() error {
 	b.closed.Store(true)
+	timer := time.AfterFunc(endTime, func() { b.cancel(nil) })
+	_, _ = io.CopyN(io.Discard, b.src, endSize) // without an end there, Close ends the connection
+	timer.Stop()
 	err := b.src.Close()
 	b.cancel(nil)
 	return err

@@ -203,9 +203,6 @@ func short(text string) string {
 	return text
 }
 
-// Name is for messages and logs.
-func (u *Upstream) Name() string { return u.cfg.Name }
-
 // Do sends a request and gives its answer, whose body the caller closes. It is in the Messages dialect: JSON, or events where the request asks for a stream.
 // An answer with a status from 400 on has the error envelope. Errors are a *proto.Error: Unavailable, TimedOut or Canceled.
 func (u *Upstream) Do(ctx context.Context, r Request) (*http.Response, error) {
