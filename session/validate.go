@@ -72,20 +72,24 @@ func checkSpan(field string, d, lo, hi time.Duration) error {
 // checkLimits refuses what the kernel would refuse later and less clearly. A request may lower
 // the daemon's limits and may not raise them.
 func checkLimits(l, most proto.Limits) error {
+	least := LeastLimits
 	switch {
-	case l.CPUs < 0 || l.CPUs > 0 && l.CPUs < 0.01 || math.IsNaN(l.CPUs) || l.CPUs > most.CPUs:
-		return invalid("limits.cpus", "limits.cpus must be from 0.01 to %g, which is this daemon's limit", most.CPUs)
-	case l.MemoryBytes < 0 || l.MemoryBytes > 0 && l.MemoryBytes < 16<<20 || l.MemoryBytes > most.MemoryBytes:
-		return invalid("limits.memory_bytes", "limits.memory_bytes must be from %d to %d, which is this daemon's limit", 16<<20, most.MemoryBytes)
-	case l.PIDs < 0 || l.PIDs > 0 && l.PIDs < 16 || l.PIDs > most.PIDs:
-		return invalid("limits.pids", "limits.pids must be from 16 to %d, which is this daemon's limit", most.PIDs)
-	case l.DiskBytes < 0 || l.DiskBytes > 0 && l.DiskBytes < 16<<20 || l.DiskBytes > most.DiskBytes:
-		return invalid("limits.disk_bytes", "limits.disk_bytes must be from %d to %d, which is this daemon's limit", 16<<20, most.DiskBytes)
-	case l.OpenFiles < 0 || l.OpenFiles > 0 && l.OpenFiles < 256 || l.OpenFiles > most.OpenFiles:
-		return invalid("limits.open_files", "limits.open_files must be from 256 to %d, which is this daemon's limit", most.OpenFiles)
+	case l.CPUs < 0 || l.CPUs > 0 && l.CPUs < least.CPUs || math.IsNaN(l.CPUs) || l.CPUs > most.CPUs:
+		return invalid("limits.cpus", "limits.cpus must be from %g to %g, which is this daemon's limit", least.CPUs, most.CPUs)
+	case outside(l.MemoryBytes, least.MemoryBytes, most.MemoryBytes):
+		return invalid("limits.memory_bytes", "limits.memory_bytes must be from %d to %d, which is this daemon's limit", least.MemoryBytes, most.MemoryBytes)
+	case outside(l.PIDs, least.PIDs, most.PIDs):
+		return invalid("limits.pids", "limits.pids must be from %d to %d, which is this daemon's limit", least.PIDs, most.PIDs)
+	case outside(l.DiskBytes, least.DiskBytes, most.DiskBytes):
+		return invalid("limits.disk_bytes", "limits.disk_bytes must be from %d to %d, which is this daemon's limit", least.DiskBytes, most.DiskBytes)
+	case outside(l.OpenFiles, least.OpenFiles, most.OpenFiles):
+		return invalid("limits.open_files", "limits.open_files must be from %d to %d, which is this daemon's limit", least.OpenFiles, most.OpenFiles)
 	}
 	return nil
 }
+
+// outside reports whether a limit is not from least to most. 0 is the default.
+func outside(n, least, most int64) bool { return n < 0 || n > 0 && n < least || n > most }
 
 func checkLabels(labels map[string]string) error {
 	if len(labels) > maxLabels {

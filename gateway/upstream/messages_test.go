@@ -344,17 +344,23 @@ func TestNothingIsSentTwice(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreKept(t *testing.T) {
-	var opened atomic.Int64
-	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "{}") }))
+// counting is an upstream that answers with a handler, and how many connections to it were opened.
+func counting(t *testing.T, answer http.HandlerFunc) (*Upstream, *atomic.Int64) {
+	t.Helper()
+	opened := &atomic.Int64{}
+	web := httptest.NewUnstartedServer(answer)
 	web.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
 			opened.Add(1)
 		}
 	}
 	web.Start()
-	defer web.Close()
-	u := only(t, Config{URL: web.URL})
+	t.Cleanup(web.Close)
+	return only(t, Config{URL: web.URL}), opened
+}
+
+func TestConnectionsAreKept(t *testing.T) {
+	u, opened := counting(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "{}") })
 	for range 5 {
 		do(t, u, head(), hello)
 	}
@@ -365,23 +371,14 @@ func TestConnectionsAreKept(t *testing.T) {
 
 // TestConnectionsOfStreamsAreKept reads streams as far as their last event: their end comes a moment later.
 func TestConnectionsOfStreamsAreKept(t *testing.T) {
-	var opened atomic.Int64
 	read := make(chan bool)
-	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	u, opened := counting(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "data: {}\n\n")
 		_ = http.NewResponseController(w).Flush()
 		if last := <-read; last {
 			<-r.Context().Done() // an answer that does not end
 		}
-	}))
-	web.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			opened.Add(1)
-		}
-	}
-	web.Start()
-	defer web.Close()
-	u := only(t, Config{URL: web.URL})
+	})
 	const n = 20
 	for i := range n {
 		res, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(hello)})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -46,11 +47,11 @@ func weigh() error {
 	return setting{"cpu", "cpu.shares", strconv.Itoa(1024 * n), "cpu.weight", strconv.Itoa(v2)}.write("")
 }
 
-// inRootCgroup reports whether the daemon, and so what it shares a processor with, is in v2's outermost cgroup.
-func inRootCgroup() bool {
+// inRootCgroup reports whether the daemon, and so what it shares a processor with, is in v2's outermost cgroup. It is looked up once: each start asks.
+var inRootCgroup = sync.OnceValue(func() bool {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	return err == nil && slices.Contains(strings.Split(string(b), "\n"), "0::/")
-}
+})
 
 // inheritProcessors has new cgroups begin with the processors and memory nodes of the one that all sandboxes are in (v1; on v2 they do so anyway). To be written
 // there they are checked against those of all other sandboxes, twice for each new one.
