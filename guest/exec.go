@@ -30,7 +30,8 @@ type execution struct {
 	id          identity   // whose command it is
 	output      outputDir
 	job         string // the directory to look at when it has ended
-	ahead       func() // prepares for a next command like this one; nil if there is nothing to prepare
+	plan        *plan  // nil on a shell
+	kind        kind   // of the zygote for commands like this one; zero if there can be none
 	noOutputDir bool   // its output directory could not be made, since the disk is full
 
 	cancel chan struct{} // closed when the caller has gone
@@ -123,10 +124,7 @@ func (e *execution) start(cmd *Command, p *plan, fds []int) (<-chan death, error
 		e.unplumb()
 		return nil, notStarted(p, err)
 	}
-	e.o = o
-	if pl.kind != (kind{}) {
-		e.ahead = func() { e.s.zygotes.prepare(pl.kind, p) }
-	}
+	e.o, e.plan, e.kind = o, p, pl.kind
 	return deaths, nil
 }
 
@@ -355,20 +353,23 @@ func (e *execution) finish(d death) {
 	x.Leftover, alone = e.s.leftover(e.o)
 	e.s.disown(e.o)
 	e.lookBack(&x, alone)
+	newest := e.s.newest.Load()
 	e.report(x)
+	e.s.zygotes.keepUp(e.kind)
 	nap(respite)
+	if e.s.newest.Load() == newest { // else there is a next command already
+		e.s.spareNull()
+		e.s.zygotes.restock(e.kind)
+	}
 	if alone {
 		e.s.calm.settle(since, e.s.lookAround)
 	}
-	e.s.spareNull()
-	if e.ahead != nil {
-		e.ahead()
-	}
+	e.s.zygotes.prepare(e.kind, e.plan)
 }
 
 // respite is how long the guest does nothing when it has told the end of a command. The daemon is about to answer then, which it takes some 0.3 ms for, and
 // the guest cannot see when it has. What is made ready for the next command at once is made ready in the way of this one's answer: that was a tenth to a
-// fifth of the time of a small command on two processors. A command that comes earlier does it for itself.
+// fifth of the time of a small command on two processors. What is made ready once the next command has come is in the way of that one, so it is left to its end.
 const respite = 500 * time.Microsecond
 
 // report sends the end and closes what nobody needs any more.

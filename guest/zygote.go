@@ -32,6 +32,9 @@ const waitingText = "# waits to be a command's"
 // maxFailures is how often in a row a zygote of a kind may fail to start: here they do not work then, as with a C library that is not GNU's.
 const maxFailures = 3
 
+// maxSpares is how many spares a zygote has from when a command has found none.
+const maxSpares = 2
+
 // zygoteSlots is how many variables a command may have, unless the one had more that it is started for: they take the places of the zygote's own, and so do
 // arguments beyond the zygote's.
 const zygoteSlots = 128
@@ -75,11 +78,12 @@ type zygote struct {
 	robust  [2]uint64 // the list of locks that the kernel opens when a thread ends, and its size
 	touch   []call    // have a spare's memory mapped ahead
 
-	mu    sync.Mutex
-	spare *waiter // nil if there is none
-	used  time.Time
-	ended bool
-	rest  *time.Timer
+	mu     sync.Mutex
+	spares []*waiter
+	want   int // how many of them there are to be
+	used   time.Time
+	ended  bool
+	rest   *time.Timer
 }
 
 // sources say which libraries a program gets.
@@ -138,11 +142,18 @@ func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok
 		return nil, false
 	}
 	msg := g.command(p, o.mark).bytes()
-	if msg == nil || g.spare == nil && z.refill(g) != nil {
+	if msg == nil {
 		return nil, false
 	}
-	sp := g.spare
-	g.spare, g.used = nil, time.Now()
+	if len(g.spares) == 0 {
+		if z.refill(g) != nil {
+			return nil, false
+		}
+		g.want = maxSpares // commands come faster than they are prepared for
+	}
+	sp := g.spares[len(g.spares)-1]
+	g.drop(sp)
+	g.used = time.Now()
 	if !z.s.reaper.unwatch(sp.o.pid, sp.died) {
 		return nil, false // it has died just now, and who watched cleans up
 	}
@@ -155,14 +166,9 @@ func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok
 	return sp.died, err == nil
 }
 
-// prepare sees to it that the next command of this kind has a spare, if they are frequent.
+// prepare starts a zygote of this kind if there is none and its commands are frequent.
 func (z *zygotes) prepare(k kind, p *plan) {
-	if g := z.of(k); g != nil {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if !g.ended && g.spare == nil {
-			_ = z.refill(g)
-		}
+	if k == (kind{}) || z.of(k) != nil {
 		return
 	}
 	z.making.Lock()
@@ -176,6 +182,34 @@ func (z *zygotes) prepare(k kind, p *plan) {
 		return
 	}
 	delete(z.failures, k)
+}
+
+// keepUp has a spare made at once if the zygote of a kind has none left and its commands come without a pause.
+func (z *zygotes) keepUp(k kind) {
+	z.with(k, func(g *zygote) {
+		if g.want > 1 && len(g.spares) == 0 {
+			_ = z.refill(g)
+		}
+	})
+}
+
+// restock has as many spares made as the zygote of a kind is to have.
+func (z *zygotes) restock(k kind) {
+	z.with(k, func(g *zygote) {
+		for !g.ended && len(g.spares) < g.want && z.refill(g) == nil {
+		}
+	})
+}
+
+// with runs fn with the zygote of a kind, if there is one, and its lock.
+func (z *zygotes) with(k kind, fn func(g *zygote)) {
+	if g := z.of(k); g != nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if !g.ended {
+			fn(g)
+		}
+	}
 }
 
 // wanted reports whether there should be a zygote of a kind that has none.
@@ -211,7 +245,7 @@ func (z *zygotes) start(k kind, p *plan) (err error) {
 	}
 	defer unix.Close(far)
 	g := &zygote{
-		waiter: w, kind: k, path: p.path, name: p.argv[0], sources: k.sources(p.path),
+		waiter: w, want: 1, kind: k, path: p.path, name: p.argv[0], sources: k.sources(p.path),
 		slots: max(zygoteSlots, 2*(len(p.argv)+len(p.env))), used: time.Now(),
 	}
 	g.look, g.looks = p.look, looksOf(g.sources)
@@ -272,16 +306,19 @@ func (z *zygotes) refill(g *zygote) error {
 	}
 	z.s.births.made(sp.o.pid)
 	z.s.enlist(sp.o)
-	g.spare = sp
+	g.spares = append(g.spares, sp)
 	z.s.reaper.watch(sp.o.pid, sp.died, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if g.spare == sp {
-			g.spare = nil
-		}
+		g.drop(sp)
 		z.bury(sp)
 	})
 	return nil
+}
+
+// drop takes one from the spares, if it is among them. Called with g.mu held.
+func (g *zygote) drop(sp *waiter) {
+	g.spares = slices.DeleteFunc(g.spares, func(other *waiter) bool { return other == sp })
 }
 
 // bury forgets a waiter that has ended, or is something else now.
@@ -314,8 +351,8 @@ func (z *zygotes) end(g *zygote) {
 	}
 	z.mu.Unlock()
 	z.s.reaper.kill(g.o.pid, g.died, -g.o.pid) // also a spare that was stopped before it could say a word
-	if g.spare != nil {
-		z.s.reaper.kill(g.spare.o.pid, g.spare.died, g.spare.o.pid)
+	for _, sp := range g.spares {
+		z.s.reaper.kill(sp.o.pid, sp.died, sp.o.pid)
 	}
 }
 
@@ -340,11 +377,11 @@ func (z *zygotes) endAll() {
 	z.mu.Unlock()
 	for _, g := range all {
 		g.mu.Lock()
-		sp := g.spare
+		spares := slices.Clone(g.spares)
 		z.end(g)
 		g.mu.Unlock()
 		<-g.gone
-		if sp != nil {
+		for _, sp := range spares {
 			<-sp.gone
 		}
 	}

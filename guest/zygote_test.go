@@ -25,7 +25,7 @@ func (w *world) ahead(user string) {
 		w.t.Skip("zygotes are for another architecture")
 	}
 	eventually(w.t, "a command is started ahead", func() bool { return w.run(Command{Text: showObject, User: user}).stdout != "0\n" })
-	eventually(w.t, "two bashes wait", func() bool { return len(w.waiting()) == 2 }) // the spare is made after the answer
+	eventually(w.t, "a zygote and its spare wait", func() bool { return len(w.waiting()) >= 2 }) // the spare is made after the answer
 }
 
 // waiting lists bash's zygotes and spares, in the order of their start.
@@ -231,12 +231,12 @@ func TestZygoteRefuses(t *testing.T) {
 // Whoever ends or stops what waits gets its next command all the same, once.
 func TestZygoteKilled(t *testing.T) {
 	for name, sig := range map[string]unix.Signal{"killed": unix.SIGKILL, "stopped": unix.SIGSTOP} {
-		for which := range 3 { // the zygote, the spare, both
+		for which := range 3 { // the zygote, the spare, all
 			t.Run(fmt.Sprint(name, which), func(t *testing.T) {
 				w := newWorld(t, false)
 				w.ahead("")
 				pids := w.waiting()
-				if which < len(pids) {
+				if which < 2 {
 					pids = pids[which : which+1]
 				}
 				for _, pid := range pids {
@@ -327,6 +327,31 @@ func TestZygoteCrowd(t *testing.T) {
 	}
 }
 
+// Commands that come without a pause have two spares, of which the next two find one each.
+func TestZygoteKeepsUp(t *testing.T) {
+	w := newWorld(t, false)
+	w.ahead("")
+	for range 20 {
+		w.bash("true")
+	}
+	eventually(t, "a zygote and two spares wait", func() bool { return len(w.waiting()) == 1+maxSpares })
+	var waited []string
+	for _, pid := range w.waiting()[1:] {
+		waited = append(waited, insideAs(t, pid))
+	}
+	var o collected
+	p := w.start(Command{Text: "echo $$; exec sleep 100"}, &o)
+	o.until(t, proto.Stdout, "\n")
+	ran := []string{strings.TrimSpace(o.text(proto.Stdout)), w.bash("printf $$").stdout}
+	for _, pid := range ran {
+		if !slices.Contains(waited, pid) {
+			t.Errorf("processes %v ran the commands, and %v waited", ran, waited)
+		}
+	}
+	must(t, p.Kill(short(t)))
+	w.wait(p, &o)
+}
+
 // A bash that is another one now is found, and so are other libraries.
 func TestZygoteIsOfThisBash(t *testing.T) {
 	w := newWorld(t, false)
@@ -382,6 +407,16 @@ func TestZygoteRests(t *testing.T) {
 	w := newWorld(t, false, zygoteRestVariable+"=500ms")
 	w.ahead("")
 	eventually(t, "nothing waits", func() bool { return len(w.waiting()) == 0 })
+}
+
+// insideAs is the number that the container has for a process.
+func insideAs(t *testing.T, pid int) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	must(t, err)
+	_, numbers, _ := strings.Cut(string(b), "\nNSpid:")
+	f := strings.Fields(strings.SplitN(numbers, "\n", 2)[0])
+	return f[len(f)-1]
 }
 
 // pidOf is the number that a directory of /proc is named after.
