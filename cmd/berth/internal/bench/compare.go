@@ -25,6 +25,8 @@ type comparator struct {
 	exec   func(id string, argv ...string) []string // a command in it
 	remove func(id string) [][]string               // it, with force
 	once   func(id string) []string                 // the whole life of a container that runs `true`
+	send   func(id, from, to string) []string       // copies a file or directory into it; nil if it has no such thing
+	fetch  func(id, from, to string) []string       // copies one out of it
 	do     func(context.Context, []string) error    // runs a command line
 	stop   func()                                   // ends what was started for it
 	box    string                                   // a container for commands, made when first asked for
@@ -102,16 +104,25 @@ func (c *comparator) whole(ctx context.Context, id string) error {
 // running is the turn that runs a command in a container that is there already.
 func (c *comparator) running(name string, every int, argv ...string) *turn {
 	return &turn{name: name, role: Comparator, every: every, op: func(ctx context.Context) (float64, error) {
-		if c.box == "" {
-			id := fresh()
-			if err := c.do(ctx, c.create(id)); err != nil {
-				_ = c.delete(ctx, id) // it may be half there
-				return 0, err
-			}
-			c.box = id
+		id, err := c.container(ctx)
+		if err != nil {
+			return 0, err
 		}
-		return timed(func() error { return c.do(ctx, c.exec(c.box, argv...)) })
+		return timed(func() error { return c.do(ctx, c.exec(id, argv...)) })
 	}}
+}
+
+// container is one that runs already, for commands and files.
+func (c *comparator) container(ctx context.Context) (string, error) {
+	if c.box == "" {
+		id := fresh()
+		if err := c.do(ctx, c.create(id)); err != nil {
+			_ = c.delete(ctx, id) // it may be half there
+			return "", err
+		}
+		c.box = id
+	}
+	return c.box, nil
 }
 
 // environment is that of a comparator's programs: they are to find our runtimes first, and nobody's settings.

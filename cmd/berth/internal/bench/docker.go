@@ -48,6 +48,8 @@ func (b *bench) startDocker(ctx context.Context) (*comparator, error) {
 		exec:   func(id string, argv ...string) []string { return line(append([]string{"exec", id}, argv...)...) },
 		remove: func(id string) [][]string { return [][]string{line("rm", "-f", id)} },
 		once:   func(id string) []string { return line("run", "--rm", "--network", "none", "--name", id, image, "true") },
+		send:   func(id, from, to string) []string { return line("cp", from, id+":"+to) },
+		fetch:  func(id, from, to string) []string { return line("cp", id+":"+from, to) },
 	}
 	c.stop = func() { c.clear(); s.end(); unmountBelow(dir) }
 	// As one layer without history: docker of that age reads no OCI archives.
