@@ -67,18 +67,15 @@ var rows = []row{
 // unmeasured is what the plan of these rows names and they do not have, so that nobody takes a row for more than it is.
 var unmeasured = map[string][]Missing{
 	"warm":     {{"byggflow, sandkasten, cocoon", notPackaged}},
-	"custom":   {{"byggflow, sandkasten, cocoon", notPackaged}, {"ctr run with equal options", unwritten}},
+	"custom":   {{"byggflow, sandkasten, cocoon", notPackaged}},
 	"cell":     {{"a cell of a Jupyter kernel", "not among the programs of make setup-bench"}},
 	"burst":    {{"agent-sandbox", "it needs Kubernetes"}, {"a pool of docker's", "docker has none"}},
 	"churn":    {{"containerd's Go client", "its command line stands for it"}},
-	"memory":   {{"ctr with grouped shims", unwritten}, {"Dormice, Cube", notPackaged}},
+	"memory":   {{"Dormice, Cube", notPackaged}},
 	"upload":   {{"docker cp, cp -r and a pipe of tar", unwritten}, {"1 MiB and 10,000 files of 4 KiB", unwritten}},
 	"download": {{"docker cp, cp -r and a pipe of tar", unwritten}, {"1 MiB and 10,000 files of 4 KiB", unwritten}},
-	"line":     {{"docker exec", unwritten}, {"kubectl exec", "it needs Kubernetes"}},
-	"bulk":     {{"docker exec", unwritten}, {"kubectl exec", "it needs Kubernetes"}},
-	"pause":    {{"one of 200 that are paused", unwritten}},
-	"restart":  {{"docker restart with live-restore", unwritten}},
-	"tree":     {{"mounts on the host, switches for each streamed line", unwritten}},
+	"line":     {{"kubectl exec", "it needs Kubernetes"}},
+	"bulk":     {{"kubectl exec", "it needs Kubernetes"}},
 }
 
 // Why something is unmeasured.

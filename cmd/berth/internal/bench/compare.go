@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,20 +22,23 @@ import (
 // A comparator is another way to run containers, as its users call it: by command lines. All run the base image.
 type comparator struct {
 	name   string
-	create func(id string) []string                 // a container that sleeps, in the background
+	env    []string                                 // of its command lines
+	create func(id string, more ...string) []string // a container that sleeps, in the background; more are flags of its own, where it takes any
 	exec   func(id string, argv ...string) []string // a command in it
 	remove func(id string) [][]string               // it, with force
 	once   func(id string) []string                 // the whole life of a container that runs `true`
 	send   func(id, from, to string) []string       // copies a file or directory into it; nil if it has no such thing
 	fetch  func(id, from, to string) []string       // copies one out of it
 	do     func(context.Context, []string) error    // runs a command line
+	down   func()                                   // ends its daemon; nil where that is not for containers that live through it
+	up     func(context.Context) error              // starts it again
 	stop   func()                                   // ends what was started for it
 	box    string                                   // a container for commands, made when first asked for
 }
 
 // starters are the comparators there are.
 var starters = map[string]func(*bench, context.Context) (*comparator, error){
-	"ctr": (*bench).startContainerd, "docker": (*bench).startDocker, "crun": (*bench).startCrun,
+	"ctr": (*bench).startContainerd, "docker": (*bench).startDocker, liveDocker: (*bench).startLiveDocker, "crun": (*bench).startCrun,
 }
 
 // other starts a comparator when a row first asks for it. One that cannot be had is said to be missing in the result.
@@ -71,6 +75,13 @@ var serial atomic.Int64
 
 // fresh is a name for a container that nobody has yet, no other bench on this machine either: runtimes have one directory for all.
 func fresh() string { return fmt.Sprintf("berth-bench-%d-%d", os.Getpid(), serial.Add(1)) }
+
+// with is the same with more flags for its containers.
+func (c *comparator) with(more ...string) *comparator {
+	other := *c
+	other.box, other.create = "", func(id string, _ ...string) []string { return c.create(id, more...) }
+	return &other
+}
 
 // creating is the turn that makes a container with a comparator and removes it.
 func (c *comparator) creating(name string, every int) *turn {
@@ -123,6 +134,23 @@ func (c *comparator) container(ctx context.Context) (string, error) {
 		c.box = id
 	}
 	return c.box, nil
+}
+
+// pipe runs a command in a container that is there already and gives what it writes to take.
+func (c *comparator) pipe(ctx context.Context, take func(io.Reader) error, argv ...string) error {
+	id, err := c.container(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, lineMost, fmt.Errorf("it took more than %v", lineMost))
+	defer cancel()
+	line := c.exec(id, argv...)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.Env = c.env
+	if err := pipe(cmd, take); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	return nil
 }
 
 // environment is that of a comparator's programs: they are to find our runtimes first, and nobody's settings.
@@ -231,8 +259,10 @@ func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
 	}
 	line := func(args ...string) []string { return append([]string{ctr, "--address", socket}, args...) }
 	c := &comparator{
-		name: "ctr", do: plainly(env, lineMost),
-		create: func(id string) []string { return line("run", "-d", image, id, "sleep", "infinity") },
+		name: "ctr", env: env, do: plainly(env, lineMost),
+		create: func(id string, more ...string) []string {
+			return line(slices.Concat([]string{"run", "-d"}, more, []string{image, id, "sleep", "infinity"})...)
+		},
 		exec: func(id string, argv ...string) []string {
 			return line(append([]string{"task", "exec", "--exec-id", fresh(), id}, argv...)...)
 		},

@@ -100,7 +100,7 @@ func (b *bench) startCrun(ctx context.Context) (_ *comparator, err error) {
 	line := func(args ...string) []string { return append([]string{crun, "--root", state}, args...) }
 	c := &comparator{
 		name:   "crun",
-		create: func(id string) []string { return line("run", "-d", "-b", filepath.Join(dir, "sleep"), id) },
+		create: func(id string, _ ...string) []string { return line("run", "-d", "-b", filepath.Join(dir, "sleep"), id) },
 		exec:   func(id string, argv ...string) []string { return line(append([]string{"exec", id}, argv...)...) },
 		remove: func(id string) [][]string { return [][]string{line("delete", "-f", id)} },
 		once:   func(id string) []string { return line("run", "-b", filepath.Join(dir, "true"), id) },

@@ -2,6 +2,8 @@ package bench
 
 import (
 	"context"
+	"os"
+	"strconv"
 
 	"berth/proto"
 )
@@ -164,10 +166,20 @@ func (b *bench) custom(ctx context.Context, res *Result) error {
 		Limits: proto.Limits{CPUs: 0.5, MemoryBytes: 256 << 20, PIDs: 100, OpenFiles: 1000, DiskBytes: 1 << 30},
 	}}
 	turns := []*turn{{name: "plain create", role: Ours, op: plain.make, after: plain.tidy}, {name: overHTTP, role: Ours, op: asking.make, after: asking.tidy}}
+	const equally = "ctr run -d with equal options"
+	if c := b.other(ctx, res, "ctr"); c != nil {
+		workspace, err := os.MkdirTemp(b.tmp, "workspace-")
+		if err != nil {
+			return err
+		}
+		turns = append(turns, c.with("--env", "CUSTOM=value", "--env", "OTHER=more", "--cpus", "0.5", "--memory-limit", strconv.Itoa(256<<20), "--rlimit-nofile", "1000:1000",
+			"--mount", "type=bind,src="+workspace+",dst=/workspace,options=rbind:rw").creating(equally, 4))
+	}
 	if err := b.inTurns(ctx, res, b.rounds(200), turns); err != nil {
 		return err
 	}
 	res.against(overHTTP, atMost(1.2), "plain create")
+	res.against(overHTTP, lower, equally)
 	return d.hits(ctx, res, before, made(plain, asking))
 }
 

@@ -81,10 +81,13 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 	}
 	res.number("containers per GiB", (1<<20)/mine, atLeast(900))
 	res.number("containers per GiB, awake", (1<<20)/awake, more)
-	for _, o := range []other{{"docker", "docker run -d", others}, {"ctr", "ctr run -d", others}} {
+	for _, o := range []other{{"docker", "docker run -d", others}, {"ctr", "ctr run -d", others}, {"ctr", groupedShims, others}} {
 		c := b.other(ctx, res, o.name)
 		if c == nil {
 			continue
+		}
+		if o.command == groupedShims {
+			c = c.with("--annotation", "io.containerd.runc.v2.group=berth-bench")
 		}
 		theirs, err := c.held(ctx, o.every)
 		if ctx.Err() != nil {
@@ -104,6 +107,9 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 	res.note("%d containers of ours and %d of the others, created and not used, by the change of what is neither free nor cache. Ours doze, as they do a minute after their last use; those that are called awake do not yet.", n, others)
 	return nil
 }
+
+// groupedShims is ctr with one shim for all containers, where it starts one for each otherwise.
+const groupedShims = "ctr run -d with grouped shims"
 
 // held is how much more memory is taken, for each of n, after build made them, which the caller undoes. A quarter of them is made and undone before that: what a daemon took
 // for its start, for an image above all, goes back then and not in the middle of what counts.
@@ -127,23 +133,34 @@ func held(ctx context.Context, n int, build func(n int) error, undo func() error
 
 // held is the same for a comparator.
 func (c *comparator) held(ctx context.Context, n int) (float64, error) {
-	var ids []string
-	undo := func() error {
-		return each(context.WithoutCancel(ctx), len(ids), hands, func(ctx context.Context, i int) error {
-			if ids[i] == "" {
-				return nil
+	var undo func() error
+	defer func() {
+		if undo != nil {
+			_ = undo() // it ends with the comparator
+		}
+	}()
+	return held(ctx, n, func(n int) (err error) {
+		_, undo, err = c.many(ctx, n)
+		return err
+	}, func() error { return undo() })
+}
+
+// many makes containers. undo removes those that were made, which can be done again.
+func (c *comparator) many(ctx context.Context, n int) (ids []string, undo func() error, err error) {
+	ids = make([]string, n)
+	undo = func() error {
+		return each(context.WithoutCancel(ctx), n, hands, func(ctx context.Context, i int) (err error) {
+			if ids[i] != "" {
+				err = c.delete(ctx, ids[i])
+				ids[i] = ""
 			}
-			return c.delete(ctx, ids[i])
+			return err
 		})
 	}
-	defer func() { _ = undo() }() // it ends with the comparator
-	return held(ctx, n, func(n int) error {
-		ids = make([]string, n)
-		return each(ctx, n, churners, func(ctx context.Context, i int) error {
-			ids[i] = fresh()
-			return c.do(ctx, c.create(ids[i]))
-		})
-	}, undo)
+	return ids, undo, each(ctx, n, churners, func(ctx context.Context, i int) error {
+		ids[i] = fresh()
+		return c.do(ctx, c.create(ids[i]))
+	})
 }
 
 // charged notes what the kernel charges to the cgroups of what name is about: all of it, and the kernel's own part.

@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,62 +30,103 @@ func age(line string) (float64, error) {
 	return float64(time.Now().UnixNano()-ns) / 1e6, err
 }
 
-// line is the way of one line, from the write in the container to the client.
-func (b *bench) line(ctx context.Context, res *Result) error {
+// A ticking runs the ticker for so many lines and returns how old each was when it came.
+type ticking struct {
+	name string
+	role Role
+	run  func(ctx context.Context, lines int) ([]float64, error)
+}
+
+// tickings are those of the bare machine, of ours over a connection that close closes, and of others.
+func (b *bench) tickings(ctx context.Context, res *Result) (all []ticking, closed func(), err error) {
 	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer d.leave(ctx)
 	live, err := d.Live(ctx, id)
+	if err != nil {
+		d.leave(ctx)
+		return nil, nil, err
+	}
+	piped := func(pipe func(func(io.Reader) error, ...string) error, lines int) (ages []float64, err error) {
+		err = pipe(func(r io.Reader) (err error) { ages, err = agesOf(r); return err }, tick(lines)...)
+		return ages, err
+	}
+	all = []ticking{
+		{barePipe, Floor, func(_ context.Context, lines int) ([]float64, error) { return piped(s.pipe, lines) }},
+		{overLive, Ours, func(ctx context.Context, lines int) (ages []float64, err error) {
+			var bad error
+			end, err := finish(ctx, live, fresh(), proto.Cmd{Argv: tick(lines)}, func(e proto.Event) {
+				// Several lines may come as one event; each is as old as it says.
+				more, err := agesOf(bytes.NewReader(e.DataBase64))
+				ages, bad = append(ages, more...), errors.Join(bad, err)
+			})
+			if err == nil {
+				err = cmp.Or(succeeded(end), bad)
+			}
+			return ages, err
+		}},
+	}
+	if c := b.other(ctx, res, "docker"); c != nil {
+		all = append(all, ticking{dockerExec, Comparator, func(ctx context.Context, lines int) ([]float64, error) {
+			return piped(func(take func(io.Reader) error, argv ...string) error { return c.pipe(ctx, take, argv...) }, lines)
+		}})
+	}
+	return all, func() { _ = live.Close(); d.leave(ctx) }, nil // all has been read
+}
+
+// Names of what output is compared with.
+const (
+	barePipe   = "bare pipe"
+	dockerExec = "docker exec"
+)
+
+func tick(lines int) []string { return []string{"/usr/bin/python3", "-c", ticker, strconv.Itoa(lines)} }
+
+// agesOf reads lines, and how old each is.
+func agesOf(r io.Reader) (ages []float64, err error) {
+	in := bufio.NewScanner(r)
+	for in.Scan() {
+		ms, err := age(in.Text())
+		if err != nil {
+			return nil, err
+		}
+		ages = append(ages, ms)
+	}
+	return ages, in.Err()
+}
+
+// line is the way of one line, from the write in the container to the client.
+func (b *bench) line(ctx context.Context, res *Result) error {
+	all, closed, err := b.tickings(ctx, res)
 	if err != nil {
 		return err
 	}
-	defer live.Close()
-	var bare, ours []float64
-	lines := strconv.Itoa(b.rounds(250))
-	argv := []string{"/usr/bin/python3", "-c", ticker, lines}
-	for round := range b.rounds(5) {
-		err := s.pipe(func(r io.Reader) error {
-			for in := bufio.NewScanner(r); in.Scan(); {
-				ms, err := age(in.Text())
-				if err != nil {
-					return err
-				}
-				bare = append(bare, ms)
+	defer closed()
+	lines := b.rounds(250)
+	ages := map[string][]float64{}
+	for range b.rounds(5) {
+		for i, t := range all {
+			came, err := t.run(ctx, lines)
+			if err == nil && len(came) != lines {
+				err = fmt.Errorf("%d lines came of %d", len(came), lines)
 			}
-			return nil
-		}, argv...)
-		if err != nil {
-			return err
-		}
-		var bad error
-		end, err := finish(ctx, live, strconv.Itoa(round), proto.Cmd{Argv: argv}, func(e proto.Event) {
-			// Several lines may come as one event; each is as old as it says.
-			for line := range strings.Lines(string(e.DataBase64)) {
-				ms, err := age(line)
-				if err != nil {
-					bad = err
-				}
-				ours = append(ours, ms)
+			if err != nil && t.role == Comparator && ctx.Err() == nil {
+				res.Missing = append(res.Missing, Missing{t.name, err.Error()})
+				all = slices.Delete(all, i, i+1) // it is the last
+				break
 			}
-		})
-		if err == nil {
-			err = succeeded(end)
-		}
-		if err == nil {
-			err = bad
-		}
-		if err != nil {
-			return err
+			if err != nil {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			ages[t.name] = append(ages[t.name], came...)
 		}
 	}
-	if len(ours) != len(bare) {
-		return fmt.Errorf("%d lines came of %d", len(ours), len(bare))
+	for _, t := range all {
+		res.add(t.name, t.role, "ms", ages[t.name]...)
 	}
-	res.add("bare pipe", Floor, "ms", bare...)
-	res.add(overLive, Ours, "ms", ours...)
-	res.against(overLive, atMost(5), "bare pipe")
+	res.against(overLive, atMost(5), barePipe)
+	res.against(overLive, lower, dockerExec)
 	res.tail(overLive, lower)
 	return nil
 }
@@ -122,6 +165,12 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 		return err
 	}
 	defer live.Close()
+	counting := func(n *int64) func(io.Reader) error {
+		return func(r io.Reader) (err error) {
+			*n, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r}, make([]byte, 64<<10))
+			return err
+		}
+	}
 	speed := func(do func() (int64, error)) (float64, error) {
 		var n int64
 		took, err := timed(func() (err error) { n, err = do(); return err })
@@ -132,12 +181,9 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 	}
 	round := 0
 	turns := []*turn{
-		{name: "bare pipe", role: Floor, unit: "MiB/s", op: func(context.Context) (float64, error) {
+		{name: barePipe, role: Floor, unit: "MiB/s", op: func(context.Context) (float64, error) {
 			return speed(func() (n int64, err error) {
-				err = s.pipe(func(r io.Reader) (err error) {
-					n, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{r}, make([]byte, 64<<10))
-					return err
-				}, "/bin/cat", strings.TrimPrefix(file, s.root))
+				err = s.pipe(counting(&n), "/bin/cat", strings.TrimPrefix(file, s.root))
 				return n, err
 			})
 		}},
@@ -153,10 +199,28 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 			})
 		}},
 	}
+	if c := b.other(ctx, res, "docker"); c != nil {
+		const copied = "/tmp/text"
+		id, err := c.container(ctx)
+		if err == nil {
+			defer func() { _ = c.do(context.WithoutCancel(ctx), c.exec(id, "rm", "-f", copied)) }() // or it goes with the container
+			err = c.do(ctx, c.send(id, file, copied))
+		}
+		turns = append(turns, &turn{name: dockerExec, role: Comparator, unit: "MiB/s", every: 3, op: func(ctx context.Context) (float64, error) {
+			if err != nil {
+				return 0, err
+			}
+			return speed(func() (n int64, err error) {
+				err = c.pipe(ctx, counting(&n), "/bin/cat", copied)
+				return n, err
+			})
+		}})
+	}
 	if err := b.inTurns(ctx, res, b.rounds(15), turns); err != nil {
 		return err
 	}
-	res.against(overLive, atLeast(0.5), "bare pipe")
+	res.against(overLive, atLeast(0.5), barePipe)
+	res.against(overLive, more, dockerExec)
 	res.note("%d MiB of text from a file in the page cache, all of it to the client: the command waits where that is slower.", mib)
 	return nil
 }
@@ -169,12 +233,15 @@ func text(size int) []byte {
 
 // pipe runs a bare command and gives what it writes to take.
 func (s spawn) pipe(take func(io.Reader) error, argv ...string) (err error) {
+	return pipe(s.command(argv...), take)
+}
+
+func pipe(cmd *exec.Cmd, take func(io.Reader) error) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	cmd := s.command(argv...)
 	cmd.Stdout = w
 	if err = cmd.Start(); err != nil {
 		return errors.Join(err, w.Close())

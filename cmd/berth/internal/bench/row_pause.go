@@ -33,30 +33,50 @@ func (b *bench) pause(ctx context.Context, res *Result) error {
 		return &skipped{"there is no freezer to compare with: " + err.Error()}
 	}
 	defer f.close()
-	paused := func(do func(context.Context) error) func(context.Context) (float64, error) {
-		return func(ctx context.Context) (float64, error) {
+	paused := func(name string, do func(context.Context) error) *turn {
+		return &turn{name: name, role: Ours, op: func(ctx context.Context) (float64, error) {
 			if _, err := d.Pause(ctx, m.id); err != nil {
 				return 0, err
 			}
 			return timed(func() error { return do(ctx) })
-		}
+		}}
 	}
+	resume := func(ctx context.Context) error { _, err := d.Resume(ctx, m.id); return err }
+	wake := func(ctx context.Context) error { return d.bash(ctx, m.id, nothing) }
 	turns := []*turn{
 		{name: pingFloor, role: Floor, op: func(ctx context.Context) (float64, error) {
 			return timed(func() error { return d.Ping(ctx) })
 		}},
 		{name: "bare thaw", role: Floor, op: f.thaw},
-		{name: "resume", role: Ours, op: paused(func(ctx context.Context) error { _, err := d.Resume(ctx, m.id); return err })},
-		{name: "a command that wakes", role: Ours, op: paused(func(ctx context.Context) error { return d.bash(ctx, m.id, nothing) })},
+		paused("resume", resume),
+		paused("a command that wakes", wake),
 		{name: "pause", role: Ours, op: func(ctx context.Context) (float64, error) {
 			return timed(func() error { _, err := d.Pause(ctx, m.id); return err })
-		}, after: func(ctx context.Context) error { _, err := d.Resume(ctx, m.id); return err }},
+		}, after: resume},
 	}
 	if err := b.inTurns(ctx, res, b.rounds(200), turns); err != nil {
 		return err
 	}
 	res.ratio("resume / (ping + bare thaw)", res.measure("resume"), sum(res.measure(pingFloor), res.measure("bare thaw")), atMost(3))
 	res.tail("resume", lower)
+	n := 200
+	if b.Quick {
+		n = 5
+	}
+	among := fmt.Sprintf(", one of %d", n)
+	ids, err := d.live(ctx, n-1)
+	defer func() { _ = d.removeAll(ctx, ids) }() // or their lifetime ends them
+	if err == nil {
+		err = each(ctx, len(ids), hands, func(ctx context.Context, i int) error { _, err := d.Pause(ctx, ids[i]); return err })
+	}
+	if err != nil {
+		return err
+	}
+	if err := b.inTurns(ctx, res, b.rounds(100), []*turn{paused("resume"+among, resume), paused("a command that wakes"+among, wake)}); err != nil {
+		return err
+	}
+	res.against("resume"+among, lower, "resume")
+	res.against("a command that wakes"+among, lower, "a command that wakes")
 	return nil
 }
 

@@ -40,12 +40,45 @@ func (b *bench) restart(ctx context.Context, res *Result) error {
 				return nil
 			}},
 	}
+	docker, leave, err := b.dockerRestart(ctx, res, n)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	turns = append(turns, docker...)
 	if err := b.inTurns(ctx, res, rounds, turns); err != nil {
 		return err
 	}
 	res.against(fmt.Sprintf("with %d", n), atMost(2), "with one container")
-	res.note("From the start of the daemon's program to the end of a first command; after each restart a command ran in every container, and none was lost.")
+	for _, t := range docker {
+		res.against(fmt.Sprintf("with %d", n), lower, t.name)
+	}
+	res.note("From the start of the daemon's program to the end of a first command; after each restart a command ran in every container, and none was lost. Docker's daemon is not killed but asked to end, and its containers go on.")
 	return nil
+}
+
+// dockerRestart is the same of docker with n containers, which leave removes. There is no turn where there is no docker.
+func (b *bench) dockerRestart(ctx context.Context, res *Result, n int) (turns []*turn, leave func(), err error) {
+	c := b.other(ctx, res, liveDocker)
+	if c == nil {
+		return nil, func() {}, nil
+	}
+	b.say("  %d containers of docker's", n)
+	ids, undo, err := c.many(ctx, n)
+	leave = func() { _ = undo() } // or they end with the comparator
+	if err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return []*turn{{name: fmt.Sprintf("%s, %d", liveDocker, n), role: Comparator, op: func(ctx context.Context) (float64, error) {
+		c.down()
+		return timed(func() error {
+			if err := c.up(ctx); err != nil {
+				return err
+			}
+			return c.do(ctx, c.exec(ids[n/2], "bash", "-c", nothing))
+		})
+	}}}, leave, nil
 }
 
 // again kills a private daemon, starts it and runs a command in a container that lived through that.

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,8 +17,10 @@ import (
 // counted is what the whole machine is watched for, as perf names it, and as the report does.
 var counted = [][2]string{
 	{"syscalls:sys_enter_execve", "programs executed"}, {"syscalls:sys_enter_fdatasync", "fdatasync"}, {"syscalls:sys_enter_fsync", "fsync"},
-	{"syscalls:sys_enter_clone", "clone"}, {"context-switches", "context switches"},
+	{"syscalls:sys_enter_clone", "clone"}, switches,
 }
+
+var switches = [2]string{"context-switches", "context switches"}
 
 // tree is what the machine does for one operation, daemons and all. Other work on it is counted too.
 func (b *bench) tree(ctx context.Context, res *Result) error {
@@ -34,9 +38,10 @@ func (b *bench) tree(ctx context.Context, res *Result) error {
 		{name: "command", role: Ours, op: func(ctx context.Context) (float64, error) { return 0, d.bash(ctx, id, nothing) }},
 		{name: "create and delete", role: Ours, op: m.make, after: m.tidy},
 	}
+	var others []*comparator
 	for _, o := range execOthers {
 		if c := b.other(ctx, res, o.name); c != nil {
-			ops = append(ops, c.running(o.command, 1, "bash", "-c", nothing))
+			ops, others = append(ops, c.running(o.command, 1, "bash", "-c", nothing)), append(others, c)
 		}
 	}
 	n := b.rounds(50)
@@ -59,7 +64,58 @@ func (b *bench) tree(ctx context.Context, res *Result) error {
 			res.add(op.name+": "+c[1], op.role, "each", counts[i]/float64(n))
 		}
 	}
+	if err := b.treeOfLines(ctx, res); err != nil {
+		return err
+	}
+	if err := b.mountsOf(ctx, res, d, others); err != nil {
+		return err
+	}
 	res.note("Counted by perf on the whole machine over %d operations of a kind, so what else ran is in it; creates fill the pool again meanwhile.", n)
+	return nil
+}
+
+// treeOfLines counts switches while lines come, two milliseconds apart.
+func (b *bench) treeOfLines(ctx context.Context, res *Result) error {
+	all, closed, err := b.tickings(ctx, res)
+	if err != nil {
+		return err
+	}
+	defer closed()
+	lines := b.rounds(500)
+	for _, t := range all {
+		counts, err := watch(ctx, func() error { _, err := t.run(ctx, lines); return err })
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		i := slices.Index(counted, switches)
+		res.add("a streamed line, "+t.name+": "+switches[1], t.role, "each", counts[i]/float64(lines))
+	}
+	return nil
+}
+
+// mountsOf counts what a container has mounted that everybody on the machine sees.
+func (b *bench) mountsOf(ctx context.Context, res *Result, d *daemon, others []*comparator) error {
+	mounts := func() float64 {
+		table, _ := os.ReadFile("/proc/self/mountinfo")
+		return float64(bytes.Count(table, []byte("\n")))
+	}
+	before := mounts()
+	ids, err := d.live(ctx, 1)
+	now := mounts()
+	if err := errors.Join(err, d.removeAll(ctx, ids)); err != nil {
+		return err
+	}
+	res.add("create: mounts on the host", Ours, "each", now-before)
+	for _, c := range others {
+		before := mounts()
+		_, undo, err := c.many(ctx, 1)
+		now := mounts()
+		if err := errors.Join(err, undo()); err != nil {
+			res.Missing = append(res.Missing, Missing{"mounts of " + c.name, err.Error()})
+			continue
+		}
+		res.add(c.name+", create: mounts on the host", Comparator, "each", now-before)
+	}
 	return nil
 }
 
