@@ -479,6 +479,55 @@ func TestShimsEnd(t *testing.T) {
 	end(theirs)
 }
 
+// A Jupyter kernel ends with its client: asked to, when nobody is there to ask any more, and where the run was given up.
+func TestKernelsEnd(t *testing.T) {
+	b := &bench{tmp: t.TempDir(), parts: map[string]string{}}
+	kernels := func() (n int) {
+		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, file := range files {
+			if line, _ := os.ReadFile(file); strings.Contains(string(line), b.tmp) { // it has a file there
+				n++
+			}
+		}
+		return n
+	}
+	for name, over := range map[string]func(*kernel){
+		"asked": (*kernel).end,
+		"alone": func(k *kernel) { _ = k.ask.Close(); <-k.done },
+		"given up": func(k *kernel) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := k.cell(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+		},
+	} {
+		k, err := b.startKernel(t.Context())
+		if err != nil && strings.Contains(err.Error(), "setup-bench") {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := kernels(); n != 1 {
+			t.Errorf("%s: %d kernels", name, n)
+		}
+		over(k)
+		if n := kernels(); n > 0 {
+			t.Errorf("%s: %d kernels run on", name, n)
+		}
+		k.end()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // in the midst of the start
+	defer cancel()
+	if k, err := b.startKernel(ctx); err == nil {
+		k.end()
+	}
+	if n := kernels(); n > 0 {
+		t.Errorf("%d kernels that were about to start run on", n)
+	}
+}
+
 // What is not measured has a row.
 func TestUnmeasuredIsOfRows(t *testing.T) {
 	for name := range unmeasured {
