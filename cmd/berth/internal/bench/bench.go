@@ -69,7 +69,6 @@ var unmeasured = map[string][]Missing{
 	"warm":     {{"byggflow, sandkasten, cocoon", notPackaged}},
 	"custom":   {{"byggflow, sandkasten, cocoon", notPackaged}, {"ctr run with equal options", unwritten}},
 	"burst":    {{"agent-sandbox", "it needs Kubernetes"}, {"a pool of docker's", "docker has none"}},
-	"churn":    {{"containerd's Go client", "its command line stands for it"}},
 	"memory":   {{"ctr with grouped shims", unwritten}, {"Dormice, Cube", notPackaged}},
 	"upload":   {{"docker cp, cp -r and a pipe of tar", unwritten}, {"1 MiB and 10,000 files of 4 KiB", unwritten}},
 	"download": {{"docker cp, cp -r and a pipe of tar", unwritten}, {"1 MiB and 10,000 files of 4 KiB", unwritten}},

@@ -19,6 +19,8 @@ import (
 	"berth/cmd/berth/internal/client"
 	"berth/cmd/berth/internal/daemontest"
 	"berth/proto"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
 )
 
 func TestPercentiles(t *testing.T) {
@@ -525,6 +527,43 @@ func TestKernelsEnd(t *testing.T) {
 	}
 	if n := kernels(); n > 0 {
 		t.Errorf("%d kernels that were about to start run on", n)
+	}
+}
+
+// What a containerd's client was cut off from is deleted, at whatever point that was.
+func TestLibraryLivesAreTidied(t *testing.T) {
+	bin, err := daemontest.Binary()
+	if err != nil {
+		t.Skip(err)
+	}
+	b := &bench{Options: Options{Program: bin, Base: os.Getenv("BERTH_BASE_IMAGE")}, tmp: t.TempDir(), parts: map[string]string{}}
+	c, err := b.startOther(t.Context(), "ctr")
+	if err != nil {
+		t.Skip(err) // it needs what `make test` does not build
+	}
+	defer c.stop()
+	l, err := c.library(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.client.Close()
+	took, err := timed(func() error { return l.whole(t.Context(), fresh()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const steps = 10
+	for i := range steps {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(took*float64(time.Millisecond))*time.Duration(i)/steps)
+		_ = l.whole(ctx, fresh()) // the last may be in time
+		cancel()
+	}
+	left, err := l.client.Containers(t.Context())
+	if err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	run, err := l.client.TaskService().List(t.Context(), &tasks.ListTasksRequest{})
+	if err != nil || len(run.Tasks) > 0 {
+		t.Errorf("left: %v, %v", run, err)
 	}
 }
 

@@ -29,6 +29,7 @@ type comparator struct {
 	fetch  func(id, from, to string) []string       // copies one out of it
 	do     func(context.Context, []string) error    // runs a command line
 	stop   func()                                   // ends what was started for it
+	socket string                                   // of a containerd, for programs that use it as a library
 	box    string                                   // a container for commands, made when first asked for
 }
 
@@ -246,7 +247,7 @@ func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
 	}
 	line := func(args ...string) []string { return append([]string{ctr, "--address", socket}, args...) }
 	c := &comparator{
-		name: "ctr", do: plainly(env, lineMost),
+		name: "ctr", socket: socket, do: plainly(env, lineMost),
 		create: func(id string) []string { return line("run", "-d", image, id, "sleep", "infinity") },
 		exec: func(id string, argv ...string) []string {
 			return line(append([]string{"task", "exec", "--exec-id", fresh(), id}, argv...)...)
