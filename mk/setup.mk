@@ -9,7 +9,7 @@ DEMO_DEBS := python3 python3-venv
 # To test, beside that: the TypeScript and Python SDKs run under these.
 TEST_DEBS := python3 python3-venv procps $(if $(shell command -v node),,nodejs npm) $(if $(shell command -v git),,git)
 # To measure, beside that: what berth is compared with, and what counts system calls.
-BENCH_DEBS := docker.io crun bubblewrap strace linux-perf
+BENCH_DEBS := docker.io crun bubblewrap python3-ipykernel python3-jupyter-client strace linux-perf
 
 # $(call install,packages): apt-get, if one of them is missing.
 define install

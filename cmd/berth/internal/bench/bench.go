@@ -1,4 +1,4 @@
-// Package bench measures a daemon beside what it is compared with: the machine itself, containerd, docker, crun and bubblewrap.
+// Package bench measures a daemon beside what it is compared with: the machine itself, containerd, docker, crun, bubblewrap and a Jupyter kernel.
 //
 // All of one row is measured in turns, round by round, in one run on one machine: the floor, ours, the next, the floor again. What a machine
 // does to one of them it so does to all, and their ratios hold where seconds do not. Ratios are what is compared with an earlier run.
@@ -68,9 +68,7 @@ var rows = []row{
 var unmeasured = map[string][]Missing{
 	"warm":     {{"byggflow, sandkasten, cocoon", notPackaged}},
 	"custom":   {{"byggflow, sandkasten, cocoon", notPackaged}},
-	"cell":     {{"a cell of a Jupyter kernel", "not among the programs of make setup-bench"}},
 	"burst":    {{"agent-sandbox", "it needs Kubernetes"}, {"a pool of docker's", "docker has none"}},
-	"churn":    {{"containerd's Go client", "its command line stands for it"}},
 	"memory":   {{"Dormice, Cube", notPackaged}},
 	"upload":   {{"docker cp, cp -r and a pipe of tar", unwritten}, {"1 MiB and 10,000 files of 4 KiB", unwritten}},
 	"download": {{"docker cp, cp -r and a pipe of tar", unwritten}, {"1 MiB and 10,000 files of 4 KiB", unwritten}},

@@ -19,6 +19,8 @@ import (
 	"berth/cmd/berth/internal/client"
 	"berth/cmd/berth/internal/daemontest"
 	"berth/proto"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
 )
 
 func TestPercentiles(t *testing.T) {
@@ -477,6 +479,92 @@ func TestShimsEnd(t *testing.T) {
 		t.Errorf("another's shim ended: %v", err)
 	}
 	end(theirs)
+}
+
+// A Jupyter kernel ends with its client: asked to, when nobody is there to ask any more, and where the run was given up.
+func TestKernelsEnd(t *testing.T) {
+	b := &bench{tmp: t.TempDir(), parts: map[string]string{}}
+	kernels := func() (n int) {
+		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, file := range files {
+			if line, _ := os.ReadFile(file); strings.Contains(string(line), b.tmp) { // it has a file there
+				n++
+			}
+		}
+		return n
+	}
+	for name, over := range map[string]func(*kernel){
+		"asked": (*kernel).end,
+		"alone": func(k *kernel) { _ = k.ask.Close(); <-k.done },
+		"given up": func(k *kernel) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := k.cell(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+		},
+	} {
+		k, err := b.startKernel(t.Context())
+		if err != nil && strings.Contains(err.Error(), "setup-bench") {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := kernels(); n != 1 {
+			t.Errorf("%s: %d kernels", name, n)
+		}
+		over(k)
+		if n := kernels(); n > 0 {
+			t.Errorf("%s: %d kernels run on", name, n)
+		}
+		k.end()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond) // in the midst of the start
+	defer cancel()
+	if k, err := b.startKernel(ctx); err == nil {
+		k.end()
+	}
+	if n := kernels(); n > 0 {
+		t.Errorf("%d kernels that were about to start run on", n)
+	}
+}
+
+// What a containerd's client was cut off from is deleted, at whatever point that was.
+func TestLibraryLivesAreTidied(t *testing.T) {
+	bin, err := daemontest.Binary()
+	if err != nil {
+		t.Skip(err)
+	}
+	b := &bench{Options: Options{Program: bin, Base: os.Getenv("BERTH_BASE_IMAGE")}, tmp: t.TempDir(), parts: map[string]string{}}
+	c, err := b.startOther(t.Context(), "ctr")
+	if err != nil {
+		t.Skip(err) // it needs what `make test` does not build
+	}
+	defer c.stop()
+	l, err := c.library(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.client.Close()
+	took, err := timed(func() error { return l.whole(t.Context(), fresh()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	const steps = 10
+	for i := range steps {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(took*float64(time.Millisecond))*time.Duration(i)/steps)
+		_ = l.whole(ctx, fresh()) // the last may be in time
+		cancel()
+	}
+	left, err := l.client.Containers(t.Context())
+	if err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	run, err := l.client.TaskService().List(t.Context(), &tasks.ListTasksRequest{})
+	if err != nil || len(run.Tasks) > 0 {
+		t.Errorf("left: %v, %v", run, err)
+	}
 }
 
 // What is not measured has a row.

@@ -33,6 +33,7 @@ type comparator struct {
 	down   func()                                   // ends its daemon; nil where that is not for containers that live through it
 	up     func(context.Context) error              // starts it again
 	stop   func()                                   // ends what was started for it
+	socket string                                   // of a containerd, for programs that use it as a library
 	box    string                                   // a container for commands, made when first asked for
 }
 
@@ -198,17 +199,28 @@ type service struct {
 // serviceWait is how long a comparator's daemon may take to start, and then to end.
 const serviceWait = 30 * time.Second
 
-// serve starts a daemon and waits until somebody listens at its socket.
-func serve(ctx context.Context, socket string, env []string, line ...string) (*service, error) {
-	s := &service{cmd: exec.Command(line[0], line[1:]...), done: make(chan struct{})}
-	s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = env, &s.log, &s.log
-	if err := s.cmd.Start(); err != nil {
+// begin starts a program and keeps what it says; not its standard output if that has a place already.
+func begin(cmd *exec.Cmd, env []string) (*service, error) {
+	s := &service{cmd: cmd, done: make(chan struct{})}
+	if cmd.Env, cmd.Stderr = env, &s.log; cmd.Stdout == nil {
+		cmd.Stdout = &s.log
+	}
+	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() {
 		defer close(s.done)
-		_ = s.cmd.Wait() // what it said tells more
+		_ = cmd.Wait() // what it said tells more
 	}()
+	return s, nil
+}
+
+// serve starts a daemon and waits until somebody listens at its socket.
+func serve(ctx context.Context, socket string, env []string, line ...string) (*service, error) {
+	s, err := begin(exec.Command(line[0], line[1:]...), env)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, serviceWait)
 	defer cancel()
 	for {
@@ -227,13 +239,17 @@ func serve(ctx context.Context, socket string, env []string, line ...string) (*s
 	}
 }
 
-// end ends the daemon, by force if it does not go.
+// end ends the daemon, by force and with its children if it does not go.
 func (s *service) end() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-s.done:
 	case <-time.After(serviceWait):
+		pids := children(strconv.Itoa(s.cmd.Process.Pid))
 		_ = s.cmd.Process.Kill()
+		for _, pid := range pids { // they may hold its output
+			end(pid)
+		}
 		<-s.done
 	}
 }
@@ -259,7 +275,7 @@ func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
 	}
 	line := func(args ...string) []string { return append([]string{ctr, "--address", socket}, args...) }
 	c := &comparator{
-		name: "ctr", env: env, do: plainly(env, lineMost),
+		name: "ctr", env: env, socket: socket, do: plainly(env, lineMost),
 		create: func(id string, more ...string) []string {
 			return line(slices.Concat([]string{"run", "-d"}, more, []string{image, id, "sleep", "infinity"})...)
 		},
@@ -290,16 +306,22 @@ func endShims(socket string) {
 		if !strings.HasPrefix(filepath.Base(argv[0]), "containerd-shim") || !slices.Contains(argv, socket) {
 			continue
 		}
-		dir := filepath.Dir(file)
-		lists, _ := filepath.Glob(filepath.Join(dir, "task/*/children"))
-		for _, list := range lists {
-			children, _ := os.ReadFile(list)
-			for pid := range strings.FieldsSeq(string(children)) {
-				end(pid)
-			}
+		shim := filepath.Base(filepath.Dir(file))
+		for _, pid := range children(shim) {
+			end(pid)
 		}
-		end(filepath.Base(dir))
+		end(shim)
 	}
+}
+
+// children are those of a process.
+func children(pid string) (pids []string) {
+	lists, _ := filepath.Glob(filepath.Join("/proc", pid, "task/*/children"))
+	for _, list := range lists {
+		line, _ := os.ReadFile(list) // one that has ended has none
+		pids = append(pids, strings.Fields(string(line))...)
+	}
+	return pids
 }
 
 // end kills a process.

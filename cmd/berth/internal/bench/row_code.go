@@ -76,7 +76,7 @@ func (d *daemon) codeReady(ctx context.Context) error {
 	}
 }
 
-// cell is code in an interpreter that is there, beside a command in the same container.
+// cell is code in an interpreter that is there, beside a command in the same container and a cell of a Jupyter kernel.
 func (b *bench) cell(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx)
 	if err != nil {
@@ -99,10 +99,25 @@ func (b *bench) cell(ctx context.Context, res *Result) error {
 	}}, {name: overHTTP, role: Ours, op: func(ctx context.Context) (float64, error) {
 		return timed(func() error { return cell(ctx) })
 	}}}
+	if !b.Alone {
+		b.say("  starting a %s", jupyterKernel)
+		if k, err := b.startKernel(ctx); err != nil {
+			res.Missing = append(res.Missing, Missing{jupyterKernel, err.Error()})
+		} else {
+			defer k.end()
+			turns = append(turns, &turn{name: jupyterKernel, role: Comparator, op: func(ctx context.Context) (float64, error) {
+				return timed(func() error { return k.cell(ctx) })
+			}})
+		}
+	}
 	if err := b.inTurns(ctx, res, b.rounds(400), turns); err != nil {
 		return err
 	}
 	res.against(overHTTP, atMost(1), command)
+	res.against(overHTTP, lower, jupyterKernel)
 	res.tail(overHTTP, atMost(5))
+	if res.measure(jupyterKernel) != nil {
+		res.note("The %s runs on the host, and is asked by jupyter_client's blocking client: that one's Python is part of its time.", jupyterKernel)
+	}
 	return nil
 }

@@ -174,11 +174,22 @@ func (b *bench) churn(ctx context.Context, res *Result) error {
 			return d.remove(ctx, id)
 		})
 	}}}
+	against := func(name string, whole func(ctx context.Context, id string) error) {
+		turns = append(turns, &turn{name: name, role: Comparator, unit: "1/s", op: func(ctx context.Context) (float64, error) {
+			return rate(ctx, churners, slice, func(ctx context.Context, _ int) error { return whole(ctx, fresh()) })
+		}})
+	}
 	for _, o := range []other{{"ctr", "ctr run --rm", 1}, {"docker", "docker run --rm", 1}} {
 		if c := b.other(ctx, res, o.name); c != nil {
-			turns = append(turns, &turn{name: o.command, role: Comparator, unit: "1/s", op: func(ctx context.Context) (float64, error) {
-				return rate(ctx, churners, slice, func(ctx context.Context, _ int) error { return c.whole(ctx, fresh()) })
-			}})
+			against(o.command, c.whole)
+		}
+	}
+	if c := b.others["ctr"]; c != nil {
+		if l, err := c.library(ctx); err != nil {
+			res.Missing = append(res.Missing, Missing{goClient, err.Error()})
+		} else {
+			defer l.client.Close()
+			against(goClient, l.whole)
 		}
 	}
 	if err := d.filled(ctx, churners); err != nil {
@@ -189,7 +200,7 @@ func (b *bench) churn(ctx context.Context, res *Result) error {
 		return err
 	}
 	res.against(overHTTP, atLeast(1.2), "ctr run --rm")
-	res.against(overHTTP, more, "docker run --rm")
+	res.against(overHTTP, more, goClient, "docker run --rm")
 	res.note("%d workers, %v at a time, %v in all for each.", churners, slice, slice*time.Duration(rounds))
 	return d.leaked(ctx, res, before)
 }
