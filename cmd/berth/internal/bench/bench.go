@@ -55,6 +55,8 @@ var rows = []row{
 	{"memory", "what idle containers hold", (*bench).memory},
 	{"upload", "store 1 GiB, and write it into a container", (*bench).upload},
 	{"download", "read 1 GiB that is stored, and out of a container", (*bench).download},
+	{"mebibyte", "store 1 MiB and read it, and the same into a container and out of it", (*bench).mebibyte},
+	{"many", "10,000 files of 4 KiB into a container and out of it, as one archive", (*bench).many},
 	{"line", "a line from a container to the client", (*bench).line},
 	{"bulk", "512 MiB of standard output to the client", (*bench).bulk},
 	{"pause", "have a paused container go on", (*bench).pause},
@@ -66,19 +68,17 @@ var rows = []row{
 
 // unmeasured is what the plan of these rows names and they do not have, so that nobody takes a row for more than it is.
 var unmeasured = map[string][]Missing{
-	"warm":     {{"byggflow, sandkasten, cocoon", notPackaged}},
-	"custom":   {{"byggflow, sandkasten, cocoon", notPackaged}, {"ctr run with equal options", unwritten}},
-	"cell":     {{"a cell of a Jupyter kernel", "not among the programs of make setup-bench"}},
-	"burst":    {{"agent-sandbox", "it needs Kubernetes"}, {"a pool of docker's", "docker has none"}},
-	"churn":    {{"containerd's Go client", "its command line stands for it"}},
-	"memory":   {{"ctr with grouped shims", unwritten}, {"Dormice, Cube", notPackaged}},
-	"upload":   {{"docker cp, cp -r and a pipe of tar", unwritten}, {"1 MiB and 10,000 files of 4 KiB", unwritten}},
-	"download": {{"docker cp, cp -r and a pipe of tar", unwritten}, {"1 MiB and 10,000 files of 4 KiB", unwritten}},
-	"line":     {{"docker exec", unwritten}, {"kubectl exec", "it needs Kubernetes"}},
-	"bulk":     {{"docker exec", unwritten}, {"kubectl exec", "it needs Kubernetes"}},
-	"pause":    {{"one of 200 that are paused", unwritten}},
-	"restart":  {{"docker restart with live-restore", unwritten}},
-	"tree":     {{"mounts on the host, switches for each streamed line", unwritten}},
+	"warm":    {{"byggflow, sandkasten, cocoon", notPackaged}},
+	"custom":  {{"byggflow, sandkasten, cocoon", notPackaged}, {"ctr run with equal options", unwritten}},
+	"cell":    {{"a cell of a Jupyter kernel", "not among the programs of make setup-bench"}},
+	"burst":   {{"agent-sandbox", "it needs Kubernetes"}, {"a pool of docker's", "docker has none"}},
+	"churn":   {{"containerd's Go client", "its command line stands for it"}},
+	"memory":  {{"ctr with grouped shims", unwritten}, {"Dormice, Cube", notPackaged}},
+	"line":    {{"docker exec", unwritten}, {"kubectl exec", "it needs Kubernetes"}},
+	"bulk":    {{"docker exec", unwritten}, {"kubectl exec", "it needs Kubernetes"}},
+	"pause":   {{"one of 200 that are paused", unwritten}},
+	"restart": {{"docker restart with live-restore", unwritten}},
+	"tree":    {{"mounts on the host, switches for each streamed line", unwritten}},
 }
 
 // Why something is unmeasured.
