@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -360,6 +361,70 @@ func TestRun(t *testing.T) {
 	left, err := c.Containers(t.Context(), client.Filter{})
 	if err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// Rows of files, on a daemon that they start. What they have in memory is gone afterwards.
+func TestTransfers(t *testing.T) {
+	bin, err := daemontest.Binary()
+	if err != nil {
+		t.Skip(err)
+	}
+	base := os.Getenv("BERTH_BASE_IMAGE")
+	if os.Geteuid() != 0 || base == "" {
+		t.Skip("it starts a daemon, which needs root and BERTH_BASE_IMAGE")
+	}
+	r, err := Run(t.Context(), Options{Self: true, Program: bin, Base: base, Quick: true, Alone: true, Rows: []string{"upload", "download", "mebibyte", "many"}})
+	if err != nil || r.Failed() > 0 || len(r.Rows) != 4 {
+		t.Fatalf("%v\n%s", err, r.Markdown())
+	}
+	for _, res := range r.Rows {
+		if len(res.Ratios) == 0 || res.Ratios[0].Value <= 0 || !res.Ratios[0].Higher {
+			t.Errorf("%s: %+v", res.Row, res)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(sharedMemory, fmt.Sprintf("berth-bench-%d-*", os.Getpid()))); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}
+
+// A transfer that loses a file, or a byte of one, is not whole; what is taken is gone either way.
+func TestLostFilesAreFound(t *testing.T) {
+	for _, files := range []int{1, 2*perDirectory + 1} {
+		tr := &transfer{files: files, bytes: 4096, source: filepath.Join(t.TempDir(), "source")}
+		if err := tr.fill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := command(t.Context(), "sh", "-c", tr.whole(tr.source)); err != nil {
+			t.Error(err)
+		}
+		last := tr.source
+		if files > 1 {
+			last = filepath.Join(tr.source, "2", "0")
+		}
+		if err := os.Truncate(last, 4095); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("%d of %d files came whole", files-1, files)
+		if err := command(t.Context(), "sh", "-c", tr.taken(tr.source)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if _, err := os.Stat(tr.source); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("it is still there: %v", err)
+		}
+	}
+}
+
+// What could not be prepared is tidied up, and not measured.
+func TestTurnsPrepare(t *testing.T) {
+	bad, did := errors.New("boom"), ""
+	turn := &turn{
+		before: func(context.Context) error { did += "b"; return bad },
+		op:     func(context.Context) (float64, error) { did += "o"; return 1, nil },
+		after:  func(context.Context) error { did += "a"; return nil },
+	}
+	if _, err := turn.once(t.Context()); !errors.Is(err, bad) || did != "ba" {
+		t.Errorf("%v, did %s", err, did)
 	}
 }
 

@@ -9,13 +9,14 @@ import (
 
 // A turn is one participant of a row: what it does each round, and what that is worth.
 type turn struct {
-	name  string
-	role  Role
-	unit  string // "" is "ms"
-	every int    // it takes part in each every-th round only; 0 is 1
-	op    func(context.Context) (float64, error)
-	after func(context.Context) error // tidies up; what it takes is not measured
-	loud  bool                        // its failure ends the row, as its later rounds need it
+	name   string
+	role   Role
+	unit   string                      // "" is "ms"
+	every  int                         // it takes part in each every-th round only; 0 is 1
+	before func(context.Context) error // prepares; what it takes is not measured
+	op     func(context.Context) (float64, error)
+	after  func(context.Context) error // tidies up, also what failed; what it takes is not measured
+	loud   bool                        // its failure ends the row, as its later rounds need it
 }
 
 // mostFailures is how many of ours end a row: what fails so often need not be measured on.
@@ -84,9 +85,14 @@ func (b *bench) inTurns(ctx context.Context, res *Result, rounds int, turns []*t
 	return nil
 }
 
-// once is one round of one participant, with the tidying.
-func (t *turn) once(ctx context.Context) (float64, error) {
-	v, err := t.op(ctx)
+// once is one round of one participant, with the preparing and the tidying.
+func (t *turn) once(ctx context.Context) (v float64, err error) {
+	if t.before != nil {
+		err = t.before(ctx)
+	}
+	if err == nil {
+		v, err = t.op(ctx)
+	}
 	if t.after != nil {
 		if aerr := t.after(ctx); err == nil {
 			err = aerr

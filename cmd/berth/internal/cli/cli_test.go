@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -175,46 +173,6 @@ func TestPrinter(t *testing.T) {
 	}
 	if out.String() != "abc" || err.String() != "\xff" || p.had != [2]int64{11, 4} || p.missed() != "8 bytes of stdout and 3 of stderr are missing" {
 		t.Errorf("%q %q %v %q", out.String(), err.String(), p.had, p.missed())
-	}
-}
-
-func TestPack(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{"a": "1", "d/b": "22"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o640)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, to := range map[string]string{"l": "d/b", "d/up": "../a", "abs": "/etc/passwd", "d/out": "../../a", "again": "d/../a"} {
-		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "p"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var buf bytes.Buffer
-	var skipped []string
-	if err := pack(&buf, dir, func(name, why string) { skipped = append(skipped, name+": "+why) }); err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for tr := tar.NewReader(&buf); ; {
-		h, err := tr.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, _ := io.ReadAll(tr)
-		got = append(got, fmt.Sprintf("%s %c %o %s%s", h.Name, h.Typeflag, h.Mode, text, h.Linkname))
-	}
-	if want := "[a 0 640 1 d/ 5 755  d/b 0 640 22 d/up 2 777 ../a l 2 777 d/b]"; fmt.Sprint(got) != want {
-		t.Errorf("%v, want %s", got, want)
-	}
-	if want := []string{"abs: " + leadsOut, "again: " + leadsOut, "d/out: " + leadsOut, "p: " + noFile}; !slices.Equal(skipped, want) {
-		t.Errorf("left out %q", skipped)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"berth/cmd/berth/internal/client"
+	"berth/cmd/berth/internal/pack"
 	"berth/cmd/berth/internal/unpack"
 	"berth/proto"
 
@@ -187,7 +188,7 @@ func (cp *copying) tellSpecial(ctx context.Context, dir, name string) error {
 		at := path.Join(name, path.Base(fi.Path))
 		switch fi.Type {
 		case proto.TypeOther:
-			cp.leftOut(at, noFile)
+			cp.leftOut(at, pack.NoFile)
 		case proto.TypeDirectory:
 			if err := cp.tellSpecial(ctx, fi.Path, at); err != nil && proto.CodeOf(err) != proto.NotFound { // it was removed meanwhile
 				return err
@@ -306,21 +307,11 @@ func (cp *copying) uploadStdin(ctx context.Context, dst string) error {
 	return err
 }
 
-// uploadDir packs a directory while it is sent, so that its size costs neither memory nor disk.
+// uploadDir sends a directory as a tar archive.
 func (cp *copying) uploadDir(ctx context.Context, src, target string) error {
-	pr, pw := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := pack(pw, src, cp.leftOut)
-		pw.CloseWithError(err)
-		packed <- err
-	}()
-	err := cp.fs.Untar(ctx, target, cp.bar.reader(pr, filepath.Base(src), -1))
-	pr.CloseWithError(errInterrupted) // frees the packer if the daemon did not want it all
-	if perr := <-packed; perr != nil && !errors.Is(perr, errInterrupted) {
-		return perr // which the daemon can only have seen the effect of
-	}
-	return err
+	return pack.Stream(src, cp.leftOut, func(r io.Reader) error {
+		return cp.fs.Untar(ctx, target, cp.bar.reader(r, filepath.Base(src), -1))
+	})
 }
 
 // target is where something called name goes: into dst if that is a directory.

@@ -1,4 +1,5 @@
-package cli
+// Package pack makes tar archives of the host's directories for containers.
+package pack
 
 import (
 	"archive/tar"
@@ -13,9 +14,9 @@ import (
 	"time"
 )
 
-// pack writes what the directory dir holds as a tar archive, with names from there on and no owners. Links are
+// Tar writes what the directory dir holds as a tar archive, with names from there on and no owners. Links are
 // packed as links, unless they lead out of dir. It tells of what it leaves out.
-func pack(w io.Writer, dir string, skipped func(name, why string)) error {
+func Tar(w io.Writer, dir string, skipped func(name, why string)) error {
 	// A root, so that a directory which is swapped for a link while it is packed does not lead out
 	// of dir.
 	root, err := os.OpenRoot(dir)
@@ -28,6 +29,26 @@ func pack(w io.Writer, dir string, skipped func(name, why string)) error {
 		return err
 	}
 	return p.w.Close()
+}
+
+// errUnread ends the packing of what nobody reads any more.
+var errUnread = errors.New("the archive is no longer wanted")
+
+// Stream packs a directory as Tar does while it is sent, so that its size costs neither memory nor disk.
+func Stream(dir string, skipped func(name, why string), send func(io.Reader) error) error {
+	pr, pw := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := Tar(pw, dir, skipped)
+		pw.CloseWithError(err)
+		packed <- err
+	}()
+	err := send(pr)
+	pr.CloseWithError(errUnread) // frees the packer if not all was wanted
+	if perr := <-packed; perr != nil && !errors.Is(perr, errUnread) {
+		return perr // which the receiver can only have seen the effect of
+	}
+	return err
 }
 
 // Names are relative to root, with slashes, as tar wants them.
@@ -60,13 +81,13 @@ func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 	}
 	// Sockets, pipes and devices mean nothing without what is behind them here. They are told of
 	// and are no error.
-	p.skipped(name, noFile)
+	p.skipped(name, NoFile)
 	return nil
 }
 
 // Why something is left out of a copy.
 const (
-	noFile   = "it is neither file, directory nor link"
+	NoFile   = "it is neither file, directory nor link"
 	leadsOut = "it is a link that leads out of the directory"
 )
 

@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+)
+
+// What docker's copies are called where a row has both ways.
+const (
+	dockerInto  = "docker cp into a container"
+	dockerOutOf = "docker cp out of a container"
+)
+
+// both are the turns of the container's copies, into it and out of it, behind docker's.
+func (b *bench) both(ctx context.Context, res *Result, t *transfer, every int) (turns []*turn) {
+	if c := b.other(ctx, res, "docker"); c != nil {
+		turns = append(turns, t.sending(c, dockerInto, every), t.fetching(c, dockerOutOf, every))
+	}
+	return append(turns, t.writing(), t.reading())
+}
+
+// beside adds the ratios of the container's copies to docker's.
+func (r *Result) beside() {
+	r.against(intoContainer, atLeast(2), dockerInto)
+	r.against(outOfContainer, atLeast(2), dockerOutOf)
+}
+
+// mebibyte stores 1 MiB and reads it, and has it go into a container and out of it.
+func (b *bench) mebibyte(ctx context.Context, res *Result) error {
+	t, err := b.transfer(ctx, 1, 1<<20)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	if err := t.keep(ctx); err != nil {
+		return err
+	}
+	const into, outOf = "into the Files API", "out of the Files API"
+	turns := append([]*turn{t.dd(ddSynced, t.source, t.disk, "conv=fdatasync"), t.dd(pageCache, t.kept, t.sink)}, b.both(ctx, res, t, 2)...)
+	if err := b.inTurns(ctx, res, b.rounds(30), t.even(append(turns, t.storing(into), t.loading(outOf)))); err != nil {
+		return err
+	}
+	res.against(into, atLeast(0.5), ddSynced)
+	res.against(outOf, atLeast(0.5), pageCache)
+	res.against(outOfContainer, atLeast(0.5), pageCache)
+	res.beside()
+	res.note("1 MiB that does not compress, from a file in memory and into one. dd pays for the start of a program, as docker does, and ours for HTTP.")
+	return nil
+}
+
+// manyFiles is how many "many" moves.
+func (b *bench) manyFiles() int {
+	if b.Quick {
+		return 3 * perDirectory
+	}
+	return 100 * perDirectory
+}
+
+// many has a directory of small files go into a container and out of it, as one archive.
+func (b *bench) many(ctx context.Context, res *Result) error {
+	t, err := b.transfer(ctx, b.manyFiles(), 4<<10)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	if err := t.keep(ctx); err != nil {
+		return err
+	}
+	const cpToDisk, cpToMemory, tarToDisk, tarToMemory = "cp -r to disk", "cp -r to memory", "tar to disk", "tar to memory"
+	turns := append([]*turn{
+		t.floor(cpToDisk, t.disk, "cp", "-r", t.source, t.disk),
+		t.floor(cpToMemory, t.sink, "cp", "-r", t.kept, t.sink),
+		t.floor(tarToDisk, t.disk, "sh", "-c", tarPipe(t.source, t.disk)),
+		t.floor(tarToMemory, t.sink, "sh", "-c", tarPipe(t.kept, t.sink)),
+	}, b.both(ctx, res, t, 1)...)
+	if err := b.inTurns(ctx, res, b.rounds(4), t.even(turns)); err != nil {
+		return err
+	}
+	res.against(intoContainer, more, cpToDisk, tarToDisk)
+	res.against(outOfContainer, more, cpToMemory, tarToMemory)
+	res.beside()
+	res.note("%d files of 4 KiB in %d directories, from memory to the disk's page cache or from there to memory. Ours are packed and unpacked by what `berth cp` has, file by file; tar is `tar -c | tar -x` on this machine.", t.files, t.files/perDirectory)
+	return nil
+}
+
+// tarPipe copies a directory as an archive that is nowhere whole.
+func tarPipe(from, to string) string {
+	return fmt.Sprintf("mkdir %q && tar -C %q -c . | tar -C %q -x", to, from, to)
+}
