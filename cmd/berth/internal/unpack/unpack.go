@@ -35,7 +35,8 @@ func Tar(dst string, r io.Reader) error {
 		return err
 	}
 	defer root.Close()
-	u := &unpacker{root: root, links: map[string]bool{}}
+	u := &unpacker{root: root, links: map[string]bool{}, last: root, at: "."}
+	defer func() { u.leave() }()
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()
@@ -56,6 +57,8 @@ type unpacker struct {
 	root  *os.Root
 	links map[string]bool // symbolic links that the archive brought
 	dirs  []dir           // in the order of the archive
+	last  *os.Root        // the directory of the member before, which is nearly always that of the next, too; root itself at first
+	at    string          // its name
 }
 
 // A dir gets its mode and time at the end: it may not be writable by then, and writing into it changes its time.
@@ -115,36 +118,62 @@ func (u *unpacker) check(h *tar.Header, name string) (string, error) {
 	return clean, nil
 }
 
-// clear makes the way to name and removes what is there, but not a directory.
-func (u *unpacker) clear(h *tar.Header, name string) error {
-	there, err := u.prepare(h, name)
-	if err != nil || !there {
-		return err
+// enter makes the way to the directory of name and opens it. It is the archive's to stay: no member replaces a directory.
+func (u *unpacker) enter(h *tar.Header, name string) (in *os.Root, base string, err error) {
+	if name == "." {
+		return nil, "", refuse(h, "would replace the directory itself")
 	}
-	return u.explain(h, u.root.Remove(name))
+	at, base := path.Dir(name), path.Base(name)
+	if at == u.at {
+		return u.last, base, nil
+	}
+	u.leave()
+	if at == "." {
+		return u.last, base, nil
+	}
+	if err := u.root.MkdirAll(at, 0o755); err != nil {
+		return nil, "", u.explain(h, err)
+	}
+	if in, err = u.root.OpenRoot(at); err != nil {
+		return nil, "", u.explain(h, err)
+	}
+	u.last, u.at = in, at
+	return in, base, nil
 }
 
-// prepare makes the way to name, and reports whether something is there, which is no directory.
-func (u *unpacker) prepare(h *tar.Header, name string) (there bool, err error) {
-	if name == "." {
-		return false, refuse(h, "would replace the directory itself")
+// leave goes back to the root.
+func (u *unpacker) leave() {
+	if u.last != u.root {
+		_ = u.last.Close() // it was for names only
 	}
-	if at := path.Dir(name); at != "." {
-		if err := u.root.MkdirAll(at, 0o755); err != nil {
-			return false, u.explain(h, err)
-		}
+	u.last, u.at = u.root, "."
+}
+
+// clear enters the directory of name and removes what is there, but not a directory.
+func (u *unpacker) clear(h *tar.Header, name string) (in *os.Root, base string, err error) {
+	in, base, there, err := u.prepare(h, name)
+	if err == nil && there {
+		err = u.explain(h, in.Remove(base))
+	}
+	return in, base, err
+}
+
+// prepare enters the directory of name, and reports whether something is there, which is no directory.
+func (u *unpacker) prepare(h *tar.Header, name string) (in *os.Root, base string, there bool, err error) {
+	if in, base, err = u.enter(h, name); err != nil {
+		return nil, "", false, err
 	}
 	delete(u.links, name)
-	fi, err := u.root.Lstat(name)
+	fi, err := in.Lstat(base)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
+		return in, base, false, nil
 	case err != nil:
-		return false, u.explain(h, err)
+		return nil, "", false, u.explain(h, err)
 	case fi.IsDir():
-		return false, refuse(h, "would replace a directory")
+		return nil, "", false, refuse(h, "would replace a directory")
 	}
-	return true, nil
+	return in, base, true, nil
 }
 
 // explain names the member that the file system refused. os.Root says "path escapes" for what leads out.
@@ -177,36 +206,41 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 
 // file writes a file under a name that nothing has, with O_EXCL so that no link can be in the way, and then gives it its own: what breaks off
 // leaves nothing cut short behind, and what was there stays.
-func (u *unpacker) file(h *tar.Header, name string, r io.Reader) error {
-	if _, err := u.prepare(h, name); err != nil {
+func (u *unpacker) file(h *tar.Header, name string, r io.Reader) (err error) {
+	in, base, _, err := u.prepare(h, name)
+	if err != nil {
 		return err
 	}
-	part := path.Join(path.Dir(name), ".berth-"+rand.Text())
-	f, err := u.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	part := ".berth-" + rand.Text()
+	f, err := in.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return u.explain(h, err)
 	}
-	defer u.root.Remove(part) // gone already if all went well
-	defer f.Close()
+	defer func() {
+		if err != nil {
+			_, _ = f.Close(), in.Remove(part) // what went wrong tells more
+		}
+	}()
 	if _, err := io.Copy(f, r); err != nil {
 		return err // the archive's, mostly; it names what it is
 	}
 	if err := errors.Join(f.Chmod(fs.FileMode(h.Mode).Perm()), f.Close()); err != nil {
 		return u.explain(h, err)
 	}
-	if err := u.root.Chtimes(part, time.Time{}, h.ModTime); err != nil {
+	if err := in.Chtimes(part, time.Time{}, h.ModTime); err != nil {
 		return u.explain(h, err)
 	}
-	return u.explain(h, u.root.Rename(part, name))
+	return u.explain(h, in.Rename(part, base))
 }
 
 // symlink makes a link as it is. Where it points is not judged, since nothing here will follow it.
 func (u *unpacker) symlink(h *tar.Header, name string) error {
-	if err := u.clear(h, name); err != nil {
+	in, base, err := u.clear(h, name)
+	if err != nil {
 		return err
 	}
 	u.links[name] = true
-	return u.explain(h, u.root.Symlink(h.Linkname, name))
+	return u.explain(h, in.Symlink(h.Linkname, base))
 }
 
 // hardlink gives a file of the destination another name. It must be a file: a link to a link would be a way around links.
@@ -225,7 +259,7 @@ func (u *unpacker) hardlink(h *tar.Header, name string) error {
 	if target == name {
 		return nil
 	}
-	if err := u.clear(h, name); err != nil {
+	if _, _, err := u.clear(h, name); err != nil {
 		return err
 	}
 	return u.explain(h, u.root.Link(target, name))

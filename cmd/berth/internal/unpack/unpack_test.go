@@ -3,6 +3,8 @@ package unpack
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -210,4 +212,32 @@ func FuzzTar(f *testing.F) {
 			t.Fatalf("%v beside the destination", list)
 		}
 	})
+}
+
+// The files of many directories, as `berth cp` brings them.
+func BenchmarkTar(b *testing.B) {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	content := make([]byte, 4096)
+	for i := range 2000 {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("a/b/%d/%d", i/100, i), Size: int64(len(content)), Mode: 0o644}); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := w.Write(content); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		dir, err := os.MkdirTemp("/dev/shm", "unpack-")
+		if err == nil {
+			err = errors.Join(Tar(dir, bytes.NewReader(archive.Bytes())), os.RemoveAll(dir))
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/2000, "us/file")
 }
