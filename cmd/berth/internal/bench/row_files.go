@@ -18,7 +18,7 @@ func (b *bench) upload(ctx context.Context, res *Result) error {
 	}
 	defer t.close()
 	// In memory there, too, for the dd that runs there.
-	if err := t.put(ctx, "/tmp/source"); err != nil {
+	if err := t.put(ctx, sourceInside); err != nil {
 		return err
 	}
 	turns := []*turn{
@@ -27,11 +27,7 @@ func (b *bench) upload(ctx context.Context, res *Result) error {
 		{name: "sha256sum", role: Floor, unit: t.unit(), op: func(ctx context.Context) (float64, error) {
 			return t.speed(func() error { return command(ctx, "sha256sum", t.source) })
 		}},
-		{name: ddInside, role: Floor, unit: t.unit(), op: func(ctx context.Context) (float64, error) {
-			return t.speed(func() error {
-				return t.bash(ctx, t.box, "dd if=/tmp/source of=/workspace/dd bs=1M status=none")
-			})
-		}, after: func(ctx context.Context) error { return t.bash(ctx, t.box, "rm /workspace/dd") }},
+		t.floorInside(ddInside, "dd if="+sourceInside+" of="+inside+" bs=1M status=none"),
 	}
 	if c := b.other(ctx, res, "docker"); c != nil {
 		turns = append(turns, t.sending(c, dockerCp, 1))

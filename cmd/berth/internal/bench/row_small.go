@@ -66,20 +66,24 @@ func (b *bench) many(ctx context.Context, res *Result) error {
 	if err := t.keep(ctx); err != nil {
 		return err
 	}
-	const cpToDisk, cpToMemory, tarToDisk, tarToMemory = "cp -r to disk", "cp -r to memory", "tar to disk", "tar to memory"
+	if err := t.put(ctx, sourceInside); err != nil {
+		return err
+	}
+	const cpToDisk, cpToMemory, cpInside, tarToDisk, tarToMemory = "cp -r to disk", "cp -r to memory", "cp -r in a container", "tar to disk", "tar to memory"
 	turns := append([]*turn{
 		t.floor(cpToDisk, t.disk, "cp", "-r", t.source, t.disk),
 		t.floor(cpToMemory, t.sink, "cp", "-r", t.kept, t.sink),
+		t.floorInside(cpInside, "cp -r "+sourceInside+" "+inside),
 		t.floor(tarToDisk, t.disk, "sh", "-c", tarPipe(t.source, t.disk)),
 		t.floor(tarToMemory, t.sink, "sh", "-c", tarPipe(t.kept, t.sink)),
 	}, b.both(ctx, res, t, 1)...)
 	if err := b.inTurns(ctx, res, b.rounds(2), t.even(turns)); err != nil {
 		return err
 	}
-	res.against(intoContainer, more, cpToDisk, tarToDisk)
+	res.against(intoContainer, more, cpInside, cpToDisk, tarToDisk)
 	res.against(outOfContainer, more, cpToMemory, tarToMemory)
 	res.beside()
-	res.note("%d files of 4 KiB in %d directories, from memory to the disk's page cache or from there to memory. Ours are packed and unpacked by what `berth cp` has, file by file; tar is `tar -c | tar -x` on this machine.", t.files, t.files/perDirectory)
+	res.note("%d files of 4 KiB in %d directories, from memory to the disk's page cache or from there to memory. Ours are packed and unpacked by what `berth cp` has, file by file; containers have a file system of their own; tar is `tar -c | tar -x` on this machine.", t.files, t.files/perDirectory)
 	return nil
 }
 

@@ -104,11 +104,12 @@ func fillFile(name string, r io.Reader, bytes int) error {
 	return errors.Join(err, f.Close())
 }
 
-// Where a container, of ours or of a comparator, has the copies that are made, and ours the one that is read.
+// Where a container, of ours or of a comparator, has the copies that are made, and ours the one that is read and the source for floors inside, in memory.
 const (
-	inside     = "/workspace/copy"
-	keptInside = "/workspace/kept"
-	otherCopy  = "/tmp/copy"
+	inside       = "/workspace/copy"
+	keptInside   = "/workspace/kept"
+	sourceInside = "/tmp/source"
+	otherCopy    = "/tmp/copy"
 )
 
 // keep makes what is read: a copy on disk, one in the container, and of a single file one in the Files API.
@@ -189,6 +190,13 @@ func (t *transfer) floor(name, to, program string, args ...string) *turn {
 // dd is the floor of one file.
 func (t *transfer) dd(name, from, to string, more ...string) *turn {
 	return t.floor(name, to, "dd", append([]string{"if=" + from, "of=" + to, "bs=1M", "status=none"}, more...)...)
+}
+
+// floorInside is one in the container, on the file system that its files are on.
+func (t *transfer) floorInside(name, line string) *turn {
+	return &turn{name: name, role: Floor, unit: t.unit(), op: func(ctx context.Context) (float64, error) {
+		return t.speed(func() error { return t.bash(ctx, t.box, line) })
+	}, after: func(ctx context.Context) error { return t.bash(ctx, t.box, t.taken(inside)) }}
 }
 
 // What ours are called.
