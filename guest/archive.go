@@ -98,7 +98,7 @@ func (p *packer) pack(d *os.File, dir, name string, depth int) error {
 // packBatch is how many names of a directory are in memory, and in order, at a time.
 const packBatch = 10_000
 
-// entry adds one file, link or directory.
+// entry adds one file, link or directory, or a comment on what is none.
 func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	var fi proto.FileInfo
 	var to string // of a link
@@ -133,7 +133,7 @@ func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	case f == nil && fi.Type == proto.TypeSymlink:
 		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to, Mode: 0o777, ModTime: fi.ModifiedAt.Time})
 	case f == nil:
-		return nil
+		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{proto.ArchiveComment: proto.ArchiveLeftOut + name}})
 	}
 	return p.open(f, &st, where, name, depth)
 }

@@ -22,6 +22,7 @@ import (
 	"berth/proto"
 
 	"github.com/containerd/containerd/api/services/tasks/v1"
+	"golang.org/x/sys/unix"
 )
 
 func TestPercentiles(t *testing.T) {
@@ -535,10 +536,24 @@ func TestShimsEnd(t *testing.T) {
 	}
 	ours, child := begin(filepath.Join(dir, "s"))
 	others, theirs := begin(filepath.Join(dir, "s2"))
+	pid, err := strconv.Atoi(child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
 	endShims(filepath.Join(dir, "s"))
-	_ = ours.Wait() // killed, as is wanted
-	if state, err := os.ReadFile(filepath.Join("/proc", child, "stat")); err == nil && !strings.Contains(string(state), ") Z ") {
-		t.Errorf("its container runs on: %s", state)
+	_ = ours.Wait()     // killed, as is wanted
+	const most = 10_000 // ms
+	ended := 0
+	for err = unix.EINTR; err == unix.EINTR; {
+		ended, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, most)
+	}
+	if err != nil || ended != 1 {
+		t.Errorf("its container runs on: %v", err)
 	}
 	if err := syscall.Kill(others.Process.Pid, 0); err != nil {
 		t.Errorf("another's shim ended: %v", err)

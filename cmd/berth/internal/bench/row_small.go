@@ -77,7 +77,7 @@ func (b *bench) many(ctx context.Context, res *Result) error {
 		t.floor(tarToDisk, t.disk, "sh", "-c", tarPipe(t.source, t.disk)),
 		t.floor(tarToMemory, t.sink, "sh", "-c", tarPipe(t.kept, t.sink)),
 	}, b.both(ctx, res, t, 1)...)
-	if err := b.inTurns(ctx, res, b.rounds(2), t.even(turns)); err != nil {
+	if err := b.inTurns(ctx, res, b.rounds(3), t.even(turns)); err != nil {
 		return err
 	}
 	res.against(intoContainer, more, cpInside, cpToDisk, tarToDisk)

@@ -241,7 +241,7 @@ func (t *transfer) get(ctx context.Context) error {
 	if err := os.Mkdir(t.sink, 0o755); err != nil {
 		return err
 	}
-	return unpack.Tar(t.sink, in)
+	return unpack.Tar(t.sink, in, func(string) {})
 }
 
 // reading is the turn that gets it out of the container.

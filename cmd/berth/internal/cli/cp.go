@@ -143,21 +143,14 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 	}
 	defer d.Close()
 	r := cp.bar.reader(d, path.Base(inside(src)), d.Size)
-	if err := cp.receive(r, src, dst); err != nil {
-		return err
-	}
-	cp.bar.end()
-	if err := cp.tellSpecial(ctx, inside(src), ""); err != nil && proto.CodeOf(err) != proto.NotFound {
-		fmt.Fprintf(cp.stderr, "berth: all of it was copied, but not whether pipes, sockets or devices were left out could be seen: %s\n", printable(err.Error()))
-	}
-	return nil
+	return cp.receive(r, src, dst)
 }
 
 // receive puts the archive of the directory src where it belongs.
 func (cp *copying) receive(r io.Reader, src, dst string) error {
+	leftOut := func(name string) { cp.leftOut(name, pack.NoFile) }
 	if dst == "-" {
-		_, err := io.Copy(cp.stdout, r)
-		return err
+		return unpack.Read(io.TeeReader(r, cp.stdout), leftOut)
 	}
 	fi, err := os.Stat(dst)
 	switch {
@@ -174,28 +167,7 @@ func (cp *copying) receive(r io.Reader, src, dst string) error {
 	if err := os.Mkdir(dst, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return unpack.Tar(dst, r)
-}
-
-// tellSpecial names what the directory dir of the container holds and an archive cannot: the daemon leaves it out without a word. name is what dir
-// is called in the copy.
-func (cp *copying) tellSpecial(ctx context.Context, dir, name string) error {
-	list, err := cp.fs.List(ctx, dir)
-	if err != nil {
-		return err
-	}
-	for _, fi := range list {
-		at := path.Join(name, path.Base(fi.Path))
-		switch fi.Type {
-		case proto.TypeOther:
-			cp.leftOut(at, pack.NoFile)
-		case proto.TypeDirectory:
-			if err := cp.tellSpecial(ctx, fi.Path, at); err != nil && proto.CodeOf(err) != proto.NotFound { // it was removed meanwhile
-				return err
-			}
-		}
-	}
-	return nil
+	return unpack.Tar(dst, r, leftOut)
 }
 
 // leftOut tells of what is not copied, which is no error.

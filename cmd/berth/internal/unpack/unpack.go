@@ -28,8 +28,8 @@ import (
 )
 
 // Tar unpacks r into the directory dst, which must exist. It stops at the first member that it refuses, with an
-// InvalidArgument that names it; what came before it stays.
-func Tar(dst string, r io.Reader) error {
+// InvalidArgument that names it; what came before it stays. leftOut is told the names of what the archive says that it has not.
+func Tar(dst string, r io.Reader, leftOut func(name string)) error {
 	root, err := os.OpenRoot(dst)
 	if err != nil {
 		return err
@@ -46,10 +46,38 @@ func Tar(dst string, r io.Reader) error {
 		if err != nil {
 			return err
 		}
+		if name, ok := missing(h); ok {
+			leftOut(name)
+			continue
+		}
 		if err := u.member(h, tr); err != nil {
 			return err
 		}
 	}
+}
+
+// Read reads all of r and unpacks nothing. leftOut is told what Tar tells it, as far as r is an archive.
+func Read(r io.Reader, leftOut func(name string)) error {
+	tr := tar.NewReader(r)
+	for {
+		h, err := tr.Next()
+		if err != nil {
+			break
+		}
+		if name, ok := missing(h); ok {
+			leftOut(name)
+		}
+	}
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+// missing tells a comment on something that the archive has not.
+func missing(h *tar.Header) (name string, ok bool) {
+	if h.Typeflag != tar.TypeXGlobalHeader {
+		return "", false
+	}
+	return strings.CutPrefix(h.PAXRecords[proto.ArchiveComment], proto.ArchiveLeftOut)
 }
 
 // An unpacker works below one directory.

@@ -85,7 +85,7 @@ func TestHostileArchives(t *testing.T) {
 			for i, h := range tt.members {
 				tt.members[i].Linkname = strings.Replace(h.Linkname, "OUTSIDE", outside, 1)
 			}
-			err := Tar(dst, archive(t, "evil", tt.members...))
+			err := Tar(dst, archive(t, "evil", tt.members...), nobody)
 			if proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
@@ -136,7 +136,7 @@ func TestFilesReplaceLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := archive(t, "new", file("f"), link("g", "../outside/secret"), file("g"), file("was"))
-	if err := Tar(dst, in); err != nil {
+	if err := Tar(dst, in, nobody); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"f", "g", "was"} {
@@ -155,7 +155,7 @@ func TestOrdinaryArchive(t *testing.T) {
 	setid := file("d/x")
 	setid.Mode, setid.ModTime = 0o6755, when
 	err := Tar(dst, archive(t, "text", tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o700},
-		readonly, setid, file("no/parent"), hard("h", "d/x"), link("l", "d/x"), link("dangling", "/nowhere")))
+		readonly, setid, file("no/parent"), hard("h", "d/x"), link("l", "d/x"), link("dangling", "/nowhere")), nobody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,6 +176,33 @@ func TestOrdinaryArchive(t *testing.T) {
 	}
 }
 
+// nobody is told what an archive has not.
+func nobody(string) {}
+
+// What an archive says that it has not is told, whether it is unpacked or only read, also where it is no archive from there on.
+func TestLeftOut(t *testing.T) {
+	comment := func(text string) tar.Header {
+		return tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{proto.ArchiveComment: text}}
+	}
+	data, err := io.ReadAll(archive(t, "text", file("f"), comment(proto.ArchiveLeftOut+"d/a pipe"), comment("of another kind"), comment(proto.ArchiveLeftOut+"b")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst, _ := place(t)
+	for how, unpacked := range map[string]func(func(string)) error{
+		"unpacked": func(told func(string)) error { return Tar(dst, bytes.NewReader(data), told) },
+		"read":     func(told func(string)) error { return Read(bytes.NewReader(data), told) },
+		"no end": func(told func(string)) error {
+			return Read(io.MultiReader(bytes.NewReader(data[:len(data)-1024]), strings.NewReader("?")), told)
+		},
+	} {
+		var names []string
+		if err := unpacked(func(name string) { names = append(names, name) }); err != nil || strings.Join(names, ", ") != "d/a pipe, b" {
+			t.Errorf("%s: %q, %v", how, names, err)
+		}
+	}
+}
+
 // What breaks off in the middle of a file leaves the one that was there, and no piece of either.
 func TestCutOffArchive(t *testing.T) {
 	dst, _ := place(t)
@@ -184,7 +211,7 @@ func TestCutOffArchive(t *testing.T) {
 	}
 	for _, name := range []string{"f", "new/g"} {
 		data, _ := io.ReadAll(archive(t, strings.Repeat("x", 5000), file(name)))
-		if err := Tar(dst, bytes.NewReader(data[:2000])); err == nil {
+		if err := Tar(dst, bytes.NewReader(data[:2000]), nobody); err == nil {
 			t.Error("half an archive was taken for a whole one")
 		}
 	}
@@ -207,7 +234,7 @@ func FuzzTar(f *testing.F) {
 		if err := os.Mkdir(dst, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_ = Tar(dst, bytes.NewReader(data))
+		_ = Tar(dst, bytes.NewReader(data), nobody)
 		if list, _ := os.ReadDir(dir); len(list) != 1 {
 			t.Fatalf("%v beside the destination", list)
 		}
@@ -233,7 +260,7 @@ func BenchmarkTar(b *testing.B) {
 	for b.Loop() {
 		dir, err := os.MkdirTemp("/dev/shm", "unpack-")
 		if err == nil {
-			err = errors.Join(Tar(dir, bytes.NewReader(archive.Bytes())), os.RemoveAll(dir))
+			err = errors.Join(Tar(dir, bytes.NewReader(archive.Bytes()), nobody), os.RemoveAll(dir))
 		}
 		if err != nil {
 			b.Fatal(err)
