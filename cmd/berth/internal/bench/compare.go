@@ -56,8 +56,8 @@ func (b *bench) other(ctx context.Context, res *Result, name string) *comparator
 			b.others[name] = c
 		}
 	}
-	if why := b.reason[name]; why != "" {
-		res.Missing = append(res.Missing, Missing{name, why})
+	if m := (Missing{name, b.reason[name]}); m.Reason != "" && !slices.Contains(res.Missing, m) { // a row may ask twice
+		res.Missing = append(res.Missing, m)
 	}
 	return b.others[name]
 }
@@ -143,7 +143,7 @@ func (c *comparator) pipe(ctx context.Context, take func(io.Reader) error, argv 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, lineMost, fmt.Errorf("it took more than %v", lineMost))
+	ctx, cancel := within(ctx, lineMost)
 	defer cancel()
 	line := c.exec(id, argv...)
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
@@ -176,9 +176,14 @@ func plainly(env []string, most time.Duration) func(context.Context, []string) e
 	}
 }
 
+// within bounds what may hang. The cause of its end says so.
+func within(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, most, fmt.Errorf("it took more than %v", most))
+}
+
 // inTime runs a command line and ends it if it hangs.
 func inTime(ctx context.Context, most time.Duration, line, env []string, out io.Writer) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it took more than %v", most))
+	ctx, cancel := within(ctx, most)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, out, out, lineDrain

@@ -34,7 +34,7 @@ func (c *comparator) library(ctx context.Context) (*library, error) {
 
 // whole is that of a comparator, with the same bound and tidying.
 func (l *library) whole(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lineMost, fmt.Errorf("it took more than %v", lineMost))
+	ctx, cancel := within(ctx, lineMost)
 	defer cancel()
 	err := l.live(ctx, id)
 	if err != nil {

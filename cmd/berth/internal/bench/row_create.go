@@ -19,19 +19,12 @@ func (b *bench) floors(d *daemon) (turns []*turn, done func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	filled := func(op func(context.Context) (float64, error)) func(context.Context) (float64, error) {
-		return func(ctx context.Context) (float64, error) {
-			if err := d.filled(ctx, 1); err != nil { // what was taken is made again first
-				return 0, err
-			}
-			return op(ctx)
-		}
-	}
+	filled := func(ctx context.Context) error { return d.filled(ctx, 1) } // what was taken is made again first
 	return []*turn{
-		{name: pingFloor, role: Floor, op: filled(func(ctx context.Context) (float64, error) {
+		{name: pingFloor, role: Floor, before: filled, op: func(ctx context.Context) (float64, error) {
 			return timed(func() error { return d.Ping(ctx) })
-		})},
-		{name: syncFloor, role: Floor, op: filled(s.once)},
+		}},
+		{name: syncFloor, role: Floor, before: filled, op: s.once},
 	}, s.close, nil
 }
 

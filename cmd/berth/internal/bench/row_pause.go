@@ -34,12 +34,9 @@ func (b *bench) pause(ctx context.Context, res *Result) error {
 	}
 	defer f.close()
 	paused := func(name string, do func(context.Context) error) *turn {
-		return &turn{name: name, role: Ours, op: func(ctx context.Context) (float64, error) {
-			if _, err := d.Pause(ctx, m.id); err != nil {
-				return 0, err
-			}
-			return timed(func() error { return do(ctx) })
-		}}
+		return &turn{name: name, role: Ours,
+			before: func(ctx context.Context) error { _, err := d.Pause(ctx, m.id); return err },
+			op:     func(ctx context.Context) (float64, error) { return timed(func() error { return do(ctx) }) }}
 	}
 	resume := func(ctx context.Context) error { _, err := d.Resume(ctx, m.id); return err }
 	wake := func(ctx context.Context) error { return d.bash(ctx, m.id, nothing) }

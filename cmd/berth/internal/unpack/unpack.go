@@ -36,7 +36,7 @@ func Tar(dst string, r io.Reader, leftOut func(name string)) error {
 	}
 	defer root.Close()
 	u := &unpacker{root: root, links: map[string]bool{}, last: root, at: "."}
-	defer func() { u.leave() }()
+	defer u.leave()
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()
