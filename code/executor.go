@@ -83,9 +83,9 @@ func execute(ctx context.Context, s *session.Session, cmd proto.Cmd) (done ran, 
 	if err != nil {
 		return done, err
 	}
-	err = e.FollowRaw(ctx, session.Cursor{}, 0, func(proto.Event) error { return nil }, func(p session.Piece, b []byte) error {
+	err = e.FollowRaw(ctx, session.Cursor{}, func(proto.Event) error { return nil }, func(p session.Piece, _ []byte) error {
 		kept := &done.out[p.Stream-1]
-		*kept = append(*kept, b[:min(len(b), executorOutput+1-len(*kept))]...)
+		*kept = append(*kept, p.Data[:min(len(p.Data), executorOutput+1-len(*kept))]...)
 		if done.cut = len(*kept) > executorOutput; done.cut {
 			return errFull
 		}

@@ -92,13 +92,13 @@ func (in *interpreter) drop() {
 // follow reads all that the interpreter writes, until it has ended, and lets everybody know of that.
 func (in *interpreter) follow(ctx context.Context) {
 	defer close(in.ended)
-	in.err = in.exec.FollowRaw(ctx, session.Cursor{}, 0, func(ev proto.Event) error {
+	in.err = in.exec.FollowRaw(ctx, session.Cursor{}, func(ev proto.Event) error {
 		if ev.Type == proto.EventExit {
 			in.last = ev.Result
 		}
 		return nil
-	}, func(p session.Piece, b []byte) error {
-		in.hear(p.Stream, b)
+	}, func(p session.Piece, _ []byte) error {
+		in.hear(p.Stream, p.Data)
 		return nil
 	})
 }

@@ -265,7 +265,7 @@ func (e *execution) pump(tty, direct bool) {
 		if e.kept != nil {
 			deliver = func(b []byte) error { e.kept.out.Write(proto.Stdout+proto.Stream(i), b); return nil }
 		}
-		p, err := newPump(f, tty, deliver)
+		p, err := newPump(f, tty, deliver, nil)
 		if err != nil {
 			e.s.log.Error("reading a command's output", "err", err)
 			continue

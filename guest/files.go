@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/output"
 	"berth/proto"
 )
 
@@ -466,10 +467,10 @@ func (k *caller) read(id identity, req *request, path string) error {
 
 // send sends length bytes as a body.
 func (k *caller) send(r io.Reader, length int64) error {
-	buf := pumpBuffers.Get().(*[]byte)
-	defer pumpBuffers.Put(buf)
+	buf := output.NewBuffer()
+	defer buf.Free()
 	for length > 0 {
-		b := (*buf)[:min(length, bodyBytes)]
+		b := buf.Data()[:min(length, output.BufferBytes)]
 		if _, err := io.ReadFull(r, b); err != nil {
 			return noEOF(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"berth/output"
 	"berth/proto"
 )
 
@@ -28,12 +29,13 @@ type Process struct {
 	conn   *conn
 	first  started
 	sink   Sink
-	sinkMu sync.Mutex // one call of sink at a time; guards at
-	at     [2]int64   // how much of each stream there was
-	kept   bool       // it does not end with its connection
-	again  bool       // it was started over another connection, before
-	pipes  *plumbing  // nil where output comes as frames
-	packed bool       // so is what the guest says of it
+	whole  func(proto.Stream, int64, *output.Buffer) (kept bool) // Command.Whole
+	sinkMu sync.Mutex                                            // one call of sink at a time; guards at
+	at     [2]int64                                              // how much of each stream there was
+	kept   bool                                                  // it does not end with its connection
+	again  bool                                                  // it was started over another connection, before
+	pipes  *plumbing                                             // nil where output comes as frames
+	packed bool                                                  // so is what the guest says of it
 	pumps  []*pump
 	stdin  *stdin // nil if the command reads nothing
 
@@ -60,7 +62,7 @@ func (c *Client) Start(ctx context.Context, cmd Command, sink Sink) (*Process, e
 			return nil, never{err}
 		}
 	}
-	p := &Process{kept: cmd.Keep > 0, packed: how >= packed}
+	p := &Process{kept: cmd.Keep > 0, packed: how >= packed, whole: cmd.Whole}
 	if cmd.Named && how >= naming {
 		cmd.Output = filepath.Dir(cmd.Output) + "/"
 	}
@@ -159,7 +161,7 @@ func (p *Process) attach(stdin bool) error {
 	if p.pipes != nil {
 		for i, f := range p.pipes.out {
 			stream := proto.Stdout + proto.Stream(i)
-			pump, err := newPump(f, false, func(b []byte) error { p.deliver(stream, b); return nil })
+			pump, err := newPump(f, false, func(b []byte) error { p.deliver(stream, b); return nil }, p.wholesale(stream))
 			if err != nil {
 				p.client.wg.Done()
 				p.conn.broken = true
@@ -182,6 +184,20 @@ func (p *Process) deliver(s proto.Stream, b []byte) {
 	defer p.sinkMu.Unlock()
 	p.sink(s, p.at[s-1], b)
 	p.at[s-1] += int64(len(b))
+}
+
+// wholesale is deliver for buffers that are full, if somebody takes those; nil if not.
+func (p *Process) wholesale(s proto.Stream) func(*output.Buffer) (kept bool) {
+	if p.whole == nil {
+		return nil
+	}
+	return func(b *output.Buffer) (kept bool) {
+		p.sinkMu.Lock()
+		defer p.sinkMu.Unlock()
+		at := p.at[s-1]
+		p.at[s-1] += output.BufferBytes
+		return p.whole(s, at, b)
+	}
 }
 
 // run reads what the guest says of the process until its end.

@@ -4,21 +4,16 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// pumpBytes is how much is read at once: more than a pipe holds, so that one
-// read empties it.
-const pumpBytes = 256 << 10
+	"berth/output"
+)
 
 // ttyBytes bounds the last read of a terminal: the kernel buffers 64 KiB of one.
 const ttyBytes = 128 << 10
-
-var pumpBuffers = sync.Pool{New: func() any { b := make([]byte, pumpBytes); return &b }}
 
 // A pump reads a pipe or terminal until its end, or until finish is called and
 // what was in it then is read too. It holds a buffer only while there is
@@ -28,6 +23,7 @@ type pump struct {
 	raw     syscall.RawConn
 	tty     bool
 	deliver func([]byte) error
+	whole   func(*output.Buffer) (kept bool) // takes a full buffer in place of deliver; may be nil
 	done    chan struct{}
 	ended   bool // no writer is left; valid after done
 	full    int  // reads in a row that found the pipe full
@@ -52,12 +48,12 @@ func (p *pump) widen(read int) {
 }
 
 // newPump starts a pump. f must be non-blocking and known to the poller.
-func newPump(f *os.File, tty bool, deliver func([]byte) error) (*pump, error) {
+func newPump(f *os.File, tty bool, deliver func([]byte) error, whole func(*output.Buffer) (kept bool)) (*pump, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	p := &pump{f: f, raw: raw, tty: tty, deliver: deliver, done: make(chan struct{})}
+	p := &pump{f: f, raw: raw, tty: tty, deliver: deliver, whole: whole, done: make(chan struct{})}
 	go p.run()
 	return p, nil
 }
@@ -80,41 +76,49 @@ func (p *pump) run() {
 // once waits for something to read and delivers it. The end, like a terminal whose
 // other side is closed, is io.EOF.
 func (p *pump) once() error {
-	var buf *[]byte
+	var buf *output.Buffer
 	var n int
 	var rerr error
 	err := p.raw.Read(func(fd uintptr) bool {
-		buf = pumpBuffers.Get().(*[]byte)
-		n, rerr = ignoringEINTR(int(fd), *buf)
+		buf = output.NewBuffer()
+		n, rerr = ignoringEINTR(int(fd), buf.Data())
 		if rerr != unix.EAGAIN {
 			return true
 		}
-		pumpBuffers.Put(buf)
+		buf.Free()
 		buf = nil
 		return false
 	})
 	if err != nil {
 		return err
 	}
-	defer pumpBuffers.Put(buf)
 	if rerr != nil || n <= 0 {
+		buf.Free()
 		return io.EOF
 	}
 	p.widen(n)
-	return p.deliver((*buf)[:n])
+	if n == output.BufferBytes && p.whole != nil {
+		if !p.whole(buf) {
+			buf.Free()
+		}
+		return nil
+	}
+	defer buf.Free()
+	return p.deliver(buf.Data()[:n])
 }
 
 // drain delivers what is there now and reports whether the end was seen. Its
 // amount is fixed at the start, so that somebody who goes on writing cannot keep it here.
 func (p *pump) drain() bool {
-	buf := pumpBuffers.Get().(*[]byte)
-	defer pumpBuffers.Put(buf)
+	buf := output.NewBuffer()
+	defer buf.Free()
 	for left := p.buffered(); left > 0; {
-		n, err := p.now((*buf)[:min(left, pumpBytes)])
+		b := buf.Data()
+		n, err := p.now(b[:min(left, len(b))])
 		if err != nil || n <= 0 {
 			return err != unix.EAGAIN
 		}
-		if p.deliver((*buf)[:n]) != nil {
+		if p.deliver(b[:n]) != nil {
 			return false
 		}
 		left -= n

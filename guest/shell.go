@@ -199,7 +199,7 @@ func (sh *shell) listen(ctlW, statusR int, deaths <-chan death) error {
 		sh.ctl = ctl
 		var status *os.File
 		if status, err = pollable(statusR, "status"); err == nil {
-			sh.status, err = newPump(status, false, sh.parser())
+			sh.status, err = newPump(status, false, sh.parser(), nil)
 		}
 	}
 	sh.s.burials.Add(1)

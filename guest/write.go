@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/output"
 	"berth/proto"
 )
 
@@ -343,10 +344,10 @@ func (s *Server) hashFile(id identity, path string) string {
 		return ""
 	}
 	sum := sha256.New()
-	buf := pumpBuffers.Get().(*[]byte)
-	defer pumpBuffers.Put(buf)
+	buf := output.NewBuffer()
+	defer buf.Free()
 	// A file that grows is summed up to the size it had.
-	if _, err := io.CopyBuffer(onlyWriter{sum}, io.LimitReader(f, st.Size), *buf); err != nil {
+	if _, err := io.CopyBuffer(onlyWriter{sum}, io.LimitReader(f, st.Size), buf.Data()); err != nil {
 		return ""
 	}
 	return hex.EncodeToString(sum.Sum(nil))

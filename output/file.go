@@ -21,7 +21,7 @@ func (o *Output) Save(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	for c := (Cursor{}); ; {
 		o.mu.Lock()
-		_, p, ok := o.take(&c, nil, ChunkBytes)
+		_, p, ok := o.take(&c, nil, ChunkBytes, false)
 		o.mu.Unlock()
 		if !ok {
 			return w.Flush()

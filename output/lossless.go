@@ -34,6 +34,7 @@ func (o *Output) Detach(c *Cursor) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.readers, c)
+	c.giveBack()
 	o.advance()
 }
 
@@ -53,10 +54,10 @@ func (o *Output) advance() {
 	}
 }
 
-// awaitReaders waits while another write to s would drop what a reader has not had. Called with mu held,
+// awaitReaders waits while another chunk of that size in s would drop what a reader has not had. Called with mu held,
 // which it gives up while it waits.
-func (o *Output) awaitReaders(s proto.Stream) {
-	for o.lossless && !o.done && o.wouldLose(s) {
+func (o *Output) awaitReaders(s proto.Stream, size int64) {
+	for o.lossless && !o.done && o.wouldLose(s, size) {
 		o.signal() // they may not know yet of what this very write has placed
 		wait := o.progress
 		o.mu.Unlock()
@@ -65,10 +66,10 @@ func (o *Output) awaitReaders(s proto.Stream) {
 	}
 }
 
-// wouldLose reports whether another chunk in the tail would push out something that is still wanted.
+// wouldLose reports whether another chunk of that size in the tail would push out something that is still wanted.
 // Before the first reader has come, all of it is. Called with mu held.
-func (o *Output) wouldLose(s proto.Stream) bool {
-	end := o.streams[s-1].doomed(o.room/2, o.most())
+func (o *Output) wouldLose(s proto.Stream, size int64) bool {
+	end := o.streams[s-1].doomed(size, o.room/2, o.most())
 	if end == 0 {
 		return false
 	}
@@ -80,9 +81,9 @@ func (o *Output) wouldLose(s proto.Stream) bool {
 	return !o.followed
 }
 
-// doomed is the offset up to which trim may drop the tail once one more chunk is in it; 0 is nothing.
-func (st *streamOutput) doomed(limit int64, most int) (end int64) {
-	list, size := st.tail.chunks, st.tail.size+ChunkBytes
+// doomed is the offset up to which trim may drop the tail once one more chunk of more bytes is in it; 0 is nothing.
+func (st *streamOutput) doomed(more, limit int64, most int) (end int64) {
+	list, size := st.tail.chunks, st.tail.size+more
 	for n, c := range list {
 		if size -= int64(len(c.data)); size < limit && len(list)+1-n <= most {
 			break

@@ -63,6 +63,14 @@ type chunk struct {
 	seq  int64
 	off  int64 // of data[0] in its stream
 	data []byte
+
+	buffer *Buffer // that data are in; nil where they have memory of their own
+}
+
+// add appends a chunk.
+func (sec *section) add(c *chunk) {
+	sec.chunks = append(sec.chunks, c)
+	sec.size += int64(len(c.data))
 }
 
 // New makes an output that keeps limit bytes of each stream, or what budget leaves of that. Budget may be nil.
@@ -98,7 +106,7 @@ func (st *streamOutput) skip(at int64) {
 func (o *Output) write(s proto.Stream, b []byte) (over bool) {
 	st := &o.streams[s-1]
 	for len(b) > 0 {
-		o.awaitReaders(s)
+		o.awaitReaders(s, ChunkBytes)
 		n := o.place(st, b)
 		b = b[n:]
 	}
@@ -120,7 +128,7 @@ func (o *Output) place(st *streamOutput, b []byte) int {
 		last = &chunk{seq: o.seq, off: st.total, data: st.spare[:0]}
 		st.spare = nil
 		o.seq++
-		sec.chunks = append(sec.chunks, last)
+		sec.add(last)
 	}
 	n := min(len(b), ChunkBytes-len(last.data))
 	last.data = append(last.data, b[:n]...)
@@ -155,7 +163,11 @@ func (st *streamOutput) trim(limit int64, most int) {
 	list, n := st.tail.chunks, 0
 	for n < len(list)-1 && (st.tail.size-int64(len(list[n].data)) >= limit || len(list)-n > most) {
 		st.tail.size -= int64(len(list[n].data))
-		st.spare = list[n].data
+		if b := list[n].buffer; b != nil {
+			b.leave()
+		} else {
+			st.spare = list[n].data
+		}
 		n++
 	}
 	if n > 0 {
@@ -237,7 +249,8 @@ func (o *Output) Text(s proto.Stream) (head, tail []byte, dropped int64) {
 type Cursor struct {
 	Stdout, Stderr int64
 
-	seq int64
+	seq  int64
+	lent *Buffer // what the last piece is in
 }
 
 // A Piece is what a reader gets next: output, or a gap from Offset to Until that is no longer kept.
@@ -246,21 +259,28 @@ type Piece struct {
 	Offset int64
 	Until  int64 // end of a gap; 0 for output
 	Data   []byte
+	Whole  []byte // Data with the prefix before them, where they are a Buffer that the reader has been lent
 }
 
 // Next waits for what follows c and moves c past it. ok is false when all has been read and
 // nothing more will come.
 func (o *Output) Next(ctx context.Context, c *Cursor) (p Piece, ok bool, err error) {
-	_, p, ok, err = o.Append(ctx, c, nil, ChunkBytes)
+	_, p, ok, err = o.next(ctx, c, nil, ChunkBytes, false)
 	return p, ok, err
 }
 
-// Append is Next that appends the output to b, most bytes or one chunk of it at once, and returns the extended b, of which Data is the
-// end. So a reader that has fallen behind takes much at a time, into room of its own.
+// Append is Next that appends the output to b, most bytes of it at once, and returns the extended b, of which Data is the end. So a reader
+// that has fallen behind takes much at a time, into room of its own. What is kept in a Buffer comes as that, which is the reader's until it
+// asks for more, or is detached, and b as it was.
 func (o *Output) Append(ctx context.Context, c *Cursor, b []byte, most int) (_ []byte, p Piece, ok bool, err error) {
+	return o.next(ctx, c, b, most, true)
+}
+
+func (o *Output) next(ctx context.Context, c *Cursor, b []byte, most int, lend bool) (_ []byte, p Piece, ok bool, err error) {
 	for {
 		o.mu.Lock()
-		b, p, ok = o.take(c, b, most)
+		c.giveBack()
+		b, p, ok = o.take(c, b, most, lend)
 		o.advance()
 		done, changed := o.done, o.changed
 		o.mu.Unlock()
@@ -275,8 +295,8 @@ func (o *Output) Append(ctx context.Context, c *Cursor, b []byte, most int) (_ [
 	}
 }
 
-// take is Append without the wait. Called with mu held.
-func (o *Output) take(c *Cursor, b []byte, most int) ([]byte, Piece, bool) {
+// take is next without the wait. Called with mu held.
+func (o *Output) take(c *Cursor, b []byte, most int, lend bool) ([]byte, Piece, bool) {
 	for {
 		s, ch := o.first(c.seq)
 		if ch == nil {
@@ -292,9 +312,15 @@ func (o *Output) take(c *Cursor, b []byte, most int) ([]byte, Piece, bool) {
 			return b, p, true
 		case end > *have:
 			p, at := Piece{Stream: s, Offset: *have}, len(b)
+			if lend && ch.buffer != nil && ch.off == *have {
+				*have, c.seq, p.Data, p.Whole = end, ch.seq, ch.data, c.lend(ch)
+				return b, p, true
+			}
 			for ok := true; ok; ch, ok = o.after(ch, s, most-(len(b)-at)) {
-				b = append(b, ch.data[*have-ch.off:]...)
-				*have, c.seq = ch.off+int64(len(ch.data)), ch.seq
+				more := ch.data[*have-ch.off:]
+				more = more[:min(len(more), most-(len(b)-at))]
+				b = append(b, more...)
+				*have, c.seq = *have+int64(len(more)), ch.seq
 			}
 			p.Data = b[at:]
 			return b, p, true
@@ -307,10 +333,10 @@ func (o *Output) take(c *Cursor, b []byte, most int) ([]byte, Piece, bool) {
 	}
 }
 
-// after is the chunk that continues ch in its stream, if nothing of the other one comes before it and it has no more than room bytes.
+// after is the chunk that continues ch in its stream, if nothing of the other one comes before it, it has no more than room bytes and is no buffer.
 func (o *Output) after(ch *chunk, s proto.Stream, room int) (*chunk, bool) {
 	to, next := o.first(ch.seq + 1)
-	ok := next != nil && to == s && next.off == ch.off+int64(len(ch.data)) && len(next.data) <= room
+	ok := next != nil && to == s && next.off == ch.off+int64(len(ch.data)) && len(next.data) <= room && next.buffer == nil
 	return next, ok
 }
 

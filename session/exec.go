@@ -220,6 +220,7 @@ func (e *Exec) abort() {
 func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
 	e.begun = true
 	cmd := e.command()
+	cmd.Whole = e.sinkBuffer
 	cmd.Sent = func() { // while the guest prepares what it starts
 		before := e.s.measure()
 		e.before = &before
@@ -295,7 +296,21 @@ func (e *Exec) command() guest.Command {
 
 // sink takes output from the guest. It blocks where nothing may be lost and whoever follows the exec is behind, and nowhere else.
 func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
-	if e.out.WriteAt(s, at, b) && e.cmd.OnOutputLimit == proto.OutputFail {
+	e.grown(e.out.WriteAt(s, at, b))
+}
+
+// sinkBuffer is sink for a buffer full of output, which it may keep.
+func (e *Exec) sinkBuffer(s proto.Stream, at int64, b *output.Buffer) (kept bool) {
+	var room [64]byte
+	b.Prefix(prefix(room[:0], e.id, s, at))
+	kept, over := e.out.WriteBuffer(s, at, b)
+	e.grown(over)
+	return kept
+}
+
+// grown ends a command that has written too much, if it is to end then.
+func (e *Exec) grown(over bool) {
+	if over && e.cmd.OnOutputLimit == proto.OutputFail {
 		e.Cancel(proto.EndOutputLimit, "it wrote more than max_output_bytes")
 	}
 }

@@ -3,9 +3,12 @@ package session_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -408,6 +411,70 @@ func TestTerminal(t *testing.T) {
 	res, err := e.Wait(ctx)
 	if err != nil || res.Result.Result == nil || res.Result.Result.ReturnCode != 5 || !strings.Contains(res.Result.Result.Stdout, "11 22") {
 		t.Fatalf("%+v %v", res.Result.Result, err)
+	}
+}
+
+// Much output comes to all who follow it, each message with its place before it, most of it in the buffers that it was read into.
+func TestMuchOutputIsNotCopied(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e, err := s.Exec(ctx, proto.Cmd{Command: "read; seq 1 8000000; seq 1 100 >&2", OpenStdin: true, OnOutputLimit: proto.OutputWait})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want [2]hash.Hash
+	for i, to := range []int{8000000, 100} {
+		want[i] = sha256.New()
+		for n := range to {
+			want[i].Write(append(strconv.AppendInt(nil, int64(n+1), 10), '\n'))
+		}
+	}
+	begun, done := make(chan struct{}), make(chan error)
+	for range 2 {
+		go func() {
+			got, at, whole := [2]hash.Hash{sha256.New(), sha256.New()}, [2]int64{}, 0
+			err := e.FollowRaw(ctx, session.Cursor{}, func(ev proto.Event) error {
+				if ev.Type == proto.EventStart {
+					begun <- struct{}{}
+				}
+				if ev.Type == proto.EventGap {
+					return fmt.Errorf("a gap from %d to %d", ev.Offset, ev.Until)
+				}
+				return nil
+			}, func(p session.Piece, message []byte) error {
+				ev, err := proto.ParseOutput(message)
+				i := p.Stream - 1
+				if err != nil || ev.ExecID != e.ID() || string(ev.Type) != p.Stream.String() || ev.Offset != at[i] || p.Offset != at[i] || !bytes.Equal(ev.DataBase64, p.Data) {
+					return fmt.Errorf("%d bytes of %v at %d are told as %d of %s at %d, %w", len(p.Data), p.Stream, at[i], len(ev.DataBase64), ev.Type, ev.Offset, err)
+				}
+				if p.Whole != nil {
+					whole++
+				}
+				at[i] += int64(len(p.Data))
+				got[i].Write(p.Data)
+				return nil
+			})
+			for i := range got {
+				if err == nil && !bytes.Equal(got[i].Sum(nil), want[i].Sum(nil)) {
+					err = fmt.Errorf("the %d bytes of stream %d are not those that were written", at[i], i+1)
+				}
+			}
+			if err == nil && whole < 100 { // of 62 MiB
+				err = fmt.Errorf("%d buffers came whole", whole)
+			}
+			done <- err
+		}()
+	}
+	<-begun
+	<-begun
+	if err := e.Write(ctx, []byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

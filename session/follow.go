@@ -25,10 +25,15 @@ func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) err
 // rawBytes is how much output FollowRaw gives at once. Somebody who has fallen behind holds so much.
 const rawBytes = 128 << 10
 
-// FollowRaw is Follow that gives output, which may be split within a character, to out, and the rest to fn. Before the data, which is the end
-// of b, there is room for head bytes in b. It is valid until out returns.
-func (e *Exec) FollowRaw(ctx context.Context, from Cursor, head int, fn func(proto.Event) error, out func(p Piece, b []byte) error) error {
-	return e.follow(ctx, from, follower{exec: e.id, fn: fn, raw: out, room: make([]byte, head)})
+// FollowRaw is Follow that gives output, which may be split within a character, to out, and the rest to fn. Message is the data with what
+// proto.AppendOutput puts before them. Both are valid until out returns, and not to be changed.
+func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) error, out func(p Piece, message []byte) error) error {
+	return e.follow(ctx, from, follower{exec: e.id, fn: fn, raw: out, room: prefix(nil, e.id, 0, 0)})
+}
+
+// prefix appends to b what stands before output in a message.
+func prefix(b []byte, exec string, s proto.Stream, at int64) []byte {
+	return proto.AppendOutput(b, exec, s, at, nil)
 }
 
 func (e *Exec) follow(ctx context.Context, from Cursor, f follower) error {
@@ -87,8 +92,8 @@ func (e *Exec) whileHere(ctx context.Context) (context.Context, context.CancelFu
 type follower struct {
 	exec string
 	fn   func(proto.Event) error
-	raw  func(p Piece, b []byte) error // takes output as it is; nil: it becomes events
-	room []byte                        // what raw gets; its length is where data begin
+	raw  func(p Piece, message []byte) error // takes output as it is; nil: it becomes events
+	room []byte                              // for messages; its length is where data begin
 	held [2][]byte
 	at   [2]int64 // offset of held[0]
 }
@@ -135,6 +140,10 @@ func (f *follower) piece(p output.Piece) error {
 		return f.fn(proto.Event{Type: proto.EventGap, ExecID: f.exec, Stream: p.Stream.String(), Offset: p.Offset, Until: p.Until})
 	}
 	if f.raw != nil {
+		if p.Whole != nil {
+			return f.raw(p, p.Whole)
+		}
+		prefix(f.room[:0], f.exec, p.Stream, p.Offset)
 		return f.raw(p, f.room[:len(f.room)+len(p.Data)])
 	}
 	data, off := p.Data, p.Offset

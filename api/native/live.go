@@ -261,9 +261,5 @@ func (l *live) follow(x *session.Exec, from session.Cursor, m message) error {
 	if !m.Binary {
 		return x.Follow(l.ctx, from, event)
 	}
-	head := len(proto.AppendOutput(nil, x.ID(), 0, 0, nil))
-	return x.FollowRaw(l.ctx, from, head, event, func(p session.Piece, b []byte) error {
-		proto.AppendOutput(b[:0], x.ID(), p.Stream, p.Offset, nil)
-		return l.sock.SendBinary(b)
-	})
+	return x.FollowRaw(l.ctx, from, event, func(_ session.Piece, message []byte) error { return l.sock.SendBinary(message) })
 }
