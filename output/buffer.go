@@ -9,12 +9,11 @@ import (
 // BufferBytes is how much output a Buffer holds: more than a pipe has that nobody has widened, so that one read empties it.
 const BufferBytes = 128<<10 - dataAt
 
-// dataAt is where in a Buffer its data begin. The whole is a power of two, which is what the allocator gives, and what the data are copied
-// from begins with a line of the processor's cache.
+// dataAt is where in a Buffer its data begin: at a line of the processor's cache, and so that the whole is a size that the allocator has.
 const dataAt = 512
 
-// PrefixBytes is the room before the data of a Buffer.
-const PrefixBytes = dataAt - 16
+// PrefixBytes is the room before the data of a Buffer, beside its two counts.
+const PrefixBytes = dataAt - 2*8
 
 // A Buffer is what output is read into. One that is full can become a piece of an Output as it is, and reach its readers so: what writes
 // much is not copied on its way.
