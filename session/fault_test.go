@@ -115,6 +115,7 @@ func holdJobs(t *testing.T, st *sessiontest.Stack) *heldJobs {
 	if err != nil {
 		t.Fatal(err)
 	}
+	st.Sessions.Meet()
 	return held
 }
 

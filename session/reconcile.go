@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"berth/guest"
 	"berth/ledger"
@@ -113,15 +114,15 @@ func (s *Session) recall(r execRecord) *Exec {
 	return e
 }
 
-// reconcileParallel is how many sandboxes are looked at together at start, and meetParallel how many of them beside requests.
 const (
-	reconcileParallel = 8
-	meetParallel      = 2
+	reconcileParallel = 8                      // sandboxes that are looked at together at start
+	meetParallel      = 2                      // guests that are met together beside requests
+	meetAfter         = 500 * time.Millisecond // and how long after the start: whoever has waited for the daemon goes first
 )
 
 // reconcile makes ledger and runtime agree after a restart, whatever the last daemon was in the
 // middle of: half-made sessions are undone, removals that had begun are finished, and what belongs to nobody is removed. Live
-// sandboxes are attached to again in the background, or when somebody wants one: a daemon with hundreds of them serves as soon as one with none.
+// sandboxes are attached to again by Meet, or when somebody wants one: a daemon with hundreds of them serves as soon as one with none.
 func (ss *Sessions) reconcile(ctx context.Context) error {
 	known := ss.known()
 	inv, err := ss.cfg.Runtime.List(ctx)
@@ -133,11 +134,10 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 		there[id] = true
 	}
 	var wg sync.WaitGroup
-	var live []*Session
 	slots := make(chan struct{}, reconcileParallel)
 	for _, s := range ss.snapshot() {
 		if there[s.id] && s.takeOver() {
-			live = append(live, s)
+			ss.takenOver = append(ss.takenOver, s)
 			continue
 		}
 		slots <- struct{}{}
@@ -153,7 +153,6 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	if err := ss.sweepStrangers(ctx, inv, known, &done); err != nil {
 		ss.cfg.Log.Error("removing leftovers; a sweep will try again", "error", err)
 	}
-	ss.meetAll(live)
 	ss.cfg.Log.Info("sessions reconciled", "sessions", len(ss.byID), "stray_sandboxes", done.Sandboxes, "stray_workspaces", done.Workspaces)
 	return nil
 }
@@ -227,8 +226,11 @@ func (s *Session) sleepsOnLocked() bool {
 	return s.unmet.Load() && len(s.going) == 0 && s.core.dozer != nil && s.core.dozer.Dozes(s.id)
 }
 
-// meetAll meets the guests of sessions that were taken over. It stands in nobody's way: whoever is at one already meets it.
-func (ss *Sessions) meetAll(list []*Session) {
+// Meet meets the guests of the sessions that Open has taken over, in the background. It is called when requests are answered, and stands
+// in nobody's way: whoever wants a session meets its guest at once.
+func (ss *Sessions) Meet() {
+	list := ss.takenOver
+	ss.takenOver = nil
 	next := make(chan *Session, len(list))
 	for _, s := range list {
 		next <- s
@@ -236,6 +238,10 @@ func (ss *Sessions) meetAll(list []*Session) {
 	close(next)
 	for range min(meetParallel, len(list)) {
 		ss.wg.Go(func() {
+			select {
+			case <-time.After(meetAfter):
+			case <-ss.ctx.Done():
+			}
 			for s := range next {
 				if ss.ctx.Err() != nil || s.is(&s.renewed) {
 					continue

@@ -38,6 +38,8 @@ type Sessions struct {
 	digestKey []byte         // of digest
 	wg        sync.WaitGroup // execs and starts under way
 
+	takenOver []*Session // by Open, until Meet
+
 	mu         sync.RWMutex // guards what follows
 	byID       map[string]*Session
 	index      index // of byID
@@ -46,9 +48,9 @@ type Sessions struct {
 	closed     bool
 }
 
-// Open reads the ledger, makes it and the runtime agree, and attaches to the sandboxes that
-// still run, and to their execs that outlive a daemon. Others that were running when the last one ended are
-// marked lost.
+// Open reads the ledger, makes it and the runtime agree, and takes over the sandboxes that
+// still run, with their execs that outlive a daemon. Others that were running when the last one ended are
+// marked lost. Meet is to be called once somebody may want them.
 func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	cfg = cfg.withDefaults()
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, outputDir), 0o700); err != nil {

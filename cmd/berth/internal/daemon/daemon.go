@@ -403,6 +403,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	defer os.Remove(URLFile(d.cfg.Dir)) // one that stays names a daemon that does not answer
+	d.sessions.Meet()
 	d.runtime.KeepWarm()
 	return d.server.Serve(ctx, d.accept())
 }

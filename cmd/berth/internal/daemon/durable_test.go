@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -102,6 +103,32 @@ func TestExecsOutliveTheDaemon(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The end of a command that outlived its daemon is known to the next one, though nobody asks for it or its container.
+func TestEndsAreToldUnasked(t *testing.T) {
+	s := base
+	defer func(flags []string) { s.Flags = flags; s.restart(t, syscall.SIGKILL) }(s.Flags)
+	s.Flags = append(slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" }), "--sweep-every=1h") // a sweep would see to it, too
+	c := createClass(t, s, proto.ClassRunc)
+	t.Cleanup(func() { _, _, _ = s.Do("DELETE", "/v1/containers/"+c.ID, nil) })
+	at := "/v1/containers/" + c.ID
+	x := call[proto.Exec](t, s, 202, "POST", at+"/exec", `{"command":"echo begun; until test -e /workspace/go; do sleep 0.01; done; exit 9","background":true}`)
+	s.until(t, at+"/execs/"+x.ID, "begun")
+	bash(t, s, c.ID, "(sleep 1; touch /workspace/go) >/dev/null 2>&1 & sleep 0.1") // left behind
+	s.restart(t, syscall.SIGKILL)
+	eventually(t, "the audit log tells the end of a command that nobody asks for", func() bool {
+		status, log, err := s.Do("GET", "/v1/audit", nil)
+		if err != nil || status != 200 {
+			t.Fatalf("the audit log: %d %.200s %v", status, log, err)
+		}
+		for line := range bytes.Lines(log) {
+			if bytes.Contains(line, []byte(x.ID)) && bytes.Contains(line, []byte(`"exec.end"`)) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // inOrder fails unless the output counts from 1 without a hole, but for one that is told.
