@@ -22,6 +22,9 @@ const queueWait = 30 * 24 * time.Hour
 // time; b is valid only during the call. While it does not return, the command is held up.
 type Sink func(s proto.Stream, at int64, b []byte)
 
+// A BufferSink is a Sink for a buffer that is full, which it may keep.
+type BufferSink func(s proto.Stream, at int64, b *output.Buffer) (kept bool)
+
 // A Process is a command that runs in the container, or has run. Its methods are
 // safe for concurrent use.
 type Process struct {
@@ -29,13 +32,13 @@ type Process struct {
 	conn   *conn
 	first  started
 	sink   Sink
-	whole  func(proto.Stream, int64, *output.Buffer) (kept bool) // Command.Whole
-	sinkMu sync.Mutex                                            // one call of sink at a time; guards at
-	at     [2]int64                                              // how much of each stream there was
-	kept   bool                                                  // it does not end with its connection
-	again  bool                                                  // it was started over another connection, before
-	pipes  *plumbing                                             // nil where output comes as frames
-	packed bool                                                  // so is what the guest says of it
+	whole  BufferSink // Command.Whole
+	sinkMu sync.Mutex // one call of sink at a time; guards at
+	at     [2]int64   // how much of each stream there was
+	kept   bool       // it does not end with its connection
+	again  bool       // it was started over another connection, before
+	pipes  *plumbing  // nil where output comes as frames
+	packed bool       // so is what the guest says of it
 	pumps  []*pump
 	stdin  *stdin // nil if the command reads nothing
 

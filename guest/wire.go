@@ -4,7 +4,6 @@ import (
 	"syscall"
 	"time"
 
-	"berth/output"
 	"berth/proto"
 )
 
@@ -76,9 +75,8 @@ type Command struct {
 	Named  bool              `json:"-"`                // the guest may give Output's last element another name, as Env's OUTPUT_DIR and Exit.Output then say
 	Keep   int64             `json:"keep,omitempty"`   // it outlives its connection: keep its end, and so many bytes of each stream, until Client.Forget; needs ID
 	Input  []byte            `json:"input,omitempty"`  // all of its standard input, where Keep is set; not with Stdin
-	// Whole may be set: it is called in place of the sink with a buffer full of output, and keeps it or not.
-	Whole func(s proto.Stream, at int64, b *output.Buffer) (kept bool) `json:"-"`
-	Sent  func()                                                       `json:"-"` // called by Start once the request is on its way, as what takes time may be done while the guest starts the process
+	Whole  BufferSink        `json:"-"`                // takes what fills a buffer, in place of the sink; may be nil
+	Sent   func()            `json:"-"`                // called by Start once the request is on its way, as what takes time may be done while the guest starts the process
 }
 
 // An Exit is how a command ended.

@@ -63,8 +63,8 @@ func (o *Output) WriteBuffer(s proto.Stream, at int64, b *Buffer) (kept, over bo
 		return false, o.write(s, b.Data())
 	}
 	b.uses = 1
-	st.tail.add(&chunk{seq: o.seq, off: st.total, data: b.Data(), buffer: b})
-	o.seq++
+	o.begin(st, &st.tail, &chunk{data: b.Data(), buffer: b})
+	st.tail.size += BufferBytes
 	st.total += BufferBytes
 	st.trim(o.room/2, o.most())
 	o.account()

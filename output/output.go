@@ -67,12 +67,6 @@ type chunk struct {
 	buffer *Buffer // that data are in; nil where they have memory of their own
 }
 
-// add appends a chunk.
-func (sec *section) add(c *chunk) {
-	sec.chunks = append(sec.chunks, c)
-	sec.size += int64(len(c.data))
-}
-
 // New makes an output that keeps limit bytes of each stream, or what budget leaves of that. Budget may be nil.
 func New(limit int64, budget *Budget) *Output {
 	return &Output{limit: limit, room: limit, budget: budget, changed: make(chan struct{}), readers: map[*Cursor]struct{}{}, progress: make(chan struct{})}
@@ -125,10 +119,8 @@ func (o *Output) place(st *streamOutput, b []byte) int {
 		last = o.growable(sec)
 	}
 	if last == nil {
-		last = &chunk{seq: o.seq, off: st.total, data: st.spare[:0]}
+		last = o.begin(st, sec, &chunk{data: st.spare[:0]})
 		st.spare = nil
-		o.seq++
-		sec.add(last)
 	}
 	n := min(len(b), ChunkBytes-len(last.data))
 	last.data = append(last.data, b[:n]...)
@@ -136,6 +128,14 @@ func (o *Output) place(st *streamOutput, b []byte) int {
 	st.total += int64(n)
 	st.trim(o.room/2, o.most())
 	return n
+}
+
+// begin puts a chunk of its own behind all that there is. Called with mu held.
+func (o *Output) begin(st *streamOutput, sec *section, c *chunk) *chunk {
+	c.seq, c.off = o.seq, st.total
+	o.seq++
+	sec.chunks = append(sec.chunks, c)
+	return c
 }
 
 // growable is the section's last chunk if it is also the newest of all and has room; order

@@ -302,7 +302,7 @@ func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
 // sinkBuffer is sink for a buffer full of output, which it may keep.
 func (e *Exec) sinkBuffer(s proto.Stream, at int64, b *output.Buffer) (kept bool) {
 	var room [64]byte
-	b.Prefix(prefix(room[:0], e.id, s, at))
+	b.Prefix(proto.AppendOutput(room[:0], e.id, s, at, nil))
 	kept, over := e.out.WriteBuffer(s, at, b)
 	e.grown(over)
 	return kept

@@ -28,12 +28,7 @@ const rawBytes = 128 << 10
 // FollowRaw is Follow that gives output, which may be split within a character, to out, and the rest to fn. Message is the data with what
 // proto.AppendOutput puts before them. Both are valid until out returns, and not to be changed.
 func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) error, out func(p Piece, message []byte) error) error {
-	return e.follow(ctx, from, follower{exec: e.id, fn: fn, raw: out, room: prefix(nil, e.id, 0, 0)})
-}
-
-// prefix appends to b what stands before output in a message.
-func prefix(b []byte, exec string, s proto.Stream, at int64) []byte {
-	return proto.AppendOutput(b, exec, s, at, nil)
+	return e.follow(ctx, from, follower{exec: e.id, fn: fn, raw: out, room: proto.AppendOutput(nil, e.id, 0, 0, nil)})
 }
 
 func (e *Exec) follow(ctx context.Context, from Cursor, f follower) error {
@@ -143,7 +138,7 @@ func (f *follower) piece(p output.Piece) error {
 		if p.Whole != nil {
 			return f.raw(p, p.Whole)
 		}
-		prefix(f.room[:0], f.exec, p.Stream, p.Offset)
+		proto.AppendOutput(f.room[:0], f.exec, p.Stream, p.Offset, nil)
 		return f.raw(p, f.room[:len(f.room)+len(p.Data)])
 	}
 	data, off := p.Data, p.Offset
