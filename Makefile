@@ -4,7 +4,7 @@ BIN := bin
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './runtimes/*' -not -path './.cache/*' -not -name '*_test.go') \
-	$(shell find sandbox-image code/driver bridge/inside -type f -not -name '*.go') go.mod go.sum
+	$(shell find sandbox-image code/driver tools/bridge/inside -type f -not -name '*.go') go.mod go.sum
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
 .PHONY: all demo test check serve doctor clean help
@@ -24,7 +24,7 @@ $(BIN)/berth-guest: $(GO_SOURCES) | $(BIN) setup
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -E main.entry' -o $@ ./cmd/berth-guest
 
 demo: all setup-demo ## do the main job from end to end, and leave the chart behind
-	@./demo/demo.sh
+	@./test/demo/demo.sh
 
 test: all setup-test check ## run every test, real containers included
 	@mkdir -p .cache/images

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"berth/audit"
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/audit"
+	"berth/state/ledger"
 
 	"golang.org/x/sys/unix"
 )

@@ -18,13 +18,13 @@ import (
 	"berth/api"
 	"berth/api/anthropic"
 	"berth/api/native"
-	"berth/bridge"
-	"berth/catalog"
 	"berth/code"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
-	"berth/vault"
+	"berth/state/vault"
+	"berth/tools/bridge"
+	"berth/tools/toolstore"
 
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,7 +47,7 @@ func newHouse(t *testing.T, core session.Config) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools, err := catalog.Open(catalog.Config{Ledger: h.Ledger, Sessions: h.Sessions, Code: runner, Vault: secrets})
+	tools, err := toolstore.Open(toolstore.Config{Ledger: h.Ledger, Sessions: h.Sessions, Code: runner, Vault: secrets})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +155,8 @@ func (g guest) settle(t *testing.T) (b belongings) {
 	x := do[proto.ExecResult](t, g, "POST", "/v1/containers/"+b.container+"/exec", `{"command": "echo kept > kept.txt", "shell": "main"}`)
 	b.exec, b.job, b.shell = x.Exec.ID, x.Exec.JobID, "main"
 	b.file = do[struct{ ID string }](t, g, "POST", "/v1/files", fileForm(t, 3)).ID
-	b.tool = do[catalog.Tool](t, g, "POST", "/v1/tools", `{"name": "pay", "tool_type": "code_runner", "approval_action": "review", "configuration": {"type": "CodeRunner", "runtime": "python", "code": "def run(input): return 1"}}`).ID
-	b.run = do[catalog.Run](t, g, "POST", "/v1/tools/pay/run", `{}`).ID
+	b.tool = do[toolstore.Tool](t, g, "POST", "/v1/tools", `{"name": "pay", "tool_type": "code_runner", "approval_action": "review", "configuration": {"type": "CodeRunner", "runtime": "python", "code": "def run(input): return 1"}}`).ID
+	b.run = do[toolstore.Run](t, g, "POST", "/v1/tools/pay/run", `{}`).ID
 	b.call = g.parkCall(t, b.container)
 	return b
 }
@@ -337,10 +337,10 @@ func (g guest) unharmed(t *testing.T, b belongings) {
 	if r := x.Result.Result; r == nil || strings.Contains(r.Stdout, "b\nd\n") || !strings.HasSuffix(r.Stdout, "kept\n") {
 		t.Errorf("her files: %+v", x.Result)
 	}
-	if tool := do[catalog.Tool](t, g, "GET", "/v1/tools/pay", nil); tool.ID != b.tool || tool.Version != 1 || tool.Description != "" {
+	if tool := do[toolstore.Tool](t, g, "GET", "/v1/tools/pay", nil); tool.ID != b.tool || tool.Version != 1 || tool.Description != "" {
 		t.Errorf("her tool is %+v", tool)
 	}
-	if run := do[catalog.Run](t, g, "GET", "/v1/tool_runs/"+b.run, nil); run.State != catalog.StateParked {
+	if run := do[toolstore.Run](t, g, "GET", "/v1/tool_runs/"+b.run, nil); run.State != toolstore.StateParked {
 		t.Errorf("her run is %+v", run)
 	}
 	if res, text := g.send(t, "GET", "/v1/files/"+b.file+"/content", nil); text != "xxx" {

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"berth/artifacts"
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/state/ledger"
 )
 
 // heaviest is the size of the largest record of a bucket.

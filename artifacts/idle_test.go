@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
+	"berth/state/ledger"
 )
 
 func openJobs(t *testing.T) *Jobs {

@@ -6,9 +6,9 @@ import (
 	"path"
 	"strings"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
+	"berth/state/ledger"
 )
 
 // inputs says which stored file has which name in a workspace's $INPUT_DIR.

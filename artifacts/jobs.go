@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"berth/files"
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
+	"berth/state/ledger"
 )
 
 // Bounds of one job's books.

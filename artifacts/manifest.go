@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
+	"berth/state/ledger"
 )
 
 // manifest builds the manifest from the books.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"berth/files"
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
+	"berth/state/ledger"
 )
 
 // maxRecent bounds how many execs are remembered for attribution.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
+	"berth/state/ledger"
 )
 
 // slack widens an exec's time, since file systems stamp with a clock that ticks every few ms.

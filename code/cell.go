@@ -9,7 +9,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 	"berth/session"
 )

@@ -7,7 +7,7 @@ import (
 	"os"
 	"sync"
 
-	"berth/ledger"
+	"berth/state/ledger"
 )
 
 // claims give out contents one user at a time: between putting a content in place and counting

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // TestMain lets the test program be its own victim: with BERTH_CRASH set it works on a store until it

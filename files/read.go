@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // The range of Query.Limit.

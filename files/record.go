@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // The ledger's buckets that this package owns.

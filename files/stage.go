@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 
 	"github.com/google/uuid"
 )

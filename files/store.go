@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // DefaultMaxFileBytes is the hosted limit of one file, "500 MB", read generously: 500 MiB.

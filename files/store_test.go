@@ -18,8 +18,8 @@ import (
 	"testing/iotest"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 
 	"golang.org/x/sys/unix"
 )

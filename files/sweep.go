@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // rememberExpired is how long an expired file is still listed.

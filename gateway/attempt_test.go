@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"testing"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/state/ledger"
 )
 
 // A turn that is kept for those who send it again keeps its request only as long as it needs that.

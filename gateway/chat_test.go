@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"berth/gateway"
-	"berth/gateway/scripted"
 	"berth/gateway/upstream"
+	"berth/test/scripted"
 )
 
 // newChatSite is newSite with an upstream that speaks chat completions.

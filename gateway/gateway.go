@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"berth/artifacts"
-	"berth/bridge"
 	"berth/code"
 	"berth/files"
 	"berth/gateway/upstream"
-	"berth/ledger"
 	"berth/session"
-	"berth/skills"
+	"berth/state/ledger"
+	"berth/tools/bridge"
+	"berth/tools/skills"
 )
 
 // Config is what New needs. All parts but Log must be set.

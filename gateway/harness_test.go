@@ -13,16 +13,16 @@ import (
 
 	"berth/api"
 	"berth/api/anthropic"
-	"berth/bridge"
 	"berth/code"
 	"berth/files"
 	"berth/gateway"
-	"berth/gateway/scripted"
 	"berth/gateway/upstream"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
-	"berth/skills"
+	"berth/test/scripted"
+	"berth/tools/bridge"
+	"berth/tools/skills"
 )
 
 // A site is the gateway behind its real edge, over real sessions, with an upstream that plays a script.

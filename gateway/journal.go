@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // bucketTurns has a turnRecord by the hash of its request, in hex. It is this package's alone.

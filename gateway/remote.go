@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"berth/bridge"
 	"berth/code"
 	"berth/proto"
 	"berth/session"
+	"berth/tools/bridge"
 )
 
 // callTime is how long code waits for the client's answer to one call.

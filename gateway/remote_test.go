@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"berth/bridge"
 	"berth/gateway"
 	"berth/proto"
 	"berth/session/sessiontest"
+	"berth/tools/bridge"
 )
 
 // withRemote is a request whose code may call the client's tool query.

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"berth/proto"
-	"berth/skills"
+	"berth/tools/skills"
 )
 
 // A Request is what a client sent.

@@ -11,7 +11,7 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/session"
-	"berth/tools"
+	"berth/tools/tooluse"
 )
 
 // liveHeader asks for what commands write while they run, as events of their own in a streamed answer.
@@ -38,7 +38,7 @@ func (t *turn) do(ctx context.Context, c call) (object, error) {
 func (t *turn) command(ctx context.Context, s *session.Session, c call) (object, error) {
 	var started *session.Exec
 	var listeners sync.WaitGroup
-	res, err := tools.Run(ctx, s, tools.Use{
+	res, err := tooluse.Run(ctx, s, tooluse.Use{
 		Type: "server_tool_use", ID: c.id, Name: c.name, Input: c.input, IdempotencyKey: t.onceKey(c),
 		Started: func(e *session.Exec) {
 			started = e

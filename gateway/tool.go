@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"berth/bridge"
+	"berth/tools/bridge"
 )
 
 // The server tools that models call, by the names that clients see too.

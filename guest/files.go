@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 )
 

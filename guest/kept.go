@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 )
 

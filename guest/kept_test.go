@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 )
 

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/output"
+	"berth/guest/output"
 )
 
 // ttyBytes bounds the last read of a terminal: the kernel buffers 64 KiB of one.

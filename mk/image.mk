@@ -16,7 +16,7 @@ test-full: all setup-full ## build the full image and try everything that is in 
 	@./bin/berth image build full --output $(FULL_IMAGE)
 	@echo "trying the full image"
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) BERTH_FULL_IMAGE=$(abspath $(FULL_IMAGE)) \
-		go test -race -count=1 -timeout 20m -v -run '^TestFullImage$$' ./cmd/berth/internal/daemon
+		go test -race -count=1 -timeout 20m -v -run '^TestFullImage$$' ./daemon
 
 # The newest versions that fit each other. Which index and registry they come from is this machine's affair: neither list names one.
 lock: setup-full ## pin the full image's Python packages and modules of npm anew

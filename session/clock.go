@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"berth/ledger"
+	"berth/state/ledger"
 )
 
 // Leases are kept by a clock of their own: the wall clock without its jumps. When somebody sets the wall clock,

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"berth/egress"
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // Config is what Open needs. Runtime, Images, Ledger, Jobs and Dir must be set.

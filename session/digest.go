@@ -6,7 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	"berth/ledger"
+	"berth/state/ledger"
 )
 
 // The ledger's bucket of this file: under digestName, the sealed key of all digests.

@@ -5,11 +5,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
-	"berth/vault"
+	"berth/state/ledger"
+	"berth/state/vault"
 )
 
 // digests are what the ledger has of requests with idempotency keys.

@@ -18,6 +18,6 @@
 //
 //	in scope                                out of scope
 //	lease, limits, ownership, exec, output  HTTP, wire dialects (api/...)
-//	what a crash left (reconcile)           containers, images, disks (session/containerd)
+//	what a crash left (reconcile)           containers, images, disks (runtime/containerd)
 //	                                        stored files, manifests (files, artifacts)
 package session

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"berth/guest"
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 )
 

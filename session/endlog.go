@@ -10,8 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // endLogName is below Config.Dir: the ends of commands that were told and that the ledger may not have, one JSON line each. Older daemons

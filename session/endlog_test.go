@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/state/ledger"
 )
 
 // What a caller was told of a command's end is so after the daemon was killed at that moment, although nothing waited for the disk.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"berth/guest"
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 
 	"golang.org/x/sys/unix"

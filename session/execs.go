@@ -7,9 +7,9 @@ import (
 	"syscall"
 	"time"
 
-	"berth/ledger"
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // enlist gives a command its exec and a place in the session's list.

@@ -3,8 +3,8 @@ package session
 import (
 	"context"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // BumpGeneration is a change of the record in two halves, for tests of what happens between them.

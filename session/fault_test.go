@@ -15,10 +15,10 @@ import (
 
 	"berth/artifacts"
 	"berth/files"
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/state/ledger"
 
 	"golang.org/x/sys/unix"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"unicode/utf8"
 
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 )
 

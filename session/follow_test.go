@@ -5,7 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 )
 

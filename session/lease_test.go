@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/state/ledger"
 )
 
 // twoClocks are a wall clock that can be set and a monotonic one that cannot.

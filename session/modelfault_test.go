@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/state/ledger"
 
 	"pgregory.net/rapid"
 )

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"berth/guest"
-	"berth/ledger"
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // load reads what the ledger knows into memory.

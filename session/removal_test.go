@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/state/ledger"
 )
 
 // droppedJobs is the books of jobs; it notes an end that is booked after they were dropped.

@@ -3,8 +3,8 @@ package session
 import (
 	"errors"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // A Resealer gives a sealed text under the key that seals now; see vault.Rotate.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 )
 

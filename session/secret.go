@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"berth/egress"
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // A Vault seals what must not be in the ledger in clear; vault.Vault is the one there is. A sealed text opens under its name alone.

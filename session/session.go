@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"berth/guest"
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // A Session is one container as its owner knows it. Its methods are safe for concurrent use.

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"berth/ledger"
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 	"berth/stack"
+	"berth/state/ledger"
 
 	"github.com/google/uuid"
 )

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"berth/output"
+	"berth/guest/output"
 	"berth/proto"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"berth/ledger"
+	"berth/state/ledger"
 )
 
 // A stray is a workspace on disk that the ledger does not know. No crash makes one, since a workspace is written

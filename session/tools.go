@@ -6,9 +6,9 @@ import (
 	"crypto/hmac"
 	"strings"
 
-	"berth/bridge/inside"
 	"berth/guest"
 	"berth/proto"
+	"berth/tools/bridge/inside"
 )
 
 // This file has the way from code in a session to the tools of whoever uses it. Who may call what, and who answers, is the affair of Config.Tools; a

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/state/ledger"
 )
 
 func TestOpenFileHoldsItsSession(t *testing.T) {

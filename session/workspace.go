@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"berth/ledger"
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // A Workspace is a tree that outlives containers.

@@ -23,7 +23,7 @@ import (
 	"berth/files"
 	"berth/gateway"
 	"berth/proto"
-	"berth/skills"
+	"berth/tools/skills"
 )
 
 // A Config is what the edge serves.

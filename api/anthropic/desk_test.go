@@ -20,9 +20,9 @@ import (
 
 	"berth/api"
 	"berth/files"
-	"berth/ledger"
 	"berth/proto"
-	"berth/skills"
+	"berth/state/ledger"
+	"berth/tools/skills"
 )
 
 // The keys of two workspaces.

@@ -19,7 +19,7 @@ import (
 
 	"berth/api"
 	"berth/files"
-	"berth/ledger"
+	"berth/state/ledger"
 )
 
 // TestMain lets the test program be a server in a process of its own, whose memory nobody else uses.

@@ -8,10 +8,10 @@ import (
 	"berth/api"
 	"berth/code"
 	"berth/gateway"
-	"berth/gateway/scripted"
 	"berth/gateway/upstream"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/test/scripted"
 )
 
 // talks are what models say to the SDKs' programs, by their names. Each begins again when it is over.

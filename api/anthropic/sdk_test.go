@@ -150,7 +150,7 @@ func (tr *trouble) check(t *testing.T) {
 func goProgram(name string) func(*testing.T) *exec.Cmd {
 	return func(t *testing.T) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), tool(t, "go"), "run", ".")
-		cmd.Dir = filepath.Join("sdktest", name)
+		cmd.Dir = filepath.Join("..", "..", "test", "sdktest", name)
 		cmd.Env = []string{"GOWORK=off", "GOFLAGS="}
 		return cmd
 	}
@@ -186,7 +186,7 @@ func tool(t *testing.T, name string) string {
 // installs that there unless it was done before. Test processes take turns.
 func install(t *testing.T, name string, prepare func(ctx context.Context, dir string) *exec.Cmd) string {
 	t.Helper()
-	sources, sum := read(t, filepath.Join("sdktest", name))
+	sources, sum := read(t, filepath.Join("..", "..", "test", "sdktest", name))
 	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "sdktest", name+"-"+sum))
 	if err != nil {
 		t.Fatal(err)

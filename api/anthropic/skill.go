@@ -12,7 +12,7 @@ import (
 
 	"berth/api"
 	"berth/proto"
-	"berth/skills"
+	"berth/tools/skills"
 )
 
 // This file has the Skills API. It has two dialects: clients that send the skills beta call things otherwise, and mean a version's time where others

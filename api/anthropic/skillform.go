@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"berth/api"
-	"berth/skills"
+	"berth/tools/skills"
 )
 
 // A skillForm is an upload of a skill on its way in: files, each with its path as its filename, or one zip archive of them.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"berth/catalog"
 	"berth/session/sessiontest"
-	"berth/vault"
+	"berth/state/vault"
+	"berth/tools/toolstore"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -24,7 +24,7 @@ func withTools(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools, err := catalog.Open(catalog.Config{Ledger: s.Ledger, Sessions: s.Sessions, Code: s.edge.Code, Vault: secrets})
+	tools, err := toolstore.Open(toolstore.Config{Ledger: s.Ledger, Sessions: s.Sessions, Code: s.edge.Code, Vault: secrets})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func withTools(t *testing.T) *site {
 }
 
 // store stores a tool of the site's owner.
-func (s *site) store(t *testing.T, req catalog.NewTool) {
+func (s *site) store(t *testing.T, req toolstore.NewTool) {
 	t.Helper()
 	req.ToolType, req.Configuration.Type, req.Configuration.Runtime = "code_runner", "CodeRunner", "python"
 	if _, err := s.edge.Tools.Create(t.Context(), sessiontest.Owner, req); err != nil {
@@ -45,13 +45,13 @@ func (s *site) store(t *testing.T, req catalog.NewTool) {
 // A stored tool is called by its own name, checked by its own schemas, and is there for its owner alone.
 func TestStoredTools(t *testing.T) {
 	s := withTools(t)
-	s.store(t, catalog.NewTool{Name: "double", Description: "Doubles.", Configuration: catalog.Configuration{
+	s.store(t, toolstore.NewTool{Name: "double", Description: "Doubles.", Configuration: toolstore.Configuration{
 		Code:         "import os\ndef run(input):\n    print('at work')\n    open(os.path.join(os.environ['OUTPUT_DIR'], 'a.txt'), 'w').write('made')\n    return {'twice': input['n'] * 2}",
-		InputSchema:  []catalog.Field{{Name: "n", FieldType: "INTEGER", Required: true, Description: "A number."}, {Name: "tags", FieldType: "ARRAY", ItemsType: "STRING"}},
-		OutputSchema: []catalog.Field{{Name: "twice", FieldType: "INTEGER", Required: true}},
+		InputSchema:  []toolstore.Field{{Name: "n", FieldType: "INTEGER", Required: true, Description: "A number."}, {Name: "tags", FieldType: "ARRAY", ItemsType: "STRING"}},
+		OutputSchema: []toolstore.Field{{Name: "twice", FieldType: "INTEGER", Required: true}},
 	}})
-	s.store(t, catalog.NewTool{Name: "bash", Configuration: catalog.Configuration{Code: "def run(input): return 'not the shell'"}})
-	s.store(t, catalog.NewTool{Name: "nothing", Configuration: catalog.Configuration{Code: "def run(input): return None"}})
+	s.store(t, toolstore.NewTool{Name: "bash", Configuration: toolstore.Configuration{Code: "def run(input): return 'not the shell'"}})
+	s.store(t, toolstore.NewTool{Name: "nothing", Configuration: toolstore.Configuration{Code: "def run(input): return None"}})
 	cs := s.session(t)
 	list, err := cs.ListTools(t.Context(), nil)
 	if err != nil {
@@ -83,17 +83,17 @@ func TestStoredTools(t *testing.T) {
 // A call of a tool under review waits for a person, and is withdrawn by a client that waits no more.
 func TestStoredToolsWait(t *testing.T) {
 	s := withTools(t)
-	s.store(t, catalog.NewTool{Name: "pay", ApprovalAction: catalog.ApprovalReview, Configuration: catalog.Configuration{Code: "def run(input): return {'paid': True}"}})
+	s.store(t, toolstore.NewTool{Name: "pay", ApprovalAction: toolstore.ApprovalReview, Configuration: toolstore.Configuration{Code: "def run(input): return {'paid': True}"}})
 	cs := s.session(t)
-	parked := func() catalog.Run {
+	parked := func() toolstore.Run {
 		t.Helper()
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if list, _, err := s.edge.Tools.Runs(sessiontest.Owner, catalog.Filter{State: catalog.StateParked}); err == nil && len(list) == 1 {
+			if list, _, err := s.edge.Tools.Runs(sessiontest.Owner, toolstore.Filter{State: toolstore.StateParked}); err == nil && len(list) == 1 {
 				return list[0]
 			}
 		}
 		t.Fatal("no run waits")
-		return catalog.Run{}
+		return toolstore.Run{}
 	}
 	answer := make(chan string, 1)
 	ask := func(ctx context.Context) {
@@ -112,7 +112,7 @@ func TestStoredToolsWait(t *testing.T) {
 		t.Errorf("approved: %s", got)
 	}
 	go ask(t.Context())
-	if _, err := s.edge.Tools.Refuse(t.Context(), sessiontest.Owner, parked().ID, catalog.Refusal{Reason: "too dear"}); err != nil {
+	if _, err := s.edge.Tools.Refuse(t.Context(), sessiontest.Owner, parked().ID, toolstore.Refusal{Reason: "too dear"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-answer; !strings.Contains(got, "too dear") {
@@ -124,7 +124,7 @@ func TestStoredToolsWait(t *testing.T) {
 	cancel()
 	<-answer
 	over, err := s.edge.Tools.Await(t.Context(), sessiontest.Owner, run.ID)
-	if err != nil || over.State != catalog.StateRefused {
+	if err != nil || over.State != toolstore.StateRefused {
 		t.Errorf("withdrawn: %+v %v", over, err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/tools"
+	"berth/tools/tooluse"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -62,14 +62,14 @@ func runBash(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	var began *session.Exec
 	n := c.narrator(ctx)
 	follow, wait := n.follow(ctx)
-	use := tools.Use{Type: "tool_use", ID: "mcp", Name: "bash", TimeoutSeconds: in.TimeoutSeconds, Input: encode(struct {
+	use := tooluse.Use{Type: "tool_use", ID: "mcp", Name: "bash", TimeoutSeconds: in.TimeoutSeconds, Input: encode(struct {
 		Command *string `json:"command,omitempty"`
 		Restart bool    `json:"restart,omitempty"`
 	}{in.Command, in.Restart})}
 	use.Started = func(x *session.Exec) { began = x; follow(x) }
-	var done tools.Result
+	var done tooluse.Result
 	n.during(func() {
-		done, err = tools.Run(ctx, s, use)
+		done, err = tooluse.Run(ctx, s, use)
 		wait()
 	})
 	if err != nil {

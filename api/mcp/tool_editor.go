@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"berth/proto"
-	"berth/tools"
+	"berth/tools/tooluse"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -47,7 +47,7 @@ func runEditor(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	done, err := tools.Run(ctx, s, tools.Use{Type: "tool_use", ID: "mcp", Name: "str_replace_based_edit_tool", Input: encode(in.EditorInput)})
+	done, err := tooluse.Run(ctx, s, tooluse.Use{Type: "tool_use", ID: "mcp", Name: "str_replace_based_edit_tool", Input: encode(in.EditorInput)})
 	if err != nil {
 		return nil, err
 	}

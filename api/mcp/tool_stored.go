@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"berth/catalog"
+	"berth/tools/toolstore"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -15,27 +15,27 @@ import (
 const metaRun = "berth/run"
 
 // storedTool is a stored tool as clients see it: under its own name, with its schemas.
-func storedTool(t catalog.Tool) tool {
+func storedTool(t toolstore.Tool) tool {
 	cfg := t.Configuration
 	row := &sdk.Tool{
-		Name: t.Name, Description: t.Description, InputSchema: catalog.JSONSchema(cfg.InputSchema),
+		Name: t.Name, Description: t.Description, InputSchema: toolstore.JSONSchema(cfg.InputSchema),
 		Annotations: &sdk.ToolAnnotations{DestructiveHint: yes(), OpenWorldHint: &cfg.AllowNetwork},
 	}
-	if t.ApprovalAction == catalog.ApprovalReview {
+	if t.ApprovalAction == toolstore.ApprovalReview {
 		row.Description = strings.TrimSpace(row.Description + "\nEach call waits until a person has approved it.")
 	}
 	if cfg.OutputSchema != nil {
-		row.OutputSchema = catalog.JSONSchema(cfg.OutputSchema)
+		row.OutputSchema = toolstore.JSONSchema(cfg.OutputSchema)
 	}
 	return tool{row, func(ctx context.Context, c *call) (*sdk.CallToolResult, error) { return runStored(ctx, c, t) }}
 }
 
 // runStored runs the version that the client was shown, in a container of its own.
-func runStored(ctx context.Context, c *call, t catalog.Tool) (res *sdk.CallToolResult, err error) {
-	var run catalog.Run
+func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToolResult, err error) {
+	var run toolstore.Run
 	c.narrator(ctx).during(func() {
-		run, _, err = c.Tools.Run(ctx, c.visit.owner, t.ID, catalog.RunRequest{Input: c.params.Arguments, Version: t.Version})
-		if err == nil && run.State == catalog.StateParked {
+		run, _, err = c.Tools.Run(ctx, c.visit.owner, t.ID, toolstore.RunRequest{Input: c.params.Arguments, Version: t.Version})
+		if err == nil && run.State == toolstore.StateParked {
 			run, err = c.decided(ctx, run)
 		}
 	})
@@ -46,19 +46,19 @@ func runStored(ctx context.Context, c *call, t catalog.Tool) (res *sdk.CallToolR
 }
 
 // decided waits for a person. A client that does not wait any more has asked for nothing: nobody is to approve that later.
-func (c *call) decided(ctx context.Context, run catalog.Run) (catalog.Run, error) {
+func (c *call) decided(ctx context.Context, run toolstore.Run) (toolstore.Run, error) {
 	over, err := c.Tools.Await(ctx, c.visit.owner, run.ID)
 	if err != nil || over.State.Over() {
 		return over, err
 	}
 	// Where it was approved in this very moment it goes on, and the list of runs has it.
-	_, _ = c.Tools.Refuse(context.WithoutCancel(ctx), c.visit.owner, run.ID, catalog.Refusal{Reason: "the client waits for it no more"})
+	_, _ = c.Tools.Refuse(context.WithoutCancel(ctx), c.visit.owner, run.ID, toolstore.Refusal{Reason: "the client waits for it no more"})
 	return over, context.Cause(ctx)
 }
 
 // told is a run that is over, as a model reads it.
-func (c *call) told(ctx context.Context, run catalog.Run) *sdk.CallToolResult {
-	res := &sdk.CallToolResult{IsError: run.State != catalog.StateSucceeded, Meta: sdk.Meta{metaRun: map[string]any{"id": run.ID, "version": run.Version, "state": run.State}}}
+func (c *call) told(ctx context.Context, run toolstore.Run) *sdk.CallToolResult {
+	res := &sdk.CallToolResult{IsError: run.State != toolstore.StateSucceeded, Meta: sdk.Meta{metaRun: map[string]any{"id": run.ID, "version": run.Version, "state": run.State}}}
 	out, warned := strings.Join(run.Logs.Stdout, ""), strings.Join(run.Logs.Stderr, "")
 	if res.IsError {
 		res.Content = []sdk.Content{text(joined(out, warned, whyNot(run)))}
@@ -81,7 +81,7 @@ func (c *call) told(ctx context.Context, run catalog.Run) *sdk.CallToolResult {
 }
 
 // whyNot says why there is no output.
-func whyNot(run catalog.Run) string {
+func whyNot(run toolstore.Run) string {
 	switch e := run.Error; {
 	case run.Decision != nil && run.Decision.Reason != "":
 		return "Error: a person refused this call: " + run.Decision.Reason

@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"berth/api"
-	"berth/audit"
 	"berth/proto"
+	"berth/state/audit"
 )
 
 // auditRows are for admins: the log tells of every owner.

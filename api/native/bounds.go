@@ -5,11 +5,11 @@ import (
 	"reflect"
 	"slices"
 
-	"berth/bridge"
-	"berth/catalog"
 	"berth/code"
 	"berth/proto"
-	"berth/tools"
+	"berth/tools/bridge"
+	"berth/tools/toolstore"
+	"berth/tools/tooluse"
 )
 
 // Patterns of texts. Each is what the core checks, in the words of JSON schema.
@@ -73,7 +73,7 @@ func bounds(i Info) map[string]schema {
 	retryKey := schema{"pattern": "^[ -~]{0,255}$"}
 	toolName := schema{"pattern": "^[A-Za-z][0-9A-Za-z_-]{0,63}$", "not": schema{"pattern": "^tool_[0-9A-Za-z]{22}$"}}
 	callable := schema{"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", "not": schema{"const": proto.ReservedTool}}
-	approvals := schema{"enum": []any{"", catalog.ApprovalReview}}
+	approvals := schema{"enum": []any{"", toolstore.ApprovalReview}}
 	users := schema{"enum": []any{"", proto.UserDefault, proto.UserRoot}}
 	path := schema{"minLength": 1, "pattern": noNUL}
 	return map[string]schema{
@@ -149,19 +149,19 @@ func bounds(i Info) map[string]schema {
 		"ChangeTool.approval_action":      approvals,
 		"Configuration.type":              {"const": "CodeRunner"},
 		"Configuration.runtime":           {"const": "python"},
-		"Configuration.code":              {"minLength": 1, "maxLength": catalog.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
+		"Configuration.code":              {"minLength": 1, "maxLength": toolstore.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
 		"Configuration.timeout_seconds":   orZero(0.1, 3600.0),
 		"Configuration.env_variables":     {"maxProperties": 64, "propertyNames": schema{"pattern": "^[A-Za-z_][0-9A-Za-z_]{0,127}$"}, "additionalProperties": schema{"type": "string", "pattern": noNUL, "maxLength": 32 << 10}},
 		"Configuration.input_schema":      {"maxItems": 128},
 		"Configuration.output_schema":     {"maxItems": 128},
 		"Field.name":                      {"pattern": "^[0-9A-Za-z_.-]{1,64}$"},
-		"Field.field_type":                {"enum": anys(catalog.FieldTypes)},
-		"Field.items_type":                {"enum": append([]any{""}, anys(catalog.FieldTypes)...)},
+		"Field.field_type":                {"enum": anys(toolstore.FieldTypes)},
+		"Field.items_type":                {"enum": append([]any{""}, anys(toolstore.FieldTypes)...)},
 		"Field.description":               {"maxLength": 4096},
 		"RunRequest.input":                {"type": "object"},
 		"RunRequest.version":              {"minimum": 0},
 		"RunRequest.idempotency_key":      retryKey,
-		"Run.state":                       {"enum": anys(catalog.States)},
+		"Run.state":                       {"enum": anys(toolstore.States)},
 		"Refusal.reason":                  {"maxLength": 1000},
 		"WindowSize.rows":                 {"minimum": 1, "maximum": 65535},
 		"WindowSize.cols":                 {"minimum": 1, "maximum": 65535},
@@ -179,7 +179,7 @@ func bounds(i Info) map[string]schema {
 		"SignalRequest.signal":            {"pattern": signals},
 		"Use.type":                        {"enum": []any{"server_tool_use", "tool_use"}},
 		"Use.id":                          {"minLength": 1},
-		"Use.name":                        {"enum": anys(tools.Names())},
+		"Use.name":                        {"enum": anys(tooluse.Names())},
 		"CreateKey.name":                  {"maxLength": 128, "pattern": printable},
 		"CreateKey.owner":                 {"pattern": `^([0-9A-Za-z][0-9A-Za-z._-]{0,63})?$`},
 		"CreateKey.expires_in_seconds":    {"minimum": 0, "maximum": 10 * 365 * 24 * 3600},

@@ -4,8 +4,8 @@ import (
 	"net/http"
 
 	"berth/api"
-	"berth/bridge"
 	"berth/proto"
+	"berth/tools/bridge"
 
 	"github.com/gorilla/websocket"
 )

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"berth/bridge"
 	"berth/proto"
+	"berth/tools/bridge"
 
 	"github.com/gorilla/websocket"
 )

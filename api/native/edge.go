@@ -9,21 +9,21 @@ import (
 
 	"berth/api"
 	"berth/artifacts"
-	"berth/audit"
-	"berth/bridge"
-	"berth/catalog"
 	"berth/code"
 	"berth/files"
-	"berth/keys"
 	"berth/proto"
 	"berth/session"
+	"berth/state/audit"
+	"berth/state/keys"
+	"berth/tools/bridge"
+	"berth/tools/toolstore"
 )
 
 // A Config is what the edge serves. Sessions, Code, Tools, Bridge, Jobs, Files, Images, Keys and Sweep must be set.
 type Config struct {
 	Sessions *session.Sessions
 	Code     *code.Runner
-	Tools    *catalog.Catalog
+	Tools    *toolstore.Catalog
 	Bridge   *bridge.Bridge
 	Jobs     *artifacts.Jobs
 	Files    *files.Store

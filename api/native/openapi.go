@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"berth/api"
-	"berth/bridge"
 	"berth/proto"
+	"berth/tools/bridge"
 )
 
 // document builds the OpenAPI document from the rows. It is made once, at start.

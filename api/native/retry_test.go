@@ -10,11 +10,11 @@ import (
 	"sync"
 	"testing"
 
-	"berth/bridge"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
-	"berth/tools"
+	"berth/tools/bridge"
+	"berth/tools/tooluse"
 )
 
 // One request per way to run something, sent twice with a key: it is done once, and the second answer says so.
@@ -33,8 +33,8 @@ func TestIdempotencyKeyOnEveryWayToRun(t *testing.T) {
 		{at + "/exec", proto.Cmd{Command: effect("b"), Background: true}, 202, nil},
 		{at + "/exec", proto.Cmd{Command: effect("c")}, 200, []string{"Accept", "text/event-stream"}},
 		{"/v1/exec", oneShot{Cmd: proto.Cmd{Command: effect("d")}}, 200, nil},
-		{"/v1/tool_use", tools.Use{Type: "tool_use", ID: "t", Name: "bash", Input: []byte(`{"command":"` + effect("e") + `"}`)}, 200, nil},
-		{at + "/tool_use", tools.Use{Type: "tool_use", ID: "t", Name: "bash_code_execution", Input: []byte(`{"command":"` + effect("f") + `"}`)}, 200, nil},
+		{"/v1/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "bash", Input: []byte(`{"command":"` + effect("e") + `"}`)}, 200, nil},
+		{at + "/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "bash_code_execution", Input: []byte(`{"command":"` + effect("f") + `"}`)}, 200, nil},
 	} {
 		header := append([]string{keyHeader, fmt.Sprint("key ", i)}, c.header...)
 		first, one := s.do(t, "POST", c.path, c.body, header...)
@@ -81,8 +81,8 @@ func TestIdempotencyKeyRefusals(t *testing.T) {
 		{"another key in create", "/v1/exec", oneShot{Cmd: proto.Cmd{Command: "true"}, Create: proto.CreateContainer{IdempotencyKey: "x"}}, "y", 400, "create.idempotency_key"},
 		{"the same key in create", "/v1/exec", oneShot{Cmd: proto.Cmd{Command: "true"}, Create: proto.CreateContainer{IdempotencyKey: "x"}}, "x", 200, ""},
 		{"ephemeral", "/v1/exec", oneShot{Cmd: proto.Cmd{Command: "true"}, Ephemeral: true}, "z", 400, "ephemeral"},
-		{"the editor", at + "/tool_use", tools.Use{Type: "tool_use", ID: "t", Name: "str_replace_based_edit_tool"}, "e", 400, "bash tools"},
-		{"another tool use", at + "/tool_use", tools.Use{Type: "tool_use", ID: "t", Name: "bash", Input: []byte(`{"command":"true"}`)}, "k", 409, `key \"k\"`},
+		{"the editor", at + "/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "str_replace_based_edit_tool"}, "e", 400, "bash tools"},
+		{"another tool use", at + "/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "bash", Input: []byte(`{"command":"true"}`)}, "k", 409, `key \"k\"`},
 	} {
 		res, body := s.do(t, "POST", c.path, c.body, keyHeader, c.key)
 		if res.StatusCode != c.status || !strings.Contains(body, c.says) {
@@ -162,7 +162,7 @@ func gatedSite(t *testing.T) (*site, *gate) {
 // neither while that starts nor when it runs, and so it is not done twice. Without a key its output is there to be asked for.
 func TestRequestWithoutContainerWhoseClientLeft(t *testing.T) {
 	const command = "echo ran >>/workspace/n; until test -e /workspace/go; do sleep 0.01; done; cat /workspace/n"
-	use := tools.Use{Type: "tool_use", ID: "t", Name: "bash_code_execution", Input: []byte(`{"command":"` + command + `"}`)}
+	use := tooluse.Use{Type: "tool_use", ID: "t", Name: "bash_code_execution", Input: []byte(`{"command":"` + command + `"}`)}
 	for _, c := range []struct {
 		name, path string
 		body       any

@@ -8,7 +8,7 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/session"
-	"berth/tools"
+	"berth/tools/tooluse"
 )
 
 // A row is one route, and what the OpenAPI document says of it.
@@ -192,10 +192,10 @@ func (e *edge) execRows() []row {
 			query:   []param{{name: "watch", kind: flag, does: "Follow the commands of others, too."}},
 			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403, 426}, inBox...)}},
 		{"POST", "/v1/tool_use", e.useToolOnce, withReplays(op{id: "useToolOnce", tag: tag, does: "Create a container and do in it what a model's tool-use block asks for.",
-			body: js(tools.Use{}), loose: true, answers: ok(tools.Result{}), fails: inGuest})},
+			body: js(tooluse.Use{}), loose: true, answers: ok(tooluse.Result{}), fails: inGuest})},
 		{"POST", "/v1/containers/{id}/tool_use", e.useTool, withReplays(op{id: "useTool", tag: tag, does: "Do what a model's tool-use block asks for.",
 			more: "The block is sent as the model wrote it. What goes wrong while it is done is told inside the result block. Idempotency-Key is for the bash tools.",
-			body: js(tools.Use{}), loose: true, answers: ok(tools.Result{}), fails: inGuest})},
+			body: js(tooluse.Use{}), loose: true, answers: ok(tooluse.Result{}), fails: inGuest})},
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
-	"berth/tools"
+	"berth/tools/tooluse"
 )
 
 const unknownContainer = "/v1/containers/container_0000000000000000000000"
@@ -403,8 +403,8 @@ func members(t *testing.T, archive string) string {
 
 func TestToolUse(t *testing.T) {
 	s := newSite(t)
-	use := func(path, body string) tools.Result {
-		return must[tools.Result](t, s, "POST", path, body)
+	use := func(path, body string) tooluse.Result {
+		return must[tooluse.Result](t, s, "POST", path, body)
 	}
 	first := use("/v1/tool_use", `{"type":"server_tool_use","id":"srvtoolu_1","name":"bash_code_execution","input":{"command":"echo hi > f; echo hi"},"caller":{"type":"direct"},"cache_control":null}`)
 	text, _ := json.Marshal(first.Content)

@@ -6,11 +6,11 @@ import (
 	"time"
 
 	"berth/api"
-	"berth/catalog"
+	"berth/tools/toolstore"
 )
 
 // runBody bounds the body of a run's request, in bytes: an input, and what stands beside it.
-const runBody = catalog.MaxInput + 64<<10
+const runBody = toolstore.MaxInput + 64<<10
 
 func (e *edge) toolRows() []row {
 	const tag, at, runs = "stored tools", "/v1/tools/{name}", "/v1/tool_runs"
@@ -18,33 +18,33 @@ func (e *edge) toolRows() []row {
 	changes := append([]int{409}, inOwn...)
 	return []row{
 		{"POST", "/v1/tools", e.createTool, op{id: "createTool", tag: tag, does: "Store a tool.", more: toolMore,
-			body: js(catalog.NewTool{}), answers: created(catalog.Tool{}), fails: append([]int{409, 503, 507}, basic...)}},
-		{"GET", "/v1/tools", e.listTools, op{id: "listTools", tag: tag, does: "List tools, by name.", answers: ok(page[catalog.Tool]{}), fails: basic}},
-		{"GET", at, e.getTool, op{id: "getTool", tag: tag, does: "Describe a tool, by its name or ID.", query: []param{version}, answers: ok(catalog.Tool{}), fails: inOwn}},
+			body: js(toolstore.NewTool{}), answers: created(toolstore.Tool{}), fails: append([]int{409, 503, 507}, basic...)}},
+		{"GET", "/v1/tools", e.listTools, op{id: "listTools", tag: tag, does: "List tools, by name.", answers: ok(page[toolstore.Tool]{}), fails: basic}},
+		{"GET", at, e.getTool, op{id: "getTool", tag: tag, does: "Describe a tool, by its name or ID.", query: []param{version}, answers: ok(toolstore.Tool{}), fails: inOwn}},
 		{"PATCH", at, e.changeTool, op{id: "changeTool", tag: tag, does: "Make a new version of a tool.",
 			more: "What is left out stays as it is. A configuration is given whole; without env_variables it keeps those that there are, and with {} it has none.",
-			body: js(catalog.ChangeTool{}), answers: ok(catalog.Tool{}), fails: append([]int{503}, changes...)}},
+			body: js(toolstore.ChangeTool{}), answers: ok(toolstore.Tool{}), fails: append([]int{503}, changes...)}},
 		{"DELETE", at, e.deleteTool, op{id: "deleteTool", tag: tag, does: "Remove a tool with its versions. Its runs stay; those that wait for approval are refused.",
 			answers: ok(deletion{}), fails: inOwn}},
-		{"GET", at + "/versions", e.toolVersions, op{id: "listToolVersions", tag: tag, does: "List the versions of a tool, newest first.", answers: ok(page[catalog.Tool]{}), fails: inOwn}},
+		{"GET", at + "/versions", e.toolVersions, op{id: "listToolVersions", tag: tag, does: "List the versions of a tool, newest first.", answers: ok(page[toolstore.Tool]{}), fails: inOwn}},
 		{"POST", at + "/run", e.runTool, withReplays(op{id: "runTool", tag: tag, does: "Run a tool on an input.", more: toolRunMore, limit: runBody,
-			body: js(catalog.RunRequest{}), optional: true,
-			answers: map[int][]content{http.StatusOK: js(catalog.Run{}), http.StatusAccepted: js(catalog.Run{})}, fails: append([]int{409, 410, 501, 503}, inOwn...)})},
+			body: js(toolstore.RunRequest{}), optional: true,
+			answers: map[int][]content{http.StatusOK: js(toolstore.Run{}), http.StatusAccepted: js(toolstore.Run{})}, fails: append([]int{409, 410, 501, 503}, inOwn...)})},
 		{"GET", runs, e.listToolRuns, op{id: "listToolRuns", tag: tag, does: "List runs of tools, newest first.",
 			query: []param{
 				{name: "tool", does: "Only runs of this tool, by name or ID."},
-				{name: "state", does: "Only runs in this state.", choices: names(anys(catalog.States))},
+				{name: "state", does: "Only runs in this state.", choices: names(anys(toolstore.States))},
 				{name: "limit", kind: whole, max: 100, does: "At most so many, 1 to 100; 0 is the default, 20. Fewer come where they are large."},
 				{name: "after", pattern: "^(run_[0-9A-Za-z]{22})?$", does: "A run's ID: begin behind it."},
 			}, answers: ok(toolRunPage{}), fails: basic}},
 		{"GET", runs + "/{id}", e.getToolRun, op{id: "getToolRun", tag: tag, does: "Describe a run, waiting for its end if asked to.",
 			query:   []param{{name: "wait_seconds", kind: whole, max: 86400, does: "How long to wait for the end."}},
-			answers: ok(catalog.Run{}), fails: inOwn}},
+			answers: ok(toolstore.Run{}), fails: inOwn}},
 		{"POST", runs + "/{id}/approve", e.approveToolRun, op{id: "approveToolRun", tag: tag, does: "Let a parked run begin. It goes on in the background.",
 			more:    "An approval is for one run, and only the first decision about it counts: later ones are a 409. One that comes too late is a 410.",
-			answers: map[int][]content{http.StatusAccepted: js(catalog.Run{})}, fails: append([]int{409, 410, 501, 503}, inOwn...)}},
+			answers: map[int][]content{http.StatusAccepted: js(toolstore.Run{})}, fails: append([]int{409, 410, 501, 503}, inOwn...)}},
 		{"POST", runs + "/{id}/refuse", e.refuseToolRun, op{id: "refuseToolRun", tag: tag, does: "End a parked run before it begins.",
-			body: js(catalog.Refusal{}), optional: true, answers: ok(catalog.Run{}), fails: append([]int{409, 410}, inOwn...)}},
+			body: js(toolstore.Refusal{}), optional: true, answers: ok(toolstore.Run{}), fails: append([]int{409, 410}, inOwn...)}},
 	}
 }
 
@@ -56,13 +56,13 @@ const toolRunMore = "Answers with the run once it is over, whether it succeeded 
 
 // A toolRunPage is one page of a list.
 type toolRunPage struct {
-	Data      []catalog.Run `json:"data"`
-	HasMore   bool          `json:"has_more"`
-	NextAfter *string       `json:"next_after"` // for the next page's after; null on the last one
+	Data      []toolstore.Run `json:"data"`
+	HasMore   bool            `json:"has_more"`
+	NextAfter *string         `json:"next_after"` // for the next page's after; null on the last one
 }
 
 func (e *edge) createTool(c *call) error {
-	var req catalog.NewTool
+	var req toolstore.NewTool
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (e *edge) getTool(c *call) error {
 }
 
 func (e *edge) changeTool(c *call) error {
-	var req catalog.ChangeTool
+	var req toolstore.ChangeTool
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (e *edge) toolVersions(c *call) error {
 }
 
 func (e *edge) runTool(c *call) error {
-	var req catalog.RunRequest
+	var req toolstore.RunRequest
 	if err := c.decodeOptional(&req); err != nil {
 		return err
 	}
@@ -141,15 +141,15 @@ func (e *edge) runTool(c *call) error {
 }
 
 func (e *edge) listToolRuns(c *call) error {
-	data, more, err := e.Tools.Runs(c.owner, catalog.Filter{
-		Tool: c.query.Get("tool"), State: catalog.State(c.query.Get("state")), After: c.query.Get("after"), Limit: int(c.whole("limit")),
+	data, more, err := e.Tools.Runs(c.owner, toolstore.Filter{
+		Tool: c.query.Get("tool"), State: toolstore.State(c.query.Get("state")), After: c.query.Get("after"), Limit: int(c.whole("limit")),
 	})
 	if err != nil {
 		return err
 	}
 	p := toolRunPage{Data: data, HasMore: more}
 	if data == nil {
-		p.Data = []catalog.Run{}
+		p.Data = []toolstore.Run{}
 	}
 	if more {
 		p.NextAfter = &data[len(data)-1].ID
@@ -179,7 +179,7 @@ func (e *edge) approveToolRun(c *call) error {
 }
 
 func (e *edge) refuseToolRun(c *call) error {
-	var req catalog.Refusal
+	var req toolstore.Refusal
 	if err := c.decodeOptional(&req); err != nil {
 		return err
 	}

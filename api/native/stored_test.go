@@ -6,20 +6,20 @@ import (
 	"strings"
 	"testing"
 
-	"berth/catalog"
 	"berth/code"
 	"berth/session/sessiontest"
-	"berth/vault"
+	"berth/state/vault"
+	"berth/tools/toolstore"
 )
 
 // storedTools is a catalog over a stack.
-func storedTools(t *testing.T, s *sessiontest.Stack, run *code.Runner) *catalog.Catalog {
+func storedTools(t *testing.T, s *sessiontest.Stack, run *code.Runner) *toolstore.Catalog {
 	t.Helper()
 	v, err := vault.Open(filepath.Join(s.Dir, "secret-key"), s.Ledger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := catalog.Open(catalog.Config{Ledger: s.Ledger, Sessions: s.Sessions, Code: run, Vault: v})
+	c, err := toolstore.Open(toolstore.Config{Ledger: s.Ledger, Sessions: s.Sessions, Code: run, Vault: v})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,22 +34,22 @@ const mediaProbe = `{"name":"media_probe","description":"What a media file holds
 
 func TestStoredTools(t *testing.T) {
 	s := newSite(t)
-	made := must[catalog.Tool](t, s, "POST", "/v1/tools", mediaProbe)
+	made := must[toolstore.Tool](t, s, "POST", "/v1/tools", mediaProbe)
 	if made.Version != 1 || len(made.EnvVariableNames) != 1 || made.Configuration.EnvVariables != nil {
 		t.Errorf("%+v", made)
 	}
 	for _, at := range []string{"/v1/tools/media_probe", "/v1/tools/" + made.ID, "/v1/tools/media_probe?version=1"} {
-		if got := must[catalog.Tool](t, s, "GET", at, nil); got.ID != made.ID {
+		if got := must[toolstore.Tool](t, s, "GET", at, nil); got.ID != made.ID {
 			t.Errorf("%s: %+v", at, got)
 		}
 	}
-	if now := must[catalog.Tool](t, s, "PATCH", "/v1/tools/media_probe", `{"description":"d","approval_action":"review"}`); now.Version != 2 || now.Description != "d" || now.Configuration.Code != made.Configuration.Code {
+	if now := must[toolstore.Tool](t, s, "PATCH", "/v1/tools/media_probe", `{"description":"d","approval_action":"review"}`); now.Version != 2 || now.Description != "d" || now.Configuration.Code != made.Configuration.Code {
 		t.Errorf("%+v", now)
 	}
-	if list := must[page[catalog.Tool]](t, s, "GET", "/v1/tools", nil); len(list.Data) != 1 || list.Data[0].Version != 2 {
+	if list := must[page[toolstore.Tool]](t, s, "GET", "/v1/tools", nil); len(list.Data) != 1 || list.Data[0].Version != 2 {
 		t.Errorf("%+v", list)
 	}
-	if list := must[page[catalog.Tool]](t, s, "GET", "/v1/tools/media_probe/versions", nil); len(list.Data) != 2 {
+	if list := must[page[toolstore.Tool]](t, s, "GET", "/v1/tools/media_probe/versions", nil); len(list.Data) != 2 {
 		t.Errorf("%+v", list)
 	}
 	res, text := s.do(t, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"}}`)
@@ -61,19 +61,19 @@ func TestStoredTools(t *testing.T) {
 		t.Fatalf("%+v", parked)
 	}
 	at := "/v1/tool_runs/" + parked[0].ID
-	if run := must[catalog.Run](t, s, "POST", at+"/refuse", `{"reason":"no"}`); run.State != catalog.StateRefused || run.Decision.By == "" {
+	if run := must[toolstore.Run](t, s, "POST", at+"/refuse", `{"reason":"no"}`); run.State != toolstore.StateRefused || run.Decision.By == "" {
 		t.Errorf("%+v", run)
 	}
 	if res, text := s.do(t, "POST", at+"/approve", nil); res.StatusCode != http.StatusConflict {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
-	run := must[catalog.Run](t, s, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"},"version":1}`)
-	if run.State != catalog.StateFailed || run.Error.Name == "" || run.Version != 1 {
+	run := must[toolstore.Run](t, s, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"},"version":1}`)
+	if run.State != toolstore.StateFailed || run.Error.Name == "" || run.Version != 1 {
 		t.Errorf("%+v %+v", run, run.Error)
 	}
-	next := must[catalog.Run](t, s, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"}}`, "Idempotency-Key", "a-key")
-	must[catalog.Run](t, s, "POST", "/v1/tool_runs/"+next.ID+"/approve", nil)
-	if run := must[catalog.Run](t, s, "GET", "/v1/tool_runs/"+next.ID+"?wait_seconds=60", nil); run.State != catalog.StateFailed || run.Decision == nil {
+	next := must[toolstore.Run](t, s, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"}}`, "Idempotency-Key", "a-key")
+	must[toolstore.Run](t, s, "POST", "/v1/tool_runs/"+next.ID+"/approve", nil)
+	if run := must[toolstore.Run](t, s, "GET", "/v1/tool_runs/"+next.ID+"?wait_seconds=60", nil); run.State != toolstore.StateFailed || run.Decision == nil {
 		t.Errorf("%+v", run)
 	}
 	if res, _ := s.do(t, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"}}`, "Idempotency-Key", "a-key"); res.Header.Get(replayedHeader) != "true" {
@@ -83,7 +83,7 @@ func TestStoredTools(t *testing.T) {
 	if res, _ := s.do(t, "GET", "/v1/tools/media_probe", nil); res.StatusCode != http.StatusNotFound {
 		t.Errorf("%d", res.StatusCode)
 	}
-	must[catalog.Run](t, s, "GET", at, nil)
+	must[toolstore.Run](t, s, "GET", at, nil)
 }
 
 func TestBadStoredTools(t *testing.T) {
@@ -107,7 +107,7 @@ func TestBadStoredTools(t *testing.T) {
 		{spoiled(`"field_type":"STRING"`, `"field_type":"OBJECT","properties":[]`), 400, "configuration.input_schema.0.properties"},
 		{spoiled(`"name":"path"`, `"name":"path","name":"path"`), 400, "configuration.input_schema.0.name"},
 		{spoiled(`"input_schema":[`, `"input_schema":[{"name":"path","field_type":"NUMBER"},`), 400, "is there already"},
-		{spoiled(`"code":"`, `"code":"`+strings.Repeat("#", catalog.MaxCode)), 413, "configuration.code"},
+		{spoiled(`"code":"`, `"code":"`+strings.Repeat("#", toolstore.MaxCode)), 413, "configuration.code"},
 		{spoiled(`"timeout_seconds":30`, `"timeout_seconds":1e9`), 400, "configuration.timeout_seconds"},
 		{spoiled(`def run`, `def walk`), 400, "defines no function run"},
 	} {
@@ -116,11 +116,11 @@ func TestBadStoredTools(t *testing.T) {
 			t.Errorf("%d %.300s, want %d %s", res.StatusCode, text, c.status, c.words)
 		}
 	}
-	must[catalog.Tool](t, s, "POST", "/v1/tools", mediaProbe)
+	must[toolstore.Tool](t, s, "POST", "/v1/tools", mediaProbe)
 	for body, want := range map[string]int{
 		`{}`: 400, `{"input":{"path":1}}`: 400, `{"input":[]}`: 400, `{"input":{"path":"x"},"more":1}`: 400, `{"input":{"path":"x"},"version":9}`: 404,
 		`{"input":{"path":"x"},"container":"container_0000000000000000000000"}`: 404,
-		`{"input":{"path":"` + strings.Repeat("x", catalog.MaxInput) + `"}}`:    413, `{"input":{"path":"` + strings.Repeat("x", 2*runBody) + `"}}`: 413,
+		`{"input":{"path":"` + strings.Repeat("x", toolstore.MaxInput) + `"}}`:  413, `{"input":{"path":"` + strings.Repeat("x", 2*runBody) + `"}}`: 413,
 	} {
 		if res, text := s.do(t, "POST", "/v1/tools/media_probe/run", body); res.StatusCode != want {
 			t.Errorf("%.80s: %d %.200s", body, res.StatusCode, text)

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"berth/audit"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
+	"berth/state/audit"
 )
 
 // An sse is one event as it came.

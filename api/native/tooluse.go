@@ -5,13 +5,13 @@ import (
 
 	"berth/api"
 	"berth/proto"
-	"berth/tools"
+	"berth/tools/tooluse"
 )
 
 // A mistake in the block's input is a result for the model with status 200; an error here means
 // that there is nothing to give the model.
 func (e *edge) useTool(c *call) error {
-	var use tools.Use
+	var use tooluse.Use
 	if err := c.decodeLoosely(&use); err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (e *edge) useTool(c *call) error {
 	if err != nil {
 		return err
 	}
-	res, err := tools.Run(c.r.Context(), s, use)
+	res, err := tooluse.Run(c.r.Context(), s, use)
 	if err != nil {
 		return err
 	}
@@ -34,12 +34,12 @@ func (e *edge) useTool(c *call) error {
 // The container is made with the daemon's defaults and stays: the result names it, and the next
 // block can be sent there.
 func (e *edge) useToolOnce(c *call) error {
-	var use tools.Use
+	var use tooluse.Use
 	if err := c.decodeLoosely(&use); err != nil {
 		return err
 	}
 	api.Note(c.r.Context(), use.Name)
-	if err := tools.Check(use); err != nil {
+	if err := tooluse.Check(use); err != nil {
 		return err // before a container is made for it
 	}
 	if err := c.toolKey(&use); err != nil {
@@ -50,7 +50,7 @@ func (e *edge) useToolOnce(c *call) error {
 	if err != nil {
 		return err
 	}
-	res, err := tools.Run(c.r.Context(), s, use)
+	res, err := tooluse.Run(c.r.Context(), s, use)
 	if err != nil && !replayed && c.nobodys(s, use.IdempotencyKey) {
 		e.discard(c, s)
 	}
@@ -64,7 +64,7 @@ func (e *edge) useToolOnce(c *call) error {
 // toolKey takes the header's idempotency key for a tool that can keep its promise.
 // The key comes by the header alone: a model writes the block, and must not choose what counts as
 // a repetition.
-func (c *call) toolKey(use *tools.Use) error {
+func (c *call) toolKey(use *tooluse.Use) error {
 	if err := c.retryKey(&use.IdempotencyKey); err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/bridge/inside/command"
 	"berth/guest"
+	"berth/tools/bridge/inside/command"
 )
 
 // version is set when the program is linked.

@@ -5,9 +5,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"berth/cmd/berth/internal/cli"
+	"berth/cli"
 	"berth/proto"
-	"berth/session/containerd"
+	"berth/runtime/containerd"
 )
 
 // examineHost is `berth doctor`'s look at this machine, with the eyes of the runtime that `berth serve` would open.

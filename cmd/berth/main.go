@@ -6,9 +6,9 @@ package main
 import (
 	"os"
 
-	"berth/cmd/berth/internal/cli"
-	"berth/cmd/berth/internal/client"
-	"berth/cmd/berth/internal/daemon"
+	"berth/cli"
+	"berth/client"
+	"berth/daemon"
 
 	"github.com/spf13/cobra"
 )

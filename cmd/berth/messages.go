@@ -1,7 +1,7 @@
 package main
 
 import (
-	"berth/cmd/berth/internal/daemon"
+	"berth/daemon"
 	"berth/gateway/upstream"
 
 	"github.com/spf13/pflag"

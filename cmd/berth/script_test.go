@@ -21,15 +21,15 @@ import (
 	"berth/api"
 	"berth/api/anthropic"
 	"berth/api/native"
-	"berth/audit"
-	"berth/catalog"
-	"berth/cmd/berth/internal/certs"
 	"berth/code"
+	"berth/daemon/certs"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
-	"berth/skills"
-	"berth/vault"
+	"berth/state/audit"
+	"berth/state/vault"
+	"berth/tools/skills"
+	"berth/tools/toolstore"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -61,7 +61,7 @@ func newDaemon(t testing.TB) *httptest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored, err := catalog.Open(catalog.Config{Ledger: st.Ledger, Sessions: st.Sessions, Code: runner, Vault: secrets, Log: slog.New(slog.DiscardHandler)})
+	stored, err := toolstore.Open(toolstore.Config{Ledger: st.Ledger, Sessions: st.Sessions, Code: runner, Vault: secrets, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

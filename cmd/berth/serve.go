@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"berth/cmd/berth/internal/daemon"
+	"berth/daemon"
 	"berth/proto"
+	"berth/runtime/containerd"
 	"berth/session"
-	"berth/session/containerd"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"berth/gateway/scripted"
 	"berth/proto"
+	"berth/test/scripted"
 )
 
 // play serves a script, and fails the test if anything else came than it expects or too little.

@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"berth/artifacts"
-	"berth/bridge"
 	"berth/files"
-	"berth/keys"
-	"berth/ledger"
 	"berth/proto"
 	"berth/session"
-	"berth/vault"
+	"berth/state/keys"
+	"berth/state/ledger"
+	"berth/state/vault"
+	"berth/tools/bridge"
 )
 
 // Owner is whose sessions the tests make.

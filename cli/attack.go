@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/client"
+	"berth/proto"
+	"berth/test/attack"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// attackCommand is `berth attack`.
+// It is part of the program and not of its tests, so that whoever runs a daemon can try it on
+// their own machine and kernel.
+func (a *app) attackCommand() *cobra.Command {
+	var o attack.Options
+	class, list := "all", false
+	cmd := &cobra.Command{
+		Use: "attack", Short: "Attack the daemon and its containers, and say what got through", Args: takes(0, 0),
+		Long: `Try to break the daemon and the containers it makes, from outside over its API and from inside a container, and say what got
+through.
+
+It makes containers, images, files and keys with the API key it is given, and removes them when it is done. It fills what the limits of containers
+allow: processes, memory, disk, connections. The daemon and its host are busy while it runs, so do not run it beside work that
+matters. The API key should be an administrator's; what needs one cannot be tried without.
+
+The exit status is 0 if every attack was held, 1 if something got through, 2 if nothing did but something could not be tried.`,
+		Example: `  berth attack --quick
+  berth attack --class gvisor --only escape/ --only syscalls/
+  berth attack --list`,
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			if err := setClasses(&o, class); err != nil {
+				return err
+			}
+			if list {
+				return a.listAttacks(o)
+			}
+			return a.attack(ctx, c, o)
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&class, "class", class, "runtime class to attack from inside: runc, gvisor, or all that the daemon offers")
+	f.StringArrayVar(&o.Only, "only", nil, "only the attacks whose name begins so; may be given several times")
+	f.BoolVar(&o.Quick, "quick", false, "leave out the slow ones, and race 20,000 rounds rather than 1,000,000")
+	f.BoolVar(&list, "list", false, "list the attacks, and try none")
+	f.StringVar(&o.Program, "program", "", "static `FILE` of this program that is copied into containers (default: this program)")
+	return a.jsonFlag(cmd)
+}
+
+// attackProbeCommand is what `berth attack` runs inside containers.
+// Hidden, as it is of no use by hand: its arguments are an agreement between the two ends of one
+// attack.
+func (a *app) attackProbeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: attack.ProbeCommand + " NAME [ARG…]", Short: "One step of an attack, inside a container", Hidden: true,
+		DisableFlagParsing: true, // the arguments are the probe's
+		RunE:               func(_ *cobra.Command, args []string) error { return attack.RunProbe(a.stdout, args) },
+	}
+}
+
+// setClasses reads --class.
+func setClasses(o *attack.Options, class string) error {
+	switch c := proto.RuntimeClass(class); c {
+	case "all":
+		o.Classes = nil
+	case proto.ClassRunc, proto.ClassGVisor:
+		o.Classes = []proto.RuntimeClass{c}
+	default:
+		return proto.Errorf(proto.InvalidArgument, "", "class", "--class %q is not known; use runc, gvisor or all", class)
+	}
+	return nil
+}
+
+// attackRow is an attack that --list shows.
+// The texts are the attacks' own, so that the list says what a report will.
+type attackRow struct {
+	Group  int    `json:"group"`
+	Name   string `json:"name"`
+	Inside bool   `json:"inside"` // tried in each runtime class
+	Slow   bool   `json:"slow"`
+	Tries  string `json:"tries"`
+	Wants  string `json:"wants"`
+}
+
+// listAttacks prints what there is, without a daemon.
+func (a *app) listAttacks(o attack.Options) error {
+	list, rows := []attackRow{}, [][]string{}
+	for _, s := range o.Plan([]proto.RuntimeClass{proto.ClassRunc}) { // one class, so that each is listed once
+		list = append(list, attackRow{s.Group, s.Name, s.Inside, s.Slow, s.Tries, s.Wants})
+		rows = append(rows, []string{strconv.Itoa(s.Group), s.Name, s.Tries})
+	}
+	if a.json {
+		return a.printJSON(list)
+	}
+	return a.attackTable([]string{"GROUP", "NAME", "TRIES TO"}, rows)
+}
+
+// attack runs the attacks and prints what came of them. What was found before an interruption is printed too.
+// Reports come at the end in one table, since the worst belong to its top; until then a line says
+// what is tried.
+func (a *app) attack(ctx context.Context, c *client.Client, o attack.Options) error {
+	o.Client = c
+	line := &statusLine{app: a, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+	o.Begin = func(s attack.Step) {
+		line.show(fmt.Sprintf("%d/%d %s", s.N, s.Of, strings.TrimSpace(s.Name+" "+string(s.Class))))
+	}
+	reports := []attack.Report{}
+	began := time.Now()
+	err := attack.Run(ctx, o, func(r attack.Report) { reports = append(reports, r) })
+	line.clear()
+	if err != nil && len(reports) == 0 {
+		return err
+	}
+	// An error of printing comes first: nobody can rely on a status whose table did not arrive.
+	return firstError(a.printAttacks(reports, time.Since(began)), err, attackStatus(reports))
+}
+
+// firstError is the first that is one.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attackStatus is how the command ends. What got through counts more than what could not be tried.
+// What could not be tried is a status of its own: it must not pass for held.
+func attackStatus(reports []attack.Report) error {
+	switch n := countVerdicts(reports); {
+	case n[attack.Through] > 0:
+		return exitError{statusThrough}
+	case n[attack.Untried] > 0:
+		return exitError{statusUntried}
+	}
+	return nil
+}
+
+func countVerdicts(reports []attack.Report) map[attack.Verdict]int {
+	n := map[attack.Verdict]int{}
+	for _, r := range reports {
+		n[r.Verdict]++
+	}
+	return n
+}
+
+// attackOrder is what a reader wants to see first.
+var attackOrder = []attack.Verdict{attack.Through, attack.Untried, attack.Unneeded, attack.Held}
+
+// printAttacks prints the table, with what got through at its top, and what to know of that below.
+func (a *app) printAttacks(reports []attack.Report, took time.Duration) error {
+	// Stable: within a verdict attacks stay in the order they were tried.
+	slices.SortStableFunc(reports, func(x, y attack.Report) int {
+		return slices.Index(attackOrder, x.Verdict) - slices.Index(attackOrder, y.Verdict)
+	})
+	if a.json {
+		return a.printJSON(reports)
+	}
+	var rows [][]string
+	for _, r := range reports {
+		verdict := string(r.Verdict)
+		if r.Verdict == attack.Through {
+			verdict = "THROUGH"
+		}
+		rows = append(rows, []string{strconv.Itoa(r.Group), r.Name, string(r.Class), verdict, oneLine(r.Happened)})
+	}
+	if err := a.attackTable([]string{"GROUP", "NAME", "CLASS", "VERDICT", "WHAT HAPPENED"}, rows); err != nil {
+		return err
+	}
+	for _, r := range reports {
+		// Texts may come from inside a container, so they are cleaned before a terminal sees them.
+		if r.Verdict == attack.Through || r.Verdict == attack.Untried {
+			fmt.Fprintf(a.stdout, "\n%s %s: %s\n  tried:    %s\n  wanted:   %s\n  happened: %s\n",
+				r.Name, r.Class, r.Verdict, printable(r.Tries), printable(r.Wants), printable(oneLine(r.Happened)))
+		}
+	}
+	n := countVerdicts(reports)
+	_, err := fmt.Fprintf(a.stdout, "\n%d held, %d got through, %d could not be tried, %d do not apply, in %v\n",
+		n[attack.Held], n[attack.Through], n[attack.Untried], n[attack.Unneeded], took.Round(time.Second))
+	return err
+}
+
+// oneLine makes text of several lines one.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// attackTable is table with a last column that is cut where the terminal ends. Elsewhere it is whole.
+func (a *app) attackTable(head []string, rows [][]string) error {
+	width := 0
+	if f, ok := a.stdout.(*os.File); ok {
+		width, _, _ = term.GetSize(int(f.Fd())) // 0 where it is no terminal
+	}
+	cutLast(head, rows, width)
+	return a.table(head, rows)
+}
+
+// minCell is the least that is left of a cell, in characters.
+// Narrower, a cell would tell nothing; rows then wrap.
+const minCell = 24
+
+// cutLast cuts the last column, so that rows fit a width. 0 is any width.
+func cutLast(head []string, rows [][]string, width int) {
+	if width == 0 {
+		return
+	}
+	last := len(head) - 1
+	for col := range last {
+		longest := len(head[col])
+		for _, row := range rows {
+			longest = max(longest, len(row[col]))
+		}
+		width -= longest + 3 // the gap between columns
+	}
+	for _, row := range rows {
+		row[last] = short(row[last], max(width, minCell))
+	}
+}
+
+// A statusLine says on standard error what goes on: in one line that changes where that is a terminal, else line by line.
+type statusLine struct {
+	*app
+	terminal bool
+}
+
+func (l *statusLine) show(text string) {
+	if !l.terminal {
+		fmt.Fprintln(l.stderr, printable(text))
+		return
+	}
+	// Asked each time: windows change their size, and an attack may take minutes.
+	width, _, err := term.GetSize(int(os.Stderr.Fd()))
+	if err != nil || width < minCell {
+		width = 80
+	}
+	// One less than the width, or the cursor would wrap and the next line stand below.
+	fmt.Fprint(l.stderr, "\r\x1b[K"+short(printable(text), width-1))
+}
+
+// clear takes the line away.
+func (l *statusLine) clear() {
+	if l.terminal {
+		fmt.Fprint(l.stderr, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"berth/client"
+	"berth/proto"
+	"berth/tools/bridge"
+
+	"github.com/spf13/cobra"
+)
+
+// toolFlags say what tools outside of a container its code may call.
+type toolFlags struct {
+	names []string
+	whole string
+}
+
+func (f *toolFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.names, "code-tool", nil, "tool that its code may call, NAME, or NAME:review to have each call approved (may be repeated; default none)")
+	fs.StringVar(&f.whole, "code-tools", "", "all about the tools that its code may call, as JSON or @FILE: allow, max_calls, timeout_seconds, provider")
+}
+
+// request is what the flags ask for.
+func (f *toolFlags) request() (c proto.CodeTools, err error) {
+	for _, text := range f.names {
+		name, approval, _ := strings.Cut(text, ":")
+		c.Allow = append(c.Allow, proto.AllowedTool{Name: name, Approval: approval})
+	}
+	if f.whole == "" {
+		return c, nil
+	}
+	if len(f.names) > 0 {
+		return c, proto.Errorf(proto.InvalidArgument, "", "code-tools", "--code-tools and --code-tool exclude each other; list the names under allow")
+	}
+	text := json.RawMessage(f.whole)
+	if name, ok := strings.CutPrefix(f.whole, "@"); ok {
+		if text, err = readBlock(name); err != nil {
+			return c, err
+		}
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		return c, proto.Errorf(proto.InvalidArgument, "", "code-tools", "--code-tools is not what it should be: %v", err)
+	}
+	return c, nil
+}
+
+// callsCommand is `berth calls`.
+func (a *app) callsCommand() *cobra.Command {
+	return group(&cobra.Command{Use: "calls", Short: "Calls that code in a container made of tools outside of it",
+		Long: `Calls that code in a container made of tools outside of it.
+
+A container whose code may call tools was created with --code-tool. Calls of a tool that is under review wait until somebody approves
+each of them; what waits is listed by "berth calls ls CONTAINER --state parked".`},
+		a.callListCommand(), a.callShowCommand(), a.callApproveCommand(), a.callRefuseCommand())
+}
+
+// onCall runs fn with a container and one of its calls, which are a command's first two arguments.
+func (a *app) onCall(fn func(ctx context.Context, c *client.Client, container, call string) error) func(*cobra.Command, []string) error {
+	return a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		container, err := a.container(ctx, c, args[0])
+		if err != nil {
+			return err
+		}
+		return fn(ctx, c, container, args[1])
+	})
+}
+
+// callListCommand is `berth calls ls`.
+func (a *app) callListCommand() *cobra.Command {
+	var f client.CallFilter
+	cmd := &cobra.Command{
+		Use: "ls [flags] CONTAINER", Aliases: []string{"list"}, Short: "List calls, newest first", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			container, err := a.container(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			list, err := c.ToolCalls(ctx, container, f)
+			if err != nil {
+				return err
+			}
+			return a.printCalls(list)
+		}),
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.State, "state", "", "only calls in this state, such as parked")
+	fs.StringVar(&f.Exec, "exec", "", "only calls of this command")
+	fs.IntVar(&f.Limit, "limit", 0, "at most so many, 1 to 100 (default 20)")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(callStates(), cobra.ShellCompDirectiveNoFileComp))
+	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+}
+
+func callStates() (all []cobra.Completion) {
+	for _, s := range bridge.States {
+		all = append(all, string(s))
+	}
+	return all
+}
+
+func (a *app) printCalls(list []bridge.ToolCall) error {
+	rows := make([][]string, len(list))
+	for i, one := range list {
+		took, what := "-", ""
+		if one.EndedAt != nil {
+			took = one.EndedAt.Sub(one.CreatedAt.Time).Round(time.Millisecond).String()
+		}
+		if one.Error != nil {
+			what = one.Error.Type + ": " + one.Error.Message
+		}
+		rows[i] = []string{one.ID, one.Tool, string(one.State), ago(one.CreatedAt.Time), took, one.ExecID, short(string(one.Input), 40), short(what, 40)}
+	}
+	return a.listed(notNil(list), []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"}, rows)
+}
+
+// callShowCommand is `berth calls show`.
+func (a *app) callShowCommand() *cobra.Command {
+	return a.jsonFlag(&cobra.Command{
+		Use: "show CONTAINER CALL", Short: "Show a call, as JSON", Args: takes(2, 2), ValidArgsFunction: a.completeCalls(""),
+		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
+			one, err := c.ToolCall(ctx, container, call)
+			if err != nil {
+				return err
+			}
+			return a.printJSON(one)
+		}),
+	})
+}
+
+// callApproveCommand is `berth calls approve`.
+func (a *app) callApproveCommand() *cobra.Command {
+	return a.jsonFlag(&cobra.Command{
+		Use: "approve CONTAINER CALL", Short: "Let a call be made that waits for approval", Args: takes(2, 2), ValidArgsFunction: a.completeCalls(bridge.StateParked),
+		Long: "Let a call be made that waits for approval. The approval is for this one call with the input that is shown, and goes into the audit log with the API key.",
+		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
+			one, err := c.ApproveToolCall(ctx, container, call)
+			if err != nil {
+				return err
+			}
+			return a.toldCall(one)
+		}),
+	})
+}
+
+// callRefuseCommand is `berth calls refuse`.
+func (a *app) callRefuseCommand() *cobra.Command {
+	var why bridge.Refusal
+	cmd := &cobra.Command{
+		Use: "refuse [flags] CONTAINER CALL", Short: "Refuse a call that waits for approval; its code gets a PermissionError", Args: takes(2, 2), ValidArgsFunction: a.completeCalls(bridge.StateParked),
+		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
+			one, err := c.RefuseToolCall(ctx, container, call, why)
+			if err != nil {
+				return err
+			}
+			return a.toldCall(one)
+		}),
+	}
+	cmd.Flags().StringVar(&why.Reason, "reason", "", "why, for the code that asked")
+	return a.jsonFlag(cmd)
+}
+
+func (a *app) toldCall(one bridge.ToolCall) error {
+	if a.json {
+		return a.printJSON(one)
+	}
+	return a.ids(one.ID)
+}
+
+// completeCalls suggests a container, and then its calls in a state.
+func (a *app) completeCalls(state bridge.State) cobra.CompletionFunc {
+	return a.completeWithin(func(ctx context.Context, c *client.Client, container string) (all []cobra.Completion) {
+		list, _ := c.ToolCalls(ctx, container, client.CallFilter{State: string(state)})
+		for _, one := range list {
+			all = append(all, describe(one.ID, one.Tool, string(one.State), ago(one.CreatedAt.Time)))
+		}
+		return all
+	})
+}

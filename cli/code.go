@@ -1,0 +1,377 @@
+package cli
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"berth/client"
+	"berth/code"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// codeCommand is `berth code`.
+func (a *app) codeCommand() *cobra.Command {
+	f := &codeFlags{}
+	cmd := &cobra.Command{
+		Use: "code [flags] [CONTAINER] [FILE]", Short: "Run code and print the value of its last expression", Args: takes(0, 2), ValidArgsFunction: a.completeCode,
+		Long: `Run code of a language and print what it prints, and the value of its last expression.
+
+Without CONTAINER the code runs in a container of its own, which is deleted afterwards. With --context it is a cell of an interpreter that keeps its
+variables for the next one. The code is FILE, the text of -c, or standard input. The exit status is 1 if the code failed, or its own,
+and 125 if what it printed did not all come: the daemon keeps 1 MiB of each stream. Long output belongs into files of $OUTPUT_DIR.
+Without --context nothing is printed before the code ends, and an interrupt loses all of it; cells are printed as they run.
+
+Languages: ` + strings.Join(code.Languages(), ", ") + `. Without --language the name of FILE tells it; otherwise it is python.`,
+		Example: `  berth code -c '6*7'
+  berth code --figures . plot.py
+  berth code --context main CONTAINER -c 'x = 1'
+  echo 'console.log(process.version)' | berth code --language js`,
+	}
+	cmd.RunE = a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		f.given = cmd.Flags().Changed("code")
+		return a.runCode(ctx, c, f, args)
+	})
+	f.register(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("language", cobra.FixedCompletions(code.Languages(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
+	return a.jsonFlag(a.quietFlag(cmd, "print nothing of berth's own"))
+}
+
+// codeFlags say what code to run and how.
+type codeFlags struct {
+	language, context, text, image, figures string
+	given                                   bool // text was, if only as ""
+	env, secrets, secretHosts               []string
+	network                                 networkFlags
+	timeout                                 time.Duration
+}
+
+func (f *codeFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVarP(&f.language, "language", "L", "", "language of the code")
+	fs.StringVar(&f.context, "context", "", "run it as a cell of this context of CONTAINER; it is made at first use")
+	fs.StringVarP(&f.text, "code", "c", "", "run this text in place of a file")
+	fs.StringVar(&f.image, "image", "", "image of the container that is made (default: the daemon's)")
+	f.network.register(cmd)
+	fs.StringVar(&f.figures, "figures", "", "write images among the results into this directory, which is made if need be")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment, NAME=value, or NAME to take yours (may be repeated)")
+	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
+	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
+	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this long (default: the daemon's)")
+}
+
+// byExtension is what names of files tell about their language.
+var byExtension = map[string]string{".py": "python", ".js": "js", ".mjs": "js", ".cjs": "js", ".ts": "ts", ".mts": "ts", ".r": "r", ".java": "java", ".jsh": "java", ".sh": "bash", ".bash": "bash"}
+
+// runCode runs the code and says what became of it.
+func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args []string) error {
+	if f.given && f.text == "" {
+		return proto.Errorf(proto.InvalidArgument, "", "code", "there is nothing to run; give code with -c, name a file, or leave out -c for standard input")
+	}
+	container, file, err := a.codeArgs(ctx, c, f, args)
+	if err != nil {
+		return err
+	}
+	text, err := f.source(file)
+	if err != nil {
+		return err
+	}
+	language := f.language
+	if language == "" {
+		language = byExtension[strings.ToLower(filepath.Ext(file))]
+	}
+	if f.context != "" {
+		return a.runCell(ctx, c, f, container, code.Cell{Code: text, Language: language, TimeoutSeconds: f.timeout.Seconds()})
+	}
+	req := code.Program{Code: text, Language: language, Container: container, Image: f.image, Network: f.network.request(), TimeoutSeconds: f.timeout.Seconds()}
+	if req.Env, err = parseEnv(f.env); err != nil {
+		return err
+	}
+	if req.Secrets, err = parseSecrets(f.secrets); err != nil {
+		return err
+	}
+	if req.NetworkSecrets, err = parseSecretHosts(f.secretHosts, req.Secrets); err != nil {
+		return err
+	}
+	if err := f.makeRoom(); err != nil {
+		return err
+	}
+	res, err := c.RunCode(ctx, req)
+	if err != nil {
+		return err
+	}
+	return a.outcome(res, f.figures, nil)
+}
+
+// codeArgs tells the container from the file. One argument alone is the container where the code comes from elsewhere, and a file where there
+// is one of that name.
+func (a *app) codeArgs(ctx context.Context, c *client.Client, f *codeFlags, args []string) (container, file string, err error) {
+	switch {
+	case len(args) == 2 && f.text != "":
+		return "", "", proto.Errorf(proto.InvalidArgument, "", "code", "-c is the code; %q is too much", args[1])
+	case len(args) == 2:
+		container, file = args[0], args[1]
+	case len(args) == 1 && f.text == "" && (args[0] == "-" || isFile(args[0])):
+		file = args[0]
+	case len(args) == 1:
+		container = args[0]
+	}
+	if container == "" && f.context != "" {
+		return "", "", proto.Errorf(proto.InvalidArgument, "", "context", "a context belongs to a container; name it before the file")
+	}
+	if container == "" {
+		return "", file, nil
+	}
+	id, err := a.container(ctx, c, container)
+	if err != nil && len(args) == 1 && f.text == "" && notCalled(err, container) { // more often a file that was mistyped
+		err = &hintError{proto.Errorf(proto.NotFound, "", container, "there is neither a file %q here nor a container of that name", container), "`berth ls` lists containers"}
+	}
+	return id, file, err
+}
+
+func isFile(name string) bool {
+	fi, err := os.Stat(name)
+	return err == nil && !fi.IsDir()
+}
+
+// source is the code: of -c, of a file, or of standard input.
+func (f *codeFlags) source(file string) (string, error) {
+	if f.text != "" {
+		return f.text, nil
+	}
+	in := io.Reader(os.Stdin)
+	if file != "" && file != "-" {
+		opened, err := os.Open(file)
+		if err != nil {
+			return "", err
+		}
+		defer opened.Close()
+		in = opened
+	}
+	// One byte more than allowed has the daemon's own words for what is too large.
+	text, err := io.ReadAll(io.LimitReader(in, code.MaxCode+1))
+	return string(text), err
+}
+
+// makeRoom makes the directory for figures. It is for before the code runs: afterwards there would be figures and no place for them.
+func (f *codeFlags) makeRoom() error {
+	if f.figures == "" {
+		return nil
+	}
+	if err := os.MkdirAll(f.figures, 0o755); err != nil {
+		return fmt.Errorf("nothing was run, as the directory for --figures cannot be made: %w", err)
+	}
+	return nil
+}
+
+// runCell runs the code in a context, and prints as it goes.
+func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, container string, cell code.Cell) error {
+	if len(f.env)+len(f.secrets) > 0 || f.image != "" || !f.network.request().IsZero() {
+		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow are for a fresh interpreter; leave them out with --context")
+	}
+	if err := f.makeRoom(); err != nil {
+		return err
+	}
+	print := a.printer()
+	res, err := c.RunCell(ctx, container, f.context, cell, func(p code.Progress) error {
+		return print.event(proto.Event{Type: proto.EventType(p.Type), Stream: p.Stream, Offset: p.Offset, Until: p.Until, Data: p.Data, DataBase64: p.DataBase64})
+	})
+	if err != nil {
+		return err
+	}
+	return a.outcome(res, f.figures, print)
+}
+
+// outcome prints what became of code, saves its figures, and is the exit status. Figures come last: one that cannot be written takes nothing
+// else away, and the status stays the code's own where it failed.
+func (a *app) outcome(res code.Outcome, figures string, printed *printer) error {
+	err := a.printOutcome(res, printed)
+	lost := a.saveFigures(res, figures)
+	var exit exitError
+	switch {
+	case lost == nil:
+		return err
+	case errors.As(err, &exit): // which is without words of its own
+		fmt.Fprintln(a.stderr, "berth: "+lines(lost.Error()))
+		return err
+	}
+	return errors.Join(err, lost)
+}
+
+// printOutcome prints what became of code, its output too unless printed has done that, and is the exit status.
+func (a *app) printOutcome(res code.Outcome, printed *printer) error {
+	if a.json {
+		if err := a.printJSON(res); err != nil {
+			return err
+		}
+		return failed(res)
+	}
+	if printed == nil {
+		if err := a.printLogs(res.Logs); err != nil {
+			return err
+		}
+	}
+	for _, text := range res.Results {
+		if _, err := fmt.Fprintln(a.stdout, cleaned(text)); err != nil {
+			return err
+		}
+	}
+	if res.Error != "" {
+		fmt.Fprintln(a.stderr, cleaned(res.Error))
+	}
+	if !a.quiet {
+		for _, out := range res.Files {
+			fmt.Fprintln(a.stderr, "berth: stored an output as "+printable(out.FileID))
+		}
+		for _, n := range res.Notes {
+			fmt.Fprintln(a.stderr, "berth: "+printable(n))
+		}
+	}
+	const whole = "; what code writes into $OUTPUT_DIR is stored whole"
+	switch {
+	case printed == nil && res.Truncated:
+		return a.incomplete("some of the output or of the results is missing: the daemon keeps the beginning and the end of long ones"+whole, failed(res))
+	// Truncated tells only what is kept of it.
+	case printed != nil && printed.missed() != "":
+		return a.incomplete(printed.missed()+": they came faster than they could be printed"+whole, failed(res))
+	}
+	return failed(res)
+}
+
+// printLogs prints all that code has printed, each stream to its own.
+func (a *app) printLogs(logs code.Logs) error {
+	if _, err := io.WriteString(a.stdout, strings.Join(logs.Stdout, "")); err != nil {
+		return err
+	}
+	_, err := io.WriteString(a.stderr, strings.Join(logs.Stderr, ""))
+	return err
+}
+
+// cleaned is a text of several lines without control characters. Its blanks stay: columns are made of them.
+func cleaned(s string) string {
+	parts := strings.Split(strings.ReplaceAll(s, "\t", "    "), "\n")
+	for i, p := range parts {
+		parts[i] = printable(p)
+	}
+	return strings.Join(parts, "\n")
+}
+
+// failed is the exit status of code: its own, or 1.
+func failed(res code.Outcome) error {
+	switch d := res.ErrorDetail; {
+	case d == nil:
+		return nil
+	case d.ReturnCode != nil && *d.ReturnCode > 0 && *d.ReturnCode < 256:
+		return exitError{*d.ReturnCode}
+	}
+	return exitError{1}
+}
+
+// imageTypes are what figures are written as.
+var imageTypes = map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg"}
+
+// saveFigures writes the images among the results into a directory that is there, and names each file.
+func (a *app) saveFigures(res code.Outcome, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	for i, b := range res.Rich {
+		for media, ext := range imageTypes {
+			var text string
+			if json.Unmarshal(b[media], &text) != nil || text == "" {
+				continue
+			}
+			data := []byte(text)
+			if media != "image/svg+xml" {
+				var err error
+				if data, err = base64.StdEncoding.DecodeString(text); err != nil {
+					return fmt.Errorf("result %d: %w", i+1, err)
+				}
+			}
+			name := filepath.Join(dir, fmt.Sprintf("figure-%d%s", i+1, ext))
+			if err := os.WriteFile(name, data, 0o644); err != nil {
+				return err
+			}
+			if !a.quiet {
+				fmt.Fprintln(a.stderr, "berth: wrote "+printable(name))
+			}
+		}
+	}
+	return nil
+}
+
+// completeCode suggests containers, and the files here.
+func (a *app) completeCode(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	all, _ := a.completeContainers(1)(cmd, args, toComplete)
+	return all, cobra.ShellCompDirectiveDefault
+}
+
+// contextsCommand is `berth contexts`.
+func (a *app) contextsCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List a container's contexts", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.container(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			all, err := c.Contexts(ctx, id)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(notNil(all))
+			}
+			rows := make([][]string, len(all))
+			for i, n := range all {
+				rows[i] = []string{n.Name, n.Language, n.State, fmt.Sprint(n.Cells), ago(n.LastUsedAt.Time), n.Note}
+			}
+			return a.table([]string{"NAME", "LANGUAGE", "STATE", "CELLS", "USED", "NOTE"}, rows)
+		}),
+	}
+	return group(&cobra.Command{Use: "contexts", Aliases: []string{"context"}, Short: "Contexts: interpreters that keep their variables"}, a.jsonFlag(list),
+		a.contextCommand("rm", "End a context with its interpreter", (*client.Client).DeleteContext),
+		a.contextCommand("interrupt", "Interrupt the cell that runs in a context, as Ctrl-C does", (*client.Client).InterruptContext),
+		a.contextCommand("restart", "Begin a context's interpreter afresh", (*client.Client).RestartContext))
+}
+
+// contextCommand is one that does something to a context, and prints its name.
+func (a *app) contextCommand(name, short string, do func(*client.Client, context.Context, string, string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " CONTAINER CONTEXT", Short: short, Args: takes(2, 2), ValidArgsFunction: a.completeContexts,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.container(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			if err := do(c, ctx, id, args[1]); err != nil {
+				return err
+			}
+			return a.ids(args[1])
+		}),
+	}
+}
+
+// completeContexts suggests a container, then one of its contexts.
+func (a *app) completeContexts(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.completeWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
+		list, _ := c.Contexts(ctx, id)
+		for _, n := range list {
+			all = append(all, describe(n.Name, n.Language, n.State))
+		}
+		return all
+	})(cmd, args, toComplete)
+}

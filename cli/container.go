@@ -1,0 +1,332 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/client"
+	"berth/code"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// createCommand is `berth create`.
+// It runs nothing, and so prints the ID alone on standard output for $(…).
+func (a *app) createCommand() *cobra.Command {
+	var f containerFlags
+	cmd := &cobra.Command{
+		Use: "create [flags]", Short: "Make a container and print its ID", Args: takes(0, 0),
+		Example: "  berth create --image base --name analysis --idle 30m --file data.csv",
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			// Files that were uploaded stay if the container is then refused: the next try can
+			// name them by their IDs.
+			req, _, err := f.request(ctx, a, c)
+			if err != nil {
+				return err
+			}
+			con, err := c.Create(ctx, req)
+			if err != nil {
+				return a.imageHint(err)
+			}
+			if a.json {
+				return a.printJSON(con)
+			}
+			return a.ids(con.ID)
+		}),
+	}
+	f.register(cmd)
+	a.completeContainerFlags(cmd)
+	return a.jsonFlag(cmd)
+}
+
+// imageHint says where images come from, where that is what is missing.
+func (a *app) imageHint(err error) error {
+	var e *proto.Error
+	// A container or file that is not found comes with the same code; the message tells them
+	// apart.
+	if errors.As(err, &e) && e.Code == proto.NotFound && strings.Contains(e.Message, "image") {
+		return &hintError{err, "`berth image ls` lists what there is; `berth image build base` makes the default one"}
+	}
+	return err
+}
+
+// listCommand is `berth ls`. Unlike docker's it shows stopped containers without -a: the next command starts one again, so they are
+// as good as running.
+func (a *app) listCommand() *cobra.Command {
+	var all bool
+	var filter client.Filter
+	cmd := &cobra.Command{
+		Use: "ls [flags]", Aliases: []string{"list"}, Short: "List containers", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := a.containers(ctx, c, filter, all)
+			if err != nil {
+				return err
+			}
+			return a.printContainers(list)
+		}),
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have expired")
+	cmd.Flags().StringArrayVarP(&filter.Labels, "label", "l", nil, "only those with this label, key=value (may be repeated)")
+	cmd.Flags().StringVar((*string)(&filter.State), "state", "", "only those in this state: running, stopped, paused, expired")
+	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+}
+
+// containers lists what the filter says, and the expired too if all is set: they are what no list has
+// unless asked.
+// With a state given the list is what that state has, and all adds nothing.
+func (a *app) containers(ctx context.Context, c *client.Client, f client.Filter, all bool) ([]proto.Container, error) {
+	list, err := c.Containers(ctx, f)
+	if err != nil || !all || f.State != "" {
+		return list, err
+	}
+	f.State = proto.StateExpired
+	gone, err := c.Containers(ctx, f)
+	list = append(list, gone...)
+	// IDs begin with the time, so this is newest first across both lists.
+	slices.SortStableFunc(list, func(x, y proto.Container) int { return strings.Compare(y.ID, x.ID) })
+	return list, err
+}
+
+// printContainers prints a list in the form that was asked for. IDs are printed whole: they are what other commands take.
+// A stopped container has no idle time that runs, so its row tells when it and its files are
+// removed.
+func (a *app) printContainers(list []proto.Container) error {
+	switch {
+	case a.json:
+		return a.printJSON(notNil(list))
+	case a.quiet:
+		for _, con := range list {
+			if err := a.ids(con.ID); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	rows := make([][]string, len(list))
+	for i, con := range list {
+		expires := left(con.ExpiresAt.Time)
+		if con.State == proto.StateStopped { // only the cap counts for it
+			expires = left(con.MaxExpiresAt.Time)
+		}
+		rows[i] = []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode), ago(con.CreatedAt.Time), expires, labelText(con.Labels)}
+	}
+	return a.table([]string{"ID", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"}, rows)
+}
+
+// notNil is list, or an empty one, which JSON writes as [].
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// inspectCommand is `berth inspect`. It prints a list even for one container, as docker does, so that scripts need not tell.
+// What was found is printed even if one of several could not be.
+func (a *app) inspectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "inspect CONTAINER…", Short: "Print all that is known of containers, as JSON", Args: takes(1, -1),
+		ValidArgsFunction: a.completeContainers(-1),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var list []proto.Container
+			err := a.each(ctx, c, args, func(id string) error {
+				con, err := c.Container(ctx, id)
+				if err == nil {
+					list = append(list, con)
+				}
+				return err
+			})
+			return errors.Join(a.printJSON(notNil(list)), err)
+		}),
+	}
+}
+
+// each does something with every container named. One that fails does not keep the others from it.
+// Errors are joined, each with its own line at the end, so one call with ten names is no worse
+// than ten calls.
+func (a *app) each(ctx context.Context, c *client.Client, names []string, fn func(id string) error) error {
+	return eachName(ctx, names, func(name string) error {
+		id, err := a.container(ctx, c, name)
+		if err != nil {
+			return err
+		}
+		return fn(id)
+	})
+}
+
+// eachName is each for what looks the names up by itself.
+func eachName(ctx context.Context, names []string, fn func(name string) error) error {
+	var errs []error
+	for _, name := range names {
+		err := fn(name)
+		// Ten names and no daemon make one error, not ten.
+		if ctx.Err() != nil || fatal(err) {
+			return errors.Join(append(errs, err)...)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// fatal reports whether the next attempt would fail in the same way.
+// No daemon, or a key that it does not know, is the same for every name.
+func fatal(err error) bool {
+	var dial *client.DialError
+	return errors.As(err, &dial) || proto.CodeOf(err) == proto.Unauthenticated && err != nil
+}
+
+// changeCommand is a command that does one thing to each container and prints what came of it.
+// IDs are printed one by one as things happen; JSON only at the end, since it must be one value.
+func (a *app) changeCommand(use, what string, fn func(context.Context, *client.Client, string) (proto.Container, error)) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use + " CONTAINER…", Short: what, Args: takes(1, -1), ValidArgsFunction: a.completeContainers(-1),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var list []proto.Container
+			err := a.each(ctx, c, args, func(id string) error {
+				con, err := fn(ctx, c, id)
+				if err != nil {
+					return err
+				}
+				if list = append(list, con); a.json {
+					return nil
+				}
+				return a.ids(con.ID)
+			})
+			if a.json {
+				return errors.Join(a.printJSON(notNil(list)), err)
+			}
+			return err
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+// startCommand is `berth start`. Any use starts a stopped container; this is for those who want to have waited already.
+func (a *app) startCommand() *cobra.Command {
+	return a.changeCommand("start", "Start stopped containers again", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+		return c.Start(ctx, id)
+	})
+}
+
+// stopCommand is `berth stop`.
+// Its commands end with it, those in the background too. The lifetime goes on: a stopped container
+// is removed when it is over.
+func (a *app) stopCommand() *cobra.Command {
+	return a.changeCommand("stop", "Stop containers; their files stay", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+		return c.Stop(ctx, id)
+	})
+}
+
+// pauseCommand is `berth pause`.
+func (a *app) pauseCommand() *cobra.Command {
+	cmd := a.changeCommand("pause", "Have containers stand still until their next use", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+		return c.Pause(ctx, id)
+	})
+	cmd.Long = "Have containers stand still, with the commands that run in them. They use no CPU and keep their memory. Any use has them go on, and so does `berth resume`; their idle time runs on."
+	return cmd
+}
+
+// resumeCommand is `berth resume`.
+func (a *app) resumeCommand() *cobra.Command {
+	return a.changeCommand("resume", "Have paused containers go on", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+		return c.Resume(ctx, id)
+	})
+}
+
+// extendCommand is `berth extend`.
+// Only the idle time can be moved; max_expires_at is the daemon's promise that everything ends.
+func (a *app) extendCommand() *cobra.Command {
+	var by time.Duration
+	cmd := a.changeCommand("extend", "Give containers more time", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+		seconds, err := parseSeconds("by", by)
+		if err != nil {
+			return proto.Container{}, err
+		}
+		return c.Extend(ctx, id, seconds)
+	})
+	cmd.Long = "Give containers more time: at least --by from now on, and without it their idle time anew. Their lifetime stays the limit."
+	cmd.Flags().DurationVar(&by, "by", 0, "how long from now on, such as 1h")
+	return cmd
+}
+
+// removeCommand is `berth rm`. Files go with the container and do not come back, so it asks for -f where somebody is at work.
+func (a *app) removeCommand() *cobra.Command {
+	var force, keep bool
+	cmd := &cobra.Command{
+		Use: "rm [flags] CONTAINER…", Aliases: []string{"delete"}, Short: "Delete containers with their files", Args: takes(1, -1),
+		ValidArgsFunction: a.completeContainers(-1),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var list []client.Deleted
+			err := eachName(ctx, args, func(name string) error {
+				id, err := a.container(ctx, c, name)
+				if err != nil && force && notCalled(err, name) { // there is no ID to print; a name that was mistyped should show
+					fmt.Fprintln(a.stderr, "berth: "+printable(err.Error())+", so nothing is deleted")
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				d, err := a.remove(ctx, c, id, force, keep)
+				if err != nil {
+					return err
+				}
+				if list = append(list, d); a.json {
+					return nil
+				}
+				return a.ids(id)
+			})
+			if a.json {
+				return errors.Join(a.printJSON(notNil(list)), err)
+			}
+			return err
+		}),
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "even while commands run in them; one that is gone already is no error")
+	cmd.Flags().BoolVar(&keep, "keep-workspace", false, "keep their workspaces, for other containers")
+	return a.jsonFlag(cmd)
+}
+
+// remove deletes one container. Without force, one that is at work stays.
+// The question comes before the deletion and is no lock: a command that begins in between is
+// ended.
+func (a *app) remove(ctx context.Context, c *client.Client, id string, force, keep bool) (client.Deleted, error) {
+	if !force {
+		// An expired one has no commands, and its record can still be deleted.
+		if err := atWork(ctx, c, id); err != nil && proto.CodeOf(err) != proto.Expired {
+			return client.Deleted{}, err
+		}
+	}
+	d, err := c.Delete(ctx, id, keep)
+	// As with rm -f: what is wanted is that it is gone.
+	if force && proto.CodeOf(err) == proto.NotFound {
+		return client.Deleted{ID: id}, nil
+	}
+	return d, err
+}
+
+// atWork is an error where a container runs commands, or a cell in one of its contexts, whose interpreter alone is not counted.
+func atWork(ctx context.Context, c *client.Client, id string) error {
+	con, err := c.Container(ctx, id)
+	if err != nil {
+		return err
+	}
+	if con.RunningExecs > 0 {
+		return &hintError{
+			proto.Errorf(proto.Conflict, "", id, "container %s runs %d commands", id, con.RunningExecs), fmt.Sprintf("`berth ps %s` lists them; `berth rm -f` ends them", id),
+		}
+	}
+	all, err := c.Contexts(ctx, id)
+	for _, one := range all {
+		if one.State == code.StateBusy {
+			return &hintError{
+				proto.Errorf(proto.Conflict, "", id, "container %s runs a cell in its context %s", id, one.Name), fmt.Sprintf("`berth contexts interrupt %s %s` ends it; `berth rm -f` too", id, one.Name),
+			}
+		}
+	}
+	return err
+}

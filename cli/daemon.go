@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"berth/client"
+
+	"github.com/spf13/cobra"
+)
+
+// gcCommand is `berth gc`.
+// The daemon needs an administrator's key for it, since it touches what is everybody's.
+func (a *app) gcCommand() *cobra.Command {
+	var strangers bool
+	cmd := &cobra.Command{
+		Use: "gc", Short: "Have the daemon remove now what has expired", Args: takes(0, 0),
+		Long: "Have the daemon run all its sweeps now. It does so by itself all the time; this is for those who do not want to wait.\n\n" +
+			"Workspaces that the ledger does not know, as after it was restored from a backup, are set aside for 7 days; --strangers removes them now.",
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			counts, err := c.Sweep(ctx, strangers)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(counts)
+			}
+			var rows [][]string
+			// Sorted, as maps have no order and two runs should be easy to compare.
+			for _, sweep := range slices.Sorted(maps.Keys(counts)) {
+				for _, what := range slices.Sorted(maps.Keys(counts[sweep])) {
+					rows = append(rows, []string{sweep, what, fmt.Sprint(counts[sweep][what])})
+				}
+			}
+			return a.table([]string{"SWEEP", "WHAT", "COUNT"}, rows)
+		}),
+	}
+	cmd.Flags().BoolVar(&strangers, "strangers", false, "also remove the workspaces that were set aside because the ledger does not know them")
+	return a.jsonFlag(cmd)
+}
+
+// versions is what `berth version` says. Daemon is nil where none answers.
+// An error stands beside the client's version and does not replace it: this is what people run
+// when nothing works.
+type versions struct {
+	Client string       `json:"client"`
+	Host   string       `json:"host"`
+	Daemon *client.Info `json:"daemon"`
+	Error  string       `json:"error,omitempty"`
+}
+
+// versionCommand is `berth version`. It succeeds without a daemon, since that is when people ask.
+// The two may differ by a version: the API tells of a field or key that it does not know.
+func (a *app) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the versions of this program and of the daemon", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			// The host is shown as well: a daemon of the wrong version is often the wrong daemon.
+			v := versions{Client: a.cfg.Version, Host: c.Host()}
+			info, err := c.Info(ctx)
+			if err == nil {
+				v.Daemon = &info
+			} else {
+				v.Error = err.Error()
+			}
+			if a.json {
+				return a.printJSON(v)
+			}
+			return a.printVersions(v)
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+// printVersions prints a line for each side.
+// What a daemon says is cleaned, since anything may answer at that address.
+func (a *app) printVersions(v versions) error {
+	daemon := v.Error
+	if v.Daemon != nil {
+		daemon = fmt.Sprintf("%s at %s, classes %v, default image %s", v.Daemon.Version, v.Host, v.Daemon.RuntimeClasses, v.Daemon.DefaultImage)
+	}
+	_, err := fmt.Fprintf(a.stdout, "client: %s\ndaemon: %s\n", v.Client, printable(daemon))
+	return err
+}

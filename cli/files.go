@@ -1,0 +1,271 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"berth/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// filesCommand is `berth files`.
+// It is a group of its own and no part of `berth cp`, since stored files belong to an owner and
+// not to a container.
+func (a *app) filesCommand() *cobra.Command {
+	return group(&cobra.Command{
+		Use: "files", Short: "Stored files: what has a file ID",
+		Long: "Stored files have an ID, and outlive containers. Uploads go into $INPUT_DIR of containers that ask for them; what commands put into $OUTPUT_DIR becomes stored.",
+	}, a.filesListCommand(), a.filesPutCommand(), a.filesGetCommand(), a.filesInfoCommand(), a.filesRemoveCommand())
+}
+
+// filesListCommand is `berth files ls`.
+func (a *app) filesListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List stored files, newest first", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.Files(ctx)
+			if err != nil {
+				return err
+			}
+			return a.printFiles(list)
+		}),
+	}
+	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+}
+
+// printFiles prints a list in the form that was asked for. Filenames are shown as given, but for what steers terminals.
+func (a *app) printFiles(list []client.File) error {
+	rows := make([][]string, len(list))
+	for i, f := range list {
+		expires := "never"
+		if f.ExpiresAt != nil {
+			expires = left(f.ExpiresAt.Time)
+		}
+		rows[i] = []string{f.ID, f.Filename, f.MIMEType, size(f.SizeBytes), ago(f.CreatedAt.Time), expires}
+	}
+	return a.listed(notNil(list), []string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"}, rows)
+}
+
+// filesPutCommand is `berth files put`. Each ID is printed as soon as the file is stored, so that a failure later does not hide it.
+func (a *app) filesPutCommand() *cobra.Command {
+	var up client.Upload
+	var expires time.Duration
+	cmd := &cobra.Command{
+		Use: "put [flags] FILE…", Short: "Store files and print their IDs", Args: takes(1, -1),
+		Long: `Store files and print their IDs. "-" is standard input.`,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) (err error) {
+			if up.Name != "" && len(args) > 1 {
+				return proto.Errorf(proto.InvalidArgument, "", "name", "--name is for one file, and there are %d", len(args))
+			}
+			if up.ExpiresInSeconds, err = parseSeconds("expires", expires); err != nil {
+				return err
+			}
+			var stored []client.File
+			for _, name := range args {
+				f, err := a.upload(ctx, c, name, up)
+				if err != nil {
+					return err
+				}
+				// JSON comes at the end, as one value.
+				if stored = append(stored, f); !a.json {
+					if err := a.ids(f.ID); err != nil {
+						return err
+					}
+				}
+			}
+			if a.json {
+				return a.printJSON(stored)
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().StringVar(&up.Name, "name", "", "filename to store it under (default: its own)")
+	cmd.Flags().StringVar(&up.MediaType, "type", "", "media type (default: what it looks like)")
+	cmd.Flags().DurationVar(&expires, "expires", 0, "remove it after this long, 1h to 2160h")
+	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+}
+
+// upload stores one file of this machine's.
+// Nothing is held in memory; what is read is sent. Of a file that grows meanwhile, what it had at first is stored.
+func (a *app) upload(ctx context.Context, c *client.Client, path string, up client.Upload) (client.File, error) {
+	// Nobody knows how much standard input will give, so the bar has no end to show.
+	in, size := os.Stdin, int64(-1)
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return client.File{}, err
+		}
+		defer f.Close()
+		fi, err := f.Stat()
+		if err != nil {
+			return client.File{}, err
+		}
+		// Opening a directory works and reading it does not, with an error that says little.
+		if fi.IsDir() {
+			return client.File{}, proto.Errorf(proto.InvalidArgument, "", path, "%s is a directory; only files can be stored", path)
+		}
+		in, size = f, fi.Size()
+	}
+	if up.Name == "" && path != "-" {
+		up.Name = filepath.Base(path)
+	}
+	bar := a.progress()
+	defer bar.end()
+	// Standard input without a name goes out unnamed; the daemon then names it.
+	up.Body, up.Size = bar.reader(in, up.Name, size), max(0, size)
+	f, err := c.UploadFile(ctx, up)
+	if proto.CodeOf(err) == proto.TooLarge {
+		err = tooLarge(ctx, c, path, err)
+	}
+	return f, err
+}
+
+// tooLarge says how large a stored file may be. What the daemon refused was the form around it, and the number in err is that of the form.
+func tooLarge(ctx context.Context, c *client.Client, path string, err error) error {
+	info, ierr := c.Info(ctx)
+	if ierr != nil || info.MaxFileBytes == 0 {
+		return err
+	}
+	if path == "-" {
+		path = "standard input"
+	}
+	return proto.Errorf(proto.TooLarge, "", path, "%s is too large: this daemon stores files of at most %d bytes (%s); `berth cp` copies larger ones into a container", path, info.MaxFileBytes, size(info.MaxFileBytes))
+}
+
+// filesGetCommand is `berth files get`.
+// It replaces nothing without -f: the name comes from whoever stored the file.
+func (a *app) filesGetCommand() *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "get [flags] FILE [DST]", Short: "Download a stored file", Args: takes(1, 2), ValidArgsFunction: a.completeFiles,
+		Long: `Download a stored file, named by its ID or its filename. It keeps its name in the current directory unless DST says otherwise; "-" is standard output.`,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.file(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			dst := ""
+			if len(args) > 1 {
+				dst = args[1]
+			}
+			return a.fetch(ctx, c, id, dst, force)
+		}),
+	}
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "replace a file that is here already")
+	return a.quietFlag(cmd, "show no progress")
+}
+
+// fetch downloads one stored file. Its name was given by who knows whom, so it may name a file in the destination and
+// nothing else.
+func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force bool) error {
+	// Asked first, for its name: whether it may be written here is known before its content comes.
+	info, err := c.File(ctx, id)
+	if err != nil {
+		return err
+	}
+	target := dst
+	if dst != "-" {
+		if target, err = fileTarget(orDot(dst), info.Filename); err != nil {
+			return err
+		}
+		if !force && loses(target) {
+			return proto.Errorf(proto.AlreadyExists, "", target, "%s is here already; -f replaces it", target)
+		}
+	}
+	d, err := c.FileContent(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	bar := a.progress()
+	defer bar.end()
+	in := bar.reader(d, info.Filename, d.Size)
+	if dst == "-" {
+		_, err := io.Copy(a.stdout, in)
+		return err
+	}
+	// A stored file has no mode of its own, and its time is when it was stored; so it gets what a
+	// new file gets.
+	if err := save(target, in, 0, time.Time{}); err != nil {
+		return err
+	}
+	bar.end()
+	// The name came from whoever stored it, so the user is told what it was.
+	if !a.quiet && dst == "" {
+		fmt.Fprintln(a.stderr, printable(target))
+	}
+	return nil
+}
+
+// loses reports whether something is lost where target is written: an ordinary file, or a link that leads nowhere, which would
+// become one. What is behind a link counts, as save follows it; /dev/null has nothing to lose.
+func loses(target string) bool {
+	if _, err := os.Lstat(target); err != nil {
+		return false
+	}
+	fi, err := os.Stat(target)
+	return err != nil || fi.Mode().IsRegular()
+}
+
+// orDot is dst, or the current directory.
+func orDot(dst string) string {
+	if dst == "" {
+		return "."
+	}
+	return dst
+}
+
+// filesInfoCommand is `berth files info`.
+// It has no table: what does not fit a line of `ls` is better read by name.
+func (a *app) filesInfoCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "info FILE…", Short: "Print all that is known of stored files, as JSON", Args: takes(1, -1), ValidArgsFunction: a.completeFiles,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var list []client.File
+			for _, name := range args {
+				id, err := a.file(ctx, c, name)
+				if err != nil {
+					return err
+				}
+				f, err := c.File(ctx, id)
+				if err != nil {
+					return err
+				}
+				list = append(list, f)
+			}
+			return a.printJSON(list)
+		}),
+	}
+}
+
+// filesRemoveCommand is `berth files rm`. One that fails does not keep the others from it.
+// Copies that are in a container's $INPUT_DIR stay: they are files like any other there.
+func (a *app) filesRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm FILE…", Aliases: []string{"delete"}, Short: "Delete stored files", Args: takes(1, -1), ValidArgsFunction: a.completeFiles,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var errs []error
+			for _, name := range args {
+				id, err := a.file(ctx, c, name)
+				if err == nil {
+					err = c.DeleteFile(ctx, id)
+				}
+				if err == nil {
+					err = a.ids(id)
+				}
+				errs = append(errs, err)
+				if fatal(err) || ctx.Err() != nil {
+					break
+				}
+			}
+			return errors.Join(errs...)
+		}),
+	}
+}

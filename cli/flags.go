@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// containerFlags say what container to make.
+// Sizes and times stay as they were typed until request, which names the flag in its errors.
+type containerFlags struct {
+	image, name, class, workspace string
+	network                       networkFlags
+	tools                         toolFlags
+	labels, env, secrets, files   []string
+	secretHosts                   []string
+	cpus                          float64
+	memory, disk                  string
+	pids                          int64
+	open                          int64
+	idle, lifetime                time.Duration
+	typed                         *pflag.FlagSet // which of them were given
+}
+
+// networkFlags say what a container may reach.
+type networkFlags struct {
+	mode  string
+	allow []string
+}
+
+func (f *networkFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.mode, "network", "", "what it may reach: none, allowlist (with --allow) or open (any public host); default none")
+	fs.StringArrayVar(&f.allow, "allow", nil, "host that it may reach, such as api.github.com, *.example.com or db.example.com:5432 (may be repeated)")
+	_ = cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]cobra.Completion{"none", "allowlist", "open"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (f *networkFlags) request() proto.Network {
+	return proto.Network{Mode: proto.NetworkMode(f.mode), Allow: f.allow}
+}
+
+// register gives a command the flags. They are docker's where docker has the same thing.
+// Zero values mean the daemon's defaults, which differ from daemon to daemon and so are not
+// repeated here.
+func (f *containerFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	f.typed = fs
+	fs.StringVar(&f.image, "image", "", "image, as 'berth image ls' names it (default: the daemon's)")
+	fs.StringVar(&f.name, "name", "", "name to call it by; the label \"name\"")
+	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label, key=value (may be repeated)")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment of its commands, NAME=value, or NAME to take yours (may be repeated)")
+	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
+	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
+	fs.StringVar(&f.class, "class", "", "runtime class: runc or gvisor")
+	fs.Float64Var(&f.cpus, "cpus", 0, "CPUs, such as 0.5")
+	fs.StringVarP(&f.memory, "memory", "m", "", "memory, such as 512m")
+	fs.Int64Var(&f.pids, "pids", 0, "processes and threads")
+	fs.Int64Var(&f.open, "open-files", 0, "open files of one process")
+	fs.StringVar(&f.disk, "disk", "", "disk, such as 2g")
+	fs.DurationVar(&f.idle, "idle", 0, "stop it after this long without use, such as 5m")
+	fs.DurationVar(&f.lifetime, "lifetime", 0, "remove it this long after it was made, such as 24h")
+	fs.StringArrayVar(&f.files, "file", nil, "file for $INPUT_DIR: the ID of a stored one, or a file here, which is uploaded (may be repeated)")
+	f.network.register(cmd)
+	f.tools.register(cmd)
+	fs.StringVar(&f.workspace, "workspace", "", "existing workspace to use")
+}
+
+// request builds the request, and uploads the files that are not stored yet, whose IDs it returns.
+func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) (req proto.CreateContainer, uploaded []string, err error) {
+	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace}
+	req.Network = f.network.request()
+	req.Limits.CPUs, req.Limits.PIDs, req.Limits.OpenFiles = f.cpus, f.pids, f.open
+	// Files come last: a mistake in any other flag is found before something is uploaded.
+	for _, step := range []func() error{
+		f.noZeros,
+		func() (err error) { req.Limits.MemoryBytes, err = parseSize("memory", f.memory); return err },
+		func() (err error) { req.Limits.DiskBytes, err = parseSize("disk", f.disk); return err },
+		func() (err error) { req.IdleTimeoutSeconds, err = parseSeconds("idle", f.idle); return err },
+		func() (err error) { req.MaxLifetimeSeconds, err = parseSeconds("lifetime", f.lifetime); return err },
+		func() (err error) { req.Labels, err = parseLabels(f.labels, f.name); return err },
+		func() (err error) { req.Env, err = parseEnv(f.env); return err },
+		func() (err error) { req.Secrets, err = parseSecrets(f.secrets); return err },
+		func() (err error) { req.CodeTools, err = f.tools.request(); return err },
+		func() (err error) { req.NetworkSecrets, err = parseSecretHosts(f.secretHosts, req.Secrets); return err },
+		func() (err error) { req.Files, uploaded, err = f.store(ctx, a, c); return err },
+	} {
+		if err := step(); err != nil {
+			return req, uploaded, err
+		}
+	}
+	return req, uploaded, nil
+}
+
+// noZeros refuses a 0 that was typed: to the daemon it would mean its default, which is neither nothing nor no limit.
+func (f *containerFlags) noZeros() error {
+	zeros := map[string]bool{"cpus": f.cpus == 0, "pids": f.pids == 0, "open-files": f.open == 0, "idle": f.idle == 0, "lifetime": f.lifetime == 0}
+	for _, name := range slices.Sorted(maps.Keys(zeros)) {
+		if zeros[name] && f.typed.Changed(name) {
+			return proto.Errorf(proto.InvalidArgument, "", name, "--%s 0 is no limit that a container can have; leave it out for the daemon's default", name)
+		}
+	}
+	return nil
+}
+
+// store makes stored files of those that are files here.
+// uploaded is returned with an error as well, so that the caller can delete what was stored in
+// vain.
+func (f *containerFlags) store(ctx context.Context, a *app, c *client.Client) (ids, uploaded []string, err error) {
+	for _, name := range f.files {
+		if proto.ValidID(proto.FilePrefix, name) {
+			ids = append(ids, name)
+			continue
+		}
+		file, err := a.upload(ctx, c, name, client.Upload{})
+		if err != nil {
+			return ids, uploaded, err
+		}
+		ids, uploaded = append(ids, file.ID), append(uploaded, file.ID)
+	}
+	return ids, uploaded, nil
+}
+
+// parseLabels reads key=value. A name is a label as well, so that the API needs no word for it.
+func parseLabels(list []string, name string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, l := range list {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return nil, proto.Errorf(proto.InvalidArgument, "", "label", "--label %q is not key=value", l)
+		}
+		labels[k] = v
+	}
+	if name != "" {
+		// --name wins over a label of that key, as the more deliberate of the two.
+		labels[nameLabel] = name
+	}
+	return labels, nil
+}
+
+// parseEnv reads NAME=value, and NAME alone from the environment here; one that is not set here is left out.
+// NAME alone is as docker has it: a variable that is not set here is not set there either, and no
+// error.
+func parseEnv(list []string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, e := range list {
+		k, v, ok := strings.Cut(e, "=")
+		if k == "" {
+			return nil, proto.Errorf(proto.InvalidArgument, "", "env", "--env %q is not NAME=value", e)
+		}
+		if !ok {
+			if v, ok = os.LookupEnv(k); !ok {
+				continue
+			}
+		}
+		env[k] = v
+	}
+	return env, nil
+}
+
+// execFlags say what to run and how.
+type execFlags struct {
+	interactive, tty, detach bool
+	text, cwd, user, job     string
+	shell, key               string   // exec only
+	env, secrets             []string // exec only; run's are the container's
+	timeout                  time.Duration
+	maxOutput                string
+}
+
+// register gives a command the flags that say what to run and how.
+// The environment is not among them: for `run` it is the container's, for `exec` the command's.
+func (f *execFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SetInterspersed(false) // what follows the command's name is the command's
+	fs.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input on")
+	fs.BoolVarP(&f.tty, "tty", "t", false, "give it a terminal")
+	fs.BoolVarP(&f.detach, "detach", "d", false, "run it in the background")
+	fs.StringVarP(&f.text, "bash", "c", "", "run this text with bash in place of a program")
+	fs.StringVarP(&f.cwd, "workdir", "w", "", "working directory; relative ones are the job's")
+	fs.StringVarP(&f.user, "user", "u", "", "user or root (default user)")
+	fs.StringVar(&f.job, "job", "", "job that it belongs to")
+	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this long (default: the daemon's limit, mostly 5m; 24h with -t, and none with -d)")
+	fs.StringVar(&f.maxOutput, "max-output", "", "how much of each stream the daemon keeps (default 4m)")
+}
+
+// What a command gets that asks for nothing else: with a terminal the longest time that the daemon allows, since its user is here to
+// end it, and enough kept output that a terminal that is slow for a moment misses nothing.
+const (
+	longestTimeout = 24 * time.Hour
+	keptOutput     = 4 << 20
+)
+
+// command builds the command from the flags and arguments.
+func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
+	cmd = proto.Cmd{
+		JobID: f.job, Cwd: f.cwd, User: f.user, Shell: f.shell, Background: f.detach, IdempotencyKey: f.key,
+		TimeoutSeconds: f.timeout.Seconds(), MaxOutputBytes: keptOutput,
+	}
+	if cmd.Env, err = parseEnv(f.env); err != nil {
+		return cmd, err
+	}
+	if cmd.Secrets, err = parseSecrets(f.secrets); err != nil {
+		return cmd, err
+	}
+	// A command with a key goes on without us, and must not be held up by nobody reading.
+	if !f.detach && f.key == "" {
+		cmd.OnOutputLimit = proto.OutputWait // what is piped on must be whole
+	}
+	// For all others the daemon's rule holds, so that what its operator set binds scripts too.
+	if f.timeout == 0 && f.tty {
+		cmd.TimeoutSeconds = longestTimeout.Seconds()
+	}
+	if f.maxOutput != "" {
+		if cmd.MaxOutputBytes, err = parseSize("max-output", f.maxOutput); err != nil {
+			return cmd, err
+		}
+	}
+	if err := f.terminal(&cmd); err != nil {
+		return cmd, err
+	}
+	return cmd, f.program(&cmd, args)
+}
+
+// program sets what is run: text for bash, or a program and its arguments without a shell between, so that nothing needs quoting.
+func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
+	if len(args) > 0 && args[0] == "--" { // "exec BOX -- ls": no program has that name, and everybody types it
+		args = args[1:]
+	}
+	switch {
+	case f.text != "" && len(args) > 0:
+		return proto.Errorf(proto.InvalidArgument, "", "bash", "-c takes the whole command; %q is too much", args[0])
+	case f.text != "":
+		cmd.Command = f.text
+	case len(args) == 0:
+		return proto.Errorf(proto.InvalidArgument, "", "command", "there is nothing to run; name a program, or give text for bash with -c")
+	case f.shell != "": // a shell reads text
+		cmd.Command = quote(args)
+	default:
+		cmd.Argv = args
+	}
+	return nil
+}
+
+// terminal sets what the command reads from and writes to.
+// Without -t the command gets pipes, so that its two streams stay apart.
+func (f *execFlags) terminal(cmd *proto.Cmd) error {
+	if f.detach && (f.tty || f.interactive) {
+		return proto.Errorf(proto.InvalidArgument, "", "detach", "a command in the background has neither terminal nor standard input; leave out -i and -t")
+	}
+	if f.shell != "" && (f.tty || f.interactive) {
+		return proto.Errorf(proto.InvalidArgument, "", "shell", "a command in a named shell has neither terminal nor standard input; leave out -i and -t")
+	}
+	cmd.OpenStdin = f.interactive
+	if !f.tty {
+		return nil
+	}
+	// Raw mode and window size are a terminal's. A pipe as the keyboard is nearly always a mistake
+	// in a script.
+	if f.interactive && !isTerminal(os.Stdin) {
+		return proto.Errorf(proto.InvalidArgument, "", "tty", "standard input is not a terminal; leave out -t")
+	}
+	size := windowSize()
+	cmd.TTY = &size
+	// Programs draw by TERM, and it is this terminal that shows what they draw.
+	if _, set := cmd.Env["TERM"]; !set && os.Getenv("TERM") != "" {
+		cmd.Env["TERM"] = os.Getenv("TERM")
+	}
+	return nil
+}

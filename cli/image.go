@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"berth/client"
+	sandboximage "berth/sandbox-image"
+	"berth/session"
+
+	"github.com/spf13/cobra"
+)
+
+// imageCommand is `berth image`.
+func (a *app) imageCommand() *cobra.Command {
+	return group(&cobra.Command{Use: "image", Aliases: []string{"images"}, Short: "Images: what containers are made of"},
+		a.imageListCommand(), a.imageBuildCommand(), a.imageDockerfileCommand(), a.imageImportCommand(), a.imagePullCommand(), a.imageRemoveCommand())
+}
+
+// imageListCommand is `berth image ls`. Digests are cut for people; --json has them whole, for pinning.
+func (a *app) imageListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.Images(ctx)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(notNil(list))
+			}
+			rows := make([][]string, len(list))
+			for i, img := range list {
+				rows[i] = []string{img.Name, shortDigest(img.Digest), img.Platform, size(img.SizeBytes), ago(img.CreatedAt)}
+			}
+			return a.table([]string{"NAME", "DIGEST", "PLATFORM", "SIZE", "CREATED"}, rows)
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+// shortDigest is the beginning of a digest, enough to tell images apart.
+// 12 characters, as docker shows.
+func shortDigest(d string) string {
+	return short(strings.TrimPrefix(d, "sha256:"), 13)
+}
+
+// imageBuildCommand is `berth image build`. The build runs here, as whoever calls it, and the daemon only gets the result: so the daemon
+// needs no package tools.
+func (a *app) imageBuildCommand() *cobra.Command {
+	o := sandboximage.Options{Name: "base"}
+	var verbose bool
+	cmd := &cobra.Command{
+		Use: "build [flags] [NAME]", Short: "Build one of berth's own images and give it to the daemon", Args: takes(0, 1),
+		Long: `Build an image from Debian packages, without a registry, and give it to the daemon. It needs root. An archive of an
+earlier build is used again as long as it fits.
+
+  base   Debian 12 with Python 3.11, pandas, matplotlib, Node, git, jq and what scripts take for granted (the default)
+  full   base, and R, Java with JShell, TypeScript, LibreOffice, ffmpeg, ImageMagick, tesseract, pandoc, fonts of all
+         scripts, and nearly 180 Python packages for numbers, charts, pictures, PDF, office documents, maps and model providers
+
+full is made in layers. What a layer needs is fetched by this machine's apt, pip and npm, checked against pinned hashes
+and kept in the cache, as each finished layer is: a build that failed goes on where it stopped. It takes 1.4 GB of
+downloads, some 10 GB of disk while it runs, and 12 minutes or more.
+
+With --output the archive is only written to a file, and no daemon is needed.`,
+		ValidArgs: sandboximage.Names(),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			if len(args) > 0 {
+				o.Name = args[0]
+			}
+			if verbose {
+				o.Log = a.stderr
+			}
+			return a.build(ctx, c, o)
+		}),
+	}
+	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "take newer packages if there are any")
+	cmd.Flags().StringVarP(&o.Out, "output", "o", "", "write the archive to this file and leave the daemon alone")
+	cmd.Flags().StringVar(&o.CacheDir, "cache", "", "directory for downloads and archives (default "+sandboximage.DefaultCacheDir+")")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show what the package tools say")
+	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+}
+
+// imageDockerfileCommand is `berth image dockerfile`.
+func (a *app) imageDockerfileCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "dockerfile NAME DIR", Short: "Write one of berth's own images as a Dockerfile", Args: takes(2, 2), ValidArgs: sandboximage.Names(),
+		Long: `Write one of berth's own images as a Dockerfile, with the files that it copies, into a new directory: for those who build
+images elsewhere and keep them in a registry. It has the same lists as "berth image build". Python packages and modules
+of npm are checked against the same hashes; Debian packages come in the versions of the day.`,
+		Example: `  berth image dockerfile full ./full
+  docker build -t berth-full ./full`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := sandboximage.WriteDockerfile(args[0], args[1]); err != nil {
+				return err
+			}
+			return a.ids(filepath.Join(args[1], "Dockerfile"))
+		},
+	}
+}
+
+// build makes the archive and gives it to the daemon, unless the daemon has that very image, as it does whenever nothing has changed.
+// With --output the result is a path and not a name, as no daemon knows of it.
+func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Options) error {
+	if o.Out == "" { // better now than after minutes of work
+		if _, err := c.Info(ctx); err != nil {
+			return err
+		}
+	}
+	bar := a.progress()
+	defer bar.end()
+	o.Progress = func(s sandboximage.Step) {
+		bar.at(strings.TrimPrefix(s.Layer+": "+s.Name, ": "), s.Item, s.Done, s.Total, s.Bytes)
+	}
+	built, err := sandboximage.Build(ctx, o)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	if !a.quiet && !a.json {
+		a.printLayers(built)
+	}
+	if o.Out != "" {
+		if a.json {
+			return a.printJSON(built)
+		}
+		return a.ids(built.Path)
+	}
+	// Digest and name must both fit: the same image under another name is not what was asked for.
+	if img, ok := a.hasImage(ctx, c, o.Name, built.Digest); ok {
+		return a.printImage(img)
+	}
+	return a.importArchive(ctx, c, o.Name, built.Path)
+}
+
+// printLayers says what each layer takes, on standard error: the result is the image's name or path.
+func (a *app) printLayers(r sandboximage.Result) {
+	w := tabwriter.NewWriter(a.stderr, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(w, "LAYER\tPACKED\tUNPACKED")
+	var packed, unpacked int64
+	for _, l := range r.Layers {
+		packed, unpacked = packed+l.Size, unpacked+l.Unpacked
+		fmt.Fprintf(w, "%s\t%s\t%s\n", l.Name, size(l.Size), size(l.Unpacked))
+	}
+	if len(r.Layers) > 1 {
+		fmt.Fprintf(w, "all\t%s\t%s\n", size(packed), size(unpacked))
+	}
+	_ = w.Flush() // to standard error; what was built is right even if nobody can be told
+}
+
+// hasImage finds an image that the daemon has under this name already.
+// Sending an image of hundreds of megabytes to find that it is there already would make every
+// build slow.
+func (a *app) hasImage(ctx context.Context, c *client.Client, name, digest string) (session.Image, bool) {
+	list, err := c.Images(ctx)
+	if err != nil {
+		return session.Image{}, false // the import will say why
+	}
+	for _, img := range list {
+		if img.Digest == digest && img.Name == name {
+			return img, true
+		}
+	}
+	return session.Image{}, false
+}
+
+// imageImportCommand is `berth image import`.
+// The archive is read here and sent, so that it need not lie where the daemon can read it.
+func (a *app) imageImportCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use: "import [flags] ARCHIVE", Aliases: []string{"load"}, Short: "Give the daemon an image from an OCI or Docker archive", Args: takes(1, 1),
+		Long: `Give the daemon an image from an OCI or Docker archive: a tar file, which may be compressed. "-" is standard input.`,
+		Example: `  berth image import --name tools image.tar
+  docker save debian:12 | berth image import -`,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.importArchive(ctx, c, name, args[0])
+		}),
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name for it (default: what the archive says)")
+	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+}
+
+// importArchive streams an archive to the daemon and shows first how far the sending is, then the daemon's own steps.
+// Nothing is kept in memory: an image may be larger than that.
+func (a *app) importArchive(ctx context.Context, c *client.Client, name, path string) error {
+	// 0 is an unknown size, as of a pipe; the archive then travels in chunks.
+	in, total := os.Stdin, int64(0)
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fi, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if in = f; fi.Mode().IsRegular() {
+			total = fi.Size()
+		}
+	}
+	bar := a.progress()
+	defer bar.end()
+	// The name of the step is "sending" until the daemon reports one of its own.
+	img, err := c.ImportImage(ctx, name, bar.reader(in, "sending "+filepath.Base(path), total), total, bar.image)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	return a.printImage(img)
+}
+
+// printImage prints an image's name, which is what `berth run --image` takes.
+func (a *app) printImage(img session.Image) error {
+	if a.json {
+		return a.printJSON(img)
+	}
+	return a.ids(img.Name)
+}
+
+// imagePullCommand is `berth image pull`. The daemon does the fetching: it is the one that must reach the registry.
+func (a *app) imagePullCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "pull REF", Short: "Have the daemon fetch an image from a registry", Args: takes(1, 1),
+		Example: "  berth image pull debian:12",
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			bar := a.progress()
+			defer bar.end()
+			img, err := c.PullImage(ctx, args[0], bar.image)
+			bar.end()
+			if err != nil {
+				return err
+			}
+			return a.printImage(img)
+		}),
+	}
+	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+}
+
+// imageRemoveCommand is `berth image rm`.
+func (a *app) imageRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm IMAGE…", Aliases: []string{"delete"}, Short: "Forget images; containers keep what they use", Args: takes(1, -1), ValidArgsFunction: a.completeImages,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var errs []error
+			for _, ref := range args {
+				// By the whole name: containers that were made of it go on, but none can be made
+				// any more.
+				err := c.RemoveImage(ctx, ref)
+				if err == nil {
+					err = a.ids(ref)
+				}
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
+		}),
+	}
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"berth/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// jobsCommand is `berth jobs`.
+// It only looks: a job comes into being with the first command that names it.
+func (a *app) jobsCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List the jobs of a container's workspace", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.container(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			// By what the daemon last knew: files that changed since the last command are seen by
+			// manifest, which looks.
+			jobs, err := c.Jobs(ctx, id)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(notNil(jobs))
+			}
+			rows := make([][]string, len(jobs))
+			for i, j := range jobs {
+				rows[i] = []string{j.JobID, fmt.Sprint(j.Files), size(j.Bytes), ago(j.CreatedAt.Time), ago(j.UpdatedAt.Time)}
+			}
+			return a.table([]string{"JOB", "FILES", "SIZE", "CREATED", "UPDATED"}, rows)
+		}),
+	}
+	manifest := &cobra.Command{
+		Use: "manifest CONTAINER JOB", Short: "Print what a job made, and which command made it", Args: takes(2, 2), ValidArgsFunction: a.completeJobs,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.container(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			m, err := c.Manifest(ctx, id, args[1])
+			if err != nil {
+				return err
+			}
+			return a.printManifest(m)
+		}),
+	}
+	return group(&cobra.Command{Use: "jobs", Short: "Jobs: what commands made, and which one made what"}, a.jsonFlag(list), a.jsonFlag(manifest))
+}
+
+// printManifest prints what a job holds. Of who made and who changed a file the last one is shown; --json has both.
+// Paths and types are made in the container; table cleans them.
+func (a *app) printManifest(m proto.Manifest) error {
+	if a.json {
+		return a.printJSON(m)
+	}
+	rows := make([][]string, len(m.Files))
+	for i, f := range m.Files {
+		// Empty where nobody is known to have changed it since.
+		by := f.ChangedBy
+		if by == "" {
+			by = f.CreatedBy
+		}
+		rows[i] = []string{f.Path, size(f.SizeBytes), f.MediaType, f.Origin, by, f.FileID}
+	}
+	if err := a.table([]string{"PATH", "SIZE", "TYPE", "ORIGIN", "CHANGED BY", "STORED AS"}, rows); err != nil {
+		return err
+	}
+	if m.Truncated {
+		fmt.Fprintln(a.stderr, "berth: the job holds more files than a manifest lists")
+	}
+	return nil
+}

@@ -1,0 +1,325 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// keyCommand is `berth key`.
+func (a *app) keyCommand() *cobra.Command {
+	return group(&cobra.Command{Use: "key", Aliases: []string{"keys"}, Short: "API keys: who may use the daemon, and how much",
+		Long: `API keys: who may use the daemon, and how much.
+
+Everything that is made with a key belongs to the key's owner. Keys of one owner share it, those of another do not see it. Keys are
+made, changed and revoked with an admin's key, such as the one that the daemon makes at its first start.`},
+		a.keyCreateCommand(), a.keyListCommand(), a.keyInspectCommand(), a.keySetCommand(), a.keyRevokeCommand())
+}
+
+// quotaFlags are the bounds of a key.
+type quotaFlags struct {
+	sessions, burst int64
+	cpu             time.Duration
+	storage         string
+	rate            float64
+}
+
+// register gives a command the flags.
+func (f *quotaFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.Int64Var(&f.sessions, "max-containers", 0, "containers at once")
+	fs.DurationVar(&f.cpu, "cpu-per-day", 0, "CPU time of its commands from midnight UTC, such as 2h")
+	fs.StringVar(&f.storage, "storage", "", "bytes of its stored files, such as 10g")
+	fs.Float64Var(&f.rate, "rate", 0, "requests per second, on average")
+	fs.Int64Var(&f.burst, "burst", 0, "requests at once after a pause (default: one second's worth)")
+}
+
+// change is what the flags that were given ask for.
+// Pointers tell a flag that was not given, which changes nothing, from 0, which takes a bound
+// away.
+func (f *quotaFlags) change(cmd *cobra.Command) (c proto.QuotaChange, err error) {
+	given := cmd.Flags().Changed
+	if given("max-containers") {
+		c.Sessions = &f.sessions
+	}
+	if given("cpu-per-day") {
+		seconds := f.cpu.Seconds()
+		c.CPUSecondsPerDay = &seconds
+	}
+	if given("storage") {
+		n := int64(0)
+		if f.storage != "0" { // which parseSize does not take for a size, and takes the bound away here
+			n, err = parseSize("storage", f.storage)
+		}
+		c.StorageBytes = &n
+	}
+	if given("rate") {
+		c.RequestsPerSecond = &f.rate
+	}
+	if given("burst") {
+		c.Burst = &f.burst
+	}
+	return c, err
+}
+
+// keyCreateCommand is `berth key create`. The secret goes to standard output and all else to standard error, so that it can be
+// piped to where it is kept.
+func (a *app) keyCreateCommand() *cobra.Command {
+	var req proto.CreateKey
+	var quota quotaFlags
+	var expires time.Duration
+	cmd := &cobra.Command{
+		Use: "create [flags] [NAME]", Short: "Make an API key and print its secret, this once", Args: takes(0, 1),
+		Example: `  berth key create --owner team-a laptop > team-a.key
+  berth key create --owner team-b --max-containers 20 --cpu-per-day 5h --storage 10g --rate 50 ci
+  berth --api-key-file team-a.key run -it bash`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			change, err := quota.change(cmd)
+			if err != nil {
+				return err
+			}
+			// A new key has no bounds that a flag could leave as they are.
+			req.Quota = change.On(proto.Quota{})
+			if len(args) > 0 {
+				req.Name = args[0]
+			}
+			if req.ExpiresInSeconds, err = parseSeconds("expires", expires); err != nil {
+				return err
+			}
+			return a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+				k, err := c.CreateKey(ctx, req)
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return a.printJSON(k)
+				}
+				// The ID is for people, who need it to revoke the key; whoever redirects the
+				// secret still sees it.
+				fmt.Fprintf(a.stderr, "%s, of owner %s; the secret is not shown again\n", k.ID, printable(k.Owner))
+				return a.ids(k.Secret)
+			})(cmd, args)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&req.Owner, "owner", "", "whose it is, and all that is made with it (default: the owner of the key that you use)")
+	fs.BoolVar(&req.Admin, "admin", false, "may make and revoke keys, and change images")
+	fs.DurationVar(&expires, "expires", 0, "may be used for this long, such as 720h (default: until it is revoked)")
+	quota.register(cmd)
+	return a.jsonFlag(cmd)
+}
+
+// keyListCommand is `berth key ls`.
+// Secrets are in no list: the daemon does not keep them.
+func (a *app) keyListCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List API keys, newest first", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.Keys(ctx)
+			if err != nil {
+				return err
+			}
+			var shown []proto.Key
+			var rows [][]string
+			var names []string
+			for _, k := range list {
+				// Revoked keys stay in the daemon's list, and would soon be most of it.
+				if state := keyState(k, time.Now()); all || state == "active" {
+					shown, names = append(shown, k), append(names, k.ID)
+					rows = append(rows, []string{k.ID, k.Name, k.Owner, keyRole(k), state, used(k), quotaText(k.Quota)})
+				}
+			}
+			if a.json {
+				return a.printJSON(notNil(shown))
+			}
+			if a.quiet {
+				return a.ids(names...)
+			}
+			return a.table([]string{"ID", "NAME", "OWNER", "ROLE", "STATE", "LAST USED", "QUOTA"}, rows)
+		}),
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "those too that are revoked or have expired")
+	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+}
+
+// keyState is a key's in one word.
+// The daemon's clock decides in the end; where the two differ, this may be wrong for a moment.
+func keyState(k proto.Key, now time.Time) string {
+	switch {
+	case k.RevokedAt != nil:
+		return "revoked"
+	case k.ExpiresAt != nil && !now.Before(k.ExpiresAt.Time):
+		return "expired"
+	}
+	return "active"
+}
+
+// keyRole is a word rather than true or false, to be read in a table.
+func keyRole(k proto.Key) string {
+	if k.Admin {
+		return "admin"
+	}
+	return "user"
+}
+
+// used says "never" of a key that nobody ever used, which may be one to revoke.
+func used(k proto.Key) string {
+	if k.LastUsedAt == nil {
+		return "never"
+	}
+	return ago(k.LastUsedAt.Time)
+}
+
+// quotaText is a quota on one line.
+// Bounds that are not set are left out; a key without any shows a dash.
+func quotaText(q proto.Quota) string {
+	var parts []string
+	add := func(set bool, text string) {
+		if set {
+			parts = append(parts, text)
+		}
+	}
+	add(q.Sessions > 0, fmt.Sprintf("%d containers", q.Sessions))
+	add(q.CPUSecondsPerDay > 0, "CPU "+cpuTime(q.CPUSecondsPerDay)+" a day")
+	add(q.StorageBytes > 0, size(q.StorageBytes))
+	add(q.RequestsPerSecond > 0, fmt.Sprintf("%g/s", q.RequestsPerSecond))
+	add(q.Burst > 0, fmt.Sprintf("burst %d", q.Burst))
+	if parts == nil {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// cpuTime is seconds as people write them.
+func cpuTime(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
+}
+
+// keyInspectCommand is `berth key inspect`.
+func (a *app) keyInspectCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "inspect [KEY]", Short: "Show a key and what it uses; without an ID, the one that you use", Args: takes(0, 1), ValidArgsFunction: a.completeKeys,
+		Example: "  berth key inspect\n  berth key inspect --json key_…",
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			// The API's word for the key that asks; so a user who is no administrator can see what
+			// is left of a quota.
+			id := "self"
+			if len(args) > 0 {
+				id = args[0]
+			}
+			k, err := c.KeyStatus(ctx, id)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(k)
+			}
+			return a.table([]string{"KEY", k.ID}, keyRows(k))
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+// keyRows describe a key line by line.
+// What is used stands beside its bound, since neither says much without the other.
+func keyRows(k proto.KeyStatus) [][]string {
+	// Without a bound only what is used is told: "of 0" would look like none left.
+	of := func(now, most string, bounded bool) string {
+		if bounded {
+			return now + " of " + most
+		}
+		return now
+	}
+	q, u := k.Quota, k.Usage
+	rows := [][]string{
+		{"name", k.Name}, {"owner", k.Owner}, {"role", keyRole(k.Key)}, {"state", keyState(k.Key, time.Now())},
+		{"created", ago(k.CreatedAt.Time)}, {"last used", used(k.Key)},
+	}
+	if k.ExpiresAt != nil {
+		rows = append(rows, []string{"expires", k.ExpiresAt.Local().Format(time.DateTime)})
+	}
+	rows = append(rows,
+		[]string{"containers", of(strconv.FormatInt(u.Sessions, 10), strconv.FormatInt(q.Sessions, 10), q.Sessions > 0)},
+		[]string{"CPU today", of(cpuTime(u.CPUSecondsToday), cpuTime(q.CPUSecondsPerDay), q.CPUSecondsPerDay > 0)},
+		[]string{"stored files", of(size(u.StorageBytes), size(q.StorageBytes), q.StorageBytes > 0)})
+	if q.RequestsPerSecond > 0 {
+		rows = append(rows, []string{"requests", quotaText(proto.Quota{RequestsPerSecond: q.RequestsPerSecond, Burst: q.Burst})})
+	}
+	return rows
+}
+
+// keySetCommand is `berth key set`.
+func (a *app) keySetCommand() *cobra.Command {
+	var name string
+	var quota quotaFlags
+	cmd := &cobra.Command{
+		Use: "set [flags] KEY", Short: "Change a key's name or quota, at once", Args: takes(1, 1), ValidArgsFunction: a.completeKeys,
+		Long: "Change a key's name or quota, at once. What no flag names stays as it is; 0 takes a bound away.",
+		Example: `  berth key set --rate 100 --burst 200 key_…
+  berth key set --max-containers 0 key_…`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var req proto.ChangeKey
+			change, err := quota.change(cmd)
+			if err != nil {
+				return err
+			}
+			if change != (proto.QuotaChange{}) {
+				req.Quota = &change
+			}
+			if cmd.Flags().Changed("name") {
+				req.Name = &name
+			}
+			if req == (proto.ChangeKey{}) {
+				return &usageError{cmd, errors.New("there is nothing to change; give --name or a bound")}
+			}
+			return a.do(func(ctx context.Context, c *client.Client, args []string) error {
+				k, err := c.ChangeKey(ctx, args[0], req)
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return a.printJSON(k)
+				}
+				return a.ids(k.ID)
+			})(cmd, args)
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "another name")
+	quota.register(cmd)
+	return a.jsonFlag(cmd)
+}
+
+// keyRevokeCommand is `berth key revoke`.
+// Keys end one by one; an error of one does not keep the others valid.
+func (a *app) keyRevokeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "revoke KEY…", Aliases: []string{"rm", "delete"}, Short: "Revoke keys for good, at once", Args: takes(1, -1), ValidArgsFunction: a.completeKeys,
+		Long: `Revoke keys for good, at once: requests and connections of theirs that are under way end. What was made with them stays their owner's.
+
+The key in the daemon's key file is revoked by replacing the file and restarting the daemon.`,
+		Example: "  berth key revoke key_…\n  berth key ls --all",
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var errs []error
+			for _, id := range args {
+				// By whole IDs alone: what is revoked does not come back, so a part of an ID that
+				// fits the wrong key is no risk to take.
+				_, err := c.RevokeKey(ctx, id)
+				if err == nil {
+					err = a.ids(id)
+				}
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
+		}),
+	}
+	return cmd
+}

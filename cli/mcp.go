@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"berth/client"
+
+	"github.com/spf13/cobra"
+)
+
+// mcpCommand is `berth mcp`. Its standard output is the protocol's alone.
+func (a *app) mcpCommand() *cobra.Command {
+	var container, image string
+	cmd := &cobra.Command{
+		Use: "mcp", Short: "Serve the Model Context Protocol on standard input and output", Args: takes(0, 0),
+		Long: `Connect a client of the Model Context Protocol, such as a desktop application, to the daemon: the client starts this program
+and speaks with it over standard input and output. Clients that speak HTTP need no program; their URL is the daemon's, with /mcp behind it.
+
+Tools: bash, str_replace_based_edit_tool, run_code, upload_file and download_file work in a container of the session's own, which is made when it is first
+needed and deleted when the client ends this program; or in the one that --container names, which stays. code_executor and your stored tools have a
+container for each call.`,
+		Example: `  # in the client's list of servers
+  {"mcpServers": {"berth": {"command": "berth", "args": ["mcp", "--api-key-file", "/home/me/berth-key"]}}}`,
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) (err error) {
+			if container != "" {
+				if container, err = a.container(ctx, c, container); err != nil {
+					return err
+				}
+			}
+			b := &client.Bridge{Client: c, Container: container, Image: image, Note: func(text string) { fmt.Fprintln(a.stderr, "berth: "+lines(text)) }}
+			// Whoever ends it by a signal meant to: clients do so when standard input is closed and that takes long.
+			if err := b.Run(ctx, os.Stdin, a.stdout); !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&container, "container", "", "work in this container instead of one of the session's own")
+	f.StringVar(&image, "image", "", "image of the session's own container")
+	cmd.MarkFlagsMutuallyExclusive("container", "image")
+	_ = cmd.RegisterFlagCompletionFunc("container", a.completeContainers(-1))
+	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
+	return cmd
+}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"berth/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// skillsCommand is `berth skills`.
+func (a *app) skillsCommand() *cobra.Command {
+	return group(&cobra.Command{Use: "skills", Aliases: []string{"skill"}, Short: "Skills: directories with a SKILL.md that containers can have",
+		Long: `Skills: directories with a SKILL.md, which says what the skill is for, and whatever else it needs.
+
+A request to /v1/messages names the skills that its container is to have; they are at /skills/NAME/ there. Beside those that you add there may
+be some that the daemon provides (serve --skills).`},
+		a.skillsListCommand(), a.skillsAddCommand(), a.skillsShowCommand(), a.skillsRemoveCommand())
+}
+
+// skillsListCommand is `berth skills ls`.
+func (a *app) skillsListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List skills, newest first, and then those that the daemon provides", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.Skills(ctx)
+			if err != nil {
+				return err
+			}
+			return a.printSkills(list)
+		}),
+	}
+	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+}
+
+func (a *app) printSkills(list []client.Skill) error {
+	rows := make([][]string, len(list))
+	for i, k := range list {
+		rows[i] = []string{k.ID, short(k.DisplayName, 40), k.Source.Type, k.LatestVersionID, ago(k.UpdatedAt.Time)}
+	}
+	return a.listed(notNil(list), []string{"ID", "NAME", "SOURCE", "LATEST VERSION", "CHANGED"}, rows)
+}
+
+// skillsAddCommand is `berth skills add`.
+func (a *app) skillsAddCommand() *cobra.Command {
+	var to, name string
+	cmd := &cobra.Command{
+		Use: "add [flags] DIR", Short: "Store a skill, or a new version of one, and print its ID", Args: takes(1, 1),
+		Long:    `Store a skill and print its ID. DIR is a directory with a SKILL.md at its top, or a zip archive of one.`,
+		Example: "  berth skills add ./pdf-forms\n  berth skills add --to skill_… ./pdf-forms",
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			files, err := skillFiles(args[0])
+			if err != nil {
+				return err
+			}
+			if to != "" {
+				v, err := c.CreateSkillVersion(ctx, to, files)
+				return a.told(v, v.ID, err)
+			}
+			k, err := c.CreateSkill(ctx, name, files)
+			return a.told(k, k.ID, err)
+		}),
+	}
+	cmd.Flags().StringVar(&to, "to", "", "make it a new version of this skill, by its ID")
+	cmd.Flags().StringVar(&name, "name", "", "name to show it by (default: that in SKILL.md)")
+	cmd.MarkFlagsMutuallyExclusive("to", "name")
+	_ = cmd.RegisterFlagCompletionFunc("to", a.completeSkills)
+	return a.jsonFlag(cmd)
+}
+
+// told prints what was made: whole, or its ID.
+func (a *app) told(made any, id string, err error) error {
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(made)
+	}
+	return a.ids(id)
+}
+
+// skillFiles are the files of a directory by the paths that they have in a skill. Links and special files are refused, and not left out.
+func skillFiles(dir string) (list []client.SkillFile, err error) {
+	top, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := os.Stat(top)
+	if err != nil {
+		return nil, err
+	}
+	opener := func(file string) func() (io.ReadCloser, error) {
+		return func() (io.ReadCloser, error) { return os.Open(file) }
+	}
+	if !fi.IsDir() {
+		if !strings.HasSuffix(strings.ToLower(top), ".zip") {
+			return nil, proto.Errorf(proto.InvalidArgument, "", dir, "%s is neither a directory nor a zip archive; give a skill's directory", dir)
+		}
+		return []client.SkillFile{{Path: filepath.Base(top), Open: opener(top)}}, nil
+	}
+	err = filepath.WalkDir(top, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		rest, err := filepath.Rel(top, file)
+		if err != nil {
+			return err
+		}
+		if !e.Type().IsRegular() {
+			return proto.Errorf(proto.InvalidArgument, "", rest, "%s is a link or a special file; a skill has ordinary files alone", rest)
+		}
+		list = append(list, client.SkillFile{Path: path.Join(filepath.Base(top), filepath.ToSlash(rest)), Open: opener(file)})
+		return nil
+	})
+	return list, err
+}
+
+// skillsShowCommand is `berth skills show`.
+func (a *app) skillsShowCommand() *cobra.Command {
+	var content string
+	cmd := &cobra.Command{
+		Use: "show [flags] SKILL", Short: "List the versions of a skill, newest first, or download one", Args: takes(1, 1), ValidArgsFunction: a.completeSkills,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			if content != "" {
+				return a.skillContent(ctx, c, args[0], content)
+			}
+			list, err := c.SkillVersions(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(notNil(list))
+			}
+			rows := make([][]string, len(list))
+			for i, v := range list {
+				rows[i] = []string{v.ID, v.Name, ago(v.CreatedAt.Time), short(v.Description, 60)}
+			}
+			return a.table([]string{"VERSION", "NAME", "CREATED", "DESCRIPTION"}, rows)
+		}),
+	}
+	cmd.Flags().StringVar(&content, "content", "", "write the files of this version, or of the \"latest\", to standard output as a zip archive")
+	return a.jsonFlag(cmd)
+}
+
+func (a *app) skillContent(ctx context.Context, c *client.Client, id, version string) error {
+	d, err := c.SkillContent(ctx, id, version)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	_, err = io.Copy(a.stdout, d)
+	return err
+}
+
+// skillsRemoveCommand is `berth skills rm`. Containers that have one keep it until they are stopped.
+func (a *app) skillsRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm SKILL…", Aliases: []string{"delete"}, Short: "Remove skills with their versions", Args: takes(1, -1), ValidArgsFunction: a.completeSkills,
+		Long: "Remove skills with their versions. A container that has one keeps it until it is stopped.",
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var errs []error
+			for _, id := range args {
+				err := c.DeleteSkill(ctx, id)
+				if err == nil {
+					err = a.ids(id)
+				}
+				errs = append(errs, err)
+				if fatal(err) || ctx.Err() != nil {
+					break
+				}
+			}
+			return errors.Join(errs...)
+		}),
+	}
+}
+
+// completeSkills suggests skills by their IDs.
+func (a *app) completeSkills(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
+		list, _ := c.Skills(ctx)
+		for _, k := range list {
+			all = append(all, describe(k.ID, k.DisplayName))
+		}
+		return all
+	})(cmd, args, toComplete)
+}

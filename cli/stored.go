@@ -1,0 +1,370 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"strconv"
+	"strings"
+
+	"berth/client"
+	"berth/proto"
+	"berth/tools/toolstore"
+
+	"github.com/spf13/cobra"
+)
+
+// storedCommand is `berth tools`; `berth tool` is for a model's tool-use blocks.
+func (a *app) storedCommand() *cobra.Command {
+	return group(&cobra.Command{Use: "tools", Short: "Stored tools: code that is kept and run many times",
+		Long: `Stored tools: code that is kept and run many times, on input that is checked against a schema.
+
+A tool is JSON with "name", "tool_type": "code_runner" and a "configuration"; its code is Python that defines run(input). Runs of a tool with
+"approval_action": "review" wait until somebody approves them.`},
+		a.storedListCommand(), a.storedCreateCommand(), a.storedShowCommand(), a.storedUpdateCommand(), a.storedRemoveCommand(),
+		a.storedRunCommand(), a.runsCommand(), a.approveCommand(), a.refuseCommand())
+}
+
+// storedListCommand is `berth tools ls`.
+func (a *app) storedListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List stored tools, by name", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.Tools(ctx)
+			if err != nil {
+				return err
+			}
+			return a.printTools(list)
+		}),
+	}
+	return a.jsonFlag(a.quietFlag(cmd, "print names only"))
+}
+
+// printTools prints tools, or versions of one, in the form that was asked for.
+func (a *app) printTools(list []toolstore.Tool) error {
+	rows := make([][]string, len(list))
+	for i, t := range list {
+		approval := t.ApprovalAction
+		if approval == "" {
+			approval = "-"
+		}
+		rows[i] = []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), approval, ago(t.UpdatedAt.Time), short(t.Description, 50)}
+	}
+	return a.listed(notNil(list), []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}, rows)
+}
+
+// storedCreateCommand is `berth tools create`.
+func (a *app) storedCreateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "create FILE", Short: "Store a tool and print its ID", Args: takes(1, 1),
+		Long:    `Store a tool and print its ID. FILE is the tool's JSON; "-" is standard input.`,
+		Example: "  berth tools create media_probe.json\n  berth tools run media_probe --input '{\"path\": \"/workspace/a.mp4\"}'",
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			body, err := readBlock(args[0])
+			if err != nil {
+				return err
+			}
+			made, err := c.CreateTool(ctx, body)
+			if err != nil {
+				return err
+			}
+			return a.toldTool(made)
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+// toldTool prints what became of a tool; notes are for people.
+func (a *app) toldTool(t toolstore.Tool) error {
+	if a.json {
+		return a.printJSON(t)
+	}
+	for _, note := range t.Notes {
+		fmt.Fprintln(a.stderr, printable(note))
+	}
+	return a.ids(t.ID)
+}
+
+// storedShowCommand is `berth tools show`.
+func (a *app) storedShowCommand() *cobra.Command {
+	var version int64
+	var all bool
+	cmd := &cobra.Command{
+		Use: "show [flags] TOOL", Short: "Show a tool, as JSON, or list its versions", Args: takes(1, 1), ValidArgsFunction: a.completeTools,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			if all {
+				list, err := c.ToolVersions(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return a.printTools(list)
+			}
+			t, err := c.Tool(ctx, args[0], version)
+			if err != nil {
+				return err
+			}
+			return a.printJSON(t)
+		}),
+	}
+	cmd.Flags().Int64Var(&version, "version", 0, "one of its versions (default: the current one)")
+	cmd.Flags().BoolVarP(&all, "versions", "a", false, "list all that are kept, newest first")
+	return a.jsonFlag(cmd)
+}
+
+// storedUpdateCommand is `berth tools update`.
+func (a *app) storedUpdateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "update TOOL FILE", Short: "Make a new version of a tool", Args: takes(2, 2), ValidArgsFunction: a.completeTools,
+		Long: `Make a new version of a tool. FILE is JSON with what is to be different: "description", "configuration" or "approval_action"; "-" is
+standard input. A configuration without env_variables keeps those that there are.`,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			body, err := readBlock(args[1])
+			if err != nil {
+				return err
+			}
+			now, err := c.ChangeTool(ctx, args[0], body)
+			if err != nil {
+				return err
+			}
+			return a.toldTool(now)
+		}),
+	}
+	return a.jsonFlag(cmd)
+}
+
+// storedRemoveCommand is `berth tools rm`.
+func (a *app) storedRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm TOOL…", Aliases: []string{"delete"}, Short: "Remove tools with their versions; their runs stay", Args: takes(1, -1), ValidArgsFunction: a.completeTools,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			var errs []error
+			for _, name := range args {
+				err := c.DeleteTool(ctx, name)
+				if err == nil {
+					err = a.ids(name)
+				}
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
+		}),
+	}
+}
+
+// storedRunCommand is `berth tools run`. What the tool gave back goes to standard output, its logs and what went wrong to standard error.
+func (a *app) storedRunCommand() *cobra.Command {
+	var req toolstore.RunRequest
+	var input string
+	cmd := &cobra.Command{
+		Use: "run [flags] TOOL", Short: "Run a tool and print what it gives back", Args: takes(1, 1), ValidArgsFunction: a.completeTools,
+		Long: `Run a tool and print what it gives back, as JSON. A run that has to wait for approval is printed by its ID, with status 0.
+A run that fails has status 1.`,
+		Example: "  berth tools run media_probe --input '{\"path\": \"/workspace/a.mp4\"}'\n  berth tools run media_probe --input @input.json --container box",
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) (err error) {
+			if req.Input, err = readInput(input); err != nil {
+				return err
+			}
+			if req.Container != "" {
+				if req.Container, err = a.container(ctx, c, req.Container); err != nil {
+					return err
+				}
+			}
+			for i, name := range req.Files {
+				if req.Files[i], err = a.file(ctx, c, name); err != nil {
+					return err
+				}
+			}
+			run, err := c.RunTool(ctx, args[0], req)
+			if err != nil {
+				return err
+			}
+			return a.toldRun(run)
+		}),
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&input, "input", "i", "{}", "its input: JSON, or @FILE; @- is standard input")
+	fs.Int64Var(&req.Version, "version", 0, "one of its versions (default: the current one)")
+	fs.StringVar(&req.Container, "container", "", "run in this container (default: one that is made for the run)")
+	fs.StringVar(&req.Image, "image", "", "image of the container that is made")
+	fs.StringSliceVar(&req.Files, "file", nil, "stored file to put into $INPUT_DIR, by its ID or its filename (may be repeated)")
+	fs.BoolVarP(&req.Background, "detach", "d", false, "print the run's ID as soon as it has begun")
+	_ = cmd.RegisterFlagCompletionFunc("container", a.completeContainers(-1))
+	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
+	_ = cmd.RegisterFlagCompletionFunc("file", a.completeFiles)
+	return a.jsonFlag(cmd)
+}
+
+func readInput(text string) (json.RawMessage, error) {
+	if name, ok := strings.CutPrefix(text, "@"); ok {
+		return readBlock(name)
+	}
+	if !json.Valid([]byte(text)) {
+		return nil, proto.Errorf(proto.InvalidArgument, "", "input", "--input is not JSON; write --input '{\"field\": 1}', or --input @FILE")
+	}
+	return json.RawMessage(text), nil
+}
+
+// toldRun prints a run. Its failure is the command's status, as that of a program is.
+func (a *app) toldRun(run toolstore.Run) error {
+	if a.json {
+		if err := a.printJSON(run); err != nil {
+			return err
+		}
+	} else if err := a.printRun(run); err != nil {
+		return err
+	}
+	if run.State.Over() && run.State != toolstore.StateSucceeded {
+		return exitError{1}
+	}
+	return nil
+}
+
+func (a *app) printRun(run toolstore.Run) error {
+	if !run.State.Over() {
+		if run.State == toolstore.StateParked {
+			fmt.Fprintf(a.stderr, "the run waits for approval: berth tools approve %s\n", run.ID)
+		}
+		return a.ids(run.ID)
+	}
+	for _, lines := range [][]string{run.Logs.Stdout, run.Logs.Stderr, run.Notes} {
+		for _, line := range lines {
+			fmt.Fprintln(a.stderr, printable(strings.TrimRight(line, "\r\n")))
+		}
+	}
+	for _, f := range run.Files {
+		fmt.Fprintf(a.stderr, "made %s\n", f.FileID)
+	}
+	if e := run.Error; e != nil {
+		for line := range strings.Lines(e.Traceback) {
+			fmt.Fprintln(a.stderr, printable(strings.TrimRight(line, "\r\n")))
+		}
+		fmt.Fprintf(a.stderr, "%s: %s: %s\n", run.State, e.Type, printable(e.Message))
+		return nil
+	}
+	return a.printJSON(run.Output)
+}
+
+// runsCommand is `berth tools runs`.
+func (a *app) runsCommand() *cobra.Command {
+	var f client.RunFilter
+	var wait bool
+	cmd := &cobra.Command{
+		Use: "runs [flags] [RUN]", Short: "List runs of tools, newest first, or show one", Args: takes(0, 1), ValidArgsFunction: a.completeRuns(""),
+		Example: "  berth tools runs --state parked\n  berth tools runs --json run_…",
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			if len(args) == 1 {
+				show := c.ToolRun
+				if wait {
+					show = c.AwaitToolRun
+				}
+				run, err := show(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return a.printJSON(run)
+			}
+			list, err := c.ToolRuns(ctx, f)
+			if err != nil {
+				return err
+			}
+			return a.printRuns(list)
+		}),
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.Tool, "tool", "", "only runs of this tool")
+	fs.StringVar(&f.State, "state", "", "only runs in this state: parked, running, succeeded, failed, refused, expired or lost")
+	fs.IntVar(&f.Limit, "limit", 0, "at most so many, 1 to 100 (default 20)")
+	fs.BoolVar(&wait, "wait", false, "wait until the run is over")
+	_ = cmd.RegisterFlagCompletionFunc("tool", a.completeTools)
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
+	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+}
+
+func stateNames() (all []cobra.Completion) {
+	for _, s := range toolstore.States {
+		all = append(all, string(s))
+	}
+	return all
+}
+
+func (a *app) printRuns(list []toolstore.Run) error {
+	rows := make([][]string, len(list))
+	for i, r := range list {
+		what := string(r.Output)
+		if r.Error != nil {
+			what = r.Error.Type + ": " + r.Error.Message
+		}
+		rows[i] = []string{r.ID, r.Tool, strconv.FormatInt(r.Version, 10), string(r.State), ago(r.CreatedAt.Time), fmt.Sprintf("%.0f ms", r.DurationMS), short(string(r.Input), 40), short(what, 40)}
+	}
+	return a.listed(notNil(list), []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT", "OUTPUT"}, rows)
+}
+
+// approveCommand is `berth tools approve`.
+func (a *app) approveCommand() *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use: "approve [flags] RUN", Short: "Let a run begin that waits for approval", Args: takes(1, 1), ValidArgsFunction: a.completeRuns(toolstore.StateParked),
+		Long: "Let a run begin that waits for approval. The approval is for this one run, and goes into the audit log with the API key.",
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			run, err := c.ApproveToolRun(ctx, args[0])
+			if err == nil && wait {
+				run, err = c.AwaitToolRun(ctx, run.ID)
+			}
+			if err != nil {
+				return err
+			}
+			return a.toldRun(run)
+		}),
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is over, and print what it gave back")
+	return a.jsonFlag(cmd)
+}
+
+// refuseCommand is `berth tools refuse`.
+func (a *app) refuseCommand() *cobra.Command {
+	var why toolstore.Refusal
+	cmd := &cobra.Command{
+		Use: "refuse [flags] RUN", Short: "End a run that waits for approval", Args: takes(1, 1), ValidArgsFunction: a.completeRuns(toolstore.StateParked),
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			run, err := c.RefuseToolRun(ctx, args[0], why)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(run)
+			}
+			return a.ids(run.ID)
+		}),
+	}
+	cmd.Flags().StringVar(&why.Reason, "reason", "", "why, for whoever asked for the run")
+	return a.jsonFlag(cmd)
+}
+
+// completeTools suggests stored tools.
+func (a *app) completeTools(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if cmd.Name() == "update" && len(args) == 1 {
+		return nil, cobra.ShellCompDirectiveDefault // a file here
+	}
+	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
+		list, _ := c.Tools(ctx)
+		for _, t := range list {
+			all = append(all, describe(t.Name, short(t.Description, 60)))
+		}
+		return all
+	})(cmd, args, toComplete)
+}
+
+// completeRuns suggests runs in a state.
+func (a *app) completeRuns(state toolstore.State) cobra.CompletionFunc {
+	return a.suggest(func(ctx context.Context, c *client.Client, args []string) (all []cobra.Completion) {
+		if len(args) > 0 {
+			return nil
+		}
+		list, _ := c.ToolRuns(ctx, client.RunFilter{State: string(state)})
+		for _, r := range list {
+			all = append(all, describe(r.ID, r.Tool, string(r.State), ago(r.CreatedAt.Time)))
+		}
+		return all
+	})
+}

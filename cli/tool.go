@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+
+	"berth/client"
+	"berth/proto"
+
+	"github.com/spf13/cobra"
+)
+
+// maxBlock bounds a tool-use block, in bytes, as the daemon does.
+const maxBlock = 2 << 20
+
+// toolCommand is `berth tool`. What the tool makes of the block is printed whatever it says: an
+// error for the model is a result, and the exit status stays 0.
+func (a *app) toolCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "tool [CONTAINER] BLOCK", Short: "Give a model's tool-use block to a container and print the result block", Args: takes(1, 2), ValidArgsFunction: a.completeContainers(1),
+		Long: `Run a model's tool-use block as the model wrote it, and print the block that answers it. Tools: bash_code_execution,
+text_editor_code_execution, bash, str_replace_based_edit_tool.
+
+BLOCK is a file with the block's JSON; "-" is standard input. Without CONTAINER a new one is made, which the result names.`,
+		Example: `  echo '{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}' | berth tool CONTAINER -`,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) (err error) {
+			container := ""
+			// The block is always the last argument, so that the container can be left out.
+			if len(args) == 2 {
+				if container, err = a.container(ctx, c, args[0]); err != nil {
+					return err
+				}
+			}
+			block, err := readBlock(args[len(args)-1])
+			if err != nil {
+				return err
+			}
+			result, err := c.UseTool(ctx, container, block)
+			if err != nil {
+				return err
+			}
+			return a.printJSON(result)
+		}),
+	}
+}
+
+// readBlock reads a block from a file, or from standard input.
+func readBlock(name string) (json.RawMessage, error) {
+	in := io.Reader(os.Stdin)
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	// One byte more than allowed, to tell a block that is too large from one that just fits.
+	data, err := io.ReadAll(io.LimitReader(in, maxBlock+1))
+	if err != nil {
+		return nil, err
+	}
+	// Checked here, since the daemon's answer to half a block would speak of the request.
+	if len(data) > maxBlock || !json.Valid(data) {
+		return nil, proto.Errorf(proto.InvalidArgument, "", name, "%s does not hold one JSON block of at most 2 MiB", name)
+	}
+	return data, nil
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"berth/client"
+
+	"github.com/spf13/cobra"
+)
+
+// workspacesCommand is `berth workspaces`.
+// There is no command that makes one: a workspace comes with its first container and is kept by
+// `berth rm --keep-workspace`.
+func (a *app) workspacesCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List workspaces, newest first", Args: takes(0, 0),
+		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			all, err := c.Workspaces(ctx)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(notNil(all))
+			}
+			rows := make([][]string, len(all))
+			for i, w := range all {
+				// A workspace has one container at most; without one it can be deleted or given to
+				// another.
+				used := w.ContainerID
+				if used == "" {
+					used = "-"
+				}
+				rows[i] = []string{w.ID, ago(w.CreatedAt.Time), used}
+			}
+			return a.table([]string{"ID", "CREATED", "CONTAINER"}, rows)
+		}),
+	}
+	remove := &cobra.Command{
+		Use: "rm WORKSPACE…", Aliases: []string{"delete"}, Short: "Delete workspaces with their files", Args: takes(1, -1), ValidArgsFunction: a.completeWorkspaces,
+		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			// IDs only, whole: a workspace has no name, and what is deleted does not come back.
+			var errs []error
+			for _, id := range args {
+				err := c.DeleteWorkspace(ctx, id)
+				if err == nil {
+					err = a.ids(id)
+				}
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
+		}),
+	}
+	return group(&cobra.Command{Use: "workspaces", Aliases: []string{"workspace"}, Short: "Workspaces: files that outlive containers"}, a.jsonFlag(list), remove)
+}

@@ -1,0 +1,41 @@
+package client
+
+import (
+	"context"
+
+	"berth/tools/bridge"
+)
+
+// A CallFilter chooses calls that code made; zero fields choose all.
+type CallFilter struct {
+	State, Exec string
+	Limit       int // 0 is the daemon's default
+}
+
+// ToolCalls lists the newest calls that a container's code made.
+func (c *Client) ToolCalls(ctx context.Context, container string, f CallFilter) ([]bridge.ToolCall, error) {
+	q := chosen(map[string]string{"state": f.State, "exec": f.Exec}, f.Limit)
+	var list struct {
+		Data []bridge.ToolCall `json:"data"`
+	}
+	err := c.get(ctx, at("containers", container, "tool_calls"), q, &list)
+	return list.Data, err
+}
+
+// ToolCall describes a call.
+func (c *Client) ToolCall(ctx context.Context, container, id string) (one bridge.ToolCall, err error) {
+	err = c.get(ctx, at("containers", container, "tool_calls", id), nil, &one)
+	return one, err
+}
+
+// ApproveToolCall lets a parked call be made.
+func (c *Client) ApproveToolCall(ctx context.Context, container, id string) (one bridge.ToolCall, err error) {
+	err = c.post(ctx, at("containers", container, "tool_calls", id, "approve"), nil, &one)
+	return one, err
+}
+
+// RefuseToolCall ends a parked call.
+func (c *Client) RefuseToolCall(ctx context.Context, container, id string, why bridge.Refusal) (one bridge.ToolCall, err error) {
+	err = c.post(ctx, at("containers", container, "tool_calls", id, "refuse"), why, &one)
+	return one, err
+}

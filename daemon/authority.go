@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"berth/egress"
+	"berth/proto"
+	"berth/state/ledger"
+)
+
+// An authorityFile has what the proxy signs with for hosts that secrets go to. It is made when the first container needs it, and anew when it is
+// about to end; containers learn of it at their start.
+type authorityFile struct {
+	path string
+	log  *slog.Logger
+
+	mu   sync.Mutex // guards made, and is held while it is read or made
+	made *egress.Authority
+}
+
+func newAuthorityFile(dir string, log *slog.Logger) *authorityFile {
+	return &authorityFile{path: filepath.Join(dir, "egress-authority.pem"), log: log}
+}
+
+// get is the authority.
+func (f *authorityFile) get() (*egress.Authority, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.made != nil {
+		return f.made, nil
+	}
+	a, err := f.open()
+	if err != nil {
+		f.log.Error("there is no authority to put secrets into requests with", "error", err)
+		return nil, proto.Errorf(proto.Unavailable, "", "network_secrets", "the daemon has no authority to put secrets into requests with; its log says why")
+	}
+	f.made = a
+	return a, nil
+}
+
+func (f *authorityFile) open() (*egress.Authority, error) {
+	text, err := f.read()
+	if err == nil {
+		if a, err := egress.ReadAuthority(text); err == nil {
+			return a, nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if text, err = egress.NewAuthority(); err != nil {
+		return nil, err
+	}
+	if err := f.write(text); err != nil {
+		return nil, err
+	}
+	return egress.ReadAuthority(text)
+}
+
+// read refuses a key that others could have read.
+func (f *authorityFile) read() ([]byte, error) {
+	fi, err := os.Stat(f.path)
+	if err == nil && fi.Mode().Perm()&0o077 != 0 {
+		err = fmt.Errorf("%s can be read by others than its owner; remove it, and another is made", f.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(f.path)
+}
+
+// write has the file there whole, and on disk, or not at all.
+func (f *authorityFile) write(text []byte) error {
+	fresh := f.path + ".new"
+	if err := os.WriteFile(fresh, text, 0o600); err != nil {
+		return err
+	}
+	if err := ledger.SyncPath(fresh); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, f.path); err != nil {
+		return err
+	}
+	return ledger.SyncPath(filepath.Dir(f.path))
+}
+
+// readRoots are the system's authorities and those of a file.
+func readRoots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil // the system's
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading --egress-ca: %w", err)
+	}
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		roots = x509.NewCertPool()
+	}
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--egress-ca: %s holds no certificate in PEM", file)
+	}
+	return roots, nil
+}

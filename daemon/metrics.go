@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"cmp"
+	"time"
+
+	"berth/proto"
+	"berth/runtime/containerd"
+	"berth/session"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// metrics is what /metrics tells, beside the requests that package api counts.
+type metrics struct {
+	registry *prometheus.Registry
+	execs    *prometheus.CounterVec
+	seconds  prometheus.Histogram
+	sweeps   *prometheus.CounterVec
+	sweeping *prometheus.HistogramVec
+	sweepErr *prometheus.CounterVec
+	egress   *prometheus.CounterVec
+	carried  *prometheus.CounterVec
+	calls    *prometheus.CounterVec
+}
+
+// newMetrics makes a registry of its own rather than the global one, so that two daemons in one test
+// process do not count for each other.
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		execs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_execs_total", Help: "Commands that ended, by reason."}, []string{"reason"}),
+		// The buckets, in seconds, are dense around 10 ms, which is what a small command takes, and end beyond the default time limit.
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "berth_exec_seconds", Help: "How long commands ran.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .5, 1, 5, 30, 120, 600},
+		}),
+		sweeps:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_swept_total", Help: "What sweeps did, by task and kind."}, []string{"task", "kind"}),
+		sweeping: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "berth_sweep_seconds", Help: "How long sweeps took."}, []string{"task"}),
+		sweepErr: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_sweep_errors_total", Help: "Sweeps that failed in part."}, []string{"task"}),
+		egress:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_requests_total", Help: "Requests of containers to other hosts, by what came of them: ok, or why not."}, []string{"outcome"}),
+		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_tool_calls_total", Help: "Calls that code in containers made of tools, by what came of them."}, []string{"outcome"}),
+		carried:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_bytes_total", Help: "Bytes of those requests that are over, by direction."}, []string{"direction"}),
+	}
+	m.registry.MustRegister(m.execs, m.seconds, m.sweeps, m.sweeping, m.sweepErr, m.egress, m.carried, m.calls,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// ended counts an audit entry that tells of a command's end, or of a request's; others tell of no end.
+func (m *metrics) ended(e proto.AuditEntry) {
+	if x := e.Egress; x != nil && e.Act != "egress.begin" {
+		m.egress.WithLabelValues(cmp.Or(x.Reason, proto.AuditOK)).Inc()
+		m.carried.WithLabelValues("out").Add(float64(x.Sent))
+		m.carried.WithLabelValues("in").Add(float64(x.Received))
+	}
+	if e.Call != nil {
+		m.calls.WithLabelValues(e.Outcome).Inc()
+	}
+	if e.Exec == nil || e.Exec.Reason == "" {
+		return
+	}
+	m.execs.WithLabelValues(string(e.Exec.Reason)).Inc()
+	m.seconds.Observe(e.Exec.Seconds)
+}
+
+// swept counts one turn of a task. A counter must never go down, so a negative count is none.
+func (m *metrics) swept(task string, counts map[string]int, took time.Duration, err error) {
+	for kind, n := range counts {
+		m.sweeps.WithLabelValues(task, kind).Add(float64(max(0, n)))
+	}
+	m.sweeping.WithLabelValues(task).Observe(took.Seconds())
+	if err != nil {
+		m.sweepErr.WithLabelValues(task).Inc()
+	}
+}
+
+// watch adds counts of the sessions and of the warm containers there are, taken when somebody looks.
+func (m *metrics) watch(ss *session.Sessions, r *containerd.Runtime) {
+	m.registry.MustRegister(sessionCounts{ss}, warmCounts{r})
+}
+
+// warmCounts reads the warm pool at each scrape.
+type warmCounts struct{ r *containerd.Runtime }
+
+var (
+	warmDesc   = prometheus.NewDesc("berth_warm_members", "Containers that are kept started for sessions to come, by image and state.", []string{"image", "state"}, nil)
+	claimsDesc = prometheus.NewDesc("berth_warm_starts_total", "Starts of containers that could be warm, by whether they were.", []string{"warm"}, nil)
+)
+
+// Describe is prometheus.Collector's.
+func (c warmCounts) Describe(ch chan<- *prometheus.Desc) {
+	ch <- warmDesc
+	ch <- claimsDesc
+}
+
+// Collect takes all numbers from one snapshot.
+func (c warmCounts) Collect(ch chan<- prometheus.Metric) {
+	n := c.r.WarmCounts()
+	for state, of := range map[string]map[string]int{"ready": n.Ready, "starting": n.Making} {
+		for image, k := range of {
+			ch <- prometheus.MustNewConstMetric(warmDesc, prometheus.GaugeValue, float64(k), image, state)
+		}
+	}
+	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(n.Hits), "hit")
+	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(n.Misses), "miss")
+}
+
+// sessionCounts reads the numbers at each scrape. Gauges that were set on every change could drift from
+// the truth; this cannot.
+type sessionCounts struct{ ss *session.Sessions }
+
+var (
+	containersDesc = prometheus.NewDesc("berth_containers", "Containers, by state.", []string{"state"}, nil)
+	runningDesc    = prometheus.NewDesc("berth_execs_running", "Commands that run now.", nil, nil)
+	workspacesDesc = prometheus.NewDesc("berth_workspaces", "Workspaces on disk.", nil, nil)
+)
+
+// Describe is prometheus.Collector's.
+func (c sessionCounts) Describe(ch chan<- *prometheus.Desc) {
+	ch <- containersDesc
+	ch <- runningDesc
+	ch <- workspacesDesc
+}
+
+// Collect takes all numbers from one snapshot, so that they fit together.
+func (c sessionCounts) Collect(ch chan<- prometheus.Metric) {
+	n := c.ss.Counts()
+	for state, k := range n.ByState {
+		ch <- prometheus.MustNewConstMetric(containersDesc, prometheus.GaugeValue, float64(k), string(state))
+	}
+	ch <- prometheus.MustNewConstMetric(runningDesc, prometheus.GaugeValue, float64(n.RunningExecs))
+	ch <- prometheus.MustNewConstMetric(workspacesDesc, prometheus.GaugeValue, float64(n.Workspaces))
+}

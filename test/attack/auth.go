@@ -1,0 +1,448 @@
+package attack
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/client"
+	"berth/proto"
+)
+
+// Groups 41 and 46: API keys, and what may be done with one.
+// Broken authentication and authorization lead every list of API flaws. Each case asks at the edge, where
+// attackers stand, and not in the packages behind it.
+var _ = register(
+	// The routes are taken from the document, so that a route that is added is tried without a new case.
+	Case{
+		Group: 41, Name: "auth/no-key",
+		Tries: "call every documented route that is not public without a key, in names that may exist",
+		Wants: "each is 401 before anything else is looked at",
+		Run:   noKey,
+	},
+	// Comparisons that trim, fold letters or stop at a NUL take keys that are none; proxies move keys into
+	// headers and cookies.
+	Case{
+		Group: 41, Name: "auth/wrong-keys",
+		Tries: "keys that are nearly right: cut, extended, in other letters, with spaces, in a cookie, as another scheme, ten at once",
+		Wants: "each is 401",
+		Run:   wrongKeys,
+	},
+	// URLs stand in logs of proxies, in histories and in Referer headers.
+	Case{
+		Group: 41, Name: "auth/key-in-query",
+		Tries: "the right key in the query, under the names that other services use",
+		Wants: "401: a key in a URL would end in logs",
+		Run:   keyInQuery,
+	},
+	// Revoking is what an operator does when a key has leaked, so it must reach connections that are open
+	// already.
+	Case{
+		Group: 41, Name: "auth/ended-keys",
+		Tries: "use a key that was revoked, and one that has expired, for new requests and on a websocket that is open",
+		Wants: "401, and the websocket ends",
+		Run:   endedKeys,
+	},
+	// A 403 would tell that the ID exists, so the answer is 404, in the same words. This class of flaw is
+	// called BOLA or IDOR.
+	Case{
+		Group: 41, Name: "auth/another-tenants-key",
+		Tries: "call every documented route that names a container with its ID and another tenant's key",
+		Wants: "404, in the same words as for a container that never was",
+		Run:   anotherTenant,
+	},
+	// Whoever makes keys can make an administrator's, and whoever changes an image runs code in all that
+	// others start.
+	Case{
+		Group: 41, Name: "auth/tenant-as-admin",
+		Tries: "make keys, list them, sweep and change images with a key that is no admin's",
+		Wants: "each is 403",
+		Run:   tenantAsAdmin,
+	},
+	// An early end of a comparison is a known way to read a secret byte by byte; the daemon compares
+	// digests, in constant time.
+	Case{
+		Group: 41, Name: "auth/timing", Alone: true,
+		Tries: "learn the key byte by byte from how long wrong ones take",
+		Wants: "a key that is wrong in its first byte takes as long as one that is wrong in its last",
+		Run:   keyTiming,
+	},
+	// Without a bound per key, one client's loop is everybody's outage. Without Retry-After, polite
+	// clients turn into the same loop.
+	Case{
+		Group: 46, Name: "quota/rate",
+		Tries: "ask faster than a key may, and then wait as long as told",
+		Wants: "the burst passes, the next is 429 with Retry-After, and after that time one passes",
+		Run:   quotaRate,
+	},
+	// Twelve at once, because a quota that is counted and then used in two steps lets all of them through.
+	Case{
+		Group: 46, Name: "quota/sessions-burst",
+		Tries: "create twelve containers at once with a key that may have three, then lower the bound below what is used",
+		Wants: "exactly three are made; lowering takes none away and refuses the next",
+		Run:   quotaSessions,
+	},
+)
+
+// as is the same daemon with a new key, which is revoked when the case is over.
+// It belongs to the case: a key is an owner's, so a new owner is a tenant of its own.
+func (t *Target) as(ctx context.Context, req proto.CreateKey) (*Target, proto.Key, error) {
+	k, err := t.CreateKey(ctx, req)
+	if err != nil {
+		return nil, proto.Key{}, err
+	}
+	other := *t
+	other.Client, other.Key, other.neighbour, other.made, other.undo = t.As(k.Secret), k.Secret, nil, nil, nil
+	t.Later(func(ctx context.Context) error {
+		if err := other.tidy(); err != nil {
+			return err
+		}
+		if _, err := t.RevokeKey(ctx, k.ID); proto.CodeOf(err) != proto.Conflict { // revoked by the case itself
+			return err
+		}
+		return nil
+	})
+	return &other, k.Key, nil
+}
+
+// unique is a name that nobody else has.
+// Ten letters of base32 are 50 bits: names of runs that overlap do not meet.
+func unique(prefix string) string { return prefix + strings.ToLower(rand.Text()[:10]) }
+
+// noKey asks without a key. The ID is well-formed and exists nowhere: a 404 would show that the daemon
+// looked for it before it asked who is there.
+func noKey(ctx context.Context, t *Target) (string, error) {
+	routes, err := t.routes(ctx)
+	if err != nil {
+		return "", err
+	}
+	tried := 0
+	for _, r := range routes {
+		if r.public {
+			continue
+		}
+		a, err := t.Raw(ctx, r.method, r.at(map[string]string{"id": "container_0000000000000000000000"}), nil, nil)
+		if err != nil {
+			return "", err
+		}
+		// HTTP demands WWW-Authenticate with a 401; some clients do not ask for a key without it.
+		if a.Status != http.StatusUnauthorized || a.Header.Get("WWW-Authenticate") == "" {
+			return "", Breached("%s %s answered %d without a key: %.200s", r.method, r.path, a.Status, a.Body)
+		}
+		tried++
+	}
+	// An empty document would let the loop pass with nothing tried.
+	if tried < 30 {
+		return "", fmt.Errorf("the document has only %d routes that need a key", tried)
+	}
+	return fmt.Sprintf("%d routes, all 401", tried), nil
+}
+
+// wrongKeys tries what is nearly right.
+func wrongKeys(ctx context.Context, t *Target) (string, error) {
+	header := func(name string, values ...string) http.Header { return http.Header{name: values} }
+	tries := map[string]http.Header{
+		"none":           nil,
+		"empty":          header("X-Api-Key", ""),
+		"cut by one":     header("X-Api-Key", t.Key[:len(t.Key)-1]),
+		"its first half": header("X-Api-Key", t.Key[:len(t.Key)/2]),
+		"one more":       header("X-Api-Key", t.Key+"A"),
+		"lower case":     header("X-Api-Key", strings.ToLower(t.Key)),
+		"quoted":         header("X-Api-Key", `"`+t.Key+`"`),
+		"listed":         header("X-Api-Key", t.Key+","+t.Key),
+		"cookie":         header("Cookie", "api_key="+t.Key+"; X-Api-Key="+t.Key),
+		"basic":          header("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("key:"+t.Key))),
+		"no scheme":      header("Authorization", t.Key),
+		"negotiate":      header("Authorization", "Negotiate "+t.Key),
+		// The subprotocol is where a browser's websocket may carry a key, and valid there alone.
+		"subprotocol":  header("Sec-Websocket-Protocol", "berth.key."+base64.RawURLEncoding.EncodeToString([]byte(t.Key))), // of no websocket
+		"other header": header("X-Forwarded-Authorization", "Bearer "+t.Key),
+		"64 KiB":       header("X-Api-Key", strings.Repeat("k", 60<<10)),
+		"not UTF-8":    header("X-Api-Key", "berth_\xff\xfe"),
+	}
+	// A key that has no capitals is not wrong in lower case, and is left out.
+	delete(tries, map[bool]string{true: "lower case"}[strings.ToLower(t.Key) == t.Key])
+	for name, h := range tries {
+		a, err := t.Raw(ctx, "GET", "/v1/containers", h, nil)
+		if err != nil {
+			return "", err
+		}
+		if a.Status != http.StatusUnauthorized {
+			return "", Breached("a key that is %s was answered %d: %.200s", name, a.Status, a.Body)
+		}
+	}
+	return fmt.Sprintf("%d wrong keys, all 401", len(tries)), nil
+}
+
+// keyInQuery uses the right key, so that a daemon that reads the query would let it in.
+func keyInQuery(ctx context.Context, t *Target) (string, error) {
+	names := []string{"key", "api_key", "api-key", "apikey", "access_token", "token", "x-api-key", "authorization"}
+	for _, name := range names {
+		a, err := t.Raw(ctx, "GET", "/v1/containers?"+name+"="+t.Key, nil, nil)
+		if err != nil {
+			return "", err
+		}
+		// An error that repeats the key would put it into the log of whoever sent it by mistake.
+		if a.Status != http.StatusUnauthorized || strings.Contains(string(a.Body), t.Key) {
+			return "", Breached("?%s=… was answered %d: %.200s", name, a.Status, a.Body)
+		}
+	}
+	return fmt.Sprintf("%d names, all 401, none repeated in the answer", len(names)), nil
+}
+
+// endedKeys looks at both ends that a key can have: by time and by hand.
+func endedKeys(ctx context.Context, t *Target) (string, error) {
+	short, _, err := t.as(ctx, proto.CreateKey{Name: unique("attack-short-"), Owner: unique("attack-"), ExpiresInSeconds: 1})
+	if err != nil {
+		return "", err
+	}
+	revoked, key, err := t.as(ctx, proto.CreateKey{Name: unique("attack-revoked-")}) // of the same owner, so that it may use t's container
+	if err != nil {
+		return "", err
+	}
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	sock, err := revoked.Live(ctx, con.ID)
+	if err != nil {
+		return "", err
+	}
+	defer sock.Close()
+	if _, err := t.RevokeKey(ctx, key.ID); err != nil {
+		return "", err
+	}
+	if err := endsWithin(ctx, 10*time.Second, func(ctx context.Context) error {
+		for {
+			if _, err := sock.Next(ctx); err != nil {
+				return err
+			}
+		}
+	}); err != nil {
+		return "", err
+	}
+	// A key that lasts a second is the shortest there is.
+	time.Sleep(1100 * time.Millisecond) // the time that is to pass is the daemon's own
+	for name, other := range map[string]*Target{"expired": short, "revoked": revoked} {
+		if _, err := other.Containers(ctx, client.Filter{}); proto.CodeOf(err) != proto.Unauthenticated {
+			return "", Breached("a key that is %s was answered: %v", name, err)
+		}
+	}
+	return "both 401, and the open websocket ended", nil
+}
+
+// endsWithin is a Breach unless f returns in this time.
+// It is for waits that must end by the other side's doing; what f returns then does not matter.
+func endsWithin(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_ = f(ctx)
+	if ctx.Err() != nil {
+		return Breached("it went on for %s", limit)
+	}
+	return nil
+}
+
+// anotherTenant compares what is said of a container that exists with what is said of one that never did.
+func anotherTenant(ctx context.Context, t *Target) (string, error) {
+	other, _, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-")})
+	if err != nil {
+		return "", err
+	}
+	con, err := t.Container(ctx, proto.CreateContainer{})
+	if err != nil {
+		return "", err
+	}
+	res, err := t.Bash(ctx, con.ID, "echo private")
+	if err != nil {
+		return "", err
+	}
+	routes, err := t.routes(ctx)
+	if err != nil {
+		return "", err
+	}
+	const never = "container_0000000000000000000000"
+	tried := 0
+	for _, r := range routes {
+		if !strings.Contains(r.path, "/containers/{id}") {
+			continue
+		}
+		tried++
+		var said [2]string
+		for i, id := range []string{con.ID, never} {
+			a, err := other.ask(ctx, r.method, r.at(map[string]string{"id": id, "exec": res.Exec.ID, "job": res.Exec.JobID}), nil, r.sample())
+			if err != nil {
+				return "", err
+			}
+			if a.status != http.StatusNotFound {
+				return "", Breached("%s %s answered another tenant %d: %.200s", r.method, r.path, a.status, a.body)
+			}
+			// The ID itself is taken out of the message, since each answer repeats the one that it was
+			// asked for.
+			said[i] = strings.ReplaceAll(errorMessage(a.body), id, "ID")
+		}
+		if said[0] != said[1] {
+			return "", Breached("%s %s tells %q from %q, so that it can be found out which IDs exist", r.method, r.path, said[0], said[1])
+		}
+	}
+	list, err := other.Containers(ctx, client.Filter{})
+	if err != nil || len(list) > 0 {
+		return "", Breached("the other tenant's list has %d containers (%v)", len(list), err)
+	}
+	return fmt.Sprintf("%d routes, all 404 and alike", tried), nil
+}
+
+// errorMessage is the text of an error, or "" if the body is none.
+func errorMessage(body []byte) string {
+	var e struct {
+		Error proto.Error `json:"error"`
+	}
+	_ = json.Unmarshal(body, &e)
+	return e.Error.Message
+}
+
+// tenantAsAdmin asks for all that only an administrator may do, its own key among it: a tenant must not
+// raise its own quota.
+func tenantAsAdmin(ctx context.Context, t *Target) (string, error) {
+	other, key, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-")})
+	if err != nil {
+		return "", err
+	}
+	for _, try := range []struct{ method, path, body string }{
+		{"POST", "/v1/keys", `{"admin":true}`},
+		{"POST", "/v1/keys", `{"owner":"default"}`},
+		{"GET", "/v1/keys", ""},
+		{"GET", "/v1/keys/" + key.ID, ""},
+		{"PATCH", "/v1/keys/" + key.ID, `{"quota":{"sessions":0}}`},
+		{"DELETE", "/v1/keys/" + key.ID, ""},
+		{"POST", "/v1/sweep", ""},
+		{"POST", "/v1/images/pull", `{"ref":"base"}`},
+		{"POST", "/v1/images/import?name=base", "not an image"},
+		{"DELETE", "/v1/images?ref=base", ""},
+	} {
+		a, err := other.ask(ctx, try.method, try.path, nil, strings.NewReader(try.body))
+		if err != nil {
+			return "", err
+		}
+		if err := a.refused(try.method+" "+try.path, proto.PermissionDenied); err != nil {
+			return "", err
+		}
+	}
+	return "all 403", nil
+}
+
+// keyTiming compares medians. The bound is generous: what is looked for is a comparison that stops at the first byte, which
+// shows over many tries, and the noise of a busy machine must not look like one.
+func keyTiming(ctx context.Context, t *Target) (string, error) {
+	rounds := 400
+	first, last := "X"+t.Key[1:], t.Key[:len(t.Key)-1]+"~"
+	var took [2][]time.Duration
+	// The two keys take turns, so that a slow moment of the machine falls on both.
+	for range rounds {
+		for i, key := range []string{first, last} {
+			began := time.Now()
+			a, err := t.ask(ctx, "GET", "/v1/info", nil, nil, "X-Api-Key", key)
+			if err != nil {
+				return "", err
+			}
+			if a.status != http.StatusUnauthorized {
+				return "", Breached("a wrong key was answered %d", a.status)
+			}
+			took[i] = append(took[i], time.Since(began))
+		}
+	}
+	a, b := median(took[0]), median(took[1])
+	if ratio := float64(max(a, b)) / float64(min(a, b)); ratio > 1.5 {
+		return "", Breached("wrong in the first byte takes %s, in the last %s", a, b)
+	}
+	return fmt.Sprintf("medians of %d: %s and %s", rounds, a, b), nil
+}
+
+// A median leaves single pauses out, which a mean would carry.
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// quotaRate has a bucket of three that fills at one in two seconds, slow enough for six quick requests to
+// empty it.
+func quotaRate(ctx context.Context, t *Target) (string, error) {
+	other, _, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-"), Quota: proto.Quota{RequestsPerSecond: 0.5, Burst: 3}})
+	if err != nil {
+		return "", err
+	}
+	var statuses []int
+	wait := 0
+	for range 6 {
+		a, err := other.ask(ctx, "GET", "/v1/info", nil, nil)
+		if err != nil {
+			return "", err
+		}
+		statuses = append(statuses, a.status)
+		if a.status == http.StatusTooManyRequests {
+			// At least a second: less than that would be 0 in whole seconds, which means "at once".
+			if wait, err = strconv.Atoi(a.header.Get("Retry-After")); err != nil || wait < 1 {
+				return "", Breached("429 without a time to come back: %q", a.header.Get("Retry-After"))
+			}
+		}
+	}
+	if !slices.Equal(statuses, []int{200, 200, 200, 429, 429, 429}) {
+		return "", Breached("a burst of three was answered %v", statuses)
+	}
+	time.Sleep(time.Duration(wait) * time.Second)
+	if a, err := other.ask(ctx, "GET", "/v1/info", nil, nil); err != nil || a.status != http.StatusOK {
+		return "", Breached("after the %d s that it was told, it was answered %d (%v)", wait, a.status, err)
+	}
+	return fmt.Sprintf("%v, and one more after %d s", statuses, wait), nil
+}
+
+// quotaSessions creates more at once than the key may have.
+func quotaSessions(ctx context.Context, t *Target) (string, error) {
+	const bound, burst = 3, 12
+	other, key, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-"), Quota: proto.Quota{Sessions: bound}})
+	if err != nil {
+		return "", err
+	}
+	codes := make(chan proto.Code, burst)
+	for range burst {
+		go func() {
+			_, err := other.Create(ctx, proto.CreateContainer{MaxLifetimeSeconds: 600})
+			codes <- proto.CodeOf(err)
+		}()
+	}
+	counts := map[proto.Code]int{}
+	for range burst {
+		counts[<-codes]++
+	}
+	list, err := other.Containers(ctx, client.Filter{})
+	if err != nil {
+		return "", err
+	}
+	// The names are noted before anything is judged, so that they are removed whatever comes.
+	for _, con := range list {
+		other.made = append(other.made, con.ID)
+	}
+	if len(list) != bound || counts[proto.TooMany] != burst-bound {
+		return "", Breached("%d were made; the answers were %v", len(list), counts)
+	}
+	one := int64(1)
+	if _, err := t.ChangeKey(ctx, key.ID, proto.ChangeKey{Quota: &proto.QuotaChange{Sessions: &one}}); err != nil {
+		return "", err
+	}
+	// Lowering a quota must not delete what somebody works with; it is for the next creation.
+	if again, err := other.Containers(ctx, client.Filter{}); err != nil || len(again) != bound {
+		return "", Breached("lowering the bound left %d of %d (%v)", len(again), bound, err)
+	}
+	if _, err := other.Delete(ctx, list[0].ID, false); err != nil {
+		return "", err
+	}
+	_, err = other.Create(ctx, proto.CreateContainer{})
+	return Refused(err, proto.TooMany)
+}

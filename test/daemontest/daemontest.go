@@ -1,0 +1,167 @@
+// Package daemontest runs the real daemon in a process of its own, for tests: the programs that make built, the base image,
+// containerd, runc, gVisor. What they need is in the environment that `make test` sets.
+package daemontest
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"berth/test/launch"
+)
+
+// A Daemon is one `berth serve`.
+type Daemon struct {
+	Dir   string   // its data directory
+	Flags []string // that it gets at its next start, beside those for Dir and a free port
+	URL   string   // where it listens; another one after each start
+	Key   string   // its first API key
+
+	proc *launch.Process // nil: it was never started
+}
+
+// Binary is the berth that make built.
+func Binary() (string, error) {
+	if os.Getenv("BERTH_BIN") == "" || os.Getenv("BERTH_BASE_IMAGE") == "" {
+		return "", errors.New("BERTH_BIN and BERTH_BASE_IMAGE are not set; run these tests with `make test`")
+	}
+	return filepath.Join(os.Getenv("BERTH_BIN"), "berth"), nil
+}
+
+// New starts a daemon over a fresh directory and gives it the base image. Close removes both.
+func New(flags ...string) (*Daemon, error) {
+	if _, err := Binary(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "berth-daemon-")
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{Dir: dir, Flags: flags}
+	if err = d.Start(); err == nil {
+		err = d.ImportImage("base", os.Getenv("BERTH_BASE_IMAGE"))
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// Close stops the daemon with all its containers, and removes what it kept.
+func (d *Daemon) Close() error {
+	if d.proc == nil {
+		return os.RemoveAll(d.Dir)
+	}
+	d.Stop(syscall.SIGTERM)
+	return os.RemoveAll(d.Dir)
+}
+
+// Start runs the daemon and returns once it says that it is ready. What it logs beyond information is shown.
+func (d *Daemon) Start() error {
+	bin, err := Binary()
+	if err != nil {
+		return err
+	}
+	proc, err := launch.Start(bin, d.Dir, d.Flags, func(line string) {
+		if !strings.Contains(line, "level=INFO") {
+			fmt.Fprintln(os.Stderr, line)
+		}
+	})
+	if proc != nil { // one that failed has a log too
+		d.proc, d.URL, d.Key = proc, proc.URL, proc.Key
+	}
+	return err
+}
+
+// StartKilled runs the daemon and kills it after that long, ready or not.
+func (d *Daemon) StartKilled(after time.Duration) error {
+	bin, err := Binary()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(bin, launch.Args(d.Dir, d.Flags...)...)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	time.Sleep(after)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // that it was killed is no news
+	return nil
+}
+
+// Log is all that the daemon said since its last start.
+func (d *Daemon) Log() string { return d.proc.Log() }
+
+// PID is the daemon's.
+func (d *Daemon) PID() int { return d.proc.PID() }
+
+// Exited is closed when the daemon has ended.
+func (d *Daemon) Exited() <-chan struct{} { return d.proc.Exited() }
+
+// Stop sends a signal and waits for the daemon to end.
+func (d *Daemon) Stop(sig syscall.Signal) { d.proc.Stop(sig) }
+
+// Do makes a request and returns status and body. A *strings.Reader is sent as JSON.
+func (d *Daemon) Do(method, path string, body io.Reader) (int, []byte, error) {
+	req, err := http.NewRequest(method, d.URL+path, body)
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("X-Api-Key", d.Key)
+	req.Header.Set("anthropic-version", "2023-06-01")
+	if _, isJSON := body.(*strings.Reader); isJSON {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	client, err := d.client()
+	if err != nil {
+		return 0, nil, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	out, err := io.ReadAll(res.Body)
+	return res.StatusCode, out, err
+}
+
+// CAFile is what a client is to trust, where Flags ask for a certificate of the daemon's own.
+func (d *Daemon) CAFile() string { return filepath.Join(d.Dir, "tls", "ca.pem") }
+
+// client is one that trusts the daemon's own certificate, if it has one.
+func (d *Daemon) client() (*http.Client, error) {
+	if !strings.HasPrefix(d.URL, "https:") {
+		return http.DefaultClient, nil
+	}
+	pem, err := os.ReadFile(d.CAFile())
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}, nil
+}
+
+// ImportImage gives the daemon an image from an archive.
+func (d *Daemon) ImportImage(name, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	status, out, err := d.Do("POST", "/v1/images/import?name="+name, f)
+	if err != nil || status != 200 || bytes.Contains(out, []byte(`"error"`)) {
+		return fmt.Errorf("importing %s: %d %v %s", name, status, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,247 @@
+// Package mcpclients_test has the official clients of the Model Context Protocol use the real daemon: the TypeScript and the Python SDK, the inspector's command
+// line, and the protocol's conformance suite.
+package mcpclients_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"berth/test/daemontest"
+)
+
+func TestClients(t *testing.T) {
+	node, python := install(t, "ts"), install(t, "py")
+	d, err := daemontest.New("--stop-on-exit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	t.Run("typescript", func(t *testing.T) { program(t, d, "node", filepath.Join(node, "main.mjs")) })
+	t.Run("python", func(t *testing.T) {
+		program(t, d, filepath.Join(python, "venv", "bin", "python"), filepath.Join(python, "main.py"))
+	})
+	t.Run("inspector", func(t *testing.T) { inspect(t, d, node) })
+	t.Run("conformance", func(t *testing.T) { conform(t, d, node) })
+	t.Run("restart", func(t *testing.T) { restart(t, d) })
+	for line := range strings.SplitSeq(d.Log(), "\n") {
+		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "status=500") {
+			t.Errorf("the daemon had an error of its own: %s", line)
+		}
+	}
+}
+
+// environ is what programs need to find the daemon.
+func environ(d *daemontest.Daemon) []string {
+	bin, _ := daemontest.Binary() // daemontest.New has failed without one
+	return append(os.Environ(), "BERTH_URL="+d.URL, "BERTH_HOST="+d.URL, "BERTH_API_KEY="+d.Key, "BERTH_BINARY="+bin)
+}
+
+// program runs a client's program and makes a subtest of each line that it reports.
+func program(t *testing.T, d *daemontest.Daemon, name string, args ...string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = environ(d)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil || stderr.Len() > 0 {
+		t.Errorf("%v\n%s\n%s", err, out, stderr.String())
+	}
+	count := 0
+	for sc := bufio.NewScanner(bytes.NewReader(out)); sc.Scan(); count++ {
+		verdict, rest, _ := strings.Cut(sc.Text(), " ")
+		what, why, _ := strings.Cut(rest, " ")
+		t.Run(what, func(t *testing.T) {
+			if verdict != "PASS" {
+				t.Errorf("%s: %s", verdict, why)
+			}
+		})
+	}
+	if count < 13 {
+		t.Errorf("it reported on %d things", count)
+	}
+}
+
+// inspect uses the inspector's command line as people do.
+func inspect(t *testing.T, d *daemontest.Daemon, node string) {
+	if major := nodeMajor(t); major < 20 {
+		t.Skipf("the inspector needs Node 20 or newer; this machine has %d", major)
+	}
+	bin, _ := daemontest.Binary()
+	command := []string{filepath.Join(node, "node_modules", ".bin", "mcp-inspector"), "--cli"}
+	for _, c := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"list", []string{d.URL + "/mcp", "--transport", "http", "--header", "X-Api-Key: " + d.Key, "--method", "tools/list"}, `"name": "code_executor"`},
+		{"call", []string{d.URL + "/mcp", "--transport", "http", "--header", "X-Api-Key: " + d.Key, "--method", "tools/call", "--tool-name", "run_code", "--tool-arg", "code=6*7"}, `"42"`},
+		{"stdio", []string{bin, "mcp", "-e", "BERTH_HOST=" + d.URL, "-e", "BERTH_API_KEY=" + d.Key, "--method", "tools/call", "--tool-name", "bash", "--tool-arg", "command=echo $((6*7))"}, `"text": "42\n"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, command[0], append(command[1:], c.args...)...)
+			cmd.Env = environ(d)
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), c.want) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func nodeMajor(t *testing.T) (major int) {
+	out, err := exec.CommandContext(t.Context(), "node", "--version").Output()
+	if err == nil {
+		_, err = fmt.Sscanf(string(out), "v%d.", &major)
+	}
+	if err != nil {
+		t.Fatalf("node --version: %v %s", err, out)
+	}
+	return major
+}
+
+// scenarios are those of the conformance suite that any server can pass. The others ask for tools, prompts and resources by names that only a server made for
+// the suite has.
+var scenarios = []string{"server-initialize", "ping", "tools-list", "resources-list", "server-sse-multiple-streams", "dns-rebinding-protection"}
+
+// conform runs the suite. It knows no API keys, so a proxy adds one.
+func conform(t *testing.T, d *daemontest.Daemon, node string) {
+	target, err := url.Parse(d.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Host = r.In.Host
+		r.Out.Header.Set("X-Api-Key", d.Key)
+	}})
+	defer proxy.Close()
+	for _, name := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, filepath.Join(node, "node_modules", ".bin", "conformance"), "server", "--url", proxy.URL+"/mcp", "--scenario", name)
+			cmd.Dir = t.TempDir()
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), " 0 failed") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// A bridge begins its session again when the daemon that had it is gone, and its client goes on. A container that was named is there as it was; one that belonged
+// to the session is another one.
+func restart(t *testing.T, d *daemontest.Daemon) {
+	var made struct{ ID string }
+	status, body, err := d.Do("POST", "/v1/containers", strings.NewReader("{}"))
+	if err != nil || status != 201 || json.Unmarshal(body, &made) != nil {
+		t.Fatalf("%d %s %v", status, body, err)
+	}
+	b := startBridge(t, d, "--container", made.ID)
+	b.ask(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	b.tell(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	b.ask(t, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"bash","arguments":{"command":"echo kept >/workspace/kept"}}}`)
+	listen := strings.TrimPrefix(d.URL, "http://")
+	d.Stop(syscall.SIGTERM)
+	flags := d.Flags
+	d.Flags = append([]string{"--listen", listen}, flags...)
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	d.Flags = flags
+	if got := b.ask(t, `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"bash","arguments":{"command":"cat /workspace/kept"}}}`); !strings.Contains(got, `"id":3`) || !strings.Contains(got, `"text":"kept\n"`) {
+		t.Errorf("after the restart: %s", got)
+	}
+	if got := b.ask(t, `not JSON`); !strings.Contains(got, "-32700") {
+		t.Errorf("what is no message: %s", got)
+	}
+}
+
+// A bridge is a `berth mcp`.
+type bridge struct {
+	in  *bufio.Writer
+	out *bufio.Reader
+}
+
+func startBridge(t *testing.T, d *daemontest.Daemon, args ...string) bridge {
+	t.Helper()
+	bin, _ := daemontest.Binary()
+	cmd := exec.Command(bin, append([]string{"mcp"}, args...)...) // ended by the end of its input, which is later than the test's context
+	cmd.Env, cmd.Stderr = environ(d), t.Output()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("berth mcp: %v", err)
+		}
+	})
+	return bridge{bufio.NewWriter(in), bufio.NewReader(out)}
+}
+
+func (b bridge) tell(t *testing.T, line string) {
+	t.Helper()
+	_, err := b.in.WriteString(line + "\n")
+	if err == nil {
+		err = b.in.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b bridge) ask(t *testing.T, line string) string {
+	t.Helper()
+	b.tell(t, line)
+	got, err := b.out.ReadString('\n')
+	if err != nil {
+		t.Fatalf("%s: %v %s", line, err, got)
+	}
+	return got
+}
+
+// installers are how what a client's program needs is installed, by directory.
+var installers = map[string]string{
+	"ts": "npm ci --no-audit --no-fund --ignore-scripts",
+	"py": "python3 -m venv venv && venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt",
+}
+
+// install copies a client's program to where what it needs is installed.
+func install(t *testing.T, name string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(name, "*.*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %v", name, err)
+	}
+	dir, err := daemontest.Install("mcp-"+name, installers[name], files...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

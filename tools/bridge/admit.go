@@ -1,0 +1,205 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+
+	"berth/proto"
+	"berth/session"
+	"berth/state/ledger"
+)
+
+// begin finds the calls that a request of the code's is about, or makes them. Each tells ended once it is over; whoever asks must leave in the end.
+func (d *desk) begin(ctx context.Context, e *session.Exec, asks []ask, ended chan<- *call) []*call {
+	calls, fresh := d.enter(e, asks, ended)
+	if len(fresh) == 0 {
+		return calls
+	}
+	if err := d.admitAll(ctx, fresh); err != nil {
+		for _, c := range fresh {
+			if !c.isOver() {
+				d.finish(c, outcome{failure: fail(RuntimeError, "what code calls cannot be written down now, so no tool is called")})
+			}
+		}
+		d.b.cfg.Log.Error("recording calls of tools", "container", d.s.ID(), "error", err)
+		return calls
+	}
+	d.launch(fresh)
+	return calls
+}
+
+// enter is the calls that are asked for, and which of them are new here.
+func (d *desk) enter(e *session.Exec, asks []ask, ended chan<- *call) (calls, fresh []*call) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, a := range asks {
+		key := callKey{e.ID(), a.ID}
+		hash := d.s.Digest("tools.call\x00" + a.Tool + "\x00" + string(a.Input))
+		c := d.calls[key]
+		if c != nil && c.hash == hash {
+			d.releaseLocked(int64(len(a.Input))) // it is here already
+		} else {
+			other := c
+			c = d.newCall(e, key, a, hash)
+			c.refused = a.refusal()
+			fresh = append(fresh, c)
+			switch {
+			case other != nil:
+				c.refused = reused(a.ID)
+			case len(d.calls) >= maxFlight:
+				c.refused = fail(RuntimeError, "%d calls are under way, which is the limit; await some of them first", maxFlight)
+			default:
+				d.calls[key] = c
+			}
+		}
+		calls = append(calls, c)
+		c.watch(ended)
+	}
+	return calls, fresh
+}
+
+func reused(id string) *Failure {
+	return fail(ValueError, "the id %.80q was used for another call; use a new one for each", id)
+}
+
+// admitAll judges new calls, up to the approval, and writes down those that go on. Those that do not are over.
+func (d *desk) admitAll(ctx context.Context, fresh []*call) error {
+	if err := d.b.cfg.Ready(); err != nil {
+		return err
+	}
+	known := make([]*record, len(fresh))
+	err := d.b.cfg.Ledger.View(func(tx *ledger.Tx) (err error) {
+		for i, c := range fresh {
+			if known[i], err = recall(tx, c.rec); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTime) // a server may have to be asked for its tools
+	defer cancel()
+	var write []record
+	for i, c := range fresh {
+		failure := d.admit(ctx, c, known[i])
+		switch {
+		case failure != nil:
+			d.finish(c, outcome{failure: failure})
+		case known[i] == nil: // else it is written down, and perhaps decided about since it was read
+			write = append(write, c.rec)
+			c.recorded = true
+		}
+	}
+	if len(write) == 0 {
+		return nil
+	}
+	return d.b.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
+		for _, r := range write {
+			if err := r.put(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// admit judges one call. known is what an earlier daemon wrote down of it, or nil.
+func (d *desk) admit(ctx context.Context, c *call, known *record) *Failure {
+	if c.refused != nil {
+		return c.refused
+	}
+	if known != nil {
+		if failure := c.again(known); failure != nil {
+			return failure
+		}
+	}
+	to, failure := d.find(ctx, c.rec.Tool)
+	if failure != nil {
+		return failure
+	}
+	if len(c.input) == 0 || c.input[0] != '{' {
+		return fail(ValueError, "the input of %s must be an object", c.rec.Tool)
+	}
+	if err := to.input.check("input", c.input); err != nil {
+		return fail(ValueError, "%s does not take that: %s", c.rec.Tool, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c.to = to
+	if known != nil {
+		return nil
+	}
+	if d.spent[c.key.exec] >= int(to.most) {
+		return fail(RuntimeError, "this command has made %d calls, which is its limit", to.most)
+	}
+	d.spent[c.key.exec]++
+	c.rec.Holder, c.rec.Shared = to.holder, to.shared
+	if c.rec.State = StateRunning; to.review {
+		return c.park()
+	}
+	c.rec.StartedAt = proto.AtOrNil(d.b.cfg.Now())
+	return nil
+}
+
+// maxReviewed bounds the input of a call that a person has to read, in bytes.
+const maxReviewed = 64 << 10
+
+// park has the call wait for approval. Called with the desk's mu held.
+func (c *call) park() *Failure {
+	if len(c.input) > maxReviewed {
+		return fail(ValueError, "each call of %s is read by a person, so its input can have %d bytes at most, not %d", c.rec.Tool, maxReviewed, len(c.input))
+	}
+	c.rec.State, c.rec.ExpiresAt = StateParked, proto.AtOrNil(c.desk.b.cfg.Now().Add(c.desk.b.cfg.ParkTime))
+	hidden := c.desk.s.Hide(string(c.input))
+	if c.rec.Input = json.RawMessage(hidden); !json.Valid(c.rec.Input) {
+		c.rec.Input, _ = json.Marshal(hidden)
+	}
+	return nil
+}
+
+// again goes on with a call that an earlier daemon wrote down, if it can.
+func (c *call) again(known *record) *Failure {
+	c.desk.mu.Lock()
+	defer c.desk.mu.Unlock()
+	switch {
+	case known.Hash != c.hash:
+		return reused(c.key.client)
+	case known.State == StateRefused:
+		return known.refusal()
+	case known.State.Over():
+		return fail(RuntimeError, "the call of %s is over, and what came of it is not there any more", known.Tool)
+	}
+	c.rec, c.recorded = *known, true
+	if known.State == StateRunning && !known.Shared {
+		c.rec.State = StateLost
+		return fail(RuntimeError, "the daemon was restarted while %s ran; whether it did anything is unknown, so it was not called again", known.Tool)
+	}
+	return nil
+}
+
+// launch has calls go on that were judged. Those that go to one offer, and wait for nobody, are given to it together.
+func (d *desk) launch(fresh []*call) {
+	d.mu.Lock()
+	batches := map[*Offer][]*call{}
+	var going []*call
+	for _, c := range fresh {
+		if c.over {
+			continue
+		}
+		going = append(going, c)
+		if o, ok := c.to.from.(*Offer); ok && c.rec.State == StateRunning {
+			batches[o] = append(batches[o], c)
+		}
+	}
+	for o, batch := range batches {
+		o.push(batch)
+	}
+	d.mu.Unlock()
+	for _, c := range going {
+		if !d.b.track(func() { c.run() }) {
+			c.cancel()
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+
+	"berth/proto"
+	"berth/state/ledger"
+)
+
+// The ledger's buckets that this package owns.
+const (
+	bucketCalls  = "tool_calls"
+	bucketIDs    = "tool_call_ids"
+	bucketLive   = "tool_calls_live"
+	bucketOffers = "tool_offers"
+)
+
+// callPrefix is of the IDs of calls.
+const callPrefix = "call_"
+
+// A State is where a call is.
+type State string
+
+// The states.
+const (
+	StateParked    State = "parked"    // waits for approval
+	StateApproved  State = "approved"  // and its code has yet to come back for it
+	StateRunning   State = "running"   // whoever answers may have it
+	StateSucceeded State = "succeeded" //
+	StateFailed    State = "failed"    // the code got an exception
+	StateRefused   State = "refused"   // by a person
+	StateExpired   State = "expired"   // parked for too long
+	StateCanceled  State = "canceled"  // its code went away
+	StateLost      State = "lost"      // the daemon ended under it; whether the tool did anything is unknown
+)
+
+// States are all of them.
+var States = []State{StateParked, StateApproved, StateRunning, StateSucceeded, StateFailed, StateRefused, StateExpired, StateCanceled, StateLost}
+
+// Over reports whether nothing will happen to a call any more.
+func (s State) Over() bool { return s != StateParked && s != StateApproved && s != StateRunning }
+
+// A ToolCall is one call as it is listed. Secrets of its container are replaced in all of it.
+type ToolCall struct {
+	ID          string          `json:"id"`
+	ContainerID string          `json:"container_id"`
+	ExecID      string          `json:"exec_id"`
+	Tool        string          `json:"tool"`
+	State       State           `json:"state"`
+	Input       json.RawMessage `json:"input,omitempty"` // of one that needs approval
+	InputBytes  int64           `json:"input_bytes"`
+	ResultBytes int64           `json:"result_bytes"`
+	Error       *CallError      `json:"error,omitempty"`
+	CreatedAt   proto.Time      `json:"created_at"`
+	StartedAt   *proto.Time     `json:"started_at,omitempty"` // when whoever answers could have it
+	EndedAt     *proto.Time     `json:"ended_at,omitempty"`
+	ExpiresAt   *proto.Time     `json:"expires_at,omitempty"` // of one that needs approval: when it is too late for that
+	Decision    *Decision       `json:"decision,omitempty"`
+}
+
+// A Decision is what a person decided about a call.
+type Decision struct {
+	By     string     `json:"by"` // API key
+	At     proto.Time `json:"at"`
+	Reason string     `json:"reason,omitempty"` // why it was refused
+}
+
+// A record is what the ledger keeps of a call.
+type record struct {
+	ToolCall
+	Client string `json:"client"`           // what the code's side calls it
+	Hash   string `json:"hash"`             // of tool and input: a keyed one
+	Holder string `json:"holder,omitempty"` // of the offer that has it
+	Shared bool   `json:"shared,omitempty"` // whoever answers gets it again under a later daemon, by its ID
+}
+
+func (r record) key() string { return r.ContainerID + "/" + r.ID }
+
+func (r record) clientKey() string { return r.ContainerID + "/" + r.ExecID + "/" + r.Client }
+
+// put writes a call, and whether it is live.
+func (r record) put(tx *ledger.Tx) error {
+	if err := tx.Put(bucketCalls, r.key(), r); err != nil {
+		return err
+	}
+	if r.State.Over() {
+		return tx.Delete(bucketLive, r.ID)
+	}
+	return errors.Join(tx.Put(bucketIDs, r.clientKey(), r.ID), tx.Put(bucketLive, r.ID, r.ContainerID))
+}
+
+// close is put of a call that is over. What was decided about it while it ended stays written.
+func (r *record) close(tx *ledger.Tx) error {
+	if r.ExpiresAt != nil && r.Decision == nil {
+		old, err := findCall(tx, r.ContainerID, r.ID)
+		if err != nil && proto.CodeOf(err) != proto.NotFound {
+			return err
+		}
+		r.Decision = old.Decision
+	}
+	return r.put(tx)
+}
+
+// recall is the call that the code's side knows by this identifier, if it was written down.
+func recall(tx *ledger.Tx, r record) (*record, error) {
+	var id string
+	if known, err := tx.Get(bucketIDs, r.clientKey(), &id); err != nil || !known {
+		return nil, err
+	}
+	var old record
+	known, err := tx.Get(bucketCalls, r.ContainerID+"/"+id, &old)
+	if err != nil || !known {
+		return nil, err
+	}
+	return &old, nil
+}
+
+func findCall(tx *ledger.Tx, container, id string) (r record, err error) {
+	known := false
+	if proto.ValidID(callPrefix, id) {
+		known, err = tx.Get(bucketCalls, container+"/"+id, &r)
+	}
+	if err == nil && !known {
+		err = proto.Errorf(proto.NotFound, "", cut(id, 80), "call %.80q does not exist; list those of the container", id)
+	}
+	return r, err
+}
+
+// GetCall describes a call of an owner's container.
+func (b *Bridge) GetCall(owner, container, id string) (ToolCall, error) {
+	d, err := b.find(owner, container)
+	if err != nil {
+		return ToolCall{}, err
+	}
+	var r record
+	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		r, err = findCall(tx, d.s.ID(), id)
+		return err
+	})
+	return r.ToolCall, err
+}
+
+// A Filter chooses calls. Empty fields choose all.
+type Filter struct {
+	State State
+	Exec  string
+	After string // a call's ID: those that are older
+	Limit int    // 0 is 20
+}
+
+// maxPage bounds a list of calls, in bytes as the ledger has them.
+const maxPage = 8 << 20
+
+// Calls lists the calls of an owner's container, newest first, and says whether there are more.
+func (b *Bridge) Calls(owner, container string, f Filter) (list []ToolCall, more bool, err error) {
+	d, err := b.find(owner, container)
+	if err != nil {
+		return nil, false, err
+	}
+	before := ""
+	if f.After != "" {
+		if !proto.ValidID(callPrefix, f.After) {
+			return nil, false, invalid("after", "after: %.80q is no call's ID", f.After)
+		}
+		before = d.s.ID() + "/" + f.After
+	}
+	size, most := 0, cmp.Or(f.Limit, 20)
+	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		return tx.ScanBack(bucketCalls, d.s.ID()+"/", before, func(_ string, data []byte) (bool, error) {
+			var r record
+			if err := json.Unmarshal(data, &r); err != nil {
+				return false, err
+			}
+			if f.State != "" && f.State != r.State || f.Exec != "" && f.Exec != r.ExecID {
+				return true, nil
+			}
+			if size += len(data); len(list) == most || size > maxPage && len(list) > 0 {
+				more = true
+				return false, nil
+			}
+			list = append(list, r.ToolCall)
+			return true, nil
+		})
+	})
+	return list, more, err
+}
+
+// A Refusal says why a call is refused.
+type Refusal struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// maxReason bounds a reason, in bytes.
+const maxReason = 1000
+
+// Approve lets a parked call go on, and gives it as it is then. An approval is for that one call: whoever comes second, or too late, has a conflict.
+func (b *Bridge) Approve(ctx context.Context, owner, container, id string) (ToolCall, error) {
+	return b.decide(ctx, owner, container, id, StateApproved, "")
+}
+
+// Refuse ends a parked call; its code gets a PermissionError.
+func (b *Bridge) Refuse(ctx context.Context, owner, container, id string, why Refusal) (ToolCall, error) {
+	if len(why.Reason) > maxReason {
+		return ToolCall{}, invalid("reason", "reason has %d bytes; %d is the limit", len(why.Reason), maxReason)
+	}
+	return b.decide(ctx, owner, container, id, StateRefused, why.Reason)
+}
+
+// decide takes a parked call to another state, once. That is on disk before the code hears of it.
+func (b *Bridge) decide(ctx context.Context, owner, container, id string, to State, reason string) (ToolCall, error) {
+	d, err := b.find(owner, container)
+	if err != nil {
+		return ToolCall{}, err
+	}
+	var r record
+	now := b.cfg.Now()
+	err = b.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		if r, err = findCall(tx, d.s.ID(), id); err != nil {
+			return err
+		}
+		if r.State != StateParked || !now.Before(r.ExpiresAt.Time) || !d.runs(r.ExecID) {
+			return r.decided()
+		}
+		r.State, r.Decision = to, &Decision{By: proto.Actor(ctx), At: proto.At(now), Reason: d.s.Hide(reason)}
+		if to == StateRefused {
+			r.EndedAt, r.Error = proto.AtOrNil(now), (*CallError)(r.refusal())
+		}
+		return r.put(tx)
+	})
+	if err == nil {
+		d.decided(r)
+	}
+	return r.ToolCall, err
+}
+
+// refusal is what code gets of a call that a person refused.
+func (r record) refusal() *Failure {
+	if r.Decision.Reason == "" {
+		return fail(PermissionError, "the call of %s was refused", r.Tool)
+	}
+	return fail(PermissionError, "the call of %s was refused: %s", r.Tool, r.Decision.Reason)
+}
+
+// decided is the error for a call that is not parked any more.
+func (r record) decided() error {
+	switch {
+	case r.State == StateParked:
+		return proto.Errorf(proto.Expired, "", r.ID, "call %s waits for approval no more: its command has ended, or its time is over", r.ID)
+	case r.Decision != nil:
+		return proto.Errorf(proto.Conflict, "", r.ID, "call %s is %s: %s has decided about it already; an approval is for one call", r.ID, r.State, r.Decision.By)
+	}
+	return proto.Errorf(proto.Conflict, "", r.ID, "call %s is %s and does not wait for approval", r.ID, r.State)
+}

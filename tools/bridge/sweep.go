@@ -1,0 +1,232 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"time"
+
+	"berth/proto"
+	"berth/state/ledger"
+)
+
+// What is kept of calls that are over, for each container: no more than these, the newest. Those of a command that runs stay.
+const (
+	maxKept    = 1000
+	maxKeptAge = 7 * 24 * time.Hour
+)
+
+// pruneEvery is how often old calls are looked for, which reads all of them.
+const pruneEvery = 10 * time.Minute
+
+// Swept is what one Sweep did.
+type Swept struct {
+	Ended     int // calls whose time was over, or whose code has gone
+	Forgotten int // old calls
+}
+
+// Sweep ends what an earlier daemon left and nobody came back for, and forgets what is old.
+func (b *Bridge) Sweep(ctx context.Context) (done Swept, err error) {
+	if b.sessions == nil {
+		return done, nil
+	}
+	b.dropDesks()
+	if done.Ended, err = b.endStale(ctx); err != nil {
+		return done, err
+	}
+	b.mu.Lock()
+	now := b.cfg.Now()
+	due := now.Sub(b.pruned) >= pruneEvery
+	if due {
+		b.pruned = now
+	}
+	b.mu.Unlock()
+	if due {
+		done.Forgotten, err = b.prune(now)
+	}
+	return done, err
+}
+
+// dropDesks lets go of containers that are no more, and of what commands spent that have ended.
+func (b *Bridge) dropDesks() {
+	b.mu.Lock()
+	var gone []*desk
+	for id, d := range b.desks {
+		if b.sessions.Any(id) == nil {
+			gone = append(gone, d)
+			delete(b.desks, id)
+		}
+	}
+	left := maps.Clone(b.desks)
+	b.mu.Unlock()
+	for _, d := range gone {
+		d.close()
+	}
+	for _, d := range left {
+		d.dropSpent()
+	}
+}
+
+func (d *desk) dropSpent() {
+	d.mu.Lock()
+	spent := maps.Clone(d.spent)
+	d.mu.Unlock()
+	for exec := range spent {
+		if !d.runs(exec) {
+			d.mu.Lock()
+			delete(d.spent, exec)
+			d.mu.Unlock()
+		}
+	}
+}
+
+// has reports whether a call is in memory, where it ends by itself.
+func (b *Bridge) has(r record) bool {
+	b.mu.Lock()
+	d := b.desks[r.ContainerID]
+	b.mu.Unlock()
+	if d == nil {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.calls[callKey{r.ExecID, r.Client}] != nil
+}
+
+// stale is how a call ends that is live in the ledger and nowhere else, or no state while it may go on: its command runs and may come back for it.
+func (b *Bridge) stale(r record, now time.Time) State {
+	runs := false
+	if s := b.sessions.Any(r.ContainerID); s != nil {
+		runs = b.desk(s).runs(r.ExecID)
+	}
+	switch {
+	case runs && (r.State != StateParked || now.Before(r.ExpiresAt.Time)) || b.has(r):
+		return ""
+	case r.State == StateRunning:
+		return StateLost
+	case r.State == StateParked && runs:
+		return StateExpired
+	}
+	return StateCanceled
+}
+
+// endStale looks first without writing: mostly there is nothing to do.
+func (b *Bridge) endStale(ctx context.Context) (n int, err error) {
+	now, live := b.cfg.Now(), []record{}
+	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		var keys []string
+		if err := ledger.Each(tx, bucketLive, "", func(id, container string) { keys = append(keys, container+"/"+id) }); err != nil {
+			return err
+		}
+		for _, key := range keys {
+			var r record
+			if known, err := tx.Get(bucketCalls, key, &r); err != nil {
+				return err
+			} else if known {
+				live = append(live, r)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range live {
+		if b.stale(r, now) == "" {
+			continue
+		}
+		ended, err := b.endOne(r, now)
+		if err != nil {
+			return n, err
+		}
+		if ended {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// endOne ends a stale call, unless it was taken up meanwhile.
+func (b *Bridge) endOne(r record, now time.Time) (ended bool, err error) {
+	err = b.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		ended = false
+		fresh, err := findCall(tx, r.ContainerID, r.ID)
+		if err != nil || fresh.State != r.State {
+			return err
+		}
+		if fresh.State = b.stale(fresh, now); fresh.State == "" {
+			return nil
+		}
+		ended = true
+		fresh.EndedAt, fresh.Error = proto.AtOrNil(now), (*CallError)(fail(RuntimeError, "nobody came back for the call"))
+		return fresh.put(tx)
+	})
+	if proto.CodeOf(err) == proto.NotFound {
+		err = nil
+	}
+	return ended, err
+}
+
+// prune forgets calls beyond what is kept, and all of containers that are no more.
+func (b *Bridge) prune(now time.Time) (n int, err error) {
+	var doomed []record
+	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		byContainer := map[string][]record{}
+		err := ledger.Each(tx, bucketCalls, "", func(_ string, r record) {
+			r.Input, r.Error = nil, nil
+			byContainer[r.ContainerID] = append(byContainer[r.ContainerID], r)
+		})
+		for container, list := range byContainer {
+			doomed = append(doomed, b.surplus(container, list, now)...)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	err = b.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		for _, r := range doomed {
+			if err := errors.Join(tx.Delete(bucketCalls, r.key()), tx.Delete(bucketIDs, r.clientKey()), tx.Delete(bucketLive, r.ID)); err != nil {
+				return err
+			}
+		}
+		return b.dropOffers(tx)
+	})
+	return len(doomed), err
+}
+
+// surplus are the calls of a container, oldest first, that are too many or too old.
+func (b *Bridge) surplus(container string, list []record, now time.Time) (doomed []record) {
+	s := b.sessions.Any(container)
+	if s == nil {
+		return list
+	}
+	d := b.desk(s)
+	for i, r := range list {
+		old := len(list)-i > maxKept || now.Sub(r.CreatedAt.Time) > maxKeptAge
+		if old && r.State.Over() && !d.runs(r.ExecID) {
+			doomed = append(doomed, r)
+		}
+	}
+	return doomed
+}
+
+// dropOffers forgets those of containers that are no more.
+func (b *Bridge) dropOffers(tx *ledger.Tx) error {
+	var keys []string
+	if err := tx.Scan(bucketOffers, "", func(key string, _ []byte) (bool, error) {
+		if id, _, _ := strings.Cut(key, "/"); b.sessions.Any(id) == nil {
+			keys = append(keys, key)
+		}
+		return true, nil
+	}); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if err := tx.Delete(bucketOffers, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}

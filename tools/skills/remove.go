@@ -1,0 +1,90 @@
+package skills
+
+import (
+	"context"
+	"os"
+
+	"berth/proto"
+	"berth/state/ledger"
+)
+
+// Delete removes a skill with all its versions. With onlyEmpty it refuses one that has any.
+func (s *Store) Delete(ctx context.Context, owner, id string, onlyEmpty bool) error {
+	if err := s.mayChange(ctx, owner, id); err != nil {
+		return err
+	}
+	var gone []versionRecord
+	err := s.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
+		if _, err = find(tx, owner, id); err != nil {
+			return err
+		}
+		if gone, err = versions(tx, id); err != nil {
+			return err
+		}
+		if onlyEmpty && len(gone) > 0 {
+			return proto.Errorf(proto.InvalidArgument, "", id, "Skill `%s` has %d versions; delete those first.", id, len(gone))
+		}
+		if err := tx.DeletePrefix(bucketVersions, id+"/"); err != nil {
+			return err
+		}
+		return tx.Delete(bucketSkills, ownKey(owner, id))
+	})
+	if err == nil {
+		s.discard(gone)
+	}
+	return err
+}
+
+// DeleteVersion removes one version. The last one stays, unless the skill may be left without any.
+func (s *Store) DeleteVersion(ctx context.Context, owner, id, version string, mayBeLast bool) (Version, error) {
+	if err := s.mayChange(ctx, owner, id); err != nil {
+		return Version{}, err
+	}
+	var gone versionRecord
+	var r skillRecord
+	err := s.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
+		if r, err = find(tx, owner, id); err != nil {
+			return err
+		}
+		all, err := versions(tx, id)
+		if err != nil {
+			return err
+		}
+		gone = versionRecord{}
+		for _, v := range all {
+			if v.is(version) {
+				gone = v
+			}
+		}
+		switch {
+		case gone.ID == "":
+			return noVersion(id, version)
+		case len(all) == 1 && !mayBeLast:
+			return proto.Errorf(proto.InvalidArgument, "", gone.ID, "Version `%s` is the only one of skill `%s`; delete the skill, or make another version first.", gone.ID, id)
+		}
+		return tx.Delete(bucketVersions, ownKey(id, gone.ID))
+	})
+	if err != nil {
+		return Version{}, err
+	}
+	s.discard([]versionRecord{gone})
+	return r.version(gone), nil
+}
+
+// mayChange fails for a skill that is not the owner's to change.
+func (s *Store) mayChange(ctx context.Context, owner, id string) error {
+	k, err := s.Get(ctx, owner, id)
+	if err == nil && k.Source == Provided {
+		err = provided(id)
+	}
+	return err
+}
+
+// discard removes archives whose records are gone; one that cannot be removed goes at the next start.
+func (s *Store) discard(list []versionRecord) {
+	for _, v := range list {
+		if err := os.Remove(s.archive(v.ID)); err != nil && !os.IsNotExist(err) {
+			s.cfg.Log.Warn("an archive of a skill was not removed; the next start does it", "version", v.ID, "error", err)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package toolstore
+
+import (
+	"context"
+	"fmt"
+
+	"berth/proto"
+	"berth/state/ledger"
+)
+
+// A Refusal says why a run is refused.
+type Refusal struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// maxReason bounds a reason, in bytes.
+const maxReason = 1000
+
+// Approve lets a parked run begin, and gives it as it is then; it goes on in the background. An approval is for that one run: whoever comes second,
+// or too late, has a conflict.
+func (c *Catalog) Approve(ctx context.Context, owner, id string) (Run, error) {
+	rec, err := c.findRun(owner, id)
+	if err != nil {
+		return Run{}, err
+	}
+	if rec.State != StateParked {
+		return Run{}, rec.decided()
+	}
+	r, v, err := c.find(owner, rec.ToolID, rec.Version)
+	if err != nil {
+		return Run{}, proto.Errorf(proto.Conflict, "", id, "version %d of tool %s is gone, so run %s cannot begin any more; refuse it", rec.Version, rec.Tool, id)
+	}
+	if err := c.checkContainer(r, v.Configuration, rec.Container); err != nil {
+		return Run{}, err
+	}
+	env, err := c.environment(r.ID, v)
+	if err != nil {
+		return Run{}, err
+	}
+	input, err := c.reveal(rec)
+	if err != nil {
+		return Run{}, err
+	}
+	if rec, err = c.decide(ctx, owner, id, StateRunning, ""); err != nil {
+		return Run{}, err
+	}
+	c.launch(context.WithoutCancel(ctx), rec, v, env, input)
+	return rec.Run, nil
+}
+
+// Refuse ends a parked run before it began.
+func (c *Catalog) Refuse(ctx context.Context, owner, id string, why Refusal) (Run, error) {
+	if len(why.Reason) > maxReason {
+		return Run{}, invalid("reason", "reason has %d bytes; %d is the limit", len(why.Reason), maxReason)
+	}
+	rec, err := c.decide(ctx, owner, id, StateRefused, why.Reason)
+	return rec.Run, err
+}
+
+// decide takes a parked run to another state, once.
+func (c *Catalog) decide(ctx context.Context, owner, id string, to State, reason string) (rec runRecord, err error) {
+	now := c.cfg.Now()
+	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		if rec, err = findRun(tx, owner, id); err != nil {
+			return err
+		}
+		if rec.State != StateParked || !now.Before(rec.ExpiresAt.Time) {
+			return rec.decided()
+		}
+		return rec.settle(tx, to, Decision{By: proto.Actor(ctx), At: proto.At(now), Reason: reason})
+	})
+	if err == nil {
+		c.tell()
+	}
+	return rec, err
+}
+
+// settle writes a decision.
+func (r *runRecord) settle(tx *ledger.Tx, to State, d Decision) error {
+	r.State, r.Decision = to, &d
+	if to == StateRunning {
+		r.StartedAt, r.Kept = &d.At, ""
+	} else {
+		r.EndedAt = &d.At
+		r.Kept = ""
+		r.Error = &RunError{Type: string(to), Message: fmt.Sprintf("the run was %s before it began", to)}
+	}
+	return r.put(tx)
+}
+
+// decided is the error for a run that is not parked any more.
+func (r runRecord) decided() error {
+	switch {
+	case r.State == StateParked:
+		return proto.Errorf(proto.Expired, "", r.ID, "run %s waited for approval until %s, which is over; run the tool again", r.ID, r.ExpiresAt.Format("2006-01-02 15:04:05 MST"))
+	case r.Decision != nil:
+		return proto.Errorf(proto.Conflict, "", r.ID, "run %s is %s: %s has decided about it already; an approval is for one run", r.ID, r.State, r.Decision.By)
+	}
+	return proto.Errorf(proto.Conflict, "", r.ID, "run %s is %s and does not wait for approval", r.ID, r.State)
+}

@@ -1,0 +1,30 @@
+package toolstore
+
+// jsonTypes are the types of fields in the words of JSON Schema.
+var jsonTypes = map[string]string{
+	typeString: "string", typeInteger: "integer", typeNumber: "number", typeBoolean: "boolean", typeArray: "array", typeObject: "object",
+}
+
+// JSONSchema is a list of fields as JSON Schema (2020-12) has it. It has no word of fields beside those: in an input they are left out, and in an
+// output they are the tool's affair.
+func JSONSchema(list []Field) map[string]any {
+	properties, required := map[string]any{}, []string{}
+	for _, f := range list {
+		properties[f.Name] = f.jsonSchema()
+		if f.Required {
+			required = append(required, f.Name)
+		}
+	}
+	return map[string]any{"type": "object", "properties": properties, "required": required}
+}
+
+func (f Field) jsonSchema() map[string]any {
+	s := map[string]any{"type": jsonTypes[f.FieldType]}
+	if f.Description != "" {
+		s["description"] = f.Description
+	}
+	if f.ItemsType != "" {
+		s["items"] = map[string]any{"type": jsonTypes[f.ItemsType]}
+	}
+	return s
+}

@@ -1,0 +1,46 @@
+package toolstore
+
+import (
+	"errors"
+	"strings"
+
+	"berth/state/ledger"
+)
+
+// Reseal has the environments of all versions of tools, and the inputs of runs that keep one sealed, sealed anew; see vault.Rotate. Nothing of them is in
+// memory, so it does no harm to a daemon that has the ledger open, nor needs one.
+func Reseal(db *ledger.DB, reseal func(name, sealed string) (string, error)) (changed, closed int, err error) {
+	err = db.Update(func(tx *ledger.Tx) error {
+		changed, closed = 0, 0
+		again := func(name string, sealed *string, put func() error) error {
+			if *sealed == "" {
+				return nil
+			}
+			fresh, err := reseal(name, *sealed)
+			if err != nil {
+				closed++
+				return nil
+			}
+			if fresh == *sealed {
+				return nil
+			}
+			*sealed = fresh
+			changed++
+			return put()
+		}
+		versions := map[string]versionRecord{}
+		err := ledger.Each(tx, bucketVersions, "", func(key string, v versionRecord) {
+			if v.Sealed != "" {
+				versions[key] = v
+			}
+		})
+		for key, v := range versions {
+			tool, _, _ := strings.Cut(key, "/")
+			err = errors.Join(err, again(tool, &v.Sealed, func() error { return tx.Put(bucketVersions, key, v) }))
+		}
+		return errors.Join(err, eachLive(tx, "", func(rec runRecord) error {
+			return again(rec.ID, &rec.Kept, func() error { return rec.put(tx) })
+		}))
+	})
+	return changed, closed, err
+}

@@ -1,0 +1,500 @@
+package toolstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"berth/code"
+	"berth/proto"
+	"berth/state/ledger"
+
+	"github.com/google/uuid"
+)
+
+// A State is where a run is.
+type State string
+
+// The states.
+const (
+	StateParked    State = "parked"  // waits for approval
+	StateRunning   State = "running" // its code may have begun
+	StateSucceeded State = "succeeded"
+	StateFailed    State = "failed"
+	StateRefused   State = "refused" // by a person
+	StateExpired   State = "expired" // parked for too long
+	StateLost      State = "lost"    // the daemon ended under it; how far it came is unknown
+)
+
+// States are all of them.
+var States = []State{StateParked, StateRunning, StateSucceeded, StateFailed, StateRefused, StateExpired, StateLost}
+
+// Over reports whether nothing will happen to a run any more.
+func (s State) Over() bool { return s != StateParked && s != StateRunning }
+
+// Types of errors beside the reasons for which a command ends, such as "timeout" and "out_of_memory", and the codes of errors of the daemon.
+const (
+	ErrorException     = "exception"
+	ErrorSyntax        = "syntax_error"
+	ErrorNoRun         = "no_run"
+	ErrorExit          = "exit"
+	ErrorNotJSON       = "not_serializable"
+	ErrorOutputTooBig  = "output_too_large"
+	ErrorInvalidOutput = "invalid_output"
+)
+
+// A RunRequest asks for a run of a tool.
+type RunRequest struct {
+	Input          json.RawMessage `json:"input,omitempty"`           // an object; default {}
+	Version        int64           `json:"version,omitempty"`         // default the current one
+	Container      string          `json:"container,omitempty"`       // where; default: one that is made for the run and deleted
+	Image          string          `json:"image,omitempty"`           // of the container that is made
+	Files          []string        `json:"files,omitempty"`           // stored files to put into $INPUT_DIR first
+	Background     bool            `json:"background,omitempty"`      // answer as soon as it has begun
+	IdempotencyKey string          `json:"idempotency_key,omitempty"` // the same key with the same request is the same run, for as long as that is kept
+}
+
+// A Run is one use of a tool. Values of its secrets are replaced in all of it.
+type Run struct {
+	ID          string             `json:"id"`
+	ToolID      string             `json:"tool_id"`
+	Tool        string             `json:"tool"` // its name
+	Version     int64              `json:"version"`
+	State       State              `json:"state"`
+	Input       json.RawMessage    `json:"input"`            // the fields that the schema knows
+	Output      json.RawMessage    `json:"output,omitempty"` // what run gave back, once it succeeded
+	Error       *RunError          `json:"error,omitempty"`
+	Logs        code.Logs          `json:"logs"`
+	Truncated   bool               `json:"truncated,omitempty"` // some of the logs was left out
+	Files       []proto.BashOutput `json:"files"`               // stored files made of the top-level files of $OUTPUT_DIR
+	Notes       []string           `json:"notes,omitempty"`
+	Container   string             `json:"container,omitempty"` // the one that the request named
+	ExecID      string             `json:"exec_id,omitempty"`
+	DurationMS  float64            `json:"duration_ms"`
+	RequestedBy string             `json:"requested_by"` // API key
+	CreatedAt   proto.Time         `json:"created_at"`
+	StartedAt   *proto.Time        `json:"started_at,omitempty"`
+	EndedAt     *proto.Time        `json:"ended_at,omitempty"`
+	ExpiresAt   *proto.Time        `json:"expires_at,omitempty"` // of a run that needs approval: when it is too late for that
+	Decision    *Decision          `json:"decision,omitempty"`
+}
+
+// A RunError says how a run failed.
+type RunError struct {
+	Type       string `json:"type"`                  // "exception", "timeout", "out_of_memory", "exit", "not_serializable", "invalid_output", …
+	Name       string `json:"name,omitempty"`        // of the exception
+	Message    string `json:"message"`               // for people
+	Traceback  string `json:"traceback,omitempty"`   // of the tool's own frames
+	Field      string `json:"field,omitempty"`       // of the output, that is wrong
+	ReturnCode *int   `json:"return_code,omitempty"` // of an interpreter that ended
+}
+
+// A Decision is what a person decided about a run.
+type Decision struct {
+	By     string     `json:"by"` // API key
+	At     proto.Time `json:"at"`
+	Reason string     `json:"reason,omitempty"` // why it was refused
+}
+
+// A runRecord is what the ledger keeps of a run.
+type runRecord struct {
+	Run
+	Owner string   `json:"owner"`
+	Image string   `json:"image,omitempty"`
+	Asked []string `json:"asked,omitempty"` // stored files
+	Key   string   `json:"key,omitempty"`   // idempotency key
+	Hash  string   `json:"hash,omitempty"`  // of what was asked for with it
+	Kept  string   `json:"kept,omitempty"`  // of a parked run, where Input has secrets replaced: the input, sealed under the run's ID
+}
+
+// Run runs a tool, and gives the run when it is over, or at once where it is parked or to go on in the background. One that goes on in the background,
+// or has an idempotency key, does not end with ctx. replayed says that the run is that of an earlier request with the same key.
+func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (run Run, replayed bool, err error) {
+	r, v, err := c.find(owner, name, req.Version)
+	if err != nil {
+		return Run{}, false, err
+	}
+	rec, err := c.prepare(ctx, r, v, req)
+	if err != nil {
+		return Run{}, false, err
+	}
+	env, err := c.environment(r.ID, v)
+	if err != nil {
+		return Run{}, false, err
+	}
+	input := rec.Input
+	if err := c.conceal(&rec, env); err != nil {
+		return Run{}, false, err
+	}
+	if replayed, err = c.record(&rec); err != nil {
+		return Run{}, false, err
+	}
+	if rec.State == StateParked {
+		return rec.Run, replayed, nil // as it was written: somebody may have decided about it since, and whoever asked was to be told that it waits
+	}
+	if !replayed && rec.State == StateRunning {
+		alone := ctx
+		if req.Background || rec.Key != "" {
+			alone = context.WithoutCancel(ctx)
+		}
+		done := c.launch(alone, rec, v, env, input)
+		if !req.Background {
+			<-done
+		}
+	} else if replayed && !req.Background && rec.State == StateRunning {
+		run, err = c.Await(ctx, owner, rec.ID)
+		return run, true, err
+	}
+	run, err = c.GetRun(owner, rec.ID)
+	return run, replayed, err
+}
+
+// prepare is what a request is recorded as: the input checked, and nothing begun.
+func (c *Catalog) prepare(ctx context.Context, r toolRecord, v versionRecord, req RunRequest) (runRecord, error) {
+	if err := c.checkRequest(req); err != nil {
+		return runRecord{}, err
+	}
+	if err := c.checkContainer(r, v.Configuration, req.Container); err != nil {
+		return runRecord{}, err
+	}
+	input, dropped, err := checkInput(v.Configuration.InputSchema, req.Input)
+	if err != nil {
+		return runRecord{}, err
+	}
+	text, err := encode(input)
+	if err != nil {
+		return runRecord{}, err
+	}
+	now := c.cfg.Now()
+	rec := runRecord{Owner: r.Owner, Image: req.Image, Asked: req.Files, Key: req.IdempotencyKey, Run: Run{
+		ID: proto.ID(runPrefix, uuid.Must(uuid.NewV7())), ToolID: r.ID, Tool: r.Name, Version: v.Version, State: StateRunning, Input: text,
+		Logs: code.Logs{Stdout: []string{}, Stderr: []string{}}, Files: []proto.BashOutput{}, Container: req.Container,
+		RequestedBy: proto.Actor(ctx), CreatedAt: proto.At(now),
+	}}
+	if len(dropped) > 0 {
+		rec.Notes = []string{cut("fields of the input that input_schema does not have were left out: "+strings.Join(dropped, ", "), 1000)}
+	}
+	if v.ApprovalAction == ApprovalReview {
+		rec.State, rec.ExpiresAt = StateParked, proto.AtOrNil(now.Add(c.cfg.ParkTime))
+	} else {
+		rec.StartedAt = &rec.CreatedAt
+	}
+	if rec.Key != "" {
+		rec.Hash, err = hashOf(req)
+	}
+	return rec, err
+}
+
+func (c *Catalog) checkRequest(req RunRequest) error {
+	switch {
+	case len(req.Input) > MaxInput:
+		return proto.Errorf(proto.TooLarge, "", "input", "input has %d bytes; %d is the limit; upload what is large as a file and name it in files", len(req.Input), MaxInput)
+	case req.Version < 0:
+		return invalid("version", "version must be one of the tool's, or left out for the current one")
+	case req.Container != "" && req.Image != "":
+		return invalid("image", "image is for a container that is made; leave it out where container names one")
+	case !proto.ValidRetryKey(req.IdempotencyKey):
+		return invalid("idempotency_key", "the idempotency key must be 1 to %d printable ASCII characters", proto.MaxRetryKey)
+	}
+	return nil
+}
+
+// checkContainer says whether a run can be had in the container that is named, or in one that is made.
+func (c *Catalog) checkContainer(r toolRecord, cfg Configuration, container string) error {
+	if container == "" {
+		return c.checkNetwork(r.Name, cfg)
+	}
+	s, err := c.cfg.Sessions.Get(r.Owner, container)
+	if err != nil {
+		return err
+	}
+	has := s.Info().Network.Mode.Covers(proto.NetworkAllowlist)
+	switch {
+	case len(cfg.EnvHosts) > 0:
+		return proto.Errorf(proto.Conflict, "", "container", "tool %s has env_hosts, which belong to a container that is made for its run; leave container out", r.Name)
+	case has && !cfg.AllowNetwork:
+		return proto.Errorf(proto.Conflict, "", "container", "tool %s has no allow_network, and container %s has a network; name one without, or none", r.Name, container)
+	case !has && cfg.AllowNetwork:
+		return proto.Errorf(proto.Conflict, "", "container", "tool %s has allow_network, and container %s has no network; name one that was created with it, or none", r.Name, container)
+	}
+	return nil
+}
+
+// hashOf tells requests apart that come with the same key.
+func hashOf(req RunRequest) (string, error) {
+	req.IdempotencyKey, req.Background = "", false
+	text, err := json.Marshal(req)
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), err
+}
+
+// checkNetwork says whether this daemon gives a container the network that a tool asks for.
+func (c *Catalog) checkNetwork(name string, cfg Configuration) error {
+	if n := cfg.network(); !c.cfg.NetworkMax.Covers(n.Mode) {
+		return proto.Errorf(proto.Unsupported, "", "configuration.allow_network",
+			"tool %s has allow_network, and this daemon does not give containers the network %q; its operator can allow it with --network-max %s, or change the tool to allow_network false if it can do without", name, n.Mode, n.Mode)
+	}
+	return nil
+}
+
+// network is what the container of a run may reach: any public host, by way of the daemon's proxy, or nothing.
+func (cfg Configuration) network() (n proto.Network) {
+	if cfg.AllowNetwork {
+		n.Mode = proto.NetworkOpen
+	}
+	return n
+}
+
+// record writes a new run down, or finds the one that has its key already.
+func (c *Catalog) record(rec *runRecord) (replayed bool, err error) {
+	fresh := *rec
+	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		*rec, replayed = fresh, false
+		if fresh.Key != "" {
+			old, err := withKey(tx, fresh)
+			if old != nil || err != nil {
+				if old != nil {
+					*rec, replayed = *old, true
+				}
+				return err
+			}
+			if err := tx.Put(bucketKeys, fresh.retryKey(), fresh.ID); err != nil {
+				return err
+			}
+		}
+		return fresh.put(tx)
+	})
+	if err == nil {
+		c.tell()
+	}
+	return replayed, err
+}
+
+func (r runRecord) retryKey() string { return r.Owner + "/" + r.ToolID + "/" + r.Key }
+
+// withKey is the run that another's key stands for already.
+func withKey(tx *ledger.Tx, r runRecord) (*runRecord, error) {
+	var id string
+	if known, err := tx.Get(bucketKeys, r.retryKey(), &id); err != nil || !known {
+		return nil, err
+	}
+	var old runRecord
+	if known, err := tx.Get(bucketRuns, r.Owner+"/"+id, &old); err != nil || !known {
+		return nil, err
+	}
+	if old.Hash != r.Hash {
+		return nil, proto.Errorf(proto.Conflict, "", r.Key, "idempotency key %q was used for another request; use a new key for each new request", r.Key)
+	}
+	return &old, nil
+}
+
+// put writes a run, and whether it is live.
+func (r runRecord) put(tx *ledger.Tx) error {
+	if err := tx.Put(bucketRuns, r.Owner+"/"+r.ID, r); err != nil {
+		return err
+	}
+	if r.State.Over() {
+		return tx.Delete(bucketLive, r.ID)
+	}
+	return tx.Put(bucketLive, r.ID, r.Owner)
+}
+
+// conceal hides secrets in a run that is to be recorded. One that waits keeps its input as it was, sealed.
+func (c *Catalog) conceal(rec *runRecord, env map[string]string) (err error) {
+	input := rec.Input
+	rec.cover(env)
+	if rec.State == StateParked && !bytes.Equal(input, rec.Input) {
+		rec.Kept, err = c.cfg.Vault.Seal(rec.ID, input)
+	}
+	return err
+}
+
+// reveal is the input of a run that was parked.
+func (c *Catalog) reveal(rec runRecord) ([]byte, error) {
+	if rec.Kept == "" {
+		return rec.Input, nil
+	}
+	return c.cfg.Vault.Unseal(rec.ID, rec.Kept)
+}
+
+// cover hides secrets of an environment in a run.
+func (r *runRecord) cover(env map[string]string) {
+	secrets, _ := split(env)
+	r.hide(secrets)
+}
+
+// launch begins a run that is recorded as running. What it gives is closed once the run is over and that is recorded.
+func (c *Catalog) launch(ctx context.Context, rec runRecord, v versionRecord, env map[string]string, input []byte) <-chan struct{} {
+	done := make(chan struct{})
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.wg.Add(1)
+	}
+	c.mu.Unlock()
+	if closed { // the next daemon finds it running, and lost
+		close(done)
+		return done
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(c.ctx, cancel)
+	go func() {
+		defer c.wg.Done()
+		defer close(done)
+		defer cancel()
+		defer unhook()
+		c.perform(ctx, &rec, v, env, input)
+		if err := c.finish(rec); err != nil {
+			c.cfg.Log.Error("recording the end of a tool's run; the next start takes it for lost", "run", rec.ID, "error", err)
+		}
+	}()
+	return done
+}
+
+// perform runs the code and takes what came of it into the record.
+func (c *Catalog) perform(ctx context.Context, rec *runRecord, v versionRecord, env map[string]string, input []byte) {
+	swapped, rest := v.Configuration.cut(env)
+	secrets, plain := split(rest)
+	req := code.Program{
+		Code: program(rec.Tool, v.Configuration.Code, input, false), Shown: fmt.Sprintf("tool %s, version %d, %s", rec.Tool, rec.Version, rec.ID),
+		Container: rec.Container, Image: rec.Image, Network: v.Configuration.network(), NetworkSecrets: swapped, Files: rec.Asked, Env: plain, Secrets: secrets,
+		TimeoutSeconds: v.Configuration.TimeoutSeconds, MaxOutputBytes: maxLogs,
+	}
+	if rec.Container != "" { // which has one already
+		req.Network = proto.Network{}
+	}
+	began := time.Now()
+	err := c.cfg.Code.Once(ctx, rec.Owner, req, func(out code.Outcome) error {
+		rec.read(out, v.Configuration.OutputSchema)
+		return nil
+	})
+	if err != nil {
+		e := proto.AsError(err)
+		rec.Error = &RunError{Type: string(e.Code), Message: e.Message, Field: e.Item}
+	}
+	rec.DurationMS = float64(time.Since(began).Microseconds()) / 1e3
+	rec.EndedAt = proto.AtOrNil(c.cfg.Now())
+	switch {
+	case err != nil && c.ctx.Err() != nil:
+		rec.State, rec.Error = StateLost, lostError()
+	case rec.Error != nil:
+		rec.State = StateFailed
+	default:
+		rec.State = StateSucceeded
+	}
+	rec.cover(env)
+}
+
+func lostError() *RunError {
+	return &RunError{Type: string(proto.EndLost), Message: "the daemon ended while this ran; how far it came is unknown, so it was not begun again; run the tool anew if that does no harm"}
+}
+
+// finish records the end of a run.
+func (c *Catalog) finish(rec runRecord) error {
+	err := c.cfg.Ledger.Update(rec.put)
+	c.tell()
+	return err
+}
+
+// tell lets everybody look who waits for a run.
+func (c *Catalog) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// news is closed when something changes from now on.
+func (c *Catalog) news() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+// GetRun describes a run.
+func (c *Catalog) GetRun(owner, id string) (Run, error) {
+	rec, err := c.findRun(owner, id)
+	return rec.Run, err
+}
+
+func (c *Catalog) findRun(owner, id string) (rec runRecord, err error) {
+	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		rec, err = findRun(tx, owner, id)
+		return err
+	})
+	return rec, err
+}
+
+func findRun(tx *ledger.Tx, owner, id string) (rec runRecord, err error) {
+	if !proto.ValidID(runPrefix, id) {
+		return rec, notFound("run", id)
+	}
+	known, err := tx.Get(bucketRuns, owner+"/"+id, &rec)
+	if err == nil && !known {
+		err = notFound("run", id)
+	}
+	return rec, err
+}
+
+// Await gives a run once it is over, or as it is when ctx ends.
+func (c *Catalog) Await(ctx context.Context, owner, id string) (Run, error) {
+	for {
+		news := c.news()
+		run, err := c.GetRun(owner, id)
+		if err != nil || run.State.Over() {
+			return run, err
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return run, nil
+		}
+	}
+}
+
+// A Filter chooses runs. Empty fields choose all.
+type Filter struct {
+	Tool  string // name or ID
+	State State
+	After string // a run's ID: those that are older
+	Limit int    // 0 is 20
+}
+
+// maxPage bounds a list of runs, in bytes as the ledger has them.
+const maxPage = 8 << 20
+
+// Runs lists an owner's runs, newest first, and says whether there are more.
+func (c *Catalog) Runs(owner string, f Filter) (list []Run, more bool, err error) {
+	before := ""
+	if f.After != "" {
+		if !proto.ValidID(runPrefix, f.After) {
+			return nil, false, invalid("after", "after: %.80q is no run's ID", f.After)
+		}
+		before = owner + "/" + f.After
+	}
+	size, most := 0, cmp.Or(f.Limit, 20)
+	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		return tx.ScanBack(bucketRuns, owner+"/", before, func(_ string, data []byte) (bool, error) {
+			var rec runRecord
+			if err := json.Unmarshal(data, &rec); err != nil {
+				return false, err
+			}
+			if f.Tool != "" && f.Tool != rec.Tool && f.Tool != rec.ToolID || f.State != "" && f.State != rec.State {
+				return true, nil
+			}
+			if size += len(data); len(list) == most || size > maxPage && len(list) > 0 {
+				more = true
+				return false, nil
+			}
+			list = append(list, rec.Run)
+			return true, nil
+		})
+	})
+	return list, more, err
+}

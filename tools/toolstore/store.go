@@ -1,0 +1,372 @@
+package toolstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"berth/code"
+	"berth/proto"
+	"berth/session"
+	"berth/state/ledger"
+
+	"github.com/google/uuid"
+)
+
+// The ledger's buckets that this package owns.
+const (
+	bucketTools    = "tools"
+	bucketNames    = "tool_names"
+	bucketVersions = "tool_versions"
+	bucketRuns     = "tool_runs"
+	bucketLive     = "tool_runs_live"
+	bucketKeys     = "tool_run_keys"
+)
+
+// Bounds of what is kept.
+const (
+	maxTools    = 1000 // of one owner
+	maxVersions = 100  // of one tool: the newest
+)
+
+// Config is what Open needs. Ledger, Sessions, Code and Vault must be set.
+type Config struct {
+	Ledger       *ledger.DB
+	Sessions     *session.Sessions
+	Code         *code.Runner
+	Vault        session.Vault
+	NetworkMax   proto.NetworkMode // the widest network that the daemon gives to containers; "" is none
+	ProviderKeys map[string]string // environment of every tool, below its own; see CheckProviderKey
+	ParkTime     time.Duration     // how long a run waits for approval; 0 is 24 hours
+	Log          *slog.Logger      // nil: slog.Default
+	Now          func() time.Time  // nil: time.Now
+}
+
+// A Catalog is all tools of a daemon, and their runs.
+type Catalog struct {
+	cfg    Config
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // runs that go on
+
+	mu      sync.Mutex    // guards what follows
+	changed chan struct{} // closed, and made anew, when a run's state changes
+	closed  bool
+	pruned  time.Time // when old runs were last looked for
+}
+
+// A toolRecord is what the ledger keeps of a tool beside its versions.
+type toolRecord struct {
+	ID      string    `json:"id"`
+	Owner   string    `json:"owner"`
+	Name    string    `json:"name"`
+	Version int64     `json:"version"` // the current one
+	Created time.Time `json:"created"`
+}
+
+// A versionRecord is one version of a tool.
+type versionRecord struct {
+	Version        int64         `json:"version"`
+	Description    string        `json:"description"`
+	Configuration  Configuration `json:"configuration"` // without env_variables
+	ApprovalAction string        `json:"approval_action,omitempty"`
+	EnvNames       []string      `json:"env_names,omitempty"`
+	Sealed         string        `json:"sealed,omitempty"` // env_variables, under the tool's ID
+	Created        time.Time     `json:"created"`
+	By             string        `json:"by,omitempty"` // API key
+}
+
+// Open opens the tools that there are. Runs that an earlier daemon left running are lost.
+func Open(cfg Config) (*Catalog, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	cfg.ParkTime = cmp.Or(cfg.ParkTime, 24*time.Hour)
+	c := &Catalog{cfg: cfg, changed: make(chan struct{})}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c, c.loseRuns()
+}
+
+// Close ends the runs that go on; they are lost.
+func (c *Catalog) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.wg.Wait()
+	return nil
+}
+
+// Create stores a tool as its version 1.
+func (c *Catalog) Create(ctx context.Context, owner string, req NewTool) (Tool, error) {
+	if err := req.check(); err != nil {
+		return Tool{}, err
+	}
+	note, err := c.compile(ctx, owner, req)
+	if err != nil {
+		return Tool{}, err
+	}
+	now := c.cfg.Now()
+	r := toolRecord{ID: proto.ID(toolPrefix, uuid.Must(uuid.NewV7())), Owner: owner, Name: req.Name, Version: 1, Created: now}
+	v, err := c.version(ctx, r, req)
+	if err != nil {
+		return Tool{}, err
+	}
+	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		if err := free(tx, owner, req.Name); err != nil {
+			return err
+		}
+		if err := v.named(); err != nil {
+			return err
+		}
+		return putAll(tx, r, v)
+	})
+	return noted(r.info(v), note), err
+}
+
+// noted is a tool with a note, if there is one.
+func noted(t Tool, note string) Tool {
+	if note != "" {
+		t.Notes = append(t.Notes, note)
+	}
+	return t
+}
+
+// version is what req is kept as, r's newest.
+func (c *Catalog) version(ctx context.Context, r toolRecord, req NewTool) (versionRecord, error) {
+	v := versionRecord{Version: r.Version, Description: req.Description, Configuration: req.Configuration, ApprovalAction: req.ApprovalAction, Created: c.cfg.Now(), By: proto.CallerOf(ctx).KeyID}
+	v.EnvNames = slices.Sorted(maps.Keys(req.Configuration.EnvVariables))
+	v.Configuration.EnvVariables = nil
+	if err := c.checkHosts(req.Configuration); err != nil {
+		return v, err
+	}
+	var err error
+	v.Sealed, err = c.seal(r.ID, req.Configuration.EnvVariables)
+	return v, err
+}
+
+// checkHosts says whether variables may be put into requests to the hosts that are named. Of those that a version takes over from the one
+// before, the values were checked then.
+func (c *Catalog) checkHosts(cfg Configuration) error {
+	asked := map[string]proto.NetworkSecret{}
+	for name, hosts := range cfg.EnvHosts {
+		asked[name] = proto.NetworkSecret{Value: cmp.Or(cfg.EnvVariables[name], "not given"), Hosts: hosts}
+	}
+	err := c.cfg.Sessions.CheckNetworkSecrets(cfg.network(), asked)
+	var e *proto.Error
+	if errors.As(err, &e) {
+		return proto.Errorf(e.Code, "", "configuration.env_hosts", "configuration.env_hosts: %s", e.Message)
+	}
+	return err
+}
+
+// named fails where hosts are given for a variable that there is not.
+func (v versionRecord) named() error {
+	for _, name := range slices.Sorted(maps.Keys(v.Configuration.EnvHosts)) {
+		if !slices.Contains(v.EnvNames, name) {
+			return invalid("configuration.env_hosts."+name, "configuration.env_hosts: there is no %.80q among env_variables; leave it out, or give its value", name)
+		}
+	}
+	return nil
+}
+
+// free fails where a name is taken, or the owner has too many tools.
+func free(tx *ledger.Tx, owner, name string) error {
+	var id string
+	taken, err := tx.Get(bucketNames, owner+"/"+name, &id)
+	if err != nil {
+		return err
+	}
+	if taken {
+		return proto.Errorf(proto.AlreadyExists, "", name, "there is a tool of the name %s already; change it, which makes a new version, or choose another name", name)
+	}
+	n := 0
+	if err := tx.Scan(bucketNames, owner+"/", func(string, []byte) (bool, error) { n++; return true, nil }); err != nil {
+		return err
+	}
+	if n >= maxTools {
+		return proto.Errorf(proto.QuotaExceeded, "", name, "there are %d tools, which is the limit of one owner; delete one", n)
+	}
+	return nil
+}
+
+// putAll writes a tool with its current version.
+func putAll(tx *ledger.Tx, r toolRecord, v versionRecord) error {
+	if err := tx.Put(bucketNames, r.Owner+"/"+r.Name, r.ID); err != nil {
+		return err
+	}
+	if err := tx.Put(bucketTools, r.Owner+"/"+r.ID, r); err != nil {
+		return err
+	}
+	if old := v.Version - maxVersions; old > 0 {
+		if err := tx.Delete(bucketVersions, versionKey(r.ID, old)); err != nil {
+			return err
+		}
+	}
+	return tx.Put(bucketVersions, versionKey(r.ID, v.Version), v)
+}
+
+// Change makes a new version of a tool, which is the current one then.
+func (c *Catalog) Change(ctx context.Context, owner, name string, req ChangeTool) (Tool, error) {
+	r, v, err := c.find(owner, name, 0)
+	if err != nil {
+		return Tool{}, err
+	}
+	next, err := req.on(r, v)
+	if err != nil {
+		return Tool{}, err
+	}
+	note := ""
+	if req.Configuration != nil {
+		if note, err = c.compile(ctx, owner, next); err != nil {
+			return Tool{}, err
+		}
+	}
+	made, err := c.version(ctx, r, next)
+	if err != nil {
+		return Tool{}, err
+	}
+	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error { return c.supersede(tx, owner, req, &r, &made) })
+	return noted(r.info(made), note), err
+}
+
+// supersede writes a version over the one that is current by now. What the request left out is that one's, and not the one's that Change began
+// with: of two changes at once, neither undoes the other.
+func (c *Catalog) supersede(tx *ledger.Tx, owner string, req ChangeTool, r *toolRecord, made *versionRecord) error {
+	now, v, err := find(tx, owner, r.ID, 0)
+	if err != nil {
+		return err
+	}
+	if req.Description == nil {
+		made.Description = v.Description
+	}
+	if req.ApprovalAction == nil {
+		made.ApprovalAction = v.ApprovalAction
+	}
+	if req.Configuration == nil {
+		made.Configuration = v.Configuration
+	}
+	if req.Configuration == nil || req.Configuration.EnvVariables == nil {
+		made.EnvNames, made.Sealed = v.EnvNames, v.Sealed
+	}
+	if err := made.named(); err != nil {
+		return err
+	}
+	now.Version++
+	made.Version = now.Version
+	*r = now
+	return putAll(tx, now, *made)
+}
+
+// find is a tool by its name or ID, and one of its versions; 0 is the current one.
+func (c *Catalog) find(owner, name string, version int64) (r toolRecord, v versionRecord, err error) {
+	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		r, v, err = find(tx, owner, name, version)
+		return err
+	})
+	return r, v, err
+}
+
+func find(tx *ledger.Tx, owner, name string, version int64) (r toolRecord, v versionRecord, err error) {
+	id := name
+	if !proto.ValidID(toolPrefix, name) {
+		if !validToolName(name) {
+			return r, v, notFound("tool", name)
+		}
+		if _, err := tx.Get(bucketNames, owner+"/"+name, &id); err != nil {
+			return r, v, err
+		}
+	}
+	known, err := tx.Get(bucketTools, owner+"/"+id, &r)
+	if err != nil {
+		return r, v, err
+	}
+	if !known {
+		return r, v, notFound("tool", name)
+	}
+	known, err = tx.Get(bucketVersions, versionKey(r.ID, cmp.Or(version, r.Version)), &v)
+	if err == nil && !known {
+		err = proto.Errorf(proto.NotFound, "", "version", "tool %s has no version %d; its versions are listed with it, the newest %d are kept", r.Name, version, maxVersions)
+	}
+	return r, v, err
+}
+
+// Get describes a tool by its name or ID. Version 0 is the current one.
+func (c *Catalog) Get(owner, name string, version int64) (Tool, error) {
+	r, v, err := c.find(owner, name, version)
+	if err != nil {
+		return Tool{}, err
+	}
+	return r.info(v), nil
+}
+
+// List describes an owner's tools as they are now, by name.
+func (c *Catalog) List(owner string) (list []Tool, err error) {
+	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		var ids []string
+		if err := ledger.Each(tx, bucketNames, owner+"/", func(_ string, id string) { ids = append(ids, id) }); err != nil {
+			return err
+		}
+		for _, id := range ids {
+			r, v, err := find(tx, owner, id, 0)
+			if err != nil {
+				return fmt.Errorf("reading tool %s: %w", id, err)
+			}
+			list = append(list, r.info(v))
+		}
+		return nil
+	})
+	return list, err
+}
+
+// Versions describes the versions of a tool that are kept, newest first.
+func (c *Catalog) Versions(owner, name string) (list []Tool, err error) {
+	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		r, _, err := find(tx, owner, name, 0)
+		if err != nil {
+			return err
+		}
+		return ledger.Each(tx, bucketVersions, r.ID+"/", func(_ string, v versionRecord) { list = append(list, r.info(v)) })
+	})
+	slices.Reverse(list)
+	return list, err
+}
+
+// Delete removes a tool with its versions. Its runs stay; those that are parked are refused.
+func (c *Catalog) Delete(ctx context.Context, owner, name string) (id string, err error) {
+	r, _, err := c.find(owner, name, 0)
+	if err != nil {
+		return "", err
+	}
+	now := c.cfg.Now()
+	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		if _, _, err := find(tx, owner, r.ID, 0); err != nil { // somebody else was faster
+			return err
+		}
+		for bucket, key := range map[string]string{bucketTools: owner + "/" + r.ID, bucketNames: owner + "/" + r.Name} {
+			if err := tx.Delete(bucket, key); err != nil {
+				return err
+			}
+		}
+		if err := tx.DeletePrefix(bucketVersions, r.ID+"/"); err != nil {
+			return err
+		}
+		return eachLive(tx, owner, func(run runRecord) error {
+			if run.ToolID != r.ID || run.State != StateParked {
+				return nil
+			}
+			return run.settle(tx, StateRefused, Decision{By: proto.Actor(ctx), At: proto.At(now), Reason: "the tool was deleted"})
+		})
+	})
+	c.tell()
+	return r.ID, err
+}

@@ -1,0 +1,181 @@
+package toolstore
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/proto"
+	"berth/state/ledger"
+)
+
+// What is kept of runs that are over, for each owner: no more than these, the newest.
+const (
+	maxRuns     = 1000
+	maxRunBytes = 64 << 20
+	maxRunAge   = 30 * 24 * time.Hour
+)
+
+// pruneEvery is how often old runs are looked for, which reads all of them.
+const pruneEvery = 10 * time.Minute
+
+// Swept is what one Sweep did.
+type Swept struct {
+	Expired   int // runs that nobody approved in time
+	Forgotten int // old runs
+}
+
+// eachLive calls fn with the runs that are parked or running; owner "" is everybody's.
+func eachLive(tx *ledger.Tx, owner string, fn func(runRecord) error) error {
+	live := map[string]string{}
+	if err := ledger.Each(tx, bucketLive, "", func(id, whose string) { live[id] = whose }); err != nil {
+		return err
+	}
+	for id, whose := range live {
+		if owner != "" && whose != owner {
+			continue
+		}
+		var rec runRecord
+		if known, err := tx.Get(bucketRuns, whose+"/"+id, &rec); err != nil || !known {
+			return err
+		}
+		if err := fn(rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loseRuns says of runs that an earlier daemon left running that they are lost.
+func (c *Catalog) loseRuns() error {
+	return c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		return eachLive(tx, "", func(rec runRecord) error {
+			if rec.State != StateRunning {
+				return nil
+			}
+			rec.State, rec.Error, rec.EndedAt, rec.Kept = StateLost, lostError(), proto.AtOrNil(c.cfg.Now()), ""
+			return rec.put(tx)
+		})
+	})
+}
+
+// Sweep ends runs that waited too long for approval, and forgets old ones.
+func (c *Catalog) Sweep(_ context.Context) (Swept, error) {
+	var done Swept
+	var err error
+	if done.Expired, err = c.expire(); err != nil {
+		return done, err
+	}
+	c.mu.Lock()
+	now := c.cfg.Now()
+	due := now.Sub(c.pruned) >= pruneEvery
+	if due {
+		c.pruned = now
+	}
+	c.mu.Unlock()
+	if due {
+		done.Forgotten, err = c.prune(now)
+	}
+	return done, err
+}
+
+// expire looks first without writing: mostly there is nothing to do.
+func (c *Catalog) expire() (n int, err error) {
+	now := c.cfg.Now()
+	late := func(rec runRecord) bool { return rec.State == StateParked && !now.Before(rec.ExpiresAt.Time) }
+	any := false
+	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		return eachLive(tx, "", func(rec runRecord) error { any = any || late(rec); return nil })
+	})
+	if err != nil || !any {
+		return 0, err
+	}
+	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		n = 0
+		return eachLive(tx, "", func(rec runRecord) error {
+			if !late(rec) {
+				return nil
+			}
+			n++
+			rec.State, rec.EndedAt, rec.Kept = StateExpired, proto.AtOrNil(now), ""
+			rec.Error = &RunError{Type: string(StateExpired), Message: "nobody approved the run in time; run the tool again"}
+			return rec.put(tx)
+		})
+	})
+	c.tell()
+	return n, err
+}
+
+// A kept is a run as prune sees it.
+type kept struct {
+	key  string
+	size int
+}
+
+// prune forgets runs beyond what is kept.
+func (c *Catalog) prune(now time.Time) (n int, err error) {
+	var doomed []string
+	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		live := map[string]bool{}
+		if err := ledger.Each(tx, bucketLive, "", func(id, _ string) { live[id] = true }); err != nil {
+			return err
+		}
+		byOwner := map[string][]kept{}
+		err := tx.Scan(bucketRuns, "", func(key string, data []byte) (bool, error) {
+			if owner, id, _ := strings.Cut(key, "/"); !live[id] {
+				byOwner[owner] = append(byOwner[owner], kept{key, len(data)})
+			}
+			return true, nil
+		})
+		for _, runs := range byOwner {
+			doomed = append(doomed, surplus(runs, oldest(now.Add(-maxRunAge)))...)
+		}
+		return err
+	})
+	if err != nil || len(doomed) == 0 {
+		return 0, err
+	}
+	return len(doomed), c.cfg.Ledger.Update(func(tx *ledger.Tx) error { return forget(tx, doomed) })
+}
+
+// surplus are the keys of runs, oldest first, that are too many, too large together, or older than an ID.
+func surplus(runs []kept, before string) (keys []string) {
+	count, size := 0, 0
+	for _, r := range slices.Backward(runs) {
+		count, size = count+1, size+r.size
+		if _, id, _ := strings.Cut(r.key, "/"); count > maxRuns || size > maxRunBytes || id < before {
+			keys = append(keys, r.key)
+		}
+	}
+	return keys
+}
+
+// oldest is an ID before those of runs made from t on: IDs begin with their time in milliseconds.
+func oldest(t time.Time) string {
+	var bits [16]byte
+	ms := uint64(max(0, t.UnixMilli()))
+	for i := range 6 {
+		bits[i] = byte(ms >> (40 - 8*i))
+	}
+	return proto.ID(runPrefix, bits)
+}
+
+func forget(tx *ledger.Tx, keys []string) error {
+	for _, key := range keys {
+		var rec runRecord
+		known, err := tx.Get(bucketRuns, key, &rec)
+		if err != nil || !known {
+			return err
+		}
+		if rec.Key != "" {
+			if err := tx.Delete(bucketKeys, rec.retryKey()); err != nil {
+				return err
+			}
+		}
+		if err := tx.Delete(bucketRuns, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package toolstore
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"berth/proto"
+)
+
+// Bounds of a tool.
+const (
+	MaxCode  = 96 << 10 // bytes of its code
+	MaxInput = 96 << 10 // bytes of a run's input, as JSON
+
+	maxToolName   = 64 // bytes
+	maxEnv        = 64 // variables
+	maxEnvName    = 128
+	maxEnvValue   = 32 << 10 // bytes
+	maxTimeout    = 3600.0   // seconds
+	leastTimeout  = 0.1
+	usualTimeout  = 30.0
+	toolPrefix    = "tool_"
+	runPrefix     = "run_"
+	kindOfTool    = "code_runner"
+	kindOfConfig  = "CodeRunner"
+	pythonRuntime = "python"
+)
+
+// ApprovalReview is the approval action that parks each run until a person has decided about it.
+const ApprovalReview = "review"
+
+// A Configuration says what a tool runs and how.
+type Configuration struct {
+	Type           string            `json:"type"`    // "CodeRunner"
+	Runtime        string            `json:"runtime"` // "python"
+	Code           string            `json:"code"`    // that defines run(input)
+	InputSchema    []Field           `json:"input_schema,omitempty"`
+	OutputSchema   []Field           `json:"output_schema,omitzero"`   // left out: anything that is JSON
+	EnvVariables   map[string]string `json:"env_variables,omitempty"`  // never told again
+	TimeoutSeconds float64           `json:"timeout_seconds,omitzero"` // default 30
+	AllowNetwork   bool              `json:"allow_network,omitempty"`
+
+	// EnvHosts are for variables that the code is to have a placeholder of: the proxy puts the value into requests to these hosts alone.
+	EnvHosts map[string][]string `json:"env_hosts,omitempty"`
+}
+
+// A NewTool asks for a tool.
+type NewTool struct {
+	Name           string        `json:"name"`
+	Description    string        `json:"description,omitempty"`
+	ToolType       string        `json:"tool_type"` // "code_runner"
+	Configuration  Configuration `json:"configuration"`
+	ApprovalAction string        `json:"approval_action,omitempty"` // "review", or none
+}
+
+// A ChangeTool asks for a new version of a tool. What is left out stays as it is.
+type ChangeTool struct {
+	Name           *string        `json:"name,omitempty"`      // only the one it has
+	ToolType       *string        `json:"tool_type,omitempty"` // only the one it has
+	Description    *string        `json:"description,omitempty"`
+	Configuration  *Configuration `json:"configuration,omitempty"` // whole; without env_variables those that there are stay
+	ApprovalAction *string        `json:"approval_action,omitempty"`
+}
+
+// A Tool is one version of a tool, as it is shown.
+type Tool struct {
+	ID               string        `json:"id"`
+	Name             string        `json:"name"`
+	Description      string        `json:"description"`
+	ToolType         string        `json:"tool_type"`
+	Configuration    Configuration `json:"configuration"`
+	ApprovalAction   string        `json:"approval_action"`
+	EnvVariableNames []string      `json:"env_variable_names"`
+	Version          int64         `json:"version"`
+	CreatedAt        proto.Time    `json:"created_at"`
+	UpdatedAt        proto.Time    `json:"updated_at"` // when the version was made
+	Notes            []string      `json:"notes,omitempty"`
+}
+
+// check says what is wrong with a tool, by the path of its first field that is, and fills in what was left out.
+func (t *NewTool) check() error {
+	switch {
+	case !validToolName(t.Name):
+		return invalid("name", "name: %.80q is no tool's name; use 1 to %d letters, digits, '_' and '-', beginning with a letter, and not the form of a tool's ID", t.Name, maxToolName)
+	case len(t.Description) > maxDescription || !utf8.ValidString(t.Description):
+		return invalid("description", "description must be text of at most %d bytes", maxDescription)
+	case t.ToolType != kindOfTool:
+		return invalid("tool_type", "tool_type: %.40q is not known; write %q", t.ToolType, kindOfTool)
+	case t.ApprovalAction != "" && t.ApprovalAction != ApprovalReview:
+		return invalid("approval_action", "approval_action: %.40q is not known; write %q, or leave it out for runs that nobody has to approve", t.ApprovalAction, ApprovalReview)
+	}
+	return t.Configuration.check()
+}
+
+func validToolName(name string) bool {
+	return validName(name, "_-", maxToolName) && (name[0] > '9') && name[0] != '_' && name[0] != '-' && !proto.ValidID(toolPrefix, name)
+}
+
+func (c *Configuration) check() error {
+	if c.TimeoutSeconds == 0 {
+		c.TimeoutSeconds = usualTimeout
+	}
+	switch {
+	case c.Type != kindOfConfig:
+		return invalid("configuration.type", "configuration.type: %.40q is not known; write %q, in just that case", c.Type, kindOfConfig)
+	case c.Runtime != pythonRuntime:
+		return invalid("configuration.runtime", "configuration.runtime: %.40q is not known; tools are written in %q", c.Runtime, pythonRuntime)
+	case strings.TrimSpace(c.Code) == "":
+		return invalid("configuration.code", "configuration.code is missing; give Python that defines run(input)")
+	case len(c.Code) > MaxCode:
+		return proto.Errorf(proto.TooLarge, "", "configuration.code", "configuration.code has %d bytes; %d is the limit; have the code import what is large from a file of the run", len(c.Code), MaxCode)
+	case strings.ContainsRune(c.Code, 0) || !utf8.ValidString(c.Code):
+		return invalid("configuration.code", "configuration.code is no text: it holds a NUL byte, or is not UTF-8")
+	case !(c.TimeoutSeconds >= leastTimeout && c.TimeoutSeconds <= maxTimeout): // so that NaN is refused
+		return invalid("configuration.timeout_seconds", "configuration.timeout_seconds must be from %v to %v", leastTimeout, maxTimeout)
+	}
+	if err := checkSchema("configuration.input_schema", c.InputSchema); err != nil {
+		return err
+	}
+	if err := checkSchema("configuration.output_schema", c.OutputSchema); err != nil {
+		return err
+	}
+	if len(c.EnvHosts) > 0 && !c.AllowNetwork {
+		return invalid("configuration.env_hosts", "configuration.env_hosts goes with allow_network: without it the tool reaches no host")
+	}
+	return checkEnv(c.EnvVariables)
+}
+
+// checkEnv says nothing of values but their names.
+func checkEnv(env map[string]string) error {
+	const at = "configuration.env_variables"
+	if len(env) > maxEnv {
+		return invalid(at, "%s has %d variables; %d is the limit", at, len(env), maxEnv)
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		switch value := env[name]; {
+		case !validName(name, "_", maxEnvName) || name[0] <= '9':
+			return invalid(at, "%s: %.80q is no variable's name; use letters, digits and '_', not beginning with a digit", at, name)
+		case len(value) > maxEnvValue || strings.ContainsRune(value, 0) || !utf8.ValidString(value):
+			return invalid(at+"."+name, "%s.%s must be text of at most %d bytes without NUL", at, name, maxEnvValue)
+		}
+	}
+	return nil
+}
+
+// on is a tool as a change makes it of the version that is current.
+func (c ChangeTool) on(r toolRecord, v versionRecord) (NewTool, error) {
+	next := NewTool{Name: r.Name, Description: v.Description, ToolType: kindOfTool, Configuration: v.Configuration, ApprovalAction: v.ApprovalAction}
+	switch {
+	case c.Name != nil && *c.Name != r.Name:
+		return next, invalid("name", "name: a tool keeps its name, which here is %s; make another tool, or leave name out", r.Name)
+	case c.ToolType != nil && *c.ToolType != kindOfTool:
+		return next, invalid("tool_type", "tool_type: %.40q is not known; write %q", *c.ToolType, kindOfTool)
+	case c == ChangeTool{Name: c.Name, ToolType: c.ToolType}:
+		return next, invalid("", "there is nothing to change; give description, configuration or approval_action")
+	}
+	if c.Description != nil {
+		next.Description = *c.Description
+	}
+	if c.Configuration != nil {
+		next.Configuration = *c.Configuration
+	}
+	if c.ApprovalAction != nil {
+		next.ApprovalAction = *c.ApprovalAction
+	}
+	return next, next.check()
+}
+
+// info is a version as it is shown.
+func (r toolRecord) info(v versionRecord) Tool {
+	c := v.Configuration
+	c.EnvVariables = nil
+	names := v.EnvNames
+	if names == nil {
+		names = []string{}
+	}
+	return Tool{
+		ID: r.ID, Name: r.Name, Description: v.Description, ToolType: kindOfTool, Configuration: c, ApprovalAction: v.ApprovalAction,
+		EnvVariableNames: names, Version: v.Version, CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(v.Created),
+	}
+}
+
+// printable is text of a caller for a message.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+func versionKey(tool string, n int64) string { return fmt.Sprintf("%s/%09d", tool, n) }

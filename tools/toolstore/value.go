@@ -1,0 +1,238 @@
+package toolstore
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/proto"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// maxDepth is how deep values may be nested: as deep as no sensible input is, and far less deep than what reads them in the container can go.
+const maxDepth = 64
+
+// checkInput takes the fields that a schema knows out of an input and checks them. What it does not know is dropped, and named in dropped.
+func checkInput(schema []Field, raw []byte) (input map[string]any, dropped []string, err error) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		raw = []byte("{}")
+	}
+	given, err := parseObject("input", raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	input, err = checkFields("input", schema, given)
+	for name := range given {
+		if !slices.ContainsFunc(schema, func(f Field) bool { return f.Name == name }) {
+			dropped = append(dropped, name)
+		}
+	}
+	slices.Sort(dropped)
+	return input, dropped, err
+}
+
+// checkOutput checks what a tool gave back. A schema that is nil allows everything; fields that one does not know stay.
+func checkOutput(schema []Field, raw []byte) error {
+	v, err := parse("output", raw)
+	if err != nil || schema == nil {
+		return err
+	}
+	object, ok := v.(map[string]any)
+	if !ok {
+		return invalid("output", "output must be an object with the fields of output_schema, not %s; have run return a dict", kindOf(v))
+	}
+	_, err = checkFields("output", schema, object)
+	return err
+}
+
+// checkFields are the fields of an object that the schema knows. Null is as good as left out.
+func checkFields(path string, schema []Field, object map[string]any) (map[string]any, error) {
+	out := map[string]any{}
+	for _, f := range schema {
+		at, v := path+"."+f.Name, object[f.Name]
+		if v == nil {
+			if f.Required {
+				return nil, invalid(at, "%s is required and is missing; give it a value of type %s", at, f.FieldType)
+			}
+			continue
+		}
+		v, err := f.value(at, v)
+		if err != nil {
+			return nil, err
+		}
+		out[f.Name] = v
+	}
+	return out, nil
+}
+
+// value is v as the field's type has it.
+func (f Field) value(at string, v any) (any, error) {
+	v, err := typed(at, f.FieldType, v)
+	if err != nil || f.ItemsType == "" {
+		return v, err
+	}
+	items := v.([]any)
+	for i := range items {
+		if items[i], err = typed(fmt.Sprintf("%s.%d", at, i), f.ItemsType, items[i]); err != nil {
+			return nil, err
+		}
+	}
+	return items, nil
+}
+
+// typed is v, if it is of a type. A whole number that is written as 2.0 or 2e3 becomes one without a fraction.
+func typed(at, name string, v any) (any, error) {
+	ok := false
+	switch name {
+	case typeString:
+		_, ok = v.(string)
+	case typeBoolean:
+		_, ok = v.(bool)
+	case typeArray:
+		_, ok = v.([]any)
+	case typeObject:
+		_, ok = v.(map[string]any)
+	case typeNumber:
+		_, ok = v.(json.Number)
+	case typeInteger:
+		if n, is := v.(json.Number); is {
+			if v, ok = whole(n); !ok {
+				return nil, invalid(at, "%s must be of type %s, not %.40s", at, name, n)
+			}
+		}
+	}
+	if !ok {
+		return nil, invalid(at, "%s must be of type %s, not %s", at, name, kindOf(v))
+	}
+	return v, nil
+}
+
+// exact is where floating-point numbers begin to leave out whole ones.
+const exact = 1 << 53
+
+func whole(n json.Number) (json.Number, bool) {
+	if !strings.ContainsAny(string(n), ".eE") {
+		return n, true
+	}
+	f, err := n.Float64()
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > exact {
+		return n, false
+	}
+	return json.Number(strconv.FormatInt(int64(f), 10)), true
+}
+
+func kindOf(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case string:
+		return "a string"
+	case bool:
+		return strconv.FormatBool(v)
+	case json.Number:
+		return "the number " + string(v)[:min(40, len(v))]
+	case []any:
+		return "an array"
+	}
+	return "an object"
+}
+
+func parseObject(path string, raw []byte) (map[string]any, error) {
+	v, err := parse(path, raw)
+	if err != nil {
+		return nil, err
+	}
+	object, ok := v.(map[string]any)
+	if !ok {
+		return nil, invalid(path, "%s must be an object, not %s", path, kindOf(v))
+	}
+	return object, nil
+}
+
+// parse reads one JSON value with its numbers as they are written. Names that are there twice, text that is not UTF-8, and numbers beyond what
+// floating-point numbers reach are refused: they would not arrive as they were sent.
+func parse(path string, raw []byte) (v any, err error) {
+	if !jsontext.Value(raw).IsValid() {
+		return nil, invalid(path, "%s is not valid JSON, has a name twice in one object, or is not UTF-8", path)
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return nil, invalid(path, "%s is not valid JSON", path)
+	}
+	return v, checkValue(path, v, 0)
+}
+
+// checkValue bounds what is in a value.
+func checkValue(at string, v any, depth int) error {
+	if depth > maxDepth {
+		return invalid(cut(at, 200), "%s is nested more than %d levels deep; send it flatter, or as a file", cut(at, 200), maxDepth)
+	}
+	switch v := v.(type) {
+	case json.Number:
+		if f, err := v.Float64(); err != nil || math.IsInf(f, 0) {
+			return invalid(cut(at, 200), "%s: the number %.40s is too large; send it as a string", cut(at, 200), v)
+		}
+	case []any:
+		for i, item := range v {
+			if err := checkValue(fmt.Sprintf("%s.%d", at, i), item, depth+1); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if err := checkValue(at+"."+name, v[name], depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// encode writes a value as JSON, as short as it gets.
+func encode(v any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// cut bounds a text, whole characters only.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// mapStrings is a value with fn of each of its texts, names too.
+func mapStrings(v any, fn func(string) string) any {
+	switch v := v.(type) {
+	case string:
+		return fn(v)
+	case []any:
+		for i := range v {
+			v[i] = mapStrings(v[i], fn)
+		}
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, item := range v {
+			out[fn(name)] = mapStrings(item, fn)
+		}
+		return out
+	}
+	return v
+}
+
+func notFound(what, name string) error {
+	return proto.Errorf(proto.NotFound, "", cut(name, 80), "%s %.80q does not exist; list those there are", what, name)
+}

@@ -1,0 +1,153 @@
+package tooluse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// shellName is the persistent shell that the client-side bash tool works in.
+const shellName = "bash"
+
+// A bashInput is the input of both bash tools.
+type bashInput struct {
+	// A pointer, since a restart comes without one.
+	Command *string `json:"command"`
+	Restart bool    `json:"restart"`
+}
+
+// bashError is an answer to the model, not a failure of the request: the conversation goes on.
+func bashError(code proto.BlockError) proto.BashError {
+	return proto.BashError{Type: proto.TypeBashError, ErrorCode: code}
+}
+
+// runBash is the hosted tool: a fresh bash for each call, typed content.
+func runBash(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
+	var in bashInput
+	if err := decode(u.Input, &in); err != nil || in.Command == nil || *in.Command == "" {
+		// The hosted tool knows no text for errors, only codes: what was wrong with the input
+		// cannot be said.
+		return bashError(proto.BlockInvalidInput), false, nil
+	}
+	res, err := u.bash(ctx, s, proto.Cmd{Command: *in.Command})
+	switch {
+	case err != nil && (fatal(s, err) || u.misused(err)):
+		return nil, false, err
+	case err != nil:
+		return bashError(blockError(err)), false, nil
+	}
+	return res.Result, false, nil
+}
+
+// runShell is the client-side tool: one shell that keeps its variables and directory, and one text.
+// Its errors are texts that begin with "Error: ", since this tool's result has no codes.
+func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
+	var in bashInput
+	if err := decode(u.Input, &in); err != nil {
+		return "Error: " + words(s, err), true, nil
+	}
+	if in.Restart {
+		return restartShell(ctx, s)
+	}
+	if in.Command == nil || *in.Command == "" {
+		return "Error: no command provided", true, nil
+	}
+	// The tool has no timeout to set: the daemon's default is what ends a command that waits for
+	// input.
+	res, err := u.bash(ctx, s, proto.Cmd{Command: *in.Command, Shell: shellName})
+	switch {
+	case err != nil && (fatal(s, err) || u.misused(err)):
+		return nil, false, err
+	case err != nil:
+		return "Error: " + words(s, err), true, nil
+	}
+	text, failed := shellText(res)
+	return text, failed, nil
+}
+
+// bash runs a command to its end, once for a key.
+func (u *Use) bash(ctx context.Context, s *session.Session, cmd proto.Cmd) (proto.ExecResult, error) {
+	// A client whose connection broke sends the block again: with a key the command does not run
+	// twice.
+	cmd.IdempotencyKey, cmd.TimeoutSeconds = u.IdempotencyKey, u.TimeoutSeconds
+	e, replayed, err := s.ExecOnce(ctx, cmd)
+	if err != nil {
+		return proto.ExecResult{}, err
+	}
+	u.replayed = replayed
+	if u.Started != nil {
+		u.Started(e)
+	}
+	// Finish and not Wait: if ctx ends first, nobody will read the result, and the command ends as
+	// well.
+	return e.Finish(ctx)
+}
+
+// misused reports whether err is about the key, which the model knows nothing of.
+func (u *Use) misused(err error) bool {
+	var e *proto.Error
+	return u.IdempotencyKey != "" && errors.As(err, &e) && (e.Item == u.IdempotencyKey || e.Item == "idempotency_key")
+}
+
+// restartShell ends the shell with all that runs in it. The next command makes a new one, so
+// nothing is started here.
+func restartShell(ctx context.Context, s *session.Session) (any, bool, error) {
+	err := s.CloseShell(ctx, shellName)
+	switch {
+	case err != nil && fatal(s, err):
+		return nil, false, err
+	case err != nil && proto.CodeOf(err) != proto.NotFound: // none there is as good as a fresh one
+		return "Error: " + words(s, err), true, nil
+	}
+	return "Bash session restarted", false, nil
+}
+
+// shellText is a result as the one text that the client-side tool gives the model.
+func shellText(res proto.ExecResult) (text string, failed bool) {
+	var b strings.Builder
+	// Standard output first, then errors: the order in which they were written is not known across
+	// two streams.
+	if r := res.Result.Result; r != nil {
+		b.WriteString(r.Stdout)
+		join(&b, r.Stderr)
+		if r.ReturnCode != 0 {
+			join(&b, fmt.Sprintf("[exit code: %d]", r.ReturnCode))
+		}
+		return b.String(), r.ReturnCode != 0
+	}
+	// It did not end by itself. What it had written until then often shows the model why.
+	if res.Partial != nil {
+		b.WriteString(res.Partial.Stdout)
+		join(&b, res.Partial.Stderr)
+	}
+	join(&b, "Error: "+endText(res.Exec))
+	return b.String(), true
+}
+
+// endText tells the model why its command ended early and what that means for the shell.
+func endText(e proto.Exec) string {
+	switch e.End.Reason {
+	case proto.EndTimeout:
+		// Measured, since the timeout is the daemon's own and stands in no request.
+		seconds := e.EndedAt.Sub(e.StartedAt.Time).Seconds()
+		return fmt.Sprintf("command did not finish within %.0f seconds; the shell was ended and the next command starts a fresh one", seconds)
+	case proto.EndOutputLimit:
+		return "the command wrote too much output and was ended"
+	}
+	return "the command was ended: " + e.End.Message
+}
+
+// join puts s on a line of its own behind what b holds.
+func join(b *strings.Builder, s string) {
+	if s == "" {
+		return
+	}
+	if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
+		b.WriteByte('\n')
+	}
+	b.WriteString(s)
+}

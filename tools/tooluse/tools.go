@@ -1,0 +1,153 @@
+// Package tools runs what a model asks for: it takes one tool-use block as the model
+// wrote it, does it in a session, and gives back the matching result block.
+//
+//	bash_code_execution          a fresh bash        bash_code_execution_tool_result
+//	text_editor_code_execution   the editor          text_editor_code_execution_tool_result
+//	bash                         a persistent shell  tool_result, text
+//	str_replace_based_edit_tool  the editor          tool_result, text
+//
+// What is wrong with the input, or goes wrong while it is done, is told in the block, where the model
+// can read it. Only what is wrong with the session itself is an error.
+package tooluse
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"berth/proto"
+	"berth/session"
+)
+
+// A Use is a tool-use block. Fields that a model's block has and this has not (caller,
+// cache_control, …) are nobody's business here.
+type Use struct {
+	Type  string          `json:"type"` // "server_tool_use" or "tool_use"
+	ID    string          `json:"id"`
+	Name  string          `json:"name"`
+	Input json.RawMessage `json:"input,omitempty"`
+
+	// For the bash tools; no block has these.
+	IdempotencyKey string              `json:"-"` // as in proto.Cmd
+	TimeoutSeconds float64             `json:"-"` // as in proto.Cmd
+	Started        func(*session.Exec) `json:"-"` // told of the command once it runs; nil: nobody is
+	replayed       bool                // it was done before
+}
+
+// A Result is the block that answers a Use. Which content it has depends on Type.
+type Result struct {
+	Type      string             `json:"type"`
+	ToolUseID string             `json:"tool_use_id"`
+	Content   any                `json:"content"`
+	IsError   bool               `json:"is_error,omitempty"` // of tool_result alone; the others tell by their content's type
+	Container proto.ContainerRef `json:"container"`
+
+	Replayed bool `json:"-"` // it is the result of an earlier use with the same key
+}
+
+// A tool does one kind of use.
+type tool struct {
+	result string // type of its result block
+	run    func(context.Context, *session.Session, *Use) (content any, failed bool, err error)
+}
+
+var byName = map[string]tool{
+	"bash_code_execution":         {"bash_code_execution_tool_result", runBash},
+	"text_editor_code_execution":  {"text_editor_code_execution_tool_result", runEditor},
+	"bash":                        {"tool_result", runShell},
+	"str_replace_based_edit_tool": {"tool_result", runTextEditor},
+}
+
+// Names lists the tools that Run knows.
+func Names() []string {
+	names := make([]string, 0, len(byName))
+	for n := range byName {
+		names = append(names, n)
+	}
+	// Sorted, since the OpenAPI document and an error message show it.
+	slices.Sort(names)
+	return names
+}
+
+// Check says what is wrong with a block before a session is made for it.
+func Check(u Use) error {
+	switch {
+	case u.Type != "server_tool_use" && u.Type != "tool_use":
+		return proto.Errorf(proto.InvalidArgument, "", "type", "type %.80q is not a tool-use block's; it is \"server_tool_use\" or \"tool_use\"", u.Type)
+	case u.ID == "":
+		return proto.Errorf(proto.InvalidArgument, "", "id", "the block has no id to answer to")
+	}
+	if _, ok := byName[u.Name]; !ok {
+		return proto.Errorf(proto.InvalidArgument, "", "name", "tool %.80q is not known; the tools are %s", u.Name, strings.Join(Names(), ", "))
+	}
+	return nil
+}
+
+// Run does what u asks for.
+func Run(ctx context.Context, s *session.Session, u Use) (Result, error) {
+	if err := Check(u); err != nil {
+		return Result{}, err
+	}
+	t := byName[u.Name]
+	content, failed, err := t.run(ctx, s, &u)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Type: t.result, ToolUseID: u.ID, Content: content, IsError: failed, Container: s.Ref(), Replayed: u.replayed}, nil
+}
+
+// decode reads a tool's input. A model adds fields now and then; those are ignored.
+func decode(input json.RawMessage, v any) error {
+	// A block without input counts as one with an empty input, so that the tool itself says what
+	// it misses.
+	if len(bytes.TrimSpace(input)) == 0 {
+		input = json.RawMessage("{}")
+	}
+	if err := json.Unmarshal(input, v); err != nil {
+		return proto.Errorf(proto.InvalidArgument, "", "input", "the input is not what the tool takes: %v", err)
+	}
+	return nil
+}
+
+// fatal reports whether err is about the session or the caller rather than about this use. What a model
+// wrote may look like the name of a container and is not one.
+func fatal(s *session.Session, err error) bool {
+	var e *proto.Error
+	// Not an error in our words: nothing that a model could put right.
+	if !errors.As(err, &e) {
+		return true
+	}
+	switch e.Code {
+	case proto.Canceled, proto.Internal, proto.Unauthenticated, proto.PermissionDenied:
+		return e.Item == "" || e.Code != proto.PermissionDenied
+	}
+	// Too many commands at once, or a daemon that is busy, pass: the model may try again, and has
+	// a code for it.
+	return e.Item == s.ID() && e.Code != proto.TooMany && e.Code != proto.Unavailable
+}
+
+// words are what a model is told of an error, without the secrets that it may repeat.
+func words(s *session.Session, err error) string { return proto.AsError(s.HideError(err)).Message }
+
+// blockError is the in-band code for an error. has lists the codes that the block may carry
+// beside the common ones.
+func blockError(err error, has ...proto.BlockError) proto.BlockError {
+	var b proto.BlockError
+	switch proto.CodeOf(err) {
+	case proto.NotFound:
+		b = proto.BlockFileNotFound
+	case proto.TooMany:
+		return proto.BlockTooMany
+	case proto.TimedOut:
+		return proto.BlockTimeExceeded
+	case proto.Unavailable, proto.Internal:
+		return proto.BlockUnavailable
+	}
+	if slices.Contains(has, b) {
+		return b
+	}
+	return proto.BlockInvalidInput
+}
