@@ -18,22 +18,24 @@ import (
 // mayImport says for each package which of our own it may import. A trailing /... stands for
 // a package and all below it. A package that is not named here fails the test: say first where it stands.
 var mayImport = map[string][]string{
-	"proto":                       {},
-	"stack":                       {},
-	"quick":                       {},
-	"state/ledger":                {},
-	"gc":                          {},
-	"state/audit":                 {"proto", "state/ledger"},
-	"state/vault":                 {"proto", "state/ledger"},
-	"guest/output":                {"proto"},
-	"state/keys":                  {"proto", "state/ledger"},
-	"egress":                      {"proto"},
-	"egress/egresstest":           {},
-	"guest":                       {"proto", "guest/output", "quick", "stack"},
-	"files":                       {"proto", "state/ledger"},
-	"session":                     {"proto", "tools/bridge/inside", "egress", "guest", "state/ledger", "guest/output", "stack"},
-	"runtime/containerd":          {"proto", "session"},
-	"session/sessiontest":         {"proto", "tools/bridge", "egress", "guest", "state/ledger", "state/keys", "files", "session", "artifacts", "state/vault"},
+	"proto":             {},
+	"stack":             {},
+	"quick":             {},
+	"state/ledger":      {},
+	"gc":                {},
+	"state/audit":       {"proto", "state/ledger"},
+	"state/vault":       {"proto", "state/ledger"},
+	"guest/output":      {"proto"},
+	"state/keys":        {"proto", "state/ledger"},
+	"egress":            {"proto"},
+	"egress/egresstest": {},
+	"guest":             {"proto", "guest/output", "quick", "stack"},
+	"files":             {"proto", "state/ledger"},
+	"session": {"proto", "tools/bridge/inside", "egress", "guest", "state/ledger", "guest/output",
+		"stack"},
+	"runtime/containerd": {"proto", "session"},
+	"session/sessiontest": {"proto", "tools/bridge", "egress", "guest", "state/ledger", "state/keys", "files",
+		"session", "artifacts", "state/vault"},
 	"tools/bridge":                {"proto", "tools/bridge/mcpclient", "egress", "state/ledger", "session"},
 	"tools/bridge/mcpclient":      {"proto"},
 	"tools/bridge/inside":         {},
@@ -47,23 +49,33 @@ var mayImport = map[string][]string{
 	"test/scripted":               {"proto"},
 	"gateway/upstream":            {"proto"},
 	"api":                         {"proto", "stack"},
-	"api/native":                  {"proto", "api", "state/audit", "state/keys", "session", "files", "artifacts", "tools/tooluse", "code", "tools/toolstore", "tools/bridge"},
-	"gateway":                     {"proto", "state/ledger", "session", "files", "artifacts", "tools/tooluse", "code", "gateway/upstream", "tools/bridge", "tools/skills"},
-	"api/anthropic":               {"proto", "api", "session", "files", "artifacts", "tools/tooluse", "gateway", "tools/skills"},
-	"api/mcp":                     {"proto", "api", "session", "files", "artifacts", "tools/tooluse", "code", "tools/toolstore"},
-	"sandbox-image":               {"proto", "code/driver"},
-	"cmd/berth-guest":             {"proto", "guest", "tools/bridge/inside/command"},
-	"cmd/berth":                   {"proto", "guest", "sandbox-image", "session", "runtime/containerd", "gateway/upstream", "cli", "client", "daemon", "test/attack", "test/launch", "test/scripted"},
-	"cli":                         {"proto", "state/ledger", "state/audit", "code", "session", "artifacts", "tools/toolstore", "sandbox-image", "client", "test/attack", "test/bench", "cli/pack", "cli/unpack", "tools/bridge"},
-	"client":                      {"proto", "code", "session", "artifacts", "tools/toolstore", "tools/bridge"},
-	"test/daemontest":             {"test/launch"},
-	"test/launch":                 {},
-	"test/bench":                  {"proto", "code", "client", "test/launch", "cli/pack", "cli/unpack"},
-	"test/attack":                 {"proto", "client"},
-	"daemon/certs":                {},
-	"cli/pack":                    {},
-	"cli/unpack":                  {"proto"},
-	"daemon":                      {"proto", "egress", "state/ledger", "state/audit", "state/vault", "state/keys", "files", "artifacts", "session", "runtime/containerd", "gc", "code", "gateway", "gateway/upstream", "api", "api/native", "api/anthropic", "daemon/certs", "api/mcp", "tools/toolstore", "tools/bridge", "tools/skills", "quick"},
+	"api/native": {"proto", "api", "state/audit", "state/keys", "session", "files", "artifacts",
+		"tools/tooluse", "code", "tools/toolstore", "tools/bridge"},
+	"gateway": {"proto", "state/ledger", "session", "files", "artifacts", "tools/tooluse", "code",
+		"gateway/upstream", "tools/bridge", "tools/skills"},
+	"api/anthropic": {"proto", "api", "session", "files", "artifacts", "tools/tooluse", "gateway",
+		"tools/skills"},
+	"api/mcp": {"proto", "api", "session", "files", "artifacts", "tools/tooluse", "code",
+		"tools/toolstore"},
+	"sandbox-image":   {"proto", "code/driver"},
+	"cmd/berth-guest": {"proto", "guest", "tools/bridge/inside/command"},
+	"cmd/berth": {"proto", "guest", "sandbox-image", "session", "runtime/containerd",
+		"gateway/upstream", "cli", "client", "daemon", "test/attack", "test/launch", "test/scripted"},
+	"cli": {"proto", "state/ledger", "state/audit", "code", "session", "artifacts",
+		"tools/toolstore", "sandbox-image", "client", "test/attack", "test/bench", "cli/pack", "cli/unpack",
+		"tools/bridge"},
+	"client":          {"proto", "code", "session", "artifacts", "tools/toolstore", "tools/bridge"},
+	"test/daemontest": {"test/launch"},
+	"test/launch":     {},
+	"test/bench":      {"proto", "code", "client", "test/launch", "cli/pack", "cli/unpack"},
+	"test/attack":     {"proto", "client"},
+	"daemon/certs":    {},
+	"cli/pack":        {},
+	"cli/unpack":      {"proto"},
+	"daemon": {"proto", "egress", "state/ledger", "state/audit", "state/vault", "state/keys",
+		"files", "artifacts", "session", "runtime/containerd", "gc", "code", "gateway", "gateway/upstream", "api",
+		"api/native", "api/anthropic", "daemon/certs", "api/mcp", "tools/toolstore", "tools/bridge", "tools/skills",
+		"quick"},
 }
 
 // onlyIn names outside modules that one package alone may import.
@@ -100,7 +112,8 @@ func packages(t *testing.T) []pkg {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if p.ImportPath = strings.TrimPrefix(p.ImportPath, module); len(p.GoFiles) > 0 && !strings.Contains(p.ImportPath, "testdata") {
+		if p.ImportPath = strings.TrimPrefix(p.ImportPath, module); len(p.GoFiles) > 0 &&
+			!strings.Contains(p.ImportPath, "testdata") {
 			list = append(list, p)
 		}
 	}
@@ -143,7 +156,8 @@ func TestPackageCommentsAndNames(t *testing.T) {
 		}
 		comments := 0
 		for _, f := range p.GoFiles {
-			parsed, err := parser.ParseFile(token.NewFileSet(), path.Join(p.Dir, f), nil, parser.PackageClauseOnly|parser.ParseComments)
+			parsed, err := parser.ParseFile(token.NewFileSet(), path.Join(p.Dir, f), nil,
+				parser.PackageClauseOnly|parser.ParseComments)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -46,7 +46,8 @@ func (s *Server) beginDeed(x *exchange, route Route, c Caller) error {
 	if err := s.cfg.Audit.Ready(); err != nil {
 		return err
 	}
-	x.deed = &deed{covered: route.Covered, told: x.told, entry: proto.AuditEntry{Act: name, Actor: c.KeyID, Owner: c.Owner, RequestID: x.id, Outcome: proto.AuditOK}}
+	x.deed = &deed{covered: route.Covered, told: x.told, entry: proto.AuditEntry{Act: name, Actor: c.KeyID,
+		Owner: c.Owner, RequestID: x.id, Outcome: proto.AuditOK}}
 	x.deed.fromPath(x.r)
 	x.r = x.r.WithContext(context.WithValue(x.r.Context(), deedKey{}, x.deed))
 	return nil
@@ -79,15 +80,17 @@ func Note(ctx context.Context, item string) {
 	}
 }
 
-// Begun has the audit log say now what a request takes out, where its answer may take days: a daemon that is killed meanwhile has said so. For requests that
-// the core audits it does nothing, since failures are all that is left to say of those.
+// Begun has the audit log say now what a request takes out, where its answer may take days: a daemon that is killed
+// meanwhile has said so. For requests that the core audits it does nothing, since failures are all that is left to
+// say of those.
 func Begun(ctx context.Context) {
 	if d, ok := ctx.Value(deedKey{}).(*deed); ok && !d.covered {
 		d.told()
 	}
 }
 
-// audit writes down what a request came to. Of what the core tells itself when it is done, only failures are left to say.
+// audit writes down what a request came to. Of what the core tells itself when it is done, only failures are left to
+// say.
 func (s *Server) audit(x *exchange) {
 	d := x.deed
 	if d == nil {
@@ -129,7 +132,8 @@ func (s *Server) refused(x *exchange, err error) {
 	if n := s.gate.more.Swap(0); n > 0 {
 		note += fmt.Sprintf("; %d more since the last entry", n)
 	}
-	s.cfg.Audit.Append(proto.AuditEntry{Act: "auth.refuse", Outcome: string(proto.Unauthenticated), Actor: proto.ActorUnknown, RequestID: x.id, Item: x.route(), Note: note})
+	s.cfg.Audit.Append(proto.AuditEntry{Act: "auth.refuse", Outcome: string(proto.Unauthenticated),
+		Actor: proto.ActorUnknown, RequestID: x.id, Item: x.route(), Note: note})
 }
 
 // NoteFailure is for what fails after the answer has begun, and is told in it: the request itself went well.

@@ -34,8 +34,8 @@ func openLog(t *testing.T, dir string) *audit.Log {
 	return log
 }
 
-// While the audit log's disk is really full, nothing is done that would have to be in it; looking goes on, and so does everything
-// once there is room.
+// While the audit log's disk is really full, nothing is done that would have to be in it; looking goes on, and so
+// does everything once there is room.
 func TestFullAuditLogRefusesChanges(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
@@ -49,7 +49,8 @@ func TestFullAuditLogRefusesChanges(t *testing.T) {
 		return JSON(w, http.StatusOK, "done")
 	}
 	s, err := New(Config{Auth: oneKey(testKey), Audit: log, Edges: []Edge{{Dialect: Plain, Routes: []Route{
-		{Method: "POST", Pattern: "/change", Handle: answer}, {Method: "GET", Pattern: "/look", Handle: answer}, {Method: "GET", Pattern: "/take", Handle: answer, Act: "take"},
+		{Method: "POST", Pattern: "/change", Handle: answer}, {Method: "GET", Pattern: "/look", Handle: answer},
+		{Method: "GET", Pattern: "/take", Handle: answer, Act: "take"},
 	}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +102,8 @@ func TestFullAuditLogRefusesChanges(t *testing.T) {
 	}
 }
 
-// What a stream takes out is in the log while it flows: nobody may see to its end. Its header comes at once, also if its first event does not.
+// What a stream takes out is in the log while it flows: nobody may see to its end. Its header comes at once, also if
+// its first event does not.
 func TestStreamsAreToldWhenTheyBegin(t *testing.T) {
 	dir := t.TempDir()
 	told := func() (outcomes []string) {
@@ -119,7 +121,8 @@ func TestStreamsAreToldWhenTheyBegin(t *testing.T) {
 	log := openLog(t, dir)
 	defer log.Close()
 	s, err := New(Config{Auth: oneKey(testKey), Audit: log, Edges: []Edge{{Dialect: Plain, Routes: []Route{
-		{Method: "GET", Pattern: "/follow", Act: "follow", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+		{Method: "GET", Pattern: "/follow", Act: "follow", Handle: func(w http.ResponseWriter, r *http.Request,
+			_ Caller) error {
 			es := NewEventStream(w, r)
 			defer es.Close()
 			<-es.Context().Done()

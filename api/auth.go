@@ -27,7 +27,8 @@ const maxTried = 4
 // authenticate accepts a key in either header. Clients send both when a proxy adds one, and then
 // one that is right is enough.
 func (s *Server) authenticate(r *http.Request) (c Caller, err error) {
-	err = proto.Errorf(proto.Unauthenticated, "", "", "An API key is required: send it as X-Api-Key or as Authorization: Bearer.")
+	err = proto.Errorf(proto.Unauthenticated, "", "", "An API key is required: send it as X-Api-Key or as "+
+		"Authorization: Bearer.")
 	keys := keysOf(r)
 	for _, key := range keys[:min(len(keys), maxTried)] {
 		if c, err = s.cfg.Auth.Authenticate(r.Context(), key); proto.CodeOf(err) != proto.Unauthenticated {

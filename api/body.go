@@ -32,7 +32,8 @@ func (s *Server) limitBody(x *exchange, route Route) error {
 	if limit >= 0 && x.r.ContentLength > limit {
 		return tooLarge(limit)
 	}
-	x.body = &body{ReadCloser: x.r.Body, rc: http.NewResponseController(x.ResponseWriter), stall: x.stall, limit: limit, ctx: x.r.Context()}
+	x.body = &body{ReadCloser: x.r.Body, rc: http.NewResponseController(x.ResponseWriter), stall: x.stall, limit: limit,
+		ctx: x.r.Context()}
 	x.r.Body = x.body
 	return nil
 }
@@ -43,8 +44,9 @@ const (
 	lingerBytes = 64 << 20
 )
 
-// linger reads on after the answer for a moment. Closing a connection that has unread bytes resets it, and a client that is
-// still sending then never sees why it was refused. (net/http does this too, but not where it was asked for 100-continue.)
+// linger reads on after the answer for a moment. Closing a connection that has unread bytes resets it, and a client
+// that is still sending then never sees why it was refused. (net/http does this too, but not where it was asked for
+// 100-continue.)
 func (x *exchange) linger() {
 	b := x.body
 	if b == nil || b.read == 0 || b.ended || x.hijacked || x.cut || x.err == nil {

@@ -49,8 +49,9 @@ func DecodeBytes(data []byte, v any) error {
 	return invalidJSON("", "The request body cannot be read as JSON.")
 }
 
-// exact is how values are read that JSON and Go see differently. Null is refused, being no value of any type here: a field
-// without one is left out. Raw values may hold it, since they are their reader's. A number such as 600.0 or 6e2 is a whole one.
+// exact is how values are read that JSON and Go see differently. Null is refused, being no value of any type here: a
+// field without one is left out. Raw values may hold it, since they are their reader's. A number such as 600.0 or 6e2
+// is a whole one.
 var exact = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 	switch kind := d.PeekKind(); {
 	case kind == 'n' && !isRaw(v):
@@ -88,7 +89,8 @@ func decodeWhole(d *jsontext.Decoder, to reflect.Value) error {
 	if err != nil {
 		return err
 	}
-	if f, err := strconv.ParseFloat(string(text), 64); err == nil && bytes.ContainsAny(text, ".eE") && f == math.Trunc(f) && math.Abs(f) <= exactFloat {
+	if f, err := strconv.ParseFloat(string(text), 64); err == nil && bytes.ContainsAny(text, ".eE") &&
+		f == math.Trunc(f) && math.Abs(f) <= exactFloat {
 		text = strconv.AppendInt(nil, int64(f), 10)
 	}
 	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil && to.CanInt() && !to.OverflowInt(n) {
@@ -129,7 +131,8 @@ func explainMeaning(e *json.SemanticError) error {
 	case field == "":
 		return invalidJSON(field, "The request body must be %s, not %s.", kindName(e.GoType), found(e))
 	}
-	return invalidJSON(field, "The field %q must be %s, not %s (byte %d).", field, kindName(e.GoType), found(e), e.ByteOffset)
+	return invalidJSON(field, "The field %q must be %s, not %s (byte %d).", field, kindName(e.GoType), found(e),
+		e.ByteOffset)
 }
 
 // found describes what stands where something else should.

@@ -52,7 +52,8 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 		var v sample
 		err := DecodeBytes([]byte(body), &v)
 		shown := body[:min(len(body), 60)]
-		if proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), want) || len(err.Error()) > 400 {
+		if proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), want) ||
+			len(err.Error()) > 400 {
 			t.Errorf("%s\n got %v\nwant %s", shown, err, want)
 		}
 		if err != nil && strings.Contains(err.Error(), "api.") {
@@ -60,24 +61,28 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 		}
 	}
 	var deep any
-	if err := DecodeBytes([]byte(strings.Repeat("[", 200_000)), &deep); proto.CodeOf(err) != proto.InvalidArgument || len(err.Error()) > 400 {
+	if err := DecodeBytes([]byte(strings.Repeat("[", 200_000)), &deep); proto.CodeOf(err) != proto.InvalidArgument ||
+		len(err.Error()) > 400 {
 		t.Errorf("200,000 levels deep: %v", err)
 	}
-	for body, want := range map[string]int8{`{"count":5.0}`: 5, `{"count":-1.2e1}`: -12, `{"count":1E2}`: 100, `{"count":-0}`: 0} {
+	for body, want := range map[string]int8{`{"count":5.0}`: 5, `{"count":-1.2e1}`: -12, `{"count":1E2}`: 100,
+		`{"count":-0}`: 0} {
 		var v sample
 		if err := DecodeBytes([]byte(body), &v); err != nil || v.Count != want {
 			t.Errorf("%s: %d, %v", body, v.Count, err)
 		}
 	}
 	var v sample
-	if err := DecodeBytes([]byte(` {"name":"x","labels":{"a":"1","A":"2"},"limits":{"cpus":0.5}} `+"\n"), &v); err != nil || v.Name != "x" || v.Labels["A"] != "2" || v.Limits.CPUs != 0.5 {
+	if err := DecodeBytes([]byte(` {"name":"x","labels":{"a":"1","A":"2"},"limits":{"cpus":0.5}} `+"\n"),
+		&v); err != nil || v.Name != "x" || v.Labels["A"] != "2" || v.Limits.CPUs != 0.5 {
 		t.Fatalf("%+v, %v", v, err)
 	}
 }
 
 // The wire types of the project must be decodable by the strict decoder.
 func TestDecodeWireTypes(t *testing.T) {
-	for _, v := range []any{&proto.Cmd{}, &proto.CreateContainer{}, &proto.EditorInput{}, &proto.Event{}, &proto.Exec{}} {
+	for _, v := range []any{&proto.Cmd{}, &proto.CreateContainer{}, &proto.EditorInput{}, &proto.Event{},
+		&proto.Exec{}} {
 		if err := DecodeBytes([]byte(`{}`), v); err != nil {
 			t.Errorf("%T: %v", v, err)
 		}
@@ -90,7 +95,8 @@ func TestDecodeWireTypes(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, s := range []string{`{"name":"x"}`, `{"count":300}`, `{"a":{"b":[1,{"c":null}]}}`, `{"name":"\ud800"}`, "{\"\x00\":1}", `[[[[`, `{"limits":{"cpus":1e999}}`} {
+	for _, s := range []string{`{"name":"x"}`, `{"count":300}`, `{"a":{"b":[1,{"c":null}]}}`, `{"name":"\ud800"}`,
+		"{\"\x00\":1}", `[[[[`, `{"limits":{"cpus":1e999}}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -86,7 +86,8 @@ func (s *Server) fail(x *exchange, err error) {
 	f := edge.Dialect.Failure(x.id, err)
 	f.Err = s.hideIn(x, f.Err)
 	h := x.Header()
-	for _, name := range []string{"Content-Length", "Content-Disposition", "Content-Encoding", "Accept-Ranges", "Etag", "Last-Modified", "Cache-Control"} {
+	for _, name := range []string{"Content-Length", "Content-Disposition", "Content-Encoding", "Accept-Ranges", "Etag",
+		"Last-Modified", "Cache-Control"} {
 		h.Del(name) // of the answer that did not come about
 	}
 	f.advise(h)

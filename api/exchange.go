@@ -14,7 +14,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// pieceBytes is how much of an answer is sent under one deadline. Buffers of the kernel included, a client that takes less in Config.Stall is cut off.
+// pieceBytes is how much of an answer is sent under one deadline. Buffers of the kernel included, a client that takes
+// less in Config.Stall is cut off.
 const pieceBytes = 4 << 20
 
 // An exchange is one request and its answer. It is the http.ResponseWriter that handlers get: it

@@ -45,7 +45,8 @@ func TestKeyAsSubprotocol(t *testing.T) {
 			t.Errorf("%s: %v %v", p, res, err)
 		}
 	}
-	if res, _ := s.do(t, "GET", "/live", "", "X-Api-Key", "", "Sec-WebSocket-Protocol", key(testKey)); res.StatusCode != 401 {
+	if res, _ := s.do(t, "GET", "/live", "", "X-Api-Key", "", "Sec-WebSocket-Protocol",
+		key(testKey)); res.StatusCode != 401 {
 		t.Errorf("a key as subprotocol of no websocket: status %d", res.StatusCode)
 	}
 }
@@ -64,7 +65,8 @@ func TestEventIDsAndOwnStatus(t *testing.T) {
 	if _, body := s.do(t, "GET", "/events", ""); body != "id: 1-2\nevent: stdout\ndata: \"hi\"\n\n" {
 		t.Errorf("events: %q", body)
 	}
-	if res, body := s.do(t, "GET", "/range", ""); res.StatusCode != 416 || !strings.Contains(body, `"code":"invalid_argument"`) {
+	if res, body := s.do(t, "GET", "/range", ""); res.StatusCode != 416 ||
+		!strings.Contains(body, `"code":"invalid_argument"`) {
 		t.Errorf("%d %s", res.StatusCode, body)
 	}
 }
@@ -72,7 +74,11 @@ func TestEventIDsAndOwnStatus(t *testing.T) {
 // A handshake may carry as many keys as a header holds; only the first few are tried.
 func TestFewKeysAreTried(t *testing.T) {
 	var tried counter
-	s, err := New(Config{Auth: &tried, Edges: []Edge{{Dialect: Plain, Routes: []Route{{Method: "GET", Pattern: "/x", Handle: func(http.ResponseWriter, *http.Request, Caller) error { return nil }}}}}})
+	s, err := New(Config{Auth: &tried, Edges: []Edge{
+		{Dialect: Plain, Routes: []Route{{Method: "GET", Pattern: "/x", Handle: func(http.ResponseWriter, *http.Request,
+			Caller) error {
+			return nil
+		}}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

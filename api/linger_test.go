@@ -11,14 +11,16 @@ import (
 
 // Whoever is refused in the middle of an upload is told why, also after a 100-continue.
 func TestRefusalInTheMiddleOfAnUpload(t *testing.T) {
-	full := Route{Method: "PUT", Pattern: "/full", MaxBodyBytes: -1, Handle: func(_ http.ResponseWriter, r *http.Request, _ Caller) error {
+	full := Route{Method: "PUT", Pattern: "/full", MaxBodyBytes: -1, Handle: func(_ http.ResponseWriter,
+		r *http.Request, _ Caller) error {
 		_, _ = io.CopyN(io.Discard, r.Body, 1<<20)
 		return proto.Errorf(proto.QuotaExceeded, "", "", "the disk is full")
 	}}
 	s := newSite(t, Edge{Dialect: Plain, Routes: []Route{full}})
 	for range 5 {
 		for _, expect := range []string{"", "100-continue"} {
-			req, err := http.NewRequest("PUT", s.URL+"/full", io.LimitReader(strings.NewReader(strings.Repeat("x", 48<<20)), 48<<20))
+			req, err := http.NewRequest("PUT", s.URL+"/full",
+				io.LimitReader(strings.NewReader(strings.Repeat("x", 48<<20)), 48<<20))
 			if err != nil {
 				t.Fatal(err)
 			}

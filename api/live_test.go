@@ -17,7 +17,8 @@ import (
 // liveEdge serves a websocket and a stream; handle has the socket until it returns.
 func liveEdge(cfg SocketConfig, handle func(*Socket)) Edge {
 	return Edge{Prefixes: []string{"/v1/shout"}, Dialect: shout, Routes: []Route{
-		{Method: "GET", Pattern: "/v1/shout/live", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+		{Method: "GET", Pattern: "/v1/shout/live", Handle: func(w http.ResponseWriter, r *http.Request,
+			_ Caller) error {
 			s, err := Upgrade(w, r, cfg)
 			if err != nil {
 				return err
@@ -26,7 +27,8 @@ func liveEdge(cfg SocketConfig, handle func(*Socket)) Edge {
 			handle(s)
 			return nil
 		}},
-		{Method: "GET", Pattern: "/v1/shout/events", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+		{Method: "GET", Pattern: "/v1/shout/events", Handle: func(w http.ResponseWriter, r *http.Request,
+			_ Caller) error {
 			es := NewEventStream(w, r)
 			defer es.Close()
 			for i := range 3 {
@@ -63,8 +65,10 @@ func dial(s *site, header ...string) (*websocket.Conn, *http.Response, error) {
 func TestSocketOrigin(t *testing.T) {
 	s := newSite(t, liveEdge(SocketConfig{Origins: []string{"https://app.example"}}, echo))
 	for origin, ok := range map[string]bool{
-		s.URL: true, "https://app.example": true, "https://evil.example": false, "http://app.example": false, "null": false,
-		"https://app.example.evil.example": false, "https://evil.example/app.example": false, "": false, "file://": false,
+		s.URL: true, "https://app.example": true, "https://evil.example": false, "http://app.example": false,
+		"null":                             false,
+		"https://app.example.evil.example": false, "https://evil.example/app.example": false, "": false,
+		"file://": false,
 	} {
 		conn, res, err := dial(s, "Origin", origin)
 		if ok != (err == nil) {
@@ -87,17 +91,23 @@ func TestSocketOrigin(t *testing.T) {
 	if _, res, err := dial(s, "X-Api-Key", "wrong"); err == nil || res.StatusCode != 401 {
 		t.Errorf("wrong key: %v", err)
 	}
-	if res, body := s.do(t, "GET", "/v1/shout/live", ""); res.StatusCode != 426 || !strings.Contains(body, "websocket") {
+	if res, body := s.do(t, "GET", "/v1/shout/live", ""); res.StatusCode != 426 ||
+		!strings.Contains(body, "websocket") {
 		t.Errorf("plain request: %d %s", res.StatusCode, body)
 	}
-	if res, body := s.do(t, "GET", "/v1/shout/live", "", "Connection", "Upgrade", "Upgrade", "websocket"); res.StatusCode != 400 || !strings.Contains(body, `"shout"`) {
+	if res, body := s.do(t, "GET", "/v1/shout/live", "", "Connection", "Upgrade", "Upgrade",
+		"websocket"); res.StatusCode != 400 || !strings.Contains(body, `"shout"`) {
 		t.Errorf("half a handshake: %d %s", res.StatusCode, body)
 	}
 }
 
 func TestSocketEchoAndLimits(t *testing.T) {
 	ended := make(chan struct{}, 1)
-	s := newSite(t, liveEdge(SocketConfig{MaxMessageBytes: 100}, func(s *Socket) { echo(s); <-s.Context().Done(); ended <- struct{}{} }))
+	s := newSite(t, liveEdge(SocketConfig{MaxMessageBytes: 100}, func(s *Socket) {
+		echo(s)
+		<-s.Context().Done()
+		ended <- struct{}{}
+	}))
 	conn, _, err := dial(s)
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +234,8 @@ func TestEventStream(t *testing.T) {
 		want += fmt.Sprintf("event: tick\ndata: {\"i\":%d}\n\n", i)
 	}
 	want += "data: \"bye\\nbye\"\n\n"
-	if body != want || res.Header.Get("Content-Type") != "text/event-stream" || res.Header.Get("X-Accel-Buffering") != "no" {
+	if body != want || res.Header.Get("Content-Type") != "text/event-stream" ||
+		res.Header.Get("X-Accel-Buffering") != "no" {
 		t.Fatalf("%q %v", body, res.Header)
 	}
 }
@@ -232,21 +243,22 @@ func TestEventStream(t *testing.T) {
 // Each event leaves at once, and the stream ends when its client does.
 func TestEventStreamFlushesAndEnds(t *testing.T) {
 	next, over := make(chan int), make(chan struct{})
-	s := newSite(t, Edge{Dialect: Plain, Routes: []Route{{Method: "GET", Pattern: "/e", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
-		es := NewEventStream(w, r)
-		defer close(over)
-		defer es.Close()
-		for {
-			select {
-			case i := <-next:
-				if err := es.Send("", i); err != nil {
-					return err
+	s := newSite(t, Edge{Dialect: Plain, Routes: []Route{
+		{Method: "GET", Pattern: "/e", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+			es := NewEventStream(w, r)
+			defer close(over)
+			defer es.Close()
+			for {
+				select {
+				case i := <-next:
+					if err := es.Send("", i); err != nil {
+						return err
+					}
+				case <-es.Context().Done():
+					return nil
 				}
-			case <-es.Context().Done():
-				return nil
 			}
-		}
-	}}}})
+		}}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	req, _ := http.NewRequestWithContext(ctx, "GET", s.URL+"/e", nil)
 	req.Header.Set("X-Api-Key", testKey)

@@ -12,21 +12,23 @@ import (
 // anyMedia is what curl calls a body of which nobody said what it is.
 const anyMedia = "application/x-www-form-urlencoded"
 
-// checkMedia refuses a body that says it is something else than a route takes, with 415. A body that says nothing is taken
-// for what the route wants. Compressed bodies are refused, too: what was stored would not be what was meant.
+// checkMedia refuses a body that says it is something else than a route takes, with 415. A body that says nothing is
+// taken for what the route wants. Compressed bodies are refused, too: what was stored would not be what was meant.
 func checkMedia(r *http.Request, takes []string) error {
 	if len(takes) == 0 || r.ContentLength == 0 {
 		return nil
 	}
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return unsupportedMedia("Content-Encoding", "Compressed request bodies are not supported; send the body as it is.")
+		return unsupportedMedia("Content-Encoding",
+			"Compressed request bodies are not supported; send the body as it is.")
 	}
 	said := r.Header.Get("Content-Type")
 	if said == "" || slices.Contains(takes, "*/*") {
 		return nil
 	}
 	media, _, err := mime.ParseMediaType(said)
-	ok := media == anyMedia || slices.Contains(takes, media) || strings.HasSuffix(media, "+json") && slices.Contains(takes, "application/json")
+	ok := media == anyMedia || slices.Contains(takes, media) || strings.HasSuffix(media, "+json") &&
+		slices.Contains(takes, "application/json")
 	if err != nil || !ok {
 		return unsupportedMedia("Content-Type", "This endpoint takes %s, not %.80q.", strings.Join(takes, " or "), said)
 	}

@@ -49,7 +49,8 @@ func Ops(g prometheus.Gatherer, ready func(context.Context) error) Edge {
 		Dialect: Plain,
 		Routes: []Route{
 			{Method: "GET", Pattern: "/healthz", Public: true, Handle: health(ready)},
-			{Method: "GET", Pattern: "/metrics", Public: true, Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+			{Method: "GET", Pattern: "/metrics", Public: true, Handle: func(w http.ResponseWriter, r *http.Request,
+				_ Caller) error {
 				metrics.ServeHTTP(w, r)
 				return nil
 			}},

@@ -34,7 +34,8 @@ func (g guest) change(t *testing.T, c proto.QuotaChange) {
 
 func TestSessionQuota(t *testing.T) {
 	h := newHouse(t, session.Config{})
-	g, other := h.guest(t, proto.CreateKey{Owner: "ann", Quota: proto.Quota{Sessions: 2}}), h.guest(t, proto.CreateKey{Owner: "ann"})
+	g, other := h.guest(t, proto.CreateKey{Owner: "ann", Quota: proto.Quota{Sessions: 2}}),
+		h.guest(t, proto.CreateKey{Owner: "ann"})
 	do[proto.Container](t, g, "POST", "/v1/containers", "")
 	do[proto.Container](t, g, "POST", "/v1/containers", "")
 	for _, path := range []string{"/v1/containers", "/v1/exec", "/v1/tool_use"} {
@@ -120,12 +121,14 @@ func TestDaemonsOwnBounds(t *testing.T) {
 
 func TestStorageQuota(t *testing.T) {
 	h := newHouse(t, session.Config{})
-	g, other := h.guest(t, proto.CreateKey{Owner: "ann", Quota: proto.Quota{StorageBytes: 1000}}), h.guest(t, proto.CreateKey{Owner: "ann"})
+	g, other := h.guest(t, proto.CreateKey{Owner: "ann", Quota: proto.Quota{StorageBytes: 1000}}),
+		h.guest(t, proto.CreateKey{Owner: "ann"})
 	stored := do[struct{ ID string }](t, g, "POST", "/v1/files", fileForm(t, 600)).ID
 	over := func(n int, what string) {
 		t.Helper()
 		res, text := g.send(t, "POST", "/v1/files", fileForm(t, n))
-		if res.StatusCode != http.StatusBadRequest || !strings.Contains(text, "storage_quota_exceeded") || !strings.Contains(text, "1000 bytes of this API key") {
+		if res.StatusCode != http.StatusBadRequest || !strings.Contains(text, "storage_quota_exceeded") ||
+			!strings.Contains(text, "1000 bytes of this API key") {
 			t.Errorf("%s: %d %s", what, res.StatusCode, text)
 		}
 	}
@@ -190,10 +193,12 @@ func TestCPUQuota(t *testing.T) {
 		t.Fatalf("%v CPU seconds were charged", spent)
 	}
 	do[proto.Container](t, g, "POST", at+"/stop", "")
-	for _, r := range []struct{ path, body string }{{at + "/exec", `{"command": "true"}`}, {at + "/exec", `{"command": "true", "shell": "main"}`}} {
+	for _, r := range []struct{ path, body string }{{at + "/exec", `{"command": "true"}`},
+		{at + "/exec", `{"command": "true", "shell": "main"}`}} {
 		res, text := g.send(t, "POST", r.path, r.body)
 		midnight := time.Until(time.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)).Seconds()
-		if n := refused(t, res, text); float64(n) < midnight-5 || float64(n) > midnight+5 || res.Header.Get("X-Should-Retry") != "false" {
+		if n := refused(t, res, text); float64(n) < midnight-5 || float64(n) > midnight+5 ||
+			res.Header.Get("X-Should-Retry") != "false" {
 			t.Errorf("after %d s; midnight is in %v: %v", n, midnight, res.Header)
 		}
 	}
@@ -214,10 +219,12 @@ func TestCPUQuota(t *testing.T) {
 func TestChargesAreBounded(t *testing.T) {
 	h := newHouse(t, session.Config{})
 	g := h.guest(t, proto.CreateKey{})
-	x := do[proto.ExecResult](t, g, "POST", "/v1/exec", strings.TrimSuffix(strings.Replace(burn, "40000", "150000", 1), "}")+`, "create": {"limits": {"cpus": 0.01}}}`)
+	x := do[proto.ExecResult](t, g, "POST", "/v1/exec", strings.TrimSuffix(strings.Replace(burn, "40000", "150000", 1),
+		"}")+`, "create": {"limits": {"cpus": 0.01}}}`)
 	said, most := x.Exec.End.CPUSeconds, 0.01*x.Exec.Duration(time.Time{}).Seconds()+0.1
 	if said <= most {
-		t.Fatalf("the guest, which heeds no limit here, reports %v CPU seconds; the test needs more than %v", said, most)
+		t.Fatalf("the guest, which heeds no limit here, reports %v CPU seconds; the test needs more than %v", said,
+			most)
 	}
 	if got := h.Keys.CPUSeconds(g.id); got <= 0 || got > most+1e-6 {
 		t.Errorf("charged %v for a command that reports %v; a hundredth of a CPU gives %v", got, said, most)
@@ -231,7 +238,8 @@ func TestRateQuota(t *testing.T) {
 	for range 2 {
 		do[any](t, g, "GET", "/v1/info", nil)
 	}
-	for path, word := range map[string]string{"/v1/info": `"code":"too_many_requests"`, "/v1/files": `"type":"rate_limit_error"`, "/v1/containers/container_none": "too_many"} {
+	for path, word := range map[string]string{"/v1/info": `"code":"too_many_requests"`,
+		"/v1/files": `"type":"rate_limit_error"`, "/v1/containers/container_none": "too_many"} {
 		res, text := g.send(t, "GET", path, nil)
 		if n := refused(t, res, text); n < 60 || n > 100 || !strings.Contains(text, word) {
 			t.Errorf("%s: after %d s: %s", path, n, text)
@@ -240,7 +248,8 @@ func TestRateQuota(t *testing.T) {
 	if res, _ := g.send(t, "GET", "/healthz", nil); res.StatusCode != http.StatusOK {
 		t.Errorf("/healthz: %d", res.StatusCode)
 	}
-	if res, _ := (guest{h: h, secret: sessiontest.Secret}).send(t, "GET", "/v1/info", nil); res.StatusCode != http.StatusOK {
+	if res, _ := (guest{h: h, secret: sessiontest.Secret}).send(t, "GET", "/v1/info",
+		nil); res.StatusCode != http.StatusOK {
 		t.Errorf("another key: %d", res.StatusCode)
 	}
 }
@@ -261,7 +270,8 @@ func TestCPUOfCommandsThatOutliveTheDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.WriteFile(t.Context(), proto.UserDefault, "/workspace/go", session.WriteOptions{}, strings.NewReader("")); err != nil {
+	if _, err := s.WriteFile(t.Context(), proto.UserDefault, "/workspace/go", session.WriteOptions{}, strings.NewReader(
+		"")); err != nil {
 		t.Fatal(err)
 	}
 	res, err := again.Wait(t.Context())

@@ -41,7 +41,8 @@ func (g guest) open(t *testing.T, ctx context.Context, path string) (*http.Respo
 
 func (g guest) dial(t *testing.T, at string) *websocket.Conn {
 	t.Helper()
-	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(g.h.server.URL, "http")+at+"/live", http.Header{"X-Api-Key": {g.secret}})
+	conn, _, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(g.h.server.URL, "http")+at+"/live",
+		http.Header{"X-Api-Key": {g.secret}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,20 +70,22 @@ func closed(t *testing.T, conn *websocket.Conn) {
 	}
 }
 
-// A revoked key ends everything that is open with it: events, logs, a request that waits, an upload, a websocket and the commands on it. What
-// runs in the background is its owner's, and goes on.
+// A revoked key ends everything that is open with it: events, logs, a request that waits, an upload, a websocket and
+// the commands on it. What runs in the background is its owner's, and goes on.
 func TestRevokeCutsWhatIsOpen(t *testing.T) {
 	h := newHouse(t, session.Config{})
 	g, other := h.guest(t, proto.CreateKey{}), h.guest(t, proto.CreateKey{})
 	at := "/v1/containers/" + do[proto.Container](t, g, "POST", "/v1/containers", "").ID
-	behind := do[proto.Exec](t, g, "POST", at+"/exec", `{"command": "while :; do echo line; sleep 0.05; done", "background": true}`)
+	behind := do[proto.Exec](t, g, "POST", at+"/exec",
+		`{"command": "while :; do echo line; sleep 0.05; done", "background": true}`)
 	exec := at + "/execs/" + behind.ID
 
 	_, events := g.open(t, t.Context(), exec+"/events")
 	_, logs := g.open(t, t.Context(), exec+"/logs?follow=true")
 	_, theirs := other.open(t, t.Context(), exec+"/events")
 	conn, alive := g.dial(t, at), other.dial(t, at)
-	if err := conn.WriteJSON(map[string]any{"type": "exec", "ref": "r", "cmd": map[string]any{"command": "sleep 1000"}}); err != nil {
+	if err := conn.WriteJSON(map[string]any{"type": "exec", "ref": "r", "cmd": map[string]any{
+		"command": "sleep 1000"}}); err != nil {
 		t.Fatal(err)
 	}
 	var begun proto.Event
@@ -133,7 +136,8 @@ func TestRevokeCutsWhatIsOpen(t *testing.T) {
 		}
 	}
 	for name, r := range map[string]*bufio.Reader{"events": events, "logs": logs} {
-		if _, err := io.Copy(io.Discard, r); errors.Is(err, context.DeadlineExceeded) { // returns at all, since the command does not end
+		// returns at all, since the command does not end
+		if _, err := io.Copy(io.Discard, r); errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -144,7 +148,8 @@ func TestRevokeCutsWhatIsOpen(t *testing.T) {
 	if _, err := theirs.ReadString('\n'); err != nil {
 		t.Errorf("another key's stream: %v", err)
 	}
-	if err := alive.WriteJSON(map[string]any{"type": "exec", "ref": "r", "cmd": map[string]any{"command": "true"}}); err != nil {
+	if err := alive.WriteJSON(map[string]any{"type": "exec", "ref": "r", "cmd": map[string]any{
+		"command": "true"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := alive.ReadJSON(&begun); err != nil || begun.Type != proto.EventStart {
@@ -153,7 +158,8 @@ func TestRevokeCutsWhatIsOpen(t *testing.T) {
 	if x := do[proto.Exec](t, other, "GET", exec, nil); x.State != proto.ExecRunning {
 		t.Errorf("the command in the background: %+v", x)
 	}
-	if x := do[proto.ExecResult](t, other, "GET", at+"/execs/"+execOf(t, other, at, "sleep 1000")+"/result?wait_seconds=60", nil); x.Exec.End.Reason != proto.EndCanceled {
+	if x := do[proto.ExecResult](t, other, "GET", at+"/execs/"+execOf(t, other, at, "sleep 1000")+
+		"/result?wait_seconds=60", nil); x.Exec.End.Reason != proto.EndCanceled {
 		t.Errorf("the command on the websocket: %+v", x.Exec.End)
 	}
 	if res, text := other.send(t, "GET", at+"/fs/content?path=half.txt", nil); res.StatusCode != http.StatusNotFound {
@@ -207,7 +213,8 @@ func TestNoKey(t *testing.T) {
 	key := func(secret string) http.Header { return http.Header{"X-Api-Key": {secret}} }
 	_, wrong := ask("", key("berth_WRONG"))
 	for name, header := range map[string]http.Header{
-		"revoked": key(gone.secret), "truncated": key(g.secret[:len(g.secret)-1]), "the ID": key(g.id), "huge": key(strings.Repeat("k", 50<<10)),
+		"revoked": key(gone.secret), "truncated": key(g.secret[:len(g.secret)-1]), "the ID": key(g.id),
+		"huge":   key(strings.Repeat("k", 50<<10)),
 		"bearer": {"Authorization": {"Bearer " + gone.secret}}, "many": {"X-Api-Key": {"berth_WRONG", g.secret}},
 	} {
 		if status, text := ask("", header); status != http.StatusUnauthorized || text != wrong {
@@ -215,14 +222,17 @@ func TestNoKey(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"api_key", "api-key", "key", "x-api-key", "access_token", "token"} {
-		if status, text := ask("?"+name+"="+g.secret, http.Header{}); status != http.StatusUnauthorized || strings.Contains(text, g.secret) {
+		if status, text := ask("?"+name+"="+g.secret, http.Header{}); status != http.StatusUnauthorized ||
+			strings.Contains(text, g.secret) {
 			t.Errorf("?%s: %d %s", name, status, text)
 		}
-		if status, text := ask("?"+name+"="+g.secret, key(g.secret)); status != http.StatusBadRequest || strings.Contains(text, g.secret) {
+		if status, text := ask("?"+name+"="+g.secret, key(g.secret)); status != http.StatusBadRequest ||
+			strings.Contains(text, g.secret) {
 			t.Errorf("?%s beside the header: %d %s", name, status, text)
 		}
 	}
-	for name, header := range map[string]http.Header{"cookie": {"Cookie": {"api_key=" + g.secret}}, "basic": {"Authorization": {"Basic " + g.secret}}} {
+	for name, header := range map[string]http.Header{"cookie": {"Cookie": {"api_key=" + g.secret}},
+		"basic": {"Authorization": {"Basic " + g.secret}}} {
 		if status, text := ask("", header); status != http.StatusUnauthorized {
 			t.Errorf("%s: %d %s", name, status, text)
 		}
@@ -275,7 +285,8 @@ func TestRateOnWebsocket(t *testing.T) {
 	g := h.guest(t, proto.CreateKey{Quota: proto.Quota{RequestsPerSecond: 0.01, Burst: 4}})
 	conn := g.dial(t, "/v1/containers/"+do[proto.Container](t, g, "POST", "/v1/containers", "").ID)
 	for i := range 3 { // two requests were made
-		if err := conn.WriteJSON(map[string]any{"type": "exec", "ref": string(rune('a' + i)), "cmd": map[string]any{"command": "true"}}); err != nil {
+		if err := conn.WriteJSON(map[string]any{"type": "exec", "ref": string(rune('a' + i)), "cmd": map[string]any{
+			"command": "true"}}); err != nil {
 			t.Fatal(err)
 		}
 	}

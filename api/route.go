@@ -101,8 +101,8 @@ func noRoute(x *exchange, allowed []string) error {
 		proto.Errorf(proto.InvalidArgument, "", "", "This endpoint does not take this method; it takes %s.", list)}
 }
 
-// allowed are the methods that the path of r takes, and the edge that has it. A path of its own, such as /keys/self, hides what
-// /keys/{id} would take: its methods alone count.
+// allowed are the methods that the path of r takes, and the edge that has it. A path of its own, such as /keys/self,
+// hides what /keys/{id} would take: its methods alone count.
 func (s *Server) allowed(r *http.Request) (list []string, edge *Edge) {
 	best := ""
 	for _, method := range methods {

@@ -30,19 +30,21 @@ const (
 const lastWords = 2 * time.Second
 
 // errShutdown is how requests end that are still under way when the grace is over.
-var errShutdown = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down, and the request was cut off; send it again when the daemon is back.")
+var errShutdown = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down, and the request was cut "+
+	"off; send it again when the daemon is back.")
 
 // A Config is what a Server serves.
 type Config struct {
-	Auth         Authenticator
-	Edges        []Edge
-	Audit        Auditor                             // nil: nothing is audited
-	Hide         func(container, text string) string // hides a container's secrets in what is kept or shown; nil: nothing
-	Metrics      prometheus.Registerer               // nil: none
-	Log          *slog.Logger                        // nil: silence
-	MaxBodyBytes int64                               // of routes that do not say; 0 is 1 MiB
-	Stall        time.Duration                       // for one read of a body or one write of an answer; 0 is 1 minute
-	Grace        time.Duration                       // for requests under way at shutdown; 0 is 10 s
+	Auth  Authenticator
+	Edges []Edge
+	Audit Auditor // nil: nothing is audited
+	// hides a container's secrets in what is kept or shown; nil: nothing
+	Hide         func(container, text string) string
+	Metrics      prometheus.Registerer // nil: none
+	Log          *slog.Logger          // nil: silence
+	MaxBodyBytes int64                 // of routes that do not say; 0 is 1 MiB
+	Stall        time.Duration         // for one read of a body or one write of an answer; 0 is 1 minute
+	Grace        time.Duration         // for requests under way at shutdown; 0 is 10 s
 }
 
 // A Server serves edges.
@@ -66,7 +68,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), edges: map[string]*Edge{}, literal: map[string]bool{}, meter: newMeter(cfg.Metrics), draining: make(chan struct{})}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), edges: map[string]*Edge{}, literal: map[string]bool{},
+		meter: newMeter(cfg.Metrics), draining: make(chan struct{})}
 	s.gate.limit = rate.NewLimiter(refusedPerSecond, refusedAtOnce)
 	s.drain = sync.OnceFunc(func() { close(s.draining) })
 	for i := range s.cfg.Edges {
@@ -127,7 +130,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	stack.Reserve() // the connection's goroutine may have lost its room to the garbage collector since the last request
 	s.active.Add(1)
 	defer s.active.Done()
-	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))), s.cfg.Stall)
+	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))),
+		s.cfg.Stall)
 	defer func() { x.leave() }()
 	x.told = func() { s.audit(x) }
 	s.guard(x)
@@ -144,7 +148,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) guard(x *exchange) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.cfg.Log.Error("a handler panicked", "request_id", x.id, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			s.cfg.Log.Error("a handler panicked", "request_id", x.id, "panic", fmt.Sprint(v), "stack",
+				string(debug.Stack()))
 			s.end(x, fmt.Errorf("panic: %v", v))
 		}
 	}()
@@ -203,8 +208,8 @@ func cutOff(ctx context.Context) bool {
 	return ctx.Err() != nil && context.Cause(ctx) == error(errShutdown)
 }
 
-// loggable is what of an error goes into the log. What is wrong with a request is told to its client, in the client's own words, which may be
-// secrets that stand in the wrong place; the log has the kind of it alone.
+// loggable is what of an error goes into the log. What is wrong with a request is told to its client, in the client's
+// own words, which may be secrets that stand in the wrong place; the log has the kind of it alone.
 func loggable(err error) string {
 	if code := proto.CodeOf(err); code == proto.InvalidArgument {
 		return string(code)

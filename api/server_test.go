@@ -118,7 +118,8 @@ func failing() Edge {
 		{Method: "GET", Pattern: "/v1/shout/who", Handle: func(w http.ResponseWriter, _ *http.Request, c Caller) error {
 			return JSON(w, 200, c)
 		}},
-		{Method: "POST", Pattern: "/v1/shout/echo", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+		{Method: "POST", Pattern: "/v1/shout/echo", Handle: func(w http.ResponseWriter, r *http.Request,
+			_ Caller) error {
 			data, err := io.ReadAll(r.Body)
 			if err != nil {
 				return err
@@ -127,10 +128,14 @@ func failing() Edge {
 			return err
 		}},
 		{Method: "GET", Pattern: "/v1/shout/secret", Handle: fail(errors.New("open /var/lib/berth/x: no such file"))},
-		{Method: "GET", Pattern: "/v1/shout/conflict", Handle: fail(proto.Errorf(proto.AlreadyExists, "", "", "Taken."))},
+		{Method: "GET", Pattern: "/v1/shout/conflict", Handle: fail(proto.Errorf(proto.AlreadyExists, "", "",
+			"Taken."))},
 		{Method: "GET", Pattern: "/v1/shout/busy", Handle: fail(proto.Errorf(proto.TooMany, "", "", "Later."))},
-		{Method: "GET", Pattern: "/v1/shout/panic", Handle: func(http.ResponseWriter, *http.Request, Caller) error { panic("oops") }},
-		{Method: "GET", Pattern: "/v1/shout/half", Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+		{Method: "GET", Pattern: "/v1/shout/panic", Handle: func(http.ResponseWriter, *http.Request, Caller) error {
+			panic("oops")
+		}},
+		{Method: "GET", Pattern: "/v1/shout/half", Handle: func(w http.ResponseWriter, _ *http.Request,
+			_ Caller) error {
 			io.WriteString(w, "half an answer")
 			http.NewResponseController(w).Flush()
 			return errors.New("the disk broke")
@@ -148,13 +153,18 @@ func TestErrorsAreRenderedOnceInTheDialectOfThePath(t *testing.T) {
 		with               string // header=value
 	}{
 		{"GET", "/v1/shout/who", "", nil, 200, `{"Owner":"default"`, "Content-Type=application/json"},
-		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", ""}, 401, `"shout":"An API key is required`, "WWW-Authenticate=Bearer"},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", ""}, 401, `"shout":"An API key is required`,
+			"WWW-Authenticate=Bearer"},
 		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "wrong"}, 401, `"shout":"Invalid API key`, ""},
-		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "", "Authorization", "Bearer " + testKey}, 200, `"default"`, ""},
-		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "", "Authorization", "bearer  " + testKey}, 200, `"default"`, ""},
-		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "", "Authorization", "Basic " + testKey}, 401, `"shout"`, ""},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "", "Authorization", "Bearer " + testKey}, 200, `"default"`,
+			""},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "", "Authorization", "bearer  " + testKey}, 200, `"default"`,
+			""},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "", "Authorization", "Basic " + testKey}, 401, `"shout"`,
+			""},
 		{"GET", "/v1/shout/who", "", []string{"Authorization", "Bearer " + testKey}, 200, `"default"`, ""},
-		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "a proxy's", "Authorization", "Bearer " + testKey}, 200, `"default"`, ""},
+		{"GET", "/v1/shout/who", "", []string{"X-Api-Key", "a proxy's", "Authorization", "Bearer " + testKey}, 200,
+			`"default"`, ""},
 		{"GET", "/v1/shout/nothing", "", nil, 404, `"shout":"There is no such endpoint`, ""},
 		{"GET", "/v1/shouting", "", nil, 404, `{"error":{"code":"not_found"`, ""},
 		{"GET", "/elsewhere", "", nil, 404, `{"error":{"code":"not_found"`, ""},
@@ -193,7 +203,8 @@ func TestErrorsAreRenderedOnceInTheDialectOfThePath(t *testing.T) {
 // A chunked body has no length to announce, so its limit is met while reading.
 func TestBodyLimitWhileReading(t *testing.T) {
 	s := newSite(t, failing())
-	req, _ := http.NewRequest("POST", s.URL+"/v1/shout/echo", struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 5000))})
+	req, _ := http.NewRequest("POST", s.URL+"/v1/shout/echo", struct{ io.Reader }{
+		strings.NewReader(strings.Repeat("x", 5000))})
 	req.Header.Set("X-Api-Key", testKey)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -226,7 +237,8 @@ func TestTruncatedBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /v1/shout/echo HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: 100\r\n\r\nshort", testKey)
+	fmt.Fprintf(conn, "POST /v1/shout/echo HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: 100\r\n\r\nshort",
+		testKey)
 	conn.(*net.TCPConn).CloseWrite()
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -254,7 +266,8 @@ func TestOneLogLineAndMetricsPerRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if first["route"] != "GET /v1/shout/who" || first["status"] != 200.0 || first["owner"] != "default" || first["request_id"] == "" || first["bytes"].(float64) < 10 || first["level"] != "INFO" {
+	if first["route"] != "GET /v1/shout/who" || first["status"] != 200.0 || first["owner"] != "default" ||
+		first["request_id"] == "" || first["bytes"].(float64) < 10 || first["level"] != "INFO" {
 		t.Errorf("line: %s", lines[0])
 	}
 	if second["level"] != "ERROR" || !strings.Contains(second["err"].(string), "no such file") {
@@ -271,7 +284,8 @@ func TestOneLogLineAndMetricsPerRequest(t *testing.T) {
 	scraped := httptest.NewRecorder()
 	s.server.ServeHTTP(scraped, httptest.NewRequest("GET", "/metrics", nil))
 	metrics := scraped.Body.String()
-	for _, want := range []string{`berth_http_requests_total{route="GET /v1/shout/who",status="200"} 1`, `berth_http_requests_total{route="none",status="404"} 1`,
+	for _, want := range []string{`berth_http_requests_total{route="GET /v1/shout/who",status="200"} 1`,
+		`berth_http_requests_total{route="none",status="404"} 1`,
 		`berth_http_request_seconds_count{route="GET /v1/shout/secret",status="500"} 1`} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("no %s in metrics", want)
@@ -343,7 +357,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// Who is still there when the grace is over is told that the daemon goes; an answer under way is cut off, so that it does not pass for a whole one.
+// Who is still there when the grace is over is told that the daemon goes; an answer under way is cut off, so that it
+// does not pass for a whole one.
 func TestShutdownCutsOff(t *testing.T) {
 	entered := make(chan struct{}, 2)
 	wait := func(w http.ResponseWriter, r *http.Request, _ Caller) error {
@@ -391,7 +406,8 @@ func TestShutdownCutsOff(t *testing.T) {
 	}
 	waiting, half := ask("POST", "/wait"), ask("GET", "/half")
 	stop()
-	if a := <-waiting; a.err != nil || a.res.StatusCode != 503 || a.res.Header.Get("Retry-After") == "" || !strings.Contains(a.body, "shutting down") {
+	if a := <-waiting; a.err != nil || a.res.StatusCode != 503 || a.res.Header.Get("Retry-After") == "" ||
+		!strings.Contains(a.body, "shutting down") {
 		t.Errorf("%+v", a)
 	}
 	if a := <-half; !errors.Is(a.err, io.ErrUnexpectedEOF) || a.body != "half an answer" {

@@ -35,7 +35,8 @@ func NewEventStream(w http.ResponseWriter, r *http.Request) *EventStream {
 	if r.Method == http.MethodGet { // it looks on, and does nothing that could fail later
 		Begun(r.Context())
 	}
-	_ = s.rc.Flush() // the first event may be long in coming, and a client waits for the header; who has gone is found out below
+	// the first event may be long in coming, and a client waits for the header; who has gone is found out below
+	_ = s.rc.Flush()
 	s.beats.Go(s.beat)
 	return s
 }

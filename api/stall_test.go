@@ -17,7 +17,8 @@ import (
 // stallSite serves with so little patience that a test can wait for it to end.
 func stallSite(t *testing.T, routes ...Route) *httptest.Server {
 	t.Helper()
-	s, err := New(Config{Auth: oneKey(testKey), Edges: []Edge{{Dialect: Plain, Routes: routes}}, Stall: 100 * time.Millisecond})
+	s, err := New(Config{Auth: oneKey(testKey), Edges: []Edge{{Dialect: Plain, Routes: routes}},
+		Stall: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,8 @@ func connect(t *testing.T, srv *httptest.Server) net.Conn {
 // Deadlines are for one read or write each. A handler that works for longer, and a connection that was
 // idle for longer, are none of their business, not even with an answer that has no body.
 func TestDeadlinesDoNotOutliveWhatTheyAreFor(t *testing.T) {
-	srv := stallSite(t, Route{Method: "POST", Pattern: "/slow", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	srv := stallSite(t, Route{Method: "POST", Pattern: "/slow", Handle: func(w http.ResponseWriter, r *http.Request,
+		_ Caller) error {
 		data, err := io.ReadAll(r.Body)
 		if err != nil {
 			return err
@@ -59,7 +61,8 @@ func TestDeadlinesDoNotOutliveWhatTheyAreFor(t *testing.T) {
 	conn := connect(t, srv)
 	answers := bufio.NewReader(conn)
 	for _, body := range []string{"x", "", "y", ""} {
-		fmt.Fprintf(conn, "POST /slow HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: %d\r\n\r\n%s", testKey, len(body), body)
+		fmt.Fprintf(conn, "POST /slow HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: %d\r\n\r\n%s", testKey,
+			len(body), body)
 		res, err := http.ReadResponse(answers, nil)
 		if err != nil {
 			t.Fatalf("body %q: %v", body, err)
@@ -71,7 +74,8 @@ func TestDeadlinesDoNotOutliveWhatTheyAreFor(t *testing.T) {
 }
 
 func TestSlowBodyIsEnded(t *testing.T) {
-	srv := stallSite(t, Route{Method: "POST", Pattern: "/read", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+	srv := stallSite(t, Route{Method: "POST", Pattern: "/read", Handle: func(w http.ResponseWriter, r *http.Request,
+		_ Caller) error {
 		_, err := io.ReadAll(r.Body)
 		return err
 	}})
@@ -88,7 +92,10 @@ func TestSlowBodyIsEnded(t *testing.T) {
 
 // A refused request is answered although its body never comes.
 func TestUnreadBodyDoesNotHoldTheAnswer(t *testing.T) {
-	srv := stallSite(t, Route{Method: "POST", Pattern: "/never", Handle: func(http.ResponseWriter, *http.Request, Caller) error { return nil }})
+	srv := stallSite(t, Route{Method: "POST", Pattern: "/never", Handle: func(http.ResponseWriter, *http.Request,
+		Caller) error {
+		return nil
+	}})
 	conn := connect(t, srv)
 	fmt.Fprint(conn, "POST /never HTTP/1.1\r\nHost: x\r\nX-Api-Key: wrong\r\nContent-Length: 100\r\n\r\n")
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -135,12 +142,13 @@ func TestSlowReaderIsLetGo(t *testing.T) {
 // However long a large answer takes, whoever reads on gets all of it, also where a handler writes it at once.
 func TestSteadyReaderGetsAll(t *testing.T) {
 	const size = 64 << 20
-	s, err := New(Config{Auth: oneKey(testKey), Stall: 500 * time.Millisecond, Edges: []Edge{{Dialect: Plain, Routes: []Route{
-		{Method: "GET", Pattern: "/large", Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
-			_, err := w.Write(make([]byte, size))
-			return err
-		}},
-	}}}})
+	s, err := New(Config{Auth: oneKey(testKey), Stall: 500 * time.Millisecond,
+		Edges: []Edge{{Dialect: Plain, Routes: []Route{
+			{Method: "GET", Pattern: "/large", Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+				_, err := w.Write(make([]byte, size))
+				return err
+			}},
+		}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +160,8 @@ func TestSteadyReaderGetsAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pace := time.NewTicker(20 * time.Millisecond) // a piece in a sixth of the stall, all of it in more than twice the stall
+	// a piece in a sixth of the stall, all of it in more than twice the stall
+	pace := time.NewTicker(20 * time.Millisecond)
 	defer pace.Stop()
 	for left := int64(size); left > 0; left -= 1 << 20 {
 		<-pace.C

@@ -56,7 +56,8 @@ func newHouse(t *testing.T, core session.Config) *house {
 		api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil }),
 		anthropic.New(anthropic.Config{Files: h.Files}),
 		native.New(native.Config{
-			Sessions: h.Sessions, Code: runner, Tools: tools, Bridge: h.Bridge, Jobs: h.Jobs, Files: h.Files, Images: h.Images, Keys: h.Keys, Log: log,
+			Sessions: h.Sessions, Code: runner, Tools: tools, Bridge: h.Bridge, Jobs: h.Jobs, Files: h.Files,
+			Images: h.Images, Keys: h.Keys, Log: log,
 			Sweep: func(context.Context) (map[string]map[string]int, error) { return nil, nil },
 		}),
 	}})
@@ -152,10 +153,12 @@ func (g guest) settle(t *testing.T) (b belongings) {
 	b.key = g.id
 	b.workspace = do[proto.Container](t, g, "POST", "/v1/containers", "").WorkspaceID
 	b.container = do[struct{ Data []proto.Container }](t, g, "GET", "/v1/containers", nil).Data[0].ID
-	x := do[proto.ExecResult](t, g, "POST", "/v1/containers/"+b.container+"/exec", `{"command": "echo kept > kept.txt", "shell": "main"}`)
+	x := do[proto.ExecResult](t, g, "POST", "/v1/containers/"+b.container+"/exec",
+		`{"command": "echo kept > kept.txt", "shell": "main"}`)
 	b.exec, b.job, b.shell = x.Exec.ID, x.Exec.JobID, "main"
 	b.file = do[struct{ ID string }](t, g, "POST", "/v1/files", fileForm(t, 3)).ID
-	b.tool = do[toolstore.Tool](t, g, "POST", "/v1/tools", `{"name": "pay", "tool_type": "code_runner", "approval_action": "review", "configuration": {"type": "CodeRunner", "runtime": "python", "code": "def run(input): return 1"}}`).ID
+	b.tool = do[toolstore.Tool](t, g, "POST", "/v1/tools",
+		`{"name": "pay", "tool_type": "code_runner", "approval_action": "review", "configuration": {"type": "CodeRunner", "runtime": "python", "code": "def run(input): return 1"}}`).ID
 	b.run = do[toolstore.Run](t, g, "POST", "/v1/tools/pay/run", `{}`).ID
 	b.call = g.parkCall(t, b.container)
 	return b
@@ -165,14 +168,16 @@ func (g guest) settle(t *testing.T) (b belongings) {
 func (g guest) parkCall(t *testing.T, container string) string {
 	t.Helper()
 	owner := do[proto.Key](t, g, "GET", "/v1/keys/self", nil).Owner
-	if _, err := g.h.Bridge.Offer(owner, container, "test", []bridge.Tool{{Name: "pay", Approval: proto.ApprovalReview}}, time.Minute); err != nil {
+	if _, err := g.h.Bridge.Offer(owner, container, "test",
+		[]bridge.Tool{{Name: "pay", Approval: proto.ApprovalReview}}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	const ask = `body='{"calls":[{"id":"1","tool":"pay","input":{}}]}'; exec 3<>/dev/tcp/127.0.0.1/3129; printf 'POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s' "$BERTH_TOOLS_TOKEN" ${#body} "$body" >&3; cat <&3`
 	body, _ := json.Marshal(proto.Cmd{Command: ask, Background: true})
 	do[proto.Exec](t, g, "POST", "/v1/containers/"+container+"/exec", string(body))
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if list := do[struct{ Data []bridge.ToolCall }](t, g, "GET", "/v1/containers/"+container+"/tool_calls?state=parked", nil).Data; len(list) > 0 {
+		if list := do[struct{ Data []bridge.ToolCall }](t, g, "GET", "/v1/containers/"+container+
+			"/tool_calls?state=parked", nil).Data; len(list) > 0 {
 			return list[0].ID
 		}
 	}
@@ -193,7 +198,8 @@ func (b belongings) in(path string) string {
 	case strings.HasPrefix(path, "/v1/keys/"):
 		id = b.key
 	}
-	return strings.NewReplacer("{id}", id, "{exec}", b.exec, "{job}", b.job, "{name}", name, "{file_id}", b.file, "{call}", b.call).Replace(path)
+	return strings.NewReplacer("{id}", id, "{exec}", b.exec, "{job}", b.job, "{name}", name, "{file_id}", b.file,
+		"{call}", b.call).Replace(path)
 }
 
 // An operation is what the OpenAPI document says of one route.
@@ -227,14 +233,18 @@ func (h *house) named(t *testing.T) (all []operation) {
 	return all
 }
 
-// bodies are right ones, so that nothing but the ID is wrong with a request. A new operation that takes JSON needs one here.
+// bodies are right ones, so that nothing but the ID is wrong with a request. A new operation that takes JSON needs
+// one here.
 var bodies = map[string]string{
-	"extendContainer": `{"seconds": 60}`, "run": `{"command": "true"}`, "signalExec": `{"signal": "SIGTERM"}`, "resizeExec": `{"rows": 1, "cols": 1}`,
-	"useTool":  `{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "true"}}`,
-	"moveFile": `{"from": "a", "to": "b"}`, "makeDirectory": `{"path": "d"}`, "addInputs": `{"files": ["file_0000000000000000000000"]}`,
+	"extendContainer": `{"seconds": 60}`, "run": `{"command": "true"}`, "signalExec": `{"signal": "SIGTERM"}`,
+	"resizeExec": `{"rows": 1, "cols": 1}`,
+	"useTool":    `{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "true"}}`,
+	"moveFile":   `{"from": "a", "to": "b"}`, "makeDirectory": `{"path": "d"}`,
+	"addInputs":   `{"files": ["file_0000000000000000000000"]}`,
 	"publishFile": `{"path": "kept.txt"}`, "changeKey": `{"name": "mine now"}`,
 	"createContext": `{"name": "main"}`, "runCell": `{"code": "1"}`,
-	"changeTool": `{"description": "mine now"}`, "runTool": `{"input": {}}`, "refuseToolRun": `{}`, "refuseToolCall": `{}`,
+	"changeTool": `{"description": "mine now"}`, "runTool": `{"input": {}}`, "refuseToolRun": `{}`,
+	"refuseToolCall": `{}`,
 }
 
 // request is the operation's on belongings: the path with its required query, and a body.
@@ -260,8 +270,9 @@ func (op operation) request(t *testing.T, b belongings) (path string, body any) 
 	return path, "bytes"
 }
 
-// Every route that names something says of another tenant's what it says of what never was, whatever the method, and whether or
-// not the other is an admin. Routes come from the OpenAPI document, so a new one that forgets to ask whose it is fails here.
+// Every route that names something says of another tenant's what it says of what never was, whatever the method, and
+// whether or not the other is an admin. Routes come from the OpenAPI document, so a new one that forgets to ask whose
+// it is fails here.
 func TestOtherTenantsIDsDoNotExist(t *testing.T) {
 	h := newHouse(t, session.Config{})
 	ann, bob := h.guest(t, proto.CreateKey{Owner: "ann"}), h.guest(t, proto.CreateKey{Owner: "bob"})
@@ -270,8 +281,10 @@ func TestOtherTenantsIDsDoNotExist(t *testing.T) {
 	mixed := hers
 	mixed.container, mixed.workspace = his.container, his.workspace // her exec, in his container
 	never := belongings{
-		"container_0000000000000000000000", "workspace_0000000000000000000000", "exec_0000000000000000000000", "job_0000000000000000000000", "never",
-		"file_0000000000000000000000", "key_0000000000000000000000", "tool_0000000000000000000000", "run_0000000000000000000000", "call_0000000000000000000000",
+		"container_0000000000000000000000", "workspace_0000000000000000000000", "exec_0000000000000000000000",
+		"job_0000000000000000000000", "never",
+		"file_0000000000000000000000", "key_0000000000000000000000", "tool_0000000000000000000000",
+		"run_0000000000000000000000", "call_0000000000000000000000",
 	}
 	ops := h.named(t)
 	if len(ops) < 35 {
@@ -298,7 +311,8 @@ func TestOtherTenantsIDsDoNotExist(t *testing.T) {
 				t.Errorf("%s: an admin of another tenant is answered %d: %s", op.ID, res.StatusCode, text)
 			}
 		}
-		if strings.Count(op.path, "{") > 1 && op.ID != "closeShell" && op.ID != "runCell" { // shells and contexts have names and no IDs
+		// shells and contexts have names and no IDs
+		if strings.Count(op.path, "{") > 1 && op.ID != "closeShell" && op.ID != "runCell" {
 			path, body := op.request(t, mixed)
 			if res, text := bob.send(t, op.method, path, body); res.StatusCode != http.StatusNotFound {
 				t.Errorf("%s: %s %s, hers in his container: %d %s", op.ID, op.method, path, res.StatusCode, text)
@@ -324,20 +338,24 @@ func nameless(text string) string {
 // plain is an error's text without what must differ: the ID that was asked for, and the request's own.
 func plain(text string, b belongings) string {
 	text = nameless(text)
-	return strings.NewReplacer(b.container, "ID", b.workspace, "ID", b.exec, "EXEC", b.job, "JOB", b.file, "FILE", b.key, "KEY", b.tool, "TOOL", b.run, "RUN", b.call, "CALL").Replace(text)
+	return strings.NewReplacer(b.container, "ID", b.workspace, "ID", b.exec, "EXEC", b.job, "JOB", b.file, "FILE",
+		b.key, "KEY", b.tool, "TOOL", b.run, "RUN", b.call, "CALL").Replace(text)
 }
 
 // unharmed fails the test if something of the guest's is gone or changed.
 func (g guest) unharmed(t *testing.T, b belongings) {
 	t.Helper()
-	if c := do[proto.Container](t, g, "GET", "/v1/containers/"+b.container, nil); c.State != proto.StateRunning || c.WorkspaceID != b.workspace {
+	if c := do[proto.Container](t, g, "GET", "/v1/containers/"+b.container, nil); c.State != proto.StateRunning ||
+		c.WorkspaceID != b.workspace {
 		t.Errorf("her container is %+v", c)
 	}
 	x := do[proto.ExecResult](t, g, "POST", "/v1/containers/"+b.container+"/exec", `{"command": "ls; cat kept.txt"}`)
-	if r := x.Result.Result; r == nil || strings.Contains(r.Stdout, "b\nd\n") || !strings.HasSuffix(r.Stdout, "kept\n") {
+	if r := x.Result.Result; r == nil || strings.Contains(r.Stdout, "b\nd\n") ||
+		!strings.HasSuffix(r.Stdout, "kept\n") {
 		t.Errorf("her files: %+v", x.Result)
 	}
-	if tool := do[toolstore.Tool](t, g, "GET", "/v1/tools/pay", nil); tool.ID != b.tool || tool.Version != 1 || tool.Description != "" {
+	if tool := do[toolstore.Tool](t, g, "GET", "/v1/tools/pay", nil); tool.ID != b.tool || tool.Version != 1 ||
+		tool.Description != "" {
 		t.Errorf("her tool is %+v", tool)
 	}
 	if run := do[toolstore.Run](t, g, "GET", "/v1/tool_runs/"+b.run, nil); run.State != toolstore.StateParked {
@@ -356,7 +374,8 @@ func TestOtherTenantsIDsInBodies(t *testing.T) {
 	h := newHouse(t, session.Config{})
 	ann, bob := h.guest(t, proto.CreateKey{Owner: "ann"}), h.guest(t, proto.CreateKey{Owner: "bob"})
 	hers, his := ann.settle(t), bob.settle(t)
-	do[any](t, ann, "DELETE", "/v1/containers/"+hers.container+"?keep_workspace=true", nil) // a workspace that anybody of hers could take
+	// a workspace that anybody of hers could take
+	do[any](t, ann, "DELETE", "/v1/containers/"+hers.container+"?keep_workspace=true", nil)
 	at := "/v1/containers/" + his.container
 	for _, r := range []struct{ path, body string }{
 		{"/v1/containers", `{"workspace_id": "` + hers.workspace + `"}`},
@@ -370,7 +389,8 @@ func TestOtherTenantsIDsInBodies(t *testing.T) {
 			t.Errorf("%s %s: %d %s", r.path, r.body, res.StatusCode, text)
 		}
 	}
-	for _, path := range []string{"/v1/containers", "/v1/containers?state=expired", "/v1/containers?after=container_zzzzzzzzzzzzzzzzzzzzzz", "/v1/workspaces", "/v1/files",
+	for _, path := range []string{"/v1/containers", "/v1/containers?state=expired",
+		"/v1/containers?after=container_zzzzzzzzzzzzzzzzzzzzzz", "/v1/workspaces", "/v1/files",
 		"/v1/files?ids[]=" + hers.file, "/v1/files?scope_id=" + hers.container} {
 		res, text := bob.send(t, "GET", path, nil)
 		for _, id := range []string{hers.container, hers.workspace, hers.file} {
@@ -382,8 +402,10 @@ func TestOtherTenantsIDsInBodies(t *testing.T) {
 	if n := do[struct{ Data []proto.Container }](t, bob, "GET", "/v1/containers", nil); len(n.Data) != 1 {
 		t.Errorf("bob has %d containers: a refused request left something", len(n.Data))
 	}
-	for _, path := range []string{"/v1/containers/" + hers.container + "/live", at + "/live"} { // the second one is his, and opens
-		conn, res, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(h.server.URL, "http")+path, http.Header{"X-Api-Key": {bob.secret}})
+	// the second one is his, and opens
+	for _, path := range []string{"/v1/containers/" + hers.container + "/live", at + "/live"} {
+		conn, res, err := websocket.DefaultDialer.Dial("ws"+strings.TrimPrefix(h.server.URL, "http")+path,
+			http.Header{"X-Api-Key": {bob.secret}})
 		if path != at+"/live" {
 			if err == nil || res.StatusCode != http.StatusNotFound {
 				t.Errorf("a websocket to hers: %v", err)
@@ -411,10 +433,13 @@ func TestAdminRoutes(t *testing.T) {
 	h := newHouse(t, session.Config{})
 	user, admin := h.guest(t, proto.CreateKey{Owner: "ann"}), h.guest(t, proto.CreateKey{Owner: "bob", Admin: true})
 	for _, r := range []struct{ method, path string }{
-		{"POST", "/v1/keys"}, {"GET", "/v1/keys"}, {"GET", "/v1/keys/" + user.id}, {"PATCH", "/v1/keys/" + user.id}, {"DELETE", "/v1/keys/" + user.id},
-		{"POST", "/v1/images/import?name=base"}, {"POST", "/v1/images/pull"}, {"DELETE", "/v1/images?ref=base"}, {"POST", "/v1/sweep"},
+		{"POST", "/v1/keys"}, {"GET", "/v1/keys"}, {"GET", "/v1/keys/" + user.id}, {"PATCH", "/v1/keys/" + user.id},
+		{"DELETE", "/v1/keys/" + user.id},
+		{"POST", "/v1/images/import?name=base"}, {"POST", "/v1/images/pull"}, {"DELETE", "/v1/images?ref=base"},
+		{"POST", "/v1/sweep"},
 	} {
-		if res, text := user.send(t, r.method, r.path, "{}"); res.StatusCode != http.StatusForbidden || !strings.Contains(text, "permission_denied") {
+		if res, text := user.send(t, r.method, r.path, "{}"); res.StatusCode != http.StatusForbidden ||
+			!strings.Contains(text, "permission_denied") {
 			t.Errorf("%s %s: a user is answered %d %s", r.method, r.path, res.StatusCode, text)
 		}
 		if r.method == "DELETE" {

@@ -21,7 +21,8 @@ const Subprotocol = "berth.v1"
 
 // A SocketConfig bounds a websocket.
 type SocketConfig struct {
-	Origins         []string      // "https://app.example.org" may connect; so may the same origin, and clients that send none
+	// "https://app.example.org" may connect; so may the same origin, and clients that send none
+	Origins         []string
 	MaxMessageBytes int64         // of what a client sends; 0 is 1 MiB
 	PingEvery       time.Duration // 0 is 30 s; a client silent for three times as long is gone
 	WriteTimeout    time.Duration // 0 is 1 minute; a client that takes nothing for so long is gone
@@ -43,10 +44,12 @@ type Socket struct {
 func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket, error) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		w.Header().Set("Upgrade", "websocket")
-		return nil, WithStatus(http.StatusUpgradeRequired, proto.Errorf(proto.InvalidArgument, "", "Upgrade", "This endpoint speaks websocket only; connect with a websocket client."))
+		return nil, WithStatus(http.StatusUpgradeRequired, proto.Errorf(proto.InvalidArgument, "", "Upgrade",
+			"This endpoint speaks websocket only; connect with a websocket client."))
 	}
 	if !cfg.admits(r) {
-		return nil, proto.Errorf(proto.PermissionDenied, "", "Origin", "Web pages of this origin may not connect; the daemon's operator can allow it.")
+		return nil, proto.Errorf(proto.PermissionDenied, "", "Origin", "Web pages of this origin may not connect; "+
+			"the daemon's operator can allow it.")
 	}
 	var refused error
 	up := websocket.Upgrader{
@@ -116,7 +119,8 @@ func (s *Socket) write(kind int, body []byte) error {
 	case <-s.ctx.Done():
 		return s.ctx.Err()
 	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout)) // fails only on what is closed, and so does the write
+	// fails only on what is closed, and so does the write
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout))
 	if err := s.conn.WriteMessage(kind, body); err != nil {
 		s.cancel()
 		return err
@@ -144,7 +148,8 @@ func (s *Socket) Close(code int, reason string) {
 
 func (s *Socket) bye(code int, reason string) {
 	reason = strings.ToValidUTF8(reason[:min(len(reason), 120)], "")
-	_ = s.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(time.Second))
+	_ = s.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason),
+		time.Now().Add(time.Second))
 }
 
 func (s *Socket) alive() error { return s.conn.SetReadDeadline(time.Now().Add(3 * s.cfg.PingEvery)) }

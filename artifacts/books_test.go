@@ -54,7 +54,9 @@ func TestRemovedJobDirectoryStaysRemoved(t *testing.T) {
 	if err := s.RemoveFile(ctx, proto.UserDefault, "/workspace/a", true); err != nil {
 		t.Fatal(err)
 	}
-	res, err := s.Run(ctx, proto.Cmd{Command: "rm -rf /workspace/b; ls -d /workspace/a /workspace/b 2>/dev/null | wc -l", JobID: "b"})
+	res,
+		err := s.Run(ctx, proto.Cmd{Command: "rm -rf /workspace/b; ls -d /workspace/a /workspace/b 2>/dev/null | wc -l",
+		JobID: "b"})
 	if err != nil || res.Result.Result.Stdout != "0\n" || len(res.Notes) != 0 {
 		t.Fatalf("%+v %q %v", res.Result.Result, res.Notes, err)
 	}
@@ -70,7 +72,8 @@ func TestFilesThatAreNoJobsMakeNone(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/README", session.WriteOptions{}, strings.NewReader("x")); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/README", session.WriteOptions{}, strings.NewReader(
+		"x")); err != nil {
 		t.Fatal(err)
 	}
 	_ = s.RemoveFile(ctx, proto.UserDefault, "/workspace/never", true)
@@ -94,7 +97,8 @@ func TestUploadIsNotBlamedForOthersFiles(t *testing.T) {
 			break
 		}
 	}
-	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/j/theirs", session.WriteOptions{}, strings.NewReader("y")); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/j/theirs", session.WriteOptions{}, strings.NewReader(
+		"y")); err != nil {
 		t.Fatal(err)
 	}
 	if a := artifact(t, manifest(t, st, s, "j"), "mine"); a.Origin != "produced" {
@@ -113,7 +117,11 @@ func TestWeirdNames(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	res, err := s.Run(ctx, proto.Cmd{Command: `cd "$OUTPUT_DIR"; printf 1 >$'new\nline'; printf 2 >$'bad\xff'; printf 3 >'a:b?"|.txt'; printf 4 >-rf; printf 5 >' '; printf 6 >$'\e[31m'; printf 7 >$'del\x7f\xc2\x85'`})
+	res,
+		err := s.Run(
+		ctx,
+		proto.Cmd{
+			Command: `cd "$OUTPUT_DIR"; printf 1 >$'new\nline'; printf 2 >$'bad\xff'; printf 3 >'a:b?"|.txt'; printf 4 >-rf; printf 5 >' '; printf 6 >$'\e[31m'; printf 7 >$'del\x7f\xc2\x85'`})
 	if err != nil || res.Result.Result == nil || res.Result.Result.ReturnCode != 0 {
 		t.Fatalf("%+v %v", res.Result, err)
 	}
@@ -127,7 +135,8 @@ func TestWeirdNames(t *testing.T) {
 		r.Close()
 		names[string(body)] = f.Filename
 	}
-	for body, want := range map[string]string{"1": "new_line", "3": "a_b___.txt", "4": "-rf", "6": "_[31m", "7": "del__"} {
+	for body, want := range map[string]string{"1": "new_line", "3": "a_b___.txt", "4": "-rf", "6": "_[31m",
+		"7": "del__"} {
 		if names[body] != want {
 			t.Errorf("file %s is stored as %q, want %q", body, names[body], want)
 		}
@@ -152,7 +161,8 @@ func TestManyFilesDoNotHideOutputs(t *testing.T) {
 	if m := manifest(t, st, s, s.DefaultJob()); !m.Truncated || len(m.Files) != artifacts.MaxFiles {
 		t.Errorf("%d files, truncated %v", len(m.Files), m.Truncated)
 	}
-	res, err = s.Run(ctx, proto.Cmd{Command: `for i in $(seq 1 120); do echo $i >"$OUTPUT_DIR/$i"; done`, JobID: "many"})
+	res, err = s.Run(ctx, proto.Cmd{Command: `for i in $(seq 1 120); do echo $i >"$OUTPUT_DIR/$i"; done`,
+		JobID: "many"})
 	if err != nil || len(res.Result.Result.Content) != artifacts.MaxOutputs || len(res.Notes) != 1 {
 		t.Errorf("%d files stored of 120, notes %q, %v", len(res.Result.Result.Content), res.Notes, err)
 	}
@@ -163,7 +173,8 @@ func TestSwappedOutputsAreReadAsTheirUser(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	if _, err := s.Run(ctx, proto.Cmd{Command: "printf secret >/root/key; chmod 600 /root/key", User: proto.UserRoot, JobID: "roots"}); err != nil {
+	if _, err := s.Run(ctx, proto.Cmd{Command: "printf secret >/root/key; chmod 600 /root/key", User: proto.UserRoot,
+		JobID: "roots"}); err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
@@ -200,7 +211,8 @@ func TestJobOfRootHasItsManifest(t *testing.T) {
 	}
 }
 
-// manifest.json is a name that programs have files of their own under. Those are not written over, and listed like all others.
+// manifest.json is a name that programs have files of their own under. Those are not written over, and listed like
+// all others.
 func TestManifestOfSomebodyElse(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -248,7 +260,8 @@ func TestManifestOfSomebodyElse(t *testing.T) {
 	if _, err := st.Jobs.Publish(ctx, s, "j", "h"); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := s.Run(ctx, proto.Cmd{Command: "echo own >manifest.json", JobID: "j"}); err != nil || len(res.Notes) > 0 {
+	if res, err := s.Run(ctx, proto.Cmd{Command: "echo own >manifest.json", JobID: "j"}); err != nil ||
+		len(res.Notes) > 0 {
 		t.Fatal(res.Notes, err)
 	}
 	is("written over alone,", run("true"), "own\n", true)
@@ -260,11 +273,13 @@ func TestManifestOfSomebodyElse(t *testing.T) {
 	}
 	run("rm manifest.json; echo x >k")
 	// Copied from another job with its own.
-	if res, err := s.Run(ctx, proto.Cmd{Command: "echo x >f; rm ../j/manifest.json", JobID: "other"}); err != nil || len(res.Notes) > 0 {
+	if res, err := s.Run(ctx, proto.Cmd{Command: "echo x >f; rm ../j/manifest.json", JobID: "other"}); err != nil ||
+		len(res.Notes) > 0 {
 		t.Fatal(res.Notes, err)
 	}
 	run("cp ../other/manifest.json .; echo x >g")
-	if out := run("true"); !strings.Contains(out, `"job_id": "j"`) || !strings.Contains(out, `"path": "g"`) || listed() {
+	if out := run("true"); !strings.Contains(out, `"job_id": "j"`) || !strings.Contains(out, `"path": "g"`) ||
+		listed() {
 		t.Errorf("copied from another job it is %q", out)
 	}
 }
@@ -304,8 +319,10 @@ func TestInputsLeaveTheCodesFilesAlone(t *testing.T) {
 	}
 	sessiontest.Bash(t, s, `mkdir -p "$INPUT_DIR"; echo own >"$INPUT_DIR/data.csv"; mkdir "$INPUT_DIR/d"`)
 	long := strings.Repeat("é", 126) // 252 bytes
-	ids := []string{put("data.csv", "up"), put("d", "up"), put(long+".c", "1"), put(long+".c", "2"), put("x."+strings.Repeat("e", 250), "3"), put("x."+strings.Repeat("e", 250), "4")}
-	res, err := s.Run(ctx, proto.Cmd{Command: `cd "$INPUT_DIR"; cat data.csv "data (2).csv" "d (2)"; ls | wc -l`, Files: ids})
+	ids := []string{put("data.csv", "up"), put("d", "up"), put(long+".c", "1"), put(long+".c", "2"),
+		put("x."+strings.Repeat("e", 250), "3"), put("x."+strings.Repeat("e", 250), "4")}
+	res, err := s.Run(ctx, proto.Cmd{Command: `cd "$INPUT_DIR"; cat data.csv "data (2).csv" "d (2)"; ls | wc -l`,
+		Files: ids})
 	if err != nil || res.Result.Result.Stdout != "own\nupup8\n" {
 		t.Fatalf("%+v %v", res.Result.Result, err)
 	}
@@ -357,7 +374,8 @@ func TestLogOfCommandsIsBounded(t *testing.T) {
 	key := s.WorkspaceID() + "/j/"
 	err := st.Ledger.Update(func(tx *ledger.Tx) error {
 		for i := range 2 * artifacts.MaxExecs {
-			if err := tx.Put("job_execs", fmt.Sprintf("%sexec_0000%06d", key, i), proto.JobExec{ID: fmt.Sprint(i)}); err != nil {
+			if err := tx.Put("job_execs", fmt.Sprintf("%sexec_0000%06d", key, i),
+				proto.JobExec{ID: fmt.Sprint(i)}); err != nil {
 				return err
 			}
 		}
@@ -403,7 +421,8 @@ func TestDeletedContainerLeavesNoBooks(t *testing.T) {
 	}
 }
 
-// A command that is canceled as its container goes is booked when the container cannot be asked any more. That is not to say that its files are gone.
+// A command that is canceled as its container goes is booked when the container cannot be asked any more. That is not
+// to say that its files are gone.
 func TestEndAfterRemovalLeavesTheBooksOfAKeptWorkspace(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})

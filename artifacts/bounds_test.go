@@ -17,7 +17,10 @@ import (
 func heaviest(t *testing.T, st *sessiontest.Stack, bucket string) (most int) {
 	t.Helper()
 	err := st.Ledger.Update(func(tx *ledger.Tx) error { // behind all that is queued
-		return tx.Scan(bucket, "", func(_ string, value []byte) (bool, error) { most = max(most, len(value)); return true, nil })
+		return tx.Scan(bucket, "", func(_ string, value []byte) (bool, error) {
+			most = max(most, len(value))
+			return true, nil
+		})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,9 +58,11 @@ for i in range(%d):
 			paths += len(f.Path)
 		}
 		if !m.Truncated || paths > artifacts.MaxPathBytes || job == "wide" && len(m.Files) < 1000 {
-			t.Errorf("%s: %d files with %d bytes of paths are listed, truncated %v", job, len(m.Files), paths, m.Truncated)
+			t.Errorf("%s: %d files with %d bytes of paths are listed, truncated %v", job, len(m.Files), paths,
+				m.Truncated)
 		}
-		if log := m.Execs[0].Produced; job == "wide" && (len(log) < 10 || !strings.HasSuffix(log[len(log)-1], " more")) {
+		if log := m.Execs[0].Produced; job == "wide" &&
+			(len(log) < 10 || !strings.HasSuffix(log[len(log)-1], " more")) {
 			t.Errorf("%d paths are logged, and then %q", len(log)-1, log[len(log)-1])
 		}
 	}

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// maxIdle bounds the books that nobody works on and that are in memory all the same, in bytes. What they spare is the walk of a directory in which nothing
-// changed, so those of thousands of ordinary jobs should find room, and of the largest a dozen.
+// maxIdle bounds the books that nobody works on and that are in memory all the same, in bytes. What they spare is the
+// walk of a directory in which nothing changed, so those of thousands of ordinary jobs should find room, and of the
+// largest a dozen.
 const maxIdle = 64 << 20
 
 // About what the parts of a job's books take in memory, in bytes, beside the texts that are counted.
@@ -27,7 +28,8 @@ func (j *job) bytes() int {
 	return n
 }
 
-// leave ends the use of books by one who held or awaited the turn. Those of a job that never was are not kept: any ID can be asked for.
+// leave ends the use of books by one who held or awaited the turn. Those of a job that never was are not kept: any ID
+// can be asked for.
 func (js *Jobs) leave(j *job) {
 	js.mu.Lock()
 	j.users--
@@ -53,8 +55,8 @@ func (js *Jobs) remove(j *job) {
 	js.idle, j.weight = js.idle-j.weight, 0
 }
 
-// putAway closes the books that were idle for longest, until half of the room is free. They are in the ledger; what is lost is what the next
-// daemon would not know either.
+// putAway closes the books that were idle for longest, until half of the room is free. They are in the ledger; what
+// is lost is what the next daemon would not know either.
 func (js *Jobs) putAway() {
 	type rest struct {
 		j    *job

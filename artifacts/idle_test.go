@@ -26,7 +26,8 @@ func openJobs(t *testing.T) *Jobs {
 func TestUnknownJobsAreNotKept(t *testing.T) {
 	js := openJobs(t)
 	for i := range 1000 {
-		if _, err := js.Manifest(context.Background(), &session.Session{}, fmt.Sprint("never", i)); proto.CodeOf(err) != proto.NotFound {
+		if _, err := js.Manifest(context.Background(), &session.Session{}, fmt.Sprint("never", i)); proto.CodeOf(
+			err) != proto.NotFound {
 			t.Fatal(err)
 		}
 	}
@@ -47,7 +48,8 @@ func TestUnknownJobsAreNotKept(t *testing.T) {
 // share is how many of the jobs of these tests find room together, about.
 const share = 64
 
-// use fills a job's books if they are new, and returns how many files they had. It is quick, so that what it queues for the ledger is not there by itself.
+// use fills a job's books if they are new, and returns how many files they had. It is quick, so that what it queues
+// for the ledger is not there by itself.
 func use(t *testing.T, js *Jobs, id string) int {
 	t.Helper()
 	j, done, err := js.take(context.Background(), "w", id)

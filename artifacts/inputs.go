@@ -43,7 +43,8 @@ func (js *Jobs) Begin(ctx context.Context, s *session.Session, ids []string) err
 }
 
 // placeAll copies the files, and says which it did, up to the one that failed.
-func (js *Jobs) placeAll(ctx context.Context, s *session.Session, in inputs, ids []string) (placed []string, err error) {
+func (js *Jobs) placeAll(ctx context.Context, s *session.Session, in inputs, ids []string) (placed []string,
+	err error) {
 	for _, id := range ids {
 		name, fresh, err := js.place(ctx, s, in, id)
 		if err != nil {
@@ -75,7 +76,8 @@ func (js *Jobs) inputs(workspace string) (inputs, error) {
 
 // place copies one stored file into the container, unless it is there. What the code in the container has
 // put under its name, or made of it, is left alone.
-func (js *Jobs) place(ctx context.Context, s *session.Session, in inputs, id string) (name string, fresh bool, err error) {
+func (js *Jobs) place(ctx context.Context, s *session.Session, in inputs, id string) (name string, fresh bool,
+	err error) {
 	// Opened first even if the file is there already: it must still exist and be the owner's.
 	r, f, err := js.cfg.Files.Open(ctx, s.Owner(), id)
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 
 // Bounds of one job's books.
 const (
-	MaxFiles     = 5000    // a manifest lists; beyond it says that it is truncated
-	MaxPathBytes = 1 << 20 // of all paths that a manifest lists, which are the code's to choose: 200 for each of MaxFiles
+	MaxFiles = 5000 // a manifest lists; beyond it says that it is truncated
+	// of all paths that a manifest lists, which are the code's to choose: 200 for each of MaxFiles
+	MaxPathBytes = 1 << 20
 	maxPath      = 4095    // bytes of one path; the kernel takes no longer one, so no program could open it
 	MaxExecs     = 500     // a manifest logs, the newest
 	MaxOutputs   = 100     // files of one exec are published
@@ -59,13 +60,15 @@ type Jobs struct {
 type job struct {
 	turn   chan struct{}
 	key    string
-	rec    *record          // nil until read
-	recent []span           // execs since the books were opened, for attribution
-	listed bool             // manifest.json in the container is up to date, but for the exec log
-	absent bool             // the directory was not there at the last look
-	free   bool             // manifest.json was not there then, or was ours
-	mark   mark             // of the manifest.json that was ours
-	gist   string           // of what the last look found, with the manifest that was written since; "" if that was not all, or was not to be had
+	rec    *record // nil until read
+	recent []span  // execs since the books were opened, for attribution
+	listed bool    // manifest.json in the container is up to date, but for the exec log
+	absent bool    // the directory was not there at the last look
+	free   bool    // manifest.json was not there then, or was ours
+	mark   mark    // of the manifest.json that was ours
+	// of what the last look found, with the manifest that was written since; "" if that was not all, or was not to be
+	// had
+	gist   string
 	look   []proto.FileInfo // what it found; dropped with the turn
 	logged int              // execs logged since the books were opened
 	newest []proto.JobExec  // the last of them, which the ledger may not have written yet
@@ -191,7 +194,8 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	js.close(prefix)
 	return js.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
 		return errors.Join(
-			tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix), tx.Delete(bucketInputs, workspace))
+			tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix),
+			tx.Delete(bucketInputs, workspace))
 	})
 }
 
@@ -218,8 +222,8 @@ func (js *Jobs) later(j *job, fn func(*ledger.Tx) error) {
 	})
 }
 
-// flush waits until the ledger has what was queued so far, and so all of every exec whose end is known: an empty update waits for its place in
-// the queue.
+// flush waits until the ledger has what was queued so far, and so all of every exec whose end is known: an empty
+// update waits for its place in the queue.
 func (js *Jobs) flush() error { return js.cfg.Ledger.Jot(func(*ledger.Tx) error { return nil }) }
 
 // A Summary is one line of a list of jobs.
@@ -238,7 +242,9 @@ func (js *Jobs) List(s *session.Session) ([]Summary, error) {
 		return nil, err
 	}
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		return ledger.Each(tx, bucketJobs, s.WorkspaceID()+"/", func(_ string, r record) { list = append(list, r.summary()) })
+		return ledger.Each(tx, bucketJobs, s.WorkspaceID()+"/", func(_ string, r record) {
+			list = append(list, r.summary())
+		})
 	})
 	slices.SortFunc(list, func(a, b Summary) int { return b.UpdatedAt.Compare(a.UpdatedAt.Time) })
 	return list, err

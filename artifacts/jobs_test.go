@@ -39,15 +39,18 @@ func TestManifestSaysWhoMadeWhat(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	first, err := s.Run(ctx, proto.Cmd{Command: "mkdir -p sub; echo one >a.txt; echo two >sub/b.csv; ln -s /etc/passwd link", JobID: "job1"})
+	first, err := s.Run(ctx, proto.Cmd{Command: "mkdir -p sub; echo one >a.txt; echo two >sub/b.csv; ln -s " +
+		"/etc/passwd link", JobID: "job1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := s.Run(ctx, proto.Cmd{Command: "echo more >>a.txt; rm sub/b.csv; echo oops >&2; exit 4", JobID: "job1"})
+	second, err := s.Run(ctx, proto.Cmd{Command: "echo more >>a.txt; rm sub/b.csv; echo oops >&2; exit 4",
+		JobID: "job1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/job1/up.bin", session.WriteOptions{}, strings.NewReader("uploaded")); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/job1/up.bin", session.WriteOptions{},
+		strings.NewReader("uploaded")); err != nil {
 		t.Fatal(err)
 	}
 	m, err := st.Jobs.Manifest(ctx, s, "job1")
@@ -55,7 +58,8 @@ func TestManifestSaysWhoMadeWhat(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := artifact(t, m, "a.txt")
-	if a.SHA256 != sum("one\nmore\n") || a.SizeBytes != 9 || a.CreatedBy != first.Exec.ID || a.ChangedBy != second.Exec.ID || a.Origin != "produced" || a.MediaType != "text/plain" {
+	if a.SHA256 != sum("one\nmore\n") || a.SizeBytes != 9 || a.CreatedBy != first.Exec.ID ||
+		a.ChangedBy != second.Exec.ID || a.Origin != "produced" || a.MediaType != "text/plain" {
 		t.Errorf("a.txt: %+v", a)
 	}
 	if up := artifact(t, m, "up.bin"); up.Origin != "uploaded" || up.CreatedBy != "" || up.SHA256 != sum("uploaded") {
@@ -67,11 +71,13 @@ func TestManifestSaysWhoMadeWhat(t *testing.T) {
 	if len(m.Files) != 3 {
 		t.Errorf("files: %+v", m.Files)
 	}
-	if len(m.Execs) != 2 || m.Execs[1].ReturnCode != 4 || m.Execs[1].Stderr != "oops\n" || m.Execs[0].Produced[0] != "a.txt" {
+	if len(m.Execs) != 2 || m.Execs[1].ReturnCode != 4 || m.Execs[1].Stderr != "oops\n" ||
+		m.Execs[0].Produced[0] != "a.txt" {
 		t.Errorf("execs: %+v", m.Execs)
 	}
 	var inside proto.Manifest
-	if err := json.Unmarshal([]byte(sessiontest.Bash(t, s, "cat /workspace/job1/manifest.json").Stdout), &inside); err != nil || len(inside.Files) != 3 {
+	if err := json.Unmarshal([]byte(sessiontest.Bash(t, s, "cat /workspace/job1/manifest.json").Stdout),
+		&inside); err != nil || len(inside.Files) != 3 {
 		t.Errorf("manifest.json: %v %+v", err, inside.Files)
 	}
 }
@@ -80,7 +86,9 @@ func TestOutputsBecomeStoredFiles(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	r := sessiontest.Bash(t, s, `ls -A "$OUTPUT_DIR"; echo top >"$OUTPUT_DIR/r.txt"; mkdir "$OUTPUT_DIR/d"; echo no >"$OUTPUT_DIR/d/n"; ln -s /etc/passwd "$OUTPUT_DIR/l"; mkfifo "$OUTPUT_DIR/p"`)
+	r := sessiontest.Bash(
+		t, s,
+		`ls -A "$OUTPUT_DIR"; echo top >"$OUTPUT_DIR/r.txt"; mkdir "$OUTPUT_DIR/d"; echo no >"$OUTPUT_DIR/d/n"; ln -s /etc/passwd "$OUTPUT_DIR/l"; mkfifo "$OUTPUT_DIR/p"`)
 	if r.Stdout != "" || len(r.Content) != 1 || r.Content[0].Type != proto.TypeBashOutput {
 		t.Fatalf("%+v", r)
 	}
@@ -124,12 +132,14 @@ func TestInputs(t *testing.T) {
 	if got := sessiontest.Bash(t, s, `cat "$INPUT_DIR/data.csv"`).Stdout; got != "1" {
 		t.Fatalf("uploaded file reads %q", got)
 	}
-	res, err := s.Run(ctx, proto.Cmd{Command: `cd "$INPUT_DIR"; for f in *; do echo "$f=$(cat "$f")"; done`, Files: []string{twin, one, twin}})
+	res, err := s.Run(ctx, proto.Cmd{Command: `cd "$INPUT_DIR"; for f in *; do echo "$f=$(cat "$f")"; done`,
+		Files: []string{twin, one, twin}})
 	if err != nil || res.Result.Result.Stdout != "data (2).csv=2\ndata.csv=1\n" {
 		t.Fatalf("%+v %v", res.Result.Result, err)
 	}
 	sessiontest.Bash(t, s, `cd "$INPUT_DIR"; echo ,more >>data.csv; rm "data (2).csv"`)
-	res, err = s.Run(ctx, proto.Cmd{Command: `cd "$INPUT_DIR"; cat data.csv "data (2).csv"`, Files: []string{one, twin}})
+	res, err = s.Run(ctx, proto.Cmd{Command: `cd "$INPUT_DIR"; cat data.csv "data (2).csv"`, Files: []string{
+		one, twin}})
 	if err != nil || res.Result.Result.Stdout != "1,more\n2" {
 		t.Fatalf("after one was changed and one removed: %+v %v", res.Result.Result, err)
 	}
@@ -152,7 +162,8 @@ func TestPublishAndUnknownJobs(t *testing.T) {
 		t.Fatalf("%+v %v", f, err)
 	}
 	for _, rel := range []string{"../../etc/passwd", "", "/", "nope"} {
-		if _, err := st.Jobs.Publish(ctx, s, s.DefaultJob(), rel); proto.CodeOf(err) != proto.NotFound && proto.CodeOf(err) != proto.InvalidArgument {
+		if _, err := st.Jobs.Publish(ctx, s, s.DefaultJob(), rel); proto.CodeOf(err) != proto.NotFound &&
+			proto.CodeOf(err) != proto.InvalidArgument {
 			t.Errorf("publishing %q: %v", rel, err)
 		}
 	}
@@ -184,7 +195,8 @@ func TestSightSparesTheWalk(t *testing.T) {
 		t.Errorf("the directory was walked: %+v", made)
 	}
 	for _, seen := range []string{"", "other"} {
-		if made := st.Jobs.End(ctx, s, r.Exec, "", session.Sight{Gist: seen}); seen == "" && (len(made.Paths) != 1 || made.Paths[0] != "b") {
+		if made := st.Jobs.End(ctx, s, r.Exec, "", session.Sight{Gist: seen}); seen == "" &&
+			(len(made.Paths) != 1 || made.Paths[0] != "b") {
 			t.Errorf("seen %q: %+v", seen, made)
 		}
 		sessiontest.Bash(t, s, "rm /workspace/job1/b")
@@ -204,7 +216,8 @@ func stored(t *testing.T, st *sessiontest.Stack) int {
 	return len(page.Files)
 }
 
-// A command's outputs are those of its own directory, also where that has waited for it since an earlier one, which put nothing into it.
+// A command's outputs are those of its own directory, also where that has waited for it since an earlier one, which
+// put nothing into it.
 func TestOutputsOfADirectoryThatWaited(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -241,7 +254,10 @@ func TestOutputsOfADirectoryThatWaited(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(m.Files) != i+1 || !slices.ContainsFunc(m.Files, func(f proto.Artifact) bool { return f.Path == path+"/f" && f.FileID == meta.ID }) {
+		if len(m.Files) != i+1 || !slices.ContainsFunc(m.Files, func(f proto.Artifact) bool {
+			return f.Path == path+
+				"/f" && f.FileID == meta.ID
+		}) {
 			t.Errorf("%d: the manifest has %+v, not %s", i, m.Files, path)
 		}
 	}
@@ -255,7 +271,8 @@ func TestOutputsAreStoredOnce(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	e, err := s.Exec(ctx, proto.Cmd{Command: `echo x >"$OUTPUT_DIR/a"; read -r l; echo y >"$OUTPUT_DIR/b"; read -r l`, OpenStdin: true})
+	e, err := s.Exec(ctx, proto.Cmd{Command: `echo x >"$OUTPUT_DIR/a"; read -r l; echo y >"$OUTPUT_DIR/b"; read -r l`,
+		OpenStdin: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +305,8 @@ func TestOutputsAreStoredOnce(t *testing.T) {
 	// A daemon that died before it wrote down the end has its next one book that again.
 	next := artifacts.New(artifacts.Config{Files: st.Files, Ledger: st.Ledger})
 	again := next.End(ctx, s, res.Exec, "", session.Sight{})
-	if n := stored(t, st); n != 2 || len(again.FileIDs) != 2 || again.FileIDs[0] != got[0].FileID || again.FileIDs[1] != got[1].FileID {
+	if n := stored(t, st); n != 2 || len(again.FileIDs) != 2 || again.FileIDs[0] != got[0].FileID ||
+		again.FileIDs[1] != got[1].FileID {
 		t.Errorf("after a crash %d files are stored; %+v after %+v", n, again, got)
 	}
 }

@@ -19,7 +19,8 @@ import (
 func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 	m := proto.Manifest{
 		JobID: j.rec.ID, WorkspaceID: j.rec.Workspace, ContainerID: j.rec.Container, Truncated: j.rec.Truncated,
-		CreatedAt: proto.At(j.rec.Created), UpdatedAt: proto.At(j.rec.Updated), Files: make([]proto.Artifact, 0, len(j.rec.Files)), Execs: []proto.JobExec{},
+		CreatedAt: proto.At(j.rec.Created), UpdatedAt: proto.At(j.rec.Updated), Files: make([]proto.Artifact, 0,
+			len(j.rec.Files)), Execs: []proto.JobExec{},
 	}
 	for _, f := range j.rec.Files {
 		m.Files = append(m.Files, f.Artifact)
@@ -33,7 +34,9 @@ func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 	// been written since. Looking at the last few lines is enough for that, as newest has no more
 	// than maxNewest.
 	for _, e := range j.newest {
-		if !slices.ContainsFunc(m.Execs[max(0, len(m.Execs)-2*maxNewest):], func(x proto.JobExec) bool { return x.ID == e.ID }) {
+		if !slices.ContainsFunc(m.Execs[max(0, len(m.Execs)-2*maxNewest):], func(x proto.JobExec) bool {
+			return x.ID == e.ID
+		}) {
 			m.Execs = append(m.Execs, e)
 		}
 	}
@@ -41,8 +44,8 @@ func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 	return m, err
 }
 
-// writeManifest puts manifest.json beside the files, if there is still a directory for it and the name is free. A directory
-// that a command of root's made takes nothing from others, so it is written as that.
+// writeManifest puts manifest.json beside the files, if there is still a directory for it and the name is free. A
+// directory that a command of root's made takes nothing from others, so it is written as that.
 func (js *Jobs) writeManifest(ctx context.Context, s *session.Session, as string, j *job) error {
 	if j.absent || !j.free {
 		return nil
@@ -86,7 +89,9 @@ func (j *job) wrote(fi proto.FileInfo) {
 
 // manifestIn is where manifest.json is in a list, or belongs. Lists are sorted by path.
 func (j *job) manifestIn(list []proto.FileInfo) (i int, there bool) {
-	return slices.BinarySearchFunc(list, j.manifestPath(), func(fi proto.FileInfo, path string) int { return cmp.Compare(fi.Path, path) })
+	return slices.BinarySearchFunc(list, j.manifestPath(), func(fi proto.FileInfo, path string) int {
+		return cmp.Compare(fi.Path, path)
+	})
 }
 
 func (j *job) manifestPath() string { return proto.JobDir(j.rec.ID) + "/" + proto.ManifestName }
@@ -99,8 +104,9 @@ type mark struct {
 
 func markOf(fi proto.FileInfo) mark { return mark{fi.ChangedAt.Time, fi.SizeBytes} }
 
-// mayList reports whether manifest.json is ours to write. It is a name that programs give to files of their own: such a one is kept, and listed like any
-// other, and then the manifest is in the API alone. Ours is known by its mark, after a restart by its beginning.
+// mayList reports whether manifest.json is ours to write. It is a name that programs give to files of their own: such
+// a one is kept, and listed like any other, and then the manifest is in the API alone. Ours is known by its mark,
+// after a restart by its beginning.
 func (js *Jobs) mayList(ctx context.Context, s *session.Session, j *job, list []proto.FileInfo, truncated bool) bool {
 	var fi proto.FileInfo
 	i, there := j.manifestIn(list)

@@ -10,7 +10,8 @@ import (
 
 // A path is below the directory of the job that it is said to belong to.
 func FuzzSplit(f *testing.F) {
-	for _, s := range []string{"/workspace/j/f", "j/f", "/workspace/../etc", "..", "/workspace", "/workspace/j/../k/f", "/workspaces/j/f", "\x00", "/workspace//j/./f/"} {
+	for _, s := range []string{"/workspace/j/f", "j/f", "/workspace/../etc", "..", "/workspace", "/workspace/j/../k/f",
+		"/workspaces/j/f", "\x00", "/workspace//j/./f/"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, p string) {

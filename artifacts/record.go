@@ -25,13 +25,14 @@ const maxRecent = 64
 // A script given as one command may have 1 MiB, and a manifest logs hundreds of them.
 const maxLoggedCommand = 4 << 10
 
-// maxLoggedPaths bounds the paths that a line of the manifest's log names, together, in bytes: like a command, they are as long as the
-// code wants. The manifest's files say themselves who made them.
+// maxLoggedPaths bounds the paths that a line of the manifest's log names, together, in bytes: like a command, they
+// are as long as the code wants. The manifest's files say themselves who made them.
 const maxLoggedPaths = 4 << 10
 
 // End books an exec that ended: its outputs become stored files, its changes lines of the manifest.
 // What fails becomes a note; the exec's own result stands.
-func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stderr string, seen session.Sight) session.Produced {
+func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stderr string,
+	seen session.Sight) session.Produced {
 	var made session.Produced
 	j, done, err := js.take(ctx, s.WorkspaceID(), e.JobID)
 	if err != nil {
@@ -42,9 +43,9 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 	j.begin(s, js.cfg.Now())
 	j.remember(span{exec: e.ID, start: e.StartedAt.Time, end: e.EndedAt.Time})
 
-	// After remember, so that the exec's own span is there for attribution.
-	// Where the guest has seen just what the books say already, looking again would find nothing. But nothing is written after a look of
-	// before: manifest.json may be somebody else's by now.
+	// After remember, so that the exec's own span is there for attribution. Where the guest has seen just what the
+	// books say already, looking again would find nothing. But nothing is written after a look of before:
+	// manifest.json may be somebody else's by now.
 	if seen.Gist == "" || seen.Gist != j.gist || !j.listed {
 		made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
 	}
@@ -94,7 +95,8 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 	}
 	line := proto.JobExec{
 		ID: e.ID, Command: session.RedactCut(command, maxLoggedCommand), StartedAt: e.StartedAt, EndedAt: e.EndedAt,
-		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: session.Redact(stderr), Produced: session.SomeOf(produced, maxLoggedPaths),
+		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: session.Redact(stderr), Produced: session.SomeOf(
+			produced, maxLoggedPaths),
 	}
 	j.newest = append(j.newest, line)
 	j.newest = j.newest[max(0, len(j.newest)-maxNewest):]
@@ -135,8 +137,8 @@ func keepNewest(tx *ledger.Tx, bucket, prefix string, n int) error {
 	return err
 }
 
-// What becomes of outputs that the books know as stored files already. An interpreter's were stored while it ran; those of an exec that is
-// booked a second time, since the daemon died at the first, by the daemon before.
+// What becomes of outputs that the books know as stored files already. An interpreter's were stored while it ran;
+// those of an exec that is booked a second time, since the daemon died at the first, by the daemon before.
 type stored int
 
 const (
@@ -146,7 +148,8 @@ const (
 )
 
 // publishOutputs turns the top-level regular files of $OUTPUT_DIR, which has that name, into stored files.
-func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, name string, known stored, made *session.Produced) {
+func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, name string, known stored,
+	made *session.Produced) {
 	// Relative to the job's directory, as the paths in the books are.
 	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, name), proto.JobDir(e.JobID)+"/")
 	outputs, err := js.outputs(ctx, s, j, dir)
@@ -159,7 +162,8 @@ func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, 
 	// A loop that writes a file for each row must not fill the owner's storage; the note says what
 	// became of the rest.
 	if len(outputs) > MaxOutputs {
-		made.Notes = append(made.Notes, fmt.Sprintf("$OUTPUT_DIR holds %d files; the first %d became stored files, the others are in the job's directory", len(outputs), MaxOutputs))
+		made.Notes = append(made.Notes, fmt.Sprintf("$OUTPUT_DIR holds %d files; the first %d became stored files, "+
+			"the others are in the job's directory", len(outputs), MaxOutputs))
 		outputs = outputs[:MaxOutputs]
 	}
 	for _, p := range outputs {
@@ -206,7 +210,8 @@ func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir str
 
 // publish stores one file of the job and notes its ID. Links are not followed: the file, or a directory on the way, may
 // have been swapped for one since it was seen.
-func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *job, rel string) (proto.StoredFile, error) {
+func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *job, rel string) (proto.StoredFile,
+	error) {
 	r, fi, err := s.ReadFileNoLinks(ctx, as, proto.JobDir(j.rec.ID)+"/"+rel)
 	if err != nil {
 		return proto.StoredFile{}, err
@@ -235,7 +240,8 @@ func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string)
 	// it.
 	clean := path.Clean("/" + rel)[1:]
 	if !proto.ValidJobID(id) || clean == "" {
-		return proto.StoredFile{}, proto.Errorf(proto.InvalidArgument, "", "path", "path %.200q does not name a file of job %.80q", rel, id)
+		return proto.StoredFile{}, proto.Errorf(proto.InvalidArgument, "", "path", "path %.200q does not name a "+
+			"file of job %.80q", rel, id)
 	}
 	j, done, err := js.take(ctx, s.WorkspaceID(), id)
 	if err != nil {
@@ -298,8 +304,9 @@ func split(p string) (job, rel string) {
 	return job, rel
 }
 
-// Made stores the top-level files of a running exec's $OUTPUT_DIR that were changed since they were stored: an interpreter that goes on has the
-// same directory all the time, and what one piece of its code made is wanted before its end. since is when that piece began.
+// Made stores the top-level files of a running exec's $OUTPUT_DIR that were changed since they were stored: an
+// interpreter that goes on has the same directory all the time, and what one piece of its code made is wanted before
+// its end. since is when that piece began.
 func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, since time.Time) session.Produced {
 	var made session.Produced
 	j, done, err := js.take(ctx, s.WorkspaceID(), e.JobID)

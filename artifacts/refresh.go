@@ -73,8 +73,9 @@ func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by caus
 	return pathsOf(j, changed), nil
 }
 
-// noDirectory reports whether err says that there is no such directory, or something else in its place. That the container itself does not exist
-// any more has the same code, and says nothing of its files: the workspace may be kept.
+// noDirectory reports whether err says that there is no such directory, or something else in its place. That the
+// container itself does not exist any more has the same code, and says nothing of its files: the workspace may be
+// kept.
 func noDirectory(err error, dir string) bool {
 	if err == nil {
 		return false
@@ -165,7 +166,8 @@ func (js *Jobs) book(ctx context.Context, s *session.Session, j *job, by cause, 
 			origin, who = originProduced, j.culprit(by, fi.ChangedAt.Time)
 		}
 		next := entry{Changed: fi.ChangedAt.Time, Artifact: proto.Artifact{
-			Path: rel, Type: fi.Type, SizeBytes: fi.SizeBytes, SHA256: sums[i], Mode: fi.Mode, MediaType: mediaType(rel),
+			Path: rel, Type: fi.Type, SizeBytes: fi.SizeBytes, SHA256: sums[i], Mode: fi.Mode, MediaType: mediaType(
+				rel),
 			Origin: origin, CreatedBy: who, CreatedAt: proto.At(js.cfg.Now()), ModifiedAt: fi.ModifiedAt,
 		}}
 		if known {

@@ -38,7 +38,8 @@ type attachment struct {
 	owed atomic.Bool // some of standard input has not been passed on; from run on
 }
 
-// run runs the command and returns its result. Signals are the command's from here on, unless it is one that berth only looks after.
+// run runs the command and returns its result. Signals are the command's from here on, unless it is one that berth
+// only looks after.
 func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -111,7 +112,8 @@ func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc) er
 		go t.feed(ctx, give)
 		return nil
 	}
-	// Output that nobody reads any more must not end berth before the terminal is given back; writing it fails, and that does.
+	// Output that nobody reads any more must not end berth before the terminal is given back; writing it fails, and
+	// that does.
 	signal.Ignore(syscall.SIGPIPE)
 	restore, err := rawMode(os.Stdin)
 	if err != nil {
@@ -134,8 +136,8 @@ func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc) er
 	return nil
 }
 
-// feed passes standard input on. What cannot be passed on is the end of all: the command would wait for the rest, or take
-// what it has for the whole. One that ended before it had read its input is owed nothing.
+// feed passes standard input on. What cannot be passed on is the end of all: the command would wait for the rest, or
+// take what it has for the whole. One that ended before it had read its input is owed nothing.
 func (t *attachment) feed(ctx context.Context, give context.CancelCauseFunc) {
 	err := t.c.Stdin(ctx, t.container, t.exec, os.Stdin)
 	if err != nil && proto.CodeOf(err) != proto.Conflict && proto.CodeOf(err) != proto.NotFound {
@@ -149,7 +151,8 @@ func (t *attachment) feed(ctx context.Context, give context.CancelCauseFunc) {
 // SIGTSTP is not among them: a stopped berth can be continued, and in raw mode ^Z is the command's
 // anyway.
 var forwarded = []os.Signal{
-	syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
+	syscall.SIGWINCH,
 }
 
 // catch has the signals that are meant for a command come to a channel until stop is called, and end berth no more.
@@ -161,8 +164,8 @@ func catch() (caught chan os.Signal, stop func()) {
 	return caught, func() { signal.Stop(caught) }
 }
 
-// forward passes signals on to the command once it has begun, and gives up on it when the user insists, or leaves one that goes on by
-// itself. The function that it returns ends that.
+// forward passes signals on to the command once it has begun, and gives up on it when the user insists, or leaves one
+// that goes on by itself. The function that it returns ends that.
 func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -198,8 +201,8 @@ func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) 
 	}
 }
 
-// apart reports whether the command goes on without us, so that what ends us is not meant for it. With a terminal it is: that is where its
-// signals come from. One that is still owed input would wait for it for ever.
+// apart reports whether the command goes on without us, so that what ends us is not meant for it. With a terminal it
+// is: that is where its signals come from. One that is still owed input would wait for it for ever.
 func (t *attachment) apart() bool {
 	return t.cmd.IdempotencyKey != "" && t.cmd.TTY == nil && !t.owed.Load()
 }
@@ -210,9 +213,11 @@ func (t *attachment) left(err error) error {
 		return err
 	}
 	if t.exec == "" {
-		return &hintError{err, "if the command had begun, it goes on; the same command line again finds it, or begins it"}
+		return &hintError{
+			err, "if the command had begun, it goes on; the same command line again finds it, or begins it"}
 	}
-	return &hintError{err, fmt.Sprintf("the command goes on; the same command line again finds it, and `berth kill %s %s` ends it", t.container, t.exec)}
+	return &hintError{err, fmt.Sprintf("the command goes on; the same command line again finds it, and `berth kill "+
+		"%s %s` ends it", t.container, t.exec)}
 }
 
 // ends reports whether a signal means that the user wants the end.

@@ -47,11 +47,13 @@ The exit status is 0 if every attack was held, 1 if something got through, 2 if 
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&class, "class", class, "runtime class to attack from inside: runc, gvisor, or all that the daemon offers")
+	f.StringVar(&class, "class", class,
+		"runtime class to attack from inside: runc, gvisor, or all that the daemon offers")
 	f.StringArrayVar(&o.Only, "only", nil, "only the attacks whose name begins so; may be given several times")
 	f.BoolVar(&o.Quick, "quick", false, "leave out the slow ones, and race 20,000 rounds rather than 1,000,000")
 	f.BoolVar(&list, "list", false, "list the attacks, and try none")
-	f.StringVar(&o.Program, "program", "", "static `FILE` of this program that is copied into containers (default: this program)")
+	f.StringVar(&o.Program, "program", "", "static `FILE` of this program that is copied into containers (default: "+
+		"this program)")
 	return a.jsonFlag(cmd)
 }
 
@@ -74,7 +76,8 @@ func setClasses(o *attack.Options, class string) error {
 	case proto.ClassRunc, proto.ClassGVisor:
 		o.Classes = []proto.RuntimeClass{c}
 	default:
-		return proto.Errorf(proto.InvalidArgument, "", "class", "--class %q is not known; use runc, gvisor or all", class)
+		return proto.Errorf(proto.InvalidArgument, "", "class", "--class %q is not known; use runc, gvisor or all",
+			class)
 	}
 	return nil
 }
@@ -224,7 +227,8 @@ func cutLast(head []string, rows [][]string, width int) {
 	}
 }
 
-// A statusLine says on standard error what goes on: in one line that changes where that is a terminal, else line by line.
+// A statusLine says on standard error what goes on: in one line that changes where that is a terminal, else line by
+// line.
 type statusLine struct {
 	*app
 	terminal bool

@@ -16,9 +16,12 @@ import (
 func someReports() []attack.Report {
 	return []attack.Report{
 		{Group: 1, Name: "paths/dots", Tries: "go up", Wants: "a refusal", Happened: "refused", Verdict: attack.Held},
-		{Group: 30, Name: "escape/sysrq", Class: proto.ClassRunc, Tries: "write", Wants: "a refusal", Happened: "it went\x1b[2J\nthrough", Verdict: attack.Through},
-		{Group: 31, Name: "syscalls/x32", Class: proto.ClassGVisor, Tries: "call", Wants: "ENOSYS", Happened: "no compiler", Verdict: attack.Untried},
-		{Group: 40, Name: "net/arp", Tries: "spoof", Wants: "nothing", Happened: "no network", Verdict: attack.Unneeded},
+		{Group: 30, Name: "escape/sysrq", Class: proto.ClassRunc, Tries: "write", Wants: "a refusal",
+			Happened: "it went\x1b[2J\nthrough", Verdict: attack.Through},
+		{Group: 31, Name: "syscalls/x32", Class: proto.ClassGVisor, Tries: "call", Wants: "ENOSYS",
+			Happened: "no compiler", Verdict: attack.Untried},
+		{Group: 40, Name: "net/arp", Tries: "spoof", Wants: "nothing", Happened: "no network",
+			Verdict: attack.Unneeded},
 	}
 }
 
@@ -37,7 +40,8 @@ func TestAttackTable(t *testing.T) {
 	if !strings.Contains(lines[1], "THROUGH") || strings.Contains(out.String(), "\x1b") {
 		t.Errorf("what got through is not marked, or steers the terminal:\n%s", out.String())
 	}
-	if !strings.Contains(out.String(), "1 held, 1 got through, 1 could not be tried, 1 do not apply") || !strings.Contains(out.String(), "wanted:   ENOSYS") {
+	if !strings.Contains(out.String(), "1 held, 1 got through, 1 could not be tried, 1 do not apply") ||
+		!strings.Contains(out.String(), "wanted:   ENOSYS") {
 		t.Errorf("no sum, or no explanation:\n%s", out.String())
 	}
 }

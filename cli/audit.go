@@ -27,7 +27,8 @@ func (a *app) auditCommand() *cobra.Command {
 Each entry holds the hash of the one before, so that cut, changed, moved and added entries are found. The daemon's ledger knows the
 newest one. Who notes what 'berth audit head' prints somewhere else can tell later even if both were rewritten.`},
 		a.auditTailCommand(), a.auditExportCommand(), a.auditHeadCommand(), a.auditVerifyCommand())
-	cmd.PersistentFlags().StringVar(&a.dir, "data", a.dir, "data directory: 'verify' reads the log there; the others find the daemon's address, API key and certificate there")
+	cmd.PersistentFlags().StringVar(&a.dir, "data", a.dir, "data directory: 'verify' reads the log there; the "+
+		"others find the daemon's address, API key and certificate there")
 	return cmd
 }
 
@@ -40,11 +41,13 @@ type auditFlags struct {
 
 func (f *auditFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.filter.Container, "container", "", "only what was done to this container; one that is gone by its whole ID")
+	fs.StringVar(&f.filter.Container, "container", "", "only what was done to this container; one that is gone by "+
+		"its whole ID")
 	fs.StringVar(&f.filter.Actor, "actor", "", "only what this API key (its ID), or a part of the daemon, did")
 	fs.StringVar(&f.filter.Owner, "owner", "", "only what concerns this owner")
 	fs.StringVar(&f.filter.Act, "act", "", "only this act, such as exec.end; \"exec.\" is all that begin so")
-	fs.StringVar(&f.since, "since", "", "only from then on: a time such as 2006-01-02T15:04:05Z, or how long ago, such as 2h")
+	fs.StringVar(&f.since, "since", "",
+		"only from then on: a time such as 2006-01-02T15:04:05Z, or how long ago, such as 2h")
 	fs.StringVar(&f.until, "until", "", "only before then")
 }
 
@@ -56,7 +59,8 @@ func (f *auditFlags) read() (err error) {
 	return err
 }
 
-// auditFilter reads the flags. A container is looked for as everywhere: the log knows IDs alone, and nothing that was done to a name.
+// auditFilter reads the flags. A container is looked for as everywhere: the log knows IDs alone, and nothing that was
+// done to a name.
 func (a *app) auditFilter(ctx context.Context, c *client.Client, f *auditFlags) error {
 	if err := f.read(); err != nil || f.filter.Container == "" {
 		return err
@@ -99,7 +103,8 @@ func parseMoment(flag, text string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %q is no time; write it as 2006-01-02T15:04:05Z, or as 2h for two hours ago", flag, text)
+		return t, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %q is no time; write it as "+
+			"2006-01-02T15:04:05Z, or as 2h for two hours ago", flag, text)
 	}
 	return t, nil
 }
@@ -114,7 +119,8 @@ func (a *app) auditTailCommand() *cobra.Command {
 		Example: "  berth audit tail -n 50 --act exec.\n  berth audit tail --follow --container CONTAINER",
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
 			if f.filter.Last < 0 {
-				return proto.Errorf(proto.InvalidArgument, "", "lines", "--lines %d is less than nothing; 0 is all", f.filter.Last)
+				return proto.Errorf(proto.InvalidArgument, "", "lines", "--lines %d is less than nothing; 0 is all",
+					f.filter.Last)
 			}
 			if err := a.auditFilter(ctx, c, &f); err != nil {
 				return err
@@ -138,7 +144,8 @@ func (a *app) auditTailCommand() *cobra.Command {
 func (a *app) auditExportCommand() *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
-		Use: "export [flags]", Short: "Print entries as JSON lines, byte for byte as they are in the log", Args: takes(0, 0),
+		Use: "export [flags]", Short: "Print entries as JSON lines, byte for byte as they are in the log",
+		Args:    takes(0, 0),
 		Example: "  berth audit export --since 24h >yesterday.jsonl",
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
 			if err := a.auditFilter(ctx, c, &f); err != nil {
@@ -151,7 +158,8 @@ func (a *app) auditExportCommand() *cobra.Command {
 	return cmd
 }
 
-// printRaw prints a line as it is. It is ASCII without control characters, unless somebody wrote it who was not the daemon.
+// printRaw prints a line as it is. It is ASCII without control characters, unless somebody wrote it who was not the
+// daemon.
 func (a *app) printRaw(line []byte) error {
 	// A line that printable changes is no entry of the daemon's, and its hash is wrong anyway.
 	_, err := fmt.Fprintln(a.stdout, printable(string(line)))
@@ -169,8 +177,10 @@ func (a *app) printEntry(line []byte) error {
 	}
 	// Fixed widths for what nearly every entry has, so that columns line up although lines come
 	// one by one. Empty words are left out below.
-	words := []string{e.Time.Format(time.RFC3339), fmt.Sprintf("%-17s", e.Act), fmt.Sprintf("%-4s", e.Outcome), e.Actor, e.ContainerID, e.ExecID, e.Item, auditDetail(e)}
-	_, err := fmt.Fprintln(a.stdout, printable(strings.Join(strings.FieldsFunc(strings.Join(words, "\x00"), func(r rune) bool { return r == 0 }), "  ")))
+	words := []string{e.Time.Format(time.RFC3339), fmt.Sprintf("%-17s", e.Act), fmt.Sprintf("%-4s", e.Outcome), e.Actor,
+		e.ContainerID, e.ExecID, e.Item, auditDetail(e)}
+	_, err := fmt.Fprintln(a.stdout, printable(strings.Join(strings.FieldsFunc(strings.Join(words, "\x00"),
+		func(r rune) bool { return r == 0 }), "  ")))
 	return err
 }
 
@@ -247,7 +257,8 @@ far as the daemon says. The first entry that is not right is named, and the exit
 			return a.auditVerify(cmd.Context(), heads)
 		},
 	}
-	cmd.Flags().StringArrayVar(&heads, "head", nil, "head that was noted: NUMBER:HASH, or the hash alone (may be repeated)")
+	cmd.Flags().StringArrayVar(&heads, "head", nil,
+		"head that was noted: NUMBER:HASH, or the hash alone (may be repeated)")
 	return a.jsonFlag(cmd)
 }
 
@@ -297,7 +308,8 @@ func (a *app) knownHeads(ctx context.Context) (known []audit.Head, against []str
 		}
 		head, err := c.AuditHead(ctx)
 		if err != nil {
-			fmt.Fprintf(a.stderr, "berth: a daemon has the ledger open and does not tell how far the log reaches: %s\n", printable(err.Error()))
+			fmt.Fprintf(a.stderr, "berth: a daemon has the ledger open and does not tell how far the log reaches: %s\n",
+				printable(err.Error()))
 			return nil, nil, nil
 		}
 		return []audit.Head{{Seq: head.Seq, Hash: head.Hash, Origin: "the daemon"}}, []string{"the running daemon"}, nil
@@ -327,7 +339,8 @@ func parseHead(text string) (audit.Head, error) {
 	// It may have been noted by hand.
 	h.Hash = strings.ToLower(h.Hash)
 	if len(h.Hash) != 64 || strings.Trim(h.Hash, "0123456789abcdef") != "" || ok && h.Seq < 1 {
-		return h, proto.Errorf(proto.InvalidArgument, "", "head", "--head %q is no head; `berth audit head` prints one as NUMBER:HASH", text)
+		return h, proto.Errorf(proto.InvalidArgument, "", "head", "--head %q is no head; `berth audit head` prints "+
+			"one as NUMBER:HASH", text)
 	}
 	return h, nil
 }

@@ -20,14 +20,15 @@ type benchFiles struct {
 	json, markdown, svg, check string
 }
 
-// benchCommand is `berth bench`.
-// It is part of the program, so that whoever runs a daemon can measure their own machine, and so that what is measured is what is used.
+// benchCommand is `berth bench`. It is part of the program, so that whoever runs a daemon can measure their own
+// machine, and so that what is measured is what is used.
 func (a *app) benchCommand() *cobra.Command {
 	var o bench.Options
 	var files benchFiles
 	list := false
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Measure the daemon beside the bare machine, containerd, docker and others", Args: takes(0, 0),
+		Use: "bench", Short: "Measure the daemon beside the bare machine, containerd, docker and others",
+		Args: takes(0, 0),
 		Long: `Measure the daemon, in turns with the bare machine and with other ways to run containers, and print percentiles and ratios.
 
 It measures the daemon that the other commands talk to, or with --self one that it starts. What needs a daemon with flags of its
@@ -52,12 +53,16 @@ thrice in a row, or was not measured although that file has it. A target that is
 	f.BoolVar(&list, "list", false, "list the rows, and measure none")
 	f.StringSliceVar(&o.Rows, "rows", nil, "only these rows")
 	f.BoolVar(&o.Quick, "quick", false, "few rounds: shows that it works, and the numbers say little")
-	f.BoolVar(&o.Full, "full", false, "the long forms: 5 minutes of create and delete, 500 idle containers, a burst on a small pool")
+	f.BoolVar(&o.Full, "full", false, "the long forms: 5 minutes of create and delete, 500 idle containers, a burst "+
+		"on a small pool")
 	f.BoolVar(&o.Alone, "alone", false, "leave the comparators out")
 	f.BoolVar(&o.Self, "self", false, "measure a daemon that is started for it")
-	f.StringVar(&o.Base, "base", "", "`FILE` of the base image, as berth image build writes it; for --self and for what is compared")
-	f.StringVar(&o.Dir, "dir", "", "`DIR` where copies and private daemons' data go; on the file system of the measured daemon's data; default: that of temporary files")
-	f.StringVar(&files.json, "json", "", "`FILE` for the report as JSON; rows that it has and that were not measured, or failed, stay")
+	f.StringVar(&o.Base, "base", "", "`FILE` of the base image, as berth image build writes it; for --self and for "+
+		"what is compared")
+	f.StringVar(&o.Dir, "dir", "", "`DIR` where copies and private daemons' data go; on the file system of the "+
+		"measured daemon's data; default: that of temporary files")
+	f.StringVar(&files.json, "json", "", "`FILE` for the report as JSON; rows that it has and that were not "+
+		"measured, or failed, stay")
 	f.StringVar(&files.markdown, "markdown", "", "`FILE` for the report as tables")
 	f.StringVar(&files.svg, "svg", "", "`FILE` for a plot of ratios and their targets")
 	f.StringVar(&files.check, "check", "", "`FILE` of an earlier run whose ratios are to hold")
@@ -76,7 +81,8 @@ func (a *app) listBenchmarks() error {
 // benchOptions fills in what the flags do not say.
 func (a *app) benchOptions(o *bench.Options, c *client.Client) (err error) {
 	if o.Self && o.Base == "" {
-		return proto.Errorf(proto.InvalidArgument, "", "base", "--self needs the base image for its daemon; make it with `berth image build base --output FILE` and give --base FILE")
+		return proto.Errorf(proto.InvalidArgument, "", "base", "--self needs the base image for its daemon; make it "+
+			"with `berth image build base --output FILE` and give --base FILE")
 	}
 	if o.Base != "" {
 		if o.Base, err = filepath.Abs(o.Base); err != nil {
@@ -151,7 +157,8 @@ func (a *app) bench(ctx context.Context, o bench.Options, files benchFiles) erro
 }
 
 // measureOrCheck is a run alone, or one beside an earlier one.
-func measureOrCheck(ctx context.Context, o bench.Options, check bool, earlier bench.Report) (bench.Report, []bench.Regression, []string, error) {
+func measureOrCheck(ctx context.Context, o bench.Options, check bool, earlier bench.Report) (bench.Report,
+	[]bench.Regression, []string, error) {
 	if check {
 		return bench.Check(ctx, o, earlier)
 	}
@@ -159,8 +166,8 @@ func measureOrCheck(ctx context.Context, o bench.Options, check bool, earlier be
 	return report, nil, nil, err
 }
 
-// save writes the files that were asked for. With JSON the others show what that has then, so that rows can be measured one by one; kept are
-// the rows that it has still, though they were measured.
+// save writes the files that were asked for. With JSON the others show what that has then, so that rows can be
+// measured one by one; kept are the rows that it has still, though they were measured.
 func (f benchFiles) save(report bench.Report) (kept []string, err error) {
 	if f.json != "" {
 		if report, kept, err = bench.Save(f.json, report); err != nil {

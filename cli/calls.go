@@ -22,8 +22,10 @@ type toolFlags struct {
 
 func (f *toolFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.names, "code-tool", nil, "tool that its code may call, NAME, or NAME:review to have each call approved (may be repeated; default none)")
-	fs.StringVar(&f.whole, "code-tools", "", "all about the tools that its code may call, as JSON or @FILE: allow, max_calls, timeout_seconds, provider")
+	fs.StringArrayVar(&f.names, "code-tool", nil, "tool that its code may call, NAME, or NAME:review to have each "+
+		"call approved (may be repeated; default none)")
+	fs.StringVar(&f.whole, "code-tools", "", "all about the tools that its code may call, as JSON or @FILE: allow, "+
+		"max_calls, timeout_seconds, provider")
 }
 
 // request is what the flags ask for.
@@ -36,7 +38,8 @@ func (f *toolFlags) request() (c proto.CodeTools, err error) {
 		return c, nil
 	}
 	if len(f.names) > 0 {
-		return c, proto.Errorf(proto.InvalidArgument, "", "code-tools", "--code-tools and --code-tool exclude each other; list the names under allow")
+		return c, proto.Errorf(proto.InvalidArgument, "", "code-tools", "--code-tools and --code-tool exclude each "+
+			"other; list the names under allow")
 	}
 	text := json.RawMessage(f.whole)
 	if name, ok := strings.CutPrefix(f.whole, "@"); ok {
@@ -47,7 +50,8 @@ func (f *toolFlags) request() (c proto.CodeTools, err error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&c); err != nil {
-		return c, proto.Errorf(proto.InvalidArgument, "", "code-tools", "--code-tools is not what it should be: %v", err)
+		return c, proto.Errorf(proto.InvalidArgument, "", "code-tools", "--code-tools is not what it should be: %v",
+			err)
 	}
 	return c, nil
 }
@@ -63,7 +67,8 @@ each of them; what waits is listed by "berth calls ls CONTAINER --state parked".
 }
 
 // onCall runs fn with a container and one of its calls, which are a command's first two arguments.
-func (a *app) onCall(fn func(ctx context.Context, c *client.Client, container, call string) error) func(*cobra.Command, []string) error {
+func (a *app) onCall(fn func(ctx context.Context, c *client.Client, container, call string) error) func(*cobra.Command,
+	[]string) error {
 	return a.do(func(ctx context.Context, c *client.Client, args []string) error {
 		container, err := a.container(ctx, c, args[0])
 		if err != nil {
@@ -77,7 +82,8 @@ func (a *app) onCall(fn func(ctx context.Context, c *client.Client, container, c
 func (a *app) callListCommand() *cobra.Command {
 	var f client.CallFilter
 	cmd := &cobra.Command{
-		Use: "ls [flags] CONTAINER", Aliases: []string{"list"}, Short: "List calls, newest first", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
+		Use: "ls [flags] CONTAINER", Aliases: []string{"list"}, Short: "List calls, newest first", Args: takes(1, 1),
+		ValidArgsFunction: a.completeContainers(1),
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			container, err := a.container(ctx, c, args[0])
 			if err != nil {
@@ -94,7 +100,8 @@ func (a *app) callListCommand() *cobra.Command {
 	fs.StringVar(&f.State, "state", "", "only calls in this state, such as parked")
 	fs.StringVar(&f.Exec, "exec", "", "only calls of this command")
 	fs.IntVar(&f.Limit, "limit", 0, "at most so many, 1 to 100 (default 20)")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(callStates(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(callStates(),
+		cobra.ShellCompDirectiveNoFileComp))
 	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
 }
 
@@ -115,7 +122,8 @@ func (a *app) printCalls(list []bridge.ToolCall) error {
 		if one.Error != nil {
 			what = one.Error.Type + ": " + one.Error.Message
 		}
-		rows[i] = []string{one.ID, one.Tool, string(one.State), ago(one.CreatedAt.Time), took, one.ExecID, short(string(one.Input), 40), short(what, 40)}
+		rows[i] = []string{one.ID, one.Tool, string(one.State), ago(one.CreatedAt.Time), took, one.ExecID,
+			short(string(one.Input), 40), short(what, 40)}
 	}
 	return a.listed(notNil(list), []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"}, rows)
 }
@@ -123,7 +131,8 @@ func (a *app) printCalls(list []bridge.ToolCall) error {
 // callShowCommand is `berth calls show`.
 func (a *app) callShowCommand() *cobra.Command {
 	return a.jsonFlag(&cobra.Command{
-		Use: "show CONTAINER CALL", Short: "Show a call, as JSON", Args: takes(2, 2), ValidArgsFunction: a.completeCalls(""),
+		Use: "show CONTAINER CALL", Short: "Show a call, as JSON", Args: takes(2, 2),
+		ValidArgsFunction: a.completeCalls(""),
 		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
 			one, err := c.ToolCall(ctx, container, call)
 			if err != nil {
@@ -137,8 +146,10 @@ func (a *app) callShowCommand() *cobra.Command {
 // callApproveCommand is `berth calls approve`.
 func (a *app) callApproveCommand() *cobra.Command {
 	return a.jsonFlag(&cobra.Command{
-		Use: "approve CONTAINER CALL", Short: "Let a call be made that waits for approval", Args: takes(2, 2), ValidArgsFunction: a.completeCalls(bridge.StateParked),
-		Long: "Let a call be made that waits for approval. The approval is for this one call with the input that is shown, and goes into the audit log with the API key.",
+		Use: "approve CONTAINER CALL", Short: "Let a call be made that waits for approval", Args: takes(2, 2),
+		ValidArgsFunction: a.completeCalls(bridge.StateParked),
+		Long: "Let a call be made that waits for approval. The approval is for this one call with the input that is " +
+			"shown, and goes into the audit log with the API key.",
 		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
 			one, err := c.ApproveToolCall(ctx, container, call)
 			if err != nil {
@@ -153,7 +164,8 @@ func (a *app) callApproveCommand() *cobra.Command {
 func (a *app) callRefuseCommand() *cobra.Command {
 	var why bridge.Refusal
 	cmd := &cobra.Command{
-		Use: "refuse [flags] CONTAINER CALL", Short: "Refuse a call that waits for approval; its code gets a PermissionError", Args: takes(2, 2), ValidArgsFunction: a.completeCalls(bridge.StateParked),
+		Use: "refuse [flags] CONTAINER CALL", Short: "Refuse a call that waits for approval; its code gets a " +
+			"PermissionError", Args: takes(2, 2), ValidArgsFunction: a.completeCalls(bridge.StateParked),
 		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
 			one, err := c.RefuseToolCall(ctx, container, call, why)
 			if err != nil {

@@ -28,7 +28,8 @@ import (
 func TestPick(t *testing.T) {
 	all := []candidate{
 		{"container_0000000000000000000abc", "web"}, {"container_0000000000000000001abd", ""},
-		{"container_0000000000000000001abe", "abd"}, {"container_1111111111111111111abc", "dup"}, {"container_2222222222222222222fff", "dup"},
+		{"container_0000000000000000001abe", "abd"}, {"container_1111111111111111111abc", "dup"},
+		{"container_2222222222222222222fff", "dup"},
 	}
 	tests := []struct{ text, id, err string }{
 		{"container_0000000000000000000abc", all[0].id, ""},
@@ -43,7 +44,8 @@ func TestPick(t *testing.T) {
 		{"container_1", "", "too little of an ID"},
 		{"2222222", "", "too little of an ID"},
 		{"fff", "", "no container is called"}, // too short for an end
-		{"dup", "", "may be any of several containers: container_1111111111111111111abc, container_2222222222222222222fff"},
+		{"dup", "", "may be any of several containers: container_1111111111111111111abc, " +
+			"container_2222222222222222222fff"},
 		{"00000000", "", "may be any of several"},
 		{"nosuch", "", "no container is called"},
 		{"", "", "empty"},
@@ -59,7 +61,8 @@ func TestPick(t *testing.T) {
 // The newest command is not an interpreter, whatever became of that.
 func TestNewest(t *testing.T) {
 	list := []proto.Exec{
-		{ID: "a", Command: "sleep 9"}, {ID: "b", Command: "python context main"}, {ID: "c", Command: "js interpreter for run_code"},
+		{ID: "a", Command: "sleep 9"}, {ID: "b", Command: "python context main"},
+		{ID: "c", Command: "js interpreter for run_code"},
 	}
 	if id, err := newest("container_x", list); id != "a" || err != nil {
 		t.Errorf("%q, %v", id, err)
@@ -68,7 +71,8 @@ func TestNewest(t *testing.T) {
 		t.Error(err)
 	}
 	for _, e := range []proto.Exec{
-		{Command: "python context main", Background: true}, {Command: "python: context main"}, {Command: "make context main"}, {Command: "python context a b"}, {Argv: []string{"python"}},
+		{Command: "python context main", Background: true}, {Command: "python: context main"},
+		{Command: "make context main"}, {Command: "python context a b"}, {Argv: []string{"python"}},
 	} {
 		if interpreter(e) {
 			t.Errorf("%+v was taken for an interpreter", e)
@@ -97,12 +101,14 @@ func TestParsePlace(t *testing.T) {
 
 // What quote writes, bash reads back.
 func TestQuoteForBash(t *testing.T) {
-	args := []string{"a b", "it's", `"`, "$HOME", "`id`", "", "*", "a\nb", "~", "-n", "x;y", `\`, "ä", "!", "#c", "{1..3}", "=", "a=b"}
+	args := []string{"a b", "it's", `"`, "$HOME", "`id`", "", "*", "a\nb", "~", "-n", "x;y", `\`, "ä", "!", "#c",
+		"{1..3}", "=", "a=b"}
 	out, err := exec.Command("bash", "-c", "printf '%s\\0' "+quote(args)).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); fmt.Sprintf("%q", got) != fmt.Sprintf("%q", args) {
+	if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); fmt.Sprintf("%q", got) != fmt.Sprintf(
+		"%q", args) {
 		t.Errorf("%q became %q", args, got)
 	}
 }
@@ -164,14 +170,16 @@ func TestPrinter(t *testing.T) {
 	p := &printer{out: &out, err: &err}
 	for _, ev := range []proto.Event{
 		{Type: proto.EventStdout, Data: "ab"}, {Type: proto.EventStderr, DataBase64: []byte("\xff")},
-		{Type: proto.EventGap, Stream: "stdout", Offset: 2, Until: 10}, {Type: proto.EventStdout, Offset: 10, Data: "c"},
+		{Type: proto.EventGap, Stream: "stdout", Offset: 2, Until: 10}, {Type: proto.EventStdout, Offset: 10,
+			Data: "c"},
 		{Type: proto.EventGap, Stream: "stderr", Offset: 1, Until: 4}, {Type: proto.EventReady},
 	} {
 		if e := p.event(ev); e != nil {
 			t.Fatal(e)
 		}
 	}
-	if out.String() != "abc" || err.String() != "\xff" || p.had != [2]int64{11, 4} || p.missed() != "8 bytes of stdout and 3 of stderr are missing" {
+	if out.String() != "abc" || err.String() != "\xff" || p.had != [2]int64{11, 4} ||
+		p.missed() != "8 bytes of stdout and 3 of stderr are missing" {
 		t.Errorf("%q %q %v %q", out.String(), err.String(), p.had, p.missed())
 	}
 }
@@ -194,7 +202,8 @@ func TestProgressOfTwo(t *testing.T) {
 	}
 }
 
-// Once the daemon tells of its own steps, what is still sent does not take the line from them; and a bar that went is drawn no more.
+// Once the daemon tells of its own steps, what is still sent does not take the line from them; and a bar that went is
+// drawn no more.
 func TestProgressOfAnImport(t *testing.T) {
 	p := &progress{a: &app{stderr: io.Discard}, terminal: true}
 	in := p.reader(strings.NewReader("archive"), "sending", 0)
@@ -219,7 +228,8 @@ func TestProgressOfAnImport(t *testing.T) {
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{stdout: &out}
-	if err := a.table([]string{"NAME", "SIZE"}, [][]string{{"plain", "1"}, {"\U0001F600.csv", "22"}, {"漢字", ""}, {"e\u0301", "3"}}); err != nil {
+	if err := a.table([]string{"NAME", "SIZE"}, [][]string{{"plain", "1"}, {"\U0001F600.csv", "22"}, {"漢字", ""},
+		{"e\u0301", "3"}}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "NAME     SIZE\nplain    1\n\U0001F600.csv   22\n漢字\ne\u0301        3\n"; out.String() != want {
@@ -239,7 +249,8 @@ func TestInterruptedDoctor(t *testing.T) {
 	}}, host: "127.0.0.1:1"}
 	cmd := a.doctorCommand()
 	cmd.SetArgs([]string{})
-	if err := cmd.ExecuteContext(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(out.String(), "kernel") || strings.Contains(out.String(), "FAIL") || strings.Contains(out.String(), "daemon") {
+	if err := cmd.ExecuteContext(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(out.String(), "kernel") ||
+		strings.Contains(out.String(), "FAIL") || strings.Contains(out.String(), "daemon") {
 		t.Errorf("%v; %s", err, out.String())
 	}
 }
@@ -252,7 +263,8 @@ func TestDoctorThatNobodyCanRead(t *testing.T) {
 	}
 	defer full.Close()
 	for _, args := range [][]string{{"--quick"}, {"--quick", "--json"}} {
-		a := &app{stdout: full, stderr: io.Discard, cfg: Config{Doctor: func(_ context.Context, _ DoctorOptions, report func(Finding)) error {
+		a := &app{stdout: full, stderr: io.Discard, cfg: Config{Doctor: func(_ context.Context, _ DoctorOptions,
+			report func(Finding)) error {
 			report(Finding{Name: "kernel", Grade: GradeOK})
 			return nil
 		}}, host: "127.0.0.1:1"}
@@ -304,12 +316,14 @@ func TestFiguresThatCannotBeWritten(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		var out, said bytes.Buffer
 		a := &app{stdout: &out, stderr: &said}
-		res := code.Outcome{Results: []string{"42"}, Rich: []code.Bundle{{"image/svg+xml": json.RawMessage(`"<svg/>"`)}}}
+		res := code.Outcome{Results: []string{"42"}, Rich: []code.Bundle{
+			{"image/svg+xml": json.RawMessage(`"<svg/>"`)}}}
 		if failed {
 			res.Error, res.ErrorDetail = "ZeroDivisionError", &code.ErrorDetail{}
 		}
 		err := a.outcome(res, filepath.Join(t.TempDir(), "gone"), nil)
-		if status := a.report(err); status != map[bool]int{false: 125, true: 1}[failed] || out.String() != "42\n" || !strings.Contains(said.String(), "figure-1.svg: no such file") {
+		if status := a.report(err); status != map[bool]int{false: 125, true: 1}[failed] || out.String() != "42\n" ||
+			!strings.Contains(said.String(), "figure-1.svg: no such file") {
 			t.Errorf("%v: status %d, %q, %q", failed, status, out.String(), said.String())
 		}
 	}
@@ -327,16 +341,21 @@ func TestReport(t *testing.T) {
 		{nil, 0, ""},
 		{exitError{3}, 3, ""},
 		{errInterrupted, 130, "berth: interrupted\n"},
-		{dial, 125, "berth: no daemon answers at http://h: connection refused\nhint: start it with `berth serve`, or name a running one with --host or BERTH_HOST\n"},
+		{dial, 125, "berth: no daemon answers at http://h: connection refused\nhint: start it with `berth serve`, " +
+			"or name a running one with --host or BERTH_HOST\n"},
 		{errors.Join(errors.New("a"), errors.New("b\x1b[1m")), 125, "berth: a\nberth: b\uFFFD[1m\n"},
 		{&hintError{errInterrupted, "go on"}, 130, "berth: interrupted\nhint: go on\n"},
 		{interruption{syscall.SIGINT}, 130, "berth: interrupted\n"},
 		{&hintError{interruption{syscall.SIGTERM}, "go on"}, 143, "berth: terminated\nhint: go on\n"},
 		{fmt.Errorf("%w: %w", interruption{syscall.SIGHUP}, context.Canceled), 129, "berth: hangup\n"},
-		{&client.MissingError{Err: http, Kind: "skills", Name: "s"}, 125, "berth: skill \"s\" does not exist\nhint: `berth skills ls` lists those that there are\n"},
-		{&client.MissingError{Err: http, Kind: "versions", Name: "v", In: "s t"}, 125, "berth: version \"v\" does not exist in s t\nhint: `berth skills show 's t'` lists those that there are\n"},
-		{&client.MissingError{Err: http, Kind: "execs", Name: "e", In: "c"}, 125, "berth: gone; GET it\nhint: `berth ps c` lists those that there are\n"},
-		{fmt.Errorf("reading: %w", &client.MissingError{Err: http, Kind: "skills", Name: "s"}), 125, "berth: reading: gone; GET it\nhint: `berth skills ls` lists those that there are\n"},
+		{&client.MissingError{Err: http, Kind: "skills", Name: "s"}, 125, "berth: skill \"s\" does not exist\nhint: " +
+			"`berth skills ls` lists those that there are\n"},
+		{&client.MissingError{Err: http, Kind: "versions", Name: "v", In: "s t"}, 125, "berth: version \"v\" does " +
+			"not exist in s t\nhint: `berth skills show 's t'` lists those that there are\n"},
+		{&client.MissingError{Err: http, Kind: "execs", Name: "e", In: "c"}, 125, "berth: gone; GET it\nhint: " +
+			"`berth ps c` lists those that there are\n"},
+		{fmt.Errorf("reading: %w", &client.MissingError{Err: http, Kind: "skills", Name: "s"}), 125,
+			"berth: reading: gone; GET it\nhint: `berth skills ls` lists those that there are\n"},
 	} {
 		var buf bytes.Buffer
 		a := &app{stderr: &buf}

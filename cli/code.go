@@ -23,7 +23,8 @@ import (
 func (a *app) codeCommand() *cobra.Command {
 	f := &codeFlags{}
 	cmd := &cobra.Command{
-		Use: "code [flags] [CONTAINER] [FILE]", Short: "Run code and print the value of its last expression", Args: takes(0, 2), ValidArgsFunction: a.completeCode,
+		Use: "code [flags] [CONTAINER] [FILE]", Short: "Run code and print the value of its last expression",
+		Args: takes(0, 2), ValidArgsFunction: a.completeCode,
 		Long: `Run code of a language and print what it prints, and the value of its last expression.
 
 Without CONTAINER the code runs in a container of its own, which is deleted afterwards. With --context it is a cell of an interpreter that keeps its
@@ -31,7 +32,8 @@ variables for the next one. The code is FILE, the text of -c, or standard input.
 and 125 if what it printed did not all come: the daemon keeps 1 MiB of each stream. Long output belongs into files of $OUTPUT_DIR.
 Without --context nothing is printed before the code ends, and an interrupt loses all of it; cells are printed as they run.
 
-Languages: ` + strings.Join(code.Languages(), ", ") + `. Without --language the name of FILE tells it; otherwise it is python.`,
+Languages: ` + strings.Join(code.Languages(), ", ") +
+			`. Without --language the name of FILE tells it; otherwise it is python.`,
 		Example: `  berth code -c '6*7'
   berth code --figures . plot.py
   berth code --context main CONTAINER -c 'x = 1'
@@ -42,7 +44,8 @@ Languages: ` + strings.Join(code.Languages(), ", ") + `. Without --language the 
 		return a.runCode(ctx, c, f, args)
 	})
 	f.register(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("language", cobra.FixedCompletions(code.Languages(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("language", cobra.FixedCompletions(code.Languages(),
+		cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
 	return a.jsonFlag(a.quietFlag(cmd, "print nothing of berth's own"))
 }
@@ -63,7 +66,8 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 	fs.StringVarP(&f.text, "code", "c", "", "run this text in place of a file")
 	fs.StringVar(&f.image, "image", "", "image of the container that is made (default: the daemon's)")
 	f.network.register(cmd)
-	fs.StringVar(&f.figures, "figures", "", "write images among the results into this directory, which is made if need be")
+	fs.StringVar(&f.figures, "figures", "",
+		"write images among the results into this directory, which is made if need be")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment, NAME=value, or NAME to take yours (may be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
@@ -71,12 +75,14 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 }
 
 // byExtension is what names of files tell about their language.
-var byExtension = map[string]string{".py": "python", ".js": "js", ".mjs": "js", ".cjs": "js", ".ts": "ts", ".mts": "ts", ".r": "r", ".java": "java", ".jsh": "java", ".sh": "bash", ".bash": "bash"}
+var byExtension = map[string]string{".py": "python", ".js": "js", ".mjs": "js", ".cjs": "js", ".ts": "ts", ".mts": "ts",
+	".r": "r", ".java": "java", ".jsh": "java", ".sh": "bash", ".bash": "bash"}
 
 // runCode runs the code and says what became of it.
 func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args []string) error {
 	if f.given && f.text == "" {
-		return proto.Errorf(proto.InvalidArgument, "", "code", "there is nothing to run; give code with -c, name a file, or leave out -c for standard input")
+		return proto.Errorf(proto.InvalidArgument, "", "code", "there is nothing to run; give code with -c, name a "+
+			"file, or leave out -c for standard input")
 	}
 	container, file, err := a.codeArgs(ctx, c, f, args)
 	if err != nil {
@@ -91,9 +97,11 @@ func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args 
 		language = byExtension[strings.ToLower(filepath.Ext(file))]
 	}
 	if f.context != "" {
-		return a.runCell(ctx, c, f, container, code.Cell{Code: text, Language: language, TimeoutSeconds: f.timeout.Seconds()})
+		return a.runCell(ctx, c, f, container, code.Cell{Code: text, Language: language,
+			TimeoutSeconds: f.timeout.Seconds()})
 	}
-	req := code.Program{Code: text, Language: language, Container: container, Image: f.image, Network: f.network.request(), TimeoutSeconds: f.timeout.Seconds()}
+	req := code.Program{Code: text, Language: language, Container: container, Image: f.image,
+		Network: f.network.request(), TimeoutSeconds: f.timeout.Seconds()}
 	if req.Env, err = parseEnv(f.env); err != nil {
 		return err
 	}
@@ -113,9 +121,10 @@ func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args 
 	return a.outcome(res, f.figures, nil)
 }
 
-// codeArgs tells the container from the file. One argument alone is the container where the code comes from elsewhere, and a file where there
-// is one of that name.
-func (a *app) codeArgs(ctx context.Context, c *client.Client, f *codeFlags, args []string) (container, file string, err error) {
+// codeArgs tells the container from the file. One argument alone is the container where the code comes from
+// elsewhere, and a file where there is one of that name.
+func (a *app) codeArgs(ctx context.Context, c *client.Client, f *codeFlags, args []string) (container, file string,
+	err error) {
 	switch {
 	case len(args) == 2 && f.text != "":
 		return "", "", proto.Errorf(proto.InvalidArgument, "", "code", "-c is the code; %q is too much", args[1])
@@ -127,14 +136,17 @@ func (a *app) codeArgs(ctx context.Context, c *client.Client, f *codeFlags, args
 		container = args[0]
 	}
 	if container == "" && f.context != "" {
-		return "", "", proto.Errorf(proto.InvalidArgument, "", "context", "a context belongs to a container; name it before the file")
+		return "", "", proto.Errorf(proto.InvalidArgument, "", "context", "a context belongs to a container; name "+
+			"it before the file")
 	}
 	if container == "" {
 		return "", file, nil
 	}
 	id, err := a.container(ctx, c, container)
-	if err != nil && len(args) == 1 && f.text == "" && notCalled(err, container) { // more often a file that was mistyped
-		err = &hintError{proto.Errorf(proto.NotFound, "", container, "there is neither a file %q here nor a container of that name", container), "`berth ls` lists containers"}
+	// more often a file that was mistyped
+	if err != nil && len(args) == 1 && f.text == "" && notCalled(err, container) {
+		err = &hintError{proto.Errorf(proto.NotFound, "", container, "there is neither a file %q here nor a "+
+			"container of that name", container), "`berth ls` lists containers"}
 	}
 	return id, file, err
 }
@@ -163,7 +175,8 @@ func (f *codeFlags) source(file string) (string, error) {
 	return string(text), err
 }
 
-// makeRoom makes the directory for figures. It is for before the code runs: afterwards there would be figures and no place for them.
+// makeRoom makes the directory for figures. It is for before the code runs: afterwards there would be figures and no
+// place for them.
 func (f *codeFlags) makeRoom() error {
 	if f.figures == "" {
 		return nil
@@ -177,14 +190,16 @@ func (f *codeFlags) makeRoom() error {
 // runCell runs the code in a context, and prints as it goes.
 func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, container string, cell code.Cell) error {
 	if len(f.env)+len(f.secrets) > 0 || f.image != "" || !f.network.request().IsZero() {
-		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow are for a fresh interpreter; leave them out with --context")
+		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow "+
+			"are for a fresh interpreter; leave them out with --context")
 	}
 	if err := f.makeRoom(); err != nil {
 		return err
 	}
 	print := a.printer()
 	res, err := c.RunCell(ctx, container, f.context, cell, func(p code.Progress) error {
-		return print.event(proto.Event{Type: proto.EventType(p.Type), Stream: p.Stream, Offset: p.Offset, Until: p.Until, Data: p.Data, DataBase64: p.DataBase64})
+		return print.event(proto.Event{Type: proto.EventType(p.Type), Stream: p.Stream, Offset: p.Offset,
+			Until: p.Until, Data: p.Data, DataBase64: p.DataBase64})
 	})
 	if err != nil {
 		return err
@@ -192,8 +207,8 @@ func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, conta
 	return a.outcome(res, f.figures, print)
 }
 
-// outcome prints what became of code, saves its figures, and is the exit status. Figures come last: one that cannot be written takes nothing
-// else away, and the status stays the code's own where it failed.
+// outcome prints what became of code, saves its figures, and is the exit status. Figures come last: one that cannot
+// be written takes nothing else away, and the status stays the code's own where it failed.
 func (a *app) outcome(res code.Outcome, figures string, printed *printer) error {
 	err := a.printOutcome(res, printed)
 	lost := a.saveFigures(res, figures)
@@ -240,7 +255,8 @@ func (a *app) printOutcome(res code.Outcome, printed *printer) error {
 	const whole = "; what code writes into $OUTPUT_DIR is stored whole"
 	switch {
 	case printed == nil && res.Truncated:
-		return a.incomplete("some of the output or of the results is missing: the daemon keeps the beginning and the end of long ones"+whole, failed(res))
+		return a.incomplete("some of the output or of the results is missing: the daemon keeps the beginning and "+
+			"the end of long ones"+whole, failed(res))
 	// Truncated tells only what is kept of it.
 	case printed != nil && printed.missed() != "":
 		return a.incomplete(printed.missed()+": they came faster than they could be printed"+whole, failed(res))
@@ -311,7 +327,8 @@ func (a *app) saveFigures(res code.Outcome, dir string) error {
 }
 
 // completeCode suggests containers, and the files here.
-func (a *app) completeCode(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeCode(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
@@ -322,7 +339,8 @@ func (a *app) completeCode(cmd *cobra.Command, args []string, toComplete string)
 // contextsCommand is `berth contexts`.
 func (a *app) contextsCommand() *cobra.Command {
 	list := &cobra.Command{
-		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List a container's contexts", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
+		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List a container's contexts", Args: takes(1, 1),
+		ValidArgsFunction: a.completeContainers(1),
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.container(ctx, c, args[0])
 			if err != nil {
@@ -342,14 +360,17 @@ func (a *app) contextsCommand() *cobra.Command {
 			return a.table([]string{"NAME", "LANGUAGE", "STATE", "CELLS", "USED", "NOTE"}, rows)
 		}),
 	}
-	return group(&cobra.Command{Use: "contexts", Aliases: []string{"context"}, Short: "Contexts: interpreters that keep their variables"}, a.jsonFlag(list),
+	return group(&cobra.Command{Use: "contexts", Aliases: []string{"context"}, Short: "Contexts: interpreters that " +
+		"keep their variables"}, a.jsonFlag(list),
 		a.contextCommand("rm", "End a context with its interpreter", (*client.Client).DeleteContext),
-		a.contextCommand("interrupt", "Interrupt the cell that runs in a context, as Ctrl-C does", (*client.Client).InterruptContext),
+		a.contextCommand("interrupt", "Interrupt the cell that runs in a context, as Ctrl-C does",
+			(*client.Client).InterruptContext),
 		a.contextCommand("restart", "Begin a context's interpreter afresh", (*client.Client).RestartContext))
 }
 
 // contextCommand is one that does something to a context, and prints its name.
-func (a *app) contextCommand(name, short string, do func(*client.Client, context.Context, string, string) error) *cobra.Command {
+func (a *app) contextCommand(name, short string, do func(*client.Client, context.Context, string,
+	string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " CONTAINER CONTEXT", Short: short, Args: takes(2, 2), ValidArgsFunction: a.completeContexts,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
@@ -366,7 +387,8 @@ func (a *app) contextCommand(name, short string, do func(*client.Client, context
 }
 
 // completeContexts suggests a container, then one of its contexts.
-func (a *app) completeContexts(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeContexts(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return a.completeWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
 		list, _ := c.Contexts(ctx, id)
 		for _, n := range list {

@@ -17,7 +17,8 @@ const completeTimeout = 2 * time.Second
 // A suggester gives what may stand next. A daemon that does not answer suggests nothing.
 type suggester func(ctx context.Context, c *client.Client, args []string) []cobra.Completion
 
-// suggest makes a completion of a suggester. Errors are swallowed: there is no place beside a half-typed command line to show one.
+// suggest makes a completion of a suggester. Errors are swallowed: there is no place beside a half-typed command line
+// to show one.
 func (a *app) suggest(fn suggester) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		c, err := a.client()
@@ -72,7 +73,8 @@ func suggestContainers(ctx context.Context, c *client.Client, suffix string) (al
 }
 
 // completeWithin suggests a container, then what within finds in the one that was chosen.
-func (a *app) completeWithin(within func(ctx context.Context, c *client.Client, container string) []cobra.Completion) cobra.CompletionFunc {
+func (a *app) completeWithin(within func(ctx context.Context, c *client.Client,
+	container string) []cobra.Completion) cobra.CompletionFunc {
 	return a.suggest(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
 		switch len(args) {
 		case 0:
@@ -87,7 +89,8 @@ func (a *app) completeWithin(within func(ctx context.Context, c *client.Client, 
 }
 
 // completeExecs suggests a container, then one of its execs.
-func (a *app) completeExecs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeExecs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return a.completeWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
 		list, _ := c.Execs(ctx, id)
 		for _, e := range list {
@@ -98,7 +101,8 @@ func (a *app) completeExecs(cmd *cobra.Command, args []string, toComplete string
 }
 
 // completeJobs suggests a container, then one of its jobs.
-func (a *app) completeJobs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeJobs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return a.completeWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
 		list, _ := c.Jobs(ctx, id)
 		for _, j := range list {
@@ -109,7 +113,8 @@ func (a *app) completeJobs(cmd *cobra.Command, args []string, toComplete string)
 }
 
 // completeFiles suggests stored files by their IDs, since filenames may be equal.
-func (a *app) completeFiles(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeFiles(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Files(ctx)
 		for _, f := range list {
@@ -120,7 +125,8 @@ func (a *app) completeFiles(cmd *cobra.Command, args []string, toComplete string
 }
 
 // completeImages suggests images by name.
-func (a *app) completeImages(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeImages(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Images(ctx)
 		for _, i := range list {
@@ -132,7 +138,8 @@ func (a *app) completeImages(cmd *cobra.Command, args []string, toComplete strin
 
 // completeWorkspaces suggests workspaces, with the container that has each.
 // A workspace that has a container cannot be given to another, and its suggestion says so.
-func (a *app) completeWorkspaces(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeWorkspaces(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Workspaces(ctx)
 		for _, w := range list {
@@ -144,7 +151,8 @@ func (a *app) completeWorkspaces(cmd *cobra.Command, args []string, toComplete s
 
 // completeKeys suggests API keys that may be used, with their names.
 // Names are shown beside the IDs and not suggested: key commands take IDs alone.
-func (a *app) completeKeys(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeKeys(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Keys(ctx)
 		for _, k := range list {
@@ -157,7 +165,8 @@ func (a *app) completeKeys(cmd *cobra.Command, args []string, toComplete string)
 }
 
 // completeCopy suggests containers with the colon that a path follows, beside the files here.
-func (a *app) completeCopy(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeCopy(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	all, _ := a.suggest(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
 		return suggestContainers(ctx, c, ":")
 	})(cmd, args, toComplete)
@@ -174,5 +183,6 @@ func (a *app) completeCopy(cmd *cobra.Command, args []string, toComplete string)
 func (a *app) completeContainerFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
 	_ = cmd.RegisterFlagCompletionFunc("workspace", a.completeWorkspaces)
-	_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions([]cobra.Completion{"runc", "gvisor"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions([]cobra.Completion{"runc", "gvisor"},
+		cobra.ShellCompDirectiveNoFileComp))
 }

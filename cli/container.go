@@ -55,8 +55,8 @@ func (a *app) imageHint(err error) error {
 	return err
 }
 
-// listCommand is `berth ls`. Unlike docker's it shows stopped containers without -a: the next command starts one again, so they are
-// as good as running.
+// listCommand is `berth ls`. Unlike docker's it shows stopped containers without -a: the next command starts one
+// again, so they are as good as running.
 func (a *app) listCommand() *cobra.Command {
 	var all bool
 	var filter client.Filter
@@ -71,8 +71,10 @@ func (a *app) listCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have expired")
-	cmd.Flags().StringArrayVarP(&filter.Labels, "label", "l", nil, "only those with this label, key=value (may be repeated)")
-	cmd.Flags().StringVar((*string)(&filter.State), "state", "", "only those in this state: running, stopped, paused, expired")
+	cmd.Flags().StringArrayVarP(&filter.Labels, "label", "l", nil,
+		"only those with this label, key=value (may be repeated)")
+	cmd.Flags().StringVar((*string)(&filter.State), "state", "", "only those in this state: running, stopped, "+
+		"paused, expired")
 	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
 }
 
@@ -92,9 +94,8 @@ func (a *app) containers(ctx context.Context, c *client.Client, f client.Filter,
 	return list, err
 }
 
-// printContainers prints a list in the form that was asked for. IDs are printed whole: they are what other commands take.
-// A stopped container has no idle time that runs, so its row tells when it and its files are
-// removed.
+// printContainers prints a list in the form that was asked for. IDs are printed whole: they are what other commands
+// take. A stopped container has no idle time that runs, so its row tells when it and its files are removed.
 func (a *app) printContainers(list []proto.Container) error {
 	switch {
 	case a.json:
@@ -113,7 +114,8 @@ func (a *app) printContainers(list []proto.Container) error {
 		if con.State == proto.StateStopped { // only the cap counts for it
 			expires = left(con.MaxExpiresAt.Time)
 		}
-		rows[i] = []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode), ago(con.CreatedAt.Time), expires, labelText(con.Labels)}
+		rows[i] = []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode),
+			ago(con.CreatedAt.Time), expires, labelText(con.Labels)}
 	}
 	return a.table([]string{"ID", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"}, rows)
 }
@@ -126,8 +128,8 @@ func notNil[T any](list []T) []T {
 	return list
 }
 
-// inspectCommand is `berth inspect`. It prints a list even for one container, as docker does, so that scripts need not tell.
-// What was found is printed even if one of several could not be.
+// inspectCommand is `berth inspect`. It prints a list even for one container, as docker does, so that scripts need
+// not tell. What was found is printed even if one of several could not be.
 func (a *app) inspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect CONTAINER…", Short: "Print all that is known of containers, as JSON", Args: takes(1, -1),
@@ -182,7 +184,8 @@ func fatal(err error) bool {
 
 // changeCommand is a command that does one thing to each container and prints what came of it.
 // IDs are printed one by one as things happen; JSON only at the end, since it must be one value.
-func (a *app) changeCommand(use, what string, fn func(context.Context, *client.Client, string) (proto.Container, error)) *cobra.Command {
+func (a *app) changeCommand(use, what string, fn func(context.Context, *client.Client, string) (proto.Container,
+	error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use + " CONTAINER…", Short: what, Args: takes(1, -1), ValidArgsFunction: a.completeContainers(-1),
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
@@ -208,7 +211,8 @@ func (a *app) changeCommand(use, what string, fn func(context.Context, *client.C
 
 // startCommand is `berth start`. Any use starts a stopped container; this is for those who want to have waited already.
 func (a *app) startCommand() *cobra.Command {
-	return a.changeCommand("start", "Start stopped containers again", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+	return a.changeCommand("start", "Start stopped containers again", func(ctx context.Context, c *client.Client,
+		id string) (proto.Container, error) {
 		return c.Start(ctx, id)
 	})
 }
@@ -217,23 +221,27 @@ func (a *app) startCommand() *cobra.Command {
 // Its commands end with it, those in the background too. The lifetime goes on: a stopped container
 // is removed when it is over.
 func (a *app) stopCommand() *cobra.Command {
-	return a.changeCommand("stop", "Stop containers; their files stay", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+	return a.changeCommand("stop", "Stop containers; their files stay", func(ctx context.Context, c *client.Client,
+		id string) (proto.Container, error) {
 		return c.Stop(ctx, id)
 	})
 }
 
 // pauseCommand is `berth pause`.
 func (a *app) pauseCommand() *cobra.Command {
-	cmd := a.changeCommand("pause", "Have containers stand still until their next use", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+	cmd := a.changeCommand("pause", "Have containers stand still until their next use", func(ctx context.Context,
+		c *client.Client, id string) (proto.Container, error) {
 		return c.Pause(ctx, id)
 	})
-	cmd.Long = "Have containers stand still, with the commands that run in them. They use no CPU and keep their memory. Any use has them go on, and so does `berth resume`; their idle time runs on."
+	cmd.Long = "Have containers stand still, with the commands that run in them. They use no CPU and keep their " +
+		"memory. Any use has them go on, and so does `berth resume`; their idle time runs on."
 	return cmd
 }
 
 // resumeCommand is `berth resume`.
 func (a *app) resumeCommand() *cobra.Command {
-	return a.changeCommand("resume", "Have paused containers go on", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+	return a.changeCommand("resume", "Have paused containers go on", func(ctx context.Context, c *client.Client,
+		id string) (proto.Container, error) {
 		return c.Resume(ctx, id)
 	})
 }
@@ -242,29 +250,34 @@ func (a *app) resumeCommand() *cobra.Command {
 // Only the idle time can be moved; max_expires_at is the daemon's promise that everything ends.
 func (a *app) extendCommand() *cobra.Command {
 	var by time.Duration
-	cmd := a.changeCommand("extend", "Give containers more time", func(ctx context.Context, c *client.Client, id string) (proto.Container, error) {
+	cmd := a.changeCommand("extend", "Give containers more time", func(ctx context.Context, c *client.Client,
+		id string) (proto.Container, error) {
 		seconds, err := parseSeconds("by", by)
 		if err != nil {
 			return proto.Container{}, err
 		}
 		return c.Extend(ctx, id, seconds)
 	})
-	cmd.Long = "Give containers more time: at least --by from now on, and without it their idle time anew. Their lifetime stays the limit."
+	cmd.Long = "Give containers more time: at least --by from now on, and without it their idle time anew. Their " +
+		"lifetime stays the limit."
 	cmd.Flags().DurationVar(&by, "by", 0, "how long from now on, such as 1h")
 	return cmd
 }
 
-// removeCommand is `berth rm`. Files go with the container and do not come back, so it asks for -f where somebody is at work.
+// removeCommand is `berth rm`. Files go with the container and do not come back, so it asks for -f where somebody is
+// at work.
 func (a *app) removeCommand() *cobra.Command {
 	var force, keep bool
 	cmd := &cobra.Command{
-		Use: "rm [flags] CONTAINER…", Aliases: []string{"delete"}, Short: "Delete containers with their files", Args: takes(1, -1),
+		Use: "rm [flags] CONTAINER…", Aliases: []string{"delete"}, Short: "Delete containers with their files",
+		Args:              takes(1, -1),
 		ValidArgsFunction: a.completeContainers(-1),
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []client.Deleted
 			err := eachName(ctx, args, func(name string) error {
 				id, err := a.container(ctx, c, name)
-				if err != nil && force && notCalled(err, name) { // there is no ID to print; a name that was mistyped should show
+				// there is no ID to print; a name that was mistyped should show
+				if err != nil && force && notCalled(err, name) {
 					fmt.Fprintln(a.stderr, "berth: "+printable(err.Error())+", so nothing is deleted")
 					return nil
 				}
@@ -286,7 +299,8 @@ func (a *app) removeCommand() *cobra.Command {
 			return err
 		}),
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "even while commands run in them; one that is gone already is no error")
+	cmd.Flags().BoolVarP(&force, "force", "f", false,
+		"even while commands run in them; one that is gone already is no error")
 	cmd.Flags().BoolVar(&keep, "keep-workspace", false, "keep their workspaces, for other containers")
 	return a.jsonFlag(cmd)
 }
@@ -309,7 +323,8 @@ func (a *app) remove(ctx context.Context, c *client.Client, id string, force, ke
 	return d, err
 }
 
-// atWork is an error where a container runs commands, or a cell in one of its contexts, whose interpreter alone is not counted.
+// atWork is an error where a container runs commands, or a cell in one of its contexts, whose interpreter alone is
+// not counted.
 func atWork(ctx context.Context, c *client.Client, id string) error {
 	con, err := c.Container(ctx, id)
 	if err != nil {
@@ -317,14 +332,16 @@ func atWork(ctx context.Context, c *client.Client, id string) error {
 	}
 	if con.RunningExecs > 0 {
 		return &hintError{
-			proto.Errorf(proto.Conflict, "", id, "container %s runs %d commands", id, con.RunningExecs), fmt.Sprintf("`berth ps %s` lists them; `berth rm -f` ends them", id),
+			proto.Errorf(proto.Conflict, "", id, "container %s runs %d commands", id, con.RunningExecs),
+			fmt.Sprintf("`berth ps %s` lists them; `berth rm -f` ends them", id),
 		}
 	}
 	all, err := c.Contexts(ctx, id)
 	for _, one := range all {
 		if one.State == code.StateBusy {
 			return &hintError{
-				proto.Errorf(proto.Conflict, "", id, "container %s runs a cell in its context %s", id, one.Name), fmt.Sprintf("`berth contexts interrupt %s %s` ends it; `berth rm -f` too", id, one.Name),
+				proto.Errorf(proto.Conflict, "", id, "container %s runs a cell in its context %s", id, one.Name),
+				fmt.Sprintf("`berth contexts interrupt %s %s` ends it; `berth rm -f` too", id, one.Name),
 			}
 		}
 	}

@@ -57,18 +57,21 @@ type place struct {
 // A path with a colon in it is written as ./a:b.
 func parsePlace(arg string) place {
 	container, in, ok := strings.Cut(arg, ":")
-	if !ok || container == "" || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") || strings.Contains(container, "/") {
+	if !ok || container == "" || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") ||
+		strings.Contains(container, "/") {
 		return place{path: arg}
 	}
 	return place{container, in}
 }
 
-// copy sorts out which end is here. Copies between containers are left to a pipe: the daemon has no part that does it in one step.
+// copy sorts out which end is here. Copies between containers are left to a pipe: the daemon has no part that does it
+// in one step.
 func (a *app) copy(ctx context.Context, c *client.Client, user, from, to string) (err error) {
 	src, dst := parsePlace(from), parsePlace(to)
 	switch {
 	case src.container != "" && dst.container != "":
-		return proto.Errorf(proto.InvalidArgument, "", "dst", "both are in containers; copy to a directory here first, or pipe: berth cp A:DIR - | berth cp - B:DIR/")
+		return proto.Errorf(proto.InvalidArgument, "", "dst", "both are in containers; copy to a directory here "+
+			"first, or pipe: berth cp A:DIR - | berth cp - B:DIR/")
 	case src.container == "" && dst.container == "":
 		return proto.Errorf(proto.InvalidArgument, "", "dst", "neither is in a container; write one as CONTAINER:PATH")
 	}
@@ -182,7 +185,8 @@ func fileTarget(dst, name string) (string, error) {
 	switch {
 	// The name may have been chosen in a container or by an uploader: it must not lead out of dst.
 	case err == nil && fi.IsDir() && (name == "." || name == ".." || strings.ContainsAny(name, "/\x00")):
-		return "", proto.Errorf(proto.InvalidArgument, "", name, "%q is no name for a file here; name the destination", name)
+		return "", proto.Errorf(proto.InvalidArgument, "", name, "%q is no name for a file here; name the destination",
+			name)
 	case err == nil && fi.IsDir():
 		return filepath.Join(dst, name), nil
 	case err != nil && strings.HasSuffix(dst, "/"):
@@ -250,7 +254,8 @@ func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	// A pipe or device may never end, or have effects by being read; by way of standard input it
 	// is the user's clear wish.
 	if !fi.Mode().IsRegular() {
-		return proto.Errorf(proto.InvalidArgument, "", src, "%s is neither a file nor a directory; send it with: berth cp - CONTAINER:PATH < %s", src, src)
+		return proto.Errorf(proto.InvalidArgument, "", src, "%s is neither a file nor a directory; send it with: "+
+			"berth cp - CONTAINER:PATH < %s", src, src)
 	}
 	f, err := os.Open(src)
 	if err != nil {
@@ -263,9 +268,8 @@ func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	return err
 }
 
-// uploadStdin stores standard input as a file, or unpacks it where the destination is a directory: then there is nothing else it
-// could mean.
-// Of a stream nobody knows the size, so it goes in chunks and the bar has no end.
+// uploadStdin stores standard input as a file, or unpacks it where the destination is a directory: then there is
+// nothing else it could mean. Of a stream nobody knows the size, so it goes in chunks and the bar has no end.
 func (cp *copying) uploadStdin(ctx context.Context, dst string) error {
 	dir, err := cp.isDir(ctx, dst)
 	if err != nil {

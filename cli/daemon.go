@@ -17,8 +17,10 @@ func (a *app) gcCommand() *cobra.Command {
 	var strangers bool
 	cmd := &cobra.Command{
 		Use: "gc", Short: "Have the daemon remove now what has expired", Args: takes(0, 0),
-		Long: "Have the daemon run all its sweeps now. It does so by itself all the time; this is for those who do not want to wait.\n\n" +
-			"Workspaces that the ledger does not know, as after it was restored from a backup, are set aside for 7 days; --strangers removes them now.",
+		Long: "Have the daemon run all its sweeps now. It does so by itself all the time; this is for those who do " +
+			"not want to wait.\n\n" +
+			"Workspaces that the ledger does not know, as after it was restored from a backup, are set aside for 7 " +
+			"days; --strangers removes them now.",
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
 			counts, err := c.Sweep(ctx, strangers)
 			if err != nil {
@@ -37,7 +39,8 @@ func (a *app) gcCommand() *cobra.Command {
 			return a.table([]string{"SWEEP", "WHAT", "COUNT"}, rows)
 		}),
 	}
-	cmd.Flags().BoolVar(&strangers, "strangers", false, "also remove the workspaces that were set aside because the ledger does not know them")
+	cmd.Flags().BoolVar(&strangers, "strangers", false, "also remove the workspaces that were set aside because the "+
+		"ledger does not know them")
 	return a.jsonFlag(cmd)
 }
 
@@ -79,7 +82,8 @@ func (a *app) versionCommand() *cobra.Command {
 func (a *app) printVersions(v versions) error {
 	daemon := v.Error
 	if v.Daemon != nil {
-		daemon = fmt.Sprintf("%s at %s, classes %v, default image %s", v.Daemon.Version, v.Host, v.Daemon.RuntimeClasses, v.Daemon.DefaultImage)
+		daemon = fmt.Sprintf("%s at %s, classes %v, default image %s", v.Daemon.Version, v.Host,
+			v.Daemon.RuntimeClasses, v.Daemon.DefaultImage)
 	}
 	_, err := fmt.Fprintf(a.stdout, "client: %s\ndaemon: %s\n", v.Client, printable(daemon))
 	return err

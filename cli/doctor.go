@@ -47,7 +47,8 @@ type Doctor func(ctx context.Context, o DoctorOptions, report func(Finding)) err
 func (a *app) doctorCommand() *cobra.Command {
 	o := DoctorOptions{Dir: a.cfg.DataDir}
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check whether this machine can run containers, and say how to mend what is wrong", Args: takes(0, 0),
+		Use: "doctor", Short: "Check whether this machine can run containers, and say how to mend what is wrong",
+		Args: takes(0, 0),
 		Long: `Check this machine: kernel, cgroups, namespaces, runtimes, disk and limits; start a container of each runtime class, in a
 place of its own that is removed again; and have the daemon, if one runs, do so too. The exit status is 1 if something must be mended.`,
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -65,7 +66,8 @@ place of its own that is removed again; and have the daemon, if one runs, do so 
 		}),
 	}
 	cmd.Flags().StringVar(&o.Dir, "data", o.Dir, "data directory of the daemon")
-	cmd.Flags().StringVar(&o.BinDir, "bin", "", "directory of berth-guest, runc, runsc and the shim (default: where berth itself is)")
+	cmd.Flags().StringVar(&o.BinDir, "bin", "", "directory of berth-guest, runc, runsc and the shim (default: where "+
+		"berth itself is)")
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "start no containers")
 	return a.jsonFlag(cmd)
 }
@@ -98,7 +100,8 @@ func (r *rounds) report(ctx context.Context, f Finding) {
 	if r.json {
 		return
 	}
-	r.line("%s", strings.TrimRight(fmt.Sprintf("%-4s  %-30s  %s", strings.ToUpper(printable(string(f.Grade))), printable(f.Name), printable(f.Found)), " "))
+	r.line("%s", strings.TrimRight(fmt.Sprintf("%-4s  %-30s  %s", strings.ToUpper(printable(string(f.Grade))),
+		printable(f.Name), printable(f.Found)), " "))
 	if f.Grade == GradeOK {
 		return
 	}
@@ -140,13 +143,15 @@ func (r *rounds) daemon(ctx context.Context) {
 	var dial *client.DialError
 	switch {
 	case errors.As(err, &dial):
-		r.report(ctx, Finding{"daemon", GradeWarn, err.Error(), "the other commands need one", "start it with `berth serve`"})
+		r.report(ctx, Finding{"daemon", GradeWarn, err.Error(), "the other commands need one",
+			"start it with `berth serve`"})
 		return
 	case err != nil:
 		r.report(ctx, Finding{"daemon", GradeFail, err.Error(), "no container can be started through it", r.hint(err)})
 		return
 	}
-	r.report(ctx, Finding{Name: "daemon", Grade: GradeOK, Found: fmt.Sprintf("version %s at %s", info.Version, r.c.Host())})
+	r.report(ctx, Finding{Name: "daemon", Grade: GradeOK, Found: fmt.Sprintf("version %s at %s", info.Version,
+		r.c.Host())})
 	for _, class := range info.RuntimeClasses {
 		r.class(ctx, class)
 	}
@@ -167,10 +172,12 @@ func (r *rounds) class(ctx context.Context, class proto.RuntimeClass) {
 		}
 	}
 	if err != nil {
-		r.report(ctx, Finding{name, GradeFail, err.Error(), "containers of this class cannot be used", r.hint(r.imageHint(err))})
+		r.report(ctx, Finding{name, GradeFail, err.Error(), "containers of this class cannot be used",
+			r.hint(r.imageHint(err))})
 		return
 	}
-	r.report(ctx, Finding{Name: name, Grade: GradeOK, Found: fmt.Sprintf("made, used and deleted in %v", time.Since(began).Round(time.Millisecond))})
+	r.report(ctx, Finding{Name: name, Grade: GradeOK, Found: fmt.Sprintf("made, used and deleted in %v",
+		time.Since(began).Round(time.Millisecond))})
 }
 
 // greet runs a command in the container and wants its output back, which takes the guest, the socket and the pipes.

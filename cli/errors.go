@@ -155,7 +155,8 @@ func (a *app) hint(err error) string {
 	var name x509.HostnameError
 	switch {
 	case errors.As(err, &unknown):
-		return "a daemon that made its own certificate is trusted by the file tls/ca.pem of its data directory; copy that here and name it with --ca or BERTH_CA"
+		return "a daemon that made its own certificate is trusted by the file tls/ca.pem of its data directory; " +
+			"copy that here and name it with --ca or BERTH_CA"
 	case errors.As(err, &name):
 		return "use a host that the certificate is for"
 	case errors.As(err, &own):
@@ -167,11 +168,14 @@ func (a *app) hint(err error) string {
 	case errors.As(err, &missing):
 		return lister(missing)
 	case proto.CodeOf(err) == proto.Unauthenticated && a.keyErr != nil:
-		return fmt.Sprintf("%v; run this as a user who may read it, or give the key with BERTH_API_KEY or --api-key-file", a.keyErr)
+		return fmt.Sprintf("%v; run this as a user who may read it, or give the key with BERTH_API_KEY or "+
+			"--api-key-file", a.keyErr)
 	case proto.CodeOf(err) == proto.Unauthenticated:
-		return fmt.Sprintf("the daemon keeps its key in the file api-key of its data directory (%s here); give it with BERTH_API_KEY or --api-key-file", a.dir)
+		return fmt.Sprintf("the daemon keeps its key in the file api-key of its data directory (%s here); give it "+
+			"with BERTH_API_KEY or --api-key-file", a.dir)
 	case proto.CodeOf(err) == proto.TooMany && proto.AsError(err).RetryAfter > 1:
-		return fmt.Sprintf("try again in %v; `berth key inspect` shows what your key uses of its quota", time.Duration(proto.AsError(err).RetryAfter)*time.Second)
+		return fmt.Sprintf("try again in %v; `berth key inspect` shows what your key uses of its quota",
+			time.Duration(proto.AsError(err).RetryAfter)*time.Second)
 	case proto.CodeOf(err) == proto.Expired:
 		return "its time is over and its files are gone; make a new one with `berth run` or `berth create`"
 	}

@@ -44,10 +44,12 @@ same run: its output from the beginning, and its exit status. Both need the inpu
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "run it at most once: the same key with the same command is the same run")
+	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "run it at most once: the same key with the same command "+
+		"is the same run")
 	cmd.Flags().StringVar(&f.shell, "shell", "", "name of a shell to run it in; it is made at first use")
 	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, secretUsage)
-	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil, "environment, NAME=value, or NAME to take yours (may be repeated)")
+	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil,
+		"environment, NAME=value, or NAME to take yours (may be repeated)")
 	return a.jsonFlag(a.quietFlag(cmd, "print nothing of berth's own"))
 }
 
@@ -83,8 +85,8 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 	at := &attachment{c: c, container: container, cmd: cmd, print: print, caught: caught}
 	res, err := at.run(ctx)
 	stop()
-	// Without a key the command ended with the connection, so there is nothing to come back to. Nobody knows how much it
-	// had of an input that broke off, and it would wait for the rest for ever.
+	// Without a key the command ended with the connection, so there is nothing to come back to. Nobody knows how much
+	// it had of an input that broke off, and it would wait for the rest for ever.
 	if f.key != "" && at.exec != "" && wentAway(err) && !at.owed.Load() {
 		res, err = a.rejoin(ctx, at)
 	}
@@ -94,9 +96,9 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 	return a.conclude(res, print)
 }
 
-// rejoin goes on with a command that outlived its daemon: its output from where it was, and then its result. Signals are berth's own from
-// here on, and the command goes on when they end it.
-// The daemon may take a while to come back; patiently says so once and waits.
+// rejoin goes on with a command that outlived its daemon: its output from where it was, and then its result. Signals
+// are berth's own from here on, and the command goes on when they end it. The daemon may take a while to come back;
+// patiently says so once and waits.
 func (a *app) rejoin(ctx context.Context, at *attachment) (res proto.ExecResult, err error) {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
@@ -131,19 +133,22 @@ func (a *app) conclude(res proto.ExecResult, print *printer) error {
 	// What a command itself decided needs no words: an exit status is passed on, and a signal
 	// shows in it.
 	if end != nil && end.Reason != proto.EndExit && end.Reason != proto.EndSignal && end.Reason != proto.EndNotStarted {
-		fmt.Fprintf(a.stderr, "berth: the command ended early (%s): %s\n", printable(string(end.Reason)), printable(end.Message))
+		fmt.Fprintf(a.stderr, "berth: the command ended early (%s): %s\n", printable(string(end.Reason)),
+			printable(end.Message))
 	}
 	if !a.quiet {
 		a.remarks(res)
 	}
 	err := ended(res.Exec)
 	if missed := print.missed(); missed != "" {
-		return a.incomplete(missed+": they came faster than they could be printed; --max-output has the daemon keep more, and `berth cp` loses nothing", err)
+		return a.incomplete(missed+": they came faster than they could be printed; --max-output has the daemon keep "+
+			"more, and `berth cp` loses nothing", err)
 	}
 	return err
 }
 
-// incomplete tells of output that is missing, even if quiet: that is a failure and no remark. err is how it ended otherwise.
+// incomplete tells of output that is missing, even if quiet: that is a failure and no remark. err is how it ended
+// otherwise.
 func (a *app) incomplete(what string, err error) error {
 	fmt.Fprintln(a.stderr, "berth: "+what)
 	if err == nil && !isTerminal(os.Stdout) {
@@ -185,7 +190,8 @@ func ended(e proto.Exec) error {
 func (a *app) psCommand() *cobra.Command {
 	var running bool
 	cmd := &cobra.Command{
-		Use: "ps CONTAINER", Short: "List the commands of a container, those that ended included", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
+		Use: "ps CONTAINER", Short: "List the commands of a container, those that ended included", Args: takes(1, 1),
+		ValidArgsFunction: a.completeContainers(1),
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.container(ctx, c, args[0])
 			if err != nil {
@@ -202,8 +208,8 @@ func (a *app) psCommand() *cobra.Command {
 	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
 }
 
-// printExecs prints a list in the form that was asked for, with the oldest first, so that the newest is next to the prompt.
-// A command that runs shows how long it has taken so far.
+// printExecs prints a list in the form that was asked for, with the oldest first, so that the newest is next to the
+// prompt. A command that runs shows how long it has taken so far.
 func (a *app) printExecs(list []proto.Exec, running bool) error {
 	// Never nil: --json prints [] and not null.
 	shown := []proto.Exec{}
@@ -224,7 +230,8 @@ func (a *app) printExecs(list []proto.Exec, running bool) error {
 			continue
 		}
 		rows = append(rows, []string{
-			e.ID, endText(e), ago(e.StartedAt.Time), units.HumanDuration(max(0, e.Duration(time.Now()))), e.JobID, short(commandText(e), 60),
+			e.ID, endText(e), ago(e.StartedAt.Time), units.HumanDuration(max(0, e.Duration(time.Now()))), e.JobID,
+			short(commandText(e), 60),
 		})
 	}
 	if a.quiet {
@@ -252,7 +259,8 @@ func endText(e proto.Exec) string {
 func (a *app) killCommand() *cobra.Command {
 	var signal string
 	cmd := &cobra.Command{
-		Use: "kill [flags] CONTAINER EXEC", Short: "Send a signal to a command", Args: takes(2, 2), ValidArgsFunction: a.completeExecs,
+		Use: "kill [flags] CONTAINER EXEC", Short: "Send a signal to a command", Args: takes(2, 2),
+		ValidArgsFunction: a.completeExecs,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			container, exec, err := a.pair(ctx, c, args)
 			if err != nil {
@@ -274,12 +282,14 @@ func (a *app) killCommand() *cobra.Command {
 	return a.jsonFlag(cmd)
 }
 
-// waitCommand is `berth wait`. The return code is its output and not its status, as with docker: a script can then tell a command
-// that failed from a wait that did.
+// waitCommand is `berth wait`. The return code is its output and not its status, as with docker: a script can then
+// tell a command that failed from a wait that did.
 func (a *app) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code", Args: takes(1, 2), ValidArgsFunction: a.completeExecs,
-		Long: "Wait for a command to end, by default the newest, and print its return code, as docker does. Interpreters of `berth code --context` do not count as the newest.",
+		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code", Args: takes(1, 2),
+		ValidArgsFunction: a.completeExecs,
+		Long: "Wait for a command to end, by default the newest, and print its return code, as docker does. " +
+			"Interpreters of `berth code --context` do not count as the newest.",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			container, exec, err := a.pair(ctx, c, args)
 			if err != nil {
@@ -313,8 +323,10 @@ func (a *app) logsCommand() *cobra.Command {
 	var follow bool
 	stream := "both"
 	cmd := &cobra.Command{
-		Use: "logs [flags] CONTAINER [EXEC]", Short: "Print what a command has written", Args: takes(1, 2), ValidArgsFunction: a.completeExecs,
-		Long: "Print what a command has written, by default the newest: its standard output to yours, and its standard error to yours. Interpreters of\n`berth code --context` do not count as the newest.",
+		Use: "logs [flags] CONTAINER [EXEC]", Short: "Print what a command has written", Args: takes(1, 2),
+		ValidArgsFunction: a.completeExecs,
+		Long: "Print what a command has written, by default the newest: its standard output to yours, and its " +
+			"standard error to yours. Interpreters of\n`berth code --context` do not count as the newest.",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			print := a.printer()
 			// Checked before anything is asked of the daemon. What is not wanted is left out by
@@ -326,7 +338,8 @@ func (a *app) logsCommand() *cobra.Command {
 			case "stderr":
 				print.out = nil
 			default:
-				return proto.Errorf(proto.InvalidArgument, "", "stream", "--stream is stdout, stderr or both, not %q", stream)
+				return proto.Errorf(proto.InvalidArgument, "", "stream", "--stream is stdout, stderr or both, not %q",
+					stream)
 			}
 			container, exec, err := a.pair(ctx, c, args)
 			if err != nil {
@@ -340,8 +353,8 @@ func (a *app) logsCommand() *cobra.Command {
 	return cmd
 }
 
-// logs prints what there is. A live connection tells the two streams in the order they came; what runs on and is not to be
-// followed is read stream by stream, since nobody knows when a live connection has given all there was.
+// logs prints what there is. A live connection tells the two streams in the order they came; what runs on and is not
+// to be followed is read stream by stream, since nobody knows when a live connection has given all there was.
 func (a *app) logs(ctx context.Context, c *client.Client, container, exec string, print *printer, follow bool) error {
 	e, err := c.Exec(ctx, container, exec)
 	if err != nil {

@@ -21,7 +21,8 @@ import (
 func (a *app) filesCommand() *cobra.Command {
 	return group(&cobra.Command{
 		Use: "files", Short: "Stored files: what has a file ID",
-		Long: "Stored files have an ID, and outlive containers. Uploads go into $INPUT_DIR of containers that ask for them; what commands put into $OUTPUT_DIR becomes stored.",
+		Long: "Stored files have an ID, and outlive containers. Uploads go into $INPUT_DIR of containers that ask " +
+			"for them; what commands put into $OUTPUT_DIR becomes stored.",
 	}, a.filesListCommand(), a.filesPutCommand(), a.filesGetCommand(), a.filesInfoCommand(), a.filesRemoveCommand())
 }
 
@@ -53,7 +54,8 @@ func (a *app) printFiles(list []client.File) error {
 	return a.listed(notNil(list), []string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"}, rows)
 }
 
-// filesPutCommand is `berth files put`. Each ID is printed as soon as the file is stored, so that a failure later does not hide it.
+// filesPutCommand is `berth files put`. Each ID is printed as soon as the file is stored, so that a failure later
+// does not hide it.
 func (a *app) filesPutCommand() *cobra.Command {
 	var up client.Upload
 	var expires time.Duration
@@ -62,7 +64,8 @@ func (a *app) filesPutCommand() *cobra.Command {
 		Long: `Store files and print their IDs. "-" is standard input.`,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			if up.Name != "" && len(args) > 1 {
-				return proto.Errorf(proto.InvalidArgument, "", "name", "--name is for one file, and there are %d", len(args))
+				return proto.Errorf(proto.InvalidArgument, "", "name", "--name is for one file, and there are %d",
+					len(args))
 			}
 			if up.ExpiresInSeconds, err = parseSeconds("expires", expires); err != nil {
 				return err
@@ -109,7 +112,8 @@ func (a *app) upload(ctx context.Context, c *client.Client, path string, up clie
 		}
 		// Opening a directory works and reading it does not, with an error that says little.
 		if fi.IsDir() {
-			return client.File{}, proto.Errorf(proto.InvalidArgument, "", path, "%s is a directory; only files can be stored", path)
+			return client.File{}, proto.Errorf(proto.InvalidArgument, "", path,
+				"%s is a directory; only files can be stored", path)
 		}
 		in, size = f, fi.Size()
 	}
@@ -127,7 +131,8 @@ func (a *app) upload(ctx context.Context, c *client.Client, path string, up clie
 	return f, err
 }
 
-// tooLarge says how large a stored file may be. What the daemon refused was the form around it, and the number in err is that of the form.
+// tooLarge says how large a stored file may be. What the daemon refused was the form around it, and the number in err
+// is that of the form.
 func tooLarge(ctx context.Context, c *client.Client, path string, err error) error {
 	info, ierr := c.Info(ctx)
 	if ierr != nil || info.MaxFileBytes == 0 {
@@ -136,7 +141,8 @@ func tooLarge(ctx context.Context, c *client.Client, path string, err error) err
 	if path == "-" {
 		path = "standard input"
 	}
-	return proto.Errorf(proto.TooLarge, "", path, "%s is too large: this daemon stores files of at most %d bytes (%s); `berth cp` copies larger ones into a container", path, info.MaxFileBytes, size(info.MaxFileBytes))
+	return proto.Errorf(proto.TooLarge, "", path, "%s is too large: this daemon stores files of at most %d bytes "+
+		"(%s); `berth cp` copies larger ones into a container", path, info.MaxFileBytes, size(info.MaxFileBytes))
 }
 
 // filesGetCommand is `berth files get`.
@@ -144,8 +150,9 @@ func tooLarge(ctx context.Context, c *client.Client, path string, err error) err
 func (a *app) filesGetCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "get [flags] FILE [DST]", Short: "Download a stored file", Args: takes(1, 2), ValidArgsFunction: a.completeFiles,
-		Long: `Download a stored file, named by its ID or its filename. It keeps its name in the current directory unless DST says otherwise; "-" is standard output.`,
+		Use: "get [flags] FILE [DST]", Short: "Download a stored file", Args: takes(1, 2),
+		ValidArgsFunction: a.completeFiles,
+		Long:              `Download a stored file, named by its ID or its filename. It keeps its name in the current directory unless DST says otherwise; "-" is standard output.`,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.file(ctx, c, args[0])
 			if err != nil {
@@ -204,8 +211,8 @@ func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force
 	return nil
 }
 
-// loses reports whether something is lost where target is written: an ordinary file, or a link that leads nowhere, which would
-// become one. What is behind a link counts, as save follows it; /dev/null has nothing to lose.
+// loses reports whether something is lost where target is written: an ordinary file, or a link that leads nowhere,
+// which would become one. What is behind a link counts, as save follows it; /dev/null has nothing to lose.
 func loses(target string) bool {
 	if _, err := os.Lstat(target); err != nil {
 		return false
@@ -226,7 +233,8 @@ func orDot(dst string) string {
 // It has no table: what does not fit a line of `ls` is better read by name.
 func (a *app) filesInfoCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "info FILE…", Short: "Print all that is known of stored files, as JSON", Args: takes(1, -1), ValidArgsFunction: a.completeFiles,
+		Use: "info FILE…", Short: "Print all that is known of stored files, as JSON", Args: takes(1, -1),
+		ValidArgsFunction: a.completeFiles,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []client.File
 			for _, name := range args {
@@ -249,7 +257,8 @@ func (a *app) filesInfoCommand() *cobra.Command {
 // Copies that are in a container's $INPUT_DIR stay: they are files like any other there.
 func (a *app) filesRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm FILE…", Aliases: []string{"delete"}, Short: "Delete stored files", Args: takes(1, -1), ValidArgsFunction: a.completeFiles,
+		Use: "rm FILE…", Aliases: []string{"delete"}, Short: "Delete stored files", Args: takes(1, -1),
+		ValidArgsFunction: a.completeFiles,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, name := range args {

@@ -39,9 +39,12 @@ type networkFlags struct {
 
 func (f *networkFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.mode, "network", "", "what it may reach: none, allowlist (with --allow) or open (any public host); default none")
-	fs.StringArrayVar(&f.allow, "allow", nil, "host that it may reach, such as api.github.com, *.example.com or db.example.com:5432 (may be repeated)")
-	_ = cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]cobra.Completion{"none", "allowlist", "open"}, cobra.ShellCompDirectiveNoFileComp))
+	fs.StringVar(&f.mode, "network", "", "what it may reach: none, allowlist (with --allow) or open (any public "+
+		"host); default none")
+	fs.StringArrayVar(&f.allow, "allow", nil, "host that it may reach, such as api.github.com, *.example.com or "+
+		"db.example.com:5432 (may be repeated)")
+	_ = cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]cobra.Completion{"none", "allowlist",
+		"open"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (f *networkFlags) request() proto.Network {
@@ -57,7 +60,8 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.image, "image", "", "image, as 'berth image ls' names it (default: the daemon's)")
 	fs.StringVar(&f.name, "name", "", "name to call it by; the label \"name\"")
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label, key=value (may be repeated)")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment of its commands, NAME=value, or NAME to take yours (may be repeated)")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment of its commands, NAME=value, or NAME to take yours "+
+		"(may be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
 	fs.StringVar(&f.class, "class", "", "runtime class: runc or gvisor")
@@ -68,14 +72,16 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.disk, "disk", "", "disk, such as 2g")
 	fs.DurationVar(&f.idle, "idle", 0, "stop it after this long without use, such as 5m")
 	fs.DurationVar(&f.lifetime, "lifetime", 0, "remove it this long after it was made, such as 24h")
-	fs.StringArrayVar(&f.files, "file", nil, "file for $INPUT_DIR: the ID of a stored one, or a file here, which is uploaded (may be repeated)")
+	fs.StringArrayVar(&f.files, "file", nil, "file for $INPUT_DIR: the ID of a stored one, or a file here, which is "+
+		"uploaded (may be repeated)")
 	f.network.register(cmd)
 	f.tools.register(cmd)
 	fs.StringVar(&f.workspace, "workspace", "", "existing workspace to use")
 }
 
 // request builds the request, and uploads the files that are not stored yet, whose IDs it returns.
-func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) (req proto.CreateContainer, uploaded []string, err error) {
+func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) (req proto.CreateContainer,
+	uploaded []string, err error) {
 	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace}
 	req.Network = f.network.request()
 	req.Limits.CPUs, req.Limits.PIDs, req.Limits.OpenFiles = f.cpus, f.pids, f.open
@@ -102,10 +108,12 @@ func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) 
 
 // noZeros refuses a 0 that was typed: to the daemon it would mean its default, which is neither nothing nor no limit.
 func (f *containerFlags) noZeros() error {
-	zeros := map[string]bool{"cpus": f.cpus == 0, "pids": f.pids == 0, "open-files": f.open == 0, "idle": f.idle == 0, "lifetime": f.lifetime == 0}
+	zeros := map[string]bool{"cpus": f.cpus == 0, "pids": f.pids == 0, "open-files": f.open == 0, "idle": f.idle == 0,
+		"lifetime": f.lifetime == 0}
 	for _, name := range slices.Sorted(maps.Keys(zeros)) {
 		if zeros[name] && f.typed.Changed(name) {
-			return proto.Errorf(proto.InvalidArgument, "", name, "--%s 0 is no limit that a container can have; leave it out for the daemon's default", name)
+			return proto.Errorf(proto.InvalidArgument, "", name, "--%s 0 is no limit that a container can have; "+
+				"leave it out for the daemon's default", name)
 		}
 	}
 	return nil
@@ -188,12 +196,13 @@ func (f *execFlags) register(cmd *cobra.Command) {
 	fs.StringVarP(&f.cwd, "workdir", "w", "", "working directory; relative ones are the job's")
 	fs.StringVarP(&f.user, "user", "u", "", "user or root (default user)")
 	fs.StringVar(&f.job, "job", "", "job that it belongs to")
-	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this long (default: the daemon's limit, mostly 5m; 24h with -t, and none with -d)")
+	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this long (default: the daemon's limit, mostly 5m; 24h "+
+		"with -t, and none with -d)")
 	fs.StringVar(&f.maxOutput, "max-output", "", "how much of each stream the daemon keeps (default 4m)")
 }
 
-// What a command gets that asks for nothing else: with a terminal the longest time that the daemon allows, since its user is here to
-// end it, and enough kept output that a terminal that is slow for a moment misses nothing.
+// What a command gets that asks for nothing else: with a terminal the longest time that the daemon allows, since its
+// user is here to end it, and enough kept output that a terminal that is slow for a moment misses nothing.
 const (
 	longestTimeout = 24 * time.Hour
 	keptOutput     = 4 << 20
@@ -230,7 +239,8 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 	return cmd, f.program(&cmd, args)
 }
 
-// program sets what is run: text for bash, or a program and its arguments without a shell between, so that nothing needs quoting.
+// program sets what is run: text for bash, or a program and its arguments without a shell between, so that nothing
+// needs quoting.
 func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
 	if len(args) > 0 && args[0] == "--" { // "exec BOX -- ls": no program has that name, and everybody types it
 		args = args[1:]
@@ -241,7 +251,8 @@ func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
 	case f.text != "":
 		cmd.Command = f.text
 	case len(args) == 0:
-		return proto.Errorf(proto.InvalidArgument, "", "command", "there is nothing to run; name a program, or give text for bash with -c")
+		return proto.Errorf(proto.InvalidArgument, "", "command", "there is nothing to run; name a program, or give "+
+			"text for bash with -c")
 	case f.shell != "": // a shell reads text
 		cmd.Command = quote(args)
 	default:
@@ -254,10 +265,12 @@ func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
 // Without -t the command gets pipes, so that its two streams stay apart.
 func (f *execFlags) terminal(cmd *proto.Cmd) error {
 	if f.detach && (f.tty || f.interactive) {
-		return proto.Errorf(proto.InvalidArgument, "", "detach", "a command in the background has neither terminal nor standard input; leave out -i and -t")
+		return proto.Errorf(proto.InvalidArgument, "", "detach", "a command in the background has neither terminal "+
+			"nor standard input; leave out -i and -t")
 	}
 	if f.shell != "" && (f.tty || f.interactive) {
-		return proto.Errorf(proto.InvalidArgument, "", "shell", "a command in a named shell has neither terminal nor standard input; leave out -i and -t")
+		return proto.Errorf(proto.InvalidArgument, "", "shell", "a command in a named shell has neither terminal "+
+			"nor standard input; leave out -i and -t")
 	}
 	cmd.OpenStdin = f.interactive
 	if !f.tty {

@@ -18,8 +18,10 @@ import (
 
 // imageCommand is `berth image`.
 func (a *app) imageCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "image", Aliases: []string{"images"}, Short: "Images: what containers are made of"},
-		a.imageListCommand(), a.imageBuildCommand(), a.imageDockerfileCommand(), a.imageImportCommand(), a.imagePullCommand(), a.imageRemoveCommand())
+	return group(&cobra.Command{Use: "image", Aliases: []string{"images"},
+		Short: "Images: what containers are made of"},
+		a.imageListCommand(), a.imageBuildCommand(), a.imageDockerfileCommand(), a.imageImportCommand(),
+		a.imagePullCommand(), a.imageRemoveCommand())
 }
 
 // imageListCommand is `berth image ls`. Digests are cut for people; --json has them whole, for pinning.
@@ -36,7 +38,8 @@ func (a *app) imageListCommand() *cobra.Command {
 			}
 			rows := make([][]string, len(list))
 			for i, img := range list {
-				rows[i] = []string{img.Name, shortDigest(img.Digest), img.Platform, size(img.SizeBytes), ago(img.CreatedAt)}
+				rows[i] = []string{img.Name, shortDigest(img.Digest), img.Platform, size(img.SizeBytes),
+					ago(img.CreatedAt)}
 			}
 			return a.table([]string{"NAME", "DIGEST", "PLATFORM", "SIZE", "CREATED"}, rows)
 		}),
@@ -50,13 +53,14 @@ func shortDigest(d string) string {
 	return short(strings.TrimPrefix(d, "sha256:"), 13)
 }
 
-// imageBuildCommand is `berth image build`. The build runs here, as whoever calls it, and the daemon only gets the result: so the daemon
-// needs no package tools.
+// imageBuildCommand is `berth image build`. The build runs here, as whoever calls it, and the daemon only gets the
+// result: so the daemon needs no package tools.
 func (a *app) imageBuildCommand() *cobra.Command {
 	o := sandboximage.Options{Name: "base"}
 	var verbose bool
 	cmd := &cobra.Command{
-		Use: "build [flags] [NAME]", Short: "Build one of berth's own images and give it to the daemon", Args: takes(0, 1),
+		Use: "build [flags] [NAME]", Short: "Build one of berth's own images and give it to the daemon",
+		Args: takes(0, 1),
 		Long: `Build an image from Debian packages, without a registry, and give it to the daemon. It needs root. An archive of an
 earlier build is used again as long as it fits.
 
@@ -82,7 +86,8 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 	}
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "take newer packages if there are any")
 	cmd.Flags().StringVarP(&o.Out, "output", "o", "", "write the archive to this file and leave the daemon alone")
-	cmd.Flags().StringVar(&o.CacheDir, "cache", "", "directory for downloads and archives (default "+sandboximage.DefaultCacheDir+")")
+	cmd.Flags().StringVar(&o.CacheDir, "cache", "", "directory for downloads and archives (default "+
+		sandboximage.DefaultCacheDir+")")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show what the package tools say")
 	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
 }
@@ -90,7 +95,8 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 // imageDockerfileCommand is `berth image dockerfile`.
 func (a *app) imageDockerfileCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "dockerfile NAME DIR", Short: "Write one of berth's own images as a Dockerfile", Args: takes(2, 2), ValidArgs: sandboximage.Names(),
+		Use: "dockerfile NAME DIR", Short: "Write one of berth's own images as a Dockerfile", Args: takes(2, 2),
+		ValidArgs: sandboximage.Names(),
 		Long: `Write one of berth's own images as a Dockerfile, with the files that it copies, into a new directory: for those who build
 images elsewhere and keep them in a registry. It has the same lists as "berth image build". Python packages and modules
 of npm are checked against the same hashes; Debian packages come in the versions of the day.`,
@@ -105,8 +111,8 @@ of npm are checked against the same hashes; Debian packages come in the versions
 	}
 }
 
-// build makes the archive and gives it to the daemon, unless the daemon has that very image, as it does whenever nothing has changed.
-// With --output the result is a path and not a name, as no daemon knows of it.
+// build makes the archive and gives it to the daemon, unless the daemon has that very image, as it does whenever
+// nothing has changed. With --output the result is a path and not a name, as no daemon knows of it.
 func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Options) error {
 	if o.Out == "" { // better now than after minutes of work
 		if _, err := c.Info(ctx); err != nil {
@@ -175,7 +181,8 @@ func (a *app) hasImage(ctx context.Context, c *client.Client, name, digest strin
 func (a *app) imageImportCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use: "import [flags] ARCHIVE", Aliases: []string{"load"}, Short: "Give the daemon an image from an OCI or Docker archive", Args: takes(1, 1),
+		Use: "import [flags] ARCHIVE", Aliases: []string{"load"}, Short: "Give the daemon an image from an OCI or " +
+			"Docker archive", Args: takes(1, 1),
 		Long: `Give the daemon an image from an OCI or Docker archive: a tar file, which may be compressed. "-" is standard input.`,
 		Example: `  berth image import --name tools image.tar
   docker save debian:12 | berth image import -`,
@@ -247,7 +254,8 @@ func (a *app) imagePullCommand() *cobra.Command {
 // imageRemoveCommand is `berth image rm`.
 func (a *app) imageRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm IMAGE…", Aliases: []string{"delete"}, Short: "Forget images; containers keep what they use", Args: takes(1, -1), ValidArgsFunction: a.completeImages,
+		Use: "rm IMAGE…", Aliases: []string{"delete"}, Short: "Forget images; containers keep what they use",
+		Args: takes(1, -1), ValidArgsFunction: a.completeImages,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, ref := range args {

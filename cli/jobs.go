@@ -14,7 +14,8 @@ import (
 // It only looks: a job comes into being with the first command that names it.
 func (a *app) jobsCommand() *cobra.Command {
 	list := &cobra.Command{
-		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List the jobs of a container's workspace", Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
+		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List the jobs of a container's workspace",
+		Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.container(ctx, c, args[0])
 			if err != nil {
@@ -31,13 +32,15 @@ func (a *app) jobsCommand() *cobra.Command {
 			}
 			rows := make([][]string, len(jobs))
 			for i, j := range jobs {
-				rows[i] = []string{j.JobID, fmt.Sprint(j.Files), size(j.Bytes), ago(j.CreatedAt.Time), ago(j.UpdatedAt.Time)}
+				rows[i] = []string{j.JobID, fmt.Sprint(j.Files), size(j.Bytes), ago(j.CreatedAt.Time),
+					ago(j.UpdatedAt.Time)}
 			}
 			return a.table([]string{"JOB", "FILES", "SIZE", "CREATED", "UPDATED"}, rows)
 		}),
 	}
 	manifest := &cobra.Command{
-		Use: "manifest CONTAINER JOB", Short: "Print what a job made, and which command made it", Args: takes(2, 2), ValidArgsFunction: a.completeJobs,
+		Use: "manifest CONTAINER JOB", Short: "Print what a job made, and which command made it", Args: takes(2, 2),
+		ValidArgsFunction: a.completeJobs,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.container(ctx, c, args[0])
 			if err != nil {
@@ -50,7 +53,8 @@ func (a *app) jobsCommand() *cobra.Command {
 			return a.printManifest(m)
 		}),
 	}
-	return group(&cobra.Command{Use: "jobs", Short: "Jobs: what commands made, and which one made what"}, a.jsonFlag(list), a.jsonFlag(manifest))
+	return group(&cobra.Command{Use: "jobs", Short: "Jobs: what commands made, and which one made what"},
+		a.jsonFlag(list), a.jsonFlag(manifest))
 }
 
 // printManifest prints what a job holds. Of who made and who changed a file the last one is shown; --json has both.

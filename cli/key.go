@@ -16,7 +16,8 @@ import (
 
 // keyCommand is `berth key`.
 func (a *app) keyCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "key", Aliases: []string{"keys"}, Short: "API keys: who may use the daemon, and how much",
+	return group(&cobra.Command{Use: "key", Aliases: []string{"keys"}, Short: "API keys: who may use the daemon, " +
+		"and how much",
 		Long: `API keys: who may use the daemon, and how much.
 
 Everything that is made with a key belongs to the key's owner. Keys of one owner share it, those of another do not see it. Keys are
@@ -70,8 +71,8 @@ func (f *quotaFlags) change(cmd *cobra.Command) (c proto.QuotaChange, err error)
 	return c, err
 }
 
-// keyCreateCommand is `berth key create`. The secret goes to standard output and all else to standard error, so that it can be
-// piped to where it is kept.
+// keyCreateCommand is `berth key create`. The secret goes to standard output and all else to standard error, so that
+// it can be piped to where it is kept.
 func (a *app) keyCreateCommand() *cobra.Command {
 	var req proto.CreateKey
 	var quota quotaFlags
@@ -110,7 +111,8 @@ func (a *app) keyCreateCommand() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&req.Owner, "owner", "", "whose it is, and all that is made with it (default: the owner of the key that you use)")
+	fs.StringVar(&req.Owner, "owner", "", "whose it is, and all that is made with it (default: the owner of the key "+
+		"that you use)")
 	fs.BoolVar(&req.Admin, "admin", false, "may make and revoke keys, and change images")
 	fs.DurationVar(&expires, "expires", 0, "may be used for this long, such as 720h (default: until it is revoked)")
 	quota.register(cmd)
@@ -207,7 +209,8 @@ func cpuTime(seconds float64) string {
 // keyInspectCommand is `berth key inspect`.
 func (a *app) keyInspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "inspect [KEY]", Short: "Show a key and what it uses; without an ID, the one that you use", Args: takes(0, 1), ValidArgsFunction: a.completeKeys,
+		Use: "inspect [KEY]", Short: "Show a key and what it uses; without an ID, the one that you use",
+		Args: takes(0, 1), ValidArgsFunction: a.completeKeys,
 		Example: "  berth key inspect\n  berth key inspect --json key_…",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			// The API's word for the key that asks; so a user who is no administrator can see what
@@ -248,11 +251,13 @@ func keyRows(k proto.KeyStatus) [][]string {
 		rows = append(rows, []string{"expires", k.ExpiresAt.Local().Format(time.DateTime)})
 	}
 	rows = append(rows,
-		[]string{"containers", of(strconv.FormatInt(u.Sessions, 10), strconv.FormatInt(q.Sessions, 10), q.Sessions > 0)},
+		[]string{"containers", of(strconv.FormatInt(u.Sessions, 10), strconv.FormatInt(q.Sessions, 10),
+			q.Sessions > 0)},
 		[]string{"CPU today", of(cpuTime(u.CPUSecondsToday), cpuTime(q.CPUSecondsPerDay), q.CPUSecondsPerDay > 0)},
 		[]string{"stored files", of(size(u.StorageBytes), size(q.StorageBytes), q.StorageBytes > 0)})
 	if q.RequestsPerSecond > 0 {
-		rows = append(rows, []string{"requests", quotaText(proto.Quota{RequestsPerSecond: q.RequestsPerSecond, Burst: q.Burst})})
+		rows = append(rows, []string{"requests", quotaText(proto.Quota{RequestsPerSecond: q.RequestsPerSecond,
+			Burst: q.Burst})})
 	}
 	return rows
 }
@@ -262,8 +267,10 @@ func (a *app) keySetCommand() *cobra.Command {
 	var name string
 	var quota quotaFlags
 	cmd := &cobra.Command{
-		Use: "set [flags] KEY", Short: "Change a key's name or quota, at once", Args: takes(1, 1), ValidArgsFunction: a.completeKeys,
-		Long: "Change a key's name or quota, at once. What no flag names stays as it is; 0 takes a bound away.",
+		Use: "set [flags] KEY", Short: "Change a key's name or quota, at once", Args: takes(1, 1),
+		ValidArgsFunction: a.completeKeys,
+		Long: "Change a key's name or quota, at once. What no flag names stays as it is; 0 takes a " +
+			"bound away.",
 		Example: `  berth key set --rate 100 --burst 200 key_…
   berth key set --max-containers 0 key_…`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -302,7 +309,8 @@ func (a *app) keySetCommand() *cobra.Command {
 // Keys end one by one; an error of one does not keep the others valid.
 func (a *app) keyRevokeCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "revoke KEY…", Aliases: []string{"rm", "delete"}, Short: "Revoke keys for good, at once", Args: takes(1, -1), ValidArgsFunction: a.completeKeys,
+		Use: "revoke KEY…", Aliases: []string{"rm", "delete"}, Short: "Revoke keys for good, at once",
+		Args: takes(1, -1), ValidArgsFunction: a.completeKeys,
 		Long: `Revoke keys for good, at once: requests and connections of theirs that are under way end. What was made with them stays their owner's.
 
 The key in the daemon's key file is revoked by replacing the file and restarting the daemon.`,

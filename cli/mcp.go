@@ -30,7 +30,9 @@ container for each call.`,
 					return err
 				}
 			}
-			b := &client.Bridge{Client: c, Container: container, Image: image, Note: func(text string) { fmt.Fprintln(a.stderr, "berth: "+lines(text)) }}
+			b := &client.Bridge{Client: c, Container: container, Image: image, Note: func(text string) {
+				fmt.Fprintln(a.stderr, "berth: "+lines(text))
+			}}
 			// Whoever ends it by a signal meant to: clients do so when standard input is closed and that takes long.
 			if err := b.Run(ctx, os.Stdin, a.stdout); !errors.Is(err, context.Canceled) {
 				return err

@@ -7,8 +7,9 @@ import (
 	"berth/client"
 )
 
-// kinds are what the daemon may say of that it does not exist, by the API's collection. what is the kind's name, where the daemon's own words go on
-// with what to do over HTTP, or say what list says; list is the command that lists them, within what they belong to.
+// kinds are what the daemon may say of that it does not exist, by the API's collection. what is the kind's name,
+// where the daemon's own words go on with what to do over HTTP, or say what list says; list is the command that lists
+// them, within what they belong to.
 var kinds = map[string]struct{ what, list string }{
 	"containers": {"container", "berth ls"},
 	"workspaces": {"", "berth workspaces ls"},

@@ -65,7 +65,8 @@ func (p *progress) show(step, item string, done, total int64, bytes bool) {
 	_ = p.bar.Set64(done) // the terminal's trouble is not the transfer's
 }
 
-// begin starts to show a step, with a bar where there is a terminal to draw it on and a line where there is none. Called with mu held.
+// begin starts to show a step, with a bar where there is a terminal to draw it on and a line where there is none.
+// Called with mu held.
 func (p *progress) begin(step string, total int64, bytes bool) {
 	if !p.terminal {
 		if !p.a.quiet {
@@ -79,7 +80,8 @@ func (p *progress) begin(step string, total int64, bytes bool) {
 	p.bar = progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(p.a.stderr), progressbar.OptionSetDescription(short(printable(step), 40)),
 		progressbar.OptionShowBytes(bytes), progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
-		progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSpinnerType(14))
+		progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionClearOnFinish(),
+		progressbar.OptionSpinnerType(14))
 }
 
 // end takes the bar away for good.
@@ -111,8 +113,8 @@ func (p *progress) image(s session.ImageProgress) {
 	p.show(s.Stage, s.Item, s.Done, s.Total, true)
 }
 
-// sent shows how much of a transfer is sent or has come. Once the daemon tells what it does with that, this says more, and two at once would take
-// the line from each other.
+// sent shows how much of a transfer is sent or has come. Once the daemon tells what it does with that, this says
+// more, and two at once would take the line from each other.
 func (p *progress) sent(name string, done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,15 +14,18 @@ import (
 // nameLabel is the label that --name sets and that a container can be called by.
 const nameLabel = "name"
 
-// The fewest characters of an ID that stand for it, without the prefix that all of a kind have. IDs begin with the time: those of
-// one day share five characters or so, and eight are a hundredth of a second. Their ends are what people tell them apart by.
+// The fewest characters of an ID that stand for it, without the prefix that all of a kind have. IDs begin with the
+// time: those of one day share five characters or so, and eight are a hundredth of a second. Their ends are what
+// people tell them apart by.
 const (
 	leastPrefix = 8
 	leastSuffix = 4
 )
 
 // shortened says how IDs may be abbreviated.
-var shortened = fmt.Sprintf("%d characters of an ID's beginning, or %d of its end, are enough where no other one has them", leastPrefix, leastSuffix)
+var shortened = fmt.Sprintf(
+	"%d characters of an ID's beginning, or %d of its end, are enough where no other one has them", leastPrefix,
+	leastSuffix)
 
 // A candidate is something that has an ID and maybe a name.
 type candidate struct{ id, name string }
@@ -60,13 +63,18 @@ func pick(kind, prefix, text string, all []candidate) (string, error) {
 		}
 	}
 	// Not NotFound, which rm -f takes for done.
-	if slices.ContainsFunc(all, func(c candidate) bool { return strings.HasPrefix(c.id, text) || strings.HasPrefix(c.id, prefix+text) }) {
-		return "", &hintError{proto.Errorf(proto.InvalidArgument, "", text, "%q is too little of an ID to tell a %s by", text, kind), "give more of it; " + shortened}
+	if slices.ContainsFunc(all, func(c candidate) bool {
+		return strings.HasPrefix(c.id, text) ||
+			strings.HasPrefix(c.id, prefix+text)
+	}) {
+		return "", &hintError{proto.Errorf(proto.InvalidArgument, "", text, "%q is too little of an ID to tell a %s by",
+			text, kind), "give more of it; " + shortened}
 	}
 	return "", proto.Errorf(proto.NotFound, "", text, "no %s is called %q", kind, text)
 }
 
-// ambiguous is the error for a text that several IDs or names fit. It shows some of them, so that the next try can be right.
+// ambiguous is the error for a text that several IDs or names fit. It shows some of them, so that the next try can be
+// right.
 func ambiguous(kind, text string, found []string) error {
 	slices.Sort(found)
 	more := ""
@@ -75,7 +83,8 @@ func ambiguous(kind, text string, found []string) error {
 		found, more = found[:5], ", …"
 	}
 	return &hintError{
-		proto.Errorf(proto.InvalidArgument, "", text, "%q may be any of several %ss: %s%s", text, kind, strings.Join(found, ", "), more),
+		proto.Errorf(proto.InvalidArgument, "", text, "%q may be any of several %ss: %s%s", text, kind,
+			strings.Join(found, ", "), more),
 		"give more of its ID; " + shortened,
 	}
 }
@@ -102,8 +111,8 @@ func (a *app) container(ctx context.Context, c *client.Client, text string) (str
 	return id, err
 }
 
-// notCalled reports whether err is that nothing here is called so, and not that the lookup failed: a server that is no daemon says
-// NotFound too.
+// notCalled reports whether err is that nothing here is called so, and not that the lookup failed: a server that is
+// no daemon says NotFound too.
 func notCalled(err error, name string) bool {
 	return proto.CodeOf(err) == proto.NotFound && proto.AsError(err).Item == name
 }
@@ -131,7 +140,8 @@ func (a *app) exec(ctx context.Context, c *client.Client, container, text string
 	return id, err
 }
 
-// newest is the last of a list that has the oldest first. Interpreters are left out: they are no command of the user's, and run on.
+// newest is the last of a list that has the oldest first. Interpreters are left out: they are no command of the
+// user's, and run on.
 func newest(container string, list []proto.Exec) (string, error) {
 	for _, e := range slices.Backward(list) {
 		if !interpreter(e) {
@@ -145,8 +155,9 @@ func newest(container string, list []proto.Exec) (string, error) {
 	return "", &hintError{err, "`berth ps " + container + "` lists the interpreters that did; name one of them"}
 }
 
-// interpreter reports whether an exec is an interpreter that waits for cells, of a context or of the tool run_code. Nothing in the API says so
-// but what package code calls them; nobody runs those in the foreground as a command of theirs.
+// interpreter reports whether an exec is an interpreter that waits for cells, of a context or of the tool run_code.
+// Nothing in the API says so but what package code calls them; nobody runs those in the foreground as a command of
+// theirs.
 func interpreter(e proto.Exec) bool {
 	words := strings.Split(e.Command, " ")
 	if e.Background || len(words) < 3 || !slices.Contains(code.Languages(), words[0]) {

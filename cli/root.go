@@ -1,9 +1,9 @@
 // Package cli is the client half of the berth command: every subcommand that talks to a daemon.
 //
-// What a command is asked for goes to standard output and nothing else does, so that it can be piped; notes, progress and
-// errors go to standard error. Names and texts that come from containers are shown without control characters, but for the
-// output of commands, which is passed on byte by byte. The exit status is the command's own where one ran, and 125 for
-// failures of berth's.
+// What a command is asked for goes to standard output and nothing else does, so that it can be piped; notes, progress
+// and errors go to standard error. Names and texts that come from containers are shown without control characters,
+// but for the output of commands, which is passed on byte by byte. The exit status is the command's own where one
+// ran, and 125 for failures of berth's.
 package cli
 
 import (
@@ -79,24 +79,30 @@ A container is called by its ID, by the name that --name gave it, or by a part o
 		SilenceErrors: true,
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&a.host, "host", os.Getenv("BERTH_HOST"), "URL of the daemon (BERTH_HOST); without it, that of the daemon on this machine, or "+cfg.Host)
-	f.StringVar(&a.key, "api-key", "", "API key; others on this machine can see it there, so prefer BERTH_API_KEY or a file")
-	f.StringVar(&a.keyFile, "api-key-file", "", "file with the API key (default "+filepath.Join(cfg.DataDir, cfg.Places.Key)+")")
-	f.StringVar(&a.ca, "ca", os.Getenv("BERTH_CA"), "PEM file of certificates to trust in place of the system's (BERTH_CA)")
+	f.StringVar(&a.host, "host", os.Getenv("BERTH_HOST"), "URL of the daemon (BERTH_HOST); without it, that of the "+
+		"daemon on this machine, or "+cfg.Host)
+	f.StringVar(&a.key, "api-key", "",
+		"API key; others on this machine can see it there, so prefer BERTH_API_KEY or a file")
+	f.StringVar(&a.keyFile, "api-key-file", "", "file with the API key (default "+filepath.Join(cfg.DataDir,
+		cfg.Places.Key)+")")
+	f.StringVar(&a.ca, "ca", os.Getenv("BERTH_CA"),
+		"PEM file of certificates to trust in place of the system's (BERTH_CA)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{cmd, err} })
 	root.AddCommand(a.commands()...)
 	root.SetHelpCommandGroupID(GroupOther)
 	root.SetCompletionCommandGroupID(GroupOther)
 	strict(root)
-	root.AddGroup(&cobra.Group{ID: "containers", Title: "Containers:"}, &cobra.Group{ID: "execs", Title: "Commands in containers:"},
-		&cobra.Group{ID: "data", Title: "Files and images:"}, &cobra.Group{ID: GroupOther, Title: "The daemon and this program:"})
+	root.AddGroup(&cobra.Group{ID: "containers", Title: "Containers:"}, &cobra.Group{ID: "execs",
+		Title: "Commands in containers:"},
+		&cobra.Group{ID: "data", Title: "Files and images:"}, &cobra.Group{ID: GroupOther,
+			Title: "The daemon and this program:"})
 	// Errors are reported where the flags are known; see Run.
 	root.SetContext(context.WithValue(context.Background(), appKey{}, a))
 	return root
 }
 
-// strict makes errors of what cobra's own commands shrug off with status 0: help on what is no command, and completion for what is no shell.
-// It is for when there are other commands, without which cobra adds none of its own.
+// strict makes errors of what cobra's own commands shrug off with status 0: help on what is no command, and
+// completion for what is no shell. It is for when there are other commands, without which cobra adds none of its own.
 func strict(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -127,11 +133,15 @@ type appKey struct{}
 // commands are all of them, by group.
 func (a *app) commands() []*cobra.Command {
 	groups := map[string][]*cobra.Command{
-		"containers": {a.runCommand(), a.createCommand(), a.listCommand(), a.inspectCommand(), a.startCommand(), a.stopCommand(), a.pauseCommand(), a.resumeCommand(),
+		"containers": {a.runCommand(), a.createCommand(), a.listCommand(), a.inspectCommand(), a.startCommand(),
+			a.stopCommand(), a.pauseCommand(), a.resumeCommand(),
 			a.extendCommand(), a.removeCommand(), a.copyCommand(), a.workspacesCommand()},
-		"execs":    {a.execCommand(), a.codeCommand(), a.contextsCommand(), a.psCommand(), a.logsCommand(), a.waitCommand(), a.killCommand(), a.jobsCommand(), a.toolCommand(), a.storedCommand(), a.callsCommand(), a.mcpCommand()},
-		"data":     {a.filesCommand(), a.skillsCommand(), a.imageCommand()},
-		GroupOther: {a.keyCommand(), a.auditCommand(), a.vaultCommand(), a.gcCommand(), a.versionCommand(), a.attackCommand(), a.attackProbeCommand(), a.benchCommand()},
+		"execs": {a.execCommand(), a.codeCommand(), a.contextsCommand(), a.psCommand(), a.logsCommand(),
+			a.waitCommand(), a.killCommand(), a.jobsCommand(), a.toolCommand(), a.storedCommand(), a.callsCommand(),
+			a.mcpCommand()},
+		"data": {a.filesCommand(), a.skillsCommand(), a.imageCommand()},
+		GroupOther: {a.keyCommand(), a.auditCommand(), a.vaultCommand(), a.gcCommand(), a.versionCommand(),
+			a.attackCommand(), a.attackProbeCommand(), a.benchCommand()},
 	}
 	if a.cfg.Doctor != nil {
 		groups[GroupOther] = append(groups[GroupOther], a.doctorCommand())
@@ -181,7 +191,8 @@ func (a *app) client() (*client.Client, error) {
 	}
 	// net/http would refuse such a header, without a word of where the key came from.
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, proto.Errorf(proto.InvalidArgument, "", "api-key", "the API key holds spaces or characters that no key has")
+		return nil, proto.Errorf(proto.InvalidArgument, "", "api-key",
+			"the API key holds spaces or characters that no key has")
 	}
 	cfg := client.Config{Host: a.daemon(), Key: key, Agent: "berth/" + a.cfg.Version}
 	if a.ca == "" {

@@ -56,7 +56,8 @@ type runner struct {
 	uploaded []string // for this run
 }
 
-// run makes the container, runs the command and tidies up. The command line is checked first, so that a mistake in it makes nothing.
+// run makes the container, runs the command and tidies up. The command line is checked first, so that a mistake in it
+// makes nothing.
 func (r *runner) run(ctx context.Context, args []string) error {
 	if r.exec.tty && len(args) == 0 && r.exec.text == "" {
 		args = []string{"bash"}
@@ -66,7 +67,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return err
 	}
 	if r.rm && r.exec.detach {
-		return proto.Errorf(proto.InvalidArgument, "", "rm", "--rm waits for the command's end and --detach does not; use --lifetime with --detach")
+		return proto.Errorf(proto.InvalidArgument, "", "rm", "--rm waits for the command's end and --detach does "+
+			"not; use --lifetime with --detach")
 	}
 	var stop func()
 	r.caught, stop = catch()
@@ -171,12 +173,14 @@ func (r *runner) tidy(ctx context.Context) {
 	defer cancel()
 	if r.made.ID != "" {
 		if _, err := r.c.Delete(ctx, r.made.ID, false); err != nil && proto.CodeOf(err) != proto.NotFound {
-			fmt.Fprintf(r.stderr, "berth: container %s could not be deleted: %s\n", printable(r.made.ID), printable(err.Error()))
+			fmt.Fprintf(r.stderr, "berth: container %s could not be deleted: %s\n", printable(r.made.ID),
+				printable(err.Error()))
 		}
 	}
 	for _, id := range r.uploaded {
 		if err := r.c.DeleteFile(ctx, id); err != nil && proto.CodeOf(err) != proto.NotFound {
-			fmt.Fprintf(r.stderr, "berth: stored file %s could not be deleted: %s\n", printable(id), printable(err.Error()))
+			fmt.Fprintf(r.stderr, "berth: stored file %s could not be deleted: %s\n", printable(id),
+				printable(err.Error()))
 		}
 	}
 }

@@ -8,15 +8,17 @@ import (
 	"berth/proto"
 )
 
-const secretUsage = "secret for the environment of its commands: NAME takes yours, NAME=@FILE a file's content (may be repeated)"
+const secretUsage = "secret for the environment of its commands: NAME takes yours, NAME=@FILE a file's content (may " +
+	"be repeated)"
 
-const secretHostUsage = "NAME=HOST: commands get a placeholder for this secret, and the daemon puts the secret into requests to the host (may be repeated)"
+const secretHostUsage = "NAME=HOST: commands get a placeholder for this secret, and the daemon puts the secret into " +
+	"requests to the host (may be repeated)"
 
 // maxSecretFile is more than any secret may have, in bytes.
 const maxSecretFile = 1 << 20
 
-// parseSecrets reads NAME and NAME=@FILE. A value on the command line is refused: whoever lists processes would see it, and shells
-// write it into their history.
+// parseSecrets reads NAME and NAME=@FILE. A value on the command line is refused: whoever lists processes would see
+// it, and shells write it into their history.
 func parseSecrets(list []string) (map[string]string, error) {
 	secrets := map[string]string{}
 	for _, text := range list {
@@ -26,7 +28,8 @@ func parseSecrets(list []string) (map[string]string, error) {
 		switch {
 		// The message repeats the name alone: what stands behind it may be the secret.
 		case name == "" || given && (!isFile || file == ""):
-			return nil, proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: a secret's value is not given on the command line, where others on this machine can see it and shells remember it; "+
+			return nil, proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: a secret's value is not "+
+				"given on the command line, where others on this machine can see it and shells remember it; "+
 				"write --secret NAME to take it from your environment, or --secret NAME=@FILE", name)
 		case given:
 			secrets[name], err = readSecret(name, file)
@@ -47,7 +50,8 @@ func parseSecretHosts(list []string, secrets map[string]string) (map[string]prot
 		name, host, _ := strings.Cut(text, "=")
 		value, given := secrets[name]
 		if host == "" || !given {
-			return nil, proto.Errorf(proto.InvalidArgument, "", "secret-host", "--secret-host %.80q: write NAME=HOST, where --secret gives NAME its value", text)
+			return nil, proto.Errorf(proto.InvalidArgument, "", "secret-host", "--secret-host %.80q: write "+
+				"NAME=HOST, where --secret gives NAME its value", text)
 		}
 		swapped[name] = proto.NetworkSecret{Value: value, Hosts: append(swapped[name].Hosts, host)}
 	}
@@ -63,7 +67,8 @@ func secretFromHere(name string) (string, error) {
 	// An empty variable counts as set; that an empty value is no secret is the daemon's to say.
 	value, ok := os.LookupEnv(name)
 	if !ok {
-		return "", proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: there is no such variable in your environment", name)
+		return "", proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: there is no such variable in "+
+			"your environment", name)
 	}
 	return value, nil
 }
@@ -75,7 +80,8 @@ func readSecret(name, file string) (string, error) {
 	// The daemon has the exact bound; this one keeps a mistyped path from reading a disk image
 	// into memory.
 	if err == nil && fi.Size() > maxSecretFile {
-		return "", proto.Errorf(proto.TooLarge, "", "secret", "--secret %.64q: the file is too large for a secret", name)
+		return "", proto.Errorf(proto.TooLarge, "", "secret", "--secret %.64q: the file is too large for a secret",
+			name)
 	}
 	if err == nil {
 		data, err = os.ReadFile(file)
@@ -85,7 +91,8 @@ func readSecret(name, file string) (string, error) {
 		if errors.As(err, &pe) {
 			err = pe.Err
 		}
-		return "", proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: the file cannot be read: %v", name, err)
+		return "", proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: the file cannot be read: %v",
+			name, err)
 	}
 	return strings.TrimSuffix(string(data), "\n"), nil
 }

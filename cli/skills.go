@@ -18,7 +18,8 @@ import (
 
 // skillsCommand is `berth skills`.
 func (a *app) skillsCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "skills", Aliases: []string{"skill"}, Short: "Skills: directories with a SKILL.md that containers can have",
+	return group(&cobra.Command{Use: "skills", Aliases: []string{"skill"}, Short: "Skills: directories with a " +
+		"SKILL.md that containers can have",
 		Long: `Skills: directories with a SKILL.md, which says what the skill is for, and whatever else it needs.
 
 A request to /v1/messages names the skills that its container is to have; they are at /skills/NAME/ there. Beside those that you add there may
@@ -29,7 +30,8 @@ be some that the daemon provides (serve --skills).`},
 // skillsListCommand is `berth skills ls`.
 func (a *app) skillsListCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List skills, newest first, and then those that the daemon provides", Args: takes(0, 0),
+		Use: "ls", Aliases: []string{"list"},
+		Short: "List skills, newest first, and then those that the daemon provides", Args: takes(0, 0),
 		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.Skills(ctx)
 			if err != nil {
@@ -87,7 +89,8 @@ func (a *app) told(made any, id string, err error) error {
 	return a.ids(id)
 }
 
-// skillFiles are the files of a directory by the paths that they have in a skill. Links and special files are refused, and not left out.
+// skillFiles are the files of a directory by the paths that they have in a skill. Links and special files are
+// refused, and not left out.
 func skillFiles(dir string) (list []client.SkillFile, err error) {
 	top, err := filepath.Abs(dir)
 	if err != nil {
@@ -102,7 +105,8 @@ func skillFiles(dir string) (list []client.SkillFile, err error) {
 	}
 	if !fi.IsDir() {
 		if !strings.HasSuffix(strings.ToLower(top), ".zip") {
-			return nil, proto.Errorf(proto.InvalidArgument, "", dir, "%s is neither a directory nor a zip archive; give a skill's directory", dir)
+			return nil, proto.Errorf(proto.InvalidArgument, "", dir, "%s is neither a directory nor a zip archive; "+
+				"give a skill's directory", dir)
 		}
 		return []client.SkillFile{{Path: filepath.Base(top), Open: opener(top)}}, nil
 	}
@@ -115,9 +119,11 @@ func skillFiles(dir string) (list []client.SkillFile, err error) {
 			return err
 		}
 		if !e.Type().IsRegular() {
-			return proto.Errorf(proto.InvalidArgument, "", rest, "%s is a link or a special file; a skill has ordinary files alone", rest)
+			return proto.Errorf(proto.InvalidArgument, "", rest, "%s is a link or a special file; a skill has "+
+				"ordinary files alone", rest)
 		}
-		list = append(list, client.SkillFile{Path: path.Join(filepath.Base(top), filepath.ToSlash(rest)), Open: opener(file)})
+		list = append(list, client.SkillFile{Path: path.Join(filepath.Base(top), filepath.ToSlash(rest)),
+			Open: opener(file)})
 		return nil
 	})
 	return list, err
@@ -127,7 +133,8 @@ func skillFiles(dir string) (list []client.SkillFile, err error) {
 func (a *app) skillsShowCommand() *cobra.Command {
 	var content string
 	cmd := &cobra.Command{
-		Use: "show [flags] SKILL", Short: "List the versions of a skill, newest first, or download one", Args: takes(1, 1), ValidArgsFunction: a.completeSkills,
+		Use: "show [flags] SKILL", Short: "List the versions of a skill, newest first, or download one",
+		Args: takes(1, 1), ValidArgsFunction: a.completeSkills,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			if content != "" {
 				return a.skillContent(ctx, c, args[0], content)
@@ -146,7 +153,8 @@ func (a *app) skillsShowCommand() *cobra.Command {
 			return a.table([]string{"VERSION", "NAME", "CREATED", "DESCRIPTION"}, rows)
 		}),
 	}
-	cmd.Flags().StringVar(&content, "content", "", "write the files of this version, or of the \"latest\", to standard output as a zip archive")
+	cmd.Flags().StringVar(&content, "content", "", "write the files of this version, or of the \"latest\", to "+
+		"standard output as a zip archive")
 	return a.jsonFlag(cmd)
 }
 
@@ -163,8 +171,9 @@ func (a *app) skillContent(ctx context.Context, c *client.Client, id, version st
 // skillsRemoveCommand is `berth skills rm`. Containers that have one keep it until they are stopped.
 func (a *app) skillsRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm SKILL…", Aliases: []string{"delete"}, Short: "Remove skills with their versions", Args: takes(1, -1), ValidArgsFunction: a.completeSkills,
-		Long: "Remove skills with their versions. A container that has one keeps it until it is stopped.",
+		Use: "rm SKILL…", Aliases: []string{"delete"}, Short: "Remove skills with their versions", Args: takes(1, -1),
+		ValidArgsFunction: a.completeSkills,
+		Long:              "Remove skills with their versions. A container that has one keeps it until it is stopped.",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, id := range args {
@@ -183,7 +192,8 @@ func (a *app) skillsRemoveCommand() *cobra.Command {
 }
 
 // completeSkills suggests skills by their IDs.
-func (a *app) completeSkills(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeSkills(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Skills(ctx)
 		for _, k := range list {

@@ -23,7 +23,8 @@ func (a *app) storedCommand() *cobra.Command {
 
 A tool is JSON with "name", "tool_type": "code_runner" and a "configuration"; its code is Python that defines run(input). Runs of a tool with
 "approval_action": "review" wait until somebody approves them.`},
-		a.storedListCommand(), a.storedCreateCommand(), a.storedShowCommand(), a.storedUpdateCommand(), a.storedRemoveCommand(),
+		a.storedListCommand(), a.storedCreateCommand(), a.storedShowCommand(), a.storedUpdateCommand(),
+		a.storedRemoveCommand(),
 		a.storedRunCommand(), a.runsCommand(), a.approveCommand(), a.refuseCommand())
 }
 
@@ -50,7 +51,8 @@ func (a *app) printTools(list []toolstore.Tool) error {
 		if approval == "" {
 			approval = "-"
 		}
-		rows[i] = []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), approval, ago(t.UpdatedAt.Time), short(t.Description, 50)}
+		rows[i] = []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), approval, ago(t.UpdatedAt.Time),
+			short(t.Description, 50)}
 	}
 	return a.listed(notNil(list), []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}, rows)
 }
@@ -59,8 +61,9 @@ func (a *app) printTools(list []toolstore.Tool) error {
 func (a *app) storedCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create FILE", Short: "Store a tool and print its ID", Args: takes(1, 1),
-		Long:    `Store a tool and print its ID. FILE is the tool's JSON; "-" is standard input.`,
-		Example: "  berth tools create media_probe.json\n  berth tools run media_probe --input '{\"path\": \"/workspace/a.mp4\"}'",
+		Long: `Store a tool and print its ID. FILE is the tool's JSON; "-" is standard input.`,
+		Example: "  berth tools create media_probe.json\n  berth tools run media_probe --input '{\"path\": " +
+			"\"/workspace/a.mp4\"}'",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			body, err := readBlock(args[0])
 			if err != nil {
@@ -92,7 +95,8 @@ func (a *app) storedShowCommand() *cobra.Command {
 	var version int64
 	var all bool
 	cmd := &cobra.Command{
-		Use: "show [flags] TOOL", Short: "Show a tool, as JSON, or list its versions", Args: takes(1, 1), ValidArgsFunction: a.completeTools,
+		Use: "show [flags] TOOL", Short: "Show a tool, as JSON, or list its versions", Args: takes(1, 1),
+		ValidArgsFunction: a.completeTools,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			if all {
 				list, err := c.ToolVersions(ctx, args[0])
@@ -116,7 +120,8 @@ func (a *app) storedShowCommand() *cobra.Command {
 // storedUpdateCommand is `berth tools update`.
 func (a *app) storedUpdateCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "update TOOL FILE", Short: "Make a new version of a tool", Args: takes(2, 2), ValidArgsFunction: a.completeTools,
+		Use: "update TOOL FILE", Short: "Make a new version of a tool", Args: takes(2, 2),
+		ValidArgsFunction: a.completeTools,
 		Long: `Make a new version of a tool. FILE is JSON with what is to be different: "description", "configuration" or "approval_action"; "-" is
 standard input. A configuration without env_variables keeps those that there are.`,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
@@ -137,7 +142,8 @@ standard input. A configuration without env_variables keeps those that there are
 // storedRemoveCommand is `berth tools rm`.
 func (a *app) storedRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "rm TOOL…", Aliases: []string{"delete"}, Short: "Remove tools with their versions; their runs stay", Args: takes(1, -1), ValidArgsFunction: a.completeTools,
+		Use: "rm TOOL…", Aliases: []string{"delete"}, Short: "Remove tools with their versions; their runs stay",
+		Args: takes(1, -1), ValidArgsFunction: a.completeTools,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, name := range args {
@@ -152,15 +158,18 @@ func (a *app) storedRemoveCommand() *cobra.Command {
 	}
 }
 
-// storedRunCommand is `berth tools run`. What the tool gave back goes to standard output, its logs and what went wrong to standard error.
+// storedRunCommand is `berth tools run`. What the tool gave back goes to standard output, its logs and what went
+// wrong to standard error.
 func (a *app) storedRunCommand() *cobra.Command {
 	var req toolstore.RunRequest
 	var input string
 	cmd := &cobra.Command{
-		Use: "run [flags] TOOL", Short: "Run a tool and print what it gives back", Args: takes(1, 1), ValidArgsFunction: a.completeTools,
+		Use: "run [flags] TOOL", Short: "Run a tool and print what it gives back", Args: takes(1, 1),
+		ValidArgsFunction: a.completeTools,
 		Long: `Run a tool and print what it gives back, as JSON. A run that has to wait for approval is printed by its ID, with status 0.
 A run that fails has status 1.`,
-		Example: "  berth tools run media_probe --input '{\"path\": \"/workspace/a.mp4\"}'\n  berth tools run media_probe --input @input.json --container box",
+		Example: "  berth tools run media_probe --input '{\"path\": \"/workspace/a.mp4\"}'\n  berth tools run " +
+			"media_probe --input @input.json --container box",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			if req.Input, err = readInput(input); err != nil {
 				return err
@@ -187,7 +196,8 @@ A run that fails has status 1.`,
 	fs.Int64Var(&req.Version, "version", 0, "one of its versions (default: the current one)")
 	fs.StringVar(&req.Container, "container", "", "run in this container (default: one that is made for the run)")
 	fs.StringVar(&req.Image, "image", "", "image of the container that is made")
-	fs.StringSliceVar(&req.Files, "file", nil, "stored file to put into $INPUT_DIR, by its ID or its filename (may be repeated)")
+	fs.StringSliceVar(&req.Files, "file", nil, "stored file to put into $INPUT_DIR, by its ID or its filename (may "+
+		"be repeated)")
 	fs.BoolVarP(&req.Background, "detach", "d", false, "print the run's ID as soon as it has begun")
 	_ = cmd.RegisterFlagCompletionFunc("container", a.completeContainers(-1))
 	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
@@ -200,7 +210,8 @@ func readInput(text string) (json.RawMessage, error) {
 		return readBlock(name)
 	}
 	if !json.Valid([]byte(text)) {
-		return nil, proto.Errorf(proto.InvalidArgument, "", "input", "--input is not JSON; write --input '{\"field\": 1}', or --input @FILE")
+		return nil, proto.Errorf(proto.InvalidArgument, "", "input", "--input is not JSON; write --input "+
+			"'{\"field\": 1}', or --input @FILE")
 	}
 	return json.RawMessage(text), nil
 }
@@ -250,8 +261,9 @@ func (a *app) runsCommand() *cobra.Command {
 	var f client.RunFilter
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "runs [flags] [RUN]", Short: "List runs of tools, newest first, or show one", Args: takes(0, 1), ValidArgsFunction: a.completeRuns(""),
-		Example: "  berth tools runs --state parked\n  berth tools runs --json run_…",
+		Use: "runs [flags] [RUN]", Short: "List runs of tools, newest first, or show one", Args: takes(0, 1),
+		ValidArgsFunction: a.completeRuns(""),
+		Example:           "  berth tools runs --state parked\n  berth tools runs --json run_…",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			if len(args) == 1 {
 				show := c.ToolRun
@@ -273,11 +285,13 @@ func (a *app) runsCommand() *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.Tool, "tool", "", "only runs of this tool")
-	fs.StringVar(&f.State, "state", "", "only runs in this state: parked, running, succeeded, failed, refused, expired or lost")
+	fs.StringVar(&f.State, "state", "", "only runs in this state: parked, running, succeeded, failed, refused, "+
+		"expired or lost")
 	fs.IntVar(&f.Limit, "limit", 0, "at most so many, 1 to 100 (default 20)")
 	fs.BoolVar(&wait, "wait", false, "wait until the run is over")
 	_ = cmd.RegisterFlagCompletionFunc("tool", a.completeTools)
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(),
+		cobra.ShellCompDirectiveNoFileComp))
 	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
 }
 
@@ -295,7 +309,8 @@ func (a *app) printRuns(list []toolstore.Run) error {
 		if r.Error != nil {
 			what = r.Error.Type + ": " + r.Error.Message
 		}
-		rows[i] = []string{r.ID, r.Tool, strconv.FormatInt(r.Version, 10), string(r.State), ago(r.CreatedAt.Time), fmt.Sprintf("%.0f ms", r.DurationMS), short(string(r.Input), 40), short(what, 40)}
+		rows[i] = []string{r.ID, r.Tool, strconv.FormatInt(r.Version, 10), string(r.State), ago(r.CreatedAt.Time),
+			fmt.Sprintf("%.0f ms", r.DurationMS), short(string(r.Input), 40), short(what, 40)}
 	}
 	return a.listed(notNil(list), []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT", "OUTPUT"}, rows)
 }
@@ -304,8 +319,10 @@ func (a *app) printRuns(list []toolstore.Run) error {
 func (a *app) approveCommand() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "approve [flags] RUN", Short: "Let a run begin that waits for approval", Args: takes(1, 1), ValidArgsFunction: a.completeRuns(toolstore.StateParked),
-		Long: "Let a run begin that waits for approval. The approval is for this one run, and goes into the audit log with the API key.",
+		Use: "approve [flags] RUN", Short: "Let a run begin that waits for approval", Args: takes(1, 1),
+		ValidArgsFunction: a.completeRuns(toolstore.StateParked),
+		Long: "Let a run begin that waits for approval. The approval is for this one run, and goes into the audit " +
+			"log with the API key.",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			run, err := c.ApproveToolRun(ctx, args[0])
 			if err == nil && wait {
@@ -325,7 +342,8 @@ func (a *app) approveCommand() *cobra.Command {
 func (a *app) refuseCommand() *cobra.Command {
 	var why toolstore.Refusal
 	cmd := &cobra.Command{
-		Use: "refuse [flags] RUN", Short: "End a run that waits for approval", Args: takes(1, 1), ValidArgsFunction: a.completeRuns(toolstore.StateParked),
+		Use: "refuse [flags] RUN", Short: "End a run that waits for approval", Args: takes(1, 1),
+		ValidArgsFunction: a.completeRuns(toolstore.StateParked),
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			run, err := c.RefuseToolRun(ctx, args[0], why)
 			if err != nil {
@@ -342,7 +360,8 @@ func (a *app) refuseCommand() *cobra.Command {
 }
 
 // completeTools suggests stored tools.
-func (a *app) completeTools(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (a *app) completeTools(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
+	cobra.ShellCompDirective) {
 	if cmd.Name() == "update" && len(args) == 1 {
 		return nil, cobra.ShellCompDirectiveDefault // a file here
 	}

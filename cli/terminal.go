@@ -28,5 +28,6 @@ func rawMode(f *os.File) (restore func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	return func() { _ = term.Restore(int(f.Fd()), was) }, nil // nothing is left to be done about a terminal that went away
+	// nothing is left to be done about a terminal that went away
+	return func() { _ = term.Restore(int(f.Fd()), was) }, nil
 }

@@ -41,8 +41,8 @@ func short(s string, n int) string {
 // gap is the least space between two columns.
 const gap = 3
 
-// table prints rows under a head. Cells may hold anything. Their widths are those on a screen: names have characters that take two columns, or
-// none.
+// table prints rows under a head. Cells may hold anything. Their widths are those on a screen: names have characters
+// that take two columns, or none.
 func (a *app) table(head []string, rows [][]string) error {
 	rows = append([][]string{head}, rows...)
 	widths := make([]int, len(head))
@@ -91,7 +91,8 @@ func (a *app) printJSON(v any) error {
 	return err
 }
 
-// escapeControls writes DEL, the C1 controls and marks that turn text around, which JSON leaves as they are, as escapes.
+// escapeControls writes DEL, the C1 controls and marks that turn text around, which JSON leaves as they are, as
+// escapes.
 func escapeControls(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -173,7 +174,8 @@ func parseSize(flag, text string) (int64, error) {
 	}
 	n, err := units.RAMInBytes(text)
 	if err != nil || n <= 0 {
-		return 0, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %q is no size; write it as 512m or 5g", flag, text)
+		return 0, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %q is no size; write it as 512m or 5g", flag,
+			text)
 	}
 	return n, nil
 }
@@ -181,7 +183,8 @@ func parseSize(flag, text string) (int64, error) {
 // parseSeconds reads a duration flag; the API counts in seconds.
 func parseSeconds(flag string, d time.Duration) (int64, error) {
 	if d != 0 && d < time.Second {
-		return 0, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %v is too short; write it as 90s, 5m or 24h", flag, d)
+		return 0, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %v is too short; write it as 90s, 5m or 24h",
+			flag, d)
 	}
 	return int64(d / time.Second), nil
 }

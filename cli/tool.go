@@ -19,7 +19,8 @@ const maxBlock = 2 << 20
 // error for the model is a result, and the exit status stays 0.
 func (a *app) toolCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "tool [CONTAINER] BLOCK", Short: "Give a model's tool-use block to a container and print the result block", Args: takes(1, 2), ValidArgsFunction: a.completeContainers(1),
+		Use: "tool [CONTAINER] BLOCK", Short: "Give a model's tool-use block to a container and print the result block",
+		Args: takes(1, 2), ValidArgsFunction: a.completeContainers(1),
 		Long: `Run a model's tool-use block as the model wrote it, and print the block that answers it. Tools: bash_code_execution,
 text_editor_code_execution, bash, str_replace_based_edit_tool.
 
@@ -64,7 +65,8 @@ func readBlock(name string) (json.RawMessage, error) {
 	}
 	// Checked here, since the daemon's answer to half a block would speak of the request.
 	if len(data) > maxBlock || !json.Valid(data) {
-		return nil, proto.Errorf(proto.InvalidArgument, "", name, "%s does not hold one JSON block of at most 2 MiB", name)
+		return nil, proto.Errorf(proto.InvalidArgument, "", name, "%s does not hold one JSON block of at most 2 MiB",
+			name)
 	}
 	return data, nil
 }

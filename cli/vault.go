@@ -20,9 +20,12 @@ func (a *app) vaultCommand() *cobra.Command {
 
 Both commands ask the daemon, with an admin's key. With --data they work on the directory of a daemon that does not run.`},
 		a.rotateCommand("rotate", false, "Make a new key, and seal all secrets anew",
-			"Make a new key, and seal all secrets anew with it. Older keys stay in the file, since copies of the ledger need them: see forget."),
+			"Make a new key, and seal all secrets anew with it. Older keys stay in the file, since copies of the "+
+				"ledger need them: see forget."),
 		a.rotateCommand("forget", true, "Take all keys but the newest out of the file",
-			"Seal with the newest key what is not yet, and take all others out of the file. Secrets in copies of the ledger that were made before the last\nrotation can then not be opened any more, unless you kept a copy of the file."))
+			"Seal with the newest key what is not yet, and take all others out of the file. Secrets in copies of "+
+				"the ledger that were made before the last\nrotation can then not be opened any more, unless you "+
+				"kept a copy of the file."))
 }
 
 // rotateCommand is one of both.
@@ -60,7 +63,9 @@ func (a *app) rotated(done client.Rotation) error {
 		return a.printJSON(done)
 	}
 	if done.Closed > 0 {
-		fmt.Fprintf(a.stderr, "%d records are sealed with keys that are not in the file, and stay closed\n", done.Closed)
+		fmt.Fprintf(a.stderr, "%d records are sealed with keys that are not in the file, and stay closed\n",
+			done.Closed)
 	}
-	return a.table([]string{"KEY", "KEYS IN THE FILE", "SEALED ANEW"}, [][]string{{done.KeyID, fmt.Sprint(done.Keys), fmt.Sprint(done.Resealed)}})
+	return a.table([]string{"KEY", "KEYS IN THE FILE", "SEALED ANEW"},
+		[][]string{{done.KeyID, fmt.Sprint(done.Keys), fmt.Sprint(done.Resealed)}})
 }

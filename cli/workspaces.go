@@ -37,7 +37,8 @@ func (a *app) workspacesCommand() *cobra.Command {
 		}),
 	}
 	remove := &cobra.Command{
-		Use: "rm WORKSPACE…", Aliases: []string{"delete"}, Short: "Delete workspaces with their files", Args: takes(1, -1), ValidArgsFunction: a.completeWorkspaces,
+		Use: "rm WORKSPACE…", Aliases: []string{"delete"}, Short: "Delete workspaces with their files",
+		Args: takes(1, -1), ValidArgsFunction: a.completeWorkspaces,
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			// IDs only, whole: a workspace has no name, and what is deleted does not come back.
 			var errs []error
@@ -51,5 +52,6 @@ func (a *app) workspacesCommand() *cobra.Command {
 			return errors.Join(errs...)
 		}),
 	}
-	return group(&cobra.Command{Use: "workspaces", Aliases: []string{"workspace"}, Short: "Workspaces: files that outlive containers"}, a.jsonFlag(list), remove)
+	return group(&cobra.Command{Use: "workspaces", Aliases: []string{"workspace"},
+		Short: "Workspaces: files that outlive containers"}, a.jsonFlag(list), remove)
 }

@@ -46,14 +46,17 @@ func (f AuditFilter) query() url.Values {
 // A scanner refuses longer lines with an error, and allocates only what lines really have.
 const maxAuditLine = 2 << 20
 
-// Audit calls fn with each line of the audit log that f chooses, as it is in the log but for the line feed. Only an admin's key may.
+// Audit calls fn with each line of the audit log that f chooses, as it is in the log but for the line feed. Only an
+// admin's key may.
 func (c *Client) Audit(ctx context.Context, f AuditFilter, fn func(line []byte) error) error {
 	return c.auditLines(ctx, f, nil, fn)
 }
 
-// FollowAudit is Audit that goes on with what is added, until ctx ends or the daemon does, which is proto.Unavailable. It begins behind the entry
-// with the ID after, unless that is empty, and returns the ID of the last one that fn had.
-func (c *Client) FollowAudit(ctx context.Context, f AuditFilter, after string, fn func(line []byte) error) (last string, err error) {
+// FollowAudit is Audit that goes on with what is added, until ctx ends or the daemon does, which is
+// proto.Unavailable. It begins behind the entry with the ID after, unless that is empty, and returns the ID of the
+// last one that fn had.
+func (c *Client) FollowAudit(ctx context.Context, f AuditFilter, after string, fn func(line []byte) error) (last string,
+	err error) {
 	header := map[string]string{"Accept": "text/event-stream"}
 	if after != "" {
 		header["Last-Event-ID"] = after
@@ -81,7 +84,8 @@ func (c *Client) FollowAudit(ctx context.Context, f AuditFilter, after string, f
 }
 
 // auditLines asks for the log, and calls fn with each line of the answer, which is valid until fn returns.
-func (c *Client) auditLines(ctx context.Context, f AuditFilter, header map[string]string, fn func(line []byte) error) error {
+func (c *Client) auditLines(ctx context.Context, f AuditFilter, header map[string]string,
+	fn func(line []byte) error) error {
 	res, err := c.send(ctx, request{method: http.MethodGet, path: at("audit"), query: f.query(), header: header})
 	if err != nil {
 		return err

@@ -35,7 +35,8 @@ func (c *Client) ApproveToolCall(ctx context.Context, container, id string) (one
 }
 
 // RefuseToolCall ends a parked call.
-func (c *Client) RefuseToolCall(ctx context.Context, container, id string, why bridge.Refusal) (one bridge.ToolCall, err error) {
+func (c *Client) RefuseToolCall(ctx context.Context, container, id string, why bridge.Refusal) (one bridge.ToolCall,
+	err error) {
 	err = c.post(ctx, at("containers", container, "tool_calls", id, "refuse"), why, &one)
 	return one, err
 }

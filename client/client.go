@@ -1,8 +1,8 @@
 // Package client speaks berth's HTTP API: the native edge and the Files API.
 //
 // Every method is one request, or one page after the other for lists. What the daemon refuses comes back as
-// *proto.Error, with the daemon's own code and words; a daemon that does not answer at all is a *DialError.
-// Nothing is repeated here, as the API's POSTs do work that must not be done twice; but for a piece of standard input that
+// *proto.Error, with the daemon's own code and words; a daemon that does not answer at all is a *DialError. Nothing
+// is repeated here, as the API's POSTs do work that must not be done twice; but for a piece of standard input that
 // the daemon refused to take yet.
 package client
 
@@ -62,7 +62,8 @@ func New(cfg Config) (*Client, error) {
 		},
 		// The TLS configuration is a copy: the transport adds HTTP/2 to the protocols that it
 		// offers, and the dialer speaks only HTTP/1.1.
-		dialer: &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 2 * time.Minute, ReadBufferSize: 64 << 10, TLSClientConfig: transport.TLSClientConfig.Clone()},
+		dialer: &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 2 * time.Minute,
+			ReadBufferSize: 64 << 10, TLSClientConfig: transport.TLSClientConfig.Clone()},
 	}, nil
 }
 
@@ -92,7 +93,8 @@ func parseHost(host string) (*url.URL, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
-		return nil, proto.Errorf(proto.InvalidArgument, "", "host", "the host %q is not a URL such as http://127.0.0.1:7117", host)
+		return nil, proto.Errorf(proto.InvalidArgument, "", "host", "the host %q is not a URL such as "+
+			"http://127.0.0.1:7117", host)
 	}
 	// A path stays: the daemon may be served below one by a proxy.
 	u.Path = strings.TrimRight(u.Path, "/")
@@ -173,8 +175,8 @@ func (c *Client) prepare(ctx context.Context, r request) (*http.Request, error) 
 		}
 		body = bytes.NewReader(data)
 	}
-	// What the caller opened is the caller's to close: net/http does so too when an answer comes early, and whoever fills a
-	// pipe would hear of that in place of the answer.
+	// What the caller opened is the caller's to close: net/http does so too when an answer comes early, and whoever
+	// fills a pipe would hear of that in place of the answer.
 	if _, closes := body.(io.Closer); closes {
 		body = io.NopCloser(body)
 	}
@@ -225,7 +227,8 @@ func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return proto.Errorf(proto.Unavailable, "", c.Host(), "the answer of %s cannot be read (%v); is it a berth daemon of this version?", c.Host(), err)
+	return proto.Errorf(proto.Unavailable, "", c.Host(), "the answer of %s cannot be read (%v); is it a berth "+
+		"daemon of this version?", c.Host(), err)
 }
 
 // get asks for JSON.
@@ -243,7 +246,8 @@ func (c *Client) post(ctx context.Context, path string, body, out any) error {
 	return err
 }
 
-// chosen is a query for what has these values, of which empty ones choose all, and for so many; 0 is the daemon's default.
+// chosen is a query for what has these values, of which empty ones choose all, and for so many; 0 is the daemon's
+// default.
 func chosen(values map[string]string, limit int) url.Values {
 	q := url.Values{}
 	for name, value := range values {

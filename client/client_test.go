@@ -58,10 +58,13 @@ func TestErrors(t *testing.T) {
 		code   proto.Code
 		says   string
 	}{
-		{410, `{"error":{"code":"expired","op":"o","item":"container_x","message":"It is over."},"request_id":"req_1"}`, proto.Expired, "o: It is over."},
+		{410, `{"error":{"code":"expired","op":"o","item":"container_x","message":"It is over."},"request_id":"req_1"}`,
+			proto.Expired, "o: It is over."},
 		{422, `{"error":{"code":"unsupported","message":"No."}}`, proto.Unsupported, "No."},
-		{500, `{"error":{"code":"internal","message":"Our fault"},"request_id":"req_1"}`, proto.Internal, "Our fault (request req_1)"},
-		{404, `{"type":"error","error":{"type":"not_found_error","message":"File not found."},"request_id":"req_1"}`, proto.NotFound, "File not found."},
+		{500, `{"error":{"code":"internal","message":"Our fault"},"request_id":"req_1"}`, proto.Internal,
+			"Our fault (request req_1)"},
+		{404, `{"type":"error","error":{"type":"not_found_error","message":"File not found."},"request_id":"req_1"}`,
+			proto.NotFound, "File not found."},
 		{413, `{"type":"error","error":{"type":"request_too_large","message":"Large."}}`, proto.TooLarge, "Large."},
 		{502, `<html>bad gateway</html>`, proto.Unavailable, "answered 502 Bad Gateway; is it a berth daemon?"},
 		{404, ``, proto.NotFound, "answered 404 Not Found"},
@@ -75,7 +78,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What does not exist is told by the error's item, or by its words where the API has no items; and a 404 of anything else stays what it is.
+// What does not exist is told by the error's item, or by its words where the API has no items; and a 404 of anything
+// else stays what it is.
 func TestMissing(t *testing.T) {
 	const con, file = "container_0000000000000000000000", "file_0000000000000000000000"
 	native := func(item string) string {
@@ -89,13 +93,20 @@ func TestMissing(t *testing.T) {
 		body           string
 		kind, name, in string
 	}{
-		{func(c *Client) error { _, err := c.ToolCall(t.Context(), con, "a/b"); return err }, native("a/b"), "tool_calls", "a/b", con},
-		{func(c *Client) error { _, err := c.ToolCall(t.Context(), con, "x"); return err }, native(con), "containers", con, ""},
-		{func(c *Client) error { _, err := c.Create(t.Context(), proto.CreateContainer{}); return err }, native(file), "files", file, ""},
-		{func(c *Client) error { _, err := c.File(t.Context(), "f"); return err }, files("File `f` not found."), "files", "f", ""},
-		{func(c *Client) error { _, err := c.SkillContent(t.Context(), "s", "v"); return err }, files(`Skill \"s\" has no version \"v\".`), "versions", "v", "s"},
-		{func(c *Client) error { _, err := c.SkillContent(t.Context(), "s", "v"); return err }, files(`Skill \"s\" not found.`), "skills", "s", ""},
-		{func(c *Client) error { _, err := c.File(t.Context(), "f"); return err }, files("There is no such endpoint; check the path."), "", "", ""},
+		{func(c *Client) error { _, err := c.ToolCall(t.Context(), con, "a/b"); return err }, native("a/b"),
+			"tool_calls", "a/b", con},
+		{func(c *Client) error { _, err := c.ToolCall(t.Context(), con, "x"); return err }, native(con), "containers",
+			con, ""},
+		{func(c *Client) error { _, err := c.Create(t.Context(), proto.CreateContainer{}); return err }, native(file),
+			"files", file, ""},
+		{func(c *Client) error { _, err := c.File(t.Context(), "f"); return err }, files("File `f` not found."),
+			"files", "f", ""},
+		{func(c *Client) error { _, err := c.SkillContent(t.Context(), "s", "v"); return err },
+			files(`Skill \"s\" has no version \"v\".`), "versions", "v", "s"},
+		{func(c *Client) error { _, err := c.SkillContent(t.Context(), "s", "v"); return err },
+			files(`Skill \"s\" not found.`), "skills", "s", ""},
+		{func(c *Client) error { _, err := c.File(t.Context(), "f"); return err },
+			files("There is no such endpoint; check the path."), "", "", ""},
 		{func(c *Client) error { _, err := c.Tool(t.Context(), "x", 0); return err }, native("version"), "", "", ""},
 		{func(c *Client) error { _, err := c.Tool(t.Context(), "x", 0); return err }, "nginx", "", "", ""},
 	} {
@@ -116,7 +127,8 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var dial *DialError
-	if _, err := c.Info(t.Context()); !errors.As(err, &dial) || err.Error() != "no daemon answers at http://127.0.0.1:1: connection refused" {
+	if _, err := c.Info(t.Context()); !errors.As(err, &dial) ||
+		err.Error() != "no daemon answers at http://127.0.0.1:1: connection refused" {
 		t.Errorf("%v", err)
 	}
 	if _, err := c.Live(t.Context(), "container_x"); !errors.As(err, &dial) {
@@ -127,7 +139,9 @@ func TestNobodyAnswers(t *testing.T) {
 // The key goes to the host that it is for and nowhere else.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other := serving(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the other host got %v", r.Header) })
-	c := serving(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.Host(), http.StatusFound) })
+	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, other.Host(), http.StatusFound)
+	})
 	if _, err := c.Info(t.Context()); err == nil {
 		t.Error("a redirect was taken for an answer")
 	}
@@ -171,11 +185,12 @@ func TestImageLines(t *testing.T) {
 		step: " the daemon broke off before the image was complete; send it again",
 	} {
 		seen := 0
-		img, err := answering(t, 200, body).ImportImage(t.Context(), "n", strings.NewReader("x"), 1, func(p session.ImageProgress) {
-			if seen++; p.Stage != "importing" || p.Total != 2 {
-				t.Errorf("progress %+v", p)
-			}
-		})
+		img, err := answering(t, 200, body).ImportImage(t.Context(), "n", strings.NewReader("x"), 1,
+			func(p session.ImageProgress) {
+				if seen++; p.Stage != "importing" || p.Total != 2 {
+					t.Errorf("progress %+v", p)
+				}
+			})
 		if got := fmt.Sprintf("%s %v", img.Name, err); got != want || seen != 1 {
 			t.Errorf("%s: %s, %d steps", body, got, seen)
 		}
@@ -225,7 +240,8 @@ func TestLiveReadsAhead(t *testing.T) {
 	}
 }
 
-// Each piece of output is the event's own, however large those before and after it are, and a small one holds no more memory than it is long.
+// Each piece of output is the event's own, however large those before and after it are, and a small one holds no more
+// memory than it is long.
 func TestLivePiecesAreApart(t *testing.T) {
 	const large = 16 << 10
 	sizes := []int{1, large, 100, 4 * large, large - 1, 5 * large, 0, large + 1, 3}
@@ -286,7 +302,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// A file is sent with its length, which the daemon can refuse before it comes. It may grow meanwhile, and must not become shorter.
+// A file is sent with its length, which the daemon can refuse before it comes. It may grow meanwhile, and must not
+// become shorter.
 func TestUploadsSayTheirLength(t *testing.T) {
 	var length int64
 	var got []byte
@@ -309,10 +326,12 @@ func TestUploadsSayTheirLength(t *testing.T) {
 			want = text[:size]
 		}
 		if err != nil || f.ID != "file_1" || string(got) != want || behind != io.EOF || (length > size) != (size > 0) {
-			t.Errorf("%d: %v, %d bytes of a request of %d came, and behind them %v", size, err, len(got), length, behind)
+			t.Errorf("%d: %v, %d bytes of a request of %d came, and behind them %v", size, err, len(got), length,
+				behind)
 		}
 	}
-	if _, err := c.UploadFile(t.Context(), Upload{Name: "a", Body: strings.NewReader("short"), Size: 10}); err == nil || !strings.Contains(err.Error(), "5 bytes shorter") {
+	if _, err := c.UploadFile(t.Context(), Upload{Name: "a", Body: strings.NewReader("short"), Size: 10}); err == nil ||
+		!strings.Contains(err.Error(), "5 bytes shorter") {
 		t.Errorf("a file that becomes shorter: %v", err)
 	}
 }

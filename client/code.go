@@ -21,8 +21,10 @@ func (c *Client) RunCode(ctx context.Context, req code.Program) (res code.Outcom
 const maxProgress = 256 << 20
 
 // RunCell runs code in a context. Each gets what it prints while it runs.
-func (c *Client) RunCell(ctx context.Context, container, name string, req code.Cell, each func(code.Progress) error) (res code.Outcome, err error) {
-	answer, err := c.send(ctx, request{method: http.MethodPost, path: at("containers", container, "contexts", name, "run"), body: req, header: map[string]string{"Accept": "text/event-stream"}})
+func (c *Client) RunCell(ctx context.Context, container, name string, req code.Cell, each func(code.Progress) error) (
+	res code.Outcome, err error) {
+	answer, err := c.send(ctx, request{method: http.MethodPost, path: at("containers", container, "contexts", name,
+		"run"), body: req, header: map[string]string{"Accept": "text/event-stream"}})
 	if err != nil {
 		return res, err
 	}
@@ -51,7 +53,8 @@ func (c *Client) RunCell(ctx context.Context, container, name string, req code.C
 	if err := c.broken(ctx, lines.Err()); err != nil {
 		return res, err
 	}
-	return res, proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to %s ended before the cell did", c.Host())
+	return res, proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to %s ended before the cell did",
+		c.Host())
 }
 
 // Contexts lists a container's contexts, by name.

@@ -28,7 +28,8 @@ func (c *Client) Info(ctx context.Context) (info Info, err error) {
 	return info, err
 }
 
-// Sweep has the daemon run all its sweeps now, and with strangers first remove the workspaces that its ledger does not know. It counts what each one did: counts["sessions"]["stopped"].
+// Sweep has the daemon run all its sweeps now, and with strangers first remove the workspaces that its ledger does
+// not know. It counts what each one did: counts["sessions"]["stopped"].
 func (c *Client) Sweep(ctx context.Context, strangers bool) (counts map[string]map[string]int, err error) {
 	path := at("sweep")
 	if strangers {

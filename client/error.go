@@ -62,9 +62,11 @@ func (c *Client) broken(ctx context.Context, err error) error {
 	// Where a websocket is made it is seen one layer below.
 	var record tls.RecordHeaderError
 	if errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/" {
-		return proto.Errorf(proto.InvalidArgument, "", c.Host(), "the daemon at %s speaks plain HTTP; use http://%s", c.Host(), c.base.Host)
+		return proto.Errorf(proto.InvalidArgument, "", c.Host(), "the daemon at %s speaks plain HTTP; use http://%s",
+			c.Host(), c.base.Host)
 	}
-	return proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to the daemon at %s broke: %s", c.Host(), reason(err))
+	return proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to the daemon at %s broke: %s", c.Host(),
+		reason(err))
 }
 
 // An UntrustedError says that what answers at the host has a certificate that is not right.
@@ -112,14 +114,18 @@ func (c *Client) failure(res *http.Response) error {
 
 // failureOf is failure for a body that was read already, of an answer to a request for the path.
 func (c *Client) failureOf(path string, status int, data []byte) error {
-	if status == http.StatusBadRequest && bytes.Contains(data, []byte("HTTP request to an HTTPS server")) { // net/http's own words
-		return proto.Errorf(proto.InvalidArgument, "", c.Host(), "the daemon at %s speaks HTTPS; use https://%s", c.Host(), c.base.Host)
+	// net/http's own words
+	if status == http.StatusBadRequest && bytes.Contains(data, []byte("HTTP request to an HTTPS server")) {
+		return proto.Errorf(proto.InvalidArgument, "", c.Host(), "the daemon at %s speaks HTTPS; use https://%s",
+			c.Host(), c.base.Host)
 	}
 	var env envelope
 	if err := json.Unmarshal(data, &env); err != nil || env.Error == nil || env.Error.Message == "" {
-		return proto.Errorf(codeOf(status), "", c.Host(), "%s answered %d %s; is it a berth daemon?", c.Host(), status, http.StatusText(status))
+		return proto.Errorf(codeOf(status), "", c.Host(), "%s answered %d %s; is it a berth daemon?", c.Host(), status,
+			http.StatusText(status))
 	}
-	e := &proto.Error{Code: env.Error.Code, Op: env.Error.Op, Item: env.Error.Item, Message: env.Error.Message, RetryAfter: env.Error.Retry}
+	e := &proto.Error{Code: env.Error.Code, Op: env.Error.Op, Item: env.Error.Item, Message: env.Error.Message,
+		RetryAfter: env.Error.Retry}
 	if e.Code == "" {
 		e.Code = codeOf(status)
 	}
@@ -133,7 +139,8 @@ func (c *Client) failureOf(path string, status int, data []byte) error {
 	return e
 }
 
-// A MissingError is the daemon's NotFound, with what it is that does not exist: the daemon's own words are for whoever speaks HTTP.
+// A MissingError is the daemon's NotFound, with what it is that does not exist: the daemon's own words are for
+// whoever speaks HTTP.
 type MissingError struct {
 	Err  *proto.Error
 	Kind string // the API's collection, such as "containers" or "tool_calls"
@@ -146,10 +153,12 @@ func (e *MissingError) Error() string { return e.Err.Error() }
 // Unwrap gives the daemon's error.
 func (e *MissingError) Unwrap() error { return e.Err }
 
-// missing tells by the error, and the path of the request, what does not exist. e stays as it is where they do not say: anything may answer 404.
+// missing tells by the error, and the path of the request, what does not exist. e stays as it is where they do not
+// say: anything may answer 404.
 func missing(path string, e *proto.Error) error {
 	// What a request names in its body has an ID that tells its kind.
-	for kind, prefix := range map[string]string{"containers": proto.ContainerPrefix, "files": proto.FilePrefix, "workspaces": proto.WorkspacePrefix} {
+	for kind, prefix := range map[string]string{"containers": proto.ContainerPrefix, "files": proto.FilePrefix,
+		"workspaces": proto.WorkspacePrefix} {
 		if proto.ValidID(prefix, e.Item) {
 			return &MissingError{Err: e, Kind: kind, Name: e.Item}
 		}
@@ -184,8 +193,10 @@ func quotes(message, name string) bool {
 func codeOf(status int) proto.Code {
 	codes := map[int]proto.Code{
 		http.StatusBadRequest: proto.InvalidArgument, http.StatusUnauthorized: proto.Unauthenticated,
-		http.StatusForbidden: proto.PermissionDenied, http.StatusNotFound: proto.NotFound, http.StatusConflict: proto.Conflict,
-		http.StatusGone: proto.Expired, http.StatusRequestEntityTooLarge: proto.TooLarge, http.StatusTooManyRequests: proto.TooMany,
+		http.StatusForbidden: proto.PermissionDenied, http.StatusNotFound: proto.NotFound,
+		http.StatusConflict: proto.Conflict,
+		http.StatusGone:     proto.Expired, http.StatusRequestEntityTooLarge: proto.TooLarge,
+		http.StatusTooManyRequests:     proto.TooMany,
 		http.StatusInsufficientStorage: proto.QuotaExceeded, http.StatusGatewayTimeout: proto.TimedOut,
 		http.StatusUnprocessableEntity: proto.Unsupported, http.StatusNotImplemented: proto.Unsupported,
 	}

@@ -51,7 +51,8 @@ func (c *Client) Wait(ctx context.Context, container, exec string) (res proto.Ex
 	q := url.Values{"wait_seconds": {strconv.Itoa(pollSeconds)}}
 	for {
 		var body json.RawMessage
-		status, err := c.call(ctx, request{method: http.MethodGet, path: at("containers", container, "execs", exec, "result"), query: q}, &body)
+		status, err := c.call(ctx, request{method: http.MethodGet, path: at("containers", container, "execs", exec,
+			"result"), query: q}, &body)
 		if err != nil {
 			return res, err
 		}
@@ -97,8 +98,8 @@ func (c *Client) Stdin(ctx context.Context, container, exec string, r io.Reader)
 	}
 }
 
-// stdin sends one piece, and the end of input if end is set. What comes too soon for the key's rate is sent again in time: it
-// was refused before any of it was read.
+// stdin sends one piece, and the end of input if end is set. What comes too soon for the key's rate is sent again in
+// time: it was refused before any of it was read.
 func (c *Client) stdin(ctx context.Context, container, exec string, b []byte, end bool) error {
 	for {
 		r := request{
@@ -113,7 +114,8 @@ func (c *Client) stdin(ctx context.Context, container, exec string, b []byte, en
 			return err
 		}
 		select {
-		case <-time.After(time.Duration(max(1, proto.AsError(err).RetryAfter)) * time.Second): // a proxy's refusal names no time here
+		// a proxy's refusal names no time here
+		case <-time.After(time.Duration(max(1, proto.AsError(err).RetryAfter)) * time.Second):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -122,9 +124,11 @@ func (c *Client) stdin(ctx context.Context, container, exec string, b []byte, en
 
 // Logs opens what one stream ("stdout", "stderr" or "both") has given so far. Start is the offset of
 // its first byte: more than 0 when earlier output is no longer kept.
-func (c *Client) Logs(ctx context.Context, container, exec, stream string) (body io.ReadCloser, start int64, err error) {
+func (c *Client) Logs(ctx context.Context, container, exec, stream string) (body io.ReadCloser, start int64,
+	err error) {
 	res, err := c.send(ctx, request{
-		method: http.MethodGet, path: at("containers", container, "execs", exec, "logs"), query: url.Values{"stream": {stream}},
+		method: http.MethodGet, path: at("containers", container, "execs", exec, "logs"), query: url.Values{
+			"stream": {stream}},
 	})
 	if err != nil {
 		return nil, 0, err

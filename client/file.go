@@ -54,7 +54,8 @@ func (c *Client) UploadFile(ctx context.Context, up Upload) (f File, err error) 
 		return f, err
 	}
 	head, tail := frame.Bytes()[:begun], frame.Bytes()[begun:]
-	r := request{method: http.MethodPost, path: at("files"), header: map[string]string{"Content-Type": form.FormDataContentType()}}
+	r := request{method: http.MethodPost, path: at("files"), header: map[string]string{
+		"Content-Type": form.FormDataContentType()}}
 	maps.Copy(r.header, filesVersion)
 	content := up.Body
 	if up.Size > 0 {
@@ -117,7 +118,8 @@ func (up Upload) begin(form *multipart.Writer) error {
 			return err
 		}
 	}
-	h := textproto.MIMEHeader{"Content-Disposition": {`form-data; name="file"; filename="` + quoteEscaper.Replace(up.Name) + `"`}}
+	h := textproto.MIMEHeader{"Content-Disposition": {`form-data; name="file"; filename="` + quoteEscaper.Replace(
+		up.Name) + `"`}}
 	// CreatePart and not CreateFormFile, which would claim application/octet-stream for every
 	// file.
 	if up.MediaType != "" {
@@ -136,7 +138,8 @@ func (c *Client) Files(ctx context.Context) ([]File, error) {
 			Data     []File  `json:"data"`
 			NextPage *string `json:"next_page"`
 		}
-		if _, err := c.call(ctx, request{method: http.MethodGet, path: at("files"), query: q, header: filesVersion}, &page); err != nil {
+		if _, err := c.call(ctx, request{method: http.MethodGet, path: at("files"), query: q, header: filesVersion},
+			&page); err != nil {
 			return nil, err
 		}
 		all = append(all, page.Data...)

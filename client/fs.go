@@ -26,7 +26,8 @@ func (c *Client) FS(container, as string) FS { return FS{c, container, as} }
 // The path travels in the query: one in the URL's path would be cleaned by proxies, and could not
 // be empty or relative.
 func (f FS) request(method, what, path string) request {
-	return request{method: method, path: at("containers", f.container, "fs", what), query: url.Values{"path": {path}, "as": {f.as}}}
+	return request{method: method, path: at("containers", f.container, "fs", what), query: url.Values{"path": {path},
+		"as": {f.as}}}
 }
 
 // Stat describes one file; it does not follow a link at the end of path.
@@ -80,7 +81,8 @@ func (c *Client) download(ctx context.Context, r request) (*Download, error) {
 }
 
 // Write stores size bytes (0: unknown) of r as the file path, whole or not at all.
-func (f FS) Write(ctx context.Context, path string, mode uint32, r io.Reader, size int64) (fi proto.FileInfo, err error) {
+func (f FS) Write(ctx context.Context, path string, mode uint32, r io.Reader, size int64) (fi proto.FileInfo,
+	err error) {
 	req := f.request(http.MethodPut, "content", path)
 	req.raw, req.size = r, size
 	// 0 leaves the choice to the daemon; a file without any permission cannot be asked for.

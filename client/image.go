@@ -24,16 +24,19 @@ func (c *Client) Images(ctx context.Context) ([]session.Image, error) {
 
 // ImportImage sends an OCI or Docker archive of size bytes (0: unknown). An empty name takes the
 // archive's own.
-func (c *Client) ImportImage(ctx context.Context, name string, archive io.Reader, size int64, progress func(session.ImageProgress)) (session.Image, error) {
+func (c *Client) ImportImage(ctx context.Context, name string, archive io.Reader, size int64,
+	progress func(session.ImageProgress)) (session.Image, error) {
 	q := url.Values{}
 	if name != "" {
 		q.Set("name", name)
 	}
-	return c.imageStream(ctx, request{method: http.MethodPost, path: at("images", "import"), query: q, raw: archive, size: size}, progress)
+	return c.imageStream(ctx, request{method: http.MethodPost, path: at("images", "import"), query: q, raw: archive,
+		size: size}, progress)
 }
 
 // PullImage has the daemon fetch an image from its registry.
-func (c *Client) PullImage(ctx context.Context, ref string, progress func(session.ImageProgress)) (session.Image, error) {
+func (c *Client) PullImage(ctx context.Context, ref string, progress func(session.ImageProgress)) (session.Image,
+	error) {
 	body := struct {
 		Ref string `json:"ref"`
 	}{ref}
@@ -54,8 +57,10 @@ type imageLine struct {
 	Error *proto.Error   `json:"error"`
 }
 
-// imageStream reads an answer of lines until the one that has the image or the error. An answer without either was cut off.
-func (c *Client) imageStream(ctx context.Context, r request, progress func(session.ImageProgress)) (img session.Image, err error) {
+// imageStream reads an answer of lines until the one that has the image or the error. An answer without either was
+// cut off.
+func (c *Client) imageStream(ctx context.Context, r request, progress func(session.ImageProgress)) (img session.Image,
+	err error) {
 	res, err := c.send(ctx, r)
 	if err != nil {
 		return img, err
@@ -85,5 +90,6 @@ func (c *Client) imageStream(ctx context.Context, r request, progress func(sessi
 	if err := lines.Err(); err != nil {
 		return img, c.broken(ctx, err)
 	}
-	return img, proto.Errorf(proto.Unavailable, "", c.Host(), "the daemon broke off before the image was complete; send it again")
+	return img, proto.Errorf(proto.Unavailable, "", c.Host(), "the daemon broke off before the image was complete; "+
+		"send it again")
 }

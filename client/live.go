@@ -54,13 +54,14 @@ type Live struct {
 func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
 	h := http.Header{}
 	c.headers(h)
-	// Reading a websocket takes no context, and neither does waiting for the answer that makes one of a connection: closing
-	// that is what wakes the reader.
+	// Reading a websocket takes no context, and neither does waiting for the answer that makes one of a connection:
+	// closing that is what wakes the reader.
 	stop := func() bool { return false }
 	dial := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		stop = context.AfterFunc(ctx, func() { got.Conn.Close() })
 	}})
-	conn, res, err := c.dialer.DialContext(dial, "ws"+strings.TrimPrefix(c.url(at("containers", container, "live"), nil), "http"), h)
+	conn, res, err := c.dialer.DialContext(dial, "ws"+strings.TrimPrefix(c.url(at("containers", container, "live"),
+		nil), "http"), h)
 	if err != nil {
 		stop()
 	}
@@ -117,7 +118,8 @@ func (l *Live) Next(ctx context.Context) (e proto.Event, err error) {
 	case err == nil:
 	case ctx.Err() != nil:
 		err = ctx.Err()
-	case errors.As(err, &closed) && closed.Code != websocket.CloseAbnormalClosure && closed.Text != "": // it said goodbye
+	// it said goodbye
+	case errors.As(err, &closed) && closed.Code != websocket.CloseAbnormalClosure && closed.Text != "":
 		err = proto.Errorf(proto.Unavailable, "", l.client.Host(), "the daemon ended the connection: %s", closed.Text)
 	default:
 		err = l.client.broken(ctx, err)
@@ -132,7 +134,8 @@ func (l *Live) Exec(ref string, cmd proto.Cmd) error {
 
 // Attach asks for what an exec gives from the two offsets on.
 func (l *Live) Attach(ref, exec string, stdout, stderr int64) error {
-	return l.send(message{Type: "attach", Ref: ref, ExecID: exec, StdoutOffset: stdout, StderrOffset: stderr, Binary: true})
+	return l.send(message{Type: "attach", Ref: ref, ExecID: exec, StdoutOffset: stdout, StderrOffset: stderr,
+		Binary: true})
 }
 
 // Type sends bytes to a command's terminal. Of what the command does not read the daemon keeps 1 MiB and

@@ -21,8 +21,8 @@ const maxMessage = 4 << 20
 // farewell is how long the daemon has to end a session, in which the session's container is deleted.
 const farewell = 30 * time.Second
 
-// A Bridge carries messages of the Model Context Protocol between a client that speaks them over pipes, one a line, and the daemon.
-// It adds nothing: what the daemon can do, and what it answers, is the daemon's.
+// A Bridge carries messages of the Model Context Protocol between a client that speaks them over pipes, one a line,
+// and the daemon. It adds nothing: what the daemon can do, and what it answers, is the daemon's.
 type Bridge struct {
 	Client    *Client
 	Container string       // where the session works; "" is one of its own
@@ -98,7 +98,8 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 		}
 	}
 	if errors.Is(scan.Err(), bufio.ErrTooLong) {
-		return proto.Errorf(proto.TooLarge, "", "stdin", "a message on standard input has more than %d bytes, which is the limit", maxMessage)
+		return proto.Errorf(proto.TooLarge, "", "stdin", "a message on standard input has more than %d bytes, which "+
+			"is the limit", maxMessage)
 	}
 	return scan.Err()
 }
@@ -117,7 +118,8 @@ func (b *Bridge) take(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	calls.Go(func() { b.carry(ctx, m, line) })
 }
 
-// carry sends a message and passes on what is answered. A session that the daemon does not know any more is begun again, once.
+// carry sends a message and passes on what is answered. A session that the daemon does not know any more is begun
+// again, once.
 func (b *Bridge) carry(ctx context.Context, m rpcMessage, line []byte) {
 	session := b.current()
 	err := b.post(ctx, m, line, b.pass)
@@ -159,10 +161,12 @@ func (b *Bridge) renew(ctx context.Context, gone string) error {
 		return nil
 	}
 	b.note("the daemon does not know the session any more; beginning a new one")
-	if err := b.post(ctx, rpcMessage{Method: "initialize", ID: json.RawMessage("0")}, hello, func([]byte) {}); err != nil {
+	if err := b.post(ctx, rpcMessage{Method: "initialize", ID: json.RawMessage("0")}, hello,
+		func([]byte) {}); err != nil {
 		return err
 	}
-	return b.post(ctx, rpcMessage{Method: "notifications/initialized"}, []byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`), b.pass)
+	return b.post(ctx, rpcMessage{Method: "notifications/initialized"},
+		[]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`), b.pass)
 }
 
 // post sends one message and gives each of what comes back to pass.
@@ -212,7 +216,8 @@ func (b *Bridge) request(ctx context.Context, method string, body io.Reader) (*h
 	req.Header.Set("Accept", "application/json, text/event-stream")
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for name, value := range map[string]string{"Mcp-Session-Id": b.session, "Mcp-Protocol-Version": b.version, "Berth-Container": b.Container, "Berth-Image": b.Image} {
+	for name, value := range map[string]string{"Mcp-Session-Id": b.session, "Mcp-Protocol-Version": b.version,
+		"Berth-Container": b.Container, "Berth-Image": b.Image} {
 		if value != "" {
 			req.Header.Set(name, value)
 		}
@@ -298,7 +303,9 @@ func rpcFailure(id json.RawMessage, code int, message string) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	data, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message}}) // always can be
+	// always can be
+	data, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code,
+		"message": message}})
 	return data
 }
 

@@ -63,7 +63,8 @@ func (c *Client) sendSkill(ctx context.Context, path, displayName string, files 
 		defer close(written)
 		pw.CloseWithError(writeSkill(form, displayName, files))
 	}()
-	h := map[string]string{"Content-Type": form.FormDataContentType(), "anthropic-version": filesVersion["anthropic-version"]}
+	h := map[string]string{"Content-Type": form.FormDataContentType(),
+		"anthropic-version": filesVersion["anthropic-version"]}
 	_, err := c.call(ctx, request{method: http.MethodPost, path: path, raw: pr, header: h}, out)
 	pr.Close() // frees the writer if the daemon did not take it all
 	<-written
@@ -77,7 +78,8 @@ func writeSkill(form *multipart.Writer, displayName string, files []SkillFile) e
 		}
 	}
 	for _, f := range files {
-		w, err := form.CreatePart(textproto.MIMEHeader{"Content-Disposition": {`form-data; name="files[]"; filename="` + quoteEscaper.Replace(f.Path) + `"`}})
+		w, err := form.CreatePart(textproto.MIMEHeader{"Content-Disposition": {`form-data; name="files[]"; filename="` +
+			quoteEscaper.Replace(f.Path) + `"`}})
 		if err != nil {
 			return err
 		}
@@ -112,7 +114,8 @@ func pages[T any](ctx context.Context, c *Client, path string) (all []T, err err
 			Data     []T     `json:"data"`
 			NextPage *string `json:"next_page"`
 		}
-		if _, err := c.call(ctx, request{method: http.MethodGet, path: path, query: q, header: filesVersion}, &page); err != nil {
+		if _, err := c.call(ctx, request{method: http.MethodGet, path: path, query: q, header: filesVersion},
+			&page); err != nil {
 			return nil, err
 		}
 		all = append(all, page.Data...)
@@ -125,7 +128,8 @@ func pages[T any](ctx context.Context, c *Client, path string) (all []T, err err
 
 // SkillContent opens the files of a version of a skill, as a zip archive; version may be "latest".
 func (c *Client) SkillContent(ctx context.Context, id, version string) (*Download, error) {
-	return c.download(ctx, request{method: http.MethodGet, path: at("skills", id, "versions", version, "content"), header: filesVersion})
+	return c.download(ctx, request{method: http.MethodGet, path: at("skills", id, "versions", version, "content"),
+		header: filesVersion})
 }
 
 // DeleteSkill removes a skill with its versions.

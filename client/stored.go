@@ -56,7 +56,8 @@ func (c *Client) DeleteTool(ctx context.Context, name string) error {
 	return err
 }
 
-// RunTool runs a stored tool and waits for its end, unless it has to wait for approval or is to go on in the background.
+// RunTool runs a stored tool and waits for its end, unless it has to wait for approval or is to go on in the
+// background.
 func (c *Client) RunTool(ctx context.Context, name string, req toolstore.RunRequest) (run toolstore.Run, err error) {
 	err = c.post(ctx, at("tools", name, "run"), req, &run)
 	return run, err

@@ -22,7 +22,8 @@ const (
 	maxLines   = 100_000 // in the list of a stream; the last has all that are more
 )
 
-// defaultOutput is how much of each stream a cell keeps unless asked for more or less, and maxOutput the most, in bytes, as for commands.
+// defaultOutput is how much of each stream a cell keeps unless asked for more or less, and maxOutput the most, in
+// bytes, as for commands.
 const (
 	defaultOutput = 1 << 20
 	maxOutput     = 16 << 20
@@ -53,7 +54,8 @@ type parts map[string][]byte
 // newCell makes a cell whose output counts as that of the session's commands does. Whoever has it closes it.
 func newCell(s *session.Session, limit int64) *cell {
 	budget := s.OutputBudget()
-	return &cell{nonce: newNonce(), out: output.New(cmp.Or(limit, defaultOutput), budget), budget: budget, done: make(chan struct{})}
+	return &cell{nonce: newNonce(), out: output.New(cmp.Or(limit, defaultOutput), budget), budget: budget,
+		done: make(chan struct{})}
 }
 
 // close gives back what the cell keeps. Its interpreter may go on and print.
@@ -163,7 +165,8 @@ func (c *cell) result() Outcome {
 	res.Logs.Stderr, cut[1] = lines(c.out, proto.Stderr)
 	res.Truncated = res.Truncated || cut[0] || cut[1]
 	if c.cut {
-		res.Notes = append(res.Notes, fmt.Sprintf("some results were left out: of one run, %d results and %d bytes of them are kept, and less while the daemon has little room for output", maxResults, maxTold))
+		res.Notes = append(res.Notes, fmt.Sprintf("some results were left out: of one run, %d results and %d bytes "+
+			"of them are kept, and less while the daemon has little room for output", maxResults, maxTold))
 	}
 	if c.failure != nil {
 		res.fail(c.failure.detail())

@@ -58,8 +58,10 @@ type want struct {
 func (w want) check(t *testing.T, text string, res code.Outcome) {
 	t.Helper()
 	stdout, stderr := strings.Join(res.Logs.Stdout, ""), strings.Join(res.Logs.Stderr, "")
-	if !slices.Equal(res.Results, w.results) && len(res.Results)+len(w.results) > 0 || stdout != w.stdout || stderr != w.stderr {
-		t.Errorf("%s\nresults %q, stdout %q, stderr %q; want %q, %q, %q", text, res.Results, stdout, stderr, w.results, w.stdout, w.stderr)
+	if !slices.Equal(res.Results, w.results) && len(res.Results)+len(w.results) > 0 || stdout != w.stdout ||
+		stderr != w.stderr {
+		t.Errorf("%s\nresults %q, stdout %q, stderr %q; want %q, %q, %q", text, res.Results, stdout, stderr, w.results,
+			w.stdout, w.stderr)
 	}
 	if (res.Error != "") != (w.err != "") || !strings.Contains(res.Error, w.err) {
 		t.Errorf("%s\nerror %q, want %q", text, res.Error, w.err)
@@ -80,23 +82,35 @@ var pythonPrograms = map[string]want{
 	"[1, 2];":                             {},
 	"'é' * 3 # ;":                         {results: []string{"'ééé'"}},
 	"import sys; print('e', file=sys.stderr)": {stderr: "e\n"},
-	"1/0":                                          {err: "File \"<cell 1>\", line 1, in <module>\n    1/0\n", name: "ZeroDivisionError"},
+	"1/0": {err: "File \"<cell 1>\", line 1, in <module>\n    1/0\n",
+		name: "ZeroDivisionError"},
 	"print('before')\nx = = 1":                     {err: "SyntaxError: invalid syntax", name: "SyntaxError"},
 	"print('kept')\nraise ValueError('v')":         {stdout: "kept\n", err: "ValueError: v", name: "ValueError"},
 	"import sys\nprint(1)\nsys.exit(3)":            {stdout: "1\n", err: "status 3", name: "exit"},
 	"import sys\nsys.exit(0)":                      {},
 	"import os\nprint(1, flush=True)\nos._exit(9)": {stdout: "1\n", err: "status 9", name: "exit"},
-	"import os, signal\nprint(1, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)":                         {stdout: "1\n", err: "SIGKILL", name: "signal"},
-	"import asyncio\nawait asyncio.sleep(0.001)\n'done'":                                                    {results: []string{"'done'"}},
-	"import atexit\natexit.register(print, 'bye')\n7":                                                       {results: []string{"7"}, stdout: "bye\n"},
-	"import os\nos.system('echo child')":                                                                    {results: []string{"0"}, stdout: "child\n"},
-	"import os\nif os.fork(): os.wait()\nelse: print('c', flush=True)\n3":                                   {results: []string{"3"}, stdout: "c\n"},
-	"display('shown')\ndisplay(2)\n3":                                                                       {results: []string{"'shown'", "2", "3"}},
-	"input()":                                                                                               {err: "EOFError", name: "EOFError"},
-	"(__name__, __import__('sys').argv, '__file__' in globals())":                                           {results: []string{"('__main__', [''], False)"}},
-	"class A:\n  def __repr__(self): raise KeyError('r')\nA()":                                              {err: "KeyError: 'r'", name: "KeyError"},
-	"import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.05), print('late'))).start()\n1": {results: []string{"1"}, stdout: "late\n"},
-	"import pickle\nclass P: pass\ntype(pickle.loads(pickle.dumps(P()))) is P":                              {results: []string{"True"}},
+	"import os, signal\nprint(1, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)": {
+		stdout: "1\n", err: "SIGKILL", name: "signal"},
+	"import asyncio\nawait asyncio.sleep(0.001)\n'done'": {
+		results: []string{"'done'"}},
+	"import atexit\natexit.register(print, 'bye')\n7": {
+		results: []string{"7"}, stdout: "bye\n"},
+	"import os\nos.system('echo child')": {
+		results: []string{"0"}, stdout: "child\n"},
+	"import os\nif os.fork(): os.wait()\nelse: print('c', flush=True)\n3": {
+		results: []string{"3"}, stdout: "c\n"},
+	"display('shown')\ndisplay(2)\n3": {
+		results: []string{"'shown'", "2", "3"}},
+	"input()": {
+		err: "EOFError", name: "EOFError"},
+	"(__name__, __import__('sys').argv, '__file__' in globals())": {
+		results: []string{"('__main__', [''], False)"}},
+	"class A:\n  def __repr__(self): raise KeyError('r')\nA()": {
+		err: "KeyError: 'r'", name: "KeyError"},
+	"import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.05), print('late'))).start()\n1": {
+		results: []string{"1"}, stdout: "late\n"},
+	"import pickle\nclass P: pass\ntype(pickle.loads(pickle.dumps(P()))) is P": {
+		results: []string{"True"}},
 }
 
 var nodePrograms = map[string]want{
@@ -105,18 +119,23 @@ var nodePrograms = map[string]want{
 	"console.error('e')": {stderr: "e\n"},
 	"export const e = 1; const s = `\nexport const t\n`\ns + e": {results: []string{"'\\nexport const t\\n1'"}},
 	"await new Promise(r => setTimeout(r, 10)); 'done'":         {results: []string{"'done'"}},
-	"function f() {\n  throw new TypeError('bad')\n}\nf()":      {err: "at f (<cell-1>:2:9)\n    at <cell-1>:4:1", name: "TypeError"},
+	"function f() {\n  throw new TypeError('bad')\n}\nf()": {err: "at f (<cell-1>:2:9)\n    at <cell-1>:4:1",
+		name: "TypeError"},
 	"let y = ;": {err: "<cell-1>:1\nlet y = ;\nSyntaxError: Unexpected token ';'", name: "SyntaxError"},
-	"import fs from 'fs'\nimport {join as j} from 'path'\nj('a', 'b')":    {results: []string{"'a/b'"}},
-	"const m = await import('os'); typeof m.cpus":                         {results: []string{"'function'"}},
-	"console.log('import(x)', `\nimport a from \"b\"\n`)":                 {stdout: "import(x) \nimport a from \"b\"\n\n"},
-	"setTimeout(() => console.log('late'), 20); 5":                        {results: []string{"5"}, stdout: "late\n"},
-	"setTimeout(() => { throw new Error('async') }, 5); 0":                {results: []string{"0"}, err: "Error: async", name: "Error"},
-	"Promise.reject(new Error('r'))":                                      {err: "Error: r", name: "Error"},
-	"console.log(1); process.exit(3)":                                     {stdout: "1\n", err: "status 3", name: "exit"},
-	"if (require.main === module) console.log('main')":                    {stdout: "main\n"},
-	"require('fs').readFileSync(0, 'utf8')":                               {results: []string{"''"}},
-	"require('child_process').execSync('echo child', {stdio: 'inherit'})": {results: []string{"null"}, stdout: "child\n"},
+	"import fs from 'fs'\nimport {join as j} from 'path'\nj('a', 'b')": {results: []string{"'a/b'"}},
+	"const m = await import('os'); typeof m.cpus":                      {results: []string{"'function'"}},
+	"console.log('import(x)', `\nimport a from \"b\"\n`)": {
+		stdout: "import(x) \nimport a from \"b\"\n\n"},
+	"setTimeout(() => console.log('late'), 20); 5": {results: []string{"5"}, stdout: "late\n"},
+	"setTimeout(() => { throw new Error('async') }, 5); 0": {results: []string{"0"}, err: "Error: async",
+		name: "Error"},
+	"Promise.reject(new Error('r'))": {err: "Error: r", name: "Error"},
+	"console.log(1); process.exit(3)": {stdout: "1\n", err: "status 3",
+		name: "exit"},
+	"if (require.main === module) console.log('main')": {stdout: "main\n"},
+	"require('fs').readFileSync(0, 'utf8')":            {results: []string{"''"}},
+	"require('child_process').execSync('echo child', {stdio: 'inherit'})": {results: []string{"null"},
+		stdout: "child\n"},
 	"undefined": {},
 	"throw 5":   {err: "Uncaught 5", name: "Uncaught"},
 }
@@ -131,7 +150,8 @@ var bashPrograms = map[string]want{
 func TestPrograms(t *testing.T) {
 	b := newBench(t, session.Config{})
 	s := b.Create(t, proto.CreateContainer{})
-	for language, programs := range map[string]map[string]want{"python": pythonPrograms, "javascript": nodePrograms, "bash": bashPrograms} {
+	for language, programs := range map[string]map[string]want{"python": pythonPrograms, "javascript": nodePrograms,
+		"bash": bashPrograms} {
 		t.Run(language, func(t *testing.T) {
 			for text, w := range programs {
 				w.check(t, text, b.once(t, code.Program{Code: text, Language: language, Container: s.ID()}))
@@ -149,13 +169,16 @@ func TestAFreshRunLeavesNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Code: "import time\ntime.sleep(600)"}, func(code.Outcome) error { return nil })
+	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Code: "import time\ntime.sleep(600)"},
+		func(code.Outcome) error { return nil })
 	if err == nil {
 		t.Errorf("a client that went away: %v", err)
 	}
 	func() {
 		defer func() { _ = recover() }()
-		_ = b.run.Once(context.Background(), sessiontest.Owner, code.Program{Code: "1"}, func(code.Outcome) error { panic("the answer") })
+		_ = b.run.Once(context.Background(), sessiontest.Owner, code.Program{Code: "1"}, func(code.Outcome) error {
+			panic("the answer")
+		})
 	}()
 	if c := b.Sessions.Counts(); len(c.ByState) != 0 || c.Workspaces != 0 {
 		t.Errorf("left: %+v", c)
@@ -188,13 +211,15 @@ func TestASpareIsClaimedOnceAndGoes(t *testing.T) {
 func TestATimeoutKeepsWhatWasPrinted(t *testing.T) {
 	b := newBench(t, session.Config{})
 	text := "print('begun', flush=True)\nimport time\ntime.sleep(600)"
-	want{stdout: "begun\n", err: "timeout_seconds", name: "timeout"}.check(t, text, b.once(t, code.Program{Code: text, TimeoutSeconds: 1}))
+	want{stdout: "begun\n", err: "timeout_seconds", name: "timeout"}.check(
+		t, text, b.once(t, code.Program{Code: text, TimeoutSeconds: 1}))
 }
 
 func TestOutputIsBounded(t *testing.T) {
 	b := newBench(t, session.Config{})
 	res := b.once(t, code.Program{Code: "for i in range(300000): print('0123456789')\n7", MaxOutputBytes: 10000})
-	if n := len(strings.Join(res.Logs.Stdout, "")); n < 9000 || n > 80000 || !res.Truncated || !slices.Equal(res.Results, []string{"7"}) {
+	if n := len(strings.Join(res.Logs.Stdout, "")); n < 9000 || n > 80000 || !res.Truncated ||
+		!slices.Equal(res.Results, []string{"7"}) {
 		t.Errorf("%d bytes, truncated %v, results %q", n, res.Truncated, res.Results)
 	}
 	res = b.once(t, code.Program{Code: "'x' * 50_000_000"})
@@ -221,7 +246,8 @@ func TestContextsKeepVariables(t *testing.T) {
 	} {
 		step.want.check(t, step.text, b.cell(t, s, "main", step.text))
 	}
-	if list, err := b.run.List(sessiontest.Owner, s.ID()); err != nil || len(list) != 1 || list[0].Name != "main" || list[0].Cells != 8 || list[0].State != code.StateIdle {
+	if list, err := b.run.List(sessiontest.Owner, s.ID()); err != nil || len(list) != 1 || list[0].Name != "main" ||
+		list[0].Cells != 8 || list[0].State != code.StateIdle {
 		t.Errorf("%+v %v", list, err)
 	}
 }
@@ -239,7 +265,8 @@ func TestContextsOfOtherLanguages(t *testing.T) {
 		"js": {
 			{"const a = 1; let b = 2", want{}},
 			{"const a = 5; a + b", want{results: []string{"7"}}},
-			{"var p = new Promise(r => setTimeout(() => { console.log('t'); r() }, 200)); nope", want{err: "nope is not defined", name: "ReferenceError"}},
+			{"var p = new Promise(r => setTimeout(() => { console.log('t'); r() }, 200)); nope",
+				want{err: "nope is not defined", name: "ReferenceError"}},
 			{"await p; a", want{results: []string{"5"}, stdout: "t\n"}},
 			{"process.exit(2)", want{err: "status 2", name: "exit"}},
 		},
@@ -251,13 +278,15 @@ func TestContextsOfOtherLanguages(t *testing.T) {
 			{"exit 4", want{err: "status 4", name: "exit"}},
 		},
 	} {
-		if _, err := b.run.Create(context.Background(), sessiontest.Owner, s.ID(), code.NewContext{Name: language, Language: language}); err != nil {
+		if _, err := b.run.Create(context.Background(), sessiontest.Owner, s.ID(), code.NewContext{Name: language,
+			Language: language}); err != nil {
 			t.Fatal(err)
 		}
 		for _, step := range steps {
 			step.want.check(t, language+": "+step.text, b.cell(t, s, language, step.text))
 		}
-		if res := b.cell(t, s, language, "1;"); len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "fresh interpreter") {
+		if res := b.cell(t, s, language, "1;"); len(res.Notes) != 1 ||
+			!strings.Contains(res.Notes[0], "fresh interpreter") {
 			t.Errorf("%s: %+v", language, res)
 		}
 	}
@@ -300,7 +329,8 @@ func TestAnInterpreterThatDied(t *testing.T) {
 	}
 	res = b.cell(t, s, "main", "x")
 	want{err: "NameError", name: "NameError"}.check(t, "after it", res)
-	if len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "fresh interpreter") || !strings.Contains(res.Notes[0], "status 5") {
+	if len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "fresh interpreter") ||
+		!strings.Contains(res.Notes[0], "status 5") {
 		t.Errorf("%q", res.Notes)
 	}
 	b.cell(t, s, "main", "y = 2")
@@ -318,7 +348,8 @@ func TestAnInterpreterThatDied(t *testing.T) {
 func TestFilesOfAnInterpreterThatEnds(t *testing.T) {
 	b := newBench(t, session.Config{})
 	s := b.Create(t, proto.CreateContainer{})
-	if res := b.cell(t, s, "main", "import os\ndef put(name): open(os.environ['OUTPUT_DIR'] + '/' + name, 'w').write(name)\nput('a')"); len(res.Files) > 0 {
+	if res := b.cell(t, s, "main", "import os\ndef put(name): open(os.environ['OUTPUT_DIR'] + '/' + name, "+
+		"'w').write(name)\nput('a')"); len(res.Files) > 0 {
 		t.Errorf("%+v", res.Files)
 	}
 	if res := b.cell(t, s, "main", "put('b')\nexit()"); len(res.Files) != 2 || len(res.Notes) != 1 {
@@ -334,21 +365,25 @@ func TestInterruptAndTimeoutKeepTheInterpreter(t *testing.T) {
 	done := make(chan code.Outcome, 1)
 	began := make(chan struct{})
 	go func() {
-		// Not in the middle of an import: Python drops an interrupt there that comes while it calls back for a lock that is no more.
-		res, _ := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "main", code.Cell{Code: "import time\nprint('on', flush=True)\ntime.sleep(600)"}, func(ev code.Progress) error {
-			if ev.Data == "on\n" {
-				close(began)
-			}
-			return nil
-		})
+		// Not in the middle of an import: Python drops an interrupt there that comes while it calls back for a lock
+		// that is no more.
+		res, _ := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "main",
+			code.Cell{Code: "import time\nprint('on', flush=True)\ntime.sleep(600)"}, func(ev code.Progress) error {
+				if ev.Data == "on\n" {
+					close(began)
+				}
+				return nil
+			})
 		done <- res
 	}()
 	<-began
-	if info, err := b.run.Interrupt(ctx, sessiontest.Owner, s.ID(), "main"); err != nil || info.State != code.StateBusy {
+	if info, err := b.run.Interrupt(ctx, sessiontest.Owner, s.ID(), "main"); err != nil ||
+		info.State != code.StateBusy {
 		t.Fatalf("%+v %v", info, err)
 	}
 	want{stdout: "on\n", err: "KeyboardInterrupt", name: "KeyboardInterrupt"}.check(t, "an interrupt", <-done)
-	res, err := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "main", code.Cell{Code: "import time\ntime.sleep(600)", TimeoutSeconds: 0.3}, nil)
+	res, err := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "main", code.Cell{Code: "import time\ntime.sleep(600)",
+		TimeoutSeconds: 0.3}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,8 +398,10 @@ func TestInterruptAndTimeoutKeepTheInterpreter(t *testing.T) {
 func TestACellThatHeedsNoInterrupt(t *testing.T) {
 	b := newBench(t, session.Config{})
 	s := b.Create(t, proto.CreateContainer{})
-	text := "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\ntime.sleep(600)"
-	res, err := b.run.Cell(context.Background(), sessiontest.Owner, s.ID(), "main", code.Cell{Code: text, TimeoutSeconds: 0.5}, nil)
+	text := "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', " +
+		"flush=True)\ntime.sleep(600)"
+	res, err := b.run.Cell(context.Background(), sessiontest.Owner, s.ID(), "main",
+		code.Cell{Code: text, TimeoutSeconds: 0.5}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +415,8 @@ func TestRestartAndDelete(t *testing.T) {
 	b := newBench(t, session.Config{})
 	ctx := context.Background()
 	s := b.Create(t, proto.CreateContainer{})
-	if _, err := b.run.Create(ctx, sessiontest.Owner, s.ID(), code.NewContext{Name: "a", Env: map[string]string{"V": "set"}}); err != nil {
+	if _, err := b.run.Create(ctx, sessiontest.Owner, s.ID(), code.NewContext{Name: "a", Env: map[string]string{
+		"V": "set"}}); err != nil {
 		t.Fatal(err)
 	}
 	want{results: []string{"'set'"}}.check(t, "env", b.cell(t, s, "a", "import os\nx = 1\nos.environ['V']"))
@@ -400,14 +438,16 @@ func TestRestartAndDelete(t *testing.T) {
 
 func TestAnIdleContextHoldsNoContainer(t *testing.T) {
 	var ahead atomic.Int64
-	b := newBench(t, session.Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, IdleTimeout: time.Minute})
+	b := newBench(t, session.Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+		IdleTimeout: time.Minute})
 	s := b.Create(t, proto.CreateContainer{})
 	b.cell(t, s, "main", "x = 1")
 	ahead.Store(int64(2 * time.Minute))
 	if done, err := b.Sessions.Sweep(context.Background()); err != nil || done.Stopped != 1 {
 		t.Fatalf("%+v %v", done, err)
 	}
-	if res := b.cell(t, s, "main", "'x' in globals()"); !slices.Equal(res.Results, []string{"False"}) || len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "idle") {
+	if res := b.cell(t, s, "main", "'x' in globals()"); !slices.Equal(res.Results, []string{"False"}) ||
+		len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "idle") {
 		t.Errorf("%+v", res)
 	}
 }
@@ -428,17 +468,20 @@ func TestWhatIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", item, err)
 		}
 	}
-	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Code: strings.Repeat("#", code.MaxCode+1)}, func(code.Outcome) error { return nil })
+	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Code: strings.Repeat("#", code.MaxCode+1)},
+		func(code.Outcome) error { return nil })
 	if proto.CodeOf(err) != proto.TooLarge {
 		t.Error(err)
 	}
 	for i := range code.MaxContexts {
 		b.cell(t, s, "c"+string(rune('a'+i)), "1")
 	}
-	if _, err := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "more", code.Cell{Code: "1"}, nil); proto.CodeOf(err) != proto.Conflict {
+	if _, err := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "more", code.Cell{Code: "1"}, nil); proto.CodeOf(
+		err) != proto.Conflict {
 		t.Errorf("one context too many: %v", err)
 	}
-	if _, err := b.run.Cell(ctx, "somebody", s.ID(), "ca", code.Cell{Code: "1"}, nil); proto.CodeOf(err) != proto.NotFound {
+	if _, err := b.run.Cell(ctx, "somebody", s.ID(), "ca", code.Cell{Code: "1"}, nil); proto.CodeOf(
+		err) != proto.NotFound {
 		t.Errorf("another owner: %v", err)
 	}
 }
@@ -450,7 +493,8 @@ func TestCellsShareTheRoomForOutput(t *testing.T) {
 	b.cell(t, s, "a", "1")
 	budget := s.OutputBudget()
 	before := budget.Used()
-	res, err := b.run.Cell(t.Context(), sessiontest.Owner, s.ID(), "a", code.Cell{Code: "print('x' * 3_000_000)", MaxOutputBytes: 8 << 20}, nil)
+	res, err := b.run.Cell(t.Context(), sessiontest.Owner, s.ID(), "a", code.Cell{Code: "print('x' * 3_000_000)",
+		MaxOutputBytes: 8 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -479,7 +523,8 @@ func TestCutOffByTheEndOfTheDaemon(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		text := "import time\nwith open('/tmp/up', 'w') as up: up.write('up')\ntime.sleep(1000)"
-		ended <- b.run.Once(ctx, sessiontest.Owner, code.Program{Container: s.ID(), Code: text}, func(code.Outcome) error { return nil })
+		ended <- b.run.Once(ctx, sessiontest.Owner, code.Program{Container: s.ID(), Code: text},
+			func(code.Outcome) error { return nil })
 	}()
 	if _, err := s.Run(t.Context(), proto.Cmd{Command: "cat /tmp/up"}); err != nil {
 		t.Fatal(err)

@@ -137,7 +137,8 @@ func (n *notebook) live(ctx context.Context, r *Runner) (in *interpreter, notes 
 		return in, nil, nil
 	}
 	if in != nil {
-		notes = []string{fmt.Sprintf("this is a fresh interpreter, without what cells before this one defined: of the earlier one, %s", in.why())}
+		notes = []string{fmt.Sprintf("this is a fresh interpreter, without what cells before this one defined: of "+
+			"the earlier one, %s", in.why())}
 	}
 	if in, err = n.begin(ctx, r); err != nil {
 		return nil, nil, err
@@ -191,5 +192,6 @@ func (n *notebook) setBusy(busy bool) {
 func (n *notebook) missing() error { return noContext(n.s.ID(), n.ask.Name) }
 
 func noContext(container, name string) error {
-	return proto.Errorf(proto.NotFound, "", name, "context %.80q does not exist in container %s; running a cell in it makes it", name, container)
+	return proto.Errorf(proto.NotFound, "", name, "context %.80q does not exist in container %s; running a cell in "+
+		"it makes it", name, container)
 }

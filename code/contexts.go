@@ -11,7 +11,8 @@ import (
 	"berth/session"
 )
 
-// This file has which contexts there are. They are the daemon's alone: the next one knows nothing of them, and their interpreters end with it.
+// This file has which contexts there are. They are the daemon's alone: the next one knows nothing of them, and their
+// interpreters end with it.
 
 // Create makes a context, with its interpreter.
 func (r *Runner) Create(ctx context.Context, owner, container string, ask NewContext) (Context, error) {
@@ -24,7 +25,8 @@ func (r *Runner) Create(ctx context.Context, owner, container string, ask NewCon
 		return Context{}, err
 	}
 	if !made {
-		return Context{}, proto.Errorf(proto.AlreadyExists, "", ask.Name, "context %q exists in container %s already; run cells in it, or delete it first", ask.Name, s.ID())
+		return Context{}, proto.Errorf(proto.AlreadyExists, "", ask.Name, "context %q exists in container %s "+
+			"already; run cells in it, or delete it first", ask.Name, s.ID())
 	}
 	release, err := n.take(ctx)
 	if err == nil {
@@ -96,8 +98,8 @@ func (r *Runner) Restart(ctx context.Context, owner, container, name string) (Co
 	return n.info(), n.ready()
 }
 
-// Interrupt has the cell that runs in a context end with an error, as Ctrl-C does; one that does not heed it goes on. Without
-// a cell it does nothing. It returns the context as it was before.
+// Interrupt has the cell that runs in a context end with an error, as Ctrl-C does; one that does not heed it goes on.
+// Without a cell it does nothing. It returns the context as it was before.
 func (r *Runner) Interrupt(ctx context.Context, owner, container, name string) (Context, error) {
 	n, err := r.find(owner, container, name)
 	if err != nil {
@@ -127,7 +129,8 @@ func (r *Runner) find(owner, container, name string) (*notebook, error) {
 // open is the context that ask names, and whether it was made for that. One of another language is a conflict.
 func (r *Runner) open(s *session.Session, ask NewContext) (n *notebook, made bool, err error) {
 	if !proto.ValidJobID(ask.Name) {
-		return nil, false, proto.Errorf(proto.InvalidArgument, "", "name", "context %.80q: %s", ask.Name, proto.JobIDRule)
+		return nil, false, proto.Errorf(proto.InvalidArgument, "", "name", "context %.80q: %s", ask.Name,
+			proto.JobIDRule)
 	}
 	lang, err := languageOf(ask.Language)
 	if err != nil {
@@ -138,12 +141,15 @@ func (r *Runner) open(s *session.Session, ask NewContext) (n *notebook, made boo
 	all := r.notebooks[s.ID()]
 	if n := all[ask.Name]; n != nil {
 		if ask.Language != "" && n.lang.name != lang.name {
-			return nil, false, proto.Errorf(proto.Conflict, "", ask.Name, "context %q runs %s, not %s; use another name", ask.Name, n.lang.name, lang.name)
+			return nil, false, proto.Errorf(proto.Conflict, "", ask.Name,
+				"context %q runs %s, not %s; use another name", ask.Name, n.lang.name, lang.name)
 		}
 		return n, false, nil
 	}
 	if len(all) >= MaxContexts {
-		return nil, false, proto.Errorf(proto.Conflict, "", s.ID(), "container %s has %d contexts, which is its limit; delete one", s.ID(), len(all)) // not TooMany: waiting frees none
+		// not TooMany: waiting frees none
+		return nil, false, proto.Errorf(proto.Conflict, "", s.ID(), "container %s has %d contexts, which is its "+
+			"limit; delete one", s.ID(), len(all))
 	}
 	r.tidy()
 	now := time.Now()
@@ -171,7 +177,8 @@ func (r *Runner) forget(n *notebook) {
 	}
 }
 
-// tidy forgets the contexts of containers that are gone. Called with mu held, whenever one is made: so there are never many.
+// tidy forgets the contexts of containers that are gone. Called with mu held, whenever one is made: so there are
+// never many.
 func (r *Runner) tidy() {
 	for id, all := range r.notebooks {
 		for _, n := range all {

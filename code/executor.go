@@ -43,12 +43,14 @@ type ran struct {
 	exec     proto.Exec
 }
 
-// Execute is the code_executor tool: it runs a script in a container of its own and gives one Markdown text to answer, and whether the script failed. The
-// container is deleted once answer has returned.
-func (r *Runner) Execute(ctx context.Context, owner string, req Script, answer func(text string, failed bool) error) error {
+// Execute is the code_executor tool: it runs a script in a container of its own and gives one Markdown text to
+// answer, and whether the script failed. The container is deleted once answer has returned.
+func (r *Runner) Execute(ctx context.Context, owner string, req Script,
+	answer func(text string, failed bool) error) error {
 	p, ok := scriptPrograms[req.Language]
 	if !ok {
-		return proto.Errorf(proto.InvalidArgument, "", "language", "language %.40q is not one of %s", req.Language, strings.Join(ScriptLanguages, " and "))
+		return proto.Errorf(proto.InvalidArgument, "", "language", "language %.40q is not one of %s", req.Language,
+			strings.Join(ScriptLanguages, " and "))
 	}
 	if err := checkCode(req.Code); err != nil {
 		return err
@@ -58,17 +60,20 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script, answer f
 		return err
 	}
 	defer r.discard(ctx, owner, s)
-	if _, err := s.WriteFile(ctx, proto.UserDefault, scriptDir+p.file, session.WriteOptions{}, strings.NewReader(req.Code)); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, scriptDir+p.file, session.WriteOptions{}, strings.NewReader(
+		req.Code)); err != nil {
 		return err
 	}
-	cmd := proto.Cmd{Argv: []string{p.program, scriptDir + p.file}, TimeoutSeconds: executorTime.Seconds(), MaxOutputBytes: window, OnOutputLimit: proto.OutputWait}
+	cmd := proto.Cmd{Argv: []string{p.program, scriptDir + p.file}, TimeoutSeconds: executorTime.Seconds(),
+		MaxOutputBytes: window, OnOutputLimit: proto.OutputWait}
 	cmd.Shown = shownAs(language{name: req.Language}, req.Code)
 	done, err := execute(ctx, s, cmd)
 	if err != nil {
 		return err
 	}
 	if end := done.exec.End; end.Reason == proto.EndNotStarted && end.ReturnCode == 127 {
-		return proto.Errorf(proto.Unsupported, "", "language", "image %s has no %s; install %s in it, or have the daemon use image base", s.Info().Image, p.program, p.install)
+		return proto.Errorf(proto.Unsupported, "", "language", "image %s has no %s; install %s in it, or have the "+
+			"daemon use image base", s.Info().Image, p.program, p.install)
 	}
 	done.language = req.Language
 	return answer(done.markdown(), done.failed())
@@ -83,14 +88,15 @@ func execute(ctx context.Context, s *session.Session, cmd proto.Cmd) (done ran, 
 	if err != nil {
 		return done, err
 	}
-	err = e.FollowRaw(ctx, session.Cursor{}, func(proto.Event) error { return nil }, func(p session.Piece, _ []byte) error {
-		kept := &done.out[p.Stream-1]
-		*kept = append(*kept, p.Data[:min(len(p.Data), executorOutput+1-len(*kept))]...)
-		if done.cut = len(*kept) > executorOutput; done.cut {
-			return errFull
-		}
-		return nil
-	})
+	err = e.FollowRaw(ctx, session.Cursor{}, func(proto.Event) error { return nil },
+		func(p session.Piece, _ []byte) error {
+			kept := &done.out[p.Stream-1]
+			*kept = append(*kept, p.Data[:min(len(p.Data), executorOutput+1-len(*kept))]...)
+			if done.cut = len(*kept) > executorOutput; done.cut {
+				return errFull
+			}
+			return nil
+		})
 	switch {
 	case errors.Is(err, errFull):
 		e.Cancel(proto.EndOutputLimit, "it wrote more than 64 KiB")
@@ -110,7 +116,8 @@ func (d ran) failed() bool { return d.exec.End.Reason != proto.EndExit || d.exec
 func (d ran) markdown() string {
 	var b strings.Builder
 	took := d.exec.Duration(time.Time{}).Milliseconds()
-	fmt.Fprintf(&b, "## Code Execution Result\n\n**Language:** %s | **Exit code:** %d | **Time:** %d ms\n", d.language, d.exec.End.ReturnCode, took)
+	fmt.Fprintf(&b, "## Code Execution Result\n\n**Language:** %s | **Exit code:** %d | **Time:** %d ms\n", d.language,
+		d.exec.End.ReturnCode, took)
 	switch end := d.exec.End; end.Reason {
 	case proto.EndExit, proto.EndOutputLimit, proto.EndSignal:
 	case proto.EndTimeout:

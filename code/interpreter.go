@@ -11,8 +11,8 @@ import (
 	"berth/session"
 )
 
-// window is how much of each stream an interpreter's exec keeps, in bytes: what it is held up at when nobody reads. What a cell printed is in
-// the cell.
+// window is how much of each stream an interpreter's exec keeps, in bytes: what it is held up at when nobody reads.
+// What a cell printed is in the cell.
 const window = 128 << 10
 
 // An interpreter is an exec that runs a driver, and the cell that it runs now.
@@ -135,7 +135,8 @@ func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd,
 	in.take(c)
 	var listener sync.WaitGroup
 	if req.Each != nil {
-		listener.Go(func() { _ = c.follow(ctx, in.exec.ID(), req.Each) }) // who does not listen any more still gets the result
+		// who does not listen any more still gets the result
+		listener.Go(func() { _ = c.follow(ctx, in.exec.ID(), req.Each) })
 	}
 	in.follow(ctx)
 	in.drop()
@@ -152,13 +153,15 @@ func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd,
 	return res, nil
 }
 
-// absent reports whether the image has no program for the language, or not all that its driver needs, which then says so.
+// absent reports whether the image has no program for the language, or not all that its driver needs, which then says
+// so.
 func (in *interpreter) absent() bool {
 	end, x := in.last.Exec.End, in.last.Result.Result
 	if end.ReturnCode != 127 || x == nil {
 		return false
 	}
-	return end.Reason == proto.EndNotStarted || strings.HasPrefix(x.Stderr, "berth: ") && strings.HasSuffix(x.Stderr, " is missing\n")
+	return end.Reason == proto.EndNotStarted || strings.HasPrefix(x.Stderr, "berth: ") &&
+		strings.HasSuffix(x.Stderr, " is missing\n")
 }
 
 // describe adds what the end of its interpreter says about code.
@@ -178,7 +181,8 @@ func (r *Outcome) blame(end proto.End) {
 	case end.Reason == proto.EndExit && (code == 0 || r.ErrorDetail != nil):
 		return
 	case end.Reason == proto.EndExit:
-		r.fail(ErrorDetail{Name: "exit", Message: fmt.Sprintf("the code exited with status %d", code), ReturnCode: &code})
+		r.fail(ErrorDetail{Name: "exit", Message: fmt.Sprintf("the code exited with status %d", code),
+			ReturnCode: &code})
 	case end.Reason == proto.EndSignal:
 		r.fail(ErrorDetail{Name: "signal", Message: "the interpreter was ended by " + end.Signal, ReturnCode: &code})
 	default:

@@ -8,12 +8,12 @@ import (
 	"berth/proto"
 )
 
-// onThree has a program find its requests on file descriptor 3, so that nothing that a cell reads from its standard input is one. Its
-// arguments are the program's, the first of which is its name.
+// onThree has a program find its requests on file descriptor 3, so that nothing that a cell reads from its standard
+// input is one. Its arguments are the program's, the first of which is its name.
 const onThree = `command -v "$0" >/dev/null || { echo "berth: $0 is missing" >&2; exit 127; }; exec "$0" "$@" 3<&0 </dev/null`
 
-// javaStart runs the driver for Java, as the image has it compiled, or from its source. Nothing that a short run needs takes the time of the
-// better compiler.
+// javaStart runs the driver for Java, as the image has it compiled, or from its source. Nothing that a short run
+// needs takes the time of the better compiler.
 const javaStart = `command -v java >/dev/null && command -v jshell >/dev/null || { echo "berth: java is missing" >&2; exit 127; }
 o="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto --add-modules jdk.jshell,jdk.unsupported"
 [ -e "$1/Driver.class" ] && exec java $o -cp "$1" Driver
@@ -30,12 +30,18 @@ type language struct {
 
 // languages are all of them.
 var languages = []language{
-	{name: "python", aliases: []string{"python3", "py"}, program: "python3", argv: []string{"python3", "-c", driver.Python, driver.PythonRich}, image: "base"},
-	{name: "js", aliases: []string{"javascript", "node"}, program: "node", argv: []string{"sh", "-c", onThree, "node", "-e", driver.Node, "js"}, image: "base"},
-	{name: "ts", aliases: []string{"typescript"}, program: "node with esbuild or typescript", argv: []string{"sh", "-c", onThree, "node", "-e", driver.Node, "ts"}, image: "full"},
-	{name: "r", aliases: []string{"R"}, program: "Rscript", argv: []string{"Rscript", "--no-init-file", "-e", "eval(parse(text = commandArgs(TRUE)[1]))", driver.R}, image: "full"},
-	{name: "java", aliases: []string{"jshell"}, program: "java with jdk.jshell", argv: []string{"sh", "-c", javaStart, driver.Java, driver.JavaDir}, image: "full"},
-	{name: "bash", aliases: []string{"sh", "shell"}, program: "bash", argv: []string{"bash", "-c", driver.Shell}, image: "base"},
+	{name: "python", aliases: []string{"python3", "py"}, program: "python3", argv: []string{"python3", "-c",
+		driver.Python, driver.PythonRich}, image: "base"},
+	{name: "js", aliases: []string{"javascript", "node"}, program: "node", argv: []string{"sh", "-c", onThree, "node",
+		"-e", driver.Node, "js"}, image: "base"},
+	{name: "ts", aliases: []string{"typescript"}, program: "node with esbuild or typescript", argv: []string{"sh", "-c",
+		onThree, "node", "-e", driver.Node, "ts"}, image: "full"},
+	{name: "r", aliases: []string{"R"}, program: "Rscript", argv: []string{"Rscript", "--no-init-file", "-e",
+		"eval(parse(text = commandArgs(TRUE)[1]))", driver.R}, image: "full"},
+	{name: "java", aliases: []string{"jshell"}, program: "java with jdk.jshell", argv: []string{"sh", "-c", javaStart,
+		driver.Java, driver.JavaDir}, image: "full"},
+	{name: "bash", aliases: []string{"sh", "shell"}, program: "bash", argv: []string{"bash", "-c", driver.Shell},
+		image: "base"},
 }
 
 // Languages names those that code can be in, without their other names.
@@ -65,10 +71,12 @@ func languageOf(name string) (language, error) {
 			return l, nil
 		}
 	}
-	return language{}, proto.Errorf(proto.InvalidArgument, "", "language", "language %.40q is not known; use one of %s", name, strings.Join(Languages(), ", "))
+	return language{}, proto.Errorf(proto.InvalidArgument, "", "language", "language %.40q is not known; use one of %s",
+		name, strings.Join(Languages(), ", "))
 }
 
 // missing is the error for an image that has no program for the language.
 func (l language) missing(image string) error {
-	return proto.Errorf(proto.Unsupported, "", "language", "image %s cannot run %s: it has no %s; use an image that has it, such as %s", image, l.name, l.program, l.image)
+	return proto.Errorf(proto.Unsupported, "", "language", "image %s cannot run %s: it has no %s; use an image that "+
+		"has it, such as %s", image, l.name, l.program, l.image)
 }

@@ -12,12 +12,13 @@ import (
 //
 //	NONCE NUMBER MODE BYTES\n CODE
 //
-// NUMBER counts the cells of an interpreter from 1, and MODE is "once" or "cell". What comes back stands among what the code
-// prints, in records of one write each, which the kernel keeps whole in a pipe:
+// NUMBER counts the cells of an interpreter from 1, and MODE is "once" or "cell". What comes back stands among what
+// the code prints, in records of one write each, which the kernel keeps whole in a pipe:
 //
 //	RS NONCE ' ' KIND ' ' BYTES '\n' DATA
 //
-// The kinds are these. Between a begin and the next one, names and data follow in turns; data of more than a record's size comes in several.
+// The kinds are these. Between a begin and the next one, names and data follow in turns; data of more than a record's
+// size comes in several.
 const (
 	kindResult = 'r' // begins a result; DATA is "value", "display" or "figure"
 	kindError  = 'e' // begins the error
@@ -35,8 +36,8 @@ const (
 // recordSeparator begins a record. Most output has none, so that finding records costs next to nothing.
 const recordSeparator = 0x1e
 
-// maxPiece bounds DATA: with what stands before it, it fits into the 4,096 bytes that a pipe takes in one piece. maxHeader is the longest
-// of what stands between nonce and DATA.
+// maxPiece bounds DATA: with what stands before it, it fits into the 4,096 bytes that a pipe takes in one piece.
+// maxHeader is the longest of what stands between nonce and DATA.
 const (
 	maxPiece  = 4000
 	maxHeader = len(" k 4000\n")

@@ -21,7 +21,8 @@ func FuzzScanner(f *testing.F) {
 	const nonce = "0123456789abcdef0123456789abcdef"
 	mark := "\x1e" + nonce
 	for _, seed := range []string{
-		"plain", "a" + mark + " r 5\nvalue" + mark + " d 0\n" + "b", mark + " z 0\n", mark + " d 99999\nx", mark + " d -1\n", mark[:9] + mark + " d 2\nok", mark + " d 3\nab", mark + "\n", "\x1e\x1e" + mark + " d 1",
+		"plain", "a" + mark + " r 5\nvalue" + mark + " d 0\n" + "b", mark + " z 0\n", mark + " d 99999\nx",
+		mark + " d -1\n", mark[:9] + mark + " d 2\nok", mark + " d 3\nab", mark + "\n", "\x1e\x1e" + mark + " d 1",
 	} {
 		f.Add([]byte(seed), uint8(1))
 		f.Add([]byte(seed), uint8(7))

@@ -8,21 +8,28 @@ import (
 
 // A Program is code to run.
 type Program struct {
-	Code           string                         `json:"code"`
-	Language       string                         `json:"language,omitempty"`         // default python
-	Container      string                         `json:"container,omitempty"`        // where; default: one that is made for it and deleted
-	Context        string                         `json:"context,omitempty"`          // of Container: a named interpreter that keeps its variables
-	Image          string                         `json:"image,omitempty"`            // of the container that is made
-	Network        proto.Network                  `json:"network,omitzero"`           // of it too: what it may reach
-	NetworkSecrets map[string]proto.NetworkSecret `json:"network_secrets,omitempty"`  // of it too: what its network's proxy puts into requests
-	Files          []string                       `json:"files,omitempty"`            // stored files to put into $INPUT_DIR first
-	Env            map[string]string              `json:"env,omitempty"`              // added to the container's; not in a context
-	Secrets        map[string]string              `json:"secrets,omitempty"`          // the same, hidden wherever the code is recorded
-	TimeoutSeconds float64                        `json:"timeout_seconds,omitempty"`  // 0 is the daemon's default for commands
-	MaxOutputBytes int64                          `json:"max_output_bytes,omitempty"` // of each stream; 0 is 1 MiB
+	Code     string `json:"code"`
+	Language string `json:"language,omitempty"` // default python
+	// where; default: one that is made for it and deleted
+	Container string `json:"container,omitempty"`
+	// of Container: a named interpreter that keeps its variables
+	Context string        `json:"context,omitempty"`
+	Image   string        `json:"image,omitempty"`  // of the container that is made
+	Network proto.Network `json:"network,omitzero"` // of it too: what it may reach
+	// of it too: what its network's proxy puts into requests
+	NetworkSecrets map[string]proto.NetworkSecret `json:"network_secrets,omitempty"`
+	// stored files to put into $INPUT_DIR first
+	Files []string          `json:"files,omitempty"`
+	Env   map[string]string `json:"env,omitempty"` // added to the container's; not in a context
+	// the same, hidden wherever the code is recorded
+	Secrets map[string]string `json:"secrets,omitempty"`
+	// 0 is the daemon's default for commands
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+	MaxOutputBytes int64   `json:"max_output_bytes,omitempty"` // of each stream; 0 is 1 MiB
 
-	Each  func(Progress) error `json:"-"` // gets what code in a named container prints while it runs; nil: nobody does
-	Shown string               `json:"-"` // what it is called wherever it is recorded, instead of by its code; no request can say it
+	Each func(Progress) error `json:"-"` // gets what code in a named container prints while it runs; nil: nobody does
+	// what it is called wherever it is recorded, instead of by its code; no request can say it
+	Shown string `json:"-"`
 }
 
 // An Outcome is what became of code. Its first three fields are what other systems answer with.
@@ -50,7 +57,8 @@ type Logs struct {
 
 // An ErrorDetail says how code failed.
 type ErrorDetail struct {
-	Name       string `json:"name"` // of the exception, or why the interpreter ended: "exit", "signal", "timeout", "out_of_memory", …
+	// of the exception, or why the interpreter ended: "exit", "signal", "timeout", "out_of_memory", …
+	Name       string `json:"name"`
 	Message    string `json:"message"`
 	Traceback  string `json:"traceback,omitempty"`
 	ReturnCode *int   `json:"return_code,omitempty"` // of an interpreter that ended

@@ -18,15 +18,18 @@ type Cell struct {
 	MaxOutputBytes int64    `json:"max_output_bytes,omitempty"` // of each stream; 0 is 1 MiB
 }
 
-// Times of a cell that is to end: how long it has to heed an interrupt before its interpreter is ended, and how long after that its end may take.
+// Times of a cell that is to end: how long it has to heed an interrupt before its interpreter is ended, and how long
+// after that its end may take.
 const (
 	heedTime = 2 * time.Second
 	killTime = 15 * time.Second
 )
 
-// Cell runs code in a context, which is made if it is not there. Cells of a context take turns, in no promised order. When ctx ends, the cell is
-// interrupted; one that does not heed that ends with its interpreter. each, which may be nil, gets what the code prints while it runs.
-func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Cell, each func(Progress) error) (Outcome, error) {
+// Cell runs code in a context, which is made if it is not there. Cells of a context take turns, in no promised order.
+// When ctx ends, the cell is interrupted; one that does not heed that ends with its interpreter. each, which may be
+// nil, gets what the code prints while it runs.
+func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Cell, each func(Progress) error) (
+	Outcome, error) {
 	s, err := r.sessions.Get(owner, container) // first, so that nobody learns more of another's
 	if err != nil {
 		return Outcome{}, err
@@ -51,7 +54,8 @@ func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Ce
 }
 
 func (req Cell) check() error {
-	_, err := Program{Code: req.Code, Language: req.Language, TimeoutSeconds: req.TimeoutSeconds, MaxOutputBytes: req.MaxOutputBytes}.check()
+	_, err := Program{Code: req.Code, Language: req.Language, TimeoutSeconds: req.TimeoutSeconds,
+		MaxOutputBytes: req.MaxOutputBytes}.check()
 	return err
 }
 
@@ -85,10 +89,12 @@ func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Progr
 		in.obituary(&res)
 	}
 	if why != "" {
-		res.fail(ErrorDetail{Name: why, Message: "the cell ran longer than timeout_seconds", Traceback: tracebackOf(res)})
+		res.fail(ErrorDetail{Name: why, Message: "the cell ran longer than timeout_seconds", Traceback: tracebackOf(
+			res)})
 	}
 	ref := n.s.Ref()
-	res.Container, res.Context, res.ExecID, res.DurationMS = &ref, n.ask.Name, in.exec.ID(), milliseconds(time.Since(began))
+	res.Container, res.Context, res.ExecID, res.DurationMS = &ref, n.ask.Name, in.exec.ID(),
+		milliseconds(time.Since(began))
 	return res, nil
 }
 
@@ -111,8 +117,10 @@ func (r *Runner) limit(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// see sends a cell to its interpreter and waits until it has ended, or ends it. why is the reason that there was for that, if it was its time.
-func (n *notebook) see(ctx context.Context, in *interpreter, c *cell, req Cell, limit time.Duration, each func(Progress) error) (why string, err error) {
+// see sends a cell to its interpreter and waits until it has ended, or ends it. why is the reason that there was for
+// that, if it was its time.
+func (n *notebook) see(ctx context.Context, in *interpreter, c *cell, req Cell, limit time.Duration,
+	each func(Progress) error) (why string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	number := in.take(c)
@@ -135,7 +143,8 @@ func (n *notebook) see(ctx context.Context, in *interpreter, c *cell, req Cell, 
 }
 
 // await is see once the cell is on its way.
-func (n *notebook) await(ctx context.Context, in *interpreter, c *cell, sent <-chan error, limit time.Duration) (why string, err error) {
+func (n *notebook) await(ctx context.Context, in *interpreter, c *cell, sent <-chan error, limit time.Duration) (
+	why string, err error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
@@ -199,7 +208,8 @@ func (in *interpreter) obituary(res *Outcome) {
 	if in.last != nil {
 		res.describe(*in.last)
 	}
-	res.Notes = append(res.Notes, "the interpreter of this context ended: "+in.why()+"; the next cell begins a fresh one, without what was defined")
+	res.Notes = append(res.Notes, "the interpreter of this context ended: "+in.why()+"; the next cell begins a "+
+		"fresh one, without what was defined")
 }
 
 // ready fails where the interpreter could not be begun, since the image has none.
@@ -229,6 +239,7 @@ func (c *cell) follow(ctx context.Context, exec string, each func(Progress) erro
 		return err
 	}
 	return session.FollowOutput(ctx, c.out, exec, func(ev proto.Event) error {
-		return each(Progress{Type: string(ev.Type), Stream: ev.Stream, Offset: ev.Offset, Until: ev.Until, Data: ev.Data, DataBase64: ev.DataBase64})
+		return each(Progress{Type: string(ev.Type), Stream: ev.Stream, Offset: ev.Offset, Until: ev.Until,
+			Data: ev.Data, DataBase64: ev.DataBase64})
 	})
 }

@@ -19,15 +19,16 @@ const MaxCode = 1 << 20
 // maxTimeout is the most time that code may ask for, as commands may.
 const maxTimeout = 24 * time.Hour
 
-// freshLifetime is the net under the deletion of a container that was made for one run: longer than any run may take. After a crash of the daemon
-// the next one deletes it.
+// freshLifetime is the net under the deletion of a container that was made for one run: longer than any run may take.
+// After a crash of the daemon the next one deletes it.
 const freshLifetime = 25 * time.Hour
 
 // Config is what Open needs. Sessions must be set.
 type Config struct {
 	Sessions *session.Sessions
 	Timeout  time.Duration // of a cell, and of a program, that asks for none; 0 is 5 minutes
-	// Spare says for which API keys a container is kept ready once they have run code, for a minute; nil: for none. It counts as one of theirs.
+	// Spare says for which API keys a container is kept ready once they have run code, for a minute; nil: for none.
+	// It counts as one of theirs.
 	Spare func(key string) bool
 	Log   *slog.Logger // nil: slog.Default
 }
@@ -53,7 +54,8 @@ func Open(cfg Config) *Runner {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	r := &Runner{sessions: cfg.Sessions, timeout: cmp.Or(cfg.Timeout, 5*time.Minute), spare: cfg.Spare, log: cfg.Log, notebooks: map[string]map[string]*notebook{}, spares: map[spareKey]*spare{}}
+	r := &Runner{sessions: cfg.Sessions, timeout: cmp.Or(cfg.Timeout, 5*time.Minute), spare: cfg.Spare, log: cfg.Log,
+		notebooks: map[string]map[string]*notebook{}, spares: map[spareKey]*spare{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -66,8 +68,8 @@ func (r *Runner) Close() error {
 	return nil
 }
 
-// Once runs code afresh and gives the result to answer. Without a container one is made, and deleted with all that is in it once answer has returned,
-// whatever became of the code and of whoever asked for it.
+// Once runs code afresh and gives the result to answer. Without a container one is made, and deleted with all that is
+// in it once answer has returned, whatever became of the code and of whoever asked for it.
 func (r *Runner) Once(ctx context.Context, owner string, req Program, answer func(Outcome) error) error {
 	lang, err := req.check()
 	if err != nil {
@@ -126,7 +128,8 @@ func (r *Runner) where(ctx context.Context, owner string, req Program) (*session
 	if req.Container != "" {
 		return r.sessions.Get(owner, req.Container)
 	}
-	return r.sessions.Create(ctx, owner, proto.CreateContainer{Image: req.Image, Network: req.Network, NetworkSecrets: req.NetworkSecrets, Fleeting: true, MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
+	return r.sessions.Create(ctx, owner, proto.CreateContainer{Image: req.Image, Network: req.Network,
+		NetworkSecrets: req.NetworkSecrets, Fleeting: true, MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
 }
 
 // discard deletes a container that nobody knows of.
@@ -141,13 +144,17 @@ func (r *Runner) discard(ctx context.Context, owner string, s *session.Session) 
 func (req Program) Cell() (Cell, error) {
 	switch {
 	case req.Container == "":
-		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "container", "a context belongs to a container; name it, or leave context out")
+		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "container", "a context belongs to a container; name "+
+			"it, or leave context out")
 	case req.Image != "":
-		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; leave it out where container names one")
+		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; "+
+			"leave it out where container names one")
 	case !req.Network.IsZero() || len(req.NetworkSecrets) > 0:
-		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "network", "network is for a container that is made; create the context's container with it")
+		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "network", "network is for a container that is made; "+
+			"create the context's container with it")
 	case len(req.Env)+len(req.Secrets) > 0:
-		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "env", "an interpreter that runs has its environment; create the context with env and secrets")
+		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "env", "an interpreter that runs has its "+
+			"environment; create the context with env and secrets")
 	}
 	return Cell{req.Code, req.Language, req.Files, req.TimeoutSeconds, req.MaxOutputBytes}, nil
 }
@@ -158,16 +165,20 @@ func (req Program) check() (language, error) {
 		return language{}, err
 	}
 	if req.MaxOutputBytes < 0 || req.MaxOutputBytes > maxOutput {
-		return language{}, proto.Errorf(proto.InvalidArgument, "", "max_output_bytes", "max_output_bytes must be from 1 to %d", maxOutput)
+		return language{}, proto.Errorf(proto.InvalidArgument, "", "max_output_bytes", "max_output_bytes must be "+
+			"from 1 to %d", maxOutput)
 	}
 	if t := req.TimeoutSeconds; !(t >= 0 && t <= maxTimeout.Seconds()) {
-		return language{}, proto.Errorf(proto.InvalidArgument, "", "timeout_seconds", "timeout_seconds must be from 0 to %d", int64(maxTimeout.Seconds()))
+		return language{}, proto.Errorf(proto.InvalidArgument, "", "timeout_seconds",
+			"timeout_seconds must be from 0 to %d", int64(maxTimeout.Seconds()))
 	}
 	if req.Container != "" && req.Image != "" {
-		return language{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; leave it out where container names one")
+		return language{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; "+
+			"leave it out where container names one")
 	}
 	if req.Container != "" && (!req.Network.IsZero() || len(req.NetworkSecrets) > 0) {
-		return language{}, proto.Errorf(proto.InvalidArgument, "", "network", "network is for a container that is made; leave it out where container names one, which keeps what it has")
+		return language{}, proto.Errorf(proto.InvalidArgument, "", "network", "network is for a container that is "+
+			"made; leave it out where container names one, which keeps what it has")
 	}
 	return languageOf(req.Language)
 }
@@ -175,11 +186,14 @@ func (req Program) check() (language, error) {
 func checkCode(code string) error {
 	switch {
 	case strings.TrimSpace(code) == "":
-		return proto.Errorf(proto.InvalidArgument, "", "code", "there is no code to run; set code to the text of a program")
+		return proto.Errorf(proto.InvalidArgument, "", "code",
+			"there is no code to run; set code to the text of a program")
 	case len(code) > MaxCode:
-		return proto.Errorf(proto.TooLarge, "", "code", "the code has %d bytes; %d is the limit; put it into a file of a container and run that", len(code), MaxCode)
+		return proto.Errorf(proto.TooLarge, "", "code", "the code has %d bytes; %d is the limit; put it into a file "+
+			"of a container and run that", len(code), MaxCode)
 	case strings.ContainsRune(code, 0) || !utf8.ValidString(code):
-		return proto.Errorf(proto.InvalidArgument, "", "code", "the code is no text: it holds a NUL byte, or is not UTF-8")
+		return proto.Errorf(proto.InvalidArgument, "", "code",
+			"the code is no text: it holds a NUL byte, or is not UTF-8")
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"berth/session"
 )
 
-// A spare is a container with an interpreter that has started and waits for its one program. To start both is nearly all of what a small program
-// takes, so who has just run one has another ready for the next.
+// A spare is a container with an interpreter that has started and waits for its one program. To start both is nearly
+// all of what a small program takes, so who has just run one has another ready for the next.
 type spare struct {
 	s     *session.Session
 	in    *interpreter
@@ -19,7 +19,8 @@ type spare struct {
 	old   *time.Timer // gives it up when nobody came for it
 }
 
-// A spareKey says whom a spare is for. It is made with that API key, so that it counts, and is in the audit log, as what it is.
+// A spareKey says whom a spare is for. It is made with that API key, so that it counts, and is in the audit log, as
+// what it is.
 type spareKey struct{ owner, key, image, language string }
 
 // Bounds of spares: how long one waits, and how many there are. spareIdle is the net under their deletion.
@@ -79,7 +80,8 @@ func (r *Runner) refill(ctx context.Context, k spareKey, lang language) {
 // prepare starts what a spare is.
 func (r *Runner) prepare(ctx context.Context, k spareKey, lang language, sp *spare) (err error) {
 	sp.s, err = r.sessions.Create(ctx, k.owner, proto.CreateContainer{
-		Image: k.image, Labels: map[string]string{"berth.for": "run_code"}, Fleeting: true, IdleTimeoutSeconds: int64(spareIdle.Seconds()), MaxLifetimeSeconds: int64(freshLifetime.Seconds()),
+		Image: k.image, Labels: map[string]string{"berth.for": "run_code"}, Fleeting: true, IdleTimeoutSeconds: int64(
+			spareIdle.Seconds()), MaxLifetimeSeconds: int64(freshLifetime.Seconds()),
 	})
 	if err != nil {
 		return err

@@ -22,8 +22,8 @@ func (s *server) waiting(sandbox string) []int {
 	return s.processes(sandbox, func(cmd string) bool { return strings.HasPrefix(cmd, "bash\x00-c\x00# waits") })
 }
 
-// Whatever file a bash of the base image that was executed has mapped by the time that it runs a command, what waits to be a command's has mapped before: its libraries, its
-// locale, and what it converts characters with.
+// Whatever file a bash of the base image that was executed has mapped by the time that it runs a command, what waits
+// to be a command's has mapped before: its libraries, its locale, and what it converts characters with.
 func TestWhatWaitsHasMappedItsFiles(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("nothing is started ahead on " + runtime.GOARCH)
@@ -39,7 +39,8 @@ func TestWhatWaitsHasMappedItsFiles(t *testing.T) {
 		bash(t, base, c.ID, "true")
 	}
 	sandbox := base.sandbox(t, c.ID)
-	eventually(t, "two bashes wait", func() bool { return len(base.waiting(sandbox)) == 2 }) // the second one is made after an answer
+	// the second one is made after an answer
+	eventually(t, "two bashes wait", func() bool { return len(base.waiting(sandbox)) == 2 })
 	for _, pid := range base.waiting(sandbox) {
 		maps, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")
 		if err != nil {

@@ -59,12 +59,15 @@ func TestWhatIsDoneIsAudited(t *testing.T) {
 	c := call[proto.Container](t, s, 201, "POST", "/v1/containers", "{}")
 	at := "/v1/containers/" + c.ID
 	bash(t, s, c.ID, "echo $'a\\nb\\e[2J' >made; export TOKEN=hunter2hunter2")
-	call[map[string]any](t, s, 404, "POST", "/v1/containers/container_0000000000000000000000/exec", `{"command":"true"}`)
+	call[map[string]any](t, s, 404, "POST", "/v1/containers/container_0000000000000000000000/exec",
+		`{"command":"true"}`)
 	for _, r := range []struct{ method, path, body string }{
-		{"PUT", at + "/fs/content?path=/workspace/x%0Ay", "bytes"}, {"GET", at + "/fs/content?path=/workspace/x%0Ay", ""}, {"POST", at + "/extend", "{}"},
+		{"PUT", at + "/fs/content?path=/workspace/x%0Ay", "bytes"}, {"GET", at + "/fs/content?path=/workspace/x%0Ay",
+			""}, {"POST", at + "/extend", "{}"},
 		{"POST", at + "/stop", ""}, {"POST", at + "/start", ""}, {"DELETE", at, ""}, {"GET", at, ""},
 	} {
-		if status, out, err := s.Do(r.method, r.path, strings.NewReader(r.body)); err != nil || status >= 400 && r.path != at {
+		if status, out, err := s.Do(r.method, r.path, strings.NewReader(r.body)); err != nil || status >= 400 &&
+			r.path != at {
 			t.Fatalf("%s %s: %d %v %s", r.method, r.path, status, err, out)
 		}
 	}
@@ -78,13 +81,16 @@ func TestWhatIsDoneIsAudited(t *testing.T) {
 	for _, e := range entries {
 		if e.ContainerID == c.ID || e.Outcome != proto.AuditOK {
 			got = append(got, e.Act+" "+e.Outcome)
-			if e.Outcome == proto.AuditOK && (!strings.HasPrefix(e.Actor, "key_") || e.RequestID == "" || e.Owner == "") {
+			if e.Outcome == proto.AuditOK && (!strings.HasPrefix(e.Actor, "key_") || e.RequestID == "" ||
+				e.Owner == "") {
 				t.Errorf("who did it? %+v", e)
 			}
 		}
 	}
-	want := []string{"container.start ok", "container.create ok", "exec.begin ok", "exec.end ok", "exec.begin not_found", "fs.write ok", "fs.read ok",
-		"container.extend ok", "container.stop ok", "container.start ok", "container.delete ok", "auth.refuse unauthenticated"}
+	want := []string{"container.start ok", "container.create ok", "exec.begin ok", "exec.end ok",
+		"exec.begin not_found", "fs.write ok", "fs.read ok",
+		"container.extend ok", "container.stop ok", "container.start ok", "container.delete ok",
+		"auth.refuse unauthenticated"}
 	if !slices.Equal(got, want) {
 		t.Errorf("audited %q", got)
 	}
@@ -92,7 +98,8 @@ func TestWhatIsDoneIsAudited(t *testing.T) {
 		t.Error("a secret is in the log")
 	}
 	n := min(50, len(since(t, s, 0))+1) // that look is in it, too
-	if out, err := auditCLI(t, s, "tail", "-n", "50"); err != nil || strings.Contains(out, "\x1b") || strings.Count(out, "\n") != n {
+	if out, err := auditCLI(t, s, "tail", "-n", "50"); err != nil || strings.Contains(out, "\x1b") ||
+		strings.Count(out, "\n") != n {
 		t.Errorf("%v, %d lines: %q", err, n, out)
 	}
 }
@@ -113,7 +120,8 @@ func checker(t *testing.T) string {
 	return path
 }
 
-// The log of a real daemon stands before every verifier: beside the daemon, after a SIGKILL, and by the documented program.
+// The log of a real daemon stands before every verifier: beside the daemon, after a SIGKILL, and by the documented
+// program.
 func TestAuditCanBeVerified(t *testing.T) {
 	s := base
 	c := create(t, s)

@@ -15,8 +15,8 @@ import (
 	"berth/state/ledger"
 )
 
-// An authorityFile has what the proxy signs with for hosts that secrets go to. It is made when the first container needs it, and anew when it is
-// about to end; containers learn of it at their start.
+// An authorityFile has what the proxy signs with for hosts that secrets go to. It is made when the first container
+// needs it, and anew when it is about to end; containers learn of it at their start.
 type authorityFile struct {
 	path string
 	log  *slog.Logger
@@ -39,7 +39,8 @@ func (f *authorityFile) get() (*egress.Authority, error) {
 	a, err := f.open()
 	if err != nil {
 		f.log.Error("there is no authority to put secrets into requests with", "error", err)
-		return nil, proto.Errorf(proto.Unavailable, "", "network_secrets", "the daemon has no authority to put secrets into requests with; its log says why")
+		return nil, proto.Errorf(proto.Unavailable, "", "network_secrets", "the daemon has no authority to put "+
+			"secrets into requests with; its log says why")
 	}
 	f.made = a
 	return a, nil

@@ -39,15 +39,19 @@ func newHost(t *testing.T) *host {
 	h := &host{hold: make(chan struct{})}
 	type pair struct{ A, B int }
 	m := mcp.NewServer(&mcp.Implementation{Name: "tools", Version: "1"}, nil)
-	mcp.AddTool(m, &mcp.Tool{Name: "multiply"}, func(_ context.Context, _ *mcp.CallToolRequest, in pair) (*mcp.CallToolResult, map[string]int, error) {
+	mcp.AddTool(m, &mcp.Tool{Name: "multiply"}, func(_ context.Context, _ *mcp.CallToolRequest, in pair) (
+		*mcp.CallToolResult, map[string]int, error) {
 		return nil, map[string]int{"product": in.A * in.B}, nil
 	})
-	mcp.AddTool(m, &mcp.Tool{Name: "fails"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(m, &mcp.Tool{Name: "fails"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult,
+		any, error) {
 		return nil, nil, fmt.Errorf("it does not want to")
 	})
-	m.AddTool(&mcp.Tool{Name: "odd", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"$ref":"https://example.com/schema"}}}`)}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		return &mcp.CallToolResult{}, nil
-	})
+	m.AddTool(&mcp.Tool{Name: "odd", InputSchema: json.RawMessage(
+		`{"type":"object","properties":{"a":{"$ref":"https://example.com/schema"}}}`)},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{}, nil
+		})
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return m }, nil))
 	mux.HandleFunc("POST /call", func(w http.ResponseWriter, r *http.Request) { h.answer(t, w, r) })
@@ -56,7 +60,8 @@ func newHost(t *testing.T) *host {
 	})
 	h.tools = httptest.NewServer(mux)
 	t.Cleanup(func() { close(h.hold); h.tools.Close() })
-	d, err := daemontest.New("--stop-on-exit", "--warm-max", "2", "--tools-callback", strings.TrimPrefix(h.tools.URL, "http://"))
+	d, err := daemontest.New("--stop-on-exit", "--warm-max", "2", "--tools-callback", strings.TrimPrefix(h.tools.URL,
+		"http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +79,8 @@ func (h *host) answer(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	mac := hmac.New(sha256.New, []byte(callbackSecret))
 	fmt.Fprintf(mac, "%s.%s", r.Header.Get(bridge.HeaderTimestamp), body)
-	if r.Header.Get(bridge.HeaderSignature) != "sha256="+hex.EncodeToString(mac.Sum(nil)) || r.Header.Get("X-Mine") != "yes" {
+	if r.Header.Get(bridge.HeaderSignature) != "sha256="+hex.EncodeToString(mac.Sum(nil)) ||
+		r.Header.Get("X-Mine") != "yes" {
 		t.Errorf("%v", r.Header)
 	}
 	var c bridge.Call
@@ -104,7 +110,8 @@ func (h *host) answer(t *testing.T, w http.ResponseWriter, r *http.Request) {
 // grant is the body of a request for a container whose calls are posted.
 func (h *host) grant(class proto.RuntimeClass, path string) string {
 	sum := `{"type":"object","properties":{"sum":{"type":"integer"}}}`
-	return fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":536870912},"code_tools":{"allow":["add","hold","huge","odd","raise","missing",{"name":"pay","approval":"review"}],"timeout_seconds":20,"max_calls":60,
+	return fmt.Sprintf(
+		`{"runtime_class":%q,"limits":{"memory_bytes":536870912},"code_tools":{"allow":["add","hold","huge","odd","raise","missing",{"name":"pay","approval":"review"}],"timeout_seconds":20,"max_calls":60,
 "provider":{"type":"http","url":%q,"secret":%q,"headers":{"X-Mine":"yes"},"tools":[{"name":"add","output_schema":%s},{"name":"hold"},{"name":"huge"},{"name":"odd","output_schema":%s},{"name":"raise"},{"name":"pay"}]}}}`,
 		class, h.tools.URL+path, callbackSecret, sum, sum)
 }
@@ -145,7 +152,8 @@ func (h *host) code(t *testing.T, container, text string) proto.Exec {
 // says wants what it prints.
 func (h *host) says(t *testing.T, container string, x proto.Exec, want string) {
 	t.Helper()
-	res := call[proto.ExecResult](t, h.server, 200, "GET", "/v1/containers/"+container+"/execs/"+x.ID+"/result?wait_seconds=60", "")
+	res := call[proto.ExecResult](t, h.server, 200, "GET", "/v1/containers/"+container+"/execs/"+x.ID+
+		"/result?wait_seconds=60", "")
 	if r := res.Result.Result; r == nil || strings.TrimSpace(r.Stdout) != want {
 		t.Errorf("said %+v %+v, want %s", r, res.Exec.End, want)
 	}
@@ -176,25 +184,30 @@ func (h *host) testHTTP(t *testing.T, class proto.RuntimeClass) {
 	away := h.container(t, h.grant(class, "/away"))
 	h.says(t, away, h.code(t, away, `print(call("add", a=1, b=1)["message"])`), "the server that answers add said 307")
 	plain := h.container(t, fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":536870912}}`, class))
-	res := bash(t, h.server, plain, `env | grep -c BERTH_TOOLS; (exec 3<>/dev/tcp/127.0.0.1/3129) 2>/dev/null && echo there || echo nothing there`)
+	res := bash(t, h.server, plain,
+		`env | grep -c BERTH_TOOLS; (exec 3<>/dev/tcp/127.0.0.1/3129) 2>/dev/null && echo there || echo nothing there`)
 	if r := res.Result.Result; r == nil || r.Stdout != "0\nnothing there\n" {
 		t.Errorf("a container without tools: %+v", r)
 	}
 }
 
 func (h *host) testMCP(t *testing.T) {
-	id := h.container(t, fmt.Sprintf(`{"code_tools":{"allow":["multiply","fails","odd"],"provider":{"type":"mcp","url":%q}}}`, h.tools.URL+"/mcp"))
+	id := h.container(
+		t, fmt.Sprintf(`{"code_tools":{"allow":["multiply","fails","odd"],"provider":{"type":"mcp","url":%q}}}`,
+			h.tools.URL+"/mcp"))
 	for text, want := range map[string]string{
 		`print(call("multiply", A=6, B=7))`:           "{'product': 42}",
 		`print(call("multiply", A="6", B=7)["type"])`: "ValueError",
-		`print(call("odd", a=1)["type"])`:             "NameError", // its schema is one of another place, which is not looked at
-		`print(call("fails"))`:                        "{'type': 'RuntimeError', 'message': 'it does not want to'}",
+		// its schema is one of another place, which is not looked at
+		`print(call("odd", a=1)["type"])`: "NameError",
+		`print(call("fails"))`:            "{'type': 'RuntimeError', 'message': 'it does not want to'}",
 	} {
 		h.says(t, id, h.code(t, id, text), want)
 	}
 }
 
-// A call that waits for a person outlives the daemon's death, is approved under the next one, and is made once. One that a server had is not made again.
+// A call that waits for a person outlives the daemon's death, is approved under the next one, and is made once. One
+// that a server had is not made again.
 func (h *host) testKilled(t *testing.T, class proto.RuntimeClass) {
 	id := h.container(t, h.grant(class, "/call"))
 	paying := h.code(t, id, `print(call("pay", to="you"))`)
@@ -212,8 +225,10 @@ func (h *host) testKilled(t *testing.T, class proto.RuntimeClass) {
 	call[bridge.ToolCall](t, h.server, 200, "POST", path+"/approve", "")
 	call[any](t, h.server, 409, "POST", path+"/approve", "")
 	h.says(t, id, paying, "{'type': 'ValueError', 'message': 'no'}")
-	h.says(t, id, held, "the daemon was restarted while hold ran; whether it did anything is unknown, so it was not called again")
-	if done := call[bridge.ToolCall](t, h.server, 200, "GET", path, ""); done.State != bridge.StateFailed || done.Decision == nil {
+	h.says(t, id, held, "the daemon was restarted while hold ran; whether it did anything is unknown, so it was not "+
+		"called again")
+	if done := call[bridge.ToolCall](t, h.server, 200, "GET", path, ""); done.State != bridge.StateFailed ||
+		done.Decision == nil {
 		t.Errorf("%+v", done)
 	}
 	made := h.made.Load()
@@ -227,7 +242,8 @@ func (h *host) testKilled(t *testing.T, class proto.RuntimeClass) {
 func (h *host) awaitCall(t *testing.T, container string, state bridge.State) bridge.ToolCall {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		list := call[struct{ Data []bridge.ToolCall }](t, h.server, 200, "GET", "/v1/containers/"+container+"/tool_calls?state="+string(state), "")
+		list := call[struct{ Data []bridge.ToolCall }](t, h.server, 200, "GET", "/v1/containers/"+container+
+			"/tool_calls?state="+string(state), "")
 		if len(list.Data) > 0 {
 			return list.Data[0]
 		}
@@ -239,7 +255,8 @@ func (h *host) awaitCall(t *testing.T, container string, state bridge.State) bri
 
 // A server that the operator did not list is refused, whatever stands in the URL.
 func (h *host) testRefused(t *testing.T) {
-	for _, url := range []string{"http://127.0.0.1:1/", "http://169.254.169.254/", "http://user@" + strings.TrimPrefix(h.tools.URL, "http://") + "/", "file:///etc/passwd", "http://0x7f.1/", "unix:/run/x"} {
+	for _, url := range []string{"http://127.0.0.1:1/", "http://169.254.169.254/", "http://user@" + strings.TrimPrefix(
+		h.tools.URL, "http://") + "/", "file:///etc/passwd", "http://0x7f.1/", "unix:/run/x"} {
 		body := fmt.Sprintf(`{"code_tools":{"allow":["a"],"provider":{"type":"mcp","url":%q}}}`, url)
 		status, out, err := h.Do("POST", "/v1/containers", strings.NewReader(body))
 		if err != nil || status != 400 && status != 403 || !strings.Contains(string(out), "code_tools.provider.url") {

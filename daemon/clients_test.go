@@ -56,7 +56,8 @@ func cli(t *testing.T, s *server, args ...string) *program {
 // prints waits until the program has printed text.
 func (p *program) prints(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%v prints %q", p.Args[1:], text), func() bool { return strings.Contains(p.text(), text) })
+	eventually(t, fmt.Sprintf("%v prints %q", p.Args[1:], text),
+		func() bool { return strings.Contains(p.text(), text) })
 }
 
 func eventually(t *testing.T, what string, is func() bool) {
@@ -83,8 +84,9 @@ func connected(t *testing.T, port int) (n int) {
 	return n
 }
 
-// The client commands that wait for a command go on when the daemon is killed and when it is restarted: `logs -f` and `exec` with a key without losing or
-// repeating a byte, `wait` with the code. Asked again, the key gives the same run.
+// The client commands that wait for a command go on when the daemon is killed and when it is restarted: `logs -f` and
+// `exec` with a key without losing or repeating a byte, `wait` with the code. Asked again, the key gives the same
+// run.
 func TestClientsOutliveTheDaemon(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -94,11 +96,13 @@ func TestClientsOutliveTheDaemon(t *testing.T) {
 	free.Close()
 	s := base
 	defer func(flags []string) { s.Flags = flags; s.restart(t, syscall.SIGKILL) }(s.Flags)
-	s.Flags = append(slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" }), fmt.Sprintf("--listen=127.0.0.1:%d", port))
+	s.Flags = append(slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" }),
+		fmt.Sprintf("--listen=127.0.0.1:%d", port))
 	s.restart(t, syscall.SIGKILL)
 
 	c := create(t, s)
-	run := []string{"exec", "-q", "--idempotency-key", "once", "-c", `echo once >>/workspace/ran; for i in 1 2 3; do echo "line $i"; until test -e /workspace/$i; do sleep 0.02; done; done; echo end; exit 3`, c.ID}
+	run := []string{"exec", "-q", "--idempotency-key", "once", "-c",
+		`echo once >>/workspace/ran; for i in 1 2 3; do echo "line $i"; until test -e /workspace/$i; do sleep 0.02; done; done; echo end; exit 3`, c.ID}
 	keyed := cli(t, s, run...)
 	keyed.prints(t, "line 1\n")
 	x := call[struct{ Data []proto.Exec }](t, s, 200, "GET", "/v1/containers/"+c.ID+"/execs", "").Data[0]

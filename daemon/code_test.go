@@ -33,24 +33,28 @@ func TestCodeInContainers(t *testing.T) {
 		results        []string
 		stdout         string
 	}{
-		{"python", "print('out')\nimport sys, os\n(sys.version_info[:2], os.getuid())", []string{"((3, 11), 1000)"}, "out\n"},
+		{"python", "print('out')\nimport sys, os\n(sys.version_info[:2], os.getuid())", []string{"((3, 11), 1000)"},
+			"out\n"},
 		{"js", "console.log('out'); await Promise.resolve([1, 2])", []string{"[ 1, 2 ]"}, "out\n"},
 		{"bash", "echo out; id -un >&2", nil, "out\n"},
 	} {
 		for range 2 { // the second has what was kept ready
 			res := runCode(t, code.Program{Code: c.text, Language: c.language})
-			if !slices.Equal(res.Results, c.results) && len(res.Results)+len(c.results) > 0 || strings.Join(res.Logs.Stdout, "") != c.stdout || res.Error != "" {
+			if !slices.Equal(res.Results, c.results) && len(res.Results)+len(c.results) > 0 ||
+				strings.Join(res.Logs.Stdout, "") != c.stdout || res.Error != "" {
 				t.Errorf("%s: %+v", c.language, res)
 			}
 		}
 	}
 	for _, language := range []string{"ts", "r", "java"} {
-		err := call[struct{ Error proto.Error }](t, base, 501, "POST", "/v1/run_code", asJSON(t, code.Program{Code: "1", Language: language})).Error
+		err := call[struct{ Error proto.Error }](t, base, 501, "POST", "/v1/run_code",
+			asJSON(t, code.Program{Code: "1", Language: language})).Error
 		if err.Item != "language" || !strings.Contains(err.Message, "such as full") {
 			t.Errorf("%s in the base image: %+v", language, err)
 		}
 	}
-	got := call[struct{ Text string }](t, base, 200, "POST", "/v1/code_executor", asJSON(t, code.Script{Language: "node", Code: "console.log(6 * 7)"}))
+	got := call[struct{ Text string }](t, base, 200, "POST", "/v1/code_executor",
+		asJSON(t, code.Script{Language: "node", Code: "console.log(6 * 7)"}))
 	if !strings.Contains(got.Text, "```\n42\n```") {
 		t.Errorf("%q", got.Text)
 	}
@@ -64,7 +68,9 @@ func TestRichResultsInContainers(t *testing.T) {
 		Total   int `json:"total_rows"`
 	}
 	var html string
-	if len(res.Rich) != 1 || json.Unmarshal(res.Rich[0]["text/html"], &html) != nil || !strings.Contains(html, "<table") || json.Unmarshal(res.Rich[0]["application/vnd.berth.table+json"], &table) != nil {
+	if len(res.Rich) != 1 || json.Unmarshal(res.Rich[0]["text/html"], &html) != nil ||
+		!strings.Contains(html, "<table") || json.Unmarshal(res.Rich[0]["application/vnd.berth.table+json"],
+		&table) != nil {
 		t.Fatalf("%+v", res)
 	}
 	if len(table.Columns) != 2 || table.Columns[0].Dtype != "int64" || table.Rows[1][1] != "y" || table.Total != 2 {
@@ -76,7 +82,9 @@ func TestRichResultsInContainers(t *testing.T) {
 	} {
 		res := runCode(t, code.Program{Code: text})
 		var png string
-		if len(res.Rich) != 1 || json.Unmarshal(res.Rich[0]["image/png"], &png) != nil || !strings.HasPrefix(png, "iVBORw0KGgo") || res.Results[0] != "<Figure size 640x480 with 1 Axes>" || len(res.Logs.Stderr) > 0 {
+		if len(res.Rich) != 1 || json.Unmarshal(res.Rich[0]["image/png"], &png) != nil ||
+			!strings.HasPrefix(png, "iVBORw0KGgo") || res.Results[0] != "<Figure size 640x480 with 1 Axes>" ||
+			len(res.Logs.Stderr) > 0 {
 			t.Errorf("%s: %+v", text, res)
 		}
 	}
@@ -94,7 +102,8 @@ func TestContextsInContainers(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	res := cell("print('before', flush=True)\nb = bytearray(1 << 30)\nfor i in range(0, len(b), 4096): b[i] = 1")
-	if res.ErrorDetail == nil || res.ErrorDetail.Name != string(proto.EndOutOfMemory) && res.ErrorDetail.Name != "MemoryError" || strings.Join(res.Logs.Stdout, "") != "before\n" {
+	if res.ErrorDetail == nil || res.ErrorDetail.Name != string(proto.EndOutOfMemory) &&
+		res.ErrorDetail.Name != "MemoryError" || strings.Join(res.Logs.Stdout, "") != "before\n" {
 		t.Errorf("out of memory: %+v, %+v", res, res.ErrorDetail)
 	}
 	if res := cell("1"); len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "fresh interpreter") {
@@ -143,7 +152,8 @@ func testLanguages(t *testing.T) {
 	for language, programs := range programsOfFull {
 		for _, p := range programs {
 			res := runCode(t, code.Program{Code: p.text, Language: language, Image: "full"})
-			if got := strings.Join(res.Results, "|"); got != p.result || strings.Join(res.Logs.Stdout, "") != p.stdout || strings.Join(res.Logs.Stderr, "") != p.stderr {
+			if got := strings.Join(res.Results, "|"); got != p.result ||
+				strings.Join(res.Logs.Stdout, "") != p.stdout || strings.Join(res.Logs.Stderr, "") != p.stderr {
 				t.Errorf("%s: %s\n%+v", language, p.text, res)
 			}
 			if (res.Error != "") != (p.err != "") || !strings.Contains(res.Error, p.err) {

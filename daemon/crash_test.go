@@ -43,9 +43,12 @@ func TestCrashes(t *testing.T) {
 		if i == 0 {
 			class = proto.ClassGVisor
 		}
-		c.workers = append(c.workers, &worker{crash: c, class: class, rnd: rand.New(rand.NewPCG(seed, uint64(i+2))), own: map[string]*ownContainer{}, files: map[string]string{}, spaces: map[string]*ownContainer{}, keys: map[string]string{}})
+		c.workers = append(c.workers, &worker{crash: c, class: class, rnd: rand.New(rand.NewPCG(seed, uint64(i+2))),
+			own: map[string]*ownContainer{}, files: map[string]string{}, spaces: map[string]*ownContainer{},
+			keys: map[string]string{}})
 	}
-	for _, con := range call[struct{ Data []proto.Container }](t, base, 200, "GET", "/v1/containers", "").Data { // kept ready for code, since earlier tests
+	// kept ready for code, since earlier tests
+	for _, con := range call[struct{ Data []proto.Container }](t, base, 200, "GET", "/v1/containers", "").Data {
 		call[any](t, base, 200, "DELETE", "/v1/containers/"+con.ID, "")
 	}
 	for _, w := range c.workers[:2] { // what is made once and kept, such as the empty network namespace of runsc
@@ -62,7 +65,8 @@ func TestCrashes(t *testing.T) {
 	}
 	c.empty(t)
 	c.checkNothingLeft(t, before)
-	t.Logf("%d rounds, %d acknowledged operations, %d cut off, %d starts killed, slowest start %v", *crashRounds, c.acked.Load(), c.cut.Load(), c.startsKilled, c.slowest)
+	t.Logf("%d rounds, %d acknowledged operations, %d cut off, %d starts killed, slowest start %v", *crashRounds,
+		c.acked.Load(), c.cut.Load(), c.startsKilled, c.slowest)
 }
 
 // A crash is the daemon that is killed, and those who use it meanwhile.
@@ -234,7 +238,9 @@ func (w *worker) more(t *testing.T) {
 const theSecret = "crash-secret-of-theirs"
 
 func (w *worker) wanted() string {
-	return fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":134217728,"disk_bytes":67108864},"secrets":{"SECRET":%q}}`, w.class, theSecret)
+	return fmt.Sprintf(
+		`{"runtime_class":%q,"limits":{"memory_bytes":134217728,"disk_bytes":67108864},"secrets":{"SECRET":%q}}`,
+		w.class, theSecret)
 }
 
 func (w *worker) create(t *testing.T) {
@@ -250,7 +256,8 @@ func (w *worker) adopt(made proto.Container) *ownContainer {
 	w.mu.Lock()
 	w.made = append(w.made, made.ID)
 	w.mu.Unlock()
-	o := &ownContainer{id: made.ID, workspace: made.WorkspaceID, tokens: map[string]bool{}, files: map[string][]string{}, background: map[string]string{}}
+	o := &ownContainer{id: made.ID, workspace: made.WorkspaceID, tokens: map[string]bool{},
+		files: map[string][]string{}, background: map[string]string{}}
 	w.own[made.ID] = o
 	return o
 }
@@ -288,21 +295,24 @@ func (w *worker) background(t *testing.T, o *ownContainer) {
 	token, command := w.token(o)
 	var x proto.Exec
 	command += fmt.Sprintf("; for i in 1 2 3 4 5 6; do echo $i; sleep 0.%d; done; echo said", w.rnd.IntN(3))
-	if w.request(t, 202, "POST", "/v1/containers/"+o.id+"/exec", fmt.Sprintf(`{"command":%q,"background":true}`, command), &x) {
+	if w.request(t, 202, "POST", "/v1/containers/"+o.id+"/exec", fmt.Sprintf(`{"command":%q,"background":true}`,
+		command), &x) {
 		o.background[token] = x.ID
 	}
 }
 
 // live runs a command over the websocket.
 func (w *worker) live(t *testing.T, o *ownContainer) {
-	conn, _, err := websocket.DefaultDialer.Dial(strings.Replace(w.URL, "http", "ws", 1)+"/v1/containers/"+o.id+"/live", http.Header{"X-Api-Key": {w.Key}})
+	conn, _, err := websocket.DefaultDialer.Dial(strings.Replace(w.URL, "http", "ws", 1)+"/v1/containers/"+o.id+"/live",
+		http.Header{"X-Api-Key": {w.Key}})
 	if err != nil {
 		w.failed(t, "opening a websocket", err)
 		return
 	}
 	defer conn.Close()
 	token, command := w.token(o)
-	if err := conn.WriteJSON(map[string]any{"type": "exec", "ref": "r", "cmd": map[string]any{"command": command}}); err != nil {
+	if err := conn.WriteJSON(map[string]any{"type": "exec", "ref": "r", "cmd": map[string]any{
+		"command": command}}); err != nil {
 		w.failed(t, "asking over a websocket", err)
 		return
 	}
@@ -393,7 +403,8 @@ func (w *worker) deleteFile(t *testing.T) {
 
 func (w *worker) extend(t *testing.T, o *ownContainer) {
 	var got proto.Container
-	if w.request(t, 200, "POST", "/v1/containers/"+o.id+"/extend", fmt.Sprintf(`{"seconds":%d}`, 600+w.rnd.IntN(6000)), &got) {
+	if w.request(t, 200, "POST", "/v1/containers/"+o.id+"/extend", fmt.Sprintf(`{"seconds":%d}`, 600+w.rnd.IntN(6000)),
+		&got) {
 		o.expires = got.ExpiresAt.Time
 	}
 }

@@ -66,11 +66,13 @@ func (w *worker) checkContainer(t *testing.T, o *ownContainer) {
 		t.Errorf("container %s was promised until %v and has %v", o.id, o.expires, c.ExpiresAt)
 	}
 	if o.generation > 0 && c.Generation != o.generation && !w.stopped[o.id] {
-		t.Errorf("container %s was at generation %d, nobody stopped it, and it is at %d", o.id, o.generation, c.Generation)
+		t.Errorf("container %s was at generation %d, nobody stopped it, and it is at %d", o.id, o.generation,
+			c.Generation)
 	}
 	w.again(t, o)
 	w.checkBackground(t, o)
-	text, ok := w.read(t, o, "[ \"$SECRET\" = "+theSecret+" ] || echo no-secret; cat /workspace/tokens 2>/dev/null; echo ==; cd /workspace/up 2>/dev/null && ls -A | grep -vx manifest.json | xargs -r sha256sum")
+	text, ok := w.read(t, o, "[ \"$SECRET\" = "+theSecret+" ] || echo no-secret; cat /workspace/tokens 2>/dev/null; "+
+		"echo ==; cd /workspace/up 2>/dev/null && ls -A | grep -vx manifest.json | xargs -r sha256sum")
 	if !ok {
 		return
 	}
@@ -85,7 +87,10 @@ func (w *worker) checkExecs(t *testing.T, o *ownContainer) {
 	var list struct{ Data []proto.Exec }
 	for end := time.Now().Add(30 * time.Second); ; {
 		list = call[struct{ Data []proto.Exec }](t, w.server, 200, "GET", "/v1/containers/"+o.id+"/execs", "")
-		i := slices.IndexFunc(list.Data, func(x proto.Exec) bool { return x.State == proto.ExecRunning || x.End == nil })
+		i := slices.IndexFunc(list.Data, func(x proto.Exec) bool {
+			return x.State == proto.ExecRunning ||
+				x.End == nil
+		})
 		if i < 0 {
 			break
 		}
@@ -97,7 +102,8 @@ func (w *worker) checkExecs(t *testing.T, o *ownContainer) {
 	}
 	for _, x := range list.Data { // of which there are the last hundred
 		if slices.Contains(o.told, x.ID) && (x.End.Reason != proto.EndExit || x.End.ReturnCode != 0) {
-			t.Errorf("exec %s of %s was said to have ended well, and is now said to have ended as %+v", x.ID, o.id, x.End)
+			t.Errorf("exec %s of %s was said to have ended well, and is now said to have ended as %+v", x.ID, o.id,
+				x.End)
 		}
 	}
 	o.told = nil
@@ -154,7 +160,8 @@ func checkTokens(t *testing.T, o *ownContainer, found []string) {
 	}
 }
 
-// checkFiles compares the output of sha256sum; where a write was cut off, the old content or the new must be there, whole.
+// checkFiles compares the output of sha256sum; where a write was cut off, the old content or the new must be there,
+// whole.
 func checkFiles(t *testing.T, o *ownContainer, sums string) {
 	have := map[string]string{}
 	for _, line := range strings.Split(strings.TrimSpace(sums), "\n") {
@@ -260,7 +267,8 @@ func (c *crash) left(t *testing.T) traces {
 	tr := traces{
 		held: c.holds(t, c.dead(t)), Workspaces: c.workspaces(t), Layers: entries(pool, "layer"),
 		Bundles:  len(c.bundles()),
-		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(c.Dir, "output"),
+		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(
+			c.Dir, "output"),
 	}
 	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, l := range loops {
@@ -322,7 +330,8 @@ func (c *crash) checkLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = books.View(func(tx *ledger.Tx) error {
-		for _, bucket := range []string{"sessions", "workspaces", "execs", "files", "file_owners", "file_due", "blobs", "jobs", "job_execs", "inputs", "strays"} {
+		for _, bucket := range []string{"sessions", "workspaces", "execs", "files", "file_owners", "file_due", "blobs",
+			"jobs", "job_execs", "inputs", "strays"} {
 			_ = tx.Scan(bucket, "", func(key string, data []byte) (bool, error) {
 				t.Errorf("left in the ledger: %s/%s %.200s", bucket, key, data)
 				return true, nil

@@ -24,8 +24,8 @@ type footprint struct {
 	Temporary                            string // files that were being written
 }
 
-// checkHost waits for the kernel and the sweeper to have taken down what they take down in their own time, and compares; the daemon
-// has nothing to say of itself and its log has no errors, and the audit log is whole.
+// checkHost waits for the kernel and the sweeper to have taken down what they take down in their own time, and
+// compares; the daemon has nothing to say of itself and its log has no errors, and the audit log is whole.
 func (c *crash) checkHost(t *testing.T) {
 	var want footprint
 	stored := 0
@@ -105,7 +105,8 @@ func (c *crash) see(t *testing.T) map[string]string {
 	return now
 }
 
-// dead are the containers ever made that no worker has any more, and the sandboxes that are nobody's and not of the warm pool either.
+// dead are the containers ever made that no worker has any more, and the sandboxes that are nobody's and not of the
+// warm pool either.
 func (c *crash) dead(t *testing.T) []string {
 	t.Helper()
 	now := c.see(t)
@@ -135,7 +136,8 @@ func (c *crash) dead(t *testing.T) []string {
 	return dead
 }
 
-// temporary are the names of files in the data directory that have no name for good, apart from the disk pool, which the counts are of.
+// temporary are the names of files in the data directory that have no name for good, apart from the disk pool, which
+// the counts are of.
 func (s *server) temporary() string {
 	var found []string
 	_ = filepath.WalkDir(s.Dir, func(path string, d fs.DirEntry, err error) error {
@@ -145,7 +147,8 @@ func (s *server) temporary() string {
 		if d.IsDir() && d.Name() == "runtime" {
 			return fs.SkipDir
 		}
-		if !d.IsDir() && (strings.HasPrefix(d.Name(), "tmp") || strings.HasSuffix(d.Name(), ".new") || filepath.Base(filepath.Dir(path)) == "tmp") {
+		if !d.IsDir() && (strings.HasPrefix(d.Name(), "tmp") || strings.HasSuffix(d.Name(), ".new") ||
+			filepath.Base(filepath.Dir(path)) == "tmp") {
 			found = append(found, strings.TrimPrefix(path, s.Dir))
 		}
 		return nil

@@ -12,7 +12,8 @@ import (
 	"berth/proto"
 )
 
-// What the crash test's workers do beside the plain things: what they promise to do once, what they keep for later, keys.
+// What the crash test's workers do beside the plain things: what they promise to do once, what they keep for later,
+// keys.
 
 // A pending is a request with an idempotency key that was cut off. It is sent again after the crash.
 type pending struct{ path, body, token string }
@@ -20,7 +21,8 @@ type pending struct{ path, body, token string }
 // keyed runs a command that is run once, however often it is asked for.
 func (w *worker) keyed(t *testing.T, o *ownContainer) {
 	token, command := w.token(o)
-	p := pending{"/v1/containers/" + o.id + "/exec", fmt.Sprintf(`{"command":%q,"idempotency_key":%q}`, command, token), token}
+	p := pending{"/v1/containers/" + o.id + "/exec", fmt.Sprintf(`{"command":%q,"idempotency_key":%q}`, command, token),
+		token}
 	var res proto.ExecResult
 	if !w.request(t, 200, "POST", p.path, p.body, &res) {
 		o.pending = append(o.pending, p)
@@ -34,7 +36,8 @@ func (w *worker) keyed(t *testing.T, o *ownContainer) {
 func (w *worker) again(t *testing.T, o *ownContainer) {
 	for _, p := range o.pending {
 		first, second := w.ask(t, p), w.ask(t, p)
-		if first.Exec.ID == "" || first.Exec.ID != second.Exec.ID || first.Exec.End == nil || *first.Exec.End != *second.Exec.End {
+		if first.Exec.ID == "" || first.Exec.ID != second.Exec.ID || first.Exec.End == nil ||
+			*first.Exec.End != *second.Exec.End {
 			t.Errorf("asked again with a key: %+v, then %+v", first.Exec, second.Exec)
 			continue
 		}

@@ -71,7 +71,8 @@ type Config struct {
 
 	MaxRounds int           // with an upstream, in one turn; 0 is 50
 	MaxTurn   time.Duration // after which a turn pauses; 0 is 10 minutes
-	Skills    skills.Config // what skills may have, and the directory of those that everybody has; its parts are set here
+	// what skills may have, and the directory of those that everybody has; its parts are set here
+	Skills skills.Config
 
 	ProviderKeys string // file of model providers' API keys for stored tools; "" has none
 
@@ -169,7 +170,8 @@ func (d *Daemon) open(ctx context.Context) error {
 		d.cfg.Log.Error("backing up the ledger; free some space below the data directory", "error", err)
 	}
 	store, err := files.Open(files.Config{
-		Dir: filepath.Join(d.cfg.Dir, "files"), Ledger: books, QuotaBytes: d.cfg.FileQuota, KeyQuota: d.keys.MaxStorage, MaxFileBytes: d.cfg.MaxFileBytes, Log: d.cfg.Log,
+		Dir: filepath.Join(d.cfg.Dir, "files"), Ledger: books, QuotaBytes: d.cfg.FileQuota, KeyQuota: d.keys.MaxStorage,
+		MaxFileBytes: d.cfg.MaxFileBytes, Log: d.cfg.Log,
 	})
 	if err != nil {
 		return err
@@ -182,9 +184,11 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.openSessions(ctx, books, jobs); err != nil {
 		return err
 	}
-	d.code = code.Open(code.Config{Sessions: d.sessions, Timeout: d.cfg.Session.ExecTimeout, Spare: d.mayHaveSpare, Log: d.cfg.Log})
+	d.code = code.Open(code.Config{Sessions: d.sessions, Timeout: d.cfg.Session.ExecTimeout, Spare: d.mayHaveSpare,
+		Log: d.cfg.Log})
 	d.keep(d.code)
-	if d.tools, err = toolstore.Open(toolstore.Config{Ledger: books, Sessions: d.sessions, Code: d.code, Vault: d.secrets, NetworkMax: d.egress.Most(), ProviderKeys: providers, Log: d.cfg.Log}); err != nil {
+	if d.tools, err = toolstore.Open(toolstore.Config{Ledger: books, Sessions: d.sessions, Code: d.code,
+		Vault: d.secrets, NetworkMax: d.egress.Most(), ProviderKeys: providers, Log: d.cfg.Log}); err != nil {
 		return err
 	}
 	d.keep(d.tools)
@@ -205,15 +209,18 @@ func (d *Daemon) keep(c io.Closer) { d.closers = slices.Insert(d.closers, 0, c) 
 // can only be started again once their values can be read.
 func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artifacts.Jobs) (err error) {
 	d.runtime, err = containerd.Open(ctx, containerd.Config{
-		Dir: filepath.Join(d.cfg.Dir, "runtime"), BinDir: d.cfg.BinDir, Address: d.cfg.Address, PoolBytes: d.cfg.PoolBytes, Log: d.cfg.Log,
-		Warm: containerd.Warm{Min: d.cfg.WarmMin, Max: d.cfg.WarmMax, Image: d.cfg.Session.Image, Limits: d.cfg.Session.Limits},
+		Dir: filepath.Join(d.cfg.Dir, "runtime"), BinDir: d.cfg.BinDir, Address: d.cfg.Address,
+		PoolBytes: d.cfg.PoolBytes, Log: d.cfg.Log,
+		Warm: containerd.Warm{Min: d.cfg.WarmMin, Max: d.cfg.WarmMax, Image: d.cfg.Session.Image,
+			Limits: d.cfg.Session.Limits},
 	})
 	if err != nil {
 		return err
 	}
 	d.keep(d.runtime)
 	cfg := d.cfg.Session
-	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.runtime, d.runtime.Images(), books, jobs, d.cfg.Log
+	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.runtime, d.runtime.Images(), books,
+		jobs, d.cfg.Log
 	cfg.Quotas = d.keys
 	if d.secrets, err = vault.Open(filepath.Join(d.cfg.Dir, secretKeyFile), books); err != nil {
 		return err
@@ -266,7 +273,8 @@ func (d *Daemon) openEgress() (err error) {
 // openGateway opens what answers Messages requests.
 func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
 	d.gateway = gateway.New(gateway.Config{
-		Upstreams: d.models, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills, Ledger: d.books, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
+		Upstreams: d.models, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge,
+		Skills: d.skills, Ledger: d.books, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
 	})
 	d.keep(d.gateway)
 	return nil
@@ -287,8 +295,8 @@ func (d *Daemon) openBridge() error {
 	return nil
 }
 
-// mayHaveSpare reports whether a container may be kept ready for an API key that runs code: it would take a place where places are
-// counted. A daemon without a warm pool wants none ready at all.
+// mayHaveSpare reports whether a container may be kept ready for an API key that runs code: it would take a place
+// where places are counted. A daemon without a warm pool wants none ready at all.
 func (d *Daemon) mayHaveSpare(key string) bool {
 	return d.cfg.WarmMax > 0 && (key == "" || d.keys.MaxSessions(key) == 0)
 }
@@ -305,14 +313,22 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 	sweeper, err := gc.Open(gc.Config{
 		Log: d.cfg.Log, Report: d.metrics.swept,
 		Tasks: []gc.Task{
-			{Name: "sessions", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.sessions.Sweep(as(ctx, proto.ActorSweeper)) }},
-			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return store.Sweep(ctx, time.Now()) }},
+			{Name: "sessions", Schedule: every, Sweep: func(ctx context.Context) (any, error) {
+				return d.sessions.Sweep(as(ctx, proto.ActorSweeper))
+			}},
+			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) {
+				return store.Sweep(ctx, time.Now())
+			}},
 			{Name: "keys", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.keys.Sweep(ctx) }},
-			{Name: "tools", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.tools.Sweep(ctx) }},
+			{Name: "tools", Schedule: every, Sweep: func(ctx context.Context) (any, error) {
+				return d.tools.Sweep(ctx)
+			}},
 			{Name: "turns", Schedule: every, Sweep: func(context.Context) (any, error) {
 				return turnsSwept{Removed: d.gateway.Forget(gateway.AttemptTime)}, nil
 			}},
-			{Name: "calls", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.bridge.Sweep(ctx) }},
+			{Name: "calls", Schedule: every, Sweep: func(ctx context.Context) (any, error) {
+				return d.bridge.Sweep(ctx)
+			}},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
 			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (any, error) { return backUp(books) }},
 		},
@@ -323,8 +339,9 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 	return sweeper, err
 }
 
-// backupAge is how old the newest backup of the ledger is at least when another takes its place: daemons that are started
-// over and over must not push out all that is older. Somewhat below the hour, after which the schedule comes round.
+// backupAge is how old the newest backup of the ledger is at least when another takes its place: daemons that are
+// started over and over must not push out all that is older. Somewhat below the hour, after which the schedule comes
+// round.
 const backupAge = 50 * time.Minute
 
 // backedUp is what one turn of that schedule did.
@@ -358,17 +375,21 @@ func (d *Daemon) sweepImages(ctx context.Context) (any, error) {
 // openServer puts the edges over the core. It comes last: nobody is served before all parts can answer.
 func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
 	clients := mcp.Open(mcp.Config{
-		Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Life: d.keys.Life, Audit: d.audit, Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
+		Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Life: d.keys.Life, Audit: d.audit,
+		Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
 	})
 	d.keep(clients)
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{
 			api.Ops(d.metrics.registry, d.ready),
-			anthropic.New(anthropic.Config{Files: store, Skills: d.skills, Gateway: d.gateway, StrictDownloads: d.cfg.StrictDownloads}),
+			anthropic.New(anthropic.Config{Files: store, Skills: d.skills, Gateway: d.gateway,
+				StrictDownloads: d.cfg.StrictDownloads}),
 			clients.Edge(),
 			native.New(native.Config{
-				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store, Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys, Audit: d.audit,
+				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
+				Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys,
+				Audit:   d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}),
 		},
@@ -380,8 +401,10 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 func (d *Daemon) info(store *files.Store) native.Info {
 	s := d.cfg.Session
 	return native.Info{
-		RuntimeClasses: slices.Sorted(maps.Keys(d.runtime.Facts().Classes)), DefaultImage: s.Image, DefaultLimits: s.Limits, NetworkMax: d.cfg.Egress.Most,
-		IdleTimeoutSeconds: int64(s.IdleTimeout.Seconds()), MaxLifetimeSeconds: int64(s.MaxLifetime.Seconds()), MaxFileBytes: store.MaxFileBytes(),
+		RuntimeClasses: slices.Sorted(maps.Keys(d.runtime.Facts().Classes)), DefaultImage: s.Image,
+		DefaultLimits: s.Limits, NetworkMax: d.cfg.Egress.Most,
+		IdleTimeoutSeconds: int64(s.IdleTimeout.Seconds()), MaxLifetimeSeconds: int64(s.MaxLifetime.Seconds()),
+		MaxFileBytes: store.MaxFileBytes(),
 	}
 }
 

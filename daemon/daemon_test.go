@@ -34,8 +34,8 @@ import (
 // A server is one berth daemon under test.
 type server struct{ *daemontest.Daemon }
 
-// warmMembers is how many containers the warm pool of base has once it is settled: as many as it keeps at least, and no more, so
-// that tests can count what is there.
+// warmMembers is how many containers the warm pool of base has once it is settled: as many as it keeps at least, and
+// no more, so that tests can count what is there.
 const warmMembers = 2
 
 // base has the base image in it; tests share it, since unpacking takes long.
@@ -71,7 +71,8 @@ func call[T any](t testing.TB, s *server, want int, method, path, body string) T
 
 func create(t testing.TB, s *server) proto.Container {
 	t.Helper()
-	c := call[proto.Container](t, s, 201, "POST", "/v1/containers", `{"limits":{"memory_bytes":268435456,"disk_bytes":268435456}}`)
+	c := call[proto.Container](t, s, 201, "POST", "/v1/containers",
+		`{"limits":{"memory_bytes":268435456,"disk_bytes":268435456}}`)
 	t.Cleanup(func() { _, _, _ = s.Do("DELETE", "/v1/containers/"+c.ID, nil) })
 	return c
 }
@@ -90,7 +91,8 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 		live = append(live, c)
 		bash(t, s, c.ID, fmt.Sprintf("echo file %d >note; touch /tmp/same", i))
 	}
-	background := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+live[0].ID+"/exec", `{"command":"echo begun; sleep 1000","background":true}`)
+	background := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+live[0].ID+"/exec",
+		`{"command":"echo begun; sleep 1000","background":true}`)
 	cut := make(chan error, 1)
 	go func() {
 		_, _, err := s.Do("POST", "/v1/containers/"+live[1].ID+"/exec", strings.NewReader(`{"command":"sleep 1001"}`))
@@ -106,15 +108,18 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 	}
 	for i, c := range live {
 		res := bash(t, s, c.ID, "cat note; test -e /tmp/same && echo same sandbox")
-		if want := fmt.Sprintf("file %d\nsame sandbox\n", i); res.Result.Result == nil || res.Result.Result.Stdout != want {
+		if want := fmt.Sprintf("file %d\nsame sandbox\n", i); res.Result.Result == nil ||
+			res.Result.Result.Stdout != want {
 			t.Errorf("container %d: %+v", i, res.Result)
 		}
 	}
-	if on := call[proto.Exec](t, s, 200, "GET", "/v1/containers/"+live[0].ID+"/execs/"+background.ID, ""); on.State != proto.ExecRunning {
+	if on := call[proto.Exec](t, s, 200, "GET", "/v1/containers/"+live[0].ID+"/execs/"+background.ID,
+		""); on.State != proto.ExecRunning {
 		t.Errorf("the background exec is told as %+v", on)
 	}
 	list := call[struct{ Data []proto.Exec }](t, s, 200, "GET", "/v1/containers/"+live[1].ID+"/execs", "")
-	if len(list.Data) < 2 || list.Data[1].End == nil || list.Data[1].End.Reason != proto.EndLost || !strings.Contains(list.Data[1].End.Message, "daemon was restarted") {
+	if len(list.Data) < 2 || list.Data[1].End == nil || list.Data[1].End.Reason != proto.EndLost ||
+		!strings.Contains(list.Data[1].End.Message, "daemon was restarted") {
 		t.Errorf("the foreground exec is told as %+v", list.Data)
 	}
 }
@@ -143,12 +148,13 @@ func (s *server) rundir() string {
 	return filepath.Join("/run/berth", hex.EncodeToString(sum[:8]))
 }
 
-// sandboxes are the names of all sandboxes that there are, with the container that each is of: the one that claimed it out of the warm
-// pool, or the one whose name it has. A member of the pool looks like the latter.
+// sandboxes are the names of all sandboxes that there are, with the container that each is of: the one that claimed
+// it out of the warm pool, or the one whose name it has. A member of the pool looks like the latter.
 func (s *server) sandboxes(t *testing.T) map[string]string {
 	t.Helper()
 	layers := filepath.Join("/proc", strconv.Itoa(s.PID()), "root", s.Dir, "runtime/pool/layer")
-	moves, err1 := os.ReadFile(filepath.Join(s.Dir, "runtime", "moves")) // claims that are no links yet; read first, for they become ones
+	// claims that are no links yet; read first, for they become ones
+	moves, err1 := os.ReadFile(filepath.Join(s.Dir, "runtime", "moves"))
 	list, err2 := os.ReadDir(layers)
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
@@ -200,7 +206,8 @@ func (s *server) warm(t *testing.T) (ready, starting int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^berth_warm_members{image="[^"]*",state="(\w+)"} (\d+)$`).FindAllSubmatch(out, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^berth_warm_members{image="[^"]*",state="(\w+)"} (\d+)$`).FindAllSubmatch(
+		out, -1) {
 		n, _ := strconv.Atoi(string(m[2]))
 		if string(m[1]) == "ready" {
 			ready += n
@@ -238,7 +245,8 @@ func (s *server) holds(t *testing.T, containers []string) held {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := held{Mounts: bytes.Count(mounts, []byte("\n")), Files: len(fds), Sandboxes: len(runs), Goroutines: s.metric(t, "go_goroutines")}
+	h := held{Mounts: bytes.Count(mounts, []byte("\n")), Files: len(fds), Sandboxes: len(runs), Goroutines: s.metric(
+		t, "go_goroutines")}
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.IsDir() && namesAny(d.Name(), containers) {
 			h.Cgroups++
@@ -252,7 +260,8 @@ func (s *server) holds(t *testing.T, containers []string) held {
 		shim := bytes.Contains(cmd, []byte("containerd-shim-runc-v2")) && bytes.Contains(cmd, []byte(s.rundir()))
 		count(&h.Shims, shim)
 		if cgroup, _ := os.ReadFile(p + "/cgroup"); !shim && namesAny(string(cgroup), containers) {
-			if net, err := os.Readlink(p + "/ns/net"); err == nil { // one that has ended and was not yet reaped has none
+			// one that has ended and was not yet reaped has none
+			if net, err := os.Readlink(p + "/ns/net"); err == nil {
 				nets[net] = true
 			}
 		}
@@ -268,7 +277,8 @@ func count(n *int, is bool) {
 }
 
 func namesAny(text string, ids []string) bool {
-	return strings.Contains(text, proto.ContainerPrefix) && slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(text, id) })
+	return strings.Contains(text, proto.ContainerPrefix) &&
+		slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(text, id) })
 }
 
 func (s *server) metric(t *testing.T, name string) int {
@@ -295,7 +305,8 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 	var made []string
 	id := regexp.MustCompile(`container_[0-9A-Za-z]{22}`)
 	round := func() error {
-		status, out, err := s.Do("POST", "/v1/exec", strings.NewReader(`{"command":"echo $RANDOM >f; (sleep 100 &); cat f","ephemeral":true,"create":{"limits":{"disk_bytes":67108864}}}`))
+		status, out, err := s.Do("POST", "/v1/exec", strings.NewReader(
+			`{"command":"echo $RANDOM >f; (sleep 100 &); cat f","ephemeral":true,"create":{"limits":{"disk_bytes":67108864}}}`))
 		if err != nil || status != 200 || !bytes.Contains(out, []byte(`"return_code":0`)) {
 			return fmt.Errorf("%d %v %s", status, err, out)
 		}
@@ -305,7 +316,8 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 		return nil
 	}
 	live := create(t, s)
-	if h := s.holds(t, []string{s.sandbox(t, live.ID)}); h.Shims > 0 || h.Cgroups == 0 || h.NetNamespaces == 0 || h.Sandboxes == 0 {
+	if h := s.holds(t, []string{s.sandbox(t, live.ID)}); h.Shims > 0 || h.Cgroups == 0 || h.NetNamespaces == 0 ||
+		h.Sandboxes == 0 {
 		t.Fatalf("a live container is not seen: %+v", h)
 	}
 	if status, out, err := s.Do("DELETE", "/v1/containers/"+live.ID, nil); status != 200 {
@@ -332,7 +344,8 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 	wg.Wait()
 	http.DefaultClient.CloseIdleConnections()
 	after := s.settled(t, before, made)
-	if after.Mounts > before.Mounts || after.Cgroups > before.Cgroups || after.NetNamespaces > before.NetNamespaces || after.Shims > before.Shims ||
+	if after.Mounts > before.Mounts || after.Cgroups > before.Cgroups || after.NetNamespaces > before.NetNamespaces ||
+		after.Shims > before.Shims ||
 		after.Sandboxes > before.Sandboxes || after.Files > before.Files+4 || after.Goroutines > before.Goroutines+8 {
 		t.Errorf("%d rounds left something behind: before %+v, after %+v", rounds, before, after)
 	}
@@ -348,7 +361,8 @@ func (s *server) settled(t *testing.T, want held, containers []string) held {
 		if want == (held{}) && h.Shims == 0 && h.Sandboxes == warmMembers {
 			return h
 		}
-		if h.Mounts <= want.Mounts && h.Shims <= want.Shims && h.NetNamespaces <= want.NetNamespaces && h.Goroutines <= want.Goroutines && h.Files <= want.Files {
+		if h.Mounts <= want.Mounts && h.Shims <= want.Shims && h.NetNamespaces <= want.NetNamespaces &&
+			h.Goroutines <= want.Goroutines && h.Files <= want.Files {
 			return h
 		}
 	}
@@ -380,10 +394,12 @@ func TestMemoryStaysBounded(t *testing.T) {
 	c := create(t, s)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	flood := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+c.ID+"/exec", `{"command":"head -c 2000000000 /dev/zero | tr '\\0' x","background":true}`)
+	flood := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+c.ID+"/exec",
+		`{"command":"head -c 2000000000 /dev/zero | tr '\\0' x","background":true}`)
 	var readers sync.WaitGroup
 	for range 50 {
-		conn, _, err := websocket.DefaultDialer.Dial(strings.Replace(s.URL, "http", "ws", 1)+"/v1/containers/"+c.ID+"/live", http.Header{"X-Api-Key": {s.Key}})
+		conn, _, err := websocket.DefaultDialer.Dial(strings.Replace(s.URL, "http", "ws", 1)+"/v1/containers/"+c.ID+
+			"/live", http.Header{"X-Api-Key": {s.Key}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -398,7 +414,8 @@ func TestMemoryStaysBounded(t *testing.T) {
 	if err := s.upload(500 << 20); err != nil {
 		t.Fatal(err)
 	}
-	res := call[proto.ExecResult](t, s, 200, "GET", "/v1/containers/"+c.ID+"/execs/"+flood.ID+"/result?wait_seconds=120", "")
+	res := call[proto.ExecResult](t, s, 200, "GET", "/v1/containers/"+c.ID+"/execs/"+flood.ID+
+		"/result?wait_seconds=120", "")
 	if res.Exec.StdoutBytes != 2_000_000_000 || !res.Exec.Truncated {
 		t.Errorf("the flood ended as %+v", res.Exec)
 	}
@@ -469,7 +486,8 @@ func TestNoNetworkAndTheBaseImageWorks(t *testing.T) {
 	if res.Exec.End.Reason != proto.EndOutOfMemory {
 		t.Errorf("a memory bomb ended as %+v", res.Exec.End)
 	}
-	if r := bash(t, s, c.ID, "head -c 400M /dev/zero >/workspace/big; echo $?").Result.Result; r == nil || strings.HasSuffix(r.Stdout, "0\n") {
+	if r := bash(t, s, c.ID, "head -c 400M /dev/zero >/workspace/big; echo $?").Result.Result; r == nil ||
+		strings.HasSuffix(r.Stdout, "0\n") {
 		t.Errorf("400 MiB went into a workspace of 256: %+v", r)
 	}
 }

@@ -17,12 +17,15 @@ import (
 )
 
 // The environment that a command has in both places. Where it runs is the job's directory there and an empty one here.
-var sameEnv = map[string]string{"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "HOME": "/tmp", "TZ": "UTC"}
+var sameEnv = map[string]string{"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8",
+	"HOME": "/tmp", "TZ": "UTC"}
 
-// Scripts do the same inside a container of either class as with the host's own bash on the host's own kernel: the same bytes on both streams and the
-// same code. Text tools, redirections, signals, arithmetic, files, pipes, Unicode, large arguments, processes, Python.
+// Scripts do the same inside a container of either class as with the host's own bash on the host's own kernel: the
+// same bytes on both streams and the same code. Text tools, redirections, signals, arithmetic, files, pipes, Unicode,
+// large arguments, processes, Python.
 //
-// What gVisor does in its own way is not asked for: the numbers of errors for names of more than 255 bytes and arguments of more than 128 KiB.
+// What gVisor does in its own way is not asked for: the numbers of errors for names of more than 255 bytes and
+// arguments of more than 128 KiB.
 func TestInsideIsAsOutside(t *testing.T) {
 	scripts, err := filepath.Glob(filepath.Join("testdata", "differential", "*.sh"))
 	if err != nil || len(scripts) < 10 {
@@ -30,7 +33,8 @@ func TestInsideIsAsOutside(t *testing.T) {
 	}
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		t.Run(string(class), func(t *testing.T) {
-			c := call[proto.Container](t, base, 201, "POST", "/v1/containers", fmt.Sprintf(`{"runtime_class":%q}`, class))
+			c := call[proto.Container](t, base, 201, "POST", "/v1/containers", fmt.Sprintf(`{"runtime_class":%q}`,
+				class))
 			t.Cleanup(func() { _, _, _ = base.Do("DELETE", "/v1/containers/"+c.ID, nil) })
 			for _, path := range scripts {
 				t.Run(strings.TrimSuffix(filepath.Base(path), ".sh"), func(t *testing.T) {
@@ -88,7 +92,8 @@ func outside(t *testing.T, text string) string {
 // inside runs it in a container, through the API, in a job of its own.
 func inside(t *testing.T, container, text string) string {
 	t.Helper()
-	body, _ := json.Marshal(proto.Cmd{Command: text, Env: sameEnv, JobID: strings.ToLower(filepath.Base(t.Name())), MaxOutputBytes: 8 << 20})
+	body, _ := json.Marshal(proto.Cmd{Command: text, Env: sameEnv, JobID: strings.ToLower(filepath.Base(t.Name())),
+		MaxOutputBytes: 8 << 20})
 	res := call[proto.ExecResult](t, base, 200, "POST", "/v1/containers/"+container+"/exec", string(body))
 	r := res.Result.Result
 	if r == nil {

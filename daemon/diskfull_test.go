@@ -30,7 +30,8 @@ func smallDisk(t *testing.T, mib int64) string {
 	if err := os.Truncate(image, mib<<20); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", "-m", "0", image}, {"mkdir", at}, {"mount", "-o", "loop", image, at}, {"chmod", "755", dir, at}} {
+	for _, args := range [][]string{{"mkfs.ext4", "-q", "-F", "-m", "0", image}, {"mkdir", at},
+		{"mount", "-o", "loop", image, at}, {"chmod", "755", dir, at}} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v %s", args, err, out)
 		}
@@ -67,8 +68,8 @@ func fill(t *testing.T, dir string) (free func()) {
 	}
 }
 
-// The data directory's disk fills up under a daemon at work. Whatever cannot be kept is refused with a code of its own; the
-// daemon lives; and once there is room again everything works, and all that was promised is there.
+// The data directory's disk fills up under a daemon at work. Whatever cannot be kept is refused with a code of its
+// own; the daemon lives; and once there is room again everything works, and all that was promised is there.
 func TestDiskFull(t *testing.T) {
 	s := onDisk(t, smallDisk(t, 1800))
 	c := createClass(t, s, proto.ClassRunc)
@@ -138,14 +139,17 @@ func (s *server) refusedFull(t *testing.T, id string, n int) {
 	for what, try := range map[string]func() (int, []byte, error){
 		"creating": func() (int, []byte, error) { return s.Do("POST", "/v1/containers", strings.NewReader(`{}`)) },
 		"extending": func() (int, []byte, error) {
-			return s.Do("POST", "/v1/containers/"+id+"/extend", strings.NewReader(fmt.Sprintf(`{"seconds":%d}`, 1000+n)))
+			return s.Do("POST", "/v1/containers/"+id+"/extend", strings.NewReader(
+				fmt.Sprintf(`{"seconds":%d}`, 1000+n)))
 		},
 		"uploading": func() (int, []byte, error) { return s.uploadFile("big", big+fmt.Sprint(n)) },
 		"writing": func() (int, []byte, error) {
-			return s.Do("PUT", "/v1/containers/"+id+"/fs/content?path=/workspace/big", io.MultiReader(strings.NewReader(big)))
+			return s.Do("PUT", "/v1/containers/"+id+"/fs/content?path=/workspace/big",
+				io.MultiReader(strings.NewReader(big)))
 		},
 		"running": func() (int, []byte, error) {
-			return s.Do("POST", "/v1/containers/"+id+"/exec", strings.NewReader(`{"command":"head -c 4M /dev/urandom >/workspace/more; sync /workspace/more"}`))
+			return s.Do("POST", "/v1/containers/"+id+"/exec", strings.NewReader(
+				`{"command":"head -c 4M /dev/urandom >/workspace/more; sync /workspace/more"}`))
 		},
 	} {
 		status, out, err := try()
@@ -153,7 +157,8 @@ func (s *server) refusedFull(t *testing.T, id string, n int) {
 			Error struct{ Code, Message string }
 		}
 		_ = json.Unmarshal(out, &e)
-		if err != nil || status >= 300 && (status != 507 || e.Error.Code != string(proto.QuotaExceeded)) && status != 503 && (what != "uploading" || status != 529) {
+		if err != nil || status >= 300 && (status != 507 || e.Error.Code != string(proto.QuotaExceeded)) &&
+			status != 503 && (what != "uploading" || status != 529) {
 			t.Errorf("%s on a full disk: %d %v %.300s", what, status, err, out)
 		}
 	}
@@ -181,7 +186,8 @@ func (s *server) fullPool(t *testing.T) *os.File {
 func untilShown(t *testing.T, pool *os.File, what string, wanted func(free int64) bool) {
 	t.Helper()
 	var st unix.Statfs_t
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) { // the kernel tells nobody
+	// the kernel tells nobody
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err := unix.Fstatfs(int(pool.Fd()), &st); err == nil && wanted(int64(st.Bavail)*st.Bsize) {
 			return
 		}
@@ -213,14 +219,17 @@ func (s *server) untilRoomIsSeen(t *testing.T, id string) {
 func (s *server) worksAgain(t *testing.T, id, stored string) {
 	t.Helper()
 	holdsNote(t, s, id, "kept")
-	if r := bash(t, s, id, "rm -f /workspace/big /workspace/more; echo again >/workspace/new && cat /workspace/new").Result.Result; r == nil || r.Stdout != "again\n" {
+	if r := bash(
+		t, s, id,
+		"rm -f /workspace/big /workspace/more; echo again >/workspace/new && cat /workspace/new").Result.Result; r == nil || r.Stdout != "again\n" {
 		t.Errorf("after space was freed a command says %+v", r)
 	}
 	c := createClass(t, s, proto.ClassRunc)
 	bash(t, s, c.ID, "true")
 	call[any](t, s, 200, "DELETE", "/v1/containers/"+c.ID, "")
 	storedFile(t, s, "more")
-	if status, out, err := s.Do("GET", "/v1/files/"+stored+"/content", nil); err != nil || status != 200 || string(out) != "content" {
+	if status, out, err := s.Do("GET", "/v1/files/"+stored+"/content", nil); err != nil || status != 200 ||
+		string(out) != "content" {
 		t.Errorf("the stored file: %d %v %s", status, err, out)
 	}
 }

@@ -76,12 +76,13 @@ type ledgerOf struct {
 // Every step has so much room on the disk, in bytes, that others of the daemon's writes find none.
 var diskSteps = []int64{0, 4 << 10, 8 << 10, 12 << 10, 20 << 10, 32 << 10, 64 << 10, 128 << 10, 512 << 10}
 
-// Whichever write it is that the disk has no room for: the answer is an error of that kind, or it is done. When there is room again all is
-// there that was answered, nothing else, and nothing half done.
+// Whichever write it is that the disk has no room for: the answer is an error of that kind, or it is done. When there
+// is room again all is there that was answered, nothing else, and nothing half done.
 func TestDiskFullAtEveryWrite(t *testing.T) {
 	small := smallDisk(t, 64)
 	s := besideDisk(t, small)
-	b := &ledgerOf{server: s, containers: map[string]bool{}, files: map[string]bool{}, keys: map[string]string{}, execs: map[string]string{}}
+	b := &ledgerOf{server: s, containers: map[string]bool{}, files: map[string]bool{}, keys: map[string]string{},
+		execs: map[string]string{}}
 	b.main = b.try(t, http.StatusCreated, "POST", "/v1/containers", "{}")
 	b.containers[b.main] = true
 	for n, room := range diskSteps {
@@ -141,7 +142,8 @@ func (b *ledgerOf) answer(t *testing.T, want int, what string, status int, out [
 	switch {
 	case err == nil && status == want:
 		return a.ID
-	case err != nil || status != http.StatusInsufficientStorage && status != http.StatusServiceUnavailable && status != 529:
+	case err != nil || status != http.StatusInsufficientStorage && status != http.StatusServiceUnavailable &&
+		status != 529:
 		t.Errorf("%s: %d %v %.300s", what, status, err, out)
 	}
 	b.refused++
@@ -149,7 +151,8 @@ func (b *ledgerOf) answer(t *testing.T, want int, what string, status int, out [
 }
 
 func (b *ledgerOf) create(t *testing.T) string {
-	id := b.try(t, http.StatusCreated, "POST", "/v1/containers", `{"limits":{"memory_bytes":134217728,"disk_bytes":67108864}}`)
+	id := b.try(t, http.StatusCreated, "POST", "/v1/containers",
+		`{"limits":{"memory_bytes":134217728,"disk_bytes":67108864}}`)
 	if id != "" {
 		b.containers[id] = true
 	}
@@ -193,7 +196,8 @@ func (b *ledgerOf) remove(t *testing.T, path, id string, from map[string]bool) {
 }
 
 func (b *ledgerOf) extend(t *testing.T, seconds int) {
-	status, out, err := b.Do("POST", "/v1/containers/"+b.main+"/extend", strings.NewReader(fmt.Sprintf(`{"seconds":%d}`, seconds)))
+	status, out, err := b.Do("POST", "/v1/containers/"+b.main+"/extend", strings.NewReader(
+		fmt.Sprintf(`{"seconds":%d}`, seconds)))
 	var c proto.Container
 	if b.answer(t, http.StatusOK, "extending", status, out, err) != "" && json.Unmarshal(out, &c) == nil {
 		b.expires = c.ExpiresAt.Time
@@ -201,7 +205,8 @@ func (b *ledgerOf) extend(t *testing.T, seconds int) {
 }
 
 func (b *ledgerOf) background(t *testing.T) {
-	if id := b.try(t, http.StatusAccepted, "POST", "/v1/containers/"+b.main+"/exec", `{"command":"head -c 20000 /dev/zero | tr '\\0' x","background":true}`); id != "" {
+	if id := b.try(t, http.StatusAccepted, "POST", "/v1/containers/"+b.main+"/exec",
+		`{"command":"head -c 20000 /dev/zero | tr '\\0' x","background":true}`); id != "" {
 		b.execs[id] = b.main
 	}
 }
@@ -212,7 +217,9 @@ func (b *ledgerOf) check(t *testing.T) {
 	b.same(t, "/v1/containers?limit=1000", b.containers)
 	b.same(t, "/v1/files?limit=1000", b.files)
 	for id := range b.files {
-		if status, out, err := b.Do("GET", "/v1/files/"+id+"/content", nil); err != nil || status != http.StatusOK || len(out) < 10_000 || string(out) != strings.Repeat(string(out[:strings.Index(string(out), " ")+1]), 10_000) {
+		if status, out, err := b.Do("GET", "/v1/files/"+id+"/content", nil); err != nil || status != http.StatusOK ||
+			len(out) < 10_000 || string(out) != strings.Repeat(string(out[:strings.Index(string(out), " ")+1]),
+			10_000) {
 			t.Errorf("file %s: %d %v, %d bytes", id, status, err, len(out))
 		}
 	}
@@ -231,7 +238,8 @@ func (b *ledgerOf) check(t *testing.T) {
 			t.Errorf("exec %s ended as %s", exec, reason)
 		}
 	}
-	if c := call[proto.Container](t, b.server, 200, "GET", "/v1/containers/"+b.main, ""); c.ExpiresAt.Before(b.expires) {
+	if c := call[proto.Container](t, b.server, 200, "GET", "/v1/containers/"+b.main, ""); c.ExpiresAt.Before(
+		b.expires) {
 		t.Errorf("it was promised until %v and has %v", b.expires, c.ExpiresAt)
 	}
 	b.setAside(t, 0)
@@ -239,7 +247,8 @@ func (b *ledgerOf) check(t *testing.T) {
 	if len(blobs) != len(b.files) {
 		t.Errorf("%d contents of %d files", len(blobs), len(b.files))
 	}
-	eventually(t, "nothing temporary is left", func() bool { return b.temporary() == "" }) // output is kept once its end is told
+	// output is kept once its end is told
+	eventually(t, "nothing temporary is left", func() bool { return b.temporary() == "" })
 	if out, err := auditCLI(t, b.server, "verify", "--data", b.Dir); err != nil {
 		t.Errorf("the audit log: %v %s", err, out)
 	}
@@ -254,8 +263,14 @@ func (b *ledgerOf) same(t *testing.T, path string, want map[string]bool) {
 		for _, item := range call[struct{ Data []struct{ ID string } }](t, b.server, 200, "GET", path, "").Data {
 			have[item.ID] = true
 		}
-		missing := slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(id string) bool { return want[id] && !have[id] })
-		unknown := slices.ContainsFunc(slices.Collect(maps.Keys(have)), func(id string) bool { _, known := want[id]; return !known })
+		missing := slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(id string) bool {
+			return want[id] &&
+				!have[id]
+		})
+		unknown := slices.ContainsFunc(slices.Collect(maps.Keys(have)), func(id string) bool {
+			_, known := want[id]
+			return !known
+		})
 		if !missing && !unknown {
 			clear(want)
 			maps.Copy(want, have)

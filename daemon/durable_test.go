@@ -48,15 +48,17 @@ func (s *server) restart(t *testing.T, sig syscall.Signal) {
 	}
 }
 
-// Commands that are to outlive the daemon do, killed or not, in every class: no line lost, none twice, nothing run twice, and
-// the truth about what ended meanwhile.
+// Commands that are to outlive the daemon do, killed or not, in every class: no line lost, none twice, nothing run
+// twice, and the truth about what ended meanwhile.
 func TestExecsOutliveTheDaemon(t *testing.T) {
 	s := base
 	defer func(flags []string) { s.Flags = flags; s.restart(t, syscall.SIGKILL) }(s.Flags)
-	s.Flags = slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" }) // which ends them, as it should
+	// which ends them, as it should
+	s.Flags = slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" })
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		t.Run(string(class), func(t *testing.T) {
-			c := call[proto.Container](t, s, 201, "POST", "/v1/containers", fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":536870912,"disk_bytes":268435456}}`, class))
+			c := call[proto.Container](t, s, 201, "POST", "/v1/containers",
+				fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":536870912,"disk_bytes":268435456}}`, class))
 			t.Cleanup(func() { _, _, _ = s.Do("DELETE", "/v1/containers/"+c.ID, nil) })
 			at := "/v1/containers/" + c.ID
 			launch := func(cmd proto.Cmd) string {
@@ -64,8 +66,12 @@ func TestExecsOutliveTheDaemon(t *testing.T) {
 				body, _ := json.Marshal(cmd)
 				return at + "/execs/" + call[proto.Exec](t, s, 202, "POST", at+"/exec", string(body)).ID
 			}
-			counting := launch(proto.Cmd{Command: `n=0; until test -e /workspace/stop; do n=$((n+1)); echo "$n"; done; exit 7`, MaxOutputBytes: 16 << 20, TimeoutSeconds: 600})
-			ends := launch(proto.Cmd{Command: `echo begun; until test -e /workspace/go; do sleep 0.01; done; seq 100000 | sort | tail -1; exit 5`})
+			counting := launch(proto.Cmd{
+				Command:        `n=0; until test -e /workspace/stop; do n=$((n+1)); echo "$n"; done; exit 7`,
+				MaxOutputBytes: 16 << 20, TimeoutSeconds: 600})
+			ends := launch(
+				proto.Cmd{
+					Command: `echo begun; until test -e /workspace/go; do sleep 0.01; done; seq 100000 | sort | tail -1; exit 5`})
 			s.until(t, counting, "\n10\n")
 			s.until(t, ends, "begun")
 
@@ -76,7 +82,8 @@ func TestExecsOutliveTheDaemon(t *testing.T) {
 				cut <- err
 			}()
 			bash(t, s, c.ID, "until test -s /workspace/effects; do sleep 0.01; done")
-			bash(t, s, c.ID, "(sleep 1; touch /workspace/go) >/dev/null 2>&1 & sleep 0.1") // left behind: it ends while nobody is there, or just after
+			// left behind: it ends while nobody is there, or just after
+			bash(t, s, c.ID, "(sleep 1; touch /workspace/go) >/dev/null 2>&1 & sleep 0.1")
 			s.restart(t, syscall.SIGKILL)
 			if err := <-cut; err == nil {
 				t.Error("a request outlived its daemon")
@@ -89,16 +96,19 @@ func TestExecsOutliveTheDaemon(t *testing.T) {
 				t.Errorf("the keyed command: %+v %+v", again.Exec.End, again.Result.Result)
 			}
 			s.restart(t, syscall.SIGKILL)
-			if stored := call[proto.ExecResult](t, s, 200, "POST", at+"/exec", key); stored.Exec.ID != again.Exec.ID || stored.Result.Result.Stdout != "ran\n" {
+			if stored := call[proto.ExecResult](t, s, 200, "POST", at+"/exec", key); stored.Exec.ID != again.Exec.ID ||
+				stored.Result.Result.Stdout != "ran\n" {
 				t.Errorf("the keyed command after its end: %+v", stored)
 			}
 			res := call[proto.ExecResult](t, s, 200, "GET", counting+"/result?wait_seconds=60", "")
-			if res.Exec.End == nil || res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 7 || res.Result.Result == nil {
+			if res.Exec.End == nil || res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 7 ||
+				res.Result.Result == nil {
 				t.Fatalf("the counting one: %+v", res.Exec)
 			}
 			inOrder(t, res)
 			res = call[proto.ExecResult](t, s, 200, "GET", ends+"/result?wait_seconds=60", "")
-			if end := res.Exec.End; end == nil || end.ReturnCode != 5 || end.CPUSeconds <= 0 || end.PeakBytes == 0 || res.Result.Result.Stdout != "begun\n99999\n" {
+			if end := res.Exec.End; end == nil || end.ReturnCode != 5 || end.CPUSeconds <= 0 || end.PeakBytes == 0 ||
+				res.Result.Result.Stdout != "begun\n99999\n" {
 				t.Errorf("the one that ended meanwhile: %+v %+v", res.Exec.End, res.Result.Result)
 			}
 		})
@@ -109,11 +119,14 @@ func TestExecsOutliveTheDaemon(t *testing.T) {
 func TestEndsAreToldUnasked(t *testing.T) {
 	s := base
 	defer func(flags []string) { s.Flags = flags; s.restart(t, syscall.SIGKILL) }(s.Flags)
-	s.Flags = append(slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" }), "--sweep-every=1h") // a sweep would see to it, too
+	// a sweep would see to it, too
+	s.Flags = append(slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" }),
+		"--sweep-every=1h")
 	c := createClass(t, s, proto.ClassRunc)
 	t.Cleanup(func() { _, _, _ = s.Do("DELETE", "/v1/containers/"+c.ID, nil) })
 	at := "/v1/containers/" + c.ID
-	x := call[proto.Exec](t, s, 202, "POST", at+"/exec", `{"command":"echo begun; until test -e /workspace/go; do sleep 0.01; done; exit 9","background":true}`)
+	x := call[proto.Exec](t, s, 202, "POST", at+"/exec",
+		`{"command":"echo begun; until test -e /workspace/go; do sleep 0.01; done; exit 9","background":true}`)
 	s.until(t, at+"/execs/"+x.ID, "begun")
 	bash(t, s, c.ID, "(sleep 1; touch /workspace/go) >/dev/null 2>&1 & sleep 0.1") // left behind
 	s.restart(t, syscall.SIGKILL)

@@ -28,7 +28,8 @@ func (s *server) processes(id string, is func(cmdline string) bool) []int {
 	for _, p := range procs {
 		cmd, _ := os.ReadFile(p + "/cmdline")
 		cgroup, _ := os.ReadFile(p + "/cgroup")
-		if pid, err := strconv.Atoi(filepath.Base(p)); err == nil && len(cmd) > 0 && bytes.Contains(append(cmd, cgroup...), []byte(id)) && is(string(cmd)) {
+		if pid, err := strconv.Atoi(filepath.Base(p)); err == nil && len(cmd) > 0 &&
+			bytes.Contains(append(cmd, cgroup...), []byte(id)) && is(string(cmd)) {
 			found = append(found, pid)
 		}
 	}
@@ -59,7 +60,8 @@ func kill(t *testing.T, pids []int) {
 
 func createClass(t *testing.T, s *server, class proto.RuntimeClass) proto.Container {
 	t.Helper()
-	c := call[proto.Container](t, s, 201, "POST", "/v1/containers", fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":268435456,"disk_bytes":268435456}}`, class))
+	c := call[proto.Container](t, s, 201, "POST", "/v1/containers",
+		fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":268435456,"disk_bytes":268435456}}`, class))
 	t.Cleanup(func() { _, _, _ = s.Do("DELETE", "/v1/containers/"+c.ID, nil) })
 	return c
 }
@@ -67,7 +69,8 @@ func createClass(t *testing.T, s *server, class proto.RuntimeClass) proto.Contai
 // begun is a background command that has said something and goes on.
 func begun(t *testing.T, s *server, id string) proto.Exec {
 	t.Helper()
-	x := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+id+"/exec", `{"command":"echo begun; sleep 1000","background":true}`)
+	x := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+id+"/exec",
+		`{"command":"echo begun; sleep 1000","background":true}`)
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		if call[proto.Exec](t, s, 200, "GET", "/v1/containers/"+id+"/execs/"+x.ID, "").StdoutBytes > 0 {
 			return x
@@ -92,7 +95,8 @@ func becomes(t *testing.T, s *server, id string, state proto.State) {
 // told is how an exec ended.
 func told(t *testing.T, s *server, container, id string) proto.EndReason {
 	t.Helper()
-	res := call[proto.ExecResult](t, s, 200, "GET", "/v1/containers/"+container+"/execs/"+id+"/result?wait_seconds=30", "")
+	res := call[proto.ExecResult](t, s, 200, "GET", "/v1/containers/"+container+"/execs/"+id+"/result?wait_seconds=30",
+		"")
 	if res.Exec.End == nil {
 		t.Fatalf("exec %s has no end", id)
 	}
@@ -201,7 +205,8 @@ func TestReboot(t *testing.T) {
 		}
 		holdsNote(t, s, id, "kept")
 	}
-	if status, out, err := s.Do("GET", "/v1/files/"+stored+"/content", nil); err != nil || status != 200 || string(out) != "content" {
+	if status, out, err := s.Do("GET", "/v1/files/"+stored+"/content", nil); err != nil || status != 200 ||
+		string(out) != "content" {
 		t.Errorf("the stored file: %d %v %s", status, err, out)
 	}
 }
@@ -243,7 +248,8 @@ func storedFile(t *testing.T, s *server, content string) string {
 	return f.ID
 }
 
-// containerd's database knows images and sandboxes. Without it the workspaces are there, and an image has to be given again.
+// containerd's database knows images and sandboxes. Without it the workspaces are there, and an image has to be given
+// again.
 func TestContainerdMetadataGone(t *testing.T) {
 	s := fresh(t)
 	running, stopped := noteIn(t, s, proto.ClassRunc), noteIn(t, s, proto.ClassRunc)

@@ -14,8 +14,8 @@ import (
 	"berth/tools/toolstore"
 )
 
-// TestFullImage does one real thing with each group of what the full image promises, as the ordinary user, without network. The
-// image takes long to build, so this is `make test-full`.
+// TestFullImage does one real thing with each group of what the full image promises, as the ordinary user, without
+// network. The image takes long to build, so this is `make test-full`.
 func TestFullImage(t *testing.T) {
 	archive := os.Getenv("BERTH_FULL_IMAGE")
 	if archive == "" {

@@ -47,14 +47,16 @@ func TestKeysSurviveAKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	var self proto.KeyStatus
-	if status, out := as(t, d, keep.Secret, "GET", "/v1/keys/self", ""); status != http.StatusOK || json.Unmarshal(out, &self) != nil || self.Quota.Sessions != 3 {
+	if status, out := as(t, d, keep.Secret, "GET", "/v1/keys/self", ""); status != http.StatusOK ||
+		json.Unmarshal(out, &self) != nil || self.Quota.Sessions != 3 {
 		t.Errorf("the key: %d %s", status, out)
 	}
 	if status, out := as(t, d, gone.Secret, "GET", "/v1/keys/self", ""); status != http.StatusUnauthorized {
 		t.Errorf("the revoked key: %d %s", status, out)
 	}
 	old := d.Key
-	if err := os.WriteFile(filepath.Join(d.Dir, "api-key"), []byte("berth_replaced-by-the-operator\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Dir, "api-key"), []byte("berth_replaced-by-the-operator\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.Stop(syscall.SIGKILL)
@@ -76,8 +78,10 @@ func TestKeysSurviveAKill(t *testing.T) {
 
 // A tenant in a real container: what it runs is charged to its key, and nobody else's key finds it.
 func TestTenantInARealContainer(t *testing.T) {
-	ann, bob := newKey(t, base.Daemon, `{"owner": "ann", "quota": {"sessions": 1}}`), newKey(t, base.Daemon, `{"owner": "bob"}`)
-	status, out := as(t, base.Daemon, ann.Secret, "POST", "/v1/exec", `{"command": "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done"}`)
+	ann, bob := newKey(t, base.Daemon, `{"owner": "ann", "quota": {"sessions": 1}}`),
+		newKey(t, base.Daemon, `{"owner": "bob"}`)
+	status, out := as(t, base.Daemon, ann.Secret, "POST", "/v1/exec",
+		`{"command": "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done"}`)
 	var x proto.ExecResult
 	if status != http.StatusOK || json.Unmarshal(out, &x) != nil || x.Result.Result == nil {
 		t.Fatalf("%d %s", status, out)
@@ -85,15 +89,18 @@ func TestTenantInARealContainer(t *testing.T) {
 	at := "/v1/containers/" + x.Container.ID
 	defer as(t, base.Daemon, ann.Secret, "DELETE", at, "")
 	for who, secret := range map[string]string{"bob": bob.Secret, "the admin": base.Key} {
-		if status, out := as(t, base.Daemon, secret, "POST", at+"/exec", `{"command": "true"}`); status != http.StatusNotFound {
+		if status, out := as(t, base.Daemon, secret, "POST", at+"/exec",
+			`{"command": "true"}`); status != http.StatusNotFound {
 			t.Errorf("%s: %d %s", who, status, out)
 		}
 	}
 	var self proto.KeyStatus
-	if _, out := as(t, base.Daemon, ann.Secret, "GET", "/v1/keys/self", ""); json.Unmarshal(out, &self) != nil || self.Usage.Sessions != 1 || self.Usage.CPUSecondsToday < 0.01 {
+	if _, out := as(t, base.Daemon, ann.Secret, "GET", "/v1/keys/self", ""); json.Unmarshal(out, &self) != nil ||
+		self.Usage.Sessions != 1 || self.Usage.CPUSecondsToday < 0.01 {
 		t.Errorf("%s", out)
 	}
-	if status, out := as(t, base.Daemon, ann.Secret, "POST", "/v1/containers", ""); status != http.StatusTooManyRequests {
+	if status, out := as(t, base.Daemon, ann.Secret, "POST", "/v1/containers",
+		""); status != http.StatusTooManyRequests {
 		t.Errorf("a second container: %d %s", status, out)
 	}
 }

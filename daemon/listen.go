@@ -36,7 +36,8 @@ func (d *Daemon) tell() error {
 func (d *Daemon) listen() (err error) {
 	if d.cfg.TLSSelfSigned || d.cfg.TLSCert != "" || d.cfg.TLSKey != "" {
 		if d.certs, err = certs.Open(certs.Config{
-			CertFile: d.cfg.TLSCert, KeyFile: d.cfg.TLSKey, Dir: TLSDir(d.cfg.Dir), Hosts: hostsOf(d.cfg.Listen), Log: d.cfg.Log,
+			CertFile: d.cfg.TLSCert, KeyFile: d.cfg.TLSKey, Dir: TLSDir(d.cfg.Dir), Hosts: hostsOf(d.cfg.Listen),
+			Log: d.cfg.Log,
 		}); err != nil {
 			return err
 		}
@@ -48,8 +49,10 @@ func (d *Daemon) listen() (err error) {
 	}
 	d.keep(quietCloser{d.listener})
 	if a, ok := d.listener.Addr().(*net.TCPAddr); d.certs == nil && ok && !a.IP.IsLoopback() {
-		d.cfg.Log.Warn("API KEYS AND DATA CROSS THE NETWORK IN CLEAR TEXT: this address can be reached from other machines, and there is no TLS; "+
-			"use --tls-self-signed or --tls-cert, or listen on 127.0.0.1 behind a proxy that has TLS", "address", a.String())
+		d.cfg.Log.Warn("API KEYS AND DATA CROSS THE NETWORK IN CLEAR TEXT: this address can be reached from other "+
+			"machines, and there is no TLS; "+
+			"use --tls-self-signed or --tls-cert, or listen on 127.0.0.1 behind a proxy that has TLS", "address",
+			a.String())
 	}
 	return nil
 }
@@ -81,8 +84,8 @@ func (d *Daemon) URL() string {
 	return "http://" + d.Addr().String()
 }
 
-// Fingerprint is the SHA-256 of the certificate, and file what clients are to trust where it is the daemon's own. Both are
-// empty without TLS.
+// Fingerprint is the SHA-256 of the certificate, and file what clients are to trust where it is the daemon's own.
+// Both are empty without TLS.
 func (d *Daemon) Fingerprint() (sum, file string) {
 	if d.certs == nil {
 		return "", ""

@@ -31,7 +31,8 @@ func withModel(t *testing.T, script string) *scripted.Server {
 		base.restart(t, syscall.SIGKILL)
 		web.Close()
 	})
-	base.Flags = append(slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "--stop-on-exit" }), "--upstream", web.URL)
+	base.Flags = append(slices.DeleteFunc(slices.Clone(flags), func(f string) bool { return f == "--stop-on-exit" }),
+		"--upstream", web.URL)
 	base.restart(t, syscall.SIGKILL)
 	return model
 }
@@ -63,7 +64,9 @@ func (a turnAnswer) result(t *testing.T, n int) (r proto.BashResult) {
 // turn sends a request with the tool. The error is the connection's.
 func turn(container, version, retry string) (int, turnAnswer, error) {
 	var a turnAnswer
-	req := map[string]any{"model": "m", "max_tokens": 9, "tools": []any{map[string]any{"type": version, "name": "code_execution"}}, "messages": []any{map[string]any{"role": "user", "content": "go"}}}
+	req := map[string]any{"model": "m", "max_tokens": 9,
+		"tools": []any{map[string]any{"type": version, "name": "code_execution"}}, "messages": []any{
+			map[string]any{"role": "user", "content": "go"}}}
 	if container != "" {
 		req["container"] = container
 	}
@@ -112,12 +115,14 @@ func TestMessagesInContainers(t *testing.T) {
 			{"type": "tool_use", "name": "code_execution", "input": {"code": "import sys\nx = globals().get('x', 0) + 1\nprint(x, sys.version_info[:2])"}}]}},
 		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
 	first := mustTurn(t, "", replTool)
-	if r := first.result(t, 2); r.Stdout != "1\n1000\n" || len(r.Content) != 1 || first.result(t, 3).Stdout != "1 (3, 11)\n" {
+	if r := first.result(t, 2); r.Stdout != "1\n1000\n" || len(r.Content) != 1 ||
+		first.result(t, 3).Stdout != "1 (3, 11)\n" {
 		t.Fatalf("%+v", first)
 	}
 	id := first.Container.ID
 	t.Cleanup(func() { _, _, _ = base.Do("DELETE", "/v1/containers/"+id, nil) })
-	if status, out, err := base.Do("GET", "/v1/files/"+first.result(t, 2).Content[0].FileID+"/content", nil); status != 200 || string(out) != "f\n" {
+	if status, out, err := base.Do("GET", "/v1/files/"+first.result(t, 2).Content[0].FileID+"/content",
+		nil); status != 200 || string(out) != "f\n" {
 		t.Errorf("%d %v %q", status, err, out)
 	}
 	for n, c := range []struct {
@@ -135,7 +140,8 @@ func TestMessagesInContainers(t *testing.T) {
 	} {
 		c.between()
 		a := mustTurn(t, id, replTool)
-		if lines, _, _ := strings.Cut(a.result(t, 2).Stdout, "\n"); lines != string(rune('2'+n)) || !strings.HasPrefix(a.result(t, 3).Stdout, c.python+" ") || a.Container.ID != id {
+		if lines, _, _ := strings.Cut(a.result(t, 2).Stdout, "\n"); lines != string(rune('2'+n)) ||
+			!strings.HasPrefix(a.result(t, 3).Stdout, c.python+" ") || a.Container.ID != id {
 			t.Errorf("%s: %s and %s", c.name, a.result(t, 2).Stdout, a.result(t, 3).Stdout)
 		}
 	}
@@ -146,7 +152,8 @@ func TestMessagesInContainers(t *testing.T) {
 		return err == nil && status == 410
 	})
 	status, a, err := turn(short.ID, bashTool, "0")
-	if err != nil || status != 404 || a.Error == nil || a.Error.Details.Error_code != "container_expired" || !strings.Contains(a.Error.Message, short.ID) || len(model.Requests()) != asked {
+	if err != nil || status != 404 || a.Error == nil || a.Error.Details.Error_code != "container_expired" ||
+		!strings.Contains(a.Error.Message, short.ID) || len(model.Requests()) != asked {
 		t.Errorf("%d %v %+v", status, err, a.Error)
 	}
 	if err := model.Err(); err != nil {
@@ -162,7 +169,8 @@ func TestCodeCallsTheClientsTools(t *testing.T) {
 	req := map[string]any{
 		"model": "m", "max_tokens": 9, "messages": []any{map[string]any{"role": "user", "content": "go"}},
 		"tools": []any{map[string]any{"type": replTool, "name": "code_execution"},
-			map[string]any{"name": "query", "input_schema": map[string]any{"type": "object"}, "allowed_callers": []any{replTool}}},
+			map[string]any{"name": "query", "input_schema": map[string]any{"type": "object"}, "allowed_callers": []any{
+				replTool}}},
 	}
 	type answer struct {
 		Content []struct {
@@ -175,18 +183,22 @@ func TestCodeCallsTheClientsTools(t *testing.T) {
 	var whole struct{ Content []any }
 	status, out, err := base.Do("POST", "/v1/messages", strings.NewReader(asJSON(t, req)))
 	var first answer
-	if err != nil || status != 200 || json.Unmarshal(out, &first) != nil || json.Unmarshal(out, &whole) != nil || len(first.Content) != 51 {
+	if err != nil || status != 200 || json.Unmarshal(out, &first) != nil || json.Unmarshal(out, &whole) != nil ||
+		len(first.Content) != 51 {
 		t.Fatalf("%d %v %s", status, err, out)
 	}
 	t.Cleanup(func() { _, _, _ = base.Do("DELETE", "/v1/containers/"+first.Container.ID, nil) })
 	var results []any
 	for _, b := range first.Content[1:] {
-		results = append(results, map[string]any{"type": "tool_result", "tool_use_id": b.ID, "content": strconv.Itoa(b.Input.N)})
+		results = append(results, map[string]any{"type": "tool_result", "tool_use_id": b.ID, "content": strconv.Itoa(
+			b.Input.N)})
 	}
-	req["messages"] = append(req["messages"].([]any), map[string]any{"role": "assistant", "content": whole.Content}, map[string]any{"role": "user", "content": results})
+	req["messages"] = append(req["messages"].([]any), map[string]any{"role": "assistant", "content": whole.Content},
+		map[string]any{"role": "user", "content": results})
 	req["container"] = first.Container.ID
 	second := call[answer](t, base, 200, "POST", "/v1/messages", asJSON(t, req))
-	if len(second.Content) != 2 || second.Content[0].Type != "code_execution_tool_result" || second.Content[0].Content.Stdout != "5 1225\n" {
+	if len(second.Content) != 2 || second.Content[0].Type != "code_execution_tool_result" ||
+		second.Content[0].Content.Stdout != "5 1225\n" {
 		t.Errorf("%+v", second)
 	}
 	if err := model.Err(); err != nil || model.Left() > 0 {
@@ -231,7 +243,8 @@ func goesOn(t *testing.T, sig syscall.Signal) {
 	}()
 	bash(t, base, c.ID, "touch /workspace/go")
 	a := <-again
-	if len(a.Content) != 3 || a.result(t, 1).Stdout != "x\n" || a.StopReason != "end_turn" || a.Container == nil || a.Container.ID != c.ID {
+	if len(a.Content) != 3 || a.result(t, 1).Stdout != "x\n" || a.StopReason != "end_turn" || a.Container == nil ||
+		a.Container.ID != c.ID {
 		t.Errorf("%+v", a)
 	}
 	if err := model.Err(); err != nil || model.Left() > 0 {
@@ -257,7 +270,8 @@ func TestContainerDiesInATurn(t *testing.T) {
 	bash(t, base, c.ID, "until test -s /workspace/pid; do sleep 0.01; done")
 	kill(t, base.inside(base.sandbox(t, c.ID)))
 	a := <-answered
-	if len(a.Content) != 5 || !strings.Contains(string(a.Content[1].Content), `"error_code":"unavailable"`) || a.result(t, 3).Stdout != "kept\n" || a.StopReason != "end_turn" {
+	if len(a.Content) != 5 || !strings.Contains(string(a.Content[1].Content), `"error_code":"unavailable"`) ||
+		a.result(t, 3).Stdout != "kept\n" || a.StopReason != "end_turn" {
 		t.Errorf("%+v", a)
 	}
 	if err := model.Err(); err != nil || model.Left() > 0 {
@@ -285,7 +299,8 @@ func TestPythonIsNotRunTwice(t *testing.T) {
 		t.Error("a request outlived its daemon")
 	}
 	status, a, err := turn(c.ID, replTool, "1")
-	if err != nil || status != 200 || len(a.Content) != 3 || !strings.Contains(string(a.Content[1].Content), `"unavailable"`) {
+	if err != nil || status != 200 || len(a.Content) != 3 ||
+		!strings.Contains(string(a.Content[1].Content), `"unavailable"`) {
 		t.Errorf("%d %v %+v", status, err, a)
 	}
 	if out := bash(t, base, c.ID, "cat /workspace/n"); out.Result.Result.Stdout != "x" {

@@ -30,17 +30,26 @@ type metrics struct {
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
-		execs:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_execs_total", Help: "Commands that ended, by reason."}, []string{"reason"}),
-		// The buckets, in seconds, are dense around 10 ms, which is what a small command takes, and end beyond the default time limit.
+		execs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_execs_total",
+			Help: "Commands that ended, by reason."}, []string{"reason"}),
+		// The buckets, in seconds, are dense around 10 ms, which is what a small command takes, and end beyond the
+		// default time limit.
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "berth_exec_seconds", Help: "How long commands ran.", Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .5, 1, 5, 30, 120, 600},
+			Name: "berth_exec_seconds", Help: "How long commands ran.", Buckets: []float64{.001, .0025, .005, .01, .025,
+				.05, .1, .5, 1, 5, 30, 120, 600},
 		}),
-		sweeps:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_swept_total", Help: "What sweeps did, by task and kind."}, []string{"task", "kind"}),
-		sweeping: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "berth_sweep_seconds", Help: "How long sweeps took."}, []string{"task"}),
-		sweepErr: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_sweep_errors_total", Help: "Sweeps that failed in part."}, []string{"task"}),
-		egress:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_requests_total", Help: "Requests of containers to other hosts, by what came of them: ok, or why not."}, []string{"outcome"}),
-		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_tool_calls_total", Help: "Calls that code in containers made of tools, by what came of them."}, []string{"outcome"}),
-		carried:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_bytes_total", Help: "Bytes of those requests that are over, by direction."}, []string{"direction"}),
+		sweeps: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_swept_total",
+			Help: "What sweeps did, by task and kind."}, []string{"task", "kind"}),
+		sweeping: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "berth_sweep_seconds",
+			Help: "How long sweeps took."}, []string{"task"}),
+		sweepErr: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_sweep_errors_total",
+			Help: "Sweeps that failed in part."}, []string{"task"}),
+		egress: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_requests_total",
+			Help: "Requests of containers to other hosts, by what came of them: ok, or why not."}, []string{"outcome"}),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_tool_calls_total",
+			Help: "Calls that code in containers made of tools, by what came of them."}, []string{"outcome"}),
+		carried: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_bytes_total",
+			Help: "Bytes of those requests that are over, by direction."}, []string{"direction"}),
 	}
 	m.registry.MustRegister(m.execs, m.seconds, m.sweeps, m.sweeping, m.sweepErr, m.egress, m.carried, m.calls,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -84,8 +93,10 @@ func (m *metrics) watch(ss *session.Sessions, r *containerd.Runtime) {
 type warmCounts struct{ r *containerd.Runtime }
 
 var (
-	warmDesc   = prometheus.NewDesc("berth_warm_members", "Containers that are kept started for sessions to come, by image and state.", []string{"image", "state"}, nil)
-	claimsDesc = prometheus.NewDesc("berth_warm_starts_total", "Starts of containers that could be warm, by whether they were.", []string{"warm"}, nil)
+	warmDesc = prometheus.NewDesc("berth_warm_members", "Containers that are kept started for sessions to come, "+
+		"by image and state.", []string{"image", "state"}, nil)
+	claimsDesc = prometheus.NewDesc("berth_warm_starts_total",
+		"Starts of containers that could be warm, by whether they were.", []string{"warm"}, nil)
 )
 
 // Describe is prometheus.Collector's.

@@ -15,8 +15,9 @@ import (
 	"berth/proto"
 )
 
-// reachable is what other users of the host may reach, as far as their way there is open: directories to pass through for containers' roots, who
-// are nobody outside, and what is no secret. All else is root's alone, or lies behind a directory that is.
+// reachable is what other users of the host may reach, as far as their way there is open: directories to pass through
+// for containers' roots, who are nobody outside, and what is no secret. All else is root's alone, or lies behind a
+// directory that is.
 var reachable = map[string]fs.FileMode{
 	"data":              fs.ModeDir | 0o711,
 	"data/runtime":      fs.ModeDir | 0o711,
@@ -49,7 +50,8 @@ func TestDataIsRootsAlone(t *testing.T) {
 	}
 	secret, _ := json.Marshal(proto.CreateContainer{Secrets: map[string]string{"S": "opensesame"}})
 	c := call[proto.Container](t, d, 201, "POST", "/v1/containers", string(secret))
-	run := call[proto.Exec](t, d, 202, "POST", "/v1/containers/"+c.ID+"/exec", `{"command":"echo out; echo made >$OUTPUT_DIR/f","background":true}`)
+	run := call[proto.Exec](t, d, 202, "POST", "/v1/containers/"+c.ID+"/exec",
+		`{"command":"echo out; echo made >$OUTPUT_DIR/f","background":true}`)
 	call[proto.ExecResult](t, d, 200, "GET", "/v1/containers/"+c.ID+"/execs/"+run.ID+"/result?wait_seconds=30", "")
 	onlyReachable(t, d.Dir)
 
@@ -66,7 +68,8 @@ func TestDataIsRootsAlone(t *testing.T) {
 	}
 	bash(t, d, create(t, d).ID, "true")
 	onlyReachable(t, d.Dir)
-	for _, name := range []string{"api-key", "secret-key", "ledger.db", "ledger.db.1", "ledger.db.2", "audit.log", "tls/key.pem", "runtime/pool.img"} {
+	for _, name := range []string{"api-key", "secret-key", "ledger.db", "ledger.db.1", "ledger.db.2", "audit.log",
+		"tls/key.pem", "runtime/pool.img"} {
 		if fi, err := os.Stat(filepath.Join(d.Dir, name)); err != nil || fi.Mode() != 0o600 {
 			t.Errorf("%s: %v %v", name, fi, err)
 		}
@@ -97,7 +100,8 @@ func onlyReachable(t *testing.T, data string) {
 	t.Helper()
 	sum := sha256.Sum256([]byte(filepath.Join(data, "runtime")))
 	seen := 0
-	for top, dir := range map[string]string{"data": data, "run": filepath.Join("/run/berth", hex.EncodeToString(sum[:8]))} {
+	for top, dir := range map[string]string{"data": data, "run": filepath.Join("/run/berth", hex.EncodeToString(
+		sum[:8]))} {
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if os.IsNotExist(err) && path != dir {
 				return nil // it just went

@@ -24,8 +24,8 @@ import (
 	"berth/tools/toolstore"
 )
 
-// An internet is what containers of a test may find: servers on this host's 127.0.0.1, which the daemon is told to let through, and names for
-// them. Everything else of loopback is as private as ever.
+// An internet is what containers of a test may find: servers on this host's 127.0.0.1, which the daemon is told to
+// let through, and names for them. Everything else of loopback is as private as ever.
 type internet struct {
 	*server
 	names         *egresstest.NameServer
@@ -63,7 +63,8 @@ func newInternet(t *testing.T, flags ...string) *internet {
 	_, w.plain, _ = net.SplitHostPort(plain.Listener.Addr().String())
 	_, w.secure, _ = net.SplitHostPort(secure.Listener.Addr().String())
 	w.ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
-	d, err := daemontest.New(append([]string{"--stop-on-exit", "--warm-max", "2", "--network-max", "open", "--resolver", w.names.Addr, "--egress-allow-private", "127.0.0.1"}, flags...)...)
+	d, err := daemontest.New(append([]string{"--stop-on-exit", "--warm-max", "2", "--network-max", "open", "--resolver",
+		w.names.Addr, "--egress-allow-private", "127.0.0.1"}, flags...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,8 @@ func newInternet(t *testing.T, flags ...string) *internet {
 		}
 	})
 	w.server = &server{d}
-	for name, leads := range map[string]string{"web.test": "127.0.0.1", "example.com": "127.0.0.1", "inner.test": "127.0.0.2", "meta.test": "169.254.169.254", "six.test": "::1"} {
+	for name, leads := range map[string]string{"web.test": "127.0.0.1", "example.com": "127.0.0.1",
+		"inner.test": "127.0.0.2", "meta.test": "169.254.169.254", "six.test": "::1"} {
 		w.names.Set(name, leads)
 	}
 	return w
@@ -82,9 +84,11 @@ func newInternet(t *testing.T, flags ...string) *internet {
 // container makes one with a network, as JSON.
 func (w *internet) container(t *testing.T, class proto.RuntimeClass, network string) proto.Container {
 	t.Helper()
-	c := call[proto.Container](t, w.server, 201, "POST", "/v1/containers", fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":536870912},"network":%s}`, class, network))
+	c := call[proto.Container](t, w.server, 201, "POST", "/v1/containers",
+		fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":536870912},"network":%s}`, class, network))
 	t.Cleanup(func() { _, _, _ = w.Do("DELETE", "/v1/containers/"+c.ID, nil) })
-	if status, out, err := w.Do("PUT", "/v1/containers/"+c.ID+"/fs/content?path=/tmp/ca.pem", strings.NewReader(string(w.ca))); err != nil || status >= 300 {
+	if status, out, err := w.Do("PUT", "/v1/containers/"+c.ID+"/fs/content?path=/tmp/ca.pem", strings.NewReader(
+		string(w.ca))); err != nil || status >= 300 {
 		t.Fatalf("%d %v %s", status, err, out)
 	}
 	return c
@@ -107,7 +111,8 @@ func eachClass(t *testing.T, fn func(*testing.T, proto.RuntimeClass)) {
 	}
 }
 
-// A container reaches what its list has, by the programs that people use, and nothing else. It has no interface and no resolver for that.
+// A container reaches what its list has, by the programs that people use, and nothing else. It has no interface and
+// no resolver for that.
 func TestNetworks(t *testing.T) {
 	w := newInternet(t)
 	t.Run("list", func(t *testing.T) { eachClass(t, w.testList) })
@@ -120,12 +125,16 @@ func TestNetworks(t *testing.T) {
 	t.Run("less", w.testLess)
 }
 
-// codesOf asks for URLs, follows redirects, and prints what hosts and proxy answered. Addresses of loopback go to the proxy, too.
+// codesOf asks for URLs, follows redirects, and prints what hosts and proxy answered. Addresses of loopback go to the
+// proxy, too.
 const codesOf = `code() { for u in "$@"; do curl -skL -m 20 --noproxy nothing -o /dev/null -w '%{http_code}%{http_connect} ' "$u"; done; }; code `
 
 func (w *internet) testList(t *testing.T, class proto.RuntimeClass) {
-	c := w.container(t, class, fmt.Sprintf(`{"mode":"allowlist","allow":["web.test:%s","Example.com.:%s","*.evil.test:%s","inner.test"]}`, w.plain, w.secure, w.plain))
-	if n := c.Network; n.Mode != proto.NetworkAllowlist || len(n.Allow) != 4 || n.Allow[1] != "example.com:"+w.secure || c.Isolation.Network != proto.ThroughProxy {
+	c := w.container(t, class, fmt.Sprintf(
+		`{"mode":"allowlist","allow":["web.test:%s","Example.com.:%s","*.evil.test:%s","inner.test"]}`, w.plain,
+		w.secure, w.plain))
+	if n := c.Network; n.Mode != proto.NetworkAllowlist || len(n.Allow) != 4 || n.Allow[1] != "example.com:"+w.secure ||
+		c.Isolation.Network != proto.ThroughProxy {
 		t.Errorf("%+v %+v", n, c.Isolation)
 	}
 	sum := sha256.Sum256(w.blob)
@@ -141,20 +150,25 @@ func (w *internet) testList(t *testing.T, class proto.RuntimeClass) {
 		`for i in $(seq 60); do curl -s http://web.test:PLAIN/ -o /dev/null & done; wait; echo all`:                   "all",
 
 		// Not on the list, or not at that port, or not public.
-		codesOf + `http://other.test/ https://other.test/ http://web.test/ http://inner.test/ http://127.0.0.1:PLAIN/`:                                "403000 000403 403000 403000 403000",
-		codesOf + `http://web.test:PLAIN/to?http://inner.test/`:                                                                                       "403000",
-		codesOf + `http://web.test:PLAIN/to?http://169.254.169.254/latest/meta-data`:                                                                  "403000",
-		`curl -sk -o /dev/null -w '%{http_code}%{http_connect}' --connect-to ::example.com:SECURE https://other.test/`:                                "000200", // what was asked for is told in the hello
+		codesOf +
+			`http://other.test/ https://other.test/ http://web.test/ http://inner.test/ http://127.0.0.1:PLAIN/`: "403000 000403 403000 403000 403000",
+		codesOf +
+			`http://web.test:PLAIN/to?http://inner.test/`: "403000",
+		codesOf +
+			`http://web.test:PLAIN/to?http://169.254.169.254/latest/meta-data`: "403000",
+		// what was asked for is told in the hello
+		`curl -sk -o /dev/null -w '%{http_code}%{http_connect}' --connect-to ::example.com:SECURE https://other.test/`:                                "000200",
 		`python3 -c 'import requests; requests.get("https://other.test/")' 2>&1 | grep -o "other.test:443 is not on this container.s list" | head -1`: "other.test:443 is not on this container's list",
 		`curl -s --noproxy '*' -m 5 http://127.0.0.1:PLAIN/ || echo refused`:                                                                          "refused",
-		`getent hosts web.test || echo unknown`:                                                                                                       "unknown",
-		`tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '`:                                                                                          "lo",
-		`HTTP_PROXY= env | grep -ic ^http_proxy=`:                                                                                                     "2",
+		`getent hosts web.test || echo unknown`:              "unknown",
+		`tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '`: "lo",
+		`HTTP_PROXY= env | grep -ic ^http_proxy=`:            "2",
 	} {
 		w.says(t, c.ID, script, want)
 	}
 	// What a request says of its environment wins.
-	res := call[proto.ExecResult](t, w.server, 200, "POST", "/v1/containers/"+c.ID+"/exec", `{"command":"echo $HTTP_PROXY,$http_proxy,$HTTPS_PROXY,$all_proxy,$NO_PROXY","env":{"http_proxy":"mine"}}`)
+	res := call[proto.ExecResult](t, w.server, 200, "POST", "/v1/containers/"+c.ID+"/exec",
+		`{"command":"echo $HTTP_PROXY,$http_proxy,$HTTPS_PROXY,$all_proxy,$NO_PROXY","env":{"http_proxy":"mine"}}`)
 	if got := res.Result.Result.Stdout; got != ",mine,http://127.0.0.1:3128,http://127.0.0.1:3128,localhost,127.0.0.1,::1\n" {
 		t.Errorf("%q", got)
 	}
@@ -174,14 +188,19 @@ func (w *internet) testNone(t *testing.T, class proto.RuntimeClass) {
 		if c.Network.Mode != proto.NetworkNone || c.Isolation.Network != string(proto.NetworkNone) {
 			t.Errorf("%+v %+v", c.Network, c.Isolation)
 		}
-		w.says(t, c.ID, `env | grep -ic _proxy=; curl -s -m 5 http://web.test:PLAIN/ || echo no; curl -s -m 5 http://127.0.0.1:3128/ || echo nothing there`, "0\nno\nnothing there")
+		w.says(
+			t, c.ID,
+			`env | grep -ic _proxy=; curl -s -m 5 http://web.test:PLAIN/ || echo no; curl -s -m 5 http://127.0.0.1:3128/ || echo nothing there`, "0\nno\nnothing there")
 	}
 }
 
 func (w *internet) testOpen(t *testing.T, class proto.RuntimeClass) {
 	c := w.container(t, class, `"open"`)
-	w.says(t, c.ID, codesOf+`http://web.test:PLAIN/ http://127.0.0.1:PLAIN/ https://example.com:SECURE`, "200000 200000 200200")
-	w.says(t, c.ID, codesOf+`http://inner.test/ http://meta.test/ http://six.test/ http://169.254.169.254/ http://10.0.0.1/ http://127.0.0.2/ http://2130706434/ http://0x7f.2/`,
+	w.says(t, c.ID, codesOf+`http://web.test:PLAIN/ http://127.0.0.1:PLAIN/ https://example.com:SECURE`,
+		"200000 200000 200200")
+	w.says(
+		t, c.ID, codesOf+
+			`http://inner.test/ http://meta.test/ http://six.test/ http://169.254.169.254/ http://10.0.0.1/ http://127.0.0.2/ http://2130706434/ http://0x7f.2/`,
 		"403000 403000 403000 403000 403000 403000 403000 403000")
 }
 
@@ -191,7 +210,8 @@ func (w *internet) testCode(t *testing.T) {
 	const ask = "import urllib.request\nurllib.request.urlopen('%s', timeout=10).status"
 	for network, want := range map[string]string{"": "", `,"network":"open"`: "200"} {
 		body := fmt.Sprintf(`{"code":%q%s}`, fmt.Sprintf(ask, url), network)
-		if res := call[code.Outcome](t, w.server, 200, "POST", "/v1/run_code", body); strings.Join(res.Results, "") != want || (want == "") != (res.Error != "") {
+		if res := call[code.Outcome](t, w.server, 200, "POST", "/v1/run_code", body); strings.Join(res.Results,
+			"") != want || (want == "") != (res.Error != "") {
 			t.Errorf("network %q: %+v", network, res)
 		}
 	}
@@ -199,7 +219,8 @@ func (w *internet) testCode(t *testing.T) {
 	for allowed, want := range ends {
 		name := fmt.Sprintf("fetch_%t", allowed)
 		store(t, w.server, toolstore.NewTool{Name: name, Configuration: toolstore.Configuration{AllowNetwork: allowed,
-			Code: fmt.Sprintf("import urllib.request\ndef run(input): return {'status': urllib.request.urlopen('%s', timeout=10).status}", url)}})
+			Code: fmt.Sprintf("import urllib.request\ndef run(input): return {'status': "+
+				"urllib.request.urlopen('%s', timeout=10).status}", url)}})
 		if run := call[toolstore.Run](t, w.server, 200, "POST", "/v1/tools/"+name+"/run", "{}"); run.State != want {
 			t.Errorf("%s: %+v %+v", name, run, run.Error)
 		}
@@ -217,7 +238,8 @@ func (w *internet) testEnds(t *testing.T, class proto.RuntimeClass) {
 	at := "/v1/containers/" + c.ID
 	for _, end := range []string{"pause", "stop"} {
 		head := auditHead(t, w.server)
-		bash(t, w.server, c.ID, fmt.Sprintf("rm -f /tmp/held; curl -sN http://web.test:%s/hold >/tmp/held 2>&1 & until grep -qs begun /tmp/held; do sleep 0.05; done", w.plain))
+		bash(t, w.server, c.ID, fmt.Sprintf("rm -f /tmp/held; curl -sN http://web.test:%s/hold >/tmp/held 2>&1 & "+
+			"until grep -qs begun /tmp/held; do sleep 0.05; done", w.plain))
 		call[proto.Container](t, w.server, 200, "POST", at+"/"+end, "")
 		eventually(t, "the end of a request by "+end, func() bool {
 			return slices.ContainsFunc(since(t, w.server, head.Seq), func(e proto.AuditEntry) bool {
@@ -241,25 +263,36 @@ func (w *internet) testAudit(t *testing.T) {
 	slices.SortFunc(got, func(a, b proto.AuditEntry) int { return strings.Compare(a.Act, b.Act) })
 	for i, want := range []string{"egress.begin ok", "egress.end ok", "egress.refuse permission_denied"} {
 		e := got[i]
-		if e.Act+" "+e.Outcome != want || e.Actor != proto.ActorContainer || e.Owner != "default" || e.ContainerID != c.ID || e.Egress.Method != "GET" {
+		if e.Act+" "+e.Outcome != want || e.Actor != proto.ActorContainer || e.Owner != "default" ||
+			e.ContainerID != c.ID || e.Egress.Method != "GET" {
 			t.Errorf("%+v %+v", e, e.Egress)
 		}
 	}
-	if x := got[1].Egress; x.Host != "web.test" || x.Address != "127.0.0.1" || fmt.Sprint(x.Port) != w.plain || x.Sent == 0 || x.Received == 0 || x.Seconds <= 0 {
+	if x := got[1].Egress; x.Host != "web.test" || x.Address != "127.0.0.1" || fmt.Sprint(x.Port) != w.plain ||
+		x.Sent == 0 || x.Received == 0 || x.Seconds <= 0 {
 		t.Errorf("%+v", x)
 	}
-	if e := got[2]; e.Egress.Host != "other.test" || e.Egress.Reason != "not_allowed" || e.Egress.Address != "" || e.Note == "" {
+	if e := got[2]; e.Egress.Host != "other.test" || e.Egress.Reason != "not_allowed" || e.Egress.Address != "" ||
+		e.Note == "" {
 		t.Errorf("%+v %+v", e, e.Egress)
 	}
-	if out, err := auditCLI(t, w.server, "tail", "--act", "egress.", "-n", "3"); err != nil || !strings.Contains(out, "GET  web.test port "+w.plain) || !strings.Contains(out, "is not on this container's list") {
+	if out, err := auditCLI(t, w.server, "tail", "--act", "egress.", "-n", "3"); err != nil ||
+		!strings.Contains(out, "GET  web.test port "+w.plain) ||
+		!strings.Contains(out, "is not on this container's list") {
 		t.Errorf("%s %v", out, err)
 	}
-	if _, out, _ := w.Do("GET", "/metrics", nil); !strings.Contains(string(out), `berth_egress_requests_total{outcome="not_allowed"}`) || !strings.Contains(string(out), `berth_egress_bytes_total{direction="in"}`) {
+	if _, out, _ := w.Do("GET", "/metrics", nil); !strings.Contains(string(out),
+		`berth_egress_requests_total{outcome="not_allowed"}`) ||
+		!strings.Contains(string(out), `berth_egress_bytes_total{direction="in"}`) {
 		t.Error("the metrics do not tell of it")
 	}
 	for body, item := range map[string]string{
-		`{"network":"all"}`: "network.mode", `{"network":{"mode":"open","allow":["a.test"]}}`: "network.allow", `{"network":{"allow":["a.test","http://b.test"]}}`: "network.allow.1",
-		`{"network":{"allow":["10.0.0.1"]}}`: "network.allow", `{"network":{"modes":"open"}}`: "network.modes", `{"network":7}`: "network", `{"network":{"allow":["a.test",5]}}`: "network.allow.1",
+		`{"network":"all"}`: "network.mode", `{"network":{"mode":"open","allow":["a.test"]}}`: "network.allow",
+		`{"network":{"allow":["a.test","http://b.test"]}}`: "network.allow.1",
+		`{"network":{"allow":["10.0.0.1"]}}`:               "network.allow",
+		`{"network":{"modes":"open"}}`:                     "network.modes",
+		`{"network":7}`:                                    "network",
+		`{"network":{"allow":["a.test",5]}}`:               "network.allow.1",
 	} {
 		e := call[struct{ Error proto.Error }](t, w.server, 400, "POST", "/v1/containers", body)
 		if e.Error.Item != item || e.Error.Code != proto.InvalidArgument || e.Error.Message == "" {
@@ -271,7 +304,9 @@ func (w *internet) testAudit(t *testing.T) {
 // A daemon that is killed leaves containers with their network to the next one; who asks in between waits.
 func (w *internet) testRestart(t *testing.T, class proto.RuntimeClass) {
 	c := w.container(t, class, fmt.Sprintf(`{"allow":["web.test:%s"]}`, w.plain))
-	cmd, _ := json.Marshal(proto.Cmd{Background: true, Command: fmt.Sprintf("until [ -e /tmp/go ]; do sleep 0.05; done; for i in 1 2 3; do curl -s -m 60 -o /dev/null -w '%%{http_code}\n' http://web.test:%s/ && break; done", w.plain)})
+	cmd, _ := json.Marshal(proto.Cmd{Background: true, Command: fmt.Sprintf("until [ -e /tmp/go ]; do sleep 0.05; "+
+		"done; for i in 1 2 3; do curl -s -m 60 -o /dev/null -w '%%{http_code}\n' http://web.test:%s/ && break; done",
+		w.plain)})
 	e := call[proto.Exec](t, w.server, 202, "POST", "/v1/containers/"+c.ID+"/exec", string(cmd))
 	bash(t, w.server, c.ID, "(sleep 0.5; touch /tmp/go) >/dev/null 2>&1 &") // while there is no daemon
 	w.Stop(syscall.SIGKILL)
@@ -279,11 +314,13 @@ func (w *internet) testRestart(t *testing.T, class proto.RuntimeClass) {
 	if err := w.Start(); err != nil {
 		t.Fatal(err)
 	}
-	res := call[proto.ExecResult](t, w.server, 200, "GET", "/v1/containers/"+c.ID+"/execs/"+e.ID+"/result?wait_seconds=60", "")
+	res := call[proto.ExecResult](t, w.server, 200, "GET", "/v1/containers/"+c.ID+"/execs/"+e.ID+
+		"/result?wait_seconds=60", "")
 	if r := res.Result.Result; r == nil || !strings.HasSuffix(r.Stdout, "200\n") {
 		t.Errorf("%+v %+v", r, res.Exec.End)
 	}
-	if n := call[proto.Container](t, w.server, 200, "GET", "/v1/containers/"+c.ID, "").Network; n.Mode != proto.NetworkAllowlist || len(n.Allow) != 1 {
+	if n := call[proto.Container](t, w.server, 200, "GET", "/v1/containers/"+c.ID,
+		"").Network; n.Mode != proto.NetworkAllowlist || len(n.Allow) != 1 {
 		t.Errorf("%+v", n)
 	}
 }
@@ -300,7 +337,8 @@ func (w *internet) testLess(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.says(t, c.ID, "curl -s http://web.test:PLAIN/", `the daemon does not give containers the network "open" any more`)
-	if e := call[struct{ Error proto.Error }](t, w.server, 403, "POST", "/v1/containers", `{"network":"open"}`); e.Error.Item != "network" || !strings.Contains(e.Error.Message, "--network-max open") {
+	if e := call[struct{ Error proto.Error }](t, w.server, 403, "POST", "/v1/containers",
+		`{"network":"open"}`); e.Error.Item != "network" || !strings.Contains(e.Error.Message, "--network-max open") {
 		t.Errorf("%+v", e.Error)
 	}
 }
@@ -308,7 +346,8 @@ func (w *internet) testLess(t *testing.T) {
 // Without a flag of the operator's no container has a network.
 func TestNoNetworkUnlessTheOperatorSaysSo(t *testing.T) {
 	for _, body := range []string{`{"network":"open"}`, `{"network":{"allow":["api.github.com"]}}`} {
-		if e := call[struct{ Error proto.Error }](t, base, 403, "POST", "/v1/containers", body); e.Error.Code != proto.PermissionDenied || !strings.Contains(e.Error.Message, "--network-max") {
+		if e := call[struct{ Error proto.Error }](t, base, 403, "POST", "/v1/containers",
+			body); e.Error.Code != proto.PermissionDenied || !strings.Contains(e.Error.Message, "--network-max") {
 			t.Errorf("%+v", e.Error)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"berth/proto"
 )
 
-// blockSampling is how long goroutines wait for one sample of the block profile, in nanoseconds on average: fine enough for an
-// exec of a millisecond, and too coarse to slow it.
+// blockSampling is how long goroutines wait for one sample of the block profile, in nanoseconds on average: fine
+// enough for an exec of a millisecond, and too coarse to slow it.
 const blockSampling = 10_000
 
 // A profiler serves what the Go runtime knows of this process, for those who look for what takes time.
@@ -28,10 +28,12 @@ type profiler struct {
 func profile(address string, log *slog.Logger) (*profiler, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, proto.Errorf(proto.InvalidArgument, "", "pprof", "--pprof cannot listen: %v; give a free port such as 127.0.0.1:6060", err)
+		return nil, proto.Errorf(proto.InvalidArgument, "", "pprof", "--pprof cannot listen: %v; give a free port "+
+			"such as 127.0.0.1:6060", err)
 	}
 	if a, ok := listener.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
-		return nil, errors.Join(proto.Errorf(proto.InvalidArgument, "", "pprof", "--pprof %s can be reached from other machines, and asks for no key; listen on 127.0.0.1", address), listener.Close())
+		return nil, errors.Join(proto.Errorf(proto.InvalidArgument, "", "pprof", "--pprof %s can be reached from "+
+			"other machines, and asks for no key; listen on 127.0.0.1", address), listener.Close())
 	}
 	runtime.SetBlockProfileRate(blockSampling)
 	runtime.SetMutexProfileFraction(10) // one in so many
@@ -39,7 +41,8 @@ func profile(address string, log *slog.Logger) (*profiler, error) {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	p := &profiler{listener: listener, server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, done: make(chan struct{})}
+	p := &profiler{listener: listener, server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second},
+		done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		if err := p.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -32,8 +32,10 @@ func newHunt(t *testing.T, s *server) (h *hunt, secret, plain string) {
 	for name, v := range map[string]string{"secret": secret, "env": plain} {
 		quoted, _ := json.Marshal(v)
 		for form, needle := range map[string]string{
-			"as it is": v, "base64": base64.StdEncoding.EncodeToString([]byte(v)), "base64url": base64.RawURLEncoding.EncodeToString([]byte(v)),
-			"query": url.QueryEscape(v), "path": url.PathEscape(v), "JSON": strings.Trim(string(quoted), `"`), "its letters": v[:26],
+			"as it is": v, "base64": base64.StdEncoding.EncodeToString([]byte(v)),
+			"base64url": base64.RawURLEncoding.EncodeToString([]byte(v)),
+			"query":     url.QueryEscape(v), "path": url.PathEscape(v), "JSON": strings.Trim(string(quoted), `"`),
+			"its letters": v[:26],
 		} {
 			h.needles[needle] = name + " " + form
 		}
@@ -62,7 +64,8 @@ func (h *hunt) ask(want int, method, path, body string) []byte {
 	return out
 }
 
-// everywhere looks through all that the daemon keeps and says, but for the pool: what commands write into their files is theirs.
+// everywhere looks through all that the daemon keeps and says, but for the pool: what commands write into their files
+// is theirs.
 func (h *hunt) everywhere(container string) {
 	h.t.Helper()
 	err := filepath.WalkDir(h.Dir, func(path string, d fs.DirEntry, err error) error {
@@ -84,14 +87,16 @@ func (h *hunt) everywhere(container string) {
 		for _, path := range []string{"", "/execs", "/jobs"} {
 			h.ask(200, "GET", "/v1/containers/"+container+path, "")
 		}
-		job := call[struct{ Data []proto.Exec }](h.t, h.server, 200, "GET", "/v1/containers/"+container+"/execs", "").Data[0].JobID
+		job := call[struct{ Data []proto.Exec }](h.t, h.server, 200, "GET", "/v1/containers/"+container+"/execs",
+			"").Data[0].JobID
 		h.ask(200, "GET", "/v1/containers/"+container+"/jobs/"+job+"/manifest", "")
 	}
 }
 
 func TestSecretsAreNowhere(t *testing.T) {
 	h, secret, plain := newHunt(t, base)
-	body, _ := json.Marshal(proto.CreateContainer{Secrets: map[string]string{"S": secret}, Env: map[string]string{"E": plain, "WHERE": "/workspace"}})
+	body, _ := json.Marshal(proto.CreateContainer{Secrets: map[string]string{"S": secret}, Env: map[string]string{
+		"E": plain, "WHERE": "/workspace"}})
 	made := h.ask(201, "POST", "/v1/containers", string(body))
 	var c proto.Container
 	if err := json.Unmarshal(made, &c); err != nil || !slices.Equal(c.SecretNames, []string{"S"}) {
@@ -100,7 +105,8 @@ func TestSecretsAreNowhere(t *testing.T) {
 	at := "/v1/containers/" + c.ID
 	use := func() {
 		t.Helper()
-		if res := bash(t, base, c.ID, `printf %s "$S$E"`); res.Result.Result == nil || res.Result.Result.Stdout != secret+plain {
+		if res := bash(t, base, c.ID, `printf %s "$S$E"`); res.Result.Result == nil ||
+			res.Result.Result.Stdout != secret+plain {
 			t.Fatalf("%+v", res.Result)
 		}
 	}
@@ -108,20 +114,27 @@ func TestSecretsAreNowhere(t *testing.T) {
 	h.run(c.ID, proto.Cmd{Argv: []string{"/bin/echo", secret, "x" + plain}})
 	h.run(c.ID, proto.Cmd{Argv: []string{secret, plain}})
 	h.run(c.ID, proto.Cmd{Command: "cat <<'EOF' >/dev/null\nuser:" + secret + "\nEOF\nexit 3"})
-	h.run(c.ID, proto.Cmd{Command: `echo "$S $E" >&2; printf %s "$S" | base64 -w0 >&2; printf 'u:%s' "$S" | base64 -w0 >&2; head -c 3000 /dev/zero | tr '\0' x >&2; echo "$S" >&2; exit 1`})
+	h.run(
+		c.ID,
+		proto.Cmd{
+			Command: `echo "$S $E" >&2; printf %s "$S" | base64 -w0 >&2; printf 'u:%s' "$S" | base64 -w0 >&2; head -c 3000 /dev/zero | tr '\0' x >&2; echo "$S" >&2; exit 1`})
 	h.run(c.ID, proto.Cmd{Command: `cat "/nonexistent/$S"; cat "/nonexistent/$E"`})
-	h.run(c.ID, proto.Cmd{Command: "echo " + url.QueryEscape(secret) + " " + base64.StdEncoding.EncodeToString([]byte(secret)), Shell: "s"})
+	h.run(c.ID, proto.Cmd{Command: "echo " + url.QueryEscape(secret) + " " + base64.StdEncoding.EncodeToString(
+		[]byte(secret)), Shell: "s"})
 	own := rand.Text() + "own"
 	h.needles[own] = "secret of one command"
 	h.run(c.ID, proto.Cmd{Command: `: ` + own + `; echo "$T" >&2`, Secrets: map[string]string{"T": own}})
-	for path, status := range map[string]int{"/fs/content?path=/nonexistent/" + url.QueryEscape(secret): 404, "/fs/list?path=" + url.QueryEscape("/x/"+plain): 404} {
+	for path, status := range map[string]int{"/fs/content?path=/nonexistent/" + url.QueryEscape(secret): 404,
+		"/fs/list?path=" + url.QueryEscape("/x/"+plain): 404} {
 		h.ask(status, "GET", at+path, "")
 	}
-	for _, cmd := range []proto.Cmd{{Command: "true", User: secret}, {Command: "true", Shell: plain + "!"}, {Command: "true", JobID: secret}, {Command: "true", Secrets: map[string]string{"T": own}, OnOutputLimit: own}} {
+	for _, cmd := range []proto.Cmd{{Command: "true", User: secret}, {Command: "true", Shell: plain + "!"},
+		{Command: "true", JobID: secret}, {Command: "true", Secrets: map[string]string{"T": own}, OnOutputLimit: own}} {
 		body, _ := json.Marshal(cmd)
 		h.ask(400, "POST", at+"/exec", string(body))
 	}
-	bad, _ := json.Marshal(proto.CreateContainer{Secrets: map[string]string{"S": secret}, RuntimeClass: proto.RuntimeClass(secret)})
+	bad, _ := json.Marshal(proto.CreateContainer{Secrets: map[string]string{"S": secret},
+		RuntimeClass: proto.RuntimeClass(secret)})
 	h.ask(400, "POST", "/v1/containers", string(bad))
 	unknown, _ := json.Marshal(map[string]any{secret: 1})
 	h.ask(400, "POST", at+"/extend", string(unknown))
@@ -168,7 +181,10 @@ func TestSecretKeyThatIsGone(t *testing.T) {
 	for name, spoil := range map[string]func() error{
 		"missing": func() error { return os.Remove(key) },
 		"garbled": func() error { return os.WriteFile(key, []byte("???"), 0o600) },
-		"another": func() error { return os.WriteFile(key, []byte("berth-vault-1 "+strings.Repeat("ab", 32)+"\n"), 0o600) },
+		"another": func() error {
+			return os.WriteFile(key, []byte("berth-vault-1 "+strings.Repeat("ab", 32)+"\n"),
+				0o600)
+		},
 	} {
 		s.Stop(syscall.SIGTERM)
 		if err := spoil(); err != nil {
@@ -184,7 +200,8 @@ func TestSecretKeyThatIsGone(t *testing.T) {
 			t.Errorf("%s: %s", name, out)
 		}
 		if name != "another" {
-			if status, out, _ := s.Do("POST", "/v1/containers", strings.NewReader(`{"env":{"A":"b"}}`)); status != 503 || !bytes.Contains(out, []byte("empty file")) {
+			if status, out, _ := s.Do("POST", "/v1/containers", strings.NewReader(
+				`{"env":{"A":"b"}}`)); status != 503 || !bytes.Contains(out, []byte("empty file")) {
 				t.Errorf("%s: %d %s", name, status, out)
 			}
 		}

@@ -17,7 +17,8 @@ import (
 	"berth/test/daemontest"
 )
 
-// Skills outlive a daemon that is killed, those in its directory change without a restart, and a broken upload leaves nothing.
+// Skills outlive a daemon that is killed, those in its directory change without a restart, and a broken upload leaves
+// nothing.
 func TestSkillsOutliveTheDaemon(t *testing.T) {
 	shelf := t.TempDir()
 	put := func(description string) {
@@ -26,7 +27,8 @@ func TestSkillsOutliveTheDaemon(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: xlsx\ndescription: "+description+"\n---\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: xlsx\ndescription: "+description+
+			"\n---\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,11 +70,13 @@ func TestSkillsOutliveTheDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if z, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive))); err != nil || len(z.File) != 1 || z.File[0].Name != "notes/SKILL.md" {
+	if z, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive))); err != nil || len(z.File) != 1 ||
+		z.File[0].Name != "notes/SKILL.md" {
 		t.Errorf("its archive: %v, %v", z, err)
 	}
 	put("Sheets, and more.")
-	if v := call[list](t, s, 200, "GET", "/v1/skills/xlsx/versions", "").Data; len(v) != 1 || v[0].Description != "Sheets, and more." {
+	if v := call[list](t, s, 200, "GET", "/v1/skills/xlsx/versions", "").Data; len(v) != 1 ||
+		v[0].Description != "Sheets, and more." {
 		t.Errorf("the provided skill: %+v", v)
 	}
 	if left, err := os.ReadDir(filepath.Join(s.Dir, "skills")); err != nil || len(left) != 1 {
@@ -85,7 +89,8 @@ func (s *server) uploadSkill(t *testing.T, want int, path, text string) string {
 	t.Helper()
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
-	w, err := form.CreatePart(textproto.MIMEHeader{"Content-Disposition": {fmt.Sprintf(`form-data; name="files[]"; filename="%s"`, path)}})
+	w, err := form.CreatePart(textproto.MIMEHeader{
+		"Content-Disposition": {fmt.Sprintf(`form-data; name="files[]"; filename="%s"`, path)}})
 	if err == nil {
 		_, err = w.Write([]byte(text))
 	}
@@ -99,7 +104,8 @@ func (s *server) uploadSkill(t *testing.T, want int, path, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]string{"X-Api-Key": s.Key, "anthropic-version": "2023-06-01", "Content-Type": form.FormDataContentType()} {
+	for name, value := range map[string]string{"X-Api-Key": s.Key, "anthropic-version": "2023-06-01",
+		"Content-Type": form.FormDataContentType()} {
 		req.Header.Set(name, value)
 	}
 	res, err := http.DefaultClient.Do(req)

@@ -71,11 +71,13 @@ func (b *bank) shown() []string {
 
 // request is a container with the secret, as JSON.
 func (b *bank) request(class proto.RuntimeClass) string {
-	return fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":536870912},"network":{"allow":["example.com:%s","web.test:%s"]},"network_secrets":{"BANK_KEY":{"value":%q,"hosts":["example.com:%s"]}}}`,
+	return fmt.Sprintf(
+		`{"runtime_class":%q,"limits":{"memory_bytes":536870912},"network":{"allow":["example.com:%s","web.test:%s"]},"network_secrets":{"BANK_KEY":{"value":%q,"hosts":["example.com:%s"]}}}`,
 		class, b.secure, b.plain, networkSecret, b.secure)
 }
 
-// Commands have a placeholder, by whatever program they ask the host gets the secret, and it is in no file, log or answer.
+// Commands have a placeholder, by whatever program they ask the host gets the secret, and it is in no file, log or
+// answer.
 func TestSecretsAtTheProxy(t *testing.T) {
 	b := newBank(t)
 	t.Run("clients", func(t *testing.T) { eachClass(t, b.testClients) })
@@ -112,8 +114,12 @@ func (b *bank) testClients(t *testing.T, class proto.RuntimeClass) {
 		}
 	}
 	// To another host it stays what it is, and the tunnel to it is not opened.
-	b.says(t, c.ID, `curl -sS -H "Host: web.test:PLAIN" "http://web.test:PLAIN/to?http://web.test:PLAIN/$BANK_KEY" -o /dev/null -w '%{redirect_url}'`, "http://web.test:PLAIN/"+placeholder)
-	b.says(t, c.ID, `grep -c BEGIN /etc/ssl/berth-proxy.pem; ls -l /etc/ssl/berth-*.pem | cut -c1-10; grep -l PRIVATE /etc/ssl/berth-*`, "1\n-rw-r--r--\n-rw-r--r--")
+	b.says(
+		t, c.ID,
+		`curl -sS -H "Host: web.test:PLAIN" "http://web.test:PLAIN/to?http://web.test:PLAIN/$BANK_KEY" -o /dev/null -w '%{redirect_url}'`, "http://web.test:PLAIN/"+placeholder)
+	b.says(
+		t, c.ID,
+		`grep -c BEGIN /etc/ssl/berth-proxy.pem; ls -l /etc/ssl/berth-*.pem | cut -c1-10; grep -l PRIVATE /etc/ssl/berth-*`, "1\n-rw-r--r--\n-rw-r--r--")
 }
 
 // The next generation, and the next daemon, do the same with the same placeholder.
@@ -135,7 +141,8 @@ func (b *bank) testRestarts(t *testing.T) {
 }
 
 func (b *bank) testRunCode(t *testing.T) {
-	req := fmt.Sprintf(`{"code":"import os, requests\nrequests.get('https://example.com:%s/', headers={'Authorization': 'Bearer ' + os.environ['K']}).status_code","network":{"allow":["example.com:%s"]},"network_secrets":{"K":{"value":%q,"hosts":["example.com:%s"]}}}`,
+	req := fmt.Sprintf(
+		`{"code":"import os, requests\nrequests.get('https://example.com:%s/', headers={'Authorization': 'Bearer ' + os.environ['K']}).status_code","network":{"allow":["example.com:%s"]},"network_secrets":{"K":{"value":%q,"hosts":["example.com:%s"]}}}`,
 		b.secure, b.secure, networkSecret, b.secure)
 	out := call[code.Outcome](t, b.server, 200, "POST", "/v1/run_code", req)
 	if len(out.Results) != 1 || out.Results[0] != "200" {
@@ -145,21 +152,28 @@ func (b *bank) testRunCode(t *testing.T) {
 
 // A stored tool has a placeholder of the variables that it gives hosts.
 func (b *bank) testTool(t *testing.T) {
-	source := fmt.Sprintf("import os, requests\ndef run(input): return {'status': requests.get('https://example.com:%s/', headers={'Authorization': 'Bearer ' + os.environ['K']}).status_code, 'key': os.environ['K'], 'other': os.environ['OTHER']}", b.secure)
-	cfg := toolstore.Configuration{Code: source, AllowNetwork: true, EnvVariables: map[string]string{"K": networkSecret, "OTHER": "x"}, EnvHosts: map[string][]string{"K": {"example.com:" + b.secure}}}
+	source := fmt.Sprintf("import os, requests\ndef run(input): return {'status': "+
+		"requests.get('https://example.com:%s/', headers={'Authorization': 'Bearer ' + "+
+		"os.environ['K']}).status_code, 'key': os.environ['K'], 'other': os.environ['OTHER']}", b.secure)
+	cfg := toolstore.Configuration{Code: source, AllowNetwork: true, EnvVariables: map[string]string{"K": networkSecret,
+		"OTHER": "x"}, EnvHosts: map[string][]string{"K": {"example.com:" + b.secure}}}
 	store(t, b.server, toolstore.NewTool{Name: "ask_bank", Configuration: cfg})
 	run := call[toolstore.Run](t, b.server, 200, "POST", "/v1/tools/ask_bank/run", "{}")
-	if out := string(run.Output); !strings.Contains(out, `"status":200`) || !strings.Contains(out, `"key":"berth-secret-`) || !strings.Contains(out, `"other":"x"`) {
+	if out := string(run.Output); !strings.Contains(out, `"status":200`) ||
+		!strings.Contains(out, `"key":"berth-secret-`) || !strings.Contains(out, `"other":"x"`) {
 		t.Errorf("%s %+v", out, run.Error)
 	}
 	c := call[proto.Container](t, b.server, 201, "POST", "/v1/containers", `{"network":"open"}`)
 	call[any](t, b.server, 409, "POST", "/v1/tools/ask_bank/run", `{"container":"`+c.ID+`"}`)
 	call[any](t, b.server, 200, "DELETE", "/v1/containers/"+c.ID, "")
 	for name, change := range map[string]string{
-		"no such variable": fmt.Sprintf(`{"configuration":{"type":"CodeRunner","runtime":"python","code":%q,"allow_network":true,"env_hosts":{"NOPE":["example.com"]}}}`, source),
-		"no host":          fmt.Sprintf(`{"configuration":{"type":"CodeRunner","runtime":"python","code":%q,"allow_network":true,"env_hosts":{"K":["https://example.com"]}}}`, source),
+		"no such variable": fmt.Sprintf(
+			`{"configuration":{"type":"CodeRunner","runtime":"python","code":%q,"allow_network":true,"env_hosts":{"NOPE":["example.com"]}}}`, source),
+		"no host": fmt.Sprintf(
+			`{"configuration":{"type":"CodeRunner","runtime":"python","code":%q,"allow_network":true,"env_hosts":{"K":["https://example.com"]}}}`, source),
 	} {
-		if status, out, err := b.Do("PATCH", "/v1/tools/ask_bank", strings.NewReader(change)); err != nil || status != 400 || !strings.Contains(string(out), "configuration.env_hosts") {
+		if status, out, err := b.Do("PATCH", "/v1/tools/ask_bank", strings.NewReader(change)); err != nil ||
+			status != 400 || !strings.Contains(string(out), "configuration.env_hosts") {
 			t.Errorf("%s: %d %s %v", name, status, out, err)
 		}
 	}
@@ -167,13 +181,18 @@ func (b *bank) testTool(t *testing.T) {
 
 func (b *bank) testRefused(t *testing.T) {
 	for name, body := range map[string]string{
-		"no network":  fmt.Sprintf(`{"network_secrets":{"K":{"value":%q,"hosts":["example.com"]}}}`, networkSecret),
-		"not allowed": fmt.Sprintf(`{"network":{"allow":["web.test"]},"network_secrets":{"K":{"value":%q,"hosts":["example.com"]}}}`, networkSecret),
-		"twice":       fmt.Sprintf(`{"network":"open","env":{"K":"x"},"network_secrets":{"K":{"value":%q,"hosts":["example.com"]}}}`, networkSecret),
-		"no host":     fmt.Sprintf(`{"network":"open","network_secrets":{"K":{"value":%q,"hosts":[]}}}`, networkSecret),
+		"no network": fmt.Sprintf(`{"network_secrets":{"K":{"value":%q,"hosts":["example.com"]}}}`, networkSecret),
+		"not allowed": fmt.Sprintf(
+			`{"network":{"allow":["web.test"]},"network_secrets":{"K":{"value":%q,"hosts":["example.com"]}}}`,
+			networkSecret),
+		"twice": fmt.Sprintf(
+			`{"network":"open","env":{"K":"x"},"network_secrets":{"K":{"value":%q,"hosts":["example.com"]}}}`,
+			networkSecret),
+		"no host": fmt.Sprintf(`{"network":"open","network_secrets":{"K":{"value":%q,"hosts":[]}}}`, networkSecret),
 	} {
 		status, out, err := b.Do("POST", "/v1/containers", strings.NewReader(body))
-		if err != nil || status != 400 || strings.Contains(string(out), networkSecret) || !strings.Contains(string(out), "K") && name != "no network" {
+		if err != nil || status != 400 || strings.Contains(string(out), networkSecret) ||
+			!strings.Contains(string(out), "K") && name != "no network" {
 			t.Errorf("%s: %d %s %v", name, status, out, err)
 		}
 	}

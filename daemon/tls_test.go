@@ -47,7 +47,8 @@ func TestSelfSigned(t *testing.T) {
 	if fi, err := os.Stat(filepath.Join(d.Dir, "tls", "key.pem")); err != nil || fi.Mode().Perm() != 0o600 {
 		t.Errorf("the key: %v %v", fi, err)
 	}
-	conn, err := tls.Dial("tcp", strings.TrimPrefix(d.URL, "https://"), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(d.URL, "https://"), &tls.Config{InsecureSkipVerify: true,
+		MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
 	if err == nil {
 		conn.Close()
 		t.Error("the daemon speaks TLS 1.1")
@@ -57,7 +58,8 @@ func TestSelfSigned(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "HTTPS") {
+	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusBadRequest ||
+		!strings.Contains(string(text), "HTTPS") {
 		t.Errorf("plain HTTP to the TLS port: %d %s", res.StatusCode, text)
 	}
 	d.Stop(syscall.SIGTERM)
@@ -91,7 +93,8 @@ func TestReadableTLSKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin, _ := daemontest.Binary()
-	out, err := exec.Command(bin, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--tls-cert", filepath.Join(d.Dir, "tls", "cert.pem"), "--tls-key", key).CombinedOutput()
+	out, err := exec.Command(bin, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--tls-cert",
+		filepath.Join(d.Dir, "tls", "cert.pem"), "--tls-key", key).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "chmod 600") {
 		t.Fatalf("%v %s", err, out)
 	}

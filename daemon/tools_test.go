@@ -34,15 +34,18 @@ def run(input):
     probe = subprocess.run(['ffprobe', '-v', 'error', '-show_format', '-of', 'json', path], capture_output=True, text=True, check=True)
     return {'seconds': float(json.loads(probe.stdout)['format']['duration'])}
 `,
-		InputSchema: []toolstore.Field{{Name: "seconds", FieldType: "INTEGER", Required: true}}, OutputSchema: []toolstore.Field{{Name: "seconds", FieldType: "NUMBER", Required: true}},
+		InputSchema:  []toolstore.Field{{Name: "seconds", FieldType: "INTEGER", Required: true}},
+		OutputSchema: []toolstore.Field{{Name: "seconds", FieldType: "NUMBER", Required: true}},
 	}})
-	return call[toolstore.Run](t, base, 200, "POST", "/v1/tools/media_probe/run", fmt.Sprintf(`{"input":{"seconds":2},"image":%q}`, image))
+	return call[toolstore.Run](t, base, 200, "POST", "/v1/tools/media_probe/run",
+		fmt.Sprintf(`{"input":{"seconds":2},"image":%q}`, image))
 }
 
 // A tool that lacks a program says which image has it. TestFullImage has the same tool there.
 func TestMissingProgram(t *testing.T) {
 	run := mediaProbe(t, "base")
-	if run.State != toolstore.StateFailed || run.Error.Name != "FileNotFoundError" || !strings.Contains(run.Error.Message, "the image has no program ffmpeg; the image full has it") {
+	if run.State != toolstore.StateFailed || run.Error.Name != "FileNotFoundError" ||
+		!strings.Contains(run.Error.Message, "the image has no program ffmpeg; the image full has it") {
 		t.Errorf("%+v %+v", run, run.Error)
 	}
 }
@@ -59,7 +62,8 @@ func own(t *testing.T) (ids []string) {
 }
 
 func TestToolInAContainerOfItsOwn(t *testing.T) {
-	store(t, base, toolstore.NewTool{Name: "alone", Configuration: toolstore.Configuration{TimeoutSeconds: 20, Code: `import os, socket
+	store(t, base, toolstore.NewTool{Name: "alone", Configuration: toolstore.Configuration{TimeoutSeconds: 20,
+		Code: `import os, socket
 def run(input):
     open('/workspace/left', 'w').write('x')
     try:
@@ -71,7 +75,9 @@ def run(input):
 `, EnvVariables: map[string]string{"PROBE": "value-of-probe"}}})
 	before := own(t)
 	run := call[toolstore.Run](t, base, 200, "POST", "/v1/tools/alone/run", "{}")
-	if run.State != toolstore.StateSucceeded || !strings.Contains(string(run.Output), `"net":"none"`) || !strings.Contains(string(run.Output), `"init_env":false`) || !strings.Contains(string(run.Output), `"own":"obe"`) {
+	if run.State != toolstore.StateSucceeded || !strings.Contains(string(run.Output), `"net":"none"`) ||
+		!strings.Contains(string(run.Output), `"init_env":false`) ||
+		!strings.Contains(string(run.Output), `"own":"obe"`) {
 		t.Errorf("%s %+v", run.Output, run.Error)
 	}
 	if after := own(t); !slices.Equal(before, after) {
@@ -80,7 +86,8 @@ def run(input):
 }
 
 func TestToolOutOfMemory(t *testing.T) {
-	store(t, base, toolstore.NewTool{Name: "hungry", Configuration: toolstore.Configuration{Code: "def run(input):\n    x = []\n    while True: x.append(bytearray(1 << 24))"}})
+	store(t, base, toolstore.NewTool{Name: "hungry", Configuration: toolstore.Configuration{
+		Code: "def run(input):\n    x = []\n    while True: x.append(bytearray(1 << 24))"}})
 	c := create(t, base)
 	run := call[toolstore.Run](t, base, 200, "POST", "/v1/tools/hungry/run", `{"container":"`+c.ID+`"}`)
 	if run.State != toolstore.StateFailed || run.Error.Type != "out_of_memory" {
@@ -88,15 +95,19 @@ func TestToolOutOfMemory(t *testing.T) {
 	}
 }
 
-// A run that waits for approval waits across the death of the daemon; one that ran is lost; and no secret of either is in any file.
+// A run that waits for approval waits across the death of the daemon; one that ran is lost; and no secret of either
+// is in any file.
 func TestToolsSurviveTheDaemon(t *testing.T) {
 	h, secret, _ := newHunt(t, base)
-	tool := store(t, base, toolstore.NewTool{Name: "careful", ApprovalAction: "review", Configuration: toolstore.Configuration{
-		Code:         "import os\ndef run(input):\n    print(os.environ['S'])\n    return {'said': input['text'], 'secret': os.environ['S']}",
-		InputSchema:  []toolstore.Field{{Name: "text", FieldType: "STRING", Required: true}},
-		EnvVariables: map[string]string{"S": secret},
-	}})
-	store(t, base, toolstore.NewTool{Name: "slow", Configuration: toolstore.Configuration{Code: "import time\ndef run(input): time.sleep(100)", TimeoutSeconds: 200}})
+	tool := store(t, base, toolstore.NewTool{Name: "careful", ApprovalAction: "review",
+		Configuration: toolstore.Configuration{
+			Code: "import os\ndef run(input):\n    print(os.environ['S'])\n    return {'said': input['text'], " +
+				"'secret': os.environ['S']}",
+			InputSchema:  []toolstore.Field{{Name: "text", FieldType: "STRING", Required: true}},
+			EnvVariables: map[string]string{"S": secret},
+		}})
+	store(t, base, toolstore.NewTool{Name: "slow", Configuration: toolstore.Configuration{
+		Code: "import time\ndef run(input): time.sleep(100)", TimeoutSeconds: 200}})
 	input, _ := json.Marshal(map[string]any{"input": map[string]string{"text": "with " + secret}})
 	parked := call[toolstore.Run](t, base, 202, "POST", "/v1/tools/careful/run", string(input))
 	slow := call[toolstore.Run](t, base, 202, "POST", "/v1/tools/slow/run", `{"background":true}`)
@@ -113,7 +124,9 @@ func TestToolsSurviveTheDaemon(t *testing.T) {
 	at := "/v1/tool_runs/" + parked.ID
 	call[toolstore.Run](t, base, 202, "POST", at+"/approve", "")
 	done := call[toolstore.Run](t, base, 200, "GET", at+"?wait_seconds=60", "")
-	if done.State != toolstore.StateSucceeded || string(done.Output) != `{"said":"with [redacted]","secret":"[redacted]"}` || strings.Join(done.Logs.Stdout, "") != "[redacted]\n" {
+	if done.State != toolstore.StateSucceeded ||
+		string(done.Output) != `{"said":"with [redacted]","secret":"[redacted]"}` ||
+		strings.Join(done.Logs.Stdout, "") != "[redacted]\n" {
 		t.Errorf("%s %s %+v", done.State, done.Output, done.Error)
 	}
 	if done.Decision == nil || done.Decision.By != done.RequestedBy {
@@ -125,15 +138,18 @@ func TestToolsSurviveTheDaemon(t *testing.T) {
 	h.ask(200, "GET", "/v1/tools/"+tool.ID, "")
 	h.ask(200, "GET", "/v1/tool_runs", "")
 	h.everywhere("")
-	if log := string(h.ask(200, "GET", "/v1/audit", "")); !strings.Contains(log, `"tool_run.approve"`) || !strings.Contains(log, parked.ID) {
+	if log := string(h.ask(200, "GET", "/v1/audit", "")); !strings.Contains(log, `"tool_run.approve"`) ||
+		!strings.Contains(log, parked.ID) {
 		t.Error("the audit log does not tell who approved")
 	}
 }
 
 func TestToolsBelongToAnOwner(t *testing.T) {
-	store(t, base, toolstore.NewTool{Name: "mine", Configuration: toolstore.Configuration{Code: "def run(input): return 1"}})
+	store(t, base, toolstore.NewTool{Name: "mine", Configuration: toolstore.Configuration{
+		Code: "def run(input): return 1"}})
 	run := call[toolstore.Run](t, base, 200, "POST", "/v1/tools/mine/run", "{}")
-	key := call[struct{ Secret string }](t, base, 201, "POST", "/v1/keys", `{"owner":"other-`+strings.ToLower(rand.Text())+`"}`)
+	key := call[struct{ Secret string }](t, base, 201, "POST", "/v1/keys", `{"owner":"other-`+strings.ToLower(
+		rand.Text())+`"}`)
 	other := &server{Daemon: base.Daemon}
 	d := *base.Daemon
 	d.Key, other.Daemon = key.Secret, &d
@@ -142,7 +158,8 @@ func TestToolsBelongToAnOwner(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
-	if status, body, _ := other.Do("GET", "/v1/tool_runs", nil); status != 200 || strings.Contains(string(body), run.ID) {
+	if status, body, _ := other.Do("GET", "/v1/tool_runs", nil); status != 200 ||
+		strings.Contains(string(body), run.ID) {
 		t.Errorf("%d %s", status, body)
 	}
 }

@@ -28,8 +28,8 @@ func documentedRestore(t *testing.T, dir string) string {
 	return strings.ReplaceAll(string(m[1]), "DATA", dir)
 }
 
-// With a torn ledger the daemon does not start, and says what to use instead. Restored as the manual says, it has what was there when
-// the backup was made; files of containers that are newer are set aside, not removed.
+// With a torn ledger the daemon does not start, and says what to use instead. Restored as the manual says, it has
+// what was there when the backup was made; files of containers that are newer are set aside, not removed.
 func TestTornLedgerIsRestored(t *testing.T) {
 	s := base
 	books := filepath.Join(s.Dir, "ledger.db")
@@ -41,10 +41,12 @@ func TestTornLedgerIsRestored(t *testing.T) {
 	s.restart(t, syscall.SIGKILL)
 	young := noteIn(t, s, proto.ClassRunc)
 	s.Stop(syscall.SIGKILL)
-	if err := os.Truncate(books, 3*int64(os.Getpagesize())); err != nil { // behind the two pages that say where the rest is
+	// behind the two pages that say where the rest is
+	if err := os.Truncate(books, 3*int64(os.Getpagesize())); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Start(); err == nil || !strings.Contains(err.Error(), "ledger.db.1 in the data directory is a good backup") {
+	if err := s.Start(); err == nil || !strings.Contains(err.Error(),
+		"ledger.db.1 in the data directory is a good backup") {
 		t.Fatalf("with a torn ledger: %v", err)
 	}
 	if out, err := exec.Command("sh", "-ec", documentedRestore(t, s.Dir)).CombinedOutput(); err != nil {
@@ -54,7 +56,8 @@ func TestTornLedgerIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	holdsNote(t, s, old, "kept")
-	if status, out, err := s.Do("GET", "/v1/files/"+stored+"/content", nil); err != nil || status != http.StatusOK || string(out) != "content" {
+	if status, out, err := s.Do("GET", "/v1/files/"+stored+"/content", nil); err != nil || status != http.StatusOK ||
+		string(out) != "content" {
 		t.Errorf("the stored file: %d %v %s", status, err, out)
 	}
 	if status, _, err := s.Do("GET", "/v1/containers/"+young, nil); err != nil || status != http.StatusNotFound {

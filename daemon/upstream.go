@@ -9,10 +9,12 @@ import (
 	"berth/tools/toolstore"
 )
 
-// readKeys reads the files of keys that the daemon uses with others: those of stored tools are given back, those of upstreams put where they are used.
+// readKeys reads the files of keys that the daemon uses with others: those of stored tools are given back, those of
+// upstreams put where they are used.
 func (d *Daemon) readKeys() (providers map[string]string, err error) {
 	if d.cfg.ProviderKeys != "" {
-		if providers, err = keys.ReadPairs(d.cfg.ProviderKeys, "provider keys", toolstore.CheckProviderKey); err != nil {
+		if providers, err = keys.ReadPairs(d.cfg.ProviderKeys, "provider keys",
+			toolstore.CheckProviderKey); err != nil {
 			return nil, err
 		}
 	}
@@ -26,7 +28,8 @@ func (d *Daemon) readKeys() (providers map[string]string, err error) {
 	return providers, nil
 }
 
-// openUpstreams checks where Messages requests go; it connects to nothing yet. The way there may need a proxy, which the environment names as it does for other programs.
+// openUpstreams checks where Messages requests go; it connects to nothing yet. The way there may need a proxy, which
+// the environment names as it does for other programs.
 func (d *Daemon) openUpstreams() (err error) {
 	list := slices.Clone(d.cfg.Upstreams)
 	for i := range list {

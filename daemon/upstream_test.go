@@ -38,7 +38,8 @@ func upstreams(t *testing.T, scripts ...string) (urls []string) {
 // message sends a request without the tool, with keys in both headers.
 func message(t *testing.T, d *daemontest.Daemon, model, other string) (int, string) {
 	t.Helper()
-	r, err := http.NewRequest("POST", d.URL+"/v1/messages", strings.NewReader(`{"model":"`+model+`","max_tokens":9,"messages":[{"role":"user","content":"hello"}]}`))
+	r, err := http.NewRequest("POST", d.URL+"/v1/messages", strings.NewReader(`{"model":"`+model+
+		`","max_tokens":9,"messages":[{"role":"user","content":"hello"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +61,12 @@ func message(t *testing.T, d *daemontest.Daemon, model, other string) (int, stri
 	return res.StatusCode, string(text)
 }
 
-// TestUpstreams has a daemon with several: each gets the models of its prefix and its own key, and none gets one of berth's, nor does the log.
+// TestUpstreams has a daemon with several: each gets the models of its prefix and its own key, and none gets one of
+// berth's, nor does the log.
 func TestUpstreams(t *testing.T) {
 	say := func(key, text string) string {
-		return `{"headers": {"x-api-key": ` + key + `}}, "answer": {"content": [{"type": "text", "text": "` + text + `"}]}}`
+		return `{"headers": {"x-api-key": ` + key + `}}, "answer": {"content": [{"type": "text", "text": "` + text +
+			`"}]}}`
 	}
 	urls := upstreams(t,
 		`{"turns": [{"expect": `+say(`"sk-of-a"`, "from a")+`]}`,
@@ -73,8 +76,10 @@ func TestUpstreams(t *testing.T) {
 	if err := os.WriteFile(keyFile, []byte("# keys\na-=sk-of-a\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := bare(t, "--upstream", "a-="+urls[0], "--upstream", "local/=openai+"+urls[1], "--upstream", urls[2], "--upstream-keys", keyFile)
-	for _, c := range []struct{ model, other, want string }{{"a-1", "", "from a"}, {"local/qwen", "", "from local"}, {"z", "sk-the-callers", "from all"}} {
+	d := bare(t, "--upstream", "a-="+urls[0], "--upstream", "local/=openai+"+urls[1], "--upstream", urls[2],
+		"--upstream-keys", keyFile)
+	for _, c := range []struct{ model, other, want string }{{"a-1", "", "from a"}, {"local/qwen", "", "from local"},
+		{"z", "sk-the-callers", "from all"}} {
 		if status, text := message(t, d, c.model, c.other); status != 200 || !strings.Contains(text, `"`+c.want+`"`) {
 			t.Errorf("%s: %d %s", c.model, status, text)
 		}
@@ -91,7 +96,8 @@ func TestUpstreamKeysAreChecked(t *testing.T) {
 		text string
 		mode os.FileMode
 		want string
-	}{"readable": {"*=sk-secret", 0o644, "chmod 600"}, "of another": {"b-=sk-secret", 0o600, "line 1: write PREFIX=KEY"}} {
+	}{"readable": {"*=sk-secret", 0o644, "chmod 600"}, "of another": {"b-=sk-secret", 0o600,
+		"line 1: write PREFIX=KEY"}} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.WriteFile(keyFile, []byte(c.text), c.mode); err != nil {
 				t.Fatal(err)
@@ -99,12 +105,14 @@ func TestUpstreamKeysAreChecked(t *testing.T) {
 			if err := os.Chmod(keyFile, c.mode); err != nil {
 				t.Fatal(err)
 			}
-			d := &daemontest.Daemon{Dir: t.TempDir(), Flags: []string{"--upstream", "http://127.0.0.1:1", "--upstream-keys", keyFile}}
+			d := &daemontest.Daemon{Dir: t.TempDir(), Flags: []string{"--upstream", "http://127.0.0.1:1",
+				"--upstream-keys", keyFile}}
 			err := d.Start()
 			if err == nil {
 				d.Stop(syscall.SIGTERM)
 			}
-			if err == nil || !strings.Contains(err.Error()+d.Log(), c.want) || strings.Contains(err.Error()+d.Log(), "secret") {
+			if err == nil || !strings.Contains(err.Error()+d.Log(), c.want) ||
+				strings.Contains(err.Error()+d.Log(), "secret") {
 				t.Errorf("%v\n%s", err, d.Log())
 			}
 		})

@@ -33,7 +33,8 @@ func (d *Daemon) forget(context.Context) (native.Rotation, error) {
 	return native.Rotation(done), err
 }
 
-// RotateIn makes a new key in a data directory that no daemon uses, and seals everything there anew; with forget it takes the old keys away instead.
+// RotateIn makes a new key in a data directory that no daemon uses, and seals everything there anew; with forget it
+// takes the old keys away instead.
 func RotateIn(dir string, forget bool) (done vault.Rotation, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "ledger.db")); err != nil {
 		return done, fmt.Errorf("%s is no data directory of a daemon: %w", dir, err)

@@ -23,11 +23,14 @@ func TestKeysOfSecretsAreChanged(t *testing.T) {
 	c := call[proto.Container](t, s, 201, "POST", "/v1/containers", string(body))
 	t.Cleanup(func() { _, _, _ = s.Do("DELETE", "/v1/containers/"+c.ID, nil) })
 	store(t, s, toolstore.NewTool{Name: "sealed", Configuration: toolstore.Configuration{
-		Code: "import os\ndef run(input): return len(os.environ['T'])", EnvVariables: map[string]string{"T": "kept-with-a-tool"}}})
-	call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+c.ID+"/exec", `{"command":"sleep 500","background":true,"secrets":{"E":"kept-with-an-exec"}}`)
+		Code: "import os\ndef run(input): return len(os.environ['T'])", EnvVariables: map[string]string{
+			"T": "kept-with-a-tool"}}})
+	call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+c.ID+"/exec",
+		`{"command":"sleep 500","background":true,"secrets":{"E":"kept-with-an-exec"}}`)
 	works := func(when string) {
 		t.Helper()
-		if res := bash(t, s, c.ID, `printf %s "$S"`); res.Result.Result == nil || res.Result.Result.Stdout != "kept-in-a-container" {
+		if res := bash(t, s, c.ID, `printf %s "$S"`); res.Result.Result == nil ||
+			res.Result.Result.Stdout != "kept-in-a-container" {
 			t.Errorf("%s: %+v", when, res.Result)
 		}
 		if run := call[toolstore.Run](t, s, 200, "POST", "/v1/tools/sealed/run", "{}"); string(run.Output) != "16" {
@@ -42,11 +45,13 @@ func TestKeysOfSecretsAreChanged(t *testing.T) {
 		return strings.Split(strings.TrimSpace(string(data)), "\n")
 	}
 	first := keys()
-	if done := call[client.Rotation](t, s, 200, "POST", "/v1/vault/rotate", ""); done.Resealed < 3 || done.Keys != len(first)+1 || done.Closed != 0 {
+	if done := call[client.Rotation](t, s, 200, "POST", "/v1/vault/rotate", ""); done.Resealed < 3 ||
+		done.Keys != len(first)+1 || done.Closed != 0 {
 		t.Errorf("%+v", done)
 	}
 	works("after a rotation")
-	if done := call[client.Rotation](t, s, 200, "POST", "/v1/vault/forget", ""); done.Keys != 1 || done.Closed != 0 || done.Resealed != 0 {
+	if done := call[client.Rotation](t, s, 200, "POST", "/v1/vault/forget", ""); done.Keys != 1 || done.Closed != 0 ||
+		done.Resealed != 0 {
 		t.Errorf("%+v", done)
 	}
 	works("after the old keys are forgotten")
@@ -73,7 +78,8 @@ func TestKeysOfSecretsAreChanged(t *testing.T) {
 	if last := keys(); len(last) != 1 || last[0] == now[0] {
 		t.Errorf("%d keys", len(last))
 	}
-	if out, err := exec.Command(bin, "vault", "rotate", "--data", s.Dir).CombinedOutput(); err == nil || !bytes.Contains(out, []byte("another berth daemon uses this data directory")) {
+	if out, err := exec.Command(bin, "vault", "rotate", "--data", s.Dir).CombinedOutput(); err == nil ||
+		!bytes.Contains(out, []byte("another berth daemon uses this data directory")) {
 		t.Errorf("beside a daemon: %v %s", err, out)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// An Authority signs certificates for hosts that secrets go to, so that containers with such secrets, and they alone, take the proxy for the
-// host. Its key never leaves the daemon.
+// An Authority signs certificates for hosts that secrets go to, so that containers with such secrets, and they alone,
+// take the proxy for the host. Its key never leaves the daemon.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -89,10 +89,12 @@ func (a *Authority) PEM() []byte { return bytes.Clone(a.pem) }
 func template(name string, d time.Duration) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	now := time.Now()
-	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-backdated), NotAfter: now.Add(d)}, err
+	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-backdated),
+		NotAfter: now.Add(d)}, err
 }
 
-// leaf is a certificate for a host, made on the first request to it. All have the authority's key: it is in the same memory.
+// leaf is a certificate for a host, made on the first request to it. All have the authority's key: it is in the same
+// memory.
 func (a *Authority) leaf(t Target) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

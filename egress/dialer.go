@@ -9,12 +9,12 @@ import (
 	"berth/proto"
 )
 
-// A Dialer connects the daemon itself to hosts that tenants name and the operator has listed. What holds for containers holds for it: one reading
-// of a target, each address judged, and what was judged is dialled.
+// A Dialer connects the daemon itself to hosts that tenants name and the operator has listed. What holds for
+// containers holds for it: one reading of a target, each address judged, and what was judged is dialled.
 type Dialer struct{ gate *Gate }
 
-// NewDialer makes a dialer to the hosts on a list: HOST or HOST:PORT, as in a container's list of hosts. Addresses that are not public are reached if the
-// list has them, or a range that has them.
+// NewDialer makes a dialer to the hosts on a list: HOST or HOST:PORT, as in a container's list of hosts. Addresses
+// that are not public are reached if the list has them, or a range that has them.
 func NewDialer(list []string, resolver string) (*Dialer, error) {
 	cfg, asked := Config{Most: proto.NetworkAllowlist, Resolver: resolver}, proto.Network{Mode: proto.NetworkAllowlist}
 	for _, text := range list {
@@ -46,7 +46,8 @@ func NewDialer(list []string, resolver string) (*Dialer, error) {
 func (d *Dialer) Reach(hostPort string) error {
 	t, err := parseTarget(hostPort, 0)
 	if err == nil && !d.gate.policy.Allows(t) {
-		err = refuse(proto.PermissionDenied, "not_allowed", "%s is not among the servers that the daemon's operator lets calls of tools go to; they can list it with --tools-callback", t)
+		err = refuse(proto.PermissionDenied, "not_allowed", "%s is not among the servers that the daemon's operator "+
+			"lets calls of tools go to; they can list it with --tools-callback", t)
 	}
 	if err != nil {
 		r := refusalOf(err)
@@ -57,7 +58,8 @@ func (d *Dialer) Reach(hostPort string) error {
 
 func cutHost(text string) string { return text[:min(len(text), maxHostPort)] }
 
-// DialContext connects to host:port, if that is on the list and where it leads may be reached. network is ignored; it is TCP.
+// DialContext connects to host:port, if that is on the list and where it leads may be reached. network is ignored; it
+// is TCP.
 func (d *Dialer) DialContext(ctx context.Context, _, hostPort string) (net.Conn, error) {
 	t, err := parseTarget(hostPort, 0)
 	if err != nil {

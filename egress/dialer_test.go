@@ -27,8 +27,10 @@ func TestDialer(t *testing.T) {
 			t.Fatalf("%v: %v", list, err)
 		}
 		c.Close()
-		for _, bad := range []string{"127.0.0.1:1", "localhost:" + port, "169.254.169.254:80", "0x7f.1:" + port, "[::ffff:127.0.0.1]:1", "example.com:443", "user@" + at, at + "/x", ""} {
-			if err := d.Reach(bad); proto.CodeOf(err) != proto.PermissionDenied && proto.CodeOf(err) != proto.InvalidArgument {
+		for _, bad := range []string{"127.0.0.1:1", "localhost:" + port, "169.254.169.254:80", "0x7f.1:" + port,
+			"[::ffff:127.0.0.1]:1", "example.com:443", "user@" + at, at + "/x", ""} {
+			if err := d.Reach(bad); proto.CodeOf(err) != proto.PermissionDenied &&
+				proto.CodeOf(err) != proto.InvalidArgument {
 				t.Errorf("%s: %v", bad, err)
 			}
 			if c, err := d.DialContext(context.Background(), "tcp", bad); err == nil {

@@ -9,9 +9,10 @@ type word struct {
 	next       uint16 // the next one that ends wherever this does, and is no longer; see node.word
 }
 
-// A finder finds all its words in a text that comes piece by piece, in time that does not depend on how many there are (Aho and Corasick, 1975). It
-// is a tree of the beginnings of words. Words are few and long, so most nodes have one child: it is the next node, and nothing is kept about it. That
-// makes eight bytes for each of a word's. It does not change once it is made.
+// A finder finds all its words in a text that comes piece by piece, in time that does not depend on how many there
+// are (Aho and Corasick, 1975). It is a tree of the beginnings of words. Words are few and long, so most nodes have
+// one child: it is the next node, and nothing is kept about it. That makes eight bytes for each of a word's. It does
+// not change once it is made.
 type finder struct {
 	words []word
 	nodes []node // the first is the root
@@ -138,7 +139,8 @@ func (f *finder) child(at int32, c byte) int32 {
 	return 0
 }
 
-// step is the longest beginning of a word that a text ends with, once a byte has come to a text that ended with another.
+// step is the longest beginning of a word that a text ends with, once a byte has come to a text that ended with
+// another.
 func (f *finder) step(at int32, c byte) int32 {
 	for {
 		next := f.child(at, c)

@@ -12,9 +12,10 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// metadata are addresses at which clouds hand out credentials to whoever asks from the machine. Some of them are public ones by number.
-// They are refused whatever an operator allows.
-var metadata = addrs("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.123", "100.100.100.200", "168.63.129.16", "192.0.0.192",
+// metadata are addresses at which clouds hand out credentials to whoever asks from the machine. Some of them are
+// public ones by number. They are refused whatever an operator allows.
+var metadata = addrs("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.123", "100.100.100.200",
+	"168.63.129.16", "192.0.0.192",
 	"fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fe80::a9fe:a9fe")
 
 func addrs(list ...string) (out []netip.Addr) {
@@ -38,8 +39,9 @@ func newGuard(private []netip.Prefix) *guard {
 	return &guard{private: private, public: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAnyNetwork())}
 }
 
-// check refuses an address that is not on the public internet: private, loopback, link-local, shared, reserved, multicast, and whatever holds an
-// IPv4 address inside an IPv6 one; and the host's own, behind whose door are services that take it for themselves.
+// check refuses an address that is not on the public internet: private, loopback, link-local, shared, reserved,
+// multicast, and whatever holds an IPv4 address inside an IPv6 one; and the host's own, behind whose door are
+// services that take it for themselves.
 func (g *guard) check(a netip.Addr) error {
 	a = a.Unmap() // the kernel would, when it is dialled
 	if inner, ok := translated(a); ok {
@@ -49,13 +51,17 @@ func (g *guard) check(a netip.Addr) error {
 	}
 	switch {
 	case slices.Contains(metadata, a.WithZone("")):
-		return refuse(proto.PermissionDenied, "metadata_address", "%s is a metadata service's address, which no container may reach", a)
-	case g.isOwn(a) && !slices.Contains(g.private, netip.PrefixFrom(a, a.BitLen())): // a range that it is in was not meant for it
-		return refuse(proto.PermissionDenied, "private_address", "%s is the daemon's own host; its operator can allow it by itself", a)
+		return refuse(proto.PermissionDenied, "metadata_address", "%s is a metadata service's address, which no "+
+			"container may reach", a)
+	// a range that it is in was not meant for it
+	case g.isOwn(a) && !slices.Contains(g.private, netip.PrefixFrom(a, a.BitLen())):
+		return refuse(proto.PermissionDenied, "private_address", "%s is the daemon's own host; its operator can "+
+			"allow it by itself", a)
 	case slices.ContainsFunc(g.private, func(p netip.Prefix) bool { return p.Contains(a) }):
 		return nil
 	case a.Zone() != "" || g.public.SafeAddr(a) != nil:
-		return refuse(proto.PermissionDenied, "private_address", "%s is not a public address; the operator of the daemon can allow it", a)
+		return refuse(proto.PermissionDenied, "private_address", "%s is not a public address; the operator of the "+
+			"daemon can allow it", a)
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ type head struct {
 
 var headEnd = []byte("\r\n\r\n")
 
-// readHead waits for a whole head, which stays in the reader, and looks at its bytes: where two programs might see two different requests in it, it
-// is refused. It fails with io.EOF where there is none.
+// readHead waits for a whole head, which stays in the reader, and looks at its bytes: where two programs might see
+// two different requests in it, it is refused. It fails with io.EOF where there is none.
 func (v *visitor) readHead() (head, error) {
 	for seen := 0; ; {
 		if _, err := v.r.Peek(seen + 1); err != nil {
@@ -30,12 +30,14 @@ func (v *visitor) readHead() (head, error) {
 			return parseHead(string(b[:max(0, seen-len(headEnd))+i]))
 		}
 		if seen = len(b); seen >= headBytes {
-			return head{}, refuse(proto.TooLarge, "head_too_large", "the head of the request has more than %d bytes", headBytes)
+			return head{}, refuse(proto.TooLarge, "head_too_large", "the head of the request has more than %d bytes",
+				headBytes)
 		}
 	}
 }
 
-// checkBytes refuses control characters and line ends that are none, in what of b came behind the first seen bytes, up to the end of the head.
+// checkBytes refuses control characters and line ends that are none, in what of b came behind the first seen bytes,
+// up to the end of the head.
 func checkBytes(b []byte, seen int) error {
 	end := len(b)
 	if i := bytes.Index(b, headEnd); i >= 0 {
@@ -86,11 +88,13 @@ func (h head) checkHost(t Target, optional bool) error {
 		return nil
 	}
 	if len(h.hosts) != 1 {
-		return refuse(proto.PermissionDenied, "host_mismatch", "the request has %d Host headers; it must have one", len(h.hosts))
+		return refuse(proto.PermissionDenied, "host_mismatch", "the request has %d Host headers; it must have one",
+			len(h.hosts))
 	}
 	got, err := parseTarget(h.hosts[0], t.Port)
 	if err == nil && got == t || err == nil && got.Port == 80 && isWeb(t.Port) && got.Host() == t.Host() {
 		return nil
 	}
-	return refuse(proto.PermissionDenied, "host_mismatch", "the request goes to %s and its Host header says %+q", t, h.hosts[0])
+	return refuse(proto.PermissionDenied, "host_mismatch", "the request goes to %s and its Host header says %+q", t,
+		h.hosts[0])
 }

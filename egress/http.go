@@ -91,8 +91,8 @@ func (v *visitor) refuseHead(ctx context.Context, err error) {
 	v.say(err)
 }
 
-// lingerBytes and lingerTime bound what is still taken from a client that was refused: a connection that is closed over unread bytes takes the
-// answer with it.
+// lingerBytes and lingerTime bound what is still taken from a client that was refused: a connection that is closed
+// over unread bytes takes the answer with it.
 const (
 	lingerBytes = 1 << 20
 	lingerTime  = time.Second
@@ -124,7 +124,8 @@ func (v *visitor) destination(r *http.Request, h head) (t Target, err error) {
 		return t, badRequest("this is a proxy for http:// URLs, and for CONNECT; %+.100q is neither", r.RequestURI)
 	}
 	if v.within != nil && t != *v.within {
-		return t, refuse(proto.PermissionDenied, "host_mismatch", "the connection is to %s and the request to %s", v.within, t)
+		return t, refuse(proto.PermissionDenied, "host_mismatch", "the connection is to %s and the request to %s",
+			v.within, t)
 	}
 	return t, h.checkHost(t, !r.ProtoAtLeast(1, 1))
 }
@@ -146,7 +147,8 @@ func (v *visitor) passageTo(ctx context.Context, method string, t Target, err er
 // forward sends a request through p and its answer back, and reports whether the connection can take another.
 func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *passage) bool {
 	out := r.Clone(ctx)
-	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI, out.Close = "http", t.String(), t.hostHeader(v.opened), "", false
+	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI, out.Close = "http", t.String(), t.hostHeader(v.opened), "",
+		false
 	upgrade := isWebsocket(r.Header)
 	clean(out.Header)
 	if upgrade {
@@ -208,8 +210,8 @@ func (t Target) hostHeader(encrypted bool) string {
 	return t.Host()
 }
 
-// answer sends the host's answer to the client, piece by piece as it comes, and reports whether both can go on. One that breaks off is followed by nothing: no
-// last chunk, and in TLS no word that the connection ends as it should.
+// answer sends the host's answer to the client, piece by piece as it comes, and reports whether both can go on. One
+// that breaks off is followed by nothing: no last chunk, and in TLS no word that the connection ends as it should.
 func (v *visitor) answer(r *http.Request, res *http.Response, keep bool) bool {
 	w := bufio.NewWriterSize(v.conn, 16<<10)
 	clean(res.Header)
@@ -226,9 +228,10 @@ func (v *visitor) answer(r *http.Request, res *http.Response, keep bool) bool {
 	return err == nil && keep
 }
 
-// delimit has the client know where an answer ends. One of unknown length goes in chunks even where the connection ends with it, so that half of it is not
-// taken for the whole. A client older than HTTP/1.1 is sent no chunks (RFC 9112, 6.1): there the end of the connection is the answer's, and only TLS tells
-// whether it broke off. In clear text nothing can: the client's own connection ends in the guest, which closes it and cannot be told to reset it.
+// delimit has the client know where an answer ends. One of unknown length goes in chunks even where the connection
+// ends with it, so that half of it is not taken for the whole. A client older than HTTP/1.1 is sent no chunks (RFC
+// 9112, 6.1): there the end of the connection is the answer's, and only TLS tells whether it broke off. In clear text
+// nothing can: the client's own connection ends in the guest, which closes it and cannot be told to reset it.
 func delimit(r *http.Request, res *http.Response) {
 	if res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotModified {
 		res.ContentLength = max(res.ContentLength, 0) // known for HEAD, too: nothing follows
@@ -301,8 +304,8 @@ func (b *clientBody) stop() {
 	b.stopped = true
 }
 
-// end takes the client back: net/http may go on to send its body after it has given an answer or given up, and the client has one reader at a time.
-// A read that waits fails.
+// end takes the client back: net/http may go on to send its body after it has given an answer or given up, and the
+// client has one reader at a time. A read that waits fails.
 func (b *clientBody) end() {
 	_ = b.v.conn.SetReadDeadline(time.Unix(1, 0))
 	b.reading.Lock()
@@ -329,7 +332,8 @@ func isWebsocket(h http.Header) bool {
 }
 
 // hops are headers that are between two neighbours alone.
-var hops = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
+var hops = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",
+	"Trailer", "Transfer-Encoding", "Upgrade"}
 
 // clean removes what is not for the other end.
 func clean(h http.Header) {

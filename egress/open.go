@@ -10,7 +10,8 @@ import (
 	"berth/proto"
 )
 
-// lookInto carries what goes to a host that a secret goes to: HTTP, and inside of TLS too, which ends here and begins anew towards the host.
+// lookInto carries what goes to a host that a secret goes to: HTTP, and inside of TLS too, which ends here and begins
+// anew towards the host.
 func (v *visitor) lookInto(ctx context.Context, t Target, p *passage) {
 	v.hurry()
 	said, err := v.protocol()
@@ -37,11 +38,13 @@ func (v *visitor) openTLS(ctx context.Context, t Target, p *passage) {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return v.gate.proxy.leaf(t) },
 	})
 	if err := inner.HandshakeContext(ctx); err != nil {
-		v.cut(p, refuse(proto.PermissionDenied, "client_tls", "the client did not take the daemon's certificate for %s, to which a secret goes; it must trust the authorities in $SSL_CERT_FILE", t))
+		v.cut(p, refuse(proto.PermissionDenied, "client_tls", "the client did not take the daemon's certificate for "+
+			"%s, to which a secret goes; it must trust the authorities in $SSL_CERT_FILE", t))
 		return
 	}
 	v.calm()
-	w := &visitor{gate: v.gate, conn: inner, r: bufio.NewReaderSize(inner, headBytes), cancel: v.cancel, timer: v.timer, within: &t, ready: p, opened: true}
+	w := &visitor{gate: v.gate, conn: inner, r: bufio.NewReaderSize(inner, headBytes), cancel: v.cancel, timer: v.timer,
+		within: &t, ready: p, opened: true}
 	w.http(ctx)
 }
 
@@ -87,7 +90,8 @@ func (p *Proxy) encrypt(ctx context.Context, t Target, to *passage) (Conn, error
 func distrust(t Target, err error) error {
 	var bad *tls.CertificateVerificationError
 	if errors.As(err, &bad) {
-		return refuse(proto.Unavailable, "untrusted", "the certificate of %s is not good, so no secret is sent there: %v", t, bad.Err)
+		return refuse(proto.Unavailable, "untrusted",
+			"the certificate of %s is not good, so no secret is sent there: %v", t, bad.Err)
 	}
 	return refuse(proto.Unavailable, "failed", "%s did not answer as it should", t)
 }

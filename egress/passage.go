@@ -11,7 +11,8 @@ import (
 	"berth/proto"
 )
 
-// A passage is one request on its way: judged, connected and told of. It is the connection to the host; closing it tells of its end.
+// A passage is one request on its way: judged, connected and told of. It is the connection to the host; closing it
+// tells of its end.
 type passage struct {
 	net.Conn
 	gate  *Gate
@@ -29,7 +30,8 @@ type passage struct {
 // open judges a request, connects to where it goes, and tells of it, allowed or refused. The passage ends with ctx.
 func (g *Gate) open(ctx context.Context, method string, t Target, alive func()) (*passage, error) {
 	if err := g.proxy.cfg.Ready(); err != nil {
-		return nil, refuse(proto.Unavailable, "no_log", "what goes out of containers cannot be written down now, so nothing does")
+		return nil, refuse(proto.Unavailable, "no_log", "what goes out of containers cannot be written down now, so "+
+			"nothing does")
 	}
 	var c net.Conn
 	dial, cancel := context.WithTimeout(ctx, g.proxy.cfg.DialTimeout)
@@ -43,7 +45,8 @@ func (g *Gate) open(ctx context.Context, method string, t Target, alive func()) 
 	}
 	p := &passage{Conn: c, gate: g, began: time.Now(), alive: alive}
 	p.free = context.AfterFunc(ctx, func() { _ = c.Close() })
-	p.visit = Visit{Began: true, Outcome: proto.AuditOK, AuditEgress: proto.AuditEgress{Method: method, Host: t.Host(), Port: t.Port}}
+	p.visit = Visit{Began: true, Outcome: proto.AuditOK, AuditEgress: proto.AuditEgress{Method: method, Host: t.Host(),
+		Port: t.Port}}
 	if remote, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		p.visit.Address = remote.AddrPort().Addr().Unmap().String()
 	}
@@ -54,7 +57,8 @@ func (g *Gate) open(ctx context.Context, method string, t Target, alive func()) 
 // refused tells of a request that goes nowhere, and is its error. The target is zero where none could be read.
 func (g *Gate) refused(method string, t Target, err error) error {
 	r := refusalOf(err)
-	v := Visit{Outcome: string(r.code), Note: r.text, AuditEgress: proto.AuditEgress{Method: method, Reason: r.reason, Port: t.Port}}
+	v := Visit{Outcome: string(r.code), Note: r.text, AuditEgress: proto.AuditEgress{Method: method, Reason: r.reason,
+		Port: t.Port}}
 	if t.Port != 0 {
 		v.Host = t.Host()
 	}

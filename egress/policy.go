@@ -27,8 +27,8 @@ type Rule struct {
 // maxRules bounds a list: each request is compared with all of it.
 const maxRules = 256
 
-// ParsePolicy checks what a request asks for and brings it into its one form, which wire is too. Whether the daemon grants it is another matter:
-// see Proxy.Grant.
+// ParsePolicy checks what a request asks for and brings it into its one form, which wire is too. Whether the daemon
+// grants it is another matter: see Proxy.Grant.
 func ParsePolicy(asked proto.Network) (p Policy, wire proto.Network, err error) {
 	p.Mode = asked.Mode
 	if p.Mode == "" && len(asked.Allow) > 0 {
@@ -39,10 +39,12 @@ func ParsePolicy(asked proto.Network) (p Policy, wire proto.Network, err error) 
 		p.Mode = proto.NetworkNone
 	case proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen:
 	default:
-		return p, wire, invalid("network.mode", "network.mode %.64q is not known; use %q, %q or %q", asked.Mode, proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
+		return p, wire, invalid("network.mode", "network.mode %.64q is not known; use %q, %q or %q", asked.Mode,
+			proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
 	}
 	if len(asked.Allow) > 0 && p.Mode != proto.NetworkAllowlist {
-		return p, wire, invalid("network.allow", "network.allow goes with the mode %q; leave it out, or the mode", proto.NetworkAllowlist)
+		return p, wire, invalid("network.allow", "network.allow goes with the mode %q; leave it out, or the mode",
+			proto.NetworkAllowlist)
 	}
 	if len(asked.Allow) > maxRules {
 		return p, wire, invalid("network.allow", "%d hosts are too many; %d is the limit", len(asked.Allow), maxRules)
@@ -68,7 +70,8 @@ func invalid(item, format string, args ...any) error {
 func parseRule(text string) (Rule, error) {
 	switch {
 	case strings.Contains(text, "://"):
-		return Rule{}, badTarget("%.80q has a scheme; write the host alone, such as example.com or example.com:8443", text)
+		return Rule{}, badTarget("%.80q has a scheme; write the host alone, such as example.com or example.com:8443",
+			text)
 	case strings.ContainsAny(text, "/?#"):
 		return Rule{}, badTarget("%.80q has a path, and whole hosts are let through or not; write the host alone", text)
 	}

@@ -25,12 +25,14 @@ type Config struct {
 	Ready    func() error      // why nothing can be written down, if so; then nothing goes out. nil: all can
 	Log      *slog.Logger      // nil: slog.Default
 
-	// Authority signs for hosts that secrets go to, whose connections are opened; it is asked for at the first. nil: there can be none.
+	// Authority signs for hosts that secrets go to, whose connections are opened; it is asked for at the first. nil:
+	// there can be none.
 	Authority func() (*Authority, error)
 	Roots     *x509.CertPool // authorities that those hosts' certificates are signed by; nil: the system's
 
-	Connections int           // of one container at once; more wait. 0 is 128
-	All         int           // of all containers; more wait. 0 is 8192, or so many that half of this process's descriptors stay free
+	Connections int // of one container at once; more wait. 0 is 128
+	// of all containers; more wait. 0 is 8192, or so many that half of this process's descriptors stay free
+	All         int
 	PerSecond   float64       // requests of one container; more wait. 0 is 50, and four times as many at once
 	DialTimeout time.Duration // to resolve a name and to connect; 0 is 10 s
 	HeadTimeout time.Duration // for a client to say what it wants; 0 is 30 s
@@ -59,9 +61,11 @@ func New(cfg Config) (*Proxy, error) {
 	cfg.HeadTimeout = cmp.Or(cfg.HeadTimeout, 30*time.Second)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 5*time.Minute)
 	if _, _, err := ParsePolicy(proto.Network{Mode: cfg.Most}); err != nil {
-		return nil, invalid("network-max", "%q is not a network mode; use %q, %q or %q", cfg.Most, proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
+		return nil, invalid("network-max", "%q is not a network mode; use %q, %q or %q", cfg.Most, proto.NetworkNone,
+			proto.NetworkAllowlist, proto.NetworkOpen)
 	}
-	p := &Proxy{cfg: cfg, guard: newGuard(cfg.Private), resolver: &net.Resolver{PreferGo: true}, places: make(chan struct{}, cfg.All)}
+	p := &Proxy{cfg: cfg, guard: newGuard(cfg.Private), resolver: &net.Resolver{PreferGo: true},
+		places: make(chan struct{}, cfg.All)}
 	if cfg.Resolver != "" {
 		if host, port, err := net.SplitHostPort(cfg.Resolver); err != nil || host == "" || port == "" {
 			return nil, invalid("resolver", "%.200q is not the host:port of a name server", cfg.Resolver)
@@ -94,7 +98,8 @@ func (p *Proxy) Grant(asked proto.Network) (proto.Network, error) {
 		return wire, err
 	}
 	if !p.cfg.Most.Covers(policy.Mode) {
-		return wire, proto.Errorf(proto.PermissionDenied, "", "network", "network %q is more than this daemon gives to containers, which is %q; its operator can allow it with --network-max %s",
+		return wire, proto.Errorf(proto.PermissionDenied, "", "network", "network %q is more than this daemon gives "+
+			"to containers, which is %q; its operator can allow it with --network-max %s",
 			policy.Mode, p.cfg.Most, policy.Mode)
 	}
 	for _, r := range policy.Rules {
@@ -127,15 +132,17 @@ type Gate struct {
 	rate   *rate.Limiter
 }
 
-// Gate makes the way out for a container with this network and these secrets, as Grant and GrantSecrets returned them. tell is told of each request, and must be done with it when it
-// returns. Where the daemon gives less by now than it did, nothing is let through.
+// Gate makes the way out for a container with this network and these secrets, as Grant and GrantSecrets returned
+// them. tell is told of each request, and must be done with it when it returns. Where the daemon gives less by now
+// than it did, nothing is let through.
 func (p *Proxy) Gate(n proto.Network, secrets []Secret, tell func(Visit)) *Gate {
 	policy, _, err := ParsePolicy(n)
 	if err != nil {
 		policy = Policy{}
 	}
 	perSecond, swaps := rate.Limit(p.cfg.PerSecond), newSwaps(secrets)
-	return &Gate{proxy: p, policy: policy, swaps: swaps, finder: sync.OnceValue(swaps.finder), tell: tell, places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond)))}
+	return &Gate{proxy: p, policy: policy, swaps: swaps, finder: sync.OnceValue(swaps.finder), tell: tell,
+		places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond)))}
 }
 
 // Enter waits for a place among the container's connections. Whoever has one must call leave.
@@ -153,9 +160,11 @@ func (g *Gate) judge(ctx context.Context, t Target) ([]netip.Addr, error) {
 	p := g.proxy
 	switch {
 	case !p.cfg.Most.Covers(g.policy.Mode):
-		return nil, refuse(proto.PermissionDenied, "network_max", "the daemon does not give containers the network %q any more", g.policy.Mode)
+		return nil, refuse(proto.PermissionDenied, "network_max", "the daemon does not give containers the network "+
+			"%q any more", g.policy.Mode)
 	case !g.policy.Allows(t):
-		return nil, refuse(proto.PermissionDenied, "not_allowed", "%s is not on this container's list; create one whose network.allow has it", t)
+		return nil, refuse(proto.PermissionDenied, "not_allowed", "%s is not on this container's list; create one "+
+			"whose network.allow has it", t)
 	case t.Name == "":
 		return []netip.Addr{t.Addr}, p.guard.check(t.Addr)
 	}
@@ -186,7 +195,8 @@ func unresolved(ctx context.Context, t Target, err error) error {
 	return refuse(proto.Unavailable, "resolver_failed", "%s cannot be resolved now", t.Name)
 }
 
-// dial connects to the first of the addresses that takes it. Nothing is resolved here: what was judged is what is dialled.
+// dial connects to the first of the addresses that takes it. Nothing is resolved here: what was judged is what is
+// dialled.
 func (p *Proxy) dial(ctx context.Context, t Target, list []netip.Addr) (net.Conn, error) {
 	var d net.Dialer
 	for i, a := range list {

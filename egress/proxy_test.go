@@ -55,15 +55,18 @@ func TestPlainRequest(t *testing.T) {
 	defer res.Body.Close()
 	text, _ := io.ReadAll(res.Body)
 	head, _, _ := strings.Cut(string(text), "\r\n\r\n")
-	if res.StatusCode != 200 || res.Header.Get("X-Host") != name+":"+port || !strings.HasPrefix(head, "POST /a?b=c HTTP/1.1\r\n") || !strings.Contains(head, "X-Through: 1") ||
+	if res.StatusCode != 200 || res.Header.Get("X-Host") != name+":"+port ||
+		!strings.HasPrefix(head, "POST /a?b=c HTTP/1.1\r\n") || !strings.Contains(head, "X-Through: 1") ||
 		strings.Contains(head, "secret") || strings.Contains(head, "X-Hop") || !strings.Contains(string(text), body) {
 		t.Errorf("%d %s", res.StatusCode, head)
 	}
 	began := s.await("the begin", func(v Visit) bool { return v.Began })
-	if began.Outcome != proto.AuditOK || began.Method != "POST" || began.Host != name || fmt.Sprint(began.Port) != port || began.Address != "127.0.0.1" {
+	if began.Outcome != proto.AuditOK || began.Method != "POST" || began.Host != name ||
+		fmt.Sprint(began.Port) != port || began.Address != "127.0.0.1" {
 		t.Errorf("%+v", began)
 	}
-	if over := s.await("the end", func(v Visit) bool { return v.Over }); over.Outcome != proto.AuditOK || over.Sent < 300_000 || over.Received < 300_000 || over.Seconds <= 0 {
+	if over := s.await("the end", func(v Visit) bool { return v.Over }); over.Outcome != proto.AuditOK ||
+		over.Sent < 300_000 || over.Received < 300_000 || over.Seconds <= 0 {
 		t.Errorf("%+v", over)
 	}
 }
@@ -76,12 +79,14 @@ func TestEachRequestIsJudged(t *testing.T) {
 	s.names.Set("inner.example", "127.0.0.2")
 	c := s.client()
 	for range 3 {
-		if status, text := get(t, c, "http://"+name+":"+port+"/"); status != 200 || !strings.HasPrefix(text, "GET / HTTP/1.1\r\nHost: "+name) {
+		if status, text := get(t, c, "http://"+name+":"+port+"/"); status != 200 ||
+			!strings.HasPrefix(text, "GET / HTTP/1.1\r\nHost: "+name) {
 			t.Fatalf("%d %s", status, text)
 		}
 	}
 	for to, reason := range map[string]string{
-		"http://127.0.0.1:" + port + "/": "not_allowed", "http://inner.example:" + port + "/": "private_address", "http://other.example/": "not_allowed", "http://169.254.169.254/latest": "not_allowed",
+		"http://127.0.0.1:" + port + "/": "not_allowed", "http://inner.example:" + port + "/": "private_address",
+		"http://other.example/": "not_allowed", "http://169.254.169.254/latest": "not_allowed",
 	} {
 		if status, text := get(t, c, "http://"+name+":"+port+"/?to="+to); status != 403 {
 			t.Errorf("a redirect to %s: %d %s", to, status, text)
@@ -120,7 +125,8 @@ func TestRawRequests(t *testing.T) {
 		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 200, ""},
 		{"GET HTTP://" + strings.ToUpper(host) + "/ HTTP/1.1\r\nHost: " + name + ".:" + port + "\r\n\r\n", 200, ""},
 		{"GET http://" + host + "/ HTTP/1.0\r\n\r\n", 200, ""},
-		{"POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nok", 100, ""},
+		{"POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nExpect: 100-continue\r\nContent-Length: " +
+			"2\r\n\r\nok", 100, ""},
 		{"GET http://" + host + "/ HTTP/1.1\r\nHost: other.example\r\n\r\n", 403, "host_mismatch"},
 		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nHost: other.example\r\n\r\n", 400, "bad_request"},
 		{"GET http://" + host + "/ HTTP/1.1\r\n\r\n", 403, "host_mismatch"},
@@ -128,7 +134,8 @@ func TestRawRequests(t *testing.T) {
 		{"GET http://other.example@" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, "bad_target"},
 		{"GET http://" + host + ":80/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, ""},
 		{"GET http://2130706433:" + port + "/ HTTP/1.1\r\nHost: 2130706433:" + port + "\r\n\r\n", 400, "bad_target"},
-		{"GET http://[::ffff:127.0.0.1]:" + port + "/ HTTP/1.1\r\nHost: [::ffff:127.0.0.1]:" + port + "\r\n\r\n", 403, "not_allowed"},
+		{"GET http://[::ffff:127.0.0.1]:" + port + "/ HTTP/1.1\r\nHost: [::ffff:127.0.0.1]:" + port + "\r\n\r\n", 403,
+			"not_allowed"},
 		{"GET https://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, "bad_request"},
 		{"GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, "bad_request"},
 		{"GET file:///etc/passwd HTTP/1.1\r\nHost: " + host + "\r\n\r\n", 400, "bad_request"},
@@ -137,9 +144,12 @@ func TestRawRequests(t *testing.T) {
 		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nX: a\rHost: other\r\n\r\n", 400, "bad_request"},
 		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n X: folded\r\n\r\n", 400, "bad_request"},
 		{"GET http://" + host + "/ HTTP/1.1\r\nHost : " + host + "\r\n\r\n", 400, "bad_request"},
-		{"POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "bad_request"},
-		{"POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 0\r\nContent-Length: 3\r\n\r\n", 400, "bad_request"},
-		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nX: " + strings.Repeat("a", headBytes) + "\r\n\r\n", 431, "head_too_large"},
+		{"POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 3\r\nTransfer-Encoding: " +
+			"chunked\r\n\r\n0\r\n\r\n", 400, "bad_request"},
+		{"POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 0\r\nContent-Length: 3\r\n\r\n",
+			400, "bad_request"},
+		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nX: " + strings.Repeat("a", headBytes) + "\r\n\r\n",
+			431, "head_too_large"},
 		{"GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nX: never", 504, "head_timeout"},
 		{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "bad_request"},
 		{"CONNECT " + host + " HTTP/1.1\r\nHost: other.example:443\r\n\r\n", 403, "host_mismatch"},
@@ -159,7 +169,10 @@ func TestRawRequests(t *testing.T) {
 			continue
 		}
 		if tt.status >= 400 {
-			if v := s.await("a refusal", func(v Visit) bool { return !v.Began && v.Outcome != proto.AuditOK }); tt.reason != "" && v.Reason != tt.reason || v.Note == "" {
+			if v := s.await("a refusal", func(v Visit) bool {
+				return !v.Began &&
+					v.Outcome != proto.AuditOK
+			}); tt.reason != "" && v.Reason != tt.reason || v.Note == "" {
 				t.Errorf("%.150q: %+v", tt.send, v)
 			}
 		}
@@ -177,13 +190,15 @@ func TestRefusalIsExplained(t *testing.T) {
 	}
 }
 
-// A name is resolved once for each request, and what was judged is what is dialled: one that turns to another address in between gains nothing.
+// A name is resolved once for each request, and what was judged is what is dialled: one that turns to another address
+// in between gains nothing.
 func TestRebinding(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, allow("*.evil.example:"+port, name+":"+port))
 	s.names.Set("a.evil.example", "127.0.0.1", "127.0.0.2", "10.0.0.1", "169.254.169.254")
 	c := s.client()
-	if status, text := get(t, c, "http://a.evil.example:"+port+"/"); status != 200 || s.names.Asked("a.evil.example") != 1 {
+	if status, text := get(t, c, "http://a.evil.example:"+port+"/"); status != 200 ||
+		s.names.Asked("a.evil.example") != 1 {
 		t.Fatalf("%d after %d questions: %s", status, s.names.Asked("a.evil.example"), text)
 	}
 	for range 3 {
@@ -192,14 +207,16 @@ func TestRebinding(t *testing.T) {
 		}
 	}
 	for host, answer := range map[string]string{
-		"b": "127.0.0.1 127.0.0.2", "c": "127.0.0.1 ::1", "d": "::ffff:169.254.169.254", "e": "64:ff9b::a9fe:a9fe", "f": "2002:7f00:1::", "g": "fd00:ec2::254", "h": "0.0.0.0", "i": "::", "j": "100.64.1.1", "k": "224.0.0.1",
+		"b": "127.0.0.1 127.0.0.2", "c": "127.0.0.1 ::1", "d": "::ffff:169.254.169.254", "e": "64:ff9b::a9fe:a9fe",
+		"f": "2002:7f00:1::", "g": "fd00:ec2::254", "h": "0.0.0.0", "i": "::", "j": "100.64.1.1", "k": "224.0.0.1",
 	} {
 		s.names.Set(host+".evil.example", answer)
 		if status, text := get(t, c, "http://"+host+".evil.example:"+port+"/"); status != 403 {
 			t.Errorf("%s: %d %s", answer, status, text)
 		}
 	}
-	if status, text := get(t, c, "http://none.evil.example:"+port+"/"); status != 502 || s.refusedFor("no_such_host").Outcome != string(proto.NotFound) {
+	if status, text := get(t, c, "http://none.evil.example:"+port+"/"); status != 502 ||
+		s.refusedFor("no_such_host").Outcome != string(proto.NotFound) {
 		t.Errorf("%d %s", status, text)
 	}
 	// Names that are not on the list are not asked about: a question carries data.
@@ -229,21 +246,24 @@ func TestNoLogNoWay(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{Ready: func() error { return errors.New("the disk is full") }}, allow(name+":"+port))
 	s.names.Set(name, "127.0.0.1")
-	if status, text := get(t, s.client(), "http://"+name+":"+port+"/"); status != 502 || !strings.Contains(text, "written down") {
+	if status, text := get(t, s.client(), "http://"+name+":"+port+"/"); status != 502 ||
+		!strings.Contains(text, "written down") {
 		t.Errorf("%d %s", status, text)
 	}
 }
 
 // What the operator gives bounds what is asked for, at once and later.
 func TestMost(t *testing.T) {
-	for most, fits := range map[proto.NetworkMode]string{"": "none", proto.NetworkNone: "none", proto.NetworkAllowlist: "none allowlist", proto.NetworkOpen: "none allowlist open"} {
+	for most, fits := range map[proto.NetworkMode]string{"": "none", proto.NetworkNone: "none",
+		proto.NetworkAllowlist: "none allowlist", proto.NetworkOpen: "none allowlist open"} {
 		p, err := New(Config{Most: most})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, mode := range []proto.NetworkMode{proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen} {
 			_, err := p.Grant(proto.Network{Mode: mode})
-			if granted := strings.Contains(" "+fits+" ", " "+string(mode)+" "); granted != (err == nil) || err != nil && proto.CodeOf(err) != proto.PermissionDenied {
+			if granted := strings.Contains(" "+fits+" ", " "+string(mode)+" "); granted != (err == nil) || err != nil &&
+				proto.CodeOf(err) != proto.PermissionDenied {
 				t.Errorf("%q of %q: %v", mode, most, err)
 			}
 			g := p.Gate(proto.Network{Mode: mode, Allow: nil}, nil, func(Visit) {})
@@ -401,19 +421,24 @@ func TestWhereAnswersEnd(t *testing.T) {
 		{whole, "GET", "1.0", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nonetwo"},
 		{whole, "HEAD", "1.1", "HTTP/1.1 200 OK\r\n" + pieces + "\r\n"},
 		{whole, "HEAD", "1.0", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"},
-		{"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", "HEAD", "1.0", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 7\r\n\r\n"},
-		{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "GET", "1.0", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n", "HEAD", "1.0", "HTTP/1.1 200 OK\r\nConnection: " +
+			"close\r\nContent-Length: 7\r\n\r\n"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "GET", "1.0", "HTTP/1.1 200 OK\r\nConnection: " +
+			"close\r\nContent-Length: 2\r\n\r\nok"},
 		{"HTTP/1.1 204 No Content\r\n" + pieces + "\r\n", "GET", "1.1", "HTTP/1.1 204 No Content\r\n\r\n"},
 		{"HTTP/1.1 204 No Content\r\n\r\n", "HEAD", "1.1", "HTTP/1.1 204 No Content\r\n\r\n"},
-		{"HTTP/1.1 204 No Content\r\n" + pieces + "\r\n", "GET", "1.0", "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"},
+		{"HTTP/1.1 204 No Content\r\n" + pieces + "\r\n", "GET", "1.0", "HTTP/1.1 204 No Content\r\nConnection: " +
+			"close\r\n\r\n"},
 		{"HTTP/1.1 304 Not Modified\r\n" + pieces + "\r\n", "GET", "1.1", "HTTP/1.1 304 Not Modified\r\n\r\n"},
-		{"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", "HEAD", "1.1", "HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n"},
+		{"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n", "HEAD", "1.1",
+			"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n"},
 	} {
 		port := host(t, tt.says)
 		s := newSite(t, Config{}, open)
 		s.names.Set("web.example", "127.0.0.1")
 		c, r := s.dial()
-		fmt.Fprintf(c, "%s http://web.example:%s/ HTTP/%s\r\nHost: web.example:%[2]s\r\n\r\n", tt.method, port, tt.version)
+		fmt.Fprintf(c, "%s http://web.example:%s/ HTTP/%s\r\nHost: web.example:%[2]s\r\n\r\n", tt.method, port,
+			tt.version)
 		_ = c.CloseWrite()
 		if got, err := io.ReadAll(r); err != nil || string(got) != tt.want {
 			t.Errorf("%s %s of %q: %q, %v; want %q", tt.method, tt.version, tt.says, got, err, tt.want)
@@ -421,7 +446,8 @@ func TestWhereAnswersEnd(t *testing.T) {
 	}
 }
 
-// A host that switches protocols while a body is on its way to it leaves the client one reader, and the client hears of the refusal.
+// A host that switches protocols while a body is on its way to it leaves the client one reader, and the client hears
+// of the refusal.
 func TestSwitchBeforeTheBodyIsSent(t *testing.T) {
 	for _, tt := range []struct {
 		name, head, reason string
@@ -435,12 +461,14 @@ func TestSwitchBeforeTheBodyIsSent(t *testing.T) {
 			s.names.Set("web.example", "127.0.0.1")
 			for range 5 {
 				c, r := s.dial()
-				fmt.Fprintf(c, "POST http://web.example:%s/ HTTP/1.1\r\nHost: web.example:%s\r\n%sContent-Length: 400000\r\n\r\n", port, port, tt.head)
+				fmt.Fprintf(c, "POST http://web.example:%s/ HTTP/1.1\r\nHost: web.example:%s\r\n%sContent-Length: "+
+					"400000\r\n\r\n", port, port, tt.head)
 				if tt.head == "" {
 					_, _ = c.Write(make([]byte, 20_000)) // the rest of it is waited for when the host answers
 				}
 				res, err := http.ReadResponse(r, nil)
-				if err != nil || res.StatusCode < 400 || !strings.HasSuffix(res.Header.Get("Proxy-Status"), "error="+tt.reason) {
+				if err != nil || res.StatusCode < 400 || !strings.HasSuffix(res.Header.Get("Proxy-Status"), "error="+
+					tt.reason) {
 					t.Fatalf("%v, %v", res, err)
 				}
 				for range 19 {
@@ -490,7 +518,8 @@ func TestPanicEndsItsVisitor(t *testing.T) {
 		{"tunnel from the client", connect, all, frail{reads: 2}},
 		{"tunnel from the host", connect + "\r\n", all, frail{writes: 2}},
 		{"waiting for the client's first word", connect, listed, frail{reads: 2}},
-		{"a body", "POST http://" + at + "/ HTTP/1.1\r\nHost: " + at + "\r\nContent-Length: 10\r\n\r\n", all, frail{reads: 2}},
+		{"a body", "POST http://" + at + "/ HTTP/1.1\r\nHost: " + at + "\r\nContent-Length: 10\r\n\r\n", all,
+			frail{reads: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var said bytes.Buffer
@@ -550,11 +579,13 @@ func FuzzHead(f *testing.F) {
 			return
 		}
 		head, _, _ := bytes.Cut(b, headEnd)
-		if bytes.ContainsAny(head, "\x00\x7f") || bytes.Contains(bytes.ReplaceAll(head, []byte("\r\n"), nil), []byte("\n")) {
+		if bytes.ContainsAny(head, "\x00\x7f") || bytes.Contains(bytes.ReplaceAll(head, []byte("\r\n"), nil),
+			[]byte("\n")) {
 			t.Fatalf("%q was taken", head)
 		}
 		r, err := v.parse()
-		if err == nil && len(h.hosts) == 1 && !strings.Contains(r.RequestURI, "//") && r.Host != h.hosts[0] && r.Method != "CONNECT" {
+		if err == nil && len(h.hosts) == 1 && !strings.Contains(r.RequestURI, "//") && r.Host != h.hosts[0] &&
+			r.Method != "CONNECT" {
 			t.Fatalf("%q: %q and %q", head, r.Host, h.hosts)
 		}
 	})

@@ -48,8 +48,8 @@ func (r *refusal) status() int {
 	return http.StatusBadGateway
 }
 
-// answer is the refusal as an HTTP response, after which the connection is closed. The sentence is the status line's too: that is what clients
-// show of a CONNECT that failed. All of it is printable ASCII.
+// answer is the refusal as an HTTP response, after which the connection is closed. The sentence is the status line's
+// too: that is what clients show of a CONNECT that failed. All of it is printable ASCII.
 func (r *refusal) answer() []byte {
 	text := strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {
@@ -57,6 +57,7 @@ func (r *refusal) answer() []byte {
 		}
 		return c
 	}, r.text)
-	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nProxy-Status: berth; error=%s\r\nConnection: close\r\n\r\n%s\n",
+	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nProxy-Status: "+
+		"berth; error=%s\r\nConnection: close\r\n\r\n%s\n",
 		r.status(), text, len(text)+1, r.reason, text)
 }

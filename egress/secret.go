@@ -28,8 +28,10 @@ const (
 	minSecretValue = 4       // shorter ones would be found in every answer
 )
 
-// GrantSecrets checks which secrets are to go where, for a container with a network as Grant returned it, and brings the hosts into their one form.
-func (p *Proxy) GrantSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret, error) {
+// GrantSecrets checks which secrets are to go where, for a container with a network as Grant returned it, and brings
+// the hosts into their one form.
+func (p *Proxy) GrantSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret,
+	error) {
 	if len(asked) == 0 {
 		return nil, nil
 	}
@@ -40,9 +42,11 @@ func (p *Proxy) GrantSecrets(n proto.Network, asked map[string]proto.NetworkSecr
 	case p.cfg.Authority == nil:
 		return nil, proto.Errorf(proto.Unsupported, "", "network_secrets", "this daemon puts no secrets into requests")
 	case !policy.Mode.Covers(proto.NetworkAllowlist):
-		return nil, invalid("network_secrets", "network_secrets are for a container with a network, and this has none; set network, or give them as secrets")
+		return nil, invalid("network_secrets", "network_secrets are for a container with a network, and this has "+
+			"none; set network, or give them as secrets")
 	case len(asked) > maxSecrets:
-		return nil, invalid("network_secrets", "%d network secrets are too many; %d is the limit", len(asked), maxSecrets)
+		return nil, invalid("network_secrets", "%d network secrets are too many; %d is the limit", len(asked),
+			maxSecrets)
 	}
 	granted := map[string]proto.NetworkSecret{}
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
@@ -60,11 +64,14 @@ func checkSecret(policy Policy, name string, s proto.NetworkSecret) (hosts []str
 	item := "network_secrets." + name
 	switch {
 	case len(s.Value) < minSecretValue || len(s.Value) > maxSecretValue:
-		return nil, invalid(item, "network secret %.64q: its value must have %d to %d bytes", name, minSecretValue, maxSecretValue)
+		return nil, invalid(item, "network secret %.64q: its value must have %d to %d bytes", name, minSecretValue,
+			maxSecretValue)
 	case !httpguts.ValidHeaderFieldValue(s.Value) || strings.TrimSpace(s.Value) != s.Value:
-		return nil, invalid(item, "network secret %.64q: its value cannot stand in the head of a request: it has a control character, or a blank at an end", name)
+		return nil, invalid(item, "network secret %.64q: its value cannot stand in the head of a request: it has a "+
+			"control character, or a blank at an end", name)
 	case len(s.Hosts) == 0 || len(s.Hosts) > maxSecretHosts:
-		return nil, invalid(item+".hosts", "network secret %.64q: it needs 1 to %d hosts that it may go to, such as api.example.com", name, maxSecretHosts)
+		return nil, invalid(item+".hosts", "network secret %.64q: it needs 1 to %d hosts that it may go to, such as "+
+			"api.example.com", name, maxSecretHosts)
 	}
 	for _, text := range s.Hosts {
 		r, err := parseRule(text)
@@ -72,7 +79,8 @@ func checkSecret(policy Policy, name string, s proto.NetworkSecret) (hosts []str
 			return nil, invalid(item+".hosts", "network secret %.64q: %s", name, err)
 		}
 		if !policy.covers(r) {
-			return nil, invalid(item+".hosts", "network secret %.64q: %s is not on the list of hosts that the container may reach; add it to network.allow", name, r)
+			return nil, invalid(item+".hosts", "network secret %.64q: %s is not on the list of hosts that the "+
+				"container may reach; add it to network.allow", name, r)
 		}
 		hosts = append(hosts, r.String())
 	}
@@ -139,18 +147,23 @@ func appendForms(words []word, text, with string, secret int) []word {
 	return words
 }
 
-// at are those that go to a target. In clear text one goes only where its list names the port: whoever writes "example.com" does not mean to have it
-// read on the way. Who names 443 does not either, whatever code in the container speaks there.
+// at are those that go to a target. In clear text one goes only where its list names the port: whoever writes
+// "example.com" does not mean to have it read on the way. Who names 443 does not either, whatever code in the
+// container speaks there.
 func (s swaps) at(t Target, encrypted bool) (some swaps) {
 	for _, one := range s {
-		if slices.ContainsFunc(one.rules, func(r Rule) bool { return r.fits(t) && (encrypted || r.Port != 0 && r.Port != 443) }) {
+		if slices.ContainsFunc(one.rules, func(r Rule) bool {
+			return r.fits(t) && (encrypted || r.Port != 0 &&
+				r.Port != 443)
+		}) {
 			some = append(some, one)
 		}
 	}
 	return some
 }
 
-// maxFilled bounds what is put into one request, in bytes, however often it has a placeholder. A host takes no longer head.
+// maxFilled bounds what is put into one request, in bytes, however often it has a placeholder. A host takes no longer
+// head.
 const maxFilled = 64 << 10
 
 // A filling is of one request with secrets.
@@ -161,8 +174,8 @@ type filling struct {
 	own  []word // what is to be hidden for this request's sake
 }
 
-// putIn puts the secrets into a request, wherever it has their placeholders: in headers, in a password for Basic authentication, in its path and
-// query. A body is sent as it is. What it returns takes them out of the answer again.
+// putIn puts the secrets into a request, wherever it has their placeholders: in headers, in a password for Basic
+// authentication, in its path and query. A body is sent as it is. What it returns takes them out of the answer again.
 func (s swaps) putIn(out *http.Request, p *passage) (*veil, error) {
 	if len(s) == 0 {
 		return nil, nil
@@ -175,7 +188,8 @@ func (s swaps) putIn(out *http.Request, p *passage) (*veil, error) {
 	}
 	f.url(out.URL)
 	if f.room < 0 {
-		return nil, refuse(proto.TooLarge, "head_too_large", "the request would have more than %d bytes of secrets in it; use their placeholders in fewer places", maxFilled)
+		return nil, refuse(proto.TooLarge, "head_too_large", "the request would have more than %d bytes of secrets "+
+			"in it; use their placeholders in fewer places", maxFilled)
 	}
 	out.Header.Set("Accept-Encoding", "identity") // else the answer could not be looked through
 	hide := &veil{hides: make([]bool, len(p.gate.swaps)), parts: []*finder{p.gate.finder()}}

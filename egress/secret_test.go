@@ -56,7 +56,8 @@ func (r *recorder) answer(w http.ResponseWriter, req *http.Request) {
 	}
 	user, password, _ := req.BasicAuth()
 	body, _ := io.ReadAll(req.Body)
-	said := fmt.Sprintf("%s %s|%s|%s:%s|%s|%s", req.Host, req.RequestURI, req.Header.Get("X-Key"), user, password, req.Header.Get("Accept-Encoding"), body)
+	said := fmt.Sprintf("%s %s|%s|%s:%s|%s|%s", req.Host, req.RequestURI, req.Header.Get("X-Key"), user, password,
+		req.Header.Get("Accept-Encoding"), body)
 	r.mu.Lock()
 	r.seen = append(r.seen, said)
 	r.mu.Unlock()
@@ -64,7 +65,8 @@ func (r *recorder) answer(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set(http.TrailerPrefix+"X-Late", req.Header.Get("X-Key"))
 	switch req.URL.Path {
 	case "/stream":
-		for _, part := range []string{"first\n", "key " + req.Header.Get("X-Key")[:5], req.Header.Get("X-Key")[5:] + "\n"} {
+		for _, part := range []string{"first\n", "key " + req.Header.Get("X-Key")[:5], req.Header.Get("X-Key")[5:] +
+			"\n"} {
 			_, _ = io.WriteString(w, part)
 			w.(http.Flusher).Flush()
 		}
@@ -115,7 +117,8 @@ func authority(t *testing.T) (*Authority, *x509.CertPool) {
 	return a, trusted
 }
 
-// An answer that breaks off in the middle is not taken for a whole one, whatever becomes of the connection: where secrets are hidden, nobody knows its length.
+// An answer that breaks off in the middle is not taken for a whole one, whatever becomes of the connection: where
+// secrets are hidden, nobody knows its length.
 func TestHalfAnAnswerIsNotTheWhole(t *testing.T) {
 	plain := newRecorder(t, httptest.NewServer)
 	at := "example.com:" + plain.port
@@ -128,7 +131,8 @@ func TestHalfAnAnswerIsNotTheWhole(t *testing.T) {
 	}{
 		{"kept", "GET", "/broken", "", "half of it", false, io.ErrUnexpectedEOF},
 		{"closed", "GET", "/broken", "Connection: close\r\n", "half of it", true, io.ErrUnexpectedEOF},
-		{"answered before all was asked", "POST", "/broken", "Content-Length: 10\r\n", "half of it", true, io.ErrUnexpectedEOF},
+		{"answered before all was asked", "POST", "/broken", "Content-Length: 10\r\n", "half of it", true,
+			io.ErrUnexpectedEOF},
 		{"whole and closed", "GET", "/json", "Connection: close\r\n", "{\"error\":\"bad key \"}\n", true, nil},
 	} {
 		c, r := s.dial()
@@ -138,13 +142,15 @@ func TestHalfAnAnswerIsNotTheWhole(t *testing.T) {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		body, err := io.ReadAll(res.Body)
-		if err != tt.err || string(body) != tt.body || res.Close != tt.close || !slices.Equal(res.TransferEncoding, []string{"chunked"}) {
+		if err != tt.err || string(body) != tt.body || res.Close != tt.close ||
+			!slices.Equal(res.TransferEncoding, []string{"chunked"}) {
 			t.Errorf("%s: %q, %v, close %t, %q", tt.name, body, err, res.Close, res.TransferEncoding)
 		}
 	}
 }
 
-// Where the end of the connection is that of the answer, TLS tells whether it is whole: an alert says that all was said.
+// Where the end of the connection is that of the answer, TLS tells whether it is whole: an alert says that all was
+// said.
 func TestHalfAnAnswerToAnOlderClient(t *testing.T) {
 	v := newVault(t, open, atPort)
 	cfg := v.client.Transport.(*http.Transport).TLSClientConfig.Clone()
@@ -181,7 +187,8 @@ func newVault(t *testing.T, n proto.Network, hosts func(port string) []string) *
 	a, trusted := authority(t)
 	roots := x509.NewCertPool()
 	roots.AddCert(v.host.Certificate())
-	v.site = newSite(t, Config{Authority: func() (*Authority, error) { return a, nil }, Roots: roots}, n, Secret{"KEY", secretShown, secretValue, hosts(v.host.port)})
+	v.site = newSite(t, Config{Authority: func() (*Authority, error) { return a, nil }, Roots: roots}, n,
+		Secret{"KEY", secretShown, secretValue, hosts(v.host.port)})
 	v.names.Set("example.com", "127.0.0.1")
 	v.names.Set("other.test", "127.0.0.1")
 	v.client = v.site.client()
@@ -218,12 +225,16 @@ func (v *vault) get(t *testing.T, path string, change func(*http.Request)) (*htt
 
 func TestSecretIsPutIn(t *testing.T) {
 	v := newVault(t, open, atPort)
-	res, body := v.get(t, "/a%20b/"+secretShown+"?k="+secretShown+"&x=1", func(r *http.Request) { r.SetBasicAuth("me", secretShown) })
-	want := "example.com:" + v.host.port + " /a%20b/" + url.PathEscape(secretValue) + "?k=" + url.QueryEscape(secretValue) + "&x=1|" + secretValue + "|me:" + secretValue + "|identity|"
+	res, body := v.get(t, "/a%20b/"+secretShown+"?k="+secretShown+"&x=1", func(r *http.Request) {
+		r.SetBasicAuth("me", secretShown)
+	})
+	want := "example.com:" + v.host.port + " /a%20b/" + url.PathEscape(secretValue) + "?k=" + url.QueryEscape(
+		secretValue) + "&x=1|" + secretValue + "|me:" + secretValue + "|identity|"
 	if got := v.host.last(t); got != want {
 		t.Errorf("the host saw %s\nwant %s", got, want)
 	}
-	if strings.Contains(body, secretValue) || strings.Contains(body, url.QueryEscape(secretValue)) || strings.Count(body, secretShown) != 4 || res.Header.Get("X-Echo") != secretShown || len(res.Trailer) > 0 {
+	if strings.Contains(body, secretValue) || strings.Contains(body, url.QueryEscape(secretValue)) ||
+		strings.Count(body, secretShown) != 4 || res.Header.Get("X-Echo") != secretShown || len(res.Trailer) > 0 {
 		t.Errorf("the client saw %s, X-Echo %q", body, res.Header.Get("X-Echo"))
 	}
 	if _, body := v.get(t, "/json", nil); body != `{"error":"bad key `+secretShown+"\"}\n" {
@@ -232,7 +243,8 @@ func TestSecretIsPutIn(t *testing.T) {
 	// Of a connection that is kept each request is one.
 	v.get(t, "/again", nil)
 	visit := v.await("the end of the second", func(v Visit) bool { return v.Over && v.Method == "GET" })
-	if !slices.Equal(visit.Secrets, []string{"KEY"}) || visit.Host != "example.com" || visit.Outcome != proto.AuditOK || visit.Sent == 0 {
+	if !slices.Equal(visit.Secrets, []string{"KEY"}) || visit.Host != "example.com" || visit.Outcome != proto.AuditOK ||
+		visit.Sent == 0 {
 		t.Errorf("told of %+v", visit)
 	}
 	v.mu.Lock()
@@ -247,12 +259,15 @@ func TestSecretIsPutIn(t *testing.T) {
 func TestSecretBodiesPass(t *testing.T) {
 	v := newVault(t, open, atPort)
 	v.get(t, "/", func(r *http.Request) {
-		r.Method, r.Body, r.ContentLength = "POST", io.NopCloser(strings.NewReader("it is "+secretShown)), int64(len("it is "+secretShown))
+		r.Method, r.Body, r.ContentLength = "POST", io.NopCloser(strings.NewReader("it is "+secretShown)),
+			int64(len("it is "+secretShown))
 	})
 	if got := v.host.last(t); !strings.HasSuffix(got, "|it is "+secretShown) {
 		t.Errorf("the host saw %s", got)
 	}
-	if _, body := v.get(t, "/packed", func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") }); !strings.HasPrefix(body, "\x1f\x8b") {
+	if _, body := v.get(t, "/packed", func(r *http.Request) {
+		r.Header.Set("Accept-Encoding", "gzip")
+	}); !strings.HasPrefix(body, "\x1f\x8b") {
 		t.Errorf("a packed body came as %q", body)
 	}
 }
@@ -268,7 +283,8 @@ func TestSecretStreams(t *testing.T) {
 	defer res.Body.Close()
 	want := "first\nkey " + secretShown + "\n"
 	got := make([]byte, len(want))
-	if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != want { // the host says no more, and does not end
+	// the host says no more, and does not end
+	if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != want {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -282,7 +298,8 @@ func TestSecretGoesNowhereElse(t *testing.T) {
 	client := v.site.client()
 	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool, ServerName: "example.com"}
 	// Another port, another name, and clear text: tunnels and requests that are none of the secret's.
-	for _, u := range []string{"https://example.com:" + other.port + "/", "http://example.com:" + plain.port + "/", "http://other.test:" + plain.port + "/"} {
+	for _, u := range []string{"https://example.com:" + other.port + "/", "http://example.com:" + plain.port + "/",
+		"http://other.test:" + plain.port + "/"} {
 		req, _ := http.NewRequest("GET", u, nil)
 		req.Header.Set("X-Key", secretShown)
 		res, err := client.Do(req)
@@ -332,7 +349,8 @@ func TestSecretInClearText(t *testing.T) {
 }
 
 func TestWhereSecretsGo(t *testing.T) {
-	s := newSwaps([]Secret{{Name: "PLAIN", Hosts: []string{"example.com", "*.star.test"}}, {Name: "PORTS", Hosts: []string{"example.com:80", "example.com:8443"}},
+	s := newSwaps([]Secret{{Name: "PLAIN", Hosts: []string{"example.com", "*.star.test"}},
+		{Name: "PORTS", Hosts: []string{"example.com:80", "example.com:8443"}},
 		{Name: "TLS", Hosts: []string{"tls.test:443"}}})
 	for _, tt := range []struct {
 		name      string
@@ -340,8 +358,10 @@ func TestWhereSecretsGo(t *testing.T) {
 		encrypted bool
 		want      string
 	}{
-		{"example.com", 443, true, "PLAIN"}, {"example.com", 80, true, "PLAIN PORTS"}, {"example.com", 80, false, "PORTS"}, {"example.com", 8443, true, "PORTS"},
-		{"example.com", 8443, false, "PORTS"}, {"example.com", 22, true, ""}, {"a.star.test", 443, true, "PLAIN"}, {"a.star.test", 80, false, ""}, {"star.test", 443, true, ""}, {"a.example.com", 443, true, ""},
+		{"example.com", 443, true, "PLAIN"}, {"example.com", 80, true, "PLAIN PORTS"}, {"example.com", 80, false,
+			"PORTS"}, {"example.com", 8443, true, "PORTS"},
+		{"example.com", 8443, false, "PORTS"}, {"example.com", 22, true, ""}, {"a.star.test", 443, true, "PLAIN"},
+		{"a.star.test", 80, false, ""}, {"star.test", 443, true, ""}, {"a.example.com", 443, true, ""},
 		{"tls.test", 443, true, "TLS"}, {"tls.test", 443, false, ""},
 	} {
 		var names []string
@@ -370,7 +390,8 @@ func TestSecretNeedsTheRightHost(t *testing.T) {
 
 	// A client that does not trust the authority hears that it does not.
 	c := v.site.client()
-	if _, err := c.Get("https://example.com:" + v.host.port + "/"); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := c.Get("https://example.com:" + v.host.port + "/"); err == nil ||
+		!strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a client without the authority: %v", err)
 	}
 	v.await("its end", func(v Visit) bool { return v.Over && v.Reason == "client_tls" })
@@ -391,7 +412,8 @@ func TestGrantSecrets(t *testing.T) {
 		asked map[string]proto.NetworkSecret
 		says  string
 	}{
-		{"good", list, one("value", "Example.COM.", "example.com:443", "a.star.test", "*.star.test", "port.test:8443"), ""},
+		{"good", list, one("value", "Example.COM.", "example.com:443", "a.star.test", "*.star.test", "port.test:8443"),
+			""},
 		{"open", open, one("value", "anything.test"), ""},
 		{"no network", proto.Network{}, one("value", "example.com"), "this has none"},
 		{"short", list, one("val", "example.com"), "4 to 8192 bytes"},
@@ -407,7 +429,9 @@ func TestGrantSecrets(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			granted, err := p.GrantSecrets(tt.n, tt.asked)
-			if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) || err != nil && strings.Contains(err.Error(), `"value`) {
+			if tt.says == "" && err != nil || tt.says != "" &&
+				(err == nil || !strings.Contains(err.Error(), tt.says)) || err != nil &&
+				strings.Contains(err.Error(), `"value`) {
 				t.Errorf("%v, %v", granted, err)
 			}
 		})
@@ -420,14 +444,16 @@ func TestGrantSecrets(t *testing.T) {
 
 // A name and a password that are both secrets are hidden as they were sent, and no part of what was put in comes back.
 func TestTwoSecretsInOnePassword(t *testing.T) {
-	list := []Secret{{"USER", "placeholder-1", "first-value", []string{"example.com"}}, {"PASSWORD", "placeholder-2", "second-value", []string{"example.com"}}}
+	list := []Secret{{"USER", "placeholder-1", "first-value", []string{"example.com"}}, {"PASSWORD", "placeholder-2",
+		"second-value", []string{"example.com"}}}
 	s := newSite(t, Config{}, open, list...)
 	req, _ := http.NewRequest("GET", "https://example.com/", nil)
 	req.SetBasicAuth("placeholder-1", "placeholder-2")
 	asked := req.Header.Get("Authorization")
 	p := &passage{gate: s.gate}
 	hide, err := s.gate.swaps.putIn(req, p)
-	if user, password, _ := req.BasicAuth(); err != nil || user != "first-value" || password != "second-value" || !slices.Equal(p.used, []string{"USER", "PASSWORD"}) {
+	if user, password, _ := req.BasicAuth(); err != nil || user != "first-value" || password != "second-value" ||
+		!slices.Equal(p.used, []string{"USER", "PASSWORD"}) {
 		t.Fatalf("%q, %q, of %q, %v", user, password, p.used, err)
 	}
 	if got := hide.hide("you sent " + req.Header.Get("Authorization")); got != "you sent "+asked {
@@ -438,7 +464,8 @@ func TestTwoSecretsInOnePassword(t *testing.T) {
 // A secret that is asked for often makes no request of any size.
 func TestTooManySecretsInARequest(t *testing.T) {
 	plain := newRecorder(t, httptest.NewServer)
-	s := newSite(t, Config{}, open, Secret{"KEY", secretShown, strings.Repeat("v", maxSecretValue), []string{"example.com:" + plain.port}})
+	s := newSite(t, Config{}, open, Secret{"KEY", secretShown, strings.Repeat("v", maxSecretValue),
+		[]string{"example.com:" + plain.port}})
 	s.names.Set("example.com", "127.0.0.1")
 	many := strings.Repeat(secretShown, maxFilled/maxSecretValue+1)
 	for what, change := range map[string]func(*http.Request){

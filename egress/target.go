@@ -36,8 +36,8 @@ func (t Target) String() string {
 // isWeb reports whether a port is one that rules without a port mean, where nothing but TLS and HTTP is spoken.
 func isWeb(port uint16) bool { return port == 80 || port == 443 }
 
-// parseTarget reads host:port as it stands in a request. There is one way to write each host and no second one: what other
-// programs would read in another way than we do is refused. A port of 0 must be given.
+// parseTarget reads host:port as it stands in a request. There is one way to write each host and no second one: what
+// other programs would read in another way than we do is refused. A port of 0 must be given.
 func parseTarget(text string, port uint16) (Target, error) {
 	if err := checkText(text); err != nil {
 		return Target{}, err
@@ -61,7 +61,8 @@ func parseTarget(text string, port uint16) (Target, error) {
 	return t, err
 }
 
-// checkText refuses what stands in no host and port, and means something to some program: user@host, escapes, paths, line ends.
+// checkText refuses what stands in no host and port, and means something to some program: user@host, escapes, paths,
+// line ends.
 func checkText(text string) error {
 	if len(text) > maxHostPort {
 		return badTarget("a host of %d bytes is too long", len(text))
@@ -112,7 +113,8 @@ func parseHost(text string) (Target, error) {
 	if endsInNumber(text) {
 		addr, err := netip.ParseAddr(text)
 		if err != nil || !addr.Is4() {
-			return Target{}, badTarget("%+q is not an address as it is usually written, four decimal numbers without leading zeros", text)
+			return Target{}, badTarget("%+q is not an address as it is usually written, four decimal numbers "+
+				"without leading zeros", text)
 		}
 		return Target{Addr: addr}, nil
 	}
@@ -120,8 +122,8 @@ func parseHost(text string) (Target, error) {
 	return Target{Name: name}, err
 }
 
-// endsInNumber reports whether some program would take text for an IPv4 address, such as 2130706433, 0x7f.1 or 127.1: its last label is a
-// number, in whatever base.
+// endsInNumber reports whether some program would take text for an IPv4 address, such as 2130706433, 0x7f.1 or 127.1:
+// its last label is a number, in whatever base.
 func endsInNumber(text string) bool {
 	text = strings.TrimSuffix(text, ".")
 	last := strings.ToLower(text[strings.LastIndexByte(text, '.')+1:])
@@ -132,7 +134,8 @@ func endsInNumber(text string) bool {
 }
 
 // names maps what people type to what is asked of a resolver, and refuses what is no host name.
-var names = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictDomainName(true), idna.BidiRule(), idna.CheckHyphens(true), idna.VerifyDNSLength(true))
+var names = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictDomainName(true), idna.BidiRule(),
+	idna.CheckHyphens(true), idna.VerifyDNSLength(true))
 
 // parseName brings a host's name into the one form that is compared: lower case, in ASCII, with no dot at its end.
 func parseName(text string) (string, error) {

@@ -11,17 +11,26 @@ import (
 // There is one reading of each target, and what has two is refused.
 func TestTargets(t *testing.T) {
 	for text, want := range map[string]string{
-		"example.com:443": "example.com:443", "EXAMPLE.com:80": "example.com:80", "example.com.:80": "example.com:80", "xn--bcher-kva.example:443": "xn--bcher-kva.example:443",
-		"93.184.216.34:80": "93.184.216.34:80", "[2606:4700:4700::1111]:443": "[2606:4700:4700::1111]:443", "[::ffff:127.0.0.1]:80": "127.0.0.1:80", "[2606:4700:4700:0:0:0:0:1111]:443": "[2606:4700:4700::1111]:443",
+		"example.com:443": "example.com:443", "EXAMPLE.com:80": "example.com:80", "example.com.:80": "example.com:80",
+		"xn--bcher-kva.example:443": "xn--bcher-kva.example:443",
+		"93.184.216.34:80":          "93.184.216.34:80", "[2606:4700:4700::1111]:443": "[2606:4700:4700::1111]:443",
+		"[::ffff:127.0.0.1]:80": "127.0.0.1:80", "[2606:4700:4700:0:0:0:0:1111]:443": "[2606:4700:4700::1111]:443",
 		"[::ffff:a9fe:a9fe]:80": "169.254.169.254:80", "a:1": "a:1",
 
-		"0x7f.1:80": "", "017700000001:80": "", "2130706433:80": "", "127.1:80": "", "0177.0.0.1:80": "", "127.0.0.1.:80": "", "127.0.0.0x1:80": "", "1.2.3.4.5:80": "", "256.1.1.1:80": "", "0x:80": "",
-		"user:pass@example.com:80": "", "user@example.com:80": "", "example.com:80:443": "", "example.com": "", "example.com:": "", ":80": "", "": "",
-		"example.com:0": "", "example.com:65536": "", "example.com:+80": "", "example.com:080": "", "example.com: 80": "", "example.com:http": "",
-		"example.com..:80": "", ".example.com:80": "", "a..b:80": "", "-a.example:80": "", "a_b.example:80": "", "xn--\x00:80": "", "xn--a:80": "",
-		"exa\x00mple.com:80": "", "example.com\r\n:80": "", "example.com%00:80": "", "ex%61mple.com:80": "", "example.com/:80": "", "example.com\\.evil:80": "", "example.com#@evil:80": "", "example.com?:80": "",
-		"[::1:80": "", "[::1]80": "", "::1:80": "", "[127.0.0.1]:80": "", "[fe80::1%25eth0]:80": "", "[fe80::1%lo]:80": "", "[::1]]:80": "", "[[::1]]:80": "",
-		"１２７.0.0.1:80": "", "ｅxample.com:80": "", "bücher.example:80": "", strings.Repeat("a", 300) + ":80": "", strings.Repeat("a", 64) + ".example:80": "",
+		"0x7f.1:80": "", "017700000001:80": "", "2130706433:80": "", "127.1:80": "", "0177.0.0.1:80": "",
+		"127.0.0.1.:80": "", "127.0.0.0x1:80": "", "1.2.3.4.5:80": "", "256.1.1.1:80": "", "0x:80": "",
+		"user:pass@example.com:80": "", "user@example.com:80": "", "example.com:80:443": "", "example.com": "",
+		"example.com:": "", ":80": "", "": "",
+		"example.com:0": "", "example.com:65536": "", "example.com:+80": "", "example.com:080": "",
+		"example.com: 80": "", "example.com:http": "",
+		"example.com..:80": "", ".example.com:80": "", "a..b:80": "", "-a.example:80": "", "a_b.example:80": "",
+		"xn--\x00:80": "", "xn--a:80": "",
+		"exa\x00mple.com:80": "", "example.com\r\n:80": "", "example.com%00:80": "", "ex%61mple.com:80": "",
+		"example.com/:80": "", "example.com\\.evil:80": "", "example.com#@evil:80": "", "example.com?:80": "",
+		"[::1:80": "", "[::1]80": "", "::1:80": "", "[127.0.0.1]:80": "", "[fe80::1%25eth0]:80": "",
+		"[fe80::1%lo]:80": "", "[::1]]:80": "", "[[::1]]:80": "",
+		"１２７.0.0.1:80": "", "ｅxample.com:80": "", "bücher.example:80": "", strings.Repeat("a", 300) + ":80": "",
+		strings.Repeat("a", 64) + ".example:80": "",
 	} {
 		got, err := parseTarget(text, 0)
 		switch {
@@ -47,25 +56,35 @@ func TestPolicies(t *testing.T) {
 		{proto.Network{Mode: "none"}, "none", "", "a.example:80"},
 		{proto.Network{Mode: "open"}, "open", "a.example:80 a.example:25 8.8.8.8:443", ""},
 		{list(), "allowlist", "", "a.example:80"},
-		{proto.Network{Allow: []string{"a.example"}}, "allowlist a.example", "a.example:80 a.example:443 A.Example.:80", "a.example:8080 b.example:80 x.a.example:80 xa.example:80"},
-		{list("Api.GitHub.com:443", "api.github.com:443"), "allowlist api.github.com:443", "api.github.com:443", "api.github.com:80 api.github.com:8443"},
-		{list("*.example.com"), "allowlist *.example.com", "a.example.com:443 b.example.com:80", "example.com:443 a.b.example.com:443 aexample.com:443 a.example.com:22"},
+		{proto.Network{Allow: []string{"a.example"}}, "allowlist a.example", "a.example:80 a.example:443 A.Example.:80",
+			"a.example:8080 b.example:80 x.a.example:80 xa.example:80"},
+		{list("Api.GitHub.com:443", "api.github.com:443"), "allowlist api.github.com:443", "api.github.com:443",
+			"api.github.com:80 api.github.com:8443"},
+		{list("*.example.com"), "allowlist *.example.com", "a.example.com:443 b.example.com:80",
+			"example.com:443 a.b.example.com:443 aexample.com:443 a.example.com:22"},
 		{list("*.example.com:8443"), "allowlist *.example.com:8443", "a.example.com:8443", "a.example.com:443"},
 		{list("bücher.example"), "allowlist xn--bcher-kva.example", "xn--bcher-kva.example:80", "bucher.example:80"},
 		{list("git.example:22"), "allowlist git.example:22", "git.example:22", "git.example:443"},
 		{list("93.184.216.34"), "allowlist 93.184.216.34", "93.184.216.34:443", "93.184.216.35:443 a.example:443"},
-		{list("[2606:4700::1111]:853"), "allowlist [2606:4700::1111]:853", "[2606:4700:0::1111]:853", "[2606:4700::1111]:443"},
-		{proto.Network{Mode: "all"}, "", "", ""}, {proto.Network{Mode: "open", Allow: []string{"a.example"}}, "", "", ""}, {proto.Network{Mode: "none", Allow: []string{"a.example"}}, "", "", ""},
-		{list("https://a.example"), "", "", ""}, {list("a.example/path"), "", "", ""}, {list("a.example:0"), "", "", ""}, {list("a.example:"), "", "", ""}, {list("a.example:80:80"), "", "", ""},
-		{list("*"), "", "", ""}, {list("*.com"), "", "", ""}, {list("*.*.example.com"), "", "", ""}, {list("a*.example.com"), "", "", ""}, {list("a.*.example"), "", "", ""}, {list("*.93.184.216.34"), "", "", ""},
-		{list(""), "", "", ""}, {list("u@a.example"), "", "", ""}, {list("10.0.0.0/8"), "", "", ""}, {list("2130706433"), "", "", ""}, {list("a.example\r\n"), "", "", ""}, {list("a b"), "", "", ""},
+		{list("[2606:4700::1111]:853"), "allowlist [2606:4700::1111]:853", "[2606:4700:0::1111]:853",
+			"[2606:4700::1111]:443"},
+		{proto.Network{Mode: "all"}, "", "", ""}, {proto.Network{Mode: "open", Allow: []string{"a.example"}}, "", "",
+			""}, {proto.Network{Mode: "none", Allow: []string{"a.example"}}, "", "", ""},
+		{list("https://a.example"), "", "", ""}, {list("a.example/path"), "", "", ""}, {list("a.example:0"), "", "",
+			""}, {list("a.example:"), "", "", ""}, {list("a.example:80:80"), "", "", ""},
+		{list("*"), "", "", ""}, {list("*.com"), "", "", ""}, {list("*.*.example.com"), "", "", ""},
+		{list("a*.example.com"), "", "", ""}, {list("a.*.example"), "", "", ""}, {list("*.93.184.216.34"), "", "", ""},
+		{list(""), "", "", ""}, {list("u@a.example"), "", "", ""}, {list("10.0.0.0/8"), "", "", ""},
+		{list("2130706433"), "", "", ""}, {list("a.example\r\n"), "", "", ""}, {list("a b"), "", "", ""},
 		{proto.Network{Allow: make([]string, maxRules+1)}, "", "", ""},
 	} {
 		p, wire, err := ParsePolicy(tt.asked)
-		if got := strings.TrimSpace(string(wire.Mode) + " " + strings.Join(wire.Allow, " ")); err == nil && got != tt.want || err != nil && tt.want != "" {
+		if got := strings.TrimSpace(string(wire.Mode) + " " + strings.Join(wire.Allow, " ")); err == nil &&
+			got != tt.want || err != nil && tt.want != "" {
 			t.Errorf("%v: %q, %v", tt.asked, got, err)
 		}
-		if err != nil && (proto.CodeOf(err) != proto.InvalidArgument || !strings.HasPrefix(proto.AsError(err).Item, "network.")) {
+		if err != nil && (proto.CodeOf(err) != proto.InvalidArgument ||
+			!strings.HasPrefix(proto.AsError(err).Item, "network.")) {
 			t.Errorf("%v: the error names no field: %v", tt.asked, err)
 		}
 		for _, target := range strings.Fields(tt.yes) {
@@ -83,8 +102,10 @@ func TestPolicies(t *testing.T) {
 
 // What is not public is refused, in every form, and metadata services even where the operator allows their network.
 func TestGuard(t *testing.T) {
-	g := newGuard([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("127.0.0.1/32")})
-	for _, text := range strings.Fields(`0.0.0.0 10.0.0.1 10.2.0.1 100.64.0.1 127.0.0.2 127.255.255.254 172.16.0.1 172.31.255.255 192.168.1.1 192.0.0.1 192.0.2.1 198.18.0.1 198.51.100.1 203.0.113.1 224.0.0.1 240.0.0.1
+	g := newGuard([]netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("169.254.0.0/16"),
+		netip.MustParsePrefix("127.0.0.1/32")})
+	for _, text := range strings.Fields(
+		`0.0.0.0 10.0.0.1 10.2.0.1 100.64.0.1 127.0.0.2 127.255.255.254 172.16.0.1 172.31.255.255 192.168.1.1 192.0.0.1 192.0.2.1 198.18.0.1 198.51.100.1 203.0.113.1 224.0.0.1 240.0.0.1
 		255.255.255.255 169.254.169.254 169.254.170.2 100.100.100.200 168.63.129.16 192.0.0.192 fd00:ec2::254 fd20:ce::254 :: ::1 ::127.0.0.1 ::ffff:127.0.0.2 ::ffff:10.0.0.1 ::ffff:169.254.169.254 ::ffff:0:127.0.0.1
 		64:ff9b::7f00:1 64:ff9b::a9fe:a9fe 64:ff9b::808:808 64:ff9b:1::a00:1 100::1 2001::1 2001:db8::1 2002:7f00:1:: 2002:a00:1:: 3fff::1 fc00::1 fd12::1 fe80::1 fe80::1%lo fec0::1 ff02::1 2606:4700:4700::1111%eth0`) {
 		if err := g.check(netip.MustParseAddr(text)); err == nil {
@@ -93,7 +114,8 @@ func TestGuard(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	for _, text := range strings.Fields(`8.8.8.8 1.1.1.1 93.184.216.34 172.32.0.1 11.0.0.1 2606:4700:4700::1111 2a00:1450:4001::1 10.1.2.3 ::ffff:10.1.2.3 127.0.0.1 169.254.1.1`) {
+	for _, text := range strings.Fields(
+		`8.8.8.8 1.1.1.1 93.184.216.34 172.32.0.1 11.0.0.1 2606:4700:4700::1111 2a00:1450:4001::1 10.1.2.3 ::ffff:10.1.2.3 127.0.0.1 169.254.1.1`) {
 		if err := g.check(netip.MustParseAddr(text)); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -110,7 +132,8 @@ func TestGuardKnowsTheHost(t *testing.T) {
 	if err := g.check(netip.MustParseAddr("8.8.8.8")); err == nil {
 		t.Error("an address of the host may be reached")
 	}
-	for text, want := range map[string]bool{"8.0.0.0/8": false, "8.8.8.8/32": true, "::/0": false} { // who allows a range has not thought of what listens here
+	// who allows a range has not thought of what listens here
+	for text, want := range map[string]bool{"8.0.0.0/8": false, "8.8.8.8/32": true, "::/0": false} {
 		g.private = []netip.Prefix{netip.MustParsePrefix(text)}
 		if err := g.check(netip.MustParseAddr("8.8.8.8")); (err == nil) != want {
 			t.Errorf("with %s allowed: %v", text, err)
@@ -121,7 +144,8 @@ func TestGuardKnowsTheHost(t *testing.T) {
 // What a translator sends on is judged by where that goes, also where the translator's addresses are allowed.
 func TestGuardLooksBehindTranslators(t *testing.T) {
 	g := newGuard([]netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")})
-	for text, want := range map[string]bool{"64:ff9b::808:808": true, "64:ff9b::a9fe:a9fe": false, "64:ff9b::a00:1": false, "64:ff9b::7f00:1": false} {
+	for text, want := range map[string]bool{"64:ff9b::808:808": true, "64:ff9b::a9fe:a9fe": false,
+		"64:ff9b::a00:1": false, "64:ff9b::7f00:1": false} {
 		if err := g.check(netip.MustParseAddr(text)); (err == nil) != want {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -143,7 +167,8 @@ func FuzzTarget(f *testing.F) {
 		if again, err := parseTarget(got.String(), 0); err != nil || again != got {
 			t.Fatalf("%q is %s, and that is %s, %v", text, got, again, err)
 		}
-		if got.Port == 0 || got.Addr.Is4In6() || got.Name != strings.ToLower(got.Name) || (got.Name == "") == (got.Addr == netip.Addr{}) {
+		if got.Port == 0 || got.Addr.Is4In6() || got.Name != strings.ToLower(got.Name) ||
+			(got.Name == "") == (got.Addr == netip.Addr{}) {
 			t.Fatalf("%q is %+v", text, got)
 		}
 	})

@@ -35,8 +35,8 @@ func (v *visitor) connect(ctx context.Context, r *http.Request, h head) {
 	}
 }
 
-// tunnel carries what client and host say to each other. With a list, what the client says first must fit the target: one address has many hosts
-// behind it, and the list names one.
+// tunnel carries what client and host say to each other. With a list, what the client says first must fit the target:
+// one address has many hosts behind it, and the list names one.
 func (v *visitor) tunnel(ctx context.Context, t Target, p *passage) {
 	if len(v.gate.swaps.at(t, true)) > 0 {
 		v.lookInto(ctx, t, p)
@@ -148,7 +148,8 @@ const (
 	longestLine  = 8 << 10 // the first of an HTTP request, in bytes; a longer one is none that we would take
 )
 
-// protocol looks at what the client says first. Anything that a lenient server might read as an HTTP request counts as one.
+// protocol looks at what the client says first. Anything that a lenient server might read as an HTTP request counts
+// as one.
 func (v *visitor) protocol() (spoken, error) {
 	for n := 1; ; {
 		if _, err := v.r.Peek(n); err != nil {
@@ -198,7 +199,8 @@ func (v *visitor) tls(ctx context.Context, t Target, p *passage) {
 	}
 }
 
-// greeted reads the first message, and gives all that comes with it. One that does not name the target ends the passage.
+// greeted reads the first message, and gives all that comes with it. One that does not name the target ends the
+// passage.
 func (v *visitor) greeted(ctx context.Context, t Target, p *passage) (said io.Reader, ok bool) {
 	var first bytes.Buffer
 	hello, err := readHello(ctx, io.TeeReader(v.r, &first))
@@ -223,7 +225,8 @@ const echExtension = 0xfe0d
 func checkHello(hello *tls.ClientHelloInfo, t Target) error {
 	for _, x := range hello.Extensions {
 		if x == echExtension {
-			return refuse(proto.PermissionDenied, "encrypted_hello", "the TLS hello to %s has an encrypted part; turn Encrypted Client Hello off in the client", t)
+			return refuse(proto.PermissionDenied, "encrypted_hello", "the TLS hello to %s has an encrypted part; "+
+				"turn Encrypted Client Hello off in the client", t)
 		}
 	}
 	switch name := strings.ToLower(hello.ServerName); {
@@ -232,7 +235,8 @@ func checkHello(hello *tls.ClientHelloInfo, t Target) error {
 	case name == "":
 		return refuse(proto.PermissionDenied, "no_sni", "the TLS hello to %s does not say which host it is for", t)
 	default:
-		return refuse(proto.PermissionDenied, "sni_mismatch", "the connection is to %s and the TLS hello says %+.260q", t, name)
+		return refuse(proto.PermissionDenied, "sni_mismatch", "the connection is to %s and the TLS hello says %+.260q",
+			t, name)
 	}
 }
 
@@ -245,7 +249,8 @@ func readHello(ctx context.Context, r io.Reader) (hello *tls.ClientHelloInfo, er
 		return nil, errSeen
 	}}).HandshakeContext(ctx)
 	if hello == nil {
-		return nil, refuse(proto.InvalidArgument, "bad_hello", "what begins like TLS is not: %s", strings.TrimPrefix(err.Error(), "tls: "))
+		return nil, refuse(proto.InvalidArgument, "bad_hello", "what begins like TLS is not: %s", strings.TrimPrefix(
+			err.Error(), "tls: "))
 	}
 	return hello, nil
 }

@@ -20,7 +20,9 @@ import (
 // secure is a TLS server on 127.0.0.1, and a client configuration that trusts it.
 func secure(t *testing.T) (port string, client *tls.Config) {
 	t.Helper()
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "secure ", r.Host) }))
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "secure ", r.Host)
+	}))
 	t.Cleanup(s.Close)
 	_, port, _ = net.SplitHostPort(s.Listener.Addr().String())
 	return port, s.Client().Transport.(*http.Transport).TLSClientConfig
@@ -45,7 +47,8 @@ func TestHello(t *testing.T) {
 	s.names.Set("example.com", "127.0.0.1")
 	for _, tt := range []struct{ target, sni, reason string }{
 		{"example.com", "example.com", ""}, {"example.com", "EXAMPLE.com", ""}, {"127.0.0.1", "", ""},
-		{"example.com", "other.example", "sni_mismatch"}, {"example.com", "a.example.com", "sni_mismatch"}, {"example.com", "", "no_sni"}, {"127.0.0.1", "example.com", "sni_mismatch"},
+		{"example.com", "other.example", "sni_mismatch"}, {"example.com", "a.example.com", "sni_mismatch"},
+		{"example.com", "", "no_sni"}, {"127.0.0.1", "example.com", "sni_mismatch"},
 	} {
 		s.mu.Lock()
 		s.visits = nil
@@ -77,7 +80,8 @@ func TestHello(t *testing.T) {
 
 // A hello that hides a second name is refused.
 func TestEncryptedHello(t *testing.T) {
-	err := checkHello(&tls.ClientHelloInfo{ServerName: "a.example", Extensions: []uint16{0, echExtension}}, Target{Name: "a.example", Port: 443})
+	err := checkHello(&tls.ClientHelloInfo{ServerName: "a.example", Extensions: []uint16{0, echExtension}},
+		Target{Name: "a.example", Port: 443})
 	if err == nil || refusalOf(err).reason != "encrypted_hello" {
 		t.Error(err)
 	}
@@ -102,17 +106,22 @@ func TestHTTPInTunnel(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body)
 	}
 	s.refusedFor("host_mismatch")
-	for _, trick := range []string{"\r\nGET / HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n", "GET /\xff HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n", "GET http://other.example:" + port + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n",
+	for _, trick := range []string{"\r\nGET / HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n",
+		"GET /\xff HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n", "GET http://other.example:" + port +
+			"/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n",
 		"GET http://other.example:" + port + "/ HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n"} {
 		c, r := connect(s, host)
 		_, _ = io.WriteString(c, trick)
-		if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode < 400 || res.Header.Get("Proxy-Status") == "" { // else the host has said so
+		// else the host has said so
+		if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode < 400 ||
+			res.Header.Get("Proxy-Status") == "" {
 			t.Errorf("%q: %v %v", trick, res, err)
 		}
 	}
 }
 
-// What is neither TLS nor HTTP passes where a port is listed for it, whoever speaks first, and each side may be done before the other.
+// What is neither TLS nor HTTP passes where a port is listed for it, whoever speaks first, and each side may be done
+// before the other.
 func TestOtherProtocols(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -138,7 +147,8 @@ func TestOtherProtocols(t *testing.T) {
 	s := newSite(t, Config{}, allow("git.example:"+port))
 	s.names.Set("git.example", "127.0.0.1")
 	for _, first := range []string{"SSH-2.0-Server\r\n", ""} {
-		for _, says := range []string{"SSH-2.0-Client with HTML\r\n" + strings.Repeat("z", 1<<20), "\x00\x01\x02" + strings.Repeat("z", 1<<20)} {
+		for _, says := range []string{"SSH-2.0-Client with HTML\r\n" + strings.Repeat("z", 1<<20), "\x00\x01\x02" +
+			strings.Repeat("z", 1<<20)} {
 			c, r := connect(s, "git.example:"+port)
 			banner <- first
 			if first != "" {
@@ -176,7 +186,8 @@ func TestWebPortsAreForTheWeb(t *testing.T) {
 	for _, says := range []string{"SSH-2.0-Client\r\n", "\x00\x01", "\x16\x03\x01\x00\x05hello"} {
 		c, r := connect(s, "web.example:443")
 		_, _ = io.WriteString(c, says)
-		if b, err := io.ReadAll(r); strings.Contains(string(b), says[:2]) && says[0] != 0x16 || errors.Is(err, context.DeadlineExceeded) {
+		if b, err := io.ReadAll(r); strings.Contains(string(b), says[:2]) && says[0] != 0x16 ||
+			errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%q came back as %q, %v", says, b, err)
 		}
 	}
@@ -204,8 +215,12 @@ func TestSOCKS(t *testing.T) {
 	_, _ = fmt.Sscan(port, &n)
 	at := string([]byte{byte(n >> 8), byte(n)})
 	for request, want := range map[string]byte{
-		"\x05\x01\x00\x03\x0bexample.com" + at: 0, "\x05\x01\x00\x03\x0bexample.org" + at: 2, "\x05\x01\x00\x01\x7f\x00\x00\x01" + at: 2, "\x05\x01\x00\x03\x06127.1\x00" + at: 2,
-		"\x05\x01\x00\x04" + strings.Repeat("\x00", 10) + "\xff\xff\x7f\x00\x00\x01" + at: 2, "\x05\x02\x00\x03\x0bexample.com" + at: 7, "\x05\x03\x00\x03\x0bexample.com" + at: 7, "\x05\x01\x00\x03\x00" + at: 2, "\x05\x01\x00\x09" + at: 2,
+		"\x05\x01\x00\x03\x0bexample.com" + at: 0, "\x05\x01\x00\x03\x0bexample.org" + at: 2,
+		"\x05\x01\x00\x01\x7f\x00\x00\x01" + at: 2, "\x05\x01\x00\x03\x06127.1\x00" + at: 2,
+		"\x05\x01\x00\x04" + strings.Repeat("\x00", 10) + "\xff\xff\x7f\x00\x00\x01" + at: 2,
+		"\x05\x02\x00\x03\x0bexample.com" + at:                                            7,
+		"\x05\x03\x00\x03\x0bexample.com" + at:                                            7, "\x05\x01\x00\x03\x00" +
+			at: 2, "\x05\x01\x00\x09" + at: 2,
 		"\x05\x01\x00\x03\x0bexample.com\x00\x00": 2,
 	} {
 		got, c, r := socks(s, request)
@@ -242,7 +257,8 @@ func TestStreams(t *testing.T) {
 		if r.Header.Get("Upgrade") == "websocket" {
 			c, rw, _ := w.(http.Hijacker).Hijack()
 			defer c.Close()
-			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+
+				"websocket\r\nSec-WebSocket-Accept: x\r\n\r\n")
 			line, _ := rw.ReadString('\n')
 			_, _ = io.WriteString(c, "got "+line)
 			return
@@ -271,7 +287,8 @@ func TestStreams(t *testing.T) {
 	res.Body.Close()
 
 	c, r := s.dial()
-	fmt.Fprintf(c, "GET http://web.example:%s/ HTTP/1.1\r\nHost: web.example:%s\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n", port, port)
+	fmt.Fprintf(c, "GET http://web.example:%s/ HTTP/1.1\r\nHost: web.example:%s\r\nConnection: keep-alive, "+
+		"Upgrade\r\nUpgrade: websocket\r\n\r\n", port, port)
 	res, err = http.ReadResponse(r, nil)
 	if err != nil || res.StatusCode != 101 || res.Header.Get("Upgrade") == "" {
 		t.Fatalf("%v %v", res, err)

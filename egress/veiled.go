@@ -5,8 +5,9 @@ import (
 	"net/http"
 )
 
-// A veil has placeholders again in the place of secrets that a host repeats, such as in "invalid key sk-…": what a model reads is not to have
-// them. It does not keep a host that means to tell from telling, in another form. A nil veil hides nothing.
+// A veil has placeholders again in the place of secrets that a host repeats, such as in "invalid key sk-…": what a
+// model reads is not to have them. It does not keep a host that means to tell from telling, in another form. A nil
+// veil hides nothing.
 type veil struct {
 	parts []*finder
 	hides []bool // by a secret's number
@@ -24,7 +25,8 @@ func (v *veil) word(number uint16) *word {
 	return nil
 }
 
-// A sieve replaces words in one text: of those that begin first the longest. It holds back no more than what may be the beginning of a word.
+// A sieve replaces words in one text: of those that begin first the longest. It holds back no more than what may be
+// the beginning of a word.
 type sieve struct {
 	veil  *veil
 	at    []int32  // where each of the veil's parts is
@@ -81,7 +83,8 @@ func (s *sieve) settle(last bool) {
 	s.kept, s.found = s.kept[i:], s.found[i:]
 }
 
-// known is up to where no word can begin that is not whole, when what is before i has gone. No part looks back at that any more.
+// known is up to where no word can begin that is not whole, when what is before i has gone. No part looks back at
+// that any more.
 func (s *sieve) known(i int, last bool) int {
 	known := len(s.kept)
 	for part, f := range s.veil.parts {
@@ -112,7 +115,8 @@ func (v *veil) takeOut(res *http.Response) {
 	}
 	res.Status, res.Trailer = v.hide(res.Status), nil // trailers come when the body has been looked through
 	coding := res.Header.Get("Content-Encoding")
-	if res.StatusCode == http.StatusSwitchingProtocols || res.Body == http.NoBody || coding != "" && coding != "identity" || res.Request.Method == http.MethodHead {
+	if res.StatusCode == http.StatusSwitchingProtocols || res.Body == http.NoBody || coding != "" &&
+		coding != "identity" || res.Request.Method == http.MethodHead {
 		return
 	}
 	res.Body, res.ContentLength = v.over(res.Body), -1

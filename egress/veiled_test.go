@@ -26,7 +26,8 @@ func TestVeiled(t *testing.T) {
 	v := veilOf("abcab", "abcabcd", "cab ")
 	text := "abcab xabcabcd abca bcab abcabcabcab ab"
 	want := "<1> x<2> abca b<3><1>c<1> ab"
-	for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)), iotest.HalfReader(strings.NewReader(text)), iotest.DataErrReader(strings.NewReader(text))} {
+	for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)),
+		iotest.HalfReader(strings.NewReader(text)), iotest.DataErrReader(strings.NewReader(text))} {
 		got, err := io.ReadAll(v.over(io.NopCloser(r)))
 		if err != nil || string(got) != want {
 			t.Errorf("%q, %v; want %q", got, err, want)
@@ -44,12 +45,15 @@ func TestVeiled(t *testing.T) {
 
 // A word of a secret that does not go there is none, and gives way to one that does.
 func TestVeilOfSome(t *testing.T) {
-	shared := newFinder([]word{{find: []byte("same"), with: []byte("<1>"), secret: 0}, {find: []byte("same"), with: []byte("<2>"), secret: 1}, {find: []byte("samest"), with: []byte("<3>"), secret: 0}})
+	shared := newFinder([]word{{find: []byte("same"), with: []byte("<1>"), secret: 0},
+		{find: []byte("same"), with: []byte("<2>"), secret: 1}, {find: []byte("samest"), with: []byte("<3>"),
+			secret: 0}})
 	own := newFinder([]word{{find: []byte("the same"), with: []byte("<4>"), secret: -1}})
 	for _, tt := range []struct {
 		hides []bool
 		want  string
-	}{{[]bool{true, true}, "<3> <1> <4>"}, {[]bool{false, true}, "<2>st <2> <4>"}, {[]bool{false, false}, "samest same <4>"}} {
+	}{{[]bool{true, true}, "<3> <1> <4>"}, {[]bool{false, true}, "<2>st <2> <4>"},
+		{[]bool{false, false}, "samest same <4>"}} {
 		v := &veil{parts: []*finder{shared, own}, hides: tt.hides}
 		if got := v.hide("samest same the same"); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.hides, got, tt.want)
@@ -57,8 +61,8 @@ func TestVeilOfSome(t *testing.T) {
 	}
 }
 
-// plainly is what a veil is to do, told as plainly as can be: from left to right, the longest word that begins somewhere is replaced, and nothing is told from
-// where a word may have begun that is not whole, unless the text is.
+// plainly is what a veil is to do, told as plainly as can be: from left to right, the longest word that begins
+// somewhere is replaced, and nothing is told from where a word may have begun that is not whole, unless the text is.
 func plainly(texts []string, text string, last bool) string {
 	var out strings.Builder
 	for text != "" {
@@ -141,7 +145,8 @@ func heavy() map[string]struct {
 	}
 	near = append(near, strings.Repeat("a", maxSecretValue-1)+`"`)
 	text := bytes.Repeat([]byte("a"), 256<<10)
-	return map[string]load{"a short one among many": {rare, text}, "one in another": {nested, text}, "almost": {near, text}, "not at all": {rare, bytes.Repeat([]byte("0123456789"), 26<<10)}}
+	return map[string]load{"a short one among many": {rare, text}, "one in another": {nested, text},
+		"almost": {near, text}, "not at all": {rare, bytes.Repeat([]byte("0123456789"), 26<<10)}}
 }
 
 // veilFor hides secrets as those of a container.
@@ -154,12 +159,14 @@ func veilFor(secrets []string) *veil {
 	return &veil{parts: []*finder{s.finder()}, hides: hides}
 }
 
-// Whoever chooses the secrets, the answer and its pieces does not choose how long it takes: what is a moment here was minutes when each word was looked for by itself.
+// Whoever chooses the secrets, the answer and its pieces does not choose how long it takes: what is a moment here was
+// minutes when each word was looked for by itself.
 func TestVeiledTakesNoTime(t *testing.T) {
 	for name, load := range heavy() {
 		t.Run(name, func(t *testing.T) {
 			v := veilFor(load.secrets)
-			for what, text := range map[string]io.Reader{"whole": bytes.NewReader(load.text), "byte by byte": iotest.OneByteReader(bytes.NewReader(load.text))} {
+			for what, text := range map[string]io.Reader{"whole": bytes.NewReader(load.text),
+				"byte by byte": iotest.OneByteReader(bytes.NewReader(load.text))} {
 				began := time.Now()
 				r := readerFunc(func(p []byte) (int, error) {
 					if time.Since(began) > 20*time.Second {

@@ -59,10 +59,12 @@ func (g *Gate) Serve(ctx context.Context, c Conn) {
 	}
 }
 
-// survive is deferred wherever code runs for a visitor: what one brings about must not end the daemon, and with it the work of all others.
+// survive is deferred wherever code runs for a visitor: what one brings about must not end the daemon, and with it
+// the work of all others.
 func (v *visitor) survive() {
 	if p := recover(); p != nil {
-		v.gate.proxy.cfg.Log.Error("a container's connection was served badly", "panic", p, "stack", string(debug.Stack()))
+		v.gate.proxy.cfg.Log.Error("a container's connection was served badly", "panic", p, "stack",
+			string(debug.Stack()))
 		v.cancel()
 	}
 }
@@ -86,7 +88,8 @@ func (v *visitor) open(ctx context.Context, method string, t Target, err error) 
 	return v.gate.open(ctx, method, t, v.alive)
 }
 
-// pump carries bytes both ways until both sides have said all. A side that is done leaves the other to finish; one that fails ends both.
+// pump carries bytes both ways until both sides have said all. A side that is done leaves the other to finish; one
+// that fails ends both.
 func (v *visitor) pump(p Conn, client io.Reader, host io.Reader) {
 	done := make(chan struct{})
 	go func() {

@@ -190,7 +190,8 @@ func checkWhole(t *testing.T, s *Store) {
 	blobs, _ := os.ReadDir(s.blobDir())
 	tmps, _ := os.ReadDir(s.tmpDir())
 	if len(blobs) != len(hashes) || len(tmps) != 0 || s.Usage("ann") != used || len(s.Recovered().Missing) != 0 {
-		t.Errorf("%d contents for %d hashes, %d unfinished, usage %d of %d, %+v", len(blobs), len(hashes), len(tmps), s.Usage("ann"), used, s.Recovered())
+		t.Errorf("%d contents for %d hashes, %d unfinished, usage %d of %d, %+v", len(blobs), len(hashes), len(tmps),
+			s.Usage("ann"), used, s.Recovered())
 	}
 }
 
@@ -198,7 +199,8 @@ func TestKilledBetweenSteps(t *testing.T) {
 	for _, c := range crashes {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := crashProcess(t, c.name, dir).Run(); err == nil || err.(*exec.ExitError).Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			if err := crashProcess(t, c.name, dir).Run(); err == nil ||
+				err.(*exec.ExitError).Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 				t.Fatalf("the victim was not killed: %v", err)
 			}
 			s := reopen(t, dir)
@@ -243,7 +245,8 @@ func TestKilledAtAnyTime(t *testing.T) {
 		s := reopen(t, dir)
 		checkWhole(t, s)
 		for id, content := range want {
-			if got, err := readAll(t.Context(), s, id); got != content && !(unsure[id] && proto.CodeOf(err) == proto.NotFound) {
+			if got, err := readAll(t.Context(), s, id); got != content &&
+				!(unsure[id] && proto.CodeOf(err) == proto.NotFound) {
 				t.Fatalf("%s holds %q, %v; want %q", id, got, err, content)
 			}
 		}
@@ -311,8 +314,10 @@ func TestStrangersAreRemoved(t *testing.T) {
 }
 
 func TestExtensions(t *testing.T) {
-	for mimeType, want := range map[string]string{"text/csv": "unnamed.csv", "text/csv; charset=utf-8": "unnamed.csv", "application/octet-stream": "unnamed.bin",
-		"image/png": "unnamed.png", "application/pdf": "unnamed.pdf", "text/plain": "unnamed.txt", "application/x-nobody-knows": "unnamed.bin", "image/jpeg": "unnamed.jpg"} {
+	for mimeType, want := range map[string]string{"text/csv": "unnamed.csv", "text/csv; charset=utf-8": "unnamed.csv",
+		"application/octet-stream": "unnamed.bin",
+		"image/png":                "unnamed.png", "application/pdf": "unnamed.pdf", "text/plain": "unnamed.txt",
+		"application/x-nobody-knows": "unnamed.bin", "image/jpeg": "unnamed.jpg"} {
 		if got, err := CleanName("", mimeType); err != nil || got != want {
 			t.Errorf("%s: %q, %v; want %q", mimeType, got, err, want)
 		}

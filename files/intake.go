@@ -14,18 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockBytes is how much of an upload is read, written and hashed at a time, and blocks how many of those there are in memory: one for each of
-// the three to work on, and as many between them, or two of them would stand still together.
+// blockBytes is how much of an upload is read, written and hashed at a time, and blocks how many of those there are
+// in memory: one for each of the three to work on, and as many between them, or two of them would stand still
+// together.
 const (
 	blockBytes = 256 << 10
 	blocks     = 6
 )
 
-// startBytes is how much is written before the kernel is asked to begin with the disk: what waits for that at the end is less.
+// startBytes is how much is written before the kernel is asked to begin with the disk: what waits for that at the end
+// is less.
 const startBytes = 8 << 20
 
-// An intake is where the bytes of one upload pass every check. Blocks are read, then written, then hashed, each by a goroutine of its own since each
-// takes about as long. An upload of less than a block needs none of them.
+// An intake is where the bytes of one upload pass every check. Blocks are read, then written, then hashed, each by a
+// goroutine of its own since each takes about as long. An upload of less than a block needs none of them.
 type intake struct {
 	ctx  context.Context
 	st   *Staged

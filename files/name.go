@@ -41,8 +41,8 @@ func CleanName(sent, mimeType string) (string, error) {
 	return name, nil
 }
 
-// NameOf is the name under which a file with this path in a container is stored: the last component, with an underscore for what CleanName refuses, so
-// that the length and the look stay.
+// NameOf is the name under which a file with this path in a container is stored: the last component, with an
+// underscore for what CleanName refuses, so that the length and the look stay.
 func NameOf(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || strings.ContainsRune(forbidden, r) {
@@ -102,8 +102,9 @@ func extension(mimeType string) string {
 var textTypes = map[string]string{
 	".csv": "text/csv", ".tsv": "text/tab-separated-values", ".md": "text/markdown", ".py": "text/x-python",
 	".js": "text/javascript", ".ts": "text/x-typescript", ".json": "application/json", ".jsonl": "application/x-ndjson",
-	".html": "text/html", ".css": "text/css", ".xml": "text/xml", ".yaml": "application/yaml", ".toml": "application/toml",
-	".sql": "application/sql", ".sh": "application/x-sh", ".r": "text/x-r", ".svg": "image/svg+xml",
+	".html": "text/html", ".css": "text/css", ".xml": "text/xml", ".yaml": "application/yaml",
+	".toml": "application/toml",
+	".sql":  "application/sql", ".sh": "application/x-sh", ".r": "text/x-r", ".svg": "image/svg+xml",
 }
 
 // detect finds a type from the first bytes, and from the name where these are just text.

@@ -10,7 +10,8 @@ import (
 
 // A name that is taken is one that a browser, a shell and a file system can have.
 func FuzzCleanName(f *testing.F) {
-	for _, s := range []string{"", "a.txt", "/etc/passwd", "../../x", "..", "a/", "a\r\nX: y", "\x00", "caf\u00e9", "\u202Egnp.exe", `a"b`, strings.Repeat("n", 256), "\xff", "CON", " "} {
+	for _, s := range []string{"", "a.txt", "/etc/passwd", "../../x", "..", "a/", "a\r\nX: y", "\x00", "caf\u00e9",
+		"\u202Egnp.exe", `a"b`, strings.Repeat("n", 256), "\xff", "CON", " "} {
 		f.Add(s, "text/plain")
 	}
 	f.Fuzz(func(t *testing.T, sent, mimeType string) {
@@ -18,7 +19,9 @@ func FuzzCleanName(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\"`) || strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) || utf8.RuneCountInString(name) > maxNameLength {
+		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\"`) ||
+			strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) ||
+			utf8.RuneCountInString(name) > maxNameLength {
 			t.Errorf("%q became %q", sent, name)
 		}
 		if again, err := CleanName(name, mimeType); err != nil || again != name {
@@ -29,7 +32,8 @@ func FuzzCleanName(f *testing.F) {
 
 // Whatever a file in a container is called, it can be stored.
 func FuzzNameOf(f *testing.F) {
-	for _, s := range []string{"a", "dir/b.txt", "new\nline", "bad\xff", `a:b?"|*\<>`, "\x7f\u0085", "\u202Ex", strings.Repeat("é", 127), " ", "-rf", "..."} {
+	for _, s := range []string{"a", "dir/b.txt", "new\nline", "bad\xff", `a:b?"|*\<>`, "\x7f\u0085", "\u202Ex",
+		strings.Repeat("é", 127), " ", "-rf", "..."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, rel string) {

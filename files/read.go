@@ -66,7 +66,8 @@ func (s *Store) vanished(op, owner, id string) error {
 		return err
 	}
 	s.log.Error("file store: content is missing", "file", id)
-	return proto.Errorf(proto.Internal, op, id, "The content of file `%s` is lost; delete the file and upload it again.", id)
+	return proto.Errorf(proto.Internal, op, id,
+		"The content of file `%s` is lost; delete the file and upload it again.", id)
 }
 
 // A Query selects files. IDs excludes Limit and the cursors; AfterID and BeforeID exclude each other.

@@ -29,7 +29,8 @@ type Upload struct {
 	ExpiresIn    time.Duration // 0: kept until deleted; else MinExpiresIn to MaxExpiresIn
 	Downloadable bool          // made by code rather than uploaded
 	Scope        string        // container that made it
-	SizeBytes    int64         // as far as it is known before, such as of a file of holes, which takes nothing to make; 0: not
+	// as far as it is known before, such as of a file of holes, which takes nothing to make; 0: not
+	SizeBytes int64
 }
 
 // A Staged file has arrived whole but does not exist yet. Its Upload, except for the Owner, may be
@@ -66,7 +67,8 @@ func (s *Store) Put(ctx context.Context, up Upload, r io.Reader) (proto.StoredFi
 // the API key that ctx has.
 func (s *Store) Stage(ctx context.Context, up Upload, r io.Reader) (*Staged, error) {
 	if limit := s.cfg.MaxFileBytes; up.SizeBytes > limit {
-		return nil, proto.Errorf(proto.TooLarge, "upload", "file", "The file has %d bytes; the limit of a stored file is %d bytes.", up.SizeBytes, limit)
+		return nil, proto.Errorf(proto.TooLarge, "upload", "file", "The file has %d bytes; the limit of a stored "+
+			"file is %d bytes.", up.SizeBytes, limit)
 	}
 	if err := s.begin(); err != nil {
 		return nil, err
@@ -179,7 +181,8 @@ func (up Upload) check() error {
 // diskError tells a full disk, which somebody can mend, from a broken one.
 func diskError(doing string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return proto.Errorf(proto.Unavailable, "upload", "", "The daemon's disk is full; its operator has to make room.")
+		return proto.Errorf(proto.Unavailable, "upload", "",
+			"The daemon's disk is full; its operator has to make room.")
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }

@@ -18,13 +18,14 @@ const DefaultMaxFileBytes = 500 << 20
 
 // A Config says where and how much.
 type Config struct {
-	Dir          string                 // made if missing; one Store at a time
-	Ledger       *ledger.DB             // stays open until after Close
-	QuotaBytes   int64                  // per owner, of all its files together; 0 is no limit
-	KeyQuota     func(key string) int64 // bytes that the files made with an API key may have; 0 is no limit, nil is none for any
-	MaxFileBytes int64                  // of one file; 0 is DefaultMaxFileBytes
-	Now          func() time.Time       // nil is time.Now
-	Log          *slog.Logger           // nil is silence
+	Dir        string     // made if missing; one Store at a time
+	Ledger     *ledger.DB // stays open until after Close
+	QuotaBytes int64      // per owner, of all its files together; 0 is no limit
+	// bytes that the files made with an API key may have; 0 is no limit, nil is none for any
+	KeyQuota     func(key string) int64
+	MaxFileBytes int64            // of one file; 0 is DefaultMaxFileBytes
+	Now          func() time.Time // nil is time.Now
+	Log          *slog.Logger     // nil is silence
 }
 
 // A Store holds stored files. It is safe for concurrent use.
@@ -110,7 +111,8 @@ func (s *Store) recover() error {
 	if err != nil {
 		return err
 	}
-	s.account = account{limit: s.cfg.QuotaBytes, keyLimit: s.cfg.KeyQuota, used: map[string]int64{}, byKey: map[string]int64{}}
+	s.account = account{limit: s.cfg.QuotaBytes, keyLimit: s.cfg.KeyQuota, used: map[string]int64{},
+		byKey: map[string]int64{}}
 	missing, err := s.inspect()
 	if err != nil {
 		return err
@@ -125,7 +127,8 @@ func (s *Store) recover() error {
 	return nil
 }
 
-// inspect reads all records: it adds up the bytes that each owner and key uses, and finds IDs whose content is not as recorded.
+// inspect reads all records: it adds up the bytes that each owner and key uses, and finds IDs whose content is not as
+// recorded.
 func (s *Store) inspect() (missing []string, err error) {
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return scanRecords(tx, func(rec record) {

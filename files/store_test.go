@@ -134,7 +134,8 @@ func TestForeignFilesAreUnknown(t *testing.T) {
 			t.Fatalf("List(%+v) = %+v, %v", q, page, err)
 		}
 	}
-	for _, id := range []string{"", "file_", "../../etc/passwd", "file_../../../../etc/passw", strings.Repeat("x", 1e6), "file_\x00\n\x1b[2J"} {
+	for _, id := range []string{"", "file_", "../../etc/passwd", "file_../../../../etc/passw", strings.Repeat("x", 1e6),
+		"file_\x00\n\x1b[2J"} {
 		_, err := b.Get(t.Context(), "ann", id)
 		wantCode(t, err, proto.NotFound)
 		if len(err.Error()) > 300 {
@@ -240,7 +241,8 @@ func TestQuotaHoldsForParallelUploads(t *testing.T) {
 	stored := 0
 	for i := range 20 {
 		wg.Go(func() {
-			_, err := b.Put(context.Background(), Upload{Owner: "ann"}, strings.NewReader(strings.Repeat(fmt.Sprint(i%10), 10_000)+fmt.Sprint(i)))
+			_, err := b.Put(context.Background(), Upload{Owner: "ann"}, strings.NewReader(
+				strings.Repeat(fmt.Sprint(i%10), 10_000)+fmt.Sprint(i)))
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -259,7 +261,8 @@ func TestQuotaHoldsForParallelUploads(t *testing.T) {
 func TestBrokenUploadLeavesNothing(t *testing.T) {
 	b := newBench(t, Config{})
 	broken := errors.New("connection reset")
-	_, err := b.Put(t.Context(), Upload{Owner: "ann"}, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken)))
+	_, err := b.Put(t.Context(), Upload{Owner: "ann"}, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(
+		broken)))
 	if !errors.Is(err, broken) {
 		t.Fatalf("got %v", err)
 	}
@@ -316,12 +319,14 @@ func TestBlocksStayInOrder(t *testing.T) {
 			t.Fatalf("%d bytes: %d, %v", size, f.SizeBytes, err)
 		}
 		sum := sha256.Sum256(content[:size])
-		if got := b.content(t, "ann", f.ID); got != string(content[:size]) || !slices.Contains(b.onDisk(t, "blobs"), hex.EncodeToString(sum[:])) {
+		if got := b.content(t, "ann", f.ID); got != string(content[:size]) ||
+			!slices.Contains(b.onDisk(t, "blobs"), hex.EncodeToString(sum[:])) {
 			t.Errorf("%d bytes came back as %d others, or under another hash", size, len(got))
 		}
 	}
 	broken := errors.New("connection reset")
-	_, err := b.Put(t.Context(), Upload{Owner: "bob"}, io.MultiReader(bytes.NewReader(content), iotest.ErrReader(broken)))
+	_, err := b.Put(t.Context(), Upload{Owner: "bob"}, io.MultiReader(bytes.NewReader(content), iotest.ErrReader(
+		broken)))
 	if !errors.Is(err, broken) || b.Usage("bob") != 0 || len(b.onDisk(t, "tmp")) != 0 {
 		t.Errorf("broken off after many blocks: %v, %d bytes and %v are left", err, b.Usage("bob"), b.onDisk(t, "tmp"))
 	}
@@ -415,7 +420,8 @@ func TestList(t *testing.T) {
 		{"before the first", Query{BeforeID: ids[0]}, nil, false},
 		{"scope", Query{Scope: "container_1"}, []string{ids[1], ids[3], ids[5]}, false},
 		{"scope, page", Query{Scope: "container_1", Limit: 1, AfterID: ids[1]}, []string{ids[3]}, true},
-		{"ids", Query{IDs: []string{ids[5], ids[1], ids[5], "file_0000000000000000000000", "nonsense"}}, []string{ids[1], ids[5]}, false},
+		{"ids", Query{IDs: []string{ids[5], ids[1], ids[5], "file_0000000000000000000000", "nonsense"}},
+			[]string{ids[1], ids[5]}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -436,7 +442,8 @@ func TestList(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("file_%022d", i)
 	}
-	for _, q := range []Query{{Limit: -1}, {Limit: 1001}, {AfterID: "x"}, {BeforeID: "page_1"}, {AfterID: ids[0], BeforeID: ids[1]},
+	for _, q := range []Query{{Limit: -1}, {Limit: 1001}, {AfterID: "x"}, {BeforeID: "page_1"},
+		{AfterID: ids[0], BeforeID: ids[1]},
 		{IDs: ids, Limit: 1}, {IDs: ids, AfterID: ids[0]}, {IDs: many}} {
 		_, err := b.List(t.Context(), "ann", q)
 		wantCode(t, err, proto.InvalidArgument)

@@ -55,7 +55,8 @@ func newAttempts(g *Gateway) *attempts {
 	return &attempts{g: g, known: map[[32]byte]*attempt{}, before: g.leftovers()}
 }
 
-// retryHeader makes a request and all that have the same key and body one turn. SDKs send no such key, but say when they send a request again.
+// retryHeader makes a request and all that have the same key and body one turn. SDKs send no such key, but say when
+// they send a request again.
 const retryHeader = "Idempotency-Key"
 
 // repeated reports whether a request may be one that was sent before.
@@ -123,8 +124,9 @@ func (as *attempts) leave(a *attempt) {
 	as.trim(maxAttempts, attemptBytes)
 }
 
-// rest lets go of what a turn does not need while nobody has it, and gives about how many bytes it keeps. One that has its answer needs nothing else; another one
-// goes on with its history, or, if it could not be prepared, with what an earlier daemon wrote down of it.
+// rest lets go of what a turn does not need while nobody has it, and gives about how many bytes it keeps. One that
+// has its answer needs nothing else; another one goes on with its history, or, if it could not be prepared, with what
+// an earlier daemon wrote down of it.
 func (t *turn) rest() (bytes int) {
 	for _, raw := range t.content {
 		bytes += len(raw)
@@ -179,7 +181,8 @@ func (as *attempts) forget(a *attempt) {
 	}
 }
 
-// Forget forgets the turns, and ends the code in the middle of one, that nobody has come again for in all that time, and gives how many.
+// Forget forgets the turns, and ends the code in the middle of one, that nobody has come again for in all that time,
+// and gives how many.
 func (g *Gateway) Forget(after time.Duration) (n int) {
 	as := g.attempts
 	n = g.cells.forget(after)
@@ -214,7 +217,8 @@ func (as *attempts) close() {
 }
 
 // answer is Messages for a request with the tool.
-func (g *Gateway) answer(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, q *query, fail func(error) any) error {
+func (g *Gateway) answer(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, q *query,
+	fail func(error) any) error {
 	a := g.attempts.enter(q)
 	defer g.attempts.leave(a)
 	release, err := a.take(ctx)

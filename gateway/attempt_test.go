@@ -23,9 +23,12 @@ func TestWhatIsKeptOfATurn(t *testing.T) {
 	}
 }
 
-// A turn stays written down in the place of one that an earlier daemon left, also while the container of that is being deleted.
+// A turn stays written down in the place of one that an earlier daemon left, also while the container of that is
+// being deleted.
 func TestTurnInThePlaceOfAnEarlierDaemons(t *testing.T) {
-	for name, meanwhile := range map[string]func(*Gateway){"at once": func(*Gateway) {}, "forgotten": func(g *Gateway) { g.Forget(0) }} {
+	for name, meanwhile := range map[string]func(*Gateway){"at once": func(*Gateway) {}, "forgotten": func(g *Gateway) {
+		g.Forget(0)
+	}} {
 		st := sessiontest.New(t, session.Config{})
 		made := st.Create(t, proto.CreateContainer{})
 		q := &query{Request: Request{Owner: sessiontest.Owner, Body: []byte("{}")}}
@@ -40,7 +43,8 @@ func TestTurnInThePlaceOfAnEarlierDaemons(t *testing.T) {
 		meanwhile(g)
 		now := write(g, box{})
 		g.attempts.discards.Wait()
-		if err := st.Ledger.Update(func(*ledger.Tx) error { return nil }); err != nil { // with what was to be written later
+		// with what was to be written later
+		if err := st.Ledger.Update(func(*ledger.Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if rec := g.recorded(now.key); rec == nil || rec.ID != now.id {

@@ -24,8 +24,8 @@ const (
 	typeCodeOutput = "code_execution_output"
 )
 
-// codeResult is what became of Python as the content of its result. The value of the last expression stands behind what was printed, as at a prompt; why it
-// failed behind what it wrote to standard error.
+// codeResult is what became of Python as the content of its result. The value of the last expression stands behind
+// what was printed, as at a prompt; why it failed behind what it wrote to standard error.
 func codeResult(res code.Outcome) json.RawMessage {
 	var out, errs strings.Builder
 	out.WriteString(strings.Join(res.Logs.Stdout, ""))
@@ -56,8 +56,8 @@ func returnCode(res code.Outcome) int {
 	return 1
 }
 
-// made has the files of a result be what its call has put into the interpreter's $OUTPUT_DIR. The interpreter goes on, so the directory is not new for each call:
-// what was changed since the call began is the call's.
+// made has the files of a result be what its call has put into the interpreter's $OUTPUT_DIR. The interpreter goes
+// on, so the directory is not new for each call: what was changed since the call began is the call's.
 func (t *turn) made(ctx context.Context, s *session.Session, res *code.Outcome, began time.Time) {
 	e, err := s.FindExec(res.ExecID)
 	if err != nil || e.Info().State != proto.ExecRunning { // its end has stored and named all of them

@@ -32,10 +32,12 @@ func TestPythonKeepsItsVariables(t *testing.T) {
 			t.Fatal(m.types())
 		}
 		made, failed := m.result(t, 3), m.result(t, 5)
-		if made["type"] != "code_execution_result" || len(made["content"].([]any)) != 1 || made["content"].([]any)[0].(map[string]any)["type"] != "code_execution_output" {
+		if made["type"] != "code_execution_result" || len(made["content"].([]any)) != 1 ||
+			made["content"].([]any)[0].(map[string]any)["type"] != "code_execution_output" {
 			t.Errorf("%v", made)
 		}
-		if failed["stdout"] != "before\n" || failed["return_code"] != 1.0 || !strings.Contains(failed["stderr"].(string), "ZeroDivisionError") || len(failed["content"].([]any)) != 0 {
+		if failed["stdout"] != "before\n" || failed["return_code"] != 1.0 ||
+			!strings.Contains(failed["stderr"].(string), "ZeroDivisionError") || len(failed["content"].([]any)) != 0 {
 			t.Errorf("%v", failed)
 		}
 		s.ask(again(req, m, "and now"))
@@ -81,10 +83,15 @@ func TestLegacyPythonKeepsNothing(t *testing.T) {
 // Who asks for it sees what commands write while they run; who does not gets the usual events alone.
 func TestLiveOutput(t *testing.T) {
 	for _, c := range []struct{ tool, name, input string }{
-		{bash, "bash_code_execution", `{"command": "echo one; echo two >&2; while ! test -e /workspace/go; do sleep 0.02; done"}`},
-		{repl, "code_execution", `{"code": "import os, sys, time\nprint('one', flush=True)\nprint('two', file=sys.stderr, flush=True)\nwhile not os.path.exists('/workspace/go'): time.sleep(0.02)"}`},
+		{bash, "bash_code_execution",
+			`{"command": "echo one; echo two >&2; while ! test -e /workspace/go; do sleep 0.02; done"}`},
+		{repl, "code_execution",
+			`{"code": "import os, sys, time\nprint('one', flush=True)\nprint('two', file=sys.stderr, flush=True)\nwhile not os.path.exists('/workspace/go'): time.sleep(0.02)"}`},
 	} {
-		s := newSite(t, `{"plain": true, "turns": [{"answer": {"content": [{"type": "tool_use", "id": "toolu_1", "name": "`+c.name+`", "input": `+c.input+`}]}}, {"expect": {"headers": {"berth-live-output": null}}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+		s := newSite(
+			t, `{"plain": true, "turns": [{"answer": {"content": [{"type": "tool_use", "id": "toolu_1", "name": "`+
+				c.name+`", "input": `+c.input+
+				`}]}}, {"expect": {"headers": {"berth-live-output": null}}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
 		box := s.Create(t, proto.CreateContainer{})
 		req := body(c.tool, "go", "stream", true, "container", box.ID())
 		res := must(http.DefaultClient.Do(s.request("/v1/messages", encode(t, req), "berth-live-output", "1")))
@@ -108,7 +115,8 @@ func TestLiveOutput(t *testing.T) {
 		texts := map[string]string{}
 		for _, e := range eventsOf(t, []byte(seen.String())) {
 			var out struct{ Type, Stream, Text, Tool_use_id string }
-			if e.name == "berth_output" && json.Unmarshal(e.data, &out) == nil && out.Tool_use_id == "srvtoolu_1" && out.Type == e.name {
+			if e.name == "berth_output" && json.Unmarshal(e.data, &out) == nil && out.Tool_use_id == "srvtoolu_1" &&
+				out.Type == e.name {
 				texts[out.Stream] += out.Text
 			}
 		}
@@ -119,10 +127,13 @@ func TestLiveOutput(t *testing.T) {
 }
 
 func TestCountTokens(t *testing.T) {
-	s := newSite(t, `{"plain": true, "turns": [{"expect": {"path": "/v1/messages/count_tokens", "tools": ["bash_code_execution"], "last": [{"text": {"$contains": "/workspace/inputs/a.csv"}}]}, "answer": {"input_tokens": 42}}]}`)
+	s := newSite(
+		t,
+		`{"plain": true, "turns": [{"expect": {"path": "/v1/messages/count_tokens", "tools": ["bash_code_execution"], "last": [{"text": {"$contains": "/workspace/inputs/a.csv"}}]}, "answer": {"input_tokens": 42}}]}`)
 	req := body(bash, "x")
 	delete(req, "max_tokens")
-	req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{"type": "container_upload", "file_id": s.upload("a.csv", "1")}}}}
+	req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{"type": "container_upload",
+		"file_id": s.upload("a.csv", "1")}}}}
 	res := must(http.DefaultClient.Do(s.request("/v1/messages/count_tokens", encode(t, req))))
 	r := s.read(res)
 	s.played()

@@ -42,7 +42,8 @@ func TestModelThatSpeaksChatCompletions(t *testing.T) {
 			 "answer": {"content": [{"type": "text", "text": "One failed."}]}}]}`)
 		m := s.ask(body(bash, "go", "stream", stream)).msg
 		s.played()
-		if m.types() != "text server_tool_use server_tool_use bash_code_execution_tool_result bash_code_execution_tool_result text" || m.StopReason != "end_turn" {
+		if m.types() != "text server_tool_use server_tool_use bash_code_execution_tool_result "+
+			"bash_code_execution_tool_result text" || m.StopReason != "end_turn" {
 			t.Errorf("%s, %+v", m.types(), m)
 		}
 		if m.Container == nil || m.Usage["output_tokens"] != 10.0 {
@@ -55,16 +56,21 @@ func TestModelThatSpeaksChatCompletions(t *testing.T) {
 func TestArgumentsThatAreNoJSON(t *testing.T) {
 	both(t, func(t *testing.T, stream bool) {
 		call := `{"index":0,"id":"call_a","type":"function","function":{"name":"bash_code_execution","arguments":"{\"command\": \"date"}}`
-		raw := `{"body": ` + quoted(`{"choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[`+call+`]},"finish_reason":"tool_calls"}]}`) + `}, "headers": {"content-type": "application/json"}`
+		raw := `{"body": ` +
+			quoted(`{"choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[`+call+
+				`]},"finish_reason":"tool_calls"}]}`) + `}, "headers": {"content-type": "application/json"}`
 		if stream {
-			raw = `{"chunks": [` + quoted(`data: {"choices":[{"index":0,"delta":{"tool_calls":[`+call+`]},"finish_reason":"tool_calls"}]}`+"\n\n") + `, "data: [DONE]\n\n"]}, "headers": {"content-type": "text/event-stream"}`
+			raw = `{"chunks": [` + quoted(`data: {"choices":[{"index":0,"delta":{"tool_calls":[`+call+
+				`]},"finish_reason":"tool_calls"}]}`+"\n\n") +
+				`, "data: [DONE]\n\n"]}, "headers": {"content-type": "text/event-stream"}`
 		}
 		s := newChatSite(t, `{"turns": [{"answer": {"raw": `+raw+`}},
 			{"expect": {"last": [{"role": "assistant", "tool_calls": [{"function": {"arguments": {"$contains": "INVALID_JSON"}}}]}, {"role": "tool", "tool_call_id": "call_a", "content": {"$contains": "Error: "}}]},
 			 "answer": {"content": [{"type": "text", "text": "sorry"}]}}]}`)
 		m := s.ask(body(bash, "go", "stream", stream)).msg
 		s.played()
-		if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.result(t, 1)["error_code"] != "invalid_tool_input" || m.StopReason != "end_turn" {
+		if m.types() != "server_tool_use bash_code_execution_tool_result text" ||
+			m.result(t, 1)["error_code"] != "invalid_tool_input" || m.StopReason != "end_turn" {
 			t.Errorf("%s, %+v", m.types(), m)
 		}
 	})

@@ -51,7 +51,8 @@ func (g *Gateway) find(q *query) (b box, err error) {
 	return box{s: s}, nil
 }
 
-// boxOf is the container that a turn begins with: the one that its request names, or that an earlier daemon made for it. That one may be gone since.
+// boxOf is the container that a turn begins with: the one that its request names, or that an earlier daemon made for
+// it. That one may be gone since.
 func (t *turn) boxOf() (box, error) {
 	if t.rec == nil || t.rec.Container == "" {
 		return t.g.find(t.q)
@@ -63,8 +64,8 @@ func (t *turn) boxOf() (box, error) {
 	return box{s: s, made: t.rec.Made}, nil
 }
 
-// house gives the turn the container that it begins with. One that an earlier try of it has made stays: nobody else knows of that, and each try would leave one
-// behind. If it is gone, or its time is over, it makes room for another.
+// house gives the turn the container that it begins with. One that an earlier try of it has made stays: nobody else
+// knows of that, and each try would leave one behind. If it is gone, or its time is over, it makes room for another.
 func (t *turn) house() (err error) {
 	if s := t.box.s; s != nil {
 		if _, err := t.g.cfg.Sessions.Get(t.q.Owner, s.ID()); err == nil {
@@ -95,12 +96,13 @@ func (t *turn) need(ctx context.Context) (*session.Session, error) {
 func (g *Gateway) discard(s *session.Session) {
 	err := g.cfg.Sessions.Delete(context.Background(), s.Owner(), s.ID(), false)
 	if err != nil && proto.CodeOf(err) != proto.NotFound {
-		g.cfg.Log.Warn("deleting the container of a turn that was given up; it goes when it expires", "container", s.ID(), "error", err)
+		g.cfg.Log.Warn("deleting the container of a turn that was given up; it goes when it expires", "container",
+			s.ID(), "error", err)
 	}
 }
 
-// furnish puts the files of a request into the container, and gives the files' paths there. What a request gives now must be there; a file of an
-// earlier turn that was deleted since is only not put there again.
+// furnish puts the files of a request into the container, and gives the files' paths there. What a request gives now
+// must be there; a file of an earlier turn that was deleted since is only not put there again.
 func (t *turn) furnish(ctx context.Context) (names map[string]string, err error) {
 	ids, now, err := t.q.uploads()
 	if err != nil || len(ids) == 0 {
@@ -155,5 +157,6 @@ func (g *Gateway) count(ctx context.Context, w http.ResponseWriter, up *upstream
 	for _, c := range h.pending(q.last) {
 		h.answer(upstreamID(c.id), abandoned(upstreamID(c.id)))
 	}
-	return g.pass(ctx, w, up, q.Owner, upstream.Request{Path: q.Path, Query: q.Query, Header: q.header(), Body: q.upstreamBody(h, true)})
+	return g.pass(ctx, w, up, q.Owner, upstream.Request{Path: q.Path, Query: q.Query, Header: q.header(),
+		Body: q.upstreamBody(h, true)})
 }

@@ -12,7 +12,8 @@ import (
 
 // schemas are the inputs of the server tools.
 var schemas = map[string]json.RawMessage{
-	toolBash: json.RawMessage(`{"type":"object","properties":{"command":{"type":"string","description":"Text for bash, run as bash -c."}},"required":["command"]}`),
+	toolBash: json.RawMessage(
+		`{"type":"object","properties":{"command":{"type":"string","description":"Text for bash, run as bash -c."}},"required":["command"]}`),
 	toolEditor: json.RawMessage(`{"type":"object","properties":{` +
 		`"command":{"type":"string","enum":["view","create","str_replace"],"description":"What to do with the file."},` +
 		`"path":{"type":"string","description":"The file: absolute, or relative to the working directory of bash. A leading $INPUT_DIR is expanded."},` +
@@ -21,7 +22,8 @@ var schemas = map[string]json.RawMessage{
 		`"old_str":{"type":"string","description":"For str_replace: the text to replace, which must occur exactly once."},` +
 		`"new_str":{"type":"string","description":"For str_replace: what takes its place; nothing if left out."}},` +
 		`"required":["command","path"]}`),
-	toolCode: json.RawMessage(`{"type":"object","properties":{"code":{"type":"string","description":"Python source."}},"required":["code"]}`),
+	toolCode: json.RawMessage(
+		`{"type":"object","properties":{"code":{"type":"string","description":"Python source."}},"required":["code"]}`),
 }
 
 // place tells a model where it works.
@@ -32,20 +34,28 @@ const place = " The container is a private Linux machine without a screen. Its f
 func (b *toolbox) description(name string) string {
 	switch name {
 	case toolBash:
-		return "Run a bash command in a Linux container. Each call is a fresh bash: variables and the working directory do not carry over, files do. " +
-			"Standard output, standard error and the return code come back; nobody can type, so do not start programs that ask." + place +
-			"To hand a file to the user, write it directly into the directory $OUTPUT_DIR, which is new and empty in each call."
+		return "Run a bash command in a Linux container. Each call is a fresh bash: variables and the working " +
+			"directory do not carry over, files do. " +
+			"Standard output, standard error and the return code come back; nobody can type, so do not start " +
+			"programs that ask." + place +
+			"To hand a file to the user, write it directly into the directory $OUTPUT_DIR, which is new and empty " +
+			"in each call."
 	case toolEditor:
-		return "View, create and edit text files in the Linux container that bash_code_execution works in. view shows a file, or a range of its lines; " +
+		return "View, create and edit text files in the Linux container that bash_code_execution works in. view " +
+			"shows a file, or a range of its lines; " +
 			"create writes a whole file, over one that is there; str_replace replaces a text that occurs exactly once."
 	}
 	if !b.repl {
-		return "Run a Python program in a Linux container. Each call is a fresh interpreter: print what you want to see. Variables do not carry over, files in the working directory do." + place +
+		return "Run a Python program in a Linux container. Each call is a fresh interpreter: print what you want to " +
+			"see. Variables do not carry over, files in the working directory do." + place +
 			"To hand a file to the user, write it directly into the directory that os.environ['OUTPUT_DIR'] names."
 	}
-	return "Run Python in an interpreter that keeps its variables and imports from call to call. What is printed comes back, and the value of the last expression. " +
-		"A call may take 90 seconds; one that takes longer is interrupted. Top-level await works. It is the container that bash_code_execution works in, with the same files." + place +
-		"To hand a file to the user, write it directly into the directory that os.environ['OUTPUT_DIR'] names." + b.functions()
+	return "Run Python in an interpreter that keeps its variables and imports from call to call. What is printed " +
+		"comes back, and the value of the last expression. " +
+		"A call may take 90 seconds; one that takes longer is interrupted. Top-level await works. It is the " +
+		"container that bash_code_execution works in, with the same files." + place +
+		"To hand a file to the user, write it directly into the directory that os.environ['OUTPUT_DIR'] names." +
+		b.functions()
 }
 
 // functions describes the client's tools that code may call.
@@ -54,7 +64,8 @@ func (b *toolbox) functions() string {
 		return ""
 	}
 	var t strings.Builder
-	t.WriteString("\n\nThese async functions are defined. Each takes one dict and returns a string; call them with await, several at once with asyncio.gather. " +
+	t.WriteString("\n\nThese async functions are defined. Each takes one dict and returns a string; call them with " +
+		"await, several at once with asyncio.gather. " +
 		"Only what you print reaches you, so filter and sum up their results in code.\n")
 	for _, o := range b.remote {
 		fmt.Fprintf(&t, "\nawait %s(input: dict) -> str\n", b.function(o.text("name")))
@@ -67,7 +78,8 @@ func (b *toolbox) functions() string {
 }
 
 // pythonWords are names that Python has itself: tools of these names are not among its own.
-var pythonWords = strings.Fields(`False None True and as assert async await break class continue def del elif else except finally for from global if import in is
+var pythonWords = strings.Fields(
+	`False None True and as assert async await break class continue def del elif else except finally for from global if import in is
 	lambda nonlocal not or pass raise return try while with yield abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile
 	complex copyright credits delattr dict dir display divmod enumerate eval exec exit filter float format frozenset getattr globals hasattr hash help hex id input
 	int isinstance issubclass iter len license list locals map max memoryview min next object oct open ord pow print property quit range repr reversed round set
@@ -77,7 +89,8 @@ var pythonWords = strings.Fields(`False None True and as assert async await brea
 func (b *toolbox) function(name string) string {
 	own := pythonName(name)
 	same := func(o object) bool { return pythonName(o.text("name")) == own && o.text("name") != name }
-	if own[0] >= '0' && own[0] <= '9' || strings.HasPrefix(own, "__") || slices.Contains(pythonWords, own) || slices.ContainsFunc(b.remote, same) {
+	if own[0] >= '0' && own[0] <= '9' || strings.HasPrefix(own, "__") || slices.Contains(pythonWords, own) ||
+		slices.ContainsFunc(b.remote, same) {
 		return fmt.Sprintf("tools[%q]", name)
 	}
 	return own
@@ -141,7 +154,8 @@ func (w *refWalk) walk(node any, depth int) error {
 func (w *refWalk) follow(ref string, depth int) error {
 	switch {
 	case w.on[ref]:
-		return fmt.Errorf("the reference %.80q leads back to itself, which is not supported for tools that code may call", ref)
+		return fmt.Errorf(
+			"the reference %.80q leads back to itself, which is not supported for tools that code may call", ref)
 	case w.done[ref]:
 		return nil
 	}

@@ -1,4 +1,5 @@
-// Package gateway answers Messages requests that have the code execution tool: it has any model behind a Messages endpoint work in a container.
+// Package gateway answers Messages requests that have the code execution tool: it has any model behind a Messages
+// endpoint work in a container.
 //
 //	request   without the tool    goes to the upstream as it came, and its answer back: pass
 //	          with it             becomes a turn
@@ -9,5 +10,6 @@
 //	stream    where a streamed answer goes; without one, the answer is one JSON body. Both are made of the same blocks
 //	attempt   a turn that an SDK may send again: it goes on where it was, and nothing is run twice
 //
-// What a request says and this package does not know goes on as it is: bodies are edited member by member, in their order.
+// What a request says and this package does not know goes on as it is: bodies are edited member by member, in their
+// order.
 package gateway

@@ -11,14 +11,16 @@ import (
 	"berth/proto"
 )
 
-// maxEmbedded bounds what the stored files in one request have together, in bytes. It is what a request itself may have.
+// maxEmbedded bounds what the stored files in one request have together, in bytes. It is what a request itself may
+// have.
 const maxEmbedded = 32 << 20
 
 // shownImages are the media types that a model can look at.
 var shownImages = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
-// embed puts the content of stored files into a request where it has only their IDs: in images and documents with a source of the type file, which no
-// upstream could read. A file that is not here may be one of the upstream's own, so it stays. A request that has none comes back as it is.
+// embed puts the content of stored files into a request where it has only their IDs: in images and documents with a
+// source of the type file, which no upstream could read. A file that is not here may be one of the upstream's own, so
+// it stays. A request that has none comes back as it is.
 func (g *Gateway) embed(ctx context.Context, owner string, body []byte) ([]byte, error) {
 	if !bytes.Contains(body, []byte(`"file_id"`)) {
 		return body, nil
@@ -109,7 +111,9 @@ func (e *embedding) source(kind, id string) (object, error) {
 	}
 	defer r.Close()
 	if f.SizeBytes > e.left {
-		return nil, proto.Errorf(proto.TooLarge, "", id, "The files in the messages have more than %d bytes together; file `%s` has %d. Give it to the container as a container_upload block.", maxEmbedded, id, f.SizeBytes)
+		return nil, proto.Errorf(proto.TooLarge, "", id, "The files in the messages have more than %d bytes "+
+			"together; file `%s` has %d. Give it to the container as a container_upload block.", maxEmbedded, id,
+			f.SizeBytes)
 	}
 	e.left -= max(1, f.SizeBytes)
 	data, err := io.ReadAll(r)
@@ -118,10 +122,13 @@ func (e *embedding) source(kind, id string) (object, error) {
 	}
 	encoded := object{}.with("type", "base64").with("media_type", f.MIMEType).with("data", data)
 	switch {
-	case kind == "image" && slices.Contains(shownImages, f.MIMEType), kind == "document" && f.MIMEType == "application/pdf":
+	case kind == "image" && slices.Contains(shownImages, f.MIMEType), kind == "document" &&
+		f.MIMEType == "application/pdf":
 		return encoded, nil
 	case kind == "document" && utf8.Valid(data) && !bytes.ContainsRune(data, 0):
 		return object{}.with("type", "text").with("media_type", "text/plain").with("data", string(data)), nil
 	}
-	return nil, invalid("messages", "messages: file %s is %s, and no %s that a model can read: an image is JPEG, PNG, GIF or WebP, a document PDF or text. Give it to the container as a container_upload block.", id, f.MIMEType, kind)
+	return nil, invalid("messages", "messages: file %s is %s, and no %s that a model can read: an image is JPEG, "+
+		"PNG, GIF or WebP, a document PDF or text. Give it to the container as a container_upload block.", id,
+		f.MIMEType, kind)
 }

@@ -14,7 +14,8 @@ import (
 
 // byID is a block whose content is a stored file.
 func byID(kind, file string) map[string]any {
-	return map[string]any{"type": kind, "source": map[string]any{"type": "file", "file_id": file}, "cache_control": map[string]any{"type": "ephemeral"}}
+	return map[string]any{"type": kind, "source": map[string]any{"type": "file", "file_id": file},
+		"cache_control": map[string]any{"type": "ephemeral"}}
 }
 
 const png = "\x89PNG\r\n\x1a\n and more"
@@ -24,23 +25,30 @@ func TestUpstreamsGetTheContentOfStoredFiles(t *testing.T) {
 	const foreign = "file_011CNha8iCJcU1wXNR6q4V8w"
 	seen := `[{"type": "text"},
 		{"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b\n1,2\n"}, "cache_control": {"type": "ephemeral"}},
-		{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "` + base64.StdEncoding.EncodeToString([]byte("%PDF-1.7\x00")) + `"}},
-		{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "` + base64.StdEncoding.EncodeToString([]byte(png)) + `"}},
+		{"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "` +
+		base64.StdEncoding.EncodeToString([]byte("%PDF-1.7\x00")) + `"}},
+		{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "` +
+		base64.StdEncoding.EncodeToString([]byte(png)) + `"}},
 		{"type": "document", "source": {"type": "file", "file_id": "` + foreign + `"}}]`
 	ask := func(s *site) []any {
-		return []any{map[string]any{"type": "text", "text": "read"}, byID("document", s.upload("a.csv", "a,b\n1,2\n")), byID("document", s.upload("a.pdf", "%PDF-1.7\x00")),
+		return []any{map[string]any{"type": "text", "text": "read"}, byID("document", s.upload("a.csv", "a,b\n1,2\n")),
+			byID("document", s.upload("a.pdf", "%PDF-1.7\x00")),
 			byID("image", s.upload("a.png", png)), byID("document", foreign)}
 	}
 	t.Run("without the tool", func(t *testing.T) {
-		s := newSite(t, `{"turns": [{"expect": {"last": `+seen+`}, "answer": {"content": [{"type": "text", "text": "ok"}]}}]}`)
-		s.ask(map[string]any{"model": "m", "max_tokens": 9, "messages": []any{map[string]any{"role": "user", "content": ask(s)}}})
+		s := newSite(t, `{"turns": [{"expect": {"last": `+seen+
+			`}, "answer": {"content": [{"type": "text", "text": "ok"}]}}]}`)
+		s.ask(map[string]any{"model": "m", "max_tokens": 9, "messages": []any{
+			map[string]any{"role": "user", "content": ask(s)}}})
 		s.played()
 	})
 	t.Run("in each round with it", func(t *testing.T) {
 		both(t, func(t *testing.T, stream bool) {
 			s := newSite(t, `{"plain": true, "turns": [
-				{"expect": {"last": `+seen+`}, "answer": {"content": [{"type": "tool_use", "id": "toolu_1", "name": "bash_code_execution", "input": {"command": "echo out"}}]}},
-				{"expect": {"body": {"/messages/0/content": `+seen+`}}, "answer": {"content": [{"type": "text", "text": "ok"}]}}]}`)
+				{"expect": {"last": `+seen+
+				`}, "answer": {"content": [{"type": "tool_use", "id": "toolu_1", "name": "bash_code_execution", "input": {"command": "echo out"}}]}},
+				{"expect": {"body": {"/messages/0/content": `+seen+
+				`}}, "answer": {"content": [{"type": "text", "text": "ok"}]}}]}`)
 			b := body(bash, "", "stream", stream)
 			b["messages"] = []any{map[string]any{"role": "user", "content": ask(s)}}
 			s.ask(b)
@@ -48,18 +56,26 @@ func TestUpstreamsGetTheContentOfStoredFiles(t *testing.T) {
 		})
 	})
 	t.Run("in a tool's result", func(t *testing.T) {
-		s := newSite(t, `{"turns": [{"expect": {"last": [{"type": "tool_result", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png"}}]}]},
+		s := newSite(
+			t,
+			`{"turns": [{"expect": {"last": [{"type": "tool_result", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png"}}]}]},
 			"answer": {"content": [{"type": "text", "text": "ok"}]}}]}`)
 		s.ask(map[string]any{"model": "m", "max_tokens": 9, "messages": []any{
 			map[string]any{"role": "user", "content": "look"},
-			map[string]any{"role": "assistant", "content": []any{map[string]any{"type": "tool_use", "id": "toolu_1", "name": "shot", "input": map[string]any{}}}},
-			map[string]any{"role": "user", "content": []any{map[string]any{"type": "tool_result", "tool_use_id": "toolu_1", "content": []any{byID("image", s.upload("a.png", png))}}}}}})
+			map[string]any{"role": "assistant", "content": []any{map[string]any{"type": "tool_use", "id": "toolu_1",
+				"name": "shot", "input": map[string]any{}}}},
+			map[string]any{"role": "user", "content": []any{map[string]any{"type": "tool_result",
+				"tool_use_id": "toolu_1", "content": []any{byID("image", s.upload("a.png", png))}}}}}})
 		s.played()
 	})
 	t.Run("when they are counted", func(t *testing.T) {
-		s := newSite(t, `{"turns": [{"expect": {"path": "/v1/messages/count_tokens", "last": [{"source": {"data": "some text"}}]}, "answer": {"input_tokens": 4}}]}`)
-		res, err := http.DefaultClient.Do(s.request("/v1/messages/count_tokens", encode(t, map[string]any{"model": "m", "tools": body(bash, "")["tools"],
-			"messages": []any{map[string]any{"role": "user", "content": []any{byID("document", s.upload("a.txt", "some text"))}}}})))
+		s := newSite(
+			t,
+			`{"turns": [{"expect": {"path": "/v1/messages/count_tokens", "last": [{"source": {"data": "some text"}}]}, "answer": {"input_tokens": 4}}]}`)
+		res, err := http.DefaultClient.Do(s.request("/v1/messages/count_tokens",
+			encode(t, map[string]any{"model": "m", "tools": body(bash, "")["tools"],
+				"messages": []any{map[string]any{"role": "user", "content": []any{
+					byID("document", s.upload("a.txt", "some text"))}}}})))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,10 +84,12 @@ func TestUpstreamsGetTheContentOfStoredFiles(t *testing.T) {
 	})
 }
 
-// What is not the caller's to read goes to the upstream as the ID that it is, and nothing else of the request is touched.
+// What is not the caller's to read goes to the upstream as the ID that it is, and nothing else of the request is
+// touched.
 func TestFilesOfOthersAreNotEmbedded(t *testing.T) {
 	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "ok"}]}}]}`)
-	theirs, err := s.Files.Put(t.Context(), files.Upload{Owner: "another", Filename: "a.txt"}, strings.NewReader("theirs"))
+	theirs, err := s.Files.Put(t.Context(), files.Upload{Owner: "another", Filename: "a.txt"}, strings.NewReader(
+		"theirs"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,26 +103,33 @@ func TestFilesOfOthersAreNotEmbedded(t *testing.T) {
 func TestFilesThatNoModelCanRead(t *testing.T) {
 	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
 	half := strings.Repeat("0123456789abcdef", 17<<20/16)
-	s.refuses(400, []any{byID("document", s.upload("a.bin", "\x00\xff\x01"))}, "file_", "PDF or text", "container_upload")
+	s.refuses(400, []any{byID("document", s.upload("a.bin", "\x00\xff\x01"))}, "file_", "PDF or text",
+		"container_upload")
 	s.refuses(400, []any{byID("image", s.upload("a.txt", "text"))}, "text/plain", "no image", "container_upload")
-	s.refuses(413, []any{byID("document", s.upload("1.txt", half)), byID("document", s.upload("2.txt", half))}, "33554432", "container_upload")
+	s.refuses(413, []any{byID("document", s.upload("1.txt", half)), byID("document", s.upload("2.txt", half))},
+		"33554432", "container_upload")
 }
 
 func TestFilesWhoseTimeIsOver(t *testing.T) {
-	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`, func(c *gateway.Config) {
-		var err error
-		if c.Files, err = files.Open(files.Config{Dir: t.TempDir(), Ledger: c.Ledger, Now: func() time.Time { return time.Now().Add(2 * time.Hour) }}); err != nil {
-			t.Fatal(err)
-		}
-	})
-	f, err := s.Files.Put(t.Context(), files.Upload{Owner: sessiontest.Owner, Filename: "late.txt", ExpiresIn: time.Hour}, strings.NewReader("late"))
+	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`,
+		func(c *gateway.Config) {
+			var err error
+			if c.Files, err = files.Open(files.Config{Dir: t.TempDir(), Ledger: c.Ledger, Now: func() time.Time {
+				return time.Now().Add(2 * time.Hour)
+			}}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	f, err := s.Files.Put(t.Context(), files.Upload{Owner: sessiontest.Owner, Filename: "late.txt",
+		ExpiresIn: time.Hour}, strings.NewReader("late"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.refuses(404, []any{byID("document", f.ID)}, f.ID, "expired")
 }
 
-// refuses fails the test unless a message is refused, with the tool and without it, in these words and before the upstream hears of it.
+// refuses fails the test unless a message is refused, with the tool and without it, in these words and before the
+// upstream hears of it.
 func (s *site) refuses(status int, content []any, words ...string) {
 	s.t.Helper()
 	for _, tool := range []bool{false, true} {

@@ -29,8 +29,8 @@ func refuseContainer(err error) error {
 	return err
 }
 
-// An Interruption is the end of a turn by an error, once something was done for it: the same request again would do that again. Its container, if it has
-// one, has what was done.
+// An Interruption is the end of a turn by an error, once something was done for it: the same request again would do
+// that again. Its container, if it has one, has what was done.
 type Interruption struct {
 	Container *proto.ContainerRef
 	Status    int    // the upstream's; 0: it is Err's
@@ -57,7 +57,8 @@ func answeredBy(res *http.Response, ref *proto.ContainerRef) *Interruption {
 
 // saidBy is what an upstream's error body says.
 func saidBy(body []byte, ref *proto.ContainerRef) *Interruption {
-	i := &Interruption{Container: ref, Err: proto.Errorf(proto.Internal, "", "upstream", "the upstream failed in the middle of the turn")}
+	i := &Interruption{Container: ref, Err: proto.Errorf(proto.Internal, "", "upstream",
+		"the upstream failed in the middle of the turn")}
 	o, err := parseObject(body)
 	if err != nil {
 		return i

@@ -15,9 +15,13 @@ import (
 // What the upstream refuses in the first round is passed on as it is.
 func TestUpstreamErrorsBeforeAnythingIsDone(t *testing.T) {
 	both(t, func(t *testing.T, stream bool) {
-		s := newSite(t, `{"turns": [{"answer": {"error": {"status": 429, "type": "rate_limit_error", "message": "slow down"}, "headers": {"retry-after": "17", "x-should-retry": "true", "request-id": "req_up"}}}]}`)
+		s := newSite(
+			t,
+			`{"turns": [{"answer": {"error": {"status": 429, "type": "rate_limit_error", "message": "slow down"}, "headers": {"retry-after": "17", "x-should-retry": "true", "request-id": "req_up"}}}]}`)
 		r := s.send(encode(t, body(bash, "go", "stream", stream)))
-		if r.status != 429 || r.msg.Error == nil || r.msg.Error.Message != "slow down" || r.header.Get("retry-after") != "17" || r.header.Get("x-should-retry") != "true" || r.header.Get("request-id") != "req_up" {
+		if r.status != 429 || r.msg.Error == nil || r.msg.Error.Message != "slow down" ||
+			r.header.Get("retry-after") != "17" || r.header.Get("x-should-retry") != "true" ||
+			r.header.Get("request-id") != "req_up" {
 			t.Errorf("%d %v %s", r.status, r.header, r.body)
 		}
 	})
@@ -51,13 +55,17 @@ func TestUpstreamErrorsInTheMiddle(t *testing.T) {
 // A stream that breaks off is an error, never the end of a message.
 func TestUpstreamBreaksOff(t *testing.T) {
 	for by, kind := range map[string]string{"break": "", "end": "", "error": "overloaded_error"} {
-		s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "one two three four"}], "cut": {"after_events": 5, "by": "`+by+`", "error": {"status": 529, "type": "overloaded_error", "message": "busy"}}}}]}`)
+		s := newSite(
+			t,
+			`{"turns": [{"answer": {"content": [{"type": "text", "text": "one two three four"}], "cut": {"after_events": 5, "by": "`+by+`", "error": {"status": 529, "type": "overloaded_error", "message": "busy"}}}}]}`)
 		r := s.send(encode(t, body(bash, "go", "stream", true)))
 		if r.msg.Error == nil || kind != "" && r.msg.Error.Type != kind {
 			t.Errorf("%s: %s", by, r.body)
 		}
 	}
-	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "one two three four"}], "cut": {"by": "break"}}}]}`)
+	s := newSite(
+		t,
+		`{"turns": [{"answer": {"content": [{"type": "text", "text": "one two three four"}], "cut": {"by": "break"}}}]}`)
 	if r := s.send(encode(t, body(bash, "go"))); r.status < 500 || r.msg.Error == nil {
 		t.Errorf("%d %s", r.status, r.body)
 	}
@@ -108,7 +116,8 @@ func TestContainerGoesInTheMiddle(t *testing.T) {
 					t.Fatal(err)
 				}
 				s.played()
-				if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.result(t, 1)["error_code"] != "unavailable" || m.Container == nil {
+				if m.types() != "server_tool_use bash_code_execution_tool_result text" ||
+					m.result(t, 1)["error_code"] != "unavailable" || m.Container == nil {
 					t.Errorf("%+v", m)
 				}
 			})
@@ -116,14 +125,16 @@ func TestContainerGoesInTheMiddle(t *testing.T) {
 	}
 }
 
-// A client that goes leaves nothing running; one that comes again, as SDKs do, gets on with the turn, and nothing is run twice.
+// A client that goes leaves nothing running; one that comes again, as SDKs do, gets on with the turn, and nothing is
+// run twice.
 func TestClientGoesAndComesAgain(t *testing.T) {
 	both(t, func(t *testing.T, stream bool) {
 		s := newSite(t, slow)
 		sent := encode(t, body(bash, "go", "stream", stream))
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
-			res, err := http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count", "0").WithContext(ctx))
+			res, err := http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count",
+				"0").WithContext(ctx))
 			if err == nil {
 				_, _ = res.Body.Read(make([]byte, 1<<16))
 				<-ctx.Done()
@@ -139,13 +150,15 @@ func TestClientGoesAndComesAgain(t *testing.T) {
 		within(t, 20*time.Second, "the end of the command", func() bool { return c.Info().RunningExecs == 0 })
 		m := s.read(must(http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count", "1")))).msg
 		s.played()
-		if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil || m.Container.ID != c.ID() {
+		if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil ||
+			m.Container.ID != c.ID() {
 			t.Fatalf("%+v", m)
 		}
 		if out := sessiontest.Bash(t, c, "cat /workspace/n"); out.Stdout != "begun\n" {
 			t.Errorf("it ran more than once: %q", out.Stdout)
 		}
-		third := s.read(must(http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count", "2")))).msg
+		third := s.read(must(http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count",
+			"2")))).msg
 		if third.types() != m.types() || third.ID != m.ID || third.StopReason != m.StopReason {
 			t.Errorf("sent again it is %+v", third)
 		}
@@ -167,7 +180,8 @@ func TestTwoTriesAtOnce(t *testing.T) {
 	sent := encode(t, body(bash, "go"))
 	answers := make(chan reply, 2)
 	try := func(count string) {
-		answers <- s.read(must(http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count", count))))
+		answers <- s.read(must(http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count",
+			count))))
 	}
 	go try("0")
 	c := s.only()
@@ -188,7 +202,8 @@ func TestTheSameAgainIsRunAgain(t *testing.T) {
 		{"expect": {"headers": {"idempotency-key": null, "x-idempotency-key": null}}, "answer": {"content": [{"type": "tool_use", "id": "toolu_same", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; wc -l </workspace/n"}}]}},
 		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
 	req := body(bash, "go", "container", s.Create(t, proto.CreateContainer{}).ID())
-	for i, c := range []struct{ key, lines string }{{"", "1"}, {"", "2"}, {"a", "3"}, {"a", "3"}, {"b", "4"}, {"a", "3"}, {"", "5"}} {
+	for i, c := range []struct{ key, lines string }{{"", "1"}, {"", "2"}, {"a", "3"}, {"a", "3"}, {"b", "4"},
+		{"a", "3"}, {"", "5"}} {
 		var header []string
 		if c.key != "" {
 			header = []string{"Idempotency-Key", c.key, "X-Idempotency-Key", c.key}
@@ -229,7 +244,8 @@ func TestNothingIsLeftOfATurnThatWasGivenUp(t *testing.T) {
 	s := newSite(t, slow)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		if res, err := http.DefaultClient.Do(s.request("/v1/messages", encode(t, body(bash, "go"))).WithContext(ctx)); err == nil {
+		if res, err := http.DefaultClient.Do(s.request("/v1/messages", encode(t, body(bash, "go"))).WithContext(
+			ctx)); err == nil {
 			res.Body.Close()
 		}
 	}()
@@ -247,7 +263,8 @@ func TestNothingIsLeftOfATurnThatWasGivenUp(t *testing.T) {
 // meter is the secret of a key that can make containers, but run nothing in them until allow says so.
 func (s *site) meter() (secret string, allow func(bool)) {
 	s.t.Helper()
-	k, err := s.Keys.Create(proto.Caller{Owner: sessiontest.Owner}, proto.CreateKey{Quota: proto.Quota{CPUSecondsPerDay: 1}})
+	k, err := s.Keys.Create(proto.Caller{Owner: sessiontest.Owner}, proto.CreateKey{
+		Quota: proto.Quota{CPUSecondsPerDay: 1}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -255,7 +272,8 @@ func (s *site) meter() (secret string, allow func(bool)) {
 	return k.Secret, func(ok bool) {
 		s.t.Helper()
 		most := map[bool]float64{true: 0, false: 1}[ok]
-		if _, err := s.Keys.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{CPUSecondsPerDay: &most}}); err != nil {
+		if _, err := s.Keys.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{
+			CPUSecondsPerDay: &most}}); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -264,7 +282,8 @@ func (s *site) meter() (secret string, allow func(bool)) {
 // withUpload is a request whose container must be able to take a file before anything else.
 func (s *site) withUpload() []byte {
 	req := body(bash, "")
-	req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{"type": "container_upload", "file_id": s.upload("a.csv", "1\n")}}}}
+	req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{"type": "container_upload",
+		"file_id": s.upload("a.csv", "1\n")}}}}
 	return encode(s.t, req)
 }
 
@@ -287,7 +306,8 @@ func TestTriesToBeginHaveOneContainer(t *testing.T) {
 	allow(true)
 	m := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "3").msg
 	s.played()
-	if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil || m.Container.ID != list[0].ID {
+	if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil ||
+		m.Container.ID != list[0].ID {
 		t.Errorf("%+v", m)
 	}
 }
@@ -311,7 +331,8 @@ func TestNothingIsLeftOfATurnThatNeverBegan(t *testing.T) {
 
 // A container whose time is over before its turn could begin is deleted, and makes room for another.
 func TestContainerExpiresBeforeItsTurnBegins(t *testing.T) {
-	s := newSiteOver(t, session.Config{MaxLifetime: time.Second}, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
+	s := newSiteOver(t, session.Config{MaxLifetime: time.Second},
+		`{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
 	key, _ := s.meter()
 	sent := s.withUpload()
 	var made []string
@@ -331,8 +352,8 @@ func TestContainerExpiresBeforeItsTurnBegins(t *testing.T) {
 	}
 }
 
-// begunBefore has a turn that an earlier daemon began, and told the client the container of, be sent twice when it cannot go on. It is the third answer of the script
-// that would end it.
+// begunBefore has a turn that an earlier daemon began, and told the client the container of, be sent twice when it
+// cannot go on. It is the third answer of the script that would end it.
 func begunBefore(t *testing.T) (s *site, c *session.Session, sent []byte, key string, allow func(bool)) {
 	t.Helper()
 	s = newSite(t, `{"plain": true, "turns": [
@@ -342,7 +363,8 @@ func begunBefore(t *testing.T) (s *site, c *session.Session, sent []byte, key st
 	key, allow = s.meter()
 	allow(true)
 	sent = s.withUpload()
-	if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "0"); r.status != 529 || r.msg.Error.Details.Container == nil {
+	if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "0"); r.status != 529 ||
+		r.msg.Error.Details.Container == nil {
 		t.Fatalf("%d %s", r.status, r.body)
 	}
 	c = s.only()
@@ -362,7 +384,8 @@ func TestTurnOfTheDaemonBeforeGoesOnLater(t *testing.T) {
 	allow(true)
 	m := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "3").msg
 	s.played()
-	if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil || m.Container.ID != c.ID() {
+	if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil ||
+		m.Container.ID != c.ID() {
 		t.Errorf("%+v", m)
 	}
 }
@@ -395,8 +418,12 @@ func TestLimitsOfARequest(t *testing.T) {
 		{400, "messages", encode(t, body(bash, "x", "messages", 5))},
 		{400, "messages", encode(t, body(bash, "x", "messages", []any{}))},
 		{400, "tools.0", encode(t, body(bash, "x", "tools", []any{map[string]any{"type": bash, "name": "bash"}}))},
-		{400, "tools.1", encode(t, body(bash, "x", "tools", []any{map[string]any{"type": bash, "name": "code_execution"}, map[string]any{"type": bash, "name": "code_execution"}}))},
-		{400, "belongs", encode(t, body(bash, "x", "tools", []any{map[string]any{"type": bash, "name": "code_execution"}, map[string]any{"name": "bash_code_execution"}}))},
+		{400, "tools.1", encode(t, body(bash, "x", "tools",
+			[]any{map[string]any{"type": bash, "name": "code_execution"}, map[string]any{"type": bash,
+				"name": "code_execution"}}))},
+		{400, "belongs", encode(t, body(bash, "x", "tools",
+			[]any{map[string]any{"type": bash, "name": "code_execution"},
+				map[string]any{"name": "bash_code_execution"}}))},
 	} {
 		r := s.send(c.body)
 		if r.status != c.status || r.msg.Error == nil || !strings.Contains(r.msg.Error.Message, c.text) {

@@ -60,8 +60,8 @@ func (g *Gateway) Close() error {
 	return nil
 }
 
-// Messages answers a request. Nothing is written if it fails before the answer has begun. In a stream that has begun, an error is told by fail, and the
-// error that comes back is a *Told.
+// Messages answers a request. Nothing is written if it fails before the answer has begun. In a stream that has begun,
+// an error is told by fail, and the error that comes back is a *Told.
 func (g *Gateway) Messages(ctx context.Context, w http.ResponseWriter, r Request, fail func(error) any) error {
 	q, err := readQuery(r)
 	if err != nil {
@@ -73,7 +73,8 @@ func (g *Gateway) Messages(ctx context.Context, w http.ResponseWriter, r Request
 	}
 	switch {
 	case q.plain():
-		return g.pass(ctx, w, up, r.Owner, upstream.Request{Path: r.Path, Query: r.Query, Header: r.Header, Body: r.Body})
+		return g.pass(ctx, w, up, r.Owner, upstream.Request{Path: r.Path, Query: r.Query, Header: r.Header,
+			Body: r.Body})
 	case r.Path == upstream.PathCountTokens:
 		return g.count(ctx, w, up, q)
 	}

@@ -51,10 +51,12 @@ func newSiteOver(t *testing.T, limits session.Config, script string, change ...f
 	var shelf *skills.Store
 	var err error
 	provided := t.TempDir()
-	st := sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, limits, func(st *sessiontest.Stack, sc *session.Config) {
+	st := sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, limits, func(st *sessiontest.Stack,
+		sc *session.Config) {
 		tools = bridge.Open(bridge.Config{Ledger: st.Ledger})
 		sc.Tools = tools
-		if shelf, err = skills.Open(skills.Config{Dir: t.TempDir(), Ledger: st.Ledger, Provided: provided}); err != nil {
+		if shelf, err = skills.Open(skills.Config{Dir: t.TempDir(), Ledger: st.Ledger,
+			Provided: provided}); err != nil {
 			t.Fatal(err)
 		}
 		sc.Fixtures = shelf
@@ -76,7 +78,8 @@ func newSiteOver(t *testing.T, limits session.Config, script string, change ...f
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { set.Close() })
-	s.cfg = gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs, Bridge: tools, Skills: shelf, Ledger: st.Ledger}
+	s.cfg = gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs,
+		Bridge: tools, Skills: shelf, Ledger: st.Ledger}
 	for _, f := range change {
 		f(&s.cfg)
 	}
@@ -89,7 +92,8 @@ func newSiteOver(t *testing.T, limits session.Config, script string, change ...f
 func (s *site) serve() {
 	s.t.Helper()
 	s.gw = gateway.New(s.cfg)
-	srv, err := api.New(api.Config{Auth: s.Keys, Edges: []api.Edge{anthropic.New(anthropic.Config{Files: s.Files, Gateway: s.gw})}})
+	srv, err := api.New(api.Config{Auth: s.Keys, Edges: []api.Edge{
+		anthropic.New(anthropic.Config{Files: s.Files, Gateway: s.gw})}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -351,7 +355,8 @@ func (m message) result(t *testing.T, i int) map[string]any {
 // upload stores a file.
 func (s *site) upload(name, content string) string {
 	s.t.Helper()
-	f, err := s.Files.Put(s.t.Context(), files.Upload{Owner: sessiontest.Owner, Filename: name}, strings.NewReader(content))
+	f, err := s.Files.Put(s.t.Context(), files.Upload{Owner: sessiontest.Owner, Filename: name}, strings.NewReader(
+		content))
 	if err != nil {
 		s.t.Fatal(err)
 	}

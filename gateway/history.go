@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A history is a conversation in the form that the upstream gets. Calls of server tools become calls of its tools, their results a user message behind
-// them; what is not ours stays as it is.
+// A history is a conversation in the form that the upstream gets. Calls of server tools become calls of its tools,
+// their results a user message behind them; what is not ours stays as it is.
 type history struct {
 	list  []message
 	names map[string]string // path of each uploaded file in the container, by file ID; "" is not there any more
@@ -46,7 +46,8 @@ const resultSuffix = "_tool_result"
 
 // newHistory translates the messages of a request.
 func newHistory(messages []json.RawMessage, names map[string]string) (*history, error) {
-	h := &history{names: names, closed: map[string]int{}, where: map[string]int{}, foreign: map[string]bool{}, hidden: map[string]bool{}, makers: map[string]int{}}
+	h := &history{names: names, closed: map[string]int{}, where: map[string]int{}, foreign: map[string]bool{},
+		hidden: map[string]bool{}, makers: map[string]int{}}
 	all := make([]object, len(messages))
 	for i, raw := range messages {
 		o, err := parseObject(raw)
@@ -89,8 +90,8 @@ func makerOf(b object) string {
 	return caller.text("tool_id")
 }
 
-// called reports whether the code of a call has called tools, and waits for what the request brings. There are models that use one ID in each round: what
-// called tools before this call was made is another one.
+// called reports whether the code of a call has called tools, and waits for what the request brings. There are models
+// that use one ID in each round: what called tools before this call was made is another one.
 func (h *history) called(c call) bool {
 	at, ok := h.makers[c.id]
 	return ok && c.turn != thisTurn && at >= c.turn
@@ -184,7 +185,8 @@ func (h *history) block(i int, role string, raw json.RawMessage, fresh bool) (st
 	kind := o.text("type")
 	switch {
 	case err != nil || !h.translated(raw):
-		if role == "assistant" && kind == "text" && strings.TrimSpace(o.text("text")) == "" { // upstreams refuse what they sent
+		// upstreams refuse what they sent
+		if role == "assistant" && kind == "text" && strings.TrimSpace(o.text("text")) == "" {
 			return fresh
 		}
 	case kind == "server_tool_use":
@@ -234,7 +236,8 @@ func (h *history) answer(id string, result json.RawMessage) {
 	m.results = append(m.results, result)
 }
 
-// behind is the user message behind another one, made if need be. Between two of the assistant's, the first has it, so that the list stays as it is.
+// behind is the user message behind another one, made if need be. Between two of the assistant's, the first has it,
+// so that the list stays as it is.
 func (h *history) behind(at int) *message {
 	if at+1 == len(h.list) {
 		h.list = append(h.list, newMessage("user"))
@@ -269,8 +272,8 @@ func (m *message) open() {
 	m.results, m.content = slices.Clip(m.content[:n]), m.content[n:]
 }
 
-// pending are the calls of the last assistant message, by its number, that nothing has answered. Those of earlier ones were given up by the client: the
-// upstream is told so.
+// pending are the calls of the last assistant message, by its number, that nothing has answered. Those of earlier
+// ones were given up by the client: the upstream is told so.
 func (h *history) pending(last int) (calls []call) {
 	from := last // the message whose calls are being run: code may have called tools over several
 	open := h.unanswered()

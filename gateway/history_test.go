@@ -63,27 +63,48 @@ func TestHistoryAsTheUpstreamGetsIt(t *testing.T) {
 		in, out string
 		pending int
 	}{
-		"what is not ours stays, byte for byte": {in: `[{"role": "user","content": [ {"type":"text","text":"a"} ], "x": 1}, {"role":"assistant","content":[{"type":"web_search_tool_result","content":[]},{"type":"server_tool_use","name":"web_search"}]},` + hi + `]`,
+		"what is not ours stays, byte for byte": {
+			in:  `[{"role": "user","content": [ {"type":"text","text":"a"} ], "x": 1}, {"role":"assistant","content":[{"type":"web_search_tool_result","content":[]},{"type":"server_tool_use","name":"web_search"}]},` + hi + `]`,
 			out: `[{"role": "user","content": [ {"type":"text","text":"a"} ], "x": 1},{"role":"assistant","content":[{"type":"web_search_tool_result","content":[]},{"type":"server_tool_use","name":"web_search"}]},` + hi + `]`},
-		"one call and a text": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` + resA + `,{"type":"text","text":"t"}]},` + hi + `]`,
-			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `]},{"role":"user","content":[` + ansA + `]},{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`},
-		"two at once": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` + useB + `,` + resA + `,` + resB + `]},` + hi + `]`,
-			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `,` + upB + `]},{"role":"user","content":[` + ansA + `,` + ansB + `,{"type":"text","text":"hi"}]}]`},
-		"one after the other, sent back after a pause": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` + resA + `,` + useB + `,` + resB + `]}]`,
-			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `]},{"role":"user","content":[` + ansA + `]},{"role":"assistant","content":[` + upB + `]},{"role":"user","content":[` + ansB + `]}]`},
-		"deferred behind a tool of the client's": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` + own + `]},{"role":"user","content":[` + done + `]},{"role":"assistant","content":[` + resA + `,{"type":"text","text":"t"}]},` + hi + `]`,
-			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `,` + own + `]},{"role":"user","content":[` + done + `,` + ansA + `]},{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`},
-		"still to be run": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` + own + `]},{"role":"user","content":[` + done + `]}]`, pending: 1,
-			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `,` + own + `]},{"role":"user","content":[` + done + `]}]`},
-		"given up long ago": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `]},` + hi + `,{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`,
-			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_a","content":"Error: there is no result of this call.","is_error":true},{"type":"text","text":"hi"}]},{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`},
-		"calls that code made": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,{"type":"tool_use","id":"toolu_p","name":"q","input":{},"caller":{"type":"code_execution_20260120","tool_id":"srvtoolu_a"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_p","content":"r"}]},{"role":"assistant","content":[` + resA + `,{"type":"text","text":"t"}]}]`,
-			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `]},{"role":"user","content":[` + ansA + `]},{"role":"assistant","content":[{"type":"text","text":"t"}]}]`},
-		"an uploaded file": {in: `[{"role":"user","content":[{"type":"container_upload","file_id":"file_1","cache_control":{"type":"ephemeral"}},{"type":"container_upload","file_id":"file_2"}]}]`,
+		"one call and a text": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` + resA +
+			`,{"type":"text","text":"t"}]},` + hi + `]`,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `]},{"role":"user","content":[` + ansA +
+				`]},{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`},
+		"two at once": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` + useB + `,` + resA + `,` +
+			resB + `]},` + hi + `]`,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `,` + upB + `]},{"role":"user","content":[` +
+				ansA + `,` + ansB + `,{"type":"text","text":"hi"}]}]`},
+		"one after the other, sent back after a pause": {in: `[` + hi + `,{"role":"assistant","content":[` + useA +
+			`,` + resA + `,` + useB + `,` + resB + `]}]`,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `]},{"role":"user","content":[` + ansA +
+				`]},{"role":"assistant","content":[` + upB + `]},{"role":"user","content":[` + ansB + `]}]`},
+		"deferred behind a tool of the client's": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` +
+			own + `]},{"role":"user","content":[` + done + `]},{"role":"assistant","content":[` + resA +
+			`,{"type":"text","text":"t"}]},` + hi + `]`,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `,` + own + `]},{"role":"user","content":[` +
+				done + `,` + ansA + `]},{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`},
+		"still to be run": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` + own +
+			`]},{"role":"user","content":[` + done + `]}]`, pending: 1,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `,` + own + `]},{"role":"user","content":[` +
+				done + `]}]`},
+		"given up long ago": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `]},` + hi +
+			`,{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA +
+				`]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_a","content":"Error: there is no result of this call.","is_error":true},{"type":"text","text":"hi"}]},{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`},
+		"calls that code made": {in: `[` + hi + `,{"role":"assistant","content":[` + useA +
+			`,{"type":"tool_use","id":"toolu_p","name":"q","input":{},"caller":{"type":"code_execution_20260120","tool_id":"srvtoolu_a"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_p","content":"r"}]},{"role":"assistant","content":[` + resA + `,{"type":"text","text":"t"}]}]`,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `]},{"role":"user","content":[` + ansA +
+				`]},{"role":"assistant","content":[{"type":"text","text":"t"}]}]`},
+		"an uploaded file": {
+			in:  `[{"role":"user","content":[{"type":"container_upload","file_id":"file_1","cache_control":{"type":"ephemeral"}},{"type":"container_upload","file_id":"file_2"}]}]`,
 			out: `[{"role":"user","content":[{"type":"text","text":"The user gave a file, /workspace/inputs/a.csv in the container ($INPUT_DIR).","cache_control":{"type":"ephemeral"}},{"type":"text","text":"The user gave a file, file_2, which is not available any more."}]}]`},
-		"what only another server can read": {in: `[` + hi + `,{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_e","name":"code_execution","input":{}},{"type":"code_execution_tool_result","tool_use_id":"srvtoolu_e","content":{"type":"encrypted_code_execution_result","encrypted_stdout":"x"}}]}]`,
-			out: `[` + hi + `,{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_e","name":"code_execution","input":{}},{"type":"code_execution_tool_result","tool_use_id":"srvtoolu_e","content":{"type":"encrypted_code_execution_result","encrypted_stdout":"x"}}]}]`},
-		"a result of nothing": {in: `[` + hi + `,{"role":"assistant","content":[` + resA + `,{"type":"text","text":"t"}]}]`,
+		"what only another server can read": {
+			in: `[` + hi +
+				`,{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_e","name":"code_execution","input":{}},{"type":"code_execution_tool_result","tool_use_id":"srvtoolu_e","content":{"type":"encrypted_code_execution_result","encrypted_stdout":"x"}}]}]`,
+			out: `[` + hi +
+				`,{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_e","name":"code_execution","input":{}},{"type":"code_execution_tool_result","tool_use_id":"srvtoolu_e","content":{"type":"encrypted_code_execution_result","encrypted_stdout":"x"}}]}]`},
+		"a result of nothing": {in: `[` + hi + `,{"role":"assistant","content":[` + resA +
+			`,{"type":"text","text":"t"}]}]`,
 			out: `[` + hi + `,{"role":"assistant","content":[{"type":"text","text":"t"}]}]`},
 	} {
 		got, calls := translate(t, c.in)
@@ -136,7 +157,8 @@ func TestManyFiles(t *testing.T) {
 		files = append(files, json.RawMessage(`{"type":"container_upload","file_id":"file_`+strconv.Itoa(i)+`"}`))
 	}
 	began := time.Now()
-	q := &query{messages: []json.RawMessage{object{}.with("role", "user").with("content", joined(files)).raw()}, last: -1}
+	q := &query{messages: []json.RawMessage{object{}.with("role", "user").with("content", joined(files)).raw()},
+		last: -1}
 	if ids, now, err := q.uploads(); err != nil || len(ids) != len(files) || !now["file_7"] {
 		t.Errorf("%d files, %v", len(ids), err)
 	}
@@ -147,7 +169,8 @@ func TestManyFiles(t *testing.T) {
 
 func FuzzHistory(f *testing.F) {
 	for _, seed := range []string{
-		`[` + hi + `,{"role":"assistant","content":[` + useA + `,` + useB + `,` + resB + `,` + own + `]},{"role":"user","content":[` + done + `]},{"role":"assistant","content":[` + resA + `]}]`,
+		`[` + hi + `,{"role":"assistant","content":[` + useA + `,` + useB + `,` + resB + `,` + own +
+			`]},{"role":"user","content":[` + done + `]},{"role":"assistant","content":[` + resA + `]}]`,
 		`[{"role":"user","content":null}]`, `[{"role":"assistant","content":[1,"x",{}]}]`, `[{}]`,
 	} {
 		f.Add([]byte(seed))

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Prefixes of the IDs of calls: of the server's tools, as clients see them, and of the client's, as upstreams make them.
+// Prefixes of the IDs of calls: of the server's tools, as clients see them, and of the client's, as upstreams make
+// them.
 const (
 	serverPrefix = "srvtoolu_"
 	clientPrefix = "toolu_"
@@ -21,7 +22,8 @@ func serverID(id string) string {
 	return serverPrefix + hexPrefix + hex.EncodeToString([]byte(id))
 }
 
-// upstreamID is the ID that serverID was given. One that it never made is of a conversation with another server, and keeps its own name.
+// upstreamID is the ID that serverID was given. One that it never made is of a conversation with another server, and
+// keeps its own name.
 func upstreamID(id string) string {
 	rest, ok := strings.CutPrefix(id, serverPrefix)
 	if !ok {

@@ -32,10 +32,11 @@ type turnRecord struct {
 	At        time.Time         `json:"at"`
 }
 
-// note writes a turn down before a call is run, and once all are; begun is the call's ID. A turn that cannot be written down goes on: only a daemon that dies
-// in the middle of it would miss that.
+// note writes a turn down before a call is run, and once all are; begun is the call's ID. A turn that cannot be
+// written down goes on: only a daemon that dies in the middle of it would miss that.
 func (t *turn) note(begun string) {
-	rec := turnRecord{ID: t.id, Owner: t.q.Owner, Made: t.box.made, Heard: t.heard, Skills: t.box.skills, Content: t.content, Usage: t.usage, Begun: begun, At: time.Now()}
+	rec := turnRecord{ID: t.id, Owner: t.q.Owner, Made: t.box.made, Heard: t.heard, Skills: t.box.skills,
+		Content: t.content, Usage: t.usage, Begun: begun, At: time.Now()}
 	if t.box.s != nil {
 		rec.Container = t.box.s.ID()
 	}
@@ -99,8 +100,8 @@ func (g *Gateway) leftovers() map[string]turnRecord {
 	return all
 }
 
-// drop erases a turn that nobody came for, with the container that nobody heard of. Called with mu held, so that the record is gone
-// before another turn has the key and writes its own.
+// drop erases a turn that nobody came for, with the container that nobody heard of. Called with mu held, so that the
+// record is gone before another turn has the key and writes its own.
 func (as *attempts) drop(key string, rec turnRecord) {
 	as.g.erase(key)
 	as.discards.Go(func() {
@@ -137,7 +138,8 @@ func (t *turn) restore(rec *turnRecord) error {
 	for i, c := range t.todo {
 		if c.id == rec.Begun && c.name != toolBash { // a command has a key, and its end is known
 			t.todo = slices.Delete(t.todo, i, i+1)
-			lost := t.failed(c, proto.Errorf(proto.Unavailable, "", c.id, "the daemon was restarted while it ran")).raw()
+			lost := t.failed(c, proto.Errorf(proto.Unavailable, "", c.id,
+				"the daemon was restarted while it ran")).raw()
 			t.content = append(t.content, lost)
 			t.h.block(thisTurn, "assistant", lost, false)
 			break

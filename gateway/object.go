@@ -21,7 +21,8 @@ type member struct {
 
 // parseObject reads an object. What it holds is not looked into.
 func parseObject(raw []byte) (object, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(
+		true))
 	if kind := dec.PeekKind(); kind != '{' {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "", "a JSON object was expected")
 	}

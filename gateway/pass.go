@@ -10,7 +10,8 @@ import (
 )
 
 // pass sends a request on as it came, but for an owner's stored files, and its answer back.
-func (g *Gateway) pass(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, owner string, r upstream.Request) (err error) {
+func (g *Gateway) pass(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, owner string,
+	r upstream.Request) (err error) {
 	if r.Body, err = g.embed(ctx, owner, r.Body); err != nil {
 		return err
 	}

@@ -27,8 +27,9 @@ const holderName = "messages"
 // callerType is what calls that code makes say of their caller; of the later version too.
 const callerType = "code_execution_20260120"
 
-// A cell is Python that may call the client's tools, in an interpreter that goes on while the client thinks of the answers: between the answer that asks for
-// them and the request that brings them, it is known here alone. A request finds it by the calls that it brings answers to, which nothing else has the IDs of.
+// A cell is Python that may call the client's tools, in an interpreter that goes on while the client thinks of the
+// answers: between the answer that asks for them and the request that brings them, it is known here alone. A request
+// finds it by the calls that it brings answers to, which nothing else has the IDs of.
 type cell struct {
 	box, id string             // its container and its call
 	calls   chan []bridge.Call // batches that the client is to be asked for
@@ -48,7 +49,8 @@ type cell struct {
 
 // newCell is one that has not begun. Whoever makes it sees to it.
 func newCell(s *session.Session, c call, cancel context.CancelFunc) *cell {
-	it := &cell{box: s.ID(), id: c.id, calls: make(chan []bridge.Call), cancel: cancel, done: make(chan struct{}), turn: make(chan struct{}, 1)}
+	it := &cell{box: s.ID(), id: c.id, calls: make(chan []bridge.Call), cancel: cancel, done: make(chan struct{}),
+		turn: make(chan struct{}, 1)}
 	it.turn <- struct{}{}
 	return it
 }
@@ -92,7 +94,8 @@ type cells struct {
 	all   sync.WaitGroup
 }
 
-// find is the cell of a call in a container that has asked for one of these answers; nil: there is none, or not any more.
+// find is the cell of a call in a container that has asked for one of these answers; nil: there is none, or not any
+// more.
 func (cs *cells) find(s *session.Session, c call, answers map[string]answered) *cell {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -134,8 +137,9 @@ func (cs *cells) drop(it *cell) {
 	cs.known = slices.DeleteFunc(cs.known, func(other *cell) bool { return other == it })
 }
 
-// yield ends code of the same container that waits for a client: other code is to run in its interpreter, and would wait for it. Code that somebody sees to
-// goes on, and the other is refused. next is the other's cell, if it has one: it is known from then on, so that of two that come at once one is refused.
+// yield ends code of the same container that waits for a client: other code is to run in its interpreter, and would
+// wait for it. Code that somebody sees to goes on, and the other is refused. next is the other's cell, if it has one:
+// it is known from then on, so that of two that come at once one is refused.
 func (cs *cells) yield(s *session.Session, c call, next *cell) error {
 	waits, err := cs.inTheWay(s, c, next)
 	for _, it := range waits {
@@ -200,7 +204,8 @@ func (b *toolbox) offered() (list []bridge.Tool) {
 
 // offered is one of them.
 func offered(o object) bridge.Tool {
-	return bridge.Tool{Name: o.text("name"), Description: o.text("description"), InputSchema: o.get("input_schema"), Async: true}
+	return bridge.Tool{Name: o.text("name"), Description: o.text("description"), InputSchema: o.get("input_schema"),
+		Async: true}
 }
 
 // startCell begins one, which whoever asked for it sees to.
@@ -215,7 +220,8 @@ func (t *turn) startCell(ctx context.Context, s *session.Session, c call, text s
 		t.g.cells.drop(it)
 		return nil, err
 	}
-	it.limit(func() { _, _ = t.g.cfg.Code.Interrupt(run, s.Owner(), s.ID(), replName) }) // where it is gone there is nothing to interrupt
+	// where it is gone there is nothing to interrupt
+	it.limit(func() { _, _ = t.g.cfg.Code.Interrupt(run, s.Owner(), s.ID(), replName) })
 	t.g.cells.all.Go(func() { it.listen(run) })
 	t.g.cells.all.Go(func() {
 		defer close(it.done)
@@ -243,7 +249,8 @@ func (it *cell) listen(ctx context.Context) {
 	}
 }
 
-// await waits until the code has ended, which is its result, or calls tools, which it then waits for. When ctx ends first, so does the code.
+// await waits until the code has ended, which is its result, or calls tools, which it then waits for. When ctx ends
+// first, so does the code.
 func (it *cell) await(ctx context.Context) (result object, calls []waiting, err error) {
 	switch {
 	case it.ended(): // calls that were not answered have timed out
@@ -296,9 +303,11 @@ func (it *cell) feed(answers map[string]answered) {
 // errHeld says that the answer ends here, for the client to do what code has called.
 var errHeld = errors.New("code waits for the client")
 
-// held sees to code that calls the client's tools: from its beginning, or with the client's answers. It leaves it with a result, or with the client asked for what it
-// waits for, so that a turn never comes here twice for one piece of code.
-func (t *turn) held(ctx context.Context, s *session.Session, c call, text string, each func(code.Progress) error) (object, error) {
+// held sees to code that calls the client's tools: from its beginning, or with the client's answers. It leaves it
+// with a result, or with the client asked for what it waits for, so that a turn never comes here twice for one piece
+// of code.
+func (t *turn) held(ctx context.Context, s *session.Session, c call, text string, each func(code.Progress) error) (
+	object, error) {
 	it, err := t.cellOf(ctx, s, c, text)
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -315,7 +324,8 @@ func (t *turn) held(ctx context.Context, s *session.Session, c call, text string
 	}
 	for _, w := range calls {
 		caller := object{}.with("type", callerType).with("tool_id", c.id)
-		block := object{}.with("type", "tool_use").with("id", w.id).with("name", w.call.Tool).with("input", w.call.Input).with("caller", caller.raw()).raw()
+		block := object{}.with("type", "tool_use").with("id", w.id).with("name", w.call.Tool).with(
+			"input", w.call.Input).with("caller", caller.raw()).raw()
 		t.content = append(t.content, block)
 		if t.out != nil {
 			_ = t.out.block(block) // who does not hear it any more comes again for the whole answer
@@ -324,7 +334,8 @@ func (t *turn) held(ctx context.Context, s *session.Session, c call, text string
 	return nil, errHeld
 }
 
-// cellOf is the cell of a call, for this turn to see to. It is begun unless the code has called tools already: then it is there, or lost.
+// cellOf is the cell of a call, for this turn to see to. It is begun unless the code has called tools already: then
+// it is there, or lost.
 func (t *turn) cellOf(ctx context.Context, s *session.Session, c call, text string) (*cell, error) {
 	if !t.h.called(c) {
 		return t.startCell(ctx, s, c, text)
@@ -340,10 +351,12 @@ func (t *turn) cellOf(ctx context.Context, s *session.Session, c call, text stri
 	return it, nil
 }
 
-// readAnswers are the client's answers to what code has called, by the calls' IDs. A request that brings them brings nothing else.
+// readAnswers are the client's answers to what code has called, by the calls' IDs. A request that brings them brings
+// nothing else.
 func (q *query) readAnswers() (map[string]answered, error) {
 	if q.box.ID == "" {
-		return nil, invalid("container", "container_id is required when there are pending tool uses generated by code execution with tools.")
+		return nil, invalid("container", "container_id is required when there are pending tool uses generated by "+
+			"code execution with tools.")
 	}
 	asked, err := q.askedFor()
 	if err != nil {
@@ -370,14 +383,16 @@ func (q *query) readAnswers() (map[string]answered, error) {
 			}
 			id := b.text("tool_use_id")
 			if !known[id] {
-				return nil, invalid("messages", "messages.%d: there is no tool_use block %.80q in the message before this tool_result", q.last+1+i, id)
+				return nil, invalid("messages", "messages.%d: there is no tool_use block %.80q in the message "+
+					"before this tool_result", q.last+1+i, id)
 			}
 			all[id] = answered{text, string(b.get("is_error")) == "true"}
 		}
 	}
 	for _, id := range asked {
 		if _, ok := all[id]; !ok {
-			return nil, invalid("messages", "messages.%d: the tool_use block %.80q has no tool_result; answer it, with is_error if there is no result", q.last+1, id)
+			return nil, invalid("messages", "messages.%d: the tool_use block %.80q has no tool_result; answer it, "+
+				"with is_error if there is no result", q.last+1, id)
 		}
 	}
 	return all, nil
@@ -398,7 +413,8 @@ func (q *query) askedFor() (ids []string, err error) {
 }
 
 func onlyResults(i int) error {
-	return invalid("messages", "messages.%d: while code waits for tools that it has called, a user message may hold tool_result blocks with text alone; send other content once the code has ended", i)
+	return invalid("messages", "messages.%d: while code waits for tools that it has called, a user message may hold "+
+		"tool_result blocks with text alone; send other content once the code has ended", i)
 }
 
 // textOf is the content of a tool_result that is text alone.

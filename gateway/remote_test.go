@@ -24,7 +24,8 @@ func withRemote(text string, more ...any) map[string]any {
 	req := body(repl, text, more...)
 	req["tools"] = append(req["tools"].([]any), map[string]any{
 		"name": "query", "description": "Asks the database.", "allowed_callers": []any{repl},
-		"input_schema": map[string]any{"type": "object", "properties": map[string]any{"n": map[string]any{"type": "integer"}}, "required": []any{"n"}},
+		"input_schema": map[string]any{"type": "object", "properties": map[string]any{
+			"n": map[string]any{"type": "integer"}}, "required": []any{"n"}},
 	})
 	return req
 }
@@ -35,7 +36,8 @@ func remoteScript(program, expect string) string {
 	return `{"plain": true, "turns": [
 		{"expect": {"no_tools": ["query"], "body": {"/tools": {"$has": {"name": "code_execution", "description": {"$contains": "await query("}}}}},
 		 "answer": {"content": [{"type": "text", "text": "I ask."}, {"type": "tool_use", "id": "toolu_code", "name": "code_execution", "input": {"code": ` + string(code) + `}}]}},
-		{"expect": {"messages": 3, "last": [` + expect + `]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`
+		{"expect": {"messages": 3, "last": [` + expect +
+		`]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`
 }
 
 // answerCalls is the user message that answers all calls of code in a message.
@@ -51,29 +53,34 @@ func answerCalls(t *testing.T, m message, answer func(input map[string]any) (str
 			t.Fatalf("%v", b)
 		}
 		text, failed := answer(b["input"].(map[string]any))
-		list = append(list, map[string]any{"type": "tool_result", "tool_use_id": b["id"], "content": text, "is_error": failed})
+		list = append(list, map[string]any{"type": "tool_result", "tool_use_id": b["id"], "content": text,
+			"is_error": failed})
 	}
 	return list
 }
 
 func TestCodeCallsTheClientsTools(t *testing.T) {
 	both(t, func(t *testing.T, stream bool) {
-		s := newSite(t, remoteScript("import asyncio\nrows = await asyncio.gather(*[query({'n': i}) for i in range(50)])\ntotal = sum(int(r) for r in rows)\nlast = await query({'n': total})\nprint(total, last)",
+		s := newSite(t, remoteScript("import asyncio\nrows = await asyncio.gather(*[query({'n': i}) for i in "+
+			"range(50)])\ntotal = sum(int(r) for r in rows)\nlast = await query({'n': total})\nprint(total, last)",
 			`{"tool_use_id": "toolu_code", "content": "1225 1225\n"}`))
 		req := withRemote("go", "stream", stream)
 		first := s.ask(req).msg
-		if first.StopReason != "tool_use" || !strings.HasPrefix(first.types(), "text server_tool_use tool_use") || len(first.Content) != 52 || first.Container == nil {
+		if first.StopReason != "tool_use" || !strings.HasPrefix(first.types(), "text server_tool_use tool_use") ||
+			len(first.Content) != 52 || first.Container == nil {
 			t.Fatalf("%d blocks: %s, %+v", len(first.Content), first.types(), first)
 		}
 		echo := func(input map[string]any) (string, bool) { return fmt.Sprint(input["n"]), false }
 		req = again(req, first, answerCalls(t, first, echo))
 		second := s.ask(req).msg
-		if second.StopReason != "tool_use" || second.types() != "tool_use" || second.Container.ID != first.Container.ID {
+		if second.StopReason != "tool_use" || second.types() != "tool_use" ||
+			second.Container.ID != first.Container.ID {
 			t.Fatalf("%+v", second)
 		}
 		third := s.ask(again(req, second, answerCalls(t, second, echo))).msg
 		s.played()
-		if third.types() != "code_execution_tool_result text" || third.result(t, 0)["stdout"] != "1225 1225\n" || third.StopReason != "end_turn" {
+		if third.types() != "code_execution_tool_result text" || third.result(t, 0)["stdout"] != "1225 1225\n" ||
+			third.StopReason != "end_turn" {
 			t.Errorf("%+v", third)
 		}
 	})
@@ -81,19 +88,27 @@ func TestCodeCallsTheClientsTools(t *testing.T) {
 
 // A tool's failure is an exception in the code, and what was answered once is not asked again.
 func TestFailuresOfTheClientsTools(t *testing.T) {
-	s := newSite(t, remoteScript("try:\n    await query({'n': 1})\nexcept Exception as e:\n    print(type(e).__name__, e)\ntry:\n    await query({'n': 'x'})\nexcept Exception as e:\n    print(type(e).__name__)",
+	s := newSite(t, remoteScript("try:\n    await query({'n': 1})\nexcept Exception as e:\n    "+
+		"print(type(e).__name__, e)\ntry:\n    await query({'n': 'x'})\nexcept Exception as e:\n    "+
+		"print(type(e).__name__)",
 		`{"content": "RuntimeError no such table\nValueError\n"}`))
 	req := withRemote("go")
 	first := s.ask(req).msg
-	next := again(req, first, answerCalls(t, first, func(map[string]any) (string, bool) { return "no such table", true }))
+	next := again(req, first, answerCalls(t, first, func(map[string]any) (string, bool) {
+		return "no such table",
+			true
+	}))
 	without := again(req, first, next["messages"].([]any)[2].(map[string]any)["content"])
 	delete(without, "container")
 	r := s.send(encode(t, without))
-	if r.status != 400 || r.msg.Error == nil || r.msg.Error.Message != "container_id is required when there are pending tool uses generated by code execution with tools." {
+	if r.status != 400 || r.msg.Error == nil || r.msg.Error.Message != "container_id is required when there are "+
+		"pending tool uses generated by code execution with tools." {
 		t.Errorf("%d %s", r.status, r.body)
 	}
-	more := again(req, first, append(next["messages"].([]any)[2].(map[string]any)["content"].([]any), map[string]any{"type": "text", "text": "hurry"}))
-	if r := s.send(encode(t, more)); r.status != 400 || r.msg.Error == nil || !strings.Contains(r.msg.Error.Message, "tool_result") {
+	more := again(req, first, append(next["messages"].([]any)[2].(map[string]any)["content"].([]any),
+		map[string]any{"type": "text", "text": "hurry"}))
+	if r := s.send(encode(t, more)); r.status != 400 || r.msg.Error == nil ||
+		!strings.Contains(r.msg.Error.Message, "tool_result") {
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	for range 2 { // one that comes again gets the same
@@ -106,13 +121,15 @@ func TestFailuresOfTheClientsTools(t *testing.T) {
 
 // Code that is gone when the answers come is a result, not a hang.
 func TestCodeIsLostBetweenTurns(t *testing.T) {
-	s := newSite(t, remoteScript("print(await query({'n': 1}))", `{"is_error": true, "content": {"$contains": "unavailable"}}`))
+	s := newSite(t, remoteScript("print(await query({'n': 1}))",
+		`{"is_error": true, "content": {"$contains": "unavailable"}}`))
 	req := withRemote("go")
 	first := s.ask(req).msg
 	s.gw.Forget(0)
 	m := s.ask(again(req, first, answerCalls(t, first, func(map[string]any) (string, bool) { return "1", false }))).msg
 	s.played()
-	if m.types() != "code_execution_tool_result text" || m.result(t, 0)["type"] != "code_execution_tool_result_error" || m.result(t, 0)["error_code"] != "unavailable" {
+	if m.types() != "code_execution_tool_result text" || m.result(t, 0)["type"] != "code_execution_tool_result_error" ||
+		m.result(t, 0)["error_code"] != "unavailable" {
 		t.Errorf("%+v", m)
 	}
 }
@@ -134,13 +151,19 @@ func TestWhatDoesNotGoWithCallsByCode(t *testing.T) {
 		more["name"] = fmt.Sprintf("query_%d", i)
 		many["tools"] = append(many["tools"].([]any), more)
 	}
-	forced, alone := withRemote("go", "tool_choice", map[string]any{"type": "tool", "name": "query"}), withRemote("go", "tool_choice", map[string]any{"type": "auto", "disable_parallel_tool_use": true})
+	forced, alone := withRemote("go", "tool_choice", map[string]any{"type": "tool", "name": "query"}),
+		withRemote("go", "tool_choice", map[string]any{"type": "auto", "disable_parallel_tool_use": true})
 	for want, req := range map[string]map[string]any{
-		"strict": tool(map[string]any{"strict": true}), "leads back": tool(map[string]any{"input_schema": map[string]any{"$ref": "#/$defs/a", "$defs": map[string]any{"a": map[string]any{"items": map[string]any{"$ref": "#/$defs/a"}}}}}),
-		"tools.1.name": tool(map[string]any{"name": "é"}), "tools.1.input_schema": tool(map[string]any{"input_schema": map[string]any{"type": 5}}),
-		"128 tools at most": many, "not known": tool(map[string]any{"allowed_callers": []any{"me"}}), "20260120 or later": old, "cannot be forced": forced, "disable_parallel": alone,
+		"strict": tool(map[string]any{"strict": true}), "leads back": tool(
+			map[string]any{"input_schema": map[string]any{"$ref": "#/$defs/a", "$defs": map[string]any{
+				"a": map[string]any{"items": map[string]any{"$ref": "#/$defs/a"}}}}}),
+		"tools.1.name": tool(map[string]any{"name": "é"}), "tools.1.input_schema": tool(
+			map[string]any{"input_schema": map[string]any{"type": 5}}),
+		"128 tools at most": many, "not known": tool(map[string]any{"allowed_callers": []any{"me"}}),
+		"20260120 or later": old, "cannot be forced": forced, "disable_parallel": alone,
 	} {
-		if r := s.send(encode(t, req)); r.status != 400 || r.msg.Error == nil || !strings.Contains(r.msg.Error.Message, want) {
+		if r := s.send(encode(t, req)); r.status != 400 || r.msg.Error == nil ||
+			!strings.Contains(r.msg.Error.Message, want) {
 			t.Errorf("%s: %d %s", want, r.status, r.body)
 		}
 	}
@@ -162,20 +185,24 @@ func (e ear) Write(p []byte) (int, error) {
 // listen sends a request with an ear of its own.
 func (s *site) listen(ctx context.Context, req map[string]any, on func(p []byte) error) error {
 	s.t.Helper()
-	r := gateway.Request{Owner: sessiontest.Owner, Path: "/v1/messages", Header: http.Header{"Anthropic-Version": {"2023-06-01"}}, Body: encode(s.t, req)}
+	r := gateway.Request{Owner: sessiontest.Owner, Path: "/v1/messages", Header: http.Header{
+		"Anthropic-Version": {"2023-06-01"}}, Body: encode(s.t, req)}
 	return s.gw.Messages(ctx, ear{httptest.NewRecorder(), on}, r, func(err error) any { return err.Error() })
 }
 
 // A client that goes while its code begins leaves nothing running that nobody sees to, and nothing is run twice.
 func TestClientGoesAsItsCodeBegins(t *testing.T) {
 	for range 5 { // it may go at any moment of it
-		s := newSite(t, remoteScript("with open('/workspace/n', 'a') as f: f.write('x')\nprint(1)", `{"tool_use_id": "toolu_code"}`))
+		s := newSite(t, remoteScript("with open('/workspace/n', 'a') as f: f.write('x')\nprint(1)",
+			`{"tool_use_id": "toolu_code"}`))
 		box := s.Create(t, proto.CreateContainer{})
 		req := withRemote("go", "stream", true, "container", box.ID())
 		ctx, cancel := context.WithCancel(t.Context())
 		called := false
 		err := s.listen(ctx, req, func(p []byte) error {
-			if called = called || bytes.Contains(p, []byte("server_tool_use")); called && bytes.HasPrefix(p, []byte("event: ping")) { // which comes before a call is run
+			// which comes before a call is run
+			if called = called || bytes.Contains(p, []byte("server_tool_use")); called &&
+				bytes.HasPrefix(p, []byte("event: ping")) {
 				cancel()
 			}
 			return nil
@@ -196,7 +223,8 @@ func TestClientGoesAsItsCodeBegins(t *testing.T) {
 
 // A client that goes in the middle of the calls gets the same ones when it comes again.
 func TestClientGoesInTheMiddleOfCalls(t *testing.T) {
-	s := newSite(t, remoteScript("import asyncio\nwith open('/workspace/n', 'a') as f: f.write('x')\nprint(await asyncio.gather(query({'n': 1}), query({'n': 2})))", `{"content": "['1', '2']\n"}`))
+	s := newSite(t, remoteScript("import asyncio\nwith open('/workspace/n', 'a') as f: f.write('x')\nprint(await "+
+		"asyncio.gather(query({'n': 1}), query({'n': 2})))", `{"content": "['1', '2']\n"}`))
 	box := s.Create(t, proto.CreateContainer{})
 	req := withRemote("go", "stream", true, "container", box.ID())
 	calls := 0
@@ -230,7 +258,8 @@ func TestClientGoesInTheMiddleOfCalls(t *testing.T) {
 func TestUsageUnderALaterDaemon(t *testing.T) {
 	const usage = `"usage": {"input_tokens": 100, "output_tokens": 10}`
 	s := newSite(t, `{"plain": true, "turns": [
-		{"answer": {`+usage+`, "content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo one"}}]}},
+		{"answer": {`+usage+
+		`, "content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo one"}}]}},
 		{"answer": {`+usage+`, "content": [
 			{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "touch /workspace/n; sleep 1000"}}, {"type": "tool_use", "name": "code_execution", "input": {"code": "await query({'n': 1})"}}]}}]}`)
 	box := s.Create(t, proto.CreateContainer{})
@@ -283,19 +312,25 @@ func TestCodeUnderAnIDThatWasThereBefore(t *testing.T) {
 // Of many that want to run code in one interpreter at once, one does.
 func TestCodeOfManyTurnsInOneContainer(t *testing.T) {
 	const many = 8
-	s := newSite(t, `{"plain": true, "loop": true, "turns": [{"answer": {"content": [{"type": "text", "text": "later"}]}}]}`)
+	s := newSite(
+		t, `{"plain": true, "loop": true, "turns": [{"answer": {"content": [{"type": "text", "text": "later"}]}}]}`)
 	box := s.Create(t, proto.CreateContainer{})
 	answers := make(chan reply, many)
 	for i := range many {
 		req := withRemote("go", "container", box.ID())
-		req["tools"] = append(req["tools"].([]any), map[string]any{"name": "own", "input_schema": map[string]any{"type": "object"}})
-		program := fmt.Sprintf("import asyncio, os\nwhile not os.path.exists('/workspace/go'): await asyncio.sleep(0.02)\nprint(await query({'n': %d}))", i)
-		req["messages"] = append(req["messages"].([]any), // code that runs when the client has answered for its own part
+		req["tools"] = append(req["tools"].([]any), map[string]any{"name": "own", "input_schema": map[string]any{
+			"type": "object"}})
+		program := fmt.Sprintf("import asyncio, os\nwhile not os.path.exists('/workspace/go'): await "+
+			"asyncio.sleep(0.02)\nprint(await query({'n': %d}))", i)
+		// code that runs when the client has answered for its own part
+		req["messages"] = append(req["messages"].([]any),
 			map[string]any{"role": "assistant", "content": []any{
-				map[string]any{"type": "server_tool_use", "id": "srvtoolu_code", "name": "code_execution", "input": map[string]any{"code": program}},
+				map[string]any{"type": "server_tool_use", "id": "srvtoolu_code", "name": "code_execution",
+					"input": map[string]any{"code": program}},
 				map[string]any{"type": "tool_use", "id": "toolu_own", "name": "own", "input": map[string]any{}},
 			}},
-			map[string]any{"role": "user", "content": []any{map[string]any{"type": "tool_result", "tool_use_id": "toolu_own", "content": "ok"}}})
+			map[string]any{"role": "user", "content": []any{map[string]any{"type": "tool_result",
+				"tool_use_id": "toolu_own", "content": "ok"}}})
 		sent := encode(t, req)
 		go func() {
 			if res, err := http.DefaultClient.Do(s.request("/v1/messages", sent)); err == nil {
@@ -307,7 +342,8 @@ func TestCodeOfManyTurnsInOneContainer(t *testing.T) {
 	for i := range many - 1 {
 		select {
 		case r := <-answers:
-			if r.msg.types() != "code_execution_tool_result text" || r.msg.result(t, 0)["error_code"] != "too_many_requests" {
+			if r.msg.types() != "code_execution_tool_result text" ||
+				r.msg.result(t, 0)["error_code"] != "too_many_requests" {
 				t.Errorf("%s", r.body)
 			}
 		case <-late:

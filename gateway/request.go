@@ -20,7 +20,8 @@ type Request struct {
 	Header http.Header
 	Body   []byte
 
-	Draining <-chan struct{} // closed when the daemon is about to end: commands are then left to the next one. nil: never
+	// closed when the daemon is about to end: commands are then left to the next one. nil: never
+	Draining <-chan struct{}
 }
 
 // leaving reports whether it is the daemon that goes, rather than the client.
@@ -57,7 +58,8 @@ func readQuery(r Request) (*query, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &query{Request: r, body: body, model: body.text("model"), stream: string(body.get("stream")) == "true", last: -1}
+	q := &query{Request: r, body: body, model: body.text("model"), stream: string(body.get("stream")) == "true",
+		last: -1}
 	if q.model == "" {
 		return nil, invalid("model", "model: a request names the model that is to answer it")
 	}
@@ -76,7 +78,8 @@ func (q *query) plain() bool { return q.messages == nil }
 // ourWords are in every history that has blocks of the server tools.
 var ourWords = []string{`"` + toolBash + `"`, `"` + toolEditor + `"`, `"` + toolCode + `"`, `"container_upload"`}
 
-// speaksOfUs reports whether a request without the tool goes on a conversation that had it: its history has to be translated.
+// speaksOfUs reports whether a request without the tool goes on a conversation that had it: its history has to be
+// translated.
 func (q *query) speaksOfUs() bool {
 	raw := string(q.body.get("messages"))
 	if !slices.ContainsFunc(ourWords, func(w string) bool { return strings.Contains(raw, w) }) {
@@ -93,7 +96,8 @@ func (q *query) speaksOfUs() bool {
 			return false
 		}
 		for _, b := range blocksOf(o) {
-			if b.text("type") == "container_upload" || b.text("type") == "server_tool_use" && ownTool(b.text("name")) || h.isResult(b) {
+			if b.text("type") == "container_upload" || b.text("type") == "server_tool_use" && ownTool(b.text("name")) ||
+				h.isResult(b) {
 				return true
 			}
 		}
@@ -116,7 +120,8 @@ func (q *query) readRest() (err error) {
 		}
 	}
 	if q.body.has("thread") { // SDKs then send the whole history, as this code has them do
-		return &Refusal{"thread_unsupported_request", proto.Errorf(proto.InvalidArgument, "", "thread", "thread: code execution works without message threads; send the whole history")}
+		return &Refusal{"thread_unsupported_request", proto.Errorf(proto.InvalidArgument, "", "thread",
+			"thread: code execution works without message threads; send the whole history")}
 	}
 	if err := q.tools.checkChoice(q.body.get("tool_choice")); err != nil {
 		return err
@@ -147,7 +152,8 @@ func (q *query) readContainer() error {
 	}
 	if o.has("skills") {
 		if json.Unmarshal(o.get("skills"), &q.box.Skills) != nil {
-			return invalid("container", "container.skills must be an array of skills, each with type, skill_id and version")
+			return invalid("container",
+				"container.skills must be an array of skills, each with type, skill_id and version")
 		}
 	}
 	return nil
@@ -167,7 +173,8 @@ func (q *query) uploads() (ids []string, now map[string]bool, err error) {
 			}
 			id := b.text("file_id")
 			if id == "" {
-				return nil, nil, invalid("messages", "messages.%d: a container_upload block has the ID of a stored file as file_id", i)
+				return nil, nil, invalid("messages", "messages.%d: a container_upload block has the ID of a stored "+
+					"file as file_id", i)
 			}
 			if _, known := now[id]; !known {
 				ids = append(ids, id)

@@ -8,11 +8,12 @@ import (
 	"berth/proto"
 )
 
-// toolResult is a server tool's result as the upstream's model reads it. It is made of the block alone, so that it is the same in every request of
-// a conversation.
+// toolResult is a server tool's result as the upstream's model reads it. It is made of the block alone, so that it is
+// the same in every request of a conversation.
 func toolResult(block object) json.RawMessage {
 	content, failed := resultContent(block.get("content"))
-	o := object{}.with("type", "tool_result").with("tool_use_id", upstreamID(block.text("tool_use_id"))).with("content", content)
+	o := object{}.with("type", "tool_result").with("tool_use_id", upstreamID(block.text("tool_use_id"))).with("content",
+		content)
 	if failed {
 		o = o.with("is_error", true)
 	}
@@ -24,7 +25,8 @@ func toolResult(block object) json.RawMessage {
 
 // abandoned answers a call whose result the client does not send.
 func abandoned(id string) json.RawMessage {
-	return object{}.with("type", "tool_result").with("tool_use_id", id).with("content", "Error: there is no result of this call.").with("is_error", true).raw()
+	return object{}.with("type", "tool_result").with("tool_use_id", id).with("content", "Error: there is no result "+
+		"of this call.").with("is_error", true).raw()
 }
 
 // A said is all that result contents may say.
@@ -87,7 +89,8 @@ func (s said) failure() string {
 	return text
 }
 
-// output is what a command or a program wrote. The streams are told apart, since their order to each other is not known.
+// output is what a command or a program wrote. The streams are told apart, since their order to each other is not
+// known.
 func (s said) output() string {
 	var b strings.Builder
 	b.WriteString(shortened(s.Stdout))
@@ -108,7 +111,8 @@ func (s said) output() string {
 	return b.String()
 }
 
-// maxTold bounds what a model reads of one text, in bytes: its context has no room for all that a command can write. Clients get the whole.
+// maxTold bounds what a model reads of one text, in bytes: its context has no room for all that a command can write.
+// Clients get the whole.
 const maxTold = 128 << 10
 
 // shortened is a text without its middle, if it is long.
@@ -117,7 +121,8 @@ func shortened(text string) string {
 		return text
 	}
 	head, tail := text[:maxTold*3/4], text[len(text)-maxTold/4:]
-	return fmt.Sprintf("%s\n[%d bytes are left out here; look at less at once]\n%s", strings.ToValidUTF8(head, ""), len(text)-maxTold, strings.ToValidUTF8(tail, ""))
+	return fmt.Sprintf("%s\n[%d bytes are left out here; look at less at once]\n%s", strings.ToValidUTF8(head, ""),
+		len(text)-maxTold, strings.ToValidUTF8(tail, ""))
 }
 
 // line writes text on a line of its own.
@@ -129,7 +134,8 @@ func line(b *strings.Builder, text string) {
 }
 
 // imageMedia are the media types by what their base64 begins with.
-var imageMedia = []struct{ begin, media string }{{"/9j/", "image/jpeg"}, {"R0lGOD", "image/gif"}, {"UklGR", "image/webp"}, {"", "image/png"}}
+var imageMedia = []struct{ begin, media string }{{"/9j/", "image/jpeg"}, {"R0lGOD", "image/gif"},
+	{"UklGR", "image/webp"}, {"", "image/png"}}
 
 // view is what the editor showed: text, or an image that the model can look at.
 func (s said) view() any {

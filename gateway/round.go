@@ -26,8 +26,8 @@ type round struct {
 // stop is why the model stopped.
 func (r *round) stop() string { return r.message.text("stop_reason") }
 
-// tally notes what the blocks call. A call that has its result is one of a server tool that the upstream has itself. Some upstreams do not say that a model stopped
-// to call tools.
+// tally notes what the blocks call. A call that has its result is one of a server tool that the upstream has itself.
+// Some upstreams do not say that a model stopped to call tools.
 func (r *round) tally() {
 	for _, o := range blocksOf(r.said()) {
 		switch name, kind := o.text("name"), o.text("type"); {
@@ -87,7 +87,8 @@ func (t *turn) readWhole(body io.Reader) (*round, error) {
 		return nil, brokenAnswer("it has no content")
 	}
 	r := &round{message: o.without("content", "usage"), usage: o.get("usage"), whole: true}
-	if err := t.begin(o.with("content", json.RawMessage("[]")).with("stop_reason", nil).with("stop_sequence", nil)); err != nil {
+	if err := t.begin(o.with("content", json.RawMessage("[]")).with("stop_reason", nil).with("stop_sequence",
+		nil)); err != nil {
 		return nil, err
 	}
 	for _, raw := range blocks {
@@ -129,7 +130,8 @@ func (t *turn) begin(message object) error {
 	if t.head != nil {
 		return nil
 	}
-	t.head = message.filled(t.ownHead()).filled(object{}.with("stop_details", nil).with("container", nil)) // some accumulators add no null that was not there
+	// some accumulators add no null that was not there
+	t.head = message.filled(t.ownHead()).filled(object{}.with("stop_details", nil).with("container", nil))
 	if t.out == nil {
 		return nil
 	}

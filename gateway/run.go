@@ -43,7 +43,8 @@ func (t *turn) command(ctx context.Context, s *session.Session, c call) (object,
 		Started: func(e *session.Exec) {
 			started = e
 			if t.live() {
-				listeners.Go(func() { _ = e.Follow(ctx, session.Cursor{}, t.show(c)) }) // who does not listen any more still gets the result
+				// who does not listen any more still gets the result
+				listeners.Go(func() { _ = e.Follow(ctx, session.Cursor{}, t.show(c)) })
 			}
 		},
 	})
@@ -60,8 +61,8 @@ func (t *turn) command(ctx context.Context, s *session.Session, c call) (object,
 	return resultBlock(c, mustJSON(res.Content)), nil
 }
 
-// onceKey is what a command is known by if its call is run again: it is not. Its place in the answer is part of it, since there are models that use one ID in
-// each round.
+// onceKey is what a command is known by if its call is run again: it is not. Its place in the answer is part of it,
+// since there are models that use one ID in each round.
 func (t *turn) onceKey(c call) string {
 	if c.name != toolBash {
 		return ""
@@ -148,8 +149,10 @@ func (t *turn) code(ctx context.Context, s *session.Session, c call) (object, er
 	return t.python(ctx, s, c, code.Cell{Code: in.Code, TimeoutSeconds: cellTime.Seconds()}, each), nil
 }
 
-// python runs a piece of code in the interpreter that keeps its variables. The code may outlive the turn, so nothing of the request is looked at.
-func (t *turn) python(ctx context.Context, s *session.Session, c call, ask code.Cell, each func(code.Progress) error) object {
+// python runs a piece of code in the interpreter that keeps its variables. The code may outlive the turn, so nothing
+// of the request is looked at.
+func (t *turn) python(ctx context.Context, s *session.Session, c call, ask code.Cell,
+	each func(code.Progress) error) object {
 	began := time.Now()
 	ask.Language = "python"
 	res, err := t.g.cfg.Code.Cell(ctx, s.Owner(), s.ID(), replName, ask, each)
@@ -161,11 +164,13 @@ func (t *turn) python(ctx context.Context, s *session.Session, c call, ask code.
 }
 
 // program runs Python that keeps nothing.
-func (t *turn) program(ctx context.Context, s *session.Session, c call, text string, each func(code.Progress) error) (block object) {
-	err := t.g.cfg.Code.Once(ctx, s.Owner(), code.Program{Code: text, Container: s.ID(), Each: each}, func(res code.Outcome) error {
-		block = resultBlock(c, codeResult(res))
-		return nil
-	})
+func (t *turn) program(ctx context.Context, s *session.Session, c call, text string, each func(code.Progress) error) (
+	block object) {
+	err := t.g.cfg.Code.Once(ctx, s.Owner(), code.Program{Code: text, Container: s.ID(), Each: each},
+		func(res code.Outcome) error {
+			block = resultBlock(c, codeResult(res))
+			return nil
+		})
 	if err != nil {
 		return t.failed(c, err)
 	}

@@ -10,7 +10,8 @@ import (
 // skillsDir is where containers have skills.
 const skillsDir = "/skills"
 
-// describe has the tools say which skills a request gives. Those that are not there are an error before anything is made.
+// describe has the tools say which skills a request gives. Those that are not there are an error before anything is
+// made.
 func (g *Gateway) describe(ctx context.Context, q *query) error {
 	if len(q.box.Skills) == 0 {
 		q.tools.describe("")
@@ -21,7 +22,8 @@ func (g *Gateway) describe(ctx context.Context, q *query) error {
 		return err
 	}
 	var b strings.Builder
-	b.WriteString("\n\nThe container has skills: directories with instructions, scripts and other files for certain work. Before such work, read the skill's SKILL.md.\n")
+	b.WriteString("\n\nThe container has skills: directories with instructions, scripts and other files for certain " +
+		"work. Before such work, read the skill's SKILL.md.\n")
 	for _, v := range list {
 		fmt.Fprintf(&b, "\n%s: %s", path.Join(skillsDir, v.Name, "SKILL.md"), v.Description)
 	}

@@ -16,7 +16,8 @@ func TestSkills(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: greeting\ndescription: How to greet.\n---\nSay hello.\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte("---\nname: greeting\ndescription: How to "+
+			"greet.\n---\nSay hello.\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		ref := map[string]any{"type": "anthropic", "skill_id": "greeting", "version": "latest"}
@@ -26,7 +27,8 @@ func TestSkills(t *testing.T) {
 		if len(list) != 1 {
 			t.Fatalf("%+v", m.Container)
 		}
-		if got := list[0].(map[string]any); got["type"] != "anthropic" || got["skill_id"] != "greeting" || got["version"] == "latest" || got["version"] == "" {
+		if got := list[0].(map[string]any); got["type"] != "anthropic" || got["skill_id"] != "greeting" ||
+			got["version"] == "latest" || got["version"] == "" {
 			t.Errorf("%v", got)
 		}
 		ref["skill_id"] = "nothing"

@@ -15,7 +15,8 @@ const (
 	maxAnswer = 64 << 20
 )
 
-// readEvents gives the data of each server-sent event of a stream to fn, until the stream ends, is longer than an answer may be, or fn fails.
+// readEvents gives the data of each server-sent event of a stream to fn, until the stream ends, is longer than an
+// answer may be, or fn fails.
 func readEvents(r io.Reader, fn func(data []byte) error) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var data []byte

@@ -26,10 +26,13 @@ func TestEventsHoweverTheyAreWritten(t *testing.T) {
 		}
 	}
 	stop := errors.New("enough")
-	if err := readEvents(strings.NewReader("data: 1\n\ndata: 2\n\n"), func([]byte) error { return stop }); !errors.Is(err, stop) {
+	if err := readEvents(strings.NewReader("data: 1\n\ndata: 2\n\n"), func([]byte) error { return stop }); !errors.Is(
+		err, stop) {
 		t.Error(err)
 	}
-	if err := readEvents(strings.NewReader("data: "+strings.Repeat("x", maxEvent+1)), func([]byte) error { return nil }); err == nil {
+	if err := readEvents(strings.NewReader("data: "+strings.Repeat("x", maxEvent+1)), func([]byte) error {
+		return nil
+	}); err == nil {
 		t.Error("an event of any size is taken")
 	}
 }

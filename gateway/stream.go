@@ -106,12 +106,14 @@ func (s *stream) open(block json.RawMessage) (index int, err error) {
 	defer s.mu.Unlock()
 	index = s.next
 	s.next++
-	return index, s.write("content_block_start", object{}.with("type", "content_block_start").with("index", index).with("content_block", block).raw())
+	return index, s.write("content_block_start", object{}.with("type", "content_block_start").with("index", index).with(
+		"content_block", block).raw())
 }
 
 // delta goes on with a block.
 func (s *stream) delta(index int, delta object) error {
-	return s.send("content_block_delta", object{}.with("type", "content_block_delta").with("index", index).with("delta", delta.raw()).raw())
+	return s.send("content_block_delta", object{}.with("type", "content_block_delta").with("index", index).with(
+		"delta", delta.raw()).raw())
 }
 
 // shut ends a block.

@@ -48,7 +48,8 @@ type toolbox struct {
 	remote   []object          // the client's that code may call
 }
 
-// readTools reads the tools of a request, and puts plain ones in the place of the code execution tool. Without that nothing is changed.
+// readTools reads the tools of a request, and puts plain ones in the place of the code execution tool. Without that
+// nothing is changed.
 func readTools(raw json.RawMessage) (b toolbox, err error) {
 	if raw == nil || string(raw) == "null" {
 		return b, nil
@@ -86,7 +87,8 @@ func (b *toolbox) declare(i int, o object) error {
 	v, ok := versions[kind]
 	switch {
 	case !ok:
-		return invalid("tools", "tools.%d: type %.80q is not known; use code_execution_20260521 or one of the earlier ones", i, kind)
+		return invalid("tools", "tools.%d: type %.80q is not known; use code_execution_20260521 or one of the "+
+			"earlier ones", i, kind)
 	case b.declared:
 		return invalid("tools", "tools.%d: a request may have one code execution tool; leave one of them out", i)
 	case o.has("name") && o.text("name") != toolCode:
@@ -96,7 +98,8 @@ func (b *toolbox) declare(i int, o object) error {
 	return nil
 }
 
-// add takes a tool over, if the upstream is to know of it. The place of the code execution tool stays empty until describe.
+// add takes a tool over, if the upstream is to know of it. The place of the code execution tool stays empty until
+// describe.
 func (b *toolbox) add(i int, o object, raw json.RawMessage) error {
 	if strings.HasPrefix(o.text("type"), codeToolPrefix) {
 		b.upstream = append(b.upstream, nil)
@@ -134,7 +137,8 @@ func readCallers(i int, o object) (callers []string, err error) {
 	}
 	for _, c := range callers {
 		if _, ok := versions[c]; !ok && c != direct {
-			return nil, invalid("tools", "tools.%d.allowed_callers: %.80q is not known; use \"direct\" or the type of the code execution tool", i, c)
+			return nil, invalid("tools", "tools.%d.allowed_callers: %.80q is not known; use \"direct\" or the type "+
+				"of the code execution tool", i, c)
 		}
 	}
 	return callers, nil
@@ -145,15 +149,20 @@ func (b *toolbox) addRemote(i int, o object) error {
 	name := o.text("name")
 	switch {
 	case !b.repl:
-		return invalid("tools", "tools.%d.allowed_callers: code can call tools with code_execution_20260120 or later; declare that, or leave allowed_callers out", i)
+		return invalid("tools", "tools.%d.allowed_callers: code can call tools with code_execution_20260120 or "+
+			"later; declare that, or leave allowed_callers out", i)
 	case o.text("type") != "" && o.text("type") != "custom":
-		return invalid("tools", "tools.%d.allowed_callers: code can call tools with an input_schema of their own, not %.80s", i, o.text("type"))
+		return invalid(
+			"tools", "tools.%d.allowed_callers: code can call tools with an input_schema of their own, not %.80s", i,
+			o.text("type"))
 	case string(o.get("strict")) == "true":
-		return invalid("tools", "tools.%d: strict is not supported for a tool that code may call; leave one of strict and allowed_callers out", i)
+		return invalid("tools", "tools.%d: strict is not supported for a tool that code may call; leave one of "+
+			"strict and allowed_callers out", i)
 	case name == "":
 		return invalid("tools", "tools.%d has no name", i)
 	case len(b.remote) == bridge.MaxTools:
-		return invalid("tools", "tools.%d: code may call %d tools at most; leave allowed_callers out of the others", i, bridge.MaxTools)
+		return invalid("tools", "tools.%d: code may call %d tools at most; leave allowed_callers out of the others", i,
+			bridge.MaxTools)
 	}
 	if err := bridge.Check(fmt.Sprintf("tools.%d", i), offered(o)); err != nil { // first, since it bounds the schema
 		return err
@@ -168,14 +177,17 @@ func (b *toolbox) addRemote(i int, o object) error {
 	return nil
 }
 
-// describe puts the plain tools in the place of the code execution tool. What that said of caching goes to the last of them, what is said of skills to
-// the first.
+// describe puts the plain tools in the place of the code execution tool. What that said of caching goes to the last
+// of them, what is said of skills to the first.
 func (b *toolbox) describe(skills string) {
 	at := slices.IndexFunc(b.upstream, func(raw json.RawMessage) bool { return raw == nil })
 	if at < 0 {
 		return
 	}
-	declared := b.all[slices.IndexFunc(b.all, func(o object) bool { return strings.HasPrefix(o.text("type"), codeToolPrefix) })]
+	declared := b.all[slices.IndexFunc(b.all, func(o object) bool {
+		return strings.HasPrefix(o.text("type"),
+			codeToolPrefix)
+	})]
 	var own []json.RawMessage
 	for i, name := range b.tools {
 		text := b.description(name)
@@ -194,8 +206,8 @@ func (b *toolbox) describe(skills string) {
 	b.upstream = slices.Replace(b.upstream, at, at+1, own...)
 }
 
-// choose is the tool_choice of a request as the upstream gets it. What forces a tool does so in the first round alone: in the later ones it
-// would be called again and again.
+// choose is the tool_choice of a request as the upstream gets it. What forces a tool does so in the first round
+// alone: in the later ones it would be called again and again.
 func (b *toolbox) choose(raw json.RawMessage, first bool) json.RawMessage {
 	o, err := parseObject(raw)
 	if err != nil {
@@ -218,11 +230,13 @@ func (b *toolbox) checkChoice(raw json.RawMessage) error {
 		return nil
 	}
 	if string(o.get("disable_parallel_tool_use")) == "true" {
-		return invalid("tool_choice", "tool_choice: disable_parallel_tool_use is not supported with tools that code may call; leave it out")
+		return invalid("tool_choice", "tool_choice: disable_parallel_tool_use is not supported with tools that code "+
+			"may call; leave it out")
 	}
 	forced := slices.ContainsFunc(b.remote, func(r object) bool { return r.text("name") == o.text("name") })
 	if o.text("type") == "tool" && forced {
-		return invalid("tool_choice", "tool_choice: %.80q may be called by code, so it cannot be forced; let the model choose", o.text("name"))
+		return invalid("tool_choice", "tool_choice: %.80q may be called by code, so it cannot be forced; let the "+
+			"model choose", o.text("name"))
 	}
 	return nil
 }

@@ -13,8 +13,9 @@ import (
 	"berth/proto"
 )
 
-// A turn is one request with the tool: rounds with the upstream, and what is done between them. One goroutine at a time goes on with it; what it has done stays
-// done when it fails, and another request that is the same may go on from there.
+// A turn is one request with the tool: rounds with the upstream, and what is done between them. One goroutine at a
+// time goes on with it; what it has done stays done when it fails, and another request that is the same may go on
+// from there.
 type turn struct {
 	g  *Gateway
 	id string // part of the keys of its commands
@@ -172,7 +173,8 @@ func (t *turn) work(ctx context.Context) error {
 
 // ownHead is the head of a message that no upstream began.
 func (t *turn) ownHead() object {
-	return object{}.with("id", newID("msg_")).with("type", "message").with("role", "assistant").with("model", t.q.model).with("content", json.RawMessage("[]")).
+	return object{}.with("id", newID("msg_")).with("type", "message").with("role", "assistant").with(
+		"model", t.q.model).with("content", json.RawMessage("[]")).
 		with("stop_reason", nil).with("stop_sequence", nil).with("usage", noUsage)
 }
 
@@ -236,7 +238,8 @@ func (t *turn) ask(ctx context.Context) (*round, error) {
 // opening reports whether the upstream has said nothing so far, neither in this turn nor in one that it goes on with.
 func (t *turn) opening() bool { return !t.asked && t.q.last < len(t.q.messages)-1 }
 
-// touched reports whether something was done, or said to the client, that the same request again would do and say again.
+// touched reports whether something was done, or said to the client, that the same request again would do and say
+// again.
 func (t *turn) touched() bool {
 	return len(t.content) > 0 || t.out != nil && t.out.sent()
 }
@@ -296,7 +299,8 @@ func (t *turn) deliver(delta object) error {
 	if delta == nil {
 		delta = object{}
 	}
-	return t.out.finish(delta.with("type", "message_delta").with("delta", inner.raw()).with("usage", t.final.get("usage")))
+	return t.out.finish(delta.with("type", "message_delta").with("delta", inner.raw()).with(
+		"usage", t.final.get("usage")))
 }
 
 // repeat tells a new client what an earlier one has had.

@@ -41,17 +41,23 @@ func TestCommandAndAnswer(t *testing.T) {
 			t.Fatalf("%+v", m)
 		}
 		use := m.Content[1]
-		if use["id"] != "srvtoolu_a1" || use["name"] != "bash_code_execution" || !reflect.DeepEqual(use["caller"], map[string]any{"type": "direct"}) || use["input"].(map[string]any)["command"] == "" {
+		if use["id"] != "srvtoolu_a1" || use["name"] != "bash_code_execution" ||
+			!reflect.DeepEqual(use["caller"], map[string]any{"type": "direct"}) ||
+			use["input"].(map[string]any)["command"] == "" {
 			t.Errorf("%v", use)
 		}
 		r := m.result(t, 2)
-		if m.Content[2]["tool_use_id"] != "srvtoolu_a1" || r["type"] != "bash_code_execution_result" || r["stdout"] != "out\n" || r["stderr"] != "err\n" || r["return_code"] != 3.0 || len(r["content"].([]any)) != 0 {
+		if m.Content[2]["tool_use_id"] != "srvtoolu_a1" || r["type"] != "bash_code_execution_result" ||
+			r["stdout"] != "out\n" || r["stderr"] != "err\n" || r["return_code"] != 3.0 ||
+			len(r["content"].([]any)) != 0 {
 			t.Errorf("%v", r)
 		}
-		if m.Usage["input_tokens"] != 17.0 || m.Usage["output_tokens"] != 7.0 || m.Usage["cache_read_input_tokens"] != 4.0 {
+		if m.Usage["input_tokens"] != 17.0 || m.Usage["output_tokens"] != 7.0 ||
+			m.Usage["cache_read_input_tokens"] != 4.0 {
 			t.Errorf("usage %v", m.Usage)
 		}
-		if m.Container == nil || !strings.HasPrefix(m.Container.ID, "container_") || m.Container.ExpiresAt.IsZero() || m.Container.Skills != nil {
+		if m.Container == nil || !strings.HasPrefix(m.Container.ID, "container_") || m.Container.ExpiresAt.IsZero() ||
+			m.Container.Skills != nil {
 			t.Errorf("container %+v", m.Container)
 		}
 		m.ID, m.Container = "", nil
@@ -65,9 +71,12 @@ func TestCommandAndAnswer(t *testing.T) {
 // A request without the tool, and its answer, go through byte for byte.
 func TestWithoutTheToolNothingIsTouched(t *testing.T) {
 	const answer = `{ "id":"msg_1",  "type":"message","role":"assistant","content":[{"type":"text","text":"\u00e9"}],"model":"m","stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1} }`
-	s := newSite(t, `{"turns": [{"expect": {"headers": {"anthropic-beta": "x-1", "x-odd": "1"}, "query": {"beta": "true"}},
-		"answer": {"raw": {"body": `+string(encode(t, answer))+`}, "headers": {"request-id": "req_up", "anthropic-ratelimit-requests-remaining": "7", "retry-after": "3"}}}]}`)
-	sent := []byte(`{"model" : "m","messages":[ {"role":"user","content":"h\u0069"}], "odd":{"a":[1.0,2e3]},"container":null, "max_tokens":5}`)
+	s := newSite(
+		t, `{"turns": [{"expect": {"headers": {"anthropic-beta": "x-1", "x-odd": "1"}, "query": {"beta": "true"}},
+		"answer": {"raw": {"body": `+string(encode(t, answer))+
+			`}, "headers": {"request-id": "req_up", "anthropic-ratelimit-requests-remaining": "7", "retry-after": "3"}}}]}`)
+	sent := []byte(
+		`{"model" : "m","messages":[ {"role":"user","content":"h\u0069"}], "odd":{"a":[1.0,2e3]},"container":null, "max_tokens":5}`)
 	req := s.request("/v1/messages?beta=true", sent, "anthropic-beta", "x-1", "x-odd", "1")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -78,15 +87,19 @@ func TestWithoutTheToolNothingIsTouched(t *testing.T) {
 	if string(r.body) != answer || string(s.model.Requests()[0]) != string(sent) {
 		t.Errorf("sent on %s\n  answered %s", s.model.Requests()[0], r.body)
 	}
-	if h := r.header; h.Get("request-id") != "req_up" || h.Get("anthropic-ratelimit-requests-remaining") != "7" || h.Get("retry-after") != "3" {
+	if h := r.header; h.Get("request-id") != "req_up" || h.Get("anthropic-ratelimit-requests-remaining") != "7" ||
+		h.Get("retry-after") != "3" {
 		t.Errorf("%v", h)
 	}
 }
 
 // The pieces of a stream that is only passed on come when they come.
 func TestAStreamIsPassedOnAsItComes(t *testing.T) {
-	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "one two three four"}], "piece": 4, "pauses": [{"before_event": 6, "until": "later"}]}}]}`)
-	res, err := http.DefaultClient.Do(s.request("/v1/messages", []byte(`{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}`)))
+	s := newSite(
+		t,
+		`{"turns": [{"answer": {"content": [{"type": "text", "text": "one two three four"}], "piece": 4, "pauses": [{"before_event": 6, "until": "later"}]}}]}`)
+	res, err := http.DefaultClient.Do(s.request("/v1/messages",
+		[]byte(`{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"x"}]}`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,12 +140,15 @@ func TestEditorAndParallelCalls(t *testing.T) {
 			 "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
 		m := s.ask(body(bash, "go", "stream", stream)).msg
 		s.played()
-		use, res := strings.Repeat("server_tool_use ", 6), strings.Repeat("text_editor_code_execution_tool_result ", 4)+strings.Repeat("bash_code_execution_tool_result ", 2)
+		use, res := strings.Repeat("server_tool_use ", 6), strings.Repeat("text_editor_code_execution_tool_result ", 4)+
+			strings.Repeat("bash_code_execution_tool_result ", 2)
 		if m.types() != use+res+"text" {
 			t.Fatal(m.types())
 		}
-		for i, want := range []string{"text_editor_code_execution_create_result", "text_editor_code_execution_view_result", "text_editor_code_execution_str_replace_result",
-			"text_editor_code_execution_tool_result_error", "bash_code_execution_tool_result_error", "bash_code_execution_result"} {
+		for i, want := range []string{"text_editor_code_execution_create_result",
+			"text_editor_code_execution_view_result", "text_editor_code_execution_str_replace_result",
+			"text_editor_code_execution_tool_result_error", "bash_code_execution_tool_result_error",
+			"bash_code_execution_result"} {
 			if got := m.result(t, 6+i); got["type"] != want {
 				t.Errorf("result %d: %v, want %s", i, got, want)
 			}
@@ -162,8 +178,10 @@ func TestOthersHaveNothing(t *testing.T) {
 		}
 	}
 	req := body(bash, "x")
-	req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{"type": "container_upload", "file_id": f.ID}}}}
-	if r := s.send(encode(t, req)); r.status != 404 || r.msg.Error == nil || !strings.Contains(r.msg.Error.Message, f.ID) {
+	req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{"type": "container_upload",
+		"file_id": f.ID}}}}
+	if r := s.send(encode(t, req)); r.status != 404 || r.msg.Error == nil ||
+		!strings.Contains(r.msg.Error.Message, f.ID) {
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	if list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{}); err != nil || len(list) > 0 {
@@ -195,12 +213,15 @@ func TestPauseTurnGoesOn(t *testing.T) {
 			func(c *gateway.Config) { c.MaxRounds = 2 })
 		req := body(bash, "go", "stream", stream)
 		first := s.ask(req).msg
-		if first.StopReason != "pause_turn" || first.types() != "server_tool_use bash_code_execution_tool_result server_tool_use bash_code_execution_tool_result" {
+		if first.StopReason != "pause_turn" || first.types() != "server_tool_use bash_code_execution_tool_result "+
+			"server_tool_use bash_code_execution_tool_result" {
 			t.Fatalf("%+v", first)
 		}
 		second := s.ask(again(req, first, nil)).msg
 		s.played()
-		if second.StopReason != "end_turn" || second.types() != "server_tool_use bash_code_execution_tool_result text" || second.Container.ID != first.Container.ID {
+		if second.StopReason != "end_turn" ||
+			second.types() != "server_tool_use bash_code_execution_tool_result text" ||
+			second.Container.ID != first.Container.ID {
 			t.Errorf("%+v", second)
 		}
 		if r := second.result(t, 1); r["stdout"] != "x\nx\nx\n" {
@@ -218,17 +239,21 @@ func TestClientAndServerToolsInOneTurn(t *testing.T) {
 			{"expect": {"messages": 3, "last": [{"tool_use_id": "toolu_c", "content": "rain"}, {"tool_use_id": "toolu_s", "content": "x\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}, "repeat": 2},
 			{"expect": {"messages": 5}, "answer": {"content": [{"type": "text", "text": "bye"}]}}]}`)
 		req := body(bash, "go", "stream", stream)
-		req["tools"] = append(req["tools"].([]any), map[string]any{"name": "weather", "input_schema": map[string]any{"type": "object"}})
+		req["tools"] = append(req["tools"].([]any), map[string]any{"name": "weather", "input_schema": map[string]any{
+			"type": "object"}})
 		first := s.ask(req).msg
 		if first.StopReason != "tool_use" || first.types() != "server_tool_use tool_use" || first.Container != nil {
 			t.Fatalf("%+v", first)
 		}
 		c := s.Create(t, proto.CreateContainer{})
-		next := again(req, first, []any{map[string]any{"type": "tool_result", "tool_use_id": "toolu_c", "content": "rain"}})
+		next := again(req, first, []any{map[string]any{"type": "tool_result", "tool_use_id": "toolu_c",
+			"content": "rain"}})
 		next["container"] = map[string]any{"id": c.ID()}
 		for range 2 { // also if a client sends it again by itself, the command runs once
 			second := s.ask(next).msg
-			if second.StopReason != "end_turn" || second.types() != "bash_code_execution_tool_result text" || second.result(t, 0)["stdout"] != "x\n" || second.Content[0]["tool_use_id"] != "srvtoolu_s" || second.Container.ID != c.ID() {
+			if second.StopReason != "end_turn" || second.types() != "bash_code_execution_tool_result text" ||
+				second.result(t, 0)["stdout"] != "x\n" || second.Content[0]["tool_use_id"] != "srvtoolu_s" ||
+				second.Container.ID != c.ID() {
 				t.Fatalf("%+v", second)
 			}
 			first = second
@@ -249,7 +274,8 @@ func TestUploads(t *testing.T) {
 	a, b := s.upload("a.csv", "1\n"), s.upload("a.csv", "2\n")
 	req := body(bash, "")
 	give := func(id string) any { return map[string]any{"type": "container_upload", "file_id": id} }
-	req["messages"] = []any{map[string]any{"role": "user", "content": []any{give(a), give(b), map[string]any{"type": "text", "text": "sum"}}}}
+	req["messages"] = []any{map[string]any{"role": "user", "content": []any{give(a), give(b),
+		map[string]any{"type": "text", "text": "sum"}}}}
 	first := s.ask(req).msg
 	next := again(req, first, "again")
 	delete(next, "container") // a fresh one gets the files of earlier turns too
@@ -286,7 +312,9 @@ func TestContainersThatAreNotThere(t *testing.T) {
 		for _, c := range []any{id, map[string]any{"id": id}} {
 			for _, stream := range []bool{false, true} {
 				r := s.send(encode(t, body(bash, "go", "container", c, "stream", stream)))
-				if r.status != 404 || r.msg.Error == nil || r.msg.Error.Type != "not_found_error" || r.msg.Error.Details.ErrorCode != "container_not_found" || !strings.Contains(r.msg.Error.Message, id) {
+				if r.status != 404 || r.msg.Error == nil || r.msg.Error.Type != "not_found_error" ||
+					r.msg.Error.Details.ErrorCode != "container_not_found" ||
+					!strings.Contains(r.msg.Error.Message, id) {
 					t.Errorf("%v: %d %s", c, r.status, r.body)
 				}
 			}
@@ -304,11 +332,14 @@ func TestCommandUnderTheIDOfAPendingOne(t *testing.T) {
 		{"answer": {"content": [{"type": "tool_use", "id": "toolu_1", "name": "bash_code_execution", "input": {"command": "echo second"}}]}},
 		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
 	req := body(bash, "go")
-	req["tools"] = append(req["tools"].([]any), map[string]any{"name": "own", "input_schema": map[string]any{"type": "object"}})
+	req["tools"] = append(req["tools"].([]any), map[string]any{"name": "own", "input_schema": map[string]any{
+		"type": "object"}})
 	first := s.ask(req).msg
-	m := s.ask(again(req, first, []any{map[string]any{"type": "tool_result", "tool_use_id": "toolu_own", "content": "ok"}})).msg
+	m := s.ask(again(req, first, []any{map[string]any{"type": "tool_result", "tool_use_id": "toolu_own",
+		"content": "ok"}})).msg
 	s.played()
-	if m.types() != "bash_code_execution_tool_result server_tool_use bash_code_execution_tool_result text" || m.result(t, 0)["stdout"] != "first\n" || m.result(t, 2)["stdout"] != "second\n" {
+	if m.types() != "bash_code_execution_tool_result server_tool_use bash_code_execution_tool_result text" ||
+		m.result(t, 0)["stdout"] != "first\n" || m.result(t, 2)["stdout"] != "second\n" {
 		t.Errorf("%+v", m)
 	}
 }

@@ -26,9 +26,10 @@ type Task struct {
 
 // Config is what Open needs.
 type Config struct {
-	Tasks  []Task
-	Log    *slog.Logger                                                            // nil: slog.Default
-	Report func(task string, counts map[string]int, took time.Duration, err error) // told of every sweep; for metrics; may be nil
+	Tasks []Task
+	Log   *slog.Logger // nil: slog.Default
+	// told of every sweep; for metrics; may be nil
+	Report func(task string, counts map[string]int, took time.Duration, err error)
 }
 
 // A Collector runs its tasks until it is closed. One task never overlaps with itself. Its methods are safe
@@ -45,7 +46,8 @@ type Collector struct {
 var ErrClosed = errors.New("the sweeper is closed")
 
 // parser takes five fields or six with seconds first, and @descriptors.
-var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+var parser = cron.NewParser(
+	cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // Open starts the schedules. A line that cannot be read is an error that names its task.
 func Open(cfg Config) (*Collector, error) {

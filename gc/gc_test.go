@@ -62,8 +62,12 @@ func TestSweepCountsAndReports(t *testing.T) {
 			reported[task] = err
 		},
 		Tasks: []Task{
-			{Name: "first", Schedule: "0 0 1 1 *", Sweep: func(context.Context) (any, error) { return &counts{Stopped: 1}, bad }},
-			{Name: "second", Schedule: "@every 1h", Sweep: func(context.Context) (any, error) { return counts{HalfMade: 3, Note: "x"}, nil }},
+			{Name: "first", Schedule: "0 0 1 1 *", Sweep: func(context.Context) (any, error) {
+				return &counts{Stopped: 1}, bad
+			}},
+			{Name: "second", Schedule: "@every 1h", Sweep: func(context.Context) (any, error) {
+				return counts{HalfMade: 3, Note: "x"}, nil
+			}},
 		},
 	})
 	got, err := c.Sweep(context.Background())
@@ -81,7 +85,8 @@ func TestSweepCountsAndReports(t *testing.T) {
 
 func TestBadScheduleNamesItsTask(t *testing.T) {
 	for _, line := range []string{"", "every day", "* * *", "61 * * * *", "@every x"} {
-		if _, err := Open(Config{Tasks: []Task{{Name: "things", Schedule: line}}}); err == nil || !strings.Contains(err.Error(), "things") {
+		if _, err := Open(Config{Tasks: []Task{{Name: "things", Schedule: line}}}); err == nil ||
+			!strings.Contains(err.Error(), "things") {
 			t.Errorf("%q: %v", line, err)
 		}
 	}

@@ -82,7 +82,8 @@ func (r *reaper) claim(pid int, o *owner) {
 	}
 }
 
-// settle reaps whatever is dead already. A PID is looked up before it is reaped: it cannot be given to another while it is a zombie's.
+// settle reaps whatever is dead already. A PID is looked up before it is reaped: it cannot be given to another while
+// it is a zombie's.
 func (r *reaper) settle() {
 	for r.all {
 		var info unix.Siginfo

@@ -73,7 +73,8 @@ type packer struct {
 	w  *tar.Writer
 }
 
-// pack adds what the open directory d holds, in order unless that is very much. path is where it is, name what it is called in the archive.
+// pack adds what the open directory d holds, in order unless that is very much. path is where it is, name what it is
+// called in the archive.
 func (p *packer) pack(d *os.File, dir, name string, depth int) error {
 	if depth > maxDepth {
 		return proto.Errorf(proto.TooLarge, opTar, dir, "%s is more than %d directories deep", dir, maxDepth)
@@ -131,9 +132,11 @@ func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	case err != nil:
 		return fileError(opTar, where, err)
 	case f == nil && fi.Type == proto.TypeSymlink:
-		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to, Mode: 0o777, ModTime: fi.ModifiedAt.Time})
+		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to, Mode: 0o777,
+			ModTime: fi.ModifiedAt.Time})
 	case f == nil:
-		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{proto.ArchiveComment: proto.ArchiveLeftOut + name}})
+		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{
+			proto.ArchiveComment: proto.ArchiveLeftOut + name}})
 	}
 	return p.open(f, &st, where, name, depth)
 }

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bell rings when a child has died. A thread that waits for that in the kernel has the guest's only processor there with it, until the scheduler's
-// monitor thread takes it away, which was three times in each command. So the kernel signals a death, a handler of a few instructions (bell_amd64.s) adds to an
-// event counter, and the poller sees that as it sees all else that the guest waits for. See docs/decisions/0041.
+// A bell rings when a child has died. A thread that waits for that in the kernel has the guest's only processor there
+// with it, until the scheduler's monitor thread takes it away, which was three times in each command. So the kernel
+// signals a death, a handler of a few instructions (bell_amd64.s) adds to an event counter, and the poller sees that
+// as it sees all else that the guest waits for. See docs/decisions/0041.
 type bell struct{ f *os.File }
 
 // What the handler uses, on any thread and at any time. So they are the process's, as its signals are, and stay.
@@ -24,8 +25,8 @@ var (
 // bellText is where the handler is, and what it returns to.
 func bellText() (handler, restorer uintptr)
 
-// bellFlags are of rt_sigaction: on the stack that Go's threads have for signals (SA_ONSTACK), what was interrupted goes on (SA_RESTART), and there is
-// something to return to (SA_RESTORER).
+// bellFlags are of rt_sigaction: on the stack that Go's threads have for signals (SA_ONSTACK), what was interrupted
+// goes on (SA_RESTART), and there is something to return to (SA_RESTORER).
 const bellFlags = 0x08000000 | 0x10000000 | 0x04000000
 
 // theBell hangs the process's bell, at the first call.
@@ -50,7 +51,8 @@ func (b bell) each(fn func() (enough bool)) error {
 	if err != nil {
 		return err
 	}
-	return raw.Read(func(uintptr) bool { return fn() }) // the poller tells of each ring, also where the count was not read
+	// the poller tells of each ring, also where the count was not read
+	return raw.Read(func(uintptr) bool { return fn() })
 }
 
 // ring has each call its function.
@@ -60,6 +62,7 @@ func (b bell) ring() {
 
 // set has the process do so with a signal.
 func (a *kernelAction) set(sig int) syscall.Errno {
-	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(a)), 0, unsafe.Sizeof(a.mask), 0, 0)
+	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(a)), 0,
+		unsafe.Sizeof(a.mask), 0, 0)
 	return no
 }

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// births tell whether a process has been made since nothing ran in the container but what is the guest's own. The kernel numbers processes one after the
-// other and says which number it gave out last, which is read in a tenth of the time of a list of processes. Threads have numbers too: whoever starts
-// one is found to have made something, and the list shows what.
+// births tell whether a process has been made since nothing ran in the container but what is the guest's own. The
+// kernel numbers processes one after the other and says which number it gave out last, which is read in a tenth of
+// the time of a list of processes. Threads have numbers too: whoever starts one is found to have made something, and
+// the list shows what.
 type births struct {
 	f *os.File // nil if it does not tell
 

@@ -36,7 +36,8 @@ func TestBirths(t *testing.T) {
 	}
 }
 
-// What a command leaves behind is counted for it and for no other, also where nothing else has run for long and the list of processes is not asked.
+// What a command leaves behind is counted for it and for no other, also where nothing else has run for long and the
+// list of processes is not asked.
 func TestLeftoversAfterCalm(t *testing.T) {
 	w := newWorld(t, true)
 	for text, n := range map[string]int{

@@ -23,8 +23,9 @@ const (
 	longWait  = 10 * time.Minute // for one that may walk a large tree
 )
 
-// Bounds of an answer: its bytes, which a file's text for the editor may have as JSON, and the things that it consists of. Each of those takes
-// far more room than its three bytes say: the longest list that a guest sends at once, of the editor, has a third of that.
+// Bounds of an answer: its bytes, which a file's text for the editor may have as JSON, and the things that it
+// consists of. Each of those takes far more room than its three bytes say: the longest list that a guest sends at
+// once, of the editor, has a third of that.
 const (
 	maxReply = 64 << 20
 	maxParts = 300_000
@@ -116,8 +117,9 @@ func (c *Client) TakeOver(from *Client) {
 // Hello asks the guest who it is, and finds out whether descriptors can cross if that is not known yet.
 func (c *Client) Hello(ctx context.Context) (Hello, error) { return c.Ask(ctx, shortWait)(ctx) }
 
-// Ask is Hello in two steps. A guest that is known has been asked when it returns, one that is not is asked by the function that it returns; that waits for the answer, as long
-// as its own context says. Either takes wait at most. The function must be called, once: until then it has a connection.
+// Ask is Hello in two steps. A guest that is known has been asked when it returns, one that is not is asked by the
+// function that it returns; that waits for the answer, as long as its own context says. Either takes wait at most.
+// The function must be called, once: until then it has a connection.
 func (c *Client) Ask(ctx context.Context, wait time.Duration) (hear func(context.Context) (Hello, error)) {
 	w, err := c.getWithin(ctx, wait)
 	if err != nil {
@@ -189,7 +191,8 @@ func hearBoot(w *conn, how support) (string, error) {
 	return string(body), nil
 }
 
-// maxBoot is more than the length of any Hello.Boot, and maxHello of any Hello, in bytes: it is kept, and may be an impostor's.
+// maxBoot is more than the length of any Hello.Boot, and maxHello of any Hello, in bytes: it is kept, and may be an
+// impostor's.
 const (
 	maxBoot  = 64
 	maxHello = 4 << 10
@@ -275,8 +278,9 @@ func (c *Client) crossing(ctx context.Context) (support, error) {
 	return c.pipes, nil
 }
 
-// sure is get for what must not be lost: if a connection has broken, the guest is asked first whether it is there. One that is being killed loses them one by
-// one, and of a command that is sent over the next nobody would know whether it began.
+// sure is get for what must not be lost: if a connection has broken, the guest is asked first whether it is there.
+// One that is being killed loses them one by one, and of a command that is sent over the next nobody would know
+// whether it began.
 func (c *Client) sure(ctx context.Context) (*conn, error) {
 	for {
 		if c.doubted() {
@@ -425,7 +429,8 @@ func (c *conn) bound(ctx context.Context, wait time.Duration) func() bool {
 	}
 }
 
-// within runs fn, which ends with ctx or after wait. What went well before that struck has gone well; only c is of no more use.
+// within runs fn, which ends with ctx or after wait. What went well before that struck has gone well; only c is of no
+// more use.
 func (c *conn) within(ctx context.Context, wait time.Duration, fn func(*conn) error) error {
 	release := c.bound(ctx, wait)
 	err := fn(c)
@@ -435,7 +440,8 @@ func (c *conn) within(ctx context.Context, wait time.Duration, fn func(*conn) er
 	return err
 }
 
-// unbound takes a bound away and is err. Where the bound has struck by then, c is of no more use, and what went well all the same is an error.
+// unbound takes a bound away and is err. Where the bound has struck by then, c is of no more use, and what went well
+// all the same is an error.
 func (c *conn) unbound(release func() bool, err error) error {
 	if release() {
 		return err
@@ -512,9 +518,11 @@ func broken(w *conn, err error) error {
 	w.broken = true
 	switch {
 	case errors.Is(err, errFrame):
-		return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest answered nonsense; restart the container")
+		return proto.Errorf(proto.Unavailable, "guest", "",
+			"the container's guest answered nonsense; restart the container")
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest does not answer; try again, or restart the container")
+		return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest does not answer; try again, or "+
+			"restart the container")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), isGone(err):
 		return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest went away")
 	}

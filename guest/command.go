@@ -96,7 +96,8 @@ func check(cmd *Command) error {
 	case cmd.Shell != "" && cmd.TTY != nil:
 		return bad("tty", "a persistent shell has no terminal; leave out shell or tty")
 	}
-	for _, s := range slices.Concat(cmd.Argv, cmd.Env, cmd.Lists, []string{cmd.Text, cmd.Dir, cmd.Output, cmd.ID, cmd.Shell}) {
+	for _, s := range slices.Concat(cmd.Argv, cmd.Env, cmd.Lists, []string{cmd.Text, cmd.Dir, cmd.Output, cmd.ID,
+		cmd.Shell}) {
 		if strings.IndexByte(s, 0) >= 0 {
 			return bad("command", "it holds a NUL byte, which no argument, variable or path can")
 		}
@@ -149,16 +150,20 @@ func (s *Server) workingDir(id identity, dir string) (string, error) {
 	case err == nil:
 		return path, nil
 	case errors.Is(err, unix.EACCES):
-		return "", proto.Errorf(proto.PermissionDenied, "exec", path, "user %s may not use %s as working directory", id.name, path)
+		return "", proto.Errorf(proto.PermissionDenied, "exec", path, "user %s may not use %s as working directory",
+			id.name, path)
 	case errors.Is(err, unix.ENOENT):
-		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s does not exist; only those below %s are made", path, s.opt.Workspace)
+		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s does not exist; only "+
+			"those below %s are made", path, s.opt.Workspace)
 	case errors.Is(err, unix.ENOTDIR):
-		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s is not a directory", path)
+		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s is not a directory",
+			path)
 	}
 	return "", fileError("exec", path, err)
 }
 
-// canEnter asks what chdir to dir would answer: what follows the slash is looked up in dir, which takes a directory that one may pass.
+// canEnter asks what chdir to dir would answer: what follows the slash is looked up in dir, which takes a directory
+// that one may pass.
 func canEnter(dir string) error {
 	return unix.Faccessat(unix.AT_FDCWD, dir+"/.", unix.X_OK, unix.AT_EACCESS)
 }
@@ -298,7 +303,8 @@ func (p *plan) shell(cmd *Command) error {
 	}
 	if err != nil {
 		return proto.Errorf(proto.Unsupported, "exec", "bash",
-			"the command's PATH leads to no bash, which commands and persistent shells need; if the image has none, install it (apt-get install bash, apk add bash) or run a program by argv")
+			"the command's PATH leads to no bash, which commands and persistent shells need; if the image has none, "+
+				"install it (apt-get install bash, apk add bash) or run a program by argv")
 	}
 	p.path = path
 	if cmd.Shell != "" {
@@ -324,11 +330,13 @@ func (p *plan) program(name string) (string, error) {
 	case err == nil:
 		return path, nil
 	case errors.Is(err, unix.EACCES):
-		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is not executable for user %s", name, p.id.name)
+		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is not executable for user %s", name,
+			p.id.name)
 	case errors.Is(err, unix.EISDIR):
 		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is a directory, not a program", name)
 	}
-	return "", proto.Errorf(proto.NotFound, "exec", name, "the image has no program %q; install it or name its path", clean(name, 256))
+	return "", proto.Errorf(proto.NotFound, "exec", name, "the image has no program %q; install it or name its path",
+		clean(name, 256))
 }
 
 func (p *plan) search(name string) (_ string, err error) {
@@ -380,15 +388,19 @@ func notStarted(p *plan, err error) error {
 	errors.As(err, &no)
 	switch no {
 	case unix.ENOENT, unix.ENOTDIR:
-		return proto.Errorf(proto.NotFound, "exec", p.path, "%s cannot start: the interpreter or loader that it names is not in this image", p.path)
+		return proto.Errorf(proto.NotFound, "exec", p.path, "%s cannot start: the interpreter or loader that it "+
+			"names is not in this image", p.path)
 	case unix.ENOEXEC:
-		return proto.Errorf(proto.InvalidArgument, "exec", p.path, "%s is not a program for this machine, and has no #! line", p.path)
+		return proto.Errorf(proto.InvalidArgument, "exec", p.path,
+			"%s is not a program for this machine, and has no #! line", p.path)
 	case unix.E2BIG:
-		return proto.Errorf(proto.TooLarge, "exec", p.path, "arguments and environment are too large together; pass data by a file or standard input")
+		return proto.Errorf(proto.TooLarge, "exec", p.path, "arguments and environment are too large together; pass "+
+			"data by a file or standard input")
 	case unix.EACCES, unix.EPERM:
 		return proto.Errorf(proto.PermissionDenied, "exec", p.path, "%s may not be run", p.path)
 	case unix.EAGAIN, unix.ENOMEM:
-		return proto.Errorf(proto.TooMany, "exec", p.path, "the container's limit of processes or memory is reached; end what runs in it, or stop the container: its next use starts it again with its files")
+		return proto.Errorf(proto.TooMany, "exec", p.path, "the container's limit of processes or memory is "+
+			"reached; end what runs in it, or stop the container: its next use starts it again with its files")
 	}
 	return fileError("exec", p.path, err)
 }

@@ -133,18 +133,22 @@ func (c *conn) rest() {
 	}
 }
 
-// wideBytes is how much of a body is on its way at once. The kernel's own 208 KiB have both ends wait for one another with every other piece; with this an eighth
-// more of them passes in the same time.
+// wideBytes is how much of a body is on its way at once. The kernel's own 208 KiB have both ends wait for one another
+// with every other piece; with this an eighth more of them passes in the same time.
 const wideBytes = 1 << 20
 
-// widen makes room for wideBytes, beyond net.core.wmem_max too where the daemon may do that. Without, it is only slower.
+// widen makes room for wideBytes, beyond net.core.wmem_max too where the daemon may do that. Without, it is only
+// slower.
 func (c *conn) widen() {
 	uc, ok := c.Conn.(*net.UnixConn)
 	if !ok {
 		return
 	}
 	if raw, err := uc.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, wideBytes) })
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
+				wideBytes)
+		})
 	}
 }
 

@@ -17,8 +17,8 @@ const maxTable = 1 << 20
 // noNewline is what diff says of a last line without an end.
 const noNewline = `\ No newline at end of file`
 
-// maxHunkLines bounds what a hunk shows, in lines of both sides. A change of more than that is told by its numbers alone: a line takes far more room
-// here than its bytes, which may be two.
+// maxHunkLines bounds what a hunk shows, in lines of both sides. A change of more than that is told by its numbers
+// alone: a line takes far more room here than its bytes, which may be two.
 const maxHunkLines = 100_000
 
 // hunk describes how old became new as one unified-diff hunk, with the numbers of diff -U3.
@@ -32,7 +32,8 @@ func hunk(before, after []byte) proto.EditorReplace {
 	if bytes.Equal(before, after) {
 		return numbered(r, 0, 0, 0, 0) // nothing changed, and diff prints nothing
 	}
-	// The two ends are equal bytes before they are lines, since a file may have millions of those. What is shown of them stands in twice as many: changes are moved among some.
+	// The two ends are equal bytes before they are lines, since a file may have millions of those. What is shown of
+	// them stands in twice as many: changes are moved among some.
 	head, tail := equalBytes(before, after, 2*hunkContext)
 	above := bytes.Count(before[:head], []byte{'\n'})
 	before, after = before[head:len(before)-tail], after[head:len(after)-tail]
@@ -62,7 +63,8 @@ func hunk(before, after []byte) proto.EditorReplace {
 	return numbered(r, above+start, len(a)-to-last+end-start, above+start, len(b)-to-last+end-start)
 }
 
-// equalBytes is how many bytes of whole equal lines stand at the start of both, and then at the end, less the keep lines next to what differs.
+// equalBytes is how many bytes of whole equal lines stand at the start of both, and then at the end, less the keep
+// lines next to what differs.
 func equalBytes(a, b []byte, keep int) (head, tail int) {
 	least := min(len(a), len(b))
 	for head < least && a[head] == b[head] {

@@ -12,10 +12,11 @@ import (
 	"berth/proto"
 )
 
-// A guest that nobody uses and that has nothing to remember can doze: a program that only waits takes its place, and gives it back at the next
-// connection or request. All that it has to be told then is its Past.
+// A guest that nobody uses and that has nothing to remember can doze: a program that only waits takes its place, and
+// gives it back at the next connection or request. All that it has to be told then is its Past.
 
-// A Dozer has a program wait in place of the guest until somebody connects to listener or sends something over conn. It returns only if that failed.
+// A Dozer has a program wait in place of the guest until somebody connects to listener or sends something over conn.
+// It returns only if that failed.
 type Dozer func(past Past, listener, conn syscall.Conn) error
 
 // A Past is what of a guest outlives its dozing.
@@ -27,7 +28,8 @@ type Past struct {
 // DozeName is what the program is called that waits in a guest's place, as its first argument.
 const DozeName = "doze"
 
-// IsDoze reports whether process pid of this machine is called so. It is true of a guest that dozes, and of whatever else may call itself that.
+// IsDoze reports whether process pid of this machine is called so. It is true of a guest that dozes, and of whatever
+// else may call itself that.
 func IsDoze(pid int) bool {
 	args, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return err == nil && bytes.HasPrefix(args, []byte(DozeName+"\x00"))
@@ -145,8 +147,9 @@ func (ks *keeps) some() bool {
 	return len(ks.all) > 0
 }
 
-// Doze has the guest give back nearly all of its memory until it is wanted again, which then takes some milliseconds longer. It fails with Conflict if the
-// container is in use, by this client or by whatever runs in it, and with Unsupported where its guest stays awake.
+// Doze has the guest give back nearly all of its memory until it is wanted again, which then takes some milliseconds
+// longer. It fails with Conflict if the container is in use, by this client or by whatever runs in it, and with
+// Unsupported where its guest stays awake.
 func (c *Client) Doze(ctx context.Context) error {
 	gets, ok := c.retire()
 	if !ok {

@@ -42,7 +42,8 @@ func (s *Server) edit(id identity, path string, in *proto.EditorInput) (proto.Ed
 	case "insert":
 		return s.insert(id, path, in)
 	}
-	return proto.EditorResult{}, invalid("command", "unknown command %q; use view, create, str_replace or insert", clean(in.Command, 64))
+	return proto.EditorResult{}, invalid("command", "unknown command %q; use view, create, str_replace or insert",
+		clean(in.Command, 64))
 }
 
 // invalid is an error that tells how to do it right.
@@ -57,7 +58,8 @@ func editError(path string, err error) error {
 	case err == nil:
 		return nil
 	case isMissing(err), errors.Is(err, unix.ENOTDIR):
-		return proto.Errorf(proto.NotFound, opEdit, path, "The path %s does not exist. Please provide a valid path.", path)
+		return proto.Errorf(proto.NotFound, opEdit, path, "The path %s does not exist. Please provide a valid path.",
+			path)
 	case errors.Is(err, unix.EISDIR):
 		return invalid(path, "The path %s is a directory and only the `view` command can be used on directories", path)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
@@ -73,7 +75,8 @@ func (s *Server) view(id identity, path string, in *proto.EditorInput) (proto.Ed
 	f, st, err := openAs(id, path, unix.O_RDONLY)
 	if errors.Is(err, unix.EISDIR) {
 		if len(in.ViewRange) > 0 {
-			return proto.EditorResult{}, invalid("view_range", "The `view_range` parameter is not allowed when `path` points to a directory.")
+			return proto.EditorResult{}, invalid("view_range", "The `view_range` parameter is not allowed when "+
+				"`path` points to a directory.")
 		}
 		files, err := viewDir(id, path)
 		return proto.EditorResult{List: files}, editError(path, err)
@@ -123,7 +126,9 @@ func fileType(path string, head []byte) (string, error) {
 		return "image", nil
 	}
 	if bytes.IndexByte(head, 0) >= 0 {
-		return "", invalid(path, "%s is a binary file, not text. Use bash to look at it, with `file` or `xxd` for instance.", path)
+		return "",
+			invalid(path, "%s is a binary file, not text. Use bash to look at it, with `file` or `xxd` for instance.",
+				path)
 	}
 	return "text", nil
 }
@@ -142,13 +147,15 @@ func viewBinary(f *os.File, path, kind string, size int64, lines []int) (*proto.
 	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, editError(path, err)
 	}
-	return &proto.EditorView{Type: proto.TypeEditorView, FileType: kind, Content: base64.StdEncoding.EncodeToString(b)}, nil
+	return &proto.EditorView{Type: proto.TypeEditorView, FileType: kind, Content: base64.StdEncoding.EncodeToString(b)},
+		nil
 }
 
 // tooLarge names the two ways that are left: a part of the file, or other tools.
 func tooLarge(path string, size int64) error {
 	return proto.Errorf(proto.TooLarge, opEdit, path,
-		"%s has %d bytes; the editor takes up to %d. View a range of its lines with `view_range`, or use bash.", path, size, maxView)
+		"%s has %d bytes; the editor takes up to %d. View a range of its lines with `view_range`, or use bash.", path,
+		size, maxView)
 }
 
 // viewText gives the lines of a range. The file is read once and only the range is kept.
@@ -199,11 +206,13 @@ func rangeOf(r []int) (first, last int, err error) {
 	case len(r) != 2:
 		return 0, 0, invalid("view_range", "Invalid `view_range`. It should be a list of two integers.")
 	case r[0] < 1:
-		return 0, 0, invalid("view_range", "Invalid `view_range`: %v. Its first element `%d` should be at least 1: lines are counted from 1.", r, r[0])
+		return 0, 0, invalid("view_range", "Invalid `view_range`: %v. Its first element `%d` should be at least 1: "+
+			"lines are counted from 1.", r, r[0])
 	case r[1] == -1:
 		return r[0], endless, nil
 	case r[1] < r[0]:
-		return 0, 0, invalid("view_range", "Invalid `view_range`: %v. Its second element `%d` should be at least the first, `%d`, or -1 for the end of the file.", r, r[1], r[0])
+		return 0, 0, invalid("view_range", "Invalid `view_range`: %v. Its second element `%d` should be at least "+
+			"the first, `%d`, or -1 for the end of the file.", r, r[1], r[0])
 	}
 	return r[0], r[1], nil
 }
@@ -255,10 +264,12 @@ func (c *cutter) check(r []int) error {
 		return nil
 	}
 	if c.first > max(c.total, 1) {
-		return invalid("view_range", "Invalid `view_range`: %v. Its first element `%d` should be within the range of lines of the file: [1, %d]", r, c.first, c.total)
+		return invalid("view_range", "Invalid `view_range`: %v. Its first element `%d` should be within the range "+
+			"of lines of the file: [1, %d]", r, c.first, c.total)
 	}
 	if c.last != endless && c.last > max(c.total, 1) {
-		return invalid("view_range", "Invalid `view_range`: %v. Its second element `%d` should not be larger than the number of lines in the file: `%d`", r, c.last, c.total)
+		return invalid("view_range", "Invalid `view_range`: %v. Its second element `%d` should not be larger than "+
+			"the number of lines in the file: `%d`", r, c.last, c.total)
 	}
 	return nil
 }
@@ -323,8 +334,8 @@ func (s *Server) create(id identity, path string, in *proto.EditorInput) (proto.
 	return proto.EditorResult{Create: &proto.EditorCreate{Type: proto.TypeEditorCreate, IsFileUpdate: before}}, nil
 }
 
-// replaceFile writes a file as a whole and reports whether there was one. If was is set, the file must still be in that state.
-// The text goes to a temporary file beside it, which then takes the name: a reader sees the old file or
+// replaceFile writes a file as a whole and reports whether there was one. If was is set, the file must still be in
+// that state. The text goes to a temporary file beside it, which then takes the name: a reader sees the old file or
 // the new one, never half of one.
 func (s *Server) replaceFile(id identity, path string, text []byte, was *unix.Stat_t) (bool, error) {
 	file, err := s.newIncoming(id, path, WriteOptions{})
@@ -344,7 +355,8 @@ func (s *Server) replaceFile(id identity, path string, text []byte, was *unix.St
 	// The lock keeps out other edits alone; a command may write to the file at any time.
 	if was != nil && !file.still(was) {
 		file.drop()
-		return false, proto.Errorf(proto.Conflict, opEdit, path, "%s was changed by a command while it was edited. View it and edit again.", path)
+		return false, proto.Errorf(proto.Conflict, opEdit, path, "%s was changed by a command while it was edited. "+
+			"View it and edit again.", path)
 	}
 	_, err = file.commit()
 	return file.before != nil, err
@@ -372,7 +384,8 @@ func load(id identity, path string) ([]byte, *unix.Stat_t, error) {
 func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	// An empty old_str stands everywhere, so it is refused like a missing one.
 	if in.OldStr == nil || *in.OldStr == "" {
-		return proto.EditorResult{}, invalid("old_str", "Parameter `old_str` is required for command: str_replace, and must not be empty")
+		return proto.EditorResult{}, invalid("old_str", "Parameter `old_str` is required for command: str_replace, "+
+			"and must not be empty")
 	}
 	text, was, err := load(id, path)
 	if err != nil {
@@ -384,11 +397,13 @@ func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (pr
 	}
 	at := bytes.Index(text, old)
 	if at < 0 {
-		return proto.EditorResult{}, invalid("old_str", "No replacement was performed, old_str `%s` did not appear verbatim in %s. The number of matches is 0; compare the text with `view`.", quote(*in.OldStr), path)
+		return proto.EditorResult{}, invalid("old_str", "No replacement was performed, old_str `%s` did not appear "+
+			"verbatim in %s. The number of matches is 0; compare the text with `view`.", quote(*in.OldStr), path)
 	}
 	// More than one match is an error: which one was meant, only the caller knows.
 	if lines, n := matches(text, old); n > 1 {
-		return proto.EditorResult{}, invalid("old_str", "No replacement was performed. Multiple occurrences of old_str `%s` in lines [%s]: %d matches. Please ensure it is unique", quote(*in.OldStr), lines, n)
+		return proto.EditorResult{}, invalid("old_str", "No replacement was performed. Multiple occurrences of "+
+			"old_str `%s` in lines [%s]: %d matches. Please ensure it is unique", quote(*in.OldStr), lines, n)
 	}
 	after := make([]byte, 0, len(text)-len(old)+len(replacement))
 	after = append(append(append(after, text[:at]...), replacement...), text[at+len(old):]...)
@@ -459,7 +474,8 @@ func (s *Server) insert(id identity, path string, in *proto.EditorInput) (proto.
 	}
 	n, lines := *in.InsertLine, countLines(text)
 	if n < 0 || n > lines {
-		return proto.EditorResult{}, invalid("insert_line", "Invalid `insert_line` parameter: %d. It should be within the range of lines of the file: [0, %d]", n, lines)
+		return proto.EditorResult{}, invalid("insert_line", "Invalid `insert_line` parameter: %d. It should be "+
+			"within the range of lines of the file: [0, %d]", n, lines)
 	}
 	at := lineStart(text, n)
 	return s.changed(id, path, was, text, inserted(text[:at], text[at:], *add))

@@ -48,7 +48,8 @@ func TestEditorView(t *testing.T) {
 		r, err := w.edit(proto.EditorInput{Command: "view", Path: c.path, ViewRange: c.lines})
 		must(t, err)
 		v := r.View
-		if v.FileType != "text" || v.Type != proto.TypeEditorView || v.Content != c.content || *v.NumLines != c.num || *v.StartLine != c.start || *v.TotalLines != c.totalLen {
+		if v.FileType != "text" || v.Type != proto.TypeEditorView || v.Content != c.content || *v.NumLines != c.num ||
+			*v.StartLine != c.start || *v.TotalLines != c.totalLen {
 			t.Errorf("%s %v: got %q %d %d %d", c.path, c.lines, v.Content, *v.NumLines, *v.StartLine, *v.TotalLines)
 		}
 	}
@@ -62,7 +63,8 @@ func TestEditorView(t *testing.T) {
 
 func TestEditorViewOther(t *testing.T) {
 	w := newWorld(t, false)
-	for name, head := range map[string]string{"png": "\x89PNG\r\n\x1a\n", "jpeg": "\xff\xd8\xff\xe0", "gif": "GIF89a", "webp": "RIFF\x00\x00\x00\x00WEBP", "pdf": "%PDF-1.7"} {
+	for name, head := range map[string]string{"png": "\x89PNG\r\n\x1a\n", "jpeg": "\xff\xd8\xff\xe0", "gif": "GIF89a",
+		"webp": "RIFF\x00\x00\x00\x00WEBP", "pdf": "%PDF-1.7"} {
 		text := head + "\x00rest"
 		w.put(name+".txt", text)
 		r, err := w.edit(proto.EditorInput{Command: "view", Path: name + ".txt"})
@@ -71,14 +73,17 @@ func TestEditorViewOther(t *testing.T) {
 		if name == "pdf" {
 			want = "pdf"
 		}
-		if v := r.View; v.FileType != want || v.Content != base64.StdEncoding.EncodeToString([]byte(text)) || v.NumLines != nil || v.StartLine != nil || v.TotalLines != nil {
+		if v := r.View; v.FileType != want || v.Content != base64.StdEncoding.EncodeToString([]byte(text)) ||
+			v.NumLines != nil || v.StartLine != nil || v.TotalLines != nil {
 			t.Errorf("%s: got %+v", name, r.View)
 		}
 	}
 	w.put("binary", "\x7fELF\x00\x01")
 	_, err := w.edit(proto.EditorInput{Command: "view", Path: "binary"})
 	wantCode(t, err, proto.InvalidArgument)
-	w.bash("mkdir -p d/sub/deep d/node_modules/x d/.git; touch d/a d/sub/b d/sub/deep/c d/.hidden d/sub/.h; yes | head -c 20M >big; yes | head -c 1000 >huge; truncate -s 2G huge; mkfifo fifo; (head -c 30M /dev/zero | tr '\\0' x; echo; echo end) >oneline")
+	w.bash("mkdir -p d/sub/deep d/node_modules/x d/.git; touch d/a d/sub/b d/sub/deep/c d/.hidden d/sub/.h; yes | " +
+		"head -c 20M >big; yes | head -c 1000 >huge; truncate -s 2G huge; mkfifo fifo; (head -c 30M /dev/zero | tr " +
+		"'\\0' x; echo; echo end) >oneline")
 	r, err := w.edit(proto.EditorInput{Command: "view", Path: "d"})
 	must(t, err)
 	var got []string
@@ -93,12 +98,14 @@ func TestEditorViewOther(t *testing.T) {
 		code  proto.Code
 	}{
 		"big": {nil, proto.TooLarge}, "huge": {[]int{1, 2}, proto.TooLarge}, "oneline": {[]int{1, 1}, proto.TooLarge},
-		"fifo": {nil, proto.InvalidArgument}, "d": {[]int{1, 2}, proto.InvalidArgument}, "none": {nil, proto.NotFound}, "/proc/1/environ": {nil, proto.PermissionDenied},
+		"fifo": {nil, proto.InvalidArgument}, "d": {[]int{1, 2}, proto.InvalidArgument}, "none": {nil, proto.NotFound},
+		"/proc/1/environ": {nil, proto.PermissionDenied},
 	} {
 		_, err := w.edit(proto.EditorInput{Command: "view", Path: path, ViewRange: c.lines})
 		wantCode(t, err, c.code)
 	}
-	if r, err := w.edit(proto.EditorInput{Command: "view", Path: "oneline", ViewRange: []int{2, -1}}); err != nil || r.View.Content != "end" {
+	if r, err := w.edit(proto.EditorInput{Command: "view", Path: "oneline", ViewRange: []int{2, -1}}); err != nil ||
+		r.View.Content != "end" {
 		t.Errorf("the end of a long file: %v", err)
 	}
 }
@@ -119,7 +126,8 @@ func TestEditorCreate(t *testing.T) {
 		t.Errorf("got %q", r.stdout)
 	}
 	for _, in := range []proto.EditorInput{
-		{Command: "create", Path: "p", FileText: ptr("x")}, {Command: "create", Path: "x"}, {Command: "undo_edit", Path: "x"}, {Command: "create", FileText: ptr("x")},
+		{Command: "create", Path: "p", FileText: ptr("x")}, {Command: "create", Path: "x"},
+		{Command: "undo_edit", Path: "x"}, {Command: "create", FileText: ptr("x")},
 	} {
 		_, err := w.edit(in)
 		wantCode(t, err, proto.InvalidArgument)
@@ -135,8 +143,10 @@ func TestEditorReplaceErrors(t *testing.T) {
 		code proto.Code
 		say  string
 	}{
-		{proto.EditorInput{OldStr: ptr("three")}, proto.InvalidArgument, "No replacement was performed, old_str `three` did not appear verbatim in"},
-		{proto.EditorInput{OldStr: ptr("two"), NewStr: ptr("x")}, proto.InvalidArgument, "Multiple occurrences of old_str `two` in lines [2, 3, 3]: 3 matches"},
+		{proto.EditorInput{OldStr: ptr("three")}, proto.InvalidArgument, "No replacement was performed, old_str " +
+			"`three` did not appear verbatim in"},
+		{proto.EditorInput{OldStr: ptr("two"), NewStr: ptr("x")}, proto.InvalidArgument, "Multiple occurrences of " +
+			"old_str `two` in lines [2, 3, 3]: 3 matches"},
 		{proto.EditorInput{OldStr: ptr("\ntwo")}, proto.InvalidArgument, "in lines [1, 2]: 2 matches"},
 		{proto.EditorInput{OldStr: ptr("")}, proto.InvalidArgument, "must not be empty"},
 		{proto.EditorInput{}, proto.InvalidArgument, "old_str"},
@@ -144,8 +154,10 @@ func TestEditorReplaceErrors(t *testing.T) {
 		{proto.EditorInput{Path: ".", OldStr: ptr("x")}, proto.InvalidArgument, "is a directory"},
 		{proto.EditorInput{Command: "insert", InsertText: ptr("x")}, proto.InvalidArgument, "insert_line"},
 		{proto.EditorInput{Command: "insert", InsertLine: ptr(1)}, proto.InvalidArgument, "insert_text"},
-		{proto.EditorInput{Command: "insert", InsertLine: ptr(4), InsertText: ptr("x")}, proto.InvalidArgument, "[0, 3]"},
-		{proto.EditorInput{Command: "insert", InsertLine: ptr(-1), InsertText: ptr("x")}, proto.InvalidArgument, "[0, 3]"},
+		{proto.EditorInput{Command: "insert", InsertLine: ptr(4), InsertText: ptr("x")}, proto.InvalidArgument,
+			"[0, 3]"},
+		{proto.EditorInput{Command: "insert", InsertLine: ptr(-1), InsertText: ptr("x")}, proto.InvalidArgument,
+			"[0, 3]"},
 	} {
 		if c.in.Command == "" {
 			c.in.Command = "str_replace"
@@ -220,7 +232,8 @@ func TestHunkEqualsDiff(t *testing.T) {
 			differing++
 		}
 	}
-	t.Logf("of %d edits diff made several hunks of %d, other numbers in %d, other lines in %d", total, several, off, differing)
+	t.Logf("of %d edits diff made several hunks of %d, other numbers in %d, other lines in %d", total, several, off,
+		differing)
 	if several > total/10 || off > total/500 || differing > total/50 {
 		t.Error("too many differ")
 	}
@@ -320,7 +333,8 @@ func TestEditorConcurrentEdits(t *testing.T) {
 	for i := range n {
 		wg.Go(func() {
 			old, now := fmt.Sprintf("line %d of", i), fmt.Sprintf("done %d of", i)
-			if _, err := w.Edit(short(t), "user", proto.EditorInput{Command: "str_replace", Path: "f", OldStr: &old, NewStr: &now}); err != nil {
+			if _, err := w.Edit(short(t), "user", proto.EditorInput{Command: "str_replace", Path: "f", OldStr: &old,
+				NewStr: &now}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -334,11 +348,13 @@ func TestEditorConcurrentEdits(t *testing.T) {
 // A file of as many lines as the editor takes is edited in a container without much memory.
 func TestEditorManyLines(t *testing.T) {
 	w := newWorld(t, false, cgroup+"="+memoryCgroup(t, 640<<20)) // the race detector takes its part
-	must(t, os.WriteFile(filepath.Join(w.workspace, "f"), append(bytes.Repeat([]byte{'\n'}, maxView-10), "x\n"...), 0o666))
+	must(t, os.WriteFile(filepath.Join(w.workspace, "f"), append(bytes.Repeat([]byte{'\n'}, maxView-10), "x\n"...),
+		0o666))
 	must(t, os.Chmod(filepath.Join(w.workspace, "f"), 0o666))
 	old, newer, line := "x", "y", maxView-10
 	for _, in := range []proto.EditorInput{
-		{Command: "str_replace", Path: "f", OldStr: &old, NewStr: &newer}, {Command: "insert", Path: "f", InsertLine: &line, InsertText: &old},
+		{Command: "str_replace", Path: "f", OldStr: &old, NewStr: &newer}, {Command: "insert", Path: "f",
+			InsertLine: &line, InsertText: &old},
 	} {
 		r, err := w.Edit(short(t), "user", in)
 		must(t, err)
@@ -346,7 +362,8 @@ func TestEditorManyLines(t *testing.T) {
 			t.Errorf("%s: %+v", in.Command, r.Replace)
 		}
 	}
-	if b, err := os.ReadFile(filepath.Join(w.workspace, "f")); err != nil || !bytes.HasSuffix(b, []byte("\n\nx\ny\n")) || len(b) != maxView-6 {
+	if b, err := os.ReadFile(filepath.Join(w.workspace, "f")); err != nil ||
+		!bytes.HasSuffix(b, []byte("\n\nx\ny\n")) || len(b) != maxView-6 {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }
@@ -354,7 +371,8 @@ func TestEditorManyLines(t *testing.T) {
 // A change of more lines than are shown is told by its numbers.
 func TestHunkOfVeryManyLines(t *testing.T) {
 	r := hunk([]byte("a\nb\nc\n"), []byte("a\n"+strings.Repeat("\n", maxHunkLines)+"c\n"))
-	if len(r.Lines) != 0 || r.Lines == nil || *r.OldStart != 1 || *r.OldLines != 3 || *r.NewStart != 1 || *r.NewLines != maxHunkLines+2 {
+	if len(r.Lines) != 0 || r.Lines == nil || *r.OldStart != 1 || *r.OldLines != 3 || *r.NewStart != 1 ||
+		*r.NewLines != maxHunkLines+2 {
 		t.Errorf("%d lines, -%d,%d +%d,%d", len(r.Lines), *r.OldStart, *r.OldLines, *r.NewStart, *r.NewLines)
 	}
 }

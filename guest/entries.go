@@ -13,8 +13,8 @@ type dirEntry struct {
 	kind byte
 }
 
-// readEntries reads an open directory up to most entries. It is for what is looked at with each command: package os asks more of the kernel,
-// since its files may have to be waited for.
+// readEntries reads an open directory up to most entries. It is for what is looked at with each command: package os
+// asks more of the kernel, since its files may have to be waited for.
 func readEntries(d int, buf []byte, most int) (list []dirEntry, err error) {
 	for len(list) < most {
 		n, err := unix.Getdents(d, buf)

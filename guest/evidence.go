@@ -36,7 +36,8 @@ func (s *Server) lookAround() evidence {
 	return evidence{ooms: s.oom.read(), forks: s.forks.read(), full: fullNow()}
 }
 
-// A calm is evidence that still holds, since nothing has run and no file was touched after it was taken. So a command finds it there rather than wait for it.
+// A calm is evidence that still holds, since nothing has run and no file was touched after it was taken. So a command
+// finds it there rather than wait for it.
 type calm struct {
 	mu     sync.Mutex
 	holds  bool

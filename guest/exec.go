@@ -154,7 +154,8 @@ func (e *execution) plumb(cmd *Command, p *plan, fds []int) (pl childIO, err err
 	if err != nil {
 		closeAll(pl.child)
 		e.unplumb()
-		return childIO{}, proto.Errorf(proto.TooMany, "exec", "", "the container has no file descriptors or terminals left for another command")
+		return childIO{}, proto.Errorf(proto.TooMany, "exec", "", "the container has no file descriptors or "+
+			"terminals left for another command")
 	}
 	return pl, nil
 }
@@ -367,9 +368,11 @@ func (e *execution) finish(d death) {
 	e.s.zygotes.prepare(e.kind, e.plan)
 }
 
-// respite is how long the guest does nothing when it has told the end of a command. The daemon is about to answer then, which it takes some 0.3 ms for, and
-// the guest cannot see when it has. What is made ready for the next command at once is made ready in the way of this one's answer: that was a tenth to a
-// fifth of the time of a small command on two processors. What is made ready once the next command has come is in the way of that one, so it is left to its end.
+// respite is how long the guest does nothing when it has told the end of a command. The daemon is about to answer
+// then, which it takes some 0.3 ms for, and the guest cannot see when it has. What is made ready for the next command
+// at once is made ready in the way of this one's answer: that was a tenth to a fifth of the time of a small command
+// on two processors. What is made ready once the next command has come is in the way of that one, so it is left to
+// its end.
 const respite = 500 * time.Microsecond
 
 // report sends the end and closes what nobody needs any more.
@@ -407,8 +410,8 @@ func (e *execution) tellDone(d done) {
 	}
 }
 
-// stillOpen returns those outputs that some process may yet write to, closes the rest of our own, and returns what is to be closed
-// of those that came with the request.
+// stillOpen returns those outputs that some process may yet write to, closes the rest of our own, and returns what is
+// to be closed of those that came with the request.
 func (e *execution) stillOpen() (open []*os.File, shut []int) {
 	for _, f := range e.outs {
 		if f != e.tty && fileHasWriter(f) {

@@ -30,22 +30,29 @@ func TestExecResults(t *testing.T) {
 			{"both streams", Command{Text: "echo out; echo err >&2; exit 3"}, 3, 0, "out\n", "err\n"},
 			{"code 255", Command{Text: "exit 255"}, 255, 0, "", ""},
 			{"signal", Command{Text: "kill -TERM $$"}, 143, syscall.SIGTERM, "", ""},
-			{"not found in bash", Command{Text: "no-such-program"}, 127, 0, "", "bash: line 1: no-such-program: command not found\n"},
+			{"not found in bash", Command{Text: "no-such-program"}, 127, 0, "", "bash: line 1: no-such-program: " +
+				"command not found\n"},
 			{"argv as it is", Command{Argv: []string{"printf", "%s|", "a b", "$HOME", ""}}, 0, 0, "a b|$HOME||", ""},
 			{"no stdin", Command{Argv: []string{"cat"}}, 0, 0, "", ""},
 			{"bytes", Command{Text: `printf '\xff\x00\n\xc3'`}, 0, 0, "\xff\x00\n\xc3", ""},
-			{"stderr by name", Command{Text: `echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee /dev/stderr`}, 0, 0, "a\nc\n", "b\nc\n"},
-			{"user", Command{Text: "id -u; id -g; id -G; echo $HOME"}, 0, 0, "1000\n1000\n1000\n" + homeOf(1000) + "\n", ""},
+			{"stderr by name", Command{Text: `echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee /dev/stderr`}, 0,
+				0, "a\nc\n", "b\nc\n"},
+			{"user", Command{Text: "id -u; id -g; id -G; echo $HOME"}, 0, 0, "1000\n1000\n1000\n" + homeOf(1000) + "\n",
+				""},
 			{"root", Command{Text: "id -u; echo $USER $HOME", User: "root"}, 0, 0, "0\nroot /root\n", ""},
-			{"image env", Command{Text: "echo $IMAGE $MINE $BERTH_EXEC_ID", ID: "exec_1", Env: []string{"MINE=a=b"}}, 0, 0, "yes a=b exec_1\n", ""},
+			{"image env", Command{Text: "echo $IMAGE $MINE $BERTH_EXEC_ID", ID: "exec_1", Env: []string{"MINE=a=b"}}, 0,
+				0, "yes a=b exec_1\n", ""},
 			{"own session", Command{Text: "ps -o pgid=,sid= $$ | tr -d ' ' | sed s/$$/X/g"}, 0, 0, "XX\n", ""},
-			{"signals are default", Command{Text: "grep SigIgn /proc/self/status"}, 0, 0, "SigIgn:\t0000000000000000\n", ""},
-			{"only its descriptors", Command{Text: "echo /proc/self/fd/*"}, 0, 0, "/proc/self/fd/0 /proc/self/fd/1 /proc/self/fd/2 /proc/self/fd/3\n", ""},
+			{"signals are default", Command{Text: "grep SigIgn /proc/self/status"}, 0, 0, "SigIgn:\t0000000000000000\n",
+				""},
+			{"only its descriptors", Command{Text: "echo /proc/self/fd/*"}, 0, 0, "/proc/self/fd/0 /proc/self/fd/1 " +
+				"/proc/self/fd/2 /proc/self/fd/3\n", ""},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				r := w.run(c.cmd)
 				if r.Code != c.code || r.Signal != c.signal || r.stdout != c.stdout || r.stderr != c.stderr {
-					t.Errorf("got %d %v %q %q, want %d %v %q %q", r.Code, r.Signal, r.stdout, r.stderr, c.code, c.signal, c.stdout, c.stderr)
+					t.Errorf("got %d %v %q %q, want %d %v %q %q", r.Code, r.Signal, r.stdout, r.stderr, c.code,
+						c.signal, c.stdout, c.stderr)
 				}
 			})
 		}
@@ -96,7 +103,8 @@ func TestDirectories(t *testing.T) {
 	w := newWorld(t, false)
 	out := filepath.Join(w.workspace, "job_1/out")
 	for range 2 {
-		r := w.run(Command{Text: "pwd; stat -c %u .; ls -A ../out; touch ../out/made; stat -c %u ../out", Dir: "job_1/work", Output: out})
+		r := w.run(Command{Text: "pwd; stat -c %u .; ls -A ../out; touch ../out/made; stat -c %u ../out",
+			Dir: "job_1/work", Output: out})
 		want := filepath.Join(w.workspace, "job_1/work") + "\n1000\n1000\n"
 		if r.stdout != want || r.Code != 0 {
 			t.Errorf("got %q %q, want %q: fresh and the user's each time", r.stdout, r.stderr, want)
@@ -115,13 +123,14 @@ func TestOutputIsWhole(t *testing.T) {
 		const size = 64 << 20
 		var n int
 		var sum = sha256.New()
-		p, err := w.Start(short(t), Command{Text: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size)}, func(_ proto.Stream, _ int64, b []byte) {
-			if n%(8<<20) < len(b) {
-				time.Sleep(10 * time.Millisecond) // a slow sink
-			}
-			n += len(b)
-			sum.Write(b)
-		})
+		p, err := w.Start(short(t), Command{Text: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size)},
+			func(_ proto.Stream, _ int64, b []byte) {
+				if n%(8<<20) < len(b) {
+					time.Sleep(10 * time.Millisecond) // a slow sink
+				}
+				n += len(b)
+				sum.Write(b)
+			})
 		must(t, err)
 		if x, err := p.Wait(short(t)); err != nil || x.Code != 0 || n != size {
 			t.Errorf("got %d bytes of %d, %+v, %v", n, size, x, err)
@@ -136,7 +145,8 @@ func TestOutputIsWhole(t *testing.T) {
 func TestBackgroundChildHoldsPipe(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		mark := filepath.Join(w.workspace, "survived")
-		r := w.bash("echo now; (while [ ! -e go ]; do sleep 0.02; done; seq 100000; echo late >&2; echo $? >survived) & ")
+		r := w.bash("echo now; (while [ ! -e go ]; do sleep 0.02; done; seq 100000; echo late >&2; echo $? " +
+			">survived) & ")
 		if r.stdout != "now\n" || r.Leftover == 0 {
 			t.Errorf("got %+v", r)
 		}
@@ -278,12 +288,14 @@ func TestManyAtOnce(t *testing.T) {
 			go func() {
 				defer wg.Done()
 				var o collected
-				p, err := w.Start(context.Background(), Command{Text: fmt.Sprintf("sleep 0.0%d; echo %d", i%10, i)}, o.sink)
+				p, err := w.Start(context.Background(), Command{Text: fmt.Sprintf("sleep 0.0%d; echo %d", i%10, i)},
+					o.sink)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if x, err := p.Wait(context.Background()); err != nil || x.Code != 0 || o.stdout() != fmt.Sprintf("%d\n", i) {
+				if x, err := p.Wait(context.Background()); err != nil || x.Code != 0 ||
+					o.stdout() != fmt.Sprintf("%d\n", i) {
 					t.Errorf("%d: %+v %v %q", i, x, err, o.stdout())
 				}
 			}()
@@ -334,7 +346,8 @@ func TestHelloOfAnother(t *testing.T) {
 	defer c.Close()
 	h, err := c.Hello(short(t))
 	must(t, err)
-	p, err := c.Start(t.Context(), Command{Text: "cat", Stdin: true}, func(proto.Stream, int64, []byte) {}) // has the connection to itself
+	// has the connection to itself
+	p, err := c.Start(t.Context(), Command{Text: "cat", Stdin: true}, func(proto.Stream, int64, []byte) {})
 	must(t, err)
 	dial = second.dialer(true)
 	other, err := c.Hello(short(t))
@@ -348,7 +361,8 @@ func TestHelloOfAnother(t *testing.T) {
 	}
 }
 
-// TestAsk: a guest that was asked is heard in a time that begins with the hearing, whatever became of the one that it was asked in.
+// TestAsk: a guest that was asked is heard in a time that begins with the hearing, whatever became of the one that it
+// was asked in.
 func TestAsk(t *testing.T) {
 	w := newWorld(t, false)
 	want, err := w.Hello(short(t))
@@ -376,7 +390,8 @@ func TestHello(t *testing.T) {
 		must(t, err)
 		again, err := w.Hello(short(t))
 		must(t, err)
-		if h != again || h.PID != 1 || h.Version != "test" || len(h.Boot) != 32 || h.Pipes == frames || !strings.HasPrefix(h.Kernel, "Linux ") {
+		if h != again || h.PID != 1 || h.Version != "test" || len(h.Boot) != 32 || h.Pipes == frames ||
+			!strings.HasPrefix(h.Kernel, "Linux ") {
 			t.Errorf("got %+v, then %+v", h, again)
 		}
 	}

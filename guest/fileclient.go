@@ -26,19 +26,21 @@ func (c *Client) List(ctx context.Context, as, path string) (files []proto.FileI
 	return c.listing(ctx, &request{Op: opList, As: as, Path: []byte(path), Max: MaxList})
 }
 
-// Walk returns the regular files and symbolic links below dir, max at most, sorted by path. It follows no
-// link, not on the way to dir either, and stays on dir's file system. Directories that may not be read are left out and make it truncated, as do paths
-// that are very long.
-func (c *Client) Walk(ctx context.Context, as, dir string, max int) (files []proto.FileInfo, truncated bool, err error) {
+// Walk returns the regular files and symbolic links below dir, max at most, sorted by path. It follows no link, not
+// on the way to dir either, and stays on dir's file system. Directories that may not be read are left out and make it
+// truncated, as do paths that are very long.
+func (c *Client) Walk(ctx context.Context, as, dir string, max int) (files []proto.FileInfo, truncated bool,
+	err error) {
 	return c.listing(ctx, &request{Op: opWalk, As: as, Path: []byte(dir), Max: min(max, MaxWalk)})
 }
 
-// longestPath is the most that a path in a list may have, in bytes: what one system call takes, and below that a name of 255 for each level of a walk.
-// Twice that, since a byte that is not UTF-8 shows as three, and at most every second one does. The same bounds all else that is said of a file.
+// longestPath is the most that a path in a list may have, in bytes: what one system call takes, and below that a name
+// of 255 for each level of a walk. Twice that, since a byte that is not UTF-8 shows as three, and at most every
+// second one does. The same bounds all else that is said of a file.
 const longestPath = 2 * (unix.PathMax + (maxDepth+1)*256)
 
-// listedBytes bounds the text of a whole list: 10,000 files with names as they are in use need a tenth of it. A deep tree of long names may have more, so
-// a list that does is no nonsense, but cut.
+// listedBytes bounds the text of a whole list: 10,000 files with names as they are in use need a tenth of it. A deep
+// tree of long names may have more, so a list that does is no nonsense, but cut.
 const listedBytes = 16 << 20
 
 // textOf is how many bytes are said of a file, and whether that can be so.

@@ -177,8 +177,8 @@ func openEntry(at int, name string) (int, error) {
 // noOpenat2 is set where the kernel lacks the call, as gVisor does, or a filter keeps it from us.
 var noOpenat2 atomic.Bool
 
-// openStraight opens a directory for reading that no link leads to, in one system call: what is a link, at the end or on the way, is unix.ENOTDIR.
-// unix.ENOSYS says that it has to be done in steps.
+// openStraight opens a directory for reading that no link leads to, in one system call: what is a link, at the end or
+// on the way, is unix.ENOTDIR. unix.ENOSYS says that it has to be done in steps.
 func openStraight(at int, path string) (int, error) {
 	if noOpenat2.Load() {
 		return -1, unix.ENOSYS
@@ -241,7 +241,8 @@ func list(id identity, path string, most int) (files []proto.FileInfo, truncated
 // maxDepth is how deep walks and archives go. Each level holds a descriptor.
 const maxDepth = 200
 
-// maxLooked is how many entries a walk looks at for each that it may return: a tree of directories alone has no end otherwise.
+// maxLooked is how many entries a walk looks at for each that it may return: a tree of directories alone has no end
+// otherwise.
 const maxLooked = 4
 
 // A walker collects the files below a directory.
@@ -284,7 +285,8 @@ func (w *walker) sorted() []proto.FileInfo {
 	return w.files
 }
 
-// walk reads one open directory. What cannot be read below the first, or has a path that the kernel would not take, is left out.
+// walk reads one open directory. What cannot be read below the first, or has a path that the kernel would not take,
+// is left out.
 func (w *walker) walk(d int, path string, depth int) error {
 	entries, err := readEntries(d, w.buf, w.left+1)
 	if err != nil {
@@ -301,7 +303,8 @@ func (w *walker) walk(d int, path string, depth int) error {
 			w.truncated = true
 			continue
 		}
-		if child == w.prune.path && w.prune.part(d, e.name, len(entries)) || child == w.above && w.prune.pass(d, e.name) {
+		if child == w.prune.path && w.prune.part(d, e.name, len(entries)) || child == w.above &&
+			w.prune.pass(d, e.name) {
 			continue
 		}
 		if e.kind == unix.DT_DIR { // which has no line of its own, so nothing need be asked of it
@@ -383,7 +386,8 @@ func move(id identity, from, to string) error {
 		return unix.Rename(from, to)
 	})
 	item := from
-	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EISDIR) ||
+		errors.Is(err, unix.ENOTDIR) {
 		item = to
 	}
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EISDIR) {

@@ -59,12 +59,14 @@ func TestWriteAndRead(t *testing.T) {
 	fi, err := w.Write(short(t), "user", "a/b/file", WriteOptions{Mode: 0o750, Hash: true}, bytes.NewReader(big))
 	must(t, err)
 	sum := sha256.Sum256(big)
-	if fi.SHA256 != hex.EncodeToString(sum[:]) || fi.SizeBytes != int64(len(big)) || fi.Mode != "0750" || fi.UID != 1000 ||
+	if fi.SHA256 != hex.EncodeToString(sum[:]) || fi.SizeBytes != int64(len(big)) || fi.Mode != "0750" ||
+		fi.UID != 1000 ||
 		fi.Path != filepath.Join(w.workspace, "a/b/file") || fi.Type != proto.TypeFile {
 		t.Errorf("got %+v", fi)
 	}
 	for _, c := range []struct{ off, n, from, to int64 }{
-		{0, -1, 0, int64(len(big))}, {100, 50, 100, 150}, {int64(len(big)) - 3, 100, int64(len(big)) - 3, int64(len(big))}, {1 << 40, 5, 0, 0}, {7, 0, 0, 0},
+		{0, -1, 0, int64(len(big))}, {100, 50, 100, 150}, {int64(len(big)) - 3, 100, int64(len(big)) - 3,
+			int64(len(big))}, {1 << 40, 5, 0, 0}, {7, 0, 0, 0},
 	} {
 		r, info, err := w.Read(short(t), "user", "a/b/file", c.off, c.n)
 		must(t, err)
@@ -175,8 +177,10 @@ func TestOddFiles(t *testing.T) {
 	must(t, os.WriteFile(in("bad\xffname\n"), []byte("x"), 0o644))
 	ctx := short(t)
 	for path, code := range map[string]proto.Code{
-		"fifo": proto.InvalidArgument, "loop": proto.InvalidArgument, ".": proto.InvalidArgument, "none": proto.NotFound, "": proto.InvalidArgument,
-		"a\x00b": proto.InvalidArgument, "fifo/x": proto.InvalidArgument, strings.Repeat("n", 256): proto.InvalidArgument, "/dev/null": proto.InvalidArgument,
+		"fifo": proto.InvalidArgument, "loop": proto.InvalidArgument, ".": proto.InvalidArgument,
+		"none": proto.NotFound, "": proto.InvalidArgument,
+		"a\x00b": proto.InvalidArgument, "fifo/x": proto.InvalidArgument,
+		strings.Repeat("n", 256): proto.InvalidArgument, "/dev/null": proto.InvalidArgument,
 	} {
 		_, _, err := w.Read(ctx, "user", path, 0, -1)
 		wantCode(t, err, code)
@@ -290,7 +294,8 @@ func TestMove(t *testing.T) {
 func TestTarRoundTrip(t *testing.T) {
 	checkLeaks(t)
 	w := newWorld(t, false)
-	r := w.bash(`mkdir -p src/sub/empty && cd src && head -c 3000000 /dev/urandom >big && echo hi >sub/x && chmod 751 sub/x && ln -s sub/x link && ln -s $'caf\xe9' odd && mkfifo fifo && touch -d 2020-02-02 sub/x && chmod 700 sub/empty`)
+	r := w.bash(
+		`mkdir -p src/sub/empty && cd src && head -c 3000000 /dev/urandom >big && echo hi >sub/x && chmod 751 sub/x && ln -s sub/x link && ln -s $'caf\xe9' odd && mkfifo fifo && touch -d 2020-02-02 sub/x && chmod 700 sub/empty`)
 	if r.Code != 0 {
 		t.Fatal(r)
 	}
@@ -298,7 +303,8 @@ func TestTarRoundTrip(t *testing.T) {
 	must(t, err)
 	must(t, w.Untar(short(t), "user", "dst", archive, UntarLimits{}))
 	must(t, archive.Close())
-	r = w.bash(`rm src/fifo; diff -r --no-dereference src dst && cd dst && stat -c '%a %Y' sub/x sub/empty && readlink link`)
+	r = w.bash(
+		`rm src/fifo; diff -r --no-dereference src dst && cd dst && stat -c '%a %Y' sub/x sub/empty && readlink link`)
 	if !strings.HasPrefix(r.stdout, "751 1580") || !strings.HasSuffix(r.stdout, "sub/x\n") || r.Code != 0 {
 		t.Errorf("got %d %q %q", r.Code, r.stdout, r.stderr)
 	}
@@ -316,16 +322,24 @@ func TestUntarRefuses(t *testing.T) {
 	}{
 		{"absolute", []tar.Header{{Name: "/abs"}}, proto.InvalidArgument},
 		{"dotdot", []tar.Header{{Name: "a/../../x"}}, proto.InvalidArgument},
-		{"link out", []tar.Header{{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "../outside"}}, proto.InvalidArgument},
-		{"absolute link", []tar.Header{{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}}, proto.InvalidArgument},
-		{"hard link out", []tar.Header{{Name: "l", Typeflag: tar.TypeLink, Linkname: "../outside/x"}}, proto.InvalidArgument},
-		{"hard link to nothing", []tar.Header{{Name: "l", Typeflag: tar.TypeLink, Linkname: "nothing"}}, proto.InvalidArgument},
-		{"device", []tar.Header{{Name: "dev", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}, proto.InvalidArgument},
+		{"link out", []tar.Header{{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "../outside"}},
+			proto.InvalidArgument},
+		{"absolute link", []tar.Header{{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}},
+			proto.InvalidArgument},
+		{"hard link out", []tar.Header{{Name: "l", Typeflag: tar.TypeLink, Linkname: "../outside/x"}},
+			proto.InvalidArgument},
+		{"hard link to nothing", []tar.Header{{Name: "l", Typeflag: tar.TypeLink, Linkname: "nothing"}},
+			proto.InvalidArgument},
+		{"device", []tar.Header{{Name: "dev", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
+			proto.InvalidArgument},
 		{"fifo", []tar.Header{{Name: "f", Typeflag: tar.TypeFifo}}, proto.InvalidArgument},
 		{"through a planted link", []tar.Header{{Name: "planted/x"}}, proto.InvalidArgument},
-		{"link out through another", []tar.Header{{Name: "here", Typeflag: tar.TypeSymlink, Linkname: "."}, {Name: "l", Typeflag: tar.TypeSymlink, Linkname: "here/../../outside"}}, proto.InvalidArgument},
-		{"link out by the way", []tar.Header{{Name: "here", Typeflag: tar.TypeSymlink, Linkname: "."}, {Name: "l", Typeflag: tar.TypeSymlink, Linkname: "here/../outside"}}, proto.InvalidArgument},
-		{"link out, seen from where it is", []tar.Header{{Name: "here", Typeflag: tar.TypeSymlink, Linkname: "."}, {Name: "here/l", Typeflag: tar.TypeSymlink, Linkname: "../outside"}}, proto.InvalidArgument},
+		{"link out through another", []tar.Header{{Name: "here", Typeflag: tar.TypeSymlink, Linkname: "."},
+			{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "here/../../outside"}}, proto.InvalidArgument},
+		{"link out by the way", []tar.Header{{Name: "here", Typeflag: tar.TypeSymlink, Linkname: "."},
+			{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "here/../outside"}}, proto.InvalidArgument},
+		{"link out, seen from where it is", []tar.Header{{Name: "here", Typeflag: tar.TypeSymlink, Linkname: "."},
+			{Name: "here/l", Typeflag: tar.TypeSymlink, Linkname: "../outside"}}, proto.InvalidArgument},
 		{"over a directory", []tar.Header{{Name: "dd/", Typeflag: tar.TypeDir}, {Name: "dd"}}, proto.InvalidArgument},
 		{"too many", []tar.Header{{Name: "1"}, {Name: "2"}, {Name: "3"}, {Name: "4"}}, proto.TooLarge},
 		{"too large", []tar.Header{{Name: "big", Size: 2 << 20}}, proto.TooLarge},
@@ -348,7 +362,8 @@ func TestUntarRefuses(t *testing.T) {
 	if r := w.bash("ls outside; cat d/first"); r.stdout != "" {
 		t.Errorf("something got out: %q", r.stdout)
 	}
-	wantCode(t, w.Untar(short(t), "user", "d", strings.NewReader("this is no archive"+strings.Repeat(" ", 1000)), UntarLimits{}), proto.InvalidArgument)
+	wantCode(t, w.Untar(short(t), "user", "d", strings.NewReader("this is no archive"+strings.Repeat(" ", 1000)),
+		UntarLimits{}), proto.InvalidArgument)
 	if len(w.temps()) > 0 {
 		t.Errorf("left %v", w.temps())
 	}
@@ -378,20 +393,24 @@ func TestUntarLinks(t *testing.T) {
 func TestWriteBehindALinkedDirectory(t *testing.T) {
 	w := newWorld(t, false)
 	if r := w.bash("mkdir -p releases/1/etc releases/shared; echo old >releases/shared/config; " +
-		"ln -s ../shared/config releases/1/config; ln -s releases/1 current; ln -s etc/../../shared/new releases/1/new; ln -s current/etc/made/later dangling"); r.Code != 0 {
+		"ln -s ../shared/config releases/1/config; ln -s releases/1 current; ln -s etc/../../shared/new " +
+		"releases/1/new; ln -s current/etc/made/later dangling"); r.Code != 0 {
 		t.Fatalf("%+v", r)
 	}
 	for path, want := range map[string]string{
-		"current/config": "releases/shared/config", "current/new": "releases/shared/new", "dangling": "releases/1/etc/made/later",
+		"current/config": "releases/shared/config", "current/new": "releases/shared/new",
+		"dangling": "releases/1/etc/made/later",
 	} {
 		fi, err := w.Write(short(t), "user", path, WriteOptions{}, strings.NewReader("new"))
 		must(t, err)
-		if fi.Path != filepath.Join(w.workspace, want) && path != "dangling" || w.get(want) != "new" || w.get(path) != "new" {
+		if fi.Path != filepath.Join(w.workspace, want) && path != "dangling" || w.get(want) != "new" ||
+			w.get(path) != "new" {
 			t.Errorf("%s was written to %s", path, fi.Path)
 		}
 	}
 	old, newer := "new", "newer"
-	_, err := w.Edit(short(t), "user", proto.EditorInput{Command: "str_replace", Path: "current/config", OldStr: &old, NewStr: &newer})
+	_, err := w.Edit(short(t), "user", proto.EditorInput{Command: "str_replace", Path: "current/config", OldStr: &old,
+		NewStr: &newer})
 	must(t, err)
 	if r := w.bash("cat releases/shared/config; find . -type f | wc -l"); r.stdout != "newer3\n" {
 		t.Errorf("%q", r.stdout)

@@ -11,8 +11,8 @@ import (
 	"berth/proto"
 )
 
-// Whatever an archive holds, and whatever links are there already, nothing outside the directory is made, changed or linked to.
-// Its seeds are in testdata/fuzz.
+// Whatever an archive holds, and whatever links are there already, nothing outside the directory is made, changed or
+// linked to. Its seeds are in testdata/fuzz.
 func FuzzUntar(f *testing.F) {
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		base := t.TempDir()
@@ -32,7 +32,8 @@ func FuzzUntar(f *testing.F) {
 		entries, _ := os.ReadDir(outside)
 		all, _ := os.ReadDir(base)
 		st, sterr := os.Stat(outside)
-		if err != nil || sterr != nil || string(kept) != "kept" || len(entries) != 1 || len(all) != 2 || st.Mode().Perm() != 0o750 {
+		if err != nil || sterr != nil || string(kept) != "kept" || len(entries) != 1 || len(all) != 2 ||
+			st.Mode().Perm() != 0o750 {
 			t.Error("something outside was changed")
 		}
 		staysInside(t, in)
@@ -50,7 +51,8 @@ func staysInside(t *testing.T, dir string) {
 		if err == nil && to != dir && !strings.HasPrefix(to, dir+"/") && !strings.Contains(to, "/outside") {
 			t.Errorf("%s leads to %s", path, to)
 		}
-		if link, _ := os.Readlink(path); err == nil && strings.Contains(to, "/outside") && !strings.HasPrefix(link, "planted") && !strings.Contains(link, "/planted") {
+		if link, _ := os.Readlink(path); err == nil && strings.Contains(to, "/outside") &&
+			!strings.HasPrefix(link, "planted") && !strings.Contains(link, "/planted") {
 			t.Errorf("%s leads out by %q", path, link)
 		}
 		return nil
@@ -59,7 +61,8 @@ func staysInside(t *testing.T, dir string) {
 
 // A path that is taken is absolute, clean and without NUL.
 func FuzzPath(f *testing.F) {
-	for _, s := range []string{"", ".", "..", "/", "a/../../b", "//x//", "/workspace/../etc", "a\x00b", "\xff/..", strings.Repeat("../", 100), "a/./b/"} {
+	for _, s := range []string{"", ".", "..", "/", "a/../../b", "//x//", "/workspace/../etc", "a\x00b", "\xff/..",
+		strings.Repeat("../", 100), "a/./b/"} {
 		f.Add([]byte(s))
 	}
 	s := newServer(ServerOptions{Workspace: "/workspace"})
@@ -68,7 +71,8 @@ func FuzzPath(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.Contains(path, "\x00") || strings.Contains(path+"/", "/../") {
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.Contains(path, "\x00") ||
+			strings.Contains(path+"/", "/../") {
 			t.Errorf("%q became %q", raw, path)
 		}
 	})
@@ -76,7 +80,10 @@ func FuzzPath(f *testing.F) {
 
 // Requests of any form are refused or answered, by a guest that works on an empty directory as nobody in particular.
 func FuzzRequest(f *testing.F) {
-	for _, s := range []string{`{}`, `{"op":"stat","path":"Lw=="}`, `{"op":"edit","path":"eA==","edit":{"command":"view","view_range":[1,-1]}}`, `{"op":"hash","paths":["eA==",""]}`, `{"op":"untar","untar":{"bytes":-1}}`, `{"op":"exec","command":{"argv":[""]}}`} {
+	for _, s := range []string{`{}`, `{"op":"stat","path":"Lw=="}`,
+		`{"op":"edit","path":"eA==","edit":{"command":"view","view_range":[1,-1]}}`,
+		`{"op":"hash","paths":["eA==",""]}`, `{"op":"untar","untar":{"bytes":-1}}`,
+		`{"op":"exec","command":{"argv":[""]}}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -123,7 +130,8 @@ func FuzzEditor(f *testing.F) {
 		_, err = s.edit(s.ids.root, path, &proto.EditorInput{Command: "insert", InsertLine: &line, InsertText: &now})
 		got, rerr = os.ReadFile(path)
 		must(t, rerr)
-		if err == nil && (!bytes.Contains(got, []byte(now)) || len(got) < len(text)+len(now) || len(got) > len(text)+len(now)+2) || err != nil && !bytes.Equal(got, text) {
+		if err == nil && (!bytes.Contains(got, []byte(now)) || len(got) < len(text)+len(now) ||
+			len(got) > len(text)+len(now)+2) || err != nil && !bytes.Equal(got, text) {
 			t.Errorf("%q at %d of %q gives %q, %v", now, line, text, got, err)
 		}
 	})

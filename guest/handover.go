@@ -12,14 +12,16 @@ import (
 	"berth/proto"
 )
 
-// A large file that is read leaves the container as a descriptor, where descriptors can cross: its bytes make no way through
-// the guest and its socket, and the daemon's kernel can send them to a client by itself. Who may read it was decided when the guest opened it.
+// A large file that is read leaves the container as a descriptor, where descriptors can cross: its bytes make no way
+// through the guest and its socket, and the daemon's kernel can send them to a client by itself. Who may read it was
+// decided when the guest opened it.
 
 // handoverBytes is the length from which on that is less work than frames.
 const handoverBytes = bodyBytes
 
-// passable reports whether a file that is open at fd can be handed over: a regular one, on a file system that the kernel serves by itself.
-// Of any other, somebody in the container might be the one who serves it, and whoever reads it would wait for them.
+// passable reports whether a file that is open at fd can be handed over: a regular one, on a file system that the
+// kernel serves by itself. Of any other, somebody in the container might be the one who serves it, and whoever reads
+// it would wait for them.
 func passable(fd int) bool {
 	var st unix.Stat_t
 	var in unix.Statfs_t
@@ -27,7 +29,8 @@ func passable(fd int) bool {
 		return false
 	}
 	switch int64(in.Type) {
-	case unix.OVERLAYFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC:
+	case unix.OVERLAYFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC,
+		unix.TMPFS_MAGIC:
 		return true
 	}
 	return false
@@ -42,7 +45,8 @@ func (k *caller) handOver(f *os.File, head opened) error {
 	return k.conn.send(frameClose, nil)
 }
 
-// passesFiles reports whether a file may be asked for as a descriptor. A guest of before knows nothing of that, and sends its content.
+// passesFiles reports whether a file may be asked for as a descriptor. A guest of before knows nothing of that, and
+// sends its content.
 func (c *Client) passesFiles() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,7 +36,8 @@ func TestHandover(t *testing.T) {
 		off, n, from, to int64
 		handed           bool
 	}{
-		{0, -1, 0, size, true}, {5, handoverBytes, 5, 5 + handoverBytes, true}, {5, handoverBytes - 1, 5, 4 + handoverBytes, false},
+		{0, -1, 0, size, true}, {5, handoverBytes, 5, 5 + handoverBytes, true}, {5, handoverBytes - 1, 5,
+			4 + handoverBytes, false},
 		{size - 3, 100, size - 3, size, false}, {size - handoverBytes, 1 << 40, size - handoverBytes, size, true},
 	} {
 		for _, copied := range []bool{false, true} {
@@ -151,16 +152,19 @@ func TestLyingHandover(t *testing.T) {
 		say []byte
 		fds []int
 	}{
-		"none":             {whole, nil},
-		"two":              {whole, []int{file, file}},
-		"six":              {whole, []int{file, file, file, file, file, file}},
-		"a FIFO":           {whole, []int{fifo}},
-		"a directory":      {whole, []int{open(dir, unix.O_RDONLY)}},
-		"a terminal":       {whole, []int{open("/dev/ptmx", unix.O_RDWR)}},
-		"what a path is":   {whole, []int{open("/proc/self/status", unix.O_RDONLY)}},
-		"a body after all": {append(say(frameReply, `{"length":4,"handover":true}`), say(frameBody, "four")...), []int{file}},
-		"a part below 0":   {append(say(frameReply, `{"length":-1,"handover":true}`), say(frameClose, "")...), []int{file}},
-		"an error":         {append(say(frameReply, `{"length":0,"handover":true}`), say(frameError, `{"code":"unavailable"}`)...), []int{file}},
+		"none":           {whole, nil},
+		"two":            {whole, []int{file, file}},
+		"six":            {whole, []int{file, file, file, file, file, file}},
+		"a FIFO":         {whole, []int{fifo}},
+		"a directory":    {whole, []int{open(dir, unix.O_RDONLY)}},
+		"a terminal":     {whole, []int{open("/dev/ptmx", unix.O_RDWR)}},
+		"what a path is": {whole, []int{open("/proc/self/status", unix.O_RDONLY)}},
+		"a body after all": {append(say(frameReply, `{"length":4,"handover":true}`), say(frameBody, "four")...),
+			[]int{file}},
+		"a part below 0": {append(say(frameReply, `{"length":-1,"handover":true}`), say(frameClose, "")...),
+			[]int{file}},
+		"an error": {append(say(frameReply, `{"length":0,"handover":true}`),
+			say(frameError, `{"code":"unavailable"}`)...), []int{file}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)

@@ -64,26 +64,32 @@ func TestLyingGuest(t *testing.T) {
 		bytes []byte
 		ask   func(c *Client, ctx context.Context) error
 	}{
-		"huge frame":                {[]byte{'R', 0xff, 0xff, 0xff, 0xff}, stat},
-		"no JSON":                   {say(frameReply, "{"), stat},
-		"wrong frame":               {say(frameDone, "{}"), stat},
-		"cut off":                   {say(frameReply, `{"path":"/x"}`)[:9], stat},
-		"endless parts":             {bytes.Repeat(say(framePart, strings.Repeat("x", MaxFrame)), 400), stat},
-		"empty parts":               {bytes.Repeat(say(framePart, ""), 1000), stat},
-		"empty listing":             {bytes.Repeat(say(frameReply, `{"more":true}`), 10), list1},
-		"long listing":              {endless, list1},
-		"many lines":                {inParts(`{"replace":{"lines":[` + strings.Repeat(`"",`, maxParts) + `""]}}`), edit1},
-		"long path":                 {inParts(`{"files":[{"path":"` + strings.Repeat("x", longestPath+1) + `"}]}`), list1},
-		"long type":                 {inParts(`{"files":[{"path":"/x","type":"` + strings.Repeat("x", longestPath+1) + `"}]}`), list1},
-		"long body":                 {append(say(frameReply, `{"length":3}`), say(frameBody, "four")...), read1},
-		"short body":                {append(say(frameReply, `{"length":3}`), say(frameClose, "")...), read1},
-		"more than was asked for":   {say(frameReply, `{"length":11}`), readTen},
-		"a body without end":        {say(frameReply, `{"length":-1}`), readTen},
-		"a long version":            {say(frameReply, `{"boot":"b","version":"`+strings.Repeat("x", maxHello)+`"}`), hello1},
-		"a long boot":               {say(frameReply, `{"boot":"`+strings.Repeat("b", maxBoot+1)+`"}`), hello1},
-		"code 256":                  {append(say(frameStarted, `{}`), say(frameDone, `{"code":256}`)...), exec1},
-		"surplus credit":            {append(say(frameStarted, `{}`), append(say(frameCredit, "\x00\x00\x00\x01"), say(frameDone, "{}")...)...), exec1},
-		"acknowledges nothing":      {append(say(frameStarted, `{}`), append(say(frameAck, "\x00\x00\x00\x01"), say(frameDone, "{}")...)...), exec1},
+		"huge frame":    {[]byte{'R', 0xff, 0xff, 0xff, 0xff}, stat},
+		"no JSON":       {say(frameReply, "{"), stat},
+		"wrong frame":   {say(frameDone, "{}"), stat},
+		"cut off":       {say(frameReply, `{"path":"/x"}`)[:9], stat},
+		"endless parts": {bytes.Repeat(say(framePart, strings.Repeat("x", MaxFrame)), 400), stat},
+		"empty parts":   {bytes.Repeat(say(framePart, ""), 1000), stat},
+		"empty listing": {bytes.Repeat(say(frameReply, `{"more":true}`), 10), list1},
+		"long listing":  {endless, list1},
+		"many lines": {inParts(`{"replace":{"lines":[` + strings.Repeat(`"",`, maxParts) + `""]}}`),
+			edit1},
+		"long path": {inParts(`{"files":[{"path":"` + strings.Repeat("x", longestPath+1) + `"}]}`),
+			list1},
+		"long type": {inParts(`{"files":[{"path":"/x","type":"` + strings.Repeat("x", longestPath+1) +
+			`"}]}`), list1},
+		"long body":               {append(say(frameReply, `{"length":3}`), say(frameBody, "four")...), read1},
+		"short body":              {append(say(frameReply, `{"length":3}`), say(frameClose, "")...), read1},
+		"more than was asked for": {say(frameReply, `{"length":11}`), readTen},
+		"a body without end":      {say(frameReply, `{"length":-1}`), readTen},
+		"a long version": {say(frameReply, `{"boot":"b","version":"`+strings.Repeat("x", maxHello)+`"}`),
+			hello1},
+		"a long boot": {say(frameReply, `{"boot":"`+strings.Repeat("b", maxBoot+1)+`"}`), hello1},
+		"code 256":    {append(say(frameStarted, `{}`), say(frameDone, `{"code":256}`)...), exec1},
+		"surplus credit": {append(say(frameStarted, `{}`), append(say(frameCredit, "\x00\x00\x00\x01"),
+			say(frameDone, "{}")...)...), exec1},
+		"acknowledges nothing": {append(say(frameStarted, `{}`), append(say(frameAck, "\x00\x00\x00\x01"),
+			say(frameDone, "{}")...)...), exec1},
 		"pipes that it did not get": {say(frameStarted, `{"pipes":true}`), exec1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +134,8 @@ func inParts(body string) (said []byte) {
 func TestLongListIsCut(t *testing.T) {
 	checkLeaks(t)
 	const each = 100_000
-	client := liar(t, bytes.Repeat(inParts(`{"files":[{"path":"/`+strings.Repeat("x", each-1)+`"}],"more":true}`), listedBytes/each+10))
+	client := liar(t, bytes.Repeat(inParts(`{"files":[{"path":"/`+strings.Repeat("x", each-1)+`"}],"more":true}`),
+		listedBytes/each+10))
 	files, truncated, err := client.List(short(t), "user", "x")
 	if err != nil || !truncated || len(files) != listedBytes/each {
 		t.Errorf("%d files, truncated %v, %v", len(files), truncated, err)
@@ -174,7 +181,8 @@ func exec1(c *Client, ctx context.Context) error {
 
 // What a guest says in an error may end up in logs and answers.
 func TestErrorsAreCleaned(t *testing.T) {
-	c := liar(t, say(frameError, `{"code":"unauthenticated","item":"a\u001b[31m","message":"`+strings.Repeat("x", 100_000)+`\u0007"}`))
+	c := liar(t, say(frameError, `{"code":"unauthenticated","item":"a\u001b[31m","message":"`+strings.Repeat(
+		"x", 100_000)+`\u0007"}`))
 	_, err := c.Stat(short(t), "user", "x")
 	var e *proto.Error
 	if !errors.As(err, &e) || e.Code != proto.Unavailable || e.Item != "a[31m" || len(e.Message) > 64<<10 {
@@ -204,8 +212,10 @@ func TestSilentGuest(t *testing.T) {
 func TestNonsenseToGuest(t *testing.T) {
 	w := newWorld(t, false)
 	for _, b := range [][]byte{
-		{'Q', 0xff, 0, 0, 0}, say(frameRequest, "{"), say(frameRequest, `{"op":"fly"}`), say(frameRequest, `{"op":"exec"}`),
-		say(frameRequest, `{"op":"exec","command":{"text":"true"},"pipes":4}`), say('?', "x"), say(frameRequest, `{"op":"edit","path":"YQ=="}`),
+		{'Q', 0xff, 0, 0, 0}, say(frameRequest, "{"), say(frameRequest, `{"op":"fly"}`),
+		say(frameRequest, `{"op":"exec"}`),
+		say(frameRequest, `{"op":"exec","command":{"text":"true"},"pipes":4}`), say('?', "x"),
+		say(frameRequest, `{"op":"edit","path":"YQ=="}`),
 		bytes.Repeat(say(framePart, strings.Repeat("x", MaxFrame)), 200),
 	} {
 		c, err := w.dialer(false)(short(t))
@@ -220,7 +230,8 @@ func TestNonsenseToGuest(t *testing.T) {
 	for range 50 { // closed with an answer unread, which the guest sees as a reset
 		c, err := w.dialer(false)(short(t))
 		must(t, err)
-		_, _ = c.Write(append(say(frameRequest, `{"op":"hello"}`), say(frameRequest, `{"op":"tar","path":"L3Vzcg=="}`)...))
+		_, _ = c.Write(append(say(frameRequest, `{"op":"hello"}`),
+			say(frameRequest, `{"op":"tar","path":"L3Vzcg=="}`)...))
 		_ = c.Close()
 	}
 	if r := w.bash("echo fine"); r.stdout != "fine\n" {
@@ -232,7 +243,8 @@ func TestNonsenseToGuest(t *testing.T) {
 func TestSocketIsRoots(t *testing.T) {
 	w := newWorld(t, false)
 	must(t, os.Chmod(filepath.Join(w.dir, "guest.sock"), 0o600))
-	r := w.run(Command{Argv: []string{"python3", "-c", "import socket,sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])", filepath.Join(w.dir, "guest.sock")}})
+	r := w.run(Command{Argv: []string{"python3", "-c",
+		"import socket,sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])", filepath.Join(w.dir, "guest.sock")}})
 	if r.Code == 0 || !strings.Contains(r.stderr, "PermissionError") {
 		t.Errorf("got %+v", r)
 	}
@@ -330,8 +342,8 @@ func FuzzHunk(f *testing.F) {
 	})
 }
 
-// A guest that is being killed loses its connections one by one. Once the first is gone, no command is sent over another one before the guest has said that it
-// is there: nobody would know whether it began.
+// A guest that is being killed loses its connections one by one. Once the first is gone, no command is sent over
+// another one before the guest has said that it is there: nobody would know whether it began.
 func TestDyingGuest(t *testing.T) {
 	checkLeaks(t)
 	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -395,7 +407,8 @@ func TestDyingGuest(t *testing.T) {
 	}
 }
 
-// What a guest does with the ends of pipes that it gets changes nothing about ours: its reads of them may wait, and ours never do.
+// What a guest does with the ends of pipes that it gets changes nothing about ours: its reads of them may wait, and
+// ours never do.
 func TestReadsDoNotWaitForTheGuest(t *testing.T) {
 	p, err := newPlumbing(false)
 	must(t, err)
@@ -430,7 +443,8 @@ func TestReadsDoNotWaitForTheGuest(t *testing.T) {
 	}
 }
 
-// Only a guest that has said that it understands it is asked in a word who it is, and one that answers with anything but that loses its connection.
+// Only a guest that has said that it understands it is asked in a word who it is, and one that answers with anything
+// but that loses its connection.
 func TestAskedInAWord(t *testing.T) {
 	for name, c := range map[string]struct {
 		how   support
@@ -458,7 +472,8 @@ func TestAskedInAWord(t *testing.T) {
 	}
 }
 
-// How a guest is asked follows from the version that it says; versions to come are taken for the last one that is known, and one of each is understood.
+// How a guest is asked follows from the version that it says; versions to come are taken for the last one that is
+// known, and one of each is understood.
 func TestPackingOfGuests(t *testing.T) {
 	for version, want := range map[int]support{-1: supported, 0: supported, 1: packed, 2: terse, 3: naming, 9: naming} {
 		if got := supportOf(Hello{Pipes: true, Packing: version}); got != want {

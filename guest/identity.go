@@ -47,7 +47,8 @@ func (ids identities) named(name string) (identity, error) {
 	case proto.UserRoot:
 		return ids.root, nil
 	}
-	return identity{}, proto.Errorf(proto.InvalidArgument, "guest", name, "unknown user %q; use \"user\" or \"root\"", clean(name, 64))
+	return identity{}, proto.Errorf(proto.InvalidArgument, "guest", name, "unknown user %q; use \"user\" or \"root\"",
+		clean(name, 64))
 }
 
 // homeOf reads the home directory of uid from the image's user list.

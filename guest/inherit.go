@@ -26,9 +26,10 @@ const (
 
 // Endure makes the process outlive every signal that could end it. It may start the program again, so it comes first.
 //
-// Nothing here is caught with os/signal, but under gVisor: that holds three threads for good, which wait in vain. What is ignored here is not ignored in a child:
-// the Go runtime sets signals back in it that it has put a handler to, as it has at its start for each of these, and is not told that ours stands
-// in its place. It puts none to those that it finds ignored, and a child would find them so; hence the new start.
+// Nothing here is caught with os/signal, but under gVisor: that holds three threads for good, which wait in vain.
+// What is ignored here is not ignored in a child: the Go runtime sets signals back in it that it has put a handler
+// to, as it has at its start for each of these, and is not told that ours stands in its place. It puts none to those
+// that it finds ignored, and a child would find them so; hence the new start.
 func Endure() error {
 	found, err := defaultSignals()
 	if err == errUntold {
@@ -44,7 +45,8 @@ func Endure() error {
 	keepName()
 	for n := range mortal {
 		switch n {
-		case unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU: // the kernel spares what has nobody to let it go on
+		// the kernel spares what has nobody to let it go on
+		case unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU:
 		case unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS:
 			signal.Ignore(n) // if somebody sends it; our own faults stay what they are
 		default:
@@ -54,7 +56,8 @@ func Endure() error {
 	return nil
 }
 
-// Relent undoes Endure for a program that takes this one's place: what is ignored would be so there, and a guest that follows would begin twice.
+// Relent undoes Endure for a program that takes this one's place: what is ignored would be so there, and a guest that
+// follows would begin twice.
 func Relent() error {
 	_, err := defaultSignals()
 	if err == errUntold {
@@ -63,8 +66,8 @@ func Relent() error {
 	return err
 }
 
-// mortal are the signals that could end or stop a process and may be kept from it: all but two that nobody can, one of the runtime's own, and
-// one that ends nothing.
+// mortal are the signals that could end or stop a process and may be kept from it: all but two that nobody can, one
+// of the runtime's own, and one that ends nothing.
 func mortal(yield func(syscall.Signal) bool) {
 	for n := syscall.Signal(1); n < 32; n++ {
 		switch n {
@@ -88,8 +91,8 @@ func keepName() {
 	}
 }
 
-// catchSignals catches what Endure ignores elsewhere. gVisor spares PID 1 nothing, and what would stop a process can be kept from it in no other
-// way that a child does not inherit.
+// catchSignals catches what Endure ignores elsewhere. gVisor spares PID 1 nothing, and what would stop a process can
+// be kept from it in no other way that a child does not inherit.
 func catchSignals() {
 	dropped := make(chan os.Signal, 1)
 	for n := range mortal {
@@ -128,7 +131,8 @@ func defaultSignals() (found bool, err error) {
 	return found, nil
 }
 
-// setAction has the kernel deal with a signal by itself. It fails for those that have no other action than the default, which is as well.
+// setAction has the kernel deal with a signal by itself. It fails for those that have no other action than the
+// default, which is as well.
 func setAction(sig int, handler uintptr) bool {
 	act := kernelAction{handler: handler}
 	return act.set(sig) == 0

@@ -35,7 +35,8 @@ func (c *Client) Claim(ctx context.Context, ids []string) (have []string, err er
 	}
 	for _, id := range have {
 		if !slices.Contains(ids, id) {
-			return nil, proto.Errorf(proto.Unavailable, "guest", "", "the container's guest answered nonsense; restart the container")
+			return nil, proto.Errorf(proto.Unavailable, "guest", "", "the container's guest answered nonsense; "+
+				"restart the container")
 		}
 	}
 	return have, nil

@@ -103,12 +103,14 @@ func (ks *keeps) add(s *Server, cmd *Command) (*kept, error) {
 	case ks.all[cmd.ID] != nil:
 		return nil, proto.Errorf(proto.AlreadyExists, "exec", cmd.ID, "command %s exists already", clean(cmd.ID, 128))
 	case len(ks.all) >= maxKept:
-		return nil, proto.Errorf(proto.TooMany, "exec", cmd.ID, "the container keeps %d commands, which is its limit; wait for one to end", len(ks.all))
+		return nil, proto.Errorf(proto.TooMany, "exec", cmd.ID, "the container keeps %d commands, which is its "+
+			"limit; wait for one to end", len(ks.all))
 	}
 	if ks.budget == nil {
 		ks.budget = output.NewBudget(min(memory()/memoryShare, mostKept))
 	}
-	k := &kept{s: s, id: cmd.ID, out: output.New(cmd.Keep, ks.budget), begun: make(chan struct{}), ended: make(chan struct{})}
+	k := &kept{s: s, id: cmd.ID, out: output.New(cmd.Keep, ks.budget), begun: make(chan struct{}),
+		ended: make(chan struct{})}
 	ks.all[cmd.ID] = k
 	return k, nil
 }
@@ -213,7 +215,8 @@ func (l *link) send(ctx context.Context) bool {
 		if p.Until > 0 {
 			continue // the offset of what comes next tells
 		}
-		b := binary.BigEndian.AppendUint64(append(make([]byte, 0, len(p.Data)+keptHeader), byte(p.Stream)), uint64(p.Offset))
+		b := binary.BigEndian.AppendUint64(append(make([]byte, 0, len(p.Data)+keptHeader), byte(p.Stream)),
+			uint64(p.Offset))
 		if err := l.conn.send(frameKept, append(b, p.Data...)); err != nil {
 			_ = l.conn.Close()
 			return false
@@ -244,7 +247,8 @@ func (k *caller) attach(req *request) error {
 		<-kp.begun
 	}
 	if kp == nil || kp.e == nil || req.Have[0] < 0 || req.Have[1] < 0 {
-		return k.reply(nil, proto.Errorf(proto.NotFound, "attach", clean(req.ID, 128), "command %s is not kept here", clean(req.ID, 128)))
+		return k.reply(nil, proto.Errorf(proto.NotFound, "attach", clean(req.ID, 128), "command %s is not kept here",
+			clean(req.ID, 128)))
 	}
 	k.exec = kp.e
 	k.setLink(kp.connect(k.conn, req.Have, func() error {

@@ -42,7 +42,10 @@ func TestKeptCommandOutlivesItsConnection(t *testing.T) {
 	checkLeaks(t)
 	w := newWorld(t, false)
 	var first, second, third collected
-	w.start(keep("e1", `echo one; echo err >&2; until test -e go; do sleep 0.01; done; echo two; until test -e on; do sleep 0.01; done; echo three; exit 7`), &first)
+	w.start(
+		keep(
+			"e1",
+			`echo one; echo err >&2; until test -e go; do sleep 0.01; done; echo two; until test -e on; do sleep 0.01; done; echo three; exit 7`), &first)
 	first.until(t, proto.Stdout, "one\n")
 	w.away()
 	w.write("go", "")
@@ -133,38 +136,47 @@ func TestClaimEndsStrangers(t *testing.T) {
 func TestKeptOutputIsBounded(t *testing.T) {
 	w := newWorld(t, false)
 	var first collected
-	w.start(Command{ID: "e", Keep: 64 << 10, Text: `echo begun; until test -e go; do sleep 0.01; done; seq 1000000; echo ended >&2`}, &first)
+	w.start(Command{ID: "e", Keep: 64 << 10,
+		Text: `echo begun; until test -e go; do sleep 0.01; done; seq 1000000; echo ended >&2`}, &first)
 	first.until(t, proto.Stdout, "begun")
 	w.away()
 	w.write("go", "")
 	eventually(t, "it has ended", func() bool { return w.alive("seq 1000000") == "" && w.alive("until test") == "" })
 	o := output.New(64<<10, nil)
-	p, err := w.Attach(short(t), "e", [2]int64{}, false, func(s proto.Stream, at int64, b []byte) { o.WriteAt(s, at, b) })
+	p, err := w.Attach(short(t), "e", [2]int64{}, false, func(s proto.Stream, at int64, b []byte) {
+		o.WriteAt(s, at, b)
+	})
 	must(t, err)
 	x, err := p.Wait(short(t))
 	must(t, err)
 	head, tail, dropped := o.Text(proto.Stdout)
-	if x.Code != 0 || !strings.HasPrefix(string(head), "begun\n1\n2\n3\n") || !strings.HasSuffix(string(tail), "\n999999\n1000000\n") ||
+	if x.Code != 0 || !strings.HasPrefix(string(head), "begun\n1\n2\n3\n") ||
+		!strings.HasSuffix(string(tail), "\n999999\n1000000\n") ||
 		int64(len(head)+len(tail))+dropped != 6888896+6 || len(head)+len(tail) > 200<<10 {
 		t.Errorf("%+v, %d+%d bytes, %d dropped", x, len(head), len(tail), dropped)
 	}
 }
 
-// What is kept of output has a share of the memory that the container has now, which may be less than when the guest began.
+// What is kept of output has a share of the memory that the container has now, which may be less than when the guest
+// began.
 func TestKeptOutputFitsTheMemory(t *testing.T) {
 	w := newWorld(t, false, cgroup+"="+memoryCgroup(t, 4<<30))
-	lower := w.run(Command{User: proto.UserRoot, Text: "for f in memory.max memory/memory.limit_in_bytes; do test ! -e /sys/fs/cgroup/$f || echo $((160 << 20)) >/sys/fs/cgroup/$f; done"})
+	lower := w.run(Command{User: proto.UserRoot, Text: "for f in memory.max memory/memory.limit_in_bytes; do test ! " +
+		"-e /sys/fs/cgroup/$f || echo $((160 << 20)) >/sys/fs/cgroup/$f; done"})
 	if lower.Code != 0 {
 		t.Fatalf("%+v", lower)
 	}
 	var first collected
-	w.start(Command{ID: "e", Keep: 16 << 20, Text: `echo begun; until test -e go; do sleep 0.01; done; seq 2000000; touch over`}, &first)
+	w.start(Command{ID: "e", Keep: 16 << 20,
+		Text: `echo begun; until test -e go; do sleep 0.01; done; seq 2000000; touch over`}, &first)
 	first.until(t, proto.Stdout, "begun")
 	w.away()
 	w.write("go", "")
 	eventually(t, "all of it was written", func() bool { return w.bash("test -e over").Code == 0 })
 	o := output.New(16<<20, nil)
-	p, err := w.Attach(short(t), "e", [2]int64{}, false, func(s proto.Stream, at int64, b []byte) { o.WriteAt(s, at, b) })
+	p, err := w.Attach(short(t), "e", [2]int64{}, false, func(s proto.Stream, at int64, b []byte) {
+		o.WriteAt(s, at, b)
+	})
 	must(t, err)
 	x, err := p.Wait(short(t))
 	must(t, err)
@@ -188,7 +200,8 @@ func TestKeptInput(t *testing.T) {
 	w := newWorld(t, false)
 	var first, second collected
 	big := strings.Repeat("x", 100_000) // more than a pipe holds
-	p := w.start(Command{ID: "e", Keep: 4 << 20, Stdin: true, Text: `until test -e go; do sleep 0.01; done; cat`}, &first)
+	p := w.start(Command{ID: "e", Keep: 4 << 20, Stdin: true, Text: `until test -e go; do sleep 0.01; done; cat`},
+		&first)
 	_, err := p.Write(short(t), []byte("taken"))
 	must(t, err)
 	// More than a pipe holds is under way when the daemon dies: what of it is lost it was not told to be taken.
@@ -205,11 +218,13 @@ func TestKeptInput(t *testing.T) {
 		must(t, err)
 	}
 	must(t, p.CloseStdin())
-	if r := w.wait(p, &second); r.Code != 0 || !strings.HasPrefix(r.stdout, "taken") || len(r.stdout) < 5+20*len(big) || len(r.stdout) > 5+21*len(big) {
+	if r := w.wait(p, &second); r.Code != 0 || !strings.HasPrefix(r.stdout, "taken") || len(r.stdout) < 5+20*len(big) ||
+		len(r.stdout) > 5+21*len(big) {
 		t.Errorf("%+v: %d bytes came back", r.Exit, len(r.stdout))
 	}
 	// All of it at once: the daemon need not be there for the rest.
-	w.start(Command{ID: "i", Keep: 4 << 20, Input: []byte(strings.Repeat("y", 2_000_000)), Text: `until test -e go2; do sleep 0.01; done; wc -c`}, &first)
+	w.start(Command{ID: "i", Keep: 4 << 20, Input: []byte(strings.Repeat("y", 2_000_000)),
+		Text: `until test -e go2; do sleep 0.01; done; wc -c`}, &first)
 	w.away()
 	w.write("go2", "")
 	var third collected
@@ -229,7 +244,8 @@ func TestKeptControls(t *testing.T) {
 	a.until(t, proto.Stdout, "on")
 	w.start(keep("kill", `setsid sleep 4444 & echo on; sleep 4444`), &b)
 	b.until(t, proto.Stdout, "on")
-	w.start(Command{ID: "tty", Keep: 1 << 20, Stdin: true, TTY: &proto.WindowSize{Rows: 10, Cols: 20}, Text: `echo on; read x; stty size; echo "<$x>"`}, &c)
+	w.start(Command{ID: "tty", Keep: 1 << 20, Stdin: true, TTY: &proto.WindowSize{Rows: 10, Cols: 20},
+		Text: `echo on; read x; stty size; echo "<$x>"`}, &c)
 	c.until(t, proto.Stdout, "on")
 	w.away()
 	p := w.attach("sig", [2]int64{}, false, &a)

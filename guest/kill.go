@@ -12,7 +12,8 @@ import (
 // those that hang in the kernel, on a disk that does not answer, take any.
 const killWait = 10 * time.Second
 
-// An owner is what processes belong to: a command, a persistent shell with all its calls, or a zygote, which is a process by itself.
+// An owner is what processes belong to: a command, a persistent shell with all its calls, or a zygote, which is a
+// process by itself.
 type owner struct {
 	id     string // exec ID of a command; others have none
 	pid    int
@@ -45,8 +46,9 @@ type verdict struct {
 // newHunt prepares to find o's processes.
 func (s *Server) newHunt(o *owner) *hunt { return &hunt{s: s, o: o, known: map[int]verdict{}} }
 
-// look lists all processes, and to whom they may belong beside the owner. A child that is being started shows neither its owner's environment nor, on every
-// kernel, a mark, so that it would pass for an orphan: there is none while this looks.
+// look lists all processes, and to whom they may belong beside the owner. A child that is being started shows neither
+// its owner's environment nor, on every kernel, a mark, so that it would pass for an orphan: there is none while this
+// looks.
 func (h *hunt) look() []proc {
 	h.s.spawn.Lock()
 	defer h.s.spawn.Unlock()
@@ -160,7 +162,8 @@ func (s *Server) killTree(o *owner) error {
 			s.kill(p.pid, unix.SIGKILL)
 		}
 		if time.Now().After(deadline) {
-			return proto.Errorf(proto.Unavailable, "kill", "", "%d processes did not die within %v; restart the container", len(found), killWait)
+			return proto.Errorf(proto.Unavailable, "kill", "",
+				"%d processes did not die within %v; restart the container", len(found), killWait)
 		}
 		// Those that are not our children tell nobody here when they are gone.
 		time.Sleep(pause)
@@ -192,8 +195,9 @@ func (s *Server) kill(pid int, sig unix.Signal) error {
 	return err
 }
 
-// leftover counts the processes of o but its own, when that has ended or is a shell between two calls. Nearly always there is none, and the
-// kernel says so at once, or one look at the list of processes shows it. alone is that nothing runs in the container at all.
+// leftover counts the processes of o but its own, when that has ended or is a shell between two calls. Nearly always
+// there is none, and the kernel says so at once, or one look at the list of processes shows it. alone is that nothing
+// runs in the container at all.
 func (s *Server) leftover(o *owner) (n int, alone bool) {
 	if s.childless() || !o.shell && s.births.none() && s.onlyZygotesBut(o) {
 		return 0, true

@@ -37,7 +37,8 @@ func TestKillTree(t *testing.T) {
 			t.Errorf("a hidden daemon was left, but got %+v", left)
 		}
 		p := w.start(Command{ID: "exec_victim", Text: fmt.Sprintf(hiding, "1111") +
-			"setsid sleep 1112 & (sleep 1113 &) ; env -i sleep 1114 & nohup sleep 1115 >/dev/null & echo up; sleep 1116; echo no"}, &a)
+			"setsid sleep 1112 & (sleep 1113 &) ; env -i sleep 1114 & nohup sleep 1115 >/dev/null & echo up; sleep " +
+			"1116; echo no"}, &a)
 		a.until(t, proto.Stdout, "up")
 		eventually(t, "the hidden one is up", func() bool { return w.alive("sleep 1111") != "" })
 		must(t, p.Kill(short(t)))
@@ -61,7 +62,9 @@ func TestLeftoverAfterNumbersBeginAnew(t *testing.T) {
 	if r := w.bash("for i in {1..600}; do (:); done"); r.Code != 0 {
 		t.Fatalf("%+v", r)
 	}
-	r := w.run(Command{User: "root", Text: `echo 300 >/proc/sys/kernel/ns_last_pid; sleep 1000 >/dev/null 2>&1 & [ $! -lt $$ ]`})
+	r := w.run(
+		Command{User: "root",
+			Text: `echo 300 >/proc/sys/kernel/ns_last_pid; sleep 1000 >/dev/null 2>&1 & [ $! -lt $$ ]`})
 	if r.Code != 0 || r.stderr != "" || r.Leftover != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -71,7 +74,8 @@ func TestLeftoverAfterNumbersBeginAnew(t *testing.T) {
 func TestKillForkStorm(t *testing.T) {
 	w := newWorld(t, false)
 	var o collected
-	p := w.start(Command{Text: `ulimit -u 400; f() { (sleep 0.01; f) & (f) & }; echo up; f 2>/dev/null; sleep 1000`}, &o)
+	p := w.start(Command{Text: `ulimit -u 400; f() { (sleep 0.01; f) & (f) & }; echo up; f 2>/dev/null; sleep 1000`},
+		&o)
 	o.until(t, proto.Stdout, "up")
 	eventually(t, "a storm", func() bool { return len(w.count("bash")) > 100 })
 	must(t, p.Kill(short(t)))
@@ -104,7 +108,9 @@ func (w *world) count(name string) []string {
 func TestReaping(t *testing.T) {
 	w := newWorld(t, false)
 	var o collected
-	storm := w.start(Command{Text: `for i in $(seq 400); do (setsid sh -c 'true' & setsid sh -c '(exit 3) & (sleep 0.01) &' &) ; done; echo over`}, &o)
+	storm := w.start(
+		Command{
+			Text: `for i in $(seq 400); do (setsid sh -c 'true' & setsid sh -c '(exit 3) & (sleep 0.01) &' &) ; done; echo over`}, &o)
 	for i := range 100 {
 		if r := w.bash(fmt.Sprintf("(true &); exit %d", i)); r.Code != i {
 			t.Fatalf("got %d, want %d", r.Code, i)
@@ -137,7 +143,8 @@ func TestProtected(t *testing.T) {
 		}
 	}
 	// The guest takes its own score back in the moment after a start.
-	r := w.bash("read own </proc/self/oom_score_adj; for i in {1..500}; do read guest </proc/1/oom_score_adj; [ $guest != $own ] && break; sleep 0.01; done; echo $own $guest")
+	r := w.bash("read own </proc/self/oom_score_adj; for i in {1..500}; do read guest </proc/1/oom_score_adj; [ " +
+		"$guest != $own ] && break; sleep 0.01; done; echo $own $guest")
 	if adj := strings.Fields(r.stdout); len(adj) != 2 || number(t, adj[0]) != number(t, adj[1])+childScore {
 		t.Errorf("the guest should be the last to go when memory is short: %q %q", r.stdout, r.stderr)
 	}

@@ -13,8 +13,8 @@ type Line struct {
 	conn   *conn
 }
 
-// Listen has the guest listen on a port of the container's loopback, if it does not yet, and lends it a line for whoever connects there. Each
-// line serves one connection.
+// Listen has the guest listen on a port of the container's loopback, if it does not yet, and lends it a line for
+// whoever connects there. Each line serves one connection.
 func (c *Client) Listen(ctx context.Context, port uint16) (*Line, error) {
 	nc, err := c.dial(ctx) // a new one: those that are idle are for commands
 	if err != nil {
@@ -54,7 +54,8 @@ func (l *Line) Await(ctx context.Context) (*Call, error) {
 	return &Call{Conn: l.conn.Conn, line: l}, nil
 }
 
-// A Call is a connection that somebody made inside the container, seen from its other end. One goroutine may read and another write.
+// A Call is a connection that somebody made inside the container, seen from its other end. One goroutine may read and
+// another write.
 type Call struct {
 	net.Conn // for deadlines and addresses
 	line     *Line

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mark tells which command a process belongs to, whatever it did to be rid of its
-// parents, session, group and environment. It is the limit of file locks, which Linux
-// keeps for each process, hands to children, and has not looked at since 2.4.25. Marks count
-// down: without CAP_SYS_RESOURCE a process can lower its limit but not raise it, so it
-// cannot take the mark of a command that was there before it; but that of a later one, and it then counts as that one's. Zero is no mark.
+// A mark tells which command a process belongs to, whatever it did to be rid of its parents, session, group and
+// environment. It is the limit of file locks, which Linux keeps for each process, hands to children, and has not
+// looked at since 2.4.25. Marks count down: without CAP_SYS_RESOURCE a process can lower its limit but not raise it,
+// so it cannot take the mark of a command that was there before it; but that of a later one, and it then counts as
+// that one's. Zero is no mark.
 type mark uint64
 
 const rlimitLocks = 10
@@ -121,7 +121,8 @@ func newShield() *shield {
 		_ = f.Close()
 		return nil
 	}
-	return &shield{f, strconv.AppendInt(nil, int64(own), 10), strconv.AppendInt(nil, int64(min(own+childScore, 1000)), 10)}
+	return &shield{f, strconv.AppendInt(nil, int64(own), 10), strconv.AppendInt(nil, int64(min(own+childScore, 1000)),
+		10)}
 }
 
 // with runs fn while children inherit the higher score. The guest may go back since it does not go

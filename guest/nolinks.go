@@ -15,9 +15,9 @@ import (
 // takes the place of a directory on the way. So each step is taken from the directory before it. (openat2 does it
 // in one call where there is one, for directories that are looked at with each command; gVisor has none.)
 
-// openParent opens the directory that a clean absolute path is in, as a place to go on from, without following any link
-// below the workspace. The workspace itself is where the container's maker put it. name is the path's last part; "." for
-// the workspace.
+// openParent opens the directory that a clean absolute path is in, as a place to go on from, without following any
+// link below the workspace. The workspace itself is where the container's maker put it. name is the path's last part;
+// "." for the workspace.
 func (s *Server) openParent(path string) (at int, name string, err error) {
 	at, rest, err := s.openBase(path)
 	if err != nil || rest == "." {
@@ -35,7 +35,8 @@ func (s *Server) openParent(path string) (at int, name string, err error) {
 	return at, parts[len(parts)-1], nil
 }
 
-// openBase opens the directory from which the way to a clean absolute path is to be without links, and returns the rest of the path.
+// openBase opens the directory from which the way to a clean absolute path is to be without links, and returns the
+// rest of the path.
 func (s *Server) openBase(path string) (at int, rest string, err error) {
 	base, rest := "/", path
 	if s.inWorkspace(path) {
@@ -136,7 +137,8 @@ func (in *incoming) placeNoLinks(s *Server, path string) error {
 	}
 	in.dir, in.name = at, name
 	var st unix.Stat_t
-	if err := unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+	if err := unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil &&
+		st.Mode&unix.S_IFMT == unix.S_IFREG {
 		in.before = &st
 	}
 	in.temp = tempName()

@@ -9,7 +9,8 @@ import (
 	"berth/proto"
 )
 
-// What the daemon does as root in the user's directories is not led elsewhere by a link, at the end of a path or on the way.
+// What the daemon does as root in the user's directories is not led elsewhere by a link, at the end of a path or on
+// the way.
 func TestNoLinks(t *testing.T) {
 	w := newWorld(t, false)
 	ctx := short(t)
@@ -37,7 +38,8 @@ func TestNoLinks(t *testing.T) {
 		_, err := w.Write(ctx, "root", path, WriteOptions{NoLinks: true}, strings.NewReader("x"))
 		wantCode(t, err, proto.InvalidArgument)
 	}
-	if _, err := w.Write(ctx, "root", "job/link", WriteOptions{NoLinks: true}, strings.NewReader("x")); err != nil || w.get("job/link") != "x" {
+	if _, err := w.Write(ctx, "root", "job/link", WriteOptions{NoLinks: true}, strings.NewReader("x")); err != nil ||
+		w.get("job/link") != "x" {
 		t.Errorf("a link at the end was not replaced: %v", err)
 	}
 	if b, err := os.ReadFile(filepath.Join(outside, "file")); err != nil || string(b) != "of root" {
@@ -57,14 +59,16 @@ func TestRootOutputNotBehindALink(t *testing.T) {
 	must(t, os.Symlink(outside, filepath.Join(w.workspace, "away")))
 	must(t, os.Symlink(outside, filepath.Join(w.workspace, "job/outputs")))
 	for _, out := range []string{"away/outputs/exec_1", "job/outputs/exec_1"} {
-		_, err := w.Start(short(t), Command{Argv: []string{"/bin/true"}, Output: out, User: "root"}, func(proto.Stream, int64, []byte) {})
+		_, err := w.Start(short(t), Command{Argv: []string{"/bin/true"}, Output: out, User: "root"},
+			func(proto.Stream, int64, []byte) {})
 		wantCode(t, err, proto.InvalidArgument)
 	}
 	if list, err := os.ReadDir(outside); err != nil || len(list) > 0 {
 		t.Errorf("root made %v %v", list, err)
 	}
 	must(t, os.Remove(filepath.Join(w.workspace, "job/outputs")))
-	p, err := w.Start(short(t), Command{Argv: []string{"touch", "job/outputs/exec_2/made"}, Output: "job/outputs/exec_2", User: "root"}, func(proto.Stream, int64, []byte) {})
+	p, err := w.Start(short(t), Command{Argv: []string{"touch", "job/outputs/exec_2/made"},
+		Output: "job/outputs/exec_2", User: "root"}, func(proto.Stream, int64, []byte) {})
 	must(t, err)
 	if x, err := p.Wait(short(t)); err != nil || x.Code != 0 {
 		t.Errorf("%+v %v", x, err)

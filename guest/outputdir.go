@@ -14,8 +14,9 @@ import (
 	"berth/proto"
 )
 
-// Most commands put nothing into their output directory. To make one for each and to remove it again was a twentieth of what a small command takes, so one
-// that was not touched waits for the next command: under the name that it has, which for that reason the guest gives. See docs/decisions/0047.
+// Most commands put nothing into their output directory. To make one for each and to remove it again was a twentieth
+// of what a small command takes, so one that was not touched waits for the next command: under the name that it has,
+// which for that reason the guest gives. See docs/decisions/0047.
 
 // outputVariable tells a command its output directory where the guest names it.
 const outputVariable = "OUTPUT_DIR"
@@ -63,7 +64,8 @@ func isOutputName(s string) bool {
 	return err == nil && len(b) == outputNameBytes && s == strings.ToLower(s)
 }
 
-// nameOutput is the command's output directory, which need not be there yet: its environment tells it. The caller acts as its user.
+// nameOutput is the command's output directory, which need not be there yet: its environment tells it. The caller
+// acts as its user.
 func (s *Server) nameOutput(id identity, cmd *Command) outputDir {
 	switch {
 	case cmd.Output == "":
@@ -87,7 +89,8 @@ func (s *Server) makeOutput(p *plan) error {
 	if err := s.freshDir(p.id, out.path); err != nil {
 		return err
 	}
-	if !out.named || p.id.name == proto.UserRoot { // root is not to follow links, so no path tells where its directories are
+	// root is not to follow links, so no path tells where its directories are
+	if !out.named || p.id.name == proto.UserRoot {
 		return nil
 	}
 	s.outputs.tidy(filepath.Dir(out.path))
@@ -134,7 +137,8 @@ func (p *parting) pass(at int, name string) bool {
 	return true
 }
 
-// part sees to an entry of an open directory, one of so many, and reports whether it is to be passed over. Who may not do that is told nothing of it: there are others who may.
+// part sees to an entry of an open directory, one of so many, and reports whether it is to be passed over. Who may
+// not do that is told nothing of it: there are others who may.
 func (p *parting) part(at int, name string, of int) bool {
 	if p.spare != nil && p.spare.untouched(at, name) {
 		p.path, p.fate = "", waits
@@ -245,7 +249,8 @@ func (o *spareOutputs) clear() {
 // maxKnownOutputs bounds what is remembered of where there are some; a little is done twice where it is too few.
 const maxKnownOutputs = 1000
 
-// tidy removes what a guest that was killed has left waiting, where this one has just made its first. What this one made may be a running command's. The caller acts as the user.
+// tidy removes what a guest that was killed has left waiting, where this one has just made its first. What this one
+// made may be a running command's. The caller acts as the user.
 func (o *spareOutputs) tidy(parent string) {
 	o.mu.Lock()
 	known := o.known[parent]

@@ -39,7 +39,9 @@ func (j job) runCommand(cmd Command) (out string, r result) {
 	cmd.Dir, cmd.Job, cmd.Output, cmd.Named = j.dir, j.dir, filepath.Join(j.outputs, "exec_1"), true
 	cmd.Env = append(cmd.Env, "OUTPUT_DIR="+cmd.Output)
 	cmd.Text = `stat -c '%n %F %a' "$OUTPUT_DIR" && ls -A "$OUTPUT_DIR" && echo .; ` + cmd.Text
-	if cmd.Shell == "" { // of bash some are started ahead, and where that is at the end of a command on a busy machine, its directory does not wait
+	// of bash some are started ahead, and where that is at the end of a command on a busy machine, its directory does
+	// not wait
+	if cmd.Shell == "" {
 		cmd.Argv, cmd.Text = []string{"sh", "-c", cmd.Text}, ""
 	}
 	r = j.world.run(cmd)
@@ -79,7 +81,8 @@ func isThere(path string) bool {
 	return err == nil
 }
 
-// An output directory that a command has not touched is the next one's. One that it has put something into stays, and the end says its name.
+// An output directory that a command has not touched is the next one's. One that it has put something into stays, and
+// the end says its name.
 func TestUntouchedOutputDirectoryServesAgain(t *testing.T) {
 	j := newJob(t)
 	first, r := j.run("true")
@@ -90,11 +93,13 @@ func TestUntouchedOutputDirectoryServesAgain(t *testing.T) {
 		if i == 3 {
 			ripen(t, first) // from here on it is known by its look alone
 		}
-		if out, r := j.run("ls -A / >/dev/null; exit 3"); out != first || r.Output != "" || r.Code != 3 || r.Seen == "" {
+		if out, r := j.run("ls -A / >/dev/null; exit 3"); out != first || r.Output != "" || r.Code != 3 ||
+			r.Seen == "" {
 			t.Errorf("%d: %q after %q: %+v", i, out, first, r)
 		}
 	}
-	if out, r := j.run(`echo >"$OUTPUT_DIR/../beside"; mkdir ../job_1/d; echo >d/f`); out != first || r.Seen != j.walked(j.dir) || !isThere(j.outputs+"/beside") {
+	if out, r := j.run(`echo >"$OUTPUT_DIR/../beside"; mkdir ../job_1/d; echo >d/f`); out != first ||
+		r.Seen != j.walked(j.dir) || !isThere(j.outputs+"/beside") {
 		t.Errorf("with a file beside it: %q after %q: %+v", out, first, r)
 	}
 	first, _ = j.run("true")
@@ -107,8 +112,8 @@ func TestUntouchedOutputDirectoryServesAgain(t *testing.T) {
 	}
 }
 
-// What is done to one, by its command or by others while it waits, shows in its look or in what it holds, however soon it is done: it is not used again, and what was
-// put there is kept.
+// What is done to one, by its command or by others while it waits, shows in its look or in what it holds, however
+// soon it is done: it is not used again, and what was put there is kept.
 func TestTouchedOutputDirectoryDoesNotServeAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
@@ -156,7 +161,10 @@ func TestTouchedOutputDirectoryDoesNotServeAgain(t *testing.T) {
 				if r.Seen != j.walked(j.dir) { // which has what waits removed
 					t.Errorf("seen %q, walked %q", r.Seen, j.walked(j.dir))
 				}
-				got := slices.DeleteFunc(j.there(), func(name string) bool { return name != filepath.Base(out)+"-moved" && name != filepath.Base(out) })
+				got := slices.DeleteFunc(j.there(), func(name string) bool {
+					return name != filepath.Base(out)+
+						"-moved" && name != filepath.Base(out)
+				})
 				if strings.HasPrefix(when, "waiting") && c.left == nil && name != "removed" {
 					want = []string{filepath.Base(out)} // which somebody has laid hands on
 				}
@@ -171,8 +179,8 @@ func TestTouchedOutputDirectoryDoesNotServeAgain(t *testing.T) {
 	}
 }
 
-// Between two ticks of the kernel's clock a directory looks the same before and after a change: with kernels before 6.13, as later ones give each change after a look a time
-// of its own.
+// Between two ticks of the kernel's clock a directory looks the same before and after a change: with kernels before
+// 6.13, as later ones give each change after a look a time of its own.
 func TestOutputDirectoryTouchedAtOnce(t *testing.T) {
 	j := newJob(t)
 	plain := Command{Argv: []string{"true"}, Dir: j.dir, Job: j.dir, Output: j.outputs + "/exec_1", Named: true}
@@ -198,7 +206,8 @@ func TestOutputDirectoryTouchedAtOnce(t *testing.T) {
 	for range 10 {
 		out, _ := j.run(`echo >"$OUTPUT_DIR/../beside"`)
 		ripen(t, out)
-		plain.Argv = []string{"rm", beside} // the output directory is known by its look then, and the one above it has changed just now
+		// the output directory is known by its look then, and the one above it has changed just now
+		plain.Argv = []string{"rm", beside}
 		j.world.run(plain)
 		must(t, os.WriteFile(beside, nil, 0o600))
 		plain.Argv = []string{"true"}
@@ -208,7 +217,8 @@ func TestOutputDirectoryTouchedAtOnce(t *testing.T) {
 	}
 }
 
-// One that waits goes after a while, and before anybody looks at files. One that a guest left which was killed goes when the next guest makes its first.
+// One that waits goes after a while, and before anybody looks at files. One that a guest left which was killed goes
+// when the next guest makes its first.
 func TestWaitingOutputDirectoryGoes(t *testing.T) {
 	j := newJob(t)
 	wait := func() string {
@@ -228,7 +238,8 @@ func TestWaitingOutputDirectoryGoes(t *testing.T) {
 		}
 	}
 	wait()
-	if list, _, err := j.List(short(t), proto.UserDefault, j.outputs); err != nil || len(list) > 0 || len(j.there()) > 0 {
+	if list, _, err := j.List(short(t), proto.UserDefault, j.outputs); err != nil || len(list) > 0 ||
+		len(j.there()) > 0 {
 		t.Errorf("listed %v, %v; there are %q", list, err, j.there())
 	}
 
@@ -240,7 +251,8 @@ func TestWaitingOutputDirectoryGoes(t *testing.T) {
 	j.kill()
 	j.boot()
 	next := wait()
-	if want := []string{filepath.Base(next), "0123456789abcde", "0123456789abcdef", "mine"}; isThere(litter) || !sameNames(j.there(), want) {
+	if want := []string{filepath.Base(next), "0123456789abcde", "0123456789abcdef", "mine"}; isThere(litter) ||
+		!sameNames(j.there(), want) {
 		t.Errorf("there are %q, want %q", j.there(), want)
 	}
 }
@@ -263,8 +275,9 @@ func TestOutputDirectoryThatDoesNotWait(t *testing.T) {
 		"of root, filled":    {Command{User: proto.UserRoot, Text: `echo >"$OUTPUT_DIR/f"`}, true, true},
 		"filled by a killed": {Command{Text: `echo >"$OUTPUT_DIR/f"; kill -9 $$`}, true, true},
 		"of a shell":         {Command{Shell: "s"}, false, false},
-		"where a shell is":   {Command{Shell: "s", Text: `cd "$OUTPUT_DIR"`}, true, false}, // which has the name that the daemon gave
-		"of a kept command":  {Command{ID: "exec_1", Keep: 1 << 10}, false, false},
+		// which has the name that the daemon gave
+		"where a shell is":  {Command{Shell: "s", Text: `cd "$OUTPUT_DIR"`}, true, false},
+		"of a kept command": {Command{ID: "exec_1", Keep: 1 << 10}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJob(t)
@@ -286,14 +299,16 @@ func TestOutputDirectoryThatDoesNotWait(t *testing.T) {
 	}
 	must(t, long.Kill(short(t)))
 	j.wait(long, &o)
-	if _, err := j.Start(short(t), Command{Argv: []string{"no-such-program"}, Dir: j.dir, Output: j.outputs + "/exec_1", Named: true}, o.sink); proto.CodeOf(err) != proto.NotFound {
+	if _, err := j.Start(short(t), Command{Argv: []string{"no-such-program"}, Dir: j.dir, Output: j.outputs + "/exec_1",
+		Named: true}, o.sink); proto.CodeOf(err) != proto.NotFound {
 		t.Error(err)
 	}
 	if left := j.there(); len(left) > 0 {
 		t.Errorf("a command that could not be run leaves %q", left)
 	}
 	j.run("true")
-	if _, err := j.Start(short(t), Command{Argv: []string{"no-such-program"}, Dir: j.dir, Output: j.outputs + "/exec_1", Named: true}, o.sink); proto.CodeOf(err) != proto.NotFound {
+	if _, err := j.Start(short(t), Command{Argv: []string{"no-such-program"}, Dir: j.dir, Output: j.outputs + "/exec_1",
+		Named: true}, o.sink); proto.CodeOf(err) != proto.NotFound {
 		t.Error(err)
 	}
 	if left := j.there(); len(left) > 0 {
@@ -317,7 +332,8 @@ func TestOutputDirectoryOfGuestsThatNameNone(t *testing.T) {
 
 // A guest says which name it gave, and no path that leads elsewhere.
 func TestOutputNameOfALiar(t *testing.T) {
-	for _, name := range []string{"exec_1", "../../../etc", "0123456789ABCDEF", "0123456789abcde", "0123456789abcdef/..", strings.Repeat("a", 1<<10)} {
+	for _, name := range []string{"exec_1", "../../../etc", "0123456789ABCDEF", "0123456789abcde",
+		"0123456789abcdef/..", strings.Repeat("a", 1<<10)} {
 		d := done{Exit: Exit{Output: name}}
 		if d.plausible() {
 			t.Errorf("%q is taken for a name", name)
@@ -325,7 +341,8 @@ func TestOutputNameOfALiar(t *testing.T) {
 	}
 }
 
-// A directory that a running command has stays where another command is the first of its user's in the job: what a guest that was killed left goes then.
+// A directory that a running command has stays where another command is the first of its user's in the job: what a
+// guest that was killed left goes then.
 func TestOutputDirectoryOfARunningCommandStays(t *testing.T) {
 	j := newJob(t)
 	left := filepath.Join(j.outputs, strings.Repeat("0", 2*outputNameBytes))
@@ -333,8 +350,9 @@ func TestOutputDirectoryOfARunningCommandStays(t *testing.T) {
 	must(t, os.Chmod(j.dir, 0o777))
 	must(t, os.Chmod(j.outputs, 0o777))
 	var o collected
-	p := j.start(Command{User: "root", Dir: j.dir, Job: j.dir, Output: filepath.Join(j.outputs, "exec_1"), Named: true, Stdin: true,
-		Argv: []string{"sh", "-c", `echo up; read l; echo x >"$OUTPUT_DIR/made"`}}, &o)
+	p := j.start(Command{User: "root", Dir: j.dir, Job: j.dir, Output: filepath.Join(j.outputs, "exec_1"), Named: true,
+		Stdin: true,
+		Argv:  []string{"sh", "-c", `echo up; read l; echo x >"$OUTPUT_DIR/made"`}}, &o)
 	o.until(t, proto.Stdout, "up")
 	j.run("true")
 	if isThere(left) {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Most requests are for plain commands: those whose output goes through descriptors. What is said of them is packed rather than JSON: it is read in
-// a sixth of the time (BenchmarkCommand), while somebody waits, and without what package json keeps of each type. Numbers are
-// varints, strings have their length before them, lists their count.
+// Most requests are for plain commands: those whose output goes through descriptors. What is said of them is packed
+// rather than JSON: it is read in a sixth of the time (BenchmarkCommand), while somebody waits, and without what
+// package json keeps of each type. Numbers are varints, strings have their length before them, lists their count.
 
 // packing is the version of what need not be JSON: 1 is of plain commands, 2 of frameAsk too, 3 of commands that end
 // with a name for their output directory. A guest says in Hello up to which one it understands, and older ones none.

@@ -13,7 +13,8 @@ func TestPacked(t *testing.T) {
 	for _, cmd := range []Command{
 		{},
 		{Text: "true"},
-		{ID: "exec_1", Argv: []string{"a", "", "b\xff"}, Dir: "/workspace", Output: "o", Job: "j", Env: []string{"A=1", "B=\n"}, Lists: []string{"P=/x"}, User: "root", Stdin: true},
+		{ID: "exec_1", Argv: []string{"a", "", "b\xff"}, Dir: "/workspace", Output: "o", Job: "j",
+			Env: []string{"A=1", "B=\n"}, Lists: []string{"P=/x"}, User: "root", Stdin: true},
 	} {
 		b := appendCommand(nil, &cmd, 4)
 		got, n, err := readCommand(b)
@@ -31,7 +32,8 @@ func TestPacked(t *testing.T) {
 	}
 	for _, d := range []done{
 		{},
-		{Exit: Exit{Code: 137, Signal: syscall.SIGKILL, OutOfMemory: true, Leftover: 3, CPU: time.Hour, PeakBytes: 1 << 40, Seen: "abc"}},
+		{Exit: Exit{Code: 137, Signal: syscall.SIGKILL, OutOfMemory: true, Leftover: 3, CPU: time.Hour,
+			PeakBytes: 1 << 40, Seen: "abc"}},
 		{Exit: Exit{ForksRefused: true, Full: ShortTmp, FullBefore: allShort, NoOutputDir: true}, Open: true},
 		{Exit: Exit{Seen: "abc", Output: "0123456789abcdef"}},
 	} {
@@ -77,8 +79,10 @@ func FuzzPacked(f *testing.F) {
 func BenchmarkCommand(b *testing.B) {
 	dir := "/workspace/job_03516YZrbd5601NiqoSUkF"
 	cmd := Command{
-		ID: "exec_03516YZrbd5601NiqoSUkF", Text: "true", Dir: dir, Job: dir, Output: dir + "/outputs/exec_03516YZrbd5601NiqoSUkF", User: "user",
-		Env: []string{"INPUT_DIR=/workspace/inputs", "OUTPUT_DIR=" + dir + "/outputs/exec_03516YZrbd5601NiqoSUkF", "JOB_DIR=" + dir, "JOB_ID=job_03516YZrbd5601NiqoSUkF"},
+		ID: "exec_03516YZrbd5601NiqoSUkF", Text: "true", Dir: dir, Job: dir, Output: dir +
+			"/outputs/exec_03516YZrbd5601NiqoSUkF", User: "user",
+		Env: []string{"INPUT_DIR=/workspace/inputs", "OUTPUT_DIR=" + dir + "/outputs/exec_03516YZrbd5601NiqoSUkF",
+			"JOB_DIR=" + dir, "JOB_ID=job_03516YZrbd5601NiqoSUkF"},
 	}
 	asJSON, err := json.Marshal(&request{Op: opExec, Command: &cmd, Pipes: 4})
 	if err != nil {

@@ -15,8 +15,8 @@ type plumbing struct {
 	close []int       // which of those are not ours once they are sent
 }
 
-// newPlumbing makes pipes for one command. The guest gets read ends too, so that
-// it can go on reading when we stop and a process that was left behind still writes: others than ours, or it could have our reads wait for ever.
+// newPlumbing makes pipes for one command. The guest gets read ends too, so that it can go on reading when we stop
+// and a process that was left behind still writes: others than ours, or it could have our reads wait for ever.
 func newPlumbing(stdin bool) (*plumbing, error) {
 	p := &plumbing{}
 	for i := range p.out {
@@ -30,7 +30,8 @@ func newPlumbing(stdin bool) (*plumbing, error) {
 			p.drop()
 			return nil, err
 		}
-		if r, err = unix.Open("/proc/self/fd/"+strconv.Itoa(r), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+		if r, err = unix.Open("/proc/self/fd/"+strconv.Itoa(r), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC,
+			0); err != nil {
 			p.drop()
 			return nil, err
 		}
@@ -51,7 +52,8 @@ func newPlumbing(stdin bool) (*plumbing, error) {
 	return p, err
 }
 
-// spares are pipes for commands to come, since a command would have to wait for its own. They are made when the end of one has been told and nobody waits.
+// spares are pipes for commands to come, since a command would have to wait for its own. They are made when the end
+// of one has been told and nobody waits.
 var spares = make(chan *plumbing, 4)
 
 // takePlumbing is newPlumbing, at once where there is a spare one.
@@ -67,7 +69,8 @@ func takePlumbing(stdin bool) (*plumbing, error) {
 	}
 }
 
-// layPlumbing makes as many spare ones as there is room for. So a daemon at rest always has the same number of them, whatever went on before.
+// layPlumbing makes as many spare ones as there is room for. So a daemon at rest always has the same number of them,
+// whatever went on before.
 func layPlumbing() {
 	for len(spares) < cap(spares) {
 		p, err := newPlumbing(false)

@@ -164,7 +164,8 @@ func (p *Process) attach(stdin bool) error {
 	if p.pipes != nil {
 		for i, f := range p.pipes.out {
 			stream := proto.Stdout + proto.Stream(i)
-			pump, err := newPump(f, false, func(b []byte) error { p.deliver(stream, b); return nil }, p.wholesale(stream))
+			pump, err := newPump(f, false, func(b []byte) error { p.deliver(stream, b); return nil },
+				p.wholesale(stream))
 			if err != nil {
 				p.client.wg.Done()
 				p.conn.broken = true
@@ -259,7 +260,8 @@ const maxSeen = 64
 // plausible reports whether an exit can be true.
 func (d *done) plausible() bool {
 	return d.Code >= 0 && d.Code <= 255 && d.Signal >= 0 && d.Signal <= 64 &&
-		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 && d.PeakBytes >= 0 && d.Ago >= 0 && len(d.Seen) <= maxSeen &&
+		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 &&
+		d.PeakBytes >= 0 && d.Ago >= 0 && len(d.Seen) <= maxSeen &&
 		(d.Output == "" || isOutputName(d.Output))
 }
 
@@ -361,8 +363,9 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 	return p.control(ctx, frameSignal, uint32(sig))
 }
 
-// Kill ends the process and all that it started, however it was hidden, and returns when
-// that is done. What has taken the mark of a later command passes for that one's. What has ended already is no error. A persistent shell ends with it.
+// Kill ends the process and all that it started, however it was hidden, and returns when that is done. What has taken
+// the mark of a later command passes for that one's. What has ended already is no error. A persistent shell ends with
+// it.
 func (p *Process) Kill(ctx context.Context) error {
 	err := p.control(ctx, frameKill)
 	if proto.CodeOf(err) == proto.Conflict {

@@ -29,8 +29,8 @@ type pump struct {
 	full    int  // reads in a row that found the pipe full
 }
 
-// A pipe that is found full so many times in a row gets room for widePipe bytes, so that writer and reader do not wait for each other every
-// 64 KiB. Most pipes are never full once.
+// A pipe that is found full so many times in a row gets room for widePipe bytes, so that writer and reader do not
+// wait for each other every 64 KiB. Most pipes are never full once.
 const (
 	usualPipe = 64 << 10
 	widePipe  = 1 << 20
@@ -43,7 +43,8 @@ func (p *pump) widen(read int) {
 		p.full = 0
 	}
 	if p.full == fullOften {
-		_ = p.raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe) }) // where it may not be, it stays
+		// where it may not be, it stays
+		_ = p.raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe) })
 	}
 }
 

@@ -29,7 +29,8 @@ type reaper struct {
 }
 
 func newReaper(all bool) *reaper {
-	return &reaper{all: all, children: map[int]chan death{}, orphans: map[*owner]*usage{}, watched: map[int]func(){}, claimed: map[int]*usage{}}
+	return &reaper{all: all, children: map[int]chan death{}, orphans: map[*owner]*usage{}, watched: map[int]func(){},
+		claimed: map[int]*usage{}}
 }
 
 // run reaps at each ring of b, until stop is closed.
@@ -133,7 +134,8 @@ func (r *reaper) unwatch(pid int, deaths <-chan death) bool {
 	return true
 }
 
-// kill kills a child, or its group if whom is negative, unless its death has been told: the number may be another's then.
+// kill kills a child, or its group if whom is negative, unless its death has been told: the number may be another's
+// then.
 func (r *reaper) kill(pid int, deaths <-chan death, whom int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,8 +14,9 @@ import (
 	"berth/proto"
 )
 
-// A container whose session has a network finds its proxy on loopback, and one whose code may call tools finds those: the guest listens there, and hands each connection over to the daemon. The
-// daemon brings the connections for that, ahead of time: they wait here until somebody connects. Nothing of this is there before the daemon asks.
+// A container whose session has a network finds its proxy on loopback, and one whose code may call tools finds those:
+// the guest listens there, and hands each connection over to the daemon. The daemon brings the connections for that,
+// ahead of time: they wait here until somebody connects. Nothing of this is there before the daemon asks.
 
 // A switchboard has an operator for each port of loopback that the daemon has asked for.
 type switchboard struct {
@@ -40,14 +41,18 @@ func (s *switchboard) listen(ctx context.Context, port uint16, wg *sync.WaitGrou
 		return o.calls, nil
 	}
 	if len(s.ports) >= maxPorts {
-		return nil, proto.Errorf(proto.TooMany, "listen", "", "the guest listens on %d ports, which is its limit", len(s.ports))
+		return nil, proto.Errorf(proto.TooMany, "listen", "", "the guest listens on %d ports, which is its limit",
+			len(s.ports))
 	}
-	ln, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)))
+	ln, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+		port)))
 	if err != nil {
 		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, proto.Errorf(proto.Conflict, "listen", "", "port %d of the container's loopback is taken by a program of the image", port)
+			return nil, proto.Errorf(proto.Conflict, "listen", "", "port %d of the container's loopback is taken by "+
+				"a program of the image", port)
 		}
-		return nil, proto.Errorf(proto.Unavailable, "listen", "", "the guest cannot listen on port %d of loopback", port)
+		return nil, proto.Errorf(proto.Unavailable, "listen", "", "the guest cannot listen on port %d of loopback",
+			port)
 	}
 	o := &operator{ln, make(chan *net.TCPConn)}
 	if s.ports == nil {
@@ -58,7 +63,8 @@ func (s *switchboard) listen(ctx context.Context, port uint16, wg *sync.WaitGrou
 	return o.calls, nil
 }
 
-// take accepts connections and gives each to whoever waits for one. Those that come while nobody does wait in the kernel.
+// take accepts connections and gives each to whoever waits for one. Those that come while nobody does wait in the
+// kernel.
 func (o *operator) take(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = o.ln.Close() })()
 	for {
@@ -78,8 +84,8 @@ func (o *operator) take(ctx context.Context) {
 	}
 }
 
-// lend gives this connection to the next one that is made in the container. It returns when that is over, or the daemon has hung up; either
-// way the connection is of no more use.
+// lend gives this connection to the next one that is made in the container. It returns when that is over, or the
+// daemon has hung up; either way the connection is of no more use.
 func (k *caller) lend(ctx context.Context, port uint16) error {
 	calls, err := k.s.switchboard.listen(ctx, port, &k.s.wg)
 	if err := k.reply(struct{}{}, err); err != nil || calls == nil {

@@ -154,7 +154,8 @@ func TestRelayPort(t *testing.T) {
 func TestLyingRelay(t *testing.T) {
 	ok := say(frameReply, "{}")
 	for name, then := range map[string][]byte{
-		"huge frame": {'B', 0xff, 0xff, 0xff, 0xff}, "empty frame": say(frameBody, ""), "wrong frame": say(frameDone, "{}"), "an end with a body": say(frameClose, "x"), "cut off": say(frameBody, "hello")[:7],
+		"huge frame": {'B', 0xff, 0xff, 0xff, 0xff}, "empty frame": say(frameBody, ""), "wrong frame": say(frameDone,
+			"{}"), "an end with a body": say(frameClose, "x"), "cut off": say(frameBody, "hello")[:7],
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := liar(t, append(append(append([]byte{}, ok...), ok...), then...))

@@ -28,11 +28,13 @@ type ServerOptions struct {
 	Workspace string       // default "/workspace"
 	UID, GID  int          // of "user"; default 1000
 	Env       []string     // what commands inherit, such as the image's PATH
-	Scratch   string       // directory for the pipes of persistent shells; default: the first that works of /dev/shm, /tmp, /run, /var/tmp
-	Init      bool         // wait for all children and take over orphans; for PID 1. No other part of the process may wait then
+	// directory for the pipes of persistent shells; default: the first that works of /dev/shm, /tmp, /run, /var/tmp
+	Scratch string
+	// wait for all children and take over orphans; for PID 1. No other part of the process may wait then
+	Init bool
 
-	// ZygoteRest is how long a bash that was started ahead waits without a command, and how long after a command the next has to come for one to be
-	// worth its start; default 30 s.
+	// ZygoteRest is how long a bash that was started ahead waits without a command, and how long after a command the
+	// next has to come for one to be worth its start; default 30 s.
 	ZygoteRest time.Duration
 
 	Doze Dozer    // nil: it stays awake
@@ -42,18 +44,19 @@ type ServerOptions struct {
 
 // A Server is the guest at work.
 type Server struct {
-	opt     ServerOptions
-	log     *slog.Logger
-	ids     identities
-	pid     int
-	init    bool
-	hello   Hello
-	bash    string // where users have it by custom; "" if it is not there
-	reaper  *reaper
-	shield  *shield
-	oom     *tally   // of kills for memory
-	forks   *tally   // of processes refused
-	nulls   chan int // /dev/null, opened for the next command without input: each has its own, or they would share its locks
+	opt    ServerOptions
+	log    *slog.Logger
+	ids    identities
+	pid    int
+	init   bool
+	hello  Hello
+	bash   string // where users have it by custom; "" if it is not there
+	reaper *reaper
+	shield *shield
+	oom    *tally // of kills for memory
+	forks  *tally // of processes refused
+	// /dev/null, opened for the next command without input: each has its own, or they would share its locks
+	nulls   chan int
 	calm    calm
 	newest  atomic.Int64 // PID started last
 	births  *births
@@ -138,7 +141,8 @@ func newServer(opt ServerOptions) *Server {
 	s := &Server{
 		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
 		ids: newIdentities(opt.UID, opt.GID), reaper: newReaper(opt.Init),
-		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...), forks: newTally("max", forkFiles...), keeps: newKeeps(), births: newBirths(), nulls: make(chan int, 1),
+		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...),
+		forks: newTally("max", forkFiles...), keeps: newKeeps(), births: newBirths(), nulls: make(chan int, 1),
 		scratch: scratch{want: opt.Scratch}, parted: make(chan struct{}, 1),
 	}
 	s.zygotes, s.outputs = newZygotes(s), newSpareOutputs()
@@ -157,7 +161,8 @@ func newServer(opt ServerOptions) *Server {
 	if past == (Past{}) {
 		past = Past{Boot: random(), StartedAt: proto.At(time.Now())}
 	}
-	s.hello = Hello{Packing: packing, Boot: past.Boot, Version: opt.Version, PID: s.pid, StartedAt: past.StartedAt, Kernel: kernel()}
+	s.hello = Hello{Packing: packing, Boot: past.Boot, Version: opt.Version, PID: s.pid, StartedAt: past.StartedAt,
+		Kernel: kernel()}
 	return s
 }
 
@@ -267,8 +272,8 @@ func (s *Server) serve(ctx context.Context, c *conn) {
 	k.hangUp()
 }
 
-// survive is deferred by whatever works on a request: a mistake in one must not end PID 1, and with it all that runs in the container. Who asked
-// loses the connection.
+// survive is deferred by whatever works on a request: a mistake in one must not end PID 1, and with it all that runs
+// in the container. Who asked loses the connection.
 func (s *Server) survive(c *conn) {
 	if p := recover(); p != nil {
 		s.log.Error("a request failed badly", "panic", p, "stack", string(debug.Stack()))
@@ -325,8 +330,8 @@ func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error 
 // asHello is how a request for Hello begins, and no other.
 var asHello = []byte(`{"op":"hello"`)
 
-// read decodes a request. For a Hello it has a smaller type, with the fields that count: what the JSON package keeps of a request, of
-// all it can hold, weighs some 45 KiB, and a container that waits for its use gets no other.
+// read decodes a request. For a Hello it has a smaller type, with the fields that count: what the JSON package keeps
+// of a request, of all it can hold, weighs some 45 KiB, and a container that waits for its use gets no other.
 func (r *request) read(kind frameKind, body []byte) (err error) {
 	if kind == frameRun {
 		r.Op = opExec

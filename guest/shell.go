@@ -129,16 +129,19 @@ func (s *Server) shellNamed(name string, id identity) (*shell, bool, error) {
 	defer s.mu.Unlock()
 	if sh := s.shells[name]; sh != nil {
 		if sh.id.name != id.name {
-			return nil, false, proto.Errorf(proto.Conflict, "exec", name, "shell %q belongs to user %s; close it first or use another name", name, sh.id.name)
+			return nil, false, proto.Errorf(proto.Conflict, "exec", name, "shell %q belongs to user %s; close it "+
+				"first or use another name", name, sh.id.name)
 		}
 		return sh, false, nil
 	}
 	if len(s.shells) >= maxShells {
-		return nil, false, proto.Errorf(proto.TooMany, "exec", name, "%d persistent shells are open; close one first", maxShells)
+		return nil, false, proto.Errorf(proto.TooMany, "exec", name, "%d persistent shells are open; close one first",
+			maxShells)
 	}
 	sh := &shell{
 		s: s, name: name, id: id, started: time.Now(),
-		turn: make(chan struct{}, 1), gone: make(chan struct{}), answers: make(chan answer, 8), sent: map[string]string{},
+		turn: make(chan struct{}, 1), gone: make(chan struct{}), answers: make(chan answer, 8),
+		sent: map[string]string{},
 	}
 	sh.turn <- struct{}{}
 	s.shells[name] = sh

@@ -27,30 +27,42 @@ func TestShellCalls(t *testing.T) {
 				{text: "x=1; cd /tmp; f() { echo f$1; }; declare -A m=([a]=b); export E=2; alias z=true"},
 				{text: `echo $x $PWD ${m[a]}; f 3; printenv E`, stdout: "1 /tmp b\nf3\n2\n"},
 			},
-			"codes":         {{text: "(exit 7)", code: 7}, {text: "false", code: 1}, {text: "kill -9 $BASHPID &\nwait $!", code: 137, stderr: "?Killed"}},
-			"streams apart": {{text: "echo o; echo e >&2; printf '\\xff\\x00x'", stdout: "o\n\xff\x00x", stderr: "e\n"}},
+			"codes": {{text: "(exit 7)", code: 7}, {text: "false", code: 1},
+				{text: "kill -9 $BASHPID &\nwait $!", code: 137, stderr: "?Killed"}},
+			"streams apart": {{text: "echo o; echo e >&2; printf '\\xff\\x00x'", stdout: "o\n\xff\x00x",
+				stderr: "e\n"}},
 			"exit": {
 				{text: "y=1; exit 3", code: 3, ended: true},
 				{text: "echo ${y-unset}", stdout: "unset\n"},
 			},
-			"exec":           {{text: "exec sh -c 'echo last; exit 4'", code: 4, stdout: "last\n", ended: true}, {text: "echo new", stdout: "new\n"}},
-			"syntax error":   {{text: "echo a\nif then", code: 2, stdout: "a\n", stderr: "?syntax error"}, {text: "echo b", stdout: "b\n"}},
-			"open quote":     {{text: "echo 'x", code: 2, stderr: "?unexpected EOF"}, {text: "echo b", stdout: "b\n"}},
-			"open heredoc":   {{text: "cat <<E\nxx", stdout: "xx\n", stderr: "?here-document"}, {text: "echo b", stdout: "b\n"}},
-			"line numbers":   {{text: "true"}, {text: "\n\nno-such", code: 127, stderr: "bash: line 3: no-such: command not found\n"}},
+			"exec": {{text: "exec sh -c 'echo last; exit 4'", code: 4, stdout: "last\n", ended: true},
+				{text: "echo new", stdout: "new\n"}},
+			"syntax error": {{text: "echo a\nif then", code: 2, stdout: "a\n", stderr: "?syntax error"},
+				{text: "echo b", stdout: "b\n"}},
+			"open quote": {{text: "echo 'x", code: 2, stderr: "?unexpected EOF"}, {text: "echo b", stdout: "b\n"}},
+			"open heredoc": {{text: "cat <<E\nxx", stdout: "xx\n", stderr: "?here-document"},
+				{text: "echo b", stdout: "b\n"}},
+			"line numbers": {{text: "true"}, {text: "\n\nno-such", code: 127,
+				stderr: "bash: line 3: no-such: command not found\n"}},
 			"stdin is empty": {{text: "read x; echo \"[$x]\"; cat", stdout: "[]\n"}, {text: "echo b", stdout: "b\n"}},
-			"stdout closed":  {{text: "exec 1>&- 2>&-"}, {text: "echo back; echo err >&2", stdout: "back\n", stderr: "err\n"}},
-			"stdout moved":   {{text: "exec >/dev/null; echo no"}, {text: "echo back", stdout: "back\n"}},
-			"set -e":         {{text: "set -e"}, {text: "echo a; false; echo b", code: 1, stdout: "a\n", ended: true}, {text: "false; echo b", stdout: "b\n"}},
-			"set -eux":       {{text: "set -ux; IFS=/; set -f", stderr: "++ IFS=/\n++ set -f\n"}, {text: "set +x; echo \"$IFS\"", stdout: "/\n", stderr: "++ set +x\n"}, {text: "echo q", stdout: "q\n"}},
-			"odd options":    {{text: "set -C; set -o posix; shopt -s nullglob failglob"}, {text: "echo on", stdout: "on\n"}},
-			"break":          {{text: "break; continue 2"}, {text: "echo on", stdout: "on\n"}},
-			"traps":          {{text: "trap 'echo err' ERR; trap 'echo bye; echo bye >&2' EXIT; false", stdout: "err\n", code: 1}, {text: "exit 9", stdout: "bye\n", stderr: "bye\n", code: 9, ended: true}},
-			"control fds":    {{text: "ls /proc/self/fd | tr '\\n' ' '", stdout: "0 1 2 3 "}},
-			"control closed": {{text: "for f in /proc/$$/fd/*; do n=${f##*/}; [ $n -gt 2 ] && eval \"exec $n>&-\"; done; echo a", stdout: "a\n"}, {text: "echo new", stdout: "new\n"}},
-			"empty lines":    {{text: "\n\n"}, {text: "echo a\n\n", stdout: "a\n"}},
-			"long text":      {{text: "x='" + strings.Repeat("y", 1<<20) + "'; echo ${#x}", stdout: "1048576\n"}},
-			"UTF-8":          {{text: "echo 'grüße ✓ \\'", stdout: "grüße ✓ \\\n"}},
+			"stdout closed": {{text: "exec 1>&- 2>&-"}, {text: "echo back; echo err >&2", stdout: "back\n",
+				stderr: "err\n"}},
+			"stdout moved": {{text: "exec >/dev/null; echo no"}, {text: "echo back", stdout: "back\n"}},
+			"set -e": {{text: "set -e"}, {text: "echo a; false; echo b", code: 1, stdout: "a\n", ended: true},
+				{text: "false; echo b", stdout: "b\n"}},
+			"set -eux": {{text: "set -ux; IFS=/; set -f", stderr: "++ IFS=/\n++ set -f\n"},
+				{text: "set +x; echo \"$IFS\"", stdout: "/\n", stderr: "++ set +x\n"}, {text: "echo q", stdout: "q\n"}},
+			"odd options": {{text: "set -C; set -o posix; shopt -s nullglob failglob"},
+				{text: "echo on", stdout: "on\n"}},
+			"break": {{text: "break; continue 2"}, {text: "echo on", stdout: "on\n"}},
+			"traps": {{text: "trap 'echo err' ERR; trap 'echo bye; echo bye >&2' EXIT; false", stdout: "err\n",
+				code: 1}, {text: "exit 9", stdout: "bye\n", stderr: "bye\n", code: 9, ended: true}},
+			"control fds": {{text: "ls /proc/self/fd | tr '\\n' ' '", stdout: "0 1 2 3 "}},
+			"control closed": {{text: "for f in /proc/$$/fd/*; do n=${f##*/}; [ $n -gt 2 ] && eval \"exec $n>&-\"; " +
+				"done; echo a", stdout: "a\n"}, {text: "echo new", stdout: "new\n"}},
+			"empty lines": {{text: "\n\n"}, {text: "echo a\n\n", stdout: "a\n"}},
+			"long text":   {{text: "x='" + strings.Repeat("y", 1<<20) + "'; echo ${#x}", stdout: "1048576\n"}},
+			"UTF-8":       {{text: "echo 'grüße ✓ \\'", stdout: "grüße ✓ \\\n"}},
 		} {
 			t.Run(name, func(t *testing.T) { w.steps(t, name, steps) })
 		}
@@ -78,7 +90,8 @@ func (w *world) steps(t *testing.T, shell string, steps []step) {
 			s.ended, s.code, okErr = r.ShellEnded, r.Code, true
 		}
 		if r.Code != s.code || r.stdout != s.stdout || !okErr || r.ShellEnded != s.ended {
-			t.Errorf("%q: got %d %.200q %.300q ended %v, want %d %q %q ended %v", text, r.Code, r.stdout, r.stderr, r.ShellEnded, s.code, s.stdout, s.stderr, s.ended)
+			t.Errorf("%q: got %d %.200q %.300q ended %v, want %d %q %q ended %v", text, r.Code, r.stdout, r.stderr,
+				r.ShellEnded, s.code, s.stdout, s.stderr, s.ended)
 		}
 	}
 }
@@ -87,8 +100,9 @@ func TestShellEnvironment(t *testing.T) {
 	w := newWorld(t, false)
 	for i := range 3 {
 		out := fmt.Sprintf("%s/out%d", w.workspace, i)
-		r := w.run(Command{ID: fmt.Sprintf("exec_%d", i), Shell: "s", Text: `echo "$OUTPUT_DIR" "$Q" $BERTH_EXEC_ID; ls -A "$OUTPUT_DIR"; pwd`,
-			Env: []string{"OUTPUT_DIR=" + out, "Q=it's \"$x\" `y`\n"}, Output: out, Dir: "job"})
+		r := w.run(Command{ID: fmt.Sprintf("exec_%d", i), Shell: "s",
+			Text: `echo "$OUTPUT_DIR" "$Q" $BERTH_EXEC_ID; ls -A "$OUTPUT_DIR"; pwd`,
+			Env:  []string{"OUTPUT_DIR=" + out, "Q=it's \"$x\" `y`\n"}, Output: out, Dir: "job"})
 		want := out + " it's \"$x\" `y`\n" + fmt.Sprintf(" exec_%d\n", i) + filepath.Join(w.workspace, "job") + "\n"
 		if r.stdout != want {
 			t.Errorf("got %q %q, want %q", r.stdout, r.stderr, want)
@@ -100,7 +114,8 @@ func TestShellEnvironment(t *testing.T) {
 func TestShellKeepsItsVariables(t *testing.T) {
 	w := newWorld(t, false)
 	for _, c := range []struct{ given, text, want string }{
-		{"V=1", "echo $V; V=mine", "1\n"}, {"V=1", "echo $V", "mine\n"}, {"V=2", "echo $V; unset V", "2\n"}, {"V=2", "echo ${V-none}", "none\n"},
+		{"V=1", "echo $V; V=mine", "1\n"}, {"V=1", "echo $V", "mine\n"}, {"V=2", "echo $V; unset V", "2\n"},
+		{"V=2", "echo ${V-none}", "none\n"},
 	} {
 		if r := w.run(Command{Shell: "s", Text: c.text, Env: []string{c.given}}); r.stdout != c.want {
 			t.Errorf("%+v: got %q", c, r.stdout)
@@ -132,7 +147,8 @@ func TestShellStdin(t *testing.T) {
 // A job left behind by one call must not write into the next.
 func TestShellBackgroundJob(t *testing.T) {
 	w := newWorld(t, false)
-	r := w.run(Command{Shell: "s", Text: "(while [ ! -e go ]; do sleep 0.02; done; echo late; echo $? >wrote) & echo now"})
+	r := w.run(
+		Command{Shell: "s", Text: "(while [ ! -e go ]; do sleep 0.02; done; echo late; echo $? >wrote) & echo now"})
 	if r.stdout != "now\n" || r.Leftover == 0 {
 		t.Errorf("got %+v", r)
 	}
@@ -157,7 +173,8 @@ func TestShellTurns(t *testing.T) {
 	for range 10 {
 		go func() {
 			var o collected
-			p, err := w.Start(context.Background(), Command{Shell: "s", Text: "m=$n; sleep 0.01; n=$((m+1)); echo $n"}, o.sink)
+			p, err := w.Start(context.Background(), Command{Shell: "s", Text: "m=$n; sleep 0.01; n=$((m+1)); echo $n"},
+				o.sink)
 			if err != nil {
 				results <- err.Error()
 				return
@@ -232,11 +249,13 @@ func TestShellUsers(t *testing.T) {
 	wantCode(t, err, proto.InvalidArgument)
 }
 
-// A shell gets secrets and its text in files, and writes its output to FIFOs. Other users of the container can use none of them.
+// A shell gets secrets and its text in files, and writes its output to FIFOs. Other users of the container can use
+// none of them.
 func TestShellFilesAreItsUsers(t *testing.T) {
 	w := newWorld(t, false)
 	for _, user := range []string{"user", "root"} {
-		r := w.run(Command{Shell: "s" + user, User: user, Text: `stat -L -c '%a %u' /proc/self/fd/1 "${__berth_call}.env" "${__berth_call}.text"`})
+		r := w.run(Command{Shell: "s" + user, User: user,
+			Text: `stat -L -c '%a %u' /proc/self/fd/1 "${__berth_call}.env" "${__berth_call}.text"`})
 		want := map[string]string{"user": "600 1000 400 1000 400 1000", "root": "600 0 400 0 400 0"}[user]
 		if got := strings.Join(strings.Fields(r.stdout), " "); got != want {
 			t.Errorf("%s: %q %q", user, r.stdout, r.stderr)
@@ -244,7 +263,8 @@ func TestShellFilesAreItsUsers(t *testing.T) {
 	}
 }
 
-// Where the files of a call find no room, the call is refused and all else goes on. Of what it would have told the shell, the shell knows nothing.
+// Where the files of a call find no room, the call is refused and all else goes on. Of what it would have told the
+// shell, the shell knows nothing.
 func TestShellWithoutRoom(t *testing.T) {
 	tiny := inMemory(t, "size=256k")
 	w := newWorld(t, false)

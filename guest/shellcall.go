@@ -102,8 +102,8 @@ func (e *execution) adopt(o *owner, cmd *Command) (err error) {
 	return nil
 }
 
-// prepare writes the files of a call. Nobody but root can put anything in their place.
-// The number makes the names of each call's files new, so that nothing which an earlier call left is taken for this one's.
+// prepare writes the files of a call. Nobody but root can put anything in their place. The number makes the names of
+// each call's files new, so that nothing which an earlier call left is taken for this one's.
 func (sh *shell) prepare(cmd *Command) (*shellCall, error) {
 	sh.mu.Lock()
 	sh.calls++
@@ -131,8 +131,8 @@ func (sh *shell) prepare(cmd *Command) (*shellCall, error) {
 	return c, nil
 }
 
-// exports is what is new in the caller's environment, as bash commands and as it goes into sent. What an earlier call was given
-// already is left alone: the shell may have changed it since.
+// exports is what is new in the caller's environment, as bash commands and as it goes into sent. What an earlier call
+// was given already is left alone: the shell may have changed it since.
 func (sh *shell) exports(cmd *Command) (string, map[string]string) {
 	var b strings.Builder
 	sends := map[string]string{}
@@ -155,7 +155,8 @@ func (sh *shell) exports(cmd *Command) (string, map[string]string) {
 		k, v, _ := strings.Cut(kv, "=")
 		if sh.sent[kv] == "" { // the shell may have begun before there was such a list
 			sends[kv] = v
-			fmt.Fprintf(&b, "[[ :$%[1]s: == *:%[2]s:* ]] || builtin export %[1]s=\"${%[1]s:+$%[1]s:}\"%[2]s\n", k, quoted(v))
+			fmt.Fprintf(&b, "[[ :$%[1]s: == *:%[2]s:* ]] || builtin export %[1]s=\"${%[1]s:+$%[1]s:}\"%[2]s\n", k,
+				quoted(v))
 		}
 	}
 	return b.String(), sends
@@ -176,7 +177,8 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// fileError tells what went wrong with the files of a call, and where those are: what makes room for them is not the container's disk.
+// fileError tells what went wrong with the files of a call, and where those are: what makes room for them is not the
+// container's disk.
 func (sh *shell) fileError(err error) error {
 	return fileError("shell", "the shell's files in "+filepath.Dir(filepath.Dir(sh.dir)), err)
 }

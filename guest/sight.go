@@ -11,15 +11,16 @@ import (
 	"berth/proto"
 )
 
-// A look at a job's directory at a command's end saves the daemon a walk of it, nearly always: commands that change no
-// file are the most frequent ones. It must cost next to nothing, so in a directory with more than this the daemon walks.
+// A look at a job's directory at a command's end saves the daemon a walk of it, nearly always: commands that change
+// no file are the most frequent ones. It must cost next to nothing, so in a directory with more than this the daemon
+// walks.
 const (
 	sightFiles   = 100 // files and links
 	sightEntries = 400 // all that directories hold
 )
 
-// sight is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it sees to the output directory that
-// is to go, and returns what is still to be done about it.
+// sight is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it sees to the
+// output directory that is to go, and returns what is still to be done about it.
 func (s *Server) sight(dir string, prune parting) (gist string, left parting) {
 	w := &walker{most: sightFiles, left: sightEntries, prune: prune, above: filepath.Dir(prune.path)}
 	if err := s.ids.root.do(func() error { return w.from(s, dir) }); err != nil || w.truncated {

@@ -31,8 +31,8 @@ func newWaiter() (w *waiter, far int, err error) {
 	return &waiter{o: &owner{zygote: true}, conn: pair[0], wait: sparePatience, gone: make(chan struct{})}, pair[1], nil
 }
 
-// soon is how long an answer is waited for without Go's scheduler being told: nearly always it is there in less time than that takes to find that
-// somebody waits.
+// soon is how long an answer is waited for without Go's scheduler being told: nearly always it is there in less time
+// than that takes to find that somebody waits.
 const soon = time.Millisecond
 
 // send has it do something, with descriptors that come along.

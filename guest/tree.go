@@ -12,8 +12,8 @@ import (
 // errOutside says that a link leads out of a tree.
 var errOutside = errors.New("leads out of the directory")
 
-// A tree is a directory below which names are found step by step, so that none leads out of it, whatever
-// links there are or come to be. (os.Root does the same, but trusts O_DIRECTORY with O_NOFOLLOW, which follows links under
+// A tree is a directory below which names are found step by step, so that none leads out of it, whatever links there
+// are or come to be. (os.Root does the same, but trusts O_DIRECTORY with O_NOFOLLOW, which follows links under
 // gVisor; see stepInto.)
 type tree struct{ fd int }
 
@@ -24,9 +24,9 @@ func openTree(dir string) (*tree, error) {
 
 func (t *tree) close() { _ = unix.Close(t.fd) }
 
-// parent opens the directory that name, which is clean and relative, is in, and returns what the name is without the links
-// on the way to that. Directories that are missing are made if grow is set. Links are followed if they stay inside; else
-// the error is errOutside.
+// parent opens the directory that name, which is clean and relative, is in, and returns what the name is without the
+// links on the way to that. Directories that are missing are made if grow is set. Links are followed if they stay
+// inside; else the error is errOutside.
 func (t *tree) parent(name string, grow bool) (at int, real string, err error) {
 	for range maxLinks {
 		at, again, err := t.descend(name, grow)

@@ -13,7 +13,8 @@ import (
 func TestTTY(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		var o collected
-		p := w.start(Command{Argv: []string{"bash", "--norc", "-i"}, Env: []string{"PS1=$ "}, Stdin: true, TTY: &proto.WindowSize{Rows: 30, Cols: 100}}, &o)
+		p := w.start(Command{Argv: []string{"bash", "--norc", "-i"}, Env: []string{"PS1=$ "}, Stdin: true,
+			TTY: &proto.WindowSize{Rows: 30, Cols: 100}}, &o)
 		type_ := func(s string) {
 			_, err := p.Write(context.Background(), []byte(s))
 			must(t, err)

@@ -89,7 +89,8 @@ func (u *unpacker) unpack(r io.Reader) error {
 		// It is kept for the error, which comes from deep below where no name is known.
 		u.member = h.Name
 		if u.files >= u.limits.Files {
-			return proto.Errorf(proto.TooLarge, opUntar, u.member, "the archive has more than %d members", u.limits.Files)
+			return proto.Errorf(proto.TooLarge, opUntar, u.member, "the archive has more than %d members",
+				u.limits.Files)
 		}
 		if err := u.one(h, tr); err != nil {
 			return err
@@ -157,7 +158,8 @@ func memberName(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// place unpacks what is no directory as an entry of one. The name is without links, so that it tells how deep the entry is.
+// place unpacks what is no directory as an entry of one. The name is without links, so that it tells how deep the
+// entry is.
 func (u *unpacker) place(at int, name string, h *tar.Header, r io.Reader) error {
 	base := path.Base(name)
 	switch h.Typeflag {
@@ -190,7 +192,8 @@ func makeRoom(at int, base, member string) error {
 func (u *unpacker) file(at int, base string, h *tar.Header, r io.Reader) error {
 	// The difference cannot overflow, as the sum could with a size of nearly 2^63.
 	if h.Size > u.limits.Bytes-u.bytes {
-		return proto.Errorf(proto.TooLarge, opUntar, h.Name, "the archive unpacks to more than %d bytes", u.limits.Bytes)
+		return proto.Errorf(proto.TooLarge, opUntar, h.Name, "the archive unpacks to more than %d bytes",
+			u.limits.Bytes)
 	}
 	u.bytes += h.Size
 	temp := tempName()
@@ -262,7 +265,8 @@ func (u *unpacker) hardlink(at int, base string, h *tar.Header) error {
 	if err == nil {
 		defer unix.Close(from)
 		var st unix.Stat_t
-		if err = unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		if err = unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil &&
+			st.Mode&unix.S_IFMT != unix.S_IFREG {
 			err = unix.ENOENT
 		}
 	}
@@ -281,7 +285,8 @@ func (u *unpacker) hardlink(at int, base string, h *tar.Header) error {
 // sameEntry reports whether two names are of one file already.
 func sameEntry(from int, name string, at int, base string) bool {
 	var a, b unix.Stat_t
-	return unix.Fstatat(from, name, &a, unix.AT_SYMLINK_NOFOLLOW) == nil && unix.Fstatat(at, base, &b, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+	return unix.Fstatat(from, name, &a, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		unix.Fstatat(at, base, &b, unix.AT_SYMLINK_NOFOLLOW) == nil &&
 		a.Dev == b.Dev && a.Ino == b.Ino
 }
 
@@ -321,7 +326,8 @@ func (u *unpacker) explain(err error) error {
 	if !errors.As(err, &e) {
 		switch {
 		case errors.Is(err, tar.ErrHeader), errors.Is(err, io.ErrUnexpectedEOF):
-			e = proto.Errorf(proto.InvalidArgument, opUntar, member, "the archive is damaged or cut off after member %q", member)
+			e = proto.Errorf(proto.InvalidArgument, opUntar, member,
+				"the archive is damaged or cut off after member %q", member)
 		case errors.Is(err, errOutside):
 			errors.As(refuse(u.member, "leads out of the directory through a link"), &e)
 		default:

@@ -8,10 +8,15 @@ import (
 
 func TestEnsureUser(t *testing.T) {
 	for name, c := range map[string]struct{ passwd, group, wantPasswd, wantGroup, home string }{
-		"bare image":  {"", "", "user:x:1000:1000::/home/user:/bin/sh\n", "user:x:1000:\n", "/home/user"},
-		"no line end": {"root:x:0:0:root:/root:/bin/sh", "root:x:0:", "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n", "root:x:0:\nuser:x:1000:\n", "/home/user"},
-		"there":       {"node:x:1000:1000::/home/node:/bin/bash\n", "node:x:1000:\n", "node:x:1000:1000::/home/node:/bin/bash\n", "node:x:1000:\n", "/home/node"},
-		"name taken":  {"user:x:7:7::/u:/bin/sh\n", "user:x:7:\n", "user:x:7:7::/u:/bin/sh\nuser1000:x:1000:1000::/home/user1000:/bin/sh\n", "user:x:7:\nuser1000:x:1000:\n", "/home/user1000"},
+		"bare image": {"", "", "user:x:1000:1000::/home/user:/bin/sh\n", "user:x:1000:\n", "/home/user"},
+		"no line end": {"root:x:0:0:root:/root:/bin/sh", "root:x:0:",
+			"root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n", "root:x:0:\nuser:x:1000:\n",
+			"/home/user"},
+		"there": {"node:x:1000:1000::/home/node:/bin/bash\n", "node:x:1000:\n",
+			"node:x:1000:1000::/home/node:/bin/bash\n", "node:x:1000:\n", "/home/node"},
+		"name taken": {"user:x:7:7::/u:/bin/sh\n", "user:x:7:\n",
+			"user:x:7:7::/u:/bin/sh\nuser1000:x:1000:1000::/home/user1000:/bin/sh\n", "user:x:7:\nuser1000:x:1000:\n",
+			"/home/user1000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()

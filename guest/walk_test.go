@@ -10,7 +10,8 @@ import (
 	"berth/proto"
 )
 
-// A walk goes by descriptors, and so to where no path leads: what it would say of such files nobody could use, and it could be any length.
+// A walk goes by descriptors, and so to where no path leads: what it would say of such files nobody could use, and it
+// could be any length.
 func TestWalkLeavesOutWhatNoPathNames(t *testing.T) {
 	w := newWorld(t, false)
 	at, err := unix.Open(w.workspace, dirFlags, 0)

@@ -60,41 +60,56 @@ type request struct {
 
 // A Command is what Client.Start runs. Exactly one of Argv and Text is set.
 type Command struct {
-	ID     string            `json:"id,omitempty"`     // of the exec; also in its environment as BERTH_EXEC_ID
-	Argv   []string          `json:"argv,omitempty"`   // a program and its arguments
-	Text   string            `json:"text,omitempty"`   // for bash
-	Shell  string            `json:"shell,omitempty"`  // the persistent shell that runs Text; made at first use
-	Dir    string            `json:"dir,omitempty"`    // working directory; made if missing below the workspace. A shell's first call only
-	Output string            `json:"output,omitempty"` // a directory made fresh and empty, and removed if it is empty at the end; its parent must be User's to write. See Named too
-	Job    string            `json:"job,omitempty"`    // the directory that Exit.Seen is about; "" for none
-	Env    []string          `json:"env,omitempty"`    // "NAME=value"; wins over what the guest sets
-	Lists  []string          `json:"lists,omitempty"`  // "NAME=directory"; put behind what the variable has, Env's too
-	User   string            `json:"user,omitempty"`   // proto.UserDefault, which is also the default, or proto.UserRoot
-	Stdin  bool              `json:"stdin,omitempty"`  // Process.Write will give it something; else it reads nothing
-	TTY    *proto.WindowSize `json:"tty,omitempty"`    // give it a terminal of that size; not for shells
-	Named  bool              `json:"-"`                // the guest may give Output's last element another name, as Env's OUTPUT_DIR and Exit.Output then say
-	Keep   int64             `json:"keep,omitempty"`   // it outlives its connection: keep its end, and so many bytes of each stream, until Client.Forget; needs ID
-	Input  []byte            `json:"input,omitempty"`  // all of its standard input, where Keep is set; not with Stdin
-	Whole  BufferSink        `json:"-"`                // takes what fills a buffer, in place of the sink; may be nil
-	Sent   func()            `json:"-"`                // called by Start once the request is on its way, as what takes time may be done while the guest starts the process
+	ID    string   `json:"id,omitempty"`    // of the exec; also in its environment as BERTH_EXEC_ID
+	Argv  []string `json:"argv,omitempty"`  // a program and its arguments
+	Text  string   `json:"text,omitempty"`  // for bash
+	Shell string   `json:"shell,omitempty"` // the persistent shell that runs Text; made at first use
+	// working directory; made if missing below the workspace. A shell's first call only
+	Dir string `json:"dir,omitempty"`
+	// a directory made fresh and empty, and removed if it is empty at the end; its parent must be User's to write.
+	// See Named too
+	Output string   `json:"output,omitempty"`
+	Job    string   `json:"job,omitempty"`   // the directory that Exit.Seen is about; "" for none
+	Env    []string `json:"env,omitempty"`   // "NAME=value"; wins over what the guest sets
+	Lists  []string `json:"lists,omitempty"` // "NAME=directory"; put behind what the variable has, Env's too
+	// proto.UserDefault, which is also the default, or proto.UserRoot
+	User  string            `json:"user,omitempty"`
+	Stdin bool              `json:"stdin,omitempty"` // Process.Write will give it something; else it reads nothing
+	TTY   *proto.WindowSize `json:"tty,omitempty"`   // give it a terminal of that size; not for shells
+	// the guest may give Output's last element another name, as Env's OUTPUT_DIR and Exit.Output then say
+	Named bool `json:"-"`
+	// it outlives its connection: keep its end, and so many bytes of each stream, until Client.Forget; needs ID
+	Keep  int64      `json:"keep,omitempty"`
+	Input []byte     `json:"input,omitempty"` // all of its standard input, where Keep is set; not with Stdin
+	Whole BufferSink `json:"-"`               // takes what fills a buffer, in place of the sink; may be nil
+	// called by Start once the request is on its way, as what takes time may be done while the guest starts the
+	// process
+	Sent func() `json:"-"`
 }
 
 // An Exit is how a command ended.
 type Exit struct {
-	Code         int            `json:"code"`                    // 0 to 255; 128+n where signal n ended it
-	Signal       syscall.Signal `json:"signal,omitempty"`        // 0 unless a signal ended it
-	OutOfMemory  bool           `json:"oom,omitempty"`           // the kernel killed it for memory
-	ForksRefused bool           `json:"forks,omitempty"`         // while it ran, a process or thread was refused to somebody in the container; this, Full and FullBefore only if Code is not 0
-	Full         Shortage       `json:"full,omitempty"`          // which file systems in memory were full at its end
-	FullBefore   Shortage       `json:"full_before,omitempty"`   // and were at its start
-	NoOutputDir  bool           `json:"no_output_dir,omitempty"` // Command.Output could not be made, since the disk is full
-	Leftover     int            `json:"leftover,omitempty"`      // processes it left running
-	CPU          time.Duration  `json:"cpu,omitempty"`           // of its processes that were waited for
-	PeakBytes    int64          `json:"peak,omitempty"`          // largest resident set of one of those; 0 unknown, as for a shell that lives on
-	ShellEnded   bool           `json:"ended,omitempty"`         // the persistent shell is gone; its next call starts a fresh one
-	Seen         string         `json:"seen,omitempty"`          // proto.Gist of Command.Job at its end; "" if that was not looked at
-	Ago          time.Duration  `json:"ago,omitempty"`           // how long before this was told it ended, where it was kept
-	Output       string         `json:"output,omitempty"`        // the name that the guest gave to Command.Output, where that is still there; "" where it gave none
+	Code        int            `json:"code"`             // 0 to 255; 128+n where signal n ended it
+	Signal      syscall.Signal `json:"signal,omitempty"` // 0 unless a signal ended it
+	OutOfMemory bool           `json:"oom,omitempty"`    // the kernel killed it for memory
+	// while it ran, a process or thread was refused to somebody in the container; this, Full and FullBefore only if
+	// Code is not 0
+	ForksRefused bool     `json:"forks,omitempty"`
+	Full         Shortage `json:"full,omitempty"`        // which file systems in memory were full at its end
+	FullBefore   Shortage `json:"full_before,omitempty"` // and were at its start
+	// Command.Output could not be made, since the disk is full
+	NoOutputDir bool          `json:"no_output_dir,omitempty"`
+	Leftover    int           `json:"leftover,omitempty"` // processes it left running
+	CPU         time.Duration `json:"cpu,omitempty"`      // of its processes that were waited for
+	// largest resident set of one of those; 0 unknown, as for a shell that lives on
+	PeakBytes int64 `json:"peak,omitempty"`
+	// the persistent shell is gone; its next call starts a fresh one
+	ShellEnded bool `json:"ended,omitempty"`
+	// proto.Gist of Command.Job at its end; "" if that was not looked at
+	Seen string        `json:"seen,omitempty"`
+	Ago  time.Duration `json:"ago,omitempty"` // how long before this was told it ended, where it was kept
+	// the name that the guest gave to Command.Output, where that is still there; "" where it gave none
+	Output string `json:"output,omitempty"`
 }
 
 // done is what frame D says.
@@ -103,13 +118,16 @@ type done struct {
 	Open bool `json:"open,omitempty"` // somebody still has the pipes open; answer with Y
 }
 
-// numbers, setNumbers and flags are what packed ends consist of, but for Seen and Output. Those of shells and of kept commands are never packed.
+// numbers, setNumbers and flags are what packed ends consist of, but for Seen and Output. Those of shells and of kept
+// commands are never packed.
 func (d *done) numbers() [7]int64 {
-	return [7]int64{int64(d.Code), int64(d.Signal), int64(d.Full), int64(d.FullBefore), int64(d.Leftover), int64(d.CPU), d.PeakBytes}
+	return [7]int64{int64(d.Code), int64(d.Signal), int64(d.Full), int64(d.FullBefore), int64(d.Leftover), int64(d.CPU),
+		d.PeakBytes}
 }
 
 func (d *done) setNumbers(n [7]int64) {
-	d.Code, d.Signal, d.Full, d.FullBefore, d.Leftover, d.CPU, d.PeakBytes = int(n[0]), syscall.Signal(n[1]), Shortage(n[2]), Shortage(n[3]), int(n[4]), time.Duration(n[5]), n[6]
+	d.Code, d.Signal, d.Full, d.FullBefore, d.Leftover, d.CPU, d.PeakBytes = int(n[0]), syscall.Signal(n[1]),
+		Shortage(n[2]), Shortage(n[3]), int(n[4]), time.Duration(n[5]), n[6]
 }
 
 func (d *done) flags() [4]*bool {
@@ -156,7 +174,8 @@ type WriteOptions struct {
 	Mode      uint32 `json:"mode,omitempty"`      // permission bits; 0 keeps those of the file it replaces, or is 0644
 	Exclusive bool   `json:"exclusive,omitempty"` // fail with proto.AlreadyExists rather than replace
 	Hash      bool   `json:"hash,omitempty"`      // sum up what is written, which takes far longer than to write it
-	NoLinks   bool   `json:"no_links,omitempty"`  // replace a link at the end, fail where one is on the way; the directory must be there
+	// replace a link at the end, fail where one is on the way; the directory must be there
+	NoLinks bool `json:"no_links,omitempty"`
 }
 
 // UntarLimits bound what an archive may unpack to. Zero means the default.

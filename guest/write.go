@@ -129,8 +129,8 @@ func target(path string) (string, error) {
 	return "", unix.ELOOP
 }
 
-// beyond is where the link at path leads, as the kernel goes there: ".." is the directory above the one that was reached, which after a
-// link is another than the one that the path names.
+// beyond is where the link at path leads, as the kernel goes there: ".." is the directory above the one that was
+// reached, which after a link is another than the one that the path names.
 func beyond(path, to string) (string, error) {
 	if !filepath.IsAbs(to) {
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
@@ -152,7 +152,8 @@ func beyond(path, to string) (string, error) {
 func (in *incoming) still(was *unix.Stat_t) bool {
 	var st unix.Stat_t
 	err := in.id.do(func() error { return unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW) })
-	return err == nil && st.Ino == was.Ino && st.Dev == was.Dev && st.Size == was.Size && st.Mtim == was.Mtim && st.Ctim == was.Ctim
+	return err == nil && st.Ino == was.Ino && st.Dev == was.Dev && st.Size == was.Size && st.Mtim == was.Mtim &&
+		st.Ctim == was.Ctim
 }
 
 // Write adds to the file.

@@ -13,30 +13,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// More than half of what a small command takes is the start of bash: its program executed, its libraries found, mapped and bound. A zygote is a bash, or a
-// Python, that has this behind it and waits just before its main function. It makes spares, children that wait for a command: they are given arguments,
-// environment, directory, descriptors, a session of their own and limits, and go on from there. See docs/decisions/0045.
+// More than half of what a small command takes is the start of bash: its program executed, its libraries found,
+// mapped and bound. A zygote is a bash, or a Python, that has this behind it and waits just before its main function.
+// It makes spares, children that wait for a command: they are given arguments, environment, directory, descriptors, a
+// session of their own and limits, and go on from there. See docs/decisions/0045.
 
 // A zygote's times.
 const (
 	// zygoteStart is how long one may take to begin.
 	zygoteStart = 5 * time.Second
-	// sparePatience is how long a spare may take to answer, which on a machine that is not busy takes 50 microseconds. One that takes longer has been
-	// stopped by somebody, and the command starts without it.
+	// sparePatience is how long a spare may take to answer, which on a machine that is not busy takes 50
+	// microseconds. One that takes longer has been stopped by somebody, and the command starts without it.
 	sparePatience = time.Second
 )
 
 // waitingText is what a zygote would run, and what lists of processes show of it and of its spares.
 const waitingText = "# waits to be a command's"
 
-// maxFailures is how often in a row a zygote of a kind may fail to start: here they do not work then, as with a C library that is not GNU's.
+// maxFailures is how often in a row a zygote of a kind may fail to start: here they do not work then, as with a C
+// library that is not GNU's.
 const maxFailures = 3
 
 // maxSpares is how many spares a zygote has from when a command has found none.
 const maxSpares = 2
 
-// zygoteSlots is how many variables a command may have, unless the one had more that it is started for: they take the places of the zygote's own, and so do
-// arguments beyond the zygote's.
+// zygoteSlots is how many variables a command may have, unless the one had more that it is started for: they take the
+// places of the zygote's own, and so do arguments beyond the zygote's.
 const zygoteSlots = 128
 
 // zygoteArgs is how many arguments a zygote itself has: its name, -c, and waitingText.
@@ -90,7 +92,8 @@ type zygote struct {
 func (k kind) sources(path string) []string {
 	all := []string{"/etc/ld.so.cache", "/etc/ld.so.preload"}
 	if k.program != bashProgram {
-		all = append(all, filepath.Join(filepath.Dir(path), "../lib")) // where a Python that is not the system's has its libraries
+		// where a Python that is not the system's has its libraries
+		all = append(all, filepath.Join(filepath.Dir(path), "../lib"))
 	}
 	return all
 }
@@ -99,8 +102,8 @@ func newZygotes(s *Server) *zygotes {
 	return &zygotes{s: s, object: -1, failures: map[kind]int{}, by: map[kind]*zygote{}, asked: map[kind]time.Time{}}
 }
 
-// kind is that of the zygote whose spare could be the plan's program: it is a plain bash or a Python, and nothing in its environment is for the time
-// before main. It is zero where there can be none.
+// kind is that of the zygote whose spare could be the plan's program: it is a plain bash or a Python, and nothing in
+// its environment is for the time before main. It is zero where there can be none.
 func (p *plan) kind(pl childIO) kind {
 	program, ok := filepath.Base(p.argv[0]), false
 	switch program {
@@ -113,7 +116,8 @@ func (p *plan) kind(pl childIO) kind {
 		return kind{}
 	}
 	for _, kv := range p.env {
-		if strings.HasPrefix(kv, "LD_") || strings.HasPrefix(kv, "GLIBC_TUNABLES=") || strings.HasPrefix(kv, "MALLOC_") {
+		if strings.HasPrefix(kv, "LD_") || strings.HasPrefix(kv, "GLIBC_TUNABLES=") ||
+			strings.HasPrefix(kv, "MALLOC_") {
 			return kind{}
 		}
 	}
@@ -249,7 +253,8 @@ func (z *zygotes) start(k kind, p *plan) (err error) {
 		slots: max(zygoteSlots, 2*(len(p.argv)+len(p.env))), used: time.Now(),
 	}
 	g.look, g.looks = p.look, looksOf(g.sources)
-	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{g.name, "-c", waitingText}, env: make([]string, g.slots)}
+	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{g.name, "-c", waitingText},
+		env: make([]string, g.slots)}
 	n := copy(asleep.env, []string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)})
 	if k.program == bashProgram { // a Python loads libraries later, which it would be for, too
 		n += copy(asleep.env[n:], []string{"LD_BIND_NOW=1"})
@@ -398,7 +403,8 @@ func (z *zygotes) open() {
 	z.closed = false
 }
 
-// Flags of clone: the C library's for a process of its own, and that it is the child of the zygote's parent, which is the guest.
+// Flags of clone: the C library's for a process of its own, and that it is the child of the zygote's parent, which is
+// the guest.
 const cloneFlags = unix.CLONE_CHILD_CLEARTID | unix.CLONE_CHILD_SETTID | unix.CLONE_PARENT | uint64(unix.SIGCHLD)
 
 // child has a zygote make a spare, whose socket comes along.
@@ -433,7 +439,8 @@ func (g *zygote) command(p *plan, k mark) *message {
 	mm.set(m)
 	m.call(callCopy, g.mm.stack, m.putNumbers(vector...), uint64(8*len(vector)))
 	m.call(callCopy, g.environ, m.putNumbers(environ), 8)
-	if g.kind.program != bashProgram { // bash has no such locks; of a clone the kernel has no list, and nobody but the C library's fork would tell it
+	// bash has no such locks; of a clone the kernel has no list, and nobody but the C library's fork would tell it
+	if g.kind.program != bashProgram {
 		m.call(unix.SYS_SET_ROBUST_LIST, g.robust[0], g.robust[1])
 	}
 	m.call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 1)

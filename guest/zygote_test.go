@@ -24,8 +24,10 @@ func (w *world) ahead(user string) {
 	if !zygotesWork {
 		w.t.Skip("zygotes are for another architecture")
 	}
-	eventually(w.t, "a command is started ahead", func() bool { return w.run(Command{Text: showObject, User: user}).stdout != "0\n" })
-	eventually(w.t, "a zygote and its spare wait", func() bool { return len(w.waiting()) >= 2 }) // the spare is made after the answer
+	eventually(w.t, "a command is started ahead",
+		func() bool { return w.run(Command{Text: showObject, User: user}).stdout != "0\n" })
+	// the spare is made after the answer
+	eventually(w.t, "a zygote and its spare wait", func() bool { return len(w.waiting()) >= 2 })
 }
 
 // waiting lists bash's zygotes and spares, in the order of their start.
@@ -142,11 +144,13 @@ func TestZygotePython(t *testing.T) {
 		})
 	}
 	eventually(t, "a zygote and a spare wait", func() bool { return len(w.waitingAs("python3")) == 2 })
-	many := append([]string{"python3", "-c", "import sys; print(len(sys.argv))"}, strings.Fields(strings.Repeat("many ", 2*zygoteSlots))...)
+	many := append([]string{"python3", "-c", "import sys; print(len(sys.argv))"},
+		strings.Fields(strings.Repeat("many ", 2*zygoteSlots))...)
 	if r := w.run(Command{Argv: many}); r.stdout != fmt.Sprintln(1+2*zygoteSlots) {
 		t.Errorf("more arguments than there are places for: %+v", r)
 	}
-	a, b := w.run(Command{Argv: []string{"python3", "-c", "print(hash('a'))"}}), w.run(Command{Argv: []string{"python3", "-c", "print(hash('a'))"}})
+	a, b := w.run(Command{Argv: []string{"python3", "-c", "print(hash('a'))"}}),
+		w.run(Command{Argv: []string{"python3", "-c", "print(hash('a'))"}})
 	if a.stdout == b.stdout {
 		t.Errorf("two have the same random seed: %q", a.stdout)
 	}
@@ -159,7 +163,8 @@ func TestZygotePythonScript(t *testing.T) {
 	must(t, os.Mkdir(bin, 0o755))
 	must(t, os.WriteFile(filepath.Join(bin, "python3"), []byte("#!/bin/bash\necho wrapped \"$@\"\n"), 0o755))
 	for range 2 * maxFailures {
-		if r := w.run(Command{Argv: []string{"python3", "x"}, Env: []string{"PATH=" + bin + ":/usr/bin:/bin"}}); r.stdout != "wrapped x\n" || r.stderr != "" {
+		if r := w.run(Command{Argv: []string{"python3", "x"},
+			Env: []string{"PATH=" + bin + ":/usr/bin:/bin"}}); r.stdout != "wrapped x\n" || r.stderr != "" {
 			t.Fatalf("%+v", r)
 		}
 	}
@@ -177,7 +182,8 @@ func TestZygoteKeepsCommandsApart(t *testing.T) {
 	for i := range 100 {
 		r := w.bash(fmt.Sprintf(`echo %d $PWD $LEFT $(umask) $(ulimit -n) $((RANDOM)); kill -TERM $$; sleep 9`, i))
 		f := strings.Fields(r.stdout)
-		if r.Signal != syscall.SIGTERM || len(f) != 5 || f[0] != strconv.Itoa(i) || f[1] != w.workspace || f[2] != "0022" || f[3] != "1024" {
+		if r.Signal != syscall.SIGTERM || len(f) != 5 || f[0] != strconv.Itoa(i) || f[1] != w.workspace ||
+			f[2] != "0022" || f[3] != "1024" {
 			t.Fatalf("round %d: %+v", i, r)
 		}
 	}
@@ -216,12 +222,15 @@ func TestZygoteLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// A working directory that a command may not enter is refused as ever, and a command that the kernel has no process for is told so.
+// A working directory that a command may not enter is refused as ever, and a command that the kernel has no process
+// for is told so.
 func TestZygoteRefuses(t *testing.T) {
 	w := newWorld(t, false)
 	must(t, os.Mkdir(filepath.Join(w.dir, "secret"), 0o700))
 	w.ahead("")
-	_, err := w.Start(short(t), Command{Text: "true", Dir: filepath.Join(w.dir, "secret")}, func(proto.Stream, int64, []byte) {})
+	_, err := w.Start(short(t), Command{Text: "true", Dir: filepath.Join(w.dir, "secret")}, func(proto.Stream, int64,
+		[]byte) {
+	})
 	wantCode(t, err, proto.PermissionDenied)
 	if r := w.bash("echo on"); r.stdout != "on\n" {
 		t.Errorf("%+v", r)
@@ -266,7 +275,8 @@ func TestZygoteProtected(t *testing.T) {
 	w.ahead("")
 	r := w.bash(`n=0; for p in /proc/[0-9]*; do case $(tr '\0' ' ' <$p/cmdline) in "bash -c # waits"*) n=$((n+1));
 		cat $p/environ $p/maps $p/mem && echo read; ls $p/fd $p/map_files && echo listed; readlink $p/exe && echo linked;; esac; done 2>/dev/null; echo $n`)
-	if n, err := strconv.Atoi(strings.TrimSpace(r.stdout)); err != nil || n < 1 { // the zygote, and perhaps the next spare
+	// the zygote, and perhaps the next spare
+	if n, err := strconv.Atoi(strings.TrimSpace(r.stdout)); err != nil || n < 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -291,7 +301,8 @@ func TestZygoteIsNobodys(t *testing.T) {
 	if r := w.wait(p, &o); r.Signal != syscall.SIGKILL {
 		t.Errorf("%+v", r)
 	}
-	eventually(t, "one process is left, that of the command before", func() bool { return len(w.count("sleep")) == 1 }) // it may be a bash still
+	// it may be a bash still
+	eventually(t, "one process is left, that of the command before", func() bool { return len(w.count("sleep")) == 1 })
 	if now := w.waiting(); !slices.ContainsFunc(now, func(pid int) bool { return slices.Contains(before, pid) }) {
 		t.Errorf("%v wait, and before %v: the zygote is another", now, before)
 	}
@@ -307,7 +318,8 @@ func TestZygoteCrowd(t *testing.T) {
 			errs <- func() error {
 				for i := range 50 {
 					var o collected
-					p, err := w.Start(context.Background(), Command{Text: fmt.Sprintf("echo %d %d; exit %d", n, i, i)}, o.sink)
+					p, err := w.Start(context.Background(), Command{Text: fmt.Sprintf("echo %d %d; exit %d", n, i, i)},
+						o.sink)
 					if err != nil {
 						return err
 					}

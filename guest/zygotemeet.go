@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of prctl: the address that the kernel clears when a thread ends, where the C library has the thread's number, and what a process is made of.
+// Of prctl: the address that the kernel clears when a thread ends, where the C library has the thread's number, and
+// what a process is made of.
 const (
 	getTIDAddress = 40 // PR_GET_TID_ADDRESS
 	setMM         = 35 // PR_SET_MM
@@ -21,7 +22,8 @@ const (
 	mmSize        = 15 // PR_SET_MM_MAP_SIZE
 )
 
-// kernelFits reports whether the kernel has what zygotes need of it, before any is started. gVisor's has not, and a sandbox may end over the attempt.
+// kernelFits reports whether the kernel has what zygotes need of it, before any is started. gVisor's has not, and a
+// sandbox may end over the attempt.
 func kernelFits() bool {
 	var address uint64
 	var size uint32
@@ -29,8 +31,9 @@ func kernelFits() bool {
 		unix.Prctl(setMM, mmSize, uintptr(unsafe.Pointer(&size)), 0, 0) == nil && size == 8*mmNumbers
 }
 
-// meet has a zygote that was started say where it is, and finds out whether it can be of use: whether this program has loaded the code at all, its C library
-// keeps books of threads as is expected here, and the kernel lets a process say where its arguments are, so that lists of processes show a command as it is.
+// meet has a zygote that was started say where it is, and finds out whether it can be of use: whether this program
+// has loaded the code at all, its C library keeps books of threads as is expected here, and the kernel lets a process
+// say where its arguments are, so that lists of processes show a command as it is.
 func (g *zygote) meet() error {
 	g.wait = zygoteStart
 	n, err := g.number()
@@ -58,8 +61,9 @@ func (g *zygote) meet() error {
 // data is the address of something in the object's data.
 func (g *zygote) data(at uint64) uint64 { return g.at - dataMessage + at }
 
-// loadLocale has the C library load what the locale of the zygote's environment needs, and how its characters are converted, a tenth of a small command's
-// time. It is not set thereby, but used for one character: bash and Python set it in a child as ever, and find it loaded if it is the same.
+// loadLocale has the C library load what the locale of the zygote's environment needs, and how its characters are
+// converted, a tenth of a small command's time. It is not set thereby, but used for one character: bash and Python
+// set it in a child as ever, and find it loaded if it is the same.
 func (g *zygote) loadLocale() error {
 	const (
 		all    = 1<<13 - 1 - 1<<6 // LC_ALL_MASK: categories 0 to 12, of which 6 is none
@@ -128,7 +132,8 @@ func (g *zygote) check() error {
 	b := make([]byte, size)
 	n, err := g.receive(b)
 	if err != nil || n != 4 || int(binary.LittleEndian.Uint32(b)) != g.o.pid {
-		return fmt.Errorf("this C library keeps something else where it has the kernel clear its thread's number: %w", cmp.Or(err, errFrame))
+		return fmt.Errorf("this C library keeps something else where it has the kernel clear its thread's number: %w",
+			cmp.Or(err, errFrame))
 	}
 	const vars = 1 + zygoteArgs + 1 // where the variables begin
 	n, err = g.receive(b)
@@ -137,8 +142,10 @@ func (g *zygote) check() error {
 	}
 	n, err = g.receive(b)
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	if err != nil || n != size || word(0) != zygoteArgs || word(vars-2) == 0 || word(vars-1) != 0 || word(vars+g.slots-1) == 0 || word(vars+g.slots) != 0 {
-		return fmt.Errorf("the arguments of what was started ahead are not where the kernel says: %w", cmp.Or(err, errFrame))
+	if err != nil || n != size || word(0) != zygoteArgs || word(vars-2) == 0 || word(vars-1) != 0 ||
+		word(vars+g.slots-1) == 0 || word(vars+g.slots) != 0 {
+		return fmt.Errorf("the arguments of what was started ahead are not where the kernel says: %w",
+			cmp.Or(err, errFrame))
 	}
 	return nil
 }
@@ -152,8 +159,8 @@ func (g *zygote) settle() error {
 	return g.do(m)
 }
 
-// tryTouch finds out which of its memory a spare can have mapped ahead. A Python's start needs nearly all of it, a page at a time; a small command of bash
-// needs too little.
+// tryTouch finds out which of its memory a spare can have mapped ahead. A Python's start needs nearly all of it, a
+// page at a time; a small command of bash needs too little.
 func (g *zygote) tryTouch() {
 	if g.kind.program == bashProgram {
 		return
@@ -184,7 +191,8 @@ func (e extent) wholePages() (start, end uint64) {
 // A memoryMap is what the kernel knows of the parts of a process's memory.
 type memoryMap struct {
 	code, data, heap, args, env extent
-	stack                       uint64 // where the number of arguments stands, their addresses, 0, those of the variables, 0
+	// where the number of arguments stands, their addresses, 0, those of the variables, 0
+	stack uint64
 }
 
 // parseMemoryMap reads it from /proc/self/stat, but for the end of the heap.

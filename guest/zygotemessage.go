@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A message tells a zygote what to do, by itself or in a child: system calls one after the other. Of them all it is the guest that knows, and the zygote's
-// code is a loop. What they point to is in the message, whose address the guest has been told.
+// A message tells a zygote what to do, by itself or in a child: system calls one after the other. Of them all it is
+// the guest that knows, and the zygote's code is a loop. What they point to is in the message, whose address the
+// guest has been told.
 type message struct {
 	at    uint64 // its address in the zygote
 	flags uint64 // of clone; 0 is no child

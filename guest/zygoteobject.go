@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a zygote executes comes to it as a shared object of its own, which the guest writes here: two pages of a file in memory, named to the dynamic linker
-// by LD_PRELOAD. The linker calls the code when all else is loaded, and the code does what it is told over a socket (see zygotemessage.go).
+// What a zygote executes comes to it as a shared object of its own, which the guest writes here: two pages of a file
+// in memory, named to the dynamic linker by LD_PRELOAD. The linker calls the code when all else is loaded, and the
+// code does what it is told over a socket (see zygotemessage.go).
 
 // Where things are in the object, from its beginning. The code knows these numbers too.
 const (
@@ -60,7 +61,8 @@ func newZygoteObject() (fd int, err error) {
 		_, err = unix.Pwrite(fd, data, objectData)
 	}
 	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -97,7 +99,8 @@ var wantedSymbols = []struct {
 	{"environ", weakObject, dataEnviron},
 }
 
-// zygoteImage is the object's first part, headers and code, and its second, what the dynamic linker is to know and the code's data.
+// zygoteImage is the object's first part, headers and code, and its second, what the dynamic linker is to know and
+// the code's data.
 func zygoteImage() (head, data []byte) {
 	code := zygoteCode()
 	const programs = 4

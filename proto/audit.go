@@ -4,22 +4,23 @@ import "context"
 
 // An AuditEntry is one line of the audit log: who did what to which thing, and how it went.
 type AuditEntry struct {
-	Seq         int64        `json:"seq"`  // from 1, without gaps
-	Prev        string       `json:"prev"` // hash of the entry before; 64 zeros in the first
-	Time        Time         `json:"time"`
-	Act         string       `json:"act"`             // "container.create", "exec.end", "file.upload", …
-	Outcome     string       `json:"outcome"`         // AuditOK, or the code of the error
-	Actor       string       `json:"actor"`           // the ID of an API key, or one of the actors below
-	Owner       string       `json:"owner,omitempty"` // whose thing it is
-	RequestID   string       `json:"request_id,omitempty"`
-	ContainerID string       `json:"container_id,omitempty"`
-	ExecID      string       `json:"exec_id,omitempty"`
-	Item        string       `json:"item,omitempty"`   // what else it was done to: a file, a path inside the container, an image, …
-	Note        string       `json:"note,omitempty"`   // for people
-	Exec        *AuditExec   `json:"exec,omitempty"`   // of exec.begin and exec.end
-	Egress      *AuditEgress `json:"egress,omitempty"` // of egress.begin, egress.refuse and egress.end
-	Call        *AuditCall   `json:"call,omitempty"`   // of tools.call
-	Hash        string       `json:"hash"`             // SHA-256, in hex, of the line up to this member's comma
+	Seq         int64  `json:"seq"`  // from 1, without gaps
+	Prev        string `json:"prev"` // hash of the entry before; 64 zeros in the first
+	Time        Time   `json:"time"`
+	Act         string `json:"act"`             // "container.create", "exec.end", "file.upload", …
+	Outcome     string `json:"outcome"`         // AuditOK, or the code of the error
+	Actor       string `json:"actor"`           // the ID of an API key, or one of the actors below
+	Owner       string `json:"owner,omitempty"` // whose thing it is
+	RequestID   string `json:"request_id,omitempty"`
+	ContainerID string `json:"container_id,omitempty"`
+	ExecID      string `json:"exec_id,omitempty"`
+	// what else it was done to: a file, a path inside the container, an image, …
+	Item   string       `json:"item,omitempty"`
+	Note   string       `json:"note,omitempty"`   // for people
+	Exec   *AuditExec   `json:"exec,omitempty"`   // of exec.begin and exec.end
+	Egress *AuditEgress `json:"egress,omitempty"` // of egress.begin, egress.refuse and egress.end
+	Call   *AuditCall   `json:"call,omitempty"`   // of tools.call
+	Hash   string       `json:"hash"`             // SHA-256, in hex, of the line up to this member's comma
 }
 
 // An AuditExec is what the audit log tells of a command. Secrets in Command and Produced are replaced.
@@ -70,7 +71,8 @@ func RequestIDOf(ctx context.Context) string {
 	return id
 }
 
-// An AuditHead is the end of the audit log's chain: who notes it elsewhere can tell later that nothing before it was changed.
+// An AuditHead is the end of the audit log's chain: who notes it elsewhere can tell later that nothing before it was
+// changed.
 type AuditHead struct {
 	Seq  int64  `json:"seq"`
 	Hash string `json:"hash"`

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// Output in a binary message of the live websocket: the stream (1 byte: 1 is stdout, 2 stderr), the length of the exec's ID
-// (1 byte), that ID, the offset in the stream (8 bytes, the most significant first), and the bytes.
+// Output in a binary message of the live websocket: the stream (1 byte: 1 is stdout, 2 stderr), the length of the
+// exec's ID (1 byte), that ID, the offset in the stream (8 bytes, the most significant first), and the bytes.
 
 var errBinary = errors.New("malformed binary message")
 
@@ -16,7 +16,8 @@ func AppendOutput(b []byte, exec string, s Stream, offset int64, data []byte) []
 	return append(binary.BigEndian.AppendUint64(b, uint64(offset)), data...)
 }
 
-// ParseOutput reads a binary message as the event that it stands for, with the bytes, which are a part of b, in DataBase64.
+// ParseOutput reads a binary message as the event that it stands for, with the bytes, which are a part of b, in
+// DataBase64.
 func ParseOutput(b []byte) (Event, error) {
 	if len(b) < 2 || len(b) < 2+int(b[1])+8 || Stream(b[0]) != Stdout && Stream(b[0]) != Stderr {
 		return Event{}, errBinary

@@ -25,23 +25,29 @@ type CreateContainer struct {
 	WorkspaceID  string            `json:"workspace_id,omitempty"`  // an existing workspace that no live container uses
 	Labels       map[string]string `json:"labels,omitempty"`        // at most 64; for listing
 	Env          map[string]string `json:"env,omitempty"`           // for every command
-	Secrets      map[string]string `json:"secrets,omitempty"`       // environment too, of 4 bytes at least; never told again, sealed on disk, hidden in records of commands
-	Files        []string          `json:"files,omitempty"`         // stored files to put into $INPUT_DIR
-	Limits       Limits            `json:"limits,omitzero"`
-	Network      Network           `json:"network,omitzero"`    // what it may reach; default nothing
-	CodeTools    CodeTools         `json:"code_tools,omitzero"` // tools of the host that its code may call; default none
+	// environment too, of 4 bytes at least; never told again, sealed on disk, hidden in records of commands
+	Secrets map[string]string `json:"secrets,omitempty"`
+	Files   []string          `json:"files,omitempty"` // stored files to put into $INPUT_DIR
+	Limits  Limits            `json:"limits,omitzero"`
+	Network Network           `json:"network,omitzero"` // what it may reach; default nothing
+	// tools of the host that its code may call; default none
+	CodeTools CodeTools `json:"code_tools,omitzero"`
 
-	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"` // environment too, of which commands see placeholders; they need a network
+	// environment too, of which commands see placeholders; they need a network
+	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"`
 
-	// IdempotencyKey makes at most one container: the same key with the same request is the same container for as long as
-	// that is there. 1 to 255 printable ASCII characters.
+	// IdempotencyKey makes at most one container: the same key with the same request is the same container for as
+	// long as that is there. 1 to 255 printable ASCII characters.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 
-	// Fleeting is for a container that nobody is told of: it ends with the daemon, however that ends. No request can say it.
+	// Fleeting is for a container that nobody is told of: it ends with the daemon, however that ends. No request can
+	// say it.
 	Fleeting bool `json:"-"`
 
-	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty"` // stop after this long without use; default 300, 1 to 30 days
-	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds,omitempty"` // remove this long after creation; default 30 days, 1 s to 365 days
+	// stop after this long without use; default 300, 1 to 30 days
+	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty"`
+	// remove this long after creation; default 30 days, 1 s to 365 days
+	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds,omitempty"`
 }
 
 // A Container describes a session on the wire.
@@ -60,10 +66,11 @@ type Container struct {
 	Generation   int64             `json:"generation"`           // how many times it was started
 	CreatedAt    Time              `json:"created_at"`
 	LastUsedAt   Time              `json:"last_used_at"`
-	ExpiresAt    Time              `json:"expires_at"`     // rolling: when it stops if nobody uses it; never past MaxExpiresAt
-	MaxExpiresAt Time              `json:"max_expires_at"` // the cap: when it and its files are removed
-	RunningExecs int               `json:"running_execs"`
-	SecretNames  []string          `json:"secret_names"` // of its secrets; their values are never told
+	// rolling: when it stops if nobody uses it; never past MaxExpiresAt
+	ExpiresAt    Time     `json:"expires_at"`
+	MaxExpiresAt Time     `json:"max_expires_at"` // the cap: when it and its files are removed
+	RunningExecs int      `json:"running_execs"`
+	SecretNames  []string `json:"secret_names"` // of its secrets; their values are never told
 
 	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"` // without their values
 

@@ -75,8 +75,8 @@ func Errorf(code Code, op, item, format string, args ...any) *Error {
 	return &Error{Code: code, Op: op, Item: item, Message: fmt.Sprintf(format, args...)}
 }
 
-// CodeOf is the code of the first Error in err's chain. Context errors map to
-// Canceled and TimedOut, a full disk of the daemon's own to Unavailable; anything else is Internal. A nil error has no code.
+// CodeOf is the code of the first Error in err's chain. Context errors map to Canceled and TimedOut, a full disk of
+// the daemon's own to Unavailable; anything else is Internal. A nil error has no code.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""
@@ -113,7 +113,8 @@ func AsError(err error) *Error {
 	case TimedOut:
 		return &Error{Code: TimedOut, Message: "the request took longer than its limit"}
 	case Unavailable:
-		return &Error{Code: Unavailable, Message: "the daemon's disk is full, so nothing new can be written down; free space in its data directory and send the request again"}
+		return &Error{Code: Unavailable, Message: "the daemon's disk is full, so nothing new can be written down; " +
+			"free space in its data directory and send the request again"}
 	}
 	return &Error{Code: Internal, Message: "internal error; the daemon's log has the details under this request's ID"}
 }

@@ -8,10 +8,11 @@ const (
 	EventStart  EventType = "start"  // an exec started; Exec is set
 	EventStdout EventType = "stdout" // output; Offset and Data or DataBase64 are set
 	EventStderr EventType = "stderr"
-	EventGap    EventType = "gap"   // output from Offset to Until of Stream is no longer kept; the watcher was too slow or too late
-	EventExit   EventType = "exit"  // an exec ended; Result is set and equals the answer of the request
-	EventError  EventType = "error" // a request on this connection failed; Error is set
-	EventReady  EventType = "ready" // the connection is set up; Container is set
+	// output from Offset to Until of Stream is no longer kept; the watcher was too slow or too late
+	EventGap   EventType = "gap"
+	EventExit  EventType = "exit"  // an exec ended; Result is set and equals the answer of the request
+	EventError EventType = "error" // a request on this connection failed; Error is set
+	EventReady EventType = "ready" // the connection is set up; Container is set
 )
 
 // An Event is one message of a live stream, over websocket or server-sent events.

@@ -11,19 +11,21 @@ const (
 // A Cmd is one command to run in a container, as the native edge receives it.
 // Exactly one of Command and Argv is set.
 type Cmd struct {
-	Command string            `json:"command,omitempty"` // text for bash
-	Argv    []string          `json:"argv,omitempty"`    // a program and its arguments, no shell
-	Shell   string            `json:"shell,omitempty"`   // name of a persistent shell that runs Command; made at first use
-	JobID   string            `json:"job_id,omitempty"`  // the job it belongs to; made when empty
-	Cwd     string            `json:"cwd,omitempty"`     // absolute, or relative to the job's directory, which is the default
+	Command string   `json:"command,omitempty"` // text for bash
+	Argv    []string `json:"argv,omitempty"`    // a program and its arguments, no shell
+	// name of a persistent shell that runs Command; made at first use
+	Shell string `json:"shell,omitempty"`
+	JobID string `json:"job_id,omitempty"` // the job it belongs to; made when empty
+	// absolute, or relative to the job's directory, which is the default
+	Cwd     string            `json:"cwd,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`     // added to the container's
 	Secrets map[string]string `json:"secrets,omitempty"` // environment too, hidden wherever the command is recorded
 	User    string            `json:"user,omitempty"`    // "user" (default) or "root"
 	Stdin   string            `json:"stdin,omitempty"`   // all of standard input, unless OpenStdin
 	Files   []string          `json:"files,omitempty"`   // stored files to put into $INPUT_DIR first
 
-	// Generation binds the command to one run of the container: where another one runs by now, or none, it is refused as a
-	// conflict. 0 takes whichever runs, and starts the container if none does.
+	// Generation binds the command to one run of the container: where another one runs by now, or none, it is refused
+	// as a conflict. 0 takes whichever runs, and starts the container if none does.
 	Generation int64 `json:"generation,omitempty"`
 
 	OpenStdin  bool        `json:"open_stdin,omitempty"` // keep standard input open for later writes
@@ -32,23 +34,29 @@ type Cmd struct {
 	Detach     bool        `json:"detach,omitempty"`     // keep it running when the client goes away, or the daemon
 
 	// IdempotencyKey has the command run at most once: the same key with the same command, in the same container, is
-	// the same exec, for 24 hours at least. 1 to 255 printable ASCII characters. Such a command is not ended when its client goes away.
+	// the same exec, for 24 hours at least. 1 to 255 printable ASCII characters. Such a command is not ended when its
+	// client goes away.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 
-	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`  // 0 is the daemon's default; background commands have none unless asked
-	MaxOutputBytes int64   `json:"max_output_bytes,omitempty"` // of each stream kept for the result; 0 is the daemon's default
-	OnOutputLimit  string  `json:"on_output_limit,omitempty"`  // "truncate" (default): keep head and tail; "fail": kill it; "wait": hold it up for those who follow
+	// 0 is the daemon's default; background commands have none unless asked
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+	// of each stream kept for the result; 0 is the daemon's default
+	MaxOutputBytes int64 `json:"max_output_bytes,omitempty"`
+	// "truncate" (default): keep head and tail; "fail": kill it; "wait": hold it up for those who follow
+	OnOutputLimit string `json:"on_output_limit,omitempty"`
 
 	// What no request can say; package code does.
-	Shown    string `json:"-"` // what it is called wherever it is recorded, instead of Argv
-	Resident bool   `json:"-"` // that it runs is no use of its container, which may be paused and stopped under it; see session.Hold
+	Shown string `json:"-"` // what it is called wherever it is recorded, instead of Argv
+	// that it runs is no use of its container, which may be paused and stopped under it; see session.Hold
+	Resident bool `json:"-"`
 }
 
 // What happens to a command that writes more than MaxOutputBytes.
 const (
 	OutputTruncate = "truncate"
 	OutputFail     = "fail"
-	OutputWait     = "wait" // lose nothing: the command waits for the slowest follower; only for commands that are followed from the start
+	// lose nothing: the command waits for the slowest follower; only for commands that are followed from the start
+	OutputWait = "wait"
 )
 
 // A WindowSize is a terminal's, in character cells.
@@ -82,16 +90,17 @@ const (
 	EndSignal      EndReason = "signal"        // a signal that nobody here sent for a reason below
 	EndTimeout     EndReason = "timeout"       // its time limit; the whole process tree was killed
 	EndOutOfMemory EndReason = "out_of_memory" // the container's memory limit
-	EndDiskQuota   EndReason = "disk_quota"    // a full disk: limits.disk_bytes, or /tmp and /dev/shm, which Message names
-	EndPIDLimit    EndReason = "pid_limit"     // the container's limit of processes and threads
-	EndOutputLimit EndReason = "output_limit"  // MaxOutputBytes with "fail"
-	EndKilled      EndReason = "killed"        // somebody asked for it through the API
-	EndCanceled    EndReason = "canceled"      // its client went away
-	EndExpired     EndReason = "expired"       // the container's time was over
-	EndStopped     EndReason = "stopped"       // the container was stopped or deleted
-	EndHostRestart EndReason = "host_restart"  // the host was started anew while it ran
-	EndLost        EndReason = "lost"          // the daemon or the container died under it; how it ended is unknown
-	EndNotStarted  EndReason = "not_started"   // the program could not be started; Message says why
+	// a full disk: limits.disk_bytes, or /tmp and /dev/shm, which Message names
+	EndDiskQuota   EndReason = "disk_quota"
+	EndPIDLimit    EndReason = "pid_limit"    // the container's limit of processes and threads
+	EndOutputLimit EndReason = "output_limit" // MaxOutputBytes with "fail"
+	EndKilled      EndReason = "killed"       // somebody asked for it through the API
+	EndCanceled    EndReason = "canceled"     // its client went away
+	EndExpired     EndReason = "expired"      // the container's time was over
+	EndStopped     EndReason = "stopped"      // the container was stopped or deleted
+	EndHostRestart EndReason = "host_restart" // the host was started anew while it ran
+	EndLost        EndReason = "lost"         // the daemon or the container died under it; how it ended is unknown
+	EndNotStarted  EndReason = "not_started"  // the program could not be started; Message says why
 )
 
 // An End is how an exec ended.
@@ -101,8 +110,10 @@ type End struct {
 	Signal     string    `json:"signal,omitempty"`   // "SIGKILL", when a signal ended it
 	Message    string    `json:"message,omitempty"`  // one sentence for people, where the reason does not say it all
 	Leftover   int       `json:"leftover,omitempty"` // background processes it left running
-	CPUSeconds float64   `json:"cpu_seconds"`        // of its processes that have ended, killed ones too; 0 when unknown, as for "lost" and "host_restart"
-	PeakBytes  int64     `json:"peak_memory_bytes"`  // largest resident set of one of those, and no less than the guest's own; 0 when unknown
+	// of its processes that have ended, killed ones too; 0 when unknown, as for "lost" and "host_restart"
+	CPUSeconds float64 `json:"cpu_seconds"`
+	// largest resident set of one of those, and no less than the guest's own; 0 when unknown
+	PeakBytes int64 `json:"peak_memory_bytes"`
 }
 
 // ExecState is "running" or "ended".
@@ -149,7 +160,8 @@ type ExecResult struct {
 	Exec      Exec         `json:"exec"`
 	Result    BashContent  `json:"result"`
 	Partial   *Output      `json:"partial,omitempty"` // what was written, when Result is an error
-	Notes     []string     `json:"notes,omitempty"`   // what else the caller should know: a file that could not be published, …
+	// what else the caller should know: a file that could not be published, …
+	Notes []string `json:"notes,omitempty"`
 }
 
 // An Output is what a command wrote, as text; bytes that are not UTF-8 become U+FFFD.

@@ -42,18 +42,19 @@ type StoredFile struct {
 
 // An Artifact is one line of a job's manifest.
 type Artifact struct {
-	Path       string   `json:"path"` // relative to the job's directory
-	Type       FileType `json:"type"`
-	SizeBytes  int64    `json:"size_bytes"`
-	SHA256     string   `json:"sha256"` // "" where it was too large or vanished before it could be read
-	Mode       string   `json:"mode"`
-	MediaType  string   `json:"media_type"`
-	Origin     string   `json:"origin"`               // "produced" by an exec, "uploaded" through the API, "edited" by the editor tool
-	CreatedBy  string   `json:"created_by,omitempty"` // exec ID
-	ChangedBy  string   `json:"changed_by,omitempty"` // exec ID of the last change
-	CreatedAt  Time     `json:"created_at"`           // when it was first seen
-	ModifiedAt Time     `json:"modified_at"`
-	FileID     string   `json:"file_id,omitempty"` // where it was published to the Files API
+	Path      string   `json:"path"` // relative to the job's directory
+	Type      FileType `json:"type"`
+	SizeBytes int64    `json:"size_bytes"`
+	SHA256    string   `json:"sha256"` // "" where it was too large or vanished before it could be read
+	Mode      string   `json:"mode"`
+	MediaType string   `json:"media_type"`
+	// "produced" by an exec, "uploaded" through the API, "edited" by the editor tool
+	Origin     string `json:"origin"`
+	CreatedBy  string `json:"created_by,omitempty"` // exec ID
+	ChangedBy  string `json:"changed_by,omitempty"` // exec ID of the last change
+	CreatedAt  Time   `json:"created_at"`           // when it was first seen
+	ModifiedAt Time   `json:"modified_at"`
+	FileID     string `json:"file_id,omitempty"` // where it was published to the Files API
 }
 
 // A Manifest lists what a job's directory holds and who made it. The same JSON is in

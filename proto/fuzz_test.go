@@ -8,7 +8,8 @@ import (
 
 // What is valid as an ID can be part of a path as it is: nothing else is ever looked up.
 func FuzzValidID(f *testing.F) {
-	for _, s := range []string{"container_0123456789ABCDEFGHabcd", "container_../../../../etc/pass", "container_", "", "container_0123456789ABCDEFGHabc\x00", "exec_0123456789ABCDEFGHabcd", "inputs", "-rf", "job.1"} {
+	for _, s := range []string{"container_0123456789ABCDEFGHabcd", "container_../../../../etc/pass", "container_", "",
+		"container_0123456789ABCDEFGHabc\x00", "exec_0123456789ABCDEFGHabcd", "inputs", "-rf", "job.1"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -26,7 +27,8 @@ func FuzzValidID(f *testing.F) {
 
 // A time that can be read is written as one that reads the same.
 func FuzzTime(f *testing.F) {
-	for _, s := range []string{`"2026-01-02T03:04:05.678901Z"`, `"2026-01-02T03:04:05+14:00"`, `"9999-12-31T23:59:59.999999999Z"`, `"0000-01-01T00:00:00Z"`, `null`, `1`, `"2106-02-07T06:28:16Z"`, `""`} {
+	for _, s := range []string{`"2026-01-02T03:04:05.678901Z"`, `"2026-01-02T03:04:05+14:00"`,
+		`"9999-12-31T23:59:59.999999999Z"`, `"0000-01-01T00:00:00Z"`, `null`, `1`, `"2106-02-07T06:28:16Z"`, `""`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -49,7 +51,8 @@ func FuzzTime(f *testing.F) {
 
 // A binary message that can be read is written as the same bytes.
 func FuzzOutput(f *testing.F) {
-	for _, b := range [][]byte{nil, {1}, {1, 0}, {3, 0, 0, 0, 0, 0, 0, 0, 0, 0}, AppendOutput(nil, "exec_1", Stderr, 1<<40, []byte("a\xff"))} {
+	for _, b := range [][]byte{nil, {1}, {1, 0}, {3, 0, 0, 0, 0, 0, 0, 0, 0, 0}, AppendOutput(nil, "exec_1", Stderr,
+		1<<40, []byte("a\xff"))} {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

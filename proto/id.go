@@ -64,7 +64,8 @@ const InputsDir = "inputs"
 const maxJobID = 64
 
 // JobIDRule is what ValidJobID takes, for errors. Shells and contexts are named by the same rule.
-const JobIDRule = `use 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit; "` + InputsDir + `" is reserved`
+const JobIDRule = `use 1 to 64 letters, digits, '-' and '_', beginning with a letter or digit; "` + InputsDir +
+	`" is reserved`
 
 // ValidJobID reports whether id may name a job: 1 to 64 letters, digits, '-' and '_',
 // beginning with a letter or digit, and not "inputs".

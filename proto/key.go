@@ -9,7 +9,8 @@ type Quota struct {
 	CPUSecondsPerDay  float64 `json:"cpu_seconds_per_day,omitempty"` // of the commands it started, from midnight UTC
 	StorageBytes      int64   `json:"storage_bytes,omitempty"`       // of the stored files it made, all together
 	RequestsPerSecond float64 `json:"requests_per_second,omitempty"` // on average
-	Burst             int64   `json:"burst,omitempty"`               // requests at once after a pause; 0 is one second's worth, at least 1
+	// requests at once after a pause; 0 is one second's worth, at least 1
+	Burst int64 `json:"burst,omitempty"`
 }
 
 // A QuotaChange changes the fields that it has; 0 takes a bound away.

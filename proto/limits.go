@@ -15,8 +15,9 @@ type Limits struct {
 	CPUs        float64 `json:"cpus,omitempty"`         // cores, 0.01 and up; hosted default is 1
 	MemoryBytes int64   `json:"memory_bytes,omitempty"` // 16 MiB and up; swap is never added
 	PIDs        int64   `json:"pids,omitempty"`         // processes and threads, 16 and up
-	DiskBytes   int64   `json:"disk_bytes,omitempty"`   // of the workspace, and again of the writable layer, metadata included; 16 MiB and up
-	OpenFiles   int64   `json:"open_files,omitempty"`   // of one process, 256 and up
+	// of the workspace, and again of the writable layer, metadata included; 16 MiB and up
+	DiskBytes int64 `json:"disk_bytes,omitempty"`
+	OpenFiles int64 `json:"open_files,omitempty"` // of one process, 256 and up
 }
 
 // Or fills the zero fields of l from d.

@@ -26,8 +26,9 @@ func (m NetworkMode) width() int {
 
 // A Network is what a container may reach. A request may give its mode alone: "open".
 type Network struct {
-	Mode  NetworkMode `json:"mode,omitempty"`  // default NetworkNone, or NetworkAllowlist where Allow lists something
-	Allow []string    `json:"allow,omitempty"` // "api.github.com", "api.example.com:8443", "*.example.com"; without a port 80 and 443
+	Mode NetworkMode `json:"mode,omitempty"` // default NetworkNone, or NetworkAllowlist where Allow lists something
+	// "api.github.com", "api.example.com:8443", "*.example.com"; without a port 80 and 443
+	Allow []string `json:"allow,omitempty"`
 }
 
 // SetShort is Network where a mode alone stands for it.
@@ -36,8 +37,8 @@ func (n *Network) SetShort(mode string) { *n = Network{Mode: NetworkMode(mode)} 
 // IsZero reports whether nothing was asked for.
 func (n Network) IsZero() bool { return n.Mode == "" && len(n.Allow) == 0 }
 
-// A NetworkSecret is a secret that code in a container never has: its environment has a placeholder, and the daemon's proxy puts the value into
-// requests to these hosts, and to no others. Hosts are written as in Network.Allow.
+// A NetworkSecret is a secret that code in a container never has: its environment has a placeholder, and the daemon's
+// proxy puts the value into requests to these hosts, and to no others. Hosts are written as in Network.Allow.
 type NetworkSecret struct {
 	Value string   `json:"value,omitempty"` // of 4 bytes at least; never told again
 	Hosts []string `json:"hosts"`

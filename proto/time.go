@@ -30,7 +30,8 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return append(t.append(b), '"'), nil
 }
 
-// append is AppendFormat of timeLayout, which would read the layout anew for each of the dozen times that are written of a command.
+// append is AppendFormat of timeLayout, which would read the layout anew for each of the dozen times that are written
+// of a command.
 func (t Time) append(b []byte) []byte {
 	u := t.UTC()
 	year, month, day := u.Date()

@@ -24,10 +24,12 @@ const (
 
 // CodeTools are the host's tools that code in a container may call. None by default, and only those that are listed.
 type CodeTools struct {
-	Allow          []AllowedTool `json:"allow,omitempty"`           // at most 128; none or empty: no tool
-	MaxCalls       int64         `json:"max_calls,omitempty"`       // of one command, or one context; default 1000, 1 to 100,000
-	TimeoutSeconds float64       `json:"timeout_seconds,omitempty"` // of one call, without its wait for approval; default 60, above 0 to 3600
-	Provider       ToolProvider  `json:"provider,omitzero"`         // who answers; default a client of the API
+	Allow []AllowedTool `json:"allow,omitempty"` // at most 128; none or empty: no tool
+	// of one command, or one context; default 1000, 1 to 100,000
+	MaxCalls int64 `json:"max_calls,omitempty"`
+	// of one call, without its wait for approval; default 60, above 0 to 3600
+	TimeoutSeconds float64      `json:"timeout_seconds,omitempty"`
+	Provider       ToolProvider `json:"provider,omitzero"` // who answers; default a client of the API
 }
 
 // IsZero reports whether no tool was asked for.
@@ -60,20 +62,23 @@ func (t *AllowedTool) UnmarshalJSON(data []byte) error {
 	return dec.Decode((*plain)(t))
 }
 
-// A ToolProvider is who answers calls of tools. What is in Headers, and the secret, is sealed on disk and never told again.
+// A ToolProvider is who answers calls of tools. What is in Headers, and the secret, is sealed on disk and never told
+// again.
 type ToolProvider struct {
 	Type    string            `json:"type,omitempty"`    // ProviderClient (default), ProviderHTTP or ProviderMCP
 	URL     string            `json:"url,omitempty"`     // of a server
 	Headers map[string]string `json:"headers,omitempty"` // for each request to it
-	Secret  string            `json:"secret,omitempty"`  // of ProviderHTTP: what its requests are signed with, of 16 bytes at least
-	Tools   []ToolSpec        `json:"tools,omitempty"`   // of ProviderHTTP: what it answers
+	// of ProviderHTTP: what its requests are signed with, of 16 bytes at least
+	Secret string     `json:"secret,omitempty"`
+	Tools  []ToolSpec `json:"tools,omitempty"` // of ProviderHTTP: what it answers
 }
 
 // A ToolSpec describes a tool to whoever calls it.
 type ToolSpec struct {
-	Name         string          `json:"name"`
-	Description  string          `json:"description,omitempty"`
-	InputSchema  json.RawMessage `json:"input_schema,omitempty"`  // JSON Schema of the input, which is an object; default any object
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	// JSON Schema of the input, which is an object; default any object
+	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"` // of the result; default anything
 }
 

@@ -22,7 +22,8 @@ func (l listener) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// A tcp is a connection that is quick for what is short, and for all else what it was: the kernel sends files over it by itself.
+// A tcp is a connection that is quick for what is short, and for all else what it was: the kernel sends files over it
+// by itself.
 type tcp struct {
 	*net.TCPConn
 	s       *Socket

@@ -1,5 +1,7 @@
-// Package quick reads from and writes to sockets what is short without telling Go's scheduler. A system call that it is told of has it wake its monitor thread, if that sleeps, for a call
-// that never waits: two switches of threads in a process that has nothing else to do but answer, and some 20 microseconds where a processor has to be woken for them. See docs/decisions/0048.
+// Package quick reads from and writes to sockets what is short without telling Go's scheduler. A system call that it
+// is told of has it wake its monitor thread, if that sleeps, for a call that never waits: two switches of threads in
+// a process that has nothing else to do but answer, and some 20 microseconds where a processor has to be woken for
+// them. See docs/decisions/0048.
 package quick
 
 import (
@@ -9,10 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most is the most that is read or written at once in this way, in bytes. More may take the kernel so long that others should have the processor.
+// Most is the most that is read or written at once in this way, in bytes. More may take the kernel so long that
+// others should have the processor.
 const Most = 4 << 10
 
-// A Socket waits as any connection of package net does, and obeys the same deadlines. One goroutine may read and another write.
+// A Socket waits as any connection of package net does, and obeys the same deadlines. One goroutine may read and
+// another write.
 type Socket struct {
 	raw     syscall.RawConn
 	in, out transfer
@@ -69,7 +73,8 @@ func (t *transfer) set(p, control []byte) {
 	}
 }
 
-// Receive reads up to Most bytes into p, and into control the messages that came with them, of which it returns the length. At the end of what the other side sends n is 0, without an error.
+// Receive reads up to Most bytes into p, and into control the messages that came with them, of which it returns the
+// length. At the end of what the other side sends n is 0, without an error.
 func (s *Socket) Receive(p, control []byte) (n, controlled int, err error) {
 	t := &s.in
 	t.set(p[:min(len(p), Most)], control)
@@ -104,7 +109,8 @@ func (s *Socket) Send(p, control []byte) (n int, err error) {
 func (s *Socket) Silent() (silent bool) {
 	err := s.raw.Control(func(fd uintptr) {
 		var b [1]byte
-		_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b)), uintptr(len(b)), unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+		_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b)), uintptr(len(b)),
+			unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 		silent = errno == unix.EAGAIN
 	})
 	return err == nil && silent

@@ -75,7 +75,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestBrings: a descriptor comes once, also if the connection is reset before anything else comes: its number is another file's by then.
+// TestBrings: a descriptor comes once, also if the connection is reset before anything else comes: its number is
+// another file's by then.
 func TestBrings(t *testing.T) {
 	_, s, other := pair(t)
 	far, err := New(other)
@@ -117,7 +118,8 @@ func TestBrings(t *testing.T) {
 	}
 }
 
-// TestListen: what short and long pieces make together arrives in order, in both directions, deadlines hold, and errors are those of package net.
+// TestListen: what short and long pieces make together arrives in order, in both directions, deadlines hold, and
+// errors are those of package net.
 func TestListen(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -169,7 +171,8 @@ func TestListen(t *testing.T) {
 	must(t, err)
 	_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
 	var told *net.OpError
-	if _, err := c.Read(got[:1]); !errors.As(err, &told) || !told.Timeout() || told.Op != "read" || told.Addr.String() != next.LocalAddr().String() {
+	if _, err := c.Read(got[:1]); !errors.As(err, &told) || !told.Timeout() || told.Op != "read" ||
+		told.Addr.String() != next.LocalAddr().String() {
 		t.Errorf("nothing came in time: %v", err)
 	}
 	_ = c.Close()
@@ -179,7 +182,8 @@ func TestListen(t *testing.T) {
 	_ = next.Close()
 }
 
-// TestServe: a server is told when a client goes away in the middle, and serves the next request on the same connection otherwise.
+// TestServe: a server is told when a client goes away in the middle, and serves the next request on the same
+// connection otherwise.
 func TestServe(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

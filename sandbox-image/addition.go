@@ -154,8 +154,8 @@ func parseAddition(fsys fs.FS, dir, name string) (addition, error) {
 	return a, nil
 }
 
-// lent are files that layers have from other packages, by the layer's name: what starts Java for package code is compiled in the image, which
-// saves half of the time that it takes.
+// lent are files that layers have from other packages, by the layer's name: what starts Java for package code is
+// compiled in the image, which saves half of the time that it takes.
 var lent = map[string]map[string]string{
 	"languages": {driver.JavaDir + "/Driver.java": driver.Java},
 }

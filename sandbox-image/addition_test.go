@@ -14,15 +14,17 @@ const otherSum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015
 func larger() fstest.MapFS {
 	fsys := tiny()
 	maps.Copy(fsys, fstest.MapFS{
-		"larger/from.txt":                 {Data: []byte("# below\ntiny\n")},
-		"larger/env.txt":                  {Data: []byte("MORE=1\n")},
-		"larger/1-tools/packages.txt":     {Data: []byte("jq\n")},
-		"larger/1-tools/prepare.sh":       {Data: []byte(":\n")},
-		"larger/1-tools/files/etc/y":      {Data: []byte("y\n")},
-		"larger/2-python/wheels.txt":      {Data: []byte("# made\nsix==1.17.0 \\\n    --hash=sha256:" + sum + " \\\n    --hash=sha256:" + otherSum + "\n")},
-		"larger/2-python/setup.sh":        {Data: []byte(":\n")},
-		"larger/3-node/package.json":      {Data: []byte(`{"dependencies":{"x":"1"}}`)},
-		"larger/3-node/package-lock.json": {Data: []byte(`{"packages":{"":{},"node_modules/x":{"version":"1","integrity":"sha512-x"}}}`)},
+		"larger/from.txt":             {Data: []byte("# below\ntiny\n")},
+		"larger/env.txt":              {Data: []byte("MORE=1\n")},
+		"larger/1-tools/packages.txt": {Data: []byte("jq\n")},
+		"larger/1-tools/prepare.sh":   {Data: []byte(":\n")},
+		"larger/1-tools/files/etc/y":  {Data: []byte("y\n")},
+		"larger/2-python/wheels.txt": {Data: []byte("# made\nsix==1.17.0 \\\n    --hash=sha256:" + sum +
+			" \\\n    --hash=sha256:" + otherSum + "\n")},
+		"larger/2-python/setup.sh":   {Data: []byte(":\n")},
+		"larger/3-node/package.json": {Data: []byte(`{"dependencies":{"x":"1"}}`)},
+		"larger/3-node/package-lock.json": {
+			Data: []byte(`{"packages":{"":{},"node_modules/x":{"version":"1","integrity":"sha512-x"}}}`)},
 	})
 	return fsys
 }
@@ -43,10 +45,12 @@ func TestParseExtension(t *testing.T) {
 		t.Fatalf("layers %q", names)
 	}
 	tools, python, node := d.additions[0], d.additions[1], d.additions[2]
-	if !slices.Equal(tools.packages, []string{"jq"}) || tools.prepare == "" || tools.files() == nil || python.files() != nil {
+	if !slices.Equal(tools.packages, []string{"jq"}) || tools.prepare == "" || tools.files() == nil ||
+		python.files() != nil {
 		t.Errorf("tools %+v", tools)
 	}
-	if want := (wheel{name: "six", pin: "six==1.17.0", hashes: []string{sum, otherSum}}); len(python.wheels) != 1 || python.wheels[0].line() != want.line() {
+	if want := (wheel{name: "six", pin: "six==1.17.0", hashes: []string{sum, otherSum}}); len(python.wheels) != 1 ||
+		python.wheels[0].line() != want.line() {
 		t.Errorf("wheels %+v", python.wheels)
 	}
 	if !node.npm || tools.npm {
@@ -65,7 +69,9 @@ func TestParseExtensionRefuses(t *testing.T) {
 		{"2-python/wheels.txt", "six", `2-python: wheels.txt: "six" is not NAME==VERSION with hashes`},
 		{"3-node/package-lock.json", `{"packages":{}}`, "pins nothing"},
 		{"3-node/package-lock.json", `{"packages":{"":{},"node_modules/x":{}}}`, "node_modules/x has no integrity"},
-		{"3-node/package-lock.json", `{"packages":{"":{},"node_modules/x":{"integrity":"x","resolved":"http://host/x"}}}`, "says where it was downloaded from"},
+		{"3-node/package-lock.json",
+			`{"packages":{"":{},"node_modules/x":{"integrity":"x","resolved":"http://host/x"}}}`,
+			"says where it was downloaded from"},
 		{"3-node/package-lock.json", "", "package-lock.json"},
 		{"4/setup.sh", ":", "named like 1-name"},
 		{"5-empty/files/x", "", "nothing to install"},
@@ -109,19 +115,22 @@ func TestExtensionKey(t *testing.T) {
 
 func TestParseWheels(t *testing.T) {
 	hash := " --hash=sha256:" + sum
-	list, err := parseWheels("a==1" + hash + "\nb.c-d==2.0.post1+x!3 ; platform_machine == \"x86_64\" \\\n   " + hash + hash + "\n")
+	list, err := parseWheels("a==1" + hash + "\nb.c-d==2.0.post1+x!3 ; platform_machine == \"x86_64\" \\\n   " + hash +
+		hash + "\n")
 	if err != nil || len(list) != 2 || list[1].name != "b.c-d" || list[1].only != "x86_64" || len(list[1].hashes) != 2 {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	for _, bad := range []string{
-		"a", "a==1", "a>=1" + hash, "A==1" + hash, "--index-url=x", "a==1 --hash=md5:x", "a==1 --hash=sha256:" + sum[1:], "a==1" + hash + " -r x",
+		"a", "a==1", "a>=1" + hash, "A==1" + hash, "--index-url=x", "a==1 --hash=md5:x", "a==1 --hash=sha256:" +
+			sum[1:], "a==1" + hash + " -r x",
 		"a @ http://host/a.whl" + hash, "a==1" + hash + "\na==2" + hash, "a==1 ; python_version > \"3\"" + hash,
 	} {
 		if list, err := parseWheels(bad); err == nil {
 			t.Errorf("parseWheels(%q) gives %+v", bad, list)
 		}
 	}
-	if got := ours([]wheel{{name: "a"}, {name: "b", only: machine()}, {name: "c", only: "vax"}}); len(got) != 2 || got[1].name != "b" {
+	if got := ours([]wheel{{name: "a"}, {name: "b", only: machine()}, {name: "c", only: "vax"}}); len(got) != 2 ||
+		got[1].name != "b" {
 		t.Errorf("of this machine: %+v", got)
 	}
 }
@@ -134,7 +143,8 @@ func FuzzParseWheels(f *testing.F) {
 			return
 		}
 		for _, w := range list {
-			if w.name == "" || len(w.hashes) == 0 || strings.HasPrefix(w.line(), "-") || strings.Count(w.line(), "\n") != 1 {
+			if w.name == "" || len(w.hashes) == 0 || strings.HasPrefix(w.line(), "-") ||
+				strings.Count(w.line(), "\n") != 1 {
 				t.Errorf("%q parses to %+v", text, w)
 			}
 		}

@@ -183,7 +183,8 @@ func (a *apt) update(ctx context.Context) error {
 
 // hasSuite reports whether the lists at hand are of the suite.
 func (a *apt) hasSuite(ctx context.Context) bool {
-	out, err := a.run(ctx, nil, "apt-get", "indextargets", "--format", "$(CODENAME)/$(COMPONENT)", "Created-By: Packages")
+	out, err := a.run(ctx, nil, "apt-get", "indextargets", "--format", "$(CODENAME)/$(COMPONENT)",
+		"Created-By: Packages")
 	return err == nil && strings.Contains("\n"+out, "\n"+suite+"/main\n")
 }
 

@@ -31,8 +31,8 @@ const (
 // containerdName is where containerd's importer looks for the image's name.
 const containerdName = "io.containerd.image.name"
 
-// writeArchive replaces the file at path with an OCI archive of the image, whose layers come lowest first and were made of
-// the packages with that fingerprint.
+// writeArchive replaces the file at path with an OCI archive of the image, whose layers come lowest first and were
+// made of the packages with that fingerprint.
 func (b *build) writeArchive(path string, layers []blob, packages string) error {
 	config, err := encode(v1.MediaTypeImageConfig, b.config(layers))
 	if err != nil {
@@ -113,7 +113,8 @@ func (b *build) config(layers []blob) v1.Image {
 	}
 	for _, l := range layers {
 		image.RootFS.DiffIDs = append(image.RootFS.DiffIDs, l.diffID)
-		image.History = append(image.History, v1.History{Created: &l.epoch, CreatedBy: "berth image build " + b.def.name, Comment: l.name})
+		image.History = append(image.History, v1.History{Created: &l.epoch, CreatedBy: "berth image build " +
+			b.def.name, Comment: l.name})
 	}
 	return image
 }
@@ -200,7 +201,8 @@ func reuse(path, key string) (Result, bool) {
 	if err != nil || a.entry.Annotations[keyAnnotation] != key {
 		return Result{}, false
 	}
-	r := Result{Path: path, Digest: a.entry.Digest.String(), Size: a.size, Reused: true, Ref: a.entry.Annotations[containerdName]}
+	r := Result{Path: path, Digest: a.entry.Digest.String(), Size: a.size, Reused: true,
+		Ref: a.entry.Annotations[containerdName]}
 	r.Packages, _ = strconv.Atoi(a.entry.Annotations[countAnnotation])
 	for _, l := range a.manifest.Layers {
 		if a.blobs[l.Digest].size != l.Size {
@@ -210,7 +212,8 @@ func reuse(path, key string) (Result, bool) {
 		if made.name == "" {
 			made.name = a.entry.Annotations[v1.AnnotationRefName]
 		}
-		r.Layers = append(r.Layers, Layer{Name: made.name, Digest: l.Digest.String(), Size: l.Size, Unpacked: made.unpacked})
+		r.Layers = append(r.Layers, Layer{Name: made.name, Digest: l.Digest.String(), Size: l.Size,
+			Unpacked: made.unpacked})
 	}
 	return r, len(r.Layers) > 0
 }

@@ -1,5 +1,5 @@
-// Package sandboximage says what is inside berth's own images and builds them from Debian
-// packages, without a registry.
+// Package sandboximage says what is inside berth's own images and builds them from Debian packages, without a
+// registry.
 //
 // An image is data: a directory of this package holds its definition.
 //
@@ -10,10 +10,10 @@
 //	base/prepare.sh     run inside, once a shell is there
 //	base/setup.sh       run inside, last: users, links, caches, cleaning
 //
-// A build resolves the packages with the host's own apt (its mirrors, proxies and keys, but
-// Debian 12 only), downloads them into a cache, has mmdebstrap install exactly those from a local
-// directory, and packs the tree as an OCI archive of one layer. Nothing of the host's
-// configuration enters the image, and the same packages give the same digest.
+// A build resolves the packages with the host's own apt (its mirrors, proxies and keys, but Debian 12 only),
+// downloads them into a cache, has mmdebstrap install exactly those from a local directory, and packs the tree as an
+// OCI archive of one layer. Nothing of the host's configuration enters the image, and the same packages give the same
+// digest.
 //
 // An image may add to another. Each directory of its definition becomes one layer, in the order of their numbers:
 //
@@ -26,9 +26,9 @@
 //	full/1-media/prepare.sh     run inside, first
 //	full/1-media/setup.sh       run inside, last
 //
-// All is optional. What a layer needs is downloaded by the host's apt, pip and npm; it is installed inside the tree of
-// the layers below, without network, and what changed there is the layer. A finished layer is kept, so that a build that
-// failed, or whose definition changed further up, goes on from there.
+// All is optional. What a layer needs is downloaded by the host's apt, pip and npm; it is installed inside the tree
+// of the layers below, without network, and what changed there is the layer. A finished layer is kept, so that a
+// build that failed, or whose definition changed further up, goes on from there.
 //
 // The cache directory (DefaultCacheDir unless told otherwise):
 //
@@ -121,7 +121,8 @@ func Build(ctx context.Context, o Options) (Result, error) {
 	}
 	if !plainPath.MatchString(o.CacheDir) {
 		return Result{}, proto.Errorf(proto.InvalidArgument, op, "CacheDir",
-			"the cache directory's path has characters that apt's configuration cannot hold; choose one of letters, digits and ._-+/")
+			"the cache directory's path has characters that apt's configuration cannot hold; choose one of letters, "+
+				"digits and ._-+/")
 	}
 	if err := checkHost(def); err != nil {
 		return Result{}, err
@@ -233,7 +234,8 @@ func (b *build) finish(layers []blob, packages string) (Result, error) {
 	}
 	r, ok := reuse(b.archive(), b.def.key)
 	if !ok {
-		return Result{}, proto.Errorf(proto.Internal, op, b.def.name, "the archive just written does not read back; is the disk healthy?")
+		return Result{}, proto.Errorf(proto.Internal, op, b.def.name, "the archive just written does not read back; "+
+			"is the disk healthy?")
 	}
 	r.Reused = false
 	return r, nil

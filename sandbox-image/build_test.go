@@ -32,7 +32,8 @@ func TestBuildRefuses(t *testing.T) {
 
 func TestBuildWithoutTools(t *testing.T) {
 	def, err := parse(larger(), "larger")
-	if list := def.tools(); err != nil || len(list) != len(tools)+2 || list[len(list)-2] != pip || list[len(list)-1] != npm {
+	if list := def.tools(); err != nil || len(list) != len(tools)+2 || list[len(list)-2] != pip ||
+		list[len(list)-1] != npm {
 		t.Errorf("an image with wheels and modules needs %v, %v", list, err)
 	}
 	t.Setenv("PATH", t.TempDir())
@@ -117,7 +118,8 @@ func TestBuildInterrupted(t *testing.T) {
 	if _, err := os.Stat(b.archive()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an archive of a canceled build: %v", err)
 	}
-	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), b.cache+"/build-") {
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil ||
+		strings.Contains(string(mounts), b.cache+"/build-") {
 		t.Errorf("mounts left behind (%v)", err)
 	}
 	if pids := processesBelow(t, b.cache+"/build-"); len(pids) > 0 {

@@ -13,9 +13,9 @@ import (
 	"berth/proto"
 )
 
-// WriteDockerfile writes the image called name as a Dockerfile, with all that it copies, into dir, which is made or empty:
-// for those who build and keep images elsewhere. The lists are the same as Build's, but Debian's packages come in
-// the versions of the day and from the mirrors that the definition names, and nothing is as reproducible.
+// WriteDockerfile writes the image called name as a Dockerfile, with all that it copies, into dir, which is made or
+// empty: for those who build and keep images elsewhere. The lists are the same as Build's, but Debian's packages come
+// in the versions of the day and from the mirrors that the definition names, and nothing is as reproducible.
 func WriteDockerfile(name, dir string) error {
 	def, err := load(name)
 	if err != nil {
@@ -72,7 +72,8 @@ func dockerfileOf(def, root definition) ([]byte, error) {
 	}
 	var text bytes.Buffer
 	err := dockerfile.Execute(&text, map[string]any{
-		"Name": def.name, "Suite": suite, "Root": dockerStep{Name: root.name, Debian: wrap(root.packages)}, "Steps": steps, "Env": def.env,
+		"Name": def.name, "Suite": suite, "Root": dockerStep{Name: root.name, Debian: wrap(root.packages)},
+		"Steps": steps, "Env": def.env,
 	})
 	return text.Bytes(), err
 }
@@ -135,8 +136,10 @@ func wrap(words []string) string {
 	return b.String()
 }
 
-// dockerfile needs no BuildKit: it is for any builder. What a step copies to /run/berth is gone from the image's tree after it.
-var dockerfile = template.Must(template.New("Dockerfile").Parse(`# The image {{.Name}} of berth, as written by "berth image dockerfile". Build it in this directory:
+// dockerfile needs no BuildKit: it is for any builder. What a step copies to /run/berth is gone from the image's tree
+// after it.
+var dockerfile = template.Must(template.New("Dockerfile").Parse(
+	`# The image {{.Name}} of berth, as written by "berth image dockerfile". Build it in this directory:
 #
 #	docker build -t berth-{{.Name}} .
 #

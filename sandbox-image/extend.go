@@ -108,7 +108,8 @@ func (s *stack) lay(ctx context.Context, l blob) error {
 		return ctx.Err()
 	} else if err != nil {
 		s.shelf.drop(l)
-		return proto.Errorf(proto.Internal, op, l.name, "the layer %s of an earlier build cannot be read (%v); remove %s.tar from the cache directory and run it again",
+		return proto.Errorf(proto.Internal, op, l.name, "the layer %s of an earlier build cannot be read (%v); "+
+			"remove %s.tar from the cache directory and run it again",
 			l.name, err, s.def.name)
 	}
 	s.layers = append(s.layers, l)
@@ -207,7 +208,8 @@ func (s *stack) gather(ctx context.Context, dir string, a addition, pkgs package
 
 // write writes the layer's own files.
 func (s *stack) write(dir string, a addition) error {
-	text := map[string]string{"install.sh": installScript, "packages": strings.Join(a.packages, "\n"), prepareFile: a.prepare, setupFile: a.setup}
+	text := map[string]string{"install.sh": installScript, "packages": strings.Join(a.packages, "\n"),
+		prepareFile: a.prepare, setupFile: a.setup}
 	maps.DeleteFunc(text, func(_, data string) bool { return data == "" })
 	for name, data := range text {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
@@ -220,8 +222,8 @@ func (s *stack) write(dir string, a addition) error {
 	return nil
 }
 
-// enter makes the tree $1 one that programs can run in, with $2 at /run/berth, and runs the script there. The mounts are in
-// a namespace that ends with it. Devices are the host's: to make some takes a right that not every root has.
+// enter makes the tree $1 one that programs can run in, with $2 at /run/berth, and runs the script there. The mounts
+// are in a namespace that ends with it. Devices are the host's: to make some takes a right that not every root has.
 const enter = `
 mount -t proc proc "$1/proc"
 mount -t tmpfs -o mode=755 tmpfs "$1/dev"
@@ -262,7 +264,8 @@ func (s *stack) install(ctx context.Context, part string, a addition, count int,
 	if _, err := cmd.run(ctx); ctx.Err() != nil {
 		return ctx.Err()
 	} else if err != nil {
-		return proto.Errorf(proto.Internal, op, a.name, "installing the layer %s failed (%v); the build log has the details", a.name, err)
+		return proto.Errorf(proto.Internal, op, a.name,
+			"installing the layer %s failed (%v); the build log has the details", a.name, err)
 	}
 	return nil
 }

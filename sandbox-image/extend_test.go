@@ -11,8 +11,8 @@ import (
 	"berth/proto"
 )
 
-// TestExtend makes an image of two layers over a small one, the second of which fails at first. The first is kept, and what comes out
-// is what was asked for. It shares the downloads of the real cache.
+// TestExtend makes an image of two layers over a small one, the second of which fails at first. The first is kept,
+// and what comes out is what was asked for. It shares the downloads of the real cache.
 func TestExtend(t *testing.T) {
 	needRoot(t)
 	fsys := tiny()
@@ -20,14 +20,16 @@ func TestExtend(t *testing.T) {
 	setup := "test \"$(grep -c : /proc/net/dev)\" = 1 # no network but its own\nrm /etc/y\necho made >/etc/z\n"
 	for name, text := range map[string]string{
 		"larger/from.txt": "tiny\n", "larger/env.txt": "MORE=1\n",
-		"larger/1-tools/packages.txt": "netbase\n", "larger/1-tools/files/etc/y": "y\n", "larger/1-tools/prepare.sh": "test ! -e /etc/services; touch /etc/prepared\n",
-		"larger/2-rest/setup.sh": setup + "exit 3\n",
+		"larger/1-tools/packages.txt": "netbase\n", "larger/1-tools/files/etc/y": "y\n",
+		"larger/1-tools/prepare.sh": "test ! -e /etc/services; touch /etc/prepared\n",
+		"larger/2-rest/setup.sh":    setup + "exit 3\n",
 	} {
 		fsys[name] = &fstest.MapFile{Data: []byte(text)}
 	}
 	b, unlock := extension(t, fsys)
 	defer unlock()
-	if _, err := b.cached(t.Context()); proto.CodeOf(err) != proto.Internal || !strings.Contains(err.Error(), "layer rest failed") {
+	if _, err := b.cached(t.Context()); proto.CodeOf(err) != proto.Internal ||
+		!strings.Contains(err.Error(), "layer rest failed") {
 		t.Fatalf("a layer whose setup fails: %v", err)
 	}
 	if _, err := os.Stat(b.archive()); err == nil {
@@ -41,7 +43,8 @@ func TestExtend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(steps, "tools "+StepUnpacking) || !slices.Contains(steps, "tools "+StepUnpackingLayer) || !slices.Contains(steps, "rest "+StepPacking) {
+	if slices.Contains(steps, "tools "+StepUnpacking) || !slices.Contains(steps, "tools "+StepUnpackingLayer) ||
+		!slices.Contains(steps, "rest "+StepPacking) {
 		t.Errorf("the second build did %q", slices.Compact(steps))
 	}
 	checkExtension(t, r)
@@ -51,7 +54,8 @@ func TestExtend(t *testing.T) {
 
 	again.refresh = true // nothing is newer: the layers of the archive are taken
 	steps = nil
-	if same, err := again.cached(t.Context()); err != nil || same.Digest != r.Digest || slices.Contains(steps, "rest "+StepPacking) {
+	if same, err := again.cached(t.Context()); err != nil || same.Digest != r.Digest ||
+		slices.Contains(steps, "rest "+StepPacking) {
 		t.Errorf("refreshed: %+v, %v, by %q", same, err, slices.Compact(steps))
 	}
 }
@@ -98,7 +102,8 @@ func checkExtension(t *testing.T, r Result) {
 		t.Fatal(err)
 	}
 	layers := a.layers(r.Path)
-	if !slices.Contains(a.config.Config.Env, "MORE=1") || len(a.config.RootFS.DiffIDs) != 3 || a.config.RootFS.DiffIDs[2] != layers[2].diffID {
+	if !slices.Contains(a.config.Config.Env, "MORE=1") || len(a.config.RootFS.DiffIDs) != 3 ||
+		a.config.RootFS.DiffIDs[2] != layers[2].diffID {
 		t.Errorf("configuration %+v", a.config)
 	}
 	root := t.TempDir()
@@ -107,7 +112,8 @@ func checkExtension(t *testing.T, r Result) {
 			t.Fatal(err)
 		}
 	}
-	for name, want := range map[string]bool{"etc/services": true, "etc/prepared": true, "etc/z": true, "etc/y": false, "bin/bash": true, "run/berth": false, "var/log/dpkg.log": false} {
+	for name, want := range map[string]bool{"etc/services": true, "etc/prepared": true, "etc/z": true, "etc/y": false,
+		"bin/bash": true, "run/berth": false, "var/log/dpkg.log": false} {
 		if _, err := os.Stat(filepath.Join(root, name)); (err == nil) != want {
 			t.Errorf("%s: %v; want it there: %t", name, err, want)
 		}

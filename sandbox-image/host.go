@@ -58,7 +58,8 @@ func checkHost(d definition) error {
 
 // missing says which Debian package to install.
 func missing(pkg string) error {
-	return proto.Errorf(proto.Unsupported, op, pkg, "%s is not installed; install it with: apt-get install %s", pkg, pkg)
+	return proto.Errorf(proto.Unsupported, op, pkg, "%s is not installed; install it with: apt-get install %s", pkg,
+		pkg)
 }
 
 // unavailable is a failure that may pass, or that the host's apt configuration causes.
@@ -71,7 +72,8 @@ func unavailable(ctx context.Context, what string, err error) error {
 	if errors.As(err, &t) {
 		reason = " (" + t.Error() + ")"
 	}
-	return proto.Errorf(proto.Unavailable, op, "", "%s%s; check the network and this machine's apt sources, then run it again", what, reason)
+	return proto.Errorf(proto.Unavailable, op, "", "%s%s; check the network and this machine's apt sources, then "+
+		"run it again", what, reason)
 }
 
 // ioError is a failure of the host's file system. Paths stay out of it.

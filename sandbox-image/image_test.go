@@ -59,7 +59,8 @@ func checkArchive(t *testing.T, r Result) (v1.Image, []byte) {
 		t.Fatalf("layout %+v, index %+v", layout, index)
 	}
 	m := index.Manifests[0]
-	if m.Annotations["org.opencontainers.image.ref.name"] != "base" || m.Annotations["io.containerd.image.name"] != r.Ref || r.Ref == "" {
+	if m.Annotations["org.opencontainers.image.ref.name"] != "base" ||
+		m.Annotations["io.containerd.image.name"] != r.Ref || r.Ref == "" {
 		t.Errorf("names of the image: %v", m.Annotations)
 	}
 	if m.Digest.String() != r.Digest {
@@ -71,8 +72,10 @@ func checkArchive(t *testing.T, r Result) (v1.Image, []byte) {
 		t.Fatalf("layers %+v", manifest.Layers)
 	}
 	layer := decompress(t, get(manifest.Layers[0]))
-	if len(image.RootFS.DiffIDs) != 1 || digest.FromBytes(layer) != image.RootFS.DiffIDs[0] || int64(len(layer)) != r.Layers[0].Unpacked {
-		t.Errorf("layer unpacks to %s, %d bytes; config says %v, result %+v", digest.FromBytes(layer), len(layer), image.RootFS.DiffIDs, r.Layers)
+	if len(image.RootFS.DiffIDs) != 1 || digest.FromBytes(layer) != image.RootFS.DiffIDs[0] ||
+		int64(len(layer)) != r.Layers[0].Unpacked {
+		t.Errorf("layer unpacks to %s, %d bytes; config says %v, result %+v", digest.FromBytes(layer), len(layer),
+			image.RootFS.DiffIDs, r.Layers)
 	}
 	return image, layer
 }
@@ -169,29 +172,42 @@ func checkContents(t *testing.T, root string, image v1.Image) {
 	for _, c := range []struct{ name, script, want string }{
 		{"user", "id -un; id -u; echo ~; pwd; touch /workspace/x && echo ok", "user\n1000\n/home/user\n/workspace\nok"},
 		{"python", "python -c 'import sys; print(sys.version_info[:2])'", "(3, 11)"},
-		{"libraries", "python3 -c 'import numpy, pandas, matplotlib, openpyxl, PIL, requests; print(numpy.arange(4).sum())'", "6"},
-		{"started with little", `python3 -c 'import sys; print(*sorted({"collections", "contextlib", "functools", "importlib.util", "re"} & set(sys.modules)))'`, ""},
-		{"3D charts", `python3 -c 'import matplotlib.pyplot as p; print(p.figure().add_subplot(projection="3d").name)'`, "3d"},
+		{"libraries", "python3 -c 'import numpy, pandas, matplotlib, openpyxl, PIL, requests; " +
+			"print(numpy.arange(4).sum())'", "6"},
+		{"started with little",
+			`python3 -c 'import sys; print(*sorted({"collections", "contextlib", "functools", "importlib.util", "re"} & set(sys.modules)))'`, ""},
+		{"3D charts", `python3 -c 'import matplotlib.pyplot as p; print(p.figure().add_subplot(projection="3d").name)'`,
+			"3d"},
 		{"newer mpl_toolkits", `mkdir -p n/mpl_toolkits/mplot3d; echo 'newer = True' >n/mpl_toolkits/mplot3d/__init__.py
 PYTHONPATH=n python3 -c 'import mpl_toolkits.mplot3d as m, mpl_toolkits.axisartist; print(m.newer)'`, "True"},
 		{"compiled", `python3 -c 'import os, numpy, pandas, matplotlib, openpyxl, PIL, requests, sympy
 for m in numpy, pandas, matplotlib, openpyxl, PIL, requests, sympy: assert os.path.exists(m.__cached__), m
 print("ok")'`, "ok"},
-		{"pip", "pip --version | cut -d' ' -f1; python3 -m venv /tmp/venv && /tmp/venv/bin/pip --version | cut -d' ' -f1", "pip\npip"},
-		{"excel", "python3 -c 'import pandas as p; p.DataFrame({\"a\":[1,2]}).to_excel(\"t.xlsx\"); print(p.read_excel(\"t.xlsx\").a.sum())'", "3"},
-		{"chart", `python3 -c 'import matplotlib.pyplot as p; p.plot([1, 2]); p.title("ä"); p.savefig("c.png")' && file -b c.png | cut -d, -f1`, "PNG image data"},
-		{"read-only home", "HOME=/proc python3 -c 'import matplotlib.pyplot as p; p.plot([1]); p.savefig(\"d.png\"); print(1)' 2>/dev/null", "1"},
+		{
+			"pip",
+			"pip --version | cut -d' ' -f1; python3 -m venv /tmp/venv && /tmp/venv/bin/pip --version | cut -d' ' -f1",
+			"pip\npip"},
+		{"excel", "python3 -c 'import pandas as p; p.DataFrame({\"a\":[1,2]}).to_excel(\"t.xlsx\"); " +
+			"print(p.read_excel(\"t.xlsx\").a.sum())'", "3"},
+		{
+			"chart",
+			`python3 -c 'import matplotlib.pyplot as p; p.plot([1, 2]); p.title("ä"); p.savefig("c.png")' && file -b c.png | cut -d, -f1`, "PNG image data"},
+		{"read-only home", "HOME=/proc python3 -c 'import matplotlib.pyplot as p; p.plot([1]); " +
+			"p.savefig(\"d.png\"); print(1)' 2>/dev/null", "1"},
 		{"node", "node -e 'console.log([1,2].map(x => x * 2).join())'", "2,4"},
-		{"git", "git init -q r && cd r && git -c user.name=a -c user.email=b commit -q --allow-empty -m x && git log --format=%s", "x"},
+		{"git", "git init -q r && cd r && git -c user.name=a -c user.email=b commit -q --allow-empty -m x && git " +
+			"log --format=%s", "x"},
 		{"jq", `echo '{"a":[1,2]}' | jq -c .a`, "[1,2]"},
 		{"search", "mkdir s; echo needle >s/hay; rg -l needle s; fd hay s; fdfind hay s", "s/hay\ns/hay\ns/hay"},
 		{"sqlite3", "sqlite3 :memory: 'select 6*7'", "42"},
 		{"bc", "echo '2^70' | bc", "1180591620717411303424"},
 		{"zip", "echo a >a; zip -q a.zip a; unzip -p a.zip; 7z a -bso0 a.7z a; 7z e -so a.7z", "a\na"},
-		{"archives", "for z in gzip bzip2 xz zstd; do tar -cf a.tar --use-compress-program=$z a && tar -xOf a.tar --use-compress-program=$z; done", "a\na\na\na"},
+		{"archives", "for z in gzip bzip2 xz zstd; do tar -cf a.tar --use-compress-program=$z a && tar -xOf a.tar " +
+			"--use-compress-program=$z; done", "a\na\na\na"},
 		{"locale", "python3 -c 'print(\"\u00e4\")'; locale charmap", "ä\nUTF-8"},
 		{"locale in one file", "localedef --list-archive", "C.utf8"},
-		{"commands", "for c in curl wget less ps find diff patch gawk sed grep rsync tree vi nano make openssl xxd; do command -v $c >/dev/null || echo $c; done", ""},
+		{"commands", "for c in curl wget less ps find diff patch gawk sed grep rsync tree vi nano make openssl xxd; " +
+			"do command -v $c >/dev/null || echo $c; done", ""},
 	} {
 		if got, err := runIn(root, image, c.script); err != nil || got != c.want {
 			t.Errorf("%s: %q, error %v; want %q", c.name, got, err, c.want)
@@ -230,7 +246,8 @@ func checkClean(t *testing.T, root string) {
 			t.Errorf("%s is in the image (%v)", name, err)
 		}
 	}
-	for _, pattern := range []string{"var/cache/apt/archives/*.deb", "var/lib/apt/lists/*Packages*", "usr/share/man/man1/*", "var/log/*.log", "run/*"} {
+	for _, pattern := range []string{"var/cache/apt/archives/*.deb", "var/lib/apt/lists/*Packages*",
+		"usr/share/man/man1/*", "var/log/*.log", "run/*"} {
 		if found, _ := filepath.Glob(filepath.Join(root, pattern)); len(found) > 0 {
 			t.Errorf("%s: %d files", pattern, len(found))
 		}
@@ -316,7 +333,8 @@ func checkRepacks(t *testing.T, root string, r Result, image v1.Image) {
 		t.Fatal(err)
 	}
 	if again.diffID != image.RootFS.DiffIDs[0] || again.digest.String() != r.Layers[0].Digest {
-		t.Errorf("packed again: %s (%s), was %s (%s)", again.digest, again.diffID, r.Layers[0].Digest, image.RootFS.DiffIDs[0])
+		t.Errorf("packed again: %s (%s), was %s (%s)", again.digest, again.diffID, r.Layers[0].Digest,
+			image.RootFS.DiffIDs[0])
 	}
 }
 

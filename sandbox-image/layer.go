@@ -74,7 +74,8 @@ func (b *build) pack(ctx context.Context, root, path string, epoch time.Time, be
 		return blob{}, ioError("the layer", err)
 	}
 	return blob{
-		path: path, digest: stored.Digest(), diffID: plain.Digest(), size: int64(size), unpacked: int64(unpacked), epoch: epoch,
+		path: path, digest: stored.Digest(), diffID: plain.Digest(), size: int64(size), unpacked: int64(unpacked),
+		epoch: epoch,
 	}, f.Close()
 }
 

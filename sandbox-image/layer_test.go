@@ -102,7 +102,8 @@ func TestPackKeeps(t *testing.T) {
 	if h := e["bin/link"]; h.Typeflag != tar.TypeSymlink || h.Linkname != "a" {
 		t.Errorf("symlink: type %c to %q", h.Typeflag, h.Linkname)
 	}
-	if h := e["bin/b"]; h.FileInfo().Mode() != 0o755|fs.ModeSetuid || !h.ModTime.Equal(time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)) {
+	if h := e["bin/b"]; h.FileInfo().Mode() != 0o755|fs.ModeSetuid ||
+		!h.ModTime.Equal(time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)) {
 		t.Errorf("setuid program: mode %v, time %v", h.FileInfo().Mode(), h.ModTime)
 	}
 	if got := e["bin/c"].PAXRecords["SCHILY.xattr.security.capability"]; got != capNetRaw {
@@ -129,7 +130,8 @@ func TestPackCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	b := &build{}
-	if _, err := b.pack(ctx, makeTree(t, "bin/a", "bin/b", "bin/c"), filepath.Join(t.TempDir(), "l"), testEpoch, nil); !errors.Is(err, context.Canceled) {
+	if _, err := b.pack(ctx, makeTree(t, "bin/a", "bin/b", "bin/c"), filepath.Join(t.TempDir(), "l"), testEpoch,
+		nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("pack with a canceled context: %v", err)
 	}
 }
@@ -149,7 +151,8 @@ func TestReuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, ok := reuse(path, def.key)
-	if !ok || r.Packages != 1 || len(r.Layers) != 1 || r.Layers[0] != (Layer{"tiny", layer.digest.String(), layer.size, layer.unpacked}) {
+	if !ok || r.Packages != 1 || len(r.Layers) != 1 ||
+		r.Layers[0] != (Layer{"tiny", layer.digest.String(), layer.size, layer.unpacked}) {
 		t.Errorf("reuse = %+v, %t", r, ok)
 	}
 	if fingerprint(path) != set.fingerprint() {

@@ -30,7 +30,8 @@ func checkModules(wanted, lock string) error {
 			return fmt.Errorf("%s: %s has no integrity", npmLockFile, name)
 		}
 		if p.Resolved != "" {
-			return fmt.Errorf("%s: %s says where it was downloaded from; make it with omit-lockfile-registry-resolved", npmLockFile, name)
+			return fmt.Errorf("%s: %s says where it was downloaded from; make it with omit-lockfile-registry-resolved",
+				npmLockFile, name)
 		}
 	}
 	return nil
@@ -46,7 +47,8 @@ func (s *stack) modules(ctx context.Context, dir string, a addition) error {
 	defer os.RemoveAll(work)
 	cmd := command{
 		path: npm.program,
-		args: []string{"ci", "--prefix", work, "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--no-update-notifier",
+		args: []string{"ci", "--prefix", work, "--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund",
+			"--no-update-notifier",
 			"--cache", filepath.Join(s.cache, "npm"), "--logs-max=0"},
 		env: append(os.Environ(), "LC_ALL=C.UTF-8"),
 		log: s.log,

@@ -37,7 +37,8 @@ func TestPlanned(t *testing.T) {
 const sum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 func TestParsePackages(t *testing.T) {
-	one := "Package: numpy\nVersion: 1:1.2-1\nArchitecture: amd64\nFilename: pool/n.deb\nSize: 12\nSHA256: " + sum + "\nDescription: x\n more\n"
+	one := "Package: numpy\nVersion: 1:1.2-1\nArchitecture: amd64\nFilename: pool/n.deb\nSize: 12\nSHA256: " + sum +
+		"\nDescription: x\n more\n"
 	set, err := parsePackages(one + "\n" + one + "\n\n")
 	if err != nil || len(set) != 1 {
 		t.Fatalf("%d packages, error %v; want the one, once", len(set), err)
@@ -87,7 +88,8 @@ func TestFirstError(t *testing.T) {
 		{[]string{"W: old", "E: Failed to fetch http://me:secret@mirror.example/x.deb  404", "E: Unable"},
 			"Failed to fetch http://mirror.example/x.deb  404"},
 		{[]string{"E: cannot open /var/cache/x/y (2)"}, "cannot open … (2)"},
-		{[]string{"E: something", "dpkg: error processing package foo (--configure):", "dpkg: error processing package bar (--configure):"},
+		{[]string{"E: something", "dpkg: error processing package foo (--configure):",
+			"dpkg: error processing package bar (--configure):"},
 			"dpkg failed processing package foo (--configure):"},
 		{nil, "exit status 1"},
 	} {

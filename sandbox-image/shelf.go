@@ -9,8 +9,8 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// A shelf is where finished layers wait for the rest of their image: those that a build left that did not come to its end,
-// and those of the archive built last.
+// A shelf is where finished layers wait for the rest of their image: those that a build left that did not come to its
+// end, and those of the archive built last.
 type shelf struct {
 	dir    string
 	layers []blob

@@ -43,7 +43,8 @@ func TestUnpackRefuses(t *testing.T) {
 	}
 }
 
-// TestLayerIsTheDifference changes a tree in every way that there is, packs what changed, and lays it over the tree as it was.
+// TestLayerIsTheDifference changes a tree in every way that there is, packs what changed, and lays it over the tree
+// as it was.
 func TestLayerIsTheDifference(t *testing.T) {
 	root := makeTree(t, "bin/a", "bin/b", "bin/c", "home/kept", "home/gone")
 	p := func(name string) string { return filepath.Join(root, name) }
@@ -55,14 +56,17 @@ func TestLayerIsTheDifference(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	check(os.MkdirAll(p("home/deep/er"), 0o755), os.WriteFile(p("home/deep/er/x"), nil, 0o644), os.Mkdir(p("home/swap"), 0o755), os.WriteFile(p("home/swap/x"), nil, 0o644))
+	check(os.MkdirAll(p("home/deep/er"), 0o755), os.WriteFile(p("home/deep/er/x"), nil, 0o644),
+		os.Mkdir(p("home/swap"), 0o755), os.WriteFile(p("home/swap/x"), nil, 0o644))
 	middle, err := b.pack(t.Context(), root, filepath.Join(t.TempDir(), "layer"), testEpoch, nil)
 	check(err)
 	before, err := stampTree(root)
 	check(err)
 
-	check(os.Remove(p("home/gone")), os.RemoveAll(p("home/deep")), os.RemoveAll(p("home/swap")), os.WriteFile(p("home/swap"), []byte("now a file"), 0o644))
-	check(os.WriteFile(p("home/new"), []byte("new"), 0o644), os.Chmod(p("bin/c"), 0o700), os.WriteFile(p("bin/b"), []byte("B"), 0o755))
+	check(os.Remove(p("home/gone")), os.RemoveAll(p("home/deep")), os.RemoveAll(p("home/swap")),
+		os.WriteFile(p("home/swap"), []byte("now a file"), 0o644))
+	check(os.WriteFile(p("home/new"), []byte("new"), 0o644), os.Chmod(p("bin/c"), 0o700),
+		os.WriteFile(p("bin/b"), []byte("B"), 0o755))
 	top, err := b.pack(t.Context(), root, filepath.Join(t.TempDir(), "layer"), testEpoch, before)
 	check(err)
 
@@ -99,7 +103,8 @@ func TestShelf(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, ok := s.find("k")
-	if _, other := s.find("x"); !ok || other || got.digest != l.digest || got.diffID != l.diffID || got.packages != 3 || !got.epoch.Equal(testEpoch) || got.unpacked != l.unpacked {
+	if _, other := s.find("x"); !ok || other || got.digest != l.digest || got.diffID != l.diffID || got.packages != 3 ||
+		!got.epoch.Equal(testEpoch) || got.unpacked != l.unpacked {
 		t.Fatalf("found %+v, %t; kept %+v", got, ok, l)
 	}
 	if err := os.Truncate(got.path, got.size-1); err != nil {

@@ -134,7 +134,8 @@ func (u *unpacking) make(h *tar.Header, target string, content io.Reader) error 
 		_, err = io.Copy(f, content)
 		return errors.Join(err, f.Close())
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		kind := map[byte]uint32{tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK, tar.TypeFifo: unix.S_IFIFO}[h.Typeflag]
+		kind := map[byte]uint32{tar.TypeChar: unix.S_IFCHR, tar.TypeBlock: unix.S_IFBLK,
+			tar.TypeFifo: unix.S_IFIFO}[h.Typeflag]
 		return unix.Mknod(target, kind|0o600, int(unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor))))
 	}
 	return fmt.Errorf("entry %q is of a kind that we do not pack", h.Name)

@@ -25,7 +25,8 @@ type wheel struct {
 }
 
 // requirement is a line of wheels.txt once its continuations are joined.
-var requirement = regexp.MustCompile(`^(([a-z0-9][a-z0-9.-]*)==[a-zA-Z0-9.+!]+)(?: ; platform_machine == "([a-z0-9_]+)")?((?: --hash=sha256:[0-9a-f]{64})+)$`)
+var requirement = regexp.MustCompile(
+	`^(([a-z0-9][a-z0-9.-]*)==[a-zA-Z0-9.+!]+)(?: ; platform_machine == "([a-z0-9_]+)")?((?: --hash=sha256:[0-9a-f]{64})+)$`)
 
 // parseWheels reads a wheels.txt, which is a file of pip's requirements, but of the strictest kind.
 func parseWheels(text string) ([]wheel, error) {
@@ -137,12 +138,12 @@ func (h *wheelhouse) file(w wheel) (string, bool) {
 	return "", false
 }
 
-// wheelBatch is how many wheels one run of pip fetches. Starting pip costs about a second, and what a run has fetched is
-// lost if it fails.
+// wheelBatch is how many wheels one run of pip fetches. Starting pip costs about a second, and what a run has fetched
+// is lost if it fails.
 const wheelBatch = 12
 
-// fetch downloads the wheels of the list that are not here yet, with the host's pip and its configuration. pip checks the
-// hashes, and runs nothing of what it downloads.
+// fetch downloads the wheels of the list that are not here yet, with the host's pip and its configuration. pip checks
+// the hashes, and runs nothing of what it downloads.
 func (h *wheelhouse) fetch(ctx context.Context, list []wheel) error {
 	missing := slices.DeleteFunc(slices.Clone(list), func(w wheel) bool { _, ok := h.file(w); return ok })
 	done, all := int64(len(list)-len(missing)), int64(len(list))
@@ -180,7 +181,8 @@ func (h *wheelhouse) download(ctx context.Context, batch []wheel, begin func(ite
 	cmd := command{
 		path: pip.program,
 		args: slices.Concat([]string{
-			"download", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--progress-bar", "off", "--no-cache-dir",
+			"download", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--progress-bar", "off",
+			"--no-cache-dir",
 			"--disable-pip-version-check", "--dest", filepath.Join(dir, "got"), "--requirement", wants,
 		}, pipPlatform()),
 		env:    append(os.Environ(), "LC_ALL=C.UTF-8"),
@@ -212,7 +214,8 @@ const newestGlibc = 36
 
 // pipPlatform says for what pip is to choose wheels: the image, not the host.
 func pipPlatform() []string {
-	args := []string{"--python-version", pythonVersion, "--implementation", "cp", "--abi", "cp311", "--abi", "abi3", "--abi", "none"}
+	args := []string{"--python-version", pythonVersion, "--implementation", "cp", "--abi", "cp311", "--abi", "abi3",
+		"--abi", "none"}
 	for minor := 5; minor <= newestGlibc; minor++ {
 		args = append(args, "--platform", fmt.Sprintf("manylinux_2_%d_%s", minor, machine()))
 	}
@@ -238,7 +241,8 @@ func (h *wheelhouse) take(dir string, batch []wheel) error {
 	}
 	for _, w := range batch {
 		if _, ok := h.file(w); !ok {
-			return proto.Errorf(proto.Unavailable, op, w.name, "Python package %s did not arrive; run it again, what was downloaded is kept", w.name)
+			return proto.Errorf(proto.Unavailable, op, w.name, "Python package %s did not arrive; run it again, "+
+				"what was downloaded is kept", w.name)
 		}
 	}
 	return nil

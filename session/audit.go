@@ -9,8 +9,8 @@ import (
 	"berth/proto"
 )
 
-// Acts that the core tells the audit log of, as they happen and whoever brought them about. The HTTP server has more, and
-// the failures of these.
+// Acts that the core tells the audit log of, as they happen and whoever brought them about. The HTTP server has more,
+// and the failures of these.
 const (
 	actCreate    = "container.create"
 	actStart     = "container.start"
@@ -47,7 +47,8 @@ func (s *Session) tell(ctx context.Context, act, note string) {
 // tellStart says which generation was started, and of what.
 func (s *Session) tellStart(ctx context.Context) {
 	r := s.record()
-	s.tell(ctx, actStart, "generation "+strconv.FormatInt(r.Generation, 10)+", image "+r.Image+", class "+string(r.Class))
+	s.tell(ctx, actStart, "generation "+strconv.FormatInt(r.Generation, 10)+", image "+r.Image+", class "+
+		string(r.Class))
 }
 
 // maxAudited bounds the command, and the produced paths together, in an audit entry, in bytes.
@@ -65,17 +66,20 @@ func (e *Exec) tell(act string, info proto.Exec, made Produced) {
 		entry = proto.AuditEntry{Actor: cmp.Or(e.key, proto.ActorReconcile), Outcome: proto.AuditOK}
 	}
 	x := proto.AuditExec{
-		JobID: info.JobID, User: info.User, Command: RedactCut(commandLine(info), maxAudited), StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
+		JobID: info.JobID, User: info.User, Command: RedactCut(commandLine(info), maxAudited),
+		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
 		Produced: e.veil.hideAll(SomeOf(made.Paths, maxAudited)), FileIDs: made.FileIDs,
 	}
 	if info.End != nil {
-		x.Reason, x.ReturnCode, x.CPUSeconds, x.Seconds = info.End.Reason, info.End.ReturnCode, info.End.CPUSeconds, info.Duration(time.Time{}).Seconds()
+		x.Reason, x.ReturnCode, x.CPUSeconds, x.Seconds = info.End.Reason, info.End.ReturnCode, info.End.CPUSeconds,
+			info.Duration(time.Time{}).Seconds()
 	}
 	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID, entry.Exec = act, e.s.owner, e.s.id, e.id, &x
 	e.s.core.cfg.Audit(entry)
 }
 
-// Tell has it audited that something was done by a command that runs, such as a cell of an interpreter. Secrets in text are replaced.
+// Tell has it audited that something was done by a command that runs, such as a cell of an interpreter. Secrets in
+// text are replaced.
 func (e *Exec) Tell(ctx context.Context, act, text string) {
 	entry, info := by(ctx), e.Info()
 	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID = act, e.s.owner, e.s.id, e.id
@@ -90,7 +94,8 @@ func (s *Session) TellCall(entry proto.AuditEntry) {
 	s.core.cfg.Audit(entry)
 }
 
-// SomeOf is as many of the paths as n bytes of JSON hold, and then a count of those left out. None are an empty list, not null.
+// SomeOf is as many of the paths as n bytes of JSON hold, and then a count of those left out. None are an empty list,
+// not null.
 func SomeOf(paths []string, n int) []string {
 	some := []string{}
 	for i, p := range paths {

@@ -18,7 +18,8 @@ func TestOpenReaderDoesNotOutliveTheCap(t *testing.T) {
 	clock := newClock()
 	st := sessiontest.New(t, session.Config{Now: clock.Now})
 	s := st.Create(t, proto.CreateContainer{MaxLifetimeSeconds: 3600})
-	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/f", session.WriteOptions{Mode: 0o644}, strings.NewReader(strings.Repeat("x", 8<<20))); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/f", session.WriteOptions{Mode: 0o644},
+		strings.NewReader(strings.Repeat("x", 8<<20))); err != nil {
 		t.Fatal(err)
 	}
 	r, _, err := s.ReadFile(ctx, proto.UserDefault, "/workspace/f", 0, -1)

@@ -14,7 +14,8 @@ import (
 const maxSilent = 3
 
 // sweepGuests finds the sessions that are written down as running and whose sandbox is gone, or whose guest has
-// stopped answering, so that this is known before their next use. An answer costs some tens of microseconds, and one that dozes is not woken for it.
+// stopped answering, so that this is known before their next use. An answer costs some tens of microseconds, and one
+// that dozes is not woken for it.
 func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, reconcileParallel)
@@ -40,11 +41,12 @@ func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept
 	return nil
 }
 
-// check asks the guest whether it is there, and has its generation end if it is not. One that nobody has used for a while dozes from then on. It reports
-// whether it was this call that found out, or that did so.
+// check asks the guest whether it is there, and has its generation end if it is not. One that nobody has used for a
+// while dozes from then on. It reports whether it was this call that found out, or that did so.
 func (s *Session) check(ctx context.Context) (lost, dozing bool) {
 	g := s.client()
-	if s.stillPaused() || g.Dozes() || s.unmet.Load() && !s.isPaused() { // a sweep meets whoever neither dozes nor is paused before it comes here
+	// a sweep meets whoever neither dozes nor is paused before it comes here
+	if s.stillPaused() || g.Dozes() || s.unmet.Load() && !s.isPaused() {
 		return false, false
 	}
 	dozing, err := s.ask(ctx, g)

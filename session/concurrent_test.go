@@ -38,9 +38,9 @@ func (r *soloRuntime) Stop(ctx context.Context, id string) error {
 	return err
 }
 
-// TestEverythingAtOnce has many do everything to the same few sessions, with sweeps and time passing between. Whatever the
-// order: one sandbox a session, each command run once where it was acknowledged and never where it was refused,
-// nothing in a session that has expired, nothing left.
+// TestEverythingAtOnce has many do everything to the same few sessions, with sweeps and time passing between.
+// Whatever the order: one sandbox a session, each command run once where it was acknowledged and never where it was
+// refused, nothing in a session that has expired, nothing left.
 func TestEverythingAtOnce(t *testing.T) {
 	ctx := context.Background()
 	c := newTwoClocks()
@@ -103,7 +103,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	c.pass(life * time.Second)
 	for _, s := range shared {
 		wg.Go(func() {
-			if _, err := s.Run(ctx, proto.Cmd{Command: "echo late >>/workspace/tokens"}); proto.CodeOf(err) != proto.Expired {
+			if _, err := s.Run(ctx, proto.Cmd{Command: "echo late >>/workspace/tokens"}); proto.CodeOf(
+				err) != proto.Expired {
 				t.Errorf("past the cap: %v", err)
 			}
 		})

@@ -30,22 +30,23 @@ type Config struct {
 	Elapsed func() time.Duration
 	Boot    string // names this boot of the host; "" asks the kernel
 
-	Image        string             // default image; "" is "base"
-	Class        proto.RuntimeClass // default class; "" is runc
-	Limits       proto.Limits       // defaults for what a request leaves out; zero fields from DefaultLimits
-	IdleTimeout  time.Duration      // default rolling lease; 0 is 5 minutes, as the hosted tool has
-	PauseAfter   time.Duration      // have a session stand still that nobody has used for this long; 0: none
-	DozeAfter    time.Duration      // have a session's guest give back its memory that nobody has used for this long; 0: none
-	MaxLifetime  time.Duration      // default cap from creation; 0 is 30 days
-	ExecTimeout  time.Duration      // default time limit of a foreground exec; 0 is 5 minutes
-	MaxOutput    int64              // default bytes kept of each stream; 0 is 1 MiB
-	OutputMemory int64              // bytes of memory for what commands wrote, all together; 0 is 256 MiB
-	OutputDisk   int64              // bytes of files for what of ended commands is not in memory; 0 is 4 GiB
-	MaxSessions  int                // that are not expired, of all owners; 0 is 10,000
-	MaxExecs     int                // at once in one session; 0 is 64
-	StartTimeout time.Duration      // for one sandbox to come up; 0 is 60 s
-	Tombstone    time.Duration      // how long an expired session's ID answers "expired" before "not found"; 0 is 7 days
-	StrayKeep    time.Duration      // how long a workspace that the ledger does not know is set aside; 0 is 7 days
+	Image       string             // default image; "" is "base"
+	Class       proto.RuntimeClass // default class; "" is runc
+	Limits      proto.Limits       // defaults for what a request leaves out; zero fields from DefaultLimits
+	IdleTimeout time.Duration      // default rolling lease; 0 is 5 minutes, as the hosted tool has
+	PauseAfter  time.Duration      // have a session stand still that nobody has used for this long; 0: none
+	// have a session's guest give back its memory that nobody has used for this long; 0: none
+	DozeAfter    time.Duration
+	MaxLifetime  time.Duration // default cap from creation; 0 is 30 days
+	ExecTimeout  time.Duration // default time limit of a foreground exec; 0 is 5 minutes
+	MaxOutput    int64         // default bytes kept of each stream; 0 is 1 MiB
+	OutputMemory int64         // bytes of memory for what commands wrote, all together; 0 is 256 MiB
+	OutputDisk   int64         // bytes of files for what of ended commands is not in memory; 0 is 4 GiB
+	MaxSessions  int           // that are not expired, of all owners; 0 is 10,000
+	MaxExecs     int           // at once in one session; 0 is 64
+	StartTimeout time.Duration // for one sandbox to come up; 0 is 60 s
+	Tombstone    time.Duration // how long an expired session's ID answers "expired" before "not found"; 0 is 7 days
+	StrayKeep    time.Duration // how long a workspace that the ledger does not know is set aside; 0 is 7 days
 }
 
 // DefaultLimits are the hosted tool's: 1 CPU, 5 GiB of memory, 5 GiB of disk. PIDs times OpenFiles stays below
@@ -75,8 +76,8 @@ const (
 	keptOutput = 4 << 20
 )
 
-// Check refuses a default that no request may ask for: with it no container could be made, or no command run. The error's item is the field of a request that
-// asks for the same, and its message goes behind the value.
+// Check refuses a default that no request may ask for: with it no container could be made, or no command run. The
+// error's item is the field of a request that asks for the same, and its message goes behind the value.
 func (c Config) Check() error {
 	c = c.withDefaults()
 	return cmp.Or(

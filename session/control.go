@@ -25,8 +25,9 @@ func (e *Exec) Cancel(reason proto.EndReason, why string) {
 	}
 }
 
-// Abandon is for whoever follows an exec for a client whose ctx has ended. The exec is ended too, unless the daemon's shutdown is the cause
-// of that: then it is the daemon that has gone, and Close ends what cannot outlive it, and says so.
+// Abandon is for whoever follows an exec for a client whose ctx has ended. The exec is ended too, unless the daemon's
+// shutdown is the cause of that: then it is the daemon that has gone, and Close ends what cannot outlive it, and says
+// so.
 func (e *Exec) Abandon(ctx context.Context) {
 	if proto.CodeOf(context.Cause(ctx)) != proto.Unavailable {
 		e.Cancel(proto.EndCanceled, "the client went away")

@@ -16,12 +16,17 @@ const (
 	digestBytes  = 32
 )
 
-// openDigest gets the key of the digests that tell requests apart. Requests hold passwords, in commands and environments, and a plain hash in the
-// ledger would let whoever reads that try words until one fits. Where the key cannot be kept or opened there is another one: requests of before are then
-// refused as different ones, rather than run twice.
+// openDigest gets the key of the digests that tell requests apart. Requests hold passwords, in commands and
+// environments, and a plain hash in the ledger would let whoever reads that try words until one fits. Where the key
+// cannot be kept or opened there is another one: requests of before are then refused as different ones, rather than
+// run twice.
 func (ss *Sessions) openDigest() error {
 	var sealed string
-	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error { _, err := tx.Get(bucketDigest, digestName, &sealed); return err })
+	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		_, err := tx.Get(bucketDigest, digestName,
+			&sealed)
+		return err
+	})
 	if err != nil {
 		return err
 	}

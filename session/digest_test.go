@@ -27,11 +27,12 @@ func digests(t *testing.T, st *sessiontest.Stack) (list []string) {
 	return list
 }
 
-// Whoever reads a ledger cannot try passwords against what it has of a request: the same one looks different in each, and without the
-// vault's key none is known again.
+// Whoever reads a ledger cannot try passwords against what it has of a request: the same one looks different in each,
+// and without the vault's key none is known again.
 func TestRequestsCannotBeGuessedFromTheLedger(t *testing.T) {
 	ctx := context.Background()
-	cmd := proto.Cmd{Command: "true", Env: map[string]string{"PIN": "1234"}, Secrets: map[string]string{"S": "0000"}, IdempotencyKey: "k"}
+	cmd := proto.Cmd{Command: "true", Env: map[string]string{"PIN": "1234"}, Secrets: map[string]string{"S": "0000"},
+		IdempotencyKey: "k"}
 	var seen []string
 	for range 2 {
 		st := sessiontest.New(t, session.Config{})
@@ -55,7 +56,8 @@ func TestRequestsCannotBeGuessedFromTheLedger(t *testing.T) {
 	}
 }
 
-// Requests are known again when the key of secrets was changed and the old one is gone, be it beside a daemon that runs or without one.
+// Requests are known again when the key of secrets was changed and the old one is gone, be it beside a daemon that
+// runs or without one.
 func TestRequestsAreKnownUnderANewKey(t *testing.T) {
 	cmd := proto.Cmd{Command: "true", IdempotencyKey: "k"}
 	st := sessiontest.New(t, session.Config{})

@@ -10,8 +10,8 @@ import (
 	"berth/session/sessiontest"
 )
 
-// A session that nobody has used for long enough dozes, not before and not with a command in it, and nobody sees it. The sweeper wakes none that dozes, and
-// finds out all the same if one has ended.
+// A session that nobody has used for long enough dozes, not before and not with a command in it, and nobody sees it.
+// The sweeper wakes none that dozes, and finds out all the same if one has ended.
 func TestDozeIdle(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, IdleTimeout: time.Minute}))
@@ -53,7 +53,8 @@ func TestDozeIdle(t *testing.T) {
 	sweep(time.Minute, session.Swept{Stopped: 2}) // a lease runs on while it dozes
 }
 
-// A daemon that starts wakes nobody: it has a session's guest met when that is wanted, and finds out who has ended meanwhile all the same.
+// A daemon that starts wakes nobody: it has a session's guest met when that is wanted, and finds out who has ended
+// meanwhile all the same.
 func TestDozeOverRestart(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, IdleTimeout: time.Minute}))
@@ -101,7 +102,8 @@ func TestDozeOverRestart(t *testing.T) {
 	if s := get(killed); s.Info().State != proto.StateStopped {
 		t.Errorf("it is %s", s.Info().State)
 	}
-	if got := sessiontest.Bash(t, get(killed), "cat note"); got.Stdout != "kept\n" || get(killed).Info().Generation != 2 {
+	if got := sessiontest.Bash(t, get(killed), "cat note"); got.Stdout != "kept\n" ||
+		get(killed).Info().Generation != 2 {
 		t.Errorf("%+v, generation %d", got, get(killed).Info().Generation)
 	}
 	unused(get(killed))
@@ -114,7 +116,8 @@ func TestDozeOverRestart(t *testing.T) {
 // What dozes is not paused, which would wake it first, neither by this daemon nor by the next.
 func TestDozeAndPause(t *testing.T) {
 	c := newTwoClocks()
-	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, PauseAfter: 20 * time.Second, IdleTimeout: time.Minute}))
+	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, PauseAfter: 20 * time.Second,
+		IdleTimeout: time.Minute}))
 	rt := st.Runtime.(*sessiontest.Runtime)
 	idle, left := st.Create(t, proto.CreateContainer{}), st.Create(t, proto.CreateContainer{})
 	if _, err := left.Exec(context.Background(), proto.Cmd{Command: "sleep 1000", Resident: true}); err != nil {
@@ -134,8 +137,8 @@ func TestDozeAndPause(t *testing.T) {
 	}
 }
 
-// A session that a request with a key made for the daemon before is met before it is handed out again: a command that is started in it then is not taken for one
-// that nobody knows of.
+// A session that a request with a key made for the daemon before is met before it is handed out again: a command that
+// is started in it then is not taken for one that nobody knows of.
 func TestDozeAndRetry(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, IdleTimeout: time.Minute}))

@@ -49,7 +49,8 @@ func keepable(cmd proto.Cmd) *proto.Cmd {
 	}
 	return &proto.Cmd{
 		OpenStdin: cmd.OpenStdin, TTY: cmd.TTY, Background: cmd.Background, Detach: cmd.Detach,
-		IdempotencyKey: cmd.IdempotencyKey, TimeoutSeconds: cmd.TimeoutSeconds, MaxOutputBytes: cmd.MaxOutputBytes, OnOutputLimit: cmd.OnOutputLimit,
+		IdempotencyKey: cmd.IdempotencyKey, TimeoutSeconds: cmd.TimeoutSeconds, MaxOutputBytes: cmd.MaxOutputBytes,
+		OnOutputLimit: cmd.OnOutputLimit,
 	}
 }
 
@@ -68,9 +69,11 @@ func (s *Session) recallRunning(r execRecord) *Exec {
 	e := &Exec{
 		veil: s.recallVeil(r),
 		s:    s, id: r.Exec.ID, key: r.Key, retry: r.Retry, cmd: *r.Run, info: r.Exec, boot: r.Guest, host: r.Host,
-		out: output.New(r.Run.MaxOutputBytes, s.core.memory), ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{}),
+		out: output.New(r.Run.MaxOutputBytes, s.core.memory), ask: make(chan ending, 1), ended: make(chan struct{}),
+		left: make(chan struct{}),
 	}
-	e.cmd.Command, e.cmd.Argv, e.cmd.Shell, e.cmd.JobID, e.cmd.User = r.Exec.Command, r.Exec.Argv, r.Exec.Shell, r.Exec.JobID, r.Exec.User
+	e.cmd.Command, e.cmd.Argv, e.cmd.Shell, e.cmd.JobID, e.cmd.User = r.Exec.Command, r.Exec.Argv, r.Exec.Shell,
+		r.Exec.JobID, r.Exec.User
 	return e
 }
 

@@ -52,7 +52,8 @@ func waited(t *testing.T, e *session.Exec) proto.ExecResult {
 
 func touch(t *testing.T, s *session.Session, path string) {
 	t.Helper()
-	if _, err := s.WriteFile(context.Background(), proto.UserDefault, path, session.WriteOptions{Mode: 0o644}, strings.NewReader("")); err != nil {
+	if _, err := s.WriteFile(context.Background(), proto.UserDefault, path, session.WriteOptions{Mode: 0o644},
+		strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -61,43 +62,47 @@ const untilGo = `until test -e /workspace/go; do sleep 0.01; done; `
 
 // A detached exec goes on over two restarts, loses no line and has none twice, and is booked like any other.
 func TestDetachedExecOutlivesTheDaemon(t *testing.T) {
-	for _, cmd := range []proto.Cmd{{Background: true}, {Detach: true}, {IdempotencyKey: "k"}, {Background: true, Shell: "s"}} {
-		t.Run(fmt.Sprintf("%v %v %v %v", cmd.Background, cmd.Detach, cmd.IdempotencyKey, cmd.Shell), func(t *testing.T) {
-			st := sessiontest.New(t, session.Config{})
-			s := st.Create(t, proto.CreateContainer{})
-			cmd.Command = `n=0; until test -e /workspace/go; do n=$((n+1)); echo $n; sleep 0.002; done; echo end >&2; echo made >$OUTPUT_DIR/f; (exit 7)`
-			e := start(t, s, cmd)
-			untilOutput(t, e, "\n3\n")
-			for range 2 {
-				st.Reopen(t)
-				if _, err := e.Wait(context.Background()); proto.CodeOf(err) != proto.Unavailable {
-					t.Errorf("whoever waited was told %v", err)
-				}
-				s, e = again(t, st, e)
-				if info := e.Info(); info.State != proto.ExecRunning || s.Info().RunningExecs != 1 {
-					t.Fatalf("%+v", info)
-				}
+	for _, cmd := range []proto.Cmd{{Background: true}, {Detach: true}, {IdempotencyKey: "k"},
+		{Background: true, Shell: "s"}} {
+		t.Run(fmt.Sprintf("%v %v %v %v", cmd.Background, cmd.Detach, cmd.IdempotencyKey, cmd.Shell),
+			func(t *testing.T) {
+				st := sessiontest.New(t, session.Config{})
+				s := st.Create(t, proto.CreateContainer{})
+				cmd.Command = `n=0; until test -e /workspace/go; do n=$((n+1)); echo $n; sleep 0.002; done; echo end >&2; echo made >$OUTPUT_DIR/f; (exit 7)`
+				e := start(t, s, cmd)
 				untilOutput(t, e, "\n3\n")
-			}
-			touch(t, s, "/workspace/go")
-			res := waited(t, e)
-			if res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 7 || res.Result.Result == nil || res.Result.Result.Stderr != "end\n" {
-				t.Fatalf("%+v %+v", res.Exec.End, res.Result.Result)
-			}
-			if cmd.Shell == "" && len(res.Result.Result.Content) != 1 {
-				t.Errorf("stored %+v", res.Result.Result.Content)
-			}
-			for i, line := range strings.Split(strings.TrimSuffix(res.Result.Result.Stdout, "\n"), "\n") {
-				if line != fmt.Sprint(i+1) {
-					t.Fatalf("line %d is %q", i+1, line)
+				for range 2 {
+					st.Reopen(t)
+					if _, err := e.Wait(context.Background()); proto.CodeOf(err) != proto.Unavailable {
+						t.Errorf("whoever waited was told %v", err)
+					}
+					s, e = again(t, st, e)
+					if info := e.Info(); info.State != proto.ExecRunning || s.Info().RunningExecs != 1 {
+						t.Fatalf("%+v", info)
+					}
+					untilOutput(t, e, "\n3\n")
 				}
-			}
-			st.Reopen(t)
-			_, e = again(t, st, e)
-			if kept := waited(t, e); kept.Result.Result == nil || kept.Result.Result.Stdout != res.Result.Result.Stdout || *kept.Exec.End != *res.Exec.End {
-				t.Errorf("after the end: %+v", kept.Exec)
-			}
-		})
+				touch(t, s, "/workspace/go")
+				res := waited(t, e)
+				if res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 7 || res.Result.Result == nil ||
+					res.Result.Result.Stderr != "end\n" {
+					t.Fatalf("%+v %+v", res.Exec.End, res.Result.Result)
+				}
+				if cmd.Shell == "" && len(res.Result.Result.Content) != 1 {
+					t.Errorf("stored %+v", res.Result.Result.Content)
+				}
+				for i, line := range strings.Split(strings.TrimSuffix(res.Result.Result.Stdout, "\n"), "\n") {
+					if line != fmt.Sprint(i+1) {
+						t.Fatalf("line %d is %q", i+1, line)
+					}
+				}
+				st.Reopen(t)
+				_, e = again(t, st, e)
+				if kept := waited(t, e); kept.Result.Result == nil ||
+					kept.Result.Result.Stdout != res.Result.Result.Stdout || *kept.Exec.End != *res.Exec.End {
+					t.Errorf("after the end: %+v", kept.Exec)
+				}
+			})
 	}
 }
 
@@ -105,15 +110,18 @@ func TestDetachedExecOutlivesTheDaemon(t *testing.T) {
 func TestEndedWhileNobodyWasThere(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	e := start(t, s, proto.Cmd{Command: `echo begun; ` + untilGo + `head -c 30000000 /dev/zero | sort >/dev/null; echo ended; kill -TERM $$`, Detach: true, TimeoutSeconds: 20})
+	e := start(t, s, proto.Cmd{Command: `echo begun; ` + untilGo +
+		`head -c 30000000 /dev/zero | sort >/dev/null; echo ended; kill -TERM $$`, Detach: true, TimeoutSeconds: 20})
 	untilOutput(t, e, "begun\n")
 	st.Close(t)
 	g := guest.NewClient(dialer(st, s.ID()))
-	if _, err := g.Write(context.Background(), proto.UserDefault, "/workspace/go", guest.WriteOptions{}, strings.NewReader("")); err != nil {
+	if _, err := g.Write(context.Background(), proto.UserDefault, "/workspace/go", guest.WriteOptions{},
+		strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}
 	for r := 0; r == 0; {
-		p, err := g.Start(context.Background(), guest.Command{Text: "pgrep -f 'begun; unti[l]'"}, func(proto.Stream, int64, []byte) {})
+		p, err := g.Start(context.Background(), guest.Command{Text: "pgrep -f 'begun; unti[l]'"},
+			func(proto.Stream, int64, []byte) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +138,8 @@ func TestEndedWhileNobodyWasThere(t *testing.T) {
 	_, e = again(t, st, e)
 	res := waited(t, e)
 	end := res.Exec.End
-	if end.Reason != proto.EndSignal || end.ReturnCode != 143 || end.CPUSeconds <= 0 || end.PeakBytes == 0 || res.Result.Result.Stdout != "begun\nended\n" {
+	if end.Reason != proto.EndSignal || end.ReturnCode != 143 || end.CPUSeconds <= 0 || end.PeakBytes == 0 ||
+		res.Result.Result.Stdout != "begun\nended\n" {
 		t.Errorf("%+v %+v", end, res.Result.Result)
 	}
 	if !res.Exec.EndedAt.Before(opened) || res.Exec.EndedAt.Before(res.Exec.StartedAt.Time) {
@@ -145,9 +154,16 @@ func TestLostSaysWhy(t *testing.T) {
 		reason     proto.EndReason
 		meanwhile  func(*sessiontest.Stack, string)
 	}{
-		{"host", "host was restarted", proto.EndHostRestart, func(st *sessiontest.Stack, id string) { st.Runtime.(*sessiontest.Runtime).Kill(id); st.Reboot() }},
-		{"guest", "container ended while the daemon was not there", proto.EndLost, func(st *sessiontest.Stack, id string) { st.Runtime.(*sessiontest.Runtime).Kill(id) }},
-		{"sandbox", "container ended while the daemon was not there", proto.EndLost, func(st *sessiontest.Stack, id string) {
+		{"host", "host was restarted", proto.EndHostRestart, func(st *sessiontest.Stack, id string) {
+			st.Runtime.(*sessiontest.Runtime).Kill(id)
+			st.Reboot()
+		}},
+		{"guest", "container ended while the daemon was not there", proto.EndLost, func(st *sessiontest.Stack,
+			id string) {
+			st.Runtime.(*sessiontest.Runtime).Kill(id)
+		}},
+		{"sandbox", "container ended while the daemon was not there", proto.EndLost, func(st *sessiontest.Stack,
+			id string) {
 			if err := st.Runtime.Stop(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
@@ -176,7 +192,8 @@ func TestLostSaysWhy(t *testing.T) {
 			if len(stops) != 1 {
 				t.Fatalf("%d stops are audited", len(stops))
 			}
-			if stop := <-stops; stop.ContainerID != s.ID() || stop.Actor != proto.ActorDaemon || !strings.Contains(stop.Note, "while the daemon was not there") {
+			if stop := <-stops; stop.ContainerID != s.ID() || stop.Actor != proto.ActorDaemon ||
+				!strings.Contains(stop.Note, "while the daemon was not there") {
 				t.Errorf("audited: %+v", stop)
 			}
 		})
@@ -192,7 +209,8 @@ func TestTimeLimitOutlivesTheDaemon(t *testing.T) {
 	st.Reopen(t)
 	_, e = again(t, st, e)
 	res := waited(t, e)
-	if res.Exec.End.Reason != proto.EndTimeout || res.Exec.Duration(time.Time{}) > 20*time.Second || res.Exec.Duration(time.Time{}) < time.Second {
+	if res.Exec.End.Reason != proto.EndTimeout || res.Exec.Duration(time.Time{}) > 20*time.Second ||
+		res.Exec.Duration(time.Time{}) < time.Second {
 		t.Errorf("%+v after %v", res.Exec.End, res.Exec.Duration(time.Time{}))
 	}
 }
@@ -203,9 +221,11 @@ func TestControlsOutliveTheDaemon(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
 	cat := start(t, s, proto.Cmd{Command: "cat", OpenStdin: true, Background: true})
-	tty := start(t, s, proto.Cmd{Command: "read x; stty size; echo got $x", TTY: &proto.WindowSize{Rows: 1, Cols: 2}, Detach: true})
+	tty := start(t, s, proto.Cmd{Command: "read x; stty size; echo got $x", TTY: &proto.WindowSize{Rows: 1, Cols: 2},
+		Detach: true})
 	all := start(t, s, proto.Cmd{Command: untilGo + "wc -c", Stdin: strings.Repeat("x", 1_000_000), Detach: true})
-	trap := start(t, s, proto.Cmd{Command: "trap 'echo bye; exit 4' TERM; echo on; while :; do sleep 0.01; done", Background: true})
+	trap := start(t, s, proto.Cmd{Command: "trap 'echo bye; exit 4' TERM; echo on; while :; do sleep 0.01; done",
+		Background: true})
 	kill := start(t, s, proto.Cmd{Command: "sleep 1000", Background: true})
 	untilOutput(t, trap, "on\n")
 	if err := cat.Write(ctx, []byte("before ")); err != nil {
@@ -217,14 +237,16 @@ func TestControlsOutliveTheDaemon(t *testing.T) {
 	}
 	touch(t, s, "/workspace/go")
 	for _, err := range []error{
-		cat.Write(ctx, []byte("after")), cat.CloseStdin(), tty.Resize(ctx, proto.WindowSize{Rows: 3, Cols: 4}), tty.Write(ctx, []byte("it\n")),
+		cat.Write(ctx, []byte("after")), cat.CloseStdin(), tty.Resize(ctx, proto.WindowSize{Rows: 3, Cols: 4}),
+		tty.Write(ctx, []byte("it\n")),
 		trap.Signal(ctx, "TERM"), kill.Signal(ctx, "KILL"),
 	} {
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	for e, want := range map[*session.Exec]string{cat: "before after", tty: "3 4\r\ngot it", all: "1000000", trap: "bye"} {
+	for e, want := range map[*session.Exec]string{cat: "before after", tty: "3 4\r\ngot it", all: "1000000",
+		trap: "bye"} {
 		if res := waited(t, e); res.Result.Result == nil || !strings.Contains(res.Result.Result.Stdout, want) {
 			t.Errorf("want %q: %+v %+v", want, res.Exec.End, res.Result.Result)
 		}
@@ -276,7 +298,8 @@ func TestStopBetweenUseAndStart(t *testing.T) {
 	held.begin = nil
 	close(on)
 	wantCode(t, within(t, "the command", failed), proto.Unavailable, s.ID())
-	if info := s.Info(); info.State != proto.StateStopped || info.Generation != 1 || len(sandboxes(t, st.Runtime)) != 0 {
+	if info := s.Info(); info.State != proto.StateStopped || info.Generation != 1 ||
+		len(sandboxes(t, st.Runtime)) != 0 {
 		t.Errorf("%+v", info)
 	}
 }
@@ -286,7 +309,8 @@ func TestIdempotencyKey(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	cmd := proto.Cmd{Command: `echo ran >>/workspace/effects; sleep 0.1; echo out; echo err >&2; exit 3`, IdempotencyKey: "key 1", Env: map[string]string{"A": "1", "B": "2"}}
+	cmd := proto.Cmd{Command: `echo ran >>/workspace/effects; sleep 0.1; echo out; echo err >&2; exit 3`,
+		IdempotencyKey: "key 1", Env: map[string]string{"A": "1", "B": "2"}}
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards ids and first
 	ids, first := map[string]int{}, 0
@@ -313,7 +337,8 @@ func TestIdempotencyKey(t *testing.T) {
 		if err != nil || !replayed || ids[e.ID()] == 0 {
 			t.Fatalf("%v %v", replayed, err)
 		}
-		if r := waited(t, e).Result.Result; r == nil || r.Stdout != "out\n" || r.Stderr != "err\n" || r.ReturnCode != 3 {
+		if r := waited(t, e).Result.Result; r == nil || r.Stdout != "out\n" || r.Stderr != "err\n" ||
+			r.ReturnCode != 3 {
 			t.Errorf("%+v", r)
 		}
 		other := cmd
@@ -346,7 +371,8 @@ func TestIdempotencyKey(t *testing.T) {
 		_, err := s.Exec(ctx, proto.Cmd{Command: "true", IdempotencyKey: bad})
 		wantCode(t, err, proto.InvalidArgument, "idempotency_key")
 	}
-	if _, replayed, err := s.ExecOnce(ctx, proto.Cmd{Command: "true", IdempotencyKey: "key 2"}); err != nil || replayed {
+	if _, replayed, err := s.ExecOnce(ctx, proto.Cmd{Command: "true", IdempotencyKey: "key 2"}); err != nil ||
+		replayed {
 		t.Errorf("another key: %v %v", replayed, err)
 	}
 }
@@ -361,7 +387,8 @@ func count(n *int, is bool) {
 func TestKeyOutlivesItsClient(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	cmd := proto.Cmd{Command: `echo ran >>/workspace/effects; ` + untilGo + `cat /workspace/effects`, IdempotencyKey: "k"}
+	cmd := proto.Cmd{Command: `echo ran >>/workspace/effects; ` + untilGo + `cat /workspace/effects`,
+		IdempotencyKey: "k"}
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := s.Run(ctx, cmd); !errors.Is(err, context.DeadlineExceeded) {
@@ -397,7 +424,8 @@ func TestKeyIsRememberedAmongManyCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); { // the old ones are forgotten after an end was told
+	// the old ones are forgotten after an end was told
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		if _, err = s.FindExec(first); err != nil {
 			break
 		}

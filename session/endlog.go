@@ -14,8 +14,8 @@ import (
 	"berth/state/ledger"
 )
 
-// endLogName is below Config.Dir: the ends of commands that were told and that the ledger may not have, one JSON line each. Older daemons
-// wrote it, before the ledger had a journal.
+// endLogName is below Config.Dir: the ends of commands that were told and that the ledger may not have, one JSON line
+// each. Older daemons wrote it, before the ledger had a journal.
 const endLogName = "ends.log"
 
 // replayEnds gives the ledger what an older daemon left in the log, and removes it.
@@ -56,8 +56,8 @@ type endLine struct {
 	Record    execRecord `json:"record"`
 }
 
-// apply takes an end over for a command that the ledger has as running: one that it does not know any more was deleted, and one that
-// ended is as it was told.
+// apply takes an end over for a command that the ledger has as running: one that it does not know any more was
+// deleted, and one that ended is as it was told.
 func (line endLine) apply(tx *ledger.Tx) error {
 	key := execKey(line.Container, line.Record.Exec.ID)
 	var known execRecord

@@ -15,7 +15,8 @@ import (
 	"berth/state/ledger"
 )
 
-// What a caller was told of a command's end is so after the daemon was killed at that moment, although nothing waited for the disk.
+// What a caller was told of a command's end is so after the daemon was killed at that moment, although nothing waited
+// for the disk.
 func TestToldEndSurvivesAKill(t *testing.T) {
 	rt := &faultRuntime{Runtime: sessiontest.NewRuntime(t)}
 	st := sessiontest.Over(t, rt, sessiontest.Images{}, session.Config{})
@@ -61,7 +62,8 @@ func killed(t *testing.T, st *sessiontest.Stack) (dir string) {
 func TestEndsOfAnOlderDaemon(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	told, forgotten := waited(t, start(t, s, proto.Cmd{Command: "exit 3"})), waited(t, start(t, s, proto.Cmd{Command: "exit 4"}))
+	told, forgotten := waited(t, start(t, s, proto.Cmd{Command: "exit 3"})),
+		waited(t, start(t, s, proto.Cmd{Command: "exit 4"}))
 	st.Close(t)
 
 	// As a kill leaves it: the ledger has the start of the one, nothing of the other, and the log has both ends.

@@ -17,8 +17,9 @@ import (
 // an end that fits it; see docs/decisions.
 var (
 	saysDisk = regexp.MustCompile(`No space left on device|Disk quota exceeded|ENOSPC|EDQUOT`)
-	saysPIDs = regexp.MustCompile(`Resource temporarily unavailable|EAGAIN|[Cc]an(no|')t (start|create)( a)?( new)? (thread|process)|` +
-		`[Cc]annot fork|unable to create (new )?native thread|failed to create new OS thread|pthread_create`)
+	saysPIDs = regexp.MustCompile(
+		`Resource temporarily unavailable|EAGAIN|[Cc]an(no|')t (start|create)( a)?( new)? (thread|process)|` +
+			`[Cc]annot fork|unable to create (new )?native thread|failed to create new OS thread|pthread_create`)
 	saysFork = regexp.MustCompile(`(?i)(fork|clone|thread|spawn|subprocess)[^\n]*Resource temporarily unavailable|` +
 		`BlockingIOError: \[Errno 11\]|can't start new thread|[Cc]annot fork|failed to create new OS thread`)
 )
@@ -59,7 +60,8 @@ func (e *Exec) explain(end proto.End) proto.End {
 
 func (f *finding) explain(end proto.End) proto.End {
 	if f.x.NoOutputDir {
-		end.Message = also(end.Message, "$OUTPUT_DIR could not be made, since /workspace is full; remove something there")
+		end.Message = also(end.Message,
+			"$OUTPUT_DIR could not be made, since /workspace is full; remove something there")
 	}
 	switch end.Reason {
 	case proto.EndLost:
@@ -86,12 +88,14 @@ func (f *finding) lost(end proto.End) proto.End {
 	case !f.known:
 	case f.before.OOMKills >= 0 && f.after.OOMKills > f.before.OOMKills:
 		killed.Reason = proto.EndOutOfMemory
-		killed.Message = fmt.Sprintf("the container reached its memory limit of %d bytes (limits.memory_bytes) and was ended with all that ran in it; its next use starts it again with its files",
+		killed.Message = fmt.Sprintf("the container reached its memory limit of %d bytes (limits.memory_bytes) and "+
+			"was ended with all that ran in it; its next use starts it again with its files",
 			f.limits().MemoryBytes)
 		return killed
 	case f.refused():
 		killed.Reason = proto.EndPIDLimit
-		killed.Message = f.pidMessage() + "; it was ended with all that ran in it, and its next use starts it again with its files"
+		killed.Message = f.pidMessage() + "; it was ended with all that ran in it, and its next use starts it again " +
+			"with its files"
 		return killed
 	}
 	return end
@@ -123,7 +127,8 @@ func (f *finding) refused() bool {
 func (f *finding) limits() proto.Limits { return f.e.s.record().Limits }
 
 func (f *finding) pidMessage() string {
-	return fmt.Sprintf("the container reached its limit of %d processes and threads (limits.pids); end some, or create a container with more", f.limits().PIDs)
+	return fmt.Sprintf("the container reached its limit of %d processes and threads (limits.pids); end some, or "+
+		"create a container with more", f.limits().PIDs)
 }
 
 // full says what is full now, or nothing. With onlyNew, what was so when the exec began does not count.
@@ -140,13 +145,15 @@ func (f *finding) full(onlyNew bool) string {
 	case a.Workspace.Full() && newly(b.Workspace.Full()):
 		return fmt.Sprintf("/workspace is full: it uses %d of %d bytes %s", a.Workspace.Used, a.Workspace.Limit, shared)
 	case a.Layer.Full() && newly(b.Layer.Full()):
-		return fmt.Sprintf("the container's disk outside /workspace is full: it uses %d of %d bytes %s", a.Layer.Used, a.Layer.Limit, shared)
+		return fmt.Sprintf("the container's disk outside /workspace is full: it uses %d of %d bytes %s", a.Layer.Used,
+			a.Layer.Limit, shared)
 	case x.Full&guest.ShortTmp != 0 && newly(x.FullBefore&guest.ShortTmp != 0):
 		return "/tmp is full, " + memory
 	case x.Full&guest.ShortShm != 0 && newly(x.FullBefore&guest.ShortShm != 0):
 		return "/dev/shm is full, " + memory
 	case a.Pool.Full() && newly(b.Pool.Full()):
-		return "the disk pool that all containers share is full; ask the operator to make room, or remove containers and workspaces"
+		return "the disk pool that all containers share is full; ask the operator to make room, or remove " +
+			"containers and workspaces"
 	}
 	return ""
 }

@@ -166,7 +166,8 @@ func (e *Exec) launch(ctx context.Context) error {
 		return e.unlessBegun(err)
 	}
 	if !guest.NotStarted(err) { // it may have run, and must not do so twice
-		e.unstarted = proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended while the command was starting; it may have begun"}
+		e.unstarted = proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended while the " +
+			"command was starting; it may have begun"}
 		return nil
 	}
 	if err := e.s.stoppedOnRequest(g); err != nil {
@@ -203,7 +204,8 @@ func (e *Exec) unlessBegun(err error) error {
 	if err == nil || e.retry.Key == "" || !e.begun || guest.NotStarted(err) {
 		return err
 	}
-	e.unstarted = proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the command was given up while it was starting; it may have begun"}
+	e.unstarted = proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the command was given up while it was " +
+		"starting; it may have begun"}
 	return nil
 }
 
@@ -271,7 +273,8 @@ func (e *Exec) command() guest.Command {
 	out := proto.OutputDir(e.cmd.JobID, e.id) // unless the guest names it
 	c := guest.Command{
 		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out, Job: dir,
-		Named: !durable(e.cmd) && !e.cmd.Resident && !e.cmd.OpenStdin, User: e.cmd.User, Stdin: e.cmd.OpenStdin || e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
+		Named: !durable(e.cmd) && !e.cmd.Resident && !e.cmd.OpenStdin, User: e.cmd.User, Stdin: e.cmd.OpenStdin ||
+			e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
 	}
 	if durable(e.cmd) {
 		c.Keep = e.cmd.MaxOutputBytes
@@ -287,14 +290,16 @@ func (e *Exec) command() guest.Command {
 	}
 	env := e.environment()
 	c.Lists = toolLists(env)
-	maps.Copy(env, map[string]string{"INPUT_DIR": proto.InputDir, "OUTPUT_DIR": out, "JOB_DIR": dir, "JOB_ID": e.cmd.JobID})
+	maps.Copy(env, map[string]string{"INPUT_DIR": proto.InputDir, "OUTPUT_DIR": out, "JOB_DIR": dir,
+		"JOB_ID": e.cmd.JobID})
 	for k, v := range env {
 		c.Env = append(c.Env, k+"="+v)
 	}
 	return c
 }
 
-// sink takes output from the guest. It blocks where nothing may be lost and whoever follows the exec is behind, and nowhere else.
+// sink takes output from the guest. It blocks where nothing may be lost and whoever follows the exec is behind, and
+// nowhere else.
 func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
 	e.grown(e.out.WriteAt(s, at, b))
 }
@@ -364,8 +369,8 @@ func (e *Exec) process() *guest.Process {
 	return e.proc
 }
 
-// setDeadline says when the command must end, and why then: its own limit, or the session's cap. It counts from when the
-// process was started, however long it takes until somebody sees to it.
+// setDeadline says when the command must end, and why then: its own limit, or the session's cap. It counts from when
+// the process was started, however long it takes until somebody sees to it.
 func (e *Exec) setDeadline() {
 	left := e.s.record().cap().Sub(e.s.core.clock.now())
 	limit, proc := seconds(e.cmd.TimeoutSeconds)-e.ran, e.process()
@@ -407,7 +412,8 @@ func endedBy(end proto.End, want ending) proto.End {
 func (e *Exec) unlessAsked(end proto.End) proto.End {
 	select {
 	case want := <-e.ask:
-		if end.Reason == proto.EndLost || end.Signal == unix.SignalName(syscall.SIGKILL) || want.reason == proto.EndOutputLimit {
+		if end.Reason == proto.EndLost || end.Signal == unix.SignalName(syscall.SIGKILL) ||
+			want.reason == proto.EndOutputLimit {
 			return endedBy(end, want)
 		}
 	default:
@@ -420,7 +426,8 @@ func endOf(x guest.Exit, err error) proto.End {
 	if err != nil {
 		return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended under it"}
 	}
-	end := proto.End{Reason: proto.EndExit, ReturnCode: x.Code, Leftover: x.Leftover, CPUSeconds: x.CPU.Seconds(), PeakBytes: x.PeakBytes}
+	end := proto.End{Reason: proto.EndExit, ReturnCode: x.Code, Leftover: x.Leftover, CPUSeconds: x.CPU.Seconds(),
+		PeakBytes: x.PeakBytes}
 	if x.Signal != 0 {
 		end.Reason, end.Signal = proto.EndSignal, unix.SignalName(x.Signal)
 	}

@@ -43,13 +43,16 @@ func TestExecResults(t *testing.T) {
 		{"code 255", proto.Cmd{Command: "exit 255"}, "", "", 255, proto.EndExit},
 		{"signal", proto.Cmd{Command: "kill -TERM $$"}, "", "", 143, proto.EndSignal},
 		{"argv", proto.Cmd{Argv: []string{"printf", "%s|", "a b", "$HOME", ""}}, "a b|$HOME||", "", 0, proto.EndExit},
-		{"env", proto.Cmd{Command: "echo $FROM $ALSO", Env: map[string]string{"ALSO": "exec"}}, "container exec\n", "", 0, proto.EndExit},
-		{"env wins", proto.Cmd{Command: "echo $FROM", Env: map[string]string{"FROM": "exec"}}, "exec\n", "", 0, proto.EndExit},
+		{"env", proto.Cmd{Command: "echo $FROM $ALSO", Env: map[string]string{"ALSO": "exec"}}, "container exec\n", "",
+			0, proto.EndExit},
+		{"env wins", proto.Cmd{Command: "echo $FROM", Env: map[string]string{"FROM": "exec"}}, "exec\n", "", 0,
+			proto.EndExit},
 		{"user", proto.Cmd{Command: "id -u"}, "1000\n", "", 0, proto.EndExit},
 		{"root", proto.Cmd{Command: "id -u", User: "root"}, "0\n", "", 0, proto.EndExit},
 		{"cwd", proto.Cmd{Command: "pwd", JobID: "j"}, "/workspace/j\n", "", 0, proto.EndExit},
 		{"cwd given", proto.Cmd{Command: "pwd", Cwd: "/tmp"}, "/tmp\n", "", 0, proto.EndExit},
-		{"cwd relative", proto.Cmd{Command: "pwd", JobID: "j", Cwd: "sub/dir"}, "/workspace/j/sub/dir\n", "", 0, proto.EndExit},
+		{"cwd relative", proto.Cmd{Command: "pwd", JobID: "j", Cwd: "sub/dir"}, "/workspace/j/sub/dir\n", "", 0,
+			proto.EndExit},
 		{"stdin", proto.Cmd{Command: "cat", Stdin: "all of it\n"}, "all of it\n", "", 0, proto.EndExit},
 		{"no stdin", proto.Cmd{Command: "cat; echo end"}, "end\n", "", 0, proto.EndExit},
 		{"no newline", proto.Cmd{Command: "printf x"}, "x", "", 0, proto.EndExit},
@@ -62,7 +65,8 @@ func TestExecResults(t *testing.T) {
 			if r == nil {
 				t.Fatalf("no result but %+v", res.Exec.End)
 			}
-			if r.Stdout != c.stdout || r.Stderr != c.stderr || r.ReturnCode != c.code || res.Exec.End.Reason != c.reason {
+			if r.Stdout != c.stdout || r.Stderr != c.stderr || r.ReturnCode != c.code ||
+				res.Exec.End.Reason != c.reason {
 				t.Errorf("stdout %q stderr %q code %d reason %s", r.Stdout, r.Stderr, r.ReturnCode, res.Exec.End.Reason)
 			}
 			if r.Content == nil {
@@ -120,8 +124,10 @@ func TestBadCommandsAreRefusedByName(t *testing.T) {
 func TestTimeoutKillsTheWholeTree(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	res := run(t, s, proto.Cmd{Command: "echo before; (setsid sleep 987 &) ; sleep 987 & sleep 987", TimeoutSeconds: 0.5})
-	if res.Result.Error == nil || res.Result.Error.ErrorCode != proto.BlockTimeExceeded || res.Exec.End.Reason != proto.EndTimeout {
+	res := run(t, s, proto.Cmd{Command: "echo before; (setsid sleep 987 &) ; sleep 987 & sleep 987",
+		TimeoutSeconds: 0.5})
+	if res.Result.Error == nil || res.Result.Error.ErrorCode != proto.BlockTimeExceeded ||
+		res.Exec.End.Reason != proto.EndTimeout {
 		t.Fatalf("%+v %+v", res.Result, res.Exec.End)
 	}
 	if res.Partial == nil || res.Partial.Stdout != "before\n" {
@@ -137,7 +143,8 @@ func TestOutputLimits(t *testing.T) {
 	s := st.Create(t, proto.CreateContainer{})
 	res := run(t, s, proto.Cmd{Command: "seq 1 1000000", MaxOutputBytes: 1 << 16})
 	r := res.Result.Result
-	if r == nil || !res.Exec.Truncated || !strings.HasPrefix(r.Stdout, "1\n2\n") || !strings.HasSuffix(r.Stdout, "\n1000000\n") || !strings.Contains(r.Stdout, "[output truncated:") {
+	if r == nil || !res.Exec.Truncated || !strings.HasPrefix(r.Stdout, "1\n2\n") ||
+		!strings.HasSuffix(r.Stdout, "\n1000000\n") || !strings.Contains(r.Stdout, "[output truncated:") {
 		t.Fatalf("truncated %v, %d bytes", res.Exec.Truncated, len(r.Stdout))
 	}
 	if len(r.Stdout) > 3<<16 {
@@ -159,10 +166,12 @@ func TestShellKeepsItsState(t *testing.T) {
 		return run(t, s, proto.Cmd{Command: text, Shell: "main", JobID: "j"})
 	}
 	sh("X=42; cd /tmp; f() { echo fn $1; }")
-	if r := sh("echo $X; pwd; f 1; echo e >&2; false").Result.Result; r == nil || r.Stdout != "42\n/tmp\nfn 1\n" || r.Stderr != "e\n" || r.ReturnCode != 1 {
+	if r := sh("echo $X; pwd; f 1; echo e >&2; false").Result.Result; r == nil || r.Stdout != "42\n/tmp\nfn 1\n" ||
+		r.Stderr != "e\n" || r.ReturnCode != 1 {
 		t.Fatalf("%+v", r)
 	}
-	if r := run(t, s, proto.Cmd{Command: "echo ${X-unset}", Shell: "other", JobID: "j"}).Result.Result; r.Stdout != "unset\n" {
+	if r := run(t, s, proto.Cmd{Command: "echo ${X-unset}", Shell: "other",
+		JobID: "j"}).Result.Result; r.Stdout != "unset\n" {
 		t.Fatalf("two shells share variables: %+v", r)
 	}
 	if r := run(t, s, proto.Cmd{Command: "echo ${X-unset}", JobID: "j"}).Result.Result; r.Stdout != "unset\n" {
@@ -171,7 +180,8 @@ func TestShellKeepsItsState(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			res, err := s.Run(context.Background(), proto.Cmd{Command: fmt.Sprintf("Y=%d; sleep 0.02; echo $Y", i), Shell: "main"})
+			res, err := s.Run(context.Background(), proto.Cmd{Command: fmt.Sprintf("Y=%d; sleep 0.02; echo $Y", i),
+				Shell: "main"})
 			if err != nil || res.Result.Result == nil || res.Result.Result.Stdout != fmt.Sprintf("%d\n", i) {
 				t.Errorf("call %d: %+v %v", i, res.Result.Result, err)
 			}
@@ -190,7 +200,8 @@ func TestBackgroundExec(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	e, err := s.Exec(ctx, proto.Cmd{Command: "trap 'echo bye; exit 9' TERM; echo ready; while :; do sleep 0.05; done", Background: true})
+	e, err := s.Exec(ctx, proto.Cmd{Command: "trap 'echo bye; exit 9' TERM; echo ready; while :; do sleep 0.05; done",
+		Background: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +214,8 @@ func TestBackgroundExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	res, err := e.Wait(ctx)
-	if err != nil || res.Result.Result == nil || res.Result.Result.ReturnCode != 9 || res.Result.Result.Stdout != "ready\nbye\n" {
+	if err != nil || res.Result.Result == nil || res.Result.Result.ReturnCode != 9 ||
+		res.Result.Result.Stdout != "ready\nbye\n" {
 		t.Fatalf("%+v %+v %v", res.Result.Result, res.Exec.End, err)
 	}
 	wantCode(t, e.Signal(ctx, "TERM"), proto.Conflict, e.ID())
@@ -217,7 +229,8 @@ func TestBackgroundExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept, err := old.Wait(ctx)
-	if err != nil || kept.Result.Result == nil || kept.Result.Result.Stdout != "ready\nbye\n" || kept.Result.Result.ReturnCode != 9 {
+	if err != nil || kept.Result.Result == nil || kept.Result.Result.Stdout != "ready\nbye\n" ||
+		kept.Result.Result.ReturnCode != 9 {
 		t.Fatalf("after a restart: %+v %v", kept.Result.Result, err)
 	}
 }
@@ -253,7 +266,8 @@ func TestClientGone(t *testing.T) {
 			close(started)
 			cancel()
 		}()
-		_, err := s.Run(ctx, proto.Cmd{Command: "echo up; read -r -t 2 x </dev/zero; sleep 0.3; echo done", Detach: detach})
+		_, err := s.Run(ctx, proto.Cmd{Command: "echo up; read -r -t 2 x </dev/zero; sleep 0.3; echo done",
+			Detach: detach})
 		if !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
@@ -314,7 +328,10 @@ func TestFollowersGetTheSameAsTheResult(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	e, err := s.Exec(ctx, proto.Cmd{Command: `for i in $(seq 1 300); do echo "line $i é"; [ $((i%50)) = 0 ] && echo "e$i" >&2; done`})
+	e,
+		err := s.Exec(
+		ctx,
+		proto.Cmd{Command: `for i in $(seq 1 300); do echo "line $i é"; [ $((i%50)) = 0 ] && echo "e$i" >&2; done`})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +414,8 @@ func TestTerminal(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	e, err := s.Exec(ctx, proto.Cmd{Argv: []string{"bash", "--norc", "-i"}, TTY: &proto.WindowSize{Rows: 30, Cols: 90}, Env: map[string]string{"PS1": "$ ", "TERM": "dumb"}})
+	e, err := s.Exec(ctx, proto.Cmd{Argv: []string{"bash", "--norc", "-i"}, TTY: &proto.WindowSize{Rows: 30, Cols: 90},
+		Env: map[string]string{"PS1": "$ ", "TERM": "dumb"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,17 +427,20 @@ func TestTerminal(t *testing.T) {
 	}
 	_ = e.Write(context.Background(), []byte("stty size; exit 5\n"))
 	res, err := e.Wait(ctx)
-	if err != nil || res.Result.Result == nil || res.Result.Result.ReturnCode != 5 || !strings.Contains(res.Result.Result.Stdout, "11 22") {
+	if err != nil || res.Result.Result == nil || res.Result.Result.ReturnCode != 5 ||
+		!strings.Contains(res.Result.Result.Stdout, "11 22") {
 		t.Fatalf("%+v %v", res.Result.Result, err)
 	}
 }
 
-// Much output comes to all who follow it, each message with its place before it, most of it in the buffers that it was read into.
+// Much output comes to all who follow it, each message with its place before it, most of it in the buffers that it
+// was read into.
 func TestMuchOutputIsNotCopied(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	e, err := s.Exec(ctx, proto.Cmd{Command: "read; seq 1 8000000; seq 1 100 >&2", OpenStdin: true, OnOutputLimit: proto.OutputWait})
+	e, err := s.Exec(ctx, proto.Cmd{Command: "read; seq 1 8000000; seq 1 100 >&2", OpenStdin: true,
+		OnOutputLimit: proto.OutputWait})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,8 +466,10 @@ func TestMuchOutputIsNotCopied(t *testing.T) {
 			}, func(p session.Piece, message []byte) error {
 				ev, err := proto.ParseOutput(message)
 				i := p.Stream - 1
-				if err != nil || ev.ExecID != e.ID() || string(ev.Type) != p.Stream.String() || ev.Offset != at[i] || p.Offset != at[i] || !bytes.Equal(ev.DataBase64, p.Data) {
-					return fmt.Errorf("%d bytes of %v at %d are told as %d of %s at %d, %w", len(p.Data), p.Stream, at[i], len(ev.DataBase64), ev.Type, ev.Offset, err)
+				if err != nil || ev.ExecID != e.ID() || string(ev.Type) != p.Stream.String() || ev.Offset != at[i] ||
+					p.Offset != at[i] || !bytes.Equal(ev.DataBase64, p.Data) {
+					return fmt.Errorf("%d bytes of %v at %d are told as %d of %s at %d, %w", len(p.Data), p.Stream,
+						at[i], len(ev.DataBase64), ev.Type, ev.Offset, err)
 				}
 				if p.Whole != nil {
 					whole++
@@ -497,7 +520,8 @@ func TestLosslessExecWaitsForWhoFollows(t *testing.T) {
 	if err != nil || n != 14888896 {
 		t.Errorf("%d bytes came, want 14888896; %v", n, err)
 	}
-	left, err := s.Exec(ctx, proto.Cmd{Command: "yes", MaxOutputBytes: 1 << 16, OnOutputLimit: proto.OutputWait, TimeoutSeconds: 1})
+	left, err := s.Exec(ctx, proto.Cmd{Command: "yes", MaxOutputBytes: 1 << 16, OnOutputLimit: proto.OutputWait,
+		TimeoutSeconds: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

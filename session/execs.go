@@ -23,7 +23,8 @@ func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
 		e.out.Hold()
 	}
 	e.info = proto.Exec{
-		ID: e.id, ContainerID: s.id, JobID: cmd.JobID, Command: cmd.Command, Argv: cmd.Argv, Shell: cmd.Shell, User: cmd.User,
+		ID: e.id, ContainerID: s.id, JobID: cmd.JobID, Command: cmd.Command, Argv: cmd.Argv, Shell: cmd.Shell,
+		User:       cmd.User,
 		Background: cmd.Background, State: proto.ExecRunning, StartedAt: proto.At(s.core.cfg.Now()),
 	}
 	if cmd.Shown != "" {
@@ -34,7 +35,8 @@ func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
 	defer s.mu.Unlock()
 	e.info.Generation = s.rec.Generation
 	if n := s.runningExecs(false); n >= s.core.cfg.MaxExecs {
-		return nil, proto.Errorf(proto.TooMany, "", s.id, "container %s runs %d commands, which is its limit; wait for one to end", s.id, n)
+		return nil, proto.Errorf(proto.TooMany, "", s.id, "container %s runs %d commands, which is its limit; wait "+
+			"for one to end", s.id, n)
 	}
 	s.execs, s.going = append(s.execs, e), append(s.going, e)
 	return e, nil
@@ -124,7 +126,8 @@ func (s *Session) FindExec(id string) (*Exec, error) {
 			return e, nil
 		}
 	}
-	return nil, proto.Errorf(proto.NotFound, "", id, "exec %.80q does not exist in container %s; a container remembers its last %d", id, s.id, keptExecs)
+	return nil, proto.Errorf(proto.NotFound, "", id, "exec %.80q does not exist in container %s; a container "+
+		"remembers its last %d", id, s.id, keptExecs)
 }
 
 // NextExecs waits for execs that began after the first seen, and returns them with the new count.
@@ -186,8 +189,8 @@ func (s *Session) dropExecs() error {
 	return nil
 }
 
-// trimEnded is trim for keptOutput where there is something to do: usually one exec at most is too many. To look at a hundred of
-// them at each end is a good part of what a small command takes.
+// trimEnded is trim for keptOutput where there is something to do: usually one exec at most is too many. To look at a
+// hundred of them at each end is a good part of what a small command takes.
 func (s *Session) trimEnded(ending *Exec) {
 	s.mu.Lock()
 	ending.weighed = true
@@ -245,7 +248,8 @@ func (s *Session) trim(allowed int64, ending *Exec) {
 	s.weigh()
 }
 
-// weigh brings kept up to date. What was given back since the last time is not taken off it before, so it may be too much and is never too little.
+// weigh brings kept up to date. What was given back since the last time is not taken off it before, so it may be too
+// much and is never too little.
 func (s *Session) weigh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,19 +261,21 @@ func (s *Session) weigh() {
 	}
 }
 
-// recordStart is how it is written down that the command runs, and wait returns once that is done: nobody sees the exec before, and
-// what was seen to run is known after a crash. A durable one is on disk then, and gets there while the process starts. Others end with
-// the daemon, and go to the ledger's journal without a sync, once their process runs.
+// recordStart is how it is written down that the command runs, and wait returns once that is done: nobody sees the
+// exec before, and what was seen to run is known after a crash. A durable one is on disk then, and gets there while
+// the process starts. Others end with the daemon, and go to the ledger's journal without a sync, once their process
+// runs.
 func (e *Exec) recordStart() (wait func() error) {
-	put := e.s.putExec(execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: keepable(e.cmd), Host: e.s.core.host, Guest: e.s.guestBoot(), Sealed: e.sealOwn()})
+	put := e.s.putExec(execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: keepable(e.cmd), Host: e.s.core.host,
+		Guest: e.s.guestBoot(), Sealed: e.sealOwn()})
 	if durable(e.cmd) {
 		return e.s.core.cfg.Ledger.Begin(put)
 	}
 	return func() error { return e.s.core.cfg.Ledger.Jot(put) }
 }
 
-// conclude books the end: outputs, manifest, ledger, audit; then it lets go of the session, and everybody may know: whoever has been told
-// finds the session as it is without the command.
+// conclude books the end: outputs, manifest, ledger, audit; then it lets go of the session, and everybody may know:
+// whoever has been told finds the session as it is without the command.
 func (e *Exec) conclude(end proto.End, release func()) {
 	now := e.s.core.cfg.Now()
 	e.mu.Lock()
@@ -292,7 +298,8 @@ func (e *Exec) conclude(end proto.End, release func()) {
 	e.mu.Unlock()
 	e.s.trimEnded(e)
 	e.s.core.relieve(e) // before the next command may begin, which needs the memory
-	e.s.settled(e)      // before it lets go: a pause that came between would take whatever else uses the session for the command
+	// before it lets go: a pause that came between would take whatever else uses the session for the command
+	e.s.settled(e)
 	release()
 	close(e.ended)
 }
@@ -316,15 +323,17 @@ func (e *Exec) produced(info proto.Exec) Produced {
 	e.mu.Lock()
 	g, sight := e.guest, e.sight
 	e.mu.Unlock()
-	ctx = proto.WithCaller(forBooks(ctx, g), proto.Caller{Owner: e.s.owner, KeyID: e.key}) // outputs count against its quota
+	// outputs count against its quota
+	ctx = proto.WithCaller(forBooks(ctx, g), proto.Caller{Owner: e.s.owner, KeyID: e.key})
 	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail), sight)
 }
 
-// store writes down the end, and the output of those that somebody will ask for later. A durable one is on disk when it returns; that of
-// a foreground command is safe from the daemon's death. What finds no room a sweep tries again to write; of a durable
-// one, its guest keeps it until then.
+// store writes down the end, and the output of those that somebody will ask for later. A durable one is on disk when
+// it returns; that of a foreground command is safe from the daemon's death. What finds no room a sweep tries again to
+// write; of a durable one, its guest keeps it until then.
 func (e *Exec) store(info proto.Exec, made Produced) {
-	rec := execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason), Notes: made.Notes}
+	rec := execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason),
+		Notes: made.Notes}
 	write, kept := e.s.core.cfg.Ledger.Jot, error(nil)
 	if durable(e.cmd) {
 		write = e.s.core.cfg.Ledger.Update

@@ -42,7 +42,8 @@ func (s *Session) HoldLife() (unlock func()) {
 // InTransition reports whether somebody has that lock.
 func (s *Session) InTransition() bool { return len(s.life) > 0 }
 
-// RunThen runs a command as Exec does, and calls released once it has let go of the session and nobody was told of its end yet.
+// RunThen runs a command as Exec does, and calls released once it has let go of the session and nobody was told of
+// its end yet.
 func (s *Session) RunThen(ctx context.Context, cmd proto.Cmd, released func()) error {
 	if err := s.core.cfg.checkCmd(&cmd, s.record().Job); err != nil {
 		return err

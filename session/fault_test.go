@@ -94,7 +94,8 @@ func (h *heldJobs) Begin(ctx context.Context, s *session.Session, files []string
 	return h.Jobs.Begin(ctx, s, files)
 }
 
-func (h *heldJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string, seen session.Sight) session.Produced {
+func (h *heldJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string,
+	seen session.Sight) session.Produced {
 	if h.ending != nil {
 		h.ending(ctx, s)
 	}
@@ -183,7 +184,8 @@ func TestDeleteUnderTheBooks(t *testing.T) {
 	s := st.Create(t, proto.CreateContainer{})
 	ended := make(chan struct{})
 	held.ending = func(ctx context.Context, s *session.Session) {
-		if _, err := s.WriteFile(ctx, proto.UserRoot, "/tmp/large", session.WriteOptions{}, &endless{begun: ended}); err == nil {
+		if _, err := s.WriteFile(ctx, proto.UserRoot, "/tmp/large", session.WriteOptions{},
+			&endless{begun: ended}); err == nil {
 			t.Error("an endless file has an end")
 		}
 	}
@@ -308,7 +310,8 @@ func TestExpiryThatFailsIsFinishedLater(t *testing.T) {
 	}
 }
 
-// A kept workspace is free for the next container once the expired one that had it is down, and not before: its processes may write there still.
+// A kept workspace is free for the next container once the expired one that had it is down, and not before: its
+// processes may write there still.
 func TestExpiredHoldsItsWorkspaceUntilItIsDown(t *testing.T) {
 	ctx := t.Context()
 	now := newClock()
@@ -370,7 +373,8 @@ func TestCreateThatCannotBeUndoneIsUndoneBySweep(t *testing.T) {
 	rt, st := faulty(t, session.Config{})
 	no := func() error { return errors.New("no") }
 	rt.stopping = no
-	_, err := st.Sessions.Create(ctx, sessiontest.Owner, proto.CreateContainer{Files: []string{"file_0000000000000000000000"}})
+	_, err := st.Sessions.Create(ctx, sessiontest.Owner, proto.CreateContainer{
+		Files: []string{"file_0000000000000000000000"}})
 	wantCode(t, err, proto.NotFound, "file_")
 	rt.stopping = nil
 	sweep(t, st)
@@ -462,7 +466,8 @@ func onSmallDisk(t *testing.T) (ss *session.Sessions, rt session.Runtime, fill, 
 	}
 	rt = sessiontest.NewRuntime(t)
 	ss, err = session.Open(context.Background(), session.Config{
-		Dir: t.TempDir(), Runtime: rt, Images: sessiontest.Images{}, Ledger: books, Jobs: artifacts.New(artifacts.Config{Files: store, Ledger: books}),
+		Dir: t.TempDir(), Runtime: rt, Images: sessiontest.Images{}, Ledger: books, Jobs: artifacts.New(
+			artifacts.Config{Files: store, Ledger: books}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -522,7 +527,8 @@ func TestUnrecordedCommandEnds(t *testing.T) {
 	rt.measuring = sync.OnceFunc(func() {
 		go func() { deleted <- st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), false) }()
 		for {
-			if _, err := st.Sessions.Get(sessiontest.Owner, s.ID()); err != nil { // as it is from the moment that its end is decided
+			// as it is from the moment that its end is decided
+			if _, err := st.Sessions.Get(sessiontest.Owner, s.ID()); err != nil {
 				break
 			}
 			time.Sleep(time.Millisecond)
@@ -571,7 +577,8 @@ func TestPausedForGood(t *testing.T) {
 	}
 }
 
-// A container whose inputs were not all there when the daemon died is not what a request with its key gets: that makes another.
+// A container whose inputs were not all there when the daemon died is not what a request with its key gets: that
+// makes another.
 func TestReplayOfHalfMade(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -599,7 +606,8 @@ func TestReplayOfHalfMade(t *testing.T) {
 	if got := sessiontest.Bash(t, s, "cat $INPUT_DIR/data"); got.Stdout != "x" {
 		t.Errorf("%+v", got)
 	}
-	if again, replayed, err := next.Sessions.CreateOnce(ctx, sessiontest.Owner, req); err != nil || !replayed || again != s {
+	if again, replayed, err := next.Sessions.CreateOnce(ctx, sessiontest.Owner, req); err != nil || !replayed ||
+		again != s {
 		t.Errorf("the one that is whole: %v %t", err, replayed)
 	}
 	if got := sandboxes(t, next.Runtime); len(got) != 1 {
@@ -607,7 +615,8 @@ func TestReplayOfHalfMade(t *testing.T) {
 	}
 }
 
-// Whoever asks for a command with a key need not wait for it to have its turn on a shell, and nor does the end of the daemon.
+// Whoever asks for a command with a key need not wait for it to have its turn on a shell, and nor does the end of the
+// daemon.
 func TestKeyedCommandWaitsForItsShell(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -628,7 +637,8 @@ func TestKeyedCommandWaitsForItsShell(t *testing.T) {
 	}
 }
 
-// A container that is found in a list and deleted before it was ever started is not started any more, and nothing of it is left.
+// A container that is found in a list and deleted before it was ever started is not started any more, and nothing of
+// it is left.
 func TestDeletedBeforeItsFirstStart(t *testing.T) {
 	ctx := context.Background()
 	rt, st := faulty(t, session.Config{})
@@ -737,7 +747,8 @@ func TestSweepWaitsForNoTransition(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			now := newClock()
 			rt := &faultRuntime{Runtime: sessiontest.NewRuntime(t)}
-			st := sessiontest.Over(t, rt, sessiontest.Images{}, session.Config{Now: now.Now, PauseAfter: 10 * time.Second})
+			st := sessiontest.Over(t, rt, sessiontest.Images{}, session.Config{Now: now.Now,
+				PauseAfter: 10 * time.Second})
 			s := st.Create(t, proto.CreateContainer{IdleTimeoutSeconds: 60, MaxLifetimeSeconds: 600})
 			due.begin(fixture{rt, st, s, now})
 			unlock := s.HoldLife()

@@ -31,9 +31,15 @@ func (s *Session) List(ctx context.Context, as, path string) (list []proto.FileI
 	return list, truncated, err
 }
 
-// Walk describes the files and links below a directory, at most limit of them. No link is followed, not on the way there either.
-func (s *Session) Walk(ctx context.Context, as, path string, limit int) (list []proto.FileInfo, truncated bool, err error) {
-	err = s.withGuest(ctx, func(g *guest.Client) error { list, truncated, err = g.Walk(ctx, as, path, limit); return err })
+// Walk describes the files and links below a directory, at most limit of them. No link is followed, not on the way
+// there either.
+func (s *Session) Walk(ctx context.Context, as, path string, limit int) (list []proto.FileInfo, truncated bool,
+	err error) {
+	err = s.withGuest(ctx, func(g *guest.Client) error {
+		list, truncated, err = g.Walk(ctx, as, path,
+			limit)
+		return err
+	})
 	return list, truncated, err
 }
 
@@ -45,17 +51,23 @@ func (s *Session) Hash(ctx context.Context, as string, paths []string) (sums map
 
 // ReadFile opens a file from offset on for n bytes; n < 0 is to its end. The session is in use
 // until the reader is closed.
-func (s *Session) ReadFile(ctx context.Context, as, path string, offset, n int64) (io.ReadCloser, proto.FileInfo, error) {
-	return s.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) { return g.Read(ctx, as, path, offset, n) })
+func (s *Session) ReadFile(ctx context.Context, as, path string, offset, n int64) (io.ReadCloser, proto.FileInfo,
+	error) {
+	return s.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) {
+		return g.Read(ctx, as, path, offset, n)
+	})
 }
 
-// ReadFileNoLinks is ReadFile of a whole file for what acts on nobody's request, such as publishing: code in the container
-// cannot lead it elsewhere with a link, which is InvalidArgument.
+// ReadFileNoLinks is ReadFile of a whole file for what acts on nobody's request, such as publishing: code in the
+// container cannot lead it elsewhere with a link, which is InvalidArgument.
 func (s *Session) ReadFileNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
-	return s.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) { return g.ReadNoLinks(ctx, as, path) })
+	return s.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) {
+		return g.ReadNoLinks(ctx, as, path)
+	})
 }
 
-func (s *Session) read(ctx context.Context, open func(*guest.Client) (io.ReadCloser, proto.FileInfo, error)) (io.ReadCloser, proto.FileInfo, error) {
+func (s *Session) read(ctx context.Context, open func(*guest.Client) (io.ReadCloser, proto.FileInfo, error)) (
+	io.ReadCloser, proto.FileInfo, error) {
 	release, err := s.use(ctx)
 	if err != nil {
 		return nil, proto.FileInfo{}, err
@@ -125,7 +137,8 @@ type WriteOptions struct {
 }
 
 // WriteFile stores what r gives at path, whole or not at all; parents are made.
-func (s *Session) WriteFile(ctx context.Context, as, path string, opt WriteOptions, r io.Reader) (fi proto.FileInfo, err error) {
+func (s *Session) WriteFile(ctx context.Context, as, path string, opt WriteOptions, r io.Reader) (fi proto.FileInfo,
+	err error) {
 	err = s.withGuest(ctx, func(g *guest.Client) error {
 		if fi, err = g.Write(ctx, as, path, guest.WriteOptions{Mode: opt.Mode, Hash: opt.Hash}, r); err == nil {
 			s.changed(ctx, g, fi.Path, OriginUploaded)
@@ -240,5 +253,6 @@ func (s *Session) guestError(ctx context.Context, g *guest.Client, err error) er
 	if err := s.usable(); err != nil {
 		return err
 	}
-	return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended meanwhile; its files are kept, send the request again", s.id)
+	return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended meanwhile; its files are kept, send the "+
+		"request again", s.id)
 }

@@ -11,8 +11,9 @@ import (
 	"berth/proto"
 )
 
-// A Fixture is a tree that a session has outside of its workspace, such as a skill: root's, so that the ordinary user can read it and no more.
-// What is outside of the workspace ends with each generation, so the session remembers its fixtures and has the next one furnished with them.
+// A Fixture is a tree that a session has outside of its workspace, such as a skill: root's, so that the ordinary user
+// can read it and no more. What is outside of the workspace ends with each generation, so the session remembers its
+// fixtures and has the next one furnished with them.
 type Fixture struct {
 	Path       string `json:"path"`       // where it is, absolute and clean
 	Key        string `json:"key"`        // what it is, in words of whoever Fixtures is
@@ -25,8 +26,8 @@ type Fixtures interface {
 	Tar(ctx context.Context, owner, key string) (io.ReadCloser, error)
 }
 
-// Furnish has these fixtures in the session from now on, in this generation and those to come. One that is there stays as it is, one that has
-// another key is replaced, and of those that are not named nothing changes.
+// Furnish has these fixtures in the session from now on, in this generation and those to come. One that is there
+// stays as it is, one that has another key is replaced, and of those that are not named nothing changes.
 func (s *Session) Furnish(ctx context.Context, list []Fixture) error {
 	if s.core.cfg.Fixtures == nil {
 		return proto.Errorf(proto.Unsupported, "", s.id, "this daemon has nothing to furnish containers with")
@@ -34,7 +35,8 @@ func (s *Session) Furnish(ctx context.Context, list []Fixture) error {
 	return s.withGuest(ctx, func(g *guest.Client) error { return s.furnish(ctx, g, list) })
 }
 
-// furnish is Furnish for the generation of g. It holds life, so that nobody stops the sandbox meanwhile, nor furnishes it as well.
+// furnish is Furnish for the generation of g. It holds life, so that nobody stops the sandbox meanwhile, nor
+// furnishes it as well.
 func (s *Session) furnish(ctx context.Context, g *guest.Client, list []Fixture) error {
 	unlock, err := s.lockLife(ctx)
 	if err != nil {
@@ -43,7 +45,8 @@ func (s *Session) furnish(ctx context.Context, g *guest.Client, list []Fixture) 
 	defer unlock()
 	rec := s.record()
 	if rec.State != proto.StateRunning || s.client() != g {
-		return proto.Errorf(proto.Unavailable, "", s.id, "container %s was stopped meanwhile; its files are kept, send the request again", s.id)
+		return proto.Errorf(proto.Unavailable, "", s.id, "container %s was stopped meanwhile; its files are kept, "+
+			"send the request again", s.id)
 	}
 	for _, f := range list {
 		f.Generation = rec.Generation
@@ -60,8 +63,9 @@ func (s *Session) furnish(ctx context.Context, g *guest.Client, list []Fixture) 
 	return nil
 }
 
-// refurnish gives a generation that is coming up the fixtures of the one before. One that cannot be had is no reason to have no container: it
-// is told in the log, and Furnish tries again. It returns what is to be remembered. Called with life held.
+// refurnish gives a generation that is coming up the fixtures of the one before. One that cannot be had is no reason
+// to have no container: it is told in the log, and Furnish tries again. It returns what is to be remembered. Called
+// with life held.
 func (s *Session) refurnish(ctx context.Context) []Fixture {
 	rec := s.record()
 	if len(rec.Fixtures) == 0 {
@@ -73,7 +77,8 @@ func (s *Session) refurnish(ctx context.Context) []Fixture {
 		if err == nil {
 			f.Generation = rec.Generation
 		} else {
-			s.core.cfg.Log.Warn("a container was started without something that it was furnished with", "container", s.id, "path", f.Path, "error", err)
+			s.core.cfg.Log.Warn("a container was started without something that it was furnished with", "container",
+				s.id, "path", f.Path, "error", err)
 		}
 		if proto.CodeOf(err) != proto.NotFound {
 			kept = append(kept, f)
@@ -129,7 +134,8 @@ func takeAway(ctx context.Context, g *guest.Client, path string) error {
 	return err
 }
 
-// withFixture is list with f in the place of whatever has its path. The list itself is shared with other copies of the record, and stays.
+// withFixture is list with f in the place of whatever has its path. The list itself is shared with other copies of
+// the record, and stays.
 func withFixture(list []Fixture, f Fixture) []Fixture {
 	list = slices.DeleteFunc(slices.Clone(list), func(old Fixture) bool { return old.Path == f.Path })
 	return append(list, f)

@@ -25,9 +25,10 @@ func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) err
 // rawBytes is how much output FollowRaw gives at once. Somebody who has fallen behind holds so much.
 const rawBytes = 128 << 10
 
-// FollowRaw is Follow that gives output, which may be split within a character, to out, and the rest to fn. Message is the data with what
-// proto.AppendOutput puts before them. Both are valid until out returns, and not to be changed.
-func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) error, out func(p Piece, message []byte) error) error {
+// FollowRaw is Follow that gives output, which may be split within a character, to out, and the rest to fn. Message
+// is the data with what proto.AppendOutput puts before them. Both are valid until out returns, and not to be changed.
+func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) error,
+	out func(p Piece, message []byte) error) error {
 	return e.follow(ctx, from, follower{exec: e.id, fn: fn, raw: out, room: proto.AppendOutput(nil, e.id, 0, 0, nil)})
 }
 
@@ -65,7 +66,8 @@ func (e *Exec) CheckCursor(c Cursor) error {
 		at, have int64
 	}{{proto.Stdout, c.Stdout, stdout}, {proto.Stderr, c.Stderr, stderr}} {
 		if s.at < 0 || s.at > s.have {
-			return invalid("offset", "%s of exec %s has %d bytes; offset %d is not among them", s.stream, e.id, s.have, s.at)
+			return invalid("offset", "%s of exec %s has %d bytes; offset %d is not among them", s.stream, e.id, s.have,
+				s.at)
 		}
 	}
 	return nil
@@ -93,7 +95,8 @@ type follower struct {
 	at   [2]int64 // offset of held[0]
 }
 
-// FollowOutput is Follow of an output that is no exec's: fn gets what is written to it until it is finished. Events name id as their exec.
+// FollowOutput is Follow of an output that is no exec's: fn gets what is written to it until it is finished. Events
+// name id as their exec.
 func FollowOutput(ctx context.Context, out *output.Output, id string, fn func(proto.Event) error) error {
 	var from Cursor
 	f := follower{exec: id, fn: fn}
@@ -132,7 +135,8 @@ func (f *follower) piece(p output.Piece) error {
 		if err := f.flushStream(p.Stream); err != nil {
 			return err
 		}
-		return f.fn(proto.Event{Type: proto.EventGap, ExecID: f.exec, Stream: p.Stream.String(), Offset: p.Offset, Until: p.Until})
+		return f.fn(proto.Event{Type: proto.EventGap, ExecID: f.exec, Stream: p.Stream.String(), Offset: p.Offset,
+			Until: p.Until})
 	}
 	if f.raw != nil {
 		if p.Whole != nil {

@@ -29,7 +29,8 @@ func FuzzFollowerNeverSplitsACharacter(f *testing.F) {
 		}}
 		for off := 0; off < len(data); {
 			end := min(len(data), off+1+int(step))
-			if err := fo.piece(output.Piece{Stream: proto.Stdout, Offset: int64(off), Data: data[off:end]}); err != nil {
+			if err := fo.piece(output.Piece{Stream: proto.Stdout, Offset: int64(off),
+				Data: data[off:end]}); err != nil {
 				t.Fatal(err)
 			}
 			off = end

@@ -61,8 +61,8 @@ func TestWhatIsForgottenTakesNoMemory(t *testing.T) {
 	}
 }
 
-// Many commands end at once and memory is short each time: all of their output is moved to disk by somebody, once, and nothing of it is left when they are
-// forgotten.
+// Many commands end at once and memory is short each time: all of their output is moved to disk by somebody, once,
+// and nothing of it is left when they are forgotten.
 func TestOutputIsMovedToDiskOnce(t *testing.T) {
 	st := sessiontest.New(t, session.Config{OutputMemory: 16 << 20})
 	const sessions, rounds, each = 4, 8, 400_000
@@ -75,7 +75,8 @@ func TestOutputIsMovedToDiskOnce(t *testing.T) {
 	for i := range execs {
 		wg.Go(func() {
 			for range rounds {
-				e, err := all[i%sessions].Exec(context.Background(), proto.Cmd{Command: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' %d", each, i)})
+				e, err := all[i%sessions].Exec(context.Background(),
+					proto.Cmd{Command: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' %d", each, i)})
 				if err == nil {
 					_, err = e.Finish(context.Background())
 				}
@@ -117,7 +118,8 @@ func TestForgottenOutputDoesNotComeBack(t *testing.T) {
 	waited(t, e)
 	deleted(t, st, s)
 	e.MoveOut()
-	if files, err := os.ReadDir(filepath.Join(st.Dir, "output")); err != nil || len(files) > 0 || st.Sessions.Spooled() != 0 {
+	if files, err := os.ReadDir(filepath.Join(st.Dir, "output")); err != nil || len(files) > 0 ||
+		st.Sessions.Spooled() != 0 {
 		t.Errorf("%d files are left and %d bytes counted, %v", len(files), st.Sessions.Spooled(), err)
 	}
 	if got, missing := followed(t, e); got != "here\n" || missing > 0 {

@@ -16,8 +16,9 @@ const shortest = 8
 // secretName finds environment variables that are named like a secret.
 var secretName = regexp.MustCompile(`(?i)key|secret|token|passw|passphrase|credential|auth`)
 
-// likeSecret reports whether a value of an environment should be hidden: one whose name says so, or that is long and mixes letters and digits as
-// tokens do. Hiding every value would make command lines unreadable: env holds paths, words and numbers.
+// likeSecret reports whether a value of an environment should be hidden: one whose name says so, or that is long and
+// mixes letters and digits as tokens do. Hiding every value would make command lines unreadable: env holds paths,
+// words and numbers.
 func likeSecret(name, value string) bool {
 	if secretName.MatchString(name) {
 		return len(value) >= MinSecret
@@ -66,14 +67,15 @@ func parts(value string) (list []string) {
 	return list
 }
 
-// inBase64 is what base64 of a text that holds value has of value alone, where value begins skip bytes behind a multiple of
-// three from its beginning; padding and what mixes with neighbours is left out.
+// inBase64 is what base64 of a text that holds value has of value alone, where value begins skip bytes behind a
+// multiple of three from its beginning; padding and what mixes with neighbours is left out.
 func inBase64(value string, skip int) []string {
 	rest := value[min(len(value), (3-skip)%3):]
 	whole := []byte(rest[:len(rest)/3*3])
 	list := []string{base64.StdEncoding.EncodeToString(whole), base64.URLEncoding.EncodeToString(whole)}
 	if skip == 0 { // by itself, with its end
-		for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+		for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding,
+			base64.RawURLEncoding} {
 			list = append(list, e.EncodeToString([]byte(value)))
 		}
 	}

@@ -26,10 +26,12 @@ func (s *Session) boundLocked(ctx context.Context) error {
 	case want == 0 || s.runningLocked() && s.rec.Generation == want:
 		return nil
 	case s.runningLocked():
-		return proto.Errorf(proto.Conflict, "", s.id, "container %s is at generation %d and generation %d is over; its files are kept, its processes are gone; send the request without a generation, or with the present one",
+		return proto.Errorf(proto.Conflict, "", s.id, "container %s is at generation %d and generation %d is over; "+
+			"its files are kept, its processes are gone; send the request without a generation, or with the present one",
 			s.id, s.rec.Generation, want)
 	}
-	return proto.Errorf(proto.Conflict, "", s.id, "container %s is stopped after generation %d, so generation %d does not run; its files are kept; send the request without a generation to start it again",
+	return proto.Errorf(proto.Conflict, "", s.id, "container %s is stopped after generation %d, so generation %d "+
+		"does not run; its files are kept; send the request without a generation to start it again",
 		s.id, s.rec.Generation, want)
 }
 

@@ -10,8 +10,8 @@ import (
 	"berth/guest"
 )
 
-// An Acquaintance is a guest that was met before any session has it: whoever keeps sandboxes ready asks theirs now and then
-// whether they are there, and hands over the connection with the sandbox.
+// An Acquaintance is a guest that was met before any session has it: whoever keeps sandboxes ready asks theirs now
+// and then whether they are there, and hands over the connection with the sandbox.
 type Acquaintance struct {
 	client *guest.Client
 
@@ -24,8 +24,9 @@ func Meet(dial func(context.Context) (net.Conn, error)) *Acquaintance {
 	return &Acquaintance{client: guest.NewClient(dial)}
 }
 
-// Greet asks the guest who it is; the function that it returns waits for the answer, and must be called, once. Either takes wait at most. A sandbox that "started" says little: its
-// guest must answer over its socket, and as PID 1, or it could neither reap orphans nor see all processes.
+// Greet asks the guest who it is; the function that it returns waits for the answer, and must be called, once. Either
+// takes wait at most. A sandbox that "started" says little: its guest must answer over its socket, and as PID 1, or
+// it could neither reap orphans nor see all processes.
 func (a *Acquaintance) Greet(ctx context.Context, wait time.Duration) (answer func(context.Context) error) {
 	hear := a.client.Ask(ctx, wait)
 	return func(ctx context.Context) error {
@@ -48,7 +49,8 @@ func (a *Acquaintance) Close() error { return a.client.Close() }
 
 // An Introducer is a Runtime whose Start may find a guest that it knows.
 type Introducer interface {
-	// Introduce hands over the guest of sandbox id, which answered during Start: once, and nil if it was not known before.
+	// Introduce hands over the guest of sandbox id, which answered during Start: once, and nil if it was not known
+	// before.
 	Introduce(id string) *Acquaintance
 }
 

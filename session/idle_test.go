@@ -9,7 +9,8 @@ import (
 	"berth/session/sessiontest"
 )
 
-// BenchmarkIdleSession says what a session costs the daemon that has run one command and waits: heap, stacks and goroutines, with the guest's connection.
+// BenchmarkIdleSession says what a session costs the daemon that has run one command and waits: heap, stacks and
+// goroutines, with the guest's connection.
 func BenchmarkIdleSession(b *testing.B) {
 	st := sessiontest.New(b, session.Config{})
 	sessiontest.Bash(b, st.Create(b, proto.CreateContainer{}), "true")

@@ -27,8 +27,10 @@ type Jobs interface {
 
 // A Sight is what a guest says of a job's directory at the end of an exec.
 type Sight struct {
-	Gist   string // proto.Gist of it; "" where it was not looked at
-	Output string // the last element of proto.OutputDir, where the guest gave it another name than the exec's ID and it is still there; else ""
+	Gist string // proto.Gist of it; "" where it was not looked at
+	// the last element of proto.OutputDir, where the guest gave it another name than the exec's ID and it is still
+	// there; else ""
+	Output string
 }
 
 // Produced is what an exec made.

@@ -56,7 +56,8 @@ func unused(all ...*session.Session) {
 }
 
 func TestWallClockThatIsSetDoesNotTouchLeases(t *testing.T) {
-	for _, by := range []time.Duration{5 * time.Hour, -5 * time.Hour, 80 * 365 * 24 * time.Hour, -50 * 365 * 24 * time.Hour} {
+	for _, by := range []time.Duration{5 * time.Hour, -5 * time.Hour, 80 * 365 * 24 * time.Hour,
+		-50 * 365 * 24 * time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
 			c := newTwoClocks()
 			st := sessiontest.New(t, c.config(session.Config{}))

@@ -31,8 +31,8 @@ func (s *Session) tryLockLife() (unlock func(), free bool) {
 	}
 }
 
-// first starts a session that was just created and gives it its inputs. One that somebody found in a list and deleted before that is not
-// started: nobody would take away what of it is made then.
+// first starts a session that was just created and gives it its inputs. One that somebody found in a list and deleted
+// before that is not started: nobody would take away what of it is made then.
 func (s *Session) first(ctx context.Context, files []string) error {
 	unlock, err := s.lockLife(ctx)
 	if err != nil {
@@ -100,14 +100,15 @@ func (s *Session) start(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.core.cfg.StartTimeout)
 		defer cancel()
 		if err := s.takeDown(ctx); err != nil {
-			s.core.cfg.Log.Error("removing a sandbox that did not come up; a sweep will try again", "container", s.id, "error", err)
+			s.core.cfg.Log.Error("removing a sandbox that did not come up; a sweep will try again", "container", s.id,
+				"error", err)
 		}
 	}
 	return err
 }
 
-// bringUp starts the next generation. That it exists is on disk when this returns, and gets there meanwhile; that it runs has to outlive
-// the daemon alone.
+// bringUp starts the next generation. That it exists is on disk when this returns, and gets there meanwhile; that it
+// runs has to outlive the daemon alone.
 func (s *Session) bringUp(ctx context.Context) error {
 	fresh := s.state() == proto.StateCreating
 	if !fresh { // whose record says so already
@@ -143,7 +144,10 @@ func (s *Session) bringUp(ctx context.Context) error {
 	if err := onDisk(); err != nil {
 		return err
 	}
-	err = s.jot(func(r *record) { r.State, r.LastUsed, r.Isolation, r.Fixtures = proto.StateRunning, now, iso, fixtures })
+	err = s.jot(func(r *record) {
+		r.State, r.LastUsed, r.Isolation, r.Fixtures = proto.StateRunning, now, iso,
+			fixtures
+	})
 	if err == nil {
 		s.tellStart(ctx)
 	}
@@ -195,8 +199,8 @@ func (s *Session) stop(ctx context.Context, why string) error {
 	return err
 }
 
-// stopIdle is the sweeper's stop. It leaves a session that is in use, or was used since the caller looked, alone, and reports whether it
-// stopped it. Called with life held.
+// stopIdle is the sweeper's stop. It leaves a session that is in use, or was used since the caller looked, alone, and
+// reports whether it stopped it. Called with life held.
 func (s *Session) stopIdle(ctx context.Context) (bool, error) {
 	if !s.beginStop(true) {
 		return false, nil
@@ -238,7 +242,8 @@ func (s *Session) stoppedOnRequest(g *guest.Client) error {
 	if s.halted.guest != g || s.halted.reason == proto.EndLost {
 		return nil
 	}
-	return proto.Errorf(proto.Unavailable, "", s.id, "%s while the command was starting; it did not run. Send it again to start the container again", s.halted.why)
+	return proto.Errorf(proto.Unavailable, "", s.id, "%s while the command was starting; it did not run. Send it "+
+		"again to start the container again", s.halted.why)
 }
 
 // beginStop keeps new users out, if there is something to stop: whoever comes now waits for the stop to be
@@ -276,8 +281,9 @@ func (s *Session) Start(ctx context.Context) error {
 	return err
 }
 
-// Hold makes sure that it runs and keeps it from being paused or stopped as idle until release, as a command does while it runs. It is for
-// whoever has a resident command do something. ctx's API key must have CPU time left. Stored files are put into $INPUT_DIR first.
+// Hold makes sure that it runs and keeps it from being paused or stopped as idle until release, as a command does
+// while it runs. It is for whoever has a resident command do something. ctx's API key must have CPU time left. Stored
+// files are put into $INPUT_DIR first.
 func (s *Session) Hold(ctx context.Context, files []string) (release func(), err error) {
 	if err := s.core.cfg.mayRun(ctx); err != nil {
 		return nil, err
@@ -306,8 +312,8 @@ func (s *Session) lost(ctx context.Context, g *guest.Client) bool {
 	return s.lose(ctx, g)
 }
 
-// foundLost is lost for the sweeper, which leaves a session that somebody starts, stops or removes to the next sweep. It reports whether it was this
-// call that found out.
+// foundLost is lost for the sweeper, which leaves a session that somebody starts, stops or removes to the next sweep.
+// It reports whether it was this call that found out.
 func (s *Session) foundLost(ctx context.Context, g *guest.Client) bool {
 	if s.state() != proto.StateRunning || s.holds(ctx, g) {
 		return false

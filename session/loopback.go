@@ -10,8 +10,9 @@ import (
 	"berth/proto"
 )
 
-// This file has what a session's sandbox finds on its loopback. The guest listens there and hands each connection to us, over lines that we have
-// brought for that, ahead of time. A session that is given nothing to find has no listener, no line and no goroutine of this.
+// This file has what a session's sandbox finds on its loopback. The guest listens there and hands each connection to
+// us, over lines that we have brought for that, ahead of time. A session that is given nothing to find has no
+// listener, no line and no goroutine of this.
 
 // A Service is what programs in one container find at a port of its loopback. egress.Gate is one.
 type Service interface {
@@ -30,7 +31,8 @@ func (s *Session) connect(ctx context.Context) error {
 	return s.layTools(ctx, rec)
 }
 
-// waiting is how many connections wait in the guest for the next one, of each service: with one alone, who comes right behind another waits a little.
+// waiting is how many connections wait in the guest for the next one, of each service: with one alone, who comes
+// right behind another waits a little.
 const waiting = 2
 
 // lay begins to serve one port, unless there is nothing to serve or that is done already. Called with life held.
@@ -71,18 +73,19 @@ func (s *Session) laid(port uint16) bool {
 	return s.cuts[port] != nil
 }
 
-// reconnect is connect for a generation that goes on, of what it does not have now, also where whoever paused or woke it has gone away.
-// Without that it still goes on. Called with life held.
+// reconnect is connect for a generation that goes on, of what it does not have now, also where whoever paused or woke
+// it has gone away. Without that it still goes on. Called with life held.
 func (s *Session) reconnect(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 	defer cancel()
 	if err := s.connect(ctx); err != nil && s.core.ctx.Err() == nil {
-		s.core.cfg.Log.Error("a container has lost its network or its tools; a sweep will try again", "container", s.id, "error", err)
+		s.core.cfg.Log.Error("a container has lost its network or its tools; a sweep will try again", "container", s.id,
+			"error", err)
 	}
 }
 
-// mend is the sweeper's, for a session that goes on without what it should have on its loopback: one slow moment is enough to lose that. Called
-// with life held.
+// mend is the sweeper's, for a session that goes on without what it should have on its loopback: one slow moment is
+// enough to lose that. Called with life held.
 func (s *Session) mend(ctx context.Context) {
 	rec := s.record()
 	lost := s.core.cfg.proxies(rec) && !s.laid(proxyPort) || s.core.cfg.offers(rec) && !s.laid(toolsPort)
@@ -107,7 +110,8 @@ const (
 	longestRest = 5 * time.Second
 )
 
-// takeCalls takes one connection after another and has each served, until ctx ends. line is the first, if it is there already.
+// takeCalls takes one connection after another and has each served, until ctx ends. line is the first, if it is there
+// already.
 func (s *Session) takeCalls(ctx context.Context, g *guest.Client, port uint16, service Service, line *guest.Line) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

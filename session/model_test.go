@@ -27,7 +27,8 @@ var (
 // A failing run is made shorter, and told with the seed that repeats it.
 func TestModel(t *testing.T) {
 	for name, value := range map[string]any{
-		"rapid.checks": *modelRuns, "rapid.steps": *modelSteps, "rapid.seed": *modelSeed, "rapid.nofailfile": true, "rapid.shrinktime": "20s",
+		"rapid.checks": *modelRuns, "rapid.steps": *modelSteps, "rapid.seed": *modelSeed, "rapid.nofailfile": true,
+		"rapid.shrinktime": "20s",
 	} {
 		if err := flag.Set(name, fmt.Sprint(value)); err != nil {
 			t.Fatal(err)
@@ -101,7 +102,8 @@ type modelSession struct {
 func newModel(t *testing.T) *model {
 	m := &model{t: t, c: newTwoClocks(), kept: map[string]map[string]int{}, execs: map[string]bool{}, tail: &wait{}}
 	m.rt = &faultRuntime{Runtime: sessiontest.NewRuntime(t)}
-	m.st = sessiontest.Over(t, m.rt, sessiontest.Images{}, m.c.config(session.Config{Tombstone: time.Hour, ExecTimeout: time.Hour, DozeAfter: time.Nanosecond}))
+	m.st = sessiontest.Over(t, m.rt, sessiontest.Images{},
+		m.c.config(session.Config{Tombstone: time.Hour, ExecTimeout: time.Hour, DozeAfter: time.Nanosecond}))
 	return m
 }
 
@@ -170,14 +172,17 @@ func (m *model) use(s *modelSession) {
 }
 
 func (m *model) create(r *rapid.T) {
-	if live := slices.DeleteFunc(slices.Clone(m.all), func(s *modelSession) bool { return s.gone || s.expired }); len(live) >= 3 {
+	if live := slices.DeleteFunc(slices.Clone(m.all), func(s *modelSession) bool { return s.gone || s.expired }); len(
+		live) >= 3 {
 		r.Skip("enough")
 	}
 	s := &modelSession{
-		idle: time.Duration(rapid.IntRange(5, 60).Draw(r, "idle")) * time.Second, life: time.Duration(rapid.IntRange(60, 300).Draw(r, "life")) * time.Second,
+		idle: time.Duration(rapid.IntRange(5, 60).Draw(r, "idle")) * time.Second, life: time.Duration(
+			rapid.IntRange(60, 300).Draw(r, "life")) * time.Second,
 		tokens: map[string]int{}, created: m.now(), used: m.now(), generation: 1, running: true,
 	}
-	req := proto.CreateContainer{IdleTimeoutSeconds: int64(s.idle / time.Second), MaxLifetimeSeconds: int64(s.life / time.Second)}
+	req := proto.CreateContainer{IdleTimeoutSeconds: int64(s.idle / time.Second), MaxLifetimeSeconds: int64(
+		s.life / time.Second)}
 	if spaces := slices.Sorted(maps.Keys(m.kept)); len(spaces) > 0 && rapid.Bool().Draw(r, "reuse") {
 		req.WorkspaceID = rapid.SampledFrom(spaces).Draw(r, "workspace")
 		s.keptSpace, s.tokens = true, m.kept[req.WorkspaceID]
@@ -234,7 +239,8 @@ func (m *model) adopt(r *rapid.T, s *modelSession) {
 	if info.Generation < s.generation || info.Generation > s.generation+1 {
 		r.Fatalf("%s is at generation %d after %d", s.id, info.Generation, s.generation)
 	}
-	s.generation, s.running, s.paused = info.Generation, info.State == proto.StateRunning || info.State == proto.StatePaused, info.State == proto.StatePaused
+	s.generation, s.running, s.paused = info.Generation, info.State == proto.StateRunning ||
+		info.State == proto.StatePaused, info.State == proto.StatePaused
 	s.dead = s.dead && s.running
 	s.used = max(s.used, info.LastUsedAt.Sub(m.c.wall.Now())+m.now())
 }
@@ -268,7 +274,8 @@ func (m *model) exec(r *rapid.T) {
 
 // ran checks how a command ended that nothing kept from it.
 func (m *model) ran(r *rapid.T, res proto.ExecResult, generation int64) {
-	if res.Exec.End == nil || res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 0 || res.Exec.Generation != generation || m.execs[res.Exec.ID] {
+	if res.Exec.End == nil || res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 0 ||
+		res.Exec.Generation != generation || m.execs[res.Exec.ID] {
 		r.Fatalf("ended as %+v; known before: %v; want generation %d", res.Exec, m.execs[res.Exec.ID], generation)
 	}
 	m.execs[res.Exec.ID] = true
@@ -286,7 +293,8 @@ func (m *model) beginIn(r *rapid.T, s *modelSession) {
 	}
 	real := m.usable(r, s)
 	token, command := m.mark(s)
-	e, err := real.Exec(context.Background(), proto.Cmd{Command: "echo up; read -r x; [ \"$x\" = go ] && " + command, OpenStdin: true})
+	e, err := real.Exec(context.Background(), proto.Cmd{Command: "echo up; read -r x; [ \"$x\" = go ] && " + command,
+		OpenStdin: true})
 	if !m.mayFail(r, s, "beginning in", err) {
 		return
 	}
@@ -312,8 +320,8 @@ func (m *model) finish(r *rapid.T) {
 	m.settled(r, s)
 }
 
-// settled waits until the execs that have ended have let go of their session, which renews its lease once more: they are
-// answered a moment before.
+// settled waits until the execs that have ended have let go of their session, which renews its lease once more: they
+// are answered a moment before.
 func (m *model) settled(r *rapid.T, s *modelSession) {
 	busy := 0
 	if s.bg != nil {
@@ -440,7 +448,8 @@ func (m *model) delete(r *rapid.T) {
 	s.gone = true
 }
 
-// letGo is the end of a session's hold on its workspace, unless that has ended. What was not kept before the session expired cannot be kept any more.
+// letGo is the end of a session's hold on its workspace, unless that has ended. What was not kept before the session
+// expired cannot be kept any more.
 func (m *model) letGo(s *modelSession, keep bool) {
 	if (keep && !s.expired || s.keptSpace) && s.tokens != nil {
 		m.kept[s.workspace] = s.tokens

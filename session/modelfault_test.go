@@ -181,7 +181,8 @@ func (m *model) pass(r *rapid.T) {
 // passToEnd lets time pass to where a session's lease or cap ends, give or take a second, and sweeps.
 func (m *model) passToEnd(r *rapid.T) {
 	s := m.pick(r)
-	if i := slices.IndexFunc(m.all, func(s *modelSession) bool { return s.bg != nil }); i >= 0 && rapid.Bool().Draw(r, "busy") {
+	if i := slices.IndexFunc(m.all, func(s *modelSession) bool { return s.bg != nil }); i >= 0 &&
+		rapid.Bool().Draw(r, "busy") {
 		s = m.all[i]
 	}
 	end := s.expires()
@@ -243,7 +244,8 @@ func (m *model) sweep(r *rapid.T) {
 			m.ended(r, s, proto.EndLost, proto.EndStopped, proto.EndExpired)
 		}
 	}
-	if !failed && (done.Stopped != want.Stopped || done.Expired != want.Expired || done.Forgotten != want.Forgotten || done.Lost != want.Lost || done.Strays != 0) {
+	if !failed && (done.Stopped != want.Stopped || done.Expired != want.Expired || done.Forgotten != want.Forgotten ||
+		done.Lost != want.Lost || done.Strays != 0) {
 		r.Fatalf("the sweep did %+v, want %+v", done, want)
 	}
 }
@@ -338,7 +340,8 @@ func (m *model) reopened(r *rapid.T) {
 		}
 		used := real.Info().LastUsedAt.Sub(m.c.wall.Now()) + m.now()
 		if s.running && used != m.now() {
-			r.Fatalf("%s still runs, and the time without a daemon ate its lease: last used at %v, now %v", s.id, used, m.now())
+			r.Fatalf("%s still runs, and the time without a daemon ate its lease: last used at %v, now %v", s.id, used,
+				m.now())
 		}
 		if used < s.written {
 			r.Fatalf("%s was used at %v, and swept since, and a restart has it at %v", s.id, s.written, used)
@@ -437,7 +440,8 @@ func (m *model) checkLists(r *rapid.T) {
 	}
 	have := 0
 	for _, c := range page {
-		if i := slices.IndexFunc(m.all, func(s *modelSession) bool { return s.id == c.ID }); i >= 0 && !m.all[i].deleting {
+		if i := slices.IndexFunc(m.all, func(s *modelSession) bool { return s.id == c.ID }); i >= 0 &&
+			!m.all[i].deleting {
 			have++
 		}
 	}

@@ -9,15 +9,18 @@ import (
 	"berth/proto"
 )
 
-// This file has the way out of a session that has a network. Its sandbox has loopback alone, as any other; there it finds a proxy, as loopback.go
-// has it, and egress decides where each connection goes. A session without a network has nothing of this.
+// This file has the way out of a session that has a network. Its sandbox has loopback alone, as any other; there it
+// finds a proxy, as loopback.go has it, and egress decides where each connection goes. A session without a network
+// has nothing of this.
 
-// proxyPort is where the proxy is found on the container's loopback. It never changes, since what runs has it in its environment.
+// proxyPort is where the proxy is found on the container's loopback. It never changes, since what runs has it in its
+// environment.
 const proxyPort = 3128
 
 // proxyVariables are how programs find a proxy. Libraries differ in which they read, and some read one case alone.
 var proxyVariables = map[string]string{
-	"HTTP_PROXY": "http://127.0.0.1:3128", "HTTPS_PROXY": "http://127.0.0.1:3128", "ALL_PROXY": "http://127.0.0.1:3128", "NO_PROXY": "localhost,127.0.0.1,::1",
+	"HTTP_PROXY": "http://127.0.0.1:3128", "HTTPS_PROXY": "http://127.0.0.1:3128", "ALL_PROXY": "http://127.0.0.1:3128",
+	"NO_PROXY": "localhost,127.0.0.1,::1",
 }
 
 // addProxy puts these into an environment, but for what it says itself, in whatever case.
@@ -78,6 +81,7 @@ func (s *Session) tellVisit(v egress.Visit) {
 	}
 	v.Host = s.veil.hide(v.Host) // code that gives a secret away may do it in a name
 	s.core.cfg.Audit(proto.AuditEntry{
-		Act: act, Outcome: v.Outcome, Actor: proto.ActorContainer, Owner: s.owner, ContainerID: s.id, Note: s.veil.hide(v.Note), Egress: &v.AuditEgress,
+		Act: act, Outcome: v.Outcome, Actor: proto.ActorContainer, Owner: s.owner, ContainerID: s.id, Note: s.veil.hide(
+			v.Note), Egress: &v.AuditEgress,
 	})
 }

@@ -6,11 +6,11 @@ import (
 	"berth/proto"
 )
 
-// This file has how a session's sandbox is made to stand still and go on. Only the runtime knows for good what is paused;
-// the record says "running" all the while, and a later daemon asks. Whatever needs the guest wakes it first.
+// This file has how a session's sandbox is made to stand still and go on. Only the runtime knows for good what is
+// paused; the record says "running" all the while, and a later daemon asks. Whatever needs the guest wakes it first.
 
-// Pause has every process of the session stand still, in memory, until the next use. The lease runs on. Commands that run
-// are halted where they are; one that is just being started, or a transfer, is a Conflict.
+// Pause has every process of the session stand still, in memory, until the next use. The lease runs on. Commands that
+// run are halted where they are; one that is just being started, or a transfer, is a Conflict.
 func (s *Session) Pause(ctx context.Context) error {
 	if err := s.usable(); err != nil {
 		return err
@@ -24,8 +24,8 @@ func (s *Session) Pause(ctx context.Context) error {
 	return err
 }
 
-// Resume has a paused session go on; one that runs does so still. A stopped one is a Conflict, and so is one that turns out to have
-// ended while it stood still: its processes cannot go on. Start makes it run.
+// Resume has a paused session go on; one that runs does so still. A stopped one is a Conflict, and so is one that
+// turns out to have ended while it stood still: its processes cannot go on. Start makes it run.
 func (s *Session) Resume(ctx context.Context) error {
 	s.mu.Lock()
 	err := s.resumableLocked(ctx)
@@ -51,7 +51,8 @@ func (s *Session) resumableLocked(ctx context.Context) error {
 		return err
 	}
 	if s.rec.State != proto.StateRunning {
-		return proto.Errorf(proto.Conflict, "", s.id, "container %s is %s, not paused; start it, or just use it", s.id, s.rec.State)
+		return proto.Errorf(proto.Conflict, "", s.id, "container %s is %s, not paused; start it, or just use it", s.id,
+			s.rec.State)
 	}
 	return s.boundLocked(ctx)
 }
@@ -90,11 +91,13 @@ func (s *Session) beginPause(onlyIdle bool) (bool, error) {
 		return false, err
 	}
 	if !s.runningLocked() {
-		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is %s; only one that runs can be paused", s.id, s.rec.State)
+		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is %s; only one that runs can be paused",
+			s.id, s.rec.State)
 	}
 	// A command that runs waits. What else is under way waits for the guest, and would count it as lost.
 	if s.users > s.holdingExecs() || onlyIdle && s.users > 0 {
-		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is in use: a command is starting, or files are on their way; try again", s.id)
+		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is in use: a command is starting, or "+
+			"files are on their way; try again", s.id)
 	}
 	s.paused = true
 	return true, nil
@@ -115,7 +118,8 @@ func (s *Session) isPaused() bool {
 // StandsStill reports whether the session is paused.
 func (s *Session) StandsStill() bool { return s.isPaused() }
 
-// wake has a paused session go on, and returns at once if it is not paused. One that has ended meanwhile is stopped then.
+// wake has a paused session go on, and returns at once if it is not paused. One that has ended meanwhile is stopped
+// then.
 func (s *Session) wake(ctx context.Context) error {
 	if !s.isPaused() {
 		return nil
@@ -134,7 +138,8 @@ func (s *Session) wake(ctx context.Context) error {
 	return nil
 }
 
-// wakeOrStart is wake for a use: one that has ended while it stood still is started again, unless ctx is bound to what has ended.
+// wakeOrStart is wake for a use: one that has ended while it stood still is started again, unless ctx is bound to
+// what has ended.
 func (s *Session) wakeOrStart(ctx context.Context) error {
 	if err := s.wake(ctx); err != nil {
 		return err
@@ -148,7 +153,8 @@ func (s *Session) wakeOrStart(ctx context.Context) error {
 	return s.restart(ctx)
 }
 
-// thaw is wake with life held, as all have it that end a sandbox: a command that they end would else wait for that lock.
+// thaw is wake with life held, as all have it that end a sandbox: a command that they end would else wait for that
+// lock.
 func (s *Session) thaw(ctx context.Context) error {
 	if !s.isPaused() {
 		return nil
@@ -173,8 +179,9 @@ func (s *Session) thaw(ctx context.Context) error {
 	return nil
 }
 
-// bury stops a session whose sandbox the runtime does not find, where that is not done. The guest is asked too: a runtime that cannot look says
-// the same, and what stands still gives no answer, while one that is gone refuses. Called with life held.
+// bury stops a session whose sandbox the runtime does not find, where that is not done. The guest is asked too: a
+// runtime that cannot look says the same, and what stands still gives no answer, while one that is gone refuses.
+// Called with life held.
 func (s *Session) bury(ctx context.Context) error {
 	if s.state() != proto.StateRunning {
 		return nil
@@ -184,9 +191,11 @@ func (s *Session) bury(ctx context.Context) error {
 	case err == nil || s.core.ctx.Err() != nil:
 		return nil
 	case slow(err):
-		return proto.Errorf(proto.Unavailable, "", s.id, "container %s is paused and could not be resumed; try again", s.id)
+		return proto.Errorf(proto.Unavailable, "", s.id, "container %s is paused and could not be resumed; try again",
+			s.id)
 	case !s.lose(ctx, s.client()) && s.state() == proto.StateRunning:
-		return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended while it was paused, and that could not be written down; try again", s.id)
+		return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended while it was paused, and that could "+
+			"not be written down; try again", s.id)
 	}
 	return nil
 }
@@ -217,7 +226,8 @@ func (s *Session) pauseAgain() error {
 	return err
 }
 
-// pauseIdle is the sweeper's, for a session whose time has come. One that is in use is left alone. Called with life held.
+// pauseIdle is the sweeper's, for a session whose time has come. One that is in use is left alone. Called with life
+// held.
 func (ss *Sessions) pauseIdle(ctx context.Context, s *Session, done *Swept) error {
 	if s.unmet.Load() || s.client().Dozes() { // it dozes, and there is nothing in it to stand still
 		return nil

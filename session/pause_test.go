@@ -16,8 +16,8 @@ import (
 	"berth/session/sessiontest"
 )
 
-// By policy a session stands still once nobody has used it for long enough, not before and not with a command in it; it is
-// stopped all the same when its lease is over.
+// By policy a session stands still once nobody has used it for long enough, not before and not with a command in it;
+// it is stopped all the same when its lease is over.
 func TestPauseIdle(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{PauseAfter: 10 * time.Second, IdleTimeout: time.Minute}))
@@ -61,8 +61,8 @@ func paused(t *testing.T, st *sessiontest.Stack, s *session.Session, restart boo
 	return s
 }
 
-// A container that stands still is found lost by a sweep once its sandbox has ended, also by one of a daemon that has not met its guest yet: nobody has to
-// use it for that. A command that went on in it is told as lost.
+// A container that stands still is found lost by a sweep once its sandbox has ended, also by one of a daemon that has
+// not met its guest yet: nobody has to use it for that. A command that went on in it is told as lost.
 func TestSweepNoticesAPausedSandboxThatDied(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
@@ -96,8 +96,8 @@ func TestSweepNoticesAPausedSandboxThatDied(t *testing.T) {
 	}
 }
 
-// A container whose sandbox ended while it stood still is started again by Start and not resumed by Resume, also by a daemon that has not met its guest:
-// neither says that it runs when it does not.
+// A container whose sandbox ended while it stood still is started again by Start and not resumed by Resume, also by a
+// daemon that has not met its guest: neither says that it runs when it does not.
 func TestAPausedSandboxThatDiedIsStartedNotResumed(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
@@ -112,7 +112,8 @@ func TestAPausedSandboxThatDiedIsStartedNotResumed(t *testing.T) {
 			is := func(s *session.Session, state proto.State, generation int64) {
 				t.Helper()
 				running := slices.Contains(sandboxes(t, st.Runtime), s.ID())
-				if info := s.Info(); info.State != state || info.Generation != generation || running != (state == proto.StateRunning) {
+				if info := s.Info(); info.State != state || info.Generation != generation ||
+					running != (state == proto.StateRunning) {
 					t.Errorf("it is %s in generation %d, its sandbox there: %t", info.State, info.Generation, running)
 				}
 			}
@@ -135,7 +136,8 @@ func TestAPausedSandboxThatDiedIsStartedNotResumed(t *testing.T) {
 	}
 }
 
-// A fickleRuntime is one whose client goes away while it pauses or wakes a sandbox, or that cannot be dialled for a moment.
+// A fickleRuntime is one whose client goes away while it pauses or wakes a sandbox, or that cannot be dialled for a
+// moment.
 type fickleRuntime struct {
 	*sessiontest.Runtime
 	leave context.CancelFunc // the client's; nil: it stays
@@ -189,7 +191,8 @@ printf 'GET /v1/tools HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnect
 	}
 }
 
-// Code still finds its tools, and so its network, in a container whose pause was given up, or whose client went away while it was woken.
+// Code still finds its tools, and so its network, in a container whose pause was given up, or whose client went away
+// while it was woken.
 func TestClientThatLeavesTakesNoTools(t *testing.T) {
 	for how, under := range map[string]func(ctx context.Context, s *session.Session) error{
 		"pause": func(ctx context.Context, s *session.Session) error { return s.Pause(ctx) },

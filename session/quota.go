@@ -24,25 +24,28 @@ func (unbounded) Ran(string, float64)      {}
 // longestWait bounds what a caller is told to wait for a session to expire, since one may be deleted at any time.
 const longestWait = time.Minute
 
-// room fails with TooMany where the daemon, or the API key that makes the session, has as many as it may have. Called with mu
-// held, under which the session is then added: nobody can take the same place twice.
+// room fails with TooMany where the daemon, or the API key that makes the session, has as many as it may have. Called
+// with mu held, under which the session is then added: nobody can take the same place twice.
 func (ss *Sessions) room(key string) error {
 	if n := ss.index.all; n >= int64(ss.cfg.MaxSessions) {
-		return proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one or wait for one to expire", n).
+		return proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one "+
+			"or wait for one to expire", n).
 			After(ss.untilRoom(func(*Session) bool { return true }))
 	}
 	if key == "" {
 		return nil
 	}
 	if most, n := ss.cfg.Quotas.MaxSessions(key), ss.index.live[key]; most > 0 && n >= most {
-		return proto.Errorf(proto.TooMany, "", key, "this API key has %d containers, and its quota is %d; delete one or wait for one to expire", n, most).
+		return proto.Errorf(proto.TooMany, "", key, "this API key has %d containers, and its quota is %d; delete "+
+			"one or wait for one to expire", n, most).
 			After(ss.untilRoom(func(s *Session) bool { return s.key == key }))
 	}
 	return nil
 }
 
-// mayKeep fails with TooMany where as many workspaces outlive their sessions as there may be sessions, of all keys or of the one that made s: they hold files,
-// and nothing but a request removes them. Else that of s is one of them from now on.
+// mayKeep fails with TooMany where as many workspaces outlive their sessions as there may be sessions, of all keys or
+// of the one that made s: they hold files, and nothing but a request removes them. Else that of s is one of them from
+// now on.
 func (ss *Sessions) mayKeep(s *Session) error {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -61,11 +64,13 @@ func (ss *Sessions) mayKeep(s *Session) error {
 	}
 	const remedy = "delete one that is not needed, or this container without keep_workspace"
 	if all >= ss.cfg.MaxSessions {
-		return proto.Errorf(proto.TooMany, "", s.workspace, "this daemon keeps %d workspaces, which is its limit; "+remedy, all)
+		return proto.Errorf(proto.TooMany, "", s.workspace, "this daemon keeps %d workspaces, which is its limit; "+
+			remedy, all)
 	}
 	if ws.Key != "" {
 		if most := ss.cfg.Quotas.MaxSessions(ws.Key); most > 0 && own >= most {
-			return proto.Errorf(proto.TooMany, "", s.workspace, "this API key keeps %d workspaces, and its quota of containers is %d; "+remedy, own, most)
+			return proto.Errorf(proto.TooMany, "", s.workspace, "this API key keeps %d workspaces, and its quota of "+
+				"containers is %d; "+remedy, own, most)
 		}
 	}
 	ws.Kept = true

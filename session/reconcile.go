@@ -102,7 +102,8 @@ func (s *Session) recalled(r execRecord) *Exec {
 
 // recall makes an ended exec from its record and what was kept of its output.
 func (s *Session) recall(r execRecord) *Exec {
-	e := &Exec{s: s, veil: s.veil, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{})}
+	e := &Exec{s: s, veil: s.veil, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, ask: make(chan ending, 1),
+		ended: make(chan struct{}), left: make(chan struct{})}
 	e.out, _ = output.Load(nil, r.Exec.StdoutBytes, r.Exec.StderrBytes, nil)
 	if fi, err := os.Stat(e.outputPath()); err == nil {
 		e.saved = fi.Size()
@@ -115,14 +116,16 @@ func (s *Session) recall(r execRecord) *Exec {
 }
 
 const (
-	reconcileParallel = 8                      // sandboxes that are looked at together at start
-	meetParallel      = 2                      // guests that are met together beside requests
-	meetAfter         = 500 * time.Millisecond // and how long after the start: whoever has waited for the daemon goes first
+	reconcileParallel = 8 // sandboxes that are looked at together at start
+	meetParallel      = 2 // guests that are met together beside requests
+	// and how long after the start: whoever has waited for the daemon goes first
+	meetAfter = 500 * time.Millisecond
 )
 
-// reconcile makes ledger and runtime agree after a restart, whatever the last daemon was in the
-// middle of: half-made sessions are undone, removals that had begun are finished, and what belongs to nobody is removed. Live
-// sandboxes are attached to again by Meet, or when somebody wants one: a daemon with hundreds of them serves as soon as one with none.
+// reconcile makes ledger and runtime agree after a restart, whatever the last daemon was in the middle of: half-made
+// sessions are undone, removals that had begun are finished, and what belongs to nobody is removed. Live sandboxes
+// are attached to again by Meet, or when somebody wants one: a daemon with hundreds of them serves as soon as one
+// with none.
 func (ss *Sessions) reconcile(ctx context.Context) error {
 	known := ss.known()
 	inv, err := ss.cfg.Runtime.List(ctx)
@@ -153,11 +156,13 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	if err := ss.sweepStrangers(ctx, inv, known, &done); err != nil {
 		ss.cfg.Log.Error("removing leftovers; a sweep will try again", "error", err)
 	}
-	ss.cfg.Log.Info("sessions reconciled", "sessions", len(ss.byID), "stray_sandboxes", done.Sandboxes, "stray_workspaces", done.Workspaces)
+	ss.cfg.Log.Info("sessions reconciled", "sessions", len(ss.byID), "stray_sandboxes", done.Sandboxes,
+		"stray_workspaces", done.Workspaces)
 	return nil
 }
 
-// settle decides what the record means now of a session that nobody has taken over. there says whether its sandbox is listed.
+// settle decides what the record means now of a session that nobody has taken over. there says whether its sandbox is
+// listed.
 func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	rec := s.record()
 	s.desert()
@@ -195,8 +200,8 @@ func (ss *Sessions) halfMade(rec record) bool {
 	return (rec.State == proto.StateCreating || rec.Unfilled) && ss.sameHost(rec.Host)
 }
 
-// sameHost reports whether boot is the present one of the host, or is not known. In another one a session that was made may not be on
-// disk as more than begun: see bringUp.
+// sameHost reports whether boot is the present one of the host, or is not known. In another one a session that was
+// made may not be on disk as more than begun: see bringUp.
 func (ss *Sessions) sameHost(boot string) bool { return boot == "" || ss.host == "" || boot == ss.host }
 
 // takeOver has a session that ran go on as it was, paused or not, if it is to. Its guest is met later.
@@ -214,8 +219,8 @@ func (s *Session) takeOver() bool {
 	return true // and any other's is renewed when its guest answers
 }
 
-// sleepsOn reports whether the session was taken over while its guest dozed. That has nothing to tell, so it is met when somebody wants the session:
-// a daemon that starts does not need memory for all of those at once.
+// sleepsOn reports whether the session was taken over while its guest dozed. That has nothing to tell, so it is met
+// when somebody wants the session: a daemon that starts does not need memory for all of those at once.
 func (s *Session) sleepsOn() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,8 +231,8 @@ func (s *Session) sleepsOnLocked() bool {
 	return s.unmet.Load() && len(s.going) == 0 && s.core.dozer != nil && s.core.dozer.Dozes(s.id)
 }
 
-// Meet meets the guests of the sessions that Open has taken over, in the background. It is called when requests are answered, and stands
-// in nobody's way: whoever wants a session meets its guest at once.
+// Meet meets the guests of the sessions that Open has taken over, in the background. It is called when requests are
+// answered, and stands in nobody's way: whoever wants a session meets its guest at once.
 func (ss *Sessions) Meet() {
 	list := ss.takenOver
 	ss.takenOver = nil
@@ -255,8 +260,8 @@ func (ss *Sessions) Meet() {
 	}
 }
 
-// met returns once the guest of a session that was taken over has been met, unless that stands still: then it is when that is over.
-// Nobody is given a session before.
+// met returns once the guest of a session that was taken over has been met, unless that stands still: then it is when
+// that is over. Nobody is given a session before.
 func (s *Session) met() {
 	if !s.unmet.Load() {
 		return
@@ -273,8 +278,8 @@ func (s *Session) meetAwake() {
 	}
 }
 
-// meet goes on with the execs of an earlier daemon, or finds out that the sandbox is over. Called with life held. If this daemon ends
-// meanwhile, the next one meets the guest.
+// meet goes on with the execs of an earlier daemon, or finds out that the sandbox is over. Called with life held. If
+// this daemon ends meanwhile, the next one meets the guest.
 func (s *Session) meet() {
 	ctx := s.core.ctx
 	hello, err := s.answers(ctx)
@@ -298,16 +303,19 @@ func (s *Session) meet() {
 	}
 	s.core.cfg.Log.Warn("a container does not answer; its next use starts it again", "container", s.id, "error", err)
 	s.desert()
-	// Written down first: once it is down nobody waits for this any more, and would take the record's word that it runs.
+	// Written down first: once it is down nobody waits for this any more, and would take the record's word that it
+	// runs.
 	if err = s.endedMeanwhile(ctx); err == nil {
 		err = s.takeDown(ctx)
 	}
 	if err != nil {
-		s.core.cfg.Log.Error("stopping a container that does not answer; a sweep will try again", "container", s.id, "error", err)
+		s.core.cfg.Log.Error("stopping a container that does not answer; a sweep will try again", "container", s.id,
+			"error", err)
 	}
 }
 
-// answers is what the session's guest says of itself, if it is there. One that is slow is asked as often as a sweep would.
+// answers is what the session's guest says of itself, if it is there. One that is slow is asked as often as a sweep
+// would.
 func (s *Session) answers(ctx context.Context) (hello guest.Hello, err error) {
 	for range maxSilent {
 		if hello, err = s.askOnce(ctx); !slow(err) || ctx.Err() != nil {

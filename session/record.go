@@ -16,43 +16,45 @@ const (
 
 // A record is what the ledger knows of a session.
 type record struct {
-	ID          string                   `json:"id"`
-	Owner       string                   `json:"owner"`
-	Key         string                   `json:"key,omitempty"`  // API key it was made with
-	Retry       retry                    `json:"retry,omitzero"` // the key that somebody may ask for it with again
-	State       proto.State              `json:"state"`
-	Generation  int64                    `json:"generation"`
-	Image       string                   `json:"image"`
-	Digest      string                   `json:"digest"`
-	Class       proto.RuntimeClass       `json:"class"`
-	Workspace   string                   `json:"workspace"`
-	Job         string                   `json:"job"` // of execs that name none
-	Labels      map[string]string        `json:"labels,omitempty"`
-	Sealed      string                   `json:"sealed,omitempty"`       // Env and Secrets; see confidential
-	Names       []string                 `json:"secret_names,omitempty"` // of Secrets
-	ClearEnv    map[string]string        `json:"env,omitempty"`          // Env as older daemons wrote it
-	Env         map[string]string        `json:"-"`
-	Secrets     map[string]string        `json:"-"`
-	Swapped     map[string]egress.Secret `json:"-"`                 // that the proxy puts into requests
-	Tools       *proto.CodeTools         `json:"tools,omitempty"`   // that its code may call, without what toolSecrets has; nil: none
-	Offered     bool                     `json:"offered,omitempty"` // its code was given tools since; see OpenTools
-	toolSecrets toolSecrets              // of Tools; sealed with the rest
-	closed      error                    // why Sealed cannot be opened
-	Limits      proto.Limits             `json:"limits"`
-	Network     proto.Network            `json:"network,omitzero"`
-	Fixtures    []Fixture                `json:"fixtures,omitempty"`
-	Isolation   proto.Isolation          `json:"isolation,omitzero"` // as of the last start
-	Host        string                   `json:"host,omitempty"`     // boot of the host that it was made in
-	Created     time.Time                `json:"created"`
-	LastUsed    time.Time                `json:"last_used"`          // as of the last write; memory is ahead of it
-	Idle        time.Duration            `json:"idle"`               // rolling lease
-	Lifetime    time.Duration            `json:"lifetime"`           // cap from Created
-	Lease       time.Time                `json:"lease,omitzero"`     // an explicit extension; counts while later than LastUsed+Idle
-	Ended       time.Time                `json:"ended,omitzero"`     // when it expired
-	Delete      bool                     `json:"delete,omitempty"`   // removal has begun; finish it
-	Keep        bool                     `json:"keep,omitempty"`     // keep the workspace on removal
-	Fleeting    bool                     `json:"fleeting,omitempty"` // it ends with the daemon that made it
-	Unfilled    bool                     `json:"unfilled,omitempty"` // its inputs are not all there yet
+	ID         string                   `json:"id"`
+	Owner      string                   `json:"owner"`
+	Key        string                   `json:"key,omitempty"`  // API key it was made with
+	Retry      retry                    `json:"retry,omitzero"` // the key that somebody may ask for it with again
+	State      proto.State              `json:"state"`
+	Generation int64                    `json:"generation"`
+	Image      string                   `json:"image"`
+	Digest     string                   `json:"digest"`
+	Class      proto.RuntimeClass       `json:"class"`
+	Workspace  string                   `json:"workspace"`
+	Job        string                   `json:"job"` // of execs that name none
+	Labels     map[string]string        `json:"labels,omitempty"`
+	Sealed     string                   `json:"sealed,omitempty"`       // Env and Secrets; see confidential
+	Names      []string                 `json:"secret_names,omitempty"` // of Secrets
+	ClearEnv   map[string]string        `json:"env,omitempty"`          // Env as older daemons wrote it
+	Env        map[string]string        `json:"-"`
+	Secrets    map[string]string        `json:"-"`
+	Swapped    map[string]egress.Secret `json:"-"` // that the proxy puts into requests
+	// that its code may call, without what toolSecrets has; nil: none
+	Tools       *proto.CodeTools `json:"tools,omitempty"`
+	Offered     bool             `json:"offered,omitempty"` // its code was given tools since; see OpenTools
+	toolSecrets toolSecrets      // of Tools; sealed with the rest
+	closed      error            // why Sealed cannot be opened
+	Limits      proto.Limits     `json:"limits"`
+	Network     proto.Network    `json:"network,omitzero"`
+	Fixtures    []Fixture        `json:"fixtures,omitempty"`
+	Isolation   proto.Isolation  `json:"isolation,omitzero"` // as of the last start
+	Host        string           `json:"host,omitempty"`     // boot of the host that it was made in
+	Created     time.Time        `json:"created"`
+	LastUsed    time.Time        `json:"last_used"` // as of the last write; memory is ahead of it
+	Idle        time.Duration    `json:"idle"`      // rolling lease
+	Lifetime    time.Duration    `json:"lifetime"`  // cap from Created
+	// an explicit extension; counts while later than LastUsed+Idle
+	Lease    time.Time `json:"lease,omitzero"`
+	Ended    time.Time `json:"ended,omitzero"`     // when it expired
+	Delete   bool      `json:"delete,omitempty"`   // removal has begun; finish it
+	Keep     bool      `json:"keep,omitempty"`     // keep the workspace on removal
+	Fleeting bool      `json:"fleeting,omitempty"` // it ends with the daemon that made it
+	Unfilled bool      `json:"unfilled,omitempty"` // its inputs are not all there yet
 }
 
 // cap is when the session and its files go.
@@ -103,16 +105,18 @@ type workspaceRecord struct {
 
 // An execRecord is what the ledger knows of an exec.
 type execRecord struct {
-	Exec   proto.Exec       `json:"exec"`
-	Key    string           `json:"key,omitempty"`    // API key it was started with
-	Retry  retry            `json:"retry,omitzero"`   // the key that somebody may ask for it with again
-	Sealed string           `json:"sealed,omitempty"` // its own environment and secrets, to be hidden by a later daemon; only while it runs
-	Run    *proto.Cmd       `json:"run,omitempty"`    // of a durable one that runs: what a later daemon needs of its command
-	Host   string           `json:"host,omitempty"`   // boot of the host that it was started in
-	Guest  string           `json:"guest,omitempty"`  // boot of the guest likewise
-	Files  []string         `json:"files,omitempty"`  // published
-	Error  proto.BlockError `json:"error,omitempty"`
-	Notes  []string         `json:"notes,omitempty"`
+	Exec  proto.Exec `json:"exec"`
+	Key   string     `json:"key,omitempty"`  // API key it was started with
+	Retry retry      `json:"retry,omitzero"` // the key that somebody may ask for it with again
+	// its own environment and secrets, to be hidden by a later daemon; only while it runs
+	Sealed string `json:"sealed,omitempty"`
+	// of a durable one that runs: what a later daemon needs of its command
+	Run   *proto.Cmd       `json:"run,omitempty"`
+	Host  string           `json:"host,omitempty"`  // boot of the host that it was started in
+	Guest string           `json:"guest,omitempty"` // boot of the guest likewise
+	Files []string         `json:"files,omitempty"` // published
+	Error proto.BlockError `json:"error,omitempty"`
+	Notes []string         `json:"notes,omitempty"`
 }
 
 // execKey sorts a session's execs together, in the order they began.

@@ -7,7 +7,8 @@ import (
 
 func TestRedact(t *testing.T) {
 	hidden := []string{
-		"export OPENAI_API_KEY=hunter2secret", "MY_TOKEN='hunter2secret' ./x", `curl -H "Authorization: Bearer hunter2secret"`,
+		"export OPENAI_API_KEY=hunter2secret", "MY_TOKEN='hunter2secret' ./x",
+		`curl -H "Authorization: Bearer hunter2secret"`,
 		"mysql --password hunter2secret", "git clone https://me:hunter2secret@host/x", "echo sk-hunter2secretABCDEFGH",
 		`{"client_secret": "hunter2secret"}`, "docker login --token=hunter2secret", "PGPASSWORD=hunter2secret psql",
 	}
@@ -16,7 +17,8 @@ func TestRedact(t *testing.T) {
 			t.Errorf("%q became %q", c, got)
 		}
 	}
-	for _, c := range []string{"ls -la /workspace", "python3 train.py --epochs 3", "echo a:b=c; cat x | wc -l", "git log --author me"} {
+	for _, c := range []string{"ls -la /workspace", "python3 train.py --epochs 3", "echo a:b=c; cat x | wc -l",
+		"git log --author me"} {
 		if got := Redact(c); got != c {
 			t.Errorf("%q became %q", c, got)
 		}
@@ -33,7 +35,8 @@ func TestRedactCut(t *testing.T) {
 			t.Fatalf("cut at %d: %q", n, got)
 		}
 	}
-	many := strings.Repeat("token=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ", 1000) // shrinks much
+	// shrinks much
+	many := strings.Repeat("token=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ", 1000)
 	for n := 1000; n < 1100; n++ {
 		if got := RedactCut(many, n); strings.Contains(got, "aaa") {
 			t.Fatalf("cut at %d: %q", n, got)
@@ -43,7 +46,8 @@ func TestRedactCut(t *testing.T) {
 
 func TestRedactQuotedInQuotes(t *testing.T) {
 	for _, in := range []string{
-		`curl -d "{\"password\":\"hunter22\",\"n\":1}" x`, `curl -d '{"api_key" : "hun\"ter22"}'`, `PASSWORD="hunter22 and`, `curl -u me:hunter22 x`, `curl --user=me:hunter22`,
+		`curl -d "{\"password\":\"hunter22\",\"n\":1}" x`, `curl -d '{"api_key" : "hun\"ter22"}'`,
+		`PASSWORD="hunter22 and`, `curl -u me:hunter22 x`, `curl --user=me:hunter22`,
 		"password='hunter22", "export DB_PASSWORD=hunter22;ls",
 	} {
 		if out := Redact(in); strings.Contains(out, "ter22") || !strings.Contains(out, "[redacted]") {
@@ -54,7 +58,9 @@ func TestRedactQuotedInQuotes(t *testing.T) {
 
 // What is left out, since it cannot find anything, would not have.
 func FuzzRedact(f *testing.F) {
-	for _, seed := range []string{"ls -la", "MY_TOKEN=x", "\u017fecret=x", "-u a:b", "x://a:b@c", "EYJabcdefgh.abcdefgh.x eyJabcdefgh.abcdefgh.x", "-----BEGIN RSA PRIVATE KEY-----", "Bearer abcdefgh", "\xff AKIA0123456789ABCDEF"} {
+	for _, seed := range []string{"ls -la", "MY_TOKEN=x", "\u017fecret=x", "-u a:b", "x://a:b@c",
+		"EYJabcdefgh.abcdefgh.x eyJabcdefgh.abcdefgh.x", "-----BEGIN RSA PRIVATE KEY-----", "Bearer abcdefgh",
+		"\xff AKIA0123456789ABCDEF"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -20,7 +20,8 @@ type droppedJobs struct {
 	late    atomic.Bool
 }
 
-func (d *droppedJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string, seen session.Sight) session.Produced {
+func (d *droppedJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string,
+	seen session.Sight) session.Produced {
 	made := d.heldJobs.End(ctx, s, e, tail, seen)
 	select {
 	case <-d.dropped:
@@ -44,9 +45,13 @@ func TestBooksAreDroppedAfterTheLastEnd(t *testing.T) {
 	}
 	ended, removing := make(chan struct{}), make(chan struct{})
 	jobs := &droppedJobs{dropped: make(chan struct{})}
-	jobs.heldJobs = heldJobs{Jobs: st.Jobs, ending: func(context.Context, *session.Session) { close(ended); <-removing }}
+	jobs.heldJobs = heldJobs{Jobs: st.Jobs, ending: func(context.Context, *session.Session) {
+		close(ended)
+		<-removing
+	}}
 	var err error
-	st.Sessions, err = session.Open(ctx, session.Config{Dir: st.Dir, Runtime: rt, Images: st.Images, Ledger: st.Ledger, Jobs: jobs})
+	st.Sessions, err = session.Open(ctx, session.Config{Dir: st.Dir, Runtime: rt, Images: st.Images, Ledger: st.Ledger,
+		Jobs: jobs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +70,10 @@ func TestBooksAreDroppedAfterTheLastEnd(t *testing.T) {
 	}
 	_ = st.Ledger.View(func(tx *ledger.Tx) error {
 		for _, bucket := range []string{"execs", "jobs", "job_execs"} {
-			_ = tx.Scan(bucket, "", func(key string, _ []byte) (bool, error) { t.Errorf("left: %s/%s", bucket, key); return true, nil })
+			_ = tx.Scan(bucket, "", func(key string, _ []byte) (bool, error) {
+				t.Errorf("left: %s/%s", bucket, key)
+				return true, nil
+			})
 		}
 		return nil
 	})
@@ -94,7 +102,8 @@ func TestRemovalsDuringASweepLeaveNoStrays(t *testing.T) {
 		if done, err := st.Sessions.Sweep(ctx); err != nil || done.Strays+done.Workspaces > 0 {
 			t.Errorf("a workspace that is being deleted: %+v %v", done, err)
 		}
-		if _, err := st.Sessions.Create(ctx, sessiontest.Owner, proto.CreateContainer{WorkspaceID: s.WorkspaceID()}); proto.CodeOf(err) != proto.NotFound {
+		if _, err := st.Sessions.Create(ctx, sessiontest.Owner, proto.CreateContainer{
+			WorkspaceID: s.WorkspaceID()}); proto.CodeOf(err) != proto.NotFound {
 			t.Errorf("a container was given it: %v", err)
 		}
 		if list := st.Sessions.Workspaces(sessiontest.Owner); len(list) != 0 {
@@ -144,7 +153,8 @@ func TestKeptWorkspacesAreBounded(t *testing.T) {
 func TestExpiredNamesAreBounded(t *testing.T) {
 	ctx := context.Background()
 	now := time.Now()
-	st := sessiontest.New(t, session.Config{MaxSessions: 3, Now: func() time.Time { return now }, Elapsed: func() time.Duration { return time.Duration(now.UnixNano()) }})
+	st := sessiontest.New(t, session.Config{MaxSessions: 3, Now: func() time.Time { return now },
+		Elapsed: func() time.Duration { return time.Duration(now.UnixNano()) }})
 	var ids []string
 	for range 5 {
 		ids = append(ids, st.Create(t, proto.CreateContainer{MaxLifetimeSeconds: 60}).ID())

@@ -10,7 +10,8 @@ import (
 // A Resealer gives a sealed text under the key that seals now; see vault.Rotate.
 type Resealer = func(name, sealed string) (string, error)
 
-// Reseal has the secrets of all sessions, of commands that may outlive the daemon, and the key of digests sealed anew, while they are in use.
+// Reseal has the secrets of all sessions, of commands that may outlive the daemon, and the key of digests sealed
+// anew, while they are in use.
 func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 	ss.mu.RLock()
 	all := ss.snapshot()
@@ -41,7 +42,10 @@ func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 
 // Reseal is Sessions.Reseal in a ledger that no daemon has open.
 func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
-	changed, closed, err = resealBucket(db, bucketSessions, reseal, func(r *record) (string, *string) { return r.ID, &r.Sealed })
+	changed, closed, err = resealBucket(db, bucketSessions, reseal, func(r *record) (string, *string) {
+		return r.ID,
+			&r.Sealed
+	})
 	if err != nil {
 		return changed, closed, err
 	}
@@ -51,16 +55,22 @@ func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
 
 // resealOthers reseals what no session's record has, which nobody changes meanwhile but in the ledger.
 func resealOthers(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
-	changed, closed, err = resealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) { return r.Exec.ID, &r.Sealed })
+	changed, closed, err = resealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) {
+		return r.Exec.ID, &r.Sealed
+	})
 	if err != nil {
 		return changed, closed, err
 	}
-	n, bad, err := resealBucket(db, bucketDigest, reseal, func(sealed *string) (string, *string) { return digestName, sealed })
+	n, bad, err := resealBucket(db, bucketDigest, reseal, func(sealed *string) (string, *string) {
+		return digestName,
+			sealed
+	})
 	return changed + n, closed + bad, err
 }
 
 // resealBucket does it for one kind of record, of which the function gives the name and the sealed text.
-func resealBucket[T any](db *ledger.DB, bucket string, reseal Resealer, of func(*T) (name string, sealed *string)) (changed, closed int, err error) {
+func resealBucket[T any](db *ledger.DB, bucket string, reseal Resealer, of func(*T) (name string, sealed *string)) (
+	changed, closed int, err error) {
 	err = db.Update(func(tx *ledger.Tx) error {
 		todo := map[string]T{}
 		closed = 0

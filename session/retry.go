@@ -14,7 +14,8 @@ type retry struct {
 	Hash string `json:"hash,omitempty"` // of what was asked for: a keyed one, since that holds secrets
 }
 
-// retryTime is how long an idempotency key is remembered at least, and keptRetries how many ended execs a session remembers for that.
+// retryTime is how long an idempotency key is remembered at least, and keptRetries how many ended execs a session
+// remembers for that.
 const (
 	retryTime   = 24 * time.Hour
 	keptRetries = 1000
@@ -23,7 +24,8 @@ const (
 // newRetry is how a request with this key is known again; request is anything that JSON can tell apart.
 func (ss *Sessions) newRetry(key string, request any) (retry, error) {
 	if len(key) > proto.MaxRetryKey {
-		return retry{}, invalid("idempotency_key", "the idempotency key has %d bytes; %d is the limit", len(key), proto.MaxRetryKey)
+		return retry{}, invalid("idempotency_key", "the idempotency key has %d bytes; %d is the limit", len(key),
+			proto.MaxRetryKey)
 	}
 	if !proto.ValidRetryKey(key) {
 		return retry{}, invalid("idempotency_key", "the idempotency key must be printable ASCII")
@@ -40,7 +42,8 @@ func (r retry) same(other retry) error {
 	if r.Hash == other.Hash {
 		return nil
 	}
-	return proto.Errorf(proto.Conflict, "", r.Key, "idempotency key %q was used for another request; use a new key for each new request", r.Key)
+	return proto.Errorf(proto.Conflict, "", r.Key, "idempotency key %q was used for another request; use a new key "+
+		"for each new request", r.Key)
 }
 
 // A try is an exec or a session with a key while it is being started.
@@ -87,7 +90,8 @@ func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replaye
 	}
 }
 
-// startKeyed starts a command that is ours to start, whether or not its client waits for that, as it may have to for long: for a shell.
+// startKeyed starts a command that is ours to start, whether or not its client waits for that, as it may have to for
+// long: for a shell.
 func (s *Session) startKeyed(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
 	var e *Exec
 	started := make(chan error, 1)
@@ -159,7 +163,8 @@ func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateCo
 }
 
 // CreateOnce is Create that tells whether the session is one of an earlier request with the same key.
-func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.CreateContainer) (s *Session, replayed bool, err error) {
+func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.CreateContainer) (s *Session, replayed bool,
+	err error) {
 	if req.IdempotencyKey == "" {
 		s, err = ss.create(ctx, owner, req, retry{})
 		return s, false, err

@@ -47,7 +47,8 @@ type Pauser interface {
 	// Resume has it go on; one that goes on does so still. It fails with proto.NotFound if there is none, or
 	// it has ended.
 	Resume(ctx context.Context, id string) error
-	// Paused reports whether it stands still. It is fast: some reads from memory, or a question to another program of the host.
+	// Paused reports whether it stands still. It is fast: some reads from memory, or a question to another program of
+	// the host.
 	Paused(id string) bool
 }
 

@@ -13,7 +13,8 @@ import (
 	"berth/state/ledger"
 )
 
-// A Vault seals what must not be in the ledger in clear; vault.Vault is the one there is. A sealed text opens under its name alone.
+// A Vault seals what must not be in the ledger in clear; vault.Vault is the one there is. A sealed text opens under
+// its name alone.
 type Vault interface {
 	Seal(name string, text []byte) (string, error)
 	Unseal(name, sealed string) ([]byte, error)
@@ -45,14 +46,17 @@ const (
 // checkSecrets checks secrets beside the environment that they go into.
 func checkSecrets(secrets, env map[string]string) error {
 	if err := checkEnv(secrets); err != nil {
-		return invalid("secrets", "secrets: %s", strings.ReplaceAll(proto.AsError(err).Message, "environment variable", "secret"))
+		return invalid("secrets", "secrets: %s", strings.ReplaceAll(proto.AsError(err).Message, "environment variable",
+			"secret"))
 	}
 	for name, value := range secrets {
 		if _, ok := env[name]; ok {
-			return invalid("secrets", "secret %.64q: there is an environment variable of that name; leave one of them out", name)
+			return invalid("secrets",
+				"secret %.64q: there is an environment variable of that name; leave one of them out", name)
 		}
 		if len(value) < MinSecret || len(value) > maxSecret {
-			return invalid("secrets", "secret %.64q: it must have %d to %d bytes; what is shorter cannot be hidden, so give it as env", name, MinSecret, maxSecret)
+			return invalid("secrets", "secret %.64q: it must have %d to %d bytes; what is shorter cannot be hidden, "+
+				"so give it as env", name, MinSecret, maxSecret)
 		}
 	}
 	return nil
@@ -71,8 +75,8 @@ func (ss *Sessions) seal(r *record) error {
 	return err
 }
 
-// unseal opens a record that comes from the ledger. Where that fails its session says so when it is to run something, and all else
-// of it works.
+// unseal opens a record that comes from the ledger. Where that fails its session says so when it is to run something,
+// and all else of it works.
 func (ss *Sessions) unseal(r *record) {
 	if r.Sealed == "" {
 		return
@@ -83,7 +87,8 @@ func (ss *Sessions) unseal(r *record) {
 		err = json.Unmarshal(text, &c)
 	}
 	if r.Env, r.Secrets, r.Swapped, r.toolSecrets, r.closed = c.Env, c.Secrets, c.Swapped, c.Tools, err; err != nil {
-		ss.cfg.Log.Error("the secrets of a container cannot be opened; it runs no commands until they can", "container", r.ID, "error", err)
+		ss.cfg.Log.Error("the secrets of a container cannot be opened; it runs no commands until they can", "container",
+			r.ID, "error", err)
 	}
 }
 
@@ -94,7 +99,8 @@ func (ss *Sessions) openRecords() {
 		if s.rec.ClearEnv != nil {
 			s.rec.Env = s.rec.ClearEnv
 			if err := ss.seal(&s.rec); err != nil {
-				ss.cfg.Log.Error("sealing the environment of a container; it stays in the ledger in clear", "container", s.id, "error", err)
+				ss.cfg.Log.Error("sealing the environment of a container; it stays in the ledger in clear", "container",
+					s.id, "error", err)
 				continue
 			}
 			s.rec.ClearEnv = nil
@@ -107,10 +113,12 @@ func (ss *Sessions) openRecords() {
 
 // forgetSecrets is for what will never run anything again.
 func (r *record) forgetSecrets() {
-	r.Env, r.Secrets, r.Swapped, r.toolSecrets, r.Sealed, r.Names, r.ClearEnv, r.closed = nil, nil, nil, toolSecrets{}, "", nil, nil, nil
+	r.Env, r.Secrets, r.Swapped, r.toolSecrets, r.Sealed, r.Names, r.ClearEnv, r.closed = nil, nil, nil, toolSecrets{},
+		"", nil, nil, nil
 }
 
-// environment is what a command gets of its container's and its own, the narrower over the wider and secrets over the rest.
+// environment is what a command gets of its container's and its own, the narrower over the wider and secrets over the
+// rest.
 func (e *Exec) environment() map[string]string {
 	r, env := e.s.record(), map[string]string{}
 	for _, part := range []map[string]string{r.Env, r.Secrets, r.placeholders(), e.cmd.Env, e.cmd.Secrets} {
@@ -234,7 +242,8 @@ func (v *veil) hideAll(texts []string) []string {
 	return out
 }
 
-// tail is hide of the last n bytes of a text. No part of a secret is left at the cut: what is replaced is longer by one secret at each end.
+// tail is hide of the last n bytes of a text. No part of a secret is left at the cut: what is replaced is longer by
+// one secret at each end.
 func (v *veil) tail(text string, n int) string {
 	cut := max(0, len(text)-n)
 	if v == nil || cut == 0 {
@@ -242,7 +251,8 @@ func (v *veil) tail(text string, n int) string {
 	}
 	from := max(0, cut-v.longest)
 	before, after := v.hide(text[from:cut]), v.hide(text[cut:])
-	if whole := v.hide(text[from:]); whole != before+after { // one goes across the cut: give up what may be the rest of it
+	// one goes across the cut: give up what may be the rest of it
+	if whole := v.hide(text[from:]); whole != before+after {
 		return v.hide(text[min(len(text), cut+v.longest):])
 	}
 	return after
@@ -273,11 +283,13 @@ func (s *Session) hideIn(cmd proto.Cmd, err *error) {
 func hideIn(req proto.CreateContainer, err *error) {
 	if *err != nil {
 		p := req.CodeTools.Provider
-		*err = newVeil(req.Env, req.Secrets, valuesOf(req.NetworkSecrets), toolSecrets{p.Headers, p.Secret}.words()).error(*err)
+		*err = newVeil(req.Env, req.Secrets, valuesOf(req.NetworkSecrets),
+			toolSecrets{p.Headers, p.Secret}.words()).error(*err)
 	}
 }
 
-// Hider gives what replaces secrets in texts that are kept elsewhere, in all the forms that a container's own are hidden in; nil if there are none.
+// Hider gives what replaces secrets in texts that are kept elsewhere, in all the forms that a container's own are
+// hidden in; nil if there are none.
 func Hider(secrets map[string]string) func(text string) string {
 	if v := newVeil(nil, secrets); v != nil {
 		return v.hide

@@ -12,13 +12,16 @@ const hushed = "Tr0ub4dor & 3/+ \"'ü\nsecond line"
 
 func TestVeilHidesASecretHoweverItIsWritten(t *testing.T) {
 	v := newVeil(nil, map[string]string{"S": hushed})
-	for _, text := range append(forms(hushed), "x"+hushed+"y", base64.StdEncoding.EncodeToString([]byte("user:"+hushed)), hushed+hushed) {
+	for _, text := range append(forms(hushed), "x"+hushed+"y", base64.StdEncoding.EncodeToString(
+		[]byte("user:"+hushed)), hushed+hushed) {
 		out := v.hide("before " + text + " after")
-		if strings.Contains(out, "ub4dor") || !strings.Contains(out, shownInstead) || !strings.HasPrefix(out, "before ") || !strings.HasSuffix(out, " after") {
+		if strings.Contains(out, "ub4dor") || !strings.Contains(out, shownInstead) ||
+			!strings.HasPrefix(out, "before ") || !strings.HasSuffix(out, " after") {
 			t.Errorf("%q is shown as %q", text, out)
 		}
 	}
-	if enc := base64.StdEncoding.EncodeToString([]byte("user:" + hushed)); strings.Contains(v.hide(enc), base64.StdEncoding.EncodeToString([]byte("ub4dor & 3/+"))) {
+	if enc := base64.StdEncoding.EncodeToString([]byte("user:" + hushed)); strings.Contains(v.hide(enc),
+		base64.StdEncoding.EncodeToString([]byte("ub4dor & 3/+"))) {
 		t.Error("base64 of a text that holds it shows it")
 	}
 	if out := v.hide("an innocent command line --with=words"); out != "an innocent command line --with=words" {
@@ -42,7 +45,8 @@ func TestVeilHidesWhatACutGoesThrough(t *testing.T) {
 }
 
 func TestVeilLeavesOrdinaryEnvironments(t *testing.T) {
-	v := newVeil(map[string]string{"LANG": "C.UTF-8", "HOME": "/home/user2", "N": "12345678", "MODE": "production", "TOKEN": "abcd", "X": "f3a9c1d2e4"})
+	v := newVeil(map[string]string{"LANG": "C.UTF-8", "HOME": "/home/user2", "N": "12345678", "MODE": "production",
+		"TOKEN": "abcd", "X": "f3a9c1d2e4"})
 	text := "C.UTF-8 /home/user2 12345678 production"
 	if out := v.hide(text); out != text {
 		t.Error(out)
@@ -60,7 +64,8 @@ func TestSecretsAreChecked(t *testing.T) {
 		"in env":    {map[string]string{"S": "abcdef"}, map[string]string{"S": "x"}},
 		"NUL":       {map[string]string{"S": "abc\x00def"}, nil},
 	} {
-		if err := checkSecrets(c.secrets, c.env); proto.CodeOf(err) != proto.InvalidArgument || strings.Contains(err.Error(), "abc") {
+		if err := checkSecrets(c.secrets, c.env); proto.CodeOf(err) != proto.InvalidArgument ||
+			strings.Contains(err.Error(), "abc") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -24,7 +24,8 @@ type Session struct {
 	counted bool   // among those that have not expired; guarded by core.mu, as is key
 	key     string // of the API, which it is counted for
 
-	unmet atomic.Bool // an earlier daemon started its sandbox, and this one has not asked the guest for its commands yet
+	// an earlier daemon started its sandbox, and this one has not asked the guest for its commands yet
+	unmet atomic.Bool
 
 	// life is a lock for transitions (start, stop, expire, remove). It may be held across I/O, so
 	// waiting for it can be given up. It is taken before mu.
@@ -118,8 +119,10 @@ func (s *Session) Info() proto.Container {
 	return proto.Container{
 		CodeTools: r.shownTools(),
 		ID:        r.ID, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
-		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(), Isolation: r.Isolation, Generation: r.Generation,
-		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
+		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(), Isolation: r.Isolation,
+		Generation: r.Generation,
+		CreatedAt:  shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(
+			r.cap()),
 		RunningExecs:       s.holdingExecs(), // an interpreter that waits for its next cell is no work of anybody's
 		SecretNames:        append([]string{}, r.Names...),
 		NetworkSecrets:     r.shownSecrets(),
@@ -164,9 +167,11 @@ func (s *Session) usable() error {
 func (s *Session) usableLocked() error {
 	switch {
 	case s.removed || s.rec.Delete:
-		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist; send the request without a container to get a new one", s.id)
+		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist; send the request without a "+
+			"container to get a new one", s.id)
 	case s.rec.State == proto.StateExpired || !s.core.clock.now().Before(s.rec.cap()):
-		return proto.Errorf(proto.Expired, "", s.id, "container %s expired at %s and its files are gone; send the request without a container to get a new one",
+		return proto.Errorf(proto.Expired, "", s.id, "container %s expired at %s and its files are gone; send the "+
+			"request without a container to get a new one",
 			s.id, s.core.clock.shown(s.rec.cap()).UTC().Format(time.RFC3339))
 	}
 	return nil
@@ -283,8 +288,8 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 // gets a copy. If it cannot be written, the record is as it was.
 func (s *Session) change(fn func(*record)) error { return s.alter(s.core.cfg.Ledger.Update, fn) }
 
-// jot is change that does not wait for the disk: for what the death of the daemon must not take back, and a power cut, with which
-// every sandbox ends, may.
+// jot is change that does not wait for the disk: for what the death of the daemon must not take back, and a power
+// cut, with which every sandbox ends, may.
 func (s *Session) jot(fn func(*record)) error { return s.alter(s.core.cfg.Ledger.Jot, fn) }
 
 // alter is change by one way of writing.
@@ -313,8 +318,8 @@ func (s *Session) alter(write func(func(*ledger.Tx) error) error, fn func(*recor
 	return nil
 }
 
-// erase takes the record out of the ledger, with those of the execs; from then on nothing writes it again. If a power cut brings it
-// back, it says that the session is to go.
+// erase takes the record out of the ledger, with those of the execs; from then on nothing writes it again. If a power
+// cut brings it back, it says that the session is to go.
 func (s *Session) erase() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()

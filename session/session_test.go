@@ -146,7 +146,8 @@ func TestOtherOwnersSessionDoesNotExist(t *testing.T) {
 	if list, _, _ := st.Sessions.List("somebody-else", session.Filter{}); len(list) != 0 {
 		t.Fatalf("another owner lists %v", list)
 	}
-	_, err = st.Sessions.Create(context.Background(), "somebody-else", proto.CreateContainer{WorkspaceID: s.WorkspaceID()})
+	_, err = st.Sessions.Create(context.Background(), "somebody-else", proto.CreateContainer{
+		WorkspaceID: s.WorkspaceID()})
 	wantCode(t, err, proto.NotFound, s.WorkspaceID())
 }
 
@@ -154,7 +155,8 @@ func TestListPagesAndFilters(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	var ids []string
 	for i := range 5 {
-		ids = append(ids, st.Create(t, proto.CreateContainer{Labels: map[string]string{"even": fmt.Sprint(i%2 == 0)}}).ID())
+		ids = append(ids, st.Create(t, proto.CreateContainer{Labels: map[string]string{
+			"even": fmt.Sprint(i%2 == 0)}}).ID())
 	}
 	slices.Reverse(ids)
 	var got []string
@@ -196,7 +198,8 @@ func TestWorkspaceOutlivesItsContainer(t *testing.T) {
 	if err := st.Sessions.Delete(ctx, sessiontest.Owner, b.ID(), false); err != nil {
 		t.Fatal(err)
 	}
-	if list := st.Sessions.Workspaces(sessiontest.Owner); len(list) != 1 || list[0].ID != ws || list[0].ContainerID != "" {
+	if list := st.Sessions.Workspaces(sessiontest.Owner); len(list) != 1 || list[0].ID != ws ||
+		list[0].ContainerID != "" {
 		t.Fatalf("a kept workspace went with its second container: %+v", list)
 	}
 	if err := st.Sessions.DeleteWorkspace(ctx, sessiontest.Owner, ws); err != nil {
@@ -216,7 +219,8 @@ func TestFailedCreateLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	st.Runtime.(*sessiontest.Runtime).FailStart(nil)
-	_, err = st.Sessions.Create(ctx, sessiontest.Owner, proto.CreateContainer{Files: []string{"file_0000000000000000000000"}})
+	_, err = st.Sessions.Create(ctx, sessiontest.Owner, proto.CreateContainer{
+		Files: []string{"file_0000000000000000000000"}})
 	wantCode(t, err, proto.NotFound, "file_")
 	list, _, _ := st.Sessions.List(sessiontest.Owner, session.Filter{})
 	inv, _ := st.Runtime.List(ctx)
@@ -295,7 +299,8 @@ func TestLostSandboxComesBackWithItsFiles(t *testing.T) {
 	}
 	st.Runtime.(*sessiontest.Runtime).Kill(s.ID())
 	res, err := e.Wait(ctx)
-	if err != nil || res.Exec.End.Reason != proto.EndLost || res.Result.Error == nil || res.Result.Error.ErrorCode != proto.BlockUnavailable {
+	if err != nil || res.Exec.End.Reason != proto.EndLost || res.Result.Error == nil ||
+		res.Result.Error.ErrorCode != proto.BlockUnavailable {
 		t.Fatalf("an exec whose sandbox was killed ended as %+v, %v", res.Exec.End, err)
 	}
 	if got := sessiontest.Bash(t, s, "cat mark").Stdout; got != "kept\n" {

@@ -56,7 +56,9 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, outputDir), 0o700); err != nil {
 		return nil, fmt.Errorf("making the output directory: %w", err)
 	}
-	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2), byID: map[string]*Session{}, index: newIndex(), workspaces: map[string]workspaceRecord{}, tries: map[string]*try{}}
+	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2),
+		byID: map[string]*Session{}, index: newIndex(), workspaces: map[string]workspaceRecord{},
+		tries: map[string]*try{}}
 	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
 	ss.pauser, _ = cfg.Runtime.(Pauser)
@@ -134,7 +136,8 @@ func (ss *Sessions) snapshot() []*Session {
 }
 
 // create is Create for a request that nobody made before.
-func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (_ *Session, err error) {
+func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (_ *Session,
+	err error) {
 	defer hideIn(req, &err)
 	rec, err := ss.cfg.newRecord(owner, req)
 	if err != nil {
@@ -158,8 +161,8 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 	return s, nil
 }
 
-// register gives the record its IDs and writes it down, in state creating and as the first generation. That is on disk when the
-// sandbox runs: see bringUp.
+// register gives the record its IDs and writes it down, in state creating and as the first generation. That is on
+// disk when the sandbox runs: see bringUp.
 func (ss *Sessions) register(rec record) (*Session, error) {
 	now := ss.clock.now()
 	rec.ID, rec.Job = newID(proto.ContainerPrefix), newID(proto.JobPrefix)
@@ -204,14 +207,16 @@ func (ss *Sessions) claim(rec *record) (workspaceRecord, error) {
 	}
 	if rec.Workspace == "" {
 		rec.Workspace = newID(proto.WorkspacePrefix)
-		return workspaceRecord{ID: rec.Workspace, Owner: rec.Owner, Key: rec.Key, Created: ss.cfg.Now(), Session: rec.ID}, nil
+		return workspaceRecord{ID: rec.Workspace, Owner: rec.Owner, Key: rec.Key, Created: ss.cfg.Now(),
+			Session: rec.ID}, nil
 	}
 	ws, ok := ss.workspaces[rec.Workspace]
 	if !ok || ws.Owner != rec.Owner || ws.going {
 		return ws, proto.Errorf(proto.NotFound, "", rec.Workspace, "workspace %.80q does not exist", rec.Workspace)
 	}
 	if ws.Session != "" {
-		return ws, proto.Errorf(proto.Conflict, "", rec.Workspace, "workspace %s belongs to container %s; delete that with keep_workspace first", ws.ID, ws.Session)
+		return ws, proto.Errorf(proto.Conflict, "", rec.Workspace, "workspace %s belongs to container %s; delete "+
+			"that with keep_workspace first", ws.ID, ws.Session)
 	}
 	ws.Session = rec.ID
 	return ws, nil
@@ -223,7 +228,8 @@ func (ss *Sessions) undo(s *Session) {
 	defer cancel()
 	s.markUndone()
 	if err := ss.remove(ctx, s, false); err != nil && !s.gone() {
-		ss.cfg.Log.Error("undoing a container that did not start; a sweep will try again", "container", s.id, "error", err)
+		ss.cfg.Log.Error("undoing a container that did not start; a sweep will try again", "container", s.id, "error",
+			err)
 	}
 }
 
@@ -234,7 +240,8 @@ func (ss *Sessions) Get(owner, id string) (*Session, error) {
 	s, ok := ss.byID[id]
 	ss.mu.RUnlock()
 	if !ok || s.owner != owner {
-		return nil, proto.Errorf(proto.NotFound, "", id, "container %.80q does not exist; send the request without a container to get a new one", id)
+		return nil, proto.Errorf(proto.NotFound, "", id, "container %.80q does not exist; send the request without "+
+			"a container to get a new one", id)
 	}
 	s.met()
 	return s, s.usable()
@@ -289,9 +296,9 @@ func (f Filter) matches(c proto.Container) bool {
 	return true
 }
 
-// Delete removes a session: its execs end, its sandbox goes, and its workspace too
-// unless keep is set or it was kept before. TooMany says that no more may be kept. An expired one is removed as well. Deleting twice is
-// NotFound the second time.
+// Delete removes a session: its execs end, its sandbox goes, and its workspace too unless keep is set or it was kept
+// before. TooMany says that no more may be kept. An expired one is removed as well. Deleting twice is NotFound the
+// second time.
 func (ss *Sessions) Delete(ctx context.Context, owner, id string, keep bool) error {
 	s, err := ss.Get(owner, id)
 	if s == nil {

@@ -60,15 +60,16 @@ func (e *Exec) removeOutput() error {
 	return nil
 }
 
-// A reread is output that was on disk alone and is in memory again while somebody follows it: once, however many they are.
+// A reread is output that was on disk alone and is in memory again while somebody follows it: once, however many they
+// are.
 type reread struct {
 	load  func() *output.Output
 	size  int64 // guarded by Exec.mu, as is users
 	users int
 }
 
-// written is what the exec wrote, for one reader; done is called when that has read. It fails with TooMany where others read so much of what
-// is on disk, and so slowly, that there is no memory for more.
+// written is what the exec wrote, for one reader; done is called when that has read. It fails with TooMany where
+// others read so much of what is on disk, and so slowly, that there is no memory for more.
 func (e *Exec) written(c *Cursor) (out *output.Output, done func(), err error) {
 	e.mu.Lock()
 	if !e.spooled {
@@ -93,14 +94,16 @@ func (e *Exec) newReread() (*reread, error) {
 	core, info, size := e.s.core, e.info, e.saved
 	if all := core.reread.Add(size); all > core.cfg.OutputMemory/2 && all > size {
 		core.reread.Add(-size)
-		return nil, proto.Errorf(proto.TooMany, "", e.id, "too much kept output is being read at once; try again").After(time.Second)
+		return nil, proto.Errorf(proto.TooMany, "", e.id,
+			"too much kept output is being read at once; try again").After(time.Second)
 	}
 	r := &reread{size: size}
 	r.load = sync.OnceValue(func() *output.Output {
 		out := e.readOutput(info)
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		core.reread.Add(out.Kept() - r.size) // of a file that an earlier daemon wrote, the size does not tell how many pieces are in it
+		// of a file that an earlier daemon wrote, the size does not tell how many pieces are in it
+		core.reread.Add(out.Kept() - r.size)
 		r.size = out.Kept()
 		return out
 	})
@@ -199,8 +202,8 @@ func (e *Exec) discard() error {
 	return e.removeOutput()
 }
 
-// relieve moves the output of an exec that is about to have ended to disk when memory gets short, and has that of those which ended before follow: one
-// goroutine at a time, since whose command ends waits for none but its own.
+// relieve moves the output of an exec that is about to have ended to disk when memory gets short, and has that of
+// those which ended before follow: one goroutine at a time, since whose command ends waits for none but its own.
 func (ss *Sessions) relieve(ending *Exec) {
 	if ss.memory.Used() < ss.cfg.OutputMemory/4 {
 		return

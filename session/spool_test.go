@@ -116,8 +116,8 @@ func TestSpooledOutputOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
-// Followers of output that is on disk share what they read of it, and there is a bound to what all of them have in memory; however many come,
-// and however slowly they read.
+// Followers of output that is on disk share what they read of it, and there is a bound to what all of them have in
+// memory; however many come, and however slowly they read.
 func TestSlowFollowersOfSpooledOutputAreBounded(t *testing.T) {
 	st := sessiontest.New(t, session.Config{OutputMemory: 3 << 20})
 	s := st.Create(t, proto.CreateContainer{})

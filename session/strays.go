@@ -10,10 +10,10 @@ import (
 	"berth/state/ledger"
 )
 
-// A stray is a workspace on disk that the ledger does not know. No crash makes one, since a workspace is written
-// down before it is made and until it is removed: strays mean that the ledger is not the one they were made under, as after
-// one was restored from a backup. They are people's files, so they are set aside, untouched, for StrayKeep; if the
-// right ledger comes back in that time, nothing has happened to them.
+// A stray is a workspace on disk that the ledger does not know. No crash makes one, since a workspace is written down
+// before it is made and until it is removed: strays mean that the ledger is not the one they were made under, as
+// after one was restored from a backup. They are people's files, so they are set aside, untouched, for StrayKeep; if
+// the right ledger comes back in that time, nothing has happened to them.
 
 // bucketStrays holds a stray by workspace ID, with the lease clock's time of when it was first seen.
 const bucketStrays = "strays"
@@ -47,7 +47,8 @@ func (ss *Sessions) sweepStrays(ctx context.Context, onDisk []string, known map[
 		return err
 	}
 	if done.Strays += len(fresh); len(fresh) > 0 {
-		ss.cfg.Log.Warn("workspaces that the ledger does not know are set aside; was it restored from a backup? `berth gc --strangers` removes them",
+		ss.cfg.Log.Warn("workspaces that the ledger does not know are set aside; was it restored from a backup? "+
+			"`berth gc --strangers` removes them",
 			"workspaces", len(fresh), "kept_for", ss.cfg.StrayKeep)
 	}
 	return ss.dropStrays(ctx, over, done)

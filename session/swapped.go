@@ -14,8 +14,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// This file has secrets that commands never see: their environment has placeholders, and the proxy on the way out puts the values in. To read the
-// requests it stands in for the hosts, with certificates of an authority of the daemon's own, which such a container trusts, and no other.
+// This file has secrets that commands never see: their environment has placeholders, and the proxy on the way out
+// puts the values in. To read the requests it stands in for the hosts, with certificates of an authority of the
+// daemon's own, which such a container trusts, and no other.
 
 // placeholderPrefix begins what commands have in the place of such a secret.
 const placeholderPrefix = "berth-secret-"
@@ -26,7 +27,8 @@ func (c Config) swap(n proto.Network, req proto.CreateContainer) (map[string]egr
 		return nil, nil
 	}
 	if c.Egress == nil {
-		return nil, proto.Errorf(proto.Unsupported, "", "network_secrets", "this daemon gives containers no network, where network_secrets could be put in")
+		return nil, proto.Errorf(proto.Unsupported, "", "network_secrets", "this daemon gives containers no "+
+			"network, where network_secrets could be put in")
 	}
 	granted, err := c.Egress.GrantSecrets(n, req.NetworkSecrets)
 	if err != nil {
@@ -37,9 +39,11 @@ func (c Config) swap(n proto.Network, req proto.CreateContainer) (map[string]egr
 		_, plain := req.Env[name]
 		_, secret := req.Secrets[name]
 		if plain || secret {
-			return nil, invalid("network_secrets", "network secret %.64q: env or secrets have that name too; leave one of them out", name)
+			return nil, invalid("network_secrets", "network secret %.64q: env or secrets have that name too; leave "+
+				"one of them out", name)
 		}
-		swapped[name] = egress.Secret{Name: name, Placeholder: proto.ID(placeholderPrefix, uuid.New()), Value: s.Value, Hosts: s.Hosts}
+		swapped[name] = egress.Secret{Name: name, Placeholder: proto.ID(placeholderPrefix, uuid.New()), Value: s.Value,
+			Hosts: s.Hosts}
 	}
 	return swapped, checkEnv(record{Swapped: swapped}.placeholders())
 }
@@ -62,7 +66,10 @@ func (r record) swappedValues() map[string]string {
 
 // shownSecrets are the secrets without what is secret.
 func (r record) shownSecrets() map[string]proto.NetworkSecret {
-	return each(r.Swapped, func(s egress.Secret) proto.NetworkSecret { return proto.NetworkSecret{Hosts: slices.Clone(s.Hosts)} })
+	return each(r.Swapped, func(s egress.Secret) proto.NetworkSecret {
+		return proto.NetworkSecret{
+			Hosts: slices.Clone(s.Hosts)}
+	})
 }
 
 func valuesOf(asked map[string]proto.NetworkSecret) map[string]string {
@@ -87,10 +94,12 @@ const (
 	trustFile     = "/etc/ssl/berth-trust.pem"
 )
 
-// trustVariables are how programs find whom to trust. OpenSSL, Go and others look at the first; Node adds to what it has.
+// trustVariables are how programs find whom to trust. OpenSSL, Go and others look at the first; Node adds to what it
+// has.
 var trustVariables = map[string]string{
-	"SSL_CERT_FILE": trustFile, "CURL_CA_BUNDLE": trustFile, "REQUESTS_CA_BUNDLE": trustFile, "PIP_CERT": trustFile, "GIT_SSL_CAINFO": trustFile,
-	"AWS_CA_BUNDLE": trustFile, "DENO_CERT": trustFile, "NODE_EXTRA_CA_CERTS": authorityFile,
+	"SSL_CERT_FILE": trustFile, "CURL_CA_BUNDLE": trustFile, "REQUESTS_CA_BUNDLE": trustFile, "PIP_CERT": trustFile,
+	"GIT_SSL_CAINFO": trustFile,
+	"AWS_CA_BUNDLE":  trustFile, "DENO_CERT": trustFile, "NODE_EXTRA_CA_CERTS": authorityFile,
 }
 
 // addTrust puts these into an environment, but for what it says itself.
@@ -101,13 +110,14 @@ func addTrust(env map[string]string) {
 }
 
 // imageTrust are the files in which images have whom they trust, by distribution.
-var imageTrust = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}
+var imageTrust = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+	"/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}
 
 // maxTrust bounds such a file, in bytes. The usual one has a quarter of a megabyte.
 const maxTrust = 4 << 20
 
-// teachTrust has a generation that comes up trust the proxy's authority, if it has secrets for it. The image's own list is added to, too, for
-// programs that look at nothing else. Called with life held.
+// teachTrust has a generation that comes up trust the proxy's authority, if it has secrets for it. The image's own
+// list is added to, too, for programs that look at nothing else. Called with life held.
 func (s *Session) teachTrust(ctx context.Context) error {
 	if len(s.record().Swapped) == 0 || s.core.cfg.Egress == nil {
 		return nil
@@ -127,7 +137,8 @@ func (s *Session) teachTrust(ctx context.Context) error {
 		files[file] = all
 	}
 	for path, text := range files {
-		if _, err := g.Write(ctx, proto.UserRoot, path, guest.WriteOptions{Mode: 0o644}, bytes.NewReader(text)); err != nil {
+		if _, err := g.Write(ctx, proto.UserRoot, path, guest.WriteOptions{Mode: 0o644}, bytes.NewReader(
+			text)); err != nil {
 			return err
 		}
 	}

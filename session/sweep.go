@@ -24,10 +24,9 @@ type Swept struct {
 	Strays     int // workspaces that the ledger does not know, newly set aside
 }
 
-// Sweep stops what is idle, removes what is past its cap, and finishes what failed before. It
-// never takes a session that is in use: an exec ends at the cap by its own deadline. One that
-// cannot be swept, or is just being started, stopped or removed by somebody else, does not keep the others from it; all errors are
-// returned together.
+// Sweep stops what is idle, removes what is past its cap, and finishes what failed before. It never takes a session
+// that is in use: an exec ends at the cap by its own deadline. One that cannot be swept, or is just being started,
+// stopped or removed by somebody else, does not keep the others from it; all errors are returned together.
 func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 	var done Swept
 	var errs []error
@@ -43,11 +42,13 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 			errs = append(errs, fmt.Errorf("sweeping %s: %w", s.id, err))
 		}
 	}
-	errs = append(errs, ss.clock.save(ss.cfg.Ledger), ss.sweepGuests(ctx, all, &done), ss.sweepLeft(ctx, &done), ctx.Err())
+	errs = append(errs, ss.clock.save(ss.cfg.Ledger), ss.sweepGuests(ctx, all, &done), ss.sweepLeft(ctx, &done),
+		ctx.Err())
 	return done, errors.Join(errs...)
 }
 
-// remembered is since when sessions must have expired for their IDs to be remembered still: for Tombstone, and no more of them than there may be containers.
+// remembered is since when sessions must have expired for their IDs to be remembered still: for Tombstone, and no
+// more of them than there may be containers.
 func (ss *Sessions) remembered(all []*Session) time.Time {
 	since := ss.clock.now().Add(-ss.cfg.Tombstone)
 	var ended []time.Time
@@ -63,8 +64,8 @@ func (ss *Sessions) remembered(all []*Session) time.Time {
 	return since
 }
 
-// sweepOne does what is due for one session. Whoever is at a transition of it may need minutes, as a removal does: it is left to the next
-// sweep then.
+// sweepOne does what is due for one session. Whoever is at a transition of it may need minutes, as a removal does: it
+// is left to the next sweep then.
 func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Time, done *Swept) error {
 	s.storeEnds()
 	unlock, free := s.tryLockLife()
@@ -119,8 +120,8 @@ func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error 
 	return err
 }
 
-// capGrace is how long past its cap a session is left to those who use it: execs are ended at the cap, and need to be booked. A
-// reader that nobody closes must not keep it for ever.
+// capGrace is how long past its cap a session is left to those who use it: execs are ended at the cap, and need to be
+// booked. A reader that nobody closes must not keep it for ever.
 const capGrace = 5 * time.Minute
 
 // expire removes a session that is past its cap and leaves its name, so that its ID can be
@@ -199,9 +200,9 @@ func (ss *Sessions) known() map[string]bool {
 	return ids
 }
 
-// sweepStrangers removes sandboxes that belong to no session and workspaces that nobody holds, as a crash may
-// leave, and sets aside workspaces that the ledger does not know. A session is in memory before anything of it is made, so what was listed and is unknown
-// afterwards is nobody's; unless it was known before, and has been removed meanwhile.
+// sweepStrangers removes sandboxes that belong to no session and workspaces that nobody holds, as a crash may leave,
+// and sets aside workspaces that the ledger does not know. A session is in memory before anything of it is made, so
+// what was listed and is unknown afterwards is nobody's; unless it was known before, and has been removed meanwhile.
 func (ss *Sessions) sweepStrangers(ctx context.Context, inv Inventory, known map[string]bool, done *Swept) error {
 	var errs []error
 	for _, id := range inv.Sandboxes {

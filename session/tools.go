@@ -11,10 +11,12 @@ import (
 	"berth/tools/bridge/inside"
 )
 
-// This file has the way from code in a session to the tools of whoever uses it. Who may call what, and who answers, is the affair of Config.Tools; a
-// session knows which of its commands is asking. One that has no tools has nothing of this.
+// This file has the way from code in a session to the tools of whoever uses it. Who may call what, and who answers,
+// is the affair of Config.Tools; a session knows which of its commands is asking. One that has no tools has nothing
+// of this.
 
-// toolsPort is where tools are found on the container's loopback. It never changes, since what runs has it in its environment.
+// toolsPort is where tools are found on the container's loopback. It never changes, since what runs has it in its
+// environment.
 const toolsPort = 3129
 
 // Variables of commands that may call tools.
@@ -115,8 +117,8 @@ func (s *Session) toolService(rec record) Service {
 	return nil
 }
 
-// OpenTools makes sure that code in the session can ask for tools, also where it was granted none when it was made. What begins from now on has the
-// way in its environment, in this generation and in later ones.
+// OpenTools makes sure that code in the session can ask for tools, also where it was granted none when it was made.
+// What begins from now on has the way in its environment, in this generation and in later ones.
 func (s *Session) OpenTools(ctx context.Context) error {
 	release, err := s.use(ctx)
 	if err != nil {
@@ -140,8 +142,8 @@ func (s *Session) OpenTools(ctx context.Context) error {
 	return s.layTools(ctx, rec)
 }
 
-// layTools is lay for tools, with what code calls them by. Code that finds no modules in its container can still ask by itself, so where there is no
-// room for them, or the image has something in their place, it goes on.
+// layTools is lay for tools, with what code calls them by. Code that finds no modules in its container can still ask
+// by itself, so where there is no room for them, or the image has something in their place, it goes on.
 func (s *Session) layTools(ctx context.Context, rec record) error {
 	service := s.toolService(rec)
 	if service == nil || s.laid(toolsPort) {
@@ -167,7 +169,8 @@ func (e *Exec) addTools(env map[string]string) {
 	env[toolsVariable], env[tokenVariable] = toolsURL, e.s.token(e.id)
 }
 
-// token is what a command is known by when it asks for tools: its ID, and what only this daemon and the one after it can make of that.
+// token is what a command is known by when it asks for tools: its ID, and what only this daemon and the one after it
+// can make of that.
 func (s *Session) token(exec string) string {
 	return exec + "." + s.core.digest([]byte("tools\x00" + s.id + "\x00" + exec))[:32]
 }

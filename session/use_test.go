@@ -67,7 +67,8 @@ func TestStopAllAndDigests(t *testing.T) {
 	if err := st.Sessions.StopAll(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if res, err := e.Wait(ctx); err != nil || res.Exec.End.Reason != proto.EndStopped || res.Exec.End.ReturnCode != 137 {
+	if res, err := e.Wait(ctx); err != nil || res.Exec.End.Reason != proto.EndStopped ||
+		res.Exec.End.ReturnCode != 137 {
 		t.Errorf("%+v %v", res.Exec.End, err)
 	}
 	if n := st.Sessions.Counts(); n.ByState[proto.StateStopped] != 3 || len(sandboxes(t, st.Runtime)) != 0 {
@@ -169,19 +170,23 @@ func TestAuditSaysWhoRanWhat(t *testing.T) {
 		}
 	}})
 	s := st.Create(t, proto.CreateContainer{})
-	res := run(t, s, proto.Cmd{Command: "echo ab >made; printf err >&2; export API_KEY=hunter22; exit 3", JobID: "j", User: proto.UserRoot})
+	res := run(t, s, proto.Cmd{Command: "echo ab >made; printf err >&2; export API_KEY=hunter22; exit 3", JobID: "j",
+		User: proto.UserRoot})
 	run(t, s, proto.Cmd{Command: ": " + strings.Repeat("x", 900_000) + " password=hunter22"})
 	mu.Lock()
 	defer mu.Unlock()
 	if len(log) != 2 {
 		t.Fatalf("%d entries for two commands", len(log))
 	}
-	if want := []string{"container.start", "container.create", "exec.begin", "exec.end", "exec.begin", "exec.end"}; !slices.Equal(all, want) {
+	if want := []string{"container.start", "container.create", "exec.begin", "exec.end", "exec.begin",
+		"exec.end"}; !slices.Equal(all, want) {
 		t.Errorf("%q", all)
 	}
 	e, x := log[0], log[0].Exec
-	if e.Owner != sessiontest.Owner || e.ContainerID != s.ID() || e.ExecID != res.Exec.ID || x.JobID != "j" || x.User != "root" || x.ReturnCode != 3 ||
-		x.StderrBytes != 3 || x.Reason != proto.EndExit || len(x.Produced) != 1 || x.Produced[0] != "made" || e.Actor != proto.ActorDaemon {
+	if e.Owner != sessiontest.Owner || e.ContainerID != s.ID() || e.ExecID != res.Exec.ID || x.JobID != "j" ||
+		x.User != "root" || x.ReturnCode != 3 ||
+		x.StderrBytes != 3 || x.Reason != proto.EndExit || len(x.Produced) != 1 || x.Produced[0] != "made" ||
+		e.Actor != proto.ActorDaemon {
 		t.Errorf("%+v", e)
 	}
 	if strings.Contains(x.Command, "hunter22") || !strings.Contains(x.Command, "echo ab") {
@@ -196,7 +201,8 @@ func TestTooMuchOutputIsAlwaysTold(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
 	for range 50 { // it ends by itself at the same moment
-		res := run(t, s, proto.Cmd{Command: "head -c 2000 /dev/zero", MaxOutputBytes: 1000, OnOutputLimit: proto.OutputFail})
+		res := run(t, s, proto.Cmd{Command: "head -c 2000 /dev/zero", MaxOutputBytes: 1000,
+			OnOutputLimit: proto.OutputFail})
 		if res.Exec.End.Reason != proto.EndOutputLimit {
 			t.Fatalf("%+v", res.Exec.End)
 		}
@@ -209,7 +215,8 @@ func TestRememberedOutputIsBounded(t *testing.T) {
 	s := st.Create(t, proto.CreateContainer{})
 	var held, told int
 	for range 8 {
-		if res := run(t, s, proto.Cmd{Command: "head -c 1000000 /dev/zero | tr '\\0' x"}); len(res.Result.Result.Stdout) != 1000000 {
+		if res := run(t, s, proto.Cmd{Command: "head -c 1000000 /dev/zero | tr '\\0' x"}); len(
+			res.Result.Result.Stdout) != 1000000 {
 			t.Fatalf("%d bytes", len(res.Result.Result.Stdout))
 		}
 	}

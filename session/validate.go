@@ -23,7 +23,8 @@ func invalid(field, format string, args ...any) error {
 func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
 	r := record{
 		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
-		Fleeting: req.Fleeting, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
+		Fleeting: req.Fleeting, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Secrets: maps.Clone(
+			req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
 		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
 	}
 	setDefault(&r.Image, c.Image)
@@ -39,7 +40,8 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 		checkClass(r.Class),
 		checkSpan("idle_timeout_seconds", r.Idle, minIdle, maxIdle),
 		checkSpan("max_lifetime_seconds", r.Lifetime, minLifetime, maxLifetime),
-		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits), denied, refused, kept,
+		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits),
+		denied, refused, kept,
 	} {
 		if check != nil {
 			return record{}, check
@@ -57,7 +59,8 @@ func seconds(s float64) time.Duration {
 
 func checkClass(c proto.RuntimeClass) error {
 	if c != proto.ClassRunc && c != proto.ClassGVisor {
-		return invalid("runtime_class", "runtime_class %q is not known; use %q or %q", c, proto.ClassRunc, proto.ClassGVisor)
+		return invalid("runtime_class", "runtime_class %q is not known; use %q or %q", c, proto.ClassRunc,
+			proto.ClassGVisor)
 	}
 	return nil
 }
@@ -75,15 +78,20 @@ func checkLimits(l, most proto.Limits) error {
 	least := LeastLimits
 	switch {
 	case l.CPUs < 0 || l.CPUs > 0 && l.CPUs < least.CPUs || math.IsNaN(l.CPUs) || l.CPUs > most.CPUs:
-		return invalid("limits.cpus", "limits.cpus must be from %g to %g, which is this daemon's limit", least.CPUs, most.CPUs)
+		return invalid("limits.cpus", "limits.cpus must be from %g to %g, which is this daemon's limit", least.CPUs,
+			most.CPUs)
 	case outside(l.MemoryBytes, least.MemoryBytes, most.MemoryBytes):
-		return invalid("limits.memory_bytes", "limits.memory_bytes must be from %d to %d, which is this daemon's limit", least.MemoryBytes, most.MemoryBytes)
+		return invalid("limits.memory_bytes", "limits.memory_bytes must be from %d to %d, which is this daemon's limit",
+			least.MemoryBytes, most.MemoryBytes)
 	case outside(l.PIDs, least.PIDs, most.PIDs):
-		return invalid("limits.pids", "limits.pids must be from %d to %d, which is this daemon's limit", least.PIDs, most.PIDs)
+		return invalid("limits.pids", "limits.pids must be from %d to %d, which is this daemon's limit", least.PIDs,
+			most.PIDs)
 	case outside(l.DiskBytes, least.DiskBytes, most.DiskBytes):
-		return invalid("limits.disk_bytes", "limits.disk_bytes must be from %d to %d, which is this daemon's limit", least.DiskBytes, most.DiskBytes)
+		return invalid("limits.disk_bytes", "limits.disk_bytes must be from %d to %d, which is this daemon's limit",
+			least.DiskBytes, most.DiskBytes)
 	case outside(l.OpenFiles, least.OpenFiles, most.OpenFiles):
-		return invalid("limits.open_files", "limits.open_files must be from %d to %d, which is this daemon's limit", least.OpenFiles, most.OpenFiles)
+		return invalid("limits.open_files", "limits.open_files must be from %d to %d, which is this daemon's limit",
+			least.OpenFiles, most.OpenFiles)
 	}
 	return nil
 }
@@ -97,7 +105,8 @@ func checkLabels(labels map[string]string) error {
 	}
 	for k, v := range labels {
 		if k == "" || len(k) > maxLabelBytes || len(v) > maxLabelBytes || !printable(k) || !printable(v) {
-			return invalid("labels", "label %.64q: keys and values must be printable UTF-8 of at most %d bytes, keys not empty", k, maxLabelBytes)
+			return invalid("labels", "label %.64q: keys and values must be printable UTF-8 of at most %d bytes, "+
+				"keys not empty", k, maxLabelBytes)
 		}
 	}
 	return nil
@@ -158,8 +167,10 @@ func checkProgram(cmd *proto.Cmd) error {
 	case len(cmd.Argv) > 0 && cmd.Argv[0] == "":
 		return invalid("argv", "argv[0] is empty; it must name a program")
 	case size > maxCommand:
-		return proto.Errorf(proto.TooLarge, "", "command", "the command has %d bytes; %d is the limit; put it into a file and run that", size, maxCommand)
-	case strings.ContainsRune(cmd.Command, 0) || slices.ContainsFunc(cmd.Argv, func(a string) bool { return strings.ContainsRune(a, 0) }):
+		return proto.Errorf(proto.TooLarge, "", "command", "the command has %d bytes; %d is the limit; put it into "+
+			"a file and run that", size, maxCommand)
+	case strings.ContainsRune(cmd.Command, 0) ||
+		slices.ContainsFunc(cmd.Argv, func(a string) bool { return strings.ContainsRune(a, 0) }):
 		return invalid("command", "the command holds a NUL byte")
 	}
 	return nil
@@ -191,14 +202,18 @@ func checkBounds(cmd *proto.Cmd) error {
 
 func checkModes(cmd *proto.Cmd) error {
 	switch {
-	case cmd.OnOutputLimit != proto.OutputTruncate && cmd.OnOutputLimit != proto.OutputFail && cmd.OnOutputLimit != proto.OutputWait:
-		return invalid("on_output_limit", "on_output_limit %.80q: use %q, %q or %q", cmd.OnOutputLimit, proto.OutputTruncate, proto.OutputFail, proto.OutputWait)
+	case cmd.OnOutputLimit != proto.OutputTruncate && cmd.OnOutputLimit != proto.OutputFail &&
+		cmd.OnOutputLimit != proto.OutputWait:
+		return invalid("on_output_limit", "on_output_limit %.80q: use %q, %q or %q", cmd.OnOutputLimit,
+			proto.OutputTruncate, proto.OutputFail, proto.OutputWait)
 	case cmd.OnOutputLimit == proto.OutputWait && durable(*cmd):
-		return invalid("on_output_limit", "a command in the background, or one that is detached or has an idempotency key, cannot wait for those who follow it")
+		return invalid("on_output_limit", "a command in the background, or one that is detached or has an "+
+			"idempotency key, cannot wait for those who follow it")
 	case cmd.Shell != "" && cmd.Command == "":
 		return invalid("shell", "a shell runs command, not argv")
 	case cmd.Shell != "" && (cmd.TTY != nil || cmd.OpenStdin):
-		return invalid("shell", "a command in a shell has no terminal and no open standard input; run bash itself with tty for that")
+		return invalid("shell", "a command in a shell has no terminal and no open standard input; run bash itself "+
+			"with tty for that")
 	case cmd.Shell != "" && !proto.ValidJobID(cmd.Shell):
 		return invalid("shell", "shell %.80q: %s", cmd.Shell, proto.JobIDRule)
 	case cmd.TTY != nil && (cmd.TTY.Rows == 0 || cmd.TTY.Cols == 0):

@@ -46,7 +46,8 @@ func (ss *Sessions) DeleteWorkspace(ctx context.Context, owner, id string) error
 		return proto.Errorf(proto.NotFound, "", id, "workspace %.80q does not exist", id)
 	case ws.Session != "":
 		ss.mu.Unlock()
-		return proto.Errorf(proto.Conflict, "", id, "workspace %s belongs to container %s; delete the container, which removes it too", id, ws.Session)
+		return proto.Errorf(proto.Conflict, "", id, "workspace %s belongs to container %s; delete the container, "+
+			"which removes it too", id, ws.Session)
 	}
 	ws.going = true // nobody can claim it from here on, and a sweep that finds its files knows whose they are
 	ss.workspaces[id] = ws
@@ -85,8 +86,8 @@ func (ss *Sessions) releaseWorkspace(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// dropWorkspace removes a workspace's jobs, files and record, in this order: the
-// record goes last, so that a crash leaves something to finish from. After a power cut there may be a record of a workspace that is gone.
+// dropWorkspace removes a workspace's jobs, files and record, in this order: the record goes last, so that a crash
+// leaves something to finish from. After a power cut there may be a record of a workspace that is gone.
 func (ss *Sessions) dropWorkspace(ctx context.Context, ws workspaceRecord) error {
 	if err := ss.cfg.Jobs.Drop(ctx, ws.ID); err != nil {
 		return fmt.Errorf("dropping the jobs of %s: %w", ws.ID, err)

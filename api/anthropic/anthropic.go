@@ -1,9 +1,8 @@
-// Package anthropic is the edge that the official Anthropic SDKs speak to: the Files API, the Skills API and Messages, as the
-// hosted service answers them.
+// Package anthropic is the edge that the official Anthropic SDKs speak to: the Files API, the Skills API and
+// Messages, as the hosted service answers them.
 //
-// Two generations of SDK are in the field. They differ in the header that carries the key (package api
-// takes both), in anthropic-version (both are accepted), and in the shape of lists, which follows
-// the anthropic-beta header:
+// Two generations of SDK are in the field. They differ in the header that carries the key (package api takes both),
+// in anthropic-version (both are accepted), and in the shape of lists, which follows the anthropic-beta header:
 //
 //	header                      list                              an entry has
 //	none of these               data, next_page                   expires_at
@@ -51,7 +50,8 @@ func New(cfg Config) api.Edge {
 		Dialect:  dialect,
 		Check:    check,
 		Routes: append([]api.Route{
-			{Method: "POST", Pattern: "/v1/files", Handle: e.upload, Act: "file.upload", MaxBodyBytes: cfg.Files.MaxFileBytes() + formOverhead},
+			{Method: "POST", Pattern: "/v1/files", Handle: e.upload, Act: "file.upload",
+				MaxBodyBytes: cfg.Files.MaxFileBytes() + formOverhead},
 			{Method: "GET", Pattern: "/v1/files", Handle: e.list},
 			{Method: "GET", Pattern: "/v1/files/{file_id}", Handle: e.metadata},
 			{Method: "GET", Pattern: "/v1/files/{file_id}/content", Handle: e.download, Act: "file.download"},
@@ -60,8 +60,10 @@ func New(cfg Config) api.Edge {
 	}
 	if cfg.Gateway != nil {
 		made.Routes = append(made.Routes,
-			api.Route{Method: "POST", Pattern: "/v1/messages", Handle: e.messages, Act: "messages", MaxBodyBytes: maxMessages},
-			api.Route{Method: "POST", Pattern: "/v1/messages/count_tokens", Handle: e.messages, Act: "messages.count_tokens", MaxBodyBytes: maxMessages},
+			api.Route{Method: "POST", Pattern: "/v1/messages", Handle: e.messages, Act: "messages",
+				MaxBodyBytes: maxMessages},
+			api.Route{Method: "POST", Pattern: "/v1/messages/count_tokens", Handle: e.messages,
+				Act: "messages.count_tokens", MaxBodyBytes: maxMessages},
 		)
 	}
 	return made

@@ -208,7 +208,8 @@ func (d *desk) upload(t *testing.T, parts ...part) answer {
 // produce stores a file as a container does.
 func (d *desk) produce(t *testing.T, content string) proto.StoredFile {
 	t.Helper()
-	f, err := d.files.Put(t.Context(), files.Upload{Owner: "ann", Filename: "chart.png", MIMEType: "image/png", Downloadable: true, Scope: "container_1"}, strings.NewReader(content))
+	f, err := d.files.Put(t.Context(), files.Upload{Owner: "ann", Filename: "chart.png", MIMEType: "image/png",
+		Downloadable: true, Scope: "container_1"}, strings.NewReader(content))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,13 +43,15 @@ func TestRows21and22Download(t *testing.T) {
 		a := d.do(t, "GET", "/v1/files/"+up.str("id")+"/content", nil)
 		if strict {
 			a.wantError(t, 400, "invalid_request_error", "file_not_downloadable")
-		} else if string(a.body) != content || a.Header.Get("Content-Type") != "application/x-thing" || a.ContentLength != int64(len(content)) ||
+		} else if string(a.body) != content || a.Header.Get("Content-Type") != "application/x-thing" ||
+			a.ContentLength != int64(len(content)) ||
 			a.Header.Get("Content-Disposition") != "attachment; filename*=utf-8''na%C3%AFve.bin" {
 			t.Fatalf("%d bytes, %v", len(a.body), a.Header)
 		}
 		made := d.produce(t, content)
 		b := d.do(t, "GET", "/v1/files/"+made.ID+"/content", nil).wantOK(t)
-		if string(b.body) != content || b.Header.Get("Content-Type") != "image/png" || b.Header.Get("Content-Disposition") != "attachment; filename=chart.png" {
+		if string(b.body) != content || b.Header.Get("Content-Type") != "image/png" ||
+			b.Header.Get("Content-Disposition") != "attachment; filename=chart.png" {
 			t.Fatalf("%d bytes, %v", len(b.body), b.Header)
 		}
 		h := d.do(t, "HEAD", "/v1/files/"+made.ID+"/content", nil).wantOK(t)
@@ -92,7 +94,8 @@ func TestRow24Delete(t *testing.T) {
 	d.do(t, "DELETE", "/v1/files/"+id, nil).wantError(t, 404, "not_found_error", "")
 	d.do(t, "GET", "/v1/files/"+id, nil).wantError(t, 404, "not_found_error", "")
 	d.do(t, "GET", "/v1/files/"+id+"/content", nil).wantError(t, 404, "not_found_error", "")
-	for _, strange := range []string{"x", "file_", "..%2f..%2fetc%2fpasswd", "file_%00", "%1b%5b2J", strings.Repeat("a", 5000)} {
+	for _, strange := range []string{"x", "file_", "..%2f..%2fetc%2fpasswd", "file_%00", "%1b%5b2J",
+		strings.Repeat("a", 5000)} {
 		d.do(t, "GET", "/v1/files/"+strange, nil).wantError(t, 404, "not_found_error", "")
 	}
 }
@@ -117,7 +120,8 @@ func TestRow24DeleteDuringDownload(t *testing.T) {
 func TestRow25Quota(t *testing.T) {
 	d := newDesk(t, files.Config{QuotaBytes: 1000}, false)
 	id := d.upload(t, filePart("x", "text/plain", strings.Repeat("x", 900))).wantOK(t).str("id")
-	d.upload(t, filePart("y", "text/plain", strings.Repeat("y", 101))).wantError(t, 400, "invalid_request_error", "storage_quota_exceeded")
+	d.upload(t, filePart("y", "text/plain", strings.Repeat("y", 101))).wantError(t, 400, "invalid_request_error",
+		"storage_quota_exceeded")
 	d.do(t, "DELETE", "/v1/files/"+id, nil).wantOK(t)
 	d.upload(t, filePart("y", "text/plain", strings.Repeat("y", 1000))).wantOK(t)
 }

@@ -55,8 +55,9 @@ func (p partReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// eachPart has parts taken until the closing boundary. A body that ends before it is an error, and so are more than most: each costs a header to parse, and
-// those that are skipped count against no other limit but the body's. What take leaves of a part is skipped: SDKs may learn new fields before we do.
+// eachPart has parts taken until the closing boundary. A body that ends before it is an error, and so are more than
+// most: each costs a header to parse, and those that are skipped count against no other limit but the body's. What
+// take leaves of a part is skipped: SDKs may learn new fields before we do.
 func eachPart(parts *multipart.Reader, most int, take func(d map[string]string, part partReader) error) error {
 	for n := 0; ; n++ {
 		// Raw: NextPart would undo quoted-printable by itself, and a file is stored as it came.

@@ -92,7 +92,8 @@ func parseCursors(v url.Values, s shape) (after, before string, err error) {
 	// Refused and not ignored: a client of the beta that lost its header would walk the first page
 	// for ever.
 	if s == shapeGA && (after != "" || before != "") {
-		return "", "", invalid("before_id", "before_id and after_id belong to beta versions of this endpoint; use page.")
+		return "", "", invalid("before_id",
+			"before_id and after_id belong to beta versions of this endpoint; use page.")
 	}
 	for _, id := range []string{after, before} {
 		if id != "" && !proto.ValidID(proto.FilePrefix, id) {

@@ -47,7 +47,8 @@ func TestRows16to18ListGA(t *testing.T) {
 	if !slices.Equal(walked, ids) {
 		t.Fatalf("walked %v\nwant %v", walked, ids)
 	}
-	some := d.do(t, "GET", "/v1/files?ids%5B%5D="+ids[3]+"&ids%5B%5D="+ids[1]+"&ids%5B%5D="+ids[3]+"&ids%5B%5D=file_0000000000000000000000&ids%5B%5D=..%2fx", nil).wantOK(t)
+	some := d.do(t, "GET", "/v1/files?ids%5B%5D="+ids[3]+"&ids%5B%5D="+ids[1]+"&ids%5B%5D="+ids[3]+
+		"&ids%5B%5D=file_0000000000000000000000&ids%5B%5D=..%2fx", nil).wantOK(t)
 	if !slices.Equal(some.ids(), []string{ids[1], ids[3]}) || some.json["next_page"] != nil {
 		t.Fatalf("%s", some.body)
 	}
@@ -57,8 +58,10 @@ func TestRows16to18ListGA(t *testing.T) {
 	}
 	d.do(t, "GET", strings.TrimSuffix(many, "ids[]=file_0000000000000000000100&"), nil).wantOK(t)
 	page := first.str("next_page")
-	for _, bad := range []string{many, "/v1/files?limit=0", "/v1/files?limit=1001", "/v1/files?limit=-1", "/v1/files?limit=ten", "/v1/files?limit=",
-		"/v1/files?page=", "/v1/files?page=page_", "/v1/files?page=" + ids[0], "/v1/files?page=page_..%2f..%2f..%2f..%2f..%2f..%2f..x",
+	for _, bad := range []string{many, "/v1/files?limit=0", "/v1/files?limit=1001", "/v1/files?limit=-1",
+		"/v1/files?limit=ten", "/v1/files?limit=",
+		"/v1/files?page=", "/v1/files?page=page_", "/v1/files?page=" + ids[0],
+		"/v1/files?page=page_..%2f..%2f..%2f..%2f..%2f..%2f..x",
 		"/v1/files?before_id=" + ids[0], "/v1/files?after_id=" + ids[0],
 		"/v1/files?ids[]=" + ids[0] + "&limit=5", "/v1/files?ids[]=" + ids[0] + "&page=" + page} {
 		d.do(t, "GET", bad, nil).wantError(t, 400, "invalid_request_error", "")
@@ -102,11 +105,14 @@ func TestRows19and20ListBetas(t *testing.T) {
 		if a := get("scope_id=container_1", beta); !slices.Equal(a.ids(), ids[:1]) {
 			t.Fatalf("%s", a.body)
 		}
-		if a := get("after_id="+ids[6], beta); a.json["first_id"] != nil || a.json["last_id"] != nil || len(a.ids()) != 0 {
+		if a := get("after_id="+ids[6], beta); a.json["first_id"] != nil || a.json["last_id"] != nil ||
+			len(a.ids()) != 0 {
 			t.Fatalf("%s", a.body)
 		}
-		d.do(t, "GET", "/v1/files?after_id=x", nil, "anthropic-beta", beta).wantError(t, 400, "invalid_request_error", "")
-		d.do(t, "GET", "/v1/files?after_id="+ids[0]+"&before_id="+ids[1], nil, "anthropic-beta", beta).wantError(t, 400, "invalid_request_error", "")
+		d.do(t, "GET", "/v1/files?after_id=x", nil, "anthropic-beta", beta).wantError(t, 400, "invalid_request_error",
+			"")
+		d.do(t, "GET", "/v1/files?after_id="+ids[0]+"&before_id="+ids[1], nil, "anthropic-beta", beta).wantError(
+			t, 400, "invalid_request_error", "")
 	}
 	entry := func(a answer) string { return keysOf(a.json["data"].([]any)[0].(map[string]any)) }
 	old := get("", legacy)
@@ -114,7 +120,9 @@ func TestRows19and20ListBetas(t *testing.T) {
 		t.Fatalf("%s", old.body)
 	}
 	both := get("limit=2", hybrid)
-	if keysOf(both.json) != "data first_id has_more last_id next_page" || !strings.Contains(entry(both), "expires_at") || !strings.Contains(string(both.body), `"scope":{"type":"session","id":"container_1"}`) {
+	if keysOf(both.json) != "data first_id has_more last_id next_page" ||
+		!strings.Contains(entry(both), "expires_at") ||
+		!strings.Contains(string(both.body), `"scope":{"type":"session","id":"container_1"}`) {
 		t.Fatalf("%s", both.body)
 	}
 	if a := get("limit=2&page="+both.str("next_page"), hybrid); !slices.Equal(a.ids(), ids[2:4]) {
@@ -126,7 +134,8 @@ func TestRows19and20ListBetas(t *testing.T) {
 }
 
 func FuzzParsePage(f *testing.F) {
-	for _, s := range []string{"page_0000000000000000000000", "page_", "", "file_0000000000000000000000", "page_../../../../../../../../", "page_000000000000000000000\x00"} {
+	for _, s := range []string{"page_0000000000000000000000", "page_", "", "file_0000000000000000000000",
+		"page_../../../../../../../../", "page_000000000000000000000\x00"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, page string) {

@@ -114,7 +114,8 @@ func (r *remote) upload(t *testing.T, size int64, announce bool) (int, string) {
 	t.Helper()
 	kind, empty := formOf(filePart("big.bin", "application/octet-stream", ""))
 	cut := bytes.LastIndex(empty, []byte("\r\n--"))
-	body := io.MultiReader(bytes.NewReader(empty[:cut]), io.LimitReader(neverEnds{}, size), bytes.NewReader(empty[cut:]))
+	body := io.MultiReader(bytes.NewReader(empty[:cut]), io.LimitReader(neverEnds{}, size), bytes.NewReader(
+		empty[cut:]))
 	req, err := http.NewRequest("POST", "http://"+r.addr+"/v1/files", body)
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +161,8 @@ func TestMemoryStaysFlat(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "GET /v1/files/%s/content HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nAnthropic-Version: 2026-10-21\r\n\r\n", id, annKey)
+		fmt.Fprintf(conn, "GET /v1/files/%s/content HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nAnthropic-Version: "+
+			"2026-10-21\r\n\r\n", id, annKey)
 		if _, err := io.ReadFull(conn, make([]byte, 1000)); err != nil {
 			t.Fatal(err)
 		}

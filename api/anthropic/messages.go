@@ -18,7 +18,8 @@ func (e edge) messages(w http.ResponseWriter, r *http.Request, c api.Caller) err
 	if err != nil {
 		return err
 	}
-	req := gateway.Request{Owner: c.Owner, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body, Draining: api.Draining(r.Context())}
+	req := gateway.Request{Owner: c.Owner, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body,
+		Draining: api.Draining(r.Context())}
 	fail := func(err error) any { return envelope(dialect.Failure(api.RequestID(r.Context()), err)) }
 	err = e.Gateway.Messages(r.Context(), w, req, fail)
 	var told *gateway.Told
@@ -29,7 +30,8 @@ func (e edge) messages(w http.ResponseWriter, r *http.Request, c api.Caller) err
 	return statusOf(w, err)
 }
 
-// statusOf gives an interrupted turn the status that the upstream had for it, and has no SDK send it again by itself: what was done would be done twice.
+// statusOf gives an interrupted turn the status that the upstream had for it, and has no SDK send it again by itself:
+// what was done would be done twice.
 func statusOf(w http.ResponseWriter, err error) error {
 	var i *gateway.Interruption
 	if !errors.As(err, &i) {

@@ -68,7 +68,8 @@ func newStudio(t *testing.T) *studio {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { set.Close() })
-	gw := gateway.New(gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs, Bridge: st.Bridge, Ledger: st.Ledger, MaxRounds: 2})
+	gw := gateway.New(gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs,
+		Bridge: st.Bridge, Ledger: st.Ledger, MaxRounds: 2})
 	srv, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{New(Config{Files: st.Files, Gateway: gw})}})
 	if err != nil {
 		t.Fatal(err)

@@ -34,9 +34,12 @@ type sdk struct {
 var sdks = []sdk{
 	{"gov1", []string{"1", "3", "8", "9", "10", "19", "22", "24", "skills", "44", "45"}, goProgram("gov1")},
 	{"gov1old", []string{"19", "skills"}, goProgram("gov1old")},
-	{"gov2", []string{"1", "4", "6", "7", "8", "9", "10", "11", "12", "16", "18", "21", "22", "24", "skills", "44", "45", "46", "47", "48"}, goProgram("gov2")},
-	{"typescript", []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24", "skills", "44", "45", "46", "47", "48"}, nodeProgram},
-	{"python", []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24", "skills", "44", "45", "46", "47", "48"}, pythonProgram},
+	{"gov2", []string{"1", "4", "6", "7", "8", "9", "10", "11", "12", "16", "18", "21", "22", "24", "skills", "44",
+		"45", "46", "47", "48"}, goProgram("gov2")},
+	{"typescript", []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24", "skills", "44", "45", "46", "47",
+		"48"}, nodeProgram},
+	{"python", []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24", "skills",
+		"44", "45", "46", "47", "48"}, pythonProgram},
 }
 
 func TestSDKs(t *testing.T) {
@@ -61,7 +64,8 @@ func (s sdk) run(t *testing.T) {
 
 	cmd := s.command(t)
 	cmd.Env = append(append(os.Environ(), cmd.Env...),
-		"BERTH_BASE_URL="+open.URL, "BERTH_STRICT_URL="+strict.URL, "BERTH_SMALL_URL="+small.URL, "BERTH_API_KEY="+annKey,
+		"BERTH_BASE_URL="+open.URL, "BERTH_STRICT_URL="+strict.URL, "BERTH_SMALL_URL="+small.URL, "BERTH_API_KEY="+
+			annKey,
 		"BERTH_MESSAGES_URL="+talk.URL, "BERTH_MESSAGES_KEY="+sessiontest.Secret,
 		"BERTH_PRODUCED_ID="+open.produce(t, string(small64)).ID, "BERTH_PRODUCED_SHA256="+sum(small64),
 		"BERTH_BIG_ID="+open.produce(t, string(content)).ID, "BERTH_BIG_SHA256="+sum(content))
@@ -113,7 +117,10 @@ type trouble struct {
 }
 
 func (tr *trouble) make(e *api.Edge) {
-	i := slices.IndexFunc(e.Routes, func(r api.Route) bool { return r.Method == "GET" && r.Pattern == "/v1/files/{file_id}" })
+	i := slices.IndexFunc(e.Routes, func(r api.Route) bool {
+		return r.Method == "GET" &&
+			r.Pattern == "/v1/files/{file_id}"
+	})
 	handle := e.Routes[i].Handle
 	e.Routes[i].Handle = func(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 		id := r.PathValue("file_id")
@@ -129,7 +136,8 @@ func (tr *trouble) make(e *api.Edge) {
 		case id == "file_busy" && n == 1:
 			return proto.Errorf(proto.TooMany, "", id, "Come back later.")
 		case id == "file_busy":
-			return api.JSON(w, http.StatusOK, describe(proto.StoredFile{ID: id, Filename: "x", MIMEType: "text/plain"}, shapeGA))
+			return api.JSON(w, http.StatusOK, describe(proto.StoredFile{ID: id, Filename: "x", MIMEType: "text/plain"},
+				shapeGA))
 		}
 		return handle(w, r, c)
 	}
@@ -165,7 +173,9 @@ func nodeProgram(t *testing.T) *exec.Cmd {
 
 func pythonProgram(t *testing.T) *exec.Cmd {
 	dir := install(t, "py", func(ctx context.Context, dir string) *exec.Cmd {
-		return exec.CommandContext(ctx, "sh", "-euc", `"$0" -m venv venv; venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt`, tool(t, "python3"))
+		return exec.CommandContext(ctx, "sh", "-euc",
+			`"$0" -m venv venv; venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt`,
+			tool(t, "python3"))
 	})
 	return exec.CommandContext(t.Context(), filepath.Join(dir, "venv", "bin", "python"), filepath.Join(dir, "main.py"))
 }

@@ -15,8 +15,8 @@ import (
 	"berth/tools/skills"
 )
 
-// This file has the Skills API. It has two dialects: clients that send the skills beta call things otherwise, and mean a version's time where others
-// mean its ID.
+// This file has the Skills API. It has two dialects: clients that send the skills beta call things otherwise, and
+// mean a version's time where others mean its ID.
 //
 //	header              a skill has                       a version has                 to delete
 //	none                display_name, latest_version_id   skver_…                       a skill, with its versions
@@ -33,11 +33,14 @@ func (e edge) skillRoutes() []api.Route {
 		{Method: "GET", Pattern: "/v1/skills", Handle: e.listSkills},
 		{Method: "GET", Pattern: "/v1/skills/{skill_id}", Handle: e.getSkill},
 		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}", Handle: e.deleteSkill, Act: "skill.delete"},
-		{Method: "POST", Pattern: "/v1/skills/{skill_id}/versions", Handle: e.createSkillVersion, Act: "skill.change", MaxBodyBytes: most},
+		{Method: "POST", Pattern: "/v1/skills/{skill_id}/versions", Handle: e.createSkillVersion, Act: "skill.change",
+			MaxBodyBytes: most},
 		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions", Handle: e.listSkillVersions},
 		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}", Handle: e.getSkillVersion},
-		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}/content", Handle: e.downloadSkill, Act: "skill.download"},
-		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}/versions/{version}", Handle: e.deleteSkillVersion, Act: "skill.delete_version"},
+		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}/content", Handle: e.downloadSkill,
+			Act: "skill.download"},
+		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}/versions/{version}", Handle: e.deleteSkillVersion,
+			Act: "skill.delete_version"},
 	}
 }
 
@@ -156,7 +159,9 @@ func (e edge) listSkills(w http.ResponseWriter, r *http.Request, c api.Caller) e
 	if err != nil {
 		return err
 	}
-	return skillPage(w, q, list, func(k skills.Skill) string { return k.ID }, func(k skills.Skill) any { return describeSkill(k, olderSkills(r)) })
+	return skillPage(w, q, list, func(k skills.Skill) string { return k.ID }, func(k skills.Skill) any {
+		return describeSkill(k, olderSkills(r))
+	})
 }
 
 func (e edge) listSkillVersions(w http.ResponseWriter, r *http.Request, c api.Caller) error {
@@ -164,13 +169,16 @@ func (e edge) listSkillVersions(w http.ResponseWriter, r *http.Request, c api.Ca
 	if err != nil {
 		return err
 	}
-	return skillPage(w, r.URL.Query(), list, func(v skills.Version) string { return v.ID }, func(v skills.Version) any { return describeSkillVersion(v, olderSkills(r)) })
+	return skillPage(w, r.URL.Query(), list, func(v skills.Version) string { return v.ID }, func(v skills.Version) any {
+		return describeSkillVersion(v, olderSkills(r))
+	})
 }
 
 // usualPage is how many entries a page has for clients that do not say.
 const usualPage = 20
 
-// skillPage answers one page of a list. Its cursor names the page's last entry; where that is gone meanwhile, so is the cursor.
+// skillPage answers one page of a list. Its cursor names the page's last entry; where that is gone meanwhile, so is
+// the cursor.
 func skillPage[T any](w http.ResponseWriter, q url.Values, list []T, id func(T) string, describe func(T) any) error {
 	limit, err := parseLimit(q)
 	if err != nil {
@@ -180,7 +188,8 @@ func skillPage[T any](w http.ResponseWriter, q url.Values, list []T, id func(T) 
 		last, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(q.Get("page"), pagePrefix))
 		at := slices.IndexFunc(list, func(v T) bool { return id(v) == string(last) })
 		if err != nil || at < 0 {
-			return invalid("page", "page is not one that this endpoint gave out as next_page, or what it follows was deleted; begin again without it.")
+			return invalid("page", "page is not one that this endpoint gave out as next_page, or what it follows "+
+				"was deleted; begin again without it.")
 		}
 		list = list[at+1:]
 	}

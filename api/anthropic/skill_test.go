@@ -41,11 +41,14 @@ func TestSkillForms(t *testing.T) {
 	d := newDesk(t, files.Config{}, false)
 	notes := skillPart("notes/SKILL.md", skillText("notes"))
 	made := d.createSkill(t, notes, fieldPart("display_name", "Nötes"), fieldPart("color", "blue")).wantOK(t)
-	if got := keysOf(made.json); got != "created_at display_name id latest_version_id source type updated_at" || made.str("display_name") != "Nötes" {
+	if got := keysOf(made.json); got != "created_at display_name id latest_version_id source type updated_at" ||
+		made.str("display_name") != "Nötes" {
 		t.Errorf("made %s", made.body)
 	}
-	older := d.do(t, "GET", "/v1/skills/"+made.str("id"), nil, "anthropic-beta", "code-execution-2025-08-25,skills-2025-10-02").wantOK(t)
-	if got := keysOf(older.json); got != "created_at display_title id latest_version source type updated_at" || older.str("source") != "custom" {
+	older := d.do(t, "GET", "/v1/skills/"+made.str("id"), nil, "anthropic-beta",
+		"code-execution-2025-08-25,skills-2025-10-02").wantOK(t)
+	if got := keysOf(older.json); got != "created_at display_title id latest_version source type updated_at" ||
+		older.str("source") != "custom" {
 		t.Errorf("older dialect: %s", older.body)
 	}
 	for name, parts := range map[string][]part{
@@ -57,9 +60,11 @@ func TestSkillForms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { d.createSkill(t, parts...).wantError(t, 400, "invalid_request_error", "") })
 	}
-	d.createSkill(t, notes, skillPart("notes/big", strings.Repeat("x", 31<<20))).wantError(t, 413, "request_too_large", "")
+	d.createSkill(t, notes, skillPart("notes/big", strings.Repeat("x", 31<<20))).wantError(t, 413, "request_too_large",
+		"")
 	kind, body := formOf(notes)
-	d.do(t, "POST", "/v1/skills", bytes.NewReader(body[:len(body)-10]), "Content-Type", kind).wantError(t, 400, "invalid_request_error", "")
+	d.do(t, "POST", "/v1/skills", bytes.NewReader(body[:len(body)-10]), "Content-Type", kind).wantError(
+		t, 400, "invalid_request_error", "")
 	if left, err := filepath.Glob(filepath.Join(d.dir, "skills", "draft-*")); err != nil || len(left) > 0 {
 		t.Errorf("refused forms left %v, %v", left, err)
 	}
@@ -71,11 +76,15 @@ func TestSkillsAreTheirOwners(t *testing.T) {
 	made := d.createSkill(t, skillPart("notes/SKILL.md", skillText("notes"))).wantOK(t)
 	path, bob := "/v1/skills/"+made.str("id"), "Bearer "+bobKey
 	kind, body := formOf(skillPart("notes/SKILL.md", skillText("notes")))
-	for _, try := range [][2]string{{"GET", path}, {"DELETE", path}, {"GET", path + "/versions"}, {"GET", path + "/versions/latest"}, {"GET", path + "/versions/latest/content"}, {"DELETE", path + "/versions/" + made.str("latest_version_id")}} {
+	for _, try := range [][2]string{{"GET", path}, {"DELETE", path}, {"GET", path + "/versions"},
+		{"GET", path + "/versions/latest"}, {"GET", path + "/versions/latest/content"},
+		{"DELETE", path + "/versions/" + made.str("latest_version_id")}} {
 		d.do(t, try[0], try[1], nil, "Authorization", bob).wantError(t, 404, "not_found_error", "")
 	}
-	d.do(t, "POST", path+"/versions", bytes.NewReader(body), "Content-Type", kind, "Authorization", bob).wantError(t, 404, "not_found_error", "")
-	if got := d.do(t, "GET", "/v1/skills", nil, "Authorization", bob).wantOK(t).ids(); len(got) != 1 || got[0] != "xlsx" {
+	d.do(t, "POST", path+"/versions", bytes.NewReader(body), "Content-Type", kind, "Authorization", bob).wantError(
+		t, 404, "not_found_error", "")
+	if got := d.do(t, "GET", "/v1/skills", nil, "Authorization", bob).wantOK(t).ids(); len(got) != 1 ||
+		got[0] != "xlsx" {
 		t.Errorf("bob sees %v", got)
 	}
 	if got := d.do(t, "GET", "/v1/skills", nil).wantOK(t).ids(); len(got) != 2 || got[1] != "xlsx" {

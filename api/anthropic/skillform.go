@@ -10,7 +10,8 @@ import (
 	"berth/tools/skills"
 )
 
-// A skillForm is an upload of a skill on its way in: files, each with its path as its filename, or one zip archive of them.
+// A skillForm is an upload of a skill on its way in: files, each with its path as its filename, or one zip archive of
+// them.
 type skillForm struct {
 	*skills.Draft
 	title string
@@ -98,7 +99,8 @@ func (f *skillForm) takeTitle(field string, part partReader) error {
 	return nil
 }
 
-// takeFile takes in one file. A zip archive stands alone and in no directory; one that is in the skill's is a file like any other.
+// takeFile takes in one file. A zip archive stands alone and in no directory; one that is in the skill's is a file
+// like any other.
 func (f *skillForm) takeFile(name string, part partReader) error {
 	archive := !strings.Contains(name, "/") && strings.HasSuffix(strings.ToLower(name), ".zip")
 	if f.zip || archive && f.parts > 0 {

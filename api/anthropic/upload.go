@@ -100,7 +100,8 @@ func (f *form) takeExpiry(part partReader) error {
 	seconds, err := strconv.ParseInt(string(text), 10, 32)
 	f.expires = time.Duration(seconds) * time.Second
 	if err != nil || f.expires < files.MinExpiresIn || f.expires > files.MaxExpiresIn {
-		return invalid(field, "%s must be a whole number from %.0f to %.0f.", field, files.MinExpiresIn.Seconds(), files.MaxExpiresIn.Seconds())
+		return invalid(field, "%s must be a whole number from %.0f to %.0f.", field, files.MinExpiresIn.Seconds(),
+			files.MaxExpiresIn.Seconds())
 	}
 	return nil
 }

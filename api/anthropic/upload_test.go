@@ -21,10 +21,12 @@ func TestRow9MetadataHasExactKeys(t *testing.T) {
 	if got := keysOf(a.json); got != "created_at downloadable expires_at filename id mime_type size_bytes type" {
 		t.Fatalf("keys: %s", got)
 	}
-	if a.json["downloadable"] != false || a.json["expires_at"] != nil || a.json["size_bytes"] != 8.0 || a.str("type") != "file" || a.str("mime_type") != "text/csv" {
+	if a.json["downloadable"] != false || a.json["expires_at"] != nil || a.json["size_bytes"] != 8.0 ||
+		a.str("type") != "file" || a.str("mime_type") != "text/csv" {
 		t.Fatalf("%s", a.body)
 	}
-	if !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$`).MatchString(a.str("created_at")) || !regexp.MustCompile(`^file_[0-9A-Za-z]+$`).MatchString(a.str("id")) {
+	if !regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$`).MatchString(a.str("created_at")) ||
+		!regexp.MustCompile(`^file_[0-9A-Za-z]+$`).MatchString(a.str("id")) {
 		t.Fatalf("%s", a.body)
 	}
 	if again := d.do(t, "GET", "/v1/files/"+a.str("id"), nil).wantOK(t); !bytes.Equal(again.body, a.body) {
@@ -84,7 +86,8 @@ func TestRows10and11Names(t *testing.T) {
 func TestRow12Expiry(t *testing.T) {
 	d := newDesk(t, files.Config{}, false)
 	file := filePart("x.txt", "text/plain", "x")
-	for _, parts := range [][]part{{file, fieldPart("expires_in_seconds", "3600")}, {fieldPart("expires_in_seconds", "3600"), file}} {
+	for _, parts := range [][]part{{file, fieldPart("expires_in_seconds", "3600")},
+		{fieldPart("expires_in_seconds", "3600"), file}} {
 		a := d.upload(t, parts...).wantOK(t)
 		created, _ := time.Parse(time.RFC3339, a.str("created_at"))
 		expires, err := time.Parse(time.RFC3339, a.str("expires_at"))
@@ -94,11 +97,13 @@ func TestRow12Expiry(t *testing.T) {
 	}
 	d.upload(t, fieldPart("expires_in_seconds", "7776000"), file).wantOK(t)
 	before := d.do(t, "GET", "/v1/files", nil).ids()
-	for _, bad := range []string{"3599", "7776001", "0", "-3600", "", "1e4", "3600.5", "3600 ", "99999999999999999999", strings.Repeat("0", 1000) + "3600"} {
+	for _, bad := range []string{"3599", "7776001", "0", "-3600", "", "1e4", "3600.5", "3600 ", "99999999999999999999",
+		strings.Repeat("0", 1000) + "3600"} {
 		d.upload(t, fieldPart("expires_in_seconds", bad), file).wantError(t, 400, "invalid_request_error", "")
 		d.upload(t, file, fieldPart("expires_in_seconds", bad)).wantError(t, 400, "invalid_request_error", "")
 	}
-	d.upload(t, file, fieldPart("expires_in_seconds", "3600"), fieldPart("expires_in_seconds", "3600")).wantError(t, 400, "invalid_request_error", "")
+	d.upload(t, file, fieldPart("expires_in_seconds", "3600"), fieldPart("expires_in_seconds", "3600")).wantError(
+		t, 400, "invalid_request_error", "")
 	if after := d.do(t, "GET", "/v1/files", nil).ids(); len(after) != len(before) || d.onDisk(t) != 1 {
 		t.Fatalf("refused uploads left %d files, %d on disk", len(after)-len(before), d.onDisk(t))
 	}
@@ -106,11 +111,15 @@ func TestRow12Expiry(t *testing.T) {
 
 func TestRow13BrokenBodiesLeaveNothing(t *testing.T) {
 	d := newDesk(t, files.Config{}, false)
-	kind, whole := formOf(filePart("x.txt", "text/plain", strings.Repeat("content ", 10_000)), fieldPart("other", "ignored"))
-	d.do(t, "POST", "/v1/files", strings.NewReader("a=b"), "Content-Type", "application/x-www-form-urlencoded").wantError(t, 400, "invalid_request_error", "")
+	kind, whole := formOf(filePart("x.txt", "text/plain", strings.Repeat("content ", 10_000)),
+		fieldPart("other", "ignored"))
+	d.do(t, "POST", "/v1/files", strings.NewReader("a=b"), "Content-Type",
+		"application/x-www-form-urlencoded").wantError(t, 400, "invalid_request_error", "")
 	d.do(t, "POST", "/v1/files", bytes.NewReader(whole)).wantError(t, 400, "invalid_request_error", "")
-	d.do(t, "POST", "/v1/files", bytes.NewReader(whole), "Content-Type", "multipart/form-data").wantError(t, 400, "invalid_request_error", "")
-	d.do(t, "POST", "/v1/files", bytes.NewReader(whole), "Content-Type", "multipart/form-data; boundary=wrong").wantError(t, 400, "invalid_request_error", "")
+	d.do(t, "POST", "/v1/files", bytes.NewReader(whole), "Content-Type", "multipart/form-data").wantError(
+		t, 400, "invalid_request_error", "")
+	d.do(t, "POST", "/v1/files", bytes.NewReader(whole), "Content-Type",
+		"multipart/form-data; boundary=wrong").wantError(t, 400, "invalid_request_error", "")
 	d.do(t, "POST", "/v1/files", nil, "Content-Type", kind).wantError(t, 400, "invalid_request_error", "")
 	d.upload(t).wantError(t, 400, "invalid_request_error", "")
 	d.upload(t, fieldPart("expires_in_seconds", "3600")).wantError(t, 400, "invalid_request_error", "")
@@ -118,9 +127,11 @@ func TestRow13BrokenBodiesLeaveNothing(t *testing.T) {
 	d.upload(t, file, file).wantError(t, 400, "invalid_request_error", "")
 	d.upload(t, slices.Repeat([]part{fieldPart("f", "x")}, 100)...).wantError(t, 400, "invalid_request_error", "")
 	for i := 1; i < 16; i++ { // a sender that stops early and says that it was all
-		d.do(t, "POST", "/v1/files", bytes.NewReader(whole[:len(whole)*i/16]), "Content-Type", kind).wantError(t, 400, "invalid_request_error", "")
+		d.do(t, "POST", "/v1/files", bytes.NewReader(whole[:len(whole)*i/16]), "Content-Type", kind).wantError(
+			t, 400, "invalid_request_error", "")
 	}
-	d.do(t, "POST", "/v1/files", bytes.NewReader(whole[:len(whole)-4]), "Content-Type", kind).wantError(t, 400, "invalid_request_error", "")
+	d.do(t, "POST", "/v1/files", bytes.NewReader(whole[:len(whole)-4]), "Content-Type", kind).wantError(
+		t, 400, "invalid_request_error", "")
 	if ids := d.do(t, "GET", "/v1/files", nil).ids(); len(ids) != 0 || d.onDisk(t) != 0 || d.files.Usage("ann") != 0 {
 		t.Fatalf("left: %v, %d on disk, usage %d", ids, d.onDisk(t), d.files.Usage("ann"))
 	}
@@ -159,7 +170,9 @@ func TestRow14TooLarge(t *testing.T) {
 	d.upload(t, filePart("x", "text/plain", strings.Repeat("x", 1<<20+1))).wantError(t, 413, "request_too_large", "")
 	d.upload(t, filePart("x", "text/plain", strings.Repeat("x", 4<<20))).wantError(t, 413, "request_too_large", "")
 	kind, body := formOf(filePart("x", "text/plain", strings.Repeat("x", 4<<20)))
-	d.do(t, "POST", "/v1/files", struct{ io.Reader }{bytes.NewReader(body)}, "Content-Type", kind).wantError(t, 413, "request_too_large", "") // chunked
+	// chunked
+	d.do(t, "POST", "/v1/files", struct{ io.Reader }{bytes.NewReader(body)}, "Content-Type", kind).wantError(
+		t, 413, "request_too_large", "")
 	if d.onDisk(t) != 1 {
 		t.Fatal("a refused upload is on disk")
 	}
@@ -169,8 +182,10 @@ func TestRow15DetectsTypes(t *testing.T) {
 	d := newDesk(t, files.Config{}, false)
 	png := "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 	for _, tt := range []struct{ name, content, want string }{
-		{"chart", png, "image/png"}, {"a.csv", "one column\n1\n", "text/csv"}, {"b.csv", "a,b\n1,2\n3,4\n", "text/csv"}, {"notes", "plain words", "text/plain"},
-		{"x.json", `{"a":1}`, "application/json"}, {"x.py", "print(1)\n", "text/x-python"}, {"x.pdf", "%PDF-1.7\n", "application/pdf"}, {"lies.csv", png, "image/png"},
+		{"chart", png, "image/png"}, {"a.csv", "one column\n1\n", "text/csv"}, {"b.csv", "a,b\n1,2\n3,4\n", "text/csv"},
+		{"notes", "plain words", "text/plain"},
+		{"x.json", `{"a":1}`, "application/json"}, {"x.py", "print(1)\n", "text/x-python"},
+		{"x.pdf", "%PDF-1.7\n", "application/pdf"}, {"lies.csv", png, "image/png"},
 	} {
 		a := d.upload(t, filePart(tt.name, "", tt.content)).wantOK(t)
 		if a.str("mime_type") != tt.want {
@@ -181,16 +196,20 @@ func TestRow15DetectsTypes(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 	kind, body := formOf(filePart("x", "", "x"))
-	d.do(t, "POST", "/v1/files", bytes.NewReader(body), "Content-Type", kind, "anthropic-beta", "files-api-2025-04-14").wantError(t, 400, "invalid_request_error", "")
+	d.do(t, "POST", "/v1/files", bytes.NewReader(body), "Content-Type", kind, "anthropic-beta",
+		"files-api-2025-04-14").wantError(t, 400, "invalid_request_error", "")
 	for _, bad := range []string{"nonsense", "text/pl\x01ain", "text/" + strings.Repeat("x", 300), "texté/plain"} {
 		d.upload(t, filePart("x", bad, "x")).wantError(t, 400, "invalid_request_error", "")
 	}
 }
 
 func FuzzParseDisposition(f *testing.F) {
-	for _, s := range []string{`form-data; name="file"; filename="a.csv"`, `form-data; name="file"; filename="a\"b\\c.csv"`, `form-data; name=file`,
-		`form-data; name="file"; filename="a%22%0d%0Ab"`, `form-data; name="file"; filename*=UTF-8''%e2%82%ac`, `form-data; name="file"; filename="`,
-		`form-data;;; ; name = "file" ;`, `form-data; filename="\`, "form-data; name=\"\x00\xff\"", `attachment`, ``, `form-data; filename="../../x"`} {
+	for _, s := range []string{`form-data; name="file"; filename="a.csv"`,
+		`form-data; name="file"; filename="a\"b\\c.csv"`, `form-data; name=file`,
+		`form-data; name="file"; filename="a%22%0d%0Ab"`, `form-data; name="file"; filename*=UTF-8''%e2%82%ac`,
+		`form-data; name="file"; filename="`,
+		`form-data;;; ; name = "file" ;`, `form-data; filename="\`, "form-data; name=\"\x00\xff\"", `attachment`, ``,
+		`form-data; filename="../../x"`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, header string) {

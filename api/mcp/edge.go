@@ -75,7 +75,8 @@ func Open(cfg Config) *Edge {
 		cfg.Log = slog.Default()
 	}
 	e := &Edge{Config: cfg, visits: map[string]*visit{}}
-	e.server = sdk.NewServer(&sdk.Implementation{Name: "berth", Title: "berth: containers for agents", Version: cfg.Version}, &sdk.ServerOptions{
+	e.server = sdk.NewServer(&sdk.Implementation{Name: "berth", Title: "berth: containers for agents",
+		Version: cfg.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
 		// What lists show changes with the owner's files, but nobody is told when.
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
@@ -85,11 +86,12 @@ func Open(cfg Config) *Edge {
 	e.addTemplates()
 	events := sdk.NewMemoryEventStore(nil)
 	events.SetMaxBytes(keptEvents)
-	e.http = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return e.server }, &sdk.StreamableHTTPOptions{
-		EventStore: events, SessionTimeout: cfg.Idle, MaxRequestBodyBytes: maxMessage,
-		// Ours looks at the origin, and no page has a key; this one would refuse a proxy on the same machine.
-		DisableLocalhostProtection: true,
-	})
+	e.http = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return e.server },
+		&sdk.StreamableHTTPOptions{
+			EventStore: events, SessionTimeout: cfg.Idle, MaxRequestBodyBytes: maxMessage,
+			// Ours looks at the origin, and no page has a key; this one would refuse a proxy on the same machine.
+			DisableLocalhostProtection: true,
+		})
 	return e
 }
 
@@ -108,7 +110,8 @@ func (e *Edge) Edge() api.Edge {
 		Dialect:  dialect,
 		Check:    e.check,
 		Routes: []api.Route{
-			{Method: "POST", Pattern: endpoint, Handle: e.serve, Act: "mcp.message", Covered: true, Media: []string{"application/json"}, MaxBodyBytes: maxMessage},
+			{Method: "POST", Pattern: endpoint, Handle: e.serve, Act: "mcp.message", Covered: true, Media: []string{
+				"application/json"}, MaxBodyBytes: maxMessage},
 			{Method: "GET", Pattern: endpoint, Handle: e.serve},
 			{Method: "DELETE", Pattern: endpoint, Handle: e.serve, Act: "mcp.end", Covered: true},
 		},
@@ -133,7 +136,8 @@ func (e *Edge) Close() error {
 // sessionHeader carries the ID of an MCP session.
 const sessionHeader = "Mcp-Session-Id"
 
-// wireHeader is ours alone: it ties what the SDK hands over to the HTTP request that it came with. What a client sends is replaced.
+// wireHeader is ours alone: it ties what the SDK hands over to the HTTP request that it came with. What a client
+// sends is replaced.
 const wireHeader = "Berth-Request"
 
 // serve lets the SDK answer a request of somebody who may send it.
@@ -142,8 +146,10 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	if err != nil {
 		return err
 	}
-	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) { // the SDK would run each of them, past the rate of requests
-		return answering{noID, jsonrpc.CodeInvalidRequest, proto.Errorf(proto.InvalidArgument, "", "body", "each message is a request of its own; send those of a batch one by one")}
+	// the SDK would run each of them, past the rate of requests
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
+		return answering{noID, jsonrpc.CodeInvalidRequest, proto.Errorf(proto.InvalidArgument, "", "body",
+			"each message is a request of its own; send those of a batch one by one")}
 	}
 	v, p, err := e.whose(r, c)
 	if err != nil {
@@ -169,7 +175,8 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	r.Header.Set(imageHeader, p.image)
 	l := &listener{ResponseWriter: w}
 	e.http.ServeHTTP(l, r)
-	if cause := context.Cause(ctx); proto.CodeOf(cause) == proto.Unavailable { // the daemon leaves, of which the SDK says nothing
+	// the daemon leaves, of which the SDK says nothing
+	if cause := context.Cause(ctx); proto.CodeOf(cause) == proto.Unavailable {
 		return answering{id: idOf(body), error: cause}
 	}
 	if l.refusal != nil {
@@ -187,7 +194,8 @@ func untilDrained(ctx context.Context, cancel func()) {
 	}
 }
 
-// whose is the session that a request names: its owner's alone, for nobody else is it there. One that names none may begin one, in that place.
+// whose is the session that a request names: its owner's alone, for nobody else is it there. One that names none may
+// begin one, in that place.
 func (e *Edge) whose(r *http.Request, c api.Caller) (*visit, place, error) {
 	id := r.Header.Get(sessionHeader)
 	v, full := e.find(id, c.Owner)
@@ -195,9 +203,11 @@ func (e *Edge) whose(r *http.Request, c api.Caller) (*visit, place, error) {
 	case v != nil:
 		return v, place{}, nil
 	case id != "":
-		return nil, place{}, proto.Errorf(proto.NotFound, "", sessionHeader, "there is no such session, or no longer; send initialize to begin a new one")
+		return nil, place{}, proto.Errorf(proto.NotFound, "", sessionHeader, "there is no such session, or no "+
+			"longer; send initialize to begin a new one")
 	case r.Method != http.MethodPost:
-		return nil, place{}, proto.Errorf(proto.InvalidArgument, "", sessionHeader, "the request needs the header %s, with the ID that initialize answered", sessionHeader)
+		return nil, place{}, proto.Errorf(proto.InvalidArgument, "", sessionHeader, "the request needs the header "+
+			"%s, with the ID that initialize answered", sessionHeader)
 	case full != nil:
 		return nil, place{}, full
 	}
@@ -226,7 +236,8 @@ func (e *Edge) full(owner string) error {
 	if count < maxVisits {
 		return nil
 	}
-	return proto.Errorf(proto.TooMany, "", "sessions", "there are %d sessions already, which is the limit; end one with DELETE, or wait until idle ones do", count)
+	return proto.Errorf(proto.TooMany, "", "sessions", "there are %d sessions already, which is the limit; end one "+
+		"with DELETE, or wait until idle ones do", count)
 }
 
 // Where a client that begins a session says in which container.
@@ -252,30 +263,35 @@ func (e *Edge) asked(r *http.Request, c api.Caller) (place, error) {
 		case "image":
 			p.image = values[0]
 		default:
-			return p, proto.Errorf(proto.InvalidArgument, "", "query", "query key %.80q is not known; there are container and image", key)
+			return p, proto.Errorf(proto.InvalidArgument, "", "query", "query key %.80q is not known; there are "+
+				"container and image", key)
 		}
 	}
 	if p.container == "" {
 		return p, nil
 	}
 	if p.image != "" {
-		return p, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; leave it out where container names one")
+		return p, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; leave it "+
+			"out where container names one")
 	}
 	_, err = e.Sessions.Get(c.Owner, p.container)
 	return p, err
 }
 
-// check refuses requests that a web page of somebody else's sends from its reader's browser. Only browsers send an origin, and they send it truly; but a
-// page whose host name was made to mean this machine has that name in Host too, so that one counts only where it cannot be somebody else's.
+// check refuses requests that a web page of somebody else's sends from its reader's browser. Only browsers send an
+// origin, and they send it truly; but a page whose host name was made to mean this machine has that name in Host too,
+// so that one counts only where it cannot be somebody else's.
 func (e *Edge) check(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.ContainsFunc(e.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
 		return nil
 	}
-	if u, err := url.Parse(origin); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) && isOwnName(u.Hostname()) {
+	if u, err := url.Parse(origin); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) &&
+		isOwnName(u.Hostname()) {
 		return nil
 	}
-	return proto.Errorf(proto.PermissionDenied, "", "Origin", "the origin %.80q may not send requests here; allow it with --origin", origin)
+	return proto.Errorf(proto.PermissionDenied, "", "Origin", "the origin %.80q may not send requests here; allow "+
+		"it with --origin", origin)
 }
 
 // isOwnName reports whether a host is an address, or this machine by its first name.
@@ -289,7 +305,8 @@ var dialect = api.Dialect{Status: api.PlainStatus, Body: func(f api.Failure) any
 		JSONRPC string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Error   rpcError        `json:"error"`
-	}{"2.0", to.id, rpcError{Code: cmp.Or(to.code, rpcCode(f.Err.Code)), Message: f.Err.Message, Data: failure{f.Err, f.RequestID}}}
+	}{"2.0", to.id, rpcError{Code: cmp.Or(to.code, rpcCode(f.Err.Code)), Message: f.Err.Message,
+		Data: failure{f.Err, f.RequestID}}}
 }}
 
 // answering is an error that answers a message, by which clients know it as theirs.

@@ -55,14 +55,16 @@ func TestContainerThatIsNamedStays(t *testing.T) {
 		cs.Close()
 	}
 	cs := s.session(t)
-	if res, _ := use(t, cs, "bash", map[string]any{"command": "true", "container": made.ID()}); containerOf(t, res) != made.ID() {
+	if res, _ := use(t, cs, "bash", map[string]any{"command": "true", "container": made.ID()}); containerOf(
+		t, res) != made.ID() {
 		t.Errorf("%v", res.Meta)
 	}
 	cs.Close()
 	if _, err := s.Sessions.Get(sessiontest.Owner, made.ID()); err != nil {
 		t.Errorf("a container that was named went with the session: %v", err)
 	}
-	for query, want := range map[string]string{"?container=container_nope": "container_nope", "?what=1": "what", "?image=nope&container=" + made.ID(): "image"} {
+	for query, want := range map[string]string{"?container=container_nope": "container_nope", "?what=1": "what",
+		"?image=nope&container=" + made.ID(): "image"} {
 		if _, err := s.connect(t, sessiontest.Secret, query, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", query, err)
 		}
@@ -85,14 +87,16 @@ func TestContainerThatIsGoneIsReplaced(t *testing.T) {
 
 func TestSessionsAreTheirOwners(t *testing.T) {
 	s := newSite(t, nil)
-	other, err := s.Keys.Create(proto.Caller{Owner: sessiontest.Owner, Admin: true}, proto.CreateKey{Owner: "somebody-else"})
+	other, err := s.Keys.Create(proto.Caller{Owner: sessiontest.Owner, Admin: true}, proto.CreateKey{
+		Owner: "somebody-else"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cs := s.session(t)
 	use(t, cs, "bash", map[string]any{"command": "true"})
 	list := `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
-	if status, body := s.post(t, sessiontest.Secret, cs.ID(), list); status != http.StatusOK || !strings.Contains(body, "run_code") {
+	if status, body := s.post(t, sessiontest.Secret, cs.ID(), list); status != http.StatusOK ||
+		!strings.Contains(body, "run_code") {
 		t.Errorf("its owner: %d %s", status, body)
 	}
 	status, theirs := s.post(t, other.Secret, cs.ID(), list)
@@ -104,7 +108,8 @@ func TestSessionsAreTheirOwners(t *testing.T) {
 	if status, body := s.send(t, req, other.Secret, cs.ID()); status != http.StatusNotFound {
 		t.Errorf("another owner's DELETE: %d %s", status, body)
 	}
-	if status, body := s.post(t, "", "", hello); status != http.StatusUnauthorized || !strings.Contains(body, `"jsonrpc":"2.0"`) {
+	if status, body := s.post(t, "", "", hello); status != http.StatusUnauthorized ||
+		!strings.Contains(body, `"jsonrpc":"2.0"`) {
 		t.Errorf("without a key: %d %s", status, body)
 	}
 }
@@ -158,7 +163,8 @@ func TestIdleSessionGoesWithItsContainer(t *testing.T) {
 		_, err := s.Sessions.Get(sessiontest.Owner, id)
 		return proto.CodeOf(err) == proto.NotFound
 	})
-	if status, body := s.post(t, sessiontest.Secret, cs.ID(), `{"jsonrpc":"2.0","id":2,"method":"ping"}`); status != http.StatusNotFound {
+	if status, body := s.post(t, sessiontest.Secret, cs.ID(),
+		`{"jsonrpc":"2.0","id":2,"method":"ping"}`); status != http.StatusNotFound {
 		t.Errorf("%d %s", status, body)
 	}
 }
@@ -179,7 +185,8 @@ func TestSessionsAreBounded(t *testing.T) {
 // Each message counts against the rate of its key, so a body of many is none.
 func TestBatchesAreRefused(t *testing.T) {
 	s := newSite(t, nil)
-	slow, err := s.Keys.Create(proto.Caller{Owner: sessiontest.Owner, Admin: true}, proto.CreateKey{Owner: sessiontest.Owner, Quota: proto.Quota{RequestsPerSecond: 1, Burst: 5}})
+	slow, err := s.Keys.Create(proto.Caller{Owner: sessiontest.Owner, Admin: true}, proto.CreateKey{
+		Owner: sessiontest.Owner, Quota: proto.Quota{RequestsPerSecond: 1, Burst: 5}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,11 +198,14 @@ func TestBatchesAreRefused(t *testing.T) {
 	}
 	batch := []any{}
 	for i := range 50 {
-		batch = append(batch, map[string]any{"jsonrpc": "2.0", "id": i, "method": "tools/call", "params": map[string]any{"name": "bash", "arguments": map[string]any{"command": "echo x >>/workspace/ran"}}})
+		batch = append(batch, map[string]any{"jsonrpc": "2.0", "id": i, "method": "tools/call",
+			"params": map[string]any{"name": "bash", "arguments": map[string]any{
+				"command": "echo x >>/workspace/ran"}}})
 	}
 	for _, blank := range []string{"", " \t\r\n"} {
 		status, body := s.post(t, slow.Secret, cs.ID(), blank+string(encode(batch)))
-		if status != http.StatusBadRequest || !strings.Contains(body, `"code":-32600`) || !strings.Contains(body, `"id":null`) || !strings.Contains(body, "request of its own") {
+		if status != http.StatusBadRequest || !strings.Contains(body, `"code":-32600`) ||
+			!strings.Contains(body, `"id":null`) || !strings.Contains(body, "request of its own") {
 			t.Errorf("%d %.300s", status, body)
 		}
 	}
@@ -204,7 +214,8 @@ func TestBatchesAreRefused(t *testing.T) {
 	}
 }
 
-// What is no message of the protocol, or asks for what is not there, is told so in the protocol's words, by the message's ID.
+// What is no message of the protocol, or asks for what is not there, is told so in the protocol's words, by the
+// message's ID.
 func TestRefusalsAreOfTheProtocol(t *testing.T) {
 	s := newSite(t, nil)
 	id := s.session(t).ID()
@@ -219,7 +230,8 @@ func TestRefusalsAreOfTheProtocol(t *testing.T) {
 		`{}`: {400, `"error":{"code":-32600,`},
 		`{"jsonrpc":"2.0","method":"notifications/nosuch"}`: {202, ""},
 	} {
-		if status, body := s.post(t, sessiontest.Secret, id, message); status != want.status || !strings.Contains(body, want.code) {
+		if status, body := s.post(t, sessiontest.Secret, id, message); status != want.status ||
+			!strings.Contains(body, want.code) {
 			t.Errorf("%s: %d %s", message, status, body)
 		}
 	}
@@ -246,12 +258,15 @@ func TestCallPastTheGraceOfAShutdown(t *testing.T) {
 			stop()
 		}
 	}()
-	call := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bash","arguments":{"container":"` + box.ID() + `","command":"sleep 1000"}}}`
-	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+l.Addr().String()+"/mcp", strings.NewReader(call))
+	call := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bash","arguments":{"container":"` +
+		box.ID() + `","command":"sleep 1000"}}}`
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+l.Addr().String()+"/mcp", strings.NewReader(
+		call))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, body := s.send(t, req, sessiontest.Secret, cs.ID()); status != 503 || !strings.Contains(body, `"id":7`) || !strings.Contains(body, "shutting down") {
+	if status, body := s.send(t, req, sessiontest.Secret, cs.ID()); status != 503 ||
+		!strings.Contains(body, `"id":7`) || !strings.Contains(body, "shutting down") {
 		t.Errorf("%d %q", status, body)
 	}
 	if err := <-served; err != nil {

@@ -20,7 +20,8 @@ const (
 	sayBeat  = 15 * time.Second       // between signs of life of a tool that prints nothing
 )
 
-// A narrator tells a client what its call prints while it runs. Progress is counted in seconds, so that it always grows; the message is the output.
+// A narrator tells a client what its call prints while it runs. Progress is counted in seconds, so that it always
+// grows; the message is the output.
 type narrator struct {
 	ctx    context.Context // the call's
 	client *sdk.ServerSession
@@ -107,7 +108,8 @@ func (n *narrator) take() string {
 
 // say sends one message. One that cannot be sent is nobody's loss: the result has it too.
 func (n *narrator) say(message string) {
-	_ = n.client.NotifyProgress(n.ctx, &sdk.ProgressNotificationParams{ProgressToken: n.token, Progress: time.Since(n.began).Seconds(), Message: message})
+	_ = n.client.NotifyProgress(n.ctx, &sdk.ProgressNotificationParams{ProgressToken: n.token, Progress: time.Since(
+		n.began).Seconds(), Message: message})
 }
 
 // follow passes on what a command prints, once it is given that; wait returns when it has ended.

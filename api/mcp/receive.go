@@ -10,7 +10,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// receive is between the SDK's reading of a request and what it would do with it: what depends on the owner is done here.
+// receive is between the SDK's reading of a request and what it would do with it: what depends on the owner is done
+// here.
 func (e *Edge) receive(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		switch p := req.GetParams().(type) {
@@ -58,9 +59,10 @@ func (e *Edge) origin(extra *sdk.RequestExtra) (context.Context, http.Header, er
 	return nil, nil, proto.Errorf(proto.Canceled, "", "", "the client went away")
 }
 
-// within does something for the session that a message belongs to. Its context knows who asks, and ends when the client cancels the request, the session ends, or
-// the key of who asks does.
-func within[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do func(context.Context, *visit) (R, error)) (sdk.Result, error) {
+// within does something for the session that a message belongs to. Its context knows who asks, and ends when the
+// client cancels the request, the session ends, or the key of who asks does.
+func within[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do func(context.Context, *visit) (R, error)) (
+	sdk.Result, error) {
 	wire, _, err := e.origin(req.GetExtra())
 	if err != nil {
 		return nil, refusal(err)
@@ -69,7 +71,8 @@ func within[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do func
 	v := e.visits[req.GetSession().ID()]
 	e.mu.Unlock()
 	if v == nil {
-		return nil, refusal(proto.Errorf(proto.NotFound, "", sessionHeader, "there is no such session; send initialize to begin one"))
+		return nil, refusal(proto.Errorf(proto.NotFound, "", sessionHeader, "there is no such session; send "+
+			"initialize to begin one"))
 	}
 	done, err := v.begin()
 	if err != nil {
@@ -77,7 +80,8 @@ func within[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do func
 	}
 	defer done()
 	// The SDK's context is the session's, and so carries whoever began that.
-	work, cancel := context.WithCancel(proto.WithRequestID(proto.WithCaller(ctx, proto.CallerOf(wire)), proto.RequestIDOf(wire)))
+	work, cancel := context.WithCancel(proto.WithRequestID(proto.WithCaller(ctx, proto.CallerOf(wire)),
+		proto.RequestIDOf(wire)))
 	defer cancel()
 	defer context.AfterFunc(v.ctx, cancel)()
 	defer context.AfterFunc(e.Life(proto.CallerOf(wire).KeyID), cancel)()
@@ -107,7 +111,8 @@ func rpcCode(code proto.Code) int64 {
 	return serverError
 }
 
-// Of the numbers that JSON-RPC leaves to servers: the first, and the one that the protocol has for a resource that is not there.
+// Of the numbers that JSON-RPC leaves to servers: the first, and the one that the protocol has for a resource that is
+// not there.
 const (
 	serverError = -32000
 	notFound    = -32002

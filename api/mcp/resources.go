@@ -37,7 +37,8 @@ const pageSize = 100
 // addTemplates says what there is to read.
 func (e *Edge) addTemplates() {
 	add := func(t *sdk.ResourceTemplate, read func(context.Context, *visit, string) (*sdk.ResourceContents, error)) {
-		e.server.AddResourceTemplate(t, func(ctx context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+		e.server.AddResourceTemplate(t, func(ctx context.Context, req *sdk.ReadResourceRequest) (
+			*sdk.ReadResourceResult, error) {
 			res, err := within(e, ctx, req, func(ctx context.Context, v *visit) (*sdk.ReadResourceResult, error) {
 				c, err := read(ctx, v, req.Params.URI)
 				if err != nil {
@@ -52,15 +53,18 @@ func (e *Edge) addTemplates() {
 		})
 	}
 	add(&sdk.ResourceTemplate{Name: "file", Title: "Stored file", URITemplate: fileTemplate,
-		Description: "A stored file: one that was uploaded, or that a command put into $OUTPUT_DIR. Up to 4 MiB."}, e.readStored)
+		Description: "A stored file: one that was uploaded, or that a command put into $OUTPUT_DIR. Up to 4 MiB."},
+		e.readStored)
 	add(&sdk.ResourceTemplate{Name: "workspace", Title: "File of a container", URITemplate: workspaceTemplate,
 		Description: "A file below /workspace of a container. Up to 4 MiB."}, e.readWorkspace)
-	add(&sdk.ResourceTemplate{Name: "manifest", Title: "Manifest of a job", URITemplate: manifestTemplate, MIMEType: "application/json",
+	add(&sdk.ResourceTemplate{Name: "manifest", Title: "Manifest of a job", URITemplate: manifestTemplate,
+		MIMEType:    "application/json",
 		Description: "What a job's directory holds, and which command made it."}, e.readManifest)
 }
 
 // listResources are the owner's stored files, newest first.
-func (e *Edge) listResources(ctx context.Context, v *visit, p *sdk.ListResourcesParams) (*sdk.ListResourcesResult, error) {
+func (e *Edge) listResources(ctx context.Context, v *visit, p *sdk.ListResourcesParams) (*sdk.ListResourcesResult,
+	error) {
 	q := files.Query{Limit: pageSize}
 	if p != nil {
 		q.AfterID = p.Cursor
@@ -71,7 +75,8 @@ func (e *Edge) listResources(ctx context.Context, v *visit, p *sdk.ListResources
 	}
 	res := &sdk.ListResourcesResult{Cacheable: ownersAlone, Resources: []*sdk.Resource{}}
 	for _, f := range page.Files {
-		res.Resources = append(res.Resources, &sdk.Resource{URI: fileURI + f.ID, Name: f.Filename, MIMEType: f.MIMEType, Size: f.SizeBytes})
+		res.Resources = append(res.Resources, &sdk.Resource{URI: fileURI + f.ID, Name: f.Filename, MIMEType: f.MIMEType,
+			Size: f.SizeBytes})
 		res.NextCursor = f.ID
 	}
 	if !page.More {
@@ -142,7 +147,8 @@ func parts(uri, mark string) (container, rest string, err error) {
 		return "", "", proto.Errorf(proto.NotFound, "", "uri", "The URI %.200q names no container.", uri)
 	}
 	if rest, err = url.PathUnescape(rest); err != nil || strings.ContainsRune(rest, 0) {
-		return "", "", proto.Errorf(proto.InvalidArgument, "", "uri", "the URI %.200q cannot be read; percent-encode what is not plain in it", uri)
+		return "", "", proto.Errorf(proto.InvalidArgument, "", "uri", "the URI %.200q cannot be read; "+
+			"percent-encode what is not plain in it", uri)
 	}
 	return container, rest, nil
 }
@@ -154,7 +160,8 @@ func contentsOf(uri, media string, size int64, r io.Reader) (*sdk.ResourceConten
 		return nil, err
 	}
 	if len(data) > maxResource {
-		return nil, proto.Errorf(proto.TooLarge, "", "uri", "%s has %d bytes, and no more than %d can be read here; download it over the HTTP API", uri, size, maxResource)
+		return nil, proto.Errorf(proto.TooLarge, "", "uri", "%s has %d bytes, and no more than %d can be read here; "+
+			"download it over the HTTP API", uri, size, maxResource)
 	}
 	out := &sdk.ResourceContents{URI: uri, MIMEType: media}
 	if isText(data) {

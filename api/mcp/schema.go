@@ -18,7 +18,8 @@ type schema = map[string]any
 // fields are those of an input, by name.
 type fields map[string]schema
 
-// object is the schema of a tool's input. What it does not name is refused, since a field that is spelled wrong would be one that does nothing.
+// object is the schema of a tool's input. What it does not name is refused, since a field that is spelled wrong would
+// be one that does nothing.
 func object(required []string, f fields) schema {
 	s := schema{"type": "object", "properties": f, "additionalProperties": false}
 	if len(required) > 0 {

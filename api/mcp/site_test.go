@@ -31,7 +31,8 @@ func newSite(t *testing.T, adjust func(*Config)) *site {
 	runner := code.Open(code.Config{Sessions: s.Sessions})
 	t.Cleanup(func() { runner.Close() })
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
-	cfg := Config{Sessions: s.Sessions, Code: runner, Jobs: s.Jobs, Files: s.Files, Life: s.Keys.Life, Version: "1.2.3", Log: log}
+	cfg := Config{Sessions: s.Sessions, Code: runner, Jobs: s.Jobs, Files: s.Files, Life: s.Keys.Life, Version: "1.2.3",
+		Log: log}
 	if adjust != nil {
 		adjust(&cfg)
 	}
@@ -62,14 +63,16 @@ func (w withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // connect begins a session with the official client. Header is name, value, name, value.
-func (s *site) connect(t *testing.T, key, query string, opts *sdk.ClientOptions, header ...string) (*sdk.ClientSession, error) {
+func (s *site) connect(t *testing.T, key, query string, opts *sdk.ClientOptions, header ...string) (*sdk.ClientSession,
+	error) {
 	t.Helper()
 	with := withKey{key: key, header: map[string]string{}}
 	for i := 0; i < len(header); i += 2 {
 		with.header[header[i]] = header[i+1]
 	}
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, opts)
-	cs, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: s.URL + "/mcp" + query, HTTPClient: &http.Client{Transport: with}}, nil)
+	cs, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: s.URL + "/mcp" + query,
+		HTTPClient: &http.Client{Transport: with}}, nil)
 	if err == nil {
 		t.Cleanup(func() { cs.Close() })
 	}
@@ -124,7 +127,8 @@ func (s *site) post(t *testing.T, key, session, body string, header ...string) (
 
 func (s *site) send(t *testing.T, req *http.Request, key, session string, header ...string) (int, string) {
 	t.Helper()
-	for name, value := range map[string]string{"X-Api-Key": key, sessionHeader: session, "Content-Type": "application/json", "Accept": "application/json, text/event-stream"} {
+	for name, value := range map[string]string{"X-Api-Key": key, sessionHeader: session,
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream"} {
 		if value != "" {
 			req.Header.Set(name, value)
 		}

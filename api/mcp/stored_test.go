@@ -24,7 +24,8 @@ func withTools(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools, err := toolstore.Open(toolstore.Config{Ledger: s.Ledger, Sessions: s.Sessions, Code: s.edge.Code, Vault: secrets})
+	tools, err := toolstore.Open(toolstore.Config{Ledger: s.Ledger, Sessions: s.Sessions, Code: s.edge.Code,
+		Vault: secrets})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,12 +47,17 @@ func (s *site) store(t *testing.T, req toolstore.NewTool) {
 func TestStoredTools(t *testing.T) {
 	s := withTools(t)
 	s.store(t, toolstore.NewTool{Name: "double", Description: "Doubles.", Configuration: toolstore.Configuration{
-		Code:         "import os\ndef run(input):\n    print('at work')\n    open(os.path.join(os.environ['OUTPUT_DIR'], 'a.txt'), 'w').write('made')\n    return {'twice': input['n'] * 2}",
-		InputSchema:  []toolstore.Field{{Name: "n", FieldType: "INTEGER", Required: true, Description: "A number."}, {Name: "tags", FieldType: "ARRAY", ItemsType: "STRING"}},
+		Code: "import os\ndef run(input):\n    print('at work')\n    " +
+			"open(os.path.join(os.environ['OUTPUT_DIR'], 'a.txt'), 'w').write('made')\n    return {'twice': " +
+			"input['n'] * 2}",
+		InputSchema: []toolstore.Field{{Name: "n", FieldType: "INTEGER", Required: true, Description: "A number."},
+			{Name: "tags", FieldType: "ARRAY", ItemsType: "STRING"}},
 		OutputSchema: []toolstore.Field{{Name: "twice", FieldType: "INTEGER", Required: true}},
 	}})
-	s.store(t, toolstore.NewTool{Name: "bash", Configuration: toolstore.Configuration{Code: "def run(input): return 'not the shell'"}})
-	s.store(t, toolstore.NewTool{Name: "nothing", Configuration: toolstore.Configuration{Code: "def run(input): return None"}})
+	s.store(t, toolstore.NewTool{Name: "bash", Configuration: toolstore.Configuration{
+		Code: "def run(input): return 'not the shell'"}})
+	s.store(t, toolstore.NewTool{Name: "nothing", Configuration: toolstore.Configuration{
+		Code: "def run(input): return None"}})
 	cs := s.session(t)
 	list, err := cs.ListTools(t.Context(), nil)
 	if err != nil {
@@ -71,7 +77,9 @@ func TestStoredTools(t *testing.T) {
 		t.Errorf("%+v %s %q", res, out, said)
 	}
 	// Official clients read null as nothing at all; the schemas of others refuse it.
-	if status, body := s.post(t, sessiontest.Secret, cs.ID(), `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nothing","arguments":{}}}`); status != 200 || strings.Contains(body, "structuredContent") || !strings.Contains(body, `"text":"null"`) {
+	if status, body := s.post(t, sessiontest.Secret, cs.ID(),
+		`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"nothing","arguments":{}}}`); status != 200 ||
+		strings.Contains(body, "structuredContent") || !strings.Contains(body, `"text":"null"`) {
 		t.Errorf("a tool that gives back nothing: %d %s", status, body)
 	}
 	res, said = use(t, cs, "double", map[string]any{"n": "many"})
@@ -83,12 +91,14 @@ func TestStoredTools(t *testing.T) {
 // A call of a tool under review waits for a person, and is withdrawn by a client that waits no more.
 func TestStoredToolsWait(t *testing.T) {
 	s := withTools(t)
-	s.store(t, toolstore.NewTool{Name: "pay", ApprovalAction: toolstore.ApprovalReview, Configuration: toolstore.Configuration{Code: "def run(input): return {'paid': True}"}})
+	s.store(t, toolstore.NewTool{Name: "pay", ApprovalAction: toolstore.ApprovalReview,
+		Configuration: toolstore.Configuration{Code: "def run(input): return {'paid': True}"}})
 	cs := s.session(t)
 	parked := func() toolstore.Run {
 		t.Helper()
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if list, _, err := s.edge.Tools.Runs(sessiontest.Owner, toolstore.Filter{State: toolstore.StateParked}); err == nil && len(list) == 1 {
+			if list, _, err := s.edge.Tools.Runs(sessiontest.Owner, toolstore.Filter{
+				State: toolstore.StateParked}); err == nil && len(list) == 1 {
 				return list[0]
 			}
 		}
@@ -112,7 +122,8 @@ func TestStoredToolsWait(t *testing.T) {
 		t.Errorf("approved: %s", got)
 	}
 	go ask(t.Context())
-	if _, err := s.edge.Tools.Refuse(t.Context(), sessiontest.Owner, parked().ID, toolstore.Refusal{Reason: "too dear"}); err != nil {
+	if _, err := s.edge.Tools.Refuse(t.Context(), sessiontest.Owner, parked().ID, toolstore.Refusal{
+		Reason: "too dear"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-answer; !strings.Contains(got, "too dear") {

@@ -21,7 +21,8 @@ type tool struct {
 	run func(context.Context, *call) (*sdk.CallToolResult, error)
 }
 
-// toolsOf are the tools of an owner, by name: everybody's, and those that the owner stored, but for ones that are called like one of everybody's.
+// toolsOf are the tools of an owner, by name: everybody's, and those that the owner stored, but for ones that are
+// called like one of everybody's.
 func (e *Edge) toolsOf(owner string) ([]tool, error) {
 	if e.Tools == nil {
 		return everybodys, nil
@@ -54,7 +55,8 @@ func (e *Edge) toolOf(owner, name string) (tool, error) {
 			return tool{}, err
 		}
 	}
-	return tool{}, proto.Errorf(proto.InvalidArgument, "", "name", "tool %.80q is not known; tools/list has those that are", name)
+	return tool{}, proto.Errorf(proto.InvalidArgument, "", "name",
+		"tool %.80q is not known; tools/list has those that are", name)
 }
 
 // everybodysNamed is the one of that name; nil if there is none.
@@ -93,15 +95,18 @@ type call struct {
 	items   []string         // for the audit log: the tool, and what it was asked to do something with
 }
 
-// callTool runs a tool. What goes wrong is told in the result, where a model can read it; only a tool that is not there is an error.
-func (e *Edge) callTool(ctx context.Context, v *visit, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (*sdk.CallToolResult, error) {
+// callTool runs a tool. What goes wrong is told in the result, where a model can read it; only a tool that is not
+// there is an error.
+func (e *Edge) callTool(ctx context.Context, v *visit, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (
+	*sdk.CallToolResult, error) {
 	t, err := e.toolOf(v.owner, p.Name)
 	if err != nil {
 		return nil, err
 	}
 	c := &call{Edge: e, visit: v, client: client, params: p, items: []string{p.Name}}
 	res, err := t.run(ctx, c)
-	e.tell(ctx, proto.AuditEntry{Act: "tool.use", Item: strings.Join(c.items, " "), ContainerID: c.containerID(), Outcome: outcome(err)})
+	e.tell(ctx, proto.AuditEntry{Act: "tool.use", Item: strings.Join(c.items, " "), ContainerID: c.containerID(),
+		Outcome: outcome(err)})
 	if err != nil {
 		if proto.CodeOf(err) == proto.Internal && ctx.Err() == nil {
 			e.Log.Error("a tool call failed", "tool", p.Name, "request_id", proto.RequestIDOf(ctx), "error", err)
@@ -200,7 +205,8 @@ func (c *call) failed(err error) *sdk.CallToolResult {
 		err = c.session.HideError(err)
 	}
 	e := proto.AsError(err)
-	res := &sdk.CallToolResult{IsError: true, Content: []sdk.Content{text("Error: " + e.Message)}, Meta: sdk.Meta{metaError: e}}
+	res := &sdk.CallToolResult{IsError: true, Content: []sdk.Content{text("Error: " + e.Message)},
+		Meta: sdk.Meta{metaError: e}}
 	c.label(res)
 	return res
 }

@@ -14,14 +14,18 @@ import (
 
 var bashTool = tool{&sdk.Tool{
 	Name: "bash", Title: "Run a command",
-	Description: "Runs a command in a bash shell inside a Linux container. The shell persists: its directory, variables and functions are there for the next call. " +
-		"Files below /workspace are kept as long as the container. What is put at the top of $OUTPUT_DIR comes back as a stored file.",
+	Description: "Runs a command in a bash shell inside a Linux container. The shell persists: its directory, " +
+		"variables and functions are there for the next call. " +
+		"Files below /workspace are kept as long as the container. What is put at the top of $OUTPUT_DIR comes back " +
+		"as a stored file.",
 	Annotations: &sdk.ToolAnnotations{DestructiveHint: yes(), OpenWorldHint: no()},
 	InputSchema: object(nil, fields{
-		"command":         text1("The command to run."),
-		"restart":         flag("End the shell with all that runs in it; the next command begins a fresh one. Without a command."),
-		"timeout_seconds": number("The command is ended after this long, with the shell; without it, the daemon's default."),
-		"container":       containerField,
+		"command": text1("The command to run."),
+		"restart": flag("End the shell with all that runs in it; the next command begins a fresh one. " +
+			"Without a command."),
+		"timeout_seconds": number(
+			"The command is ended after this long, with the shell; without it, the daemon's default."),
+		"container": containerField,
 	}),
 }, runBash}
 
@@ -38,11 +42,14 @@ type bashInput struct {
 func (in bashInput) check() error {
 	switch {
 	case !in.Restart && (in.Command == nil || *in.Command == ""):
-		return proto.Errorf(proto.InvalidArgument, "", "command", "command is missing; set it to what bash is to run, or set restart")
+		return proto.Errorf(proto.InvalidArgument, "", "command", "command is missing; set it to what bash is to "+
+			"run, or set restart")
 	case in.Restart && in.Command != nil:
-		return proto.Errorf(proto.InvalidArgument, "", "restart", "restart goes without a command; send the command in a call of its own")
+		return proto.Errorf(proto.InvalidArgument, "", "restart", "restart goes without a command; send the command "+
+			"in a call of its own")
 	case !(in.TimeoutSeconds >= 0 && in.TimeoutSeconds <= maxTimeout) || math.IsNaN(in.TimeoutSeconds):
-		return proto.Errorf(proto.InvalidArgument, "", "timeout_seconds", "timeout_seconds must be from 0 to %d", maxTimeout)
+		return proto.Errorf(proto.InvalidArgument, "", "timeout_seconds", "timeout_seconds must be from 0 to %d",
+			maxTimeout)
 	}
 	return nil
 }
@@ -62,10 +69,11 @@ func runBash(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	var began *session.Exec
 	n := c.narrator(ctx)
 	follow, wait := n.follow(ctx)
-	use := tooluse.Use{Type: "tool_use", ID: "mcp", Name: "bash", TimeoutSeconds: in.TimeoutSeconds, Input: encode(struct {
-		Command *string `json:"command,omitempty"`
-		Restart bool    `json:"restart,omitempty"`
-	}{in.Command, in.Restart})}
+	use := tooluse.Use{Type: "tool_use", ID: "mcp", Name: "bash", TimeoutSeconds: in.TimeoutSeconds,
+		Input: encode(struct {
+			Command *string `json:"command,omitempty"`
+			Restart bool    `json:"restart,omitempty"`
+		}{in.Command, in.Restart})}
 	use.Started = func(x *session.Exec) { began = x; follow(x) }
 	var done tooluse.Result
 	n.during(func() {

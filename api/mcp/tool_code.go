@@ -15,14 +15,18 @@ import (
 
 var codeTool = tool{&sdk.Tool{
 	Name: "run_code", Title: "Run code",
-	Description: "Runs code and gives back the value of its last expression, what it printed, and figures as images. Each call begins with a fresh interpreter, " +
-		"unless context names one: that keeps its variables for the next call with the same name. Files are those that bash sees.",
+	Description: "Runs code and gives back the value of its last expression, what it printed, and figures as " +
+		"images. Each call begins with a fresh interpreter, " +
+		"unless context names one: that keeps its variables for the next call with the same name. Files are those " +
+		"that bash sees.",
 	Annotations: &sdk.ToolAnnotations{DestructiveHint: yes(), OpenWorldHint: no()},
 	InputSchema: object([]string{"code"}, fields{
-		"code":            text1("The program, or the cell of a context."),
-		"language":        choice("What it is written in; default python.", code.Names()...),
-		"context":         text1("Name of an interpreter that keeps its variables: letters, digits, - and _. It is made at its first use."),
-		"files":           {"type": "array", "items": text1("A file's ID."), "description": "Stored files to put into $INPUT_DIR first."},
+		"code":     text1("The program, or the cell of a context."),
+		"language": choice("What it is written in; default python.", code.Names()...),
+		"context": text1("Name of an interpreter that keeps its variables: letters, digits, - and _. It is " +
+			"made at its first use."),
+		"files": {"type": "array", "items": text1("A file's ID."),
+			"description": "Stored files to put into $INPUT_DIR first."},
 		"timeout_seconds": number("The code is ended after this long; without it, the daemon's default."),
 		"container":       containerField,
 	}),
@@ -67,11 +71,14 @@ func runCode(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 }
 
 // outcome runs the code: as a cell of its context, or as a program.
-func (c *call) outcome(ctx context.Context, container string, in codeInput, each func(code.Progress) error) (out code.Outcome, err error) {
+func (c *call) outcome(ctx context.Context, container string, in codeInput, each func(code.Progress) error) (
+	out code.Outcome, err error) {
 	if in.Context != "" {
-		return c.Code.Cell(ctx, c.visit.owner, container, in.Context, code.Cell{Code: in.Code, Language: in.Language, Files: in.Files, TimeoutSeconds: in.TimeoutSeconds}, each)
+		return c.Code.Cell(ctx, c.visit.owner, container, in.Context, code.Cell{Code: in.Code, Language: in.Language,
+			Files: in.Files, TimeoutSeconds: in.TimeoutSeconds}, each)
 	}
-	program := code.Program{Code: in.Code, Language: in.Language, Container: container, Files: in.Files, TimeoutSeconds: in.TimeoutSeconds, Each: each}
+	program := code.Program{Code: in.Code, Language: in.Language, Container: container, Files: in.Files,
+		TimeoutSeconds: in.TimeoutSeconds, Each: each}
 	err = c.Code.Once(ctx, c.visit.owner, program, func(o code.Outcome) error { out = o; return nil })
 	return out, err
 }

@@ -10,7 +10,8 @@ import (
 
 var executorTool = tool{&sdk.Tool{
 	Name: "code_executor", Title: "Execute a script",
-	Description: "Runs a script of Python or Node in a fresh container and answers with its exit code and output as Markdown. At most 15 seconds and 64 KB of each stream; nothing is kept between calls.",
+	Description: "Runs a script of Python or Node in a fresh container and answers with its exit code and output as " +
+		"Markdown. At most 15 seconds and 64 KB of each stream; nothing is kept between calls.",
 	Annotations: &sdk.ToolAnnotations{DestructiveHint: no(), OpenWorldHint: no()},
 	InputSchema: object([]string{"language", "code"}, fields{
 		"language": choice("What the script is written in.", code.ScriptLanguages...),

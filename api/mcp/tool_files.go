@@ -18,7 +18,8 @@ import (
 
 var uploadTool = tool{&sdk.Tool{
 	Name: "upload_file", Title: "Put a file into the container",
-	Description: "Writes a file in the container: one that is stored already, by its ID, or the content given here as text or base64. What is there under that path is replaced.",
+	Description: "Writes a file in the container: one that is stored already, by its ID, or the content given here " +
+		"as text or base64. What is there under that path is replaced.",
 	Annotations: &sdk.ToolAnnotations{DestructiveHint: yes(), IdempotentHint: true, OpenWorldHint: no()},
 	InputSchema: object([]string{"path"}, fields{
 		"path":      text1("Where to: absolute, or relative to /workspace."),
@@ -49,7 +50,8 @@ func (in uploadInput) open(ctx context.Context, c *call) (io.ReadCloser, error) 
 	case in.Path == "":
 		return nil, missing("path", "where to put the file")
 	case given != 1:
-		return nil, proto.Errorf(proto.InvalidArgument, "", "file_id", "set one of file_id, text and base64, and no more than one")
+		return nil, proto.Errorf(proto.InvalidArgument, "", "file_id", "set one of file_id, text and base64, and no "+
+			"more than one")
 	case in.FileID != "":
 		r, _, err := c.Files.Open(ctx, c.visit.owner, strings.TrimPrefix(in.FileID, fileURI))
 		return r, err
@@ -86,7 +88,8 @@ func runUpload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	return &sdk.CallToolResult{Content: []sdk.Content{text(fmt.Sprintf("%s has %d bytes now", name, f.SizeBytes))}}, nil
 }
 
-// inWorkspace is where a path leads that may be relative to the workspace. Whether it may be used is for the container's kernel to say.
+// inWorkspace is where a path leads that may be relative to the workspace. Whether it may be used is for the
+// container's kernel to say.
 func inWorkspace(p string) string {
 	if path.IsAbs(p) {
 		return p
@@ -96,7 +99,8 @@ func inWorkspace(p string) string {
 
 var downloadTool = tool{&sdk.Tool{
 	Name: "download_file", Title: "Get a file out of the container",
-	Description: "Stores a file of the container, so that it outlives it, and answers with a link. What is small comes along: as text, as an image, or as bytes.",
+	Description: "Stores a file of the container, so that it outlives it, and answers with a link. What is small " +
+		"comes along: as text, as an image, or as bytes.",
 	Annotations: &sdk.ToolAnnotations{DestructiveHint: no(), OpenWorldHint: no()},
 	InputSchema: object([]string{"path"}, fields{
 		"path":      text1("The file: absolute, or relative to /workspace."),
@@ -131,7 +135,8 @@ func runDownload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	defer r.Close()
-	f, err := c.Files.Put(ctx, files.Upload{Owner: c.visit.owner, Filename: files.NameOf(name), Downloadable: true, Scope: s.ID(), SizeBytes: fi.SizeBytes}, r)
+	f, err := c.Files.Put(ctx, files.Upload{Owner: c.visit.owner, Filename: files.NameOf(name), Downloadable: true,
+		Scope: s.ID(), SizeBytes: fi.SizeBytes}, r)
 	if err != nil {
 		return nil, err
 	}

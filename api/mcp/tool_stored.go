@@ -34,7 +34,8 @@ func storedTool(t toolstore.Tool) tool {
 func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToolResult, err error) {
 	var run toolstore.Run
 	c.narrator(ctx).during(func() {
-		run, _, err = c.Tools.Run(ctx, c.visit.owner, t.ID, toolstore.RunRequest{Input: c.params.Arguments, Version: t.Version})
+		run, _, err = c.Tools.Run(ctx, c.visit.owner, t.ID, toolstore.RunRequest{Input: c.params.Arguments,
+			Version: t.Version})
 		if err == nil && run.State == toolstore.StateParked {
 			run, err = c.decided(ctx, run)
 		}
@@ -45,20 +46,23 @@ func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToo
 	return c.told(ctx, run), nil
 }
 
-// decided waits for a person. A client that does not wait any more has asked for nothing: nobody is to approve that later.
+// decided waits for a person. A client that does not wait any more has asked for nothing: nobody is to approve that
+// later.
 func (c *call) decided(ctx context.Context, run toolstore.Run) (toolstore.Run, error) {
 	over, err := c.Tools.Await(ctx, c.visit.owner, run.ID)
 	if err != nil || over.State.Over() {
 		return over, err
 	}
 	// Where it was approved in this very moment it goes on, and the list of runs has it.
-	_, _ = c.Tools.Refuse(context.WithoutCancel(ctx), c.visit.owner, run.ID, toolstore.Refusal{Reason: "the client waits for it no more"})
+	_, _ = c.Tools.Refuse(context.WithoutCancel(ctx), c.visit.owner, run.ID, toolstore.Refusal{
+		Reason: "the client waits for it no more"})
 	return over, context.Cause(ctx)
 }
 
 // told is a run that is over, as a model reads it.
 func (c *call) told(ctx context.Context, run toolstore.Run) *sdk.CallToolResult {
-	res := &sdk.CallToolResult{IsError: run.State != toolstore.StateSucceeded, Meta: sdk.Meta{metaRun: map[string]any{"id": run.ID, "version": run.Version, "state": run.State}}}
+	res := &sdk.CallToolResult{IsError: run.State != toolstore.StateSucceeded,
+		Meta: sdk.Meta{metaRun: map[string]any{"id": run.ID, "version": run.Version, "state": run.State}}}
 	out, warned := strings.Join(run.Logs.Stdout, ""), strings.Join(run.Logs.Stderr, "")
 	if res.IsError {
 		res.Content = []sdk.Content{text(joined(out, warned, whyNot(run)))}

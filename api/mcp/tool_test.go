@@ -24,7 +24,8 @@ func TestProgressCarriesLiveOutput(t *testing.T) {
 	var mu sync.Mutex // guards what follows
 	var heard []*sdk.ProgressNotificationParams
 	var first chan struct{} // closed when something is heard
-	cs, err := s.connect(t, sessiontest.Secret, "", &sdk.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) {
+	cs, err := s.connect(t, sessiontest.Secret, "", &sdk.ClientOptions{ProgressNotificationHandler: func(
+		_ context.Context, r *sdk.ProgressNotificationClientRequest) {
 		mu.Lock()
 		defer mu.Unlock()
 		if heard = append(heard, r.Params); len(heard) == 1 {
@@ -45,7 +46,8 @@ func TestProgressCarriesLiveOutput(t *testing.T) {
 		mu.Unlock()
 		go func() { // what has been told lets it go on
 			<-told
-			_, _ = cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "run_code", Arguments: map[string]any{"code": "open('/workspace/go', 'w').write('go\\n')"}})
+			_, _ = cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "run_code", Arguments: map[string]any{
+				"code": "open('/workspace/go', 'w').write('go\\n')"}})
 		}()
 		p := &sdk.CallToolParams{Name: name, Arguments: args}
 		p.SetProgressToken("token-" + name)
@@ -86,7 +88,11 @@ func TestCancellationKills(t *testing.T) {
 			_, err := cs.CallTool(ctx, &sdk.CallToolParams{Name: name, Arguments: args})
 			ended <- err
 		}()
-		waitFor(t, "it runs", func() bool { _, err := c.Stat(t.Context(), proto.UserDefault, "/workspace/pid"); return err == nil })
+		waitFor(t, "it runs", func() bool {
+			_, err := c.Stat(t.Context(), proto.UserDefault,
+				"/workspace/pid")
+			return err == nil
+		})
 		cancel()
 		if err := <-ended; err == nil {
 			t.Errorf("%s: a call that was canceled succeeded", name)
@@ -117,13 +123,15 @@ func TestBrokenConnectionCancelsNothing(t *testing.T) {
 }
 
 // stream sends a request whose answer is read as it comes.
-func (s *site) stream(t *testing.T, ctx context.Context, method, session, body string, header ...string) *http.Response {
+func (s *site) stream(t *testing.T, ctx context.Context, method, session, body string,
+	header ...string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, s.URL+"/mcp", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	header = append(header, "X-Api-Key", sessiontest.Secret, sessionHeader, session, "Content-Type", "application/json", "Accept", "application/json, text/event-stream", "Mcp-Protocol-Version", "2025-11-25")
+	header = append(header, "X-Api-Key", sessiontest.Secret, sessionHeader, session, "Content-Type", "application/json",
+		"Accept", "application/json, text/event-stream", "Mcp-Protocol-Version", "2025-11-25")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
@@ -162,7 +170,8 @@ func TestEndOfTheKeyEndsItsCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		_, _ = cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "bash", Arguments: map[string]any{"command": "sleep 1000"}})
+		_, _ = cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "bash", Arguments: map[string]any{
+			"command": "sleep 1000"}})
 	}()
 	waitFor(t, "it runs", func() bool { return s.Sessions.Counts().RunningExecs == 1 })
 	if _, err := s.Keys.Revoke(t.Context(), key.ID); err != nil {
@@ -175,7 +184,8 @@ func TestEndOfTheSessionEndsItsCalls(t *testing.T) {
 	s := newSite(t, nil)
 	cs := s.session(t)
 	go func() {
-		_, _ = cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "bash", Arguments: map[string]any{"command": "sleep 1000"}})
+		_, _ = cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "bash", Arguments: map[string]any{
+			"command": "sleep 1000"}})
 	}()
 	waitFor(t, "it runs", func() bool { return s.Sessions.Counts().RunningExecs == 1 })
 	req, _ := http.NewRequestWithContext(t.Context(), "DELETE", s.URL+"/mcp", nil)
@@ -218,10 +228,12 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s %v: %v %q", c.tool, c.args, e, text)
 		}
 	}
-	if _, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "nope"}); err == nil || !strings.Contains(err.Error(), "nope") {
+	if _, err := cs.CallTool(t.Context(), &sdk.CallToolParams{Name: "nope"}); err == nil ||
+		!strings.Contains(err.Error(), "nope") {
 		t.Errorf("a tool that is not there: %v", err)
 	}
-	if status, body := s.post(t, sessiontest.Secret, "", "{"+strings.Repeat(" ", maxMessage)+"}"); status != http.StatusRequestEntityTooLarge || !strings.Contains(body, "jsonrpc") {
+	if status, body := s.post(t, sessiontest.Secret, "", "{"+strings.Repeat(" ", maxMessage)+
+		"}"); status != http.StatusRequestEntityTooLarge || !strings.Contains(body, "jsonrpc") {
 		t.Errorf("a message that is too large: %d %s", status, body)
 	}
 }
@@ -275,7 +287,8 @@ func TestCodeExecutor(t *testing.T) {
 	if res.IsError || !strings.HasPrefix(text, "## Code Execution Result\n") || !strings.Contains(text, "hi\n") {
 		t.Errorf("%v %q", res.IsError, text)
 	}
-	if res, text = use(t, cs, "code_executor", map[string]any{"language": "python", "code": "raise SystemExit(3)"}); !res.IsError || !strings.Contains(text, "3") {
+	if res, text = use(t, cs, "code_executor", map[string]any{"language": "python",
+		"code": "raise SystemExit(3)"}); !res.IsError || !strings.Contains(text, "3") {
 		t.Errorf("%v %q", res.IsError, text)
 	}
 	if c := s.Sessions.Counts(); len(c.ByState) != 0 {
@@ -291,7 +304,8 @@ func TestCodeExecutor(t *testing.T) {
 func TestFilesAndResources(t *testing.T) {
 	s := newSite(t, nil)
 	cs := s.session(t)
-	stored, err := s.Files.Put(t.Context(), files.Upload{Owner: sessiontest.Owner, Filename: "in.csv"}, strings.NewReader("a,b\n"))
+	stored, err := s.Files.Put(t.Context(), files.Upload{Owner: sessiontest.Owner, Filename: "in.csv"},
+		strings.NewReader("a,b\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +318,8 @@ func TestFilesAndResources(t *testing.T) {
 	}
 	at := containerURI + containerOf(t, res)
 	manifest := at + "/jobs/" + defaultJob(t, s, res) + "/manifest.json"
-	for uri, want := range map[string]string{link.URI: "made\n", fileURI + stored.ID: "a,b\n", at + "/workspace/in.csv": "a,b\n", at + "/workspace/sub%20dir/b": "\x00\x01\xff"} {
+	for uri, want := range map[string]string{link.URI: "made\n", fileURI + stored.ID: "a,b\n",
+		at + "/workspace/in.csv": "a,b\n", at + "/workspace/sub%20dir/b": "\x00\x01\xff"} {
 		if got, err := readResource(t, cs, uri); err != nil || got != want {
 			t.Errorf("%s: %q %v", uri, got, err)
 		}
@@ -312,7 +327,8 @@ func TestFilesAndResources(t *testing.T) {
 	if got, err := readResource(t, cs, manifest); err != nil || !strings.Contains(got, `"files"`) {
 		t.Errorf("%s: %q %v", manifest, got, err)
 	}
-	for _, uri := range []string{fileURI + "file_nope", at + "/workspace/nope", containerURI + "container_nope/workspace/a", at + "/workspace/%2e%2e/etc/nope"} {
+	for _, uri := range []string{fileURI + "file_nope", at + "/workspace/nope", containerURI +
+		"container_nope/workspace/a", at + "/workspace/%2e%2e/etc/nope"} {
 		if got, err := readResource(t, cs, uri); err == nil {
 			t.Errorf("%s: %q", uri, got)
 		}
@@ -321,7 +337,8 @@ func TestFilesAndResources(t *testing.T) {
 	if _, err := readResource(t, cs, at+"/workspace/big"); err == nil || !strings.Contains(err.Error(), "4194304") {
 		t.Errorf("a file that is too large: %v", err)
 	}
-	if list, err := cs.ListResources(t.Context(), nil); err != nil || len(list.Resources) != 2 || list.Resources[0].Name != "made.txt" {
+	if list, err := cs.ListResources(t.Context(), nil); err != nil || len(list.Resources) != 2 ||
+		list.Resources[0].Name != "made.txt" {
 		t.Errorf("%+v %v", list, err)
 	}
 	res, _ = use(t, cs, "download_file", map[string]any{"path": "in.csv"})
@@ -381,13 +398,15 @@ func TestCallsAreAudited(t *testing.T) {
 	if len(book.entries) != 6 {
 		t.Fatalf("%+v", book.entries)
 	}
-	for i, want := range []string{"upload_file /workspace/a 10:30.csv", "download_file /workspace/a 10:30.csv file_", "file_none", "/workspace/etc/passwd"} {
+	for i, want := range []string{"upload_file /workspace/a 10:30.csv", "download_file /workspace/a 10:30.csv file_",
+		"file_none", "/workspace/etc/passwd"} {
 		if e := book.entries[2+i]; !strings.HasPrefix(e.Item, want) || (e.Outcome == proto.AuditOK) != (i < 2) {
 			t.Errorf("%+v", e)
 		}
 	}
 	good, bad := book.entries[0], book.entries[1]
-	if good.Act != "tool.use" || good.Item != "bash" || good.ContainerID != containerOf(t, res) || good.Outcome != proto.AuditOK || good.Owner != sessiontest.Owner || good.RequestID == "" {
+	if good.Act != "tool.use" || good.Item != "bash" || good.ContainerID != containerOf(t, res) ||
+		good.Outcome != proto.AuditOK || good.Owner != sessiontest.Owner || good.RequestID == "" {
 		t.Errorf("%+v", good)
 	}
 	if bad.Outcome != string(proto.InvalidArgument) || bad.RequestID == good.RequestID {

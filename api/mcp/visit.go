@@ -65,7 +65,8 @@ func (e *Edge) gone(v *visit) {
 		return
 	}
 	if err := e.leave(v); err != nil {
-		e.Log.Error("deleting the container of an MCP session that ended; a sweep will when its time is over", "container", v.own, "error", err)
+		e.Log.Error("deleting the container of an MCP session that ended; a sweep will when its time is over",
+			"container", v.own, "error", err)
 	}
 }
 
@@ -104,14 +105,15 @@ func (v *visit) begin() (done func(), err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.over {
-		return nil, proto.Errorf(proto.NotFound, "", sessionHeader, "the session has ended; send initialize to begin a new one")
+		return nil, proto.Errorf(proto.NotFound, "", sessionHeader, "the session has ended; send initialize to "+
+			"begin a new one")
 	}
 	v.calls.Add(1)
 	return v.calls.Done, nil
 }
 
-// container is the one that a call works in: that which it names, or the session does, or one of the session's own, made now if there is none. note is
-// for the client where that one is not the one of the call before.
+// container is the one that a call works in: that which it names, or the session does, or one of the session's own,
+// made now if there is none. note is for the client where that one is not the one of the call before.
 func (e *Edge) container(ctx context.Context, v *visit, named string) (s *session.Session, note string, err error) {
 	if id := cmp.Or(named, v.place.container); id != "" {
 		s, err = e.Sessions.Get(v.owner, id)
@@ -131,7 +133,8 @@ func (e *Edge) container(ctx context.Context, v *visit, named string) (s *sessio
 		note = fmt.Sprintf("the session's container %s is gone, with its files; this is a new one", v.own)
 	}
 	s, err = e.Sessions.Create(ctx, v.owner, proto.CreateContainer{
-		Image: v.place.image, Labels: map[string]string{"made-by": "mcp"}, MaxLifetimeSeconds: int64(ownLifetime.Seconds()),
+		Image: v.place.image, Labels: map[string]string{"made-by": "mcp"}, MaxLifetimeSeconds: int64(
+			ownLifetime.Seconds()),
 	})
 	if err != nil {
 		return nil, "", err

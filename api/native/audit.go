@@ -21,8 +21,10 @@ func (e *edge) auditRows() []row {
 	const tag = "audit"
 	admins := append([]int{403}, basic...)
 	return []row{
-		{"GET", "/v1/audit", e.readAudit, op{id: "readAudit", tag: tag, does: "Read the audit log, oldest entry first.", admin: true,
-			more: "Each line of the answer is an entry, byte for byte as it is in the log, so that hashes can be checked. With Accept: text/event-stream it goes on with what is added: " +
+		{"GET", "/v1/audit", e.readAudit, op{id: "readAudit", tag: tag, does: "Read the audit log, oldest entry first.",
+			admin: true,
+			more: "Each line of the answer is an entry, byte for byte as it is in the log, so that hashes can be " +
+				"checked. With Accept: text/event-stream it goes on with what is added: " +
 				"the data of each event is an entry, and its ID the entry's number, for Last-Event-ID.",
 			query: []param{
 				{name: "container", does: "Only what was done to this container."},
@@ -31,10 +33,14 @@ func (e *edge) auditRows() []row {
 				{name: "act", does: "Only this act, such as exec.end; with a dot at the end, all that begin so: exec."},
 				{name: "since", kind: moment, does: "Only entries from this time on, RFC 3339."},
 				{name: "until", kind: moment, does: "Only entries before this time, RFC 3339."},
-				{name: "last", kind: whole, max: 100_000, does: "Only the last so many of them; 0 is all. With Last-Event-ID it does not count."},
-			}, header: []param{{name: "Last-Event-ID", pattern: "^[0-9]{0,18}$", does: "The ID of the last event a client has; the stream goes on behind it."}},
-			answers: map[int][]content{http.StatusOK: {{media: lineType, of: proto.AuditEntry{}}, {media: eventType, of: proto.AuditEntry{}}}}, fails: admins}},
-		{"GET", "/v1/audit/head", e.auditHead, op{id: "auditHead", tag: tag, does: "The end of the audit log's chain, to note elsewhere.", admin: true,
+				{name: "last", kind: whole, max: 100_000, does: "Only the last so many of them; 0 is all. With " +
+					"Last-Event-ID it does not count."},
+			}, header: []param{{name: "Last-Event-ID", pattern: "^[0-9]{0,18}$", does: "The ID of the last event a " +
+				"client has; the stream goes on behind it."}},
+			answers: map[int][]content{http.StatusOK: {{media: lineType, of: proto.AuditEntry{}},
+				{media: eventType, of: proto.AuditEntry{}}}}, fails: admins}},
+		{"GET", "/v1/audit/head", e.auditHead, op{id: "auditHead", tag: tag, does: "The end of the audit log's " +
+			"chain, to note elsewhere.", admin: true,
 			answers: ok(proto.AuditHead{}), fails: admins}},
 	}
 }
@@ -47,7 +53,8 @@ func (e *edge) auditHead(c *call) error {
 // The owner in the filter is a choice and no bound, which is why the rows are for admins.
 func (e *edge) readAudit(c *call) error {
 	f := audit.Filter{
-		Container: c.query.Get("container"), Actor: c.query.Get("actor"), Owner: c.query.Get("owner"), Act: c.query.Get("act"),
+		Container: c.query.Get("container"), Actor: c.query.Get("actor"), Owner: c.query.Get("owner"), Act: c.query.Get(
+			"act"),
 		Since: c.moment("since"), Until: c.moment("until"), Last: int(c.whole("last")),
 	}
 	// Before anything is written: behind the first byte of a 200 no error can be told.
@@ -63,8 +70,8 @@ func (e *edge) readAudit(c *call) error {
 	return e.Audit.Read(c.r.Context(), f, false, func(line []byte) error { _, err := c.Write(line); return err })
 }
 
-// followAudit goes on until the client or the daemon leaves, which is no failure of either. It is asked for by a header and not by a key of the
-// query, so that whoever tries what the document says of the query comes to an end.
+// followAudit goes on until the client or the daemon leaves, which is no failure of either. It is asked for by a
+// header and not by a key of the query, so that whoever tries what the document says of the query comes to an end.
 func (e *edge) followAudit(c *call, f audit.Filter, after int64) error {
 	if after > 0 {
 		f.Last = 0 // it chose where to begin; a client that comes back goes on from its last event
@@ -95,7 +102,8 @@ func (c *call) lastEntry() (int64, error) {
 	// 63 bits, so that it fits an int64 and a sign is refused.
 	n, err := strconv.ParseUint(last, 10, 63)
 	if err != nil {
-		return 0, invalid("Last-Event-ID", "Last-Event-ID %.80q is not the ID of an event of this stream; leave it out to begin at the start.", last)
+		return 0, invalid("Last-Event-ID", "Last-Event-ID %.80q is not the ID of an event of this stream; leave it "+
+			"out to begin at the start.", last)
 	}
 	return int64(n), nil
 }

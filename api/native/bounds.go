@@ -24,7 +24,8 @@ const (
 // wrong before long.
 const imageName = `^[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*(/[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*){0,3}(:[0-9A-Za-z_][0-9A-Za-z_.-]{0,127})?$`
 
-// hostPattern is a host of an allow-list, as far as a pattern can tell: a name, with or without a star for its first label, or an address, and a port.
+// hostPattern is a host of an allow-list, as far as a pattern can tell: a name, with or without a star for its first
+// label, or an address, and a port.
 const hostPattern = `^(\*\.)?([^\s/@:*?#%\[\]\\]+|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?$`
 
 // signals are the names that a command can be sent, as Linux has them.
@@ -40,18 +41,22 @@ const blank = `^\s*$`
 
 // typeBounds say of whole types what no field says alone. They hold for types that embed them, too.
 var typeBounds = map[string]schema{
-	// Empty and left out are the same. A context belongs to a container, which has its image, and the context its environment.
+	// Empty and left out are the same. A context belongs to a container, which has its image, and the context its
+	// environment.
 	"Program": {"allOf": []any{
 		schema{"if": given("container"), "then": schema{"properties": schema{"image": schema{"maxLength": 0}}}},
 		schema{"if": given("context"), "then": schema{
-			"required":   []string{"container"},
-			"properties": schema{"container": schema{"minLength": 1}, "env": schema{"maxProperties": 0}, "secrets": schema{"maxProperties": 0}},
+			"required": []string{"container"},
+			"properties": schema{"container": schema{"minLength": 1}, "env": schema{"maxProperties": 0},
+				"secrets": schema{"maxProperties": 0}},
 		}},
 	}},
 	// The second of both may be there and be empty, as clients that always send every field have it.
 	"Cmd": {"oneOf": []any{
-		schema{"required": []string{"command"}, "properties": schema{"command": schema{"minLength": 1}, "argv": schema{"maxItems": 0}}},
-		schema{"required": []string{"argv"}, "properties": schema{"argv": schema{"minItems": 1}, "command": schema{"maxLength": 0}}},
+		schema{"required": []string{"command"}, "properties": schema{"command": schema{"minLength": 1},
+			"argv": schema{"maxItems": 0}}},
+		schema{"required": []string{"argv"}, "properties": schema{"argv": schema{"minItems": 1}, "command": schema{
+			"maxLength": 0}}},
 	}},
 	"Field": {"anyOf": []any{
 		schema{"properties": schema{"field_type": schema{"const": "ARRAY"}}},
@@ -59,39 +64,47 @@ var typeBounds = map[string]schema{
 	}},
 }
 
-// bounds narrow the schemas of fields further than their types do. A fuzzer that follows the document holds the two against
-// each other: what they allow is accepted, and what they exclude is refused.
+// bounds narrow the schemas of fields further than their types do. A fuzzer that follows the document holds the two
+// against each other: what they allow is accepted, and what they exclude is refused.
 func bounds(i Info) map[string]schema {
 	// Limits are the daemon's settings, so the document of each daemon says what that one allows.
 	most := i.DefaultLimits
 	// A name with '=' would end up as another name with another value.
-	env := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`}, "additionalProperties": schema{"type": "string", "pattern": noNUL}}
+	env := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`},
+		"additionalProperties": schema{"type": "string", "pattern": noNUL}}
 	// At least 4 bytes: shorter values would be found, and blackened, all over an output that has
 	// nothing to do with them.
-	secrets := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`}, "additionalProperties": schema{"type": "string", "pattern": noNUL, "minLength": 4, "maxLength": 64 << 10}}
+	secrets := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`},
+		"additionalProperties": schema{"type": "string", "pattern": noNUL, "minLength": 4, "maxLength": 64 << 10}}
 	// Printable ASCII, since the same key may travel in a header.
 	retryKey := schema{"pattern": "^[ -~]{0,255}$"}
 	toolName := schema{"pattern": "^[A-Za-z][0-9A-Za-z_-]{0,63}$", "not": schema{"pattern": "^tool_[0-9A-Za-z]{22}$"}}
-	callable := schema{"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", "not": schema{"const": proto.ReservedTool}}
+	callable := schema{"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
+		"not": schema{"const": proto.ReservedTool}}
 	approvals := schema{"enum": []any{"", toolstore.ApprovalReview}}
 	users := schema{"enum": []any{"", proto.UserDefault, proto.UserRoot}}
 	path := schema{"minLength": 1, "pattern": noNUL}
 	return map[string]schema{
-		"CreateContainer.labels": {"maxProperties": 64, "propertyNames": schema{"pattern": printable, "minLength": 1, "maxLength": 256},
+		"CreateContainer.labels": {"maxProperties": 64, "propertyNames": schema{"pattern": printable, "minLength": 1,
+			"maxLength": 256},
 			"additionalProperties": schema{"type": "string", "pattern": printable, "maxLength": 256}},
-		"CreateContainer.env":                  env,
-		"CreateContainer.secrets":              secrets,
-		"CreateContainer.idempotency_key":      retryKey,
-		"CreateContainer.network" + orWord:     {"type": "string", "enum": anys(i.modes())},
-		"CreateContainer.network":              i.networks(),
-		"Network.mode":                         {"enum": []any{"", proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen}},
-		"Network.allow":                        {"items": schema{"type": "string", "pattern": hostPattern}, "maxItems": 256},
-		"CodeTools.allow":                      {"maxItems": 128, "items": schema{"oneOf": []any{callable, schema{"$ref": "#/components/schemas/AllowedTool"}}}},
-		"CodeTools.max_calls":                  {"minimum": 0, "maximum": 100_000},
-		"CodeTools.timeout_seconds":            {"minimum": 0, "maximum": 3600},
-		"AllowedTool.name":                     callable,
-		"AllowedTool.approval":                 {"enum": []any{"", proto.ApprovalAllow, proto.ApprovalReview}},
-		"ToolProvider.type":                    {"enum": []any{"", proto.ProviderClient, proto.ProviderHTTP, proto.ProviderMCP}},
+		"CreateContainer.env":              env,
+		"CreateContainer.secrets":          secrets,
+		"CreateContainer.idempotency_key":  retryKey,
+		"CreateContainer.network" + orWord: {"type": "string", "enum": anys(i.modes())},
+		"CreateContainer.network":          i.networks(),
+		"Network.mode": {"enum": []any{"", proto.NetworkNone, proto.NetworkAllowlist,
+			proto.NetworkOpen}},
+		"Network.allow": {"items": schema{"type": "string", "pattern": hostPattern},
+			"maxItems": 256},
+		"CodeTools.allow": {"maxItems": 128, "items": schema{
+			"oneOf": []any{callable, schema{"$ref": "#/components/schemas/AllowedTool"}}}},
+		"CodeTools.max_calls":       {"minimum": 0, "maximum": 100_000},
+		"CodeTools.timeout_seconds": {"minimum": 0, "maximum": 3600},
+		"AllowedTool.name":          callable,
+		"AllowedTool.approval":      {"enum": []any{"", proto.ApprovalAllow, proto.ApprovalReview}},
+		"ToolProvider.type": {"enum": []any{"", proto.ProviderClient, proto.ProviderHTTP,
+			proto.ProviderMCP}},
 		"ToolProvider.url":                     {"maxLength": 2048},
 		"ToolProvider.headers":                 {"maxProperties": 32},
 		"ToolProvider.tools":                   {"maxItems": 128},
@@ -107,51 +120,60 @@ func bounds(i Info) map[string]schema {
 		"Limits.disk_bytes":                    orZero(16<<20, most.DiskBytes),
 		"Limits.open_files":                    orZero(256, most.OpenFiles),
 		"Cmd.command":                          {"maxLength": 1 << 20, "pattern": noNUL},
-		"Cmd.argv":                             {"prefixItems": []any{schema{"type": "string", "minLength": 1, "pattern": noNUL}}, "items": schema{"type": "string", "pattern": noNUL}},
-		"Cmd.shell":                            {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
-		"Cmd.job_id":                           {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
-		"Cmd.cwd":                              {"maxLength": 4095, "pattern": noNUL},
-		"Cmd.env":                              env,
-		"Cmd.secrets":                          secrets,
-		"Cmd.idempotency_key":                  retryKey,
-		"Cmd.user":                             users,
+		"Cmd.argv": {"prefixItems": []any{schema{"type": "string", "minLength": 1,
+			"pattern": noNUL}}, "items": schema{"type": "string", "pattern": noNUL}},
+		"Cmd.shell":           {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
+		"Cmd.job_id":          {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
+		"Cmd.cwd":             {"maxLength": 4095, "pattern": noNUL},
+		"Cmd.env":             env,
+		"Cmd.secrets":         secrets,
+		"Cmd.idempotency_key": retryKey,
+		"Cmd.user":            users,
 		// 24 hours.
-		"Cmd.timeout_seconds":             {"minimum": 0, "maximum": 86400},
-		"Cmd.max_output_bytes":            {"minimum": 0, "maximum": 16 << 20},
-		"Cmd.on_output_limit":             {"enum": []any{"", proto.OutputTruncate, proto.OutputFail, proto.OutputWait}},
-		"Program.code":                    {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
-		"Program.language":                {"enum": languages()},
-		"Program.env":                     env,
-		"Program.secrets":                 secrets,
-		"Program.network" + orWord:        {"type": "string", "enum": anys(i.modes())},
-		"Program.network":                 i.networks(),
-		"Program.context":                 {"pattern": nameOrNot},
-		"Program.timeout_seconds":         {"minimum": 0, "maximum": 86400},
-		"Program.max_output_bytes":        {"minimum": 0, "maximum": 16 << 20},
-		"Script.language":                 {"enum": anys(code.ScriptLanguages)},
-		"Script.code":                     {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
-		"Cell.code":                       {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
-		"Cell.language":                   {"enum": languages()},
-		"Cell.timeout_seconds":            {"minimum": 0, "maximum": 86400},
-		"Cell.max_output_bytes":           {"minimum": 0, "maximum": 16 << 20},
-		"NewContext.name":                 {"pattern": "^[0-9A-Za-z][0-9A-Za-z_-]{0,63}$", "not": schema{"const": proto.InputsDir}},
-		"NewContext.language":             {"enum": languages()},
-		"NewContext.job_id":               {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
-		"NewContext.env":                  env,
-		"NewContext.secrets":              secrets,
-		"NewTool.name":                    toolName,
-		"NewTool.description":             {"maxLength": 4096},
-		"NewTool.tool_type":               {"const": "code_runner"},
-		"NewTool.approval_action":         approvals,
-		"ChangeTool.name":                 toolName,
-		"ChangeTool.description":          {"maxLength": 4096},
-		"ChangeTool.tool_type":            {"const": "code_runner"},
-		"ChangeTool.approval_action":      approvals,
-		"Configuration.type":              {"const": "CodeRunner"},
-		"Configuration.runtime":           {"const": "python"},
-		"Configuration.code":              {"minLength": 1, "maxLength": toolstore.MaxCode, "pattern": noNUL, "not": schema{"pattern": blank}},
-		"Configuration.timeout_seconds":   orZero(0.1, 3600.0),
-		"Configuration.env_variables":     {"maxProperties": 64, "propertyNames": schema{"pattern": "^[A-Za-z_][0-9A-Za-z_]{0,127}$"}, "additionalProperties": schema{"type": "string", "pattern": noNUL, "maxLength": 32 << 10}},
+		"Cmd.timeout_seconds":  {"minimum": 0, "maximum": 86400},
+		"Cmd.max_output_bytes": {"minimum": 0, "maximum": 16 << 20},
+		"Cmd.on_output_limit": {"enum": []any{"", proto.OutputTruncate, proto.OutputFail,
+			proto.OutputWait}},
+		"Program.code": {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL,
+			"not": schema{"pattern": blank}},
+		"Program.language":         {"enum": languages()},
+		"Program.env":              env,
+		"Program.secrets":          secrets,
+		"Program.network" + orWord: {"type": "string", "enum": anys(i.modes())},
+		"Program.network":          i.networks(),
+		"Program.context":          {"pattern": nameOrNot},
+		"Program.timeout_seconds":  {"minimum": 0, "maximum": 86400},
+		"Program.max_output_bytes": {"minimum": 0, "maximum": 16 << 20},
+		"Script.language":          {"enum": anys(code.ScriptLanguages)},
+		"Script.code": {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL,
+			"not": schema{"pattern": blank}},
+		"Cell.code": {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL,
+			"not": schema{"pattern": blank}},
+		"Cell.language":         {"enum": languages()},
+		"Cell.timeout_seconds":  {"minimum": 0, "maximum": 86400},
+		"Cell.max_output_bytes": {"minimum": 0, "maximum": 16 << 20},
+		"NewContext.name": {"pattern": "^[0-9A-Za-z][0-9A-Za-z_-]{0,63}$",
+			"not": schema{"const": proto.InputsDir}},
+		"NewContext.language":        {"enum": languages()},
+		"NewContext.job_id":          {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
+		"NewContext.env":             env,
+		"NewContext.secrets":         secrets,
+		"NewTool.name":               toolName,
+		"NewTool.description":        {"maxLength": 4096},
+		"NewTool.tool_type":          {"const": "code_runner"},
+		"NewTool.approval_action":    approvals,
+		"ChangeTool.name":            toolName,
+		"ChangeTool.description":     {"maxLength": 4096},
+		"ChangeTool.tool_type":       {"const": "code_runner"},
+		"ChangeTool.approval_action": approvals,
+		"Configuration.type":         {"const": "CodeRunner"},
+		"Configuration.runtime":      {"const": "python"},
+		"Configuration.code": {"minLength": 1, "maxLength": toolstore.MaxCode, "pattern": noNUL,
+			"not": schema{"pattern": blank}},
+		"Configuration.timeout_seconds": orZero(0.1, 3600.0),
+		"Configuration.env_variables": {"maxProperties": 64, "propertyNames": schema{
+			"pattern": "^[A-Za-z_][0-9A-Za-z_]{0,127}$"}, "additionalProperties": schema{"type": "string",
+			"pattern": noNUL, "maxLength": 32 << 10}},
 		"Configuration.input_schema":      {"maxItems": 128},
 		"Configuration.output_schema":     {"maxItems": 128},
 		"Field.name":                      {"pattern": "^[0-9A-Za-z_.-]{1,64}$"},
@@ -209,7 +231,8 @@ func (i Info) networks() schema {
 	if !i.NetworkMax.Covers(proto.NetworkAllowlist) {
 		return noList
 	}
-	return schema{"anyOf": []any{noList, schema{"properties": schema{"mode": schema{"enum": []any{"", proto.NetworkAllowlist}}}}}}
+	return schema{"anyOf": []any{noList,
+		schema{"properties": schema{"mode": schema{"enum": []any{"", proto.NetworkAllowlist}}}}}}
 }
 
 // orZero is from least to most, or 0, which stands for the default. A most of 0 is no bound.
@@ -242,8 +265,8 @@ func (c catalogue) bound(name string, s schema) {
 	maps.Copy(s, c.bounds[name])
 }
 
-// seal says that a body of this type is refused if it, or a part of it, has fields that are not listed. What is in answers alone is
-// left open, since a later version may add to it.
+// seal says that a body of this type is refused if it, or a part of it, has fields that are not listed. What is in
+// answers alone is left open, since a later version may add to it.
 func (c catalogue) seal(v any) {
 	c.of(v)
 	c.sealType(reflect.TypeOf(v))

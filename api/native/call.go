@@ -29,7 +29,8 @@ type handler func(*call) error
 // route is the row as the server takes it.
 func (r row) route() api.Route {
 	return api.Route{
-		Method: r.method, Pattern: r.path, MaxBodyBytes: r.bodyLimit(), Public: r.public, Media: r.media(), Act: r.act(), Covered: covered[r.id],
+		Method: r.method, Pattern: r.path, MaxBodyBytes: r.bodyLimit(), Public: r.public, Media: r.media(),
+		Act: r.act(), Covered: covered[r.id],
 		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
 			// Before the query is looked at: what an admin's route takes is nobody else's
 			// business.
@@ -80,8 +81,8 @@ func (c *call) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom sends a raw body that may be a file, which the kernel can send by itself. Whether an error is the client's or the file's
-// is for the server to tell apart.
+// ReadFrom sends a raw body that may be a file, which the kernel can send by itself. Whether an error is the client's
+// or the file's is for the server to tell apart.
 func (c *call) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.w, r) }
 
 // rawBody says what a raw body is, and that a browser is not to guess otherwise: it is the container's
@@ -126,7 +127,8 @@ func (c *call) decodeLoosely(v any) error {
 	}
 	// The decoder's own words would name types of Go, which mean nothing to whoever sends a block.
 	if err := json.Unmarshal(raw, v); err != nil {
-		return proto.Errorf(proto.InvalidArgument, "", "", "The request body is not a tool-use block: it needs type, id and name as strings.")
+		return proto.Errorf(proto.InvalidArgument, "", "", "The request body is not a tool-use block: it needs "+
+			"type, id and name as strings.")
 	}
 	return nil
 }

@@ -17,27 +17,41 @@ func (e *edge) callRows() []row {
 	const tag, at = "tools of code", "/v1/containers/{id}/tool_calls"
 	decided := append([]int{409}, inBox...)
 	return []row{
-		{"GET", "/v1/containers/{id}/tools", e.serveTools, op{id: "serveTools", tag: tag, does: "A websocket: answer the calls that code in a container makes.", more: serveMore,
-			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403, 426}, decided...)}},
-		{"GET", at, e.listCalls, op{id: "listToolCalls", tag: tag, does: "List the calls that code in a container made, newest first.",
+		{"GET", "/v1/containers/{id}/tools", e.serveTools, op{id: "serveTools", tag: tag,
+			does: "A websocket: answer the calls that code in a container makes.", more: serveMore,
+			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403, 426},
+				decided...)}},
+		{"GET", at, e.listCalls, op{id: "listToolCalls", tag: tag, does: "List the calls that code in a container " +
+			"made, newest first.",
 			query: []param{
-				{name: "state", does: "Only calls in this state; those that wait for a person are parked.", choices: names(anys(bridge.States))},
+				{name: "state", does: "Only calls in this state; those that wait for a person are parked.",
+					choices: names(anys(bridge.States))},
 				{name: "exec", pattern: "^(exec_[0-9A-Za-z]{22})?$", does: "Only calls of this command."},
-				{name: "limit", kind: whole, max: 100, does: "At most so many, 1 to 100; 0 is the default, 20. Fewer come where they are large."},
+				{name: "limit", kind: whole, max: 100, does: "At most so many, 1 to 100; 0 is the default, 20. " +
+					"Fewer come where they are large."},
 				{name: "after", pattern: "^(call_[0-9A-Za-z]{22})?$", does: "A call's ID: begin behind it."},
 			}, answers: ok(callPage{}), fails: inBox}},
-		{"GET", at + "/{call}", e.getCall, op{id: "getToolCall", tag: tag, does: "Describe a call.", answers: ok(bridge.ToolCall{}), fails: inBox}},
-		{"POST", at + "/{call}/approve", e.approveCall, op{id: "approveToolCall", tag: tag, does: "Let a parked call be made.",
-			more:    "An approval is for one call with the input that is shown, and only the first decision about it counts: later ones are a 409. One that comes too late is a 410.",
+		{"GET", at + "/{call}", e.getCall, op{id: "getToolCall", tag: tag, does: "Describe a call.",
+			answers: ok(bridge.ToolCall{}), fails: inBox}},
+		{"POST", at + "/{call}/approve", e.approveCall, op{id: "approveToolCall", tag: tag,
+			does: "Let a parked call be made.",
+			more: "An approval is for one call with the input that is shown, and only the first decision about " +
+				"it counts: later ones are a 409. One that comes too late is a 410.",
 			answers: ok(bridge.ToolCall{}), fails: decided}},
-		{"POST", at + "/{call}/refuse", e.refuseCall, op{id: "refuseToolCall", tag: tag, does: "Refuse a parked call; its code gets a PermissionError.",
+		{"POST", at + "/{call}/refuse", e.refuseCall, op{id: "refuseToolCall", tag: tag,
+			does: "Refuse a parked call; its code gets a PermissionError.",
 			body: js(bridge.Refusal{}), optional: true, answers: ok(bridge.ToolCall{}), fails: decided}},
 	}
 }
 
-const serveMore = "For a container whose code_tools have the provider \"client\". Text messages both ways, JSON: the client sends ClientMessage objects, the server DaemonMessage objects. The client says with serve what it answers, and may say it again; " +
-	"the answer, serving, has the names among them that code may call. Each call is answered with result or error, in any order; cancel says that nobody waits for one any more. When the connection ends, calls without an answer wait a moment for a client that " +
-	"serves the same tools, and come to it again with the same call_id: a client that has one already goes on with it. A message that is not right is answered by one of type error, and the connection stays."
+const serveMore = "For a container whose code_tools have the provider \"client\". Text messages both ways, JSON: " +
+	"the client sends ClientMessage objects, the server DaemonMessage objects. The client says with serve what it " +
+	"answers, and may say it again; " +
+	"the answer, serving, has the names among them that code may call. Each call is answered with result or error, " +
+	"in any order; cancel says that nobody waits for one any more. When the connection ends, calls without an " +
+	"answer wait a moment for a client that " +
+	"serves the same tools, and come to it again with the same call_id: a client that has one already goes on with " +
+	"it. A message that is not right is answered by one of type error, and the connection stays."
 
 // A callPage is one page of a list.
 type callPage struct {
@@ -46,7 +60,8 @@ type callPage struct {
 	NextAfter *string           `json:"next_after"` // for the next page's after; null on the last one
 }
 
-// serveTools is the websocket of a client that answers calls. Its handler is the reader; calls are sent by the bridge, which holds them while the client is slow.
+// serveTools is the websocket of a client that answers calls. Its handler is the reader; calls are sent by the
+// bridge, which holds them while the client is slow.
 func (e *edge) serveTools(c *call) error {
 	id, socket := c.r.PathValue("id"), e.Socket
 	// Asked before there is a websocket, so that a client without a chance gets an HTTP answer.
@@ -59,7 +74,9 @@ func (e *edge) serveTools(c *call) error {
 		return err
 	}
 	defer sock.Close(websocket.CloseNormalClosure, "")
-	client, err := e.Bridge.Connect(sock.Context(), c.owner, id, func(m bridge.DaemonMessage) error { return sock.Send(m) })
+	client, err := e.Bridge.Connect(sock.Context(), c.owner, id, func(m bridge.DaemonMessage) error {
+		return sock.Send(m)
+	})
 	if err != nil {
 		_ = sock.Send(bridge.DaemonMessage{Type: "error", Error: proto.AsError(err)})
 		return nil
@@ -75,14 +92,16 @@ func (e *edge) serveTools(c *call) error {
 			err = client.Handle(m)
 		}
 		if err != nil {
-			_ = sock.Send(bridge.DaemonMessage{Type: "error", CallID: shown(m.CallID), Error: proto.AsError(e.Sessions.HideError(id, err))})
+			_ = sock.Send(bridge.DaemonMessage{Type: "error", CallID: shown(m.CallID), Error: proto.AsError(
+				e.Sessions.HideError(id, err))})
 		}
 	}
 }
 
 func (e *edge) listCalls(c *call) error {
 	data, more, err := e.Bridge.Calls(c.owner, c.r.PathValue("id"), bridge.Filter{
-		State: bridge.State(c.query.Get("state")), Exec: c.query.Get("exec"), After: c.query.Get("after"), Limit: int(c.whole("limit")),
+		State: bridge.State(c.query.Get("state")), Exec: c.query.Get("exec"), After: c.query.Get("after"),
+		Limit: int(c.whole("limit")),
 	})
 	if err != nil {
 		return err

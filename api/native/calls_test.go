@@ -95,8 +95,10 @@ func (s *site) output(t *testing.T, at string, x proto.Exec) string {
 func TestClientAnswersCalls(t *testing.T) {
 	s := newSite(t)
 	var c proto.Container
-	s.want(t, "POST", "/v1/containers", `{"code_tools":{"allow":["fetch",{"name":"pay","approval":"review"}],"provider":{"type":"client"}},"secrets":{"TOKEN":"secret-value-1"}}`, http.StatusCreated, &c)
-	if c.CodeTools == nil || len(c.CodeTools.Allow) != 2 || c.CodeTools.MaxCalls != 1000 || c.CodeTools.Allow[0].Approval != "allow" {
+	s.want(t, "POST", "/v1/containers",
+		`{"code_tools":{"allow":["fetch",{"name":"pay","approval":"review"}],"provider":{"type":"client"}},"secrets":{"TOKEN":"secret-value-1"}}`, http.StatusCreated, &c)
+	if c.CodeTools == nil || len(c.CodeTools.Allow) != 2 || c.CodeTools.MaxCalls != 1000 ||
+		c.CodeTools.Allow[0].Approval != "allow" {
 		t.Fatalf("%+v", c.CodeTools)
 	}
 	at := "/v1/containers/" + c.ID
@@ -145,7 +147,8 @@ func (s *site) reviewed(t *testing.T, at string, v *server) {
 	if m.CallID != one.ID || string(m.Input) != `{"to":"secret-value-1"}` {
 		t.Errorf("%+v", m)
 	}
-	v.send(bridge.ClientMessage{Type: "error", CallID: m.CallID, Error: &bridge.CallError{Type: "KeyError", Message: "no such account"}})
+	v.send(bridge.ClientMessage{Type: "error", CallID: m.CallID, Error: &bridge.CallError{Type: "KeyError",
+		Message: "no such account"}})
 	if out := s.output(t, at, x); out != `{"id":"3","error":{"type":"RuntimeError","message":"no such account"}}` {
 		t.Error(out)
 	}
@@ -154,7 +157,9 @@ func (s *site) reviewed(t *testing.T, at string, v *server) {
 	}
 	x = s.begin(t, at, callTool("4", "pay", `{}`))
 	s.want(t, "POST", at+"/tool_calls/"+s.parked(t, at).ID+"/refuse", `{"reason":"not today"}`, http.StatusOK, nil)
-	if out := s.output(t, at, x); out != `{"id":"4","error":{"type":"PermissionError","message":"the call of pay was refused: not today"}}` {
+	if out := s.output(
+		t, at,
+		x); out != `{"id":"4","error":{"type":"PermissionError","message":"the call of pay was refused: not today"}}` {
 		t.Error(out)
 	}
 }
@@ -189,7 +194,8 @@ func (s *site) comesBack(t *testing.T, at string, v *server) {
 	}
 	var p callPage
 	s.want(t, "GET", at+"/tool_calls?limit=2", nil, http.StatusOK, &p)
-	if len(p.Data) != 2 || !p.HasMore || p.Data[0].State != bridge.StateSucceeded || p.Data[1].State != bridge.StateRefused {
+	if len(p.Data) != 2 || !p.HasMore || p.Data[0].State != bridge.StateSucceeded ||
+		p.Data[1].State != bridge.StateRefused {
 		t.Errorf("%+v", p)
 	}
 	s.want(t, "GET", at+"/tool_calls/"+p.Data[0].ID, nil, http.StatusOK, nil)

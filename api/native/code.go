@@ -44,7 +44,8 @@ func (e *edge) runCell(c *call) error {
 	return c.json(http.StatusOK, res)
 }
 
-// streamCell tells what a cell prints as server-sent events. The answer begins with the cell, so that what is wrong before that has its status.
+// streamCell tells what a cell prints as server-sent events. The answer begins with the cell, so that what is wrong
+// before that has its status.
 func (e *edge) streamCell(c *call, req code.Cell) error {
 	var es *api.EventStream
 	send := func(p code.Progress) error {
@@ -79,7 +80,9 @@ func (e *edge) executeCode(c *call) error {
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
-	return e.Code.Execute(c.r.Context(), c.owner, req, func(text string, _ bool) error { return c.atOnce(execution{text}) })
+	return e.Code.Execute(c.r.Context(), c.owner, req, func(text string, _ bool) error {
+		return c.atOnce(execution{text})
+	})
 }
 
 // atOnce answers with v while the request is not over: what is left to do is nothing that a client has to wait for.

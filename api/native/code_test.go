@@ -13,7 +13,8 @@ import (
 
 func TestRunCode(t *testing.T) {
 	s := newSite(t)
-	_, body := s.do(t, "POST", "/v1/run_code", `{"code":"import sys\nprint('out')\nprint('err', file=sys.stderr)\n6*7"}`)
+	_, body := s.do(t, "POST", "/v1/run_code",
+		`{"code":"import sys\nprint('out')\nprint('err', file=sys.stderr)\n6*7"}`)
 	var got struct {
 		Results []string
 		Logs    struct{ Stdout, Stderr []string }
@@ -22,7 +23,8 @@ func TestRunCode(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &got); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(got.Results, []string{"42"}) || !slices.Equal(got.Logs.Stdout, []string{"out\n"}) || !slices.Equal(got.Logs.Stderr, []string{"err\n"}) || got.Error != nil {
+	if !slices.Equal(got.Results, []string{"42"}) || !slices.Equal(got.Logs.Stdout, []string{"out\n"}) ||
+		!slices.Equal(got.Logs.Stderr, []string{"err\n"}) || got.Error != nil {
 		t.Errorf("%s", body)
 	}
 	s.done.wait() // the container is deleted once the answer is sent
@@ -30,10 +32,12 @@ func TestRunCode(t *testing.T) {
 		t.Errorf("left: %+v", c)
 	}
 	bad := must[code.Outcome](t, s, "POST", "/v1/run_code", code.Program{Code: "print('kept')\n1/0"})
-	if !strings.Contains(bad.Error, "ZeroDivisionError") || bad.ErrorDetail.Name != "ZeroDivisionError" || !slices.Equal(bad.Logs.Stdout, []string{"kept\n"}) {
+	if !strings.Contains(bad.Error, "ZeroDivisionError") || bad.ErrorDetail.Name != "ZeroDivisionError" ||
+		!slices.Equal(bad.Logs.Stdout, []string{"kept\n"}) {
 		t.Errorf("%+v", bad)
 	}
-	made := must[code.Outcome](t, s, "POST", "/v1/run_code", code.Program{Code: "import os\nopen(os.environ['OUTPUT_DIR'] + '/o.txt', 'w').write('made')"})
+	made := must[code.Outcome](t, s, "POST", "/v1/run_code",
+		code.Program{Code: "import os\nopen(os.environ['OUTPUT_DIR'] + '/o.txt', 'w').write('made')"})
 	if len(made.Files) != 1 || !proto.ValidID(proto.FilePrefix, made.Files[0].FileID) {
 		t.Errorf("%+v", made)
 	}
@@ -54,7 +58,8 @@ func TestContextsOverHTTP(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
 	contexts := at + "/contexts"
-	if c := must[code.Context](t, s, "POST", contexts, code.NewContext{Name: "main"}); c.Name != "main" || c.Language != "python" || c.State != code.StateIdle || c.ExecID == "" {
+	if c := must[code.Context](t, s, "POST", contexts, code.NewContext{Name: "main"}); c.Name != "main" ||
+		c.Language != "python" || c.State != code.StateIdle || c.ExecID == "" {
 		t.Errorf("%+v", c)
 	}
 	if res, text := s.do(t, "POST", contexts, `{"name":"main"}`); res.StatusCode != http.StatusConflict {
@@ -62,7 +67,9 @@ func TestContextsOverHTTP(t *testing.T) {
 	}
 	must[code.Outcome](t, s, "POST", contexts+"/main/run", code.Cell{Code: "x = 21"})
 	container := strings.TrimPrefix(at, "/v1/containers/")
-	if res := must[code.Outcome](t, s, "POST", "/v1/run_code", code.Program{Code: "x * 2", Container: container, Context: "main"}); !slices.Equal(res.Results, []string{"42"}) || res.Context != "main" || res.Container.ID != container {
+	if res := must[code.Outcome](t, s, "POST", "/v1/run_code", code.Program{Code: "x * 2", Container: container,
+		Context: "main"}); !slices.Equal(res.Results, []string{"42"}) || res.Context != "main" ||
+		res.Container.ID != container {
 		t.Errorf("%+v", res)
 	}
 	if c := must[code.Context](t, s, "POST", contexts+"/main/interrupt", nil); c.Cells != 2 {
@@ -83,7 +90,8 @@ func TestContextsOverHTTP(t *testing.T) {
 func TestACellAsItHappens(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
-	_, body := s.do(t, "POST", at+"/contexts/main/run", `{"code":"print('é')\nimport sys\nsys.stderr.write('e')\n7"}`, "Accept", "text/event-stream")
+	_, body := s.do(t, "POST", at+"/contexts/main/run", `{"code":"print('é')\nimport sys\nsys.stderr.write('e')\n7"}`,
+		"Accept", "text/event-stream")
 	var types []string
 	var out string
 	var last code.Progress
@@ -99,10 +107,12 @@ func TestACellAsItHappens(t *testing.T) {
 		types = append(types, last.Type)
 		out += last.Data
 	}
-	if types[0] != code.ProgressStart || last.Type != code.ProgressResult || !strings.Contains(out, "é\n") || !slices.Equal(last.Result.Results, []string{"7"}) {
+	if types[0] != code.ProgressStart || last.Type != code.ProgressResult || !strings.Contains(out, "é\n") ||
+		!slices.Equal(last.Result.Results, []string{"7"}) {
 		t.Errorf("%v %q %+v", types, out, last)
 	}
-	if res, text := s.do(t, "POST", at+"/contexts/main/run", `{"code":""}`, "Accept", "text/event-stream"); res.StatusCode != http.StatusBadRequest {
+	if res, text := s.do(t, "POST", at+"/contexts/main/run", `{"code":""}`, "Accept",
+		"text/event-stream"); res.StatusCode != http.StatusBadRequest {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
 }
@@ -113,7 +123,8 @@ func TestCodeExecutor(t *testing.T) {
 	if !strings.HasPrefix(got.Text, "## Code Execution Result\n") || !strings.Contains(got.Text, "```\n42\n```") {
 		t.Errorf("%q", got.Text)
 	}
-	if res, text := s.do(t, "POST", "/v1/code_executor", `{"language":"js","code":"1"}`); res.StatusCode != http.StatusBadRequest {
+	if res, text := s.do(t, "POST", "/v1/code_executor",
+		`{"language":"js","code":"1"}`); res.StatusCode != http.StatusBadRequest {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
 }

@@ -38,7 +38,8 @@ func (e *edge) listContainers(c *call) error {
 		return err
 	}
 	data, more, err := e.Sessions.List(c.owner, session.Filter{
-		Labels: labels, State: proto.State(c.query.Get("state")), After: c.query.Get("after"), Limit: int(c.whole("limit")),
+		Labels: labels, State: proto.State(c.query.Get("state")), After: c.query.Get("after"),
+		Limit: int(c.whole("limit")),
 	})
 	if err != nil {
 		return err
@@ -77,7 +78,8 @@ func (e *edge) deleteContainer(c *call) error {
 		return err
 	}
 	// Asked afterwards and not repeated from the request: it tells what became of the workspace.
-	return c.json(http.StatusOK, deletedContainer{s.ID(), true, s.WorkspaceID(), e.hasWorkspace(c.owner, s.WorkspaceID())})
+	return c.json(http.StatusOK, deletedContainer{s.ID(), true, s.WorkspaceID(),
+		e.hasWorkspace(c.owner, s.WorkspaceID())})
 }
 
 func (e *edge) hasWorkspace(owner, id string) bool {

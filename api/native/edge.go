@@ -29,15 +29,16 @@ type Config struct {
 	Files    *files.Store
 	Images   session.Images
 	Keys     *keys.Store
-	Audit    *audit.Log                                               // nil: nobody can read it here
-	Sweep    func(context.Context) (map[string]map[string]int, error) // runs every sweep now; counts by sweep and what it did
-	Rotate   func(context.Context) (Rotation, error)                  // makes a new key for secrets; nil: there is no vault
-	Forget   func(context.Context) (Rotation, error)                  // takes the older ones away
-	Version  string                                                   // of the daemon; "" is "dev"
-	Info     Info                                                     // what /v1/info tells of the daemon's settings
-	Origins  []string                                                 // of web pages that may open the live websocket, beside the daemon's own
-	Socket   api.SocketConfig                                         // other bounds of the live websocket
-	Log      *slog.Logger                                             // nil: slog.Default
+	Audit    *audit.Log // nil: nobody can read it here
+	// runs every sweep now; counts by sweep and what it did
+	Sweep   func(context.Context) (map[string]map[string]int, error)
+	Rotate  func(context.Context) (Rotation, error) // makes a new key for secrets; nil: there is no vault
+	Forget  func(context.Context) (Rotation, error) // takes the older ones away
+	Version string                                  // of the daemon; "" is "dev"
+	Info    Info                                    // what /v1/info tells of the daemon's settings
+	Origins []string                                // of web pages that may open the live websocket, beside the daemon's own
+	Socket  api.SocketConfig                        // other bounds of the live websocket
+	Log     *slog.Logger                            // nil: slog.Default
 }
 
 // Info is what a daemon says of itself. Zero fields are filled with the core's own defaults.

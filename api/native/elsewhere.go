@@ -14,7 +14,8 @@ func elsewhere() []row {
 	}
 	return append(append(skillRows(), messageRows()...), []row{
 		{"POST", "/v1/files", nil, file(op{id: "uploadFile", does: "Store a file.", more: filesMore,
-			body: []content{{media: "multipart/form-data", of: uploadForm}}, answers: ok(fileMetadata), fails: fileFails})},
+			body: []content{{media: "multipart/form-data", of: uploadForm}}, answers: ok(fileMetadata),
+			fails: fileFails})},
 		{"GET", "/v1/files", nil, file(op{id: "listFiles", does: "List stored files, newest first.",
 			more: filesMore + " The shape of the list depends on the anthropic-beta header, as at the hosted API.",
 			query: []param{
@@ -25,22 +26,29 @@ func elsewhere() []row {
 				{name: "after_id", does: "With a beta header: what follows this file."},
 				{name: "scope_id", does: "With a beta header: only files made by this container."},
 			}, answers: ok(fileList), fails: fileFails})},
-		{"GET", "/v1/files/{file_id}", nil, file(op{id: "getFile", does: "Describe a stored file.", more: filesMore, answers: ok(fileMetadata), fails: fileFails})},
-		{"GET", "/v1/files/{file_id}/content", nil, file(op{id: "downloadFile", does: "Read a stored file.", more: filesMore,
+		{"GET", "/v1/files/{file_id}", nil, file(op{id: "getFile", does: "Describe a stored file.", more: filesMore,
+			answers: ok(fileMetadata), fails: fileFails})},
+		{"GET", "/v1/files/{file_id}/content", nil, file(op{id: "downloadFile", does: "Read a stored file.",
+			more:    filesMore,
 			answers: map[int][]content{http.StatusOK: raw("*/*")}, fails: fileFails})},
-		{"DELETE", "/v1/files/{file_id}", nil, file(op{id: "deleteFile", does: "Delete a stored file.", more: filesMore, answers: ok(fileDeleted), fails: fileFails})},
+		{"DELETE", "/v1/files/{file_id}", nil, file(op{id: "deleteFile", does: "Delete a stored file.", more: filesMore,
+			answers: ok(fileDeleted), fails: fileFails})},
 		{"GET", "/healthz", nil, op{id: "health", tag: "daemon", does: "200 when the daemon is ready.", public: true,
-			answers: ok(schema{"type": "object", "properties": schema{"status": schema{"const": "ok"}}, "required": []string{"status"}}), fails: []int{500, 503}}},
-		{"GET", "/metrics", nil, op{id: "metrics", tag: "daemon", does: "Metrics as Prometheus reads them.", public: true,
+			answers: ok(schema{"type": "object", "properties": schema{"status": schema{"const": "ok"}},
+				"required": []string{"status"}}), fails: []int{500, 503}}},
+		{"GET", "/metrics", nil, op{id: "metrics", tag: "daemon", does: "Metrics as Prometheus reads them.",
+			public:  true,
 			answers: map[int][]content{http.StatusOK: raw("text/plain")}, fails: []int{500}}},
 	}...)
 }
 
 // It stands at every operation, since readers of a generated client see one at a time.
-const filesMore = "Speaks the hosted Files API: an anthropic-version header is required, unknown query keys are ignored, and errors have its envelope."
+const filesMore = "Speaks the hosted Files API: an anthropic-version header is required, unknown query keys are " +
+	"ignored, and errors have its envelope."
 
 // The versions are those that api/anthropic knows.
-var versionParam = param{name: "anthropic-version", required: true, choices: []string{"2023-06-01", "2026-10-21"}, does: "The version of the Files API that the client speaks."}
+var versionParam = param{name: "anthropic-version", required: true, choices: []string{"2023-06-01", "2026-10-21"},
+	does: "The version of the Files API that the client speaks."}
 
 // 529 is a daemon that is busy, or shuts down.
 var fileFails = []int{400, 401, 404, 405, 413, 429, 500, 504, 529}
@@ -61,12 +69,15 @@ func orNull(s schema) schema { return schema{"anyOf": []any{s, schema{"type": "n
 // The shapes of the Files API.
 var (
 	// expires_at and scope are not required: which of them there is depends on the beta header.
-	fileMetadata = object([]string{"id", "type", "filename", "mime_type", "size_bytes", "created_at", "downloadable"}, schema{
-		"id": stringType(), "type": schema{"const": "file"}, "filename": stringType(), "mime_type": stringType(),
-		"size_bytes": schema{"type": "integer", "minimum": 0}, "created_at": schema{"type": "string", "format": "date-time"},
-		"downloadable": schema{"type": "boolean"}, "expires_at": orNull(schema{"type": "string", "format": "date-time"}),
-		"scope": orNull(object([]string{"type", "id"}, schema{"type": stringType(), "id": stringType()})),
-	})
+	fileMetadata = object([]string{"id", "type", "filename", "mime_type", "size_bytes", "created_at", "downloadable"},
+		schema{
+			"id": stringType(), "type": schema{"const": "file"}, "filename": stringType(), "mime_type": stringType(),
+			"size_bytes": schema{"type": "integer", "minimum": 0}, "created_at": schema{"type": "string",
+				"format": "date-time"},
+			"downloadable": schema{"type": "boolean"}, "expires_at": orNull(
+				schema{"type": "string", "format": "date-time"}),
+			"scope": orNull(object([]string{"type", "id"}, schema{"type": stringType(), "id": stringType()})),
+		})
 	// One schema for three shapes of a list: a header chooses among them, which OpenAPI cannot
 	// say.
 	fileList = object([]string{"data"}, schema{
@@ -82,7 +93,8 @@ var (
 	fileFailure = object([]string{"type", "error", "request_id"}, schema{
 		"type": schema{"const": "error"}, "request_id": stringType(),
 		"error": object([]string{"type", "message"}, schema{
-			"type": stringType(), "message": stringType(), "details": orNull(object(nil, schema{"error_code": stringType()})),
+			"type": stringType(), "message": stringType(), "details": orNull(
+				object(nil, schema{"error_code": stringType()})),
 		}),
 	})
 )

@@ -63,14 +63,18 @@ type oneShot struct {
 func (o *oneShot) check() error {
 	// It would be overwritten, and who sends the request again would get another container.
 	if inner := o.Create.IdempotencyKey; inner != "" && inner != o.IdempotencyKey {
-		return invalid("create.idempotency_key", "create.idempotency_key is for POST /v1/containers; here one key is for the container and the command: send it as idempotency_key beside create, or as the header %s.", keyHeader)
+		return invalid("create.idempotency_key", "create.idempotency_key is for POST /v1/containers; here one key "+
+			"is for the container and the command: send it as idempotency_key beside create, or as the header %s.",
+			keyHeader)
 	}
 	if o.Ephemeral && (o.Background || o.Detach) {
-		return invalid("ephemeral", "ephemeral deletes the container when the answer is there, so it cannot be combined with background or detach.")
+		return invalid("ephemeral", "ephemeral deletes the container when the answer is there, so it cannot be "+
+			"combined with background or detach.")
 	}
 	// A second request with the key could only be told that the first one's result is gone.
 	if o.Ephemeral && o.IdempotencyKey != "" {
-		return invalid("ephemeral", "ephemeral deletes the result with the container, so it cannot be combined with an idempotency key; delete the container yourself.")
+		return invalid("ephemeral", "ephemeral deletes the result with the container, so it cannot be combined with "+
+			"an idempotency key; delete the container yourself.")
 	}
 	// A lifetime that the client chose stands, even if it is shorter than the command.
 	if o.Ephemeral && o.Create.MaxLifetimeSeconds == 0 {
@@ -121,7 +125,8 @@ func (c *call) nobodys(s *session.Session, key string) bool {
 func (e *edge) discard(c *call, s *session.Session) {
 	err := e.Sessions.Delete(context.WithoutCancel(c.r.Context()), c.owner, s.ID(), false)
 	if err != nil && proto.CodeOf(err) != proto.NotFound {
-		e.Log.Error("deleting a container that nobody is to use again; a sweep will try again", "container", s.ID(), "error", err)
+		e.Log.Error("deleting a container that nobody is to use again; a sweep will try again", "container", s.ID(),
+			"error", err)
 	}
 }
 

@@ -20,20 +20,25 @@ func TestExecAnswers(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
 	res := s.run(t, at, "echo out; echo err >&2; exit 3")
-	if r := res.Result.Result; r == nil || r.Stdout != "out\n" || r.Stderr != "err\n" || r.ReturnCode != 3 || r.Content == nil {
+	if r := res.Result.Result; r == nil || r.Stdout != "out\n" || r.Stderr != "err\n" || r.ReturnCode != 3 ||
+		r.Content == nil {
 		t.Fatalf("%+v", res)
 	}
-	if got := must[proto.ExecResult](t, s, "GET", at+"/execs/"+res.Exec.ID+"/result", nil); *got.Exec.End != *res.Exec.End || got.Result.Result.Stdout != "out\n" {
+	if got := must[proto.ExecResult](t, s, "GET", at+"/execs/"+res.Exec.ID+"/result",
+		nil); *got.Exec.End != *res.Exec.End || got.Result.Result.Stdout != "out\n" {
 		t.Errorf("%+v", got)
 	}
-	if got := must[proto.Exec](t, s, "GET", at+"/execs/"+res.Exec.ID, nil); got.State != proto.ExecEnded || got.StdoutBytes != 4 {
+	if got := must[proto.Exec](t, s, "GET", at+"/execs/"+res.Exec.ID, nil); got.State != proto.ExecEnded ||
+		got.StdoutBytes != 4 {
 		t.Errorf("%+v", got)
 	}
-	if got := must[proto.ExecResult](t, s, "POST", at+"/exec", `{"argv":["no-such-program"]}`); got.Exec.End.Reason != proto.EndNotStarted || got.Exec.End.ReturnCode != 127 {
+	if got := must[proto.ExecResult](t, s, "POST", at+"/exec",
+		`{"argv":["no-such-program"]}`); got.Exec.End.Reason != proto.EndNotStarted || got.Exec.End.ReturnCode != 127 {
 		t.Errorf("%+v", got)
 	}
 	late := must[proto.ExecResult](t, s, "POST", at+"/exec", `{"command":"echo a; sleep 100","timeout_seconds":0.2}`)
-	if late.Result.Error == nil || late.Result.Error.ErrorCode != proto.BlockTimeExceeded || late.Partial.Stdout != "a\n" {
+	if late.Result.Error == nil || late.Result.Error.ErrorCode != proto.BlockTimeExceeded ||
+		late.Partial.Stdout != "a\n" {
 		t.Errorf("%+v", late)
 	}
 	if list := must[page[proto.Exec]](t, s, "GET", at+"/execs", nil).Data; len(list) != 3 || list[0].ID != res.Exec.ID {
@@ -44,7 +49,8 @@ func TestExecAnswers(t *testing.T) {
 func TestBackgroundExec(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
-	resp, body := s.do(t, "POST", at+"/exec", `{"command":"read line; echo got $line; sleep 100","background":true,"open_stdin":true}`)
+	resp, body := s.do(t, "POST", at+"/exec",
+		`{"command":"read line; echo got $line; sleep 100","background":true,"open_stdin":true}`)
 	var x proto.Exec
 	if err := json.Unmarshal([]byte(body), &x); err != nil || resp.StatusCode != 202 || x.State != proto.ExecRunning {
 		t.Fatalf("%d %s", resp.StatusCode, body)
@@ -138,14 +144,19 @@ func (c *countdown) Read(p []byte) (int, error) {
 func TestLogs(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
-	res := must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{Command: `printf 'a\xff\xc3'; printf 'é0123456789' >&2; printf '\xa9!'`})
+	res := must[proto.ExecResult](t, s, "POST", at+"/exec",
+		proto.Cmd{Command: `printf 'a\xff\xc3'; printf 'é0123456789' >&2; printf '\xa9!'`})
 	logs := at + "/execs/" + res.Exec.ID + "/logs"
 	for query, want := range map[string]string{
-		"?stream=stdout": "a\xff\xc3\xa9!", "?stream=stdout&follow=true": "a\xff\xc3\xa9!", "?stream=stdout&offset=1": "\xff\xc3\xa9!",
-		"?stream=stderr": "é0123456789", "?stream=stderr&offset=2": "0123456789", "?stream=stderr&offset=12": "", "?stream=stderr&offset=1": "\xa90123456789",
+		"?stream=stdout": "a\xff\xc3\xa9!", "?stream=stdout&follow=true": "a\xff\xc3\xa9!",
+		"?stream=stdout&offset=1": "\xff\xc3\xa9!",
+		"?stream=stderr":          "é0123456789", "?stream=stderr&offset=2": "0123456789",
+		"?stream=stderr&offset=12": "",
+		"?stream=stderr&offset=1":  "\xa90123456789",
 	} {
 		res, body := s.do(t, "GET", logs+query, nil)
-		if res.StatusCode != 200 || body != want || res.Header.Get("Content-Type") != octets || res.Header.Get(logStart) != "" {
+		if res.StatusCode != 200 || body != want || res.Header.Get("Content-Type") != octets ||
+			res.Header.Get(logStart) != "" {
 			t.Errorf("%s: %d %q %v", query, res.StatusCode, body, res.Header)
 		}
 	}
@@ -154,11 +165,13 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// Output that is no longer kept is told: in the header where the log would begin with it, in the text where it is in the middle.
+// Output that is no longer kept is told: in the header where the log would begin with it, in the text where it is in
+// the middle.
 func TestLogsOfMuchOutput(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
-	res := must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{Command: "head -c 3000000 /dev/zero | tr '\\0' x", MaxOutputBytes: 1 << 20})
+	res := must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{Command: "head -c 3000000 /dev/zero | tr '\\0' x",
+		MaxOutputBytes: 1 << 20})
 	logs := at + "/execs/" + res.Exec.ID + "/logs?stream=stdout"
 	got, body := s.do(t, "GET", logs, nil)
 	if got.Header.Get(logStart) != "" || !strings.Contains(body, "\n[output truncated: ") || len(body) > 2<<20 {
@@ -166,7 +179,8 @@ func TestLogsOfMuchOutput(t *testing.T) {
 	}
 	got, body = s.do(t, "GET", logs+"&offset=1500000", nil)
 	var start int
-	if _, err := fmt.Sscan(got.Header.Get(logStart), &start); err != nil || start <= 1500000 || len(body) != 3000000-start || strings.Trim(body, "x") != "" {
+	if _, err := fmt.Sscan(got.Header.Get(logStart), &start); err != nil || start <= 1500000 ||
+		len(body) != 3000000-start || strings.Trim(body, "x") != "" {
 		t.Errorf("start %q, %d bytes", got.Header.Get(logStart), len(body))
 	}
 }
@@ -237,7 +251,8 @@ func TestClientGone(t *testing.T) {
 func TestRunOnce(t *testing.T) {
 	s := newSite(t)
 	count := func() int { return len(must[containerPage](t, s, "GET", "/v1/containers", nil).Data) }
-	res := must[proto.ExecResult](t, s, "POST", "/v1/exec", `{"create":{"labels":{"a":"b"}},"command":"echo $N","env":{"N":"7"}}`)
+	res := must[proto.ExecResult](t, s, "POST", "/v1/exec",
+		`{"create":{"labels":{"a":"b"}},"command":"echo $N","env":{"N":"7"}}`)
 	if res.Result.Result.Stdout != "7\n" || count() != 1 {
 		t.Errorf("%+v, %d containers", res, count())
 	}
@@ -245,10 +260,12 @@ func TestRunOnce(t *testing.T) {
 	if res.Result.Result.Stdout != "gone\n" || count() != 1 {
 		t.Errorf("%+v, %d containers", res, count())
 	}
-	if resp, body := s.do(t, "POST", "/v1/exec", `{"ephemeral":true,"command":"echo gone"}`, "Accept", eventType); !strings.Contains(body, "event: exit") || count() != 1 {
+	if resp, body := s.do(t, "POST", "/v1/exec", `{"ephemeral":true,"command":"echo gone"}`, "Accept",
+		eventType); !strings.Contains(body, "event: exit") || count() != 1 {
 		t.Errorf("%v %s, %d containers", resp, body, count())
 	}
-	if resp, body := s.do(t, "POST", "/v1/exec", `{"background":true,"command":"true"}`); resp.StatusCode != 202 || count() != 2 {
+	if resp, body := s.do(t, "POST", "/v1/exec", `{"background":true,"command":"true"}`); resp.StatusCode != 202 ||
+		count() != 2 {
 		t.Errorf("%d %s, %d containers", resp.StatusCode, body, count())
 	}
 	if ws := must[page[session.Workspace]](t, s, "GET", "/v1/workspaces", nil).Data; len(ws) != 2 {
@@ -264,7 +281,8 @@ func TestEphemeralOfAClientThatLeft(t *testing.T) {
 		answered := make(chan struct{})
 		go func() {
 			defer close(answered)
-			if res, err := s.client.Do(s.request(t, ctx, "POST", "/v1/exec", `{"ephemeral":true,"command":"sleep 1000"}`, "Accept", accept)); err == nil {
+			if res, err := s.client.Do(s.request(t, ctx, "POST", "/v1/exec",
+				`{"ephemeral":true,"command":"sleep 1000"}`, "Accept", accept)); err == nil {
 				_, _ = io.Copy(io.Discard, res.Body)
 				res.Body.Close()
 			}
@@ -287,7 +305,8 @@ type archive struct {
 	fail error
 }
 
-func (a archive) Import(_ context.Context, name string, r io.Reader, progress func(session.ImageProgress)) (session.Image, error) {
+func (a archive) Import(_ context.Context, name string, r io.Reader, progress func(session.ImageProgress)) (
+	session.Image, error) {
 	buf := make([]byte, 1000)
 	for done := int64(0); ; {
 		n, err := io.ReadFull(r, buf)
@@ -325,7 +344,8 @@ func TestImportProgress(t *testing.T) {
 	_, _ = feed.Write(make([]byte, 500))
 	feed.Close()
 	line = imageLine{}
-	if err := dec.Decode(&line); err != nil || line.Image == nil || line.Image.Name != "mine" || line.Image.SizeBytes != 1500 {
+	if err := dec.Decode(&line); err != nil || line.Image == nil || line.Image.Name != "mine" ||
+		line.Image.SizeBytes != 1500 {
 		t.Fatalf("%+v %v", line, err)
 	}
 	if err := dec.Decode(&line); err != io.EOF {
@@ -345,11 +365,13 @@ func TestImportFails(t *testing.T) {
 	}
 	for range 20 { // the connection must stay good for the next request
 		res, body = s.do(t, "POST", "/v1/images/import?name=x", bytes.NewReader(make([]byte, 200_000)))
-		if lines := strings.Split(strings.TrimSpace(body), "\n"); res.StatusCode != 200 || len(lines) != 2 || !strings.Contains(lines[1], `"error":{"code":"invalid_argument"`) {
+		if lines := strings.Split(strings.TrimSpace(body), "\n"); res.StatusCode != 200 || len(lines) != 2 ||
+			!strings.Contains(lines[1], `"error":{"code":"invalid_argument"`) {
 			t.Fatalf("after it: %d %s", res.StatusCode, body)
 		}
 	}
-	if _, body := s.do(t, "POST", "/v1/images/pull", pull{"debian:12"}); !strings.HasPrefix(body, `{"stage":"fetching","item":"sha256:1","done":1,"total":2}`) {
+	if _, body := s.do(t, "POST", "/v1/images/pull", pull{"debian:12"}); !strings.HasPrefix(
+		body, `{"stage":"fetching","item":"sha256:1","done":1,"total":2}`) {
 		t.Errorf("%s", body)
 	}
 }
@@ -357,7 +379,8 @@ func TestImportFails(t *testing.T) {
 // An unknown method or path is an error like any other.
 func TestUnknownMethodsAndPaths(t *testing.T) {
 	s := newSite(t)
-	if res, _ := s.do(t, "PATCH", "/v1/containers", nil); res.StatusCode != http.StatusMethodNotAllowed || res.Header.Get("Allow") == "" {
+	if res, _ := s.do(t, "PATCH", "/v1/containers", nil); res.StatusCode != http.StatusMethodNotAllowed ||
+		res.Header.Get("Allow") == "" {
 		t.Errorf("%d %v", res.StatusCode, res.Header)
 	}
 	if res, body := s.do(t, "GET", "/v1/boxes", nil); res.StatusCode != 404 || !strings.Contains(body, "request_id") {

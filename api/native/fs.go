@@ -35,12 +35,14 @@ func describe(h http.Header, fi proto.FileInfo) {
 	h.Set("Berth-File-Modified", fi.ModifiedAt.UTC().Format(time.RFC3339Nano)) // Last-Modified has whole seconds only
 }
 
-// wholeBody refuses a body that is a part of what is to be written: taken for the whole, it would replace the file by its tail.
+// wholeBody refuses a body that is a part of what is to be written: taken for the whole, it would replace the file by
+// its tail.
 func (c *call) wholeBody() error {
 	if len(c.r.Header.Values("Content-Range")) == 0 {
 		return nil
 	}
-	return invalid("Content-Range", "Content-Range says that the body is a part, and parts are not taken here; send the whole of it, without that header.")
+	return invalid("Content-Range", "Content-Range says that the body is a part, and parts are not taken here; send "+
+		"the whole of it, without that header.")
 }
 
 // The body goes to the guest as it comes in; a file is never whole in the daemon's memory.
@@ -52,7 +54,8 @@ func (e *edge) writeContent(c *call) error {
 	if err != nil {
 		return err
 	}
-	fi, err := s.WriteFile(c.r.Context(), c.as(), c.query.Get("path"), session.WriteOptions{Mode: c.mode("mode"), Hash: c.flag("hash")}, c.r.Body)
+	fi, err := s.WriteFile(c.r.Context(), c.as(), c.query.Get("path"), session.WriteOptions{Mode: c.mode("mode"),
+		Hash: c.flag("hash")}, c.r.Body)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,8 @@ func (e *edge) publishFile(c *call) error {
 		return err
 	}
 	api.Note(c.r.Context(), f.ID)
-	return c.json(http.StatusCreated, published{f.ID, f.Filename, f.MIMEType, f.SizeBytes, f.SHA256, f.CreatedAt, f.ExpiresAt})
+	return c.json(http.StatusCreated, published{f.ID, f.Filename, f.MIMEType, f.SizeBytes, f.SHA256, f.CreatedAt,
+		f.ExpiresAt})
 }
 
 // job is the one that the path names. What no job can be called is not looked for.

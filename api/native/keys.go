@@ -32,7 +32,8 @@ func (e *edge) listKeys(c *call) error { return list(c, e.Keys.List()) }
 func (e *edge) getKey(c *call) error {
 	id := c.r.PathValue("id")
 	if k, err := e.Keys.Get(id); err == nil && k.RevokedAt != nil {
-		return proto.Errorf(proto.NotFound, "", id, "API key %s was revoked at %s; the list of all keys still has it", id, k.RevokedAt.Format(time.RFC3339))
+		return proto.Errorf(proto.NotFound, "", id, "API key %s was revoked at %s; the list of all keys still has it",
+			id, k.RevokedAt.Format(time.RFC3339))
 	}
 	return e.keyStatus(c, id)
 }

@@ -61,11 +61,13 @@ func (ln *lane) admit(key laneKey, size int) error {
 	full := len(ln.jobs) >= maxJobs || len(ln.jobs) > 0 && ln.bytes+size > maxWaiting
 	switch {
 	case full && !key.stdin:
-		return proto.Errorf(proto.TooMany, "", key.exec, "%d messages wait to be passed on to exec %s; send fewer", maxJobs, key.exec)
+		return proto.Errorf(proto.TooMany, "", key.exec, "%d messages wait to be passed on to exec %s; send fewer",
+			maxJobs, key.exec)
 	case full || ln.refused:
 		// The lane is kept from here on, or a later message would pass, with a hole before it.
 		ln.refused = true
-		return proto.Errorf(proto.TooMany, "", key.exec, "exec %s does not read its standard input as fast as it is sent; this connection's is refused from here on. POST …/stdin takes inputs of any size", key.exec)
+		return proto.Errorf(proto.TooMany, "", key.exec, "exec %s does not read its standard input as fast as it is "+
+			"sent; this connection's is refused from here on. POST …/stdin takes inputs of any size", key.exec)
 	}
 	return nil
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A lead says where an answer names what other routes are about, so that whoever follows the document, be it a person, a generator of clients or a
-// fuzzer, comes from what makes a thing to what uses it.
+// A lead says where an answer names what other routes are about, so that whoever follows the document, be it a
+// person, a generator of clients or a fuzzer, comes from what makes a thing to what uses it.
 type lead struct {
 	from   string // operationId
 	status int
@@ -21,11 +21,16 @@ const inBody, inRequest = "$response.body#/", "$request.path."
 var leads = []lead{
 	{"createContainer", http.StatusCreated, "/v1/containers/{id}", map[string]string{"id": inBody + "id"}},
 	{"createContainer", http.StatusCreated, "/v1/workspaces/{id}", map[string]string{"id": inBody + "workspace_id"}},
-	{"run", http.StatusOK, "/v1/containers/{id}/jobs/{job}", map[string]string{"id": inRequest + "id", "job": inBody + "exec/job_id"}},
-	{"run", http.StatusOK, "/v1/containers/{id}/execs/{exec}", map[string]string{"id": inRequest + "id", "exec": inBody + "exec/id"}},
-	{"run", http.StatusAccepted, "/v1/containers/{id}/execs/{exec}", map[string]string{"id": inRequest + "id", "exec": inBody + "id"}},
-	{"runOnce", http.StatusOK, "/v1/containers/{id}/execs/{exec}", map[string]string{"id": inBody + "container/id", "exec": inBody + "exec/id"}},
-	{"runOnce", http.StatusAccepted, "/v1/containers/{id}/execs/{exec}", map[string]string{"id": inBody + "container_id", "exec": inBody + "id"}},
+	{"run", http.StatusOK, "/v1/containers/{id}/jobs/{job}", map[string]string{"id": inRequest + "id", "job": inBody +
+		"exec/job_id"}},
+	{"run", http.StatusOK, "/v1/containers/{id}/execs/{exec}", map[string]string{"id": inRequest + "id",
+		"exec": inBody + "exec/id"}},
+	{"run", http.StatusAccepted, "/v1/containers/{id}/execs/{exec}", map[string]string{"id": inRequest + "id",
+		"exec": inBody + "id"}},
+	{"runOnce", http.StatusOK, "/v1/containers/{id}/execs/{exec}", map[string]string{"id": inBody + "container/id",
+		"exec": inBody + "exec/id"}},
+	{"runOnce", http.StatusAccepted, "/v1/containers/{id}/execs/{exec}", map[string]string{
+		"id": inBody + "container_id", "exec": inBody + "id"}},
 	{"createKey", http.StatusCreated, "/v1/keys/{id}", map[string]string{"id": inBody + "id"}},
 	{"uploadFile", http.StatusOK, "/v1/files/{file_id}", map[string]string{"file_id": inBody + "id"}},
 }

@@ -62,7 +62,8 @@ func newLive(s *session.Session, sock *api.Socket, log *slog.Logger) *live {
 	return &live{
 		s: s, sock: sock, log: log, ctx: sock.Context(),
 		slots: make(chan struct{}, maxFollowed), seats: make(chan struct{}, maxWatched),
-		following: map[string]bool{}, own: map[string]bool{}, starting: map[chan struct{}]struct{}{}, lanes: map[laneKey]*lane{},
+		following: map[string]bool{}, own: map[string]bool{}, starting: map[chan struct{}]struct{}{},
+		lanes: map[laneKey]*lane{},
 	}
 }
 
@@ -151,7 +152,8 @@ func (l *live) slot() error {
 	case l.slots <- struct{}{}:
 		return nil
 	default:
-		return proto.Errorf(proto.TooMany, "", "", "this connection follows %d commands, which is its limit; wait for one to end or open another connection", maxFollowed)
+		return proto.Errorf(proto.TooMany, "", "", "this connection follows %d commands, which is its limit; wait "+
+			"for one to end or open another connection", maxFollowed)
 	}
 }
 
@@ -189,7 +191,8 @@ func (l *live) exec(m message) error {
 	return nil
 }
 
-// started notes which exec a message began, nil if none, for the watcher to leave alone. True means that it is followed already.
+// started notes which exec a message began, nil if none, for the watcher to leave alone. True means that it is
+// followed already.
 func (l *live) started(begun chan struct{}, x *session.Exec) (follows bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,5 +264,8 @@ func (l *live) follow(x *session.Exec, from session.Cursor, m message) error {
 	if !m.Binary {
 		return x.Follow(l.ctx, from, event)
 	}
-	return x.FollowRaw(l.ctx, from, event, func(_ session.Piece, message []byte) error { return l.sock.SendBinary(message) })
+	return x.FollowRaw(l.ctx, from, event, func(_ session.Piece, message []byte) error {
+		return l.sock.SendBinary(
+			message)
+	})
 }

@@ -141,14 +141,16 @@ func TestLiveExec(t *testing.T) {
 	}
 }
 
-// A message that is sent again with its idempotency key finds the command that its connection follows, and nothing of that comes twice.
+// A message that is sent again with its idempotency key finds the command that its connection follows, and nothing of
+// that comes twice.
 func TestLiveExecIsFollowedOnce(t *testing.T) {
 	s := newSite(t)
 	w := s.live(t, s.container(t))
 	cmd := proto.Cmd{Command: "read l; echo $l", OpenStdin: true, IdempotencyKey: "once"}
 	x := w.start("r1", cmd)
 	w.send(message{Type: msgExec, Ref: "r2", Cmd: &cmd})
-	if ev := w.next(); ev.Type != proto.EventError || ev.Ref != "r2" || ev.Error.Code != proto.Conflict || ev.Error.Item != x.ID {
+	if ev := w.next(); ev.Type != proto.EventError || ev.Ref != "r2" || ev.Error.Code != proto.Conflict ||
+		ev.Error.Item != x.ID {
 		t.Fatalf("%+v", ev)
 	}
 	w.send(message{Type: msgStdin, ExecID: x.ID, Data: "a line\n", Close: true})
@@ -185,7 +187,8 @@ func TestLiveBinary(t *testing.T) {
 			}
 			if kind == websocket.TextMessage {
 				w.judge(data)
-				if err := json.Unmarshal(data, &end); err != nil || end.Type != proto.EventStart && end.Type != proto.EventExit || end.Type == proto.EventStart && end.Ref != "r" {
+				if err := json.Unmarshal(data, &end); err != nil || end.Type != proto.EventStart &&
+					end.Type != proto.EventExit || end.Type == proto.EventStart && end.Ref != "r" {
 					t.Fatalf("%.200s %v", data, err)
 				}
 				id = end.ExecID
@@ -233,7 +236,8 @@ func TestLiveMultiplexes(t *testing.T) {
 	}
 	say(b, "still", proto.EventStderr)
 	w.send(message{Type: msgStdin, ExecID: b.ID, Close: true})
-	if ev := w.next(); ev.Type != proto.EventExit || ev.ExecID != b.ID || ev.Result.Result.Result.Stderr != "b0b1b2still" {
+	if ev := w.next(); ev.Type != proto.EventExit || ev.ExecID != b.ID ||
+		ev.Result.Result.Result.Stderr != "b0b1b2still" {
 		t.Fatalf("%+v", ev)
 	}
 }
@@ -241,7 +245,9 @@ func TestLiveMultiplexes(t *testing.T) {
 func TestLiveTerminal(t *testing.T) {
 	s := newSite(t)
 	w := s.live(t, s.container(t))
-	x := w.start("", proto.Cmd{Command: `stty size; trap 'stty size; exit' WINCH; echo ready; while :; do read -t 1 x; done`, TTY: &proto.WindowSize{Rows: 24, Cols: 80}})
+	x := w.start(
+		"", proto.Cmd{Command: `stty size; trap 'stty size; exit' WINCH; echo ready; while :; do read -t 1 x; done`,
+			TTY: &proto.WindowSize{Rows: 24, Cols: 80}})
 	var seen string
 	for !strings.Contains(seen, "ready") {
 		seen += w.next().Data
@@ -299,10 +305,12 @@ func TestLiveRefusals(t *testing.T) {
 		{`{"ref":"r","type":"exec","cmd":{"comand":"x"}}`, proto.InvalidArgument, "cmd.comand"},
 		{`{"ref":"r","type":"exec","cmd":{"command":"x"},"signal":"SIGTERM"}`, proto.InvalidArgument, "signal"},
 		{`{"ref":"r","type":"attach","exec_id":"exec_none"}`, proto.NotFound, "exec_none"},
-		{`{"ref":"r","type":"attach","exec_id":"` + x + `","stdout_offset":-1}`, proto.InvalidArgument, "stdout_offset"},
+		{`{"ref":"r","type":"attach","exec_id":"` + x + `","stdout_offset":-1}`, proto.InvalidArgument,
+			"stdout_offset"},
 		{`{"ref":"r","type":"stdin","exec_id":"exec_none","data":"x"}`, proto.NotFound, "exec_none"},
 		{`{"ref":"r","type":"stdin","exec_id":"` + x + `","data":"x"}`, proto.Conflict, x},
-		{`{"ref":"r","type":"stdin","exec_id":"` + x + `","data":"x","data_base64":"eA=="}`, proto.InvalidArgument, "data"},
+		{`{"ref":"r","type":"stdin","exec_id":"` + x + `","data":"x","data_base64":"eA=="}`, proto.InvalidArgument,
+			"data"},
 		{`{"ref":"r","type":"stdin","exec_id":"` + x + `","data_base64":"!"}`, proto.InvalidArgument, "data_base64"},
 		{`{"ref":"r","type":"signal","exec_id":"` + x + `","signal":"SIGTERM"}`, proto.Conflict, x},
 		{`{"ref":"r","type":"signal","exec_id":"` + x + `"}`, proto.InvalidArgument, ""},
@@ -318,7 +326,8 @@ func TestLiveRefusals(t *testing.T) {
 		if ev.Type != proto.EventError || ev.Error.Code != tt.code || tt.item != "" && ev.Error.Item != tt.item {
 			t.Errorf("%s: %+v %+v", tt.text, ev, ev.Error)
 		}
-		if wellFormed := json.Valid([]byte(tt.text)) && strings.HasPrefix(tt.text, `{"ref":"r"`); wellFormed && ev.Ref != "r" {
+		if wellFormed := json.Valid([]byte(tt.text)) && strings.HasPrefix(tt.text, `{"ref":"r"`); wellFormed &&
+			ev.Ref != "r" {
 			t.Errorf("%s: ref %q", tt.text, ev.Ref)
 		}
 	}
@@ -379,13 +388,15 @@ func TestLiveWatch(t *testing.T) {
 	for i := range 10 {
 		w.send(message{Type: msgExec, Ref: "own", Cmd: &proto.Cmd{Command: fmt.Sprint("echo own", i)}})
 		list := w.until(proto.EventExit)
-		if text, _ := output(t, list, "stdout", 0); text != fmt.Sprintf("own%d\n", i) || list[0].Ref != "own" || len(list) != 3 {
+		if text, _ := output(t, list, "stdout", 0); text != fmt.Sprintf("own%d\n", i) || list[0].Ref != "own" ||
+			len(list) != 3 {
 			t.Fatalf("%+v", list)
 		}
 	}
 	other := s.run(t, at, "echo other")
 	list := w.until(proto.EventExit)
-	if text, _ := output(t, list, "stdout", 0); text != "other\n" || list[0].Ref != "" || last(list).ExecID != other.Exec.ID {
+	if text, _ := output(t, list, "stdout", 0); text != "other\n" || list[0].Ref != "" ||
+		last(list).ExecID != other.Exec.ID {
 		t.Errorf("%+v", list)
 	}
 	w.send(message{Type: msgStdin, ExecID: running.ID, Data: "\n"})
@@ -424,7 +435,8 @@ func TestSocketsLeaveNoGoroutines(t *testing.T) {
 	x := s.launch(t, at, proto.Cmd{Command: "cat /dev/zero", MaxOutputBytes: 1 << 20})
 	use := func() {
 		w, _ := s.dial(t, at+"/live?watch=true")
-		w.send(message{Type: msgExec, Cmd: &proto.Cmd{Command: "cat /dev/zero", MaxOutputBytes: 1 << 20, OpenStdin: true}})
+		w.send(message{Type: msgExec, Cmd: &proto.Cmd{Command: "cat /dev/zero", MaxOutputBytes: 1 << 20,
+			OpenStdin: true}})
 		w.send(message{Type: msgStdin, ExecID: x.ID, Data: "x"})
 		w.send(message{Type: msgAttach, ExecID: x.ID})
 		w.until(proto.EventStdout)
@@ -465,7 +477,8 @@ func TestSlowReaders(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
 	const size = 200 << 20
-	x := s.launch(t, at, proto.Cmd{Command: fmt.Sprintf("read l; head -c %d /dev/zero | tr '\\0' z", size), OpenStdin: true, MaxOutputBytes: 1 << 20})
+	x := s.launch(t, at, proto.Cmd{Command: fmt.Sprintf("read l; head -c %d /dev/zero | tr '\\0' z", size),
+		OpenStdin: true, MaxOutputBytes: 1 << 20})
 	var wires []*wire
 	for range 50 {
 		w := s.live(t, at)
@@ -543,7 +556,8 @@ func TestLiveStdinIsBounded(t *testing.T) {
 	w.send(message{Type: msgStdin, Ref: fmt.Sprint(blocks), ExecID: x.ID, Close: true})
 	ev := w.next()
 	var first int
-	if _, err := fmt.Sscan(ev.Ref, &first); err != nil || ev.Type != proto.EventError || ev.Error.Code != proto.TooMany || first*size < maxWaiting {
+	if _, err := fmt.Sscan(ev.Ref, &first); err != nil || ev.Type != proto.EventError ||
+		ev.Error.Code != proto.TooMany || first*size < maxWaiting {
 		t.Fatalf("%+v %+v", ev, ev.Error)
 	}
 	for i := first + 1; i <= blocks; i++ {
@@ -568,7 +582,8 @@ func TestLiveStdinIsBounded(t *testing.T) {
 func TestOrigins(t *testing.T) {
 	s := siteWith(t, session.Config{}, func(c *Config) { c.Origins = []string{"https://app.example.org"} })
 	at := s.container(t)
-	for origin, want := range map[string]int{"https://app.example.org": 101, s.URL: 101, "https://evil.example.org": 403, "null": 403} {
+	for origin, want := range map[string]int{"https://app.example.org": 101, s.URL: 101,
+		"https://evil.example.org": 403, "null": 403} {
 		if _, res := s.dial(t, at+"/live", "Origin", origin); res.StatusCode != want {
 			t.Errorf("%s: %d", origin, res.StatusCode)
 		}

@@ -60,16 +60,20 @@ func (m message) check() error {
 		if m.StdoutOffset < 0 || m.StderrOffset < 0 {
 			return invalid("stdout_offset", "Offsets count from 0.")
 		}
-		return m.only(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, StdoutOffset: m.StdoutOffset, StderrOffset: m.StderrOffset, Binary: m.Binary})
+		return m.only(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, StdoutOffset: m.StdoutOffset,
+			StderrOffset: m.StderrOffset, Binary: m.Binary})
 	case msgStdin:
 		if m.Data != "" && len(m.DataBase64) > 0 {
 			return invalid("data", "data and data_base64 exclude each other.")
 		}
-		return m.only(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, Data: m.Data, DataBase64: m.DataBase64, Close: m.Close})
+		return m.only(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, Data: m.Data, DataBase64: m.DataBase64,
+			Close: m.Close})
 	case msgSignal:
-		return m.only(m.ExecID != "" && m.Signal != "", "exec_id and signal", message{ExecID: m.ExecID, Signal: m.Signal})
+		return m.only(m.ExecID != "" && m.Signal != "", "exec_id and signal", message{ExecID: m.ExecID,
+			Signal: m.Signal})
 	case msgResize:
-		return m.only(m.ExecID != "" && m.Rows > 0 && m.Cols > 0, "exec_id, rows and cols", message{ExecID: m.ExecID, Rows: m.Rows, Cols: m.Cols})
+		return m.only(m.ExecID != "" && m.Rows > 0 && m.Cols > 0, "exec_id, rows and cols", message{ExecID: m.ExecID,
+			Rows: m.Rows, Cols: m.Cols})
 	case msgWatch:
 		return m.only(true, "", message{})
 	}

@@ -13,9 +13,12 @@ import (
 func FuzzDecodeMessage(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"exec","ref":"r1","cmd":{"command":"ls","tty":{"rows":1,"cols":2}}}`,
-		`{"type":"attach","exec_id":"exec_1","stdout_offset":5}`, `{"type":"stdin","exec_id":"e","data_base64":"aGk=","close":true}`,
-		`{"type":"signal","exec_id":"e","signal":"SIGTERM"}`, `{"type":"resize","exec_id":"e","rows":1,"cols":65535}`, `{"type":"watch"}`,
-		`{"type":"stdin","exec_id":"e","data":"\ud800"}`, `{"type":"watch","type":"exec"}`, `null`, `{"ref":1}`, "\xff", `{"type":"resize","rows":-1}`,
+		`{"type":"attach","exec_id":"exec_1","stdout_offset":5}`,
+		`{"type":"stdin","exec_id":"e","data_base64":"aGk=","close":true}`,
+		`{"type":"signal","exec_id":"e","signal":"SIGTERM"}`, `{"type":"resize","exec_id":"e","rows":1,"cols":65535}`,
+		`{"type":"watch"}`,
+		`{"type":"stdin","exec_id":"e","data":"\ud800"}`, `{"type":"watch","type":"exec"}`, `null`, `{"ref":1}`, "\xff",
+		`{"type":"resize","rows":-1}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -34,7 +37,8 @@ func FuzzDecodeMessage(f *testing.F) {
 			}
 			return
 		}
-		if m.StdoutOffset < 0 || m.StderrOffset < 0 || m.Type == msgExec && m.Cmd == nil || m.Type != msgExec && m.Cmd != nil {
+		if m.StdoutOffset < 0 || m.StderrOffset < 0 || m.Type == msgExec && m.Cmd == nil || m.Type != msgExec &&
+			m.Cmd != nil {
 			t.Fatalf("%+v", m)
 		}
 		text, err := json.Marshal(m)
@@ -72,7 +76,8 @@ func FuzzParseRange(f *testing.F) {
 func FuzzParseQuery(f *testing.F) {
 	f.Add("label=a=b&limit=3")
 	f.Add("%zz;&&limit=-1&state=running&label")
-	r := row{op: op{query: []param{{name: "label", repeat: true}, {name: "limit", kind: whole, max: 10}, {name: "mode", kind: mode}, {name: "f", kind: flag}}}}
+	r := row{op: op{query: []param{{name: "label", repeat: true}, {name: "limit", kind: whole, max: 10},
+		{name: "mode", kind: mode}, {name: "f", kind: flag}}}}
 	f.Fuzz(func(t *testing.T, raw string) {
 		q, err := r.parseQuery(raw)
 		if err != nil {

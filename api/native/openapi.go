@@ -35,14 +35,17 @@ func document(i Info, rows []row) []byte {
 		"openapi": "3.1.0",
 		"info": schema{
 			"title": "berth", "version": i.Version,
-			"description": "Stateful Linux containers for agents and the people who run them. Unknown fields and query keys are refused by name, but by the routes of hosted APIs (/v1/files, /v1/skills, /v1/messages). Every answer has a Request-Id.",
+			"description": "Stateful Linux containers for agents and the people who run them. Unknown fields and " +
+				"query keys are refused by name, but by the routes of hosted APIs (/v1/files, /v1/skills, " +
+				"/v1/messages). Every answer has a Request-Id.",
 		},
 		"security":   []any{schema{"key": []string{}}, schema{"bearer": []string{}}},
 		"paths":      paths,
 		"components": schema{"schemas": types.schemas, "securitySchemes": schemes},
 	}, "", " ")
 	if err != nil {
-		panic("the OpenAPI document: " + err.Error()) // of literals alone: every start would fail, and so does every test
+		// of literals alone: every start would fail, and so does every test
+		panic("the OpenAPI document: " + err.Error())
 	}
 	return append(body, '\n')
 }
@@ -88,7 +91,8 @@ func (r row) description() string {
 func (r row) parameters() (list []any) {
 	// Any text that is not empty: an ID that cannot be is a 404 and no 400.
 	for _, name := range api.Wildcards(r.path) {
-		list = append(list, schema{"name": name, "in": "path", "required": true, "schema": schema{"type": "string", "minLength": 1}})
+		list = append(list, schema{"name": name, "in": "path", "required": true, "schema": schema{"type": "string",
+			"minLength": 1}})
 	}
 	for _, p := range r.query {
 		list = append(list, p.parameter("query"))
@@ -147,7 +151,8 @@ func (r row) responses(types catalogue) schema {
 		out[strconv.Itoa(status)] = a
 	}
 	fails := r.fails
-	if strings.Contains(r.path, "{") { // a value with a slash, or none, makes another path, which may be there for other methods
+	// a value with a slash, or none, makes another path, which may be there for other methods
+	if strings.Contains(r.path, "{") {
 		fails = append(slices.Clone(fails), http.StatusMethodNotAllowed)
 	}
 	if r.admin {
@@ -169,7 +174,8 @@ func (r row) responses(types catalogue) schema {
 			a["content"].(schema)["text/plain"] = schema{} // of what is no HTTP, and is answered before it is a request
 		}
 		if status == http.StatusTooManyRequests {
-			a["headers"] = headers([]content{{headers: map[string]string{"Retry-After": "Seconds until it makes sense to try again."}}})
+			a["headers"] = headers([]content{
+				{headers: map[string]string{"Retry-After": "Seconds until it makes sense to try again."}}})
 		}
 		out[strconv.Itoa(status)] = a
 	}

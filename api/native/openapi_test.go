@@ -104,7 +104,8 @@ func pointer(keys ...string) string {
 	var b strings.Builder
 	for _, k := range keys {
 		k = strings.ReplaceAll(strings.ReplaceAll(k, "~", "~0"), "/", "~1")
-		b.WriteString("/" + strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D", "[", "%5B", "]", "%5D", " ", "%20", "*", "%2A").Replace(k))
+		b.WriteString("/" + strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D", "[", "%5B", "]", "%5D", " ", "%20",
+			"*", "%2A").Replace(k))
 	}
 	return b.String()
 }
@@ -135,7 +136,8 @@ func (c *contract) judgeBody(method, path string, res *http.Response, body []byt
 	if _, ok := form["schema"]; !ok || method == http.MethodHead {
 		return nil
 	}
-	at := documentURL + "#" + pointer("paths", template, strings.ToLower(method), "responses", status, "content", media, "schema")
+	at := documentURL + "#" + pointer("paths", template, strings.ToLower(method), "responses", status, "content", media,
+		"schema")
 	if media == eventType { // the schema is of an event, whose data it tells apart
 		at += pointer("properties", "data", "contentSchema")
 	}
@@ -269,7 +271,8 @@ func TestSchemasCompile(t *testing.T) {
 			}
 			for media, form := range op.(map[string]any)["requestBody"].(map[string]any)["content"].(map[string]any) {
 				if _, has := form.(map[string]any)["schema"]; has {
-					if _, err := doc.compiler.Compile(documentURL + "#" + pointer("paths", path, method, "requestBody", "content", media, "schema")); err != nil {
+					if _, err := doc.compiler.Compile(documentURL + "#" + pointer("paths", path, method, "requestBody",
+						"content", media, "schema")); err != nil {
 						t.Error(err)
 					}
 				}

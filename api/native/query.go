@@ -105,7 +105,8 @@ func (p param) upTo() string {
 	return " to " + strconv.FormatInt(p.max, 10)
 }
 
-// isMode takes what chmod does: up to four octal digits, setuid and sticky bits among them; but not 0, with which nobody could do anything.
+// isMode takes what chmod does: up to four octal digits, setuid and sticky bits among them; but not 0, with which
+// nobody could do anything.
 func isMode(v string) bool {
 	n, err := strconv.ParseUint(v, 8, 32)
 	return err == nil && n > 0 && n <= 0o7777

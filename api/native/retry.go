@@ -9,10 +9,12 @@ const (
 )
 
 var keyParam = param{name: keyHeader, pattern: "^[ -~]{1,255}$",
-	does: "1 to 255 printable ASCII characters. The same key with the same request is done once, however often it is sent; with another request it is a conflict. The same as idempotency_key in the body."}
+	does: "1 to 255 printable ASCII characters. The same key with the same request is done once, however often it " +
+		"is sent; with another request it is a conflict. The same as idempotency_key in the body."}
 
 // replays are the headers of an answer that may be of an earlier request.
-var replays = map[string]string{replayedHeader: "true where the answer is that of an earlier request with the same Idempotency-Key."}
+var replays = map[string]string{replayedHeader: "true where the answer is that of an earlier request with the same " +
+	"Idempotency-Key."}
 
 // withReplays adds those headers to an operation's answers.
 func withReplays(o op) op {
@@ -58,5 +60,6 @@ func bashOnly(key, tool string) error {
 	if key == "" || tool == "bash" || tool == "bash_code_execution" {
 		return nil
 	}
-	return proto.Errorf(proto.InvalidArgument, "", keyHeader, "%s is for the bash tools; an edit that is sent again is refused by the editor itself where it was done", keyHeader)
+	return proto.Errorf(proto.InvalidArgument, "", keyHeader, "%s is for the bash tools; an edit that is sent again "+
+		"is refused by the editor itself where it was done", keyHeader)
 }

@@ -33,8 +33,10 @@ func TestIdempotencyKeyOnEveryWayToRun(t *testing.T) {
 		{at + "/exec", proto.Cmd{Command: effect("b"), Background: true}, 202, nil},
 		{at + "/exec", proto.Cmd{Command: effect("c")}, 200, []string{"Accept", "text/event-stream"}},
 		{"/v1/exec", oneShot{Cmd: proto.Cmd{Command: effect("d")}}, 200, nil},
-		{"/v1/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "bash", Input: []byte(`{"command":"` + effect("e") + `"}`)}, 200, nil},
-		{at + "/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "bash_code_execution", Input: []byte(`{"command":"` + effect("f") + `"}`)}, 200, nil},
+		{"/v1/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "bash",
+			Input: []byte(`{"command":"` + effect("e") + `"}`)}, 200, nil},
+		{at + "/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "bash_code_execution",
+			Input: []byte(`{"command":"` + effect("f") + `"}`)}, 200, nil},
 	} {
 		header := append([]string{keyHeader, fmt.Sprint("key ", i)}, c.header...)
 		first, one := s.do(t, "POST", c.path, c.body, header...)
@@ -43,7 +45,8 @@ func TestIdempotencyKeyOnEveryWayToRun(t *testing.T) {
 			t.Errorf("%s: %d %d %s %s", c.path, first.StatusCode, again.StatusCode, one, two)
 		}
 		if first.Header.Get(replayedHeader) != "" || again.Header.Get(replayedHeader) != "true" {
-			t.Errorf("%s: replayed %q, then %q", c.path, first.Header.Get(replayedHeader), again.Header.Get(replayedHeader))
+			t.Errorf("%s: replayed %q, then %q", c.path, first.Header.Get(replayedHeader), again.Header.Get(
+				replayedHeader))
 		}
 		if strings.Contains(two, "ran\\nran") || idOf(one) == "" || idOf(one) != idOf(two) {
 			t.Errorf("%s:\n%s\n%s", c.path, one, two)
@@ -77,12 +80,17 @@ func TestIdempotencyKeyRefusals(t *testing.T) {
 		{"too long", at + "/exec", proto.Cmd{Command: "true"}, strings.Repeat("k", 256), 400, "255"},
 		{"not printable", at + "/exec", proto.Cmd{Command: "true"}, "é", 400, "ASCII"},
 		{"two keys", at + "/exec", proto.Cmd{Command: "true", IdempotencyKey: "x"}, "y", 400, "differ"},
-		{"a key in create alone", "/v1/exec", oneShot{Cmd: proto.Cmd{Command: "true"}, Create: proto.CreateContainer{IdempotencyKey: "x"}}, "", 400, "create.idempotency_key"},
-		{"another key in create", "/v1/exec", oneShot{Cmd: proto.Cmd{Command: "true"}, Create: proto.CreateContainer{IdempotencyKey: "x"}}, "y", 400, "create.idempotency_key"},
-		{"the same key in create", "/v1/exec", oneShot{Cmd: proto.Cmd{Command: "true"}, Create: proto.CreateContainer{IdempotencyKey: "x"}}, "x", 200, ""},
+		{"a key in create alone", "/v1/exec", oneShot{Cmd: proto.Cmd{Command: "true"}, Create: proto.CreateContainer{
+			IdempotencyKey: "x"}}, "", 400, "create.idempotency_key"},
+		{"another key in create", "/v1/exec", oneShot{Cmd: proto.Cmd{Command: "true"}, Create: proto.CreateContainer{
+			IdempotencyKey: "x"}}, "y", 400, "create.idempotency_key"},
+		{"the same key in create", "/v1/exec", oneShot{Cmd: proto.Cmd{Command: "true"}, Create: proto.CreateContainer{
+			IdempotencyKey: "x"}}, "x", 200, ""},
 		{"ephemeral", "/v1/exec", oneShot{Cmd: proto.Cmd{Command: "true"}, Ephemeral: true}, "z", 400, "ephemeral"},
-		{"the editor", at + "/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "str_replace_based_edit_tool"}, "e", 400, "bash tools"},
-		{"another tool use", at + "/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "bash", Input: []byte(`{"command":"true"}`)}, "k", 409, `key \"k\"`},
+		{"the editor", at + "/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "str_replace_based_edit_tool"},
+			"e", 400, "bash tools"},
+		{"another tool use", at + "/tool_use", tooluse.Use{Type: "tool_use", ID: "t", Name: "bash",
+			Input: []byte(`{"command":"true"}`)}, "k", 409, `key \"k\"`},
 	} {
 		res, body := s.do(t, "POST", c.path, c.body, keyHeader, c.key)
 		if res.StatusCode != c.status || !strings.Contains(body, c.says) {
@@ -95,7 +103,8 @@ func TestIdempotencyKeyRefusals(t *testing.T) {
 func TestLogsByOffset(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
-	x := must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{Command: `for i in $(seq 20000); do printf '%05dé\n' $i; done`, MaxOutputBytes: 65536})
+	x := must[proto.ExecResult](t, s, "POST", at+"/exec",
+		proto.Cmd{Command: `for i in $(seq 20000); do printf '%05dé\n' $i; done`, MaxOutputBytes: 65536})
 	var want bytes.Buffer
 	for i := range 20000 {
 		fmt.Fprintf(&want, "%05dé\n", i+1)
@@ -121,15 +130,18 @@ func TestLogsByOffset(t *testing.T) {
 		t.Errorf("%d bytes, %d gaps", had, gaps)
 	}
 	for query, status := range map[string]int{
-		logs + strconv.Itoa(want.Len()): 200, logs + strconv.Itoa(want.Len()+1): 416, logs + "-1": 400, logs + "1&follow=true": 200, logs + "x": 400,
-		at + "/execs/" + x.Exec.ID + "/logs?offset=1": 400, at + "/execs/" + x.Exec.ID + "/logs?offset=0": 400, at + "/execs/" + x.Exec.ID + "/logs?stream=both&offset=0": 400,
+		logs + strconv.Itoa(want.Len()): 200, logs + strconv.Itoa(want.Len()+1): 416, logs + "-1": 400,
+		logs + "1&follow=true": 200, logs + "x": 400,
+		at + "/execs/" + x.Exec.ID + "/logs?offset=1": 400, at + "/execs/" + x.Exec.ID + "/logs?offset=0": 400,
+		at + "/execs/" + x.Exec.ID + "/logs?stream=both&offset=0":     400,
 		at + "/execs/" + x.Exec.ID + "/events?stdout_offset=99999999": 400,
 	} {
 		if res, body := s.do(t, "GET", query, nil); res.StatusCode != status {
 			t.Errorf("%s: %d %.200s", query, res.StatusCode, body)
 		}
 	}
-	if res, _ := s.do(t, "GET", at+"/execs/"+x.Exec.ID+"/events", nil, "Last-Event-ID", "99999999-0"); res.StatusCode != http.StatusBadRequest {
+	if res, _ := s.do(t, "GET", at+"/execs/"+x.Exec.ID+"/events", nil, "Last-Event-ID",
+		"99999999-0"); res.StatusCode != http.StatusBadRequest {
 		t.Errorf("an event that never was: %d", res.StatusCode)
 	}
 }
@@ -150,19 +162,22 @@ func (g *gate) MayRun(key string) error {
 func gatedSite(t *testing.T) (*site, *gate) {
 	t.Helper()
 	g := &gate{arrived: make(chan struct{}), open: make(chan struct{})}
-	stack := sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, session.Config{}, func(st *sessiontest.Stack, cfg *session.Config) {
-		st.Bridge = bridge.Open(bridge.Config{Ledger: st.Ledger, Log: cfg.Log})
-		cfg.Tools, g.Quotas = st.Bridge, cfg.Quotas
-		cfg.Quotas = g
-	})
+	stack := sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, session.Config{},
+		func(st *sessiontest.Stack, cfg *session.Config) {
+			st.Bridge = bridge.Open(bridge.Config{Ledger: st.Ledger, Log: cfg.Log})
+			cfg.Tools, g.Quotas = st.Bridge, cfg.Quotas
+			cfg.Quotas = g
+		})
 	return siteOver(t, stack, session.Config{}, func(*Config) {}), g
 }
 
-// A client that goes away before the answer finds what it began by its key: the container is not taken away from under the command,
-// neither while that starts nor when it runs, and so it is not done twice. Without a key its output is there to be asked for.
+// A client that goes away before the answer finds what it began by its key: the container is not taken away from
+// under the command, neither while that starts nor when it runs, and so it is not done twice. Without a key its
+// output is there to be asked for.
 func TestRequestWithoutContainerWhoseClientLeft(t *testing.T) {
 	const command = "echo ran >>/workspace/n; until test -e /workspace/go; do sleep 0.01; done; cat /workspace/n"
-	use := tooluse.Use{Type: "tool_use", ID: "t", Name: "bash_code_execution", Input: []byte(`{"command":"` + command + `"}`)}
+	use := tooluse.Use{Type: "tool_use", ID: "t", Name: "bash_code_execution", Input: []byte(`{"command":"` + command +
+		`"}`)}
 	for _, c := range []struct {
 		name, path string
 		body       any
@@ -208,14 +223,16 @@ func TestRequestWithoutContainerWhoseClientLeft(t *testing.T) {
 			}
 			at := "/v1/containers/" + box.ID()
 			if c.key == "" {
-				if list := must[page[proto.Exec]](t, s, "GET", at+"/execs", nil).Data; len(list) != 1 || s.ended(t, at, list[0].ID).Exec.End.Reason != proto.EndCanceled {
+				if list := must[page[proto.Exec]](t, s, "GET", at+"/execs", nil).Data; len(list) != 1 ||
+					s.ended(t, at, list[0].ID).Exec.End.Reason != proto.EndCanceled {
 					t.Errorf("%+v", list)
 				}
 				return
 			}
 			must[proto.FileInfo](t, s, "PUT", at+"/fs/content?path=/workspace/go", "")
 			res, body := s.do(t, "POST", c.path, c.body, keyHeader, c.key)
-			if res.StatusCode != 200 || res.Header.Get(replayedHeader) != "true" || !strings.Contains(body, box.ID()) || strings.Count(body, `ran\n`) != 1 {
+			if res.StatusCode != 200 || res.Header.Get(replayedHeader) != "true" || !strings.Contains(body, box.ID()) ||
+				strings.Count(body, `ran\n`) != 1 {
 				t.Errorf("%d replayed %q %s", res.StatusCode, res.Header.Get(replayedHeader), body)
 			}
 		})

@@ -24,7 +24,8 @@ const unknownContainer = "/v1/containers/container_0000000000000000000000"
 
 func TestContainerLife(t *testing.T) {
 	s := newSite(t)
-	made := must[proto.Container](t, s, "POST", "/v1/containers", proto.CreateContainer{Labels: map[string]string{"team": "a=b", "n": "1"}, IdleTimeoutSeconds: 60})
+	made := must[proto.Container](t, s, "POST", "/v1/containers", proto.CreateContainer{Labels: map[string]string{
+		"team": "a=b", "n": "1"}, IdleTimeoutSeconds: 60})
 	at := "/v1/containers/" + made.ID
 	if made.State != proto.StateRunning || made.Labels["team"] != "a=b" || made.IdleTimeoutSeconds != 60 {
 		t.Fatalf("%+v", made)
@@ -32,7 +33,8 @@ func TestContainerLife(t *testing.T) {
 	if got := must[proto.Container](t, s, "GET", at, nil); got.ID != made.ID || got.WorkspaceID != made.WorkspaceID {
 		t.Errorf("get: %+v", got)
 	}
-	if got := must[proto.Container](t, s, "POST", at+"/extend", extension{3600}); got.ExpiresAt.Sub(made.CreatedAt.Time) < 59*time.Minute {
+	if got := must[proto.Container](t, s, "POST", at+"/extend", extension{3600}); got.ExpiresAt.Sub(
+		made.CreatedAt.Time) < 59*time.Minute {
 		t.Errorf("extend: %s", got.ExpiresAt)
 	}
 	must[proto.Container](t, s, "POST", at+"/extend", nil)
@@ -41,13 +43,15 @@ func TestContainerLife(t *testing.T) {
 	if got := must[proto.Container](t, s, "POST", at+"/stop", nil); got.State != proto.StateStopped {
 		t.Errorf("stop: %s", got.State)
 	}
-	if got := must[proto.Container](t, s, "POST", at+"/start", nil); got.State != proto.StateRunning || got.Generation != 2 {
+	if got := must[proto.Container](t, s, "POST", at+"/start", nil); got.State != proto.StateRunning ||
+		got.Generation != 2 {
 		t.Errorf("start: %s %d", got.State, got.Generation)
 	}
 	if got := must[proto.Container](t, s, "POST", at+"/pause", nil); got.State != proto.StatePaused {
 		t.Errorf("pause: %s", got.State)
 	}
-	if got := must[proto.Container](t, s, "POST", at+"/resume", nil); got.State != proto.StateRunning || got.Generation != 2 {
+	if got := must[proto.Container](t, s, "POST", at+"/resume", nil); got.State != proto.StateRunning ||
+		got.Generation != 2 {
 		t.Errorf("resume: %s %d", got.State, got.Generation)
 	}
 	del := must[deletedContainer](t, s, "DELETE", at+"?keep_workspace=true", nil)
@@ -80,7 +84,8 @@ func TestListPages(t *testing.T) {
 	s := newSite(t)
 	var ids []string
 	for i := range 5 {
-		c := must[proto.Container](t, s, "POST", "/v1/containers", proto.CreateContainer{Labels: map[string]string{"odd": fmt.Sprint(i % 2), "eq": "a=b"}})
+		c := must[proto.Container](t, s, "POST", "/v1/containers", proto.CreateContainer{Labels: map[string]string{
+			"odd": fmt.Sprint(i % 2), "eq": "a=b"}})
 		ids = append(ids, c.ID)
 	}
 	var seen []string
@@ -101,7 +106,8 @@ func TestListPages(t *testing.T) {
 		t.Errorf("pages: %v of %v", seen, ids)
 	}
 	for query, want := range map[string]int{
-		"label=odd=1": 2, "label=odd=0&label=eq=a=b": 3, "label=odd=0&label=odd=0": 3, "label=odd=2": 0, "state=stopped": 0, "state=running": 5, "": 5, "label=eq=a%3Db": 5,
+		"label=odd=1": 2, "label=odd=0&label=eq=a=b": 3, "label=odd=0&label=odd=0": 3, "label=odd=2": 0,
+		"state=stopped": 0, "state=running": 5, "": 5, "label=eq=a%3Db": 5,
 	} {
 		if p := must[containerPage](t, s, "GET", "/v1/containers?"+query, nil); len(p.Data) != want {
 			t.Errorf("%s: %d containers, want %d", query, len(p.Data), want)
@@ -115,7 +121,8 @@ func TestFileAccessOfAGeneration(t *testing.T) {
 	at := "/v1/containers/" + must[proto.Container](t, s, "POST", "/v1/containers", nil).ID
 	write := func(generation string, want int) {
 		t.Helper()
-		if res, body := s.do(t, "PUT", at+"/fs/content?path=f&generation="+generation, "x"); res.StatusCode != want || want == 409 && !strings.Contains(body, "generation") {
+		if res, body := s.do(t, "PUT", at+"/fs/content?path=f&generation="+generation, "x"); res.StatusCode != want ||
+			want == 409 && !strings.Contains(body, "generation") {
 			t.Errorf("generation %s: %d %s", generation, res.StatusCode, body)
 		}
 	}
@@ -130,7 +137,8 @@ func TestFileAccessOfAGeneration(t *testing.T) {
 	}
 	must[proto.Container](t, s, "POST", at+"/start", nil)
 	for _, r := range []struct{ method, path, body string }{
-		{"GET", "content?path=f", ""}, {"DELETE", "content?path=f", ""}, {"GET", "list?path=.", ""}, {"GET", "stat?path=f", ""}, {"GET", "tar?path=.", ""}, {"PUT", "tar?path=.", ""},
+		{"GET", "content?path=f", ""}, {"DELETE", "content?path=f", ""}, {"GET", "list?path=.", ""},
+		{"GET", "stat?path=f", ""}, {"GET", "tar?path=.", ""}, {"PUT", "tar?path=.", ""},
 		{"POST", "move?", `{"from":"f","to":"g"}`}, {"POST", "mkdir?", `{"path":"d"}`},
 	} {
 		if res, body := s.do(t, r.method, at+"/fs/"+r.path+"&generation=1", r.body); res.StatusCode != 409 {
@@ -148,7 +156,8 @@ func TestExpiredIsToldByName(t *testing.T) {
 	at := "/v1/containers/" + c.ID
 	now = now.Add(2 * time.Second)
 	for _, r := range []struct{ method, path, body string }{
-		{"GET", "", ""}, {"POST", "/exec", `{"command":"true"}`}, {"GET", "/live", ""}, {"POST", "/extend", ""}, {"GET", "/fs/stat?path=/", ""},
+		{"GET", "", ""}, {"POST", "/exec", `{"command":"true"}`}, {"GET", "/live", ""}, {"POST", "/extend", ""},
+		{"GET", "/fs/stat?path=/", ""},
 	} {
 		res, body := s.do(t, r.method, at+r.path, r.body)
 		if res.StatusCode != 410 || !strings.Contains(body, c.ID) || !strings.Contains(body, `"code":"expired"`) {
@@ -289,7 +298,8 @@ func TestBadInput(t *testing.T) {
 				t.Fatalf("%d %s", res.StatusCode, body)
 			}
 			var f failure
-			if err := json.Unmarshal([]byte(body), &f); err != nil || f.Error.Message == "" || f.RequestID != res.Header.Get("Request-Id") {
+			if err := json.Unmarshal([]byte(body), &f); err != nil || f.Error.Message == "" ||
+				f.RequestID != res.Header.Get("Request-Id") {
 				t.Fatalf("%v %s", err, body)
 			}
 			if tt.item != "" && f.Error.Item != tt.item {
@@ -308,7 +318,8 @@ func TestBadInput(t *testing.T) {
 func TestAKeyIsNeeded(t *testing.T) {
 	s := newSite(t)
 	for _, r := range New(Config{Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images}).Routes {
-		path := strings.NewReplacer("{id}", "container_x", "{exec}", "exec_x", "{job}", "job", "{name}", "n").Replace(r.Pattern)
+		path := strings.NewReplacer("{id}", "container_x", "{exec}", "exec_x", "{job}", "job", "{name}", "n").Replace(
+			r.Pattern)
 		res, body := s.do(t, r.Method, path, nil, "X-Api-Key", "")
 		if want := map[bool]int{true: 200, false: 401}[r.Public]; res.StatusCode != want {
 			t.Errorf("%s %s: %d %.200s", r.Method, path, res.StatusCode, body)
@@ -319,7 +330,8 @@ func TestAKeyIsNeeded(t *testing.T) {
 func TestInfoAndImages(t *testing.T) {
 	s := newSite(t)
 	info := must[Info](t, s, "GET", "/v1/info", nil)
-	if info.Version != "1.2.3" || info.DefaultImage != "base" || info.MaxFileBytes == 0 || len(info.RuntimeClasses) != 1 {
+	if info.Version != "1.2.3" || info.DefaultImage != "base" || info.MaxFileBytes == 0 ||
+		len(info.RuntimeClasses) != 1 {
 		t.Errorf("%+v", info)
 	}
 	if got := must[page[session.Image]](t, s, "GET", "/v1/images", nil).Data; len(got) != 1 || got[0].Name != "base" {
@@ -337,7 +349,8 @@ func TestShells(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
 	sh := func(text string) string {
-		return must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{Command: text, Shell: "main"}).Result.Result.Stdout
+		return must[proto.ExecResult](t, s, "POST", at+"/exec",
+			proto.Cmd{Command: text, Shell: "main"}).Result.Result.Stdout
 	}
 	sh("cd /tmp; export N=7")
 	if got := sh("echo $PWD $N"); got != "/tmp 7\n" {
@@ -357,7 +370,8 @@ func TestShells(t *testing.T) {
 
 func TestJobsAndInputs(t *testing.T) {
 	s := newSite(t)
-	f, err := s.Files.Put(t.Context(), files.Upload{Owner: sessiontest.Owner, Filename: "in.csv"}, strings.NewReader("a,b\n"))
+	f, err := s.Files.Put(t.Context(), files.Upload{Owner: sessiontest.Owner, Filename: "in.csv"}, strings.NewReader(
+		"a,b\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +379,8 @@ func TestJobsAndInputs(t *testing.T) {
 	if got := must[inputDir](t, s, "POST", at+"/inputs", inputs{[]string{f.ID}}); got.InputDir != proto.InputDir {
 		t.Errorf("%+v", got)
 	}
-	res := must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{JobID: "job-1", Command: `cat $INPUT_DIR/in.csv > mine; echo out > $OUTPUT_DIR/o.txt`})
+	res := must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{JobID: "job-1",
+		Command: `cat $INPUT_DIR/in.csv > mine; echo out > $OUTPUT_DIR/o.txt`})
 	if len(res.Result.Result.Content) != 1 {
 		t.Fatalf("%+v", res)
 	}
@@ -406,9 +421,11 @@ func TestToolUse(t *testing.T) {
 	use := func(path, body string) tooluse.Result {
 		return must[tooluse.Result](t, s, "POST", path, body)
 	}
-	first := use("/v1/tool_use", `{"type":"server_tool_use","id":"srvtoolu_1","name":"bash_code_execution","input":{"command":"echo hi > f; echo hi"},"caller":{"type":"direct"},"cache_control":null}`)
+	first := use("/v1/tool_use",
+		`{"type":"server_tool_use","id":"srvtoolu_1","name":"bash_code_execution","input":{"command":"echo hi > f; echo hi"},"caller":{"type":"direct"},"cache_control":null}`)
 	text, _ := json.Marshal(first.Content)
-	if first.Type != "bash_code_execution_tool_result" || first.ToolUseID != "srvtoolu_1" || !strings.Contains(string(text), `"stdout":"hi\n"`) {
+	if first.Type != "bash_code_execution_tool_result" || first.ToolUseID != "srvtoolu_1" ||
+		!strings.Contains(string(text), `"stdout":"hi\n"`) {
 		t.Errorf("%+v %s", first, text)
 	}
 	at := "/v1/containers/" + first.Container.ID
@@ -416,7 +433,8 @@ func TestToolUse(t *testing.T) {
 	if second.Content != "hi\n" || second.Container.ID != first.Container.ID {
 		t.Errorf("%+v", second)
 	}
-	bad := use(at+"/tool_use", `{"type":"server_tool_use","id":"x","name":"text_editor_code_execution","input":{"command":"view","path":"/none"}}`)
+	bad := use(at+"/tool_use",
+		`{"type":"server_tool_use","id":"x","name":"text_editor_code_execution","input":{"command":"view","path":"/none"}}`)
 	if text, _ := json.Marshal(bad.Content); !strings.Contains(string(text), "file_not_found") {
 		t.Errorf("%s", text)
 	}
@@ -432,16 +450,19 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%+v", fi)
 	}
 	sum := sha256.Sum256(big)
-	if hashed := must[proto.FileInfo](t, s, "PUT", fs+"/content?path=/workspace/d/big&mode=0600&hash=true", bytes.NewReader(big)); fi.SHA256 != "" || hashed.SHA256 != hex.EncodeToString(sum[:]) {
+	if hashed := must[proto.FileInfo](t, s, "PUT", fs+"/content?path=/workspace/d/big&mode=0600&hash=true",
+		bytes.NewReader(big)); fi.SHA256 != "" || hashed.SHA256 != hex.EncodeToString(sum[:]) {
 		t.Errorf("sums: %q without asking, %q", fi.SHA256, hashed.SHA256)
 	}
 	res, body := s.do(t, "GET", fs+"/content?path=/workspace/d/big", nil)
 	h := res.Header
-	if body != string(big) || h.Get("Content-Type") != octets || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Berth-File-Mode") != "0600" ||
+	if body != string(big) || h.Get("Content-Type") != octets || h.Get("X-Content-Type-Options") != "nosniff" ||
+		h.Get("Berth-File-Mode") != "0600" ||
 		h.Get("Last-Modified") == "" || h.Get("Accept-Ranges") != "bytes" || res.ContentLength != int64(len(big)) {
 		t.Errorf("%d bytes, %v", len(body), h)
 	}
-	if res, body := s.do(t, "HEAD", fs+"/content?path=/workspace/d/big", nil); res.StatusCode != 200 || res.ContentLength != int64(len(big)) || body != "" {
+	if res, body := s.do(t, "HEAD", fs+"/content?path=/workspace/d/big", nil); res.StatusCode != 200 ||
+		res.ContentLength != int64(len(big)) || body != "" {
 		t.Errorf("HEAD: %d %d", res.StatusCode, res.ContentLength)
 	}
 	must[move](t, s, "POST", fs+"/move", move{From: "/workspace/d/big", To: "/workspace/d/sub/moved"})
@@ -450,10 +471,12 @@ func TestFiles(t *testing.T) {
 	}
 	must[directory](t, s, "POST", fs+"/mkdir", directory{Path: "/workspace/d/empty"})
 	list := must[listing](t, s, "GET", fs+"/list?path=/workspace/d", nil)
-	if len(list.Data) != 3 || list.Data[0].Path != "/workspace/d/empty" || list.Data[1].Path != "/workspace/d/manifest.json" || list.Truncated {
+	if len(list.Data) != 3 || list.Data[0].Path != "/workspace/d/empty" ||
+		list.Data[1].Path != "/workspace/d/manifest.json" || list.Truncated {
 		t.Errorf("%+v", list)
 	}
-	if list := must[listing](t, s, "GET", fs+"/list?path=/workspace/d/empty", nil); list.Data == nil || len(list.Data) != 0 {
+	if list := must[listing](t, s, "GET", fs+"/list?path=/workspace/d/empty", nil); list.Data == nil ||
+		len(list.Data) != 0 {
 		t.Errorf("%+v", list)
 	}
 	_, archive := s.do(t, "GET", fs+"/tar?path=/workspace/d", nil)
@@ -501,7 +524,8 @@ func TestRanges(t *testing.T) {
 		{"lines=0-1", 200, "0123456789", ""},
 	} {
 		res, body := s.do(t, "GET", fs, nil, "Range", tt.header)
-		if res.StatusCode != tt.status || tt.status < 400 && body != tt.body || res.Header.Get("Content-Range") != tt.of {
+		if res.StatusCode != tt.status || tt.status < 400 && body != tt.body ||
+			res.Header.Get("Content-Range") != tt.of {
 			t.Errorf("%s: %d %q %q", tt.header, res.StatusCode, body, res.Header.Get("Content-Range"))
 		}
 	}
@@ -528,7 +552,8 @@ func TestPartsOfUploadsAreRefused(t *testing.T) {
 	must[proto.FileInfo](t, s, "PUT", fs+"content?path=f", "0123456789")
 	for _, path := range []string{"content?path=f", "tar?path=."} {
 		res, body := s.do(t, "PUT", fs+path, "789", "Content-Range", "bytes 7-9/10", "Content-Type", octets)
-		if res.StatusCode != 400 || !strings.Contains(body, `"item":"Content-Range"`) || !strings.Contains(body, "whole") {
+		if res.StatusCode != 400 || !strings.Contains(body, `"item":"Content-Range"`) ||
+			!strings.Contains(body, "whole") {
 			t.Errorf("%s: %d %s", path, res.StatusCode, body)
 		}
 	}
@@ -564,7 +589,8 @@ func (h *halfBody) Read(p []byte) (int, error) {
 	return copy(p, bytes.Repeat([]byte("x"), 1000)), nil
 }
 
-// A path of its own takes its own methods, whatever a wildcard beside it takes; and what is refused is refused in this edge's words.
+// A path of its own takes its own methods, whatever a wildcard beside it takes; and what is refused is refused in
+// this edge's words.
 func TestLiteralPathsHideWildcards(t *testing.T) {
 	s := newSite(t)
 	res, body := s.do(t, "DELETE", "/v1/keys/self", "")

@@ -20,18 +20,25 @@ var stateType = reflect.TypeFor[proto.State]()
 
 // enums are the values of types that have few. A test compares them with the constants of package proto.
 var enums = map[reflect.Type][]any{
-	stateType:                             {proto.StateCreating, proto.StateRunning, proto.StatePaused, proto.StateStopped, proto.StateExpired},
+	stateType: {proto.StateCreating, proto.StateRunning, proto.StatePaused,
+		proto.StateStopped, proto.StateExpired},
 	reflect.TypeFor[proto.RuntimeClass](): {proto.ClassRunc, proto.ClassGVisor},
 	reflect.TypeFor[proto.NetworkMode]():  {proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen},
 	reflect.TypeFor[proto.ExecState]():    {proto.ExecRunning, proto.ExecEnded},
 	reflect.TypeFor[proto.FileType]():     {proto.TypeFile, proto.TypeDirectory, proto.TypeSymlink, proto.TypeOther},
-	reflect.TypeFor[proto.EndReason](): {proto.EndExit, proto.EndSignal, proto.EndTimeout, proto.EndOutOfMemory, proto.EndDiskQuota, proto.EndPIDLimit, proto.EndOutputLimit, proto.EndKilled,
-		proto.EndCanceled, proto.EndExpired, proto.EndStopped, proto.EndHostRestart, proto.EndLost, proto.EndNotStarted},
-	reflect.TypeFor[proto.EventType](): {proto.EventStart, proto.EventStdout, proto.EventStderr, proto.EventGap, proto.EventExit, proto.EventError, proto.EventReady},
-	reflect.TypeFor[proto.BlockError](): {proto.BlockInvalidInput, proto.BlockUnavailable, proto.BlockTooMany, proto.BlockTimeExceeded,
+	reflect.TypeFor[proto.EndReason](): {proto.EndExit, proto.EndSignal, proto.EndTimeout, proto.EndOutOfMemory,
+		proto.EndDiskQuota, proto.EndPIDLimit, proto.EndOutputLimit, proto.EndKilled,
+		proto.EndCanceled, proto.EndExpired, proto.EndStopped, proto.EndHostRestart, proto.EndLost,
+		proto.EndNotStarted},
+	reflect.TypeFor[proto.EventType](): {proto.EventStart, proto.EventStdout, proto.EventStderr, proto.EventGap,
+		proto.EventExit, proto.EventError, proto.EventReady},
+	reflect.TypeFor[proto.BlockError](): {proto.BlockInvalidInput, proto.BlockUnavailable, proto.BlockTooMany,
+		proto.BlockTimeExceeded,
 		proto.BlockTooLarge, proto.BlockFileNotFound},
-	reflect.TypeFor[proto.Code](): {proto.InvalidArgument, proto.Unauthenticated, proto.PermissionDenied, proto.NotFound, proto.AlreadyExists, proto.Conflict,
-		proto.Expired, proto.TooLarge, proto.TooMany, proto.QuotaExceeded, proto.TimedOut, proto.Canceled, proto.Unavailable, proto.Unsupported, proto.Internal},
+	reflect.TypeFor[proto.Code](): {proto.InvalidArgument, proto.Unauthenticated, proto.PermissionDenied,
+		proto.NotFound, proto.AlreadyExists, proto.Conflict,
+		proto.Expired, proto.TooLarge, proto.TooMany, proto.QuotaExceeded, proto.TimedOut, proto.Canceled,
+		proto.Unavailable, proto.Unsupported, proto.Internal},
 }
 
 // names is an enum's values as text.
@@ -60,7 +67,8 @@ func (c catalogue) schema(t reflect.Type) schema {
 	}
 	// One of two is set; which one shows in its type.
 	if t == reflect.TypeFor[proto.BashContent]() {
-		return schema{"oneOf": []any{c.schema(reflect.TypeFor[proto.BashResult]()), c.schema(reflect.TypeFor[proto.BashError]())}}
+		return schema{"oneOf": []any{c.schema(reflect.TypeFor[proto.BashResult]()),
+			c.schema(reflect.TypeFor[proto.BashError]())}}
 	}
 	if values, ok := enums[t]; ok {
 		return schema{"type": "string", "enum": values}
@@ -204,7 +212,8 @@ func fieldsOf(t reflect.Type) func(func(field) bool) {
 			if name == "-" || !f.IsExported() {
 				continue
 			}
-			out := field{name: name, t: f.Type, optional: strings.Contains(options, "omit"), embedded: f.Anonymous && name == ""}
+			out := field{name: name, t: f.Type, optional: strings.Contains(options, "omit"), embedded: f.Anonymous &&
+				name == ""}
 			if out.name == "" {
 				out.name = f.Name
 			}

@@ -109,7 +109,8 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	return s
 }
 
-// listen answers on one more address, as the daemon does, until shutdown is called, which returns once all requests are over.
+// listen answers on one more address, as the daemon does, until shutdown is called, which returns once all requests
+// are over.
 func (s *site) listen(t *testing.T) (url string, shutdown func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -131,7 +132,8 @@ func (s *site) listen(t *testing.T) (url string, shutdown func()) {
 func (j *judge) CloseIdleConnections() { j.next.(*http.Transport).CloseIdleConnections() }
 
 // request makes one with the right key. A body that is neither a reader nor a string is sent as JSON.
-func (s *site) request(t *testing.T, ctx context.Context, method, path string, body any, header ...string) *http.Request {
+func (s *site) request(t *testing.T, ctx context.Context, method, path string, body any,
+	header ...string) *http.Request {
 	t.Helper()
 	var r io.Reader
 	switch b := body.(type) {

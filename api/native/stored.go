@@ -18,41 +18,61 @@ func (e *edge) toolRows() []row {
 	changes := append([]int{409}, inOwn...)
 	return []row{
 		{"POST", "/v1/tools", e.createTool, op{id: "createTool", tag: tag, does: "Store a tool.", more: toolMore,
-			body: js(toolstore.NewTool{}), answers: created(toolstore.Tool{}), fails: append([]int{409, 503, 507}, basic...)}},
-		{"GET", "/v1/tools", e.listTools, op{id: "listTools", tag: tag, does: "List tools, by name.", answers: ok(page[toolstore.Tool]{}), fails: basic}},
-		{"GET", at, e.getTool, op{id: "getTool", tag: tag, does: "Describe a tool, by its name or ID.", query: []param{version}, answers: ok(toolstore.Tool{}), fails: inOwn}},
+			body: js(toolstore.NewTool{}), answers: created(toolstore.Tool{}), fails: append([]int{409, 503, 507},
+				basic...)}},
+		{"GET", "/v1/tools", e.listTools, op{id: "listTools", tag: tag, does: "List tools, by name.",
+			answers: ok(page[toolstore.Tool]{}), fails: basic}},
+		{"GET", at, e.getTool, op{id: "getTool", tag: tag, does: "Describe a tool, by its name or ID.",
+			query: []param{version}, answers: ok(toolstore.Tool{}), fails: inOwn}},
 		{"PATCH", at, e.changeTool, op{id: "changeTool", tag: tag, does: "Make a new version of a tool.",
-			more: "What is left out stays as it is. A configuration is given whole; without env_variables it keeps those that there are, and with {} it has none.",
+			more: "What is left out stays as it is. A configuration is given whole; without env_variables it keeps " +
+				"those that there are, and with {} it has none.",
 			body: js(toolstore.ChangeTool{}), answers: ok(toolstore.Tool{}), fails: append([]int{503}, changes...)}},
-		{"DELETE", at, e.deleteTool, op{id: "deleteTool", tag: tag, does: "Remove a tool with its versions. Its runs stay; those that wait for approval are refused.",
+		{"DELETE", at, e.deleteTool, op{id: "deleteTool", tag: tag, does: "Remove a tool with its versions. Its " +
+			"runs stay; those that wait for approval are refused.",
 			answers: ok(deletion{}), fails: inOwn}},
-		{"GET", at + "/versions", e.toolVersions, op{id: "listToolVersions", tag: tag, does: "List the versions of a tool, newest first.", answers: ok(page[toolstore.Tool]{}), fails: inOwn}},
-		{"POST", at + "/run", e.runTool, withReplays(op{id: "runTool", tag: tag, does: "Run a tool on an input.", more: toolRunMore, limit: runBody,
+		{"GET", at + "/versions", e.toolVersions, op{id: "listToolVersions", tag: tag,
+			does: "List the versions of a tool, newest first.", answers: ok(page[toolstore.Tool]{}), fails: inOwn}},
+		{"POST", at + "/run", e.runTool, withReplays(op{id: "runTool", tag: tag, does: "Run a tool on an input.",
+			more: toolRunMore, limit: runBody,
 			body: js(toolstore.RunRequest{}), optional: true,
-			answers: map[int][]content{http.StatusOK: js(toolstore.Run{}), http.StatusAccepted: js(toolstore.Run{})}, fails: append([]int{409, 410, 501, 503}, inOwn...)})},
+			answers: map[int][]content{http.StatusOK: js(toolstore.Run{}), http.StatusAccepted: js(toolstore.Run{})},
+			fails:   append([]int{409, 410, 501, 503}, inOwn...)})},
 		{"GET", runs, e.listToolRuns, op{id: "listToolRuns", tag: tag, does: "List runs of tools, newest first.",
 			query: []param{
 				{name: "tool", does: "Only runs of this tool, by name or ID."},
 				{name: "state", does: "Only runs in this state.", choices: names(anys(toolstore.States))},
-				{name: "limit", kind: whole, max: 100, does: "At most so many, 1 to 100; 0 is the default, 20. Fewer come where they are large."},
+				{name: "limit", kind: whole, max: 100, does: "At most so many, 1 to 100; 0 is the default, 20. " +
+					"Fewer come where they are large."},
 				{name: "after", pattern: "^(run_[0-9A-Za-z]{22})?$", does: "A run's ID: begin behind it."},
 			}, answers: ok(toolRunPage{}), fails: basic}},
-		{"GET", runs + "/{id}", e.getToolRun, op{id: "getToolRun", tag: tag, does: "Describe a run, waiting for its end if asked to.",
+		{"GET", runs + "/{id}", e.getToolRun, op{id: "getToolRun", tag: tag, does: "Describe a run, waiting for its " +
+			"end if asked to.",
 			query:   []param{{name: "wait_seconds", kind: whole, max: 86400, does: "How long to wait for the end."}},
 			answers: ok(toolstore.Run{}), fails: inOwn}},
-		{"POST", runs + "/{id}/approve", e.approveToolRun, op{id: "approveToolRun", tag: tag, does: "Let a parked run begin. It goes on in the background.",
-			more:    "An approval is for one run, and only the first decision about it counts: later ones are a 409. One that comes too late is a 410.",
-			answers: map[int][]content{http.StatusAccepted: js(toolstore.Run{})}, fails: append([]int{409, 410, 501, 503}, inOwn...)}},
-		{"POST", runs + "/{id}/refuse", e.refuseToolRun, op{id: "refuseToolRun", tag: tag, does: "End a parked run before it begins.",
-			body: js(toolstore.Refusal{}), optional: true, answers: ok(toolstore.Run{}), fails: append([]int{409, 410}, inOwn...)}},
+		{"POST", runs + "/{id}/approve", e.approveToolRun, op{id: "approveToolRun", tag: tag,
+			does: "Let a parked run begin. It goes on in the background.",
+			more: "An approval is for one run, and only the first decision about it counts: later ones are a " +
+				"409. One that comes too late is a 410.",
+			answers: map[int][]content{http.StatusAccepted: js(toolstore.Run{})},
+			fails:   append([]int{409, 410, 501, 503}, inOwn...)}},
+		{"POST", runs + "/{id}/refuse", e.refuseToolRun, op{id: "refuseToolRun", tag: tag,
+			does: "End a parked run before it begins.",
+			body: js(toolstore.Refusal{}), optional: true, answers: ok(toolstore.Run{}), fails: append([]int{409, 410},
+				inOwn...)}},
 	}
 }
 
-const toolMore = "The code defines run(input). It is checked for syntax, and for run, before it is stored. input_schema and output_schema are flat lists of fields; their types are upper case. " +
-	"Values of env_variables are sealed and never told again. With \"approval_action\": \"review\" each run waits until somebody approves it."
+const toolMore = "The code defines run(input). It is checked for syntax, and for run, before it is stored. " +
+	"input_schema and output_schema are flat lists of fields; their types are upper case. " +
+	"Values of env_variables are sealed and never told again. With \"approval_action\": \"review\" each run waits " +
+	"until somebody approves it."
 
-const toolRunMore = "Answers with the run once it is over, whether it succeeded or failed; an input that does not fit input_schema is a 400 that names the field, and no run. Fields that the schema does not have are dropped, which a note says. " +
-	"A run that waits for approval, or has \"background\": true, is a 202 at once. When the client goes away the run is ended, unless it has \"background\" or an idempotency key."
+const toolRunMore = "Answers with the run once it is over, whether it succeeded or failed; an input that does not " +
+	"fit input_schema is a 400 that names the field, and no run. Fields that the schema does not have are dropped, " +
+	"which a note says. " +
+	"A run that waits for approval, or has \"background\": true, is a 202 at once. When the client goes away the " +
+	"run is ended, unless it has \"background\" or an idempotency key."
 
 // A toolRunPage is one page of a list.
 type toolRunPage struct {
@@ -142,7 +162,8 @@ func (e *edge) runTool(c *call) error {
 
 func (e *edge) listToolRuns(c *call) error {
 	data, more, err := e.Tools.Runs(c.owner, toolstore.Filter{
-		Tool: c.query.Get("tool"), State: toolstore.State(c.query.Get("state")), After: c.query.Get("after"), Limit: int(c.whole("limit")),
+		Tool: c.query.Get("tool"), State: toolstore.State(c.query.Get("state")), After: c.query.Get("after"),
+		Limit: int(c.whole("limit")),
 	})
 	if err != nil {
 		return err

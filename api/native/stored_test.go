@@ -43,10 +43,13 @@ func TestStoredTools(t *testing.T) {
 			t.Errorf("%s: %+v", at, got)
 		}
 	}
-	if now := must[toolstore.Tool](t, s, "PATCH", "/v1/tools/media_probe", `{"description":"d","approval_action":"review"}`); now.Version != 2 || now.Description != "d" || now.Configuration.Code != made.Configuration.Code {
+	if now := must[toolstore.Tool](t, s, "PATCH", "/v1/tools/media_probe",
+		`{"description":"d","approval_action":"review"}`); now.Version != 2 || now.Description != "d" ||
+		now.Configuration.Code != made.Configuration.Code {
 		t.Errorf("%+v", now)
 	}
-	if list := must[page[toolstore.Tool]](t, s, "GET", "/v1/tools", nil); len(list.Data) != 1 || list.Data[0].Version != 2 {
+	if list := must[page[toolstore.Tool]](t, s, "GET", "/v1/tools", nil); len(list.Data) != 1 ||
+		list.Data[0].Version != 2 {
 		t.Errorf("%+v", list)
 	}
 	if list := must[page[toolstore.Tool]](t, s, "GET", "/v1/tools/media_probe/versions", nil); len(list.Data) != 2 {
@@ -61,7 +64,8 @@ func TestStoredTools(t *testing.T) {
 		t.Fatalf("%+v", parked)
 	}
 	at := "/v1/tool_runs/" + parked[0].ID
-	if run := must[toolstore.Run](t, s, "POST", at+"/refuse", `{"reason":"no"}`); run.State != toolstore.StateRefused || run.Decision.By == "" {
+	if run := must[toolstore.Run](t, s, "POST", at+"/refuse", `{"reason":"no"}`); run.State != toolstore.StateRefused ||
+		run.Decision.By == "" {
 		t.Errorf("%+v", run)
 	}
 	if res, text := s.do(t, "POST", at+"/approve", nil); res.StatusCode != http.StatusConflict {
@@ -71,12 +75,15 @@ func TestStoredTools(t *testing.T) {
 	if run.State != toolstore.StateFailed || run.Error.Name == "" || run.Version != 1 {
 		t.Errorf("%+v %+v", run, run.Error)
 	}
-	next := must[toolstore.Run](t, s, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"}}`, "Idempotency-Key", "a-key")
+	next := must[toolstore.Run](t, s, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"}}`, "Idempotency-Key",
+		"a-key")
 	must[toolstore.Run](t, s, "POST", "/v1/tool_runs/"+next.ID+"/approve", nil)
-	if run := must[toolstore.Run](t, s, "GET", "/v1/tool_runs/"+next.ID+"?wait_seconds=60", nil); run.State != toolstore.StateFailed || run.Decision == nil {
+	if run := must[toolstore.Run](t, s, "GET", "/v1/tool_runs/"+next.ID+"?wait_seconds=60",
+		nil); run.State != toolstore.StateFailed || run.Decision == nil {
 		t.Errorf("%+v", run)
 	}
-	if res, _ := s.do(t, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"}}`, "Idempotency-Key", "a-key"); res.Header.Get(replayedHeader) != "true" {
+	if res, _ := s.do(t, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"}}`, "Idempotency-Key",
+		"a-key"); res.Header.Get(replayedHeader) != "true" {
 		t.Errorf("%v", res.Header)
 	}
 	must[deletion](t, s, "DELETE", "/v1/tools/media_probe", nil)
@@ -99,14 +106,17 @@ func TestBadStoredTools(t *testing.T) {
 		status int
 		words  string
 	}{
-		{spoiled(`"STRING"`, `"string"`), 400, `configuration.input_schema.0.field_type: \"string\" is not a type; types are upper case`},
+		{spoiled(`"STRING"`, `"string"`), 400,
+			`configuration.input_schema.0.field_type: \"string\" is not a type; types are upper case`},
 		{spoiled(`"CodeRunner"`, `"code_runner"`), 400, "configuration.type"},
 		{spoiled(`"python"`, `"ruby"`), 400, "configuration.runtime"},
 		{spoiled(`"tool_type":"code_runner"`, `"tool_type":"CodeRunner"`), 400, "tool_type"},
 		{spoiled(`"required":true`, `"required":"yes"`), 400, "configuration.input_schema.0.required"},
-		{spoiled(`"field_type":"STRING"`, `"field_type":"OBJECT","properties":[]`), 400, "configuration.input_schema.0.properties"},
+		{spoiled(`"field_type":"STRING"`, `"field_type":"OBJECT","properties":[]`), 400,
+			"configuration.input_schema.0.properties"},
 		{spoiled(`"name":"path"`, `"name":"path","name":"path"`), 400, "configuration.input_schema.0.name"},
-		{spoiled(`"input_schema":[`, `"input_schema":[{"name":"path","field_type":"NUMBER"},`), 400, "is there already"},
+		{spoiled(`"input_schema":[`, `"input_schema":[{"name":"path","field_type":"NUMBER"},`), 400,
+			"is there already"},
 		{spoiled(`"code":"`, `"code":"`+strings.Repeat("#", toolstore.MaxCode)), 413, "configuration.code"},
 		{spoiled(`"timeout_seconds":30`, `"timeout_seconds":1e9`), 400, "configuration.timeout_seconds"},
 		{spoiled(`def run`, `def walk`), 400, "defines no function run"},
@@ -118,9 +128,11 @@ func TestBadStoredTools(t *testing.T) {
 	}
 	must[toolstore.Tool](t, s, "POST", "/v1/tools", mediaProbe)
 	for body, want := range map[string]int{
-		`{}`: 400, `{"input":{"path":1}}`: 400, `{"input":[]}`: 400, `{"input":{"path":"x"},"more":1}`: 400, `{"input":{"path":"x"},"version":9}`: 404,
+		`{}`: 400, `{"input":{"path":1}}`: 400, `{"input":[]}`: 400, `{"input":{"path":"x"},"more":1}`: 400,
+		`{"input":{"path":"x"},"version":9}`:                                    404,
 		`{"input":{"path":"x"},"container":"container_0000000000000000000000"}`: 404,
-		`{"input":{"path":"` + strings.Repeat("x", toolstore.MaxInput) + `"}}`:  413, `{"input":{"path":"` + strings.Repeat("x", 2*runBody) + `"}}`: 413,
+		`{"input":{"path":"` + strings.Repeat("x", toolstore.MaxInput) + `"}}`:  413, `{"input":{"path":"` +
+			strings.Repeat("x", 2*runBody) + `"}}`: 413,
 	} {
 		if res, text := s.do(t, "POST", "/v1/tools/media_probe/run", body); res.StatusCode != want {
 			t.Errorf("%.80s: %d %.200s", body, res.StatusCode, text)

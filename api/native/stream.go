@@ -138,7 +138,8 @@ func (c *call) position() (*session.Cursor, error) {
 	stdout, err1 := strconv.ParseUint(out, 10, 63)
 	stderr, err2 := strconv.ParseUint(errs, 10, 63)
 	if !ok || err1 != nil || err2 != nil {
-		return nil, invalid("Last-Event-ID", "Last-Event-ID %.80q is not the ID of an event of this stream; leave it out to begin at the start.", last)
+		return nil, invalid("Last-Event-ID", "Last-Event-ID %.80q is not the ID of an event of this stream; leave "+
+			"it out to begin at the start.", last)
 	}
 	if ended {
 		return nil, nil
@@ -160,7 +161,8 @@ type logWriter struct {
 }
 
 // errLogCut is how a log that is followed ends with the daemon. Behind the first byte it breaks the connection.
-var errLogCut = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down; follow the log again when it is back, from the offset that you have.")
+var errLogCut = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down; follow the log again when it "+
+	"is back, from the offset that you have.")
 
 // logStart tells the offset of the first byte where it is not the one asked for.
 const logStart = "Berth-Log-Start"
@@ -199,8 +201,9 @@ func (e *edge) execLogs(c *call) error {
 
 func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
 	l := &logWriter{
-		c: c, rc: http.NewResponseController(c.w), stream: c.query.Get("stream"), follow: c.flag("follow"), exact: c.query.Has("offset"),
-		goal: session.Cursor{Stdout: info.StdoutBytes, Stderr: info.StderrBytes},
+		c: c, rc: http.NewResponseController(c.w), stream: c.query.Get("stream"), follow: c.flag("follow"),
+		exact: c.query.Has("offset"),
+		goal:  session.Cursor{Stdout: info.StdoutBytes, Stderr: info.StderrBytes},
 	}
 	offset := c.whole("offset")
 	switch l.stream {
@@ -252,7 +255,8 @@ func (l *logWriter) event(ev proto.Event) error {
 		if l.exact {
 			return errEnough // the client counts bytes: it asks again from here, and is told where that begins
 		}
-		if err := l.write(fmt.Sprintf("\n[output truncated: %d bytes left out]\n", ev.Until-ev.Offset), nil); err != nil {
+		if err := l.write(fmt.Sprintf("\n[output truncated: %d bytes left out]\n", ev.Until-ev.Offset),
+			nil); err != nil {
 			return err
 		}
 	}

@@ -93,13 +93,15 @@ func output(t *testing.T, list []sse, stream string, from int64) (text string, g
 func TestEventsOfACommand(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
-	res, body := s.do(t, "POST", at+"/exec", `{"command":"echo one; echo two >&2; printf '\\xff'; exit 4"}`, "Accept", "application/json;q=0.1, text/event-stream")
+	res, body := s.do(t, "POST", at+"/exec", `{"command":"echo one; echo two >&2; printf '\\xff'; exit 4"}`, "Accept",
+		"application/json;q=0.1, text/event-stream")
 	if res.StatusCode != 200 || res.Header.Get("Content-Type") != eventType {
 		t.Fatalf("%d %v", res.StatusCode, res.Header)
 	}
 	list := events(t, strings.NewReader(body))
 	first, last := list[0], list[len(list)-1]
-	if first.Type != proto.EventStart || first.Exec == nil || first.id != "0-0" || last.Type != proto.EventExit || last.id != "5-4-end" {
+	if first.Type != proto.EventStart || first.Exec == nil || first.id != "0-0" || last.Type != proto.EventExit ||
+		last.id != "5-4-end" {
 		t.Fatalf("%s", body)
 	}
 	if text, _ := output(t, list, "stdout", 0); text != "one\n\xff" {
@@ -127,7 +129,8 @@ func same(t *testing.T, a, b proto.ExecResult) {
 func TestErrorsBeforeTheFirstEvent(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
-	for path, body := range map[string]string{at + "/exec": `{"command":""}`, at + "/exec?x=1": `{"command":"true"}`, unknownContainer + "/exec": `{"command":"true"}`} {
+	for path, body := range map[string]string{at + "/exec": `{"command":""}`, at + "/exec?x=1": `{"command":"true"}`,
+		unknownContainer + "/exec": `{"command":"true"}`} {
 		res, text := s.do(t, "POST", path, body, "Accept", eventType)
 		if res.StatusCode < 400 || res.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %d %s", path, res.StatusCode, text)
@@ -179,7 +182,8 @@ func TestLastEventID(t *testing.T) {
 		if want[:out]+text != want || wantErr[:errs]+texterr != wantErr || rest[len(rest)-1].Type != proto.EventExit {
 			t.Errorf("from event %d, %s: %q %q", i, ev.id, text, texterr)
 		}
-		_, again := s.do(t, "GET", fmt.Sprintf("%s/execs/%s/events?stdout_offset=%d&stderr_offset=%d", at, x, out, errs), nil)
+		_, again := s.do(t, "GET", fmt.Sprintf("%s/execs/%s/events?stdout_offset=%d&stderr_offset=%d", at, x, out,
+			errs), nil)
 		if again != body {
 			t.Errorf("by offsets: %s", again)
 		}
@@ -258,7 +262,8 @@ func TestStreamsEndWhenTheClientLeaves(t *testing.T) {
 func TestGapsAreTold(t *testing.T) {
 	s := siteWith(t, session.Config{}, func(*Config) {})
 	at := s.container(t)
-	res := must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{Command: "head -c 5000000 /dev/zero | tr '\\0' y", MaxOutputBytes: 100_000})
+	res := must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{Command: "head -c 5000000 /dev/zero | tr '\\0' y",
+		MaxOutputBytes: 100_000})
 	_, body := s.do(t, "GET", at+"/execs/"+res.Exec.ID+"/events", nil)
 	text, gaps := output(t, events(t, strings.NewReader(body)), "stdout", 0)
 	if int64(len(text))+gaps != 5_000_000 || gaps < 4_000_000 || strings.Trim(text, "y") != "" {
@@ -266,7 +271,8 @@ func TestGapsAreTold(t *testing.T) {
 	}
 }
 
-// A log that is followed does not end like a whole one when the daemon does, and whoever comes then is told to come again.
+// A log that is followed does not end like a whole one when the daemon does, and whoever comes then is told to come
+// again.
 func TestFollowedLogEndsWithTheDaemon(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
@@ -328,7 +334,8 @@ func TestCommandPastTheGraceOfAShutdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range box.Execs() {
-		if info := x.Info(); strings.Contains(info.Command, "sleep") && (info.End == nil || info.End.Reason != proto.EndStopped || info.End.Message != "the daemon was shut down") {
+		if info := x.Info(); strings.Contains(info.Command, "sleep") &&
+			(info.End == nil || info.End.Reason != proto.EndStopped || info.End.Message != "the daemon was shut down") {
 			t.Errorf("%+v", info.End)
 		}
 	}
@@ -348,7 +355,8 @@ func TestAuditGoesOnBehindTheLastEvent(t *testing.T) {
 	s := siteOver(t, stack, session.Config{}, func(cfg *Config) { cfg.Audit = log })
 	for last, want := range map[string]string{"4": "id: 5\n", "": "id: 10\n"} {
 		ctx, cancel := context.WithCancel(t.Context())
-		res, err := s.client.Do(s.request(t, ctx, "GET", "/v1/audit?last=2", nil, "Accept", eventType, "Last-Event-ID", last))
+		res, err := s.client.Do(s.request(t, ctx, "GET", "/v1/audit?last=2", nil, "Accept", eventType, "Last-Event-ID",
+			last))
 		if err != nil {
 			t.Fatal(err)
 		}

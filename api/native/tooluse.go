@@ -46,7 +46,8 @@ func (e *edge) useToolOnce(c *call) error {
 		return err
 	}
 	// One key for both the container and the command, so that sending again finds both.
-	s, replayed, err := e.Sessions.CreateOnce(c.r.Context(), c.owner, proto.CreateContainer{IdempotencyKey: use.IdempotencyKey})
+	s, replayed, err := e.Sessions.CreateOnce(c.r.Context(), c.owner, proto.CreateContainer{
+		IdempotencyKey: use.IdempotencyKey})
 	if err != nil {
 		return err
 	}

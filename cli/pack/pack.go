@@ -91,8 +91,8 @@ const (
 	leadsOut = "it is a link that leads out of the directory"
 )
 
-// link packs a link as it stands: it may point to something that only the container has.
-// The container refuses a whole archive for a link that leads out, such as the one to the interpreter in a virtual environment of Python.
+// link packs a link as it stands: it may point to something that only the container has. The container refuses a
+// whole archive for a link that leads out, such as the one to the interpreter in a virtual environment of Python.
 func (p *packing) link(name string, fi fs.FileInfo) error {
 	target, err := p.root.Readlink(name)
 	if err != nil {
@@ -107,8 +107,8 @@ func (p *packing) link(name string, fi fs.FileInfo) error {
 	return p.w.WriteHeader(h)
 }
 
-// inner reports whether a link stays inside, by the rule that the container has: where a path leads that goes down and then up depends on what is
-// a link down there, so it does not count.
+// inner reports whether a link stays inside, by the rule that the container has: where a path leads that goes down
+// and then up depends on what is a link down there, so it does not count.
 func inner(name, target string) bool {
 	down := false
 	for part := range strings.SplitSeq(target, "/") {
@@ -148,5 +148,6 @@ func (p *packing) file(name string) error {
 // header describes one member. Owners are left out: the container has users of its own.
 // Permission bits alone, as setuid means nothing for another system's users.
 func header(name string, kind byte, fi fs.FileInfo) *tar.Header {
-	return &tar.Header{Typeflag: kind, Name: name, Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime().Round(time.Microsecond), Format: tar.FormatPAX}
+	return &tar.Header{Typeflag: kind, Name: name, Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime().Round(
+		time.Microsecond), Format: tar.FormatPAX}
 }

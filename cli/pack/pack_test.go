@@ -16,11 +16,13 @@ import (
 func TestTar(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"a": "1", "d/b": "22"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o640)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755),
+			os.WriteFile(filepath.Join(dir, name), []byte(text), 0o640)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, to := range map[string]string{"l": "d/b", "d/up": "../a", "abs": "/etc/passwd", "d/out": "../../a", "again": "d/../a"} {
+	for name, to := range map[string]string{"l": "d/b", "d/up": "../a", "abs": "/etc/passwd", "d/out": "../../a",
+		"again": "d/../a"} {
 		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +50,8 @@ func TestTar(t *testing.T) {
 	if want := "[a 0 640 1 d/ 5 755  d/b 0 640 22 d/up 2 777 ../a l 2 777 d/b]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
-	if want := []string{"abs: " + leadsOut, "again: " + leadsOut, "d/out: " + leadsOut, "p: " + NoFile}; !slices.Equal(skipped, want) {
+	if want := []string{"abs: " + leadsOut, "again: " + leadsOut, "d/out: " + leadsOut, "p: " + NoFile}; !slices.Equal(
+		skipped, want) {
 		t.Errorf("left out %q", skipped)
 	}
 }

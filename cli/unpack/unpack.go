@@ -28,7 +28,8 @@ import (
 )
 
 // Tar unpacks r into the directory dst, which must exist. It stops at the first member that it refuses, with an
-// InvalidArgument that names it; what came before it stays. leftOut is told the names of what the archive says that it has not.
+// InvalidArgument that names it; what came before it stays. leftOut is told the names of what the archive says that
+// it has not.
 func Tar(dst string, r io.Reader, leftOut func(name string)) error {
 	root, err := os.OpenRoot(dst)
 	if err != nil {
@@ -85,8 +86,9 @@ type unpacker struct {
 	root  *os.Root
 	links map[string]bool // symbolic links that the archive brought
 	dirs  []dir           // in the order of the archive
-	last  *os.Root        // the directory of the member before, which is nearly always that of the next, too; root itself at first
-	at    string          // its name
+	// the directory of the member before, which is nearly always that of the next, too; root itself at first
+	last *os.Root
+	at   string // its name
 }
 
 // A dir gets its mode and time at the end: it may not be writable by then, and writing into it changes its time.
@@ -98,7 +100,8 @@ type dir struct {
 
 // refuse is the error for a member that will not be written. The name is quoted: it may hold anything.
 func refuse(h *tar.Header, why string) error {
-	return proto.Errorf(proto.InvalidArgument, "", h.Name, "the archive's member %q %s; nothing more was unpacked", h.Name, why)
+	return proto.Errorf(proto.InvalidArgument, "", h.Name, "the archive's member %q %s; nothing more was unpacked",
+		h.Name, why)
 }
 
 // member writes one member of the archive, or says why not.
@@ -126,7 +129,8 @@ func (u *unpacker) member(h *tar.Header, r io.Reader) error {
 	return refuse(h, fmt.Sprintf("is of the unknown type %q", h.Typeflag))
 }
 
-// check cleans a name of the archive and refuses one that leaves, or that leads through a link that the archive brought.
+// check cleans a name of the archive and refuses one that leaves, or that leads through a link that the archive
+// brought.
 func (u *unpacker) check(h *tar.Header, name string) (string, error) {
 	switch {
 	case name == "" || strings.ContainsRune(name, 0):
@@ -146,7 +150,8 @@ func (u *unpacker) check(h *tar.Header, name string) (string, error) {
 	return clean, nil
 }
 
-// enter makes the way to the directory of name and opens it. It is the archive's to stay: no member replaces a directory.
+// enter makes the way to the directory of name and opens it. It is the archive's to stay: no member replaces a
+// directory.
 func (u *unpacker) enter(h *tar.Header, name string) (in *os.Root, base string, err error) {
 	if name == "." {
 		return nil, "", refuse(h, "would replace the directory itself")
@@ -232,8 +237,8 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	return nil
 }
 
-// file writes a file under a name that nothing has, with O_EXCL so that no link can be in the way, and then gives it its own: what breaks off
-// leaves nothing cut short behind, and what was there stays.
+// file writes a file under a name that nothing has, with O_EXCL so that no link can be in the way, and then gives it
+// its own: what breaks off leaves nothing cut short behind, and what was there stays.
 func (u *unpacker) file(h *tar.Header, name string, r io.Reader) (err error) {
 	in, base, _, err := u.prepare(h, name)
 	if err != nil {
@@ -271,7 +276,8 @@ func (u *unpacker) symlink(h *tar.Header, name string) error {
 	return u.explain(h, in.Symlink(h.Linkname, base))
 }
 
-// hardlink gives a file of the destination another name. It must be a file: a link to a link would be a way around links.
+// hardlink gives a file of the destination another name. It must be a file: a link to a link would be a way around
+// links.
 func (u *unpacker) hardlink(h *tar.Header, name string) error {
 	target, err := u.check(h, h.Linkname)
 	if err != nil {

@@ -64,8 +64,10 @@ func TestHostileArchives(t *testing.T) {
 		{"through an absolute link", []tar.Header{link("x", "OUTSIDE"), file("x/evil")}, "through the link"},
 		{"through a relative link", []tar.Header{link("x", "../outside"), file("x/evil")}, "through the link"},
 		{"through a link further up", []tar.Header{link("x", "../outside"), file("x/a/b/evil")}, "through the link"},
-		{"through a link by another spelling", []tar.Header{link("x", "../outside"), file("./a/../x/evil")}, "through the link"},
-		{"through a link inside", []tar.Header{{Typeflag: tar.TypeDir, Name: "in"}, link("x", "in"), file("x/evil")}, "through the link"},
+		{"through a link by another spelling", []tar.Header{link("x", "../outside"), file("./a/../x/evil")},
+			"through the link"},
+		{"through a link inside", []tar.Header{{Typeflag: tar.TypeDir, Name: "in"}, link("x", "in"), file("x/evil")},
+			"through the link"},
 		{"directory over a link", []tar.Header{link("x", "../outside"), {Typeflag: tar.TypeDir, Name: "x"}}, "link"},
 		{"hard link out", []tar.Header{hard("x", "../outside/secret")}, "outside"},
 		{"hard link to an absolute path", []tar.Header{hard("x", "OUTSIDE/secret")}, "absolute"},
@@ -73,7 +75,8 @@ func TestHostileArchives(t *testing.T) {
 		{"hard link to a link", []tar.Header{link("l", "../outside/secret"), hard("x", "l")}, "not a file"},
 		{"hard link through a link that was there", []tar.Header{hard("x", "was/secret")}, "cannot be written"},
 		{"through a link that was there", []tar.Header{file("was/evil")}, "cannot be written"},
-		{"directory through a link that was there", []tar.Header{{Typeflag: tar.TypeDir, Name: "was/evil"}}, "cannot be written"},
+		{"directory through a link that was there", []tar.Header{{Typeflag: tar.TypeDir, Name: "was/evil"}},
+			"cannot be written"},
 		{"device", []tar.Header{{Typeflag: tar.TypeChar, Name: "null", Devmajor: 1, Devminor: 3}}, "device"},
 		{"block device", []tar.Header{{Typeflag: tar.TypeBlock, Name: "sda", Devmajor: 8}}, "device"},
 		{"fifo", []tar.Header{{Typeflag: tar.TypeFifo, Name: "f"}}, "FIFO"},
@@ -163,7 +166,8 @@ func TestOrdinaryArchive(t *testing.T) {
 	if err != nil || fi.Mode() != 0o755 || !fi.ModTime().Equal(when) {
 		t.Errorf("d/x: %v %v", fi, err)
 	}
-	if fi, err := os.Stat(filepath.Join(dst, "d")); err != nil || fi.Mode() != fs.ModeDir|0o755 || !fi.ModTime().Equal(when) {
+	if fi, err := os.Stat(filepath.Join(dst, "d")); err != nil || fi.Mode() != fs.ModeDir|0o755 ||
+		!fi.ModTime().Equal(when) {
 		t.Errorf("d: %v %v", fi, err)
 	}
 	for _, name := range []string{"no/parent", "h", "l"} {
@@ -179,12 +183,14 @@ func TestOrdinaryArchive(t *testing.T) {
 // nobody is told what an archive has not.
 func nobody(string) {}
 
-// What an archive says that it has not is told, whether it is unpacked or only read, also where it is no archive from there on.
+// What an archive says that it has not is told, whether it is unpacked or only read, also where it is no archive from
+// there on.
 func TestLeftOut(t *testing.T) {
 	comment := func(text string) tar.Header {
 		return tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{proto.ArchiveComment: text}}
 	}
-	data, err := io.ReadAll(archive(t, "text", file("f"), comment(proto.ArchiveLeftOut+"d/a pipe"), comment("of another kind"), comment(proto.ArchiveLeftOut+"b")))
+	data, err := io.ReadAll(archive(t, "text", file("f"), comment(proto.ArchiveLeftOut+"d/a pipe"),
+		comment("of another kind"), comment(proto.ArchiveLeftOut+"b")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +203,8 @@ func TestLeftOut(t *testing.T) {
 		},
 	} {
 		var names []string
-		if err := unpacked(func(name string) { names = append(names, name) }); err != nil || strings.Join(names, ", ") != "d/a pipe, b" {
+		if err := unpacked(func(name string) { names = append(names, name) }); err != nil ||
+			strings.Join(names, ", ") != "d/a pipe, b" {
 			t.Errorf("%s: %q, %v", how, names, err)
 		}
 	}
@@ -247,7 +254,8 @@ func BenchmarkTar(b *testing.B) {
 	w := tar.NewWriter(&archive)
 	content := make([]byte, 4096)
 	for i := range 2000 {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("a/b/%d/%d", i/100, i), Size: int64(len(content)), Mode: 0o644}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("a/b/%d/%d", i/100, i),
+			Size: int64(len(content)), Mode: 0o644}); err != nil {
 			b.Fatal(err)
 		}
 		if _, err := w.Write(content); err != nil {

@@ -16,9 +16,10 @@ import (
 	"berth/proto"
 )
 
-// A Go program that does nothing holds 800 KiB, its threads and page tables not counted, and a container that nobody uses has no other process. So such a
-// guest executes itself anew under another name, for which the program's entry (entry_amd64.s, named to the linker by -E) waits for a connection
-// or a request without starting the Go runtime, and then executes the guest again. See docs/decisions/0042.
+// A Go program that does nothing holds 800 KiB, its threads and page tables not counted, and a container that nobody
+// uses has no other process. So such a guest executes itself anew under another name, for which the program's entry
+// (entry_amd64.s, named to the linker by -E) waits for a connection or a request without starting the Go runtime, and
+// then executes the guest again. See docs/decisions/0042.
 
 // The descriptors that it waits for, which the guest has when it wakes. The entry has these numbers too.
 const (
@@ -64,7 +65,8 @@ func inherit(c syscall.Conn, fd int) error {
 		return err
 	}
 	got, failed := -1, error(nil)
-	if err := raw.Control(func(own uintptr) { got, failed = unix.FcntlInt(own, unix.F_DUPFD, fd) }); err != nil || failed != nil {
+	if err := raw.Control(func(own uintptr) { got, failed = unix.FcntlInt(own, unix.F_DUPFD, fd) }); err != nil ||
+		failed != nil {
 		return errors.Join(err, failed)
 	}
 	if got != fd {
@@ -74,7 +76,8 @@ func inherit(c syscall.Conn, fd int) error {
 	return nil
 }
 
-// hungUp reports whether nobody is at the other side of a connection. What was sent over it has nobody who waits for it either, perhaps since long ago.
+// hungUp reports whether nobody is at the other side of a connection. What was sent over it has nobody who waits for
+// it either, perhaps since long ago.
 func hungUp(fd int32) bool {
 	p := []unix.PollFd{{Fd: fd}}
 	_, err := unix.Poll(p, 0)

@@ -30,7 +30,8 @@ func dozes(t *testing.T, c *guest.Client, pid int) {
 func waits(t *testing.T, pid int) bool {
 	t.Helper()
 	fields := status(t, pid)
-	anon, err := strconv.Atoi(strings.TrimSuffix(fields["RssAnon"], " kB")) // which is not told in the middle of an exec
+	// which is not told in the middle of an exec
+	anon, err := strconv.Atoi(strings.TrimSuffix(fields["RssAnon"], " kB"))
 	return err == nil && anon <= 16 && fields["Threads"] == "1"
 }
 
@@ -67,7 +68,8 @@ func TestDozes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const looks = "umask; grep -E 'NoNewPrivs|Cap|Sig(Ign|Blk)|Seccomp' /proc/self/status; ulimit -a | grep -v locks; env | sort; ls -l /proc/self/fd | wc -l; cat /proc/$PPID/oom_score_adj"
+	const looks = "umask; grep -E 'NoNewPrivs|Cap|Sig(Ign|Blk)|Seccomp' /proc/self/status; ulimit -a | grep -v " +
+		"locks; env | sort; ls -l /proc/self/fd | wc -l; cat /proc/$PPID/oom_score_adj"
 	was, _ := execute(t, c, guest.Command{User: "root", Text: looks + "; echo kept >/dev/shm/x"})
 
 	dozes(t, c, pid)
@@ -88,7 +90,8 @@ func TestDozes(t *testing.T) {
 	if is, _ := execute(t, c, guest.Command{User: "root", Text: looks}); is != was {
 		t.Errorf("a command finds\n%s, before\n%s", is, was)
 	}
-	if out, _ := execute(t, c, guest.Command{User: "root", Text: "cat /dev/shm/x; cat /proc/1/maps 2>/dev/null; echo $?; tr '\\0' ' ' </proc/1/cmdline"}); !strings.HasPrefix(out, "kept\n1\n"+dir+"/guest -woken=") {
+	if out, _ := execute(t, c, guest.Command{User: "root", Text: "cat /dev/shm/x; cat /proc/1/maps 2>/dev/null; " +
+		"echo $?; tr '\\0' ' ' </proc/1/cmdline"}); !strings.HasPrefix(out, "kept\n1\n"+dir+"/guest -woken=") {
 		t.Errorf("got %q", out)
 	}
 
@@ -138,7 +141,8 @@ func TestDozesOverWhatIsGivenUp(t *testing.T) {
 	}
 	sent, over := make(chan struct{}), make(chan error)
 	go func() {
-		_, err := c.Start(t.Context(), guest.Command{Text: "true", Dir: dir + "/workspace/late", Sent: func() { close(sent) }}, nil)
+		_, err := c.Start(t.Context(), guest.Command{Text: "true", Dir: dir + "/workspace/late",
+			Sent: func() { close(sent) }}, nil)
 		over <- err
 	}()
 	<-sent
@@ -266,7 +270,8 @@ func TestDozesWhileWanted(t *testing.T) {
 	} else {
 		t.Logf("it dozed %d times", n)
 	}
-	if out, _ := execute(t, c, guest.Command{Text: "sort -n /dev/shm/all | uniq | wc -l; wc -l </dev/shm/all"}); out != "200\n200\n" {
+	if out, _ := execute(t, c, guest.Command{
+		Text: "sort -n /dev/shm/all | uniq | wc -l; wc -l </dev/shm/all"}); out != "200\n200\n" {
 		t.Errorf("commands that ran: %q", out)
 	}
 }

@@ -61,8 +61,10 @@ func TestMakerSaysWhyNot(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for who is not root
 		t.Fatal(err)
 	}
-	cmd := &exec.Cmd{Path: path, Args: []string{helperName}, Env: []string{}, Stdin: strings.NewReader("\x05\x00\x00\x00")}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}} // who cannot become another
+	cmd := &exec.Cmd{Path: path, Args: []string{helperName}, Env: []string{}, Stdin: strings.NewReader(
+		"\x05\x00\x00\x00")}
+	// who cannot become another
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.Output()
 	if len(out) > 0 || cmd.ProcessState.ExitCode() != int(syscall.EPERM) {
 		t.Errorf("it said %q and ended with %v", out, err)

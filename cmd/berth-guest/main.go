@@ -34,7 +34,9 @@ var version = "dev"
 const (
 	gcPercent   = 20
 	memoryLimit = 48 << 20 // bytes above which it collects harder; the heap may still grow
-	maxProcs    = 1        // also where the environment says nothing of it; what it does is over in some microseconds, and a second one costs switches between threads
+	// also where the environment says nothing of it; what it does is over in some microseconds, and a second one
+	// costs switches between threads
+	maxProcs = 1
 )
 
 func main() {
@@ -54,7 +56,8 @@ func main() {
 	flag.StringVar(&cfg.root, "root", "/", "root of the image, whose user list is completed")
 	flag.IntVar(&cfg.uid, "uid", 1000, "user and group ID of commands")
 	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs work, sudo for one")
-	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "GOMAXPROCS in the environment is the guest's own, and not for commands")
+	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "GOMAXPROCS in the environment is the guest's own, and not "+
+		"for commands")
 	flag.StringVar(&cfg.woken, wokenFlag, "", "what it was before it dozed; it says so itself")
 	flag.Parse()
 	if flag.NArg() == 1 {
@@ -96,7 +99,8 @@ func run(ctx context.Context, cfg config) error {
 		log.Error("setting the timer slack", "err", err)
 	}
 	harden(log, cfg.mayGain)
-	opt := guest.ServerOptions{Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid, Init: true, Doze: doze(os.Environ())}
+	opt := guest.ServerOptions{Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid,
+		Init: true, Doze: doze(os.Environ())}
 	opt.Env = cfg.env()
 	ln, err := begin(log, cfg, &opt)
 	if err != nil {
@@ -131,7 +135,8 @@ func harden(log *slog.Logger, mayGain bool) {
 	syscall.Umask(0o022)
 	if !mayGain {
 		// Of all threads: it is a thread's, and any of them may start the next command.
-		if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
+		if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0,
+			0); errno != 0 {
 			log.Error("setting no_new_privs", "err", errno)
 		}
 	}

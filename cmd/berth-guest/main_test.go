@@ -128,7 +128,8 @@ func execute(t testing.TB, c *guest.Client, cmd guest.Command) (string, guest.Ex
 
 func TestPrepares(t *testing.T) {
 	c, _, dir := start(t)
-	out, _ := execute(t, c, guest.Command{Text: "whoami; echo $HOME; stat -c '%U %a' $HOME $PWD; umask; grep NoNewPrivs /proc/self/status"})
+	out, _ := execute(t, c, guest.Command{Text: "whoami; echo $HOME; stat -c '%U %a' $HOME $PWD; umask; grep " +
+		"NoNewPrivs /proc/self/status"})
 	if want := "user\n/home/user\nuser 755\nuser 755\n0022\nNoNewPrivs:\t1\n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
@@ -147,7 +148,9 @@ func TestStranger(t *testing.T) {
 	}
 	for _, user := range []string{"user", "root"} {
 		p, err := c.Start(context.Background(), guest.Command{ID: "exec_1", User: user,
-			Text: "env -i setsid sleep 1111 & (setsid sleep 1111 &) ; sleep 1111"}, func(proto.Stream, int64, []byte) {})
+			Text: "env -i setsid sleep 1111 & (setsid sleep 1111 &) ; sleep 1111"}, func(proto.Stream, int64,
+			[]byte) {
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +163,8 @@ func TestStranger(t *testing.T) {
 			t.Errorf("%s: left %q", user, out)
 		}
 	}
-	out, _ = execute(t, c, guest.Command{Text: "stty size; tty | cut -c1-9; echo x >$(tty)", TTY: &proto.WindowSize{Rows: 9, Cols: 8}})
+	out, _ = execute(t, c, guest.Command{Text: "stty size; tty | cut -c1-9; echo x >$(tty)", TTY: &proto.WindowSize{
+		Rows: 9, Cols: 8}})
 	if out != "9 8\r\n/dev/pts/\r\nx\r\n" {
 		t.Errorf("a terminal: %q", out)
 	}
@@ -168,7 +172,8 @@ func TestStranger(t *testing.T) {
 	if err != nil || fi.UID != 1000 {
 		t.Errorf("a file: %+v, %v", fi, err)
 	}
-	if _, err := c.Write(context.Background(), "user", "/root/x", guest.WriteOptions{}, strings.NewReader("x")); proto.CodeOf(err) != proto.PermissionDenied {
+	if _, err := c.Write(context.Background(), "user", "/root/x", guest.WriteOptions{}, strings.NewReader(
+		"x")); proto.CodeOf(err) != proto.PermissionDenied {
 		t.Errorf("a file of root's: %v", err)
 	}
 	out, x := execute(t, c, guest.Command{Shell: "s", Text: "cd /tmp; x=1; echo $x"})
@@ -198,8 +203,9 @@ func TestEndures(t *testing.T) {
 	}
 }
 
-// The monitor of Go's scheduler, the first thread that its runtime makes, may be woken late, after the guest has dozed too, and commands as exactly as ever: those of a
-// program that is executed and those of a bash that was started ahead.
+// The monitor of Go's scheduler, the first thread that its runtime makes, may be woken late, after the guest has
+// dozed too, and commands as exactly as ever: those of a program that is executed and those of a bash that was
+// started ahead.
 func TestUnhurried(t *testing.T) {
 	runtime.LockOSThread()    // for good: the thread goes with what follows
 	const hurryLess = 200_000 // as a thread has that a daemon's own monitor has made
@@ -211,7 +217,8 @@ func TestUnhurried(t *testing.T) {
 	look := func() {
 		t.Helper()
 		for range 5 {
-			for _, what := range []guest.Command{{Text: "cat /proc/self/timerslack_ns"}, {Argv: []string{"cat", "/proc/self/timerslack_ns"}}} {
+			for _, what := range []guest.Command{{Text: "cat /proc/self/timerslack_ns"},
+				{Argv: []string{"cat", "/proc/self/timerslack_ns"}}} {
 				if out, _ := execute(t, c, what); out != ordinary+"\n" {
 					t.Errorf("%+v has a timer slack of %q", what, out)
 				}
@@ -221,7 +228,8 @@ func TestUnhurried(t *testing.T) {
 		if err != nil || len(threads) < 2 {
 			t.Fatalf("%d threads, %v", len(threads), err)
 		}
-		if is, err := os.ReadFile("/proc/" + threads[1].Name() + "/timerslack_ns"); err != nil || string(is) != late+"\n" {
+		if is, err := os.ReadFile("/proc/" + threads[1].Name() + "/timerslack_ns"); err != nil ||
+			string(is) != late+"\n" {
 			t.Errorf("the monitor has a timer slack of %q, %v", is, err)
 		}
 	}

@@ -78,8 +78,8 @@ func (w *wire) cut() {
 	w.live = nil
 }
 
-// through puts a proxy between a user and the daemon, which asks first what to do about each request. One that is handled
-// goes no further.
+// through puts a proxy between a user and the daemon, which asks first what to do about each request. One that is
+// handled goes no further.
 func through(t *testing.T, u *user, first func(w http.ResponseWriter, r *http.Request) (handled bool)) {
 	t.Helper()
 	for i, e := range u.env {
@@ -165,14 +165,17 @@ func TestTooLargeAFile(t *testing.T) {
 		if large {
 			io.Copy(io.Discard, r.Body)
 			w.WriteHeader(http.StatusRequestEntityTooLarge)
-			io.WriteString(w, `{"type":"error","error":{"type":"request_too_large","message":"Request exceeds 524353536 bytes."}}`)
+			io.WriteString(
+				w, `{"type":"error","error":{"type":"request_too_large","message":"Request exceeds 524353536 bytes."}}`)
 		}
 		return large
 	})
 	cmd := u.command("files", "put", "broken_test.go")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	if got := statusOf(t, cmd.Run()); got != 125 || !strings.Contains(stderr.String(), "files of at most 524288000 bytes") || strings.Contains(stderr.String(), "524353536") {
+	if got := statusOf(t, cmd.Run()); got != 125 ||
+		!strings.Contains(stderr.String(), "files of at most 524288000 bytes") ||
+		strings.Contains(stderr.String(), "524353536") {
 		t.Errorf("status %d, %s", got, stderr.String())
 	}
 }
@@ -185,7 +188,8 @@ func TestExecOverABrokenConnection(t *testing.T) {
 	r := u.start(t, "exec", "-c", "echo ready; sleep 1000", c)
 	r.line(t)
 	w.cut()
-	if got := statusOf(t, r.Wait()); got != 125 || !strings.Contains(r.stderr.String(), "berth: the connection to the daemon at http://127.0.0.1:") {
+	if got := statusOf(t, r.Wait()); got != 125 ||
+		!strings.Contains(r.stderr.String(), "berth: the connection to the daemon at http://127.0.0.1:") {
 		t.Errorf("status %d, %s", got, r.stderr.String())
 	}
 	u.berth(t, "wait", c) // it ends, long before its sleep does
@@ -206,13 +210,15 @@ func TestInputThatBreaksOff(t *testing.T) {
 		cmd := u.command(append(append([]string{"exec"}, flags...), c, "cat")...)
 		var stderr strings.Builder
 		cmd.Stdin, cmd.Stderr = strings.NewReader("some"), &stderr
-		if got := statusOf(t, cmd.Run()); got != 125 || !strings.HasPrefix(stderr.String(), "berth: passing on standard input: ") {
+		if got := statusOf(t, cmd.Run()); got != 125 ||
+			!strings.HasPrefix(stderr.String(), "berth: passing on standard input: ") {
 			t.Errorf("%v: status %d, %s", flags, got, stderr.String())
 		}
 	}
 }
 
-// A container that --rm is for goes too when the user interrupts berth before the command has begun, or while it is deleted.
+// A container that --rm is for goes too when the user interrupts berth before the command has begun, or while it is
+// deleted.
 func TestInterruptedBesideTheCommand(t *testing.T) {
 	for name, tt := range map[string]struct {
 		stalls func(r *http.Request) bool

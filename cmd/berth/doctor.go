@@ -17,7 +17,8 @@ func examineHost(ctx context.Context, o cli.DoctorOptions, report func(cli.Findi
 	if try {
 		if err := containerd.PrivateMounts(); err != nil { // starts this program again, so it comes before all else
 			report(cli.Finding{Name: "mount namespaces", Grade: cli.GradeFail, Found: err.Error(),
-				Why: "the daemon keeps its mounts in a namespace of its own", Fix: "run it as root, outside of other containers"})
+				Why: "the daemon keeps its mounts in a namespace of its own", Fix: "run it as root, outside of " +
+					"other containers"})
 			try = false
 		}
 	}
@@ -43,21 +44,27 @@ func tryClasses(ctx context.Context, cfg containerd.Config, report func(cli.Find
 	// Each class is tried even if the other one failed: an operator may want just one of them.
 	done, err := containerd.Try(ctx, cfg, proto.ClassRunc, proto.ClassGVisor)
 	if err != nil {
-		report(cli.Finding{Name: "trial", Grade: cli.GradeFail, Found: proto.AsError(err).Message, Why: "no container could be tried", Fix: "mend what is marked FAIL above"})
+		report(cli.Finding{Name: "trial", Grade: cli.GradeFail, Found: proto.AsError(err).Message,
+			Why: "no container could be tried", Fix: "mend what is marked FAIL above"})
 	}
 	for _, d := range done {
 		name := "trial of " + string(d.Class)
 		switch {
 		case d.Err == nil && d.Slow != nil:
-			report(cli.Finding{Name: name, Grade: cli.GradeWarn, Found: "a container started, by runc: " + d.Slow.Error(), Why: "starting a container that is not in the pool takes some three times as long",
-				Fix: "run the daemon as root, under no seccomp filter of its own, on a kernel with CONFIG_CHECKPOINT_RESTORE"})
+			report(cli.Finding{Name: name, Grade: cli.GradeWarn, Found: "a container started, by runc: " +
+				d.Slow.Error(), Why: "starting a container that is not in the pool takes some three times as long",
+				Fix: "run the daemon as root, under no seccomp filter of its own, on a kernel with " +
+					"CONFIG_CHECKPOINT_RESTORE"})
 		case d.Err == nil:
-			report(cli.Finding{Name: name, Grade: cli.GradeOK, Found: "a container started, answered, and is gone again"})
+			report(cli.Finding{Name: name, Grade: cli.GradeOK,
+				Found: "a container started, answered, and is gone again"})
 		// A missing runtime is a warning, since the daemon starts without it and offers the other class.
 		case proto.CodeOf(d.Err) == proto.Unsupported:
-			report(cli.Finding{Name: name, Grade: cli.GradeWarn, Found: d.Err.Error(), Why: why, Fix: "build it with `make runtimes`"})
+			report(cli.Finding{Name: name, Grade: cli.GradeWarn, Found: d.Err.Error(), Why: why,
+				Fix: "build it with `make runtimes`"})
 		default:
-			report(cli.Finding{Name: name, Grade: cli.GradeFail, Found: d.Err.Error(), Why: why, Fix: "mend what is marked above; `berth serve --debug` logs more"})
+			report(cli.Finding{Name: name, Grade: cli.GradeFail, Found: d.Err.Error(), Why: why,
+				Fix: "mend what is marked above; `berth serve --debug` logs more"})
 		}
 	}
 }

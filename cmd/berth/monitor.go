@@ -8,13 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitorSlack is how late the kernel may wake Go's monitor thread, in nanoseconds. It asks to be woken after 20 µs again and again while there is something to do, and does
-// next to nothing then: it finds threads that wait for a disk, so that others have their processor meanwhile. With the kernel's own 50 µs it was 6 % of what the
-// daemon costs under many clients, and switches that others paid for. See docs/decisions/0048.
+// monitorSlack is how late the kernel may wake Go's monitor thread, in nanoseconds. It asks to be woken after 20 µs
+// again and again while there is something to do, and does next to nothing then: it finds threads that wait for a
+// disk, so that others have their processor meanwhile. With the kernel's own 50 µs it was 6 % of what the daemon
+// costs under many clients, and switches that others paid for. See docs/decisions/0048.
 const monitorSlack = 200_000
 
-// calmMonitor gives the monitor that slack. It takes the capability CAP_SYS_NICE. Threads that the monitor makes have it too, and what those start; a guest's
-// commands have not (guest.Unhurry). A gVisor sandbox, whose guest cannot change its own, has what the thread had that started it.
+// calmMonitor gives the monitor that slack. It takes the capability CAP_SYS_NICE. Threads that the monitor makes have
+// it too, and what those start; a guest's commands have not (guest.Unhurry). A gVisor sandbox, whose guest cannot
+// change its own, has what the thread had that started it.
 func calmMonitor() error {
 	tid, err := monitorThread()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The thread that is taken for Go's monitor is one that sleeps in the kernel's simplest way, as no other of Go's does, and it has the slack then.
+// The thread that is taken for Go's monitor is one that sleeps in the kernel's simplest way, as no other of Go's
+// does, and it has the slack then.
 func TestCalmMonitor(t *testing.T) {
 	tid, err := monitorThread()
 	if err != nil {

@@ -39,7 +39,8 @@ const testKey = sessiontest.Secret
 
 // TestMain lets scripts, and tests that start processes, run this very program as "berth".
 func TestMain(m *testing.M) {
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector has each program wait a second at its end, and there are hundreds
+	// the race detector has each program wait a second at its end, and there are hundreds
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	testscript.Main(m, map[string]func(){"berth": main})
 }
 
@@ -47,7 +48,9 @@ func TestMain(m *testing.M) {
 func newDaemon(t testing.TB) *httptest.Server {
 	t.Helper()
 	var log *audit.Log
-	st := sessiontest.Over(t, sessiontest.NewRuntime(t), &archives{}, session.Config{Audit: func(e proto.AuditEntry) { log.Append(e) }})
+	st := sessiontest.Over(t, sessiontest.NewRuntime(t), &archives{}, session.Config{Audit: func(e proto.AuditEntry) {
+		log.Append(e)
+	}})
 	registry := prometheus.NewRegistry()
 	var err error
 	log, err = audit.Open(audit.Config{Dir: t.TempDir(), Ledger: st.Ledger})
@@ -61,7 +64,8 @@ func newDaemon(t testing.TB) *httptest.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stored, err := toolstore.Open(toolstore.Config{Ledger: st.Ledger, Sessions: st.Sessions, Code: runner, Vault: secrets, Log: slog.New(slog.DiscardHandler)})
+	stored, err := toolstore.Open(toolstore.Config{Ledger: st.Ledger, Sessions: st.Sessions, Code: runner,
+		Vault: secrets, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +80,12 @@ func newDaemon(t testing.TB) *httptest.Server {
 			api.Ops(registry, func(context.Context) error { return nil }),
 			anthropic.New(anthropic.Config{Files: st.Files, Skills: kept}),
 			native.New(native.Config{
-				Sessions: st.Sessions, Code: runner, Tools: stored, Bridge: st.Bridge, Jobs: st.Jobs, Files: st.Files, Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
+				Sessions: st.Sessions, Code: runner, Tools: stored, Bridge: st.Bridge, Jobs: st.Jobs, Files: st.Files,
+				Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
 				Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 					done, err := st.Sessions.Sweep(ctx)
-					return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}}, err
+					return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}},
+						err
 				},
 			}),
 		},
@@ -108,7 +114,8 @@ func (as *archives) List(ctx context.Context) ([]session.Image, error) {
 	return append(base, as.list...), err
 }
 
-func (as *archives) Import(_ context.Context, name string, r io.Reader, progress func(session.ImageProgress)) (session.Image, error) {
+func (as *archives) Import(_ context.Context, name string, r io.Reader, progress func(session.ImageProgress)) (
+	session.Image, error) {
 	n, tr := int64(0), tar.NewReader(r)
 	for {
 		_, err := tr.Next()
@@ -121,7 +128,8 @@ func (as *archives) Import(_ context.Context, name string, r io.Reader, progress
 		n++
 		progress(session.ImageProgress{Stage: "importing", Done: n})
 	}
-	img := session.Image{Name: name, Digest: "sha256:1234", SizeBytes: n, CreatedAt: time.Now(), Platform: "linux/amd64"}
+	img := session.Image{Name: name, Digest: "sha256:1234", SizeBytes: n, CreatedAt: time.Now(),
+		Platform: "linux/amd64"}
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	as.list = append(as.list, img)
@@ -191,7 +199,8 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%v", err)
 	}
 	if strconv.Itoa(got) != args[0] {
-		ts.Fatalf("the status is %d, not %s\nstdout: %s\nstderr: %s", got, args[0], ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+		ts.Fatalf("the status is %d, not %s\nstdout: %s\nstderr: %s", got, args[0], ts.ReadFile("stdout"),
+			ts.ReadFile("stderr"))
 	}
 }
 

@@ -50,7 +50,8 @@ When it ends, containers go on without it; the next start attaches to them again
 			if err := notNegative(cmd.Flags()); err != nil {
 				return err
 			}
-			if cfg.Dir == "" { // as a variable that is not set gives; the current directory would be full of a daemon's files
+			// as a variable that is not set gives; the current directory would be full of a daemon's files
+			if cfg.Dir == "" {
 				return fmt.Errorf("--data is empty; name the data directory, or leave it out for %s", defaultDir)
 			}
 			cfg.Log = newLogger(jsonLog, debug)
@@ -66,52 +67,75 @@ When it ends, containers go on without it; the next start attaches to them again
 	// A zero stands for the default where the part that uses the value knows it; the number is then said
 	// in the help text, and a zero never means "no limit" unless the text says so.
 	f.StringVar(&cfg.Listen, "listen", defaultListen, "address to serve HTTP on; port 0 takes a free one")
-	f.StringVar(&cfg.TLSCert, "tls-cert", "", "serve HTTPS with this certificate: a PEM file with its whole chain; read again when it changes")
+	f.StringVar(&cfg.TLSCert, "tls-cert", "", "serve HTTPS with this certificate: a PEM file with its whole chain; "+
+		"read again when it changes")
 	f.StringVar(&cfg.TLSKey, "tls-key", "", "private key of the certificate, a PEM file that others cannot read")
-	f.BoolVar(&cfg.TLSSelfSigned, "tls-self-signed", false, "serve HTTPS with a certificate that the daemon makes itself; clients trust DIR/tls/ca.pem")
+	f.BoolVar(&cfg.TLSSelfSigned, "tls-self-signed", false, "serve HTTPS with a certificate that the daemon makes "+
+		"itself; clients trust DIR/tls/ca.pem")
 	f.StringVar(&cfg.Dir, "data", defaultDir, "data directory")
-	f.StringVar(&cfg.BinDir, "bin", "", "directory of berth-guest, runc, runsc and the shim (default: where berth itself is)")
+	f.StringVar(&cfg.BinDir, "bin", "",
+		"directory of berth-guest, runc, runsc and the shim (default: where berth itself is)")
 	f.StringVar(&cfg.Address, "containerd", "", "socket of a running containerd to use instead of the embedded one")
 	f.StringVar(&cfg.Session.Image, "image", "base", "image of containers that name none")
-	f.DurationVar(&cfg.Session.IdleTimeout, "idle-timeout", 0, "stop a container after this long without use (default 5m)")
-	f.DurationVar(&cfg.Session.PauseAfter, "pause-idle-after", 0, "have a container stand still after this long without use, until its next (default never)")
-	f.DurationVar(&cfg.Session.DozeAfter, "doze-idle-after", time.Minute, "have a container that nothing runs in give back most of its memory after this long without use; its next use takes some milliseconds longer (0: never)")
-	f.DurationVar(&cfg.Session.MaxLifetime, "max-lifetime", 0, "remove a container and its files this long after its creation (default 720h)")
+	f.DurationVar(&cfg.Session.IdleTimeout, "idle-timeout", 0, "stop a container after this long without use "+
+		"(default 5m)")
+	f.DurationVar(&cfg.Session.PauseAfter, "pause-idle-after", 0, "have a container stand still after this long "+
+		"without use, until its next (default never)")
+	f.DurationVar(&cfg.Session.DozeAfter, "doze-idle-after", time.Minute, "have a container that nothing runs in "+
+		"give back most of its memory after this long without use; its next use takes some milliseconds longer (0: never)")
+	f.DurationVar(&cfg.Session.MaxLifetime, "max-lifetime", 0, "remove a container and its files this long after "+
+		"its creation (default 720h)")
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that ask for none (default 5m)")
-	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone), "the widest network that a container may ask for: none, allowlist or open; each container still has none unless it asks")
-	f.StringVar(&cfg.Egress.Resolver, "resolver", "", "name server, host:port, that answers for containers with a network (default: the host's)")
-	f.StringArrayVar(&cfg.ToolCallbacks, "tools-callback", nil, "a server that calls of code's tools may go to, as HOST or HOST:PORT; addresses that are not public as such, or as a range beside names that lead there (may be repeated; default: none)")
-	f.Func("egress-allow-private", "addresses that are not public and that containers with a network may reach nevertheless, such as 10.1.0.0/16 (may be repeated)", func(text string) error {
+	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone), "the widest network that a "+
+		"container may ask for: none, allowlist or open; each container still has none unless it asks")
+	f.StringVar(&cfg.Egress.Resolver, "resolver", "", "name server, host:port, that answers for containers with a "+
+		"network (default: the host's)")
+	f.StringArrayVar(&cfg.ToolCallbacks, "tools-callback", nil, "a server that calls of code's tools may go to, as "+
+		"HOST or HOST:PORT; addresses that are not public as such, or as a range beside names that lead there (may "+
+		"be repeated; default: none)")
+	f.Func("egress-allow-private", "addresses that are not public and that containers with a network may reach "+
+		"nevertheless, such as 10.1.0.0/16 (may be repeated)", func(text string) error {
 		prefix, err := parsePrefix(text)
 		cfg.Egress.Private = append(cfg.Egress.Private, prefix)
 		return err
 	})
-	f.StringVar(&cfg.EgressCA, "egress-ca", "", "PEM file of authorities to trust beside the system's, for hosts that network secrets go to")
+	f.StringVar(&cfg.EgressCA, "egress-ca", "", "PEM file of authorities to trust beside the system's, for hosts "+
+		"that network secrets go to")
 	f.Float64Var(&limits.CPUs, "cpus", limits.CPUs, "most CPUs of one container, and its default")
 	f.Int64Var(&limits.MemoryBytes, "memory-bytes", limits.MemoryBytes, "most memory of one container, and its default")
 	f.Int64Var(&limits.PIDs, "pids", limits.PIDs, "most processes and threads of one container, and its default")
-	f.Int64Var(&limits.OpenFiles, "open-files", limits.OpenFiles, "most files that one process in a container may have open")
-	f.Int64Var(&limits.DiskBytes, "disk-bytes", limits.DiskBytes, "most disk of one container's workspace, and of its writable layer")
+	f.Int64Var(&limits.OpenFiles, "open-files", limits.OpenFiles,
+		"most files that one process in a container may have open")
+	f.Int64Var(&limits.DiskBytes, "disk-bytes", limits.DiskBytes, "most disk of one container's workspace, and of "+
+		"its writable layer")
 	f.IntVar(&cfg.Session.MaxSessions, "max-containers", 0, "most containers at once (default 10000)")
-	f.Int64Var(&cfg.Session.OutputMemory, "output-memory-bytes", 0, "most memory for what commands wrote, of all containers together (default 256 MiB)")
-	f.Int64Var(&cfg.Session.OutputDisk, "output-disk-bytes", 0, "most disk for what of ended commands is not kept in memory (default 4 GiB)")
+	f.Int64Var(&cfg.Session.OutputMemory, "output-memory-bytes", 0, "most memory for what commands wrote, of all "+
+		"containers together (default 256 MiB)")
+	f.Int64Var(&cfg.Session.OutputDisk, "output-disk-bytes", 0, "most disk for what of ended commands is not kept "+
+		"in memory (default 4 GiB)")
 	f.IntVar(&cfg.Session.MaxExecs, "max-execs", 0, "most commands at once in one container (default 64)")
-	f.Int64Var(&cfg.PoolBytes, "pool-bytes", 0, "size of the disk pool when it is first made (default: half of the free space, at most 64 GiB)")
+	f.Int64Var(&cfg.PoolBytes, "pool-bytes", 0, "size of the disk pool when it is first made (default: half of the "+
+		"free space, at most 64 GiB)")
 	f.Int64Var(&cfg.FileQuota, "file-quota-bytes", 0, "most bytes of stored files per owner (default no limit)")
 	f.Int64Var(&cfg.MaxFileBytes, "max-file-bytes", 0, "most bytes of one stored file (default 500 MiB)")
-	f.BoolVar(&cfg.StrictDownloads, "strict-downloads", false, "refuse downloads of uploaded files, as the hosted Files API does")
-	f.StringVar(&cfg.Skills.Provided, "skills", "", "directory of skills that everybody has: each a directory below it with a SKILL.md; changes are seen at once (default none)")
+	f.BoolVar(&cfg.StrictDownloads, "strict-downloads", false, "refuse downloads of uploaded files, as the hosted "+
+		"Files API does")
+	f.StringVar(&cfg.Skills.Provided, "skills", "", "directory of skills that everybody has: each a directory below "+
+		"it with a SKILL.md; changes are seen at once (default none)")
 	f.Int64Var(&cfg.Skills.MaxBytes, "skill-max-bytes", 0, "most bytes of the files of one skill (default 30 MiB)")
-	f.Int64Var(&cfg.Skills.Quota, "skill-quota-bytes", 0, "most bytes that uploaded skills of one owner take, packed (default 1 GiB)")
+	f.Int64Var(&cfg.Skills.Quota, "skill-quota-bytes", 0, "most bytes that uploaded skills of one owner take, "+
+		"packed (default 1 GiB)")
 	f.IntVar(&cfg.Skills.MaxRefs, "max-skills", 0, "most skills in one container at once (default 20)")
 	f.StringSliceVar(&cfg.Origins, "origin", nil, "web origin that may open websockets and use /mcp (may be repeated)")
 	f.DurationVar(&cfg.SweepEvery, "sweep-every", 0, "how often expired things are removed (default 10s)")
 	f.IntVar(&cfg.WarmMin, "warm-min", 2, "containers kept started for requests to come, of each image in use")
 	f.IntVar(&cfg.WarmMax, "warm-max", 32, "most containers kept started, of all images together; 0 keeps none")
 	messagesFlags(f, &cfg)
-	f.StringVar(&cfg.ProviderKeys, "provider-keys", "", "file with lines NAME=KEY that others cannot read: OPENAI_API_KEY, ANTHROPIC_API_KEY and GEMINI_API_KEY for stored tools; read at the start")
+	f.StringVar(&cfg.ProviderKeys, "provider-keys", "", "file with lines NAME=KEY that others cannot read: "+
+		"OPENAI_API_KEY, ANTHROPIC_API_KEY and GEMINI_API_KEY for stored tools; read at the start")
 	f.BoolVar(&cfg.StopOnExit, "stop-on-exit", false, "stop all containers when the daemon ends; their files stay")
-	f.StringVar(&cfg.Pprof, "pprof", "", "serve profiles of the daemon on this address of loopback, without a key (default none)")
+	f.StringVar(&cfg.Pprof, "pprof", "", "serve profiles of the daemon on this address of loopback, without a key "+
+		"(default none)")
 	f.BoolVar(&jsonLog, "log-json", false, "log JSON lines")
 	f.BoolVar(&debug, "debug", false, "log more")
 	// Half of a pair is a mistake, and both ways at once would leave open which certificate
@@ -133,8 +157,8 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// notNegative refuses a number or time below 0, which no flag has a meaning for: it is a typing error, and a daemon with it would
-// expire or refuse everything.
+// notNegative refuses a number or time below 0, which no flag has a meaning for: it is a typing error, and a daemon
+// with it would expire or refuse everything.
 func notNegative(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		switch f.Value.Type() {
@@ -149,11 +173,13 @@ func notNegative(flags *pflag.FlagSet) (err error) {
 
 // flagOf is what sets the default for a field of a request.
 var flagOf = map[string]string{
-	"limits.cpus": "cpus", "limits.memory_bytes": "memory-bytes", "limits.pids": "pids", "limits.disk_bytes": "disk-bytes", "limits.open_files": "open-files",
+	"limits.cpus": "cpus", "limits.memory_bytes": "memory-bytes", "limits.pids": "pids",
+	"limits.disk_bytes": "disk-bytes", "limits.open_files": "open-files",
 	"idle_timeout_seconds": "idle-timeout", "max_lifetime_seconds": "max-lifetime", "timeout_seconds": "exec-timeout",
 }
 
-// bounds refuses numbers with which the daemon would start and could make no container, or none with the limits that were asked for.
+// bounds refuses numbers with which the daemon would start and could make no container, or none with the limits that
+// were asked for.
 func bounds(flags *pflag.FlagSet, cfg daemon.Config) error {
 	if err := cfg.Session.Check(); err != nil {
 		e := proto.AsError(err)
@@ -184,7 +210,8 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	if cfg.BinDir, err = binDir(cfg.BinDir); err != nil {
 		return err
 	}
-	syscall.Umask(0o022)   // a stricter one, as hardened services have, would shut containers' roots out of their own root file systems
+	// a stricter one, as hardened services have, would shut containers' roots out of their own root file systems
+	syscall.Umask(0o022)
 	if cfg.Address == "" { // a running containerd could not see our mounts
 		if err := containerd.PrivateMounts(); err != nil {
 			return err
@@ -204,7 +231,8 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	}
 	// One line with all that a client needs. Tests and scripts wait for it, and take the port from it
 	// where --listen had port 0. The key itself is never logged, only its file.
-	cfg.Log.Info("berth is ready", append([]any{"url", d.URL(), "key_file", daemon.KeyFile(cfg.Dir), "version", cfg.Version}, tlsFacts(d)...)...)
+	cfg.Log.Info("berth is ready", append([]any{"url", d.URL(), "key_file", daemon.KeyFile(cfg.Dir), "version",
+		cfg.Version}, tlsFacts(d)...)...)
 	// Close runs also after Run failed; the first error is the one that explains the end.
 	err = d.Run(ctx)
 	if cerr := d.Close(); err == nil {

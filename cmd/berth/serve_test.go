@@ -67,10 +67,12 @@ func TestLeastLimits(t *testing.T) {
 	s := sessiontest.New(t, session.Config{})
 	s.Create(t, proto.CreateContainer{Limits: least})
 	for name, l := range map[string]proto.Limits{
-		"cpus": {CPUs: least.CPUs * 0.99}, "memory_bytes": {MemoryBytes: least.MemoryBytes - 1}, "pids": {PIDs: least.PIDs - 1},
+		"cpus": {CPUs: least.CPUs * 0.99}, "memory_bytes": {MemoryBytes: least.MemoryBytes - 1},
+		"pids":       {PIDs: least.PIDs - 1},
 		"disk_bytes": {DiskBytes: least.DiskBytes - 1}, "open_files": {OpenFiles: least.OpenFiles - 1},
 	} {
-		if _, err := s.Sessions.Create(t.Context(), sessiontest.Owner, proto.CreateContainer{Limits: l}); proto.CodeOf(err) != proto.InvalidArgument || proto.AsError(err).Item != "limits."+name {
+		if _, err := s.Sessions.Create(t.Context(), sessiontest.Owner, proto.CreateContainer{Limits: l}); proto.CodeOf(
+			err) != proto.InvalidArgument || proto.AsError(err).Item != "limits."+name {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -236,7 +236,8 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	u := newUser(t)
 	c := u.berth(t, "create")
 	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 33, syscall.SIGINT: 34, syscall.SIGUSR1: 35} {
-		r := u.start(t, "exec", "-c", `trap "exit 33" TERM; trap "exit 34" INT; trap "exit 35" USR1; echo ready; while :; do sleep 0.05; done`, c)
+		r := u.start(t, "exec", "-c",
+			`trap "exit 33" TERM; trap "exit 34" INT; trap "exit 35" USR1; echo ready; while :; do sleep 0.05; done`, c)
 		if got := r.line(t); got != "ready" {
 			t.Fatalf("%q", got)
 		}
@@ -255,13 +256,15 @@ func TestLeavingACommandWithAKey(t *testing.T) {
 	c := u.berth(t, "create")
 	u.berth(t, "exec", "-c", "mkfifo $JOB_DIR/go", c)
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
-		line := []string{"exec", "--idempotency-key", sig.String(), "-c", `trap "exit 33" INT TERM HUP; echo ready; read x < $JOB_DIR/go; echo "got $x"; exit 7`, c}
+		line := []string{"exec", "--idempotency-key", sig.String(), "-c",
+			`trap "exit 33" INT TERM HUP; echo ready; read x < $JOB_DIR/go; echo "got $x"; exit 7`, c}
 		r := u.start(t, line...)
 		r.line(t)
 		if err := r.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
-		if got := statusOf(t, r.Wait()); got != 128+int(sig) || !strings.Contains(r.stderr.String(), "hint: the command goes on; the same command line again finds it") {
+		if got := statusOf(t, r.Wait()); got != 128+int(sig) ||
+			!strings.Contains(r.stderr.String(), "hint: the command goes on; the same command line again finds it") {
 			t.Errorf("%v: status %d, %s", sig, got, r.stderr.String())
 		}
 		u.berth(t, "exec", "-d", "-c", "echo word > $JOB_DIR/go", c)
@@ -282,7 +285,8 @@ func TestSignalsThatEndBerth(t *testing.T) {
 	u := newUser(t)
 	c := u.berth(t, "create")
 	e := u.berth(t, "exec", "-d", "-c", "echo ready; sleep 600", c)
-	for sig, want := range map[syscall.Signal]string{syscall.SIGINT: "berth: interrupted\n", syscall.SIGTERM: "berth: terminated\n"} {
+	for sig, want := range map[syscall.Signal]string{syscall.SIGINT: "berth: interrupted\n",
+		syscall.SIGTERM: "berth: terminated\n"} {
 		r := u.start(t, "logs", "-f", c, e)
 		r.line(t)
 		if err := r.Process.Signal(sig); err != nil {
@@ -297,7 +301,8 @@ func TestSignalsThatEndBerth(t *testing.T) {
 // One that still waits for input from here could not go on, and gets the signal.
 func TestLeavingACommandThatIsOwedInput(t *testing.T) {
 	u := newUser(t)
-	cmd := u.command("exec", "-i", "--idempotency-key", "k", u.berth(t, "create"), "bash", "-c", `trap "exit 33" TERM; echo ready; while :; do read -t 0.05 x; done`)
+	cmd := u.command("exec", "-i", "--idempotency-key", "k", u.berth(t, "create"), "bash", "-c",
+		`trap "exit 33" TERM; echo ready; while :; do read -t 0.05 x; done`)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -326,7 +331,8 @@ func TestLeavingACommandThatIsOwedInput(t *testing.T) {
 func TestInsisting(t *testing.T) {
 	u := newUser(t)
 	// bash sees a signal that comes just before it begins to read when that ends.
-	r := u.start(t, "run", "-c", `trap 'echo no' INT; mkfifo p; exec 9<>p; echo ready; while :; do read -r -t 0.2 -u 9 x; done`)
+	r := u.start(t, "run", "-c",
+		`trap 'echo no' INT; mkfifo p; exec 9<>p; echo ready; while :; do read -r -t 0.2 -u 9 x; done`)
 	r.line(t)
 	for i := range 3 {
 		if err := r.Process.Signal(os.Interrupt); err != nil {
@@ -356,7 +362,8 @@ func TestInterruptedRunIsTidied(t *testing.T) {
 	u := newUser(t)
 	r := u.start(t, "run", "--rm", "-c", `trap '' INT TERM HUP; echo ready; while :; do sleep 0.05; done`)
 	r.line(t)
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} { // equal ones would count as one
+	// equal ones would count as one
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		if err := r.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}

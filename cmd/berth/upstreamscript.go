@@ -40,9 +40,10 @@ What is expected may be left out. {"$from": POINTER} takes a value from the requ
 fits. An answer may also be {"error": {"status": 529, "message": "…"}}, have "headers", "usage", "stop_reason", "pauses" such as
 [{"before_event": 3, "for": "1s"}], and a "cut" such as {"after_events": 4, "by": "break"}. Several conversations, each for the requests that fit
 its "when", are {"conversations": [{"when": {"model": "a"}, "turns": […]}, …]}. The package test/scripted documents all of it.`,
-		Example: "  berth upstream-script script.json --listen 127.0.0.1:9000\n  berth serve --upstream http://127.0.0.1:9000",
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return playScript(cmd, args[0], listen) },
+		Example: "  berth upstream-script script.json --listen 127.0.0.1:9000\n  berth serve --upstream " +
+			"http://127.0.0.1:9000",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return playScript(cmd, args[0], listen) },
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "address to serve HTTP on; port 0 takes a free one")
 	return cmd
@@ -59,7 +60,10 @@ func playScript(cmd *cobra.Command, path, listen string) error {
 	if err != nil {
 		return err
 	}
-	web := &http.Server{Handler: srv, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	web := &http.Server{Handler: srv, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(
+		net.Listener) context.Context {
+		return ctx
+	}}
 	defer context.AfterFunc(ctx, func() { _ = web.Close() })()
 	fmt.Fprintf(cmd.OutOrStdout(), "http://%s\n", ln.Addr())
 	if err := web.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

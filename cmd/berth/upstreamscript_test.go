@@ -16,7 +16,9 @@ import (
 // TestUpstreamScript plays a script as `berth upstream-script` does.
 func TestUpstreamScript(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "script.json")
-	if err := os.WriteFile(path, []byte(`{"turns": [{"expect": {"model": "m"}, "answer": {"content": [{"type": "text", "text": "hi"}]}}]}`), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(
+		`{"turns": [{"expect": {"model": "m"}, "answer": {"content": [{"type": "text", "text": "hi"}]}}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -34,7 +36,8 @@ func TestUpstreamScript(t *testing.T) {
 		t.Fatal(err, <-ended)
 	}
 	post := func(model string) int {
-		r, _ := http.NewRequest("POST", strings.TrimSpace(line)+"/v1/messages", strings.NewReader(`{"model":"`+model+`","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`))
+		r, _ := http.NewRequest("POST", strings.TrimSpace(line)+"/v1/messages", strings.NewReader(`{"model":"`+model+
+			`","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`))
 		r.Header.Set("anthropic-version", "2023-06-01")
 		res, err := http.DefaultClient.Do(r)
 		if err != nil {
@@ -50,7 +53,8 @@ func TestUpstreamScript(t *testing.T) {
 		t.Errorf("the right one: %d", status)
 	}
 	cancel()
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "does not expect") || !strings.Contains(mistakes.String(), `/model is "other"; expected "m"`) {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "does not expect") ||
+		!strings.Contains(mistakes.String(), `/model is "other"; expected "m"`) {
 		t.Errorf("%v; %s", err, mistakes.String())
 	}
 }
@@ -68,10 +72,12 @@ func TestUpstreamScriptOfTheHelp(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	r := httptest.NewRequest("POST", "/v1/messages", strings.NewReader(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"What date is it?"}]}],
+	r := httptest.NewRequest("POST", "/v1/messages", strings.NewReader(
+		`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"What date is it?"}]}],
 		"tools":[{"name":"bash_code_execution","input_schema":{"type":"object"}},{"name":"text_editor_code_execution","input_schema":{"type":"object"}}]}`))
 	r.Header.Set("anthropic-version", "2023-06-01")
-	if srv.ServeHTTP(w, r); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"name":"bash_code_execution"`) {
+	if srv.ServeHTTP(w, r); w.Code != http.StatusOK ||
+		!strings.Contains(w.Body.String(), `"name":"bash_code_execution"`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

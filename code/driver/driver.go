@@ -1,5 +1,5 @@
-// Package driver holds the programs that interpreters are given: they run cells of their language and tell the results. It is apart from package code
-// because images have one of them compiled.
+// Package driver holds the programs that interpreters are given: they run cells of their language and tell the
+// results. It is apart from package code because images have one of them compiled.
 package driver
 
 import (
@@ -26,8 +26,8 @@ var (
 	Shell string
 )
 
-// JavaDir is where an image has Java compiled, as Driver.class, with its source beside it. It is named by the source, so that no daemon runs the
-// driver of another one.
+// JavaDir is where an image has Java compiled, as Driver.class, with its source beside it. It is named by the source,
+// so that no daemon runs the driver of another one.
 var JavaDir = "/usr/lib/berth/java/" + key(Java)
 
 func key(source string) string {

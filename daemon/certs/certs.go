@@ -1,8 +1,8 @@
 // Package certs keeps the certificate that the daemon shows: one that the operator gives, read again when its files
 // change, or one that the daemon makes for itself.
 //
-// Neither needs a signal or a restart to be renewed: a handshake looks at the files, at most once a second, and a certificate of
-// the daemon's own is made anew, with the same private key, before it ends.
+// Neither needs a signal or a restart to be renewed: a handshake looks at the files, at most once a second, and a
+// certificate of the daemon's own is made anew, with the same private key, before it ends.
 package certs
 
 import (
@@ -89,8 +89,8 @@ func (s *Source) Fingerprint() string {
 	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
 }
 
-// TLS is how the daemon speaks it: version 1.2 or newer, with Go's choice of ciphers. HTTP/2 is left out: a websocket needs HTTP/1.1, and one
-// protocol means one behaviour to test.
+// TLS is how the daemon speaks it: version 1.2 or newer, with Go's choice of ciphers. HTTP/2 is left out: a websocket
+// needs HTTP/1.1, and one protocol means one behaviour to test.
 func (s *Source) TLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: s.certificate}
 }
@@ -163,7 +163,8 @@ func (s *Source) read() (*tls.Certificate, error) {
 	// An expired certificate is served all the same: clients that pin it go on, and the warning names the
 	// file.
 	if now := s.cfg.Now(); now.After(cert.Leaf.NotAfter) {
-		s.cfg.Log.Warn("the TLS certificate has expired; clients will refuse it", "file", s.cfg.CertFile, "since", cert.Leaf.NotAfter)
+		s.cfg.Log.Warn("the TLS certificate has expired; clients will refuse it", "file", s.cfg.CertFile, "since",
+			cert.Leaf.NotAfter)
 	}
 	return &cert, nil
 }
@@ -176,7 +177,8 @@ func readKey(path string) ([]byte, error) {
 	}
 	// Writing by the group is refused too: who can replace the key can pose as the daemon.
 	if perm := fi.Mode().Perm(); perm&0o027 != 0 {
-		return nil, fmt.Errorf("others may use it (mode %04o); run chmod 600 on it, and if somebody may have read it, get a new certificate", perm)
+		return nil, fmt.Errorf("others may use it (mode %04o); run chmod 600 on it, and if somebody may have read "+
+			"it, get a new certificate", perm)
 	}
 	return os.ReadFile(path)
 }

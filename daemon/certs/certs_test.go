@@ -200,7 +200,8 @@ func TestRefusals(t *testing.T) {
 		give(t, own, dir)
 		os.Chmod(key, 0o600)
 		tt.spoil()
-		if _, err := Open(Config{CertFile: tt.cert, KeyFile: tt.key}); err == nil || !strings.Contains(err.Error(), tt.says) {
+		if _, err := Open(Config{CertFile: tt.cert, KeyFile: tt.key}); err == nil ||
+			!strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// A certificate of the daemon's own holds for a year and is made anew a month before its end. It is signed by an authority of the
-// daemon's own, with the same key, which clients trust and which stays the same for years.
+// A certificate of the daemon's own holds for a year and is made anew a month before its end. It is signed by an
+// authority of the daemon's own, with the same key, which clients trust and which stays the same for years.
 const (
 	validFor    = 366 * 24 * time.Hour
 	caValidFor  = 10 * validFor
@@ -35,8 +35,8 @@ func ownFiles(dir string) (cert, key string) {
 // CAFile is what clients of a certificate in dir are to trust.
 func CAFile(dir string) string { return filepath.Join(dir, "ca.pem") }
 
-// renew makes what is missing, ends soon or is for other hosts. The key is made once.
-// It runs at every look of a handshake, so it must cost little when there is nothing to do: one small file is read, and two are looked for.
+// renew makes what is missing, ends soon or is for other hosts. The key is made once. It runs at every look of a
+// handshake, so it must cost little when there is nothing to do: one small file is read, and two are looked for.
 func (c Config) renew() error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
@@ -99,8 +99,8 @@ func readCert(path string) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// ownCA reads the authority, or makes it where there is none, or none that outlives what it is to sign. A new one has the
-// name and key of the old one, so who trusts that goes on to its end.
+// ownCA reads the authority, or makes it where there is none, or none that outlives what it is to sign. A new one has
+// the name and key of the old one, so who trusts that goes on to its end.
 func (c Config) ownCA(key *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	path := CAFile(c.Dir)
 	if ca, err := readCert(path); err == nil && c.holds(ca, validFor) && key.PublicKey.Equal(ca.PublicKey) {
@@ -127,7 +127,8 @@ func (c Config) template(name string, d time.Duration) (*x509.Certificate, error
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	now := c.Now()
 	return &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-backdated), NotAfter: now.Add(d),
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-backdated), NotAfter: now.Add(
+			d),
 	}, err
 }
 
@@ -178,7 +179,8 @@ func (c Config) sign(ca *x509.Certificate, key *ecdsa.PrivateKey) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	t.KeyUsage, t.ExtKeyUsage, t.BasicConstraintsValid = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, true
+	t.KeyUsage, t.ExtKeyUsage, t.BasicConstraintsValid = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{
+		x509.ExtKeyUsageServerAuth}, true
 	for _, h := range c.hosts() {
 		if ip := net.ParseIP(h); ip != nil {
 			t.IPAddresses = append(t.IPAddresses, ip)

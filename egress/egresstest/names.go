@@ -1,4 +1,5 @@
-// Package egresstest gives tests a name server whose answers they choose, so that names can lead anywhere, and elsewhere the next time.
+// Package egresstest gives tests a name server whose answers they choose, so that names can lead anywhere, and
+// elsewhere the next time.
 package egresstest
 
 import (
@@ -40,7 +41,8 @@ func Start() (*NameServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &NameServer{Addr: c.LocalAddr().String(), conn: c, done: make(chan struct{}), names: map[string][]string{}, asked: map[string]int{}}
+	s := &NameServer{Addr: c.LocalAddr().String(), conn: c, done: make(chan struct{}), names: map[string][]string{},
+		asked: map[string]int{}}
 	go s.serve()
 	return s, nil
 }
@@ -66,7 +68,8 @@ func (s *NameServer) serve() {
 	}
 }
 
-// Set says where a name leads: each answer is addresses with blanks between them, for one question after the other; the last one stays.
+// Set says where a name leads: each answer is addresses with blanks between them, for one question after the other;
+// the last one stays.
 func (s *NameServer) Set(name string, answers ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +90,8 @@ func (s *NameServer) answer(b []byte) []byte {
 		return nil
 	}
 	q := m.Questions[0]
-	out := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true}, Questions: m.Questions}
+	out := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true},
+		Questions: m.Questions}
 	addrs, known := s.next(strings.TrimSuffix(q.Name.String(), "."), q.Type)
 	if !known {
 		out.RCode = dnsmessage.RCodeNameError

@@ -22,7 +22,8 @@ const maxAnswer = 64 << 20
 // doChat asks an upstream that speaks chat completions. A request that cannot be said there is refused here.
 func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error) {
 	if r.Path != PathMessages {
-		return newFault(http.StatusBadRequest, "The upstream %s speaks chat completions, which cannot count tokens; the usage of an answer says how many there were.", u.cfg.Name).response(http.StatusBadRequest), nil
+		return newFault(http.StatusBadRequest, "The upstream %s speaks chat completions, which cannot count tokens; "+
+			"the usage of an answer says how many there were.", u.cfg.Name).response(http.StatusBadRequest), nil
 	}
 	asked, err := readMessages(r.Body)
 	var text []byte
@@ -50,7 +51,8 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 
 // chatHeader is what an upstream of chat completions sees of the client's head.
 func (u *Upstream) chatHeader(client http.Header) http.Header {
-	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Accept-Encoding": {"identity"}}
+	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+		"Accept-Encoding": {"identity"}}
 	h.Set("User-Agent", cmp.Or(client.Get("User-Agent"), "berth"))
 	apiKey, authorization := u.callerKeys(client)
 	switch key := cmp.Or(u.cfg.Key, apiKey); {
@@ -66,14 +68,16 @@ func (u *Upstream) chatHeader(client http.Header) http.Header {
 func chatAnswerHeader(h http.Header) http.Header {
 	kept := http.Header{}
 	for name, as := range map[string]string{
-		"Content-Type": "Content-Type", "Retry-After": "Retry-After", "Retry-After-Ms": "Retry-After-Ms", "X-Should-Retry": "X-Should-Retry", "X-Request-Id": "Request-Id",
+		"Content-Type": "Content-Type", "Retry-After": "Retry-After", "Retry-After-Ms": "Retry-After-Ms",
+		"X-Should-Retry": "X-Should-Retry", "X-Request-Id": "Request-Id",
 	} {
 		setKey(kept, as, h.Get(name))
 	}
 	return kept
 }
 
-// chatError reads the bodies that errors of chat completions have: the official one, and those of servers that write a text, a bare message or a detail.
+// chatError reads the bodies that errors of chat completions have: the official one, and those of servers that write
+// a text, a bare message or a detail.
 func chatError(status int) func([]byte) ([]byte, bool) {
 	return func(text []byte) ([]byte, bool) {
 		var e map[string]json.RawMessage
@@ -102,7 +106,8 @@ func chatMessage(e map[string]json.RawMessage) string {
 	return ""
 }
 
-// chatWhole translates an answer that comes in one piece. It is made a stream where the client wants one: some servers cannot stream tool calls.
+// chatWhole translates an answer that comes in one piece. It is made a stream where the client wants one: some
+// servers cannot stream tool calls.
 func (u *Upstream) chatWhole(res *http.Response, asked *messagesRequest) (*http.Response, error) {
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	_ = res.Body.Close()
@@ -111,7 +116,8 @@ func (u *Upstream) chatWhole(res *http.Response, asked *messagesRequest) (*http.
 	}
 	msg, err := u.readCompletion(text, asked)
 	if err != nil {
-		return newFault(http.StatusBadGateway, "The upstream %s %v.", u.cfg.Name, err).response(http.StatusBadGateway), nil
+		return newFault(http.StatusBadGateway, "The upstream %s %v.", u.cfg.Name, err).response(http.StatusBadGateway),
+			nil
 	}
 	if !asked.Stream {
 		return jsonResponse(http.StatusOK, res.Header, msg.json()), nil
@@ -145,8 +151,10 @@ func (u *Upstream) chatStream(res *http.Response, t *translation) *http.Response
 	return res
 }
 
-// isOpenAI reports whether an upstream is the official service, whose newer models refuse max_tokens; all other servers know that name.
+// isOpenAI reports whether an upstream is the official service, whose newer models refuse max_tokens; all other
+// servers know that name.
 func (u *Upstream) isOpenAI() bool {
 	host := u.base.Hostname()
-	return host == "api.openai.com" || strings.HasSuffix(host, ".openai.azure.com") || strings.HasSuffix(host, ".api.openai.com")
+	return host == "api.openai.com" || strings.HasSuffix(host, ".openai.azure.com") ||
+		strings.HasSuffix(host, ".api.openai.com")
 }

@@ -19,7 +19,8 @@ func translated(t *testing.T, body string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{"local/"}}).chatRequest(r)
+	text, err := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{"local/"}}).chatRequest(
+		r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,32 +48,52 @@ func TestRequestOfChatCompletions(t *testing.T) {
 	ask := `{"role":"user","content":"hello"}`
 	for name, c := range map[string]struct{ body, want string }{
 		"text": {message(ask), said(ask)},
-		"system and settings": {`{"model":"m","max_tokens":9,"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}],"stop_sequences":["X"],"temperature":0,"top_p":0.5,
+		"system and settings": {
+			`{"model":"m","max_tokens":9,"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}],"stop_sequences":["X"],"temperature":0,"top_p":0.5,
 			"metadata":{"user_id":"u"},"thinking":{"type":"adaptive"},"container":null,"mcp_servers":[],"stream":true,"messages":[` + ask + `]}`,
 			`{"model":"m","max_tokens":9,"stop":["X"],"temperature":0,"top_p":0.5,"stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"system","content":"a\n\nb"},` + ask + `]}`},
-		"tools": {`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tools":[{"name":"f","description":"d","input_schema":{"type":"object","properties":{"n":{"maximum":12345678901234567890}}},"strict":true},
+		"tools": {`{"model":"m","max_tokens":9,"messages":[` + ask +
+			`],"tools":[{"name":"f","description":"d","input_schema":{"type":"object","properties":{"n":{"maximum":12345678901234567890}}},"strict":true},
 			{"type":"custom","name":"g","input_schema":{"type":"object"},"allowed_callers":["direct"]}],"tool_choice":{"type":"any","disable_parallel_tool_use":true}}`,
-			`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tools":[{"type":"function","function":{"name":"f","description":"d","strict":true,"parameters":{"type":"object","properties":{"n":{"maximum":12345678901234567890}}}}},
+			`{"model":"m","max_tokens":9,"messages":[` + ask +
+				`],"tools":[{"type":"function","function":{"name":"f","description":"d","strict":true,"parameters":{"type":"object","properties":{"n":{"maximum":12345678901234567890}}}}},
 			{"type":"function","function":{"name":"g","parameters":{"type":"object"}}}],"tool_choice":"required","parallel_tool_calls":false}`},
 		"one tool": {`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tool_choice":{"type":"tool","name":"f"}}`,
-			`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tool_choice":{"type":"function","function":{"name":"f"}}}`},
-		"no tool": {`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tool_choice":{"type":"none"}}`, `{"model":"m","max_tokens":9,"messages":[` + ask + `],"tool_choice":"none"}`},
-		"a format": {`{"model":"m","max_tokens":9,"messages":[` + ask + `],"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}}`,
-			`{"model":"m","max_tokens":9,"messages":[` + ask + `],"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object"}}}}`},
-		"calls and results": {message(ask + `,{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"redacted_thinking","data":"x"},{"type":"text","text":"I look."},
+			`{"model":"m","max_tokens":9,"messages":[` + ask +
+				`],"tool_choice":{"type":"function","function":{"name":"f"}}}`},
+		"no tool": {`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tool_choice":{"type":"none"}}`,
+			`{"model":"m","max_tokens":9,"messages":[` + ask + `],"tool_choice":"none"}`},
+		"a format": {`{"model":"m","max_tokens":9,"messages":[` + ask +
+			`],"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}}`,
+			`{"model":"m","max_tokens":9,"messages":[` + ask +
+				`],"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object"}}}}`},
+		"calls and results": {message(ask +
+			`,{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"redacted_thinking","data":"x"},{"type":"text","text":"I look."},
 				{"type":"tool_use","id":"a","name":"f","input":{"x": 1}},{"type":"tool_use","id":"b","name":"g","input":{}}]},
 				{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"one"},{"type":"tool_result","tool_use_id":"b","is_error":true,"content":[{"type":"text","text":"two"},{"type":"text","text":"three"}]},{"type":"text","text":"and?"}]},
 				{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","is_error":true}]}`),
-			said(ask + `,{"role":"assistant","content":"I look.","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},{"id":"b","type":"function","function":{"name":"g","arguments":"{}"}}]},
+			said(
+				ask +
+					`,{"role":"assistant","content":"I look.","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},{"id":"b","type":"function","function":{"name":"g","arguments":"{}"}}]},
 				{"role":"tool","tool_call_id":"a","content":"one"},{"role":"tool","tool_call_id":"b","content":"Error: two\nthree"},{"role":"user","content":"and?"},
 				{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"Error"}`)},
-		"images": {message(`{"role":"user","content":[{"type":"text","text":"see"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"image","source":{"type":"url","url":"https://a.example/x.png"}}]}`),
-			said(`{"role":"user","content":[{"type":"text","text":"see"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},{"type":"image_url","image_url":{"url":"https://a.example/x.png"}}]}`)},
-		"an image in a result": {message(ask + `,{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"a plot"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}]}`),
-			said(ask + `,{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"a plot\n(image: see below)"},
+		"images": {
+			message(
+				`{"role":"user","content":[{"type":"text","text":"see"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"image","source":{"type":"url","url":"https://a.example/x.png"}}]}`),
+			said(
+				`{"role":"user","content":[{"type":"text","text":"see"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}},{"type":"image_url","image_url":{"url":"https://a.example/x.png"}}]}`)},
+		"an image in a result": {message(
+			ask +
+				`,{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"a plot"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}}]}]}`),
+			said(
+				ask +
+					`,{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"a plot\n(image: see below)"},
 				{"role":"user","content":[{"type":"text","text":"The image in the result of the tool call a:"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}`)},
-		"documents": {message(`{"role":"user","content":[{"type":"document","title":"T","source":{"type":"text","media_type":"text/plain","data":"body"}},{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AAAA"}}]}`),
-			said(`{"role":"user","content":[{"type":"text","text":"T\n\nbody"},{"type":"file","file":{"filename":"document.pdf","file_data":"data:application/pdf;base64,AAAA"}}]}`)},
+		"documents": {
+			message(
+				`{"role":"user","content":[{"type":"document","title":"T","source":{"type":"text","media_type":"text/plain","data":"body"}},{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AAAA"}}]}`),
+			said(
+				`{"role":"user","content":[{"type":"text","text":"T\n\nbody"},{"type":"file","file":{"filename":"document.pdf","file_data":"data:application/pdf;base64,AAAA"}}]}`)},
 	} {
 		t.Run(name, func(t *testing.T) { sameJSON(t, translated(t, c.body), c.want) })
 	}
@@ -84,7 +105,8 @@ func TestOfficialServiceWantsAnotherName(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := only(t, Config{URL: "https://api.openai.com/v1", Kind: KindOpenAI}).chatRequest(r)
-	if err != nil || !strings.Contains(string(text), `"max_completion_tokens":9`) || strings.Contains(string(text), `"max_tokens"`) {
+	if err != nil || !strings.Contains(string(text), `"max_completion_tokens":9`) ||
+		strings.Contains(string(text), `"max_tokens"`) {
 		t.Errorf("%v %s", err, text)
 	}
 }
@@ -96,25 +118,36 @@ func TestWhatCannotBeExpressed(t *testing.T) {
 	}
 	message := func(m string) string { return `{"model":"m","max_tokens":9,"messages":[` + m + `]}` }
 	for body, want := range map[string]string{
-		with(`"top_k":3`):                                        "top_k: this model's upstream speaks chat completions",
+		with(
+			`"top_k":3`): "top_k: this model's upstream speaks chat completions",
 		with(`"container":"container_1"`):                        "container: ",
 		with(`"mcp_servers":[{}]`):                               "mcp_servers: ",
 		with(`"context_management":{"edits":[{}]}`):              "context_management: ",
 		with(`"tools":[{"type":"bash_20250124","name":"bash"}]`): "tools.0, of the type bash_20250124: ",
-		with(`"tools":[{"name":"x","input_schema":{},"allowed_callers":["code_execution_20260120"]}]`): "tools.0.allowed_callers: ",
-		with(`"tool_choice":{"type":"some"}`):                                                                                                                             "tool_choice.type: ",
-		with(`"output_config":{"format":{"type":"x"}}`):                                                                                                                   "output_config.format, of the type x",
-		message(`{"role":"user","content":[{"type":"container_upload","file_id":"f"}]}`):                                                                                  "messages.0.content.0, of the type container_upload: ",
-		message(`{"role":"user","content":[{"type":"image","source":{"type":"file","file_id":"f"}}]}`):                                                                    "messages.0.content.0, of the type image with a source of the type file: ",
-		message(`{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"search_result"}]}]}`):                                              "messages.0.content.0.content.0, of the type search_result: ",
-		message(`{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"n","input":{}}]},{"role":"user","content":"x"}`): "messages.1.content.0, of the type server_tool_use: ",
-		message(`{"role":"user","content":"x"},{"role":"assistant","content":"It is"}`):                                                                                   "messages.1, the beginning of an answer",
-		message(`{"role":"robot","content":"x"}`):                                                                                                                         "messages.0.role: ",
-		`{"model":"m","max_tokens":"9"}`:                                                                                                                                  "max_tokens: it cannot be string",
-		`{"model":"m"`:                                                                                                                                                    "no JSON",
-		`{"model":"m","messages":[{}]}`:                                                                                                                                   "max_tokens: ",
-		`{"model":"m","max_tokens":1}`:                                                                                                                                    "messages: ",
-		`{"max_tokens":1}`:                                                                                                                                                "model: ",
+		with(
+			`"tools":[{"name":"x","input_schema":{},"allowed_callers":["code_execution_20260120"]}]`): "tools.0.allowed_callers: ",
+		with(
+			`"tool_choice":{"type":"some"}`): "tool_choice.type: ",
+		with(
+			`"output_config":{"format":{"type":"x"}}`): "output_config.format, of the type x",
+		message(
+			`{"role":"user","content":[{"type":"container_upload","file_id":"f"}]}`): "messages.0.content.0, of the " +
+			"type container_upload: ",
+		message(
+			`{"role":"user","content":[{"type":"image","source":{"type":"file","file_id":"f"}}]}`): "messages.0.content.0, of the type image with a source of the type file: ",
+		message(
+			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"search_result"}]}]}`): "messages.0.content.0.content.0, of the type search_result: ",
+		message(
+			`{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"n","input":{}}]},{"role":"user","content":"x"}`): "messages.1.content.0, of the type server_tool_use: ",
+		message(
+			`{"role":"user","content":"x"},{"role":"assistant","content":"It is"}`): "messages.1, the beginning of an answer",
+		message(
+			`{"role":"robot","content":"x"}`): "messages.0.role: ",
+		`{"model":"m","max_tokens":"9"}`: "max_tokens: it cannot be string",
+		`{"model":"m"`:                   "no JSON",
+		`{"model":"m","messages":[{}]}`:  "max_tokens: ",
+		`{"model":"m","max_tokens":1}`:   "messages: ",
+		`{"max_tokens":1}`:               "model: ",
 	} {
 		res, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(body)})
 		if err != nil {
@@ -123,7 +156,8 @@ func TestWhatCannotBeExpressed(t *testing.T) {
 		}
 		text, _ := io.ReadAll(res.Body)
 		var e struct{ Error fault }
-		if err := json.Unmarshal(text, &e); err != nil || res.StatusCode != http.StatusBadRequest || e.Error.Type != "invalid_request_error" || !strings.Contains(e.Error.Message, want) {
+		if err := json.Unmarshal(text, &e); err != nil || res.StatusCode != http.StatusBadRequest ||
+			e.Error.Type != "invalid_request_error" || !strings.Contains(e.Error.Message, want) {
 			t.Errorf("%s: %d %s, want %s", body, res.StatusCode, text, want)
 		}
 	}
@@ -131,12 +165,14 @@ func TestWhatCannotBeExpressed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), "cannot count tokens") {
+	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusBadRequest ||
+		!strings.Contains(string(text), "cannot count tokens") {
 		t.Errorf("count_tokens: %d %s", res.StatusCode, text)
 	}
 }
 
-// TestChatConversation has a scripted model that speaks chat completions, which checks each request, and asks it as JSON and as a stream.
+// TestChatConversation has a scripted model that speaks chat completions, which checks each request, and asks it as
+// JSON and as a stream.
 func TestChatConversation(t *testing.T) {
 	script := `{"turns": [
 		{"expect": {"path": "/v1/chat/completions", "model": "qwen", "stream": %v, "tools": ["bash"], "headers": {"authorization": "Bearer sk-local", "x-api-key": null, "anthropic-version": null}},
@@ -148,14 +184,18 @@ func TestChatConversation(t *testing.T) {
 		t.Run(fmt.Sprint("stream ", stream), func(t *testing.T) {
 			_, addr := play(t, fmt.Sprintf(script, stream))
 			u := only(t, Config{URL: addr, Kind: KindOpenAI, Key: "sk-local", Prefixes: []string{"local/"}})
-			ask := fmt.Sprintf(`{"model":"local/qwen","max_tokens":9,"stream":%v,"tools":[{"name":"bash","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"go"}`, stream)
+			ask := fmt.Sprintf(
+				`{"model":"local/qwen","max_tokens":9,"stream":%v,"tools":[{"name":"bash","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"go"}`, stream)
 			msg := answered(t, u, ask+"]}")
-			sameJSON(t, string(encode(msg.Content)), `[{"type":"thinking","thinking":"let me see","signature":""},{"type":"text","text":"I look <é>."},
+			sameJSON(t, string(encode(msg.Content)),
+				`[{"type":"thinking","thinking":"let me see","signature":""},{"type":"text","text":"I look <é>."},
 				{"type":"tool_use","id":"call_1","name":"bash","input":{"command":"date"}},{"type":"tool_use","id":"call_2","name":"bash","input":{"command":"id"}}]`)
-			if *msg.StopReason != "tool_use" || msg.Usage != (usage{Input: 4, CacheRead: 6, Output: 2}) || msg.Model != "local/qwen" || !strings.HasPrefix(msg.ID, "msg_") {
+			if *msg.StopReason != "tool_use" || msg.Usage != (usage{Input: 4, CacheRead: 6, Output: 2}) ||
+				msg.Model != "local/qwen" || !strings.HasPrefix(msg.ID, "msg_") {
 				t.Errorf("%+v, stop %s", msg, *msg.StopReason)
 			}
-			msg = answered(t, u, ask+`,{"role":"assistant","content":`+string(encode(msg.Content))+`},{"role":"user","content":[
+			msg = answered(t, u, ask+`,{"role":"assistant","content":`+string(encode(msg.Content))+
+				`},{"role":"user","content":[
 				{"type":"tool_result","tool_use_id":"call_1","content":"noon"},{"type":"tool_result","tool_use_id":"call_2","is_error":true,"content":"me"}]}]}`)
 			if *msg.StopReason != "max_tokens" || string(encode(msg.Content)) != `[{"text":"done","type":"text"}]` {
 				t.Errorf("%+v", msg)
@@ -200,7 +240,8 @@ func assemble(t *testing.T, text string) (msg message, failed *fault) {
 			Usage   usage
 			Error   fault
 		}
-		if err := json.Unmarshal([]byte(data), &e); err != nil || e.Type != name || ended || failed != nil || (msg.ID == "") != (name == "message_start") {
+		if err := json.Unmarshal([]byte(data), &e); err != nil || e.Type != name || ended || failed != nil ||
+			(msg.ID == "") != (name == "message_start") {
 			t.Fatalf("%v: event %q in %s", err, chunk, text)
 		}
 		switch name {
@@ -284,28 +325,61 @@ const askedStops = `{"model":"m","max_tokens":9,"stop_sequences":["END"],"messag
 // TestAnswersOfServers has what servers were seen to write beside the official shape.
 func TestAnswersOfServers(t *testing.T) {
 	choice := func(message, finish string) string {
-		return `{"choices":[{"index":0,"message":` + message + `,"finish_reason":` + finish + `}],"usage":{"prompt_tokens":3,"completion_tokens":2}}`
+		return `{"choices":[{"index":0,"message":` + message + `,"finish_reason":` + finish +
+			`}],"usage":{"prompt_tokens":3,"completion_tokens":2}}`
 	}
 	for name, c := range map[string]struct{ answer, content, stop string }{
-		"text":                           {choice(`{"role":"assistant","content":"hi"}`, `"stop"`), `[{"type":"text","text":"hi"}]`, "end_turn"},
-		"extra members":                  {`{"timings":{},"choices":[{"index":0,"logprobs":[1],"matched_stop":3,"message":{"content":"hi","annotations":"none","tool_calls":null,"refusal":null},"finish_reason":"stop"}]}`, `[{"type":"text","text":"hi"}]`, "end_turn"},
-		"no usage, nothing":              {`{"choices":[{"message":{"content":null},"finish_reason":null}]}`, `[]`, "end_turn"},
-		"parts":                          {choice(`{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`, `"stop"`), `[{"type":"text","text":"ab"}]`, "end_turn"},
-		"thoughts":                       {choice(`{"content":"hi","reasoning_content":"hm"}`, `"stop"`), `[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"hi"}]`, "end_turn"},
-		"thoughts by another name":       {choice(`{"content":"hi","reasoning":"hm"}`, `"stop"`), `[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"hi"}]`, "end_turn"},
-		"stop with calls":                {choice(`{"content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}`, `"stop"`), `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
-		"a call without type":            {choice(`{"content":null,"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{}}]`, "tool_use"},
-		"arguments that are an object":   {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":{"x":1}}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
-		"arguments that are missing":     {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f"}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{}}]`, "tool_use"},
-		"arguments that are empty":       {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":""}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{}}]`, "tool_use"},
-		"arguments encoded twice":        {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"\"{\\\"x\\\":1}\""}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
-		"arguments that are no JSON":     {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":"}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"{\"x\":"}}]`, "tool_use"},
-		"arguments that are no object":   {choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"[1]"}}]}`, `"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"[1]"}}]`, "tool_use"},
-		"too long":                       {choice(`{"content":"hi"}`, `"length"`), `[{"type":"text","text":"hi"}]`, "max_tokens"},
-		"filtered":                       {choice(`{"content":"hi"}`, `"content_filter"`), `[{"type":"text","text":"hi"}]`, "refusal"},
-		"refused":                        {choice(`{"content":null,"refusal":"no"}`, `"stop"`), `[{"type":"text","text":"no"}]`, "refusal"},
-		"a stop sequence that is named":  {`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop","stop_reason":"END"}]}`, `[{"type":"text","text":"hi"}]`, "stop_sequence"},
-		"a stop token that is no string": {`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop","stop_reason":128009}]}`, `[{"type":"text","text":"hi"}]`, "end_turn"},
+		"text": {choice(`{"role":"assistant","content":"hi"}`, `"stop"`),
+			`[{"type":"text","text":"hi"}]`, "end_turn"},
+		"extra members": {
+			`{"timings":{},"choices":[{"index":0,"logprobs":[1],"matched_stop":3,"message":{"content":"hi","annotations":"none","tool_calls":null,"refusal":null},"finish_reason":"stop"}]}`, `[{"type":"text","text":"hi"}]`, "end_turn"},
+		"no usage, nothing": {`{"choices":[{"message":{"content":null},"finish_reason":null}]}`, `[]`,
+			"end_turn"},
+		"parts": {choice(`{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}`,
+			`"stop"`), `[{"type":"text","text":"ab"}]`, "end_turn"},
+		"thoughts": {choice(`{"content":"hi","reasoning_content":"hm"}`, `"stop"`),
+			`[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"hi"}]`, "end_turn"},
+		"thoughts by another name": {choice(`{"content":"hi","reasoning":"hm"}`, `"stop"`),
+			`[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"hi"}]`, "end_turn"},
+		"stop with calls": {
+			choice(
+				`{"content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]}`, `"stop"`), `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
+		"a call without type": {
+			choice(`{"content":null,"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{}"}}]}`,
+				`"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{}}]`, "tool_use"},
+		"arguments that are an object": {
+			choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":{"x":1}}}]}`,
+				`"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
+		"arguments that are missing": {
+			choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f"}}]}`, `"tool_calls"`),
+			`[{"type":"tool_use","id":"a","name":"f","input":{}}]`, "tool_use"},
+		"arguments that are empty": {
+			choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":""}}]}`,
+				`"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{}}]`, "tool_use"},
+		"arguments encoded twice": {
+			choice(
+				`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"\"{\\\"x\\\":1}\""}}]}`,
+				`"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
+		"arguments that are no JSON": {
+			choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":"}}]}`,
+				`"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"{\"x\":"}}]`,
+			"tool_use"},
+		"arguments that are no object": {
+			choice(`{"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"[1]"}}]}`,
+				`"tool_calls"`), `[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"[1]"}}]`,
+			"tool_use"},
+		"too long": {choice(`{"content":"hi"}`, `"length"`), `[{"type":"text","text":"hi"}]`,
+			"max_tokens"},
+		"filtered": {choice(`{"content":"hi"}`, `"content_filter"`),
+			`[{"type":"text","text":"hi"}]`, "refusal"},
+		"refused": {choice(`{"content":null,"refusal":"no"}`, `"stop"`),
+			`[{"type":"text","text":"no"}]`, "refusal"},
+		"a stop sequence that is named": {
+			`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop","stop_reason":"END"}]}`,
+			`[{"type":"text","text":"hi"}]`, "stop_sequence"},
+		"a stop token that is no string": {
+			`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop","stop_reason":128009}]}`,
+			`[{"type":"text","text":"hi"}]`, "end_turn"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := serve(t, 200, "application/json; charset=utf-8", c.answer)
@@ -325,7 +399,8 @@ func TestAnswersOfServers(t *testing.T) {
 }
 
 func TestIDsOfCalls(t *testing.T) {
-	u := serve(t, 200, "application/json", `{"choices":[{"message":{"tool_calls":[{"function":{"name":"f"}},{"id":"","function":{"name":"f"}},{"id":"functions.f:0","function":{"name":"f"}},{"id":"a","function":{"name":"f"}},{"id":"a","function":{"name":"f"}}]}}]}`)
+	u := serve(t, 200, "application/json",
+		`{"choices":[{"message":{"tool_calls":[{"function":{"name":"f"}},{"id":"","function":{"name":"f"}},{"id":"functions.f:0","function":{"name":"f"}},{"id":"a","function":{"name":"f"}},{"id":"a","function":{"name":"f"}}]}}]}`)
 	seen := map[string]bool{}
 	for i, b := range answered(t, u, askedStops).Content {
 		id := b.(map[string]any)["id"].(string)
@@ -345,7 +420,9 @@ func TestAnswersThatAreNone(t *testing.T) {
 		``: "no JSON: (nothing more)",
 	} {
 		res, got := do(t, serve(t, 200, "application/json", text), head(), hello)
-		if want = string(encode(json.RawMessage(`"` + want + `"`))); res.StatusCode != http.StatusBadGateway || !strings.Contains(got, strings.NewReplacer("<", "\\u003c", ">", "\\u003e").Replace(strings.Trim(want, `"`))) {
+		if want = string(encode(json.RawMessage(`"` + want + `"`))); res.StatusCode != http.StatusBadGateway ||
+			!strings.Contains(got, strings.NewReplacer("<", "\\u003c", ">", "\\u003e").Replace(
+				strings.Trim(want, `"`))) {
 			t.Errorf("%s: %d %s", text, res.StatusCode, got)
 		}
 	}
@@ -357,10 +434,13 @@ func TestErrorsOfChatCompletions(t *testing.T) {
 		text          string
 		kind, message string
 	}{
-		{429, `{"error":{"message":"slow down","type":"requests","code":"rate_limit_exceeded","param":null}}`, "rate_limit_error", "slow down"},
+		{429, `{"error":{"message":"slow down","type":"requests","code":"rate_limit_exceeded","param":null}}`,
+			"rate_limit_error", "slow down"},
 		{400, `{"error":"model is loading"}`, "invalid_request_error", "model is loading"},
-		{400, `{"object":"error","message":"too long","type":"BadRequestError","code":400}`, "invalid_request_error", "too long"},
-		{422, `{"detail":[{"loc":["body"],"msg":"field required"}]}`, "invalid_request_error", `[{"loc":["body"],"msg":"field required"}]`},
+		{400, `{"object":"error","message":"too long","type":"BadRequestError","code":400}`, "invalid_request_error",
+			"too long"},
+		{422, `{"detail":[{"loc":["body"],"msg":"field required"}]}`, "invalid_request_error",
+			`[{"loc":["body"],"msg":"field required"}]`},
 		{404, `{"detail":"Not Found"}`, "not_found_error", "Not Found"},
 		{401, `{"error":{"message":"bad key"}}`, "authentication_error", "bad key"},
 		{503, `<html>sorry</html>`, "overloaded_error", "The upstream up answered 503: <html>sorry</html>"},
@@ -372,7 +452,8 @@ func TestErrorsOfChatCompletions(t *testing.T) {
 			Type  string
 			Error fault
 		}
-		if err := json.Unmarshal([]byte(text), &e); err != nil || res.StatusCode != c.status || e.Type != "error" || e.Error != (fault{c.kind, c.message}) {
+		if err := json.Unmarshal([]byte(text), &e); err != nil || res.StatusCode != c.status || e.Type != "error" ||
+			e.Error != (fault{c.kind, c.message}) {
 			t.Errorf("%d %s: %d %s", c.status, c.text, res.StatusCode, text)
 		}
 		if res.Header.Get("Retry-After") != "7" || res.Header.Get("Request-Id") != "req_up" {
@@ -383,7 +464,8 @@ func TestErrorsOfChatCompletions(t *testing.T) {
 
 func TestChatIsUnreachable(t *testing.T) {
 	u := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI})
-	if _, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(hello)}); proto.CodeOf(err) != proto.Unavailable {
+	if _, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(hello)}); proto.CodeOf(
+		err) != proto.Unavailable {
 		t.Error(err)
 	}
 }
@@ -394,10 +476,13 @@ func TestChatKeys(t *testing.T) {
 		client []string
 		want   string
 	}{
-		"configured": {"sk-c", []string{"X-Api-Key", "sk-x"}, "Bearer sk-c"}, "the caller's": {"", []string{"X-Api-Key", "sk-x"}, "Bearer sk-x"},
-		"the caller's bearer": {"", []string{"X-Api-Key", "berth_1", "Authorization", "Bearer sk-x"}, "Bearer sk-x"}, "none": {"", []string{"X-Api-Key", "berth_1"}, ""},
+		"configured": {"sk-c", []string{"X-Api-Key", "sk-x"}, "Bearer sk-c"}, "the caller's": {
+			"", []string{"X-Api-Key", "sk-x"}, "Bearer sk-x"},
+		"the caller's bearer": {"", []string{"X-Api-Key", "berth_1", "Authorization", "Bearer sk-x"}, "Bearer sk-x"},
+		"none":                {"", []string{"X-Api-Key", "berth_1"}, ""},
 	} {
-		if got := only(t, Config{URL: "http://a", Kind: KindOpenAI, Key: c.key}).chatHeader(head(c.client...)).Get("Authorization"); got != c.want {
+		if got := only(t, Config{URL: "http://a", Kind: KindOpenAI, Key: c.key}).chatHeader(head(c.client...)).Get(
+			"Authorization"); got != c.want {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

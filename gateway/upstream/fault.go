@@ -63,7 +63,8 @@ func jsonResponse(status int, h http.Header, text []byte) *http.Response {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	return &http.Response{
-		StatusCode: status, Status: fmt.Sprintf("%d %s", status, http.StatusText(status)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		StatusCode: status, Status: fmt.Sprintf("%d %s", status, http.StatusText(status)), Proto: "HTTP/1.1",
+		ProtoMajor: 1, ProtoMinor: 1,
 		Header: h, Body: io.NopCloser(bytes.NewReader(text)), ContentLength: int64(len(text)),
 	}
 }
@@ -71,14 +72,15 @@ func jsonResponse(status int, h http.Header, text []byte) *http.Response {
 // maxFault bounds the body of an error that is read, in bytes.
 const maxFault = 1 << 20
 
-// failed reads an answer that is an error, which read knows in the upstream's dialect, and gives it in ours. One that nobody can read, such as a proxy's page,
-// is shown as text.
+// failed reads an answer that is an error, which read knows in the upstream's dialect, and gives it in ours. One that
+// nobody can read, such as a proxy's page, is shown as text.
 func (u *Upstream) failed(res *http.Response, read func(text []byte) (envelope []byte, ok bool)) *http.Response {
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxFault)) // what came of it is shown
 	_ = res.Body.Close()
 	envelope, ok := read(text)
 	if !ok {
-		envelope = newFault(res.StatusCode, "The upstream %s answered %d: %s", u.cfg.Name, res.StatusCode, plain(text)).envelope()
+		envelope = newFault(res.StatusCode, "The upstream %s answered %d: %s", u.cfg.Name, res.StatusCode,
+			plain(text)).envelope()
 	}
 	return jsonResponse(res.StatusCode, res.Header, envelope)
 }
@@ -95,7 +97,10 @@ func messagesError(text []byte) ([]byte, bool) {
 
 // plain is a text as a message may repeat it.
 func plain(text []byte) string {
-	words := strings.FieldsFunc(strings.ToValidUTF8(string(text), ""), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
+	words := strings.FieldsFunc(strings.ToValidUTF8(string(text), ""), func(r rune) bool {
+		return unicode.IsSpace(r) ||
+			unicode.IsControl(r)
+	})
 	if len(words) == 0 {
 		return "(nothing more)"
 	}

@@ -15,7 +15,8 @@ import (
 func Parse(text string) (Config, error) {
 	head, _, ok := strings.Cut(text, "://")
 	if !ok {
-		return Config{}, invalid("%q is no upstream; write [PREFIX=]URL, such as claude-=https://api.example.com", short(withoutUser(text)))
+		return Config{}, invalid("%q is no upstream; write [PREFIX=]URL, such as claude-=https://api.example.com",
+			short(withoutUser(text)))
 	}
 	cfg := Config{Kind: KindMessages, URL: text}
 	if prefix, _, ok := strings.Cut(head, "="); ok {
@@ -64,7 +65,8 @@ func CheckKey(list []Config) func(name, key string) error {
 	}
 	return func(name, _ string) error {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("write PREFIX=KEY with the prefix of an --upstream, or *=KEY for the one that has all models; there are %q", names)
+			return fmt.Errorf("write PREFIX=KEY with the prefix of an --upstream, or *=KEY for the one that has all "+
+				"models; there are %q", names)
 		}
 		return nil
 	}

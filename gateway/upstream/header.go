@@ -10,15 +10,18 @@ import (
 
 // ofConnection are headers about one connection, or about the way to berth and not the way on.
 var ofConnection = []string{
-	"Connection", "Proxy-Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Proxy-Authenticate", "Proxy-Authorization",
-	"Host", "Content-Length", "Content-Encoding", "Accept-Encoding", "Expect", "Cookie", "Forwarded", "Via", "X-Real-Ip", "Origin", "Referer",
+	"Connection", "Proxy-Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"Proxy-Authenticate", "Proxy-Authorization",
+	"Host", "Content-Length", "Content-Encoding", "Accept-Encoding", "Expect", "Cookie", "Forwarded", "Via",
+	"X-Real-Ip", "Origin", "Referer",
 }
 
 // ofConnectionPrefixes begin others.
 var ofConnectionPrefixes = []string{"X-Forwarded-", "Sec-", "X-Berth-", "Berth-", "Access-Control-"}
 
 // ofOrigin are headers of answers that bind a client to the host they come from.
-var ofOrigin = []string{"Set-Cookie", "Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "Content-Security-Policy", "Server", "Nel", "Report-To"}
+var ofOrigin = []string{"Set-Cookie", "Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data",
+	"Content-Security-Policy", "Server", "Nel", "Report-To"}
 
 // cleanHead takes from a head what is not passed on: that, and what Connection names.
 func cleanHead(h http.Header) {
@@ -28,7 +31,8 @@ func cleanHead(h http.Header) {
 		}
 	}
 	for name := range h {
-		if slices.Contains(ofConnection, name) || slices.ContainsFunc(ofConnectionPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+		if slices.Contains(ofConnection, name) ||
+			slices.ContainsFunc(ofConnectionPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
 			delete(h, name)
 		}
 	}
@@ -47,7 +51,8 @@ func cleanAnswer(h http.Header) {
 	}
 }
 
-// header is what an upstream of Messages sees of the client's. The key goes into the header in which the client's SDK would send it.
+// header is what an upstream of Messages sees of the client's. The key goes into the header in which the client's SDK
+// would send it.
 func (u *Upstream) header(client http.Header) http.Header {
 	h := client.Clone()
 	if h == nil {
@@ -65,7 +70,8 @@ func (u *Upstream) header(client http.Header) http.Header {
 		setKey(h, "X-Api-Key", apiKey)
 		setKey(h, "Authorization", bearer)
 	}
-	// net/http would repeat a request that has one of these headers after its body was sent, if the name is written as usual.
+	// net/http would repeat a request that has one of these headers after its body was sent, if the name is written
+	// as usual.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if once := h.Values(name); once != nil {
 			h.Del(name)

@@ -23,13 +23,15 @@ func completed(c openai.ChatCompletion, model string, stops []string) (message, 
 	}
 	var made calls
 	for _, t := range said.ToolCalls {
-		made.list = append(made.list, &call{id: t.ID, name: t.Function.Name, args: argumentsIn(t.Function.JSON.Arguments)})
+		made.list = append(made.list, &call{id: t.ID, name: t.Function.Name, args: argumentsIn(
+			t.Function.JSON.Arguments)})
 	}
 	uses, err := made.blocks()
 	for _, b := range uses {
 		msg.Content = append(msg.Content, b)
 	}
-	end := ending{finish: c.Choices[0].FinishReason, calls: len(uses) > 0, refused: said.Refusal != "", stopped: matched(c.Choices[0].JSON.ExtraFields, stops)}
+	end := ending{finish: c.Choices[0].FinishReason, calls: len(uses) > 0, refused: said.Refusal != "",
+		stopped: matched(c.Choices[0].JSON.ExtraFields, stops)}
 	end.put(&msg)
 	msg.Usage = countOf(c.Usage)
 	return msg, err
@@ -153,7 +155,8 @@ func (c *calls) add(d openai.ChatCompletionChunkChoiceDeltaToolCall) error {
 	return nil
 }
 
-// find is the call that a piece belongs to; nil for the first of a new one. Servers that send whole calls may give them all the same index, or none.
+// find is the call that a piece belongs to; nil for the first of a new one. Servers that send whole calls may give
+// them all the same index, or none.
 func (c *calls) find(d openai.ChatCompletionChunkChoiceDeltaToolCall, args string) *call {
 	indexed := d.JSON.Index.Valid()
 	for _, at := range slices.Backward(c.list) {
@@ -210,8 +213,8 @@ func plainID(id string) bool {
 	})
 }
 
-// input is a call's arguments as an object. Where the model wrote something else, the object has that text under a name that no tool knows: whoever runs the tool refuses it, and the
-// model reads what it wrote.
+// input is a call's arguments as an object. Where the model wrote something else, the object has that text under a
+// name that no tool knows: whoever runs the tool refuses it, and the model reads what it wrote.
 func input(args string) json.RawMessage {
 	text := strings.TrimSpace(args)
 	var inner string

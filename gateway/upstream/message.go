@@ -107,7 +107,8 @@ func (e *events) begin(kind string, block any) {
 }
 
 func (e *events) delta(kind, member, text string) {
-	e.emit("content_block_delta", blockEvent{Type: "content_block_delta", Index: e.index, Delta: map[string]string{"type": kind, member: text}})
+	e.emit("content_block_delta", blockEvent{Type: "content_block_delta", Index: e.index, Delta: map[string]string{
+		"type": kind, member: text}})
 }
 
 func (e *events) close() {

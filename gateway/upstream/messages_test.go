@@ -72,14 +72,19 @@ func do(t *testing.T, u *Upstream, h http.Header, body string) (*http.Response, 
 }
 
 func TestPassesOn(t *testing.T) {
-	srv, addr := play(t, `{"turns": [{"expect": {"path": "/v1/messages", "query": {"beta": "true"}, "headers": {"anthropic-beta": "a, b", "anthropic-version": "2026-10-21", "user-agent": "X/1",
+	srv,
+		addr := play(
+		t,
+		`{"turns": [{"expect": {"path": "/v1/messages", "query": {"beta": "true"}, "headers": {"anthropic-beta": "a, b", "anthropic-version": "2026-10-21", "user-agent": "X/1",
 		"cookie": null, "origin": null, "x-forwarded-for": null, "accept-encoding": "identity", "x-berth-live": null, "x-hop": null, "x-mine": "1"}},
 		"answer": {"content": [{"type": "text", "text": "hi"}], "headers": {"request-id": "req_1", "set-cookie": "a=b", "anthropic-organization-id": "o"}}}]}`)
 	u := only(t, Config{URL: addr + "/v1/"})
-	h := head("User-Agent", "X/1", "Accept-Encoding", "gzip", "Cookie", "a=b", "Origin", "https://a.example", "X-Forwarded-For", "10.0.0.1", "X-Berth-Live", "1", "Connection", "X-Hop", "X-Hop", "1", "X-Mine", "1")
+	h := head("User-Agent", "X/1", "Accept-Encoding", "gzip", "Cookie", "a=b", "Origin", "https://a.example",
+		"X-Forwarded-For", "10.0.0.1", "X-Berth-Live", "1", "Connection", "X-Hop", "X-Hop", "1", "X-Mine", "1")
 	h.Set("Anthropic-Version", "2026-10-21")
 	h["Anthropic-Beta"] = []string{"a", "b"}
-	res, err := u.Do(t.Context(), Request{Path: PathMessages, Query: url.Values{"beta": {"true"}}, Header: h, Body: []byte(hello)})
+	res, err := u.Do(t.Context(), Request{Path: PathMessages, Query: url.Values{"beta": {"true"}}, Header: h,
+		Body: []byte(hello)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +93,8 @@ func TestPassesOn(t *testing.T) {
 	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), `"text":"hi"`) {
 		t.Errorf("%d %v %s", res.StatusCode, err, text)
 	}
-	if res.Header.Get("Request-Id") != "req_1" || res.Header.Get("Anthropic-Organization-Id") != "o" || res.Header.Get("Set-Cookie") != "" {
+	if res.Header.Get("Request-Id") != "req_1" || res.Header.Get("Anthropic-Organization-Id") != "o" ||
+		res.Header.Get("Set-Cookie") != "" {
 		t.Errorf("head %v", res.Header)
 	}
 	if got := string(srv.Requests()[0]); got != hello {
@@ -102,12 +108,15 @@ func TestKeys(t *testing.T) {
 		client         []string
 		apiKey, bearer string // "" is null
 	}{
-		"configured":                {"sk-c", []string{"X-Api-Key", "berth_1"}, "sk-c", ""},
-		"configured, bearer":        {"sk-c", []string{"Authorization", "Bearer berth_1"}, "", "Bearer sk-c"},
-		"configured, both":          {"sk-c", []string{"X-Api-Key", "berth_1", "Authorization", "Bearer sk-x"}, "sk-c", ""},
-		"passed on":                 {"", []string{"X-Api-Key", "sk-x"}, "sk-x", ""},
-		"passed on beside berth's":  {"", []string{"X-Api-Key", "berth_1", "Authorization", "Bearer sk-x"}, "", "Bearer sk-x"},
-		"passed on, the other way":  {"", []string{"X-Api-Key", "sk-x", "Authorization", "bearer  berth_1"}, "sk-x", ""},
+		"configured":         {"sk-c", []string{"X-Api-Key", "berth_1"}, "sk-c", ""},
+		"configured, bearer": {"sk-c", []string{"Authorization", "Bearer berth_1"}, "", "Bearer sk-c"},
+		"configured, both": {"sk-c", []string{"X-Api-Key", "berth_1", "Authorization", "Bearer sk-x"}, "sk-c",
+			""},
+		"passed on": {"", []string{"X-Api-Key", "sk-x"}, "sk-x", ""},
+		"passed on beside berth's": {"", []string{"X-Api-Key", "berth_1", "Authorization", "Bearer sk-x"}, "",
+			"Bearer sk-x"},
+		"passed on, the other way": {"", []string{"X-Api-Key", "sk-x", "Authorization", "bearer  berth_1"}, "sk-x",
+			""},
 		"berth's own stays":         {"", []string{"X-Api-Key", "berth_1"}, "", ""},
 		"the operator's own stays":  {"", []string{"X-Api-Key", "the-operators-own"}, "", ""},
 		"configured, none is given": {"sk-c", nil, "sk-c", ""},
@@ -119,8 +128,12 @@ func TestKeys(t *testing.T) {
 				}
 				return `"` + s + `"`
 			}
-			_, addr := play(t, `{"turns": [{"expect": {"headers": {"x-api-key": `+want(c.apiKey)+`, "authorization": `+want(c.bearer)+`}}, "answer": {"content": []}}]}`)
-			u := only(t, Config{URL: addr, Key: c.key, Own: func(key string) bool { return strings.HasPrefix(key, "berth_") || key == "the-operators-own" }})
+			_, addr := play(t, `{"turns": [{"expect": {"headers": {"x-api-key": `+want(c.apiKey)+`, "authorization": `+
+				want(c.bearer)+`}}, "answer": {"content": []}}]}`)
+			u := only(t, Config{URL: addr, Key: c.key, Own: func(key string) bool {
+				return strings.HasPrefix(
+					key, "berth_") || key == "the-operators-own"
+			}})
 			do(t, u, head(c.client...), hello)
 		})
 	}
@@ -128,18 +141,21 @@ func TestKeys(t *testing.T) {
 
 func TestRouting(t *testing.T) {
 	s, err := Open([]Config{
-		{Name: "a", URL: "http://a", Prefixes: []string{"claude-"}}, {Name: "b", URL: "http://b", Prefixes: []string{"claude-small-", "local/"}}, {Name: "c", URL: "http://c", Prefixes: []string{"claude-s"}},
+		{Name: "a", URL: "http://a", Prefixes: []string{"claude-"}}, {Name: "b", URL: "http://b", Prefixes: []string{
+			"claude-small-", "local/"}}, {Name: "c", URL: "http://c", Prefixes: []string{"claude-s"}},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for model, want := range map[string]string{"claude-x": "a", "claude-small-1": "b", "claude-s": "c", "local/x": "b"} {
+	for model, want := range map[string]string{"claude-x": "a", "claude-small-1": "b", "claude-s": "c",
+		"local/x": "b"} {
 		if u, err := s.For(model); err != nil || u.cfg.Name != want {
 			t.Errorf("%s: %v %v", model, u, err)
 		}
 	}
 	_, err = s.For("gpt-x")
-	if proto.CodeOf(err) != proto.NotFound || !strings.Contains(err.Error(), `"gpt-x"; there are claude-*, claude-s*, claude-small-*, local/*`) {
+	if proto.CodeOf(err) != proto.NotFound ||
+		!strings.Contains(err.Error(), `"gpt-x"; there are claude-*, claude-s*, claude-small-*, local/*`) {
 		t.Error(err)
 	}
 	none, _ := Open(nil, nil)
@@ -153,10 +169,12 @@ func TestOpenRefuses(t *testing.T) {
 		"must be like":          {{URL: "ftp://a"}},
 		"keys go into the file": {{URL: "https://sk-secret@a"}},
 		`kind "x"`:              {{URL: "https://a", Kind: "x"}},
-		"the models claude-*;":  {{URL: "https://a", Prefixes: []string{"claude-"}}, {URL: "https://b", Prefixes: []string{"claude-"}}},
-		"the models *;":         {{URL: "https://a"}, {URL: "https://b"}},
+		"the models claude-*;": {{URL: "https://a", Prefixes: []string{"claude-"}},
+			{URL: "https://b", Prefixes: []string{"claude-"}}},
+		"the models *;": {{URL: "https://a"}, {URL: "https://b"}},
 	} {
-		if _, err := Open(list, nil); proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+		if _, err := Open(list, nil); proto.CodeOf(err) != proto.InvalidArgument ||
+			!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -164,25 +182,32 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	for text, want := range map[string]Config{
-		"https://api.example.com":                {Kind: KindMessages, URL: "https://api.example.com", Prefixes: []string{""}},
-		"claude-=https://api.example.com/x":      {Kind: KindMessages, URL: "https://api.example.com/x", Prefixes: []string{"claude-"}},
-		"local/=openai+http://127.0.0.1:8080/v1": {Kind: KindOpenAI, URL: "http://127.0.0.1:8080/v1", Prefixes: []string{"local/"}},
-		"openai+http://127.0.0.1:8080":           {Kind: KindOpenAI, URL: "http://127.0.0.1:8080", Prefixes: []string{""}},
+		"https://api.example.com": {Kind: KindMessages, URL: "https://api.example.com",
+			Prefixes: []string{""}},
+		"claude-=https://api.example.com/x": {Kind: KindMessages, URL: "https://api.example.com/x",
+			Prefixes: []string{"claude-"}},
+		"local/=openai+http://127.0.0.1:8080/v1": {Kind: KindOpenAI, URL: "http://127.0.0.1:8080/v1",
+			Prefixes: []string{"local/"}},
+		"openai+http://127.0.0.1:8080": {Kind: KindOpenAI, URL: "http://127.0.0.1:8080", Prefixes: []string{
+			""}},
 	} {
 		got, err := Parse(text)
 		if err != nil || got.Kind != want.Kind || got.URL != want.URL || got.Prefixes[0] != want.Prefixes[0] {
 			t.Errorf("%s: %+v %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "api.example.com", "sk-secret@api.example.com", "a=ftp://b", "https://sk-secret@api.example.com"} {
-		if _, err := Parse(text); proto.CodeOf(err) != proto.InvalidArgument || strings.Contains(err.Error(), "secret") {
+	for _, text := range []string{"", "api.example.com", "sk-secret@api.example.com", "a=ftp://b",
+		"https://sk-secret@api.example.com"} {
+		if _, err := Parse(text); proto.CodeOf(err) != proto.InvalidArgument ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
 
 func TestKeysOfUpstreams(t *testing.T) {
-	list := []Config{{URL: "http://a", Prefixes: []string{""}}, {URL: "http://b", Prefixes: []string{"b-"}}, {URL: "http://c", Prefixes: []string{"c-"}}}
+	list := []Config{{URL: "http://a", Prefixes: []string{""}}, {URL: "http://b", Prefixes: []string{"b-"}},
+		{URL: "http://c", Prefixes: []string{"c-"}}}
 	got := WithKeys(list, map[string]string{"*": "sk-a", "c-": "sk-c"})
 	if got[0].Key != "sk-a" || got[1].Key != "" || got[2].Key != "sk-c" || list[0].Key != "" {
 		t.Errorf("%+v", got)
@@ -191,7 +216,8 @@ func TestKeysOfUpstreams(t *testing.T) {
 	if check("*", "x") != nil || check("b-", "x") != nil {
 		t.Error("a key of an upstream is refused")
 	}
-	if err := check("d-", "sk-secret"); err == nil || !strings.Contains(err.Error(), `["*" "b-" "c-"]`) || strings.Contains(err.Error(), "secret") {
+	if err := check("d-", "sk-secret"); err == nil || !strings.Contains(err.Error(), `["*" "b-" "c-"]`) ||
+		strings.Contains(err.Error(), "secret") {
 		t.Error(err)
 	}
 }
@@ -236,14 +262,17 @@ func TestErrorsOfUpstreams(t *testing.T) {
 		{"answer": {"raw": {"status": 307}, "headers": {"location": "https://elsewhere.example/"}}}]}`)
 	u := only(t, Config{Name: "up", URL: addr})
 	res, text := do(t, u, head(), hello)
-	if res.StatusCode != 529 || res.Header.Get("Retry-After") != "3" || res.Header.Get("X-Should-Retry") != "true" || text != `{"error":{"message":"busy","type":"overloaded_error"},"request_id":"req_scripted","type":"error"}` {
+	if res.StatusCode != 529 || res.Header.Get("Retry-After") != "3" || res.Header.Get("X-Should-Retry") != "true" ||
+		text != `{"error":{"message":"busy","type":"overloaded_error"},"request_id":"req_scripted","type":"error"}` {
 		t.Errorf("%d %v %s", res.StatusCode, res.Header, text)
 	}
 	res, text = do(t, u, head(), hello)
-	if res.StatusCode != 502 || res.Header.Get("Content-Type") != "application/json" || text != `{"type":"error","error":{"type":"api_error","message":"The upstream up answered 502: \u003chtml\u003e \u003cb\u003ebad gateway\u003c/b\u003e"}}` {
+	if res.StatusCode != 502 || res.Header.Get("Content-Type") != "application/json" ||
+		text != `{"type":"error","error":{"type":"api_error","message":"The upstream up answered 502: \u003chtml\u003e \u003cb\u003ebad gateway\u003c/b\u003e"}}` {
 		t.Errorf("%d %v %s", res.StatusCode, res.Header, text)
 	}
-	if _, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(hello)}); proto.CodeOf(err) != proto.Unavailable || !strings.Contains(err.Error(), "redirect (307)") {
+	if _, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(hello)}); proto.CodeOf(
+		err) != proto.Unavailable || !strings.Contains(err.Error(), "redirect (307)") {
 		t.Error(err)
 	}
 }
@@ -252,8 +281,12 @@ const stream = `{"model":"m","stream":true,"max_tokens":9,"messages":[{"role":"u
 
 // TestStreamIsNotBuffered has the upstream wait in the middle of its answer until the first half has arrived.
 func TestStreamIsNotBuffered(t *testing.T) {
-	srv, addr := play(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "hi"}], "pauses": [{"before_event": 2, "until": "read"}]}}]}`)
-	res, err := only(t, Config{URL: addr}).Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(stream)})
+	srv,
+		addr := play(
+		t,
+		`{"turns": [{"answer": {"content": [{"type": "text", "text": "hi"}], "pauses": [{"before_event": 2, "until": "read"}]}}]}`)
+	res, err := only(t, Config{URL: addr}).Do(t.Context(), Request{Path: PathMessages, Header: head(),
+		Body: []byte(stream)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,15 +296,20 @@ func TestStreamIsNotBuffered(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	srv.Release("read")
-	if rest, err := io.ReadAll(r); err != nil || !strings.HasSuffix(string(rest), "data: {\"type\":\"message_stop\"}\n\n") {
+	if rest, err := io.ReadAll(r); err != nil ||
+		!strings.HasSuffix(string(rest), "data: {\"type\":\"message_stop\"}\n\n") {
 		t.Error(err, string(rest))
 	}
 }
 
 func TestSilence(t *testing.T) {
-	_, addr := play(t, `{"turns": [{"answer": {"content": [], "pauses": [{"until": "never"}]}}, {"answer": {"content": [], "cut": {"by": "hang", "after_events": 1}}}]}`)
+	_,
+		addr := play(
+		t,
+		`{"turns": [{"answer": {"content": [], "pauses": [{"until": "never"}]}}, {"answer": {"content": [], "cut": {"by": "hang", "after_events": 1}}}]}`)
 	u := only(t, Config{URL: addr, Timeout: 100 * time.Millisecond, IdleTimeout: 100 * time.Millisecond})
-	if _, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(stream)}); proto.CodeOf(err) != proto.TimedOut || !strings.Contains(err.Error(), "did not begin to answer within 100ms") {
+	if _, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(stream)}); proto.CodeOf(
+		err) != proto.TimedOut || !strings.Contains(err.Error(), "did not begin to answer within 100ms") {
 		t.Error(err)
 	}
 	u = only(t, Config{URL: addr, IdleTimeout: 100 * time.Millisecond})
@@ -280,25 +318,31 @@ func TestSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if text, err := io.ReadAll(res.Body); proto.CodeOf(err) != proto.TimedOut || !strings.Contains(err.Error(), "nothing came for 100ms") || !strings.Contains(string(text), "message_start") {
+	if text, err := io.ReadAll(res.Body); proto.CodeOf(err) != proto.TimedOut ||
+		!strings.Contains(err.Error(), "nothing came for 100ms") || !strings.Contains(string(text), "message_start") {
 		t.Error(err, string(text))
 	}
 }
 
 func TestBrokenAndCanceled(t *testing.T) {
-	srv, addr := play(t, `{"turns": [{"answer": {"content": [], "cut": {"by": "break", "after_events": 1}}}, {"answer": {"content": [], "pauses": [{"until": "asked"}]}}]}`)
+	srv,
+		addr := play(
+		t,
+		`{"turns": [{"answer": {"content": [], "cut": {"by": "break", "after_events": 1}}}, {"answer": {"content": [], "pauses": [{"until": "asked"}]}}]}`)
 	u := only(t, Config{Name: "up", URL: addr})
 	res, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(stream)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if _, err := io.ReadAll(res.Body); proto.CodeOf(err) != proto.Unavailable || err.Error() != "The upstream up broke off its answer: the connection broke." {
+	if _, err := io.ReadAll(res.Body); proto.CodeOf(err) != proto.Unavailable ||
+		err.Error() != "The upstream up broke off its answer: the connection broke." {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-srv.Reached("asked"); cancel() }()
-	if _, err := u.Do(ctx, Request{Path: PathMessages, Header: head(), Body: []byte(stream)}); proto.CodeOf(err) != proto.Canceled {
+	if _, err := u.Do(ctx, Request{Path: PathMessages, Header: head(), Body: []byte(stream)}); proto.CodeOf(
+		err) != proto.Canceled {
 		t.Error(err)
 	}
 }
@@ -309,18 +353,22 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	ln.Close()
-	_, err = only(t, Config{Name: "up", URL: "http://" + ln.Addr().String()}).Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(hello)})
-	if proto.CodeOf(err) != proto.Unavailable || err.Error() != "The upstream up gave no answer: the connection was refused." {
+	_, err = only(t, Config{Name: "up", URL: "http://" + ln.Addr().String()}).Do(t.Context(),
+		Request{Path: PathMessages, Header: head(), Body: []byte(hello)})
+	if proto.CodeOf(err) != proto.Unavailable ||
+		err.Error() != "The upstream up gave no answer: the connection was refused." {
 		t.Error(err)
 	}
 	web := httptest.NewTLSServer(http.NotFoundHandler())
 	defer web.Close()
-	if _, err = only(t, Config{Name: "up", URL: web.URL}).Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(hello)}); err == nil || !strings.Contains(err.Error(), "certificate is not trusted") {
+	if _, err = only(t, Config{Name: "up", URL: web.URL}).Do(t.Context(), Request{Path: PathMessages, Header: head(),
+		Body: []byte(hello)}); err == nil || !strings.Contains(err.Error(), "certificate is not trusted") {
 		t.Error(err)
 	}
 }
 
-// TestNothingIsSentTwice has an upstream that takes a request on a kept connection and dies: whoever has an idempotency key would have it repeated by net/http.
+// TestNothingIsSentTwice has an upstream that takes a request on a kept connection and dies: whoever has an
+// idempotency key would have it repeated by net/http.
 func TestNothingIsSentTwice(t *testing.T) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		var requests atomic.Int64

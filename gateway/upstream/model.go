@@ -9,7 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// cutModel takes off a prefix that only names the upstream, such as local/, from a body's model. All other bytes stay as they are.
+// cutModel takes off a prefix that only names the upstream, such as local/, from a body's model. All other bytes stay
+// as they are.
 func (u *Upstream) cutModel(body []byte) []byte {
 	if !slices.ContainsFunc(u.cfg.Prefixes, isPlace) {
 		return body
@@ -39,7 +40,8 @@ func (u *Upstream) cut(model string) string {
 
 // modelAt is where a body has the value of its top member model; two equal places if nowhere.
 func modelAt(body []byte) (start, end int) {
-	dec := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	dec := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(
+		true))
 	if t, err := dec.ReadToken(); err != nil || t.Kind() != '{' {
 		return 0, 0
 	}

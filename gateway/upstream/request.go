@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A messagesRequest is what of a Messages request has a meaning for chat completions. What has none, and would change the answer, is refused;
-// hints are taken and not passed on.
+// A messagesRequest is what of a Messages request has a meaning for chat completions. What has none, and would change
+// the answer, is refused; hints are taken and not passed on.
 type messagesRequest struct {
 	Model         string        `json:"model"`
 	MaxTokens     int64         `json:"max_tokens"`
@@ -131,7 +131,8 @@ func readError(err error) error {
 	var meaning *jsonv2.SemanticError
 	switch {
 	case errors.As(err, &meaning):
-		return fmt.Errorf("%s: it cannot be %s", strings.TrimPrefix(strings.ReplaceAll(string(meaning.JSONPointer), "/", "."), "."), meaning.JSONKind)
+		return fmt.Errorf("%s: it cannot be %s", strings.TrimPrefix(strings.ReplaceAll(string(meaning.JSONPointer), "/",
+			"."), "."), meaning.JSONKind)
 	case errors.As(err, &syntax):
 		return fmt.Errorf("the body is no JSON, at byte %d: %v", syntax.ByteOffset, syntax.Err)
 	}
@@ -140,5 +141,6 @@ func readError(err error) error {
 
 // cannotSay is the error for what chat completions have no word for.
 func cannotSay(format string, args ...any) error {
-	return fmt.Errorf("%s: this model's upstream speaks chat completions, which cannot express it; leave it out, or ask a model of another upstream", fmt.Sprintf(format, args...))
+	return fmt.Errorf("%s: this model's upstream speaks chat completions, which cannot express it; leave it out, or "+
+		"ask a model of another upstream", fmt.Sprintf(format, args...))
 }

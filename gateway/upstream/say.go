@@ -14,7 +14,8 @@ import (
 
 // chatRequest says a request of Messages as one of chat completions.
 func (u *Upstream) chatRequest(r *messagesRequest) ([]byte, error) {
-	p := openai.ChatCompletionNewParams{Model: u.cut(r.Model), Temperature: optional(r.Temperature), TopP: optional(r.TopP)}
+	p := openai.ChatCompletionNewParams{Model: u.cut(r.Model), Temperature: optional(r.Temperature),
+		TopP: optional(r.TopP)}
 	if u.isOpenAI() {
 		p.MaxCompletionTokens = param.NewOpt(r.MaxTokens)
 	} else {
@@ -91,7 +92,8 @@ func sayChoice(p *openai.ChatCompletionNewParams, c *toolChoice) error {
 	case word != "":
 		p.ToolChoice.OfAuto = param.NewOpt(word)
 	case c.Type == "tool":
-		p.ToolChoice = openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{Name: c.Name})
+		p.ToolChoice = openai.ToolChoiceOptionFunctionToolChoice(openai.ChatCompletionNamedToolChoiceFunctionParam{
+			Name: c.Name})
 	default:
 		return fmt.Errorf("tool_choice.type: %q is not known; there are auto, any, tool and none", short(c.Type))
 	}
@@ -109,7 +111,8 @@ func sayFormat(p *openai.ChatCompletionNewParams, c *outputConfig) error {
 		return cannotSay("output_config.format, of the type %s", short(c.Format.Type))
 	}
 	p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
-		JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "answer", Strict: param.NewOpt(true), Schema: json.RawMessage(c.Format.Schema)},
+		JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "answer", Strict: param.NewOpt(true),
+			Schema: json.RawMessage(c.Format.Schema)},
 	}
 	return nil
 }
@@ -161,7 +164,8 @@ func texts(where string, list content) (string, error) {
 	return strings.Join(parts, "\n\n"), nil
 }
 
-// sayUser says results first, each as a message of its own, and then all else as one. A result has room for text alone, so its images go to that one.
+// sayUser says results first, each as a message of its own, and then all else as one. A result has room for text
+// alone, so its images go to that one.
 func sayUser(where string, list content) (out []openai.ChatCompletionMessageParamUnion, err error) {
 	var rest []openai.ChatCompletionContentPartUnionParam
 	for i, b := range list {
@@ -218,7 +222,8 @@ func sayResult(where string, b block) (text string, shown []openai.ChatCompletio
 			return "", nil, err
 		}
 		parts = append(parts, "("+inner.Type+": see below)")
-		shown = append(shown, openai.TextContentPart("The "+inner.Type+" in the result of the tool call "+b.ToolUseID+":"), part)
+		shown = append(shown, openai.TextContentPart("The "+inner.Type+" in the result of the tool call "+b.ToolUseID+
+			":"), part)
 	}
 	text = strings.Join(parts, "\n")
 	if b.IsError {
@@ -234,7 +239,8 @@ func sayPart(where string, b block) (openai.ChatCompletionContentPartUnionParam,
 	case b.Type == "text":
 		return openai.TextContentPart(b.Text), nil
 	case b.Type == "image" && s != nil && s.Type == "base64":
-		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:" + s.MediaType + ";base64," + s.Data}), nil
+		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:" + s.MediaType +
+			";base64," + s.Data}), nil
 	case b.Type == "image" && s != nil && s.Type == "url":
 		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: s.URL}), nil
 	case b.Type == "document" && s != nil && s.Type == "text":
@@ -244,10 +250,12 @@ func sayPart(where string, b block) (openai.ChatCompletionContentPartUnionParam,
 		return openai.TextContentPart(document(b.Title, text)), err
 	case b.Type == "document" && s != nil && s.Type == "base64":
 		return openai.FileContentPart(openai.ChatCompletionContentPartFileFileParam{
-			Filename: param.NewOpt(cmp.Or(b.Title, "document.pdf")), FileData: param.NewOpt("data:" + s.MediaType + ";base64," + s.Data),
+			Filename: param.NewOpt(cmp.Or(b.Title, "document.pdf")), FileData: param.NewOpt("data:" + s.MediaType +
+				";base64," + s.Data),
 		}), nil
 	case s != nil:
-		return openai.ChatCompletionContentPartUnionParam{}, cannotSay("%s, of the type %s with a source of the type %s", where, short(b.Type), short(s.Type))
+		return openai.ChatCompletionContentPartUnionParam{},
+			cannotSay("%s, of the type %s with a source of the type %s", where, short(b.Type), short(s.Type))
 	}
 	return openai.ChatCompletionContentPartUnionParam{}, cannotSay("%s, of the type %s", where, short(b.Type))
 }
@@ -259,7 +267,8 @@ func document(title, text string) string {
 	return title + "\n\n" + text
 }
 
-// sayAssistant says what the model has said: one message, without its thoughts, for which chat completions have no place that all servers know.
+// sayAssistant says what the model has said: one message, without its thoughts, for which chat completions have no
+// place that all servers know.
 func sayAssistant(where string, list content) ([]openai.ChatCompletionMessageParamUnion, error) {
 	var m openai.ChatCompletionAssistantMessageParam
 	var said []string
@@ -279,7 +288,10 @@ func sayAssistant(where string, list content) ([]openai.ChatCompletionMessagePar
 }
 
 func sayCall(b block) openai.ChatCompletionMessageToolCallUnionParam {
-	return openai.ChatCompletionMessageToolCallUnionParam{OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
-		ID: b.ID, Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: b.Name, Arguments: cmp.Or(string(b.Input), "{}")},
-	}}
+	return openai.ChatCompletionMessageToolCallUnionParam{
+		OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
+			ID: b.ID, Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: b.Name,
+				Arguments: cmp.Or(
+					string(b.Input), "{}")},
+		}}
 }

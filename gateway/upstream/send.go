@@ -16,8 +16,10 @@ import (
 	"berth/proto"
 )
 
-// send makes one request. It is sent once: net/http repeats it only where a kept connection turned out to be closed before a byte of it was written.
-func (u *Upstream) send(ctx context.Context, path string, query url.Values, h http.Header, body []byte) (*http.Response, error) {
+// send makes one request. It is sent once: net/http repeats it only where a kept connection turned out to be closed
+// before a byte of it was written.
+func (u *Upstream) send(ctx context.Context, path string, query url.Values, h http.Header, body []byte) (*http.Response,
+	error) {
 	to := *u.base
 	to.Path += path
 	to.RawQuery = query.Encode()
@@ -41,7 +43,8 @@ func (u *Upstream) send(ctx context.Context, path string, query url.Values, h ht
 	res.Body = u.newBody(ctx, cancel, res.Body)
 	if res.StatusCode >= 300 && res.StatusCode < 400 {
 		_ = res.Body.Close()
-		return nil, u.errorf(proto.Unavailable, "answers with a redirect (%d), which is not followed; the operator of the daemon has to give --upstream the URL that it leads to", res.StatusCode)
+		return nil, u.errorf(proto.Unavailable, "answers with a redirect (%d), which is not followed; the operator "+
+			"of the daemon has to give --upstream the URL that it leads to", res.StatusCode)
 	}
 	cleanAnswer(res.Header)
 	u.unpack(res)
@@ -61,7 +64,8 @@ func (u *Upstream) explain(ctx context.Context, err error, what string) error {
 	case errors.Is(cause, context.DeadlineExceeded):
 		return u.errorf(proto.TimedOut, "%s in time", what)
 	case cause != nil:
-		return proto.Errorf(proto.Canceled, "", "upstream", "The request was canceled before the upstream %s had answered.", u.cfg.Name)
+		return proto.Errorf(proto.Canceled, "", "upstream",
+			"The request was canceled before the upstream %s had answered.", u.cfg.Name)
 	}
 	u.log.Warn("an upstream failed", "upstream", u.cfg.Name, "host", u.base.Host, "error", err)
 	return u.errorf(proto.Unavailable, "%s: %s", what, reason(err))
@@ -111,7 +115,8 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, b.u.explain(b.ctx, err, "broke off its answer")
 }
 
-// How long, and for how many bytes, the end of an answer is waited for when it is closed: that of a stream may come a moment after its last event.
+// How long, and for how many bytes, the end of an answer is waited for when it is closed: that of a stream may come a
+// moment after its last event.
 const (
 	endTime = 100 * time.Millisecond
 	endSize = 4 << 10

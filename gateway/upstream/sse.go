@@ -12,12 +12,14 @@ const maxEvent = 16 << 20
 
 var errEventTooLong = errors.New("the event is too long")
 
-// An eventReader reads server-sent events. It knows what some servers do beside the standard: data in a field named error, and errors that are a line of bare JSON.
+// An eventReader reads server-sent events. It knows what some servers do beside the standard: data in a field named
+// error, and errors that are a line of bare JSON.
 type eventReader struct{ r *bufio.Reader }
 
 func newEventReader(r io.Reader) *eventReader { return &eventReader{bufio.NewReaderSize(r, 16<<10)} }
 
-// next is the data of the next event that has any. An answer that ends without the empty line behind its last event has that one too.
+// next is the data of the next event that has any. An answer that ends without the empty line behind its last event
+// has that one too.
 func (e *eventReader) next() ([]byte, error) {
 	var data []byte
 	for has := false; ; {

@@ -15,7 +15,8 @@ import (
 func chunks(finish string, deltas ...string) string {
 	var b strings.Builder
 	for _, d := range deltas {
-		b.WriteString(`data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":` + d + `,"finish_reason":null}]}` + "\n\n")
+		b.WriteString(`data: {"object":"chat.completion.chunk","choices":[{"index":0,"delta":` + d +
+			`,"finish_reason":null}]}` + "\n\n")
 	}
 	if finish != "" {
 		b.WriteString(`data: {"choices":[{"index":0,"delta":{},"finish_reason":"` + finish + `"}]}` + "\n\n")
@@ -31,28 +32,67 @@ const done = "data: [DONE]\n\n"
 func TestStreamsOfServers(t *testing.T) {
 	two := `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}},{"type":"tool_use","id":"b","name":"g","input":{"y":2}}]`
 	for name, c := range map[string]struct{ stream, content, stop string }{
-		"text":                      {chunks("stop", `{"role":"assistant","content":""}`, `{"content":"h"}`, `{"content":"i"}`) + done, `[{"type":"text","text":"hi"}]`, "end_turn"},
-		"no DONE":                   {chunks("stop", `{"content":"hi"}`), `[{"type":"text","text":"hi"}]`, "end_turn"},
-		"no finish reason":          {chunks("", `{"content":"hi"}`) + done, `[{"type":"text","text":"hi"}]`, "end_turn"},
-		"no last empty line":        {chunks("", `{"content":"hi"}`) + "data: [DONE]", `[{"type":"text","text":"hi"}]`, "end_turn"},
-		"CRLF and comments":         {": hello\r\n\r\n" + strings.ReplaceAll(chunks("stop", `{"content":"hi"}`)+done, "\n", "\r\n"), `[{"type":"text","text":"hi"}]`, "end_turn"},
-		"no space behind the colon": {strings.ReplaceAll(chunks("stop", `{"content":"hi"}`)+done, "data: ", "data:"), `[{"type":"text","text":"hi"}]`, "end_turn"},
-		"nothing":                   {done, `[]`, "end_turn"},
-		"nulls":                     {chunks("stop", `{"role":"assistant","content":null,"tool_calls":null,"reasoning_content":null}`, `{"content":"hi"}`) + done, `[{"type":"text","text":"hi"}]`, "end_turn"},
-		"thoughts first":            {chunks("stop", `{"reasoning_content":"h"}`, `{"reasoning_content":"m"}`, `{"content":"hi"}`) + done, `[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"hi"}]`, "end_turn"},
-		"refused":                   {chunks("stop", `{"refusal":"n"}`, `{"refusal":"o"}`) + done, `[{"type":"text","text":"no"}]`, "refusal"},
-		"another choice":            {`data: {"choices":[{"index":1,"delta":{"content":"other"}}]}` + "\n\n" + chunks("stop", `{"content":"hi"}`) + done, `[{"type":"text","text":"hi"}]`, "end_turn"},
-		"a stop sequence":           {`data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop","stop_reason":"END"}]}` + "\n\n" + done, `[{"type":"text","text":"hi"}]`, "stop_sequence"},
-		"calls one after the other": {chunks("tool_calls", `{"content":"so"}`, calling(`{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}`), calling(`{"index":0,"function":{"arguments":"{\"x\""}}`), calling(`{"index":0,"function":{"arguments":":1}"}}`),
-			calling(`{"index":1,"id":"b","function":{"name":"g","arguments":"{\"y\":2}"}}`)) + done, `[{"type":"text","text":"so"},` + two[1:], "tool_use"},
-		"calls mixed":                   {chunks("tool_calls", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}`, `{"index":1,"id":"b","function":{"name":"g","arguments":"{"}}`), calling(`{"index":1,"function":{"arguments":"\"y\":2}"}}`, `{"index":0,"function":{"arguments":"\":1}"}}`)) + done, two, "tool_use"},
-		"text behind calls":             {chunks("stop", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`), `{"content":"so"}`) + done, `[{"type":"text","text":"so"},{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
-		"whole calls in one chunk":      {chunks("stop", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`, `{"index":1,"id":"b","function":{"name":"g","arguments":"{\"y\":2}"}}`)) + done, two, "tool_use"},
-		"whole calls with one index":    {chunks("stop", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`), calling(`{"index":0,"id":"b","function":{"name":"g","arguments":"{\"y\":2}"}}`)) + done, two, "tool_use"},
-		"whole calls without index":     {chunks("stop", calling(`{"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`, `{"id":"b","function":{"name":"g","arguments":"{\"y\":2}"}}`)) + done, two, "tool_use"},
-		"the ID and name in each piece": {chunks("stop", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\""}}`), calling(`{"index":0,"id":"a","function":{"name":"f","arguments":":1}"}}`), calling(`{"index":1,"id":"b","function":{"name":"g","arguments":"{\"y\":2}"}}`)) + done, two, "tool_use"},
-		"arguments that are an object":  {chunks("stop", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":{"x":1}}}`, `{"index":1,"id":"b","function":{"name":"g","arguments":{"y":2}}}`)) + done, two, "tool_use"},
-		"arguments that are cut":        {chunks("length", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":"}}`)) + done, `[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"{\"x\":"}}]`, "max_tokens"},
+		"text": {chunks("stop", `{"role":"assistant","content":""}`, `{"content":"h"}`,
+			`{"content":"i"}`) + done, `[{"type":"text","text":"hi"}]`, "end_turn"},
+		"no DONE": {chunks("stop", `{"content":"hi"}`), `[{"type":"text","text":"hi"}]`, "end_turn"},
+		"no finish reason": {chunks("", `{"content":"hi"}`) + done, `[{"type":"text","text":"hi"}]`,
+			"end_turn"},
+		"no last empty line": {chunks("", `{"content":"hi"}`) + "data: [DONE]", `[{"type":"text","text":"hi"}]`,
+			"end_turn"},
+		"CRLF and comments": {": hello\r\n\r\n" + strings.ReplaceAll(chunks("stop", `{"content":"hi"}`)+done,
+			"\n", "\r\n"), `[{"type":"text","text":"hi"}]`, "end_turn"},
+		"no space behind the colon": {strings.ReplaceAll(chunks("stop", `{"content":"hi"}`)+done, "data: ", "data:"),
+			`[{"type":"text","text":"hi"}]`, "end_turn"},
+		"nothing": {done, `[]`, "end_turn"},
+		"nulls": {chunks(
+			"stop", `{"role":"assistant","content":null,"tool_calls":null,"reasoning_content":null}`,
+			`{"content":"hi"}`) + done, `[{"type":"text","text":"hi"}]`, "end_turn"},
+		"thoughts first": {chunks("stop", `{"reasoning_content":"h"}`, `{"reasoning_content":"m"}`,
+			`{"content":"hi"}`) + done,
+			`[{"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"hi"}]`, "end_turn"},
+		"refused": {chunks("stop", `{"refusal":"n"}`, `{"refusal":"o"}`) + done,
+			`[{"type":"text","text":"no"}]`, "refusal"},
+		"another choice": {`data: {"choices":[{"index":1,"delta":{"content":"other"}}]}` + "\n\n" +
+			chunks("stop", `{"content":"hi"}`) + done, `[{"type":"text","text":"hi"}]`, "end_turn"},
+		"a stop sequence": {
+			`data: {"choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop","stop_reason":"END"}]}` +
+				"\n\n" + done, `[{"type":"text","text":"hi"}]`, "stop_sequence"},
+		"calls one after the other": {chunks("tool_calls", `{"content":"so"}`,
+			calling(`{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":""}}`),
+			calling(`{"index":0,"function":{"arguments":"{\"x\""}}`),
+			calling(`{"index":0,"function":{"arguments":":1}"}}`),
+			calling(`{"index":1,"id":"b","function":{"name":"g","arguments":"{\"y\":2}"}}`)) + done,
+			`[{"type":"text","text":"so"},` + two[1:], "tool_use"},
+		"calls mixed": {
+			chunks("tool_calls", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}`,
+				`{"index":1,"id":"b","function":{"name":"g","arguments":"{"}}`),
+				calling(`{"index":1,"function":{"arguments":"\"y\":2}"}}`,
+					`{"index":0,"function":{"arguments":"\":1}"}}`)) + done, two, "tool_use"},
+		"text behind calls": {
+			chunks("stop", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`),
+				`{"content":"so"}`) + done,
+			`[{"type":"text","text":"so"},{"type":"tool_use","id":"a","name":"f","input":{"x":1}}]`, "tool_use"},
+		"whole calls in one chunk": {
+			chunks("stop", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`,
+				`{"index":1,"id":"b","function":{"name":"g","arguments":"{\"y\":2}"}}`)) + done, two, "tool_use"},
+		"whole calls with one index": {
+			chunks("stop", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`),
+				calling(`{"index":0,"id":"b","function":{"name":"g","arguments":"{\"y\":2}"}}`)) + done, two,
+			"tool_use"},
+		"whole calls without index": {
+			chunks("stop", calling(`{"id":"a","function":{"name":"f","arguments":"{\"x\":1}"}}`,
+				`{"id":"b","function":{"name":"g","arguments":"{\"y\":2}"}}`)) + done, two, "tool_use"},
+		"the ID and name in each piece": {
+			chunks("stop", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\""}}`),
+				calling(`{"index":0,"id":"a","function":{"name":"f","arguments":":1}"}}`),
+				calling(`{"index":1,"id":"b","function":{"name":"g","arguments":"{\"y\":2}"}}`)) + done, two,
+			"tool_use"},
+		"arguments that are an object": {
+			chunks("stop", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":{"x":1}}}`,
+				`{"index":1,"id":"b","function":{"name":"g","arguments":{"y":2}}}`)) + done, two, "tool_use"},
+		"arguments that are cut": {
+			chunks("length", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x\":"}}`)) + done,
+			`[{"type":"tool_use","id":"a","name":"f","input":{"INVALID_JSON":"{\"x\":"}}]`, "max_tokens"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			u := serve(t, 200, "text/event-stream; charset=utf-8", c.stream)
@@ -68,9 +108,12 @@ func TestStreamsOfServers(t *testing.T) {
 // TestCallsWithoutIDs has two whole calls that have neither an ID nor an index of their own.
 func TestCallsWithoutIDs(t *testing.T) {
 	for _, index := range []string{`"index":0,`, ""} {
-		u := serve(t, 200, "text/event-stream", chunks("stop", calling(`{`+index+`"function":{"name":"f","arguments":"{\"x\":1}"}}`), calling(`{`+index+`"function":{"name":"f","arguments":"{\"x\":2}"}}`))+done)
+		u := serve(t, 200, "text/event-stream",
+			chunks("stop", calling(`{`+index+`"function":{"name":"f","arguments":"{\"x\":1}"}}`),
+				calling(`{`+index+`"function":{"name":"f","arguments":"{\"x\":2}"}}`))+done)
 		list := answered(t, u, strings.Replace(askedStops, `"model"`, `"stream":true,"model"`, 1)).Content
-		if len(list) != 2 || list[0].(map[string]any)["id"] == list[1].(map[string]any)["id"] || !plainID(list[0].(map[string]any)["id"].(string)) {
+		if len(list) != 2 || list[0].(map[string]any)["id"] == list[1].(map[string]any)["id"] ||
+			!plainID(list[0].(map[string]any)["id"].(string)) {
 			t.Errorf("%s%+v", index, list)
 		}
 	}
@@ -78,7 +121,9 @@ func TestCallsWithoutIDs(t *testing.T) {
 
 func TestUsageOfStreams(t *testing.T) {
 	last := `data: {"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":7}}}` + "\n\n"
-	u := serve(t, 200, "text/event-stream", `data: {"choices":[{"index":0,"delta":{"content":"hi"}}],"usage":{"prompt_tokens":10,"completion_tokens":1}}`+"\n\n"+chunks("stop")+last+done)
+	u := serve(t, 200, "text/event-stream",
+		`data: {"choices":[{"index":0,"delta":{"content":"hi"}}],"usage":{"prompt_tokens":10,"completion_tokens":1}}`+
+			"\n\n"+chunks("stop")+last+done)
 	if got := answered(t, u, strings.Replace(askedStops, `"model"`, `"stream":true,"model"`, 1)).Usage; got != (usage{Input: 3, CacheRead: 7, Output: 4}) {
 		t.Errorf("%+v", got)
 	}
@@ -86,15 +131,21 @@ func TestUsageOfStreams(t *testing.T) {
 
 func TestStreamsThatFail(t *testing.T) {
 	for name, c := range map[string]struct{ stream, kind, message string }{
-		"ended in the middle": {chunks("", `{"content":"hi"}`), "api_error", "The upstream up ended its answer in the middle."},
-		"nothing at all":      {"", "api_error", "The upstream up ended its answer in the middle."},
-		"no JSON":             {"data: {\"choices\n\n", "api_error", "The upstream up sent an event that is no JSON: {\"choices"},
-		"an error":            {chunks("", `{"content":"hi"}`) + `data: {"error":{"message":"out of memory","type":"x","code":500}}` + "\n\n", "api_error", "out of memory"},
-		"an overload":         {`data: {"error":{"message":"busy","code":"429"}}` + "\n\n", "rate_limit_error", "busy"},
-		"an error as object":  {`data: {"object":"error","message":"too long","code":400}` + "\n\n", "invalid_request_error", "too long"},
-		"a field of its own":  {`error: {"code":500,"message":"no slot","type":"server_error"}` + "\n\n", "api_error", "no slot"},
-		"a bare line":         {`{"error":"crashed"}` + "\n", "api_error", "crashed"},
-		"a call without name": {chunks("tool_calls", calling(`{"index":0,"id":"a","function":{"arguments":"{}"}}`)) + done, "api_error", "The upstream up called a tool without a name."},
+		"ended in the middle": {chunks("", `{"content":"hi"}`), "api_error", "The upstream up ended its answer in " +
+			"the middle."},
+		"nothing at all": {"", "api_error", "The upstream up ended its answer in the middle."},
+		"no JSON": {"data: {\"choices\n\n", "api_error", "The upstream up sent an event that is no " +
+			"JSON: {\"choices"},
+		"an error": {chunks("", `{"content":"hi"}`) +
+			`data: {"error":{"message":"out of memory","type":"x","code":500}}` + "\n\n", "api_error", "out of memory"},
+		"an overload": {`data: {"error":{"message":"busy","code":"429"}}` + "\n\n", "rate_limit_error", "busy"},
+		"an error as object": {`data: {"object":"error","message":"too long","code":400}` + "\n\n",
+			"invalid_request_error", "too long"},
+		"a field of its own": {`error: {"code":500,"message":"no slot","type":"server_error"}` + "\n\n", "api_error",
+			"no slot"},
+		"a bare line": {`{"error":"crashed"}` + "\n", "api_error", "crashed"},
+		"a call without name": {chunks("tool_calls", calling(`{"index":0,"id":"a","function":{"arguments":"{}"}}`)) +
+			done, "api_error", "The upstream up called a tool without a name."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, text := do(t, serve(t, 200, "text/event-stream", c.stream), head(), stream)
@@ -107,14 +158,18 @@ func TestStreamsThatFail(t *testing.T) {
 
 // TestBrokenStream has the connection break: before the end that is an error, after it only the usage is missing.
 func TestBrokenStream(t *testing.T) {
-	_, addr := play(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "hi"}], "cut": {"by": "break", "after_events": 2}}}, {"answer": {"content": [{"type": "text", "text": "hi"}], "cut": {"by": "break", "after_events": 3}}}]}`)
+	_,
+		addr := play(
+		t,
+		`{"turns": [{"answer": {"content": [{"type": "text", "text": "hi"}], "cut": {"by": "break", "after_events": 2}}}, {"answer": {"content": [{"type": "text", "text": "hi"}], "cut": {"by": "break", "after_events": 3}}}]}`)
 	u := only(t, Config{Name: "up", URL: addr, Kind: KindOpenAI})
 	res, err := u.Do(t.Context(), Request{Path: PathMessages, Header: head(), Body: []byte(stream)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if text, err := io.ReadAll(res.Body); proto.CodeOf(err) != proto.Unavailable || !strings.Contains(string(text), `"text":"hi"`) {
+	if text, err := io.ReadAll(res.Body); proto.CodeOf(err) != proto.Unavailable ||
+		!strings.Contains(string(text), `"text":"hi"`) {
 		t.Errorf("%v %s", err, text)
 	}
 	if msg := answered(t, u, stream); *msg.StopReason != "end_turn" {
@@ -148,7 +203,8 @@ func (endless) Read(p []byte) (int, error) {
 
 func TestEventReader(t *testing.T) {
 	text := "\ufeff: hi\n\nevent: x\nid: 1\ndata: a\ndata: b\r\n\r\n\n\ndata\n\ndata:c"
-	for name, r := range map[string]io.Reader{"at once": strings.NewReader(text), "byte by byte": iotest.OneByteReader(strings.NewReader(text))} {
+	for name, r := range map[string]io.Reader{"at once": strings.NewReader(text), "byte by byte": iotest.OneByteReader(
+		strings.NewReader(text))} {
 		var got []string
 		er := newEventReader(r)
 		for {
@@ -168,7 +224,8 @@ func TestEventReader(t *testing.T) {
 
 // FuzzEventReader has no input make it fail, hang, or give what was not there.
 func FuzzEventReader(f *testing.F) {
-	for _, seed := range []string{"data: a\n\n", "data:a\r\ndata: b\r\n\r\n", ": c\n\nerror: {\"x\":1}\n\n", "{\"error\":1}\n", "event: x\n\ndata", "\ufeffdata: x"} {
+	for _, seed := range []string{"data: a\n\n", "data:a\r\ndata: b\r\n\r\n", ": c\n\nerror: {\"x\":1}\n\n",
+		"{\"error\":1}\n", "event: x\n\ndata", "\ufeffdata: x"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -195,8 +252,12 @@ func drain(t *testing.T, r io.Reader) (out []string) {
 // FuzzTranslation has whatever a server streams become a stream in the right order with an end.
 func FuzzTranslation(f *testing.F) {
 	for _, seed := range []string{
-		chunks("stop", `{"content":"hi"}`) + done, chunks("tool_calls", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}`, `{"index":1,"id":"b","function":{"name":"g","arguments":"{"}}`)) + done,
-		chunks("", `{"reasoning":"x","content":[{"type":"text","text":"a"}],"refusal":"r"}`), `data: {"error":{"message":"m","code":"429"}}` + "\n\n", `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"f","arguments":{}}}]}}],"usage":{"prompt_tokens":-1}}` + "\n\n" + done,
+		chunks("stop", `{"content":"hi"}`) + done,
+		chunks("tool_calls", calling(`{"index":0,"id":"a","function":{"name":"f","arguments":"{\"x"}}`,
+			`{"index":1,"id":"b","function":{"name":"g","arguments":"{"}}`)) + done,
+		chunks("", `{"reasoning":"x","content":[{"type":"text","text":"a"}],"refusal":"r"}`),
+		`data: {"error":{"message":"m","code":"429"}}` + "\n\n",
+		`data: {"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"f","arguments":{}}}]}}],"usage":{"prompt_tokens":-1}}` + "\n\n" + done,
 	} {
 		f.Add(seed)
 	}
@@ -214,7 +275,8 @@ func FuzzTranslation(f *testing.F) {
 // FuzzCompletion has whatever a server answers become a message or an error, and the same as a stream.
 func FuzzCompletion(f *testing.F) {
 	for _, seed := range []string{
-		`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}`, `{"choices":[{"message":{"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{"}}],"refusal":"r"},"stop_reason":"END"}],"usage":{"prompt_tokens":1e9}}`, `{"choices":[{}]}`, `[]`,
+		`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}`,
+		`{"choices":[{"message":{"tool_calls":[{"id":"a","function":{"name":"f","arguments":"{"}}],"refusal":"r"},"stop_reason":"END"}],"usage":{"prompt_tokens":1e9}}`, `{"choices":[{}]}`, `[]`,
 	} {
 		f.Add(seed)
 	}
@@ -237,7 +299,8 @@ func FuzzCompletion(f *testing.F) {
 // FuzzRequest has any request be refused, or become JSON with the same number of tools.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
-		hello, stream, `{"model":"m","max_tokens":9,"system":"s","tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"f"},"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64"}}]}]}`,
+		hello, stream,
+		`{"model":"m","max_tokens":9,"system":"s","tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"f"},"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64"}}]}]}`,
 		`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"x"}]}]}]}`,
 	} {
 		f.Add(seed)
@@ -267,7 +330,8 @@ func checkSaid(t *testing.T, r *messagesRequest, text []byte) {
 		Tools    []any
 		Messages []any
 	}
-	if err := json.Unmarshal(text, &said); err != nil || said.Model != r.Model || said.Stream != r.Stream || len(said.Tools) != len(r.Tools) || len(said.Messages) == 0 {
+	if err := json.Unmarshal(text, &said); err != nil || said.Model != r.Model || said.Stream != r.Stream ||
+		len(said.Tools) != len(r.Tools) || len(said.Messages) == 0 {
 		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/openai/openai-go/v3"
 )
 
-// A translation reads an answer that is a stream of chat completions, and is read as one of Messages. Text and thoughts pass as they come; calls are gathered and come
-// whole at the end, since their pieces may be mixed, and because one that turns out to be no JSON could not be taken back.
+// A translation reads an answer that is a stream of chat completions, and is read as one of Messages. Text and
+// thoughts pass as they come; calls are gathered and come whole at the end, since their pieces may be mixed, and
+// because one that turns out to be no JSON could not be taken back.
 type translation struct {
 	upstream string
 	src      *eventReader
@@ -55,7 +56,8 @@ func (t *translation) step() {
 	case err == io.EOF:
 		t.fail(newFault(http.StatusBadGateway, "The upstream %s ended its answer in the middle.", t.upstream))
 	case err == errEventTooLong:
-		t.fail(newFault(http.StatusBadGateway, "The upstream %s sent an event that is longer than %d bytes.", t.upstream, maxEvent))
+		t.fail(newFault(http.StatusBadGateway, "The upstream %s sent an event that is longer than %d bytes.",
+			t.upstream, maxEvent))
 	case err != nil:
 		t.err = err
 	case string(data) == "[DONE]":
@@ -73,7 +75,8 @@ func (t *translation) take(data []byte) {
 	}
 	var c openai.ChatCompletionChunk
 	if err := json.Unmarshal(data, &c); err != nil {
-		t.fail(newFault(http.StatusBadGateway, "The upstream %s sent an event that is no JSON: %s", t.upstream, plain(data)))
+		t.fail(newFault(http.StatusBadGateway, "The upstream %s sent an event that is no JSON: %s", t.upstream,
+			plain(data)))
 		return
 	}
 	if c.JSON.Usage.Valid() {

@@ -26,7 +26,8 @@ func zipped(t *testing.T, text string) []byte {
 
 // Some proxies compress answers that nobody asked them to.
 func TestAnswersThatArePacked(t *testing.T) {
-	const answer, refusal = `{"type":"message"}`, `{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}`
+	const answer, refusal = `{"type":"message"}`,
+		`{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}`
 	packed := zipped(t, answer)
 	for _, c := range []struct {
 		status int
@@ -59,7 +60,8 @@ func TestAnswersThatArePacked(t *testing.T) {
 		}
 		text, err := io.ReadAll(res.Body)
 		res.Body.Close()
-		if c.code != "" && proto.CodeOf(err) != c.code || c.code == "" && (err != nil || string(text) != c.want) || res.Header.Get("Content-Encoding") != "" {
+		if c.code != "" && proto.CodeOf(err) != c.code || c.code == "" && (err != nil || string(text) != c.want) ||
+			res.Header.Get("Content-Encoding") != "" {
 			t.Errorf("%d %q: %q, %v, %v", c.status, c.sent, text, err, res.Header)
 		}
 		set.Close()

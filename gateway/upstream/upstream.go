@@ -5,8 +5,8 @@
 //	messages   an upstream that speaks the Messages dialect gets the request as it came
 //	openai     one that speaks chat completions gets it translated, and its answer is translated back
 //
-// Whatever the upstream speaks, a Response is in the Messages dialect. An upstream that refuses a request has given an answer, which is passed on with its status;
-// an error is only what keeps an answer from coming.
+// Whatever the upstream speaks, a Response is in the Messages dialect. An upstream that refuses a request has given
+// an answer, which is passed on with its status; an error is only what keeps an answer from coming.
 package upstream
 
 import (
@@ -37,15 +37,18 @@ const (
 
 // A Config is one upstream.
 type Config struct {
-	Name     string   // for messages and logs, behind the word upstream; "" is the host of URL
-	URL      string   // its base: paths are added to it
-	Kind     string   // "" is KindMessages
-	Prefixes []string // of the models that it has; none, or "", is all. One that ends in / is cut off before the upstream sees the model
+	Name string // for messages and logs, behind the word upstream; "" is the host of URL
+	URL  string // its base: paths are added to it
+	Kind string // "" is KindMessages
+	// of the models that it has; none, or "", is all. One that ends in / is cut off before the upstream sees the
+	// model
+	Prefixes []string
 
 	Key string                // "" passes the caller's on
 	Own func(key string) bool // whether a key is one of berth's, which never leaves; nil: those that begin with berth_
 
-	Timeout     time.Duration // until the head of an answer comes; 0 is 10 min, in which the slowest model has an answer that is no stream
+	// until the head of an answer comes; 0 is 10 min, in which the slowest model has an answer that is no stream
+	Timeout     time.Duration
 	IdleTimeout time.Duration // between bytes of an answer; 0 is 5 min
 
 	Proxy func(*http.Request) (*url.URL, error) // on the way there; nil: none
@@ -109,13 +112,16 @@ func newUpstream(cfg Config, transport *http.Transport, log *slog.Logger) (*Upst
 	base, err := url.Parse(cfg.URL)
 	switch {
 	case err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "":
-		return nil, invalid("the URL of an upstream must be like https://api.example.com, or openai+http://127.0.0.1:8080/v1 for one that speaks chat completions")
+		return nil, invalid("the URL of an upstream must be like https://api.example.com, or " +
+			"openai+http://127.0.0.1:8080/v1 for one that speaks chat completions")
 	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
-		return nil, invalid("the URL of the upstream %s must hold no user, query or fragment; keys go into the file of upstream keys", base.Host)
+		return nil, invalid("the URL of the upstream %s must hold no user, query or fragment; keys go into the file "+
+			"of upstream keys", base.Host)
 	}
 	cfg.Name, cfg.Kind = cmp.Or(cfg.Name, base.Host), cmp.Or(cfg.Kind, KindMessages)
 	if cfg.Kind != KindMessages && cfg.Kind != KindOpenAI {
-		return nil, invalid("the upstream %s is of the kind %q; there are %s and %s", cfg.Name, cfg.Kind, KindMessages, KindOpenAI)
+		return nil, invalid("the upstream %s is of the kind %q; there are %s and %s", cfg.Name, cfg.Kind, KindMessages,
+			KindOpenAI)
 	}
 	cfg.Timeout, cfg.IdleTimeout = cmp.Or(cfg.Timeout, defaultTimeout), cmp.Or(cfg.IdleTimeout, defaultIdleTimeout)
 	if len(cfg.Prefixes) == 0 {
@@ -132,8 +138,8 @@ func newUpstream(cfg Config, transport *http.Transport, log *slog.Logger) (*Upst
 	return &Upstream{cfg: cfg, base: base, transport: transport, log: log}, nil
 }
 
-// basePath is the path that those of requests are added to. People write /v1 or leave it out as they have seen it elsewhere: requests of Messages have it, those of
-// chat completions have not.
+// basePath is the path that those of requests are added to. People write /v1 or leave it out as they have seen it
+// elsewhere: requests of Messages have it, those of chat completions have not.
 func basePath(kind, path string) string {
 	path = strings.TrimRight(path, "/")
 	if kind == KindMessages {
@@ -178,9 +184,11 @@ func (s *Set) For(model string) (*Upstream, error) {
 	case best != nil:
 		return best, nil
 	case len(s.list) == 0:
-		return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream is configured, so no model can be asked; the operator of the daemon gives one with --upstream.")
+		return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream is configured, so no model can be asked; "+
+			"the operator of the daemon gives one with --upstream.")
 	}
-	return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream has the model %q; there are %s.", short(model), strings.Join(s.models(), ", "))
+	return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream has the model %q; there are %s.", short(model),
+		strings.Join(s.models(), ", "))
 }
 
 func (s *Set) models() (list []string) {
@@ -203,8 +211,9 @@ func short(text string) string {
 	return text
 }
 
-// Do sends a request and gives its answer, whose body the caller closes. It is in the Messages dialect: JSON, or events where the request asks for a stream.
-// An answer with a status from 400 on has the error envelope. Errors are a *proto.Error: Unavailable, TimedOut or Canceled.
+// Do sends a request and gives its answer, whose body the caller closes. It is in the Messages dialect: JSON, or
+// events where the request asks for a stream. An answer with a status from 400 on has the error envelope. Errors are
+// a *proto.Error: Unavailable, TimedOut or Canceled.
 func (u *Upstream) Do(ctx context.Context, r Request) (*http.Response, error) {
 	if u.cfg.Kind == KindOpenAI {
 		return u.doChat(ctx, r)

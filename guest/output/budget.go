@@ -2,7 +2,8 @@ package output
 
 import "sync/atomic"
 
-// squeezed is how many bytes of each stream an output may keep at least, however little memory there is. Its pieces may take as much again.
+// squeezed is how many bytes of each stream an output may keep at least, however little memory there is. Its pieces
+// may take as much again.
 const squeezed = 128 << 10
 
 // A Budget bounds the memory of many outputs together. Those that are written to while it is
@@ -18,7 +19,8 @@ func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
 // Used is how many bytes the outputs hold now.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// Take counts n bytes of something else that is kept, unless that would be too much. What was taken is given back with a negative n.
+// Take counts n bytes of something else that is kept, unless that would be too much. What was taken is given back
+// with a negative n.
 func (b *Budget) Take(n int64) bool {
 	if b.used.Add(n) <= b.limit || n <= 0 {
 		return true
@@ -27,7 +29,8 @@ func (b *Budget) Take(n int64) bool {
 	return false
 }
 
-// Forget gives the memory back of an output that nobody will ask for any more. It stays while somebody who has it reads, and counts no longer.
+// Forget gives the memory back of an output that nobody will ask for any more. It stays while somebody who has it
+// reads, and counts no longer.
 func (o *Output) Forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

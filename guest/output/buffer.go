@@ -6,17 +6,19 @@ import (
 	"berth/proto"
 )
 
-// BufferBytes is how much output a Buffer holds: more than a pipe has that nobody has widened, so that one read empties it.
+// BufferBytes is how much output a Buffer holds: more than a pipe has that nobody has widened, so that one read
+// empties it.
 const BufferBytes = 128<<10 - dataAt
 
-// dataAt is where in a Buffer its data begin: at a line of the processor's cache, and so that the whole is a size that the allocator has.
+// dataAt is where in a Buffer its data begin: at a line of the processor's cache, and so that the whole is a size
+// that the allocator has.
 const dataAt = 512
 
 // PrefixBytes is the room before the data of a Buffer, beside its two counts.
 const PrefixBytes = dataAt - 2*8
 
-// A Buffer is what output is read into. One that is full can become a piece of an Output as it is, and reach its readers so: what writes
-// much is not copied on its way.
+// A Buffer is what output is read into. One that is full can become a piece of an Output as it is, and reach its
+// readers so: what writes much is not copied on its way.
 type Buffer struct {
 	prefix int // bytes of it, which end where the data begin
 	uses   int // by the output that keeps it and by those who read it; guarded by that output's mu
@@ -48,8 +50,8 @@ func (b *Buffer) whole() []byte { return b.b[PrefixBytes-b.prefix:] }
 // fewBuffers is how many an output has room for, at least, if it keeps any: its tail goes buffer by buffer.
 const fewBuffers = 4
 
-// WriteBuffer is WriteAt of the data of a full buffer. It reports whether it has kept that: then it is no longer the caller's. It keeps those that
-// come behind the head of an output with room for some.
+// WriteBuffer is WriteAt of the data of a full buffer. It reports whether it has kept that: then it is no longer the
+// caller's. It keeps those that come behind the head of an output with room for some.
 func (o *Output) WriteBuffer(s proto.Stream, at int64, b *Buffer) (kept, over bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

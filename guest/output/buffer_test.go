@@ -39,7 +39,8 @@ func (r *rawReader) read(t *testing.T, o *Output, c *Cursor, most int) {
 		r.gaps += max(0, p.Until-p.Offset)
 		if p.Whole != nil {
 			r.lent++
-			if want := fmt.Appendf(nil, "%v at %d:", p.Stream, p.Offset); !bytes.HasPrefix(p.Whole, want) || !bytes.Equal(p.Whole[len(want):], p.Data) {
+			if want := fmt.Appendf(nil, "%v at %d:", p.Stream, p.Offset); !bytes.HasPrefix(p.Whole, want) ||
+				!bytes.Equal(p.Whole[len(want):], p.Data) {
 				t.Errorf("before piece %v at %d stands %q", p.Stream, p.Offset, p.Whole[:len(p.Whole)-len(p.Data)])
 			}
 		} else if p.Until == 0 && !bytes.Equal(b, append([]byte("room"), p.Data...)) {
@@ -49,7 +50,8 @@ func (r *rawReader) read(t *testing.T, o *Output, c *Cursor, most int) {
 	}
 }
 
-// Buffers come as they are, in order with what is copied, to readers at any pace and from any place, and a writer that is held waits for them.
+// Buffers come as they are, in order with what is copied, to readers at any pace and from any place, and a writer
+// that is held waits for them.
 func TestBuffersReachTheirReaders(t *testing.T) {
 	o := New(2<<20, nil)
 	o.Hold()
@@ -93,7 +95,8 @@ func TestBuffersReachTheirReaders(t *testing.T) {
 	}
 	for i, r := range readers {
 		if r.gaps > 0 || !bytes.Equal(r.got[0], want[0]) || !bytes.Equal(r.got[1], want[1]) {
-			t.Errorf("reader %d has %d and %d bytes of %d and %d, and gaps of %d", i, len(r.got[0]), len(r.got[1]), len(want[0]), len(want[1]), r.gaps)
+			t.Errorf("reader %d has %d and %d bytes of %d and %d, and gaps of %d", i, len(r.got[0]), len(r.got[1]),
+				len(want[0]), len(want[1]), r.gaps)
 		}
 		if r.lent != kept {
 			t.Errorf("reader %d was lent %d buffers of %d", i, r.lent, kept)
@@ -106,11 +109,13 @@ func TestBuffersReachTheirReaders(t *testing.T) {
 	var late rawReader
 	late.read(t, o, &Cursor{Stdout: int64(len(want[0]) - len(middle)), Stderr: int64(len(want[1]))}, 1<<20)
 	if late.gaps > 0 || !bytes.Equal(late.got[0], middle) || len(late.got[1]) > 0 {
-		t.Errorf("from within a buffer %d bytes came of %d, and %d of the other stream", len(late.got[0]), len(middle), len(late.got[1]))
+		t.Errorf("from within a buffer %d bytes came of %d, and %d of the other stream", len(late.got[0]), len(middle),
+			len(late.got[1]))
 	}
 }
 
-// What a reader was lent stays as it is while the output goes on without it, and can be used again when both are done with it.
+// What a reader was lent stays as it is while the output goes on without it, and can be used again when both are done
+// with it.
 func TestLentBuffersStay(t *testing.T) {
 	o := New(2<<20, nil)
 	o.Write(proto.Stdout, make([]byte, 2<<20)) // the head is full, and the tail begun
@@ -155,11 +160,13 @@ func TestLentBuffersStay(t *testing.T) {
 	}
 }
 
-// Buffers are kept where there is room for some, and behind the head, which is not to be larger than asked for. Either way all of it is written.
+// Buffers are kept where there is room for some, and behind the head, which is not to be larger than asked for.
+// Either way all of it is written.
 func TestBuffersThatAreCopied(t *testing.T) {
 	tight := New(2<<20, NewBudget(1<<20))
 	tight.Write(proto.Stdout, make([]byte, 3<<20))
-	for name, o := range map[string]*Output{"little room": New(1<<19, nil), "in the head": New(64<<20, nil), "little memory": tight} {
+	for name, o := range map[string]*Output{"little room": New(1<<19, nil), "in the head": New(64<<20, nil),
+		"little memory": tight} {
 		at, _ := o.Totals()
 		for i := range 8 {
 			b := filled(proto.Stdout, at, byte('a'+i))
@@ -205,7 +212,9 @@ func TestBuffersAreSaved(t *testing.T) {
 	var was, is rawReader
 	was.read(t, o, &Cursor{}, 1<<20)
 	is.read(t, back, &Cursor{}, 1<<20)
-	if was.lent != 2 || was.gaps != is.gaps || !bytes.Equal(was.got[0], is.got[0]) || !bytes.HasSuffix(is.got[0], bytes.Repeat([]byte{'d'}, BufferBytes)) {
-		t.Errorf("%d buffers, %d bytes and gaps of %d came back as %d and %d", was.lent, len(was.got[0]), was.gaps, len(is.got[0]), is.gaps)
+	if was.lent != 2 || was.gaps != is.gaps || !bytes.Equal(was.got[0], is.got[0]) ||
+		!bytes.HasSuffix(is.got[0], bytes.Repeat([]byte{'d'}, BufferBytes)) {
+		t.Errorf("%d buffers, %d bytes and gaps of %d came back as %d and %d", was.lent, len(was.got[0]), was.gaps,
+			len(is.got[0]), is.gaps)
 	}
 }

@@ -29,7 +29,8 @@ func (o *Output) Save(to io.Writer) error {
 		if p.Until > 0 {
 			continue // the next piece's offset tells of the gap
 		}
-		if err := binary.Write(w, binary.LittleEndian, chunkHeader{uint8(p.Stream), p.Offset, uint32(len(p.Data))}); err != nil {
+		if err := binary.Write(w, binary.LittleEndian, chunkHeader{uint8(p.Stream), p.Offset,
+			uint32(len(p.Data))}); err != nil {
 			return err
 		}
 		if _, err := w.Write(p.Data); err != nil {

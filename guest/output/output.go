@@ -18,8 +18,8 @@ const ChunkBytes = 32 << 10
 // between its streams with every byte makes a piece of each.
 const maxChunks = 8192
 
-// chunkCost is what a piece takes beside its data, in bytes: 48 for itself, a pointer to it, and what the allocator adds to a few bytes of
-// data. It is more than its header in a file.
+// chunkCost is what a piece takes beside its data, in bytes: 48 for itself, a pointer to it, and what the allocator
+// adds to a few bytes of data. It is more than its header in a file.
 const chunkCost = 64
 
 // An Output is what one command wrote, bounded: of each stream the first and the last half of
@@ -69,7 +69,8 @@ type chunk struct {
 
 // New makes an output that keeps limit bytes of each stream, or what budget leaves of that. Budget may be nil.
 func New(limit int64, budget *Budget) *Output {
-	return &Output{limit: limit, room: limit, budget: budget, changed: make(chan struct{}), readers: map[*Cursor]struct{}{}, progress: make(chan struct{})}
+	return &Output{limit: limit, room: limit, budget: budget, changed: make(chan struct{}),
+		readers: map[*Cursor]struct{}{}, progress: make(chan struct{})}
 }
 
 // Write appends b. It never blocks on a reader, unless the output is held. It reports whether the
@@ -269,14 +270,15 @@ func (o *Output) Next(ctx context.Context, c *Cursor) (p Piece, ok bool, err err
 	return p, ok, err
 }
 
-// Append is Next that appends the output to b, most bytes of it at once, and returns the extended b, of which Data is the end. So a reader
-// that has fallen behind takes much at a time, into room of its own. What is kept in a Buffer comes as that, which is the reader's until it
-// asks for more, or is detached, and b as it was.
+// Append is Next that appends the output to b, most bytes of it at once, and returns the extended b, of which Data is
+// the end. So a reader that has fallen behind takes much at a time, into room of its own. What is kept in a Buffer
+// comes as that, which is the reader's until it asks for more, or is detached, and b as it was.
 func (o *Output) Append(ctx context.Context, c *Cursor, b []byte, most int) (_ []byte, p Piece, ok bool, err error) {
 	return o.next(ctx, c, b, most, true)
 }
 
-func (o *Output) next(ctx context.Context, c *Cursor, b []byte, most int, lend bool) (_ []byte, p Piece, ok bool, err error) {
+func (o *Output) next(ctx context.Context, c *Cursor, b []byte, most int, lend bool) (_ []byte, p Piece, ok bool,
+	err error) {
 	for {
 		o.mu.Lock()
 		c.giveBack()
@@ -333,10 +335,12 @@ func (o *Output) take(c *Cursor, b []byte, most int, lend bool) ([]byte, Piece, 
 	}
 }
 
-// after is the chunk that continues ch in its stream, if nothing of the other one comes before it, it has no more than room bytes and is no buffer.
+// after is the chunk that continues ch in its stream, if nothing of the other one comes before it, it has no more
+// than room bytes and is no buffer.
 func (o *Output) after(ch *chunk, s proto.Stream, room int) (*chunk, bool) {
 	to, next := o.first(ch.seq + 1)
-	ok := next != nil && to == s && next.off == ch.off+int64(len(ch.data)) && len(next.data) <= room && next.buffer == nil
+	ok := next != nil && to == s && next.off == ch.off+int64(len(ch.data)) && len(next.data) <= room &&
+		next.buffer == nil
 	return next, ok
 }
 

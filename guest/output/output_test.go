@@ -57,8 +57,10 @@ func TestOutputKeepsHeadAndTailOfEachStream(t *testing.T) {
 		o.Finish()
 		for i := range want {
 			head, tail, dropped := o.Text(proto.Stream(i + 1))
-			if int64(len(head)+len(tail))+dropped != int64(len(want[i])) || !bytes.HasPrefix(want[i], head) || !bytes.HasSuffix(want[i], tail) {
-				t.Fatalf("stream %d of %d bytes, limit %d: head %d, tail %d, dropped %d", i, len(want[i]), limit, len(head), len(tail), dropped)
+			if int64(len(head)+len(tail))+dropped != int64(len(want[i])) || !bytes.HasPrefix(want[i], head) ||
+				!bytes.HasSuffix(want[i], tail) {
+				t.Fatalf("stream %d of %d bytes, limit %d: head %d, tail %d, dropped %d", i, len(want[i]), limit,
+					len(head), len(tail), dropped)
 			}
 			if dropped > 0 && int64(len(want[i])) <= limit/3 {
 				t.Fatalf("%d of %d bytes were dropped under a limit of %d", dropped, len(want[i]), limit)
@@ -239,7 +241,8 @@ func TestSavedOutputComesBack(t *testing.T) {
 			h1, t1, d1 := o.Text(s)
 			h2, t2, d2 := back.Text(s)
 			if !bytes.Equal(append(h1, t1...), append(h2, t2...)) || d1 != d2 || d1 > 0 && len(h1) != len(h2) {
-				t.Fatalf("%v: %d+%d bytes and %d dropped came back as %d+%d and %d", s, len(h1), len(t1), d1, len(h2), len(t2), d2)
+				t.Fatalf("%v: %d+%d bytes and %d dropped came back as %d+%d and %d", s, len(h1), len(t1), d1, len(h2),
+					len(t2), d2)
 			}
 		}
 		torn, err := Load(bytes.NewReader(file.Bytes()[:rng.IntN(file.Len()+1)]), stdout, stderr, nil)
@@ -268,7 +271,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// A piece counts as what it takes beside its one byte, so a program that changes streams with every byte passes no bound.
+// A piece counts as what it takes beside its one byte, so a program that changes streams with every byte passes no
+// bound.
 func TestPiecesCount(t *testing.T) {
 	const pieces = 4 * maxChunks
 	b := NewBudget(1 << 30)
@@ -332,7 +336,8 @@ func TestBudgetBoundsAllOutputs(t *testing.T) {
 	for i, o := range all {
 		o.Finish()
 		head, tail, dropped := o.Text(proto.Stdout)
-		if int64(len(head)+len(tail))+dropped != 300*8<<10 || len(head) < squeezed/2 || len(tail) < squeezed/2 || head[0] != byte(i) {
+		if int64(len(head)+len(tail))+dropped != 300*8<<10 || len(head) < squeezed/2 || len(tail) < squeezed/2 ||
+			head[0] != byte(i) {
 			t.Errorf("output %d: %d+%d bytes, %d dropped", i, len(head), len(tail), dropped)
 		}
 		collect(t, o, Cursor{})

@@ -17,8 +17,9 @@ import (
 	"berth/proto"
 )
 
-// What a daemon that was killed leaves of its pool is found by the label of the record, and taken over if it is as we would make it: the daemon was this
-// very program, which decides how a member is isolated, and had the same guest; that answers, and no session's workspace is in it. All else goes.
+// What a daemon that was killed leaves of its pool is found by the label of the record, and taken over if it is as we
+// would make it: the daemon was this very program, which decides how a member is isolated, and had the same guest;
+// that answers, and no session's workspace is in it. All else goes.
 
 // A warmLabel is what the record of a member says of it.
 type warmLabel struct {

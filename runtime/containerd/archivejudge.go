@@ -7,8 +7,8 @@ import (
 	"path"
 )
 
-// Whoever reads an image's archive keeps the name of each entry in memory, and of an archive of Docker's a list of what is in it. GiBs of
-// those are MiBs in an archive too.
+// Whoever reads an image's archive keeps the name of each entry in memory, and of an archive of Docker's a list of
+// what is in it. GiBs of those are MiBs in an archive too.
 
 const (
 	// maxEntries is what an archive may hold: three for each layer, as Docker has them, of more images than one.
@@ -17,8 +17,8 @@ const (
 	maxEntryName = 4096
 )
 
-// judged is in, read as a tar archive besides. It fails where that has more than is kept of one. The returned function is called when
-// nobody reads it any more.
+// judged is in, read as a tar archive besides. It fails where that has more than is kept of one. The returned
+// function is called when nobody reads it any more.
 func judged(in io.Reader) (io.Reader, func()) {
 	ours, theirs := io.Pipe()
 	done := make(chan struct{})

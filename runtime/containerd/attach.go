@@ -9,11 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A warm sandbox gets its workspace while it runs: the tree is taken from the host as a mount that is nowhere yet, mapped to the
-// sandbox's users, and moved into its mount namespace by a thread of ours that goes there and comes back.
+// A warm sandbox gets its workspace while it runs: the tree is taken from the host as a mount that is nowhere yet,
+// mapped to the sandbox's users, and moved into its mount namespace by a thread of ours that goes there and comes
+// back.
 
-// visit runs work on a thread that is in the mount namespace for that long. Only setns asks for a thread of its own: it is the one that the caller runs on in most cases, or would be, so
-// nobody is woken for it.
+// visit runs work on a thread that is in the mount namespace for that long. Only setns asks for a thread of its own:
+// it is the one that the caller runs on in most cases, or would be, so nobody is woken for it.
 func visit(namespace *os.File, work func() error) error {
 	home, err := homeOfThreads()
 	if err != nil {
@@ -38,11 +39,12 @@ func visit(namespace *os.File, work func() error) error {
 	return <-done
 }
 
-// A home is where threads are: in a mount namespace, with a root and a working directory, which setns changes too. They are descriptors.
+// A home is where threads are: in a mount namespace, with a root and a working directory, which setns changes too.
+// They are descriptors.
 type home struct{ mounts, root, directory int }
 
-// homeOfThreads is where the process's first thread is, which goes nowhere. Threads that were on a visit have a working directory of their own from then on: the process is to change
-// its own before the first.
+// homeOfThreads is where the process's first thread is, which goes nowhere. Threads that were on a visit have a
+// working directory of their own from then on: the process is to change its own before the first.
 var homeOfThreads = sync.OnceValues(func() (h home, err error) {
 	for _, place := range []struct {
 		fd   *int

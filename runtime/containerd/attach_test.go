@@ -31,7 +31,8 @@ func otherMounts(t *testing.T) (ns *os.File) {
 	return ns
 }
 
-// TestVisits: many at once are each done in their own namespace, one that cannot be goes to whoever asked for it, and whoever has an answer finds all threads at home.
+// TestVisits: many at once are each done in their own namespace, one that cannot be goes to whoever asked for it, and
+// whoever has an answer finds all threads at home.
 func TestVisits(t *testing.T) {
 	places := []string{"ns/mnt", "root", "cwd"} // the last is not the root, which is where a namespace is entered
 	var at [3]string

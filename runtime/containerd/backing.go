@@ -17,35 +17,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The pool's file is sparse: what is free in it need not be free on the disk below. A write that finds no room there fails after whoever made
-// it was told that all is well; if it was the file system's own, that turns read-only, and all containers with it. See docs/decisions/0044.
+// The pool's file is sparse: what is free in it need not be free on the disk below. A write that finds no room there
+// fails after whoever made it was told that all is well; if it was the file system's own, that turns read-only, and
+// all containers with it. See docs/decisions/0044.
 
 const (
-	// backingEvery is how often a backing looks. In between, containers cannot take more than they were shown; only others can.
+	// backingEvery is how often a backing looks. In between, containers cannot take more than they were shown; only
+	// others can.
 	backingEvery = time.Second
 	// lastKept bounds how long holes in the file system's records stay that somebody else made, as fstrim does.
 	lastKept = time.Minute
 
-	// mostHostRoom and a fiftieth of the disk, whichever is less, containers leave free for the daemon's own files, in bytes. It is less than
-	// what images leave: a container can go on where no image fits.
+	// mostHostRoom and a fiftieth of the disk, whichever is less, containers leave free for the daemon's own files,
+	// in bytes. It is less than what images leave: a container can go on where no image fits.
 	mostHostRoom = 256 << 20
 
-	// balloonPiece is the most that a file of the balloon has, and balloonSlack how much the balloon may be too small, in bytes.
+	// balloonPiece is the most that a file of the balloon has, and balloonSlack how much the balloon may be too
+	// small, in bytes.
 	balloonPiece = 16 << 20
 	balloonSlack = 4 << 20
-	balloonLeast = 4 << 10 // what is taken at once is this times a power of two. No room must look like none, or writes are let in as often as they fail
+	// what is taken at once is this times a power of two. No room must look like none, or writes are let in as often
+	// as they fail
+	balloonLeast = 4 << 10
 
 	// recordsPiece is how many bytes get blocks at once: where there are too few for all, the first have some.
 	recordsPiece = 16 << 20
-	// recordsChunk is what the kernel is asked to allocate for records at once, in bytes. By itself it takes 1 GiB in pools above 50 GiB, all of
-	// which would have to have blocks.
+	// recordsChunk is what the kernel is asked to allocate for records at once, in bytes. By itself it takes 1 GiB in
+	// pools above 50 GiB, all of which would have to have blocks.
 	recordsChunk = 256 << 20
 
-	// trimFrom is how much of what containers removed the file may hold, and trimLeast the least that is given back in one piece, in bytes.
+	// trimFrom is how much of what containers removed the file may hold, and trimLeast the least that is given back
+	// in one piece, in bytes.
 	trimFrom  = 64 << 20
 	trimLeast = 64 << 10
-	// trimBeside is what must be free beside a chunk that is trimmed, in bytes: what is free in it cannot be used meanwhile, though it counts
-	// as free, and what was accepted for it would be lost.
+	// trimBeside is what must be free beside a chunk that is trimmed, in bytes: what is free in it cannot be used
+	// meanwhile, though it counts as free, and what was accepted for it would be lost.
 	trimBeside = 256 << 20
 
 	// openRoom is what a daemon that starts may have to write to the pool, in bytes: its guest above all.
@@ -69,9 +75,10 @@ type backing struct {
 	keep int64 // bytes of the disk that are for others
 	log  *slog.Logger
 
-	records  []extent  // for the file system's own use
-	backed   time.Time // when all of them had blocks last; zero if some have none
-	vague    bool      // the disk below does not allocate without writing, and its own numbers say little of what files take
+	records []extent  // for the file system's own use
+	backed  time.Time // when all of them had blocks last; zero if some have none
+	// the disk below does not allocate without writing, and its own numbers say little of what files take
+	vague    bool
 	balloon  []int64   // sizes of its files, which are named by their place here
 	unneeded int64     // bytes of the file that the last trim could not give back
 	tight    time.Time // when there was a balloon last, after that was said; zero if there is room
@@ -102,7 +109,8 @@ func back(root, img, fsid string, log *slog.Logger) (*backing, error) {
 	if b.size, err = b.img.Seek(0, io.SeekEnd); err != nil {
 		return nil, errors.Join(err, b.img.Close())
 	}
-	_ = os.WriteFile(b.about("metadata", "chunk_size"), strconv.AppendInt(nil, recordsChunk, 10), 0) // kernels before 6.0 decide themselves
+	// kernels before 6.0 decide themselves
+	_ = os.WriteFile(b.about("metadata", "chunk_size"), strconv.AppendInt(nil, recordsChunk, 10), 0)
 	b.tell(b.begin())
 	b.done.Go(func() {
 		tick := time.NewTicker(backingEvery)
@@ -163,7 +171,8 @@ func (b *backing) tell(err error) {
 func (b *backing) isBroken() bool {
 	if readOnly(b.root) && !b.broken {
 		b.broken = true
-		b.log.Error("the containers' files are read-only, since the disk below has failed to write; see that it has room and works, and restart the daemon, which starts containers again",
+		b.log.Error("the containers' files are read-only, since the disk below has failed to write; see that it has "+
+			"room and works, and restart the daemon, which starts containers again",
 			"file", b.img.Name())
 	}
 	return b.broken
@@ -175,7 +184,8 @@ func readOnly(path string) bool {
 	return unix.Statfs(path, &st) == nil && st.Flags&unix.ST_RDONLY != 0
 }
 
-// keepRecords sees that records have blocks. On a disk that cannot promise any they come with what is written, as for all else.
+// keepRecords sees that records have blocks. On a disk that cannot promise any they come with what is written, as for
+// all else.
 func (b *backing) keepRecords() error {
 	list, err := chunks(b.root)
 	if err != nil {
@@ -245,8 +255,8 @@ func (b *backing) space(names ...string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// enlargeRecords has a new file system take for its records at once what it would take soon. It begins with 8 MiB, with which it can hardly
-// work; more it takes from what no chunk has, and that may be the balloon's by then.
+// enlargeRecords has a new file system take for its records at once what it would take soon. It begins with 8 MiB,
+// with which it can hardly work; more it takes from what no chunk has, and that may be the balloon's by then.
 func (b *backing) enlargeRecords() {
 	host, _, err := diskSpace(b.img.Name())
 	if err != nil || host < b.keep+2*b.recordsNext() { // they would be written to where there are no blocks
@@ -260,7 +270,8 @@ func (b *backing) enlargeRecords() {
 // recordsNext is how many bytes the file system takes for records at once, of a small pool a tenth.
 func (b *backing) recordsNext() int64 { return min(recordsChunk, b.size/10) }
 
-// growth is how many bytes the file system may soon take for records, or 0 if half of what it takes at once is free in what it has.
+// growth is how many bytes the file system may soon take for records, or 0 if half of what it takes at once is free
+// in what it has.
 func (b *backing) growth() (int64, error) {
 	coming, err := b.space("metadata", "bytes_may_use")
 	reserve, rerr := b.space("global_rsv_size")
@@ -279,8 +290,9 @@ func (b *backing) growth() (int64, error) {
 
 // A fileSpace is how much of the pool is for files, in bytes.
 type fileSpace struct {
-	whole  int64 // of all chunks for files
-	held   int64 // files have it, or had it and the file system does not use it for others yet; the balloon is among them
+	whole int64 // of all chunks for files
+	// files have it, or had it and the file system does not use it for others yet; the balloon is among them
+	held   int64
 	coming int64 // written to files that have no place for it yet
 	shut   int64 // free, but not to be used now
 }
@@ -305,14 +317,15 @@ func (b *backing) fileSpace() (c fileSpace, err error) {
 // free is what can be had without another chunk.
 func (c fileSpace) free() int64 { return max(0, c.whole-c.held-c.coming-c.shut) }
 
-// surplus is how many bytes the file has that nobody needs; below 0, it is what was promised to files and has no blocks.
+// surplus is how many bytes the file has that nobody needs; below 0, it is what was promised to files and has no
+// blocks.
 func (b *backing) surplus(c fileSpace) (int64, error) {
 	blocks, err := b.blocks()
 	return blocks - c.held + b.ballooned() - b.recordBytes(), err
 }
 
-// giveBack gives the disk what files had that are gone, where there is so much free beside it that nobody misses it meanwhile. Where there is
-// a balloon, that does it.
+// giveBack gives the disk what files had that are gone, where there is so much free beside it that nobody misses it
+// meanwhile. Where there is a balloon, that does it.
 func (b *backing) giveBack() error {
 	c, err := b.fileSpace()
 	if err != nil {
@@ -387,7 +400,9 @@ func (b *backing) weigh() error {
 	}
 	switch {
 	case len(b.balloon) > 0 && b.tight.IsZero():
-		b.log.Warn("the disk of the data directory has less room than the disk pool; containers are shown what there is", "mib", room>>20)
+		b.log.Warn(
+			"the disk of the data directory has less room than the disk pool; containers are shown what there is",
+			"mib", room>>20)
 		fallthrough
 	case len(b.balloon) > 0:
 		b.tight = time.Now()
@@ -486,7 +501,8 @@ func (b *backing) addPiece(size int64) error {
 	return b.empty(f, extent{at, size})
 }
 
-// empty takes the blocks from a part of the balloon, which has been allocated anew and holds nothing. Nobody else can be given its place.
+// empty takes the blocks from a part of the balloon, which has been allocated anew and holds nothing. Nobody else can
+// be given its place.
 func (b *backing) empty(f *os.File, part extent) error {
 	places, err := unwritten(f, part)
 	if err != nil {
@@ -498,7 +514,8 @@ func (b *backing) empty(f *os.File, part extent) error {
 	}
 	for _, place := range places {
 		for _, at := range onDevice(list, place) {
-			if err := allocate(b.img, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, place.length); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+			if err := allocate(b.img, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at,
+				place.length); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 				return err
 			}
 		}
@@ -506,7 +523,8 @@ func (b *backing) empty(f *os.File, part extent) error {
 	return nil
 }
 
-// onDevice is where a place among the file system's addresses is on the device, or nothing unless one chunk of files' has all of it.
+// onDevice is where a place among the file system's addresses is on the device, or nothing unless one chunk of files'
+// has all of it.
 func onDevice(list []chunk, place extent) (at []int64) {
 	for _, c := range list {
 		first := int64(c.logical)

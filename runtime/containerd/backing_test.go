@@ -97,8 +97,8 @@ func stopWatching(b *backing) {
 	b.stop = make(chan struct{})
 }
 
-// put writes mib MiB to the end of a file, sees that the disk takes them, and returns how many were accepted. What was accepted and is lost
-// fails the test.
+// put writes mib MiB to the end of a file, sees that the disk takes them, and returns how many were accepted. What
+// was accepted and is lost fails the test.
 func put(t *testing.T, path string, mib int) (accepted int) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -121,8 +121,8 @@ func put(t *testing.T, path string, mib int) (accepted int) {
 	return accepted
 }
 
-// TestFullDiskBelowPool: containers see the room that the disk below has; what they were told is written is; and the pool lives
-// whatever others do to that disk.
+// TestFullDiskBelowPool: containers see the room that the disk below has; what they were told is written is; and the
+// pool lives whatever others do to that disk.
 func TestFullDiskBelowPool(t *testing.T) {
 	d, ws := smallPool(t)
 	b := d.backing
@@ -192,11 +192,13 @@ func TestFullDiskBelowPool(t *testing.T) {
 		kept += e.length
 	}
 	if err := unix.Stat(b.img.Name(), &st); err != nil || st.Blocks*512 < kept || st.Blocks*512 > kept+trimFrom {
-		t.Errorf("with all removed the pool has %d MiB of the disk, %d of them for its own records: %v", st.Blocks*512>>20, kept>>20, err)
+		t.Errorf("with all removed the pool has %d MiB of the disk, %d of them for its own records: %v",
+			st.Blocks*512>>20, kept>>20, err)
 	}
 }
 
-// TestFullPoolLosesNothing: while the pool is looked after and has hardly any room, what writers were told is written is there, to the byte.
+// TestFullPoolLosesNothing: while the pool is looked after and has hardly any room, what writers were told is written
+// is there, to the byte.
 func TestFullPoolLosesNothing(t *testing.T) {
 	d, ws := smallPool(t)
 	b := d.backing
@@ -244,7 +246,8 @@ func TestFullPoolLosesNothing(t *testing.T) {
 		}
 	}
 	if kept.Load() < 50 || refused.Load() == 0 {
-		t.Errorf("%d files were written and %d refused: the pool was not full, or of no use", kept.Load(), refused.Load())
+		t.Errorf("%d files were written and %d refused: the pool was not full, or of no use", kept.Load(),
+			refused.Load())
 	}
 	if b.said != "" {
 		t.Error(b.said)
@@ -329,7 +332,8 @@ func TestBalloonIsFound(t *testing.T) {
 	}
 }
 
-// TestUpgradeOnFullDisk: a pool whose records have had no room made for them, as older daemons left them, is not ended by the attempt.
+// TestUpgradeOnFullDisk: a pool whose records have had no room made for them, as older daemons left them, is not
+// ended by the attempt.
 func TestUpgradeOnFullDisk(t *testing.T) {
 	dir := smallDisk(t, 700)
 	if err := makePoolFile(poolFile(dir), 512<<20); err != nil {
@@ -368,8 +372,9 @@ func TestStartWithBalloon(t *testing.T) {
 	next.tidy.stop()
 }
 
-// punch takes the blocks from the file system's own records that hold nothing yet, as copying the file with holes does. root is where it is mounted: it
-// stands still meanwhile, or what it writes while a block is looked at would go too.
+// punch takes the blocks from the file system's own records that hold nothing yet, as copying the file with holes
+// does. root is where it is mounted: it stands still meanwhile, or what it writes while a block is looked at would go
+// too.
 func punch(t *testing.T, root string, b *backing) {
 	t.Helper()
 	const freeze, thaw = 0xc0045877, 0xc0045878 // FIFREEZE and FITHAW of linux/fs.h
@@ -401,8 +406,8 @@ func punch(t *testing.T, root string, b *backing) {
 	}
 }
 
-// TestEndedPoolIsReopened: a pool that turned read-only under running sandboxes is of use again from the next start on, with what was
-// written before.
+// TestEndedPoolIsReopened: a pool that turned read-only under running sandboxes is of use again from the next start
+// on, with what was written before.
 func TestEndedPoolIsReopened(t *testing.T) {
 	dir := smallDisk(t, 1000)
 	cfg := testConfig(dir)
@@ -438,7 +443,8 @@ func TestEndedPoolIsReopened(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := openPool(dir, 0, cfg.Log); !errors.Is(err, errPoolHeld) || !strings.Contains(err.Error(), poolFile(dir)) {
+	if _, err := openPool(dir, 0, cfg.Log); !errors.Is(err, errPoolHeld) ||
+		!strings.Contains(err.Error(), poolFile(dir)) {
 		t.Errorf("opening it under the sandbox: %v", err)
 	}
 	free()

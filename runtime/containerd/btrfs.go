@@ -16,31 +16,33 @@ import (
 // ioctl numbers of linux/btrfs.h: magic 0x94 in bits 8–15, the argument's size in
 // bits 16–29, direction in bits 30–31.
 const (
-	btrfsSubvolCreate    = 0x5000940e
-	btrfsSnapDestroy     = 0x5000940f
-	btrfsQuotaCtl        = 0xc0109428
-	btrfsQgroupCreate    = 0x4010942a
-	btrfsQgroupLimit     = 0x8030942b
-	btrfsTreeSearch      = 0xd0009411
-	btrfsInoLookup       = 0xd0009412
-	btrfsFSInfo          = 0x8400941f
-	btrfsRescanWait      = 0x942e
-	btrfsStartSync       = 0x80089418
-	btrfsBalance         = 0xc4009420
-	btrfsWaitSync        = 0x40089416
-	fileTrim             = 0xc0185879 // FITRIM of linux/fs.h
-	fileMap              = 0xc020660b // FS_IOC_FIEMAP of linux/fs.h
-	btrfsQuotaEnable     = 1
-	btrfsQuotaDisable    = 2
-	btrfsLimitRfer       = 1 << 0
-	btrfsFirstFree       = 256 // object ID of every subvolume's root directory
-	btrfsNameMax         = 4087
-	btrfsRootTree        = 1           // object ID of the tree that has all others
-	btrfsRootBackref     = 144         // type of the item in it that names a subvolume's parent; gone with the subvolume, before its content is
-	btrfsChunkTree       = 3           // object ID of the tree of chunks,
-	btrfsFirstChunk      = 256         // the one object in it
-	btrfsChunkItem       = 228         // and the type of its items, whose offsets are the chunks' logical addresses
-	btrfsMetadata        = 1<<1 | 1<<2 // types of the chunks that hold the file system's own records; those with the other bit alone hold data
+	btrfsSubvolCreate = 0x5000940e
+	btrfsSnapDestroy  = 0x5000940f
+	btrfsQuotaCtl     = 0xc0109428
+	btrfsQgroupCreate = 0x4010942a
+	btrfsQgroupLimit  = 0x8030942b
+	btrfsTreeSearch   = 0xd0009411
+	btrfsInoLookup    = 0xd0009412
+	btrfsFSInfo       = 0x8400941f
+	btrfsRescanWait   = 0x942e
+	btrfsStartSync    = 0x80089418
+	btrfsBalance      = 0xc4009420
+	btrfsWaitSync     = 0x40089416
+	fileTrim          = 0xc0185879 // FITRIM of linux/fs.h
+	fileMap           = 0xc020660b // FS_IOC_FIEMAP of linux/fs.h
+	btrfsQuotaEnable  = 1
+	btrfsQuotaDisable = 2
+	btrfsLimitRfer    = 1 << 0
+	btrfsFirstFree    = 256 // object ID of every subvolume's root directory
+	btrfsNameMax      = 4087
+	btrfsRootTree     = 1 // object ID of the tree that has all others
+	// type of the item in it that names a subvolume's parent; gone with the subvolume, before its content is
+	btrfsRootBackref = 144
+	btrfsChunkTree   = 3   // object ID of the tree of chunks,
+	btrfsFirstChunk  = 256 // the one object in it
+	btrfsChunkItem   = 228 // and the type of its items, whose offsets are the chunks' logical addresses
+	// types of the chunks that hold the file system's own records; those with the other bit alone hold data
+	btrfsMetadata        = 1<<1 | 1<<2
 	btrfsBalanceSystem   = 1 << 1
 	btrfsBalanceMetadata = 1 << 2
 	btrfsMagic           = unix.BTRFS_SUPER_MAGIC
@@ -154,7 +156,8 @@ func dropQgroup(root string, id uint64) error {
 	return err
 }
 
-// startSync has the file system write what it has, in the background. What was removed is freed after that, and not before.
+// startSync has the file system write what it has, in the background. What was removed is freed after that, and not
+// before.
 func startSync(root string) (transaction uint64, err error) {
 	err = dirIoctl(root, btrfsStartSync, unsafe.Pointer(&transaction))
 	return transaction, err
@@ -186,7 +189,8 @@ func subvolumeGone(root string, id uint64) bool {
 	return err == nil && args.items == 0
 }
 
-// A chunk is a range of the file system's own addresses, for files' content or for records, and where it is on the device. Units are bytes.
+// A chunk is a range of the file system's own addresses, for files' content or for records, and where it is on the
+// device. Units are bytes.
 type chunk struct {
 	logical, length uint64
 	records         bool
@@ -195,10 +199,12 @@ type chunk struct {
 
 // chunks lists what the file system of root has allocated.
 func chunks(root string) ([]chunk, error) {
-	const header, stripes, stripe = 32, 48, 32 // bytes of a result's header, of a chunk item before its stripes, and of a stripe
+	// bytes of a result's header, of a chunk item before its stripes, and of a stripe
+	const header, stripes, stripe = 32, 48, 32
 	var all []chunk
 	args := btrfsSearchArgs{
-		tree: btrfsChunkTree, minObject: btrfsFirstChunk, maxObject: btrfsFirstChunk, minType: btrfsChunkItem, maxType: btrfsChunkItem,
+		tree: btrfsChunkTree, minObject: btrfsFirstChunk, maxObject: btrfsFirstChunk, minType: btrfsChunkItem,
+		maxType:   btrfsChunkItem,
 		maxOffset: math.MaxUint64, maxTransaction: math.MaxUint64,
 	}
 	for {
@@ -222,7 +228,8 @@ func chunks(root string) ([]chunk, error) {
 	}
 }
 
-// trim gives the device below back what is free in the chunk c, in pieces of least bytes or more, and what no chunk has.
+// trim gives the device below back what is free in the chunk c, in pieces of least bytes or more, and what no chunk
+// has.
 func trim(root string, c chunk, least uint64) error {
 	args := struct{ start, length, least uint64 }{c.logical, c.length, least}
 	return dirIoctl(root, fileTrim, unsafe.Pointer(&args))
@@ -234,9 +241,11 @@ func balanceRecords(root string) error {
 	return dirIoctl(root, btrfsBalance, unsafe.Pointer(&args))
 }
 
-// unwritten lists where a part of a file is among the file system's addresses, as far as it was allocated and never written.
+// unwritten lists where a part of a file is among the file system's addresses, as far as it was allocated and never
+// written.
 func unwritten(f *os.File, part extent) ([]extent, error) {
-	const isLast, never = 0x1, 0x800 // FIEMAP_EXTENT_LAST and _UNWRITTEN; of others, the place may be unknown or somebody's
+	// FIEMAP_EXTENT_LAST and _UNWRITTEN; of others, the place may be unknown or somebody's
+	const isLast, never = 0x1, 0x800
 	var found []extent
 	for end := part.at + part.length; part.at < end; {
 		args := fileMapArgs{start: uint64(part.at), length: uint64(end - part.at), room: fileMapRoom}

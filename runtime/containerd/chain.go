@@ -90,7 +90,8 @@ func (r *Runtime) lowers(ctx context.Context, chain string) ([]string, error) {
 	}
 	defer done(context.WithoutCancel(ctx))
 	sn := r.client.SnapshotService(snapshotter)
-	key := "berth-view-" + uuid.NewString() // images may share a chain; what a daemon that is killed here leaves goes with the lease
+	// images may share a chain; what a daemon that is killed here leaves goes with the lease
+	key := "berth-view-" + uuid.NewString()
 	mounts, err := sn.View(ctx, key, chain)
 	if err != nil {
 		return nil, fmt.Errorf("looking at the image's layers: %w", err)

@@ -10,8 +10,8 @@ import (
 
 var _ session.Introducer = (*Runtime)(nil)
 
-// claimMember serves the start of session id out of the warm pool. It reports false where that cannot be; then nothing has changed but that
-// a workspace may be there.
+// claimMember serves the start of session id out of the warm pool. It reports false where that cannot be; then
+// nothing has changed but that a workspace may be there.
 func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec) bool {
 	m := r.warm.take(spec)
 	if m == nil {
@@ -28,10 +28,12 @@ func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec)
 	return true
 }
 
-// dress gives a member what makes it the session's, between asking its guest whether it is there and hearing the answer. What comes first, the workspace, is how the next
-// daemon knows that a member without a claim is not as it was made.
+// dress gives a member what makes it the session's, between asking its guest whether it is there and hearing the
+// answer. What comes first, the workspace, is how the next daemon knows that a member without a claim is not as it
+// was made.
 func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.Spec) error {
-	answer := m.greet(context.WithoutCancel(ctx)) // who leaves meanwhile is told later, by who has more to undo; and to watch for that costs more than the question
+	// who leaves meanwhile is told later, by who has more to undo; and to watch for that costs more than the question
+	answer := m.greet(context.WithoutCancel(ctx))
 	err := r.moveIn(m, spec)
 	if err == nil {
 		err = r.fit(m, spec)

@@ -13,8 +13,9 @@ import (
 )
 
 // A sandbox out of the warm pool was made before anybody knew for whom, so it has a name of its own. Which session it
-// serves is kept in its layer, as a link whose target is no path but "SESSION WORKSPACE": a link is there with all it says or not at
-// all, it goes with the layer, and no container can see it. What the links say, and the moves that are to be one yet (moves.go), is in memory as well.
+// serves is kept in its layer, as a link whose target is no path but "SESSION WORKSPACE": a link is there with all it
+// says or not at all, it goes with the layer, and no container can see it. What the links say, and the moves that are
+// to be one yet (moves.go), is in memory as well.
 
 const claimLink = "claim"
 

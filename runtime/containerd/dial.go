@@ -66,7 +66,8 @@ func dialGuest(ctx context.Context, dir string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// doorbells are those that nobody waits at. To close one has the kernel wait until all processors have noticed, some 10 ms; to take down its watch has not.
+// doorbells are those that nobody waits at. To close one has the kernel wait until all processors have noticed, some
+// 10 ms; to take down its watch has not.
 type doorbells struct {
 	idle chan *os.File // inotify instances without a watch
 }
@@ -83,8 +84,8 @@ type doorbell struct {
 	watch uint32
 }
 
-// hang watches dir. It must be there before what it waits for can. Where the machine has no inotify instance left, the doorbell rings by the clock
-// instead.
+// hang watches dir. It must be there before what it waits for can. Where the machine has no inotify instance left,
+// the doorbell rings by the clock instead.
 func (ds doorbells) hang(dir string) doorbell {
 	var file *os.File
 	select {

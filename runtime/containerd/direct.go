@@ -19,9 +19,10 @@ import (
 	"berth/proto"
 )
 
-// A direct sandbox is one that the daemon makes itself, with runc or by a script (scripted.go): containerd keeps its record and nothing else, and no
-// process but the sandbox's own stays behind. Its bundle, a directory below the run directory, is made before anything
-// runs and removed when nothing does, so it names what a crash has left half done. See docs/decisions/0025.
+// A direct sandbox is one that the daemon makes itself, with runc or by a script (scripted.go): containerd keeps its
+// record and nothing else, and no process but the sandbox's own stays behind. Its bundle, a directory below the run
+// directory, is made before anything runs and removed when nothing does, so it names what a crash has left half done.
+// See docs/decisions/0025.
 
 // What is in a bundle, beside config.json.
 const (
@@ -75,7 +76,8 @@ func (r *Runtime) launchByRunc(ctx context.Context, b blueprint, root rootLayers
 	return err
 }
 
-// makeBundle makes a bundle without a configuration. The sandbox's mapped root walks through it to its root file system; no other user can.
+// makeBundle makes a bundle without a configuration. The sandbox's mapped root walks through it to its root file
+// system; no other user can.
 func makeBundle(dir string, b blueprint) error {
 	for _, d := range []string{dir, filepath.Join(dir, bundleRoot), filepath.Join(dir, bundleLower)} {
 		if err := os.Mkdir(d, 0o710); err != nil {
@@ -85,8 +87,8 @@ func makeBundle(dir string, b blueprint) error {
 	return os.Chown(dir, 0, int(b.firstID))
 }
 
-// createByRunc has runc make the sandbox up to the point where its first process waits to become the guest. The root file
-// system is mounted in a namespace that runc inherits and that ends with it: nobody else ever sees it.
+// createByRunc has runc make the sandbox up to the point where its first process waits to become the guest. The root
+// file system is mounted in a namespace that runc inherits and that ends with it: nobody else ever sees it.
 func (r *Runtime) createByRunc(ctx context.Context, dir string, b blueprint, root rootLayers) error {
 	config, err := json.Marshal(newSpec(b))
 	if err != nil {
@@ -97,10 +99,12 @@ func (r *Runtime) createByRunc(ctx context.Context, dir string, b blueprint, roo
 	}
 	log := filepath.Join(dir, bundleLog)
 	pidFile := filepath.Join(dir, bundlePID)
-	cmd := exec.CommandContext(ctx, r.class[proto.ClassRunc].binary, "--root", filepath.Join(dir, bundleState), "--log", log, "--log-format", "json",
+	cmd := exec.CommandContext(ctx, r.class[proto.ClassRunc].binary, "--root", filepath.Join(dir, bundleState), "--log",
+		log, "--log-format", "json",
 		"create", "--bundle", dir, "--pid-file", pidFile+".new", b.id)
 	cmd.Dir = dir
-	// Nothing of the daemon's environment is for runc, and some of it, as a service manager sets it, changes what runc does.
+	// Nothing of the daemon's environment is for runc, and some of it, as a service manager sets it, changes what
+	// runc does.
 	cmd.Env = []string{defaultPath}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt at the daemon's terminal is not for it
 	err = inOwnMounts(func() error {
@@ -115,8 +119,9 @@ func (r *Runtime) createByRunc(ctx context.Context, dir string, b blueprint, roo
 	return os.Rename(pidFile+".new", pidFile)
 }
 
-// letGo makes the waiting first process the guest: it waits until somebody reads a pipe of runc's. All that "runc start" would
-// do is to read it; it would be one more program to start. The pipe must be kept open until the guest runs.
+// letGo makes the waiting first process the guest: it waits until somebody reads a pipe of runc's. All that "runc
+// start" would do is to read it; it would be one more program to start. The pipe must be kept open until the guest
+// runs.
 func letGo(dir, id string) (*os.File, error) {
 	path := filepath.Join(dir, bundleState, id, "exec.fifo")
 	// Opened for both, it waits for nobody.
@@ -131,8 +136,8 @@ func letGo(dir, id string) (*os.File, error) {
 	return pipe, nil
 }
 
-// readPID is the host's number of the first process of the sandbox that dir is the bundle of. It may have ended, and another have
-// its number: see livePID.
+// readPID is the host's number of the first process of the sandbox that dir is the bundle of. It may have ended, and
+// another have its number: see livePID.
 func readPID(dir string) (int, error) {
 	text, err := os.ReadFile(filepath.Join(dir, bundlePID))
 	if err != nil {
@@ -145,8 +150,8 @@ func readPID(dir string) (int, error) {
 	return pid, nil
 }
 
-// livePID is the first process of a direct sandbox, or an error of fs.ErrNotExist if it has ended. A number says little: the process must be
-// in the sandbox's cgroup, which nobody else gets into.
+// livePID is the first process of a direct sandbox, or an error of fs.ErrNotExist if it has ended. A number says
+// little: the process must be in the sandbox's cgroup, which nobody else gets into.
 func (r *Runtime) livePID(id string) (int, error) {
 	pid, err := readPID(r.directPath(id))
 	if err == nil {
@@ -209,8 +214,8 @@ func (r *Runtime) endDirect(ctx context.Context, id string) error {
 	return os.RemoveAll(dir)
 }
 
-// killAndWait kills what is in the sandbox's cgroups and waits for the end of its first process, with which all others of
-// its PID namespace have ended.
+// killAndWait kills what is in the sandbox's cgroups and waits for the end of its first process, with which all
+// others of its PID namespace have ended.
 func killAndWait(ctx context.Context, id string, pid int) error {
 	gone, forget, err := watchProcess(pid)
 	if errors.Is(err, unix.ESRCH) {

@@ -13,7 +13,8 @@ import (
 	"berth/proto"
 )
 
-// TestNothingBesides: a sandbox of runc is its guest, its disk and its cgroup: no process and no mount of the host's is there for it.
+// TestNothingBesides: a sandbox of runc is its guest, its disk and its cgroup: no process and no mount of the host's
+// is there for it.
 func TestNothingBesides(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -26,7 +27,8 @@ func TestNothingBesides(t *testing.T) {
 	noMore(t, r, alone)
 	for _, dir := range cgroupDirs(id) {
 		procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-		if pid, perr := r.livePID(id); err != nil || perr != nil || strings.TrimSpace(string(procs)) != strconv.Itoa(pid) {
+		if pid, perr := r.livePID(id); err != nil || perr != nil || strings.TrimSpace(string(procs)) != strconv.Itoa(
+			pid) {
 			t.Errorf("%s holds %q, and the guest is %d (%v %v)", dir, procs, pid, err, perr)
 		}
 	}
@@ -67,7 +69,8 @@ func TestRuncFails(t *testing.T) {
 	class := r.class[proto.ClassRunc]
 	good := class.binary
 	class.binary = filepath.Join(t.TempDir(), "runc")
-	script := "#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = --log ] && echo '{\"level\":\"error\",\"msg\":\"no such luck\"}' >$2; shift; done; exit 1\n"
+	script := "#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = --log ] && echo '{\"level\":\"error\",\"msg\":\"no such " +
+		"luck\"}' >$2; shift; done; exit 1\n"
 	if err := os.WriteFile(class.binary, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +80,8 @@ func TestRuncFails(t *testing.T) {
 	_, err := tryStart(t, r, proto.ClassRunc)
 	class.binary = good
 	r.class[proto.ClassRunc] = class
-	if proto.CodeOf(err) != proto.Internal || strings.Contains(err.Error(), "luck") || !strings.Contains(logged.String(), "no such luck") {
+	if proto.CodeOf(err) != proto.Internal || strings.Contains(err.Error(), "luck") ||
+		!strings.Contains(logged.String(), "no such luck") {
 		t.Errorf("told %v, logged %s", err, logged.String())
 	}
 	noMore(t, r, before)

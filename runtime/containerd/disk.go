@@ -57,7 +57,8 @@ func (d *disk) makeWorkspace(id string, bytes int64) (string, error) {
 func (d *disk) makeEmpty(path string, bytes int64) error {
 	made, err := d.make(path)
 	if err == nil && (made || unowned(path)) {
-		err = errors.Join(os.Chmod(path, 0o755), os.Chown(path, sessionUser, sessionUser)) // the mode of a subvolume is the process's umask's
+		// the mode of a subvolume is the process's umask's
+		err = errors.Join(os.Chmod(path, 0o755), os.Chown(path, sessionUser, sessionUser))
 	}
 	if err != nil {
 		return err
@@ -98,8 +99,8 @@ func (d *disk) makeLayer(id string, owner uint32, bytes int64) (upper, work stri
 	return upper, work, d.limit(path, bytes)
 }
 
-// ownerOf is the host user that a layer was made for, or 0. The upper directory is "/" inside, whose root may give it to any user of its own;
-// nothing inside leads to the work directory.
+// ownerOf is the host user that a layer was made for, or 0. The upper directory is "/" inside, whose root may give it
+// to any user of its own; nothing inside leads to the work directory.
 func (d *disk) ownerOf(id string) uint32 {
 	var st unix.Stat_t
 	for _, dir := range []string{"work", "upper"} {
@@ -148,7 +149,8 @@ func (d *disk) keepGuest(guest string) (string, error) {
 	}
 	sum := sha256.Sum256(content)
 	path := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:8]))
-	if kept, err := os.ReadFile(path); err == nil && bytes.Equal(kept, content) { // and not half of it, which a power cut leaves
+	// and not half of it, which a power cut leaves
+	if kept, err := os.ReadFile(path); err == nil && bytes.Equal(kept, content) {
 		return path, nil
 	}
 	return path, replaceFile(path, content, 0o755)
@@ -168,8 +170,8 @@ func (d *disk) dropGuests(keep ...string) error {
 	return err
 }
 
-// acknowledgeErrors takes note of writes that failed, as on a disk that was full. Until somebody does, the kernel mounts no
-// volatile overlay over the file system that they were for.
+// acknowledgeErrors takes note of writes that failed, as on a disk that was full. Until somebody does, the kernel
+// mounts no volatile overlay over the file system that they were for.
 func (d *disk) acknowledgeErrors() {
 	f, err := os.Open(d.root)
 	if err != nil {

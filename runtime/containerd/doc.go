@@ -1,10 +1,9 @@
-// Package containerd is the session.Runtime and session.Images of one Linux
-// machine: sandboxes made by a script (setup.go, scripted.go) or by runc, which the daemon runs itself (direct.go), or by gVisor's runsc
-// behind containerd's runc shim (shimmed.go). It is the only package that imports containerd.
+// Package containerd is the session.Runtime and session.Images of one Linux machine: sandboxes made by a script
+// (setup.go, scripted.go) or by runc, which the daemon runs itself (direct.go), or by gVisor's runsc behind
+// containerd's runc shim (shimmed.go). It is the only package that imports containerd.
 //
-// containerd's server runs inside the daemon (embed.go) and is called without a
-// socket. Nothing here is on the path of a request: once Start has returned, the
-// daemon talks to the guest over the socket that Dial opens.
+// containerd's server runs inside the daemon (embed.go) and is called without a socket. Nothing here is on the path
+// of a request: once Start has returned, the daemon talks to the guest over the socket that Dial opens.
 //
 // What lies below the data directory:
 //
@@ -24,15 +23,14 @@
 //	c, r                        containerd's and runsc's state
 //	s, t                        the shims' sockets, containerd's event socket
 //
-// A sandbox is, in the order in which Start makes it: a container record that
-// names its class, workspace and UID range; the workspace; the layer; the run directory in it;
-// the bundle and the process, or containerd's task. Stop takes them away in the opposite order, so that whatever was interrupted
-// can still be listed and removed by its session's ID.
+// A sandbox is, in the order in which Start makes it: a container record that names its class, workspace and UID
+// range; the workspace; the layer; the run directory in it; the bundle and the process, or containerd's task. Stop
+// takes them away in the opposite order, so that whatever was interrupted can still be listed and removed by its
+// session's ID.
 //
-// A sandbox of the warm pool (warm.go) is made without a workspace and under a name of its own, and a Start claims
-// it (claim.go): the workspace is attached, limits are fitted, and the claim is written down.
+// A sandbox of the warm pool (warm.go) is made without a workspace and under a name of its own, and a Start claims it
+// (claim.go): the workspace is attached, limits are fitted, and the claim is written down.
 //
-// A daemon that is killed leaves containers running, and gVisor's shims. The next one
-// mounts the same loop device again in its own mount namespace; it finds containers by their bundles, and shims by
-// containerd's state.
+// A daemon that is killed leaves containers running, and gVisor's shims. The next one mounts the same loop device
+// again in its own mount namespace; it finds containers by their bundles, and shims by containerd's state.
 package containerd

@@ -77,7 +77,8 @@ func checkKernel() Finding {
 	}
 	release := unix.ByteSliceToString(u.Release[:])
 	if !atLeast(release, 5, 19) {
-		return Finding{"kernel", Fail, release, "user namespaces over id-mapped layers need Linux 5.19", "use a newer kernel"}
+		return Finding{"kernel", Fail, release, "user namespaces over id-mapped layers need Linux 5.19",
+			"use a newer kernel"}
 	}
 	return good("kernel", release)
 }
@@ -125,8 +126,10 @@ func checkUserNamespaces(program string) Finding {
 	defer st.close()
 	ns, err := newUserNamespace(st, trialFirstID, trialFirstID)
 	if err != nil {
-		return Finding{"user namespaces", Warn, "only root's own: " + err.Error(), "containers share the host's inotify and namespace limits, so that one can use them up for all",
-			"run it as root; have the security module of this host allow it to berth-guest; else raise fs.inotify.max_user_instances and max_user_watches a hundredfold"}
+		return Finding{"user namespaces", Warn, "only root's own: " + err.Error(), "containers share the host's " +
+			"inotify and namespace limits, so that one can use them up for all",
+			"run it as root; have the security module of this host allow it to berth-guest; else raise " +
+				"fs.inotify.max_user_instances and max_user_watches a hundredfold"}
 	}
 	ns.Close()
 	return good("user namespaces", "yes, with limits of their own")
@@ -143,7 +146,8 @@ func checkSeccomp() Finding {
 
 func checkPrograms(cfg Config) []Finding {
 	return []Finding{
-		checkProgram("shim", filepath.Join(cfg.BinDir, "containerd-shim-runc-v2")), checkProgram("guest", cfg.guestProgram()),
+		checkProgram("shim", filepath.Join(cfg.BinDir, "containerd-shim-runc-v2")),
+		checkProgram("guest", cfg.guestProgram()),
 		checkRunc(cfg.BinDir), checkRunsc(cfg.BinDir),
 	}
 }
@@ -201,7 +205,8 @@ func checkPool(cfg Config) Finding {
 		}
 	}
 	if _, err := os.Stat("/dev/loop-control"); err != nil {
-		return Finding{name, Warn, PoolPlain, why, "load the loop module (modprobe loop), or put the data directory on btrfs"}
+		return Finding{name, Warn, PoolPlain, why,
+			"load the loop module (modprobe loop), or put the data directory on btrfs"}
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -209,7 +214,8 @@ func checkPool(cfg Config) Finding {
 	}
 	free := int64(st.Bavail) * st.Bsize
 	if free/2 < minPool {
-		return Finding{name, Fail, fmt.Sprintf("%d MiB free", free>>20), "images and workspaces need room", "free some, or choose another data directory"}
+		return Finding{name, Fail, fmt.Sprintf("%d MiB free", free>>20), "images and workspaces need room",
+			"free some, or choose another data directory"}
 	}
 	return good(name, fmt.Sprintf("a btrfs in a file below the data directory, %d GiB free there", free>>30))
 }

@@ -17,19 +17,23 @@ type sysctl struct {
 	why  string
 }
 
-// The needs of 1,000 sessions. A session is a guest with some 8 threads, under gVisor a shim and a kernel with some 30 more, a
-// handful of programs, one network namespace, one keyring and one seccomp filter of a few pages.
+// The needs of 1,000 sessions. A session is a guest with some 8 threads, under gVisor a shim and a kernel with some
+// 30 more, a handful of programs, one network namespace, one keyring and one seccomp filter of a few pages.
 var sysctls = []sysctl{
-	{"kernel.pid_max", 65536, "1,000 sessions with guest, programs and under gVisor a shim have more threads than process numbers"},
-	{"kernel.threads-max", 65536, "guests and programs, and under gVisor shims and kernels, are some 30 threads a session"},
+	{"kernel.pid_max", 65536, "1,000 sessions with guest, programs and under gVisor a shim have more threads than " +
+		"process numbers"},
+	{"kernel.threads-max", 65536,
+		"guests and programs, and under gVisor shims and kernels, are some 30 threads a session"},
 	{"kernel.pty.max", 2048, "each terminal takes one, and a session may have several"},
 	{"kernel.keys.root_maxkeys", 2000, "each container has a keyring; beyond this none starts"},
-	{"fs.inotify.max_user_instances", 128, "each start watches a directory, and so do programs inside that reload; the daemon and each container may have this many"},
+	{"fs.inotify.max_user_instances", 128, "each start watches a directory, and so do programs inside that reload; " +
+		"the daemon and each container may have this many"},
 	{"fs.inotify.max_user_watches", 65536, "programs inside watch whole source trees"},
 	{"fs.mount-max", 10000, "a mount table holds some 40 mounts of the host and of a sandbox"},
 	{"fs.file-max", 262144, "sockets, pipes and files of all sessions together"},
 	{"net.core.somaxconn", 1024, "connections wait here while the daemon is busy"},
-	{"net.core.bpf_jit_limit", 64 << 20, "each container's seccomp filter is compiled; beyond this starts fail with error 524"},
+	{"net.core.bpf_jit_limit", 64 << 20,
+		"each container's seccomp filter is compiled; beyond this starts fail with error 524"},
 	{"user.max_user_namespaces", 2000, "each container has one"},
 	{"user.max_net_namespaces", 2000, "each container has one"},
 	{"user.max_mnt_namespaces", 2000, "each container has one"},
@@ -56,7 +60,8 @@ func (s sysctl) check() (Finding, bool) {
 	found := strings.TrimSpace(string(b))
 	n, err := strconv.ParseInt(found, 10, 64)
 	if err == nil && n < s.min {
-		return Finding{s.name, Warn, found, s.why, fmt.Sprintf("sysctl -w %s=%d for 1,000 sessions", s.name, s.min)}, true
+		return Finding{s.name, Warn, found, s.why, fmt.Sprintf("sysctl -w %s=%d for 1,000 sessions", s.name, s.min)},
+			true
 	}
 	// A value beyond int64 is no limit.
 	return good(s.name, found), true
@@ -70,7 +75,8 @@ func checkOpenFiles() Finding {
 	}
 	found := strconv.FormatUint(lim.Max, 10)
 	if lim.Max < need {
-		return Finding{name, Warn, found, "each session takes several in the daemon, and programs inside get no more than the daemon has",
+		return Finding{name, Warn, found, "each session takes several in the daemon, and programs inside get no " +
+			"more than the daemon has",
 			fmt.Sprintf("start the daemon with a hard limit of %d or more (LimitNOFILE= in its unit)", need)}
 	}
 	return good(name, found)
@@ -83,7 +89,8 @@ func checkLoops() Finding {
 	found := fmt.Sprintf("%d in use", len(used))
 	all, _ := filepath.Glob("/dev/loop[0-9]*")
 	if _, err := os.Stat("/dev/loop-control"); err != nil && len(used) >= len(all) {
-		return Finding{name, Warn, found + ", none free", "the disk pool takes one", "load the loop module (modprobe loop)"}
+		return Finding{name, Warn, found + ", none free", "the disk pool takes one",
+			"load the loop module (modprobe loop)"}
 	}
 	return good(name, found)
 }

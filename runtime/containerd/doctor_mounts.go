@@ -24,7 +24,8 @@ func checkMounts(ctx context.Context) []Finding {
 		overlayErr, mapErr = err, err
 	}
 	return []Finding{
-		tried("overlayfs", overlayErr, "images are layers below a writable one", "use a kernel with overlayfs (modprobe overlay), as root"),
+		tried("overlayfs", overlayErr, "images are layers below a writable one", "use a kernel with overlayfs "+
+			"(modprobe overlay), as root"),
 		tried("id-mapped mounts", mapErr, "files of an image must not be copied for each container's user IDs",
 			"use Linux 5.19 or newer, and ext4, XFS or btrfs for the data directory and /tmp"),
 	}

@@ -50,7 +50,8 @@ func TestDoctorOldRunc(t *testing.T) {
 
 func TestAtLeast(t *testing.T) {
 	for version, want := range map[string]bool{
-		"1.2.0": true, "1.2": true, "1.10.1": true, "2.0.0": true, "1.1.15": false, "0.9": false, "": false, "x.y": false,
+		"1.2.0": true, "1.2": true, "1.10.1": true, "2.0.0": true, "1.1.15": false, "0.9": false, "": false,
+		"x.y":        false,
 		"1.2.0-rc.1": true, "1.2-rc.1": false,
 	} {
 		if atLeast(version, 1, 2) != want {

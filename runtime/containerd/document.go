@@ -14,14 +14,15 @@ import (
 	"berth/proto"
 )
 
-// An image is described by documents of JSON: its indexes, its manifest and its configuration. They are read whole, and whoever made
-// the image decides what is in them: GiBs of blanks are MiBs in an archive, and a value of three bytes can take 150 in memory.
+// An image is described by documents of JSON: its indexes, its manifest and its configuration. They are read whole,
+// and whoever made the image decides what is in them: GiBs of blanks are MiBs in an archive, and a value of three
+// bytes can take 150 in memory.
 
 const (
 	// maxDocument is how many bytes a document may have. Registries take half of that at most.
 	maxDocument = 8 << 20
-	// maxValues bounds the values in a document, which are counted by the commas between them: as many as a whole index of
-	// maxDocument has when it says of each image what there is to say.
+	// maxValues bounds the values in a document, which are counted by the commas between them: as many as a whole
+	// index of maxDocument has when it says of each image what there is to say.
 	maxValues = 256 << 10
 )
 
@@ -31,7 +32,8 @@ type documents struct{ content.Provider }
 // documents are those of the images that are here.
 func (r *Runtime) documents() documents { return documents{r.client.ContentStore()} }
 
-// ReaderAt reads a document into memory and judges it there. What a descriptor says of its size is its maker's word; the store knows.
+// ReaderAt reads a document into memory and judges it there. What a descriptor says of its size is its maker's word;
+// the store knows.
 func (d documents) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	if err := ctx.Err(); err != nil { // which the store does not look at
 		return nil, err
@@ -54,7 +56,8 @@ func (d documents) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (conte
 	return document{bytes.NewReader(text)}, nil
 }
 
-// unembedded is desc without the content that it may have with it, which would be read instead of the store's and judged by nobody.
+// unembedded is desc without the content that it may have with it, which would be read instead of the store's and
+// judged by nobody.
 func unembedded(desc ocispec.Descriptor) ocispec.Descriptor {
 	desc.Data = nil
 	return desc
@@ -71,7 +74,8 @@ func (d documents) children(ctx context.Context, desc ocispec.Descriptor) ([]oci
 
 // unreadable is the answer for an image that has more than is read of one.
 func unreadable(format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "reading the image", "", "the image has "+format+"; build it anew", args...)
+	return proto.Errorf(proto.InvalidArgument, "reading the image", "", "the image has "+format+"; build it anew",
+		args...)
 }
 
 // A document is one in memory.
@@ -99,7 +103,8 @@ type archived struct {
 	configs int // read so far
 }
 
-// ReaderAt bounds what is read of configurations, which is all that is read whole. An archive may name the same one any number of times.
+// ReaderAt bounds what is read of configurations, which is all that is read whole. An archive may name the same one
+// any number of times.
 func (a *archived) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	if !images.IsConfigType(desc.MediaType) {
 		return a.Store.ReaderAt(ctx, desc)

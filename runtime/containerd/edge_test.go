@@ -45,8 +45,8 @@ func TestPlainPool(t *testing.T) {
 	}
 }
 
-// TestPoolStays: where containers' files are is where they are looked for. Plain directories that hold some are not covered by a file system, and one that
-// cannot be mounted is not replaced by plain directories.
+// TestPoolStays: where containers' files are is where they are looked for. Plain directories that hold some are not
+// covered by a file system, and one that cannot be mounted is not replaced by plain directories.
 func TestPoolStays(t *testing.T) {
 	log := testConfig("").Log
 	dir := t.TempDir()
@@ -61,7 +61,8 @@ func TestPoolStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, err = openPool(dir, 1<<30, log); err != nil || d.kind != PoolPlain || !strings.Contains(d.why, "plain directories") {
+	if d, err = openPool(dir, 1<<30, log); err != nil || d.kind != PoolPlain ||
+		!strings.Contains(d.why, "plain directories") {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if !exists(filepath.Join(ws, "kept")) {
@@ -103,7 +104,8 @@ func TestMadeWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil || st.Uid != sessionUser || st.Gid != sessionUser || st.Mode&0o777 != 0o755 {
+	if err := unix.Stat(path, &st); err != nil || st.Uid != sessionUser || st.Gid != sessionUser ||
+		st.Mode&0o777 != 0o755 {
 		t.Errorf("a workspace is %d:%d's with mode %o, %v", st.Uid, st.Gid, st.Mode, err)
 	}
 }
@@ -114,7 +116,8 @@ func TestRangeWithoutRecord(t *testing.T) {
 	r := openIn(t, dir)
 	id, _ := startTest(t, r, proto.ClassRunc)
 	first := r.ids.of[id]
-	if err := os.Chown(filepath.Join(r.disk.layerPath(id), "upper"), int(first)+1000, int(first)); err != nil { // as "chown 1000 /" inside does
+	// as "chown 1000 /" inside does
+	if err := os.Chown(filepath.Join(r.disk.layerPath(id), "upper"), int(first)+1000, int(first)); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.client.ContainerService().Delete(r.ns(t.Context()), id); err != nil {
@@ -224,7 +227,8 @@ func TestRemoveTree(t *testing.T) {
 		}
 		for i := range 20 { // directories that hold something
 			name := fmt.Sprint("dir\n", i)
-			err = errors.Join(err, unix.Mkdirat(at, name, 0), unix.Mkdirat(at, name+"/.berth-removing-1", 0o755), unix.Symlinkat(kept, at, name+"/link"))
+			err = errors.Join(err, unix.Mkdirat(at, name, 0), unix.Mkdirat(at, name+"/.berth-removing-1", 0o755),
+				unix.Symlinkat(kept, at, name+"/link"))
 		}
 		return errors.Join(err, unix.Mknodat(at, "pipe", unix.S_IFIFO, 0))
 	}
@@ -235,7 +239,8 @@ func TestRemoveTree(t *testing.T) {
 		}
 		deepen(t, sub, depth, fill)
 	}
-	if err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link")), os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)); err != nil {
+	if err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link")), os.WriteFile(filepath.Join(dir, "file"), nil,
+		0o600)); err != nil {
 		t.Fatal(err)
 	}
 	spareDescriptors(t, 100)
@@ -293,8 +298,8 @@ func TestRemoveNestedSubvolumes(t *testing.T) {
 	}
 }
 
-// TestPoolIsRootsAlone: what a container's root makes in its workspace is root's on disk, set-user-ID programs too. No other user of the host can
-// run one, in a pool that is mounted and in one that is not.
+// TestPoolIsRootsAlone: what a container's root makes in its workspace is root's on disk, set-user-ID programs too.
+// No other user of the host can run one, in a pool that is mounted and in one that is not.
 func TestPoolIsRootsAlone(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // as /var/lib is
@@ -389,7 +394,8 @@ func TestRefusedSpecs(t *testing.T) {
 		change func(id *string, s *session.Spec)
 		code   proto.Code
 	}{
-		"id as a path":        {func(id *string, _ *session.Spec) { *id = "container_../../../../../etc" }, proto.InvalidArgument},
+		"id as a path": {func(id *string, _ *session.Spec) { *id = "container_../../../../../etc" },
+			proto.InvalidArgument},
 		"workspace as a path": {func(_ *string, s *session.Spec) { s.Workspace = "../../etc" }, proto.InvalidArgument},
 		"no workspace":        {func(_ *string, s *session.Spec) { s.Workspace = "" }, proto.InvalidArgument},
 		"no such class":       {func(_ *string, s *session.Spec) { s.Class = "kata" }, proto.Unsupported},

@@ -43,24 +43,33 @@ func TestEnds(t *testing.T) {
 	cases := []told{
 		{name: "a code", command: "exit 3", reason: proto.EndExit, code: 3},
 		{name: "a crash", command: "kill -SEGV $$", reason: proto.EndSignal, code: 139},
-		{name: "a full workspace", command: "dd if=/dev/zero of=big bs=1M", reason: proto.EndDiskQuota, code: 1, message: "/workspace is full"},
-		{name: "an unrelated failure on a full disk", command: "grep -q nobody-of-that-name /etc/passwd", reason: proto.EndExit, code: 1},
+		{name: "a full workspace", command: "dd if=/dev/zero of=big bs=1M", reason: proto.EndDiskQuota, code: 1,
+			message: "/workspace is full"},
+		{name: "an unrelated failure on a full disk", command: "grep -q nobody-of-that-name /etc/passwd",
+			reason: proto.EndExit, code: 1},
 		{name: "a complaint on a full disk", command: "echo no such thing >&2; exit 4", reason: proto.EndExit, code: 4},
 		{name: "making room on a full disk", command: "rm big && echo fine > file && cat file", reason: proto.EndExit},
-		{name: "a full layer", command: "dd if=/dev/zero of=/home/user/big bs=1M; r=$?; rm -f big; exit $r", reason: proto.EndDiskQuota, code: 1, message: "outside /workspace"},
+		{name: "a full layer", command: "dd if=/dev/zero of=/home/user/big bs=1M; r=$?; rm -f big; exit $r",
+			reason: proto.EndDiskQuota, code: 1, message: "outside /workspace"},
 		{name: "room in the layer", command: "rm /home/user/big && echo fine > /home/user/file", reason: proto.EndExit},
-		{name: "a full /tmp, told by nobody", command: "dd if=/dev/zero of=/tmp/big bs=1M 2>/dev/null", reason: proto.EndDiskQuota, code: 1, message: "/tmp is full"},
+		{name: "a full /tmp, told by nobody", command: "dd if=/dev/zero of=/tmp/big bs=1M 2>/dev/null",
+			reason: proto.EndDiskQuota, code: 1, message: "/tmp is full"},
 		{name: "room in /tmp", command: "rm /tmp/big", reason: proto.EndExit},
-		{name: "words alone", command: "echo No space left on device >&2; exit 5", reason: proto.EndExit, code: 5, message: "not full now"},
-		{name: "refused processes", command: forkUntilRefused, reason: proto.EndPIDLimit, code: 1, message: "limits.pids"},
-		{name: "words alone, of processes", command: "echo fork: Resource temporarily unavailable >&2; exit 6", reason: proto.EndExit, code: 6, class: proto.ClassRunc},
-		{name: "memory", command: "python3 -c 'x = bytearray(1 << 30)'", reason: proto.EndOutOfMemory, code: 137, message: "memory limit"},
+		{name: "words alone", command: "echo No space left on device >&2; exit 5", reason: proto.EndExit, code: 5,
+			message: "not full now"},
+		{name: "refused processes", command: forkUntilRefused, reason: proto.EndPIDLimit, code: 1,
+			message: "limits.pids"},
+		{name: "words alone, of processes", command: "echo fork: Resource temporarily unavailable >&2; exit 6",
+			reason: proto.EndExit, code: 6, class: proto.ClassRunc},
+		{name: "memory", command: "python3 -c 'x = bytearray(1 << 30)'", reason: proto.EndOutOfMemory, code: 137,
+			message: "memory limit"},
 		{name: "a crash like it", command: "kill -KILL $$", reason: proto.EndSignal, code: 137},
 		{name: "its files are there", command: "cat file", reason: proto.EndExit},
 		{name: "time", command: "sleep 100", timeout: 0.5, reason: proto.EndTimeout, code: 137},
 	}
 	classes(t, func(t *testing.T, class proto.RuntimeClass) {
-		s, err := st.Sessions.Create(context.Background(), sessiontest.Owner, proto.CreateContainer{RuntimeClass: class})
+		s, err := st.Sessions.Create(context.Background(), sessiontest.Owner, proto.CreateContainer{
+			RuntimeClass: class})
 		if err != nil {
 			t.Fatal(err)
 		}

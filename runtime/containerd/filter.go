@@ -11,9 +11,9 @@ import (
 
 const ptraceGetFilter = 0x420c // PTRACE_SECCOMP_GET_FILTER
 
-// filterOf is the filter of system calls that a process has, as the kernel runs it. The process must be one that runc has set up and that has
-// nothing to do yet: it stops for it, and verify is called when it cannot become another any more. It takes root, a kernel with CONFIG_CHECKPOINT_RESTORE and a
-// daemon that is not filtered itself.
+// filterOf is the filter of system calls that a process has, as the kernel runs it. The process must be one that runc
+// has set up and that has nothing to do yet: it stops for it, and verify is called when it cannot become another any
+// more. It takes root, a kernel with CONFIG_CHECKPOINT_RESTORE and a daemon that is not filtered itself.
 func filterOf(pid int, verify func() error) (filter []unix.SockFilter, err error) {
 	done := make(chan struct{})
 	go offMain(func() { // who traces is a thread
@@ -49,7 +49,8 @@ func traceFilter(pid int, verify func() error) (filter []unix.SockFilter, err er
 		return nil, fmt.Errorf("there is not one filter: %w", errno)
 	}
 	filter = make([]unix.SockFilter, n)
-	if _, _, errno = unix.Syscall6(unix.SYS_PTRACE, ptraceGetFilter, uintptr(pid), 0, uintptr(unsafe.Pointer(unsafe.SliceData(filter))), 0, 0); errno != 0 {
+	if _, _, errno = unix.Syscall6(unix.SYS_PTRACE, ptraceGetFilter, uintptr(pid), 0,
+		uintptr(unsafe.Pointer(unsafe.SliceData(filter))), 0, 0); errno != 0 {
 		return nil, errno
 	}
 	return filter, nil
@@ -58,7 +59,8 @@ func traceFilter(pid int, verify func() error) (filter []unix.SockFilter, err er
 // stopTime is what a process that waits may take to stop.
 const stopTime = time.Second
 
-// awaitStop waits for a process that this thread traces to stop. There is nothing to wait for it with and a time limit, so it is asked.
+// awaitStop waits for a process that this thread traces to stop. There is nothing to wait for it with and a time
+// limit, so it is asked.
 func awaitStop(pid int) error {
 	for end := time.Now().Add(stopTime); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
 		var status unix.WaitStatus

@@ -16,10 +16,11 @@ import (
 	"berth/session"
 )
 
-// A warm sandbox was made with the limits of whoever asked last. Where the session's are others, they are set here, from the same numbers
-// that newSpec and rlimits give to one that is made for its session.
+// A warm sandbox was made with the limits of whoever asked last. Where the session's are others, they are set here,
+// from the same numbers that newSpec and rlimits give to one that is made for its session.
 
-// fit changes the limits of m from those it has to those of spec. The sizes of its file systems in memory are set by resize, from inside.
+// fit changes the limits of m from those it has to those of spec. The sizes of its file systems in memory are set by
+// resize, from inside.
 func (r *Runtime) fit(m *member, spec session.Spec) error {
 	had, want := session.Spec{Class: spec.Class, Limits: m.limits}, session.Spec{Class: spec.Class, Limits: spec.Limits}
 	if had.Limits == want.Limits {
@@ -51,16 +52,21 @@ func resize(had, want proto.Limits) error {
 		if mnt.Destination != "/tmp" && mnt.Destination != "/dev/shm" {
 			continue
 		}
-		sizes := slices.DeleteFunc(mnt.Options, func(o string) bool { return !strings.HasPrefix(o, "size=") && !strings.HasPrefix(o, "nr_inodes=") })
+		sizes := slices.DeleteFunc(mnt.Options, func(o string) bool {
+			return !strings.HasPrefix(o, "size=") &&
+				!strings.HasPrefix(o, "nr_inodes=")
+		})
 		// The flags of the mount are said again, or they would be taken off.
-		if err := unix.Mount("", mnt.Destination, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, strings.Join(sizes, ",")); err != nil {
+		if err := unix.Mount("", mnt.Destination, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV,
+			strings.Join(sizes, ",")); err != nil {
 			return fmt.Errorf("resizing %s: %w", mnt.Destination, err)
 		}
 	}
 	return nil
 }
 
-// A setting is a file of a cgroup with what is to be in it. It is in the directory of its controller (v1) or of the sandbox (v2).
+// A setting is a file of a cgroup with what is to be in it. It is in the directory of its controller (v1) or of the
+// sandbox (v2).
 type setting struct{ controller, v1, v1Value, v2, v2Value string }
 
 // settings are what res sets, in the order in which limits can grow.
@@ -70,7 +76,8 @@ func settings(res *specs.LinuxResources) []setting {
 	memory, pids := num(*res.Memory.Limit), num(*res.Pids.Limit)
 	return []setting{
 		{"cpu", "cpu.cfs_quota_us", quota, "cpu.max", quota + " " + period},
-		{"memory", "memory.memsw.limit_in_bytes", num(*res.Memory.Swap), "", ""}, // on v2 swap is counted apart, and stays at none
+		// on v2 swap is counted apart, and stays at none
+		{"memory", "memory.memsw.limit_in_bytes", num(*res.Memory.Swap), "", ""},
 		{"memory", "memory.limit_in_bytes", memory, "memory.max", memory},
 		{"pids", "pids.max", pids, "pids.max", pids},
 	}

@@ -37,7 +37,8 @@ func findFreezer(sandbox string) (freezer, error) {
 	return freezer{}, os.ErrNotExist
 }
 
-// ended reports whether no process is left in it. A cgroup that is removed meanwhile has no files, or ones that say ENODEV.
+// ended reports whether no process is left in it. A cgroup that is removed meanwhile has no files, or ones that say
+// ENODEV.
 func (f freezer) ended(context.Context) (bool, error) {
 	list, err := os.ReadFile(filepath.Join(f.dir, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
@@ -77,8 +78,9 @@ func (f freezer) halt(ctx context.Context) error {
 	if f.v2 {
 		return f.halt2(ctx)
 	}
-	// A thread that is executing a program waits for the others of its process to end, and these may stand still already. So all go on for a moment
-	// where some do not come to rest, and have longer each time, since others are but slow: v1 has shown some 10 ms.
+	// A thread that is executing a program waits for the others of its process to end, and these may stand still
+	// already. So all go on for a moment where some do not come to rest, and have longer each time, since others are
+	// but slow: v1 has shown some 10 ms.
 	for long := 10 * time.Millisecond; ; long *= 2 {
 		if still, err := f.hold(ctx, long); still || err != nil {
 			return err
@@ -92,8 +94,8 @@ func (f freezer) halt(ctx context.Context) error {
 	}
 }
 
-// hold looks for so long whether everything comes to rest. v1 tells nobody when it has, and a process that was forked meanwhile needs the state to be
-// written once more.
+// hold looks for so long whether everything comes to rest. v1 tells nobody when it has, and a process that was forked
+// meanwhile needs the state to be written once more.
 func (f freezer) hold(ctx context.Context, long time.Duration) (still bool, err error) {
 	const longest = 10 * time.Millisecond
 	end := time.Now().Add(long)

@@ -12,8 +12,9 @@ import (
 	"berth/session"
 )
 
-// A gauge is the kernel's files about one sandbox, kept open: they are read for every command, and to open them anew takes five times as
-// long as to read them. A cgroup's file cannot be read when that is gone, so a gauge never shows another sandbox's numbers.
+// A gauge is the kernel's files about one sandbox, kept open: they are read for every command, and to open them anew
+// takes five times as long as to read them. A cgroup's file cannot be read when that is gone, so a gauge never shows
+// another sandbox's numbers.
 type gauge struct {
 	workspace string
 
@@ -142,7 +143,8 @@ func (d *disk) quotaOf(path string) *quotaGauge {
 		return &quotaGauge{}
 	}
 	dir := fmt.Sprintf("/sys/fs/btrfs/%s/qgroups/0_%d/", d.fsid(), id)
-	return &quotaGauge{dir: dir, limit: openPage(dir + "max_referenced"), used: openPage(dir + "referenced"), reserved: openPage(dir + "rsv_data")}
+	return &quotaGauge{dir: dir, limit: openPage(dir + "max_referenced"), used: openPage(dir + "referenced"),
+		reserved: openPage(dir + "rsv_data")}
 }
 
 // whole reports whether all there is to read is open.
@@ -192,8 +194,8 @@ func (t *tally) close() {
 	}
 }
 
-// metaBytes is how little must be left, in bytes, for what is reserved for records of files to count: where more is, the kernel writes
-// out what those are for rather than refuse anything.
+// metaBytes is how little must be left, in bytes, for what is reserved for records of files to count: where more is,
+// the kernel writes out what those are for rather than refuse anything.
 const metaBytes = 512 << 20
 
 // read shows what the subvolume uses of its limit. The kernel counts what is written in its qgroup only when
@@ -232,8 +234,8 @@ func (q *quotaGauge) close() {
 	q.reserved.close()
 }
 
-// A page is an open file of the kernel's own, which gives all it has at once. Nil is one that is not there. It is none of package os: those are made for
-// files that have to be waited for, at twice the system calls.
+// A page is an open file of the kernel's own, which gives all it has at once. Nil is one that is not there. It is
+// none of package os: those are made for files that have to be waited for, at twice the system calls.
 type page struct {
 	fd  int
 	buf [pageBytes]byte

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestHearsHangups: what is started by a process that ignored hangups does not, once it hears them, and the process outlives one.
+// TestHearsHangups: what is started by a process that ignored hangups does not, once it hears them, and the process
+// outlives one.
 func TestHearsHangups(t *testing.T) {
 	ignored := func() bool {
 		t.Helper()

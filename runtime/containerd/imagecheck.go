@@ -12,11 +12,11 @@ import (
 
 // What an image may have. It is said when the image comes, not at the start of a container that cannot be.
 const (
-	// maxLayers is more than the builders make, which stop at 127, and less than what overlayfs takes once each layer is
-	// mapped to a container's users.
+	// maxLayers is more than the builders make, which stop at 127, and less than what overlayfs takes once each layer
+	// is mapped to a container's users.
 	maxLayers = 128
-	// maxVariable and maxEnvironment, in bytes, leave room for what a command brings itself below the kernel's 128 KiB for
-	// one variable and 2 MiB for all.
+	// maxVariable and maxEnvironment, in bytes, leave room for what a command brings itself below the kernel's 128
+	// KiB for one variable and 2 MiB for all.
 	maxVariable    = 64 << 10
 	maxEnvironment = 512 << 10
 )
@@ -36,14 +36,16 @@ func (r *Runtime) checkImage(ctx context.Context, op, name string, desc ocispec.
 	}
 	switch n := len(mf.Layers); {
 	case n == 0 || len(conf.RootFS.DiffIDs) != n:
-		return bad("the image has %d layers, its configuration %d; it takes one, and as many of both", n, len(conf.RootFS.DiffIDs))
+		return bad("the image has %d layers, its configuration %d; it takes one, and as many of both", n,
+			len(conf.RootFS.DiffIDs))
 	case n > maxLayers:
 		return bad("the image has %d layers, %d are the most; build it with fewer", n, maxLayers)
 	}
 	all := 0
 	for _, kv := range conf.Config.Env {
 		if all += len(kv) + 1; len(kv) > maxVariable || all > maxEnvironment {
-			return bad("the image's environment is too large: %d bytes are the most for one variable, %d for all", maxVariable, maxEnvironment)
+			return bad("the image's environment is too large: %d bytes are the most for one variable, %d for all",
+				maxVariable, maxEnvironment)
 		}
 	}
 	return nil

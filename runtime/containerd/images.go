@@ -96,7 +96,8 @@ func (i *Images) List(ctx context.Context) ([]session.Image, error) {
 }
 
 // Import takes an image archive. See session.Images.
-func (i *Images) Import(ctx context.Context, name string, in io.Reader, progress func(session.ImageProgress)) (session.Image, error) {
+func (i *Images) Import(ctx context.Context, name string, in io.Reader, progress func(session.ImageProgress)) (
+	session.Image, error) {
 	const op = "import image"
 	if name != "" {
 		if _, err := fullName(op, name); err != nil || isDigestName(name) {
@@ -208,8 +209,8 @@ type search struct {
 	found map[digest.Digest]manifest // the first that has a name
 }
 
-// collect walks an index and gathers the manifests that fit this machine, by digest. An index may name another any number of
-// times, and so may that one; each is read once, and again only if it had no name before.
+// collect walks an index and gathers the manifests that fit this machine, by digest. An index may name another any
+// number of times, and so may that one; each is read once, and again only if it had no name before.
 func (s *search) collect(ctx context.Context, desc ocispec.Descriptor, name string, depth int) error {
 	desc = unembedded(desc)
 	if n := imageNameOf(desc); n != "" {
@@ -287,7 +288,8 @@ func imageNameOf(desc ocispec.Descriptor) string {
 
 // install unpacks a manifest whose content is here and names it. The name moves
 // last, so that it never points at what cannot be started.
-func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Descriptor, progress func(session.ImageProgress)) (session.Image, error) {
+func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Descriptor,
+	progress func(session.ImageProgress)) (session.Image, error) {
 	full, err := fullName(op, name)
 	if err != nil || isDigestName(full) { // which would move what others pinned
 		return session.Image{}, badName(op, name)
@@ -313,7 +315,8 @@ func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Des
 	if err != nil {
 		return session.Image{}, r.fail(ctx, op, name, err)
 	}
-	report(progress, session.ImageProgress{Stage: "done", Item: shortDigest(out.Digest), Done: out.SizeBytes, Total: out.SizeBytes})
+	report(progress, session.ImageProgress{Stage: "done", Item: shortDigest(out.Digest), Done: out.SizeBytes,
+		Total: out.SizeBytes})
 	return out, nil
 }
 
@@ -356,7 +359,8 @@ func (i *Images) Remove(ctx context.Context, ref string) error {
 		return noImage(op, ref) // what is no name names no image
 	}
 	if isDigestName(name) {
-		return proto.Errorf(proto.InvalidArgument, op, ref, "%.80s is what an image holds, not its name; it goes by itself once it has no name and no container needs it", ref)
+		return proto.Errorf(proto.InvalidArgument, op, ref, "%.80s is what an image holds, not its name; it goes by "+
+			"itself once it has no name and no container needs it", ref)
 	}
 	err = i.r.client.ImageService().Delete(i.r.ns(ctx), name)
 	i.r.resolved.forget()
@@ -446,7 +450,8 @@ func (r *Runtime) describe(ctx context.Context, rec images.Image) (session.Image
 		return session.Image{}, err
 	}
 	return session.Image{
-		Name: shortName(rec.Name), Digest: rec.Target.Digest.String(), CreatedAt: rec.UpdatedAt.UTC(), Platform: c.platform, SizeBytes: c.size,
+		Name: shortName(rec.Name), Digest: rec.Target.Digest.String(), CreatedAt: rec.UpdatedAt.UTC(),
+		Platform: c.platform, SizeBytes: c.size,
 	}, nil
 }
 

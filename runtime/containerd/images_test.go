@@ -28,13 +28,15 @@ import (
 )
 
 func TestImageNames(t *testing.T) {
-	for ref, want := range map[string]string{"base": "base", "base:latest": "base", "debian:12": "debian:12", "example.org/a/b:c": "example.org/a/b:c"} {
+	for ref, want := range map[string]string{"base": "base", "base:latest": "base", "debian:12": "debian:12",
+		"example.org/a/b:c": "example.org/a/b:c"} {
 		full, err := fullName("test", ref)
 		if err != nil || shortName(full) != want {
 			t.Errorf("%s became %q and %q, %v", ref, full, shortName(full), err)
 		}
 	}
-	for _, ref := range []string{"", "Base", "a b", "../x", "sha256:12", "a:b:c", "x\x00", "-", strings.Repeat("a", 300)} {
+	for _, ref := range []string{"", "Base", "a b", "../x", "sha256:12", "a:b:c", "x\x00", "-",
+		strings.Repeat("a", 300)} {
 		if _, err := fullName("test", ref); proto.CodeOf(err) != proto.InvalidArgument {
 			t.Errorf("%q is a name: %v", ref, err)
 		}
@@ -61,11 +63,13 @@ func FuzzImageName(f *testing.F) {
 // dockerArchive is what "docker save" writes, older form.
 func dockerArchive(t *testing.T) []byte {
 	layer := tarOf(t, tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755})
-	conf := `{"architecture":"` + runtime.GOARCH + `","os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:` + sha(layer) + `"]}}`
+	conf := `{"architecture":"` + runtime.GOARCH + `","os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:` +
+		sha(layer) + `"]}}`
 	return tarOf(t,
 		tarFile{name: "layer/layer.tar", body: string(layer), mode: 0o644},
 		tarFile{name: "conf.json", body: conf, mode: 0o644},
-		tarFile{name: "manifest.json", body: `[{"Config":"conf.json","RepoTags":["docked:2"],"Layers":["layer/layer.tar"]}]`, mode: 0o644},
+		tarFile{name: "manifest.json",
+			body: `[{"Config":"conf.json","RepoTags":["docked:2"],"Layers":["layer/layer.tar"]}]`, mode: 0o644},
 	)
 }
 
@@ -95,8 +99,11 @@ func TestImport(t *testing.T) {
 		"named:1": oci, "docked:2": dockerArchive(t),
 	} {
 		var stages []string
-		img, err := im.Import(t.Context(), "", bytes.NewReader(archive), func(p session.ImageProgress) { stages = append(stages, p.Stage) })
-		if err != nil || img.Name != name || !strings.HasPrefix(img.Digest, "sha256:") || img.SizeBytes == 0 || img.Platform != "linux/"+runtime.GOARCH {
+		img, err := im.Import(t.Context(), "", bytes.NewReader(archive), func(p session.ImageProgress) {
+			stages = append(stages, p.Stage)
+		})
+		if err != nil || img.Name != name || !strings.HasPrefix(img.Digest, "sha256:") || img.SizeBytes == 0 ||
+			img.Platform != "linux/"+runtime.GOARCH {
 			t.Fatalf("imported %+v, %v", img, err)
 		}
 		if got := strings.Join(stages, " "); got != "importing unpacking done" {
@@ -104,7 +111,8 @@ func TestImport(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"gzip", "zstd"} {
-		if img, err := im.Import(t.Context(), kind, bytes.NewReader(compressed(t, oci, kind)), nil); err != nil || img.Name != kind {
+		if img, err := im.Import(t.Context(), kind, bytes.NewReader(compressed(t, oci, kind)), nil); err != nil ||
+			img.Name != kind {
 			t.Errorf("%s: %+v, %v", kind, img, err)
 		}
 	}
@@ -198,7 +206,8 @@ func TestImagePins(t *testing.T) {
 	if gone, err := im.Sweep(t.Context(), nil); err != nil || len(gone) != 1 {
 		t.Errorf("swept %v, %v", gone, err)
 	}
-	if left := entries(t, filepath.Join(r.cfg.Dir, "ctr", "io.containerd.snapshotter.v1.overlayfs", "snapshots")); len(left) > 0 {
+	if left := entries(t, filepath.Join(r.cfg.Dir, "ctr", "io.containerd.snapshotter.v1.overlayfs", "snapshots")); len(
+		left) > 0 {
 		t.Errorf("layers left on disk: %v", left)
 	}
 	if err := r.Start(t.Context(), id, spec); proto.CodeOf(err) != proto.NotFound {
@@ -224,13 +233,15 @@ func TestHostileArchives(t *testing.T) {
 		"no image":  {tarOf(t, tarFile{name: "x", body: "y"}), proto.InvalidArgument},
 		"bad index": {tarOf(t, tarFile{name: "oci-layout", body: `{"imageLayoutVersion":"1.0.0"}`},
 			tarFile{name: "index.json", body: `{"manifests":[{"digest":"sha256:../../etc"}]}`}), ""},
-		"missing blobs":   {tarOf(t, tarFile{name: "manifest.json", body: `[{"Config":"c","Layers":["l"]}]`}), proto.InvalidArgument},
-		"changed blob":    {bytes.Replace(good, []byte("secret"), []byte("SECRET"), 1), proto.InvalidArgument},
-		"other machine":   {ociArchiveOf(t, "s390x", tarOf(t), nil), proto.Unsupported},
-		"climbs":          {evil(tarFile{name: climb, body: "x", mode: 0o644}), ""},
-		"absolute":        {evil(tarFile{name: outside, body: "x", mode: 0o644}), ""},
-		"through symlink": {evil(tarFile{name: "out", kind: tar.TypeSymlink, link: filepath.Dir(outside)}, tarFile{name: "out/outside", body: "x"}), ""},
-		"hard link":       {evil(tarFile{name: "out", kind: tar.TypeLink, link: "/etc/shadow"}), proto.InvalidArgument},
+		"missing blobs": {tarOf(t, tarFile{name: "manifest.json", body: `[{"Config":"c","Layers":["l"]}]`}),
+			proto.InvalidArgument},
+		"changed blob":  {bytes.Replace(good, []byte("secret"), []byte("SECRET"), 1), proto.InvalidArgument},
+		"other machine": {ociArchiveOf(t, "s390x", tarOf(t), nil), proto.Unsupported},
+		"climbs":        {evil(tarFile{name: climb, body: "x", mode: 0o644}), ""},
+		"absolute":      {evil(tarFile{name: outside, body: "x", mode: 0o644}), ""},
+		"through symlink": {evil(tarFile{name: "out", kind: tar.TypeSymlink, link: filepath.Dir(outside)},
+			tarFile{name: "out/outside", body: "x"}), ""},
+		"hard link": {evil(tarFile{name: "out", kind: tar.TypeLink, link: "/etc/shadow"}), proto.InvalidArgument},
 	}
 	for name, c := range cases {
 		_, err := r.Images().Import(t.Context(), "evil", bytes.NewReader(c.archive), nil)
@@ -250,15 +261,20 @@ func TestHostileArchives(t *testing.T) {
 // is made where the links point.
 func TestHostileWorkspaceLink(t *testing.T) {
 	r := openTest(t)
-	layer := tarOf(t, tarFile{name: "workspace", kind: tar.TypeSymlink, link: "/etc"}, tarFile{name: ".berth", kind: tar.TypeSymlink, link: "/proc"},
-		tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755}, tarFile{name: "tmp", kind: tar.TypeSymlink, link: "/etc"},
-		tarFile{name: "proc", body: "x"}, tarFile{name: "sys", kind: tar.TypeSymlink, link: "proc"}, tarFile{name: "dev", kind: tar.TypeSymlink, link: "/etc"})
-	img, err := r.Images().Import(t.Context(), "linked", bytes.NewReader(ociArchiveOf(t, runtime.GOARCH, layer, nil)), nil)
+	layer := tarOf(t, tarFile{name: "workspace", kind: tar.TypeSymlink, link: "/etc"},
+		tarFile{name: ".berth", kind: tar.TypeSymlink, link: "/proc"},
+		tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755}, tarFile{name: "tmp", kind: tar.TypeSymlink,
+			link: "/etc"},
+		tarFile{name: "proc", body: "x"}, tarFile{name: "sys", kind: tar.TypeSymlink, link: "proc"},
+		tarFile{name: "dev", kind: tar.TypeSymlink, link: "/etc"})
+	img, err := r.Images().Import(t.Context(), "linked", bytes.NewReader(ociArchiveOf(t, runtime.GOARCH, layer, nil)),
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := newID(proto.ContainerPrefix)
-	err = r.Start(t.Context(), id, session.Spec{Image: img.Digest, Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits})
+	err = r.Start(t.Context(), id, session.Spec{Image: img.Digest, Class: proto.ClassRunc, Workspace: newID(
+		proto.WorkspacePrefix), Limits: testLimits})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +360,8 @@ func serveImage(blobs map[string][]byte, index []byte) http.Handler {
 	})
 }
 
-// TestImageReserve: an image that would leave too little of the disk is given up, with an error to act on, and leaves nothing.
+// TestImageReserve: an image that would leave too little of the disk is given up, with an error to act on, and leaves
+// nothing.
 func TestImageReserve(t *testing.T) {
 	r := openTest(t)
 	whole := ociArchive(t)
@@ -371,8 +388,9 @@ func TestImageReserve(t *testing.T) {
 func TestUnusableImages(t *testing.T) {
 	r := openTest(t)
 	for what, archive := range map[string][]byte{
-		"a large variable":    ociArchive(t, "BIG="+strings.Repeat("A", maxVariable)),
-		"a large environment": ociArchive(t, slices.Repeat([]string{"A=" + strings.Repeat("A", 1000)}, maxEnvironment/1000)...),
+		"a large variable": ociArchive(t, "BIG="+strings.Repeat("A", maxVariable)),
+		"a large environment": ociArchive(t, slices.Repeat([]string{"A=" + strings.Repeat("A", 1000)},
+			maxEnvironment/1000)...),
 	} {
 		_, err := r.Images().Import(t.Context(), "unusable", bytes.NewReader(archive), nil)
 		if code := proto.CodeOf(err); code != proto.InvalidArgument || !strings.Contains(err.Error(), "environment") {
@@ -388,14 +406,16 @@ func TestUnusableImages(t *testing.T) {
 func TestArchiveNamesADigest(t *testing.T) {
 	r := openTest(t)
 	pinned := testImage(t, r)
-	layer := tarOf(t, tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755}, tarFile{name: "etc/evil", body: "evil", mode: 0o644})
+	layer := tarOf(t, tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755}, tarFile{name: "etc/evil", body: "evil",
+		mode: 0o644})
 	files := filesOf(t, ociArchiveOf(t, runtime.GOARCH, layer, nil))
 	for i, f := range files {
 		if f.name == "index.json" {
 			files[i].body = strings.Replace(f.body, "named:1", pinned, 1)
 		}
 	}
-	if img, err := r.Images().Import(t.Context(), "", bytes.NewReader(tarOf(t, files...)), nil); proto.CodeOf(err) != proto.InvalidArgument {
+	if img, err := r.Images().Import(t.Context(), "", bytes.NewReader(tarOf(t, files...)), nil); proto.CodeOf(
+		err) != proto.InvalidArgument {
 		t.Errorf("imported %+v, %v", img, err)
 	}
 	for _, ref := range []string{pinned, "test"} {
@@ -493,7 +513,8 @@ func TestIndexesOfIndexes(t *testing.T) {
 	}{
 		"the same over and over": {withIndex(t, top, bomb...), "", proto.Unsupported},
 		"too many":               {withIndex(t, indexOf(t, crowd...)), "", proto.InvalidArgument},
-		"the first with a name": {withIndex(t, indexOf(t, entryOf(indexType, inner, ""), entryOf(indexType, inner, "late:1"),
+		"the first with a name": {withIndex(t, indexOf(t, entryOf(indexType, inner, ""), entryOf(indexType, inner,
+			"late:1"),
 			entryOf(indexType, inner, "later:2")), inner), "late:1", ""},
 	} {
 		done := make(chan error, 1)
@@ -573,7 +594,8 @@ func (f *flood) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestBlobWithoutEnd: a blob of any size is taken in no further when there is no room left for it, or nobody who wants it.
+// TestBlobWithoutEnd: a blob of any size is taken in no further when there is no room left for it, or nobody who
+// wants it.
 func TestBlobWithoutEnd(t *testing.T) {
 	r := openTest(t)
 	const little = 8 << 20
@@ -583,14 +605,16 @@ func TestBlobWithoutEnd(t *testing.T) {
 	<-ctx.Done()
 	in := newFlood(t, 0, nil)
 	_, err := r.readArchive(ctx, in)
-	if err = r.archiveError(ctx, "import image", "flood", err); proto.CodeOf(err) != proto.QuotaExceeded || in.read > little {
+	if err = r.archiveError(ctx, "import image", "flood", err); proto.CodeOf(err) != proto.QuotaExceeded ||
+		in.read > little {
 		t.Errorf("on a full disk: %d MiB were taken, %v", in.read>>20, err)
 	}
 	r.reserve = 0
 	wanted, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	in = newFlood(t, little, cancel)
-	if _, err := r.Images().Import(wanted, "flood", in, nil); proto.CodeOf(err) != proto.Canceled || in.read > 2*little {
+	if _, err := r.Images().Import(wanted, "flood", in, nil); proto.CodeOf(err) != proto.Canceled ||
+		in.read > 2*little {
 		t.Errorf("for nobody: %d MiB were taken, %v", in.read>>20, err)
 	}
 }
@@ -634,7 +658,8 @@ func saidConfig(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest := strings.Replace(testManifest(t), sha([]byte(conf))+`"`, sha([]byte(many))+`","data":`+string(inPlace), 1)
+	manifest := strings.Replace(testManifest(t), sha([]byte(conf))+`"`, sha([]byte(many))+`","data":`+string(inPlace),
+		1)
 	manifest = strings.Replace(manifest, fmt.Sprintf(`"size":%d`, len(conf)), fmt.Sprintf(`"size":%d`, len(many)), 1)
 	return withIndex(t, indexOf(t, entryOf(manifestType, manifest, "")), manifest, many)
 }
@@ -662,7 +687,8 @@ func TestLargeArchives(t *testing.T) {
 	}
 	defer done(ctx)
 	listing := func(list string) []byte {
-		return tarOf(t, tarFile{name: "manifest.json", body: list}, tarFile{name: "c", body: `{"architecture":"amd64","os":"linux"}`})
+		return tarOf(t, tarFile{name: "manifest.json", body: list},
+			tarFile{name: "c", body: `{"architecture":"amd64","os":"linux"}`})
 	}
 	var links []tarFile
 	for i := range maxEntries + 1 {
@@ -673,7 +699,8 @@ func TestLargeArchives(t *testing.T) {
 		"many tags":             listing(`[{"Config":"c","RepoTags":[` + strings.Repeat(`"a",`, maxValues) + `"a"]}]`),
 		"many files":            tarOf(t, links...),
 		"a long name":           tarOf(t, tarFile{name: strings.Repeat("n", maxEntryName+1)}),
-		"a long link":           tarOf(t, tarFile{name: "n", kind: tar.TypeSymlink, link: strings.Repeat("n", maxEntryName)}),
+		"a long link": tarOf(t, tarFile{name: "n", kind: tar.TypeSymlink, link: strings.Repeat(
+			"n", maxEntryName)}),
 	} {
 		_, err := r.readArchive(ctx, bytes.NewReader(a))
 		if proto.CodeOf(err) != proto.InvalidArgument {
@@ -684,7 +711,8 @@ func TestLargeArchives(t *testing.T) {
 		t.Errorf("one of usual size: %v", err)
 	}
 	store := &archived{Store: r.client.ContentStore(), configs: maxDescriptors - 1}
-	if _, err := archive.ImportIndex(ctx, store, bytes.NewReader(listing(`[{"Config":"c"},{"Config":"c"}]`))); proto.CodeOf(err) != proto.InvalidArgument {
+	if _, err := archive.ImportIndex(ctx, store, bytes.NewReader(
+		listing(`[{"Config":"c"},{"Config":"c"}]`))); proto.CodeOf(err) != proto.InvalidArgument {
 		t.Errorf("one image more than are read: %v", err)
 	}
 }
@@ -722,7 +750,8 @@ func TestPullAsksNobodyElse(t *testing.T) {
 	layer := sha([]byte("elsewhere"))
 	manifest := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",
 		"config":{"mediaType":"application/vnd.oci.image.config.v1+json","digest":"sha256:%s","size":2},
-		"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"sha256:%s","size":9,"urls":[%q]}]}`, sha([]byte("{}")), layer, other.URL)
+		"layers":[{"mediaType":"application/vnd.oci.image.layer.v1.tar","digest":"sha256:%s","size":9,"urls":[%q]}]}`,
+		sha([]byte("{}")), layer, other.URL)
 	index := indexOf(t, entryOf("application/vnd.oci.image.manifest.v1+json", manifest, ""))
 	blobs := map[string][]byte{"sha256:" + sha([]byte("{}")): []byte("{}")}
 	for _, body := range []string{index, manifest} {
@@ -730,7 +759,8 @@ func TestPullAsksNobodyElse(t *testing.T) {
 	}
 	srv := httptest.NewServer(serveImage(blobs, []byte(index)))
 	defer srv.Close()
-	if _, err := r.Images().Pull(t.Context(), strings.TrimPrefix(srv.URL, "http://")+"/team/app:1", nil); err == nil || asked.Load() > 0 {
+	if _, err := r.Images().Pull(t.Context(), strings.TrimPrefix(srv.URL, "http://")+"/team/app:1", nil); err == nil ||
+		asked.Load() > 0 {
 		t.Errorf("%v, and %d times was asked elsewhere", err, asked.Load())
 	}
 }

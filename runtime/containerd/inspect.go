@@ -20,7 +20,8 @@ var _ session.Inspector = (*Runtime)(nil)
 // gvisor. It fails with Unsupported where something is missing that every sandbox is promised: a sandbox that
 // is less than it was asked to be must not be used.
 func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, error) {
-	if held, ok := r.claims.get(id); ok && held.isolation != nil { // of the same process, which nothing can change afterwards
+	// of the same process, which nothing can change afterwards
+	if held, ok := r.claims.get(id); ok && held.isolation != nil {
 		return *held.isolation, nil
 	}
 	name := r.claims.sandbox(id)
@@ -95,7 +96,8 @@ func ownerOf(path string) (uint32, error) {
 	}
 	defer ns.Close()
 	var uid uint32
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, ns.Fd(), unix.NS_GET_OWNER_UID, uintptr(unsafe.Pointer(&uid))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, ns.Fd(), unix.NS_GET_OWNER_UID,
+		uintptr(unsafe.Pointer(&uid))); errno != 0 {
 		return 0, fmt.Errorf("asking who owns a user namespace: %w", errno)
 	}
 	return uid, nil

@@ -46,17 +46,20 @@ func TestSpec(t *testing.T) {
 		seeMounts(t, spec.Mounts)
 		seeSeccomp(t, spec.Linux.Seccomp)
 		seeResources(t, spec.Linux.Resources, class)
-		for _, path := range append([]string{"/proc/kcore", "/proc/keys", "/proc/cmdline", "/sys/firmware", "/sys/fs/btrfs"}, maskedPaths...) {
+		for _, path := range append([]string{"/proc/kcore", "/proc/keys", "/proc/cmdline", "/sys/firmware",
+			"/sys/fs/btrfs"}, maskedPaths...) {
 			if !slices.Contains(spec.Linux.MaskedPaths, path) {
 				t.Errorf("%s is not masked", path)
 			}
 		}
-		for _, path := range []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup"} {
+		for _, path := range []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
+			"/sys/fs/cgroup"} {
 			if !slices.Contains(spec.Linux.ReadonlyPaths, path) {
 				t.Errorf("%s is not read-only", path)
 			}
 		}
-		if want := "/" + namespace + "/" + id; spec.Linux.CgroupsPath != want || spec.Hooks != nil || len(spec.Linux.Devices) > 0 {
+		if want := "/" + namespace + "/" + id; spec.Linux.CgroupsPath != want || spec.Hooks != nil ||
+			len(spec.Linux.Devices) > 0 {
 			t.Errorf("cgroup %q, hooks %v, devices %v", spec.Linux.CgroupsPath, spec.Hooks, spec.Linux.Devices)
 		}
 	})
@@ -85,8 +88,9 @@ func seeProcess(t *testing.T, p *specs.Process, class proto.RuntimeClass) {
 	}
 	all := map[string]uint64{} // under runc setLimits gives them
 	if class == proto.ClassGVisor {
-		all = map[string]uint64{"RLIMIT_NOFILE": uint64(testLimits.OpenFiles), "RLIMIT_CORE": 0, "RLIMIT_SIGPENDING": queuedSignals,
-			"RLIMIT_MSGQUEUE": messageQueues, "RLIMIT_NPROC": uint64(testLimits.PIDs)}
+		all = map[string]uint64{"RLIMIT_NOFILE": uint64(testLimits.OpenFiles), "RLIMIT_CORE": 0,
+			"RLIMIT_SIGPENDING": queuedSignals,
+			"RLIMIT_MSGQUEUE":   messageQueues, "RLIMIT_NPROC": uint64(testLimits.PIDs)}
 	}
 	if !maps.Equal(limits, all) {
 		t.Errorf("limits of processes %v, want %v", limits, all)
@@ -101,7 +105,8 @@ func TestRlimits(t *testing.T) {
 		r.ownCounts = own
 		id, _ := startTest(t, r, proto.ClassRunc)
 		got := ask(t, r, id, guestRequest{Op: "read", Path: "/proc/self/limits"})
-		for name, want := range map[string]uint64{"Max open files": uint64(testLimits.OpenFiles), "Max core file size": 0,
+		for name, want := range map[string]uint64{"Max open files": uint64(testLimits.OpenFiles),
+			"Max core file size":  0,
 			"Max pending signals": queuedSignals, "Max msgqueue size": messageQueues} {
 			soft, hard := limitIn(t, got.Text, name)
 			if hard != want || soft != want {
@@ -121,8 +126,8 @@ func limitIn(t *testing.T, table, name string) (soft, hard uint64) {
 	return soft, hard
 }
 
-// TestNamespaceOwner: who is root in a container owns its namespace, so that what the kernel counts for its users it counts
-// for nobody else; all its other namespaces belong to that one. Where that cannot be had, Inspect says so.
+// TestNamespaceOwner: who is root in a container owns its namespace, so that what the kernel counts for its users it
+// counts for nobody else; all its other namespaces belong to that one. Where that cannot be had, Inspect says so.
 func TestNamespaceOwner(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -171,7 +176,8 @@ func seeNamespaces(t *testing.T, l *specs.Linux, class proto.RuntimeClass) {
 	}
 }
 
-// seeMounts: nothing of the host is mounted by the configuration, and nothing lets devices or set-user-ID programs work.
+// seeMounts: nothing of the host is mounted by the configuration, and nothing lets devices or set-user-ID programs
+// work.
 func seeMounts(t *testing.T, mounts []specs.Mount) {
 	t.Helper()
 	for _, m := range mounts {
@@ -182,7 +188,10 @@ func seeMounts(t *testing.T, mounts []specs.Mount) {
 		if !slices.Contains(m.Options, "nosuid") || !devices && !slices.Contains(m.Options, "nodev") {
 			t.Errorf("mounted with %v: %s", m.Options, m.Destination)
 		}
-		if m.Type == "tmpfs" && !slices.ContainsFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, "size=") }) {
+		if m.Type == "tmpfs" && !slices.ContainsFunc(m.Options, func(o string) bool {
+			return strings.HasPrefix(
+				o, "size=")
+		}) {
 			t.Errorf("%s has no size", m.Destination)
 		}
 	}
@@ -232,7 +241,8 @@ func TestInspect(t *testing.T) {
 	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		id, _ := startTest(t, r, class)
 		iso, err := r.Inspect(t.Context(), id)
-		if err != nil || !iso.UserNamespace || iso.HostUID < defaultFirstID || !iso.Seccomp || !iso.NoNewPrivs || iso.Network != string(proto.NetworkNone) {
+		if err != nil || !iso.UserNamespace || iso.HostUID < defaultFirstID || !iso.Seccomp || !iso.NoNewPrivs ||
+			iso.Network != string(proto.NetworkNone) {
 			t.Errorf("%+v, %v", iso, err)
 		}
 	})
@@ -260,7 +270,8 @@ func TestProbesFromInside(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got[name], errno)
 		}
 	}
-	for _, path := range []string{"/proc/kallsyms", "/proc/timer_list", "/proc/keys", "/proc/cmdline", "/proc/diskstats", "/proc/partitions"} {
+	for _, path := range []string{"/proc/kallsyms", "/proc/timer_list", "/proc/keys", "/proc/cmdline",
+		"/proc/diskstats", "/proc/partitions"} {
 		if got := ask(t, r, id, guestRequest{Op: "read", Path: path}); got.Text != "" {
 			t.Errorf("%s can be read: %.40q", path, got.Text)
 		}
@@ -277,7 +288,8 @@ func TestProbesFromInside(t *testing.T) {
 	}
 }
 
-// TestSpawn: what the C library tries first to start a program is answered so that it tries the next. Else system() fails.
+// TestSpawn: what the C library tries first to start a program is answered so that it tries the next. Else system()
+// fails.
 func TestSpawn(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -308,7 +320,8 @@ func TestInside(t *testing.T) {
 		if got := ask(t, r, id, guestRequest{Op: "hostname"}).Text; got != "berth" {
 			t.Errorf("hostname %q", got)
 		}
-		if env := ask(t, r, id, guestRequest{Op: "env"}).Text; !strings.Contains(env, "FOO=bar") || !strings.Contains(env, "PATH=/usr/local/sbin") {
+		if env := ask(t, r, id, guestRequest{Op: "env"}).Text; !strings.Contains(env, "FOO=bar") ||
+			!strings.Contains(env, "PATH=/usr/local/sbin") {
 			t.Errorf("environment %s", env)
 		}
 		if n := ask(t, r, id, guestRequest{Op: "interfaces"}).Number; n != 1 {
@@ -321,7 +334,8 @@ func TestInside(t *testing.T) {
 		fileNumbers(t, r, id, spec)
 		// Programs such as mv copy when told that this is another file system, and only then.
 		ask(t, r, id, guestRequest{Op: "write", Path: "/home/moved", Size: 10})
-		if got := ask(t, r, id, guestRequest{Op: "rename", Path: "/home/moved"}); !strings.Contains(got.Err, "cross-device") {
+		if got := ask(t, r, id, guestRequest{Op: "rename", Path: "/home/moved"}); !strings.Contains(
+			got.Err, "cross-device") {
 			t.Errorf("renaming into the workspace: %q", got.Err)
 		}
 	})

@@ -42,7 +42,10 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 	states, _ := filepath.Glob(filepath.Join(r.run, "r", namespace, "*"+proto.ContainerPrefix+"*"))
 	h["states"], h["snapshots"], h["processes"] = len(states), 0, 0
 	ctx := r.ns(t.Context())
-	_ = r.client.SnapshotService(snapshotter).Walk(ctx, func(_ context.Context, _ snapshots.Info) error { h["snapshots"]++; return nil })
+	_ = r.client.SnapshotService(snapshotter).Walk(ctx, func(_ context.Context, _ snapshots.Info) error {
+		h["snapshots"]++
+		return nil
+	})
 	records, err := r.client.ContainerService().List(ctx)
 	if err != nil {
 		t.Fatal(err)

@@ -31,13 +31,15 @@ var lockedMemory = hardLimit(unix.RLIMIT_MEMLOCK)
 // cpuShares is a sandbox's weight against others while the machine is busy; a process of the host has 1024.
 const cpuShares = 256
 
-// weigh has the cgroup that all sandboxes are in weigh as much as one process of the host on each processor, where those are beside it; the kernel would have it weigh as one
-// process on all of them. In a cgroup that gets too little those who have just come go first: of 16 clients one waited up to 0.3 s for a command
-// that others got in 4 ms. With this it is half of that, and they all get 3 % more. With four times as much it is even, but then sandboxes
-// that keep every processor busy have the daemon wait for milliseconds; with this one request of a hundred waits for one.
+// weigh has the cgroup that all sandboxes are in weigh as much as one process of the host on each processor, where
+// those are beside it; the kernel would have it weigh as one process on all of them. In a cgroup that gets too little
+// those who have just come go first: of 16 clients one waited up to 0.3 s for a command that others got in 4 ms. With
+// this it is half of that, and they all get 3 % more. With four times as much it is even, but then sandboxes that
+// keep every processor busy have the daemon wait for milliseconds; with this one request of a hundred waits for one.
 //
-// On v2 with systemd nothing of the host is beside it but the groups of all services and of all users, which have the weight of one process however many
-// processors there are. It has the same then, or all services together would get next to nothing on a large machine.
+// On v2 with systemd nothing of the host is beside it but the groups of all services and of all users, which have the
+// weight of one process however many processors there are. It has the same then, or all services together would get
+// next to nothing on a large machine.
 func weigh() error {
 	n := runtime.NumCPU()
 	v2 := 100
@@ -47,14 +49,16 @@ func weigh() error {
 	return setting{"cpu", "cpu.shares", strconv.Itoa(1024 * n), "cpu.weight", strconv.Itoa(v2)}.write("")
 }
 
-// inRootCgroup reports whether the daemon, and so what it shares a processor with, is in v2's outermost cgroup. It is looked up once: each start asks.
+// inRootCgroup reports whether the daemon, and so what it shares a processor with, is in v2's outermost cgroup. It is
+// looked up once: each start asks.
 var inRootCgroup = sync.OnceValue(func() bool {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	return err == nil && slices.Contains(strings.Split(string(b), "\n"), "0::/")
 })
 
-// inheritProcessors has new cgroups begin with the processors and memory nodes of the one that all sandboxes are in (v1; on v2 they do so anyway). To be written
-// there they are checked against those of all other sandboxes, twice for each new one.
+// inheritProcessors has new cgroups begin with the processors and memory nodes of the one that all sandboxes are in
+// (v1; on v2 they do so anyway). To be written there they are checked against those of all other sandboxes, twice for
+// each new one.
 func inheritProcessors() error {
 	return setting{"cpuset", "cgroup.clone_children", "1", "", ""}.write("")
 }
@@ -97,7 +101,8 @@ func hardLimit(kind int) uint64 {
 	return l.Max
 }
 
-// cpuPeriod is the time that a CPU limit is counted over, in µs. A cgroup has it from its start, so makeCgroups sets none.
+// cpuPeriod is the time that a CPU limit is counted over, in µs. A cgroup has it from its start, so makeCgroups sets
+// none.
 const cpuPeriod = 100_000
 
 // newResources bounds the sandbox as a whole. Devices: none but the harmless ones every runtime adds.
@@ -105,7 +110,8 @@ func newResources(s session.Spec) *specs.LinuxResources {
 	period := uint64(cpuPeriod)
 	quota := max(int64(s.Limits.CPUs*float64(period)), 1000)
 	shares := uint64(cpuShares)
-	memory, swap, pids := s.Limits.MemoryBytes, s.Limits.MemoryBytes, hostPIDs(s) // swap counts memory too: equal means none
+	// swap counts memory too: equal means none
+	memory, swap, pids := s.Limits.MemoryBytes, s.Limits.MemoryBytes, hostPIDs(s)
 	return &specs.LinuxResources{
 		CPU:     &specs.LinuxCPU{Period: &period, Quota: &quota, Shares: &shares},
 		Memory:  &specs.LinuxMemory{Limit: &memory, Swap: &swap},

@@ -64,14 +64,16 @@ func TestPidsAndCPU(t *testing.T) {
 	if forked == 0 || forked > int(testLimits.PIDs) {
 		t.Errorf("%d processes could be started with a limit of %d", forked, testLimits.PIDs)
 	}
-	for path, want := range map[string]int64{"/tmp": testLimits.MemoryBytes / 2, "/dev/shm": testLimits.MemoryBytes / 4} {
+	for path, want := range map[string]int64{"/tmp": testLimits.MemoryBytes / 2,
+		"/dev/shm": testLimits.MemoryBytes / 4} {
 		if got := ask(t, r, id, guestRequest{Op: "statfs", Path: path}); got.Number != want {
 			t.Errorf("%s has %d bytes, want %d", path, got.Number, want)
 		}
 	}
 }
 
-// TestWeight: all sandboxes together weigh as much as a process on each processor, or as all services do, also where a daemon before had it otherwise.
+// TestWeight: all sandboxes together weigh as much as a process on each processor, or as all services do, also where
+// a daemon before had it otherwise.
 func TestWeight(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -132,7 +134,8 @@ func TestRunDirectory(t *testing.T) {
 	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		id, _ := startTest(t, r, class)
 		big := ask(t, r, id, guestRequest{Op: "write", Path: filepath.Join(insideRun, "big"), Size: 64 << 20})
-		if !strings.Contains(big.Err, "quota") && !strings.Contains(big.Err, "no space") || big.Number > testLimits.DiskBytes {
+		if !strings.Contains(big.Err, "quota") && !strings.Contains(big.Err, "no space") ||
+			big.Number > testLimits.DiskBytes {
 			t.Errorf("it took %d bytes of 32 MiB: %q", big.Number, big.Err)
 		}
 	})
@@ -143,7 +146,8 @@ func TestMeasure(t *testing.T) {
 	r := openTest(t)
 	id, spec := startTest(t, r, proto.ClassRunc)
 	before := r.Measure(id, spec.Workspace)
-	if before.OOMKills != 0 || before.PIDRefusals != 0 || before.Workspace.Limit != testLimits.DiskBytes || before.Workspace.Full() || before.Layer.Full() || before.Pool.Full() {
+	if before.OOMKills != 0 || before.PIDRefusals != 0 || before.Workspace.Limit != testLimits.DiskBytes ||
+		before.Workspace.Full() || before.Layer.Full() || before.Pool.Full() {
 		t.Errorf("at the start: %+v", before)
 	}
 	ask(t, r, id, guestRequest{Op: "write", Path: "/workspace/big", Size: 64 << 20})
@@ -153,14 +157,16 @@ func TestMeasure(t *testing.T) {
 	if after.OOMKills != 1 || after.PIDRefusals < 1 || !after.Workspace.Full() || after.Layer.Full() {
 		t.Errorf("after using all there is: %+v", after)
 	}
-	// What is kept open to measure is let go of with the sandbox, and one that is made anew under the same name begins at nothing.
+	// What is kept open to measure is let go of with the sandbox, and one that is made anew under the same name
+	// begins at nothing.
 	if n := openGauges(t, id); n == 0 {
 		t.Error("nothing is kept open between two measurements")
 	}
 	if err := r.Stop(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if stopped := r.Measure(id, spec.Workspace); stopped.OOMKills != -1 || stopped.PIDRefusals != -1 || stopped.Layer.Limit != 0 || !stopped.Workspace.Full() {
+	if stopped := r.Measure(id, spec.Workspace); stopped.OOMKills != -1 || stopped.PIDRefusals != -1 ||
+		stopped.Layer.Limit != 0 || !stopped.Workspace.Full() {
 		t.Errorf("when it is stopped: %+v", stopped)
 	}
 	if n := openGauges(t, id); n > 0 {
@@ -169,10 +175,12 @@ func TestMeasure(t *testing.T) {
 	if err := r.Start(t.Context(), id, spec); err != nil {
 		t.Fatal(err)
 	}
-	if anew := r.Measure(id, spec.Workspace); anew.OOMKills != 0 || anew.PIDRefusals != 0 || anew.Layer.Limit != testLimits.DiskBytes || !anew.Workspace.Full() {
+	if anew := r.Measure(id, spec.Workspace); anew.OOMKills != 0 || anew.PIDRefusals != 0 ||
+		anew.Layer.Limit != testLimits.DiskBytes || !anew.Workspace.Full() {
 		t.Errorf("when it is started again: %+v", anew)
 	}
-	if gone := r.Measure(newID(proto.ContainerPrefix), newID(proto.WorkspacePrefix)); gone.OOMKills != -1 || gone.PIDRefusals != -1 || gone.Workspace.Limit != 0 {
+	if gone := r.Measure(newID(proto.ContainerPrefix), newID(proto.WorkspacePrefix)); gone.OOMKills != -1 ||
+		gone.PIDRefusals != -1 || gone.Workspace.Limit != 0 {
 		t.Errorf("of what is not there: %+v", gone)
 	}
 }
@@ -182,7 +190,8 @@ func openGauges(t *testing.T, sandbox string) (n int) {
 	t.Helper()
 	const fds = "/proc/self/fd"
 	for _, fd := range entries(t, fds) {
-		if target, err := os.Readlink(filepath.Join(fds, fd)); err == nil && strings.HasPrefix(target, cgroupRoot) && strings.Contains(target, sandbox) {
+		if target, err := os.Readlink(filepath.Join(fds, fd)); err == nil && strings.HasPrefix(target, cgroupRoot) &&
+			strings.Contains(target, sandbox) {
 			n++
 		}
 	}

@@ -93,7 +93,8 @@ func (g greeter) Greet(_ context.Context, wait time.Duration) func(context.Conte
 
 func (greeter) Close() error { return nil }
 
-func meetWith(greet func(context.Context, func(context.Context) (net.Conn, error)) error) func(func(context.Context) (net.Conn, error)) Guest {
+func meetWith(greet func(context.Context, func(context.Context) (net.Conn, error)) error) func(
+	func(context.Context) (net.Conn, error)) Guest {
 	return func(dial func(context.Context) (net.Conn, error)) Guest {
 		return greeter(func(ctx context.Context) error { return greet(ctx, dial) })
 	}
@@ -202,7 +203,8 @@ type guestAnswer struct {
 	Probes map[string]string `json:"probes"`
 }
 
-// askTimeout is what a test guest has for an answer, on whatever machine: one that hangs fails its test, and not the whole run.
+// askTimeout is what a test guest has for an answer, on whatever machine: one that hangs fails its test, and not the
+// whole run.
 const askTimeout = 2 * time.Minute
 
 // ask sends one request to the test guest of sandbox id.
@@ -221,7 +223,8 @@ func tryAsk(ctx context.Context, r *Runtime, id string, req guestRequest) (guest
 	return converse(ctx, func(ctx context.Context) (net.Conn, error) { return r.Dial(ctx, id) }, req)
 }
 
-func converse(ctx context.Context, dial func(context.Context) (net.Conn, error), req guestRequest) (ans guestAnswer, err error) {
+func converse(ctx context.Context, dial func(context.Context) (net.Conn, error), req guestRequest) (ans guestAnswer,
+	err error) {
 	conn, err := dial(ctx)
 	if err != nil {
 		return ans, err
@@ -296,8 +299,10 @@ func ociArchiveOf(t testing.TB, arch string, layer []byte, env []string) []byte 
 	})
 	mf, _ := json.Marshal(map[string]any{
 		"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
-		"config": map[string]any{"mediaType": "application/vnd.oci.image.config.v1+json", "digest": "sha256:" + sha(conf), "size": len(conf)},
-		"layers": []any{map[string]any{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": "sha256:" + sha(layer), "size": len(layer)}},
+		"config": map[string]any{"mediaType": "application/vnd.oci.image.config.v1+json", "digest": "sha256:" +
+			sha(conf), "size": len(conf)},
+		"layers": []any{map[string]any{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": "sha256:" +
+			sha(layer), "size": len(layer)}},
 	})
 	idx, _ := json.Marshal(map[string]any{
 		"schemaVersion": 2, "manifests": []any{map[string]any{

@@ -18,9 +18,10 @@ import (
 	"berth/proto"
 )
 
-// To claim a sandbox changes the pool twice: the member's empty workspace gets the name of the session's, and a link in its layer says whose it is. Both
-// wait for each other's locks in the file system, which is most of what a claim would wait for when many come at once. So a claim is a line in
-// a file at first, which is safe from the daemon's death; the pool is changed when nobody is in a hurry, or somebody needs it changed.
+// To claim a sandbox changes the pool twice: the member's empty workspace gets the name of the session's, and a link
+// in its layer says whose it is. Both wait for each other's locks in the file system, which is most of what a claim
+// would wait for when many come at once. So a claim is a line in a file at first, which is safe from the daemon's
+// death; the pool is changed when nobody is in a hurry, or somebody needs it changed.
 
 // A move is a session's moving in: what is to be changed in the pool.
 type move struct {
@@ -44,7 +45,8 @@ func moveOf(line string) (m move, ok bool) {
 		return m, false
 	}
 	m = move{f[0], f[1], f[2], f[3] == "spare"}
-	return m, proto.ValidID(proto.ContainerPrefix, m.sandbox) && proto.ValidID(proto.ContainerPrefix, m.session) && proto.ValidID(proto.WorkspacePrefix, m.workspace)
+	return m, proto.ValidID(proto.ContainerPrefix, m.sandbox) && proto.ValidID(proto.ContainerPrefix, m.session) &&
+		proto.ValidID(proto.WorkspacePrefix, m.workspace)
 }
 
 // mostMoves is the size in bytes above which the file is written anew although some of it is to be done yet.
@@ -77,7 +79,8 @@ func (d *disk) openMoves(path string, log *slog.Logger) error {
 			continue
 		}
 		if err := d.move(m); err != nil {
-			log.Error("a container's move into its sandbox is not done yet", "container", m.session, "sandbox", m.sandbox, "err", err)
+			log.Error("a container's move into its sandbox is not done yet", "container", m.session, "sandbox",
+				m.sandbox, "err", err)
 			ms.add(m)
 		}
 	}
@@ -179,7 +182,8 @@ func (ms *moves) rewrite() error {
 	return nil
 }
 
-// settle does the move of a sandbox, if there is one, and settleInto that into a workspace. Whoever needs the layer of the one or the path of the other asks for that first.
+// settle does the move of a sandbox, if there is one, and settleInto that into a workspace. Whoever needs the layer
+// of the one or the path of the other asks for that first.
 func (d *disk) settle(sandbox string) error {
 	return d.settleOne(func() (move, bool) { return d.moves.of(sandbox) })
 }
@@ -216,7 +220,8 @@ func (d *disk) settleOne(which func() (move, bool)) error {
 // move changes the pool. It may have done so before, up to any point; and what it is about may be gone since.
 func (d *disk) move(m move) error {
 	if m.spare {
-		err := unix.Renameat2(unix.AT_FDCWD, d.sparePath(m.sandbox), unix.AT_FDCWD, d.workspacePath(m.workspace), unix.RENAME_NOREPLACE)
+		err := unix.Renameat2(unix.AT_FDCWD, d.sparePath(m.sandbox), unix.AT_FDCWD, d.workspacePath(m.workspace),
+			unix.RENAME_NOREPLACE)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("giving a workspace its name: %w", err)
 		}

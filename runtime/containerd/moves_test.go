@@ -23,7 +23,8 @@ func movesDisk(t *testing.T, dir string, sandboxes ...string) *disk {
 		}
 	}
 	for _, name := range sandboxes {
-		if err := errors.Join(os.Mkdir(d.layerPath(name), 0o700), os.Mkdir(d.sparePath(name), 0o700), os.WriteFile(filepath.Join(d.sparePath(name), name), nil, 0o600)); err != nil {
+		if err := errors.Join(os.Mkdir(d.layerPath(name), 0o700), os.Mkdir(d.sparePath(name), 0o700),
+			os.WriteFile(filepath.Join(d.sparePath(name), name), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +49,8 @@ func isMoved(t *testing.T, d *disk, m move) {
 	if _, err := os.Stat(filepath.Join(d.workspacePath(m.workspace), m.sandbox)); err != nil {
 		t.Error("the session has not the workspace:", err)
 	}
-	if target, err := os.Readlink(filepath.Join(d.layerPath(m.sandbox), claimLink)); err != nil || target != m.session+" "+m.workspace {
+	if target, err := os.Readlink(filepath.Join(d.layerPath(m.sandbox), claimLink)); err != nil ||
+		target != m.session+" "+m.workspace {
 		t.Errorf("the link says %q, %v", target, err)
 	}
 }
@@ -93,7 +95,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestMovesAfterCrash: a daemon that finds moves does them, whatever of each is done, and passes over what nobody has written.
+// TestMovesAfterCrash: a daemon that finds moves does them, whatever of each is done, and passes over what nobody has
+// written.
 func TestMovesAfterCrash(t *testing.T) {
 	all, sandboxes := newMoves(5)
 	dir := t.TempDir()
@@ -108,7 +111,8 @@ func TestMovesAfterCrash(t *testing.T) {
 		d.move(all[1]), // all of it
 		os.Rename(d.sparePath(all[2].sandbox), d.workspacePath(all[2].workspace)), // half
 		os.RemoveAll(d.layerPath(gone.sandbox)), os.RemoveAll(d.sparePath(gone.sandbox)),
-		os.WriteFile(d.moves.path, append(read(t, d.moves.path), "\ncontainer_x ../.. spare\n"+all[3].String()[:40]...), 0o600),
+		os.WriteFile(d.moves.path, append(read(t, d.moves.path), "\ncontainer_x ../.. spare\n"+all[3].String()[:40]...),
+			0o600),
 		os.RemoveAll(filepath.Join(d.layerPath(all[3].sandbox), claimLink)),
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -126,7 +130,8 @@ func TestMovesAfterCrash(t *testing.T) {
 	}
 }
 
-// TestMovesThatFail: one that cannot be done stays, for the next daemon too, which knows whose the sandbox is nevertheless.
+// TestMovesThatFail: one that cannot be done stays, for the next daemon too, which knows whose the sandbox is
+// nevertheless.
 func TestMovesThatFail(t *testing.T) {
 	all, sandboxes := newMoves(2)
 	dir := t.TempDir()
@@ -155,7 +160,8 @@ func TestMovesThatFail(t *testing.T) {
 	isMoved(t, next, all[0])
 }
 
-// TestMovesFile: the file stays small while there is always something to be done, and one without room has moves done at once.
+// TestMovesFile: the file stays small while there is always something to be done, and one without room has moves done
+// at once.
 func TestMovesFile(t *testing.T) {
 	const n = 1500
 	all, sandboxes := newMoves(n)
@@ -197,7 +203,8 @@ func read(t *testing.T, path string) []byte {
 // FuzzMove: a line is read as what it was written of, or not at all.
 func FuzzMove(f *testing.F) {
 	f.Add(move{newID(proto.ContainerPrefix), newID(proto.ContainerPrefix), newID(proto.WorkspacePrefix), true}.String())
-	f.Add(move{newID(proto.ContainerPrefix), newID(proto.ContainerPrefix), newID(proto.WorkspacePrefix), false}.String())
+	f.Add(move{newID(proto.ContainerPrefix), newID(proto.ContainerPrefix), newID(proto.WorkspacePrefix),
+		false}.String())
 	f.Add("a b c -")
 	f.Fuzz(func(t *testing.T, line string) {
 		if m, ok := moveOf(line); ok && fmt.Sprint(m) != line {

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Unpacked layers are known through containerd's database alone. If that is gone, as after a restore without it, they are of no
-// use to anybody but the sandboxes that still run on them; yet their names would be in the way of the layers that
-// the next import unpacks. So they are moved aside, and removed once no sandbox is left.
+// Unpacked layers are known through containerd's database alone. If that is gone, as after a restore without it, they
+// are of no use to anybody but the sandboxes that still run on them; yet their names would be in the way of the
+// layers that the next import unpacks. So they are moved aside, and removed once no sandbox is left.
 
 const (
 	databaseFile = "io.containerd.metadata.v1.bolt/meta.db"
@@ -38,7 +38,8 @@ func settleLayers(cfg Config) error {
 		return os.Remove(aside) // the first start of all
 	}
 	if err == nil {
-		cfg.Log.Error("containerd's database is gone: every image has to be imported or pulled again; containers keep their files")
+		cfg.Log.Error("containerd's database is gone: every image has to be imported or pulled again; containers " +
+			"keep their files")
 	}
 	return err
 }

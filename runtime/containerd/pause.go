@@ -12,8 +12,8 @@ import (
 	"berth/session"
 )
 
-// A paused sandbox is one whose processes a kernel has stand still: the host's, by the freezer of its cgroup, or gVisor's own. That kernel keeps it
-// across restarts of the daemon, and nobody else knows of it.
+// A paused sandbox is one whose processes a kernel has stand still: the host's, by the freezer of its cgroup, or
+// gVisor's own. That kernel keeps it across restarts of the daemon, and nobody else knows of it.
 
 var _ session.Pauser = (*Runtime)(nil)
 
@@ -114,7 +114,8 @@ func (r *Runtime) halter(ctx context.Context, sandbox string) (halter, error) {
 	return findFreezer(sandbox)
 }
 
-// releaseToEnd has a paused sandbox go on, so that it can be ended: a frozen process of v1 does not even die, nor one that gVisor has halted.
+// releaseToEnd has a paused sandbox go on, so that it can be ended: a frozen process of v1 does not even die, nor one
+// that gVisor has halted.
 func (r *Runtime) releaseToEnd(ctx context.Context, sandbox string) {
 	h, err := r.halter(ctx, sandbox)
 	if err != nil || !h.halted(ctx) {

@@ -12,7 +12,8 @@ import (
 	"berth/session/sessiontest"
 )
 
-// A process of several threads that executes a program needs them to end, and v1 has them stand still before they can: such a container is paused all the same.
+// A process of several threads that executes a program needs them to end, and v1 has them stand still before they
+// can: such a container is paused all the same.
 func TestPauseBetweenPrograms(t *testing.T) {
 	rt := openReal(t)
 	st := sessiontest.Over(t, rt, rt.Images(), session.Config{})
@@ -41,7 +42,8 @@ exec python3 again.py`})
 	}
 }
 
-// gVisor traces its processes: those that compute, and those that begin and end all the time, survive it when the sandbox stands still and goes on.
+// gVisor traces its processes: those that compute, and those that begin and end all the time, survive it when the
+// sandbox stands still and goes on.
 func TestPauseUnderGVisor(t *testing.T) {
 	rt := openReal(t)
 	st := sessiontest.Over(t, rt, rt.Images(), session.Config{})
@@ -79,8 +81,8 @@ for _ in range(3): threading.Thread(target=count).start()'`,
 	}
 }
 
-// TestPauseOfWhatCannotBeAsked: only a sandbox that has ended is said to be none. What a stopped shim knows nobody is told, and what a dead one
-// knew nobody will be.
+// TestPauseOfWhatCannotBeAsked: only a sandbox that has ended is said to be none. What a stopped shim knows nobody is
+// told, and what a dead one knew nobody will be.
 func TestPauseOfWhatCannotBeAsked(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -105,7 +107,8 @@ func TestPauseOfWhatCannotBeAsked(t *testing.T) {
 		t.Fatalf("%d shims of one sandbox", n)
 	}
 	err := r.Resume(t.Context(), id)
-	for end := time.Now().Add(5 * time.Second); proto.CodeOf(err) != proto.NotFound && time.Now().Before(end); err = r.Resume(t.Context(), id) {
+	for end := time.Now().Add(5 * time.Second); proto.CodeOf(err) != proto.NotFound &&
+		time.Now().Before(end); err = r.Resume(t.Context(), id) {
 		time.Sleep(50 * time.Millisecond) // containerd hears of it in its own time
 	}
 	if proto.CodeOf(err) != proto.NotFound {

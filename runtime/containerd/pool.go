@@ -43,8 +43,9 @@ func CheckPoolBytes(size int64) error {
 	return nil
 }
 
-// openPool makes or finds the pool below dir. It does not fail for want of a good file system: a new pool falls back to plain directories and says
-// why. One that is there is used as it is, or is an error: another in its place would have none of the containers' files.
+// openPool makes or finds the pool below dir. It does not fail for want of a good file system: a new pool falls back
+// to plain directories and says why. One that is there is used as it is, or is an error: another in its place would
+// have none of the containers' files.
 func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {
 	d := &disk{root: filepath.Join(dir, "pool"), kind: PoolPlain}
 	if err := os.MkdirAll(d.root, 0o700); err != nil {
@@ -57,7 +58,8 @@ func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {
 	}()
 	err = d.attach(dir, size)
 	if img := poolFile(dir); err != nil && exists(img) {
-		return nil, fmt.Errorf("the containers' files are in %s, which cannot be used (%w): mend that, or move the file away to begin without them", img, err)
+		return nil, fmt.Errorf("the containers' files are in %s, which cannot be used (%w): mend that, or move the "+
+			"file away to begin without them", img, err)
 	}
 	if d.mounted {
 		if d.backing, err = back(d.root, poolFile(dir), d.fsid(), log); err != nil {
@@ -72,8 +74,8 @@ func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {
 		d.why = err.Error()
 		log.Warn("disk limits are off: containers can fill the disk", "pool", d.kind, "err", err)
 	}
-	// A workspace's files of a container's root are root's on disk, set-user-ID bits and all. Where nothing is mounted with nosuid, a
-	// container's root and a user of the host could be root together.
+	// A workspace's files of a container's root are root's on disk, set-user-ID bits and all. Where nothing is
+	// mounted with nosuid, a container's root and a user of the host could be root together.
 	if err := os.Chmod(d.root, 0o700); err != nil {
 		return nil, fmt.Errorf("closing the pool to others: %w", err)
 	}
@@ -92,8 +94,8 @@ func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {
 	return d, nil
 }
 
-// errPoolHeld: sandboxes have the pool's file system mounted, and nobody else can mount it. A write of its own records has failed, and the
-// kernel lets it be read-only until the last of them is gone.
+// errPoolHeld: sandboxes have the pool's file system mounted, and nobody else can mount it. A write of its own
+// records has failed, and the kernel lets it be read-only until the last of them is gone.
 var errPoolHeld = errors.New("a write of its own records has failed")
 
 // poolRelease is how long the kernel may take to let go of the pool's file when the last sandbox is gone.
@@ -105,7 +107,8 @@ func (r *Runtime) reopenPool(ctx context.Context) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.log.Error("the disk below the containers' files has failed to write; they are opened anew, as of half a minute before, and what still runs on them is ended",
+	r.log.Error("the disk below the containers' files has failed to write; they are opened anew, as of half a "+
+		"minute before, and what still runs on them is ended",
 		"file", poolFile(r.cfg.Dir), "containers", len(running))
 	for _, id := range running {
 		if f, err := findFreezer(id); err == nil { // what is frozen does not die
@@ -161,7 +164,8 @@ func (d *disk) attach(dir string, size int64) error {
 	}
 	img := poolFile(dir)
 	if !exists(img) && d.holds() {
-		return errors.New("containers have files in plain directories here already; delete all containers and workspaces, and restart the daemon, to have new ones limited")
+		return errors.New("containers have files in plain directories here already; delete all containers and " +
+			"workspaces, and restart the daemon, to have new ones limited")
 	}
 	if err := makePoolFile(img, size); err != nil {
 		return err
@@ -181,7 +185,8 @@ func (d *disk) attach(dir string, size int64) error {
 	return nil
 }
 
-// mountPool mounts the pool. The kernel gives none of its blocks back to the sparse file by itself, as new ones would; see backing.
+// mountPool mounts the pool. The kernel gives none of its blocks back to the sparse file by itself, as new ones
+// would; see backing.
 func mountPool(device, target string) error {
 	if err := unix.Mount(device, target, "btrfs", poolFlags, "nodiscard"); err != nil {
 		return err
@@ -193,8 +198,8 @@ func mountPool(device, target string) error {
 	return nil
 }
 
-// endedErrors are what the kernel answers to who mounts a file system that is mounted and has ended: older ones see that it is read-only and
-// they are not.
+// endedErrors are what the kernel answers to who mounts a file system that is mounted and has ended: older ones see
+// that it is read-only and they are not.
 var endedErrors = []error{unix.EINVAL, unix.EBUSY, unix.EROFS}
 
 // makePoolFile makes and formats the sparse file, unless it is there. It gets its
@@ -218,7 +223,8 @@ func makePoolFile(img string, size int64) error {
 		return err
 	}
 	// One copy of the metadata: a second on the same disk protects from little and doubles writes.
-	out, err := exec.Command("mkfs.btrfs", "-q", "-f", "-m", "single", "-d", "single", "-L", "berth", tmp).CombinedOutput()
+	out, err := exec.Command("mkfs.btrfs", "-q", "-f", "-m", "single", "-d", "single", "-L", "berth",
+		tmp).CombinedOutput()
 	if err != nil {
 		os.Remove(tmp)
 		if errors.Is(err, exec.ErrNotFound) {

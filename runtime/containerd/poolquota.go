@@ -13,8 +13,8 @@ import (
 // quotaTries is how often quotas are turned on anew before the pool goes without.
 const quotaTries = 3
 
-// openQuota turns quotas on and sees that they hold. It has been seen that the kernel took every limit for a freshly made
-// pool and held none of them, until they were turned off and on again; nothing it says of itself shows that.
+// openQuota turns quotas on and sees that they hold. It has been seen that the kernel took every limit for a freshly
+// made pool and held none of them, until they were turned off and on again; nothing it says of itself shows that.
 func (d *disk) openQuota() error {
 	err := errors.New("quotas are on and hold nothing")
 	for range quotaTries {

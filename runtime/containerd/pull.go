@@ -56,7 +56,8 @@ func (i *Images) Pull(ctx context.Context, ref string, progress func(session.Ima
 }
 
 // fetch brings what ref names for this machine into the content store.
-func (r *Runtime) fetch(ctx context.Context, ref string, progress func(session.ImageProgress)) (ocispec.Descriptor, error) {
+func (r *Runtime) fetch(ctx context.Context, ref string, progress func(session.ImageProgress)) (ocispec.Descriptor,
+	error) {
 	resolver := docker.NewResolver(docker.ResolverOptions{
 		Hosts: docker.ConfigureDefaultRegistries(docker.WithPlainHTTP(docker.MatchLocalhost)),
 	})
@@ -162,7 +163,8 @@ func (r *Runtime) pullError(ctx context.Context, op, ref string, err error) erro
 	}
 	r.log.Warn("pulling an image", "image", ref, "err", err)
 	if errors.As(err, &network) {
-		return proto.Errorf(proto.Unavailable, op, ref, "the registry of %.80q cannot be reached; import an archive instead", ref)
+		return proto.Errorf(proto.Unavailable, op, ref,
+			"the registry of %.80q cannot be reached; import an archive instead", ref)
 	}
 	return proto.Errorf(proto.Unavailable, op, ref, "the registry did not deliver %.80q; try again later", ref)
 }

@@ -76,7 +76,8 @@ func testDaemon(dir string) int {
 		if err := r.Start(ctx, s.ID, s.Spec); err != nil {
 			return fail(err)
 		}
-		if ans, err := tryAsk(ctx, r, s.ID, guestRequest{Op: "write", Path: "/workspace/kept", Size: 1 << 20}); err != nil || ans.Err != "" {
+		if ans, err := tryAsk(ctx, r, s.ID, guestRequest{Op: "write", Path: "/workspace/kept",
+			Size: 1 << 20}); err != nil || ans.Err != "" {
 			return fail(fmt.Errorf("writing: %v %v", ans, err))
 		}
 		made = append(made, s)
@@ -106,14 +107,16 @@ func TestKilledDaemon(t *testing.T) {
 		if err := r.Start(t.Context(), s.ID, s.Spec); err != nil {
 			t.Errorf("starting what runs: %v", err)
 		}
-		if got := ask(t, r, s.ID, guestRequest{Op: "read", Path: "/workspace/kept"}); len(got.Text) == 0 || got.Err != "" {
+		if got := ask(t, r, s.ID, guestRequest{Op: "read", Path: "/workspace/kept"}); len(got.Text) == 0 ||
+			got.Err != "" {
 			t.Errorf("its file is gone: %s", got.Err)
 		}
 		// The limit still holds, and the file system is the same one.
 		if got := ask(t, r, s.ID, guestRequest{Op: "write", Path: "/workspace/big", Size: 64 << 20}); got.Err == "" {
 			t.Error("no disk limit after the restart")
 		}
-		if st, err := os.Stat(filepath.Join(r.disk.workspacePath(s.Spec.Workspace), "kept")); err != nil || st.Size() != 1<<20 {
+		if st, err := os.Stat(filepath.Join(r.disk.workspacePath(s.Spec.Workspace), "kept")); err != nil ||
+			st.Size() != 1<<20 {
 			t.Errorf("the new daemon does not see the file: %v", err)
 		}
 	}
@@ -201,7 +204,8 @@ func killedDaemonLines(t *testing.T, dir string, n int, later time.Duration, env
 // TestKilledWhileStarting: wherever a daemon dies in the middle of a start, the next one can list and
 // remove what is there.
 func TestKilledWhileStarting(t *testing.T) {
-	for _, later := range []time.Duration{0, 2 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond, 70 * time.Millisecond} {
+	for _, later := range []time.Duration{0, 2 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond,
+		50 * time.Millisecond, 70 * time.Millisecond} {
 		dir := t.TempDir()
 		killedDaemon(t, dir, 3, later, "BERTH_TEST_LOOP=1")
 		r := openIn(t, dir)

@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	// greetTimeout is what a guest has to answer in. On a machine at its limits they have been slow; one that takes longer than this hangs.
+	// greetTimeout is what a guest has to answer in. On a machine at its limits they have been slow; one that takes
+	// longer than this hangs.
 	greetTimeout = 3 * time.Second
 	// probeEvery is how often each member is asked whether it is there.
 	probeEvery = 10 * time.Second
@@ -27,8 +28,8 @@ const (
 	tickEvery = time.Second
 	// staleAfter is how long after its last use an image keeps members.
 	staleAfter = 10 * time.Minute
-	// quiet is how long no session must have come, and none have been about to get its own, before one is made, so that a burst has the
-	// machine to itself; and patience the longest that this is waited for.
+	// quiet is how long no session must have come, and none have been about to get its own, before one is made, so
+	// that a burst has the machine to itself; and patience the longest that this is waited for.
 	quiet, patience = 20 * time.Millisecond, 500 * time.Millisecond
 	// backOff is the wait after the first failure, which doubles with each more up to longBackOff.
 	backOff, longBackOff = time.Second, time.Minute
@@ -75,14 +76,16 @@ func (p *warmPool) start() {
 	p.nudge(p.images)
 	p.wg.Go(func() {
 		p.adopt(ctx)
-		for range max(1, runtime.NumCPU()/4) { // sandboxes are made by one CPU in four, so that requests have the others
+		// sandboxes are made by one CPU in four, so that requests have the others
+		for range max(1, runtime.NumCPU()/4) {
 			p.wg.Go(func() { p.fill(ctx) })
 		}
 		p.keep(ctx)
 	})
 }
 
-// close ends the pool's work and removes all members, as far as that goes in the time a shutdown has; the next daemon finds the others.
+// close ends the pool's work and removes all members, as far as that goes in the time a shutdown has; the next daemon
+// finds the others.
 func (p *warmPool) close() {
 	p.mu.Lock()
 	stop := p.stop
@@ -130,7 +133,8 @@ func (p *warmPool) keep(ctx context.Context) {
 func (p *warmPool) learnImages(ctx context.Context) {
 	named, err := p.r.namedDigests(ctx)
 	if err != nil {
-		p.r.log.Warn("asking for the images that are to be kept warm; the next change of images tries again", "err", err)
+		p.r.log.Warn("asking for the images that are to be kept warm; the next change of images tries again", "err",
+			err)
 		return
 	}
 	img, err := p.r.Images().Resolve(ctx, p.cfg.Image)
@@ -210,7 +214,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// probe asks members whether they are there, each every probeEvery. They stay where they are meanwhile: a claim asks by itself.
+// probe asks members whether they are there, each every probeEvery. They stay where they are meanwhile: a claim asks
+// by itself.
 func (p *warmPool) probe(ctx context.Context) {
 	p.mu.Lock()
 	var due []*member
@@ -347,7 +352,8 @@ func (p *warmPool) made(ctx context.Context, image string, m *member, err error)
 		return
 	}
 	if s.failures++; s.failures == 1 && ctx.Err() == nil {
-		p.r.log.Warn("keeping containers warm does not work; they are started when they are asked for, and this is tried again less and less often", "image", image, "err", err)
+		p.r.log.Warn("keeping containers warm does not work; they are started when they are asked for, and this is "+
+			"tried again less and less often", "image", image, "err", err)
 	}
 	s.notUntil = time.Now().Add(min(longBackOff, backOff<<min(s.failures-1, 10)))
 }
@@ -409,7 +415,8 @@ func (p *warmPool) make(ctx context.Context, image string, limits proto.Limits) 
 	return m, err
 }
 
-// member gets hold of a sandbox that runs and belongs to nobody, once its guest has answered and it is seen to be isolated.
+// member gets hold of a sandbox that runs and belongs to nobody, once its guest has answered and it is seen to be
+// isolated.
 func (r *Runtime) member(ctx context.Context, name, image string, limits proto.Limits) (_ *member, err error) {
 	m := &member{name: name, image: image, limits: limits}
 	m.guest = r.cfg.Meet(func(ctx context.Context) (net.Conn, error) { return dialGuest(ctx, r.runPath(name)) })

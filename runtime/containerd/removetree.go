@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What containers leave can be nested deeper than the daemon may have descriptors. os.RemoveAll opens one for each level: it would not get
-// to the end, and nobody else in the daemon would have any meanwhile.
+// What containers leave can be nested deeper than the daemon may have descriptors. os.RemoveAll opens one for each
+// level: it would not get to the end, and nobody else in the daemon would have any meanwhile.
 
 // openLevels is how many levels of a tree are open at a time. Below them one directory is.
 const openLevels = 50
 
-// removeTree removes path with all it holds; that it is missing is no error. It goes by descriptors, which never lead through a link. A file
-// system that is mounted somewhere in the tree is an error, and keeps what it has.
+// removeTree removes path with all it holds; that it is missing is no error. It goes by descriptors, which never lead
+// through a link. A file system that is mounted somewhere in the tree is an error, and keeps what it has.
 func removeTree(path string) error {
 	parent, err := openDir(unix.AT_FDCWD, filepath.Dir(path))
 	if err == nil {
@@ -67,7 +67,8 @@ func removeEntry(d *os.File, name string) (full bool, err error) {
 	}
 }
 
-// emptyDir removes what d holds. It reads on while it removes, which may hide entries, and again from the start until there are none.
+// emptyDir removes what d holds. It reads on while it removes, which may hide entries, and again from the start until
+// there are none.
 func emptyDir(d *os.File, depth int) error {
 	for again := true; again; {
 		again = false
@@ -102,7 +103,8 @@ func placeOf(d *os.File) (p place, err error) {
 	return place{st.Dev, st.Ino}, err
 }
 
-// emptyDeep removes what d holds, and closes d. It has one directory open at a time and goes back by "..", which must be what it came from.
+// emptyDeep removes what d holds, and closes d. It has one directory open at a time and goes back by "..", which must
+// be what it came from.
 func emptyDeep(d *os.File) error {
 	var above []place
 	defer func() { _ = d.Close() }()

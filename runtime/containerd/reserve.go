@@ -20,8 +20,8 @@ const (
 	reserveEvery = 100 * time.Millisecond
 )
 
-// keepReserve returns a context that ends, with an error to show, when images have left too little of the data directory's
-// disk. The returned function ends the watch.
+// keepReserve returns a context that ends, with an error to show, when images have left too little of the data
+// directory's disk. The returned function ends the watch.
 func (r *Runtime) keepReserve(ctx context.Context, op, image string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
@@ -36,13 +36,14 @@ func (r *Runtime) keepReserve(ctx context.Context, op, image string) (context.Co
 				return
 			}
 		}
-		cancel(proto.Errorf(proto.QuotaExceeded, op, image, "the image does not fit on the disk of the data directory; make room, or give the daemon a larger one"))
+		cancel(proto.Errorf(proto.QuotaExceeded, op, image, "the image does not fit on the disk of the data "+
+			"directory; make room, or give the daemon a larger one"))
 	}()
 	return ctx, func() { cancel(nil); <-watched }
 }
 
-// whileWanted is in for as long as ctx is. Whoever copies an image's blobs does not look at a context, and one that was compressed can be
-// of any size.
+// whileWanted is in for as long as ctx is. Whoever copies an image's blobs does not look at a context, and one that
+// was compressed can be of any size.
 type whileWanted struct {
 	ctx context.Context
 	in  io.Reader

@@ -9,8 +9,8 @@ import (
 // mostResolved is how many names of images are remembered at once. Callers may write one in many ways.
 const mostResolved = 256
 
-// resolved remembers which images names stand for: every create asks, and to find out is a tenth of what one costs the daemon. It is for images that nobody else
-// can change. The zero value knows none.
+// resolved remembers which images names stand for: every create asks, and to find out is a tenth of what one costs
+// the daemon. It is for images that nobody else can change. The zero value knows none.
 type resolved struct {
 	mu      sync.Mutex // guards what follows
 	by      map[string]session.Image

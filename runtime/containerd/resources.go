@@ -26,11 +26,12 @@ type node struct {
 
 var nodes = []node{{"null", 1, 3}, {"random", 1, 8}, {"full", 1, 7}, {"tty", 5, 0}, {"zero", 1, 5}, {"urandom", 1, 9}}
 
-// allowedDevices are what runc allows besides the configuration: nodes, terminals, tun, and to make a node of any. A sandbox has no node of tun, and not the capability
-// to make one.
+// allowedDevices are what runc allows besides the configuration: nodes, terminals, tun, and to make a node of any. A
+// sandbox has no node of tun, and not the capability to make one.
 func allowedDevices() []*devices.Rule {
 	rules := []*devices.Rule{
-		{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"}, // none but these
+		// none but these
+		{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"},
 		device(devices.CharDevice, devices.Wildcard, devices.Wildcard, "m"),
 		device(devices.BlockDevice, devices.Wildcard, devices.Wildcard, "m"),
 		device(devices.CharDevice, 136, devices.Wildcard, "rwm"), // what is in /dev/pts
@@ -47,8 +48,8 @@ func device(kind devices.Type, major, minor int64, may devices.Permissions) *dev
 	return &devices.Rule{Type: kind, Major: major, Minor: minor, Permissions: may, Allow: true}
 }
 
-// sandboxCgroups are the cgroups of a sandbox. The package that makes them is runc's; it keeps files open that it has found in the mount namespace where it was
-// first called, so it is called in the daemon's alone.
+// sandboxCgroups are the cgroups of a sandbox. The package that makes them is runc's; it keeps files open that it has
+// found in the mount namespace where it was first called, so it is called in the daemon's alone.
 type sandboxCgroups struct {
 	manager cgroups.Manager
 	limits  *cgroups.Resources
@@ -106,7 +107,8 @@ type places struct {
 	v2      string
 }
 
-// cgroupPlaces is where the package made the first cgroups, which takes it a hundred looks at files. All others are made beside those. nil: not known, or v2 alone.
+// cgroupPlaces is where the package made the first cgroups, which takes it a hundred looks at files. All others are
+// made beside those. nil: not known, or v2 alone.
 var cgroupPlaces atomic.Pointer[places]
 
 // of is where the cgroups of a sandbox are, as the package wants it.
@@ -129,7 +131,8 @@ func (p *places) dirs(id string) (v1 []string, v2 string) {
 	return v1, v2
 }
 
-// make makes a sandbox's cgroups, and reports whether they are as the package would have made them. If not, it can go on from there.
+// make makes a sandbox's cgroups, and reports whether they are as the package would have made them. If not, it can go
+// on from there.
 func (p *places) make(id string) bool {
 	for _, parent := range p.parents {
 		if err := os.Mkdir(filepath.Join(parent, id), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -166,5 +169,6 @@ func (g *sandboxCgroups) limit() error {
 	return nil
 }
 
-// firstLimits are set while no others are: the package finds out then what the kernel calls a file, and notes that for all.
+// firstLimits are set while no others are: the package finds out then what the kernel calls a file, and notes that
+// for all.
 var firstLimits sync.Once

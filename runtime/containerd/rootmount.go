@@ -15,8 +15,8 @@ type rootLayers struct {
 	upper, work string
 }
 
-// inOwnMounts calls f on a thread that has a mount namespace of its own and ends with f. Programs that f starts inherit the
-// namespace; once they have ended, or have made another, it is gone with all that f mounted.
+// inOwnMounts calls f on a thread that has a mount namespace of its own and ends with f. Programs that f starts
+// inherit the namespace; once they have ended, or have made another, it is gone with all that f mounted.
 func inOwnMounts(f func() error) error {
 	done := make(chan error, 1)
 	go offMain(func() {
@@ -29,8 +29,8 @@ func inOwnMounts(f func() error) error {
 	return <-done
 }
 
-// leaveMounts gives this thread, which must end afterwards, a mount namespace of its own. What it mounts is seen by nobody else; what the host
-// unmounts goes here too.
+// leaveMounts gives this thread, which must end afterwards, a mount namespace of its own. What it mounts is seen by
+// nobody else; what the host unmounts goes here too.
 func leaveMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("making a mount namespace: %w", err)
@@ -49,8 +49,8 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 		return err
 	}
 	defer users.Close()
-	// One mapped mount of the directory that holds all layers is enough for all of them. Relative to it their names are short: the
-	// kernel takes one page of options.
+	// One mapped mount of the directory that holds all layers is enough for all of them. Relative to it their names
+	// are short: the kernel takes one page of options.
 	all, lower := commonDir(l.lowers), filepath.Join(dir, bundleLower)
 	if err := bind(all, lower, unix.MOUNT_ATTR_RDONLY, users); err != nil {
 		return fmt.Errorf("mapping the layers: %w", err)
@@ -97,7 +97,8 @@ func (l rootLayers) detached(dir string, b blueprint) (tree *os.File, err error)
 		if err := l.mount(dir, b); err != nil {
 			return fmt.Errorf("mounting its root: %w", err)
 		}
-		fd, err := unix.OpenTree(unix.AT_FDCWD, filepath.Join(dir, bundleRoot), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		fd, err := unix.OpenTree(unix.AT_FDCWD, filepath.Join(dir, bundleRoot),
+			unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 		if err != nil {
 			return fmt.Errorf("taking its root along: %w", err)
 		}
@@ -141,8 +142,8 @@ func attach(tree int, to string) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// usersOf opens the user namespace whose mapping the sandbox's files get: that which it will run in, or, if runc is to make
-// that one, another with the same numbers.
+// usersOf opens the user namespace whose mapping the sandbox's files get: that which it will run in, or, if runc is
+// to make that one, another with the same numbers.
 func usersOf(b blueprint) (*os.File, error) {
 	if b.userNamespace != "" {
 		return os.Open(b.userNamespace)

@@ -6,15 +6,16 @@ import (
 	"sync"
 )
 
-// A roster is the sandboxes that have a record in containerd or are claimed, with the workspace of each. The records are nobody's but ours,
-// and to read them takes time with each that there is; a sweep and every removal of a workspace would.
+// A roster is the sandboxes that have a record in containerd or are claimed, with the workspace of each. The records
+// are nobody's but ours, and to read them takes time with each that there is; a sweep and every removal of a
+// workspace would.
 type roster struct {
 	mu         sync.Mutex        // guards workspaces
 	workspaces map[string]string // by sandbox; "" for one that was made for nobody yet
 }
 
-// add remembers a sandbox whose record or claim was written or found. The record of one that was made for nobody says nothing of
-// the workspace that its claim has.
+// add remembers a sandbox whose record or claim was written or found. The record of one that was made for nobody says
+// nothing of the workspace that its claim has.
 func (r *roster) add(sandbox, workspace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -119,8 +119,8 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	return r, nil
 }
 
-// Close leaves all sandboxes of sessions running, for the next daemon to find, and removes those that no session has. The Runtime is of no
-// use afterwards, and a second Close does nothing.
+// Close leaves all sandboxes of sessions running, for the next daemon to find, and removes those that no session has.
+// The Runtime is of no use afterwards, and a second Close does nothing.
 func (r *Runtime) Close() error {
 	var errs error
 	r.warm.close()
@@ -192,7 +192,8 @@ func (r *Runtime) learn(ctx context.Context) error {
 	return r.learnOwners()
 }
 
-// learnOwners reads the UID ranges of sandboxes without a record, by whose their layers are: they go on although containerd's database is lost.
+// learnOwners reads the UID ranges of sandboxes without a record, by whose their layers are: they go on although
+// containerd's database is lost.
 func (r *Runtime) learnOwners() error {
 	layers, err := r.disk.layers()
 	if err != nil {
@@ -211,8 +212,8 @@ func (r *Runtime) ns(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, namespace)
 }
 
-// lockWait bounds how long a daemon waits for the one before. One that was killed while it started a program has it until
-// the kernel has cleared the half-started child away, too.
+// lockWait bounds how long a daemon waits for the one before. One that was killed while it started a program has it
+// until the kernel has cleared the half-started child away, too.
 const lockWait = 2 * time.Second
 
 // lockDir keeps a second daemon away: two over one pool or one database would ruin both.

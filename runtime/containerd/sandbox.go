@@ -39,8 +39,8 @@ const (
 const (
 	// removeTimeout bounds the removal of a sandbox, which no longer depends on any caller.
 	removeTimeout = 30 * time.Second
-	// endGrace is the part of it that a runtime has to end a sandbox itself, and then again once the kernel has killed all that
-	// ran in it. What is left after that is removed without the runtime.
+	// endGrace is the part of it that a runtime has to end a sandbox itself, and then again once the kernel has
+	// killed all that ran in it. What is left after that is removed without the runtime.
 	endGrace = 5 * time.Second
 	// startTimeout bounds each half of a start: what the runtime does, and the guest's first answer.
 	// On a machine at its limits a start has taken seconds.
@@ -184,8 +184,8 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 	return nil
 }
 
-// Alive fails if the runtime cannot do its work: containerd does not answer, or the disk pool is gone. It costs the same however many
-// sandboxes there are.
+// Alive fails if the runtime cannot do its work: containerd does not answer, or the disk pool is gone. It costs the
+// same however many sandboxes there are.
 func (r *Runtime) Alive(ctx context.Context) error {
 	_, err := r.client.ContainerService().Get(r.ns(ctx), "none")
 	if errdefs.IsNotFound(err) { // which is an answer
@@ -233,7 +233,8 @@ func checkSpec(id string, spec session.Spec) error {
 	case l.DiskBytes < 16<<20:
 		return bad("disk_bytes", "disk_bytes must be 16 MiB or more")
 	case l.OpenFiles < 256 || uint64(l.OpenFiles) > hardLimit(unix.RLIMIT_NOFILE):
-		return bad("open_files", fmt.Sprintf("open_files must be from 256 to %d, which is the daemon's own hard limit; start it with a higher one (LimitNOFILE= in its unit)", hardLimit(unix.RLIMIT_NOFILE)))
+		return bad("open_files", fmt.Sprintf("open_files must be from 256 to %d, which is the daemon's own hard "+
+			"limit; start it with a higher one (LimitNOFILE= in its unit)", hardLimit(unix.RLIMIT_NOFILE)))
 	}
 	return nil
 }
@@ -253,8 +254,9 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 	return func() { second(); first() }, nil
 }
 
-// makeSandbox makes record, user namespace, disk and, for a script, cgroups, one beside the other, and then what runs. What belongs to the session alone is its workspace; a
-// spec without one is of a member of the warm pool, which gets all that later.
+// makeSandbox makes record, user namespace, disk and, for a script, cgroups, one beside the other, and then what
+// runs. What belongs to the session alone is its workspace; a spec without one is of a member of the warm pool, which
+// gets all that later.
 func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class classInfo, byRunc bool) error {
 	b := blueprint{
 		id: id, session: spec, guest: r.guest, starter: r.starter, run: r.runPath(id), byRunc: byRunc,
@@ -309,7 +311,8 @@ func (r *Runtime) makeDisk(b *blueprint) (upper, work string, err error) {
 
 // launch makes PID 1 and waits until it answers: create has it wait and says its number on the host, start makes it the
 // guest.
-func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.Context) (pid int, err error), start func(context.Context) error) error {
+func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.Context) (pid int, err error),
+	start func(context.Context) error) error {
 	bell := r.bells.hang(b.run)
 	defer bell.takeDown()
 	// Cancelling a runtime half way leaves what no call of ours can find, so it runs to its end;
@@ -354,8 +357,8 @@ func makeRunDir(dir string, owner uint32) error {
 	return os.Chown(dir, int(owner), int(owner))
 }
 
-// pin finds the image and begins to write the container record, which keeps it. Until that is written no sweep can look; nothing of the sandbox's
-// runs before.
+// pin finds the image and begins to write the container record, which keeps it. Until that is written no sweep can
+// look; nothing of the sandbox's runs before.
 func (r *Runtime) pin(ctx context.Context, b *blueprint, class classInfo) (chainInfo, error) {
 	unlock, err := r.locks.lock(ctx, b.session.Image)
 	if err != nil {
@@ -406,8 +409,8 @@ func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class
 	return err
 }
 
-// runtimeOf is what a record says of how its sandbox is run. containerd asks for it and never looks at that of a direct one, whose
-// configuration is in its bundle; so it is as good as empty, for records are read often.
+// runtimeOf is what a record says of how its sandbox is run. containerd asks for it and never looks at that of a
+// direct one, whose configuration is in its bundle; so it is as good as empty, for records are read often.
 func (r *Runtime) runtimeOf(b blueprint, class classInfo) (info containers.RuntimeInfo, spec typeurl.Any, err error) {
 	if r.runsDirect(b.session.Class) {
 		spec, err = typeurl.MarshalAny(&specs.Spec{Version: specs.Version})
@@ -454,8 +457,8 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// exists reports whether there is anything of sandbox id. The record is removed last, but what is on the disk may be older, and containerd may be another
-// one than before; so the disk counts too.
+// exists reports whether there is anything of sandbox id. The record is removed last, but what is on the disk may be
+// older, and containerd may be another one than before; so the disk counts too.
 func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
 	if r.hasBundle(id) || r.isDirect(id) || exists(r.disk.layerPath(id)) {
 		return true, nil
@@ -480,11 +483,13 @@ func (r *Runtime) fail(ctx context.Context, op, item string, err error) error {
 	r.log.Error("runtime", "op", op, "item", item, "err", err)
 	switch {
 	case errors.Is(err, errGuestEnded):
-		return proto.Errorf(proto.Unavailable, op, item, "container %s ended before its guest answered; the daemon's log has more", item)
+		return proto.Errorf(proto.Unavailable, op, item, "container %s ended before its guest answered; the "+
+			"daemon's log has more", item)
 	case errors.Is(err, context.DeadlineExceeded):
 		return proto.Errorf(proto.TimedOut, op, item, "%s took too long; the daemon's log has more", op)
 	case diskFull(err):
-		return proto.Errorf(proto.QuotaExceeded, op, item, "the disk pool is full; delete containers, workspaces or images")
+		return proto.Errorf(proto.QuotaExceeded, op, item,
+			"the disk pool is full; delete containers, workspaces or images")
 	}
 	return proto.Errorf(proto.Internal, op, item, "%s failed; the daemon's log has more", op)
 }

@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A script is what a process does before it is a sandbox's guest: system calls, one after the other, of which the last executes the guest. The program
-// that runs it is a loop (cmd/berth-guest, called scriptName) without threads, without a Go runtime and without knowledge: the daemon writes the script, with all
-// that the calls point to, at the addresses where that program will have it.
+// A script is what a process does before it is a sandbox's guest: system calls, one after the other, of which the
+// last executes the guest. The program that runs it is a loop (cmd/berth-guest, called scriptName) without threads,
+// without a Go runtime and without knowledge: the daemon writes the script, with all that the calls point to, at the
+// addresses where that program will have it.
 type script struct {
 	steps []*step
 	data  []byte

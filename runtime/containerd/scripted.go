@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scripted is what a Runtime knows of whether sandboxes can be set up by scripts. The filter of system calls is runc's work, which knows how to make one of a
-// list of names: the first sandbox of a daemon is made by runc, and has the filter that all others get.
+// scripted is what a Runtime knows of whether sandboxes can be set up by scripts. The filter of system calls is
+// runc's work, which knows how to make one of a list of names: the first sandbox of a daemon is made by runc, and has
+// the filter that all others get.
 type scripted struct {
 	filter   atomic.Pointer[[]unix.SockFilter] // nil: not known
 	failures atomic.Int32                      // one after the other
@@ -143,7 +144,8 @@ func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLaye
 	})
 }
 
-// A nascent is a process that runs a script: a sandbox's first before it is the guest, or one that makes a user namespace.
+// A nascent is a process that runs a script: a sandbox's first before it is the guest, or one that makes a user
+// namespace.
 type nascent struct {
 	script *script
 	ask    *os.File // bytes that the script waits for
@@ -166,8 +168,10 @@ func (n *nascent) abandon(ctx context.Context) {
 	n.close()
 }
 
-// createByScript begins to set up the sandbox of bundle dir, which goes on until its first process waits to become the guest.
-func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, root rootLayers, p *prepared) (_ *nascent, err error) {
+// createByScript begins to set up the sandbox of bundle dir, which goes on until its first process waits to become
+// the guest.
+func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, root rootLayers, p *prepared) (
+	_ *nascent, err error) {
 	user, err := os.Open(b.userNamespace)
 	if err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ import (
 	"berth/proto"
 )
 
-// TestScriptIsLikeRunc: nothing that can be seen in a container, or that the kernel has of it, tells whether runc made it or a script. At last the daemon keeps to one processor,
-// and containers do not.
+// TestScriptIsLikeRunc: nothing that can be seen in a container, or that the kernel has of it, tells whether runc
+// made it or a script. At last the daemon keeps to one processor, and containers do not.
 func TestScriptIsLikeRunc(t *testing.T) {
 	r := needsScripts(t)
 	other := proto.Limits{CPUs: 0.25, MemoryBytes: 64 << 20, PIDs: 33, DiskBytes: 48 << 20, OpenFiles: 300}
@@ -134,7 +134,8 @@ func TestScriptFilter(t *testing.T) {
 	}
 }
 
-// TestScriptOfNoUse: where a script fails, before it begins or as it ends, runc makes the sandbox, and after three that failed all others. Nothing of a script's is left.
+// TestScriptOfNoUse: where a script fails, before it begins or as it ends, runc makes the sandbox, and after three
+// that failed all others. Nothing of a script's is left.
 func TestScriptOfNoUse(t *testing.T) {
 	r := needsScripts(t)
 	good := r.scripted.known()
@@ -212,14 +213,16 @@ func TestScriptSteps(t *testing.T) {
 	missing(s).fine = unix.EACCES
 	say(s)
 	said, err := runAlone(t, r, s)
-	if !slices.Equal(said, []uint64{4, 5}) || !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), "opening what is not there") {
+	if !slices.Equal(said, []uint64{4, 5}) || !errors.Is(err, unix.ENOENT) ||
+		!strings.Contains(err.Error(), "opening what is not there") {
 		t.Errorf("it said %v and %v", said, err)
 	}
 	s, next = &script{}, 0
 	say(s)
 	s.wait("waiting")
 	say(s)
-	if said, err := runAlone(t, r, s); !slices.Equal(said, []uint64{1}) || err == nil || !strings.Contains(err.Error(), "waiting: nothing came") {
+	if said, err := runAlone(t, r, s); !slices.Equal(said, []uint64{1}) || err == nil ||
+		!strings.Contains(err.Error(), "waiting: nothing came") {
 		t.Errorf("without a daemon it said %v and %v", said, err)
 	}
 }
@@ -242,7 +245,8 @@ func runAlone(t *testing.T, r *Runtime, s *script) (said []uint64, err error) {
 	}
 }
 
-// TestGuestEnvironment: of a variable that an image has twice the last counts, as with runc, and what is none is left out.
+// TestGuestEnvironment: of a variable that an image has twice the last counts, as with runc, and what is none is left
+// out.
 func TestGuestEnvironment(t *testing.T) {
 	for _, c := range []struct{ image, want []string }{
 		{nil, []string{defaultPath, "HOME=/"}},
@@ -255,7 +259,8 @@ func TestGuestEnvironment(t *testing.T) {
 	}
 }
 
-// TestScriptKeepsItsNetworkInSysfs: the interface that a container sees in its sysfs stays when the daemon that made it has gone.
+// TestScriptKeepsItsNetworkInSysfs: the interface that a container sees in its sysfs stays when the daemon that made
+// it has gone.
 func TestScriptKeepsItsNetworkInSysfs(t *testing.T) {
 	r := needsScripts(t)
 	_, pid := startByScript(t, r)
@@ -305,8 +310,8 @@ func TestScriptLeavesNothingBelow(t *testing.T) {
 	}
 }
 
-// TestScriptHasFewFileSystems: what is the same in all containers is one file system for them. Each more costs the kernel time for each cgroup that goes, with a thousand containers
-// some hundred microseconds.
+// TestScriptHasFewFileSystems: what is the same in all containers is one file system for them. Each more costs the
+// kernel time for each cgroup that goes, with a thousand containers some hundred microseconds.
 func TestScriptHasFewFileSystems(t *testing.T) {
 	r := needsScripts(t)
 	_, one := startByScript(t, r)
@@ -339,7 +344,8 @@ func fileSystems(t *testing.T, pid int) map[string][]string {
 	return all
 }
 
-// networksHaveGone returns when the kernel has taken down the networks that nobody has: it does so one after the other, some time later, and tells nobody.
+// networksHaveGone returns when the kernel has taken down the networks that nobody has: it does so one after the
+// other, some time later, and tells nobody.
 func networksHaveGone(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -355,7 +361,8 @@ func networksHaveGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer last.Close()
-	for end := time.Now().Add(10 * time.Second); len(entries(t, fmt.Sprintf("/proc/self/fd/%d", last.Fd()))) > 0; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); len(
+		entries(t, fmt.Sprintf("/proc/self/fd/%d", last.Fd()))) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("a network of nobody's is still there")
 		}

@@ -25,15 +25,18 @@ const (
 
 // scriptMounts are two mount namespaces that the scripts of a daemon use.
 type scriptMounts struct {
-	// empty has nothing but a root that cannot be written to. Each sandbox has a copy of it, and covers that root by its own.
+	// empty has nothing but a root that cannot be written to. Each sandbox has a copy of it, and covers that root by
+	// its own.
 	empty *os.File
-	// store has what sandboxes get copies of: a sysfs, at besideSys; the network that the sysfs shows, at besideNet, which has a loopback interface and nothing else, as that of each
-	// sandbox; the daemon's proc, at besideProc, for as long as they mount their own; and directories. The kernel keeps lists for each file system, and walks all of them for each cgroup
-	// that goes, so what is the same for all sandboxes is there once. See docs/decisions/0049.
+	// store has what sandboxes get copies of: a sysfs, at besideSys; the network that the sysfs shows, at besideNet,
+	// which has a loopback interface and nothing else, as that of each sandbox; the daemon's proc, at besideProc, for
+	// as long as they mount their own; and directories. The kernel keeps lists for each file system, and walks all of
+	// them for each cgroup that goes, so what is the same for all sandboxes is there once. See docs/decisions/0049.
 	store *os.File
 }
 
-// openScriptMounts makes them. They end with the files, and with the last sandbox that has copies. The directory dir exists; nothing of it is changed.
+// openScriptMounts makes them. They end with the files, and with the last sandbox that has copies. The directory dir
+// exists; nothing of it is changed.
 func openScriptMounts(dir string) (m scriptMounts, err error) {
 	m.empty, err = newMounts(dir, func(leave func() error) error { return leave() })
 	if err == nil {

@@ -36,7 +36,8 @@ func (r *Runtime) scrub(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	if socket, err := shim.CreateSocketAddress(ctx, filepath.Join(r.run, "s"), filepath.Join(r.run, "g"), id, false); err == nil {
+	if socket, err := shim.CreateSocketAddress(ctx, filepath.Join(r.run, "s"), filepath.Join(r.run, "g"), id,
+		false); err == nil {
 		left = append(left, strings.TrimPrefix(socket, "unix://"))
 	}
 	for _, path := range append(left, bundles[:]...) {
@@ -45,7 +46,8 @@ func (r *Runtime) scrub(ctx context.Context, id string) error {
 	return errs
 }
 
-// bundles are the two directories that containerd has for sandbox id: its state, with the root file system, and its work.
+// bundles are the two directories that containerd has for sandbox id: its state, with the root file system, and its
+// work.
 func (r *Runtime) bundles(id string) [2]string {
 	work := filepath.Join(r.cfg.Dir, "ctr", "io.containerd.runtime.v2.task", namespace, id)
 	return [2]string{filepath.Join(r.cfg.taskDir(), id), work}
@@ -56,8 +58,8 @@ func (c Config) taskDir() string {
 	return filepath.Join(c.rundir(), "c", "io.containerd.runtime.v2.task", namespace)
 }
 
-// finishRemovals removes the bundles that the containerd of a daemon that was killed was removing. It hides a bundle before it empties it, and none
-// looks at what is hidden again.
+// finishRemovals removes the bundles that the containerd of a daemon that was killed was removing. It hides a bundle
+// before it empties it, and none looks at what is hidden again.
 func (r *Runtime) finishRemovals() {
 	bundles, err := names(r.cfg.taskDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // none was ever made

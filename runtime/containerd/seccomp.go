@@ -36,9 +36,9 @@ var deniedSyscalls = []string{
 // argumentSyscalls are allowed by argument below, so the plain permission goes.
 var argumentSyscalls = []string{"socket", "socketpair", "ioctl"}
 
-// unknownToGVisor turns rules that answer ENOSYS into ones that gVisor understands. It answers EPERM wherever an error is asked
-// for, and the C library takes only ENOSYS of clone3 for "use clone": system(), popen() and posix_spawn() would all fail. A call
-// that is to be traced, with nobody to trace it, is ENOSYS under both kernels.
+// unknownToGVisor turns rules that answer ENOSYS into ones that gVisor understands. It answers EPERM wherever an
+// error is asked for, and the C library takes only ENOSYS of clone3 for "use clone": system(), popen() and
+// posix_spawn() would all fail. A call that is to be traced, with nobody to trace it, is ENOSYS under both kernels.
 func unknownToGVisor(rules []specs.LinuxSyscall) {
 	for i := range rules {
 		if r := &rules[i]; r.Action == specs.ActErrno && r.ErrnoRet != nil && *r.ErrnoRet == uint(unix.ENOSYS) {

@@ -9,8 +9,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// A sentry is the kernel of a gVisor sandbox, asked by way of its shim, which knows what it was told. The host's freezer is not for it: it traces the
-// processes of its sandbox, and kills those that stand still, or ends altogether, when they do not do what it expects of them.
+// A sentry is the kernel of a gVisor sandbox, asked by way of its shim, which knows what it was told. The host's
+// freezer is not for it: it traces the processes of its sandbox, and kills those that stand still, or ends
+// altogether, when they do not do what it expects of them.
 type sentry struct {
 	task client.Task
 	ns   func(context.Context) context.Context // of containerd
@@ -38,8 +39,8 @@ func (y sentry) release(ctx context.Context) error {
 	})
 }
 
-// ask has the shim do something, and waits for haltTimeout. The shim goes on with it whether or not anybody waits, but kills its runtime in the middle
-// if there is a deadline; so it gets none, and one thing after the other from us.
+// ask has the shim do something, and waits for haltTimeout. The shim goes on with it whether or not anybody waits,
+// but kills its runtime in the middle if there is a deadline; so it gets none, and one thing after the other from us.
 func (y sentry) ask(ctx context.Context, do func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- do(y.ns(context.WithoutCancel(ctx))) }()

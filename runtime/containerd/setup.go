@@ -26,10 +26,11 @@ const (
 	rootFD // a mount: the root file system, which has no place yet
 )
 
-// setup is the script of a sandbox's first process: what runc would do for the same configuration. TestScriptIsLikeRunc compares what comes of both.
+// setup is the script of a sandbox's first process: what runc would do for the same configuration.
+// TestScriptIsLikeRunc compares what comes of both.
 //
-// The process that begins it joins the user namespace and makes the others; a child, which is the first process of the new PID namespace, does the rest, and becomes the
-// guest once the daemon allows it.
+// The process that begins it joins the user namespace and makes the others; a child, which is the first process of
+// the new PID namespace, does the rest, and becomes the guest once the daemon allows it.
 func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter []unix.SockFilter) (*script, error) {
 	if err := verifyNodes(); err != nil {
 		return nil, err
@@ -58,7 +59,8 @@ func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter
 	return s, nil
 }
 
-// verifyNodes looks whether the host's devices are what their names say. A plain file in place of one would be the same for all sandboxes, and for all to write to.
+// verifyNodes looks whether the host's devices are what their names say. A plain file in place of one would be the
+// same for all sandboxes, and for all to write to.
 func verifyNodes() error {
 	for _, n := range nodes {
 		path := filepath.Join("/dev", n.name)
@@ -73,8 +75,8 @@ func verifyNodes() error {
 	return nil
 }
 
-// enterCgroups moves the process into cgroups of v1. A thread that moves itself does not have the kernel wait until all processors have noticed, some 10 ms, as it does for
-// whoever moves a process.
+// enterCgroups moves the process into cgroups of v1. A thread that moves itself does not have the kernel wait until
+// all processors have noticed, some 10 ms, as it does for whoever moves a process.
 func (s *script) enterCgroups(dirs []string) {
 	for _, dir := range dirs {
 		s.write(dir+"/tasks", "0")
@@ -119,7 +121,8 @@ func (s *script) copyMounts(groups []string) (h hostMounts) {
 		h.nodes = append(h.nodes, s.copyMount("/dev/"+n.name))
 	}
 	s.do("going to the store of mounts", unix.SYS_SETNS, storeFD, unix.CLONE_NEWNS)
-	h.sys, h.net, h.proc, h.empty = s.copyMount(besideSys), s.copyMount(besideNet), s.copyMount(besideProc), s.copyMount(storeEmpty)
+	h.sys, h.net, h.proc, h.empty = s.copyMount(besideSys), s.copyMount(besideNet), s.copyMount(besideProc),
+		s.copyMount(storeEmpty)
 	if !v2 {
 		h.above = s.copyMount(storeGroups)
 	}
@@ -129,7 +132,8 @@ func (s *script) copyMounts(groups []string) (h hostMounts) {
 
 // copyMount copies the mount at a path.
 func (s *script) copyMount(path string) *step {
-	return s.do("copying the mount of "+path, unix.SYS_OPEN_TREE, atCwd, s.text(path), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	return s.do("copying the mount of "+path, unix.SYS_OPEN_TREE, atCwd, s.text(path),
+		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 }
 
 // place gives a copy its place.
@@ -155,7 +159,8 @@ func (s *script) enterNamespaces() {
 	s.do("leaving its groups", unix.SYS_SETGROUPS, 0, 0)
 	s.do("becoming root's group", unix.SYS_SETRESGID, 0, 0, 0)
 	s.do("becoming root", unix.SYS_SETRESUID, 0, 0, 0)
-	s.do("making namespaces", unix.SYS_UNSHARE, unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|unix.CLONE_NEWCGROUP)
+	s.do("making namespaces", unix.SYS_UNSHARE,
+		unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|unix.CLONE_NEWCGROUP)
 }
 
 // beTheFirst goes on in a child, which is the first of the new PID namespace, and tells its number on the host.
@@ -171,8 +176,8 @@ func (s *script) beTheFirst() {
 	s.do("making a keyring", unix.SYS_KEYCTL, joinSession, 0).fine = unix.ENOSYS
 }
 
-// mountAll makes the file systems of the sandbox, below its root, and enters that. Everything is mounted by names relative to the root, whose directories makeMountPoints has made: no
-// link of an image's leads elsewhere.
+// mountAll makes the file systems of the sandbox, below its root, and enters that. Everything is mounted by names
+// relative to the root, whose directories makeMountPoints has made: no link of an image's leads elsewhere.
 func (s *script) mountAll(spec *specs.Spec, h hostMounts) {
 	s.place(h.net, besideNet)   // whose interface the sysfs shows for as long as somebody has the network
 	s.place(h.proc, besideProc) // who has not all of one before its eyes may not mount another
@@ -192,7 +197,8 @@ func (s *script) mountAll(spec *specs.Spec, h hostMounts) {
 		s.do("making /dev/"+n.name, unix.SYS_MKNODAT, atCwd, s.text("dev/"+n.name), unix.S_IFREG|0o666, 0)
 		s.place(h.nodes[i], "dev/"+n.name)
 	}
-	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
+	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"},
+		{"/proc/self/fd/1", "stdout"},
 		{"/proc/self/fd/2", "stderr"}, {"/proc/kcore", "core"}} {
 		if l[1] == "core" && !exists(l[0]) {
 			continue
@@ -218,8 +224,9 @@ func (s *script) mkdir(path string) {
 	s.do("making "+path, unix.SYS_MKDIRAT, atCwd, s.text(path), 0o755)
 }
 
-// mountCgroups mounts the sandbox's cgroups. Of v1, those directories of the host's mounts: to mount the hierarchies anew would look the same, for the kernel tells paths as the cgroup
-// namespace has them, but make as many file systems for each sandbox, and have the kernel look through those of all sandboxes for each.
+// mountCgroups mounts the sandbox's cgroups. Of v1, those directories of the host's mounts: to mount the hierarchies
+// anew would look the same, for the kernel tells paths as the cgroup namespace has them, but make as many file
+// systems for each sandbox, and have the kernel look through those of all sandboxes for each.
 func (s *script) mountCgroups(m specs.Mount, h hostMounts) {
 	flags, _ := mountOptions(m.Options)
 	to := strings.TrimPrefix(m.Destination, "/")
@@ -228,7 +235,8 @@ func (s *script) mountCgroups(m specs.Mount, h hostMounts) {
 		return
 	}
 	s.place(h.above, to)
-	attributes := s.numbers(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY, 0, 0, 0)
+	attributes := s.numbers(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY,
+		0, 0, 0)
 	for _, g := range h.groups {
 		dir := to + "/" + g.name
 		s.place(g.tree, dir)
@@ -267,8 +275,8 @@ func mountOptions(options []string) (flags uint64, data string) {
 	return flags, strings.Join(rest, ",")
 }
 
-// becomeRoot makes the working directory the root: what it covers has nothing. To exchange roots (pivot_root) would come to the same, and have the kernel ask each
-// thread of the machine for its root.
+// becomeRoot makes the working directory the root: what it covers has nothing. To exchange roots (pivot_root) would
+// come to the same, and have the kernel ask each thread of the machine for its root.
 func (s *script) becomeRoot() {
 	dot := s.text(".")
 	s.do("covering the empty root", unix.SYS_MOUNT, dot, s.text("/"), 0, unix.MS_MOVE)
@@ -294,8 +302,9 @@ func (s *script) protect(path string) {
 	s.do("protecting "+path, unix.SYS_MOUNT_SETATTR, atCwd, at, 0, s.numbers(unix.MOUNT_ATTR_RDONLY, 0, 0, 0), 32)
 }
 
-// hide covers what is at paths of the sandbox: a file by /dev/null, a directory by the empty one, which takes nothing. The kernel waits for all processors after a mount that came to
-// nothing, so what the host has there says which of the two is tried first.
+// hide covers what is at paths of the sandbox: a file by /dev/null, a directory by the empty one, which takes
+// nothing. The kernel waits for all processors after a mount that came to nothing, so what the host has there says
+// which of the two is tried first.
 //
 // The empty directory has its place in the host's proc and is unmounted with that, as the kernel may wait then, too.
 func (s *script) hide(paths []string, empty *step) {
@@ -306,12 +315,14 @@ func (s *script) hide(paths []string, empty *step) {
 		at, likely := s.text(strings.TrimPrefix(path, "/")), btoi(maskedDirs()[path])
 		first := s.do("hiding "+path, unix.SYS_MOUNT, covers[likely], at, 0, unix.MS_BIND)
 		first.fine, first.skip, first.zero, first.instead = unix.ENOENT, 1, 1, unix.ENOTDIR
-		s.do("hiding "+path+" by what the host does not have there", unix.SYS_MOUNT, covers[1-likely], at, 0, unix.MS_BIND)
+		s.do("hiding "+path+" by what the host does not have there", unix.SYS_MOUNT, covers[1-likely], at, 0,
+			unix.MS_BIND)
 	}
 	s.do("leaving the host's proc", unix.SYS_UMOUNT2, s.text(besideProc), unix.MNT_DETACH)
 }
 
-// maskedDirs are those of the masked paths that the host has directories at, once. What comes later costs time and nothing else.
+// maskedDirs are those of the masked paths that the host has directories at, once. What comes later costs time and
+// nothing else.
 var maskedDirs = sync.OnceValue(func() map[string]bool {
 	dirs := map[string]bool{}
 	for _, path := range maskedPaths {
@@ -355,7 +366,8 @@ var lastCapability = sync.OnceValue(func() int {
 	return unix.CAP_LAST_CAP
 })
 
-// becomeGuest executes the guest, which has nothing open but the sandbox's /dev/null. The script's own descriptors close as it begins, which the daemon hears.
+// becomeGuest executes the guest, which has nothing open but the sandbox's /dev/null. The script's own descriptors
+// close as it begins, which the daemon hears.
 func (s *script) becomeGuest(p *specs.Process, filter []unix.SockFilter) {
 	null := s.text("/dev/null")
 	s.do("closing files", unix.SYS_CLOSE_RANGE, 0, 2, 0)
@@ -372,7 +384,8 @@ func (s *script) becomeGuest(p *specs.Process, filter []unix.SockFilter) {
 	}
 	// runc loads it with this flag where the configuration says nothing.
 	const flags = unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
-	s.do("loading the filter of system calls", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, s.numbers(uint64(len(filter)), s.bytes(program)))
+	s.do("loading the filter of system calls", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		s.numbers(uint64(len(filter)), s.bytes(program)))
 	s.do("executing the guest", unix.SYS_EXECVE, path, args, env)
 }
 

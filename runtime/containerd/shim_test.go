@@ -11,7 +11,8 @@ import (
 	"berth/proto"
 )
 
-// shimmed runs a test with sandboxes of each class that a shim holds, as gVisor's are, and as runc's were when an older daemon started them.
+// shimmed runs a test with sandboxes of each class that a shim holds, as gVisor's are, and as runc's were when an
+// older daemon started them.
 func shimmed(t *testing.T, r *Runtime, run func(t *testing.T, class proto.RuntimeClass)) {
 	t.Helper()
 	r.direct = false
@@ -19,7 +20,8 @@ func shimmed(t *testing.T, r *Runtime, run func(t *testing.T, class proto.Runtim
 	classes(t, run)
 }
 
-// TestShimmedByOlderDaemon: a sandbox that was started under a shim goes on, is seen as it is, and is removed whole, although new ones get none.
+// TestShimmedByOlderDaemon: a sandbox that was started under a shim goes on, is seen as it is, and is removed whole,
+// although new ones get none.
 func TestShimmedByOlderDaemon(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)

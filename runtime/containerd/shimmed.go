@@ -13,8 +13,8 @@ import (
 	"berth/proto"
 )
 
-// A shimmed sandbox is one that a shim of containerd's holds: gVisor's, all of them where the containerd is not ours, and
-// those of runc that an older daemon started.
+// A shimmed sandbox is one that a shim of containerd's holds: gVisor's, all of them where the containerd is not ours,
+// and those of runc that an older daemon started.
 
 // launchShimmed is launch for a shimmed sandbox.
 func (r *Runtime) launchShimmed(ctx context.Context, b blueprint, rootfs client.NewTaskOpts) error {
@@ -79,7 +79,8 @@ func (r *Runtime) removeTask(ctx context.Context, id string) (clean bool, err er
 	switch {
 	case errdefs.IsNotFound(err):
 		return false, nil
-	case errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err): // ours, or containerd's own for a shim
+	// ours, or containerd's own for a shim
+	case errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err):
 		return false, nil // scrub needs no shim
 	case err != nil:
 		return false, err

@@ -11,10 +11,10 @@ import (
 	"berth/proto"
 )
 
-// A spare is an empty workspace that a member of the warm pool has with it, for the session that will need a new one: a fifth of what a claim
-// costs the daemon is a subvolume that it makes. It is mapped to the member's users already and has no place. Its directory is named by the
-// sandbox and goes with its layer, unless a session's workspace was made of it. It stands among workspaces, and is called as one, since a sandbox can see
-// which directory it has.
+// A spare is an empty workspace that a member of the warm pool has with it, for the session that will need a new one:
+// a fifth of what a claim costs the daemon is a subvolume that it makes. It is mapped to the member's users already
+// and has no place. Its directory is named by the sandbox and goes with its layer, unless a session's workspace was
+// made of it. It stands among workspaces, and is called as one, since a sandbox can see which directory it has.
 type spare struct {
 	sandbox string
 	tree    *os.File // the detached mount
@@ -73,7 +73,8 @@ func takeWorkspace(path string, users *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(tree), "workspace"), nil
 }
 
-// lend readies s for the workspace id, whose name it gets by a move. It reports false where there is such a workspace already, or no spare.
+// lend readies s for the workspace id, whose name it gets by a move. It reports false where there is such a workspace
+// already, or no spare.
 func (d *disk) lend(s *spare, id string, bytes int64) (bool, error) {
 	if s == nil {
 		return false, nil
@@ -90,7 +91,8 @@ func (d *disk) lend(s *spare, id string, bytes int64) (bool, error) {
 
 func (d *disk) removeSpare(sandbox string) error { return d.remove(d.sparePath(sandbox)) }
 
-// dropOldSpares removes the directory of their own that spares had once. The members that they were for are of another program, and nobody takes those over.
+// dropOldSpares removes the directory of their own that spares had once. The members that they were for are of
+// another program, and nobody takes those over.
 func (d *disk) dropOldSpares() {
 	dir := filepath.Join(d.root, "spare")
 	list, _ := names(dir) // nearly always it is not there

@@ -120,12 +120,13 @@ func newProcess(b blueprint) *specs.Process {
 	}
 }
 
-// oneProcessor makes the guest's scheduler have one processor from its first moment on. The guest could take it by itself, and does where this is not
-// set, but the second one that it had until then leaves some 300 KiB behind. See docs/decisions/0026.
+// oneProcessor makes the guest's scheduler have one processor from its first moment on. The guest could take it by
+// itself, and does where this is not set, but the second one that it had until then leaves some 300 KiB behind. See
+// docs/decisions/0026.
 const oneProcessor = "GOMAXPROCS=1"
 
-// guestCommand is how the guest is started in a container of an image with that environment. The guest hands its environment on to commands, all
-// but oneProcessor; an image that has the variable itself keeps it.
+// guestCommand is how the guest is started in a container of an image with that environment. The guest hands its
+// environment on to commands, all but oneProcessor; an image that has the variable itself keeps it.
 func guestCommand(image []string) (args, env []string) {
 	args, env = []string{insideGuest}, processEnv(image)
 	for _, kv := range env {
@@ -136,8 +137,8 @@ func guestCommand(image []string) (args, env []string) {
 	return append(args, "-own-gomaxprocs"), append(env, oneProcessor)
 }
 
-// processEnv is the image's environment with a PATH, and a HOME for the guest; commands have their user's. The guest hands it on to what it starts. Of a variable that is there twice
-// the last counts.
+// processEnv is the image's environment with a PATH, and a HOME for the guest; commands have their user's. The guest
+// hands it on to what it starts. Of a variable that is there twice the last counts.
 func processEnv(image []string) []string {
 	env := slices.Concat([]string{defaultPath, "HOME=/"}, image)
 	last := map[string]int{}

@@ -13,11 +13,13 @@ import (
 // scriptName is what the guest's program is called as, instead of being a guest, to start processes that run scripts.
 const scriptName = "script"
 
-// notAGuest is refused by guests that know nothing of this, before they do anything, and tells whoever lists processes what it is.
+// notAGuest is refused by guests that know nothing of this, before they do anything, and tells whoever lists
+// processes what it is.
 const notAGuest = "-starts-containers-of-berth"
 
-// A starter starts processes that run scripts. It is a process, as the daemon itself is slow at that: whatever it starts gets all that it has open, a socket of each
-// sandbox among it, and has the kernel close it again. The starter has three descriptors and some pages, and those that it starts are copies of it that execute nothing.
+// A starter starts processes that run scripts. It is a process, as the daemon itself is slow at that: whatever it
+// starts gets all that it has open, a socket of each sandbox among it, and has the kernel close it again. The starter
+// has three descriptors and some pages, and those that it starts are copies of it that execute nothing.
 //
 // It is started when it is needed, and again if somebody has killed it. It ends with the daemon.
 type starter struct {

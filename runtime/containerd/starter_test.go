@@ -15,7 +15,8 @@ import (
 	"berth/proto"
 )
 
-// TestStarterComesAgain: a starter that somebody killed is missed by nobody, and one that is closed is gone with all that it had.
+// TestStarterComesAgain: a starter that somebody killed is missed by nobody, and one that is closed is gone with all
+// that it had.
 func TestStarterComesAgain(t *testing.T) {
 	r := needsScripts(t)
 	for range 2 {
@@ -66,7 +67,8 @@ func TestStarterSaysWhyNot(t *testing.T) {
 	}
 }
 
-// TestStarterKeepsNothing: what it was given for others it has no longer once they run, and it waits for nobody who has ended.
+// TestStarterKeepsNothing: what it was given for others it has no longer once they run, and it waits for nobody who
+// has ended.
 func TestStarterKeepsNothing(t *testing.T) {
 	r := needsScripts(t)
 	for range 3 {
@@ -83,7 +85,8 @@ func TestStarterKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestUserNamespaceHasItsOwner: a user namespace belongs to whom it was made for, who is root in it, and nobody is in it.
+// TestUserNamespaceHasItsOwner: a user namespace belongs to whom it was made for, who is root in it, and nobody is in
+// it.
 func TestUserNamespaceHasItsOwner(t *testing.T) {
 	r := openTest(t)
 	for _, owner := range []uint32{0, r.ids.first + 5} {
@@ -120,7 +123,8 @@ func startersOf(t *testing.T) (pids []int) {
 		stat, _ := os.ReadFile("/proc/" + p + "/stat")
 		_, after, _ := strings.Cut(string(stat), ") ")
 		fields := strings.Fields(after)
-		if string(line) == scriptName+"\x00"+notAGuest+"\x00" && len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
+		if string(line) == scriptName+"\x00"+notAGuest+"\x00" && len(fields) > 1 &&
+			fields[1] == strconv.Itoa(os.Getpid()) {
 			pids = append(pids, pid)
 		}
 	}

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// The kernel frees a removed subvolume in the background, after the next commit of the file system, which comes every 30 s by itself. Its
-// qgroup is busy until then. While containers come and go, hundreds would pile up, and each makes every removal and every commit
-// dearer. So a while after a removal a commit is asked for, once for all the removals of that time, and then the qgroups are dropped.
+// The kernel frees a removed subvolume in the background, after the next commit of the file system, which comes every
+// 30 s by itself. Its qgroup is busy until then. While containers come and go, hundreds would pile up, and each makes
+// every removal and every commit dearer. So a while after a removal a commit is asked for, once for all the removals
+// of that time, and then the qgroups are dropped.
 
 // tidyFirst is how long after a removal that is, and tidyLast how long it becomes at most while nothing can be dropped.
 const tidyFirst, tidyLast = time.Second, 30 * time.Second
@@ -36,8 +37,8 @@ func (d *disk) dropLater(qgroup uint64) {
 	d.armTidy()
 }
 
-// dropStale has the qgroups dropped that daemons before this one left: one that is killed forgets what it was to drop. Others' file systems
-// are not searched.
+// dropStale has the qgroups dropped that daemons before this one left: one that is killed forgets what it was to
+// drop. Others' file systems are not searched.
 func (d *disk) dropStale() {
 	if d.kind != PoolLoop {
 		return

@@ -86,7 +86,8 @@ func TestStaleQgroups(t *testing.T) {
 	if stale := d.staleQgroups(); slices.Contains(stale, paths["gone"]) {
 		t.Errorf("%d is called stale, which is there", paths["gone"])
 	}
-	open, err := os.Open(filepath.Join(d.workspacePath("gone"), "file")) // the kernel keeps the rest until this is closed
+	// the kernel keeps the rest until this is closed
+	open, err := os.Open(filepath.Join(d.workspacePath("gone"), "file"))
 	if err == nil {
 		err = destroySubvolume(d.workspacePath("gone"))
 	}
@@ -97,7 +98,8 @@ func TestStaleQgroups(t *testing.T) {
 	next.tidy.stop()
 	next.dropStale()
 	got := next.tidy.dropped
-	if !slices.Contains(got, paths["gone"]) || slices.Contains(got, paths["stays"]) || slices.Contains(got, paths["empty"]) {
+	if !slices.Contains(got, paths["gone"]) || slices.Contains(got, paths["stays"]) ||
+		slices.Contains(got, paths["empty"]) {
 		t.Errorf("to be dropped are %v of %v", got, paths)
 	}
 	other := &disk{root: d.root, kind: PoolBtrfs}

@@ -26,7 +26,9 @@ const trialFirstID = defaultFirstID + (idRanges-16)*idRange
 type Trial struct {
 	Class proto.RuntimeClass
 	Err   error // nil: it started, its guest answered, and nothing of it is left
-	Slow  error // why runc had to make it, where a script would have, or where the next could not be one; nil: it had not, or is of another class
+	// why runc had to make it, where a script would have, or where the next could not be one; nil: it had not, or is
+	// of another class
+	Slow error
 }
 
 // Try opens a Runtime of its own in a temporary directory, starts a sandbox of each class over an image
@@ -109,9 +111,11 @@ func trialImage() ([]byte, error) {
 		RootFS:   ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{root.Digest}},
 	})
 	manifest := blob(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Config: config, Layers: []ocispec.Descriptor{root},
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, Config: config,
+		Layers: []ocispec.Descriptor{root},
 	})
-	index, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, Manifests: []ocispec.Descriptor{manifest}})
+	index, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2},
+		Manifests: []ocispec.Descriptor{manifest}})
 	if err != nil {
 		return nil, err
 	}

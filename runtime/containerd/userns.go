@@ -11,19 +11,19 @@ import (
 	"berth/proto"
 )
 
-// The kernel counts some things for each user: inotify and fanotify instances and watches, and namespaces of every kind. What
-// is counted in a user namespace counts as well for whoever made it. Left to runc, root makes them all, and one
-// sandbox can take what there is for all of them and for the host. So we make each namespace as the host's user
-// that is root in it, and hand it to runc: then every sandbox has the host's limits to itself.
+// The kernel counts some things for each user: inotify and fanotify instances and watches, and namespaces of every
+// kind. What is counted in a user namespace counts as well for whoever made it. Left to runc, root makes them all,
+// and one sandbox can take what there is for all of them and for the host. So we make each namespace as the host's
+// user that is root in it, and hand it to runc: then every sandbox has the host's limits to itself.
 //
 // gVisor keeps such things in a kernel of its own and makes its namespace itself.
 
 // makerTime is what that may take.
 const makerTime = 10 * time.Second
 
-// newUserNamespace makes the user namespace whose root is the host's user firstID. The host's user owner owns it: that same
-// one, as nobody on the host runs as that user outside of the namespace, so that its ownership gives nobody anything; or 0. It ends with the
-// file and the last process in it.
+// newUserNamespace makes the user namespace whose root is the host's user firstID. The host's user owner owns it:
+// that same one, as nobody on the host runs as that user outside of the namespace, so that its ownership gives nobody
+// anything; or 0. It ends with the file and the last process in it.
 //
 // The daemon cannot make it by itself: a process with threads gets another user namespace only by a fork, which
 // copies all its page tables, and has it fault again at each page that it writes to next.
@@ -53,20 +53,23 @@ func makeUserNamespace(st *starter, owner uint32, mapping string) (*os.File, err
 // idMapping is the range of a sandbox as mount options are told of it.
 func idMapping(firstID uint32) string { return fmt.Sprintf("0:%d:%d", firstID, idRange) }
 
-// namespacePath is where runtimes, which are processes of their own, find an open namespace. The dot is for runc 1.5, which
-// takes whatever begins with /proc/PID for /proc/PID/ns/user and reads the mapping of that process.
+// namespacePath is where runtimes, which are processes of their own, find an open namespace. The dot is for runc 1.5,
+// which takes whatever begins with /proc/PID for /proc/PID/ns/user and reads the mapping of that process.
 func namespacePath(ns *os.File) string {
 	return fmt.Sprintf("/proc/./%d/fd/%d", os.Getpid(), ns.Fd())
 }
 
-// tryUserNamespace finds out whether namespaces can be made this way. Where they cannot, runc makes them; the operator is told.
+// tryUserNamespace finds out whether namespaces can be made this way. Where they cannot, runc makes them; the
+// operator is told.
 func (r *Runtime) tryUserNamespace() {
 	ns, err := newUserNamespace(r.starter, r.ids.first, r.ids.first)
 	if err != nil { // it may be that somebody has ended the starter, of which there is another the next time
 		ns, err = newUserNamespace(r.starter, r.ids.first, r.ids.first)
 	}
 	if err != nil {
-		r.log.Warn("containers share the host's inotify limits, so that one can use them up; berth doctor says what to do", "err", err)
+		r.log.Warn(
+			"containers share the host's inotify limits, so that one can use them up; berth doctor says what to do",
+			"err", err)
 		return
 	}
 	ns.Close()
@@ -105,9 +108,9 @@ func (n *ownNamespace) leave() {
 	n.file.Close()
 }
 
-// setLimits gives a sandbox's first process its limits before it runs anything. runc cannot: to set another's limits takes CAP_SYS_RESOURCE
-// over its namespace, which root has over all namespaces or, on machines like ours, over none but those it made. Who owns
-// the namespace has it too.
+// setLimits gives a sandbox's first process its limits before it runs anything. runc cannot: to set another's limits
+// takes CAP_SYS_RESOURCE over its namespace, which root has over all namespaces or, on machines like ours, over none
+// but those it made. Who owns the namespace has it too.
 func setLimits(b blueprint, pid int) error {
 	done := make(chan error, 1)
 	go offMain(func() { done <- setLimitsAs(b, pid) })
@@ -117,7 +120,8 @@ func setLimits(b blueprint, pid int) error {
 	return nil
 }
 
-// setLimitsOfNew is setLimits after a runtime has made the sandbox, which gives it limits where it makes the user namespace, too.
+// setLimitsOfNew is setLimits after a runtime has made the sandbox, which gives it limits where it makes the user
+// namespace, too.
 func setLimitsOfNew(b blueprint, pid int) error {
 	if b.userNamespace == "" {
 		return nil

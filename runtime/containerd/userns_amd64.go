@@ -25,7 +25,8 @@ func startMaker(st *starter, owner uint32) (pid int, leave func(), err error) {
 	}, nil
 }
 
-// makesUserNamespace is a script that becomes user owner, but keeps its capabilities, without which some hosts allow nobody a namespace, and makes one.
+// makesUserNamespace is a script that becomes user owner, but keeps its capabilities, without which some hosts allow
+// nobody a namespace, and makes one.
 func makesUserNamespace(owner uint32) *script {
 	const noFixup = 1 << 2 // SECBIT_NO_SETUID_FIXUP
 	const same = ^uint64(0)

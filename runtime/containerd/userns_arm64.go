@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// makerName is what the guest's program is called as, instead of being a guest, to make a user namespace. It does so before the Go runtime
-// begins.
+// makerName is what the guest's program is called as, instead of being a guest, to make a user namespace. It does so
+// before the Go runtime begins.
 const makerName = "userns"
 
-// startMaker starts a process that makes a user namespace and stays in it until it may leave. It is a program's, as nothing runs scripts here.
+// startMaker starts a process that makes a user namespace and stays in it until it may leave. It is a program's, as
+// nothing runs scripts here.
 func startMaker(st *starter, owner uint32) (pid int, leave func(), err error) {
 	asks, ask, err := os.Pipe()
 	if err != nil {
@@ -25,7 +26,8 @@ func startMaker(st *starter, owner uint32) (pid int, leave func(), err error) {
 		return 0, nil, err
 	}
 	defer answer.Close()
-	maker, err := os.StartProcess(st.program, []string{makerName, notAGuest}, &os.ProcAttr{Files: []*os.File{asks, answers}, Env: []string{}})
+	maker, err := os.StartProcess(st.program, []string{makerName, notAGuest},
+		&os.ProcAttr{Files: []*os.File{asks, answers}, Env: []string{}})
 	answers.Close()
 	if err != nil {
 		ask.Close()

@@ -15,13 +15,14 @@ import (
 	"berth/session"
 )
 
-// The warm pool: sandboxes that run and whose guest has answered, for sessions that are still to come. A member belongs to an image and
-// to nobody; what makes it a session's is put in when it is claimed. Only runc sandboxes can be had this way: gVisor's gofer knows the
-// files it was started with and no others.
+// The warm pool: sandboxes that run and whose guest has answered, for sessions that are still to come. A member
+// belongs to an image and to nobody; what makes it a session's is put in when it is claimed. Only runc sandboxes can
+// be had this way: gVisor's gofer knows the files it was started with and no others.
 
 // A Warm says how many sandboxes are kept ready.
 type Warm struct {
-	// Min are kept of every image that is in use, and of Image always; Max are there at most, all images together. Max 0: there is no pool.
+	// Min are kept of every image that is in use, and of Image always; Max are there at most, all images together.
+	// Max 0: there is no pool.
 	Min, Max int
 
 	Image  string       // name of the image that is in use from the start
@@ -69,7 +70,8 @@ func (m *member) closeFiles() {
 	m.spare.close()
 }
 
-// greet asks its guest whether it is there; the function that it returns waits for the answer, and must be called, once. The time that passes in between is not the guest's.
+// greet asks its guest whether it is there; the function that it returns waits for the answer, and must be called,
+// once. The time that passes in between is not the guest's.
 func (m *member) greet(ctx context.Context) (answer func() error) {
 	hear := m.guest.Greet(ctx, greetTimeout)
 	return func() error { return hear(ctx) }
@@ -128,7 +130,8 @@ func newWarmPool(r *Runtime, cfg Warm) *warmPool {
 	}
 }
 
-// KeepWarm begins to fill the pool, in the background, until Close. Call it once sessions are served: whoever waits for theirs goes first.
+// KeepWarm begins to fill the pool, in the background, until Close. Call it once sessions are served: whoever waits
+// for theirs goes first.
 func (r *Runtime) KeepWarm() { r.warm.start() }
 
 func (p *warmPool) on() bool { return p.cfg.Max > 0 }
@@ -152,7 +155,8 @@ func (p *warmPool) take(spec session.Spec) *member {
 		return nil
 	}
 	n := len(s.ready)
-	if n == 0 || s.ready[n-1].limits.OpenFiles < spec.Limits.OpenFiles { // what a process may open can be lowered and, on most machines, never be raised again
+	// what a process may open can be lowered and, on most machines, never be raised again
+	if n == 0 || s.ready[n-1].limits.OpenFiles < spec.Limits.OpenFiles {
 		return nil
 	}
 	m := s.ready[n-1]
@@ -209,7 +213,8 @@ func (p *warmPool) nudge(bell chan struct{}) {
 // imagesChanged has the pool look which images there are.
 func (p *warmPool) imagesChanged() { p.nudge(p.images) }
 
-// release makes a member that was taken a session's: from here on its name and its guest are the claim's. Its files are closed when there is time.
+// release makes a member that was taken a session's: from here on its name and its guest are the claim's. Its files
+// are closed when there is time.
 func (p *warmPool) release(m *member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +243,8 @@ func (p *warmPool) discardLocked(m *member) {
 	p.nudge(p.kick)
 }
 
-// forget removes all members of an image, now: none that is made uses it when this returns, unless it could not be removed.
+// forget removes all members of an image, now: none that is made uses it when this returns, unless it could not be
+// removed.
 func (p *warmPool) forget(ctx context.Context, image string) {
 	p.mu.Lock()
 	if s := p.shelves[image]; s != nil && s.making == 0 {

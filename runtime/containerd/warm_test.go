@@ -64,7 +64,8 @@ func awaitFilled(t testing.TB, r *Runtime) {
 	}
 }
 
-// TestWarmStart: a session gets a member of the pool with its own workspace and limits in it, and nothing says that it was not made for it.
+// TestWarmStart: a session gets a member of the pool with its own workspace and limits in it, and nothing says that
+// it was not made for it.
 func TestWarmStart(t *testing.T) {
 	r := openWarm(t)
 	id, spec := startTest(t, r, proto.ClassRunc)
@@ -119,7 +120,8 @@ func TestWarmStart(t *testing.T) {
 // BenchmarkWarmStart is a claim; neither the removal nor the making of members is counted.
 func BenchmarkWarmStart(b *testing.B) {
 	r := openWarm(b, func(c *Config) { c.Warm.Min, c.Warm.Max = 8, 8 })
-	spec := session.Spec{Image: testImage(b, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits}
+	spec := session.Spec{Image: testImage(b, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix),
+		Limits: testLimits}
 	for b.Loop() {
 		id := newID(proto.ContainerPrefix)
 		spec.Workspace = newID(proto.WorkspacePrefix)
@@ -138,7 +140,8 @@ func BenchmarkWarmStart(b *testing.B) {
 	}
 }
 
-// TestWarmLimits: what a session may use is what it asked for, not what the member was made with; and it is a hit all the same.
+// TestWarmLimits: what a session may use is what it asked for, not what the member was made with; and it is a hit all
+// the same.
 func TestWarmLimits(t *testing.T) {
 	r := openWarm(t)
 	limits := proto.Limits{CPUs: 0.5, MemoryBytes: 64 << 20, PIDs: 40, DiskBytes: 24 << 20, OpenFiles: 300}
@@ -158,11 +161,13 @@ func TestWarmLimits(t *testing.T) {
 		t.Errorf("%d processes with a limit of %d", forked, limits.PIDs)
 	}
 	for _, dir := range []string{"/workspace", "/home"} {
-		if got := ask(t, r, s.ID, guestRequest{Op: "write", Path: dir + "/big", Size: 48 << 20}); got.Number > limits.DiskBytes || got.Err == "" {
+		if got := ask(t, r, s.ID, guestRequest{Op: "write", Path: dir + "/big",
+			Size: 48 << 20}); got.Number > limits.DiskBytes || got.Err == "" {
 			t.Errorf("%s took %d bytes of %d: %q", dir, got.Number, limits.DiskBytes, got.Err)
 		}
 	}
-	if soft, hard := limitIn(t, ask(t, r, s.ID, guestRequest{Op: "read", Path: "/proc/self/limits"}).Text, "Max open files"); soft != 300 || hard != 300 {
+	if soft, hard := limitIn(t, ask(t, r, s.ID, guestRequest{Op: "read", Path: "/proc/self/limits"}).Text,
+		"Max open files"); soft != 300 || hard != 300 {
 		t.Errorf("%d open files, at most %d", soft, hard)
 	}
 	// More than the members have is a miss, once: the next ones have as much.
@@ -171,7 +176,8 @@ func TestWarmLimits(t *testing.T) {
 	if err := r.Start(t.Context(), s.ID, s.Spec); err != nil {
 		t.Fatal(err)
 	}
-	if soft, hard := limitIn(t, ask(t, r, s.ID, guestRequest{Op: "read", Path: "/proc/self/limits"}).Text, "Max open files"); soft != 513 || hard != 513 {
+	if soft, hard := limitIn(t, ask(t, r, s.ID, guestRequest{Op: "read", Path: "/proc/self/limits"}).Text,
+		"Max open files"); soft != 513 || hard != 513 {
 		t.Errorf("%d open files, at most %d", soft, hard)
 	}
 	if n := r.WarmCounts(); n.Hits != 1 || n.Misses != 1 {
@@ -224,7 +230,8 @@ func TestWarmEnded(t *testing.T) {
 	}
 }
 
-// awaitSick waits until no thread of a process answers any more: one that is busy elsewhere when the signal is sent stops when it gets to it.
+// awaitSick waits until no thread of a process answers any more: one that is busy elsewhere when the signal is sent
+// stops when it gets to it.
 func awaitSick(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -284,7 +291,8 @@ func TestWarmRemoval(t *testing.T) {
 	nothingNamed(t, r, stuck)
 }
 
-// TestWarmLeft: of what a daemon left that died in the middle, a workspace made ahead is the user's all the same, and what another program made is not taken.
+// TestWarmLeft: of what a daemon left that died in the middle, a workspace made ahead is the user's all the same, and
+// what another program made is not taken.
 func TestWarmLeft(t *testing.T) {
 	r := openWarm(t)
 	r.warm.mu.Lock()
@@ -326,7 +334,8 @@ func TestWarmBrokenClaim(t *testing.T) {
 	var names []string
 	for _, m := range r.warm.shelves[testImage(t, r)].ready {
 		names = append(names, m.name)
-		if err := os.Mkdir(filepath.Join(r.disk.layerPath(m.name), claimLink), 0o700); err != nil { // so that it cannot be written down
+		// so that it cannot be written down
+		if err := os.Mkdir(filepath.Join(r.disk.layerPath(m.name), claimLink), 0o700); err != nil {
 			t.Error(err)
 		}
 	}
@@ -342,7 +351,8 @@ func TestWarmBrokenClaim(t *testing.T) {
 	}
 	fileNumbers(t, r, id, spec)
 	stopAll(t, r)
-	for end := time.Now().Add(time.Minute); (r.warm.owns(names[0]) || r.warm.owns(names[1])) && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); (r.warm.owns(names[0]) || r.warm.owns(names[1])) &&
+		time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	for _, name := range names {
@@ -456,8 +466,8 @@ func TestWarmClose(t *testing.T) {
 	nothingOf(t, next, []string{id, sandbox})
 }
 
-// TestWarmBurst: sessions that come together all get one sandbox each, out of the pool or not; the pool grows by what was asked for, within its
-// bound, and shrinks when nobody asks any more.
+// TestWarmBurst: sessions that come together all get one sandbox each, out of the pool or not; the pool grows by what
+// was asked for, within its bound, and shrinks when nobody asks any more.
 func TestWarmBurst(t *testing.T) {
 	r := openWarm(t, func(c *Config) { c.Warm.Min, c.Warm.Max = 2, 5 })
 	var wg sync.WaitGroup
@@ -468,7 +478,8 @@ func TestWarmBurst(t *testing.T) {
 			ids[i] = s.ID
 			if err := r.Start(t.Context(), s.ID, s.Spec); err != nil {
 				t.Error(err)
-			} else if got, err := tryAsk(t.Context(), r, s.ID, guestRequest{Op: "ping"}); err != nil || got.Text != "pong" {
+			} else if got, err := tryAsk(t.Context(), r, s.ID, guestRequest{Op: "ping"}); err != nil ||
+				got.Text != "pong" {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
@@ -522,7 +533,8 @@ func TestWarmPlan(t *testing.T) {
 	}
 }
 
-// While a member is being made somebody's, the pool makes no other, and not for a moment after that, but for its patience.
+// While a member is being made somebody's, the pool makes no other, and not for a moment after that, but for its
+// patience.
 func TestWarmWaitsForClaims(t *testing.T) {
 	p := newWarmPool(nil, Warm{Max: 1})
 	p.claims = 1

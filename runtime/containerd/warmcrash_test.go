@@ -15,8 +15,8 @@ import (
 
 var crashWarm = Warm{Min: 2, Max: 4, Image: "test", Limits: testLimits}
 
-// useWarm is the daemon of TestWarmCrashes: it starts and stops sandboxes, faster than its pool is filled, and tells of each once it
-// is started, with its name in its workspace, and before it is stopped.
+// useWarm is the daemon of TestWarmCrashes: it starts and stops sandboxes, faster than its pool is filled, and tells
+// of each once it is started, with its name in its workspace, and before it is stopped.
 func useWarm(ctx context.Context, r *Runtime, image string) error {
 	r.KeepWarm()
 	var say sync.Mutex
@@ -55,13 +55,15 @@ func useWarm(ctx context.Context, r *Runtime, image string) error {
 	return <-failed
 }
 
-// TestWarmCrashes: wherever a daemon dies while its pool is filled and claimed, the next one has every sandbox that was told of, each with its own
-// workspace, and of the others none that is anybody's; it takes over what the pool had ready, and leaves nothing when it is told to end.
+// TestWarmCrashes: wherever a daemon dies while its pool is filled and claimed, the next one has every sandbox that
+// was told of, each with its own workspace, and of the others none that is anybody's; it takes over what the pool had
+// ready, and leaves nothing when it is told to end.
 func TestWarmCrashes(t *testing.T) {
 	adopted := 0
 	for range 5 {
 		dir := t.TempDir()
-		lines := killedDaemonLines(t, dir, 4+rand.IntN(4), time.Duration(rand.IntN(40))*time.Millisecond, "BERTH_TEST_WARM=1")
+		lines := killedDaemonLines(t, dir, 4+rand.IntN(4), time.Duration(rand.IntN(40))*time.Millisecond,
+			"BERTH_TEST_WARM=1")
 		live := map[string]daemonSandbox{}
 		for _, line := range lines {
 			what, text, _ := strings.Cut(line, " ")

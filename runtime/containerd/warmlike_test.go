@@ -16,8 +16,8 @@ import (
 	"berth/session"
 )
 
-// TestWarmIsLikeCold: nothing that can be seen in a container, or that the kernel has of it, tells whether it came from the pool: neither with
-// the limits that the member was made with nor with others.
+// TestWarmIsLikeCold: nothing that can be seen in a container, or that the kernel has of it, tells whether it came
+// from the pool: neither with the limits that the member was made with nor with others.
 func TestWarmIsLikeCold(t *testing.T) {
 	cold, warm := openTest(t), openWarm(t)
 	other := proto.Limits{CPUs: 0.25, MemoryBytes: 64 << 20, PIDs: 33, DiskBytes: 48 << 20, OpenFiles: 300}
@@ -45,19 +45,24 @@ func TestWarmIsLikeCold(t *testing.T) {
 // portrait is all that there is to be seen of a sandbox, without what differs between any two.
 func portrait(t *testing.T, r *Runtime, limits proto.Limits) map[string]string {
 	t.Helper()
-	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix), Limits: limits}
+	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix),
+		Limits: limits}
 	id := newID(proto.ContainerPrefix)
 	if err := r.Start(t.Context(), id, spec); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]string{}
-	for _, path := range []string{"/proc/self/limits", "/proc/self/cgroup", "/proc/self/oom_score_adj", "/proc/self/cmdline", "/proc/self/environ",
-		"/proc/self/uid_map", "/proc/self/gid_map", "/proc/self/setgroups", "/proc/self/mountinfo", "/proc/self/status", "/proc/self/stat",
-		"/proc/self/coredump_filter", "/proc/self/personality", "/proc/self/loginuid", "/proc/self/attr/current", "/proc/sys/kernel/hostname", "/etc/passwd", "/proc/net/dev", "/sys/class/net/lo/flags"} {
+	for _, path := range []string{"/proc/self/limits", "/proc/self/cgroup", "/proc/self/oom_score_adj",
+		"/proc/self/cmdline", "/proc/self/environ",
+		"/proc/self/uid_map", "/proc/self/gid_map", "/proc/self/setgroups", "/proc/self/mountinfo", "/proc/self/status",
+		"/proc/self/stat",
+		"/proc/self/coredump_filter", "/proc/self/personality", "/proc/self/loginuid", "/proc/self/attr/current",
+		"/proc/sys/kernel/hostname", "/etc/passwd", "/proc/net/dev", "/sys/class/net/lo/flags"} {
 		got := ask(t, r, id, guestRequest{Op: "read", Path: path})
 		seen[path] = plain(r, path, got.Text) + got.Err
 	}
-	for _, dir := range []string{"/", "/workspace", "/tmp", "/dev", "/dev/shm", "/home", "/.berth", "/.berth/run", "/proc/self/ns", "/sys/fs/cgroup"} {
+	for _, dir := range []string{"/", "/workspace", "/tmp", "/dev", "/dev/shm", "/home", "/.berth", "/.berth/run",
+		"/proc/self/ns", "/sys/fs/cgroup"} {
 		seen["ls "+dir] = ask(t, r, id, guestRequest{Op: "list", Path: dir}).Text
 		if dir != "/sys/fs/cgroup" { // which belongs to a root, or to nobody as what is in it does
 			seen["stat "+dir] = ask(t, r, id, guestRequest{Op: "stat", Path: dir}).Text
@@ -70,7 +75,8 @@ func portrait(t *testing.T, r *Runtime, limits proto.Limits) map[string]string {
 	seen["environment"] = ask(t, r, id, guestRequest{Op: "env"}).Text
 	seen["hostname"] = ask(t, r, id, guestRequest{Op: "hostname"}).Text
 	seen["interfaces"] = fmt.Sprint(ask(t, r, id, guestRequest{Op: "interfaces"}).Number)
-	seen["child"] = plain(r, "/proc/self/status", ask(t, r, id, guestRequest{Op: "child", Path: "status", UID: 1000}).Text)
+	seen["child"] = plain(r, "/proc/self/status", ask(t, r, id, guestRequest{Op: "child", Path: "status",
+		UID: 1000}).Text)
 	seen["probes"] = fmt.Sprint(ask(t, r, id, guestRequest{Op: "probes"}).Probes)
 	fromOutside(t, r, id, spec, seen)
 	if err := r.Stop(t.Context(), id); err != nil {
@@ -114,7 +120,8 @@ var (
 	hierarchySource = regexp.MustCompile(`( - cgroup )\S+ `)
 )
 
-// plain takes out of what /proc says what no two sandboxes have in common: numbers of mounts and devices, names, memory and time used.
+// plain takes out of what /proc says what no two sandboxes have in common: numbers of mounts and devices, names,
+// memory and time used.
 func plain(r *Runtime, path, text string) string {
 	text = ownNames.ReplaceAllString(strings.ReplaceAll(text, r.cfg.Dir, "DATA"), "$1")
 	var lines []string
@@ -130,16 +137,20 @@ func plain(r *Runtime, path, text string) string {
 				line = numbers.ReplaceAllString(line, "N")
 			}
 			line = hierarchySource.ReplaceAllString(line, "$1") // what whoever mounted it called it
-			if f = strings.Fields(owner.ReplaceAllString(line, "$1"))[3:]; strings.HasPrefix(f[2], "ro,") && strings.Contains(line, " - tmpfs ") {
+			if f = strings.Fields(owner.ReplaceAllString(line, "$1"))[3:]; strings.HasPrefix(f[2], "ro,") &&
+				strings.Contains(line, " - tmpfs ") {
 				f = []string{"read-only", point} // scripts take it from the store
 			}
-			lines = slices.DeleteFunc(lines, func(l string) bool { return strings.Fields(l)[1] == f[1] }) // which this one covers
+			// which this one covers
+			lines = slices.DeleteFunc(lines, func(l string) bool { return strings.Fields(l)[1] == f[1] })
 		case path == "/proc/self/status":
-			if !regexp.MustCompile(`^(Umask|Uid|Gid|Groups|NSpgid|NSsid|Sig(Blk|Ign|Cgt)|Cap|NoNewPrivs|Seccomp|Specul|CoreD|Cpus|Mems|TracerPid|PPid)`).MatchString(line) {
+			if !regexp.MustCompile(
+				`^(Umask|Uid|Gid|Groups|NSpgid|NSsid|Sig(Blk|Ign|Cgt)|Cap|NoNewPrivs|Seccomp|Specul|CoreD|Cpus|Mems|TracerPid|PPid)`).MatchString(line) {
 				continue
 			}
 		case path == "/proc/self/stat":
-			f = []string{f[3], f[4], f[5], f[6], f[17], f[18], f[39], f[40]} // parent, groups, terminal, priorities and policy
+			// parent, groups, terminal, priorities and policy
+			f = []string{f[3], f[4], f[5], f[6], f[17], f[18], f[39], f[40]}
 		case path == "/proc/net/dev":
 			f = f[:1]
 		case path == "":

@@ -153,10 +153,12 @@ func (c conformance) workspace(t *testing.T) {
 	g := c.client(t, first)
 	// The default user's UID has to be the same from one sandbox to the next, or its own files would be
 	// another's.
-	if _, err := g.Write(ctx, proto.UserDefault, "/workspace/a/b", guest.WriteOptions{}, strings.NewReader("kept")); err != nil {
+	if _, err := g.Write(ctx, proto.UserDefault, "/workspace/a/b", guest.WriteOptions{}, strings.NewReader(
+		"kept")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.Write(ctx, proto.UserRoot, "/tmp/x", guest.WriteOptions{}, strings.NewReader("not kept")); err != nil {
+	if _, err := g.Write(ctx, proto.UserRoot, "/tmp/x", guest.WriteOptions{}, strings.NewReader(
+		"not kept")); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.rt.Stop(ctx, first); err != nil {
@@ -248,7 +250,8 @@ func (c conformance) sessionWith(t *testing.T, cfg session.Config) (*Stack, *ses
 	t.Helper()
 	st := Over(t, c.rt, c.images, cfg)
 	s := st.Create(t, proto.CreateContainer{
-		RuntimeClass: c.class, Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20, OpenFiles: 1024},
+		RuntimeClass: c.class, Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20,
+			OpenFiles: 1024},
 	})
 	// Sandboxes outlive a stack, as they outlive a daemon, so the session is deleted rather than closed.
 	t.Cleanup(func() {
@@ -271,7 +274,8 @@ func (c conformance) commands(t *testing.T) {
 		// Both streams are kept apart, and the code is the command's own.
 		{proto.Cmd{Command: "echo out; echo err >&2; exit 3"}, "out\n", "err\n", 3},
 		// The default user, its home, and a job's directory as the working directory.
-		{proto.Cmd{Command: "id -u; id -un; echo $HOME; pwd", JobID: "j"}, "1000\nuser\n/home/user\n/workspace/j\n", "", 0},
+		{proto.Cmd{Command: "id -u; id -un; echo $HOME; pwd", JobID: "j"}, "1000\nuser\n/home/user\n/workspace/j\n", "",
+			0},
 		{proto.Cmd{Command: "id -u", User: proto.UserRoot}, "0\n", "", 0},
 		// A shell's convention: 128 and the signal's number.
 		{proto.Cmd{Command: "kill -KILL $$"}, "", "", 137},
@@ -303,18 +307,21 @@ func (c conformance) shells(t *testing.T) {
 	ctx := context.Background()
 	_, s := c.session(t)
 	// After the exit the same name is a new shell, without the variable.
-	for _, k := range []struct{ text, want string }{{"cd /tmp; V=1", ""}, {"pwd; echo $V", "/tmp\n1\n"}, {"exit 4", ""}, {"echo ${V-gone}", "gone\n"}} {
+	for _, k := range []struct{ text, want string }{{"cd /tmp; V=1", ""}, {"pwd; echo $V", "/tmp\n1\n"}, {"exit 4", ""},
+		{"echo ${V-gone}", "gone\n"}} {
 		res, err := s.Run(ctx, proto.Cmd{Command: k.text, Shell: "sh"})
 		if err != nil || res.Result.Result == nil || res.Result.Result.Stdout != k.want {
 			t.Fatalf("%q: %+v %v", k.text, res.Result.Result, err)
 		}
 	}
-	// Where a command has put nothing into its output directory that goes. gVisor tells nobody where a shell stands, and it stays there.
+	// Where a command has put nothing into its output directory that goes. gVisor tells nobody where a shell stands,
+	// and it stays there.
 	if out := Bash(t, s, "ls ../*/outputs | wc -l").Stdout; c.class != proto.ClassGVisor && out != "1\n" { // its own
 		t.Errorf("%s output directories are left", strings.TrimSpace(out))
 	}
 	// A terminal turns a line feed into carriage return and line feed, as the kernel does by default.
-	res, err := s.Run(ctx, proto.Cmd{Argv: []string{"sh", "-c", "test -t 0 && stty size"}, TTY: &proto.WindowSize{Rows: 12, Cols: 34}})
+	res, err := s.Run(ctx, proto.Cmd{Argv: []string{"sh", "-c", "test -t 0 && stty size"}, TTY: &proto.WindowSize{
+		Rows: 12, Cols: 34}})
 	if err != nil || res.Result.Result == nil || res.Result.Result.Stdout != "12 34\r\n" {
 		t.Fatalf("terminal: %+v %v", res.Result.Result, err)
 	}
@@ -327,7 +334,8 @@ func (c conformance) files(t *testing.T) {
 	_, s := c.session(t)
 	// 1 MiB, so that it takes many frames, with a pattern in which a part at a wrong place shows.
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
-	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/j/deep/big", session.WriteOptions{Mode: 0o640}, bytes.NewReader(big)); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/j/deep/big", session.WriteOptions{Mode: 0o640},
+		bytes.NewReader(big)); err != nil {
 		t.Fatal(err)
 	}
 	r, fi, err := s.ReadFile(ctx, proto.UserDefault, "/workspace/j/deep/big", 16, 1<<20-16)
@@ -346,7 +354,8 @@ func (c conformance) files(t *testing.T) {
 	if tarball.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if out := Bash(t, s, "find /workspace/k -name big | xargs cmp /workspace/j/deep/big && echo same").Stdout; out != "same\n" {
+	if out := Bash(
+		t, s, "find /workspace/k -name big | xargs cmp /workspace/j/deep/big && echo same").Stdout; out != "same\n" {
 		t.Fatalf("after tar and untar: %q", out)
 	}
 	// To look at /etc/shadow needs no right to the file itself; to read it does. NotFound stands for
@@ -354,14 +363,16 @@ func (c conformance) files(t *testing.T) {
 	if _, err := s.Stat(ctx, proto.UserDefault, "/etc/shadow"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.ReadFile(ctx, proto.UserDefault, "/etc/shadow", 0, -1); proto.CodeOf(err) != proto.PermissionDenied && proto.CodeOf(err) != proto.NotFound {
+	if _, _, err := s.ReadFile(ctx, proto.UserDefault, "/etc/shadow", 0, -1); proto.CodeOf(
+		err) != proto.PermissionDenied && proto.CodeOf(err) != proto.NotFound {
 		t.Fatalf("an ordinary user reads /etc/shadow: %v", err)
 	}
 	// The editor is a part of the guest, so that it works with the user's rights and on the kernel's view
 	// of the files.
 	text, old, new := "one\ntwo\n", "two", "2"
 	for _, in := range []proto.EditorInput{
-		{Command: "create", Path: "/workspace/j/e", FileText: &text}, {Command: "str_replace", Path: "/workspace/j/e", OldStr: &old, NewStr: &new},
+		{Command: "create", Path: "/workspace/j/e", FileText: &text}, {Command: "str_replace", Path: "/workspace/j/e",
+			OldStr: &old, NewStr: &new},
 	} {
 		if _, err := s.Edit(ctx, proto.UserDefault, in); err != nil {
 			t.Fatal(err)
@@ -378,12 +389,15 @@ func (c conformance) kill(t *testing.T) {
 	_, s := c.session(t)
 	res, err := s.Run(context.Background(), proto.Cmd{
 		// The numbers of seconds are the marks to look for.
-		Command: `setsid sh -c 'exec -a berth-escapee sleep 1000' & (env -i setsid sleep 1001 &) ; sleep 1002`, TimeoutSeconds: 1,
+		Command:        `setsid sh -c 'exec -a berth-escapee sleep 1000' & (env -i setsid sleep 1001 &) ; sleep 1002`,
+		TimeoutSeconds: 1,
 	})
 	if err != nil || res.Exec.End.Reason != proto.EndTimeout {
 		t.Fatalf("%+v %v", res.Exec.End, err)
 	}
-	out := Bash(t, s, `for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline 2>/dev/null; echo; done | grep -c 'sleep 10[0]' || true`).Stdout
+	out := Bash(
+		t, s,
+		`for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline 2>/dev/null; echo; done | grep -c 'sleep 10[0]' || true`).Stdout
 	if strings.TrimSpace(out) != "0" {
 		t.Errorf("%s processes are left", strings.TrimSpace(out))
 	}
@@ -438,7 +452,8 @@ func (c conformance) restart(t *testing.T) {
 func (c conformance) detached(t *testing.T) {
 	ctx := context.Background()
 	st, s := c.session(t)
-	e, err := s.Exec(ctx, proto.Cmd{Command: `n=0; until test -e /workspace/stop; do n=$((n+1)); echo $n; done; exit 7`, Background: true, MaxOutputBytes: 16 << 20})
+	e, err := s.Exec(ctx, proto.Cmd{Command: `n=0; until test -e /workspace/stop; do n=$((n+1)); echo $n; done; exit 7`,
+		Background: true, MaxOutputBytes: 16 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

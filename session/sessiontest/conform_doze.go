@@ -27,7 +27,8 @@ func (c conformance) dozes(t *testing.T) {
 			}
 		}
 	}
-	// What a command has of the guest, but for its own name, that of its output directory and the lock limit, by which the guest tells commands apart.
+	// What a command has of the guest, but for its own name, that of its output directory and the lock limit, by
+	// which the guest tells commands apart.
 	const looks = `cat /tmp/first; id; umask; pwd; env | grep -ve exec_ -e OUTPUT_DIR= | sort; ls /proc/self/fd | wc -l
 cat /proc/self/cgroup /proc/self/mountinfo /proc/self/oom_score_adj /proc/self/uid_map
 grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|Speculation' /proc/self/status`
@@ -54,7 +55,8 @@ grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|
 	same("woken by a command")
 
 	asleep("the second time")
-	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/f", session.WriteOptions{}, strings.NewReader("x")); err != nil {
+	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/f", session.WriteOptions{}, strings.NewReader(
+		"x")); err != nil {
 		t.Errorf("woken by a file: %v", err)
 	}
 
@@ -100,7 +102,8 @@ grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|
 	asleep("before the end")
 }
 
-// tellsDoze waits until the runtime says of a guest, which answers before it dozes, that it does. Of one under gVisor nobody outside can tell.
+// tellsDoze waits until the runtime says of a guest, which answers before it dozes, that it does. Of one under gVisor
+// nobody outside can tell.
 func (c conformance) tellsDoze(t *testing.T, id string) bool {
 	t.Helper()
 	d, ok := c.rt.(session.Dozer)

@@ -28,7 +28,8 @@ func (trees) Tar(_ context.Context, _, key string) (io.ReadCloser, error) {
 	return io.NopCloser(&buf), err
 }
 
-// fixtures furnishes a session, and sees that the ordinary user can run what is there and change nothing, in the next generation as well.
+// fixtures furnishes a session, and sees that the ordinary user can run what is there and change nothing, in the next
+// generation as well.
 func (c conformance) fixtures(t *testing.T) {
 	st, s := c.sessionWith(t, session.Config{Fixtures: trees{}})
 	for _, key := range []string{"echo one", "echo two"} {
@@ -38,7 +39,8 @@ func (c conformance) fixtures(t *testing.T) {
 	}
 	check := func(s *session.Session) {
 		t.Helper()
-		const try = "/skills/say/bin/say; stat -c '%u %a' /skills /skills/say /skills/say/bin/say; rm -rf /skills/say/bin/say /skills/say 2>/dev/null; ls -A /skills"
+		const try = "/skills/say/bin/say; stat -c '%u %a' /skills /skills/say /skills/say/bin/say; rm -rf " +
+			"/skills/say/bin/say /skills/say 2>/dev/null; ls -A /skills"
 		if out := Bash(t, s, try).Stdout; out != "two\n0 755\n0 755\n0 755\nsay\n" {
 			t.Errorf("furnished with %q", out)
 		}

@@ -64,7 +64,8 @@ func (c conformance) paused(t *testing.T) {
 		t.Skip("this runtime cannot pause")
 	}
 	Bash(t, s, "touch /tmp/first")
-	e, err := s.Exec(ctx, proto.Cmd{Command: `until test -e /workspace/stop; do echo x; done; exit 7`, Background: true})
+	e, err := s.Exec(ctx, proto.Cmd{Command: `until test -e /workspace/stop; do echo x; done; exit 7`,
+		Background: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ var (
 	_ session.Dozer  = (*Runtime)(nil)
 )
 
-// Pause stops every process of a sandbox by signal, the guest first, so that it starts no more of them. A real runtime has
-// the kernel's freezer, which programs do not see; what stands above cannot tell the two apart.
+// Pause stops every process of a sandbox by signal, the guest first, so that it starts no more of them. A real
+// runtime has the kernel's freezer, which programs do not see; what stands above cannot tell the two apart.
 func (rt *Runtime) Pause(_ context.Context, id string) error {
 	return rt.signalAll(id, syscall.SIGSTOP)
 }
@@ -71,7 +71,8 @@ func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {
 		_ = syscall.Kill(first, sig)
 		return nil
 	}
-	for end := time.Now().Add(5 * time.Second); !stopped(first); time.Sleep(time.Millisecond) { // the kernel tells nobody but its parent
+	// the kernel tells nobody but its parent
+	for end := time.Now().Add(5 * time.Second); !stopped(first); time.Sleep(time.Millisecond) {
 		if left := state(first); left == 0 || left == 'Z' {
 			return proto.Errorf(proto.NotFound, "", id, "container %s is not running", id)
 		}
@@ -91,7 +92,8 @@ func inNamespaceOf(pid int) (pids []int) {
 	links, _ := filepath.Glob("/proc/[0-9]*/ns/pid") // the pattern is valid
 	for _, link := range links {
 		other, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(link))))
-		if got, errLink := os.Readlink(link); err == nil && errLink == nil && got == space && other != pid && state(other) != 'Z' {
+		if got, errLink := os.Readlink(link); err == nil && errLink == nil && got == space && other != pid &&
+			state(other) != 'Z' {
 			pids = append(pids, other)
 		}
 	}

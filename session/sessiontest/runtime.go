@@ -203,7 +203,8 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 		// No new network is without loopback's address set up: the guest is reached through a unix socket
 		// in the file system, which needs none. With Pdeathsig the kernel ends the sandbox when the tests
 		// are killed, so that no run leaves processes behind.
-		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET, Setsid: true, Pdeathsig: syscall.SIGKILL,
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
+		Setsid:     true, Pdeathsig: syscall.SIGKILL,
 	}
 	if err := sb.cmd.Start(); err != nil {
 		return nil, err

@@ -60,8 +60,10 @@ func Over(t testing.TB, rt session.Runtime, images session.Images, cfg session.C
 	return OverWith(t, rt, images, cfg, nil)
 }
 
-// OverWith is Over with a part that the sessions need, and that needs the ledger itself: prepare is called at each Open, before there are sessions.
-func OverWith(t testing.TB, rt session.Runtime, images session.Images, cfg session.Config, prepare func(*Stack, *session.Config)) *Stack {
+// OverWith is Over with a part that the sessions need, and that needs the ledger itself: prepare is called at each
+// Open, before there are sessions.
+func OverWith(t testing.TB, rt session.Runtime, images session.Images, cfg session.Config,
+	prepare func(*Stack, *session.Config)) *Stack {
 	t.Helper()
 	st := &Stack{Dir: t.TempDir(), Runtime: rt, Images: images, cfg: cfg, prepare: prepare}
 	st.Open(t)
@@ -88,7 +90,8 @@ func (st *Stack) Open(t testing.TB) {
 	if st.Keys, err = keys.Open(keys.Config{Ledger: st.Ledger, Secret: Secret, Log: log, Now: st.cfg.Now}); err != nil {
 		t.Fatal(err)
 	}
-	if st.Files, err = files.Open(files.Config{Dir: filepath.Join(st.Dir, "files"), Ledger: st.Ledger, KeyQuota: st.Keys.MaxStorage, Log: log, Now: st.cfg.Now}); err != nil {
+	if st.Files, err = files.Open(files.Config{Dir: filepath.Join(st.Dir, "files"), Ledger: st.Ledger,
+		KeyQuota: st.Keys.MaxStorage, Log: log, Now: st.cfg.Now}); err != nil {
 		t.Fatal(err)
 	}
 	st.Jobs = artifacts.New(artifacts.Config{Files: st.Files, Ledger: st.Ledger, Log: log, Now: st.cfg.Now})
@@ -97,7 +100,8 @@ func (st *Stack) Open(t testing.TB) {
 	if cfg.Vault, err = vault.Open(filepath.Join(st.Dir, "secret-key"), st.Ledger); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = st.Dir, st.Runtime, st.Images, st.Ledger, st.Jobs, log
+	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = st.Dir, st.Runtime, st.Images, st.Ledger, st.Jobs,
+		log
 	if st.prepare != nil {
 		st.prepare(st, &cfg)
 	} else {
@@ -181,7 +185,8 @@ type Images struct{}
 // Any other name is NotFound in the words of a real store, for tests of the edges.
 func (Images) Resolve(_ context.Context, ref string) (session.Image, error) {
 	if ref != "base" {
-		return session.Image{}, proto.Errorf(proto.NotFound, "", ref, "image %.80q is not here; import or pull it first", ref)
+		return session.Image{}, proto.Errorf(proto.NotFound, "", ref,
+			"image %.80q is not here; import or pull it first", ref)
 	}
 	return session.Image{Name: ref, Digest: imageDigest, CreatedAt: time.Unix(0, 0), Platform: "linux/amd64"}, nil
 }

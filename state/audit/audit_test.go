@@ -39,7 +39,8 @@ func newSite(t *testing.T, segment int64) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.db.Close() })
-	s.cfg = Config{Dir: s.dir, Ledger: s.db, SegmentBytes: segment, SyncEvery: 10 * time.Millisecond, RetryEvery: 10 * time.Millisecond}
+	s.cfg = Config{Dir: s.dir, Ledger: s.db, SegmentBytes: segment, SyncEvery: 10 * time.Millisecond,
+		RetryEvery: 10 * time.Millisecond}
 	return s
 }
 
@@ -63,7 +64,8 @@ func (s *site) close() *site {
 // fill writes n entries.
 func (s *site) fill(n int) *site {
 	for i := range n {
-		s.log.Append(proto.AuditEntry{Act: "container.create", Outcome: proto.AuditOK, Actor: "key_1", Owner: "me", ContainerID: fmt.Sprintf("container_%d", i)})
+		s.log.Append(proto.AuditEntry{Act: "container.create", Outcome: proto.AuditOK, Actor: "key_1", Owner: "me",
+			ContainerID: fmt.Sprintf("container_%d", i)})
 	}
 	return s
 }
@@ -143,10 +145,14 @@ func TestTamperingIsFound(t *testing.T) {
 		kind string
 		do   func(s *site)
 	}{
-		"cut":           {BadCut, func(s *site) { s.rewrite(old, slices.Delete(s.lines(old), 2, 3)) }},
-		"cut first":     {BadCut, func(s *site) { s.rewrite("audit-000001.log", s.lines("audit-000001.log")[1:]) }},
-		"reordered":     {BadReordered, func(s *site) { s.rewrite(old, swap(s.lines(old))) }},
-		"duplicated":    {BadDuplicated, func(s *site) { l := s.lines(old); s.rewrite(old, slices.Insert(l, 3, bytes.Clone(l[2]))) }},
+		"cut":       {BadCut, func(s *site) { s.rewrite(old, slices.Delete(s.lines(old), 2, 3)) }},
+		"cut first": {BadCut, func(s *site) { s.rewrite("audit-000001.log", s.lines("audit-000001.log")[1:]) }},
+		"reordered": {BadReordered, func(s *site) { s.rewrite(old, swap(s.lines(old))) }},
+		"duplicated": {BadDuplicated, func(s *site) {
+			l := s.lines(old)
+			s.rewrite(
+				old, slices.Insert(l, 3, bytes.Clone(l[2])))
+		}},
 		"segment":       {BadSegment, func(s *site) { _ = os.Remove(s.path(old)) }},
 		"first segment": {BadSegment, func(s *site) { _ = os.Remove(s.path("audit-000001.log")) }},
 		"current":       {BadTail, func(s *site) { _ = os.Remove(s.path(current)) }},
@@ -157,8 +163,16 @@ func TestTamperingIsFound(t *testing.T) {
 				_ = os.Remove(s.path(x.name))
 			}
 		}},
-		"torn":      {BadTorn, func(s *site) { fi, _ := os.Stat(s.path(current)); _ = os.Truncate(s.path(current), fi.Size()-30) }},
-		"line feed": {BadTorn, func(s *site) { fi, _ := os.Stat(s.path(current)); _ = os.Truncate(s.path(current), fi.Size()-1) }},
+		"torn": {BadTorn, func(s *site) {
+			fi, _ := os.Stat(s.path(current))
+			_ = os.Truncate(s.path(current),
+				fi.Size()-30)
+		}},
+		"line feed": {BadTorn, func(s *site) {
+			fi, _ := os.Stat(s.path(current))
+			_ = os.Truncate(s.path(current),
+				fi.Size()-1)
+		}},
 		"inserted": {BadInserted, func(s *site) {
 			l := s.lines(old)
 			s.rewrite(old, slices.Insert(l, 2, forged(l[1])))
@@ -194,7 +208,8 @@ func forged(line []byte) []byte {
 	if err != nil {
 		panic(err)
 	}
-	out, _, err := encode(proto.AuditEntry{Seq: e.Seq + 1, Prev: e.Hash, Time: e.Time, Act: "container.delete", Outcome: proto.AuditOK, Actor: "key_2"})
+	out, _, err := encode(proto.AuditEntry{Seq: e.Seq + 1, Prev: e.Hash, Time: e.Time, Act: "container.delete",
+		Outcome: proto.AuditOK, Actor: "key_2"})
 	if err != nil {
 		panic(err)
 	}
@@ -277,7 +292,8 @@ func TestStartTellsWhatItFound(t *testing.T) {
 			l, _ := segments(s.dir)
 			_ = os.Rename(s.path(current), s.path(segmentName(l[len(l)-1].number)))
 		}, proto.AuditOK, "did not end in order", true},
-		"cut": {false, func(s *site) { l := s.lines(current); s.rewrite(current, l[:len(l)-1]) }, outcomeDamaged, "entries 31 to 31, which the ledger knows, are missing", false},
+		"cut": {false, func(s *site) { l := s.lines(current); s.rewrite(current, l[:len(l)-1]) }, outcomeDamaged,
+			"entries 31 to 31, which the ledger knows, are missing", false},
 		"gone": {false, func(s *site) {
 			l, _ := segments(s.dir)
 			for _, x := range l {
@@ -351,7 +367,8 @@ func TestConcurrentWriters(t *testing.T) {
 	}
 }
 
-// On a disk that is really full nothing is lost: entries wait, Ready says so, and the chain goes on as if nothing had been.
+// On a disk that is really full nothing is lost: entries wait, Ready says so, and the chain goes on as if nothing had
+// been.
 func TestFullDisk(t *testing.T) {
 	s := newSite(t, 20_000)
 	if err := unix.Mount("tmpfs", s.dir, "tmpfs", 0, "size=128k"); err != nil {
@@ -366,7 +383,8 @@ func TestFullDisk(t *testing.T) {
 	_ = os.WriteFile(filler, make([]byte, 1<<20), 0o600)
 	s.fill(200)
 	err := s.log.Ready()
-	if proto.CodeOf(err) != proto.Unavailable || !strings.Contains(err.Error(), "audit log") || strings.Contains(err.Error(), s.dir) {
+	if proto.CodeOf(err) != proto.Unavailable || !strings.Contains(err.Error(), "audit log") ||
+		strings.Contains(err.Error(), s.dir) {
 		t.Fatalf("%v", err)
 	}
 	before, _ := s.log.Head()
@@ -442,11 +460,13 @@ func TestHostileWords(t *testing.T) {
 
 func TestFilter(t *testing.T) {
 	s := newSite(t, 2000).open().fill(30)
-	s.log.Append(proto.AuditEntry{Act: "container.delete", Outcome: proto.AuditOK, Actor: "sweeper", ContainerID: "container_7"})
+	s.log.Append(proto.AuditEntry{Act: "container.delete", Outcome: proto.AuditOK, Actor: "sweeper",
+		ContainerID: "container_7"})
 	s.close()
 	for want, f := range map[int]Filter{
-		32: {}, 2: {Container: "container_7"}, 1: {Actor: "sweeper"}, 31: {Act: "container."}, 30: {Act: "container.create"},
-		5: {Act: "container.", Last: 5}, 0: {Until: time.Unix(1, 0)},
+		32: {}, 2: {Container: "container_7"}, 1: {Actor: "sweeper"}, 31: {Act: "container."},
+		30: {Act: "container.create"},
+		5:  {Act: "container.", Last: 5}, 0: {Until: time.Unix(1, 0)},
 	} {
 		n, last := 0, int64(0)
 		err := Read(s.dir, f, func(line []byte) error {

@@ -11,7 +11,8 @@ import (
 
 // A line is taken only if its hash is that of its text, and what is taken is one line of JSON.
 func FuzzLine(f *testing.F) {
-	line, _, err := encode(proto.AuditEntry{Seq: 1, Prev: genesis, Time: proto.At(time.Unix(1, 0)), Act: "exec.end", Outcome: proto.AuditOK, Actor: "key_1"})
+	line, _, err := encode(proto.AuditEntry{Seq: 1, Prev: genesis, Time: proto.At(time.Unix(1, 0)), Act: "exec.end",
+		Outcome: proto.AuditOK, Actor: "key_1"})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -34,13 +35,15 @@ func FuzzLine(f *testing.F) {
 	})
 }
 
-// Whatever callers call things, an entry is one line of printable ASCII that reads back as it was, cut where it is too long.
+// Whatever callers call things, an entry is one line of printable ASCII that reads back as it was, cut where it is
+// too long.
 func FuzzEntry(f *testing.F) {
 	f.Add("container.create", "a name", "a note", "echo hello")
 	f.Add("x", "line\nfeed", "\x1b[31mred\x1b[0m \u202ertl", `"},"hash":"0000`)
 	f.Add("x", "\xff\xfe", "\u2028\x00\x7f\u0085", "\U0001f389 é")
 	f.Fuzz(func(t *testing.T, act, item, note, command string) {
-		in := proto.AuditEntry{Seq: 7, Prev: genesis, Time: proto.At(time.Unix(1, 0)), Act: act, Outcome: proto.AuditOK, Item: item, Note: note, Exec: &proto.AuditExec{Command: command}}
+		in := proto.AuditEntry{Seq: 7, Prev: genesis, Time: proto.At(time.Unix(1, 0)), Act: act, Outcome: proto.AuditOK,
+			Item: item, Note: note, Exec: &proto.AuditExec{Command: command}}
 		line, hash, err := encode(in)
 		if err != nil {
 			t.Fatal(err)

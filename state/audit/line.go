@@ -53,8 +53,8 @@ func within(s string) string {
 	return strings.ToValidUTF8(s[:maxWord], "") + "…"
 }
 
-// ascii escapes what is not printable ASCII, so that no line can steer the terminal that shows it, and no reader's notion of
-// Unicode changes what is hashed.
+// ascii escapes what is not printable ASCII, so that no line can steer the terminal that shows it, and no reader's
+// notion of Unicode changes what is hashed.
 func ascii(b []byte) []byte {
 	const rubout = 0x7f
 	i := 0

@@ -66,8 +66,8 @@ type entry struct {
 	line []byte
 }
 
-// Open goes on with the log in cfg.Dir, or begins one, and writes an entry that says what it found: how the last daemon ended, and
-// whether anything is missing or torn.
+// Open goes on with the log in cfg.Dir, or begins one, and writes an entry that says what it found: how the last
+// daemon ended, and whether anything is missing or torn.
 func Open(cfg Config) (*Log, error) {
 	cfg.SegmentBytes = cmp.Or(cfg.SegmentBytes, 16<<20)
 	cfg.SyncEvery = cmp.Or(cfg.SyncEvery, 200*time.Millisecond)
@@ -94,8 +94,8 @@ func Open(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// Append gives e its place in the chain and returns once it is written, or waits for that in memory because it cannot be; Ready
-// then says so. Time, Seq, Prev and Hash are set here.
+// Append gives e its place in the chain and returns once it is written, or waits for that in memory because it cannot
+// be; Ready then says so. Time, Seq, Prev and Hash are set here.
 func (l *Log) Append(e proto.AuditEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,8 @@ func (l *Log) Append(e proto.AuditEntry) {
 		n := l.lost
 		l.lost = 0
 		l.chain(proto.AuditEntry{Act: "log.lost", Outcome: string(proto.QuotaExceeded), Actor: proto.ActorDaemon,
-			Note: fmt.Sprintf("%d entries had no room in memory while the log could not be written; the daemon's own log has them", n)})
+			Note: fmt.Sprintf("%d entries had no room in memory while the log could not be written; the daemon's "+
+				"own log has them", n)})
 	}
 	l.chain(e)
 	mine := l.chained.seq
@@ -117,8 +118,8 @@ func (l *Log) Append(e proto.AuditEntry) {
 	}
 }
 
-// awaitRoom waits until there is room for an entry, so that none is lost to a crowd while the log can be written: who comes in one must not be
-// able to hide what somebody does. Called with mu held.
+// awaitRoom waits until there is room for an entry, so that none is lost to a crowd while the log can be written: who
+// comes in one must not be able to hide what somebody does. Called with mu held.
 func (l *Log) awaitRoom() {
 	for l.failed == nil && !l.closed && l.queued > 0 && l.queued+maxLine > l.cfg.QueueBytes {
 		if l.writing {
@@ -181,7 +182,9 @@ func (l *Log) writeQueue() {
 func (l *Log) report(err error) {
 	switch {
 	case err != nil && l.failed == nil:
-		l.cfg.Log.Error("the audit log cannot be written; requests that would have to be in it are refused until it can", "error", err)
+		l.cfg.Log.Error(
+			"the audit log cannot be written; requests that would have to be in it are refused until it can", "error",
+			err)
 	case err == nil && l.failed != nil:
 		l.cfg.Log.Info("the audit log can be written again")
 	}
@@ -200,7 +203,8 @@ func (l *Log) Ready() error {
 	if errors.As(l.failed, &errno) {
 		why = errno.Error()
 	}
-	return proto.Errorf(proto.Unavailable, "", "audit log", "the audit log cannot be written (%s), and what is not in it is not done; "+
+	return proto.Errorf(proto.Unavailable, "", "audit log", "the audit log cannot be written (%s), and what is not "+
+		"in it is not done; "+
 		"free space in the daemon's data directory and try again", why)
 }
 
@@ -239,7 +243,8 @@ func (l *Log) settle() {
 	}
 }
 
-// sync puts what is written on disk. Where that fails nobody knows what the disk has, so it is cut off and written again.
+// sync puts what is written on disk. Where that fails nobody knows what the disk has, so it is cut off and written
+// again.
 func (l *Log) sync() error {
 	l.mu.Lock()
 	upTo := l.written.seq
@@ -273,8 +278,8 @@ func (l *Log) Head() (seq int64, hash string) {
 	return l.written.seq, l.written.hash
 }
 
-// Close writes and syncs what there is, and leaves in the ledger that the log ends here. It fails if something could not be
-// written, which the daemon's log then has.
+// Close writes and syncs what there is, and leaves in the ledger that the log ends here. It fails if something could
+// not be written, which the daemon's log then has.
 func (l *Log) Close() error {
 	close(l.stop)
 	l.done.Wait()

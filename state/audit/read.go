@@ -29,7 +29,8 @@ func (f Filter) takes(e proto.AuditEntry) bool {
 		(f.Until.IsZero() || e.Time.Before(f.Until))
 }
 
-// Read calls fn with the lines, as they are in the log, that f chooses, oldest first. Lines that are no good entries are left to Verify.
+// Read calls fn with the lines, as they are in the log, that f chooses, oldest first. Lines that are no good entries
+// are left to Verify.
 func Read(dir string, f Filter, fn func(line []byte) error) error {
 	p := place{number: 1}
 	if f.Last == 0 {

@@ -180,7 +180,8 @@ func (e end) judge(a Anchor, anchored bool) finding {
 	case a.Closed && e.seq > a.Seq:
 		damage("entries %d to %d were added after the daemon had ended", a.Seq+1, e.seq)
 	case !a.Closed:
-		said = append(said, fmt.Sprintf("the last daemon did not end in order; %d entries after the last anchored one are there", e.seq-a.Seq))
+		said = append(said, fmt.Sprintf("the last daemon did not end in order; %d entries after the last anchored "+
+			"one are there", e.seq-a.Seq))
 	default:
 		said = append(said, fmt.Sprintf("as it was left, up to entry %d", e.seq))
 	}
@@ -199,8 +200,13 @@ func (a Anchor) Head() Head {
 	return Head{Seq: a.Seq, Hash: a.Hash, Exact: a.Closed, Origin: "the ledger"}
 }
 
-// PeekAnchor reads the anchor of a data directory whose daemon does not run; see ledger.Peek for how it fails otherwise.
+// PeekAnchor reads the anchor of a data directory whose daemon does not run; see ledger.Peek for how it fails
+// otherwise.
 func PeekAnchor(ledgerFile string) (a Anchor, ok bool, err error) {
-	err = ledger.Peek(ledgerFile, func(tx *ledger.Tx) (err error) { ok, err = tx.Get(bucket, anchorKey, &a); return err })
+	err = ledger.Peek(ledgerFile, func(tx *ledger.Tx) (err error) {
+		ok, err = tx.Get(bucket, anchorKey,
+			&a)
+		return err
+	})
 	return a, ok, err
 }

@@ -49,15 +49,16 @@ func segments(dir string) ([]segment, error) {
 	return list, nil
 }
 
-// A snapshot is the log as it was at one moment, beside a daemon that may go on writing: segments that are full never change, and
-// the current one is open, whatever becomes of its name.
+// A snapshot is the log as it was at one moment, beside a daemon that may go on writing: segments that are full never
+// change, and the current one is open, whatever becomes of its name.
 type snapshot struct {
 	dir  string
 	list []segment
 	open *os.File // the current segment; nil where there is none
 }
 
-// take makes a snapshot. A rotation under its hands shows as a current segment that is another afterwards, and it begins anew.
+// take makes a snapshot. A rotation under its hands shows as a current segment that is another afterwards, and it
+// begins anew.
 func take(dir string) (*snapshot, error) {
 	for {
 		f, err := os.Open(filepath.Join(dir, current))
@@ -97,8 +98,8 @@ func (s *snapshot) close() {
 // errEnough ends a scan early.
 var errEnough = errors.New("enough")
 
-// scan calls fn with each line of a segment from offset on, its line feed included. What follows the last line feed is torn and
-// given to fn too. fn must not keep line.
+// scan calls fn with each line of a segment from offset on, its line feed included. What follows the last line feed
+// is torn and given to fn too. fn must not keep line.
 func (s *snapshot) scan(seg segment, offset int64, fn func(line []byte) error) error {
 	f := s.open
 	if seg.name != current {

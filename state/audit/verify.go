@@ -44,8 +44,8 @@ type Head struct {
 	Origin string // who knows it, for messages: "the ledger"
 }
 
-// Verify reads the whole log in dir and checks every entry, that they follow on each other, and that they reach the heads given.
-// Its error is about reading; what is wrong with the log is in the report.
+// Verify reads the whole log in dir and checks every entry, that they follow on each other, and that they reach the
+// heads given. Its error is about reading; what is wrong with the log is in the report.
 func Verify(dir string, heads ...Head) (Report, error) {
 	now, err := take(dir)
 	if err != nil {
@@ -139,9 +139,11 @@ func (v *verifier) entry(line []byte, rest []segment) error {
 	case e.Seq == next && e.Prev == v.last.hash:
 		v.accept(head{e.Seq, e.Hash})
 	case e.Seq == next:
-		v.fail(BadInserted, e.Seq, "entry %d does not follow on entry %d: one of the two was not written by the daemon", e.Seq, v.last.seq)
+		v.fail(BadInserted, e.Seq, "entry %d does not follow on entry %d: one of the two was not written by the daemon",
+			e.Seq, v.last.seq)
 	case e.Seq == v.last.seq && e.Hash != v.last.hash:
-		v.fail(BadInserted, e.Seq, "there are two different entries %d: one of them was not written by the daemon", e.Seq)
+		v.fail(BadInserted, e.Seq, "there are two different entries %d: one of them was not written by the daemon",
+			e.Seq)
 	case e.Seq < next:
 		v.fail(BadDuplicated, e.Seq, "entry %d stands again behind entry %d", e.Seq, v.last.seq)
 	default:
@@ -191,13 +193,16 @@ func (v *verifier) judge(heads []Head) {
 		switch {
 		case h.Hash == "" || v.bad != nil:
 		case h.Seq > v.last.seq:
-			v.fail(BadTail, v.last.seq+1, "entries %d to %d are missing at the end: %s knows them", v.last.seq+1, h.Seq, h.Origin)
+			v.fail(BadTail, v.last.seq+1, "entries %d to %d are missing at the end: %s knows them", v.last.seq+1, h.Seq,
+				h.Origin)
 		case h.Seq > 0 && v.wanted[h.Seq] != h.Hash:
 			v.fail(BadHead, h.Seq, "entry %d is not the one that %s knows: the log was written anew", h.Seq, h.Origin)
 		case h.Seq == 0 && !hasHash:
-			v.fail(BadHead, v.last.seq, "no entry has the hash that %s knows: the log was cut before it, or written anew", h.Origin)
+			v.fail(BadHead, v.last.seq,
+				"no entry has the hash that %s knows: the log was cut before it, or written anew", h.Origin)
 		case h.Exact && v.last.seq > max(h.Seq, at):
-			v.fail(BadInserted, max(h.Seq, at)+1, "entries %d to %d were added after the daemon had ended", max(h.Seq, at)+1, v.last.seq)
+			v.fail(BadInserted, max(h.Seq, at)+1, "entries %d to %d were added after the daemon had ended",
+				max(h.Seq, at)+1, v.last.seq)
 		}
 	}
 }

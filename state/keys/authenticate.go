@@ -43,7 +43,8 @@ func (s *Store) Authenticate(_ context.Context, secret string) (proto.Caller, er
 	return rec.caller(), nil
 }
 
-// Knows reports whether a text is the secret of a key, or looks like one that was made here: it must not leave the daemon.
+// Knows reports whether a text is the secret of a key, or looks like one that was made here: it must not leave the
+// daemon.
 func (s *Store) Knows(secret string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -98,7 +99,8 @@ func (e *entry) admit(now time.Time) error {
 		return nil
 	}
 	wait := time.Duration((1 - limiter.TokensAt(now)) / float64(limiter.Limit()) * float64(time.Second))
-	return proto.Errorf(proto.TooMany, "", e.id, "This API key may make %g requests per second; try again later.", float64(limiter.Limit())).After(wait)
+	return proto.Errorf(proto.TooMany, "", e.id, "This API key may make %g requests per second; try again later.",
+		float64(limiter.Limit())).After(wait)
 }
 
 // pace makes a quota's rate that of the key. A key that had none begins with a full burst.

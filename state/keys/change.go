@@ -18,8 +18,8 @@ const (
 	maxCount    = 1_000_000            // sessions, requests
 )
 
-// Create makes a key and tells its secret, which is told this once. Caller is who asks; without an owner in the request,
-// the new key has the caller's.
+// Create makes a key and tells its secret, which is told this once. Caller is who asks; without an owner in the
+// request, the new key has the caller's.
 func (s *Store) Create(caller proto.Caller, req proto.CreateKey) (proto.NewKey, error) {
 	if req.Owner == "" {
 		req.Owner = caller.Owner
@@ -31,7 +31,8 @@ func (s *Store) Create(caller proto.Caller, req proto.CreateKey) (proto.NewKey, 
 	defer s.changing.Unlock()
 	now := s.cfg.Now()
 	if n := s.usable(now); n >= maxKeys {
-		return proto.NewKey{}, proto.Errorf(proto.TooMany, "", "", "this daemon has %d API keys, which is its limit; revoke one", n).After(time.Minute)
+		return proto.NewKey{}, proto.Errorf(proto.TooMany, "", "", "this daemon has %d API keys, which is its "+
+			"limit; revoke one", n).After(time.Minute)
 	}
 	secret := newSecret()
 	rec := newRecord(secret, now)
@@ -117,9 +118,11 @@ func (s *Store) Revoke(ctx context.Context, id string) (proto.Key, error) {
 		return k, nil
 	case k.File:
 		return proto.Key{}, proto.Errorf(proto.Conflict, "", id,
-			"API key %s is the one in the daemon's key file, which would otherwise lock everybody out; replace the file and restart the daemon", id)
+			"API key %s is the one in the daemon's key file, which would otherwise lock everybody out; replace the "+
+				"file and restart the daemon", id)
 	case id == proto.CallerOf(ctx).KeyID:
-		return proto.Key{}, proto.Errorf(proto.Conflict, "", id, "API key %s is the one that asks, which could not be answered any more; revoke it with another admin's", id)
+		return proto.Key{}, proto.Errorf(proto.Conflict, "", id, "API key %s is the one that asks, which could not "+
+			"be answered any more; revoke it with another admin's", id)
 	}
 	now := s.cfg.Now()
 	if err := s.write(e, func(r *record) { r.Revoked = now }); err != nil {
@@ -137,10 +140,12 @@ func checkCreate(req proto.CreateKey) error {
 		return err
 	}
 	if !validOwner(req.Owner) {
-		return invalid("owner", "owner %.80q: use 1 to %d letters, digits, '.', '-' and '_', beginning with a letter or digit", req.Owner, maxOwner)
+		return invalid("owner", "owner %.80q: use 1 to %d letters, digits, '.', '-' and '_', beginning with a "+
+			"letter or digit", req.Owner, maxOwner)
 	}
 	if req.ExpiresInSeconds < 0 || req.ExpiresInSeconds > maxLifetime {
-		return invalid("expires_in_seconds", "expires_in_seconds must be from 1 to %d, or 0 for a key that does not expire", maxLifetime)
+		return invalid("expires_in_seconds",
+			"expires_in_seconds must be from 1 to %d, or 0 for a key that does not expire", maxLifetime)
 	}
 	return checkQuota(req.Quota)
 }
@@ -179,11 +184,13 @@ func checkQuota(q proto.Quota) error {
 	case !whole(q.Sessions, maxCount):
 		return invalid("quota.sessions", "quota.sessions must be from 1 to %d, or 0 for no bound", maxCount)
 	case !real(q.CPUSecondsPerDay, 0.001, 1e12):
-		return invalid("quota.cpu_seconds_per_day", "quota.cpu_seconds_per_day must be from 0.001 on, or 0 for no bound")
+		return invalid("quota.cpu_seconds_per_day",
+			"quota.cpu_seconds_per_day must be from 0.001 on, or 0 for no bound")
 	case !whole(q.StorageBytes, math.MaxInt64):
 		return invalid("quota.storage_bytes", "quota.storage_bytes must be from 1 on, or 0 for no bound")
 	case !real(q.RequestsPerSecond, 0.001, maxCount):
-		return invalid("quota.requests_per_second", "quota.requests_per_second must be from 0.001 to %d, or 0 for no bound", maxCount)
+		return invalid("quota.requests_per_second",
+			"quota.requests_per_second must be from 0.001 to %d, or 0 for no bound", maxCount)
 	case !whole(q.Burst, maxCount):
 		return invalid("quota.burst", "quota.burst must be from 1 to %d, or 0 for one second's worth", maxCount)
 	case q.Burst > 0 && q.RequestsPerSecond == 0:

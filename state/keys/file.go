@@ -66,7 +66,8 @@ func readSecret(path string) (string, error) {
 		return "", errors.New("it is not a file; remove it, and the next start makes one")
 	}
 	if fi.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("others than its owner may use it (mode %04o); if nobody has, run chmod 600 on it, else remove it, and the next start makes a new key", fi.Mode().Perm())
+		return "", fmt.Errorf("others than its owner may use it (mode %04o); if nobody has, run chmod 600 on it, "+
+			"else remove it, and the next start makes a new key", fi.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
 	if err != nil {
@@ -78,7 +79,9 @@ func readSecret(path string) (string, error) {
 func checkSecret(key string) (string, error) {
 	unprintable := strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' })
 	if len(key) < minSecret || len(key) > maxSecret || unprintable {
-		return "", fmt.Errorf("it holds no key of %d to %d printable characters; remove it, and the next start makes one", minSecret, maxSecret)
+		return "",
+			fmt.Errorf("it holds no key of %d to %d printable characters; remove it, and the next start makes one",
+				minSecret, maxSecret)
 	}
 	return key, nil
 }

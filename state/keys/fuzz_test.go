@@ -9,7 +9,9 @@ import (
 
 // What is in a key file is a key that a header can carry, or is refused.
 func FuzzKeyFile(f *testing.F) {
-	for _, seed := range []string{"berth_ABCDEFGHIJKLMNOPQRSTUVWXYZ\n", "", "short", "two words are not a key", "sixteen-letters-\x00", strings.Repeat("k", maxSecret+1), "  padded-with-spaces  \r\n", "ünïcödeünïcöde", "key-one-is-here\nkey-two-is-here"} {
+	for _, seed := range []string{"berth_ABCDEFGHIJKLMNOPQRSTUVWXYZ\n", "", "short", "two words are not a key",
+		"sixteen-letters-\x00", strings.Repeat("k", maxSecret+1), "  padded-with-spaces  \r\n", "ünïcödeünïcöde",
+		"key-one-is-here\nkey-two-is-here"} {
 		f.Add([]byte(seed))
 	}
 	path := filepath.Join(f.TempDir(), "api-key")
@@ -21,7 +23,8 @@ func FuzzKeyFile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(key) < minSecret || len(key) > maxSecret || key != strings.TrimSpace(string(data)) || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		if len(key) < minSecret || len(key) > maxSecret || key != strings.TrimSpace(string(data)) ||
+			strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			t.Fatalf("%q is taken for a key", key)
 		}
 	})

@@ -14,8 +14,9 @@ import (
 // maxPairs bounds a file of keys for others, in bytes.
 const maxPairs = 64 << 10
 
-// ReadPairs reads a file of keys that the daemon uses with others: a line NAME=KEY for each. Empty lines and those that begin with # are left out. What says in messages
-// what kind of keys they are; check may refuse a pair. A file that others than its owner may read is refused.
+// ReadPairs reads a file of keys that the daemon uses with others: a line NAME=KEY for each. Empty lines and those
+// that begin with # are left out. What says in messages what kind of keys they are; check may refuse a pair. A file
+// that others than its owner may read is refused.
 func ReadPairs(path, what string, check func(name, key string) error) (map[string]string, error) {
 	pairs, err := readPairs(path, check)
 	if err != nil {

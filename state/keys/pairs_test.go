@@ -23,8 +23,10 @@ func TestPairs(t *testing.T) {
 	if err != nil || len(pairs) != 2 || pairs["A"] != "sk-1=2" || pairs["B-"] != "abcd" {
 		t.Errorf("%v %v", pairs, err)
 	}
-	for text, want := range map[string]string{"secret=1": "line 1: write A or B-", "\nA=": "line 2", "A=abcd\nA=secret": "line 2: its name is there twice", "A=sk-1 2 3 secret": "is no key", "A": "no key"} {
-		if _, err := parsePairs([]byte(text), known); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+	for text, want := range map[string]string{"secret=1": "line 1: write A or B-", "\nA=": "line 2",
+		"A=abcd\nA=secret": "line 2: its name is there twice", "A=sk-1 2 3 secret": "is no key", "A": "no key"} {
+		if _, err := parsePairs([]byte(text), known); err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -37,7 +39,8 @@ func TestFilesOfPairs(t *testing.T) {
 	}
 	refused := func(path, want string) {
 		t.Helper()
-		if _, err := ReadPairs(path, "test keys", known); err == nil || !strings.Contains(err.Error(), "the file of test keys "+path+": ") || !strings.Contains(err.Error(), want) {
+		if _, err := ReadPairs(path, "test keys", known); err == nil ||
+			!strings.Contains(err.Error(), "the file of test keys "+path+": ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -64,7 +67,8 @@ func TestKnows(t *testing.T) {
 	b := newBench(t)
 	b.reopen(t, "a-key-that-the-operator-wrote")
 	made := b.create(t, proto.CreateKey{Owner: "team"})
-	for secret, want := range map[string]bool{made.Secret: true, "a-key-that-the-operator-wrote": true, "": false, "sk-another": false, "berth_that-may-be-one": true} {
+	for secret, want := range map[string]bool{made.Secret: true, "a-key-that-the-operator-wrote": true, "": false,
+		"sk-another": false, "berth_that-may-be-one": true} {
 		if b.Knows(secret) != want {
 			t.Errorf("Knows(%q) is %v", secret, !want)
 		}

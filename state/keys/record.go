@@ -26,7 +26,8 @@ const secretPrefix = "berth_"
 // newSecret makes a secret of at least 128 random bits.
 func newSecret() string { return secretPrefix + rand.Text() }
 
-// A hash is the SHA-256 of a secret. A secret has too many bits to be guessed from it, so it needs no salt and no stretching.
+// A hash is the SHA-256 of a secret. A secret has too many bits to be guessed from it, so it needs no salt and no
+// stretching.
 type hash [sha256.Size]byte
 
 func hashOf(secret string) hash { return sha256.Sum256([]byte(secret)) }
@@ -114,7 +115,9 @@ func (e *entry) lastUsed() time.Time {
 func (e *entry) info() proto.Key {
 	r := e.rec
 	return proto.Key{
-		ID: r.ID, Name: r.Name, Owner: r.Owner, Admin: r.Admin, File: r.File, Quota: r.Quota, CreatedAt: proto.At(r.Created),
-		ExpiresAt: proto.AtOrNil(r.Expires), LastUsedAt: proto.AtOrNil(e.lastUsed()), RevokedAt: proto.AtOrNil(r.Revoked),
+		ID: r.ID, Name: r.Name, Owner: r.Owner, Admin: r.Admin, File: r.File, Quota: r.Quota, CreatedAt: proto.At(
+			r.Created),
+		ExpiresAt: proto.AtOrNil(r.Expires), LastUsedAt: proto.AtOrNil(e.lastUsed()), RevokedAt: proto.AtOrNil(
+			r.Revoked),
 	}
 }

@@ -101,7 +101,8 @@ func (s *Store) settleFile(secret string) error {
 		return nil
 	}
 	if e := s.byHash[h]; e != nil {
-		return fmt.Errorf("the key file holds %s, which was made for %s; put another key into it, or remove it, and the next start makes one", e.rec.ID, e.rec.Owner)
+		return fmt.Errorf("the key file holds %s, which was made for %s; put another key into it, or remove it, and "+
+			"the next start makes one", e.rec.ID, e.rec.Owner)
 	}
 	rec := newRecord(secret, now)
 	rec.Name, rec.Owner, rec.Admin, rec.File = "key file", DefaultOwner, true, true

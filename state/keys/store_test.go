@@ -101,11 +101,14 @@ func TestWrongKeys(t *testing.T) {
 	}
 	b.pass(time.Minute)
 	for name, secret := range map[string]string{
-		"none": "", "wrong": newSecret(), "truncated": good.Secret[:len(good.Secret)-1], "longer": good.Secret + "A", "lower case": strings.ToLower(good.Secret),
-		"revoked": gone.Secret, "expired": late.Secret, "the ID": good.ID, "padded": good.Secret + strings.Repeat(" ", maxSecret),
+		"none": "", "wrong": newSecret(), "truncated": good.Secret[:len(good.Secret)-1], "longer": good.Secret + "A",
+		"lower case": strings.ToLower(good.Secret),
+		"revoked":    gone.Secret, "expired": late.Secret, "the ID": good.ID, "padded": good.Secret + strings.Repeat(
+			" ", maxSecret),
 	} {
 		c, err := b.Authenticate(t.Context(), secret)
-		if err == nil || proto.CodeOf(err) != proto.Unauthenticated || err.Error() != "Invalid API key." || c != (proto.Caller{}) {
+		if err == nil || proto.CodeOf(err) != proto.Unauthenticated || err.Error() != "Invalid API key." ||
+			c != (proto.Caller{}) {
 			t.Errorf("%s: %+v %v", name, c, err)
 		}
 	}
@@ -146,7 +149,8 @@ func TestOnlyHashesAreKept(t *testing.T) {
 	if err != nil || seen != 2 {
 		t.Fatal(seen, err)
 	}
-	if text, _ := json.Marshal(b.List()); strings.Contains(string(text), k.Secret) || strings.Contains(string(text), "hash") {
+	if text, _ := json.Marshal(b.List()); strings.Contains(string(text), k.Secret) ||
+		strings.Contains(string(text), "hash") {
 		t.Errorf("the list tells too much: %s", text)
 	}
 }
@@ -202,7 +206,8 @@ func TestKeyFileKey(t *testing.T) {
 	if !c.Admin {
 		t.Error("not an admin")
 	}
-	if _, err := b.Revoke(t.Context(), c.KeyID); proto.CodeOf(err) != proto.Conflict || !strings.Contains(err.Error(), "replace the file") {
+	if _, err := b.Revoke(t.Context(), c.KeyID); proto.CodeOf(err) != proto.Conflict ||
+		!strings.Contains(err.Error(), "replace the file") {
 		t.Fatalf("revoked through the API: %v", err)
 	}
 	b.reopen(t, fileSecret)
@@ -221,7 +226,8 @@ func TestKeyFileKey(t *testing.T) {
 	}
 	k := b.create(t, proto.CreateKey{Owner: "ann"})
 	b.Close()
-	if _, err := Open(Config{Ledger: b.books, Secret: k.Secret, Now: b.now}); err == nil || !strings.Contains(err.Error(), k.ID) {
+	if _, err := Open(Config{Ledger: b.books, Secret: k.Secret, Now: b.now}); err == nil ||
+		!strings.Contains(err.Error(), k.ID) {
 		t.Errorf("ann's key in the key file: %v", err)
 	}
 }
@@ -283,7 +289,8 @@ func TestRefusedRequests(t *testing.T) {
 	if n := len(b.List()); n != 1 {
 		t.Errorf("%d keys", n)
 	}
-	if _, err := b.Change(b.List()[0].ID, proto.ChangeKey{Quota: &proto.QuotaChange{RequestsPerSecond: new(-1.0)}}); proto.CodeOf(err) != proto.InvalidArgument {
+	if _, err := b.Change(b.List()[0].ID, proto.ChangeKey{Quota: &proto.QuotaChange{
+		RequestsPerSecond: new(-1.0)}}); proto.CodeOf(err) != proto.InvalidArgument {
 		t.Errorf("change: %v", err)
 	}
 	if _, err := b.Get("key_none"); proto.CodeOf(err) != proto.NotFound {
@@ -310,7 +317,8 @@ func TestRate(t *testing.T) {
 	steps := []struct {
 		after time.Duration
 		n     int
-	}{{0, 5}, {0, 0}, {500 * time.Millisecond, 1}, {499 * time.Millisecond, 0}, {time.Millisecond, 1}, {time.Second, 2}, {time.Hour, 5}}
+	}{{0, 5}, {0, 0}, {500 * time.Millisecond, 1}, {499 * time.Millisecond, 0}, {time.Millisecond, 1}, {time.Second, 2},
+		{time.Hour, 5}}
 	for i, s := range steps {
 		b.pass(s.after)
 		if n, wait := admitted(); n != s.n || wait != 1 {
@@ -318,7 +326,8 @@ func TestRate(t *testing.T) {
 		}
 	}
 	slow, burst := 0.01, int64(1)
-	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{RequestsPerSecond: &slow, Burst: &burst}}); err != nil {
+	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{RequestsPerSecond: &slow,
+		Burst: &burst}}); err != nil {
 		t.Fatal(err)
 	}
 	n, wait := admitted()
@@ -339,7 +348,8 @@ func TestRate(t *testing.T) {
 	}
 	none := 0.0
 	zero := int64(0)
-	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{RequestsPerSecond: &none, Burst: &zero}}); err != nil {
+	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{RequestsPerSecond: &none,
+		Burst: &zero}}); err != nil {
 		t.Fatal(err)
 	}
 	for range 1000 {
@@ -373,7 +383,8 @@ func TestRateOfAKeyThatHadNone(t *testing.T) {
 	wg.Wait()
 	b.pass(time.Hour)
 	none := 0.0
-	if got := quota(proto.QuotaChange{RequestsPerSecond: &none}); got.Quota != (proto.Quota{}) { // its burst goes with it
+	// its burst goes with it
+	if got := quota(proto.QuotaChange{RequestsPerSecond: &none}); got.Quota != (proto.Quota{}) {
 		t.Errorf("%+v", got.Quota)
 	}
 	for range 10 {
@@ -386,7 +397,8 @@ func TestRateOfAKeyThatHadNone(t *testing.T) {
 	if _, err := b.Authenticate(t.Context(), k.Secret); proto.CodeOf(err) != proto.TooMany {
 		t.Errorf("after the burst: %v", err)
 	}
-	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{RequestsPerSecond: &none, Burst: &three}}); proto.CodeOf(err) != proto.InvalidArgument {
+	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{RequestsPerSecond: &none,
+		Burst: &three}}); proto.CodeOf(err) != proto.InvalidArgument {
 		t.Errorf("a burst without a rate: %v", err)
 	}
 }
@@ -440,7 +452,8 @@ func TestCPUBudget(t *testing.T) {
 		t.Fatalf("at the budget: %v", err)
 	}
 	// As after a crash.
-	if err := b.books.Update(func(*ledger.Tx) error { return nil }); err != nil { // all that was queued before is written
+	// all that was queued before is written
+	if err := b.books.Update(func(*ledger.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	b.open(t, fileSecret)
@@ -448,11 +461,13 @@ func TestCPUBudget(t *testing.T) {
 		t.Fatalf("the ledger remembers %v seconds", got)
 	}
 	more := 11.0
-	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{CPUSecondsPerDay: &more}}); err != nil || b.MayRun(k.ID) != nil {
+	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{CPUSecondsPerDay: &more}}); err != nil ||
+		b.MayRun(k.ID) != nil {
 		t.Errorf("raised: %v %v", err, b.MayRun(k.ID))
 	}
 	less := 1.0
-	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{CPUSecondsPerDay: &less}}); err != nil || b.MayRun(k.ID) == nil {
+	if _, err := b.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{CPUSecondsPerDay: &less}}); err != nil ||
+		b.MayRun(k.ID) == nil {
 		t.Errorf("lowered below use: %v", err)
 	}
 	b.pass(40*time.Minute - time.Second)

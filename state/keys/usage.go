@@ -43,7 +43,8 @@ func (s *Store) MayRun(id string) error {
 		return nil
 	}
 	now := s.cfg.Now()
-	return proto.Errorf(proto.TooMany, "", id, "This API key has used up its %g CPU seconds of today; there are more from %s on, or ask for a larger quota.",
+	return proto.Errorf(proto.TooMany, "", id, "This API key has used up its %g CPU seconds of today; there are "+
+		"more from %s on, or ask for a larger quota.",
 		most, nextDay(now).Format(time.RFC3339)).After(nextDay(now).Sub(now))
 }
 

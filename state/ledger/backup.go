@@ -104,7 +104,8 @@ func check(path string) error {
 	return bolt.Close()
 }
 
-// notLost refuses to begin anew where a ledger was: one that is missing or empty beside its journal or its backups was lost.
+// notLost refuses to begin anew where a ledger was: one that is missing or empty beside its journal or its backups
+// was lost.
 func notLost(path string) error {
 	if fi, err := os.Stat(path); err == nil && fi.Size() > 0 {
 		return nil
@@ -125,10 +126,13 @@ func remedy(path string) string {
 		if err != nil || check(filepath.Join(filepath.Dir(path), backup)) != nil {
 			continue
 		}
-		return fmt.Sprintf("%s in the data directory is a good backup of %s: with the daemon stopped, move %s aside and copy %s to its name; containers and files that are newer are then unknown, and their workspaces are set aside",
+		return fmt.Sprintf("%s in the data directory is a good backup of %s: with the daemon stopped, move %s aside "+
+			"and copy %s to its name; containers and files that are newer are then unknown, and their workspaces "+
+			"are set aside",
 			backup, fi.ModTime().UTC().Format(time.RFC3339), name, backup)
 	}
-	return fmt.Sprintf("there is no good backup in the data directory; restore %s from one of yours, or move it, its journal and its backups aside to start empty: workspaces are then set aside, stored files removed", name)
+	return fmt.Sprintf("there is no good backup in the data directory; restore %s from one of yours, or move it, "+
+		"its journal and its backups aside to start empty: workspaces are then set aside, stored files removed", name)
 }
 
 // SyncPath flushes a file to disk, or the names in a directory, so that a power cut takes back neither.

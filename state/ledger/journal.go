@@ -14,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A journal is a file beside the database with the updates that the database has not got yet, one frame each. It is written from its
-// beginning over and over: writing where blocks are allocated already is all that a sync then has to wait for, and finds room on a full disk.
+// A journal is a file beside the database with the updates that the database has not got yet, one frame each. It is
+// written from its beginning over and over: writing where blocks are allocated already is all that a sync then has to
+// wait for, and finds room on a full disk.
 //
-// A frame is a header and the changes of one update. The header has the epoch in which the frame was written, which a checkpoint ends: what
-// earlier epochs left in the file does not count. The database knows the epoch that goes on where it ends, so that frames are only
-// ever added to the state that they were made on.
+// A frame is a header and the changes of one update. The header has the epoch in which the frame was written, which a
+// checkpoint ends: what earlier epochs left in the file does not count. The database knows the epoch that goes on
+// where it ends, so that frames are only ever added to the state that they were made on.
 //
 //	epoch  8 bytes
 //	size   4 bytes, of the changes
@@ -37,8 +38,8 @@ type journal struct {
 // dirty reports whether something was written that is not on disk.
 func (j *journal) dirty() bool { return j.written.Load() != j.synced.Load() }
 
-// journalSize is how large the file may become, in bytes, and so how much is read again at the next start, and what one checkpoint has
-// to write.
+// journalSize is how large the file may become, in bytes, and so how much is read again at the next start, and what
+// one checkpoint has to write.
 const journalSize = 1 << 20
 
 const headerSize = 16
@@ -65,8 +66,8 @@ func openJournal(path string) (*journal, error) {
 	return &journal{f: f}, nil
 }
 
-// prepare takes the room on the disk that the journal may need, so that no sync waits for its allocation. A small disk is better
-// left alone; the file then grows as it is written.
+// prepare takes the room on the disk that the journal may need, so that no sync waits for its allocation. A small
+// disk is better left alone; the file then grows as it is written.
 func (j *journal) prepare() {
 	fi, err := j.f.Stat()
 	if err != nil || fi.Size() >= journalSize || unix.Fallocate(int(j.f.Fd()), 0, 0, journalSize) != nil {
@@ -83,7 +84,8 @@ func (j *journal) restart(epoch uint64) {
 	j.synced.Store(j.written.Load())
 }
 
-// add writes whole frames. They are safe from the daemon's death when it returns, and not from a power cut. If it fails nothing of them counts.
+// add writes whole frames. They are safe from the daemon's death when it returns, and not from a power cut. If it
+// fails nothing of them counts.
 func (j *journal) add(frames []byte) error {
 	if j.broken || j.at+int64(len(frames)) > journalSize {
 		return errFull
@@ -132,8 +134,8 @@ func appendChange(frame []byte, key string, value []byte) []byte {
 	return frame
 }
 
-// replay is over with the changes of an epoch that are in the journal at path. It ends where the first frame is not whole: nobody was told
-// of that one, nor of any behind it.
+// replay is over with the changes of an epoch that are in the journal at path. It ends where the first frame is not
+// whole: nobody was told of that one, nor of any behind it.
 func replay(path string, epoch uint64, over *node) (*node, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -62,7 +62,10 @@ func all(t *testing.T, view func(func(*Tx) error) error, bucket, prefix string) 
 				t.Errorf("%s is %.20q to a scan, and %.20q %v %v to Get", key, want, v, ok, err)
 			}
 		}
-		return tx.ScanBack(bucket, prefix, "", func(key string, _ []byte) (bool, error) { down = append(down, key); return true, nil })
+		return tx.ScanBack(bucket, prefix, "", func(key string, _ []byte) (bool, error) {
+			down = append(down, key)
+			return true, nil
+		})
 	})
 	slices.Reverse(down)
 	if err != nil || !slices.IsSorted(up) || !slices.Equal(up, down) {
@@ -135,7 +138,8 @@ func TestLedgerIsAMap(t *testing.T) {
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if have := all(t, func(fn func(*Tx) error) error { return Peek(path, fn) }, "b", ""); !maps.Equal(have, want) {
+			if have := all(t, func(fn func(*Tx) error) error { return Peek(path, fn) }, "b", ""); !maps.Equal(
+				have, want) {
 				t.Fatal("Peek sees something else")
 			}
 			db = reopen(t, path)
@@ -151,13 +155,15 @@ func TestLedgerIsAMap(t *testing.T) {
 	}
 }
 
-// Wherever the journal is cut off, or is damaged, what is before that is there, whole updates only, and what is behind is not.
+// Wherever the journal is cut off, or is damaged, what is before that is there, whole updates only, and what is
+// behind is not.
 func TestTornJournal(t *testing.T) {
 	db, _ := open(t)
 	ends := []int64{0}
 	for i := range 6 {
 		err := db.Jot(func(tx *Tx) error {
-			return errors.Join(tx.Put("b", fmt.Sprintf("%02d/1", i), "one"), tx.Put("b", fmt.Sprintf("%02d/2", i), "two"))
+			return errors.Join(tx.Put("b", fmt.Sprintf("%02d/1", i), "one"), tx.Put("b", fmt.Sprintf("%02d/2", i),
+				"two"))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -221,7 +227,8 @@ func TestOldFramesDoNotComeBack(t *testing.T) {
 	}
 }
 
-// A checkpoint may be in the file although the sync that it ends with failed. Nothing that is said to be done later is lost for it.
+// A checkpoint may be in the file although the sync that it ends with failed. Nothing that is said to be done later
+// is lost for it.
 func TestCheckpointThatFailsOnceItIsDone(t *testing.T) {
 	db, _ := open(t)
 	if err := db.Update(putting("before")); err != nil {

@@ -1,8 +1,7 @@
-// Package ledger is the one place where the daemon's records live: a bbolt
-// database, and a journal before it with group commit.
+// Package ledger is the one place where the daemon's records live: a bbolt database, and a journal before it with
+// group commit.
 //
-// A record is a JSON value under a key in a named bucket; every package owns its
-// buckets and knows their shape:
+// A record is a JSON value under a key in a named bucket; every package owns its buckets and knows their shape:
 //
 //	sessions/   <container id>          session.record
 //	workspaces/ <workspace id>          session.workspaceRecord
@@ -28,9 +27,10 @@
 //	clock/      ahead                   of session's clock
 //	journal/    epoch                   the ledger's own
 //
-// An update is done when it is in a journal beside the database and that is synced: one append and one sync of what was
-// allocated before, which a crowd of updates shares and a lone one never waits to share. What need not be on disk waits for no sync. The database gets it later, with many others: see
-// journal. Readers see both as one. docs/decisions/0029 says why bbolt alone would not do.
+// An update is done when it is in a journal beside the database and that is synced: one append and one sync of what
+// was allocated before, which a crowd of updates shares and a lone one never waits to share. What need not be on disk
+// waits for no sync. The database gets it later, with many others: see journal. Readers see both as one.
+// docs/decisions/0029 says why bbolt alone would not do.
 package ledger
 
 import (
@@ -117,7 +117,8 @@ func Open(path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the ledger cannot be read: %w; %s", err, remedy(path))
 	}
-	db := &DB{bolt: bolt, persist: bolt.Update, kick: make(chan struct{}, 1), flush: time.NewTimer(linger), stop: make(chan struct{}), done: make(chan struct{})}
+	db := &DB{bolt: bolt, persist: bolt.Update, kick: make(chan struct{}, 1), flush: time.NewTimer(linger),
+		stop: make(chan struct{}), done: make(chan struct{})}
 	db.flush.Stop()
 	if err := db.openJournal(journalPath(path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the ledger's journal: %w", err), bolt.Close())
@@ -155,15 +156,16 @@ func journaled(tx *bbolt.Tx, path string) (*node, error) {
 	return replay(path, epoch, nil)
 }
 
-// mapped is how much of the address space the file is given from the start, in bytes. Where it outgrows that, bbolt waits for all who read before it
-// maps more, and a backup reads for as long as it takes.
+// mapped is how much of the address space the file is given from the start, in bytes. Where it outgrows that, bbolt
+// waits for all who read before it maps more, and a backup reads for as long as it takes.
 const mapped = 1 << 30
 
 // openAndWalk opens the file and reads every record once, some milliseconds a megabyte, so
 // that damage shows now and not in the middle of a request.
 func openAndWalk(path string) (bolt *bbolt.DB, err error) {
 	err = surviving(func(open openFile) (err error) {
-		bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapped, OpenFile: open})
+		bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType,
+			InitialMmapSize: mapped, OpenFile: open})
 		if err != nil {
 			return err
 		}
@@ -195,9 +197,9 @@ var errDamaged = errors.New("damaged page")
 // openFile opens the file of a database.
 type openFile func(name string, flag int, mode os.FileMode) (*os.File, error)
 
-// surviving has fn work on a database that may be damaged. bbolt panics on a torn page, in
-// Open too; its own Tx.Check does so on a goroutine, where nobody can recover. A file that was cut
-// short faults, since bbolt maps it, which has to be made a panic first. Where fn fails, the file it opened is closed, or its lock would keep others out.
+// surviving has fn work on a database that may be damaged. bbolt panics on a torn page, in Open too; its own Tx.Check
+// does so on a goroutine, where nobody can recover. A file that was cut short faults, since bbolt maps it, which has
+// to be made a panic first. Where fn fails, the file it opened is closed, or its lock would keep others out.
 func surviving(fn func(openFile) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	var f *os.File
@@ -206,7 +208,8 @@ func surviving(fn func(openFile) error) (err error) {
 			err = fmt.Errorf("%w: %v", errDamaged, r)
 		}
 		if err != nil && f != nil {
-			_ = unix.Flock(int(f.Fd()), unix.LOCK_UN) // what bbolt has mapped of it when it panics in Open stays, and holds the lock
+			// what bbolt has mapped of it when it panics in Open stays, and holds the lock
+			_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
 			_ = f.Close()
 		}
 	}()
@@ -234,7 +237,8 @@ func (db *DB) Close() error {
 	return errors.Join(err, db.journal.f.Close(), db.bolt.Close())
 }
 
-// close commits what is queued, and has the database hold all of it. If that fails it is in the journal, and the next Open tries again.
+// close commits what is queued, and has the database hold all of it. If that fails it is in the journal, and the next
+// Open tries again.
 func (db *DB) close() error {
 	db.turn.Lock()
 	defer db.turn.Unlock()
@@ -255,12 +259,12 @@ func (db *DB) SizeBytes() int64 {
 	return fi.Size()
 }
 
-// Update runs fn in a transaction and returns once it is on disk; others may see it shortly before. If fn fails nothing of it is
-// kept and its error is returned. It must not call the ledger again except through tx.
+// Update runs fn in a transaction and returns once it is on disk; others may see it shortly before. If fn fails
+// nothing of it is kept and its error is returned. It must not call the ledger again except through tx.
 func (db *DB) Update(fn func(*Tx) error) error { return db.do(&update{fn: fn, sync: true}) }
 
-// Jot is Update that returns once the kernel has it: it is safe from the death of the daemon, and a tenth of a second later, or with the
-// next Update, from a power cut.
+// Jot is Update that returns once the kernel has it: it is safe from the death of the daemon, and a tenth of a second
+// later, or with the next Update, from a power cut.
 func (db *DB) Jot(fn func(*Tx) error) error { return db.do(&update{fn: fn}) }
 
 // Begin is Update in two halves: it queues fn and returns; wait then returns once fn is on disk, so
@@ -336,7 +340,8 @@ func (db *DB) commitUntil(u *update) {
 	}
 }
 
-// View runs fn on a consistent snapshot. It does not wait for writers, but for a checkpoint. fn must not call the ledger again.
+// View runs fn on a consistent snapshot. It does not wait for writers, but for a checkpoint. fn must not call the
+// ledger again.
 func (db *DB) View(fn func(*Tx) error) error {
 	db.state.RLock()
 	tx := &Tx{over: db.over}
@@ -429,8 +434,8 @@ func (db *DB) commit(group []*update) {
 	}
 }
 
-// keep makes over what the ledger holds, by its frames or, where the journal has no room for them or cannot be written, by a
-// checkpoint.
+// keep makes over what the ledger holds, by its frames or, where the journal has no room for them or cannot be
+// written, by a checkpoint.
 func (db *DB) keep(over *node, frames []byte) error {
 	if err := db.journal.add(frames); err != nil {
 		return db.checkpoint(over)
@@ -443,8 +448,9 @@ func (db *DB) keep(over *node, frames []byte) error {
 	return nil
 }
 
-// checkpoint gives the database all that is over it, and begins the journal anew. If it fails, everything is as it was, or the
-// database has got it and it is not known to be on disk. Then the journal's frames count no more, and none are added until the next one goes well. Called with turn held.
+// checkpoint gives the database all that is over it, and begins the journal anew. If it fails, everything is as it
+// was, or the database has got it and it is not known to be on disk. Then the journal's frames count no more, and
+// none are added until the next one goes well. Called with turn held.
 func (db *DB) checkpoint(over *node) error {
 	db.state.Lock() // nobody must see the database's new state under the old changes
 	defer db.state.Unlock()

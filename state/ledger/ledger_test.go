@@ -96,7 +96,11 @@ func TestScanBack(t *testing.T) {
 	for before, want := range map[string]string{"": "b/3 b/2 b/1 ", "b/3": "b/2 b/1 ", "b/1": ""} {
 		got := ""
 		db.View(func(tx *Tx) error {
-			return tx.ScanBack("b", "b/", before, func(k string, _ []byte) (bool, error) { got += k + " "; return true, nil })
+			return tx.ScanBack("b", "b/", before, func(k string, _ []byte) (bool, error) {
+				got += k + " "
+				return true,
+					nil
+			})
 		})
 		if got != want {
 			t.Errorf("before %q: got %q, want %q", before, got, want)
@@ -174,7 +178,8 @@ func TestOrderIsKeptBetweenAllCalls(t *testing.T) {
 		}
 	}
 	var last int
-	if err := db.View(func(tx *Tx) error { _, err := tx.Get("b", "last", &last); return err }); err != nil || last != 99 {
+	if err := db.View(func(tx *Tx) error { _, err := tx.Get("b", "last", &last); return err }); err != nil ||
+		last != 99 {
 		t.Errorf("last is %d, %v", last, err)
 	}
 }

@@ -1,7 +1,7 @@
 package ledger
 
-// To sync the journal takes the disk's time, and one goroutine. Others write frames behind those that are being synced meanwhile, and whoever waits for no disk has
-// its answer; those who do share the next sync.
+// To sync the journal takes the disk's time, and one goroutine. Others write frames behind those that are being
+// synced meanwhile, and whoever waits for no disk has its answer; those who do share the next sync.
 
 // owe has updates answered by the next sync that begins.
 func (db *DB) owe(updates []*update) {
@@ -24,7 +24,8 @@ func (db *DB) syncUntil(u *update) {
 	}
 }
 
-// trySync syncs once for all that is owed. It reports false where nothing is, or somebody else syncs, who has the writer look again afterwards.
+// trySync syncs once for all that is owed. It reports false where nothing is, or somebody else syncs, who has the
+// writer look again afterwards.
 func (db *DB) trySync() bool {
 	if !db.syncing.TryLock() {
 		return false
@@ -50,8 +51,8 @@ func (db *DB) answerOwed() bool {
 	return true
 }
 
-// syncWritten has all that was written on disk when it returns nil: in the journal, or in the database if that fails. Called with syncing held, and without
-// turn.
+// syncWritten has all that was written on disk when it returns nil: in the journal, or in the database if that fails.
+// Called with syncing held, and without turn.
 func (db *DB) syncWritten() error {
 	written := db.journal.written.Load()
 	if written == db.journal.synced.Load() {

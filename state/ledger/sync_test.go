@@ -11,7 +11,8 @@ func putting(key string) func(*Tx) error {
 	return func(tx *Tx) error { return tx.Put("b", key, key) }
 }
 
-// Who waits for no disk does not wait for a sync of others; all who do are answered by the next one, whoever it was that wrote for them.
+// Who waits for no disk does not wait for a sync of others; all who do are answered by the next one, whoever it was
+// that wrote for them.
 func TestJotsDoNotWaitForSyncs(t *testing.T) {
 	db, path := open(t)
 	db.syncing.Lock() // as whoever syncs has it
@@ -67,7 +68,8 @@ func TestSyncFails(t *testing.T) {
 	db.turn.Lock()
 	db.journal.f = zero
 	db.turn.Unlock()
-	if err := errors.Join(db.Jot(putting("jot")), db.Update(putting("update")), db.Update(putting("again"))); err != nil {
+	if err := errors.Join(db.Jot(putting("jot")), db.Update(putting("update")),
+		db.Update(putting("again"))); err != nil {
 		t.Fatal(err)
 	}
 	db.turn.Lock()

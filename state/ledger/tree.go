@@ -2,9 +2,10 @@ package ledger
 
 import "math/rand/v2"
 
-// A node is a sorted map from keys to values that is never changed: put makes another one, which shares with the first all but
-// the path to what was put. So a reader has a snapshot without a lock, and an update that fails is undone by forgetting its result.
-// It is a treap: a search tree by key, and a heap by a random rank, which keeps it shallow. A nil node is an empty map.
+// A node is a sorted map from keys to values that is never changed: put makes another one, which shares with the
+// first all but the path to what was put. So a reader has a snapshot without a lock, and an update that fails is
+// undone by forgetting its result. It is a treap: a search tree by key, and a heap by a random rank, which keeps it
+// shallow. A nil node is an empty map.
 type node struct {
 	key         string
 	value       []byte // JSON; nil: the key was deleted

@@ -10,7 +10,8 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// A Tx is a view of the ledger inside Update or View: what the database had at its last checkpoint, and over that the changes since.
+// A Tx is a view of the ledger inside Update or View: what the database had at its last checkpoint, and over that the
+// changes since.
 type Tx struct {
 	bolt *bbolt.DB
 	read *bbolt.Tx // begun when it is needed: most updates only write

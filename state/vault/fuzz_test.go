@@ -9,7 +9,8 @@ import (
 	"berth/proto"
 )
 
-// Nothing opens but what was sealed, under the name it was sealed under; all else is told as damaged and never as a crash.
+// Nothing opens but what was sealed, under the name it was sealed under; all else is told as damaged and never as a
+// crash.
 func FuzzUnseal(f *testing.F) {
 	v := &Vault{keys: map[string]cipher.AEAD{}}
 	if err := v.parse([]byte(keyWord + " " + strings.Repeat("0b", keyBytes) + "\n")); err != nil {
@@ -38,7 +39,8 @@ func FuzzUnseal(f *testing.F) {
 // A key file is usable as a whole or refused with what to do, whatever it holds.
 func FuzzKeyFile(f *testing.F) {
 	good := keyWord + " " + strings.Repeat("0b", keyBytes) + "\n"
-	for _, seed := range []string{good, good + good, good[:20], strings.ToUpper(good), "\n" + good, good + "x", strings.ReplaceAll(good, "\n", "\r\n"), keyWord + " \n"} {
+	for _, seed := range []string{good, good + good, good[:20], strings.ToUpper(good), "\n" + good, good + "x",
+		strings.ReplaceAll(good, "\n", "\r\n"), keyWord + " \n"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -21,12 +21,13 @@ type Rotation struct {
 	Closed   int    `json:"closed"`   // records that no key in the file opens; they are as they were
 }
 
-// A Sweeper goes through sealed records of one kind and puts what reseal gives in place of each text. It counts those that it changed, and those that
-// reseal failed for.
+// A Sweeper goes through sealed records of one kind and puts what reseal gives in place of each text. It counts those
+// that it changed, and those that reseal failed for.
 type Sweeper func(reseal func(name, sealed string) (string, error)) (changed, closed int, err error)
 
-// Rotate makes a new key, which seals from now on, and has all records sealed anew with it. Older keys stay in the file: they open copies of
-// the ledger that were made before. It waits for a Rotate or Forget that is under way. A file that was changed since the vault has read it is refused.
+// Rotate makes a new key, which seals from now on, and has all records sealed anew with it. Older keys stay in the
+// file: they open copies of the ledger that were made before. It waits for a Rotate or Forget that is under way. A
+// file that was changed since the vault has read it is refused.
 func (v *Vault) Rotate(all ...Sweeper) (Rotation, error) {
 	v.changing.Lock()
 	defer v.changing.Unlock()
@@ -38,7 +39,8 @@ func (v *Vault) Rotate(all ...Sweeper) (Rotation, error) {
 		return Rotation{}, err
 	}
 	if len(data) > maxKeyFile-128 {
-		return Rotation{}, proto.Errorf(proto.Conflict, "", "secret-key", "the file secret-key holds as many keys as it can; have the old ones forgotten first: berth vault forget")
+		return Rotation{}, proto.Errorf(proto.Conflict, "", "secret-key", "the file secret-key holds as many keys "+
+			"as it can; have the old ones forgotten first: berth vault forget")
 	}
 	if err := v.replace(append(newLine(), data...)); err != nil {
 		return Rotation{}, err
@@ -46,8 +48,8 @@ func (v *Vault) Rotate(all ...Sweeper) (Rotation, error) {
 	return v.sweep(all)
 }
 
-// Forget has all records sealed with the newest key, and then takes the others out of the file. What only they open, such as older copies of the ledger, is closed
-// from then on. It waits and refuses as Rotate does.
+// Forget has all records sealed with the newest key, and then takes the others out of the file. What only they open,
+// such as older copies of the ledger, is closed from then on. It waits and refuses as Rotate does.
 func (v *Vault) Forget(all ...Sweeper) (Rotation, error) {
 	v.changing.Lock()
 	defer v.changing.Unlock()
@@ -73,8 +75,8 @@ func (v *Vault) Forget(all ...Sweeper) (Rotation, error) {
 	return done, nil
 }
 
-// keyFile reads the key file, and refuses one that is not what the vault has: a file made from it would begin with another key than all that is sealed now, or
-// be without it.
+// keyFile reads the key file, and refuses one that is not what the vault has: a file made from it would begin with
+// another key than all that is sealed now, or be without it.
 func (v *Vault) keyFile() ([]byte, error) {
 	data, err := readKey(v.path)
 	if err != nil {
@@ -88,11 +90,13 @@ func (v *Vault) keyFile() ([]byte, error) {
 	defer v.mu.RUnlock()
 	for id := range v.keys {
 		if file.keys[id] == nil { // a restart would lose it, too
-			return nil, proto.Errorf(proto.Conflict, "", "secret-key", "the file secret-key was changed while the daemon runs, and is without a key that the daemon has (%s): put that back from a backup, then try again", id)
+			return nil, proto.Errorf(proto.Conflict, "", "secret-key", "the file secret-key was changed while the "+
+				"daemon runs, and is without a key that the daemon has (%s): put that back from a backup, then try again", id)
 		}
 	}
 	if file.sealer != v.sealer || len(file.keys) != len(v.keys) {
-		return nil, proto.Errorf(proto.Conflict, "", "secret-key", "the file secret-key was changed while the daemon runs; restart the daemon, then try again")
+		return nil, proto.Errorf(proto.Conflict, "", "secret-key", "the file secret-key was changed while the "+
+			"daemon runs; restart the daemon, then try again")
 	}
 	return data, nil
 }
@@ -103,7 +107,8 @@ func newLine() []byte {
 	return fmt.Appendf(nil, "%s %x\n", keyWord, key)
 }
 
-// replace makes data the key file, and its keys those of the vault. The file is on disk before anything is sealed with what is new in it.
+// replace makes data the key file, and its keys those of the vault. The file is on disk before anything is sealed
+// with what is new in it.
 func (v *Vault) replace(data []byte) error {
 	next := &Vault{keys: map[string]cipher.AEAD{}}
 	if err := next.parse(data); err != nil {

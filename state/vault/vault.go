@@ -1,9 +1,10 @@
 // Package vault seals small secrets for keeping: AES-256-GCM, under a key in a file of its own beside the ledger.
 //
-// The key file has a line for each key, "berth-vault-1 <64 hex digits>"; the first seals, all of them open. So a key can be changed by
-// putting a new one before it and sealing anew what there is. A sealed text is "v1.<key id>.<base64url of nonce and ciphertext>"; it is bound
-// to a name, such as a container's ID, and opens under no other. The ledger knows the ID of the key that seals, so that a file that went missing is not
-// silently replaced by a new one, which would open nothing.
+// The key file has a line for each key, "berth-vault-1 <64 hex digits>"; the first seals, all of them open. So a key
+// can be changed by putting a new one before it and sealing anew what there is. A sealed text is "v1.<key
+// id>.<base64url of nonce and ciphertext>"; it is bound to a name, such as a container's ID, and opens under no
+// other. The ledger knows the ID of the key that seals, so that a file that went missing is not silently replaced by
+// a new one, which would open nothing.
 package vault
 
 import (
@@ -39,7 +40,8 @@ const (
 	currentKey = "key" // the record of the ID of the key that seals
 )
 
-// A Vault seals and opens. One whose key file cannot be used fails with the reason at every use, so that the rest of the daemon works.
+// A Vault seals and opens. One whose key file cannot be used fails with the reason at every use, so that the rest of
+// the daemon works.
 type Vault struct {
 	path string
 	db   *ledger.DB
@@ -57,11 +59,16 @@ type keyRecord struct {
 	ID string `json:"id"`
 }
 
-// Open reads the key file, and makes it where neither it nor any record of it is there, or where it is empty: that is how an operator who has
-// lost it asks for a new one. Its error is the ledger's; what is wrong with the file is in Problem.
+// Open reads the key file, and makes it where neither it nor any record of it is there, or where it is empty: that is
+// how an operator who has lost it asks for a new one. Its error is the ledger's; what is wrong with the file is in
+// Problem.
 func Open(path string, db *ledger.DB) (*Vault, error) {
 	var known keyRecord
-	if err := db.View(func(tx *ledger.Tx) error { _, err := tx.Get(bucket, currentKey, &known); return err }); err != nil {
+	if err := db.View(func(tx *ledger.Tx) error {
+		_, err := tx.Get(bucket, currentKey,
+			&known)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	v := &Vault{path: path, db: db, keys: map[string]cipher.AEAD{}}
@@ -95,8 +102,10 @@ func (v *Vault) load(path string, known keyRecord) error {
 
 // unusable says what is wrong with the key file and what to do.
 func unusable(why string) error {
-	return proto.Errorf(proto.Unavailable, "", "secret-key", "the file secret-key in the daemon's data directory cannot be used (%s): put it back from a backup and restart the daemon; "+
-		"if it is lost, put an empty file there, and the next start makes a new key, under which new secrets can be kept and old ones stay closed", why)
+	return proto.Errorf(proto.Unavailable, "", "secret-key", "the file secret-key in the daemon's data directory "+
+		"cannot be used (%s): put it back from a backup and restart the daemon; "+
+		"if it is lost, put an empty file there, and the next start makes a new key, under which new secrets can be "+
+		"kept and old ones stay closed", why)
 }
 
 // readKey reads the file, and refuses one that others may read: the secrets are worth no more than
@@ -115,7 +124,8 @@ func readKey(path string) ([]byte, error) {
 		return nil, unusable("it is no file")
 	}
 	if fi.Mode().Perm()&0o077 != 0 {
-		return nil, unusable(fmt.Sprintf("others than its owner may read it, mode %04o; chmod 600 it", fi.Mode().Perm()))
+		return nil, unusable(fmt.Sprintf("others than its owner may read it, mode %04o; chmod 600 it",
+			fi.Mode().Perm()))
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
 	if err != nil {
@@ -162,7 +172,8 @@ func keyID(key []byte) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// makeKey puts a complete file into place, so that a crash never leaves half a key, nor a ledger that knows of a key which is not there.
+// makeKey puts a complete file into place, so that a crash never leaves half a key, nor a ledger that knows of a key
+// which is not there.
 func makeKey(path string) error { return writeKeys(path, newLine()) }
 
 // Problem is why the vault cannot be used, or nil.
@@ -181,7 +192,8 @@ func (v *Vault) Seal(name string, text []byte) (string, error) {
 	// appends to it. 96 random bits do for 2³² texts under one key, far more than a ledger holds.
 	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(text)+aead.Overhead())
 	rand.Read(nonce) // never fails
-	return sealVersion + "." + sealer + "." + base64.RawURLEncoding.EncodeToString(aead.Seal(nonce, nonce, text, []byte(name))), nil
+	return sealVersion + "." + sealer + "." + base64.RawURLEncoding.EncodeToString(
+		aead.Seal(nonce, nonce, text, []byte(name))), nil
 }
 
 // Unseal opens what Seal closed under the same name.
@@ -201,7 +213,8 @@ func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 	case aead == nil:
 		// The ID comes from the sealed text, which may be damaged: it is cut to a length that fits
 		// a message.
-		return nil, proto.Errorf(proto.Unavailable, "", name, "the secrets of %s were sealed with another key (%.16s) than the file secret-key in the daemon's data directory holds: "+
+		return nil, proto.Errorf(proto.Unavailable, "", name, "the secrets of %s were sealed with another key "+
+			"(%.16s) than the file secret-key in the daemon's data directory holds: "+
 			"put that key back from a backup and restart the daemon, or delete %s", name, id, name)
 	}
 	data, err := base64.RawURLEncoding.DecodeString(text)
@@ -219,5 +232,6 @@ func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 
 // damaged is Unavailable and not Internal: whoever reads it can do something about it.
 func damaged(name string) error {
-	return proto.Errorf(proto.Unavailable, "", name, "the sealed secrets of %s are damaged; delete it and make another", name)
+	return proto.Errorf(proto.Unavailable, "", name, "the sealed secrets of %s are damaged; delete it and make another",
+		name)
 }

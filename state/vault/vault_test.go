@@ -48,7 +48,8 @@ func TestSealedTextsOpenUnderTheirNameAlone(t *testing.T) {
 	for i := range sealed {
 		bad := []byte(sealed)
 		bad[i] ^= 1
-		if out, err := v.Unseal("container_a", string(bad)); err == nil && !bytes.Equal(out, text) || err == nil && i < len(sealed)-1 {
+		if out, err := v.Unseal("container_a", string(bad)); err == nil && !bytes.Equal(out, text) || err == nil &&
+			i < len(sealed)-1 {
 			t.Fatalf("byte %d can be changed: %q", i, out)
 		}
 	}
@@ -82,7 +83,8 @@ func TestKeyFileThatCannotBeUsed(t *testing.T) {
 		_, serr := v.Seal("x", nil)
 		_, uerr := v.Unseal("x", sealed)
 		for _, err := range []error{v.Problem(), serr, uerr} {
-			if proto.CodeOf(err) != proto.Unavailable || !strings.Contains(err.Error(), "secret-key") || strings.Contains(err.Error(), dir) {
+			if proto.CodeOf(err) != proto.Unavailable || !strings.Contains(err.Error(), "secret-key") ||
+				strings.Contains(err.Error(), dir) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -102,7 +104,8 @@ func TestOtherKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := open(t, dir)
-	if _, err := v.Unseal("x", first); proto.CodeOf(err) != proto.Unavailable || !strings.Contains(err.Error(), "another key") {
+	if _, err := v.Unseal("x", first); proto.CodeOf(err) != proto.Unavailable ||
+		!strings.Contains(err.Error(), "another key") {
 		t.Errorf("%v", err)
 	}
 	second, err := v.Seal("x", []byte("two"))
@@ -163,7 +166,8 @@ func TestRotation(t *testing.T) {
 	old := all["a"]
 	before, _ := os.ReadFile(path)
 	done, err := v.Rotate(all.sweep)
-	if err != nil || done.Resealed != 1 || done.Keys != 2 || done.Closed != 0 || all["a"] == old || !strings.Contains(all["a"], done.KeyID) {
+	if err != nil || done.Resealed != 1 || done.Keys != 2 || done.Closed != 0 || all["a"] == old ||
+		!strings.Contains(all["a"], done.KeyID) {
 		t.Fatalf("%+v %v %v", done, err, all)
 	}
 	all["b"], _ = v.Seal("b", []byte("second"))
@@ -190,19 +194,22 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	after, _ := os.ReadFile(path)
-	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 || bytes.Contains(after, bytes.TrimSpace(before)) {
+	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 ||
+		bytes.Contains(after, bytes.TrimSpace(before)) {
 		t.Errorf("%v %v", fi, err)
 	}
 }
 
-// A key file that was changed beside the vault is left as it is, and so is all that is sealed: made anew from it, the file would be without the key of that.
+// A key file that was changed beside the vault is left as it is, and so is all that is sealed: made anew from it, the
+// file would be without the key of that.
 func TestKeyFileChangedBesideTheVault(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(now, older []byte) []byte
 		way    string // out of it
 	}{
 		"a new key in front": {func(now, _ []byte) []byte { return append(newLine(), now...) }, "restart the daemon"},
-		"another behind":     {func(now, _ []byte) []byte { return append(bytes.Clone(now), newLine()...) }, "restart the daemon"},
+		"another behind": {func(now, _ []byte) []byte { return append(bytes.Clone(now), newLine()...) },
+			"restart the daemon"},
 		"another order": {func(now, older []byte) []byte {
 			return append(bytes.Clone(older), now[:len(now)-len(older)]...)
 		}, "restart the daemon"},

@@ -21,7 +21,8 @@ var _ = register(
 	// led anywhere by a member, whoever it runs as.
 	Case{
 		Group: 9, Name: "archives/slip", Inside: true,
-		Tries: "unpack archives whose members are absolute, climb with \"..\", are links that lead out or lie behind such a link, or are devices",
+		Tries: "unpack archives whose members are absolute, climb with \"..\", are links that lead out or lie " +
+			"behind such a link, or are devices",
 		Wants: "each is refused by the member's name, and nothing appears outside the directory",
 		Run:   archiveSlip,
 	},
@@ -60,10 +61,13 @@ var slips = []slip{
 	// A check of each name alone finds nothing wrong: the second member goes through what the first one
 	// made.
 	{"link out", []tar.Header{{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "../outside"}, {Name: "l/x"}}},
-	{"absolute link", []tar.Header{{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/workspace/outside"}, {Name: "l/x"}}},
+	{"absolute link", []tar.Header{{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "/workspace/outside"},
+		{Name: "l/x"}}},
 	// "here" leads to the directory itself, so a check of text takes what is behind it for another place.
-	{"link by a link", []tar.Header{{Name: "here", Typeflag: tar.TypeSymlink, Linkname: "."}, {Name: "here/l", Typeflag: tar.TypeSymlink, Linkname: "../outside"}, {Name: "l/x"}}},
-	{"link through a link", []tar.Header{{Name: "here", Typeflag: tar.TypeSymlink, Linkname: "."}, {Name: "l", Typeflag: tar.TypeSymlink, Linkname: "here/../outside"}, {Name: "l/x"}}},
+	{"link by a link", []tar.Header{{Name: "here", Typeflag: tar.TypeSymlink, Linkname: "."},
+		{Name: "here/l", Typeflag: tar.TypeSymlink, Linkname: "../outside"}, {Name: "l/x"}}},
+	{"link through a link", []tar.Header{{Name: "here", Typeflag: tar.TypeSymlink, Linkname: "."},
+		{Name: "l", Typeflag: tar.TypeSymlink, Linkname: "here/../outside"}, {Name: "l/x"}}},
 	// The link was there before the archive came, so that no look at the archive alone can find it.
 	{"planted link", []tar.Header{{Name: "planted/x"}}},
 	{"directory through a planted link", []tar.Header{{Name: "planted/x/", Typeflag: tar.TypeDir}}},
@@ -85,8 +89,10 @@ func archiveSlip(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	// The count of hard links (%h) is part of the state: a link to a file changes nothing else of it.
-	const state = "cd /workspace; ls -A outside; cat outside/kept; stat -c '%a %h' outside outside/kept; rm -rf in; mkdir in; ln -s ../outside in/planted"
-	before, err := t.Output(ctx, b.id, "", "mkdir -p /workspace/outside && chmod 750 /workspace/outside && echo kept >/workspace/outside/kept;"+state)
+	const state = "cd /workspace; ls -A outside; cat outside/kept; stat -c '%a %h' outside outside/kept; rm -rf in; " +
+		"mkdir in; ln -s ../outside in/planted"
+	before, err := t.Output(ctx, b.id, "", "mkdir -p /workspace/outside && chmod 750 /workspace/outside && echo "+
+		"kept >/workspace/outside/kept;"+state)
 	if err != nil {
 		return "", err
 	}
@@ -94,7 +100,8 @@ func archiveSlip(ctx context.Context, t *Target) (string, error) {
 		// Root in the container may do all this by hand. Through the API it must not happen, since the
 		// operator's own tools unpack with its rights.
 		for _, as := range []box{b, b.root()} {
-			a, err := t.ask(ctx, "PUT", b.at("fs/tar"), as.query("/workspace/in"), bytes.NewReader(archive(s.members...)))
+			a, err := t.ask(ctx, "PUT", b.at("fs/tar"), as.query("/workspace/in"), bytes.NewReader(
+				archive(s.members...)))
 			if err != nil {
 				return "", err
 			}
@@ -146,11 +153,14 @@ func archiveDamaged(ctx context.Context, t *Target) (string, error) {
 	good := archive(tar.Header{Name: "first"}, tar.Header{Name: "dir/second"})
 	for what, body := range map[string]io.Reader{
 		// The header alone, and one byte: whoever makes room for 4 GiB first has lost.
-		"a member of 4 GiB with one byte": bytes.NewReader(archiveOf(tar.Header{Name: "big", Size: 4 << 30}, "x")[:513]),
-		"an archive that is cut off":      bytes.NewReader(good[:520]),
-		"text":                            strings.NewReader(strings.Repeat("no archive ", 1000)),
+		"a member of 4 GiB with one byte": bytes.NewReader(archiveOf(tar.Header{Name: "big", Size: 4 << 30},
+			"x")[:513]),
+		"an archive that is cut off": bytes.NewReader(good[:520]),
+		"text":                       strings.NewReader(strings.Repeat("no archive ", 1000)),
 		// The bytes do come, so it is the disk's quota that must end it.
-		"a member larger than the disk": io.MultiReader(bytes.NewReader(archiveOf(tar.Header{Name: "big", Size: 64 << 20}, "")[:512]), io.LimitReader(zeros{}, 64<<20)),
+		"a member larger than the disk": io.MultiReader(
+			bytes.NewReader(archiveOf(tar.Header{Name: "big", Size: 64 << 20}, "")[:512]),
+			io.LimitReader(zeros{}, 64<<20)),
 		// The largest size of 64 bits: adding anything to it turns negative.
 		"a member of 9 EiB": bytes.NewReader(archiveOf(tar.Header{Name: "big", Size: 1<<63 - 1}, "x")),
 	} {
@@ -200,14 +210,17 @@ func imageBombs(ctx context.Context, t *Target) (string, error) {
 	}
 	manifest := tar.Header{Name: "manifest.json"}
 	// Members of an image's archive are named by whoever made it; no name may become a path of the store.
-	layout := archive(tar.Header{Name: "../../../../../../../../tmp/berth-slipped"}, tar.Header{Name: "/tmp/berth-slipped"}, tar.Header{Name: "blobs/sha256/../../x"})
+	layout := archive(tar.Header{Name: "../../../../../../../../tmp/berth-slipped"},
+		tar.Header{Name: "/tmp/berth-slipped"}, tar.Header{Name: "blobs/sha256/../../x"})
 	for what, body := range map[string]io.Reader{
-		"a gzip bomb":             bomb(size),
-		"an archive without one":  bytes.NewReader(archive(tar.Header{Name: "x"})),
-		"a manifest that is none": bytes.NewReader(archive(manifest, tar.Header{Name: "oci-layout"}, tar.Header{Name: "index.json"})),
-		"members that climb":      bytes.NewReader(layout),
-		"a huge manifest":         io.MultiReader(bytes.NewReader(archiveOf(tar.Header{Name: "index.json", Size: size}, "")[:512]), io.LimitReader(zeros{}, size)),
-		"nothing":                 strings.NewReader(""),
+		"a gzip bomb":            bomb(size),
+		"an archive without one": bytes.NewReader(archive(tar.Header{Name: "x"})),
+		"a manifest that is none": bytes.NewReader(archive(manifest, tar.Header{Name: "oci-layout"},
+			tar.Header{Name: "index.json"})),
+		"members that climb": bytes.NewReader(layout),
+		"a huge manifest": io.MultiReader(bytes.NewReader(archiveOf(tar.Header{Name: "index.json", Size: size},
+			"")[:512]), io.LimitReader(zeros{}, size)),
+		"nothing": strings.NewReader(""),
 	} {
 		_, err := t.ImportImage(ctx, "berth-attack/bomb", body, 0, nil)
 		var pe *proto.Error

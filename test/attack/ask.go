@@ -26,10 +26,12 @@ type answer struct {
 // askTransport keeps its connections: some cases ask a thousand times.
 // Connections that are kept also keep the daemon's limits on new ones out of cases that are about
 // something else.
-var askTransport = &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16, TLSClientConfig: rawTransport.TLSClientConfig}
+var askTransport = &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16,
+	TLSClientConfig: rawTransport.TLSClientConfig}
 
 // ask makes a request as a library would, with the target's key.
-func (t *Target) ask(ctx context.Context, method, path string, q url.Values, body io.Reader, header ...string) (answer, error) {
+func (t *Target) ask(ctx context.Context, method, path string, q url.Values, body io.Reader, header ...string) (
+	answer, error) {
 	at := strings.TrimRight(t.Host, "/") + path
 	if len(q) > 0 {
 		at += "?" + q.Encode()

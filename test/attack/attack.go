@@ -1,9 +1,10 @@
-// Package attack tries to break a running daemon, and the containers it makes, from where an attacker stands: from outside
-// over its API, and from inside a container of the attacker's own.
+// Package attack tries to break a running daemon, and the containers it makes, from where an attacker stands: from
+// outside over its API, and from inside a container of the attacker's own.
 //
-// A Case is one attack. It says what it tries, what should happen, and what happened; a case that could not be tried counts as
-// not held. The same cases are what `berth attack` runs on an operator's host and what the package's tests run. What has to be done inside a container
-// and is more than a line of shell is a probe: a function of this program, which is copied into the container for that.
+// A Case is one attack. It says what it tries, what should happen, and what happened; a case that could not be tried
+// counts as not held. The same cases are what `berth attack` runs on an operator's host and what the package's tests
+// run. What has to be done inside a container and is more than a line of shell is a probe: a function of this
+// program, which is copied into the container for that.
 package attack
 
 import (
@@ -26,8 +27,8 @@ type Case struct {
 	Slow   bool   // takes more than ten seconds even with few rounds; left out by Options.Quick
 	Alone  bool   // must not share the machine with other cases: it uses up what they need, or compares times
 
-	// Run tries it. It says in a few words what happened. A Breach error means that the attack got through, a NotHere error
-	// that it makes no sense on this host; any other that it could not be tried.
+	// Run tries it. It says in a few words what happened. A Breach error means that the attack got through, a NotHere
+	// error that it makes no sense on this host; any other that it could not be tried.
 	Run func(ctx context.Context, t *Target) (happened string, err error)
 }
 

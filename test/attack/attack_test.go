@@ -49,8 +49,11 @@ func network() (*daemontest.Daemon, error) {
 		return nil, err
 	}
 	for name, leads := range map[string]string{
-		"127.0.0.1.nip.io": "127.0.0.1", "169.254.169.254.nip.io": "169.254.169.254", "a9fea9fe.nip.io": "169.254.169.254", "localtest.me": "127.0.0.1 ::1", "metadata.google.internal": "169.254.169.254",
-		"instance-data.ec2.internal": "169.254.169.254", "kubernetes.default.svc": "10.96.0.1", "host.docker.internal": "192.168.65.2", "example.com": "127.0.0.1",
+		"127.0.0.1.nip.io": "127.0.0.1", "169.254.169.254.nip.io": "169.254.169.254",
+		"a9fea9fe.nip.io": "169.254.169.254", "localtest.me": "127.0.0.1 ::1",
+		"metadata.google.internal":   "169.254.169.254",
+		"instance-data.ec2.internal": "169.254.169.254", "kubernetes.default.svc": "10.96.0.1",
+		"host.docker.internal": "192.168.65.2", "example.com": "127.0.0.1",
 	} {
 		names.Set(name, leads)
 	}
@@ -98,7 +101,8 @@ func TestAttacks(t *testing.T) {
 // Each case says what it is.
 func TestCasesAreDescribed(t *testing.T) {
 	for _, c := range attack.Cases() {
-		if area, what, ok := strings.Cut(c.Name, "/"); !ok || area == "" || what == "" || strings.ContainsAny(c.Name, " _") {
+		if area, what, ok := strings.Cut(c.Name, "/"); !ok || area == "" || what == "" ||
+			strings.ContainsAny(c.Name, " _") {
 			t.Errorf("%q is not an area and what is tried there", c.Name)
 		}
 		if c.Group < 1 || c.Group > 52 || c.Tries == "" || c.Wants == "" || c.Run == nil {
@@ -151,13 +155,16 @@ func TestRefused(t *testing.T) {
 	if _, err := attack.Refused(nil, proto.NotFound); !errors.As(err, &breach) {
 		t.Errorf("what was accepted: %v", err)
 	}
-	if _, err := attack.Refused(refusal, proto.NotFound, proto.Expired); !errors.As(err, &breach) || !strings.Contains(err.Error(), "not_found or expired") {
+	if _, err := attack.Refused(refusal, proto.NotFound, proto.Expired); !errors.As(err, &breach) ||
+		!strings.Contains(err.Error(), "not_found or expired") {
 		t.Errorf("the wrong code: %v", err)
 	}
-	if _, err := attack.Refused(proto.Errorf(proto.Unavailable, "", "", "gone"), proto.NotFound); err == nil || errors.As(err, &breach) {
+	if _, err := attack.Refused(proto.Errorf(proto.Unavailable, "", "", "gone"), proto.NotFound); err == nil ||
+		errors.As(err, &breach) {
 		t.Errorf("no answer: %v", err)
 	}
-	if happened, err := attack.Refused(refusal, proto.InvalidArgument); err != nil || !strings.Contains(happened, "no such field") {
+	if happened, err := attack.Refused(refusal, proto.InvalidArgument); err != nil ||
+		!strings.Contains(happened, "no such field") {
 		t.Errorf("the right code: %q, %v", happened, err)
 	}
 }
@@ -169,21 +176,24 @@ func TestTidyAndInterrupt(t *testing.T) {
 	defer cancel()
 	o := options()
 	undone := false
-	o.Cases = []attack.Case{{Group: 1, Name: "test/interrupted", Tries: "nothing", Wants: "nothing", Run: func(ctx context.Context, t *attack.Target) (string, error) {
-		t.Later(func(context.Context) error { undone = true; return nil })
-		con, err := t.Container(ctx, proto.CreateContainer{})
-		if err != nil {
-			return "", err
-		}
-		neighbour, err := t.Neighbour(ctx)
-		if err != nil {
-			return "", err
-		}
-		other, err := neighbour.Container(ctx, proto.CreateContainer{})
-		made, neighbours = con.ID, other.ID
-		cancel()
-		return "interrupted", err
-	}}, {Group: 1, Name: "test/after", Tries: "nothing", Wants: "nothing", Run: func(context.Context, *attack.Target) (string, error) {
+	o.Cases = []attack.Case{{Group: 1, Name: "test/interrupted", Tries: "nothing", Wants: "nothing",
+		Run: func(ctx context.Context, t *attack.Target) (string, error) {
+			t.Later(func(context.Context) error { undone = true; return nil })
+			con, err := t.Container(ctx, proto.CreateContainer{})
+			if err != nil {
+				return "", err
+			}
+			neighbour, err := t.Neighbour(ctx)
+			if err != nil {
+				return "", err
+			}
+			other, err := neighbour.Container(ctx, proto.CreateContainer{})
+			made, neighbours = con.ID, other.ID
+			cancel()
+			return "interrupted", err
+		}}, {Group: 1, Name: "test/after", Tries: "nothing", Wants: "nothing", Run: func(context.Context,
+		*attack.Target) (
+		string, error) {
 		return "it was tried after the interruption", nil
 	}}}
 	err := attack.Run(ctx, o, func(r attack.Report) { t.Errorf("%s was reported: %s", r.Name, r.Happened) })
@@ -191,7 +201,8 @@ func TestTidyAndInterrupt(t *testing.T) {
 		t.Errorf("%v, undone %v, containers %q and %q", err, undone, made, neighbours)
 	}
 	for _, id := range []string{made, neighbours} {
-		if status, body, err := target.Do("GET", "/v1/containers/"+id, nil); err != nil || status != 410 && status != 404 {
+		if status, body, err := target.Do("GET", "/v1/containers/"+id, nil); err != nil || status != 410 &&
+			status != 404 {
 			t.Errorf("%s is still there: %d %s %v", id, status, body, err)
 		}
 	}

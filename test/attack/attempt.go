@@ -20,10 +20,9 @@ import (
 	"berth/proto"
 )
 
-// An attempt is one thing that must not be possible inside a container. It returns nil if it was possible, a moot error if it
-// could not be tried, and any other error as the refusal.
-// That an attempt is code, made inside, and not a line of shell, is because shells and their tools hide
-// errors: "mount" gives up before it asks the kernel.
+// An attempt is one thing that must not be possible inside a container. It returns nil if it was possible, a moot
+// error if it could not be tried, and any other error as the refusal. That an attempt is code, made inside, and not a
+// line of shell, is because shells and their tools hide errors: "mount" gives up before it asks the kernel.
 type attempt struct {
 	what string
 	do   func() error
@@ -221,11 +220,14 @@ func (a attempt) outcome(err error) *outcome {
 // Both users are tried because they meet different guards: root has capabilities, in its user namespace,
 // and the ordinary user has none to lose.
 func attempts(c Case, users []string, set func() []attempt) Case {
-	return attemptsIn(c, users, set, func(context.Context, *Target) (proto.CreateContainer, error) { return proto.CreateContainer{}, nil })
+	return attemptsIn(c, users, set, func(context.Context, *Target) (proto.CreateContainer, error) {
+		return proto.CreateContainer{}, nil
+	})
 }
 
 // attemptsIn is attempts in a container of a certain kind, which want asks for, or says why it cannot be had here.
-func attemptsIn(c Case, users []string, set func() []attempt, want func(context.Context, *Target) (proto.CreateContainer, error)) Case {
+func attemptsIn(c Case, users []string, set func() []attempt, want func(context.Context, *Target) (
+	proto.CreateContainer, error)) Case {
 	c.Inside = true
 	attemptSets[c.Name] = set
 	c.Run = func(ctx context.Context, t *Target) (string, error) {

@@ -31,7 +31,8 @@ var _ = register(
 	// headers and cookies.
 	Case{
 		Group: 41, Name: "auth/wrong-keys",
-		Tries: "keys that are nearly right: cut, extended, in other letters, with spaces, in a cookie, as another scheme, ten at once",
+		Tries: "keys that are nearly right: cut, extended, in other letters, with spaces, in a cookie, as another " +
+			"scheme, ten at once",
 		Wants: "each is 401",
 		Run:   wrongKeys,
 	},
@@ -162,7 +163,9 @@ func wrongKeys(ctx context.Context, t *Target) (string, error) {
 		"no scheme":      header("Authorization", t.Key),
 		"negotiate":      header("Authorization", "Negotiate "+t.Key),
 		// The subprotocol is where a browser's websocket may carry a key, and valid there alone.
-		"subprotocol":  header("Sec-Websocket-Protocol", "berth.key."+base64.RawURLEncoding.EncodeToString([]byte(t.Key))), // of no websocket
+		// of no websocket
+		"subprotocol": header("Sec-Websocket-Protocol", "berth.key."+base64.RawURLEncoding.EncodeToString(
+			[]byte(t.Key))),
 		"other header": header("X-Forwarded-Authorization", "Bearer "+t.Key),
 		"64 KiB":       header("X-Api-Key", strings.Repeat("k", 60<<10)),
 		"not UTF-8":    header("X-Api-Key", "berth_\xff\xfe"),
@@ -199,11 +202,13 @@ func keyInQuery(ctx context.Context, t *Target) (string, error) {
 
 // endedKeys looks at both ends that a key can have: by time and by hand.
 func endedKeys(ctx context.Context, t *Target) (string, error) {
-	short, _, err := t.as(ctx, proto.CreateKey{Name: unique("attack-short-"), Owner: unique("attack-"), ExpiresInSeconds: 1})
+	short, _, err := t.as(ctx, proto.CreateKey{Name: unique("attack-short-"), Owner: unique("attack-"),
+		ExpiresInSeconds: 1})
 	if err != nil {
 		return "", err
 	}
-	revoked, key, err := t.as(ctx, proto.CreateKey{Name: unique("attack-revoked-")}) // of the same owner, so that it may use t's container
+	// of the same owner, so that it may use t's container
+	revoked, key, err := t.as(ctx, proto.CreateKey{Name: unique("attack-revoked-")})
 	if err != nil {
 		return "", err
 	}
@@ -277,7 +282,8 @@ func anotherTenant(ctx context.Context, t *Target) (string, error) {
 		tried++
 		var said [2]string
 		for i, id := range []string{con.ID, never} {
-			a, err := other.ask(ctx, r.method, r.at(map[string]string{"id": id, "exec": res.Exec.ID, "job": res.Exec.JobID}), nil, r.sample())
+			a, err := other.ask(ctx, r.method, r.at(map[string]string{"id": id, "exec": res.Exec.ID,
+				"job": res.Exec.JobID}), nil, r.sample())
 			if err != nil {
 				return "", err
 			}
@@ -289,7 +295,8 @@ func anotherTenant(ctx context.Context, t *Target) (string, error) {
 			said[i] = strings.ReplaceAll(errorMessage(a.body), id, "ID")
 		}
 		if said[0] != said[1] {
-			return "", Breached("%s %s tells %q from %q, so that it can be found out which IDs exist", r.method, r.path, said[0], said[1])
+			return "", Breached("%s %s tells %q from %q, so that it can be found out which IDs exist", r.method, r.path,
+				said[0], said[1])
 		}
 	}
 	list, err := other.Containers(ctx, client.Filter{})
@@ -338,8 +345,8 @@ func tenantAsAdmin(ctx context.Context, t *Target) (string, error) {
 	return "all 403", nil
 }
 
-// keyTiming compares medians. The bound is generous: what is looked for is a comparison that stops at the first byte, which
-// shows over many tries, and the noise of a busy machine must not look like one.
+// keyTiming compares medians. The bound is generous: what is looked for is a comparison that stops at the first byte,
+// which shows over many tries, and the noise of a busy machine must not look like one.
 func keyTiming(ctx context.Context, t *Target) (string, error) {
 	rounds := 400
 	first, last := "X"+t.Key[1:], t.Key[:len(t.Key)-1]+"~"
@@ -374,7 +381,8 @@ func median(d []time.Duration) time.Duration {
 // quotaRate has a bucket of three that fills at one in two seconds, slow enough for six quick requests to
 // empty it.
 func quotaRate(ctx context.Context, t *Target) (string, error) {
-	other, _, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-"), Quota: proto.Quota{RequestsPerSecond: 0.5, Burst: 3}})
+	other, _, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-"), Quota: proto.Quota{RequestsPerSecond: 0.5,
+		Burst: 3}})
 	if err != nil {
 		return "", err
 	}

@@ -21,27 +21,32 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Group 48, of tools that code in a container calls: what is not on its list, and what is not its own, it does not reach. The list is the owner's word about
-// code that a model wrote, so what stands against that code is how its requests are read.
+// Group 48, of tools that code in a container calls: what is not on its list, and what is not its own, it does not
+// reach. The list is the owner's word about code that a model wrote, so what stands against that code is how its
+// requests are read.
 var _ = register(
 	attemptsIn(Case{
 		Group: 48, Name: "bridge/names",
-		Tries: "call tools that are not on the list by aliases, other spellings, other scripts, paths, names of the namespace and of its parts",
+		Tries: "call tools that are not on the list by aliases, other spellings, other scripts, paths, names of the " +
+			"namespace and of its parts",
 		Wants: "each is a PermissionError or a ValueError, and nobody is asked to answer it",
 	}, asBoth, toolNameAttempts, oneTool),
 	attemptsIn(Case{
 		Group: 48, Name: "bridge/paths",
-		Tries: "ask the server that code finds for the API: approvals, the registry, other containers, keys, metrics, by odd paths, methods, absolute URLs, upgrades and CONNECT",
+		Tries: "ask the server that code finds for the API: approvals, the registry, other containers, keys, " +
+			"metrics, by odd paths, methods, absolute URLs, upgrades and CONNECT",
 		Wants: "each is refused",
 	}, asBoth, toolPathAttempts, oneTool),
 	attemptsIn(Case{
 		Group: 48, Name: "bridge/keys",
-		Tries: "call without a token, with one in another place, two of them, one of another form, and the API's own headers",
+		Tries: "call without a token, with one in another place, two of them, one of another form, and the API's " +
+			"own headers",
 		Wants: "401, or the request is refused as a whole",
 	}, asBoth, toolKeyAttempts, oneTool),
 	attemptsIn(Case{
 		Group: 48, Name: "bridge/bodies",
-		Tries: "send inputs, batches, bodies and heads that are too large, nested too deep, cut, with names twice, with fields that a call has not",
+		Tries: "send inputs, batches, bodies and heads that are too large, nested too deep, cut, with names twice, " +
+			"with fields that a call has not",
 		Wants: "each is refused, before it is read to its end",
 	}, asBoth, toolBodyAttempts, oneTool),
 	attempts(Case{
@@ -57,13 +62,15 @@ var _ = register(
 	},
 	Case{
 		Group: 48, Name: "bridge/approvals", Inside: true,
-		Tries: "approve one call twenty times at once, use its approval for another call and for another input, approve it from inside, and as another tenant",
+		Tries: "approve one call twenty times at once, use its approval for another call and for another input, " +
+			"approve it from inside, and as another tenant",
 		Wants: "one approval, one call made",
 		Run:   replayedApprovals,
 	},
 	Case{
 		Group: 48, Name: "bridge/slow", Inside: true,
-		Tries: "open 2,000 connections that say nothing, half a request, half a body, or read no answer, and see whether a neighbour is served",
+		Tries: "open 2,000 connections that say nothing, half a request, half a body, or read no answer, and see " +
+			"whether a neighbour is served",
 		Wants: "the neighbour's calls and the daemon's answers are as quick as before",
 		Run:   slowToolClients,
 	},
@@ -76,13 +83,15 @@ const (
 )
 
 func oneTool(context.Context, *Target) (proto.CreateContainer, error) {
-	return proto.CreateContainer{CodeTools: proto.CodeTools{Allow: []proto.AllowedTool{{Name: toolName}, {Name: "pay", Approval: proto.ApprovalReview}}}}, nil
+	return proto.CreateContainer{CodeTools: proto.CodeTools{Allow: []proto.AllowedTool{{Name: toolName},
+		{Name: "pay", Approval: proto.ApprovalReview}}}}, nil
 }
 
 // toolToken is the token of the command that the probe is part of.
 func toolToken() string { return os.Getenv("BERTH_TOOLS_TOKEN") }
 
-// tell says something to the server and returns the status of its answer and its body; 0 is a connection that was closed without one.
+// tell says something to the server and returns the status of its answer and its body; 0 is a connection that was
+// closed without one.
 func tell(request string) (status int, body string, err error) {
 	c, err := net.DialTimeout("tcp", toolsAddr, 5*time.Second)
 	if err != nil {
@@ -104,7 +113,8 @@ func tell(request string) (status int, body string, err error) {
 
 // posted is a request with these calls and the command's token.
 func posted(body string) string {
-	return fmt.Sprintf("POST /v1/calls HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", toolToken(), len(body), body)
+	return fmt.Sprintf("POST /v1/calls HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+
+		"%s\r\nContent-Length: %d\r\n\r\n%s", toolToken(), len(body), body)
 }
 
 // heldOff turns an answer into an attempt's: whatever is an error is a refusal.
@@ -121,15 +131,20 @@ func heldOff(request string) error {
 
 // toolNames are other ways to write what is on the list, and what is beside it.
 var toolNames = []string{
-	"Allowed_tool", "ALLOWED_TOOL", "allowed_tool ", " allowed_tool", "allowed_tool\x00", "allowed_tool\n", "allowed-tool", "allowed_tool/", "./allowed_tool", "../allowed_tool", "allowed_tool/../pay",
-	"tools.allowed_tool", "tools", "tools.tools", "Tools", "ａllowed_tool", "аllowed_tool", "allowed_to\u200bol", "allowed_tool\u0301", "allowed\u005ftool2", "allowed_tool?", "allowed_tool#x", "allowed_tool;pay", "*", ".*", "allowed_too?", "",
-	"__class__", "__getattr__", "constructor", "__proto__", "toString", "register", "approve", "serve", "call", "other_tool", "container.delete", "%61llowed_tool", strings.Repeat("a", 4000),
+	"Allowed_tool", "ALLOWED_TOOL", "allowed_tool ", " allowed_tool", "allowed_tool\x00", "allowed_tool\n",
+	"allowed-tool", "allowed_tool/", "./allowed_tool", "../allowed_tool", "allowed_tool/../pay",
+	"tools.allowed_tool", "tools", "tools.tools", "Tools", "ａllowed_tool", "аllowed_tool", "allowed_to\u200bol",
+	"allowed_tool\u0301", "allowed\u005ftool2", "allowed_tool?", "allowed_tool#x", "allowed_tool;pay", "*", ".*",
+	"allowed_too?", "",
+	"__class__", "__getattr__", "constructor", "__proto__", "toString", "register", "approve", "serve", "call",
+	"other_tool", "container.delete", "%61llowed_tool", strings.Repeat("a", 4000),
 }
 
 func toolNameAttempts() (all []attempt) {
 	for _, name := range toolNames {
 		all = append(all, attempt{fmt.Sprintf("%.40q", name), func() error {
-			body, _ := json.Marshal(map[string]any{"calls": []any{map[string]any{"id": "1", "tool": name, "input": map[string]any{}}}})
+			body, _ := json.Marshal(map[string]any{
+				"calls": []any{map[string]any{"id": "1", "tool": name, "input": map[string]any{}}}})
 			status, answer, err := tell(posted(string(body)))
 			switch {
 			case err != nil:
@@ -151,17 +166,26 @@ func toolNameAttempts() (all []attempt) {
 func toolPathAttempts() (all []attempt) {
 	const call = "call_0000000000000000000000"
 	for _, line := range []string{
-		"GET /", "GET /v1/tools/", "GET //v1/tools", "GET /v1/./tools", "GET /v1/containers/../tools", "GET /v1/tools?all=1", "GET /v1/tools#", "GET /v1%2ftools", "GET /V1/tools", "HEAD /v1/tools", "POST /v1/tools", "PUT /v1/tools", "DELETE /v1/tools",
-		"GET /v1/calls", "OPTIONS /v1/calls", "OPTIONS *", "TRACE /v1/calls", "GET /v1/containers", "POST /v1/containers", "GET /v1/keys", "GET /v1/audit", "GET /metrics", "GET /healthz", "GET /v1/openapi.json", "GET /debug/pprof/",
-		"POST /v1/calls/" + call + "/approve", "POST /v1/containers/x/tool_calls/" + call + "/approve", "POST /v1/tools/../containers/x/tool_calls/" + call + "/approve", "POST /v1/calls/..;/approve",
-		"GET http://127.0.0.1/v1/keys", "GET http://127.0.0.1:3129/v1/tools", "GET https://example.com/v1/tools", "CONNECT 127.0.0.1:8080", "CONNECT /v1/tools", "PRI *", "GET /v1/containers/x/tools",
+		"GET /", "GET /v1/tools/", "GET //v1/tools", "GET /v1/./tools", "GET /v1/containers/../tools",
+		"GET /v1/tools?all=1", "GET /v1/tools#", "GET /v1%2ftools", "GET /V1/tools", "HEAD /v1/tools", "POST /v1/tools",
+		"PUT /v1/tools", "DELETE /v1/tools",
+		"GET /v1/calls", "OPTIONS /v1/calls", "OPTIONS *", "TRACE /v1/calls", "GET /v1/containers",
+		"POST /v1/containers", "GET /v1/keys", "GET /v1/audit", "GET /metrics", "GET /healthz", "GET /v1/openapi.json",
+		"GET /debug/pprof/",
+		"POST /v1/calls/" + call + "/approve", "POST /v1/containers/x/tool_calls/" + call + "/approve",
+		"POST /v1/tools/../containers/x/tool_calls/" + call + "/approve", "POST /v1/calls/..;/approve",
+		"GET http://127.0.0.1/v1/keys", "GET http://127.0.0.1:3129/v1/tools", "GET https://example.com/v1/tools",
+		"CONNECT 127.0.0.1:8080", "CONNECT /v1/tools", "PRI *", "GET /v1/containers/x/tools",
 	} {
 		all = append(all, attempt{line, func() error {
-			return heldOff(line + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAuthorization: Bearer " + toolToken() + "\r\nContent-Length: 0\r\n\r\n")
+			return heldOff(line + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAuthorization: Bearer " +
+				toolToken() + "\r\nContent-Length: 0\r\n\r\n")
 		}})
 	}
 	all = append(all, attempt{"an upgrade", func() error {
-		return heldOff("GET /v1/containers/x/tools HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nAuthorization: Bearer " + toolToken() + "\r\n\r\n")
+		return heldOff("GET /v1/containers/x/tools HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: " +
+			"websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+			"AAAAAAAAAAAAAAAAAAAAAA==\r\nAuthorization: Bearer " + toolToken() + "\r\n\r\n")
 	}})
 	return all
 }
@@ -169,10 +193,17 @@ func toolPathAttempts() (all []attempt) {
 func toolKeyAttempts() (all []attempt) {
 	token := toolToken()
 	for what, header := range map[string]string{
-		"nothing": "", "an empty one": "Authorization: Bearer \r\n", "basic": "Authorization: Basic " + token + "\r\n", "lower case": "Authorization: bearer " + token + "\r\n", "no scheme": "Authorization: " + token + "\r\n",
-		"two": "Authorization: Bearer " + token + "\r\nAuthorization: Bearer x\r\n", "two of it": "Authorization: Bearer " + token + "\r\nAuthorization: Bearer " + token + "\r\n", "as an API key": "X-Api-Key: " + token + "\r\n",
-		"a cookie": "Cookie: token=" + token + "\r\n", "a list": "Authorization: Bearer " + token + ", Bearer x\r\n", "cut": "Authorization: Bearer " + strings.TrimSuffix(token, token[max(0, len(token)-1):]) + "\r\n",
-		"its command alone": "Authorization: Bearer " + strings.Split(token+".", ".")[0] + "\r\n", "a container's name": "Authorization: Bearer root\r\n",
+		"nothing": "", "an empty one": "Authorization: Bearer \r\n", "basic": "Authorization: Basic " + token + "\r\n",
+		"lower case": "Authorization: bearer " + token + "\r\n", "no scheme": "Authorization: " + token + "\r\n",
+		"two":           "Authorization: Bearer " + token + "\r\nAuthorization: Bearer x\r\n",
+		"two of it":     "Authorization: Bearer " + token + "\r\nAuthorization: Bearer " + token + "\r\n",
+		"as an API key": "X-Api-Key: " + token + "\r\n",
+		"a cookie":      "Cookie: token=" + token + "\r\n", "a list": "Authorization: Bearer " + token +
+			", Bearer x\r\n",
+		"cut": "Authorization: Bearer " + strings.TrimSuffix(token, token[max(0, len(token)-1):]) +
+			"\r\n",
+		"its command alone":  "Authorization: Bearer " + strings.Split(token+".", ".")[0] + "\r\n",
+		"a container's name": "Authorization: Bearer root\r\n",
 	} {
 		all = append(all, attempt{what, func() error {
 			return heldOff("GET /v1/tools HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + header + "\r\n")
@@ -187,20 +218,30 @@ func toolBodyAttempts() (all []attempt) {
 	}
 	one := func(input string) string { return `{"calls":[{"id":"1","tool":"allowed_tool","input":` + input + `}]}` }
 	batch := func(n int, input string) string {
-		return `{"calls":[` + strings.Repeat(`{"id":"1","tool":"allowed_tool","input":`+input+`},`, n) + `{"id":"2","tool":"allowed_tool","input":{}}]}`
+		return `{"calls":[` + strings.Repeat(`{"id":"1","tool":"allowed_tool","input":`+input+`},`, n) +
+			`{"id":"2","tool":"allowed_tool","input":{}}]}`
 	}
 	for what, body := range map[string]string{
-		"an input of 2 MiB": one(`{"a":"` + strings.Repeat("x", 2<<20) + `"}`), "17 MiB": batch(17, `{"a":"`+strings.Repeat("x", 1<<20-64)+`"}`), "65 calls": batch(64, "{}"), "a deep input": one(strings.Repeat("[", 5000) + strings.Repeat("]", 5000)),
-		"a name twice": `{"calls":[{"id":"1","tool":"other","tool":"allowed_tool","input":{}}]}`, "calls twice": `{"calls":[],"calls":[]}`, "another field": `{"calls":[{"id":"1","tool":"allowed_tool","input":{},"container":"x"}]}`,
-		"fields in another case": `{"Calls":[{"ID":"1","Tool":"allowed_tool"}]}`, "no JSON": "calls", "an array": "[]", "something behind it": `{"calls":[]}{"calls":[]}`, "no UTF-8": "{\"calls\":[{\"id\":\"1\",\"tool\":\"\xff\",\"input\":{}}]}", "a long id": `{"calls":[{"id":"` + strings.Repeat("1", 65) + `","tool":"allowed_tool","input":{}}]}`,
-		"an id with a path": `{"calls":[{"id":"../1","tool":"allowed_tool","input":{}}]}`,
+		"an input of 2 MiB": one(`{"a":"` + strings.Repeat("x", 2<<20) + `"}`), "17 MiB": batch(
+			17, `{"a":"`+strings.Repeat("x", 1<<20-64)+`"}`), "65 calls": batch(64, "{}"), "a deep input": one(
+			strings.Repeat("[", 5000) + strings.Repeat("]", 5000)),
+		"a name twice":           `{"calls":[{"id":"1","tool":"other","tool":"allowed_tool","input":{}}]}`,
+		"calls twice":            `{"calls":[],"calls":[]}`,
+		"another field":          `{"calls":[{"id":"1","tool":"allowed_tool","input":{},"container":"x"}]}`,
+		"fields in another case": `{"Calls":[{"ID":"1","Tool":"allowed_tool"}]}`, "no JSON": "calls", "an array": "[]",
+		"something behind it": `{"calls":[]}{"calls":[]}`,
+		"no UTF-8":            "{\"calls\":[{\"id\":\"1\",\"tool\":\"\xff\",\"input\":{}}]}",
+		"a long id":           `{"calls":[{"id":"` + strings.Repeat("1", 65) + `","tool":"allowed_tool","input":{}}]}`,
+		"an id with a path":   `{"calls":[{"id":"../1","tool":"allowed_tool","input":{}}]}`,
 	} {
 		add(what, posted(body))
 	}
 	auth := "Authorization: Bearer " + toolToken() + "\r\n"
 	add("a long head", "GET /v1/tools HTTP/1.1\r\nHost: x\r\n"+auth+"X: "+strings.Repeat("x", 64<<10)+"\r\n\r\n")
-	add("two lengths", "POST /v1/calls HTTP/1.1\r\nHost: x\r\n"+auth+"Content-Length: 12\r\nContent-Length: 13\r\n\r\n{\"calls\":[]}")
-	add("a length and chunks of another", "POST /v1/calls HTTP/1.1\r\nHost: x\r\n"+auth+"Transfer-Encoding: identity\r\nContent-Length: 12\r\n\r\n{\"calls\":[]}")
+	add("two lengths", "POST /v1/calls HTTP/1.1\r\nHost: x\r\n"+auth+"Content-Length: 12\r\nContent-Length: "+
+		"13\r\n\r\n{\"calls\":[]}")
+	add("a length and chunks of another", "POST /v1/calls HTTP/1.1\r\nHost: x\r\n"+auth+
+		"Transfer-Encoding: identity\r\nContent-Length: 12\r\n\r\n{\"calls\":[]}")
 	return all
 }
 
@@ -222,7 +263,9 @@ func (t *Target) tokenOf(ctx context.Context, container string, over bool) (stri
 	if over {
 		return t.Output(ctx, container, "", `echo "$BERTH_TOOLS_TOKEN"`)
 	}
-	if _, err := t.Launch(ctx, container, proto.Cmd{Command: `umask 0; echo "$BERTH_TOOLS_TOKEN" >/workspace/.token; mv /workspace/.token /workspace/token; sleep 300`, Background: true}); err != nil {
+	if _, err := t.Launch(ctx, container,
+		proto.Cmd{
+			Command: `umask 0; echo "$BERTH_TOOLS_TOKEN" >/workspace/.token; mv /workspace/.token /workspace/token; sleep 300`, Background: true}); err != nil {
 		return "", err
 	}
 	return t.Output(ctx, container, "", "until [ -e /workspace/token ]; do sleep 0.05; done; cat /workspace/token")
@@ -249,12 +292,15 @@ func foreignTokens(ctx context.Context, t *Target) (string, error) {
 	}
 	const ask = `exec 3<>/dev/tcp/127.0.0.1/3129; printf 'GET /v1/tools HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\n\r\n' >&3 TOKEN; head -1 <&3 | cut -d' ' -f2`
 	for what, token := range map[string]string{"another container's": live, "an ended command's": dead} {
-		if status, err := t.Output(ctx, mine.ID, "", strings.ReplaceAll(ask, "TOKEN", token)); err != nil || status != "401" {
+		if status, err := t.Output(ctx, mine.ID, "", strings.ReplaceAll(ask, "TOKEN", token)); err != nil ||
+			status != "401" {
 			return "", Breached("%s token was answered %s %v", what, status, err)
 		}
 	}
-	if status, err := t.Output(ctx, other.ID, "", strings.ReplaceAll(ask, "TOKEN", live)); err != nil || status != "200" {
-		return "", fmt.Errorf("its own token is worth nothing either, so this shows nothing: %s %w", status, errors.Join(err))
+	if status, err := t.Output(ctx, other.ID, "", strings.ReplaceAll(ask, "TOKEN", live)); err != nil ||
+		status != "200" {
+		return "", fmt.Errorf("its own token is worth nothing either, so this shows nothing: %s %w", status,
+			errors.Join(err))
 	}
 	return "both were refused, and the same token was good where it belongs", nil
 }
@@ -262,7 +308,8 @@ func foreignTokens(ctx context.Context, t *Target) (string, error) {
 // servePay has this program answer calls of pay in a container; each is answered at once and its ID is sent to made.
 func (t *Target) servePay(ctx context.Context, container string, made chan<- string) (*websocket.Conn, error) {
 	d := websocket.Dialer{HandshakeTimeout: 30 * time.Second, TLSClientConfig: rawTransport.TLSClientConfig}
-	c, _, err := d.DialContext(ctx, "ws"+strings.TrimPrefix(strings.TrimRight(t.Host, "/"), "http")+"/v1/containers/"+container+"/tools", http.Header{"X-Api-Key": {t.Key}})
+	c, _, err := d.DialContext(ctx, "ws"+strings.TrimPrefix(strings.TrimRight(t.Host, "/"), "http")+"/v1/containers/"+
+		container+"/tools", http.Header{"X-Api-Key": {t.Key}})
 	if err != nil {
 		return nil, err
 	}
@@ -344,7 +391,8 @@ func replayedApprovals(ctx context.Context, t *Target) (string, error) {
 	}
 	path := "/v1/containers/" + con.ID + "/tool_calls/" + ids[1] + "/approve"
 	if n, err := t.Neighbour(ctx); err == nil {
-		if a, err := n.ask(ctx, http.MethodPost, path, nil, nil); err != nil || a.refused("another tenant's approval", proto.NotFound) != nil {
+		if a, err := n.ask(ctx, http.MethodPost, path, nil, nil); err != nil ||
+			a.refused("another tenant's approval", proto.NotFound) != nil {
 			return "", Breached("another tenant approved: %d %v", a.status, err)
 		}
 	}
@@ -358,7 +406,8 @@ func replayedApprovals(ctx context.Context, t *Target) (string, error) {
 	if left, err := t.parkedCalls(ctx, con.ID, 1); err != nil || left[0] != ids[0] {
 		return "", Breached("the other call does not wait any more: %v %v", left, err)
 	}
-	if _, err := t.ask(ctx, http.MethodPost, "/v1/containers/"+con.ID+"/tool_calls/"+ids[0]+"/refuse", nil, nil); err != nil {
+	if _, err := t.ask(ctx, http.MethodPost, "/v1/containers/"+con.ID+"/tool_calls/"+ids[0]+"/refuse", nil,
+		nil); err != nil {
 		return "", err
 	}
 	res, err := t.Wait(ctx, con.ID, e.ID)
@@ -400,15 +449,18 @@ func slowToolClients(ctx context.Context, t *Target) (string, error) {
 var (
 	// slow-callers opens connections and keeps them until it is ended.
 	_ = addProbe("slow-callers", func([]string) (any, error) {
-		head := "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + toolToken() + "\r\nContent-Length: 1000000\r\n\r\n"
-		return holdOpen(toolsAddr, 2000, "", "GET /v1/tools HTTP/1.1\r\nX: ", head, head+`{"calls":[{"id":"1","tool":"allowed_tool","input":{"a":"`), nil
+		head := "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + toolToken() +
+			"\r\nContent-Length: 1000000\r\n\r\n"
+		return holdOpen(toolsAddr, 2000, "", "GET /v1/tools HTTP/1.1\r\nX: ", head,
+			head+`{"calls":[{"id":"1","tool":"allowed_tool","input":{"a":"`), nil
 	})
 	// quick-calls makes a call that is refused, ten times, and fails if one takes long.
 	_ = addProbe("quick-calls", func([]string) (any, error) {
 		for range 10 {
 			began := time.Now()
 			status, body, err := tell(posted(`{"calls":[{"id":"1","tool":"other","input":{}}]}`))
-			if took := time.Since(began); err != nil || status != http.StatusOK || !strings.Contains(body, "PermissionError") || took > 5*time.Second {
+			if took := time.Since(began); err != nil || status != http.StatusOK ||
+				!strings.Contains(body, "PermissionError") || took > 5*time.Second {
 				return nil, fmt.Errorf("after %s: %d %s %w", took, status, body, err)
 			}
 		}

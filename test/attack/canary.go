@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// A canary is a directory of the host's with one file in it, which no container may learn of or change. It
-// is made by the attacking program, so it tells something only where that runs on the daemon's host, as it does by default.
+// A canary is a directory of the host's with one file in it, which no container may learn of or change. It is made by
+// the attacking program, so it tells something only where that runs on the daemon's host, as it does by default.
 type canary struct {
 	dir, file string
 	secret    string // what the file holds

@@ -50,7 +50,8 @@ func TestDocument(t *testing.T) {
 			if !tests[name] {
 				t.Errorf("there is no %s", name)
 			}
-		case strings.Contains(name, "/") && !slices.ContainsFunc(attack.Cases(), func(c attack.Case) bool { return strings.HasPrefix(c.Name, name) }):
+		case strings.Contains(name, "/") &&
+			!slices.ContainsFunc(attack.Cases(), func(c attack.Case) bool { return strings.HasPrefix(c.Name, name) }):
 			t.Errorf("no attack is called %s", name)
 		}
 	}

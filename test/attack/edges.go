@@ -18,7 +18,8 @@ var _ = register(
 	// for ever.
 	Case{
 		Group: 42, Name: "websocket/half-open", Slow: true,
-		Tries: "begin a command on a websocket and then neither read, write, answer pings nor close, as a machine does that has lost its network",
+		Tries: "begin a command on a websocket and then neither read, write, answer pings nor close, as a machine " +
+			"does that has lost its network",
 		Wants: "within three minutes the daemon gives the connection up and ends the command; others are served meanwhile",
 		Run:   halfOpen,
 	},
@@ -26,7 +27,8 @@ var _ = register(
 	// past in small steps.
 	Case{
 		Group: 46, Name: "quota/storage-edges",
-		Tries: "store files up to the last byte of a key's quota, one byte more, and more after the quota was lowered below what is used",
+		Tries: "store files up to the last byte of a key's quota, one byte more, and more after the quota was " +
+			"lowered below what is used",
 		Wants: "the last byte fits, the next is refused, lowering takes nothing away, and deleting makes room again",
 		Run:   quotaStorage,
 	},
@@ -49,7 +51,8 @@ func halfOpen(ctx context.Context, t *Target) (string, error) {
 	message := `{"type":"exec","ref":"1","cmd":{"command":"echo begun; exec sleep 600"}}`
 	// 0x81 is a whole text message, 0x80 says that it is masked, as clients must; a mask of zeros leaves
 	// the text as it is. The text is shorter than 126 bytes, so one byte holds its length.
-	if _, err := conn.Write(append([]byte{0x81, 0x80 | byte(len(message)), 0, 0, 0, 0}, message...)); err != nil { // masked with zeros
+	// masked with zeros
+	if _, err := conn.Write(append([]byte{0x81, 0x80 | byte(len(message)), 0, 0, 0, 0}, message...)); err != nil {
 		return "", err
 	}
 	began := time.Now()
@@ -60,7 +63,8 @@ func halfOpen(ctx context.Context, t *Target) (string, error) {
 		}
 		// Whatever the command's end is called, it must not go on for a client that is no more.
 		if len(execs) == 1 && execs[0].End != nil {
-			return fmt.Sprintf("the command ended as %s after %v", execs[0].End.Reason, time.Since(began).Round(time.Second)), t.alive(ctx, con.ID)
+			return fmt.Sprintf("the command ended as %s after %v", execs[0].End.Reason, time.Since(began).Round(
+				time.Second)), t.alive(ctx, con.ID)
 		}
 		if time.Since(began) > silence {
 			return "", Breached("after %v there are %d commands, and none has ended", silence, len(execs))

@@ -19,7 +19,8 @@ var _ = register(
 	// of them were bugs of such editors.
 	Case{
 		Group: 10, Name: "editor/texts", Inside: true,
-		Tries: "replace what is there not at all, once and many times, in texts with CRLF, without line ends, in binary files and in a line of 64 MiB",
+		Tries: "replace what is there not at all, once and many times, in texts with CRLF, without line ends, in " +
+			"binary files and in a line of 64 MiB",
 		Wants: "one match is replaced byte for byte, anything else is an error that leaves the file as it was",
 		Run:   editorTexts,
 	},
@@ -90,7 +91,8 @@ func editorTexts(ctx context.Context, t *Target) (string, error) {
 			return "", err
 		}
 		if !bytes.Equal(got.body, []byte(k.want)) || done != (k.want != k.text) {
-			return "", Breached("replacing %.20q with %.20q in %.20q: %.200s; the file then holds %.40q", k.old, k.now, k.text, a.body, got.body)
+			return "", Breached("replacing %.20q with %.20q in %.20q: %.200s; the file then holds %.40q", k.old, k.now,
+				k.text, a.body, got.body)
 		}
 	}
 	return b.editorLarge(ctx)
@@ -104,7 +106,8 @@ func (b box) editorLarge(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, command := range []string{"view", "str_replace", "insert"} {
-		done, a, err := b.edit(ctx, path, command, map[string]any{"old_str": "lx", "new_str": "y", "insert_line": 1, "insert_text": "z"})
+		done, a, err := b.edit(ctx, path, command, map[string]any{"old_str": "lx", "new_str": "y", "insert_line": 1,
+			"insert_text": "z"})
 		if err != nil {
 			return "", err
 		}
@@ -124,14 +127,16 @@ func editorConcurrent(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	const n, path = 40, "/workspace/shared/f"
-	if _, err := t.Output(ctx, b.id, "", fmt.Sprintf("mkdir -p /workspace/shared; for i in $(seq %d); do echo \"line <$i>\"; done >%s", n, path)); err != nil {
+	if _, err := t.Output(ctx, b.id, "", fmt.Sprintf("mkdir -p /workspace/shared; for i in $(seq %d); do echo "+
+		"\"line <$i>\"; done >%s", n, path)); err != nil {
 		return "", err
 	}
 	done, errs := make([]bool, n+1), make([]error, n+1)
 	var wg sync.WaitGroup
 	for i := 1; i <= n; i++ {
 		wg.Go(func() {
-			done[i], _, errs[i] = b.edit(ctx, path, "str_replace", map[string]any{"old_str": fmt.Sprintf("<%d>", i), "new_str": fmt.Sprintf("(%d)", i)})
+			done[i], _, errs[i] = b.edit(ctx, path, "str_replace", map[string]any{"old_str": fmt.Sprintf("<%d>", i),
+				"new_str": fmt.Sprintf("(%d)", i)})
 		})
 	}
 	wg.Wait()

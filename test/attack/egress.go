@@ -15,14 +15,16 @@ import (
 	"berth/proto"
 )
 
-// Groups 36 to 38 for a container that has a network: what it may not reach, it does not reach, however it asks. A container with a network
-// speaks to the daemon's proxy and to nobody else; so what stands between it and the operator's network is how that proxy reads a request.
+// Groups 36 to 38 for a container that has a network: what it may not reach, it does not reach, however it asks. A
+// container with a network speaks to the daemon's proxy and to nobody else; so what stands between it and the
+// operator's network is how that proxy reads a request.
 var _ = register(
-	// Capital One, 2019: a request that a server was talked into, to the metadata service. The spellings are those that have got past filters
-	// of text before (CVE-2021-29921, CVE-2022-3172, and the like).
+	// Capital One, 2019: a request that a server was talked into, to the metadata service. The spellings are those
+	// that have got past filters of text before (CVE-2021-29921, CVE-2022-3172, and the like).
 	attemptsIn(Case{
 		Group: 38, Name: "egress/addresses",
-		Tries: "have the proxy connect to metadata services, private addresses, loopback and the host, in all spellings, by plain requests, CONNECT and SOCKS",
+		Tries: "have the proxy connect to metadata services, private addresses, loopback and the host, in all " +
+			"spellings, by plain requests, CONNECT and SOCKS",
 		Wants: "each is refused before anybody is dialled",
 	}, asBoth, proxyAddressAttempts, wideNetwork),
 	// Names of the inside behind which there is an address that nobody would list.
@@ -31,15 +33,18 @@ var _ = register(
 		Tries: "have the proxy connect to names that lead to loopback, private addresses and metadata services",
 		Wants: "each is refused",
 	}, asBoth, proxyNameAttempts, wideNetwork),
-	// What two programs read as two different requests gets past the one that decides (request smuggling, CVE-2019-16276, CVE-2021-33197).
+	// What two programs read as two different requests gets past the one that decides (request smuggling,
+	// CVE-2019-16276, CVE-2021-33197).
 	attemptsIn(Case{
 		Group: 38, Name: "egress/requests",
-		Tries: "send the proxy requests with NUL, bare line ends, two Host headers or another host's, names with passwords, two lengths, endless heads, HTTP/2, bodies of CONNECT, other schemes",
+		Tries: "send the proxy requests with NUL, bare line ends, two Host headers or another host's, names with " +
+			"passwords, two lengths, endless heads, HTTP/2, bodies of CONNECT, other schemes",
 		Wants: "each is refused, and none reaches a host",
 	}, asBoth, proxyRequestAttempts, wideNetwork),
 	attemptsIn(Case{
 		Group: 38, Name: "egress/list",
-		Tries: "reach hosts that are not on the container's list, but look as if they were: below and beside those that are, at other ports, with dots, stars, other scripts and their addresses",
+		Tries: "reach hosts that are not on the container's list, but look as if they were: below and beside those " +
+			"that are, at other ports, with dots, stars, other scripts and their addresses",
 		Wants: "each is refused, and no name is asked about",
 	}, asBoth, proxyListAttempts, listedNetwork),
 	// The way out belongs to those who were given one.
@@ -50,13 +55,15 @@ var _ = register(
 	}, asBoth, noProxyAttempts),
 	Case{
 		Group: 38, Name: "egress/wishes",
-		Tries: "ask for a container whose list has private addresses, ranges, stars for everything, URLs, line ends, or more than the daemon gives",
+		Tries: "ask for a container whose list has private addresses, ranges, stars for everything, URLs, line " +
+			"ends, or more than the daemon gives",
 		Wants: "each is refused",
 		Run:   networkWishes,
 	},
 	Case{
 		Group: 38, Name: "egress/slow", Inside: true,
-		Tries: "open 500 connections to the proxy that say nothing, half a request, or never end one, and see whether a neighbour is served",
+		Tries: "open 500 connections to the proxy that say nothing, half a request, or never end one, and see " +
+			"whether a neighbour is served",
 		Wants: "the neighbour's requests and the daemon's answers are as quick as before",
 		Run:   slowProxyClients,
 	},
@@ -74,7 +81,8 @@ func networkMax(ctx context.Context, t *Target) (proto.NetworkMode, error) {
 	return info.NetworkMax, err
 }
 
-// wideNetwork asks for as wide a network as the daemon gives. Where that is a list, it has what is tried, as far as it can be listed at all.
+// wideNetwork asks for as wide a network as the daemon gives. Where that is a list, it has what is tried, as far as
+// it can be listed at all.
 func wideNetwork(ctx context.Context, t *Target) (req proto.CreateContainer, err error) {
 	mode, err := networkMax(ctx, t)
 	req.Network.Mode = mode
@@ -116,7 +124,8 @@ func ask(request string) (status int, line string, err error) {
 	return status, strings.TrimSpace(line), err
 }
 
-// refusedBy turns the proxy's answer into an attempt's: only a refusal is one. Where a host was dialled and did not answer, the proxy tried.
+// refusedBy turns the proxy's answer into an attempt's: only a refusal is one. Where a host was dialled and did not
+// answer, the proxy tried.
 func refusedBy(request string) error {
 	status, line, err := ask(request)
 	switch {
@@ -124,7 +133,8 @@ func refusedBy(request string) error {
 		return err
 	case status == 0, status >= 400 && status < 500, status == http.StatusNotImplemented:
 		return errors.New("refused: " + strconv.Itoa(status))
-	case strings.Contains(line, "there is no host"), strings.Contains(line, "resolved"), strings.Contains(line, "name server"):
+	case strings.Contains(line, "there is no host"), strings.Contains(line, "resolved"), strings.Contains(
+		line, "name server"):
 		return moot("it is no name here: %s", line)
 	}
 	return through("%s", line)
@@ -134,7 +144,10 @@ func refusedBy(request string) error {
 func throughProxy(host string, port int) []attempt {
 	at := fmt.Sprintf("%s:%d", host, port)
 	return []attempt{
-		{"GET http://" + at, func() error { return refusedBy("GET http://" + at + "/ HTTP/1.1\r\nHost: " + at + "\r\n\r\n") }},
+		{"GET http://" + at, func() error {
+			return refusedBy("GET http://" + at + "/ HTTP/1.1\r\nHost: " + at +
+				"\r\n\r\n")
+		}},
 		{"CONNECT " + at, func() error { return refusedBy("CONNECT " + at + " HTTP/1.1\r\nHost: " + at + "\r\n\r\n") }},
 		{"SOCKS " + at, func() error { return socksRefused(host, port) }},
 	}
@@ -167,11 +180,16 @@ func socksRefused(host string, port int) error {
 func proxyAddressAttempts() []attempt {
 	var all []attempt
 	for _, host := range []string{
-		"169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "[fd00:ec2::254]", "[fd20:ce::254]",
-		"[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::a9fe:a9fe]", "[2002:a9fe:a9fe::1]", "[::a9fe:a9fe]", "[::169.254.169.254]",
-		"0251.0376.0251.0376", "2852039166", "0xa9fea9fe", "0xa9.0xfe.0xa9.0xfe", "169.254.43518", "169.16689662", "0025177524776", "169.254.169.254.", "425.510.425.510",
-		"127.0.0.1", "127.1", "127.255.255.254", "0", "0.0.0.0", "[::]", "[::1]", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "0x7f.1", "0177.0.0.1", "2130706433", "017700000001", "127.0.0.1.",
-		"10.0.0.1", "10.0.2.2", "172.16.0.1", "172.17.0.1", "192.168.0.1", "100.64.0.1", "198.18.0.1", "224.0.0.1", "255.255.255.255", "[fe80::1]", "[fe80::1%25lo]", "[fe80::1%lo]", "[fc00::1]", "[ff02::1]",
+		"169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "[fd00:ec2::254]",
+		"[fd20:ce::254]",
+		"[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::a9fe:a9fe]",
+		"[2002:a9fe:a9fe::1]", "[::a9fe:a9fe]", "[::169.254.169.254]",
+		"0251.0376.0251.0376", "2852039166", "0xa9fea9fe", "0xa9.0xfe.0xa9.0xfe", "169.254.43518", "169.16689662",
+		"0025177524776", "169.254.169.254.", "425.510.425.510",
+		"127.0.0.1", "127.1", "127.255.255.254", "0", "0.0.0.0", "[::]", "[::1]", "[0:0:0:0:0:0:0:1]",
+		"[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "0x7f.1", "0177.0.0.1", "2130706433", "017700000001", "127.0.0.1.",
+		"10.0.0.1", "10.0.2.2", "172.16.0.1", "172.17.0.1", "192.168.0.1", "100.64.0.1", "198.18.0.1", "224.0.0.1",
+		"255.255.255.255", "[fe80::1]", "[fe80::1%25lo]", "[fe80::1%lo]", "[fc00::1]", "[ff02::1]",
 	} {
 		all = append(all, throughProxy(host, 80)...)
 	}
@@ -180,7 +198,8 @@ func proxyAddressAttempts() []attempt {
 
 // innerNames lead inside, on one machine or another.
 var innerNames = []string{
-	"localhost", "LOCALHOST", "localhost.", "localhost.localdomain", "ip6-localhost", "host.docker.internal", "metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal", "kubernetes.default.svc",
+	"localhost", "LOCALHOST", "localhost.", "localhost.localdomain", "ip6-localhost", "host.docker.internal",
+	"metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal", "kubernetes.default.svc",
 	"127.0.0.1.nip.io", "169.254.169.254.nip.io", "a9fea9fe.nip.io", "localtest.me", "wpad",
 }
 
@@ -192,7 +211,8 @@ func proxyNameAttempts() []attempt {
 	return all
 }
 
-// proxyRequestAttempts are requests that have no business with any proxy. Their host may be reached in an open container, if it is there.
+// proxyRequestAttempts are requests that have no business with any proxy. Their host may be reached in an open
+// container, if it is there.
 func proxyRequestAttempts() []attempt {
 	const host = "example.com"
 	get := "GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n"
@@ -202,7 +222,8 @@ func proxyRequestAttempts() []attempt {
 		{"a NUL in the host", "GET http://exa\x00mple.com/ HTTP/1.1\r\nHost: exa\x00mple.com\r\n\r\n"},
 		{"bare line feeds", "GET http://" + host + "/ HTTP/1.1\nHost: " + host + "\n\n"},
 		{"a bare carriage return", get + "X: a\rHost: 127.0.0.1\r\n\r\n"},
-		{"a line end in the host", "GET http://" + host + "%0d%0aHost:127.0.0.1/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
+		{"a line end in the host", "GET http://" + host + "%0d%0aHost:127.0.0.1/ HTTP/1.1\r\nHost: " + host +
+			"\r\n\r\n"},
 		{"a folded header", get + " Host: 127.0.0.1\r\n\r\n"},
 		{"a space before a colon", get + "Host : 127.0.0.1\r\n\r\n"},
 		{"another host", "GET http://" + host + "/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"},
@@ -215,16 +236,20 @@ func proxyRequestAttempts() []attempt {
 		{"a fragment", "GET http://" + host + "#@127.0.0.1/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"},
 		{"escapes in the host", "GET http://%31%32%37.0.0.1/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"},
 		{"wide digits", "GET http://１２７.0.0.1/ HTTP/1.1\r\nHost: １２７.0.0.1\r\n\r\n"},
-		{"two lengths", "POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
-		{"two different lengths", "POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n"},
-		{"an odd coding", "POST http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\nTransfer-Encoding: xchunked\r\n\r\n"},
+		{"two lengths", "POST http://" + host + "/ HTTP/1.1\r\nHost: " + host +
+			"\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		{"two different lengths", "POST http://" + host + "/ HTTP/1.1\r\nHost: " + host +
+			"\r\nContent-Length: 0\r\nContent-Length: 44\r\n\r\n"},
+		{"an odd coding", "POST http://" + host + "/ HTTP/1.1\r\nHost: " + host +
+			"\r\nTransfer-Encoding: xchunked\r\n\r\n"},
 		{"a head of a mebibyte", get + "X: " + strings.Repeat("a", 1<<20) + "\r\n\r\n"},
 		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"},
 		{"no proxy request", "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
 		{"file:", "GET file:///etc/passwd HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
 		{"gopher:", "GET gopher://127.0.0.1:6379/_INFO HTTP/1.1\r\nHost: 127.0.0.1:6379\r\n\r\n"},
 		{"https: without CONNECT", "GET https://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
-		{"CONNECT with a body", "CONNECT " + host + ":443 HTTP/1.1\r\nHost: " + host + ":443\r\nContent-Length: 5\r\n\r\nhello"},
+		{"CONNECT with a body", "CONNECT " + host + ":443 HTTP/1.1\r\nHost: " + host + ":443\r\nContent-Length: " +
+			"5\r\n\r\nhello"},
 		{"CONNECT without a port", "CONNECT " + host + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
 		{"CONNECT to a URL", "CONNECT http://" + host + ":80/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"},
 		{"CONNECT, another host", "CONNECT " + host + ":443 HTTP/1.1\r\nHost: 127.0.0.1:443\r\n\r\n"},
@@ -243,8 +268,12 @@ func proxyRequestAttempts() []attempt {
 func proxyListAttempts() []attempt {
 	var all []attempt
 	for _, host := range []string{
-		"other.example", "a.listed.example", "xlisted.example", "listed.example.evil.example", "listed.exampl", "listed.example..", ".listed.example", "listed-example", "1isted.example", "ⅼisted.example", "listed。example", "xn--listed-example",
-		"star.example", "a.b.star.example", "astar.example", "*.star.example", "a.star.example.evil.example", "93.184.216.34", "8.8.8.8", "[2606:4700:4700::1111]", "127.0.0.1", "localhost", "secret-0123456789abcdef.exfiltrated.example",
+		"other.example", "a.listed.example", "xlisted.example", "listed.example.evil.example", "listed.exampl",
+		"listed.example..", ".listed.example", "listed-example", "1isted.example", "ⅼisted.example", "listed。example",
+		"xn--listed-example",
+		"star.example", "a.b.star.example", "astar.example", "*.star.example", "a.star.example.evil.example",
+		"93.184.216.34", "8.8.8.8", "[2606:4700:4700::1111]", "127.0.0.1", "localhost",
+		"secret-0123456789abcdef.exfiltrated.example",
 	} {
 		all = append(all, throughProxy(host, 443)...)
 	}
@@ -276,9 +305,13 @@ func networkWishes(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	wishes := []any{
-		"host", "all", "bridge", map[string]any{"mode": "host"}, map[string]any{"mode": "none", "allow": []string{"a.example"}}, map[string]any{"proxy": "http://a.example"}, map[string]any{"allow": []string{strings.Repeat("a.", 200) + "example"}},
+		"host", "all", "bridge", map[string]any{"mode": "host"}, map[string]any{"mode": "none", "allow": []string{
+			"a.example"}}, map[string]any{"proxy": "http://a.example"},
+		map[string]any{"allow": []string{strings.Repeat("a.", 200) + "example"}},
 	}
-	for _, host := range []string{"*", "*.*", "*.com", "**.example.com", "10.0.0.0/8", "0.0.0.0/0", "10.0.0.1", "169.254.169.254", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "0x7f.2", "2130706434", "http://a.example", "a.example/x",
+	for _, host := range []string{"*", "*.*", "*.com", "**.example.com", "10.0.0.0/8", "0.0.0.0/0", "10.0.0.1",
+		"169.254.169.254", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "0x7f.2", "2130706434", "http://a.example",
+		"a.example/x",
 		"u:p@a.example", "a.example:0", "a.example:1-65535", "a.example\r\nb.example", "a.example\x00", "", " "} {
 		wishes = append(wishes, map[string]any{"mode": "allowlist", "allow": []string{host}})
 	}
@@ -290,7 +323,8 @@ func networkWishes(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := got.refused(fmt.Sprintf("a container with the network %v", wish), proto.InvalidArgument, proto.PermissionDenied); err != nil {
+		if err := got.refused(fmt.Sprintf("a container with the network %v", wish), proto.InvalidArgument,
+			proto.PermissionDenied); err != nil {
 			return "", err
 		}
 	}
@@ -312,14 +346,16 @@ func slowProxyClients(ctx context.Context, t *Target) (string, error) {
 var (
 	// slow-clients opens connections and keeps them until it is ended.
 	_ = addProbe("slow-clients", func([]string) (any, error) {
-		return holdOpen(proxyAddr, 500, "", "GET http://a.example/ HTTP/1.1\r\nX: ", "CONNECT a.example:443 HTTP/1.1\r\n", "\x05"), nil
+		return holdOpen(proxyAddr, 500, "", "GET http://a.example/ HTTP/1.1\r\nX: ",
+			"CONNECT a.example:443 HTTP/1.1\r\n", "\x05"), nil
 	})
 	// quick-refusals asks for what is refused, ten times, and fails if one takes long.
 	_ = addProbe("quick-refusals", func([]string) (any, error) {
 		for range 10 {
 			began := time.Now()
 			err := refusedBy("GET http://127.0.0.2/ HTTP/1.1\r\nHost: 127.0.0.2\r\n\r\n")
-			if took := time.Since(began); errors.Is(err, errThrough) || errors.Is(err, errMoot) || took > 5*time.Second {
+			if took := time.Since(began); errors.Is(err, errThrough) || errors.Is(err, errMoot) ||
+				took > 5*time.Second {
 				return nil, fmt.Errorf("after %s: %w", took, err)
 			}
 		}

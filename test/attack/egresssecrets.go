@@ -12,12 +12,15 @@ import (
 // Group 38, where the proxy puts secrets in: code in the container is what they are kept from.
 var _ = register(Case{
 	Group: 38, Name: "egress/secrets", Inside: true,
-	Tries: "find a network secret in the container that has it, as user and as root: in environments, command lines, new files and what the proxy is trusted by; and in what the API tells; ask for secrets with line ends, without hosts, and for hosts that are not allowed",
+	Tries: "find a network secret in the container that has it, as user and as root: in environments, command " +
+		"lines, new files and what the proxy is trusted by; and in what the API tells; ask for secrets with line " +
+		"ends, without hosts, and for hosts that are not allowed",
 	Wants: "there is a placeholder and no secret, no key of the authority's, and each such wish is refused",
 	Run:   networkSecrets,
 })
 
-// lookAround prints what code in a container can come by: environments, command lines, and files that its image has not got.
+// lookAround prints what code in a container can come by: environments, command lines, and files that its image has
+// not got.
 const lookAround = `env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'; cat /etc/ssl/berth-*; ` +
 	`find / -xdev -type f -newermt '-1 day' -size -300k -exec cat {} + 2>/dev/null | tr -d '\0' | head -c 600000`
 
@@ -31,7 +34,8 @@ func networkSecrets(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	req := proto.CreateContainer{Network: proto.Network{Mode: mode}, NetworkSecrets: map[string]proto.NetworkSecret{"CANARY": {Value: value, Hosts: []string{"listed.example"}}}}
+	req := proto.CreateContainer{Network: proto.Network{Mode: mode}, NetworkSecrets: map[string]proto.NetworkSecret{
+		"CANARY": {Value: value, Hosts: []string{"listed.example"}}}}
 	if mode == proto.NetworkAllowlist {
 		req.Network.Allow = []string{"listed.example"}
 	}
@@ -87,11 +91,13 @@ func (t *Target) refuseSecrets(ctx context.Context, value string) (n int, err er
 		if delete(wish, "network"); network == nil {
 			network = allowed
 		}
-		got, err := t.askJSON(ctx, "POST", "/v1/containers", map[string]any{"network": network, "network_secrets": map[string]any{"CANARY": wish}})
+		got, err := t.askJSON(ctx, "POST", "/v1/containers", map[string]any{"network": network,
+			"network_secrets": map[string]any{"CANARY": wish}})
 		if err != nil {
 			return n, err
 		}
-		if err := got.refused(fmt.Sprintf("a network secret for %q", wish["hosts"]), proto.InvalidArgument, proto.TooLarge); err != nil {
+		if err := got.refused(fmt.Sprintf("a network secret for %q", wish["hosts"]), proto.InvalidArgument,
+			proto.TooLarge); err != nil {
 			return n, err
 		}
 		if strings.Contains(string(got.body), value) {

@@ -8,8 +8,8 @@ import (
 	"berth/proto"
 )
 
-// The escapes of group 30 that go through what the daemon itself starts or opens in a container: a working directory, the
-// program of its guest, and the places where it mounts things.
+// The escapes of group 30 that go through what the daemon itself starts or opens in a container: a working directory,
+// the program of its guest, and the places where it mounts things.
 
 // workingDirectories uses a command's cwd as CVE-2024-21626 did.
 // A refusal and a start inside are both good: in gVisor such a descriptor is one of its own.
@@ -23,8 +23,9 @@ func workingDirectories(ctx context.Context, t *Target) (string, error) {
 		for _, self := range []string{"self", "thread-self", "1"} {
 			res, err := t.Do(ctx, con.ID, proto.Cmd{
 				// Above the working directory must be the root, and there must be one.
-				Argv: []string{"/bin/sh", "-c", `[ "$(stat -Lc %d:%i ../../../../../../../..)" = "$(stat -Lc %d:%i /)" ] && [ "$(stat -Lc %d:%i .)" != "" ]`},
-				Cwd:  fmt.Sprintf("/proc/%s/fd/%d", self, fd), User: proto.UserRoot, TimeoutSeconds: 20,
+				Argv: []string{"/bin/sh", "-c",
+					`[ "$(stat -Lc %d:%i ../../../../../../../..)" = "$(stat -Lc %d:%i /)" ] && [ "$(stat -Lc %d:%i .)" != "" ]`},
+				Cwd: fmt.Sprintf("/proc/%s/fd/%d", self, fd), User: proto.UserRoot, TimeoutSeconds: 20,
 			})
 			var end *proto.End
 			if err == nil {
@@ -39,7 +40,8 @@ func workingDirectories(ctx context.Context, t *Target) (string, error) {
 			case end.Reason == proto.EndExit && end.ReturnCode == 0:
 				inside++
 			default:
-				return "", Breached("a command in /proc/%s/fd/%d was outside of the container's root: %s", self, fd, describe(res))
+				return "", Breached("a command in /proc/%s/fd/%d was outside of the container's root: %s", self, fd,
+					describe(res))
 			}
 		}
 	}
@@ -59,7 +61,8 @@ func selfExe(ctx context.Context, t *Target) (string, error) {
 	}
 	// An interpreter line has the kernel execute it, whoever started the script.
 	script := "#!/proc/self/exe\n"
-	if _, err := t.FS(con.ID, proto.UserRoot).Write(ctx, "/tmp/interpreted", 0o755, strings.NewReader(script), int64(len(script))); err != nil {
+	if _, err := t.FS(con.ID, proto.UserRoot).Write(ctx, "/tmp/interpreted", 0o755, strings.NewReader(script),
+		int64(len(script))); err != nil {
 		return "", err
 	}
 	// While they may be running, another command looks for a descriptor of the program that can be written to.
@@ -78,8 +81,10 @@ func selfExe(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	for range 2 {
-		for _, argv := range [][]string{{"/proc/self/exe", "/nowhere"}, {"/tmp/interpreted"}, {"/proc/1/exe", "/nowhere"}, {"/.berth/guest", "/nowhere"}} {
-			if _, err := t.Do(ctx, con.ID, proto.Cmd{Argv: argv, User: proto.UserRoot, TimeoutSeconds: 1}); err != nil && proto.CodeOf(err) == proto.Unavailable {
+		for _, argv := range [][]string{{"/proc/self/exe", "/nowhere"}, {"/tmp/interpreted"},
+			{"/proc/1/exe", "/nowhere"}, {"/.berth/guest", "/nowhere"}} {
+			if _, err := t.Do(ctx, con.ID, proto.Cmd{Argv: argv, User: proto.UserRoot,
+				TimeoutSeconds: 1}); err != nil && proto.CodeOf(err) == proto.Unavailable {
 				return "", Breached("the container does not answer after %v: %v", argv, err)
 			}
 		}
@@ -126,7 +131,8 @@ func plantedLinks(ctx context.Context, t *Target) (string, error) {
 	}
 	// A host would have processes that are not ours, and our own sockets would be missing.
 	// Both are names of the guest's program.
-	out, err := t.Output(ctx, con.ID, proto.UserRoot, `[ "$(cat /proc/1/comm)" = guest ] || [ "$(cat /proc/1/comm)" = berth-guest ] && ls -A /.berth | tr '\n' ' '`)
+	out, err := t.Output(ctx, con.ID, proto.UserRoot,
+		`[ "$(cat /proc/1/comm)" = guest ] || [ "$(cat /proc/1/comm)" = berth-guest ] && ls -A /.berth | tr '\n' ' '`)
 	if err != nil {
 		return "", Breached("after %s it starts as something else: %v", planted, err)
 	}

@@ -20,19 +20,22 @@ var _ = register(
 	// root in the host's namespaces: CVE-2022-0492 was such a way.
 	attempts(Case{
 		Group: 30, Name: "escape/kernel-files",
-		Tries: "write to the files through which the kernel is steered or runs programs as the host's root: core_pattern, modprobe, uevent_helper, sysrq, binfmt_misc, release_agent and more",
+		Tries: "write to the files through which the kernel is steered or runs programs as the host's root: " +
+			"core_pattern, modprobe, uevent_helper, sysrq, binfmt_misc, release_agent and more",
 		Wants: "none can be opened for writing",
 	}, asBoth, kernelFileAttempts),
 	// What cannot be written may still be read: keys, addresses for an exploit, other containers' memory.
 	attempts(Case{
 		Group: 30, Name: "escape/kernel-memory",
-		Tries: "read the host's memory, log, symbols, keys and firmware: /dev/mem, /proc/kcore, /dev/kmsg, /proc/kallsyms, debugfs and more",
+		Tries: "read the host's memory, log, symbols, keys and firmware: /dev/mem, /proc/kcore, /dev/kmsg, " +
+			"/proc/kallsyms, debugfs and more",
 		Wants: "each is missing, refused or empty",
 	}, asBoth, kernelSecretAttempts),
 	// A mount is how masks are passed by: a fresh proc has no masks.
 	attempts(Case{
 		Group: 30, Name: "escape/mounts",
-		Tries: "mount a cgroup with a release agent, proc, sysfs, tmpfs, overlay and a disk, bind the root, make /proc/sys writable, take masks away",
+		Tries: "mount a cgroup with a release agent, proc, sysfs, tmpfs, overlay and a disk, bind the root, make " +
+			"/proc/sys writable, take masks away",
 		Wants: "each is refused",
 	}, asBoth, mountAttempts),
 	// shocker (2014) opened any file of the host by its inode number, because open_by_handle_at looks at
@@ -75,7 +78,8 @@ var _ = register(
 	// were links in such places.
 	Case{
 		Group: 30, Name: "escape/planted-links", Inside: true,
-		Tries: "replace /.berth by links to the host's root and to /proc, then have the container stopped and started, mounts and all",
+		Tries: "replace /.berth by links to the host's root and to /proc, then have the container stopped and " +
+			"started, mounts and all",
 		Wants: "the start is refused or lands in a container with none of the host's files",
 		Run:   plantedLinks,
 	},
@@ -83,12 +87,17 @@ var _ = register(
 
 // attackFiles are written back as they are: should one be writable, the host does not suffer.
 var attackFiles = []string{
-	"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug", "/proc/sys/kernel/poweroff_cmd",
-	"/proc/sys/kernel/panic", "/proc/sys/kernel/randomize_va_space", "/proc/sys/kernel/sysrq", "/proc/sys/kernel/yama/ptrace_scope",
-	"/proc/sys/kernel/unprivileged_bpf_disabled", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max", "/proc/sys/kernel/ns_last_pid",
-	"/proc/sys/vm/panic_on_oom", "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/drop_caches", "/proc/sys/fs/file-max", "/proc/sys/fs/protected_symlinks",
+	"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug",
+	"/proc/sys/kernel/poweroff_cmd",
+	"/proc/sys/kernel/panic", "/proc/sys/kernel/randomize_va_space", "/proc/sys/kernel/sysrq",
+	"/proc/sys/kernel/yama/ptrace_scope",
+	"/proc/sys/kernel/unprivileged_bpf_disabled", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max",
+	"/proc/sys/kernel/ns_last_pid",
+	"/proc/sys/vm/panic_on_oom", "/proc/sys/vm/overcommit_memory", "/proc/sys/vm/drop_caches", "/proc/sys/fs/file-max",
+	"/proc/sys/fs/protected_symlinks",
 	"/proc/sys/fs/suid_dumpable", "/proc/sys/user/max_user_namespaces", "/proc/irq/default_smp_affinity",
-	"/sys/kernel/uevent_helper", "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/ksm/run", "/sys/power/state", "/sys/power/wake_lock",
+	"/sys/kernel/uevent_helper", "/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/mm/ksm/run",
+	"/sys/power/state", "/sys/power/wake_lock",
 	"/sys/module/kernel/parameters/panic", "/sys/kernel/profiling", "/sys/kernel/kexec_crash_size",
 }
 
@@ -109,9 +118,12 @@ func kernelFileAttempts() []attempt {
 	// A magic that no program begins with, should the registration get through.
 	write("/proc/sys/fs/binfmt_misc/register", ":berth-attack:M::never-a-program::/bin/false:")
 	for _, pattern := range []string{
-		"/sys/fs/cgroup/*/release_agent", "/sys/fs/cgroup/*/notify_on_release", "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-		"/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cgroup.subtree_control", "/sys/fs/cgroup/memory.max",
-		"/sys/class/*/*/uevent", "/sys/block/*/uevent", "/sys/bus/*/drivers_probe", "/sys/devices/system/cpu/cpu*/online",
+		"/sys/fs/cgroup/*/release_agent", "/sys/fs/cgroup/*/notify_on_release",
+		"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+		"/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cgroup.subtree_control",
+		"/sys/fs/cgroup/memory.max",
+		"/sys/class/*/*/uevent", "/sys/block/*/uevent", "/sys/bus/*/drivers_probe",
+		"/sys/devices/system/cpu/cpu*/online",
 	} {
 		matches, _ := filepath.Glob(pattern)
 		// A host may have hundreds of such files. Twenty show how they are mounted.
@@ -132,7 +144,8 @@ func kernelFileAttempts() []attempt {
 		attempt{"a higher core limit", func() error {
 			// core_pattern may be a program, which then reads the core as the host's root; so even a small
 			// core must not be made.
-			return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}) // a core's handler is the host's root
+			// a core's handler is the host's root
+			return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20})
 		}},
 		// A score below zero would have the kernel kill others before this container when the host's
 		// memory is short.
@@ -163,8 +176,8 @@ func rewrite(path, text string) error {
 	return err
 }
 
-// sentry reports whether this runs on a user-space kernel. Some of its files steer itself, which is the container's alone, and can be written to.
-// gVisor says so in /proc/version. A container cannot change what stands there.
+// sentry reports whether this runs on a user-space kernel. Some of its files steer itself, which is the container's
+// alone, and can be written to. gVisor says so in /proc/version. A container cannot change what stands there.
 func sentry() bool {
 	version, err := os.ReadFile("/proc/version")
 	return err == nil && strings.Contains(string(version), "gvisor")
@@ -175,18 +188,24 @@ func sentry() bool {
 func kernelSecretAttempts() []attempt {
 	var all []attempt
 	for _, path := range []string{
-		"/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", "/proc/kmsg", "/proc/kcore", "/proc/kallsyms", "/proc/keys", "/proc/key-users",
-		"/proc/timer_list", "/proc/sched_debug", "/proc/slabinfo", "/proc/latency_stats", "/proc/interrupts", "/proc/vmallocinfo", "/proc/pagetypeinfo",
+		"/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", "/proc/kmsg", "/proc/kcore", "/proc/kallsyms", "/proc/keys",
+		"/proc/key-users",
+		"/proc/timer_list", "/proc/sched_debug", "/proc/slabinfo", "/proc/latency_stats", "/proc/interrupts",
+		"/proc/vmallocinfo", "/proc/pagetypeinfo",
 		// Paths with ".." are for masks that are compared as text rather than mounted.
-		"/proc/sys/kernel/cap_last_cap/../../../kcore", "/dev/fb0", "/dev/input/event0", "/dev/sda", "/dev/vda", "/dev/nvme0n1", "/dev/loop0",
-		"/dev/loop-control", "/dev/mapper/control", "/dev/btrfs-control", "/dev/kvm", "/dev/vhost-net", "/dev/vsock", "/dev/uinput", "/dev/console",
-		"/dev/cpu/0/msr", "/dev/snapshot", "/dev/watchdog", "/sys/kernel/vmcoreinfo", "/sys/kernel/notes/../debug/tracing/trace",
+		"/proc/sys/kernel/cap_last_cap/../../../kcore", "/dev/fb0", "/dev/input/event0", "/dev/sda", "/dev/vda",
+		"/dev/nvme0n1", "/dev/loop0",
+		"/dev/loop-control", "/dev/mapper/control", "/dev/btrfs-control", "/dev/kvm", "/dev/vhost-net", "/dev/vsock",
+		"/dev/uinput", "/dev/console",
+		"/dev/cpu/0/msr", "/dev/snapshot", "/dev/watchdog", "/sys/kernel/vmcoreinfo",
+		"/sys/kernel/notes/../debug/tracing/trace",
 		// PID 1 is the guest: its memory and environment hold what the daemon sent to it.
 		"/proc/1/environ", "/proc/1/mem", "/proc/1/maps/..//mem",
 	} {
 		all = append(all, attempt{path, func() error { return readable(path) }})
 	}
-	for _, dir := range []string{"/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/fs/bpf", "/proc/scsi", "/proc/acpi", "/proc/asound"} {
+	for _, dir := range []string{"/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security",
+		"/sys/fs/bpf", "/proc/scsi", "/proc/acpi", "/proc/asound"} {
 		all = append(all, attempt{dir, func() error {
 			entries, err := os.ReadDir(dir)
 			if err == nil && len(entries) == 0 {
@@ -197,7 +216,8 @@ func kernelSecretAttempts() []attempt {
 	}
 	// The guest's descriptors are its sockets, of which one is where the daemon's connections come from.
 	for fd := range 12 {
-		all = append(all, attempt{fmt.Sprintf("/proc/1/fd/%d", fd), func() error { return readable(fmt.Sprintf("/proc/1/fd/%d", fd)) }})
+		all = append(all, attempt{fmt.Sprintf("/proc/1/fd/%d", fd),
+			func() error { return readable(fmt.Sprintf("/proc/1/fd/%d", fd)) }})
 	}
 	return all
 }
@@ -231,23 +251,33 @@ func mountAttempts() []attempt {
 	}
 	// A bind mount has its own read-only flag, and a remount as a bind clears just that one.
 	remount := func(path string) attempt {
-		return attempt{"writable " + path, func() error { return unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND, "") }}
+		return attempt{"writable " + path, func() error {
+			return unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND,
+				"")
+		}}
 	}
 	// A lazy unmount succeeds where an ordinary one would be busy, and shows what lies below a mask.
 	unmount := func(path string) attempt {
 		return attempt{"unmounted " + path, func() error { return unix.Unmount(path, unix.MNT_DETACH) }}
 	}
 	return []attempt{
-		mount("cgroup v1 with its release agent", "cgroup", "cgroup", 0, "rdma"), mount("cgroup v1 memory", "cgroup", "cgroup", 0, "memory"),
-		mount("cgroup v2", "cgroup2", "cgroup2", 0, ""), mount("proc", "proc", "proc", 0, ""), mount("sysfs", "sysfs", "sysfs", 0, ""),
-		mount("tmpfs", "tmpfs", "tmpfs", 0, ""), mount("debugfs", "debugfs", "debugfs", 0, ""), mount("devpts", "devpts", "devpts", 0, ""),
-		mount("overlay", "overlay", "overlay", 0, "lowerdir=/,upperdir=/tmp,workdir=/tmp"), mount("securityfs", "securityfs", "securityfs", 0, ""),
-		mount("fuse", "fuse", "fuse", 0, "fd=3,rootmode=40000,user_id=0,group_id=0"), mount("the root, bound", "/", "", unix.MS_BIND, ""),
-		mount("the root of PID 1, bound", "/proc/1/root", "", unix.MS_BIND, ""), mount("the first disk", "/dev/vda", "ext4", 0, ""),
+		mount("cgroup v1 with its release agent", "cgroup", "cgroup", 0, "rdma"), mount("cgroup v1 memory", "cgroup",
+			"cgroup", 0, "memory"),
+		mount("cgroup v2", "cgroup2", "cgroup2", 0, ""), mount("proc", "proc", "proc", 0, ""),
+		mount("sysfs", "sysfs", "sysfs", 0, ""),
+		mount("tmpfs", "tmpfs", "tmpfs", 0, ""), mount("debugfs", "debugfs", "debugfs", 0, ""),
+		mount("devpts", "devpts", "devpts", 0, ""),
+		mount("overlay", "overlay", "overlay", 0, "lowerdir=/,upperdir=/tmp,workdir=/tmp"),
+		mount("securityfs", "securityfs", "securityfs", 0, ""),
+		mount("fuse", "fuse", "fuse", 0, "fd=3,rootmode=40000,user_id=0,group_id=0"), mount("the root, bound", "/", "",
+			unix.MS_BIND, ""),
+		mount("the root of PID 1, bound", "/proc/1/root", "", unix.MS_BIND, ""), mount("the first disk", "/dev/vda",
+			"ext4", 0, ""),
 		// Shared mounts would have what is mounted here appear in other namespaces.
 		{"shared propagation", func() error { return unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, "") }},
 		remount("/proc/sys"), remount("/sys"), remount("/sys/fs/cgroup"), remount("/.berth/guest"),
-		unmount("/proc/kcore"), unmount("/proc/keys"), unmount("/proc/sys"), unmount("/sys/firmware"), unmount("/workspace"), unmount("/.berth/guest"),
+		unmount("/proc/kcore"), unmount("/proc/keys"), unmount("/proc/sys"), unmount("/sys/firmware"),
+		unmount("/workspace"), unmount("/.berth/guest"),
 		{"a new root", func() error { return unix.PivotRoot("/tmp", "/tmp") }},
 		// open_tree gives a copy of the mounts as a descriptor, which could be attached elsewhere.
 		{"a detached copy of the root", func() error { _, err := unix.OpenTree(unix.AT_FDCWD, "/", 1); return err }},
@@ -330,7 +360,8 @@ func descriptorAttempts() []attempt {
 				return err
 			}
 			// Pipes, the poller's and what tells it its share of the CPU are this program's own.
-			if strings.HasPrefix(target, "pipe:") || strings.HasPrefix(target, "anon_inode:") || strings.HasPrefix(target, "/proc/") || strings.HasPrefix(target, "/sys/fs/cgroup/") {
+			if strings.HasPrefix(target, "pipe:") || strings.HasPrefix(target, "anon_inode:") ||
+				strings.HasPrefix(target, "/proc/") || strings.HasPrefix(target, "/sys/fs/cgroup/") {
 				return fmt.Errorf("it is of the program itself")
 			}
 			return through("it is %s", target)
@@ -338,7 +369,8 @@ func descriptorAttempts() []attempt {
 	}
 	for _, pid := range []string{"1", "self"} {
 		for _, link := range []string{"root", "cwd"} {
-			all = append(all, attempt{"/proc/" + pid + "/" + link + "/..", func() error { return sameRoot("/proc/" + pid + "/" + link + "/../../../../..") }})
+			all = append(all, attempt{"/proc/" + pid + "/" + link + "/..",
+				func() error { return sameRoot("/proc/" + pid + "/" + link + "/../../../../..") }})
 		}
 	}
 	return all
@@ -374,7 +406,8 @@ func guestProgramAttempts() []attempt {
 		}}
 	}
 	all := []attempt{
-		open(guest, unix.O_RDWR), open(guest, unix.O_WRONLY|unix.O_TRUNC), open(guest, unix.O_WRONLY|unix.O_APPEND), open("/proc/1/exe", unix.O_RDWR),
+		open(guest, unix.O_RDWR), open(guest, unix.O_WRONLY|unix.O_TRUNC), open(guest, unix.O_WRONLY|unix.O_APPEND),
+		open("/proc/1/exe", unix.O_RDWR),
 		// Even opening it for reading would do for CVE-2019-5736: a descriptor of a running program can be
 		// opened for writing once that program has ended.
 		open("/proc/1/exe", unix.O_RDONLY), open("/proc/1/mem", unix.O_RDWR),

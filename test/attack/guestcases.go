@@ -25,21 +25,24 @@ var _ = register(
 	// In gVisor root's SIGKILL does end it.
 	attempts(Case{
 		Group: 21, Name: "guest/kill",
-		Tries: "send PID 1 every signal, trace it, write to its memory and take its descriptors, as root and as the ordinary user",
+		Tries: "send PID 1 every signal, trace it, write to its memory and take its descriptors, as root and as the " +
+			"ordinary user",
 		Wants: "it lives, or cannot be touched",
 	}, asBoth, killGuestAttempts),
 	// The socket runs commands as any user, without asking who is there; its directory is what keeps the
 	// ordinary user away.
 	attempts(Case{
 		Group: 21, Name: "guest/socket-as-user",
-		Tries: "reach the guest's socket as the ordinary user, under its path, through /proc and by abstract names, to run commands as root",
+		Tries: "reach the guest's socket as the ordinary user, under its path, through /proc and by abstract names, " +
+			"to run commands as root",
 		Wants: "no connection is made",
 	}, []string{proto.UserDefault}, guestSocketAttempts),
 	// Root may connect, as it is root's own container. A frame that announces 4 GiB must cost the guest no
 	// memory, and a connection that is left must not cost it for ever.
 	Case{
 		Group: 21, Name: "guest/frames", Inside: true,
-		Tries: "as root, send the guest random bytes, frames that announce 4 GiB, endless parts, half frames, wrong kinds and deep JSON, and leave 500 connections open",
+		Tries: "as root, send the guest random bytes, frames that announce 4 GiB, endless parts, half frames, wrong " +
+			"kinds and deep JSON, and leave 500 connections open",
 		Wants: "the guest stays, and the container answers the daemon as before",
 		Run:   forgedFrames,
 	},
@@ -47,7 +50,8 @@ var _ = register(
 		// Root can put its own program in the guest's place, so the daemon has to treat every answer as an
 		// attacker's: bounded in size and in time.
 		Group: 21, Name: "guest/impostor", Inside: true,
-		Tries: "as root, replace the guest's socket by one that answers the daemon with endless output, frames of 4 GiB, nonsense, and silence",
+		Tries: "as root, replace the guest's socket by one that answers the daemon with endless output, frames of 4 " +
+			"GiB, nonsense, and silence",
 		Wants: "the daemon gives the container up in a bounded time, with a typed error, and others are served meanwhile",
 		Run:   impostor,
 	},
@@ -59,7 +63,8 @@ func killGuestAttempts() []attempt {
 	var all []attempt
 	for n := unix.Signal(1); n < 65; n++ {
 		all = append(all, attempt{fmt.Sprintf("signal %d", n), func() error {
-			if os.Getuid() == 0 && sentry() && (n == unix.SIGKILL || n == unix.SIGSTOP || n > 31) { // the guest takes the others
+			// the guest takes the others
+			if os.Getuid() == 0 && sentry() && (n == unix.SIGKILL || n == unix.SIGSTOP || n > 31) {
 				return moot("root may end its own container there; guest/kill-as-root sees what is told of it")
 			}
 			if err := unix.Kill(1, n); err != nil {
@@ -80,12 +85,14 @@ func killGuestAttempts() []attempt {
 		attempt{"ptrace", func() error { return unix.PtraceAttach(1) }},
 		attempt{"process_vm_readv", func() error {
 			buf := make([]byte, 8)
-			_, err := unix.ProcessVMReadv(1, []unix.Iovec{{Base: &buf[0], Len: 8}}, []unix.RemoteIovec{{Base: 0x400000, Len: 8}}, 0)
+			_, err := unix.ProcessVMReadv(1, []unix.Iovec{{Base: &buf[0], Len: 8}}, []unix.RemoteIovec{
+				{Base: 0x400000, Len: 8}}, 0)
 			return err
 		}},
 		attempt{"process_vm_writev", func() error {
 			buf := make([]byte, 8)
-			_, err := unix.ProcessVMWritev(1, []unix.Iovec{{Base: &buf[0], Len: 8}}, []unix.RemoteIovec{{Base: 0x400000, Len: 8}}, 0)
+			_, err := unix.ProcessVMWritev(1, []unix.Iovec{{Base: &buf[0], Len: 8}}, []unix.RemoteIovec{
+				{Base: 0x400000, Len: 8}}, 0)
 			return err
 		}},
 		attempt{"/proc/1/mem", func() error { return readable("/proc/1/mem") }},
@@ -109,7 +116,8 @@ const guestSocket = "/.berth/run/guest.sock"
 // network namespace and know no permissions.
 func guestSocketAttempts() []attempt {
 	var all []attempt
-	for _, path := range []string{guestSocket, "/proc/1/root" + guestSocket, "/proc/self/root" + guestSocket, "@" + guestSocket, "@guest.sock", "@/.berth/run"} {
+	for _, path := range []string{guestSocket, "/proc/1/root" + guestSocket, "/proc/self/root" + guestSocket,
+		"@" + guestSocket, "@guest.sock", "@/.berth/run"} {
 		all = append(all, attempt{path, func() error {
 			conn, err := net.DialTimeout("unix", path, 5*time.Second)
 			if err != nil {
@@ -117,7 +125,8 @@ func guestSocketAttempts() []attempt {
 			}
 			defer conn.Close()
 			// The first letter is the kind of a frame, a request. An answer would be root's.
-			if _, err := conn.Write(guestFrame('Q', []byte(`{"op":"exec","command":{"argv":["id"],"user":"root"}}`))); err != nil {
+			if _, err := conn.Write(guestFrame(
+				'Q', []byte(`{"op":"exec","command":{"argv":["id"],"user":"root"}}`))); err != nil {
 				return err
 			}
 			_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
@@ -143,12 +152,18 @@ func forgeFrames() (int, error) {
 	lies := [][]byte{
 		// Half heads, a length of 4 GiB, JSON that is none, unknown operations, numbers below zero, kinds
 		// that do not begin a call, and another protocol.
-		{0}, {'Q'}, {'Q', 0xff, 0xff, 0xff, 0xff}, {'Q', 0, 0, 0, 10, '{'}, guestFrame('Q', nil), guestFrame('Q', []byte("{")), guestFrame('Q', []byte(deep)),
-		guestFrame('Q', []byte(`{"op":"no such thing"}`)), guestFrame('Q', []byte(`{"op":"exec"}`)), guestFrame('Q', []byte(`{"op":"exec","pipes":5,"command":{"argv":["id"]}}`)),
-		guestFrame('Q', []byte(`{"op":"exec","command":{"argv":[""],"user":"nobody"}}`)), guestFrame('Q', []byte(`{"op":"hello","pipes":1}`)),
-		guestFrame('Q', []byte(`{"op":"read","path":"`+strings.Repeat("A", 100_000)+`"}`)), guestFrame('Q', []byte(`{"op":"list","count":-1,"offset":-9223372036854775808}`)),
-		guestFrame('G', []byte{1}), guestFrame('W', nil), guestFrame('K', make([]byte, 100)), guestFrame('Y', nil), guestFrame('D', nil), guestFrame('c', nil),
-		[]byte(strings.Repeat(string(guestFrame('c', []byte("x"))), 10_000)), []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+		{0}, {'Q'}, {'Q', 0xff, 0xff, 0xff, 0xff}, {'Q', 0, 0, 0, 10, '{'}, guestFrame('Q', nil),
+		guestFrame('Q', []byte("{")), guestFrame('Q', []byte(deep)),
+		guestFrame('Q', []byte(`{"op":"no such thing"}`)), guestFrame('Q', []byte(`{"op":"exec"}`)),
+		guestFrame('Q', []byte(`{"op":"exec","pipes":5,"command":{"argv":["id"]}}`)),
+		guestFrame('Q', []byte(`{"op":"exec","command":{"argv":[""],"user":"nobody"}}`)),
+		guestFrame('Q', []byte(`{"op":"hello","pipes":1}`)),
+		guestFrame('Q', []byte(`{"op":"read","path":"`+strings.Repeat("A", 100_000)+`"}`)),
+		guestFrame('Q', []byte(`{"op":"list","count":-1,"offset":-9223372036854775808}`)),
+		guestFrame('G', []byte{1}), guestFrame('W', nil), guestFrame('K', make([]byte, 100)), guestFrame('Y', nil),
+		guestFrame('D', nil), guestFrame('c', nil),
+		[]byte(strings.Repeat(string(guestFrame('c', []byte("x"))), 10_000)),
+		[]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
 	}
 	made := 0
 	for _, lie := range lies {
@@ -210,8 +225,8 @@ func impersonate(how string) error {
 	if err != nil {
 		return err
 	}
-	// The attacker waits for this line before it has the daemon connect. It is said first: the daemon may connect by itself, and then
-	// nothing is heard of this command any more.
+	// The attacker waits for this line before it has the daemon connect. It is said first: the daemon may connect by
+	// itself, and then nothing is heard of this command any more.
 	fmt.Println("listening")
 	if err := os.Rename(beside, guestSocket); err != nil {
 		return err
@@ -278,7 +293,8 @@ func impostor(ctx context.Context, t *Target) (string, error) {
 		if err := t.PutProbe(ctx, con.ID); err != nil {
 			return "", err
 		}
-		e, err := t.Launch(ctx, con.ID, proto.Cmd{Argv: []string{probePath, ProbeCommand, "impersonate", how}, User: proto.UserRoot})
+		e, err := t.Launch(ctx, con.ID, proto.Cmd{Argv: []string{probePath, ProbeCommand, "impersonate", how},
+			User: proto.UserRoot})
 		if err != nil {
 			return "", err
 		}

@@ -50,7 +50,8 @@ var _ = register(
 	// like those must not become them.
 	Case{
 		Group: 47, Name: "handles/labels",
-		Tries: "labels with control characters, of 1 MiB, a hundred of them, named like fields of a container, with the separators of the query",
+		Tries: "labels with control characters, of 1 MiB, a hundred of them, named like fields of a container, with " +
+			"the separators of the query",
 		Wants: "refused by name, or kept as they are without touching any field",
 		Run:   labelInjection,
 	},
@@ -90,7 +91,8 @@ func afterDelete(ctx context.Context, t *Target) (string, error) {
 		if !strings.Contains(r.path, "/containers/{id}") {
 			continue
 		}
-		a, err := t.ask(ctx, r.method, r.at(map[string]string{"id": old.ID, "exec": res.Exec.ID, "job": res.Exec.JobID}), nil, r.sample())
+		a, err := t.ask(ctx, r.method, r.at(map[string]string{"id": old.ID, "exec": res.Exec.ID,
+			"job": res.Exec.JobID}), nil, r.sample())
 		if err != nil {
 			return "", err
 		}
@@ -110,7 +112,8 @@ func clientGone(ctx context.Context, t *Target) (string, error) {
 	mine := client.Filter{Labels: []string{"attack=" + label}}
 	for i := range 12 {
 		short, cancel := context.WithTimeout(ctx, time.Duration(i*i)*2*time.Millisecond)
-		con, err := t.Create(short, proto.CreateContainer{Labels: map[string]string{"attack": label}, MaxLifetimeSeconds: 600})
+		con, err := t.Create(short, proto.CreateContainer{Labels: map[string]string{"attack": label},
+			MaxLifetimeSeconds: 600})
 		cancel()
 		if err == nil {
 			t.made = append(t.made, con.ID)
@@ -158,9 +161,12 @@ func guessIDs(ctx context.Context, t *Target) (string, error) {
 	}
 	id := con.ID
 	last := id[len(id)-1]
-	tries := []string{id, id[:len(id)-1], id + "0", strings.ToLower(id), strings.ToUpper(id), "workspace_" + id[len("container_"):], id[:len(id)-1] + string(last^1),
-		"container_" + strings.Repeat("0", 22), "container_" + strings.Repeat("z", 22), con.WorkspaceID, "*", "%", "container_%", "..", ".", "~", "null", "undefined", "0", "-1", "' OR 1=1 --", "{id}",
-		url.PathEscape("../" + id), url.PathEscape(id + "\n"), url.PathEscape(id + "\x00"), url.PathEscape("\u202e" + id)}
+	tries := []string{id, id[:len(id)-1], id + "0", strings.ToLower(id), strings.ToUpper(id), "workspace_" +
+		id[len("container_"):], id[:len(id)-1] + string(last^1),
+		"container_" + strings.Repeat("0", 22), "container_" + strings.Repeat("z", 22), con.WorkspaceID, "*", "%",
+		"container_%", "..", ".", "~", "null", "undefined", "0", "-1", "' OR 1=1 --", "{id}",
+		url.PathEscape("../" + id), url.PathEscape(id + "\n"), url.PathEscape(id + "\x00"),
+		url.PathEscape("\u202e" + id)}
 	// What is said of well-formed IDs, with the ID itself taken out, must be one sentence.
 	said := map[string]bool{}
 	for _, guess := range tries {
@@ -192,15 +198,19 @@ func tamperedCursors(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, path := range []string{"/v1/containers?after=", "/v1/files?page=", "/v1/files?after_id=", "/v1/files?before_id="} {
-		for _, cursor := range []string{theirs.ID, theirs.ID[:10], "container_" + strings.Repeat("z", 22), "container_" + strings.Repeat("0", 22), "file_" + strings.Repeat("z", 22), "%00", "..%2f..", "eyJpZCI6MX0", strings.Repeat("A", 5000), "-1", "0"} {
+	for _, path := range []string{"/v1/containers?after=", "/v1/files?page=", "/v1/files?after_id=",
+		"/v1/files?before_id="} {
+		for _, cursor := range []string{theirs.ID, theirs.ID[:10], "container_" + strings.Repeat("z", 22),
+			"container_" + strings.Repeat("0", 22), "file_" + strings.Repeat("z", 22), "%00", "..%2f..", "eyJpZCI6MX0",
+			strings.Repeat("A", 5000), "-1", "0"} {
 			a, err := t.ask(ctx, "GET", path+cursor, nil, nil, "anthropic-beta", "files-api-2025-04-14")
 			if err != nil {
 				return "", err
 			}
 			// The neighbour's label is the proof that one of its containers was shown. An error may repeat
 			// the ID that it was asked for.
-			if a.status >= 500 || strings.Contains(string(a.body), `"theirs"`) || a.status < 400 && strings.Contains(string(a.body), theirs.ID) {
+			if a.status >= 500 || strings.Contains(string(a.body), `"theirs"`) || a.status < 400 &&
+				strings.Contains(string(a.body), theirs.ID) {
 				return "", Breached("%s%.40s was answered %d: %.200s", path, cursor, a.status, a.body)
 			}
 		}
@@ -216,8 +226,10 @@ func labelInjection(ctx context.Context, t *Target) (string, error) {
 		many[fmt.Sprint("l", i)] = "x"
 	}
 	for what, labels := range map[string]map[string]string{
-		"a line end in the value": {"a": "b\nlevel=ERROR msg=forged"}, "a line end in the key": {"a\nb": "c"}, "an escape": {"a": "\x1b[2J"}, "a NUL": {"a": "\x00"}, "C1 control": {"a": "\u009b31m"},
-		"1 MiB": {"a": strings.Repeat("x", 1<<20)}, "a key of 300": {strings.Repeat("k", 300): "x"}, "no key": {"": "x"}, "a hundred": many,
+		"a line end in the value": {"a": "b\nlevel=ERROR msg=forged"}, "a line end in the key": {"a\nb": "c"},
+		"an escape": {"a": "\x1b[2J"}, "a NUL": {"a": "\x00"}, "C1 control": {"a": "\u009b31m"},
+		"1 MiB": {"a": strings.Repeat("x", 1<<20)}, "a key of 300": {strings.Repeat("k", 300): "x"},
+		"no key": {"": "x"}, "a hundred": many,
 	} {
 		con, err := t.Container(ctx, proto.CreateContainer{Labels: labels})
 		if _, err := Refused(err, proto.InvalidArgument, proto.TooLarge); err != nil {
@@ -226,7 +238,8 @@ func labelInjection(ctx context.Context, t *Target) (string, error) {
 	}
 	// These are legal: a label's name is its owner's business, so long as it stays a label.
 	// containerd.io/gc.root would mean something to the store if labels were handed through.
-	odd := map[string]string{"id": "container_0000000000000000000000", "owner": "admin", "state": "expired", "containerd.io/gc.root": "x", "a=b": "c", "x,y": "&state=expired", "__proto__": "1", "ключ": "значение"}
+	odd := map[string]string{"id": "container_0000000000000000000000", "owner": "admin", "state": "expired",
+		"containerd.io/gc.root": "x", "a=b": "c", "x,y": "&state=expired", "__proto__": "1", "ключ": "значение"}
 	con, err := t.Container(ctx, proto.CreateContainer{Labels: odd})
 	if err != nil {
 		return "", err
@@ -262,7 +275,8 @@ func pagesUnderDeletes(ctx context.Context, t *Target) (string, error) {
 	// Six containers in pages of two are three pages; ten turns is an end for a list that never says it is
 	// over.
 	for range 10 {
-		a, err := t.ask(ctx, "GET", "/v1/containers", url.Values{"label": {"attack=" + label}, "limit": {"2"}, "after": {after}}, nil)
+		a, err := t.ask(ctx, "GET", "/v1/containers", url.Values{"label": {"attack=" + label}, "limit": {"2"},
+			"after": {after}}, nil)
 		if err != nil {
 			return "", err
 		}

@@ -20,7 +20,8 @@ var _ = register(
 		// The directory comes from the host. If it were on a file system of the host's, filling it would
 		// fill that for everybody.
 		Group: 29, Name: "hostlimits/run-directory", Inside: true,
-		Tries: "fill the directory of the guest's socket, which the container's root may write to, with 160 MiB and 5,000 files of 8 kB, in a container of 32 MiB",
+		Tries: "fill the directory of the guest's socket, which the container's root may write to, with 160 MiB and " +
+			"5,000 files of 8 kB, in a container of 32 MiB",
 		Wants: "the container's own disk limit ends it",
 		Run:   fillRunDirectory,
 	},
@@ -35,7 +36,8 @@ var _ = register(
 	// host would take them from each other.
 	Case{
 		Group: 29, Name: "hostlimits/shared-tables", Inside: true, Alone: true,
-		Tries: "take as many terminals, inotify watches, message queues, semaphores, shared memory segments and descriptors as there are to be had",
+		Tries: "take as many terminals, inotify watches, message queues, semaphores, shared memory segments and " +
+			"descriptors as there are to be had",
 		Wants: "another container gets its own while they are held",
 		Run:   sharedTables,
 	},
@@ -76,16 +78,20 @@ func deviceAttempts() []attempt {
 	// The numbers are those of the kernel's list of devices (Documentation/admin-guide/devices.txt); vda
 	// and nvme have the ones that they usually get.
 	for name, dev := range map[string]uint64{
-		"loop-control": unix.Mkdev(10, 237), "loop0": unix.Mkdev(7, 0), "sda": unix.Mkdev(8, 0), "vda": unix.Mkdev(254, 0), "nvme": unix.Mkdev(259, 0),
-		"mem": unix.Mkdev(1, 1), "kmsg": unix.Mkdev(1, 11), "port": unix.Mkdev(1, 4), "tun": unix.Mkdev(10, 200), "fuse": unix.Mkdev(10, 229),
-		"kvm": unix.Mkdev(10, 232), "console": unix.Mkdev(5, 1), "tty0": unix.Mkdev(4, 0), "btrfs-control": unix.Mkdev(10, 234), "mapper": unix.Mkdev(10, 236),
+		"loop-control": unix.Mkdev(10, 237), "loop0": unix.Mkdev(7, 0), "sda": unix.Mkdev(8, 0), "vda": unix.Mkdev(
+			254, 0), "nvme": unix.Mkdev(259, 0),
+		"mem": unix.Mkdev(1, 1), "kmsg": unix.Mkdev(1, 11), "port": unix.Mkdev(1, 4), "tun": unix.Mkdev(10, 200),
+		"fuse": unix.Mkdev(10, 229),
+		"kvm":  unix.Mkdev(10, 232), "console": unix.Mkdev(5, 1), "tty0": unix.Mkdev(4, 0), "btrfs-control": unix.Mkdev(
+			10, 234), "mapper": unix.Mkdev(10, 236),
 	} {
 		// Each directory may be another mount, with flags of its own: nodev on one of them says nothing of
 		// the others.
 		for _, dir := range []string{"/dev", "/tmp", "/workspace", "/dev/shm", "/"} {
 			for kind, bits := range map[string]uint32{"block": unix.S_IFBLK, "character": unix.S_IFCHR} {
 				path := filepath.Join(dir, "attack-"+name+"-"+kind)
-				all = append(all, attempt{kind + " device " + name + " in " + dir, func() error { return useDevice(path, bits, dev) }})
+				all = append(all, attempt{kind + " device " + name + " in " + dir,
+					func() error { return useDevice(path, bits, dev) }})
 			}
 		}
 	}
@@ -173,7 +179,8 @@ func sharedTables(ctx context.Context, t *Target) (string, error) {
 	if got, err := t.Output(ctx, modest.ID, "", "python3 -c '"+takeOne+"'"); err != nil || got != "fine" {
 		return "", fmt.Errorf("a container without a neighbour cannot have one of each: %q %w", got, err)
 	}
-	holder, err := t.Launch(ctx, greedy.ID, proto.Cmd{Argv: []string{"python3", "-c", takeAll}, User: proto.UserRoot, TimeoutSeconds: 90})
+	holder, err := t.Launch(ctx, greedy.ID, proto.Cmd{Argv: []string{"python3", "-c", takeAll}, User: proto.UserRoot,
+		TimeoutSeconds: 90})
 	if err != nil {
 		return "", err
 	}
@@ -182,8 +189,10 @@ func sharedTables(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	// Other keys than the first time, as those objects may still be there.
-	if got, err := t.Output(ctx, modest.ID, "", "python3 -c '"+strings.ReplaceAll(takeOne, "(7,", "(8,")+"'"); err != nil || got != "fine" {
-		return "", Breached("while one container held %s, another one could not have one of each: %q %v", said, got, err)
+	if got, err := t.Output(ctx, modest.ID, "", "python3 -c '"+strings.ReplaceAll(takeOne, "(7,", "(8,")+
+		"'"); err != nil || got != "fine" {
+		return "", Breached("while one container held %s, another one could not have one of each: %q %v", said, got,
+			err)
 	}
 	return "while one held " + said + ", another one had its own", nil
 }

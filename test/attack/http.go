@@ -24,14 +24,16 @@ var _ = register(
 	// request, which then comes with somebody else's rights.
 	Case{
 		Group: 44, Name: "http/smuggling",
-		Tries: "requests whose length can be read in two ways, with a second request where they may end: both lengths, two lengths, odd encodings, broken chunks, folded headers, bare line feeds",
+		Tries: "requests whose length can be read in two ways, with a second request where they may end: both " +
+			"lengths, two lengths, odd encodings, broken chunks, folded headers, bare line feeds",
 		Wants: "the hidden request is never answered, and nothing is a 5xx of the daemon's own",
 		Run:   smuggling,
 	},
 	// Nothing that a proxy does may be asked of the daemon: no tunnel, no echo, no other host.
 	Case{
 		Group: 44, Name: "http/malformed",
-		Tries: "headers and request lines of 1 MiB, NUL bytes, HTTP/0.9, HTTP/2 in clear text, TRACE, CONNECT, odd methods, no host, absolute targets, bad escapes",
+		Tries: "headers and request lines of 1 MiB, NUL bytes, HTTP/0.9, HTTP/2 in clear text, TRACE, CONNECT, odd " +
+			"methods, no host, absolute targets, bad escapes",
 		Wants: "a 4xx, an answer as documented, or a closed connection; TRACE and CONNECT do nothing",
 		Run:   malformed,
 	},
@@ -61,7 +63,8 @@ var _ = register(
 	// uses it up shuts the others out.
 	Case{
 		Group: 44, Name: "http/open-connections", Alone: true,
-		Tries: "hold thousands of connections open that never ask for anything, and as many that stopped in the middle of a header",
+		Tries: "hold thousands of connections open that never ask for anything, and as many that stopped in the " +
+			"middle of a header",
 		Wants: "a command runs as it did before",
 		Run:   openConnections,
 	},
@@ -132,18 +135,23 @@ func smuggling(ctx context.Context, t *Target) (string, error) {
 		"a negative length":           post + "Content-Length: -1\r\n\r\n" + hidden,
 		"a hexadecimal length":        post + "Content-Length: 0x0\r\n\r\n" + hidden,
 		"a space before the colon":    post + "Content-Length : 0\r\n\r\n" + hidden,
-		"a folded header":             post + "X: y\r\n Content-Length: 0\r\nTransfer-Encoding:\r\n chunked\r\n\r\n" + hidden,
-		"an unknown encoding":         post + "Transfer-Encoding: xchunked\r\n\r\n" + hidden,
-		"two encodings":               post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + hidden,
-		"a tab in the encoding":       post + "Transfer-Encoding:\tchunked, cow\r\n\r\n0\r\n\r\n" + hidden,
-		"a chunk size with a sign":    post + "Transfer-Encoding: chunked\r\n\r\n+0\r\n\r\n" + hidden,
+		"a folded header": post + "X: y\r\n Content-Length: 0\r\nTransfer-Encoding:\r\n chunked\r\n\r\n" +
+			hidden,
+		"an unknown encoding": post + "Transfer-Encoding: xchunked\r\n\r\n" + hidden,
+		"two encodings": post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: " +
+			"identity\r\n\r\n0\r\n\r\n" + hidden,
+		"a tab in the encoding":    post + "Transfer-Encoding:\tchunked, cow\r\n\r\n0\r\n\r\n" + hidden,
+		"a chunk size with a sign": post + "Transfer-Encoding: chunked\r\n\r\n+0\r\n\r\n" + hidden,
 		// One digit more than 64 bits hold: cut off, it is another number.
-		"a chunk size that wraps":       post + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n" + hidden,
-		"a chunk size that is none":     post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n" + hidden,
-		"a chunk without its end":       post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}x0\r\n\r\n" + hidden,
-		"a chunk extension of 64 KiB":   post + "Transfer-Encoding: chunked\r\n\r\n0;" + strings.Repeat("x", 64<<10) + "\r\n\r\n" + hidden,
-		"a body under GET, as a chunk":  "GET /v1/nowhere HTTP/1.1\r\n" + auth + "Transfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(hidden), hidden),
-		"a body under GET, by length":   "GET /v1/nowhere HTTP/1.1\r\n" + auth + "Content-Length: " + size + "\r\n\r\n" + hidden,
+		"a chunk size that wraps":   post + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n" + hidden,
+		"a chunk size that is none": post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n" + hidden,
+		"a chunk without its end":   post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}x0\r\n\r\n" + hidden,
+		"a chunk extension of 64 KiB": post + "Transfer-Encoding: chunked\r\n\r\n0;" + strings.Repeat("x", 64<<10) +
+			"\r\n\r\n" + hidden,
+		"a body under GET, as a chunk": "GET /v1/nowhere HTTP/1.1\r\n" + auth + "Transfer-Encoding: chunked\r\n\r\n" +
+			fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(hidden), hidden),
+		"a body under GET, by length": "GET /v1/nowhere HTTP/1.1\r\n" + auth + "Content-Length: " + size +
+			"\r\n\r\n" + hidden,
 		"a header line without a colon": post + "Content-Length\r\n\r\n" + hidden,
 		"a NUL in a header":             post + "X: a\x00b\r\nContent-Length: 0\r\n\r\n" + hidden,
 		"a bare CR":                     post + "X: a\rContent-Length: 0\r\n\r\n" + hidden,
@@ -153,7 +161,8 @@ func smuggling(ctx context.Context, t *Target) (string, error) {
 			return "", err
 		}
 		// Two answers on one connection are a hidden request answered, too.
-		if bytes.Contains(data, []byte("smuggled")) || len(statuses(data)) > 1 { // the hidden request has a query key that is answered by name
+		// the hidden request has a query key that is answered by name
+		if bytes.Contains(data, []byte("smuggled")) || len(statuses(data)) > 1 {
 			return "", Breached("%s: the hidden request was answered: %.300s", what, data)
 		}
 		for _, s := range statuses(data) {
@@ -170,8 +179,9 @@ func malformed(ctx context.Context, t *Target) (string, error) {
 	auth := "Host: x\r\nX-Api-Key: " + t.Key + "\r\nConnection: close\r\n"
 	mib := strings.Repeat("a", 1<<20)
 	for what, text := range map[string]string{
-		"a header of 1 MiB":       "GET /v1/info HTTP/1.1\r\n" + auth + "X: " + mib + "\r\n\r\n",
-		"10,000 headers":          "GET /v1/info HTTP/1.1\r\n" + auth + strings.Repeat("X-Header: abcdefgh\r\n", 10_000) + "\r\n",
+		"a header of 1 MiB": "GET /v1/info HTTP/1.1\r\n" + auth + "X: " + mib + "\r\n\r\n",
+		"10,000 headers": "GET /v1/info HTTP/1.1\r\n" + auth + strings.Repeat("X-Header: abcdefgh\r\n",
+			10_000) + "\r\n",
 		"a request line of 1 MiB": "GET /" + mib + " HTTP/1.1\r\n" + auth + "\r\n",
 		"a method of 1 MiB":       mib + " /v1/info HTTP/1.1\r\n" + auth + "\r\n",
 		"no host":                 "GET /v1/info HTTP/1.1\r\nX-Api-Key: " + t.Key + "\r\n\r\n",
@@ -191,8 +201,9 @@ func malformed(ctx context.Context, t *Target) (string, error) {
 		"a line feed in the target": "GET /v1/nowhere%0aX:y HTTP/1.1\r\n" + auth + "\r\n",
 		"an odd method":             "BREW /v1/info HTTP/1.1\r\n" + auth + "\r\n",
 		"a lower-case method":       "delete /v1/containers HTTP/1.1\r\n" + auth + "\r\n",
-		"an expectation":            "POST /v1/containers HTTP/1.1\r\n" + auth + "Expect: 200-maybe\r\nContent-Length: 1\r\n\r\n{",
-		"random bytes":              string(randomBytes(4096)) + "\r\n\r\n",
+		"an expectation": "POST /v1/containers HTTP/1.1\r\n" + auth +
+			"Expect: 200-maybe\r\nContent-Length: 1\r\n\r\n{",
+		"random bytes": string(randomBytes(4096)) + "\r\n\r\n",
 		// The first bytes of a TLS handshake: a client that was configured for https.
 		"TLS": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 	} {
@@ -210,7 +221,8 @@ func malformed(ctx context.Context, t *Target) (string, error) {
 		}
 	}
 	// h2c would be a second protocol on the same port, past all checks that read HTTP/1.1.
-	a, err := t.Raw(ctx, "GET", "/v1/info", http.Header{"X-Api-Key": {t.Key}, "Connection": {"Upgrade, HTTP2-Settings"}, "Upgrade": {"h2c"}, "Http2-Settings": {"AAMAAABkAAQAAP__"}}, nil)
+	a, err := t.Raw(ctx, "GET", "/v1/info", http.Header{"X-Api-Key": {t.Key}, "Connection": {"Upgrade, HTTP2-Settings"},
+		"Upgrade": {"h2c"}, "Http2-Settings": {"AAMAAABkAAQAAP__"}}, nil)
 	if err != nil || a.Status == http.StatusSwitchingProtocols {
 		return "", Breached("an upgrade to h2c: %v %v", a, err)
 	}
@@ -226,13 +238,22 @@ func oddPaths(ctx context.Context, t *Target) (string, error) {
 	for _, path := range []string{
 		// The mux of net/http would redirect some of these to the clean path; here each has to be a plain
 		// refusal.
-		"//v1/info", "/v1//info", "/v1/info/", "/v1/./info", "/v1/x/../info", "/v1/%2e%2e/v1/info", "/v1%2finfo", "/V1/INFO", "/v1/info%00", "/v1/info%20", "/v1/info;x=y",
-		`/v1\info`, "/v1/info.json", "/v1/containers/", "/v1/containers//fs/list?path=/", "/v1/containers/%00/fs/list?path=/", "/v1/containers/" + con.ID + "/", "/v1/containers/" + con.ID + "%2ffs%2flist?path=/",
-		"/v1/containers/" + con.ID + "%00", "/v1/containers/" + con.ID + "%20", "/v1/containers/../containers/" + con.ID, "/v1/containers/" + strings.ToUpper(con.ID), "/v1/containers/" + con.ID + "/execs/../..",
-		"/v1/containers/" + strings.Repeat("a", 60<<10), "/v1/containers/%F0%9F%92%A9", "/v1/containers/%FF%FE", "/v1/files/..%2f..%2fledger.db", "/v1/files/%2e%2e/content", "/..%2f..%2fetc%2fpasswd",
-		"/v1/containers/" + con.ID + "/fs/list?path=/&path=/tmp", "/v1/containers/" + con.ID + "/fs/list?path", "/v1/containers/" + con.ID + "/fs/list?path=%zz", "/v1/containers/" + con.ID + "/fs/list?path=/;as=root", "/v1/containers/" + con.ID + "/fs/list?path=a%00b",
+		"//v1/info", "/v1//info", "/v1/info/", "/v1/./info", "/v1/x/../info", "/v1/%2e%2e/v1/info", "/v1%2finfo",
+		"/V1/INFO", "/v1/info%00", "/v1/info%20", "/v1/info;x=y",
+		`/v1\info`, "/v1/info.json", "/v1/containers/", "/v1/containers//fs/list?path=/",
+		"/v1/containers/%00/fs/list?path=/", "/v1/containers/" + con.ID + "/", "/v1/containers/" + con.ID +
+			"%2ffs%2flist?path=/",
+		"/v1/containers/" + con.ID + "%00", "/v1/containers/" + con.ID + "%20", "/v1/containers/../containers/" +
+			con.ID, "/v1/containers/" + strings.ToUpper(con.ID), "/v1/containers/" + con.ID + "/execs/../..",
+		"/v1/containers/" + strings.Repeat("a", 60<<10), "/v1/containers/%F0%9F%92%A9", "/v1/containers/%FF%FE",
+		"/v1/files/..%2f..%2fledger.db", "/v1/files/%2e%2e/content", "/..%2f..%2fetc%2fpasswd",
+		"/v1/containers/" + con.ID + "/fs/list?path=/&path=/tmp", "/v1/containers/" + con.ID + "/fs/list?path",
+		"/v1/containers/" + con.ID + "/fs/list?path=%zz", "/v1/containers/" + con.ID + "/fs/list?path=/;as=root",
+		"/v1/containers/" + con.ID + "/fs/list?path=a%00b",
 		// Numbers that are not in decimal, and keys in other letters, are refused rather than guessed at.
-		"/v1/containers?limit=99999999999999999999999", "/v1/containers?limit=-1", "/v1/containers?limit=0x10", "/v1/containers?limit=1e3", "/v1/containers?LIMIT=1", "/v1/containers?state[]=running", "/v1/containers?label=%00",
+		"/v1/containers?limit=99999999999999999999999", "/v1/containers?limit=-1", "/v1/containers?limit=0x10",
+		"/v1/containers?limit=1e3", "/v1/containers?LIMIT=1", "/v1/containers?state[]=running",
+		"/v1/containers?label=%00",
 	} {
 		h := t.KeyHeader()
 		h.Set("anthropic-version", "2023-06-01")
@@ -240,11 +261,13 @@ func oddPaths(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if a.Status < 400 || a.Status >= 500 || !strings.HasPrefix(a.Header.Get("Content-Type"), "application/json") && a.Status != http.StatusBadRequest {
+		if a.Status < 400 || a.Status >= 500 || !strings.HasPrefix(a.Header.Get("Content-Type"), "application/json") &&
+			a.Status != http.StatusBadRequest {
 			if path == "/v1/containers?label=%00" && a.Status == http.StatusBadRequest {
 				continue
 			}
-			return "", Breached("GET %.80s was answered %d %s: %.200s", path, a.Status, a.Header.Get("Content-Type"), a.Body)
+			return "", Breached("GET %.80s was answered %d %s: %.200s", path, a.Status, a.Header.Get("Content-Type"),
+				a.Body)
 		}
 	}
 	return "all refused", nil
@@ -303,7 +326,8 @@ func slowBody(ctx context.Context, t *Target) (string, error) {
 	}
 	defer conn.Close()
 	began := time.Now()
-	if _, err := fmt.Fprintf(conn, "POST /v1/containers HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", t.Key); err != nil {
+	if _, err := fmt.Fprintf(conn, "POST /v1/containers HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: "+
+		"application/json\r\nContent-Length: 100\r\n\r\n{", t.Key); err != nil {
 		return "", err
 	}
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -353,21 +377,26 @@ func rangeGames(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	const size = 1000
-	if _, err := t.FS(con.ID, proto.UserDefault).Write(ctx, "/workspace/f", 0, strings.NewReader(strings.Repeat("0123456789", size/10)), size); err != nil {
+	if _, err := t.FS(con.ID, proto.UserDefault).Write(ctx, "/workspace/f", 0, strings.NewReader(
+		strings.Repeat("0123456789", size/10)), size); err != nil {
 		return "", err
 	}
 	// A thousand overlapping ranges are a thousand times the file, from a header of 3 kB.
 	overlapping := "bytes=" + strings.TrimSuffix(strings.Repeat("0-,", 1000), ",")
 	for _, header := range []string{
-		overlapping, "bytes=0-999,0-999,0-999", "bytes=999-0", "bytes=1000-", "bytes=1000-2000", "bytes=-0", "bytes=-1001", "bytes=0-18446744073709551616", "bytes=9223372036854775807-9223372036854775807",
-		"bytes=-9223372036854775808", "bytes=--1", "bytes=0-+5", "bytes=0x0-0x5", "bytes=,", "bytes=", "bytes", "lines=1-2", "bytes=5-5,", "bytes= 1 - 2 ", "BYTES=0-1", "bytes=0-0\t", strings.Repeat("bytes=0-0,", 500),
+		overlapping, "bytes=0-999,0-999,0-999", "bytes=999-0", "bytes=1000-", "bytes=1000-2000", "bytes=-0",
+		"bytes=-1001", "bytes=0-18446744073709551616", "bytes=9223372036854775807-9223372036854775807",
+		"bytes=-9223372036854775808", "bytes=--1", "bytes=0-+5", "bytes=0x0-0x5", "bytes=,", "bytes=", "bytes",
+		"lines=1-2", "bytes=5-5,", "bytes= 1 - 2 ", "BYTES=0-1", "bytes=0-0\t", strings.Repeat("bytes=0-0,", 500),
 	} {
-		a, err := t.ask(ctx, "GET", "/v1/containers/"+con.ID+"/fs/content", url.Values{"path": {"/workspace/f"}}, nil, "Range", header)
+		a, err := t.ask(ctx, "GET", "/v1/containers/"+con.ID+"/fs/content", url.Values{"path": {"/workspace/f"}}, nil,
+			"Range", header)
 		if err != nil {
 			return "", err
 		}
 		switch {
-		case a.status != http.StatusOK && a.status != http.StatusPartialContent && a.status != http.StatusRequestedRangeNotSatisfiable:
+		case a.status != http.StatusOK && a.status != http.StatusPartialContent &&
+			a.status != http.StatusRequestedRangeNotSatisfiable:
 			return "", Breached("%.60q was answered %d %.200s", header, a.status, a.body)
 		case a.status != http.StatusRequestedRangeNotSatisfiable && len(a.body) > size, a.cut:
 			return "", Breached("%.60q was answered with %d bytes of %d, cut %v", header, len(a.body), size, a.cut)

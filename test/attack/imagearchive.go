@@ -57,7 +57,8 @@ func layerOf(members ...imageMember) imageLayer {
 func baseLayer() imageLayer {
 	return layerOf(
 		imageMember{Header: tar.Header{Name: "etc/", Typeflag: tar.TypeDir}},
-		imageMember{Header: tar.Header{Name: "etc/passwd", Mode: 0o644}, body: "root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n"},
+		imageMember{Header: tar.Header{Name: "etc/passwd", Mode: 0o644},
+			body: "root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n"},
 		imageMember{Header: tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777}},
 	)
 }
@@ -91,11 +92,14 @@ func (i image) archive() io.Reader {
 		diffs = append(diffs, l.plain)
 		layers = append(layers, descriptor(kind, blob(l.claims, l.stored), len(l.stored)))
 	}
-	conf := marshal(map[string]any{"architecture": runtime.GOARCH, "os": "linux", "config": i.options, "rootfs": map[string]any{"type": "layers", "diff_ids": diffs}})
+	conf := marshal(map[string]any{"architecture": runtime.GOARCH, "os": "linux", "config": i.options,
+		"rootfs": map[string]any{"type": "layers", "diff_ids": diffs}})
 	manifest := marshal(map[string]any{"schemaVersion": 2, "mediaType": manifestType,
 		"config": descriptor("application/vnd.oci.image.config.v1+json", blob("", conf), len(conf)), "layers": layers})
-	index := marshal(map[string]any{"schemaVersion": 2, "manifests": []any{descriptor(manifestType, blob("", manifest), len(manifest))}})
-	files = append(files, imageMember{Header: tar.Header{Name: "oci-layout", Mode: 0o644}, body: `{"imageLayoutVersion":"1.0.0"}`},
+	index := marshal(map[string]any{"schemaVersion": 2, "manifests": []any{descriptor(manifestType, blob("", manifest),
+		len(manifest))}})
+	files = append(files, imageMember{Header: tar.Header{Name: "oci-layout", Mode: 0o644},
+		body: `{"imageLayoutVersion":"1.0.0"}`},
 		imageMember{Header: tar.Header{Name: "index.json", Mode: 0o644}, body: string(index)})
 	return bytes.NewReader(layerOf(files...).stored)
 }

@@ -24,7 +24,8 @@ var _ = register(
 		// Entrypoints, users and volumes are what other engines act on. Here the guest is PID 1 in every
 		// container, and the request says who runs a command.
 		Group: 34, Name: "images/configuration", Inside: true,
-		Tries: "run images whose configuration names a program to start, root, a directory in /proc, volumes, ports, labels, LD_PRELOAD, a PATH of its own, NUL bytes and 1 MiB of environment",
+		Tries: "run images whose configuration names a program to start, root, a directory in /proc, volumes, " +
+			"ports, labels, LD_PRELOAD, a PATH of its own, NUL bytes and 1 MiB of environment",
 		Wants: "only the environment is used, by commands and not by the guest; or a typed error",
 		Run:   imageConfigurations,
 	},
@@ -32,7 +33,8 @@ var _ = register(
 		// Content is what its digest says, or it is not used: that is all that makes a name of an image
 		// trustworthy.
 		Group: 34, Name: "images/layers", Inside: true,
-		Tries: "run images of 1,000 layers, of a layer that is not what its digest says, that is cut off, that unpacks to something else, and of none",
+		Tries: "run images of 1,000 layers, of a layer that is not what its digest says, that is cut off, that " +
+			"unpacks to something else, and of none",
 		Wants: "a typed error, or a container that works",
 		Run:   imageLayers,
 	},
@@ -40,15 +42,18 @@ var _ = register(
 		// Layers are unpacked as root on the host. Engines have been led out by links and whiteouts; a
 		// whiteout removes, so it is a way to delete.
 		Group: 34, Name: "images/members", Inside: true,
-		Tries: "unpack layers with devices, absolute and climbing members, links and hard links that lead out, and whiteouts of files outside and of everything",
-		Wants: "each is refused, or lands inside the image; no file of the host is shown or changed, and no device can be opened",
-		Run:   imageMembers,
+		Tries: "unpack layers with devices, absolute and climbing members, links and hard links that lead out, and " +
+			"whiteouts of files outside and of everything",
+		Wants: "each is refused, or lands inside the image; no file of the host is shown or changed, and no device " +
+			"can be opened",
+		Run: imageMembers,
 	},
 	Case{
 		// Mount points are made in a root file system that the image chose, which is how CVE-2021-30465
 		// came to mount onto the host.
 		Group: 34, Name: "images/mount-points", Inside: true,
-		Tries: "run images in which /workspace, /.berth, /proc, /dev, /sys, /etc and /tmp are links to a directory of the host, to each other, or files",
+		Tries: "run images in which /workspace, /.berth, /proc, /dev, /sys, /etc and /tmp are links to a directory " +
+			"of the host, to each other, or files",
 		Wants: "nothing is mounted or made outside of the container; it works, or is refused with a typed error",
 		Run:   imageMountPoints,
 	},
@@ -103,12 +108,16 @@ func imageConfigurations(ctx context.Context, t *Target) (string, error) {
 	for what, options := range map[string]map[string]any{
 		// Each of these has a meaning to another engine; a working directory in /proc is CVE-2024-21626
 		// once more.
-		"programs": {"Entrypoint": []string{"/evil"}, "Cmd": []string{"-x"}, "User": "0:0", "WorkingDir": "/proc/self/fd/8", "StopSignal": "SIGKILL",
-			"Volumes": map[string]any{"/": struct{}{}, "/proc": struct{}{}, "/host": struct{}{}}, "ExposedPorts": map[string]any{"1/tcp": struct{}{}},
-			"Labels": map[string]string{"berth/first-id": "0", "containerd.io/gc.root": "x"}, "Shell": []string{"/evil"}, "Healthcheck": map[string]any{"Test": []string{"CMD", "/evil"}}},
+		"programs": {"Entrypoint": []string{"/evil"}, "Cmd": []string{"-x"}, "User": "0:0",
+			"WorkingDir": "/proc/self/fd/8", "StopSignal": "SIGKILL",
+			"Volumes":      map[string]any{"/": struct{}{}, "/proc": struct{}{}, "/host": struct{}{}},
+			"ExposedPorts": map[string]any{"1/tcp": struct{}{}},
+			"Labels":       map[string]string{"berth/first-id": "0", "containerd.io/gc.root": "x"}, "Shell": []string{
+				"/evil"}, "Healthcheck": map[string]any{"Test": []string{"CMD", "/evil"}}},
 		// The environment is the image's right, for commands. The guest must not load a library or take a
 		// PATH from it.
-		"environment": {"Env": []string{"LD_PRELOAD=/evil.so", "PATH=/evil", "GODEBUG=x=y", "GOTRACEBACK=crash", "=x", "none", "A=\x00B=C", "HOME=/proc/1", "LD_LIBRARY_PATH=/proc/self/fd"}},
+		"environment": {"Env": []string{"LD_PRELOAD=/evil.so", "PATH=/evil", "GODEBUG=x=y", "GOTRACEBACK=crash", "=x",
+			"none", "A=\x00B=C", "HOME=/proc/1", "LD_LIBRARY_PATH=/proc/self/fd"}},
 		// The kernel takes 128 KiB in one variable.
 		"large": {"Env": []string{"BIG=" + strings.Repeat("A", 1<<20)}},
 		"many":  {"Env": strings.Split(strings.Repeat("BIG=AAAAAAAAAAAA,", 1<<16), ",")},
@@ -147,15 +156,16 @@ func (t *Target) configured(ctx context.Context, what string, options map[string
 	return "as any other", nil
 }
 
-// ofImage makes a container of an image. refused is what the daemon said if it did not want to, as it may; an error of its
-// own fault is a breach.
+// ofImage makes a container of an image. refused is what the daemon said if it did not want to, as it may; an error
+// of its own fault is a breach.
 func (t *Target) ofImage(ctx context.Context, what string, i image) (con proto.Container, refused string, err error) {
 	name, _, err := t.Import(ctx, what, i)
 	if err == nil {
 		con, err = t.Container(ctx, proto.CreateContainer{Image: name})
 	}
 	if err != nil {
-		refused, err = Refused(err, proto.InvalidArgument, proto.TooLarge, proto.Unsupported, proto.QuotaExceeded, proto.NotFound)
+		refused, err = Refused(err, proto.InvalidArgument, proto.TooLarge, proto.Unsupported, proto.QuotaExceeded,
+			proto.NotFound)
 	}
 	return con, refused, err
 }
@@ -181,7 +191,8 @@ func imageLayers(ctx context.Context, t *Target) (string, error) {
 	many := func(n int) []imageLayer {
 		all := []imageLayer{good}
 		for i := range n {
-			all = append(all, layerOf(imageMember{Header: tar.Header{Name: fmt.Sprintf("file%d", i)}, body: fmt.Sprint(i)}))
+			all = append(all, layerOf(imageMember{Header: tar.Header{Name: fmt.Sprintf("file%d", i)}, body: fmt.Sprint(
+				i)}))
 		}
 		return all
 	}
@@ -189,7 +200,8 @@ func imageLayers(ctx context.Context, t *Target) (string, error) {
 	for _, c := range []struct {
 		what   string
 		layers []imageLayer
-	}{{"cut-off", []imageLayer{cut}}, {"false-digest", []imageLayer{good, lie}}, {"false-content", []imageLayer{other}}, {"none", nil}, {"some", many(60)}, {"many", many(t.shorter(1000, 200))}} {
+	}{{"cut-off", []imageLayer{cut}}, {"false-digest", []imageLayer{good, lie}}, {"false-content", []imageLayer{other}},
+		{"none", nil}, {"some", many(60)}, {"many", many(t.shorter(1000, 200))}} {
 		con, refused, err := t.ofImage(ctx, c.what, image{layers: c.layers})
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", c.what, err)
@@ -215,7 +227,8 @@ func hostileMembers(c *canary) map[string][]imageMember {
 	up := strings.Repeat("../", 30) + strings.TrimPrefix(c.dir, "/")
 	one := func(h tar.Header, body string) []imageMember { return []imageMember{{h, body}} }
 	behind := func(link, name string) []imageMember {
-		return []imageMember{{tar.Header{Name: "out", Typeflag: tar.TypeSymlink, Linkname: link}, ""}, {tar.Header{Name: name}, "changed"}}
+		return []imageMember{{tar.Header{Name: "out", Typeflag: tar.TypeSymlink, Linkname: link}, ""},
+			{tar.Header{Name: name}, "changed"}}
 	}
 	wiped := tar.Header{Name: "etc/passwd", Typeflag: tar.TypeChar}
 	return map[string][]imageMember{
@@ -226,11 +239,14 @@ func hostileMembers(c *canary) map[string][]imageMember {
 		"link-up":     behind(up, "out/more"),
 		"link-dot":    behind(c.dir, "./out/./secret"),
 		// A hard link to a file of the host would give the container the very inode.
-		"hard-link":         {{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: c.file}, ""}, {tar.Header{Name: "stolen"}, "changed"}},
-		"hard-link-up":      {{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: up + "/secret"}, ""}, {tar.Header{Name: "stolen"}, "changed"}},
-		"hard-link-by-link": {{tar.Header{Name: "out", Typeflag: tar.TypeSymlink, Linkname: c.dir}, ""}, {tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: "out/secret"}, ""}},
-		"whiteout":          one(tar.Header{Name: up + "/.wh.secret"}, ""),
-		"whiteout-by-link":  behind(c.dir, "out/.wh.secret"),
+		"hard-link": {{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: c.file}, ""},
+			{tar.Header{Name: "stolen"}, "changed"}},
+		"hard-link-up": {{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: up + "/secret"}, ""},
+			{tar.Header{Name: "stolen"}, "changed"}},
+		"hard-link-by-link": {{tar.Header{Name: "out", Typeflag: tar.TypeSymlink, Linkname: c.dir}, ""},
+			{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: "out/secret"}, ""}},
+		"whiteout":         one(tar.Header{Name: up + "/.wh.secret"}, ""),
+		"whiteout-by-link": behind(c.dir, "out/.wh.secret"),
 		// A whiteout named "." or ".." would remove the directory itself, or the one above it.
 		"whiteout-dots": one(tar.Header{Name: ".wh..."}, ""),
 		"whiteout-up":   one(tar.Header{Name: "etc/.wh..."}, ""),
@@ -240,14 +256,17 @@ func hostileMembers(c *canary) map[string][]imageMember {
 		// overlayfs's own form of a whiteout: a character device 0:0.
 		"plain-whiteout": one(wiped, ""),
 		"disk":           one(tar.Header{Name: "stolen", Typeflag: tar.TypeBlock, Devmajor: 8, Mode: 0o666}, ""),
-		"memory":         one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 1, Mode: 0o666}, ""),
-		"loop-control":   one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 10, Devminor: 237, Mode: 0o666}, ""),
+		"memory": one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 1, Mode: 0o666},
+			""),
+		"loop-control": one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 10, Devminor: 237,
+			Mode: 0o666}, ""),
 		"root-is-a-link": one(tar.Header{Name: "./", Typeflag: tar.TypeSymlink, Linkname: c.dir}, ""),
 		// With this attribute overlayfs takes a directory's content from elsewhere.
 		"overlay-redirect": one(tar.Header{Name: "stolen/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{
 			"SCHILY.xattr.trusted.overlay.redirect": c.dir, "SCHILY.xattr.trusted.overlay.opaque": "y"}}, ""),
 		// Version 2 of the attribute, with all capabilities: a program that would make its caller mighty.
-		"capable": one(tar.Header{Name: "stolen", Mode: 0o6755, PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\xff\xff\xff\xff\x00\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x00"}}, ""),
+		"capable": one(tar.Header{Name: "stolen", Mode: 0o6755, PAXRecords: map[string]string{
+			"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\xff\xff\xff\xff\x00\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x00"}}, ""),
 	}
 }
 
@@ -392,7 +411,8 @@ func (t *Target) linked(ctx context.Context, c *canary, paths []string, target s
 // Compressing one GiB and repeating it is faster, and gives the same as compressing all of it.
 func bombed(n int) imageLayer {
 	var head, gib, all bytes.Buffer
-	_ = tar.NewWriter(&head).WriteHeader(&tar.Header{Name: "bomb", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(n) << 30})
+	_ = tar.NewWriter(&head).WriteHeader(&tar.Header{Name: "bomb", Typeflag: tar.TypeReg, Mode: 0o644,
+		Size: int64(n) << 30})
 	for buf, plain := range map[*bytes.Buffer]io.Reader{&all: &head, &gib: io.LimitReader(zeros{}, 1<<30)} {
 		z, _ := gzip.NewWriterLevel(buf, gzip.BestSpeed)
 		_, _ = io.Copy(z, plain)
@@ -413,7 +433,8 @@ func imageLayerBombs(ctx context.Context, t *Target) (string, error) {
 	done := make(chan error, 1)
 	go func() {
 		// Compressed it is some MiB, so no limit on what is sent refuses it.
-		_, err := t.ImportImage(ctx, "berth-attack/bomb-layer", image{layers: []imageLayer{bombed(bombGiB)}}.archive(), 0, nil)
+		_, err := t.ImportImage(ctx, "berth-attack/bomb-layer", image{layers: []imageLayer{bombed(bombGiB)}}.archive(),
+			0, nil)
 		done <- err
 	}()
 	for {
@@ -436,7 +457,8 @@ const bombGiB = 16
 // again.
 func movedTag(ctx context.Context, t *Target) (string, error) {
 	mark := func(what string) image {
-		return image{layers: []imageLayer{baseLayer(), layerOf(imageMember{Header: tar.Header{Name: "mark", Mode: 0o644}, body: what})}}
+		return image{layers: []imageLayer{baseLayer(),
+			layerOf(imageMember{Header: tar.Header{Name: "mark", Mode: 0o644}, body: what})}}
 	}
 	name, first, err := t.Import(ctx, "moved", mark("first"))
 	if err != nil {

@@ -18,7 +18,8 @@ var _ = register(
 	Case{
 		// A body that is taken although it was misread does something that nobody asked for.
 		Group: 43, Name: "json/hostile-bodies",
-		Tries: "send every documented route that takes JSON bodies that are deep, doubled, of other types, with fields nobody knows, numbers that no type holds, NaN, null, bytes that are not UTF-8, and none",
+		Tries: "send every documented route that takes JSON bodies that are deep, doubled, of other types, with " +
+			"fields nobody knows, numbers that no type holds, NaN, null, bytes that are not UTF-8, and none",
 		Wants: "each is refused with a typed 4xx that says what is wrong",
 		Run:   hostileJSON,
 	},
@@ -39,7 +40,8 @@ var _ = register(
 	},
 )
 
-// hostile makes bodies that no route takes, whatever its fields. They have megabytes, which no other command is to spend its start on.
+// hostile makes bodies that no route takes, whatever its fields. They have megabytes, which no other command is to
+// spend its start on.
 func hostile() map[string]string {
 	return map[string]string{
 		// encoding/json gives up at 10,000.
@@ -115,7 +117,8 @@ func hostileJSON(ctx context.Context, t *Target) (string, error) {
 			values["id"] = "key_0000000000000000" // bodies are read before keys are looked for, or the other way round
 		}
 		for what, body := range bodies {
-			a, err := t.ask(ctx, r.method, r.at(values), nil, strings.NewReader(body), "Content-Type", "application/json")
+			a, err := t.ask(ctx, r.method, r.at(values), nil, strings.NewReader(body), "Content-Type",
+				"application/json")
 			if err != nil {
 				return "", err
 			}

@@ -17,14 +17,17 @@ var _ = register(
 	// theirs had followed it.
 	Case{
 		Group: 2, Name: "links/to-secrets", Inside: true,
-		Tries: "read, write, list, archive, edit, move and remove files through links to /etc/shadow, /proc/1/root, the guest's socket and a file of the host",
-		Wants: "the kernel's permissions of the container's user hold, a removed link takes nothing with it, and nothing of the host is reached",
-		Run:   linksToSecrets,
+		Tries: "read, write, list, archive, edit, move and remove files through links to /etc/shadow, /proc/1/root, " +
+			"the guest's socket and a file of the host",
+		Wants: "the kernel's permissions of the container's user hold, a removed link takes nothing with it, and " +
+			"nothing of the host is reached",
+		Run: linksToSecrets,
 	},
 	// A file that root writes at a place that a user controls is the classic of /tmp races (CWE-59).
 	Case{
 		Group: 2, Name: "links/manifest", Inside: true,
-		Tries: "put a link to a file of the container's root where the daemon writes a job's manifest, and have root run a command in that job",
+		Tries: "put a link to a file of the container's root where the daemon writes a job's manifest, and have " +
+			"root run a command in that job",
 		Wants: "root's file is as it was: the link is replaced, not followed",
 		Run:   manifestLink,
 	},
@@ -40,8 +43,10 @@ var _ = register(
 // linkTargets are what links are made to; those that the ordinary user may read are not among them.
 func linkTargets(c *canary) []string {
 	return []string{
-		"/etc/shadow", "/root/.secret", c.file, "/proc/1/root" + c.file, "/proc/self/root" + c.file, "/proc/1/environ", "/proc/1/mem", "/proc/1/fd/3",
-		"/.berth/run/guest.sock", "/.berth/run", "/proc/1/root", "/root", c.dir, "../../../../../../../.." + c.file, "itself-and-more/..",
+		"/etc/shadow", "/root/.secret", c.file, "/proc/1/root" + c.file, "/proc/self/root" + c.file, "/proc/1/environ",
+		"/proc/1/mem", "/proc/1/fd/3",
+		"/.berth/run/guest.sock", "/.berth/run", "/proc/1/root", "/root", c.dir, "../../../../../../../.." + c.file,
+		"itself-and-more/..",
 	}
 }
 
@@ -59,7 +64,8 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 	}
 	// What only the container's root may read is a secret too, of another user in the same container.
 	const rootSecret = "only-for-the-containers-root"
-	before, err := t.Output(ctx, b.id, proto.UserRoot, "printf "+rootSecret+" >/root/.secret; chmod 600 /root/.secret; sha256sum /root/.secret;"+systemState)
+	before, err := t.Output(ctx, b.id, proto.UserRoot, "printf "+rootSecret+" >/root/.secret; chmod 600 "+
+		"/root/.secret; sha256sum /root/.secret;"+systemState)
 	if err != nil {
 		return "", err
 	}
@@ -95,7 +101,8 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 
 // freshLink makes a symbolic link in the workspace by the one way that the API has to make one.
 func (b box) freshLink(ctx context.Context, to string) (path string, err error) {
-	_, err = b.t.Output(ctx, b.id, b.as, "rm -rf /workspace/links && mkdir -p /workspace/links && ln -s "+quoted(to)+" /workspace/links/link")
+	_, err = b.t.Output(ctx, b.id, b.as, "rm -rf /workspace/links && mkdir -p /workspace/links && ln -s "+quoted(to)+
+		" /workspace/links/link")
 	return "/workspace/links/link", err
 }
 
@@ -114,14 +121,16 @@ func manifestLink(ctx context.Context, t *Target) (string, error) {
 	}
 	for _, swap := range []string{
 		"mkdir -p /workspace/trap && ln -sfn " + target + " /workspace/trap/manifest.json",
-		"rm -rf /workspace/trap && mkdir /workspace/elsewhere && ln -s /root /workspace/trap && ln -s " + target + " /workspace/elsewhere/manifest.json",
+		"rm -rf /workspace/trap && mkdir /workspace/elsewhere && ln -s /root /workspace/trap && ln -s " + target +
+			" /workspace/elsewhere/manifest.json",
 		"rm -rf /workspace/trap && ln -s /workspace/elsewhere /workspace/trap",
 	} {
 		if _, err := t.Output(ctx, b.id, "", swap); err != nil {
 			return "", err
 		}
 		// Its name is random, so that root's own writing hits nothing that is compared afterwards.
-		_, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >\"$RANDOM\" 2>/dev/null; true", User: proto.UserRoot, JobID: "trap", TimeoutSeconds: 60})
+		_, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >\"$RANDOM\" 2>/dev/null; true", User: proto.UserRoot,
+			JobID: "trap", TimeoutSeconds: 60})
 		if err != nil && proto.CodeOf(err) == proto.Internal {
 			return "", Breached("root's command in such a job: %v", err)
 		}
@@ -130,7 +139,8 @@ func manifestLink(ctx context.Context, t *Target) (string, error) {
 			return "", err
 		}
 		if got != "# as root left it" {
-			return "", Breached("the user had root write a manifest where the user may not: after %s: %.200q", swap, got)
+			return "", Breached("the user had root write a manifest where the user may not: after %s: %.200q", swap,
+				got)
 		}
 	}
 	return "root's files are as they were", nil
@@ -143,10 +153,12 @@ func jobDirectoryLink(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := t.Output(ctx, b.id, proto.UserRoot, "mkdir -p /root/private; printf hidden >/root/private/of-root-alone; chmod -R go= /root"); err != nil {
+	if _, err := t.Output(ctx, b.id, proto.UserRoot, "mkdir -p /root/private; printf hidden "+
+		">/root/private/of-root-alone; chmod -R go= /root"); err != nil {
 		return "", err
 	}
-	if _, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >f; cd /; rm -rf /workspace/j; ln -s /root/private /workspace/j", JobID: "j", TimeoutSeconds: 60}); err != nil {
+	if _, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >f; cd /; rm -rf /workspace/j; ln -s /root/private " +
+		"/workspace/j", JobID: "j", TimeoutSeconds: 60}); err != nil {
 		return "", err
 	}
 	// These are read by the daemon with more rights than the user has.

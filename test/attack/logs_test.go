@@ -15,8 +15,8 @@ import (
 // logLine is what each line of the daemon's log begins with; what an attacker wrote must not begin one.
 var logLine = regexp.MustCompile(`^(time=\S+ level=(DEBUG|INFO|WARN|ERROR) msg=|berth: )`)
 
-// What clients send does not forge lines of the daemon's log, reaches no terminal that shows it as an escape, and secrets are not in it.
-// The daemon is the one of the other tests, so the log is as mixed as an operator's.
+// What clients send does not forge lines of the daemon's log, reaches no terminal that shows it as an escape, and
+// secrets are not in it. The daemon is the one of the other tests, so the log is as mixed as an operator's.
 func TestLogsStayWhole(t *testing.T) {
 	const secret = "s3cr3t-of-the-log-test"
 	forged := "x\nlevel=ERROR msg=forged\r\n\x1b[31mred\x07{\"level\":\"ERROR\"}\u202e\u2028"
@@ -24,27 +24,35 @@ func TestLogsStayWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	con, err := c.Create(t.Context(), proto.CreateContainer{Labels: map[string]string{"log": "plain"}, Env: map[string]string{"TOKEN": secret}})
+	con, err := c.Create(t.Context(), proto.CreateContainer{Labels: map[string]string{"log": "plain"},
+		Env: map[string]string{"TOKEN": secret}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Delete(t.Context(), con.ID, false)
-	e, err := c.Launch(t.Context(), con.ID, proto.Cmd{Command: "echo " + secret + " '" + forged + "'", Env: map[string]string{"PASSWORD": secret}, Stdin: secret})
+	e, err := c.Launch(t.Context(), con.ID, proto.Cmd{Command: "echo " + secret + " '" + forged + "'",
+		Env: map[string]string{"PASSWORD": secret}, Stdin: secret})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Wait(t.Context(), con.ID, e.ID); err != nil {
 		t.Fatal(err)
 	}
-	escaped := strings.NewReplacer("\n", "%0a", "\r", "%0d", "\x1b", "%1b", "\x07", "%07", " ", "%20", "\"", "%22").Replace(forged)
-	for _, path := range []string{"/v1/" + escaped, "/v1/containers/" + escaped, "/v1/containers?" + escaped + "=" + secret, "/v1/containers/" + con.ID + "/fs/stat?path=" + escaped, "/v1/info?key=" + secret} {
-		req := "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Api-Key: " + target.Key + "\r\nUser-Agent: \x1b[2Jforged\tlevel=ERROR\r\nReferer: " + secret + "\r\nX-Request-Id: forged-" + secret + "\r\n\r\n"
+	escaped := strings.NewReplacer("\n", "%0a", "\r", "%0d", "\x1b", "%1b", "\x07", "%07", " ", "%20", "\"",
+		"%22").Replace(forged)
+	for _, path := range []string{"/v1/" + escaped, "/v1/containers/" + escaped, "/v1/containers?" + escaped + "=" +
+		secret, "/v1/containers/" + con.ID + "/fs/stat?path=" + escaped, "/v1/info?key=" + secret} {
+		req := "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Api-Key: " + target.Key +
+			"\r\nUser-Agent: \x1b[2Jforged\tlevel=ERROR\r\nReferer: " + secret + "\r\nX-Request-Id: forged-" + secret +
+			"\r\n\r\n"
 		if answer := exchange(t, req); !strings.HasPrefix(answer, "HTTP/1.1 4") {
 			t.Errorf("%.60q: %.200s", path, answer)
 		}
 	}
-	for _, body := range []string{`{"` + secret + `":1}`, "\x1b[31m", `{"image":"x\nlevel=ERROR msg=forged"}`, `{"labels":{"a\u001b[31m":"b"}}`} {
-		if status, answer, err := target.Do("POST", "/v1/containers", strings.NewReader(body)); err != nil || status < 400 || status >= 500 {
+	for _, body := range []string{`{"` + secret + `":1}`, "\x1b[31m", `{"image":"x\nlevel=ERROR msg=forged"}`,
+		`{"labels":{"a\u001b[31m":"b"}}`} {
+		if status, answer, err := target.Do("POST", "/v1/containers", strings.NewReader(body)); err != nil ||
+			status < 400 || status >= 500 {
 			t.Errorf("%.60q: %d %s %v", body, status, answer, err)
 		}
 	}

@@ -19,7 +19,8 @@ var _ = register(
 	Case{
 		// A name that is changed on the way makes two files one, and one of them is lost.
 		Group: 6, Name: "names/files", Inside: true,
-		Tries: "write, list, read back and remove files with names of 255 and 256 bytes, newlines, options, escapes, invalid UTF-8, marks for right to left, and twins in case and composition",
+		Tries: "write, list, read back and remove files with names of 255 and 256 bytes, newlines, options, " +
+			"escapes, invalid UTF-8, marks for right to left, and twins in case and composition",
 		Wants: "each is kept apart byte for byte, or refused by name",
 		Run:   fileNames,
 	},
@@ -35,7 +36,8 @@ var _ = register(
 		// A job's name is a directory's name below the workspace, so that ".." would be the workspace's
 		// parent.
 		Group: 12, Name: "names/jobs",
-		Tries: "run commands in, and ask for the books of, jobs named \"..\", by paths, by 10 KiB, in another case, of another tenant, and of a container that is gone",
+		Tries: "run commands in, and ask for the books of, jobs named \"..\", by paths, by 10 KiB, in another case, " +
+			"of another tenant, and of a container that is gone",
 		Wants: "each is refused as invalid or not found, and twins in case are two jobs",
 		Run:   jobNames,
 	},
@@ -45,10 +47,12 @@ var _ = register(
 var hostileNames = []string{
 	// 255 bytes are the most that Linux file systems take; options and shell signs are for tools that put
 	// names into command lines.
-	strings.Repeat("n", 255), "new\nline", "-rf", "--help", " ", "$(reboot)", "`reboot`", "a;b&c|d", `"quoted'`, `back\slash`, "\x1b[31mred\x1b[0m", "bell\a", "tab\t",
+	strings.Repeat("n", 255), "new\nline", "-rf", "--help", " ", "$(reboot)", "`reboot`", "a;b&c|d", `"quoted'`,
+	`back\slash`, "\x1b[31mred\x1b[0m", "bell\a", "tab\t",
 	// Composed and decomposed letters look alike and are different bytes. What is not UTF-8 must not be
 	// replaced by U+FFFD, which is a name of its own here.
-	"bad\xff", "bad\xfe", "bad\uFFFD", "\u202Eexe.txt", "caf\u00e9", "cafe\u0301", "Case", "case", "~", "*", "?", "[a]", "%2e%2e%2f", "a%00b", "CON", "..a", "...", "\r", "\u2028",
+	"bad\xff", "bad\xfe", "bad\uFFFD", "\u202Eexe.txt", "caf\u00e9", "cafe\u0301", "Case", "case", "~", "*", "?", "[a]",
+	"%2e%2e%2f", "a%00b", "CON", "..a", "...", "\r", "\u2028",
 }
 
 // fileNames puts all of them into one directory, since a name that is changed shows as two that became
@@ -108,7 +112,8 @@ func downloadNames(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	// The shell makes them, since a command may name its outputs as it likes.
-	res, err := t.Bash(ctx, con.ID, `cd $OUTPUT_DIR; for n in $'a\r\nX-Injected: yes\r\n\r\nbody' $'b"; filename="other' $'c\x1b[2J' $'d\x7f\xc2\x85' $'e\xff' $'\xe2\x80\xaegnp.exe' 'f;g=h' $'i\nj' "$(printf 'é%.0s' {1..127})"; do echo x >"$n"; done`)
+	res, err := t.Bash(ctx, con.ID,
+		`cd $OUTPUT_DIR; for n in $'a\r\nX-Injected: yes\r\n\r\nbody' $'b"; filename="other' $'c\x1b[2J' $'d\x7f\xc2\x85' $'e\xff' $'\xe2\x80\xaegnp.exe' 'f;g=h' $'i\nj' "$(printf 'é%.0s' {1..127})"; do echo x >"$n"; done`)
 	if err != nil {
 		return "", err
 	}
@@ -122,7 +127,8 @@ func downloadNames(ctx context.Context, t *Target) (string, error) {
 		}
 	}
 	// The same by the other way to store a file: a form's part has its name in a header already.
-	for _, name := range []string{"a\r\nX-Injected: yes", "a\nb", "..", "a/../b\x00", "\x1b[2J", "bad\xff", strings.Repeat("n", 300), `a"; filename="b`, "a%0d%0aX-Injected: yes", "\u202Egnp.exe"} {
+	for _, name := range []string{"a\r\nX-Injected: yes", "a\nb", "..", "a/../b\x00", "\x1b[2J", "bad\xff",
+		strings.Repeat("n", 300), `a"; filename="b`, "a%0d%0aX-Injected: yes", "\u202Egnp.exe"} {
 		a, err := t.upload(ctx, form{part("file", name, "text/plain", "x")})
 		if err != nil {
 			return "", err
@@ -140,7 +146,8 @@ func downloadNames(ctx context.Context, t *Target) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%d outputs and the uploads that were taken have harmless headers", len(res.Result.Result.Content)), nil
+	return fmt.Sprintf("%d outputs and the uploads that were taken have harmless headers",
+		len(res.Result.Result.Content)), nil
 }
 
 // idOf is the ID in an answer.
@@ -152,7 +159,8 @@ func idOf(a answer) string {
 	return f.ID
 }
 
-// harmlessDownload is a Breach if the headers of a stored file's content hold more than one file name for a browser to save it by.
+// harmlessDownload is a Breach if the headers of a stored file's content hold more than one file name for a browser
+// to save it by.
 func (t *Target) harmlessDownload(ctx context.Context, id string) error {
 	a, err := t.ask(ctx, "GET", "/v1/files/"+id+"/content", nil, nil)
 	if err != nil {
@@ -164,7 +172,8 @@ func (t *Target) harmlessDownload(ctx context.Context, id string) error {
 	}
 	kind, params, err := mime.ParseMediaType(all[0])
 	// What mime reads is what a browser would.
-	if err != nil || kind != "attachment" || params["filename"] == "" || strings.ContainsAny(params["filename"], "\r\n\x00\x1b/\\") {
+	if err != nil || kind != "attachment" || params["filename"] == "" ||
+		strings.ContainsAny(params["filename"], "\r\n\x00\x1b/\\") {
 		return Breached("a download has Content-Disposition %q", all[0])
 	}
 	// Without it, a browser may take an uploaded text for a page, and run its scripts with the daemon's
@@ -189,12 +198,14 @@ func jobNames(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := neighbour.Do(ctx, other.ID, proto.Cmd{Command: "echo secret >f", JobID: "theirs", TimeoutSeconds: 60}); err != nil {
+	if _, err := neighbour.Do(ctx, other.ID, proto.Cmd{Command: "echo secret >f", JobID: "theirs",
+		TimeoutSeconds: 60}); err != nil {
 		return "", err
 	}
 	// "inputs" is taken by the workspace's own directory; 65 letters are one more than a name may have.
 	// "theirs" exists, in another tenant's container.
-	for _, job := range []string{"..", ".", "../../etc", "a/b", "/etc", "inputs", "-x", "_x", "a b", "a\nb", "a\x00", "ä", strings.Repeat("j", 65), strings.Repeat("j", 10<<10), "%2e%2e", "theirs"} {
+	for _, job := range []string{"..", ".", "../../etc", "a/b", "/etc", "inputs", "-x", "_x", "a b", "a\nb", "a\x00",
+		"ä", strings.Repeat("j", 65), strings.Repeat("j", 10<<10), "%2e%2e", "theirs"} {
 		if job != "theirs" {
 			_, err := t.Launch(ctx, con.ID, proto.Cmd{Command: "true", JobID: job})
 			if _, err := Refused(err, proto.InvalidArgument); err != nil {
@@ -207,12 +218,14 @@ func jobNames(ctx context.Context, t *Target) (string, error) {
 		}
 	}
 	for _, job := range []string{"Twin", "twin"} {
-		if _, err := t.Do(ctx, con.ID, proto.Cmd{Command: "echo " + job + " >f", JobID: job, TimeoutSeconds: 60}); err != nil {
+		if _, err := t.Do(ctx, con.ID, proto.Cmd{Command: "echo " + job + " >f", JobID: job,
+			TimeoutSeconds: 60}); err != nil {
 			return "", err
 		}
 	}
 	// Nothing here may fold letters, as some file systems do.
-	if got, err := t.Output(ctx, con.ID, "", "cat /workspace/Twin/f /workspace/twin/f"); err != nil || got != "Twin\ntwin" {
+	if got, err := t.Output(ctx, con.ID, "", "cat /workspace/Twin/f /workspace/twin/f"); err != nil ||
+		got != "Twin\ntwin" {
 		return "", Breached("jobs that differ in case share files: %q %v", got, err)
 	}
 	return t.jobReused(ctx, con.ID)
@@ -224,7 +237,8 @@ func (t *Target) jobReused(ctx context.Context, container string) (string, error
 	if _, err := t.Delete(ctx, container, false); err != nil {
 		return "", err
 	}
-	if _, err := t.Manifest(ctx, container, "twin"); proto.CodeOf(err) != proto.NotFound && proto.CodeOf(err) != proto.Expired {
+	if _, err := t.Manifest(ctx, container, "twin"); proto.CodeOf(err) != proto.NotFound &&
+		proto.CodeOf(err) != proto.Expired {
 		return "", Breached("the job of a removed container: %v", err)
 	}
 	con, err := t.Container(ctx, proto.CreateContainer{})
@@ -236,7 +250,8 @@ func (t *Target) jobReused(ctx context.Context, container string) (string, error
 		return "", err
 	}
 	m, err := t.Manifest(ctx, con.ID, "twin")
-	if r := got.Result.Result; err != nil || r == nil || bytes.ContainsRune([]byte(r.Stdout), 'f') || len(m.Files) != 0 || len(m.Execs) != 1 {
+	if r := got.Result.Result; err != nil || r == nil || bytes.ContainsRune([]byte(r.Stdout), 'f') ||
+		len(m.Files) != 0 || len(m.Execs) != 1 {
 		return "", Breached("a job has files or commands of one of that name before: %+v %v", m, err)
 	}
 	return "refused as invalid or not found; twins are two; nothing outlives its container", nil

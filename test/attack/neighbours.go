@@ -36,9 +36,12 @@ def keep():
         try: threading.Thread(target=spin, daemon=True).start()
         except RuntimeError: time.sleep(0.01)
 keep()'`, "", time.Second, 0, 0, 512},
-	{14, "memory-bomb", "take all memory, over and over, with what the kernel kills coming back", `while :; do python3 -c 'x = bytearray(8 << 30)'; done`, "", time.Second, 0, 512 << 20, 0},
-	{14, "tmpfs-bomb", "fill /tmp and /dev/shm over and over", `while :; do head -c 8G /dev/zero > /tmp/a; head -c 8G /dev/zero > /dev/shm/a; rm -f /tmp/a /dev/shm/a; done 2>/dev/null`, "", time.Second, 0, 1 << 30, 0},
-	{7, "disk-bomb", "fill the disk over and over", `while :; do head -c 8G /dev/zero > big; rm -f big; done 2>/dev/null`, "", time.Second, 1 << 30, 0, 0},
+	{14, "memory-bomb", "take all memory, over and over, with what the kernel kills coming back",
+		`while :; do python3 -c 'x = bytearray(8 << 30)'; done`, "", time.Second, 0, 512 << 20, 0},
+	{14, "tmpfs-bomb", "fill /tmp and /dev/shm over and over",
+		`while :; do head -c 8G /dev/zero > /tmp/a; head -c 8G /dev/zero > /dev/shm/a; rm -f /tmp/a /dev/shm/a; done 2>/dev/null`, "", time.Second, 0, 1 << 30, 0},
+	{7, "disk-bomb", "fill the disk over and over",
+		`while :; do head -c 8G /dev/zero > big; rm -f big; done 2>/dev/null`, "", time.Second, 1 << 30, 0, 0},
 	{7, "inode-bomb", "make empty files, links and directories until none can be made, over and over", `python3 -c '
 import os, shutil
 while True:
@@ -49,13 +52,15 @@ while True:
     except OSError: pass
     for d in os.listdir("."):
         if d.startswith("d"): shutil.rmtree(d, True)'`, "", time.Second, 64 << 20, 0, 0},
-	{7, "fsync-storm", "write a little and have it synced, from eight processes", `for i in 1 2 3 4 5 6 7 8; do python3 -c '
+	{7, "fsync-storm", "write a little and have it synced, from eight processes",
+		`for i in 1 2 3 4 5 6 7 8; do python3 -c '
 import os, sys
 f = os.open("sync" + sys.argv[1], os.O_CREAT | os.O_WRONLY)
 while True:
     os.pwrite(f, b"x" * 4096, 0); os.fsync(f)' $i & done; wait`, "", time.Second, 0, 0, 0},
 	{15, "output-flood", "write to standard output without end", `yes`, "", 500 * time.Millisecond, 0, 0, 0},
-	{13, "cpu-spin", "spin in sixteen processes", `for i in $(seq 16); do while :; do :; done & done; wait`, "", 500 * time.Millisecond, 0, 0, 0},
+	{13, "cpu-spin", "spin in sixteen processes", `for i in $(seq 16); do while :; do :; done & done; wait`, "",
+		500 * time.Millisecond, 0, 0, 0},
 	{13, "file-bomb", "open files in as many processes as there may be, until there are no more", `python3 -c '
 import os, time
 def hold():
@@ -76,8 +81,10 @@ func registerHogs() (done struct{}) {
 		register(Case{
 			Group: b.group, Name: "neighbours/" + b.name, Inside: true, Slow: true,
 			Tries: b.tries + ", beside another container",
-			Wants: fmt.Sprintf("the other container's commands take at most %d times as long, and nothing ends but the bomb", mostSlowdown),
-			Run:   b.run,
+			Wants: fmt.Sprintf(
+				"the other container's commands take at most %d times as long, and nothing ends but the bomb",
+				mostSlowdown),
+			Run: b.run,
 		})
 	}
 	return done
@@ -101,7 +108,8 @@ func (b hog) run(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	bomber, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{DiskBytes: b.disk, MemoryBytes: b.memory, PIDs: b.process}})
+	bomber, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{DiskBytes: b.disk, MemoryBytes: b.memory,
+		PIDs: b.process}})
 	if err != nil {
 		return "", err
 	}
@@ -147,7 +155,8 @@ func (t *Target) untouched(ctx context.Context, victim proto.Container) error {
 		return Breached("the other container cannot be asked for any more: %v", err)
 	}
 	if after.State != proto.StateRunning || after.Generation != victim.Generation {
-		return Breached("the other container is %s in generation %d; it was started in %d", after.State, after.Generation, victim.Generation)
+		return Breached("the other container is %s in generation %d; it was started in %d", after.State,
+			after.Generation, victim.Generation)
 	}
 	return nil
 }
@@ -182,7 +191,8 @@ func (t *Target) times(ctx context.Context, container string) ([]time.Duration, 
 	var all []time.Duration
 	for range perRound {
 		began := time.Now()
-		a, err := t.askJSON(ctx, "POST", "/v1/containers/"+container+"/exec", proto.Cmd{Argv: []string{"true"}, TimeoutSeconds: 60})
+		a, err := t.askJSON(ctx, "POST", "/v1/containers/"+container+"/exec", proto.Cmd{Argv: []string{"true"},
+			TimeoutSeconds: 60})
 		if err != nil {
 			return nil, err
 		}

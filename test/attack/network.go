@@ -21,7 +21,8 @@ var _ = register(
 	// machine: the Capital One breach of 2019 began so.
 	attempts(Case{
 		Group: 36, Name: "network/addresses",
-		Tries: "connect from inside to metadata services in all spellings, link-local, private and carrier addresses, gateways and multicast, over TCP and UDP",
+		Tries: "connect from inside to metadata services in all spellings, link-local, private and carrier " +
+			"addresses, gateways and multicast, over TCP and UDP",
 		Wants: "there is no way to any of them",
 	}, asBoth, addressAttempts),
 	// The daemon listens on loopback of the host, which must be another one than the container's.
@@ -42,7 +43,8 @@ var _ = register(
 	// tunnels).
 	attempts(Case{
 		Group: 37, Name: "network/names",
-		Tries: "resolve names through every usual resolver, and send queries that carry data to public ones, over UDP, TCP, DoT and DoH",
+		Tries: "resolve names through every usual resolver, and send queries that carry data to public ones, over " +
+			"UDP, TCP, DoT and DoH",
 		Wants: "no name resolves and no query leaves",
 	}, asBoth, nameAttempts),
 	// Raw sockets forge senders and answer for others: ARP and DHCP decide where a network's traffic goes
@@ -61,9 +63,12 @@ func addressAttempts() []attempt {
 	for _, host := range []string{
 		// The same address in forms that filters of text have let through: mapped and translated IPv6,
 		// octal, decimal, hexadecimal and shortened.
-		"169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]", "100.100.100.200", "168.63.129.16",
-		"192.0.0.192", "10.0.0.1", "10.0.2.2", "172.16.0.1", "172.17.0.1", "192.168.0.1", "192.168.122.1", "100.64.0.1", "198.18.0.1", "[fe80::1]", "[fe80::1%25lo]", "[fc00::1]",
-		"224.0.0.1", "[ff02::1]", "255.255.255.255", "8.8.8.8", "1.1.1.1", "[2606:4700:4700::1111]", "0251.0376.0251.0376", "2852039166", "0xa9fea9fe", "169.254.43518",
+		"169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]",
+		"[64:ff9b::a9fe:a9fe]", "100.100.100.200", "168.63.129.16",
+		"192.0.0.192", "10.0.0.1", "10.0.2.2", "172.16.0.1", "172.17.0.1", "192.168.0.1", "192.168.122.1", "100.64.0.1",
+		"198.18.0.1", "[fe80::1]", "[fe80::1%25lo]", "[fc00::1]",
+		"224.0.0.1", "[ff02::1]", "255.255.255.255", "8.8.8.8", "1.1.1.1", "[2606:4700:4700::1111]",
+		"0251.0376.0251.0376", "2852039166", "0xa9fea9fe", "169.254.43518",
 	} {
 		for _, network := range []string{"tcp", "udp"} {
 			all = append(all, attempt{network + " " + host, func() error {
@@ -97,7 +102,8 @@ func daemonPort(ctx context.Context, t *Target) (string, error) {
 	var found []string
 	// 0.0.0.0 and :: mean this machine to the kernel; host.docker.internal is the host's name under
 	// another engine.
-	if err := t.Probe(ctx, con.ID, "", "connect", &found, port, "127.0.0.1", "127.0.0.2", "127.255.255.254", "::1", "0.0.0.0", "::", "localhost", u.Hostname(), "host.docker.internal"); err != nil {
+	if err := t.Probe(ctx, con.ID, "", "connect", &found, port, "127.0.0.1", "127.0.0.2", "127.255.255.254", "::1",
+		"0.0.0.0", "::", "localhost", u.Hostname(), "host.docker.internal"); err != nil {
 		return "", err
 	}
 	if len(found) > 0 {
@@ -163,7 +169,8 @@ func interfaceAttempts() []attempt {
 // The message is written by hand: 16 bytes of a netlink header, and an empty ifinfomsg.
 func addDummy(fd int) error {
 	msg := make([]byte, 32)
-	msg[0], msg[4], msg[6], msg[7] = 32, unix.RTM_NEWLINK, unix.NLM_F_REQUEST|unix.NLM_F_ACK, 0x06 // create, exclusively
+	// create, exclusively
+	msg[0], msg[4], msg[6], msg[7] = 32, unix.RTM_NEWLINK, unix.NLM_F_REQUEST|unix.NLM_F_ACK, 0x06
 	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
@@ -184,12 +191,14 @@ func addDummy(fd int) error {
 // between.
 func nameAttempts() []attempt {
 	var all []attempt
-	for _, name := range []string{"example.com", "example.com.", "secret.exfiltrated.example.com", "metadata.google.internal", "169.254.169.254.nip.io", "xn--e1afmkfd.example"} {
+	for _, name := range []string{"example.com", "example.com.", "secret.exfiltrated.example.com",
+		"metadata.google.internal", "169.254.169.254.nip.io", "xn--e1afmkfd.example"} {
 		all = append(all, attempt{"resolve " + name, func() error { _, err := net.LookupHost(name); return err }})
 	}
 	// 127.0.0.53 and 127.0.0.11 are resolvers that other systems put there; 10.96.0.10 is that of many
 	// clusters.
-	for _, server := range []string{"127.0.0.1:53", "127.0.0.53:53", "127.0.0.11:53", "8.8.8.8:53", "1.1.1.1:853", "1.1.1.1:443", "[2001:4860:4860::8888]:53", "10.96.0.10:53", "224.0.0.251:5353"} {
+	for _, server := range []string{"127.0.0.1:53", "127.0.0.53:53", "127.0.0.11:53", "8.8.8.8:53", "1.1.1.1:853",
+		"1.1.1.1:443", "[2001:4860:4860::8888]:53", "10.96.0.10:53", "224.0.0.251:5353"} {
 		for _, network := range []string{"udp", "tcp"} {
 			all = append(all, attempt{network + " query to " + server, func() error { return query(network, server) }})
 		}
@@ -207,7 +216,8 @@ func query(network, server string) error {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
 	// A question for the address of example.com, as on the wire.
-	if _, err := conn.Write([]byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07example\x03com\x00\x00\x01\x00\x01")); err != nil {
+	if _, err := conn.Write(
+		[]byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07example\x03com\x00\x00\x01\x00\x01")); err != nil {
 		return err
 	}
 	_, err = conn.Read(make([]byte, 512))
@@ -232,10 +242,13 @@ func packetAttempts() []attempt {
 		// Ethernet's protocol numbers stand in network order: 0x0806 is ARP.
 		send("ARP", unix.AF_PACKET, unix.SOCK_RAW, 0x0608, &unix.SockaddrLinklayer{Ifindex: 1}),
 		send("a packet of any kind", unix.AF_PACKET, unix.SOCK_DGRAM, 0x0300, &unix.SockaddrLinklayer{Ifindex: 1}),
-		send("a spoofed source", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW, &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, 1}}),
+		send("a spoofed source", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW, &unix.SockaddrInet4{
+			Addr: [4]byte{10, 0, 0, 1}}),
 		send("a ping", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP, &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, 1}}),
-		send("a ping without rights", unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP, &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, 1}}),
-		send("a neighbour advertisement", unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6, &unix.SockaddrInet6{Addr: [16]byte{0xff, 2, 15: 1}}),
+		send("a ping without rights", unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP, &unix.SockaddrInet4{
+			Addr: [4]byte{10, 0, 0, 1}}),
+		send("a neighbour advertisement", unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6, &unix.SockaddrInet6{
+			Addr: [16]byte{0xff, 2, 15: 1}}),
 		send("DHCP", unix.AF_INET, unix.SOCK_DGRAM, 0, &unix.SockaddrInet4{Addr: broadcast, Port: 67}),
 		send("broadcast", unix.AF_INET, unix.SOCK_DGRAM, 0, &unix.SockaddrInet4{Addr: broadcast, Port: 9}),
 	}

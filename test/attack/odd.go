@@ -16,7 +16,8 @@ var _ = register(
 	// A reader that hangs holds a lock, a connection and a goroutine; a few of them are an outage.
 	Case{
 		Group: 5, Name: "odd/kinds", Inside: true,
-		Tries: "use every verb on FIFOs, sockets, devices, links to /dev/zero, a file of holes of an exbibyte, and one that grows",
+		Tries: "use every verb on FIFOs, sockets, devices, links to /dev/zero, a file of holes of an exbibyte, and " +
+			"one that grows",
 		Wants: "each answers within seconds, and only regular files are read",
 		Run:   oddKinds,
 	},
@@ -24,8 +25,9 @@ var _ = register(
 	Case{
 		Group: 5, Name: "odd/outputs", Inside: true,
 		Tries: "leave the same in $OUTPUT_DIR and in a job",
-		Wants: "the command's end is told within seconds, with notes of what was not stored, and the daemon's memory stays where it was",
-		Run:   oddOutputs,
+		Wants: "the command's end is told within seconds, with notes of what was not stored, and the daemon's " +
+			"memory stays where it was",
+		Run: oddOutputs,
 	},
 	// Lists and manifests grow with what a container makes, so each needs a bound and has to say when it
 	// is reached.
@@ -121,7 +123,8 @@ func oddOutputs(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	res, err := t.Do(ctx, con.ID, proto.Cmd{Command: "mkdir job; (cd job; " + makeOdd + "); cd $OUTPUT_DIR; echo fine >fine; " + makeOdd, TimeoutSeconds: 60})
+	res, err := t.Do(ctx, con.ID, proto.Cmd{Command: "mkdir job; (cd job; " + makeOdd + "); cd $OUTPUT_DIR; echo " +
+		"fine >fine; " + makeOdd, TimeoutSeconds: 60})
 	if err != nil {
 		return "", err
 	}
@@ -175,7 +178,8 @@ func manyFiles(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	script := fmt.Sprintf("mkdir -p /workspace/many/dirs; cd /workspace/many; seq %d | xargs touch; cd dirs; seq %d | xargs mkdir", files, files/10)
+	script := fmt.Sprintf("mkdir -p /workspace/many/dirs; cd /workspace/many; seq %d | xargs touch; cd dirs; seq %d "+
+		"| xargs mkdir", files, files/10)
 	if _, err := t.Output(ctx, b.id, "", script); err != nil {
 		return "", err
 	}
@@ -269,7 +273,8 @@ func diskFull(ctx context.Context, t *Target) (string, error) {
 		return "", Breached("the upload left %q %v", left, err)
 	}
 	// The disk is filled to its end by the container itself; then the editor has no room for a copy.
-	if _, err := t.Output(ctx, b.id, "", "cd /workspace; head -c 80M /dev/urandom >filler 2>/dev/null; echo old >kept 2>/dev/null; true"); err != nil {
+	if _, err := t.Output(ctx, b.id, "", "cd /workspace; head -c 80M /dev/urandom >filler 2>/dev/null; echo old "+
+		">kept 2>/dev/null; true"); err != nil {
 		return "", err
 	}
 	a, err := editor("create", map[string]any{"file_text": strings.Repeat("new ", 300_000)})(ctx, b, "/workspace/kept")
@@ -279,7 +284,8 @@ func diskFull(ctx context.Context, t *Target) (string, error) {
 	if err := a.refusedOrDone("an edit on a full disk"); err != nil {
 		return "", err
 	}
-	if _, err := t.Output(ctx, b.id, "", "rm /workspace/filler; cd /workspace; test -z \"$(find . -name '.berth*')\""); err != nil {
+	if _, err := t.Output(ctx, b.id, "",
+		"rm /workspace/filler; cd /workspace; test -z \"$(find . -name '.berth*')\""); err != nil {
 		return "", Breached("something is left of it: %v", err)
 	}
 	if _, err := fs.Write(ctx, "/workspace/small", 0, strings.NewReader("x"), 1); err != nil {

@@ -26,7 +26,8 @@ var _ = register(
 	// What goes into JSON has to be UTF-8, and what arrives in two reads may be one character.
 	Case{
 		Group: 16, Name: "output/odd", Inside: true,
-		Tries: "write single bytes, invalid UTF-8 cut between writes, terminal escapes, after the exit, and to a closed stdout",
+		Tries: "write single bytes, invalid UTF-8 cut between writes, terminal escapes, after the exit, and to a " +
+			"closed stdout",
 		Wants: "the result is valid UTF-8, whole, and nothing of it comes after the end",
 		Run:   oddOutput,
 	},
@@ -92,7 +93,8 @@ func floods(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("%s: the daemon grew from %d to %d MiB", what, before>>20, after>>20)
 		}
 	}
-	return fmt.Sprintf("five floods of %d MiB were cut, the daemon did not grow by more than %d MiB", size>>20, maxGrowth>>20), t.alive(ctx, con.ID)
+	return fmt.Sprintf("five floods of %d MiB were cut, the daemon did not grow by more than %d MiB", size>>20,
+		maxGrowth>>20), t.alive(ctx, con.ID)
 }
 
 // oddOutput gives the bytes that are to come out, for each script.
@@ -122,7 +124,8 @@ func oddOutput(ctx context.Context, t *Target) (string, error) {
 		}
 	}
 	// What comes after the end belongs to nobody: a result that changes was not a result.
-	res, err := t.ended(ctx, con.ID, "output after the end", "echo early; (sleep 0.3; echo late; sleep 0.1; touch /tmp/written) & disown; exit 0", 30, proto.EndExit)
+	res, err := t.ended(ctx, con.ID, "output after the end", "echo early; (sleep 0.3; echo late; sleep 0.1; touch "+
+		"/tmp/written) & disown; exit 0", 30, proto.EndExit)
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +133,8 @@ func oddOutput(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	again, err := t.Wait(ctx, con.ID, res.Exec.ID)
-	if err != nil || again.Result.Result.Stdout != res.Result.Result.Stdout || again.Exec.StdoutBytes != res.Exec.StdoutBytes {
+	if err != nil || again.Result.Result.Stdout != res.Result.Result.Stdout ||
+		again.Exec.StdoutBytes != res.Exec.StdoutBytes {
 		return "", Breached("the result of a command changed after its end: %+v %v", again.Exec, err)
 	}
 	return "seven kinds of output came as they should, and none after the end", nil
@@ -153,7 +157,8 @@ func fastOutput(ctx context.Context, t *Target) (string, error) {
 		wg.Go(func() {
 			for i := w; i < n && errs[w] == nil; i += workers {
 				var got string
-				if got, errs[w] = t.Output(ctx, con.ID, "", fmt.Sprintf("echo %d", i)); errs[w] == nil && got != fmt.Sprint(i) {
+				if got, errs[w] = t.Output(ctx, con.ID, "", fmt.Sprintf("echo %d", i)); errs[w] == nil &&
+					got != fmt.Sprint(i) {
 					errs[w] = Breached("command %d gave %q", i, got)
 				}
 			}
@@ -171,8 +176,10 @@ func fastOutput(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if took := time.Since(began); took > patience || res.Result.Result.Stdout != "done\n" || res.Exec.End.Leftover != 1 {
-		return "", Breached("a command that left a grandchild ended after %v with %q, %d left over", took, res.Result.Result.Stdout, res.Exec.End.Leftover)
+	if took := time.Since(began); took > patience || res.Result.Result.Stdout != "done\n" ||
+		res.Exec.End.Leftover != 1 {
+		return "", Breached("a command that left a grandchild ended after %v with %q, %d left over", took,
+			res.Result.Result.Stdout, res.Exec.End.Leftover)
 	}
 	return fmt.Sprintf("%d fast commands lost nothing; a grandchild held up none", n), nil
 }
@@ -193,7 +200,8 @@ func atOnce(ctx context.Context, t *Target) (string, error) {
 	for i := range n {
 		wg.Go(func() {
 			res, err := t.Do(ctx, con.ID, proto.Cmd{Command: fmt.Sprintf("sleep 0.2; echo %d", i), TimeoutSeconds: 120})
-			if err == nil && (res.Result.Result == nil || strings.TrimSpace(res.Result.Result.Stdout) != fmt.Sprint(i)) {
+			if err == nil && (res.Result.Result == nil || strings.TrimSpace(res.Result.Result.Stdout) != fmt.Sprint(
+				i)) {
 				err = Breached("command %d ended with %s", i, describe(res))
 			}
 			errs[i] = err

@@ -16,7 +16,8 @@ var _ = register(
 	// UTF-8, NUL, links of /proc.
 	Case{
 		Group: 1, Name: "paths/forms", Inside: true,
-		Tries: "name a file of the host in every form of a path that once fooled somebody, to every verb on files and to the editor",
+		Tries: "name a file of the host in every form of a path that once fooled somebody, to every verb on files " +
+			"and to the editor",
 		Wants: "nothing of the host is shown or changed, no answer is an internal error, and the container still works",
 		Run:   pathForms,
 	},
@@ -39,12 +40,17 @@ func formsOf(path string) []string {
 		path, "/" + path, "//" + path, "/." + path, path + "/", path + "/.", path + "/..", "/" + up + rel, up + rel,
 		"/workspace/" + up + rel, "./" + up + rel, "inputs/" + up + rel, "$INPUT_DIR/" + up + rel,
 		strings.ReplaceAll(up, "../", "%2e%2e%2f") + rel, strings.ReplaceAll(up, "../", "%252e%252e%252f") + rel,
-		strings.ReplaceAll(up, "/", `\`) + strings.ReplaceAll(rel, "/", `\`), strings.ReplaceAll(up, "../", "..;/") + rel,
-		strings.ReplaceAll(up, "../", "....//") + rel, strings.ReplaceAll(up, "../", "\u2025/") + rel, strings.ReplaceAll(up, "..", "\xc0\xae\xc0\xae") + rel,
+		strings.ReplaceAll(up, "/", `\`) + strings.ReplaceAll(rel, "/", `\`), strings.ReplaceAll(up, "../", "..;/") +
+			rel,
+		strings.ReplaceAll(up, "../", "....//") + rel, strings.ReplaceAll(up, "../", "\u2025/") + rel,
+		strings.ReplaceAll(up, "..", "\xc0\xae\xc0\xae") + rel,
 		path + "\x00", path + "\x00.txt", "x\x00/../" + path,
-		"/proc/1/root" + path, "/proc/self/root" + path, "/proc/thread-self/root" + path, "/proc/1/cwd/" + up + rel, "/proc/self/cwd/" + up + rel,
-		"/dev/fd/3", "/dev/fd/5/" + up + rel, "/proc/self/fd/8/" + up + rel, "/proc/1/fd/7", "/proc/self/exe", "/.berth/run/guest.sock",
-		"file://" + path, "~root/" + up + rel, "C:" + path, " ", ".", "..", "/", "", "-rf", strings.Repeat("d/", 3000), strings.Repeat("n", 300), "/workspace/" + strings.Repeat("n/../", 500) + up + rel,
+		"/proc/1/root" + path, "/proc/self/root" + path, "/proc/thread-self/root" + path, "/proc/1/cwd/" + up + rel,
+		"/proc/self/cwd/" + up + rel,
+		"/dev/fd/3", "/dev/fd/5/" + up + rel, "/proc/self/fd/8/" + up + rel, "/proc/1/fd/7", "/proc/self/exe",
+		"/.berth/run/guest.sock",
+		"file://" + path, "~root/" + up + rel, "C:" + path, " ", ".", "..", "/", "", "-rf", strings.Repeat("d/", 3000),
+		strings.Repeat("n", 300), "/workspace/" + strings.Repeat("n/../", 500) + up + rel,
 	}
 }
 
@@ -114,7 +120,8 @@ func systemPaths(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	refused := 0
-	for _, path := range []string{"/etc/shadow", "/etc/passwd", "/etc", "/root", "/usr/bin/env", "/bin/bash", "/.berth", "/.berth/run/guest.sock", "/proc/1/mem", "/proc/sysrq-trigger"} {
+	for _, path := range []string{"/etc/shadow", "/etc/passwd", "/etc", "/root", "/usr/bin/env", "/bin/bash", "/.berth",
+		"/.berth/run/guest.sock", "/proc/1/mem", "/proc/sysrq-trigger"} {
 		for _, v := range verbs {
 			a, err := v.do(ctx, b, path)
 			if err != nil {

@@ -22,19 +22,22 @@ var _ = register(
 	// brings.
 	attempts(Case{
 		Group: 32, Name: "privilege/gain",
-		Tries: "become root as the ordinary user: set-user-ID programs, su, file and ambient capabilities, and raise capabilities as root",
+		Tries: "become root as the ordinary user: set-user-ID programs, su, file and ambient capabilities, and " +
+			"raise capabilities as root",
 		Wants: "no_new_privs holds, and the capabilities stay what they are",
 	}, asBoth, privilegeAttempts),
 	// Each of these changes the machine, or another process than one's own.
 	attempts(Case{
 		Group: 32, Name: "privilege/kernel",
-		Tries: "load a module, trace PID 1, set the host's name and clock, change limits, real-time priority and another user's processes",
+		Tries: "load a module, trace PID 1, set the host's name and clock, change limits, real-time priority and " +
+			"another user's processes",
 		Wants: "each is refused",
 	}, asBoth, kernelPowerAttempts),
 	// A set-user-ID file that root leaves in the workspace would stay there for the next container.
 	Case{
 		Group: 32, Name: "privilege/set-user-id", Inside: true,
-		Tries: "as the container's root, leave a set-user-ID and a set-group-ID shell wherever there is room, and run them as the ordinary user",
+		Tries: "as the container's root, leave a set-user-ID and a set-group-ID shell wherever there is room, and " +
+			"run them as the ordinary user",
 		Wants: "they run as the ordinary user",
 		Run:   setUserID,
 	},
@@ -58,7 +61,9 @@ func privilegeAttempts() []attempt {
 	}
 	// The ones that have led out of containers: mounts, modules, raw memory and sockets, tracing, devices,
 	// handles, and bpf.
-	for _, c := range []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_MODULE, unix.CAP_SYS_RAWIO, unix.CAP_SYS_PTRACE, unix.CAP_NET_RAW, unix.CAP_NET_ADMIN, unix.CAP_MKNOD, unix.CAP_SYS_TIME, unix.CAP_DAC_READ_SEARCH, unix.CAP_BPF} {
+	for _, c := range []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_MODULE, unix.CAP_SYS_RAWIO, unix.CAP_SYS_PTRACE,
+		unix.CAP_NET_RAW, unix.CAP_NET_ADMIN, unix.CAP_MKNOD, unix.CAP_SYS_TIME, unix.CAP_DAC_READ_SEARCH,
+		unix.CAP_BPF} {
 		all = append(all,
 			attempt{fmt.Sprintf("capability %d, effective", c), func() error { return raiseCapability(c) }},
 			attempt{fmt.Sprintf("capability %d, ambient", c), func() error {
@@ -68,7 +73,8 @@ func privilegeAttempts() []attempt {
 	// The kernel keeps file capabilities in an extended attribute, so that writing it is giving them.
 	for _, path := range []string{"/tmp/.probe", "/workspace/capable", "/etc/hosts"} {
 		all = append(all, attempt{"file capabilities on " + path, func() error {
-			vfs := []byte{1, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0} // all of them, effective
+			// all of them, effective
+			vfs := []byte{1, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}
 			if path == "/workspace/capable" {
 				if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
 					return moot("%v", err)
@@ -170,17 +176,29 @@ func kernelPowerAttempts() []attempt {
 		{"the host's name", func() error { return unix.Sethostname([]byte("attacked")) }},
 		{"the clock", func() error { return unix.Settimeofday(&unix.Timeval{Sec: 1}) }},
 		{"a real-time class", func() error {
-			return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+			return unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO,
+				Priority: 1}, 0)
 		}},
-		{"a better nice value", func() error { return opened(unix.Setpriority(unix.PRIO_PROCESS, 0, -10), "the order of processes") }},
+		{"a better nice value", func() error {
+			return opened(unix.Setpriority(unix.PRIO_PROCESS, 0, -10),
+				"the order of processes")
+		}},
 		{"real-time input and output", func() error {
 			return errnoOf(syscall.RawSyscall(unix.SYS_IOPRIO_SET, 1, 0, 1<<13))
 		}},
 		{"more open files than the hard limit", func() error { return raiseLimit(unix.RLIMIT_NOFILE) }},
 		{"a core beyond the hard limit", func() error { return raiseLimit(unix.RLIMIT_CORE) }},
 		{"memory that cannot be swapped, without limit", func() error { return raiseLimit(unix.RLIMIT_MEMLOCK) }},
-		{"a low port's raw neighbour", func() error { _, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP); return err }},
-		{"a tun device", func() error { _, err := unix.Open("/dev/net/tun", unix.O_RDWR, 0); return opened(err, "/dev/net/tun") }},
+		{"a low port's raw neighbour", func() error {
+			_, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW,
+				unix.IPPROTO_ICMP)
+			return err
+		}},
+		{"a tun device", func() error {
+			_, err := unix.Open("/dev/net/tun", unix.O_RDWR, 0)
+			return opened(
+				err, "/dev/net/tun")
+		}},
 		{"fuse", func() error { _, err := unix.Open("/dev/fuse", unix.O_RDWR, 0); return opened(err, "/dev/fuse") }},
 	}
 }
@@ -215,11 +233,13 @@ func setUserID(ctx context.Context, t *Target) (string, error) {
 	}
 	const places = "/tmp /dev/shm /workspace /usr/local/bin /"
 	// env prints its ID itself: a shell would give the rights up.
-	made, err := t.Output(ctx, con.ID, proto.UserRoot, `for d in `+places+`; do cp /usr/bin/python3.* $d/attack-suid 2>/dev/null || cp $(readlink -f /usr/bin/python3) $d/attack-suid; chown root:root $d/attack-suid; chmod 6755 $d/attack-suid && stat -c %a $d/attack-suid; done | sort | uniq -c | tr -s ' \n' ' '`)
+	made, err := t.Output(ctx, con.ID, proto.UserRoot, `for d in `+places+
+		`; do cp /usr/bin/python3.* $d/attack-suid 2>/dev/null || cp $(readlink -f /usr/bin/python3) $d/attack-suid; chown root:root $d/attack-suid; chmod 6755 $d/attack-suid && stat -c %a $d/attack-suid; done | sort | uniq -c | tr -s ' \n' ' '`)
 	if err != nil {
 		return "", err
 	}
-	got, err := t.Output(ctx, con.ID, "", `for d in `+places+`; do $d/attack-suid -c 'import os; print(os.geteuid(), os.getegid())'; done | sort -u | tr '\n' ' '`)
+	got, err := t.Output(ctx, con.ID, "", `for d in `+places+
+		`; do $d/attack-suid -c 'import os; print(os.geteuid(), os.getegid())'; done | sort -u | tr '\n' ' '`)
 	if err != nil {
 		return "", err
 	}

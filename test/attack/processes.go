@@ -18,14 +18,16 @@ var _ = register(
 	Case{
 		Group: 13, Name: "processes/bombs", Inside: true, Alone: true,
 		Tries: "fork, start threads and leave zombies without end",
-		Wants: "the container's limit stops it, the time limit ends it, nothing of it is left, and the container still works",
-		Run:   bombs,
+		Wants: "the container's limit stops it, the time limit ends it, nothing of it is left, and the container " +
+			"still works",
+		Run: bombs,
 	},
 	// A time limit that kills just the process group is one that anybody can step out of, by accident as
 	// well.
 	Case{
 		Group: 13, Name: "processes/escape", Inside: true,
-		Tries: "outlive a command by double forks, setsid, another process group, a cleared environment, and handlers for every signal",
+		Tries: "outlive a command by double forks, setsid, another process group, a cleared environment, and " +
+			"handlers for every signal",
 		Wants: "after the command's time limit none of its processes is left, and those left by one that ended are told of",
 		Run:   processEscape,
 	},
@@ -47,7 +49,8 @@ var _ = register(
 	// A shell's 137 may be a code or a signal. The API tells them apart, so it has to be right.
 	Case{
 		Group: 18, Name: "processes/ends", Inside: true,
-		Tries: "end by each signal and code, and run what is missing, not executable, a directory, without interpreter, empty, or too large",
+		Tries: "end by each signal and code, and run what is missing, not executable, a directory, without " +
+			"interpreter, empty, or too large",
 		Wants: "each end is told as it was, each command that cannot be run by name",
 		Run:   ends,
 	},
@@ -62,7 +65,8 @@ var _ = register(
 
 // ended runs a script with a time limit and sees that it ends for one of the reasons, soon after that.
 // Patience on top of the limit is for killing and reading the rest.
-func (t *Target) ended(ctx context.Context, container, what, script string, limit float64, reasons ...proto.EndReason) (proto.ExecResult, error) {
+func (t *Target) ended(ctx context.Context, container, what, script string, limit float64, reasons ...proto.EndReason) (
+	proto.ExecResult, error) {
 	began := time.Now()
 	res, err := t.Do(ctx, container, proto.Cmd{Command: script, TimeoutSeconds: limit})
 	if err != nil {
@@ -83,7 +87,9 @@ func (t *Target) ended(ctx context.Context, container, what, script string, limi
 // The look is taken by root through /proc, so that nothing hides by its user; the line that looks is left
 // out.
 func (t *Target) nothingRuns(ctx context.Context, container, mark string) error {
-	got, err := t.Output(ctx, container, proto.UserRoot, `for p in /proc/[0-9]*; do [ "$p" = /proc/$$ ] || tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -F `+mark+` | grep -vF 'for p in'; done; true`)
+	got, err := t.Output(ctx, container, proto.UserRoot,
+		`for p in /proc/[0-9]*; do [ "$p" = /proc/$$ ] || tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -F `+mark+
+			` | grep -vF 'for p in'; done; true`)
 	if err != nil {
 		return err
 	}
@@ -100,9 +106,11 @@ func bombs(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	for what, script := range map[string]string{
-		"a fork bomb":      "exec -a bomb-4711 bash -c 'b() { b | b & }; b; sleep 600'",
-		"a thread bomb":    "exec -a bomb-4711 python3 -c 'import threading,time\nwhile 1:\n try: threading.Thread(target=time.sleep, args=(600,)).start()\n except RuntimeError: pass'",
-		"a zombie factory": "exec -a bomb-4711 python3 -c 'import os,time\nwhile 1:\n try:\n  if os.fork() == 0: os._exit(0)\n except OSError: time.sleep(0.01)'",
+		"a fork bomb": "exec -a bomb-4711 bash -c 'b() { b | b & }; b; sleep 600'",
+		"a thread bomb": "exec -a bomb-4711 python3 -c 'import threading,time\nwhile 1:\n try: " +
+			"threading.Thread(target=time.sleep, args=(600,)).start()\n except RuntimeError: pass'",
+		"a zombie factory": "exec -a bomb-4711 python3 -c 'import os,time\nwhile 1:\n try:\n  if os.fork() == 0: " +
+			"os._exit(0)\n except OSError: time.sleep(0.01)'",
 	} {
 		// Which end it is depends on whether the bomb's first process could go on; that all of it is gone
 		// does not.
@@ -124,9 +132,12 @@ var survivors = map[string]string{
 	"a double fork":         "(exec -a mark-4711 sleep 600 &) & wait",
 	"setsid":                "setsid -f bash -c 'exec -a mark-4711 sleep 600'",
 	"a cleared environment": "setsid -f env -i /bin/bash -c 'exec -a mark-4711 sleep 600' </dev/null >/dev/null 2>&1",
-	"ignored signals":       "setsid -f bash -c 'trap \"\" HUP INT QUIT TERM USR1 USR2 PIPE; exec -a mark-4711 sleep 600' >/dev/null 2>&1",
-	"all of them":           "setsid -f env -i /usr/bin/setsid -f /bin/bash -c 'trap \"\" HUP TERM; (exec -a mark-4711 sleep 600 </dev/null >/dev/null 2>&1 &)' </dev/null >/dev/null 2>&1",
-	"a breeder":             "setsid -f bash -c 'for i in 1 2 3 4 5 6 7 8; do (exec -a mark-4711 sleep 600 &); done; exec -a mark-4711 sleep 600' >/dev/null 2>&1",
+	"ignored signals": "setsid -f bash -c 'trap \"\" HUP INT QUIT TERM USR1 USR2 PIPE; exec -a mark-4711 " +
+		"sleep 600' >/dev/null 2>&1",
+	"all of them": "setsid -f env -i /usr/bin/setsid -f /bin/bash -c 'trap \"\" HUP TERM; (exec -a " +
+		"mark-4711 sleep 600 </dev/null >/dev/null 2>&1 &)' </dev/null >/dev/null 2>&1",
+	"a breeder": "setsid -f bash -c 'for i in 1 2 3 4 5 6 7 8; do (exec -a mark-4711 sleep 600 &); " +
+		"done; exec -a mark-4711 sleep 600' >/dev/null 2>&1",
 }
 
 // processEscape tries each way twice: with a time limit that ends it, and with an end of its own that
@@ -164,12 +175,14 @@ func memoryBombs(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	oom, err := t.ended(ctx, con.ID, "allocation", "exec python3 -c 'x=[]\nwhile 1: x.append(bytearray(1<<20))'", 60, proto.EndOutOfMemory, proto.EndExit, proto.EndLost)
+	oom, err := t.ended(ctx, con.ID, "allocation", "exec python3 -c 'x=[]\nwhile 1: x.append(bytearray(1<<20))'", 60,
+		proto.EndOutOfMemory, proto.EndExit, proto.EndLost)
 	if err != nil {
 		return "", err
 	}
 	// Where a process gets an error in place of its memory, it ends by itself; any other end has to name the reason.
-	if end := oom.Exec.End; end.Reason == proto.EndExit && (end.ReturnCode == 0 || oom.Result.Result != nil && !strings.Contains(oom.Result.Result.Stderr, "MemoryError")) || end.Reason == proto.EndLost {
+	if end := oom.Exec.End; end.Reason == proto.EndExit && (end.ReturnCode == 0 || oom.Result.Result != nil &&
+		!strings.Contains(oom.Result.Result.Stderr, "MemoryError")) || end.Reason == proto.EndLost {
 		return "", Breached("a process that took all memory is told as: %s", describe(oom))
 	}
 	for what, script := range map[string]string{
@@ -179,18 +192,21 @@ func memoryBombs(ctx context.Context, t *Target) (string, error) {
 		// the limit may be read.
 		"page cache": "head -c 300M /dev/zero >/workspace/bomb && cat /workspace/bomb >/dev/null; rm -f /workspace/bomb",
 	} {
-		res, err := t.ended(ctx, con.ID, what, script, 60, proto.EndExit, proto.EndOutOfMemory, proto.EndSignal, "disk_quota")
+		res, err := t.ended(ctx, con.ID, what, script, 60, proto.EndExit, proto.EndOutOfMemory, proto.EndSignal,
+			"disk_quota")
 		if err != nil {
 			return "", err
 		}
 		if what != "page cache" && res.Exec.End.ReturnCode == 0 {
 			return "", Breached("%s took more than the container has", what)
 		}
-		if _, err := t.Output(ctx, con.ID, proto.UserRoot, "rm -f /dev/shm/bomb /tmp/bomb /workspace/bomb"); err != nil {
+		if _, err := t.Output(ctx, con.ID, proto.UserRoot,
+			"rm -f /dev/shm/bomb /tmp/bomb /workspace/bomb"); err != nil {
 			return "", err
 		}
 	}
-	return "told as " + string(oom.Exec.End.Reason) + "; memory file systems are full before the container is", t.alive(ctx, con.ID)
+	return "told as " + string(oom.Exec.End.Reason) + "; memory file systems are full before the container is",
+		t.alive(ctx, con.ID)
 }
 
 // cpuSpin counts the CPU time that the kernel counted, not how long it took.
@@ -200,7 +216,9 @@ func cpuSpin(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	res, err := t.ended(ctx, con.ID, "spinning", "for i in 1 2 3 4; do (while :; do :; done) & done; timeout 2 python3 -c 'import threading\nfor i in range(100): threading.Timer(1e-3, lambda: None).start()'; wait", limit, proto.EndTimeout)
+	res, err := t.ended(ctx, con.ID, "spinning", "for i in 1 2 3 4; do (while :; do :; done) & done; timeout 2 "+
+		"python3 -c 'import threading\nfor i in range(100): threading.Timer(1e-3, lambda: None).start()'; wait", limit,
+		proto.EndTimeout)
 	if err != nil {
 		return "", err
 	}
@@ -210,7 +228,8 @@ func cpuSpin(ctx context.Context, t *Target) (string, error) {
 	}
 	for what, script := range map[string]string{
 		"a negative nice": "nice -n -20 true 2>&1 | grep -i denied",
-		"realtime":        "! python3 -c 'import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))' 2>/dev/null",
+		"realtime": "! python3 -c 'import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))' " +
+			"2>/dev/null",
 	} {
 		for _, user := range []string{proto.UserDefault, proto.UserRoot} {
 			if _, err := t.Output(ctx, con.ID, user, script); err != nil && t.Class == proto.ClassRunc {
@@ -218,7 +237,8 @@ func cpuSpin(ctx context.Context, t *Target) (string, error) {
 			}
 		}
 	}
-	return fmt.Sprintf("ended after %.0f s, %.1f CPU seconds used", limit, res.Exec.End.CPUSeconds), t.alive(ctx, con.ID)
+	return fmt.Sprintf("ended after %.0f s, %.1f CPU seconds used", limit, res.Exec.End.CPUSeconds),
+		t.alive(ctx, con.ID)
 }
 
 // ends has a command end by each signal and by the codes that shells give a meaning to.
@@ -227,8 +247,10 @@ func ends(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, sig := range []string{"HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM", "XCPU"} {
-		res, err := t.ended(ctx, con.ID, "SIG"+sig, "ulimit -c 0; exec /bin/sh -c 'kill -"+sig+" $$; sleep 5'", 20, proto.EndSignal)
+	for _, sig := range []string{"HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV",
+		"USR2", "PIPE", "ALRM", "TERM", "XCPU"} {
+		res, err := t.ended(ctx, con.ID, "SIG"+sig, "ulimit -c 0; exec /bin/sh -c 'kill -"+sig+" $$; sleep 5'", 20,
+			proto.EndSignal)
 		if err != nil {
 			return "", err
 		}
@@ -248,7 +270,8 @@ func ends(ctx context.Context, t *Target) (string, error) {
 // unrunnable asks for commands that cannot be run.
 // 127 is for what is not there and 126 for what is no program, as in every shell.
 func (t *Target) unrunnable(ctx context.Context, container string) (string, error) {
-	if _, err := t.Output(ctx, container, "", "cd /workspace; echo x >plain; printf '#!/nowhere/at/all\\n' >lost; printf '\\177ELF nonsense' >broken; chmod +x lost broken"); err != nil {
+	if _, err := t.Output(ctx, container, "", "cd /workspace; echo x >plain; printf '#!/nowhere/at/all\\n' >lost; "+
+		"printf '\\177ELF nonsense' >broken; chmod +x lost broken"); err != nil {
 		return "", err
 	}
 	env := map[string]string{}
@@ -277,10 +300,12 @@ func (t *Target) unrunnable(ctx context.Context, container string) (string, erro
 	} {
 		cmd.TimeoutSeconds = 20
 		res, err := t.Do(ctx, container, cmd)
-		if err == nil && res.Exec.End.Reason == proto.EndNotStarted && (res.Exec.End.ReturnCode == 126 || res.Exec.End.ReturnCode == 127) {
+		if err == nil && res.Exec.End.Reason == proto.EndNotStarted && (res.Exec.End.ReturnCode == 126 ||
+			res.Exec.End.ReturnCode == 127) {
 			continue
 		}
-		if _, err := Refused(err, proto.InvalidArgument, proto.TooLarge, proto.NotFound, proto.PermissionDenied); err != nil {
+		if _, err := Refused(err, proto.InvalidArgument, proto.TooLarge, proto.NotFound,
+			proto.PermissionDenied); err != nil {
 			return "", fmt.Errorf("%s: %w (%s)", what, err, describe(res))
 		}
 	}
@@ -294,12 +319,13 @@ func timeouts(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	scripts := map[string]string{
-		"sleep":            "exec sleep 600",
-		"SIGTERM ignored":  "trap '' TERM INT HUP; while :; do sleep 600; done",
-		"stopped":          "kill -STOP $$; sleep 600",
-		"a stopped child":  "sleep 600 & kill -STOP $!; wait",
-		"a full pipe":      "sleep 600 | yes | sleep 600",
-		"vfork":            "exec python3 -c 'import os\nos.posix_spawn(\"/bin/sleep\", [\"sleep\", \"600\"], {})\nos.wait()'",
+		"sleep":           "exec sleep 600",
+		"SIGTERM ignored": "trap '' TERM INT HUP; while :; do sleep 600; done",
+		"stopped":         "kill -STOP $$; sleep 600",
+		"a stopped child": "sleep 600 & kill -STOP $!; wait",
+		"a full pipe":     "sleep 600 | yes | sleep 600",
+		"vfork": "exec python3 -c 'import os\nos.posix_spawn(\"/bin/sleep\", [\"sleep\", \"600\"], " +
+			"{})\nos.wait()'",
 		"a FIFO":           "mkfifo /tmp/f$$; cat </tmp/f$$",
 		"a terminal asked": "cat /dev/tty; sleep 600",
 		"a lock":           "exec 9>/tmp/l; flock 9; flock /tmp/l true",

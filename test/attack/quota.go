@@ -18,8 +18,10 @@ type filler struct{ name, tries, make string }
 var fillers = []filler{
 	{"empty-files", "make empty files until none can be made", `open(f"{n}", "w").close()`},
 	{"symlinks", "make long symbolic links until none can be made", `os.symlink("x" * 1000, f"{n}")`},
-	{"hard-links", "make hard links with long names until none can be made", `(n % 60000 == 0 and open(f"file{n}", "w").close()); os.link(f"file{n - n % 60000}", f"{n}" + "l" * 200)`},
-	{"attributes", "make files with large extended attributes until none can be made", `open(f"{n}", "w").close(); os.setxattr(f"{n}", "user.a", b"y" * 2000)`},
+	{"hard-links", "make hard links with long names until none can be made",
+		`(n % 60000 == 0 and open(f"file{n}", "w").close()); os.link(f"file{n - n % 60000}", f"{n}" + "l" * 200)`},
+	{"attributes", "make files with large extended attributes until none can be made",
+		`open(f"{n}", "w").close(); os.setxattr(f"{n}", "user.a", b"y" * 2000)`},
 }
 
 // quotaBytes is the disk limit of the containers that are filled.
@@ -33,8 +35,9 @@ func registerFillers() (done struct{}) {
 		register(Case{
 			Group: 7, Name: "quota/" + f.name, Inside: true, Slow: true,
 			Tries: f.tries + ", in the workspace and in the writable layer",
-			Wants: "the disk limit stops it, commands go on, all of it can be removed while the disk is full, and then there is room again",
-			Run:   f.run,
+			Wants: "the disk limit stops it, commands go on, all of it can be removed while the disk is full, and " +
+				"then there is room again",
+			Run: f.run,
 		})
 	}
 	return done
@@ -43,7 +46,8 @@ func registerFillers() (done struct{}) {
 // Both places are tried, as the workspace and the container's writable layer are limited each on its own.
 // 16 MiB are filled within the time that a command has, even by empty files.
 func (f filler) run(ctx context.Context, t *Target) (string, error) {
-	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{DiskBytes: quotaBytes, MemoryBytes: 512 << 20}})
+	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{DiskBytes: quotaBytes,
+		MemoryBytes: 512 << 20}})
 	if err != nil {
 		return "", err
 	}
@@ -104,7 +108,8 @@ func emptied(ctx context.Context, t *Target, container, place string) error {
 	// The removal has a bound of its own, generous for the hundreds of thousands of entries that some
 	// fillers make.
 	began := time.Now()
-	a, err := t.ask(ctx, "DELETE", "/v1/containers/"+container+"/fs/content", url.Values{"path": {place}, "recursive": {"true"}}, nil)
+	a, err := t.ask(ctx, "DELETE", "/v1/containers/"+container+"/fs/content", url.Values{"path": {place},
+		"recursive": {"true"}}, nil)
 	if err != nil {
 		return err
 	}
@@ -116,7 +121,8 @@ func emptied(ctx context.Context, t *Target, container, place string) error {
 	}
 	// Half of the limit must fit again, so that room came back and not only names went.
 	const half = `head -c 8M /dev/zero > %[1]s && wc -c < %[1]s && rm %[1]s`
-	if out, err := t.Output(ctx, container, "", fmt.Sprintf(half, place)); err != nil || strings.TrimSpace(out) != "8388608" {
+	if out, err := t.Output(ctx, container, "", fmt.Sprintf(half, place)); err != nil ||
+		strings.TrimSpace(out) != "8388608" {
 		return Breached("there is no room after removing it: %q %v", out, err)
 	}
 	return nil

@@ -23,7 +23,8 @@ import (
 var _ = register(
 	Case{
 		Group: 3, Name: "races/file", Inside: true,
-		Tries: "swap a file and a link to a file of the container's root, thread against thread, under every verb on files and the editor",
+		Tries: "swap a file and a link to a file of the container's root, thread against thread, under every verb " +
+			"on files and the editor",
 		Wants: "no answer shows what only root may read, and root's file is as it was",
 		Run: func(ctx context.Context, t *Target) (string, error) {
 			return race(ctx, t, "file", func(r *racing) error { return r.everyVerb(ctx, "d", "f") })
@@ -40,7 +41,8 @@ var _ = register(
 	// Books are made as root, so that here the kernel's permissions would not help.
 	Case{
 		Group: 3, Name: "races/manifest", Inside: true,
-		Tries: "swap a directory of a job for a link to root's while the job's manifest is made as root, its files are published and it is archived",
+		Tries: "swap a directory of a job for a link to root's while the job's manifest is made as root, its files " +
+			"are published and it is archived",
 		Wants: "neither names, nor hashes, nor content of root's files come out",
 		Run: func(ctx context.Context, t *Target) (string, error) {
 			return race(ctx, t, "directory", func(r *racing) error { return r.books(ctx) })
@@ -81,7 +83,8 @@ func race(ctx context.Context, t *Target, kind string, each func(*racing) error)
 	}
 	r := &racing{box: b, secret: "of-root-alone-" + b.id}
 	state := "cat " + rootDir + "/secret; ls -A " + rootDir + "; stat -c '%a %u' " + rootDir + " " + rootDir + "/secret"
-	before, err := t.Output(ctx, b.id, proto.UserRoot, "mkdir -p "+rootDir+"; printf "+r.secret+" >"+rootDir+"/secret; chmod -R go= "+rootDir+";"+state)
+	before, err := t.Output(ctx, b.id, proto.UserRoot, "mkdir -p "+rootDir+"; printf "+r.secret+" >"+rootDir+
+		"/secret; chmod -R go= "+rootDir+";"+state)
 	if err != nil {
 		return "", err
 	}
@@ -102,7 +105,8 @@ func (r *racing) against(ctx context.Context, probe, kind string, each func() er
 	if err := r.t.PutProbe(ctx, r.id); err != nil {
 		return 0, err
 	}
-	e, err := r.t.Launch(ctx, r.id, proto.Cmd{Argv: []string{probePath, ProbeCommand, probe, kind, strconv.Itoa(r.t.Rounds)}, JobID: "prober", TimeoutSeconds: 580})
+	e, err := r.t.Launch(ctx, r.id, proto.Cmd{Argv: []string{probePath, ProbeCommand, probe, kind,
+		strconv.Itoa(r.t.Rounds)}, JobID: "prober", TimeoutSeconds: 580})
 	if err != nil {
 		return 0, err
 	}
@@ -214,7 +218,8 @@ func raceDelete(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	const victim = proto.WorkspaceDir + "/victim"
-	if _, err := t.Output(ctx, b.id, "", "mkdir -p "+victim+"/deep/er; touch "+victim+"/{1,2,3} "+victim+"/deep/{4,5} "+victim+"/deep/er/6"); err != nil {
+	if _, err := t.Output(ctx, b.id, "", "mkdir -p "+victim+"/deep/er; touch "+victim+"/{1,2,3} "+victim+"/deep/{4,5} "+
+		victim+"/deep/er/6"); err != nil {
 		return "", err
 	}
 	r := &racing{box: b}

@@ -21,9 +21,9 @@ type Answer struct {
 	Body   []byte // the first 16 MiB
 }
 
-// Raw makes one HTTP request on a connection of its own, and sends what it is given and no more: the key only if header
-// has it. Target is path and query as they stand on the wire, beginning with a single slash. No redirect is followed. The error is
-// the connection's.
+// Raw makes one HTTP request on a connection of its own, and sends what it is given and no more: the key only if
+// header has it. Target is path and query as they stand on the wire, beginning with a single slash. No redirect is
+// followed. The error is the connection's.
 func (t *Target) Raw(ctx context.Context, method, target string, header http.Header, body io.Reader) (*Answer, error) {
 	// A new connection each time: what one request breaks must not be felt by the next.
 	req, err := http.NewRequestWithContext(ctx, method, t.Host, body)

@@ -8,10 +8,10 @@ import (
 	"berth/proto"
 )
 
-// Refused is for a request that the daemon must refuse with one of these codes: err is what it answered. That it did so is
-// what happened; anything else it answered, an internal error among them, is a breach. An answer that did
-// not come, or none that a daemon of ours would give, leaves the case untried.
-// A case that takes any error for a refusal would hold against a daemon that is broken.
+// Refused is for a request that the daemon must refuse with one of these codes: err is what it answered. That it did
+// so is what happened; anything else it answered, an internal error among them, is a breach. An answer that did not
+// come, or none that a daemon of ours would give, leaves the case untried. A case that takes any error for a refusal
+// would hold against a daemon that is broken.
 func Refused(err error, codes ...proto.Code) (happened string, _ error) {
 	var own *proto.Error
 	switch {

@@ -14,7 +14,8 @@ import (
 // twice, a file appended to twice.
 var _ = register(Case{
 	Group: 20, Name: "output/retries", Inside: true,
-	Tries: "send a command with one idempotency key twenty times at once, again after it was killed, and with another command",
+	Tries: "send a command with one idempotency key twenty times at once, again after it was killed, and with " +
+		"another command",
 	Wants: "it runs once, each answer names that run, and another command under the key is refused",
 	Run:   retries,
 })
@@ -26,7 +27,8 @@ func retries(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := proto.Cmd{Command: "echo run >>/workspace/runs; sleep 600", IdempotencyKey: "attack-" + con.ID, JobID: "once"}
+	cmd := proto.Cmd{Command: "echo run >>/workspace/runs; sleep 600", IdempotencyKey: "attack-" + con.ID,
+		JobID: "once"}
 	const n = 20
 	ids, errs := make([]string, n), make([]error, n)
 	var wg sync.WaitGroup

@@ -48,7 +48,8 @@ func (t *Target) routes(ctx context.Context) ([]route, error) {
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
 			_, takesJSON := op.RequestBody.Content["application/json"]
-			r := route{method: strings.ToUpper(method), path: path, public: op.Security != nil && len(*op.Security) == 0, json: takesJSON}
+			r := route{method: strings.ToUpper(method), path: path, public: op.Security != nil &&
+				len(*op.Security) == 0, json: takesJSON}
 			for _, p := range op.Parameters {
 				if p.In == "query" && p.Required {
 					r.required = append(r.required, p.Name)

@@ -9,7 +9,8 @@ import (
 	"berth/proto"
 )
 
-// besideSlow has the probe slow hold connections open in one container, and looks at what others notice of it: the probe quick in another, and whoever asks the API.
+// besideSlow has the probe slow hold connections open in one container, and looks at what others notice of it: the
+// probe quick in another, and whoever asks the API.
 func (t *Target) besideSlow(ctx context.Context, req proto.CreateContainer, slow, quick string) error {
 	attacker, err := t.Container(ctx, req)
 	if err != nil {
@@ -22,7 +23,8 @@ func (t *Target) besideSlow(ctx context.Context, req proto.CreateContainer, slow
 	if err := t.PutProbe(ctx, attacker.ID); err != nil {
 		return err
 	}
-	if _, err := t.Launch(ctx, attacker.ID, proto.Cmd{Argv: []string{probePath, ProbeCommand, slow}, Background: true}); err != nil {
+	if _, err := t.Launch(ctx, attacker.ID, proto.Cmd{Argv: []string{probePath, ProbeCommand, slow},
+		Background: true}); err != nil {
 		return err
 	}
 	if err := t.Probe(ctx, neighbour.ID, "", quick, nil); err != nil {

@@ -17,7 +17,8 @@ var _ = register(
 		// Walking such a tree takes kernel memory and time; programs in the middle of it cannot be killed
 		// until they are out of the call.
 		Group: 7, Name: "many/deep-end", Inside: true,
-		Tries: "make a tree of 10,000 directories, one in the other, walk it with programs that keep all of it open, and stop the container",
+		Tries: "make a tree of 10,000 directories, one in the other, walk it with programs that keep all of it " +
+			"open, and stop the container",
 		Wants: "it is stopped and deleted in a bounded time",
 		Run:   deepEnd,
 	},
@@ -25,7 +26,8 @@ var _ = register(
 		// Root may end its own container. What it must not do is make the daemon believe that it runs on,
 		// or that the command ended well.
 		Group: 21, Name: "guest/kill-as-root", Inside: true,
-		Tries: "as root, send PID 1 the signals that cannot be caught, and those above 31, each in a container with a file and a running command",
+		Tries: "as root, send PID 1 the signals that cannot be caught, and those above 31, each in a container with " +
+			"a file and a running command",
 		Wants: "it lives; or the command and the container are told as ended, and its next use starts it again with its files",
 		Run:   killAsRoot,
 	},
@@ -46,7 +48,8 @@ func deepEnd(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	for range 4 {
-		if _, err := t.Launch(ctx, b.id, proto.Cmd{Command: "find /workspace/deep >/dev/null; ls -R /workspace/deep >/dev/null; du /workspace/deep; sleep 600", TimeoutSeconds: 600}); err != nil {
+		if _, err := t.Launch(ctx, b.id, proto.Cmd{Command: "find /workspace/deep >/dev/null; ls -R /workspace/deep " +
+			">/dev/null; du /workspace/deep; sleep 600", TimeoutSeconds: 600}); err != nil {
 			return "", err
 		}
 	}
@@ -63,7 +66,8 @@ func deepEnd(ctx context.Context, t *Target) (string, error) {
 	if took := time.Since(began); took > endTime {
 		return "", Breached("its end took %.1f s", took.Seconds())
 	}
-	return fmt.Sprintf("stopped in %.1f s and deleted in %.1f s", stopped.Seconds(), (time.Since(began) - stopped).Seconds()), nil
+	return fmt.Sprintf("stopped in %.1f s and deleted in %.1f s", stopped.Seconds(),
+		(time.Since(began) - stopped).Seconds()), nil
 }
 
 // killAsRoot takes each signal to a container of its own.
@@ -88,11 +92,12 @@ func killAsRoot(ctx context.Context, t *Target) (string, error) {
 	if len(ended) == 0 {
 		return fmt.Sprintf("it lived through all %d", lived), nil
 	}
-	return fmt.Sprintf("it lived through %d; %s ended it, which was told, and it came back with its files", lived, strings.Join(ended, ", ")), nil
+	return fmt.Sprintf("it lived through %d; %s ended it, which was told, and it came back with its files", lived,
+		strings.Join(ended, ", ")), nil
 }
 
-// killGuest sends one signal, and reports whether the container ended. That it is told so, and comes back, is checked here.
-// The command itself is the witness: it prints only if its container outlived the signal.
+// killGuest sends one signal, and reports whether the container ended. That it is told so, and comes back, is checked
+// here. The command itself is the witness: it prints only if its container outlived the signal.
 func (t *Target) killGuest(ctx context.Context, signal int) (died bool, err error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -101,7 +106,8 @@ func (t *Target) killGuest(ctx context.Context, signal int) (died bool, err erro
 	if _, err := t.Output(ctx, con.ID, "", "echo kept >/workspace/kept; sync"); err != nil {
 		return false, err
 	}
-	e, err := t.Launch(ctx, con.ID, proto.Cmd{Command: fmt.Sprintf("kill -%d 1; sleep 2; echo lives", signal), User: proto.UserRoot, TimeoutSeconds: 10})
+	e, err := t.Launch(ctx, con.ID, proto.Cmd{Command: fmt.Sprintf("kill -%d 1; sleep 2; echo lives", signal),
+		User: proto.UserRoot, TimeoutSeconds: 10})
 	if err != nil {
 		return false, err
 	}
@@ -130,8 +136,8 @@ func (t *Target) killGuest(ctx context.Context, signal int) (died bool, err erro
 	return true, err
 }
 
-// comesBack is a Breach unless a container that ended has its file at its next use. A command that met the end is told as lost, since
-// it may have begun; then it is the next one's turn.
+// comesBack is a Breach unless a container that ended has its file at its next use. A command that met the end is
+// told as lost, since it may have begun; then it is the next one's turn.
 func (t *Target) comesBack(ctx context.Context, container string) error {
 	var last string
 	for range 3 {

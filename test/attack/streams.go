@@ -54,7 +54,8 @@ func (t *Target) stream(ctx context.Context, container, script string) (close fu
 	if err != nil {
 		return nil, err
 	}
-	_, err = fmt.Fprintf(conn, "POST /v1/containers/%s/exec HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nAccept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+	_, err = fmt.Fprintf(conn, "POST /v1/containers/%s/exec HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nAccept: "+
+		"text/event-stream\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		container, t.Key, len(body), body)
 	return func() { _ = conn.Close() }, err
 }
@@ -108,13 +109,15 @@ func oddOffsets(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		refused := (a.status == http.StatusBadRequest || a.status == http.StatusRequestedRangeNotSatisfiable) && a.code() == proto.InvalidArgument
+		refused := (a.status == http.StatusBadRequest || a.status == http.StatusRequestedRangeNotSatisfiable) &&
+			a.code() == proto.InvalidArgument
 		if want == "!" && !refused || want != "!" && (a.status != http.StatusOK || string(a.body) != want) {
 			return "", Breached("offset %q was answered %d %.200q", offset, a.status, a.body)
 		}
 	}
 	// An ID is made of two offsets; each of these looks like it in some way.
-	for _, id := range []string{"x", "-1--1", "0-0-0", "99999999999999999999-0", "0-0-end-end", "0-0\x00", strings.Repeat("1", 5000) + "-0", "exec_0-0"} {
+	for _, id := range []string{"x", "-1--1", "0-0-0", "99999999999999999999-0", "0-0-end-end", "0-0\x00",
+		strings.Repeat("1", 5000) + "-0", "exec_0-0"} {
 		a, err := t.ask(ctx, "GET", at+"/events", nil, nil, "Last-Event-ID", strings.ReplaceAll(id, "\x00", ";"))
 		if err != nil {
 			return "", err
@@ -137,7 +140,8 @@ func twoReaders(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	at := strings.TrimRight(t.Host, "/") + "/v1/containers/" + con.ID + "/execs/" + e.ID + "/logs?follow=true&stream=stdout"
+	at := strings.TrimRight(t.Host, "/") + "/v1/containers/" + con.ID + "/execs/" + e.ID +
+		"/logs?follow=true&stream=stdout"
 	var whole []byte
 	for i := range 2 {
 		req, err := http.NewRequestWithContext(ctx, "GET", at, nil)

@@ -18,7 +18,8 @@ var _ = register(
 	// forbidden lets them through.
 	attempts(Case{
 		Group: 31, Name: "syscalls/forbidden",
-		Tries: "make every forbidden system call by its number: modules, mounts, namespaces, keyrings, bpf, io_uring, userfaultfd, the host's clock, and numbers that do not exist",
+		Tries: "make every forbidden system call by its number: modules, mounts, namespaces, keyrings, bpf, " +
+			"io_uring, userfaultfd, the host's clock, and numbers that do not exist",
 		Wants: "each is refused before the kernel looks at its arguments",
 	}, asBoth, forbiddenAttempts),
 	// A filter that looks at numbers without the architecture can be passed by with another one's: x32 has
@@ -53,16 +54,26 @@ type numbered struct {
 // forbidden are those that every architecture has; the rest is in forbiddenHere.
 var forbidden = []numbered{
 	{"acct", unix.SYS_ACCT}, {"add_key", unix.SYS_ADD_KEY}, {"adjtimex", unix.SYS_ADJTIMEX}, {"bpf", unix.SYS_BPF},
-	{"clock_adjtime", unix.SYS_CLOCK_ADJTIME}, {"clock_settime", unix.SYS_CLOCK_SETTIME}, {"delete_module", unix.SYS_DELETE_MODULE},
-	{"fanotify_init", unix.SYS_FANOTIFY_INIT}, {"finit_module", unix.SYS_FINIT_MODULE}, {"fsconfig", unix.SYS_FSCONFIG}, {"fsmount", unix.SYS_FSMOUNT},
-	{"fsopen", unix.SYS_FSOPEN}, {"fspick", unix.SYS_FSPICK}, {"init_module", unix.SYS_INIT_MODULE}, {"io_uring_enter", unix.SYS_IO_URING_ENTER},
-	{"io_uring_register", unix.SYS_IO_URING_REGISTER}, {"io_uring_setup", unix.SYS_IO_URING_SETUP}, {"kexec_file_load", unix.SYS_KEXEC_FILE_LOAD},
-	{"kexec_load", unix.SYS_KEXEC_LOAD}, {"keyctl", unix.SYS_KEYCTL}, {"lookup_dcookie", unix.SYS_LOOKUP_DCOOKIE}, {"mount", unix.SYS_MOUNT},
-	{"mount_setattr", unix.SYS_MOUNT_SETATTR}, {"move_mount", unix.SYS_MOVE_MOUNT}, {"name_to_handle_at", unix.SYS_NAME_TO_HANDLE_AT},
-	{"open_by_handle_at", unix.SYS_OPEN_BY_HANDLE_AT}, {"open_tree", unix.SYS_OPEN_TREE}, {"perf_event_open", unix.SYS_PERF_EVENT_OPEN},
-	{"pivot_root", unix.SYS_PIVOT_ROOT}, {"quotactl", unix.SYS_QUOTACTL}, {"quotactl_fd", unix.SYS_QUOTACTL_FD}, {"reboot", unix.SYS_REBOOT},
-	{"request_key", unix.SYS_REQUEST_KEY}, {"setns", unix.SYS_SETNS}, {"settimeofday", unix.SYS_SETTIMEOFDAY}, {"swapoff", unix.SYS_SWAPOFF},
-	{"swapon", unix.SYS_SWAPON}, {"syslog", unix.SYS_SYSLOG}, {"umount2", unix.SYS_UMOUNT2}, {"unshare", unix.SYS_UNSHARE},
+	{"clock_adjtime", unix.SYS_CLOCK_ADJTIME}, {"clock_settime", unix.SYS_CLOCK_SETTIME},
+	{"delete_module", unix.SYS_DELETE_MODULE},
+	{"fanotify_init", unix.SYS_FANOTIFY_INIT}, {"finit_module", unix.SYS_FINIT_MODULE}, {"fsconfig", unix.SYS_FSCONFIG},
+	{"fsmount", unix.SYS_FSMOUNT},
+	{"fsopen", unix.SYS_FSOPEN}, {"fspick", unix.SYS_FSPICK}, {"init_module", unix.SYS_INIT_MODULE},
+	{"io_uring_enter", unix.SYS_IO_URING_ENTER},
+	{"io_uring_register", unix.SYS_IO_URING_REGISTER}, {"io_uring_setup", unix.SYS_IO_URING_SETUP},
+	{"kexec_file_load", unix.SYS_KEXEC_FILE_LOAD},
+	{"kexec_load", unix.SYS_KEXEC_LOAD}, {"keyctl", unix.SYS_KEYCTL}, {"lookup_dcookie", unix.SYS_LOOKUP_DCOOKIE},
+	{"mount", unix.SYS_MOUNT},
+	{"mount_setattr", unix.SYS_MOUNT_SETATTR}, {"move_mount", unix.SYS_MOVE_MOUNT},
+	{"name_to_handle_at", unix.SYS_NAME_TO_HANDLE_AT},
+	{"open_by_handle_at", unix.SYS_OPEN_BY_HANDLE_AT}, {"open_tree", unix.SYS_OPEN_TREE},
+	{"perf_event_open", unix.SYS_PERF_EVENT_OPEN},
+	{"pivot_root", unix.SYS_PIVOT_ROOT}, {"quotactl", unix.SYS_QUOTACTL}, {"quotactl_fd", unix.SYS_QUOTACTL_FD},
+	{"reboot", unix.SYS_REBOOT},
+	{"request_key", unix.SYS_REQUEST_KEY}, {"setns", unix.SYS_SETNS}, {"settimeofday", unix.SYS_SETTIMEOFDAY},
+	{"swapoff", unix.SYS_SWAPOFF},
+	{"swapon", unix.SYS_SWAPON}, {"syslog", unix.SYS_SYSLOG}, {"umount2", unix.SYS_UMOUNT2},
+	{"unshare", unix.SYS_UNSHARE},
 	// 467 has no name in the library yet. The numbers at the end belong to no call.
 	{"userfaultfd", unix.SYS_USERFAULTFD}, {"vhangup", unix.SYS_VHANGUP}, {"open_tree_attr", 467},
 	{"number 480", 480}, {"number 511", 511}, {"number 1000", 1000}, {"number 65535", 65535},
@@ -77,8 +88,8 @@ func refused(errno syscall.Errno) bool {
 	return errno == unix.EPERM || errno == unix.ENOSYS || errno == unix.EACCES
 }
 
-// forbiddenAttempts makes the calls with arguments that cannot work: a filter refuses by number, and whatever else comes back is from the
-// call itself.
+// forbiddenAttempts makes the calls with arguments that cannot work: a filter refuses by number, and whatever else
+// comes back is from the call itself.
 func forbiddenAttempts() []attempt {
 	var all []attempt
 	for _, n := range append(forbidden, forbiddenHere...) {
@@ -118,7 +129,8 @@ var workingCalls = []attempt{
 		return err
 	}},
 	{"perf_event_open of itself", func() error {
-		_, err := unix.PerfEventOpen(&unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER0}, 0, -1, -1, 0)
+		_, err := unix.PerfEventOpen(&unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: unix.PERF_ATTR_SIZE_VER0},
+			0, -1, -1, 0)
 		return err
 	}},
 	// A page at address 0 turns null pointers of the kernel into ones to the attacker's data.
@@ -170,7 +182,8 @@ func otherABIAttempts() []attempt {
 		}})
 	}
 	// i386 has other numbers for the same calls.
-	for _, c := range []numbered{{"getpid", 20}, {"mount", 21}, {"socketcall", 102}, {"unshare", 310}, {"keyctl", 288}, {"bpf", 357}} {
+	for _, c := range []numbered{{"getpid", 20}, {"mount", 21}, {"socketcall", 102}, {"unshare", 310}, {"keyctl", 288},
+		{"bpf", 357}} {
 		all = append(all, attempt{c.name + " through int 0x80", func() error {
 			if int80 == nil {
 				return moot("this architecture has no int 0x80")
@@ -191,8 +204,10 @@ func otherABIAttempts() []attempt {
 // cloneFlags are the namespaces there are.
 // time is the youngest, and only unshare and clone3 know it.
 var cloneFlags = []numbered{
-	{"user", unix.CLONE_NEWUSER}, {"mount", unix.CLONE_NEWNS}, {"network", unix.CLONE_NEWNET}, {"pid", unix.CLONE_NEWPID},
-	{"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"cgroup", unix.CLONE_NEWCGROUP}, {"time", unix.CLONE_NEWTIME},
+	{"user", unix.CLONE_NEWUSER}, {"mount", unix.CLONE_NEWNS}, {"network", unix.CLONE_NEWNET},
+	{"pid", unix.CLONE_NEWPID},
+	{"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"cgroup", unix.CLONE_NEWCGROUP},
+	{"time", unix.CLONE_NEWTIME},
 	{"user and mount", unix.CLONE_NEWUSER | unix.CLONE_NEWNS},
 }
 
@@ -261,11 +276,13 @@ func familyAttempts() []attempt {
 	var all []attempt
 	for family := range maxFamily {
 		for _, kind := range socketTypes {
-			harmless := (family == unix.AF_INET || family == unix.AF_INET6 || family == unix.AF_UNIX) && kind.number != unix.SOCK_RAW && kind.number != unix.SOCK_PACKET
+			harmless := (family == unix.AF_INET || family == unix.AF_INET6 || family == unix.AF_UNIX) &&
+				kind.number != unix.SOCK_RAW && kind.number != unix.SOCK_PACKET
 			if harmless || family == unix.AF_UNIX || family == unix.AF_NETLINK {
 				continue // a raw unix socket is a datagram one; netlink comes below
 			}
-			all = append(all, socketAttempt(fmt.Sprintf("family %d %s", family, kind.name), family, int(kind.number), 0))
+			all = append(all, socketAttempt(fmt.Sprintf("family %d %s", family, kind.name), family, int(kind.number),
+				0))
 		}
 	}
 	for _, protocol := range []int{unix.IPPROTO_ICMP, unix.IPPROTO_RAW, unix.IPPROTO_TCP, unix.IPPROTO_SCTP} {
@@ -275,7 +292,8 @@ func familyAttempts() []attempt {
 	}
 	// Protocol 0 is routing, which is allowed for looking at one's own interfaces.
 	for protocol := 1; protocol < 32; protocol++ {
-		all = append(all, socketAttempt(fmt.Sprintf("netlink, protocol %d", protocol), unix.AF_NETLINK, unix.SOCK_RAW, protocol))
+		all = append(all, socketAttempt(fmt.Sprintf("netlink, protocol %d", protocol), unix.AF_NETLINK, unix.SOCK_RAW,
+			protocol))
 	}
 	return append(all, attempt{"a pair of TIPC sockets", func() error {
 		_, err := unix.Socketpair(unix.AF_TIPC, unix.SOCK_SEQPACKET, 0)

@@ -4,8 +4,10 @@ import "golang.org/x/sys/unix"
 
 // forbiddenHere are the forbidden calls that this architecture alone has.
 var forbiddenHere = []numbered{
-	{"_sysctl", unix.SYS__SYSCTL}, {"create_module", unix.SYS_CREATE_MODULE}, {"get_kernel_syms", unix.SYS_GET_KERNEL_SYMS}, {"ioperm", unix.SYS_IOPERM},
-	{"iopl", unix.SYS_IOPL}, {"modify_ldt", unix.SYS_MODIFY_LDT}, {"nfsservctl", unix.SYS_NFSSERVCTL}, {"query_module", unix.SYS_QUERY_MODULE},
+	{"_sysctl", unix.SYS__SYSCTL}, {"create_module", unix.SYS_CREATE_MODULE},
+	{"get_kernel_syms", unix.SYS_GET_KERNEL_SYMS}, {"ioperm", unix.SYS_IOPERM},
+	{"iopl", unix.SYS_IOPL}, {"modify_ldt", unix.SYS_MODIFY_LDT}, {"nfsservctl", unix.SYS_NFSSERVCTL},
+	{"query_module", unix.SYS_QUERY_MODULE},
 	{"sysfs", unix.SYS_SYSFS}, {"uselib", unix.SYS_USELIB}, {"ustat", unix.SYS_USTAT},
 }
 

@@ -32,7 +32,8 @@ type Target struct {
 
 // newTarget is made anew for each case and class.
 func newTarget(o Options, class proto.RuntimeClass, other *tenant) *Target {
-	return &Target{Client: o.Client, Host: o.Client.Host(), Key: o.Client.Key(), Class: class, Rounds: o.rounds(), Quick: o.Quick, program: o.Program, tenant: other}
+	return &Target{Client: o.Client, Host: o.Client.Host(), Key: o.Client.Key(), Class: class, Rounds: o.rounds(),
+		Quick: o.Quick, program: o.Program, tenant: other}
 }
 
 // Container makes a container of the target's class, which is removed when the case is over.
@@ -97,7 +98,8 @@ func (t *Target) Probe(ctx context.Context, container, user, name string, out an
 	if err := t.PutProbe(ctx, container); err != nil {
 		return fmt.Errorf("copying the probe: %w", err)
 	}
-	res, err := t.Do(ctx, container, proto.Cmd{Argv: append([]string{probePath, ProbeCommand, name}, args...), User: user, TimeoutSeconds: 300})
+	res, err := t.Do(ctx, container, proto.Cmd{Argv: append([]string{probePath, ProbeCommand, name}, args...),
+		User: user, TimeoutSeconds: 300})
 	if err != nil {
 		return err
 	}
@@ -169,7 +171,8 @@ func (t *Target) tidy() error {
 	}
 	for _, id := range t.made {
 		// A case may have removed its container itself.
-		if _, err := t.Delete(ctx, id, false); err != nil && proto.CodeOf(err) != proto.NotFound && proto.CodeOf(err) != proto.Expired {
+		if _, err := t.Delete(ctx, id, false); err != nil && proto.CodeOf(err) != proto.NotFound &&
+			proto.CodeOf(err) != proto.Expired {
 			errs = append(errs, err)
 		}
 	}

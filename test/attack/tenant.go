@@ -9,9 +9,8 @@ import (
 	"berth/proto"
 )
 
-// A tenant is somebody else at the same daemon: a second owner of keys, with one key for as long as the run lasts. It is made at
-// the first need.
-// Its key ends after a day, so that a suite that was killed leaves no key for ever.
+// A tenant is somebody else at the same daemon: a second owner of keys, with one key for as long as the run lasts. It
+// is made at the first need. Its key ends after a day, so that a suite that was killed leaves no key for ever.
 type tenant struct {
 	admin *client.Client
 
@@ -24,7 +23,8 @@ func (n *tenant) client(ctx context.Context) (*client.Client, error) {
 	if n.own != nil {
 		return n.own, nil
 	}
-	key, err := n.admin.CreateKey(ctx, proto.CreateKey{Name: "berth attack: the neighbour", Owner: "attack-neighbour", ExpiresInSeconds: 24 * 3600})
+	key, err := n.admin.CreateKey(ctx, proto.CreateKey{Name: "berth attack: the neighbour", Owner: "attack-neighbour",
+		ExpiresInSeconds: 24 * 3600})
 	switch {
 	case proto.CodeOf(err) == proto.PermissionDenied:
 		return nil, errors.New("it takes an administrator's key, with which a second tenant can be made")
@@ -46,8 +46,8 @@ func (n *tenant) leave() {
 	_, _ = n.admin.RevokeKey(ctx, n.key.ID)
 }
 
-// Neighbour is the same daemon as another tenant sees it, for a victim that must not be reached or an attacker who must not reach. What
-// is made with it is removed when the case is over. It takes an administrator's key.
+// Neighbour is the same daemon as another tenant sees it, for a victim that must not be reached or an attacker who
+// must not reach. What is made with it is removed when the case is over. It takes an administrator's key.
 func (t *Target) Neighbour(ctx context.Context) (*Target, error) {
 	if t.neighbour != nil {
 		return t.neighbour, nil

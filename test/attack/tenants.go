@@ -16,7 +16,8 @@ var _ = register(
 	// System V objects to the IPC's.
 	Case{
 		Group: 35, Name: "tenants/kernel-objects", Inside: true,
-		Tries: "find in one tenant's container what another one holds: processes, abstract sockets, shared memory, message queues, semaphores, /tmp, /dev/shm, terminals",
+		Tries: "find in one tenant's container what another one holds: processes, abstract sockets, shared memory, " +
+			"message queues, semaphores, /tmp, /dev/shm, terminals",
 		Wants: "nothing of the other one is to be seen",
 		Run:   kernelObjects,
 	},
@@ -24,7 +25,8 @@ var _ = register(
 	// memory, home directories.
 	Case{
 		Group: 35, Name: "tenants/leftovers", Inside: true,
-		Tries: "look in a fresh container for what the one before it wrote to its root, its workspace, /tmp, /dev/shm and its user's home",
+		Tries: "look in a fresh container for what the one before it wrote to its root, its workspace, /tmp, " +
+			"/dev/shm and its user's home",
 		Wants: "nothing is left",
 		Run:   leftovers,
 	},
@@ -99,7 +101,8 @@ func kernelObjects(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e, err := neighbour.Launch(ctx, victim.ID, proto.Cmd{Argv: []string{"python3", "-c", holdObjects}, TimeoutSeconds: 60})
+	e, err := neighbour.Launch(ctx, victim.ID, proto.Cmd{Argv: []string{"python3", "-c", holdObjects},
+		TimeoutSeconds: 60})
 	if err != nil {
 		return "", err
 	}
@@ -108,7 +111,8 @@ func kernelObjects(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	for _, user := range asBoth {
-		res, err := t.Do(ctx, con.ID, proto.Cmd{Argv: []string{"python3", "-c", findObjects}, User: user, TimeoutSeconds: 30})
+		res, err := t.Do(ctx, con.ID, proto.Cmd{Argv: []string{"python3", "-c", findObjects}, User: user,
+			TimeoutSeconds: 30})
 		if err != nil {
 			return "", err
 		}
@@ -128,7 +132,8 @@ func leftovers(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		got, err := t.Output(ctx, con.ID, proto.UserRoot, `find / -xdev -name 'berth-attack-left*' 2>/dev/null; ls -A /workspace /tmp /dev/shm | grep left
+		got, err := t.Output(ctx, con.ID, proto.UserRoot,
+			`find / -xdev -name 'berth-attack-left*' 2>/dev/null; ls -A /workspace /tmp /dev/shm | grep left
 			for d in / /workspace /tmp /dev/shm /home/user /root /.berth/run /var/tmp /etc; do echo secret > $d/berth-attack-left; done; true`)
 		if err != nil {
 			return "", err
@@ -163,12 +168,18 @@ func foreignIDs(ctx context.Context, t *Target) (string, error) {
 		method, path string
 		body         any
 	}{
-		{"GET", base, nil}, {"DELETE", base, nil}, {"POST", base + "/extend", map[string]int{"seconds": 60}}, {"POST", base + "/start", nil}, {"POST", base + "/stop", nil},
-		{"POST", base + "/exec", map[string]string{"command": "id"}}, {"GET", base + "/execs", nil}, {"GET", exec, nil}, {"GET", exec + "/result", nil},
-		{"GET", exec + "/logs", nil}, {"GET", exec + "/events", nil}, {"POST", exec + "/signal", map[string]string{"signal": "SIGKILL"}},
-		{"GET", base + "/shells", nil}, {"GET", base + "/fs/list?path=/", nil}, {"GET", base + "/fs/content?path=/etc/passwd", nil}, {"GET", base + "/fs/stat?path=/", nil},
-		{"GET", base + "/fs/tar?path=/etc", nil}, {"DELETE", base + "/fs/content?path=/tmp", nil}, {"POST", base + "/fs/mkdir", map[string]string{"path": "/tmp/x"}},
-		{"POST", base + "/fs/move", map[string]string{"from": "/etc", "to": "/tmp/y"}}, {"GET", base + "/jobs", nil}, {"DELETE", "/v1/workspaces/" + victim.WorkspaceID, nil},
+		{"GET", base, nil}, {"DELETE", base, nil}, {"POST", base + "/extend", map[string]int{"seconds": 60}},
+		{"POST", base + "/start", nil}, {"POST", base + "/stop", nil},
+		{"POST", base + "/exec", map[string]string{"command": "id"}}, {"GET", base + "/execs", nil}, {"GET", exec, nil},
+		{"GET", exec + "/result", nil},
+		{"GET", exec + "/logs", nil}, {"GET", exec + "/events", nil}, {"POST", exec + "/signal", map[string]string{
+			"signal": "SIGKILL"}},
+		{"GET", base + "/shells", nil}, {"GET", base + "/fs/list?path=/", nil},
+		{"GET", base + "/fs/content?path=/etc/passwd", nil}, {"GET", base + "/fs/stat?path=/", nil},
+		{"GET", base + "/fs/tar?path=/etc", nil}, {"DELETE", base + "/fs/content?path=/tmp", nil},
+		{"POST", base + "/fs/mkdir", map[string]string{"path": "/tmp/x"}},
+		{"POST", base + "/fs/move", map[string]string{"from": "/etc", "to": "/tmp/y"}}, {"GET", base + "/jobs", nil},
+		{"DELETE", "/v1/workspaces/" + victim.WorkspaceID, nil},
 		{"POST", "/v1/containers", map[string]string{"workspace_id": victim.WorkspaceID}},
 	} {
 		path, query, _ := strings.Cut(r.path, "?")
@@ -188,7 +199,8 @@ func foreignIDs(ctx context.Context, t *Target) (string, error) {
 		tried++
 	}
 	// The neighbour's container must not have felt any of it.
-	if now, err := neighbour.Client.Container(ctx, victim.ID); err != nil || now.State != proto.StateRunning || now.RunningExecs != 1 {
+	if now, err := neighbour.Client.Container(ctx, victim.ID); err != nil || now.State != proto.StateRunning ||
+		now.RunningExecs != 1 {
 		return "", Breached("the neighbour's container is %s with %d commands: %v", now.State, now.RunningExecs, err)
 	}
 	return fmt.Sprintf("%d requests with another tenant's IDs were not found", tried), nil

@@ -21,7 +21,8 @@ var _ = register(
 	// own, with too many parts and headers.
 	Case{
 		Group: 8, Name: "uploads/forms",
-		Tries: "send forms without or with a huge boundary, with 10,000 parts, fields twice, paths as names, headers without end, and no end at all",
+		Tries: "send forms without or with a huge boundary, with 10,000 parts, fields twice, paths as names, " +
+			"headers without end, and no end at all",
 		Wants: "a typed error or one file with a plain name, and nothing is stored otherwise",
 		Run:   forms,
 	},
@@ -109,21 +110,28 @@ func forms(ctx context.Context, t *Target) (string, error) {
 	}
 	kind := "multipart/form-data; boundary="
 	for what, f := range map[string][2]string{
-		"no boundary":            {"multipart/form-data", good},
-		"an empty boundary":      {kind, good},
-		"a huge boundary":        {kind + strings.Repeat("b", 60_000), "--" + strings.Repeat("b", 60_000) + "\r\n" + file + "\r\n"},
-		"a body like a boundary": {kind + boundary, "--" + boundary + "\r\n" + part("file", formMark, "text/plain", strings.Repeat("\r\n--"+boundary[:20], 10_000))},
-		"not a form":             {"application/json", "{}"},
-		"nothing":                {kind + boundary, ""},
-		"no end":                 {kind + boundary, strings.TrimSuffix(good, "--\r\n")},
-		"10,000 parts":           {kind + boundary, append(many, file).String()},
-		"two files":              {kind + boundary, form{file, file}.String()},
-		"two expiries":           {kind + boundary, form{part("expires_in_seconds", "", "", "7200"), part("expires_in_seconds", "", "", "7201"), file}.String()},
-		"a huge expiry":          {kind + boundary, form{part("expires_in_seconds", "", "", strings.Repeat("9", 1<<20)), file}.String()},
-		"no disposition":         {kind + boundary, form{"Content-Type: text/plain\r\n\r\nx"}.String()},
-		"a header of 1 MiB":      {kind + boundary, form{"X-Long: " + strings.Repeat("x", 11<<20) + "\r\n" + file}.String()},
-		"a quote without end":    {kind + boundary, form{"Content-Disposition: form-data; name=\"file; filename=x\r\n\r\nx"}.String()},
-		"a forged type":          {kind + boundary, form{part("file", formMark, "text/html\x01; a=\"\n", "x")}.String()},
+		"no boundary":       {"multipart/form-data", good},
+		"an empty boundary": {kind, good},
+		"a huge boundary": {kind + strings.Repeat("b", 60_000), "--" + strings.Repeat("b", 60_000) + "\r\n" +
+			file + "\r\n"},
+		"a body like a boundary": {kind + boundary, "--" + boundary + "\r\n" + part("file", formMark, "text/plain",
+			strings.Repeat("\r\n--"+boundary[:20], 10_000))},
+		"not a form":   {"application/json", "{}"},
+		"nothing":      {kind + boundary, ""},
+		"no end":       {kind + boundary, strings.TrimSuffix(good, "--\r\n")},
+		"10,000 parts": {kind + boundary, append(many, file).String()},
+		"two files":    {kind + boundary, form{file, file}.String()},
+		"two expiries": {kind + boundary, form{part("expires_in_seconds", "", "", "7200"),
+			part("expires_in_seconds", "", "", "7201"), file}.String()},
+		"a huge expiry": {kind + boundary, form{part("expires_in_seconds", "", "", strings.Repeat("9", 1<<20)),
+			file}.String()},
+		"no disposition": {kind + boundary, form{"Content-Type: text/plain\r\n\r\nx"}.String()},
+		"a header of 1 MiB": {kind + boundary, form{"X-Long: " + strings.Repeat("x", 11<<20) + "\r\n" +
+			file}.String()},
+		"a quote without end": {kind + boundary, form{"Content-Disposition: form-data; name=\"file; " +
+			"filename=x\r\n\r\nx"}.String()},
+		"a forged type": {kind + boundary, form{part("file", formMark, "text/html\x01; a=\"\n",
+			"x")}.String()},
 	} {
 		a, err := t.uploadRaw(ctx, f[0], f[1])
 		if err != nil {
@@ -169,7 +177,9 @@ func (t *Target) send(ctx context.Context, head string, body []byte) (string, er
 
 // head is the head of a request of our own making.
 func (t *Target) head(method, path, contentType string, length int64) string {
-	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nanthropic-version: 2023-06-01\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", method, path, t.Key, contentType, length)
+	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nanthropic-version: "+
+		"2023-06-01\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", method, path, t.Key,
+		contentType, length)
 }
 
 // lengths announces what is not true, in both directions.
@@ -182,7 +192,8 @@ func lengths(ctx context.Context, t *Target) (string, error) {
 	body := form{part("file", name, "text/plain", strings.Repeat("x", 1000))}.String()
 	path := b.at("fs/content") + "?path=/workspace/" + name
 	for _, announced := range []int{len(body) + 1, len(body) + 1<<40, len(body) - 1, 0, -1} {
-		got, err := t.send(ctx, t.head("POST", "/v1/files", "multipart/form-data; boundary="+boundary, int64(announced)), []byte(body))
+		got, err := t.send(ctx, t.head("POST", "/v1/files", "multipart/form-data; boundary="+boundary,
+			int64(announced)), []byte(body))
 		if err != nil {
 			return "", err
 		}
@@ -199,10 +210,12 @@ func lengths(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("a file of 1000 bytes was stored with %d", f.SizeBytes)
 		}
 	}
-	if got, err := t.send(ctx, t.head("PUT", path, "application/octet-stream", 1<<40), []byte(body)); err != nil || strings.HasPrefix(got, "HTTP/1.1 200") {
+	if got, err := t.send(ctx, t.head("PUT", path, "application/octet-stream", 1<<40), []byte(body)); err != nil ||
+		strings.HasPrefix(got, "HTTP/1.1 200") {
 		return "", Breached("a file of fewer bytes than announced: %.200q %v", got, err)
 	}
-	if a, err := t.ask(ctx, "GET", b.at("fs/stat"), b.query("/workspace/"+name), nil); err != nil || a.status != http.StatusNotFound {
+	if a, err := t.ask(ctx, "GET", b.at("fs/stat"), b.query("/workspace/"+name), nil); err != nil ||
+		a.status != http.StatusNotFound {
 		return "", Breached("the file is there: %.200s %v", a.body, err)
 	}
 	return "nothing but whole files was stored", t.dropStored(ctx, name)
@@ -232,10 +245,12 @@ func interrupted(ctx context.Context, t *Target) (string, error) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
 	body := []byte(form{part("file", name, "text/plain", string(data))}.String())
 	for i := range 16 {
-		if _, err := t.send(ctx, t.head("POST", "/v1/files", "multipart/form-data; boundary="+boundary, int64(len(body))), body[:i*len(body)/16]); err != nil {
+		if _, err := t.send(ctx, t.head("POST", "/v1/files", "multipart/form-data; boundary="+boundary,
+			int64(len(body))), body[:i*len(body)/16]); err != nil {
 			return "", err
 		}
-		if _, err := t.send(ctx, t.head("PUT", b.at("fs/content")+"?path=/workspace/"+name, "application/octet-stream", int64(len(data))), data[:i*len(data)/16]); err != nil {
+		if _, err := t.send(ctx, t.head("PUT", b.at("fs/content")+"?path=/workspace/"+name, "application/octet-stream",
+			int64(len(data))), data[:i*len(data)/16]); err != nil {
 			return "", err
 		}
 	}
@@ -244,7 +259,8 @@ func interrupted(ctx context.Context, t *Target) (string, error) {
 	}
 	// Who has gone is not waited for: what has come of the last one goes a moment after its answer.
 	gone := "for i in $(seq 100); do find . -name '.berth*' | grep -q . || break; sleep 0.05; done"
-	if got, err := t.Output(ctx, b.id, "", "cd /workspace; cat "+name+"; "+gone+"; find . -name '.berth*'"); err != nil || got != "old" {
+	if got, err := t.Output(ctx, b.id, "", "cd /workspace; cat "+name+"; "+gone+
+		"; find . -name '.berth*'"); err != nil || got != "old" {
 		return "", Breached("a file that was written over holds %.100q, or something is left; %v", got, err)
 	}
 	return "32 uploads that broke off left nothing", nil
@@ -279,7 +295,8 @@ func twins(ctx context.Context, t *Target) (string, error) {
 		}
 	}
 	// One size, one letter, and no temporary file.
-	got, err := t.Output(ctx, b.id, "", "cd /workspace; stat -c %s "+name+"; fold -w1 "+name+" | sort -u | wc -l; find . -name '.berth*'")
+	got, err := t.Output(ctx, b.id, "", "cd /workspace; stat -c %s "+name+"; fold -w1 "+name+
+		" | sort -u | wc -l; find . -name '.berth*'")
 	if err != nil || got != "1048576\n1" {
 		return "", Breached("the file is no one upload: %q %v", got, err)
 	}

@@ -72,7 +72,8 @@ var verbs = []verb{
 		return b.t.ask(ctx, "PUT", b.at("fs/content"), b.query(path, "mode", "0666"), strings.NewReader(note))
 	}},
 	{"untar", true, func(ctx context.Context, b box, path string) (answer, error) {
-		return b.t.ask(ctx, "PUT", b.at("fs/tar"), b.query(path), bytes.NewReader(archiveOf(tar.Header{Name: "secret", Mode: 0o666}, note)))
+		return b.t.ask(ctx, "PUT", b.at("fs/tar"), b.query(path), bytes.NewReader(
+			archiveOf(tar.Header{Name: "secret", Mode: 0o666}, note)))
 	}},
 	{"mkdir", true, func(ctx context.Context, b box, path string) (answer, error) {
 		return b.t.askJSON(ctx, "POST", b.at("fs/mkdir"), map[string]string{"path": path, "as": b.as})
@@ -82,13 +83,16 @@ var verbs = []verb{
 	{"insert", true, editor("insert", map[string]any{"insert_line": 0, "insert_text": note})},
 	// There has to be something to move, which is made anew each time.
 	{"move here", true, func(ctx context.Context, b box, path string) (answer, error) {
-		if a, err := b.t.ask(ctx, "PUT", b.at("fs/content"), b.query("/workspace/movable"), strings.NewReader(note)); err != nil || a.status != 200 {
+		if a, err := b.t.ask(ctx, "PUT", b.at("fs/content"), b.query("/workspace/movable"), strings.NewReader(
+			note)); err != nil || a.status != 200 {
 			return a, err
 		}
-		return b.t.askJSON(ctx, "POST", b.at("fs/move"), map[string]string{"from": "/workspace/movable", "to": path, "as": b.as})
+		return b.t.askJSON(ctx, "POST", b.at("fs/move"), map[string]string{"from": "/workspace/movable", "to": path,
+			"as": b.as})
 	}},
 	{"move away", true, func(ctx context.Context, b box, path string) (answer, error) {
-		return b.t.askJSON(ctx, "POST", b.at("fs/move"), map[string]string{"from": path, "to": "/workspace/moved", "as": b.as})
+		return b.t.askJSON(ctx, "POST", b.at("fs/move"), map[string]string{"from": path, "to": "/workspace/moved",
+			"as": b.as})
 	}},
 	{"remove", true, func(ctx context.Context, b box, path string) (answer, error) {
 		return b.t.ask(ctx, "DELETE", b.at("fs/content"), b.query(path, "recursive", "true"), nil)

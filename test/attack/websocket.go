@@ -29,7 +29,8 @@ var _ = register(
 	// all that tells the page.
 	Case{
 		Group: 42, Name: "websocket/foreign-origin",
-		Tries: "connect as a web page of another origin would, with the right key, from null, from a sibling domain, with two origins",
+		Tries: "connect as a web page of another origin would, with the right key, from null, from a sibling " +
+			"domain, with two origins",
 		Wants: "403",
 		Run:   foreignOrigin,
 	},
@@ -60,14 +61,16 @@ var _ = register(
 	// A frame's length is eight bytes of the client's choice, and compression a bomb in waiting.
 	Case{
 		Group: 42, Name: "websocket/huge-frames",
-		Tries: "announce a frame of 1 GiB and of 2^63 bytes; send fragments that never end; send a compressed frame that nobody agreed on; control frames that are too long; unmasked frames",
+		Tries: "announce a frame of 1 GiB and of 2^63 bytes; send fragments that never end; send a compressed frame " +
+			"that nobody agreed on; control frames that are too long; unmasked frames",
 		Wants: "the connection is closed before more than a few megabytes are read",
 		Run:   hugeFrames,
 	},
 	// A message that is wrong is a client's bug, and must not end the commands on the same connection.
 	Case{
 		Group: 42, Name: "websocket/bad-messages",
-		Tries: "messages that are no JSON, deep, of unknown types, with fields of other types, with other containers' commands",
+		Tries: "messages that are no JSON, deep, of unknown types, with fields of other types, with other " +
+			"containers' commands",
 		Wants: "each is answered with an error event and the connection stays",
 		Run:   badMessages,
 	},
@@ -75,13 +78,16 @@ var _ = register(
 
 // dialLive opens the live websocket with this header and no more.
 // The library's dialer lets the caller set Origin, as no browser would.
-func (t *Target) dialLive(ctx context.Context, container string, header http.Header, query string) (*websocket.Conn, *http.Response, error) {
+func (t *Target) dialLive(ctx context.Context, container string, header http.Header, query string) (*websocket.Conn,
+	*http.Response, error) {
 	d := websocket.Dialer{HandshakeTimeout: 30 * time.Second, TLSClientConfig: rawTransport.TLSClientConfig}
-	return d.DialContext(ctx, "ws"+strings.TrimPrefix(strings.TrimRight(t.Host, "/"), "http")+"/v1/containers/"+container+"/live"+query, header)
+	return d.DialContext(ctx, "ws"+strings.TrimPrefix(strings.TrimRight(t.Host, "/"), "http")+"/v1/containers/"+
+		container+"/live"+query, header)
 }
 
 // refusedSocket is a Breach unless a handshake is refused with this status.
-func (t *Target) refusedSocket(ctx context.Context, container, what string, header http.Header, query string, status int) error {
+func (t *Target) refusedSocket(ctx context.Context, container, what string, header http.Header, query string,
+	status int) error {
 	conn, res, err := t.dialLive(ctx, container, header, query)
 	if err == nil {
 		_ = conn.Close()
@@ -108,11 +114,13 @@ func foreignOrigin(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	// Names that begin or end like the host's own are for checks that compare parts of the text.
-	origins := []string{"https://attacker.example", "null", "http://" + u.Host + ".attacker.example", "http://attacker.example/" + u.Host, "http://" + u.Host + "@attacker.example", "file://", "://", ""}
+	origins := []string{"https://attacker.example", "null", "http://" + u.Host + ".attacker.example",
+		"http://attacker.example/" + u.Host, "http://" + u.Host + "@attacker.example", "file://", "://", ""}
 	for _, origin := range origins {
 		h := t.KeyHeader()
 		h["Origin"] = []string{origin}
-		if err := t.refusedSocket(ctx, con.ID, fmt.Sprintf("origin %q", origin), h, "", http.StatusForbidden); err != nil {
+		if err := t.refusedSocket(ctx, con.ID, fmt.Sprintf("origin %q", origin), h, "",
+			http.StatusForbidden); err != nil {
 			return "", err
 		}
 	}
@@ -140,9 +148,9 @@ func socketWithoutKey(ctx context.Context, t *Target) (string, error) {
 	return "all 401", t.refusedSocket(ctx, con.ID, "the query", nil, "?key="+t.Key, http.StatusUnauthorized)
 }
 
-// connections is how many connections this program may hold, at most 10,000 and 1,000 where it is to be quick. The daemon may
-// hold as many: it is started with the same limit, or a higher one.
-// Half of what may be open is left for the rest of this program.
+// connections is how many connections this program may hold, at most 10,000 and 1,000 where it is to be quick. The
+// daemon may hold as many: it is started with the same limit, or a higher one. Half of what may be open is left for
+// the rest of this program.
 func (t *Target) connections() int {
 	most := 10_000
 	if t.Quick {
@@ -169,7 +177,8 @@ func idleFlood(ctx context.Context, t *Target) (string, error) {
 	}()
 	for range t.connections() {
 		c, res, err := t.dialLive(ctx, con.ID, t.KeyHeader(), "")
-		if err != nil && res != nil && (res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable) {
+		if err != nil && res != nil && (res.StatusCode == http.StatusTooManyRequests ||
+			res.StatusCode == http.StatusServiceUnavailable) {
 			break // said so, and that is as good
 		}
 		if err != nil {
@@ -189,8 +198,10 @@ func (t *Target) rawSocket(ctx context.Context, container string, limit time.Dur
 	if err != nil {
 		return nil, err
 	}
-	_, err = fmt.Fprintf(conn, "GET /v1/containers/%s/live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Api-Key: %s\r\n%s\r\n", container, t.Key, extra)
+	_, err = fmt.Fprintf(conn, "GET /v1/containers/%s/live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "+
+		"websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Api-Key: %s\r\n%s\r\n",
+		container, t.Key, extra)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -260,7 +271,8 @@ func hugeFrames(ctx context.Context, t *Target) (string, error) {
 		"a message that is not UTF-8":     {[]byte{0x81, 0x82, 0, 0, 0, 0, 0xff, 0xfe, 0x81, 0x00}, piece},
 		"random bytes instead of a frame": {randomBytes(64), piece},
 	} {
-		conn, err := t.rawSocket(ctx, con.ID, 15*time.Second, "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n")
+		conn, err := t.rawSocket(ctx, con.ID, 15*time.Second, "Sec-WebSocket-Extensions: permessage-deflate; "+
+			"client_max_window_bits\r\n")
 		if err != nil {
 			return "", err
 		}
@@ -323,12 +335,17 @@ func badMessages(ctx context.Context, t *Target) (string, error) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
 	tries := []string{
-		"", "null", "[]", "{", "hello", `{"type":"exec"}`, `{"type":"nonsense"}`, `{"type":1}`, `{"type":"exec","cmd":null}`,
-		`{"type":"exec","cmd":{"command":"true","command":"false"}}`, `{"type":"exec","cmd":{"command":"true"},"signal":"KILL"}`,
-		`{"type":"signal","exec_id":"../../exec","signal":"KILL"}`, `{"type":"attach","exec_id":"exec_0000000000000000000000"}`,
+		"", "null", "[]", "{", "hello", `{"type":"exec"}`, `{"type":"nonsense"}`, `{"type":1}`,
+		`{"type":"exec","cmd":null}`,
+		`{"type":"exec","cmd":{"command":"true","command":"false"}}`,
+		`{"type":"exec","cmd":{"command":"true"},"signal":"KILL"}`,
+		`{"type":"signal","exec_id":"../../exec","signal":"KILL"}`,
+		`{"type":"attach","exec_id":"exec_0000000000000000000000"}`,
 		`{"type":"attach","exec_id":"x","stdout_offset":-1}`, `{"type":"resize","exec_id":"x","rows":70000,"cols":1}`,
-		`{"type":"stdin","exec_id":"x","data":"a","data_base64":"YQ=="}`, `{"type":"watch","ref":"` + strings.Repeat("r", 1000) + `"}`,
-		strings.Repeat(`{"cmd":`, 20_000), `{"type":"exec","cmd":{"command":"` + "\xff\xfe" + `"}}`, `{"type":"exec","cmd":{"timeout_seconds":1e999,"command":"true"}}`,
+		`{"type":"stdin","exec_id":"x","data":"a","data_base64":"YQ=="}`, `{"type":"watch","ref":"` + strings.Repeat(
+			"r", 1000) + `"}`,
+		strings.Repeat(`{"cmd":`, 20_000), `{"type":"exec","cmd":{"command":"` + "\xff\xfe" + `"}}`,
+		`{"type":"exec","cmd":{"timeout_seconds":1e999,"command":"true"}}`,
 	}
 	if _, _, err := conn.ReadMessage(); err != nil { // ready
 		return "", err
@@ -342,7 +359,8 @@ func badMessages(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("%.60q ended the connection: %v", text, err)
 		}
 		var ev proto.Event
-		if err := json.Unmarshal(data, &ev); err != nil || ev.Type != proto.EventError || ev.Error == nil || ev.Error.Code == proto.Internal {
+		if err := json.Unmarshal(data, &ev); err != nil || ev.Type != proto.EventError || ev.Error == nil ||
+			ev.Error.Code == proto.Internal {
 			return "", Breached("%.60q was answered %.200s", text, data)
 		}
 	}

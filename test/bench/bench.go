@@ -1,7 +1,9 @@
-// Package bench measures a daemon beside what it is compared with: the machine itself, containerd, docker, crun, bubblewrap and a Jupyter kernel.
+// Package bench measures a daemon beside what it is compared with: the machine itself, containerd, docker, crun,
+// bubblewrap and a Jupyter kernel.
 //
-// All of one row is measured in turns, round by round, in one run on one machine: the floor, ours, the next, the floor again. What a machine
-// does to one of them it so does to all, and their ratios hold where seconds do not. Ratios are what is compared with an earlier run.
+// All of one row is measured in turns, round by round, in one run on one machine: the floor, ours, the next, the
+// floor again. What a machine does to one of them it so does to all, and their ratios hold where seconds do not.
+// Ratios are what is compared with an earlier run.
 package bench
 
 import (
@@ -18,12 +20,14 @@ import (
 
 // Options say what to measure and with what.
 type Options struct {
-	Client  *client.Client // of the daemon that is measured; nil: Self
-	Self    bool           // measure a daemon that is started for it
-	Dir     string         // where copies and private daemons' data go, on the file system of the data of Client's daemon; "" is that of temporary files
-	Program string         // the berth that private daemons are made of; beside it are the comparators' programs
-	Base    string         // the base image's archive; "" leaves out what needs one
-	Version string         // of the program, for the stamp
+	Client *client.Client // of the daemon that is measured; nil: Self
+	Self   bool           // measure a daemon that is started for it
+	// where copies and private daemons' data go, on the file system of the data of Client's daemon; "" is that of
+	// temporary files
+	Dir     string
+	Program string // the berth that private daemons are made of; beside it are the comparators' programs
+	Base    string // the base image's archive; "" leaves out what needs one
+	Version string // of the program, for the stamp
 
 	Rows  []string // names; none is all
 	Quick bool     // few rounds: it works, and the numbers say little
@@ -111,8 +115,8 @@ type bench struct {
 	locked *thread
 }
 
-// Run measures the rows and reports on each as it ends. A row that fails says so in its result, and the others go on; the error is of
-// what no row can be measured without.
+// Run measures the rows and reports on each as it ends. A row that fails says so in its result, and the others go on;
+// the error is of what no row can be measured without.
 func Run(ctx context.Context, o Options) (Report, error) {
 	chosen, err := o.chosen()
 	if err != nil {
@@ -144,7 +148,8 @@ func (o Options) chosen() ([]row, error) {
 	for _, name := range o.Rows {
 		i := slices.IndexFunc(rows, func(r row) bool { return r.name == name })
 		if i < 0 {
-			return nil, proto.Errorf(proto.InvalidArgument, "", "rows", "there is no row %q; `berth bench --list` names them", name)
+			return nil, proto.Errorf(proto.InvalidArgument, "", "rows",
+				"there is no row %q; `berth bench --list` names them", name)
 		}
 		list = append(list, rows[i])
 	}
@@ -153,7 +158,8 @@ func (o Options) chosen() ([]row, error) {
 
 // measure runs one row.
 func (b *bench) measure(ctx context.Context, r row) Result {
-	res := Result{Row: r.name, Does: r.does, At: time.Now().UTC().Truncate(time.Second), Version: b.Version, Load: loadAverage(), Quick: b.Quick}
+	res := Result{Row: r.name, Does: r.does, At: time.Now().UTC().Truncate(time.Second), Version: b.Version,
+		Load: loadAverage(), Quick: b.Quick}
 	began := time.Now()
 	err := r.run(b, ctx, &res)
 	res.Missing = append(res.Missing, unmeasured[r.name]...)

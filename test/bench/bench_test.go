@@ -49,7 +49,8 @@ func TestPercentiles(t *testing.T) {
 
 // report is a run with one ratio for which less is better, one for which more is, and one that nobody compares.
 func report(less, more, tail float64) Report {
-	res := Result{Row: "exec", Does: "run", Measures: []Measure{{Name: "berth", Role: Ours, Unit: "ms", N: 3, P50: less, P90: 2, P99: 3}}}
+	res := Result{Row: "exec", Does: "run", Measures: []Measure{{Name: "berth", Role: Ours, Unit: "ms", N: 3, P50: less,
+		P90: 2, P99: 3}}}
 	res.number("berth / bare spawn", less, atMost(1.35))
 	res.number("rate", more, atLeast(0.85))
 	res.number("p99 / p50 of berth", tail, atMost(3).untracked())
@@ -92,7 +93,8 @@ func compared() Report {
 
 // What is not measured does not hold, and what has no past or was left out is said.
 func TestGateSaysWhatItDoesNotCompare(t *testing.T) {
-	failed, skipped, fewer, lacking, loose, other := report(1, 1, 2), report(1, 1, 2), report(1, 1, 2), report(1, 1, 2), report(1, 1, 2), report(1, 1, 2)
+	failed, skipped, fewer, lacking, loose, other := report(1, 1, 2), report(1, 1, 2), report(1, 1, 2), report(1, 1, 2),
+		report(1, 1, 2), report(1, 1, 2)
 	failed.Rows[0].Failed = "no answer"
 	skipped.Rows[0].Skipped = "no root"
 	fewer.Rows[0].Ratios = fewer.Rows[0].Ratios[:1]
@@ -107,17 +109,22 @@ func TestGateSaysWhatItDoesNotCompare(t *testing.T) {
 		worse, alone []string
 	}{
 		{"a row that fails", report(1, 1, 2), failed, Options{}, []string{"exec: it failed: no answer"}, nil},
-		{"a row that is skipped", report(1, 1, 2), skipped, Options{}, []string{"exec: it was not measured: no root"}, nil},
+		{"a row that is skipped", report(1, 1, 2), skipped, Options{}, []string{"exec: it was not measured: no root"},
+			nil},
 		{"a ratio that is not there", report(1, 1, 2), fewer, Options{}, []string{"exec: rate was not measured"}, nil},
-		{"no comparator", compared(), lacking, Options{}, []string{"exec: berth / ctr task exec was not measured (ctr: not built)"}, nil},
-		{"comparators left out", compared(), report(1, 1, 2), Options{Alone: true}, nil, []string{"exec: berth / ctr task exec"}},
-		{"a floor is no comparator", compared(), fewer, Options{Alone: true}, []string{"exec: rate was not measured"}, []string{"exec: berth / ctr task exec"}},
+		{"no comparator", compared(), lacking, Options{}, []string{"exec: berth / ctr task exec was not measured " +
+			"(ctr: not built)"}, nil},
+		{"comparators left out", compared(), report(1, 1, 2), Options{Alone: true}, nil,
+			[]string{"exec: berth / ctr task exec"}},
+		{"a floor is no comparator", compared(), fewer, Options{Alone: true}, []string{"exec: rate was not measured"},
+			[]string{"exec: berth / ctr task exec"}},
 		{"a row is not there", both, report(1, 1, 2), Options{}, []string{"warm: it was not measured"}, nil},
 		{"a row that was not chosen", both, report(1, 1, 2), Options{Rows: []string{"exec"}}, nil, nil},
 		{"a new row", report(1, 1, 2), both, Options{}, nil, []string{"warm (nothing to compare with)"}},
 		{"a new ratio", fewer, report(1, 1, 2), Options{}, nil, []string{"exec: rate"}},
 		{"a ratio that is not held to any more", report(1, 1, 2), loose, Options{}, nil, []string{"exec: rate"}},
-		{"nothing", Report{}, report(1, 1, 2), Options{}, []string{"nothing was compared"}, []string{"exec (nothing to compare with)"}},
+		{"nothing", Report{}, report(1, 1, 2), Options{}, []string{"nothing was compared"},
+			[]string{"exec (nothing to compare with)"}},
 	} {
 		worse, alone := Compare(tt.earlier, tt.now, tt.o)
 		var got []string
@@ -138,7 +145,8 @@ func TestBestOf(t *testing.T) {
 	}
 	fewer, skipped, broken := report(3, 1, 1), Report{Rows: []Result{{Row: "exec", Skipped: "no"}}}, report(1, 1, 1)
 	fewer.Rows[0].Ratios = fewer.Rows[0].Ratios[:1]
-	for _, best := range []Report{bestOf(fewer, report(2, 1, 1)), bestOf(report(2, 1, 1), fewer), bestOf(report(2, 1, 1), skipped)} {
+	for _, best := range []Report{bestOf(fewer, report(2, 1, 1)), bestOf(report(2, 1, 1), fewer),
+		bestOf(report(2, 1, 1), skipped)} {
 		if r := best.Rows[0]; r.Skipped != "" || len(r.Ratios) != 3 || r.Ratios[0].Value != 2 {
 			t.Errorf("%+v", r)
 		}
@@ -153,7 +161,8 @@ func TestBestOf(t *testing.T) {
 
 // A number may be better the next time; what failed or is missing is not tried again.
 func TestSlower(t *testing.T) {
-	got := slower([]Regression{{Row: "warm", Failed: "it failed: leaked"}, {Row: "exec", Ratio: "a", Is: 2}, {Row: "exec", Ratio: "b", Is: 2}})
+	got := slower([]Regression{{Row: "warm", Failed: "it failed: leaked"}, {Row: "exec", Ratio: "a", Is: 2},
+		{Row: "exec", Ratio: "b", Is: 2}})
 	if !reflect.DeepEqual(got, []string{"exec"}) {
 		t.Errorf("%v", got)
 	}
@@ -170,7 +179,8 @@ func TestSaveMerges(t *testing.T) {
 		}
 	}
 	got, err := Load(file)
-	if err != nil || len(got.Rows) != 2 || got.Rows[0].Row != "exec" || got.Rows[0].Ratios[0].Value != 2 || got.Rows[1].Ratios[0].Value != 4 || got.Stamp.Versions["crun"] != "1" {
+	if err != nil || len(got.Rows) != 2 || got.Rows[0].Row != "exec" || got.Rows[0].Ratios[0].Value != 2 ||
+		got.Rows[1].Ratios[0].Value != 4 || got.Stamp.Versions["crun"] != "1" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if err := os.WriteFile(file, []byte("no report"), 0o600); err != nil {
@@ -193,7 +203,8 @@ func TestSaveKeepsWhatIsBetter(t *testing.T) {
 		now  Report
 		kept string
 	}{
-		{failed, "exec (it failed)"}, {skipped, "exec (it was not measured)"}, {quick, "exec (the new one is of a quick run)"},
+		{failed, "exec (it failed)"}, {skipped, "exec (it was not measured)"},
+		{quick, "exec (the new one is of a quick run)"},
 		{report(7, 1, 1), "exec (the new one lacks ctr task exec)"},
 	} {
 		tt.now.Stamp.Version = "v2"
@@ -202,7 +213,8 @@ func TestSaveKeepsWhatIsBetter(t *testing.T) {
 		if err != nil || lerr != nil || !reflect.DeepEqual(kept, []string{tt.kept}) || !reflect.DeepEqual(saved, got) {
 			t.Errorf("%s: %v, %+v, %v", tt.kept, kept, saved, errors.Join(err, lerr))
 		}
-		if r := got.Rows[0]; r.Failed != "" || r.Skipped != "" || r.Quick || r.Ratios[0].Value != 1 || got.Stamp.Version != "v1" {
+		if r := got.Rows[0]; r.Failed != "" || r.Skipped != "" || r.Quick || r.Ratios[0].Value != 1 ||
+			got.Stamp.Version != "v1" {
 			t.Errorf("%s: the file has %+v", tt.kept, got)
 		}
 	}
@@ -243,11 +255,13 @@ func TestSaveIsOfOneMachine(t *testing.T) {
 func TestMarkdown(t *testing.T) {
 	r := report(1.5, 0.9, 2)
 	r.Rows[0].Missing = []Missing{{"docker", "none"}}
-	r.Rows = append(r.Rows, Result{Row: "pause", Does: "wake", Skipped: "no | such"}, Result{Row: "warm", Does: "create", Failed: "boom"})
+	r.Rows = append(r.Rows, Result{Row: "pause", Does: "wake", Skipped: "no | such"},
+		Result{Row: "warm", Does: "create", Failed: "boom"})
 	text := r.Markdown()
 	for _, want := range []string{
 		"| exec | berth / bare spawn | 1.50 | ≤ 1.35 | **no** |", "| exec | rate | 0.9 | ≥ 0.85 | yes |",
-		`| pause | not measured: no \| such |`, "| warm | failed: boom |", "Missing: docker (none).", "| exec | berth | ms | 3 | 1.50 | 2.00 | 3.00 | 0 |",
+		`| pause | not measured: no \| such |`, "| warm | failed: boom |", "Missing: docker (none).",
+		"| exec | berth | ms | 3 | 1.50 | 2.00 | 3.00 | 0 |",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -269,7 +283,8 @@ func TestSaveMarkdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _ := os.ReadFile(file)
-	if s := string(text); !strings.HasPrefix(s, "before\n") || !strings.HasSuffix(s, "after\n") || !strings.Contains(s, "77") || strings.Count(s, beginMark) != 1 {
+	if s := string(text); !strings.HasPrefix(s, "before\n") || !strings.HasSuffix(s, "after\n") ||
+		!strings.Contains(s, "77") || strings.Count(s, beginMark) != 1 {
 		t.Errorf("%s", s)
 	}
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
@@ -304,7 +319,8 @@ func TestSVG(t *testing.T) {
 }
 
 func TestMetric(t *testing.T) {
-	text := "# HELP a x\na 1\na_b 5\nm{image=\"i\",state=\"ready\"} 3\nm{image=\"j\",state=\"ready\"} 4\nm{image=\"j\",state=\"starting\"} 1e2\n"
+	text := "# HELP a x\na 1\na_b 5\nm{image=\"i\",state=\"ready\"} 3\nm{image=\"j\",state=\"ready\"} " +
+		"4\nm{image=\"j\",state=\"starting\"} 1e2\n"
 	for _, tt := range []struct {
 		name   string
 		labels []string
@@ -342,7 +358,8 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin, _ := daemontest.Binary()
-	r, err := Run(t.Context(), Options{Client: c, Program: bin, Quick: true, Alone: true, Rows: []string{"exec", "exec-live", "warm"}})
+	r, err := Run(t.Context(), Options{Client: c, Program: bin, Quick: true, Alone: true,
+		Rows: []string{"exec", "exec-live", "warm"}})
 	if err != nil || r.Failed() > 0 || len(r.Rows) != 3 {
 		t.Fatalf("%v\n%s", err, r.Markdown())
 	}
@@ -375,7 +392,8 @@ func TestTransfers(t *testing.T) {
 	if os.Geteuid() != 0 || base == "" {
 		t.Skip("it starts a daemon, which needs root and BERTH_BASE_IMAGE")
 	}
-	r, err := Run(t.Context(), Options{Self: true, Program: bin, Base: base, Quick: true, Alone: true, Rows: []string{"upload", "download", "mebibyte", "many"}})
+	r, err := Run(t.Context(), Options{Self: true, Program: bin, Base: base, Quick: true, Alone: true,
+		Rows: []string{"upload", "download", "mebibyte", "many"}})
 	if err != nil || r.Failed() > 0 || len(r.Rows) != 4 {
 		t.Fatalf("%v\n%s", err, r.Markdown())
 	}
@@ -384,7 +402,8 @@ func TestTransfers(t *testing.T) {
 			t.Errorf("%s: %+v", res.Row, res)
 		}
 	}
-	if left, err := filepath.Glob(filepath.Join(sharedMemory, fmt.Sprintf("berth-bench-%d-*", os.Getpid()))); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(sharedMemory, fmt.Sprintf("berth-bench-%d-*",
+		os.Getpid()))); err != nil || len(left) > 0 {
 		t.Errorf("left: %q, %v", left, err)
 	}
 }
@@ -407,7 +426,8 @@ func TestLostFilesAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := fmt.Sprintf("%d of %d files came whole", files-1, files)
-		if err := command(t.Context(), "sh", "-c", tr.taken(tr.source)); err == nil || !strings.Contains(err.Error(), want) {
+		if err := command(t.Context(), "sh", "-c", tr.taken(tr.source)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 		if _, err := os.Stat(tr.source); !errors.Is(err, os.ErrNotExist) {
@@ -443,10 +463,12 @@ func TestFailuresAreSaid(t *testing.T) {
 	if len(res.Missing) != 1 || res.Missing[0] != (Missing{"other", "boom"}) {
 		t.Errorf("%+v", res.Missing)
 	}
-	if err := b.inTurns(t.Context(), &res, 3, []*turn{{name: "floor", role: Floor, op: failing(bad)}}); !errors.Is(err, bad) {
+	if err := b.inTurns(t.Context(), &res, 3, []*turn{{name: "floor", role: Floor, op: failing(bad)}}); !errors.Is(
+		err, bad) {
 		t.Errorf("a floor that failed: %v", err)
 	}
-	if err := b.inTurns(t.Context(), &res, mostFailures, []*turn{{name: "ours", role: Ours, op: failing(bad)}}); !errors.Is(err, bad) {
+	if err := b.inTurns(t.Context(), &res, mostFailures,
+		[]*turn{{name: "ours", role: Ours, op: failing(bad)}}); !errors.Is(err, bad) {
 		t.Errorf("too many failures: %v", err)
 	}
 }
@@ -480,7 +502,8 @@ func TestTurnsAlternate(t *testing.T) {
 func TestLinesEnd(t *testing.T) {
 	began := time.Now()
 	err := plainly(os.Environ(), 100*time.Millisecond)(t.Context(), []string{"/bin/sh", "-c", "sleep 8 & sleep 8"})
-	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "it took more than 100ms") || took > lineDrain+2*time.Second {
+	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "it took more than 100ms") ||
+		took > lineDrain+2*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
 }
@@ -561,7 +584,8 @@ func TestShimsEnd(t *testing.T) {
 	end(theirs)
 }
 
-// A Jupyter kernel ends with its client: asked to, when nobody is there to ask any more, and where the run was given up.
+// A Jupyter kernel ends with its client: asked to, when nobody is there to ask any more, and where the run was given
+// up.
 func TestKernelsEnd(t *testing.T) {
 	b := &bench{tmp: t.TempDir(), parts: map[string]string{}}
 	kernels := func() (n int) {
@@ -616,7 +640,8 @@ func TestLibraryLivesAreTidied(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	b := &bench{Options: Options{Program: bin, Base: os.Getenv("BERTH_BASE_IMAGE")}, tmp: t.TempDir(), parts: map[string]string{}}
+	b := &bench{Options: Options{Program: bin, Base: os.Getenv("BERTH_BASE_IMAGE")}, tmp: t.TempDir(),
+		parts: map[string]string{}}
 	c, err := b.startOther(t.Context(), "ctr")
 	if err != nil {
 		t.Skip(err) // it needs what `make test` does not build
@@ -633,7 +658,8 @@ func TestLibraryLivesAreTidied(t *testing.T) {
 	}
 	const steps = 10
 	for i := range steps {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(took*float64(time.Millisecond))*time.Duration(i)/steps)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(took*float64(time.Millisecond))*time.Duration(
+			i)/steps)
 		_ = l.whole(ctx, fresh()) // the last may be in time
 		cancel()
 	}
@@ -665,7 +691,8 @@ func TestBurstLeavesWarmUpsOut(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it starts a daemon, which needs root")
 	}
-	b := &bench{Options: Options{Program: bin, Base: os.Getenv("BERTH_BASE_IMAGE")}, tmp: t.TempDir(), parts: map[string]string{}}
+	b := &bench{Options: Options{Program: bin, Base: os.Getenv("BERTH_BASE_IMAGE")}, tmp: t.TempDir(),
+		parts: map[string]string{}}
 	defer b.close()
 	res := Result{}
 	if err := b.burstOf(t.Context(), &res, overHTTP, 2, 2, 6); err != nil {

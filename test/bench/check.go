@@ -10,8 +10,8 @@ import (
 // slack is how much worse a ratio may be than the committed one, as a factor.
 const slack = 1.2
 
-// A Regression is a ratio that got worse than slack allows, or what does not hold without a number: a row that fails now, or something of
-// the earlier run that was not measured.
+// A Regression is a ratio that got worse than slack allows, or what does not hold without a number: a row that fails
+// now, or something of the earlier run that was not measured.
 type Regression struct {
 	Row, Ratio string // Row is "" if it is of the whole run
 	Was, Is    float64
@@ -28,8 +28,9 @@ func (r Regression) String() string {
 	return fmt.Sprintf("%s: %s was %.3g and is %.3g", r.Row, r.Ratio, r.Was, r.Is)
 }
 
-// Compare looks for ratios that are worse than an earlier run's. A row or a ratio that the earlier run has and this one lacks is worse too: what is not
-// measured does not hold. What the options left out is not compared, nor is what has no past; the second list names it.
+// Compare looks for ratios that are worse than an earlier run's. A row or a ratio that the earlier run has and this
+// one lacks is worse too: what is not measured does not hold. What the options left out is not compared, nor is what
+// has no past; the second list names it.
 func Compare(earlier, now Report, o Options) (worse []Regression, alone []string) {
 	c := comparison{alone: o.Alone}
 	for _, res := range now.Rows {
@@ -100,7 +101,10 @@ func (c *comparison) ratio(was Result, r Ratio, is Result) {
 
 // compares says whether a ratio is one to a comparator, by whose name it ends.
 func (r Result) compares(ratio Ratio) bool {
-	return slices.ContainsFunc(r.Measures, func(m Measure) bool { return m.Role == Comparator && strings.HasSuffix(ratio.Name, " "+m.Name) })
+	return slices.ContainsFunc(r.Measures, func(m Measure) bool {
+		return m.Role == Comparator &&
+			strings.HasSuffix(ratio.Name, " "+m.Name)
+	})
 }
 
 // whyMissing is what the result says of the comparator of a ratio that it has not, in parentheses; "" if nothing.
@@ -113,12 +117,12 @@ func (r Result) whyMissing(ratio Ratio) string {
 	return ""
 }
 
-// moreTries is how often a row with a ratio that got worse is measured again: other work on the machine makes numbers worse and never
-// better, so the best of the tries counts.
+// moreTries is how often a row with a ratio that got worse is measured again: other work on the machine makes numbers
+// worse and never better, so the best of the tries counts.
 const moreTries = 2
 
-// Check measures like Run and compares with an earlier run. Rows with a ratio that is worse are measured again, and of each ratio the best counts.
-// What failed or is missing is not tried again: that is no other work's doing.
+// Check measures like Run and compares with an earlier run. Rows with a ratio that is worse are measured again, and
+// of each ratio the best counts. What failed or is missing is not tried again: that is no other work's doing.
 func Check(ctx context.Context, o Options, earlier Report) (Report, []Regression, []string, error) {
 	now, err := Run(ctx, o)
 	if err != nil {
@@ -150,8 +154,8 @@ func slower(worse []Regression) (names []string) {
 	return names
 }
 
-// bestOf takes from two runs the best of each ratio. A row that failed in one of them has failed: a leak or a lost container is not made good by
-// a try without.
+// bestOf takes from two runs the best of each ratio. A row that failed in one of them has failed: a leak or a lost
+// container is not made good by a try without.
 func bestOf(first, second Report) Report {
 	best := Merge(first, second)
 	for i, res := range best.Rows {

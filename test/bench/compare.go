@@ -21,9 +21,10 @@ import (
 
 // A comparator is another way to run containers, as its users call it: by command lines. All run the base image.
 type comparator struct {
-	name   string
-	env    []string                                 // of its command lines
-	create func(id string, more ...string) []string // a container that sleeps, in the background; more are flags of its own, where it takes any
+	name string
+	env  []string // of its command lines
+	// a container that sleeps, in the background; more are flags of its own, where it takes any
+	create func(id string, more ...string) []string
 	exec   func(id string, argv ...string) []string // a command in it
 	remove func(id string) [][]string               // it, with force
 	once   func(id string) []string                 // the whole life of a container that runs `true`
@@ -39,7 +40,8 @@ type comparator struct {
 
 // starters are the comparators there are.
 var starters = map[string]func(*bench, context.Context) (*comparator, error){
-	"ctr": (*bench).startContainerd, "docker": (*bench).startDocker, liveDocker: (*bench).startLiveDocker, "crun": (*bench).startCrun,
+	"ctr": (*bench).startContainerd, "docker": (*bench).startDocker, liveDocker: (*bench).startLiveDocker,
+	"crun": (*bench).startCrun,
 }
 
 // other starts a comparator when a row first asks for it. One that cannot be had is said to be missing in the result.
@@ -74,7 +76,8 @@ func (b *bench) startOther(ctx context.Context, name string) (*comparator, error
 
 var serial atomic.Int64
 
-// fresh is a name for a container that nobody has yet, no other bench on this machine either: runtimes have one directory for all.
+// fresh is a name for a container that nobody has yet, no other bench on this machine either: runtimes have one
+// directory for all.
 func fresh() string { return fmt.Sprintf("berth-bench-%d-%d", os.Getpid(), serial.Add(1)) }
 
 // with is the same with more flags for its containers.
@@ -96,7 +99,8 @@ func (c *comparator) creating(name string, every int) *turn {
 	}
 }
 
-// delete removes a container, also when ctx has ended, as a command line has a bound of its own. What is left of one that was half made is removed as far as it is there.
+// delete removes a container, also when ctx has ended, as a command line has a bound of its own. What is left of one
+// that was half made is removed as far as it is there.
 func (c *comparator) delete(ctx context.Context, id string) (err error) {
 	for _, line := range c.remove(id) {
 		err = errors.Join(err, c.do(context.WithoutCancel(ctx), line))
@@ -156,11 +160,12 @@ func (c *comparator) pipe(ctx context.Context, take func(io.Reader) error, argv 
 
 // environment is that of a comparator's programs: they are to find our runtimes first, and nobody's settings.
 func environment(first string, more ...string) []string {
-	return append([]string{"PATH=" + first + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + first, "TMPDIR=" + first}, more...)
+	return append([]string{"PATH=" + first + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + first, "TMPDIR=" + first},
+		more...)
 }
 
-// How long a command line may take, beyond which it hangs; one that unpacks an image; and how long output may stay open after the end, by what was
-// left behind.
+// How long a command line may take, beyond which it hangs; one that unpacks an image; and how long output may stay
+// open after the end, by what was left behind.
 const (
 	lineMost   = time.Minute
 	unpackMost = 5 * time.Minute
@@ -259,8 +264,8 @@ func (s *service) end() {
 	}
 }
 
-// startContainerd starts a stock containerd of the embedded one's version, with the shim and the runc that ours has, and its defaults. Not the
-// embedded one itself: that serves no gRPC, which ctr speaks.
+// startContainerd starts a stock containerd of the embedded one's version, with the shim and the runc that ours has,
+// and its defaults. Not the embedded one itself: that serves no gRPC, which ctr speaks.
 func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
 	bin := filepath.Dir(b.Program)
 	ctr := filepath.Join(bin, "ctr")
@@ -274,7 +279,8 @@ func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
 		return nil, err
 	}
 	socket, env := filepath.Join(dir, "s"), environment(bin)
-	s, err := serve(ctx, socket, env, filepath.Join(bin, "containerd"), "--config", "/dev/null", "--root", filepath.Join(dir, "root"), "--state", filepath.Join(dir, "state"), "--address", socket)
+	s, err := serve(ctx, socket, env, filepath.Join(bin, "containerd"), "--config", "/dev/null", "--root",
+		filepath.Join(dir, "root"), "--state", filepath.Join(dir, "state"), "--address", socket)
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +308,8 @@ func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
 	return c, nil
 }
 
-// endShims ends what a containerd has left running: its shims, which go on without it, and the containers that are their children.
+// endShims ends what a containerd has left running: its shims, which go on without it, and the containers that are
+// their children.
 func endShims(socket string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {

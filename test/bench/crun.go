@@ -12,7 +12,8 @@ import (
 	"syscall"
 )
 
-// A thread runs functions on an operating system thread with a mount namespace of its own. Programs that are started there see it too.
+// A thread runs functions on an operating system thread with a mount namespace of its own. Programs that are started
+// there see it too.
 type thread struct {
 	work chan func()
 	done chan struct{}
@@ -62,11 +63,13 @@ func (t *thread) end() {
 	}
 }
 
-// hybrid is where systemd mounts cgroup v2 beside v1. Crun refuses hosts that have both, so it is shown only the one that has the controllers.
+// hybrid is where systemd mounts cgroup v2 beside v1. Crun refuses hosts that have both, so it is shown only the one
+// that has the controllers.
 const hybrid = "/sys/fs/cgroup/unified"
 
 func hideHybrid() error {
-	if err := syscall.Unmount(hybrid, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
+	if err := syscall.Unmount(hybrid, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) &&
+		!errors.Is(err, syscall.ENOENT) {
 		return err
 	}
 	return nil
@@ -99,8 +102,11 @@ func (b *bench) startCrun(ctx context.Context) (_ *comparator, err error) {
 	state := filepath.Join(dir, "state")
 	line := func(args ...string) []string { return append([]string{crun, "--root", state}, args...) }
 	c := &comparator{
-		name:   "crun",
-		create: func(id string, _ ...string) []string { return line("run", "-d", "-b", filepath.Join(dir, "sleep"), id) },
+		name: "crun",
+		create: func(id string, _ ...string) []string {
+			return line("run", "-d", "-b", filepath.Join(dir, "sleep"),
+				id)
+		},
 		exec:   func(id string, argv ...string) []string { return line(append([]string{"exec", id}, argv...)...) },
 		remove: func(id string) [][]string { return [][]string{line("delete", "-f", id)} },
 		once:   func(id string) []string { return line("run", "-b", filepath.Join(dir, "true"), id) },
@@ -116,7 +122,8 @@ func (b *bench) startCrun(ctx context.Context) (_ *comparator, err error) {
 	return c, nil
 }
 
-// toFile runs a command line with its words in a file. Not in a pipe: what crun leaves in the background would keep that open.
+// toFile runs a command line with its words in a file. Not in a pipe: what crun leaves in the background would keep
+// that open.
 func toFile(ctx context.Context, dir string, line []string) error {
 	f, err := os.CreateTemp(dir, "out-")
 	if err != nil {
@@ -175,7 +182,8 @@ func (b *bench) bubblewrap(ctx context.Context, res *Result) (*turn, error) {
 	}
 	bwrap, err := exec.LookPath("bwrap")
 	if err != nil || root == "" {
-		res.Missing = append(res.Missing, Missing{"bwrap", "it needs Debian's bubblewrap (`make setup-bench`), --base FILE and root"})
+		res.Missing = append(res.Missing, Missing{"bwrap", "it needs Debian's bubblewrap (`make setup-bench`), " +
+			"--base FILE and root"})
 		return nil, nil
 	}
 	b.part(ctx, "bwrap", bwrap)

@@ -30,8 +30,8 @@ type daemon struct {
 	box string // a container for commands, made when first asked for
 }
 
-// daemon is the one to measure. Where flags are given, or there is none to use, that is one of our own, which stays until
-// other flags are asked for.
+// daemon is the one to measure. Where flags are given, or there is none to use, that is one of our own, which stays
+// until other flags are asked for.
 func (b *bench) daemon(ctx context.Context, flags ...string) (*daemon, error) {
 	if !b.Self && len(flags) == 0 {
 		if b.shared == nil {
@@ -68,7 +68,8 @@ func (b *bench) private(ctx context.Context, flags ...string) (*daemon, error) {
 	}
 	b.part(ctx, "runc", filepath.Join(filepath.Dir(b.Program), "runc"))
 	err = d.importBase(ctx, b.Base)
-	if pools := b.poolFlags(0, 0); err == nil && pools != nil && !slices.Equal(flags, pools) { // it fills at its start, beside what is to be measured
+	// it fills at its start, beside what is to be measured
+	if pools := b.poolFlags(0, 0); err == nil && pools != nil && !slices.Equal(flags, pools) {
 		err = d.filled(ctx, 1)
 	}
 	if err != nil {
@@ -221,16 +222,16 @@ func (d *daemon) pool(ctx context.Context) (p pool, err error) {
 	return p, nil
 }
 
-// Waits for a pool. One that has nothing and makes nothing for so long is switched off; one that has enough and makes more all the while is not waited
-// for longer.
+// Waits for a pool. One that has nothing and makes nothing for so long is switched off; one that has enough and makes
+// more all the while is not waited for longer.
 const (
 	poolWait = 3 * time.Minute
 	poolOff  = 5 * time.Second
 	poolBusy = 10 * time.Second
 )
 
-// filled waits until the pool has n containers to give and makes no more: that would be measured too. A daemon without a pool is ready at once. The daemon has no event for it, so its
-// metrics are asked.
+// filled waits until the pool has n containers to give and makes no more: that would be measured too. A daemon
+// without a pool is ready at once. The daemon has no event for it, so its metrics are asked.
 func (d *daemon) filled(ctx context.Context, n int) error {
 	began, busy := time.Now(), time.Now()
 	for {

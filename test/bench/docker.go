@@ -19,8 +19,8 @@ func (b *bench) startLiveDocker(ctx context.Context) (*comparator, error) {
 
 func (b *bench) startDocker(ctx context.Context) (*comparator, error) { return b.dockerWith(ctx) }
 
-// dockerWith starts a dockerd of its own: private data, private socket, no network, which ours has not either. It finds Debian's containerd and
-// runc by itself.
+// dockerWith starts a dockerd of its own: private data, private socket, no network, which ours has not either. It
+// finds Debian's containerd and runc by itself.
 func (b *bench) dockerWith(ctx context.Context, flags ...string) (*comparator, error) {
 	dockerd, err := exec.LookPath("dockerd")
 	if err != nil {
@@ -44,7 +44,8 @@ func (b *bench) dockerWith(ctx context.Context, flags ...string) (*comparator, e
 		return nil, err
 	}
 	socket, env := filepath.Join(dir, "s"), environment(dir)
-	daemon := append([]string{dockerd, "--config-file", config, "--host", "unix://" + socket, "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+	daemon := append([]string{dockerd, "--config-file", config, "--host", "unix://" + socket, "--data-root",
+		filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
 		"--pidfile", filepath.Join(dir, "pid"), "--bridge", "none", "--iptables=false", "--ip6tables=false"}, flags...)
 	s, err := serve(ctx, socket, env, daemon...)
 	if err != nil {
@@ -54,22 +55,27 @@ func (b *bench) dockerWith(ctx context.Context, flags ...string) (*comparator, e
 	c := &comparator{
 		name: "docker", env: env, do: plainly(env, lineMost),
 		create: func(id string, more ...string) []string {
-			return line(slices.Concat([]string{"run", "-d", "--network", "none", "--name", id}, more, []string{image, "sleep", "infinity"})...)
+			return line(slices.Concat([]string{"run", "-d", "--network", "none", "--name", id}, more,
+				[]string{image, "sleep", "infinity"})...)
 		},
 		down:   func() { s.end() },
 		up:     func(ctx context.Context) (err error) { s, err = serve(ctx, socket, env, daemon...); return err },
 		exec:   func(id string, argv ...string) []string { return line(append([]string{"exec", id}, argv...)...) },
 		remove: func(id string) [][]string { return [][]string{line("rm", "-f", id)} },
-		once:   func(id string) []string { return line("run", "--rm", "--network", "none", "--name", id, image, "true") },
-		send:   func(id, from, to string) []string { return line("cp", from, id+":"+to) },
-		fetch:  func(id, from, to string) []string { return line("cp", id+":"+from, to) },
+		once: func(id string) []string {
+			return line("run", "--rm", "--network", "none", "--name", id, image,
+				"true")
+		},
+		send:  func(id, from, to string) []string { return line("cp", from, id+":"+to) },
+		fetch: func(id, from, to string) []string { return line("cp", id+":"+from, to) },
 	}
 	c.stop = func() {
 		c.clear()
 		if s != nil { // else it did not come up again
 			s.end()
 		}
-		endShims(filepath.Join(dir, "exec/containerd/containerd.sock")) // which go on without the daemon, after live-restore or a kill
+		// which go on without the daemon, after live-restore or a kill
+		endShims(filepath.Join(dir, "exec/containerd/containerd.sock"))
 		unmountBelow(dir)
 	}
 	// As one layer without history: docker of that age reads no OCI archives.

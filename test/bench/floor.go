@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// root is the base image unpacked: what the bare machine and crun run their commands from, so that all run the same bash. "" without an
-// archive or the right to change into it.
+// root is the base image unpacked: what the bare machine and crun run their commands from, so that all run the same
+// bash. "" without an archive or the right to change into it.
 func (b *bench) root(ctx context.Context) (string, error) {
 	if b.Base == "" || os.Geteuid() != 0 {
 		return "", nil
@@ -35,8 +35,8 @@ type descriptor struct {
 	Digest    string `json:"digest"`
 }
 
-// unpackImage makes a tree of an OCI archive. It is for archives that this project built: layers are unpacked one over the other, and
-// what they remove of each other is not looked at.
+// unpackImage makes a tree of an OCI archive. It is for archives that this project built: layers are unpacked one
+// over the other, and what they remove of each other is not looked at.
 func unpackImage(ctx context.Context, archive, layout, root string) error {
 	for _, dir := range []string{layout, root} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -56,7 +56,8 @@ func unpackImage(ctx context.Context, archive, layout, root string) error {
 		if err != nil {
 			return err
 		}
-		if index.Manifests = nil; depth > 3 || json.Unmarshal(data, &index) != nil || len(index.Manifests)+len(index.Layers) == 0 {
+		if index.Manifests = nil; depth > 3 || json.Unmarshal(data, &index) != nil ||
+			len(index.Manifests)+len(index.Layers) == 0 {
 			return fmt.Errorf("%s is not an OCI archive of one image", archive)
 		}
 		if len(index.Manifests) > 0 {
@@ -116,7 +117,8 @@ func (b *bench) bare(ctx context.Context, res *Result) (spawn, error) {
 
 // command is one that is not started yet.
 func (s spawn) command(argv ...string) *exec.Cmd {
-	cmd := &exec.Cmd{Path: argv[0], Args: argv, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", "LANG=C.UTF-8"}, Dir: "/"}
+	cmd := &exec.Cmd{Path: argv[0], Args: argv, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/",
+		"LANG=C.UTF-8"}, Dir: "/"}
 	if s.root != "" {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: s.root}
 	}
@@ -129,18 +131,19 @@ func (s spawn) run(argv ...string) error { return s.command(argv...).Run() }
 // spawnOverHTTP is the least that a command over HTTP can be.
 const spawnOverHTTP = "HTTP and a bare spawn"
 
-// serving is a server that does nothing but spawn, and a request to it on a kept connection, of which there is one for each of many who ask at once.
-// It is there until stop is called.
+// serving is a server that does nothing but spawn, and a request to it on a kept connection, of which there is one
+// for each of many who ask at once. It is there until stop is called.
 func (s spawn) serving(argv ...string) (spawnThere func(context.Context) error, stop func() error, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err
 	}
-	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.run(argv...); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-		}
-	})}
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) {
+			if err := s.run(argv...); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		})}
 	go func() { _ = srv.Serve(l) }() // until Close, which is how it ends
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
 	return func(ctx context.Context) error { return ask(ctx, client, "http://"+l.Addr().String()) }, srv.Close, nil

@@ -17,8 +17,8 @@ const (
 	hostPython    = "/usr/bin/python3"
 )
 
-// asker has a kernel run a cell for each line it reads, and writes the value when reply, result and idle status have come. It takes its kernel with it
-// when its input or itself is ended. What the kernel prints is none of its answers.
+// asker has a kernel run a cell for each line it reads, and writes the value when reply, result and idle status have
+// come. It takes its kernel with it when its input or itself is ended. What the kernel prints is none of its answers.
 const asker = `
 import signal, sys
 from jupyter_client import KernelManager
@@ -56,7 +56,8 @@ type kernel struct {
 	lines   *bufio.Reader
 }
 
-// startKernel starts Debian's, which runs on the host: Jupyter has no containers. What it and its client write goes below their HOME.
+// startKernel starts Debian's, which runs on the host: Jupyter has no containers. What it and its client write goes
+// below their HOME.
 func (b *bench) startKernel(ctx context.Context) (*kernel, error) {
 	limited, cancel := context.WithTimeout(ctx, lineMost)
 	defer cancel()
@@ -65,7 +66,8 @@ func (b *bench) startKernel(ctx context.Context) (*kernel, error) {
 	case limited.Err() != nil:
 		return nil, fmt.Errorf("looking for ipykernel: %w", limited.Err())
 	case version == "":
-		return nil, errors.New("there is no ipykernel; `make setup-bench` installs Debian's python3-ipykernel and python3-jupyter-client")
+		return nil, errors.New("there is no ipykernel; `make setup-bench` installs Debian's python3-ipykernel and " +
+			"python3-jupyter-client")
 	}
 	dir, err := os.MkdirTemp(b.tmp, "jupyter-")
 	if err != nil {

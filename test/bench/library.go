@@ -45,7 +45,8 @@ func (l *library) whole(ctx context.Context, id string) error {
 
 // live makes a container that runs `true`, waits for its end and deletes it with its snapshot.
 func (l *library) live(ctx context.Context, id string) error {
-	container, err := l.client.NewContainer(ctx, id, containerd.WithImage(l.image), containerd.WithNewSnapshot(id, l.image),
+	container, err := l.client.NewContainer(ctx, id, containerd.WithImage(l.image), containerd.WithNewSnapshot(
+		id, l.image),
 		containerd.WithNewSpec(oci.WithImageConfig(l.image), oci.WithProcessArgs("true")))
 	if err != nil {
 		return err

@@ -15,7 +15,8 @@ func (r Report) Markdown() string {
 	var w strings.Builder
 	s := r.Stamp
 	fmt.Fprintf(&w, "%s, berth %s. %s, %d cores, %.0f GiB, Linux %s, cgroups %s, data on %s, %s, load %s.\n",
-		s.Date.Format("2006-01-02 15:04 UTC"), s.Version, s.CPU, s.Cores, s.MemoryGB, s.Kernel, s.Cgroups, s.Disk, s.Go, s.Load)
+		s.Date.Format("2006-01-02 15:04 UTC"), s.Version, s.CPU, s.Cores, s.MemoryGB, s.Kernel, s.Cgroups, s.Disk, s.Go,
+		s.Load)
 	for _, name := range slices.Sorted(maps.Keys(s.Versions)) {
 		fmt.Fprintf(&w, "%s: %s. ", name, s.Versions[name])
 	}
@@ -26,7 +27,8 @@ func (r Report) Markdown() string {
 	w.WriteString("\n| row | what | unit | n | p50 | p90 | p99 | failed |\n|---|---|---|---:|---:|---:|---:|---:|\n")
 	for _, res := range r.Rows {
 		for _, m := range res.Measures {
-			fmt.Fprintf(&w, "| %s | %s | %s | %d | %s | %s | %s | %d |\n", res.Row, cell(m.Name), m.Unit, m.N, number(m.P50), number(m.P90), number(m.P99), m.Failures)
+			fmt.Fprintf(&w, "| %s | %s | %s | %d | %s | %s | %s | %d |\n", res.Row, cell(m.Name), m.Unit, m.N,
+				number(m.P50), number(m.P90), number(m.P99), m.Failures)
 		}
 	}
 	w.WriteString("\n")
@@ -108,8 +110,8 @@ func SaveMarkdown(file string, r Report) error {
 	return write(file, []byte(before+beginMark+"\n"+r.Markdown()+endMark+"\n"+after))
 }
 
-// Place is what stands before and after the report in a document. One that is not there yet has nothing; one without a place for
-// the report is an error, which is better known before the measuring.
+// Place is what stands before and after the report in a document. One that is not there yet has nothing; one without
+// a place for the report is an error, which is better known before the measuring.
 func Place(file string) (before, after string, err error) {
 	old, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) == 0 {
@@ -121,7 +123,8 @@ func Place(file string) (before, after string, err error) {
 	before, rest, begins := strings.Cut(string(old), beginMark)
 	_, after, ends := strings.Cut(rest, endMark+"\n")
 	if !begins || !ends {
-		return "", "", fmt.Errorf("%s has no place for the report; put these two lines into it: %s %s", file, beginMark, endMark)
+		return "", "", fmt.Errorf("%s has no place for the report; put these two lines into it: %s %s", file, beginMark,
+			endMark)
 	}
 	return before, after, nil
 }

@@ -135,8 +135,8 @@ func Load(file string) (r Report, err error) {
 	return r, nil
 }
 
-// Merge puts the rows of a newer report into an older one, each in the place of its former result. So rows can be measured one by one,
-// and each says when it was.
+// Merge puts the rows of a newer report into an older one, each in the place of its former result. So rows can be
+// measured one by one, and each says when it was.
 func Merge(older, newer Report) Report {
 	merged := Report{Stamp: newer.Stamp}
 	if merged.Stamp.Versions == nil {
@@ -158,8 +158,9 @@ func Merge(older, newer Report) Report {
 	return merged
 }
 
-// Save writes a report as JSON, whole or not at all, with the rows that an earlier one in the same file has and this one has not. It
-// returns what the file has then. A row that says less than the one that the file has does not replace it, and is named in kept.
+// Save writes a report as JSON, whole or not at all, with the rows that an earlier one in the same file has and this
+// one has not. It returns what the file has then. A row that says less than the one that the file has does not
+// replace it, and is named in kept.
 func Save(file string, r Report) (saved Report, kept []string, err error) {
 	older, err := load(file)
 	if err != nil {
@@ -218,15 +219,16 @@ func (r *Result) lessThan(older *Result) string {
 	return ""
 }
 
-// takes says whether rows of a newer report may stand beside those that stay of an older one: not if they are of another machine, as one stamp is
-// that of all.
+// takes says whether rows of a newer report may stand beside those that stay of an older one: not if they are of
+// another machine, as one stamp is that of all.
 func (r Report) takes(newer Report) error {
 	if r.Stamp.CPU == newer.Stamp.CPU && r.Stamp.Kernel == newer.Stamp.Kernel {
 		return nil
 	}
 	for _, res := range r.Rows {
 		if newer.row(res.Row) == nil {
-			return fmt.Errorf("is of another machine (%s, Linux %s; this is %s, Linux %s), and its row %s would stay: write a whole new file, at another path or after moving this one away",
+			return fmt.Errorf("is of another machine (%s, Linux %s; this is %s, Linux %s), and its row %s would "+
+				"stay: write a whole new file, at another path or after moving this one away",
 				r.Stamp.CPU, r.Stamp.Kernel, newer.Stamp.CPU, newer.Stamp.Kernel, res.Row)
 		}
 	}

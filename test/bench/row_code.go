@@ -36,25 +36,28 @@ func (b *bench) code(ctx context.Context, res *Result) error {
 	if err := run(ctx); err != nil { // from then on a container is kept ready
 		return err
 	}
-	turns := []*turn{spawning(s, "/usr/bin/python3", "-c", sum11), {name: overHTTP, role: Ours, op: func(ctx context.Context) (float64, error) {
-		if err := d.codeReady(ctx); err != nil {
-			return 0, err
-		}
-		return timed(func() error { return run(ctx) })
-	}}}
+	turns := []*turn{spawning(s, "/usr/bin/python3", "-c", sum11), {name: overHTTP, role: Ours,
+		op: func(ctx context.Context) (float64, error) {
+			if err := d.codeReady(ctx); err != nil {
+				return 0, err
+			}
+			return timed(func() error { return run(ctx) })
+		}}}
 	if err := b.inTurns(ctx, res, b.rounds(150), turns); err != nil {
 		return err
 	}
 	res.against(overHTTP, atMost(1.5), bareSpawn)
 	res.tail(overHTTP, atMost(5))
-	res.note("The daemon keeps a container with an interpreter ready for a minute after a run, and each run here has that. One that comes before the next is ready waits for it.")
+	res.note("The daemon keeps a container with an interpreter ready for a minute after a run, and each run here " +
+		"has that. One that comes before the next is ready waits for it.")
 	return nil
 }
 
 // readyTime is how long it may take until a container is ready for code.
 const readyTime = 30 * time.Second
 
-// codeReady waits until a container is kept ready for code, and its interpreter has begun to start. Where the daemon keeps none it gives up.
+// codeReady waits until a container is kept ready for code, and its interpreter has begun to start. Where the daemon
+// keeps none it gives up.
 func (d *daemon) codeReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -105,7 +108,8 @@ func (b *bench) cell(ctx context.Context, res *Result) error {
 			res.Missing = append(res.Missing, Missing{jupyterKernel, err.Error()})
 		} else {
 			defer k.end()
-			turns = append(turns, &turn{name: jupyterKernel, role: Comparator, op: func(ctx context.Context) (float64, error) {
+			turns = append(turns, &turn{name: jupyterKernel, role: Comparator, op: func(ctx context.Context) (
+				float64, error) {
 				return timed(func() error { return k.cell(ctx) })
 			}})
 		}
@@ -117,7 +121,8 @@ func (b *bench) cell(ctx context.Context, res *Result) error {
 	res.against(overHTTP, lower, jupyterKernel)
 	res.tail(overHTTP, atMost(5))
 	if res.measure(jupyterKernel) != nil {
-		res.note("The %s runs on the host, and is asked by jupyter_client's blocking client: that one's Python is part of its time.", jupyterKernel)
+		res.note("The %s runs on the host, and is asked by jupyter_client's blocking client: that one's Python is "+
+			"part of its time.", jupyterKernel)
 	}
 	return nil
 }

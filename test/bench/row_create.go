@@ -104,7 +104,8 @@ func (b *bench) warm(ctx context.Context, res *Result) error {
 	if err := b.inTurns(ctx, res, b.rounds(200), turns); err != nil {
 		return err
 	}
-	res.ratio("berth / (ping + fdatasync)", res.measure(overHTTP), sum(res.measure(pingFloor), res.measure(syncFloor)), atMost(3))
+	res.ratio("berth / (ping + fdatasync)", res.measure(overHTTP), sum(res.measure(pingFloor), res.measure(syncFloor)),
+		atMost(3))
 	res.tail(overHTTP, atMost(5))
 	return d.hits(ctx, res, before, made(plain, used))
 }
@@ -148,7 +149,8 @@ func (b *bench) custom(ctx context.Context, res *Result) error {
 	if err := first.tidy(ctx); err != nil {
 		return err
 	}
-	defer func() { _ = d.DeleteWorkspace(context.WithoutCancel(ctx), con.WorkspaceID) }() // it is listed, should it stay
+	// it is listed, should it stay
+	defer func() { _ = d.DeleteWorkspace(context.WithoutCancel(ctx), con.WorkspaceID) }()
 	before, err := d.pool(ctx)
 	if err != nil {
 		return err
@@ -158,14 +160,16 @@ func (b *bench) custom(ctx context.Context, res *Result) error {
 		Env: map[string]string{"CUSTOM": "value", "OTHER": "more"}, WorkspaceID: con.WorkspaceID,
 		Limits: proto.Limits{CPUs: 0.5, MemoryBytes: 256 << 20, PIDs: 100, OpenFiles: 1000, DiskBytes: 1 << 30},
 	}}
-	turns := []*turn{{name: "plain create", role: Ours, op: plain.make, after: plain.tidy}, {name: overHTTP, role: Ours, op: asking.make, after: asking.tidy}}
+	turns := []*turn{{name: "plain create", role: Ours, op: plain.make, after: plain.tidy}, {name: overHTTP, role: Ours,
+		op: asking.make, after: asking.tidy}}
 	const equally = "ctr run -d with equal options"
 	if c := b.other(ctx, res, "ctr"); c != nil {
 		workspace, err := os.MkdirTemp(b.tmp, "workspace-")
 		if err != nil {
 			return err
 		}
-		turns = append(turns, c.with("--env", "CUSTOM=value", "--env", "OTHER=more", "--cpus", "0.5", "--memory-limit", strconv.Itoa(256<<20), "--rlimit-nofile", "1000:1000",
+		turns = append(turns, c.with("--env", "CUSTOM=value", "--env", "OTHER=more", "--cpus", "0.5", "--memory-limit",
+			strconv.Itoa(256<<20), "--rlimit-nofile", "1000:1000",
 			"--mount", "type=bind,src="+workspace+",dst=/workspace,options=rbind:rw").creating(equally, 4))
 	}
 	if err := b.inTurns(ctx, res, b.rounds(200), turns); err != nil {

@@ -78,7 +78,8 @@ func (b *bench) exec(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// execOthers is what running a command in a container is called elsewhere, and in each how many rounds it takes part: the slow ones in fewer.
+// execOthers is what running a command in a container is called elsewhere, and in each how many rounds it takes part:
+// the slow ones in fewer.
 var execOthers = []other{{"ctr", "ctr task exec", 4}, {"docker", "docker exec", 10}, {"crun", "crun exec", 4}}
 
 // An other is a comparator's part in a row.
@@ -109,16 +110,17 @@ func (b *bench) execLive(ctx context.Context, res *Result) error {
 	}
 	defer live.Close()
 	n := 0
-	turns := []*turn{spawning(s, nothingArgv...), {name: overLive, role: Ours, loud: true, op: func(ctx context.Context) (float64, error) {
-		n++
-		return timed(func() error {
-			end, err := finish(ctx, live, strconv.Itoa(n), proto.Cmd{Command: nothing}, nil)
-			if err != nil {
-				return err
-			}
-			return succeeded(end)
-		})
-	}}}
+	turns := []*turn{spawning(s, nothingArgv...), {name: overLive, role: Ours, loud: true,
+		op: func(ctx context.Context) (float64, error) {
+			n++
+			return timed(func() error {
+				end, err := finish(ctx, live, strconv.Itoa(n), proto.Cmd{Command: nothing}, nil)
+				if err != nil {
+					return err
+				}
+				return succeeded(end)
+			})
+		}}}
 	if err := b.inTurns(ctx, res, b.rounds(400), turns); err != nil {
 		return err
 	}
@@ -128,7 +130,8 @@ func (b *bench) execLive(ctx context.Context, res *Result) error {
 }
 
 // finish runs a command on a live connection and waits for its end. Output goes to each, which may be nil.
-func finish(ctx context.Context, live *client.Live, ref string, cmd proto.Cmd, each func(proto.Event)) (res proto.ExecResult, err error) {
+func finish(ctx context.Context, live *client.Live, ref string, cmd proto.Cmd, each func(proto.Event)) (
+	res proto.ExecResult, err error) {
 	if err := live.Exec(ref, cmd); err != nil {
 		return res, err
 	}
@@ -159,9 +162,10 @@ func (b *bench) python(ctx context.Context, res *Result) error {
 		return err
 	}
 	defer d.leave(ctx)
-	turns := []*turn{spawning(s, "/usr/bin/python3", "-c", "pass"), {name: overHTTP, role: Ours, op: func(ctx context.Context) (float64, error) {
-		return timed(func() error { return d.run(ctx, id, "/usr/bin/python3", "-c", "pass") })
-	}}}
+	turns := []*turn{spawning(s, "/usr/bin/python3", "-c", "pass"), {name: overHTTP, role: Ours,
+		op: func(ctx context.Context) (float64, error) {
+			return timed(func() error { return d.run(ctx, id, "/usr/bin/python3", "-c", "pass") })
+		}}}
 	if err := b.inTurns(ctx, res, b.rounds(150), turns); err != nil {
 		return err
 	}
@@ -215,7 +219,9 @@ func (b *bench) throughput(ctx context.Context, res *Result) error {
 			return rate(ctx, clients, slice, func(ctx context.Context, _ int) error { return spawnThere(ctx) })
 		}},
 		{name: overHTTP, role: Ours, unit: "1/s", op: func(ctx context.Context) (float64, error) {
-			return rate(ctx, clients, slice, func(ctx context.Context, i int) error { return users[i].bash(ctx, users[i].box, nothing) })
+			return rate(ctx, clients, slice, func(ctx context.Context, i int) error {
+				return users[i].bash(ctx, users[i].box, nothing)
+			})
 		}},
 	}
 	if err := b.inTurns(ctx, res, b.rounds(7), turns); err != nil {
@@ -244,7 +250,8 @@ func (b *bench) users(ctx context.Context, d *daemon, n int) (all []*daemon, err
 }
 
 // rate is how often n workers do something in a second. Their first failure ends it.
-func rate(ctx context.Context, n int, during time.Duration, do func(ctx context.Context, worker int) error) (float64, error) {
+func rate(ctx context.Context, n int, during time.Duration, do func(ctx context.Context, worker int) error) (
+	float64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var done atomic.Int64

@@ -41,7 +41,9 @@ func (b *bench) upload(ctx context.Context, res *Result) error {
 	res.against(intoContainer, atLeast(0.5), ddInside)
 	res.against(intoContainer, more, "dd")
 	res.against(intoContainer, atLeast(2), dockerCp)
-	res.note("%d MiB that do not compress, from memory. A stored file is hashed and on disk when it is answered, so that SHA-256 is a bound; one in a container is in the page cache of the containers' own file system, as what dd writes there is, and docker's in that of its layers'.", t.bytes>>20)
+	res.note("%d MiB that do not compress, from memory. A stored file is hashed and on disk when it is answered, so "+
+		"that SHA-256 is a bound; one in a container is in the page cache of the containers' own file system, as "+
+		"what dd writes there is, and docker's in that of its layers'.", t.bytes>>20)
 	return nil
 }
 

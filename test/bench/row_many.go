@@ -126,7 +126,11 @@ func (b *bench) burstOf(ctx context.Context, res *Result, name string, n, pooled
 				return 0, err
 			}
 			return atOnce(ctx, func(ctx context.Context, i int) error {
-				took, err := timed(func() (err error) { ids[i], err = users[i].create(ctx, proto.CreateContainer{}); return err })
+				took, err := timed(func() (err error) {
+					ids[i], err = users[i].create(
+						ctx, proto.CreateContainer{})
+					return err
+				})
 				mu.Lock()
 				defer mu.Unlock()
 				single = append(single, took)
@@ -141,7 +145,8 @@ func (b *bench) burstOf(ctx context.Context, res *Result, name string, n, pooled
 	if err := b.inTurns(ctx, res, rounds, turns); err != nil {
 		return err
 	}
-	res.add("one create of a burst, "+name, Ours, "ms", single[min(n*warmUps(rounds), len(single)):]...) // each round has n
+	// each round has n
+	res.add("one create of a burst, "+name, Ours, "ms", single[min(n*warmUps(rounds), len(single)):]...)
 	now, err := d.pool(ctx)
 	if now.there {
 		res.note("%s: %d creates at once, %d in the pool, %d missed it.", name, n, pooled, now.misses-before.misses)
@@ -175,7 +180,8 @@ func (b *bench) churn(ctx context.Context, res *Result) error {
 		})
 	}}}
 	against := func(name string, whole func(ctx context.Context, id string) error) {
-		turns = append(turns, &turn{name: name, role: Comparator, unit: "1/s", op: func(ctx context.Context) (float64, error) {
+		turns = append(turns, &turn{name: name, role: Comparator, unit: "1/s", op: func(ctx context.Context) (
+			float64, error) {
 			return rate(ctx, churners, slice, func(ctx context.Context, _ int) error { return whole(ctx, fresh()) })
 		}})
 	}

@@ -13,15 +13,17 @@ import (
 	"time"
 )
 
-// A reading of what is taken counts as settled when so many in a row, half a second apart, differ by no more than steady KiB.
+// A reading of what is taken counts as settled when so many in a row, half a second apart, differ by no more than
+// steady KiB.
 const (
 	readings   = 6
 	steady     = 1024.0
 	settleMost = time.Minute
 )
 
-// taken is the memory that is in use and that the kernel cannot take back when it wants to, in KiB. It is what MemAvailable leaves, but for two things that change by tens of
-// MiB with nothing of ours: what that holds back of the page cache, and free pages that the kernel keeps aside for each processor.
+// taken is the memory that is in use and that the kernel cannot take back when it wants to, in KiB. It is what
+// MemAvailable leaves, but for two things that change by tens of MiB with nothing of ours: what that holds back of
+// the page cache, and free pages that the kernel keeps aside for each processor.
 func taken() float64 {
 	aside := sumOf("/proc/zoneinfo", "count") * float64(os.Getpagesize()) / 1024 // in the lists of processors
 	return memory("MemTotal", "Shmem") - memory("MemFree", "Buffers", "Cached", "SReclaimable") - aside
@@ -81,7 +83,8 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 	}
 	res.number("containers per GiB", (1<<20)/mine, atLeast(900))
 	res.number("containers per GiB, awake", (1<<20)/awake, more)
-	for _, o := range []other{{"docker", "docker run -d", others}, {"ctr", "ctr run -d", others}, {"ctr", groupedShims, others}} {
+	for _, o := range []other{{"docker", "docker run -d", others}, {"ctr", "ctr run -d", others},
+		{"ctr", groupedShims, others}} {
 		c := b.other(ctx, res, o.name)
 		if c == nil {
 			continue
@@ -104,15 +107,18 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 		}
 		res.number("as many as with "+o.command, theirs/mine, g)
 	}
-	res.note("%d containers of ours and %d of the others, created and not used, by the change of what is neither free nor cache. Ours doze, as they do a minute after their last use; those that are called awake do not yet.", n, others)
+	res.note("%d containers of ours and %d of the others, created and not used, by the change of what is neither "+
+		"free nor cache. Ours doze, as they do a minute after their last use; those that are called awake do not yet.",
+		n, others)
 	return nil
 }
 
 // groupedShims is ctr with one shim for all containers, where it starts one for each otherwise.
 const groupedShims = "ctr run -d with grouped shims"
 
-// held is how much more memory is taken, for each of n, after build made them, which the caller undoes. A quarter of them is made and undone before that: what a daemon took
-// for its start, for an image above all, goes back then and not in the middle of what counts.
+// held is how much more memory is taken, for each of n, after build made them, which the caller undoes. A quarter of
+// them is made and undone before that: what a daemon took for its start, for an image above all, goes back then and
+// not in the middle of what counts.
 func held(ctx context.Context, n int, build func(n int) error, undo func() error) (float64, error) {
 	if err := errors.Join(build(max(1, n/4)), undo()); err != nil {
 		return 0, err
@@ -126,7 +132,8 @@ func held(ctx context.Context, n int, build func(n int) error, undo func() error
 	}
 	after, err := settled(ctx)
 	if err == nil && after <= before {
-		err = fmt.Errorf("%.0f KiB less are taken than before: something else on this machine gives memory back; measure again", before-after)
+		err = fmt.Errorf("%.0f KiB less are taken than before: something else on this machine gives memory back; "+
+			"measure again", before-after)
 	}
 	return (after - before) / float64(n), err
 }
@@ -170,7 +177,8 @@ func charged(res *Result, name, prefix string) {
 		if err != nil || !e.IsDir() || !strings.Contains(e.Name(), prefix) {
 			return nil
 		}
-		for _, files := range [][2]string{{"memory.usage_in_bytes", "memory.kmem.usage_in_bytes"}, {"memory.current", ""}} {
+		for _, files := range [][2]string{{"memory.usage_in_bytes", "memory.kmem.usage_in_bytes"},
+			{"memory.current", ""}} {
 			if total := counter(filepath.Join(path, files[0])); total > 0 {
 				all, n = all+total, n+1
 				kernel += counter(filepath.Join(path, files[1]))
@@ -179,7 +187,8 @@ func charged(res *Result, name, prefix string) {
 		return nil
 	})
 	if n > 0 {
-		res.note("%s: the kernel charges %.0f KiB to a container's cgroup, of which %.0f KiB are the kernel's own.", name, all/n/1024, kernel/n/1024)
+		res.note("%s: the kernel charges %.0f KiB to a container's cgroup, of which %.0f KiB are the kernel's own.",
+			name, all/n/1024, kernel/n/1024)
 	}
 }
 

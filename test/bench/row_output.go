@@ -22,7 +22,8 @@ import (
 )
 
 // ticker writes its clock, in nanoseconds, line by line, 2 ms apart. Containers have the host's clock.
-const ticker = "import os,sys,time\nfor _ in range(int(sys.argv[1])):\n time.sleep(0.002)\n os.write(1,b'%d\\n'%time.time_ns())"
+const ticker = "import os,sys,time\nfor _ in range(int(sys.argv[1])):\n time.sleep(0.002)\n " +
+	"os.write(1,b'%d\\n'%time.time_ns())"
 
 // age is how long ago a line was written, in ms.
 func age(line string) (float64, error) {
@@ -69,7 +70,8 @@ func (b *bench) tickings(ctx context.Context, res *Result) (all []ticking, close
 	}
 	if c := b.other(ctx, res, "docker"); c != nil {
 		all = append(all, ticking{dockerExec, Comparator, func(ctx context.Context, lines int) ([]float64, error) {
-			return piped(func(take func(io.Reader) error, argv ...string) error { return c.pipe(ctx, take, argv...) }, lines)
+			return piped(func(take func(io.Reader) error, argv ...string) error { return c.pipe(ctx, take, argv...) },
+				lines)
 		}})
 	}
 	return all, func() { _ = live.Close(); d.leave(ctx) }, nil // all has been read
@@ -156,7 +158,8 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 	if err := os.WriteFile(file, data, 0o644); err != nil {
 		return err
 	}
-	if _, err := d.FS(m.id, proto.UserDefault).Write(ctx, "/workspace/text", 0, strings.NewReader(string(data)), int64(len(data))); err != nil {
+	if _, err := d.FS(m.id, proto.UserDefault).Write(ctx, "/workspace/text", 0, strings.NewReader(string(data)),
+		int64(len(data))); err != nil {
 		return err
 	}
 	unix.Sync() // else the kernel writes both files while the first rounds are measured
@@ -191,7 +194,9 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 			round++
 			return speed(func() (n int64, err error) {
 				cmd := proto.Cmd{Argv: []string{"/bin/cat", "/workspace/text"}, OnOutputLimit: proto.OutputWait}
-				end, err := finish(ctx, live, strconv.Itoa(round), cmd, func(e proto.Event) { n += int64(len(e.DataBase64)) })
+				end, err := finish(ctx, live, strconv.Itoa(round), cmd, func(e proto.Event) {
+					n += int64(len(e.DataBase64))
+				})
 				if err == nil {
 					err = succeeded(end)
 				}
@@ -203,25 +208,28 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 		const copied = "/tmp/text"
 		id, err := c.container(ctx)
 		if err == nil {
-			defer func() { _ = c.do(context.WithoutCancel(ctx), c.exec(id, "rm", "-f", copied)) }() // or it goes with the container
+			// or it goes with the container
+			defer func() { _ = c.do(context.WithoutCancel(ctx), c.exec(id, "rm", "-f", copied)) }()
 			err = c.do(ctx, c.send(id, file, copied))
 		}
-		turns = append(turns, &turn{name: dockerExec, role: Comparator, unit: "MiB/s", every: 3, op: func(ctx context.Context) (float64, error) {
-			if err != nil {
-				return 0, err
-			}
-			return speed(func() (n int64, err error) {
-				err = c.pipe(ctx, counting(&n), "/bin/cat", copied)
-				return n, err
-			})
-		}})
+		turns = append(turns, &turn{name: dockerExec, role: Comparator, unit: "MiB/s", every: 3,
+			op: func(ctx context.Context) (float64, error) {
+				if err != nil {
+					return 0, err
+				}
+				return speed(func() (n int64, err error) {
+					err = c.pipe(ctx, counting(&n), "/bin/cat", copied)
+					return n, err
+				})
+			}})
 	}
 	if err := b.inTurns(ctx, res, b.rounds(15), turns); err != nil {
 		return err
 	}
 	res.against(overLive, atLeast(0.5), barePipe)
 	res.against(overLive, more, dockerExec)
-	res.note("%d MiB of text from a file in the page cache, all of it to the client: the command waits where that is slower.", mib)
+	res.note(
+		"%d MiB of text from a file in the page cache, all of it to the client: the command waits where that is slower.", mib)
 	return nil
 }
 

@@ -54,7 +54,8 @@ func (b *bench) pause(ctx context.Context, res *Result) error {
 	if err := b.inTurns(ctx, res, b.rounds(200), turns); err != nil {
 		return err
 	}
-	res.ratio("resume / (ping + bare thaw)", res.measure("resume"), sum(res.measure(pingFloor), res.measure("bare thaw")), atMost(3))
+	res.ratio("resume / (ping + bare thaw)", res.measure("resume"), sum(res.measure(pingFloor),
+		res.measure("bare thaw")), atMost(3))
 	res.tail("resume", lower)
 	n := 200
 	if b.Quick {
@@ -64,12 +65,16 @@ func (b *bench) pause(ctx context.Context, res *Result) error {
 	ids, err := d.live(ctx, n-1)
 	defer func() { _ = d.removeAll(ctx, ids) }() // or their lifetime ends them
 	if err == nil {
-		err = each(ctx, len(ids), hands, func(ctx context.Context, i int) error { _, err := d.Pause(ctx, ids[i]); return err })
+		err = each(ctx, len(ids), hands, func(ctx context.Context, i int) error {
+			_, err := d.Pause(ctx, ids[i])
+			return err
+		})
 	}
 	if err != nil {
 		return err
 	}
-	if err := b.inTurns(ctx, res, b.rounds(100), []*turn{paused("resume"+among, resume), paused("a command that wakes"+among, wake)}); err != nil {
+	if err := b.inTurns(ctx, res, b.rounds(100), []*turn{paused("resume"+among, resume),
+		paused("a command that wakes"+among, wake)}); err != nil {
 		return err
 	}
 	res.against("resume"+among, lower, "resume")
@@ -86,7 +91,8 @@ type freezer struct {
 
 func newFreezer() (*freezer, error) {
 	name := "berth-bench-" + strconv.Itoa(os.Getpid())
-	f := &freezer{dir: filepath.Join("/sys/fs/cgroup/freezer", name), file: "freezer.state", stop: "FROZEN", resume: "THAWED"}
+	f := &freezer{dir: filepath.Join("/sys/fs/cgroup/freezer", name), file: "freezer.state", stop: "FROZEN",
+		resume: "THAWED"}
 	if cgroups() == "v2" {
 		f = &freezer{dir: filepath.Join("/sys/fs/cgroup", name), file: "cgroup.freeze", stop: "1", resume: "0"}
 	}

@@ -31,10 +31,16 @@ func (b *bench) restart(ctx context.Context, res *Result) error {
 		return err
 	}
 	turns := []*turn{
-		{name: "with one container", role: Ours, loud: true, op: func(ctx context.Context) (float64, error) { return b.again(ctx, few, one[0]) }},
-		{name: fmt.Sprintf("with %d", n), role: Ours, loud: true, op: func(ctx context.Context) (float64, error) { return b.again(ctx, many, all[n/2]) },
+		{name: "with one container", role: Ours, loud: true, op: func(ctx context.Context) (float64, error) {
+			return b.again(ctx, few, one[0])
+		}},
+		{name: fmt.Sprintf("with %d", n), role: Ours, loud: true, op: func(ctx context.Context) (float64, error) {
+			return b.again(ctx, many, all[n/2])
+		},
 			after: func(ctx context.Context) error {
-				if err := each(ctx, n, hands, func(ctx context.Context, i int) error { return many.bash(ctx, all[i], nothing) }); err != nil {
+				if err := each(ctx, n, hands, func(ctx context.Context, i int) error {
+					return many.bash(ctx, all[i], nothing)
+				}); err != nil {
 					return fmt.Errorf("containers were lost: %w", err)
 				}
 				return nil
@@ -53,11 +59,14 @@ func (b *bench) restart(ctx context.Context, res *Result) error {
 	for _, t := range docker {
 		res.against(fmt.Sprintf("with %d", n), lower, t.name)
 	}
-	res.note("From the start of the daemon's program to the end of a first command; after each restart a command ran in every container, and none was lost. Docker's daemon is not killed but asked to end, and its containers go on.")
+	res.note("From the start of the daemon's program to the end of a first command; after each restart a command " +
+		"ran in every container, and none was lost. Docker's daemon is not killed but asked to end, and its " +
+		"containers go on.")
 	return nil
 }
 
-// dockerRestart is the same of docker with n containers, which leave removes. There is no turn where there is no docker.
+// dockerRestart is the same of docker with n containers, which leave removes. There is no turn where there is no
+// docker.
 func (b *bench) dockerRestart(ctx context.Context, res *Result, n int) (turns []*turn, leave func(), err error) {
 	c := b.other(ctx, res, liveDocker)
 	if c == nil {
@@ -70,7 +79,8 @@ func (b *bench) dockerRestart(ctx context.Context, res *Result, n int) (turns []
 		leave()
 		return nil, nil, err
 	}
-	return []*turn{{name: fmt.Sprintf("%s, %d", liveDocker, n), role: Comparator, op: func(ctx context.Context) (float64, error) {
+	return []*turn{{name: fmt.Sprintf("%s, %d", liveDocker, n), role: Comparator, op: func(ctx context.Context) (
+		float64, error) {
 		c.down()
 		return timed(func() error {
 			if err := c.up(ctx); err != nil {

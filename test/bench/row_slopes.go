@@ -37,11 +37,14 @@ func (b *bench) slopes(ctx context.Context, res *Result) error {
 	for _, what := range []string{"command", "cold create", "warm create"} {
 		res.against(at(what, last), atMost(1.2), at(what, first))
 	}
-	// Those are of minutes that lie apart, in which the machine's own speed changes. Two of them take turns with bare spawns.
-	slower := res.measure(at(bareSpawn, last)).P50 / res.measure(at(bareSpawn, first)).P50 // a floor that fails has ended the row
+	// Those are of minutes that lie apart, in which the machine's own speed changes. Two of them take turns with bare
+	// spawns.
+	// a floor that fails has ended the row
+	slower := res.measure(at(bareSpawn, last)).P50 / res.measure(at(bareSpawn, first)).P50
 	for _, what := range []string{"command", "cold create"} {
 		if few := res.measure(at(what, first)); few != nil {
-			res.ratio(fmt.Sprintf("%s at %d / %s at %d, each in bare spawns beside it", what, last, what, first), res.measure(at(what, last)), few.P50*slower, atMost(1.2))
+			res.ratio(fmt.Sprintf("%s at %d / %s at %d, each in bare spawns beside it", what, last, what, first),
+				res.measure(at(what, last)), few.P50*slower, atMost(1.2))
 		}
 	}
 	res.against(at("restart", last), lower.untracked(), at("restart", first)) // one of each
@@ -51,8 +54,10 @@ func (b *bench) slopes(ctx context.Context, res *Result) error {
 // at names a measure with so many live containers.
 func at(what string, n int) string { return fmt.Sprintf("%s at %d", what, n) }
 
-// slopeAt measures with n live containers. Warm creates need a pool, so the daemon is killed and started with one, and then without.
-func (b *bench) slopeAt(ctx context.Context, res *Result, d *daemon, s spawn, n int, id string, empty, pooled []string) error {
+// slopeAt measures with n live containers. Warm creates need a pool, so the daemon is killed and started with one,
+// and then without.
+func (b *bench) slopeAt(ctx context.Context, res *Result, d *daemon, s spawn, n int, id string, empty,
+	pooled []string) error {
 	m := &maker{daemon: d}
 	bare := spawning(s, nothingArgv...)
 	bare.name = at(bareSpawn, n)
@@ -79,7 +84,8 @@ func (b *bench) slopeAt(ctx context.Context, res *Result, d *daemon, s spawn, n 
 	}
 	res.add(at("restart", n), Ours, "ms", took)
 	warm := &maker{daemon: d, pool: 1}
-	if err := b.inTurns(ctx, res, b.rounds(30), []*turn{{name: at("warm create", n), role: Ours, op: warm.make, after: warm.tidy}}); err != nil {
+	if err := b.inTurns(ctx, res, b.rounds(30), []*turn{{name: at("warm create", n), role: Ours, op: warm.make,
+		after: warm.tidy}}); err != nil {
 		return err
 	}
 	d.kill()

@@ -36,7 +36,8 @@ func (b *bench) mebibyte(ctx context.Context, res *Result) error {
 		return err
 	}
 	const into, outOf = "into the Files API", "out of the Files API"
-	turns := append([]*turn{t.dd(ddSynced, t.source, t.disk, "conv=fdatasync"), t.dd(pageCache, t.kept, t.sink)}, b.both(ctx, res, t, 2)...)
+	turns := append([]*turn{t.dd(ddSynced, t.source, t.disk, "conv=fdatasync"), t.dd(pageCache, t.kept, t.sink)},
+		b.both(ctx, res, t, 2)...)
 	if err := b.inTurns(ctx, res, b.rounds(30), t.even(append(turns, t.storing(into), t.loading(outOf)))); err != nil {
 		return err
 	}
@@ -44,7 +45,8 @@ func (b *bench) mebibyte(ctx context.Context, res *Result) error {
 	res.against(outOf, atLeast(0.5), pageCache)
 	res.against(outOfContainer, atLeast(0.5), pageCache)
 	res.beside()
-	res.note("1 MiB that does not compress, from a file in memory and into one. dd pays for the start of a program, as docker does, and ours for HTTP.")
+	res.note("1 MiB that does not compress, from a file in memory and into one. dd pays for the start of a program, " +
+		"as docker does, and ours for HTTP.")
 	return nil
 }
 
@@ -69,7 +71,8 @@ func (b *bench) many(ctx context.Context, res *Result) error {
 	if err := t.put(ctx, sourceInside); err != nil {
 		return err
 	}
-	const cpToDisk, cpToMemory, cpInside, tarToDisk, tarToMemory = "cp -r to disk", "cp -r to memory", "cp -r in a container", "tar to disk", "tar to memory"
+	const cpToDisk, cpToMemory, cpInside, tarToDisk, tarToMemory = "cp -r to disk", "cp -r to memory",
+		"cp -r in a container", "tar to disk", "tar to memory"
 	turns := append([]*turn{
 		t.floor(cpToDisk, t.disk, "cp", "-r", t.source, t.disk),
 		t.floor(cpToMemory, t.sink, "cp", "-r", t.kept, t.sink),
@@ -83,7 +86,9 @@ func (b *bench) many(ctx context.Context, res *Result) error {
 	res.against(intoContainer, more, cpInside, cpToDisk, tarToDisk)
 	res.against(outOfContainer, more, cpToMemory, tarToMemory)
 	res.beside()
-	res.note("%d files of 4 KiB in %d directories, from memory to the disk's page cache or from there to memory. Ours are packed and unpacked by what `berth cp` has, file by file; containers have a file system of their own; tar is `tar -c | tar -x` on this machine.", t.files, t.files/perDirectory)
+	res.note("%d files of 4 KiB in %d directories, from memory to the disk's page cache or from there to memory. "+
+		"Ours are packed and unpacked by what `berth cp` has, file by file; containers have a file system of their "+
+		"own; tar is `tar -c | tar -x` on this machine.", t.files, t.files/perDirectory)
 	return nil
 }
 

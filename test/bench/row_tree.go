@@ -16,7 +16,8 @@ import (
 
 // counted is what the whole machine is watched for, as perf names it, and as the report does.
 var counted = [][2]string{
-	{"syscalls:sys_enter_execve", "programs executed"}, {"syscalls:sys_enter_fdatasync", "fdatasync"}, {"syscalls:sys_enter_fsync", "fsync"},
+	{"syscalls:sys_enter_execve", "programs executed"}, {"syscalls:sys_enter_fdatasync", "fdatasync"},
+	{"syscalls:sys_enter_fsync", "fsync"},
 	{"syscalls:sys_enter_clone", "clone"}, switches,
 }
 
@@ -25,7 +26,8 @@ var switches = [2]string{"context-switches", "context switches"}
 // tree is what the machine does for one operation, daemons and all. Other work on it is counted too.
 func (b *bench) tree(ctx context.Context, res *Result) error {
 	if _, err := watch(ctx, func() error { return nil }); err != nil {
-		return &skipped{"perf cannot count system calls here (" + err.Error() + "); `make setup-bench` installs Debian's linux-perf, which needs root"}
+		return &skipped{"perf cannot count system calls here (" + err.Error() + "); `make setup-bench` installs " +
+			"Debian's linux-perf, which needs root"}
 	}
 	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
@@ -35,7 +37,10 @@ func (b *bench) tree(ctx context.Context, res *Result) error {
 	m := &maker{daemon: d}
 	ops := []*turn{
 		spawning(s, nothingArgv...),
-		{name: "command", role: Ours, op: func(ctx context.Context) (float64, error) { return 0, d.bash(ctx, id, nothing) }},
+		{name: "command", role: Ours, op: func(ctx context.Context) (float64, error) {
+			return 0,
+				d.bash(ctx, id, nothing)
+		}},
 		{name: "create and delete", role: Ours, op: m.make, after: m.tidy},
 	}
 	var others []*comparator
@@ -70,7 +75,8 @@ func (b *bench) tree(ctx context.Context, res *Result) error {
 	if err := b.mountsOf(ctx, res, d, others); err != nil {
 		return err
 	}
-	res.note("Counted by perf on the whole machine over %d operations of a kind, so what else ran is in it; creates fill the pool again meanwhile.", n)
+	res.note("Counted by perf on the whole machine over %d operations of a kind, so what else ran is in it; creates "+
+		"fill the pool again meanwhile.", n)
 	return nil
 }
 
@@ -119,7 +125,8 @@ func (b *bench) mountsOf(ctx context.Context, res *Result, d *daemon, others []*
 	return nil
 }
 
-// watch counts while do runs. Perf counts from when the program starts that it is given: a cat, which tells that it has by giving a line back.
+// watch counts while do runs. Perf counts from when the program starts that it is given: a cat, which tells that it
+// has by giving a line back.
 func watch(ctx context.Context, do func() error) ([]float64, error) {
 	perf, err := exec.LookPath("perf")
 	if err != nil {

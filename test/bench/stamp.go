@@ -28,8 +28,9 @@ type Stamp struct {
 
 func stampOf(dir, version string) Stamp {
 	s := Stamp{
-		Date: time.Now().UTC().Truncate(time.Second), Version: version, CPU: processor(), Cores: runtime.NumCPU(), Cgroups: cgroups(),
-		Disk: fileSystem(dir), Load: loadAverage(), Go: runtime.Version(), MemoryGB: memory("MemTotal") / (1 << 20),
+		Date: time.Now().UTC().Truncate(time.Second), Version: version, CPU: processor(), Cores: runtime.NumCPU(),
+		Cgroups: cgroups(),
+		Disk:    fileSystem(dir), Load: loadAverage(), Go: runtime.Version(), MemoryGB: memory("MemTotal") / (1 << 20),
 	}
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		s.Kernel = strings.TrimSpace(string(text))
@@ -60,7 +61,8 @@ func cgroups() string {
 }
 
 // fileSystems are the ones that data directories are likely to be on, by their magic numbers.
-var fileSystems = map[int64]string{0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x01021994: "tmpfs", 0x794c7630: "overlay"}
+var fileSystems = map[int64]string{0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x01021994: "tmpfs",
+	0x794c7630: "overlay"}
 
 func fileSystem(dir string) string {
 	var st syscall.Statfs_t

@@ -64,7 +64,9 @@ type Ratio struct {
 type goal struct {
 	at     float64
 	higher bool
-	loose  bool // not compared with earlier runs: tails, what settles differently each time, what stands on one sample, and what holds nothing of ours
+	// not compared with earlier runs: tails, what settles differently each time, what stands on one sample, and what
+	// holds nothing of ours
+	loose bool
 }
 
 func atMost(v float64) goal  { return goal{at: v} }

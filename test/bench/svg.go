@@ -15,8 +15,8 @@ const (
 	margin     = 12
 )
 
-// SVG draws all ratios that have a target: a bar for each, how far it is from the target on a logarithmic scale. Left of the line in the middle
-// is better.
+// SVG draws all ratios that have a target: a bar for each, how far it is from the target on a logarithmic scale. Left
+// of the line in the middle is better.
 func (r Report) SVG() string {
 	type bar struct {
 		label string
@@ -34,15 +34,20 @@ func (r Report) SVG() string {
 			if ratio.Higher {
 				off = -off
 			}
-			bars = append(bars, bar{res.Row + ": " + ratio.Name, off, ratio.Held(), number(ratio.Value) + " (target " + number(ratio.Target) + ")"})
+			bars = append(bars, bar{res.Row + ": " + ratio.Name, off, ratio.Held(), number(ratio.Value) + " (target " +
+				number(ratio.Target) + ")"})
 		}
 	}
 	width, height := labelWidth+plotWidth+2*margin, (len(bars)+2)*lineHeight+2*margin
 	middle := float64(labelWidth + plotWidth/2)
 	var w strings.Builder
-	fmt.Fprintf(&w, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="sans-serif" font-size="12">`+"\n", width, height)
+	fmt.Fprintf(
+		&w,
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="sans-serif" font-size="12">`+"\n", width, height)
 	fmt.Fprintf(&w, `<rect width="%d" height="%d" fill="white"/>`+"\n", width, height)
-	fmt.Fprintf(&w, `<text x="%d" y="%d">berth %s: ratios and their targets (left of the line is better; each step is a factor of 2)</text>`+"\n", margin, margin+lineHeight/2, escape(r.Stamp.Version))
+	fmt.Fprintf(
+		&w,
+		`<text x="%d" y="%d">berth %s: ratios and their targets (left of the line is better; each step is a factor of 2)</text>`+"\n", margin, margin+lineHeight/2, escape(r.Stamp.Version))
 	const steps = 4 // to each side
 	for step := -steps; step <= steps; step++ {
 		x := middle + float64(step)*plotWidth/(2*steps)
@@ -50,7 +55,8 @@ func (r Report) SVG() string {
 		if step == 0 {
 			color = "#000"
 		}
-		fmt.Fprintf(&w, `<line x1="%.1f" x2="%.1[1]f" y1="%d" y2="%d" stroke="%s"/>`+"\n", x, margin+lineHeight, height-margin, color)
+		fmt.Fprintf(&w, `<line x1="%.1f" x2="%.1[1]f" y1="%d" y2="%d" stroke="%s"/>`+"\n", x, margin+lineHeight,
+			height-margin, color)
 	}
 	for i, b := range bars {
 		y := margin + (i+1)*lineHeight
@@ -59,9 +65,11 @@ func (r Report) SVG() string {
 		if !b.held {
 			color = "#c43"
 		}
-		fmt.Fprintf(&w, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" fill-opacity="0.6"/>`+"\n", min(middle, end), y+4, max(1, math.Abs(end-middle)), lineHeight-8, color)
+		fmt.Fprintf(&w, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s" fill-opacity="0.6"/>`+"\n",
+			min(middle, end), y+4, max(1, math.Abs(end-middle)), lineHeight-8, color)
 		fmt.Fprintf(&w, `<text x="%d" y="%d">%s</text>`+"\n", margin, y+lineHeight-7, escape(b.label))
-		fmt.Fprintf(&w, `<text x="%d" y="%d" text-anchor="end" fill="#333">%s</text>`+"\n", width-margin, y+lineHeight-7, escape(b.text))
+		fmt.Fprintf(&w, `<text x="%d" y="%d" text-anchor="end" fill="#333">%s</text>`+"\n", width-margin,
+			y+lineHeight-7, escape(b.text))
 	}
 	w.WriteString("</svg>\n")
 	return w.String()

@@ -53,7 +53,8 @@ func (b *bench) transfer(ctx context.Context, files, bytes int) (_ *transfer, er
 	if err != nil {
 		return nil, err
 	}
-	t := &transfer{daemon: d, files: files, bytes: bytes, source: filepath.Join(dir, "source"), sink: filepath.Join(dir, "sink"), disk: filepath.Join(b.tmp, "copy"), kept: filepath.Join(b.tmp, "kept")}
+	t := &transfer{daemon: d, files: files, bytes: bytes, source: filepath.Join(dir, "source"), sink: filepath.Join(
+		dir, "sink"), disk: filepath.Join(b.tmp, "copy"), kept: filepath.Join(b.tmp, "kept")}
 	t.close = func() {
 		if t.box != "" {
 			_ = d.remove(ctx, t.box) // its lifetime ends it
@@ -61,7 +62,8 @@ func (b *bench) transfer(ctx context.Context, files, bytes int) (_ *transfer, er
 		if t.stored != "" {
 			_ = d.DeleteFile(context.WithoutCancel(ctx), t.stored) // it is listed, should it stay
 		}
-		_ = errors.Join(os.RemoveAll(dir), os.RemoveAll(t.disk), os.RemoveAll(t.kept)) // memory, and the bench's own directory
+		// memory, and the bench's own directory
+		_ = errors.Join(os.RemoveAll(dir), os.RemoveAll(t.disk), os.RemoveAll(t.kept))
 	}
 	if err = t.fill(); err == nil {
 		t.box, err = d.create(ctx, proto.CreateContainer{})
@@ -104,7 +106,8 @@ func fillFile(name string, r io.Reader, bytes int) error {
 	return errors.Join(err, f.Close())
 }
 
-// Where a container, of ours or of a comparator, has the copies that are made, and ours the one that is read and the source for floors inside, in memory.
+// Where a container, of ours or of a comparator, has the copies that are made, and ours the one that is read and the
+// source for floors inside, in memory.
 const (
 	inside       = "/workspace/copy"
 	keptInside   = "/workspace/kept"
@@ -127,7 +130,9 @@ func (t *transfer) keep(ctx context.Context) error {
 
 // whole is a command of the shell that fails unless all files are at path, each of its size.
 func (t *transfer) whole(path string) string {
-	return fmt.Sprintf(`n=$(find %q -type f -size %dc | wc -l); [ "$n" = %d ] || { echo "$n of %d files came whole" >&2; exit 1; }`, path, t.bytes, t.files, t.files)
+	return fmt.Sprintf(
+		`n=$(find %q -type f -size %dc | wc -l); [ "$n" = %d ] || { echo "$n of %d files came whole" >&2; exit 1; }`,
+		path, t.bytes, t.files, t.files)
 }
 
 // taken is whole, and removes what is there in any case.
@@ -135,9 +140,10 @@ func (t *transfer) taken(path string) string {
 	return fmt.Sprintf("trap 'rm -rf %s' EXIT; %s", path, t.whole(path))
 }
 
-// even has each turn begin with nothing that is still to be written, which would share the disk with it, and with free memory that the machine has
-// touched. A virtual machine may give its host the memory that is free for seconds, and then gets each page of it back when it is written to: a copy is half as
-// fast, but for whoever has just removed a file as large.
+// even has each turn begin with nothing that is still to be written, which would share the disk with it, and with
+// free memory that the machine has touched. A virtual machine may give its host the memory that is free for seconds,
+// and then gets each page of it back when it is written to: a copy is half as fast, but for whoever has just removed
+// a file as large.
 func (t *transfer) even(turns []*turn) []*turn {
 	for _, turn := range turns {
 		op := turn.op
@@ -154,7 +160,8 @@ func (t *transfer) even(turns []*turn) []*turn {
 
 // touch takes so much memory, each page of it, and gives it back.
 func touch(bytes int) error {
-	b, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	b, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
 		return err
 	}
@@ -209,7 +216,9 @@ const (
 func (t *transfer) put(ctx context.Context, path string) error {
 	box := t.FS(t.box, proto.UserDefault)
 	if t.files > 1 {
-		return pack.Stream(t.source, func(string, string) {}, func(r io.Reader) error { return box.Untar(ctx, path, r) })
+		return pack.Stream(t.source, func(string, string) {}, func(r io.Reader) error {
+			return box.Untar(ctx, path, r)
+		})
 	}
 	f, err := os.Open(t.source)
 	if err != nil {
@@ -265,7 +274,8 @@ func (t *transfer) receive(in *client.Download, err error) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(struct{ io.Writer }{out}, in, make([]byte, 1<<20)) // the file's own ReadFrom has a small buffer
+	// the file's own ReadFrom has a small buffer
+	_, err = io.CopyBuffer(struct{ io.Writer }{out}, in, make([]byte, 1<<20))
 	return errors.Join(err, out.Close())
 }
 
@@ -317,7 +327,8 @@ func (t *transfer) loading(name string) *turn {
 // sending is the turn that copies the source into a comparator's container.
 func (t *transfer) sending(c *comparator, name string, every int) *turn {
 	var id string
-	return &turn{name: name, role: Comparator, unit: t.unit(), every: every, before: func(ctx context.Context) (err error) {
+	return &turn{name: name, role: Comparator, unit: t.unit(), every: every, before: func(ctx context.Context) (
+		err error) {
 		id, err = c.container(ctx)
 		return err
 	}, op: func(ctx context.Context) (float64, error) {
@@ -328,7 +339,8 @@ func (t *transfer) sending(c *comparator, name string, every int) *turn {
 // fetching is the turn that copies out of a comparator's container what was sent there before.
 func (t *transfer) fetching(c *comparator, name string, every int) *turn {
 	var id string
-	return &turn{name: name, role: Comparator, unit: t.unit(), every: every, before: func(ctx context.Context) (err error) {
+	return &turn{name: name, role: Comparator, unit: t.unit(), every: every, before: func(ctx context.Context) (
+		err error) {
 		if id, err = c.container(ctx); err != nil {
 			return err
 		}

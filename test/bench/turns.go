@@ -22,10 +22,12 @@ type turn struct {
 // mostFailures is how many of ours end a row: what fails so often need not be measured on.
 const mostFailures = 10
 
-// warmUps is how many rounds come before those that count: they fill caches and open connections. Where rounds are long there is none.
+// warmUps is how many rounds come before those that count: they fill caches and open connections. Where rounds are
+// long there is none.
 func warmUps(rounds int) int { return min(2, rounds/3) }
 
-// due says whether it takes part in a round. One of each second or fourth round would have the same order always, so every other time it is a round late.
+// due says whether it takes part in a round. One of each second or fourth round would have the same order always, so
+// every other time it is a round late.
 func (t *turn) due(round int) bool {
 	every, late := max(1, t.every), 0
 	if every%2 == 0 {
@@ -34,8 +36,9 @@ func (t *turn) due(round int) bool {
 	return round <= 0 || round%every == late
 }
 
-// inTurns runs all participants round by round, and adds what they gave to the result. In every other round they come in reverse: what one leaves to be
-// done after its answer falls into whichever is next. Turns must not rely on the one before. A comparator that fails is left out, and said to be missing.
+// inTurns runs all participants round by round, and adds what they gave to the result. In every other round they come
+// in reverse: what one leaves to be done after its answer falls into whichever is next. Turns must not rely on the
+// one before. A comparator that fails is left out, and said to be missing.
 func (b *bench) inTurns(ctx context.Context, res *Result, rounds int, turns []*turn) error {
 	samples := make([][]float64, len(turns))
 	measures := make([]Measure, len(turns))

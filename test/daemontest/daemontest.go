@@ -1,5 +1,5 @@
-// Package daemontest runs the real daemon in a process of its own, for tests: the programs that make built, the base image,
-// containerd, runc, gVisor. What they need is in the environment that `make test` sets.
+// Package daemontest runs the real daemon in a process of its own, for tests: the programs that make built, the base
+// image, containerd, runc, gVisor. What they need is in the environment that `make test` sets.
 package daemontest
 
 import (
@@ -149,7 +149,8 @@ func (d *Daemon) client() (*http.Client, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}, nil
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+		RootCAs: roots}}}, nil
 }
 
 // ImportImage gives the daemon an image from an archive.

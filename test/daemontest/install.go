@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Install copies files into a directory of .cache that is named by what is in them, and runs a command there, unless that was done before. Files
-// that are called main do not count: they are what uses the installation.
+// Install copies files into a directory of .cache that is named by what is in them, and runs a command there, unless
+// that was done before. Files that are called main do not count: they are what uses the installation.
 func Install(name, command string, files ...string) (dir string, err error) {
 	sum, contents := sha256.New(), map[string][]byte{}
 	for _, f := range files {

@@ -1,5 +1,5 @@
-// Package launch runs `berth serve` as a process of its own and says where it listens: for tests, and for benchmarks of daemons
-// whose flags they choose.
+// Package launch runs `berth serve` as a process of its own and says where it listens: for tests, and for benchmarks
+// of daemons whose flags they choose.
 package launch
 
 import (
@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// How long a daemon may take until it is ready, with all that it has to take up again, and how long to end, with all of its containers.
+// How long a daemon may take until it is ready, with all that it has to take up again, and how long to end, with all
+// of its containers.
 const (
 	startMost = 5 * time.Minute
 	stopMost  = 2 * time.Minute
@@ -42,9 +43,9 @@ func Args(dir string, flags ...string) []string {
 	return append([]string{"serve", "--listen", "127.0.0.1:0", "--data", dir}, flags...)
 }
 
-// Start runs the program bin as a daemon and returns once it says that it is ready. Each line of its log goes to say, which may be nil;
-// say must not wait for the daemon. With an error the Process is that of the daemon that ended, for its log, or nil if none began. One that is
-// not ready after five minutes is ended.
+// Start runs the program bin as a daemon and returns once it says that it is ready. Each line of its log goes to say,
+// which may be nil; say must not wait for the daemon. With an error the Process is that of the daemon that ended, for
+// its log, or nil if none began. One that is not ready after five minutes is ended.
 func Start(bin, dir string, flags []string, say func(line string)) (*Process, error) {
 	return start(bin, dir, flags, say, startMost, stopMost)
 }
@@ -81,8 +82,8 @@ func start(bin, dir string, flags []string, say func(line string), most, stopMos
 // readyLine is what a daemon logs when it serves.
 var readyLine = regexp.MustCompile(`berth is ready.* url=(\S+)`)
 
-// read takes the daemon's log until the daemon has ended. Not with a Scanner: one overlong line would end the reading, and then the
-// daemon would wait for somebody to take the next one.
+// read takes the daemon's log until the daemon has ended. Not with a Scanner: one overlong line would end the
+// reading, and then the daemon would wait for somebody to take the next one.
 func (p *Process) read(log io.Reader, ready chan<- string) {
 	defer close(p.exited)
 	for r := bufio.NewReader(log); ; {

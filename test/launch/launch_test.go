@@ -12,7 +12,8 @@ import (
 // program is a daemon that takes no notice of SIGTERM and says what it is told to.
 func program(t *testing.T, says string) string {
 	file := filepath.Join(t.TempDir(), "berth")
-	if err := os.WriteFile(file, []byte("#!/bin/sh\ntrap '' TERM\necho '"+says+"' >&2\nexec sleep 60\n"), 0o700); err != nil {
+	if err := os.WriteFile(file, []byte("#!/bin/sh\ntrap '' TERM\necho '"+says+"' >&2\nexec sleep 60\n"),
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	return file

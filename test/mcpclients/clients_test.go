@@ -1,5 +1,5 @@
-// Package mcpclients_test has the official clients of the Model Context Protocol use the real daemon: the TypeScript and the Python SDK, the inspector's command
-// line, and the protocol's conformance suite.
+// Package mcpclients_test has the official clients of the Model Context Protocol use the real daemon: the TypeScript
+// and the Python SDK, the inspector's command line, and the protocol's conformance suite.
 package mcpclients_test
 
 import (
@@ -88,9 +88,12 @@ func inspect(t *testing.T, d *daemontest.Daemon, node string) {
 		args []string
 		want string
 	}{
-		{"list", []string{d.URL + "/mcp", "--transport", "http", "--header", "X-Api-Key: " + d.Key, "--method", "tools/list"}, `"name": "code_executor"`},
-		{"call", []string{d.URL + "/mcp", "--transport", "http", "--header", "X-Api-Key: " + d.Key, "--method", "tools/call", "--tool-name", "run_code", "--tool-arg", "code=6*7"}, `"42"`},
-		{"stdio", []string{bin, "mcp", "-e", "BERTH_HOST=" + d.URL, "-e", "BERTH_API_KEY=" + d.Key, "--method", "tools/call", "--tool-name", "bash", "--tool-arg", "command=echo $((6*7))"}, `"text": "42\n"`},
+		{"list", []string{d.URL + "/mcp", "--transport", "http", "--header", "X-Api-Key: " + d.Key, "--method",
+			"tools/list"}, `"name": "code_executor"`},
+		{"call", []string{d.URL + "/mcp", "--transport", "http", "--header", "X-Api-Key: " + d.Key, "--method",
+			"tools/call", "--tool-name", "run_code", "--tool-arg", "code=6*7"}, `"42"`},
+		{"stdio", []string{bin, "mcp", "-e", "BERTH_HOST=" + d.URL, "-e", "BERTH_API_KEY=" + d.Key, "--method",
+			"tools/call", "--tool-name", "bash", "--tool-arg", "command=echo $((6*7))"}, `"text": "42\n"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -116,9 +119,10 @@ func nodeMajor(t *testing.T) (major int) {
 	return major
 }
 
-// scenarios are those of the conformance suite that any server can pass. The others ask for tools, prompts and resources by names that only a server made for
-// the suite has.
-var scenarios = []string{"server-initialize", "ping", "tools-list", "resources-list", "server-sse-multiple-streams", "dns-rebinding-protection"}
+// scenarios are those of the conformance suite that any server can pass. The others ask for tools, prompts and
+// resources by names that only a server made for the suite has.
+var scenarios = []string{"server-initialize", "ping", "tools-list", "resources-list", "server-sse-multiple-streams",
+	"dns-rebinding-protection"}
 
 // conform runs the suite. It knows no API keys, so a proxy adds one.
 func conform(t *testing.T, d *daemontest.Daemon, node string) {
@@ -136,7 +140,8 @@ func conform(t *testing.T, d *daemontest.Daemon, node string) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, filepath.Join(node, "node_modules", ".bin", "conformance"), "server", "--url", proxy.URL+"/mcp", "--scenario", name)
+			cmd := exec.CommandContext(ctx, filepath.Join(node, "node_modules", ".bin", "conformance"), "server",
+				"--url", proxy.URL+"/mcp", "--scenario", name)
 			cmd.Dir = t.TempDir()
 			out, err := cmd.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), " 0 failed") {
@@ -146,8 +151,8 @@ func conform(t *testing.T, d *daemontest.Daemon, node string) {
 	}
 }
 
-// A bridge begins its session again when the daemon that had it is gone, and its client goes on. A container that was named is there as it was; one that belonged
-// to the session is another one.
+// A bridge begins its session again when the daemon that had it is gone, and its client goes on. A container that was
+// named is there as it was; one that belonged to the session is another one.
 func restart(t *testing.T, d *daemontest.Daemon) {
 	var made struct{ ID string }
 	status, body, err := d.Do("POST", "/v1/containers", strings.NewReader("{}"))
@@ -155,9 +160,13 @@ func restart(t *testing.T, d *daemontest.Daemon) {
 		t.Fatalf("%d %s %v", status, body, err)
 	}
 	b := startBridge(t, d, "--container", made.ID)
-	b.ask(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	b.ask(
+		t,
+		`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
 	b.tell(t, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	b.ask(t, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"bash","arguments":{"command":"echo kept >/workspace/kept"}}}`)
+	b.ask(
+		t,
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"bash","arguments":{"command":"echo kept >/workspace/kept"}}}`)
 	listen := strings.TrimPrefix(d.URL, "http://")
 	d.Stop(syscall.SIGTERM)
 	flags := d.Flags
@@ -166,7 +175,9 @@ func restart(t *testing.T, d *daemontest.Daemon) {
 		t.Fatal(err)
 	}
 	d.Flags = flags
-	if got := b.ask(t, `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"bash","arguments":{"command":"cat /workspace/kept"}}}`); !strings.Contains(got, `"id":3`) || !strings.Contains(got, `"text":"kept\n"`) {
+	if got := b.ask(
+		t,
+		`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"bash","arguments":{"command":"cat /workspace/kept"}}}`); !strings.Contains(got, `"id":3`) || !strings.Contains(got, `"text":"kept\n"`) {
 		t.Errorf("after the restart: %s", got)
 	}
 	if got := b.ask(t, `not JSON`); !strings.Contains(got, "-32700") {
@@ -183,7 +194,8 @@ type bridge struct {
 func startBridge(t *testing.T, d *daemontest.Daemon, args ...string) bridge {
 	t.Helper()
 	bin, _ := daemontest.Binary()
-	cmd := exec.Command(bin, append([]string{"mcp"}, args...)...) // ended by the end of its input, which is later than the test's context
+	// ended by the end of its input, which is later than the test's context
+	cmd := exec.Command(bin, append([]string{"mcp"}, args...)...)
 	cmd.Env, cmd.Stderr = environ(d), t.Output()
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -229,7 +241,8 @@ func (b bridge) ask(t *testing.T, line string) string {
 // installers are how what a client's program needs is installed, by directory.
 var installers = map[string]string{
 	"ts": "npm ci --no-audit --no-fund --ignore-scripts",
-	"py": "python3 -m venv venv && venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt",
+	"py": "python3 -m venv venv && venv/bin/python -m pip install --quiet --disable-pip-version-check -r " +
+		"requirements.txt",
 }
 
 // install copies a client's program to where what it needs is installed.

@@ -1,4 +1,5 @@
-// Package openapi_test holds the real daemon against its own OpenAPI document, with a fuzzer that neither of them knows.
+// Package openapi_test holds the real daemon against its own OpenAPI document, with a fuzzer that neither of them
+// knows.
 package openapi_test
 
 import (
@@ -25,14 +26,15 @@ var (
 	seed    = flag.Int("openapi.seed", 1, "what the fuzzer's choices begin with")
 )
 
-// A schema-driven fuzzer finds no 500, no status, header, media type or body that is not in the document, nothing accepted that
-// the document forbids, no way around the API key, and nothing to be reached after its deletion. First it follows the
-// document from one route to the next, so that what it makes is used; then it tries the ends of what the document allows; then it is given a
-// container with commands, files and a job, so that no route ends at an ID that does not exist. How far it comes in a given time is the
-// machine's matter, so that last part is repeated until all of these routes have done what they were asked for.
+// A schema-driven fuzzer finds no 500, no status, header, media type or body that is not in the document, nothing
+// accepted that the document forbids, no way around the API key, and nothing to be reached after its deletion. First
+// it follows the document from one route to the next, so that what it makes is used; then it tries the ends of what
+// the document allows; then it is given a container with commands, files and a job, so that no route ends at an ID
+// that does not exist. How far it comes in a given time is the machine's matter, so that last part is repeated until
+// all of these routes have done what they were asked for.
 //
-// One of its checks is left out: that whatever the document allows is accepted. Whether a path is a directory, a cursor was given out
-// or an archive is whole is not for a schema to say.
+// One of its checks is left out: that whatever the document allows is accepted. Whether a path is a directory, a
+// cursor was given out or an archive is whole is not for a schema to say.
 func TestDaemonIsAsDocumented(t *testing.T) {
 	fuzzer := install(t)
 	d, err := daemontest.New("--stop-on-exit", "--exec-timeout=3s", "--max-containers=40", "--idle-timeout=1m")
@@ -45,9 +47,11 @@ func TestDaemonIsAsDocumented(t *testing.T) {
 	fuzz(t, fuzzer, d, configure(t, ""), *seed, third, "--phases", "coverage")
 	before := d.Log()
 	// Contexts start interpreters, which takes so long that nothing else would get its turn beside them.
-	fuzz(t, fuzzer, d, furnish(t, d), *seed, third, "--phases", "fuzzing", "--include-path-regex", `^/v1/containers/\{id\}/contexts`)
+	fuzz(t, fuzzer, d, furnish(t, d), *seed, third, "--phases", "fuzzing", "--include-path-regex",
+		`^/v1/containers/\{id\}/contexts`)
 	for try := range 5 {
-		fuzz(t, fuzzer, d, furnish(t, d), *seed+try, third, "--phases", "fuzzing", "--include-path-regex", `^/v1/containers/\{id\}/(?!contexts)`,
+		fuzz(t, fuzzer, d, furnish(t, d), *seed+try, third, "--phases", "fuzzing", "--include-path-regex",
+			`^/v1/containers/\{id\}/(?!contexts)`,
 			"--exclude-operation-id", "stopContainer", "--exclude-operation-id", "closeShell")
 		if len(unanswered(d.Log()[len(before):])) == 0 {
 			break
@@ -65,8 +69,11 @@ func TestDaemonIsAsDocumented(t *testing.T) {
 
 // unanswered are the routes below a container that never succeeded by the daemon's log.
 func unanswered(log string) (routes []string) {
-	for _, route := range []string{"GET /v1/containers/{id}/fs/content", "PUT /v1/containers/{id}/fs/content", "GET /v1/containers/{id}/execs/{exec}/logs", "POST /v1/containers/{id}/execs/{exec}/signal",
-		"GET /v1/containers/{id}/execs/{exec}/events", "GET /v1/containers/{id}/execs/{exec}/result", "GET /v1/containers/{id}/jobs/{job}/manifest", "POST /v1/containers/{id}/exec", "POST /v1/containers/{id}/fs/move"} {
+	for _, route := range []string{"GET /v1/containers/{id}/fs/content", "PUT /v1/containers/{id}/fs/content",
+		"GET /v1/containers/{id}/execs/{exec}/logs", "POST /v1/containers/{id}/execs/{exec}/signal",
+		"GET /v1/containers/{id}/execs/{exec}/events", "GET /v1/containers/{id}/execs/{exec}/result",
+		"GET /v1/containers/{id}/jobs/{job}/manifest", "POST /v1/containers/{id}/exec",
+		"POST /v1/containers/{id}/fs/move"} {
 		if !strings.Contains(log, `route="`+route+`" status=20`) {
 			routes = append(routes, route)
 		}
@@ -74,10 +81,11 @@ func unanswered(log string) (routes []string) {
 	return routes
 }
 
-// furnish makes a container with all that its routes may be asked for, and returns a configuration of the fuzzer that names it. What reads an
-// output gets a command that has ended, since one that runs has output without end.
+// furnish makes a container with all that its routes may be asked for, and returns a configuration of the fuzzer that
+// names it. What reads an output gets a command that has ended, since one that runs has output without end.
 //
-// Each run of the fuzzer gets a container of its own: one forgets its oldest commands, and on a fast machine a run starts more than are remembered.
+// Each run of the fuzzer gets a container of its own: one forgets its oldest commands, and on a fast machine a run
+// starts more than are remembered.
 func furnish(t *testing.T, d *daemontest.Daemon) string {
 	t.Helper()
 	var c struct{ ID string }
@@ -88,21 +96,27 @@ func furnish(t *testing.T, d *daemontest.Daemon) string {
 			JobID string `json:"job_id"`
 		}
 	}
-	ask(t, d, "/v1/containers/"+c.ID+"/exec", `{"command": "echo out; echo err >&2; mkdir 0; echo text >a; echo text >/workspace/a; echo text >/tmp/0", "shell": "main"}`, &ended)
+	ask(t, d, "/v1/containers/"+c.ID+"/exec",
+		`{"command": "echo out; echo err >&2; mkdir 0; echo text >a; echo text >/workspace/a; echo text >/tmp/0", "shell": "main"}`, &ended)
 	var running struct{ ID string }
-	ask(t, d, "/v1/containers/"+c.ID+"/exec", `{"command": "trap '' HUP INT TERM; while :; do read x; done", "tty": {"rows": 24, "cols": 80}, "open_stdin": true, "background": true}`, &running)
-	text := fmt.Sprintf("[parameters]\n\"path.id\" = %q\n\"path.exec\" = %q\n\"path.job\" = %q\n", c.ID, ended.Exec.ID, ended.Exec.JobID)
-	for id, path := range map[string]string{"readFile": "a", "readTar": "/workspace", "listDirectory": "/workspace", "statFile": "a"} {
-		text += fmt.Sprintf("[[operations]]\ninclude-operation-id = %q\nparameters = { \"path.id\" = %q, \"query.path\" = %q }\n", id, c.ID, path)
+	ask(t, d, "/v1/containers/"+c.ID+"/exec",
+		`{"command": "trap '' HUP INT TERM; while :; do read x; done", "tty": {"rows": 24, "cols": 80}, "open_stdin": true, "background": true}`, &running)
+	text := fmt.Sprintf("[parameters]\n\"path.id\" = %q\n\"path.exec\" = %q\n\"path.job\" = %q\n", c.ID, ended.Exec.ID,
+		ended.Exec.JobID)
+	for id, path := range map[string]string{"readFile": "a", "readTar": "/workspace", "listDirectory": "/workspace",
+		"statFile": "a"} {
+		text += fmt.Sprintf("[[operations]]\ninclude-operation-id = %q\nparameters = { \"path.id\" = %q, "+
+			"\"query.path\" = %q }\n", id, c.ID, path)
 	}
 	for _, id := range []string{"signalExec", "writeStdin", "resizeExec"} {
-		text += fmt.Sprintf("[[operations]]\ninclude-operation-id = %q\nparameters = { \"path.id\" = %q, \"path.exec\" = %q }\n", id, c.ID, running.ID)
+		text += fmt.Sprintf("[[operations]]\ninclude-operation-id = %q\nparameters = { \"path.id\" = %q, "+
+			"\"path.exec\" = %q }\n", id, c.ID, running.ID)
 	}
 	return configure(t, text)
 }
 
-// configure writes a configuration of the fuzzer, with what every run needs: 501 says that an image has no interpreter for a language, and is no
-// fault of the daemon's.
+// configure writes a configuration of the fuzzer, with what every run needs: 501 says that an image has no
+// interpreter for a language, and is no fault of the daemon's.
 func configure(t *testing.T, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "schemathesis.toml")
@@ -132,8 +146,10 @@ func fuzz(t *testing.T, fuzzer string, d *daemontest.Daemon, config string, seed
 	defer cancel()
 	cmd := exec.CommandContext(ctx, fuzzer, append([]string{"--config-file", config, "run", d.URL + "/openapi.json",
 		"--header", "X-Api-Key: " + d.Key, "--exclude-checks", "positive_data_acceptance",
-		"--max-time", strconv.Itoa(seconds), "--max-examples", strconv.Itoa(max(15, seconds/5)), "--request-timeout", "30", "--seed", strconv.Itoa(seed),
-		"--continue-on-failure", "--no-shrink", "--no-color", "--warnings", "off", "--generation-database", "none"}, args...)...)
+		"--max-time", strconv.Itoa(seconds), "--max-examples", strconv.Itoa(max(15, seconds/5)), "--request-timeout",
+		"30", "--seed", strconv.Itoa(seed),
+		"--continue-on-failure", "--no-shrink", "--no-color", "--warnings", "off", "--generation-database", "none"},
+		args...)...)
 	cmd.Dir = t.TempDir() // it leaves its findings where it runs
 	out, err := cmd.CombinedOutput()
 	text := string(out)
@@ -183,7 +199,8 @@ func install(t *testing.T) string {
 	if _, err := os.Stat(done); err != nil {
 		t.Log("installing the fuzzer into .cache, once")
 		cmd := exec.CommandContext(t.Context(), "sh", "-euc",
-			`"$0" -m venv venv; venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r "$1"`, python, list)
+			`"$0" -m venv venv; venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r "$1"`,
+			python, list)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)

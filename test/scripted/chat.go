@@ -25,7 +25,8 @@ func (m message) parts() (text, thinking string, calls []any) {
 		case "thinking":
 			thought.WriteString(textOf(b["thinking"]))
 		case "tool_use":
-			calls = append(calls, map[string]any{"id": b["id"], "type": "function", "function": map[string]any{"name": b["name"], "arguments": string(encode(b["input"]))}})
+			calls = append(calls, map[string]any{"id": b["id"], "type": "function", "function": map[string]any{
+				"name": b["name"], "arguments": string(encode(b["input"]))}})
 		}
 	}
 	return said.String(), thought.String(), calls
@@ -58,13 +59,15 @@ func (m message) chatUsage() any {
 	}
 	cached := number("cache_read_input_tokens")
 	in, out := number("input_tokens")+cached, number("output_tokens")
-	return map[string]any{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out, "prompt_tokens_details": map[string]any{"cached_tokens": cached}}
+	return map[string]any{"prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out,
+		"prompt_tokens_details": map[string]any{"cached_tokens": cached}}
 }
 
 // chunks are an answer to one that asks for a stream.
 func (m message) chunks(usage bool, piece int) (out [][]byte) {
 	add := func(delta map[string]any, finish any) {
-		out = append(out, m.chunk(map[string]any{"choices": []any{map[string]any{"index": 0, "delta": delta, "finish_reason": finish}}}))
+		out = append(out, m.chunk(map[string]any{
+			"choices": []any{map[string]any{"index": 0, "delta": delta, "finish_reason": finish}}}))
 	}
 	add(map[string]any{"role": "assistant", "content": ""}, nil)
 	call := 0
@@ -93,7 +96,8 @@ func (m message) chunks(usage bool, piece int) (out [][]byte) {
 }
 
 func (m message) chunk(more map[string]any) []byte {
-	return event("", with(map[string]any{"id": m.id, "object": "chat.completion.chunk", "created": 0, "model": m.model}, more))
+	return event("", with(map[string]any{"id": m.id, "object": "chat.completion.chunk", "created": 0, "model": m.model},
+		more))
 }
 
 // callDeltas are a tool call's: its head, and its arguments in pieces.
@@ -101,7 +105,8 @@ func callDeltas(index int, b map[string]any, piece int) []map[string]any {
 	delta := func(call map[string]any) map[string]any {
 		return map[string]any{"tool_calls": []any{with(map[string]any{"index": index}, call)}}
 	}
-	list := []map[string]any{delta(map[string]any{"id": b["id"], "type": "function", "function": map[string]any{"name": b["name"], "arguments": ""}})}
+	list := []map[string]any{delta(map[string]any{"id": b["id"], "type": "function", "function": map[string]any{
+		"name": b["name"], "arguments": ""}})}
 	for _, part := range pieces(string(encode(b["input"])), piece) {
 		list = append(list, delta(map[string]any{"function": map[string]any{"arguments": part}}))
 	}

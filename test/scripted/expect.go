@@ -18,7 +18,8 @@ func (e Expect) differs(r *received) string {
 	if e.Stream != nil && *e.Stream != r.stream() {
 		return unlike(*e.Stream, r.stream(), "/stream")
 	}
-	for _, look := range []func(*received) string{e.differsInHead, e.differsInTools, e.differsInMessages, e.differsInBody} {
+	for _, look := range []func(*received) string{e.differsInHead, e.differsInTools, e.differsInMessages,
+		e.differsInBody} {
 		if wrong := look(r); wrong != "" {
 			return wrong
 		}

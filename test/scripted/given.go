@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// fill gives an answer's value with everything in it that is taken from the request. The script's own value stays as it is.
+// fill gives an answer's value with everything in it that is taken from the request. The script's own value stays as
+// it is.
 func fill(v, request any) (any, error) {
 	switch v := v.(type) {
 	case map[string]any:

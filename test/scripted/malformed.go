@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// malformed says what a real API would refuse in a request; "" if nothing. plain refuses also what only one with tools of its own takes.
+// malformed says what a real API would refuse in a request; "" if nothing. plain refuses also what only one with
+// tools of its own takes.
 func malformed(r *received, plain bool) string {
 	if model, _ := r.value("/model").(string); model == "" {
 		return "/model is missing"
@@ -46,7 +47,8 @@ func malformedTools(r *received, plain bool) string {
 		}
 		names = append(names, name)
 		_, schema := t["input_schema"].(map[string]any)
-		if typed := t["type"] != nil && t["type"] != "custom"; plain && (typed || t["allowed_callers"] != nil) || !typed && !schema {
+		if typed := t["type"] != nil && t["type"] != "custom"; plain && (typed || t["allowed_callers"] != nil) ||
+			!typed && !schema {
 			return fmt.Sprintf("/tools/%d, %s, is no plain tool with an input_schema: %s", i, name, brief(tool))
 		}
 	}
@@ -56,7 +58,8 @@ func malformedTools(r *received, plain bool) string {
 	return ""
 }
 
-// malformedMessages checks roles, blocks, and that each tool_use has its result in the next message and each result its tool_use in the last.
+// malformedMessages checks roles, blocks, and that each tool_use has its result in the next message and each result
+// its tool_use in the last.
 func malformedMessages(list []any, plain bool) string {
 	var open []string // IDs of the tool_use blocks of the message before
 	for i, m := range list {
@@ -73,7 +76,9 @@ func malformedMessages(list []any, plain bool) string {
 		case role == "user" && len(uses) > 0, role == "assistant" && len(results) > 0:
 			return fmt.Sprintf("/messages/%d/content has tool blocks of the other role", i)
 		case !sameSet(open, results):
-			return fmt.Sprintf("/messages/%d: the tool_use blocks before it are %q, and it has tool_result blocks for %q", i, open, results)
+			return fmt.Sprintf(
+				"/messages/%d: the tool_use blocks before it are %q, and it has tool_result blocks for %q", i, open,
+				results)
 		}
 		open = uses
 	}

@@ -103,15 +103,18 @@ func blockEvents(i int, b map[string]any, piece int) [][]byte {
 		begin, deltas = with(b, map[string]any{"text": ""}), textDeltas("text_delta", "text", textOf(b["text"]), piece)
 	case "thinking":
 		begin = with(b, map[string]any{"thinking": "", "signature": ""})
-		deltas = append(textDeltas("thinking_delta", "thinking", textOf(b["thinking"]), piece), map[string]any{"type": "signature_delta", "signature": b["signature"]})
+		deltas = append(textDeltas("thinking_delta", "thinking", textOf(b["thinking"]), piece),
+			map[string]any{"type": "signature_delta", "signature": b["signature"]})
 	case "tool_use", "server_tool_use":
 		begin = with(b, map[string]any{"input": map[string]any{}})
 		deltas = []map[string]any{{"type": "input_json_delta", "partial_json": ""}} // the real one begins so
 		deltas = append(deltas, textDeltas("input_json_delta", "partial_json", string(encode(b["input"])), piece)...)
 	}
-	out := [][]byte{event("content_block_start", map[string]any{"type": "content_block_start", "index": i, "content_block": begin})}
+	out := [][]byte{event("content_block_start", map[string]any{"type": "content_block_start", "index": i,
+		"content_block": begin})}
 	for _, d := range deltas {
-		out = append(out, event("content_block_delta", map[string]any{"type": "content_block_delta", "index": i, "delta": d}))
+		out = append(out, event("content_block_delta", map[string]any{"type": "content_block_delta", "index": i,
+			"delta": d}))
 	}
 	return append(out, event("content_block_stop", map[string]any{"type": "content_block_stop", "index": i}))
 }

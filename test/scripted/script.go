@@ -1,5 +1,6 @@
-// Package scripted is a model's API that plays a script: a server for POST /v1/messages, /v1/messages/count_tokens and /v1/chat/completions, as JSON and
-// as a stream, that answers what the script says and checks what it is asked. Tests and the demo run whole conversations against it, with no model.
+// Package scripted is a model's API that plays a script: a server for POST /v1/messages, /v1/messages/count_tokens
+// and /v1/chat/completions, as JSON and as a stream, that answers what the script says and checks what it is asked.
+// Tests and the demo run whole conversations against it, with no model.
 //
 // A script is JSON: conversations, each with turns that are played in their order, one for each request.
 //
@@ -12,11 +13,12 @@
 //	     "answer": {"content": [{"type": "text", "text": {"$join": ["It is ", {"$from": "/messages/-1/content/0/content"}]}}]}}
 //	  ]}]}
 //
-// "turns" beside or in place of "conversations" is one conversation for all requests that no other one is for. A request belongs to the first conversation whose "when" fits
-// and that has turns left. An Expect says what a request must be, an Answer what the model says; their fields are described there.
+// "turns" beside or in place of "conversations" is one conversation for all requests that no other one is for. A
+// request belongs to the first conversation whose "when" fits and that has turns left. An Expect says what a request
+// must be, an Answer what the model says; their fields are described there.
 //
-// Values that are expected fit what holds them: an object fits one that has all its members, a list one of the same length. null fits what is absent too. An object with one
-// of these members is more than itself:
+// Values that are expected fit what holds them: an object fits one that has all its members, a list one of the same
+// length. null fits what is absent too. An object with one of these members is more than itself:
 //
 //	{"$contains": "text"}   a string with that in it           {"$match": "^a+$"}   a string that fits the expression
 //	{"$any": true}          whatever is there but null         {"$length": 3}       a list or string so long
@@ -28,7 +30,8 @@
 //	{"$from": "/messages/-1", "match": "file_\\w+"}  the first part of it, as text, that fits the expression; its first group, if it has one
 //	{"$join": ["a", {"$from": "…"}]}                the texts one after the other
 //
-// Beside what the script expects, each request must be one that the real API takes: each tool_use has its tool_result in the next message, and so on.
+// Beside what the script expects, each request must be one that the real API takes: each tool_use has its tool_result
+// in the next message, and so on.
 package scripted
 
 import (
@@ -52,11 +55,13 @@ type Script struct {
 
 // A Conversation is a sequence of turns.
 type Conversation struct {
-	Name        string `json:"name,omitempty"`         // for messages
-	When        Expect `json:"when,omitzero"`          // which requests are its own
-	Plain       bool   `json:"plain,omitempty"`        // refuse whatever only a hosted API with server tools takes: typed tools, container, their blocks
-	Loop        bool   `json:"loop,omitempty"`         // begin again after the last turn
-	InputTokens int    `json:"input_tokens,omitempty"` // what count_tokens answers where no turn is for it; 0 is a fourth of the body's bytes
+	Name string `json:"name,omitempty"` // for messages
+	When Expect `json:"when,omitzero"`  // which requests are its own
+	// refuse whatever only a hosted API with server tools takes: typed tools, container, their blocks
+	Plain bool `json:"plain,omitempty"`
+	Loop  bool `json:"loop,omitempty"` // begin again after the last turn
+	// what count_tokens answers where no turn is for it; 0 is a fourth of the body's bytes
+	InputTokens int    `json:"input_tokens,omitempty"`
 	Turns       []Turn `json:"turns"`
 }
 
@@ -77,8 +82,9 @@ type Expect struct {
 	Tools    []string       `json:"tools,omitempty"`    // names or types that must be among the tools
 	NoTools  []string       `json:"no_tools,omitempty"` // and that must not
 	Messages *int           `json:"messages,omitempty"` // how many there are
-	Last     []any          `json:"last,omitempty"`     // the blocks of the last message; of chat completions, the last messages
-	Body     map[string]any `json:"body,omitempty"`     // by JSON pointer
+	// the blocks of the last message; of chat completions, the last messages
+	Last []any          `json:"last,omitempty"`
+	Body map[string]any `json:"body,omitempty"` // by JSON pointer
 }
 
 // An Answer is one of Content, Error, Raw and InputTokens, and how it is sent.
@@ -122,9 +128,10 @@ type Pause struct {
 
 // A Cut ends an answer early. An answer that is not a stream is cut in its middle.
 type Cut struct {
-	AfterEvents int    `json:"after_events,omitempty"`
-	By          string `json:"by"`              // "break" the connection, "hang" until the client goes, "end" as if it were whole, or an "error" event
-	Error       *Error `json:"error,omitempty"` // of that event
+	AfterEvents int `json:"after_events,omitempty"`
+	// "break" the connection, "hang" until the client goes, "end" as if it were whole, or an "error" event
+	By    string `json:"by"`
+	Error *Error `json:"error,omitempty"` // of that event
 }
 
 // A Duration is written as "250ms".
@@ -157,7 +164,8 @@ func Load(r io.Reader) (*Script, error) {
 		return nil, proto.Errorf(proto.TooLarge, "", "script", "the script has more than %d bytes", maxScript)
 	}
 	if len(s.Turns) > 0 {
-		s.Conversations = append(s.Conversations, Conversation{Name: "main", Plain: s.Plain, Loop: s.Loop, Turns: s.Turns})
+		s.Conversations = append(s.Conversations, Conversation{Name: "main", Plain: s.Plain, Loop: s.Loop,
+			Turns: s.Turns})
 	}
 	return &s, s.check()
 }

@@ -85,7 +85,8 @@ func parse(t *testing.T, text string) (v any) {
 const bashTool = `{"name":"bash","input_schema":{"type":"object"}}`
 
 func ask(text string) string {
-	return `{"model":"m","max_tokens":9,"tools":[` + bashTool + `],"messages":[{"role":"user","content":` + string(encode(text)) + `}]}`
+	return `{"model":"m","max_tokens":9,"tools":[` + bashTool + `],"messages":[{"role":"user","content":` +
+		string(encode(text)) + `}]}`
 }
 
 // twoTurns is a conversation with a tool call.
@@ -123,19 +124,25 @@ func TestRequestsThatAreNotAsExpected(t *testing.T) {
 			{"role":"user","content":[{"type":"tool_result","tool_use_id":"` + id + `","content":"x"}]}]}`
 	}
 	for name, c := range map[string]struct{ body, want string }{
-		"another text":       {ask("the time?"), "/messages/-1/content/0/text is \"the time?\"; expected {\"$contains\":\"weather\"}"},
-		"no tool":            {strings.Replace(ask("weather"), `"bash"`, `"shell"`, 1), "/tools has no bash"},
-		"a tool too many":    {strings.Replace(ask("weather"), bashTool, bashTool+`,{"name":"code_execution","input_schema":{}}`, 1), "code_execution, which must not be there"},
-		"a typed tool":       {strings.Replace(ask("weather"), bashTool, `{"type":"code_execution_20250825","name":"code_execution"}`, 1), "is no plain tool"},
-		"a tool twice":       {strings.Replace(ask("weather"), bashTool, bashTool+","+bashTool, 1), "another tool"},
-		"container":          {strings.Replace(ask("weather"), `"model"`, `"container":"container_1","model"`, 1), "/container"},
-		"no max_tokens":      {strings.Replace(ask("weather"), `"max_tokens":9,`, "", 1), "/max_tokens"},
-		"no model":           {strings.Replace(ask("weather"), `"model":"m",`, "", 1), "/model"},
-		"no messages":        {`{"model":"m","max_tokens":9,"messages":[]}`, "/messages is missing"},
-		"another result":     {result("toolu_2"), `tool_result blocks for ["toolu_2"]`},
-		"no JSON":            {`{`, "no JSON"},
-		"assistant first":    {`{"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":"x"}]}`, "/messages/0/role"},
-		"a block of another": {`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"container_upload","file_id":"f"}]}]}`, "nothing that a plain API knows"},
+		"another text": {ask("the time?"), "/messages/-1/content/0/text is \"the time?\"; expected " +
+			"{\"$contains\":\"weather\"}"},
+		"no tool": {strings.Replace(ask("weather"), `"bash"`, `"shell"`, 1), "/tools has no bash"},
+		"a tool too many": {strings.Replace(ask("weather"), bashTool, bashTool+
+			`,{"name":"code_execution","input_schema":{}}`, 1), "code_execution, which must not be there"},
+		"a typed tool": {strings.Replace(ask("weather"), bashTool,
+			`{"type":"code_execution_20250825","name":"code_execution"}`, 1), "is no plain tool"},
+		"a tool twice": {strings.Replace(ask("weather"), bashTool, bashTool+","+bashTool, 1), "another tool"},
+		"container": {strings.Replace(ask("weather"), `"model"`, `"container":"container_1","model"`, 1),
+			"/container"},
+		"no max_tokens":  {strings.Replace(ask("weather"), `"max_tokens":9,`, "", 1), "/max_tokens"},
+		"no model":       {strings.Replace(ask("weather"), `"model":"m",`, "", 1), "/model"},
+		"no messages":    {`{"model":"m","max_tokens":9,"messages":[]}`, "/messages is missing"},
+		"another result": {result("toolu_2"), `tool_result blocks for ["toolu_2"]`},
+		"no JSON":        {`{`, "no JSON"},
+		"assistant first": {`{"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":"x"}]}`,
+			"/messages/0/role"},
+		"a block of another": {
+			`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[{"type":"container_upload","file_id":"f"}]}]}`, "nothing that a plain API knows"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, twoTurns)
@@ -153,7 +160,8 @@ func TestRequestsThatAreNotAsExpected(t *testing.T) {
 
 func TestAnotherPathIsAMistake(t *testing.T) {
 	s := newStage(t, twoTurns)
-	if status, text := s.post("/v1/models", "{}"); status != http.StatusNotFound || !strings.Contains(text, "not_found_error") || s.Err() == nil {
+	if status, text := s.post("/v1/models", "{}"); status != http.StatusNotFound ||
+		!strings.Contains(text, "not_found_error") || s.Err() == nil {
 		t.Errorf("%d %s", status, text)
 	}
 }
@@ -184,7 +192,8 @@ func TestStream(t *testing.T) {
 	s := newStage(t, twoTurns)
 	_, text := s.post(messagesPath, strings.Replace(ask("weather"), `"model"`, `"stream":true,"model"`, 1))
 	names, data := sse(t, strings.NewReader(text))
-	if slices.Compact(slices.Clone(names))[0] != "message_start" || names[1] != "ping" || names[len(names)-2] != "message_delta" || names[len(names)-1] != "message_stop" {
+	if slices.Compact(slices.Clone(names))[0] != "message_start" || names[1] != "ping" ||
+		names[len(names)-2] != "message_delta" || names[len(names)-1] != "message_stop" {
 		t.Fatalf("events %q", names)
 	}
 	open, texts := -1, map[string]string{}
@@ -207,7 +216,8 @@ func TestStream(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]string{"text": "I look.", "thinking": "let me look", "signature": "c2NyaXB0ZWQ=", "partial_json": `{"command":"echo \"<é>\""}`}
+	want := map[string]string{"text": "I look.", "thinking": "let me look", "signature": "c2NyaXB0ZWQ=",
+		"partial_json": `{"command":"echo \"<é>\""}`}
 	for member, text := range want {
 		if texts[member] != text {
 			t.Errorf("%s is %q, want %q", member, texts[member], text)
@@ -225,8 +235,10 @@ func TestChat(t *testing.T) {
 	s := newStage(t, script)
 	whole := s.good(chatPath, body+"}", "")
 	for pointer, want := range map[string]any{
-		"/choices/0/finish_reason": "tool_calls", "/choices/0/message/content": "I look, and then.", "/choices/0/message/tool_calls/0/function/arguments": `{"command":"date"}`,
-		"/usage/prompt_tokens": json.Number("10"), "/usage/prompt_tokens_details/cached_tokens": json.Number("6"),
+		"/choices/0/finish_reason": "tool_calls", "/choices/0/message/content": "I look, and then.",
+		"/choices/0/message/tool_calls/0/function/arguments": `{"command":"date"}`,
+		"/usage/prompt_tokens":                               json.Number("10"),
+		"/usage/prompt_tokens_details/cached_tokens":         json.Number("6"),
 	} {
 		if got, _ := at(whole, pointer); got != want {
 			t.Errorf("%s is %v, want %v", pointer, got, want)
@@ -247,7 +259,8 @@ func TestChat(t *testing.T) {
 		}
 	}
 	usage, _ := at(data[len(data)-2], "/usage/total_tokens")
-	if said != "I look, and then." || args != `{"command":"date"}` || finish != "tool_calls" || usage != json.Number("12") || data[len(data)-1] != nil {
+	if said != "I look, and then." || args != `{"command":"date"}` || finish != "tool_calls" ||
+		usage != json.Number("12") || data[len(data)-1] != nil {
 		t.Errorf("%q %q %v %v", said, args, finish, usage)
 	}
 	if err := s.Err(); err != nil || s.Left() != 0 {
@@ -259,9 +272,11 @@ func TestChatNeedsResults(t *testing.T) {
 	s := newStage(t, `{"turns": [{"answer": {"content": []}}]}`)
 	call := `{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]}`
 	for body, want := range map[string]string{
-		call: "without results", call + `,{"role":"user","content":"x"}`: "before the tool calls", call + `,{"role":"tool","tool_call_id":"b"}`: "answers the tool call b", `{"role":"robot"}`: "has the role",
+		call: "without results", call + `,{"role":"user","content":"x"}`: "before the tool calls",
+		call + `,{"role":"tool","tool_call_id":"b"}`: "answers the tool call b", `{"role":"robot"}`: "has the role",
 	} {
-		if status, text := s.post(chatPath, `{"model":"m","messages":[`+body+`]}`); status != http.StatusBadRequest || !strings.Contains(text, want) {
+		if status, text := s.post(chatPath, `{"model":"m","messages":[`+body+`]}`); status != http.StatusBadRequest ||
+			!strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", body, status, text)
 		}
 	}
@@ -275,7 +290,8 @@ func TestErrorsAndRawAnswers(t *testing.T) {
 		{"answer": {"content": [{"type": "text", "text": "ok"}], "container": {"id": "container_x"}}}]}`)
 	res := s.open(t.Context(), messagesPath, ask("x"))
 	data, _ := io.ReadAll(res.Body)
-	if res.StatusCode != 529 || res.Header.Get("Retry-After") != "3" || !strings.Contains(string(data), `"overloaded_error"`) {
+	if res.StatusCode != 529 || res.Header.Get("Retry-After") != "3" ||
+		!strings.Contains(string(data), `"overloaded_error"`) {
 		t.Errorf("%d %v %s", res.StatusCode, res.Header, data)
 	}
 	res = s.open(t.Context(), messagesPath, ask("x"))
@@ -286,7 +302,8 @@ func TestErrorsAndRawAnswers(t *testing.T) {
 	if status, _ := s.post(countPath, ask("x")); status != http.StatusNotFound {
 		t.Errorf("count_tokens: %d", status)
 	}
-	if n := s.good(countPath, strings.Replace(ask("x"), `"max_tokens":9,`, "", 1), "/input_tokens"); n == nil || s.Left() != 1 {
+	if n := s.good(countPath, strings.Replace(ask("x"), `"max_tokens":9,`, "", 1), "/input_tokens"); n == nil ||
+		s.Left() != 1 {
 		t.Errorf("count_tokens: %v, left %d", n, s.Left())
 	}
 	if id := s.good(messagesPath, ask("x"), "/container/id"); id != "container_x" {
@@ -300,7 +317,9 @@ func TestCuts(t *testing.T) {
 		last   string
 	}{"break": {true, "ping"}, "end": {false, "ping"}, "error": {false, "error"}} {
 		t.Run(by, func(t *testing.T) {
-			s := newStage(t, `{"turns": [{"repeat": 2, "answer": {"content": [{"type": "text", "text": "hello"}], "cut": {"after_events": 2, "by": "`+by+`", "error": {"status": 529, "type": "overloaded_error"}}}}]}`)
+			s := newStage(
+				t,
+				`{"turns": [{"repeat": 2, "answer": {"content": [{"type": "text", "text": "hello"}], "cut": {"after_events": 2, "by": "`+by+`", "error": {"status": 529, "type": "overloaded_error"}}}}]}`)
 			res := s.open(t.Context(), messagesPath, strings.Replace(ask("x"), `"model"`, `"stream":true,"model"`, 1))
 			text, err := io.ReadAll(res.Body)
 			names, _ := sse(t, bytes.NewReader(text))
@@ -308,7 +327,8 @@ func TestCuts(t *testing.T) {
 				t.Errorf("%v, events %q", err, names)
 			}
 			res = s.open(t.Context(), messagesPath, ask("x"))
-			if text, err = io.ReadAll(res.Body); (err != nil) != c.broken || by != "error" && json.Valid(text) || by == "error" && res.StatusCode != 529 {
+			if text, err = io.ReadAll(res.Body); (err != nil) != c.broken || by != "error" && json.Valid(text) ||
+				by == "error" && res.StatusCode != 529 {
 				t.Errorf("JSON: %d %v %s", res.StatusCode, err, text)
 			}
 		})
@@ -391,9 +411,12 @@ func TestDiffer(t *testing.T) {
 		want, got string
 		fits      bool
 	}{
-		{`{"a": 1}`, `{"a": 1.0, "b": 2}`, true}, {`{"a": 1}`, `{"b": 2}`, false}, {`{"a": null}`, `{}`, true}, {`[1]`, `[1, 2]`, false}, {`[1, {"b": "c"}]`, `[1, {"b": "c", "d": 1}]`, true},
-		{`{"$length": 2}`, `"éa"`, true}, {`{"$length": 2}`, `[1]`, false}, {`{"$has": {"a": 1}}`, `[{"a": 2}, {"a": 1}]`, true}, {`{"$has": 3}`, `[1]`, false},
-		{`{"$not": 3}`, `3`, false}, {`{"$not": 3}`, `4`, true}, {`{"$any": true}`, `null`, false}, {`{"$any": false}`, `null`, true}, {`{"$contains": "a"}`, `1`, false}, {`"a"`, `"b"`, false},
+		{`{"a": 1}`, `{"a": 1.0, "b": 2}`, true}, {`{"a": 1}`, `{"b": 2}`, false}, {`{"a": null}`, `{}`, true},
+		{`[1]`, `[1, 2]`, false}, {`[1, {"b": "c"}]`, `[1, {"b": "c", "d": 1}]`, true},
+		{`{"$length": 2}`, `"éa"`, true}, {`{"$length": 2}`, `[1]`, false},
+		{`{"$has": {"a": 1}}`, `[{"a": 2}, {"a": 1}]`, true}, {`{"$has": 3}`, `[1]`, false},
+		{`{"$not": 3}`, `3`, false}, {`{"$not": 3}`, `4`, true}, {`{"$any": true}`, `null`, false},
+		{`{"$any": false}`, `null`, true}, {`{"$contains": "a"}`, `1`, false}, {`"a"`, `"b"`, false},
 	} {
 		if wrong := differ(parse(t, c.want), parse(t, c.got), ""); (wrong == "") != c.fits {
 			t.Errorf("%s and %s: %q", c.want, c.got, wrong)

@@ -164,7 +164,8 @@ func (e Error) body(path string) any {
 	if path == chatPath {
 		return map[string]any{"error": map[string]any{"message": e.Message, "type": kind, "code": nil, "param": nil}}
 	}
-	return map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": e.Message}, "request_id": "req_scripted"}
+	return map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": e.Message},
+		"request_id": "req_scripted"}
 }
 
 // event is a server-sent event, with a name or without.

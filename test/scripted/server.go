@@ -22,7 +22,8 @@ const (
 	chatPath     = "/v1/chat/completions"
 )
 
-// A Server plays a script. It may be asked by many clients at once: the turns of a conversation are played in the order in which requests come.
+// A Server plays a script. It may be asked by many clients at once: the turns of a conversation are played in the
+// order in which requests come.
 type Server struct {
 	Tell func(error) // hears of each mistake as it comes, set before the first request; nil: nobody does
 
@@ -60,7 +61,8 @@ func New(s *Script) *Server {
 		srv.mux.HandleFunc("POST "+path, srv.answer)
 	}
 	srv.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		err := srv.fail(fmt.Errorf("%s %s is nothing that a script answers; there are POST %s, %s and %s", r.Method, r.URL.Path, messagesPath, countPath, chatPath))
+		err := srv.fail(fmt.Errorf("%s %s is nothing that a script answers; there are POST %s, %s and %s", r.Method,
+			r.URL.Path, messagesPath, countPath, chatPath))
 		refuse(w, r.URL.Path, Error{Status: http.StatusNotFound, Type: "not_found_error", Message: err.Error()})
 	})
 	return srv
@@ -90,7 +92,8 @@ func (s *Server) Headers() []http.Header {
 	return slices.Clone(s.heads)
 }
 
-// Left is how many turns have not been played yet. A conversation that loops counts its turns until they have been played once.
+// Left is how many turns have not been played yet. A conversation that loops counts its turns until they have been
+// played once.
 func (s *Server) Left() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +214,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		err = s.send(w, r, got, a)
 	}
 	if err != nil {
-		refuse(w, r.URL.Path, Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Message: s.fail(err).Error()})
+		refuse(w, r.URL.Path, Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Message: s.fail(
+			err).Error()})
 	}
 }
 
@@ -253,7 +257,8 @@ func (s *Server) find(got *received) (*talk, error) {
 		}
 	}
 	if over != nil {
-		return nil, fmt.Errorf("conversation %s: all its turns were played, and here is another request; its last message is %s", over.Name, brief(got.value("/messages/-1")))
+		return nil, fmt.Errorf("conversation %s: all its turns were played, and here is another request; its last "+
+			"message is %s", over.Name, brief(got.value("/messages/-1")))
 	}
 	return nil, fmt.Errorf("no conversation of the script is for this request: %w", why)
 }

@@ -1,4 +1,5 @@
-// Package toolclients_test has the helpers in helpers/ serve functions of their own processes to code in real containers, over the real daemon.
+// Package toolclients_test has the helpers in helpers/ serve functions of their own processes to code in real
+// containers, over the real daemon.
 package toolclients_test
 
 import (
@@ -18,7 +19,8 @@ import (
 
 const helpers = "../../helpers"
 
-const venv = "python3 -m venv venv && venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt"
+const venv = "python3 -m venv venv && venv/bin/python -m pip install --quiet --disable-pip-version-check -r " +
+	"requirements.txt"
 
 func install(t *testing.T, name, command string, files ...string) string {
 	t.Helper()
@@ -31,7 +33,8 @@ func install(t *testing.T, name, command string, files ...string) string {
 
 func TestHelpers(t *testing.T) {
 	py := install(t, "py", venv, "py/requirements.txt", "py/main.py")
-	ts := install(t, "ts", "npm ci --no-audit --no-fund --ignore-scripts", helpers+"/typescript/package.json", helpers+"/typescript/package-lock.json", helpers+"/typescript/index.js", "ts/main.mjs")
+	ts := install(t, "ts", "npm ci --no-audit --no-fund --ignore-scripts", helpers+"/typescript/package.json", helpers+
+		"/typescript/package-lock.json", helpers+"/typescript/index.js", "ts/main.mjs")
 	praison := install(t, "praisonai", venv, "praisonai/requirements.txt", "praisonai/main.py")
 	d, err := daemontest.New("--stop-on-exit")
 	if err != nil {
@@ -61,7 +64,8 @@ func program(t *testing.T, d *daemontest.Daemon, dir string, argv ...string) {
 		t.Fatal(err)
 	}
 	cmd.Dir, cmd.Stderr = dir, t.Output()
-	cmd.Env = append(os.Environ(), "BERTH_HOST="+d.URL, "BERTH_API_KEY="+d.Key, "PYTHONPATH="+paths+"/python:"+paths+"/praisonai", "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "BERTH_HOST="+d.URL, "BERTH_API_KEY="+d.Key, "PYTHONPATH="+paths+"/python:"+paths+
+		"/praisonai", "PYTHONDONTWRITEBYTECODE=1")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

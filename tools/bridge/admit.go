@@ -9,7 +9,8 @@ import (
 	"berth/state/ledger"
 )
 
-// begin finds the calls that a request of the code's is about, or makes them. Each tells ended once it is over; whoever asks must leave in the end.
+// begin finds the calls that a request of the code's is about, or makes them. Each tells ended once it is over;
+// whoever asks must leave in the end.
 func (d *desk) begin(ctx context.Context, e *session.Exec, asks []ask, ended chan<- *call) []*call {
 	calls, fresh := d.enter(e, asks, ended)
 	if len(fresh) == 0 {
@@ -18,7 +19,8 @@ func (d *desk) begin(ctx context.Context, e *session.Exec, asks []ask, ended cha
 	if err := d.admitAll(ctx, fresh); err != nil {
 		for _, c := range fresh {
 			if !c.isOver() {
-				d.finish(c, outcome{failure: fail(RuntimeError, "what code calls cannot be written down now, so no tool is called")})
+				d.finish(c, outcome{failure: fail(RuntimeError, "what code calls cannot be written down now, so no "+
+					"tool is called")})
 			}
 		}
 		d.b.cfg.Log.Error("recording calls of tools", "container", d.s.ID(), "error", err)
@@ -47,7 +49,8 @@ func (d *desk) enter(e *session.Exec, asks []ask, ended chan<- *call) (calls, fr
 			case other != nil:
 				c.refused = reused(a.ID)
 			case len(d.calls) >= maxFlight:
-				c.refused = fail(RuntimeError, "%d calls are under way, which is the limit; await some of them first", maxFlight)
+				c.refused = fail(RuntimeError, "%d calls are under way, which is the limit; await some of them first",
+					maxFlight)
 			default:
 				d.calls[key] = c
 			}
@@ -149,7 +152,8 @@ const maxReviewed = 64 << 10
 // park has the call wait for approval. Called with the desk's mu held.
 func (c *call) park() *Failure {
 	if len(c.input) > maxReviewed {
-		return fail(ValueError, "each call of %s is read by a person, so its input can have %d bytes at most, not %d", c.rec.Tool, maxReviewed, len(c.input))
+		return fail(ValueError, "each call of %s is read by a person, so its input can have %d bytes at most, not %d",
+			c.rec.Tool, maxReviewed, len(c.input))
 	}
 	c.rec.State, c.rec.ExpiresAt = StateParked, proto.AtOrNil(c.desk.b.cfg.Now().Add(c.desk.b.cfg.ParkTime))
 	hidden := c.desk.s.Hide(string(c.input))
@@ -174,7 +178,8 @@ func (c *call) again(known *record) *Failure {
 	c.rec, c.recorded = *known, true
 	if known.State == StateRunning && !known.Shared {
 		c.rec.State = StateLost
-		return fail(RuntimeError, "the daemon was restarted while %s ran; whether it did anything is unknown, so it was not called again", known.Tool)
+		return fail(RuntimeError, "the daemon was restarted while %s ran; whether it did anything is unknown, so it "+
+			"was not called again", known.Tool)
 	}
 	return nil
 }

@@ -61,8 +61,8 @@ func (t *taker) Read(p []byte) (int, error) {
 // lenient reads past what is wrong within a call, so that it is that call's affair alone.
 var lenient = v2.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 
-// read reads {"calls": […]}, one call after another. Room for their inputs is the calls'; that of the rest is given back. A call that is wrong is refused by itself,
-// unless there is no other: then that is its request's error.
+// read reads {"calls": […]}, one call after another. Room for their inputs is the calls'; that of the rest is given
+// back. A call that is wrong is refused by itself, unless there is no other: then that is its request's error.
 func (d *desk) read(body io.Reader) (asks []ask, err error) {
 	t := &taker{r: body, desk: d, left: aroundInput}
 	kept := int64(0)

@@ -19,16 +19,18 @@ import (
 // Config is what Open needs. Ledger must be set.
 type Config struct {
 	Ledger *ledger.DB
-	// Reach says whether the operator lets calls go to a server at host:port, and Dial connects to one. nil: calls go to no server.
+	// Reach says whether the operator lets calls go to a server at host:port, and Dial connects to one. nil: calls go
+	// to no server.
 	Reach func(hostPort string) error
 	Dial  func(ctx context.Context, network, hostPort string) (net.Conn, error)
 
-	Ready    func() error     // why nothing can be written down, if so; then no tool is called. nil: all can
-	ParkTime time.Duration    // how long a call waits for approval; 0 is 24 hours
-	Grace    time.Duration    // how long a call waits for the code, or a client for its functions, to come back; 0 is 15 s
-	PerMin   int              // calls of one container in a minute; more wait. 0 is 1200
-	Log      *slog.Logger     // nil: slog.Default
-	Now      func() time.Time // nil: time.Now
+	Ready    func() error  // why nothing can be written down, if so; then no tool is called. nil: all can
+	ParkTime time.Duration // how long a call waits for approval; 0 is 24 hours
+	// how long a call waits for the code, or a client for its functions, to come back; 0 is 15 s
+	Grace  time.Duration
+	PerMin int              // calls of one container in a minute; more wait. 0 is 1200
+	Log    *slog.Logger     // nil: slog.Default
+	Now    func() time.Time // nil: time.Now
 }
 
 // A Tool is something that code can call.
@@ -37,8 +39,9 @@ type Tool struct {
 	Description  string          `json:"description,omitempty"`
 	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
-	Async        bool            `json:"async,omitempty"`    // Python gets an async function that takes one dict and gives a string
-	Approval     string          `json:"approval,omitempty"` // proto.ApprovalAllow (default) or proto.ApprovalReview
+	// Python gets an async function that takes one dict and gives a string
+	Async    bool   `json:"async,omitempty"`
+	Approval string `json:"approval,omitempty"` // proto.ApprovalAllow (default) or proto.ApprovalReview
 }
 
 func toolOf(s proto.ToolSpec) Tool {
@@ -73,7 +76,8 @@ func Open(cfg Config) *Bridge {
 	if cfg.Ready == nil {
 		cfg.Ready = func() error { return nil }
 	}
-	cfg.ParkTime, cfg.Grace, cfg.PerMin = cmp.Or(cfg.ParkTime, 24*time.Hour), cmp.Or(cfg.Grace, 15*time.Second), cmp.Or(cfg.PerMin, 1200)
+	cfg.ParkTime, cfg.Grace, cfg.PerMin = cmp.Or(cfg.ParkTime, 24*time.Hour), cmp.Or(cfg.Grace, 15*time.Second),
+		cmp.Or(cfg.PerMin, 1200)
 	b := &Bridge{cfg: cfg, desks: map[string]*desk{}, attached: make(chan struct{})}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.serve()

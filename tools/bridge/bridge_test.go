@@ -27,17 +27,18 @@ type bench struct {
 func newBench(t *testing.T, cfg bridge.Config) *bench {
 	t.Helper()
 	b := &bench{cfg: cfg, entries: make(chan proto.AuditEntry, 10_000)}
-	b.st = sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, session.Config{}, func(st *sessiontest.Stack, sc *session.Config) {
-		cfg := b.cfg
-		cfg.Ledger = st.Ledger
-		b.Bridge = bridge.Open(cfg)
-		sc.Tools = b.Bridge
-		sc.Audit = func(e proto.AuditEntry) {
-			if e.Call != nil {
-				b.entries <- e
+	b.st = sessiontest.OverWith(t, sessiontest.NewRuntime(t), sessiontest.Images{}, session.Config{},
+		func(st *sessiontest.Stack, sc *session.Config) {
+			cfg := b.cfg
+			cfg.Ledger = st.Ledger
+			b.Bridge = bridge.Open(cfg)
+			sc.Tools = b.Bridge
+			sc.Audit = func(e proto.AuditEntry) {
+				if e.Call != nil {
+					b.entries <- e
+				}
 			}
-		}
-	})
+		})
 	b.Attach(b.st.Sessions)
 	t.Cleanup(func() { _ = b.Close() })
 	return b
@@ -59,7 +60,8 @@ func (b *bench) create(t *testing.T, tools proto.CodeTools) *session.Session {
 	return b.st.Create(t, proto.CreateContainer{CodeTools: tools})
 }
 
-// caller is a program in the container that makes one request, as often as it takes, and prints each line of the answer as it comes.
+// caller is a program in the container that makes one request, as often as it takes, and prints each line of the
+// answer as it comes.
 const caller = `
 import http.client, json, os, sys, time
 def post(calls, path="/v1/calls", token=None, again=True):
@@ -149,9 +151,11 @@ func answerAll(t *testing.T, o *bridge.Offer) {
 	}()
 }
 
-var add = bridge.Tool{Name: "add", Description: "adds", InputSchema: json.RawMessage(`{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"required":["a","b"]}`)}
+var add = bridge.Tool{Name: "add", Description: "adds", InputSchema: json.RawMessage(
+	`{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"required":["a","b"]}`)}
 
-func (b *bench) offer(t *testing.T, s *session.Session, holder string, wait time.Duration, tools ...bridge.Tool) *bridge.Offer {
+func (b *bench) offer(t *testing.T, s *session.Session, holder string, wait time.Duration,
+	tools ...bridge.Tool) *bridge.Offer {
 	t.Helper()
 	o, err := b.Offer(owner, s.ID(), holder, tools, wait)
 	if err != nil {
@@ -164,7 +168,8 @@ func (b *bench) offer(t *testing.T, s *session.Session, holder string, wait time
 func TestNoToolNoDoor(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{Provider: proto.ToolProvider{Type: proto.ProviderClient}})
-	out := sessiontest.Bash(t, s, `env | grep -c BERTH_TOOLS; (exec 3<>/dev/tcp/127.0.0.1/3129) 2>&1 | grep -c refused`).Stdout
+	out := sessiontest.Bash(
+		t, s, `env | grep -c BERTH_TOOLS; (exec 3<>/dev/tcp/127.0.0.1/3129) 2>&1 | grep -c refused`).Stdout
 	if out != "0\n2\n" {
 		t.Errorf("%q", out)
 	}
@@ -174,7 +179,8 @@ func TestNoToolNoDoor(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 	e := <-b.entries
-	if e.Outcome != proto.AuditOK || e.Call.Tool != "add" || e.Call.ID == "" || e.ContainerID != s.ID() || e.ExecID == "" || e.Owner != owner {
+	if e.Outcome != proto.AuditOK || e.Call.Tool != "add" || e.Call.ID == "" || e.ContainerID != s.ID() ||
+		e.ExecID == "" || e.Owner != owner {
 		t.Errorf("%+v %+v", e, e.Call)
 	}
 }
@@ -184,7 +190,9 @@ func TestOneBatch(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
 	o := b.offer(t, s, "gateway", time.Minute, add)
-	e := start(t, s, `print([l["result"] for l in sorted(post([{"id": f"x{i}", "tool": "add", "input": {"a": i, "b": 0}} for i in range(50)]), key=lambda l: int(l["id"][1:]))])`)
+	e := start(
+		t, s,
+		`print([l["result"] for l in sorted(post([{"id": f"x{i}", "tool": "add", "input": {"a": i, "b": 0}} for i in range(50)]), key=lambda l: int(l["id"][1:]))])`)
 	batch := next(t, o)
 	if len(batch) != 50 {
 		t.Fatalf("%d calls", len(batch))
@@ -241,7 +249,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What is wrong with one call of a request is that call's error alone, whoever sends such requests, and takes no room that it does not give back.
+// What is wrong with one call of a request is that call's error alone, whoever sends such requests, and takes no room
+// that it does not give back.
 func TestOneWrongCallOfARequest(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -269,7 +278,8 @@ print(len(lines))`)
 		e := <-b.entries
 		audited[fmt.Sprintf("%s %s %v", e.Call.Tool, e.Call.Error, e.Call.Sent > 2<<20)]++
 	}
-	if audited["add  false"] != 2 || audited["add ValueError false"] != 2 || audited["add ValueError true"] != 1 || audited[strings.Repeat("a", 128)+"… ValueError false"] != 1 {
+	if audited["add  false"] != 2 || audited["add ValueError false"] != 2 || audited["add ValueError true"] != 1 ||
+		audited[strings.Repeat("a", 128)+"… ValueError false"] != 1 {
 		t.Errorf("audited as %v", audited)
 	}
 }
@@ -321,7 +331,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// A call outlives the daemon, and so does the wait for its answer: whoever holds the offer then gets it again, by the same ID.
+// A call outlives the daemon, and so does the wait for its answer: whoever holds the offer then gets it again, by the
+// same ID.
 func TestRestart(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})

@@ -57,7 +57,8 @@ func (d *desk) newCall(e *session.Exec, key callKey, a ask, hash string) *call {
 	}
 	c.ctx, c.cancel = context.WithCancel(d.b.ctx)
 	c.rec = record{Client: key.client, Hash: hash, ToolCall: ToolCall{
-		ID: proto.ID(callPrefix, uuid.Must(uuid.NewV7())), ContainerID: d.s.ID(), ExecID: e.ID(), Tool: a.Tool, InputBytes: a.size, CreatedAt: proto.At(d.b.cfg.Now()),
+		ID: proto.ID(callPrefix, uuid.Must(uuid.NewV7())), ContainerID: d.s.ID(), ExecID: e.ID(), Tool: a.Tool,
+		InputBytes: a.size, CreatedAt: proto.At(d.b.cfg.Now()),
 	}}
 	return c
 }
@@ -85,7 +86,8 @@ func (c *call) watch(ended chan<- *call) {
 	}
 }
 
-// leave is for whoever watched a call and does no more. One that was told is forgotten; one that nobody waits for ends, if they do not come back.
+// leave is for whoever watched a call and does no more. One that was told is forgotten; one that nobody waits for
+// ends, if they do not come back.
 func (d *desk) leave(c *call, ended chan<- *call, told bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -207,7 +209,8 @@ func (c *call) approved() (*Failure, bool) {
 	return nil, true
 }
 
-// decision is the call as it is once it waits for nobody: a person has decided, or it is too late for that. Its error says that nobody wants it any more.
+// decision is the call as it is once it waits for nobody: a person has decided, or it is too late for that. Its error
+// says that nobody wants it any more.
 func (c *call) decision() (r record, err error) {
 	if c.rec.State != StateParked {
 		return c.rec, nil
@@ -328,7 +331,8 @@ func (d *desk) finish(c *call, out outcome) {
 // tell has it audited what became of a call.
 func (d *desk) tell(r record, recorded bool) {
 	x := proto.AuditCall{Tool: cut(d.s.Hide(r.Tool), maxName), Sent: r.InputBytes, Got: r.ResultBytes}
-	entry := proto.AuditEntry{Act: actCall, Outcome: proto.AuditOK, Actor: proto.ActorContainer, ExecID: r.ExecID, Call: &x}
+	entry := proto.AuditEntry{Act: actCall, Outcome: proto.AuditOK, Actor: proto.ActorContainer, ExecID: r.ExecID,
+		Call: &x}
 	if recorded {
 		x.ID, x.Seconds = r.ID, r.EndedAt.Sub(r.CreatedAt.Time).Seconds()
 	}
@@ -343,5 +347,6 @@ func (d *desk) tell(r record, recorded bool) {
 
 // outcomes are what the audit log calls failures.
 var outcomes = map[string]proto.Code{
-	PermissionError: proto.PermissionDenied, NameError: proto.NotFound, ValueError: proto.InvalidArgument, TimeoutError: proto.TimedOut, RuntimeError: proto.Unavailable,
+	PermissionError: proto.PermissionDenied, NameError: proto.NotFound, ValueError: proto.InvalidArgument,
+	TimeoutError: proto.TimedOut, RuntimeError: proto.Unavailable,
 }

@@ -13,9 +13,10 @@ import (
 
 // The messages between a client of the API that answers calls, and the daemon.
 const (
-	msgServe   = "serve"   // from the client: Tools are what it answers from now on
-	msgResult  = "result"  // from the client: Result is the call's
-	msgError   = "error"   // from the client: the call failed with Error; from the daemon: the message before was not right
+	msgServe  = "serve"  // from the client: Tools are what it answers from now on
+	msgResult = "result" // from the client: Result is the call's
+	// from the client: the call failed with Error; from the daemon: the message before was not right
+	msgError   = "error"
 	msgServing = "serving" // from the daemon: Names are those of Tools that code may call
 	msgCall    = "call"    // from the daemon: answer this
 	msgCancel  = "cancel"  // from the daemon: nobody waits for the answer any more
@@ -57,8 +58,10 @@ func (b *Bridge) MayConnect(owner, container string) error {
 	return err
 }
 
-// Connect has a client of the API answer calls of an owner's container. send must be safe for concurrent use; it may block, and fails once the client is gone.
-func (b *Bridge) Connect(ctx context.Context, owner, container string, send func(DaemonMessage) error) (*Client, error) {
+// Connect has a client of the API answer calls of an owner's container. send must be safe for concurrent use; it may
+// block, and fails once the client is gone.
+func (b *Bridge) Connect(ctx context.Context, owner, container string, send func(DaemonMessage) error) (
+	*Client, error) {
 	d, err := b.findForClient(owner, container)
 	if err != nil {
 		return nil, err
@@ -77,9 +80,11 @@ func (b *Bridge) findForClient(owner, container string) (*desk, error) {
 	granted := d.s.CodeTools()
 	switch {
 	case granted.IsZero():
-		return nil, proto.Errorf(proto.Conflict, "", container, "container %s was created without code_tools, so its code may call nothing; create one with a list of tools", container)
+		return nil, proto.Errorf(proto.Conflict, "", container, "container %s was created without code_tools, so "+
+			"its code may call nothing; create one with a list of tools", container)
 	case granted.Provider.Type != proto.ProviderClient:
-		return nil, proto.Errorf(proto.Conflict, "", container, "calls of container %s are answered by a server (%s); create one with the provider %q", container, granted.Provider.Type, proto.ProviderClient)
+		return nil, proto.Errorf(proto.Conflict, "", container, "calls of container %s are answered by a server "+
+			"(%s); create one with the provider %q", container, granted.Provider.Type, proto.ProviderClient)
 	}
 	return d, nil
 }
@@ -129,11 +134,13 @@ func (c *Client) serve(specs []proto.ToolSpec) error {
 		return nil // it is gone, which its socket finds out
 	}
 	c.install(tools)
-	d.b.cfg.Ledger.Later(func(tx *ledger.Tx) error { return d.putClients(tx, nil) }) // with what others have come to serve meanwhile
+	// with what others have come to serve meanwhile
+	d.b.cfg.Ledger.Later(func(tx *ledger.Tx) error { return d.putClients(tx, nil) })
 	return nil
 }
 
-// putClients writes down what clients serve, and these tools, so that a later daemon has calls of all that wait for whoever served it.
+// putClients writes down what clients serve, and these tools, so that a later daemon has calls of all that wait for
+// whoever served it.
 func (d *desk) putClients(tx *ledger.Tx, tools map[string]*tool) error {
 	all := maps.Clone(tools)
 	if all == nil {
@@ -205,7 +212,8 @@ func (c *Client) run(o *Offer) {
 			return
 		}
 		for _, one := range batch {
-			if c.send(DaemonMessage{Type: msgCall, CallID: one.ID, Tool: one.Tool, Input: one.Input, ExecID: one.ExecID}) != nil {
+			if c.send(DaemonMessage{Type: msgCall, CallID: one.ID, Tool: one.Tool, Input: one.Input,
+				ExecID: one.ExecID}) != nil {
 				return
 			}
 		}
@@ -217,7 +225,8 @@ func (c *Client) run(o *Offer) {
 	}
 }
 
-// Close is for a client that has gone. What it has not answered goes to another that is there and serves the same tools, or waits a moment for one to come.
+// Close is for a client that has gone. What it has not answered goes to another that is there and serves the same
+// tools, or waits a moment for one to come.
 func (c *Client) Close() {
 	c.cancel()
 	if c.offer == nil {
@@ -229,7 +238,8 @@ func (c *Client) Close() {
 	<-c.done
 }
 
-// depart has an offer wait for somebody to take its place, for a moment, and its calls go to whoever else is there. Called with the desk's mu held.
+// depart has an offer wait for somebody to take its place, for a moment, and its calls go to whoever else is there.
+// Called with the desk's mu held.
 func (o *Offer) depart() {
 	if !o.over {
 		o.here = false
@@ -238,7 +248,8 @@ func (o *Offer) depart() {
 	}
 }
 
-// handOver gives calls that wait for a client which is not there, or does not serve their tools any more, to one that is and does. Called with mu held.
+// handOver gives calls that wait for a client which is not there, or does not serve their tools any more, to one that
+// is and does. Called with mu held.
 func (d *desk) handOver() {
 	for _, o := range d.offers {
 		moved := map[*Offer][]*call{}

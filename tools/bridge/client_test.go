@@ -22,7 +22,10 @@ func (b *bench) connect(t *testing.T, s *session.Session, names ...string) perso
 	t.Helper()
 	p := person{got: make(chan bridge.DaemonMessage, 100)}
 	var err error
-	if p.Client, err = b.Connect(context.Background(), owner, s.ID(), func(m bridge.DaemonMessage) error { p.got <- m; return nil }); err != nil {
+	if p.Client, err = b.Connect(context.Background(), owner, s.ID(), func(m bridge.DaemonMessage) error {
+		p.got <- m
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	p.serve(t, names...)
@@ -56,7 +59,8 @@ func (p person) next(t *testing.T) bridge.DaemonMessage {
 
 func (p person) result(t *testing.T, call, result string) {
 	t.Helper()
-	if err := p.Handle(bridge.ClientMessage{Type: "result", CallID: call, Result: json.RawMessage(result)}); err != nil {
+	if err := p.Handle(bridge.ClientMessage{Type: "result", CallID: call, Result: json.RawMessage(
+		result)}); err != nil {
 		t.Error(err)
 	}
 }
@@ -68,7 +72,9 @@ func TestClientLeaves(t *testing.T) {
 	b := newBench(t, bridge.Config{Grace: 100 * time.Millisecond})
 	s := b.create(t, clientTools)
 	p := b.connect(t, s, "fetch", "parse")
-	e := start(t, s, `print(call("fetch")["error"]); print(call("parse")["error"]["type"]); print(call("parse")["error"]["type"])`)
+	e := start(
+		t, s,
+		`print(call("fetch")["error"]); print(call("parse")["error"]["type"]); print(call("parse")["error"]["type"])`)
 	if m := p.next(t); m.Tool != "fetch" {
 		t.Fatalf("%+v", m)
 	}
@@ -80,7 +86,8 @@ func TestClientLeaves(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	p.Close()
-	want := "{'type': 'RuntimeError', 'message': 'the tool fetch is not served any more: who answered it has gone'}\nRuntimeError\nNameError\n"
+	want := "{'type': 'RuntimeError', 'message': 'the tool fetch is not served any more: who answered it has " +
+		"gone'}\nRuntimeError\nNameError\n"
 	if out := finish(t, e); out != want {
 		t.Error(out)
 	}
@@ -141,7 +148,8 @@ func TestTwoClients(t *testing.T) {
 	defer first.Close()
 	e := start(t, s, `print(call("fetch")["result"]); call("parse")`)
 	m := second.next(t)
-	if err := first.Handle(bridge.ClientMessage{Type: "result", CallID: m.CallID, Result: json.RawMessage(`"forged"`)}); proto.CodeOf(err) != proto.NotFound {
+	if err := first.Handle(bridge.ClientMessage{Type: "result", CallID: m.CallID, Result: json.RawMessage(
+		`"forged"`)}); proto.CodeOf(err) != proto.NotFound {
 		t.Errorf("one client answered another's call: %v", err)
 	}
 	second.result(t, m.CallID, `"right"`)
@@ -189,14 +197,18 @@ func TestClientUnderAnotherDaemon(t *testing.T) {
 func TestClientMessages(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, clientTools)
-	c, err := b.Connect(context.Background(), owner, s.ID(), func(bridge.DaemonMessage) error { return errors.New("gone") })
+	c, err := b.Connect(context.Background(), owner, s.ID(), func(bridge.DaemonMessage) error {
+		return errors.New("gone")
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	for _, m := range []bridge.ClientMessage{
 		{Type: "sing"}, {Type: "result", CallID: "x", Result: json.RawMessage("1")}, {Type: "error", CallID: "x"},
-		{Type: "serve", Tools: []proto.ToolSpec{{Name: "tools"}}}, {Type: "serve", Tools: []proto.ToolSpec{{Name: "a"}, {Name: "a"}}}, {Type: "serve", Tools: []proto.ToolSpec{{Name: "a", InputSchema: json.RawMessage(`{"type":1}`)}}},
+		{Type: "serve", Tools: []proto.ToolSpec{{Name: "tools"}}}, {Type: "serve", Tools: []proto.ToolSpec{{Name: "a"},
+			{Name: "a"}}}, {Type: "serve", Tools: []proto.ToolSpec{
+			{Name: "a", InputSchema: json.RawMessage(`{"type":1}`)}}},
 	} {
 		if err := c.Handle(m); proto.CodeOf(err) != proto.InvalidArgument {
 			t.Errorf("%+v: %v", m, err)
@@ -207,7 +219,8 @@ func TestClientMessages(t *testing.T) {
 	}
 }
 
-// What a client was asked that goes is asked of another that is there and serves the same tool, and so is what comes next.
+// What a client was asked that goes is asked of another that is there and serves the same tool, and so is what comes
+// next.
 func TestAnotherClientTakesOver(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, clientTools)

@@ -48,12 +48,14 @@ type desk struct {
 func newDesk(b *Bridge, s *session.Session) *desk {
 	perSecond := rate.Limit(float64(b.cfg.PerMin) / 60)
 	return &desk{
-		b: b, s: s, places: make(chan struct{}, maxConnections), rate: rate.NewLimiter(perSecond, max(maxBatch, b.cfg.PerMin/2)),
+		b: b, s: s, places: make(chan struct{}, maxConnections), rate: rate.NewLimiter(perSecond,
+			max(maxBatch, b.cfg.PerMin/2)),
 		calls: map[callKey]*call{}, spent: map[string]int{},
 	}
 }
 
-// load takes over what an earlier daemon knew: offers, whose holders may come again, and how much each command has spent.
+// load takes over what an earlier daemon knew: offers, whose holders may come again, and how much each command has
+// spent.
 func (d *desk) load() error {
 	d.loading.Lock()
 	defer d.loading.Unlock()
@@ -63,7 +65,9 @@ func (d *desk) load() error {
 	stored, spent := map[string]storedOffer{}, map[string]int{}
 	err := d.b.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return errors.Join(
-			ledger.Each(tx, bucketOffers, d.s.ID()+"/", func(key string, o storedOffer) { stored[strings.TrimPrefix(key, d.s.ID()+"/")] = o }),
+			ledger.Each(tx, bucketOffers, d.s.ID()+"/", func(key string, o storedOffer) {
+				stored[strings.TrimPrefix(key, d.s.ID()+"/")] = o
+			}),
 			tx.Scan(bucketIDs, d.s.ID()+"/", func(key string, _ []byte) (bool, error) {
 				if parts := strings.SplitN(key, "/", 3); len(parts) == 3 {
 					spent[parts[1]]++
@@ -146,7 +150,8 @@ func (d *desk) releaseLocked(n int64) {
 	d.b.held.Add(-n)
 }
 
-// keep has a call's result have room for n bytes, until the call is forgotten, and reports whether there is that. Called with mu held.
+// keep has a call's result have room for n bytes, until the call is forgotten, and reports whether there is that.
+// Called with mu held.
 func (d *desk) keep(c *call, n int64) bool {
 	more := n - c.kept
 	if more > 0 && (d.kept+more > maxUntaken || !d.b.reserve(more)) {
@@ -172,7 +177,8 @@ func (c *call) take(n int) error {
 
 // noRoom is the failure of a call whose result finds none.
 func noRoom(name string) *Failure {
-	return fail(RuntimeError, "%s gave its result, but those that were not taken yet have %d bytes, which is the limit; take them first", name, maxUntaken)
+	return fail(RuntimeError, "%s gave its result, but those that were not taken yet have %d bytes, which is the "+
+		"limit; take them first", name, maxUntaken)
 }
 
 // A source answers calls.
@@ -198,7 +204,8 @@ func (d *desk) find(ctx context.Context, name string) (target, *Failure) {
 		return target{}, fail(ValueError, "%q is how code finds all tools, and no tool itself", name)
 	}
 	if o, t := d.offered(name, ""); o != nil {
-		return target{tool: t, from: o, wait: o.wait, review: t.Approval == proto.ApprovalReview, most: maxCalls, shared: true, holder: o.holder}, nil
+		return target{tool: t, from: o, wait: o.wait, review: t.Approval == proto.ApprovalReview, most: maxCalls,
+			shared: true, holder: o.holder}, nil
 	}
 	granted := d.s.CodeTools()
 	for _, allowed := range granted.Allow {
@@ -211,7 +218,8 @@ func (d *desk) find(ctx context.Context, name string) (target, *Failure) {
 
 // provided is who answers a tool that is on the container's list.
 func (d *desk) provided(ctx context.Context, granted proto.CodeTools, allowed proto.AllowedTool) (target, *Failure) {
-	to := target{wait: time.Duration(granted.TimeoutSeconds * float64(time.Second)), review: allowed.Approval == proto.ApprovalReview, most: granted.MaxCalls}
+	to := target{wait: time.Duration(granted.TimeoutSeconds * float64(time.Second)),
+		review: allowed.Approval == proto.ApprovalReview, most: granted.MaxCalls}
 	if granted.Provider.Type == proto.ProviderClient {
 		o, t := d.offered(allowed.Name, anyClient)
 		if o == nil {
@@ -230,7 +238,8 @@ func (d *desk) provided(ctx context.Context, granted proto.CodeTools, allowed pr
 	return to, nil
 }
 
-// offered is the newest offer that has a tool: one of a client's if holder is anyClient, if one of them is there of those, and one of a holder's otherwise.
+// offered is the newest offer that has a tool: one of a client's if holder is anyClient, if one of them is there of
+// those, and one of a holder's otherwise.
 func (d *desk) offered(name, holder string) (*Offer, *tool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -40,9 +40,11 @@ func invalid(item, format string, args ...any) error {
 func checkName(at, name string) error {
 	switch {
 	case name == proto.ReservedTool:
-		return invalid(at, "%s: %q is how code finds all tools, so no tool can have that name; choose another", at, name)
+		return invalid(at, "%s: %q is how code finds all tools, so no tool can have that name; choose another", at,
+			name)
 	case !validName(name):
-		return invalid(at, "%s: %.80q is no tool's name; use 1 to %d letters, digits, '_', '-' and '.', beginning with a letter, a digit or '_'", at, name, maxName)
+		return invalid(at, "%s: %.80q is no tool's name; use 1 to %d letters, digits, '_', '-' and '.', beginning "+
+			"with a letter, a digit or '_'", at, name, maxName)
 	}
 	return nil
 }
@@ -67,7 +69,8 @@ func checkApproval(at, approval string) error {
 
 // Grant checks what a request asks for and brings it into its one form.
 func (b *Bridge) Grant(asked proto.CodeTools) (proto.CodeTools, error) {
-	asked.MaxCalls, asked.TimeoutSeconds = cmp.Or(asked.MaxCalls, defaultCalls), cmp.Or(asked.TimeoutSeconds, defaultSeconds)
+	asked.MaxCalls, asked.TimeoutSeconds = cmp.Or(asked.MaxCalls, defaultCalls), cmp.Or(asked.TimeoutSeconds,
+		defaultSeconds)
 	asked.Provider.Type = cmp.Or(asked.Provider.Type, proto.ProviderClient)
 	if err := checkAllow(asked.Allow); err != nil {
 		return asked, err
@@ -76,7 +79,8 @@ func (b *Bridge) Grant(asked proto.CodeTools) (proto.CodeTools, error) {
 	case asked.MaxCalls < 1 || asked.MaxCalls > maxCalls:
 		return asked, invalid("code_tools.max_calls", "code_tools.max_calls must be from 1 to %d", maxCalls)
 	case !(asked.TimeoutSeconds > 0 && asked.TimeoutSeconds <= maxSeconds):
-		return asked, invalid("code_tools.timeout_seconds", "code_tools.timeout_seconds must be above 0 and at most %d", maxSeconds)
+		return asked, invalid("code_tools.timeout_seconds", "code_tools.timeout_seconds must be above 0 and at most %d",
+			maxSeconds)
 	}
 	return asked, b.checkProvider(asked.Provider)
 }
@@ -109,12 +113,14 @@ func (b *Bridge) checkProvider(p proto.ToolProvider) error {
 	switch p.Type {
 	case proto.ProviderClient:
 		if p.URL != "" || len(p.Headers) > 0 || p.Secret != "" || len(p.Tools) > 0 {
-			return invalid(at, "%s: one of type %q has nothing beside its type; the client says what it serves when it connects", at, p.Type)
+			return invalid(at, "%s: one of type %q has nothing beside its type; the client says what it serves when "+
+				"it connects", at, p.Type)
 		}
 		return nil
 	case proto.ProviderHTTP, proto.ProviderMCP:
 	default:
-		return invalid(at+".type", "%s.type: %.40q is not known; use %q, %q or %q", at, p.Type, proto.ProviderClient, proto.ProviderHTTP, proto.ProviderMCP)
+		return invalid(at+".type", "%s.type: %.40q is not known; use %q, %q or %q", at, p.Type, proto.ProviderClient,
+			proto.ProviderHTTP, proto.ProviderMCP)
 	}
 	if err := b.checkURL(at+".url", p.URL); err != nil {
 		return err
@@ -124,24 +130,29 @@ func (b *Bridge) checkProvider(p proto.ToolProvider) error {
 	}
 	if p.Type == proto.ProviderMCP {
 		if p.Secret != "" || len(p.Tools) > 0 {
-			return invalid(at, "%s: one of type %q has no secret and no tools; the server lists its tools itself, and headers can have its credentials", at, p.Type)
+			return invalid(at, "%s: one of type %q has no secret and no tools; the server lists its tools itself, "+
+				"and headers can have its credentials", at, p.Type)
 		}
 		return nil
 	}
 	if len(p.Secret) < minSecret || len(p.Secret) > maxHeaderBytes {
-		return invalid(at+".secret", "%s.secret must have %d to %d bytes: requests are signed with it, so that the server knows whom they are from", at, minSecret, maxHeaderBytes)
+		return invalid(at+".secret", "%s.secret must have %d to %d bytes: requests are signed with it, so that the "+
+			"server knows whom they are from", at, minSecret, maxHeaderBytes)
 	}
 	return checkSpecs(at+".tools", p.Tools)
 }
 
-// checkURL checks where calls are to go, and whether the daemon's operator lets them. The address is judged again whenever it is dialled.
+// checkURL checks where calls are to go, and whether the daemon's operator lets them. The address is judged again
+// whenever it is dialled.
 func (b *Bridge) checkURL(at, text string) error {
 	u, err := url.Parse(text)
-	if err != nil || len(text) > maxURL || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" {
+	if err != nil || len(text) > maxURL || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
+		u.Fragment != "" || u.Opaque != "" {
 		return invalid(at, "%s must be an http or https URL of a server, without a user, a password or a fragment", at)
 	}
 	if b.cfg.Reach == nil {
-		return proto.Errorf(proto.PermissionDenied, "", at, "%s: this daemon sends calls of tools to no server; its operator can allow some with --tools-callback", at)
+		return proto.Errorf(proto.PermissionDenied, "", at, "%s: this daemon sends calls of tools to no server; its "+
+			"operator can allow some with --tools-callback", at)
 	}
 	if err := b.cfg.Reach(hostPort(u)); err != nil {
 		return proto.Errorf(proto.CodeOf(err), "", at, "%s: %s", at, proto.AsError(err).Message)
@@ -161,20 +172,23 @@ func hostPort(u *url.URL) string {
 }
 
 // ours are headers that a request has from us, or from nobody.
-var ours = map[string]bool{"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true, "Connection": true, "Accept-Encoding": true,
+var ours = map[string]bool{"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
+	"Connection": true, "Accept-Encoding": true,
 	"Upgrade": true, "Te": true, "Trailer": true, "Proxy-Authorization": true, "Proxy-Connection": true, "Expect": true}
 
 func checkHeaders(at string, headers map[string]string) error {
 	size := 0
 	for name, value := range headers {
 		canonical := http.CanonicalHeaderKey(name)
-		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) || ours[canonical] || strings.HasPrefix(canonical, "Berth-") {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) || ours[canonical] ||
+			strings.HasPrefix(canonical, "Berth-") {
 			return invalid(at, "%s: %.80q cannot be set, or its value is not one that a header can have", at, name)
 		}
 		size += len(name) + len(value)
 	}
 	if len(headers) > maxHeaders || size > maxHeaderBytes {
-		return invalid(at, "%s: %d headers of %d bytes are too many; %d of %d bytes together are the limit", at, len(headers), size, maxHeaders, maxHeaderBytes)
+		return invalid(at, "%s: %d headers of %d bytes are too many; %d of %d bytes together are the limit", at,
+			len(headers), size, maxHeaders, maxHeaderBytes)
 	}
 	return nil
 }
@@ -190,7 +204,8 @@ func checkSpecs(at string, specs []proto.ToolSpec) error {
 		list[i] = toolOf(s)
 	}
 	if size > maxSpecs {
-		return proto.Errorf(proto.TooLarge, "", at, "%s: descriptions and schemas have %d bytes; %d is the limit", at, size, maxSpecs)
+		return proto.Errorf(proto.TooLarge, "", at, "%s: descriptions and schemas have %d bytes; %d is the limit", at,
+			size, maxSpecs)
 	}
 	_, err := prepareAll(at, list)
 	return err

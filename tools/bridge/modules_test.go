@@ -17,10 +17,12 @@ import (
 )
 
 // fetchTool takes a URL, and answers with a page about it.
-var fetchTool = bridge.Tool{Name: "fetch", Description: "Fetches a page.", InputSchema: json.RawMessage(`{"type":"object","properties":{"u":{"type":"string"}},"required":["u"],"additionalProperties":false}`)}
+var fetchTool = bridge.Tool{Name: "fetch", Description: "Fetches a page.", InputSchema: json.RawMessage(
+	`{"type":"object","properties":{"u":{"type":"string"}},"required":["u"],"additionalProperties":false}`)}
 
 // query is a tool for coroutines.
-var query = bridge.Tool{Name: "query", Async: true, InputSchema: json.RawMessage(`{"type":"object","properties":{"sql":{"type":"string"}},"required":["sql"]}`)}
+var query = bridge.Tool{Name: "query", Async: true, InputSchema: json.RawMessage(
+	`{"type":"object","properties":{"sql":{"type":"string"}},"required":["sql"]}`)}
 
 // answerPages answers calls of these, and keeps how many came at once.
 func answerPages(t *testing.T, o *bridge.Offer) (batches chan int) {
@@ -44,7 +46,8 @@ func answerPages(t *testing.T, o *bridge.Offer) (batches chan int) {
 	return batches
 }
 
-// A container has the modules once it has tools, and the same program maps over fifty calls and reduces what they give in each language.
+// A container has the modules once it has tools, and the same program maps over fifty calls and reduces what they
+// give in each language.
 func TestFiftyInOneScript(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -116,8 +119,8 @@ Promise.all([...Array(300).keys()].map(i => tools.fetch("x"))).then(all => conso
 	}
 }
 
-// Calls whose inputs have more bytes together than one request takes, or than may be under way at once, all go through. None is answered before as many are under way as
-// there may be.
+// Calls whose inputs have more bytes together than one request takes, or than may be under way at once, all go
+// through. None is answered before as many are under way as there may be.
 func TestMoreBytesThanMayBeUnderWay(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -150,7 +153,8 @@ var wrongCalls = map[string]string{
 	"unicode": "a call must be valid Unicode, and no object in it may have a name twice",
 }
 
-// A call that is wrong fails alone, in the same words wherever it comes from; those that are made together with it are answered.
+// A call that is wrong fails alone, in the same words wherever it comes from; those that are made together with it
+// are answered.
 func TestAWrongCallFailsAlone(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -191,7 +195,8 @@ E`
 	const command = `python3 - <<'E' >large; echo 'large|page a|page b|' $(tools fetch - <large 2>&1) | sed 's/| tools: fetch: \(.*\): /|\1|/'
 print('{"u": "%s"}' % ("x" * (1 << 20)))
 E`
-	for name, text := range map[string]string{"coroutines": coroutines, "node": node, "one after the other": alone, "command": command} {
+	for name, text := range map[string]string{"coroutines": coroutines, "node": node, "one after the other": alone,
+		"command": command} {
 		res := sessiontest.Bash(t, s, text)
 		lines := strings.Split(strings.TrimSpace(res.Stdout), "\n")
 		if len(lines) != len(wrongCalls) && name != "command" || res.Stderr != "" {
@@ -214,18 +219,21 @@ func TestDocumentedExample(t *testing.T) {
 	}
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
-	price := bridge.Tool{Name: "price", InputSchema: json.RawMessage(`{"type":"object","properties":{"item":{"type":"string"}},"required":["item"]}`)}
+	price := bridge.Tool{Name: "price", InputSchema: json.RawMessage(
+		`{"type":"object","properties":{"item":{"type":"string"}},"required":["item"]}`)}
 	o := b.offer(t, s, "gateway", time.Minute, price)
 	go func() {
 		for batch, err := o.Next(context.Background()); err == nil; batch, err = o.Next(context.Background()) {
 			for _, c := range batch {
 				var in struct{ Item string }
 				_ = json.Unmarshal(c.Input, &in)
-				_ = o.Answer(c.ID, json.RawMessage(strings.TrimPrefix(in.Item, "item-")), nil) // the number of an item is its price
+				// the number of an item is its price
+				_ = o.Answer(c.ID, json.RawMessage(strings.TrimPrefix(in.Item, "item-")), nil)
 			}
 		}
 	}()
-	for lang, program := range map[string][]string{"python": {"python3", "-c"}, "js": {"node", "-e"}, "bash": {"bash", "-c"}} {
+	for lang, program := range map[string][]string{"python": {"python3", "-c"}, "js": {"node", "-e"},
+		"bash": {"bash", "-c"}} {
 		_, rest, _ := strings.Cut(string(text), "\n```"+lang+"\n")
 		example, _, ok := strings.Cut(rest, "\n```\n")
 		if !ok {
@@ -238,7 +246,8 @@ func TestDocumentedExample(t *testing.T) {
 	}
 }
 
-// What finds the modules: commands, those that root runs, kept shells that were begun before, and what the caller has of its own comes first.
+// What finds the modules: commands, those that root runs, kept shells that were begun before, and what the caller has
+// of its own comes first.
 func TestModulesAreFound(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -254,21 +263,26 @@ func TestModulesAreFound(t *testing.T) {
 	}
 	answerPages(t, b.offer(t, s, "gateway", time.Minute, fetchTool))
 	for _, c := range []struct{ text, want string }{
-		{`tools fetch 1; tools fetch u=2; cd / && python3 -c 'import tools; print(tools.fetch("3"))' && node -p 'require("tools").fetch.name'`, "page 1\npage 2\npage 3\nfetch\n"},
+		{
+			`tools fetch 1; tools fetch u=2; cd / && python3 -c 'import tools; print(tools.fetch("3"))' && node -p 'require("tools").fetch.name'`, "page 1\npage 2\npage 3\nfetch\n"},
 		{`tools fetch; echo $?; tools nothing; echo $?`, "1\n77\n"},
-		{`touch /.berth/tools/python/tools.py /.berth/tools/x 2>&1 | grep -c denied; rm -rf /.berth/tools 2>/dev/null; tools | head -1`, "2\nfetch  Fetches a page.\n"},
-		{`mkdir -p own && echo 'x = 1' >own/tools.py && PYTHONPATH=$PWD/own:$PYTHONPATH python3 -c 'import tools; print(tools.x)'`, "1\n"},
+		{
+			`touch /.berth/tools/python/tools.py /.berth/tools/x 2>&1 | grep -c denied; rm -rf /.berth/tools 2>/dev/null; tools | head -1`, "2\nfetch  Fetches a page.\n"},
+		{
+			`mkdir -p own && echo 'x = 1' >own/tools.py && PYTHONPATH=$PWD/own:$PYTHONPATH python3 -c 'import tools; print(tools.x)'`, "1\n"},
 	} {
 		if res := sessiontest.Bash(t, s, c.text); res.Stdout != c.want {
 			t.Errorf("%s:\n%s%s", c.text, res.Stdout, res.Stderr)
 		}
 	}
 	for range 2 {
-		if out := shell(`tools fetch u=4; python3 -c 'import tools; print(tools.fetch("5"))'; echo "$PATH" | tr : '\n' | grep -c berth`, nil); out != "page 4\npage 5\n1\n" {
+		if out := shell(
+			`tools fetch u=4; python3 -c 'import tools; print(tools.fetch("5"))'; echo "$PATH" | tr : '\n' | grep -c berth`, nil); out != "page 4\npage 5\n1\n" {
 			t.Errorf("in a kept shell: %s", out)
 		}
 	}
-	res, err := s.Run(t.Context(), proto.Cmd{Command: `tools fetch 6; echo $PYTHONPATH`, User: proto.UserRoot, Env: map[string]string{"PYTHONPATH": "/mine"}})
+	res, err := s.Run(t.Context(), proto.Cmd{Command: `tools fetch 6; echo $PYTHONPATH`, User: proto.UserRoot,
+		Env: map[string]string{"PYTHONPATH": "/mine"}})
 	if err != nil || res.Result.Result.Stdout != "page 6\n/mine:/.berth/tools/python\n" {
 		t.Errorf("%v %+v", err, res.Result.Result)
 	}
@@ -326,9 +340,11 @@ func TestBareNames(t *testing.T) {
 		}
 	}
 	o.Close()
-	answerPages(t, b.offer(t, s, "gateway", time.Minute, query, bridge.Tool{Name: "late", InputSchema: json.RawMessage(`{"type":"object","properties":{"u":{"type":"string"}}}`)}))
+	answerPages(t, b.offer(t, s, "gateway", time.Minute, query, bridge.Tool{Name: "late", InputSchema: json.RawMessage(
+		`{"type":"object","properties":{"u":{"type":"string"}}}`)}))
 	for _, c := range []struct{ lang, text, want string }{
-		{"python", `late("1")`, "'page 1'"}, {"python", `fetch("1")`, "NameError"}, {"js", `await late('1')`, "'page 1'"}, {"js", `fetch.toString().includes('Fetches')`, "false"},
+		{"python", `late("1")`, "'page 1'"}, {"python", `fetch("1")`, "NameError"}, {"js", `await late('1')`,
+			"'page 1'"}, {"js", `fetch.toString().includes('Fetches')`, "false"},
 	} {
 		if got := cell(c.lang, c.lang, c.text); !strings.HasPrefix(got, c.want) {
 			t.Errorf("when the list has changed: %s: %s\n%s", c.lang, c.text, got)

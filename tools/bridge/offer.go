@@ -58,16 +58,19 @@ var holderName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
 const maxWait = 24 * time.Hour
 
 func (d *desk) newOffer(holder string, tools map[string]*tool, wait time.Duration) *Offer {
-	return &Offer{desk: d, holder: holder, tools: tools, wait: wait, more: make(chan struct{}, 1), pending: map[string]*call{}}
+	return &Offer{desk: d, holder: holder, tools: tools, wait: wait, more: make(chan struct{}, 1),
+		pending: map[string]*call{}}
 }
 
-// Offer has the code of a container call these tools, which whoever holds the offer answers. It takes the place of an earlier offer of the same holder, also
-// of one under an earlier daemon: what that one has not answered is given to Next again, with the same IDs. Calls pend for at most wait. The container need
-// not have been created with tools, and its own list does not hold for these. Under a later daemon the offer is there for as long as a call may pend, unless its
-// holder comes again.
+// Offer has the code of a container call these tools, which whoever holds the offer answers. It takes the place of an
+// earlier offer of the same holder, also of one under an earlier daemon: what that one has not answered is given to
+// Next again, with the same IDs. Calls pend for at most wait. The container need not have been created with tools,
+// and its own list does not hold for these. Under a later daemon the offer is there for as long as a call may pend,
+// unless its holder comes again.
 func (b *Bridge) Offer(owner, containerID, holder string, tools []Tool, wait time.Duration) (*Offer, error) {
 	if !holderName.MatchString(holder) || wait <= 0 || wait > maxWait {
-		return nil, invalid("holder", "an offer needs a holder's name of letters, digits, '_', '.', ':' and '-', and up to %s for each call", maxWait)
+		return nil, invalid("holder", "an offer needs a holder's name of letters, digits, '_', '.', ':' and '-', "+
+			"and up to %s for each call", maxWait)
 	}
 	ready, err := prepareAll("tools", tools)
 	if err != nil {
@@ -123,7 +126,8 @@ func byID(batch []*call) []*call {
 	return batch
 }
 
-// yield ends an offer in favour of another, and is the calls that the other gets. Those that it does not have fail. Called with the desk's mu held.
+// yield ends an offer in favour of another, and is the calls that the other gets. Those that it does not have fail.
+// Called with the desk's mu held.
 func (o *Offer) yield(to *Offer) (batch []*call) {
 	for id, c := range o.pending {
 		delete(o.pending, id)
@@ -210,7 +214,8 @@ func (o *Offer) drop(c *call) {
 	}
 }
 
-// unqueue takes a call out of what the holder is to get, and reports whether it was there: else the holder has had it. Called with the desk's mu held.
+// unqueue takes a call out of what the holder is to get, and reports whether it was there: else the holder has had
+// it. Called with the desk's mu held.
 func (o *Offer) unqueue(c *call) bool {
 	for i, batch := range o.queue {
 		if at := slices.Index(batch, c); at >= 0 {
@@ -221,7 +226,8 @@ func (o *Offer) unqueue(c *call) bool {
 	return false
 }
 
-// Next waits for calls: all those of one request of the code's that go to this offer at once. Its error says that ctx has ended, or that the offer is over.
+// Next waits for calls: all those of one request of the code's that go to this offer at once. Its error says that ctx
+// has ended, or that the offer is over.
 func (o *Offer) Next(ctx context.Context) ([]Call, error) {
 	for {
 		batch, _, err := o.next(ctx)
@@ -263,8 +269,8 @@ func (o *Offer) next(ctx context.Context) (batch []Call, dropped []string, err e
 	}
 }
 
-// Answer ends a call, once: with a failure, or with its result. The error is NotFound for a call that this offer does not have, or that has ended, and
-// TooLarge for a result that is too large, with which the call fails.
+// Answer ends a call, once: with a failure, or with its result. The error is NotFound for a call that this offer does
+// not have, or that has ended, and TooLarge for a result that is too large, with which the call fails.
 func (o *Offer) Answer(id string, result json.RawMessage, failure *Failure) error {
 	if failure != nil {
 		failure = failure.bounded()
@@ -273,7 +279,8 @@ func (o *Offer) Answer(id string, result json.RawMessage, failure *Failure) erro
 	switch {
 	case failure != nil:
 	case len(result) > maxResult:
-		err = proto.Errorf(proto.TooLarge, "", id, "the result has %d bytes; %d is the limit; give back less, or put it into a file", len(result), maxResult)
+		err = proto.Errorf(proto.TooLarge, "", id, "the result has %d bytes; %d is the limit; give back less, or "+
+			"put it into a file", len(result), maxResult)
 		failure = fail(RuntimeError, "the result has %d bytes; %d is the limit", len(result), maxResult)
 	case !json.Valid(result):
 		err = invalid("result", "the result of call %.80q is not JSON", id)
@@ -283,7 +290,8 @@ func (o *Offer) Answer(id string, result json.RawMessage, failure *Failure) erro
 	defer o.desk.mu.Unlock()
 	c := o.pending[id]
 	if c == nil {
-		return proto.Errorf(proto.NotFound, "", cut(id, 80), "call %.80q is not one that waits for an answer here; it may have ended or timed out", id)
+		return proto.Errorf(proto.NotFound, "", cut(id, 80), "call %.80q is not one that waits for an answer here; "+
+			"it may have ended or timed out", id)
 	}
 	delete(o.pending, id)
 	c.answered <- outcome{result: result, failure: failure}

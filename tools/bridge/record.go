@@ -38,7 +38,8 @@ const (
 )
 
 // States are all of them.
-var States = []State{StateParked, StateApproved, StateRunning, StateSucceeded, StateFailed, StateRefused, StateExpired, StateCanceled, StateLost}
+var States = []State{StateParked, StateApproved, StateRunning, StateSucceeded, StateFailed, StateRefused, StateExpired,
+	StateCanceled, StateLost}
 
 // Over reports whether nothing will happen to a call any more.
 func (s State) Over() bool { return s != StateParked && s != StateApproved && s != StateRunning }
@@ -57,8 +58,9 @@ type ToolCall struct {
 	CreatedAt   proto.Time      `json:"created_at"`
 	StartedAt   *proto.Time     `json:"started_at,omitempty"` // when whoever answers could have it
 	EndedAt     *proto.Time     `json:"ended_at,omitempty"`
-	ExpiresAt   *proto.Time     `json:"expires_at,omitempty"` // of one that needs approval: when it is too late for that
-	Decision    *Decision       `json:"decision,omitempty"`
+	// of one that needs approval: when it is too late for that
+	ExpiresAt *proto.Time `json:"expires_at,omitempty"`
+	Decision  *Decision   `json:"decision,omitempty"`
 }
 
 // A Decision is what a person decided about a call.
@@ -124,7 +126,8 @@ func findCall(tx *ledger.Tx, container, id string) (r record, err error) {
 		known, err = tx.Get(bucketCalls, container+"/"+id, &r)
 	}
 	if err == nil && !known {
-		err = proto.Errorf(proto.NotFound, "", cut(id, 80), "call %.80q does not exist; list those of the container", id)
+		err = proto.Errorf(proto.NotFound, "", cut(id, 80), "call %.80q does not exist; list those of the container",
+			id)
 	}
 	return r, err
 }
@@ -196,7 +199,8 @@ type Refusal struct {
 // maxReason bounds a reason, in bytes.
 const maxReason = 1000
 
-// Approve lets a parked call go on, and gives it as it is then. An approval is for that one call: whoever comes second, or too late, has a conflict.
+// Approve lets a parked call go on, and gives it as it is then. An approval is for that one call: whoever comes
+// second, or too late, has a conflict.
 func (b *Bridge) Approve(ctx context.Context, owner, container, id string) (ToolCall, error) {
 	return b.decide(ctx, owner, container, id, StateApproved, "")
 }
@@ -248,9 +252,11 @@ func (r record) refusal() *Failure {
 func (r record) decided() error {
 	switch {
 	case r.State == StateParked:
-		return proto.Errorf(proto.Expired, "", r.ID, "call %s waits for approval no more: its command has ended, or its time is over", r.ID)
+		return proto.Errorf(proto.Expired, "", r.ID, "call %s waits for approval no more: its command has ended, or "+
+			"its time is over", r.ID)
 	case r.Decision != nil:
-		return proto.Errorf(proto.Conflict, "", r.ID, "call %s is %s: %s has decided about it already; an approval is for one call", r.ID, r.State, r.Decision.By)
+		return proto.Errorf(proto.Conflict, "", r.ID, "call %s is %s: %s has decided about it already; an approval "+
+			"is for one call", r.ID, r.State, r.Decision.By)
 	}
 	return proto.Errorf(proto.Conflict, "", r.ID, "call %s is %s and does not wait for approval", r.ID, r.State)
 }

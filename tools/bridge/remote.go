@@ -32,12 +32,14 @@ type remote interface {
 func (d *desk) server(ctx context.Context) (remote, map[string]*tool, *Failure) {
 	r, err := d.connect()
 	if err != nil {
-		return nil, nil, fail(RuntimeError, "the server that answers calls cannot be used: %s", proto.AsError(err).Message)
+		return nil, nil, fail(RuntimeError, "the server that answers calls cannot be used: %s",
+			proto.AsError(err).Message)
 	}
 	tools, err := r.tools(ctx)
 	if err != nil {
 		d.b.cfg.Log.Warn("asking a server for its tools", "container", d.s.ID(), "error", err)
-		return nil, nil, fail(RuntimeError, "the server that answers calls does not say which tools it has; its owner can see why in what the server logs")
+		return nil, nil, fail(RuntimeError, "the server that answers calls does not say which tools it has; its "+
+			"owner can see why in what the server logs")
 	}
 	return r, tools, nil
 }
@@ -61,7 +63,8 @@ func (d *desk) connect() (remote, error) {
 		wants := func(name string) bool {
 			return slices.ContainsFunc(d.s.CodeTools().Allow, func(t proto.AllowedTool) bool { return t.Name == name })
 		}
-		d.remote = &mcpServer{client: mcpclient.New(mcpclient.Config{URL: p.URL, Client: client, MaxBytes: maxResult + aroundInput, Wants: wants}), desk: d}
+		d.remote = &mcpServer{client: mcpclient.New(mcpclient.Config{URL: p.URL, Client: client, MaxBytes: maxResult +
+			aroundInput, Wants: wants}), desk: d}
 		return d.remote, nil
 	}
 	list := make([]Tool, len(p.Tools))
@@ -83,7 +86,8 @@ func (b *Bridge) httpClient(headers map[string]string) *http.Client {
 			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				return b.cfg.Dial(ctx, network, addr)
 			},
-			MaxIdleConns: 4, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 64 << 10, ForceAttemptHTTP2: true,
+			MaxIdleConns: 4, IdleConnTimeout: time.Minute, TLSHandshakeTimeout: 10 * time.Second,
+			MaxResponseHeaderBytes: 64 << 10, ForceAttemptHTTP2: true,
 		}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -141,13 +145,15 @@ func (c *callback) answer(ctx context.Context, one *call) ([]byte, *Failure) {
 	if err != nil {
 		return nil, fail(RuntimeError, "the call of %s cannot be written", one.rec.Tool)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, io.NopCloser(bytes.NewReader(body))) // a body that cannot be sent twice is not
+	// a body that cannot be sent twice is not
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, io.NopCloser(bytes.NewReader(body)))
 	if err != nil {
 		return nil, fail(RuntimeError, "the server's URL cannot be used")
 	}
 	req.ContentLength = int64(len(body))
 	now := strconv.FormatInt(time.Now().Unix(), 10)
-	for name, value := range map[string]string{"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "berth", HeaderTimestamp: now, HeaderSignature: sign(c.secret, now, body)} {
+	for name, value := range map[string]string{"Content-Type": "application/json", "Accept": "application/json",
+		"User-Agent": "berth", HeaderTimestamp: now, HeaderSignature: sign(c.secret, now, body)} {
 		req.Header.Set(name, value)
 	}
 	res, err := c.client.Do(req)
@@ -200,7 +206,9 @@ func readAnswer(ctx context.Context, one *call, r io.Reader) ([]byte, *Failure) 
 	case len(body) > maxResult+aroundInput || len(said.Result) > maxResult:
 		return nil, fail(RuntimeError, "the result of %s has more than %d bytes, which is the limit", name, maxResult)
 	case err != nil || said.Error == nil && said.Result == nil:
-		return nil, fail(RuntimeError, `the server that answers %s said neither {"result": …} nor {"error": {"type", "message"}}`, name)
+		return nil,
+			fail(RuntimeError,
+				`the server that answers %s said neither {"result": …} nor {"error": {"type", "message"}}`, name)
 	case said.Error != nil:
 		return nil, said.Error.bounded()
 	}
@@ -224,7 +232,8 @@ type listed struct {
 
 // as reports whether the server lists it as before.
 func (l listed) as(s proto.ToolSpec) bool {
-	return l.spec.Description == s.Description && bytes.Equal(l.spec.InputSchema, s.InputSchema) && bytes.Equal(l.spec.OutputSchema, s.OutputSchema)
+	return l.spec.Description == s.Description && bytes.Equal(l.spec.InputSchema, s.InputSchema) &&
+		bytes.Equal(l.spec.OutputSchema, s.OutputSchema)
 }
 
 func (m *mcpServer) close() { m.client.Close() }
@@ -246,7 +255,8 @@ func (m *mcpServer) tools(ctx context.Context) (map[string]*tool, error) {
 	return out, nil
 }
 
-// prepared is a tool as calls need it, made once for as long as the server lists it so. One that cannot be called is as if it were not there.
+// prepared is a tool as calls need it, made once for as long as the server lists it so. One that cannot be called is
+// as if it were not there.
 func (m *mcpServer) prepared(s proto.ToolSpec) *tool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,7 +265,8 @@ func (m *mcpServer) prepared(s proto.ToolSpec) *tool {
 	}
 	t, err := prepare("tools", toolOf(s))
 	if err != nil {
-		m.desk.b.cfg.Log.Warn("a server lists a tool that cannot be called", "container", m.desk.s.ID(), "tool", s.Name, "error", err)
+		m.desk.b.cfg.Log.Warn("a server lists a tool that cannot be called", "container", m.desk.s.ID(), "tool", s.Name,
+			"error", err)
 		t = nil
 	}
 	if m.ready == nil {
@@ -274,12 +285,14 @@ func (m *mcpServer) answer(ctx context.Context, one *call) ([]byte, *Failure) {
 	case errors.Is(err, errNoRoom):
 		return nil, noRoom(one.rec.Tool)
 	case err != nil:
-		m.desk.b.cfg.Log.Warn("calling a tool of a server", "container", one.rec.ContainerID, "call", one.rec.ID, "error", err)
+		m.desk.b.cfg.Log.Warn("calling a tool of a server", "container", one.rec.ContainerID, "call", one.rec.ID,
+			"error", err)
 		return nil, fail(RuntimeError, "the server that answers %s failed", one.rec.Tool)
 	case refused != "":
 		return nil, fail(RuntimeError, "%s", refused)
 	case len(result) > maxResult:
-		return nil, fail(RuntimeError, "the result of %s has more than %d bytes, which is the limit", one.rec.Tool, maxResult)
+		return nil, fail(RuntimeError, "the result of %s has more than %d bytes, which is the limit", one.rec.Tool,
+			maxResult)
 	}
 	return result, nil
 }

@@ -76,16 +76,20 @@ func TestOneDecision(t *testing.T) {
 	if _, err := b.Approve(context.Background(), "other", s.ID(), second.ID); proto.CodeOf(err) != proto.NotFound {
 		t.Errorf("another owner may approve: %v", err)
 	}
-	if _, err := b.Refuse(context.Background(), owner, s.ID(), second.ID, bridge.Refusal{Reason: "once is enough"}); err != nil {
+	if _, err := b.Refuse(context.Background(), owner, s.ID(), second.ID,
+		bridge.Refusal{Reason: "once is enough"}); err != nil {
 		t.Fatal(err)
 	}
-	want := "{'id': 'N-1', 'result': 3}\n{'id': 'N-2', 'error': {'type': 'PermissionError', 'message': 'the call of pay was refused: once is enough'}}\n"
-	if out := finish(t, e); strings.Count(out, "\n") != 2 || !strings.HasSuffix(out, want[strings.LastIndex(want, "-2"):]) || !strings.Contains(out, "'result': 3") {
+	want := "{'id': 'N-1', 'result': 3}\n{'id': 'N-2', 'error': {'type': 'PermissionError', 'message': 'the call of " +
+		"pay was refused: once is enough'}}\n"
+	if out := finish(t, e); strings.Count(out, "\n") != 2 ||
+		!strings.HasSuffix(out, want[strings.LastIndex(want, "-2"):]) || !strings.Contains(out, "'result': 3") {
 		t.Error(out)
 	}
 }
 
-// Approved while nobody was there to be told; and another input under the same name is another call, which nobody approved.
+// Approved while nobody was there to be told; and another input under the same name is another call, which nobody
+// approved.
 func TestApprovalUnderAnotherDaemon(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -107,7 +111,8 @@ print(post([first])[0]["error"]["message"])`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out := finish(t, e); out != "3\nValueError\nthe call of pay is over, and what came of it is not there any more\n" {
+	if out := finish(
+		t, e); out != "3\nValueError\nthe call of pay is over, and what came of it is not there any more\n" {
 		t.Error(out)
 	}
 }
@@ -117,7 +122,8 @@ func TestTooLate(t *testing.T) {
 	b := newBench(t, bridge.Config{ParkTime: 200 * time.Millisecond})
 	s := b.create(t, proto.CodeTools{})
 	b.offer(t, s, "gateway", time.Minute, pay)
-	if out := python(t, s, `print(call("pay")["error"]["message"])`); out != "nobody approved the call of pay in time\n" {
+	if out := python(
+		t, s, `print(call("pay")["error"]["message"])`); out != "nobody approved the call of pay in time\n" {
 		t.Error(out)
 	}
 	one := b.await(t, s, bridge.StateExpired)
@@ -213,7 +219,9 @@ func TestTokens(t *testing.T) {
 	}
 	token := strings.TrimSpace(python(t, s, `print(os.environ["BERTH_TOOLS_TOKEN"])`))
 	ask := func(one *session.Session, token string) string {
-		return strings.TrimSpace(python(t, one, `print(post([{"id": "1", "tool": "add", "input": {"a": 1, "b": 2}}], token="`+token+`")[0].get("status"))`))
+		return strings.TrimSpace(python(
+			t, one, `print(post([{"id": "1", "tool": "add", "input": {"a": 1, "b": 2}}], token="`+token+
+				`")[0].get("status"))`))
 	}
 	if got := ask(s, token); got != "401" {
 		t.Errorf("the token of a command that has ended: %s", got)
@@ -231,7 +239,8 @@ func TestTokens(t *testing.T) {
 	if got := ask(s, token); got != "None" {
 		t.Errorf("the token of a command that runs: %s", got)
 	}
-	for name, bad := range map[string]string{"longer": token + "0", "cut": token[:len(token)-1], "an ID": e.ID(), "none": " ", "upper": strings.ToUpper(token)} {
+	for name, bad := range map[string]string{"longer": token + "0", "cut": token[:len(token)-1], "an ID": e.ID(),
+		"none": " ", "upper": strings.ToUpper(token)} {
 		if got := ask(s, bad); got != "401" {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -253,7 +262,8 @@ func TestBudget(t *testing.T) {
 	sent := make(chan bridge.DaemonMessage, 100)
 	c, _ = b.Connect(context.Background(), owner, s.ID(), func(m bridge.DaemonMessage) error { sent <- m; return nil })
 	defer c.Close()
-	if err := c.Handle(bridge.ClientMessage{Type: "serve", Tools: []proto.ToolSpec{{Name: "fetch"}, {Name: "rm"}}}); err != nil {
+	if err := c.Handle(bridge.ClientMessage{Type: "serve", Tools: []proto.ToolSpec{{Name: "fetch"},
+		{Name: "rm"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if m := <-sent; m.Type != "serving" || len(m.Names) != 1 {
@@ -263,7 +273,8 @@ func TestBudget(t *testing.T) {
 		e := start(t, s, `print([call("fetch").get("error", {}).get("message") for i in range(4)])`)
 		for range 3 {
 			m := <-sent
-			if err := c.Handle(bridge.ClientMessage{Type: "result", CallID: m.CallID, Result: json.RawMessage("null")}); err != nil {
+			if err := c.Handle(bridge.ClientMessage{Type: "result", CallID: m.CallID, Result: json.RawMessage(
+				"null")}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -293,7 +304,8 @@ func TestSchemas(t *testing.T) {
 		`{"type":"object","properties":{"a":{"pattern":"(a+)+$"}}}`:                  true,
 		`{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object"}`: true,
 	} {
-		o, err := b.Offer(owner, s.ID(), "x", []bridge.Tool{{Name: "t", InputSchema: json.RawMessage(schema)}}, time.Minute)
+		o, err := b.Offer(owner, s.ID(), "x", []bridge.Tool{{Name: "t", InputSchema: json.RawMessage(schema)}},
+			time.Minute)
 		if err == nil {
 			answerAll(t, o)
 			if out := python(t, s, `print(len(call("t", a={"a": {"a": {}}})))`); out != "2\n" {
@@ -348,7 +360,8 @@ from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(40) as pool:
     print(sum(l[0]["error"]["type"] == "PermissionError" for l in pool.map(lambda i: post([{"id": f"x{i}", "tool": "pay", "input": {}}]), range(40))))`)
 	var list []bridge.ToolCall
-	for end := time.Now().Add(30 * time.Second); len(list) < many && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); len(list) < many &&
+		time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		list, _, _ = b.Calls(owner, s.ID(), bridge.Filter{State: bridge.StateParked, Limit: many})
 	}
 	b.restart(t)
@@ -367,7 +380,8 @@ with ThreadPoolExecutor(40) as pool:
 		t.Error(out)
 	}
 	for _, one := range list {
-		if got, err := b.GetCall(owner, s.ID(), one.ID); err != nil || got.State != bridge.StateRefused || got.Decision == nil {
+		if got, err := b.GetCall(owner, s.ID(), one.ID); err != nil || got.State != bridge.StateRefused ||
+			got.Decision == nil {
 			t.Errorf("%+v %v", got, err)
 		}
 	}
@@ -381,7 +395,8 @@ func TestDecidedAtTheLastMoment(t *testing.T) {
 	for i := range 8 {
 		e := start(t, s, `print(call("pay", a=1, b=2).get("result"))`)
 		one := b.parked(t, s)
-		time.Sleep(time.Until(one.ExpiresAt.Time) - time.Duration(i)*500*time.Microsecond) // the moment is what this is about
+		// the moment is what this is about
+		time.Sleep(time.Until(one.ExpiresAt.Time) - time.Duration(i)*500*time.Microsecond)
 		_, err := b.Approve(context.Background(), owner, s.ID(), one.ID)
 		want, state := "3\n", bridge.StateSucceeded
 		if err != nil {
@@ -466,7 +481,8 @@ func TestResultsOnTheirWay(t *testing.T) {
 	dialer := &net.Dialer{}
 	b := newBench(t, bridge.Config{Reach: func(string) error { return nil }, Dial: dialer.DialContext})
 	s := b.create(t, proto.CodeTools{Allow: []proto.AllowedTool{{Name: "fetch"}}, Provider: proto.ToolProvider{
-		Type: proto.ProviderHTTP, URL: web.URL, Secret: strings.Repeat("s", 16), Tools: []proto.ToolSpec{{Name: "fetch"}},
+		Type: proto.ProviderHTTP, URL: web.URL, Secret: strings.Repeat("s", 16), Tools: []proto.ToolSpec{
+			{Name: "fetch"}},
 	}})
 	e := start(t, s, `
 lines = post([{"id": f"x{i}", "tool": "fetch", "input": {}} for i in range(40)], again=False)

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Bounds of a schema: of its text, and of the references in it, each of which is followed for every value that it stands over.
+// Bounds of a schema: of its text, and of the references in it, each of which is followed for every value that it
+// stands over.
 const (
 	maxSchema = 64 << 10
 	maxRefs   = 64
@@ -39,7 +40,8 @@ func compile(at string, raw json.RawMessage) (*checker, error) {
 	if len(text) > maxSchema {
 		return nil, proto.Errorf(proto.TooLarge, "", at, "%s has %d bytes; %d is the limit", at, len(text), maxSchema)
 	}
-	if n := bytes.Count(text, []byte(`ef"`)); n > maxRefs && bytes.Count(text, []byte(`$ref"`))+bytes.Count(text, []byte(`$dynamicRef"`)) > maxRefs {
+	if n := bytes.Count(text, []byte(`ef"`)); n > maxRefs && bytes.Count(text, []byte(`$ref"`))+bytes.Count(
+		text, []byte(`$dynamicRef"`)) > maxRefs {
 		return nil, invalid(at, "%s has more than %d references; write it with fewer", at, maxRefs)
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
@@ -53,12 +55,14 @@ func compile(at string, raw json.RawMessage) (*checker, error) {
 	}
 	s, err := c.Compile("tool:schema")
 	if err != nil {
-		return nil, invalid(at, "%s is not a JSON Schema: %s", at, cut(strings.ReplaceAll(err.Error(), "tool:schema", ""), 300))
+		return nil, invalid(at, "%s is not a JSON Schema: %s", at, cut(strings.ReplaceAll(err.Error(), "tool:schema",
+			""), 300))
 	}
 	return &checker{s}, nil
 }
 
-// checking bounds the bytes of values that are compared with schemas at once: while one is, it takes some hundred times its own bytes.
+// checking bounds the bytes of values that are compared with schemas at once: while one is, it takes some hundred
+// times its own bytes.
 var checking = semaphore.NewWeighted(maxResult)
 
 // english is the language of the validator's words.
@@ -81,7 +85,8 @@ func (c *checker) check(at string, raw json.RawMessage) error {
 		return fmt.Errorf("%s: %w", at, err)
 	}
 	if looks > fullWeight {
-		if (&jsonschema.Schema{Not: c.schema}).Validate(v) == nil { // of what must not fit, the validator keeps no more than whether it does
+		// of what must not fit, the validator keeps no more than whether it does
+		if (&jsonschema.Schema{Not: c.schema}).Validate(v) == nil {
 			return fmt.Errorf("%s: it is not what the schema says, and too large to say where", at)
 		}
 		return nil
@@ -92,7 +97,8 @@ func (c *checker) check(at string, raw json.RawMessage) error {
 		for len(bad.Causes) > 0 { // the first of what is wrong at the bottom says most
 			bad = bad.Causes[0]
 		}
-		return fmt.Errorf("%s: %s", cut(strings.Join(append([]string{at}, bad.InstanceLocation...), "."), 200), cut(bad.ErrorKind.LocalizedString(english), 300))
+		return fmt.Errorf("%s: %s", cut(strings.Join(append([]string{at}, bad.InstanceLocation...), "."), 200),
+			cut(bad.ErrorKind.LocalizedString(english), 300))
 	}
 	return err
 }
@@ -109,7 +115,8 @@ func prepare(at string, t Tool) (*tool, error) {
 		return nil, err
 	}
 	if len(t.Description) > maxDescription {
-		return nil, proto.Errorf(proto.TooLarge, "", at+".description", "%s.description has %d bytes; %d is the limit", at, len(t.Description), maxDescription)
+		return nil, proto.Errorf(proto.TooLarge, "", at+".description", "%s.description has %d bytes; %d is the limit",
+			at, len(t.Description), maxDescription)
 	}
 	if err := checkApproval(at+".approval", t.Approval); err != nil {
 		return nil, err
@@ -136,7 +143,8 @@ func prepareAll(at string, list []Tool) (map[string]*tool, error) {
 			return nil, err
 		}
 		if out[t.Name] != nil {
-			return nil, invalid(here+".name", "%s.name: the tool %s is there already; leave one of them out", here, t.Name)
+			return nil, invalid(here+".name", "%s.name: the tool %s is there already; leave one of them out", here,
+				t.Name)
 		}
 		out[t.Name] = ready
 	}

@@ -100,7 +100,8 @@ type deskKey struct{}
 func (b *Bridge) serve() {
 	b.door = door{conns: make(chan net.Conn), over: make(chan struct{})}
 	b.server = &http.Server{
-		Handler: http.HandlerFunc(b.handle), ReadHeaderTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHead, DisableGeneralOptionsHandler: true,
+		Handler: http.HandlerFunc(b.handle), ReadHeaderTimeout: headTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: maxHead, DisableGeneralOptionsHandler: true,
 		ErrorLog: slog.NewLogLogger(b.cfg.Log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, deskKey{}, c.(*knock).desk)
@@ -121,13 +122,16 @@ func (b *Bridge) handle(w http.ResponseWriter, r *http.Request) {
 	case r.RequestURI != "/v1/tools" && r.RequestURI != "/v1/calls":
 		refuse(w, http.StatusNotFound, fail(ValueError, "there is GET /v1/tools and POST /v1/calls, and nothing else"))
 		return
-	case r.RequestURI == "/v1/tools" && r.Method != http.MethodGet, r.RequestURI == "/v1/calls" && r.Method != http.MethodPost:
-		refuse(w, http.StatusMethodNotAllowed, fail(ValueError, "there is GET /v1/tools and POST /v1/calls, and nothing else"))
+	case r.RequestURI == "/v1/tools" && r.Method != http.MethodGet, r.RequestURI == "/v1/calls" &&
+		r.Method != http.MethodPost:
+		refuse(w, http.StatusMethodNotAllowed, fail(ValueError, "there is GET /v1/tools and POST /v1/calls, and "+
+			"nothing else"))
 		return
 	}
 	e := d.caller(r)
 	if e == nil {
-		refuse(w, http.StatusUnauthorized, fail(PermissionError, "tools are for commands that run: the Authorization header must have the BERTH_TOOLS_TOKEN of one"))
+		refuse(w, http.StatusUnauthorized, fail(PermissionError, "tools are for commands that run: the "+
+			"Authorization header must have the BERTH_TOOLS_TOKEN of one"))
 		return
 	}
 	if err := d.load(); err != nil {
@@ -176,7 +180,8 @@ func (d *desk) serveList(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), listTime)
 	defer cancel()
 	if d.rate.Wait(ctx) != nil {
-		refuse(w, http.StatusTooManyRequests, fail(RuntimeError, "code in this container asks more often than it may; ask again later"))
+		refuse(w, http.StatusTooManyRequests, fail(RuntimeError, "code in this container asks more often than it "+
+			"may; ask again later"))
 		return
 	}
 	tools, failure := d.list(ctx)
@@ -209,7 +214,8 @@ func (d *desk) serveCalls(w http.ResponseWriter, r *http.Request, e *session.Exe
 	d.stream(w, r, d.begin(r.Context(), e, asks, ended), ended)
 }
 
-// stream writes a line for each call as it ends. When the code has gone, or the daemon goes, the answer breaks off, and the code comes again.
+// stream writes a line for each call as it ends. When the code has gone, or the daemon goes, the answer breaks off,
+// and the code comes again.
 func (d *desk) stream(w http.ResponseWriter, r *http.Request, calls []*call, ended chan *call) {
 	told := map[*call]bool{}
 	defer func() {
@@ -267,7 +273,8 @@ func (d *desk) writeLine(w io.Writer, c *call) error {
 	d.mu.Unlock()
 	text, err := json.Marshal(line{c.key.client, out.result, out.failure}) // compacts what is raw
 	if err != nil {
-		text, _ = json.Marshal(line{c.key.client, nil, fail(RuntimeError, "the tool gave back something that is not JSON")})
+		text, _ = json.Marshal(line{c.key.client, nil,
+			fail(RuntimeError, "the tool gave back something that is not JSON")})
 	}
 	_, err = w.Write(append(text, '\n'))
 	return err
@@ -288,11 +295,14 @@ func badBatch(err error) (int, *Failure) {
 	case errors.As(err, &own):
 		return http.StatusBadRequest, own.Failure
 	case errors.Is(err, errLargeInput):
-		return http.StatusRequestEntityTooLarge, fail(ValueError, "an input has at most %d bytes; put what is larger into a file", maxInput)
+		return http.StatusRequestEntityTooLarge, fail(ValueError, "an input has at most %d bytes; put what is "+
+			"larger into a file", maxInput)
 	case errors.Is(err, errTooLarge):
-		return http.StatusRequestEntityTooLarge, fail(ValueError, "a request has at most %d bytes; make its calls in several", maxRequest)
+		return http.StatusRequestEntityTooLarge,
+			fail(ValueError, "a request has at most %d bytes; make its calls in several", maxRequest)
 	case errors.Is(err, errNoRoom):
-		return http.StatusTooManyRequests, fail(RuntimeError, "the inputs of calls under way have as many bytes as they may; await some of them first")
+		return http.StatusTooManyRequests, fail(RuntimeError, "the inputs of calls under way have as many bytes as "+
+			"they may; await some of them first")
 	case errors.As(err, &slow) && slow.Timeout():
 		return http.StatusRequestTimeout, fail(ValueError, "the request took too long to arrive")
 	}

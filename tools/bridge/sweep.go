@@ -11,7 +11,8 @@ import (
 	"berth/state/ledger"
 )
 
-// What is kept of calls that are over, for each container: no more than these, the newest. Those of a command that runs stay.
+// What is kept of calls that are over, for each container: no more than these, the newest. Those of a command that
+// runs stay.
 const (
 	maxKept    = 1000
 	maxKeptAge = 7 * 24 * time.Hour
@@ -94,7 +95,8 @@ func (b *Bridge) has(r record) bool {
 	return d.calls[callKey{r.ExecID, r.Client}] != nil
 }
 
-// stale is how a call ends that is live in the ledger and nowhere else, or no state while it may go on: its command runs and may come back for it.
+// stale is how a call ends that is live in the ledger and nowhere else, or no state while it may go on: its command
+// runs and may come back for it.
 func (b *Bridge) stale(r record, now time.Time) State {
 	runs := false
 	if s := b.sessions.Any(r.ContainerID); s != nil {
@@ -116,7 +118,9 @@ func (b *Bridge) endStale(ctx context.Context) (n int, err error) {
 	now, live := b.cfg.Now(), []record{}
 	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		var keys []string
-		if err := ledger.Each(tx, bucketLive, "", func(id, container string) { keys = append(keys, container+"/"+id) }); err != nil {
+		if err := ledger.Each(tx, bucketLive, "", func(id, container string) {
+			keys = append(keys, container+"/"+id)
+		}); err != nil {
 			return err
 		}
 		for _, key := range keys {
@@ -159,7 +163,8 @@ func (b *Bridge) endOne(r record, now time.Time) (ended bool, err error) {
 			return nil
 		}
 		ended = true
-		fresh.EndedAt, fresh.Error = proto.AtOrNil(now), (*CallError)(fail(RuntimeError, "nobody came back for the call"))
+		fresh.EndedAt, fresh.Error = proto.AtOrNil(now),
+			(*CallError)(fail(RuntimeError, "nobody came back for the call"))
 		return fresh.put(tx)
 	})
 	if proto.CodeOf(err) == proto.NotFound {
@@ -187,7 +192,8 @@ func (b *Bridge) prune(now time.Time) (n int, err error) {
 	}
 	err = b.cfg.Ledger.Update(func(tx *ledger.Tx) error {
 		for _, r := range doomed {
-			if err := errors.Join(tx.Delete(bucketCalls, r.key()), tx.Delete(bucketIDs, r.clientKey()), tx.Delete(bucketLive, r.ID)); err != nil {
+			if err := errors.Join(tx.Delete(bucketCalls, r.key()), tx.Delete(bucketIDs, r.clientKey()),
+				tx.Delete(bucketLive, r.ID)); err != nil {
 				return err
 			}
 		}

@@ -9,12 +9,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A schema of a line can have a value of a line looked at 2^64 times: {"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]}. The validator cannot be
-// told to stop, so it is counted first how often it would look at something. The count is never less than that; it leaves out nothing but what a
-// type rules out.
+// A schema of a line can have a value of a line looked at 2^64 times: {"allOf": [{"items": {"$ref": "#"}}, {"items":
+// {"$ref": "#"}}]}. The validator cannot be told to stop, so it is counted first how often it would look at
+// something. The count is never less than that; it leaves out nothing but what a type rules out.
 
-// Bounds of that count, beside what each byte of a value may add, and of a number, whose exact value the validator works with. The validator also keeps what it
-// finds wrong, at each look: where and what up to fullWeight, and beyond that no more than that it is.
+// Bounds of that count, beside what each byte of a value may add, and of a number, whose exact value the validator
+// works with. The validator also keeps what it finds wrong, at each look: where and what up to fullWeight, and beyond
+// that no more than that it is.
 const (
 	freeWeight  = 1 << 16
 	byteWeight  = 2
@@ -24,8 +25,9 @@ const (
 )
 
 var (
-	errIntricate = errors.New("it would take too long to compare it with the schema; write that with fewer alternatives inside of one another")
-	errExponent  = errors.New("it has a number that is too large, or too near to 0")
+	errIntricate = errors.New("it would take too long to compare it with the schema; write that with fewer " +
+		"alternatives inside of one another")
+	errExponent = errors.New("it has a number that is too large, or too near to 0")
 )
 
 // A scale counts what is left to be looked at.
@@ -34,7 +36,8 @@ type scale struct {
 	err  error
 }
 
-// weigh counts how often a value of size bytes is looked at to compare it with a schema, and fails where that takes too long.
+// weigh counts how often a value of size bytes is looked at to compare it with a schema, and fails where that takes
+// too long.
 func weigh(s *jsonschema.Schema, v any, size int) (looks int64, err error) {
 	most := min(freeWeight+byteWeight*int64(size), maxWeight)
 	w := &scale{left: most}
@@ -55,7 +58,8 @@ func (w *scale) add(s *jsonschema.Schema, v any) {
 	if s == nil || w.err != nil {
 		return
 	}
-	if w.spend(1); w.err != nil || s.DynamicRef != nil || s.RecursiveRef != nil { // where those lead is not known before
+	// where those lead is not known before
+	if w.spend(1); w.err != nil || s.DynamicRef != nil || s.RecursiveRef != nil {
 		w.err = errIntricate
 		return
 	}
@@ -131,7 +135,8 @@ func (w *scale) array(s *jsonschema.Schema, v []any) {
 	}
 }
 
-// equal is what it takes to compare a value with others: each part of one that has parts, each number with its exact value, and next to nothing for the rest.
+// equal is what it takes to compare a value with others: each part of one that has parts, each number with its exact
+// value, and next to nothing for the rest.
 func equal(v any, others ...any) (n int64) {
 	_, number := v.(json.Number)
 	for _, other := range others {
@@ -145,8 +150,8 @@ func equal(v any, others ...any) (n int64) {
 	return n + int64(len(others))/64
 }
 
-// unique is what it takes to compare the items of an array with each other: all of a few, and of many those that its validator may take for the same before it looks
-// closely, which are those that have parts.
+// unique is what it takes to compare the items of an array with each other: all of a few, and of many those that its
+// validator may take for the same before it looks closely, which are those that have parts.
 func unique(v []any) int64 {
 	const few = 20
 	close := int64(len(v))

@@ -18,7 +18,8 @@ import (
 	"berth/state/ledger"
 )
 
-// A Draft is a version of a skill on its way in. It becomes one with Create or Release; until then it is a temporary file.
+// A Draft is a version of a skill on its way in. It becomes one with Create or Release; until then it is a temporary
+// file.
 type Draft struct {
 	store *Store
 	owner string
@@ -37,14 +38,16 @@ func (s *Store) NewDraft(ctx context.Context, owner string) (*Draft, error) {
 	select {
 	case s.drafts <- struct{}{}:
 	default:
-		return nil, proto.Errorf(proto.TooMany, "", "files", "%d skills are being uploaded, which is the limit; try again when one is done.", maxDrafts)
+		return nil, proto.Errorf(proto.TooMany, "", "files", "%d skills are being uploaded, which is the limit; try "+
+			"again when one is done.", maxDrafts)
 	}
 	f, err := os.CreateTemp(s.cfg.Dir, "draft-*")
 	if err != nil {
 		<-s.drafts
 		return nil, diskError(err)
 	}
-	return &Draft{store: s, owner: owner, by: proto.CallerOf(ctx).KeyID, file: f, zip: zip.NewWriter(f), seen: map[string]bool{}}, nil
+	return &Draft{store: s, owner: owner, by: proto.CallerOf(ctx).KeyID, file: f, zip: zip.NewWriter(f),
+		seen: map[string]bool{}}, nil
 }
 
 // Close removes what did not become a version. It may be called twice.
@@ -57,7 +60,8 @@ func (d *Draft) Close() {
 	}
 }
 
-// Add takes in a file, whose path begins with the skill's directory. A program is one that says so, or begins with "#!".
+// Add takes in a file, whose path begins with the skill's directory. A program is one that says so, or begins with
+// "#!".
 func (d *Draft) Add(name string, program bool, r io.Reader) error {
 	rest, err := d.admit(name)
 	if err != nil {
@@ -105,10 +109,12 @@ func (d *Draft) admit(name string) (rest string, err error) {
 		d.dir = dir
 	}
 	if dir != d.dir {
-		return "", proto.Errorf(proto.InvalidArgument, "", shown(name), "The file %.200q is not in %.80q, where others are; all files are in one directory.", name, d.dir)
+		return "", proto.Errorf(proto.InvalidArgument, "", shown(name), "The file %.200q is not in %.80q, where "+
+			"others are; all files are in one directory.", name, d.dir)
 	}
 	if d.files++; d.files > d.store.cfg.MaxFiles {
-		return "", proto.Errorf(proto.TooLarge, "", shown(name), "A skill may have %d files; %.200q is one too many.", d.store.cfg.MaxFiles, name)
+		return "", proto.Errorf(proto.TooLarge, "", shown(name), "A skill may have %d files; %.200q is one too many.",
+			d.store.cfg.MaxFiles, name)
 	}
 	return rest, d.claim(name, rest)
 }
@@ -116,12 +122,14 @@ func (d *Draft) admit(name string) (rest string, err error) {
 // claim sees that no path comes twice, nor one as a file and as a directory.
 func (d *Draft) claim(name, rest string) error {
 	if _, taken := d.seen[rest]; taken {
-		return proto.Errorf(proto.InvalidArgument, "", shown(name), "The file %.200q comes twice, or is a directory as well.", name)
+		return proto.Errorf(proto.InvalidArgument, "", shown(name),
+			"The file %.200q comes twice, or is a directory as well.", name)
 	}
 	d.seen[rest] = true
 	for up := path.Dir(rest); up != "."; up = path.Dir(up) {
 		if d.seen[up] {
-			return proto.Errorf(proto.InvalidArgument, "", shown(name), "The file %.200q is in what is a file itself.", name)
+			return proto.Errorf(proto.InvalidArgument, "", shown(name), "The file %.200q is in what is a file itself.",
+				name)
 		}
 		d.seen[up] = false
 	}
@@ -134,7 +142,8 @@ func (d *Draft) copy(name string, w io.Writer, r io.Reader) error {
 	n, err := io.Copy(w, io.LimitReader(r, most-d.bytes+1))
 	d.bytes += n
 	if d.bytes > most {
-		return proto.Errorf(proto.TooLarge, "", shown(name), "The files of a skill may have %d bytes together; with %.200q they have more.", most, name)
+		return proto.Errorf(proto.TooLarge, "", shown(name), "The files of a skill may have %d bytes together; with "+
+			"%.200q they have more.", most, name)
 	}
 	return diskError(err)
 }
@@ -153,14 +162,17 @@ func (d *Draft) AddZip(name string, r io.Reader) error {
 		return diskError(err)
 	}
 	if entries.n > entriesPerFile*d.store.cfg.MaxFiles {
-		return proto.Errorf(proto.TooLarge, "", shown(name), "The archive %.200q lists more than %d entries, and a skill may have %d files.", name, entriesPerFile*d.store.cfg.MaxFiles, d.store.cfg.MaxFiles)
+		return proto.Errorf(proto.TooLarge, "", shown(name), "The archive %.200q lists more than %d entries, and a "+
+			"skill may have %d files.", name, entriesPerFile*d.store.cfg.MaxFiles, d.store.cfg.MaxFiles)
 	}
 	if size > most {
-		return proto.Errorf(proto.TooLarge, "", shown(name), "The archive %.200q is larger than the %d bytes that a skill may have.", name, most)
+		return proto.Errorf(proto.TooLarge, "", shown(name), "The archive %.200q is larger than the %d bytes that a "+
+			"skill may have.", name, most)
 	}
 	z, err := zip.NewReader(spool, size)
 	if err != nil {
-		return proto.Errorf(proto.InvalidArgument, "", shown(name), "%.200q is not a zip archive that can be read.", name)
+		return proto.Errorf(proto.InvalidArgument, "", shown(name), "%.200q is not a zip archive that can be read.",
+			name)
 	}
 	for _, f := range z.File {
 		if err := d.addZipped(f); err != nil {
@@ -170,11 +182,13 @@ func (d *Draft) AddZip(name string, r io.Reader) error {
 	return nil
 }
 
-// entriesPerFile is how many entries an archive may list for each file that a skill may have: directories are entries too.
+// entriesPerFile is how many entries an archive may list for each file that a skill may have: directories are entries
+// too.
 const entriesPerFile = 8
 
-// An entryCount counts the entries that an archive can have by the mark that each begins with in its list. The list takes a multiple of its size in
-// memory when it is read, so it is not read if it is too long. What is in the files can have the mark as well, which does not matter.
+// An entryCount counts the entries that an archive can have by the mark that each begins with in its list. The list
+// takes a multiple of its size in memory when it is read, so it is not read if it is too long. What is in the files
+// can have the mark as well, which does not matter.
 type entryCount struct {
 	n    int
 	last []byte // bytes that a mark may begin with
@@ -193,21 +207,25 @@ func (c *entryCount) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// addZipped takes in one file of an archive. Directories come with what is in them; what a Mac puts into archives for itself is left out.
+// addZipped takes in one file of an archive. Directories come with what is in them; what a Mac puts into archives for
+// itself is left out.
 func (d *Draft) addZipped(f *zip.File) error {
 	if strings.HasPrefix(f.Name, "__MACOSX/") || path.Base(f.Name) == ".DS_Store" || f.Mode().IsDir() {
 		return nil
 	}
 	if !f.Mode().IsRegular() {
-		return proto.Errorf(proto.InvalidArgument, "", shown(f.Name), "The file %.200q is a link or a special file; a skill has ordinary files alone.", f.Name)
+		return proto.Errorf(proto.InvalidArgument, "", shown(f.Name), "The file %.200q is a link or a special file; "+
+			"a skill has ordinary files alone.", f.Name)
 	}
 	in, err := f.Open()
 	if err == nil {
 		defer in.Close()
 		err = d.Add(f.Name, f.Mode()&0o111 != 0, in)
 	}
-	if errors.Is(err, zip.ErrChecksum) || errors.Is(err, zip.ErrFormat) || errors.Is(err, zip.ErrAlgorithm) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return proto.Errorf(proto.InvalidArgument, "", shown(f.Name), "The file %.200q of the archive is damaged, or packed in a way that is not known.", f.Name)
+	if errors.Is(err, zip.ErrChecksum) || errors.Is(err, zip.ErrFormat) || errors.Is(err, zip.ErrAlgorithm) ||
+		errors.Is(err, io.ErrUnexpectedEOF) {
+		return proto.Errorf(proto.InvalidArgument, "", shown(f.Name), "The file %.200q of the archive is damaged, "+
+			"or packed in a way that is not known.", f.Name)
 	}
 	return err
 }
@@ -252,14 +270,16 @@ func (d *Draft) Release(ctx context.Context, id string) (Version, error) {
 			return err
 		}
 		if r.Name != m.Name {
-			return proto.Errorf(proto.InvalidArgument, "", d.dir+"/"+manifestName, "The name of skill `%s` is %q, and stays; that in %s/%s is %q.", id, r.Name, d.dir, manifestName, m.Name)
+			return proto.Errorf(proto.InvalidArgument, "", d.dir+"/"+manifestName, "The name of skill `%s` is %q, "+
+				"and stays; that in %s/%s is %q.", id, r.Name, d.dir, manifestName, m.Name)
 		}
 		all, err := versions(tx, id)
 		if err != nil {
 			return err
 		}
 		if len(all) >= maxVersions {
-			return proto.Errorf(proto.QuotaExceeded, "", id, "Skill `%s` has %d versions, which is the limit; delete one.", id, len(all))
+			return proto.Errorf(proto.QuotaExceeded, "", id, "Skill `%s` has %d versions, which is the limit; "+
+				"delete one.", id, len(all))
 		}
 		if err := d.store.afford(tx, d.owner, false, v.Bytes); err != nil {
 			return err
@@ -273,9 +293,11 @@ func (d *Draft) Release(ctx context.Context, id string) (Version, error) {
 func (d *Draft) finish() (manifest, error) {
 	switch {
 	case d.files == 0:
-		return manifest{}, proto.Errorf(proto.InvalidArgument, "", "files", "There are no files; send each as a part named files[], with its path as the filename, or one zip archive.")
+		return manifest{}, proto.Errorf(proto.InvalidArgument, "", "files", "There are no files; send each as a "+
+			"part named files[], with its path as the filename, or one zip archive.")
 	case d.front == nil:
-		return manifest{}, proto.Errorf(proto.InvalidArgument, "", d.dir+"/"+manifestName, "There is no %s/%s; a skill has it at the top of its directory.", d.dir, manifestName)
+		return manifest{}, proto.Errorf(proto.InvalidArgument, "", d.dir+"/"+manifestName,
+			"There is no %s/%s; a skill has it at the top of its directory.", d.dir, manifestName)
 	}
 	m, err := parseManifest(d.dir, d.front)
 	if err != nil {
@@ -294,7 +316,8 @@ func (d *Draft) publish(m manifest, write func(*ledger.Tx, versionRecord) error)
 		return versionRecord{}, diskError(err)
 	}
 	s := d.store
-	v := versionRecord{ID: newID(VersionPrefix), Number: s.number(), Description: m.Description, Bytes: fi.Size(), Created: s.now(), By: d.by}
+	v := versionRecord{ID: newID(VersionPrefix), Number: s.number(), Description: m.Description, Bytes: fi.Size(),
+		Created: s.now(), By: d.by}
 	if err := os.Rename(d.file.Name(), s.archive(v.ID)); err != nil {
 		return v, diskError(err)
 	}
@@ -314,11 +337,14 @@ func (d *Draft) publish(m manifest, write func(*ledger.Tx, versionRecord) error)
 // afford fails where an owner has as much as one may have.
 func (s *Store) afford(tx *ledger.Tx, owner string, another bool, bytes int64) error {
 	var ids []string
-	if err := ledger.Each(tx, bucketSkills, owner+"/", func(_ string, r skillRecord) { ids = append(ids, r.ID) }); err != nil {
+	if err := ledger.Each(tx, bucketSkills, owner+"/", func(_ string, r skillRecord) {
+		ids = append(ids, r.ID)
+	}); err != nil {
 		return err
 	}
 	if another && len(ids) >= maxSkills {
-		return proto.Errorf(proto.QuotaExceeded, "", "skills", "There are %d skills, which is the limit; delete one.", len(ids))
+		return proto.Errorf(proto.QuotaExceeded, "", "skills", "There are %d skills, which is the limit; delete one.",
+			len(ids))
 	}
 	for _, id := range ids {
 		all, err := versions(tx, id)
@@ -330,7 +356,8 @@ func (s *Store) afford(tx *ledger.Tx, owner string, another bool, bytes int64) e
 		}
 	}
 	if bytes > s.cfg.Quota {
-		return proto.Errorf(proto.QuotaExceeded, "", "files", "Skills may take %d bytes in all, and this would make it %d; delete versions that are not needed.", s.cfg.Quota, bytes)
+		return proto.Errorf(proto.QuotaExceeded, "", "files", "Skills may take %d bytes in all, and this would make "+
+			"it %d; delete versions that are not needed.", s.cfg.Quota, bytes)
 	}
 	return nil
 }

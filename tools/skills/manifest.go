@@ -44,7 +44,8 @@ func parseManifest(dir string, text []byte) (m manifest, err error) {
 		return m, proto.Errorf(proto.InvalidArgument, "", file, "%s %v.", file, err)
 	}
 	if err := yaml.Unmarshal(front, &m); err != nil {
-		return m, proto.Errorf(proto.InvalidArgument, "", file, "The front matter of %s is not YAML: %.300s.", file, strings.TrimPrefix(err.Error(), "yaml: "))
+		return m, proto.Errorf(proto.InvalidArgument, "", file, "The front matter of %s is not YAML: %.300s.", file,
+			strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if m.Name == "" {
 		m.Name = dir
@@ -59,7 +60,8 @@ func frontMatter(text []byte) ([]byte, error) {
 	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 	rest, ok := bytes.CutPrefix(text, []byte("---\n"))
 	if !ok {
-		return nil, errors.New(`must begin with front matter: a line "---", then name and description, then a line "---"`)
+		return nil,
+			errors.New(`must begin with front matter: a line "---", then name and description, then a line "---"`)
 	}
 	for at := 0; at < len(rest); {
 		line, _, _ := bytes.Cut(rest[at:], []byte("\n"))
@@ -79,11 +81,13 @@ func (m manifest) check(file string) error {
 	case len(m.Name) > maxName:
 		return bad("the name has %d characters, and may have %d.", len(m.Name), maxName)
 	case !validName.MatchString(m.Name):
-		return bad("the name %.80q is not one for a skill: use lower-case letters, digits and single hyphens between them.", m.Name)
+		return bad("the name %.80q is not one for a skill: use lower-case letters, digits and single hyphens "+
+			"between them.", m.Name)
 	case m.Description == "":
 		return bad("the description is missing; say what the skill does and when to use it.")
 	case utf8.RuneCountInString(m.Description) > maxDescription:
-		return bad("the description has %d characters, and may have %d.", utf8.RuneCountInString(m.Description), maxDescription)
+		return bad("the description has %d characters, and may have %d.", utf8.RuneCountInString(m.Description),
+			maxDescription)
 	case tag.MatchString(m.Description):
 		return bad("the description has the tag %.80q; a description is plain text.", tag.FindString(m.Description))
 	}
@@ -93,7 +97,8 @@ func (m manifest) check(file string) error {
 // checkDisplayName refuses what is no single line of text.
 func checkDisplayName(name string) error {
 	if n := utf8.RuneCountInString(name); n > maxDisplayName {
-		return proto.Errorf(proto.InvalidArgument, "", "display_name", "The display name has %d characters, and may have %d.", n, maxDisplayName)
+		return proto.Errorf(proto.InvalidArgument, "", "display_name",
+			"The display name has %d characters, and may have %d.", n, maxDisplayName)
 	}
 	if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
 		return proto.Errorf(proto.InvalidArgument, "", "display_name", "The display name must be one line of text.")

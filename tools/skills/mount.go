@@ -23,8 +23,9 @@ type Ref struct {
 	Version string `json:"version,omitempty"` // "" is Latest
 }
 
-// Mount puts skills into a container, each at /skills/<name>/, where root owns them. Those that are there already stay, an older version is
-// replaced, and when the container is stopped and started they are there again. It gives back the references with the versions that they stand for.
+// Mount puts skills into a container, each at /skills/<name>/, where root owns them. Those that are there already
+// stay, an older version is replaced, and when the container is stopped and started they are there again. It gives
+// back the references with the versions that they stand for.
 func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, refs []Ref) ([]Ref, error) {
 	list, err := s.Resolve(ctx, owner, refs)
 	if err != nil || len(list) == 0 {
@@ -33,7 +34,8 @@ func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, 
 	resolved, fixtures := make([]Ref, len(list)), make([]session.Fixture, len(list))
 	for i, v := range list {
 		resolved[i] = Ref{Type: v.Source, SkillID: v.SkillID, Version: v.ID}
-		fixtures[i] = session.Fixture{Path: path.Join(s.cfg.Root, v.Name), Key: strings.Join([]string{v.Source, v.SkillID, v.ID}, "/")}
+		fixtures[i] = session.Fixture{Path: path.Join(s.cfg.Root, v.Name), Key: strings.Join(
+			[]string{v.Source, v.SkillID, v.ID}, "/")}
 	}
 	return resolved, sess.Furnish(ctx, fixtures)
 }
@@ -41,7 +43,8 @@ func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, 
 // Resolve finds what references stand for: no more than a container may have, and no two of one name.
 func (s *Store) Resolve(ctx context.Context, owner string, refs []Ref) ([]Version, error) {
 	if len(refs) > s.cfg.MaxRefs {
-		return nil, proto.Errorf(proto.InvalidArgument, "", "container.skills", "A container may have %d skills at once; these are %d.", s.cfg.MaxRefs, len(refs))
+		return nil, proto.Errorf(proto.InvalidArgument, "", "container.skills", "A container may have %d skills at "+
+			"once; these are %d.", s.cfg.MaxRefs, len(refs))
 	}
 	names, list := map[string]string{}, make([]Version, len(refs))
 	for i, ref := range refs {
@@ -50,7 +53,8 @@ func (s *Store) Resolve(ctx context.Context, owner string, refs []Ref) ([]Versio
 			return nil, err
 		}
 		if other, taken := names[v.Name]; taken {
-			return nil, proto.Errorf(proto.InvalidArgument, "", shown(ref.SkillID), "The skills %q and %q have the same name, %q; name one of them.", other, ref.SkillID, v.Name)
+			return nil, proto.Errorf(proto.InvalidArgument, "", shown(ref.SkillID), "The skills %q and %q have the "+
+				"same name, %q; name one of them.", other, ref.SkillID, v.Name)
 		}
 		names[v.Name], list[i] = ref.SkillID, v
 	}
@@ -59,7 +63,8 @@ func (s *Store) Resolve(ctx context.Context, owner string, refs []Ref) ([]Versio
 
 func (s *Store) resolve(ctx context.Context, owner string, ref Ref) (Version, error) {
 	if ref.Type != Custom && ref.Type != Provided {
-		return Version{}, proto.Errorf(proto.InvalidArgument, "", "container.skills", "The type %q of skill %q is not known; use %q or %q.", shown(ref.Type), shown(ref.SkillID), Custom, Provided)
+		return Version{}, proto.Errorf(proto.InvalidArgument, "", "container.skills", "The type %q of skill %q is "+
+			"not known; use %q or %q.", shown(ref.Type), shown(ref.SkillID), Custom, Provided)
 	}
 	if (ref.Type == Custom) != strings.HasPrefix(ref.SkillID, SkillPrefix) {
 		return Version{}, noSkill(ref.SkillID)
@@ -70,7 +75,8 @@ func (s *Store) resolve(ctx context.Context, owner string, ref Ref) (Version, er
 	return s.Version(ctx, owner, ref.SkillID, ref.Version)
 }
 
-// Tar opens what a version holds as a tar archive, for session.Fixtures. Of a provided skill it is whatever that has now: an older version is nowhere.
+// Tar opens what a version holds as a tar archive, for session.Fixtures. Of a provided skill it is whatever that has
+// now: an older version is nowhere.
 func (s *Store) Tar(ctx context.Context, owner, key string) (io.ReadCloser, error) {
 	part := strings.SplitN(key, "/", 3)
 	if len(part) != 3 {
@@ -132,7 +138,8 @@ func (r *pipeReader) Close() error {
 }
 
 func tarHeader(name string, mode fs.FileMode, size int64, at time.Time) *tar.Header {
-	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(mode.Perm()), Size: size, ModTime: at.Truncate(time.Second), Format: tar.FormatPAX}
+	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(mode.Perm()), Size: size, ModTime: at.Truncate(
+		time.Second), Format: tar.FormatPAX}
 }
 
 // retar writes a zip archive of ours as a tar archive.
@@ -158,15 +165,16 @@ func retar(ctx context.Context, z *zip.ReadCloser, to io.Writer) error {
 	return w.Close()
 }
 
-// WriteZip writes what a version holds as a zip archive, in one directory of the skill's name. ready is called before the first byte, and
-// nothing is written if the version is not there.
+// WriteZip writes what a version holds as a zip archive, in one directory of the skill's name. ready is called before
+// the first byte, and nothing is written if the version is not there.
 func (s *Store) WriteZip(ctx context.Context, owner, skill, version string, ready func(Version), to io.Writer) error {
 	v, err := s.Version(ctx, owner, skill, version)
 	if err != nil {
 		return err
 	}
 	if v.Source == Provided {
-		return proto.Errorf(proto.PermissionDenied, "", shown(skill), "Skill %q is provided by the daemon; its files are in containers that have it, and cannot be downloaded.", shown(skill))
+		return proto.Errorf(proto.PermissionDenied, "", shown(skill), "Skill %q is provided by the daemon; its "+
+			"files are in containers that have it, and cannot be downloaded.", shown(skill))
 	}
 	z, err := s.openArchive(ctx, owner, skill, v.ID)
 	if err != nil {

@@ -22,7 +22,8 @@ func (s *Store) Delete(ctx context.Context, owner, id string, onlyEmpty bool) er
 			return err
 		}
 		if onlyEmpty && len(gone) > 0 {
-			return proto.Errorf(proto.InvalidArgument, "", id, "Skill `%s` has %d versions; delete those first.", id, len(gone))
+			return proto.Errorf(proto.InvalidArgument, "", id, "Skill `%s` has %d versions; delete those first.", id,
+				len(gone))
 		}
 		if err := tx.DeletePrefix(bucketVersions, id+"/"); err != nil {
 			return err
@@ -60,7 +61,8 @@ func (s *Store) DeleteVersion(ctx context.Context, owner, id, version string, ma
 		case gone.ID == "":
 			return noVersion(id, version)
 		case len(all) == 1 && !mayBeLast:
-			return proto.Errorf(proto.InvalidArgument, "", gone.ID, "Version `%s` is the only one of skill `%s`; delete the skill, or make another version first.", gone.ID, id)
+			return proto.Errorf(proto.InvalidArgument, "", gone.ID, "Version `%s` is the only one of skill `%s`; "+
+				"delete the skill, or make another version first.", gone.ID, id)
 		}
 		return tx.Delete(bucketVersions, ownKey(id, gone.ID))
 	})
@@ -84,7 +86,8 @@ func (s *Store) mayChange(ctx context.Context, owner, id string) error {
 func (s *Store) discard(list []versionRecord) {
 	for _, v := range list {
 		if err := os.Remove(s.archive(v.ID)); err != nil && !os.IsNotExist(err) {
-			s.cfg.Log.Warn("an archive of a skill was not removed; the next start does it", "version", v.ID, "error", err)
+			s.cfg.Log.Warn("an archive of a skill was not removed; the next start does it", "version", v.ID, "error",
+				err)
 		}
 	}
 }

@@ -16,7 +16,8 @@ import (
 	"berth/proto"
 )
 
-// A shelf is the daemon's directory of skills. What it has of each is remembered until something in it changes, which is seen by sizes and times.
+// A shelf is the daemon's directory of skills. What it has of each is remembered until something in it changes, which
+// is seen by sizes and times.
 type shelf struct {
 	cfg Config
 	log *slog.Logger
@@ -34,7 +35,8 @@ type onShelf struct {
 
 // skill is a provided skill's version as the skill, which has no other one.
 func (v Version) skill() Skill {
-	return Skill{ID: v.SkillID, DisplayName: v.Name, Source: Provided, Latest: v, Created: v.Created, Updated: v.Created}
+	return Skill{ID: v.SkillID, DisplayName: v.Name, Source: Provided, Latest: v, Created: v.Created,
+		Updated: v.Created}
 }
 
 func newShelf(cfg Config) *shelf {
@@ -148,7 +150,8 @@ func (s *shelf) walk(ctx context.Context, name string, dir *os.Root) (t tree, er
 			return err
 		}
 		if !e.Type().IsRegular() {
-			return proto.Errorf(proto.InvalidArgument, "", shown(path), "The file %.200q of the provided skill %q is a link or a special file; a skill has ordinary files alone.", path, name)
+			return proto.Errorf(proto.InvalidArgument, "", shown(path), "The file %.200q of the provided skill %q "+
+				"is a link or a special file; a skill has ordinary files alone.", path, name)
 		}
 		fi, err := e.Info()
 		if err != nil {
@@ -171,15 +174,18 @@ func unreadable(name, path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return proto.Errorf(proto.Unavailable, "", shown(path), "The file %.200q of the provided skill %q cannot be read.", path, name)
+	return proto.Errorf(proto.Unavailable, "", shown(path), "The file %.200q of the provided skill %q cannot be read.",
+		path, name)
 }
 
 func (s *shelf) bound(name string, files int, bytes int64) error {
 	switch {
 	case files > s.cfg.MaxFiles:
-		return proto.Errorf(proto.TooLarge, "", name, "The provided skill %q has more than the %d files that a skill may have.", name, s.cfg.MaxFiles)
+		return proto.Errorf(proto.TooLarge, "", name, "The provided skill %q has more than the %d files that a "+
+			"skill may have.", name, s.cfg.MaxFiles)
 	case bytes > s.cfg.MaxBytes:
-		return proto.Errorf(proto.TooLarge, "", name, "The provided skill %q has more than the %d bytes that a skill may have.", name, s.cfg.MaxBytes)
+		return proto.Errorf(proto.TooLarge, "", name, "The provided skill %q has more than the %d bytes that a "+
+			"skill may have.", name, s.cfg.MaxBytes)
 	}
 	return nil
 }
@@ -202,10 +208,12 @@ func (s *shelf) read(ctx context.Context, name string, dir *os.Root, t tree) (Ve
 	}
 	m, err := parseManifest(name, d.front)
 	if err == nil && m.Name != name {
-		err = proto.Errorf(proto.InvalidArgument, "", name, "The provided skill in %q calls itself %q; give the directory the same name.", name, m.Name)
+		err = proto.Errorf(proto.InvalidArgument, "", name, "The provided skill in %q calls itself %q; give the "+
+			"directory the same name.", name, m.Name)
 	}
 	at := t.at.UTC().Truncate(time.Microsecond)
-	return Version{ID: hex.EncodeToString(h.Sum(nil))[:digestLength], SkillID: name, Source: Provided, Name: name, Description: m.Description, Created: at}, err
+	return Version{ID: hex.EncodeToString(h.Sum(nil))[:digestLength], SkillID: name, Source: Provided, Name: name,
+		Description: m.Description, Created: at}, err
 }
 
 // give writes one file, all of it and no more than it had when it was listed.
@@ -220,7 +228,8 @@ func give(ctx context.Context, name string, dir *os.Root, f treeFile, w io.Write
 	defer in.Close()
 	_, err = io.CopyN(w, in, f.size)
 	if err == io.EOF {
-		return proto.Errorf(proto.Unavailable, "", shown(f.path), "The provided skill %q is being changed; send the request again.", name)
+		return proto.Errorf(proto.Unavailable, "", shown(f.path), "The provided skill %q is being changed; send the "+
+			"request again.", name)
 	}
 	return err
 }

@@ -124,7 +124,8 @@ func says(t *testing.T, s *session.Session, command, want string) {
 func TestMount(t *testing.T) {
 	b := newBench(t, nil)
 	text := front("pdf-forms", "Fills forms.")
-	k := b.create(t, "pdf-forms/SKILL.md", text, "pdf-forms/scripts/fill.sh", "#!/bin/sh\necho filled\n", "pdf-forms/a/b/c.txt", "deep")
+	k := b.create(t, "pdf-forms/SKILL.md", text, "pdf-forms/scripts/fill.sh", "#!/bin/sh\necho filled\n",
+		"pdf-forms/a/b/c.txt", "deep")
 	s := b.Create(t, proto.CreateContainer{})
 	ref := skills.Ref{Type: skills.Custom, SkillID: k.ID}
 	got := b.mount(t, s, ref)
@@ -135,11 +136,14 @@ func TestMount(t *testing.T) {
 	says(t, s, "cat /skills/pdf-forms/SKILL.md", text)
 	says(t, s, "/skills/pdf-forms/scripts/fill.sh", "filled\n")
 	says(t, s, "cat /skills/pdf-forms/a/b/c.txt", "deep")
-	says(t, s, "ls -A /skills; stat -c '%U %a' /skills /skills/pdf-forms /skills/pdf-forms/a/b /skills/pdf-forms/SKILL.md /skills/pdf-forms/scripts/fill.sh",
+	says(t, s, "ls -A /skills; stat -c '%U %a' /skills /skills/pdf-forms /skills/pdf-forms/a/b "+
+		"/skills/pdf-forms/SKILL.md /skills/pdf-forms/scripts/fill.sh",
 		"pdf-forms\nroot 755\nroot 755\nroot 755\nroot 644\nroot 755\n")
-	says(t, s, "echo x >> /skills/pdf-forms/SKILL.md; touch /skills/x; mv /skills/pdf-forms /skills/y; rm -r /skills/pdf-forms/a; ls /skills/pdf-forms | wc -l; id -u",
+	says(t, s, "echo x >> /skills/pdf-forms/SKILL.md; touch /skills/x; mv /skills/pdf-forms /skills/y; rm -r "+
+		"/skills/pdf-forms/a; ls /skills/pdf-forms | wc -l; id -u",
 		"bash: line 1: /skills/pdf-forms/SKILL.md: Permission denied\ntouch: cannot touch '/skills/x': Permission denied\n"+
-			"mv: cannot move '/skills/pdf-forms' to '/skills/y': Permission denied\nrm: cannot remove '/skills/pdf-forms/a/b/c.txt': Permission denied\n3\n1000\n")
+			"mv: cannot move '/skills/pdf-forms' to '/skills/y': Permission denied\nrm: cannot remove "+
+			"'/skills/pdf-forms/a/b/c.txt': Permission denied\n3\n1000\n")
 }
 
 func TestMountAgain(t *testing.T) {
@@ -208,14 +212,17 @@ func TestMountRefuses(t *testing.T) {
 		code proto.Code
 		says string
 	}{
-		"too many":      {[]skills.Ref{one, one, one}, proto.InvalidArgument, "may have 2 skills"},
-		"same name":     {[]skills.Ref{one, {Type: skills.Custom, SkillID: twin.ID}}, proto.InvalidArgument, `the same name, "notes"`},
-		"unknown":       {[]skills.Ref{{Type: skills.Custom, SkillID: "skill_0000000000000000000000"}}, proto.NotFound, "skill_0000"},
-		"no ID":         {[]skills.Ref{{Type: skills.Custom, SkillID: "../../etc"}}, proto.NotFound, "../../etc"},
-		"no such":       {[]skills.Ref{{Type: skills.Provided, SkillID: "xlsx"}}, proto.NotFound, "xlsx"},
-		"wrong type":    {[]skills.Ref{{Type: skills.Provided, SkillID: k.ID}}, proto.NotFound, k.ID},
-		"no type":       {[]skills.Ref{{SkillID: k.ID}}, proto.InvalidArgument, "type"},
-		"wrong version": {[]skills.Ref{{Type: skills.Custom, SkillID: k.ID, Version: "17"}}, proto.NotFound, `version "17"`},
+		"too many": {[]skills.Ref{one, one, one}, proto.InvalidArgument, "may have 2 skills"},
+		"same name": {[]skills.Ref{one, {Type: skills.Custom, SkillID: twin.ID}}, proto.InvalidArgument,
+			`the same name, "notes"`},
+		"unknown": {[]skills.Ref{{Type: skills.Custom, SkillID: "skill_0000000000000000000000"}}, proto.NotFound,
+			"skill_0000"},
+		"no ID":      {[]skills.Ref{{Type: skills.Custom, SkillID: "../../etc"}}, proto.NotFound, "../../etc"},
+		"no such":    {[]skills.Ref{{Type: skills.Provided, SkillID: "xlsx"}}, proto.NotFound, "xlsx"},
+		"wrong type": {[]skills.Ref{{Type: skills.Provided, SkillID: k.ID}}, proto.NotFound, k.ID},
+		"no type":    {[]skills.Ref{{SkillID: k.ID}}, proto.InvalidArgument, "type"},
+		"wrong version": {[]skills.Ref{{Type: skills.Custom, SkillID: k.ID, Version: "17"}}, proto.NotFound,
+			`version "17"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := b.skills.Mount(t.Context(), s, owner, tt.refs)
@@ -224,7 +231,8 @@ func TestMountRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := b.skills.Mount(t.Context(), s, "somebody-else", []skills.Ref{one}); proto.CodeOf(err) != proto.NotFound {
+	if _, err := b.skills.Mount(t.Context(), s, "somebody-else", []skills.Ref{one}); proto.CodeOf(
+		err) != proto.NotFound {
 		t.Errorf("somebody else's skill: %v", err)
 	}
 	says(t, s, "ls /skills", "ls: cannot access '/skills': No such file or directory\n")
@@ -237,26 +245,29 @@ func TestDraftRefuses(t *testing.T) {
 		files []string
 		says  string
 	}{
-		"nothing":             {nil, "no files"},
-		"no manifest":         {[]string{"notes/readme.md", "x"}, "no notes/SKILL.md"},
-		"manifest below":      {[]string{"notes/a/SKILL.md", good}, "no notes/SKILL.md"},
-		"no directory":        {[]string{"SKILL.md", good}, `"SKILL.md" is in no directory`},
-		"two directories":     {[]string{"notes/SKILL.md", good, "other/x", "x"}, `"other/x" is not in "notes"`},
-		"climbing":            {[]string{"notes/../../etc/passwd", "x"}, "not plain"},
-		"absolute":            {[]string{"/notes/SKILL.md", good}, "not plain"},
-		"backslash":           {[]string{`notes\SKILL.md`, good}, "backslash"},
-		"twice":               {[]string{"notes/SKILL.md", good, "notes/SKILL.md", good}, "comes twice"},
-		"file as directory":   {[]string{"notes/SKILL.md", good, "notes/SKILL.md/x", "x"}, "is a file itself"},
-		"directory as file":   {[]string{"notes/a/b", "x", "notes/a", "x"}, "comes twice, or is a directory"},
-		"too many":            {[]string{"notes/1", "", "notes/2", "", "notes/3", "", "notes/4", ""}, `may have 3 files; "notes/4"`},
-		"too large":           {[]string{"notes/SKILL.md", good, "notes/big", strings.Repeat("x", 2000)}, `2000 bytes together; with "notes/big"`},
-		"no front matter":     {[]string{"notes/SKILL.md", "# Notes\n"}, "notes/SKILL.md must begin with front matter"},
-		"endless":             {[]string{"notes/SKILL.md", "---\nname: notes\n"}, "without an end"},
-		"no YAML":             {[]string{"notes/SKILL.md", "---\nname: [\n---\n"}, "is not YAML"},
-		"no description":      {[]string{"notes/SKILL.md", "---\nname: notes\n---\n"}, "description is missing"},
-		"upper case":          {[]string{"notes/SKILL.md", front("Notes", "x")}, `"Notes" is not one`},
-		"long name":           {[]string{"notes/SKILL.md", front(strings.Repeat("n", 65), "x")}, "has 65 characters"},
-		"long description":    {[]string{"notes/SKILL.md", front("notes", strings.Repeat("ü", 900)+strings.Repeat("x", 125))}, "has 1025 characters"},
+		"nothing":           {nil, "no files"},
+		"no manifest":       {[]string{"notes/readme.md", "x"}, "no notes/SKILL.md"},
+		"manifest below":    {[]string{"notes/a/SKILL.md", good}, "no notes/SKILL.md"},
+		"no directory":      {[]string{"SKILL.md", good}, `"SKILL.md" is in no directory`},
+		"two directories":   {[]string{"notes/SKILL.md", good, "other/x", "x"}, `"other/x" is not in "notes"`},
+		"climbing":          {[]string{"notes/../../etc/passwd", "x"}, "not plain"},
+		"absolute":          {[]string{"/notes/SKILL.md", good}, "not plain"},
+		"backslash":         {[]string{`notes\SKILL.md`, good}, "backslash"},
+		"twice":             {[]string{"notes/SKILL.md", good, "notes/SKILL.md", good}, "comes twice"},
+		"file as directory": {[]string{"notes/SKILL.md", good, "notes/SKILL.md/x", "x"}, "is a file itself"},
+		"directory as file": {[]string{"notes/a/b", "x", "notes/a", "x"}, "comes twice, or is a directory"},
+		"too many": {[]string{"notes/1", "", "notes/2", "", "notes/3", "", "notes/4", ""},
+			`may have 3 files; "notes/4"`},
+		"too large": {[]string{"notes/SKILL.md", good, "notes/big", strings.Repeat("x", 2000)},
+			`2000 bytes together; with "notes/big"`},
+		"no front matter": {[]string{"notes/SKILL.md", "# Notes\n"}, "notes/SKILL.md must begin with front matter"},
+		"endless":         {[]string{"notes/SKILL.md", "---\nname: notes\n"}, "without an end"},
+		"no YAML":         {[]string{"notes/SKILL.md", "---\nname: [\n---\n"}, "is not YAML"},
+		"no description":  {[]string{"notes/SKILL.md", "---\nname: notes\n---\n"}, "description is missing"},
+		"upper case":      {[]string{"notes/SKILL.md", front("Notes", "x")}, `"Notes" is not one`},
+		"long name":       {[]string{"notes/SKILL.md", front(strings.Repeat("n", 65), "x")}, "has 65 characters"},
+		"long description": {[]string{"notes/SKILL.md", front("notes", strings.Repeat("ü", 900)+strings.Repeat(
+			"x", 125))}, "has 1025 characters"},
 		"tag":                 {[]string{"notes/SKILL.md", front("notes", "Take <b>notes</b>.")}, `the tag "<b>"`},
 		"directory is no one": {[]string{"My Notes/SKILL.md", "---\ndescription: x\n---\n"}, `"My Notes" is not one`},
 	} {
@@ -285,11 +296,13 @@ func TestVersions(t *testing.T) {
 	}
 	v2 := b.release(t, k.ID, "anything/SKILL.md", front("notes", "Two."))
 	d, _ := b.draft(t, "notes/SKILL.md", front("tables", "Renamed."))
-	if _, err := d.Release(ctx, k.ID); proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), `"notes", and stays`) {
+	if _, err := d.Release(ctx, k.ID); proto.CodeOf(err) != proto.InvalidArgument ||
+		!strings.Contains(err.Error(), `"notes", and stays`) {
 		t.Errorf("a version of another name: %v", err)
 	}
 	list, err := b.skills.Versions(ctx, owner, k.ID)
-	if err != nil || len(list) != 2 || list[0].ID != v2.ID || list[1].ID != k.Latest.ID || list[0].Number <= list[1].Number {
+	if err != nil || len(list) != 2 || list[0].ID != v2.ID || list[1].ID != k.Latest.ID ||
+		list[0].Number <= list[1].Number {
 		t.Fatalf("versions %+v, %v", list, err)
 	}
 	if _, err := b.skills.DeleteVersion(ctx, owner, k.ID, v2.ID, false); err != nil {
@@ -298,7 +311,8 @@ func TestVersions(t *testing.T) {
 	if _, err := b.skills.DeleteVersion(ctx, owner, k.ID, "latest", false); proto.CodeOf(err) != proto.NotFound {
 		t.Errorf("deleting \"latest\": %v", err)
 	}
-	if _, err := b.skills.DeleteVersion(ctx, owner, k.ID, k.Latest.ID, false); proto.CodeOf(err) != proto.InvalidArgument {
+	if _, err := b.skills.DeleteVersion(ctx, owner, k.ID, k.Latest.ID, false); proto.CodeOf(
+		err) != proto.InvalidArgument {
 		t.Errorf("deleting the last version: %v", err)
 	}
 	if err := b.skills.Delete(ctx, owner, k.ID, false); err != nil {
@@ -404,7 +418,8 @@ func TestZip(t *testing.T) {
 		}
 		return d, d.AddZip("notes.zip", r)
 	}
-	d, err := add(zipped(t, "notes/", "", "notes/SKILL.md", front("notes", "One."), "notes/go.run", "echo ran", "__MACOSX/notes/._SKILL.md", "junk", "notes/.DS_Store", "junk"))
+	d, err := add(zipped(t, "notes/", "", "notes/SKILL.md", front("notes", "One."), "notes/go.run", "echo ran",
+		"__MACOSX/notes/._SKILL.md", "junk", "notes/.DS_Store", "junk"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,8 +432,9 @@ func TestZip(t *testing.T) {
 	says(t, s, "ls -A /skills/notes; stat -c %a /skills/notes/go.run", "SKILL.md\ngo.run\n755\n")
 
 	for name, r := range map[string]io.Reader{
-		"a link":           zipped(t, "notes/SKILL.md", front("notes", "One."), "notes/passwd@", "/etc/passwd"),
-		"a bomb":           zipped(t, "notes/SKILL.md", front("notes", "One."), "notes/zeros", strings.Repeat("\x00", 10<<20)),
+		"a link": zipped(t, "notes/SKILL.md", front("notes", "One."), "notes/passwd@", "/etc/passwd"),
+		"a bomb": zipped(t, "notes/SKILL.md", front("notes", "One."), "notes/zeros",
+			strings.Repeat("\x00", 10<<20)),
 		"a climb":          zipped(t, "notes/SKILL.md", front("notes", "One."), "notes/../../x", "x"),
 		"no archive":       strings.NewReader("PK but not really"),
 		"too much archive": strings.NewReader(noise(200_000)),
@@ -476,7 +492,8 @@ func TestCrashLeavesNothing(t *testing.T) {
 	if _, err := b.draft(t, "notes/SKILL.md", front("notes", "Half.")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, "skver_0000000000000000000000.zip"), []byte("stray"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(b.dir, "skver_0000000000000000000000.zip"), []byte("stray"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.openSkills(t, nil)
@@ -514,11 +531,15 @@ func TestProvided(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := b.skills.List(ctx, owner, "")
-	if err != nil || len(list) != 1 || list[0].ID != "xlsx" || list[0].Source != skills.Provided || list[0].Latest.Description != "Sheets." {
+	if err != nil || len(list) != 1 || list[0].ID != "xlsx" || list[0].Source != skills.Provided ||
+		list[0].Latest.Description != "Sheets." {
 		t.Fatalf("listed %+v, %v", list, err)
 	}
-	for id, part := range map[string]string{"broken": "front matter", "misnamed": `calls itself "named"`, "leading-out": `"passwd" of the provided skill "leading-out" is a link`, "linked": "not found", "no-skill": "not found", "..": "not found"} {
-		if _, err := b.skills.Get(ctx, owner, id); err == nil || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), b.shelf) {
+	for id, part := range map[string]string{"broken": "front matter", "misnamed": `calls itself "named"`,
+		"leading-out": `"passwd" of the provided skill "leading-out" is a link`, "linked": "not found",
+		"no-skill": "not found", "..": "not found"} {
+		if _, err := b.skills.Get(ctx, owner, id); err == nil || !strings.Contains(err.Error(), part) ||
+			strings.Contains(err.Error(), b.shelf) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}

@@ -193,7 +193,8 @@ func (r skillRecord) info(v versionRecord) Skill {
 }
 
 func (r skillRecord) version(v versionRecord) Version {
-	return Version{ID: v.ID, Number: v.Number, SkillID: r.ID, Source: Custom, Name: r.Name, Description: v.Description, Created: v.Created}
+	return Version{ID: v.ID, Number: v.Number, SkillID: r.ID, Source: Custom, Name: r.Name, Description: v.Description,
+		Created: v.Created}
 }
 
 func newID(prefix string) string { return proto.ID(prefix, uuid.Must(uuid.NewV7())) }
@@ -245,7 +246,8 @@ func (s *Store) Get(ctx context.Context, owner, id string) (k Skill, err error) 
 	return k, err
 }
 
-// List describes an owner's skills, newest first, and after them those that are provided, by name. source, if not empty, is the one that is asked for.
+// List describes an owner's skills, newest first, and after them those that are provided, by name. source, if not
+// empty, is the one that is asked for.
 func (s *Store) List(ctx context.Context, owner, source string) (list []Skill, err error) {
 	if source == "" || source == Custom {
 		if list, err = s.own(owner); err != nil {
@@ -264,7 +266,9 @@ func (s *Store) List(ctx context.Context, owner, source string) (list []Skill, e
 func (s *Store) own(owner string) (list []Skill, err error) {
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		var records []skillRecord
-		if err := ledger.Each(tx, bucketSkills, owner+"/", func(_ string, r skillRecord) { records = append(records, r) }); err != nil {
+		if err := ledger.Each(tx, bucketSkills, owner+"/", func(_ string, r skillRecord) {
+			records = append(records, r)
+		}); err != nil {
 			return err
 		}
 		for _, r := range slices.Backward(records) {
@@ -334,16 +338,19 @@ func shown(text string) string {
 }
 
 func noSkill(id string) error {
-	return proto.Errorf(proto.NotFound, "", shown(id), "Skill %q not found; GET /v1/skills lists those that there are.", shown(id))
+	return proto.Errorf(proto.NotFound, "", shown(id), "Skill %q not found; GET /v1/skills lists those that there are.",
+		shown(id))
 }
 
 func noVersion(skill, version string) error {
-	return proto.Errorf(proto.NotFound, "", shown(version), "Skill %q has no version %q; use \"latest\", or one of those that GET /v1/skills/%s/versions lists.", shown(skill), shown(version), shown(skill))
+	return proto.Errorf(proto.NotFound, "", shown(version), "Skill %q has no version %q; use \"latest\", or one of "+
+		"those that GET /v1/skills/%s/versions lists.", shown(skill), shown(version), shown(skill))
 }
 
 // provided says why a skill of the daemon's directory is not changed.
 func provided(id string) error {
-	return proto.Errorf(proto.PermissionDenied, "", shown(id), "Skill %q is provided by the daemon and cannot be changed; upload one of your own.", shown(id))
+	return proto.Errorf(proto.PermissionDenied, "", shown(id), "Skill %q is provided by the daemon and cannot be "+
+		"changed; upload one of your own.", shown(id))
 }
 
 // now is the present in the wire's resolution, so that what is stored equals what is shown.

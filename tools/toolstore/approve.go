@@ -16,8 +16,8 @@ type Refusal struct {
 // maxReason bounds a reason, in bytes.
 const maxReason = 1000
 
-// Approve lets a parked run begin, and gives it as it is then; it goes on in the background. An approval is for that one run: whoever comes second,
-// or too late, has a conflict.
+// Approve lets a parked run begin, and gives it as it is then; it goes on in the background. An approval is for that
+// one run: whoever comes second, or too late, has a conflict.
 func (c *Catalog) Approve(ctx context.Context, owner, id string) (Run, error) {
 	rec, err := c.findRun(owner, id)
 	if err != nil {
@@ -28,7 +28,8 @@ func (c *Catalog) Approve(ctx context.Context, owner, id string) (Run, error) {
 	}
 	r, v, err := c.find(owner, rec.ToolID, rec.Version)
 	if err != nil {
-		return Run{}, proto.Errorf(proto.Conflict, "", id, "version %d of tool %s is gone, so run %s cannot begin any more; refuse it", rec.Version, rec.Tool, id)
+		return Run{}, proto.Errorf(proto.Conflict, "", id, "version %d of tool %s is gone, so run %s cannot begin "+
+			"any more; refuse it", rec.Version, rec.Tool, id)
 	}
 	if err := c.checkContainer(r, v.Configuration, rec.Container); err != nil {
 		return Run{}, err
@@ -92,9 +93,12 @@ func (r *runRecord) settle(tx *ledger.Tx, to State, d Decision) error {
 func (r runRecord) decided() error {
 	switch {
 	case r.State == StateParked:
-		return proto.Errorf(proto.Expired, "", r.ID, "run %s waited for approval until %s, which is over; run the tool again", r.ID, r.ExpiresAt.Format("2006-01-02 15:04:05 MST"))
+		return proto.Errorf(proto.Expired, "", r.ID,
+			"run %s waited for approval until %s, which is over; run the tool again", r.ID, r.ExpiresAt.Format(
+				"2006-01-02 15:04:05 MST"))
 	case r.Decision != nil:
-		return proto.Errorf(proto.Conflict, "", r.ID, "run %s is %s: %s has decided about it already; an approval is for one run", r.ID, r.State, r.Decision.By)
+		return proto.Errorf(proto.Conflict, "", r.ID, "run %s is %s: %s has decided about it already; an approval "+
+			"is for one run", r.ID, r.State, r.Decision.By)
 	}
 	return proto.Errorf(proto.Conflict, "", r.ID, "run %s is %s and does not wait for approval", r.ID, r.State)
 }

@@ -24,7 +24,9 @@ func (b *bench) parked(t *testing.T, in string) toolstore.Run {
 
 func (b *bench) careful(t *testing.T) {
 	t.Helper()
-	b.make(t, tool("careful", "def run(input): return {'did': input['what']}", review, input(toolstore.Field{Name: "what", FieldType: "STRING", Required: true}), env(map[string]string{"TOKEN": "careful-token"})))
+	b.make(t, tool("careful", "def run(input): return {'did': input['what']}", review,
+		input(toolstore.Field{Name: "what", FieldType: "STRING", Required: true}),
+		env(map[string]string{"TOKEN": "careful-token"})))
 }
 
 func (b *bench) await(t *testing.T, id string) toolstore.Run {
@@ -47,13 +49,15 @@ func TestApprovalSurvivesARestart(t *testing.T) {
 	}
 	b.reopen(t)
 	ctx := proto.WithCaller(context.Background(), proto.Caller{Owner: owner, KeyID: "key_approver"})
-	if now, err := b.Approve(ctx, owner, run.ID); err != nil || now.State != toolstore.StateRunning || now.Decision.By != "key_approver" {
+	if now, err := b.Approve(ctx, owner, run.ID); err != nil || now.State != toolstore.StateRunning ||
+		now.Decision.By != "key_approver" {
 		t.Fatalf("%+v %v", now, err)
 	}
 	_, err := b.Approve(ctx, owner, run.ID)
 	refused(t, err, proto.Conflict, run.ID, "an approval is for one run")
 	done := b.await(t, run.ID)
-	if done.State != toolstore.StateSucceeded || !strings.Contains(string(done.Output), "uses [redacted]") || done.Decision.By != "key_approver" {
+	if done.State != toolstore.StateSucceeded || !strings.Contains(string(done.Output), "uses [redacted]") ||
+		done.Decision.By != "key_approver" {
 		t.Errorf("%+v %+v %s", done.State, done.Error, done.Output)
 	}
 	if next := b.parked(t, `{"what": "again"}`); next.ID == run.ID {
@@ -99,7 +103,8 @@ func TestRefusedAndExpired(t *testing.T) {
 	b := newBench(t, toolstore.Config{ParkTime: time.Hour, Now: func() time.Time { return now }})
 	b.careful(t)
 	no, late, gone := b.parked(t, `{"what": "no"}`), b.parked(t, `{"what": "late"}`), b.parked(t, `{"what": "gone"}`)
-	if run, err := b.Refuse(context.Background(), owner, no.ID, toolstore.Refusal{Reason: "not today"}); err != nil || run.State != toolstore.StateRefused || run.Decision.Reason != "not today" {
+	if run, err := b.Refuse(context.Background(), owner, no.ID, toolstore.Refusal{Reason: "not today"}); err != nil ||
+		run.State != toolstore.StateRefused || run.Decision.Reason != "not today" {
 		t.Errorf("%+v %v", run, err)
 	}
 	_, err := b.Approve(context.Background(), owner, no.ID)
@@ -120,7 +125,8 @@ func TestRefusedAndExpired(t *testing.T) {
 	if _, err := b.Delete(context.Background(), owner, "careful"); err != nil {
 		t.Fatal(err)
 	}
-	if run, _ := b.GetRun(owner, again.ID); run.State != toolstore.StateRefused || run.Decision.Reason != "the tool was deleted" {
+	if run, _ := b.GetRun(owner, again.ID); run.State != toolstore.StateRefused ||
+		run.Decision.Reason != "the tool was deleted" {
 		t.Errorf("%+v", run)
 	}
 	now = now.Add(31 * 24 * time.Hour)

@@ -67,7 +67,8 @@ func (b *bench) reopen(t *testing.T) {
 
 // tool is one with this code; adjust may change what is asked for.
 func tool(name, text string, adjust ...func(*toolstore.NewTool)) toolstore.NewTool {
-	req := toolstore.NewTool{Name: name, ToolType: "code_runner", Configuration: toolstore.Configuration{Type: "CodeRunner", Runtime: "python", Code: text}}
+	req := toolstore.NewTool{Name: name, ToolType: "code_runner", Configuration: toolstore.Configuration{
+		Type: "CodeRunner", Runtime: "python", Code: text}}
 	for _, fn := range adjust {
 		fn(&req)
 	}
@@ -134,23 +135,30 @@ func refused(t *testing.T, err error, code proto.Code, item, words string) {
 
 func TestRunGivesBackWhatTheCodeReturns(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
-	made := b.make(t, tool("greet", "import os\ndef run(input):\n    print('hello')\n    open(os.path.join(os.environ['OUTPUT_DIR'], 'a.txt'), 'w').write('made')\n    return {'text': 'Hi ' + input['who'] + '!', 'n': input['n'] + 1, 'keys': sorted(input)}",
-		input(toolstore.Field{Name: "who", FieldType: "STRING", Required: true}, toolstore.Field{Name: "n", FieldType: "INTEGER"}),
+	made := b.make(t, tool("greet", "import os\ndef run(input):\n    print('hello')\n    "+
+		"open(os.path.join(os.environ['OUTPUT_DIR'], 'a.txt'), 'w').write('made')\n    return {'text': 'Hi ' + "+
+		"input['who'] + '!', 'n': input['n'] + 1, 'keys': sorted(input)}",
+		input(toolstore.Field{Name: "who", FieldType: "STRING", Required: true}, toolstore.Field{Name: "n",
+			FieldType: "INTEGER"}),
 		output(toolstore.Field{Name: "text", FieldType: "STRING", Required: true})))
 	if made.Version != 1 || len(made.Notes) > 0 || made.Configuration.TimeoutSeconds != 30 {
 		t.Errorf("%+v", made)
 	}
 	run := b.do(t, "greet", `{"who": "é\u0000<&>", "n": 2.0, "other": 1, "none": null}`)
-	if run.State != toolstore.StateSucceeded || text(run.Output) != `{"keys":["n","who"],"n":3,"text":"Hi é\u0000<&>!"}` {
+	if run.State != toolstore.StateSucceeded ||
+		text(run.Output) != `{"keys":["n","who"],"n":3,"text":"Hi é\u0000<&>!"}` {
 		t.Errorf("%s %s %+v", run.State, run.Output, run.Error)
 	}
-	if strings.Join(run.Logs.Stdout, "") != "hello\n" || len(run.Files) != 1 || run.DurationMS <= 0 || run.EndedAt == nil || run.Version != 1 {
+	if strings.Join(run.Logs.Stdout, "") != "hello\n" || len(run.Files) != 1 || run.DurationMS <= 0 ||
+		run.EndedAt == nil || run.Version != 1 {
 		t.Errorf("%+v", run)
 	}
-	if len(run.Notes) != 1 || !strings.Contains(run.Notes[0], "none, other") || text(run.Input) != `{"n":2,"who":"é\u0000<&>"}` {
+	if len(run.Notes) != 1 || !strings.Contains(run.Notes[0], "none, other") ||
+		text(run.Input) != `{"n":2,"who":"é\u0000<&>"}` {
 		t.Errorf("%q %s", run.Notes, run.Input)
 	}
-	if got, err := b.GetRun(owner, run.ID); err != nil || got.State != run.State || !bytes.Equal(got.Output, run.Output) {
+	if got, err := b.GetRun(owner, run.ID); err != nil || got.State != run.State ||
+		!bytes.Equal(got.Output, run.Output) {
 		t.Errorf("%+v %v", got, err)
 	}
 	if _, err := b.GetRun("other", run.ID); proto.CodeOf(err) != proto.NotFound {
@@ -173,24 +181,41 @@ type failure struct {
 }
 
 var failures = map[string]failure{
-	"exception":     {text: "def inner():\n    raise ValueError('v')\ndef run(input):\n    inner()", kind: "exception", message: "v", traceback: "in run\n    inner()"},
-	"late_syntax":   {text: "def run(input):\n    return eval('1 +')", kind: "exception", message: "invalid syntax"},
-	"exit":          {text: "import sys\ndef run(input):\n    sys.exit(3)", kind: "exit", message: "status 3"},
-	"hard_exit":     {text: "import os\ndef run(input):\n    os._exit(4)", kind: "exit", message: "status 4"},
-	"signal":        {text: "import os\ndef run(input):\n    os.kill(os.getpid(), 9)", kind: "signal", message: "SIGKILL"},
-	"timeout":       {text: "import time\ndef run(input):\n    print('kept', flush=True)\n    time.sleep(60)", kind: "timeout", adjust: []func(*toolstore.NewTool){timeout(0.5)}},
-	"a_set":         {text: "def run(input):\n    return {'items': [1, {'when': {1}}]}", kind: "not_serializable", field: "output.items.1.when", message: "type set"},
-	"a_nan":         {text: "def run(input):\n    return [float('nan')]", kind: "not_serializable", field: "output.0", message: "nan"},
-	"a_key":         {text: "def run(input):\n    return {(1, 2): 3}", kind: "not_serializable", field: "output", message: "key of type tuple"},
-	"itself":        {text: "def run(input):\n    x = []\n    x.append(x)\n    return x", kind: "not_serializable", field: "output.0", message: "itself"},
-	"a_surrogate":   {text: "def run(input):\n    return {'a': '\\ud800'}", kind: "not_serializable", field: "output.a", message: "half of a character"},
-	"too_large":     {text: "def run(input):\n    return 'x' * 300000", kind: "output_too_large", field: "output", message: "$OUTPUT_DIR"},
-	"wrong_type":    {text: "def run(input):\n    return {'n': 1.5}", kind: "invalid_output", field: "output.n", message: "INTEGER", adjust: []func(*toolstore.NewTool){output(toolstore.Field{Name: "n", FieldType: "INTEGER"})}},
-	"missing":       {text: "def run(input):\n    return {}", kind: "invalid_output", field: "output.n", message: "required", adjust: []func(*toolstore.NewTool){output(toolstore.Field{Name: "n", FieldType: "INTEGER", Required: true})}},
-	"no_object":     {text: "def run(input):\n    return [1]", kind: "invalid_output", field: "output", message: "an array", adjust: []func(*toolstore.NewTool){output()}},
-	"no_program":    {text: "import subprocess\ndef run(input):\n    subprocess.run(['ffmpeg-of-another-image'])", kind: "exception", message: "no program ffmpeg-of-another-image"},
-	"no_module":     {text: "def run(input):\n    import docxtpl_of_another_image", kind: "exception", message: "no such Python module"},
-	"no_key":        {text: "def run(input):\n    return anthropic_client.messages", kind: "exception", message: "anthropic_client needs ANTHROPIC_API_KEY, which is not configured"},
+	"exception": {text: "def inner():\n    raise ValueError('v')\ndef run(input):\n    inner()", kind: "exception",
+		message: "v", traceback: "in run\n    inner()"},
+	"late_syntax": {text: "def run(input):\n    return eval('1 +')", kind: "exception", message: "invalid syntax"},
+	"exit":        {text: "import sys\ndef run(input):\n    sys.exit(3)", kind: "exit", message: "status 3"},
+	"hard_exit":   {text: "import os\ndef run(input):\n    os._exit(4)", kind: "exit", message: "status 4"},
+	"signal": {text: "import os\ndef run(input):\n    os.kill(os.getpid(), 9)", kind: "signal",
+		message: "SIGKILL"},
+	"timeout": {text: "import time\ndef run(input):\n    print('kept', flush=True)\n    time.sleep(60)",
+		kind: "timeout", adjust: []func(*toolstore.NewTool){timeout(0.5)}},
+	"a_set": {text: "def run(input):\n    return {'items': [1, {'when': {1}}]}", kind: "not_serializable",
+		field: "output.items.1.when", message: "type set"},
+	"a_nan": {text: "def run(input):\n    return [float('nan')]", kind: "not_serializable", field: "output.0",
+		message: "nan"},
+	"a_key": {text: "def run(input):\n    return {(1, 2): 3}", kind: "not_serializable", field: "output",
+		message: "key of type tuple"},
+	"itself": {text: "def run(input):\n    x = []\n    x.append(x)\n    return x", kind: "not_serializable",
+		field: "output.0", message: "itself"},
+	"a_surrogate": {text: "def run(input):\n    return {'a': '\\ud800'}", kind: "not_serializable", field: "output.a",
+		message: "half of a character"},
+	"too_large": {text: "def run(input):\n    return 'x' * 300000", kind: "output_too_large", field: "output",
+		message: "$OUTPUT_DIR"},
+	"wrong_type": {text: "def run(input):\n    return {'n': 1.5}", kind: "invalid_output", field: "output.n",
+		message: "INTEGER", adjust: []func(*toolstore.NewTool){
+			output(toolstore.Field{Name: "n", FieldType: "INTEGER"})}},
+	"missing": {text: "def run(input):\n    return {}", kind: "invalid_output", field: "output.n",
+		message: "required", adjust: []func(*toolstore.NewTool){
+			output(toolstore.Field{Name: "n", FieldType: "INTEGER", Required: true})}},
+	"no_object": {text: "def run(input):\n    return [1]", kind: "invalid_output", field: "output",
+		message: "an array", adjust: []func(*toolstore.NewTool){output()}},
+	"no_program": {text: "import subprocess\ndef run(input):\n    subprocess.run(['ffmpeg-of-another-image'])",
+		kind: "exception", message: "no program ffmpeg-of-another-image"},
+	"no_module": {text: "def run(input):\n    import docxtpl_of_another_image", kind: "exception",
+		message: "no such Python module"},
+	"no_key": {text: "def run(input):\n    return anthropic_client.messages", kind: "exception",
+		message: "anthropic_client needs ANTHROPIC_API_KEY, which is not configured"},
 	"not_callable":  {text: "run = 5", kind: "no_run", message: "def run(input)"},
 	"while_loading": {text: "raise RuntimeError('r')\ndef run(input): pass", kind: "exception", message: "r"},
 }
@@ -200,7 +225,8 @@ func TestRunsFailByName(t *testing.T) {
 	for name, f := range failures {
 		b.make(t, tool(name, f.text, f.adjust...))
 		run := b.do(t, name, "")
-		if e := run.Error; run.State != toolstore.StateFailed || e == nil || e.Type != f.kind || e.Field != f.field || !strings.Contains(e.Message, f.message) || !strings.Contains(e.Traceback, f.traceback) {
+		if e := run.Error; run.State != toolstore.StateFailed || e == nil || e.Type != f.kind || e.Field != f.field ||
+			!strings.Contains(e.Message, f.message) || !strings.Contains(e.Traceback, f.traceback) {
 			t.Errorf("%s: %s %+v", name, run.State, e)
 		} else if strings.Contains(e.Traceback, "berth_tool") {
 			t.Errorf("%s: frames that are not the tool's: %s", name, e.Traceback)
@@ -214,12 +240,14 @@ func TestRunsFailByName(t *testing.T) {
 func TestCodeIsCheckedWhenItIsStored(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
 	for text, words := range map[string]string{
-		"def run(input):\n  x = = 1": "SyntaxError", "def other(input): pass": "defines no function run", "class A:\n  def run(self): pass": "no function run",
+		"def run(input):\n  x = = 1": "SyntaxError", "def other(input): pass": "defines no function run",
+		"class A:\n  def run(self): pass": "no function run",
 	} {
 		_, err := b.Create(context.Background(), owner, tool("t", text))
 		refused(t, err, proto.InvalidArgument, "configuration.code", words)
 	}
-	for i, text := range []string{"async def run(input): return 1", "run = lambda input: 1", "if True:\n  def run(input): return 1", "def real(input): return 1\nrun = real"} {
+	for i, text := range []string{"async def run(input): return 1", "run = lambda input: 1",
+		"if True:\n  def run(input): return 1", "def real(input): return 1\nrun = real"} {
 		name := "fine" + string(rune('a'+i))
 		b.make(t, tool(name, text))
 		if run := b.do(t, name, ""); string(run.Output) != "1" {
@@ -235,7 +263,8 @@ func TestVersions(t *testing.T) {
 	first := b.do(t, "v", "")
 	cfg := made.Configuration
 	cfg.Code = "import os\ndef run(input): return 2 if os.environ['TOKEN'].endswith('first-token') else 0"
-	if now, err := b.Change(ctx, owner, made.ID, toolstore.ChangeTool{Configuration: &cfg}); err != nil || now.Version != 2 || len(now.EnvVariableNames) != 1 {
+	if now, err := b.Change(ctx, owner, made.ID, toolstore.ChangeTool{Configuration: &cfg}); err != nil ||
+		now.Version != 2 || len(now.EnvVariableNames) != 1 {
 		t.Fatalf("%+v %v", now, err)
 	}
 	if run := b.do(t, "v", ""); string(run.Output) != "2" || run.Version != 2 {
@@ -264,7 +293,8 @@ func TestVersions(t *testing.T) {
 	if run, err := b.GetRun(owner, first.ID); err != nil || string(run.Output) != "1" {
 		t.Errorf("its run is gone: %+v %v", run, err)
 	}
-	if list, more, err := b.Runs(owner, toolstore.Filter{Tool: "v", State: toolstore.StateSucceeded, Limit: 2}); err != nil || !more || len(list) != 2 || list[0].ID != old.ID {
+	if list, more, err := b.Runs(owner, toolstore.Filter{Tool: "v", State: toolstore.StateSucceeded,
+		Limit: 2}); err != nil || !more || len(list) != 2 || list[0].ID != old.ID {
 		t.Errorf("%+v %v %v", list, more, err)
 	}
 }
@@ -272,7 +302,9 @@ func TestVersions(t *testing.T) {
 func TestRunInANamedContainer(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
 	s := b.st.Create(t, proto.CreateContainer{})
-	b.make(t, tool("leave", "import os\ndef run(input):\n    open('/workspace/left', 'w').write('x') if os.access('/workspace', os.W_OK) else None\n    return os.environ['SECRET_ONE'][:3]", env(map[string]string{"SECRET_ONE": "abcdefgh-1234"})))
+	b.make(t, tool("leave", "import os\ndef run(input):\n    open('/workspace/left', 'w').write('x') if "+
+		"os.access('/workspace', os.W_OK) else None\n    return os.environ['SECRET_ONE'][:3]",
+		env(map[string]string{"SECRET_ONE": "abcdefgh-1234"})))
 	run, _, err := b.Run(context.Background(), owner, "leave", toolstore.RunRequest{Container: s.ID()})
 	if err != nil || run.State != toolstore.StateSucceeded || run.Container != s.ID() {
 		t.Fatalf("%+v %+v %v", run, run.Error, err)
@@ -285,7 +317,8 @@ func TestRunInANamedContainer(t *testing.T) {
 	if err != nil || end.Result.Result == nil || strings.Contains(end.Result.Result.Stdout, "abcdefgh") {
 		t.Errorf("the container has the tool's environment: %+v %v", end, err)
 	}
-	_, _, err = b.Run(context.Background(), owner, "leave", toolstore.RunRequest{Container: "container_0000000000000000000000"})
+	_, _, err = b.Run(context.Background(), owner, "leave", toolstore.RunRequest{
+		Container: "container_0000000000000000000000"})
 	if proto.CodeOf(err) != proto.NotFound {
 		t.Errorf("%v", err)
 	}
@@ -311,13 +344,18 @@ func TestIdempotencyKey(t *testing.T) {
 func TestSecretsAreHiddenAndSealed(t *testing.T) {
 	b := newBench(t, toolstore.Config{ProviderKeys: map[string]string{"OPENAI_API_KEY": "sk-provider-key-0123"}})
 	secret := "top secret value 42"
-	b.make(t, tool("leaky", "import os, sys\ndef run(input):\n    s = os.environ['S']\n    print(s)\n    print(s, file=sys.stderr)\n    if input.get('fail'): raise ValueError(s)\n    return {s: [s, os.environ['OPENAI_API_KEY'], os.environ['N']]}",
-		env(map[string]string{"S": secret, "N": "1"}), input(toolstore.Field{Name: "fail", FieldType: "BOOLEAN"}, toolstore.Field{Name: "text", FieldType: "STRING"})))
+	b.make(t, tool("leaky", "import os, sys\ndef run(input):\n    s = os.environ['S']\n    print(s)\n    print(s, "+
+		"file=sys.stderr)\n    if input.get('fail'): raise ValueError(s)\n    return {s: [s, "+
+		"os.environ['OPENAI_API_KEY'], os.environ['N']]}",
+		env(map[string]string{"S": secret, "N": "1"}), input(toolstore.Field{Name: "fail", FieldType: "BOOLEAN"},
+			toolstore.Field{Name: "text", FieldType: "STRING"})))
 	run := b.do(t, "leaky", `{"text": "top secret value 42"}`)
-	if string(run.Output) != `{"[redacted]":["[redacted]","[redacted]","1"]}` || strings.Join(run.Logs.Stdout, "") != "[redacted]\n" || string(run.Input) != `{"text":"[redacted]"}` {
+	if string(run.Output) != `{"[redacted]":["[redacted]","[redacted]","1"]}` ||
+		strings.Join(run.Logs.Stdout, "") != "[redacted]\n" || string(run.Input) != `{"text":"[redacted]"}` {
 		t.Errorf("%s %q %s %+v", run.Output, run.Logs, run.Input, run.Error)
 	}
-	if run := b.do(t, "leaky", `{"fail": true}`); run.Error == nil || strings.Contains(run.Error.Message+run.Error.Traceback, secret) || run.Error.Message != "[redacted]" {
+	if run := b.do(t, "leaky", `{"fail": true}`); run.Error == nil ||
+		strings.Contains(run.Error.Message+run.Error.Traceback, secret) || run.Error.Message != "[redacted]" {
 		t.Errorf("%+v", run.Error)
 	}
 	b.close()
@@ -341,7 +379,9 @@ func TestSecretsAreHiddenAndSealed(t *testing.T) {
 
 func TestNetworkIsRefused(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
-	b.make(t, tool("fetch", "def run(input): return 1", func(r *toolstore.NewTool) { r.Configuration.AllowNetwork = true }))
+	b.make(t, tool("fetch", "def run(input): return 1", func(r *toolstore.NewTool) {
+		r.Configuration.AllowNetwork = true
+	}))
 	_, _, err := b.Run(context.Background(), owner, "fetch", toolstore.RunRequest{})
 	refused(t, err, proto.Unsupported, "configuration.allow_network", "--network-max open")
 }
@@ -350,13 +390,16 @@ func TestHostsOfVariables(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
 	hosts := func(network bool, env map[string]string) func(*toolstore.NewTool) {
 		return func(r *toolstore.NewTool) {
-			r.Configuration.AllowNetwork, r.Configuration.EnvVariables, r.Configuration.EnvHosts = network, env, map[string][]string{"KEY": {"api.example.com"}}
+			r.Configuration.AllowNetwork, r.Configuration.EnvVariables, r.Configuration.EnvHosts = network, env,
+				map[string][]string{"KEY": {"api.example.com"}}
 		}
 	}
-	_, err := b.Create(context.Background(), owner, tool("fetch", "def run(input): return 1", hosts(false, map[string]string{"KEY": "value"})))
+	_, err := b.Create(context.Background(), owner, tool("fetch", "def run(input): return 1",
+		hosts(false, map[string]string{"KEY": "value"})))
 	refused(t, err, proto.InvalidArgument, "configuration.env_hosts", "allow_network")
 	// There is no proxy under this bench; TestSecretsAtTheProxy has one.
-	_, err = b.Create(context.Background(), owner, tool("fetch", "def run(input): return 1", hosts(true, map[string]string{"KEY": "value"})))
+	_, err = b.Create(context.Background(), owner, tool("fetch", "def run(input): return 1",
+		hosts(true, map[string]string{"KEY": "value"})))
 	refused(t, err, proto.Unsupported, "configuration.env_hosts", "network")
 }
 

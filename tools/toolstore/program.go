@@ -52,13 +52,16 @@ func program(name, text string, input []byte, check bool) string {
 		flag = "True"
 	}
 	// What Go quotes in ASCII, Python reads as the same text.
-	return fmt.Sprintf("%s\n\nberth_tool(%q, %s, %s, %d, %s)\n", driver, name, strconv.QuoteToASCII(text), strconv.QuoteToASCII(string(input)), maxOutput, flag)
+	return fmt.Sprintf("%s\n\nberth_tool(%q, %s, %s, %d, %s)\n", driver, name, strconv.QuoteToASCII(text),
+		strconv.QuoteToASCII(string(input)), maxOutput, flag)
 }
 
-// compile has an interpreter look at a tool's code, without running it. Where none can be had the tool is stored all the same, with a note.
+// compile has an interpreter look at a tool's code, without running it. Where none can be had the tool is stored all
+// the same, with a note.
 func (c *Catalog) compile(ctx context.Context, owner string, t NewTool) (note string, err error) {
 	var out code.Outcome
-	req := code.Program{Code: program(t.Name, t.Configuration.Code, nil, true), Shown: "checking tool " + t.Name, TimeoutSeconds: compileTimeout}
+	req := code.Program{Code: program(t.Name, t.Configuration.Code, nil, true), Shown: "checking tool " + t.Name,
+		TimeoutSeconds: compileTimeout}
 	err = c.cfg.Code.Once(ctx, owner, req, func(o code.Outcome) error { out = o; return nil })
 	if ctx.Err() != nil {
 		return "", ctx.Err()
@@ -73,17 +76,20 @@ func (c *Catalog) compile(ctx context.Context, owner string, t NewTool) (note st
 	case t0.Error == nil:
 		return "", nil
 	case t0.Error.Type == ErrorNoRun:
-		return "", invalid("configuration.code", "configuration.code: the code defines no function run; write def run(input): …")
+		return "", invalid("configuration.code", "configuration.code: the code defines no function run; write def "+
+			"run(input): …")
 	}
-	return "", invalid("configuration.code", "configuration.code: %s: %s", cut(t0.Error.Name, 80), cut(printable(t0.Error.Message), 500))
+	return "", invalid("configuration.code", "configuration.code: %s: %s", cut(t0.Error.Name, 80),
+		cut(printable(t0.Error.Message), 500))
 }
 
-// toldIn finds what the driver told, which is the last of its kind: the tool's code may have told something like it before, and then
-// told it of itself.
+// toldIn finds what the driver told, which is the last of its kind: the tool's code may have told something like it
+// before, and then told it of itself.
 func toldIn(out code.Outcome) (t told, ok bool) {
 	for _, b := range slices.Backward(out.Rich) {
 		var text string
-		if raw, is := b[tellType]; is && json.Unmarshal(raw, &text) == nil && json.Unmarshal([]byte(text), &t) == nil && (t.Error != nil || t.Output != nil) {
+		if raw, is := b[tellType]; is && json.Unmarshal(raw, &text) == nil && json.Unmarshal([]byte(text), &t) == nil &&
+			(t.Error != nil || t.Output != nil) {
 			return t, true
 		}
 	}
@@ -100,9 +106,11 @@ func (r *Run) read(out code.Outcome, schema []Field) {
 		r.Error = t.Error.bounded()
 	case out.ErrorDetail != nil:
 		d := out.ErrorDetail
-		r.Error = &RunError{Type: d.Name, Message: cut(d.Message, maxMessage), Traceback: cut(d.Traceback, maxTraceback), ReturnCode: d.ReturnCode}
+		r.Error = &RunError{Type: d.Name, Message: cut(d.Message, maxMessage), Traceback: cut(d.Traceback,
+			maxTraceback), ReturnCode: d.ReturnCode}
 	case !ok || len(*t.Output) > maxOutput:
-		r.Error = &RunError{Type: ErrorExit, Message: "the code ended without giving anything back; return from run instead"}
+		r.Error = &RunError{Type: ErrorExit,
+			Message: "the code ended without giving anything back; return from run instead"}
 	default:
 		r.Error = r.take([]byte(*t.Output), schema)
 	}
@@ -125,19 +133,24 @@ func (e *toldError) bounded() *RunError {
 	out.Message, out.Traceback = cut(e.Message, maxMessage), cut(e.Traceback, maxTraceback)
 	switch {
 	case e.Program != "":
-		out.Message = fmt.Sprintf("%s: the image has no program %s; %s", out.Message, cut(e.Program, 80), whoHas(programsOfFull, e.Program))
+		out.Message = fmt.Sprintf("%s: the image has no program %s; %s", out.Message, cut(e.Program, 80),
+			whoHas(programsOfFull, e.Program))
 	case e.Module != "":
-		out.Message = fmt.Sprintf("%s: the image has no such Python module; %s", out.Message, whoHas(modulesOfFull, e.Module))
+		out.Message = fmt.Sprintf("%s: the image has no such Python module; %s", out.Message,
+			whoHas(modulesOfFull, e.Module))
 	}
 	return &out
 }
 
 // What the image full has beyond base, as far as tools are known to ask for it.
 var (
-	programsOfFull = []string{"ffmpeg", "ffprobe", "convert", "identify", "magick", "gs", "pdftotext", "pdftoppm", "pdfinfo", "tesseract", "pandoc", "soffice", "libreoffice", "dot",
+	programsOfFull = []string{"ffmpeg", "ffprobe", "convert", "identify", "magick", "gs", "pdftotext", "pdftoppm",
+		"pdfinfo", "tesseract", "pandoc", "soffice", "libreoffice", "dot",
 		"node", "npm", "npx", "tsc", "Rscript", "R", "java", "javac", "jshell"}
-	modulesOfFull = []string{"openai", "anthropic", "google", "groq", "cohere", "mistralai", "together", "boto3", "botocore", "requests", "httpx", "tenacity", "pydantic", "jsonschema",
-		"numpy", "pandas", "PIL", "docx", "docxtpl", "pptx", "reportlab", "scipy", "sklearn", "matplotlib", "aiohttp", "bs4", "yaml", "lxml", "openpyxl"}
+	modulesOfFull = []string{"openai", "anthropic", "google", "groq", "cohere", "mistralai", "together", "boto3",
+		"botocore", "requests", "httpx", "tenacity", "pydantic", "jsonschema",
+		"numpy", "pandas", "PIL", "docx", "docxtpl", "pptx", "reportlab", "scipy", "sklearn", "matplotlib", "aiohttp",
+		"bs4", "yaml", "lxml", "openpyxl"}
 )
 
 func whoHas(list []string, name string) string {

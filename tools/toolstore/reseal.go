@@ -7,8 +7,8 @@ import (
 	"berth/state/ledger"
 )
 
-// Reseal has the environments of all versions of tools, and the inputs of runs that keep one sealed, sealed anew; see vault.Rotate. Nothing of them is in
-// memory, so it does no harm to a daemon that has the ledger open, nor needs one.
+// Reseal has the environments of all versions of tools, and the inputs of runs that keep one sealed, sealed anew; see
+// vault.Rotate. Nothing of them is in memory, so it does no harm to a daemon that has the ledger open, nor needs one.
 func Reseal(db *ledger.DB, reseal func(name, sealed string) (string, error)) (changed, closed int, err error) {
 	err = db.Update(func(tx *ledger.Tx) error {
 		changed, closed = 0, 0

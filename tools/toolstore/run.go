@@ -38,7 +38,8 @@ var States = []State{StateParked, StateRunning, StateSucceeded, StateFailed, Sta
 // Over reports whether nothing will happen to a run any more.
 func (s State) Over() bool { return s != StateParked && s != StateRunning }
 
-// Types of errors beside the reasons for which a command ends, such as "timeout" and "out_of_memory", and the codes of errors of the daemon.
+// Types of errors beside the reasons for which a command ends, such as "timeout" and "out_of_memory", and the codes
+// of errors of the daemon.
 const (
 	ErrorException     = "exception"
 	ErrorSyntax        = "syntax_error"
@@ -51,13 +52,15 @@ const (
 
 // A RunRequest asks for a run of a tool.
 type RunRequest struct {
-	Input          json.RawMessage `json:"input,omitempty"`           // an object; default {}
-	Version        int64           `json:"version,omitempty"`         // default the current one
-	Container      string          `json:"container,omitempty"`       // where; default: one that is made for the run and deleted
-	Image          string          `json:"image,omitempty"`           // of the container that is made
-	Files          []string        `json:"files,omitempty"`           // stored files to put into $INPUT_DIR first
-	Background     bool            `json:"background,omitempty"`      // answer as soon as it has begun
-	IdempotencyKey string          `json:"idempotency_key,omitempty"` // the same key with the same request is the same run, for as long as that is kept
+	Input   json.RawMessage `json:"input,omitempty"`   // an object; default {}
+	Version int64           `json:"version,omitempty"` // default the current one
+	// where; default: one that is made for the run and deleted
+	Container  string   `json:"container,omitempty"`
+	Image      string   `json:"image,omitempty"`      // of the container that is made
+	Files      []string `json:"files,omitempty"`      // stored files to put into $INPUT_DIR first
+	Background bool     `json:"background,omitempty"` // answer as soon as it has begun
+	// the same key with the same request is the same run, for as long as that is kept
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
 }
 
 // A Run is one use of a tool. Values of its secrets are replaced in all of it.
@@ -81,13 +84,15 @@ type Run struct {
 	CreatedAt   proto.Time         `json:"created_at"`
 	StartedAt   *proto.Time        `json:"started_at,omitempty"`
 	EndedAt     *proto.Time        `json:"ended_at,omitempty"`
-	ExpiresAt   *proto.Time        `json:"expires_at,omitempty"` // of a run that needs approval: when it is too late for that
-	Decision    *Decision          `json:"decision,omitempty"`
+	// of a run that needs approval: when it is too late for that
+	ExpiresAt *proto.Time `json:"expires_at,omitempty"`
+	Decision  *Decision   `json:"decision,omitempty"`
 }
 
 // A RunError says how a run failed.
 type RunError struct {
-	Type       string `json:"type"`                  // "exception", "timeout", "out_of_memory", "exit", "not_serializable", "invalid_output", …
+	// "exception", "timeout", "out_of_memory", "exit", "not_serializable", "invalid_output", …
+	Type       string `json:"type"`
 	Name       string `json:"name,omitempty"`        // of the exception
 	Message    string `json:"message"`               // for people
 	Traceback  string `json:"traceback,omitempty"`   // of the tool's own frames
@@ -110,11 +115,13 @@ type runRecord struct {
 	Asked []string `json:"asked,omitempty"` // stored files
 	Key   string   `json:"key,omitempty"`   // idempotency key
 	Hash  string   `json:"hash,omitempty"`  // of what was asked for with it
-	Kept  string   `json:"kept,omitempty"`  // of a parked run, where Input has secrets replaced: the input, sealed under the run's ID
+	// of a parked run, where Input has secrets replaced: the input, sealed under the run's ID
+	Kept string `json:"kept,omitempty"`
 }
 
-// Run runs a tool, and gives the run when it is over, or at once where it is parked or to go on in the background. One that goes on in the background,
-// or has an idempotency key, does not end with ctx. replayed says that the run is that of an earlier request with the same key.
+// Run runs a tool, and gives the run when it is over, or at once where it is parked or to go on in the background.
+// One that goes on in the background, or has an idempotency key, does not end with ctx. replayed says that the run is
+// that of an earlier request with the same key.
 func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (run Run, replayed bool, err error) {
 	r, v, err := c.find(owner, name, req.Version)
 	if err != nil {
@@ -136,7 +143,8 @@ func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (
 		return Run{}, false, err
 	}
 	if rec.State == StateParked {
-		return rec.Run, replayed, nil // as it was written: somebody may have decided about it since, and whoever asked was to be told that it waits
+		// as it was written: somebody may have decided about it since, and whoever asked was to be told that it waits
+		return rec.Run, replayed, nil
 	}
 	if !replayed && rec.State == StateRunning {
 		alone := ctx
@@ -173,12 +181,14 @@ func (c *Catalog) prepare(ctx context.Context, r toolRecord, v versionRecord, re
 	}
 	now := c.cfg.Now()
 	rec := runRecord{Owner: r.Owner, Image: req.Image, Asked: req.Files, Key: req.IdempotencyKey, Run: Run{
-		ID: proto.ID(runPrefix, uuid.Must(uuid.NewV7())), ToolID: r.ID, Tool: r.Name, Version: v.Version, State: StateRunning, Input: text,
+		ID: proto.ID(runPrefix, uuid.Must(uuid.NewV7())), ToolID: r.ID, Tool: r.Name, Version: v.Version,
+		State: StateRunning, Input: text,
 		Logs: code.Logs{Stdout: []string{}, Stderr: []string{}}, Files: []proto.BashOutput{}, Container: req.Container,
 		RequestedBy: proto.Actor(ctx), CreatedAt: proto.At(now),
 	}}
 	if len(dropped) > 0 {
-		rec.Notes = []string{cut("fields of the input that input_schema does not have were left out: "+strings.Join(dropped, ", "), 1000)}
+		rec.Notes = []string{cut("fields of the input that input_schema does not have were left out: "+strings.Join(
+			dropped, ", "), 1000)}
 	}
 	if v.ApprovalAction == ApprovalReview {
 		rec.State, rec.ExpiresAt = StateParked, proto.AtOrNil(now.Add(c.cfg.ParkTime))
@@ -194,13 +204,15 @@ func (c *Catalog) prepare(ctx context.Context, r toolRecord, v versionRecord, re
 func (c *Catalog) checkRequest(req RunRequest) error {
 	switch {
 	case len(req.Input) > MaxInput:
-		return proto.Errorf(proto.TooLarge, "", "input", "input has %d bytes; %d is the limit; upload what is large as a file and name it in files", len(req.Input), MaxInput)
+		return proto.Errorf(proto.TooLarge, "", "input", "input has %d bytes; %d is the limit; upload what is large "+
+			"as a file and name it in files", len(req.Input), MaxInput)
 	case req.Version < 0:
 		return invalid("version", "version must be one of the tool's, or left out for the current one")
 	case req.Container != "" && req.Image != "":
 		return invalid("image", "image is for a container that is made; leave it out where container names one")
 	case !proto.ValidRetryKey(req.IdempotencyKey):
-		return invalid("idempotency_key", "the idempotency key must be 1 to %d printable ASCII characters", proto.MaxRetryKey)
+		return invalid("idempotency_key", "the idempotency key must be 1 to %d printable ASCII characters",
+			proto.MaxRetryKey)
 	}
 	return nil
 }
@@ -217,11 +229,14 @@ func (c *Catalog) checkContainer(r toolRecord, cfg Configuration, container stri
 	has := s.Info().Network.Mode.Covers(proto.NetworkAllowlist)
 	switch {
 	case len(cfg.EnvHosts) > 0:
-		return proto.Errorf(proto.Conflict, "", "container", "tool %s has env_hosts, which belong to a container that is made for its run; leave container out", r.Name)
+		return proto.Errorf(proto.Conflict, "", "container", "tool %s has env_hosts, which belong to a container "+
+			"that is made for its run; leave container out", r.Name)
 	case has && !cfg.AllowNetwork:
-		return proto.Errorf(proto.Conflict, "", "container", "tool %s has no allow_network, and container %s has a network; name one without, or none", r.Name, container)
+		return proto.Errorf(proto.Conflict, "", "container", "tool %s has no allow_network, and container %s has a "+
+			"network; name one without, or none", r.Name, container)
 	case !has && cfg.AllowNetwork:
-		return proto.Errorf(proto.Conflict, "", "container", "tool %s has allow_network, and container %s has no network; name one that was created with it, or none", r.Name, container)
+		return proto.Errorf(proto.Conflict, "", "container", "tool %s has allow_network, and container %s has no "+
+			"network; name one that was created with it, or none", r.Name, container)
 	}
 	return nil
 }
@@ -238,7 +253,9 @@ func hashOf(req RunRequest) (string, error) {
 func (c *Catalog) checkNetwork(name string, cfg Configuration) error {
 	if n := cfg.network(); !c.cfg.NetworkMax.Covers(n.Mode) {
 		return proto.Errorf(proto.Unsupported, "", "configuration.allow_network",
-			"tool %s has allow_network, and this daemon does not give containers the network %q; its operator can allow it with --network-max %s, or change the tool to allow_network false if it can do without", name, n.Mode, n.Mode)
+			"tool %s has allow_network, and this daemon does not give containers the network %q; its operator can "+
+				"allow it with --network-max %s, or change the tool to allow_network false if it can do without", name,
+			n.Mode, n.Mode)
 	}
 	return nil
 }
@@ -289,7 +306,8 @@ func withKey(tx *ledger.Tx, r runRecord) (*runRecord, error) {
 		return nil, err
 	}
 	if old.Hash != r.Hash {
-		return nil, proto.Errorf(proto.Conflict, "", r.Key, "idempotency key %q was used for another request; use a new key for each new request", r.Key)
+		return nil, proto.Errorf(proto.Conflict, "", r.Key, "idempotency key %q was used for another request; use a "+
+			"new key for each new request", r.Key)
 	}
 	return &old, nil
 }
@@ -330,7 +348,8 @@ func (r *runRecord) cover(env map[string]string) {
 }
 
 // launch begins a run that is recorded as running. What it gives is closed once the run is over and that is recorded.
-func (c *Catalog) launch(ctx context.Context, rec runRecord, v versionRecord, env map[string]string, input []byte) <-chan struct{} {
+func (c *Catalog) launch(ctx context.Context, rec runRecord, v versionRecord, env map[string]string,
+	input []byte) <-chan struct{} {
 	done := make(chan struct{})
 	c.mu.Lock()
 	closed := c.closed
@@ -351,7 +370,8 @@ func (c *Catalog) launch(ctx context.Context, rec runRecord, v versionRecord, en
 		defer unhook()
 		c.perform(ctx, &rec, v, env, input)
 		if err := c.finish(rec); err != nil {
-			c.cfg.Log.Error("recording the end of a tool's run; the next start takes it for lost", "run", rec.ID, "error", err)
+			c.cfg.Log.Error("recording the end of a tool's run; the next start takes it for lost", "run", rec.ID,
+				"error", err)
 		}
 	}()
 	return done
@@ -362,8 +382,10 @@ func (c *Catalog) perform(ctx context.Context, rec *runRecord, v versionRecord, 
 	swapped, rest := v.Configuration.cut(env)
 	secrets, plain := split(rest)
 	req := code.Program{
-		Code: program(rec.Tool, v.Configuration.Code, input, false), Shown: fmt.Sprintf("tool %s, version %d, %s", rec.Tool, rec.Version, rec.ID),
-		Container: rec.Container, Image: rec.Image, Network: v.Configuration.network(), NetworkSecrets: swapped, Files: rec.Asked, Env: plain, Secrets: secrets,
+		Code: program(rec.Tool, v.Configuration.Code, input, false), Shown: fmt.Sprintf("tool %s, version %d, %s",
+			rec.Tool, rec.Version, rec.ID),
+		Container: rec.Container, Image: rec.Image, Network: v.Configuration.network(), NetworkSecrets: swapped,
+		Files: rec.Asked, Env: plain, Secrets: secrets,
 		TimeoutSeconds: v.Configuration.TimeoutSeconds, MaxOutputBytes: maxLogs,
 	}
 	if rec.Container != "" { // which has one already
@@ -392,7 +414,8 @@ func (c *Catalog) perform(ctx context.Context, rec *runRecord, v versionRecord, 
 }
 
 func lostError() *RunError {
-	return &RunError{Type: string(proto.EndLost), Message: "the daemon ended while this ran; how far it came is unknown, so it was not begun again; run the tool anew if that does no harm"}
+	return &RunError{Type: string(proto.EndLost), Message: "the daemon ended while this ran; how far it came is " +
+		"unknown, so it was not begun again; run the tool anew if that does no harm"}
 }
 
 // finish records the end of a run.

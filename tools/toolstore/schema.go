@@ -28,7 +28,8 @@ const (
 	maxDescription = 4096 // bytes, of a field and of a tool
 )
 
-// A Field is one of a tool's input, or of its output. A schema is a list of them; it is flat: what is inside of objects is the code's to check.
+// A Field is one of a tool's input, or of its output. A schema is a list of them; it is flat: what is inside of
+// objects is the code's to check.
 type Field struct {
 	Name        string `json:"name"`
 	FieldType   string `json:"field_type"`
@@ -49,7 +50,8 @@ func checkSchema(path string, fields []Field) error {
 			return err
 		}
 		if first, twice := seen[f.Name]; twice {
-			return invalid(at+".name", "%s.name: the field %q is there already, as %s.%d; leave one of them out", at, f.Name, path, first)
+			return invalid(at+".name", "%s.name: the field %q is there already, as %s.%d; leave one of them out", at,
+				f.Name, path, first)
 		}
 		seen[f.Name] = i
 	}
@@ -59,11 +61,14 @@ func checkSchema(path string, fields []Field) error {
 func (f Field) checkSelf(at string) error {
 	switch {
 	case !validName(f.Name, "_-.", maxFieldName):
-		return invalid(at+".name", "%s.name: %.80q is no field's name; use 1 to %d letters, digits, '_', '-' and '.'", at, f.Name, maxFieldName)
+		return invalid(at+".name", "%s.name: %.80q is no field's name; use 1 to %d letters, digits, '_', '-' and '.'",
+			at, f.Name, maxFieldName)
 	case len(f.Description) > maxDescription:
-		return invalid(at+".description", "%s.description has %d bytes; %d is the limit", at, len(f.Description), maxDescription)
+		return invalid(at+".description", "%s.description has %d bytes; %d is the limit", at, len(f.Description),
+			maxDescription)
 	case f.ItemsType != "" && f.FieldType != typeArray:
-		return invalid(at+".items_type", "%s.items_type: only a field of type %s has items; leave it out", at, typeArray)
+		return invalid(at+".items_type", "%s.items_type: only a field of type %s has items; leave it out", at,
+			typeArray)
 	}
 	if err := checkType(at+".field_type", f.FieldType); err != nil {
 		return err

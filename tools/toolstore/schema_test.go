@@ -15,23 +15,32 @@ func TestSchemasAreChecked(t *testing.T) {
 		many[i] = Field{Name: strings.Repeat("f", 1+i%60) + string(rune('a'+i/60)), FieldType: "STRING"}
 	}
 	for want, fields := range map[string][]Field{
-		`s.0.field_type: "string" is not a type; types are upper case, so write "STRING"`: {{Name: "a", FieldType: "string"}},
-		`s.1.field_type: "Integer" is not a type; types are upper case`:                   {{Name: "a", FieldType: "STRING"}, {Name: "b", FieldType: "Integer"}},
-		`s.0.field_type: "" is not a type; use one of STRING, INTEGER`:                    {{Name: "a"}},
-		`s.0.field_type: "DATE" is not a type`:                                            {{Name: "a", FieldType: "DATE"}},
-		`s.0.items_type: "string" is not a type; types are upper case`:                    {{Name: "a", FieldType: "ARRAY", ItemsType: "string"}},
-		`s.0.items_type: only a field of type ARRAY has items`:                            {{Name: "a", FieldType: "OBJECT", ItemsType: "STRING"}},
-		`s.0.name: "" is no field's name`:                                                 {{FieldType: "STRING"}},
-		`s.0.name: "a b" is no field's name`:                                              {{Name: "a b", FieldType: "STRING"}},
-		`s.1.name: the field "a" is there already, as s.0`:                                {{Name: "a", FieldType: "STRING"}, {Name: "a", FieldType: "NUMBER"}},
-		`s has 129 fields; 128 is the limit`:                                              many,
+		`s.0.field_type: "string" is not a type; types are upper case, so write "STRING"`: {
+			{Name: "a", FieldType: "string"}},
+		`s.1.field_type: "Integer" is not a type; types are upper case`: {
+			{Name: "a", FieldType: "STRING"}, {Name: "b", FieldType: "Integer"}},
+		`s.0.field_type: "" is not a type; use one of STRING, INTEGER`: {{Name: "a"}},
+		`s.0.field_type: "DATE" is not a type`: {
+			{Name: "a", FieldType: "DATE"}},
+		`s.0.items_type: "string" is not a type; types are upper case`: {
+			{Name: "a", FieldType: "ARRAY", ItemsType: "string"}},
+		`s.0.items_type: only a field of type ARRAY has items`: {
+			{Name: "a", FieldType: "OBJECT", ItemsType: "STRING"}},
+		`s.0.name: "" is no field's name`: {{FieldType: "STRING"}},
+		`s.0.name: "a b" is no field's name`: {
+			{Name: "a b", FieldType: "STRING"}},
+		`s.1.name: the field "a" is there already, as s.0`: {
+			{Name: "a", FieldType: "STRING"}, {Name: "a", FieldType: "NUMBER"}},
+		`s has 129 fields; 128 is the limit`: many,
 	} {
-		if err := checkSchema("s", fields); proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), want) {
+		if err := checkSchema("s", fields); proto.CodeOf(err) != proto.InvalidArgument ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	for _, kind := range FieldTypes {
-		if err := checkSchema("s", []Field{{Name: "a-b_c.D9", FieldType: kind}, {Name: "list", FieldType: "ARRAY", ItemsType: kind}}); err != nil {
+		if err := checkSchema("s", []Field{{Name: "a-b_c.D9", FieldType: kind}, {Name: "list", FieldType: "ARRAY",
+			ItemsType: kind}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -39,23 +48,33 @@ func TestSchemasAreChecked(t *testing.T) {
 
 func TestToolsAreChecked(t *testing.T) {
 	good := func() NewTool {
-		return NewTool{Name: "t", ToolType: "code_runner", Configuration: Configuration{Type: "CodeRunner", Runtime: "python", Code: "def run(input): pass"}}
+		return NewTool{Name: "t", ToolType: "code_runner", Configuration: Configuration{Type: "CodeRunner",
+			Runtime: "python", Code: "def run(input): pass"}}
 	}
 	if tool := good(); tool.check() != nil {
 		t.Fatal(tool.check())
 	}
 	for item, spoil := range map[string]func(*NewTool){
-		"name":                              func(t *NewTool) { t.Name = "a/b" },
-		"description":                       func(t *NewTool) { t.Description = strings.Repeat("d", 5000) },
-		"tool_type":                         func(t *NewTool) { t.ToolType = "CODE_RUNNER" },
-		"approval_action":                   func(t *NewTool) { t.ApprovalAction = "Review" },
-		"configuration.type":                func(t *NewTool) { t.Configuration.Type = "coderunner" },
-		"configuration.runtime":             func(t *NewTool) { t.Configuration.Runtime = "Python" },
-		"configuration.code":                func(t *NewTool) { t.Configuration.Code = " \n" },
-		"configuration.timeout_seconds":     func(t *NewTool) { t.Configuration.TimeoutSeconds = -1 },
-		"configuration.env_variables":       func(t *NewTool) { t.Configuration.EnvVariables = map[string]string{"1A": "x"} },
-		"configuration.env_variables.A":     func(t *NewTool) { t.Configuration.EnvVariables = map[string]string{"A": "\x00"} },
-		"configuration.input_schema.0.name": func(t *NewTool) { t.Configuration.InputSchema = []Field{{FieldType: "STRING"}} },
+		"name":                          func(t *NewTool) { t.Name = "a/b" },
+		"description":                   func(t *NewTool) { t.Description = strings.Repeat("d", 5000) },
+		"tool_type":                     func(t *NewTool) { t.ToolType = "CODE_RUNNER" },
+		"approval_action":               func(t *NewTool) { t.ApprovalAction = "Review" },
+		"configuration.type":            func(t *NewTool) { t.Configuration.Type = "coderunner" },
+		"configuration.runtime":         func(t *NewTool) { t.Configuration.Runtime = "Python" },
+		"configuration.code":            func(t *NewTool) { t.Configuration.Code = " \n" },
+		"configuration.timeout_seconds": func(t *NewTool) { t.Configuration.TimeoutSeconds = -1 },
+		"configuration.env_variables": func(t *NewTool) {
+			t.Configuration.EnvVariables = map[string]string{
+				"1A": "x"}
+		},
+		"configuration.env_variables.A": func(t *NewTool) {
+			t.Configuration.EnvVariables = map[string]string{
+				"A": "\x00"}
+		},
+		"configuration.input_schema.0.name": func(t *NewTool) {
+			t.Configuration.InputSchema = []Field{
+				{FieldType: "STRING"}}
+		},
 		"configuration.output_schema.0.items_type": func(t *NewTool) {
 			t.Configuration.OutputSchema = []Field{{Name: "a", FieldType: "ARRAY", ItemsType: "x"}}
 		},
@@ -73,8 +92,10 @@ func TestToolsAreChecked(t *testing.T) {
 }
 
 var typedFields = []Field{
-	{Name: "s", FieldType: "STRING"}, {Name: "i", FieldType: "INTEGER"}, {Name: "n", FieldType: "NUMBER"}, {Name: "b", FieldType: "BOOLEAN"},
-	{Name: "a", FieldType: "ARRAY"}, {Name: "o", FieldType: "OBJECT"}, {Name: "l", FieldType: "ARRAY", ItemsType: "INTEGER"}, {Name: "must", FieldType: "STRING", Required: true},
+	{Name: "s", FieldType: "STRING"}, {Name: "i", FieldType: "INTEGER"}, {Name: "n", FieldType: "NUMBER"},
+	{Name: "b", FieldType: "BOOLEAN"},
+	{Name: "a", FieldType: "ARRAY"}, {Name: "o", FieldType: "OBJECT"}, {Name: "l", FieldType: "ARRAY",
+		ItemsType: "INTEGER"}, {Name: "must", FieldType: "STRING", Required: true},
 }
 
 func TestInputIsCheckedAndFiltered(t *testing.T) {
@@ -92,13 +113,20 @@ func TestInputIsCheckedAndFiltered(t *testing.T) {
 		}
 	}
 	for in, item := range map[string]string{
-		``: "input.must", `{}`: "input.must", `{"must":null}`: "input.must", `{"must":1}`: "input.must", `[]`: "input", `{"must":"x","must":"y"}`: "input", `{"must":"x"}x`: "input",
-		`{"must":"x","i":1.5}`: "input.i", `{"must":"x","i":"1"}`: "input.i", `{"must":"x","i":true}`: "input.i", `{"must":"x","i":1e300}`: "input.i",
-		`{"must":"x","b":0}`: "input.b", `{"must":"x","b":"true"}`: "input.b", `{"must":"x","n":"1"}`: "input.n", `{"must":"x","n":1e999}`: "input.n",
-		`{"must":"x","a":{}}`: "input.a", `{"must":"x","o":[]}`: "input.o", `{"must":"x","l":[1,2,"3"]}`: "input.l.2", `{"must":"x","l":[null]}`: "input.l.0",
-		"{\"must\":\"\xff\"}": "input", `{"must":"x","o":` + strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 71): "input.o" + strings.Repeat(".a", 64),
+		``: "input.must", `{}`: "input.must", `{"must":null}`: "input.must", `{"must":1}`: "input.must", `[]`: "input",
+		`{"must":"x","must":"y"}`: "input", `{"must":"x"}x`: "input",
+		`{"must":"x","i":1.5}`: "input.i", `{"must":"x","i":"1"}`: "input.i", `{"must":"x","i":true}`: "input.i",
+		`{"must":"x","i":1e300}`: "input.i",
+		`{"must":"x","b":0}`:     "input.b", `{"must":"x","b":"true"}`: "input.b", `{"must":"x","n":"1"}`: "input.n",
+		`{"must":"x","n":1e999}`: "input.n",
+		`{"must":"x","a":{}}`:    "input.a", `{"must":"x","o":[]}`: "input.o",
+		`{"must":"x","l":[1,2,"3"]}`: "input.l.2",
+		`{"must":"x","l":[null]}`:    "input.l.0",
+		"{\"must\":\"\xff\"}":        "input", `{"must":"x","o":` + strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat(
+			"}", 71): "input.o" + strings.Repeat(".a", 64),
 	} {
-		if _, _, err := checkInput(typedFields, []byte(in)); proto.CodeOf(err) != proto.InvalidArgument || proto.AsError(err).Item != item {
+		if _, _, err := checkInput(typedFields, []byte(in)); proto.CodeOf(err) != proto.InvalidArgument ||
+			proto.AsError(err).Item != item {
 			t.Errorf("%s: %v (%s), want one about %s", in, err, proto.AsError(err).Item, item)
 		}
 	}
@@ -140,7 +168,9 @@ func FuzzInput(f *testing.F) {
 
 // FuzzSchema checks that a schema is either refused by a path that is in it, or one by which values can be checked.
 func FuzzSchema(f *testing.F) {
-	f.Add([]byte(`[{"name":"a","field_type":"STRING","required":true},{"name":"b","field_type":"ARRAY","items_type":"OBJECT"}]`))
+	f.Add(
+		[]byte(
+			`[{"name":"a","field_type":"STRING","required":true},{"name":"b","field_type":"ARRAY","items_type":"OBJECT"}]`))
 	f.Add([]byte(`[{"name":"a","field_type":"string"}]`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var fields []Field
@@ -148,14 +178,16 @@ func FuzzSchema(f *testing.F) {
 			return
 		}
 		if err := checkSchema("s", fields); err != nil {
-			if e := proto.AsError(err); e.Code != proto.InvalidArgument || !strings.HasPrefix(e.Item, "s") || !strings.Contains(e.Message, e.Item) {
+			if e := proto.AsError(err); e.Code != proto.InvalidArgument || !strings.HasPrefix(e.Item, "s") ||
+				!strings.Contains(e.Message, e.Item) {
 				t.Fatalf("%v", err)
 			}
 			return
 		}
 		object := map[string]any{}
 		for _, f := range fields {
-			object[f.Name] = map[string]any{"STRING": "x", "INTEGER": json.Number("1"), "NUMBER": json.Number("1.5"), "BOOLEAN": true, "ARRAY": []any{}, "OBJECT": map[string]any{}}[f.FieldType]
+			object[f.Name] = map[string]any{"STRING": "x", "INTEGER": json.Number("1"), "NUMBER": json.Number("1.5"),
+				"BOOLEAN": true, "ARRAY": []any{}, "OBJECT": map[string]any{}}[f.FieldType]
 		}
 		if out, err := checkFields("input", fields, maps.Clone(object)); err != nil || len(out) != len(object) {
 			t.Fatalf("%v %v", out, err)
@@ -165,9 +197,11 @@ func FuzzSchema(f *testing.F) {
 
 func TestProviderKeys(t *testing.T) {
 	for pair, want := range map[[2]string]string{
-		{"OPENAI_API_KEY", "sk-1234"}: "", {"x", "sk-1234"}: "one of OPENAI_API_KEY", {"", ""}: "one of", {"GEMINI_API_KEY", "abc"}: "GEMINI_API_KEY is no key", {"GEMINI_API_KEY", ""}: "is no key",
+		{"OPENAI_API_KEY", "sk-1234"}: "", {"x", "sk-1234"}: "one of OPENAI_API_KEY", {"", ""}: "one of",
+		{"GEMINI_API_KEY", "abc"}: "GEMINI_API_KEY is no key", {"GEMINI_API_KEY", ""}: "is no key",
 	} {
-		if err := CheckProviderKey(pair[0], pair[1]); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := CheckProviderKey(pair[0], pair[1]); (err == nil) != (want == "") || err != nil &&
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", pair, err)
 		}
 	}

@@ -117,7 +117,8 @@ func hideIn(raw json.RawMessage, hide func(string) string) json.RawMessage {
 	if err != nil { // it was written by encode, or read by parse
 		return json.RawMessage("null")
 	}
-	if n := hide(string(raw)); n != string(raw) && json.Valid([]byte(n)) { // a secret that is a number, or goes over several values
+	// a secret that is a number, or goes over several values
+	if n := hide(string(raw)); n != string(raw) && json.Valid([]byte(n)) {
 		return json.RawMessage(n)
 	} else if n != string(raw) {
 		return json.RawMessage(`"[redacted]"`)

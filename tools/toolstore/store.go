@@ -116,7 +116,8 @@ func (c *Catalog) Create(ctx context.Context, owner string, req NewTool) (Tool, 
 		return Tool{}, err
 	}
 	now := c.cfg.Now()
-	r := toolRecord{ID: proto.ID(toolPrefix, uuid.Must(uuid.NewV7())), Owner: owner, Name: req.Name, Version: 1, Created: now}
+	r := toolRecord{ID: proto.ID(toolPrefix, uuid.Must(uuid.NewV7())), Owner: owner, Name: req.Name, Version: 1,
+		Created: now}
 	v, err := c.version(ctx, r, req)
 	if err != nil {
 		return Tool{}, err
@@ -143,7 +144,8 @@ func noted(t Tool, note string) Tool {
 
 // version is what req is kept as, r's newest.
 func (c *Catalog) version(ctx context.Context, r toolRecord, req NewTool) (versionRecord, error) {
-	v := versionRecord{Version: r.Version, Description: req.Description, Configuration: req.Configuration, ApprovalAction: req.ApprovalAction, Created: c.cfg.Now(), By: proto.CallerOf(ctx).KeyID}
+	v := versionRecord{Version: r.Version, Description: req.Description, Configuration: req.Configuration,
+		ApprovalAction: req.ApprovalAction, Created: c.cfg.Now(), By: proto.CallerOf(ctx).KeyID}
 	v.EnvNames = slices.Sorted(maps.Keys(req.Configuration.EnvVariables))
 	v.Configuration.EnvVariables = nil
 	if err := c.checkHosts(req.Configuration); err != nil {
@@ -154,8 +156,8 @@ func (c *Catalog) version(ctx context.Context, r toolRecord, req NewTool) (versi
 	return v, err
 }
 
-// checkHosts says whether variables may be put into requests to the hosts that are named. Of those that a version takes over from the one
-// before, the values were checked then.
+// checkHosts says whether variables may be put into requests to the hosts that are named. Of those that a version
+// takes over from the one before, the values were checked then.
 func (c *Catalog) checkHosts(cfg Configuration) error {
 	asked := map[string]proto.NetworkSecret{}
 	for name, hosts := range cfg.EnvHosts {
@@ -173,7 +175,8 @@ func (c *Catalog) checkHosts(cfg Configuration) error {
 func (v versionRecord) named() error {
 	for _, name := range slices.Sorted(maps.Keys(v.Configuration.EnvHosts)) {
 		if !slices.Contains(v.EnvNames, name) {
-			return invalid("configuration.env_hosts."+name, "configuration.env_hosts: there is no %.80q among env_variables; leave it out, or give its value", name)
+			return invalid("configuration.env_hosts."+name, "configuration.env_hosts: there is no %.80q among "+
+				"env_variables; leave it out, or give its value", name)
 		}
 	}
 	return nil
@@ -187,14 +190,20 @@ func free(tx *ledger.Tx, owner, name string) error {
 		return err
 	}
 	if taken {
-		return proto.Errorf(proto.AlreadyExists, "", name, "there is a tool of the name %s already; change it, which makes a new version, or choose another name", name)
+		return proto.Errorf(proto.AlreadyExists, "", name, "there is a tool of the name %s already; change it, "+
+			"which makes a new version, or choose another name", name)
 	}
 	n := 0
-	if err := tx.Scan(bucketNames, owner+"/", func(string, []byte) (bool, error) { n++; return true, nil }); err != nil {
+	if err := tx.Scan(bucketNames, owner+"/", func(string, []byte) (bool, error) {
+		n++
+		return true,
+			nil
+	}); err != nil {
 		return err
 	}
 	if n >= maxTools {
-		return proto.Errorf(proto.QuotaExceeded, "", name, "there are %d tools, which is the limit of one owner; delete one", n)
+		return proto.Errorf(proto.QuotaExceeded, "", name,
+			"there are %d tools, which is the limit of one owner; delete one", n)
 	}
 	return nil
 }
@@ -239,8 +248,8 @@ func (c *Catalog) Change(ctx context.Context, owner, name string, req ChangeTool
 	return noted(r.info(made), note), err
 }
 
-// supersede writes a version over the one that is current by now. What the request left out is that one's, and not the one's that Change began
-// with: of two changes at once, neither undoes the other.
+// supersede writes a version over the one that is current by now. What the request left out is that one's, and not
+// the one's that Change began with: of two changes at once, neither undoes the other.
 func (c *Catalog) supersede(tx *ledger.Tx, owner string, req ChangeTool, r *toolRecord, made *versionRecord) error {
 	now, v, err := find(tx, owner, r.ID, 0)
 	if err != nil {
@@ -295,7 +304,8 @@ func find(tx *ledger.Tx, owner, name string, version int64) (r toolRecord, v ver
 	}
 	known, err = tx.Get(bucketVersions, versionKey(r.ID, cmp.Or(version, r.Version)), &v)
 	if err == nil && !known {
-		err = proto.Errorf(proto.NotFound, "", "version", "tool %s has no version %d; its versions are listed with it, the newest %d are kept", r.Name, version, maxVersions)
+		err = proto.Errorf(proto.NotFound, "", "version", "tool %s has no version %d; its versions are listed with "+
+			"it, the newest %d are kept", r.Name, version, maxVersions)
 	}
 	return r, v, err
 }
@@ -313,7 +323,9 @@ func (c *Catalog) Get(owner, name string, version int64) (Tool, error) {
 func (c *Catalog) List(owner string) (list []Tool, err error) {
 	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		var ids []string
-		if err := ledger.Each(tx, bucketNames, owner+"/", func(_ string, id string) { ids = append(ids, id) }); err != nil {
+		if err := ledger.Each(tx, bucketNames, owner+"/", func(_ string, id string) {
+			ids = append(ids, id)
+		}); err != nil {
 			return err
 		}
 		for _, id := range ids {
@@ -335,7 +347,9 @@ func (c *Catalog) Versions(owner, name string) (list []Tool, err error) {
 		if err != nil {
 			return err
 		}
-		return ledger.Each(tx, bucketVersions, r.ID+"/", func(_ string, v versionRecord) { list = append(list, r.info(v)) })
+		return ledger.Each(tx, bucketVersions, r.ID+"/", func(_ string, v versionRecord) {
+			list = append(list, r.info(v))
+		})
 	})
 	slices.Reverse(list)
 	return list, err
@@ -364,7 +378,8 @@ func (c *Catalog) Delete(ctx context.Context, owner, name string) (id string, er
 			if run.ToolID != r.ID || run.State != StateParked {
 				return nil
 			}
-			return run.settle(tx, StateRefused, Decision{By: proto.Actor(ctx), At: proto.At(now), Reason: "the tool was deleted"})
+			return run.settle(tx, StateRefused, Decision{By: proto.Actor(ctx), At: proto.At(now),
+				Reason: "the tool was deleted"})
 		})
 	})
 	c.tell()

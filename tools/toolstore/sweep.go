@@ -99,7 +99,8 @@ func (c *Catalog) expire() (n int, err error) {
 			}
 			n++
 			rec.State, rec.EndedAt, rec.Kept = StateExpired, proto.AtOrNil(now), ""
-			rec.Error = &RunError{Type: string(StateExpired), Message: "nobody approved the run in time; run the tool again"}
+			rec.Error = &RunError{Type: string(StateExpired),
+				Message: "nobody approved the run in time; run the tool again"}
 			return rec.put(tx)
 		})
 	})

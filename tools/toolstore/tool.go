@@ -44,7 +44,8 @@ type Configuration struct {
 	TimeoutSeconds float64           `json:"timeout_seconds,omitzero"` // default 30
 	AllowNetwork   bool              `json:"allow_network,omitempty"`
 
-	// EnvHosts are for variables that the code is to have a placeholder of: the proxy puts the value into requests to these hosts alone.
+	// EnvHosts are for variables that the code is to have a placeholder of: the proxy puts the value into requests to
+	// these hosts alone.
 	EnvHosts map[string][]string `json:"env_hosts,omitempty"`
 }
 
@@ -59,10 +60,11 @@ type NewTool struct {
 
 // A ChangeTool asks for a new version of a tool. What is left out stays as it is.
 type ChangeTool struct {
-	Name           *string        `json:"name,omitempty"`      // only the one it has
-	ToolType       *string        `json:"tool_type,omitempty"` // only the one it has
-	Description    *string        `json:"description,omitempty"`
-	Configuration  *Configuration `json:"configuration,omitempty"` // whole; without env_variables those that there are stay
+	Name        *string `json:"name,omitempty"`      // only the one it has
+	ToolType    *string `json:"tool_type,omitempty"` // only the one it has
+	Description *string `json:"description,omitempty"`
+	// whole; without env_variables those that there are stay
+	Configuration  *Configuration `json:"configuration,omitempty"`
 	ApprovalAction *string        `json:"approval_action,omitempty"`
 }
 
@@ -85,19 +87,22 @@ type Tool struct {
 func (t *NewTool) check() error {
 	switch {
 	case !validToolName(t.Name):
-		return invalid("name", "name: %.80q is no tool's name; use 1 to %d letters, digits, '_' and '-', beginning with a letter, and not the form of a tool's ID", t.Name, maxToolName)
+		return invalid("name", "name: %.80q is no tool's name; use 1 to %d letters, digits, '_' and '-', beginning "+
+			"with a letter, and not the form of a tool's ID", t.Name, maxToolName)
 	case len(t.Description) > maxDescription || !utf8.ValidString(t.Description):
 		return invalid("description", "description must be text of at most %d bytes", maxDescription)
 	case t.ToolType != kindOfTool:
 		return invalid("tool_type", "tool_type: %.40q is not known; write %q", t.ToolType, kindOfTool)
 	case t.ApprovalAction != "" && t.ApprovalAction != ApprovalReview:
-		return invalid("approval_action", "approval_action: %.40q is not known; write %q, or leave it out for runs that nobody has to approve", t.ApprovalAction, ApprovalReview)
+		return invalid("approval_action", "approval_action: %.40q is not known; write %q, or leave it out for runs "+
+			"that nobody has to approve", t.ApprovalAction, ApprovalReview)
 	}
 	return t.Configuration.check()
 }
 
 func validToolName(name string) bool {
-	return validName(name, "_-", maxToolName) && (name[0] > '9') && name[0] != '_' && name[0] != '-' && !proto.ValidID(toolPrefix, name)
+	return validName(name, "_-", maxToolName) && (name[0] > '9') && name[0] != '_' && name[0] != '-' &&
+		!proto.ValidID(toolPrefix, name)
 }
 
 func (c *Configuration) check() error {
@@ -106,17 +111,21 @@ func (c *Configuration) check() error {
 	}
 	switch {
 	case c.Type != kindOfConfig:
-		return invalid("configuration.type", "configuration.type: %.40q is not known; write %q, in just that case", c.Type, kindOfConfig)
+		return invalid("configuration.type", "configuration.type: %.40q is not known; write %q, in just that case",
+			c.Type, kindOfConfig)
 	case c.Runtime != pythonRuntime:
-		return invalid("configuration.runtime", "configuration.runtime: %.40q is not known; tools are written in %q", c.Runtime, pythonRuntime)
+		return invalid("configuration.runtime", "configuration.runtime: %.40q is not known; tools are written in %q",
+			c.Runtime, pythonRuntime)
 	case strings.TrimSpace(c.Code) == "":
 		return invalid("configuration.code", "configuration.code is missing; give Python that defines run(input)")
 	case len(c.Code) > MaxCode:
-		return proto.Errorf(proto.TooLarge, "", "configuration.code", "configuration.code has %d bytes; %d is the limit; have the code import what is large from a file of the run", len(c.Code), MaxCode)
+		return proto.Errorf(proto.TooLarge, "", "configuration.code", "configuration.code has %d bytes; %d is the "+
+			"limit; have the code import what is large from a file of the run", len(c.Code), MaxCode)
 	case strings.ContainsRune(c.Code, 0) || !utf8.ValidString(c.Code):
 		return invalid("configuration.code", "configuration.code is no text: it holds a NUL byte, or is not UTF-8")
 	case !(c.TimeoutSeconds >= leastTimeout && c.TimeoutSeconds <= maxTimeout): // so that NaN is refused
-		return invalid("configuration.timeout_seconds", "configuration.timeout_seconds must be from %v to %v", leastTimeout, maxTimeout)
+		return invalid("configuration.timeout_seconds", "configuration.timeout_seconds must be from %v to %v",
+			leastTimeout, maxTimeout)
 	}
 	if err := checkSchema("configuration.input_schema", c.InputSchema); err != nil {
 		return err
@@ -125,7 +134,8 @@ func (c *Configuration) check() error {
 		return err
 	}
 	if len(c.EnvHosts) > 0 && !c.AllowNetwork {
-		return invalid("configuration.env_hosts", "configuration.env_hosts goes with allow_network: without it the tool reaches no host")
+		return invalid("configuration.env_hosts", "configuration.env_hosts goes with allow_network: without it the "+
+			"tool reaches no host")
 	}
 	return checkEnv(c.EnvVariables)
 }
@@ -139,7 +149,9 @@ func checkEnv(env map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		switch value := env[name]; {
 		case !validName(name, "_", maxEnvName) || name[0] <= '9':
-			return invalid(at, "%s: %.80q is no variable's name; use letters, digits and '_', not beginning with a digit", at, name)
+			return invalid(
+				at, "%s: %.80q is no variable's name; use letters, digits and '_', not beginning with a digit", at,
+				name)
 		case len(value) > maxEnvValue || strings.ContainsRune(value, 0) || !utf8.ValidString(value):
 			return invalid(at+"."+name, "%s.%s must be text of at most %d bytes without NUL", at, name, maxEnvValue)
 		}
@@ -149,10 +161,13 @@ func checkEnv(env map[string]string) error {
 
 // on is a tool as a change makes it of the version that is current.
 func (c ChangeTool) on(r toolRecord, v versionRecord) (NewTool, error) {
-	next := NewTool{Name: r.Name, Description: v.Description, ToolType: kindOfTool, Configuration: v.Configuration, ApprovalAction: v.ApprovalAction}
+	next := NewTool{Name: r.Name, Description: v.Description, ToolType: kindOfTool, Configuration: v.Configuration,
+		ApprovalAction: v.ApprovalAction}
 	switch {
 	case c.Name != nil && *c.Name != r.Name:
-		return next, invalid("name", "name: a tool keeps its name, which here is %s; make another tool, or leave name out", r.Name)
+		return next,
+			invalid("name", "name: a tool keeps its name, which here is %s; make another tool, or leave name out",
+				r.Name)
 	case c.ToolType != nil && *c.ToolType != kindOfTool:
 		return next, invalid("tool_type", "tool_type: %.40q is not known; write %q", *c.ToolType, kindOfTool)
 	case c == ChangeTool{Name: c.Name, ToolType: c.ToolType}:
@@ -179,7 +194,8 @@ func (r toolRecord) info(v versionRecord) Tool {
 		names = []string{}
 	}
 	return Tool{
-		ID: r.ID, Name: r.Name, Description: v.Description, ToolType: kindOfTool, Configuration: c, ApprovalAction: v.ApprovalAction,
+		ID: r.ID, Name: r.Name, Description: v.Description, ToolType: kindOfTool, Configuration: c,
+		ApprovalAction:   v.ApprovalAction,
 		EnvVariableNames: names, Version: v.Version, CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(v.Created),
 	}
 }

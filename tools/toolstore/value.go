@@ -15,10 +15,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxDepth is how deep values may be nested: as deep as no sensible input is, and far less deep than what reads them in the container can go.
+// maxDepth is how deep values may be nested: as deep as no sensible input is, and far less deep than what reads them
+// in the container can go.
 const maxDepth = 64
 
-// checkInput takes the fields that a schema knows out of an input and checks them. What it does not know is dropped, and named in dropped.
+// checkInput takes the fields that a schema knows out of an input and checks them. What it does not know is dropped,
+// and named in dropped.
 func checkInput(schema []Field, raw []byte) (input map[string]any, dropped []string, err error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte("{}")
@@ -45,7 +47,8 @@ func checkOutput(schema []Field, raw []byte) error {
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return invalid("output", "output must be an object with the fields of output_schema, not %s; have run return a dict", kindOf(v))
+		return invalid("output", "output must be an object with the fields of output_schema, not %s; have run "+
+			"return a dict", kindOf(v))
 	}
 	_, err = checkFields("output", schema, object)
 	return err
@@ -155,8 +158,8 @@ func parseObject(path string, raw []byte) (map[string]any, error) {
 	return object, nil
 }
 
-// parse reads one JSON value with its numbers as they are written. Names that are there twice, text that is not UTF-8, and numbers beyond what
-// floating-point numbers reach are refused: they would not arrive as they were sent.
+// parse reads one JSON value with its numbers as they are written. Names that are there twice, text that is not
+// UTF-8, and numbers beyond what floating-point numbers reach are refused: they would not arrive as they were sent.
 func parse(path string, raw []byte) (v any, err error) {
 	if !jsontext.Value(raw).IsValid() {
 		return nil, invalid(path, "%s is not valid JSON, has a name twice in one object, or is not UTF-8", path)
@@ -172,7 +175,8 @@ func parse(path string, raw []byte) (v any, err error) {
 // checkValue bounds what is in a value.
 func checkValue(at string, v any, depth int) error {
 	if depth > maxDepth {
-		return invalid(cut(at, 200), "%s is nested more than %d levels deep; send it flatter, or as a file", cut(at, 200), maxDepth)
+		return invalid(cut(at, 200), "%s is nested more than %d levels deep; send it flatter, or as a file",
+			cut(at, 200), maxDepth)
 	}
 	switch v := v.(type) {
 	case json.Number:

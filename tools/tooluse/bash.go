@@ -134,7 +134,8 @@ func endText(e proto.Exec) string {
 	case proto.EndTimeout:
 		// Measured, since the timeout is the daemon's own and stands in no request.
 		seconds := e.EndedAt.Sub(e.StartedAt.Time).Seconds()
-		return fmt.Sprintf("command did not finish within %.0f seconds; the shell was ended and the next command starts a fresh one", seconds)
+		return fmt.Sprintf("command did not finish within %.0f seconds; the shell was ended and the next command "+
+			"starts a fresh one", seconds)
 	case proto.EndOutputLimit:
 		return "the command wrote too much output and was ended"
 	}

@@ -32,7 +32,8 @@ func editorInput(input json.RawMessage) (proto.EditorInput, error) {
 func runEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	in, err := editorInput(u.Input)
 	if err == nil && !hostedVerbs[in.Command] {
-		err = proto.Errorf(proto.InvalidArgument, "", "command", "command %.40q is not known; use view, create or str_replace", in.Command)
+		err = proto.Errorf(proto.InvalidArgument, "", "command", "command %.40q is not known; use view, create or "+
+			"str_replace", in.Command)
 	}
 	var res proto.EditorResult
 	if err == nil {
@@ -49,7 +50,8 @@ func runEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, erro
 		msg := words(s, err)
 		// The block may say file_not_found, unlike bash's. The message goes along since a code
 		// alone does not tell the model which text was not found, or how often.
-		return proto.EditorError{Type: proto.TypeEditorError, ErrorCode: blockError(err, proto.BlockFileNotFound), ErrorMessage: &msg}, false, nil
+		return proto.EditorError{Type: proto.TypeEditorError, ErrorCode: blockError(err, proto.BlockFileNotFound),
+			ErrorMessage: &msg}, false, nil
 	}
 	return typed(res), false, nil
 }
@@ -71,7 +73,8 @@ func runTextEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, 
 	in, err := editorInput(u.Input)
 	// Early versions of the tool had it, and models that saw them still ask for it.
 	if err == nil && in.Command == "undo_edit" {
-		err = proto.Errorf(proto.InvalidArgument, "", "command", "undo_edit is not part of this tool; make the change back with str_replace")
+		err = proto.Errorf(proto.InvalidArgument, "", "command", "undo_edit is not part of this tool; make the "+
+			"change back with str_replace")
 	}
 	var res proto.EditorResult
 	if err == nil {
@@ -160,5 +163,6 @@ func imageBlock(data string) any {
 			media = m
 		}
 	}
-	return map[string]any{"type": "image", "source": map[string]string{"type": "base64", "media_type": media, "data": data}}
+	return map[string]any{"type": "image", "source": map[string]string{"type": "base64", "media_type": media,
+		"data": data}}
 }

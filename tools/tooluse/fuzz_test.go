@@ -15,7 +15,9 @@ func FuzzBlock(f *testing.F) {
 		`{"type":"tool_use","id":"t","name":"str_replace_based_edit_tool","input":{"command":"view","path":"/x","view_range":[1,-1]}}`,
 		`{"type":"tool_use","id":"t","name":"text_editor_code_execution","input":{"command":"str_replace","path":"/x","old_str":"a","new_str":null}}`,
 		`{"type":"tool_use","id":"t","name":"str_replace_based_edit_tool","input":{"command":"insert","insert_line":1e3,"new_str":"\ud800"}}`,
-		`{"type":"tool_use","id":"t","name":"bash","input":[]}`, `{"type":"tool_use","id":"t","name":"bash","input":"ls"}`, `{"type":"tool_use","id":"","name":"bash"}`, `[]`, `null`,
+		`{"type":"tool_use","id":"t","name":"bash","input":[]}`,
+		`{"type":"tool_use","id":"t","name":"bash","input":"ls"}`, `{"type":"tool_use","id":"","name":"bash"}`, `[]`,
+		`null`,
 	} {
 		f.Add([]byte(seed))
 	}

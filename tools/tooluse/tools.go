@@ -39,10 +39,11 @@ type Use struct {
 
 // A Result is the block that answers a Use. Which content it has depends on Type.
 type Result struct {
-	Type      string             `json:"type"`
-	ToolUseID string             `json:"tool_use_id"`
-	Content   any                `json:"content"`
-	IsError   bool               `json:"is_error,omitempty"` // of tool_result alone; the others tell by their content's type
+	Type      string `json:"type"`
+	ToolUseID string `json:"tool_use_id"`
+	Content   any    `json:"content"`
+	// of tool_result alone; the others tell by their content's type
+	IsError   bool               `json:"is_error,omitempty"`
 	Container proto.ContainerRef `json:"container"`
 
 	Replayed bool `json:"-"` // it is the result of an earlier use with the same key
@@ -76,12 +77,14 @@ func Names() []string {
 func Check(u Use) error {
 	switch {
 	case u.Type != "server_tool_use" && u.Type != "tool_use":
-		return proto.Errorf(proto.InvalidArgument, "", "type", "type %.80q is not a tool-use block's; it is \"server_tool_use\" or \"tool_use\"", u.Type)
+		return proto.Errorf(proto.InvalidArgument, "", "type", "type %.80q is not a tool-use block's; it is "+
+			"\"server_tool_use\" or \"tool_use\"", u.Type)
 	case u.ID == "":
 		return proto.Errorf(proto.InvalidArgument, "", "id", "the block has no id to answer to")
 	}
 	if _, ok := byName[u.Name]; !ok {
-		return proto.Errorf(proto.InvalidArgument, "", "name", "tool %.80q is not known; the tools are %s", u.Name, strings.Join(Names(), ", "))
+		return proto.Errorf(proto.InvalidArgument, "", "name", "tool %.80q is not known; the tools are %s", u.Name,
+			strings.Join(Names(), ", "))
 	}
 	return nil
 }
@@ -96,7 +99,8 @@ func Run(ctx context.Context, s *session.Session, u Use) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Type: t.result, ToolUseID: u.ID, Content: content, IsError: failed, Container: s.Ref(), Replayed: u.replayed}, nil
+	return Result{Type: t.result, ToolUseID: u.ID, Content: content, IsError: failed, Container: s.Ref(),
+		Replayed: u.replayed}, nil
 }
 
 // decode reads a tool's input. A model adds fields now and then; those are ignored.

@@ -16,7 +16,8 @@ import (
 // use runs one tool and gives its result back as the JSON a model would see.
 func use(t *testing.T, s *session.Session, name, input string) map[string]any {
 	t.Helper()
-	res, err := tooluse.Run(context.Background(), s, tooluse.Use{Type: "tool_use", ID: "toolu_1", Name: name, Input: json.RawMessage(input)})
+	res, err := tooluse.Run(context.Background(), s, tooluse.Use{Type: "tool_use", ID: "toolu_1", Name: name,
+		Input: json.RawMessage(input)})
 	if err != nil {
 		t.Fatalf("%s %s: %v", name, input, err)
 	}
@@ -50,14 +51,19 @@ func TestHostedTools(t *testing.T) {
 	if m["type"] != "bash_code_execution_tool_result" {
 		t.Errorf("%v", m)
 	}
-	if c := content(t, m); len(c) != 5 || c["type"] != proto.TypeBashResult || c["stdout"] != "hi\n" || c["stderr"] != "no\n" || c["return_code"] != 2.0 || len(c["content"].([]any)) != 0 {
+	if c := content(t, m); len(c) != 5 || c["type"] != proto.TypeBashResult || c["stdout"] != "hi\n" ||
+		c["stderr"] != "no\n" || c["return_code"] != 2.0 || len(c["content"].([]any)) != 0 {
 		t.Errorf("%v", c)
 	}
 	for _, step := range []struct{ input, want string }{
-		{`{"command":"create","path":"/workspace/n.txt","file_text":"a\nb\nc\n"}`, `{"is_file_update":false,"type":"text_editor_code_execution_create_result"}`},
-		{`{"command":"create","path":"/workspace/n.txt","file_text":"a\nb\nc\n"}`, `{"is_file_update":true,"type":"text_editor_code_execution_create_result"}`},
-		{`{"command":"view","path":"/workspace/n.txt","view_range":[2,-1]}`, `{"content":"b\nc","file_type":"text","num_lines":2,"start_line":2,"total_lines":3,"type":"text_editor_code_execution_view_result"}`},
-		{`{"command":"str_replace","path":"/workspace/n.txt","old_str":"b","new_str":"B"}`, `{"lines":[" a","-b","+B"," c"],"new_lines":3,"new_start":1,"old_lines":3,"old_start":1,"type":"text_editor_code_execution_str_replace_result"}`},
+		{`{"command":"create","path":"/workspace/n.txt","file_text":"a\nb\nc\n"}`,
+			`{"is_file_update":false,"type":"text_editor_code_execution_create_result"}`},
+		{`{"command":"create","path":"/workspace/n.txt","file_text":"a\nb\nc\n"}`,
+			`{"is_file_update":true,"type":"text_editor_code_execution_create_result"}`},
+		{`{"command":"view","path":"/workspace/n.txt","view_range":[2,-1]}`,
+			`{"content":"b\nc","file_type":"text","num_lines":2,"start_line":2,"total_lines":3,"type":"text_editor_code_execution_view_result"}`},
+		{`{"command":"str_replace","path":"/workspace/n.txt","old_str":"b","new_str":"B"}`,
+			`{"lines":[" a","-b","+B"," c"],"new_lines":3,"new_start":1,"old_lines":3,"old_start":1,"type":"text_editor_code_execution_str_replace_result"}`},
 	} {
 		got, err := json.Marshal(content(t, use(t, s, "text_editor_code_execution", step.input)))
 		if err != nil || string(got) != step.want {
@@ -94,13 +100,21 @@ func TestClientSideTools(t *testing.T) {
 		{"bash", `{"restart":true}`, "Bash session restarted", false},
 		{"bash", `{"command":"echo ${V-gone}"}`, "gone\n", false},
 		{"bash", `{}`, "no command", true},
-		{"str_replace_based_edit_tool", `{"command":"create","path":"/workspace/f.py","file_text":"a\nb\n"}`, "File created successfully at: /workspace/f.py", false},
+		{"str_replace_based_edit_tool", `{"command":"create","path":"/workspace/f.py","file_text":"a\nb\n"}`,
+			"File created successfully at: /workspace/f.py", false},
 		{"str_replace_based_edit_tool", `{"command":"view","path":"/workspace/f.py"}`, "     1\ta\n     2\tb\n", false},
-		{"str_replace_based_edit_tool", `{"command":"insert","path":"/workspace/f.py","insert_line":1,"insert_text":"new\n"}`, "     2\tnew\n", false},
-		{"str_replace_based_edit_tool", `{"command":"insert","path":"/workspace/f.py","insert_line":0,"new_str":"top\n"}`, "     1\ttop\n", false},
-		{"str_replace_based_edit_tool", `{"command":"insert","path":"/workspace/f.py","insert_line":99,"insert_text":"x"}`, "insert_line", true},
-		{"str_replace_based_edit_tool", `{"command":"str_replace","path":"/workspace/f.py","old_str":"new","new_str":"newer"}`, "     3\tnewer\n", false},
-		{"str_replace_based_edit_tool", `{"command":"str_replace","path":"/workspace/f.py","old_str":"absent"}`, "did not appear", true},
+		{"str_replace_based_edit_tool",
+			`{"command":"insert","path":"/workspace/f.py","insert_line":1,"insert_text":"new\n"}`, "     2\tnew\n",
+			false},
+		{"str_replace_based_edit_tool",
+			`{"command":"insert","path":"/workspace/f.py","insert_line":0,"new_str":"top\n"}`, "     1\ttop\n", false},
+		{"str_replace_based_edit_tool",
+			`{"command":"insert","path":"/workspace/f.py","insert_line":99,"insert_text":"x"}`, "insert_line", true},
+		{"str_replace_based_edit_tool",
+			`{"command":"str_replace","path":"/workspace/f.py","old_str":"new","new_str":"newer"}`, "     3\tnewer\n",
+			false},
+		{"str_replace_based_edit_tool", `{"command":"str_replace","path":"/workspace/f.py","old_str":"absent"}`,
+			"did not appear", true},
 		{"str_replace_based_edit_tool", `{"command":"view","path":"/workspace"}`, "/workspace/f.py", false},
 		{"str_replace_based_edit_tool", `{"command":"view","path":"/workspace/none"}`, "File not found", true},
 		{"str_replace_based_edit_tool", `{"command":"undo_edit","path":"/workspace/f.py"}`, "undo_edit", true},
@@ -109,7 +123,8 @@ func TestClientSideTools(t *testing.T) {
 		m := use(t, s, step.name, step.input)
 		text, _ := m["content"].(string)
 		failed, _ := m["is_error"].(bool)
-		if m["type"] != "tool_result" || failed != step.failed || !strings.Contains(text, step.want) || step.want == "" && text != "" {
+		if m["type"] != "tool_result" || failed != step.failed || !strings.Contains(text, step.want) ||
+			step.want == "" && text != "" {
 			t.Errorf("%s %s: %v, want %q", step.name, step.input, m, step.want)
 		}
 	}
@@ -128,17 +143,20 @@ func TestBlocksThatAreNone(t *testing.T) {
 	}
 }
 
-// TestRelativePaths: what bash makes without naming a directory the editors find under the same name, and the other way round.
+// TestRelativePaths: what bash makes without naming a directory the editors find under the same name, and the other
+// way round.
 func TestRelativePaths(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
 	if m := use(t, s, "bash", `{"command":"echo hi >rel.txt"}`); m["is_error"] != nil {
 		t.Fatal(m)
 	}
-	if c := content(t, use(t, s, "text_editor_code_execution", `{"command":"view","path":"rel.txt"}`)); c["content"] != "hi" {
+	if c := content(t, use(t, s, "text_editor_code_execution",
+		`{"command":"view","path":"rel.txt"}`)); c["content"] != "hi" {
 		t.Error(c)
 	}
-	if m := use(t, s, "str_replace_based_edit_tool", `{"command":"create","path":"sub/made.txt","file_text":"there"}`); m["is_error"] != nil {
+	if m := use(t, s, "str_replace_based_edit_tool",
+		`{"command":"create","path":"sub/made.txt","file_text":"there"}`); m["is_error"] != nil {
 		t.Error(m)
 	}
 	if m := use(t, s, "bash", `{"command":"cat sub/made.txt"}`); m["content"] != "there" {
@@ -151,8 +169,10 @@ func TestErrorsHideSecrets(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{Secrets: map[string]string{"TOK": "hunter2secret"}})
 	for _, call := range [][2]string{
-		{"text_editor_code_execution", `{"command":"view","path":"/workspace/hunter2secret"}`}, {"text_editor_code_execution", `{"command":"view","path":"/etc/hunter2secret/"}`},
-		{"str_replace_based_edit_tool", `{"command":"view","path":"/workspace/hunter2secret"}`}, {"str_replace_based_edit_tool", `{"command":"create","path":"/etc/hunter2secret","file_text":""}`},
+		{"text_editor_code_execution", `{"command":"view","path":"/workspace/hunter2secret"}`},
+		{"text_editor_code_execution", `{"command":"view","path":"/etc/hunter2secret/"}`},
+		{"str_replace_based_edit_tool", `{"command":"view","path":"/workspace/hunter2secret"}`},
+		{"str_replace_based_edit_tool", `{"command":"create","path":"/etc/hunter2secret","file_text":""}`},
 	} {
 		text, _ := json.Marshal(use(t, s, call[0], call[1])["content"])
 		if strings.Contains(string(text), "hunter2") || !strings.Contains(string(text), "redacted") {
@@ -165,13 +185,16 @@ func TestOnlyTheSessionsOwnErrorsAreErrors(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{MaxExecs: 1})
 	s := st.Create(t, proto.CreateContainer{})
-	for _, path := range []string{"container_none", "container_0000000000000000000000/x", s.ID() + "/x", "/etc/shadow", "/dev/null", "/proc/1/mem", "relative", "a\x00b", ""} {
+	for _, path := range []string{"container_none", "container_0000000000000000000000/x", s.ID() + "/x", "/etc/shadow",
+		"/dev/null", "/proc/1/mem", "relative", "a\x00b", ""} {
 		in, _ := json.Marshal(map[string]string{"command": "view", "path": path})
 		c := content(t, use(t, s, "text_editor_code_execution", string(in)))
-		if code := c["error_code"]; c["type"] != proto.TypeEditorError || code != "file_not_found" && code != "invalid_tool_input" {
+		if code := c["error_code"]; c["type"] != proto.TypeEditorError || code != "file_not_found" &&
+			code != "invalid_tool_input" {
 			t.Errorf("%q: %v", path, c)
 		}
-		if m := use(t, s, "str_replace_based_edit_tool", string(in)); m["is_error"] != true || !strings.HasPrefix(m["content"].(string), "Error: ") {
+		if m := use(t, s, "str_replace_based_edit_tool", string(in)); m["is_error"] != true ||
+			!strings.HasPrefix(m["content"].(string), "Error: ") {
 			t.Errorf("%q: %v", path, m)
 		}
 	}
@@ -179,7 +202,8 @@ func TestOnlyTheSessionsOwnErrorsAreErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := content(t, use(t, s, "bash_code_execution", `{"command":"true"}`)); c["error_code"] != "too_many_requests" || len(c) != 2 {
+	if c := content(t, use(t, s, "bash_code_execution",
+		`{"command":"true"}`)); c["error_code"] != "too_many_requests" || len(c) != 2 {
 		t.Errorf("%v", c)
 	}
 	if m := use(t, s, "bash", `{"command":"true"}`); m["is_error"] != true {
@@ -197,8 +221,10 @@ func TestOnlyTheSessionsOwnErrorsAreErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, u := range []tooluse.Use{
-		{Name: "bash_code_execution", Input: json.RawMessage(`{"command":"true"}`)}, {Name: "bash", Input: json.RawMessage(`{"restart":true}`)},
-		{Name: "bash", Input: json.RawMessage(`{"command":"true"}`)}, {Name: "text_editor_code_execution", Input: json.RawMessage(`{"command":"view","path":"/x"}`)},
+		{Name: "bash_code_execution", Input: json.RawMessage(`{"command":"true"}`)},
+		{Name: "bash", Input: json.RawMessage(`{"restart":true}`)},
+		{Name: "bash", Input: json.RawMessage(`{"command":"true"}`)}, {Name: "text_editor_code_execution",
+			Input: json.RawMessage(`{"command":"view","path":"/x"}`)},
 		{Name: "str_replace_based_edit_tool", Input: json.RawMessage(`{"command":"view","path":"/x"}`)},
 	} {
 		u.Type, u.ID = "tool_use", "x"
@@ -211,17 +237,20 @@ func TestOnlyTheSessionsOwnErrorsAreErrors(t *testing.T) {
 func TestEndsThatACommandDidNotBringAbout(t *testing.T) {
 	st := sessiontest.New(t, session.Config{ExecTimeout: 300 * time.Millisecond})
 	s := st.Create(t, proto.CreateContainer{})
-	if c := content(t, use(t, s, "bash_code_execution", `{"command":"sleep 600"}`)); c["error_code"] != "execution_time_exceeded" || len(c) != 2 {
+	if c := content(t, use(t, s, "bash_code_execution",
+		`{"command":"sleep 600"}`)); c["error_code"] != "execution_time_exceeded" || len(c) != 2 {
 		t.Errorf("%v", c)
 	}
 	m := use(t, s, "bash", `{"command":"echo before; sleep 600"}`)
-	if text := m["content"].(string); m["is_error"] != true || !strings.HasPrefix(text, "before\nError: command did not finish within") {
+	if text := m["content"].(string); m["is_error"] != true ||
+		!strings.HasPrefix(text, "before\nError: command did not finish within") {
 		t.Errorf("%q", text)
 	}
 	if m := use(t, s, "bash", `{"command":"echo after"}`); m["content"] != "after\n" {
 		t.Errorf("%v", m)
 	}
-	if m := use(t, s, "str_replace_based_edit_tool", `{"command":"create","path":"/workspace/e","file_text":""}`); m["is_error"] != nil {
+	if m := use(t, s, "str_replace_based_edit_tool",
+		`{"command":"create","path":"/workspace/e","file_text":""}`); m["is_error"] != nil {
 		t.Errorf("%v", m)
 	}
 	if m := use(t, s, "str_replace_based_edit_tool", `{"command":"view","path":"/workspace/e"}`); m["is_error"] != nil {

@@ -50,7 +50,8 @@ func row(name any, check func() error) {
 }
 
 func upload(name, kind, content string) (*anthropic.BetaFileMetadata, error) {
-	return client.Beta.Files.Upload(ctx, anthropic.BetaFileUploadParams{File: anthropic.File(strings.NewReader(content), name, kind)})
+	return client.Beta.Files.Upload(ctx, anthropic.BetaFileUploadParams{File: anthropic.File(strings.NewReader(content),
+		name, kind)})
 }
 
 func status(err error) int {
@@ -65,10 +66,12 @@ func keys() error {
 	if _, err := client.Files.List(ctx, anthropic.FileListParams{}); err != nil {
 		return err
 	}
-	if _, err := client.Files.List(ctx, anthropic.FileListParams{}, option.WithHeader("Authorization", "Bearer "+key)); err != nil {
+	if _, err := client.Files.List(ctx, anthropic.FileListParams{}, option.WithHeader("Authorization", "Bearer "+
+		key)); err != nil {
 		return fmt.Errorf("both headers: %w", err)
 	}
-	if _, err := client.Files.List(ctx, anthropic.FileListParams{}, option.WithHeaderDel("X-Api-Key")); status(err) != 401 {
+	if _, err := client.Files.List(ctx, anthropic.FileListParams{}, option.WithHeaderDel("X-Api-Key")); status(
+		err) != 401 {
 		return fmt.Errorf("no key: %v", err)
 	}
 	_, err := client.Files.List(ctx, anthropic.FileListParams{}, option.WithAPIKey("wrong"))
@@ -81,7 +84,8 @@ func keys() error {
 // unknowns relies on this SDK sending ?beta=true with every call of its beta namespace.
 func unknowns() error {
 	sawBeta := false
-	_, err := client.Beta.Files.List(ctx, anthropic.BetaFileListParams{Betas: []anthropic.AnthropicBeta{"nobody-knows-1999-01-01"}},
+	_, err := client.Beta.Files.List(ctx, anthropic.BetaFileListParams{Betas: []anthropic.AnthropicBeta{
+		"nobody-knows-1999-01-01"}},
 		option.WithQuery("color", "blue"),
 		option.WithMiddleware(func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 			sawBeta = r.URL.Query().Get("beta") == "true"
@@ -111,7 +115,8 @@ func metadata() error {
 	if err != nil {
 		return err
 	}
-	ok := strings.HasPrefix(f.ID, "file_") && f.Filename == "data.csv" && f.MimeType == "text/csv" && f.SizeBytes == 8 &&
+	ok := strings.HasPrefix(f.ID, "file_") && f.Filename == "data.csv" && f.MimeType == "text/csv" &&
+		f.SizeBytes == 8 &&
 		!f.Downloadable && f.JSON.Downloadable.Valid() && f.JSON.ExpiresAt.Raw() == "null" && !f.CreatedAt.IsZero()
 	if !ok {
 		return errors.New(f.RawJSON())
@@ -135,7 +140,8 @@ func legacyList() error {
 	if err != nil {
 		return err
 	}
-	page, err := client.Beta.Files.List(ctx, anthropic.BetaFileListParams{Betas: []anthropic.AnthropicBeta{anthropic.AnthropicBetaFilesAPI2025_04_14}, Limit: anthropic.Int(1)})
+	page, err := client.Beta.Files.List(ctx, anthropic.BetaFileListParams{Betas: []anthropic.AnthropicBeta{
+		anthropic.AnthropicBetaFilesAPI2025_04_14}, Limit: anthropic.Int(1)})
 	if err != nil {
 		return err
 	}
@@ -149,7 +155,8 @@ func legacyList() error {
 		return err
 	}
 	_, hasExpiry := raw.Data[0]["expires_at"]
-	if raw.HasMore == nil || !*raw.HasMore || raw.First == nil || *raw.First != f.ID || raw.Last == nil || *raw.Last != f.ID || hasExpiry {
+	if raw.HasMore == nil || !*raw.HasMore || raw.First == nil || *raw.First != f.ID || raw.Last == nil ||
+		*raw.Last != f.ID || hasExpiry {
 		return errors.New(page.RawJSON())
 	}
 	return nil
@@ -180,8 +187,10 @@ func checkContent(res *http.Response, sum string, between func() error) error {
 	if err != nil {
 		return err
 	}
-	if hex.EncodeToString(h.Sum(nil)) != sum || res.ContentLength != n+m || res.Header.Get("Content-Type") != "image/png" {
-		return fmt.Errorf("%d bytes of %d, type %s, wrong content or headers", n+m, res.ContentLength, res.Header.Get("Content-Type"))
+	if hex.EncodeToString(h.Sum(nil)) != sum || res.ContentLength != n+m ||
+		res.Header.Get("Content-Type") != "image/png" {
+		return fmt.Errorf("%d bytes of %d, type %s, wrong content or headers", n+m, res.ContentLength,
+			res.Header.Get("Content-Type"))
 	}
 	return nil
 }

@@ -11,12 +11,14 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/option"
 )
 
-var talker = anthropic.NewClient(option.WithBaseURL(os.Getenv("BERTH_MESSAGES_URL")), option.WithAPIKey(os.Getenv("BERTH_MESSAGES_KEY")))
+var talker = anthropic.NewClient(option.WithBaseURL(os.Getenv("BERTH_MESSAGES_URL")), option.WithAPIKey(
+	os.Getenv("BERTH_MESSAGES_KEY")))
 
 // send asks a model that has the code execution tool, and streams the answer or not.
 func send(streamed bool) (*anthropic.Message, error) {
 	p := anthropic.MessageNewParams{
-		Model: "blocks", MaxTokens: 100, Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("go"))},
+		Model: "blocks", MaxTokens: 100, Messages: []anthropic.MessageParam{
+			anthropic.NewUserMessage(anthropic.NewTextBlock("go"))},
 		Tools: []anthropic.ToolUnionParam{{OfCodeExecutionTool20260521: &anthropic.CodeExecutionTool20260521Param{}}},
 	}
 	if !streamed {
@@ -58,8 +60,10 @@ func blocks() error {
 			return err
 		}
 		want := []string{
-			"bash_code_execution_result", "bash_code_execution_tool_result_error", "text_editor_code_execution_create_result", "text_editor_code_execution_view_result",
-			"text_editor_code_execution_str_replace_result", "text_editor_code_execution_tool_result_error", "code_execution_result", "code_execution_tool_result_error",
+			"bash_code_execution_result", "bash_code_execution_tool_result_error",
+			"text_editor_code_execution_create_result", "text_editor_code_execution_view_result",
+			"text_editor_code_execution_str_replace_result", "text_editor_code_execution_tool_result_error",
+			"code_execution_result", "code_execution_tool_result_error",
 		}
 		if got := kinds(m); !slices.Equal(got, want) || len(m.Content) != 18 || m.Container.ID == "" {
 			return fmt.Errorf("streamed %v: %q in %s", streamed, got, m.RawJSON())
@@ -76,7 +80,8 @@ func sameAnswers() error {
 		if err != nil {
 			return err
 		}
-		if m.StopReason != "stop_sequence" || m.StopSequence != "END" || m.Usage.InputTokens != 17 || m.Usage.OutputTokens != 8 || m.Usage.CacheReadInputTokens != 2 {
+		if m.StopReason != "stop_sequence" || m.StopSequence != "END" || m.Usage.InputTokens != 17 ||
+			m.Usage.OutputTokens != 8 || m.Usage.CacheReadInputTokens != 2 {
 			return fmt.Errorf("streamed %v: %s", streamed, m.RawJSON())
 		}
 		for n, b := range m.Content {

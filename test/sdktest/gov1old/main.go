@@ -32,10 +32,12 @@ func report(row string, err error) {
 // oldPager walks what is there, on a server that nobody else changes.
 func oldPager() error {
 	ctx := context.Background()
-	client := anthropic.NewClient(option.WithBaseURL(os.Getenv("BERTH_STRICT_URL")), option.WithAPIKey(os.Getenv("BERTH_API_KEY")))
+	client := anthropic.NewClient(option.WithBaseURL(os.Getenv("BERTH_STRICT_URL")), option.WithAPIKey(
+		os.Getenv("BERTH_API_KEY")))
 	var made []string
 	for range 10 {
-		f, err := client.Beta.Files.Upload(ctx, anthropic.BetaFileUploadParams{File: anthropic.File(strings.NewReader("x"), "x.txt", "text/plain")})
+		f, err := client.Beta.Files.Upload(ctx, anthropic.BetaFileUploadParams{
+			File: anthropic.File(strings.NewReader("x"), "x.txt", "text/plain")})
 		if err != nil {
 			return err
 		}

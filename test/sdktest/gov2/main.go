@@ -60,7 +60,8 @@ func row(name any, check func() error) {
 }
 
 func upload(name, kind, content string) (*anthropic.FileMetadata, error) {
-	return client.Files.Upload(ctx, anthropic.FileUploadParams{File: anthropic.File(strings.NewReader(content), name, kind)})
+	return client.Files.Upload(ctx, anthropic.FileUploadParams{File: anthropic.File(strings.NewReader(content), name,
+		kind)})
 }
 
 func get(id string, opts ...option.RequestOption) (*anthropic.FileMetadata, error) {
@@ -103,14 +104,16 @@ func requestIDs() error {
 	}
 	_, err := get("file_0000000000000000000000")
 	var e *anthropic.Error
-	if !errors.As(err, &e) || !strings.HasPrefix(e.RequestID, "req_") || !strings.Contains(e.RawJSON(), `"request_id":"`+e.RequestID+`"`) {
+	if !errors.As(err, &e) || !strings.HasPrefix(e.RequestID, "req_") ||
+		!strings.Contains(e.RawJSON(), `"request_id":"`+e.RequestID+`"`) {
 		return fmt.Errorf("%v", err)
 	}
 	return nil
 }
 
 func errorCodes() error {
-	_, err := client.Files.Upload(ctx, anthropic.FileUploadParams{File: anthropic.File(io.LimitReader(zeros{}, 3<<20), "big", "text/plain")},
+	_, err := client.Files.Upload(ctx, anthropic.FileUploadParams{File: anthropic.File(io.LimitReader(zeros{}, 3<<20),
+		"big", "text/plain")},
 		option.WithBaseURL(os.Getenv("BERTH_SMALL_URL")))
 	return want(err, 400, "storage_quota_exceeded")
 }
@@ -165,8 +168,10 @@ func metadata() error {
 	if err != nil {
 		return err
 	}
-	ok := strings.HasPrefix(f.ID, "file_") && f.Type == "file" && f.Filename == "data.csv" && f.MimeType == "text/csv" && f.SizeBytes == 8 &&
-		!f.Downloadable && f.JSON.Downloadable.Valid() && f.JSON.ExpiresAt.Raw() == "null" && !f.CreatedAt.IsZero() && len(f.JSON.ExtraFields) == 0
+	ok := strings.HasPrefix(f.ID, "file_") && f.Type == "file" && f.Filename == "data.csv" &&
+		f.MimeType == "text/csv" && f.SizeBytes == 8 &&
+		!f.Downloadable && f.JSON.Downloadable.Valid() && f.JSON.ExpiresAt.Raw() == "null" && !f.CreatedAt.IsZero() &&
+		len(f.JSON.ExtraFields) == 0
 	if !ok {
 		return errors.New(f.RawJSON())
 	}
@@ -185,7 +190,8 @@ func unnamed() error {
 }
 
 func names() error {
-	for sent, kept := range map[string]string{"naïve 数据.csv": "naïve 数据.csv", "../../etc/passwd": "passwd", "100%25.csv": "100%25.csv"} {
+	for sent, kept := range map[string]string{"naïve 数据.csv": "naïve 数据.csv", "../../etc/passwd": "passwd",
+		"100%25.csv": "100%25.csv"} {
 		f, err := upload(sent, "text/plain", "x")
 		if err != nil {
 			return fmt.Errorf("%q: %w", sent, err)
@@ -205,7 +211,8 @@ func names() error {
 
 func expiry() error {
 	up := func(seconds int64) (*anthropic.FileMetadata, error) {
-		return client.Files.Upload(ctx, anthropic.FileUploadParams{File: anthropic.File(strings.NewReader("x"), "x", "text/plain"), ExpiresInSeconds: anthropic.Int(seconds)})
+		return client.Files.Upload(ctx, anthropic.FileUploadParams{File: anthropic.File(strings.NewReader("x"), "x",
+			"text/plain"), ExpiresInSeconds: anthropic.Int(seconds)})
 	}
 	f, err := up(3600)
 	if err != nil {
@@ -257,7 +264,8 @@ func ids() error {
 	if err != nil {
 		return err
 	}
-	page, err := client.Files.List(ctx, anthropic.FileListParams{IDs: []string{f.ID, "file_0000000000000000000000", f.ID}})
+	page, err := client.Files.List(ctx, anthropic.FileListParams{IDs: []string{f.ID, "file_0000000000000000000000",
+		f.ID}})
 	if err != nil {
 		return err
 	}
@@ -318,8 +326,10 @@ func checkContent(res *http.Response, sum string, between func() error) error {
 	if err != nil {
 		return err
 	}
-	if hex.EncodeToString(h.Sum(nil)) != sum || res.ContentLength != n+m || res.Header.Get("Content-Type") != "image/png" {
-		return fmt.Errorf("%d bytes of %d, type %s, wrong content or headers", n+m, res.ContentLength, res.Header.Get("Content-Type"))
+	if hex.EncodeToString(h.Sum(nil)) != sum || res.ContentLength != n+m ||
+		res.Header.Get("Content-Type") != "image/png" {
+		return fmt.Errorf("%d bytes of %d, type %s, wrong content or headers", n+m, res.ContentLength,
+			res.Header.Get("Content-Type"))
 	}
 	return nil
 }

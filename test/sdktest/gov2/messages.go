@@ -15,13 +15,16 @@ import (
 	"github.com/anthropics/anthropic-sdk-go/v2/toolrunner"
 )
 
-var talker = anthropic.NewClient(option.WithBaseURL(os.Getenv("BERTH_MESSAGES_URL")), option.WithAPIKey(os.Getenv("BERTH_MESSAGES_KEY")))
+var talker = anthropic.NewClient(option.WithBaseURL(os.Getenv("BERTH_MESSAGES_URL")), option.WithAPIKey(
+	os.Getenv("BERTH_MESSAGES_KEY")))
 
 // params ask a model that has the code execution tool.
 func params(model string, more ...anthropic.ToolUnionParam) anthropic.MessageNewParams {
 	return anthropic.MessageNewParams{
-		Model: model, MaxTokens: 100, Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("go"))},
-		Tools: append([]anthropic.ToolUnionParam{{OfCodeExecutionTool20260120: &anthropic.CodeExecutionTool20260120Param{}}}, more...),
+		Model: model, MaxTokens: 100, Messages: []anthropic.MessageParam{
+			anthropic.NewUserMessage(anthropic.NewTextBlock("go"))},
+		Tools: append([]anthropic.ToolUnionParam{
+			{OfCodeExecutionTool20260120: &anthropic.CodeExecutionTool20260120Param{}}}, more...),
 	}
 }
 
@@ -77,10 +80,13 @@ func kinds(m *anthropic.Message) (list []string) {
 }
 
 var allKinds = []string{
-	"text", "use bash_code_execution", "use bash_code_execution", "use text_editor_code_execution", "use text_editor_code_execution", "use text_editor_code_execution",
+	"text", "use bash_code_execution", "use bash_code_execution", "use text_editor_code_execution",
+	"use text_editor_code_execution", "use text_editor_code_execution",
 	"use text_editor_code_execution", "use code_execution", "use code_execution",
-	"bash_code_execution_result", "bash_code_execution_tool_result_error", "text_editor_code_execution_create_result", "text_editor_code_execution_view_result",
-	"text_editor_code_execution_str_replace_result", "text_editor_code_execution_tool_result_error", "code_execution_result", "code_execution_tool_result_error", "text",
+	"bash_code_execution_result", "bash_code_execution_tool_result_error", "text_editor_code_execution_create_result",
+	"text_editor_code_execution_view_result",
+	"text_editor_code_execution_str_replace_result", "text_editor_code_execution_tool_result_error",
+	"code_execution_result", "code_execution_tool_result_error", "text",
 }
 
 func blocks(streamed bool) error {
@@ -93,13 +99,16 @@ func blocks(streamed bool) error {
 	}
 	bash := m.Content[9].AsBashCodeExecutionToolResult()
 	r := bash.Content.AsResponseBashCodeExecutionResultBlock()
-	if bash.ToolUseID != "srvtoolu_1" || r.Stdout != "out\n" || r.Stderr != "err\n" || r.ReturnCode != 3 || len(r.Content) != 1 || !strings.HasPrefix(r.Content[0].FileID, "file_") {
+	if bash.ToolUseID != "srvtoolu_1" || r.Stdout != "out\n" || r.Stderr != "err\n" || r.ReturnCode != 3 ||
+		len(r.Content) != 1 || !strings.HasPrefix(r.Content[0].FileID, "file_") {
 		return fmt.Errorf("%s", m.Content[9].RawJSON())
 	}
-	if m.StopReason != "stop_sequence" || m.StopSequence != "END" || !strings.HasPrefix(m.Container.ID, "container_") || m.Container.ExpiresAt.IsZero() {
+	if m.StopReason != "stop_sequence" || m.StopSequence != "END" || !strings.HasPrefix(m.Container.ID, "container_") ||
+		m.Container.ExpiresAt.IsZero() {
 		return fmt.Errorf("%s", m.RawJSON())
 	}
-	if m.Usage.InputTokens != 17 || m.Usage.OutputTokens != 8 || m.Usage.CacheReadInputTokens != 2 || m.Usage.CacheCreationInputTokens != 1 {
+	if m.Usage.InputTokens != 17 || m.Usage.OutputTokens != 8 || m.Usage.CacheReadInputTokens != 2 ||
+		m.Usage.CacheCreationInputTokens != 1 {
 		return fmt.Errorf("%s", m.Usage.RawJSON())
 	}
 	return nil
@@ -128,7 +137,8 @@ func sameAnswers() error {
 }
 
 // again goes on with a conversation.
-func again(p anthropic.MessageNewParams, m *anthropic.Message, user ...anthropic.ContentBlockParamUnion) anthropic.MessageNewParams {
+func again(p anthropic.MessageNewParams, m *anthropic.Message,
+	user ...anthropic.ContentBlockParamUnion) anthropic.MessageNewParams {
 	p.Messages = append(slices.Clone(p.Messages), m.ToParam())
 	if len(user) > 0 {
 		p.Messages = append(p.Messages, anthropic.NewUserMessage(user...))
@@ -152,13 +162,15 @@ func pauses(streamed bool) error {
 	if err != nil {
 		return err
 	}
-	if got := kinds(next); !slices.Equal(got, []string{"use bash_code_execution", "bash_code_execution_result", "text"}) || next.Container.ID != m.Container.ID {
+	if got := kinds(next); !slices.Equal(got, []string{"use bash_code_execution", "bash_code_execution_result",
+		"text"}) || next.Container.ID != m.Container.ID {
 		return fmt.Errorf("%s", next.RawJSON())
 	}
 	return nil
 }
 
-var weatherTool = anthropic.ToolUnionParam{OfTool: &anthropic.ToolParam{Name: "weather", InputSchema: anthropic.ToolInputSchemaParam{Properties: map[string]any{"city": map[string]any{"type": "string"}}}}}
+var weatherTool = anthropic.ToolUnionParam{OfTool: &anthropic.ToolParam{Name: "weather",
+	InputSchema: anthropic.ToolInputSchemaParam{Properties: map[string]any{"city": map[string]any{"type": "string"}}}}}
 
 func mixed(streamed bool) error {
 	p := params("mixed", weatherTool)
@@ -166,14 +178,16 @@ func mixed(streamed bool) error {
 	if err != nil {
 		return err
 	}
-	if got := kinds(m); m.StopReason != "tool_use" || !slices.Equal(got, []string{"use bash_code_execution", "client weather"}) {
+	if got := kinds(m); m.StopReason != "tool_use" ||
+		!slices.Equal(got, []string{"use bash_code_execution", "client weather"}) {
 		return fmt.Errorf("%s", m.RawJSON())
 	}
 	next, err := send(again(p, m, anthropic.NewToolResultBlock(m.Content[1].ID, "rain", false)), streamed)
 	if err != nil {
 		return err
 	}
-	if got := kinds(next); !slices.Equal(got, []string{"bash_code_execution_result", "text"}) || next.Content[0].ToolUseID != m.Content[0].ID {
+	if got := kinds(next); !slices.Equal(got, []string{"bash_code_execution_result", "text"}) ||
+		next.Content[0].ToolUseID != m.Content[0].ID {
 		return fmt.Errorf("%s", next.RawJSON())
 	}
 	return nil
@@ -181,19 +195,23 @@ func mixed(streamed bool) error {
 
 func runner(streamed bool) error {
 	asked := 0
-	weather, err := toolrunner.NewBetaToolFromBytes("weather", "Tells the weather.", []byte(`{"type":"object","properties":{"city":{"type":"string"}}}`),
+	weather, err := toolrunner.NewBetaToolFromBytes("weather", "Tells the weather.",
+		[]byte(`{"type":"object","properties":{"city":{"type":"string"}}}`),
 		func(_ context.Context, in struct {
 			City string `json:"city"`
 		}) (anthropic.BetaToolResultBlockParamContentUnion, error) {
 			asked++
-			return anthropic.BetaToolResultBlockParamContentUnion{OfText: &anthropic.BetaTextBlockParam{Text: in.City + ": rain"}}, nil
+			return anthropic.BetaToolResultBlockParamContentUnion{OfText: &anthropic.BetaTextBlockParam{
+				Text: in.City + ": rain"}}, nil
 		})
 	if err != nil {
 		return err
 	}
 	p := anthropic.BetaToolRunnerParams{BetaMessageNewParams: anthropic.BetaMessageNewParams{
-		Model: "runner", MaxTokens: 100, Messages: []anthropic.BetaMessageParam{anthropic.NewBetaUserMessage(anthropic.NewBetaTextBlock("go"))},
-		Tools: []anthropic.BetaToolUnionParam{{OfCodeExecutionTool20260120: &anthropic.BetaCodeExecutionTool20260120Param{}}},
+		Model: "runner", MaxTokens: 100, Messages: []anthropic.BetaMessageParam{anthropic.NewBetaUserMessage(
+			anthropic.NewBetaTextBlock("go"))},
+		Tools: []anthropic.BetaToolUnionParam{
+			{OfCodeExecutionTool20260120: &anthropic.BetaCodeExecutionTool20260120Param{}}},
 	}}
 	var last *anthropic.BetaMessage
 	if streamed {
@@ -209,7 +227,8 @@ func runner(streamed bool) error {
 			}
 		}
 		last = r.LastMessage()
-	} else if last, err = talker.Beta.Messages.NewToolRunner([]anthropic.BetaTool{weather}, p).RunToCompletion(ctx); err != nil {
+	} else if last, err = talker.Beta.Messages.NewToolRunner([]anthropic.BetaTool{weather}, p).RunToCompletion(
+		ctx); err != nil {
 		return err
 	}
 	if last == nil || asked != 2 || last.StopReason != "end_turn" {

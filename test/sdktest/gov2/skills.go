@@ -24,14 +24,17 @@ func manifest(description string) io.Reader {
 
 // skills makes a skill and its versions, finds them, and removes them again.
 func skills() error {
-	k, err := client.Skills.New(ctx, anthropic.SkillNewParams{Files: []io.Reader{manifest("One."), skillFile("notes/run.sh", "#!/bin/sh\n")}, DisplayName: anthropic.String("Notes of mine")})
+	k, err := client.Skills.New(ctx, anthropic.SkillNewParams{Files: []io.Reader{manifest("One."),
+		skillFile("notes/run.sh", "#!/bin/sh\n")}, DisplayName: anthropic.String("Notes of mine")})
 	if err != nil {
 		return err
 	}
-	if k.DisplayName != "Notes of mine" || k.Source.Type != "custom" || k.Type != "skill" || !strings.HasPrefix(k.ID, "skill_") || !strings.HasPrefix(k.LatestVersionID, "skver_") {
+	if k.DisplayName != "Notes of mine" || k.Source.Type != "custom" || k.Type != "skill" ||
+		!strings.HasPrefix(k.ID, "skill_") || !strings.HasPrefix(k.LatestVersionID, "skver_") {
 		return errors.New(k.RawJSON())
 	}
-	v, err := client.Skills.Versions.New(ctx, k.ID, anthropic.SkillVersionNewParams{Files: []io.Reader{manifest("Two.")}})
+	v, err := client.Skills.Versions.New(ctx, k.ID, anthropic.SkillVersionNewParams{
+		Files: []io.Reader{manifest("Two.")}})
 	if err != nil {
 		return err
 	}
@@ -77,7 +80,8 @@ func skillLists(id string, versions ...string) error {
 }
 
 func skillContent(id, version string) error {
-	res, err := client.Beta.Skills.Versions.Download(ctx, version, anthropic.BetaSkillVersionDownloadParams{SkillID: id})
+	res, err := client.Beta.Skills.Versions.Download(ctx, version, anthropic.BetaSkillVersionDownloadParams{
+		SkillID: id})
 	if err != nil {
 		return err
 	}

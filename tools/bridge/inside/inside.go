@@ -1,11 +1,12 @@
-// Package inside is what code in a container calls its session's tools with: a module of Python and one of JavaScript, and a way for the guest's program to be
-// the command `tools`. None of it decides anything. What it speaks is HTTP on the container's loopback, to the address in BERTH_TOOLS:
+// Package inside is what code in a container calls its session's tools with: a module of Python and one of
+// JavaScript, and a way for the guest's program to be the command `tools`. None of it decides anything. What it
+// speaks is HTTP on the container's loopback, to the address in BERTH_TOOLS:
 //
 //	GET  /v1/tools   {"tools": [{"name", "description", "input_schema", "async"}]}: what the session may call
 //	POST /v1/calls   {"calls": [{"id", "tool", "input"}]}: a line of JSON for each call as it ends, {"id", "result"} or {"id", "error": {"type", "message"}}
 //
-// Whoever asks shows the words in BERTH_TOOLS_TOKEN. A request whose connection broke is made again with the same ids. Calls that coroutines of one loop make in one
-// go are one request.
+// Whoever asks shows the words in BERTH_TOOLS_TOKEN. A request whose connection broke is made again with the same
+// ids. Calls that coroutines of one loop make in one go are one request.
 package inside
 
 import (
@@ -24,10 +25,12 @@ var (
 	Node string
 )
 
-// Dir is where all of it is in a container. The directory is root's: who runs as the user cannot change what others load from it.
+// Dir is where all of it is in a container. The directory is root's: who runs as the user cannot change what others
+// load from it.
 const Dir = "/.berth/tools"
 
-// Lists are the variables in which commands find it, each a list of directories that ours are put behind. What a caller has there goes first.
+// Lists are the variables in which commands find it, each a list of directories that ours are put behind. What a
+// caller has there goes first.
 var Lists = []string{"PATH=" + Dir + "/bin", "PYTHONPATH=" + Dir + "/python", "NODE_PATH=" + Dir + "/node"}
 
 // members are the files by their names from the root, and links.
@@ -36,8 +39,9 @@ var members = []tar.Header{
 	{Name: ".berth/tools/node/tools/index.js"},
 	{Name: ".berth/tools/node/tools/package.json"},
 	{Name: ".berth/tools/bin/tools", Linkname: "../../guest"},
-	// An import does not look in NODE_PATH, but in node_modules of the directories above its file. In the root that would make it what npm installs into,
-	// for everybody who has no package of their own; so files import it by its path, which is to be short.
+	// An import does not look in NODE_PATH, but in node_modules of the directories above its file. In the root that
+	// would make it what npm installs into, for everybody who has no package of their own; so files import it by its
+	// path, which is to be short.
 	{Name: ".berth/tools/tools.js", Linkname: "node/tools/index.js"},
 }
 

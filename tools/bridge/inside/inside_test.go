@@ -15,17 +15,22 @@ func TestCalls(t *testing.T) {
 		{"name", "python", `from tools import add; print(add(1, b=5))`, "6\n"},
 		{"item", "python", `import tools; print(tools["add"](a=1))`, "2\n"},
 		{"all", "python", `from tools import *; print(add({"a": 4, "b": 4}))`, "8\n"},
-		{"positions", "python", `import tools; print(tools.echo("u", None, {"x": [1]}))`, "{'deep': {'x': [1]}, 'n': None, 'url': 'u'}\n"},
+		{"positions", "python", `import tools; print(tools.echo("u", None, {"x": [1]}))`,
+			"{'deep': {'x': [1]}, 'n': None, 'url': 'u'}\n"},
 		{"whole", "python", `import tools; print(tools.echo({"url": "ü", "on": True}))`, "{'on': True, 'url': 'ü'}\n"},
-		{"odd name", "python", `import tools; print(tools.get_it({"x": 1}), tools["get-it"](x=2))`, "{'x': 1} {'x': 2}\n"},
+		{"odd name", "python", `import tools; print(tools.get_it({"x": 1}), tools["get-it"](x=2))`,
+			"{'x': 1} {'x': 2}\n"},
 		{"async", "python", `
 import asyncio, tools
 async def main(): return await tools.query({"sql": "select 1"})
 print(repr(asyncio.run(main())))`, `'{"rows": [1]}'` + "\n"},
-		{"signature", "python", `import tools, inspect; print(inspect.signature(tools.add)); print(inspect.signature(tools["echo"]))`,
+		{"signature", "python",
+			`import tools, inspect; print(inspect.signature(tools.add)); print(inspect.signature(tools["echo"]))`,
 			"(a: int, b: int = 1)\n(url: str = ..., n=..., deep: dict = ..., on: bool = ...)\n"},
-		{"doc", "python", `import tools; print(tools.add.__doc__)`, "Adds two numbers.\nExactly.\n\na (integer): the first\nb (integer, optional)\n"},
-		{"help", "python", `import tools, pydoc; t = pydoc.plain(pydoc.render_doc(tools)); print("Fetches." in t, "add(a: int" in t, "echo: Gives" in t, "PATIENCE" in t)`, "True True True False\n"},
+		{"doc", "python", `import tools; print(tools.add.__doc__)`, "Adds two numbers.\nExactly.\n\na (integer): " +
+			"the first\nb (integer, optional)\n"},
+		{"help", "python",
+			`import tools, pydoc; t = pydoc.plain(pydoc.render_doc(tools)); print("Fetches." in t, "add(a: int" in t, "echo: Gives" in t, "PATIENCE" in t)`, "True True True False\n"},
 		{"dir", "python", `import tools; print(dir(tools), "add" in tools, "nothing" in tools, hasattr(tools, "_x"))`,
 			"['add', 'echo', 'fetch', 'get_it', 'len', 'query'] True False False\n"},
 		{"values", "python", `
@@ -43,42 +48,67 @@ for f in (lambda: tools.secret(1), lambda: getattr(tools, "sec" + "ret")(), lamb
           lambda: tools.add(1, 2, 3), lambda: tools.add(1, a=1), lambda: tools.echo(url=object()), lambda: tools.echo(n=float("nan"))):
     try: print(f())
     except Exception as e: print(type(e).__name__, str(e).split(": nan")[0])`, // newer ones say which
-			"PermissionError tool secret is not on the list\nPermissionError tool secret is not on the list\nPermissionError tool ../add is not on the list\nNameError tool missing is not registered\nRuntimeError it broke\n" +
-				"ValueError a is missing\nTypeError add() takes 2 positional arguments but 3 were given\nTypeError add() got multiple values for argument 'a'\n" +
-				"ValueError tool echo: the arguments are not JSON: object cannot be sent to a tool\nValueError tool echo: the arguments are not JSON: Out of range float values are not JSON compliant\n"},
+			"PermissionError tool secret is not on the list\nPermissionError tool secret is not on the " +
+				"list\nPermissionError tool ../add is not on the list\nNameError tool missing is not " +
+				"registered\nRuntimeError it broke\n" +
+				"ValueError a is missing\nTypeError add() takes 2 positional arguments but 3 were given\nTypeError " +
+				"add() got multiple values for argument 'a'\n" +
+				"ValueError tool echo: the arguments are not JSON: object cannot be sent to a tool\nValueError tool " +
+				"echo: the arguments are not JSON: Out of range float values are not JSON compliant\n"},
 		{"token", "python", `
 import os; os.environ["BERTH_TOOLS_TOKEN"] = "another"
 import tools
 try: tools.add(1)
 except PermissionError as e: print(e)`, "who are you?\n"},
 		{"attribute", "node", show + `const tools = require('tools'); show(tools.add(1, 2))`, "3\n"},
-		{"item", "node", show + `const { add, ['get-it']: it } = require('tools'); show(add({ a: 1 }).then(v => it({ v })))`, `{"v":2}` + "\n"},
-		{"import", "module", show + `const { default: tools } = await import(process.cwd() + '/.berth/tools/tools.js'); show(tools.add(1, { b: 4 }))`, "5\n"},
-		{"positions", "node", show + `show(require('tools').echo('u', undefined, { x: [1] }))`, `{"deep":{"x":[1]},"url":"u"}` + "\n"},
+		{"item", "node",
+			show + `const { add, ['get-it']: it } = require('tools'); show(add({ a: 1 }).then(v => it({ v })))`,
+			`{"v":2}` + "\n"},
+		{"import", "module",
+			show +
+				`const { default: tools } = await import(process.cwd() + '/.berth/tools/tools.js'); show(tools.add(1, { b: 4 }))`, "5\n"},
+		{"positions", "node", show + `show(require('tools').echo('u', undefined, { x: [1] }))`,
+			`{"deep":{"x":[1]},"url":"u"}` + "\n"},
 		{"whole", "node", show + `show(require('tools').echo({ url: 'ü', on: true }))`, `{"on":true,"url":"ü"}` + "\n"},
-		{"list", "node", `const t = require('tools'); t().then(l => console.log(l.length, Object.keys(t).join(), 'add' in t, t.then))`, "6 add,echo,get-it,len,fetch,query true undefined\n"},
+		{"list", "node",
+			`const t = require('tools'); t().then(l => console.log(l.length, Object.keys(t).join(), 'add' in t, t.then))`, "6 add,echo,get-it,len,fetch,query true undefined\n"},
 		{"errors", "node", show + `const t = require('tools'); (async () => {
 			for (const f of [() => t.secret(1), () => t['sec' + 'ret'](), () => Reflect.get(t, 'secret')(), () => t.missing(), () => t.broken(), () => t.add('x'), () => t.add(1, 2, 3)]) await show(f())
-		})()`, "PermissionError: tool secret is not on the list\nPermissionError: tool secret is not on the list\nPermissionError: tool secret is not on the list\nNameError: tool missing is not registered\n" +
+		})()`, "PermissionError: tool secret is not on the list\nPermissionError: tool secret is not on the " +
+			"list\nPermissionError: tool secret is not on the list\nNameError: tool missing is not registered\n" +
 			"RuntimeError: it broke\nValueError: a is missing\nTypeError: add() takes 2 arguments, but 3 were given\n"},
-		{"token", "node", show + `process.env.BERTH_TOOLS_TOKEN = 'another'; show(require('tools').add(1))`, "PermissionError: who are you?\n"},
-		{"list", "bash", `tools`, "add     Adds two numbers.\necho    Gives its input back.\nget-it\nlen\nfetch   Fetches.\nquery   Asks.\n"},
-		{"help", "bash", `tools add --help`, "usage: tools add a=integer [b=integer]\n\nAdds two numbers.\nExactly.\n\n  a  the first\n  b\n"},
-		{"schema", "bash", `tools --json | head -1 | grep -o '"required": *\["a"\]' | tr -d ' '`, `"required":["a"]` + "\n"},
+		{"token", "node", show + `process.env.BERTH_TOOLS_TOKEN = 'another'; show(require('tools').add(1))`,
+			"PermissionError: who are you?\n"},
+		{"list", "bash", `tools`, "add     Adds two numbers.\necho    Gives its input back.\nget-it\nlen\nfetch   " +
+			"Fetches.\nquery   Asks.\n"},
+		{"help", "bash", `tools add --help`, "usage: tools add a=integer [b=integer]\n\nAdds two " +
+			"numbers.\nExactly.\n\n  a  the first\n  b\n"},
+		{"schema", "bash", `tools --json | head -1 | grep -o '"required": *\["a"\]' | tr -d ' '`, `"required":["a"]` +
+			"\n"},
 		{"string", "bash", `tools fetch u=https://x/?a=b`, "page https://x/?a=b ünï\n"},
 		{"positions", "bash", `tools fetch https://x/?a=b; tools add 1 2`, "page https://x/?a=b ünï\n3\n"},
-		{"options", "bash", `tools echo --url 12 --on --n=3; tools echo -- --url`, `{"n":3,"on":true,"url":"12"}` + "\n" + `{"url":"--url"}` + "\n"},
+		{"options", "bash", `tools echo --url 12 --on --n=3; tools echo -- --url`, `{"n":3,"on":true,"url":"12"}` +
+			"\n" + `{"url":"--url"}` + "\n"},
 		{"object", "bash", `tools add '{"a": 1, "b": 1}'; echo '{"a": 2}' | tools add -`, "2\n3\n"},
-		{"typed", "bash", `tools echo n=null 'deep={"x": [1]}' url=true`, `{"deep":{"x":[1]},"n":null,"url":"true"}` + "\n"},
+		{"typed", "bash", `tools echo n=null 'deep={"x": [1]}' url=true`, `{"deep":{"x":[1]},"n":null,"url":"true"}` +
+			"\n"},
 		{"link", "bash", `"$(dirname "$(command -v tools)")"/../../guest tools add 5`, "6\n"},
-		{"errors", "bash", `(tools secret; echo $?; tools missing; echo $?; tools add x; echo $?; tools add 1 2 3; echo $?; tools add --a; echo $?; tools --nothing; echo $?; echo no | tools add -; echo $?) 2>&1 | grep -v '^usage\|^   '`,
-			"tools: secret: PermissionError: tool secret is not on the list\n77\ntools: missing: NameError: tool missing is not registered\n1\ntools: add: ValueError: a is missing\n1\n" +
-				"tools: add: \"3\" is too much; see tools add --help\n2\ntools: add: --a has no value; see tools add --help\n2\ntools: --nothing is no option\n2\ntools: add: standard input is not a JSON object of at most 4194304 bytes\n2\n"},
-		{"unlisted", "bash", `(tools missing tea; echo $?; tools missing --help; echo $?; tools missing item=tea; echo $?) 2>&1 | sed 's/; name the words.*//'`,
-			"tools: missing: the tool missing is not served just now, so that nobody knows what \"tea\" means\n2\ntools: missing: the tool missing is not served just now, so that nobody knows what \"--help\" means\n2\n" +
+		{"errors", "bash",
+			`(tools secret; echo $?; tools missing; echo $?; tools add x; echo $?; tools add 1 2 3; echo $?; tools add --a; echo $?; tools --nothing; echo $?; echo no | tools add -; echo $?) 2>&1 | grep -v '^usage\|^   '`,
+			"tools: secret: PermissionError: tool secret is not on the list\n77\ntools: missing: NameError: tool " +
+				"missing is not registered\n1\ntools: add: ValueError: a is missing\n1\n" +
+				"tools: add: \"3\" is too much; see tools add --help\n2\ntools: add: --a has no value; see tools " +
+				"add --help\n2\ntools: --nothing is no option\n2\ntools: add: standard input is not a JSON object " +
+				"of at most 4194304 bytes\n2\n"},
+		{"unlisted", "bash",
+			`(tools missing tea; echo $?; tools missing --help; echo $?; tools missing item=tea; echo $?) 2>&1 | sed 's/; name the words.*//'`,
+			"tools: missing: the tool missing is not served just now, so that nobody knows what \"tea\" " +
+				"means\n2\ntools: missing: the tool missing is not served just now, so that nobody knows what " +
+				"\"--help\" means\n2\n" +
 				"tools: missing: NameError: tool missing is not registered\n1\n"},
 		{"token", "bash", `BERTH_TOOLS_TOKEN=another tools add 1 2>&1; echo $?; BERTH_TOOLS= tools 2>&1; echo $?`,
-			"tools: PermissionError: who are you?\n77\ntools: this command has no tools: BERTH_TOOLS is not in its environment\n1\n"},
+			"tools: PermissionError: who are you?\n77\ntools: this command has no tools: BERTH_TOOLS is not in its " +
+				"environment\n1\n"},
 	} {
 		t.Run(c.language+"/"+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
@@ -156,7 +186,8 @@ print(tools.add(1)); asyncio.run(main())`,
 	}
 }
 
-// A daemon that goes is waited for from then on, each time that it does, and no longer. The modules' patience is less than a connection is held here.
+// A daemon that goes is waited for from then on, each time that it does, and no longer. The modules' patience is less
+// than a connection is held here.
 func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
 	const python = `
 import asyncio, tools
@@ -175,14 +206,18 @@ const t = require('tools');
 		holds          time.Duration
 		want           string
 	}{
-		"python":            {"python", python + `own["PAUSE"] = 0.05; print(tools.add(1))`, 3, 500 * time.Millisecond, "2\n"},
-		"coroutines":        {"python", python + `own["PAUSE"] = 0.05; print(asyncio.run(own["later"]("add", {"a": 1})))`, 3, 500 * time.Millisecond, "2\n"},
-		"node":              {"node", node + `t.add(1).then(console.log)`, 3, 500 * time.Millisecond, "2\n"},
-		"python, no longer": {"python", python + "try: tools.add(1)\nexcept RuntimeError as e: print(str(e)[:27])", 1000, 1, "the tools cannot be reached\n"},
+		"python": {"python", python + `own["PAUSE"] = 0.05; print(tools.add(1))`, 3, 500 * time.Millisecond,
+			"2\n"},
+		"coroutines": {"python", python +
+			`own["PAUSE"] = 0.05; print(asyncio.run(own["later"]("add", {"a": 1})))`, 3, 500 * time.Millisecond, "2\n"},
+		"node": {"node", node + `t.add(1).then(console.log)`, 3, 500 * time.Millisecond, "2\n"},
+		"python, no longer": {"python", python + "try: tools.add(1)\nexcept RuntimeError as e: print(str(e)[:27])",
+			1000, 1, "the tools cannot be reached\n"},
 		"node, no longer": {"node", node + `
 Date.now = () => skipped
 globalThis.setTimeout = (f, ms) => { skipped += ms; setImmediate(f) }
-t.add(1).catch(e => console.log(e.name, e.message.slice(0, 27), skipped > 300e3, skipped < 310e3))`, 1000, 1, "RuntimeError the tools cannot be reached true true\n"},
+t.add(1).catch(e => console.log(e.name, e.message.slice(0, 27), skipped > 300e3, skipped < 310e3))`, 1000, 1,
+			"RuntimeError the tools cannot be reached true true\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,7 +20,8 @@ import (
 	"berth/tools/bridge/inside/command"
 )
 
-// A peer speaks the wire that the daemon speaks with what is inside, where a test needs what a daemon does not do: to break off, and to say which requests came.
+// A peer speaks the wire that the daemon speaks with what is inside, where a test needs what a daemon does not do: to
+// break off, and to say which requests came.
 type peer struct {
 	*httptest.Server
 	mu      sync.Mutex // guards what follows

@@ -13,8 +13,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// bounded ends an answer that is larger than it may be, and gives no answer to the SDK that this cannot read. All calls share one session, which the SDK breaks
-// over such an answer, so that each call that is under way fails; over an error of a request only its own call does.
+// bounded ends an answer that is larger than it may be, and gives no answer to the SDK that this cannot read. All
+// calls share one session, which the SDK breaks over such an answer, so that each call that is under way fails; over
+// an error of a request only its own call does.
 type bounded struct {
 	next http.RoundTripper
 	most int64
@@ -114,8 +115,9 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// events is a stream of events, of each no more than its message, and none behind one that is no message: to the SDK, a stream that ends is a call without an
-// answer. Without the events' IDs it does not ask for the rest of a stream that was cut off, which it would break the session over.
+// events is a stream of events, of each no more than its message, and none behind one that is no message: to the SDK,
+// a stream that ends is a call without an answer. Without the events' IDs it does not ask for the rest of a stream
+// that was cut off, which it would break the session over.
 type events struct {
 	body  io.Closer
 	lines *bufio.Reader

@@ -1,5 +1,5 @@
-// Package mcpclient asks a server that speaks the Model Context Protocol, over streamable HTTP, for its tools and has it run them. It is what package bridge
-// has of that protocol.
+// Package mcpclient asks a server that speaks the Model Context Protocol, over streamable HTTP, for its tools and has
+// it run them. It is what package bridge has of that protocol.
 package mcpclient
 
 import (
@@ -32,7 +32,8 @@ const maxTools = 1000
 // listFor is how long a list of tools is taken to be true.
 const listFor = time.Minute
 
-// A Client is one connection to a server, made when it is needed and made again when it is lost. Its methods are safe for concurrent use.
+// A Client is one connection to a server, made when it is needed and made again when it is lost. Its methods are safe
+// for concurrent use.
 type Client struct {
 	cfg Config
 
@@ -45,7 +46,8 @@ type Client struct {
 	closed  bool
 }
 
-// A session with a server is closed once nobody uses it any more: those that are under way go on when it is lost to the next.
+// A session with a server is closed once nobody uses it any more: those that are under way go on when it is lost to
+// the next.
 type session struct {
 	*mcp.ClientSession
 	users sync.WaitGroup // added to while it is the client's, under its mu
@@ -71,7 +73,8 @@ func (c *Client) connect(ctx context.Context) (*session, error) {
 		return s, err
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "berth", Version: "1"}, nil)
-	made, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: c.cfg.URL, HTTPClient: c.cfg.Client, MaxRetries: -1, DisableStandaloneSSE: true}, nil)
+	made, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: c.cfg.URL, HTTPClient: c.cfg.Client,
+		MaxRetries: -1, DisableStandaloneSSE: true}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
 	}
@@ -177,9 +180,10 @@ func schemaOf(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// Call has a tool run, once. take takes room for the bytes of the answer as they come, and its error ends the call. refused is what a tool says that has failed; err says
-// that it is not known what came of it.
-func (c *Client) Call(ctx context.Context, name string, input json.RawMessage, take func(n int) error) (result json.RawMessage, refused string, err error) {
+// Call has a tool run, once. take takes room for the bytes of the answer as they come, and its error ends the call.
+// refused is what a tool says that has failed; err says that it is not known what came of it.
+func (c *Client) Call(ctx context.Context, name string, input json.RawMessage, take func(n int) error) (
+	result json.RawMessage, refused string, err error) {
 	s, err := c.connect(ctx)
 	if err != nil {
 		return nil, "", err
@@ -200,7 +204,8 @@ func (c *Client) Call(ctx context.Context, name string, input json.RawMessage, t
 	return result, "", err
 }
 
-// resultOf is what a tool gave back: its structured content if it has that, the text of one that gives nothing but text, or the content as the protocol has it.
+// resultOf is what a tool gave back: its structured content if it has that, the text of one that gives nothing but
+// text, or the content as the protocol has it.
 func resultOf(res *mcp.CallToolResult) (json.RawMessage, error) {
 	if res.StructuredContent != nil {
 		return json.Marshal(res.StructuredContent)

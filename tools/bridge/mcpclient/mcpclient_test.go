@@ -43,7 +43,9 @@ var badly = map[string]func(w http.ResponseWriter, r *http.Request){
 		says(w, "application/json", `{"jsonrpc":`)
 		<-r.Context().Done()
 	},
-	"events cut off":  func(w http.ResponseWriter, _ *http.Request) { says(w, "text/event-stream", "id: 1\ndata:\n\n") },
+	"events cut off": func(w http.ResponseWriter, _ *http.Request) {
+		says(w, "text/event-stream", "id: 1\ndata:\n\n")
+	},
 	"events no field": func(w http.ResponseWriter, _ *http.Request) { says(w, "text/event-stream", "hello\n\n") },
 	"events no JSON":  func(w http.ResponseWriter, _ *http.Request) { says(w, "text/event-stream", "data: hello\n\n") },
 	"events large": func(w http.ResponseWriter, _ *http.Request) {
@@ -70,7 +72,8 @@ func newServer(t *testing.T, opts *mcp.StreamableHTTPOptions, bad func(http.Resp
 	t.Helper()
 	s := &server{entered: make(chan struct{}, 1), goOn: make(chan struct{}, 2)}
 	m := mcp.NewServer(&mcp.Implementation{Name: "tools", Version: "1"}, nil)
-	mcp.AddTool(m, &mcp.Tool{Name: "hold"}, func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(m, &mcp.Tool{Name: "hold"}, func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (
+		*mcp.CallToolResult, any, error) {
 		s.entered <- struct{}{}
 		select {
 		case <-s.goOn:
@@ -89,7 +92,9 @@ func newServer(t *testing.T, opts *mcp.StreamableHTTPOptions, bad func(http.Resp
 		good.ServeHTTP(w, r)
 	}))
 	t.Cleanup(web.Close)
-	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	s.Client = mcpclient.New(mcpclient.Config{URL: web.URL, Client: client, MaxBytes: maxBytes})
 	t.Cleanup(s.Close)
 	return s
@@ -107,7 +112,8 @@ func (s *server) hold(ctx context.Context) <-chan string {
 
 // One bad answer is that of its call alone: others that are under way, and those that come, have theirs.
 func TestOneBadAnswer(t *testing.T) {
-	for kind, opts := range map[string]*mcp.StreamableHTTPOptions{"events": nil, "JSON": {JSONResponse: true}, "no session": {Stateless: true}} {
+	for kind, opts := range map[string]*mcp.StreamableHTTPOptions{"events": nil, "JSON": {JSONResponse: true},
+		"no session": {Stateless: true}} {
 		for name, bad := range badly {
 			t.Run(kind+"/"+name, func(t *testing.T) {
 				t.Parallel()
@@ -151,10 +157,13 @@ func TestEndlessList(t *testing.T) {
 		_ = json.NewDecoder(r.Body).Decode(&asked)
 		switch asked.Method {
 		case "initialize":
-			says(w, "application/json", fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`, asked.ID))
+			says(w, "application/json", fmt.Sprintf(
+				`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`, asked.ID))
 		case "tools/list":
 			page++
-			says(w, "application/json", fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[],"nextCursor":"%d","_meta":{"x":"%s"}}}`, asked.ID, page, strings.Repeat("x", maxBytes/4)))
+			says(w, "application/json", fmt.Sprintf(
+				`{"jsonrpc":"2.0","id":%s,"result":{"tools":[],"nextCursor":"%d","_meta":{"x":"%s"}}}`, asked.ID, page,
+				strings.Repeat("x", maxBytes/4)))
 		case "notifications/initialized":
 			w.WriteHeader(http.StatusAccepted)
 		default:
@@ -162,7 +171,8 @@ func TestEndlessList(t *testing.T) {
 		}
 	}))
 	defer web.Close()
-	c := mcpclient.New(mcpclient.Config{URL: web.URL, Client: &http.Client{Transport: &http.Transport{}}, MaxBytes: maxBytes})
+	c := mcpclient.New(mcpclient.Config{URL: web.URL, Client: &http.Client{Transport: &http.Transport{}},
+		MaxBytes: maxBytes})
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

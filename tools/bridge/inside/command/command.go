@@ -1,5 +1,6 @@
-// Package command is the command `tools`, by which shell scripts in a container call the tools of their session. The guest's program is also
-// this command, as it is in each container already; so nothing here links what the guest has not got.
+// Package command is the command `tools`, by which shell scripts in a container call the tools of their session. The
+// guest's program is also this command, as it is in each container already; so nothing here links what the guest has
+// not got.
 //
 //	tools                      what there is
 //	tools NAME --help          how it is called

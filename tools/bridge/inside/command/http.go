@@ -21,7 +21,8 @@ const (
 	maxBody     = 16 << 20 // a list, or a result
 )
 
-// How long a daemon that does not answer is tried again since it last did, and how long a pause between two tries becomes.
+// How long a daemon that does not answer is tried again since it last did, and how long a pause between two tries
+// becomes.
 const (
 	patience     = 5 * time.Minute
 	longestPause = time.Second
@@ -116,8 +117,9 @@ type tries struct {
 	pause time.Duration // before the next
 }
 
-// failed counts one more, and says how long to wait for the next, unless it was tried for long enough. One that had its connection for longer than a pause waited
-// for its answer, which may take a day: whatever broke it is new, and has all of the patience again.
+// failed counts one more, and says how long to wait for the next, unless it was tried for long enough. One that had
+// its connection for longer than a pause waited for its answer, which may take a day: whatever broke it is new, and
+// has all of the patience again.
 func (t *tries) failed(began, ended time.Time) (pause time.Duration, again bool) {
 	if t.since.IsZero() || ended.Sub(began) > longestPause {
 		*t = tries{ended, longestPause / 32}
@@ -139,7 +141,8 @@ func (r Run) once(method, path string, body []byte) ([]byte, error) {
 	}
 	defer c.Close()
 	var req bytes.Buffer
-	fmt.Fprintf(&req, "%s %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n", method, path, host, r.Token)
+	fmt.Fprintf(&req, "%s %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n", method, path,
+		host, r.Token)
 	if body != nil {
 		fmt.Fprintf(&req, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 	}

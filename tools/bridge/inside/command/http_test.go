@@ -31,13 +31,16 @@ func TestReadAnswer(t *testing.T) {
 		{"a long line", "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxHeadLine) + "\r\n\r\n", "", "HTTP"},
 		{"many fields", "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: y\r\n", 2*maxFields) + "\r\n", "", "HTTP"},
 		{"much", "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", maxBody+1), "", "more than"},
-		{"refused", "HTTP/1.1 401 No\r\n\r\n{\"error\": {\"type\": \"authentication_error\", \"message\": \"who?\"}}", "", "PermissionError: who?"},
-		{"a type", "HTTP/1.1 400 No\r\n\r\n{\"error\": {\"type\": \"NameError\", \"message\": \"no\"}}", "", "NameError: no"},
+		{"refused", "HTTP/1.1 401 No\r\n\r\n{\"error\": {\"type\": \"authentication_error\", \"message\": \"who?\"}}",
+			"", "PermissionError: who?"},
+		{"a type", "HTTP/1.1 400 No\r\n\r\n{\"error\": {\"type\": \"NameError\", \"message\": \"no\"}}", "",
+			"NameError: no"},
 		{"no words", "HTTP/1.1 500 No\r\n\r\noops", "", "RuntimeError: the daemon answered with status 500"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := readAnswer(bufio.NewReader(strings.NewReader(c.raw)))
-			if string(got) != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			if string(got) != c.want || (err == nil) != (c.err == "") || err != nil &&
+				!strings.Contains(err.Error(), c.err) {
 				t.Errorf("%q %v, want %q %q", got, err, c.want, c.err)
 			}
 			if c.err == "broke" && !errors.Is(err, errBroken) {
@@ -49,20 +52,23 @@ func TestReadAnswer(t *testing.T) {
 
 // A daemon that goes is waited for from then on, each time that it does, and no longer.
 func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
-	type outage struct{ after, lasts time.Duration } // so long a connection was held before it broke, and so long all others break at once
+	// so long a connection was held before it broke, and so long all others break at once
+	type outage struct{ after, lasts time.Duration }
 	for _, c := range []struct {
 		name    string
 		outages []outage
 		answer  bool
 	}{
 		{"a call that took a day", []outage{{24 * time.Hour, 0}}, true},
-		{"outages hours apart", []outage{{time.Hour, patience - time.Minute}, {time.Hour, patience - time.Minute}}, true},
+		{"outages hours apart", []outage{{time.Hour, patience - time.Minute}, {time.Hour, patience - time.Minute}},
+			true},
 		{"a daemon that does not come back", []outage{{time.Hour, 2 * patience}}, false},
 		{"no daemon at all", []outage{{0, 2 * patience}}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clock := fakeClock(t)
-			var mu sync.Mutex            // one request comes after the other, but nothing says so of those whose connection broke
+			// one request comes after the other, but nothing says so of those whose connection broke
+			var mu sync.Mutex
 			var gone, back time.Duration // of the last outage
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				mu.Lock()
@@ -115,7 +121,8 @@ func FuzzReadAnswer(f *testing.F) {
 
 // The words of a command line are an input, or an error, and nothing else.
 func FuzzInput(f *testing.F) {
-	list := []tool{{Name: "t", InputSchema: []byte(`{"properties": {"a": {"type": "integer"}, "b": true, "on": {"type": "boolean"}, "n": {"type": ["null", "string"]}}}`)}}
+	list := []tool{{Name: "t", InputSchema: []byte(
+		`{"properties": {"a": {"type": "integer"}, "b": true, "on": {"type": "boolean"}, "n": {"type": ["null", "string"]}}}`)}}
 	f.Add("a=1\x00--b\x002\x00--on")
 	f.Add("{\"a\": 1}")
 	f.Fuzz(func(t *testing.T, line string) {

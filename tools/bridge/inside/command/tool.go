@@ -117,7 +117,8 @@ func (p property) kind() string {
 	return "any"
 }
 
-// value is a word as a property's value: the text itself for a string, JSON for what else the schema says, and either where it says nothing.
+// value is a word as a property's value: the text itself for a string, JSON for what else the schema says, and either
+// where it says nothing.
 func (p property) value(word string) any {
 	if p.Type == "string" || !json.Valid([]byte(word)) {
 		return word
@@ -140,8 +141,10 @@ func (t tool) input(words []string, stdin io.Reader) (any, error) {
 	a := assignment{t: t, in: map[string]any{}}
 	for len(words) > 0 {
 		n, err := a.take(words)
-		if err != nil && !t.listed { // a call with what is left of the words could be made after all, and mean something else
-			err = fmt.Errorf("the tool %s is not served just now, so that nobody knows what %q means; name the words, as in NAME=VALUE, and the answer says why", t.Name, words[0])
+		// a call with what is left of the words could be made after all, and mean something else
+		if err != nil && !t.listed {
+			err = fmt.Errorf("the tool %s is not served just now, so that nobody knows what %q means; name the "+
+				"words, as in NAME=VALUE, and the answer says why", t.Name, words[0])
 		}
 		if err != nil {
 			return nil, err
