@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"berth/proto"
-
-	"github.com/google/uuid"
 )
 
 // pieceBytes is how much of an answer is sent under one deadline. Buffers of the kernel included, a client that takes
@@ -52,7 +50,7 @@ const (
 const requestID = "Request-Id"
 
 func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *exchange {
-	id := proto.ID(proto.RequestPrefix, uuid.Must(uuid.NewV7())) // fails only if the kernel has no random numbers
+	id := proto.NewID(proto.RequestPrefix)
 	w.Header().Set(requestID, id)
 	r = r.WithContext(proto.WithRequestID(r.Context(), id))
 	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall, leave: func() {}}

@@ -11,8 +11,6 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
-
-	"github.com/google/uuid"
 )
 
 // The range of Upload.ExpiresIn, as hosted files have it.
@@ -151,12 +149,8 @@ func (st *Staged) record() (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return record{}, fmt.Errorf("making a file ID: %w", err)
-	}
 	rec := record{
-		ID: proto.ID(proto.FilePrefix, id), Owner: up.Owner, Key: st.key, Filename: name, MIMEType: up.MIMEType,
+		ID: proto.NewID(proto.FilePrefix), Owner: up.Owner, Key: st.key, Filename: name, MIMEType: up.MIMEType,
 		SizeBytes: st.size, SHA256: st.sum, CreatedAt: now, Downloadable: up.Downloadable, Scope: up.Scope,
 	}
 	if up.ExpiresIn > 0 {

@@ -273,6 +273,3 @@ func (t *turn) tell(ctx context.Context, err error, fail func(error) any) error 
 	}
 	return &Told{err}
 }
-
-// newID makes an ID that sorts by time of making.
-func newID(prefix string) string { return proto.ID(prefix, uuid.Must(uuid.NewV7())) }

@@ -265,7 +265,7 @@ func (it *cell) await(ctx context.Context) (result object, calls []waiting, err 
 	case batch := <-it.calls:
 		it.budget.Reset(callTime + cellTime)
 		for _, c := range batch {
-			w := waiting{newID(clientPrefix), c}
+			w := waiting{proto.NewID(clientPrefix), c}
 			it.waiting = append(it.waiting, w)
 			it.asked.Store(w.id, true)
 		}

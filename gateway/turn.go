@@ -173,7 +173,7 @@ func (t *turn) work(ctx context.Context) error {
 
 // ownHead is the head of a message that no upstream began.
 func (t *turn) ownHead() object {
-	return object{}.with("id", newID("msg_")).with("type", "message").with("role", "assistant").with(
+	return object{}.with("id", proto.NewID("msg_")).with("type", "message").with("role", "assistant").with(
 		"model", t.q.model).with("content", json.RawMessage("[]")).
 		with("stop_reason", nil).with("stop_sequence", nil).with("usage", noUsage)
 }

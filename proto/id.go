@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 // The kinds of ID. The part before the first underscore names the kind, the rest
@@ -22,8 +24,22 @@ const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 // idDigits is the length of 128 bits in base62.
 const idDigits = 22
 
+// machine is the number of this machine among those that make IDs together, 0 to 65535. There is one machine, so it is 0.
+const machine uint16 = 0
+
+// NewID makes an ID of the given kind. Its first 48 bits are the time in milliseconds, and the next bits grow within
+// one process, so IDs sort by the time they were made. Its last 16 bits are the number of the machine, so two machines
+// never make the same ID. 46 bits between them are random.
+func NewID(prefix string) string { return newID(prefix, machine) }
+
+func newID(prefix string, machine uint16) string {
+	bits := uuid.Must(uuid.NewV7()) // fails only if the kernel has no random numbers
+	binary.BigEndian.PutUint16(bits[14:], machine)
+	return ID(prefix, bits)
+}
+
 // ID writes 128 bits as prefix plus 22 base62 digits. IDs made from time-ordered
-// bits (UUID version 7) sort by the time they were made.
+// bits (UUID version 7) sort by the time they were made; NewID makes them.
 func ID(prefix string, number [16]byte) string {
 	const base = uint64(len(base62))
 	high, low := binary.BigEndian.Uint64(number[:8]), binary.BigEndian.Uint64(number[8:])

@@ -16,7 +16,7 @@ import (
 func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
 	e := &Exec{
 		veil: s.veilOf(cmd),
-		s:    s, id: newID(proto.ExecPrefix), cmd: cmd, retry: r, out: output.New(cmd.MaxOutputBytes, s.core.memory),
+		s:    s, id: proto.NewID(proto.ExecPrefix), cmd: cmd, retry: r, out: output.New(cmd.MaxOutputBytes, s.core.memory),
 		ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{}),
 	}
 	if cmd.OnOutputLimit == proto.OutputWait {

@@ -14,8 +14,6 @@ import (
 	"berth/proto"
 	"berth/stack"
 	"berth/state/ledger"
-
-	"github.com/google/uuid"
 )
 
 // Sessions is all sessions of a daemon.
@@ -165,7 +163,7 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 // disk when the sandbox runs: see bringUp.
 func (ss *Sessions) register(rec record) (*Session, error) {
 	now := ss.clock.now()
-	rec.ID, rec.Job = newID(proto.ContainerPrefix), newID(proto.JobPrefix)
+	rec.ID, rec.Job = proto.NewID(proto.ContainerPrefix), proto.NewID(proto.JobPrefix)
 	rec.Created, rec.LastUsed, rec.Generation, rec.Host = now, now, 1, ss.host
 	if err := ss.seal(&rec); err != nil {
 		return nil, err
@@ -206,7 +204,7 @@ func (ss *Sessions) claim(rec *record) (workspaceRecord, error) {
 		return workspaceRecord{}, err
 	}
 	if rec.Workspace == "" {
-		rec.Workspace = newID(proto.WorkspacePrefix)
+		rec.Workspace = proto.NewID(proto.WorkspacePrefix)
 		return workspaceRecord{ID: rec.Workspace, Owner: rec.Owner, Key: rec.Key, Created: ss.cfg.Now(),
 			Session: rec.ID}, nil
 	}
@@ -446,9 +444,4 @@ func (ss *Sessions) Counts() Counts {
 		c.RunningExecs += info.RunningExecs
 	}
 	return c
-}
-
-// newID makes an ID that sorts by time of making.
-func newID(prefix string) string {
-	return proto.ID(prefix, uuid.Must(uuid.NewV7()))
 }

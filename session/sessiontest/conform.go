@@ -14,8 +14,6 @@ import (
 	"berth/guest"
 	"berth/proto"
 	"berth/session"
-
-	"github.com/google/uuid"
 )
 
 // Conform is the suite that every Runtime passes, for one runtime class of it: the contract of
@@ -57,9 +55,6 @@ type conformance struct {
 	class  proto.RuntimeClass
 }
 
-// newID makes an ID as the core does, so that the runtime sees the names that it will see in a daemon.
-func newID(prefix string) string { return proto.ID(prefix, uuid.Must(uuid.NewV7())) }
-
 // spec is a small sandbox with a workspace of its own. Its limits are far below the defaults, so that
 // several fit on a machine that runs other tests.
 func (c conformance) spec(t *testing.T) session.Spec {
@@ -69,7 +64,7 @@ func (c conformance) spec(t *testing.T) session.Spec {
 		t.Fatal(err)
 	}
 	return session.Spec{
-		Image: img.Digest, Class: c.class, Workspace: newID(proto.WorkspacePrefix),
+		Image: img.Digest, Class: c.class, Workspace: proto.NewID(proto.WorkspacePrefix),
 		Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20, OpenFiles: 1024},
 	}
 }
@@ -78,7 +73,7 @@ func (c conformance) spec(t *testing.T) session.Spec {
 // Its clean-up is registered before the start: a start that fails half way must leave nothing either.
 func (c conformance) start(t *testing.T, spec session.Spec) string {
 	t.Helper()
-	id := newID(proto.ContainerPrefix)
+	id := proto.NewID(proto.ContainerPrefix)
 	t.Cleanup(func() { c.remove(t, id, spec.Workspace) })
 	if err := c.rt.Start(context.Background(), id, spec); err != nil {
 		t.Fatalf("starting: %v", err)
@@ -181,11 +176,11 @@ func (c conformance) workspace(t *testing.T) {
 // file system as it is would remove somebody else's files, as root.
 func (c conformance) absent(t *testing.T) {
 	ctx := context.Background()
-	id := newID(proto.ContainerPrefix)
+	id := proto.NewID(proto.ContainerPrefix)
 	if err := c.rt.Stop(ctx, id); err != nil {
 		t.Errorf("stopping what is not there: %v", err)
 	}
-	if err := c.rt.RemoveWorkspace(ctx, newID(proto.WorkspacePrefix)); err != nil {
+	if err := c.rt.RemoveWorkspace(ctx, proto.NewID(proto.WorkspacePrefix)); err != nil {
 		t.Errorf("removing a workspace that is not there: %v", err)
 	}
 	if _, err := c.rt.Dial(ctx, id); proto.CodeOf(err) != proto.NotFound {
@@ -207,7 +202,7 @@ func (c conformance) givenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	spec := c.spec(t)
-	id := newID(proto.ContainerPrefix)
+	id := proto.NewID(proto.ContainerPrefix)
 	if err := c.rt.Start(ctx, id, spec); err == nil {
 		t.Error("started although its context had ended")
 	}
@@ -223,7 +218,7 @@ func (c conformance) parallel(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 6 {
 		spec := c.spec(t)
-		id := newID(proto.ContainerPrefix)
+		id := proto.NewID(proto.ContainerPrefix)
 		wg.Go(func() {
 			defer c.remove(t, id, spec.Workspace)
 			if err := c.rt.Start(context.Background(), id, spec); err != nil {

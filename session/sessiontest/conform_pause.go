@@ -16,7 +16,7 @@ func (c conformance) pauses(t *testing.T) {
 	if !ok {
 		t.Skip("this runtime cannot pause")
 	}
-	none := newID(proto.ContainerPrefix)
+	none := proto.NewID(proto.ContainerPrefix)
 	if err := p.Pause(ctx, none); proto.CodeOf(err) != proto.NotFound {
 		t.Errorf("pausing what is not there: %v", err)
 	}

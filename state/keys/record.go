@@ -10,7 +10,6 @@ import (
 
 	"berth/proto"
 
-	"github.com/google/uuid"
 	"golang.org/x/time/rate"
 )
 
@@ -52,7 +51,7 @@ type record struct {
 
 func newRecord(secret string, now time.Time) record {
 	h := hashOf(secret)
-	return record{ID: proto.ID(proto.KeyPrefix, uuid.Must(uuid.NewV7())), Hash: h[:], Created: now}
+	return record{ID: proto.NewID(proto.KeyPrefix), Hash: h[:], Created: now}
 }
 
 // holds reports whether the key may be used at now.

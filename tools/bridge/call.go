@@ -8,8 +8,6 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/state/ledger"
-
-	"github.com/google/uuid"
 )
 
 // actCall is what the audit log calls a call that is over, or was refused.
@@ -57,7 +55,7 @@ func (d *desk) newCall(e *session.Exec, key callKey, a ask, hash string) *call {
 	}
 	c.ctx, c.cancel = context.WithCancel(d.b.ctx)
 	c.rec = record{Client: key.client, Hash: hash, ToolCall: ToolCall{
-		ID: proto.ID(callPrefix, uuid.Must(uuid.NewV7())), ContainerID: d.s.ID(), ExecID: e.ID(), Tool: a.Tool,
+		ID: proto.NewID(callPrefix), ContainerID: d.s.ID(), ExecID: e.ID(), Tool: a.Tool,
 		InputBytes: a.size, CreatedAt: proto.At(d.b.cfg.Now()),
 	}}
 	return c

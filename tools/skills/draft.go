@@ -242,7 +242,7 @@ func (d *Draft) Create(displayName string) (Skill, error) {
 	if displayName == "" {
 		displayName = m.Name
 	}
-	r := skillRecord{ID: newID(SkillPrefix), DisplayName: displayName, Name: m.Name, Created: d.store.now(), By: d.by}
+	r := skillRecord{ID: proto.NewID(SkillPrefix), DisplayName: displayName, Name: m.Name, Created: d.store.now(), By: d.by}
 	v, err := d.publish(m, func(tx *ledger.Tx, v versionRecord) error {
 		if err := d.store.afford(tx, d.owner, true, v.Bytes); err != nil {
 			return err
@@ -316,7 +316,7 @@ func (d *Draft) publish(m manifest, write func(*ledger.Tx, versionRecord) error)
 		return versionRecord{}, diskError(err)
 	}
 	s := d.store
-	v := versionRecord{ID: newID(VersionPrefix), Number: s.number(), Description: m.Description, Bytes: fi.Size(),
+	v := versionRecord{ID: proto.NewID(VersionPrefix), Number: s.number(), Description: m.Description, Bytes: fi.Size(),
 		Created: s.now(), By: d.by}
 	if err := os.Rename(d.file.Name(), s.archive(v.ID)); err != nil {
 		return v, diskError(err)

@@ -14,8 +14,6 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
-
-	"github.com/google/uuid"
 )
 
 // The ledger's buckets that this package owns.
@@ -196,8 +194,6 @@ func (r skillRecord) version(v versionRecord) Version {
 	return Version{ID: v.ID, Number: v.Number, SkillID: r.ID, Source: Custom, Name: r.Name, Description: v.Description,
 		Created: v.Created}
 }
-
-func newID(prefix string) string { return proto.ID(prefix, uuid.Must(uuid.NewV7())) }
 
 func ownKey(owner, id string) string { return owner + "/" + id }
 

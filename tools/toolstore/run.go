@@ -14,8 +14,6 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/state/ledger"
-
-	"github.com/google/uuid"
 )
 
 // A State is where a run is.
@@ -181,7 +179,7 @@ func (c *Catalog) prepare(ctx context.Context, r toolRecord, v versionRecord, re
 	}
 	now := c.cfg.Now()
 	rec := runRecord{Owner: r.Owner, Image: req.Image, Asked: req.Files, Key: req.IdempotencyKey, Run: Run{
-		ID: proto.ID(runPrefix, uuid.Must(uuid.NewV7())), ToolID: r.ID, Tool: r.Name, Version: v.Version,
+		ID: proto.NewID(runPrefix), ToolID: r.ID, Tool: r.Name, Version: v.Version,
 		State: StateRunning, Input: text,
 		Logs: code.Logs{Stdout: []string{}, Stderr: []string{}}, Files: []proto.BashOutput{}, Container: req.Container,
 		RequestedBy: proto.Actor(ctx), CreatedAt: proto.At(now),

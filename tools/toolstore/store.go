@@ -15,8 +15,6 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/state/ledger"
-
-	"github.com/google/uuid"
 )
 
 // The ledger's buckets that this package owns.
@@ -116,7 +114,7 @@ func (c *Catalog) Create(ctx context.Context, owner string, req NewTool) (Tool, 
 		return Tool{}, err
 	}
 	now := c.cfg.Now()
-	r := toolRecord{ID: proto.ID(toolPrefix, uuid.Must(uuid.NewV7())), Owner: owner, Name: req.Name, Version: 1,
+	r := toolRecord{ID: proto.NewID(toolPrefix), Owner: owner, Name: req.Name, Version: 1,
 		Created: now}
 	v, err := c.version(ctx, r, req)
 	if err != nil {
