@@ -49,8 +49,9 @@ func TestFullAuditLogRefusesChanges(t *testing.T) {
 		return JSON(w, http.StatusOK, "done")
 	}
 	s, err := New(Config{Auth: oneKey(testKey), Audit: log, Edges: []Edge{{Dialect: Plain, Routes: []Route{
-		{Method: "POST", Pattern: "/change", Handle: answer}, {Method: "GET", Pattern: "/look", Handle: answer},
-		{Method: "GET", Pattern: "/take", Handle: answer, Act: "take"},
+		{Method: "POST", Pattern: "/change", Where: None, Handle: answer},
+		{Method: "GET", Pattern: "/look", Where: None, Handle: answer},
+		{Method: "GET", Pattern: "/take", Where: None, Handle: answer, Act: "take"},
 	}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -121,13 +122,14 @@ func TestStreamsAreToldWhenTheyBegin(t *testing.T) {
 	log := openLog(t, dir)
 	defer log.Close()
 	s, err := New(Config{Auth: oneKey(testKey), Audit: log, Edges: []Edge{{Dialect: Plain, Routes: []Route{
-		{Method: "GET", Pattern: "/follow", Act: "follow", Handle: func(w http.ResponseWriter, r *http.Request,
-			_ Caller) error {
-			es := NewEventStream(w, r)
-			defer es.Close()
-			<-es.Context().Done()
-			return es.Context().Err()
-		}},
+		{Method: "GET", Pattern: "/follow", Where: None,
+			Act: "follow", Handle: func(w http.ResponseWriter, r *http.Request,
+				_ Caller) error {
+				es := NewEventStream(w, r)
+				defer es.Close()
+				<-es.Context().Done()
+				return es.Context().Err()
+			}},
 	}}}})
 	if err != nil {
 		t.Fatal(err)

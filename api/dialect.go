@@ -81,7 +81,7 @@ func (d Dialect) Failure(id string, err error) Failure {
 func (s *Server) fail(x *exchange, err error) {
 	edge := x.edge
 	if edge == nil {
-		edge = s.edgeOf(x.r.URL.Path)
+		edge = x.table.edgeOf(x.r.URL.Path)
 	}
 	f := edge.Dialect.Failure(x.id, err)
 	f.Err = s.hideIn(x, f.Err)

@@ -22,14 +22,17 @@ type exchange struct {
 	http.ResponseWriter
 	r     *http.Request
 	id    string
-	edge  *Edge // nil until a route is found
-	start time.Time
-	stall time.Duration
-	owner string
-	leave func() // lets go of the caller's key
-	body  *body  // nil until its limit is known
-	deed  *deed  // nil: not for the audit log
-	told  func() // puts the deed into it
+	table *table // of the request's host
+	edge  *Edge  // nil until a route is found
+	// the ID of the container that the path names, or empty
+	container string
+	start     time.Time
+	stall     time.Duration
+	owner     string
+	leave     func() // lets go of the caller's key
+	body      *body  // nil until its limit is known
+	deed      *deed  // nil: not for the audit log
+	told      func() // puts the deed into it
 
 	status   int // 0 until something is written
 	bytes    int64

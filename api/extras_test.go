@@ -16,15 +16,16 @@ import (
 // A browser's page can send a key only as a subprotocol, and then needs another one in the answer.
 func TestKeyAsSubprotocol(t *testing.T) {
 	s := newSite(t, Edge{Dialect: Plain, Routes: []Route{
-		{Method: "GET", Pattern: "/live", Handle: func(w http.ResponseWriter, r *http.Request, c Caller) error {
-			sock, err := Upgrade(w, r, SocketConfig{})
-			if err != nil {
+		{Method: "GET", Pattern: "/live", Where: None,
+			Handle: func(w http.ResponseWriter, r *http.Request, c Caller) error {
+				sock, err := Upgrade(w, r, SocketConfig{})
+				if err != nil {
+					return err
+				}
+				err = sock.Send(c)
+				sock.Close(websocket.CloseNormalClosure, "")
 				return err
-			}
-			err = sock.Send(c)
-			sock.Close(websocket.CloseNormalClosure, "")
-			return err
-		}},
+			}},
 	}})
 	key := func(k string) string { return keyProtocol + base64.RawURLEncoding.EncodeToString([]byte(k)) }
 	dial := func(protocols ...string) (*websocket.Conn, *http.Response, error) {
@@ -53,14 +54,16 @@ func TestKeyAsSubprotocol(t *testing.T) {
 
 func TestEventIDsAndOwnStatus(t *testing.T) {
 	s := newSite(t, Edge{Dialect: Plain, Routes: []Route{
-		{Method: "GET", Pattern: "/events", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
-			es := NewEventStream(w, r)
-			defer es.Close()
-			return es.SendID("1-2", "stdout", "hi")
-		}},
-		{Method: "GET", Pattern: "/range", Handle: func(http.ResponseWriter, *http.Request, Caller) error {
-			return WithStatus(416, proto.Errorf(proto.InvalidArgument, "", "Range", "No."))
-		}},
+		{Method: "GET", Pattern: "/events", Where: None,
+			Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+				es := NewEventStream(w, r)
+				defer es.Close()
+				return es.SendID("1-2", "stdout", "hi")
+			}},
+		{Method: "GET", Pattern: "/range", Where: None,
+			Handle: func(http.ResponseWriter, *http.Request, Caller) error {
+				return WithStatus(416, proto.Errorf(proto.InvalidArgument, "", "Range", "No."))
+			}},
 	}})
 	if _, body := s.do(t, "GET", "/events", ""); body != "id: 1-2\nevent: stdout\ndata: \"hi\"\n\n" {
 		t.Errorf("events: %q", body)
@@ -75,10 +78,11 @@ func TestEventIDsAndOwnStatus(t *testing.T) {
 func TestFewKeysAreTried(t *testing.T) {
 	var tried counter
 	s, err := New(Config{Auth: &tried, Edges: []Edge{
-		{Dialect: Plain, Routes: []Route{{Method: "GET", Pattern: "/x", Handle: func(http.ResponseWriter, *http.Request,
-			Caller) error {
-			return nil
-		}}}}}})
+		{Dialect: Plain, Routes: []Route{{Method: "GET", Pattern: "/x", Where: None,
+			Handle: func(http.ResponseWriter, *http.Request,
+				Caller) error {
+				return nil
+			}}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,11 +4,10 @@ import "berth/proto"
 
 // hide replaces the secrets of the container that a request's path names.
 func (s *Server) hide(x *exchange, text string) string {
-	id := x.r.PathValue("id")
-	if s.cfg.Hide == nil || !proto.ValidID(proto.ContainerPrefix, id) {
+	if s.cfg.Hide == nil || x.container == "" {
 		return text
 	}
-	return s.cfg.Hide(id, text)
+	return s.cfg.Hide(x.container, text)
 }
 
 // hideIn is hide of an error's words: it may repeat a path or a name that the client sent.

@@ -11,7 +11,7 @@ import (
 
 // Whoever is refused in the middle of an upload is told why, also after a 100-continue.
 func TestRefusalInTheMiddleOfAnUpload(t *testing.T) {
-	full := Route{Method: "PUT", Pattern: "/full", MaxBodyBytes: -1, Handle: func(_ http.ResponseWriter,
+	full := Route{Method: "PUT", Pattern: "/full", Where: None, MaxBodyBytes: -1, Handle: func(_ http.ResponseWriter,
 		r *http.Request, _ Caller) error {
 		_, _ = io.CopyN(io.Discard, r.Body, 1<<20)
 		return proto.Errorf(proto.QuotaExceeded, "", "", "the disk is full")

@@ -17,7 +17,7 @@ import (
 // liveEdge serves a websocket and a stream; handle has the socket until it returns.
 func liveEdge(cfg SocketConfig, handle func(*Socket)) Edge {
 	return Edge{Prefixes: []string{"/v1/shout"}, Dialect: shout, Routes: []Route{
-		{Method: "GET", Pattern: "/v1/shout/live", Handle: func(w http.ResponseWriter, r *http.Request,
+		{Method: "GET", Pattern: "/v1/shout/live", Where: None, Handle: func(w http.ResponseWriter, r *http.Request,
 			_ Caller) error {
 			s, err := Upgrade(w, r, cfg)
 			if err != nil {
@@ -27,7 +27,7 @@ func liveEdge(cfg SocketConfig, handle func(*Socket)) Edge {
 			handle(s)
 			return nil
 		}},
-		{Method: "GET", Pattern: "/v1/shout/events", Handle: func(w http.ResponseWriter, r *http.Request,
+		{Method: "GET", Pattern: "/v1/shout/events", Where: None, Handle: func(w http.ResponseWriter, r *http.Request,
 			_ Caller) error {
 			es := NewEventStream(w, r)
 			defer es.Close()
@@ -244,21 +244,22 @@ func TestEventStream(t *testing.T) {
 func TestEventStreamFlushesAndEnds(t *testing.T) {
 	next, over := make(chan int), make(chan struct{})
 	s := newSite(t, Edge{Dialect: Plain, Routes: []Route{
-		{Method: "GET", Pattern: "/e", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
-			es := NewEventStream(w, r)
-			defer close(over)
-			defer es.Close()
-			for {
-				select {
-				case i := <-next:
-					if err := es.Send("", i); err != nil {
-						return err
+		{Method: "GET", Pattern: "/e", Where: None,
+			Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+				es := NewEventStream(w, r)
+				defer close(over)
+				defer es.Close()
+				for {
+					select {
+					case i := <-next:
+						if err := es.Send("", i); err != nil {
+							return err
+						}
+					case <-es.Context().Done():
+						return nil
 					}
-				case <-es.Context().Done():
-					return nil
 				}
-			}
-		}}}})
+			}}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	req, _ := http.NewRequestWithContext(ctx, "GET", s.URL+"/e", nil)
 	req.Header.Set("X-Api-Key", testKey)

@@ -46,14 +46,16 @@ func (m *meter) observe(x *exchange, took time.Duration) {
 func Ops(g prometheus.Gatherer, ready func(context.Context) error) Edge {
 	metrics := promhttp.HandlerFor(g, promhttp.HandlerOpts{})
 	return Edge{
+		Name:    "operations",
 		Dialect: Plain,
 		Routes: []Route{
-			{Method: "GET", Pattern: "/healthz", Public: true, Handle: health(ready)},
-			{Method: "GET", Pattern: "/metrics", Public: true, Handle: func(w http.ResponseWriter, r *http.Request,
-				_ Caller) error {
-				metrics.ServeHTTP(w, r)
-				return nil
-			}},
+			{Method: "GET", Pattern: "/healthz", Where: None, Public: true, Handle: health(ready)},
+			{Method: "GET", Pattern: "/metrics", Where: None,
+				Public: true, Handle: func(w http.ResponseWriter, r *http.Request,
+					_ Caller) error {
+					metrics.ServeHTTP(w, r)
+					return nil
+				}},
 		},
 	}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"path"
 	"strings"
@@ -9,24 +10,64 @@ import (
 	"berth/proto"
 )
 
-// A Handler serves one route. What it returns is rendered in its edge's dialect.
+// A Handler serves one route. The server renders the error that it returns in the dialect of the route's edge.
 type Handler func(w http.ResponseWriter, r *http.Request, c Caller) error
 
 // A Route is one row of an edge's table.
 type Route struct {
-	Method  string // "GET" serves HEAD too
-	Pattern string // path as http.ServeMux has it: "/v1/files/{id}"
+	Method  string // "GET" also serves HEAD
+	Pattern string // path pattern of http.ServeMux, such as "/v1/files/{id}"
+	Where   Place  // where the ID of the request's container stands; New refuses a route that does not say
 	Handle  Handler
 
-	Media        []string // of bodies it takes, "*/*" for any; nil: its handler looks
-	MaxBodyBytes int64    // 0 is Config.MaxBodyBytes; negative is no limit, the handler has its own
+	Media        []string // media types of bodies that it accepts, "*/*" for any; nil: the handler checks
+	MaxBodyBytes int64    // 0 is Config.MaxBodyBytes; negative: the handler has its own limit
 	Public       bool     // needs no API key; Caller is zero
 
-	Act     string // what the audit log calls it: "file.upload"; "" is method and pattern, and for GET not to be there
-	Covered bool   // the core has it audited where it is done; here only its failures are
+	Act     string // action name in the audit log, "file.upload"; "" is method and pattern, or none for GET
+	Covered bool   // the core audits the action when it is done; the server only audits failures
 }
 
-// Wildcards are the names of what a pattern leaves open. Patterns here name one part of the path by each.
+// A Place says where the ID of a request's container stands.
+type Place int
+
+// The places.
+const (
+	_        Place = iota
+	None           // the request concerns no container, or creates one
+	InPath         // {id} after /containers/
+	InBody         // a field of the body
+	InHeader       // a header
+	InHost         // the label of the host name that the edge's "*." stands for
+)
+
+// containerPath is how a path pattern names a container.
+const containerPath = "/containers/{id}"
+
+// check compares the declared place with the pattern, and with the host pattern of the route's edge.
+func (r Route) check(host string) error {
+	name := r.Method + " " + r.Pattern
+	inPath := strings.Contains(r.Pattern+"/", containerPath+"/")
+	switch {
+	case r.Where == 0:
+		return fmt.Errorf("route %s does not say where the ID of its container stands", name)
+	case inPath != (r.Where == InPath):
+		return fmt.Errorf("route %s: only a pattern with %s has its container in the path", name, containerPath)
+	case r.Where == InHost && !strings.HasPrefix(host, "*."):
+		return fmt.Errorf("route %s has its container in the host, but its edge has no wildcard host", name)
+	}
+	return nil
+}
+
+// containerInPath is the ID that the path of a request to this route names, or empty.
+func (r Route) containerInPath(req *http.Request) string {
+	if id := req.PathValue("id"); r.Where == InPath && proto.ValidID(proto.ContainerPrefix, id) {
+		return id
+	}
+	return ""
+}
+
+// Wildcards returns the names of a pattern's wildcards. Each stands for one segment of the path.
 func Wildcards(pattern string) (names []string) {
 	for part := range strings.SplitSeq(pattern, "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
@@ -36,61 +77,135 @@ func Wildcards(pattern string) (names []string) {
 	return names
 }
 
-// An Edge is one dialect with its routes.
+// An Edge is one dialect with its routes. Edges are chosen by host, then by path.
 type Edge struct {
-	Prefixes []string // of paths whose errors it renders, "/v1/files"; the longest one wins
+	Name string // for errors about the tables, "native"
+
+	// Host is the host name that the edge serves, without a port: "" for any, a name, or "*." and a domain, where
+	// the star stands for one label. A name is preferred to a wildcard, and a wildcard to an edge for any host. A
+	// host that has edges of its own is served by those alone.
+	Host string
+
+	Prefixes []string // of paths whose errors this edge renders, "/v1/files"; the longest match is used
 	Routes   []Route
 	Dialect  Dialect
-	Check    func(r *http.Request) error // of each request to its routes, after the API key; nil is none
+	Check    func(r *http.Request) error // runs for each request to its routes, after the API key; may be nil
 }
 
-// methods are those a route can have, for the Allow header.
-var methods = []string{"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"}
+// A table holds the routes of all edges that have the same host pattern.
+type table struct {
+	host    string // as in Edge.Host, lower case
+	edges   []*Edge
+	mux     *http.ServeMux
+	owners  map[string]*Edge // by "METHOD pattern"
+	literal map[string]bool  // paths of patterns without wildcards
+}
 
-// mount registers an edge's routes. Conflicting patterns are an error, where the mux panics.
+// table returns the table of a host pattern and creates it if needed.
+func (s *Server) table(host string) *table {
+	host = strings.ToLower(host)
+	for _, t := range s.tables {
+		if t.host == host {
+			return t
+		}
+	}
+	t := &table{host: host, mux: http.NewServeMux(), owners: map[string]*Edge{}, literal: map[string]bool{}}
+	// The catch-all: without it the mux would answer unknown paths and wrong methods in plain text.
+	t.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		r.Pattern = ""
+		x := w.(*exchange)
+		s.end(x, t.refuse(x))
+	})
+	s.tables = append(s.tables, t)
+	return t
+}
+
+// mount checks and registers an edge's routes. It returns an error for conflicting patterns, where the mux panics.
 func (s *Server) mount(e *Edge) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("routes: %v", r)
+			err = fmt.Errorf("routes of edge %s: %v", e.Name, r)
 		}
 	}()
+	t := s.table(e.Host)
+	t.edges = append(t.edges, e)
 	for _, route := range e.Routes {
-		s.edges[route.Method+" "+route.Pattern] = e
-		if !strings.Contains(route.Pattern, "{") {
-			s.literal[route.Pattern] = true
+		if err := route.check(e.Host); err != nil {
+			return fmt.Errorf("edge %s: %w", e.Name, err)
 		}
-		s.mux.HandleFunc(route.Method+" "+route.Pattern, func(w http.ResponseWriter, r *http.Request) {
+		t.owners[route.Method+" "+route.Pattern] = e
+		if !strings.Contains(route.Pattern, "{") {
+			t.literal[route.Pattern] = true
+		}
+		t.mux.HandleFunc(route.Method+" "+route.Pattern, func(w http.ResponseWriter, r *http.Request) {
 			x := w.(*exchange)
-			x.r, x.edge = r, e
+			if t.hides(route.Pattern, r.URL.Path) {
+				r.Pattern = ""
+				s.end(x, t.refuse(x))
+				return
+			}
+			x.r, x.edge, x.container = r, e, route.containerInPath(r)
 			s.end(x, s.call(x, e, route))
 		})
 	}
 	return nil
 }
 
-// dispatch sends a request on its way. The mux answers unknown paths in plain text and redirects
-// unclean ones, so it only gets to see what it knows.
+// hides reports whether a path has a pattern of its own, such as /keys/self, and so is not served by one with
+// wildcards, such as /keys/{id}.
+func (t *table) hides(pattern, path string) bool {
+	return strings.Contains(pattern, "{") && t.literal[path]
+}
+
+// dispatch sends a request to its route. The mux would redirect paths that are not clean, so it never sees them.
 func (s *Server) dispatch(x *exchange) {
+	x.table = s.tableFor(x.r.Host)
 	if !isClean(x.r) {
 		s.end(x, noRoute(x, nil))
 		return
 	}
-	_, pattern := s.mux.Handler(x.r)
-	if hidden := strings.Contains(pattern, "{") && s.literal[x.r.URL.Path]; pattern != "" && !hidden {
-		s.mux.ServeHTTP(x, x.r)
-		return
-	}
-	var allowed []string
-	allowed, x.edge = s.allowed(x.r)
-	s.end(x, noRoute(x, allowed))
+	x.table.mux.ServeHTTP(x, x.r)
 }
 
+// isClean is false for "*", too, which is no path.
 func isClean(r *http.Request) bool {
 	p := r.URL.EscapedPath()
-	return p == path.Clean(p) || p == path.Clean(p)+"/"
+	return r.RequestURI != "*" && (p == path.Clean(p) || p == path.Clean(p)+"/")
 }
 
-// noRoute tells a wrong method from an unknown path.
+// tableFor returns the table with the most specific host pattern that matches the Host header of a request.
+func (s *Server) tableFor(host string) (best *table) {
+	if len(s.tables) == 1 {
+		return s.tables[0]
+	}
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	_, parent, _ := strings.Cut(host, ".")
+	for _, t := range s.tables {
+		switch t.host {
+		case host:
+			return t
+		case "*." + parent:
+			best = t
+		case "":
+			if best == nil {
+				best = t
+			}
+		}
+	}
+	return best
+}
+
+// refuse is the error for a request that no route of the table serves.
+func (t *table) refuse(x *exchange) error {
+	var allowed []string
+	allowed, x.edge = t.allowed(x.r)
+	return noRoute(x, allowed)
+}
+
+// noRoute distinguishes a wrong method from an unknown path.
 func noRoute(x *exchange, allowed []string) error {
 	if len(allowed) == 0 {
 		return proto.Errorf(proto.NotFound, "", "", "There is no such endpoint; check the path.")
@@ -101,18 +216,21 @@ func noRoute(x *exchange, allowed []string) error {
 		proto.Errorf(proto.InvalidArgument, "", "", "This endpoint does not take this method; it takes %s.", list)}
 }
 
-// allowed are the methods that the path of r takes, and the edge that has it. A path of its own, such as /keys/self,
-// hides what /keys/{id} would take: its methods alone count.
-func (s *Server) allowed(r *http.Request) (list []string, edge *Edge) {
+// methods are those that a route can have, for the Allow header.
+var methods = []string{"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"}
+
+// allowed returns the methods that the path of r accepts, and the edge that serves it. Where a path such as /keys/self
+// has a pattern of its own, only the methods of that pattern count.
+func (t *table) allowed(r *http.Request) (list []string, edge *Edge) {
 	best := ""
 	for _, method := range methods {
-		_, pattern := s.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host})
+		_, pattern := t.mux.Handler(&http.Request{Method: method, URL: r.URL, Host: r.Host})
 		_, at, ok := strings.Cut(pattern, " ")
-		if !ok {
+		if !ok { // the catch-all
 			continue
 		}
 		if best == "" || strings.Count(at, "{") < strings.Count(best, "{") {
-			best, list, edge = at, nil, s.edges[pattern]
+			best, list, edge = at, nil, t.owners[pattern]
 		}
 		if at == best {
 			list = append(list, method)
@@ -121,20 +239,20 @@ func (s *Server) allowed(r *http.Request) (list []string, edge *Edge) {
 	return list, edge
 }
 
-// edgeOf is the edge with the longest prefix of path, or one with the plain dialect.
-func (s *Server) edgeOf(path string) *Edge {
+// edgeOf returns the edge with the longest prefix of path, or one with the plain dialect.
+func (t *table) edgeOf(path string) *Edge {
 	best, length := &Edge{Dialect: Plain}, -1
-	for i := range s.cfg.Edges {
-		for _, prefix := range s.cfg.Edges[i].Prefixes {
+	for _, e := range t.edges {
+		for _, prefix := range e.Prefixes {
 			if len(prefix) > length && hasPathPrefix(path, prefix) {
-				best, length = &s.cfg.Edges[i], len(prefix)
+				best, length = e, len(prefix)
 			}
 		}
 	}
 	return best
 }
 
-// hasPathPrefix compares whole components: "/v1/files" is a prefix of "/v1/files/x", not of "/v1/filesystem".
+// hasPathPrefix compares whole segments: "/v1/files" is a prefix of "/v1/files/x", not of "/v1/filesystem".
 func hasPathPrefix(path, prefix string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(prefix, "/"))
 	return ok && (rest == "" || rest[0] == '/')

@@ -50,9 +50,7 @@ type Config struct {
 // A Server serves edges.
 type Server struct {
 	cfg      Config
-	mux      *http.ServeMux
-	edges    map[string]*Edge // by "METHOD pattern"
-	literal  map[string]bool  // paths that a route has to itself
+	tables   []*table // one for each host pattern; the first one is for any host
 	meter    *meter
 	gate     gatekeeper
 	draining chan struct{}
@@ -68,8 +66,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), edges: map[string]*Edge{}, literal: map[string]bool{},
-		meter: newMeter(cfg.Metrics), draining: make(chan struct{})}
+	s := &Server{cfg: cfg, meter: newMeter(cfg.Metrics), draining: make(chan struct{})}
+	s.table("")
 	s.gate.limit = rate.NewLimiter(refusedPerSecond, refusedAtOnce)
 	s.drain = sync.OnceFunc(func() { close(s.draining) })
 	for i := range s.cfg.Edges {

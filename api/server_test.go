@@ -115,10 +115,11 @@ func failing() Edge {
 		return func(http.ResponseWriter, *http.Request, Caller) error { return err }
 	}
 	return Edge{Prefixes: []string{"/v1/shout"}, Dialect: shout, Routes: []Route{
-		{Method: "GET", Pattern: "/v1/shout/who", Handle: func(w http.ResponseWriter, _ *http.Request, c Caller) error {
-			return JSON(w, 200, c)
-		}},
-		{Method: "POST", Pattern: "/v1/shout/echo", Handle: func(w http.ResponseWriter, r *http.Request,
+		{Method: "GET", Pattern: "/v1/shout/who", Where: None,
+			Handle: func(w http.ResponseWriter, _ *http.Request, c Caller) error {
+				return JSON(w, 200, c)
+			}},
+		{Method: "POST", Pattern: "/v1/shout/echo", Where: None, Handle: func(w http.ResponseWriter, r *http.Request,
 			_ Caller) error {
 			data, err := io.ReadAll(r.Body)
 			if err != nil {
@@ -127,14 +128,18 @@ func failing() Edge {
 			_, err = w.Write(data)
 			return err
 		}},
-		{Method: "GET", Pattern: "/v1/shout/secret", Handle: fail(errors.New("open /var/lib/berth/x: no such file"))},
-		{Method: "GET", Pattern: "/v1/shout/conflict", Handle: fail(proto.Errorf(proto.AlreadyExists, "", "",
-			"Taken."))},
-		{Method: "GET", Pattern: "/v1/shout/busy", Handle: fail(proto.Errorf(proto.TooMany, "", "", "Later."))},
-		{Method: "GET", Pattern: "/v1/shout/panic", Handle: func(http.ResponseWriter, *http.Request, Caller) error {
-			panic("oops")
-		}},
-		{Method: "GET", Pattern: "/v1/shout/half", Handle: func(w http.ResponseWriter, _ *http.Request,
+		{Method: "GET", Pattern: "/v1/shout/secret", Where: None,
+			Handle: fail(errors.New("open /var/lib/berth/x: no such file"))},
+		{Method: "GET", Pattern: "/v1/shout/conflict", Where: None,
+			Handle: fail(proto.Errorf(proto.AlreadyExists, "", "",
+				"Taken."))},
+		{Method: "GET", Pattern: "/v1/shout/busy", Where: None,
+			Handle: fail(proto.Errorf(proto.TooMany, "", "", "Later."))},
+		{Method: "GET", Pattern: "/v1/shout/panic", Where: None,
+			Handle: func(http.ResponseWriter, *http.Request, Caller) error {
+				panic("oops")
+			}},
+		{Method: "GET", Pattern: "/v1/shout/half", Where: None, Handle: func(w http.ResponseWriter, _ *http.Request,
 			_ Caller) error {
 			io.WriteString(w, "half an answer")
 			http.NewResponseController(w).Flush()
@@ -304,21 +309,23 @@ func TestConflictingRoutesAreAnError(t *testing.T) {
 func TestShutdown(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	e := Edge{Dialect: Plain, Routes: []Route{
-		{Method: "GET", Pattern: "/slow", Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
-			close(entered)
-			<-release
-			_, err := io.WriteString(w, "done")
-			return err
-		}},
-		{Method: "GET", Pattern: "/stream", Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
-			es := NewEventStream(w, r)
-			defer es.Close()
-			if err := es.Send("hello", 1); err != nil {
+		{Method: "GET", Pattern: "/slow", Where: None,
+			Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+				close(entered)
+				<-release
+				_, err := io.WriteString(w, "done")
 				return err
-			}
-			<-es.Context().Done()
-			return nil
-		}},
+			}},
+		{Method: "GET", Pattern: "/stream", Where: None,
+			Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
+				es := NewEventStream(w, r)
+				defer es.Close()
+				if err := es.Send("hello", 1); err != nil {
+					return err
+				}
+				<-es.Context().Done()
+				return nil
+			}},
 	}}
 	s, err := New(Config{Auth: oneKey(testKey), Edges: []Edge{e}})
 	if err != nil {
@@ -370,12 +377,13 @@ func TestShutdownCutsOff(t *testing.T) {
 	s, err := New(Config{
 		Auth: oneKey(testKey), Log: slog.New(slog.NewJSONHandler(log, nil)), Grace: 50 * time.Millisecond,
 		Edges: []Edge{{Dialect: Plain, Routes: []Route{
-			{Method: "POST", Pattern: "/wait", Handle: wait},
-			{Method: "GET", Pattern: "/half", Handle: func(w http.ResponseWriter, r *http.Request, c Caller) error {
-				io.WriteString(w, "half an answer")
-				http.NewResponseController(w).Flush()
-				return wait(w, r, c)
-			}},
+			{Method: "POST", Pattern: "/wait", Where: None, Handle: wait},
+			{Method: "GET", Pattern: "/half", Where: None,
+				Handle: func(w http.ResponseWriter, r *http.Request, c Caller) error {
+					io.WriteString(w, "half an answer")
+					http.NewResponseController(w).Flush()
+					return wait(w, r, c)
+				}},
 		}}},
 	})
 	if err != nil {

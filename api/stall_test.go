@@ -40,24 +40,25 @@ func connect(t *testing.T, srv *httptest.Server) net.Conn {
 // Deadlines are for one read or write each. A handler that works for longer, and a connection that was
 // idle for longer, are none of their business, not even with an answer that has no body.
 func TestDeadlinesDoNotOutliveWhatTheyAreFor(t *testing.T) {
-	srv := stallSite(t, Route{Method: "POST", Pattern: "/slow", Handle: func(w http.ResponseWriter, r *http.Request,
-		_ Caller) error {
-		data, err := io.ReadAll(r.Body)
-		if err != nil {
+	srv := stallSite(t, Route{Method: "POST", Pattern: "/slow", Where: None,
+		Handle: func(w http.ResponseWriter, r *http.Request,
+			_ Caller) error {
+			data, err := io.ReadAll(r.Body)
+			if err != nil {
+				return err
+			}
+			select {
+			case <-r.Context().Done():
+				return r.Context().Err()
+			case <-time.After(300 * time.Millisecond): // three times the stall
+			}
+			if len(data) == 0 {
+				w.WriteHeader(http.StatusNoContent)
+				return nil
+			}
+			_, err = w.Write(data)
 			return err
-		}
-		select {
-		case <-r.Context().Done():
-			return r.Context().Err()
-		case <-time.After(300 * time.Millisecond): // three times the stall
-		}
-		if len(data) == 0 {
-			w.WriteHeader(http.StatusNoContent)
-			return nil
-		}
-		_, err = w.Write(data)
-		return err
-	}})
+		}})
 	conn := connect(t, srv)
 	answers := bufio.NewReader(conn)
 	for _, body := range []string{"x", "", "y", ""} {
@@ -74,11 +75,12 @@ func TestDeadlinesDoNotOutliveWhatTheyAreFor(t *testing.T) {
 }
 
 func TestSlowBodyIsEnded(t *testing.T) {
-	srv := stallSite(t, Route{Method: "POST", Pattern: "/read", Handle: func(w http.ResponseWriter, r *http.Request,
-		_ Caller) error {
-		_, err := io.ReadAll(r.Body)
-		return err
-	}})
+	srv := stallSite(t, Route{Method: "POST", Pattern: "/read", Where: None,
+		Handle: func(w http.ResponseWriter, r *http.Request,
+			_ Caller) error {
+			_, err := io.ReadAll(r.Body)
+			return err
+		}})
 	conn := connect(t, srv)
 	fmt.Fprintf(conn, "POST /read HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: 100\r\n\r\nsome", testKey)
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -92,10 +94,11 @@ func TestSlowBodyIsEnded(t *testing.T) {
 
 // A refused request is answered although its body never comes.
 func TestUnreadBodyDoesNotHoldTheAnswer(t *testing.T) {
-	srv := stallSite(t, Route{Method: "POST", Pattern: "/never", Handle: func(http.ResponseWriter, *http.Request,
-		Caller) error {
-		return nil
-	}})
+	srv := stallSite(t, Route{Method: "POST", Pattern: "/never", Where: None,
+		Handle: func(http.ResponseWriter, *http.Request,
+			Caller) error {
+			return nil
+		}})
 	conn := connect(t, srv)
 	fmt.Fprint(conn, "POST /never HTTP/1.1\r\nHost: x\r\nX-Api-Key: wrong\r\nContent-Length: 100\r\n\r\n")
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -112,24 +115,26 @@ func TestSlowReaderIsLetGo(t *testing.T) {
 	}
 	over := make(chan error, 1)
 	srv := stallSite(t,
-		Route{Method: "GET", Pattern: "/file", Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
-			f, err := os.Open(big)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			_, err = io.CopyN(w, f, 1<<30)
-			over <- err
-			return err
-		}},
-		Route{Method: "GET", Pattern: "/text", Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
-			for {
-				if _, err := w.Write(make([]byte, 64<<10)); err != nil {
-					over <- err
+		Route{Method: "GET", Pattern: "/file", Where: None,
+			Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+				f, err := os.Open(big)
+				if err != nil {
 					return err
 				}
-			}
-		}})
+				defer f.Close()
+				_, err = io.CopyN(w, f, 1<<30)
+				over <- err
+				return err
+			}},
+		Route{Method: "GET", Pattern: "/text", Where: None,
+			Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+				for {
+					if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+						over <- err
+						return err
+					}
+				}
+			}})
 	for _, path := range []string{"/file", "/text"} {
 		conn := connect(t, srv)
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\n\r\n", path, testKey)
@@ -144,10 +149,11 @@ func TestSteadyReaderGetsAll(t *testing.T) {
 	const size = 64 << 20
 	s, err := New(Config{Auth: oneKey(testKey), Stall: 500 * time.Millisecond,
 		Edges: []Edge{{Dialect: Plain, Routes: []Route{
-			{Method: "GET", Pattern: "/large", Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
-				_, err := w.Write(make([]byte, size))
-				return err
-			}},
+			{Method: "GET", Pattern: "/large", Where: None,
+				Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+					_, err := w.Write(make([]byte, size))
+					return err
+				}},
 		}}}})
 	if err != nil {
 		t.Fatal(err)

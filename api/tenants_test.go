@@ -17,6 +17,7 @@ import (
 
 	"berth/api"
 	"berth/api/anthropic"
+	"berth/api/mcp"
 	"berth/api/native"
 	"berth/code"
 	"berth/proto"
@@ -34,6 +35,7 @@ import (
 type house struct {
 	*sessiontest.Stack
 	server *httptest.Server
+	edges  []api.Edge
 	log    *bytes.Buffer
 }
 
@@ -52,7 +54,11 @@ func newHouse(t *testing.T, core session.Config) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tools.Close() })
-	server, err := api.New(api.Config{Auth: h.Keys, Log: log, Edges: []api.Edge{
+	clients := mcp.Open(mcp.Config{Sessions: h.Sessions, Code: runner, Jobs: h.Jobs, Files: h.Files,
+		Life: h.Keys.Life, Log: log})
+	t.Cleanup(func() { clients.Close() })
+	h.edges = []api.Edge{
+		clients.Edge(),
 		api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil }),
 		anthropic.New(anthropic.Config{Files: h.Files}),
 		native.New(native.Config{
@@ -60,7 +66,8 @@ func newHouse(t *testing.T, core session.Config) *house {
 			Images: h.Images, Keys: h.Keys, Log: log,
 			Sweep: func(context.Context) (map[string]map[string]int, error) { return nil, nil },
 		}),
-	}})
+	}
+	server, err := api.New(api.Config{Auth: h.Keys, Log: log, Edges: h.edges})
 	if err != nil {
 		t.Fatal(err)
 	}

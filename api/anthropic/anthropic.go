@@ -46,23 +46,25 @@ const formOverhead = 1 << 20
 func New(cfg Config) api.Edge {
 	e := edge{cfg}
 	made := api.Edge{
+		Name:     "anthropic",
 		Prefixes: []string{"/v1"},
 		Dialect:  dialect,
 		Check:    check,
 		Routes: append([]api.Route{
-			{Method: "POST", Pattern: "/v1/files", Handle: e.upload, Act: "file.upload",
+			{Method: "POST", Pattern: "/v1/files", Where: api.None, Handle: e.upload, Act: "file.upload",
 				MaxBodyBytes: cfg.Files.MaxFileBytes() + formOverhead},
-			{Method: "GET", Pattern: "/v1/files", Handle: e.list},
-			{Method: "GET", Pattern: "/v1/files/{file_id}", Handle: e.metadata},
-			{Method: "GET", Pattern: "/v1/files/{file_id}/content", Handle: e.download, Act: "file.download"},
-			{Method: "DELETE", Pattern: "/v1/files/{file_id}", Handle: e.delete, Act: "file.delete"},
+			{Method: "GET", Pattern: "/v1/files", Where: api.None, Handle: e.list},
+			{Method: "GET", Pattern: "/v1/files/{file_id}", Where: api.None, Handle: e.metadata},
+			{Method: "GET", Pattern: "/v1/files/{file_id}/content", Where: api.None,
+				Handle: e.download, Act: "file.download"},
+			{Method: "DELETE", Pattern: "/v1/files/{file_id}", Where: api.None, Handle: e.delete, Act: "file.delete"},
 		}, e.skillRoutes()...),
 	}
 	if cfg.Gateway != nil {
 		made.Routes = append(made.Routes,
-			api.Route{Method: "POST", Pattern: "/v1/messages", Handle: e.messages, Act: "messages",
+			api.Route{Method: "POST", Pattern: "/v1/messages", Where: api.InBody, Handle: e.messages, Act: "messages",
 				MaxBodyBytes: maxMessages},
-			api.Route{Method: "POST", Pattern: "/v1/messages/count_tokens", Handle: e.messages,
+			api.Route{Method: "POST", Pattern: "/v1/messages/count_tokens", Where: api.None, Handle: e.messages,
 				Act: "messages.count_tokens", MaxBodyBytes: maxMessages},
 		)
 	}

@@ -13,7 +13,7 @@ import (
 
 func TestRows1to5Transport(t *testing.T) {
 	d := newDesk(t, files.Config{}, false, func(e *api.Edge) {
-		e.Routes = append(e.Routes, api.Route{Method: "GET", Pattern: "/v1/panic",
+		e.Routes = append(e.Routes, api.Route{Method: "GET", Pattern: "/v1/panic", Where: api.None,
 			Handle: func(http.ResponseWriter, *http.Request, api.Caller) error { panic("on purpose") }})
 	})
 	get := func(header ...string) answer { return d.do(t, "GET", "/v1/files", nil, header...) }

@@ -29,18 +29,24 @@ func (e edge) skillRoutes() []api.Route {
 	}
 	most := e.Skills.MaxBytes() + formOverhead
 	return []api.Route{
-		{Method: "POST", Pattern: "/v1/skills", Handle: e.createSkill, Act: "skill.create", MaxBodyBytes: most},
-		{Method: "GET", Pattern: "/v1/skills", Handle: e.listSkills},
-		{Method: "GET", Pattern: "/v1/skills/{skill_id}", Handle: e.getSkill},
-		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}", Handle: e.deleteSkill, Act: "skill.delete"},
-		{Method: "POST", Pattern: "/v1/skills/{skill_id}/versions", Handle: e.createSkillVersion, Act: "skill.change",
+		{Method: "POST", Pattern: "/v1/skills", Where: api.None,
+			Handle: e.createSkill, Act: "skill.create", MaxBodyBytes: most},
+		{Method: "GET", Pattern: "/v1/skills", Where: api.None, Handle: e.listSkills},
+		{Method: "GET", Pattern: "/v1/skills/{skill_id}", Where: api.None, Handle: e.getSkill},
+		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}", Where: api.None,
+			Handle: e.deleteSkill, Act: "skill.delete"},
+		{Method: "POST", Pattern: "/v1/skills/{skill_id}/versions", Where: api.None,
+			Handle: e.createSkillVersion, Act: "skill.change",
 			MaxBodyBytes: most},
-		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions", Handle: e.listSkillVersions},
-		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}", Handle: e.getSkillVersion},
-		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}/content", Handle: e.downloadSkill,
-			Act: "skill.download"},
-		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}/versions/{version}", Handle: e.deleteSkillVersion,
-			Act: "skill.delete_version"},
+		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions", Where: api.None, Handle: e.listSkillVersions},
+		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}", Where: api.None,
+			Handle: e.getSkillVersion},
+		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}/content", Where: api.None,
+			Handle: e.downloadSkill,
+			Act:    "skill.download"},
+		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}/versions/{version}", Where: api.None,
+			Handle: e.deleteSkillVersion,
+			Act:    "skill.delete_version"},
 	}
 }
 

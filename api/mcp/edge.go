@@ -48,7 +48,7 @@ type Config struct {
 	Tools    *toolstore.Catalog                 // stored tools; nil: there are none
 	Life     func(keyID string) context.Context // ends when the key may no longer be used
 	Audit    api.Auditor                        // told of tool calls and of files that are read; nil: nobody is
-	Version  string                             // of the daemon; "" is "dev"
+	Version  string                             // of the daemon; "" is proto.Version
 	Origins  []string                           // of web pages that may send requests, beside those from loopback
 	Idle     time.Duration                      // an MCP session that nobody uses ends after this; 0 is a day
 	Log      *slog.Logger                       // nil: slog.Default
@@ -69,7 +69,7 @@ type Edge struct {
 
 // Open makes the edge.
 func Open(cfg Config) *Edge {
-	cfg.Version = cmp.Or(cfg.Version, "dev")
+	cfg.Version = cmp.Or(cfg.Version, proto.Version)
 	cfg.Idle = cmp.Or(cfg.Idle, defaultIdle)
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -106,14 +106,15 @@ Files that are put into $OUTPUT_DIR are stored and come back as links.`
 // Edge is what a server mounts.
 func (e *Edge) Edge() api.Edge {
 	return api.Edge{
+		Name:     "mcp",
 		Prefixes: []string{endpoint},
 		Dialect:  dialect,
 		Check:    e.check,
 		Routes: []api.Route{
-			{Method: "POST", Pattern: endpoint, Handle: e.serve, Act: "mcp.message", Covered: true, Media: []string{
-				"application/json"}, MaxBodyBytes: maxMessage},
-			{Method: "GET", Pattern: endpoint, Handle: e.serve},
-			{Method: "DELETE", Pattern: endpoint, Handle: e.serve, Act: "mcp.end", Covered: true},
+			{Method: "POST", Pattern: endpoint, Where: api.InHeader, Handle: e.serve, Act: "mcp.message",
+				Covered: true, Media: []string{"application/json"}, MaxBodyBytes: maxMessage},
+			{Method: "GET", Pattern: endpoint, Where: api.InHeader, Handle: e.serve},
+			{Method: "DELETE", Pattern: endpoint, Where: api.InHeader, Handle: e.serve, Act: "mcp.end", Covered: true},
 		},
 	}
 }

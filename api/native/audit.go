@@ -21,7 +21,7 @@ func (e *edge) auditRows() []row {
 	const tag = "audit"
 	admins := append([]int{403}, basic...)
 	return []row{
-		{"GET", "/v1/audit", e.readAudit, op{id: "readAudit", tag: tag, does: "Read the audit log, oldest entry first.",
+		{"GET", "/v1/audit", api.None, e.readAudit, op{id: "readAudit", tag: tag, does: "Read the audit log, oldest entry first.",
 			admin: true,
 			more: "Each line of the answer is an entry, byte for byte as it is in the log, so that hashes can be " +
 				"checked. With Accept: text/event-stream it goes on with what is added: " +
@@ -39,7 +39,7 @@ func (e *edge) auditRows() []row {
 				"client has; the stream goes on behind it."}},
 			answers: map[int][]content{http.StatusOK: {{media: lineType, of: proto.AuditEntry{}},
 				{media: eventType, of: proto.AuditEntry{}}}}, fails: admins}},
-		{"GET", "/v1/audit/head", e.auditHead, op{id: "auditHead", tag: tag, does: "The end of the audit log's " +
+		{"GET", "/v1/audit/head", api.None, e.auditHead, op{id: "auditHead", tag: tag, does: "The end of the audit log's " +
 			"chain, to note elsewhere.", admin: true,
 			answers: ok(proto.AuditHead{}), fails: admins}},
 	}

@@ -17,11 +17,11 @@ func (e *edge) callRows() []row {
 	const tag, at = "tools of code", "/v1/containers/{id}/tool_calls"
 	decided := append([]int{409}, inBox...)
 	return []row{
-		{"GET", "/v1/containers/{id}/tools", e.serveTools, op{id: "serveTools", tag: tag,
+		{"GET", "/v1/containers/{id}/tools", api.InPath, e.serveTools, op{id: "serveTools", tag: tag,
 			does: "A websocket: answer the calls that code in a container makes.", more: serveMore,
 			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403, 426},
 				decided...)}},
-		{"GET", at, e.listCalls, op{id: "listToolCalls", tag: tag, does: "List the calls that code in a container " +
+		{"GET", at, api.InPath, e.listCalls, op{id: "listToolCalls", tag: tag, does: "List the calls that code in a container " +
 			"made, newest first.",
 			query: []param{
 				{name: "state", does: "Only calls in this state; those that wait for a person are parked.",
@@ -31,14 +31,14 @@ func (e *edge) callRows() []row {
 					"Fewer come where they are large."},
 				{name: "after", pattern: "^(call_[0-9A-Za-z]{22})?$", does: "A call's ID: begin behind it."},
 			}, answers: ok(callPage{}), fails: inBox}},
-		{"GET", at + "/{call}", e.getCall, op{id: "getToolCall", tag: tag, does: "Describe a call.",
+		{"GET", at + "/{call}", api.InPath, e.getCall, op{id: "getToolCall", tag: tag, does: "Describe a call.",
 			answers: ok(bridge.ToolCall{}), fails: inBox}},
-		{"POST", at + "/{call}/approve", e.approveCall, op{id: "approveToolCall", tag: tag,
+		{"POST", at + "/{call}/approve", api.InPath, e.approveCall, op{id: "approveToolCall", tag: tag,
 			does: "Let a parked call be made.",
 			more: "An approval is for one call with the input that is shown, and only the first decision about " +
 				"it counts: later ones are a 409. One that comes too late is a 410.",
 			answers: ok(bridge.ToolCall{}), fails: decided}},
-		{"POST", at + "/{call}/refuse", e.refuseCall, op{id: "refuseToolCall", tag: tag,
+		{"POST", at + "/{call}/refuse", api.InPath, e.refuseCall, op{id: "refuseToolCall", tag: tag,
 			does: "Refuse a parked call; its code gets a PermissionError.",
 			body: js(bridge.Refusal{}), optional: true, answers: ok(bridge.ToolCall{}), fails: decided}},
 	}

@@ -34,7 +34,7 @@ type Config struct {
 	Sweep   func(context.Context) (map[string]map[string]int, error)
 	Rotate  func(context.Context) (Rotation, error) // makes a new key for secrets; nil: there is no vault
 	Forget  func(context.Context) (Rotation, error) // takes the older ones away
-	Version string                                  // of the daemon; "" is "dev"
+	Version string                                  // of the daemon; "" is proto.Version
 	Info    Info                                    // what /v1/info tells of the daemon's settings
 	Origins []string                                // of web pages that may open the live websocket, beside the daemon's own
 	Socket  api.SocketConfig                        // other bounds of the live websocket
@@ -63,7 +63,7 @@ func (c Config) withDefaults() Config {
 	// A clone: appending could write into the caller's array.
 	c.Socket.Origins = append(slices.Clone(c.Socket.Origins), c.Origins...)
 	i := &c.Info
-	i.Version = cmp.Or(i.Version, c.Version, "dev")
+	i.Version = cmp.Or(i.Version, c.Version, proto.Version)
 	i.NetworkMax = cmp.Or(i.NetworkMax, proto.NetworkNone)
 	if i.RuntimeClasses == nil {
 		i.RuntimeClasses = []proto.RuntimeClass{proto.ClassRunc}
@@ -88,7 +88,7 @@ func New(cfg Config) api.Edge {
 	rows := e.rows()
 	// Elsewhere's rows are in the document alone: another edge serves them.
 	e.document = document(e.Info, append(rows, elsewhere()...))
-	out := api.Edge{Dialect: api.Plain}
+	out := api.Edge{Name: "native", Dialect: api.Plain}
 	for _, r := range rows { // paths below these answer in this edge's dialect, right or wrong
 		parts := strings.SplitN(r.path, "/", 4)
 		// The first two parts of the path, such as /v1/containers. /v1 alone would take the Files

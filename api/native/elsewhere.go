@@ -1,6 +1,7 @@
 package native
 
 import (
+	"berth/api"
 	"net/http"
 )
 
@@ -13,10 +14,10 @@ func elsewhere() []row {
 		return op
 	}
 	return append(append(skillRows(), messageRows()...), []row{
-		{"POST", "/v1/files", nil, file(op{id: "uploadFile", does: "Store a file.", more: filesMore,
+		{"POST", "/v1/files", api.None, nil, file(op{id: "uploadFile", does: "Store a file.", more: filesMore,
 			body: []content{{media: "multipart/form-data", of: uploadForm}}, answers: ok(fileMetadata),
 			fails: fileFails})},
-		{"GET", "/v1/files", nil, file(op{id: "listFiles", does: "List stored files, newest first.",
+		{"GET", "/v1/files", api.None, nil, file(op{id: "listFiles", does: "List stored files, newest first.",
 			more: filesMore + " The shape of the list depends on the anthropic-beta header, as at the hosted API.",
 			query: []param{
 				{name: "limit", kind: whole, least: 1, max: 1000, does: "At most so many; the default is 20."},
@@ -26,17 +27,17 @@ func elsewhere() []row {
 				{name: "after_id", does: "With a beta header: what follows this file."},
 				{name: "scope_id", does: "With a beta header: only files made by this container."},
 			}, answers: ok(fileList), fails: fileFails})},
-		{"GET", "/v1/files/{file_id}", nil, file(op{id: "getFile", does: "Describe a stored file.", more: filesMore,
+		{"GET", "/v1/files/{file_id}", api.None, nil, file(op{id: "getFile", does: "Describe a stored file.", more: filesMore,
 			answers: ok(fileMetadata), fails: fileFails})},
-		{"GET", "/v1/files/{file_id}/content", nil, file(op{id: "downloadFile", does: "Read a stored file.",
+		{"GET", "/v1/files/{file_id}/content", api.None, nil, file(op{id: "downloadFile", does: "Read a stored file.",
 			more:    filesMore,
 			answers: map[int][]content{http.StatusOK: raw("*/*")}, fails: fileFails})},
-		{"DELETE", "/v1/files/{file_id}", nil, file(op{id: "deleteFile", does: "Delete a stored file.", more: filesMore,
+		{"DELETE", "/v1/files/{file_id}", api.None, nil, file(op{id: "deleteFile", does: "Delete a stored file.", more: filesMore,
 			answers: ok(fileDeleted), fails: fileFails})},
-		{"GET", "/healthz", nil, op{id: "health", tag: "daemon", does: "200 when the daemon is ready.", public: true,
+		{"GET", "/healthz", api.None, nil, op{id: "health", tag: "daemon", does: "200 when the daemon is ready.", public: true,
 			answers: ok(schema{"type": "object", "properties": schema{"status": schema{"const": "ok"}},
 				"required": []string{"status"}}), fails: []int{500, 503}}},
-		{"GET", "/metrics", nil, op{id: "metrics", tag: "daemon", does: "Metrics as Prometheus reads them.",
+		{"GET", "/metrics", api.None, nil, op{id: "metrics", tag: "daemon", does: "Metrics as Prometheus reads them.",
 			public:  true,
 			answers: map[int][]content{http.StatusOK: raw("text/plain")}, fails: []int{500}}},
 	}...)

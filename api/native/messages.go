@@ -1,6 +1,9 @@
 package native
 
-import "net/http"
+import (
+	"berth/api"
+	"net/http"
+)
 
 // messageRows are what the document says of the Messages API, which api/anthropic serves.
 func messageRows() []row {
@@ -14,12 +17,12 @@ func messageRows() []row {
 	}
 	request := []content{{media: "application/json", of: messageRequest}}
 	return []row{
-		{"POST", "/v1/messages", nil, message(op{id: "createMessage", does: "Ask a model.", body: request,
+		{"POST", "/v1/messages", api.None, nil, message(op{id: "createMessage", does: "Ask a model.", body: request,
 			more: " With the code execution tool, what the model calls is run in a container, and the answer has " +
 				"typed blocks; with \"stream\": true it is a stream of events.",
 			answers: map[int][]content{http.StatusOK: {{media: "application/json", of: messageAnswer},
 				{media: "text/event-stream", of: stringType()}}}})},
-		{"POST", "/v1/messages/count_tokens", nil, message(op{id: "countTokens", does: "Count the tokens of a request.",
+		{"POST", "/v1/messages/count_tokens", api.None, nil, message(op{id: "countTokens", does: "Count the tokens of a request.",
 			body: request,
 			answers: ok(object([]string{"input_tokens"},
 				schema{"input_tokens": schema{"type": "integer", "minimum": 0}}))})},

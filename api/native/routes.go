@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 
+	"berth/api"
 	"berth/artifacts"
 	"berth/code"
 	"berth/proto"
@@ -14,6 +15,7 @@ import (
 // A row is one route, and what the OpenAPI document says of it.
 type row struct {
 	method, path string
+	where        api.Place
 	handle       handler
 	op
 }
@@ -110,11 +112,11 @@ func (e *edge) rows() []row {
 func (e *edge) containerRows() []row {
 	const tag = "containers"
 	return []row{
-		{"POST", "/v1/containers", e.createContainer,
+		{"POST", "/v1/containers", api.None, e.createContainer,
 			withReplays(op{id: "createContainer", tag: tag, does: "Create a container.",
 				body: js(proto.CreateContainer{}), optional: true, answers: created(proto.Container{}),
 				fails: inGuest})},
-		{"GET", "/v1/containers", e.listContainers, op{id: "listContainers", tag: tag,
+		{"GET", "/v1/containers", api.None, e.listContainers, op{id: "listContainers", tag: tag,
 			does: "List containers, newest first.",
 			query: []param{
 				{name: "label", repeat: true, pattern: "^[^=]+=", does: "key=value that a container must have. May " +
@@ -124,31 +126,31 @@ func (e *edge) containerRows() []row {
 				{name: "limit", kind: whole, max: 1000, does: "At most so many, 1 to 1000; 0 is the default, 100."},
 				{name: "after", pattern: "^(container_[0-9A-Za-z]{22})?$", does: "A container's ID: begin behind it."},
 			}, answers: ok(containerPage{}), fails: basic}},
-		{"GET", "/v1/containers/{id}", e.getContainer, op{id: "getContainer", tag: tag, does: "Describe a container.",
+		{"GET", "/v1/containers/{id}", api.InPath, e.getContainer, op{id: "getContainer", tag: tag, does: "Describe a container.",
 			more: "An expired container is a 410 that names it.", answers: ok(proto.Container{}), fails: inBox}},
-		{"DELETE", "/v1/containers/{id}", e.deleteContainer, op{id: "deleteContainer", tag: tag,
+		{"DELETE", "/v1/containers/{id}", api.InPath, e.deleteContainer, op{id: "deleteContainer", tag: tag,
 			does:    "End a container's commands and remove it with its workspace.",
 			query:   []param{{name: "keep_workspace", kind: flag, does: "Keep the workspace for another container."}},
 			answers: ok(deletedContainer{}), fails: inOwn}},
-		{"POST", "/v1/containers/{id}/extend", e.extendContainer, op{id: "extendContainer", tag: tag,
+		{"POST", "/v1/containers/{id}/extend", api.InPath, e.extendContainer, op{id: "extendContainer", tag: tag,
 			does: "Move a container's expiry, never past max_expires_at.",
 			body: js(extension{}), optional: true, answers: ok(proto.Container{}), fails: inBox}},
-		{"POST", "/v1/containers/{id}/start", e.moved((*session.Session).Start), op{id: "startContainer", tag: tag,
+		{"POST", "/v1/containers/{id}/start", api.InPath, e.moved((*session.Session).Start), op{id: "startContainer", tag: tag,
 			does:    "Start a stopped container; any other use does so too.",
 			answers: ok(proto.Container{}), fails: inGuest}},
-		{"POST", "/v1/containers/{id}/stop", e.moved((*session.Session).Stop), op{id: "stopContainer", tag: tag,
+		{"POST", "/v1/containers/{id}/stop", api.InPath, e.moved((*session.Session).Stop), op{id: "stopContainer", tag: tag,
 			does:    "End a container's processes and keep its files.",
 			answers: ok(proto.Container{}), fails: inGuest}},
-		{"POST", "/v1/containers/{id}/pause", e.moved((*session.Session).Pause), op{id: "pauseContainer", tag: tag,
+		{"POST", "/v1/containers/{id}/pause", api.InPath, e.moved((*session.Session).Pause), op{id: "pauseContainer", tag: tag,
 			does: "Have a container's processes stand still until its next use.",
 			more: "A container that is stopped, or in which a command is just starting or files are on their way, is a 409.", answers: ok(proto.Container{}), fails: inGuest}},
-		{"POST", "/v1/containers/{id}/resume", e.moved((*session.Session).Resume), op{id: "resumeContainer", tag: tag,
+		{"POST", "/v1/containers/{id}/resume", api.InPath, e.moved((*session.Session).Resume), op{id: "resumeContainer", tag: tag,
 			does: "Have a paused container go on; any use does so too.",
 			more: "A stopped container is a 409.", answers: ok(proto.Container{}), fails: inGuest}},
-		{"GET", "/v1/workspaces", e.listWorkspaces, op{id: "listWorkspaces", tag: tag,
+		{"GET", "/v1/workspaces", api.None, e.listWorkspaces, op{id: "listWorkspaces", tag: tag,
 			does:    "List workspaces, newest first.",
 			answers: ok(page[session.Workspace]{}), fails: basic}},
-		{"DELETE", "/v1/workspaces/{id}", e.deleteWorkspace, op{id: "deleteWorkspace", tag: tag,
+		{"DELETE", "/v1/workspaces/{id}", api.None, e.deleteWorkspace, op{id: "deleteWorkspace", tag: tag,
 			does:    "Remove a workspace that no container has.",
 			answers: ok(deletion{}), fails: append([]int{409}, inOwn...)}},
 	}
@@ -172,24 +174,24 @@ const runMore = "Answers with the result when the command has ended, whatever it
 func (e *edge) execRows() []row {
 	const tag, at = "commands", "/v1/containers/{id}/execs/{exec}"
 	return []row{
-		{"POST", "/v1/exec", e.runOnce, withReplays(op{id: "runOnce", tag: tag, does: "Create a container and run a " +
+		{"POST", "/v1/exec", api.None, e.runOnce, withReplays(op{id: "runOnce", tag: tag, does: "Create a container and run a " +
 			"command in it.", more: runMore + " An idempotency key is for both, so create has none of its own.",
 			body: js(oneShot{}), answers: ran(), fails: inGuest})},
-		{"POST", "/v1/containers/{id}/exec", e.runCommand, withReplays(op{id: "run", tag: tag, does: "Run a command.",
+		{"POST", "/v1/containers/{id}/exec", api.InPath, e.runCommand, withReplays(op{id: "run", tag: tag, does: "Run a command.",
 			more: runMore,
 			body: js(proto.Cmd{}), answers: ran(), fails: inGuest})},
-		{"GET", "/v1/containers/{id}/execs", e.listExecs, op{id: "listExecs", tag: tag,
+		{"GET", "/v1/containers/{id}/execs", api.InPath, e.listExecs, op{id: "listExecs", tag: tag,
 			does:    "List a container's commands, running and remembered, in the order they began.",
 			answers: ok(page[proto.Exec]{}), fails: inBox}},
-		{"GET", at, e.getExec, op{id: "getExec", tag: tag, does: "Describe a command.", answers: ok(proto.Exec{}),
+		{"GET", at, api.InPath, e.getExec, op{id: "getExec", tag: tag, does: "Describe a command.", answers: ok(proto.Exec{}),
 			fails: inBox}},
-		{"GET", at + "/result", e.execResult, op{id: "getExecResult", tag: tag, does: "Get a command's result, " +
+		{"GET", at + "/result", api.InPath, e.execResult, op{id: "getExecResult", tag: tag, does: "Get a command's result, " +
 			"waiting for it if asked to.",
 			query: []param{{name: "wait_seconds", kind: whole, max: 86400, does: "How long to wait for the end. " +
 				"If it still runs then, the answer is 202."}},
 			answers: map[int][]content{http.StatusOK: js(proto.ExecResult{}), http.StatusAccepted: js(proto.Exec{})},
 			fails:   inBox}},
-		{"GET", at + "/logs", e.execLogs, op{id: "getExecLogs", tag: tag, does: "Read a command's output as it is.",
+		{"GET", at + "/logs", api.InPath, e.execLogs, op{id: "getExecLogs", tag: tag, does: "Read a command's output as it is.",
 			more: "Of each stream the first and the last part are kept; a line in square brackets stands where " +
 				"something was left out between them. With offset the bytes are the stream's own and nothing else: " +
 				"the answer ends where something was left out, and the next one, from the offset after the last " +
@@ -206,7 +208,7 @@ func (e *edge) execRows() []row {
 			answers: map[int][]content{http.StatusOK: {
 				{media: octets, headers: map[string]string{logStart: "The offset of the first byte, where what was " +
 					"asked for is no longer kept."}}}}, fails: append([]int{416}, inBox...)}},
-		{"GET", at + "/events", e.execEvents, op{id: "followExec", tag: tag, does: "Follow a command from its " +
+		{"GET", at + "/events", api.InPath, e.execEvents, op{id: "followExec", tag: tag, does: "Follow a command from its " +
 			"beginning, or from a position, to its end.",
 			query: []param{
 				{name: "stdout_offset", kind: whole, does: "Bytes of stdout that the client has."},
@@ -214,30 +216,30 @@ func (e *edge) execRows() []row {
 			}, header: []param{lastEvent},
 			answers: map[int][]content{http.StatusOK: {{media: eventType, of: proto.Event{}}},
 				http.StatusNoContent: nil}, fails: inBox}},
-		{"POST", at + "/signal", e.signalExec, op{id: "signalExec", tag: tag, does: "Send a signal to a command.",
+		{"POST", at + "/signal", api.InPath, e.signalExec, op{id: "signalExec", tag: tag, does: "Send a signal to a command.",
 			body: js(signalRequest{}), answers: ok(proto.Exec{}), fails: inGuest}},
-		{"POST", at + "/stdin", e.writeStdin, op{id: "writeStdin", tag: tag, does: "Write to a command's standard " +
+		{"POST", at + "/stdin", api.InPath, e.writeStdin, op{id: "writeStdin", tag: tag, does: "Write to a command's standard " +
 			"input, as fast as it reads.",
 			query: []param{{name: "close", kind: flag, does: "End its standard input afterwards."}},
 			body:  raw(octets), optional: true, unbounded: true, answers: ok(written{}), fails: inGuest}},
-		{"POST", at + "/resize", e.resizeExec, op{id: "resizeExec", tag: tag,
+		{"POST", at + "/resize", api.InPath, e.resizeExec, op{id: "resizeExec", tag: tag,
 			does: "Tell a command's terminal its size.",
 			body: js(proto.WindowSize{}), answers: ok(proto.Exec{}), fails: inGuest}},
-		{"GET", "/v1/containers/{id}/shells", e.listShells, op{id: "listShells", tag: tag,
+		{"GET", "/v1/containers/{id}/shells", api.InPath, e.listShells, op{id: "listShells", tag: tag,
 			does:    "List a container's persistent shells.",
 			answers: ok(page[shell]{}), fails: inGuest}},
-		{"DELETE", "/v1/containers/{id}/shells/{name}", e.closeShell, op{id: "closeShell", tag: tag,
+		{"DELETE", "/v1/containers/{id}/shells/{name}", api.InPath, e.closeShell, op{id: "closeShell", tag: tag,
 			does:    "End a persistent shell and what runs in it.",
 			answers: ok(deletedName{}), fails: inGuest}},
-		{"GET", "/v1/containers/{id}/live", e.live, op{id: "live", tag: tag, does: "A websocket: many commands at " +
+		{"GET", "/v1/containers/{id}/live", api.InPath, e.live, op{id: "live", tag: tag, does: "A websocket: many commands at " +
 			"once, live.", more: liveMore,
 			query:   []param{{name: "watch", kind: flag, does: "Follow the commands of others, too."}},
 			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403, 426}, inBox...)}},
-		{"POST", "/v1/tool_use", e.useToolOnce,
+		{"POST", "/v1/tool_use", api.None, e.useToolOnce,
 			withReplays(op{id: "useToolOnce", tag: tag, does: "Create a container and do in it what a model's " +
 				"tool-use block asks for.",
 				body: js(tooluse.Use{}), loose: true, answers: ok(tooluse.Result{}), fails: inGuest})},
-		{"POST", "/v1/containers/{id}/tool_use", e.useTool,
+		{"POST", "/v1/containers/{id}/tool_use", api.InPath, e.useTool,
 			withReplays(op{id: "useTool", tag: tag, does: "Do what a model's tool-use block asks for.",
 				more: "The block is sent as the model wrote it. What goes wrong while it is done is told inside the " +
 					"result block. Idempotency-Key is for the bash tools.",
@@ -248,33 +250,33 @@ func (e *edge) execRows() []row {
 func (e *edge) codeRows() []row {
 	const tag, at = "code", "/v1/containers/{id}/contexts"
 	return []row{
-		{"POST", "/v1/run_code", e.runCode, op{id: "runCode", tag: tag, does: "Run code and get the value of its " +
+		{"POST", "/v1/run_code", api.InBody, e.runCode, op{id: "runCode", tag: tag, does: "Run code and get the value of its " +
 			"last expression.", more: codeMore,
 			body: js(code.Program{}), answers: ok(code.Outcome{}), fails: inGuest}},
-		{"POST", "/v1/code_executor", e.executeCode, op{id: "executeCode", tag: tag,
+		{"POST", "/v1/code_executor", api.None, e.executeCode, op{id: "executeCode", tag: tag,
 			does: "Run a script as the code_executor tool does, and get one Markdown text.",
 			more: "The script runs as a file, in a container of its own that is deleted afterwards: 15 seconds, and " +
 				"64 KiB of each stream.", body: js(code.Script{}), answers: ok(execution{}), fails: inGuest}},
-		{"POST", at, e.createContext, op{id: "createContext", tag: tag, does: "Begin a named interpreter that keeps " +
+		{"POST", at, api.InPath, e.createContext, op{id: "createContext", tag: tag, does: "Begin a named interpreter that keeps " +
 			"its variables.",
 			more: "A cell in a context that is not there makes it, too. A container has at most 8. They end with " +
 				"the daemon.", body: js(code.NewContext{}), answers: created(code.Context{}), fails: inGuest}},
-		{"GET", at, e.listContexts, op{id: "listContexts", tag: tag, does: "List a container's contexts, by name.",
+		{"GET", at, api.InPath, e.listContexts, op{id: "listContexts", tag: tag, does: "List a container's contexts, by name.",
 			answers: ok(page[code.Context]{}), fails: inBox}},
-		{"GET", at + "/{name}", e.getContext, op{id: "getContext", tag: tag, does: "Describe a context.",
+		{"GET", at + "/{name}", api.InPath, e.getContext, op{id: "getContext", tag: tag, does: "Describe a context.",
 			answers: ok(code.Context{}), fails: inBox}},
-		{"DELETE", at + "/{name}", e.deleteContext, op{id: "deleteContext", tag: tag,
+		{"DELETE", at + "/{name}", api.InPath, e.deleteContext, op{id: "deleteContext", tag: tag,
 			does:    "End a context with its interpreter, and a cell that runs in it.",
 			answers: ok(deletedName{}), fails: inGuest}},
-		{"POST", at + "/{name}/run", e.runCell, op{id: "runCell", tag: tag, does: "Run a cell in a context.",
+		{"POST", at + "/{name}/run", api.InPath, e.runCell, op{id: "runCell", tag: tag, does: "Run a cell in a context.",
 			more: cellMore,
 			body: js(code.Cell{}), answers: map[int][]content{http.StatusOK: append(js(code.Outcome{}),
 				content{media: eventType, of: code.Progress{}})}, fails: inGuest}},
-		{"POST", at + "/{name}/interrupt", e.interruptContext, op{id: "interruptContext", tag: tag,
+		{"POST", at + "/{name}/interrupt", api.InPath, e.interruptContext, op{id: "interruptContext", tag: tag,
 			does: "Interrupt the cell that runs in a context, as Ctrl-C does.",
 			more: "Its variables stay. Where no cell runs, nothing happens.", answers: ok(code.Context{}),
 			fails: inGuest}},
-		{"POST", at + "/{name}/restart", e.restartContext, op{id: "restartContext", tag: tag,
+		{"POST", at + "/{name}/restart", api.InPath, e.restartContext, op{id: "restartContext", tag: tag,
 			does:    "End a context's interpreter, and a cell that runs in it, and begin a fresh one.",
 			answers: ok(code.Context{}), fails: inGuest}},
 	}
@@ -313,13 +315,13 @@ func (e *edge) fileRows() []row {
 	}
 	part := map[string]string{"Content-Range": "Which bytes these are, of how many."}
 	rows := []row{
-		{"GET", at + "/content", e.readContent, op{id: "readFile", tag: tag, does: "Read a file.",
+		{"GET", at + "/content", api.InPath, e.readContent, op{id: "readFile", tag: tag, does: "Read a file.",
 			query: []param{pathParam, asParam}, header: []param{
 				{name: "Range", does: "One range of bytes, such as bytes=0-99, bytes=100- or bytes=-100. With " +
 					"If-Range the whole file is the answer: nothing tells its versions apart for certain."}},
 			answers: map[int][]content{http.StatusOK: {{media: octets, headers: file}}, http.StatusPartialContent: {
 				{media: octets, headers: part}}}, fails: append([]int{416}, inGuest...)}},
-		{"PUT", at + "/content", e.writeContent, op{id: "writeFile", tag: tag, does: "Write a file, whole or not at " +
+		{"PUT", at + "/content", api.InPath, e.writeContent, op{id: "writeFile", tag: tag, does: "Write a file, whole or not at " +
 			"all. Its directories are made.",
 			more: "A body with Content-Range, which is a part of a file, is refused.",
 			query: []param{pathParam, asParam, {name: "mode", kind: mode, does: "Octal permission bits. Without it " +
@@ -327,25 +329,25 @@ func (e *edge) fileRows() []row {
 				{name: "hash", kind: flag,
 					does: "Answer with the file's SHA-256, too, which takes longer than to write it."}},
 			body: raw(octets), optional: true, unbounded: true, answers: ok(proto.FileInfo{}), fails: inGuest}},
-		{"DELETE", at + "/content", e.removeContent, op{id: "removeFile", tag: tag,
+		{"DELETE", at + "/content", api.InPath, e.removeContent, op{id: "removeFile", tag: tag,
 			does: "Remove a file or a directory. Links are removed, not followed.",
 			query: []param{pathParam, asParam, {name: "recursive", kind: flag,
 				does: "Remove a directory with all it holds."}}, answers: ok(deletedPath{}), fails: inGuest}},
-		{"GET", at + "/list", e.listDirectory, op{id: "listDirectory", tag: tag,
+		{"GET", at + "/list", api.InPath, e.listDirectory, op{id: "listDirectory", tag: tag,
 			does:  "List a directory, sorted by name.",
 			query: []param{pathParam, asParam}, answers: ok(listing{}), fails: inGuest}},
-		{"GET", at + "/stat", e.statFile, op{id: "statFile", tag: tag, does: "Describe a file. A link at the end of " +
+		{"GET", at + "/stat", api.InPath, e.statFile, op{id: "statFile", tag: tag, does: "Describe a file. A link at the end of " +
 			"the path is not followed.",
 			query: []param{pathParam, asParam}, answers: ok(proto.FileInfo{}), fails: inGuest}},
-		{"POST", at + "/move", e.moveFile, op{id: "moveFile", tag: tag, does: "Rename a file or directory.",
+		{"POST", at + "/move", api.InPath, e.moveFile, op{id: "moveFile", tag: tag, does: "Rename a file or directory.",
 			body: js(move{}), answers: ok(move{}), fails: inGuest}},
-		{"POST", at + "/mkdir", e.makeDirectory, op{id: "makeDirectory", tag: tag,
+		{"POST", at + "/mkdir", api.InPath, e.makeDirectory, op{id: "makeDirectory", tag: tag,
 			does: "Make a directory and its parents.", body: js(directory{}), answers: ok(directory{}),
 			fails: inGuest}},
-		{"GET", at + "/tar", e.readTar, op{id: "readTar", tag: tag, does: "Read a directory as a tar archive.",
+		{"GET", at + "/tar", api.InPath, e.readTar, op{id: "readTar", tag: tag, does: "Read a directory as a tar archive.",
 			query: []param{pathParam, asParam}, answers: map[int][]content{http.StatusOK: raw(tarType)},
 			fails: inGuest}},
-		{"PUT", at + "/tar", e.writeTar, op{id: "writeTar", tag: tag, does: "Unpack a tar archive into a directory, " +
+		{"PUT", at + "/tar", api.InPath, e.writeTar, op{id: "writeTar", tag: tag, does: "Unpack a tar archive into a directory, " +
 			"which is made.",
 			more: "Members that would leave the directory, and devices, are refused by name; members before them " +
 				"are there then. A body with Content-Range, which is a part of an archive, is refused.",
@@ -361,18 +363,18 @@ func (e *edge) fileRows() []row {
 func (e *edge) jobRows() []row {
 	const tag, at = "jobs", "/v1/containers/{id}/jobs"
 	return []row{
-		{"POST", "/v1/containers/{id}/inputs", e.addInputs, op{id: "addInputs", tag: tag,
+		{"POST", "/v1/containers/{id}/inputs", api.InPath, e.addInputs, op{id: "addInputs", tag: tag,
 			does: "Put stored files into $INPUT_DIR.",
 			body: js(inputs{}), answers: ok(inputDir{}), fails: inGuest}},
-		{"GET", at, e.listJobs, op{id: "listJobs", tag: tag, does: "List the jobs of a container's workspace, " +
+		{"GET", at, api.InPath, e.listJobs, op{id: "listJobs", tag: tag, does: "List the jobs of a container's workspace, " +
 			"newest first.", answers: ok(page[artifacts.Summary]{}), fails: inBox}},
-		{"GET", at + "/{job}/manifest", e.jobManifest, op{id: "getManifest", tag: tag,
+		{"GET", at + "/{job}/manifest", api.InPath, e.jobManifest, op{id: "getManifest", tag: tag,
 			does:    "What a job's directory holds, and which command made it.",
 			answers: ok(proto.Manifest{}), fails: inGuest}},
-		{"POST", at + "/{job}/publish", e.publishFile, op{id: "publishFile", tag: tag,
+		{"POST", at + "/{job}/publish", api.InPath, e.publishFile, op{id: "publishFile", tag: tag,
 			does: "Make a stored file of a file of a job.",
 			body: js(publication{}), answers: created(published{}), fails: inGuest}},
-		{"GET", at + "/{job}/tar", e.jobTar, op{id: "readJob", tag: tag,
+		{"GET", at + "/{job}/tar", api.InPath, e.jobTar, op{id: "readJob", tag: tag,
 			does:    "Read a job's directory as a tar archive.",
 			answers: map[int][]content{http.StatusOK: raw(tarType)}, fails: inGuest}},
 	}
@@ -385,27 +387,27 @@ func (e *edge) hostRows() []row {
 		"fails before the first step is an ordinary error."
 	imageFails := append([]int{501, 503, 504, 507}, inOwn...)
 	return []row{
-		{"GET", "/v1/images", e.listImages, op{id: "listImages", tag: tag, does: "List images.",
+		{"GET", "/v1/images", api.None, e.listImages, op{id: "listImages", tag: tag, does: "List images.",
 			answers: ok(page[session.Image]{}), fails: basic}},
-		{"POST", "/v1/images/import", e.importImage, op{id: "importImage", tag: tag, admin: true,
+		{"POST", "/v1/images/import", api.None, e.importImage, op{id: "importImage", tag: tag, admin: true,
 			does: "Import an OCI or Docker archive.", more: linesMore,
 			query: []param{{name: "name", does: "What to call the image; without it, what the archive says."}},
 			body:  append(raw(tarType), raw(octets)...), unbounded: true, answers: lines, fails: imageFails}},
-		{"POST", "/v1/images/pull", e.pullImage, op{id: "pullImage", tag: tag, admin: true,
+		{"POST", "/v1/images/pull", api.None, e.pullImage, op{id: "pullImage", tag: tag, admin: true,
 			does: "Fetch an image from a registry.", more: linesMore,
 			body: js(pull{}), answers: lines, fails: imageFails}},
-		{"DELETE", "/v1/images", e.removeImage, op{id: "removeImage", tag: tag, admin: true,
+		{"DELETE", "/v1/images", api.None, e.removeImage, op{id: "removeImage", tag: tag, admin: true,
 			does:  "Forget an image. Containers that run keep what they use.",
 			query: []param{{name: "ref", required: true, does: "The image's name."}}, answers: ok(deletedName{}),
 			fails: append([]int{409, 501}, inOwn...)}},
-		{"POST", "/v1/sweep", e.sweep, op{id: "sweep", tag: tag, admin: true, does: "Run all sweeps now.",
+		{"POST", "/v1/sweep", api.None, e.sweep, op{id: "sweep", tag: tag, admin: true, does: "Run all sweeps now.",
 			more: "Answers with what each did, as counts.",
 			query: []param{{name: "strangers", kind: flag, does: "Remove first the workspaces that were set aside " +
 				"because the ledger does not know them."}},
 			answers: ok(map[string]map[string]int{}), fails: basic}},
-		{"GET", "/v1/info", e.info, op{id: "info", tag: tag, does: "Describe the daemon.", answers: ok(Info{}),
+		{"GET", "/v1/info", api.None, e.info, op{id: "info", tag: tag, does: "Describe the daemon.", answers: ok(Info{}),
 			fails: basic}},
-		{"GET", "/openapi.json", e.openAPI, op{id: "openAPI", tag: tag, does: "This document.", public: true,
+		{"GET", "/openapi.json", api.None, e.openAPI, op{id: "openAPI", tag: tag, does: "This document.", public: true,
 			answers: ok(map[string]any{}), fails: []int{400, 413, 500}}},
 	}
 }
@@ -413,24 +415,24 @@ func (e *edge) hostRows() []row {
 func (e *edge) keyRows() []row {
 	const tag, at = "API keys", "/v1/keys/{id}"
 	return []row{
-		{"POST", "/v1/keys", e.createKey, op{id: "createKey", tag: tag, admin: true,
+		{"POST", "/v1/keys", api.None, e.createKey, op{id: "createKey", tag: tag, admin: true,
 			does: "Make an API key. Its secret is in this answer and nowhere else.",
 			body: js(proto.CreateKey{}), optional: true, answers: created(proto.NewKey{}), fails: basic}},
-		{"GET", "/v1/keys", e.listKeys, op{id: "listKeys", tag: tag, admin: true,
+		{"GET", "/v1/keys", api.None, e.listKeys, op{id: "listKeys", tag: tag, admin: true,
 			does:    "List API keys, newest first, the revoked ones too.",
 			answers: ok(page[proto.Key]{}), fails: basic}},
-		{"GET", "/v1/keys/self", e.ownKey, op{id: "getOwnKey", tag: tag, does: "Describe the key that asks, and " +
+		{"GET", "/v1/keys/self", api.None, e.ownKey, op{id: "getOwnKey", tag: tag, does: "Describe the key that asks, and " +
 			"what it uses of its quota.",
 			answers: ok(proto.KeyStatus{}), fails: inOwn}},
-		{"GET", at, e.getKey, op{id: "getKey", tag: tag, admin: true, does: "Describe an API key, and what it uses " +
+		{"GET", at, api.None, e.getKey, op{id: "getKey", tag: tag, admin: true, does: "Describe an API key, and what it uses " +
 			"of its quota.",
 			answers: ok(proto.KeyStatus{}), fails: inOwn}},
-		{"PATCH", at, e.changeKey, op{id: "changeKey", tag: tag, admin: true, does: "Change an API key's name or " +
+		{"PATCH", at, api.None, e.changeKey, op{id: "changeKey", tag: tag, admin: true, does: "Change an API key's name or " +
 			"quota, at once.",
 			more: "What is left out stays; a bound of 0 is taken away, and burst with requests_per_second. A bound " +
 				"that is now below what is used takes nothing away, and refuses more.",
 			body: js(proto.ChangeKey{}), answers: ok(proto.Key{}), fails: append([]int{409}, inOwn...)}},
-		{"DELETE", at, e.revokeKey, op{id: "revokeKey", tag: tag, admin: true,
+		{"DELETE", at, api.None, e.revokeKey, op{id: "revokeKey", tag: tag, admin: true,
 			does:    "Revoke an API key for good, at once.",
 			more:    "Requests and websockets of the key that are under way end. What was made with it stays its owner's.",
 			answers: ok(proto.Key{}), fails: append([]int{409}, inOwn...)}},

@@ -1,6 +1,9 @@
 package native
 
-import "net/http"
+import (
+	"berth/api"
+	"net/http"
+)
 
 // skillRows are what the document says of the Skills API, which api/anthropic serves.
 func skillRows() []row {
@@ -19,26 +22,26 @@ func skillRows() []row {
 		"or only those that the daemon provides."}
 	const at = "/v1/skills/{skill_id}"
 	return []row{
-		{"POST", "/v1/skills", nil, skill(op{id: "createSkill", does: "Store a skill.", body: form,
+		{"POST", "/v1/skills", api.None, nil, skill(op{id: "createSkill", does: "Store a skill.", body: form,
 			answers: ok(skillShape),
 			more: "Files come one by one, each with its path as its filename, or as one zip archive. They are all " +
 				"in one directory, which has a SKILL.md with name and description."})},
-		{"GET", "/v1/skills", nil, skill(op{id: "listSkills", does: "List skills, newest first, and then those that " +
+		{"GET", "/v1/skills", api.None, nil, skill(op{id: "listSkills", does: "List skills, newest first, and then those that " +
 			"the daemon provides.", query: append(pages, source), answers: ok(listOf(skillShape))})},
-		{"GET", at, nil, skill(op{id: "getSkill", does: "Describe a skill.", answers: ok(skillShape)})},
-		{"DELETE", at, nil, skill(op{id: "deleteSkill", does: "Delete a skill with its versions.",
+		{"GET", at, api.None, nil, skill(op{id: "getSkill", does: "Describe a skill.", answers: ok(skillShape)})},
+		{"DELETE", at, api.None, nil, skill(op{id: "deleteSkill", does: "Delete a skill with its versions.",
 			answers: ok(deletedShape("skill_deleted"))})},
-		{"POST", at + "/versions", nil, skill(op{id: "createSkillVersion", does: "Store a new version of a skill.",
+		{"POST", at + "/versions", api.None, nil, skill(op{id: "createSkillVersion", does: "Store a new version of a skill.",
 			body: form, answers: ok(skillVersionShape)})},
-		{"GET", at + "/versions", nil, skill(op{id: "listSkillVersions", does: "List the versions of a skill, " +
+		{"GET", at + "/versions", api.None, nil, skill(op{id: "listSkillVersions", does: "List the versions of a skill, " +
 			"newest first.", query: pages, answers: ok(listOf(skillVersionShape))})},
-		{"GET", at + "/versions/{version}", nil,
+		{"GET", at + "/versions/{version}", api.None, nil,
 			skill(op{id: "getSkillVersion", does: "Describe a version of a skill; \"latest\" is the newest.",
 				answers: ok(skillVersionShape)})},
-		{"GET", at + "/versions/{version}/content", nil,
+		{"GET", at + "/versions/{version}/content", api.None, nil,
 			skill(op{id: "downloadSkillVersion", does: "Read the files of a version, as a zip archive.",
 				answers: map[int][]content{http.StatusOK: raw("application/zip")}})},
-		{"DELETE", at + "/versions/{version}", nil,
+		{"DELETE", at + "/versions/{version}", api.None, nil,
 			skill(op{id: "deleteSkillVersion", does: "Delete a version of a skill, unless it is the only one.",
 				answers: ok(deletedShape("skill_version_deleted"))})},
 	}

@@ -17,28 +17,28 @@ func (e *edge) toolRows() []row {
 	version := param{name: "version", kind: whole, does: "One of its versions; without it, the current one."}
 	changes := append([]int{409}, inOwn...)
 	return []row{
-		{"POST", "/v1/tools", e.createTool, op{id: "createTool", tag: tag, does: "Store a tool.", more: toolMore,
+		{"POST", "/v1/tools", api.None, e.createTool, op{id: "createTool", tag: tag, does: "Store a tool.", more: toolMore,
 			body: js(toolstore.NewTool{}), answers: created(toolstore.Tool{}), fails: append([]int{409, 503, 507},
 				basic...)}},
-		{"GET", "/v1/tools", e.listTools, op{id: "listTools", tag: tag, does: "List tools, by name.",
+		{"GET", "/v1/tools", api.None, e.listTools, op{id: "listTools", tag: tag, does: "List tools, by name.",
 			answers: ok(page[toolstore.Tool]{}), fails: basic}},
-		{"GET", at, e.getTool, op{id: "getTool", tag: tag, does: "Describe a tool, by its name or ID.",
+		{"GET", at, api.None, e.getTool, op{id: "getTool", tag: tag, does: "Describe a tool, by its name or ID.",
 			query: []param{version}, answers: ok(toolstore.Tool{}), fails: inOwn}},
-		{"PATCH", at, e.changeTool, op{id: "changeTool", tag: tag, does: "Make a new version of a tool.",
+		{"PATCH", at, api.None, e.changeTool, op{id: "changeTool", tag: tag, does: "Make a new version of a tool.",
 			more: "What is left out stays as it is. A configuration is given whole; without env_variables it keeps " +
 				"those that there are, and with {} it has none.",
 			body: js(toolstore.ChangeTool{}), answers: ok(toolstore.Tool{}), fails: append([]int{503}, changes...)}},
-		{"DELETE", at, e.deleteTool, op{id: "deleteTool", tag: tag, does: "Remove a tool with its versions. Its " +
+		{"DELETE", at, api.None, e.deleteTool, op{id: "deleteTool", tag: tag, does: "Remove a tool with its versions. Its " +
 			"runs stay; those that wait for approval are refused.",
 			answers: ok(deletion{}), fails: inOwn}},
-		{"GET", at + "/versions", e.toolVersions, op{id: "listToolVersions", tag: tag,
+		{"GET", at + "/versions", api.None, e.toolVersions, op{id: "listToolVersions", tag: tag,
 			does: "List the versions of a tool, newest first.", answers: ok(page[toolstore.Tool]{}), fails: inOwn}},
-		{"POST", at + "/run", e.runTool, withReplays(op{id: "runTool", tag: tag, does: "Run a tool on an input.",
+		{"POST", at + "/run", api.InBody, e.runTool, withReplays(op{id: "runTool", tag: tag, does: "Run a tool on an input.",
 			more: toolRunMore, limit: runBody,
 			body: js(toolstore.RunRequest{}), optional: true,
 			answers: map[int][]content{http.StatusOK: js(toolstore.Run{}), http.StatusAccepted: js(toolstore.Run{})},
 			fails:   append([]int{409, 410, 501, 503}, inOwn...)})},
-		{"GET", runs, e.listToolRuns, op{id: "listToolRuns", tag: tag, does: "List runs of tools, newest first.",
+		{"GET", runs, api.None, e.listToolRuns, op{id: "listToolRuns", tag: tag, does: "List runs of tools, newest first.",
 			query: []param{
 				{name: "tool", does: "Only runs of this tool, by name or ID."},
 				{name: "state", does: "Only runs in this state.", choices: names(anys(toolstore.States))},
@@ -46,17 +46,17 @@ func (e *edge) toolRows() []row {
 					"Fewer come where they are large."},
 				{name: "after", pattern: "^(run_[0-9A-Za-z]{22})?$", does: "A run's ID: begin behind it."},
 			}, answers: ok(toolRunPage{}), fails: basic}},
-		{"GET", runs + "/{id}", e.getToolRun, op{id: "getToolRun", tag: tag, does: "Describe a run, waiting for its " +
+		{"GET", runs + "/{id}", api.None, e.getToolRun, op{id: "getToolRun", tag: tag, does: "Describe a run, waiting for its " +
 			"end if asked to.",
 			query:   []param{{name: "wait_seconds", kind: whole, max: 86400, does: "How long to wait for the end."}},
 			answers: ok(toolstore.Run{}), fails: inOwn}},
-		{"POST", runs + "/{id}/approve", e.approveToolRun, op{id: "approveToolRun", tag: tag,
+		{"POST", runs + "/{id}/approve", api.None, e.approveToolRun, op{id: "approveToolRun", tag: tag,
 			does: "Let a parked run begin. It goes on in the background.",
 			more: "An approval is for one run, and only the first decision about it counts: later ones are a " +
 				"409. One that comes too late is a 410.",
 			answers: map[int][]content{http.StatusAccepted: js(toolstore.Run{})},
 			fails:   append([]int{409, 410, 501, 503}, inOwn...)}},
-		{"POST", runs + "/{id}/refuse", e.refuseToolRun, op{id: "refuseToolRun", tag: tag,
+		{"POST", runs + "/{id}/refuse", api.None, e.refuseToolRun, op{id: "refuseToolRun", tag: tag,
 			does: "End a parked run before it begins.",
 			body: js(toolstore.Refusal{}), optional: true, answers: ok(toolstore.Run{}), fails: append([]int{409, 410},
 				inOwn...)}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"berth/api"
 	"berth/proto"
 )
 
@@ -19,10 +20,10 @@ func (e *edge) vaultRows() []row {
 	const tag = "daemon"
 	fails := append([]int{409, 501, 503}, basic...)
 	return []row{
-		{"POST", "/v1/vault/rotate", e.rotated(func() rotate { return e.Rotate }), op{id: "rotateVault", tag: tag,
+		{"POST", "/v1/vault/rotate", api.None, e.rotated(func() rotate { return e.Rotate }), op{id: "rotateVault", tag: tag,
 			admin: true, does: "Make a new key for secrets and seal all of them anew.",
 			more: "Older keys stay in the file, for copies of the ledger.", answers: ok(Rotation{}), fails: fails}},
-		{"POST", "/v1/vault/forget", e.rotated(func() rotate { return e.Forget }), op{id: "forgetVaultKeys", tag: tag,
+		{"POST", "/v1/vault/forget", api.None, e.rotated(func() rotate { return e.Forget }), op{id: "forgetVaultKeys", tag: tag,
 			admin: true, does: "Take all keys for secrets but the newest out of the file.",
 			more: "Secrets in older copies of the ledger are closed then.", answers: ok(Rotation{}), fails: fails}},
 	}

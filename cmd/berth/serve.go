@@ -55,7 +55,7 @@ When it ends, containers go on without it; the next start attaches to them again
 				return fmt.Errorf("--data is empty; name the data directory, or leave it out for %s", defaultDir)
 			}
 			cfg.Log = newLogger(jsonLog, debug)
-			cfg.Version = version
+			cfg.Version = proto.FullVersion(version)
 			cfg.Session.Limits = limits
 			if err := bounds(cmd.Flags(), cfg); err != nil {
 				return err
