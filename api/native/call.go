@@ -30,7 +30,7 @@ type handler func(*call) error
 func (r row) route() api.Route {
 	return api.Route{
 		Method: r.method, Pattern: r.path, Where: r.where, MaxBodyBytes: r.bodyLimit(),
-			Public: r.public, Media: r.media(),
+		Public: r.public, Media: r.media(),
 		Act: r.act(), Covered: covered[r.id],
 		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
 			// Before the query is looked at: what an admin's route takes is nobody else's
