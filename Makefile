@@ -1,14 +1,16 @@
-# berth. `make demo` and `make test` are all a new machine needs; `make help` lists the rest.
+# berth. `make demo` and `make test` are all a new machine needs; `make help` lists the rest. `make quick` is for the
+# time between two commits.
 
 BIN := bin
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './runtimes/*' -not -path './.cache/*' -not -name '*_test.go') \
+GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './runtimes/*' -not -path './.cache/*' \
+		-not -path './test/sdktest/*' -not -name '*_test.go') \
 	$(shell find sandbox-image code/driver tools/bridge/inside -type f -not -name '*.go') go.mod go.sum
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
-.PHONY: all demo test check serve doctor clean help
-all: setup $(BIN)/berth $(BIN)/berth-guest runtimes ## build everything into bin/
+.PHONY: all demo test quick check lint serve doctor clean help
+all: setup $(BIN)/berth $(BIN)/berth-guest runtimes ## build everything but gVisor into bin/
 
 include mk/setup.mk
 include mk/runtimes.mk
@@ -23,23 +25,42 @@ $(BIN)/berth-guest: $(GO_SOURCES) | $(BIN) setup
 	@echo "building berth-guest"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -E main.entry' -o $@ ./cmd/berth-guest
 
-demo: all setup-demo ## do the main job from end to end, and leave the chart behind
+# What the demo needs, in steps whose targets run side by side: berth compiles while the base image's packages are
+# fetched and installed.
+demo: ## do the main job from end to end, and leave the chart behind
+	@mk/steps \
+		'Debian packages|20|setup-demo' \
+		'berth, runc and the base image|200|$(BIN)/berth $(BIN)/berth-guest runtimes base-image-cache demo-sdk'
 	@./test/demo/demo.sh
 
-test: all setup-test check ## run every test, real containers included
+.PHONY: base-image-cache demo-sdk
+base-image-cache: setup
+	@go run ./mk/baseimage
+
+demo-sdk: setup-demo
+	@./test/demo/install-sdk.sh >/dev/null
+
+test: all gvisor setup-test check ## run every test, real containers included
 	@mkdir -p .cache/images
 	@./bin/berth image build base --output .cache/images/base.tar
 	@echo "running the tests"
-	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) go test -race -count=1 -timeout 20m ./...
+	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
+		go test -race -count=1 -timeout 20m ./...
 
-check: ## formatting, vet, staticcheck, import rules, known vulnerabilities
-	@echo "checking"
-	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not gofmt-ed:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+quick: lint ## formatting, vet, staticcheck, house rules, and every test that needs no root and no container
+	@go test -short ./...
+
+lint: # what is said of the sources without running anything of theirs
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { \
+		echo "not gofmt-ed:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@go vet ./...
 	@go tool staticcheck ./...
-	@go test -count=1 .
+	@go test . # the house rules
+
+check: lint ## formatting, vet, staticcheck, house rules, known vulnerabilities
 	@out=$$(go run $(GOVULNCHECK) ./... 2>&1) || case "$$out" in \
-		*"fetching vulnerabilities"*|*"no such host"*|*"403 Forbidden"*) echo "note: govulncheck was left out: its database cannot be reached from here" ;; \
+		*"fetching vulnerabilities"*|*"no such host"*|*"403 Forbidden"*) \
+			echo "note: govulncheck was left out: its database cannot be reached from here" ;; \
 		*) echo "$$out"; exit 1 ;; esac
 
 serve: all ## run the daemon for use; `bin/berth image build base` gives it an image

@@ -58,6 +58,7 @@ var mayImport = map[string][]string{
 	"api/mcp": {"proto", "api", "session", "files", "artifacts", "tools/tooluse", "code",
 		"tools/toolstore"},
 	"sandbox-image":   {"proto", "code/driver"},
+	"mk/baseimage":    {"sandbox-image"},
 	"cmd/berth-guest": {"proto", "guest", "tools/bridge/inside/command"},
 	"cmd/berth": {"proto", "guest", "sandbox-image", "session", "runtime/containerd",
 		"gateway/upstream", "cli", "client", "daemon", "test/attack", "test/launch", "test/scripted"},

@@ -1,6 +1,7 @@
 # The OCI runtimes, built from their Go modules: containerd's runc shim and runc from
 # runtimes/go.mod, gVisor's runsc from runtimes/gvisor/go.mod. Two modules, because runsc
-# needs an older runtime-spec than runc does.
+# needs an older runtime-spec than runc does. runsc takes two minutes to compile and is
+# optional, so `make gvisor` alone builds it.
 #
 # Included by the top Makefile, after mk/setup.mk, whose target setup installs what this
 # needs: for runc gcc, pkg-config and libseccomp-dev (without libseccomp runc would run
@@ -8,8 +9,9 @@
 
 BIN ?= bin
 
-.PHONY: runtimes
-runtimes: $(BIN)/containerd-shim-runc-v2 $(BIN)/runc $(BIN)/runsc
+.PHONY: runtimes gvisor
+runtimes: $(BIN)/containerd-shim-runc-v2 $(BIN)/runc
+gvisor: $(BIN)/runsc ## build gVisor's runtime into bin/, for containers of class gvisor
 
 RUNTIMES_MOD := runtimes/go.mod runtimes/go.sum
 GVISOR_MOD   := runtimes/gvisor/go.mod runtimes/gvisor/go.sum

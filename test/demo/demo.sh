@@ -39,16 +39,6 @@ start_model() {
 	read -r model_url <"$work/url"
 }
 
-# install_sdk puts the official Python SDK, at the versions that the tests pin, into .cache, once.
-install_sdk() {
-	local list=test/sdktest/py/requirements.txt
-	sdk=$PWD/.cache/demo-sdk-$(sha256sum "$list" | cut -c1-12)
-	[ -e "$sdk/installed" ] && return
-	python3 -m venv --clear "$sdk"
-	"$sdk/bin/pip" install --quiet --disable-pip-version-check -r "$list"
-	touch "$sdk/installed"
-}
-
 # start_daemon returns once the daemon says that it is ready, and where it listens.
 start_daemon() {
 	mkfifo "$work/log"
@@ -126,7 +116,7 @@ chart=$(berth files ls | awk '$0 ~ /chart.png/ { print $1; exit }') # the newest
 show files get --force --quiet "$chart" "$out/chart.png"
 
 say "An application with the official SDK and code execution, unchanged but for the base URL; the model is a script"
-install_sdk
+sdk=$(./test/demo/install-sdk.sh)
 "$sdk/bin/python" test/demo/messages.py "$work/seattle-temps.csv" "$out/months.csv"
 kill -TERM "$model"
 wait "$model" # it fails if it was asked for anything else
