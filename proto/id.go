@@ -24,7 +24,7 @@ const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 // idDigits is the length of 128 bits in base62.
 const idDigits = 22
 
-// machine is the number of this machine among those that make IDs together, 0 to 65535. There is one machine, so it is 0.
+// machine is the number of this machine among all that make IDs, 0 to 65535. There is one machine, so it is 0.
 const machine uint16 = 0
 
 // NewID makes an ID of the given kind. Its first 48 bits are the time in milliseconds, and the next bits grow within

@@ -2,9 +2,7 @@ package session
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,12 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// killGrace is how long a killed command may take to be gone before its guest counts as lost.
-const killGrace = 10 * time.Second
-
-// recordTimeout bounds what is done after a command has ended: publishing outputs, the manifest.
-const recordTimeout = 2 * time.Minute
 
 // An Exec is one command of a session: running, or ended and remembered.
 type Exec struct {
@@ -77,44 +69,92 @@ type ending struct {
 	why    string
 }
 
-// exec is Exec for a command that nobody asked for before.
-func (s *Session) exec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, err error) {
-	defer s.hideIn(cmd, &err)
-	if err := s.record().closed; err != nil {
-		return nil, err
+// Exec starts a command and returns once its process exists. The command does not end with
+// ctx; whoever wants that calls Cancel. One with a key that was asked for before is not started again.
+func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
+	e, _, err := s.ExecOnce(ctx, cmd)
+	return e, err
+}
+
+// ExecOnce is Exec that tells whether the exec is one of an earlier request with the same key.
+func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replayed bool, err error) {
+	if cmd.IdempotencyKey == "" {
+		e, err = s.exec(ctx, cmd, retry{})
+		return e, false, err
 	}
-	if err := s.core.cfg.checkCmd(&cmd, s.record().Job); err != nil {
-		return nil, err
-	}
-	if err := s.core.cfg.mayRun(ctx); err != nil {
-		return nil, err
-	}
-	ctx = InGeneration(ctx, cmd.Generation)
-	release, err := s.use(ctx)
+	asked := cmd
+	asked.IdempotencyKey = ""
+	r, err := s.core.newRetry(cmd.IdempotencyKey, asked)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	e, err := s.begin(ctx, cmd, r)
-	if err != nil {
-		release()
-		return nil, err
+	for {
+		e, t, err := s.tryOnce(r)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case e != nil:
+			return e, true, nil
+		case t == nil:
+			e, err := s.startKeyed(ctx, cmd, r)
+			return e, false, err
+		}
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
 	}
-	if cmd.Resident {
-		release()
-		release = func() {}
-	}
-	e.setDeadline()
-	err = s.core.track(func() { s.announce(e) }, func() {
-		e.tellBegin()
-		e.run(release)
+}
+
+// startKeyed starts a command that is ours to start, whether or not its client waits for that, as it may have to for
+// long: for a shell.
+func (s *Session) startKeyed(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
+	var e *Exec
+	started := make(chan error, 1)
+	err := s.core.track(nil, func() {
+		defer s.tried(r)
+		var err error
+		e, err = s.exec(onBehalf(s.core.ctx, ctx), cmd, r)
+		started <- err
 	})
 	if err != nil {
-		e.abort()
-		s.delist(e)
-		release()
+		s.tried(r)
 		return nil, err
 	}
-	return e, nil
+	select {
+	case err := <-started:
+		return e, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// tryOnce finds the exec of an earlier request, or the try to start it. If there is neither, the caller's is the
+// first, and tried ends it.
+func (s *Session) tryOnce(r retry) (*Exec, *try, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usableLocked(); err != nil {
+		return nil, nil, err
+	}
+	if t := s.tries[r.Key]; t != nil {
+		return nil, t, t.same(r)
+	}
+	for _, e := range s.execs {
+		if e.number > 0 && e.retry.Key == r.Key {
+			return e, nil, e.retry.same(r)
+		}
+	}
+	s.tries[r.Key] = &try{r, make(chan struct{})}
+	return nil, nil, nil
+}
+
+func (s *Session) tried(r retry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.tries[r.Key].done)
+	delete(s.tries, r.Key)
 }
 
 // Run is Exec and Wait. When ctx ends first, the command is ended too unless it is detached,
@@ -127,321 +167,58 @@ func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, err
 	return e.Finish(ctx)
 }
 
-// Finish is Wait for whoever started the exec and does not follow it: when ctx ends first, it is ended too, unless it
-// outlives its client: see Abandon.
-func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
-	e.out.Release() // nobody follows it from the start
-	res, err := e.Wait(ctx)
-	if err != nil && !e.Outlives() {
-		e.Abandon(ctx)
-	}
-	return res, err
+// Execs lists the running and the remembered execs, in the order they began. One that is just being
+// started is not among them; it fails by itself if its session goes.
+func (s *Session) Execs() []*Exec {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.execs), func(e *Exec) bool { return e.number == 0 })
 }
 
-// begin takes a place among the running execs and starts the process. If that fails, the
-// exec was never there.
-func (s *Session) begin(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
-	e, err := s.enlist(cmd, r)
-	if err != nil {
-		return nil, err
-	}
-	e.key, e.by = proto.CallerOf(ctx).KeyID, by(ctx)
-	if err := e.launch(ctx); err != nil {
-		s.delist(e)
-		return nil, err
-	}
-	return e, nil
-}
-
-func (e *Exec) launch(ctx context.Context) error {
-	if err := e.s.core.cfg.Jobs.Begin(ctx, e.s, e.cmd.Files); err != nil {
-		return err
-	}
-	g, err := e.s.clientFor(ctx, e)
-	if err != nil {
-		return err
-	}
-	err = e.attempt(ctx, g)
-	if proto.CodeOf(err) != proto.Unavailable || !e.s.lost(ctx, g) {
-		return e.unlessBegun(err)
-	}
-	if !guest.NotStarted(err) { // it may have run, and must not do so twice
-		e.unstarted = proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended while the " +
-			"command was starting; it may have begun"}
-		return nil
-	}
-	if err := e.s.stoppedOnRequest(g); err != nil {
-		return err
-	}
-	if g, err = e.s.revive(ctx, e); err == nil {
-		err = e.unlessBegun(e.attempt(ctx, g))
-	}
-	return err
-}
-
-// attempt starts the process and writes that down, both at once; but one that somebody may ask for again, and
-// must get then, is on disk before it can do anything.
-func (e *Exec) attempt(ctx context.Context, g *guest.Client) error {
-	recorded := e.recordStart()
-	if e.retry.Key != "" {
-		if err := recorded(); err != nil {
-			return fmt.Errorf("recording the exec: %w", err)
+// FindExec finds one of them by its ID.
+func (s *Session) FindExec(id string) (*Exec, error) {
+	for _, e := range s.Execs() {
+		if e.id == id {
+			return e, nil
 		}
 	}
-	if err := e.spawn(ctx, g); err != nil {
-		return err
-	}
-	if err := recorded(); err != nil {
-		e.abort()
-		return fmt.Errorf("recording the exec: %w", err)
-	}
-	return nil
+	return nil, proto.Errorf(proto.NotFound, "", id, "exec %.80q does not exist in container %s; a container "+
+		"remembers its last %d", id, s.id, keptExecs)
 }
 
-// unlessBegun is the error of a start that failed. Where the command may have begun nevertheless, and somebody may ask
-// for it again, it is a lost exec instead: to be told so is better than to run it twice.
-func (e *Exec) unlessBegun(err error) error {
-	if err == nil || e.retry.Key == "" || !e.begun || guest.NotStarted(err) {
-		return err
-	}
-	e.unstarted = proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the command was given up while it was " +
-		"starting; it may have begun"}
-	return nil
-}
-
-// abort ends a process that nobody will hear of.
-func (e *Exec) abort() {
-	e.out.Finish() // else what it has written may wait for a reader
-	if p := e.process(); p != nil {
-		p.Drop()
-	}
-}
-
-// spawn asks the guest for the process. A program that cannot be run is a result, as it is in a
-// shell: 127 not found, 126 not executable.
-func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
-	e.begun = true
-	cmd := e.command()
-	cmd.Whole = e.sinkBuffer
-	cmd.Sent = func() { // while the guest prepares what it starts
-		before := e.s.measure()
-		e.before = &before
-	}
-	proc, err := g.Start(ctx, cmd, e.sink)
-	if code := e.notRun(err); code != 0 {
-		e.sink(proto.Stderr, 0, []byte(proto.AsError(err).Message+"\n"))
-		e.unstarted = proto.End{Reason: proto.EndNotStarted, ReturnCode: code, Message: proto.AsError(err).Message}
-		proc, err = nil, nil
-	}
-	if err != nil {
-		return err
-	}
-	e.mu.Lock()
-	e.guest, e.proc = g, proc
-	e.mu.Unlock()
-	if proc == nil || e.cmd.Stdin == "" || durable(e.cmd) {
-		return nil
-	}
-	err = e.s.core.track(nil, func() { // it may be slow to read; the kernel ends the write when it dies
-		_, _ = proc.Write(context.Background(), []byte(e.cmd.Stdin))
-		_ = proc.CloseStdin()
-	})
-	if err != nil {
-		e.abort()
-	}
-	return err
-}
-
-// notRun is the return code of a program that could not be executed, or 0.
-func (e *Exec) notRun(err error) int {
-	var pe *proto.Error
-	if len(e.cmd.Argv) == 0 || !errors.As(err, &pe) || pe.Item != e.cmd.Argv[0] {
-		return 0
-	}
-	switch pe.Code {
-	case proto.NotFound:
-		return 127
-	case proto.PermissionDenied:
-		return 126
-	}
-	return 0
-}
-
-// command is what the guest is asked to run.
-func (e *Exec) command() guest.Command {
-	dir := proto.JobDir(e.cmd.JobID)
-	out := proto.OutputDir(e.cmd.JobID, e.id) // unless the guest names it
-	c := guest.Command{
-		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out, Job: dir,
-		Named: !durable(e.cmd) && !e.cmd.Resident && !e.cmd.OpenStdin, User: e.cmd.User, Stdin: e.cmd.OpenStdin ||
-			e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
-	}
-	if durable(e.cmd) {
-		c.Keep = e.cmd.MaxOutputBytes
-		if e.cmd.Stdin != "" { // the guest has all of it: it need not wait for a daemon
-			c.Stdin, c.Input = false, []byte(e.cmd.Stdin)
+// NextExecs waits for execs that began after the first seen, and returns them with the new count.
+// Begin with seen 0 for those remembered too, or with Begun.
+func (s *Session) NextExecs(ctx context.Context, seen int) ([]*Exec, int, error) {
+	for {
+		s.mu.Lock()
+		begun, more := s.begun, s.more
+		var fresh []*Exec
+		for _, e := range s.execs {
+			if e.number > seen {
+				fresh = append(fresh, e)
+			}
+		}
+		s.mu.Unlock()
+		if begun > seen {
+			return fresh, begun, nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return nil, seen, ctx.Err()
 		}
 	}
-	switch {
-	case strings.HasPrefix(e.cmd.Cwd, "/"):
-		c.Dir = e.cmd.Cwd
-	case e.cmd.Cwd != "":
-		c.Dir = dir + "/" + e.cmd.Cwd
-	}
-	env := e.environment()
-	c.Lists = toolLists(env)
-	maps.Copy(env, map[string]string{"INPUT_DIR": proto.InputDir, "OUTPUT_DIR": out, "JOB_DIR": dir,
-		"JOB_ID": e.cmd.JobID})
-	for k, v := range env {
-		c.Env = append(c.Env, k+"="+v)
-	}
-	return c
 }
 
-// sink takes output from the guest. It blocks where nothing may be lost and whoever follows the exec is behind, and
-// nowhere else.
-func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
-	e.grown(e.out.WriteAt(s, at, b))
-}
-
-// sinkBuffer is sink for a buffer full of output, which it may keep.
-func (e *Exec) sinkBuffer(s proto.Stream, at int64, b *output.Buffer) (kept bool) {
-	var room [64]byte
-	b.Prefix(proto.AppendOutput(room[:0], e.id, s, at, nil))
-	kept, over := e.out.WriteBuffer(s, at, b)
-	e.grown(over)
-	return kept
-}
-
-// grown ends a command that has written too much, if it is to end then.
-func (e *Exec) grown(over bool) {
-	if over && e.cmd.OnOutputLimit == proto.OutputFail {
-		e.Cancel(proto.EndOutputLimit, "it wrote more than max_output_bytes")
-	}
-}
-
-// run sees the command to its end, and lets go of the session.
-func (e *Exec) run(release func()) {
-	end, ok := e.await()
-	if !ok {
-		close(e.left)
-		release()
-		return
-	}
-	end = e.explain(end)
-	e.out.Finish()
-	e.conclude(end, release)
-	e.forget()
-}
-
-// await waits for the process to end, or makes it. False means that it goes on without this daemon.
-func (e *Exec) await() (end proto.End, ok bool) {
-	proc := e.process()
-	if proc == nil {
-		return e.unstarted, true
-	}
-	timer := time.NewTimer(time.Until(e.due))
-	defer timer.Stop()
-	select {
-	case <-proc.Done():
-		return e.unlessAsked(e.exited(proc)), true
-	case <-timer.C:
-		return e.kill(proc, e.overdue), true
-	case want := <-e.ask:
-		return e.kill(proc, want), true
-	case <-e.leaving():
-		return end, false
-	}
-}
-
-// exited is how a process that is done ended.
-func (e *Exec) exited(proc *guest.Process) proto.End {
-	x, err := proc.Wait(context.Background())
-	e.mu.Lock()
-	e.ago, e.sight = x.Ago, Sight{Gist: x.Seen, Output: x.Output}
-	e.mu.Unlock()
-	return endOf(x, err)
-}
-
-func (e *Exec) process() *guest.Process {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.proc
-}
-
-// setDeadline says when the command must end, and why then: its own limit, or the session's cap. It counts from when
-// the process was started, however long it takes until somebody sees to it.
-func (e *Exec) setDeadline() {
-	left := e.s.record().cap().Sub(e.s.core.clock.now())
-	limit, proc := seconds(e.cmd.TimeoutSeconds)-e.ran, e.process()
-	if e.cmd.TimeoutSeconds == 0 || left < limit || proc != nil && proc.Ended() {
-		e.due, e.overdue = time.Now().Add(left), ending{proto.EndExpired, "the container's time was over"}
-		return
-	}
-	e.due, e.overdue = time.Now().Add(limit), ending{proto.EndTimeout, "it ran longer than timeout_seconds"}
-}
-
-// kill ends the whole process tree and waits until it is gone. A guest that does not manage
-// that in time is lost.
-func (e *Exec) kill(proc *guest.Process, want ending) proto.End {
-	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
-	defer cancel()
-	e.out.Release()    // or the guest could not get rid of what it has
-	_ = e.s.wake(ctx)  // what stands still does not die
-	_ = proc.Kill(ctx) // what counts is that it exits
-	select {
-	case <-proc.Done():
-		return endedBy(e.exited(proc), want)
-	case <-ctx.Done():
-		proc.Drop() // nothing of it may come after the end
-		return endedBy(endOf(guest.Exit{}, ctx.Err()), want)
-	}
-}
-
-// endedBy is an end that was brought about for want.
-func endedBy(end proto.End, want ending) proto.End {
-	if end.ReturnCode < 0 || end.ReturnCode == 128+int(syscall.SIGKILL) || end.Reason == proto.EndLost {
-		end.ReturnCode, end.Signal = 128+int(syscall.SIGKILL), unix.SignalName(syscall.SIGKILL)
-	}
-	end.Reason, end.Message = want.reason, want.why
-	return end
-}
-
-// unlessAsked is the end of a process that was over before it was killed. Where its sandbox was taken from
-// under it on request, or it had written too much by then, that is the reason.
-func (e *Exec) unlessAsked(end proto.End) proto.End {
-	select {
-	case want := <-e.ask:
-		if end.Reason == proto.EndLost || end.Signal == unix.SignalName(syscall.SIGKILL) ||
-			want.reason == proto.EndOutputLimit {
-			return endedBy(end, want)
-		}
-	default:
-	}
-	return end
-}
-
-// endOf puts what the guest says of an exit into words.
-func endOf(x guest.Exit, err error) proto.End {
-	if err != nil {
-		return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended under it"}
-	}
-	end := proto.End{Reason: proto.EndExit, ReturnCode: x.Code, Leftover: x.Leftover, CPUSeconds: x.CPU.Seconds(),
-		PeakBytes: x.PeakBytes}
-	if x.Signal != 0 {
-		end.Reason, end.Signal = proto.EndSignal, unix.SignalName(x.Signal)
-	}
-	if x.OutOfMemory {
-		end.Reason, end.Message = proto.EndOutOfMemory, "the container reached its memory limit"
-	}
-	return end
+// Begun is how many execs ever began.
+func (s *Session) Begun() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun
 }
 
 // ID is the exec's ID.
 func (e *Exec) ID() string { return e.id }
-
-// Done is closed when everybody may know that the exec has ended.
-func (e *Exec) Done() <-chan struct{} { return e.ended }
 
 // Info describes the exec as it is now.
 func (e *Exec) Info() proto.Exec {
@@ -454,6 +231,12 @@ func (e *Exec) Info() proto.Exec {
 	}
 	return info
 }
+
+// Outlives reports whether the exec goes on when its client, or the daemon, goes away.
+func (e *Exec) Outlives() bool { return durable(e.cmd) }
+
+// Done is closed when everybody may know that the exec has ended.
+func (e *Exec) Done() <-chan struct{} { return e.ended }
 
 // Wait waits for the end and returns the result. It may be called any number of times.
 func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
@@ -469,6 +252,17 @@ func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
 	return res, nil
 }
 
+// Finish is Wait for whoever started the exec and does not follow it: when ctx ends first, it is ended too, unless it
+// outlives its client: see Abandon.
+func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
+	e.out.Release() // nobody follows it from the start
+	res, err := e.Wait(ctx)
+	if err != nil && !e.Outlives() {
+		e.Abandon(ctx)
+	}
+	return res, err
+}
+
 // ending is the result of an exec that has ended.
 func (e *Exec) ending() proto.ExecResult {
 	e.mu.Lock()
@@ -481,3 +275,115 @@ func (e *Exec) ending() proto.ExecResult {
 	e.mu.Unlock()
 	return e.resultOf(e.readOutput(info), &info, made)
 }
+
+// This file has what may be done from outside to an exec that runs.
+
+// Cancel ends the command with its whole process tree. The first reason given counts; the end
+// is told by Wait.
+func (e *Exec) Cancel(reason proto.EndReason, why string) {
+	select {
+	case e.ask <- ending{reason, why}:
+	default:
+	}
+	if e.s.isPaused() { // if it began under another daemon, nobody here sees to its end before it is awake
+		_ = e.s.core.track(nil, func() { _ = e.s.wake(e.s.core.ctx) })
+	}
+}
+
+// Abandon is for whoever follows an exec for a client whose ctx has ended. The exec is ended too, unless the daemon's
+// shutdown is the cause of that: then it is the daemon that has gone, and Close ends what cannot outlive it, and says
+// so.
+func (e *Exec) Abandon(ctx context.Context) {
+	if proto.CodeOf(context.Cause(ctx)) != proto.Unavailable {
+		e.Cancel(proto.EndCanceled, "the client went away")
+	}
+}
+
+// Signal sends a signal by name ("SIGTERM", "TERM") to the command's process group. SIGKILL
+// ends the whole process tree, wherever its parts have gone.
+func (e *Exec) Signal(ctx context.Context, name string) error {
+	p, err := e.running(ctx)
+	if err != nil {
+		return err
+	}
+	full := strings.ToUpper(name)
+	if !strings.HasPrefix(full, "SIG") {
+		full = "SIG" + full
+	}
+	sig := unix.SignalNum(full)
+	switch {
+	case sig == 0:
+		return invalid("signal", "signal %.32q is not known; use a name such as SIGTERM", name)
+	case sig == syscall.SIGKILL:
+		e.Cancel(proto.EndKilled, "it was killed through the API")
+		return nil
+	}
+	return p.Signal(ctx, sig)
+}
+
+// Write sends bytes to standard input; it blocks while the command does not read, or until ctx ends.
+func (e *Exec) Write(ctx context.Context, b []byte) error {
+	p, err := e.running(ctx)
+	if err != nil {
+		return err
+	}
+	if !e.cmd.OpenStdin && e.cmd.TTY == nil {
+		return proto.Errorf(proto.Conflict, "", e.id, "exec %s was started without open_stdin", e.id)
+	}
+	_, err = p.Write(ctx, b)
+	return err
+}
+
+// CloseStdin ends standard input.
+func (e *Exec) CloseStdin() error {
+	ctx, cancel := context.WithTimeout(e.s.core.ctx, helloTimeout)
+	defer cancel()
+	p, err := e.running(ctx)
+	if err != nil {
+		return err
+	}
+	return p.CloseStdin()
+}
+
+// Resize tells the command's terminal its size.
+func (e *Exec) Resize(ctx context.Context, size proto.WindowSize) error {
+	p, err := e.running(ctx)
+	if err != nil {
+		return err
+	}
+	if e.cmd.TTY == nil {
+		return proto.Errorf(proto.Conflict, "", e.id, "exec %s has no terminal", e.id)
+	}
+	return p.Resize(ctx, size)
+}
+
+// running is the process to act on, awake, or the error that says it has ended.
+func (e *Exec) running(ctx context.Context) (*guest.Process, error) {
+	if err := e.s.wake(ctx); err != nil {
+		return nil, err
+	}
+	if p := e.process(); p != nil && !e.hasEnded() {
+		return p, nil
+	}
+	return nil, proto.Errorf(proto.Conflict, "", e.id, "exec %s has ended", e.id)
+}
+
+func (e *Exec) process() *guest.Process {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.proc
+}
+
+// hasEnded reports whether everybody may know that the exec has.
+func (e *Exec) hasEnded() bool {
+	select {
+	case <-e.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// durable reports whether a command outlives its client and the daemon: its guest keeps it until a daemon has stored
+// its end. Whoever gives a key says that they may come back for it.
+func durable(cmd proto.Cmd) bool { return cmd.Detach || cmd.Background || cmd.IdempotencyKey != "" }

@@ -1,11 +1,15 @@
 package session
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"berth/egress"
+	"berth/guest"
 	"berth/proto"
 )
 
@@ -48,17 +52,6 @@ func (c Config) grant(asked proto.Network) (n proto.Network, err error) {
 	return n, err
 }
 
-// connected reports whether the session may reach anything.
-func (r record) connected() bool { return r.Network.Mode.Covers(proto.NetworkAllowlist) }
-
-// network is the record's as it is shown.
-func (r record) network() proto.Network {
-	n := r.Network
-	setDefault(&n.Mode, proto.NetworkNone)
-	n.Allow = slices.Clone(n.Allow)
-	return n
-}
-
 // proxies reports whether a session of this record finds the proxy.
 func (c Config) proxies(rec record) bool { return c.Egress != nil && rec.connected() }
 
@@ -84,4 +77,147 @@ func (s *Session) tellVisit(v egress.Visit) {
 		Act: act, Outcome: v.Outcome, Actor: proto.ActorContainer, Owner: s.owner, ContainerID: s.id, Note: s.veil.hide(
 			v.Note), Egress: &v.AuditEgress,
 	})
+}
+
+// This file has what a session's sandbox finds on its loopback. The guest listens there and hands each connection to
+// us, over lines that we have brought for that, ahead of time. A session that is given nothing to find has no
+// listener, no line and no goroutine of this.
+
+// A Service is what programs in one container find at a port of its loopback. egress.Gate is one.
+type Service interface {
+	// Enter waits for a place among the container's connections. Whoever has one must call leave.
+	Enter(ctx context.Context) (leave func(), err error)
+	// Serve answers one connection and closes it. It returns when ctx ends, at the latest.
+	Serve(ctx context.Context, c egress.Conn)
+}
+
+// connect begins to serve the present generation's loopback. The guest listens when it returns. Called with life held.
+func (s *Session) connect(ctx context.Context) error {
+	rec := s.record()
+	if err := s.lay(ctx, proxyPort, s.proxyService(rec)); err != nil {
+		return err
+	}
+	return s.layTools(ctx, rec)
+}
+
+// waiting is how many connections wait in the guest for the next one, of each service: with one alone, who comes
+// right behind another waits a little.
+const waiting = 2
+
+// lay begins to serve one port, unless there is nothing to serve or that is done already. Called with life held.
+func (s *Session) lay(ctx context.Context, port uint16, service Service) error {
+	if service == nil || s.laid(port) {
+		return nil
+	}
+	g := s.client()
+	line, err := g.Listen(ctx, port)
+	if err != nil {
+		return err
+	}
+	serving, cancel := context.WithCancel(s.core.ctx)
+	s.mu.Lock()
+	if s.cuts == nil {
+		s.cuts = map[uint16]func(){}
+	}
+	s.cuts[port] = cancel
+	s.mu.Unlock()
+	err = s.core.track(nil, func() {
+		var wg sync.WaitGroup
+		wg.Go(func() { s.takeCalls(serving, g, port, service, line) })
+		for range waiting - 1 {
+			wg.Go(func() { s.takeCalls(serving, g, port, service, nil) })
+		}
+		wg.Wait()
+	})
+	if err != nil {
+		cancel()
+		line.Close()
+	}
+	return err
+}
+
+func (s *Session) laid(port uint16) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cuts[port] != nil
+}
+
+// reconnect is connect for a generation that goes on, of what it does not have now, also where whoever paused or woke
+// it has gone away. Without that it still goes on. Called with life held.
+func (s *Session) reconnect(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
+	defer cancel()
+	if err := s.connect(ctx); err != nil && s.core.ctx.Err() == nil {
+		s.core.cfg.Log.Error("a container has lost its network or its tools; a sweep will try again", "container", s.id,
+			"error", err)
+	}
+}
+
+// mend is the sweeper's, for a session that goes on without what it should have on its loopback: one slow moment is
+// enough to lose that. Called with life held.
+func (s *Session) mend(ctx context.Context) {
+	rec := s.record()
+	lost := s.core.cfg.proxies(rec) && !s.laid(proxyPort) || s.core.cfg.offers(rec) && !s.laid(toolsPort)
+	if lost && rec.State == proto.StateRunning && !s.isPaused() && !s.unmet.Load() && !s.client().Dozes() {
+		s.reconnect(ctx)
+	}
+}
+
+// disconnect ends what is served, and all that would come.
+func (s *Session) disconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cut := range s.cuts {
+		cut()
+	}
+	s.cuts = nil
+}
+
+// How long a line that failed is let be: the guest may be gone, which others find out, or short of descriptors.
+const (
+	lineRest    = 100 * time.Millisecond
+	longestRest = 5 * time.Second
+)
+
+// takeCalls takes one connection after another and has each served, until ctx ends. line is the first, if it is there
+// already.
+func (s *Session) takeCalls(ctx context.Context, g *guest.Client, port uint16, service Service, line *guest.Line) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for rest := lineRest; ; line = nil {
+		leave, err := service.Enter(ctx) // before somebody is heard: who finds no place waits in the container
+		if err != nil {
+			if line != nil {
+				line.Close()
+			}
+			return
+		}
+		call, err := await(ctx, g, port, line)
+		if err != nil {
+			leave()
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(rest):
+				rest = min(2*rest, longestRest)
+				continue
+			}
+		}
+		rest = lineRest
+		wg.Go(func() {
+			defer leave()
+			service.Serve(ctx, call)
+		})
+	}
+}
+
+// await waits for the next connection, on line or a new one.
+func await(ctx context.Context, g *guest.Client, port uint16, line *guest.Line) (*guest.Call, error) {
+	if line == nil {
+		var err error
+		if line, err = g.Listen(ctx, port); err != nil {
+			return nil, err
+		}
+	}
+	return line.Await(ctx)
 }

@@ -6,57 +6,6 @@ import (
 	"berth/proto"
 )
 
-// This file has how a session's sandbox is made to stand still and go on. Only the runtime knows for good what is
-// paused; the record says "running" all the while, and a later daemon asks. Whatever needs the guest wakes it first.
-
-// Pause has every process of the session stand still, in memory, until the next use. The lease runs on. Commands that
-// run are halted where they are; one that is just being started, or a transfer, is a Conflict.
-func (s *Session) Pause(ctx context.Context) error {
-	if err := s.usable(); err != nil {
-		return err
-	}
-	unlock, err := s.lockLife(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	_, err = s.pause(ctx, false)
-	return err
-}
-
-// Resume has a paused session go on; one that runs does so still. A stopped one is a Conflict, and so is one that
-// turns out to have ended while it stood still: its processes cannot go on. Start makes it run.
-func (s *Session) Resume(ctx context.Context) error {
-	s.mu.Lock()
-	err := s.resumableLocked(ctx)
-	if err == nil {
-		s.users++
-		s.touch()
-	}
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	defer s.release()
-	if err := s.wake(ctx); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.resumableLocked(ctx)
-}
-
-func (s *Session) resumableLocked(ctx context.Context) error {
-	if err := s.usableLocked(); err != nil {
-		return err
-	}
-	if s.rec.State != proto.StateRunning {
-		return proto.Errorf(proto.Conflict, "", s.id, "container %s is %s, not paused; start it, or just use it", s.id,
-			s.rec.State)
-	}
-	return s.boundLocked(ctx)
-}
-
 // pause is Pause, or with onlyIdle what the sweeper does to a session that nobody has used for a while. It
 // reports whether it paused it. Called with life held.
 func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
@@ -115,8 +64,10 @@ func (s *Session) isPaused() bool {
 	return s.paused
 }
 
-// StandsStill reports whether the session is paused.
-func (s *Session) StandsStill() bool { return s.isPaused() }
+// stillPaused reports whether it is paused, as the runtime has it too: what has ended is not.
+func (s *Session) stillPaused() bool {
+	return s.isPaused() && s.core.pauser.Paused(s.id)
+}
 
 // wake has a paused session go on, and returns at once if it is not paused. One that has ended meanwhile is stopped
 // then.
@@ -205,11 +156,6 @@ func (s *Session) wakeToEnd(ctx context.Context) {
 	if err := s.thaw(ctx); err != nil {
 		s.core.cfg.Log.Warn("waking a container to end it", "container", s.id, "error", err)
 	}
-}
-
-// stillPaused reports whether it is paused, as the runtime has it too: what has ended is not.
-func (s *Session) stillPaused() bool {
-	return s.isPaused() && s.core.pauser.Paused(s.id)
 }
 
 // pauseAgain is for Close, which had to wake a session to end its commands.

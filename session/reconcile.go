@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"berth/guest"
-	"berth/guest/output"
 	"berth/proto"
 	"berth/state/ledger"
 )
@@ -48,71 +44,6 @@ func (ss *Sessions) load() error {
 		}
 	}
 	return ss.clearOutput()
-}
-
-// clearOutput removes the kept output of execs that nobody remembers, as a crash leaves.
-func (ss *Sessions) clearOutput() error {
-	dir := filepath.Join(ss.cfg.Dir, outputDir)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	known := map[string]bool{}
-	for _, s := range ss.byID {
-		for _, e := range s.Execs() {
-			known[e.id] = true
-		}
-	}
-	for _, f := range entries {
-		if !known[f.Name()] {
-			err = errors.Join(err, os.Remove(filepath.Join(dir, f.Name())))
-		}
-	}
-	return err
-}
-
-// remember brings back the execs of an earlier daemon.
-func (s *Session) remember(list []execRecord) {
-	slices.SortFunc(list, func(a, b execRecord) int { return strings.Compare(a.Exec.ID, b.Exec.ID) })
-	for _, r := range list {
-		e := s.recalled(r)
-		s.begun++
-		e.number = s.begun
-		if s.execs = append(s.execs, e); !e.hasEnded() {
-			s.going = append(s.going, e)
-		}
-	}
-	s.trim(keptOutput, nil)
-}
-
-// recalled makes an exec of its record. One that was still running is lost, since its guest ended it with the
-// daemon's connection; but a durable one runs on, until reconcile finds out otherwise.
-func (s *Session) recalled(r execRecord) *Exec {
-	switch {
-	case r.Exec.State != proto.ExecRunning:
-		return s.recall(r)
-	case r.Run != nil:
-		return s.recallRunning(r)
-	}
-	r = s.lostExec(r)
-	e := s.recall(r)
-	e.tellEnd(r.Exec, e.made)
-	return e
-}
-
-// recall makes an ended exec from its record and what was kept of its output.
-func (s *Session) recall(r execRecord) *Exec {
-	e := &Exec{s: s, veil: s.veil, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, ask: make(chan ending, 1),
-		ended: make(chan struct{}), left: make(chan struct{})}
-	e.out, _ = output.Load(nil, r.Exec.StdoutBytes, r.Exec.StderrBytes, nil)
-	if fi, err := os.Stat(e.outputPath()); err == nil {
-		e.saved = fi.Size()
-		s.core.spooled.Add(e.saved)
-	}
-	e.spooled = true // what is not on disk either shows as a gap
-	e.made = Produced{FileIDs: r.Files, Notes: r.Notes}
-	close(e.ended)
-	return e
 }
 
 const (

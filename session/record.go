@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"time"
 
 	"berth/egress"
@@ -57,24 +58,9 @@ type record struct {
 	Unfilled bool      `json:"unfilled,omitempty"` // its inputs are not all there yet
 }
 
-// cap is when the session and its files go.
-func (r record) cap() time.Time { return r.Created.Add(r.Lifetime) }
-
 // unusedFor reports whether nobody has used it for so long; d of 0 is never over.
 func (r record) unusedFor(d time.Duration, now time.Time) bool {
 	return d > 0 && !now.Before(r.LastUsed.Add(d))
-}
-
-// expires is when it stops if nobody uses it: the rolling lease, never past the cap.
-func (r record) expires() time.Time {
-	t := r.LastUsed.Add(r.Idle)
-	if r.Lease.After(t) {
-		t = r.Lease
-	}
-	if c := r.cap(); t.After(c) {
-		return c
-	}
-	return t
 }
 
 // latest is the latest moment that the record knows to have been.
@@ -90,6 +76,61 @@ func (r record) latest() time.Time {
 
 func (r record) spec() Spec {
 	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Limits: r.Limits.Or(DefaultLimits)}
+}
+
+// network is the record's as it is shown.
+func (r record) network() proto.Network {
+	n := r.Network
+	setDefault(&n.Mode, proto.NetworkNone)
+	n.Allow = slices.Clone(n.Allow)
+	return n
+}
+
+// connected reports whether the session may reach anything.
+func (r record) connected() bool { return r.Network.Mode.Covers(proto.NetworkAllowlist) }
+
+// placeholders are what commands have in their environment.
+func (r record) placeholders() map[string]string {
+	return each(r.Swapped, func(s egress.Secret) string { return s.Placeholder })
+}
+
+// swappedValues are what is to be hidden wherever it turns up nevertheless.
+func (r record) swappedValues() map[string]string {
+	return each(r.Swapped, func(s egress.Secret) string { return s.Value })
+}
+
+// shownSecrets are the secrets without what is secret.
+func (r record) shownSecrets() map[string]proto.NetworkSecret {
+	return each(r.Swapped, func(s egress.Secret) proto.NetworkSecret {
+		return proto.NetworkSecret{
+			Hosts: slices.Clone(s.Hosts)}
+	})
+}
+
+// forgetSecrets is for what will never run anything again.
+func (r *record) forgetSecrets() {
+	r.Env, r.Secrets, r.Swapped, r.toolSecrets, r.Sealed, r.Names, r.ClearEnv, r.closed = nil, nil, nil, toolSecrets{},
+		"", nil, nil, nil
+}
+
+// hasTools reports whether code in the session may call anything, or may have been given something to call.
+func (r record) hasTools() bool { return r.Tools != nil || r.Offered }
+
+// shownTools is what the session was granted, without what is secret; nil for nothing.
+func (r record) shownTools() *proto.CodeTools {
+	if r.Tools == nil {
+		return nil
+	}
+	granted := r.Tools.Clone()
+	return &granted
+}
+
+// holdToolSecrets takes what is secret out of the record's tools, to be sealed with the rest.
+func (r *record) holdToolSecrets() {
+	if r.Tools != nil {
+		r.toolSecrets = toolSecrets{r.Tools.Provider.Headers, r.Tools.Provider.Secret}
+		r.Tools.Provider.Headers, r.Tools.Provider.Secret = nil, ""
+	}
 }
 
 // A workspaceRecord is what the ledger knows of a workspace.

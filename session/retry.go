@@ -1,11 +1,15 @@
 package session
 
 import (
-	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"time"
 
 	"berth/proto"
+	"berth/state/ledger"
 )
 
 // A retry is what a request can be known by when it comes again.
@@ -52,172 +56,48 @@ type try struct {
 	done chan struct{} // closed when it has, or has not
 }
 
-// Exec starts a command and returns once its process exists. The command does not end with
-// ctx; whoever wants that calls Cancel. One with a key that was asked for before is not started again.
-func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
-	e, _, err := s.ExecOnce(ctx, cmd)
-	return e, err
-}
+// The ledger's bucket of this file: under digestName, the sealed key of all digests.
+const (
+	bucketDigest = "digest"
+	digestName   = "requests"
+	digestBytes  = 32
+)
 
-// ExecOnce is Exec that tells whether the exec is one of an earlier request with the same key.
-func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replayed bool, err error) {
-	if cmd.IdempotencyKey == "" {
-		e, err = s.exec(ctx, cmd, retry{})
-		return e, false, err
-	}
-	asked := cmd
-	asked.IdempotencyKey = ""
-	r, err := s.core.newRetry(cmd.IdempotencyKey, asked)
-	if err != nil {
-		return nil, false, err
-	}
-	for {
-		e, t, err := s.tryOnce(r)
-		switch {
-		case err != nil:
-			return nil, false, err
-		case e != nil:
-			return e, true, nil
-		case t == nil:
-			e, err := s.startKeyed(ctx, cmd, r)
-			return e, false, err
-		}
-		select {
-		case <-t.done:
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
-		}
-	}
-}
-
-// startKeyed starts a command that is ours to start, whether or not its client waits for that, as it may have to for
-// long: for a shell.
-func (s *Session) startKeyed(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
-	var e *Exec
-	started := make(chan error, 1)
-	err := s.core.track(nil, func() {
-		defer s.tried(r)
-		var err error
-		e, err = s.exec(onBehalf(s.core.ctx, ctx), cmd, r)
-		started <- err
+// openDigest gets the key of the digests that tell requests apart. Requests hold passwords, in commands and
+// environments, and a plain hash in the ledger would let whoever reads that try words until one fits. Where the key
+// cannot be kept or opened there is another one: requests of before are then refused as different ones, rather than
+// run twice.
+func (ss *Sessions) openDigest() error {
+	var sealed string
+	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		_, err := tx.Get(bucketDigest, digestName,
+			&sealed)
+		return err
 	})
 	if err != nil {
-		s.tried(r)
-		return nil, err
+		return err
 	}
-	select {
-	case err := <-started:
-		return e, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// tryOnce finds the exec of an earlier request, or the try to start it. If there is neither, the caller's is the
-// first, and tried ends it.
-func (s *Session) tryOnce(r retry) (*Exec, *try, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usableLocked(); err != nil {
-		return nil, nil, err
-	}
-	if t := s.tries[r.Key]; t != nil {
-		return nil, t, t.same(r)
-	}
-	for _, e := range s.execs {
-		if e.number > 0 && e.retry.Key == r.Key {
-			return e, nil, e.retry.same(r)
+	if sealed != "" {
+		if ss.digestKey, err = ss.cfg.Vault.Unseal(digestName, sealed); err == nil {
+			return nil
 		}
+		ss.cfg.Log.Warn("requests with an idempotency key from before this start are not known again", "error", err)
 	}
-	s.tries[r.Key] = &try{r, make(chan struct{})}
-	return nil, nil, nil
-}
-
-func (s *Session) tried(r retry) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.tries[r.Key].done)
-	delete(s.tries, r.Key)
-}
-
-// retriable reports whether somebody may ask for an ended exec again with its key.
-func (e *Exec) retriable() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.retry.Key != "" && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(retryTime))
-}
-
-// untold reports whether nobody has had the result of an exec that ended a moment ago: whoever started many at once is
-// still to come for it.
-func (e *Exec) untold() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return !e.told && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(untold))
-}
-
-// Create makes a session and starts its sandbox. If it fails, or ctx ends before it is done, nothing is left of
-// it. One with a key that was asked for before is not made again.
-func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateContainer) (*Session, error) {
-	s, _, err := ss.CreateOnce(ctx, owner, req)
-	return s, err
-}
-
-// CreateOnce is Create that tells whether the session is one of an earlier request with the same key.
-func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.CreateContainer) (s *Session, replayed bool,
-	err error) {
-	if req.IdempotencyKey == "" {
-		s, err = ss.create(ctx, owner, req, retry{})
-		return s, false, err
+	ss.digestKey = make([]byte, digestBytes)
+	rand.Read(ss.digestKey) // never fails
+	fresh, err := ss.cfg.Vault.Seal(digestName, ss.digestKey)
+	if err != nil || sealed != "" { // the vault's key may come back, and with it what was sealed under it
+		return nil
 	}
-	asked := req
-	asked.IdempotencyKey = ""
-	r, err := ss.newRetry(req.IdempotencyKey, asked)
-	if err != nil {
-		return nil, false, err
-	}
-	for {
-		s, t, err := ss.tryOnce(owner, r)
-		switch {
-		case err != nil:
-			return nil, false, err
-		case s != nil:
-			s.met()
-			return s, true, s.usable()
-		case t == nil:
-			defer ss.tried(owner, r)
-			s, err := ss.create(ctx, owner, req, r)
-			return s, false, err
-		}
-		select {
-		case <-t.done:
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
-		}
-	}
+	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketDigest, digestName, fresh) })
 }
 
-// tryOnce finds the session of an earlier request, or the try to make it. If there is neither, the caller's is the
-// first, and tried ends it.
-func (ss *Sessions) tryOnce(owner string, r retry) (*Session, *try, error) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	at := retryKey(owner, r.Key)
-	if t := ss.tries[at]; t != nil {
-		return nil, t, t.same(r)
-	}
-	if s := ss.index.byRetry[at]; s != nil {
-		if rec := s.record(); !rec.Delete && !ss.halfMade(rec) {
-			return s, nil, rec.Retry.same(r)
-		}
-	}
-	ss.tries[at] = &try{r, make(chan struct{})}
-	return nil, nil, nil
+// digest is the same for the same text, and tells nobody who has not the key anything about it.
+func (ss *Sessions) digest(text []byte) string {
+	mac := hmac.New(sha256.New, ss.digestKey)
+	mac.Write(text)
+	return hex.EncodeToString(mac.Sum(nil))
 }
 
-func (ss *Sessions) tried(owner string, r retry) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	at := retryKey(owner, r.Key)
-	close(ss.tries[at].done)
-	delete(ss.tries, at)
-}
+// Digest is the same for the same text, also under a later daemon, and tells nobody else anything about it.
+func (s *Session) Digest(text string) string { return s.core.digest([]byte(text)) }

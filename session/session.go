@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"berth/guest"
+	"berth/guest/output"
 	"berth/proto"
 	"berth/state/ledger"
 )
@@ -79,14 +80,6 @@ func (s *Session) newGuest() *guest.Client {
 	})
 }
 
-// client speaks to the guest of the present generation. What was begun with an older one
-// stays with that and never reaches a successor.
-func (s *Session) client() *guest.Client {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.guest
-}
-
 // ID is the container's ID, never used again for another.
 func (s *Session) ID() string { return s.id }
 
@@ -130,51 +123,95 @@ func (s *Session) Info() proto.Container {
 	}
 }
 
-func (s *Session) record() record {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rec
-}
+// OutputBudget is what the output of all commands counts in, for those who keep output of their own.
+func (s *Session) OutputBudget() *output.Budget { return s.core.memory }
 
-func (s *Session) state() proto.State { return s.record().State }
+// StandsStill reports whether the session is paused.
+func (s *Session) StandsStill() bool { return s.isPaused() }
 
-func (s *Session) gone() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.removed
-}
-
-func (s *Session) markGone() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removed = true
-}
-
-// markUndone has the sweeper remove it, if its creator does not manage to.
-func (s *Session) markUndone() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.undone = true
-}
-
-// usable says why the session cannot be used, if it cannot.
-func (s *Session) usable() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.usableLocked()
-}
-
-func (s *Session) usableLocked() error {
-	switch {
-	case s.removed || s.rec.Delete:
-		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist; send the request without a "+
-			"container to get a new one", s.id)
-	case s.rec.State == proto.StateExpired || !s.core.clock.now().Before(s.rec.cap()):
-		return proto.Errorf(proto.Expired, "", s.id, "container %s expired at %s and its files are gone; send the "+
-			"request without a container to get a new one",
-			s.id, s.core.clock.shown(s.rec.cap()).UTC().Format(time.RFC3339))
+// Start makes sure that it runs.
+func (s *Session) Start(ctx context.Context) error {
+	release, err := s.use(ctx)
+	if err == nil {
+		release()
 	}
-	return nil
+	return err
+}
+
+// Stop ends the session's processes and keeps its files; the next use starts it again.
+func (s *Session) Stop(ctx context.Context) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	return s.stop(context.WithoutCancel(ctx), "the container was stopped")
+}
+
+// Hold makes sure that it runs and keeps it from being paused or stopped as idle until release, as a command does
+// while it runs. It is for whoever has a resident command do something. ctx's API key must have CPU time left. Stored
+// files are put into $INPUT_DIR first.
+func (s *Session) Hold(ctx context.Context, files []string) (release func(), err error) {
+	if err := s.core.cfg.mayRun(ctx); err != nil {
+		return nil, err
+	}
+	if release, err = s.use(ctx); err != nil || len(files) == 0 {
+		return release, err
+	}
+	if err := s.core.cfg.Jobs.Begin(ctx, s, files); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// This file has how a session's sandbox is made to stand still and go on. Only the runtime knows for good what is
+// paused; the record says "running" all the while, and a later daemon asks. Whatever needs the guest wakes it first.
+
+// Pause has every process of the session stand still, in memory, until the next use. The lease runs on. Commands that
+// run are halted where they are; one that is just being started, or a transfer, is a Conflict.
+func (s *Session) Pause(ctx context.Context) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, err = s.pause(ctx, false)
+	return err
+}
+
+// Resume has a paused session go on; one that runs does so still. A stopped one is a Conflict, and so is one that
+// turns out to have ended while it stood still: its processes cannot go on. Start makes it run.
+func (s *Session) Resume(ctx context.Context) error {
+	s.mu.Lock()
+	err := s.resumableLocked(ctx)
+	if err == nil {
+		s.users++
+		s.touch()
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer s.release()
+	if err := s.wake(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.resumableLocked(ctx)
+}
+
+func (s *Session) resumableLocked(ctx context.Context) error {
+	if err := s.usableLocked(); err != nil {
+		return err
+	}
+	if s.rec.State != proto.StateRunning {
+		return proto.Errorf(proto.Conflict, "", s.id, "container %s is %s, not paused; start it, or just use it", s.id,
+			s.rec.State)
+	}
+	return s.boundLocked(ctx)
 }
 
 // use makes sure that the session's sandbox runs and holds it until release. Every operation on
@@ -206,8 +243,6 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 	return s.release, nil
 }
 
-func (s *Session) runningLocked() bool { return s.rec.State == proto.StateRunning && !s.stopping }
-
 // useOnly is use for bookkeeping: it fails where the generation that g speaks to is not the
 // present one. The lease is that of whatever made the entry.
 func (s *Session) useOnly(ctx context.Context, g *guest.Client) (release func(), err error) {
@@ -229,6 +264,13 @@ func (s *Session) useOnly(ctx context.Context, g *guest.Client) (release func(),
 	return s.release, nil
 }
 
+func (s *Session) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users--
+	s.touch()
+}
+
 type bookkeepingKey struct{}
 
 // forBooks marks ctx for what the job's books do on their own account with the files of the generation that
@@ -243,45 +285,110 @@ func bookkeeping(ctx context.Context) *guest.Client {
 	return g
 }
 
-func (s *Session) release() {
+// usable says why the session cannot be used, if it cannot.
+func (s *Session) usable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.users--
-	s.touch()
+	return s.usableLocked()
 }
 
-// touch renews the lease, in memory; the sweeper writes it down. Called with mu held.
-func (s *Session) touch() {
-	if now := s.core.clock.now(); now.After(s.rec.LastUsed) {
-		s.rec.LastUsed = now
+func (s *Session) usableLocked() error {
+	switch {
+	case s.removed || s.rec.Delete:
+		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist; send the request without a "+
+			"container to get a new one", s.id)
+	case s.rec.State == proto.StateExpired || !s.core.clock.now().Before(s.rec.cap()):
+		return proto.Errorf(proto.Expired, "", s.id, "container %s expired at %s and its files are gone; send the "+
+			"request without a container to get a new one",
+			s.id, s.core.clock.shown(s.rec.cap()).UTC().Format(time.RFC3339))
 	}
+	return nil
 }
 
-// Extend renews the lease, and moves it to at least the given time from now. d of 0 only
-// renews it. It never passes the cap.
-func (s *Session) Extend(d time.Duration) (proto.Container, error) {
-	if d != 0 {
-		if err := checkSpan("seconds", d, minIdle, maxIdle); err != nil {
-			return proto.Container{}, err
-		}
+func (s *Session) runningLocked() bool { return s.rec.State == proto.StateRunning && !s.stopping }
+
+type generationKey struct{}
+
+// InGeneration binds what is done with ctx to one generation of a container: where that is not the one that
+// runs, it fails with a Conflict that names both, and starts nothing. 0 binds to none.
+func InGeneration(ctx context.Context, generation int64) context.Context {
+	if generation == 0 {
+		return ctx
 	}
+	return context.WithValue(ctx, generationKey{}, generation)
+}
+
+// boundLocked says why ctx cannot use the session's present generation, if it is bound to another. Called with
+// mu held.
+func (s *Session) boundLocked(ctx context.Context) error {
+	want, _ := ctx.Value(generationKey{}).(int64)
+	switch {
+	case want == 0 || s.runningLocked() && s.rec.Generation == want:
+		return nil
+	case s.runningLocked():
+		return proto.Errorf(proto.Conflict, "", s.id, "container %s is at generation %d and generation %d is over; "+
+			"its files are kept, its processes are gone; send the request without a generation, or with the present one",
+			s.id, s.rec.Generation, want)
+	}
+	return proto.Errorf(proto.Conflict, "", s.id, "container %s is stopped after generation %d, so generation %d "+
+		"does not run; its files are kept; send the request without a generation to start it again",
+		s.id, s.rec.Generation, want)
+}
+
+// client speaks to the guest of the present generation. What was begun with an older one
+// stays with that and never reaches a successor.
+func (s *Session) client() *guest.Client {
 	s.mu.Lock()
-	err := s.usableLocked()
-	if err != nil {
-		s.mu.Unlock()
-		return proto.Container{}, err
-	}
-	s.users++ // or a sweep could stop it between its look at the lease and the new one's being written down
+	defer s.mu.Unlock()
+	return s.guest
+}
+
+// clientFor is client, unless ctx is bound to another generation: between use and this the container may have
+// been stopped and started anew. An exec that is to run there is told which generation it is.
+func (s *Session) clientFor(ctx context.Context, e *Exec) (*guest.Client, error) {
+	s.mu.Lock()
+	g, n, err := s.guest, s.rec.Generation, s.boundLocked(ctx)
 	s.mu.Unlock()
-	defer s.release()
-	now := s.core.clock.now()
-	err = s.change(func(r *record) {
-		r.LastUsed = now
-		if t := now.Add(d); d > 0 && t.After(r.Lease) {
-			r.Lease = t
-		}
-	})
-	return s.Info(), err
+	if e != nil {
+		e.mu.Lock()
+		e.info.Generation = n
+		e.mu.Unlock()
+	}
+	return g, err
+}
+
+func (s *Session) record() record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rec
+}
+
+func (s *Session) state() proto.State { return s.record().State }
+
+func (s *Session) gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.removed
+}
+
+func (s *Session) markGone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removed = true
+}
+
+// markUndone has the sweeper remove it, if its creator does not manage to.
+func (s *Session) markUndone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.undone = true
+}
+
+// is reads one of the session's marks.
+func (s *Session) is(mark *bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return *mark
 }
 
 // change alters the record and returns once that is on disk; until then nobody sees it. fn
@@ -317,6 +424,9 @@ func (s *Session) alter(write func(func(*ledger.Tx) error) error, fn func(*recor
 	s.rec = next
 	return nil
 }
+
+// persist writes the record as it is in memory.
+func (s *Session) persist() error { return s.jot(func(*record) {}) }
 
 // erase takes the record out of the ledger, with those of the execs; from then on nothing writes it again. If a power
 // cut brings it back, it says that the session is to go.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -100,135 +101,6 @@ func (ss *Sessions) Close() error {
 		errs = append(errs, s.pauseAgain())
 	}
 	return errors.Join(errs...)
-}
-
-// track runs fn on a goroutine that Close waits for, and first before that, so that Close either refuses
-// both or finds what first made known.
-func (ss *Sessions) track(first, fn func()) error {
-	ss.mu.RLock()
-	defer ss.mu.RUnlock()
-	if ss.closed {
-		return shuttingDown()
-	}
-	if first != nil {
-		first()
-	}
-	ss.wg.Go(func() {
-		stack.Reserve()
-		fn()
-	})
-	return nil
-}
-
-func shuttingDown() error {
-	return proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down")
-}
-
-// snapshot is every session. Called with mu held.
-func (ss *Sessions) snapshot() []*Session {
-	all := make([]*Session, 0, len(ss.byID))
-	for _, s := range ss.byID {
-		all = append(all, s)
-	}
-	return all
-}
-
-// create is Create for a request that nobody made before.
-func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (_ *Session,
-	err error) {
-	defer hideIn(req, &err)
-	rec, err := ss.cfg.newRecord(owner, req)
-	if err != nil {
-		return nil, err
-	}
-	img, err := ss.cfg.Images.Resolve(ctx, rec.Image)
-	if err != nil {
-		return nil, err
-	}
-	rec.Digest, rec.Key, rec.Retry = img.Digest, proto.CallerOf(ctx).KeyID, r
-	rec.Unfilled = len(req.Files) > 0
-	s, err := ss.register(rec)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.first(ctx, req.Files); err != nil {
-		ss.undo(s)
-		return nil, err
-	}
-	s.tell(ctx, actCreate, "workspace "+s.workspace)
-	return s, nil
-}
-
-// register gives the record its IDs and writes it down, in state creating and as the first generation. That is on
-// disk when the sandbox runs: see bringUp.
-func (ss *Sessions) register(rec record) (*Session, error) {
-	now := ss.clock.now()
-	rec.ID, rec.Job = proto.NewID(proto.ContainerPrefix), proto.NewID(proto.JobPrefix)
-	rec.Created, rec.LastUsed, rec.Generation, rec.Host = now, now, 1, ss.host
-	if err := ss.seal(&rec); err != nil {
-		return nil, err
-	}
-
-	ss.mu.Lock()
-	ws, err := ss.claim(&rec)
-	if err != nil {
-		ss.mu.Unlock()
-		return nil, err
-	}
-	s := newSession(ss, rec)
-	ss.byID[rec.ID] = s
-	ss.index.add(s, rec, false)
-	ss.workspaces[ws.ID] = ws
-	ss.mu.Unlock()
-
-	err = ss.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
-		if err := tx.Put(bucketWorkspaces, ws.ID, ws); err != nil {
-			return err
-		}
-		return tx.Put(bucketSessions, rec.ID, rec)
-	})
-	if err != nil {
-		ss.forget(s)
-		return nil, fmt.Errorf("recording the session: %w", err)
-	}
-	return s, nil
-}
-
-// claim checks that there is room for one more session and takes the workspace it asks for,
-// or a new one. Called with mu held.
-func (ss *Sessions) claim(rec *record) (workspaceRecord, error) {
-	if ss.closed {
-		return workspaceRecord{}, shuttingDown()
-	}
-	if err := ss.room(rec.Key); err != nil {
-		return workspaceRecord{}, err
-	}
-	if rec.Workspace == "" {
-		rec.Workspace = proto.NewID(proto.WorkspacePrefix)
-		return workspaceRecord{ID: rec.Workspace, Owner: rec.Owner, Key: rec.Key, Created: ss.cfg.Now(),
-			Session: rec.ID}, nil
-	}
-	ws, ok := ss.workspaces[rec.Workspace]
-	if !ok || ws.Owner != rec.Owner || ws.going {
-		return ws, proto.Errorf(proto.NotFound, "", rec.Workspace, "workspace %.80q does not exist", rec.Workspace)
-	}
-	if ws.Session != "" {
-		return ws, proto.Errorf(proto.Conflict, "", rec.Workspace, "workspace %s belongs to container %s; delete "+
-			"that with keep_workspace first", ws.ID, ws.Session)
-	}
-	ws.Session = rec.ID
-	return ws, nil
-}
-
-// undo takes back a session that did not come up. The caller never learnt its ID.
-func (ss *Sessions) undo(s *Session) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ss.ctx), ss.cfg.StartTimeout)
-	defer cancel()
-	s.markUndone()
-	if err := ss.remove(ctx, s, false); err != nil && !s.gone() {
-		ss.cfg.Log.Error("undoing a container that did not start; a sweep will try again", "container", s.id, "error",
-			err)
-	}
 }
 
 // Get finds a session of this owner. One of another owner does not exist for them. One that
@@ -371,11 +243,6 @@ func (ss *Sessions) vacate(ctx context.Context, s *Session) error {
 	return ss.cfg.Ledger.Jot(func(tx *ledger.Tx) error { return tx.DeletePrefix(bucketExecs, s.id+"/") })
 }
 
-// onDisk begins to put on disk what was written down so far. Nobody has to wait for that who does something else first.
-func (ss *Sessions) onDisk() (wait func() error) {
-	return ss.cfg.Ledger.Begin(func(*ledger.Tx) error { return nil })
-}
-
 // forget drops a session from memory.
 func (ss *Sessions) forget(s *Session) {
 	s.markGone()
@@ -444,4 +311,129 @@ func (ss *Sessions) Counts() Counts {
 		c.RunningExecs += info.RunningExecs
 	}
 	return c
+}
+
+// track runs fn on a goroutine that Close waits for, and first before that, so that Close either refuses
+// both or finds what first made known.
+func (ss *Sessions) track(first, fn func()) error {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	if ss.closed {
+		return shuttingDown()
+	}
+	if first != nil {
+		first()
+	}
+	ss.wg.Go(func() {
+		stack.Reserve()
+		fn()
+	})
+	return nil
+}
+
+func shuttingDown() error {
+	return proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down")
+}
+
+// snapshot is every session. Called with mu held.
+func (ss *Sessions) snapshot() []*Session {
+	all := make([]*Session, 0, len(ss.byID))
+	for _, s := range ss.byID {
+		all = append(all, s)
+	}
+	return all
+}
+
+func (ss *Sessions) find(id string) *Session {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	return ss.byID[id]
+}
+
+// known are the IDs of all sessions and workspaces.
+func (ss *Sessions) known() map[string]bool {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	ids := make(map[string]bool, len(ss.byID)+len(ss.workspaces))
+	for id := range ss.byID {
+		ids[id] = true
+	}
+	for id := range ss.workspaces {
+		ids[id] = true
+	}
+	return ids
+}
+
+// onDisk begins to put on disk what was written down so far. Nobody has to wait for that who does something else first.
+func (ss *Sessions) onDisk() (wait func() error) {
+	return ss.cfg.Ledger.Begin(func(*ledger.Tx) error { return nil })
+}
+
+// An index is what Sessions would have to look at all sessions for. It is guarded by Sessions.mu.
+type index struct {
+	byOwner map[string][]*Session // in the order of their IDs, which is that of their making
+	byRetry map[string]*Session   // by owner and idempotency key: the newest
+	live    map[string]int64      // sessions that have not expired, by API key
+	all     int64                 // of them, of all keys
+}
+
+func newIndex() index {
+	return index{byOwner: map[string][]*Session{}, byRetry: map[string]*Session{}, live: map[string]int64{}}
+}
+
+// retryKey is what byRetry has a session under.
+func retryKey(owner, key string) string { return owner + "\x00" + key }
+
+// add is for a session that just became known.
+func (x *index) add(s *Session, rec record, expired bool) {
+	list := x.byOwner[s.owner]
+	at, _ := slices.BinarySearchFunc(list, s.id, func(s *Session, id string) int { return strings.Compare(s.id, id) })
+	x.byOwner[s.owner] = slices.Insert(list, at, s)
+	if rec.Retry.Key != "" {
+		at := retryKey(s.owner, rec.Retry.Key)
+		if old := x.byRetry[at]; old == nil || old.id < s.id {
+			x.byRetry[at] = s
+		}
+	}
+	if !expired {
+		s.counted, s.key = true, rec.Key
+		x.live[rec.Key]++
+		x.all++
+	}
+}
+
+// expired takes a session out of the count, if it is in there.
+func (x *index) expired(s *Session) {
+	if !s.counted {
+		return
+	}
+	s.counted = false
+	x.all--
+	if x.live[s.key]--; x.live[s.key] == 0 {
+		delete(x.live, s.key)
+	}
+}
+
+// remove forgets a session.
+func (x *index) remove(s *Session, retry string) {
+	x.expired(s)
+	list := x.byOwner[s.owner]
+	if list = slices.DeleteFunc(list, func(o *Session) bool { return o == s }); len(list) == 0 {
+		delete(x.byOwner, s.owner)
+	} else {
+		x.byOwner[s.owner] = list
+	}
+	if at := retryKey(s.owner, retry); x.byRetry[at] == s {
+		delete(x.byRetry, at)
+	}
+}
+
+// before are the owner's sessions whose IDs come before one, or all if that is empty, oldest first. It is a copy.
+func (x *index) before(owner, id string) []*Session {
+	list := x.byOwner[owner]
+	if id != "" {
+		at, _ := slices.BinarySearchFunc(list, id, func(s *Session, id string) int { return strings.Compare(s.id, id) })
+		list = list[:at]
+	}
+	return slices.Clone(list)
 }

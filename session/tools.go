@@ -67,26 +67,6 @@ func (t toolSecrets) words() map[string]string {
 	return list
 }
 
-// holdToolSecrets takes what is secret out of the record's tools, to be sealed with the rest.
-func (r *record) holdToolSecrets() {
-	if r.Tools != nil {
-		r.toolSecrets = toolSecrets{r.Tools.Provider.Headers, r.Tools.Provider.Secret}
-		r.Tools.Provider.Headers, r.Tools.Provider.Secret = nil, ""
-	}
-}
-
-// hasTools reports whether code in the session may call anything, or may have been given something to call.
-func (r record) hasTools() bool { return r.Tools != nil || r.Offered }
-
-// shownTools is what the session was granted, without what is secret; nil for nothing.
-func (r record) shownTools() *proto.CodeTools {
-	if r.Tools == nil {
-		return nil
-	}
-	granted := r.Tools.Clone()
-	return &granted
-}
-
 // CodeTools is what the session was granted, without what is secret. The zero CodeTools allows nothing.
 func (s *Session) CodeTools() proto.CodeTools {
 	if t := s.record().shownTools(); t != nil {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -16,38 +15,6 @@ import (
 // invalid is an InvalidArgument error about a field of a request.
 func invalid(field, format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, "", field, format, args...)
-}
-
-// newRecord checks a request for a container and fills in what it leaves out. The image
-// is not resolved and no ID is given yet.
-func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
-	r := record{
-		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
-		Fleeting: req.Fleeting, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Secrets: maps.Clone(
-			req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
-		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
-	}
-	setDefault(&r.Image, c.Image)
-	setDefault(&r.Class, c.Class)
-	setDefault(&r.Idle, c.IdleTimeout)
-	setDefault(&r.Lifetime, c.MaxLifetime)
-	var denied, refused, kept error
-	r.Network, denied = c.grant(req.Network)
-	r.Tools, refused = c.grantTools(req.CodeTools)
-	r.holdToolSecrets()
-	r.Swapped, kept = c.swap(r.Network, req)
-	for _, check := range []error{
-		checkClass(r.Class),
-		checkSpan("idle_timeout_seconds", r.Idle, minIdle, maxIdle),
-		checkSpan("max_lifetime_seconds", r.Lifetime, minLifetime, maxLifetime),
-		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits),
-		denied, refused, kept,
-	} {
-		if check != nil {
-			return record{}, check
-		}
-	}
-	return r, nil
 }
 
 func seconds(s float64) time.Duration {
@@ -135,6 +102,25 @@ func checkEnv(env map[string]string) error {
 // printable reports whether s is UTF-8 without control characters.
 func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// checkSecrets checks secrets beside the environment that they go into.
+func checkSecrets(secrets, env map[string]string) error {
+	if err := checkEnv(secrets); err != nil {
+		return invalid("secrets", "secrets: %s", strings.ReplaceAll(proto.AsError(err).Message, "environment variable",
+			"secret"))
+	}
+	for name, value := range secrets {
+		if _, ok := env[name]; ok {
+			return invalid("secrets",
+				"secret %.64q: there is an environment variable of that name; leave one of them out", name)
+		}
+		if len(value) < MinSecret || len(value) > maxSecret {
+			return invalid("secrets", "secret %.64q: it must have %d to %d bytes; what is shorter cannot be hidden, "+
+				"so give it as env", name, MinSecret, maxSecret)
+		}
+	}
+	return nil
 }
 
 // checkCmd checks a command and fills in the session's defaults.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"berth/guest"
@@ -31,31 +32,6 @@ func (s *Session) tryLockLife() (unlock func(), free bool) {
 	}
 }
 
-// first starts a session that was just created and gives it its inputs. One that somebody found in a list and deleted
-// before that is not started: nobody would take away what of it is made then.
-func (s *Session) first(ctx context.Context, files []string) error {
-	unlock, err := s.lockLife(ctx)
-	if err != nil {
-		return err
-	}
-	if err = s.usable(); err == nil {
-		err = s.start(ctx)
-	}
-	unlock()
-	if err != nil || len(files) == 0 {
-		return err
-	}
-	release, err := s.use(ctx)
-	if err != nil {
-		return err
-	}
-	defer release()
-	if err := s.core.cfg.Jobs.Begin(ctx, s, files); err != nil {
-		return err
-	}
-	return s.jot(func(r *record) { r.Unfilled = false })
-}
-
 // restart starts a stopped session. Many callers may want it at once: one starts it, on a context
 // that does not end with the caller's, and all wait.
 func (s *Session) restart(ctx context.Context) error {
@@ -83,6 +59,18 @@ func (s *Session) restart(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// revive starts the session again for e after it was found lost, and is the next generation's client; for
+// what is bound to the one before there is none.
+func (s *Session) revive(ctx context.Context, e *Exec) (*guest.Client, error) {
+	if _, err := s.clientFor(ctx, nil); err != nil {
+		return nil, err
+	}
+	if err := s.restart(ctx); err != nil {
+		return nil, err
+	}
+	return s.clientFor(ctx, e)
 }
 
 // start brings the sandbox up as the next generation. If that fails, nothing of it is left.
@@ -154,6 +142,23 @@ func (s *Session) bringUp(ctx context.Context) error {
 	return err
 }
 
+// inspect finds out how the sandbox that just came up is isolated.
+func (s *Session) inspect(ctx context.Context, hello guest.Hello) (proto.Isolation, error) {
+	iso := proto.Isolation{HostUID: -1}
+	if i, ok := s.core.cfg.Runtime.(Inspector); ok {
+		var err error
+		if iso, err = i.Inspect(ctx, s.id); err != nil {
+			return iso, err
+		}
+	}
+	if s.record().connected() && iso.Network == string(proto.NetworkNone) {
+		iso.Network = proto.ThroughProxy
+	}
+	const longest = 128 // bytes; the guest is not trusted to be short
+	iso.Kernel = strings.ToValidUTF8(hello.Kernel[:min(len(hello.Kernel), longest)], "")
+	return iso, nil
+}
+
 func (s *Session) setBoot(boot string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,25 +169,6 @@ func (s *Session) guestBoot() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.boot
-}
-
-// takeDown removes the sandbox, and remembers if that did not work. Called with life held.
-func (s *Session) takeDown(ctx context.Context) error {
-	s.closeGuest()
-	err := s.core.cfg.Runtime.Stop(ctx, s.id)
-	if s.unclean = err != nil; err == nil {
-		s.setDown()
-	}
-	return err
-}
-
-// setDown takes note that the sandbox is gone, paused or not, and met or not. Called with life held.
-func (s *Session) setDown() {
-	if s.unmet.Load() {
-		s.desert()
-		s.unmet.Store(false)
-	}
-	s.setAwake()
 }
 
 // stop ends the sandbox and keeps the files, if it runs.
@@ -206,6 +192,21 @@ func (s *Session) stopIdle(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	return s.halt(ctx, proto.EndStopped, "the container was idle")
+}
+
+// beginStop keeps new users out, if there is something to stop: whoever comes now waits for the stop to be
+// over and starts it again.
+func (s *Session) beginStop(onlyIdle bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.State != proto.StateRunning {
+		return false
+	}
+	if onlyIdle && (s.users > 0 || s.core.clock.now().Before(s.rec.expires())) {
+		return false
+	}
+	s.stopping = true
+	return true
 }
 
 // halt is stop once it is decided. If that cannot be written down, the session goes on. Called with
@@ -246,56 +247,36 @@ func (s *Session) stoppedOnRequest(g *guest.Client) error {
 		"again to start the container again", s.halted.why)
 }
 
-// beginStop keeps new users out, if there is something to stop: whoever comes now waits for the stop to be
-// over and starts it again.
-func (s *Session) beginStop(onlyIdle bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.rec.State != proto.StateRunning {
-		return false
-	}
-	if onlyIdle && (s.users > 0 || s.core.clock.now().Before(s.rec.expires())) {
-		return false
-	}
-	s.stopping = true
-	return true
-}
-
-// persist writes the record as it is in memory.
-func (s *Session) persist() error { return s.jot(func(*record) {}) }
-
-// Stop ends the session's processes and keeps its files; the next use starts it again.
-func (s *Session) Stop(ctx context.Context) error {
-	if err := s.usable(); err != nil {
-		return err
-	}
-	return s.stop(context.WithoutCancel(ctx), "the container was stopped")
-}
-
-// Start makes sure that it runs.
-func (s *Session) Start(ctx context.Context) error {
-	release, err := s.use(ctx)
-	if err == nil {
-		release()
+// takeDown removes the sandbox, and remembers if that did not work. Called with life held.
+func (s *Session) takeDown(ctx context.Context) error {
+	s.closeGuest()
+	err := s.core.cfg.Runtime.Stop(ctx, s.id)
+	if s.unclean = err != nil; err == nil {
+		s.setDown()
 	}
 	return err
 }
 
-// Hold makes sure that it runs and keeps it from being paused or stopped as idle until release, as a command does
-// while it runs. It is for whoever has a resident command do something. ctx's API key must have CPU time left. Stored
-// files are put into $INPUT_DIR first.
-func (s *Session) Hold(ctx context.Context, files []string) (release func(), err error) {
-	if err := s.core.cfg.mayRun(ctx); err != nil {
-		return nil, err
+// setDown takes note that the sandbox is gone, paused or not, and met or not. Called with life held.
+func (s *Session) setDown() {
+	if s.unmet.Load() {
+		s.desert()
+		s.unmet.Store(false)
 	}
-	if release, err = s.use(ctx); err != nil || len(files) == 0 {
-		return release, err
-	}
-	if err := s.core.cfg.Jobs.Begin(ctx, s, files); err != nil {
-		release()
-		return nil, err
-	}
-	return release, nil
+	s.setAwake()
+}
+
+// closeGuest drops this generation's connections.
+func (s *Session) closeGuest() {
+	s.disconnect()
+	s.client().Close()
+}
+
+// detach writes down what memory knows and lets go of the guest.
+func (s *Session) detach() error {
+	err := s.persist()
+	s.closeGuest()
+	return err
 }
 
 // lost is called when the guest g no longer answers. If that is so, its generation is over: the session
@@ -351,16 +332,3 @@ func (s *Session) lose(ctx context.Context, g *guest.Client) bool {
 
 // helloTimeout is how long a guest may take to answer before it counts as lost.
 const helloTimeout = 5 * time.Second
-
-// closeGuest drops this generation's connections.
-func (s *Session) closeGuest() {
-	s.disconnect()
-	s.client().Close()
-}
-
-// detach writes down what memory knows and lets go of the guest.
-func (s *Session) detach() error {
-	err := s.persist()
-	s.closeGuest()
-	return err
-}

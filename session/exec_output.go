@@ -11,6 +11,36 @@ import (
 	"berth/proto"
 )
 
+// clearOutput removes the kept output of execs that nobody remembers, as a crash leaves.
+func (ss *Sessions) clearOutput() error {
+	dir := filepath.Join(ss.cfg.Dir, outputDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, s := range ss.byID {
+		for _, e := range s.Execs() {
+			known[e.id] = true
+		}
+	}
+	for _, f := range entries {
+		if !known[f.Name()] {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, f.Name())))
+		}
+	}
+	return err
+}
+
+// dropEarly removes the output of an exec that was kept before its end was written down, which a crash prevented: its
+// record says nothing of what is in there, and what still runs is asked anew.
+func (s *Session) dropEarly(r execRecord) {
+	e := Exec{s: s, id: r.Exec.ID}
+	if err := e.removeOutput(); err != nil {
+		s.core.cfg.Log.Warn("removing output of an exec whose end is not known", "exec", e.id, "error", err)
+	}
+}
+
 // Output of commands that ended is in memory while there is room, and then in files below Config.Dir, from where
 // it is read when somebody asks. What fits nowhere is dropped, which shows as a gap.
 
@@ -238,6 +268,3 @@ func (ss *Sessions) makeRoom() {
 		s.weigh()
 	}
 }
-
-// OutputBudget is what the output of all commands counts in, for those who keep output of their own.
-func (s *Session) OutputBudget() *output.Budget { return s.core.memory }

@@ -4,17 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"berth/proto"
 	"berth/state/ledger"
-)
-
-// Leases are kept by a clock of their own: the wall clock without its jumps. When somebody sets the wall clock,
-// every lease keeps the time it had left; what callers are shown is the wall clock's time again.
-// docs/decisions/0008 says why.
-
-// bucketClock holds one number under clockKey: how far the wall clock is ahead of the lease clock, as a duration.
-const (
-	bucketClock = "clock"
-	clockKey    = "ahead"
 )
 
 // jump is by how much the wall clock must leave the course of the monotonic one to count as set. What is
@@ -96,4 +87,75 @@ func (c *leaseClock) save(db *ledger.DB) error {
 	defer c.mu.Unlock()
 	c.written = ahead
 	return nil
+}
+
+// Leases are kept by a clock of their own: the wall clock without its jumps. When somebody sets the wall clock,
+// every lease keeps the time it had left; what callers are shown is the wall clock's time again.
+// docs/decisions/0008 says why.
+
+// bucketClock holds one number under clockKey: how far the wall clock is ahead of the lease clock, as a duration.
+const (
+	bucketClock = "clock"
+	clockKey    = "ahead"
+)
+
+// cap is when the session and its files go.
+func (r record) cap() time.Time { return r.Created.Add(r.Lifetime) }
+
+// expires is when it stops if nobody uses it: the rolling lease, never past the cap.
+func (r record) expires() time.Time {
+	t := r.LastUsed.Add(r.Idle)
+	if r.Lease.After(t) {
+		t = r.Lease
+	}
+	if c := r.cap(); t.After(c) {
+		return c
+	}
+	return t
+}
+
+// Extend renews the lease, and moves it to at least the given time from now. d of 0 only
+// renews it. It never passes the cap.
+func (s *Session) Extend(d time.Duration) (proto.Container, error) {
+	if d != 0 {
+		if err := checkSpan("seconds", d, minIdle, maxIdle); err != nil {
+			return proto.Container{}, err
+		}
+	}
+	s.mu.Lock()
+	err := s.usableLocked()
+	if err != nil {
+		s.mu.Unlock()
+		return proto.Container{}, err
+	}
+	s.users++ // or a sweep could stop it between its look at the lease and the new one's being written down
+	s.mu.Unlock()
+	defer s.release()
+	now := s.core.clock.now()
+	err = s.change(func(r *record) {
+		r.LastUsed = now
+		if t := now.Add(d); d > 0 && t.After(r.Lease) {
+			r.Lease = t
+		}
+	})
+	return s.Info(), err
+}
+
+// touch renews the lease, in memory; the sweeper writes it down. Called with mu held.
+func (s *Session) touch() {
+	if now := s.core.clock.now(); now.After(s.rec.LastUsed) {
+		s.rec.LastUsed = now
+	}
+}
+
+// persistTouch writes the lease down if it moved since it was last written, so that a crash
+// forgets at most the time between two sweeps.
+func (s *Session) persistTouch(rec record) error {
+	s.mu.Lock()
+	saved := s.saved
+	s.mu.Unlock()
+	if !rec.LastUsed.After(saved) {
+		return nil
+	}
+	return s.persist()
 }

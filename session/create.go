@@ -1,0 +1,232 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"berth/proto"
+	"berth/state/ledger"
+)
+
+// Create makes a session and starts its sandbox. If it fails, or ctx ends before it is done, nothing is left of
+// it. One with a key that was asked for before is not made again.
+func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateContainer) (*Session, error) {
+	s, _, err := ss.CreateOnce(ctx, owner, req)
+	return s, err
+}
+
+// CreateOnce is Create that tells whether the session is one of an earlier request with the same key.
+func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.CreateContainer) (s *Session, replayed bool,
+	err error) {
+	if req.IdempotencyKey == "" {
+		s, err = ss.create(ctx, owner, req, retry{})
+		return s, false, err
+	}
+	asked := req
+	asked.IdempotencyKey = ""
+	r, err := ss.newRetry(req.IdempotencyKey, asked)
+	if err != nil {
+		return nil, false, err
+	}
+	for {
+		s, t, err := ss.tryOnce(owner, r)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case s != nil:
+			s.met()
+			return s, true, s.usable()
+		case t == nil:
+			defer ss.tried(owner, r)
+			s, err := ss.create(ctx, owner, req, r)
+			return s, false, err
+		}
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+}
+
+// tryOnce finds the session of an earlier request, or the try to make it. If there is neither, the caller's is the
+// first, and tried ends it.
+func (ss *Sessions) tryOnce(owner string, r retry) (*Session, *try, error) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	at := retryKey(owner, r.Key)
+	if t := ss.tries[at]; t != nil {
+		return nil, t, t.same(r)
+	}
+	if s := ss.index.byRetry[at]; s != nil {
+		if rec := s.record(); !rec.Delete && !ss.halfMade(rec) {
+			return s, nil, rec.Retry.same(r)
+		}
+	}
+	ss.tries[at] = &try{r, make(chan struct{})}
+	return nil, nil, nil
+}
+
+func (ss *Sessions) tried(owner string, r retry) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	at := retryKey(owner, r.Key)
+	close(ss.tries[at].done)
+	delete(ss.tries, at)
+}
+
+// create is Create for a request that nobody made before.
+func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (_ *Session,
+	err error) {
+	defer hideIn(req, &err)
+	rec, err := ss.cfg.newRecord(owner, req)
+	if err != nil {
+		return nil, err
+	}
+	img, err := ss.cfg.Images.Resolve(ctx, rec.Image)
+	if err != nil {
+		return nil, err
+	}
+	rec.Digest, rec.Key, rec.Retry = img.Digest, proto.CallerOf(ctx).KeyID, r
+	rec.Unfilled = len(req.Files) > 0
+	s, err := ss.register(rec)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.first(ctx, req.Files); err != nil {
+		ss.undo(s)
+		return nil, err
+	}
+	s.tell(ctx, actCreate, "workspace "+s.workspace)
+	return s, nil
+}
+
+// newRecord checks a request for a container and fills in what it leaves out. The image
+// is not resolved and no ID is given yet.
+func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
+	r := record{
+		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
+		Fleeting: req.Fleeting, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Secrets: maps.Clone(
+			req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
+		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
+	}
+	setDefault(&r.Image, c.Image)
+	setDefault(&r.Class, c.Class)
+	setDefault(&r.Idle, c.IdleTimeout)
+	setDefault(&r.Lifetime, c.MaxLifetime)
+	var denied, refused, kept error
+	r.Network, denied = c.grant(req.Network)
+	r.Tools, refused = c.grantTools(req.CodeTools)
+	r.holdToolSecrets()
+	r.Swapped, kept = c.swap(r.Network, req)
+	for _, check := range []error{
+		checkClass(r.Class),
+		checkSpan("idle_timeout_seconds", r.Idle, minIdle, maxIdle),
+		checkSpan("max_lifetime_seconds", r.Lifetime, minLifetime, maxLifetime),
+		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits),
+		denied, refused, kept,
+	} {
+		if check != nil {
+			return record{}, check
+		}
+	}
+	return r, nil
+}
+
+// register gives the record its IDs and writes it down, in state creating and as the first generation. That is on
+// disk when the sandbox runs: see bringUp.
+func (ss *Sessions) register(rec record) (*Session, error) {
+	now := ss.clock.now()
+	rec.ID, rec.Job = proto.NewID(proto.ContainerPrefix), proto.NewID(proto.JobPrefix)
+	rec.Created, rec.LastUsed, rec.Generation, rec.Host = now, now, 1, ss.host
+	if err := ss.seal(&rec); err != nil {
+		return nil, err
+	}
+
+	ss.mu.Lock()
+	ws, err := ss.claim(&rec)
+	if err != nil {
+		ss.mu.Unlock()
+		return nil, err
+	}
+	s := newSession(ss, rec)
+	ss.byID[rec.ID] = s
+	ss.index.add(s, rec, false)
+	ss.workspaces[ws.ID] = ws
+	ss.mu.Unlock()
+
+	err = ss.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
+		if err := tx.Put(bucketWorkspaces, ws.ID, ws); err != nil {
+			return err
+		}
+		return tx.Put(bucketSessions, rec.ID, rec)
+	})
+	if err != nil {
+		ss.forget(s)
+		return nil, fmt.Errorf("recording the session: %w", err)
+	}
+	return s, nil
+}
+
+// claim checks that there is room for one more session and takes the workspace it asks for,
+// or a new one. Called with mu held.
+func (ss *Sessions) claim(rec *record) (workspaceRecord, error) {
+	if ss.closed {
+		return workspaceRecord{}, shuttingDown()
+	}
+	if err := ss.room(rec.Key); err != nil {
+		return workspaceRecord{}, err
+	}
+	if rec.Workspace == "" {
+		rec.Workspace = proto.NewID(proto.WorkspacePrefix)
+		return workspaceRecord{ID: rec.Workspace, Owner: rec.Owner, Key: rec.Key, Created: ss.cfg.Now(),
+			Session: rec.ID}, nil
+	}
+	ws, ok := ss.workspaces[rec.Workspace]
+	if !ok || ws.Owner != rec.Owner || ws.going {
+		return ws, proto.Errorf(proto.NotFound, "", rec.Workspace, "workspace %.80q does not exist", rec.Workspace)
+	}
+	if ws.Session != "" {
+		return ws, proto.Errorf(proto.Conflict, "", rec.Workspace, "workspace %s belongs to container %s; delete "+
+			"that with keep_workspace first", ws.ID, ws.Session)
+	}
+	ws.Session = rec.ID
+	return ws, nil
+}
+
+// first starts a session that was just created and gives it its inputs. One that somebody found in a list and deleted
+// before that is not started: nobody would take away what of it is made then.
+func (s *Session) first(ctx context.Context, files []string) error {
+	unlock, err := s.lockLife(ctx)
+	if err != nil {
+		return err
+	}
+	if err = s.usable(); err == nil {
+		err = s.start(ctx)
+	}
+	unlock()
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	release, err := s.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := s.core.cfg.Jobs.Begin(ctx, s, files); err != nil {
+		return err
+	}
+	return s.jot(func(r *record) { r.Unfilled = false })
+}
+
+// undo takes back a session that did not come up. The caller never learnt its ID.
+func (ss *Sessions) undo(s *Session) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ss.ctx), ss.cfg.StartTimeout)
+	defer cancel()
+	s.markUndone()
+	if err := ss.remove(ctx, s, false); err != nil && !s.gone() {
+		ss.cfg.Log.Error("undoing a container that did not start; a sweep will try again", "container", s.id, "error",
+			err)
+	}
+}

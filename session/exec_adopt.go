@@ -1,0 +1,278 @@
+package session
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/guest"
+	"berth/guest/output"
+	"berth/proto"
+	"berth/state/ledger"
+)
+
+// remember brings back the execs of an earlier daemon.
+func (s *Session) remember(list []execRecord) {
+	slices.SortFunc(list, func(a, b execRecord) int { return strings.Compare(a.Exec.ID, b.Exec.ID) })
+	for _, r := range list {
+		e := s.recalled(r)
+		s.begun++
+		e.number = s.begun
+		if s.execs = append(s.execs, e); !e.hasEnded() {
+			s.going = append(s.going, e)
+		}
+	}
+	s.trim(keptOutput, nil)
+}
+
+// recalled makes an exec of its record. One that was still running is lost, since its guest ended it with the
+// daemon's connection; but a durable one runs on, until reconcile finds out otherwise.
+func (s *Session) recalled(r execRecord) *Exec {
+	switch {
+	case r.Exec.State != proto.ExecRunning:
+		return s.recall(r)
+	case r.Run != nil:
+		return s.recallRunning(r)
+	}
+	r = s.lostExec(r)
+	e := s.recall(r)
+	e.tellEnd(r.Exec, e.made)
+	return e
+}
+
+// recall makes an ended exec from its record and what was kept of its output.
+func (s *Session) recall(r execRecord) *Exec {
+	e := &Exec{s: s, veil: s.veil, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, ask: make(chan ending, 1),
+		ended: make(chan struct{}), left: make(chan struct{})}
+	e.out, _ = output.Load(nil, r.Exec.StdoutBytes, r.Exec.StderrBytes, nil)
+	if fi, err := os.Stat(e.outputPath()); err == nil {
+		e.saved = fi.Size()
+		s.core.spooled.Add(e.saved)
+	}
+	e.spooled = true // what is not on disk either shows as a gap
+	e.made = Produced{FileIDs: r.Files, Notes: r.Notes}
+	close(e.ended)
+	return e
+}
+
+// recallRunning makes a running exec of its record. It has no process until it is attached to again.
+func (s *Session) recallRunning(r execRecord) *Exec {
+	s.dropEarly(r)
+	e := &Exec{
+		veil: s.recallVeil(r),
+		s:    s, id: r.Exec.ID, key: r.Key, retry: r.Retry, cmd: *r.Run, info: r.Exec, boot: r.Guest, host: r.Host,
+		out: output.New(r.Run.MaxOutputBytes, s.core.memory), ask: make(chan ending, 1), ended: make(chan struct{}),
+		left: make(chan struct{}),
+	}
+	e.cmd.Command, e.cmd.Argv, e.cmd.Shell, e.cmd.JobID, e.cmd.User = r.Exec.Command, r.Exec.Argv, r.Exec.Shell,
+		r.Exec.JobID, r.Exec.User
+	return e
+}
+
+// recallVeil hides what sealOwn sealed.
+func (s *Session) recallVeil(r execRecord) *veil {
+	if r.Sealed == "" {
+		return s.veil
+	}
+	var c confidential
+	text, err := s.core.cfg.Vault.Unseal(r.Exec.ID, r.Sealed)
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err != nil {
+		s.core.cfg.Log.Warn("opening the environment of a command", "exec", r.Exec.ID, "error", err)
+	}
+	return s.veilOf(proto.Cmd{Env: c.Env, Secrets: c.Secrets})
+}
+
+// lostExec is the record of an exec that ran when the last daemon ended, as it is told from now on.
+func (s *Session) lostExec(r execRecord) execRecord {
+	r.Exec.State, r.Exec.EndedAt = proto.ExecEnded, proto.AtOrNil(s.core.cfg.Now())
+	end := lostSince(r.Host, s.core.host, daemonRestarted)
+	r.Exec.End = &end
+	r.Run = nil
+	s.dropEarly(r)
+	s.core.cfg.Ledger.Later(s.putExec(r))
+	return r
+}
+
+// orphans are the durable execs that have no process here, since an earlier daemon started them.
+func (s *Session) orphans() []*Exec {
+	return slices.DeleteFunc(s.Execs(), func(e *Exec) bool {
+		return e.hasEnded() || e.process() != nil
+	})
+}
+
+// claimTimeout bounds asking a guest what it keeps: it ends what nobody knows of before it answers.
+const claimTimeout = 30 * time.Second
+
+// rejoin goes on with the execs of an earlier daemon, in a sandbox that is still there. The guest is asked even
+// where there are none: what it keeps for nobody ends. If it fails, they may run on, and nobody can reach them.
+func (s *Session) rejoin(ctx context.Context, hello guest.Hello) error {
+	s.setBoot(hello.Boot)
+	orphans := s.orphans()
+	ids := make([]string, len(orphans))
+	for i, e := range orphans {
+		ids[i] = e.id
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	kept, err := s.client().Claim(ctx, ids)
+	if s.core.ctx.Err() != nil || err != nil {
+		return err
+	}
+	for _, e := range orphans {
+		switch {
+		case slices.Contains(kept, e.id):
+			e.resume(ctx)
+		case e.boot == hello.Boot:
+			e.vanish(neverStarted)
+		default:
+			e.vanish(guestRestarted)
+		}
+	}
+	return nil
+}
+
+// resume attaches to a process that an earlier daemon started, and sees it to its end as if nothing had been.
+func (e *Exec) resume(ctx context.Context) {
+	g := e.s.client()
+	proc, err := g.Attach(ctx, e.id, [2]int64{}, e.cmd.OpenStdin || e.cmd.TTY != nil, e.sink)
+	if err != nil {
+		if e.s.core.ctx.Err() != nil { // it is the next daemon's
+			return
+		}
+		e.s.core.cfg.Log.Warn("attaching to a command again", "exec", e.id, "error", err)
+		forgetIn(g, e.id) // else it may run on
+		e.vanish("the container's guest could not be attached to again")
+		return
+	}
+	e.mu.Lock()
+	e.guest, e.proc = g, proc
+	e.ran = proc.Ran()
+	e.mu.Unlock()
+	e.setDeadline()
+	e.s.mu.Lock()
+	e.s.users++
+	e.s.mu.Unlock()
+	err = e.s.core.track(nil, func() {
+		e.run(e.s.release)
+	})
+	if err != nil { // nobody can close what is being opened
+		e.s.release()
+	}
+}
+
+// vanish ends an exec of an earlier daemon that has no process any more.
+func (e *Exec) vanish(why string) {
+	e.out.Finish()
+	e.conclude(lostSince(e.host, e.s.core.host, why), func() {})
+}
+
+// desert ends the execs of an earlier daemon whose sandbox is gone.
+func (s *Session) desert() {
+	for _, e := range s.orphans() {
+		e.vanish(guestRestarted)
+	}
+}
+
+// lostSince is the end of an exec that ran in one boot of the host and is found gone in another, or in the same one for
+// the reason given. Boots that are not known do not differ.
+func lostSince(boot, now, why string) proto.End {
+	if boot != "" && now != "" && boot != now {
+		return proto.End{Reason: proto.EndHostRestart, ReturnCode: -1, Message: hostRestarted}
+	}
+	return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: why}
+}
+
+// forgetTimeout bounds telling it that an end is stored. What it keeps longer is claimed by nobody later.
+const forgetTimeout = 5 * time.Second
+
+// forget has the guest drop what it keeps of a command whose end is stored.
+func (e *Exec) forget() {
+	e.mu.Lock()
+	g, proc, keep := e.guest, e.proc, e.unstored
+	e.mu.Unlock()
+	if !durable(e.cmd) || proc == nil || keep {
+		return
+	}
+	forgetIn(g, e.id)
+}
+
+// forgetIn has a guest end a command that it keeps, if it runs, and drop it.
+func forgetIn(g *guest.Client, id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
+	defer cancel()
+	_ = g.Forget(ctx, id) // if that fails, the guest is gone, or the next daemon's claim does it
+}
+
+// Why an exec is gone, for people. What a restart of the host, the daemon or the container did is told apart.
+const (
+	hostRestarted   = "the host was restarted while it ran"
+	daemonRestarted = "the daemon was restarted while it ran, and it was not started with detach or background"
+	guestRestarted  = "the container ended while the daemon was not there"
+	neverStarted    = "the daemon was restarted before it had started; it did not run"
+)
+
+// endLogName is below Config.Dir: the ends of commands that were told and that the ledger may not have, one JSON line
+// each. Older daemons wrote it, before the ledger had a journal.
+const endLogName = "ends.log"
+
+// replayEnds gives the ledger what an older daemon left in the log, and removes it.
+func replayEnds(dir string, db *ledger.DB) error {
+	path := filepath.Join(dir, endLogName)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = db.Update(func(tx *ledger.Tx) error { return applyEnds(tx, data) })
+	}
+	if err != nil {
+		return fmt.Errorf("recording ends that were told before a crash: %w", err)
+	}
+	return os.Remove(path)
+}
+
+func applyEnds(tx *ledger.Tx, data []byte) error {
+	for lines := bufio.NewReader(bytes.NewReader(data)); ; {
+		text, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // a line that a crash cut off was never answered
+		}
+		var line endLine
+		if json.Unmarshal(text, &line) != nil {
+			continue
+		}
+		if err := line.apply(tx); err != nil {
+			return err
+		}
+	}
+}
+
+// An endLine is one line of the log.
+type endLine struct {
+	Container string     `json:"container"`
+	Record    execRecord `json:"record"`
+}
+
+// apply takes an end over for a command that the ledger has as running: one that it does not know any more was
+// deleted, and one that ended is as it was told.
+func (line endLine) apply(tx *ledger.Tx) error {
+	key := execKey(line.Container, line.Record.Exec.ID)
+	var known execRecord
+	there, err := tx.Get(bucketExecs, key, &known)
+	if err != nil || !there || known.Exec.State != proto.ExecRunning {
+		return err
+	}
+	return tx.Put(bucketExecs, key, line.Record)
+}

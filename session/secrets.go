@@ -1,0 +1,304 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+
+	"berth/egress"
+	"berth/proto"
+	"berth/state/ledger"
+
+	"github.com/google/uuid"
+)
+
+// A Vault seals what must not be in the ledger in clear; vault.Vault is the one there is. A sealed text opens under
+// its name alone.
+type Vault interface {
+	Seal(name string, text []byte) (string, error)
+	Unseal(name, sealed string) ([]byte, error)
+}
+
+// noVault is for a daemon without one.
+type noVault struct{}
+
+var errNoVault = proto.Errorf(proto.Unsupported, "", "secrets", "this daemon cannot keep secrets")
+
+// confidential is the part of a record that is sealed in the ledger: people put tokens into environments, too.
+type confidential struct {
+	Env     map[string]string        `json:"env,omitempty"`
+	Secrets map[string]string        `json:"secrets,omitempty"`
+	Swapped map[string]egress.Secret `json:"swapped,omitempty"`
+	Tools   toolSecrets              `json:"tools,omitzero"`
+}
+
+// Bounds of a secret, in bytes. A shorter one could not be hidden: it would be found in every text.
+const (
+	MinSecret = 4
+	maxSecret = 64 << 10
+)
+
+// seal closes what is confidential in a record that has its ID.
+func (ss *Sessions) seal(r *record) error {
+	r.Names = slices.Sorted(maps.Keys(r.Secrets))
+	if len(r.Env)+len(r.Secrets)+len(r.Swapped) == 0 && r.toolSecrets.isZero() {
+		return nil
+	}
+	text, err := json.Marshal(confidential{r.Env, r.Secrets, r.Swapped, r.toolSecrets})
+	if err == nil {
+		r.Sealed, err = ss.cfg.Vault.Seal(r.ID, text)
+	}
+	return err
+}
+
+// unseal opens a record that comes from the ledger. Where that fails its session says so when it is to run something,
+// and all else of it works.
+func (ss *Sessions) unseal(r *record) {
+	if r.Sealed == "" {
+		return
+	}
+	text, err := ss.cfg.Vault.Unseal(r.ID, r.Sealed)
+	var c confidential
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if r.Env, r.Secrets, r.Swapped, r.toolSecrets, r.closed = c.Env, c.Secrets, c.Swapped, c.Tools, err; err != nil {
+		ss.cfg.Log.Error("the secrets of a container cannot be opened; it runs no commands until they can", "container",
+			r.ID, "error", err)
+	}
+}
+
+// openRecords unseals all records at start, and seals what an older daemon left in clear.
+func (ss *Sessions) openRecords() {
+	for _, s := range ss.byID {
+		ss.unseal(&s.rec)
+		if s.rec.ClearEnv != nil {
+			s.rec.Env = s.rec.ClearEnv
+			if err := ss.seal(&s.rec); err != nil {
+				ss.cfg.Log.Error("sealing the environment of a container; it stays in the ledger in clear", "container",
+					s.id, "error", err)
+				continue
+			}
+			s.rec.ClearEnv = nil
+			rec := s.rec
+			ss.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Put(bucketSessions, rec.ID, rec) })
+		}
+		s.veil = s.rec.veil()
+	}
+}
+
+// This file has secrets that commands never see: their environment has placeholders, and the proxy on the way out
+// puts the values in. To read the requests it stands in for the hosts, with certificates of an authority of the
+// daemon's own, which such a container trusts, and no other.
+
+// placeholderPrefix begins what commands have in the place of such a secret.
+const placeholderPrefix = "berth-secret-"
+
+// swap is the secrets of a request for a container with that network, each with a placeholder of its own.
+func (c Config) swap(n proto.Network, req proto.CreateContainer) (map[string]egress.Secret, error) {
+	if len(req.NetworkSecrets) == 0 {
+		return nil, nil
+	}
+	if c.Egress == nil {
+		return nil, proto.Errorf(proto.Unsupported, "", "network_secrets", "this daemon gives containers no "+
+			"network, where network_secrets could be put in")
+	}
+	granted, err := c.Egress.GrantSecrets(n, req.NetworkSecrets)
+	if err != nil {
+		return nil, err
+	}
+	swapped := map[string]egress.Secret{}
+	for name, s := range granted {
+		_, plain := req.Env[name]
+		_, secret := req.Secrets[name]
+		if plain || secret {
+			return nil, invalid("network_secrets", "network secret %.64q: env or secrets have that name too; leave "+
+				"one of them out", name)
+		}
+		swapped[name] = egress.Secret{Name: name, Placeholder: proto.ID(placeholderPrefix, uuid.New()), Value: s.Value,
+			Hosts: s.Hosts}
+	}
+	return swapped, checkEnv(record{Swapped: swapped}.placeholders())
+}
+
+// CheckNetworkSecrets says whether a container with that network may have these secrets.
+func (ss *Sessions) CheckNetworkSecrets(n proto.Network, asked map[string]proto.NetworkSecret) error {
+	_, err := ss.cfg.swap(n, proto.CreateContainer{NetworkSecrets: asked})
+	return err
+}
+
+// each is a map with other values; an empty one is nil.
+func each[A, B any](from map[string]A, fn func(A) B) map[string]B {
+	if len(from) == 0 {
+		return nil
+	}
+	to := make(map[string]B, len(from))
+	for k, v := range from {
+		to[k] = fn(v)
+	}
+	return to
+}
+
+func valuesOf(asked map[string]proto.NetworkSecret) map[string]string {
+	return each(asked, func(s proto.NetworkSecret) string { return s.Value })
+}
+
+// veilOf hides what a command brings beside its session's.
+func (s *Session) veilOf(cmd proto.Cmd) *veil {
+	if len(cmd.Env)+len(cmd.Secrets) == 0 {
+		return s.veil
+	}
+	r := s.record()
+	env := maps.Clone(r.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, cmd.Env)
+	return newVeil(env, r.Secrets, r.swappedValues(), r.toolSecrets.words(), cmd.Secrets)
+}
+
+// veil hides what the record has.
+func (r record) veil() *veil {
+	return newVeil(r.Env, r.Secrets, r.swappedValues(), r.toolSecrets.words())
+}
+
+// hideIn hides in *err what a request for a container brings.
+func hideIn(req proto.CreateContainer, err *error) {
+	if *err != nil {
+		p := req.CodeTools.Provider
+		*err = newVeil(req.Env, req.Secrets, valuesOf(req.NetworkSecrets),
+			toolSecrets{p.Headers, p.Secret}.words()).error(*err)
+	}
+}
+
+// hideIn hides in *err what a command brings, and its session has.
+func (s *Session) hideIn(cmd proto.Cmd, err *error) {
+	if *err != nil {
+		*err = s.veilOf(cmd).error(*err)
+	}
+}
+
+// Hide replaces the session's secrets in a text that is kept or shown.
+func (s *Session) Hide(text string) string { return s.veil.hide(text) }
+
+// HideError is err in words that hide the session's secrets, which may repeat what a client sent.
+func (s *Session) HideError(err error) error { return s.veil.error(err) }
+
+// Hide replaces the secrets of a container in a text that is to be kept or shown.
+func (ss *Sessions) Hide(container, text string) string {
+	if s := ss.find(container); s != nil {
+		return s.veil.hide(text)
+	}
+	return text
+}
+
+// HideError is err in words that hide the secrets of a container.
+func (ss *Sessions) HideError(container string, err error) error {
+	if s := ss.find(container); s != nil {
+		return s.HideError(err)
+	}
+	return err
+}
+
+func (noVault) Seal(string, []byte) (string, error) { return "", errNoVault }
+
+func (noVault) Unseal(string, string) ([]byte, error) { return nil, errNoVault }
+
+// A Resealer gives a sealed text under the key that seals now; see vault.Rotate.
+type Resealer = func(name, sealed string) (string, error)
+
+// Reseal has the secrets of all sessions, of commands that may outlive the daemon, and the key of digests sealed
+// anew, while they are in use.
+func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
+	ss.mu.RLock()
+	all := ss.snapshot()
+	ss.mu.RUnlock()
+	for _, s := range all {
+		fresh, err := resealed(s.id, s.record().Sealed, reseal)
+		switch {
+		case err != nil:
+			closed++
+			continue
+		case fresh == "":
+			continue
+		}
+		// A record's environment is sealed when the session is made, and only ever dropped after that.
+		err = s.change(func(r *record) {
+			if r.Sealed != "" {
+				r.Sealed = fresh
+			}
+		})
+		if err != nil && proto.CodeOf(err) != proto.NotFound {
+			return changed, closed, err
+		}
+		changed++
+	}
+	n, bad, err := resealOthers(ss.cfg.Ledger, reseal)
+	return changed + n, closed + bad, err
+}
+
+// Reseal is Sessions.Reseal in a ledger that no daemon has open.
+func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
+	changed, closed, err = resealBucket(db, bucketSessions, reseal, func(r *record) (string, *string) {
+		return r.ID,
+			&r.Sealed
+	})
+	if err != nil {
+		return changed, closed, err
+	}
+	n, bad, err := resealOthers(db, reseal)
+	return changed + n, closed + bad, err
+}
+
+// resealOthers reseals what no session's record has, which nobody changes meanwhile but in the ledger.
+func resealOthers(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
+	changed, closed, err = resealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) {
+		return r.Exec.ID, &r.Sealed
+	})
+	if err != nil {
+		return changed, closed, err
+	}
+	n, bad, err := resealBucket(db, bucketDigest, reseal, func(sealed *string) (string, *string) {
+		return digestName,
+			sealed
+	})
+	return changed + n, closed + bad, err
+}
+
+// resealBucket does it for one kind of record, of which the function gives the name and the sealed text.
+func resealBucket[T any](db *ledger.DB, bucket string, reseal Resealer, of func(*T) (name string, sealed *string)) (
+	changed, closed int, err error) {
+	err = db.Update(func(tx *ledger.Tx) error {
+		todo := map[string]T{}
+		closed = 0
+		err := ledger.Each(tx, bucket, "", func(key string, r T) {
+			name, sealed := of(&r)
+			fresh, err := resealed(name, *sealed, reseal)
+			if err != nil {
+				closed++
+			} else if fresh != "" {
+				*sealed = fresh
+				todo[key] = r
+			}
+		})
+		for key, r := range todo {
+			err = errors.Join(err, tx.Put(bucket, key, r))
+		}
+		changed = len(todo)
+		return err
+	})
+	return changed, closed, err
+}
+
+// resealed is a text under the newest key, or empty where there is nothing to change.
+func resealed(name, sealed string, reseal Resealer) (string, error) {
+	if sealed == "" {
+		return "", nil
+	}
+	fresh, err := reseal(name, sealed)
+	if err != nil || fresh == sealed {
+		return "", err
+	}
+	return fresh, nil
+}

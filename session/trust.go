@@ -1,0 +1,85 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+
+	"berth/guest"
+	"berth/proto"
+)
+
+// Where a container finds whom to trust: the proxy's authority alone, and with it all that its image trusts.
+const (
+	authorityFile = "/etc/ssl/berth-proxy.pem"
+	trustFile     = "/etc/ssl/berth-trust.pem"
+)
+
+// trustVariables are how programs find whom to trust. OpenSSL, Go and others look at the first; Node adds to what it
+// has.
+var trustVariables = map[string]string{
+	"SSL_CERT_FILE": trustFile, "CURL_CA_BUNDLE": trustFile, "REQUESTS_CA_BUNDLE": trustFile, "PIP_CERT": trustFile,
+	"GIT_SSL_CAINFO": trustFile,
+	"AWS_CA_BUNDLE":  trustFile, "DENO_CERT": trustFile, "NODE_EXTRA_CA_CERTS": authorityFile,
+}
+
+// addTrust puts these into an environment, but for what it says itself.
+func addTrust(env map[string]string) {
+	said := maps.Clone(env)
+	maps.Copy(env, trustVariables)
+	maps.Copy(env, said)
+}
+
+// imageTrust are the files in which images have whom they trust, by distribution.
+var imageTrust = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+	"/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}
+
+// maxTrust bounds such a file, in bytes. The usual one has a quarter of a megabyte.
+const maxTrust = 4 << 20
+
+// teachTrust has a generation that comes up trust the proxy's authority, if it has secrets for it. The image's own
+// list is added to, too, for programs that look at nothing else. Called with life held.
+func (s *Session) teachTrust(ctx context.Context) error {
+	if len(s.record().Swapped) == 0 || s.core.cfg.Egress == nil {
+		return nil
+	}
+	authority, err := s.core.cfg.Egress.TrustedPEM()
+	if err != nil {
+		return err
+	}
+	g := s.client()
+	file, all, err := trusted(ctx, g)
+	if err != nil {
+		return err
+	}
+	all = append(append(all, '\n'), authority...)
+	files := map[string][]byte{authorityFile: authority, trustFile: all}
+	if file != "" {
+		files[file] = all
+	}
+	for path, text := range files {
+		if _, err := g.Write(ctx, proto.UserRoot, path, guest.WriteOptions{Mode: 0o644}, bytes.NewReader(
+			text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trusted reads whom the image trusts, and where that stands. An image may trust nobody.
+func trusted(ctx context.Context, g *guest.Client) (file string, text []byte, err error) {
+	for _, path := range imageTrust {
+		r, _, err := g.Read(ctx, proto.UserRoot, path, 0, maxTrust)
+		if proto.CodeOf(err) == proto.NotFound {
+			continue
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		defer r.Close()
+		text, err = io.ReadAll(r)
+		return path, text, err
+	}
+	return "", nil, nil
+}
