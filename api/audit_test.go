@@ -15,6 +15,7 @@ import (
 	"berth/proto"
 	"berth/state/audit"
 	"berth/state/ledger"
+	"berth/test/needs"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +39,7 @@ func openLog(t *testing.T, dir string) *audit.Log {
 // does everything once there is room.
 func TestFullAuditLogRefusesChanges(t *testing.T) {
 	dir := t.TempDir()
+	needs.Root(t)
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatalf("this test mounts a tmpfs: %v", err)
 	}

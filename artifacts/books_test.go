@@ -18,6 +18,7 @@ import (
 	"berth/session"
 	"berth/session/sessiontest"
 	"berth/state/ledger"
+	"berth/test/needs"
 
 	"golang.org/x/sys/unix"
 )
@@ -341,6 +342,7 @@ func TestInputsThatCannotBeRecordedAreTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	disk := t.TempDir()
+	needs.Root(t)
 	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=256k"); err != nil {
 		t.Fatalf("this test mounts a tmpfs: %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/test/needs"
 
 	"golang.org/x/sys/unix"
 )
@@ -288,6 +289,7 @@ func TestBrokenUploadLeavesNothing(t *testing.T) {
 func TestFullDiskEndsAnUpload(t *testing.T) {
 	b := newBench(t, Config{})
 	disk := filepath.Join(b.cfg.Dir, "tmp")
+	needs.Root(t)
 	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=4m"); err != nil {
 		t.Fatalf("this test mounts a tmpfs: %v", err)
 	}

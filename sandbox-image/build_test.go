@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/test/needs"
 )
 
 func TestBuildRefuses(t *testing.T) {
@@ -144,9 +145,8 @@ func processesBelow(t *testing.T, prefix string) (pids []string) {
 
 func needRoot(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test builds an image and needs root: run it with sudo")
-	}
+	needs.Root(t)
+	needs.Time(t)
 }
 
 // base is the archive of the base image: made once per machine, since Build reuses it.

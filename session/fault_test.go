@@ -19,6 +19,7 @@ import (
 	"berth/session"
 	"berth/session/sessiontest"
 	"berth/state/ledger"
+	"berth/test/needs"
 
 	"golang.org/x/sys/unix"
 )
@@ -452,6 +453,7 @@ func TestSandboxThatVanishedComesBack(t *testing.T) {
 func onSmallDisk(t *testing.T) (ss *session.Sessions, rt session.Runtime, fill, empty func()) {
 	t.Helper()
 	dir := t.TempDir()
+	needs.Root(t)
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Fatalf("this test mounts a tmpfs: %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/test/needs"
 
 	"golang.org/x/sys/unix"
 )
@@ -371,6 +372,7 @@ func TestConcurrentWriters(t *testing.T) {
 // been.
 func TestFullDisk(t *testing.T) {
 	s := newSite(t, 20_000)
+	needs.Root(t)
 	if err := unix.Mount("tmpfs", s.dir, "tmpfs", 0, "size=128k"); err != nil {
 		t.Fatalf("this test mounts a tmpfs: %v", err)
 	}
@@ -409,6 +411,7 @@ func TestFullDisk(t *testing.T) {
 func TestFullQueue(t *testing.T) {
 	s := newSite(t, 0)
 	s.cfg.QueueBytes = 4000
+	needs.Root(t)
 	if err := unix.Mount("tmpfs", s.dir, "tmpfs", 0, "size=16k"); err != nil {
 		t.Fatalf("this test mounts a tmpfs: %v", err)
 	}

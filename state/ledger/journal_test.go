@@ -17,6 +17,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	"berth/test/needs"
 )
 
 // asKilled is a copy of the ledger's files as the death of its process would leave them now.
@@ -284,6 +286,7 @@ func TestBackupStandsForItself(t *testing.T) {
 func TestJournalOnAFullDisk(t *testing.T) {
 	for _, size := range []string{"512k", "3m"} { // with no room for the whole journal, and with it
 		dir := t.TempDir()
+		needs.Root(t)
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
 			t.Fatalf("this test mounts a tmpfs: %v", err)
 		}

@@ -1,0 +1,78 @@
+// Package needs says what a test needs of its machine. Where that is missing, `make test` fails, since a skipped test
+// looks like one that passed, and `make quick` (go test -short) leaves the test out.
+package needs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Root is for tests that act as several users, mount or make namespaces. The root of a user namespace that maps the
+// IDs 0 to 1000 is enough.
+func Root(t testing.TB) {
+	t.Helper()
+	if err := root(); err != nil {
+		missing(t, err)
+	}
+}
+
+func root() error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("this test needs root")
+	}
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return err
+	}
+	var inside, outside, count int64
+	if _, err := fmt.Sscan(string(ids), &inside, &outside, &count); err != nil {
+		return fmt.Errorf("/proc/self/uid_map: %w", err)
+	}
+	if inside != 0 || count <= 1000 {
+		return fmt.Errorf("this test needs the user IDs 0 to 1000, and /proc/self/uid_map has %q",
+			strings.TrimSpace(string(ids)))
+	}
+	return nil
+}
+
+// Containers is for tests that run the daemon that make built, with real containers. It gives the directory of the
+// programs and the archive of the base image. With -short these tests are always left out.
+func Containers(t testing.TB) (bin, image string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out with -short: this test runs real containers")
+	}
+	bin, image, err := Built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bin, image
+}
+
+// Built gives the directory of the programs and the archive of the base image that `make test` made.
+func Built() (bin, image string, err error) {
+	bin, image = os.Getenv("BERTH_BIN"), os.Getenv("BERTH_BASE_IMAGE")
+	if bin == "" || image == "" {
+		return "", "", fmt.Errorf("BERTH_BIN and BERTH_BASE_IMAGE are not set; run these tests with `make test`")
+	}
+	return filepath.Clean(bin), image, nil
+}
+
+// Time is for tests that take more than two seconds. With -short they are left out.
+func Time(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out with -short: this test takes more than two seconds")
+	}
+}
+
+func missing(t testing.TB, err error) {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("left out: %v", err)
+	}
+	t.Fatal(err)
+}
