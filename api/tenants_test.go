@@ -365,7 +365,7 @@ func (g guest) unharmed(t *testing.T, b belongings) {
 		tool.Description != "" {
 		t.Errorf("her tool is %+v", tool)
 	}
-	if run := do[toolstore.Run](t, g, "GET", "/v1/tool_runs/"+b.run, nil); run.State != toolstore.StateParked {
+	if run := do[toolstore.Run](t, g, "GET", "/v1/tool_runs/"+b.run, nil); run.State != proto.RunParked {
 		t.Errorf("her run is %+v", run)
 	}
 	if res, text := g.send(t, "GET", "/v1/files/"+b.file+"/content", nil); text != "xxx" {

@@ -226,18 +226,9 @@ func (js *Jobs) later(j *job, fn func(*ledger.Tx) error) {
 // update waits for its place in the queue.
 func (js *Jobs) flush() error { return js.cfg.Ledger.Jot(func(*ledger.Tx) error { return nil }) }
 
-// A Summary is one line of a list of jobs.
-type Summary struct {
-	JobID     string     `json:"job_id"`
-	CreatedAt proto.Time `json:"created_at"`
-	UpdatedAt proto.Time `json:"updated_at"`
-	Files     int        `json:"files"`
-	Bytes     int64      `json:"size_bytes"`
-}
-
 // List describes the jobs of a session's workspace, newest first.
-func (js *Jobs) List(s *session.Session) ([]Summary, error) {
-	list := []Summary{}
+func (js *Jobs) List(s *session.Session) ([]proto.JobSummary, error) {
+	list := []proto.JobSummary{}
 	if err := js.flush(); err != nil {
 		return nil, err
 	}
@@ -246,13 +237,14 @@ func (js *Jobs) List(s *session.Session) ([]Summary, error) {
 			list = append(list, r.summary())
 		})
 	})
-	slices.SortFunc(list, func(a, b Summary) int { return b.UpdatedAt.Compare(a.UpdatedAt.Time) })
+	slices.SortFunc(list, func(a, b proto.JobSummary) int { return b.UpdatedAt.Compare(a.UpdatedAt.Time) })
 	return list, err
 }
 
 // summary adds up sizes without overflow: the sum sticks to the largest number there is.
-func (r record) summary() Summary {
-	sum := Summary{JobID: r.ID, CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(r.Updated), Files: len(r.Files)}
+func (r record) summary() proto.JobSummary {
+	sum := proto.JobSummary{JobID: r.ID, CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(r.Updated),
+		Files: len(r.Files)}
 	for _, f := range r.Files {
 		sum.Bytes += min(f.SizeBytes, math.MaxInt64-sum.Bytes) // files of holes can be of any size
 	}

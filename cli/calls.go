@@ -9,7 +9,6 @@ import (
 
 	"berth/client"
 	"berth/proto"
-	"berth/tools/bridge"
 
 	"github.com/spf13/cobra"
 )
@@ -106,13 +105,13 @@ func (a *app) callListCommand() *cobra.Command {
 }
 
 func callStates() (all []cobra.Completion) {
-	for _, s := range bridge.States {
+	for _, s := range proto.ToolCallStates {
 		all = append(all, string(s))
 	}
 	return all
 }
 
-func (a *app) printCalls(list []bridge.ToolCall) error {
+func (a *app) printCalls(list []proto.ToolCall) error {
 	rows := make([][]string, len(list))
 	for i, one := range list {
 		took, what := "-", ""
@@ -147,7 +146,7 @@ func (a *app) callShowCommand() *cobra.Command {
 func (a *app) callApproveCommand() *cobra.Command {
 	return a.jsonFlag(&cobra.Command{
 		Use: "approve CONTAINER CALL", Short: "Let a call be made that waits for approval", Args: takes(2, 2),
-		ValidArgsFunction: a.completeCalls(bridge.StateParked),
+		ValidArgsFunction: a.completeCalls(proto.CallParked),
 		Long: "Let a call be made that waits for approval. The approval is for this one call with the input that is " +
 			"shown, and goes into the audit log with the API key.",
 		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
@@ -162,10 +161,10 @@ func (a *app) callApproveCommand() *cobra.Command {
 
 // callRefuseCommand is `berth calls refuse`.
 func (a *app) callRefuseCommand() *cobra.Command {
-	var why bridge.Refusal
+	var why proto.Refusal
 	cmd := &cobra.Command{
 		Use: "refuse [flags] CONTAINER CALL", Short: "Refuse a call that waits for approval; its code gets a " +
-			"PermissionError", Args: takes(2, 2), ValidArgsFunction: a.completeCalls(bridge.StateParked),
+			"PermissionError", Args: takes(2, 2), ValidArgsFunction: a.completeCalls(proto.CallParked),
 		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
 			one, err := c.RefuseToolCall(ctx, container, call, why)
 			if err != nil {
@@ -178,7 +177,7 @@ func (a *app) callRefuseCommand() *cobra.Command {
 	return a.jsonFlag(cmd)
 }
 
-func (a *app) toldCall(one bridge.ToolCall) error {
+func (a *app) toldCall(one proto.ToolCall) error {
 	if a.json {
 		return a.printJSON(one)
 	}
@@ -186,7 +185,7 @@ func (a *app) toldCall(one bridge.ToolCall) error {
 }
 
 // completeCalls suggests a container, and then its calls in a state.
-func (a *app) completeCalls(state bridge.State) cobra.CompletionFunc {
+func (a *app) completeCalls(state proto.ToolCallState) cobra.CompletionFunc {
 	return a.completeWithin(func(ctx context.Context, c *client.Client, container string) (all []cobra.Completion) {
 		list, _ := c.ToolCalls(ctx, container, client.CallFilter{State: string(state)})
 		for _, one := range list {

@@ -17,9 +17,7 @@ import (
 	"time"
 
 	"berth/client"
-	"berth/code"
 	"berth/proto"
-	"berth/session"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -212,7 +210,7 @@ func TestProgressOfAnImport(t *testing.T) {
 	if p.step != "sending" || sending == nil {
 		t.Fatalf("the step is %q", p.step)
 	}
-	p.image(session.ImageProgress{Stage: "unpacking", Done: 1})
+	p.image(proto.ImageProgress{Stage: "unpacking", Done: 1})
 	unpacking := p.bar
 	io.Copy(io.Discard, in)
 	if p.step != "unpacking" || p.bar != unpacking {
@@ -316,10 +314,10 @@ func TestFiguresThatCannotBeWritten(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		var out, said bytes.Buffer
 		a := &app{stdout: &out, stderr: &said}
-		res := code.Outcome{Results: []string{"42"}, Rich: []code.Bundle{
+		res := proto.Outcome{Results: []string{"42"}, Rich: []proto.Bundle{
 			{"image/svg+xml": json.RawMessage(`"<svg/>"`)}}}
 		if failed {
-			res.Error, res.ErrorDetail = "ZeroDivisionError", &code.ErrorDetail{}
+			res.Error, res.ErrorDetail = "ZeroDivisionError", &proto.ErrorDetail{}
 		}
 		err := a.outcome(res, filepath.Join(t.TempDir(), "gone"), nil)
 		if status := a.report(err); status != map[bool]int{false: 125, true: 1}[failed] || out.String() != "42\n" ||

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"berth/client"
-	"berth/code"
 	"berth/proto"
 
 	"github.com/spf13/cobra"
@@ -32,7 +31,7 @@ variables for the next one. The code is FILE, the text of -c, or standard input.
 and 125 if what it printed did not all come: the daemon keeps 1 MiB of each stream. Long output belongs into files of $OUTPUT_DIR.
 Without --context nothing is printed before the code ends, and an interrupt loses all of it; cells are printed as they run.
 
-Languages: ` + strings.Join(code.Languages(), ", ") +
+Languages: ` + strings.Join(proto.CodeLanguages, ", ") +
 			`. Without --language the name of FILE tells it; otherwise it is python.`,
 		Example: `  berth code -c '6*7'
   berth code --figures . plot.py
@@ -44,7 +43,7 @@ Languages: ` + strings.Join(code.Languages(), ", ") +
 		return a.runCode(ctx, c, f, args)
 	})
 	f.register(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("language", cobra.FixedCompletions(code.Languages(),
+	_ = cmd.RegisterFlagCompletionFunc("language", cobra.FixedCompletions(proto.CodeLanguages,
 		cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
 	return a.jsonFlag(a.quietFlag(cmd, "print nothing of berth's own"))
@@ -97,10 +96,10 @@ func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args 
 		language = byExtension[strings.ToLower(filepath.Ext(file))]
 	}
 	if f.context != "" {
-		return a.runCell(ctx, c, f, container, code.Cell{Code: text, Language: language,
+		return a.runCell(ctx, c, f, container, proto.Cell{Code: text, Language: language,
 			TimeoutSeconds: f.timeout.Seconds()})
 	}
-	req := code.Program{Code: text, Language: language, Container: container, Image: f.image,
+	req := proto.Program{Code: text, Language: language, Container: container, Image: f.image,
 		Network: f.network.request(), TimeoutSeconds: f.timeout.Seconds()}
 	if req.Env, err = parseEnv(f.env); err != nil {
 		return err
@@ -171,7 +170,7 @@ func (f *codeFlags) source(file string) (string, error) {
 		in = opened
 	}
 	// One byte more than allowed has the daemon's own words for what is too large.
-	text, err := io.ReadAll(io.LimitReader(in, code.MaxCode+1))
+	text, err := io.ReadAll(io.LimitReader(in, proto.MaxCode+1))
 	return string(text), err
 }
 
@@ -188,7 +187,7 @@ func (f *codeFlags) makeRoom() error {
 }
 
 // runCell runs the code in a context, and prints as it goes.
-func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, container string, cell code.Cell) error {
+func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, container string, cell proto.Cell) error {
 	if len(f.env)+len(f.secrets) > 0 || f.image != "" || !f.network.request().IsZero() {
 		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow "+
 			"are for a fresh interpreter; leave them out with --context")
@@ -197,7 +196,7 @@ func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, conta
 		return err
 	}
 	print := a.printer()
-	res, err := c.RunCell(ctx, container, f.context, cell, func(p code.Progress) error {
+	res, err := c.RunCell(ctx, container, f.context, cell, func(p proto.Progress) error {
 		return print.event(proto.Event{Type: proto.EventType(p.Type), Stream: p.Stream, Offset: p.Offset,
 			Until: p.Until, Data: p.Data, DataBase64: p.DataBase64})
 	})
@@ -209,7 +208,7 @@ func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, conta
 
 // outcome prints what became of code, saves its figures, and is the exit status. Figures come last: one that cannot
 // be written takes nothing else away, and the status stays the code's own where it failed.
-func (a *app) outcome(res code.Outcome, figures string, printed *printer) error {
+func (a *app) outcome(res proto.Outcome, figures string, printed *printer) error {
 	err := a.printOutcome(res, printed)
 	lost := a.saveFigures(res, figures)
 	var exit exitError
@@ -224,7 +223,7 @@ func (a *app) outcome(res code.Outcome, figures string, printed *printer) error 
 }
 
 // printOutcome prints what became of code, its output too unless printed has done that, and is the exit status.
-func (a *app) printOutcome(res code.Outcome, printed *printer) error {
+func (a *app) printOutcome(res proto.Outcome, printed *printer) error {
 	if a.json {
 		if err := a.printJSON(res); err != nil {
 			return err
@@ -265,7 +264,7 @@ func (a *app) printOutcome(res code.Outcome, printed *printer) error {
 }
 
 // printLogs prints all that code has printed, each stream to its own.
-func (a *app) printLogs(logs code.Logs) error {
+func (a *app) printLogs(logs proto.Logs) error {
 	if _, err := io.WriteString(a.stdout, strings.Join(logs.Stdout, "")); err != nil {
 		return err
 	}
@@ -283,7 +282,7 @@ func cleaned(s string) string {
 }
 
 // failed is the exit status of code: its own, or 1.
-func failed(res code.Outcome) error {
+func failed(res proto.Outcome) error {
 	switch d := res.ErrorDetail; {
 	case d == nil:
 		return nil
@@ -297,7 +296,7 @@ func failed(res code.Outcome) error {
 var imageTypes = map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg"}
 
 // saveFigures writes the images among the results into a directory that is there, and names each file.
-func (a *app) saveFigures(res code.Outcome, dir string) error {
+func (a *app) saveFigures(res proto.Outcome, dir string) error {
 	if dir == "" {
 		return nil
 	}

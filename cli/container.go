@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"berth/client"
-	"berth/code"
 	"berth/proto"
 
 	"github.com/spf13/cobra"
@@ -338,7 +337,7 @@ func atWork(ctx context.Context, c *client.Client, id string) error {
 	}
 	all, err := c.Contexts(ctx, id)
 	for _, one := range all {
-		if one.State == code.StateBusy {
+		if one.State == proto.ContextBusy {
 			return &hintError{
 				proto.Errorf(proto.Conflict, "", id, "container %s runs a cell in its context %s", id, one.Name),
 				fmt.Sprintf("`berth contexts interrupt %s %s` ends it; `berth rm -f` too", id, one.Name),

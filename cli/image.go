@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 
 	"berth/client"
+	"berth/proto"
 	sandboximage "berth/sandbox-image"
-	"berth/session"
 
 	"github.com/spf13/cobra"
 )
@@ -163,17 +163,17 @@ func (a *app) printLayers(r sandboximage.Result) {
 // hasImage finds an image that the daemon has under this name already.
 // Sending an image of hundreds of megabytes to find that it is there already would make every
 // build slow.
-func (a *app) hasImage(ctx context.Context, c *client.Client, name, digest string) (session.Image, bool) {
+func (a *app) hasImage(ctx context.Context, c *client.Client, name, digest string) (proto.Image, bool) {
 	list, err := c.Images(ctx)
 	if err != nil {
-		return session.Image{}, false // the import will say why
+		return proto.Image{}, false // the import will say why
 	}
 	for _, img := range list {
 		if img.Digest == digest && img.Name == name {
 			return img, true
 		}
 	}
-	return session.Image{}, false
+	return proto.Image{}, false
 }
 
 // imageImportCommand is `berth image import`.
@@ -225,7 +225,7 @@ func (a *app) importArchive(ctx context.Context, c *client.Client, name, path st
 }
 
 // printImage prints an image's name, which is what `berth run --image` takes.
-func (a *app) printImage(img session.Image) error {
+func (a *app) printImage(img proto.Image) error {
 	if a.json {
 		return a.printJSON(img)
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"berth/session"
+	"berth/proto"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
@@ -103,7 +103,7 @@ func (p *progress) clear() {
 }
 
 // image shows a step of an import or a pull, as the daemon tells it.
-func (p *progress) image(s session.ImageProgress) {
+func (p *progress) image(s proto.ImageProgress) {
 	if s.Stage == "done" { // its name is what is printed then
 		return
 	}

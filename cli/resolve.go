@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"berth/client"
-	"berth/code"
 	"berth/proto"
 )
 
@@ -160,7 +159,7 @@ func newest(container string, list []proto.Exec) (string, error) {
 // theirs.
 func interpreter(e proto.Exec) bool {
 	words := strings.Split(e.Command, " ")
-	if e.Background || len(words) < 3 || !slices.Contains(code.Languages(), words[0]) {
+	if e.Background || len(words) < 3 || !slices.Contains(proto.CodeLanguages, words[0]) {
 		return false
 	}
 	return len(words) == 3 && words[1] == "context" || strings.Join(words[1:], " ") == "interpreter for run_code"

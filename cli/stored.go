@@ -11,7 +11,6 @@ import (
 
 	"berth/client"
 	"berth/proto"
-	"berth/tools/toolstore"
 
 	"github.com/spf13/cobra"
 )
@@ -44,7 +43,7 @@ func (a *app) storedListCommand() *cobra.Command {
 }
 
 // printTools prints tools, or versions of one, in the form that was asked for.
-func (a *app) printTools(list []toolstore.Tool) error {
+func (a *app) printTools(list []proto.Tool) error {
 	rows := make([][]string, len(list))
 	for i, t := range list {
 		approval := t.ApprovalAction
@@ -80,7 +79,7 @@ func (a *app) storedCreateCommand() *cobra.Command {
 }
 
 // toldTool prints what became of a tool; notes are for people.
-func (a *app) toldTool(t toolstore.Tool) error {
+func (a *app) toldTool(t proto.Tool) error {
 	if a.json {
 		return a.printJSON(t)
 	}
@@ -161,7 +160,7 @@ func (a *app) storedRemoveCommand() *cobra.Command {
 // storedRunCommand is `berth tools run`. What the tool gave back goes to standard output, its logs and what went
 // wrong to standard error.
 func (a *app) storedRunCommand() *cobra.Command {
-	var req toolstore.RunRequest
+	var req proto.ToolRunRequest
 	var input string
 	cmd := &cobra.Command{
 		Use: "run [flags] TOOL", Short: "Run a tool and print what it gives back", Args: takes(1, 1),
@@ -217,7 +216,7 @@ func readInput(text string) (json.RawMessage, error) {
 }
 
 // toldRun prints a run. Its failure is the command's status, as that of a program is.
-func (a *app) toldRun(run toolstore.Run) error {
+func (a *app) toldRun(run proto.ToolRun) error {
 	if a.json {
 		if err := a.printJSON(run); err != nil {
 			return err
@@ -225,15 +224,15 @@ func (a *app) toldRun(run toolstore.Run) error {
 	} else if err := a.printRun(run); err != nil {
 		return err
 	}
-	if run.State.Over() && run.State != toolstore.StateSucceeded {
+	if run.State.Over() && run.State != proto.RunSucceeded {
 		return exitError{1}
 	}
 	return nil
 }
 
-func (a *app) printRun(run toolstore.Run) error {
+func (a *app) printRun(run proto.ToolRun) error {
 	if !run.State.Over() {
-		if run.State == toolstore.StateParked {
+		if run.State == proto.RunParked {
 			fmt.Fprintf(a.stderr, "the run waits for approval: berth tools approve %s\n", run.ID)
 		}
 		return a.ids(run.ID)
@@ -296,13 +295,13 @@ func (a *app) runsCommand() *cobra.Command {
 }
 
 func stateNames() (all []cobra.Completion) {
-	for _, s := range toolstore.States {
+	for _, s := range proto.ToolRunStates {
 		all = append(all, string(s))
 	}
 	return all
 }
 
-func (a *app) printRuns(list []toolstore.Run) error {
+func (a *app) printRuns(list []proto.ToolRun) error {
 	rows := make([][]string, len(list))
 	for i, r := range list {
 		what := string(r.Output)
@@ -320,7 +319,7 @@ func (a *app) approveCommand() *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use: "approve [flags] RUN", Short: "Let a run begin that waits for approval", Args: takes(1, 1),
-		ValidArgsFunction: a.completeRuns(toolstore.StateParked),
+		ValidArgsFunction: a.completeRuns(proto.RunParked),
 		Long: "Let a run begin that waits for approval. The approval is for this one run, and goes into the audit " +
 			"log with the API key.",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
@@ -340,10 +339,10 @@ func (a *app) approveCommand() *cobra.Command {
 
 // refuseCommand is `berth tools refuse`.
 func (a *app) refuseCommand() *cobra.Command {
-	var why toolstore.Refusal
+	var why proto.Refusal
 	cmd := &cobra.Command{
 		Use: "refuse [flags] RUN", Short: "End a run that waits for approval", Args: takes(1, 1),
-		ValidArgsFunction: a.completeRuns(toolstore.StateParked),
+		ValidArgsFunction: a.completeRuns(proto.RunParked),
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
 			run, err := c.RefuseToolRun(ctx, args[0], why)
 			if err != nil {
@@ -375,7 +374,7 @@ func (a *app) completeTools(cmd *cobra.Command, args []string, toComplete string
 }
 
 // completeRuns suggests runs in a state.
-func (a *app) completeRuns(state toolstore.State) cobra.CompletionFunc {
+func (a *app) completeRuns(state proto.ToolRunState) cobra.CompletionFunc {
 	return a.suggest(func(ctx context.Context, c *client.Client, args []string) (all []cobra.Completion) {
 		if len(args) > 0 {
 			return nil

@@ -3,7 +3,7 @@ package client
 import (
 	"context"
 
-	"berth/tools/bridge"
+	"berth/proto"
 )
 
 // A CallFilter chooses calls that code made; zero fields choose all.
@@ -13,29 +13,29 @@ type CallFilter struct {
 }
 
 // ToolCalls lists the newest calls that a container's code made.
-func (c *Client) ToolCalls(ctx context.Context, container string, f CallFilter) ([]bridge.ToolCall, error) {
+func (c *Client) ToolCalls(ctx context.Context, container string, f CallFilter) ([]proto.ToolCall, error) {
 	q := chosen(map[string]string{"state": f.State, "exec": f.Exec}, f.Limit)
 	var list struct {
-		Data []bridge.ToolCall `json:"data"`
+		Data []proto.ToolCall `json:"data"`
 	}
 	err := c.get(ctx, at("containers", container, "tool_calls"), q, &list)
 	return list.Data, err
 }
 
 // ToolCall describes a call.
-func (c *Client) ToolCall(ctx context.Context, container, id string) (one bridge.ToolCall, err error) {
+func (c *Client) ToolCall(ctx context.Context, container, id string) (one proto.ToolCall, err error) {
 	err = c.get(ctx, at("containers", container, "tool_calls", id), nil, &one)
 	return one, err
 }
 
 // ApproveToolCall lets a parked call be made.
-func (c *Client) ApproveToolCall(ctx context.Context, container, id string) (one bridge.ToolCall, err error) {
+func (c *Client) ApproveToolCall(ctx context.Context, container, id string) (one proto.ToolCall, err error) {
 	err = c.post(ctx, at("containers", container, "tool_calls", id, "approve"), nil, &one)
 	return one, err
 }
 
 // RefuseToolCall ends a parked call.
-func (c *Client) RefuseToolCall(ctx context.Context, container, id string, why bridge.Refusal) (one bridge.ToolCall,
+func (c *Client) RefuseToolCall(ctx context.Context, container, id string, why proto.Refusal) (one proto.ToolCall,
 	err error) {
 	err = c.post(ctx, at("containers", container, "tool_calls", id, "refuse"), why, &one)
 	return one, err

@@ -1,9 +1,25 @@
-// Package client speaks berth's HTTP API: the native edge and the Files API.
+// Package client is a Go client for berth's HTTP API: the native edge, the Files API and the Skills API.
 //
-// Every method is one request, or one page after the other for lists. What the daemon refuses comes back as
-// *proto.Error, with the daemon's own code and words; a daemon that does not answer at all is a *DialError. Nothing
-// is repeated here, as the API's POSTs do work that must not be done twice; but for a piece of standard input that
-// the daemon refused to take yet.
+// It imports package proto, which has the wire types, and no other package of berth. The command line uses it too.
+//
+// # Requests
+//
+// New makes a Client for one daemon. Each method sends one request; methods that return a list read all its pages.
+// Live opens a websocket on which commands run with live input and output. A Client is safe for concurrent use.
+// Cancel a request through its context.
+//
+// # Errors
+//
+// An error that the daemon answers with is a *proto.Error with the daemon's code and message. It is a *MissingError
+// if something does not exist. Other errors are:
+//
+//   - *DialError: no daemon answers at the host.
+//   - *UntrustedError: the daemon's certificate is not trusted.
+//   - *proto.Error with code Unavailable: the connection broke.
+//
+// The client repeats no request, because a repeated POST could do its work twice. Set an idempotency key in
+// proto.CreateContainer or proto.Cmd to retry safely. The only exception is Stdin: it sends a piece of input again if
+// the daemon refused it for its rate limit.
 package client
 
 import (

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"berth/proto"
-	"berth/session"
 
 	"github.com/gorilla/websocket"
 )
@@ -186,7 +185,7 @@ func TestImageLines(t *testing.T) {
 	} {
 		seen := 0
 		img, err := answering(t, 200, body).ImportImage(t.Context(), "n", strings.NewReader("x"), 1,
-			func(p session.ImageProgress) {
+			func(p proto.ImageProgress) {
 				if seen++; p.Stage != "importing" || p.Total != 2 {
 					t.Errorf("progress %+v", p)
 				}

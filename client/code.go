@@ -7,12 +7,11 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"berth/code"
 	"berth/proto"
 )
 
 // RunCode runs code afresh.
-func (c *Client) RunCode(ctx context.Context, req code.Program) (res code.Outcome, err error) {
+func (c *Client) RunCode(ctx context.Context, req proto.Program) (res proto.Outcome, err error) {
 	err = c.post(ctx, at("run_code"), req, &res)
 	return res, err
 }
@@ -21,8 +20,8 @@ func (c *Client) RunCode(ctx context.Context, req code.Program) (res code.Outcom
 const maxProgress = 256 << 20
 
 // RunCell runs code in a context. Each gets what it prints while it runs.
-func (c *Client) RunCell(ctx context.Context, container, name string, req code.Cell, each func(code.Progress) error) (
-	res code.Outcome, err error) {
+func (c *Client) RunCell(ctx context.Context, container, name string, req proto.Cell, each func(proto.Progress) error) (
+	res proto.Outcome, err error) {
 	answer, err := c.send(ctx, request{method: http.MethodPost, path: at("containers", container, "contexts", name,
 		"run"), body: req, header: map[string]string{"Accept": "text/event-stream"}})
 	if err != nil {
@@ -36,7 +35,7 @@ func (c *Client) RunCell(ctx context.Context, container, name string, req code.C
 		if !ok {
 			continue
 		}
-		var p code.Progress
+		var p proto.Progress
 		if err := json.Unmarshal(data, &p); err != nil {
 			return res, err
 		}
@@ -58,9 +57,9 @@ func (c *Client) RunCell(ctx context.Context, container, name string, req code.C
 }
 
 // Contexts lists a container's contexts, by name.
-func (c *Client) Contexts(ctx context.Context, container string) ([]code.Context, error) {
+func (c *Client) Contexts(ctx context.Context, container string) ([]proto.CodeContext, error) {
 	var page struct {
-		Data []code.Context `json:"data"`
+		Data []proto.CodeContext `json:"data"`
 	}
 	err := c.get(ctx, at("containers", container, "contexts"), nil, &page)
 	return page.Data, err

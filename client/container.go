@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"berth/proto"
-	"berth/session"
 )
 
 // pageSize is how many items one request of a list asks for: the most that the API gives.
@@ -119,9 +118,9 @@ func (c *Client) Delete(ctx context.Context, id string, keepWorkspace bool) (d D
 }
 
 // Workspaces lists those of this key.
-func (c *Client) Workspaces(ctx context.Context) ([]session.Workspace, error) {
+func (c *Client) Workspaces(ctx context.Context) ([]proto.Workspace, error) {
 	var list struct {
-		Data []session.Workspace `json:"data"`
+		Data []proto.Workspace `json:"data"`
 	}
 	err := c.get(ctx, at("workspaces"), nil, &list)
 	return list.Data, err

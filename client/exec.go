@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"berth/artifacts"
 	"berth/proto"
 )
 
@@ -138,9 +137,9 @@ func (c *Client) Logs(ctx context.Context, container, exec, stream string) (body
 }
 
 // Jobs lists the jobs in a container's workspace.
-func (c *Client) Jobs(ctx context.Context, container string) ([]artifacts.Summary, error) {
+func (c *Client) Jobs(ctx context.Context, container string) ([]proto.JobSummary, error) {
 	var list struct {
-		Data []artifacts.Summary `json:"data"`
+		Data []proto.JobSummary `json:"data"`
 	}
 	err := c.get(ctx, at("containers", container, "jobs"), nil, &list)
 	return list.Data, err

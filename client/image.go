@@ -10,13 +10,12 @@ import (
 	"net/url"
 
 	"berth/proto"
-	"berth/session"
 )
 
 // Images lists the daemon's images.
-func (c *Client) Images(ctx context.Context) ([]session.Image, error) {
+func (c *Client) Images(ctx context.Context) ([]proto.Image, error) {
 	var list struct {
-		Data []session.Image `json:"data"`
+		Data []proto.Image `json:"data"`
 	}
 	err := c.get(ctx, at("images"), nil, &list)
 	return list.Data, err
@@ -25,7 +24,7 @@ func (c *Client) Images(ctx context.Context) ([]session.Image, error) {
 // ImportImage sends an OCI or Docker archive of size bytes (0: unknown). An empty name takes the
 // archive's own.
 func (c *Client) ImportImage(ctx context.Context, name string, archive io.Reader, size int64,
-	progress func(session.ImageProgress)) (session.Image, error) {
+	progress func(proto.ImageProgress)) (proto.Image, error) {
 	q := url.Values{}
 	if name != "" {
 		q.Set("name", name)
@@ -35,7 +34,7 @@ func (c *Client) ImportImage(ctx context.Context, name string, archive io.Reader
 }
 
 // PullImage has the daemon fetch an image from its registry.
-func (c *Client) PullImage(ctx context.Context, ref string, progress func(session.ImageProgress)) (session.Image,
+func (c *Client) PullImage(ctx context.Context, ref string, progress func(proto.ImageProgress)) (proto.Image,
 	error) {
 	body := struct {
 		Ref string `json:"ref"`
@@ -52,14 +51,14 @@ func (c *Client) RemoveImage(ctx context.Context, ref string) error {
 
 // An imageLine is one line of an import's or pull's answer: progress, or how it ended.
 type imageLine struct {
-	session.ImageProgress
-	Image *session.Image `json:"image"`
-	Error *proto.Error   `json:"error"`
+	proto.ImageProgress
+	Image *proto.Image `json:"image"`
+	Error *proto.Error `json:"error"`
 }
 
 // imageStream reads an answer of lines until the one that has the image or the error. An answer without either was
 // cut off.
-func (c *Client) imageStream(ctx context.Context, r request, progress func(session.ImageProgress)) (img session.Image,
+func (c *Client) imageStream(ctx context.Context, r request, progress func(proto.ImageProgress)) (img proto.Image,
 	err error) {
 	res, err := c.send(ctx, r)
 	if err != nil {

@@ -7,32 +7,32 @@ import (
 	"net/url"
 	"strconv"
 
-	"berth/tools/toolstore"
+	"berth/proto"
 )
 
 // CreateTool stores a tool; body is its JSON.
-func (c *Client) CreateTool(ctx context.Context, body json.RawMessage) (t toolstore.Tool, err error) {
+func (c *Client) CreateTool(ctx context.Context, body json.RawMessage) (t proto.Tool, err error) {
 	err = c.post(ctx, at("tools"), body, &t)
 	return t, err
 }
 
 // ChangeTool makes a new version of a tool; body is the JSON of what changes.
-func (c *Client) ChangeTool(ctx context.Context, name string, body json.RawMessage) (t toolstore.Tool, err error) {
+func (c *Client) ChangeTool(ctx context.Context, name string, body json.RawMessage) (t proto.Tool, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPatch, path: at("tools", name), body: body}, &t)
 	return t, err
 }
 
 // Tools lists stored tools, by name.
-func (c *Client) Tools(ctx context.Context) ([]toolstore.Tool, error) {
+func (c *Client) Tools(ctx context.Context) ([]proto.Tool, error) {
 	var list struct {
-		Data []toolstore.Tool `json:"data"`
+		Data []proto.Tool `json:"data"`
 	}
 	err := c.get(ctx, at("tools"), nil, &list)
 	return list.Data, err
 }
 
 // Tool describes a stored tool; version 0 is the current one.
-func (c *Client) Tool(ctx context.Context, name string, version int64) (t toolstore.Tool, err error) {
+func (c *Client) Tool(ctx context.Context, name string, version int64) (t proto.Tool, err error) {
 	q := url.Values{}
 	if version != 0 {
 		q.Set("version", strconv.FormatInt(version, 10))
@@ -42,9 +42,9 @@ func (c *Client) Tool(ctx context.Context, name string, version int64) (t toolst
 }
 
 // ToolVersions lists the versions of a tool, newest first.
-func (c *Client) ToolVersions(ctx context.Context, name string) ([]toolstore.Tool, error) {
+func (c *Client) ToolVersions(ctx context.Context, name string) ([]proto.Tool, error) {
 	var list struct {
-		Data []toolstore.Tool `json:"data"`
+		Data []proto.Tool `json:"data"`
 	}
 	err := c.get(ctx, at("tools", name, "versions"), nil, &list)
 	return list.Data, err
@@ -58,7 +58,7 @@ func (c *Client) DeleteTool(ctx context.Context, name string) error {
 
 // RunTool runs a stored tool and waits for its end, unless it has to wait for approval or is to go on in the
 // background.
-func (c *Client) RunTool(ctx context.Context, name string, req toolstore.RunRequest) (run toolstore.Run, err error) {
+func (c *Client) RunTool(ctx context.Context, name string, req proto.ToolRunRequest) (run proto.ToolRun, err error) {
 	err = c.post(ctx, at("tools", name, "run"), req, &run)
 	return run, err
 }
@@ -70,23 +70,23 @@ type RunFilter struct {
 }
 
 // ToolRuns lists the newest runs of stored tools.
-func (c *Client) ToolRuns(ctx context.Context, f RunFilter) ([]toolstore.Run, error) {
+func (c *Client) ToolRuns(ctx context.Context, f RunFilter) ([]proto.ToolRun, error) {
 	q := chosen(map[string]string{"tool": f.Tool, "state": f.State}, f.Limit)
 	var list struct {
-		Data []toolstore.Run `json:"data"`
+		Data []proto.ToolRun `json:"data"`
 	}
 	err := c.get(ctx, at("tool_runs"), q, &list)
 	return list.Data, err
 }
 
 // ToolRun describes a run.
-func (c *Client) ToolRun(ctx context.Context, id string) (run toolstore.Run, err error) {
+func (c *Client) ToolRun(ctx context.Context, id string) (run proto.ToolRun, err error) {
 	err = c.get(ctx, at("tool_runs", id), nil, &run)
 	return run, err
 }
 
 // AwaitToolRun waits until a run is over, however long that takes.
-func (c *Client) AwaitToolRun(ctx context.Context, id string) (run toolstore.Run, err error) {
+func (c *Client) AwaitToolRun(ctx context.Context, id string) (run proto.ToolRun, err error) {
 	for {
 		err = c.get(ctx, at("tool_runs", id), url.Values{"wait_seconds": {strconv.Itoa(pollSeconds)}}, &run)
 		if err != nil || run.State.Over() {
@@ -96,13 +96,13 @@ func (c *Client) AwaitToolRun(ctx context.Context, id string) (run toolstore.Run
 }
 
 // ApproveToolRun lets a parked run begin.
-func (c *Client) ApproveToolRun(ctx context.Context, id string) (run toolstore.Run, err error) {
+func (c *Client) ApproveToolRun(ctx context.Context, id string) (run proto.ToolRun, err error) {
 	err = c.post(ctx, at("tool_runs", id, "approve"), nil, &run)
 	return run, err
 }
 
 // RefuseToolRun ends a parked run.
-func (c *Client) RefuseToolRun(ctx context.Context, id string, why toolstore.Refusal) (run toolstore.Run, err error) {
+func (c *Client) RefuseToolRun(ctx context.Context, id string, why proto.Refusal) (run proto.ToolRun, err error) {
 	err = c.post(ctx, at("tool_runs", id, "refuse"), why, &run)
 	return run, err
 }

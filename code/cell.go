@@ -169,7 +169,7 @@ func (c *cell) result() Outcome {
 			"of them are kept, and less while the daemon has little room for output", maxResults, maxTold))
 	}
 	if c.failure != nil {
-		res.fail(c.failure.detail())
+		failOutcome(&res, c.failure.detail())
 	}
 	return res
 }
@@ -183,8 +183,8 @@ func (p parts) detail() ErrorDetail {
 	return d
 }
 
-// fail says that the code failed.
-func (r *Outcome) fail(d ErrorDetail) {
+// failOutcome records that the code failed.
+func failOutcome(r *Outcome, d ErrorDetail) {
 	r.ErrorDetail = &d
 	if r.Error = strings.TrimRight(d.Traceback, "\n"); r.Error == "" {
 		r.Error = strings.TrimPrefix(d.Name+": "+d.Message, ": ")

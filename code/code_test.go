@@ -29,9 +29,10 @@ func newBench(t *testing.T, cfg session.Config) bench {
 }
 
 // once runs code afresh and wants an answer.
-func (b bench) once(t *testing.T, req code.Program) (res code.Outcome) {
+func (b bench) once(t *testing.T, req proto.Program) (res code.Outcome) {
 	t.Helper()
-	err := b.run.Once(context.Background(), sessiontest.Owner, req, func(r code.Outcome) error { res = r; return nil })
+	err := b.run.Once(context.Background(), sessiontest.Owner, code.Program{Program: req},
+		func(r code.Outcome) error { res = r; return nil })
 	if err != nil {
 		t.Fatalf("%s: %v", req.Code, err)
 	}
@@ -154,7 +155,7 @@ func TestPrograms(t *testing.T) {
 		"bash": bashPrograms} {
 		t.Run(language, func(t *testing.T) {
 			for text, w := range programs {
-				w.check(t, text, b.once(t, code.Program{Code: text, Language: language, Container: s.ID()}))
+				w.check(t, text, b.once(t, proto.Program{Code: text, Language: language, Container: s.ID()}))
 			}
 		})
 	}
@@ -163,20 +164,21 @@ func TestPrograms(t *testing.T) {
 func TestAFreshRunLeavesNothing(t *testing.T) {
 	b := newBench(t, session.Config{})
 	for _, text := range []string{"1", "1/0", "import os; os._exit(4)"} {
-		if res := b.once(t, code.Program{Code: text}); res.Container != nil {
+		if res := b.once(t, proto.Program{Code: text}); res.Container != nil {
 			t.Errorf("%s: a container that is gone is named: %+v", text, res.Container)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Code: "import time\ntime.sleep(600)"},
+	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Program: proto.Program{Code: "import time\ntime.sleep(600)"}},
 		func(code.Outcome) error { return nil })
 	if err == nil {
 		t.Errorf("a client that went away: %v", err)
 	}
 	func() {
 		defer func() { _ = recover() }()
-		_ = b.run.Once(context.Background(), sessiontest.Owner, code.Program{Code: "1"}, func(code.Outcome) error {
+		one := code.Program{Program: proto.Program{Code: "1"}}
+		_ = b.run.Once(context.Background(), sessiontest.Owner, one, func(code.Outcome) error {
 			panic("the answer")
 		})
 	}()
@@ -191,15 +193,15 @@ func TestASpareIsClaimedOnceAndGoes(t *testing.T) {
 	b := bench{st, r}
 	var execs []string
 	for range 3 {
-		res := b.once(t, code.Program{Code: "print('x' in globals())\nx = 1"})
+		res := b.once(t, proto.Program{Code: "print('x' in globals())\nx = 1"})
 		if strings.Join(res.Logs.Stdout, "") != "False\n" || slices.Contains(execs, res.ExecID) {
 			t.Errorf("%+v after %q", res, execs)
 		}
 		execs = append(execs, res.ExecID)
 	}
 	want{stdout: "a\n", err: "timeout_seconds", name: "timeout"}.check(t, "a timeout",
-		b.once(t, code.Program{Code: "print('a', flush=True)\nimport time\ntime.sleep(600)", TimeoutSeconds: 0.5}))
-	want{err: "status 3", name: "exit"}.check(t, "an exit", b.once(t, code.Program{Code: "import sys\nsys.exit(3)"}))
+		b.once(t, proto.Program{Code: "print('a', flush=True)\nimport time\ntime.sleep(600)", TimeoutSeconds: 0.5}))
+	want{err: "status 3", name: "exit"}.check(t, "an exit", b.once(t, proto.Program{Code: "import sys\nsys.exit(3)"}))
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -212,17 +214,17 @@ func TestATimeoutKeepsWhatWasPrinted(t *testing.T) {
 	b := newBench(t, session.Config{})
 	text := "print('begun', flush=True)\nimport time\ntime.sleep(600)"
 	want{stdout: "begun\n", err: "timeout_seconds", name: "timeout"}.check(
-		t, text, b.once(t, code.Program{Code: text, TimeoutSeconds: 1}))
+		t, text, b.once(t, proto.Program{Code: text, TimeoutSeconds: 1}))
 }
 
 func TestOutputIsBounded(t *testing.T) {
 	b := newBench(t, session.Config{})
-	res := b.once(t, code.Program{Code: "for i in range(300000): print('0123456789')\n7", MaxOutputBytes: 10000})
+	res := b.once(t, proto.Program{Code: "for i in range(300000): print('0123456789')\n7", MaxOutputBytes: 10000})
 	if n := len(strings.Join(res.Logs.Stdout, "")); n < 9000 || n > 80000 || !res.Truncated ||
 		!slices.Equal(res.Results, []string{"7"}) {
 		t.Errorf("%d bytes, truncated %v, results %q", n, res.Truncated, res.Results)
 	}
-	res = b.once(t, code.Program{Code: "'x' * 50_000_000"})
+	res = b.once(t, proto.Program{Code: "'x' * 50_000_000"})
 	if n := len(res.Results[0]); n < 1<<20 || n > 2<<20 {
 		t.Errorf("a result of %d bytes", n)
 	}
@@ -247,7 +249,7 @@ func TestContextsKeepVariables(t *testing.T) {
 		step.want.check(t, step.text, b.cell(t, s, "main", step.text))
 	}
 	if list, err := b.run.List(sessiontest.Owner, s.ID()); err != nil || len(list) != 1 || list[0].Name != "main" ||
-		list[0].Cells != 8 || list[0].State != code.StateIdle {
+		list[0].Cells != 8 || list[0].State != proto.ContextIdle {
 		t.Errorf("%+v %v", list, err)
 	}
 }
@@ -378,7 +380,7 @@ func TestInterruptAndTimeoutKeepTheInterpreter(t *testing.T) {
 	}()
 	<-began
 	if info, err := b.run.Interrupt(ctx, sessiontest.Owner, s.ID(), "main"); err != nil ||
-		info.State != code.StateBusy {
+		info.State != proto.ContextBusy {
 		t.Fatalf("%+v %v", info, err)
 	}
 	want{stdout: "on\n", err: "KeyboardInterrupt", name: "KeyboardInterrupt"}.check(t, "an interrupt", <-done)
@@ -456,19 +458,20 @@ func TestWhatIsRefused(t *testing.T) {
 	b := newBench(t, session.Config{})
 	s := b.Create(t, proto.CreateContainer{})
 	ctx := context.Background()
-	for item, req := range map[string]code.Program{
+	for item, req := range map[string]proto.Program{
 		"code":             {},
 		"language":         {Code: "1", Language: "cobol"},
 		"image":            {Code: "1", Container: s.ID(), Image: "base"},
 		"max_output_bytes": {Code: "1", MaxOutputBytes: -1},
 		"timeout_seconds":  {Code: "1", TimeoutSeconds: -1},
 	} {
-		err := b.run.Once(ctx, sessiontest.Owner, req, func(code.Outcome) error { return nil })
+		err := b.run.Once(ctx, sessiontest.Owner, code.Program{Program: req}, func(code.Outcome) error { return nil })
 		if proto.CodeOf(err) != proto.InvalidArgument || proto.AsError(err).Item != item {
 			t.Errorf("%s: %v", item, err)
 		}
 	}
-	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Code: strings.Repeat("#", code.MaxCode+1)},
+	err := b.run.Once(ctx, sessiontest.Owner, code.Program{
+		Program: proto.Program{Code: strings.Repeat("#", proto.MaxCode+1)}},
 		func(code.Outcome) error { return nil })
 	if proto.CodeOf(err) != proto.TooLarge {
 		t.Error(err)
@@ -523,7 +526,7 @@ func TestCutOffByTheEndOfTheDaemon(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		text := "import time\nwith open('/tmp/up', 'w') as up: up.write('up')\ntime.sleep(1000)"
-		ended <- b.run.Once(ctx, sessiontest.Owner, code.Program{Container: s.ID(), Code: text},
+		ended <- b.run.Once(ctx, sessiontest.Owner, code.Program{Program: proto.Program{Container: s.ID(), Code: text}},
 			func(code.Outcome) error { return nil })
 	}()
 	if _, err := s.Run(t.Context(), proto.Cmd{Command: "cat /tmp/up"}); err != nil {
@@ -549,5 +552,11 @@ func TestCutOffByTheEndOfTheDaemon(t *testing.T) {
 	}
 	if !found {
 		t.Error("no exec of the code is known")
+	}
+}
+
+func TestLanguagesAreThoseOfTheWire(t *testing.T) {
+	if !slices.Equal(code.Languages(), proto.CodeLanguages) {
+		t.Errorf("%v and %v", code.Languages(), proto.CodeLanguages)
 	}
 }

@@ -10,26 +10,6 @@ import (
 	"berth/session"
 )
 
-// A Context is what callers see of a named interpreter.
-type Context struct {
-	Name        string     `json:"name"`
-	ContainerID string     `json:"container_id"`
-	Language    string     `json:"language"`
-	State       string     `json:"state"`             // "idle", "busy", or "ended": the next cell begins a fresh interpreter
-	Cells       int        `json:"cells"`             // run by the present interpreter
-	ExecID      string     `json:"exec_id,omitempty"` // of the interpreter; none before the first cell
-	CreatedAt   proto.Time `json:"created_at"`
-	LastUsedAt  proto.Time `json:"last_used_at"`
-	Note        string     `json:"note,omitempty"` // why the last interpreter ended
-}
-
-// The states of a context.
-const (
-	StateIdle  = "idle"
-	StateBusy  = "busy"
-	StateEnded = "ended"
-)
-
 // A NewContext asks for a context.
 type NewContext struct {
 	Name     string            `json:"name"` // 1 to 64 letters, digits, '-' and '_'
@@ -64,7 +44,7 @@ func (n *notebook) info() Context {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	c := Context{
-		Name: n.ask.Name, ContainerID: n.s.ID(), Language: n.lang.name, State: StateIdle,
+		Name: n.ask.Name, ContainerID: n.s.ID(), Language: n.lang.name, State: proto.ContextIdle,
 		CreatedAt: proto.At(n.created), LastUsedAt: proto.At(n.used),
 	}
 	in := n.in
@@ -72,10 +52,10 @@ func (n *notebook) info() Context {
 		c.ExecID, c.Cells = in.exec.ID(), in.sent()
 	}
 	if in != nil && in.over() {
-		c.State, c.Note = StateEnded, in.why()
+		c.State, c.Note = proto.ContextEnded, in.why()
 	}
 	if n.busy {
-		c.State = StateBusy
+		c.State = proto.ContextBusy
 	}
 	return c
 }

@@ -149,7 +149,7 @@ func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd,
 		return Outcome{}, lang.missing(s.Info().Image)
 	}
 	res := c.result()
-	res.describe(*in.last)
+	describeOutcome(&res, *in.last)
 	return res, nil
 }
 
@@ -164,29 +164,29 @@ func (in *interpreter) absent() bool {
 		strings.HasSuffix(x.Stderr, " is missing\n")
 }
 
-// describe adds what the end of its interpreter says about code.
-func (r *Outcome) describe(x proto.ExecResult) {
+// describeOutcome adds what the end of its interpreter says about code.
+func describeOutcome(r *Outcome, x proto.ExecResult) {
 	r.ExecID, r.DurationMS = x.Exec.ID, milliseconds(x.Exec.Duration(time.Time{}))
 	r.Notes = append(r.Notes, x.Notes...)
 	if x.Result.Result != nil {
 		r.Files = append(r.Files, x.Result.Result.Content...)
 	}
-	r.blame(*x.Exec.End)
+	blameInterpreter(r, *x.Exec.End)
 }
 
-// blame says that the interpreter ended, where that was no success, or not by what the code told already.
-func (r *Outcome) blame(end proto.End) {
+// blameInterpreter says that the interpreter ended, where that was no success, or not by what the code told already.
+func blameInterpreter(r *Outcome, end proto.End) {
 	code := end.ReturnCode
 	switch {
 	case end.Reason == proto.EndExit && (code == 0 || r.ErrorDetail != nil):
 		return
 	case end.Reason == proto.EndExit:
-		r.fail(ErrorDetail{Name: "exit", Message: fmt.Sprintf("the code exited with status %d", code),
+		failOutcome(r, ErrorDetail{Name: "exit", Message: fmt.Sprintf("the code exited with status %d", code),
 			ReturnCode: &code})
 	case end.Reason == proto.EndSignal:
-		r.fail(ErrorDetail{Name: "signal", Message: "the interpreter was ended by " + end.Signal, ReturnCode: &code})
+		failOutcome(r, ErrorDetail{Name: "signal", Message: "the interpreter was ended by " + end.Signal, ReturnCode: &code})
 	default:
-		r.fail(ErrorDetail{Name: string(end.Reason), Message: end.Message, ReturnCode: &code})
+		failOutcome(r, ErrorDetail{Name: string(end.Reason), Message: end.Message, ReturnCode: &code})
 	}
 }
 

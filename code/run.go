@@ -9,15 +9,6 @@ import (
 	"berth/session"
 )
 
-// A Cell is code to run in a context.
-type Cell struct {
-	Code           string   `json:"code"`
-	Language       string   `json:"language,omitempty"`         // of a context that is made for it; default python
-	Files          []string `json:"files,omitempty"`            // stored files to put into $INPUT_DIR first
-	TimeoutSeconds float64  `json:"timeout_seconds,omitempty"`  // 0 is the daemon's default for commands
-	MaxOutputBytes int64    `json:"max_output_bytes,omitempty"` // of each stream; 0 is 1 MiB
-}
-
 // Times of a cell that is to end: how long it has to heed an interrupt before its interpreter is ended, and how long
 // after that its end may take.
 const (
@@ -34,7 +25,7 @@ func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Ce
 	if err != nil {
 		return Outcome{}, err
 	}
-	if err := req.check(); err != nil {
+	if err := checkCell(req); err != nil {
 		return Outcome{}, err
 	}
 	n, made, err := r.open(s, NewContext{Name: name, Language: req.Language})
@@ -53,9 +44,9 @@ func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Ce
 	return res, err
 }
 
-func (req Cell) check() error {
-	_, err := Program{Code: req.Code, Language: req.Language, TimeoutSeconds: req.TimeoutSeconds,
-		MaxOutputBytes: req.MaxOutputBytes}.check()
+func checkCell(req Cell) error {
+	_, err := Program{Program: proto.Program{Code: req.Code, Language: req.Language,
+		TimeoutSeconds: req.TimeoutSeconds, MaxOutputBytes: req.MaxOutputBytes}}.check()
 	return err
 }
 
@@ -89,7 +80,7 @@ func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Progr
 		in.obituary(&res)
 	}
 	if why != "" {
-		res.fail(ErrorDetail{Name: why, Message: "the cell ran longer than timeout_seconds", Traceback: tracebackOf(
+		failOutcome(&res, ErrorDetail{Name: why, Message: "the cell ran longer than timeout_seconds", Traceback: tracebackOf(
 			res)})
 	}
 	ref := n.s.Ref()
@@ -206,7 +197,7 @@ func (n *notebook) interrupt(ctx context.Context) error {
 // obituary adds to a result that its interpreter ended.
 func (in *interpreter) obituary(res *Outcome) {
 	if in.last != nil {
-		res.describe(*in.last)
+		describeOutcome(res, *in.last)
 	}
 	res.Notes = append(res.Notes, "the interpreter of this context ended: "+in.why()+"; the next cell begins a "+
 		"fresh one, without what was defined")
@@ -235,7 +226,7 @@ func (c *cell) follow(ctx context.Context, exec string, each func(Progress) erro
 	if each == nil {
 		return nil
 	}
-	if err := each(Progress{Type: ProgressStart, ExecID: exec}); err != nil {
+	if err := each(Progress{Type: proto.ProgressStart, ExecID: exec}); err != nil {
 		return err
 	}
 	return session.FollowOutput(ctx, c.out, exec, func(ev proto.Event) error {

@@ -13,9 +13,6 @@ import (
 	"berth/session"
 )
 
-// MaxCode bounds the code of one run, in bytes.
-const MaxCode = 1 << 20
-
 // maxTimeout is the most time that code may ask for, as commands may.
 const maxTimeout = 24 * time.Hour
 
@@ -156,7 +153,8 @@ func (req Program) Cell() (Cell, error) {
 		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "env", "an interpreter that runs has its "+
 			"environment; create the context with env and secrets")
 	}
-	return Cell{req.Code, req.Language, req.Files, req.TimeoutSeconds, req.MaxOutputBytes}, nil
+	return Cell{Code: req.Code, Language: req.Language, Files: req.Files, TimeoutSeconds: req.TimeoutSeconds,
+		MaxOutputBytes: req.MaxOutputBytes}, nil
 }
 
 // check says what is wrong with a request before anything is made for it.
@@ -188,9 +186,9 @@ func checkCode(code string) error {
 	case strings.TrimSpace(code) == "":
 		return proto.Errorf(proto.InvalidArgument, "", "code",
 			"there is no code to run; set code to the text of a program")
-	case len(code) > MaxCode:
+	case len(code) > proto.MaxCode:
 		return proto.Errorf(proto.TooLarge, "", "code", "the code has %d bytes; %d is the limit; put it into a file "+
-			"of a container and run that", len(code), MaxCode)
+			"of a container and run that", len(code), proto.MaxCode)
 	case strings.ContainsRune(code, 0) || !utf8.ValidString(code):
 		return proto.Errorf(proto.InvalidArgument, "", "code",
 			"the code is no text: it holds a NUL byte, or is not UTF-8")

@@ -162,7 +162,7 @@ func (r *Runner) with(ctx context.Context, sp *spare, req Program) (Outcome, err
 		return Outcome{}, in.err
 	}
 	res := c.result()
-	res.describe(*in.last)
+	describeOutcome(&res, *in.last)
 	res.DurationMS = milliseconds(time.Since(began))
 	return res, nil
 }

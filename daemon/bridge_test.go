@@ -212,13 +212,13 @@ func (h *host) testKilled(t *testing.T, class proto.RuntimeClass) {
 	id := h.container(t, h.grant(class, "/call"))
 	paying := h.code(t, id, `print(call("pay", to="you"))`)
 	held := h.code(t, id, `print(call("hold")["message"])`)
-	one := h.awaitCall(t, id, bridge.StateParked)
-	h.awaitCall(t, id, bridge.StateRunning)
+	one := h.awaitCall(t, id, proto.CallParked)
+	h.awaitCall(t, id, proto.CallRunning)
 	h.Stop(syscall.SIGKILL)
 	if err := h.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if again := h.awaitCall(t, id, bridge.StateParked); again.ID != one.ID || string(again.Input) != `{"to":"you"}` {
+	if again := h.awaitCall(t, id, proto.CallParked); again.ID != one.ID || string(again.Input) != `{"to":"you"}` {
 		t.Fatalf("%+v, %+v before", again, one)
 	}
 	path := "/v1/containers/" + id + "/tool_calls/" + one.ID
@@ -227,7 +227,7 @@ func (h *host) testKilled(t *testing.T, class proto.RuntimeClass) {
 	h.says(t, id, paying, "{'type': 'ValueError', 'message': 'no'}")
 	h.says(t, id, held, "the daemon was restarted while hold ran; whether it did anything is unknown, so it was not "+
 		"called again")
-	if done := call[bridge.ToolCall](t, h.server, 200, "GET", path, ""); done.State != bridge.StateFailed ||
+	if done := call[bridge.ToolCall](t, h.server, 200, "GET", path, ""); done.State != proto.CallFailed ||
 		done.Decision == nil {
 		t.Errorf("%+v", done)
 	}
@@ -239,7 +239,7 @@ func (h *host) testKilled(t *testing.T, class proto.RuntimeClass) {
 }
 
 // awaitCall waits for a call in a state.
-func (h *host) awaitCall(t *testing.T, container string, state bridge.State) bridge.ToolCall {
+func (h *host) awaitCall(t *testing.T, container string, state proto.ToolCallState) bridge.ToolCall {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		list := call[struct{ Data []bridge.ToolCall }](t, h.server, 200, "GET", "/v1/containers/"+container+

@@ -22,7 +22,7 @@ func asJSON(t *testing.T, v any) string {
 }
 
 // runCode runs code afresh in the base image.
-func runCode(t *testing.T, req code.Program) code.Outcome {
+func runCode(t *testing.T, req proto.Program) code.Outcome {
 	t.Helper()
 	return call[code.Outcome](t, base, 200, "POST", "/v1/run_code", asJSON(t, req))
 }
@@ -39,7 +39,7 @@ func TestCodeInContainers(t *testing.T) {
 		{"bash", "echo out; id -un >&2", nil, "out\n"},
 	} {
 		for range 2 { // the second has what was kept ready
-			res := runCode(t, code.Program{Code: c.text, Language: c.language})
+			res := runCode(t, proto.Program{Code: c.text, Language: c.language})
 			if !slices.Equal(res.Results, c.results) && len(res.Results)+len(c.results) > 0 ||
 				strings.Join(res.Logs.Stdout, "") != c.stdout || res.Error != "" {
 				t.Errorf("%s: %+v", c.language, res)
@@ -48,7 +48,7 @@ func TestCodeInContainers(t *testing.T) {
 	}
 	for _, language := range []string{"ts", "r", "java"} {
 		err := call[struct{ Error proto.Error }](t, base, 501, "POST", "/v1/run_code",
-			asJSON(t, code.Program{Code: "1", Language: language})).Error
+			asJSON(t, proto.Program{Code: "1", Language: language})).Error
 		if err.Item != "language" || !strings.Contains(err.Message, "such as full") {
 			t.Errorf("%s in the base image: %+v", language, err)
 		}
@@ -61,7 +61,7 @@ func TestCodeInContainers(t *testing.T) {
 }
 
 func TestRichResultsInContainers(t *testing.T) {
-	res := runCode(t, code.Program{Code: "import pandas as pd\npd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})"})
+	res := runCode(t, proto.Program{Code: "import pandas as pd\npd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})"})
 	var table struct {
 		Columns []struct{ Name, Dtype string }
 		Rows    [][]any
@@ -80,7 +80,7 @@ func TestRichResultsInContainers(t *testing.T) {
 		"import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.title('t');",
 		"import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.show()\nlen(plt.get_fignums());",
 	} {
-		res := runCode(t, code.Program{Code: text})
+		res := runCode(t, proto.Program{Code: text})
 		var png string
 		if len(res.Rich) != 1 || json.Unmarshal(res.Rich[0]["image/png"], &png) != nil ||
 			!strings.HasPrefix(png, "iVBORw0KGgo") || res.Results[0] != "<Figure size 640x480 with 1 Axes>" ||
@@ -151,7 +151,7 @@ var programsOfFull = map[string][]listing{
 func testLanguages(t *testing.T) {
 	for language, programs := range programsOfFull {
 		for _, p := range programs {
-			res := runCode(t, code.Program{Code: p.text, Language: language, Image: "full"})
+			res := runCode(t, proto.Program{Code: p.text, Language: language, Image: "full"})
 			if got := strings.Join(res.Results, "|"); got != p.result ||
 				strings.Join(res.Logs.Stdout, "") != p.stdout || strings.Join(res.Logs.Stderr, "") != p.stderr {
 				t.Errorf("%s: %s\n%+v", language, p.text, res)

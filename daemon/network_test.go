@@ -215,7 +215,7 @@ func (w *internet) testCode(t *testing.T) {
 			t.Errorf("network %q: %+v", network, res)
 		}
 	}
-	ends := map[bool]toolstore.State{false: toolstore.StateFailed, true: toolstore.StateSucceeded}
+	ends := map[bool]proto.ToolRunState{false: proto.RunFailed, true: proto.RunSucceeded}
 	for allowed, want := range ends {
 		name := fmt.Sprintf("fetch_%t", allowed)
 		store(t, w.server, toolstore.NewTool{Name: name, Configuration: toolstore.Configuration{AllowNetwork: allowed,

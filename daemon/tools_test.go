@@ -44,7 +44,7 @@ def run(input):
 // A tool that lacks a program says which image has it. TestFullImage has the same tool there.
 func TestMissingProgram(t *testing.T) {
 	run := mediaProbe(t, "base")
-	if run.State != toolstore.StateFailed || run.Error.Name != "FileNotFoundError" ||
+	if run.State != proto.RunFailed || run.Error.Name != "FileNotFoundError" ||
 		!strings.Contains(run.Error.Message, "the image has no program ffmpeg; the image full has it") {
 		t.Errorf("%+v %+v", run, run.Error)
 	}
@@ -75,7 +75,7 @@ def run(input):
 `, EnvVariables: map[string]string{"PROBE": "value-of-probe"}}})
 	before := own(t)
 	run := call[toolstore.Run](t, base, 200, "POST", "/v1/tools/alone/run", "{}")
-	if run.State != toolstore.StateSucceeded || !strings.Contains(string(run.Output), `"net":"none"`) ||
+	if run.State != proto.RunSucceeded || !strings.Contains(string(run.Output), `"net":"none"`) ||
 		!strings.Contains(string(run.Output), `"init_env":false`) ||
 		!strings.Contains(string(run.Output), `"own":"obe"`) {
 		t.Errorf("%s %+v", run.Output, run.Error)
@@ -90,7 +90,7 @@ func TestToolOutOfMemory(t *testing.T) {
 		Code: "def run(input):\n    x = []\n    while True: x.append(bytearray(1 << 24))"}})
 	c := create(t, base)
 	run := call[toolstore.Run](t, base, 200, "POST", "/v1/tools/hungry/run", `{"container":"`+c.ID+`"}`)
-	if run.State != toolstore.StateFailed || run.Error.Type != "out_of_memory" {
+	if run.State != proto.RunFailed || run.Error.Type != "out_of_memory" {
 		t.Errorf("%+v", run.Error)
 	}
 }
@@ -111,20 +111,20 @@ func TestToolsSurviveTheDaemon(t *testing.T) {
 	input, _ := json.Marshal(map[string]any{"input": map[string]string{"text": "with " + secret}})
 	parked := call[toolstore.Run](t, base, 202, "POST", "/v1/tools/careful/run", string(input))
 	slow := call[toolstore.Run](t, base, 202, "POST", "/v1/tools/slow/run", `{"background":true}`)
-	if parked.State != toolstore.StateParked || slow.State != toolstore.StateRunning {
+	if parked.State != proto.RunParked || slow.State != proto.RunRunning {
 		t.Fatalf("%+v %+v", parked, slow)
 	}
 	base.Stop(syscall.SIGKILL)
 	if err := base.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if run := call[toolstore.Run](t, base, 200, "GET", "/v1/tool_runs/"+slow.ID, ""); run.State != toolstore.StateLost {
+	if run := call[toolstore.Run](t, base, 200, "GET", "/v1/tool_runs/"+slow.ID, ""); run.State != proto.RunLost {
 		t.Errorf("%+v", run)
 	}
 	at := "/v1/tool_runs/" + parked.ID
 	call[toolstore.Run](t, base, 202, "POST", at+"/approve", "")
 	done := call[toolstore.Run](t, base, 200, "GET", at+"?wait_seconds=60", "")
-	if done.State != toolstore.StateSucceeded ||
+	if done.State != proto.RunSucceeded ||
 		string(done.Output) != `{"said":"with [redacted]","secret":"[redacted]"}` ||
 		strings.Join(done.Logs.Stdout, "") != "[redacted]\n" {
 		t.Errorf("%s %s %+v", done.State, done.Output, done.Error)

@@ -166,7 +166,8 @@ func (t *turn) python(ctx context.Context, s *session.Session, c call, ask code.
 // program runs Python that keeps nothing.
 func (t *turn) program(ctx context.Context, s *session.Session, c call, text string, each func(code.Progress) error) (
 	block object) {
-	err := t.g.cfg.Code.Once(ctx, s.Owner(), code.Program{Code: text, Container: s.ID(), Each: each},
+	err := t.g.cfg.Code.Once(ctx, s.Owner(), code.Program{Each: each,
+		Program: proto.Program{Code: text, Container: s.ID()}},
 		func(res code.Outcome) error {
 			block = resultBlock(c, codeResult(res))
 			return nil

@@ -77,3 +77,20 @@ type Container struct {
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds"`
 	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds"`
 }
+
+// A Workspace is a directory tree that outlives containers.
+type Workspace struct {
+	ID          string `json:"id"`
+	CreatedAt   Time   `json:"created_at"`
+	ContainerID string `json:"container_id"` // the container that uses it; "" for none
+	Kept        bool   `json:"kept"`         // it stays when its container is deleted
+}
+
+// A JobSummary is one line of a list of jobs.
+type JobSummary struct {
+	JobID     string `json:"job_id"`
+	CreatedAt Time   `json:"created_at"`
+	UpdatedAt Time   `json:"updated_at"`
+	Files     int    `json:"files"`
+	Bytes     int64  `json:"size_bytes"`
+}

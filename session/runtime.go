@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"time"
 
 	"berth/proto"
 )
@@ -89,19 +88,8 @@ type Images interface {
 	Remove(ctx context.Context, ref string) error
 }
 
-// An Image is one root file system, unpacked and ready.
-type Image struct {
-	Name      string    `json:"name"`       // as given at import or pull
-	Digest    string    `json:"digest"`     // sha256:… of its manifest
-	SizeBytes int64     `json:"size_bytes"` // of its compressed layers
-	CreatedAt time.Time `json:"created_at"` // when it came here
-	Platform  string    `json:"platform"`   // linux/amd64
-}
-
-// ImageProgress is one step of a pull or import, for a progress bar.
-type ImageProgress struct {
-	Stage string `json:"stage"`           // "resolving", "fetching", "importing", "unpacking", "done"
-	Item  string `json:"item,omitempty"`  // a layer's digest, shortened; of resolving, the image's name
-	Done  int64  `json:"done"`            // bytes
-	Total int64  `json:"total,omitempty"` // bytes; 0 when unknown
-}
+// Wire types that runtimes answer with.
+type (
+	Image         = proto.Image
+	ImageProgress = proto.ImageProgress
+)

@@ -12,29 +12,21 @@ import (
 	"berth/state/ledger"
 )
 
-// A Workspace is a tree that outlives containers.
-type Workspace struct {
-	ID          string     `json:"id"`
-	CreatedAt   proto.Time `json:"created_at"`
-	ContainerID string     `json:"container_id"` // that has it now; "" for none
-	Kept        bool       `json:"kept"`         // stays when its container goes
-}
-
-func (w workspaceRecord) info() Workspace {
-	return Workspace{ID: w.ID, CreatedAt: proto.At(w.Created), ContainerID: w.Session, Kept: w.Kept}
+func (w workspaceRecord) info() proto.Workspace {
+	return proto.Workspace{ID: w.ID, CreatedAt: proto.At(w.Created), ContainerID: w.Session, Kept: w.Kept}
 }
 
 // Workspaces lists the owner's, newest first.
-func (ss *Sessions) Workspaces(owner string) []Workspace {
+func (ss *Sessions) Workspaces(owner string) []proto.Workspace {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
-	list := make([]Workspace, 0, len(ss.workspaces))
+	list := make([]proto.Workspace, 0, len(ss.workspaces))
 	for _, w := range ss.workspaces {
 		if w.Owner == owner && !w.going {
 			list = append(list, w.info())
 		}
 	}
-	slices.SortFunc(list, func(a, b Workspace) int { return strings.Compare(b.ID, a.ID) })
+	slices.SortFunc(list, func(a, b proto.Workspace) int { return strings.Compare(b.ID, a.ID) })
 	return list
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"berth/proto"
 	"berth/session/sessiontest"
 	"berth/state/vault"
 	"berth/tools/toolstore"
@@ -98,7 +99,7 @@ func TestStoredToolsWait(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			if list, _, err := s.edge.Tools.Runs(sessiontest.Owner, toolstore.Filter{
-				State: toolstore.StateParked}); err == nil && len(list) == 1 {
+				State: proto.RunParked}); err == nil && len(list) == 1 {
 				return list[0]
 			}
 		}
@@ -135,7 +136,7 @@ func TestStoredToolsWait(t *testing.T) {
 	cancel()
 	<-answer
 	over, err := s.edge.Tools.Await(t.Context(), sessiontest.Owner, run.ID)
-	if err != nil || over.State != toolstore.StateRefused {
+	if err != nil || over.State != proto.RunRefused {
 		t.Errorf("withdrawn: %+v %v", over, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"berth/proto"
 	"berth/tools/toolstore"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -36,7 +37,7 @@ func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToo
 	c.narrator(ctx).during(func() {
 		run, _, err = c.Tools.Run(ctx, c.visit.owner, t.ID, toolstore.RunRequest{Input: c.params.Arguments,
 			Version: t.Version})
-		if err == nil && run.State == toolstore.StateParked {
+		if err == nil && run.State == proto.RunParked {
 			run, err = c.decided(ctx, run)
 		}
 	})
@@ -61,7 +62,7 @@ func (c *call) decided(ctx context.Context, run toolstore.Run) (toolstore.Run, e
 
 // told is a run that is over, as a model reads it.
 func (c *call) told(ctx context.Context, run toolstore.Run) *sdk.CallToolResult {
-	res := &sdk.CallToolResult{IsError: run.State != toolstore.StateSucceeded,
+	res := &sdk.CallToolResult{IsError: run.State != proto.RunSucceeded,
 		Meta: sdk.Meta{metaRun: map[string]any{"id": run.ID, "version": run.Version, "state": run.State}}}
 	out, warned := strings.Join(run.Logs.Stdout, ""), strings.Join(run.Logs.Stderr, "")
 	if res.IsError {

@@ -7,7 +7,6 @@ import (
 
 	"berth/code"
 	"berth/proto"
-	"berth/tools/bridge"
 	"berth/tools/toolstore"
 	"berth/tools/tooluse"
 )
@@ -110,7 +109,7 @@ func bounds(i Info) map[string]schema {
 		"ToolProvider.tools":                   {"maxItems": 128},
 		"ToolSpec.name":                        callable,
 		"ToolSpec.description":                 {"maxLength": 16 << 10},
-		"ToolCall.state":                       {"enum": anys(bridge.States)},
+		"ToolCall.state":                       {"enum": anys(proto.ToolCallStates)},
 		"CreateContainer.idle_timeout_seconds": {"minimum": 0, "maximum": 30 * 24 * 3600},
 		"CreateContainer.max_lifetime_seconds": {"minimum": 0, "maximum": 365 * 24 * 3600},
 		"CreateContainer.runtime_class":        {"enum": []any{"", proto.ClassRunc, proto.ClassGVisor}},
@@ -134,7 +133,7 @@ func bounds(i Info) map[string]schema {
 		"Cmd.max_output_bytes": {"minimum": 0, "maximum": 16 << 20},
 		"Cmd.on_output_limit": {"enum": []any{"", proto.OutputTruncate, proto.OutputFail,
 			proto.OutputWait}},
-		"Program.code": {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL,
+		"Program.code": {"minLength": 1, "maxLength": proto.MaxCode, "pattern": noNUL,
 			"not": schema{"pattern": blank}},
 		"Program.language":         {"enum": languages()},
 		"Program.env":              env,
@@ -145,9 +144,9 @@ func bounds(i Info) map[string]schema {
 		"Program.timeout_seconds":  {"minimum": 0, "maximum": 86400},
 		"Program.max_output_bytes": {"minimum": 0, "maximum": 16 << 20},
 		"Script.language":          {"enum": anys(code.ScriptLanguages)},
-		"Script.code": {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL,
+		"Script.code": {"minLength": 1, "maxLength": proto.MaxCode, "pattern": noNUL,
 			"not": schema{"pattern": blank}},
-		"Cell.code": {"minLength": 1, "maxLength": code.MaxCode, "pattern": noNUL,
+		"Cell.code": {"minLength": 1, "maxLength": proto.MaxCode, "pattern": noNUL,
 			"not": schema{"pattern": blank}},
 		"Cell.language":         {"enum": languages()},
 		"Cell.timeout_seconds":  {"minimum": 0, "maximum": 86400},
@@ -183,7 +182,7 @@ func bounds(i Info) map[string]schema {
 		"RunRequest.input":                {"type": "object"},
 		"RunRequest.version":              {"minimum": 0},
 		"RunRequest.idempotency_key":      retryKey,
-		"Run.state":                       {"enum": anys(toolstore.States)},
+		"Run.state":                       {"enum": anys(proto.ToolRunStates)},
 		"Refusal.reason":                  {"maxLength": 1000},
 		"WindowSize.rows":                 {"minimum": 1, "maximum": 65535},
 		"WindowSize.cols":                 {"minimum": 1, "maximum": 65535},
@@ -282,7 +281,7 @@ func (c catalogue) sealType(t reflect.Type) {
 		return
 	}
 	// Types with JSON of their own are left as they are: their fields are not what is on the wire.
-	if s, named := c.schemas[title(t.Name())]; named && special[t] == nil {
+	if s, named := c.schemas[schemaName(t)]; named && special[t] == nil {
 		s["additionalProperties"] = false
 	}
 	for f := range fieldsOf(t) {

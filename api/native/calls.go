@@ -25,7 +25,7 @@ func (e *edge) callRows() []row {
 			"made, newest first.",
 			query: []param{
 				{name: "state", does: "Only calls in this state; those that wait for a person are parked.",
-					choices: names(anys(bridge.States))},
+					choices: names(anys(proto.ToolCallStates))},
 				{name: "exec", pattern: "^(exec_[0-9A-Za-z]{22})?$", does: "Only calls of this command."},
 				{name: "limit", kind: whole, max: 100, does: "At most so many, 1 to 100; 0 is the default, 20. " +
 					"Fewer come where they are large."},
@@ -100,7 +100,7 @@ func (e *edge) serveTools(c *call) error {
 
 func (e *edge) listCalls(c *call) error {
 	data, more, err := e.Bridge.Calls(c.owner, c.r.PathValue("id"), bridge.Filter{
-		State: bridge.State(c.query.Get("state")), Exec: c.query.Get("exec"), After: c.query.Get("after"),
+		State: proto.ToolCallState(c.query.Get("state")), Exec: c.query.Get("exec"), After: c.query.Get("after"),
 		Limit: int(c.whole("limit")),
 	})
 	if err != nil {

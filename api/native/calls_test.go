@@ -194,8 +194,8 @@ func (s *site) comesBack(t *testing.T, at string, v *server) {
 	}
 	var p callPage
 	s.want(t, "GET", at+"/tool_calls?limit=2", nil, http.StatusOK, &p)
-	if len(p.Data) != 2 || !p.HasMore || p.Data[0].State != bridge.StateSucceeded ||
-		p.Data[1].State != bridge.StateRefused {
+	if len(p.Data) != 2 || !p.HasMore || p.Data[0].State != proto.CallSucceeded ||
+		p.Data[1].State != proto.CallRefused {
 		t.Errorf("%+v", p)
 	}
 	s.want(t, "GET", at+"/tool_calls/"+p.Data[0].ID, nil, http.StatusOK, nil)

@@ -11,7 +11,7 @@ import (
 // Without a container the code has one for itself, which goes once the answer is there. Code in a context is a cell.
 func (e *edge) runCode(c *call) error {
 	var req code.Program
-	if err := api.Decode(c.r, &req); err != nil {
+	if err := api.Decode(c.r, &req.Program); err != nil {
 		return err
 	}
 	answer := func(res code.Outcome) error { return c.atOnce(res) }
@@ -62,12 +62,12 @@ func (e *edge) streamCell(c *call, req code.Cell) error {
 	res, err := e.Code.Cell(c.r.Context(), c.owner, c.r.PathValue("id"), c.r.PathValue("name"), req, send)
 	switch {
 	case err == nil:
-		return send(code.Progress{Type: code.ProgressResult, Result: &res})
+		return send(code.Progress{Type: proto.ProgressResult, Result: &res})
 	case es == nil || es.Context().Err() != nil:
 		return err
 	}
 	api.NoteFailure(c.r.Context(), err)
-	return send(code.Progress{Type: code.ProgressError, Error: proto.AsError(err)})
+	return send(code.Progress{Type: proto.ProgressError, Error: proto.AsError(err)})
 }
 
 // An execution is what the code_executor tool answers.

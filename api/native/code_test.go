@@ -31,13 +31,13 @@ func TestRunCode(t *testing.T) {
 	if c := s.Sessions.Counts(); len(c.ByState) != 0 {
 		t.Errorf("left: %+v", c)
 	}
-	bad := must[code.Outcome](t, s, "POST", "/v1/run_code", code.Program{Code: "print('kept')\n1/0"})
+	bad := must[code.Outcome](t, s, "POST", "/v1/run_code", proto.Program{Code: "print('kept')\n1/0"})
 	if !strings.Contains(bad.Error, "ZeroDivisionError") || bad.ErrorDetail.Name != "ZeroDivisionError" ||
 		!slices.Equal(bad.Logs.Stdout, []string{"kept\n"}) {
 		t.Errorf("%+v", bad)
 	}
 	made := must[code.Outcome](t, s, "POST", "/v1/run_code",
-		code.Program{Code: "import os\nopen(os.environ['OUTPUT_DIR'] + '/o.txt', 'w').write('made')"})
+		proto.Program{Code: "import os\nopen(os.environ['OUTPUT_DIR'] + '/o.txt', 'w').write('made')"})
 	if len(made.Files) != 1 || !proto.ValidID(proto.FilePrefix, made.Files[0].FileID) {
 		t.Errorf("%+v", made)
 	}
@@ -59,7 +59,7 @@ func TestContextsOverHTTP(t *testing.T) {
 	at := s.container(t)
 	contexts := at + "/contexts"
 	if c := must[code.Context](t, s, "POST", contexts, code.NewContext{Name: "main"}); c.Name != "main" ||
-		c.Language != "python" || c.State != code.StateIdle || c.ExecID == "" {
+		c.Language != "python" || c.State != proto.ContextIdle || c.ExecID == "" {
 		t.Errorf("%+v", c)
 	}
 	if res, text := s.do(t, "POST", contexts, `{"name":"main"}`); res.StatusCode != http.StatusConflict {
@@ -67,7 +67,7 @@ func TestContextsOverHTTP(t *testing.T) {
 	}
 	must[code.Outcome](t, s, "POST", contexts+"/main/run", code.Cell{Code: "x = 21"})
 	container := strings.TrimPrefix(at, "/v1/containers/")
-	if res := must[code.Outcome](t, s, "POST", "/v1/run_code", code.Program{Code: "x * 2", Container: container,
+	if res := must[code.Outcome](t, s, "POST", "/v1/run_code", proto.Program{Code: "x * 2", Container: container,
 		Context: "main"}); !slices.Equal(res.Results, []string{"42"}) || res.Context != "main" ||
 		res.Container.ID != container {
 		t.Errorf("%+v", res)
@@ -107,7 +107,7 @@ func TestACellAsItHappens(t *testing.T) {
 		types = append(types, last.Type)
 		out += last.Data
 	}
-	if types[0] != code.ProgressStart || last.Type != code.ProgressResult || !strings.Contains(out, "é\n") ||
+	if types[0] != proto.ProgressStart || last.Type != proto.ProgressResult || !strings.Contains(out, "é\n") ||
 		!slices.Equal(last.Result.Results, []string{"7"}) {
 		t.Errorf("%v %q %+v", types, out, last)
 	}

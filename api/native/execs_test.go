@@ -268,7 +268,7 @@ func TestRunOnce(t *testing.T) {
 		count() != 2 {
 		t.Errorf("%d %s, %d containers", resp.StatusCode, body, count())
 	}
-	if ws := must[page[session.Workspace]](t, s, "GET", "/v1/workspaces", nil).Data; len(ws) != 2 {
+	if ws := must[page[proto.Workspace]](t, s, "GET", "/v1/workspaces", nil).Data; len(ws) != 2 {
 		t.Errorf("%d workspaces", len(ws))
 	}
 }

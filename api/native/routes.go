@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"berth/api"
-	"berth/artifacts"
 	"berth/code"
 	"berth/proto"
 	"berth/session"
@@ -149,7 +148,7 @@ func (e *edge) containerRows() []row {
 			more: "A stopped container is a 409.", answers: ok(proto.Container{}), fails: inGuest}},
 		{"GET", "/v1/workspaces", api.None, e.listWorkspaces, op{id: "listWorkspaces", tag: tag,
 			does:    "List workspaces, newest first.",
-			answers: ok(page[session.Workspace]{}), fails: basic}},
+			answers: ok(page[proto.Workspace]{}), fails: basic}},
 		{"DELETE", "/v1/workspaces/{id}", api.None, e.deleteWorkspace, op{id: "deleteWorkspace", tag: tag,
 			does:    "Remove a workspace that no container has.",
 			answers: ok(deletion{}), fails: append([]int{409}, inOwn...)}},
@@ -252,7 +251,7 @@ func (e *edge) codeRows() []row {
 	return []row{
 		{"POST", "/v1/run_code", api.InBody, e.runCode, op{id: "runCode", tag: tag, does: "Run code and get the value of its " +
 			"last expression.", more: codeMore,
-			body: js(code.Program{}), answers: ok(code.Outcome{}), fails: inGuest}},
+			body: js(proto.Program{}), answers: ok(code.Outcome{}), fails: inGuest}},
 		{"POST", "/v1/code_executor", api.None, e.executeCode, op{id: "executeCode", tag: tag,
 			does: "Run a script as the code_executor tool does, and get one Markdown text.",
 			more: "The script runs as a file, in a container of its own that is deleted afterwards: 15 seconds, and " +
@@ -367,7 +366,7 @@ func (e *edge) jobRows() []row {
 			does: "Put stored files into $INPUT_DIR.",
 			body: js(inputs{}), answers: ok(inputDir{}), fails: inGuest}},
 		{"GET", at, api.InPath, e.listJobs, op{id: "listJobs", tag: tag, does: "List the jobs of a container's workspace, " +
-			"newest first.", answers: ok(page[artifacts.Summary]{}), fails: inBox}},
+			"newest first.", answers: ok(page[proto.JobSummary]{}), fails: inBox}},
 		{"GET", at + "/{job}/manifest", api.InPath, e.jobManifest, op{id: "getManifest", tag: tag,
 			does:    "What a job's directory holds, and which command made it.",
 			answers: ok(proto.Manifest{}), fails: inGuest}},

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"berth/artifacts"
 	"berth/files"
 	"berth/proto"
 	"berth/session"
@@ -69,13 +68,13 @@ func TestContainerLife(t *testing.T) {
 		t.Errorf("deleting a workspace in use: %d %s", res.StatusCode, body)
 	}
 	must[deletedContainer](t, s, "DELETE", "/v1/containers/"+next.ID, nil)
-	if all := must[page[session.Workspace]](t, s, "GET", "/v1/workspaces", nil).Data; len(all) != 1 || !all[0].Kept {
+	if all := must[page[proto.Workspace]](t, s, "GET", "/v1/workspaces", nil).Data; len(all) != 1 || !all[0].Kept {
 		t.Fatalf("workspaces: %+v", all)
 	}
 	if got := must[deletion](t, s, "DELETE", "/v1/workspaces/"+made.WorkspaceID, nil); got.ID != made.WorkspaceID {
 		t.Errorf("%+v", got)
 	}
-	if all := must[page[session.Workspace]](t, s, "GET", "/v1/workspaces", nil).Data; all == nil || len(all) != 0 {
+	if all := must[page[proto.Workspace]](t, s, "GET", "/v1/workspaces", nil).Data; all == nil || len(all) != 0 {
 		t.Errorf("workspaces: %+v", all)
 	}
 }
@@ -384,7 +383,7 @@ func TestJobsAndInputs(t *testing.T) {
 	if len(res.Result.Result.Content) != 1 {
 		t.Fatalf("%+v", res)
 	}
-	jobs := must[page[artifacts.Summary]](t, s, "GET", at+"/jobs", nil).Data
+	jobs := must[page[proto.JobSummary]](t, s, "GET", at+"/jobs", nil).Data
 	if len(jobs) != 1 || jobs[0].JobID != "job-1" {
 		t.Errorf("%+v", jobs)
 	}

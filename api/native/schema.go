@@ -105,7 +105,7 @@ func scalar(k reflect.Kind) schema {
 
 // object is a struct's schema: a reference to the catalogue if the type has a name of its own.
 func (c catalogue) object(t reflect.Type) schema {
-	name := title(t.Name())
+	name := schemaName(t)
 	// Names of generic types have brackets, which no reference may.
 	if name == "" || strings.ContainsRune(name, '[') {
 		return c.fields(t, "")
@@ -115,6 +115,25 @@ func (c catalogue) object(t reflect.Type) schema {
 		c.schemas[name] = c.fields(t, name)
 	}
 	return schema{"$ref": "#/components/schemas/" + name}
+}
+
+// schemaNames are the names in the document of types whose Go name is longer, since package proto has all of them.
+var schemaNames = map[reflect.Type]string{
+	reflect.TypeFor[proto.CodeContext]():       "Context",
+	reflect.TypeFor[proto.JobSummary]():        "Summary",
+	reflect.TypeFor[proto.ToolConfiguration](): "Configuration",
+	reflect.TypeFor[proto.ToolField]():         "Field",
+	reflect.TypeFor[proto.ToolRun]():           "Run",
+	reflect.TypeFor[proto.ToolRunError]():      "RunError",
+	reflect.TypeFor[proto.ToolRunRequest]():    "RunRequest",
+}
+
+// schemaName is the name of a type in the document.
+func schemaName(t reflect.Type) string {
+	if name, ok := schemaNames[t]; ok {
+		return name
+	}
+	return title(t.Name())
 }
 
 // title gives types that are not exported a name like the others: the document knows no packages.

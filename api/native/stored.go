@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"berth/api"
+	"berth/proto"
 	"berth/tools/toolstore"
 )
 
@@ -41,7 +42,7 @@ func (e *edge) toolRows() []row {
 		{"GET", runs, api.None, e.listToolRuns, op{id: "listToolRuns", tag: tag, does: "List runs of tools, newest first.",
 			query: []param{
 				{name: "tool", does: "Only runs of this tool, by name or ID."},
-				{name: "state", does: "Only runs in this state.", choices: names(anys(toolstore.States))},
+				{name: "state", does: "Only runs in this state.", choices: names(anys(proto.ToolRunStates))},
 				{name: "limit", kind: whole, max: 100, does: "At most so many, 1 to 100; 0 is the default, 20. " +
 					"Fewer come where they are large."},
 				{name: "after", pattern: "^(run_[0-9A-Za-z]{22})?$", does: "A run's ID: begin behind it."},
@@ -162,7 +163,7 @@ func (e *edge) runTool(c *call) error {
 
 func (e *edge) listToolRuns(c *call) error {
 	data, more, err := e.Tools.Runs(c.owner, toolstore.Filter{
-		Tool: c.query.Get("tool"), State: toolstore.State(c.query.Get("state")), After: c.query.Get("after"),
+		Tool: c.query.Get("tool"), State: proto.ToolRunState(c.query.Get("state")), After: c.query.Get("after"),
 		Limit: int(c.whole("limit")),
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"berth/code"
+	"berth/proto"
 	"berth/session/sessiontest"
 	"berth/state/vault"
 	"berth/tools/toolstore"
@@ -64,7 +65,7 @@ func TestStoredTools(t *testing.T) {
 		t.Fatalf("%+v", parked)
 	}
 	at := "/v1/tool_runs/" + parked[0].ID
-	if run := must[toolstore.Run](t, s, "POST", at+"/refuse", `{"reason":"no"}`); run.State != toolstore.StateRefused ||
+	if run := must[toolstore.Run](t, s, "POST", at+"/refuse", `{"reason":"no"}`); run.State != proto.RunRefused ||
 		run.Decision.By == "" {
 		t.Errorf("%+v", run)
 	}
@@ -72,14 +73,14 @@ func TestStoredTools(t *testing.T) {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
 	run := must[toolstore.Run](t, s, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"},"version":1}`)
-	if run.State != toolstore.StateFailed || run.Error.Name == "" || run.Version != 1 {
+	if run.State != proto.RunFailed || run.Error.Name == "" || run.Version != 1 {
 		t.Errorf("%+v %+v", run, run.Error)
 	}
 	next := must[toolstore.Run](t, s, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"}}`, "Idempotency-Key",
 		"a-key")
 	must[toolstore.Run](t, s, "POST", "/v1/tool_runs/"+next.ID+"/approve", nil)
 	if run := must[toolstore.Run](t, s, "GET", "/v1/tool_runs/"+next.ID+"?wait_seconds=60",
-		nil); run.State != toolstore.StateFailed || run.Decision == nil {
+		nil); run.State != proto.RunFailed || run.Decision == nil {
 		t.Errorf("%+v", run)
 	}
 	if res, _ := s.do(t, "POST", "/v1/tools/media_probe/run", `{"input":{"path":"/x"}}`, "Idempotency-Key",

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"berth/client"
-	"berth/code"
 	"berth/proto"
 )
 
@@ -15,7 +14,7 @@ import (
 const sum11, value11 = "1+1", "2"
 
 // right wants the value.
-func right(res code.Outcome, err error) error {
+func right(res proto.Outcome, err error) error {
 	if err == nil && !slices.Equal(res.Results, []string{value11}) {
 		err = fmt.Errorf("results %q, error %q", res.Results, res.Error)
 	}
@@ -32,7 +31,7 @@ func (b *bench) code(ctx context.Context, res *Result) error {
 	if err != nil {
 		return err
 	}
-	run := func(ctx context.Context) error { return right(d.RunCode(ctx, code.Program{Code: sum11})) }
+	run := func(ctx context.Context) error { return right(d.RunCode(ctx, proto.Program{Code: sum11})) }
 	if err := run(ctx); err != nil { // from then on a container is kept ready
 		return err
 	}
@@ -91,7 +90,7 @@ func (b *bench) cell(ctx context.Context, res *Result) error {
 	}
 	defer d.leave(ctx)
 	cell := func(ctx context.Context) error {
-		return right(d.RunCode(ctx, code.Program{Code: sum11, Container: id, Context: "bench"}))
+		return right(d.RunCode(ctx, proto.Program{Code: sum11, Container: id, Context: "bench"}))
 	}
 	if err := cell(ctx); err != nil {
 		return err

@@ -139,7 +139,7 @@ func (d *desk) admit(ctx context.Context, c *call, known *record) *Failure {
 	}
 	d.spent[c.key.exec]++
 	c.rec.Holder, c.rec.Shared = to.holder, to.shared
-	if c.rec.State = StateRunning; to.review {
+	if c.rec.State = proto.CallRunning; to.review {
 		return c.park()
 	}
 	c.rec.StartedAt = proto.AtOrNil(d.b.cfg.Now())
@@ -155,7 +155,7 @@ func (c *call) park() *Failure {
 		return fail(ValueError, "each call of %s is read by a person, so its input can have %d bytes at most, not %d",
 			c.rec.Tool, maxReviewed, len(c.input))
 	}
-	c.rec.State, c.rec.ExpiresAt = StateParked, proto.AtOrNil(c.desk.b.cfg.Now().Add(c.desk.b.cfg.ParkTime))
+	c.rec.State, c.rec.ExpiresAt = proto.CallParked, proto.AtOrNil(c.desk.b.cfg.Now().Add(c.desk.b.cfg.ParkTime))
 	hidden := c.desk.s.Hide(string(c.input))
 	if c.rec.Input = json.RawMessage(hidden); !json.Valid(c.rec.Input) {
 		c.rec.Input, _ = json.Marshal(hidden)
@@ -170,14 +170,14 @@ func (c *call) again(known *record) *Failure {
 	switch {
 	case known.Hash != c.hash:
 		return reused(c.key.client)
-	case known.State == StateRefused:
+	case known.State == proto.CallRefused:
 		return known.refusal()
 	case known.State.Over():
 		return fail(RuntimeError, "the call of %s is over, and what came of it is not there any more", known.Tool)
 	}
 	c.rec, c.recorded = *known, true
-	if known.State == StateRunning && !known.Shared {
-		c.rec.State = StateLost
+	if known.State == proto.CallRunning && !known.Shared {
+		c.rec.State = proto.CallLost
 		return fail(RuntimeError, "the daemon was restarted while %s ran; whether it did anything is unknown, so it "+
 			"was not called again", known.Tool)
 	}
@@ -194,7 +194,7 @@ func (d *desk) launch(fresh []*call) {
 			continue
 		}
 		going = append(going, c)
-		if o, ok := c.to.from.(*Offer); ok && c.rec.State == StateRunning {
+		if o, ok := c.to.from.(*Offer); ok && c.rec.State == proto.CallRunning {
 			batches[o] = append(batches[o], c)
 		}
 	}

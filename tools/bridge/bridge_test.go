@@ -301,7 +301,7 @@ func TestEndOfTheCommand(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	one, err := b.GetCall(owner, s.ID(), batch[0].ID)
-	if err != nil || one.State != bridge.StateCanceled {
+	if err != nil || one.State != proto.CallCanceled {
 		t.Errorf("%+v %v", one, err)
 	}
 }

@@ -187,17 +187,17 @@ func (c *call) approved() (*Failure, bool) {
 		return fail(RuntimeError, "nobody waits for the call of %s any more", c.rec.Tool), false
 	}
 	switch r.State {
-	case StateExpired:
+	case proto.CallExpired:
 		c.change(func(mine *record) { *mine = r })
 		return fail(PermissionError, "nobody approved the call of %s in time", r.Tool), false
-	case StateCanceled, StateLost: // by a sweep, before its code came back
+	case proto.CallCanceled, proto.CallLost: // by a sweep, before its code came back
 		c.change(func(mine *record) { *mine = r })
 		return fail(RuntimeError, "the call of %s was given up before it was made", r.Tool), false
-	case StateRefused:
+	case proto.CallRefused:
 		c.change(func(mine *record) { *mine = r })
 		return r.refusal(), false
-	case StateApproved:
-		r.State, r.StartedAt = StateRunning, proto.AtOrNil(c.desk.b.cfg.Now())
+	case proto.CallApproved:
+		r.State, r.StartedAt = proto.CallRunning, proto.AtOrNil(c.desk.b.cfg.Now())
 		c.change(func(mine *record) { *mine = r })
 		if err := c.desk.b.cfg.Ledger.Jot(r.put); err != nil {
 			return fail(RuntimeError, "the call of %s cannot be written down now, so it is not made", r.Tool), false
@@ -210,7 +210,7 @@ func (c *call) approved() (*Failure, bool) {
 // decision is the call as it is once it waits for nobody: a person has decided, or it is too late for that. Its error
 // says that nobody wants it any more.
 func (c *call) decision() (r record, err error) {
-	if c.rec.State != StateParked {
+	if c.rec.State != proto.CallParked {
 		return c.rec, nil
 	}
 	// It may have been decided after it was read, and before it was known here that this is the call.
@@ -218,7 +218,7 @@ func (c *call) decision() (r record, err error) {
 		r, err = findCall(tx, c.rec.ContainerID, c.rec.ID)
 		return err
 	})
-	if err != nil || r.State != StateParked {
+	if err != nil || r.State != proto.CallParked {
 		return r, err
 	}
 	timer := time.NewTimer(r.ExpiresAt.Sub(c.desk.b.cfg.Now()))
@@ -237,16 +237,16 @@ func (c *call) decision() (r record, err error) {
 func (c *call) expire() (r record) {
 	b := c.desk.b
 	err := b.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
-		if r, err = findCall(tx, c.rec.ContainerID, c.rec.ID); err != nil || r.State != StateParked {
+		if r, err = findCall(tx, c.rec.ContainerID, c.rec.ID); err != nil || r.State != proto.CallParked {
 			return err
 		}
-		r.State, r.EndedAt = StateExpired, proto.AtOrNil(b.cfg.Now())
+		r.State, r.EndedAt = proto.CallExpired, proto.AtOrNil(b.cfg.Now())
 		return r.put(tx)
 	})
 	if err != nil { // it is not known what was decided, so it was not approved
 		b.cfg.Log.Error("ending the wait for approval", "call", c.rec.ID, "error", err)
 		r = c.rec
-		r.State = StateExpired
+		r.State = proto.CallExpired
 	}
 	return r
 }
@@ -296,15 +296,15 @@ func (d *desk) finish(c *call, out outcome) {
 	switch {
 	case r.State.Over(): // it is said already
 	case out.failure == nil:
-		r.State = StateSucceeded
+		r.State = proto.CallSucceeded
 	case c.ctx.Err() != nil:
-		r.State = StateCanceled
+		r.State = proto.CallCanceled
 	default:
-		r.State = StateFailed
+		r.State = proto.CallFailed
 	}
 	r.EndedAt, r.ResultBytes = proto.AtOrNil(now), int64(len(out.result))
 	if out.failure != nil {
-		r.Error = &CallError{out.failure.Type, cut(d.s.Hide(out.failure.Message), maxReason)}
+		r.Error = &CallError{Type: out.failure.Type, Message: cut(d.s.Hide(out.failure.Message), maxReason)}
 	}
 	if recorded {
 		if err := d.b.cfg.Ledger.Jot(r.close); err != nil {

@@ -23,9 +23,6 @@ type Failure struct {
 	Message string `json:"message"`
 }
 
-// A CallError is a failure as it is listed, and as a client says it.
-type CallError Failure
-
 // maxMessage bounds a failure's message, in bytes.
 const maxMessage = 8 << 10
 

@@ -21,54 +21,13 @@ const (
 // callPrefix is of the IDs of calls.
 const callPrefix = "call_"
 
-// A State is where a call is.
-type State string
-
-// The states.
-const (
-	StateParked    State = "parked"    // waits for approval
-	StateApproved  State = "approved"  // and its code has yet to come back for it
-	StateRunning   State = "running"   // whoever answers may have it
-	StateSucceeded State = "succeeded" //
-	StateFailed    State = "failed"    // the code got an exception
-	StateRefused   State = "refused"   // by a person
-	StateExpired   State = "expired"   // parked for too long
-	StateCanceled  State = "canceled"  // its code went away
-	StateLost      State = "lost"      // the daemon ended under it; whether the tool did anything is unknown
+// Wire types that this package answers with.
+type (
+	ToolCall  = proto.ToolCall
+	CallError = proto.CallError
+	Decision  = proto.Decision
+	Refusal   = proto.Refusal
 )
-
-// States are all of them.
-var States = []State{StateParked, StateApproved, StateRunning, StateSucceeded, StateFailed, StateRefused, StateExpired,
-	StateCanceled, StateLost}
-
-// Over reports whether nothing will happen to a call any more.
-func (s State) Over() bool { return s != StateParked && s != StateApproved && s != StateRunning }
-
-// A ToolCall is one call as it is listed. Secrets of its container are replaced in all of it.
-type ToolCall struct {
-	ID          string          `json:"id"`
-	ContainerID string          `json:"container_id"`
-	ExecID      string          `json:"exec_id"`
-	Tool        string          `json:"tool"`
-	State       State           `json:"state"`
-	Input       json.RawMessage `json:"input,omitempty"` // of one that needs approval
-	InputBytes  int64           `json:"input_bytes"`
-	ResultBytes int64           `json:"result_bytes"`
-	Error       *CallError      `json:"error,omitempty"`
-	CreatedAt   proto.Time      `json:"created_at"`
-	StartedAt   *proto.Time     `json:"started_at,omitempty"` // when whoever answers could have it
-	EndedAt     *proto.Time     `json:"ended_at,omitempty"`
-	// of one that needs approval: when it is too late for that
-	ExpiresAt *proto.Time `json:"expires_at,omitempty"`
-	Decision  *Decision   `json:"decision,omitempty"`
-}
-
-// A Decision is what a person decided about a call.
-type Decision struct {
-	By     string     `json:"by"` // API key
-	At     proto.Time `json:"at"`
-	Reason string     `json:"reason,omitempty"` // why it was refused
-}
 
 // A record is what the ledger keeps of a call.
 type record struct {
@@ -148,7 +107,7 @@ func (b *Bridge) GetCall(owner, container, id string) (ToolCall, error) {
 
 // A Filter chooses calls. Empty fields choose all.
 type Filter struct {
-	State State
+	State proto.ToolCallState
 	Exec  string
 	After string // a call's ID: those that are older
 	Limit int    // 0 is 20
@@ -191,18 +150,13 @@ func (b *Bridge) Calls(owner, container string, f Filter) (list []ToolCall, more
 	return list, more, err
 }
 
-// A Refusal says why a call is refused.
-type Refusal struct {
-	Reason string `json:"reason,omitempty"`
-}
-
 // maxReason bounds a reason, in bytes.
 const maxReason = 1000
 
 // Approve lets a parked call go on, and gives it as it is then. An approval is for that one call: whoever comes
 // second, or too late, has a conflict.
 func (b *Bridge) Approve(ctx context.Context, owner, container, id string) (ToolCall, error) {
-	return b.decide(ctx, owner, container, id, StateApproved, "")
+	return b.decide(ctx, owner, container, id, proto.CallApproved, "")
 }
 
 // Refuse ends a parked call; its code gets a PermissionError.
@@ -210,11 +164,12 @@ func (b *Bridge) Refuse(ctx context.Context, owner, container, id string, why Re
 	if len(why.Reason) > maxReason {
 		return ToolCall{}, invalid("reason", "reason has %d bytes; %d is the limit", len(why.Reason), maxReason)
 	}
-	return b.decide(ctx, owner, container, id, StateRefused, why.Reason)
+	return b.decide(ctx, owner, container, id, proto.CallRefused, why.Reason)
 }
 
 // decide takes a parked call to another state, once. That is on disk before the code hears of it.
-func (b *Bridge) decide(ctx context.Context, owner, container, id string, to State, reason string) (ToolCall, error) {
+func (b *Bridge) decide(ctx context.Context, owner, container, id string, to proto.ToolCallState, reason string) (
+	ToolCall, error) {
 	d, err := b.find(owner, container)
 	if err != nil {
 		return ToolCall{}, err
@@ -225,11 +180,11 @@ func (b *Bridge) decide(ctx context.Context, owner, container, id string, to Sta
 		if r, err = findCall(tx, d.s.ID(), id); err != nil {
 			return err
 		}
-		if r.State != StateParked || !now.Before(r.ExpiresAt.Time) || !d.runs(r.ExecID) {
+		if r.State != proto.CallParked || !now.Before(r.ExpiresAt.Time) || !d.runs(r.ExecID) {
 			return r.decided()
 		}
 		r.State, r.Decision = to, &Decision{By: proto.Actor(ctx), At: proto.At(now), Reason: d.s.Hide(reason)}
-		if to == StateRefused {
+		if to == proto.CallRefused {
 			r.EndedAt, r.Error = proto.AtOrNil(now), (*CallError)(r.refusal())
 		}
 		return r.put(tx)
@@ -251,7 +206,7 @@ func (r record) refusal() *Failure {
 // decided is the error for a call that is not parked any more.
 func (r record) decided() error {
 	switch {
-	case r.State == StateParked:
+	case r.State == proto.CallParked:
 		return proto.Errorf(proto.Expired, "", r.ID, "call %s waits for approval no more: its command has ended, or "+
 			"its time is over", r.ID)
 	case r.Decision != nil:

@@ -25,10 +25,10 @@ var pay = bridge.Tool{Name: "pay", Approval: proto.ApprovalReview}
 // parked waits for a call that waits for a person.
 func (b *bench) parked(t *testing.T, s *session.Session) bridge.ToolCall {
 	t.Helper()
-	return b.await(t, s, bridge.StateParked)
+	return b.await(t, s, proto.CallParked)
 }
 
-func (b *bench) await(t *testing.T, s *session.Session, state bridge.State) bridge.ToolCall {
+func (b *bench) await(t *testing.T, s *session.Session, state proto.ToolCallState) bridge.ToolCall {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		list, _, err := b.Calls(owner, s.ID(), bridge.Filter{State: state})
@@ -126,7 +126,7 @@ func TestTooLate(t *testing.T) {
 		t, s, `print(call("pay")["error"]["message"])`); out != "nobody approved the call of pay in time\n" {
 		t.Error(out)
 	}
-	one := b.await(t, s, bridge.StateExpired)
+	one := b.await(t, s, proto.CallExpired)
 	if _, err := b.Approve(context.Background(), owner, s.ID(), one.ID); proto.CodeOf(err) != proto.Conflict {
 		t.Errorf("%v", err)
 	}
@@ -147,7 +147,7 @@ os.kill(pid, 9)
 time.sleep(60)`)
 	batch := next(t, o)
 	sessiontest.Bash(t, s, "touch /tmp/go")
-	if got := b.await(t, s, bridge.StateCanceled); got.ID != batch[0].ID {
+	if got := b.await(t, s, proto.CallCanceled); got.ID != batch[0].ID {
 		t.Errorf("%+v", got)
 	}
 	e.Cancel(proto.EndKilled, "it is enough")
@@ -341,7 +341,7 @@ func TestSweep(t *testing.T) {
 	if done, err := b.Sweep(context.Background()); err != nil || done.Ended != 1 {
 		t.Errorf("%+v %v", done, err)
 	}
-	b.await(t, s, bridge.StateCanceled)
+	b.await(t, s, proto.CallCanceled)
 	now = now.Add(8 * 24 * time.Hour)
 	if done, err := b.Sweep(context.Background()); err != nil || done.Forgotten != 1 {
 		t.Errorf("%+v %v", done, err)
@@ -362,7 +362,7 @@ with ThreadPoolExecutor(40) as pool:
 	var list []bridge.ToolCall
 	for end := time.Now().Add(30 * time.Second); len(list) < many &&
 		time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		list, _, _ = b.Calls(owner, s.ID(), bridge.Filter{State: bridge.StateParked, Limit: many})
+		list, _, _ = b.Calls(owner, s.ID(), bridge.Filter{State: proto.CallParked, Limit: many})
 	}
 	b.restart(t)
 	for _, one := range list {
@@ -380,7 +380,7 @@ with ThreadPoolExecutor(40) as pool:
 		t.Error(out)
 	}
 	for _, one := range list {
-		if got, err := b.GetCall(owner, s.ID(), one.ID); err != nil || got.State != bridge.StateRefused ||
+		if got, err := b.GetCall(owner, s.ID(), one.ID); err != nil || got.State != proto.CallRefused ||
 			got.Decision == nil {
 			t.Errorf("%+v %v", got, err)
 		}
@@ -398,9 +398,9 @@ func TestDecidedAtTheLastMoment(t *testing.T) {
 		// the moment is what this is about
 		time.Sleep(time.Until(one.ExpiresAt.Time) - time.Duration(i)*500*time.Microsecond)
 		_, err := b.Approve(context.Background(), owner, s.ID(), one.ID)
-		want, state := "3\n", bridge.StateSucceeded
+		want, state := "3\n", proto.CallSucceeded
 		if err != nil {
-			want, state = "None\n", bridge.StateExpired
+			want, state = "None\n", proto.CallExpired
 		}
 		if out := finish(t, e); out != want {
 			t.Errorf("approving said %v, and the code got %s", err, out)
@@ -417,7 +417,7 @@ func TestOfferTakesAll(t *testing.T) {
 	s := b.create(t, proto.CodeTools{})
 	old := b.offer(t, s, "gateway", time.Minute, add)
 	e := start(t, s, `print(call("add", a=1, b=2)["result"])`)
-	b.await(t, s, bridge.StateRunning)
+	b.await(t, s, proto.CallRunning)
 	answerAll(t, b.offer(t, s, "gateway", time.Minute, add))
 	if batch, err := old.Next(t.Context()); err == nil {
 		t.Errorf("the offer that was replaced gave out %+v", batch)
@@ -487,7 +487,7 @@ func TestResultsOnTheirWay(t *testing.T) {
 	e := start(t, s, `
 lines = post([{"id": f"x{i}", "tool": "fetch", "input": {}} for i in range(40)], again=False)
 print(len(lines), any("result" in l for l in lines), all("result" in l or "not taken yet" in l["error"]["message"] for l in lines))`)
-	one := b.await(t, s, bridge.StateFailed)
+	one := b.await(t, s, proto.CallFailed)
 	close(goOn)
 	if one.Error == nil || !strings.Contains(one.Error.Message, "not taken yet") {
 		t.Errorf("%+v", one)

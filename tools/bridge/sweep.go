@@ -97,20 +97,20 @@ func (b *Bridge) has(r record) bool {
 
 // stale is how a call ends that is live in the ledger and nowhere else, or no state while it may go on: its command
 // runs and may come back for it.
-func (b *Bridge) stale(r record, now time.Time) State {
+func (b *Bridge) stale(r record, now time.Time) proto.ToolCallState {
 	runs := false
 	if s := b.sessions.Any(r.ContainerID); s != nil {
 		runs = b.desk(s).runs(r.ExecID)
 	}
 	switch {
-	case runs && (r.State != StateParked || now.Before(r.ExpiresAt.Time)) || b.has(r):
+	case runs && (r.State != proto.CallParked || now.Before(r.ExpiresAt.Time)) || b.has(r):
 		return ""
-	case r.State == StateRunning:
-		return StateLost
-	case r.State == StateParked && runs:
-		return StateExpired
+	case r.State == proto.CallRunning:
+		return proto.CallLost
+	case r.State == proto.CallParked && runs:
+		return proto.CallExpired
 	}
-	return StateCanceled
+	return proto.CallCanceled
 }
 
 // endStale looks first without writing: mostly there is nothing to do.

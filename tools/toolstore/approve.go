@@ -8,11 +8,6 @@ import (
 	"berth/state/ledger"
 )
 
-// A Refusal says why a run is refused.
-type Refusal struct {
-	Reason string `json:"reason,omitempty"`
-}
-
 // maxReason bounds a reason, in bytes.
 const maxReason = 1000
 
@@ -23,7 +18,7 @@ func (c *Catalog) Approve(ctx context.Context, owner, id string) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
-	if rec.State != StateParked {
+	if rec.State != proto.RunParked {
 		return Run{}, rec.decided()
 	}
 	r, v, err := c.find(owner, rec.ToolID, rec.Version)
@@ -42,7 +37,7 @@ func (c *Catalog) Approve(ctx context.Context, owner, id string) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
-	if rec, err = c.decide(ctx, owner, id, StateRunning, ""); err != nil {
+	if rec, err = c.decide(ctx, owner, id, proto.RunRunning, ""); err != nil {
 		return Run{}, err
 	}
 	c.launch(context.WithoutCancel(ctx), rec, v, env, input)
@@ -54,18 +49,19 @@ func (c *Catalog) Refuse(ctx context.Context, owner, id string, why Refusal) (Ru
 	if len(why.Reason) > maxReason {
 		return Run{}, invalid("reason", "reason has %d bytes; %d is the limit", len(why.Reason), maxReason)
 	}
-	rec, err := c.decide(ctx, owner, id, StateRefused, why.Reason)
+	rec, err := c.decide(ctx, owner, id, proto.RunRefused, why.Reason)
 	return rec.Run, err
 }
 
 // decide takes a parked run to another state, once.
-func (c *Catalog) decide(ctx context.Context, owner, id string, to State, reason string) (rec runRecord, err error) {
+func (c *Catalog) decide(ctx context.Context, owner, id string, to proto.ToolRunState, reason string) (
+	rec runRecord, err error) {
 	now := c.cfg.Now()
 	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
 		if rec, err = findRun(tx, owner, id); err != nil {
 			return err
 		}
-		if rec.State != StateParked || !now.Before(rec.ExpiresAt.Time) {
+		if rec.State != proto.RunParked || !now.Before(rec.ExpiresAt.Time) {
 			return rec.decided()
 		}
 		return rec.settle(tx, to, Decision{By: proto.Actor(ctx), At: proto.At(now), Reason: reason})
@@ -77,9 +73,9 @@ func (c *Catalog) decide(ctx context.Context, owner, id string, to State, reason
 }
 
 // settle writes a decision.
-func (r *runRecord) settle(tx *ledger.Tx, to State, d Decision) error {
+func (r *runRecord) settle(tx *ledger.Tx, to proto.ToolRunState, d Decision) error {
 	r.State, r.Decision = to, &d
-	if to == StateRunning {
+	if to == proto.RunRunning {
 		r.StartedAt, r.Kept = &d.At, ""
 	} else {
 		r.EndedAt = &d.At
@@ -92,7 +88,7 @@ func (r *runRecord) settle(tx *ledger.Tx, to State, d Decision) error {
 // decided is the error for a run that is not parked any more.
 func (r runRecord) decided() error {
 	switch {
-	case r.State == StateParked:
+	case r.State == proto.RunParked:
 		return proto.Errorf(proto.Expired, "", r.ID,
 			"run %s waited for approval until %s, which is over; run the tool again", r.ID, r.ExpiresAt.Format(
 				"2006-01-02 15:04:05 MST"))

@@ -16,7 +16,7 @@ import (
 func (b *bench) parked(t *testing.T, in string) toolstore.Run {
 	t.Helper()
 	run, _, err := b.Run(context.Background(), owner, "careful", toolstore.RunRequest{Input: json.RawMessage(in)})
-	if err != nil || run.State != toolstore.StateParked || run.ExpiresAt == nil || run.StartedAt != nil {
+	if err != nil || run.State != proto.RunParked || run.ExpiresAt == nil || run.StartedAt != nil {
 		t.Fatalf("%+v %v", run, err)
 	}
 	return run
@@ -34,7 +34,7 @@ func (b *bench) await(t *testing.T, id string) toolstore.Run {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	run, err := b.Await(ctx, owner, id)
-	if err != nil || run.State == toolstore.StateRunning {
+	if err != nil || run.State == proto.RunRunning {
 		t.Fatalf("%+v %v", run, err)
 	}
 	return run
@@ -49,14 +49,14 @@ func TestApprovalSurvivesARestart(t *testing.T) {
 	}
 	b.reopen(t)
 	ctx := proto.WithCaller(context.Background(), proto.Caller{Owner: owner, KeyID: "key_approver"})
-	if now, err := b.Approve(ctx, owner, run.ID); err != nil || now.State != toolstore.StateRunning ||
+	if now, err := b.Approve(ctx, owner, run.ID); err != nil || now.State != proto.RunRunning ||
 		now.Decision.By != "key_approver" {
 		t.Fatalf("%+v %v", now, err)
 	}
 	_, err := b.Approve(ctx, owner, run.ID)
 	refused(t, err, proto.Conflict, run.ID, "an approval is for one run")
 	done := b.await(t, run.ID)
-	if done.State != toolstore.StateSucceeded || !strings.Contains(string(done.Output), "uses [redacted]") ||
+	if done.State != proto.RunSucceeded || !strings.Contains(string(done.Output), "uses [redacted]") ||
 		done.Decision.By != "key_approver" {
 		t.Errorf("%+v %+v %s", done.State, done.Error, done.Output)
 	}
@@ -104,7 +104,7 @@ func TestRefusedAndExpired(t *testing.T) {
 	b.careful(t)
 	no, late, gone := b.parked(t, `{"what": "no"}`), b.parked(t, `{"what": "late"}`), b.parked(t, `{"what": "gone"}`)
 	if run, err := b.Refuse(context.Background(), owner, no.ID, toolstore.Refusal{Reason: "not today"}); err != nil ||
-		run.State != toolstore.StateRefused || run.Decision.Reason != "not today" {
+		run.State != proto.RunRefused || run.Decision.Reason != "not today" {
 		t.Errorf("%+v %v", run, err)
 	}
 	_, err := b.Approve(context.Background(), owner, no.ID)
@@ -115,17 +115,17 @@ func TestRefusedAndExpired(t *testing.T) {
 	if done, err := b.Sweep(context.Background()); err != nil || done.Expired != 2 {
 		t.Errorf("%+v %v", done, err)
 	}
-	if run, _ := b.GetRun(owner, late.ID); run.State != toolstore.StateExpired {
+	if run, _ := b.GetRun(owner, late.ID); run.State != proto.RunExpired {
 		t.Errorf("%+v", run)
 	}
-	if run, _ := b.GetRun(owner, gone.ID); run.State != toolstore.StateExpired {
+	if run, _ := b.GetRun(owner, gone.ID); run.State != proto.RunExpired {
 		t.Errorf("%+v", run)
 	}
 	again := b.parked(t, `{"what": "deleted"}`)
 	if _, err := b.Delete(context.Background(), owner, "careful"); err != nil {
 		t.Fatal(err)
 	}
-	if run, _ := b.GetRun(owner, again.ID); run.State != toolstore.StateRefused ||
+	if run, _ := b.GetRun(owner, again.ID); run.State != proto.RunRefused ||
 		run.Decision.Reason != "the tool was deleted" {
 		t.Errorf("%+v", run)
 	}
@@ -142,11 +142,11 @@ func TestARunUnderARestartIsLost(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
 	b.make(t, tool("slow", "import time\ndef run(input):\n    time.sleep(60)"))
 	run, _, err := b.Run(context.Background(), owner, "slow", toolstore.RunRequest{Background: true})
-	if err != nil || run.State != toolstore.StateRunning {
+	if err != nil || run.State != proto.RunRunning {
 		t.Fatalf("%+v %v", run, err)
 	}
 	b.reopen(t)
-	if run, err = b.GetRun(owner, run.ID); err != nil || run.State != toolstore.StateLost || run.Error.Type != "lost" {
+	if run, err = b.GetRun(owner, run.ID); err != nil || run.State != proto.RunLost || run.Error.Type != "lost" {
 		t.Errorf("%+v %v", run, err)
 	}
 }
@@ -164,7 +164,7 @@ func TestParkedWhoeverDecidesAtOnce(t *testing.T) {
 				return
 			default:
 			}
-			waiting, _, _ := b.Runs(owner, toolstore.Filter{State: toolstore.StateParked})
+			waiting, _, _ := b.Runs(owner, toolstore.Filter{State: proto.RunParked})
 			for _, run := range waiting {
 				_, _ = b.Refuse(context.Background(), owner, run.ID, toolstore.Refusal{})
 			}

@@ -145,7 +145,7 @@ func TestRunGivesBackWhatTheCodeReturns(t *testing.T) {
 		t.Errorf("%+v", made)
 	}
 	run := b.do(t, "greet", `{"who": "é\u0000<&>", "n": 2.0, "other": 1, "none": null}`)
-	if run.State != toolstore.StateSucceeded ||
+	if run.State != proto.RunSucceeded ||
 		text(run.Output) != `{"keys":["n","who"],"n":3,"text":"Hi é\u0000<&>!"}` {
 		t.Errorf("%s %s %+v", run.State, run.Output, run.Error)
 	}
@@ -225,7 +225,7 @@ func TestRunsFailByName(t *testing.T) {
 	for name, f := range failures {
 		b.make(t, tool(name, f.text, f.adjust...))
 		run := b.do(t, name, "")
-		if e := run.Error; run.State != toolstore.StateFailed || e == nil || e.Type != f.kind || e.Field != f.field ||
+		if e := run.Error; run.State != proto.RunFailed || e == nil || e.Type != f.kind || e.Field != f.field ||
 			!strings.Contains(e.Message, f.message) || !strings.Contains(e.Traceback, f.traceback) {
 			t.Errorf("%s: %s %+v", name, run.State, e)
 		} else if strings.Contains(e.Traceback, "berth_tool") {
@@ -293,7 +293,7 @@ func TestVersions(t *testing.T) {
 	if run, err := b.GetRun(owner, first.ID); err != nil || string(run.Output) != "1" {
 		t.Errorf("its run is gone: %+v %v", run, err)
 	}
-	if list, more, err := b.Runs(owner, toolstore.Filter{Tool: "v", State: toolstore.StateSucceeded,
+	if list, more, err := b.Runs(owner, toolstore.Filter{Tool: "v", State: proto.RunSucceeded,
 		Limit: 2}); err != nil || !more || len(list) != 2 || list[0].ID != old.ID {
 		t.Errorf("%+v %v %v", list, more, err)
 	}
@@ -306,7 +306,7 @@ func TestRunInANamedContainer(t *testing.T) {
 		"os.access('/workspace', os.W_OK) else None\n    return os.environ['SECRET_ONE'][:3]",
 		env(map[string]string{"SECRET_ONE": "abcdefgh-1234"})))
 	run, _, err := b.Run(context.Background(), owner, "leave", toolstore.RunRequest{Container: s.ID()})
-	if err != nil || run.State != toolstore.StateSucceeded || run.Container != s.ID() {
+	if err != nil || run.State != proto.RunSucceeded || run.Container != s.ID() {
 		t.Fatalf("%+v %+v %v", run, run.Error, err)
 	}
 	res, err := s.Exec(context.Background(), proto.Cmd{Command: "env"})
@@ -409,7 +409,7 @@ func TestClientGoesAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(500*time.Millisecond, cancel)
 	run, _, err := b.Run(ctx, owner, "slow", toolstore.RunRequest{})
-	if err != nil || run.State != toolstore.StateFailed || run.Error.Type != string(proto.Canceled) {
+	if err != nil || run.State != proto.RunFailed || run.Error.Type != string(proto.Canceled) {
 		t.Errorf("%+v %+v %v", run, run.Error, err)
 	}
 }

@@ -11,7 +11,7 @@ var jsonTypes = map[string]string{
 func JSONSchema(list []Field) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	for _, f := range list {
-		properties[f.Name] = f.jsonSchema()
+		properties[f.Name] = fieldSchema(f)
 		if f.Required {
 			required = append(required, f.Name)
 		}
@@ -19,7 +19,7 @@ func JSONSchema(list []Field) map[string]any {
 	return map[string]any{"type": "object", "properties": properties, "required": required}
 }
 
-func (f Field) jsonSchema() map[string]any {
+func fieldSchema(f Field) map[string]any {
 	s := map[string]any{"type": jsonTypes[f.FieldType]}
 	if f.Description != "" {
 		s["description"] = f.Description

@@ -60,8 +60,8 @@ func program(name, text string, input []byte, check bool) string {
 // the same, with a note.
 func (c *Catalog) compile(ctx context.Context, owner string, t NewTool) (note string, err error) {
 	var out code.Outcome
-	req := code.Program{Code: program(t.Name, t.Configuration.Code, nil, true), Shown: "checking tool " + t.Name,
-		TimeoutSeconds: compileTimeout}
+	req := code.Program{Shown: "checking tool " + t.Name, Program: proto.Program{
+		Code: program(t.Name, t.Configuration.Code, nil, true), TimeoutSeconds: compileTimeout}}
 	err = c.cfg.Code.Once(ctx, owner, req, func(o code.Outcome) error { out = o; return nil })
 	if ctx.Err() != nil {
 		return "", ctx.Err()
@@ -96,8 +96,8 @@ func toldIn(out code.Outcome) (t told, ok bool) {
 	return told{}, false
 }
 
-// read takes what came of the code into a run, which fails or has succeeded by that.
-func (r *Run) read(out code.Outcome, schema []Field) {
+// setOutcome takes what came of the code into a run, which fails or has succeeded by that.
+func setOutcome(r *Run, out code.Outcome, schema []Field) {
 	r.Logs, r.Files, r.ExecID, r.Truncated = out.Logs, out.Files, out.ExecID, out.Truncated
 	r.Notes = append(r.Notes, out.Notes...)
 	t, ok := toldIn(out)
@@ -112,12 +112,12 @@ func (r *Run) read(out code.Outcome, schema []Field) {
 		r.Error = &RunError{Type: ErrorExit,
 			Message: "the code ended without giving anything back; return from run instead"}
 	default:
-		r.Error = r.take([]byte(*t.Output), schema)
+		r.Error = setOutput(r, []byte(*t.Output), schema)
 	}
 }
 
-// take checks an output.
-func (r *Run) take(output []byte, schema []Field) *RunError {
+// setOutput checks an output.
+func setOutput(r *Run, output []byte, schema []Field) *RunError {
 	if err := checkOutput(schema, output); err != nil {
 		e := proto.AsError(err)
 		return &RunError{Type: ErrorInvalidOutput, Message: e.Message, Field: e.Item}

@@ -16,26 +16,6 @@ import (
 	"berth/state/ledger"
 )
 
-// A State is where a run is.
-type State string
-
-// The states.
-const (
-	StateParked    State = "parked"  // waits for approval
-	StateRunning   State = "running" // its code may have begun
-	StateSucceeded State = "succeeded"
-	StateFailed    State = "failed"
-	StateRefused   State = "refused" // by a person
-	StateExpired   State = "expired" // parked for too long
-	StateLost      State = "lost"    // the daemon ended under it; how far it came is unknown
-)
-
-// States are all of them.
-var States = []State{StateParked, StateRunning, StateSucceeded, StateFailed, StateRefused, StateExpired, StateLost}
-
-// Over reports whether nothing will happen to a run any more.
-func (s State) Over() bool { return s != StateParked && s != StateRunning }
-
 // Types of errors beside the reasons for which a command ends, such as "timeout" and "out_of_memory", and the codes
 // of errors of the daemon.
 const (
@@ -48,62 +28,17 @@ const (
 	ErrorInvalidOutput = "invalid_output"
 )
 
-// A RunRequest asks for a run of a tool.
-type RunRequest struct {
-	Input   json.RawMessage `json:"input,omitempty"`   // an object; default {}
-	Version int64           `json:"version,omitempty"` // default the current one
-	// where; default: one that is made for the run and deleted
-	Container  string   `json:"container,omitempty"`
-	Image      string   `json:"image,omitempty"`      // of the container that is made
-	Files      []string `json:"files,omitempty"`      // stored files to put into $INPUT_DIR first
-	Background bool     `json:"background,omitempty"` // answer as soon as it has begun
-	// the same key with the same request is the same run, for as long as that is kept
-	IdempotencyKey string `json:"idempotency_key,omitempty"`
-}
-
-// A Run is one use of a tool. Values of its secrets are replaced in all of it.
-type Run struct {
-	ID          string             `json:"id"`
-	ToolID      string             `json:"tool_id"`
-	Tool        string             `json:"tool"` // its name
-	Version     int64              `json:"version"`
-	State       State              `json:"state"`
-	Input       json.RawMessage    `json:"input"`            // the fields that the schema knows
-	Output      json.RawMessage    `json:"output,omitempty"` // what run gave back, once it succeeded
-	Error       *RunError          `json:"error,omitempty"`
-	Logs        code.Logs          `json:"logs"`
-	Truncated   bool               `json:"truncated,omitempty"` // some of the logs was left out
-	Files       []proto.BashOutput `json:"files"`               // stored files made of the top-level files of $OUTPUT_DIR
-	Notes       []string           `json:"notes,omitempty"`
-	Container   string             `json:"container,omitempty"` // the one that the request named
-	ExecID      string             `json:"exec_id,omitempty"`
-	DurationMS  float64            `json:"duration_ms"`
-	RequestedBy string             `json:"requested_by"` // API key
-	CreatedAt   proto.Time         `json:"created_at"`
-	StartedAt   *proto.Time        `json:"started_at,omitempty"`
-	EndedAt     *proto.Time        `json:"ended_at,omitempty"`
-	// of a run that needs approval: when it is too late for that
-	ExpiresAt *proto.Time `json:"expires_at,omitempty"`
-	Decision  *Decision   `json:"decision,omitempty"`
-}
-
-// A RunError says how a run failed.
-type RunError struct {
-	// "exception", "timeout", "out_of_memory", "exit", "not_serializable", "invalid_output", …
-	Type       string `json:"type"`
-	Name       string `json:"name,omitempty"`        // of the exception
-	Message    string `json:"message"`               // for people
-	Traceback  string `json:"traceback,omitempty"`   // of the tool's own frames
-	Field      string `json:"field,omitempty"`       // of the output, that is wrong
-	ReturnCode *int   `json:"return_code,omitempty"` // of an interpreter that ended
-}
-
-// A Decision is what a person decided about a run.
-type Decision struct {
-	By     string     `json:"by"` // API key
-	At     proto.Time `json:"at"`
-	Reason string     `json:"reason,omitempty"` // why it was refused
-}
+// Wire types that this package reads and answers with.
+type (
+	Tool          = proto.Tool
+	Configuration = proto.ToolConfiguration
+	Field         = proto.ToolField
+	RunRequest    = proto.ToolRunRequest
+	Run           = proto.ToolRun
+	RunError      = proto.ToolRunError
+	Decision      = proto.Decision
+	Refusal       = proto.Refusal
+)
 
 // A runRecord is what the ledger keeps of a run.
 type runRecord struct {
@@ -140,11 +75,11 @@ func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (
 	if replayed, err = c.record(&rec); err != nil {
 		return Run{}, false, err
 	}
-	if rec.State == StateParked {
+	if rec.State == proto.RunParked {
 		// as it was written: somebody may have decided about it since, and whoever asked was to be told that it waits
 		return rec.Run, replayed, nil
 	}
-	if !replayed && rec.State == StateRunning {
+	if !replayed && rec.State == proto.RunRunning {
 		alone := ctx
 		if req.Background || rec.Key != "" {
 			alone = context.WithoutCancel(ctx)
@@ -153,7 +88,7 @@ func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (
 		if !req.Background {
 			<-done
 		}
-	} else if replayed && !req.Background && rec.State == StateRunning {
+	} else if replayed && !req.Background && rec.State == proto.RunRunning {
 		run, err = c.Await(ctx, owner, rec.ID)
 		return run, true, err
 	}
@@ -180,8 +115,8 @@ func (c *Catalog) prepare(ctx context.Context, r toolRecord, v versionRecord, re
 	now := c.cfg.Now()
 	rec := runRecord{Owner: r.Owner, Image: req.Image, Asked: req.Files, Key: req.IdempotencyKey, Run: Run{
 		ID: proto.NewID(runPrefix), ToolID: r.ID, Tool: r.Name, Version: v.Version,
-		State: StateRunning, Input: text,
-		Logs: code.Logs{Stdout: []string{}, Stderr: []string{}}, Files: []proto.BashOutput{}, Container: req.Container,
+		State: proto.RunRunning, Input: text,
+		Logs: proto.Logs{Stdout: []string{}, Stderr: []string{}}, Files: []proto.BashOutput{}, Container: req.Container,
 		RequestedBy: proto.Actor(ctx), CreatedAt: proto.At(now),
 	}}
 	if len(dropped) > 0 {
@@ -189,7 +124,7 @@ func (c *Catalog) prepare(ctx context.Context, r toolRecord, v versionRecord, re
 			dropped, ", "), 1000)}
 	}
 	if v.ApprovalAction == ApprovalReview {
-		rec.State, rec.ExpiresAt = StateParked, proto.AtOrNil(now.Add(c.cfg.ParkTime))
+		rec.State, rec.ExpiresAt = proto.RunParked, proto.AtOrNil(now.Add(c.cfg.ParkTime))
 	} else {
 		rec.StartedAt = &rec.CreatedAt
 	}
@@ -249,7 +184,7 @@ func hashOf(req RunRequest) (string, error) {
 
 // checkNetwork says whether this daemon gives a container the network that a tool asks for.
 func (c *Catalog) checkNetwork(name string, cfg Configuration) error {
-	if n := cfg.network(); !c.cfg.NetworkMax.Covers(n.Mode) {
+	if n := networkOf(cfg); !c.cfg.NetworkMax.Covers(n.Mode) {
 		return proto.Errorf(proto.Unsupported, "", "configuration.allow_network",
 			"tool %s has allow_network, and this daemon does not give containers the network %q; its operator can "+
 				"allow it with --network-max %s, or change the tool to allow_network false if it can do without", name,
@@ -258,8 +193,8 @@ func (c *Catalog) checkNetwork(name string, cfg Configuration) error {
 	return nil
 }
 
-// network is what the container of a run may reach: any public host, by way of the daemon's proxy, or nothing.
-func (cfg Configuration) network() (n proto.Network) {
+// networkOf is what the container of a run may reach: any public host, by way of the daemon's proxy, or nothing.
+func networkOf(cfg Configuration) (n proto.Network) {
 	if cfg.AllowNetwork {
 		n.Mode = proto.NetworkOpen
 	}
@@ -325,7 +260,7 @@ func (r runRecord) put(tx *ledger.Tx) error {
 func (c *Catalog) conceal(rec *runRecord, env map[string]string) (err error) {
 	input := rec.Input
 	rec.cover(env)
-	if rec.State == StateParked && !bytes.Equal(input, rec.Input) {
+	if rec.State == proto.RunParked && !bytes.Equal(input, rec.Input) {
 		rec.Kept, err = c.cfg.Vault.Seal(rec.ID, input)
 	}
 	return err
@@ -342,7 +277,7 @@ func (c *Catalog) reveal(rec runRecord) ([]byte, error) {
 // cover hides secrets of an environment in a run.
 func (r *runRecord) cover(env map[string]string) {
 	secrets, _ := split(env)
-	r.hide(secrets)
+	hideSecrets(&r.Run, secrets)
 }
 
 // launch begins a run that is recorded as running. What it gives is closed once the run is over and that is recorded.
@@ -377,21 +312,22 @@ func (c *Catalog) launch(ctx context.Context, rec runRecord, v versionRecord, en
 
 // perform runs the code and takes what came of it into the record.
 func (c *Catalog) perform(ctx context.Context, rec *runRecord, v versionRecord, env map[string]string, input []byte) {
-	swapped, rest := v.Configuration.cut(env)
+	swapped, rest := splitEnv(v.Configuration, env)
 	secrets, plain := split(rest)
 	req := code.Program{
-		Code: program(rec.Tool, v.Configuration.Code, input, false), Shown: fmt.Sprintf("tool %s, version %d, %s",
-			rec.Tool, rec.Version, rec.ID),
-		Container: rec.Container, Image: rec.Image, Network: v.Configuration.network(), NetworkSecrets: swapped,
-		Files: rec.Asked, Env: plain, Secrets: secrets,
-		TimeoutSeconds: v.Configuration.TimeoutSeconds, MaxOutputBytes: maxLogs,
+		Shown: fmt.Sprintf("tool %s, version %d, %s", rec.Tool, rec.Version, rec.ID),
+		Program: proto.Program{
+			Code: program(rec.Tool, v.Configuration.Code, input, false), Container: rec.Container, Image: rec.Image,
+			Network: networkOf(v.Configuration), NetworkSecrets: swapped, Files: rec.Asked, Env: plain,
+			Secrets: secrets, TimeoutSeconds: v.Configuration.TimeoutSeconds, MaxOutputBytes: maxLogs,
+		},
 	}
 	if rec.Container != "" { // which has one already
 		req.Network = proto.Network{}
 	}
 	began := time.Now()
 	err := c.cfg.Code.Once(ctx, rec.Owner, req, func(out code.Outcome) error {
-		rec.read(out, v.Configuration.OutputSchema)
+		setOutcome(&rec.Run, out, v.Configuration.OutputSchema)
 		return nil
 	})
 	if err != nil {
@@ -402,11 +338,11 @@ func (c *Catalog) perform(ctx context.Context, rec *runRecord, v versionRecord, 
 	rec.EndedAt = proto.AtOrNil(c.cfg.Now())
 	switch {
 	case err != nil && c.ctx.Err() != nil:
-		rec.State, rec.Error = StateLost, lostError()
+		rec.State, rec.Error = proto.RunLost, lostError()
 	case rec.Error != nil:
-		rec.State = StateFailed
+		rec.State = proto.RunFailed
 	default:
-		rec.State = StateSucceeded
+		rec.State = proto.RunSucceeded
 	}
 	rec.cover(env)
 }
@@ -482,7 +418,7 @@ func (c *Catalog) Await(ctx context.Context, owner, id string) (Run, error) {
 // A Filter chooses runs. Empty fields choose all.
 type Filter struct {
 	Tool  string // name or ID
-	State State
+	State proto.ToolRunState
 	After string // a run's ID: those that are older
 	Limit int    // 0 is 20
 }

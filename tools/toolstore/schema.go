@@ -28,16 +28,6 @@ const (
 	maxDescription = 4096 // bytes, of a field and of a tool
 )
 
-// A Field is one of a tool's input, or of its output. A schema is a list of them; it is flat: what is inside of
-// objects is the code's to check.
-type Field struct {
-	Name        string `json:"name"`
-	FieldType   string `json:"field_type"`
-	Required    bool   `json:"required,omitempty"`
-	Description string `json:"description,omitempty"`
-	ItemsType   string `json:"items_type,omitempty"` // of an ARRAY's items; left out, they may be anything
-}
-
 // checkSchema checks a list of fields; path is where it stands in the request.
 func checkSchema(path string, fields []Field) error {
 	if len(fields) > maxFields {
@@ -46,7 +36,7 @@ func checkSchema(path string, fields []Field) error {
 	seen := map[string]int{}
 	for i, f := range fields {
 		at := fmt.Sprintf("%s.%d", path, i)
-		if err := f.checkSelf(at); err != nil {
+		if err := checkField(f, at); err != nil {
 			return err
 		}
 		if first, twice := seen[f.Name]; twice {
@@ -58,7 +48,7 @@ func checkSchema(path string, fields []Field) error {
 	return nil
 }
 
-func (f Field) checkSelf(at string) error {
+func checkField(f Field, at string) error {
 	switch {
 	case !validName(f.Name, "_-.", maxFieldName):
 		return invalid(at+".name", "%s.name: %.80q is no field's name; use 1 to %d letters, digits, '_', '-' and '.'",

@@ -53,8 +53,9 @@ func split(env map[string]string) (secrets, plain map[string]string) {
 	return secrets, plain
 }
 
-// cut takes out of an environment what the proxy is to put in.
-func (cfg Configuration) cut(env map[string]string) (secrets map[string]proto.NetworkSecret, rest map[string]string) {
+// splitEnv takes out of an environment what the proxy is to put in.
+func splitEnv(cfg Configuration, env map[string]string) (secrets map[string]proto.NetworkSecret,
+	rest map[string]string) {
 	if len(cfg.EnvHosts) == 0 {
 		return nil, env
 	}
@@ -80,8 +81,8 @@ func CheckProviderKey(name, key string) error {
 	return nil
 }
 
-// hide replaces a run's secrets in all that is kept of it.
-func (r *Run) hide(secrets map[string]string) {
+// hideSecrets replaces a run's secrets in all that is kept of it.
+func hideSecrets(r *Run, secrets map[string]string) {
 	hide := session.Hider(secrets)
 	if hide == nil {
 		return

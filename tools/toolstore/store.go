@@ -161,7 +161,7 @@ func (c *Catalog) checkHosts(cfg Configuration) error {
 	for name, hosts := range cfg.EnvHosts {
 		asked[name] = proto.NetworkSecret{Value: cmp.Or(cfg.EnvVariables[name], "not given"), Hosts: hosts}
 	}
-	err := c.cfg.Sessions.CheckNetworkSecrets(cfg.network(), asked)
+	err := c.cfg.Sessions.CheckNetworkSecrets(networkOf(cfg), asked)
 	var e *proto.Error
 	if errors.As(err, &e) {
 		return proto.Errorf(e.Code, "", "configuration.env_hosts", "configuration.env_hosts: %s", e.Message)
@@ -373,10 +373,10 @@ func (c *Catalog) Delete(ctx context.Context, owner, name string) (id string, er
 			return err
 		}
 		return eachLive(tx, owner, func(run runRecord) error {
-			if run.ToolID != r.ID || run.State != StateParked {
+			if run.ToolID != r.ID || run.State != proto.RunParked {
 				return nil
 			}
-			return run.settle(tx, StateRefused, Decision{By: proto.Actor(ctx), At: proto.At(now),
+			return run.settle(tx, proto.RunRefused, Decision{By: proto.Actor(ctx), At: proto.At(now),
 				Reason: "the tool was deleted"})
 		})
 	})

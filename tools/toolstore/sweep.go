@@ -51,10 +51,10 @@ func eachLive(tx *ledger.Tx, owner string, fn func(runRecord) error) error {
 func (c *Catalog) loseRuns() error {
 	return c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
 		return eachLive(tx, "", func(rec runRecord) error {
-			if rec.State != StateRunning {
+			if rec.State != proto.RunRunning {
 				return nil
 			}
-			rec.State, rec.Error, rec.EndedAt, rec.Kept = StateLost, lostError(), proto.AtOrNil(c.cfg.Now()), ""
+			rec.State, rec.Error, rec.EndedAt, rec.Kept = proto.RunLost, lostError(), proto.AtOrNil(c.cfg.Now()), ""
 			return rec.put(tx)
 		})
 	})
@@ -83,7 +83,7 @@ func (c *Catalog) Sweep(_ context.Context) (Swept, error) {
 // expire looks first without writing: mostly there is nothing to do.
 func (c *Catalog) expire() (n int, err error) {
 	now := c.cfg.Now()
-	late := func(rec runRecord) bool { return rec.State == StateParked && !now.Before(rec.ExpiresAt.Time) }
+	late := func(rec runRecord) bool { return rec.State == proto.RunParked && !now.Before(rec.ExpiresAt.Time) }
 	any := false
 	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return eachLive(tx, "", func(rec runRecord) error { any = any || late(rec); return nil })
@@ -98,8 +98,8 @@ func (c *Catalog) expire() (n int, err error) {
 				return nil
 			}
 			n++
-			rec.State, rec.EndedAt, rec.Kept = StateExpired, proto.AtOrNil(now), ""
-			rec.Error = &RunError{Type: string(StateExpired),
+			rec.State, rec.EndedAt, rec.Kept = proto.RunExpired, proto.AtOrNil(now), ""
+			rec.Error = &RunError{Type: string(proto.RunExpired),
 				Message: "nobody approved the run in time; run the tool again"}
 			return rec.put(tx)
 		})

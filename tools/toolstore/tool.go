@@ -33,22 +33,6 @@ const (
 // ApprovalReview is the approval action that parks each run until a person has decided about it.
 const ApprovalReview = "review"
 
-// A Configuration says what a tool runs and how.
-type Configuration struct {
-	Type           string            `json:"type"`    // "CodeRunner"
-	Runtime        string            `json:"runtime"` // "python"
-	Code           string            `json:"code"`    // that defines run(input)
-	InputSchema    []Field           `json:"input_schema,omitempty"`
-	OutputSchema   []Field           `json:"output_schema,omitzero"`   // left out: anything that is JSON
-	EnvVariables   map[string]string `json:"env_variables,omitempty"`  // never told again
-	TimeoutSeconds float64           `json:"timeout_seconds,omitzero"` // default 30
-	AllowNetwork   bool              `json:"allow_network,omitempty"`
-
-	// EnvHosts are for variables that the code is to have a placeholder of: the proxy puts the value into requests to
-	// these hosts alone.
-	EnvHosts map[string][]string `json:"env_hosts,omitempty"`
-}
-
 // A NewTool asks for a tool.
 type NewTool struct {
 	Name           string        `json:"name"`
@@ -68,21 +52,6 @@ type ChangeTool struct {
 	ApprovalAction *string        `json:"approval_action,omitempty"`
 }
 
-// A Tool is one version of a tool, as it is shown.
-type Tool struct {
-	ID               string        `json:"id"`
-	Name             string        `json:"name"`
-	Description      string        `json:"description"`
-	ToolType         string        `json:"tool_type"`
-	Configuration    Configuration `json:"configuration"`
-	ApprovalAction   string        `json:"approval_action"`
-	EnvVariableNames []string      `json:"env_variable_names"`
-	Version          int64         `json:"version"`
-	CreatedAt        proto.Time    `json:"created_at"`
-	UpdatedAt        proto.Time    `json:"updated_at"` // when the version was made
-	Notes            []string      `json:"notes,omitempty"`
-}
-
 // check says what is wrong with a tool, by the path of its first field that is, and fills in what was left out.
 func (t *NewTool) check() error {
 	switch {
@@ -97,7 +66,7 @@ func (t *NewTool) check() error {
 		return invalid("approval_action", "approval_action: %.40q is not known; write %q, or leave it out for runs "+
 			"that nobody has to approve", t.ApprovalAction, ApprovalReview)
 	}
-	return t.Configuration.check()
+	return checkConfiguration(&t.Configuration)
 }
 
 func validToolName(name string) bool {
@@ -105,7 +74,7 @@ func validToolName(name string) bool {
 		!proto.ValidID(toolPrefix, name)
 }
 
-func (c *Configuration) check() error {
+func checkConfiguration(c *Configuration) error {
 	if c.TimeoutSeconds == 0 {
 		c.TimeoutSeconds = usualTimeout
 	}

@@ -65,7 +65,7 @@ func checkFields(path string, schema []Field, object map[string]any) (map[string
 			}
 			continue
 		}
-		v, err := f.value(at, v)
+		v, err := fieldValue(f, at, v)
 		if err != nil {
 			return nil, err
 		}
@@ -74,8 +74,8 @@ func checkFields(path string, schema []Field, object map[string]any) (map[string
 	return out, nil
 }
 
-// value is v as the field's type has it.
-func (f Field) value(at string, v any) (any, error) {
+// fieldValue is v as the field's type has it.
+func fieldValue(f Field, at string, v any) (any, error) {
 	v, err := typed(at, f.FieldType, v)
 	if err != nil || f.ItemsType == "" {
 		return v, err
