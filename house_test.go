@@ -58,6 +58,7 @@ var mayImport = map[string][]string{
 	"api/mcp": {"proto", "api", "session", "files", "artifacts", "tools/tooluse", "code",
 		"tools/toolstore"},
 	"sandbox-image":   {"proto", "code/driver"},
+	"test/clients":    {},
 	"test/needs":      {},
 	"mk/baseimage":    {"sandbox-image"},
 	"cmd/berth-guest": {"proto", "guest", "tools/bridge/inside/command"},

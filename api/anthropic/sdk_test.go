@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -15,13 +14,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"berth/api"
 	"berth/files"
 	"berth/proto"
 	"berth/session/sessiontest"
+	"berth/test/clients"
 )
 
 // An sdk is an unmodified official SDK and a program of ours below sdktest/ that uses it.
@@ -165,19 +164,22 @@ func goProgram(name string) func(*testing.T) *exec.Cmd {
 }
 
 func nodeProgram(t *testing.T) *exec.Cmd {
-	dir := install(t, "ts", func(ctx context.Context, dir string) *exec.Cmd {
-		return exec.CommandContext(ctx, tool(t, "npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts")
-	})
-	return exec.CommandContext(t.Context(), tool(t, "node"), filepath.Join(dir, "main.mjs"))
+	return exec.CommandContext(t.Context(), tool(t, "node"), filepath.Join(install(t, "ts", clients.Node), "main.mjs"))
 }
 
 func pythonProgram(t *testing.T) *exec.Cmd {
-	dir := install(t, "py", func(ctx context.Context, dir string) *exec.Cmd {
-		return exec.CommandContext(ctx, "sh", "-euc",
-			`"$0" -m venv venv; venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt`,
-			tool(t, "python3"))
-	})
+	dir := install(t, "py", clients.Python)
 	return exec.CommandContext(t.Context(), filepath.Join(dir, "venv", "bin", "python"), filepath.Join(dir, "main.py"))
+}
+
+// install gives the directory in which the program and its SDK are.
+func install(t *testing.T, name, command string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "test", "sdktest", name, "*.*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return clients.Install(t, "sdk-"+name, command, files...)
 }
 
 // tool finds a program that these tests need. A machine without it fails them: they are the proof
@@ -190,74 +192,4 @@ func tool(t *testing.T, name string) string {
 		t.Fatalf("the SDK tests need %s: apt-get install %s", name, packages[name])
 	}
 	return path
-}
-
-// install copies a program below sdktest/ to a directory of .cache named by what it needs, and
-// installs that there unless it was done before. Test processes take turns.
-func install(t *testing.T, name string, prepare func(ctx context.Context, dir string) *exec.Cmd) string {
-	t.Helper()
-	sources, sum := read(t, filepath.Join("..", "..", "test", "sdktest", name))
-	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "sdktest", name+"-"+sum))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	defer takeTurn(t, filepath.Join(dir, "lock"))()
-	for file, data := range sources {
-		if err := os.WriteFile(filepath.Join(dir, file), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	done := filepath.Join(dir, "installed")
-	if _, err := os.Stat(done); err == nil {
-		return dir
-	}
-	t.Logf("installing the %s SDK into .cache, once", name)
-	cmd := prepare(t.Context(), dir)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
-	}
-	if err := os.WriteFile(done, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// read reads the files of a directory, and sums up those that say what to install: all but the program.
-func read(t *testing.T, dir string) (map[string][]byte, string) {
-	t.Helper()
-	sources, h := map[string][]byte{}, sha256.New()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		sources[e.Name()] = data
-		if !strings.HasPrefix(e.Name(), "main.") {
-			h.Write([]byte(e.Name() + "\x00" + string(data) + "\x00"))
-		}
-	}
-	return sources, hex.EncodeToString(h.Sum(nil))[:12]
-}
-
-func takeTurn(t *testing.T, path string) (release func()) {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-	return func() { f.Close() }
 }

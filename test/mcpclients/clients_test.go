@@ -19,11 +19,12 @@ import (
 	"testing"
 	"time"
 
+	"berth/test/clients"
 	"berth/test/daemontest"
 )
 
 func TestClients(t *testing.T) {
-	node, python := install(t, "ts"), install(t, "py")
+	node, python := install(t, "ts", clients.Node), install(t, "py", clients.Python)
 	d, err := daemontest.New("--stop-on-exit")
 	if err != nil {
 		t.Fatal(err)
@@ -238,23 +239,12 @@ func (b bridge) ask(t *testing.T, line string) string {
 	return got
 }
 
-// installers are how what a client's program needs is installed, by directory.
-var installers = map[string]string{
-	"ts": "npm ci --no-audit --no-fund --ignore-scripts",
-	"py": "python3 -m venv venv && venv/bin/python -m pip install --quiet --disable-pip-version-check -r " +
-		"requirements.txt",
-}
-
-// install copies a client's program to where what it needs is installed.
-func install(t *testing.T, name string) string {
+// install gives the directory in which a client's program and what it needs are.
+func install(t *testing.T, name, command string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(name, "*.*"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: %v", name, err)
 	}
-	dir, err := daemontest.Install("mcp-"+name, installers[name], files...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return clients.Install(t, "mcp-"+name, command, files...)
 }

@@ -4,8 +4,6 @@ package openapi_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -14,10 +12,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"berth/test/clients"
 	"berth/test/daemontest"
 )
 
@@ -36,7 +34,7 @@ var (
 // One of its checks is left out: that whatever the document allows is accepted. Whether a path is a directory, a
 // cursor was given out or an archive is whole is not for a schema to say.
 func TestDaemonIsAsDocumented(t *testing.T) {
-	fuzzer := install(t)
+	fuzzer := installFuzzer(t)
 	d, err := daemontest.New("--stop-on-exit", "--exec-timeout=3s", "--max-containers=40", "--idle-timeout=1m")
 	if err != nil {
 		t.Fatal(err)
@@ -164,50 +162,11 @@ func fuzz(t *testing.T, fuzzer string, d *daemontest.Daemon, config string, seed
 	t.Log(strings.TrimSpace(summary))
 }
 
-// install puts the fuzzer into .cache, once, and returns its program. Test processes take turns.
-func install(t *testing.T) string {
+// installFuzzer gives the fuzzer's program.
+func installFuzzer(t *testing.T) string {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal("fuzzing needs python3: apt-get install python3 python3-venv")
-	}
-	list, err := filepath.Abs(filepath.Join("py", "requirements.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	wanted, err := os.ReadFile(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(wanted)
-	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "openapi-"+hex.EncodeToString(sum[:6])))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := os.Create(filepath.Join(dir, "lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Close()
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
-	done := filepath.Join(dir, "installed")
-	if _, err := os.Stat(done); err != nil {
-		t.Log("installing the fuzzer into .cache, once")
-		cmd := exec.CommandContext(t.Context(), "sh", "-euc",
-			`"$0" -m venv venv; venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r "$1"`,
-			python, list)
-		cmd.Dir = dir
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		if err := os.WriteFile(done, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	// The versions are pinned whole: with dependencies, pip would add what the list leaves out.
+	dir := clients.Install(t, "openapi", strings.Replace(clients.Python, "-r", "--no-deps -r", 1),
+		filepath.Join("py", "requirements.txt"))
 	return filepath.Join(dir, "venv", "bin", "schemathesis")
 }

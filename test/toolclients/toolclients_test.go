@@ -14,28 +14,17 @@ import (
 	"testing"
 	"time"
 
+	"berth/test/clients"
 	"berth/test/daemontest"
 )
 
 const helpers = "../../helpers"
 
-const venv = "python3 -m venv venv && venv/bin/python -m pip install --quiet --disable-pip-version-check -r " +
-	"requirements.txt"
-
-func install(t *testing.T, name, command string, files ...string) string {
-	t.Helper()
-	dir, err := daemontest.Install("tools-"+name, command, files...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 func TestHelpers(t *testing.T) {
-	py := install(t, "py", venv, "py/requirements.txt", "py/main.py")
-	ts := install(t, "ts", "npm ci --no-audit --no-fund --ignore-scripts", helpers+"/typescript/package.json", helpers+
+	py := clients.Install(t, "tools-py", clients.Python, "py/requirements.txt", "py/main.py")
+	ts := clients.Install(t, "tools-ts", clients.Node, helpers+"/typescript/package.json", helpers+
 		"/typescript/package-lock.json", helpers+"/typescript/index.js", "ts/main.mjs")
-	praison := install(t, "praisonai", venv, "praisonai/requirements.txt", "praisonai/main.py")
+	praison := clients.Install(t, "tools-praisonai", clients.Python, "praisonai/requirements.txt", "praisonai/main.py")
 	d, err := daemontest.New("--stop-on-exit")
 	if err != nil {
 		t.Fatal(err)
