@@ -440,7 +440,7 @@ func TestEndAfterRemovalLeavesTheBooksOfAKeptWorkspace(t *testing.T) {
 	if err := st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), true); err != nil {
 		t.Fatal(err)
 	}
-	if made := st.Jobs.End(ctx, s, second.Exec, "", session.Sight{}); len(made.Notes) == 0 {
+	if made := st.Jobs.End(ctx, s, second.Exec, "", session.DirectoryState{}); len(made.Notes) == 0 {
 		t.Error("it is not told that the books are behind")
 	}
 	again := st.Create(t, proto.CreateContainer{WorkspaceID: s.WorkspaceID()})

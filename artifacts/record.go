@@ -32,7 +32,7 @@ const maxLoggedPaths = 4 << 10
 // End books an exec that ended: its outputs become stored files, its changes lines of the manifest.
 // What fails becomes a note; the exec's own result stands.
 func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stderr string,
-	seen session.Sight) session.Produced {
+	seen session.DirectoryState) session.Produced {
 	var made session.Produced
 	j, done, err := js.take(ctx, s.WorkspaceID(), e.JobID)
 	if err != nil {
@@ -46,7 +46,7 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 	// After remember, so that the exec's own span is there for attribution. Where the guest has seen just what the
 	// books say already, looking again would find nothing. But nothing is written after a look of before:
 	// manifest.json may be somebody else's by now.
-	if seen.Gist == "" || seen.Gist != j.gist || !j.listed {
+	if seen.Fingerprint == "" || seen.Fingerprint != j.gist || !j.listed {
 		made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
 	}
 	known := nameStored

@@ -63,7 +63,7 @@ func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Progr
 	}
 	n.setBusy(true)
 	defer n.setBusy(false)
-	in.exec.Tell(ctx, actCell, n.lang.name+" context "+n.ask.Name+": "+req.Code)
+	in.exec.AuditText(ctx, actCell, n.lang.name+" context "+n.ask.Name+": "+req.Code)
 	began := time.Now()
 	c := newCell(n.s, req.MaxOutputBytes)
 	defer c.close()

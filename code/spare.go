@@ -136,7 +136,7 @@ func (r *Runner) with(ctx context.Context, sp *spare, req Program) (Outcome, err
 	began := time.Now()
 	in, c := sp.in, newCell(sp.s, req.MaxOutputBytes)
 	defer c.close()
-	in.exec.Tell(ctx, actCell, cmp.Or(req.Shown, in.lang.name+": "+req.Code))
+	in.exec.AuditText(ctx, actCell, cmp.Or(req.Shown, in.lang.name+": "+req.Code))
 	number := in.take(c)
 	go func() { // it ends with the interpreter
 		err := in.exec.Write(r.ctx, request(c.nonce, number, modeOnce, req.Code))

@@ -228,7 +228,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	if err := d.secrets.Problem(); err != nil {
 		d.cfg.Log.Error("containers and tools with secrets cannot be used", "error", err)
 	}
-	cfg.Vault, cfg.Fixtures = d.secrets, d.skills
+	cfg.Vault, cfg.Mounts = d.secrets, d.skills
 	cfg.Egress = d.egress
 	if err := d.openBridge(); err != nil {
 		return err
@@ -426,7 +426,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	defer os.Remove(URLFile(d.cfg.Dir)) // one that stays names a daemon that does not answer
-	d.sessions.Meet()
+	d.sessions.HandshakeAll()
 	d.runtime.KeepWarm()
 	return d.server.Serve(ctx, d.accept())
 }

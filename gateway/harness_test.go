@@ -59,7 +59,7 @@ func newSiteOver(t *testing.T, limits session.Config, script string, change ...f
 			Provided: provided}); err != nil {
 			t.Fatal(err)
 		}
-		sc.Fixtures = shelf
+		sc.Mounts = shelf
 	})
 	tools.Attach(st.Sessions)
 	t.Cleanup(func() { tools.Close() })

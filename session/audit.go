@@ -12,55 +12,55 @@ import (
 // Acts that the core tells the audit log of, as they happen and whoever brought them about. The HTTP server has more,
 // and the failures of these.
 const (
-	actCreate    = "container.create"
-	actStart     = "container.start"
-	actStop      = "container.stop"
-	actPause     = "container.pause"
-	actResume    = "container.resume"
-	actExpire    = "container.expire"
-	actDelete    = "container.delete"
-	actExecBegin = "exec.begin"
-	actExecEnd   = "exec.end"
+	actionCreate    = "container.create"
+	actionStart     = "container.start"
+	actionStop      = "container.stop"
+	actionPause     = "container.pause"
+	actionResume    = "container.resume"
+	actionExpire    = "container.expire"
+	actionDelete    = "container.delete"
+	actionExecBegin = "exec.begin"
+	actionExecEnd   = "exec.end"
 
-	actEgressBegin  = "egress.begin"
-	actEgressRefuse = "egress.refuse"
-	actEgressEnd    = "egress.end"
+	actionEgressBegin  = "egress.begin"
+	actionEgressRefuse = "egress.refuse"
+	actionEgressEnd    = "egress.end"
 )
 
-// by is the part of an entry that says who does it.
-func by(ctx context.Context) proto.AuditEntry {
+// auditEntryFor is the part of an entry that says who does it.
+func auditEntryFor(ctx context.Context) proto.AuditEntry {
 	return proto.AuditEntry{Actor: proto.Actor(ctx), RequestID: proto.RequestIDOf(ctx), Outcome: proto.AuditOK}
 }
 
-// onBehalf is core, which outlives the request, with ctx's caller and request.
-func onBehalf(core, ctx context.Context) context.Context {
+// withCallerOf is core, which outlives the request, with ctx's caller and request.
+func withCallerOf(core, ctx context.Context) context.Context {
 	return proto.WithRequestID(proto.WithCaller(core, proto.CallerOf(ctx)), proto.RequestIDOf(ctx))
 }
 
-// tell has something that was done to the session audited.
-func (s *Session) tell(ctx context.Context, act, note string) {
-	e := by(ctx)
+// auditAct has something that was done to the session audited.
+func (s *Session) auditAct(ctx context.Context, act, note string) {
+	e := auditEntryFor(ctx)
 	e.Act, e.Owner, e.ContainerID, e.Note = act, s.owner, s.id, note
 	s.core.cfg.Audit(e)
 }
 
-// tellStart says which generation was started, and of what.
-func (s *Session) tellStart(ctx context.Context) {
+// auditGeneration says which generation was started, and of what.
+func (s *Session) auditGeneration(ctx context.Context) {
 	r := s.record()
-	s.tell(ctx, actStart, "generation "+strconv.FormatInt(r.Generation, 10)+", image "+r.Image+", class "+
+	s.auditAct(ctx, actionStart, "generation "+strconv.FormatInt(r.Generation, 10)+", image "+r.Image+", class "+
 		string(r.Class))
 }
 
 // maxAudited bounds the command, and the produced paths together, in an audit entry, in bytes.
 const maxAudited = 16 << 10
 
-// tellBegin has it audited that the command runs.
-func (e *Exec) tellBegin() { e.tell(actExecBegin, e.Info(), Produced{}) }
+// auditStart has it audited that the command runs.
+func (e *Exec) auditStart() { e.auditAct(actionExecBegin, e.Info(), Produced{}) }
 
-// tellEnd has the end of the command audited.
-func (e *Exec) tellEnd(info proto.Exec, made Produced) { e.tell(actExecEnd, info, made) }
+// auditEnd has the end of the command audited.
+func (e *Exec) auditEnd(info proto.Exec, made Produced) { e.auditAct(actionExecEnd, info, made) }
 
-func (e *Exec) tell(act string, info proto.Exec, made Produced) {
+func (e *Exec) auditAct(act string, info proto.Exec, made Produced) {
 	entry := e.by
 	if entry.Actor == "" { // begun under another daemon
 		entry = proto.AuditEntry{Actor: cmp.Or(e.key, proto.ActorReconcile), Outcome: proto.AuditOK}
@@ -68,7 +68,7 @@ func (e *Exec) tell(act string, info proto.Exec, made Produced) {
 	x := proto.AuditExec{
 		JobID: info.JobID, User: info.User, Command: RedactCut(commandLine(info), maxAudited),
 		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
-		Produced: e.veil.hideAll(SomeOf(made.Paths, maxAudited)), FileIDs: made.FileIDs,
+		Produced: e.redactor.HideAll(SomeOf(made.Paths, maxAudited)), FileIDs: made.FileIDs,
 	}
 	if info.End != nil {
 		x.Reason, x.ReturnCode, x.CPUSeconds, x.Seconds = info.End.Reason, info.End.ReturnCode, info.End.CPUSeconds,
@@ -78,19 +78,20 @@ func (e *Exec) tell(act string, info proto.Exec, made Produced) {
 	e.s.core.cfg.Audit(entry)
 }
 
-// Tell has it audited that something was done by a command that runs, such as a cell of an interpreter. Secrets in
+// AuditText has it audited that something was done by a command that runs, such as a cell of an interpreter. Secrets in
 // text are replaced.
-func (e *Exec) Tell(ctx context.Context, act, text string) {
-	entry, info := by(ctx), e.Info()
+func (e *Exec) AuditText(ctx context.Context, act, text string) {
+	entry, info := auditEntryFor(ctx), e.Info()
 	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID = act, e.s.owner, e.s.id, e.id
-	entry.Exec = &proto.AuditExec{JobID: info.JobID, User: info.User, Command: RedactCut(e.veil.hide(text), maxAudited)}
+	entry.Exec = &proto.AuditExec{JobID: info.JobID, User: info.User, Command: RedactCut(e.redactor.Hide(text),
+		maxAudited)}
 	e.s.core.cfg.Audit(entry)
 }
 
-// TellCall has it audited what became of a call of a tool.
-func (s *Session) TellCall(entry proto.AuditEntry) {
+// AuditCall has it audited what became of a call of a tool.
+func (s *Session) AuditCall(entry proto.AuditEntry) {
 	entry.Owner, entry.ContainerID = s.owner, s.id
-	entry.Note = s.veil.hide(entry.Note)
+	entry.Note = s.redactor.Hide(entry.Note)
 	s.core.cfg.Audit(entry)
 }
 

@@ -15,19 +15,19 @@ import (
 
 // Config is what Open needs. Runtime, Images, Ledger, Jobs and Dir must be set.
 type Config struct {
-	Dir      string // for the kept output of background execs; made if missing
-	Runtime  Runtime
-	Images   Images
-	Ledger   *ledger.DB
-	Jobs     Jobs
-	Egress   *egress.Proxy          // for sessions with a network; nil: none can have one
-	Tools    Tools                  // for sessions whose code may call tools; nil: none may
-	Vault    Vault                  // for environments and secrets; nil: containers can have neither
-	Quotas   Quotas                 // of API keys; nil: none has any
-	Audit    func(proto.AuditEntry) // told of what becomes of containers and commands; nil: nobody is
-	Log      *slog.Logger           // nil: slog.Default
-	Now      func() time.Time       // the wall clock; nil: time.Now
-	Fixtures Fixtures               // what sessions can be furnished with; nil: nothing
+	Dir     string // for the kept output of background execs; made if missing
+	Runtime Runtime
+	Images  Images
+	Ledger  *ledger.DB
+	Jobs    Jobs
+	Egress  *egress.Proxy          // for sessions with a network; nil: none can have one
+	Tools   Tools                  // for sessions whose code may call tools; nil: none may
+	Vault   Vault                  // for environments and secrets; nil: containers can have neither
+	Quotas  Quotas                 // of API keys; nil: none has any
+	Audit   func(proto.AuditEntry) // told of what becomes of containers and commands; nil: nobody is
+	Log     *slog.Logger           // nil: slog.Default
+	Now     func() time.Time       // the wall clock; nil: time.Now
+	Mounts  MountSource            // what sessions can be furnished with; nil: nothing
 	// Elapsed is a monotonic clock: how much time has passed since any fixed moment. nil: as Now has it, of which
 	// time.Now carries one along.
 	Elapsed func() time.Duration
@@ -172,7 +172,7 @@ type Jobs interface {
 	// End is told of an exec that ended while the guest was still there. It
 	// publishes the top-level files of $OUTPUT_DIR and brings the job's manifest up to date. seen is
 	// what the guest saw of the job's directory at that end.
-	End(ctx context.Context, s *Session, e proto.Exec, stderrTail string, seen Sight) Produced
+	End(ctx context.Context, s *Session, e proto.Exec, stderrTail string, seen DirectoryState) Produced
 	// Changed is told of a file that the API wrote or removed at an absolute path;
 	// origin is "uploaded" or "edited".
 	Changed(ctx context.Context, s *Session, path, origin string)
@@ -180,9 +180,9 @@ type Jobs interface {
 	Drop(ctx context.Context, workspace string) error
 }
 
-// A Sight is what a guest says of a job's directory at the end of an exec.
-type Sight struct {
-	Gist string // proto.Gist of it; "" where it was not looked at
+// A DirectoryState is what a guest says of a job's directory at the end of an exec.
+type DirectoryState struct {
+	Fingerprint string // proto.Gist of it; "" where it was not looked at
 	// the last element of proto.OutputDir, where the guest gave it another name than the exec's ID and it is still
 	// there; else ""
 	Output string

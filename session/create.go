@@ -30,15 +30,15 @@ func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.Crea
 		return nil, false, err
 	}
 	for {
-		s, t, err := ss.tryOnce(owner, r)
+		s, t, err := ss.findOrReserveCreate(owner, r)
 		switch {
 		case err != nil:
 			return nil, false, err
 		case s != nil:
-			s.met()
+			s.awaitHandshake()
 			return s, true, s.usable()
 		case t == nil:
-			defer ss.tried(owner, r)
+			defer ss.finishPendingCreate(owner, r)
 			s, err := ss.create(ctx, owner, req, r)
 			return s, false, err
 		}
@@ -50,30 +50,30 @@ func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.Crea
 	}
 }
 
-// tryOnce finds the session of an earlier request, or the try to make it. If there is neither, the caller's is the
-// first, and tried ends it.
-func (ss *Sessions) tryOnce(owner string, r retry) (*Session, *try, error) {
+// findOrReserveCreate finds the session of an earlier request, or the try to make it. If there is neither, the
+// caller's is the first, and tried ends it.
+func (ss *Sessions) findOrReserveCreate(owner string, r retry) (*Session, *pendingRequest, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	at := retryKey(owner, r.Key)
-	if t := ss.tries[at]; t != nil {
+	if t := ss.pendingCreates[at]; t != nil {
 		return nil, t, t.same(r)
 	}
 	if s := ss.index.byRetry[at]; s != nil {
-		if rec := s.record(); !rec.Delete && !ss.halfMade(rec) {
+		if rec := s.record(); !rec.Delete && !ss.incomplete(rec) {
 			return s, nil, rec.Retry.same(r)
 		}
 	}
-	ss.tries[at] = &try{r, make(chan struct{})}
+	ss.pendingCreates[at] = &pendingRequest{r, make(chan struct{})}
 	return nil, nil, nil
 }
 
-func (ss *Sessions) tried(owner string, r retry) {
+func (ss *Sessions) finishPendingCreate(owner string, r retry) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	at := retryKey(owner, r.Key)
-	close(ss.tries[at].done)
-	delete(ss.tries, at)
+	close(ss.pendingCreates[at].done)
+	delete(ss.pendingCreates, at)
 }
 
 // create is Create for a request that nobody made before.
@@ -89,16 +89,16 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 		return nil, err
 	}
 	rec.Digest, rec.Key, rec.Retry = img.Digest, proto.CallerOf(ctx).KeyID, r
-	rec.Unfilled = len(req.Files) > 0
+	rec.InputsMissing = len(req.Files) > 0
 	s, err := ss.register(rec)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.first(ctx, req.Files); err != nil {
-		ss.undo(s)
+	if err := s.startNew(ctx, req.Files); err != nil {
+		ss.undoCreate(s)
 		return nil, err
 	}
-	s.tell(ctx, actCreate, "workspace "+s.workspace)
+	s.auditAct(ctx, actionCreate, "workspace "+s.workspace)
 	return s, nil
 }
 
@@ -119,7 +119,7 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 	r.Network, denied = c.grant(req.Network)
 	r.Tools, refused = c.grantTools(req.CodeTools)
 	r.holdToolSecrets()
-	r.Swapped, kept = c.swap(r.Network, req)
+	r.NetworkSecrets, kept = c.grantNetworkSecrets(r.Network, req)
 	for _, check := range []error{
 		checkClass(r.Class),
 		checkSpan("idle_timeout_seconds", r.Idle, minIdle, maxIdle),
@@ -145,7 +145,7 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 	}
 
 	ss.mu.Lock()
-	ws, err := ss.claim(&rec)
+	ws, err := ss.attachWorkspace(&rec)
 	if err != nil {
 		ss.mu.Unlock()
 		return nil, err
@@ -169,13 +169,13 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 	return s, nil
 }
 
-// claim checks that there is room for one more session and takes the workspace it asks for,
+// attachWorkspace checks that there is room for one more session and takes the workspace it asks for,
 // or a new one. Called with mu held.
-func (ss *Sessions) claim(rec *record) (workspaceRecord, error) {
+func (ss *Sessions) attachWorkspace(rec *record) (workspaceRecord, error) {
 	if ss.closed {
 		return workspaceRecord{}, shuttingDown()
 	}
-	if err := ss.room(rec.Key); err != nil {
+	if err := ss.checkRoom(rec.Key); err != nil {
 		return workspaceRecord{}, err
 	}
 	if rec.Workspace == "" {
@@ -195,15 +195,15 @@ func (ss *Sessions) claim(rec *record) (workspaceRecord, error) {
 	return ws, nil
 }
 
-// first starts a session that was just created and gives it its inputs. One that somebody found in a list and deleted
-// before that is not started: nobody would take away what of it is made then.
-func (s *Session) first(ctx context.Context, files []string) error {
-	unlock, err := s.lockLife(ctx)
+// startNew starts a session that was just created and gives it its inputs. One that somebody found in a list and
+// deleted before that is not started: nobody would take away what of it is made then.
+func (s *Session) startNew(ctx context.Context, files []string) error {
+	unlock, err := s.lockTransition(ctx)
 	if err != nil {
 		return err
 	}
 	if err = s.usable(); err == nil {
-		err = s.start(ctx)
+		err = s.startGeneration(ctx)
 	}
 	unlock()
 	if err != nil || len(files) == 0 {
@@ -217,14 +217,14 @@ func (s *Session) first(ctx context.Context, files []string) error {
 	if err := s.core.cfg.Jobs.Begin(ctx, s, files); err != nil {
 		return err
 	}
-	return s.jot(func(r *record) { r.Unfilled = false })
+	return s.changeAsync(func(r *record) { r.InputsMissing = false })
 }
 
-// undo takes back a session that did not come up. The caller never learnt its ID.
-func (ss *Sessions) undo(s *Session) {
+// undoCreate takes back a session that did not come up. The caller never learnt its ID.
+func (ss *Sessions) undoCreate(s *Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ss.ctx), ss.cfg.StartTimeout)
 	defer cancel()
-	s.markUndone()
+	s.markFailedCreate()
 	if err := ss.remove(ctx, s, false); err != nil && !s.gone() {
 		ss.cfg.Log.Error("undoing a container that did not start; a sweep will try again", "container", s.id, "error",
 			err)

@@ -17,45 +17,45 @@ import (
 
 // An Exec is one command of a session: running, or ended and remembered.
 type Exec struct {
-	s    *Session
-	id   string
-	key  string           // API key it was started with
-	by   proto.AuditEntry // who began it; set before run
-	veil *veil            // hides its secrets and its session's
-	cmd  proto.Cmd
-	out  *output.Output
+	s        *Session
+	id       string
+	key      string           // API key it was started with
+	by       proto.AuditEntry // who began it; set before run
+	redactor *Redactor        // hides its secrets and its session's
+	cmd      proto.Cmd
+	out      *output.Output
 
-	ask   chan ending   // the first wish to end it early
-	ended chan struct{} // closed when result is set
-	left  chan struct{} // closed when this daemon ends and the command goes on
+	endRequests chan endRequest // the first wish to end it early
+	ended       chan struct{}   // closed when result is set
+	leftRunning chan struct{}   // closed when this daemon ends and the command goes on
 
 	host, boot string // of an earlier daemon's: boot of the host and of the guest it was started in
 
-	due     time.Time // when it is ended, by the monotonic clock; this and overdue set before run
-	overdue ending    // why then
+	due     time.Time  // when it is ended, by the monotonic clock; this and overdue set before run
+	overdue endRequest // why then
 
 	before *Reading // the meters when it began; nil if they were not read; set before run
 
-	retry     retry     // the key that somebody may ask for it with again
-	begun     bool      // its guest may have got it; set before run
-	unstarted proto.End // how it ended, if there never was a process; set before run
+	retry             retry     // the key that somebody may ask for it with again
+	mayHaveStarted    bool      // its guest may have got it; set before run
+	endWithoutProcess proto.End // how it ended, if there never was a process; set before run
 
 	number  int  // in the order of starting, from 1; 0 while it starts; guarded by s.mu
-	weighed bool // its output counts in s.kept; guarded by s.mu
+	counted bool // its output counts in s.kept; guarded by s.mu
 
 	keeping   sync.Mutex // held while its output is moved to disk, or goes from there; locked before mu
 	forgotten bool       // nobody will ask for its output; guarded by keeping
 
-	mu     sync.Mutex    // guards what follows
-	guest  *guest.Client // of the generation it runs in; nil until it has started
-	proc   *guest.Process
-	info   proto.Exec
-	ran    time.Duration // before this daemon attached to it
-	ago    time.Duration // how long it had ended when that was told
-	sight  Sight         // of its job's directory then
-	made   Produced
-	result *proto.ExecResult
-	told   bool // somebody has had the result
+	mu             sync.Mutex    // guards what follows
+	guest          *guest.Client // of the generation it runs in; nil until it has started
+	proc           *guest.Process
+	info           proto.Exec
+	ran            time.Duration  // before this daemon attached to it
+	ago            time.Duration  // how long it had ended when that was told
+	dirState       DirectoryState // of its job's directory then
+	made           Produced
+	result         *proto.ExecResult
+	clientInformed bool // somebody has had the result
 
 	unstored bool    // it has ended, and its end or output found no room on disk
 	saved    int64   // bytes of its output on disk
@@ -63,8 +63,8 @@ type Exec struct {
 	again    *reread // it is in memory for those who follow it; nil: nobody does
 }
 
-// An ending is why somebody wants an exec to end before it does by itself.
-type ending struct {
+// An endRequest is why somebody wants an exec to end before it does by itself.
+type endRequest struct {
 	reason proto.EndReason
 	why    string
 }
@@ -79,7 +79,7 @@ func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 // ExecOnce is Exec that tells whether the exec is one of an earlier request with the same key.
 func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replayed bool, err error) {
 	if cmd.IdempotencyKey == "" {
-		e, err = s.exec(ctx, cmd, retry{})
+		e, err = s.startExec(ctx, cmd, retry{})
 		return e, false, err
 	}
 	asked := cmd
@@ -89,7 +89,7 @@ func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replaye
 		return nil, false, err
 	}
 	for {
-		e, t, err := s.tryOnce(r)
+		e, t, err := s.findOrReserveExec(r)
 		switch {
 		case err != nil:
 			return nil, false, err
@@ -112,14 +112,14 @@ func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replaye
 func (s *Session) startKeyed(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
 	var e *Exec
 	started := make(chan error, 1)
-	err := s.core.track(nil, func() {
-		defer s.tried(r)
+	err := s.core.goTracked(nil, func() {
+		defer s.finishPendingExec(r)
 		var err error
-		e, err = s.exec(onBehalf(s.core.ctx, ctx), cmd, r)
+		e, err = s.startExec(withCallerOf(s.core.ctx, ctx), cmd, r)
 		started <- err
 	})
 	if err != nil {
-		s.tried(r)
+		s.finishPendingExec(r)
 		return nil, err
 	}
 	select {
@@ -130,15 +130,15 @@ func (s *Session) startKeyed(ctx context.Context, cmd proto.Cmd, r retry) (*Exec
 	}
 }
 
-// tryOnce finds the exec of an earlier request, or the try to start it. If there is neither, the caller's is the
-// first, and tried ends it.
-func (s *Session) tryOnce(r retry) (*Exec, *try, error) {
+// findOrReserveExec finds the exec of an earlier request, or the try to start it. If there is neither, the caller's
+// is the first, and tried ends it.
+func (s *Session) findOrReserveExec(r retry) (*Exec, *pendingRequest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usableLocked(); err != nil {
 		return nil, nil, err
 	}
-	if t := s.tries[r.Key]; t != nil {
+	if t := s.pendingExecs[r.Key]; t != nil {
 		return nil, t, t.same(r)
 	}
 	for _, e := range s.execs {
@@ -146,15 +146,15 @@ func (s *Session) tryOnce(r retry) (*Exec, *try, error) {
 			return e, nil, e.retry.same(r)
 		}
 	}
-	s.tries[r.Key] = &try{r, make(chan struct{})}
+	s.pendingExecs[r.Key] = &pendingRequest{r, make(chan struct{})}
 	return nil, nil, nil
 }
 
-func (s *Session) tried(r retry) {
+func (s *Session) finishPendingExec(r retry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.tries[r.Key].done)
-	delete(s.tries, r.Key)
+	close(s.pendingExecs[r.Key].done)
+	delete(s.pendingExecs, r.Key)
 }
 
 // Run is Exec and Wait. When ctx ends first, the command is ended too unless it is detached,
@@ -191,7 +191,7 @@ func (s *Session) FindExec(id string) (*Exec, error) {
 func (s *Session) NextExecs(ctx context.Context, seen int) ([]*Exec, int, error) {
 	for {
 		s.mu.Lock()
-		begun, more := s.begun, s.more
+		begun, more := s.started, s.execStarted
 		var fresh []*Exec
 		for _, e := range s.execs {
 			if e.number > seen {
@@ -214,7 +214,7 @@ func (s *Session) NextExecs(ctx context.Context, seen int) ([]*Exec, int, error)
 func (s *Session) Begun() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.begun
+	return s.started
 }
 
 // ID is the exec's ID.
@@ -242,12 +242,12 @@ func (e *Exec) Done() <-chan struct{} { return e.ended }
 func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
 	select {
 	case <-e.ended:
-	case <-e.left:
+	case <-e.leftRunning:
 		return proto.ExecResult{}, shuttingDown()
 	case <-ctx.Done():
 		return proto.ExecResult{}, ctx.Err()
 	}
-	res := e.ending()
+	res := e.readResult()
 	res.Container = e.s.Ref()
 	return res, nil
 }
@@ -263,10 +263,10 @@ func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
 	return res, err
 }
 
-// ending is the result of an exec that has ended.
-func (e *Exec) ending() proto.ExecResult {
+// readResult is the result of an exec that has ended.
+func (e *Exec) readResult() proto.ExecResult {
 	e.mu.Lock()
-	e.told = true
+	e.clientInformed = true
 	if !e.spooled {
 		defer e.mu.Unlock()
 		return *e.result
@@ -282,11 +282,11 @@ func (e *Exec) ending() proto.ExecResult {
 // is told by Wait.
 func (e *Exec) Cancel(reason proto.EndReason, why string) {
 	select {
-	case e.ask <- ending{reason, why}:
+	case e.endRequests <- endRequest{reason, why}:
 	default:
 	}
 	if e.s.isPaused() { // if it began under another daemon, nobody here sees to its end before it is awake
-		_ = e.s.core.track(nil, func() { _ = e.s.wake(e.s.core.ctx) })
+		_ = e.s.core.goTracked(nil, func() { _ = e.s.resume(e.s.core.ctx) })
 	}
 }
 
@@ -359,7 +359,7 @@ func (e *Exec) Resize(ctx context.Context, size proto.WindowSize) error {
 
 // running is the process to act on, awake, or the error that says it has ended.
 func (e *Exec) running(ctx context.Context) (*guest.Process, error) {
-	if err := e.s.wake(ctx); err != nil {
+	if err := e.s.resume(ctx); err != nil {
 		return nil, err
 	}
 	if p := e.process(); p != nil && !e.hasEnded() {

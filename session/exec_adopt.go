@@ -20,39 +20,40 @@ import (
 	"berth/state/ledger"
 )
 
-// remember brings back the execs of an earlier daemon.
-func (s *Session) remember(list []execRecord) {
+// loadExecs brings back the execs of an earlier daemon.
+func (s *Session) loadExecs(list []execRecord) {
 	slices.SortFunc(list, func(a, b execRecord) int { return strings.Compare(a.Exec.ID, b.Exec.ID) })
 	for _, r := range list {
-		e := s.recalled(r)
-		s.begun++
-		e.number = s.begun
+		e := s.loadExec(r)
+		s.started++
+		e.number = s.started
 		if s.execs = append(s.execs, e); !e.hasEnded() {
-			s.going = append(s.going, e)
+			s.running = append(s.running, e)
 		}
 	}
 	s.trim(keptOutput, nil)
 }
 
-// recalled makes an exec of its record. One that was still running is lost, since its guest ended it with the
+// loadExec makes an exec of its record. One that was still running is lost, since its guest ended it with the
 // daemon's connection; but a durable one runs on, until reconcile finds out otherwise.
-func (s *Session) recalled(r execRecord) *Exec {
+func (s *Session) loadExec(r execRecord) *Exec {
 	switch {
 	case r.Exec.State != proto.ExecRunning:
-		return s.recall(r)
+		return s.loadEndedExec(r)
 	case r.Run != nil:
-		return s.recallRunning(r)
+		return s.loadRunningExec(r)
 	}
-	r = s.lostExec(r)
-	e := s.recall(r)
-	e.tellEnd(r.Exec, e.made)
+	r = s.recordLost(r)
+	e := s.loadEndedExec(r)
+	e.auditEnd(r.Exec, e.made)
 	return e
 }
 
-// recall makes an ended exec from its record and what was kept of its output.
-func (s *Session) recall(r execRecord) *Exec {
-	e := &Exec{s: s, veil: s.veil, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, ask: make(chan ending, 1),
-		ended: make(chan struct{}), left: make(chan struct{})}
+// loadEndedExec makes an ended exec from its record and what was kept of its output.
+func (s *Session) loadEndedExec(r execRecord) *Exec {
+	e := &Exec{s: s, redactor: s.redactor, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, endRequests: make(
+		chan endRequest, 1),
+		ended: make(chan struct{}), leftRunning: make(chan struct{})}
 	e.out, _ = output.Load(nil, r.Exec.StdoutBytes, r.Exec.StderrBytes, nil)
 	if fi, err := os.Stat(e.outputPath()); err == nil {
 		e.saved = fi.Size()
@@ -64,26 +65,27 @@ func (s *Session) recall(r execRecord) *Exec {
 	return e
 }
 
-// recallRunning makes a running exec of its record. It has no process until it is attached to again.
-func (s *Session) recallRunning(r execRecord) *Exec {
-	s.dropEarly(r)
+// loadRunningExec makes a running exec of its record. It has no process until it is attached to again.
+func (s *Session) loadRunningExec(r execRecord) *Exec {
+	s.removeUnrecordedOutput(r)
 	e := &Exec{
-		veil: s.recallVeil(r),
-		s:    s, id: r.Exec.ID, key: r.Key, retry: r.Retry, cmd: *r.Run, info: r.Exec, boot: r.Guest, host: r.Host,
-		out: output.New(r.Run.MaxOutputBytes, s.core.memory), ask: make(chan ending, 1), ended: make(chan struct{}),
-		left: make(chan struct{}),
+		redactor: s.loadRedactor(r),
+		s:        s, id: r.Exec.ID, key: r.Key, retry: r.Retry, cmd: *r.Run, info: r.Exec, boot: r.Guest, host: r.Host,
+		out: output.New(r.Run.MaxOutputBytes, s.core.memory), endRequests: make(chan endRequest, 1),
+		ended:       make(chan struct{}),
+		leftRunning: make(chan struct{}),
 	}
 	e.cmd.Command, e.cmd.Argv, e.cmd.Shell, e.cmd.JobID, e.cmd.User = r.Exec.Command, r.Exec.Argv, r.Exec.Shell,
 		r.Exec.JobID, r.Exec.User
 	return e
 }
 
-// recallVeil hides what sealOwn sealed.
-func (s *Session) recallVeil(r execRecord) *veil {
+// loadRedactor hides what sealOwn sealed.
+func (s *Session) loadRedactor(r execRecord) *Redactor {
 	if r.Sealed == "" {
-		return s.veil
+		return s.redactor
 	}
-	var c confidential
+	var c sealedFields
 	text, err := s.core.cfg.Vault.Unseal(r.Exec.ID, r.Sealed)
 	if err == nil {
 		err = json.Unmarshal(text, &c)
@@ -91,40 +93,40 @@ func (s *Session) recallVeil(r execRecord) *veil {
 	if err != nil {
 		s.core.cfg.Log.Warn("opening the environment of a command", "exec", r.Exec.ID, "error", err)
 	}
-	return s.veilOf(proto.Cmd{Env: c.Env, Secrets: c.Secrets})
+	return s.redactorFor(proto.Cmd{Env: c.Env, Secrets: c.Secrets})
 }
 
-// lostExec is the record of an exec that ran when the last daemon ended, as it is told from now on.
-func (s *Session) lostExec(r execRecord) execRecord {
+// recordLost is the record of an exec that ran when the last daemon ended, as it is told from now on.
+func (s *Session) recordLost(r execRecord) execRecord {
 	r.Exec.State, r.Exec.EndedAt = proto.ExecEnded, proto.AtOrNil(s.core.cfg.Now())
 	end := lostSince(r.Host, s.core.host, daemonRestarted)
 	r.Exec.End = &end
 	r.Run = nil
-	s.dropEarly(r)
+	s.removeUnrecordedOutput(r)
 	s.core.cfg.Ledger.Later(s.putExec(r))
 	return r
 }
 
-// orphans are the durable execs that have no process here, since an earlier daemon started them.
-func (s *Session) orphans() []*Exec {
+// unattachedExecs are the durable execs that have no process here, since an earlier daemon started them.
+func (s *Session) unattachedExecs() []*Exec {
 	return slices.DeleteFunc(s.Execs(), func(e *Exec) bool {
 		return e.hasEnded() || e.process() != nil
 	})
 }
 
-// claimTimeout bounds asking a guest what it keeps: it ends what nobody knows of before it answers.
-const claimTimeout = 30 * time.Second
+// adoptTimeout bounds asking a guest what it keeps: it ends what nobody knows of before it answers.
+const adoptTimeout = 30 * time.Second
 
-// rejoin goes on with the execs of an earlier daemon, in a sandbox that is still there. The guest is asked even
+// adoptExecs goes on with the execs of an earlier daemon, in a sandbox that is still there. The guest is asked even
 // where there are none: what it keeps for nobody ends. If it fails, they may run on, and nobody can reach them.
-func (s *Session) rejoin(ctx context.Context, hello guest.Hello) error {
+func (s *Session) adoptExecs(ctx context.Context, hello guest.Hello) error {
 	s.setBoot(hello.Boot)
-	orphans := s.orphans()
+	orphans := s.unattachedExecs()
 	ids := make([]string, len(orphans))
 	for i, e := range orphans {
 		ids[i] = e.id
 	}
-	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
 	kept, err := s.client().Claim(ctx, ids)
 	if s.core.ctx.Err() != nil || err != nil {
@@ -133,18 +135,18 @@ func (s *Session) rejoin(ctx context.Context, hello guest.Hello) error {
 	for _, e := range orphans {
 		switch {
 		case slices.Contains(kept, e.id):
-			e.resume(ctx)
+			e.reattach(ctx)
 		case e.boot == hello.Boot:
-			e.vanish(neverStarted)
+			e.endLost(neverStarted)
 		default:
-			e.vanish(guestRestarted)
+			e.endLost(guestRestarted)
 		}
 	}
 	return nil
 }
 
-// resume attaches to a process that an earlier daemon started, and sees it to its end as if nothing had been.
-func (e *Exec) resume(ctx context.Context) {
+// reattach attaches to a process that an earlier daemon started, and sees it to its end as if nothing had been.
+func (e *Exec) reattach(ctx context.Context) {
 	g := e.s.client()
 	proc, err := g.Attach(ctx, e.id, [2]int64{}, e.cmd.OpenStdin || e.cmd.TTY != nil, e.sink)
 	if err != nil {
@@ -153,7 +155,7 @@ func (e *Exec) resume(ctx context.Context) {
 		}
 		e.s.core.cfg.Log.Warn("attaching to a command again", "exec", e.id, "error", err)
 		forgetIn(g, e.id) // else it may run on
-		e.vanish("the container's guest could not be attached to again")
+		e.endLost("the container's guest could not be attached to again")
 		return
 	}
 	e.mu.Lock()
@@ -164,24 +166,24 @@ func (e *Exec) resume(ctx context.Context) {
 	e.s.mu.Lock()
 	e.s.users++
 	e.s.mu.Unlock()
-	err = e.s.core.track(nil, func() {
-		e.run(e.s.release)
+	err = e.s.core.goTracked(nil, func() {
+		e.runToEnd(e.s.release)
 	})
 	if err != nil { // nobody can close what is being opened
 		e.s.release()
 	}
 }
 
-// vanish ends an exec of an earlier daemon that has no process any more.
-func (e *Exec) vanish(why string) {
+// endLost ends an exec of an earlier daemon that has no process any more.
+func (e *Exec) endLost(why string) {
 	e.out.Finish()
 	e.conclude(lostSince(e.host, e.s.core.host, why), func() {})
 }
 
-// desert ends the execs of an earlier daemon whose sandbox is gone.
-func (s *Session) desert() {
-	for _, e := range s.orphans() {
-		e.vanish(guestRestarted)
+// endUnattached ends the execs of an earlier daemon whose sandbox is gone.
+func (s *Session) endUnattached() {
+	for _, e := range s.unattachedExecs() {
+		e.endLost(guestRestarted)
 	}
 }
 
@@ -197,8 +199,8 @@ func lostSince(boot, now, why string) proto.End {
 // forgetTimeout bounds telling it that an end is stored. What it keeps longer is claimed by nobody later.
 const forgetTimeout = 5 * time.Second
 
-// forget has the guest drop what it keeps of a command whose end is stored.
-func (e *Exec) forget() {
+// forgetInGuest has the guest drop what it keeps of a command whose end is stored.
+func (e *Exec) forgetInGuest() {
 	e.mu.Lock()
 	g, proc, keep := e.guest, e.proc, e.unstored
 	e.mu.Unlock()

@@ -329,7 +329,7 @@ func TestIdempotencyKey(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			ids[e.ID()]++
-			count(&first, !replayed)
+			countIf(&first, !replayed)
 		})
 	}
 	wg.Wait()
@@ -382,7 +382,7 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 }
 
-func count(n *int, is bool) {
+func countIf(n *int, is bool) {
 	if is {
 		*n++
 	}

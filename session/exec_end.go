@@ -64,7 +64,7 @@ func text(out *output.Output, s proto.Stream) (string, bool) {
 func (e *Exec) tail(s proto.Stream, n int) string {
 	head, tail, _ := e.out.Text(s)
 	all := append(head, tail...)
-	return e.veil.tail(validText(all), n)
+	return e.redactor.Tail(validText(all), n)
 }
 
 // commandLine is a command for people.
@@ -94,24 +94,24 @@ var (
 		`BlockingIOError: \[Errno 11\]|can't start new thread|[Cc]annot fork|failed to create new OS thread`)
 )
 
-// evidenceTail is how much of each stream's end is looked at, in bytes.
-const evidenceTail = 4 << 10
+// diagnosedTail is how much of each stream's end is looked at, in bytes.
+const diagnosedTail = 4 << 10
 
-// A finding is what an exec ran into.
-type finding struct {
+// A diagnosis is what an exec ran into.
+type diagnosis struct {
 	e             *Exec
 	x             guest.Exit
 	before, after Reading
 	known         bool // before is known
 }
 
-// explain makes sure that an end says what forced it, if a limit did.
-func (e *Exec) explain(end proto.End) proto.End {
+// explainEnd makes sure that an end says what forced it, if a limit did.
+func (e *Exec) explainEnd(end proto.End) proto.End {
 	proc := e.process()
 	if proc == nil {
 		return end
 	}
-	f := finding{e: e, after: unread}
+	f := diagnosis{e: e, after: unread}
 	if end.Reason == proto.EndLost || end.ReturnCode != 0 {
 		f.after = e.s.measure() // at once: the sandbox may be about to be removed
 	}
@@ -128,9 +128,9 @@ func (e *Exec) explain(end proto.End) proto.End {
 	return f.explain(end)
 }
 
-func (f *finding) explain(end proto.End) proto.End {
+func (f *diagnosis) explain(end proto.End) proto.End {
 	if f.x.NoOutputDir {
-		end.Message = also(end.Message,
+		end.Message = joinSentences(end.Message,
 			"$OUTPUT_DIR could not be made, since /workspace is full; remove something there")
 	}
 	switch end.Reason {
@@ -142,17 +142,17 @@ func (f *finding) explain(end proto.End) proto.End {
 		}
 	case proto.EndTimeout, proto.EndKilled, proto.EndCanceled, proto.EndOutputLimit:
 		if f.refused() {
-			end.Message = also(end.Message, f.pidMessage())
+			end.Message = joinSentences(end.Message, f.pidMessage())
 		}
 		if full := f.full(true); full != "" {
-			end.Message = also(end.Message, full)
+			end.Message = joinSentences(end.Message, full)
 		}
 	}
 	return end
 }
 
 // lost tells a sandbox that the kernel ended for what it used from one that vanished.
-func (f *finding) lost(end proto.End) proto.End {
+func (f *diagnosis) lost(end proto.End) proto.End {
 	killed := proto.End{ReturnCode: 128 + int(syscall.SIGKILL), Signal: unix.SignalName(syscall.SIGKILL)}
 	switch {
 	case !f.known:
@@ -172,8 +172,8 @@ func (f *finding) lost(end proto.End) proto.End {
 }
 
 // failed finds the limit that a command failed at, if it was one.
-func (f *finding) failed(end proto.End) proto.End {
-	said := f.e.tail(proto.Stderr, evidenceTail) + "\n" + f.e.tail(proto.Stdout, evidenceTail)
+func (f *diagnosis) failed(end proto.End) proto.End {
+	said := f.e.tail(proto.Stderr, diagnosedTail) + "\n" + f.e.tail(proto.Stdout, diagnosedTail)
 	silent := f.e.tail(proto.Stderr, 1) == "" // what says why it failed, failed for that
 	gvisor := f.e.s.record().Class == proto.ClassGVisor
 	switch {
@@ -184,25 +184,25 @@ func (f *finding) failed(end proto.End) proto.End {
 	case f.full(false) != "" && saysDisk.MatchString(said):
 		end.Reason, end.Message = proto.EndDiskQuota, f.full(false)
 	case saysDisk.MatchString(said):
-		end.Message = also(end.Message, "its output tells of a full disk, which is not full now"+f.usage())
+		end.Message = joinSentences(end.Message, "its output tells of a full disk, which is not full now"+f.usage())
 	}
 	return end
 }
 
 // refused reports whether somebody in the container was refused a process while the exec ran.
-func (f *finding) refused() bool {
+func (f *diagnosis) refused() bool {
 	return f.x.ForksRefused || f.known && f.before.PIDRefusals >= 0 && f.after.PIDRefusals > f.before.PIDRefusals
 }
 
-func (f *finding) limits() proto.Limits { return f.e.s.record().Limits }
+func (f *diagnosis) limits() proto.Limits { return f.e.s.record().Limits }
 
-func (f *finding) pidMessage() string {
+func (f *diagnosis) pidMessage() string {
 	return fmt.Sprintf("the container reached its limit of %d processes and threads (limits.pids); end some, or "+
 		"create a container with more", f.limits().PIDs)
 }
 
 // full says what is full now, or nothing. With onlyNew, what was so when the exec began does not count.
-func (f *finding) full(onlyNew bool) string {
+func (f *diagnosis) full(onlyNew bool) string {
 	newly := func(before bool) bool { return !onlyNew || !before }
 	shared := "of limits.disk_bytes; remove something, or create a container with a higher limit"
 	memory := "which is in memory and bounded by limits.memory_bytes; remove something, or work in /workspace"
@@ -229,7 +229,7 @@ func (f *finding) full(onlyNew bool) string {
 }
 
 // usage says how full the disks are, where that is known.
-func (f *finding) usage() string {
+func (f *diagnosis) usage() string {
 	if f.after.Workspace.Limit == 0 {
 		return ""
 	}
@@ -237,5 +237,5 @@ func (f *finding) usage() string {
 		f.after.Workspace.Used, f.after.Workspace.Limit, f.after.Layer.Used, f.after.Layer.Limit)
 }
 
-// also is one more sentence.
-func also(message, more string) string { return strings.TrimPrefix(message+"; "+more, "; ") }
+// joinSentences is one more sentence.
+func joinSentences(message, more string) string { return strings.TrimPrefix(message+"; "+more, "; ") }

@@ -32,9 +32,9 @@ func (ss *Sessions) clearOutput() error {
 	return err
 }
 
-// dropEarly removes the output of an exec that was kept before its end was written down, which a crash prevented: its
-// record says nothing of what is in there, and what still runs is asked anew.
-func (s *Session) dropEarly(r execRecord) {
+// removeUnrecordedOutput removes the output of an exec that was kept before its end was written down, which a crash
+// prevented: its record says nothing of what is in there, and what still runs is asked anew.
+func (s *Session) removeUnrecordedOutput(r execRecord) {
 	e := Exec{s: s, id: r.Exec.ID}
 	if err := e.removeOutput(); err != nil {
 		s.core.cfg.Log.Warn("removing output of an exec whose end is not known", "exec", e.id, "error", err)
@@ -232,22 +232,22 @@ func (e *Exec) discard() error {
 	return e.removeOutput()
 }
 
-// relieve moves the output of an exec that is about to have ended to disk when memory gets short, and has that of
+// freeMemory moves the output of an exec that is about to have ended to disk when memory gets short, and has that of
 // those which ended before follow: one goroutine at a time, since whose command ends waits for none but its own.
-func (ss *Sessions) relieve(ending *Exec) {
+func (ss *Sessions) freeMemory(ending *Exec) {
 	if ss.memory.Used() < ss.cfg.OutputMemory/4 {
 		return
 	}
 	ending.moveOut()
-	if ss.relieving.Swap(true) {
+	if ss.freeingMemory.Swap(true) {
 		return
 	}
-	err := ss.track(nil, func() {
-		defer ss.relieving.Store(false)
+	err := ss.goTracked(nil, func() {
+		defer ss.freeingMemory.Store(false)
 		ss.makeRoom()
 	})
 	if err != nil { // the daemon ends
-		ss.relieving.Store(false)
+		ss.freeingMemory.Store(false)
 	}
 }
 
@@ -265,6 +265,6 @@ func (ss *Sessions) makeRoom() {
 				e.moveOut()
 			}
 		}
-		s.weigh()
+		s.recountKept()
 	}
 }

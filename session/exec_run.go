@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exec is Exec for a command that nobody asked for before.
-func (s *Session) exec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, err error) {
+// startExec is Exec for a command that nobody asked for before.
+func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, err error) {
 	defer s.hideIn(cmd, &err)
-	if err := s.record().closed; err != nil {
+	if err := s.record().unsealErr; err != nil {
 		return nil, err
 	}
 	if err := s.core.cfg.checkCmd(&cmd, s.record().Job); err != nil {
@@ -43,25 +43,26 @@ func (s *Session) exec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, er
 		release = func() {}
 	}
 	e.setDeadline()
-	err = s.core.track(func() { s.announce(e) }, func() {
-		e.tellBegin()
-		e.run(release)
+	err = s.core.goTracked(func() { s.publishStart(e) }, func() {
+		e.auditStart()
+		e.runToEnd(release)
 	})
 	if err != nil {
 		e.abort()
-		s.delist(e)
+		s.removeExec(e)
 		release()
 		return nil, err
 	}
 	return e, nil
 }
 
-// enlist gives a command its exec and a place in the session's list.
-func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
+// addExec gives a command its exec and a place in the session's list.
+func (s *Session) addExec(cmd proto.Cmd, r retry) (*Exec, error) {
 	e := &Exec{
-		veil: s.veilOf(cmd),
-		s:    s, id: proto.NewID(proto.ExecPrefix), cmd: cmd, retry: r, out: output.New(cmd.MaxOutputBytes, s.core.memory),
-		ask: make(chan ending, 1), ended: make(chan struct{}), left: make(chan struct{}),
+		redactor: s.redactorFor(cmd),
+		s:        s, id: proto.NewID(proto.ExecPrefix), cmd: cmd, retry: r, out: output.New(cmd.MaxOutputBytes,
+			s.core.memory),
+		endRequests: make(chan endRequest, 1), ended: make(chan struct{}), leftRunning: make(chan struct{}),
 	}
 	if cmd.OnOutputLimit == proto.OutputWait {
 		e.out.Hold()
@@ -74,7 +75,7 @@ func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
 	if cmd.Shown != "" {
 		e.info.Command, e.info.Argv = cmd.Shown, nil
 	}
-	e.veil.describe(&e.info)
+	e.redactor.HideExec(&e.info)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.info.Generation = s.rec.Generation
@@ -82,26 +83,26 @@ func (s *Session) enlist(cmd proto.Cmd, r retry) (*Exec, error) {
 		return nil, proto.Errorf(proto.TooMany, "", s.id, "container %s runs %d commands, which is its limit; wait "+
 			"for one to end", s.id, n)
 	}
-	s.execs, s.going = append(s.execs, e), append(s.going, e)
+	s.execs, s.running = append(s.execs, e), append(s.running, e)
 	return e, nil
 }
 
 // begin takes a place among the running execs and starts the process. If that fails, the
 // exec was never there.
 func (s *Session) begin(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
-	e, err := s.enlist(cmd, r)
+	e, err := s.addExec(cmd, r)
 	if err != nil {
 		return nil, err
 	}
-	e.key, e.by = proto.CallerOf(ctx).KeyID, by(ctx)
-	if err := e.launch(ctx); err != nil {
-		s.delist(e)
+	e.key, e.by = proto.CallerOf(ctx).KeyID, auditEntryFor(ctx)
+	if err := e.startProcess(ctx); err != nil {
+		s.removeExec(e)
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *Exec) launch(ctx context.Context) error {
+func (e *Exec) startProcess(ctx context.Context) error {
 	if err := e.s.core.cfg.Jobs.Begin(ctx, e.s, e.cmd.Files); err != nil {
 		return err
 	}
@@ -109,34 +110,35 @@ func (e *Exec) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = e.attempt(ctx, g)
-	if proto.CodeOf(err) != proto.Unavailable || !e.s.lost(ctx, g) {
-		return e.unlessBegun(err)
+	err = e.startAndRecord(ctx, g)
+	if proto.CodeOf(err) != proto.Unavailable || !e.s.confirmLost(ctx, g) {
+		return e.lostIfStarted(err)
 	}
 	if !guest.NotStarted(err) { // it may have run, and must not do so twice
-		e.unstarted = proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended while the " +
-			"command was starting; it may have begun"}
+		e.endWithoutProcess = proto.End{Reason: proto.EndLost, ReturnCode: -1,
+			Message: "the container ended while the " +
+				"command was starting; it may have begun"}
 		return nil
 	}
 	if err := e.s.stoppedOnRequest(g); err != nil {
 		return err
 	}
-	if g, err = e.s.revive(ctx, e); err == nil {
-		err = e.unlessBegun(e.attempt(ctx, g))
+	if g, err = e.s.restartFor(ctx, e); err == nil {
+		err = e.lostIfStarted(e.startAndRecord(ctx, g))
 	}
 	return err
 }
 
-// attempt starts the process and writes that down, both at once; but one that somebody may ask for again, and
+// startAndRecord starts the process and writes that down, both at once; but one that somebody may ask for again, and
 // must get then, is on disk before it can do anything.
-func (e *Exec) attempt(ctx context.Context, g *guest.Client) error {
+func (e *Exec) startAndRecord(ctx context.Context, g *guest.Client) error {
 	recorded := e.recordStart()
 	if e.retry.Key != "" {
 		if err := recorded(); err != nil {
 			return fmt.Errorf("recording the exec: %w", err)
 		}
 	}
-	if err := e.spawn(ctx, g); err != nil {
+	if err := e.requestProcess(ctx, g); err != nil {
 		return err
 	}
 	if err := recorded(); err != nil {
@@ -146,21 +148,22 @@ func (e *Exec) attempt(ctx context.Context, g *guest.Client) error {
 	return nil
 }
 
-// unlessBegun is the error of a start that failed. Where the command may have begun nevertheless, and somebody may ask
-// for it again, it is a lost exec instead: to be told so is better than to run it twice.
-func (e *Exec) unlessBegun(err error) error {
-	if err == nil || e.retry.Key == "" || !e.begun || guest.NotStarted(err) {
+// lostIfStarted is the error of a start that failed. Where the command may have begun nevertheless, and somebody may
+// ask for it again, it is a lost exec instead: to be told so is better than to run it twice.
+func (e *Exec) lostIfStarted(err error) error {
+	if err == nil || e.retry.Key == "" || !e.mayHaveStarted || guest.NotStarted(err) {
 		return err
 	}
-	e.unstarted = proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the command was given up while it was " +
-		"starting; it may have begun"}
+	e.endWithoutProcess = proto.End{Reason: proto.EndLost, ReturnCode: -1,
+		Message: "the command was given up while it was " +
+			"starting; it may have begun"}
 	return nil
 }
 
-// spawn asks the guest for the process. A program that cannot be run is a result, as it is in a
+// requestProcess asks the guest for the process. A program that cannot be run is a result, as it is in a
 // shell: 127 not found, 126 not executable.
-func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
-	e.begun = true
+func (e *Exec) requestProcess(ctx context.Context, g *guest.Client) error {
+	e.mayHaveStarted = true
 	cmd := e.command()
 	cmd.Whole = e.sinkBuffer
 	cmd.Sent = func() { // while the guest prepares what it starts
@@ -168,9 +171,10 @@ func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
 		e.before = &before
 	}
 	proc, err := g.Start(ctx, cmd, e.sink)
-	if code := e.notRun(err); code != 0 {
+	if code := e.notExecutable(err); code != 0 {
 		e.sink(proto.Stderr, 0, []byte(proto.AsError(err).Message+"\n"))
-		e.unstarted = proto.End{Reason: proto.EndNotStarted, ReturnCode: code, Message: proto.AsError(err).Message}
+		e.endWithoutProcess = proto.End{Reason: proto.EndNotStarted, ReturnCode: code, Message: proto.AsError(
+			err).Message}
 		proc, err = nil, nil
 	}
 	if err != nil {
@@ -182,7 +186,7 @@ func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
 	if proc == nil || e.cmd.Stdin == "" || durable(e.cmd) {
 		return nil
 	}
-	err = e.s.core.track(nil, func() { // it may be slow to read; the kernel ends the write when it dies
+	err = e.s.core.goTracked(nil, func() { // it may be slow to read; the kernel ends the write when it dies
 		_, _ = proc.Write(context.Background(), []byte(e.cmd.Stdin))
 		_ = proc.CloseStdin()
 	})
@@ -192,8 +196,8 @@ func (e *Exec) spawn(ctx context.Context, g *guest.Client) error {
 	return err
 }
 
-// notRun is the return code of a program that could not be executed, or 0.
-func (e *Exec) notRun(err error) int {
+// notExecutable is the return code of a program that could not be executed, or 0.
+func (e *Exec) notExecutable(err error) int {
 	var pe *proto.Error
 	if len(e.cmd.Argv) == 0 || !errors.As(err, &pe) || pe.Item != e.cmd.Argv[0] {
 		return 0
@@ -251,8 +255,8 @@ func (e *Exec) environment() map[string]string {
 	if r.hasTools() {
 		e.addTools(env)
 	}
-	if len(r.Swapped) > 0 {
-		addTrust(env)
+	if len(r.NetworkSecrets) > 0 {
+		addCAVariables(env)
 	}
 	return env
 }
@@ -265,20 +269,20 @@ func (e *Exec) abort() {
 	}
 }
 
-// announce numbers an exec that has started and wakes those who wait for new ones.
-func (s *Session) announce(e *Exec) {
+// publishStart numbers an exec that has started and wakes those who wait for new ones.
+func (s *Session) publishStart(e *Exec) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.begun++
-	e.number = s.begun
-	close(s.more)
-	s.more = make(chan struct{})
+	s.started++
+	e.number = s.started
+	close(s.execStarted)
+	s.execStarted = make(chan struct{})
 }
 
 // sink takes output from the guest. It blocks where nothing may be lost and whoever follows the exec is behind, and
 // nowhere else.
 func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
-	e.grown(e.out.WriteAt(s, at, b))
+	e.limitOutput(e.out.WriteAt(s, at, b))
 }
 
 // sinkBuffer is sink for a buffer full of output, which it may keep.
@@ -286,12 +290,12 @@ func (e *Exec) sinkBuffer(s proto.Stream, at int64, b *output.Buffer) (kept bool
 	var room [64]byte
 	b.Prefix(proto.AppendOutput(room[:0], e.id, s, at, nil))
 	kept, over := e.out.WriteBuffer(s, at, b)
-	e.grown(over)
+	e.limitOutput(over)
 	return kept
 }
 
-// grown ends a command that has written too much, if it is to end then.
-func (e *Exec) grown(over bool) {
+// limitOutput ends a command that has written too much, if it is to end then.
+func (e *Exec) limitOutput(over bool) {
 	if over && e.cmd.OnOutputLimit == proto.OutputFail {
 		e.Cancel(proto.EndOutputLimit, "it wrote more than max_output_bytes")
 	}
@@ -303,43 +307,43 @@ func (e *Exec) setDeadline() {
 	left := e.s.record().cap().Sub(e.s.core.clock.now())
 	limit, proc := seconds(e.cmd.TimeoutSeconds)-e.ran, e.process()
 	if e.cmd.TimeoutSeconds == 0 || left < limit || proc != nil && proc.Ended() {
-		e.due, e.overdue = time.Now().Add(left), ending{proto.EndExpired, "the container's time was over"}
+		e.due, e.overdue = time.Now().Add(left), endRequest{proto.EndExpired, "the container's time was over"}
 		return
 	}
-	e.due, e.overdue = time.Now().Add(limit), ending{proto.EndTimeout, "it ran longer than timeout_seconds"}
+	e.due, e.overdue = time.Now().Add(limit), endRequest{proto.EndTimeout, "it ran longer than timeout_seconds"}
 }
 
 // killGrace is how long a killed command may take to be gone before its guest counts as lost.
 const killGrace = 10 * time.Second
 
-// run sees the command to its end, and lets go of the session.
-func (e *Exec) run(release func()) {
+// runToEnd sees the command to its end, and lets go of the session.
+func (e *Exec) runToEnd(release func()) {
 	end, ok := e.await()
 	if !ok {
-		close(e.left)
+		close(e.leftRunning)
 		release()
 		return
 	}
-	end = e.explain(end)
+	end = e.explainEnd(end)
 	e.out.Finish()
 	e.conclude(end, release)
-	e.forget()
+	e.forgetInGuest()
 }
 
 // await waits for the process to end, or makes it. False means that it goes on without this daemon.
 func (e *Exec) await() (end proto.End, ok bool) {
 	proc := e.process()
 	if proc == nil {
-		return e.unstarted, true
+		return e.endWithoutProcess, true
 	}
 	timer := time.NewTimer(time.Until(e.due))
 	defer timer.Stop()
 	select {
 	case <-proc.Done():
-		return e.unlessAsked(e.exited(proc)), true
+		return e.preferRequestedEnd(e.exited(proc)), true
 	case <-timer.C:
 		return e.kill(proc, e.overdue), true
-	case want := <-e.ask:
+	case want := <-e.endRequests:
 		return e.kill(proc, want), true
 	case <-e.leaving():
 		return end, false
@@ -358,30 +362,30 @@ func (e *Exec) leaving() <-chan struct{} {
 func (e *Exec) exited(proc *guest.Process) proto.End {
 	x, err := proc.Wait(context.Background())
 	e.mu.Lock()
-	e.ago, e.sight = x.Ago, Sight{Gist: x.Seen, Output: x.Output}
+	e.ago, e.dirState = x.Ago, DirectoryState{Fingerprint: x.Seen, Output: x.Output}
 	e.mu.Unlock()
 	return endOf(x, err)
 }
 
 // kill ends the whole process tree and waits until it is gone. A guest that does not manage
 // that in time is lost.
-func (e *Exec) kill(proc *guest.Process, want ending) proto.End {
+func (e *Exec) kill(proc *guest.Process, want endRequest) proto.End {
 	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
 	defer cancel()
-	e.out.Release()    // or the guest could not get rid of what it has
-	_ = e.s.wake(ctx)  // what stands still does not die
-	_ = proc.Kill(ctx) // what counts is that it exits
+	e.out.Release()     // or the guest could not get rid of what it has
+	_ = e.s.resume(ctx) // what stands still does not die
+	_ = proc.Kill(ctx)  // what counts is that it exits
 	select {
 	case <-proc.Done():
-		return endedBy(e.exited(proc), want)
+		return endedOnRequest(e.exited(proc), want)
 	case <-ctx.Done():
 		proc.Drop() // nothing of it may come after the end
-		return endedBy(endOf(guest.Exit{}, ctx.Err()), want)
+		return endedOnRequest(endOf(guest.Exit{}, ctx.Err()), want)
 	}
 }
 
-// endedBy is an end that was brought about for want.
-func endedBy(end proto.End, want ending) proto.End {
+// endedOnRequest is an end that was brought about for want.
+func endedOnRequest(end proto.End, want endRequest) proto.End {
 	if end.ReturnCode < 0 || end.ReturnCode == 128+int(syscall.SIGKILL) || end.Reason == proto.EndLost {
 		end.ReturnCode, end.Signal = 128+int(syscall.SIGKILL), unix.SignalName(syscall.SIGKILL)
 	}
@@ -389,14 +393,14 @@ func endedBy(end proto.End, want ending) proto.End {
 	return end
 }
 
-// unlessAsked is the end of a process that was over before it was killed. Where its sandbox was taken from
+// preferRequestedEnd is the end of a process that was over before it was killed. Where its sandbox was taken from
 // under it on request, or it had written too much by then, that is the reason.
-func (e *Exec) unlessAsked(end proto.End) proto.End {
+func (e *Exec) preferRequestedEnd(end proto.End) proto.End {
 	select {
-	case want := <-e.ask:
+	case want := <-e.endRequests:
 		if end.Reason == proto.EndLost || end.Signal == unix.SignalName(syscall.SIGKILL) ||
 			want.reason == proto.EndOutputLimit {
-			return endedBy(end, want)
+			return endedOnRequest(end, want)
 		}
 	default:
 	}
@@ -438,16 +442,16 @@ func (e *Exec) conclude(end proto.End, release func()) {
 	res := e.resultOf(e.out, &info, made)
 	e.charge(info) // before the end is written, so that no end is known that was not paid for
 	e.store(info, made)
-	e.tellEnd(info, made)
+	e.auditEnd(info, made)
 
 	e.mu.Lock()
 	made.Paths = nil // the job's books and the audit log have them
 	e.info, e.made, e.result = info, made, &res
 	e.mu.Unlock()
 	e.s.trimEnded(e)
-	e.s.core.relieve(e) // before the next command may begin, which needs the memory
+	e.s.core.freeMemory(e) // before the next command may begin, which needs the memory
 	// before it lets go: a pause that came between would take whatever else uses the session for the command
-	e.s.settled(e)
+	e.s.removeRunning(e)
 	release()
 	close(e.ended)
 }
@@ -469,7 +473,7 @@ func (e *Exec) produced(info proto.Exec) Produced {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
 	e.mu.Lock()
-	g, sight := e.guest, e.sight
+	g, sight := e.guest, e.dirState
 	e.mu.Unlock()
 	// outputs count against its quota
 	ctx = proto.WithCaller(forBooks(ctx, g), proto.Caller{Owner: e.s.owner, KeyID: e.key})
@@ -481,8 +485,8 @@ const stderrTail = 2 << 10
 
 // conceal hides secrets in what an exec leaves behind, but for its output.
 func (e *Exec) conceal(end *proto.End, made *Produced) {
-	end.Message = e.veil.hide(end.Message)
-	made.Notes = e.veil.hideAll(made.Notes)
+	end.Message = e.redactor.Hide(end.Message)
+	made.Notes = e.redactor.HideAll(made.Notes)
 }
 
 // charge has the API key that started the exec pay for it. A guest, which is not trusted, cannot make it more than the

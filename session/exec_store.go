@@ -16,8 +16,9 @@ import (
 // the process starts. Others end with the daemon, and go to the ledger's journal without a sync, once their process
 // runs.
 func (e *Exec) recordStart() (wait func() error) {
-	put := e.s.putExec(execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: keepable(e.cmd), Host: e.s.core.host,
-		Guest: e.s.guestBoot(), Sealed: e.sealOwn()})
+	put := e.s.putExec(execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: storedCmd(e.cmd),
+		Host:  e.s.core.host,
+		Guest: e.s.guestBoot(), Sealed: e.sealEnvironment()})
 	if durable(e.cmd) {
 		return e.s.core.cfg.Ledger.Begin(put)
 	}
@@ -57,7 +58,7 @@ func (s *Session) storeEnds() {
 		e.mu.Unlock()
 		if again && info.End != nil {
 			e.store(info, made)
-			e.forget()
+			e.forgetInGuest()
 		}
 	}
 }
@@ -74,8 +75,8 @@ func (s *Session) putExec(rec execRecord) func(*ledger.Tx) error {
 	}
 }
 
-// keepable is what of a command a later daemon needs to see it to its end. What may hold secrets stays out.
-func keepable(cmd proto.Cmd) *proto.Cmd {
+// storedCmd is what of a command a later daemon needs to see it to its end. What may hold secrets stays out.
+func storedCmd(cmd proto.Cmd) *proto.Cmd {
 	if !durable(cmd) {
 		return nil
 	}
@@ -86,12 +87,13 @@ func keepable(cmd proto.Cmd) *proto.Cmd {
 	}
 }
 
-// sealOwn is what a command brings itself, sealed, where it may end under a later daemon, which has to hide it then.
-func (e *Exec) sealOwn() string {
+// sealEnvironment is what a command brings itself, sealed, where it may end under a later daemon, which has to hide
+// it then.
+func (e *Exec) sealEnvironment() string {
 	if !durable(e.cmd) || len(e.cmd.Env)+len(e.cmd.Secrets) == 0 {
 		return ""
 	}
-	text, err := json.Marshal(confidential{Env: e.cmd.Env, Secrets: e.cmd.Secrets})
+	text, err := json.Marshal(sealedFields{Env: e.cmd.Env, Secrets: e.cmd.Secrets})
 	var sealed string
 	if err == nil {
 		sealed, err = e.s.core.cfg.Vault.Seal(e.id, text)
@@ -102,11 +104,11 @@ func (e *Exec) sealOwn() string {
 	return sealed
 }
 
-// delist takes an exec that did not start, or that is to be forgotten, off the list.
-func (s *Session) delist(e *Exec) {
+// removeExec takes an exec that did not start, or that is to be forgotten, off the list.
+func (s *Session) removeExec(e *Exec) {
 	is := func(x *Exec) bool { return x == e }
 	s.mu.Lock()
-	s.execs, s.going = slices.DeleteFunc(s.execs, is), slices.DeleteFunc(s.going, is)
+	s.execs, s.running = slices.DeleteFunc(s.execs, is), slices.DeleteFunc(s.running, is)
 	s.mu.Unlock()
 	if err := e.discard(); err != nil { // a start finds the file, which is then nobody's
 		s.core.cfg.Log.Warn("removing the kept output of an exec", "exec", e.id, "error", err)
@@ -122,8 +124,8 @@ func (s *Session) delist(e *Exec) {
 // runningExecs counts those that have not ended; those that are just being started too, unless
 // seen is set. Called with mu held.
 func (s *Session) runningExecs(seen bool) int {
-	n := len(s.going)
-	for _, e := range s.going {
+	n := len(s.running)
+	for _, e := range s.running {
 		if seen && e.number == 0 {
 			n--
 		}
@@ -134,7 +136,7 @@ func (s *Session) runningExecs(seen bool) int {
 // holdingExecs are the running ones that count as use of the session. Called with mu held.
 func (s *Session) holdingExecs() int {
 	n := s.runningExecs(true)
-	for _, e := range s.going {
+	for _, e := range s.running {
 		if e.cmd.Resident && e.number > 0 {
 			n--
 		}
@@ -142,11 +144,11 @@ func (s *Session) holdingExecs() int {
 	return n
 }
 
-// settled takes an exec that has ended off those that run.
-func (s *Session) settled(e *Exec) {
+// removeRunning takes an exec that has ended off those that run.
+func (s *Session) removeRunning(e *Exec) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.going = slices.DeleteFunc(s.going, func(x *Exec) bool { return x == e })
+	s.running = slices.DeleteFunc(s.running, func(x *Exec) bool { return x == e })
 }
 
 // endExecs asks every exec that has a process to end, those too that nobody was told of yet; durable ones only if
@@ -181,9 +183,9 @@ func (s *Session) dropExecs() error {
 // hundred of them at each end is a good part of what a small command takes.
 func (s *Session) trimEnded(ending *Exec) {
 	s.mu.Lock()
-	ending.weighed = true
-	s.kept += ending.out.Kept()
-	heavy := s.kept > keptOutput
+	ending.counted = true
+	s.keptBytes += ending.out.Kept()
+	heavy := s.keptBytes > keptOutput
 	var old []*Exec
 	if n := len(s.execs) - keptExecs; n > 0 {
 		old = slices.Clone(s.execs[:n])
@@ -195,35 +197,35 @@ func (s *Session) trimEnded(ending *Exec) {
 	}
 	for i, e := range old {
 		if e.hasEnded() {
-			s.dropOld(e, keptExecs+len(old)-1-i)
+			s.forgetOld(e, keptExecs+len(old)-1-i)
 		}
 	}
 }
 
-// dropOld forgets an ended exec after which so many were started, if those are enough.
-func (s *Session) dropOld(e *Exec, after int) {
-	if after < keptExecs || after < keptRetries && (e.retriable() || e.untold()) {
+// forgetOld forgets an ended exec after which so many were started, if those are enough.
+func (s *Session) forgetOld(e *Exec, after int) {
+	if after < keptExecs || after < keptRetries && (e.mayBeRetried() || e.awaitsClient()) {
 		return
 	}
-	s.delist(e)
+	s.removeExec(e)
 }
 
-// retriable reports whether somebody may ask for an ended exec again with its key.
-func (e *Exec) retriable() bool {
+// mayBeRetried reports whether somebody may ask for an ended exec again with its key.
+func (e *Exec) mayBeRetried() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.retry.Key != "" && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(retryTime))
 }
 
-// untold is how long an ended exec's output waits for somebody to ask, when there is too much of it.
-const untold = time.Minute
+// informGrace is how long an ended exec's output waits for somebody to ask, when there is too much of it.
+const informGrace = time.Minute
 
-// untold reports whether nobody has had the result of an exec that ended a moment ago: whoever started many at once is
-// still to come for it.
-func (e *Exec) untold() bool {
+// awaitsClient reports whether nobody has had the result of an exec that ended a moment ago: whoever started many at
+// once is still to come for it.
+func (e *Exec) awaitsClient() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.told && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(untold))
+	return !e.clientInformed && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(informGrace))
 }
 
 // trim forgets the oldest ended execs, and the output of those that together hold too much, once it was
@@ -239,20 +241,20 @@ func (s *Session) trim(allowed int64, ending *Exec) {
 		if kept += e.out.Kept(); kept > allowed {
 			e.moveOut()
 		}
-		s.dropOld(e, i)
+		s.forgetOld(e, i)
 	}
-	s.weigh()
+	s.recountKept()
 }
 
-// weigh brings kept up to date. What was given back since the last time is not taken off it before, so it may be too
-// much and is never too little.
-func (s *Session) weigh() {
+// recountKept brings kept up to date. What was given back since the last time is not taken off it before, so it may
+// be too much and is never too little.
+func (s *Session) recountKept() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept = 0
+	s.keptBytes = 0
 	for _, e := range s.execs {
-		if e.weighed {
-			s.kept += e.out.Kept()
+		if e.counted {
+			s.keptBytes += e.out.Kept()
 		}
 	}
 }
@@ -262,7 +264,7 @@ func (s *Session) weigh() {
 func (e *Exec) dropOutput() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.told && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(untold)) {
+	if !e.clientInformed && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(informGrace)) {
 		return
 	}
 	e.out.Drop()

@@ -15,7 +15,7 @@ func (s *Session) BumpGeneration() (wait func() error) {
 		close(queued)
 		return wait()
 	}
-	go func() { done <- s.alter(begin, func(r *record) { r.Generation++ }) }()
+	go func() { done <- s.changeWith(begin, func(r *record) { r.Generation++ }) }()
 	<-queued
 	return func() error { return <-done }
 }
@@ -35,12 +35,12 @@ func (e *Exec) MoveOut() { e.moveOut() }
 
 // HoldLife takes the session's transition lock, as somebody does who starts, stops or removes it and takes long.
 func (s *Session) HoldLife() (unlock func()) {
-	s.life <- struct{}{}
-	return func() { <-s.life }
+	s.transition <- struct{}{}
+	return func() { <-s.transition }
 }
 
 // InTransition reports whether somebody has that lock.
-func (s *Session) InTransition() bool { return len(s.life) > 0 }
+func (s *Session) InTransition() bool { return len(s.transition) > 0 }
 
 // RunThen runs a command as Exec does, and calls released once it has let go of the session and nobody was told of
 // its end yet.
@@ -58,7 +58,7 @@ func (s *Session) RunThen(ctx context.Context, cmd proto.Cmd, released func()) e
 		return err
 	}
 	e.setDeadline()
-	s.announce(e)
-	e.run(func() { release(); released() })
+	s.publishStart(e)
+	e.runToEnd(func() { release(); released() })
 	return nil
 }

@@ -96,7 +96,7 @@ func (h *heldJobs) Begin(ctx context.Context, s *session.Session, files []string
 }
 
 func (h *heldJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string,
-	seen session.Sight) session.Produced {
+	seen session.DirectoryState) session.Produced {
 	if h.ending != nil {
 		h.ending(ctx, s)
 	}
@@ -117,7 +117,7 @@ func holdJobs(t *testing.T, st *sessiontest.Stack) *heldJobs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st.Sessions.Meet()
+	st.Sessions.HandshakeAll()
 	return held
 }
 
@@ -311,8 +311,8 @@ func TestExpiryThatFailsIsFinishedLater(t *testing.T) {
 	}
 }
 
-// A kept workspace is free for the next container once the expired one that had it is down, and not before: its
-// processes may write there still.
+// A TestExpiredHoldsItsWorkspaceUntilItIsDown workspace is free for the next container once the expired one that had
+// it is down, and not before: its processes may write there still.
 func TestExpiredHoldsItsWorkspaceUntilItIsDown(t *testing.T) {
 	ctx := t.Context()
 	now := newClock()

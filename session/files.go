@@ -247,7 +247,7 @@ func (s *Session) withGuest(ctx context.Context, fn func(*guest.Client) error) e
 // guestError looks at an error of the guest's: if it means that the sandbox is gone, the session is
 // stopped, so that the next request starts it again.
 func (s *Session) guestError(ctx context.Context, g *guest.Client, err error) error {
-	if proto.CodeOf(err) != proto.Unavailable || ctx.Err() != nil || bookkeeping(ctx) != nil || !s.lost(ctx, g) {
+	if proto.CodeOf(err) != proto.Unavailable || ctx.Err() != nil || bookkeeping(ctx) != nil || !s.confirmLost(ctx, g) {
 		return err
 	}
 	if err := s.usable(); err != nil {

@@ -11,34 +11,34 @@ import (
 	"berth/proto"
 )
 
-// A Fixture is a tree that a session has outside of its workspace, such as a skill: root's, so that the ordinary user
+// A Mount is a tree that a session has outside of its workspace, such as a skill: root's, so that the ordinary user
 // can read it and no more. What is outside of the workspace ends with each generation, so the session remembers its
 // fixtures and has the next one furnished with them.
-type Fixture struct {
+type Mount struct {
 	Path       string `json:"path"`       // where it is, absolute and clean
 	Key        string `json:"key"`        // what it is, in words of whoever Fixtures is
 	Generation int64  `json:"generation"` // the last one that was furnished with it
 }
 
-// Fixtures gives what fixtures are made of.
-type Fixtures interface {
+// MountSource gives what fixtures are made of.
+type MountSource interface {
 	// Tar opens a tree of an owner's as a tar archive, or is NotFound where there is none of that key any more.
 	Tar(ctx context.Context, owner, key string) (io.ReadCloser, error)
 }
 
-// Furnish has these fixtures in the session from now on, in this generation and those to come. One that is there
+// Provision has these fixtures in the session from now on, in this generation and those to come. One that is there
 // stays as it is, one that has another key is replaced, and of those that are not named nothing changes.
-func (s *Session) Furnish(ctx context.Context, list []Fixture) error {
-	if s.core.cfg.Fixtures == nil {
+func (s *Session) Provision(ctx context.Context, list []Mount) error {
+	if s.core.cfg.Mounts == nil {
 		return proto.Errorf(proto.Unsupported, "", s.id, "this daemon has nothing to furnish containers with")
 	}
-	return s.withGuest(ctx, func(g *guest.Client) error { return s.furnish(ctx, g, list) })
+	return s.withGuest(ctx, func(g *guest.Client) error { return s.provisionMounts(ctx, g, list) })
 }
 
-// furnish is Furnish for the generation of g. It holds life, so that nobody stops the sandbox meanwhile, nor
+// provisionMounts is Furnish for the generation of g. It holds life, so that nobody stops the sandbox meanwhile, nor
 // furnishes it as well.
-func (s *Session) furnish(ctx context.Context, g *guest.Client, list []Fixture) error {
-	unlock, err := s.lockLife(ctx)
+func (s *Session) provisionMounts(ctx context.Context, g *guest.Client, list []Mount) error {
+	unlock, err := s.lockTransition(ctx)
 	if err != nil {
 		return err
 	}
@@ -50,30 +50,30 @@ func (s *Session) furnish(ctx context.Context, g *guest.Client, list []Fixture) 
 	}
 	for _, f := range list {
 		f.Generation = rec.Generation
-		if slices.Contains(rec.Fixtures, f) && standing(ctx, g, f.Path) {
+		if slices.Contains(rec.Mounts, f) && mountExists(ctx, g, f.Path) {
 			continue
 		}
-		if err := s.erect(ctx, g, f); err != nil {
+		if err := s.provisionMount(ctx, g, f); err != nil {
 			return err
 		}
-		if err := s.jot(func(r *record) { r.Fixtures = withFixture(r.Fixtures, f) }); err != nil {
+		if err := s.changeAsync(func(r *record) { r.Mounts = withMount(r.Mounts, f) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// refurnish gives a generation that is coming up the fixtures of the one before. One that cannot be had is no reason
+// reprovision gives a generation that is coming up the fixtures of the one before. One that cannot be had is no reason
 // to have no container: it is told in the log, and Furnish tries again. It returns what is to be remembered. Called
 // with life held.
-func (s *Session) refurnish(ctx context.Context) []Fixture {
+func (s *Session) reprovision(ctx context.Context) []Mount {
 	rec := s.record()
-	if len(rec.Fixtures) == 0 {
+	if len(rec.Mounts) == 0 {
 		return nil
 	}
-	var kept []Fixture
-	for _, f := range rec.Fixtures {
-		err := s.erect(ctx, s.client(), f)
+	var kept []Mount
+	for _, f := range rec.Mounts {
+		err := s.provisionMount(ctx, s.client(), f)
 		if err == nil {
 			f.Generation = rec.Generation
 		} else {
@@ -87,46 +87,46 @@ func (s *Session) refurnish(ctx context.Context) []Fixture {
 	return kept
 }
 
-// standing reports whether something is at a fixture's path: code that runs as root may have removed it.
-func standing(ctx context.Context, g *guest.Client, path string) bool {
+// mountExists reports whether something is at a fixture's path: code that runs as root may have removed it.
+func mountExists(ctx context.Context, g *guest.Client, path string) bool {
 	fi, err := g.Stat(ctx, proto.UserRoot, path)
 	return err == nil && fi.Type == proto.TypeDirectory
 }
 
-// erectTime bounds the last steps of a fixture, which are taken even if whoever asked for it has gone.
-const erectTime = 30 * time.Second
+// provisionTimeout bounds the last steps of a fixture, which are taken even if whoever asked for it has gone.
+const provisionTimeout = 30 * time.Second
 
-// erect unpacks a fixture beside its place and moves it there, so that nobody sees a part of it.
-func (s *Session) erect(ctx context.Context, g *guest.Client, f Fixture) error {
-	if s.core.cfg.Fixtures == nil {
+// provisionMount unpacks a fixture beside its place and moves it there, so that nobody sees a part of it.
+func (s *Session) provisionMount(ctx context.Context, g *guest.Client, f Mount) error {
+	if s.core.cfg.Mounts == nil {
 		return proto.Errorf(proto.Unsupported, "", f.Path, "this daemon has nothing to furnish containers with")
 	}
-	archive, err := s.core.cfg.Fixtures.Tar(ctx, s.owner, f.Key)
+	archive, err := s.core.cfg.Mounts.Tar(ctx, s.owner, f.Key)
 	if err != nil {
 		return err
 	}
 	defer archive.Close()
 	fresh := path.Join(path.Dir(f.Path), ".new-"+path.Base(f.Path))
-	if err := takeAway(ctx, g, fresh); err != nil { // what one left that was interrupted
+	if err := removeTree(ctx, g, fresh); err != nil { // what one left that was interrupted
 		return err
 	}
 	err = g.Untar(ctx, proto.UserRoot, fresh, archive, guest.UntarLimits{})
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), erectTime)
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), provisionTimeout)
 	defer cancel()
 	if err == nil {
-		err = takeAway(late, g, f.Path)
+		err = removeTree(late, g, f.Path)
 	}
 	if err == nil {
 		err = g.Move(late, proto.UserRoot, fresh, f.Path)
 	}
 	if err != nil {
-		_ = takeAway(late, g, fresh) // else the next one does
+		_ = removeTree(late, g, fresh) // else the next one does
 	}
 	return err
 }
 
-// takeAway removes what is at path, if there is anything.
-func takeAway(ctx context.Context, g *guest.Client, path string) error {
+// removeTree removes what is at path, if there is anything.
+func removeTree(ctx context.Context, g *guest.Client, path string) error {
 	err := g.Remove(ctx, proto.UserRoot, path, true)
 	if proto.CodeOf(err) == proto.NotFound {
 		return nil
@@ -134,9 +134,9 @@ func takeAway(ctx context.Context, g *guest.Client, path string) error {
 	return err
 }
 
-// withFixture is list with f in the place of whatever has its path. The list itself is shared with other copies of
+// withMount is list with f in the place of whatever has its path. The list itself is shared with other copies of
 // the record, and stays.
-func withFixture(list []Fixture, f Fixture) []Fixture {
-	list = slices.DeleteFunc(slices.Clone(list), func(old Fixture) bool { return old.Path == f.Path })
+func withMount(list []Mount, f Mount) []Mount {
+	list = slices.DeleteFunc(slices.Clone(list), func(old Mount) bool { return old.Path == f.Path })
 	return append(list, f)
 }

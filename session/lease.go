@@ -157,5 +157,5 @@ func (s *Session) persistTouch(rec record) error {
 	if !rec.LastUsed.After(saved) {
 		return nil
 	}
-	return s.persist()
+	return s.saveRecord()
 }

@@ -262,13 +262,13 @@ func TestStraysGoOnRequest(t *testing.T) {
 	st.Create(t, proto.CreateContainer{})
 	rollBack(t, st, old)
 	mine := st.Create(t, proto.CreateContainer{})
-	if n, err := st.Sessions.RemoveStrays(ctx); n != 1 || err != nil {
+	if n, err := st.Sessions.RemoveOrphanedWorkspaces(ctx); n != 1 || err != nil {
 		t.Errorf("%d removed, %v", n, err)
 	}
 	if inv, _ := st.Runtime.List(ctx); !slices.Equal(inv.Workspaces, []string{mine.WorkspaceID()}) {
 		t.Errorf("left: %v", inv.Workspaces)
 	}
-	if n, err := st.Sessions.RemoveStrays(ctx); n != 0 || err != nil {
+	if n, err := st.Sessions.RemoveOrphanedWorkspaces(ctx); n != 0 || err != nil {
 		t.Errorf("%d removed again, %v", n, err)
 	}
 }

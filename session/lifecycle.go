@@ -11,31 +11,32 @@ import (
 
 // This file has how a session's sandbox is started and stopped.
 
-// lockLife takes the transition lock, or gives up with ctx. A session that was taken over is met first.
-func (s *Session) lockLife(ctx context.Context) (unlock func(), err error) {
+// lockTransition takes the transition lock, or gives up with ctx. A session that was taken over is met first.
+func (s *Session) lockTransition(ctx context.Context) (unlock func(), err error) {
 	select {
-	case s.life <- struct{}{}:
-		s.meetAwake()
-		return func() { <-s.life }, nil
+	case s.transition <- struct{}{}:
+		s.handshakeIfAwake()
+		return func() { <-s.transition }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// tryLockLife is lockLife for what must not wait: free is false where somebody else has the lock. It meets nobody.
-func (s *Session) tryLockLife() (unlock func(), free bool) {
+// tryLockTransition is lockLife for what must not wait: free is false where somebody else has the lock. It meets
+// nobody.
+func (s *Session) tryLockTransition() (unlock func(), free bool) {
 	select {
-	case s.life <- struct{}{}:
-		return func() { <-s.life }, true
+	case s.transition <- struct{}{}:
+		return func() { <-s.transition }, true
 	default:
 		return nil, false
 	}
 }
 
-// restart starts a stopped session. Many callers may want it at once: one starts it, on a context
+// ensureStarted starts a stopped session. Many callers may want it at once: one starts it, on a context
 // that does not end with the caller's, and all wait.
-func (s *Session) restart(ctx context.Context) error {
-	unlock, err := s.lockLife(ctx)
+func (s *Session) ensureStarted(ctx context.Context) error {
+	unlock, err := s.lockTransition(ctx)
 	if err != nil {
 		return err
 	}
@@ -44,8 +45,8 @@ func (s *Session) restart(ctx context.Context) error {
 		return err
 	}
 	started := make(chan error, 1)
-	err = s.core.track(nil, func() {
-		err := s.start(onBehalf(s.core.ctx, ctx))
+	err = s.core.goTracked(nil, func() {
+		err := s.startGeneration(withCallerOf(s.core.ctx, ctx))
 		unlock() // before anybody is told: a sweep that comes then passes over one that is still being started
 		started <- err
 	})
@@ -61,33 +62,33 @@ func (s *Session) restart(ctx context.Context) error {
 	}
 }
 
-// revive starts the session again for e after it was found lost, and is the next generation's client; for
+// restartFor starts the session again for e after it was found lost, and is the next generation's client; for
 // what is bound to the one before there is none.
-func (s *Session) revive(ctx context.Context, e *Exec) (*guest.Client, error) {
+func (s *Session) restartFor(ctx context.Context, e *Exec) (*guest.Client, error) {
 	if _, err := s.clientFor(ctx, nil); err != nil {
 		return nil, err
 	}
-	if err := s.restart(ctx); err != nil {
+	if err := s.ensureStarted(ctx); err != nil {
 		return nil, err
 	}
 	return s.clientFor(ctx, e)
 }
 
-// start brings the sandbox up as the next generation. If that fails, nothing of it is left.
+// startGeneration brings the sandbox up as the next generation. If that fails, nothing of it is left.
 // Called with life held.
-func (s *Session) start(ctx context.Context) error {
+func (s *Session) startGeneration(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.core.cfg.StartTimeout)
 	defer cancel()
 	if s.unclean { // else the processes that the last stop was to end would be in the next generation
-		if err := s.takeDown(ctx); err != nil {
+		if err := s.stopSandbox(ctx); err != nil {
 			return err
 		}
 	}
-	err := s.bringUp(ctx)
+	err := s.startSandbox(ctx)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.core.cfg.StartTimeout)
 		defer cancel()
-		if err := s.takeDown(ctx); err != nil {
+		if err := s.stopSandbox(ctx); err != nil {
 			s.core.cfg.Log.Error("removing a sandbox that did not come up; a sweep will try again", "container", s.id,
 				"error", err)
 		}
@@ -95,12 +96,12 @@ func (s *Session) start(ctx context.Context) error {
 	return err
 }
 
-// bringUp starts the next generation. That it exists is on disk when this returns, and gets there meanwhile; that it
-// runs has to outlive the daemon alone.
-func (s *Session) bringUp(ctx context.Context) error {
+// startSandbox starts the next generation. That it exists is on disk when this returns, and gets there meanwhile;
+// that it runs has to outlive the daemon alone.
+func (s *Session) startSandbox(ctx context.Context) error {
 	fresh := s.state() == proto.StateCreating
 	if !fresh { // whose record says so already
-		if err := s.jot(func(r *record) { r.Generation++ }); err != nil {
+		if err := s.changeAsync(func(r *record) { r.Generation++ }); err != nil {
 			return err
 		}
 	}
@@ -120,24 +121,24 @@ func (s *Session) bringUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.connect(ctx); err != nil {
+	if err := s.servePorts(ctx); err != nil {
 		return err
 	}
-	if err := s.teachTrust(ctx); err != nil {
+	if err := s.installCA(ctx); err != nil {
 		return err
 	}
-	fixtures := s.refurnish(ctx)
+	fixtures := s.reprovision(ctx)
 	s.setBoot(hello.Boot)
 	now := s.core.clock.now() // a start that took long does not eat the lease
 	if err := onDisk(); err != nil {
 		return err
 	}
-	err = s.jot(func(r *record) {
-		r.State, r.LastUsed, r.Isolation, r.Fixtures = proto.StateRunning, now, iso,
+	err = s.changeAsync(func(r *record) {
+		r.State, r.LastUsed, r.Isolation, r.Mounts = proto.StateRunning, now, iso,
 			fixtures
 	})
 	if err == nil {
-		s.tellStart(ctx)
+		s.auditGeneration(ctx)
 	}
 	return err
 }
@@ -171,32 +172,32 @@ func (s *Session) guestBoot() string {
 	return s.boot
 }
 
-// stop ends the sandbox and keeps the files, if it runs.
-func (s *Session) stop(ctx context.Context, why string) error {
-	unlock, err := s.lockLife(ctx)
+// stopUnlessStopped ends the sandbox and keeps the files, if it runs.
+func (s *Session) stopUnlessStopped(ctx context.Context, why string) error {
+	unlock, err := s.lockTransition(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if !s.beginStop(false) {
+	if !s.markStopping(false) {
 		return nil
 	}
-	_, err = s.halt(ctx, proto.EndStopped, why)
+	_, err = s.finishStop(ctx, proto.EndStopped, why)
 	return err
 }
 
 // stopIdle is the sweeper's stop. It leaves a session that is in use, or was used since the caller looked, alone, and
 // reports whether it stopped it. Called with life held.
 func (s *Session) stopIdle(ctx context.Context) (bool, error) {
-	if !s.beginStop(true) {
+	if !s.markStopping(true) {
 		return false, nil
 	}
-	return s.halt(ctx, proto.EndStopped, "the container was idle")
+	return s.finishStop(ctx, proto.EndStopped, "the container was idle")
 }
 
-// beginStop keeps new users out, if there is something to stop: whoever comes now waits for the stop to be
+// markStopping keeps new users out, if there is something to stop: whoever comes now waits for the stop to be
 // over and starts it again.
-func (s *Session) beginStop(onlyIdle bool) bool {
+func (s *Session) markStopping(onlyIdle bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rec.State != proto.StateRunning {
@@ -209,27 +210,27 @@ func (s *Session) beginStop(onlyIdle bool) bool {
 	return true
 }
 
-// halt is stop once it is decided. If that cannot be written down, the session goes on. Called with
+// finishStop is stop once it is decided. If that cannot be written down, the session goes on. Called with
 // life held and stopping set, which it takes back.
-func (s *Session) halt(ctx context.Context, reason proto.EndReason, why string) (bool, error) {
-	err := s.jot(func(r *record) { r.State = proto.StateStopped })
+func (s *Session) finishStop(ctx context.Context, reason proto.EndReason, why string) (bool, error) {
+	err := s.changeAsync(func(r *record) { r.State = proto.StateStopped })
 	s.mu.Lock()
 	s.stopping = false
 	if err == nil {
-		s.halted = halted{s.guest, reason, why}
+		s.lastStop = stopCause{s.guest, reason, why}
 	}
 	s.mu.Unlock()
 	if err != nil {
 		return false, err
 	}
-	s.wakeToEnd(ctx)
+	s.resumeToEnd(ctx)
 	s.endExecs(reason, why, true)
-	s.tell(ctx, actStop, why)
-	return true, s.takeDown(ctx)
+	s.auditAct(ctx, actionStop, why)
+	return true, s.stopSandbox(ctx)
 }
 
-// A halted says why the generation of a guest was stopped.
-type halted struct {
+// A stopCause says why the generation of a guest was stopped.
+type stopCause struct {
 	guest  *guest.Client
 	reason proto.EndReason
 	why    string
@@ -240,88 +241,89 @@ type halted struct {
 func (s *Session) stoppedOnRequest(g *guest.Client) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.halted.guest != g || s.halted.reason == proto.EndLost {
+	if s.lastStop.guest != g || s.lastStop.reason == proto.EndLost {
 		return nil
 	}
 	return proto.Errorf(proto.Unavailable, "", s.id, "%s while the command was starting; it did not run. Send it "+
-		"again to start the container again", s.halted.why)
+		"again to start the container again", s.lastStop.why)
 }
 
-// takeDown removes the sandbox, and remembers if that did not work. Called with life held.
-func (s *Session) takeDown(ctx context.Context) error {
+// stopSandbox removes the sandbox, and remembers if that did not work. Called with life held.
+func (s *Session) stopSandbox(ctx context.Context) error {
 	s.closeGuest()
 	err := s.core.cfg.Runtime.Stop(ctx, s.id)
 	if s.unclean = err != nil; err == nil {
-		s.setDown()
+		s.markSandboxGone()
 	}
 	return err
 }
 
-// setDown takes note that the sandbox is gone, paused or not, and met or not. Called with life held.
-func (s *Session) setDown() {
-	if s.unmet.Load() {
-		s.desert()
-		s.unmet.Store(false)
+// markSandboxGone takes note that the sandbox is gone, paused or not, and met or not. Called with life held.
+func (s *Session) markSandboxGone() {
+	if s.needsHandshake.Load() {
+		s.endUnattached()
+		s.needsHandshake.Store(false)
 	}
-	s.setAwake()
+	s.markResumed()
 }
 
 // closeGuest drops this generation's connections.
 func (s *Session) closeGuest() {
-	s.disconnect()
+	s.closePorts()
 	s.client().Close()
 }
 
 // detach writes down what memory knows and lets go of the guest.
 func (s *Session) detach() error {
-	err := s.persist()
+	err := s.saveRecord()
 	s.closeGuest()
 	return err
 }
 
-// lost is called when the guest g no longer answers. If that is so, its generation is over: the session
+// confirmLost is called when the guest g no longer answers. If that is so, its generation is over: the session
 // is stopped, unless somebody did that already, and the next use starts it with its files.
-func (s *Session) lost(ctx context.Context, g *guest.Client) bool {
-	if s.holds(ctx, g) {
+func (s *Session) confirmLost(ctx context.Context, g *guest.Client) bool {
+	if s.guestAnswers(ctx, g) {
 		return false
 	}
-	unlock, err := s.lockLife(ctx)
+	unlock, err := s.lockTransition(ctx)
 	if err != nil {
 		return false
 	}
 	defer unlock()
-	return s.lose(ctx, g)
+	return s.stopLost(ctx, g)
 }
 
-// foundLost is lost for the sweeper, which leaves a session that somebody starts, stops or removes to the next sweep.
+// sweepLost is lost for the sweeper, which leaves a session that somebody starts, stops or removes to the next sweep.
 // It reports whether it was this call that found out.
-func (s *Session) foundLost(ctx context.Context, g *guest.Client) bool {
-	if s.state() != proto.StateRunning || s.holds(ctx, g) {
+func (s *Session) sweepLost(ctx context.Context, g *guest.Client) bool {
+	if s.state() != proto.StateRunning || s.guestAnswers(ctx, g) {
 		return false
 	}
-	unlock, free := s.tryLockLife()
+	unlock, free := s.tryLockTransition()
 	if !free {
 		return false
 	}
 	defer unlock()
-	return s.state() == proto.StateRunning && s.client() == g && s.lose(ctx, g)
+	return s.state() == proto.StateRunning && s.client() == g && s.stopLost(ctx, g)
 }
 
-// holds reports whether the guest g answers after all, or has a reason not to.
-func (s *Session) holds(ctx context.Context, g *guest.Client) bool {
+// guestAnswers reports whether the guest g answers after all, or has a reason not to.
+func (s *Session) guestAnswers(ctx context.Context, g *guest.Client) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 	defer cancel()
 	_, err := g.Hello(ctx)
 	return err == nil || s.core.ctx.Err() != nil || s.stillPaused() // or it was we who hung up, in Close
 }
 
-// lose is lost once that is sure. Called with life held.
-func (s *Session) lose(ctx context.Context, g *guest.Client) bool {
-	if s.client() != g || !s.beginStop(false) {
+// stopLost is lost once that is sure. Called with life held.
+func (s *Session) stopLost(ctx context.Context, g *guest.Client) bool {
+	if s.client() != g || !s.markStopping(false) {
 		return true
 	}
 	s.core.cfg.Log.Warn("container lost; its next use starts it again", "container", s.id)
-	if _, err := s.halt(context.WithoutCancel(ctx), proto.EndLost, "the container ended unexpectedly"); err != nil {
+	if _, err := s.finishStop(context.WithoutCancel(ctx), proto.EndLost,
+		"the container ended unexpectedly"); err != nil {
 		if !s.gone() { // it may have been deleted meanwhile
 			s.core.cfg.Log.Error("stopping a container that was lost", "container", s.id, "error", err)
 		}

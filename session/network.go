@@ -58,23 +58,24 @@ func (c Config) proxies(rec record) bool { return c.Egress != nil && rec.connect
 // proxyService is the way out of the session's present generation, or nil if it has none.
 func (s *Session) proxyService(rec record) Service {
 	if s.core.cfg.proxies(rec) {
-		return s.core.cfg.Egress.Gate(rec.Network, slices.Collect(maps.Values(rec.Swapped)), s.tellVisit)
+		return s.core.cfg.Egress.Gate(rec.Network, slices.Collect(maps.Values(rec.NetworkSecrets)), s.auditEgress)
 	}
 	return nil
 }
 
-// tellVisit has a request that left the container, or was refused, audited.
-func (s *Session) tellVisit(v egress.Visit) {
-	act := actEgressRefuse
+// auditEgress has a request that left the container, or was refused, audited.
+func (s *Session) auditEgress(v egress.Visit) {
+	act := actionEgressRefuse
 	switch {
 	case v.Began:
-		act = actEgressBegin
+		act = actionEgressBegin
 	case v.Over:
-		act = actEgressEnd
+		act = actionEgressEnd
 	}
-	v.Host = s.veil.hide(v.Host) // code that gives a secret away may do it in a name
+	v.Host = s.redactor.Hide(v.Host) // code that gives a secret away may do it in a name
 	s.core.cfg.Audit(proto.AuditEntry{
-		Act: act, Outcome: v.Outcome, Actor: proto.ActorContainer, Owner: s.owner, ContainerID: s.id, Note: s.veil.hide(
+		Act: act, Outcome: v.Outcome, Actor: proto.ActorContainer, Owner: s.owner, ContainerID: s.id,
+		Note: s.redactor.Hide(
 			v.Note), Egress: &v.AuditEgress,
 	})
 }
@@ -91,22 +92,23 @@ type Service interface {
 	Serve(ctx context.Context, c egress.Conn)
 }
 
-// connect begins to serve the present generation's loopback. The guest listens when it returns. Called with life held.
-func (s *Session) connect(ctx context.Context) error {
+// servePorts begins to serve the present generation's loopback. The guest listens when it returns. Called with life
+// held.
+func (s *Session) servePorts(ctx context.Context) error {
 	rec := s.record()
-	if err := s.lay(ctx, proxyPort, s.proxyService(rec)); err != nil {
+	if err := s.servePort(ctx, proxyPort, s.proxyService(rec)); err != nil {
 		return err
 	}
-	return s.layTools(ctx, rec)
+	return s.serveTools(ctx, rec)
 }
 
-// waiting is how many connections wait in the guest for the next one, of each service: with one alone, who comes
+// readyListeners is how many connections wait in the guest for the next one, of each service: with one alone, who comes
 // right behind another waits a little.
-const waiting = 2
+const readyListeners = 2
 
-// lay begins to serve one port, unless there is nothing to serve or that is done already. Called with life held.
-func (s *Session) lay(ctx context.Context, port uint16, service Service) error {
-	if service == nil || s.laid(port) {
+// servePort begins to serve one port, unless there is nothing to serve or that is done already. Called with life held.
+func (s *Session) servePort(ctx context.Context, port uint16, service Service) error {
+	if service == nil || s.portServed(port) {
 		return nil
 	}
 	g := s.client()
@@ -116,16 +118,16 @@ func (s *Session) lay(ctx context.Context, port uint16, service Service) error {
 	}
 	serving, cancel := context.WithCancel(s.core.ctx)
 	s.mu.Lock()
-	if s.cuts == nil {
-		s.cuts = map[uint16]func(){}
+	if s.servedPorts == nil {
+		s.servedPorts = map[uint16]func(){}
 	}
-	s.cuts[port] = cancel
+	s.servedPorts[port] = cancel
 	s.mu.Unlock()
-	err = s.core.track(nil, func() {
+	err = s.core.goTracked(nil, func() {
 		var wg sync.WaitGroup
-		wg.Go(func() { s.takeCalls(serving, g, port, service, line) })
-		for range waiting - 1 {
-			wg.Go(func() { s.takeCalls(serving, g, port, service, nil) })
+		wg.Go(func() { s.acceptConnections(serving, g, port, service, line) })
+		for range readyListeners - 1 {
+			wg.Go(func() { s.acceptConnections(serving, g, port, service, nil) })
 		}
 		wg.Wait()
 	})
@@ -136,41 +138,41 @@ func (s *Session) lay(ctx context.Context, port uint16, service Service) error {
 	return err
 }
 
-func (s *Session) laid(port uint16) bool {
+func (s *Session) portServed(port uint16) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cuts[port] != nil
+	return s.servedPorts[port] != nil
 }
 
-// reconnect is connect for a generation that goes on, of what it does not have now, also where whoever paused or woke
-// it has gone away. Without that it still goes on. Called with life held.
-func (s *Session) reconnect(ctx context.Context) {
+// restorePorts is connect for a generation that goes on, of what it does not have now, also where whoever paused or
+// woke it has gone away. Without that it still goes on. Called with life held.
+func (s *Session) restorePorts(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 	defer cancel()
-	if err := s.connect(ctx); err != nil && s.core.ctx.Err() == nil {
+	if err := s.servePorts(ctx); err != nil && s.core.ctx.Err() == nil {
 		s.core.cfg.Log.Error("a container has lost its network or its tools; a sweep will try again", "container", s.id,
 			"error", err)
 	}
 }
 
-// mend is the sweeper's, for a session that goes on without what it should have on its loopback: one slow moment is
-// enough to lose that. Called with life held.
-func (s *Session) mend(ctx context.Context) {
+// restoreLostPorts is the sweeper's, for a session that goes on without what it should have on its loopback: one slow
+// moment is enough to lose that. Called with life held.
+func (s *Session) restoreLostPorts(ctx context.Context) {
 	rec := s.record()
-	lost := s.core.cfg.proxies(rec) && !s.laid(proxyPort) || s.core.cfg.offers(rec) && !s.laid(toolsPort)
-	if lost && rec.State == proto.StateRunning && !s.isPaused() && !s.unmet.Load() && !s.client().Dozes() {
-		s.reconnect(ctx)
+	lost := s.core.cfg.proxies(rec) && !s.portServed(proxyPort) || s.core.cfg.offers(rec) && !s.portServed(toolsPort)
+	if lost && rec.State == proto.StateRunning && !s.isPaused() && !s.needsHandshake.Load() && !s.client().Dozes() {
+		s.restorePorts(ctx)
 	}
 }
 
-// disconnect ends what is served, and all that would come.
-func (s *Session) disconnect() {
+// closePorts ends what is served, and all that would come.
+func (s *Session) closePorts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, cut := range s.cuts {
+	for _, cut := range s.servedPorts {
 		cut()
 	}
-	s.cuts = nil
+	s.servedPorts = nil
 }
 
 // How long a line that failed is let be: the guest may be gone, which others find out, or short of descriptors.
@@ -179,9 +181,10 @@ const (
 	longestRest = 5 * time.Second
 )
 
-// takeCalls takes one connection after another and has each served, until ctx ends. line is the first, if it is there
-// already.
-func (s *Session) takeCalls(ctx context.Context, g *guest.Client, port uint16, service Service, line *guest.Line) {
+// acceptConnections takes one connection after another and has each served, until ctx ends. line is the first, if it
+// is there already.
+func (s *Session) acceptConnections(ctx context.Context, g *guest.Client, port uint16, service Service,
+	line *guest.Line) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for rest := lineRest; ; line = nil {
@@ -192,7 +195,7 @@ func (s *Session) takeCalls(ctx context.Context, g *guest.Client, port uint16, s
 			}
 			return
 		}
-		call, err := await(ctx, g, port, line)
+		call, err := acceptConnection(ctx, g, port, line)
 		if err != nil {
 			leave()
 			select {
@@ -211,8 +214,8 @@ func (s *Session) takeCalls(ctx context.Context, g *guest.Client, port uint16, s
 	}
 }
 
-// await waits for the next connection, on line or a new one.
-func await(ctx context.Context, g *guest.Client, port uint16, line *guest.Line) (*guest.Call, error) {
+// acceptConnection waits for the next connection, on line or a new one.
+func acceptConnection(ctx context.Context, g *guest.Client, port uint16, line *guest.Line) (*guest.Call, error) {
 	if line == nil {
 		var err error
 		if line, err = g.Listen(ctx, port); err != nil {

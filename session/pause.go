@@ -12,25 +12,25 @@ func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
 	if s.core.pauser == nil {
 		return false, proto.Errorf(proto.Unsupported, "", s.id, "containers cannot be paused here")
 	}
-	if did, err := s.beginPause(onlyIdle); !did {
+	if did, err := s.markPaused(onlyIdle); !did {
 		return false, err
 	}
-	s.disconnect() // who is at the other end cannot be told to wait
+	s.closePorts() // who is at the other end cannot be told to wait
 	if err := s.core.pauser.Pause(ctx, s.id); err != nil {
-		s.setAwake()
-		s.reconnect(ctx)
+		s.markResumed()
+		s.restorePorts(ctx)
 		return false, err
 	}
 	note := ""
 	if onlyIdle {
 		note = "the container was idle"
 	}
-	s.tell(ctx, actPause, note)
+	s.auditAct(ctx, actionPause, note)
 	return true, nil
 }
 
-// beginPause marks the session, so that whoever comes now wakes it again, if it may be paused.
-func (s *Session) beginPause(onlyIdle bool) (bool, error) {
+// markPaused marks the session, so that whoever comes now wakes it again, if it may be paused.
+func (s *Session) markPaused(onlyIdle bool) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.paused {
@@ -52,7 +52,7 @@ func (s *Session) beginPause(onlyIdle bool) (bool, error) {
 	return true, nil
 }
 
-func (s *Session) setAwake() {
+func (s *Session) markResumed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paused = false
@@ -69,30 +69,30 @@ func (s *Session) stillPaused() bool {
 	return s.isPaused() && s.core.pauser.Paused(s.id)
 }
 
-// wake has a paused session go on, and returns at once if it is not paused. One that has ended meanwhile is stopped
+// resume has a paused session go on, and returns at once if it is not paused. One that has ended meanwhile is stopped
 // then.
-func (s *Session) wake(ctx context.Context) error {
+func (s *Session) resume(ctx context.Context) error {
 	if !s.isPaused() {
 		return nil
 	}
-	unlock, err := s.lockLife(ctx)
+	unlock, err := s.lockTransition(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := s.thaw(ctx); err != nil {
+	if err := s.resumeLocked(ctx); err != nil {
 		return err
 	}
 	if s.state() == proto.StateRunning {
-		s.reconnect(ctx)
+		s.restorePorts(ctx)
 	}
 	return nil
 }
 
-// wakeOrStart is wake for a use: one that has ended while it stood still is started again, unless ctx is bound to
+// resumeOrStart is wake for a use: one that has ended while it stood still is started again, unless ctx is bound to
 // what has ended.
-func (s *Session) wakeOrStart(ctx context.Context) error {
-	if err := s.wake(ctx); err != nil {
+func (s *Session) resumeOrStart(ctx context.Context) error {
+	if err := s.resume(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -101,12 +101,12 @@ func (s *Session) wakeOrStart(ctx context.Context) error {
 	if runs || err != nil {
 		return err
 	}
-	return s.restart(ctx)
+	return s.ensureStarted(ctx)
 }
 
-// thaw is wake with life held, as all have it that end a sandbox: a command that they end would else wait for that
-// lock.
-func (s *Session) thaw(ctx context.Context) error {
+// resumeLocked is wake with life held, as all have it that end a sandbox: a command that they end would else wait for
+// that lock.
+func (s *Session) resumeLocked(ctx context.Context) error {
 	if !s.isPaused() {
 		return nil
 	}
@@ -115,51 +115,52 @@ func (s *Session) thaw(ctx context.Context) error {
 	if err != nil && !over {
 		return err
 	}
-	if s.unmet.Load() { // before anybody can start a command in it, which it would take for one that nobody knows of
-		s.meet()
+	// before anybody can start a command in it, which it would take for one that nobody knows of
+	if s.needsHandshake.Load() {
+		s.handshake()
 	}
 	if over { // written down before it counts as awake, or somebody would take it for one that runs
-		if err := s.bury(ctx); err != nil {
+		if err := s.stopVanished(ctx); err != nil {
 			return err
 		}
 	}
-	s.setAwake()
+	s.markResumed()
 	if !over {
-		s.tell(ctx, actResume, "")
+		s.auditAct(ctx, actionResume, "")
 	}
 	return nil
 }
 
-// bury stops a session whose sandbox the runtime does not find, where that is not done. The guest is asked too: a
-// runtime that cannot look says the same, and what stands still gives no answer, while one that is gone refuses.
-// Called with life held.
-func (s *Session) bury(ctx context.Context) error {
+// stopVanished stops a session whose sandbox the runtime does not find, where that is not done. The guest is asked
+// too: a runtime that cannot look says the same, and what stands still gives no answer, while one that is gone
+// refuses. Called with life held.
+func (s *Session) stopVanished(ctx context.Context) error {
 	if s.state() != proto.StateRunning {
 		return nil
 	}
-	_, err := s.askOnce(s.core.ctx)
+	_, err := s.hello(s.core.ctx)
 	switch {
 	case err == nil || s.core.ctx.Err() != nil:
 		return nil
-	case slow(err):
+	case timedOut(err):
 		return proto.Errorf(proto.Unavailable, "", s.id, "container %s is paused and could not be resumed; try again",
 			s.id)
-	case !s.lose(ctx, s.client()) && s.state() == proto.StateRunning:
+	case !s.stopLost(ctx, s.client()) && s.state() == proto.StateRunning:
 		return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended while it was paused, and that could "+
 			"not be written down; try again", s.id)
 	}
 	return nil
 }
 
-// wakeToEnd is thaw for what is about to be ended in any case.
-func (s *Session) wakeToEnd(ctx context.Context) {
-	if err := s.thaw(ctx); err != nil {
+// resumeToEnd is thaw for what is about to be ended in any case.
+func (s *Session) resumeToEnd(ctx context.Context) {
+	if err := s.resumeLocked(ctx); err != nil {
 		s.core.cfg.Log.Warn("waking a container to end it", "container", s.id, "error", err)
 	}
 }
 
-// pauseAgain is for Close, which had to wake a session to end its commands.
-func (s *Session) pauseAgain() error {
+// repause is for Close, which had to wake a session to end its commands.
+func (s *Session) repause() error {
 	if s.isPaused() {
 		return nil
 	}
@@ -175,11 +176,11 @@ func (s *Session) pauseAgain() error {
 // pauseIdle is the sweeper's, for a session whose time has come. One that is in use is left alone. Called with life
 // held.
 func (ss *Sessions) pauseIdle(ctx context.Context, s *Session, done *Swept) error {
-	if s.unmet.Load() || s.client().Dozes() { // it dozes, and there is nothing in it to stand still
+	if s.needsHandshake.Load() || s.client().Dozes() { // it dozes, and there is nothing in it to stand still
 		return nil
 	}
 	did, err := s.pause(ctx, true)
-	count(&done.Paused, did)
+	countIf(&done.Paused, did)
 	switch proto.CodeOf(err) {
 	case proto.Conflict, proto.NotFound, proto.Expired: // in use, lost or over; others see to that
 		return nil

@@ -7,9 +7,9 @@ import (
 	"berth/proto"
 )
 
-// room fails with TooMany where the daemon, or the API key that makes the session, has as many as it may have. Called
-// with mu held, under which the session is then added: nobody can take the same place twice.
-func (ss *Sessions) room(key string) error {
+// checkRoom fails with TooMany where the daemon, or the API key that makes the session, has as many as it may have.
+// Called with mu held, under which the session is then added: nobody can take the same place twice.
+func (ss *Sessions) checkRoom(key string) error {
 	if n := ss.index.all; n >= int64(ss.cfg.MaxSessions) {
 		return proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one "+
 			"or wait for one to expire", n).

@@ -40,7 +40,7 @@ func (ss *Sessions) load() error {
 	}
 	for id, list := range execs {
 		if s := ss.byID[id]; s != nil {
-			s.remember(list)
+			s.loadExecs(list)
 		}
 	}
 	return ss.clearOutput()
@@ -77,14 +77,14 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if err := ss.settle(ctx, s, there[s.id]); err != nil {
+			if err := ss.reconcileSession(ctx, s, there[s.id]); err != nil {
 				ss.cfg.Log.Error("reconciling a container; a sweep will try again", "container", s.id, "error", err)
 			}
 		})
 	}
 	wg.Wait()
 	var done Swept
-	if err := ss.sweepStrangers(ctx, inv, known, &done); err != nil {
+	if err := ss.removeUnknown(ctx, inv, known, &done); err != nil {
 		ss.cfg.Log.Error("removing leftovers; a sweep will try again", "error", err)
 	}
 	ss.cfg.Log.Info("sessions reconciled", "sessions", len(ss.byID), "stray_sandboxes", done.Sandboxes,
@@ -92,19 +92,19 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// settle decides what the record means now of a session that nobody has taken over. there says whether its sandbox is
-// listed.
-func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
+// reconcileSession decides what the record means now of a session that nobody has taken over. there says whether its
+// sandbox is listed.
+func (ss *Sessions) reconcileSession(ctx context.Context, s *Session, there bool) error {
 	rec := s.record()
-	s.desert()
+	s.endUnattached()
 	switch {
 	case rec.Delete:
 		return ss.finishRemove(ctx, s)
-	case ss.halfMade(rec):
-		s.markUndone()
+	case ss.incomplete(rec):
+		s.markFailedCreate()
 		return ss.finishRemove(ctx, s)
 	case rec.State == proto.StateExpired:
-		return ss.leaveName(ctx, s)
+		return ss.leaveTombstone(ctx, s)
 	}
 	if there {
 		if err := ss.cfg.Runtime.Stop(ctx, s.id); err != nil {
@@ -114,21 +114,21 @@ func (ss *Sessions) settle(ctx context.Context, s *Session, there bool) error {
 	if rec.State == proto.StateStopped {
 		return nil
 	}
-	return s.endedMeanwhile(ctx)
+	return s.recordEndedMeanwhile(ctx)
 }
 
-// endedMeanwhile writes down that a session that ran does not any more, which no daemon brought about.
-func (s *Session) endedMeanwhile(ctx context.Context) error {
-	if err := s.jot(func(r *record) { r.State = proto.StateStopped }); err != nil {
+// recordEndedMeanwhile writes down that a session that ran does not any more, which no daemon brought about.
+func (s *Session) recordEndedMeanwhile(ctx context.Context) error {
+	if err := s.changeAsync(func(r *record) { r.State = proto.StateStopped }); err != nil {
 		return err
 	}
-	s.tell(ctx, actStop, guestRestarted)
+	s.auditAct(ctx, actionStop, guestRestarted)
 	return nil
 }
 
-// halfMade reports whether a session's creator cannot have got an answer.
-func (ss *Sessions) halfMade(rec record) bool {
-	return (rec.State == proto.StateCreating || rec.Unfilled) && ss.sameHost(rec.Host)
+// incomplete reports whether a session's creator cannot have got an answer.
+func (ss *Sessions) incomplete(rec record) bool {
+	return (rec.State == proto.StateCreating || rec.InputsMissing) && ss.sameHost(rec.Host)
 }
 
 // sameHost reports whether boot is the present one of the host, or is not known. In another one a session that was
@@ -139,32 +139,32 @@ func (ss *Sessions) sameHost(boot string) bool { return boot == "" || ss.host ==
 func (s *Session) takeOver() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rec.State != proto.StateRunning || s.rec.Delete || s.core.halfMade(s.rec) {
+	if s.rec.State != proto.StateRunning || s.rec.Delete || s.core.incomplete(s.rec) {
 		return false
 	}
 	s.paused = s.core.pauser != nil && s.core.pauser.Paused(s.id)
-	s.unmet.Store(true)
-	if s.renewed = s.paused || s.sleepsOnLocked(); s.renewed {
+	s.needsHandshake.Store(true)
+	if s.leaseRenewed = s.paused || s.stillDozingLocked(); s.leaseRenewed {
 		s.touch() // the time without a daemon does not eat the lease
 	}
 	return true // and any other's is renewed when its guest answers
 }
 
-// sleepsOn reports whether the session was taken over while its guest dozed. That has nothing to tell, so it is met
+// stillDozing reports whether the session was taken over while its guest dozed. That has nothing to tell, so it is met
 // when somebody wants the session: a daemon that starts does not need memory for all of those at once.
-func (s *Session) sleepsOn() bool {
+func (s *Session) stillDozing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.sleepsOnLocked()
+	return s.stillDozingLocked()
 }
 
-func (s *Session) sleepsOnLocked() bool {
-	return s.unmet.Load() && len(s.going) == 0 && s.core.dozer != nil && s.core.dozer.Dozes(s.id)
+func (s *Session) stillDozingLocked() bool {
+	return s.needsHandshake.Load() && len(s.running) == 0 && s.core.dozer != nil && s.core.dozer.Dozes(s.id)
 }
 
-// Meet meets the guests of the sessions that Open has taken over, in the background. It is called when requests are
-// answered, and stands in nobody's way: whoever wants a session meets its guest at once.
-func (ss *Sessions) Meet() {
+// HandshakeAll meets the guests of the sessions that Open has taken over, in the background. It is called when
+// requests are answered, and stands in nobody's way: whoever wants a session meets its guest at once.
+func (ss *Sessions) HandshakeAll() {
 	list := ss.takenOver
 	ss.takenOver = nil
 	next := make(chan *Session, len(list))
@@ -179,11 +179,11 @@ func (ss *Sessions) Meet() {
 			case <-ss.ctx.Done():
 			}
 			for s := range next {
-				if ss.ctx.Err() != nil || s.is(&s.renewed) {
+				if ss.ctx.Err() != nil || s.is(&s.leaseRenewed) {
 					continue
 				}
-				if unlock, free := s.tryLockLife(); free {
-					s.meetAwake()
+				if unlock, free := s.tryLockTransition(); free {
+					s.handshakeIfAwake()
 					unlock()
 				}
 			}
@@ -191,53 +191,53 @@ func (ss *Sessions) Meet() {
 	}
 }
 
-// met returns once the guest of a session that was taken over has been met, unless that stands still: then it is when
-// that is over. Nobody is given a session before.
-func (s *Session) met() {
-	if !s.unmet.Load() {
+// awaitHandshake returns once the guest of a session that was taken over has been met, unless that stands still: then
+// it is when that is over. Nobody is given a session before.
+func (s *Session) awaitHandshake() {
+	if !s.needsHandshake.Load() {
 		return
 	}
-	if unlock, err := s.lockLife(s.core.ctx); err == nil { // which meets it
+	if unlock, err := s.lockTransition(s.core.ctx); err == nil { // which meets it
 		unlock()
 	}
 }
 
-// meetAwake is meet, unless that is done or the session stands still. Called with life held.
-func (s *Session) meetAwake() {
-	if s.unmet.Load() && !s.isPaused() {
-		s.meet()
+// handshakeIfAwake is meet, unless that is done or the session stands still. Called with life held.
+func (s *Session) handshakeIfAwake() {
+	if s.needsHandshake.Load() && !s.isPaused() {
+		s.handshake()
 	}
 }
 
-// meet goes on with the execs of an earlier daemon, or finds out that the sandbox is over. Called with life held. If
-// this daemon ends meanwhile, the next one meets the guest.
-func (s *Session) meet() {
+// handshake goes on with the execs of an earlier daemon, or finds out that the sandbox is over. Called with life
+// held. If this daemon ends meanwhile, the next one meets the guest.
+func (s *Session) handshake() {
 	ctx := s.core.ctx
-	hello, err := s.answers(ctx)
+	hello, err := s.helloWithRetry(ctx)
 	s.mu.Lock()
-	if err == nil && !s.renewed {
+	if err == nil && !s.leaseRenewed {
 		s.touch()
 	}
 	s.mu.Unlock()
 	if err == nil {
-		err = s.rejoin(ctx, hello)
+		err = s.adoptExecs(ctx, hello)
 	}
 	if err == nil {
-		s.reconnect(ctx)
+		s.restorePorts(ctx)
 	}
 	if ctx.Err() != nil {
 		return
 	}
-	defer s.unmet.Store(false) // last: whoever sees it does not wait
+	defer s.needsHandshake.Store(false) // last: whoever sees it does not wait
 	if err == nil {
 		return
 	}
 	s.core.cfg.Log.Warn("a container does not answer; its next use starts it again", "container", s.id, "error", err)
-	s.desert()
+	s.endUnattached()
 	// Written down first: once it is down nobody waits for this any more, and would take the record's word that it
 	// runs.
-	if err = s.endedMeanwhile(ctx); err == nil {
-		err = s.takeDown(ctx)
+	if err = s.recordEndedMeanwhile(ctx); err == nil {
+		err = s.stopSandbox(ctx)
 	}
 	if err != nil {
 		s.core.cfg.Log.Error("stopping a container that does not answer; a sweep will try again", "container", s.id,
@@ -245,18 +245,18 @@ func (s *Session) meet() {
 	}
 }
 
-// answers is what the session's guest says of itself, if it is there. One that is slow is asked as often as a sweep
-// would.
-func (s *Session) answers(ctx context.Context) (hello guest.Hello, err error) {
-	for range maxSilent {
-		if hello, err = s.askOnce(ctx); !slow(err) || ctx.Err() != nil {
+// helloWithRetry is what the session's guest says of itself, if it is there. One that is slow is asked as often as a
+// sweep would.
+func (s *Session) helloWithRetry(ctx context.Context) (hello guest.Hello, err error) {
+	for range maxMissedHellos {
+		if hello, err = s.hello(ctx); !timedOut(err) || ctx.Err() != nil {
 			break
 		}
 	}
 	return hello, err
 }
 
-func (s *Session) askOnce(ctx context.Context) (guest.Hello, error) {
+func (s *Session) hello(ctx context.Context) (guest.Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	return s.client().Hello(ctx)

@@ -17,32 +17,32 @@ const (
 
 // A record is what the ledger knows of a session.
 type record struct {
-	ID         string                   `json:"id"`
-	Owner      string                   `json:"owner"`
-	Key        string                   `json:"key,omitempty"`  // API key it was made with
-	Retry      retry                    `json:"retry,omitzero"` // the key that somebody may ask for it with again
-	State      proto.State              `json:"state"`
-	Generation int64                    `json:"generation"`
-	Image      string                   `json:"image"`
-	Digest     string                   `json:"digest"`
-	Class      proto.RuntimeClass       `json:"class"`
-	Workspace  string                   `json:"workspace"`
-	Job        string                   `json:"job"` // of execs that name none
-	Labels     map[string]string        `json:"labels,omitempty"`
-	Sealed     string                   `json:"sealed,omitempty"`       // Env and Secrets; see confidential
-	Names      []string                 `json:"secret_names,omitempty"` // of Secrets
-	ClearEnv   map[string]string        `json:"env,omitempty"`          // Env as older daemons wrote it
-	Env        map[string]string        `json:"-"`
-	Secrets    map[string]string        `json:"-"`
-	Swapped    map[string]egress.Secret `json:"-"` // that the proxy puts into requests
+	ID             string                   `json:"id"`
+	Owner          string                   `json:"owner"`
+	Key            string                   `json:"key,omitempty"`  // API key it was made with
+	Retry          retry                    `json:"retry,omitzero"` // the key that somebody may ask for it with again
+	State          proto.State              `json:"state"`
+	Generation     int64                    `json:"generation"`
+	Image          string                   `json:"image"`
+	Digest         string                   `json:"digest"`
+	Class          proto.RuntimeClass       `json:"class"`
+	Workspace      string                   `json:"workspace"`
+	Job            string                   `json:"job"` // of execs that name none
+	Labels         map[string]string        `json:"labels,omitempty"`
+	Sealed         string                   `json:"sealed,omitempty"`       // Env and Secrets; see confidential
+	Names          []string                 `json:"secret_names,omitempty"` // of Secrets
+	ClearEnv       map[string]string        `json:"env,omitempty"`          // Env as older daemons wrote it
+	Env            map[string]string        `json:"-"`
+	Secrets        map[string]string        `json:"-"`
+	NetworkSecrets map[string]egress.Secret `json:"-"` // that the proxy puts into requests
 	// that its code may call, without what toolSecrets has; nil: none
 	Tools       *proto.CodeTools `json:"tools,omitempty"`
-	Offered     bool             `json:"offered,omitempty"` // its code was given tools since; see OpenTools
+	ToolsOpened bool             `json:"offered,omitempty"` // its code was given tools since; see OpenTools
 	toolSecrets toolSecrets      // of Tools; sealed with the rest
-	closed      error            // why Sealed cannot be opened
+	unsealErr   error            // why Sealed cannot be opened
 	Limits      proto.Limits     `json:"limits"`
 	Network     proto.Network    `json:"network,omitzero"`
-	Fixtures    []Fixture        `json:"fixtures,omitempty"`
+	Mounts      []Mount          `json:"fixtures,omitempty"`
 	Isolation   proto.Isolation  `json:"isolation,omitzero"` // as of the last start
 	Host        string           `json:"host,omitempty"`     // boot of the host that it was made in
 	Created     time.Time        `json:"created"`
@@ -50,12 +50,12 @@ type record struct {
 	Idle        time.Duration    `json:"idle"`      // rolling lease
 	Lifetime    time.Duration    `json:"lifetime"`  // cap from Created
 	// an explicit extension; counts while later than LastUsed+Idle
-	Lease    time.Time `json:"lease,omitzero"`
-	Ended    time.Time `json:"ended,omitzero"`     // when it expired
-	Delete   bool      `json:"delete,omitempty"`   // removal has begun; finish it
-	Keep     bool      `json:"keep,omitempty"`     // keep the workspace on removal
-	Fleeting bool      `json:"fleeting,omitempty"` // it ends with the daemon that made it
-	Unfilled bool      `json:"unfilled,omitempty"` // its inputs are not all there yet
+	Lease         time.Time `json:"lease,omitzero"`
+	Ended         time.Time `json:"ended,omitzero"`     // when it expired
+	Delete        bool      `json:"delete,omitempty"`   // removal has begun; finish it
+	Keep          bool      `json:"keep,omitempty"`     // keep the workspace on removal
+	Fleeting      bool      `json:"fleeting,omitempty"` // it ends with the daemon that made it
+	InputsMissing bool      `json:"unfilled,omitempty"` // its inputs are not all there yet
 }
 
 // unusedFor reports whether nobody has used it for so long; d of 0 is never over.
@@ -91,30 +91,31 @@ func (r record) connected() bool { return r.Network.Mode.Covers(proto.NetworkAll
 
 // placeholders are what commands have in their environment.
 func (r record) placeholders() map[string]string {
-	return each(r.Swapped, func(s egress.Secret) string { return s.Placeholder })
+	return mapValues(r.NetworkSecrets, func(s egress.Secret) string { return s.Placeholder })
 }
 
-// swappedValues are what is to be hidden wherever it turns up nevertheless.
-func (r record) swappedValues() map[string]string {
-	return each(r.Swapped, func(s egress.Secret) string { return s.Value })
+// networkSecretValues are what is to be hidden wherever it turns up nevertheless.
+func (r record) networkSecretValues() map[string]string {
+	return mapValues(r.NetworkSecrets, func(s egress.Secret) string { return s.Value })
 }
 
-// shownSecrets are the secrets without what is secret.
-func (r record) shownSecrets() map[string]proto.NetworkSecret {
-	return each(r.Swapped, func(s egress.Secret) proto.NetworkSecret {
+// shownNetworkSecrets are the secrets without what is secret.
+func (r record) shownNetworkSecrets() map[string]proto.NetworkSecret {
+	return mapValues(r.NetworkSecrets, func(s egress.Secret) proto.NetworkSecret {
 		return proto.NetworkSecret{
 			Hosts: slices.Clone(s.Hosts)}
 	})
 }
 
-// forgetSecrets is for what will never run anything again.
-func (r *record) forgetSecrets() {
-	r.Env, r.Secrets, r.Swapped, r.toolSecrets, r.Sealed, r.Names, r.ClearEnv, r.closed = nil, nil, nil, toolSecrets{},
+// dropSecrets is for what will never run anything again.
+func (r *record) dropSecrets() {
+	r.Env, r.Secrets, r.NetworkSecrets, r.toolSecrets, r.Sealed, r.Names, r.ClearEnv, r.unsealErr = nil, nil, nil,
+		toolSecrets{},
 		"", nil, nil, nil
 }
 
 // hasTools reports whether code in the session may call anything, or may have been given something to call.
-func (r record) hasTools() bool { return r.Tools != nil || r.Offered }
+func (r record) hasTools() bool { return r.Tools != nil || r.ToolsOpened }
 
 // shownTools is what the session was granted, without what is secret; nil for nothing.
 func (r record) shownTools() *proto.CodeTools {

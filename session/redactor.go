@@ -15,27 +15,27 @@ import (
 	"berth/proto"
 )
 
-// A veil replaces the values of secrets in texts that are kept or shown. A nil one hides nothing.
-type veil struct {
+// A Redactor replaces the values of secrets in texts that are kept or shown. A nil one hides nothing.
+type Redactor struct {
 	words   *strings.Replacer
 	longest int // bytes that one of them has
 }
 
-// shownInstead is what stands for a secret.
-const shownInstead = "[redacted]"
+// redactedText is what stands for a secret.
+const redactedText = "[redacted]"
 
-// newVeil hides secrets, and of environments what looks as if it were one.
-func newVeil(env map[string]string, secrets ...map[string]string) *veil {
+// NewRedactor hides secrets, and of environments what looks as if it were one.
+func NewRedactor(env map[string]string, secrets ...map[string]string) *Redactor {
 	var words []string
 	for name, value := range env {
-		if likeSecret(name, value) {
-			words = append(words, forms(value)...)
+		if looksSecret(name, value) {
+			words = append(words, secretForms(value)...)
 		}
 	}
 	for _, part := range secrets {
 		for _, value := range part {
 			if len(value) >= MinSecret { // what is shorter is refused, and would be found in every word of the refusal
-				words = append(words, forms(value)...)
+				words = append(words, secretForms(value)...)
 			}
 		}
 	}
@@ -45,71 +45,71 @@ func newVeil(env map[string]string, secrets ...map[string]string) *veil {
 	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) }) // the replacer takes the first that fits
 	pairs := make([]string, 0, 2*len(words))
 	for _, w := range words {
-		pairs = append(pairs, w, shownInstead)
+		pairs = append(pairs, w, redactedText)
 	}
-	return &veil{words: strings.NewReplacer(pairs...), longest: len(words[0])}
+	return &Redactor{words: strings.NewReplacer(pairs...), longest: len(words[0])}
 }
 
-// hide replaces every secret in a text.
-func (v *veil) hide(text string) string {
+// Hide replaces every secret in a text.
+func (v *Redactor) Hide(text string) string {
 	if v == nil {
 		return text
 	}
 	return v.words.Replace(text)
 }
 
-// hideAll is hide of each.
-func (v *veil) hideAll(texts []string) []string {
+// HideAll is hide of each.
+func (v *Redactor) HideAll(texts []string) []string {
 	if v == nil {
 		return texts
 	}
 	out := make([]string, len(texts))
 	for i, t := range texts {
-		out[i] = v.hide(t)
+		out[i] = v.Hide(t)
 	}
 	return out
 }
 
-// tail is hide of the last n bytes of a text. No part of a secret is left at the cut: what is replaced is longer by
+// Tail is hide of the last n bytes of a text. No part of a secret is left at the cut: what is replaced is longer by
 // one secret at each end.
-func (v *veil) tail(text string, n int) string {
+func (v *Redactor) Tail(text string, n int) string {
 	cut := max(0, len(text)-n)
 	if v == nil || cut == 0 {
-		return v.hide(text[cut:])
+		return v.Hide(text[cut:])
 	}
 	from := max(0, cut-v.longest)
-	before, after := v.hide(text[from:cut]), v.hide(text[cut:])
+	before, after := v.Hide(text[from:cut]), v.Hide(text[cut:])
 	// one goes across the cut: give up what may be the rest of it
-	if whole := v.hide(text[from:]); whole != before+after {
-		return v.hide(text[min(len(text), cut+v.longest):])
+	if whole := v.Hide(text[from:]); whole != before+after {
+		return v.Hide(text[min(len(text), cut+v.longest):])
 	}
 	return after
 }
 
-// error is err in words that hide secrets.
-func (v *veil) error(err error) error {
+// Error is err in words that hide secrets.
+func (v *Redactor) Error(err error) error {
 	var e *proto.Error
 	if v == nil || !errors.As(err, &e) {
 		return err
 	}
 	hidden := *e
-	hidden.Message, hidden.Item = v.hide(e.Message), v.hide(e.Item)
+	hidden.Message, hidden.Item = v.Hide(e.Message), v.Hide(e.Item)
 	if hidden == *e {
 		return err
 	}
 	return &hidden
 }
 
-// describe is a command as it is kept and shown.
-func (v *veil) describe(info *proto.Exec) {
-	info.Command, info.Argv = v.hide(info.Command), v.hideAll(info.Argv)
+// HideExec is a command as it is kept and shown.
+func (v *Redactor) HideExec(info *proto.Exec) {
+	info.Command, info.Argv = v.Hide(info.Command), v.HideAll(info.Argv)
 }
 
 // Hider gives what replaces secrets in texts that are kept elsewhere, in all the forms that a container's own are
 // hidden in; nil if there are none.
 func Hider(secrets map[string]string) func(text string) string {
-	if v := newVeil(nil, secrets); v != nil {
-		return v.hide
+	if v := NewRedactor(nil, secrets); v != nil {
+		return v.Hide
 	}
 	return nil
 }
@@ -185,10 +185,10 @@ const shortest = 8
 // secretName finds environment variables that are named like a secret.
 var secretName = regexp.MustCompile(`(?i)key|secret|token|passw|passphrase|credential|auth`)
 
-// likeSecret reports whether a value of an environment should be hidden: one whose name says so, or that is long and
+// looksSecret reports whether a value of an environment should be hidden: one whose name says so, or that is long and
 // mixes letters and digits as tokens do. Hiding every value would make command lines unreadable: env holds paths,
 // words and numbers.
-func likeSecret(name, value string) bool {
+func looksSecret(name, value string) bool {
 	if secretName.MatchString(name) {
 		return len(value) >= MinSecret
 	}
@@ -197,8 +197,9 @@ func likeSecret(name, value string) bool {
 	return len(value) >= shortest && digit && letter && !strings.ContainsAny(value, "/ ")
 }
 
-// forms are how a secret may stand in a text: as it is, line by line, and as base64, in URLs, in JSON and in quotes.
-func forms(value string) (list []string) {
+// secretForms are how a secret may stand in a text: as it is, line by line, and as base64, in URLs, in JSON and in
+// quotes.
+func secretForms(value string) (list []string) {
 	list = append(list, value)
 	add := func(form string, least int) {
 		if len(form) >= least && form != value {
@@ -210,7 +211,7 @@ func forms(value string) (list []string) {
 	}
 	quoted := strconv.Quote(value) // as our own messages show what they refuse, cut at some length
 	add(quoted[1:len(quoted)-1], MinSecret)
-	for _, part := range append(parts(value), parts(quoted[1:len(quoted)-1])...) {
+	for _, part := range append(splitForms(value), splitForms(quoted[1:len(quoted)-1])...) {
 		add(part, shortest)
 	}
 	add(url.QueryEscape(value), MinSecret)
@@ -220,15 +221,15 @@ func forms(value string) (list []string) {
 	}
 	add(strings.ReplaceAll(value, `'`, `'\''`), MinSecret)
 	for skip := range 3 {
-		for _, form := range inBase64(value, skip) {
+		for _, form := range base64Forms(value, skip) {
 			add(form, shortest)
 		}
 	}
 	return list
 }
 
-// parts are a long secret in pieces, so that a text that is cut within it shows less than one of them.
-func parts(value string) (list []string) {
+// splitForms are a long secret in pieces, so that a text that is cut within it shows less than one of them.
+func splitForms(value string) (list []string) {
 	n := max(2*shortest, len(value)/256)
 	for len(value) > n {
 		list, value = append(list, value[:n]), value[n:]
@@ -236,9 +237,9 @@ func parts(value string) (list []string) {
 	return list
 }
 
-// inBase64 is what base64 of a text that holds value has of value alone, where value begins skip bytes behind a
+// base64Forms is what base64 of a text that holds value has of value alone, where value begins skip bytes behind a
 // multiple of three from its beginning; padding and what mixes with neighbours is left out.
-func inBase64(value string, skip int) []string {
+func base64Forms(value string, skip int) []string {
 	rest := value[min(len(value), (3-skip)%3):]
 	whole := []byte(rest[:len(rest)/3*3])
 	list := []string{base64.StdEncoding.EncodeToString(whole), base64.URLEncoding.EncodeToString(whole)}

@@ -86,20 +86,20 @@ func BenchmarkRedact(b *testing.B) {
 const hushed = "Tr0ub4dor & 3/+ \"'ü\nsecond line"
 
 func TestVeilHidesASecretHoweverItIsWritten(t *testing.T) {
-	v := newVeil(nil, map[string]string{"S": hushed})
-	for _, text := range append(forms(hushed), "x"+hushed+"y", base64.StdEncoding.EncodeToString(
+	v := NewRedactor(nil, map[string]string{"S": hushed})
+	for _, text := range append(secretForms(hushed), "x"+hushed+"y", base64.StdEncoding.EncodeToString(
 		[]byte("user:"+hushed)), hushed+hushed) {
-		out := v.hide("before " + text + " after")
-		if strings.Contains(out, "ub4dor") || !strings.Contains(out, shownInstead) ||
+		out := v.Hide("before " + text + " after")
+		if strings.Contains(out, "ub4dor") || !strings.Contains(out, redactedText) ||
 			!strings.HasPrefix(out, "before ") || !strings.HasSuffix(out, " after") {
 			t.Errorf("%q is shown as %q", text, out)
 		}
 	}
-	if enc := base64.StdEncoding.EncodeToString([]byte("user:" + hushed)); strings.Contains(v.hide(enc),
+	if enc := base64.StdEncoding.EncodeToString([]byte("user:" + hushed)); strings.Contains(v.Hide(enc),
 		base64.StdEncoding.EncodeToString([]byte("ub4dor & 3/+"))) {
 		t.Error("base64 of a text that holds it shows it")
 	}
-	if out := v.hide("an innocent command line --with=words"); out != "an innocent command line --with=words" {
+	if out := v.Hide("an innocent command line --with=words"); out != "an innocent command line --with=words" {
 		t.Error(out)
 	}
 }
@@ -107,10 +107,10 @@ func TestVeilHidesASecretHoweverItIsWritten(t *testing.T) {
 // However a text is cut, its tail has no part of a secret that is long enough to matter.
 func TestVeilHidesWhatACutGoesThrough(t *testing.T) {
 	const secret = "abcdefghijklmnopqrstuvwxyz0123456789"
-	v := newVeil(nil, map[string]string{"S": secret})
+	v := NewRedactor(nil, map[string]string{"S": secret})
 	text := "x " + secret + strings.Repeat(" y", 40) + secret + " z"
 	for n := range len(text) + 2 {
-		out := v.tail(text, n)
+		out := v.Tail(text, n)
 		for i := range len(secret) - 4 {
 			if strings.Contains(out, secret[i:i+4]) {
 				t.Fatalf("the last %d bytes show %q: %q", n, secret[i:i+4], out)
@@ -120,13 +120,13 @@ func TestVeilHidesWhatACutGoesThrough(t *testing.T) {
 }
 
 func TestVeilLeavesOrdinaryEnvironments(t *testing.T) {
-	v := newVeil(map[string]string{"LANG": "C.UTF-8", "HOME": "/home/user2", "N": "12345678", "MODE": "production",
+	v := NewRedactor(map[string]string{"LANG": "C.UTF-8", "HOME": "/home/user2", "N": "12345678", "MODE": "production",
 		"TOKEN": "abcd", "X": "f3a9c1d2e4"})
 	text := "C.UTF-8 /home/user2 12345678 production"
-	if out := v.hide(text); out != text {
+	if out := v.Hide(text); out != text {
 		t.Error(out)
 	}
-	if out := v.hide("abcd f3a9c1d2e4"); out != shownInstead+" "+shownInstead {
+	if out := v.Hide("abcd f3a9c1d2e4"); out != redactedText+" "+redactedText {
 		t.Error(out)
 	}
 }

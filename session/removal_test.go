@@ -21,7 +21,7 @@ type droppedJobs struct {
 }
 
 func (d *droppedJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string,
-	seen session.Sight) session.Produced {
+	seen session.DirectoryState) session.Produced {
 	made := d.heldJobs.End(ctx, s, e, tail, seen)
 	select {
 	case <-d.dropped:

@@ -50,8 +50,8 @@ func (r retry) same(other retry) error {
 		"for each new request", r.Key)
 }
 
-// A try is an exec or a session with a key while it is being started.
-type try struct {
+// A pendingRequest is an exec or a session with a key while it is being started.
+type pendingRequest struct {
 	retry
 	done chan struct{} // closed when it has, or has not
 }

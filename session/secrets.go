@@ -25,8 +25,8 @@ type noVault struct{}
 
 var errNoVault = proto.Errorf(proto.Unsupported, "", "secrets", "this daemon cannot keep secrets")
 
-// confidential is the part of a record that is sealed in the ledger: people put tokens into environments, too.
-type confidential struct {
+// sealedFields is the part of a record that is sealed in the ledger: people put tokens into environments, too.
+type sealedFields struct {
 	Env     map[string]string        `json:"env,omitempty"`
 	Secrets map[string]string        `json:"secrets,omitempty"`
 	Swapped map[string]egress.Secret `json:"swapped,omitempty"`
@@ -42,10 +42,10 @@ const (
 // seal closes what is confidential in a record that has its ID.
 func (ss *Sessions) seal(r *record) error {
 	r.Names = slices.Sorted(maps.Keys(r.Secrets))
-	if len(r.Env)+len(r.Secrets)+len(r.Swapped) == 0 && r.toolSecrets.isZero() {
+	if len(r.Env)+len(r.Secrets)+len(r.NetworkSecrets) == 0 && r.toolSecrets.isZero() {
 		return nil
 	}
-	text, err := json.Marshal(confidential{r.Env, r.Secrets, r.Swapped, r.toolSecrets})
+	text, err := json.Marshal(sealedFields{r.Env, r.Secrets, r.NetworkSecrets, r.toolSecrets})
 	if err == nil {
 		r.Sealed, err = ss.cfg.Vault.Seal(r.ID, text)
 	}
@@ -59,11 +59,12 @@ func (ss *Sessions) unseal(r *record) {
 		return
 	}
 	text, err := ss.cfg.Vault.Unseal(r.ID, r.Sealed)
-	var c confidential
+	var c sealedFields
 	if err == nil {
 		err = json.Unmarshal(text, &c)
 	}
-	if r.Env, r.Secrets, r.Swapped, r.toolSecrets, r.closed = c.Env, c.Secrets, c.Swapped, c.Tools, err; err != nil {
+	if r.Env, r.Secrets, r.NetworkSecrets, r.toolSecrets, r.unsealErr = c.Env, c.Secrets, c.Swapped, c.Tools,
+		err; err != nil {
 		ss.cfg.Log.Error("the secrets of a container cannot be opened; it runs no commands until they can", "container",
 			r.ID, "error", err)
 	}
@@ -84,7 +85,7 @@ func (ss *Sessions) openRecords() {
 			rec := s.rec
 			ss.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Put(bucketSessions, rec.ID, rec) })
 		}
-		s.veil = s.rec.veil()
+		s.redactor = s.rec.redactor()
 	}
 }
 
@@ -95,8 +96,9 @@ func (ss *Sessions) openRecords() {
 // placeholderPrefix begins what commands have in the place of such a secret.
 const placeholderPrefix = "berth-secret-"
 
-// swap is the secrets of a request for a container with that network, each with a placeholder of its own.
-func (c Config) swap(n proto.Network, req proto.CreateContainer) (map[string]egress.Secret, error) {
+// grantNetworkSecrets is the secrets of a request for a container with that network, each with a placeholder of its
+// own.
+func (c Config) grantNetworkSecrets(n proto.Network, req proto.CreateContainer) (map[string]egress.Secret, error) {
 	if len(req.NetworkSecrets) == 0 {
 		return nil, nil
 	}
@@ -119,17 +121,17 @@ func (c Config) swap(n proto.Network, req proto.CreateContainer) (map[string]egr
 		swapped[name] = egress.Secret{Name: name, Placeholder: proto.ID(placeholderPrefix, uuid.New()), Value: s.Value,
 			Hosts: s.Hosts}
 	}
-	return swapped, checkEnv(record{Swapped: swapped}.placeholders())
+	return swapped, checkEnv(record{NetworkSecrets: swapped}.placeholders())
 }
 
 // CheckNetworkSecrets says whether a container with that network may have these secrets.
 func (ss *Sessions) CheckNetworkSecrets(n proto.Network, asked map[string]proto.NetworkSecret) error {
-	_, err := ss.cfg.swap(n, proto.CreateContainer{NetworkSecrets: asked})
+	_, err := ss.cfg.grantNetworkSecrets(n, proto.CreateContainer{NetworkSecrets: asked})
 	return err
 }
 
-// each is a map with other values; an empty one is nil.
-func each[A, B any](from map[string]A, fn func(A) B) map[string]B {
+// mapValues is a map with other values; an empty one is nil.
+func mapValues[A, B any](from map[string]A, fn func(A) B) map[string]B {
 	if len(from) == 0 {
 		return nil
 	}
@@ -141,13 +143,13 @@ func each[A, B any](from map[string]A, fn func(A) B) map[string]B {
 }
 
 func valuesOf(asked map[string]proto.NetworkSecret) map[string]string {
-	return each(asked, func(s proto.NetworkSecret) string { return s.Value })
+	return mapValues(asked, func(s proto.NetworkSecret) string { return s.Value })
 }
 
-// veilOf hides what a command brings beside its session's.
-func (s *Session) veilOf(cmd proto.Cmd) *veil {
+// redactorFor hides what a command brings beside its session's.
+func (s *Session) redactorFor(cmd proto.Cmd) *Redactor {
 	if len(cmd.Env)+len(cmd.Secrets) == 0 {
-		return s.veil
+		return s.redactor
 	}
 	r := s.record()
 	env := maps.Clone(r.Env)
@@ -155,40 +157,40 @@ func (s *Session) veilOf(cmd proto.Cmd) *veil {
 		env = map[string]string{}
 	}
 	maps.Copy(env, cmd.Env)
-	return newVeil(env, r.Secrets, r.swappedValues(), r.toolSecrets.words(), cmd.Secrets)
+	return NewRedactor(env, r.Secrets, r.networkSecretValues(), r.toolSecrets.words(), cmd.Secrets)
 }
 
-// veil hides what the record has.
-func (r record) veil() *veil {
-	return newVeil(r.Env, r.Secrets, r.swappedValues(), r.toolSecrets.words())
+// redactor hides what the record has.
+func (r record) redactor() *Redactor {
+	return NewRedactor(r.Env, r.Secrets, r.networkSecretValues(), r.toolSecrets.words())
 }
 
 // hideIn hides in *err what a request for a container brings.
 func hideIn(req proto.CreateContainer, err *error) {
 	if *err != nil {
 		p := req.CodeTools.Provider
-		*err = newVeil(req.Env, req.Secrets, valuesOf(req.NetworkSecrets),
-			toolSecrets{p.Headers, p.Secret}.words()).error(*err)
+		*err = NewRedactor(req.Env, req.Secrets, valuesOf(req.NetworkSecrets),
+			toolSecrets{p.Headers, p.Secret}.words()).Error(*err)
 	}
 }
 
 // hideIn hides in *err what a command brings, and its session has.
 func (s *Session) hideIn(cmd proto.Cmd, err *error) {
 	if *err != nil {
-		*err = s.veilOf(cmd).error(*err)
+		*err = s.redactorFor(cmd).Error(*err)
 	}
 }
 
 // Hide replaces the session's secrets in a text that is kept or shown.
-func (s *Session) Hide(text string) string { return s.veil.hide(text) }
+func (s *Session) Hide(text string) string { return s.redactor.Hide(text) }
 
 // HideError is err in words that hide the session's secrets, which may repeat what a client sent.
-func (s *Session) HideError(err error) error { return s.veil.error(err) }
+func (s *Session) HideError(err error) error { return s.redactor.Error(err) }
 
 // Hide replaces the secrets of a container in a text that is to be kept or shown.
 func (ss *Sessions) Hide(container, text string) string {
 	if s := ss.find(container); s != nil {
-		return s.veil.hide(text)
+		return s.redactor.Hide(text)
 	}
 	return text
 }

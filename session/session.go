@@ -20,51 +20,52 @@ type Session struct {
 	core      *Sessions
 	id, owner string
 	workspace string
-	veil      *veil // hides its secrets
+	redactor  *Redactor // hides its secrets
 
 	counted bool   // among those that have not expired; guarded by core.mu, as is key
 	key     string // of the API, which it is counted for
 
 	// an earlier daemon started its sandbox, and this one has not asked the guest for its commands yet
-	unmet atomic.Bool
+	needsHandshake atomic.Bool
 
 	// life is a lock for transitions (start, stop, expire, remove). It may be held across I/O, so
 	// waiting for it can be given up. It is taken before mu.
-	life    chan struct{}
-	unclean bool // its sandbox could not be stopped and may run still; guarded by life
+	transition chan struct{}
+	unclean    bool // its sandbox could not be stopped and may run still; guarded by life
 
 	// saving makes the changes of the record one after the other, so that none is built on one that
 	// then fails. It is held while the ledger writes, and taken after life and before mu.
 	saving sync.Mutex
 
-	mu       sync.Mutex    // guards what follows
-	rec      record        // as the ledger has it, but for LastUsed, which is ahead
-	saved    time.Time     // LastUsed as the ledger has it
-	guest    *guest.Client // of this generation; replaced by start
-	boot     string        // of that guest
-	users    int           // operations under way; the sweeper leaves a session with any alone
-	paused   bool          // it stands still, or is about to; whoever comes wakes it
-	renewed  bool          // its lease was, when it was taken over, since its guest is met only when it is wanted
-	stopping bool          // about to be stopped: whoever comes waits, and starts it again
-	undone   bool          // it never came up and could not be removed; the sweeper tries again
-	vacated  bool          // expired, and nothing is left but its record
-	silent   int           // sweeps in a row in which the guest did not answer
-	removed  bool
-	execs    []*Exec           // running and remembered, in the order they began
-	going    []*Exec           // those of them that have not ended: counted often, beside a hundred that have
-	begun    int               // execs ever begun; the number of the newest
-	kept     int64             // bytes of output that ended execs keep in memory, at most
-	more     chan struct{}     // closed when an exec begins
-	tries    map[string]*try   // execs with a key that are being started, by that
-	halted   halted            // why a generation was stopped
-	cuts     map[uint16]func() // ends of what is served on its loopback, by port; nil: nothing is
+	mu           sync.Mutex    // guards what follows
+	rec          record        // as the ledger has it, but for LastUsed, which is ahead
+	saved        time.Time     // LastUsed as the ledger has it
+	guest        *guest.Client // of this generation; replaced by start
+	boot         string        // of that guest
+	users        int           // operations under way; the sweeper leaves a session with any alone
+	paused       bool          // it stands still, or is about to; whoever comes wakes it
+	leaseRenewed bool          // its lease was, when it was taken over, since its guest is met only when it is wanted
+	stopping     bool          // about to be stopped: whoever comes waits, and starts it again
+	failedCreate bool          // it never came up and could not be removed; the sweeper tries again
+	emptied      bool          // expired, and nothing is left but its record
+	missedHellos int           // sweeps in a row in which the guest did not answer
+	removed      bool
+	execs        []*Exec                    // running and remembered, in the order they began
+	running      []*Exec                    // those of them that have not ended: counted often, beside a hundred that have
+	started      int                        // execs ever begun; the number of the newest
+	keptBytes    int64                      // bytes of output that ended execs keep in memory, at most
+	execStarted  chan struct{}              // closed when an exec begins
+	pendingExecs map[string]*pendingRequest // execs with a key that are being started, by that
+	lastStop     stopCause                  // why a generation was stopped
+	servedPorts  map[uint16]func()          // ends of what is served on its loopback, by port; nil: nothing is
 }
 
 func newSession(core *Sessions, rec record) *Session {
 	s := &Session{
-		veil: rec.veil(),
-		core: core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace, rec: rec, saved: rec.LastUsed,
-		life: make(chan struct{}, 1), more: make(chan struct{}), tries: map[string]*try{},
+		redactor: rec.redactor(),
+		core:     core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace, rec: rec, saved: rec.LastUsed,
+		transition: make(chan struct{}, 1), execStarted: make(chan struct{}),
+		pendingExecs: map[string]*pendingRequest{},
 	}
 	s.guest = s.newGuest()
 	return s
@@ -118,7 +119,7 @@ func (s *Session) Info() proto.Container {
 			r.cap()),
 		RunningExecs:       s.holdingExecs(), // an interpreter that waits for its next cell is no work of anybody's
 		SecretNames:        append([]string{}, r.Names...),
-		NetworkSecrets:     r.shownSecrets(),
+		NetworkSecrets:     r.shownNetworkSecrets(),
 		IdleTimeoutSeconds: int64(r.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),
 	}
 }
@@ -126,8 +127,8 @@ func (s *Session) Info() proto.Container {
 // OutputBudget is what the output of all commands counts in, for those who keep output of their own.
 func (s *Session) OutputBudget() *output.Budget { return s.core.memory }
 
-// StandsStill reports whether the session is paused.
-func (s *Session) StandsStill() bool { return s.isPaused() }
+// Paused reports whether the session is paused.
+func (s *Session) Paused() bool { return s.isPaused() }
 
 // Start makes sure that it runs.
 func (s *Session) Start(ctx context.Context) error {
@@ -143,7 +144,7 @@ func (s *Session) Stop(ctx context.Context) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	return s.stop(context.WithoutCancel(ctx), "the container was stopped")
+	return s.stopUnlessStopped(context.WithoutCancel(ctx), "the container was stopped")
 }
 
 // Hold makes sure that it runs and keeps it from being paused or stopped as idle until release, as a command does
@@ -172,7 +173,7 @@ func (s *Session) Pause(ctx context.Context) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	unlock, err := s.lockLife(ctx)
+	unlock, err := s.lockTransition(ctx)
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (s *Session) Resume(ctx context.Context) error {
 		return err
 	}
 	defer s.release()
-	if err := s.wake(ctx); err != nil {
+	if err := s.resume(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -218,7 +219,7 @@ func (s *Session) resumableLocked(ctx context.Context) error {
 // a session is between the two; each end renews the lease.
 func (s *Session) use(ctx context.Context) (release func(), err error) {
 	if g := bookkeeping(ctx); g != nil {
-		return s.useOnly(ctx, g)
+		return s.useGeneration(ctx, g)
 	}
 	s.mu.Lock()
 	if err := s.usableLocked(); err != nil {
@@ -231,9 +232,9 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 	}
 	s.users++
 	s.touch()
-	ready := s.wakeOrStart
+	ready := s.resumeOrStart
 	if !s.runningLocked() {
-		ready = s.restart
+		ready = s.ensureStarted
 	}
 	s.mu.Unlock()
 	if err := ready(ctx); err != nil {
@@ -243,9 +244,9 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 	return s.release, nil
 }
 
-// useOnly is use for bookkeeping: it fails where the generation that g speaks to is not the
+// useGeneration is use for bookkeeping: it fails where the generation that g speaks to is not the
 // present one. The lease is that of whatever made the entry.
-func (s *Session) useOnly(ctx context.Context, g *guest.Client) (release func(), err error) {
+func (s *Session) useGeneration(ctx context.Context, g *guest.Client) (release func(), err error) {
 	s.mu.Lock()
 	err = s.usableLocked()
 	if err == nil && (!s.runningLocked() || s.guest != g) {
@@ -257,7 +258,7 @@ func (s *Session) useOnly(ctx context.Context, g *guest.Client) (release func(),
 	}
 	s.users++
 	s.mu.Unlock()
-	if err := s.wake(ctx); err != nil {
+	if err := s.resume(ctx); err != nil {
 		s.release()
 		return nil, err
 	}
@@ -377,11 +378,11 @@ func (s *Session) markGone() {
 	s.removed = true
 }
 
-// markUndone has the sweeper remove it, if its creator does not manage to.
-func (s *Session) markUndone() {
+// markFailedCreate has the sweeper remove it, if its creator does not manage to.
+func (s *Session) markFailedCreate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.undone = true
+	s.failedCreate = true
 }
 
 // is reads one of the session's marks.
@@ -393,14 +394,14 @@ func (s *Session) is(mark *bool) bool {
 
 // change alters the record and returns once that is on disk; until then nobody sees it. fn
 // gets a copy. If it cannot be written, the record is as it was.
-func (s *Session) change(fn func(*record)) error { return s.alter(s.core.cfg.Ledger.Update, fn) }
+func (s *Session) change(fn func(*record)) error { return s.changeWith(s.core.cfg.Ledger.Update, fn) }
 
-// jot is change that does not wait for the disk: for what the death of the daemon must not take back, and a power
-// cut, with which every sandbox ends, may.
-func (s *Session) jot(fn func(*record)) error { return s.alter(s.core.cfg.Ledger.Jot, fn) }
+// changeAsync is change that does not wait for the disk: for what the death of the daemon must not take back, and a
+// power cut, with which every sandbox ends, may.
+func (s *Session) changeAsync(fn func(*record)) error { return s.changeWith(s.core.cfg.Ledger.Jot, fn) }
 
-// alter is change by one way of writing.
-func (s *Session) alter(write func(func(*ledger.Tx) error) error, fn func(*record)) error {
+// changeWith is change by one way of writing.
+func (s *Session) changeWith(write func(func(*ledger.Tx) error) error, fn func(*record)) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	var next record
@@ -425,12 +426,12 @@ func (s *Session) alter(write func(func(*ledger.Tx) error) error, fn func(*recor
 	return nil
 }
 
-// persist writes the record as it is in memory.
-func (s *Session) persist() error { return s.jot(func(*record) {}) }
+// saveRecord writes the record as it is in memory.
+func (s *Session) saveRecord() error { return s.changeAsync(func(*record) {}) }
 
-// erase takes the record out of the ledger, with those of the execs; from then on nothing writes it again. If a power
-// cut brings it back, it says that the session is to go.
-func (s *Session) erase() error {
+// deleteRecord takes the record out of the ledger, with those of the execs; from then on nothing writes it again. If
+// a power cut brings it back, it says that the session is to go.
+func (s *Session) deleteRecord() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	err := s.core.cfg.Ledger.Jot(func(tx *ledger.Tx) error {

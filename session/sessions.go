@@ -32,19 +32,19 @@ type Sessions struct {
 	spooled atomic.Int64   // bytes in files of output
 	reread  atomic.Int64   // bytes of them in memory for whoever follows
 
-	relieving atomic.Bool // somebody makes memory for output; see relieve
+	freeingMemory atomic.Bool // somebody makes memory for output; see relieve
 
 	digestKey []byte         // of digest
 	wg        sync.WaitGroup // execs and starts under way
 
 	takenOver []*Session // by Open, until Meet
 
-	mu         sync.RWMutex // guards what follows
-	byID       map[string]*Session
-	index      index // of byID
-	workspaces map[string]workspaceRecord
-	tries      map[string]*try // sessions with an idempotency key that are being made, by owner and key
-	closed     bool
+	mu             sync.RWMutex // guards what follows
+	byID           map[string]*Session
+	index          index // of byID
+	workspaces     map[string]workspaceRecord
+	pendingCreates map[string]*pendingRequest // sessions with an idempotency key that are being made, by owner and key
+	closed         bool
 }
 
 // Open reads the ledger, makes it and the runtime agree, and takes over the sandboxes that
@@ -57,19 +57,19 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	}
 	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2),
 		byID: map[string]*Session{}, index: newIndex(), workspaces: map[string]workspaceRecord{},
-		tries: map[string]*try{}}
+		pendingCreates: map[string]*pendingRequest{}}
 	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
 	ss.pauser, _ = cfg.Runtime.(Pauser)
 	ss.dozer, _ = cfg.Runtime.(Dozer)
-	if err := ss.begin(ctx); err != nil {
+	if err := ss.loadAndReconcile(ctx); err != nil {
 		return nil, err
 	}
 	return ss, nil
 }
 
-// begin makes of what is on disk what is so now.
-func (ss *Sessions) begin(ctx context.Context) error {
+// loadAndReconcile makes of what is on disk what is so now.
+func (ss *Sessions) loadAndReconcile(ctx context.Context) error {
 	if err := errors.Join(ss.openDigest(), replayEnds(ss.cfg.Dir, ss.cfg.Ledger), ss.load()); err != nil {
 		return fmt.Errorf("reading sessions: %w", err)
 	}
@@ -98,7 +98,7 @@ func (ss *Sessions) Close() error {
 		errs = append(errs, s.detach())
 	}
 	for _, s := range paused {
-		errs = append(errs, s.pauseAgain())
+		errs = append(errs, s.repause())
 	}
 	return errors.Join(errs...)
 }
@@ -113,7 +113,7 @@ func (ss *Sessions) Get(owner, id string) (*Session, error) {
 		return nil, proto.Errorf(proto.NotFound, "", id, "container %.80q does not exist; send the request without "+
 			"a container to get a new one", id)
 	}
-	s.met()
+	s.awaitHandshake()
 	return s, s.usable()
 }
 
@@ -176,7 +176,7 @@ func (ss *Sessions) Delete(ctx context.Context, owner, id string, keep bool) err
 	}
 	err = ss.remove(context.WithoutCancel(ctx), s, keep)
 	if err == nil {
-		s.tell(ctx, actDelete, "")
+		s.auditAct(ctx, actionDelete, "")
 	}
 	return err
 }
@@ -184,7 +184,7 @@ func (ss *Sessions) Delete(ctx context.Context, owner, id string, keep bool) err
 // remove takes a session away for good. What it decided is written first, so that a
 // crash in the middle is finished by reconcile.
 func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
-	unlock, err := s.lockLife(ctx)
+	unlock, err := s.lockTransition(ctx)
 	if err != nil {
 		return err
 	}
@@ -196,41 +196,41 @@ func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
 		keep = false // some of the files may be gone already
 	}
 	if keep {
-		if err := ss.mayKeep(s); err != nil {
+		if err := ss.keepWorkspace(s); err != nil {
 			return err
 		}
 	}
-	err = s.jot(func(r *record) { r.Delete, r.Keep = true, keep })
+	err = s.changeAsync(func(r *record) { r.Delete, r.Keep = true, keep })
 	if err != nil {
 		return err
 	}
-	s.wakeToEnd(ctx)
+	s.resumeToEnd(ctx)
 	s.endExecs(proto.EndStopped, "the container was deleted", true)
 	return ss.finishRemove(ctx, s)
 }
 
 // finishRemove does what remove decided. It is called again after a crash or a failure.
 func (ss *Sessions) finishRemove(ctx context.Context, s *Session) error {
-	if err := ss.vacate(ctx, s); err != nil {
+	if err := ss.releaseAll(ctx, s); err != nil {
 		return err
 	}
-	if err := s.erase(); err != nil {
+	if err := s.deleteRecord(); err != nil {
 		return fmt.Errorf("forgetting %s: %w", s.id, err)
 	}
 	ss.forget(s)
 	return nil
 }
 
-// vacate takes away all that a session holds but its record. Execs are over before the books of their
+// releaseAll takes away all that a session holds but its record. Execs are over before the books of their
 // jobs are dropped, or they would write into those again.
-func (ss *Sessions) vacate(ctx context.Context, s *Session) error {
+func (ss *Sessions) releaseAll(ctx context.Context, s *Session) error {
 	decided := ss.onDisk() // that it goes, before anything of its files does
-	s.wakeToEnd(ctx)
+	s.resumeToEnd(ctx)
 	if err := ss.cfg.Runtime.Stop(ctx, s.id); err != nil {
 		return fmt.Errorf("stopping %s: %w", s.id, err)
 	}
 	s.closeGuest()
-	s.setDown()
+	s.markSandboxGone()
 	if err := decided(); err != nil {
 		return fmt.Errorf("recording that %s goes: %w", s.id, err)
 	}
@@ -272,7 +272,7 @@ func (ss *Sessions) StopAll(ctx context.Context) error {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = s.stop(ctx, "the daemon was shut down")
+			errs[i] = s.stopUnlessStopped(ctx, "the daemon was shut down")
 		})
 	}
 	wg.Wait()
@@ -313,9 +313,9 @@ func (ss *Sessions) Counts() Counts {
 	return c
 }
 
-// track runs fn on a goroutine that Close waits for, and first before that, so that Close either refuses
+// goTracked runs fn on a goroutine that Close waits for, and first before that, so that Close either refuses
 // both or finds what first made known.
-func (ss *Sessions) track(first, fn func()) error {
+func (ss *Sessions) goTracked(first, fn func()) error {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
 	if ss.closed {

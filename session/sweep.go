@@ -44,7 +44,7 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 			errs = append(errs, fmt.Errorf("sweeping %s: %w", s.id, err))
 		}
 	}
-	errs = append(errs, ss.clock.save(ss.cfg.Ledger), ss.sweepGuests(ctx, all, &done), ss.sweepLeft(ctx, &done),
+	errs = append(errs, ss.clock.save(ss.cfg.Ledger), ss.sweepGuests(ctx, all, &done), ss.sweepUnknown(ctx, &done),
 		ctx.Err())
 	return done, errors.Join(errs...)
 }
@@ -70,31 +70,31 @@ func (ss *Sessions) remembered(all []*Session) time.Time {
 // is left to the next sweep then.
 func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Time, done *Swept) error {
 	s.storeEnds()
-	unlock, free := s.tryLockLife()
+	unlock, free := s.tryLockTransition()
 	if !free {
 		return nil
 	}
 	defer unlock()
-	if !s.sleepsOn() {
-		s.meetAwake()
+	if !s.stillDozing() {
+		s.handshakeIfAwake()
 	}
 	now, rec := ss.clock.now(), s.record()
 	switch {
 	case s.gone():
 		return nil
-	case rec.Delete || s.is(&s.undone):
+	case rec.Delete || s.is(&s.failedCreate):
 		return ss.sweepRemoval(ctx, s, &done.Finished)
 	case rec.State == proto.StateExpired && !rec.Ended.After(remembered):
 		return ss.sweepRemoval(ctx, s, &done.Forgotten)
-	case rec.State == proto.StateExpired && s.is(&s.vacated):
+	case rec.State == proto.StateExpired && s.is(&s.emptied):
 		return nil
 	case rec.State == proto.StateExpired:
-		return ss.leaveName(ctx, s) // the end of expire, where that failed
+		return ss.leaveTombstone(ctx, s) // the end of expire, where that failed
 	case !now.Before(rec.cap()):
 		return ss.expire(ctx, s, done)
 	case rec.State == proto.StateRunning && !now.Before(rec.expires()):
 		stopped, err := s.stopIdle(ctx)
-		if count(&done.Stopped, stopped); stopped || err != nil {
+		if countIf(&done.Stopped, stopped); stopped || err != nil {
 			return err
 		}
 	case rec.State == proto.StateRunning && rec.unusedFor(ss.cfg.PauseAfter, now):
@@ -102,11 +102,11 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Ti
 			return err
 		}
 	}
-	s.mend(ctx)
+	s.restoreLostPorts(ctx)
 	return s.persistTouch(rec)
 }
 
-func count(n *int, did bool) {
+func countIf(n *int, did bool) {
 	if did {
 		*n++
 	}
@@ -115,9 +115,9 @@ func count(n *int, did bool) {
 // sweepRemoval finishes a removal. Called with life held.
 func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error {
 	err := ss.finishRemove(ctx, s)
-	count(n, err == nil)
+	countIf(n, err == nil)
 	if err == nil && s.record().Delete {
-		s.tell(ctx, actDelete, "an earlier removal was finished")
+		s.auditAct(ctx, actionDelete, "an earlier removal was finished")
 	}
 	return err
 }
@@ -136,58 +136,62 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	if used {
 		return nil // usable refuses new users from the cap on, so this passes
 	}
-	if err := s.jot(func(r *record) { r.State, r.Ended = proto.StateExpired, now; r.forgetSecrets() }); err != nil {
+	if err := s.changeAsync(func(r *record) {
+		r.State, r.Ended = proto.StateExpired,
+			now
+		r.dropSecrets()
+	}); err != nil {
 		return err
 	}
 	ss.mu.Lock()
 	ss.index.expired(s)
 	ss.mu.Unlock()
 	done.Expired++
-	s.tell(ctx, actExpire, "")
-	return ss.leaveName(ctx, s)
+	s.auditAct(ctx, actionExpire, "")
+	return ss.leaveTombstone(ctx, s)
 }
 
-// leaveName takes away what an expired session holds, and remembers that nothing is left to take. Called
+// leaveTombstone takes away what an expired session holds, and remembers that nothing is left to take. Called
 // with life held.
-func (ss *Sessions) leaveName(ctx context.Context, s *Session) error {
-	if err := ss.vacate(ctx, s); err != nil {
+func (ss *Sessions) leaveTombstone(ctx context.Context, s *Session) error {
+	if err := ss.releaseAll(ctx, s); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.vacated = true
+	s.emptied = true
 	return nil
 }
 
-// sweepLeft is sweepStrangers of what there is now.
-func (ss *Sessions) sweepLeft(ctx context.Context, done *Swept) error {
+// sweepUnknown is sweepStrangers of what there is now.
+func (ss *Sessions) sweepUnknown(ctx context.Context, done *Swept) error {
 	known := ss.known()
 	inv, err := ss.cfg.Runtime.List(ctx)
 	if err != nil {
 		return fmt.Errorf("listing sandboxes: %w", err)
 	}
-	return ss.sweepStrangers(ctx, inv, known, done)
+	return ss.removeUnknown(ctx, inv, known, done)
 }
 
-// sweepStrangers removes sandboxes that belong to no session and workspaces that nobody holds, as a crash may leave,
+// removeUnknown removes sandboxes that belong to no session and workspaces that nobody holds, as a crash may leave,
 // and sets aside workspaces that the ledger does not know. A session is in memory before anything of it is made, so
 // what was listed and is unknown afterwards is nobody's; unless it was known before, and has been removed meanwhile.
-func (ss *Sessions) sweepStrangers(ctx context.Context, inv Inventory, known map[string]bool, done *Swept) error {
+func (ss *Sessions) removeUnknown(ctx context.Context, inv Inventory, known map[string]bool, done *Swept) error {
 	var errs []error
 	for _, id := range inv.Sandboxes {
 		if known[id] && ss.find(id) == nil {
 			continue
 		}
 		stopped, err := ss.sweepSandbox(ctx, id)
-		count(&done.Sandboxes, stopped)
+		countIf(&done.Sandboxes, stopped)
 		errs = append(errs, err)
 	}
-	for _, ws := range ss.unheld() {
-		err := ss.dropWorkspace(ctx, ws)
-		count(&done.Workspaces, err == nil)
+	for _, ws := range ss.unusedWorkspaces() {
+		err := ss.removeWorkspace(ctx, ws)
+		countIf(&done.Workspaces, err == nil)
 		errs = append(errs, err)
 	}
-	errs = append(errs, ss.sweepStrays(ctx, inv.Workspaces, known, done))
+	errs = append(errs, ss.sweepOrphanedWorkspaces(ctx, inv.Workspaces, known, done))
 	return errors.Join(errs...)
 }
 
@@ -198,7 +202,7 @@ func (ss *Sessions) sweepSandbox(ctx context.Context, id string) (stopped bool, 
 		err := ss.cfg.Runtime.Stop(ctx, id)
 		return err == nil, err
 	}
-	unlock, free := s.tryLockLife()
+	unlock, free := s.tryLockTransition()
 	if !free {
 		return false, nil // it is just being started or stopped
 	}
@@ -206,13 +210,13 @@ func (ss *Sessions) sweepSandbox(ctx context.Context, id string) (stopped bool, 
 	if s.state() != proto.StateStopped {
 		return false, nil
 	}
-	err = s.takeDown(ctx)
+	err = s.stopSandbox(ctx)
 	return err == nil, err
 }
 
-// maxSilent is how many sweeps in a row a guest may leave without an answer, while its connections stand, before its
-// sandbox counts as lost: a busy machine makes guests slow, and what runs in them must not pay for that.
-const maxSilent = 3
+// maxMissedHellos is how many sweeps in a row a guest may leave without an answer, while its connections stand,
+// before its sandbox counts as lost: a busy machine makes guests slow, and what runs in them must not pay for that.
+const maxMissedHellos = 3
 
 // sweepGuests finds the sessions that are written down as running and whose sandbox is gone, or whose guest has
 // stopped answering, so that this is known before their next use. An answer costs some tens of microseconds, and one
@@ -231,42 +235,42 @@ func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			lost[i], dozing[i] = s.check(ctx)
+			lost[i], dozing[i] = s.checkGuest(ctx)
 		})
 	}
 	wg.Wait()
 	for i := range all {
-		count(&done.Lost, lost[i])
-		count(&done.Dozing, dozing[i])
+		countIf(&done.Lost, lost[i])
+		countIf(&done.Dozing, dozing[i])
 	}
 	return nil
 }
 
-// check asks the guest whether it is there, and has its generation end if it is not. One that nobody has used for a
-// while dozes from then on. It reports whether it was this call that found out, or that did so.
-func (s *Session) check(ctx context.Context) (lost, dozing bool) {
+// checkGuest asks the guest whether it is there, and has its generation end if it is not. One that nobody has used
+// for a while dozes from then on. It reports whether it was this call that found out, or that did so.
+func (s *Session) checkGuest(ctx context.Context) (lost, dozing bool) {
 	g := s.client()
 	// a sweep meets whoever neither dozes nor is paused before it comes here
-	if s.stillPaused() || g.Dozes() || s.unmet.Load() && !s.isPaused() {
+	if s.stillPaused() || g.Dozes() || s.needsHandshake.Load() && !s.isPaused() {
 		return false, false
 	}
-	dozing, err := s.ask(ctx, g)
+	dozing, err := s.dozeOrHello(ctx, g)
 	if ctx.Err() != nil || s.stillPaused() {
 		return false, dozing
 	}
-	if !s.tooSilent(err != nil, slow(err)) {
+	if !s.countMissedHello(err != nil, timedOut(err)) {
 		return false, dozing
 	}
-	return s.foundLost(ctx, g), false
+	return s.sweepLost(ctx, g), false
 }
 
-// slow reports whether err says that no answer has come, rather than that none will.
-func slow(err error) bool {
+// timedOut reports whether err says that no answer has come, rather than that none will.
+func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || proto.CodeOf(err) == proto.TimedOut
 }
 
-// ask has the guest doze, or say who it is if it has reason to be awake.
-func (s *Session) ask(ctx context.Context, g *guest.Client) (dozing bool, err error) {
+// dozeOrHello has the guest doze, or say who it is if it has reason to be awake.
+func (s *Session) dozeOrHello(ctx context.Context, g *guest.Client) (dozing bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	if s.mayDoze() && g.Doze(ctx) == nil {
@@ -283,19 +287,19 @@ func (s *Session) mayDoze() bool {
 	return s.users == 0 && s.rec.unusedFor(s.core.cfg.DozeAfter, s.core.clock.now())
 }
 
-// tooSilent counts the times that the guest did not answer, and reports whether these are enough. A refused
+// countMissedHello counts the times that the guest did not answer, and reports whether these are enough. A refused
 // connection is enough at once.
-func (s *Session) tooSilent(failed, slow bool) bool {
+func (s *Session) countMissedHello(failed, slow bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !failed {
-		s.silent = 0
+		s.missedHellos = 0
 		return false
 	}
-	s.silent++
-	if slow && s.silent < maxSilent {
+	s.missedHellos++
+	if slow && s.missedHellos < maxMissedHellos {
 		return false
 	}
-	s.silent = 0
+	s.missedHellos = 0
 	return true
 }

@@ -78,8 +78,8 @@ func (s *Session) CodeTools() proto.CodeTools {
 // ToolProvider is who answers the session's calls, with what is secret.
 func (s *Session) ToolProvider() (proto.ToolProvider, error) {
 	r := s.record()
-	if r.Tools == nil || r.closed != nil {
-		return proto.ToolProvider{}, r.closed
+	if r.Tools == nil || r.unsealErr != nil {
+		return proto.ToolProvider{}, r.unsealErr
 	}
 	p := r.Tools.Clone().Provider
 	p.Headers, p.Secret = r.toolSecrets.Headers, r.toolSecrets.Secret
@@ -105,13 +105,13 @@ func (s *Session) OpenTools(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	unlock, err := s.lockLife(ctx)
+	unlock, err := s.lockTransition(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	if !s.record().hasTools() {
-		if err := s.jot(func(r *record) { r.Offered = true }); err != nil {
+		if err := s.changeAsync(func(r *record) { r.ToolsOpened = true }); err != nil {
 			return err
 		}
 	}
@@ -119,21 +119,21 @@ func (s *Session) OpenTools(ctx context.Context) error {
 	if rec.State != proto.StateRunning { // stopped meanwhile: its next start does it
 		return nil
 	}
-	return s.layTools(ctx, rec)
+	return s.serveTools(ctx, rec)
 }
 
-// layTools is lay for tools, with what code calls them by. Code that finds no modules in its container can still ask
+// serveTools is lay for tools, with what code calls them by. Code that finds no modules in its container can still ask
 // by itself, so where there is no room for them, or the image has something in their place, it goes on.
-func (s *Session) layTools(ctx context.Context, rec record) error {
+func (s *Session) serveTools(ctx context.Context, rec record) error {
 	service := s.toolService(rec)
-	if service == nil || s.laid(toolsPort) {
+	if service == nil || s.portServed(toolsPort) {
 		return nil
 	}
 	err := s.client().Untar(ctx, proto.UserRoot, "/", bytes.NewReader(inside.Archive()), guest.UntarLimits{})
 	if err != nil && ctx.Err() == nil {
 		s.core.cfg.Log.Warn("a container has not got all modules for its tools", "container", s.id, "error", err)
 	}
-	return s.lay(ctx, toolsPort, service)
+	return s.servePort(ctx, toolsPort, service)
 }
 
 // toolLists are what is added to a command's lists of directories, so that it finds these modules.
@@ -163,7 +163,7 @@ func (s *Session) ExecByToken(token string) *Exec {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range s.going { // also one that has no number yet: it may be faster than whoever started it
+	for _, e := range s.running { // also one that has no number yet: it may be faster than whoever started it
 		if e.id == id {
 			return e
 		}

@@ -16,32 +16,32 @@ const (
 	trustFile     = "/etc/ssl/berth-trust.pem"
 )
 
-// trustVariables are how programs find whom to trust. OpenSSL, Go and others look at the first; Node adds to what it
+// caVariables are how programs find whom to trust. OpenSSL, Go and others look at the first; Node adds to what it
 // has.
-var trustVariables = map[string]string{
+var caVariables = map[string]string{
 	"SSL_CERT_FILE": trustFile, "CURL_CA_BUNDLE": trustFile, "REQUESTS_CA_BUNDLE": trustFile, "PIP_CERT": trustFile,
 	"GIT_SSL_CAINFO": trustFile,
 	"AWS_CA_BUNDLE":  trustFile, "DENO_CERT": trustFile, "NODE_EXTRA_CA_CERTS": authorityFile,
 }
 
-// addTrust puts these into an environment, but for what it says itself.
-func addTrust(env map[string]string) {
+// addCAVariables puts these into an environment, but for what it says itself.
+func addCAVariables(env map[string]string) {
 	said := maps.Clone(env)
-	maps.Copy(env, trustVariables)
+	maps.Copy(env, caVariables)
 	maps.Copy(env, said)
 }
 
-// imageTrust are the files in which images have whom they trust, by distribution.
-var imageTrust = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+// imageCAFiles are the files in which images have whom they trust, by distribution.
+var imageCAFiles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
 	"/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}
 
-// maxTrust bounds such a file, in bytes. The usual one has a quarter of a megabyte.
-const maxTrust = 4 << 20
+// maxCABytes bounds such a file, in bytes. The usual one has a quarter of a megabyte.
+const maxCABytes = 4 << 20
 
-// teachTrust has a generation that comes up trust the proxy's authority, if it has secrets for it. The image's own
+// installCA has a generation that comes up trust the proxy's authority, if it has secrets for it. The image's own
 // list is added to, too, for programs that look at nothing else. Called with life held.
-func (s *Session) teachTrust(ctx context.Context) error {
-	if len(s.record().Swapped) == 0 || s.core.cfg.Egress == nil {
+func (s *Session) installCA(ctx context.Context) error {
+	if len(s.record().NetworkSecrets) == 0 || s.core.cfg.Egress == nil {
 		return nil
 	}
 	authority, err := s.core.cfg.Egress.TrustedPEM()
@@ -49,7 +49,7 @@ func (s *Session) teachTrust(ctx context.Context) error {
 		return err
 	}
 	g := s.client()
-	file, all, err := trusted(ctx, g)
+	file, all, err := readImageCA(ctx, g)
 	if err != nil {
 		return err
 	}
@@ -67,10 +67,10 @@ func (s *Session) teachTrust(ctx context.Context) error {
 	return nil
 }
 
-// trusted reads whom the image trusts, and where that stands. An image may trust nobody.
-func trusted(ctx context.Context, g *guest.Client) (file string, text []byte, err error) {
-	for _, path := range imageTrust {
-		r, _, err := g.Read(ctx, proto.UserRoot, path, 0, maxTrust)
+// readImageCA reads whom the image trusts, and where that stands. An image may trust nobody.
+func readImageCA(ctx context.Context, g *guest.Client) (file string, text []byte, err error) {
+	for _, path := range imageCAFiles {
+		r, _, err := g.Read(ctx, proto.UserRoot, path, 0, maxCABytes)
 		if proto.CodeOf(err) == proto.NotFound {
 			continue
 		}

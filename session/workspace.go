@@ -46,7 +46,7 @@ func (ss *Sessions) DeleteWorkspace(ctx context.Context, owner, id string) error
 	ws.going = true // nobody can claim it from here on, and a sweep that finds its files knows whose they are
 	ss.workspaces[id] = ws
 	ss.mu.Unlock()
-	err := ss.dropWorkspace(context.WithoutCancel(ctx), ws)
+	err := ss.removeWorkspace(context.WithoutCancel(ctx), ws)
 	if err == nil {
 		err = ss.onDisk()()
 	}
@@ -68,7 +68,7 @@ func (ss *Sessions) releaseWorkspace(ctx context.Context, s *Session) error {
 		return nil // done before
 	}
 	if !ws.Kept && !s.record().Keep {
-		return ss.dropWorkspace(ctx, ws)
+		return ss.removeWorkspace(ctx, ws)
 	}
 	ws.Session, ws.Kept = "", true
 	if err := ss.cfg.Ledger.Jot(func(tx *ledger.Tx) error { return tx.Put(bucketWorkspaces, ws.ID, ws) }); err != nil {
@@ -80,9 +80,9 @@ func (ss *Sessions) releaseWorkspace(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// dropWorkspace removes a workspace's jobs, files and record, in this order: the record goes last, so that a crash
+// removeWorkspace removes a workspace's jobs, files and record, in this order: the record goes last, so that a crash
 // leaves something to finish from. After a power cut there may be a record of a workspace that is gone.
-func (ss *Sessions) dropWorkspace(ctx context.Context, ws workspaceRecord) error {
+func (ss *Sessions) removeWorkspace(ctx context.Context, ws workspaceRecord) error {
 	if err := ss.cfg.Jobs.Drop(ctx, ws.ID); err != nil {
 		return fmt.Errorf("dropping the jobs of %s: %w", ws.ID, err)
 	}
@@ -98,9 +98,9 @@ func (ss *Sessions) dropWorkspace(ctx context.Context, ws workspaceRecord) error
 	return nil
 }
 
-// unheld reports workspaces that neither a session has nor anybody kept: what a crash
+// unusedWorkspaces reports workspaces that neither a session has nor anybody kept: what a crash
 // between two steps leaves.
-func (ss *Sessions) unheld() []workspaceRecord {
+func (ss *Sessions) unusedWorkspaces() []workspaceRecord {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
 	var list []workspaceRecord
@@ -117,12 +117,14 @@ func (ss *Sessions) unheld() []workspaceRecord {
 // after one was restored from a backup. They are people's files, so they are set aside, untouched, for StrayKeep; if
 // the right ledger comes back in that time, nothing has happened to them.
 
-// bucketStrays holds a stray by workspace ID, with the lease clock's time of when it was first seen.
-const bucketStrays = "strays"
+// bucketOrphaned holds a stray by workspace ID, with the lease clock's time of when it was first seen.
+const bucketOrphaned = "strays"
 
-// sweepStrays notes new strays, forgets those that are none any more, and removes what was kept for long enough.
-func (ss *Sessions) sweepStrays(ctx context.Context, onDisk []string, known map[string]bool, done *Swept) error {
-	noted, err := ss.strays()
+// sweepOrphanedWorkspaces notes new strays, forgets those that are none any more, and removes what was kept for long
+// enough.
+func (ss *Sessions) sweepOrphanedWorkspaces(ctx context.Context, onDisk []string, known map[string]bool,
+	done *Swept) error {
+	noted, err := ss.orphanedWorkspaces()
 	if err != nil {
 		return fmt.Errorf("reading what was set aside: %w", err)
 	}
@@ -145,7 +147,7 @@ func (ss *Sessions) sweepStrays(ctx context.Context, onDisk []string, known map[
 			back = append(back, id)
 		}
 	}
-	if err := ss.noteStrays(fresh, back, now); err != nil {
+	if err := ss.recordOrphaned(fresh, back, now); err != nil {
 		return err
 	}
 	if done.Strays += len(fresh); len(fresh) > 0 {
@@ -153,49 +155,49 @@ func (ss *Sessions) sweepStrays(ctx context.Context, onDisk []string, known map[
 			"`berth gc --strangers` removes them",
 			"workspaces", len(fresh), "kept_for", ss.cfg.StrayKeep)
 	}
-	return ss.dropStrays(ctx, over, done)
+	return ss.removeOrphaned(ctx, over, done)
 }
 
-// strays is when each was first seen.
-func (ss *Sessions) strays() (map[string]time.Time, error) {
+// orphanedWorkspaces is when each was first seen.
+func (ss *Sessions) orphanedWorkspaces() (map[string]time.Time, error) {
 	noted := map[string]time.Time{}
 	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		return ledger.Each(tx, bucketStrays, "", func(id string, found time.Time) { noted[id] = found })
+		return ledger.Each(tx, bucketOrphaned, "", func(id string, found time.Time) { noted[id] = found })
 	})
 	return noted, err
 }
 
-func (ss *Sessions) noteStrays(fresh, back []string, now time.Time) error {
+func (ss *Sessions) recordOrphaned(fresh, back []string, now time.Time) error {
 	if len(fresh)+len(back) == 0 {
 		return nil
 	}
 	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
 		for _, id := range fresh {
-			err = errors.Join(err, tx.Put(bucketStrays, id, now))
+			err = errors.Join(err, tx.Put(bucketOrphaned, id, now))
 		}
 		for _, id := range back {
-			err = errors.Join(err, tx.Delete(bucketStrays, id))
+			err = errors.Join(err, tx.Delete(bucketOrphaned, id))
 		}
 		return err
 	})
 }
 
-func (ss *Sessions) dropStrays(ctx context.Context, ids []string, done *Swept) error {
+func (ss *Sessions) removeOrphaned(ctx context.Context, ids []string, done *Swept) error {
 	var errs []error
 	for _, id := range ids {
 		err := ss.cfg.Runtime.RemoveWorkspace(ctx, id)
-		count(&done.Workspaces, err == nil)
+		countIf(&done.Workspaces, err == nil)
 		if err == nil {
-			err = ss.noteStrays(nil, []string{id}, time.Time{})
+			err = ss.recordOrphaned(nil, []string{id}, time.Time{})
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// RemoveStrays removes now what is set aside, and says how many workspaces that were.
-func (ss *Sessions) RemoveStrays(ctx context.Context) (int, error) {
-	noted, err := ss.strays()
+// RemoveOrphanedWorkspaces removes now what is set aside, and says how many workspaces that were.
+func (ss *Sessions) RemoveOrphanedWorkspaces(ctx context.Context) (int, error) {
+	noted, err := ss.orphanedWorkspaces()
 	if err != nil {
 		return 0, err
 	}
@@ -206,7 +208,7 @@ func (ss *Sessions) RemoveStrays(ctx context.Context) (int, error) {
 		}
 	}
 	var done Swept
-	err = ss.dropStrays(ctx, ids, &done)
+	err = ss.removeOrphaned(ctx, ids, &done)
 	return done.Workspaces, err
 }
 
@@ -217,10 +219,10 @@ func (ss *Sessions) knowsWorkspace(id string) bool {
 	return ok
 }
 
-// mayKeep fails with TooMany where as many workspaces outlive their sessions as there may be sessions, of all keys or
-// of the one that made s: they hold files, and nothing but a request removes them. Else that of s is one of them from
-// now on.
-func (ss *Sessions) mayKeep(s *Session) error {
+// keepWorkspace fails with TooMany where as many workspaces outlive their sessions as there may be sessions, of all
+// keys or of the one that made s: they hold files, and nothing but a request removes them. Else that of s is one of
+// them from now on.
+func (ss *Sessions) keepWorkspace(s *Session) error {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	ws, ok := ss.workspaces[s.workspace]

@@ -161,7 +161,7 @@ func (e *edge) openAPI(c *call) error {
 // Strangers first, so that the sweeps that follow count what is left.
 func (e *edge) sweep(c *call) error {
 	if c.flag("strangers") {
-		if _, err := e.Sessions.RemoveStrays(c.r.Context()); err != nil {
+		if _, err := e.Sessions.RemoveOrphanedWorkspaces(c.r.Context()); err != nil {
 			return err
 		}
 	}

@@ -31,9 +31,9 @@ func (trees) Tar(_ context.Context, _, key string) (io.ReadCloser, error) {
 // fixtures furnishes a session, and sees that the ordinary user can run what is there and change nothing, in the next
 // generation as well.
 func (c conformance) fixtures(t *testing.T) {
-	st, s := c.sessionWith(t, session.Config{Fixtures: trees{}})
+	st, s := c.sessionWith(t, session.Config{Mounts: trees{}})
 	for _, key := range []string{"echo one", "echo two"} {
-		if err := s.Furnish(t.Context(), []session.Fixture{{Path: "/skills/say", Key: key}}); err != nil {
+		if err := s.Provision(t.Context(), []session.Mount{{Path: "/skills/say", Key: key}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +59,7 @@ func (c conformance) fixtures(t *testing.T) {
 	if _, err := s.Run(t.Context(), proto.Cmd{Command: "rm -r /skills", User: proto.UserRoot}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Furnish(t.Context(), []session.Fixture{{Path: "/skills/say", Key: "echo two"}}); err != nil {
+	if err := s.Provision(t.Context(), []session.Mount{{Path: "/skills/say", Key: "echo two"}}); err != nil {
 		t.Fatal(err)
 	}
 	check(s)

@@ -114,7 +114,7 @@ func (st *Stack) Open(t testing.TB) {
 	if st.Bridge != nil {
 		st.Bridge.Attach(st.Sessions)
 	}
-	st.Sessions.Meet()
+	st.Sessions.HandshakeAll()
 }
 
 // Close closes the core, as a daemon does when it ends. Sandboxes go on.

@@ -112,7 +112,7 @@ func (d *desk) forget(c *call) {
 
 // abandon ends a call that nobody came back for. The time in which the container stands still does not count.
 func (d *desk) abandon(c *call) {
-	still := d.s.StandsStill()
+	still := d.s.Paused()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -340,7 +340,7 @@ func (d *desk) tell(r record, recorded bool) {
 	if r.Decision != nil {
 		entry.Note = string(r.State) + "; decided by " + r.Decision.By
 	}
-	d.s.TellCall(entry)
+	d.s.AuditCall(entry)
 }
 
 // outcomes are what the audit log calls failures.

@@ -31,13 +31,13 @@ func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, 
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	resolved, fixtures := make([]Ref, len(list)), make([]session.Fixture, len(list))
+	resolved, fixtures := make([]Ref, len(list)), make([]session.Mount, len(list))
 	for i, v := range list {
 		resolved[i] = Ref{Type: v.Source, SkillID: v.SkillID, Version: v.ID}
-		fixtures[i] = session.Fixture{Path: path.Join(s.cfg.Root, v.Name), Key: strings.Join(
+		fixtures[i] = session.Mount{Path: path.Join(s.cfg.Root, v.Name), Key: strings.Join(
 			[]string{v.Source, v.SkillID, v.ID}, "/")}
 	}
-	return resolved, sess.Furnish(ctx, fixtures)
+	return resolved, sess.Provision(ctx, fixtures)
 }
 
 // Resolve finds what references stand for: no more than a container may have, and no two of one name.

@@ -40,7 +40,7 @@ func (l late) Tar(ctx context.Context, owner, key string) (io.ReadCloser, error)
 func newBench(t *testing.T, change func(*skills.Config)) *bench {
 	t.Helper()
 	b := &bench{dir: filepath.Join(t.TempDir(), "skills"), shelf: t.TempDir()}
-	b.Stack = sessiontest.New(t, session.Config{Fixtures: late{b}})
+	b.Stack = sessiontest.New(t, session.Config{Mounts: late{b}})
 	b.openSkills(t, change)
 	return b
 }
