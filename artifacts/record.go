@@ -1,7 +1,6 @@
 package artifacts
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +53,7 @@ func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stder
 		made, known = js.failed(made, e, err), storeAgain
 	}
 	// Even if the refresh failed: each of the two is reported by notes of its own.
-	js.publishOutputs(ctx, s, j, e, cmp.Or(seen.Output, e.ID), known, &made)
+	js.publishOutputs(ctx, s, j, e, known, &made)
 	js.log(j, e, stderr, made.Paths)
 	if first {
 		js.save(j)
@@ -147,11 +146,11 @@ const (
 	storeAgain                // they are stored again: the books may be behind, and name what the files were
 )
 
-// publishOutputs turns the top-level regular files of $OUTPUT_DIR, which has that name, into stored files.
-func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, name string, known stored,
+// publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files.
+func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, known stored,
 	made *session.Produced) {
 	// Relative to the job's directory, as the paths in the books are.
-	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, name), proto.JobDir(e.JobID)+"/")
+	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
 	outputs, err := js.outputs(ctx, s, j, dir)
 	if err != nil {
 		made.Notes = append(made.Notes, "$OUTPUT_DIR could not be read: "+proto.AsError(err).Message)
@@ -324,6 +323,6 @@ func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, sinc
 	if made.Paths, err = js.refresh(ctx, s, j, cause{exec: e}); err != nil {
 		return js.failed(made, e, err)
 	}
-	js.publishOutputs(ctx, s, j, e, e.ID, leaveStored, &made)
+	js.publishOutputs(ctx, s, j, e, leaveStored, &made)
 	return made
 }

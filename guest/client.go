@@ -60,7 +60,6 @@ const (
 	supported
 	packed // and commands that they go with may be packed
 	terse  // and who it is may be asked in a word
-	naming // and it can name output directories
 )
 
 // NewClient makes a client of the guest that dial connects to. It dials nothing yet.
@@ -242,7 +241,7 @@ func supportOf(h Hello) support {
 	if !h.Pipes {
 		return unsupported
 	}
-	return supported + min(support(max(h.Packing, 0)), naming-supported)
+	return supported + min(support(max(h.Packing, 0)), terse-supported)
 }
 
 // probePipe makes a pipe for meet; nil where the connection cannot carry any.

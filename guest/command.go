@@ -32,8 +32,8 @@ type plan struct {
 	dir  string
 	text []byte // a script too long for an argument; the child finds it at descriptor 3
 
-	output      outputDir
-	noOutputDir bool // the disk is full, which must not keep anybody from making room
+	output      string // its output directory; "" for none
+	noOutputDir bool   // the disk is full, which must not keep anybody from making room
 }
 
 // plan checks cmd and makes its directories.
@@ -60,7 +60,6 @@ func (s *Server) prepare(p *plan, cmd *Command) (err error) {
 	if p.dir, err = s.workingDir(p.id, cmd.Dir); err != nil {
 		return err
 	}
-	p.output = s.nameOutput(p.id, cmd)
 	p.env = s.environment(p, cmd)
 	if cmd.Text != "" {
 		err = p.shell(cmd)
@@ -68,11 +67,11 @@ func (s *Server) prepare(p *plan, cmd *Command) (err error) {
 		p.argv = cmd.Argv
 		p.path, err = p.program(cmd.Argv[0])
 	}
-	if err != nil {
-		p.output.drop()
+	if err != nil || cmd.Output == "" {
 		return err
 	}
-	err = s.makeOutput(p) // last, so that nothing is left of a command that cannot be run
+	p.output = s.absolute(cmd.Output)
+	err = s.freshDir(p.id, p.output) // last, so that nothing is left of a command that cannot be run
 	if p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded; p.noOutputDir {
 		return nil
 	}
@@ -242,9 +241,6 @@ func (s *Server) environment(p *plan, cmd *Command) []string {
 	for _, kv := range cmd.Lists {
 		k, v, _ := strings.Cut(kv, "=")
 		env.add(k, v)
-	}
-	if p.output.named {
-		env.set(outputVariable, p.output.path)
 	}
 	if cmd.ID != "" {
 		env.set(execIDVariable, cmd.ID)

@@ -57,7 +57,6 @@ func (k *caller) doze(ctx context.Context) error {
 		return k.reply(nil, proto.Errorf(proto.Conflict, "doze", "", "the container is in use"))
 	}
 	s.scratch.remove()
-	s.outputs.clear()
 	if err := k.reply(nil, nil); err != nil {
 		return err
 	}

@@ -28,11 +28,11 @@ type execution struct {
 	keep        []int      // write ends that we hold until the command has ended
 	before      evidence   // when it started
 	id          identity   // whose command it is
-	output      outputDir
-	job         string // the directory to look at when it has ended
-	plan        *plan  // nil on a shell
-	kind        kind   // of the zygote for commands like this one; zero if there can be none
-	noOutputDir bool   // its output directory could not be made, since the disk is full
+	output      string     // its output directory; "" for none
+	job         string     // the directory to look at when it has ended
+	plan        *plan      // nil on a shell
+	kind        kind       // of the zygote for commands like this one; zero if there can be none
+	noOutputDir bool       // its output directory could not be made, since the disk is full
 
 	cancel chan struct{} // closed when the caller has gone
 	ended  chan struct{} // closed after the caller was told, or the attempt to
@@ -353,7 +353,7 @@ func (e *execution) finish(d death) {
 	since, alone := e.s.calm.since(), false
 	x.Leftover, alone = e.s.leftover(e.o)
 	e.s.disown(e.o)
-	e.lookBack(&x, alone)
+	e.lookBack(&x)
 	newest := e.s.newest.Load()
 	e.report(x)
 	e.s.zygotes.keepUp(e.kind)

@@ -248,9 +248,8 @@ const maxLooked = 4
 // A walker collects the files below a directory.
 type walker struct {
 	most      int
-	left      int // entries that it still looks at
-	prune     parting
-	above     string // the directory that prune is in
+	left      int    // entries that it still looks at
+	prune     string // a directory to remove on the way if it is empty; "" once that was done
 	dev       uint64
 	files     []proto.FileInfo
 	truncated bool
@@ -303,8 +302,7 @@ func (w *walker) walk(d int, path string, depth int) error {
 			w.truncated = true
 			continue
 		}
-		if child == w.prune.path && w.prune.part(d, e.name, len(entries)) || child == w.above &&
-			w.prune.pass(d, e.name) {
+		if child == w.prune && w.removeEmpty(d, e.name) {
 			continue
 		}
 		if e.kind == unix.DT_DIR { // which has no line of its own, so nothing need be asked of it
@@ -317,6 +315,15 @@ func (w *walker) walk(d int, path string, depth int) error {
 		}
 	}
 	return nil
+}
+
+// removeEmpty removes the directory to be pruned if it is empty. A walker that may not remove it leaves that to others.
+func (w *walker) removeEmpty(at int, name string) bool {
+	err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
+	if err == nil || err == unix.ENOTEMPTY {
+		w.prune = ""
+	}
+	return err == nil
 }
 
 // look describes an entry that is no directory, or may be.

@@ -475,7 +475,7 @@ func TestAskedInAWord(t *testing.T) {
 // How a guest is asked follows from the version that it says; versions to come are taken for the last one that is
 // known, and one of each is understood.
 func TestPackingOfGuests(t *testing.T) {
-	for version, want := range map[int]support{-1: supported, 0: supported, 1: packed, 2: terse, 3: naming, 9: naming} {
+	for version, want := range map[int]support{-1: supported, 0: supported, 1: packed, 2: terse, 3: terse, 9: terse} {
 		if got := supportOf(Hello{Pipes: true, Packing: version}); got != want {
 			t.Errorf("of version %d: %d", version, got)
 		}
@@ -486,7 +486,7 @@ func TestPackingOfGuests(t *testing.T) {
 	w := newWorld(t, false)
 	h, err := w.Hello(short(t))
 	must(t, err)
-	for _, how := range []support{supported, packed, terse, naming} {
+	for _, how := range []support{supported, packed, terse} {
 		w.pipes = how
 		again, err := w.Hello(short(t))
 		must(t, err)

@@ -9,9 +9,8 @@ import (
 // rather than JSON: it is read in a sixth of the time (BenchmarkCommand), while somebody waits, and without what
 // package json keeps of each type. Numbers are varints, strings have their length before them, lists their count.
 
-// packing is the version of what need not be JSON: 1 is of plain commands, 2 of frameAsk too, 3 of commands that end
-// with a name for their output directory. A guest says in Hello up to which one it understands, and older ones none.
-const packing = 3
+// packing is the version of what need not be JSON: 1 is of plain commands, 2 of frameAsk too. A guest says in Hello up to which one it understands, and older ones none.
+const packing = 2
 
 // appendCommand packs a plain command that n descriptors go with.
 func appendCommand(b []byte, cmd *Command, n int) []byte {
@@ -55,9 +54,6 @@ func appendDone(b []byte, d *done) []byte {
 		b = appendFlag(b, *set)
 	}
 	b = appendString(b, d.Seen)
-	if d.Output != "" { // of a command that asked for it
-		b = appendString(b, d.Output)
-	}
 	return b
 }
 
@@ -72,10 +68,7 @@ func readDone(b []byte, d *done) error {
 	for _, set := range d.flags() {
 		*set = u.flag()
 	}
-	d.Seen, d.Output = u.text(), ""
-	if u.rest != "" {
-		d.Output = u.text()
-	}
+	d.Seen = u.text()
 	return u.end()
 }
 

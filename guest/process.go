@@ -3,7 +3,6 @@ package guest
 import (
 	"context"
 	"net"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -66,9 +65,6 @@ func (c *Client) Start(ctx context.Context, cmd Command, sink Sink) (*Process, e
 		}
 	}
 	p := &Process{kept: cmd.Keep > 0, packed: how >= packed, whole: cmd.Whole}
-	if cmd.Named && how >= naming {
-		cmd.Output = filepath.Dir(cmd.Output) + "/"
-	}
 	return c.begin(ctx, p, sink, cmd.Stdin, func() error { return p.start(&cmd, how >= supported) })
 }
 
@@ -261,8 +257,7 @@ const maxSeen = 64
 func (d *done) plausible() bool {
 	return d.Code >= 0 && d.Code <= 255 && d.Signal >= 0 && d.Signal <= 64 &&
 		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 &&
-		d.PeakBytes >= 0 && d.Ago >= 0 && len(d.Seen) <= maxSeen &&
-		(d.Output == "" || isOutputName(d.Output))
+		d.PeakBytes >= 0 && d.Ago >= 0 && len(d.Seen) <= maxSeen
 }
 
 // answered handles credit for stdin and acknowledged controls.

@@ -62,7 +62,6 @@ type Server struct {
 	births  *births
 	editing sync.Mutex // held from reading a file to replacing it; see edit
 	zygotes *zygotes
-	outputs *spareOutputs
 	spawn   sync.Mutex // one child is started at a time: it inherits what is set on the guest for it
 
 	mu     sync.Mutex
@@ -100,7 +99,6 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s.wg.Wait()
 	s.closeShells()
 	s.zygotes.endAll()
-	s.outputs.clear()
 	s.burials.Wait()
 	s.killRest()
 	s.scratch.remove()
@@ -145,7 +143,7 @@ func newServer(opt ServerOptions) *Server {
 		forks: newTally("max", forkFiles...), keeps: newKeeps(), births: newBirths(), nulls: make(chan int, 1),
 		scratch: scratch{want: opt.Scratch}, parted: make(chan struct{}, 1),
 	}
-	s.zygotes, s.outputs = newZygotes(s), newSpareOutputs()
+	s.zygotes = newZygotes(s)
 	if _, err := executable(customBash); err == nil {
 		s.bash = customBash
 	}
@@ -322,7 +320,6 @@ func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error 
 	case opDoze:
 		return k.doze(ctx)
 	}
-	k.s.outputs.clear() // who looks at files finds what is a command's alone
 	defer k.s.calm.enter()()
 	return k.answer(&req, fds)
 }

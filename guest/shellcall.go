@@ -76,7 +76,7 @@ func (e *execution) call(sh *shell, cmd *Command, fresh bool) error {
 		c.unblock(opened)
 	}
 	x.Leftover, _ = e.s.leftover(sh.o)
-	e.lookBack(&x, false)
+	e.lookBack(&x)
 	c.remove()
 	e.report(x)
 	<-sh.turn

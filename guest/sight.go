@@ -2,7 +2,6 @@ package guest
 
 import (
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -19,10 +18,10 @@ const (
 	sightEntries = 400 // all that directories hold
 )
 
-// sight is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it sees to the
-// output directory that is to go, and returns what is still to be done about it.
-func (s *Server) sight(dir string, prune parting) (gist string, left parting) {
-	w := &walker{most: sightFiles, left: sightEntries, prune: prune, above: filepath.Dir(prune.path)}
+// sight is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it removes the
+// directory prune if that is empty, and returns it if that is still to be done.
+func (s *Server) sight(dir, prune string) (gist, left string) {
+	w := &walker{most: sightFiles, left: sightEntries, prune: prune}
 	if err := s.ids.root.do(func() error { return w.from(s, dir) }); err != nil || w.truncated {
 		return "", w.prune
 	}
@@ -31,23 +30,17 @@ func (s *Server) sight(dir string, prune parting) (gist string, left parting) {
 
 // lookBack looks at what the command's job holds. Its output directory goes if nothing is in it: commands of one
 // job would become slower and slower if each left a directory behind. While some process of the command goes on it
-// may yet write there. Where nothing else runs, alone, it may wait for the next command instead.
-func (e *execution) lookBack(x *Exit, alone bool) {
-	var out parting
-	if x.Leftover == 0 && !e.standsIn(e.output.path) {
-		out.path = e.output.path
-		if alone && e.output.waited() {
-			out.spare = &e.output
-		}
+// may yet write there.
+func (e *execution) lookBack(x *Exit) {
+	empty := ""
+	if x.Leftover == 0 && !e.standsIn(e.output) {
+		empty = e.output
 	}
 	if e.job != "" && e.kept == nil { // what is kept may be told when all is different
-		x.Seen, out = e.s.sight(e.job, out)
+		x.Seen, empty = e.s.sight(e.job, empty)
 	}
-	if out.path != "" || out.fate == waits && !e.s.outputs.put(e.id, e.output) {
-		out.fate = e.removeOutputDir()
-	}
-	if e.output.named && out.fate == stays {
-		x.Output = filepath.Base(e.output.path)
+	if empty != "" {
+		e.removeOutputDir()
 	}
 }
 
@@ -73,23 +66,19 @@ func workingDirOf(id identity, pid int) (dir string, err error) {
 }
 
 // removeOutputDir removes the command's output directory if it is empty, under the rules of freshDir.
-func (e *execution) removeOutputDir() fate {
-	if e.output.path == "" {
-		return gone
+func (e *execution) removeOutputDir() {
+	if e.output == "" {
+		return
 	}
-	err := e.id.do(func() error {
+	_ = e.id.do(func() error {
 		if e.id.name != proto.UserRoot {
-			return unix.Rmdir(e.output.path)
+			return unix.Rmdir(e.output)
 		}
-		at, name, err := e.s.openParent(e.output.path)
+		at, name, err := e.s.openParent(e.output)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(at)
 		return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
 	})
-	if err != nil {
-		return stays
-	}
-	return gone
 }

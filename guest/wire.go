@@ -66,8 +66,7 @@ type Command struct {
 	Shell string   `json:"shell,omitempty"` // the persistent shell that runs Text; made at first use
 	// working directory; made if missing below the workspace. A shell's first call only
 	Dir string `json:"dir,omitempty"`
-	// a directory made fresh and empty, and removed if it is empty at the end; its parent must be User's to write.
-	// See Named too
+	// a directory made fresh and empty, and removed if it is empty at the end; its parent must be User's to write
 	Output string   `json:"output,omitempty"`
 	Job    string   `json:"job,omitempty"`   // the directory that Exit.Seen is about; "" for none
 	Env    []string `json:"env,omitempty"`   // "NAME=value"; wins over what the guest sets
@@ -76,8 +75,6 @@ type Command struct {
 	User  string            `json:"user,omitempty"`
 	Stdin bool              `json:"stdin,omitempty"` // Process.Write will give it something; else it reads nothing
 	TTY   *proto.WindowSize `json:"tty,omitempty"`   // give it a terminal of that size; not for shells
-	// the guest may give Output's last element another name, as Env's OUTPUT_DIR and Exit.Output then say
-	Named bool `json:"-"`
 	// it outlives its connection: keep its end, and so many bytes of each stream, until Client.Forget; needs ID
 	Keep  int64      `json:"keep,omitempty"`
 	Input []byte     `json:"input,omitempty"` // all of its standard input, where Keep is set; not with Stdin
@@ -108,8 +105,6 @@ type Exit struct {
 	// proto.Gist of Command.Job at its end; "" if that was not looked at
 	Seen string        `json:"seen,omitempty"`
 	Ago  time.Duration `json:"ago,omitempty"` // how long before this was told it ended, where it was kept
-	// the name that the guest gave to Command.Output, where that is still there; "" where it gave none
-	Output string `json:"output,omitempty"`
 }
 
 // done is what frame D says.
@@ -118,7 +113,7 @@ type done struct {
 	Open bool `json:"open,omitempty"` // somebody still has the pipes open; answer with Y
 }
 
-// numbers, setNumbers and flags are what packed ends consist of, but for Seen and Output. Those of shells and of kept
+// numbers, setNumbers and flags are what packed ends consist of but for Seen. Those of shells and of kept
 // commands are never packed.
 func (d *done) numbers() [7]int64 {
 	return [7]int64{int64(d.Code), int64(d.Signal), int64(d.Full), int64(d.FullBefore), int64(d.Leftover), int64(d.CPU),

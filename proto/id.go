@@ -119,5 +119,5 @@ const (
 // JobDir is the directory of a job, and the working directory of its execs.
 func JobDir(job string) string { return WorkspaceDir + "/" + job }
 
-// OutputDir is the $OUTPUT_DIR of an exec: its name is the exec's ID, or one that the container's guest gave.
-func OutputDir(job, name string) string { return JobDir(job) + "/outputs/" + name }
+// OutputDir is the $OUTPUT_DIR of an exec. Its last element is the ID of the exec.
+func OutputDir(job, exec string) string { return JobDir(job) + "/outputs/" + exec }

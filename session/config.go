@@ -183,9 +183,6 @@ type Jobs interface {
 // A DirectoryState is what a guest says of a job's directory at the end of an exec.
 type DirectoryState struct {
 	Fingerprint string // proto.Gist of it; "" where it was not looked at
-	// the last element of proto.OutputDir, where the guest gave it another name than the exec's ID and it is still
-	// there; else ""
-	Output string
 }
 
 // Produced is what an exec made.

@@ -214,11 +214,10 @@ func (e *Exec) notExecutable(err error) int {
 // command is what the guest is asked to run.
 func (e *Exec) command() guest.Command {
 	dir := proto.JobDir(e.cmd.JobID)
-	out := proto.OutputDir(e.cmd.JobID, e.id) // unless the guest names it
+	out := proto.OutputDir(e.cmd.JobID, e.id)
 	c := guest.Command{
 		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out, Job: dir,
-		Named: !durable(e.cmd) && !e.cmd.Resident && !e.cmd.OpenStdin, User: e.cmd.User, Stdin: e.cmd.OpenStdin ||
-			e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
+		User: e.cmd.User, Stdin: e.cmd.OpenStdin || e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
 	}
 	if durable(e.cmd) {
 		c.Keep = e.cmd.MaxOutputBytes
@@ -362,7 +361,7 @@ func (e *Exec) leaving() <-chan struct{} {
 func (e *Exec) exited(proc *guest.Process) proto.End {
 	x, err := proc.Wait(context.Background())
 	e.mu.Lock()
-	e.ago, e.dirState = x.Ago, DirectoryState{Fingerprint: x.Seen, Output: x.Output}
+	e.ago, e.dirState = x.Ago, DirectoryState{Fingerprint: x.Seen}
 	e.mu.Unlock()
 	return endOf(x, err)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,31 +32,6 @@ func waits(t *testing.T, pid int) bool {
 	// which is not told in the middle of an exec
 	anon, err := strconv.Atoi(strings.TrimSuffix(fields["RssAnon"], " kB"))
 	return err == nil && anon <= 16 && fields["Threads"] == "1"
-}
-
-// An output directory that waits for the next command is gone when the guest dozes.
-func TestDozesWithoutAWaitingOutputDirectory(t *testing.T) {
-	c, cmd, dir := start(t)
-	if _, err := c.Hello(t.Context()); err != nil { // from then on it is known that the guest can name some
-		t.Fatal(err)
-	}
-	outputs := filepath.Join(dir, "workspace/job/outputs")
-	there := func() []os.DirEntry {
-		t.Helper()
-		entries, err := os.ReadDir(outputs)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return entries
-	}
-	execute(t, c, guest.Command{Argv: []string{"true"}, Job: "job", Output: "job/outputs/exec_1", Named: true})
-	if len(there()) != 1 {
-		t.Fatalf("there are %v", there())
-	}
-	dozes(t, c, cmd.Process.Pid)
-	if left := there(); len(left) > 0 {
-		t.Errorf("it dozes, and left %v", left)
-	}
 }
 
 // A guest that has dozed is the one that it was, whoever wakes it.

@@ -27,9 +27,8 @@ func (c conformance) dozes(t *testing.T) {
 			}
 		}
 	}
-	// What a command has of the guest, but for its own name, that of its output directory and the lock limit, by
-	// which the guest tells commands apart.
-	const looks = `cat /tmp/first; id; umask; pwd; env | grep -ve exec_ -e OUTPUT_DIR= | sort; ls /proc/self/fd | wc -l
+	// What a command has of the guest, but for its own name and the lock limit, by which the guest tells commands apart.
+	const looks = `cat /tmp/first; id; umask; pwd; env | grep -v exec_ | sort; ls /proc/self/fd | wc -l
 cat /proc/self/cgroup /proc/self/mountinfo /proc/self/oom_score_adj /proc/self/uid_map
 grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|Speculation' /proc/self/status`
 	asleep("as it was made")
