@@ -58,8 +58,7 @@ const (
 	unknown support = iota
 	unsupported
 	supported
-	packed // and commands that they go with may be packed
-	terse  // and who it is may be asked in a word
+	pinged // and the guest answers frameAsk
 )
 
 // NewClient makes a client of the guest that dial connects to. It dials nothing yet.
@@ -164,7 +163,7 @@ func (c *Client) hear(w *conn, pipes support, known Hello) (Hello, error) {
 // askBoot asks a guest which one it is, and hearBoot is what it says.
 func askBoot(w *conn, how support) error {
 	var err error
-	if how < terse {
+	if how < pinged {
 		err = w.sendRequest(&request{Op: opHello}, nil)
 	} else {
 		err = w.send(frameAsk, nil)
@@ -176,7 +175,7 @@ func askBoot(w *conn, how support) error {
 }
 
 func hearBoot(w *conn, how support) (string, error) {
-	if how < terse {
+	if how < pinged {
 		h, err := hearHello(w)
 		return h.Boot, err
 	}
@@ -241,7 +240,10 @@ func supportOf(h Hello) support {
 	if !h.Pipes {
 		return unsupported
 	}
-	return supported + min(support(max(h.Packing, 0)), terse-supported)
+	if h.Ping || h.Packing >= packingPing {
+		return pinged
+	}
+	return supported
 }
 
 // probePipe makes a pipe for meet; nil where the connection cannot carry any.

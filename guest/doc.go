@@ -9,14 +9,13 @@
 //	download  Q → R, B…, Z   (or X at any point); R with the descriptor of a large file, Z
 //	upload    Q → R (go on) ; B…, Z → R or X
 //	command   Q → S ; O E F A… → D ; and from the daemon I C G K W Y at any time
-//	plain     T → S ; A… → D ; and from the daemon I C G K W Y at any time
 //	kept      Q → S ; P F A… → D ; and from the daemon I C G K W U at any time
 //	doze      Q → R ; then the guest is not there until something comes
 //	listen    Q → R ; R when somebody connects ; then B… Z both ways, until the daemon hangs up
 //
 // Frames are one byte of type, four bytes of length and at most MaxFrame bytes. A request longer than that is cut:
-// parts (c) go before the frame that names it. They are JSON, but for plain commands (T): those are packed, as are S
-// and D then, where the guest says in Hello that it understands that; and of H, where it says so too.
+// parts (c) go before the frame that names it. They are JSON. H is sent where the
+// guest says in Hello that it answers it.
 //
 // A command's stdout and stderr do not cross the connection where descriptors can: the daemon makes pipes and sends
 // their ends along with Q (SCM_RIGHTS), the guest hands them to the child, and bytes take no detour. Where

@@ -19,7 +19,6 @@ type execution struct {
 	s           *Server
 	by          *caller // who started it
 	o           *owner  // nil while it waits for its turn on a shell
-	packed      bool    // so is what is said of it
 	tty         *os.File
 	outs        []*os.File // read ends of stdout and stderr
 	given       []int      // the same where the caller reads them; kept to go on reading for those left behind
@@ -49,12 +48,12 @@ type execution struct {
 func (e *execution) over() bool { return e.ending.Load() }
 
 // run starts a command for the caller.
-func (k *caller) run(ctx context.Context, req *request, fds []int, packed bool) error {
-	if req.Command == nil || req.Pipes != len(fds) || req.Command.Keep > 0 && len(fds) > 0 || packed && len(fds) == 0 {
+func (k *caller) run(ctx context.Context, req *request, fds []int) error {
+	if req.Command == nil || req.Pipes != len(fds) || req.Command.Keep > 0 && len(fds) > 0 {
 		closeAll(fds)
 		return errFrame
 	}
-	e := &execution{s: k.s, by: k, packed: packed, cancel: make(chan struct{}), ended: make(chan struct{})}
+	e := &execution{s: k.s, by: k, cancel: make(chan struct{}), ended: make(chan struct{})}
 	p, err := k.s.plan(req.Command)
 	if err != nil {
 		closeAll(fds)
@@ -392,22 +391,13 @@ func (e *execution) report(x Exit) {
 	if e.kept != nil {
 		e.kept.finish(x)
 	} else {
-		e.tellDone(done{Exit: x, Open: len(open) > 0 && len(e.pumps) == 0})
+		_ = e.by.conn.sendJSON(frameDone, done{Exit: x, Open: len(open) > 0 && len(e.pumps) == 0})
 	}
 	closeAll(shut)
 	if len(e.pumps) > 0 {
 		e.letGo() // we have read all that the caller will get
 	}
 	close(e.ended)
-}
-
-// tellDone tells the caller of the end.
-func (e *execution) tellDone(d done) {
-	if e.packed {
-		_ = e.by.conn.send(frameDone, appendDone(nil, &d))
-	} else {
-		_ = e.by.conn.sendJSON(frameDone, d)
-	}
 }
 
 // stillOpen returns those outputs that some process may yet write to, closes the rest of our own, and returns what is

@@ -40,7 +40,6 @@ const (
 
 	frameRequest frameKind = 'Q'
 	frameAsk     frameKind = 'H' // whether it is there, and the one that it was
-	frameRun     frameKind = 'T' // a plain command, packed; what is said of it is packed as well
 	frameStdin   frameKind = 'I'
 	frameEOF     frameKind = 'C' // no more stdin
 	frameSignal  frameKind = 'G' // control number, signal number (4 bytes each)

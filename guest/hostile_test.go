@@ -451,12 +451,12 @@ func TestAskedInAWord(t *testing.T) {
 		bytes []byte
 		good  bool
 	}{
-		"the one that it was":     {terse, say(frameHere, "b"), true},
-		"one that knows no words": {packed, say(frameReply, `{"boot":"b"}`), true},
-		"JSON for a word":         {terse, say(frameReply, `{"boot":"b"}`), false},
-		"a long name":             {terse, say(frameHere, strings.Repeat("b", maxBoot+1)), false},
-		"cut off":                 {terse, say(frameHere, "b")[:headerBytes], false},
-		"a word that is not due":  {packed, say(frameHere, "b"), false},
+		"the one that it was":     {pinged, say(frameHere, "b"), true},
+		"one that knows no words": {supported, say(frameReply, `{"boot":"b"}`), true},
+		"JSON for a word":         {pinged, say(frameReply, `{"boot":"b"}`), false},
+		"a long name":             {pinged, say(frameHere, strings.Repeat("b", maxBoot+1)), false},
+		"cut off":                 {pinged, say(frameHere, "b")[:headerBytes], false},
+		"a word that is not due":  {supported, say(frameHere, "b"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)
@@ -472,10 +472,13 @@ func TestAskedInAWord(t *testing.T) {
 	}
 }
 
-// How a guest is asked follows from the version that it says; versions to come are taken for the last one that is
-// known, and one of each is understood.
-func TestPackingOfGuests(t *testing.T) {
-	for version, want := range map[int]support{-1: supported, 0: supported, 1: packed, 2: terse, 3: terse, 9: terse} {
+// How a guest is asked follows from what it says in Hello, also where it is a guest before 0.1 and says a version.
+func TestSupportOfGuests(t *testing.T) {
+	if got := supportOf(Hello{Pipes: true, Ping: true}); got != pinged {
+		t.Errorf("of a guest that can be pinged: %d", got)
+	}
+	for version, want := range map[int]support{-1: supported, 0: supported, 1: supported, 2: pinged, 3: pinged,
+		9: pinged} {
 		if got := supportOf(Hello{Pipes: true, Packing: version}); got != want {
 			t.Errorf("of version %d: %d", version, got)
 		}
@@ -486,7 +489,7 @@ func TestPackingOfGuests(t *testing.T) {
 	w := newWorld(t, false)
 	h, err := w.Hello(short(t))
 	must(t, err)
-	for _, how := range []support{supported, packed, terse} {
+	for _, how := range []support{supported, pinged} {
 		w.pipes = how
 		again, err := w.Hello(short(t))
 		must(t, err)

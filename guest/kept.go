@@ -294,10 +294,6 @@ func (k *caller) giveUp(kp *kept) {
 
 // announce tells the caller that its command runs, and connects it to one that is kept.
 func (e *execution) announce(first started) {
-	if e.packed {
-		_ = e.by.conn.send(frameStarted, pack(uint32(first.PID)))
-		return
-	}
 	say := func() error { return e.by.conn.sendJSON(frameStarted, first) }
 	if e.kept == nil {
 		_ = say() // if this fails, the reader of the connection sees it too, and kills the command

@@ -37,7 +37,6 @@ type Process struct {
 	kept   bool       // it does not end with its connection
 	again  bool       // it was started over another connection, before
 	pipes  *plumbing  // nil where output comes as frames
-	packed bool       // so is what the guest says of it
 	pumps  []*pump
 	stdin  *stdin // nil if the command reads nothing
 
@@ -64,7 +63,7 @@ func (c *Client) Start(ctx context.Context, cmd Command, sink Sink) (*Process, e
 			return nil, never{err}
 		}
 	}
-	p := &Process{kept: cmd.Keep > 0, packed: how >= packed, whole: cmd.Whole}
+	p := &Process{kept: cmd.Keep > 0, whole: cmd.Whole}
 	return c.begin(ctx, p, sink, cmd.Stdin, func() error { return p.start(&cmd, how >= supported) })
 }
 
@@ -97,11 +96,7 @@ func (p *Process) start(cmd *Command, cross bool) error {
 		if p.pipes, err = takePlumbing(cmd.Stdin); err != nil {
 			return never{proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors left; try later")}
 		}
-		if p.packed {
-			err = p.conn.sendWith(frameRun, appendCommand(nil, cmd, len(p.pipes.send)), p.pipes.send)
-		} else {
-			err = p.conn.sendRequest(&request{Op: opExec, Command: cmd, Pipes: len(p.pipes.send)}, p.pipes.send)
-		}
+		err = p.conn.sendRequest(&request{Op: opExec, Command: cmd, Pipes: len(p.pipes.send)}, p.pipes.send)
 		p.pipes.sent()
 		if err != nil {
 			return never{broken(p.conn, err)}
@@ -123,33 +118,10 @@ func (p *Process) answer(cross bool) error {
 		return broken(p.conn, err)
 	case kind == frameError:
 		return never{p.conn.remote(body)}
-	case kind != frameStarted || p.readFirst(body) != nil || p.first.Pipes != cross:
+	case kind != frameStarted || decode(body, &p.first) != nil || p.first.Pipes != cross:
 		return broken(p.conn, errFrame)
 	}
 	return nil
-}
-
-// readFirst reads what the guest says of a process that it has started.
-func (p *Process) readFirst(body []byte) error {
-	if !p.packed {
-		return decode(body, &p.first)
-	}
-	n, rest, err := numbers(body, 1)
-	if err == nil && len(rest) > 0 {
-		err = errFrame
-	}
-	if err == nil {
-		p.first = started{PID: int(n[0]), Pipes: true}
-	}
-	return err
-}
-
-// readDone reads what it says of the end.
-func (p *Process) readDone(body []byte, d *done) error {
-	if p.packed {
-		return readDone(body, d)
-	}
-	return decode(body, d)
 }
 
 // attach starts the readers of what the command writes.
@@ -240,7 +212,7 @@ func (p *Process) listen(d *done) error {
 				return broken(p.conn, err)
 			}
 		case frameDone:
-			if err := p.readDone(body, d); err != nil || !d.plausible() {
+			if err := decode(body, d); err != nil || !d.plausible() {
 				return broken(p.conn, errFrame)
 			}
 			return nil

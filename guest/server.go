@@ -159,7 +159,7 @@ func newServer(opt ServerOptions) *Server {
 	if past == (Past{}) {
 		past = Past{Boot: random(), StartedAt: proto.At(time.Now())}
 	}
-	s.hello = Hello{Packing: packing, Boot: past.Boot, Version: opt.Version, PID: s.pid, StartedAt: past.StartedAt,
+	s.hello = Hello{Ping: true, Boot: past.Boot, Version: opt.Version, PID: s.pid, StartedAt: past.StartedAt,
 		Kernel: kernel()}
 	return s
 }
@@ -292,7 +292,7 @@ type caller struct {
 
 // handle deals with one frame. An error ends the connection.
 func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error {
-	if kind != frameRequest && kind != frameRun && kind != frameAsk {
+	if kind != frameRequest && kind != frameAsk {
 		return k.control(kind, body)
 	}
 	if k.busy() {
@@ -304,14 +304,14 @@ func (k *caller) handle(ctx context.Context, kind frameKind, body []byte) error 
 	k.exec = nil
 	k.setLink(nil)
 	var req request
-	if err := req.read(kind, body); err != nil {
+	if err := req.read(body); err != nil {
 		return err
 	}
 	// They arrive with the request's first bytes, or not at all. What was read before it may have
 	// brought them, so they are not touched until here.
 	fds := k.conn.descriptors()
 	if req.Op == opExec {
-		return k.run(ctx, &req, fds, kind == frameRun)
+		return k.run(ctx, &req, fds)
 	}
 	defer closeAll(fds)
 	switch req.Op {
@@ -329,12 +329,7 @@ var asHello = []byte(`{"op":"hello"`)
 
 // read decodes a request. For a Hello it has a smaller type, with the fields that count: what the JSON package keeps
 // of a request, of all it can hold, weighs some 45 KiB, and a container that waits for its use gets no other.
-func (r *request) read(kind frameKind, body []byte) (err error) {
-	if kind == frameRun {
-		r.Op = opExec
-		r.Command, r.Pipes, err = readCommand(body)
-		return err
-	}
+func (r *request) read(body []byte) (err error) {
 	if !bytes.HasPrefix(body, asHello) {
 		return decode(body, r)
 	}

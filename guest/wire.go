@@ -113,23 +113,7 @@ type done struct {
 	Open bool `json:"open,omitempty"` // somebody still has the pipes open; answer with Y
 }
 
-// numbers, setNumbers and flags are what packed ends consist of but for Seen. Those of shells and of kept
-// commands are never packed.
-func (d *done) numbers() [7]int64 {
-	return [7]int64{int64(d.Code), int64(d.Signal), int64(d.Full), int64(d.FullBefore), int64(d.Leftover), int64(d.CPU),
-		d.PeakBytes}
-}
-
-func (d *done) setNumbers(n [7]int64) {
-	d.Code, d.Signal, d.Full, d.FullBefore, d.Leftover, d.CPU, d.PeakBytes = int(n[0]), syscall.Signal(n[1]),
-		Shortage(n[2]), Shortage(n[3]), int(n[4]), time.Duration(n[5]), n[6]
-}
-
-func (d *done) flags() [4]*bool {
-	return [4]*bool{&d.OutOfMemory, &d.ForksRefused, &d.NoOutputDir, &d.Open}
-}
-
-// started is what frame S says; of a packed command it is the PID alone.
+// started is what frame S says.
 type started struct {
 	PID   int  `json:"pid"`
 	Pipes bool `json:"pipes,omitempty"` // output comes through the descriptors, not as frames
@@ -150,8 +134,12 @@ type Hello struct {
 	StartedAt proto.Time `json:"started_at"`
 	Kernel    string     `json:"kernel"`            // name and release as the container sees them
 	Pipes     bool       `json:"pipes"`             // descriptors can cross this connection
-	Packing   int        `json:"packing,omitempty"` // the version of it that it understands; 0 is none
+	Ping      bool       `json:"ping,omitempty"`    // it answers frameAsk
+	Packing   int        `json:"packing,omitempty"` // of guests before 0.1 only: see packingPing
 }
+
+// packingPing is the Hello.Packing from which on a guest before 0.1 answers frameAsk.
+const packingPing = 2
 
 // ShellInfo describes a persistent shell.
 type ShellInfo struct {
