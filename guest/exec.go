@@ -337,9 +337,7 @@ func (s *Server) execute(p *plan, pl childIO, m mark) (pid int, deaths <-chan de
 	}
 	m.stamp()
 	s.shield.with(func() {
-		Hurried(func() {
-			pid, deaths, err = s.reaper.start(func() (int, error) { return syscall.ForkExec(p.path, p.argv, attr) })
-		})
+		pid, deaths, err = s.reaper.start(func() (int, error) { return syscall.ForkExec(p.path, p.argv, attr) })
 	})
 	return pid, deaths, err
 }
@@ -356,7 +354,7 @@ func (e *execution) finish(d death) {
 	newest := e.s.newest.Load()
 	e.report(x)
 	e.s.zygotes.keepUp(e.kind)
-	nap(respite)
+	time.Sleep(respite)
 	if e.s.newest.Load() == newest { // else there is a next command already
 		e.s.spareNull()
 		e.s.zygotes.restock(e.kind)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -135,5 +136,7 @@ func defaultSignals() (found bool, err error) {
 // default, which is as well.
 func setAction(sig int, handler uintptr) bool {
 	act := kernelAction{handler: handler}
-	return act.set(sig) == 0
+	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&act)), 0,
+		unsafe.Sizeof(act.mask), 0, 0)
+	return no == 0
 }

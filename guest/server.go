@@ -83,17 +83,14 @@ type Server struct {
 func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s := newServer(opt)
 	s.door = newDoor(ln)
-	endReaper, err := s.startReaper()
-	if err != nil {
-		return err
-	}
+	endReaper := s.startReaper()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
 	if opt.Conn != nil {
 		s.admit(ctx, opt.Conn)
 	}
-	err = s.accept(ctx, ln)
+	err := s.accept(ctx, ln)
 	cancel()
 	s.closeKept()
 	s.wg.Wait()
@@ -165,13 +162,9 @@ func newServer(opt ServerOptions) *Server {
 }
 
 // startReaper makes the process reap its children, until end has been called.
-func (s *Server) startReaper() (end func(), err error) {
+func (s *Server) startReaper() (end func()) {
 	if !s.init {
-		return func() {}, nil
-	}
-	b, err := theBell()
-	if err != nil {
-		return nil, err
+		return func() {}
 	}
 	if s.pid != 1 {
 		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -179,13 +172,12 @@ func (s *Server) startReaper() (end func(), err error) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		s.reaper.run(b, stop)
+		s.reaper.run(stop)
 	}()
 	return func() {
 		close(stop)
-		b.ring()
 		<-done
-	}, nil
+	}
 }
 
 // accept serves connections until the listener is closed.

@@ -53,7 +53,7 @@ func doze(env []string) guest.Dozer {
 		if err := guest.Relent(); err != nil {
 			return err
 		}
-		guest.Hurried(func() { err = syscall.Exec(path, args, env) })
+		err = syscall.Exec(path, args, env)
 		return errors.Join(err, guest.Endure())
 	}
 }

@@ -95,7 +95,7 @@ func run(ctx context.Context, cfg config) error {
 	if err := guest.Endure(); err != nil {
 		log.Error("preparing for signals", "err", err)
 	}
-	if err := guest.Unhurry(); err != nil {
+	if err := limitTimerSlack(); err != nil {
 		log.Error("setting the timer slack", "err", err)
 	}
 	harden(log, cfg.mayGain)
@@ -123,6 +123,23 @@ func begin(log *slog.Logger, cfg config, opt *guest.ServerOptions) (ln net.Liste
 		log.Warn("preparing the workspace", "err", err)
 	}
 	return listen(cfg.socket)
+}
+
+// timerSlack is the kernel's default timer slack, in nanoseconds.
+const timerSlack = 50_000
+
+// limitTimerSlack gives all threads, and so all commands, at most the kernel's default timer slack. The daemon may have
+// started the guest on a thread that has more.
+func limitTimerSlack() error {
+	found, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil || found <= timerSlack {
+		return nil // gVisor's kernel has no timer slack
+	}
+	if _, _, errno := syscall.AllThreadsSyscall6(syscall.SYS_PRCTL, unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0,
+		0); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // A stderr is os.Stderr without what Go does when nobody reads that: it ends the program.

@@ -203,17 +203,16 @@ func TestEndures(t *testing.T) {
 	}
 }
 
-// The monitor of Go's scheduler, the first thread that its runtime makes, may be woken late, after the guest has
-// dozed too, and commands as exactly as ever: those of a program that is executed and those of a bash that was
-// started ahead.
-func TestUnhurried(t *testing.T) {
-	runtime.LockOSThread()    // for good: the thread goes with what follows
-	const hurryLess = 200_000 // as a thread has that a daemon's own monitor has made
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, hurryLess, 0, 0, 0); err != nil {
+// Commands have the kernel's own timer slack, whatever the thread has that started the guest, after the guest has
+// dozed too: those of a program that is executed and those of a bash that was started ahead.
+func TestTimerSlack(t *testing.T) {
+	runtime.LockOSThread() // for good: the thread goes with what follows
+	const more = 200_000   // as a thread has that a daemon's own monitor has made
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, more, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	c, cmd, _ := start(t)
-	const late, ordinary = "20000000", "50000"
+	const ordinary = "50000"
 	look := func() {
 		t.Helper()
 		for range 5 {
@@ -223,14 +222,6 @@ func TestUnhurried(t *testing.T) {
 					t.Errorf("%+v has a timer slack of %q", what, out)
 				}
 			}
-		}
-		threads, err := os.ReadDir("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/task")
-		if err != nil || len(threads) < 2 {
-			t.Fatalf("%d threads, %v", len(threads), err)
-		}
-		if is, err := os.ReadFile("/proc/" + threads[1].Name() + "/timerslack_ns"); err != nil ||
-			string(is) != late+"\n" {
-			t.Errorf("the monitor has a timer slack of %q, %v", is, err)
 		}
 	}
 	look()
