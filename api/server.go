@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"berth/proto"
-	"berth/stack"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
@@ -125,7 +124,6 @@ func (s *Server) shutdown(srv *http.Server, cancel context.CancelCauseFunc) erro
 
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	stack.Reserve() // the connection's goroutine may have lost its room to the garbage collector since the last request
 	s.active.Add(1)
 	defer s.active.Done()
 	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))),

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"berth/daemon/certs"
-	"berth/quick"
 )
 
 // TLSDir is where a data directory's own certificate is.
@@ -95,9 +94,8 @@ func (d *Daemon) Fingerprint() (sum, file string) {
 
 // accept is the listener that requests come from.
 func (d *Daemon) accept() net.Listener {
-	l := quick.Listen(d.listener)
 	if d.certs == nil {
-		return l
+		return d.listener
 	}
-	return tls.NewListener(l, d.certs.TLS())
+	return tls.NewListener(d.listener, d.certs.TLS())
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"berth/proto"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxIdle is how many connections a Client keeps for later.
@@ -248,7 +250,7 @@ func supportOf(h Hello) support {
 
 // probePipe makes a pipe for meet; nil where the connection cannot carry any.
 func probePipe(w *conn) (r, sent *os.File, err error) {
-	if w.quick == nil {
+	if w.unix == nil {
 		return nil, nil, nil
 	}
 	return os.Pipe()
@@ -414,7 +416,20 @@ func (c *Client) put(w *conn) {
 
 // alive reports whether the other side of an idle connection is still there and silent.
 func (c *conn) alive() bool {
-	return c.quick == nil || c.quick.Silent()
+	if c.unix == nil {
+		return true
+	}
+	raw, err := c.unix.SyscallConn()
+	if err != nil {
+		return false
+	}
+	silent := false
+	err = raw.Control(func(fd uintptr) {
+		var b [1]byte
+		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		silent = err == unix.EAGAIN
+	})
+	return err == nil && silent
 }
 
 // bound ends what happens on w when ctx does, or after wait. The function it returns

@@ -9,8 +9,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"berth/quick"
 )
 
 // maxDescriptors is how many descriptors a message brings at most: both ends of
@@ -31,25 +29,26 @@ type conn struct {
 	buf    []byte
 	broken bool // the reader saw something that ends the use of this connection
 
-	write sync.Mutex // puts frames one after another; guards what quick sends
+	write sync.Mutex // puts frames one after another
 
 	// Descriptors that came with what was read so far. A guest takes them always, a daemon where it asked for one.
 	take bool
 	fds  []int
 
-	quick   *quick.Socket     // nil if it is no unix connection
+	unix    *net.UnixConn     // nil if it is none
 	control [rightsBytes]byte // of what was read last
 }
 
 // newConn frames c. With take, descriptors sent along are kept in fds.
 func newConn(c net.Conn, take bool) *conn {
 	w := &conn{Conn: c, take: take}
-	if uc, ok := c.(*net.UnixConn); ok {
-		w.quick, _ = quick.New(uc) // which fails for one that is closed, as all else will
-	}
-	w.r = bufio.NewReaderSize(readerFunc(w.read), quick.Most)
+	w.unix, _ = c.(*net.UnixConn)
+	w.r = bufio.NewReaderSize(readerFunc(w.read), readBuffer)
 	return w
 }
+
+// readBuffer is how much is read at once where it is not a body, in bytes. Descriptors go with that much at most.
+const readBuffer = 4 << 10
 
 type readerFunc func([]byte) (int, error)
 
@@ -57,21 +56,12 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // read is net.Conn.Read that does not lose descriptors.
 func (c *conn) read(p []byte) (n int, err error) {
-	var room []byte // without any, descriptors are lost
-	if c.take {
-		room = c.control[:]
-	}
-	controlled := 0
-	switch {
-	case c.quick != nil && len(p) <= quick.Most:
-		n, controlled, err = c.quick.Receive(p, room)
-	case c.quick != nil && c.take:
-		n, controlled, _, _, err = c.Conn.(*net.UnixConn).ReadMsgUnix(p, room)
-	default:
+	if c.unix == nil || !c.take {
 		return c.Conn.Read(p)
 	}
-	if controlled > 0 {
-		c.keep(room[:controlled])
+	n, controlled, _, _, err := c.unix.ReadMsgUnix(p, c.control[:])
+	if err == nil && controlled > 0 {
+		c.keep(c.control[:controlled])
 	}
 	if n == 0 && err == nil && len(p) > 0 {
 		return 0, io.EOF
@@ -140,11 +130,10 @@ const wideBytes = 1 << 20
 // widen makes room for wideBytes, beyond net.core.wmem_max too where the daemon may do that. Without, it is only
 // slower.
 func (c *conn) widen() {
-	uc, ok := c.Conn.(*net.UnixConn)
-	if !ok {
+	if c.unix == nil {
 		return
 	}
-	if raw, err := uc.SyscallConn(); err == nil {
+	if raw, err := c.unix.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
 				wideBytes)
@@ -162,10 +151,6 @@ func (c *conn) send(kind frameKind, body []byte) error {
 func (c *conn) sendLocked(kind frameKind, body []byte) error {
 	var h [headerBytes]byte
 	putHeader(&h, kind, len(body))
-	if c.quick != nil && headerBytes+len(body) <= quick.Most {
-		_, err := c.quick.Send(append(h[:], body...), nil)
-		return err
-	}
 	if len(body) <= keepBuffer {
 		_, err := c.Conn.Write(append(h[:], body...))
 		return err
@@ -211,12 +196,12 @@ func (c *conn) sendJSONWith(kind frameKind, v any, fds []int) error {
 
 // sendWith writes a message that descriptors go with.
 func (c *conn) sendWith(last frameKind, b []byte, fds []int) error {
-	if c.quick == nil {
+	if c.unix == nil {
 		return errNoDescriptors
 	}
 	// They travel with the first bytes, so that a short write of a long request can
 	// neither separate nor repeat them.
-	first := min(len(b), quick.Most-headerBytes)
+	first := min(len(b), readBuffer-headerBytes)
 	kind := framePart
 	if first == len(b) {
 		kind = last
@@ -224,7 +209,11 @@ func (c *conn) sendWith(last frameKind, b []byte, fds []int) error {
 	var h [headerBytes]byte
 	putHeader(&h, kind, first)
 	c.write.Lock()
-	_, err := c.quick.Send(append(h[:], b[:first]...), unix.UnixRights(fds...))
+	piece := append(h[:], b[:first]...)
+	n, _, err := c.unix.WriteMsgUnix(piece, unix.UnixRights(fds...), nil)
+	if err == nil && n < len(piece) {
+		_, err = c.Conn.Write(piece[n:])
+	}
 	c.write.Unlock()
 	if err != nil || first == len(b) {
 		return err

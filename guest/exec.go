@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
-	"berth/stack"
 )
 
 // An execution is a command while it runs for a caller.
@@ -87,7 +86,6 @@ func (k *caller) run(ctx context.Context, req *request, fds []int) error {
 	go func() {
 		defer k.s.wg.Done()
 		defer k.s.survive(k.conn)
-		stack.Reserve()
 		d := <-deaths
 		e.finish(d)
 	}()

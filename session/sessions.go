@@ -13,7 +13,6 @@ import (
 
 	"berth/guest/output"
 	"berth/proto"
-	"berth/stack"
 	"berth/state/ledger"
 )
 
@@ -324,10 +323,7 @@ func (ss *Sessions) goTracked(first, fn func()) error {
 	if first != nil {
 		first()
 	}
-	ss.wg.Go(func() {
-		stack.Reserve()
-		fn()
-	})
+	ss.wg.Go(fn)
 	return nil
 }
 

@@ -7,12 +7,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
 
 	"berth/daemon"
+	"berth/daemon/gosched"
 	"berth/proto"
 	"berth/runtime/containerd"
 	"berth/session"
@@ -217,10 +217,7 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 			return err
 		}
 	}
-	defer runtime.KeepAlive(raiseHeap())
-	if err := calmMonitor(); err != nil {
-		cfg.Log.Debug("Go's monitor thread is left as it is", "err", err)
-	}
+	defer gosched.Tune(cfg.Log)()
 	// From here on the first signal begins an orderly end. It reaches Open too, which may take long where
 	// many containers are to be attached to again.
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)

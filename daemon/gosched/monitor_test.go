@@ -1,4 +1,4 @@
-package main
+package gosched
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 
 // The thread that is taken for Go's monitor is one that sleeps in the kernel's simplest way, as no other of Go's
 // does, and it has the slack then.
-func TestCalmMonitor(t *testing.T) {
+func TestSlowMonitor(t *testing.T) {
 	tid, err := monitorThread()
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestCalmMonitor(t *testing.T) {
 		return strings.TrimSpace(string(b))
 	}
 	before := slack()
-	if err := calmMonitor(); err != nil {
+	if err := slowMonitor(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.WriteFile(fmt.Sprintf("/proc/%d/timerslack_ns", tid), []byte(before), 0) })

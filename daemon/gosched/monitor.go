@@ -1,0 +1,44 @@
+package gosched
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// monitorSlack is how late the kernel may wake Go's monitor thread, in nanoseconds. The kernel's default is 50,000.
+const monitorSlack = 200_000
+
+// slowMonitor gives Go's monitor thread that timer slack.
+func slowMonitor() error {
+	tid, err := monitorThread()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(fmt.Sprintf("/proc/%d/timerslack_ns", tid), []byte(strconv.Itoa(monitorSlack)), 0)
+}
+
+// monitorThread is the thread ID of Go's monitor thread: the first thread that the runtime makes.
+func monitorThread() (int, error) {
+	const numbers = 1 << 22 // the kernel's largest thread ID, after which it counts from the start again
+	entries, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return 0, err
+	}
+	first, found, least := os.Getpid(), 0, numbers
+	for _, e := range entries {
+		tid, err := strconv.Atoi(e.Name())
+		if err != nil || tid == first {
+			continue
+		}
+		if after := (tid - first + numbers) % numbers; after < least {
+			found, least = tid, after
+		}
+	}
+	if found == 0 {
+		return 0, fmt.Errorf("the process has one thread only: %w", unix.ESRCH)
+	}
+	return found, nil
+}
