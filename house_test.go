@@ -3,6 +3,7 @@
 package berth_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"go/parser"
@@ -61,17 +62,19 @@ var mayImport = map[string][]string{
 	"cmd/berth-guest": {"proto", "guest", "tools/bridge/inside/command"},
 	"cmd/berth": {"proto", "guest", "sandbox-image", "session", "runtime/containerd",
 		"gateway/upstream", "cli", "client", "daemon", "daemon/gosched", "test/attack", "test/launch", "test/scripted"},
-	"cli": {"proto", "state/ledger", "state/audit", "sandbox-image", "client", "test/attack", "test/bench", "cli/pack",
-		"cli/unpack"},
-	"client":          {"proto"},
-	"test/daemontest": {"test/launch"},
-	"test/launch":     {},
-	"test/bench":      {"proto", "client", "test/launch", "cli/pack", "cli/unpack"},
-	"test/attack":     {"proto", "client"},
-	"daemon/certs":    {},
-	"daemon/gosched":  {},
-	"cli/pack":        {},
-	"cli/unpack":      {"proto"},
+	"cli": {"proto", "state/ledger", "state/audit", "sandbox-image", "client", "test/attack", "cli/pack",
+		"cli/term", "cli/unpack"},
+	"client":                 {"proto"},
+	"test/daemontest":        {"test/launch"},
+	"test/launch":            {},
+	"test/bench":             {"proto", "cli", "cli/term", "client", "test/launch", "cli/pack", "cli/unpack"},
+	"test/bench/berth-bench": {"proto", "cli", "test/bench"},
+	"cli/term":               {"proto"},
+	"test/attack":            {"proto", "client"},
+	"daemon/certs":           {},
+	"daemon/gosched":         {},
+	"cli/pack":               {},
+	"cli/unpack":             {"proto"},
 	"daemon": {"proto", "egress", "state/ledger", "state/audit", "state/vault", "state/keys",
 		"files", "artifacts", "session", "runtime/containerd", "gc", "code", "gateway", "gateway/upstream", "api",
 		"api/native", "api/anthropic", "daemon/certs", "api/mcp", "tools/toolstore", "tools/bridge", "tools/skills"},
@@ -92,6 +95,9 @@ var badNames = []string{"util", "utils", "common", "helpers", "models", "types",
 
 const module = "berth/"
 
+// modules are the directories of the modules that the rules hold for.
+var modules = []string{".", "test/bench"}
+
 type pkg struct {
 	ImportPath, Name, Dir string
 	Imports, GoFiles      []string
@@ -99,23 +105,28 @@ type pkg struct {
 
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Name,Dir,Imports,GoFiles", "./...").Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
 	var list []pkg
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p pkg
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return list
-		} else if err != nil {
-			t.Fatal(err)
+	for _, dir := range modules {
+		cmd := exec.Command("go", "list", "-json=ImportPath,Name,Dir,Imports,GoFiles", "./...")
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list in %s: %v", dir, err)
 		}
-		if p.ImportPath = strings.TrimPrefix(p.ImportPath, module); len(p.GoFiles) > 0 &&
-			!strings.Contains(p.ImportPath, "testdata") {
-			list = append(list, p)
+		for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+			var p pkg
+			if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if p.ImportPath = strings.TrimPrefix(p.ImportPath, module); len(p.GoFiles) > 0 &&
+				!strings.Contains(p.ImportPath, "testdata") {
+				list = append(list, p)
+			}
 		}
 	}
+	return list
 }
 
 func TestImports(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -115,7 +116,7 @@ func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc) er
 	// Output that nobody reads any more must not end berth before the terminal is given back; writing it fails, and
 	// that does.
 	signal.Ignore(syscall.SIGPIPE)
-	restore, err := rawMode(os.Stdin)
+	restore, err := term.RawMode(os.Stdin)
 	if err != nil {
 		return fmt.Errorf("preparing the terminal: %w", err)
 	}
@@ -237,7 +238,7 @@ func (t *attachment) pass(sig syscall.Signal) {
 // resize tells the command's terminal, if it has one, the size of ours.
 func (t *attachment) resize() {
 	if t.cmd.TTY != nil {
-		_ = t.live.Resize(t.exec, windowSize())
+		_ = t.live.Resize(t.exec, term.WindowSize())
 	}
 }
 

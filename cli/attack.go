@@ -13,8 +13,9 @@ import (
 	"berth/proto"
 	"berth/test/attack"
 
+	"berth/cli/term"
+
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 // attackCommand is `berth attack`.
@@ -64,7 +65,7 @@ func (a *app) attackProbeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: attack.ProbeCommand + " NAME [ARG…]", Short: "One step of an attack, inside a container", Hidden: true,
 		DisableFlagParsing: true, // the arguments are the probe's
-		RunE:               func(_ *cobra.Command, args []string) error { return attack.RunProbe(a.stdout, args) },
+		RunE:               func(_ *cobra.Command, args []string) error { return attack.RunProbe(a.Stdout, args) },
 	}
 }
 
@@ -100,8 +101,8 @@ func (a *app) listAttacks(o attack.Options) error {
 		list = append(list, attackRow{s.Group, s.Name, s.Inside, s.Slow, s.Tries, s.Wants})
 		rows = append(rows, []string{strconv.Itoa(s.Group), s.Name, s.Tries})
 	}
-	if a.json {
-		return a.printJSON(list)
+	if a.JSON {
+		return a.PrintJSON(list)
 	}
 	return a.attackTable([]string{"GROUP", "NAME", "TRIES TO"}, rows)
 }
@@ -111,14 +112,14 @@ func (a *app) listAttacks(o attack.Options) error {
 // what is tried.
 func (a *app) attack(ctx context.Context, c *client.Client, o attack.Options) error {
 	o.Client = c
-	line := &statusLine{app: a, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
+	line := a.NewStatusLine()
 	o.Begin = func(s attack.Step) {
-		line.show(fmt.Sprintf("%d/%d %s", s.N, s.Of, strings.TrimSpace(s.Name+" "+string(s.Class))))
+		line.Show(fmt.Sprintf("%d/%d %s", s.N, s.Of, strings.TrimSpace(s.Name+" "+string(s.Class))))
 	}
 	reports := []attack.Report{}
 	began := time.Now()
 	err := attack.Run(ctx, o, func(r attack.Report) { reports = append(reports, r) })
-	line.clear()
+	line.Clear()
 	if err != nil && len(reports) == 0 {
 		return err
 	}
@@ -165,8 +166,8 @@ func (a *app) printAttacks(reports []attack.Report, took time.Duration) error {
 	slices.SortStableFunc(reports, func(x, y attack.Report) int {
 		return slices.Index(attackOrder, x.Verdict) - slices.Index(attackOrder, y.Verdict)
 	})
-	if a.json {
-		return a.printJSON(reports)
+	if a.JSON {
+		return a.PrintJSON(reports)
 	}
 	var rows [][]string
 	for _, r := range reports {
@@ -174,7 +175,7 @@ func (a *app) printAttacks(reports []attack.Report, took time.Duration) error {
 		if r.Verdict == attack.Through {
 			verdict = "THROUGH"
 		}
-		rows = append(rows, []string{strconv.Itoa(r.Group), r.Name, string(r.Class), verdict, oneLine(r.Happened)})
+		rows = append(rows, []string{strconv.Itoa(r.Group), r.Name, string(r.Class), verdict, term.OneLine(r.Happened)})
 	}
 	if err := a.attackTable([]string{"GROUP", "NAME", "CLASS", "VERDICT", "WHAT HAPPENED"}, rows); err != nil {
 		return err
@@ -182,27 +183,25 @@ func (a *app) printAttacks(reports []attack.Report, took time.Duration) error {
 	for _, r := range reports {
 		// Texts may come from inside a container, so they are cleaned before a terminal sees them.
 		if r.Verdict == attack.Through || r.Verdict == attack.Untried {
-			fmt.Fprintf(a.stdout, "\n%s %s: %s\n  tried:    %s\n  wanted:   %s\n  happened: %s\n",
-				r.Name, r.Class, r.Verdict, printable(r.Tries), printable(r.Wants), printable(oneLine(r.Happened)))
+			fmt.Fprintf(a.Stdout, "\n%s %s: %s\n  tried:    %s\n  wanted:   %s\n  happened: %s\n",
+				r.Name, r.Class, r.Verdict, term.Printable(r.Tries), term.Printable(r.Wants),
+				term.Printable(term.OneLine(r.Happened)))
 		}
 	}
 	n := countVerdicts(reports)
-	_, err := fmt.Fprintf(a.stdout, "\n%d held, %d got through, %d could not be tried, %d do not apply, in %v\n",
+	_, err := fmt.Fprintf(a.Stdout, "\n%d held, %d got through, %d could not be tried, %d do not apply, in %v\n",
 		n[attack.Held], n[attack.Through], n[attack.Untried], n[attack.Unneeded], took.Round(time.Second))
 	return err
 }
 
-// oneLine makes text of several lines one.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
 // attackTable is table with a last column that is cut where the terminal ends. Elsewhere it is whole.
 func (a *app) attackTable(head []string, rows [][]string) error {
 	width := 0
-	if f, ok := a.stdout.(*os.File); ok {
-		width, _, _ = term.GetSize(int(f.Fd())) // 0 where it is no terminal
+	if f, ok := a.Stdout.(*os.File); ok {
+		width = term.Width(f)
 	}
 	cutLast(head, rows, width)
-	return a.table(head, rows)
+	return a.Table(head, rows)
 }
 
 // minCell is the least that is left of a cell, in characters.
@@ -223,34 +222,6 @@ func cutLast(head []string, rows [][]string, width int) {
 		width -= longest + 3 // the gap between columns
 	}
 	for _, row := range rows {
-		row[last] = short(row[last], max(width, minCell))
-	}
-}
-
-// A statusLine says on standard error what goes on: in one line that changes where that is a terminal, else line by
-// line.
-type statusLine struct {
-	*app
-	terminal bool
-}
-
-func (l *statusLine) show(text string) {
-	if !l.terminal {
-		fmt.Fprintln(l.stderr, printable(text))
-		return
-	}
-	// Asked each time: windows change their size, and an attack may take minutes.
-	width, _, err := term.GetSize(int(os.Stderr.Fd()))
-	if err != nil || width < minCell {
-		width = 80
-	}
-	// One less than the width, or the cursor would wrap and the next line stand below.
-	fmt.Fprint(l.stderr, "\r\x1b[K"+short(printable(text), width-1))
-}
-
-// clear takes the line away.
-func (l *statusLine) clear() {
-	if l.terminal {
-		fmt.Fprint(l.stderr, "\r\x1b[K")
+		row[last] = term.Short(row[last], max(width, minCell))
 	}
 }

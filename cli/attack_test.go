@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"berth/cli/term"
 	"berth/proto"
 	"berth/test/attack"
 )
@@ -27,7 +28,7 @@ func someReports() []attack.Report {
 
 func TestAttackTable(t *testing.T) {
 	var out bytes.Buffer
-	a := &app{stdout: &out}
+	a := &app{Output: term.Output{Stdout: &out}}
 	if err := a.printAttacks(someReports(), 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestAttackStatus(t *testing.T) {
 
 func TestAttackJSON(t *testing.T) {
 	var out bytes.Buffer
-	a := &app{stdout: &out, json: true}
+	a := &app{Output: term.Output{Stdout: &out, JSON: true}}
 	if err := a.printAttacks(someReports(), 0); err != nil {
 		t.Fatal(err)
 	}

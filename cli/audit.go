@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 	"berth/state/audit"
@@ -162,13 +163,13 @@ func (a *app) auditExportCommand() *cobra.Command {
 // daemon.
 func (a *app) printRaw(line []byte) error {
 	// A line that printable changes is no entry of the daemon's, and its hash is wrong anyway.
-	_, err := fmt.Fprintln(a.stdout, printable(string(line)))
+	_, err := fmt.Fprintln(a.Stdout, term.Printable(string(line)))
 	return err
 }
 
 // printEntry prints one entry on a line.
 func (a *app) printEntry(line []byte) error {
-	if a.json {
+	if a.JSON {
 		return a.printRaw(line)
 	}
 	var e proto.AuditEntry
@@ -179,7 +180,7 @@ func (a *app) printEntry(line []byte) error {
 	// one by one. Empty words are left out below.
 	words := []string{e.Time.Format(time.RFC3339), fmt.Sprintf("%-17s", e.Act), fmt.Sprintf("%-4s", e.Outcome), e.Actor,
 		e.ContainerID, e.ExecID, e.Item, auditDetail(e)}
-	_, err := fmt.Fprintln(a.stdout, printable(strings.Join(strings.FieldsFunc(strings.Join(words, "\x00"),
+	_, err := fmt.Fprintln(a.Stdout, term.Printable(strings.Join(strings.FieldsFunc(strings.Join(words, "\x00"),
 		func(r rune) bool { return r == 0 }), "  ")))
 	return err
 }
@@ -193,7 +194,7 @@ func auditDetail(e proto.AuditEntry) string {
 		return e.Note
 	}
 	// The whole command is in --json; here an entry is one line.
-	command := short(strings.Join(strings.Fields(e.Exec.Command), " "), 120)
+	command := term.Short(strings.Join(strings.Fields(e.Exec.Command), " "), 120)
 	// It has only begun: how it ended is in an entry of its own.
 	if e.Exec.Reason == "" {
 		return command
@@ -209,7 +210,7 @@ func egressDetail(x proto.AuditEgress, note string) string {
 	}
 	switch {
 	case x.Seconds > 0:
-		words = append(words, fmt.Sprintf("%s out, %s in, %.1fs", size(x.Sent), size(x.Received), x.Seconds))
+		words = append(words, fmt.Sprintf("%s out, %s in, %.1fs", term.Size(x.Sent), term.Size(x.Received), x.Seconds))
 	case x.Address != "" && x.Address != x.Host:
 		words = append(words, "at "+x.Address)
 	}
@@ -227,10 +228,10 @@ func (a *app) auditHeadCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(head)
+			if a.JSON {
+				return a.PrintJSON(head)
 			}
-			return a.ids(fmt.Sprintf("%d:%s", head.Seq, head.Hash))
+			return a.PrintIDs(fmt.Sprintf("%d:%s", head.Seq, head.Hash))
 		}),
 	}
 	return a.jsonFlag(cmd)
@@ -281,8 +282,8 @@ func (a *app) auditVerify(ctx context.Context, noted []string) error {
 	if err != nil {
 		return fmt.Errorf("the log cannot be read: %w", err)
 	}
-	if a.json {
-		err = a.printJSON(auditReport{r, notNil(against)})
+	if a.JSON {
+		err = a.PrintJSON(auditReport{r, term.NotNil(against)})
 	} else {
 		err = a.printReport(r, against)
 	}
@@ -308,20 +309,20 @@ func (a *app) knownHeads(ctx context.Context) (known []audit.Head, against []str
 		}
 		head, err := c.AuditHead(ctx)
 		if err != nil {
-			fmt.Fprintf(a.stderr, "berth: a daemon has the ledger open and does not tell how far the log reaches: %s\n",
-				printable(err.Error()))
+			fmt.Fprintf(a.Stderr, "berth: a daemon has the ledger open and does not tell how far the log reaches: %s\n",
+				term.Printable(err.Error()))
 			return nil, nil, nil
 		}
 		return []audit.Head{{Seq: head.Seq, Hash: head.Hash, Origin: "the daemon"}}, []string{"the running daemon"}, nil
 	case errors.Is(err, os.ErrNotExist):
 		// Said and not failed: a log that was copied elsewhere can be checked too, but not for a
 		// missing end.
-		fmt.Fprintln(a.stderr, "berth: there is no ledger here to compare the log's end with")
+		fmt.Fprintln(a.Stderr, "berth: there is no ledger here to compare the log's end with")
 		return nil, nil, nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("the ledger cannot be read: %w", err)
 	case !ok:
-		fmt.Fprintln(a.stderr, "berth: the ledger does not know any log")
+		fmt.Fprintln(a.Stderr, "berth: the ledger does not know any log")
 		return nil, nil, nil
 	}
 	return []audit.Head{anchor.Head()}, []string{"the ledger"}, nil
@@ -353,7 +354,7 @@ func (a *app) printReport(r audit.Report, against []string) error {
 		if b.Segment != "" {
 			where = fmt.Sprintf(" (%s, line %d)", b.Segment, b.Line)
 		}
-		_, err := fmt.Fprintf(a.stdout, "BAD: %s: %s%s\n", b.Kind, printable(b.Message), printable(where))
+		_, err := fmt.Fprintf(a.Stdout, "BAD: %s: %s%s\n", b.Kind, term.Printable(b.Message), term.Printable(where))
 		return err
 	}
 	text := fmt.Sprintf("good: %d entries, the last is %d:%s", r.Entries, r.Seq, r.Hash)
@@ -363,6 +364,6 @@ func (a *app) printReport(r audit.Report, against []string) error {
 	if r.Beyond > 0 {
 		text += fmt.Sprintf("; %d entries are newer than that", r.Beyond)
 	}
-	_, err := fmt.Fprintln(a.stdout, printable(text))
+	_, err := fmt.Fprintln(a.Stdout, term.Printable(text))
 	return err
 }

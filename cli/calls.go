@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -121,10 +122,10 @@ func (a *app) printCalls(list []proto.ToolCall) error {
 		if one.Error != nil {
 			what = one.Error.Type + ": " + one.Error.Message
 		}
-		rows[i] = []string{one.ID, one.Tool, string(one.State), ago(one.CreatedAt.Time), took, one.ExecID,
-			short(string(one.Input), 40), short(what, 40)}
+		rows[i] = []string{one.ID, one.Tool, string(one.State), term.Ago(one.CreatedAt.Time), took, one.ExecID,
+			term.Short(string(one.Input), 40), term.Short(what, 40)}
 	}
-	return a.listed(notNil(list), []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"}, rows)
+	return a.PrintList(term.NotNil(list), []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"}, rows)
 }
 
 // callShowCommand is `berth calls show`.
@@ -137,7 +138,7 @@ func (a *app) callShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printJSON(one)
+			return a.PrintJSON(one)
 		}),
 	})
 }
@@ -178,10 +179,10 @@ func (a *app) callRefuseCommand() *cobra.Command {
 }
 
 func (a *app) toldCall(one proto.ToolCall) error {
-	if a.json {
-		return a.printJSON(one)
+	if a.JSON {
+		return a.PrintJSON(one)
 	}
-	return a.ids(one.ID)
+	return a.PrintIDs(one.ID)
 }
 
 // completeCalls suggests a container, and then its calls in a state.
@@ -189,7 +190,7 @@ func (a *app) completeCalls(state proto.ToolCallState) cobra.CompletionFunc {
 	return a.completeWithin(func(ctx context.Context, c *client.Client, container string) (all []cobra.Completion) {
 		list, _ := c.ToolCalls(ctx, container, client.CallFilter{State: string(state)})
 		for _, one := range list {
-			all = append(all, describe(one.ID, one.Tool, string(one.State), ago(one.CreatedAt.Time)))
+			all = append(all, describe(one.ID, one.Tool, string(one.State), term.Ago(one.CreatedAt.Time)))
 		}
 		return all
 	})

@@ -11,11 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -101,7 +101,7 @@ func TestParsePlace(t *testing.T) {
 func TestQuoteForBash(t *testing.T) {
 	args := []string{"a b", "it's", `"`, "$HOME", "`id`", "", "*", "a\nb", "~", "-n", "x;y", `\`, "ä", "!", "#c",
 		"{1..3}", "=", "a=b"}
-	out, err := exec.Command("bash", "-c", "printf '%s\\0' "+quote(args)).Output()
+	out, err := exec.Command("bash", "-c", "printf '%s\\0' "+term.Quote(args)).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestPrintable(t *testing.T) {
 		"bad\xff":          "bad\uFFFD",
 		"sep\u2028\u2066x": "sep\uFFFD\uFFFDx",
 	} {
-		if got := printable(in); got != want {
+		if got := term.Printable(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
@@ -182,64 +182,11 @@ func TestPrinter(t *testing.T) {
 	}
 }
 
-// What is sent and what becomes of it are shown from two goroutines.
-func TestProgressOfTwo(t *testing.T) {
-	p := &progress{a: &app{stderr: io.Discard}, terminal: true}
-	var wg sync.WaitGroup
-	for _, step := range []string{"sending", "importing"} {
-		wg.Go(func() {
-			for i := range int64(200) {
-				p.at(step, "", i, 200, true)
-			}
-		})
-	}
-	wg.Wait()
-	p.end()
-	if p.at("sending", "", 200, 200, true); p.bar != nil {
-		t.Error("there is a bar again after the end")
-	}
-}
-
-// Once the daemon tells of its own steps, what is still sent does not take the line from them; and a bar that went is
-// drawn no more.
-func TestProgressOfAnImport(t *testing.T) {
-	p := &progress{a: &app{stderr: io.Discard}, terminal: true}
-	in := p.reader(strings.NewReader("archive"), "sending", 0)
-	io.CopyN(io.Discard, in, 3)
-	sending := p.bar
-	if p.step != "sending" || sending == nil {
-		t.Fatalf("the step is %q", p.step)
-	}
-	p.image(proto.ImageProgress{Stage: "unpacking", Done: 1})
-	unpacking := p.bar
-	io.Copy(io.Discard, in)
-	if p.step != "unpacking" || p.bar != unpacking {
-		t.Errorf("the step is %q again", p.step)
-	}
-	p.end()
-	if !sending.IsFinished() || !unpacking.IsFinished() {
-		t.Error("a bar that was taken away goes on")
-	}
-}
-
-// Columns are as wide as a terminal shows them.
-func TestTable(t *testing.T) {
-	var out bytes.Buffer
-	a := &app{stdout: &out}
-	if err := a.table([]string{"NAME", "SIZE"}, [][]string{{"plain", "1"}, {"\U0001F600.csv", "22"}, {"漢字", ""},
-		{"e\u0301", "3"}}); err != nil {
-		t.Fatal(err)
-	}
-	if want := "NAME     SIZE\nplain    1\n\U0001F600.csv   22\n漢字\ne\u0301        3\n"; out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
-	}
-}
-
 // What an interrupted examination found says nothing of the machine.
 func TestInterruptedDoctor(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	var out bytes.Buffer
-	a := &app{stdout: &out, cfg: Config{Doctor: func(ctx context.Context, _ DoctorOptions, report func(Finding)) error {
+	a := &app{Output: term.Output{Stdout: &out}, cfg: Config{Doctor: func(ctx context.Context, _ DoctorOptions, report func(Finding)) error {
 		report(Finding{Name: "kernel", Grade: GradeOK})
 		interrupt()
 		report(Finding{Name: "trial", Grade: GradeFail, Found: ctx.Err().Error()})
@@ -261,7 +208,7 @@ func TestDoctorThatNobodyCanRead(t *testing.T) {
 	}
 	defer full.Close()
 	for _, args := range [][]string{{"--quick"}, {"--quick", "--json"}} {
-		a := &app{stdout: full, stderr: io.Discard, cfg: Config{Doctor: func(_ context.Context, _ DoctorOptions,
+		a := &app{Output: term.Output{Stdout: full, Stderr: io.Discard}, cfg: Config{Doctor: func(_ context.Context, _ DoctorOptions,
 			report func(Finding)) error {
 			report(Finding{Name: "kernel", Grade: GradeOK})
 			return nil
@@ -313,7 +260,7 @@ func TestUsagesNameOneWord(t *testing.T) {
 func TestFiguresThatCannotBeWritten(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		var out, said bytes.Buffer
-		a := &app{stdout: &out, stderr: &said}
+		a := &app{Output: term.Output{Stdout: &out, Stderr: &said}}
 		res := proto.Outcome{Results: []string{"42"}, Rich: []proto.Bundle{
 			{"image/svg+xml": json.RawMessage(`"<svg/>"`)}}}
 		if failed {
@@ -356,7 +303,7 @@ func TestReport(t *testing.T) {
 			"berth: reading: gone; GET it\nhint: `berth skills ls` lists those that there are\n"},
 	} {
 		var buf bytes.Buffer
-		a := &app{stderr: &buf}
+		a := &app{Output: term.Output{Stderr: &buf}}
 		if status := a.report(tt.err); status != tt.status || buf.String() != tt.want {
 			t.Errorf("%v: %d %q", tt.err, status, buf.String())
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -216,7 +217,7 @@ func (a *app) outcome(res proto.Outcome, figures string, printed *printer) error
 	case lost == nil:
 		return err
 	case errors.As(err, &exit): // which is without words of its own
-		fmt.Fprintln(a.stderr, "berth: "+lines(lost.Error()))
+		fmt.Fprintln(a.Stderr, "berth: "+term.PrintableLines(lost.Error()))
 		return err
 	}
 	return errors.Join(err, lost)
@@ -224,8 +225,8 @@ func (a *app) outcome(res proto.Outcome, figures string, printed *printer) error
 
 // printOutcome prints what became of code, its output too unless printed has done that, and is the exit status.
 func (a *app) printOutcome(res proto.Outcome, printed *printer) error {
-	if a.json {
-		if err := a.printJSON(res); err != nil {
+	if a.JSON {
+		if err := a.PrintJSON(res); err != nil {
 			return err
 		}
 		return failed(res)
@@ -236,19 +237,19 @@ func (a *app) printOutcome(res proto.Outcome, printed *printer) error {
 		}
 	}
 	for _, text := range res.Results {
-		if _, err := fmt.Fprintln(a.stdout, cleaned(text)); err != nil {
+		if _, err := fmt.Fprintln(a.Stdout, cleaned(text)); err != nil {
 			return err
 		}
 	}
 	if res.Error != "" {
-		fmt.Fprintln(a.stderr, cleaned(res.Error))
+		fmt.Fprintln(a.Stderr, cleaned(res.Error))
 	}
-	if !a.quiet {
+	if !a.Quiet {
 		for _, out := range res.Files {
-			fmt.Fprintln(a.stderr, "berth: stored an output as "+printable(out.FileID))
+			fmt.Fprintln(a.Stderr, "berth: stored an output as "+term.Printable(out.FileID))
 		}
 		for _, n := range res.Notes {
-			fmt.Fprintln(a.stderr, "berth: "+printable(n))
+			fmt.Fprintln(a.Stderr, "berth: "+term.Printable(n))
 		}
 	}
 	const whole = "; what code writes into $OUTPUT_DIR is stored whole"
@@ -265,10 +266,10 @@ func (a *app) printOutcome(res proto.Outcome, printed *printer) error {
 
 // printLogs prints all that code has printed, each stream to its own.
 func (a *app) printLogs(logs proto.Logs) error {
-	if _, err := io.WriteString(a.stdout, strings.Join(logs.Stdout, "")); err != nil {
+	if _, err := io.WriteString(a.Stdout, strings.Join(logs.Stdout, "")); err != nil {
 		return err
 	}
-	_, err := io.WriteString(a.stderr, strings.Join(logs.Stderr, ""))
+	_, err := io.WriteString(a.Stderr, strings.Join(logs.Stderr, ""))
 	return err
 }
 
@@ -276,7 +277,7 @@ func (a *app) printLogs(logs proto.Logs) error {
 func cleaned(s string) string {
 	parts := strings.Split(strings.ReplaceAll(s, "\t", "    "), "\n")
 	for i, p := range parts {
-		parts[i] = printable(p)
+		parts[i] = term.Printable(p)
 	}
 	return strings.Join(parts, "\n")
 }
@@ -317,8 +318,8 @@ func (a *app) saveFigures(res proto.Outcome, dir string) error {
 			if err := os.WriteFile(name, data, 0o644); err != nil {
 				return err
 			}
-			if !a.quiet {
-				fmt.Fprintln(a.stderr, "berth: wrote "+printable(name))
+			if !a.Quiet {
+				fmt.Fprintln(a.Stderr, "berth: wrote "+term.Printable(name))
 			}
 		}
 	}
@@ -349,14 +350,14 @@ func (a *app) contextsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(notNil(all))
+			if a.JSON {
+				return a.PrintJSON(term.NotNil(all))
 			}
 			rows := make([][]string, len(all))
 			for i, n := range all {
-				rows[i] = []string{n.Name, n.Language, n.State, fmt.Sprint(n.Cells), ago(n.LastUsedAt.Time), n.Note}
+				rows[i] = []string{n.Name, n.Language, n.State, fmt.Sprint(n.Cells), term.Ago(n.LastUsedAt.Time), n.Note}
 			}
-			return a.table([]string{"NAME", "LANGUAGE", "STATE", "CELLS", "USED", "NOTE"}, rows)
+			return a.Table([]string{"NAME", "LANGUAGE", "STATE", "CELLS", "USED", "NOTE"}, rows)
 		}),
 	}
 	return group(&cobra.Command{Use: "contexts", Aliases: []string{"context"}, Short: "Contexts: interpreters that " +
@@ -380,7 +381,7 @@ func (a *app) contextCommand(name, short string, do func(*client.Client, context
 			if err := do(c, ctx, id, args[1]); err != nil {
 				return err
 			}
-			return a.ids(args[1])
+			return a.PrintIDs(args[1])
 		}),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,7 @@ func startingWith(all []cobra.Completion, prefix string) []cobra.Completion {
 // describe is a suggestion with a few words about it.
 // Labels and commands are other people's words, and end up on a terminal.
 func describe(id string, words ...string) cobra.Completion {
-	return cobra.CompletionWithDesc(printable(id), printable(strings.Join(words, " ")))
+	return cobra.CompletionWithDesc(term.Printable(id), term.Printable(strings.Join(words, " ")))
 }
 
 // completeContainers suggests container IDs and names for the first most arguments; negative is all.
@@ -64,7 +65,7 @@ func (a *app) completeContainers(most int) cobra.CompletionFunc {
 func suggestContainers(ctx context.Context, c *client.Client, suffix string) (all []cobra.Completion) {
 	list, _ := c.Containers(ctx, client.Filter{})
 	for _, con := range list {
-		all = append(all, describe(con.ID+suffix, string(con.State), con.Image, labelText(con.Labels)))
+		all = append(all, describe(con.ID+suffix, string(con.State), con.Image, term.LabelText(con.Labels)))
 		if name := con.Labels[nameLabel]; name != "" {
 			all = append(all, describe(name+suffix, con.ID))
 		}
@@ -94,7 +95,7 @@ func (a *app) completeExecs(cmd *cobra.Command, args []string, toComplete string
 	return a.completeWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
 		list, _ := c.Execs(ctx, id)
 		for _, e := range list {
-			all = append(all, describe(e.ID, endText(e), short(commandText(e), 40)))
+			all = append(all, describe(e.ID, endText(e), term.Short(term.CommandText(e), 40)))
 		}
 		return all
 	})(cmd, args, toComplete)
@@ -106,7 +107,7 @@ func (a *app) completeJobs(cmd *cobra.Command, args []string, toComplete string)
 	return a.completeWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
 		list, _ := c.Jobs(ctx, id)
 		for _, j := range list {
-			all = append(all, describe(j.JobID, ago(j.UpdatedAt.Time)))
+			all = append(all, describe(j.JobID, term.Ago(j.UpdatedAt.Time)))
 		}
 		return all
 	})(cmd, args, toComplete)
@@ -118,7 +119,7 @@ func (a *app) completeFiles(cmd *cobra.Command, args []string, toComplete string
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Files(ctx)
 		for _, f := range list {
-			all = append(all, describe(f.ID, f.Filename, size(f.SizeBytes)))
+			all = append(all, describe(f.ID, f.Filename, term.Size(f.SizeBytes)))
 		}
 		return all
 	})(cmd, args, toComplete)
@@ -130,7 +131,7 @@ func (a *app) completeImages(cmd *cobra.Command, args []string, toComplete strin
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Images(ctx)
 		for _, i := range list {
-			all = append(all, describe(i.Name, size(i.SizeBytes)))
+			all = append(all, describe(i.Name, term.Size(i.SizeBytes)))
 		}
 		return all
 	})(cmd, args, toComplete)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -32,10 +33,10 @@ func (a *app) createCommand() *cobra.Command {
 			if err != nil {
 				return a.imageHint(err)
 			}
-			if a.json {
-				return a.printJSON(con)
+			if a.JSON {
+				return a.PrintJSON(con)
 			}
-			return a.ids(con.ID)
+			return a.PrintIDs(con.ID)
 		}),
 	}
 	f.register(cmd)
@@ -97,11 +98,11 @@ func (a *app) containers(ctx context.Context, c *client.Client, f client.Filter,
 // take. A stopped container has no idle time that runs, so its row tells when it and its files are removed.
 func (a *app) printContainers(list []proto.Container) error {
 	switch {
-	case a.json:
-		return a.printJSON(notNil(list))
-	case a.quiet:
+	case a.JSON:
+		return a.PrintJSON(term.NotNil(list))
+	case a.Quiet:
 		for _, con := range list {
-			if err := a.ids(con.ID); err != nil {
+			if err := a.PrintIDs(con.ID); err != nil {
 				return err
 			}
 		}
@@ -109,22 +110,14 @@ func (a *app) printContainers(list []proto.Container) error {
 	}
 	rows := make([][]string, len(list))
 	for i, con := range list {
-		expires := left(con.ExpiresAt.Time)
+		expires := term.Left(con.ExpiresAt.Time)
 		if con.State == proto.StateStopped { // only the cap counts for it
-			expires = left(con.MaxExpiresAt.Time)
+			expires = term.Left(con.MaxExpiresAt.Time)
 		}
 		rows[i] = []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode),
-			ago(con.CreatedAt.Time), expires, labelText(con.Labels)}
+			term.Ago(con.CreatedAt.Time), expires, term.LabelText(con.Labels)}
 	}
-	return a.table([]string{"ID", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"}, rows)
-}
-
-// notNil is list, or an empty one, which JSON writes as [].
-func notNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
+	return a.Table([]string{"ID", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"}, rows)
 }
 
 // inspectCommand is `berth inspect`. It prints a list even for one container, as docker does, so that scripts need
@@ -142,7 +135,7 @@ func (a *app) inspectCommand() *cobra.Command {
 				}
 				return err
 			})
-			return errors.Join(a.printJSON(notNil(list)), err)
+			return errors.Join(a.PrintJSON(term.NotNil(list)), err)
 		}),
 	}
 }
@@ -194,13 +187,13 @@ func (a *app) changeCommand(use, what string, fn func(context.Context, *client.C
 				if err != nil {
 					return err
 				}
-				if list = append(list, con); a.json {
+				if list = append(list, con); a.JSON {
 					return nil
 				}
-				return a.ids(con.ID)
+				return a.PrintIDs(con.ID)
 			})
-			if a.json {
-				return errors.Join(a.printJSON(notNil(list)), err)
+			if a.JSON {
+				return errors.Join(a.PrintJSON(term.NotNil(list)), err)
 			}
 			return err
 		}),
@@ -251,7 +244,7 @@ func (a *app) extendCommand() *cobra.Command {
 	var by time.Duration
 	cmd := a.changeCommand("extend", "Give containers more time", func(ctx context.Context, c *client.Client,
 		id string) (proto.Container, error) {
-		seconds, err := parseSeconds("by", by)
+		seconds, err := term.ParseSeconds("by", by)
 		if err != nil {
 			return proto.Container{}, err
 		}
@@ -277,7 +270,7 @@ func (a *app) removeCommand() *cobra.Command {
 				id, err := a.container(ctx, c, name)
 				// there is no ID to print; a name that was mistyped should show
 				if err != nil && force && notCalled(err, name) {
-					fmt.Fprintln(a.stderr, "berth: "+printable(err.Error())+", so nothing is deleted")
+					fmt.Fprintln(a.Stderr, "berth: "+term.Printable(err.Error())+", so nothing is deleted")
 					return nil
 				}
 				if err != nil {
@@ -287,13 +280,13 @@ func (a *app) removeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if list = append(list, d); a.json {
+				if list = append(list, d); a.JSON {
 					return nil
 				}
-				return a.ids(id)
+				return a.PrintIDs(id)
 			})
-			if a.json {
-				return errors.Join(a.printJSON(notNil(list)), err)
+			if a.JSON {
+				return errors.Join(a.PrintJSON(term.NotNil(list)), err)
 			}
 			return err
 		}),

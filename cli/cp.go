@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"berth/cli/pack"
+	"berth/cli/term"
 	"berth/cli/unpack"
 	"berth/client"
 	"berth/proto"
@@ -75,8 +76,8 @@ func (a *app) copy(ctx context.Context, c *client.Client, user, from, to string)
 	case src.container == "" && dst.container == "":
 		return proto.Errorf(proto.InvalidArgument, "", "dst", "neither is in a container; write one as CONTAINER:PATH")
 	}
-	cp := &copying{app: a, bar: a.progress()}
-	defer cp.bar.end()
+	cp := &copying{app: a, bar: a.NewProgress()}
+	defer cp.bar.End()
 	// One of the two is empty.
 	name := src.container + dst.container
 	id, err := a.container(ctx, c, name)
@@ -94,7 +95,7 @@ func (a *app) copy(ctx context.Context, c *client.Client, user, from, to string)
 type copying struct {
 	*app
 	fs  client.FS
-	bar *progress
+	bar *term.Progress
 }
 
 // inside is a path in the container.
@@ -125,9 +126,9 @@ func (cp *copying) download(ctx context.Context, src, dst string) error {
 		return err
 	}
 	defer d.Close()
-	r := cp.bar.reader(d, path.Base(inside(src)), d.Size)
+	r := cp.bar.Reader(d, path.Base(inside(src)), d.Size)
 	if dst == "-" {
-		_, err := io.Copy(cp.stdout, r)
+		_, err := io.Copy(cp.Stdout, r)
 		return err
 	}
 	target, err := fileTarget(dst, path.Base(inside(src)))
@@ -145,7 +146,7 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 		return err
 	}
 	defer d.Close()
-	r := cp.bar.reader(d, path.Base(inside(src)), d.Size)
+	r := cp.bar.Reader(d, path.Base(inside(src)), d.Size)
 	return cp.receive(r, src, dst)
 }
 
@@ -153,7 +154,7 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 func (cp *copying) receive(r io.Reader, src, dst string) error {
 	leftOut := func(name string) { cp.leftOut(name, pack.NoFile) }
 	if dst == "-" {
-		return unpack.Read(io.TeeReader(r, cp.stdout), leftOut)
+		return unpack.Read(io.TeeReader(r, cp.Stdout), leftOut)
 	}
 	fi, err := os.Stat(dst)
 	switch {
@@ -175,7 +176,7 @@ func (cp *copying) receive(r io.Reader, src, dst string) error {
 
 // leftOut tells of what is not copied, which is no error.
 func (cp *copying) leftOut(name, why string) {
-	fmt.Fprintf(cp.stderr, "berth: left out %s: %s\n", printable(name), why)
+	fmt.Fprintf(cp.Stderr, "berth: left out %s: %s\n", term.Printable(name), why)
 }
 
 // fileTarget is where a file goes that is called name: into dst if that is a directory.
@@ -263,7 +264,7 @@ func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	}
 	defer f.Close()
 	// A file may grow while it is sent; what it was when it was opened is sent.
-	body := io.LimitReader(cp.bar.reader(f, filepath.Base(src), fi.Size()), fi.Size())
+	body := io.LimitReader(cp.bar.Reader(f, filepath.Base(src), fi.Size()), fi.Size())
 	_, err = cp.fs.Write(ctx, target, uint32(fi.Mode().Perm()), body, fi.Size())
 	return err
 }
@@ -275,7 +276,7 @@ func (cp *copying) uploadStdin(ctx context.Context, dst string) error {
 	if err != nil {
 		return err
 	}
-	r := cp.bar.reader(os.Stdin, "standard input", -1)
+	r := cp.bar.Reader(os.Stdin, "standard input", -1)
 	if dir || strings.HasSuffix(dst, "/") || dst == "" {
 		return cp.fs.Untar(ctx, inside(dst), r)
 	}
@@ -286,7 +287,7 @@ func (cp *copying) uploadStdin(ctx context.Context, dst string) error {
 // uploadDir sends a directory as a tar archive.
 func (cp *copying) uploadDir(ctx context.Context, src, target string) error {
 	return pack.Stream(src, cp.leftOut, func(r io.Reader) error {
-		return cp.fs.Untar(ctx, target, cp.bar.reader(r, filepath.Base(src), -1))
+		return cp.fs.Untar(ctx, target, cp.bar.Reader(r, filepath.Base(src), -1))
 	})
 }
 

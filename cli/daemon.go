@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"berth/cli/term"
 	"berth/client"
 
 	"github.com/spf13/cobra"
@@ -26,8 +27,8 @@ func (a *app) gcCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(counts)
+			if a.JSON {
+				return a.PrintJSON(counts)
 			}
 			var rows [][]string
 			// Sorted, as maps have no order and two runs should be easy to compare.
@@ -36,7 +37,7 @@ func (a *app) gcCommand() *cobra.Command {
 					rows = append(rows, []string{sweep, what, fmt.Sprint(counts[sweep][what])})
 				}
 			}
-			return a.table([]string{"SWEEP", "WHAT", "COUNT"}, rows)
+			return a.Table([]string{"SWEEP", "WHAT", "COUNT"}, rows)
 		}),
 	}
 	cmd.Flags().BoolVar(&strangers, "strangers", false, "also remove the workspaces that were set aside because the "+
@@ -68,8 +69,8 @@ func (a *app) versionCommand() *cobra.Command {
 			} else {
 				v.Error = err.Error()
 			}
-			if a.json {
-				return a.printJSON(v)
+			if a.JSON {
+				return a.PrintJSON(v)
 			}
 			return a.printVersions(v)
 		}),
@@ -85,6 +86,6 @@ func (a *app) printVersions(v versions) error {
 		daemon = fmt.Sprintf("%s at %s, classes %v, default image %s", v.Daemon.Version, v.Host,
 			v.Daemon.RuntimeClasses, v.Daemon.DefaultImage)
 	}
-	_, err := fmt.Fprintf(a.stdout, "client: %s\ndaemon: %s\n", v.Client, printable(daemon))
+	_, err := fmt.Fprintf(a.Stdout, "client: %s\ndaemon: %s\n", v.Client, term.Printable(daemon))
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -97,33 +98,33 @@ func (r *rounds) report(ctx context.Context, f Finding) {
 	default:
 		r.counts[2]++
 	}
-	if r.json {
+	if r.JSON {
 		return
 	}
-	r.line("%s", strings.TrimRight(fmt.Sprintf("%-4s  %-30s  %s", strings.ToUpper(printable(string(f.Grade))),
-		printable(f.Name), printable(f.Found)), " "))
+	r.line("%s", strings.TrimRight(fmt.Sprintf("%-4s  %-30s  %s", strings.ToUpper(term.Printable(string(f.Grade))),
+		term.Printable(f.Name), term.Printable(f.Found)), " "))
 	if f.Grade == GradeOK {
 		return
 	}
 	// 38 columns are the width of grade and name with their gaps.
 	for _, line := range [][2]string{{"why", f.Why}, {"fix", f.Fix}} {
 		if line[1] != "" {
-			r.line("%38s%s: %s", "", line[0], printable(line[1]))
+			r.line("%38s%s: %s", "", line[0], term.Printable(line[1]))
 		}
 	}
 }
 
 // line prints one line. Whoever reads less than there is must not take it for all that was found.
 func (r *rounds) line(format string, args ...any) {
-	if _, err := fmt.Fprintf(r.stdout, format+"\n", args...); r.err == nil {
+	if _, err := fmt.Fprintf(r.Stdout, format+"\n", args...); r.err == nil {
 		r.err = err
 	}
 }
 
 // sum ends the visit.
 func (r *rounds) sum() error {
-	if r.json {
-		r.err = r.printJSON(r.found)
+	if r.JSON {
+		r.err = r.PrintJSON(r.found)
 	} else {
 		r.line("\n%d ok, %d to know of, %d to mend", r.counts[0], r.counts[1], r.counts[2])
 	}

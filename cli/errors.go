@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -105,18 +105,18 @@ func (a *app) report(err error) int {
 	case interrupted(err):
 		by := interruption{syscall.SIGINT}
 		errors.As(err, &by)
-		fmt.Fprintln(a.stderr, "berth: "+by.Error())
+		fmt.Fprintln(a.Stderr, "berth: "+by.Error())
 		var own *hintError
 		if errors.As(err, &own) { // any other was for what broke
-			fmt.Fprintln(a.stderr, "hint: "+printable(own.hint))
+			fmt.Fprintln(a.Stderr, "hint: "+term.Printable(own.hint))
 		}
 		return statusSignaled + int(by.sig)
 	}
 	for _, e := range split(err) {
-		fmt.Fprintln(a.stderr, "berth: "+lines(words(e)))
+		fmt.Fprintln(a.Stderr, "berth: "+term.PrintableLines(words(e)))
 	}
 	if hint := a.hint(err); hint != "" {
-		fmt.Fprintln(a.stderr, "hint: "+printable(hint))
+		fmt.Fprintln(a.Stderr, "hint: "+term.Printable(hint))
 	}
 	return statusFailed
 }
@@ -132,16 +132,6 @@ func split(err error) []error {
 		return many.Unwrap()
 	}
 	return []error{err}
-}
-
-// lines is printable for a text of several lines.
-// Each line is cleaned by itself, for printable takes line feeds for control characters.
-func lines(s string) string {
-	parts := strings.Split(strings.ReplaceAll(strings.TrimSpace(s), "\t", "  "), "\n")
-	for i, p := range parts {
-		parts[i] = printable(p)
-	}
-	return strings.Join(parts, "\n")
 }
 
 // hint says what to do about an error, where its message does not.

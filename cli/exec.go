@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -73,10 +74,10 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 		if err != nil {
 			return err
 		}
-		if a.json {
-			return a.printJSON(e)
+		if a.JSON {
+			return a.PrintJSON(e)
 		}
-		return a.ids(e.ID)
+		return a.PrintIDs(e.ID)
 	}
 	print := a.printer()
 	// A live connection and no plain request: signals, input and output have to travel both ways
@@ -115,16 +116,16 @@ func (a *app) rejoin(ctx context.Context, at *attachment) (res proto.ExecResult,
 // printer prints a command's output here, or nowhere if the result will be printed as JSON.
 // The result that is printed as JSON holds the output already.
 func (a *app) printer() *printer {
-	if a.json {
+	if a.JSON {
 		return &printer{}
 	}
-	return &printer{out: a.stdout, err: a.stderr}
+	return &printer{out: a.Stdout, err: a.Stderr}
 }
 
 // conclude says what there is to be said about a command that has ended, and becomes its exit status.
 func (a *app) conclude(res proto.ExecResult, print *printer) error {
-	if a.json {
-		if err := a.printJSON(res); err != nil {
+	if a.JSON {
+		if err := a.PrintJSON(res); err != nil {
 			return err
 		}
 		return ended(res.Exec)
@@ -133,10 +134,10 @@ func (a *app) conclude(res proto.ExecResult, print *printer) error {
 	// What a command itself decided needs no words: an exit status is passed on, and a signal
 	// shows in it.
 	if end != nil && end.Reason != proto.EndExit && end.Reason != proto.EndSignal && end.Reason != proto.EndNotStarted {
-		fmt.Fprintf(a.stderr, "berth: the command ended early (%s): %s\n", printable(string(end.Reason)),
-			printable(end.Message))
+		fmt.Fprintf(a.Stderr, "berth: the command ended early (%s): %s\n", term.Printable(string(end.Reason)),
+			term.Printable(end.Message))
 	}
-	if !a.quiet {
+	if !a.Quiet {
 		a.remarks(res)
 	}
 	err := ended(res.Exec)
@@ -150,8 +151,8 @@ func (a *app) conclude(res proto.ExecResult, print *printer) error {
 // incomplete tells of output that is missing, even if quiet: that is a failure and no remark. err is how it ended
 // otherwise.
 func (a *app) incomplete(what string, err error) error {
-	fmt.Fprintln(a.stderr, "berth: "+what)
-	if err == nil && !isTerminal(os.Stdout) {
+	fmt.Fprintln(a.Stderr, "berth: "+what)
+	if err == nil && !term.IsTerminal(os.Stdout) {
 		return exitError{statusFailed} // what reads our output must not take it for all of it
 	}
 	return err
@@ -162,11 +163,11 @@ func (a *app) incomplete(what string, err error) error {
 func (a *app) remarks(res proto.ExecResult) {
 	if r := res.Result.Result; r != nil {
 		for _, out := range r.Content {
-			fmt.Fprintln(a.stderr, "berth: stored an output as "+printable(out.FileID))
+			fmt.Fprintln(a.Stderr, "berth: stored an output as "+term.Printable(out.FileID))
 		}
 	}
 	for _, n := range res.Notes {
-		fmt.Fprintln(a.stderr, "berth: "+printable(n))
+		fmt.Fprintln(a.Stderr, "berth: "+term.Printable(n))
 	}
 }
 
@@ -218,26 +219,26 @@ func (a *app) printExecs(list []proto.Exec, running bool) error {
 			shown = append(shown, e)
 		}
 	}
-	if a.json {
-		return a.printJSON(shown)
+	if a.JSON {
+		return a.PrintJSON(shown)
 	}
 	var rows [][]string
 	for _, e := range shown {
-		if a.quiet {
-			if err := a.ids(e.ID); err != nil {
+		if a.Quiet {
+			if err := a.PrintIDs(e.ID); err != nil {
 				return err
 			}
 			continue
 		}
 		rows = append(rows, []string{
-			e.ID, endText(e), ago(e.StartedAt.Time), units.HumanDuration(max(0, e.Duration(time.Now()))), e.JobID,
-			short(commandText(e), 60),
+			e.ID, endText(e), term.Ago(e.StartedAt.Time), units.HumanDuration(max(0, e.Duration(time.Now()))), e.JobID,
+			term.Short(term.CommandText(e), 60),
 		})
 	}
-	if a.quiet {
+	if a.Quiet {
 		return nil
 	}
-	return a.table([]string{"ID", "STATE", "STARTED", "TOOK", "JOB", "COMMAND"}, rows)
+	return a.Table([]string{"ID", "STATE", "STARTED", "TOOK", "JOB", "COMMAND"}, rows)
 }
 
 // endText is an exec's state for people: "running", "exit 1", "timeout".
@@ -272,10 +273,10 @@ func (a *app) killCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(e)
+			if a.JSON {
+				return a.PrintJSON(e)
 			}
-			return a.ids(e.ID)
+			return a.PrintIDs(e.ID)
 		}),
 	}
 	cmd.Flags().StringVarP(&signal, "signal", "s", "SIGKILL", "signal by name; SIGKILL ends the whole process tree")
@@ -303,15 +304,15 @@ func (a *app) waitCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(res)
+			if a.JSON {
+				return a.PrintJSON(res)
 			}
 			// What never ran has no return code. -1 is none that a command could have.
 			code := -1
 			if res.Exec.End != nil {
 				code = res.Exec.End.ReturnCode
 			}
-			return a.ids(strconv.Itoa(code))
+			return a.PrintIDs(strconv.Itoa(code))
 		}),
 	}
 	return a.jsonFlag(cmd)
@@ -366,7 +367,7 @@ func (a *app) logs(ctx context.Context, c *client.Client, container, exec string
 		err = snapshot(ctx, c, container, exec, print)
 	}
 	if missed := print.missed(); missed != "" && err == nil {
-		fmt.Fprintf(a.stderr, "berth: %s: the daemon keeps the beginning and the end of long outputs\n", missed)
+		fmt.Fprintf(a.Stderr, "berth: %s: the daemon keeps the beginning and the end of long outputs\n", missed)
 	}
 	return err
 }

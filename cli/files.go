@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -47,11 +48,11 @@ func (a *app) printFiles(list []client.File) error {
 	for i, f := range list {
 		expires := "never"
 		if f.ExpiresAt != nil {
-			expires = left(f.ExpiresAt.Time)
+			expires = term.Left(f.ExpiresAt.Time)
 		}
-		rows[i] = []string{f.ID, f.Filename, f.MIMEType, size(f.SizeBytes), ago(f.CreatedAt.Time), expires}
+		rows[i] = []string{f.ID, f.Filename, f.MIMEType, term.Size(f.SizeBytes), term.Ago(f.CreatedAt.Time), expires}
 	}
-	return a.listed(notNil(list), []string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"}, rows)
+	return a.PrintList(term.NotNil(list), []string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"}, rows)
 }
 
 // filesPutCommand is `berth files put`. Each ID is printed as soon as the file is stored, so that a failure later
@@ -67,7 +68,7 @@ func (a *app) filesPutCommand() *cobra.Command {
 				return proto.Errorf(proto.InvalidArgument, "", "name", "--name is for one file, and there are %d",
 					len(args))
 			}
-			if up.ExpiresInSeconds, err = parseSeconds("expires", expires); err != nil {
+			if up.ExpiresInSeconds, err = term.ParseSeconds("expires", expires); err != nil {
 				return err
 			}
 			var stored []client.File
@@ -77,14 +78,14 @@ func (a *app) filesPutCommand() *cobra.Command {
 					return err
 				}
 				// JSON comes at the end, as one value.
-				if stored = append(stored, f); !a.json {
-					if err := a.ids(f.ID); err != nil {
+				if stored = append(stored, f); !a.JSON {
+					if err := a.PrintIDs(f.ID); err != nil {
 						return err
 					}
 				}
 			}
-			if a.json {
-				return a.printJSON(stored)
+			if a.JSON {
+				return a.PrintJSON(stored)
 			}
 			return nil
 		}),
@@ -120,10 +121,10 @@ func (a *app) upload(ctx context.Context, c *client.Client, path string, up clie
 	if up.Name == "" && path != "-" {
 		up.Name = filepath.Base(path)
 	}
-	bar := a.progress()
-	defer bar.end()
+	bar := a.NewProgress()
+	defer bar.End()
 	// Standard input without a name goes out unnamed; the daemon then names it.
-	up.Body, up.Size = bar.reader(in, up.Name, size), max(0, size)
+	up.Body, up.Size = bar.Reader(in, up.Name, size), max(0, size)
 	f, err := c.UploadFile(ctx, up)
 	if proto.CodeOf(err) == proto.TooLarge {
 		err = tooLarge(ctx, c, path, err)
@@ -142,7 +143,7 @@ func tooLarge(ctx context.Context, c *client.Client, path string, err error) err
 		path = "standard input"
 	}
 	return proto.Errorf(proto.TooLarge, "", path, "%s is too large: this daemon stores files of at most %d bytes "+
-		"(%s); `berth cp` copies larger ones into a container", path, info.MaxFileBytes, size(info.MaxFileBytes))
+		"(%s); `berth cp` copies larger ones into a container", path, info.MaxFileBytes, term.Size(info.MaxFileBytes))
 }
 
 // filesGetCommand is `berth files get`.
@@ -191,11 +192,11 @@ func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force
 		return err
 	}
 	defer d.Close()
-	bar := a.progress()
-	defer bar.end()
-	in := bar.reader(d, info.Filename, d.Size)
+	bar := a.NewProgress()
+	defer bar.End()
+	in := bar.Reader(d, info.Filename, d.Size)
 	if dst == "-" {
-		_, err := io.Copy(a.stdout, in)
+		_, err := io.Copy(a.Stdout, in)
 		return err
 	}
 	// A stored file has no mode of its own, and its time is when it was stored; so it gets what a
@@ -203,10 +204,10 @@ func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force
 	if err := save(target, in, 0, time.Time{}); err != nil {
 		return err
 	}
-	bar.end()
+	bar.End()
 	// The name came from whoever stored it, so the user is told what it was.
-	if !a.quiet && dst == "" {
-		fmt.Fprintln(a.stderr, printable(target))
+	if !a.Quiet && dst == "" {
+		fmt.Fprintln(a.Stderr, term.Printable(target))
 	}
 	return nil
 }
@@ -248,7 +249,7 @@ func (a *app) filesInfoCommand() *cobra.Command {
 				}
 				list = append(list, f)
 			}
-			return a.printJSON(list)
+			return a.PrintJSON(list)
 		}),
 	}
 }
@@ -267,7 +268,7 @@ func (a *app) filesRemoveCommand() *cobra.Command {
 					err = c.DeleteFile(ctx, id)
 				}
 				if err == nil {
-					err = a.ids(id)
+					err = a.PrintIDs(id)
 				}
 				errs = append(errs, err)
 				if fatal(err) || ctx.Err() != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -88,10 +89,13 @@ func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) 
 	// Files come last: a mistake in any other flag is found before something is uploaded.
 	for _, step := range []func() error{
 		f.noZeros,
-		func() (err error) { req.Limits.MemoryBytes, err = parseSize("memory", f.memory); return err },
-		func() (err error) { req.Limits.DiskBytes, err = parseSize("disk", f.disk); return err },
-		func() (err error) { req.IdleTimeoutSeconds, err = parseSeconds("idle", f.idle); return err },
-		func() (err error) { req.MaxLifetimeSeconds, err = parseSeconds("lifetime", f.lifetime); return err },
+		func() (err error) { req.Limits.MemoryBytes, err = term.ParseSize("memory", f.memory); return err },
+		func() (err error) { req.Limits.DiskBytes, err = term.ParseSize("disk", f.disk); return err },
+		func() (err error) { req.IdleTimeoutSeconds, err = term.ParseSeconds("idle", f.idle); return err },
+		func() (err error) {
+			req.MaxLifetimeSeconds, err = term.ParseSeconds("lifetime", f.lifetime)
+			return err
+		},
 		func() (err error) { req.Labels, err = parseLabels(f.labels, f.name); return err },
 		func() (err error) { req.Env, err = parseEnv(f.env); return err },
 		func() (err error) { req.Secrets, err = parseSecrets(f.secrets); return err },
@@ -229,7 +233,7 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 		cmd.TimeoutSeconds = longestTimeout.Seconds()
 	}
 	if f.maxOutput != "" {
-		if cmd.MaxOutputBytes, err = parseSize("max-output", f.maxOutput); err != nil {
+		if cmd.MaxOutputBytes, err = term.ParseSize("max-output", f.maxOutput); err != nil {
 			return cmd, err
 		}
 	}
@@ -254,7 +258,7 @@ func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
 		return proto.Errorf(proto.InvalidArgument, "", "command", "there is nothing to run; name a program, or give "+
 			"text for bash with -c")
 	case f.shell != "": // a shell reads text
-		cmd.Command = quote(args)
+		cmd.Command = term.Quote(args)
 	default:
 		cmd.Argv = args
 	}
@@ -278,10 +282,10 @@ func (f *execFlags) terminal(cmd *proto.Cmd) error {
 	}
 	// Raw mode and window size are a terminal's. A pipe as the keyboard is nearly always a mistake
 	// in a script.
-	if f.interactive && !isTerminal(os.Stdin) {
+	if f.interactive && !term.IsTerminal(os.Stdin) {
 		return proto.Errorf(proto.InvalidArgument, "", "tty", "standard input is not a terminal; leave out -t")
 	}
-	size := windowSize()
+	size := term.WindowSize()
 	cmd.TTY = &size
 	// Programs draw by TERM, and it is this terminal that shows what they draw.
 	if _, set := cmd.Env["TERM"]; !set && os.Getenv("TERM") != "" {

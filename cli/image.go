@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 	sandboximage "berth/sandbox-image"
@@ -33,15 +34,15 @@ func (a *app) imageListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(notNil(list))
+			if a.JSON {
+				return a.PrintJSON(term.NotNil(list))
 			}
 			rows := make([][]string, len(list))
 			for i, img := range list {
-				rows[i] = []string{img.Name, shortDigest(img.Digest), img.Platform, size(img.SizeBytes),
-					ago(img.CreatedAt)}
+				rows[i] = []string{img.Name, shortDigest(img.Digest), img.Platform, term.Size(img.SizeBytes),
+					term.Ago(img.CreatedAt)}
 			}
-			return a.table([]string{"NAME", "DIGEST", "PLATFORM", "SIZE", "CREATED"}, rows)
+			return a.Table([]string{"NAME", "DIGEST", "PLATFORM", "SIZE", "CREATED"}, rows)
 		}),
 	}
 	return a.jsonFlag(cmd)
@@ -50,7 +51,7 @@ func (a *app) imageListCommand() *cobra.Command {
 // shortDigest is the beginning of a digest, enough to tell images apart.
 // 12 characters, as docker shows.
 func shortDigest(d string) string {
-	return short(strings.TrimPrefix(d, "sha256:"), 13)
+	return term.Short(strings.TrimPrefix(d, "sha256:"), 13)
 }
 
 // imageBuildCommand is `berth image build`. The build runs here, as whoever calls it, and the daemon only gets the
@@ -79,7 +80,7 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 				o.Name = args[0]
 			}
 			if verbose {
-				o.Log = a.stderr
+				o.Log = a.Stderr
 			}
 			return a.build(ctx, c, o)
 		}),
@@ -106,7 +107,7 @@ of npm are checked against the same hashes; Debian packages come in the versions
 			if err := sandboximage.WriteDockerfile(args[0], args[1]); err != nil {
 				return err
 			}
-			return a.ids(filepath.Join(args[1], "Dockerfile"))
+			return a.PrintIDs(filepath.Join(args[1], "Dockerfile"))
 		},
 	}
 }
@@ -119,24 +120,24 @@ func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Option
 			return err
 		}
 	}
-	bar := a.progress()
-	defer bar.end()
+	bar := a.NewProgress()
+	defer bar.End()
 	o.Progress = func(s sandboximage.Step) {
-		bar.at(strings.TrimPrefix(s.Layer+": "+s.Name, ": "), s.Item, s.Done, s.Total, s.Bytes)
+		bar.At(strings.TrimPrefix(s.Layer+": "+s.Name, ": "), s.Item, s.Done, s.Total, s.Bytes)
 	}
 	built, err := sandboximage.Build(ctx, o)
-	bar.end()
+	bar.End()
 	if err != nil {
 		return err
 	}
-	if !a.quiet && !a.json {
+	if !a.Quiet && !a.JSON {
 		a.printLayers(built)
 	}
 	if o.Out != "" {
-		if a.json {
-			return a.printJSON(built)
+		if a.JSON {
+			return a.PrintJSON(built)
 		}
-		return a.ids(built.Path)
+		return a.PrintIDs(built.Path)
 	}
 	// Digest and name must both fit: the same image under another name is not what was asked for.
 	if img, ok := a.hasImage(ctx, c, o.Name, built.Digest); ok {
@@ -147,15 +148,15 @@ func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Option
 
 // printLayers says what each layer takes, on standard error: the result is the image's name or path.
 func (a *app) printLayers(r sandboximage.Result) {
-	w := tabwriter.NewWriter(a.stderr, 0, 8, 3, ' ', 0)
+	w := tabwriter.NewWriter(a.Stderr, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "LAYER\tPACKED\tUNPACKED")
 	var packed, unpacked int64
 	for _, l := range r.Layers {
 		packed, unpacked = packed+l.Size, unpacked+l.Unpacked
-		fmt.Fprintf(w, "%s\t%s\t%s\n", l.Name, size(l.Size), size(l.Unpacked))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", l.Name, term.Size(l.Size), term.Size(l.Unpacked))
 	}
 	if len(r.Layers) > 1 {
-		fmt.Fprintf(w, "all\t%s\t%s\n", size(packed), size(unpacked))
+		fmt.Fprintf(w, "all\t%s\t%s\n", term.Size(packed), term.Size(unpacked))
 	}
 	_ = w.Flush() // to standard error; what was built is right even if nobody can be told
 }
@@ -213,11 +214,11 @@ func (a *app) importArchive(ctx context.Context, c *client.Client, name, path st
 			total = fi.Size()
 		}
 	}
-	bar := a.progress()
-	defer bar.end()
+	bar := a.NewProgress()
+	defer bar.End()
 	// The name of the step is "sending" until the daemon reports one of its own.
-	img, err := c.ImportImage(ctx, name, bar.reader(in, "sending "+filepath.Base(path), total), total, bar.image)
-	bar.end()
+	img, err := c.ImportImage(ctx, name, bar.Reader(in, "sending "+filepath.Base(path), total), total, bar.Image)
+	bar.End()
 	if err != nil {
 		return err
 	}
@@ -226,10 +227,10 @@ func (a *app) importArchive(ctx context.Context, c *client.Client, name, path st
 
 // printImage prints an image's name, which is what `berth run --image` takes.
 func (a *app) printImage(img proto.Image) error {
-	if a.json {
-		return a.printJSON(img)
+	if a.JSON {
+		return a.PrintJSON(img)
 	}
-	return a.ids(img.Name)
+	return a.PrintIDs(img.Name)
 }
 
 // imagePullCommand is `berth image pull`. The daemon does the fetching: it is the one that must reach the registry.
@@ -238,10 +239,10 @@ func (a *app) imagePullCommand() *cobra.Command {
 		Use: "pull REF", Short: "Have the daemon fetch an image from a registry", Args: takes(1, 1),
 		Example: "  berth image pull debian:12",
 		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			bar := a.progress()
-			defer bar.end()
-			img, err := c.PullImage(ctx, args[0], bar.image)
-			bar.end()
+			bar := a.NewProgress()
+			defer bar.End()
+			img, err := c.PullImage(ctx, args[0], bar.Image)
+			bar.End()
 			if err != nil {
 				return err
 			}
@@ -263,7 +264,7 @@ func (a *app) imageRemoveCommand() *cobra.Command {
 				// any more.
 				err := c.RemoveImage(ctx, ref)
 				if err == nil {
-					err = a.ids(ref)
+					err = a.PrintIDs(ref)
 				}
 				errs = append(errs, err)
 			}

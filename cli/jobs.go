@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -27,15 +28,15 @@ func (a *app) jobsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(notNil(jobs))
+			if a.JSON {
+				return a.PrintJSON(term.NotNil(jobs))
 			}
 			rows := make([][]string, len(jobs))
 			for i, j := range jobs {
-				rows[i] = []string{j.JobID, fmt.Sprint(j.Files), size(j.Bytes), ago(j.CreatedAt.Time),
-					ago(j.UpdatedAt.Time)}
+				rows[i] = []string{j.JobID, fmt.Sprint(j.Files), term.Size(j.Bytes), term.Ago(j.CreatedAt.Time),
+					term.Ago(j.UpdatedAt.Time)}
 			}
-			return a.table([]string{"JOB", "FILES", "SIZE", "CREATED", "UPDATED"}, rows)
+			return a.Table([]string{"JOB", "FILES", "SIZE", "CREATED", "UPDATED"}, rows)
 		}),
 	}
 	manifest := &cobra.Command{
@@ -60,8 +61,8 @@ func (a *app) jobsCommand() *cobra.Command {
 // printManifest prints what a job holds. Of who made and who changed a file the last one is shown; --json has both.
 // Paths and types are made in the container; table cleans them.
 func (a *app) printManifest(m proto.Manifest) error {
-	if a.json {
-		return a.printJSON(m)
+	if a.JSON {
+		return a.PrintJSON(m)
 	}
 	rows := make([][]string, len(m.Files))
 	for i, f := range m.Files {
@@ -70,13 +71,13 @@ func (a *app) printManifest(m proto.Manifest) error {
 		if by == "" {
 			by = f.CreatedBy
 		}
-		rows[i] = []string{f.Path, size(f.SizeBytes), f.MediaType, f.Origin, by, f.FileID}
+		rows[i] = []string{f.Path, term.Size(f.SizeBytes), f.MediaType, f.Origin, by, f.FileID}
 	}
-	if err := a.table([]string{"PATH", "SIZE", "TYPE", "ORIGIN", "CHANGED BY", "STORED AS"}, rows); err != nil {
+	if err := a.Table([]string{"PATH", "SIZE", "TYPE", "ORIGIN", "CHANGED BY", "STORED AS"}, rows); err != nil {
 		return err
 	}
 	if m.Truncated {
-		fmt.Fprintln(a.stderr, "berth: the job holds more files than a manifest lists")
+		fmt.Fprintln(a.Stderr, "berth: the job holds more files than a manifest lists")
 	}
 	return nil
 }

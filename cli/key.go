@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -58,7 +59,7 @@ func (f *quotaFlags) change(cmd *cobra.Command) (c proto.QuotaChange, err error)
 	if given("storage") {
 		n := int64(0)
 		if f.storage != "0" { // which parseSize does not take for a size, and takes the bound away here
-			n, err = parseSize("storage", f.storage)
+			n, err = term.ParseSize("storage", f.storage)
 		}
 		c.StorageBytes = &n
 	}
@@ -92,7 +93,7 @@ func (a *app) keyCreateCommand() *cobra.Command {
 			if len(args) > 0 {
 				req.Name = args[0]
 			}
-			if req.ExpiresInSeconds, err = parseSeconds("expires", expires); err != nil {
+			if req.ExpiresInSeconds, err = term.ParseSeconds("expires", expires); err != nil {
 				return err
 			}
 			return a.do(func(ctx context.Context, c *client.Client, _ []string) error {
@@ -100,13 +101,13 @@ func (a *app) keyCreateCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if a.json {
-					return a.printJSON(k)
+				if a.JSON {
+					return a.PrintJSON(k)
 				}
 				// The ID is for people, who need it to revoke the key; whoever redirects the
 				// secret still sees it.
-				fmt.Fprintf(a.stderr, "%s, of owner %s; the secret is not shown again\n", k.ID, printable(k.Owner))
-				return a.ids(k.Secret)
+				fmt.Fprintf(a.Stderr, "%s, of owner %s; the secret is not shown again\n", k.ID, term.Printable(k.Owner))
+				return a.PrintIDs(k.Secret)
 			})(cmd, args)
 		},
 	}
@@ -140,13 +141,13 @@ func (a *app) keyListCommand() *cobra.Command {
 					rows = append(rows, []string{k.ID, k.Name, k.Owner, keyRole(k), state, used(k), quotaText(k.Quota)})
 				}
 			}
-			if a.json {
-				return a.printJSON(notNil(shown))
+			if a.JSON {
+				return a.PrintJSON(term.NotNil(shown))
 			}
-			if a.quiet {
-				return a.ids(names...)
+			if a.Quiet {
+				return a.PrintIDs(names...)
 			}
-			return a.table([]string{"ID", "NAME", "OWNER", "ROLE", "STATE", "LAST USED", "QUOTA"}, rows)
+			return a.Table([]string{"ID", "NAME", "OWNER", "ROLE", "STATE", "LAST USED", "QUOTA"}, rows)
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "those too that are revoked or have expired")
@@ -178,7 +179,7 @@ func used(k proto.Key) string {
 	if k.LastUsedAt == nil {
 		return "never"
 	}
-	return ago(k.LastUsedAt.Time)
+	return term.Ago(k.LastUsedAt.Time)
 }
 
 // quotaText is a quota on one line.
@@ -192,7 +193,7 @@ func quotaText(q proto.Quota) string {
 	}
 	add(q.Sessions > 0, fmt.Sprintf("%d containers", q.Sessions))
 	add(q.CPUSecondsPerDay > 0, "CPU "+cpuTime(q.CPUSecondsPerDay)+" a day")
-	add(q.StorageBytes > 0, size(q.StorageBytes))
+	add(q.StorageBytes > 0, term.Size(q.StorageBytes))
 	add(q.RequestsPerSecond > 0, fmt.Sprintf("%g/s", q.RequestsPerSecond))
 	add(q.Burst > 0, fmt.Sprintf("burst %d", q.Burst))
 	if parts == nil {
@@ -223,10 +224,10 @@ func (a *app) keyInspectCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(k)
+			if a.JSON {
+				return a.PrintJSON(k)
 			}
-			return a.table([]string{"KEY", k.ID}, keyRows(k))
+			return a.Table([]string{"KEY", k.ID}, keyRows(k))
 		}),
 	}
 	return a.jsonFlag(cmd)
@@ -245,7 +246,7 @@ func keyRows(k proto.KeyStatus) [][]string {
 	q, u := k.Quota, k.Usage
 	rows := [][]string{
 		{"name", k.Name}, {"owner", k.Owner}, {"role", keyRole(k.Key)}, {"state", keyState(k.Key, time.Now())},
-		{"created", ago(k.CreatedAt.Time)}, {"last used", used(k.Key)},
+		{"created", term.Ago(k.CreatedAt.Time)}, {"last used", used(k.Key)},
 	}
 	if k.ExpiresAt != nil {
 		rows = append(rows, []string{"expires", k.ExpiresAt.Local().Format(time.DateTime)})
@@ -254,7 +255,7 @@ func keyRows(k proto.KeyStatus) [][]string {
 		[]string{"containers", of(strconv.FormatInt(u.Sessions, 10), strconv.FormatInt(q.Sessions, 10),
 			q.Sessions > 0)},
 		[]string{"CPU today", of(cpuTime(u.CPUSecondsToday), cpuTime(q.CPUSecondsPerDay), q.CPUSecondsPerDay > 0)},
-		[]string{"stored files", of(size(u.StorageBytes), size(q.StorageBytes), q.StorageBytes > 0)})
+		[]string{"stored files", of(term.Size(u.StorageBytes), term.Size(q.StorageBytes), q.StorageBytes > 0)})
 	if q.RequestsPerSecond > 0 {
 		rows = append(rows, []string{"requests", quotaText(proto.Quota{RequestsPerSecond: q.RequestsPerSecond,
 			Burst: q.Burst})})
@@ -293,10 +294,10 @@ func (a *app) keySetCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if a.json {
-					return a.printJSON(k)
+				if a.JSON {
+					return a.PrintJSON(k)
 				}
-				return a.ids(k.ID)
+				return a.PrintIDs(k.ID)
 			})(cmd, args)
 		},
 	}
@@ -322,7 +323,7 @@ The key in the daemon's key file is revoked by replacing the file and restarting
 				// fits the wrong key is no risk to take.
 				_, err := c.RevokeKey(ctx, id)
 				if err == nil {
-					err = a.ids(id)
+					err = a.PrintIDs(id)
 				}
 				errs = append(errs, err)
 			}

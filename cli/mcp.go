@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"berth/cli/term"
 	"berth/client"
 
 	"github.com/spf13/cobra"
@@ -31,10 +32,10 @@ container for each call.`,
 				}
 			}
 			b := &client.Bridge{Client: c, Container: container, Image: image, Note: func(text string) {
-				fmt.Fprintln(a.stderr, "berth: "+lines(text))
+				fmt.Fprintln(a.Stderr, "berth: "+term.PrintableLines(text))
 			}}
 			// Whoever ends it by a signal meant to: clients do so when standard input is closed and that takes long.
-			if err := b.Run(ctx, os.Stdin, a.stdout); !errors.Is(err, context.Canceled) {
+			if err := b.Run(ctx, os.Stdin, a.Stdout); !errors.Is(err, context.Canceled) {
 				return err
 			}
 			return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"berth/cli/term"
 	"berth/client"
 )
 
@@ -46,7 +47,7 @@ func lister(m *client.MissingError) string {
 	}
 	command := k.list
 	if m.In != "" {
-		command += " " + quote([]string{m.In})
+		command += " " + term.Quote([]string{m.In})
 	}
 	return "`" + command + "` lists those that there are"
 }

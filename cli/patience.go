@@ -32,7 +32,7 @@ func (a *app) patiently(ctx context.Context, do func() (on bool, err error)) err
 			continue
 		case gone.IsZero():
 			gone = time.Now()
-			fmt.Fprintln(a.stderr, "berth: the daemon went away; waiting for it to come back")
+			fmt.Fprintln(a.Stderr, "berth: the daemon went away; waiting for it to come back")
 		// The error is that of the last try, and so tells how it is now.
 		case time.Since(gone) > comeback:
 			return err

@@ -10,11 +10,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -31,6 +31,7 @@ type Config struct {
 	DataDir string // of the daemon on this machine, if there is one
 	Places  Places // in it
 	Doctor  Doctor // nil: there is no doctor command
+	Bench   Bench  // nil: the bench command starts berth-bench
 	Rotate  Rotate // nil: keys for secrets are changed by the daemon alone
 }
 
@@ -41,8 +42,19 @@ type Places struct {
 	CA  string // what to trust, where it made its own certificate
 }
 
+// Where a daemon on this machine is found, unless it was started with other flags.
+const (
+	DefaultListen = "127.0.0.1:7117"
+	DefaultHost   = "http://" + DefaultListen
+	DefaultDir    = "/var/lib/berth"
+)
+
+// DaemonFiles are the Places of every daemon.
+var DaemonFiles = Places{URL: "url", Key: "api-key", CA: "tls/ca.pem"}
+
 // An app is one run of the program: its flags and what they lead to.
 type app struct {
+	term.Output
 	cfg     Config
 	dir     string // data directory of the daemon, if it is on this machine
 	host    string // "" is what dir says, or cfg.Host
@@ -50,15 +62,11 @@ type app struct {
 	keyFile string
 	ca      string
 	keyErr  error // why the default key file could not be read
-	json    bool
-	quiet   bool
-	stdout  io.Writer
-	stderr  io.Writer
 }
 
 // New makes the root command with all client commands. The caller adds what else there is and calls Run.
 func New(cfg Config) *cobra.Command {
-	a := &app{cfg: cfg, dir: cfg.DataDir, stdout: os.Stdout, stderr: os.Stderr}
+	a := &app{cfg: cfg, dir: cfg.DataDir, Output: term.Output{Stdout: os.Stdout, Stderr: os.Stderr}}
 	root := &cobra.Command{
 		Use:   "berth",
 		Short: "Stateful Linux containers for AI agents",
@@ -244,13 +252,13 @@ func readKey(path string) (string, error) {
 // jsonFlag gives a command --json.
 // Not on the root: a command that has no JSON to print should refuse the flag.
 func (a *app) jsonFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().BoolVar(&a.json, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&a.JSON, "json", false, "print JSON")
 	return cmd
 }
 
 // quietFlag gives a command --quiet.
 func (a *app) quietFlag(cmd *cobra.Command, what string) *cobra.Command {
-	cmd.Flags().BoolVarP(&a.quiet, "quiet", "q", false, what)
+	cmd.Flags().BoolVarP(&a.Quiet, "quiet", "q", false, what)
 	return cmd
 }
 

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -138,8 +139,8 @@ func (r *runner) create(ctx context.Context) (err error) {
 		return r.imageHint(err)
 	}
 	// Before the command runs, so that the ID is known even if berth is killed.
-	if !r.quiet && !r.exec.detach {
-		fmt.Fprintln(r.stderr, printable(r.made.ID))
+	if !r.Quiet && !r.exec.detach {
+		fmt.Fprintln(r.Stderr, term.Printable(r.made.ID))
 	}
 	return nil
 }
@@ -157,13 +158,13 @@ func (r *runner) launch(ctx context.Context, cmd proto.Cmd) error {
 		r.tidy(ctx)
 		return err
 	}
-	if r.json {
-		return r.printJSON(e)
+	if r.JSON {
+		return r.PrintJSON(e)
 	}
-	if !r.quiet {
-		fmt.Fprintln(r.stderr, printable(e.ID))
+	if !r.Quiet {
+		fmt.Fprintln(r.Stderr, term.Printable(e.ID))
 	}
-	return r.ids(r.made.ID)
+	return r.PrintIDs(r.made.ID)
 }
 
 // tidy removes what the run made. It is done even if the user wants out.
@@ -173,14 +174,14 @@ func (r *runner) tidy(ctx context.Context) {
 	defer cancel()
 	if r.made.ID != "" {
 		if _, err := r.c.Delete(ctx, r.made.ID, false); err != nil && proto.CodeOf(err) != proto.NotFound {
-			fmt.Fprintf(r.stderr, "berth: container %s could not be deleted: %s\n", printable(r.made.ID),
-				printable(err.Error()))
+			fmt.Fprintf(r.Stderr, "berth: container %s could not be deleted: %s\n", term.Printable(r.made.ID),
+				term.Printable(err.Error()))
 		}
 	}
 	for _, id := range r.uploaded {
 		if err := r.c.DeleteFile(ctx, id); err != nil && proto.CodeOf(err) != proto.NotFound {
-			fmt.Fprintf(r.stderr, "berth: stored file %s could not be deleted: %s\n", printable(id),
-				printable(err.Error()))
+			fmt.Fprintf(r.Stderr, "berth: stored file %s could not be deleted: %s\n", term.Printable(id),
+				term.Printable(err.Error()))
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -46,9 +47,9 @@ func (a *app) skillsListCommand() *cobra.Command {
 func (a *app) printSkills(list []client.Skill) error {
 	rows := make([][]string, len(list))
 	for i, k := range list {
-		rows[i] = []string{k.ID, short(k.DisplayName, 40), k.Source.Type, k.LatestVersionID, ago(k.UpdatedAt.Time)}
+		rows[i] = []string{k.ID, term.Short(k.DisplayName, 40), k.Source.Type, k.LatestVersionID, term.Ago(k.UpdatedAt.Time)}
 	}
-	return a.listed(notNil(list), []string{"ID", "NAME", "SOURCE", "LATEST VERSION", "CHANGED"}, rows)
+	return a.PrintList(term.NotNil(list), []string{"ID", "NAME", "SOURCE", "LATEST VERSION", "CHANGED"}, rows)
 }
 
 // skillsAddCommand is `berth skills add`.
@@ -83,10 +84,10 @@ func (a *app) told(made any, id string, err error) error {
 	if err != nil {
 		return err
 	}
-	if a.json {
-		return a.printJSON(made)
+	if a.JSON {
+		return a.PrintJSON(made)
 	}
-	return a.ids(id)
+	return a.PrintIDs(id)
 }
 
 // skillFiles are the files of a directory by the paths that they have in a skill. Links and special files are
@@ -143,14 +144,14 @@ func (a *app) skillsShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(notNil(list))
+			if a.JSON {
+				return a.PrintJSON(term.NotNil(list))
 			}
 			rows := make([][]string, len(list))
 			for i, v := range list {
-				rows[i] = []string{v.ID, v.Name, ago(v.CreatedAt.Time), short(v.Description, 60)}
+				rows[i] = []string{v.ID, v.Name, term.Ago(v.CreatedAt.Time), term.Short(v.Description, 60)}
 			}
-			return a.table([]string{"VERSION", "NAME", "CREATED", "DESCRIPTION"}, rows)
+			return a.Table([]string{"VERSION", "NAME", "CREATED", "DESCRIPTION"}, rows)
 		}),
 	}
 	cmd.Flags().StringVar(&content, "content", "", "write the files of this version, or of the \"latest\", to "+
@@ -164,7 +165,7 @@ func (a *app) skillContent(ctx context.Context, c *client.Client, id, version st
 		return err
 	}
 	defer d.Close()
-	_, err = io.Copy(a.stdout, d)
+	_, err = io.Copy(a.Stdout, d)
 	return err
 }
 
@@ -179,7 +180,7 @@ func (a *app) skillsRemoveCommand() *cobra.Command {
 			for _, id := range args {
 				err := c.DeleteSkill(ctx, id)
 				if err == nil {
-					err = a.ids(id)
+					err = a.PrintIDs(id)
 				}
 				errs = append(errs, err)
 				if fatal(err) || ctx.Err() != nil {

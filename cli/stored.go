@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 
@@ -50,10 +51,10 @@ func (a *app) printTools(list []proto.Tool) error {
 		if approval == "" {
 			approval = "-"
 		}
-		rows[i] = []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), approval, ago(t.UpdatedAt.Time),
-			short(t.Description, 50)}
+		rows[i] = []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), approval, term.Ago(t.UpdatedAt.Time),
+			term.Short(t.Description, 50)}
 	}
-	return a.listed(notNil(list), []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}, rows)
+	return a.PrintList(term.NotNil(list), []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}, rows)
 }
 
 // storedCreateCommand is `berth tools create`.
@@ -80,13 +81,13 @@ func (a *app) storedCreateCommand() *cobra.Command {
 
 // toldTool prints what became of a tool; notes are for people.
 func (a *app) toldTool(t proto.Tool) error {
-	if a.json {
-		return a.printJSON(t)
+	if a.JSON {
+		return a.PrintJSON(t)
 	}
 	for _, note := range t.Notes {
-		fmt.Fprintln(a.stderr, printable(note))
+		fmt.Fprintln(a.Stderr, term.Printable(note))
 	}
-	return a.ids(t.ID)
+	return a.PrintIDs(t.ID)
 }
 
 // storedShowCommand is `berth tools show`.
@@ -108,7 +109,7 @@ func (a *app) storedShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printJSON(t)
+			return a.PrintJSON(t)
 		}),
 	}
 	cmd.Flags().Int64Var(&version, "version", 0, "one of its versions (default: the current one)")
@@ -148,7 +149,7 @@ func (a *app) storedRemoveCommand() *cobra.Command {
 			for _, name := range args {
 				err := c.DeleteTool(ctx, name)
 				if err == nil {
-					err = a.ids(name)
+					err = a.PrintIDs(name)
 				}
 				errs = append(errs, err)
 			}
@@ -217,8 +218,8 @@ func readInput(text string) (json.RawMessage, error) {
 
 // toldRun prints a run. Its failure is the command's status, as that of a program is.
 func (a *app) toldRun(run proto.ToolRun) error {
-	if a.json {
-		if err := a.printJSON(run); err != nil {
+	if a.JSON {
+		if err := a.PrintJSON(run); err != nil {
 			return err
 		}
 	} else if err := a.printRun(run); err != nil {
@@ -233,26 +234,26 @@ func (a *app) toldRun(run proto.ToolRun) error {
 func (a *app) printRun(run proto.ToolRun) error {
 	if !run.State.Over() {
 		if run.State == proto.RunParked {
-			fmt.Fprintf(a.stderr, "the run waits for approval: berth tools approve %s\n", run.ID)
+			fmt.Fprintf(a.Stderr, "the run waits for approval: berth tools approve %s\n", run.ID)
 		}
-		return a.ids(run.ID)
+		return a.PrintIDs(run.ID)
 	}
 	for _, lines := range [][]string{run.Logs.Stdout, run.Logs.Stderr, run.Notes} {
 		for _, line := range lines {
-			fmt.Fprintln(a.stderr, printable(strings.TrimRight(line, "\r\n")))
+			fmt.Fprintln(a.Stderr, term.Printable(strings.TrimRight(line, "\r\n")))
 		}
 	}
 	for _, f := range run.Files {
-		fmt.Fprintf(a.stderr, "made %s\n", f.FileID)
+		fmt.Fprintf(a.Stderr, "made %s\n", f.FileID)
 	}
 	if e := run.Error; e != nil {
 		for line := range strings.Lines(e.Traceback) {
-			fmt.Fprintln(a.stderr, printable(strings.TrimRight(line, "\r\n")))
+			fmt.Fprintln(a.Stderr, term.Printable(strings.TrimRight(line, "\r\n")))
 		}
-		fmt.Fprintf(a.stderr, "%s: %s: %s\n", run.State, e.Type, printable(e.Message))
+		fmt.Fprintf(a.Stderr, "%s: %s: %s\n", run.State, e.Type, term.Printable(e.Message))
 		return nil
 	}
-	return a.printJSON(run.Output)
+	return a.PrintJSON(run.Output)
 }
 
 // runsCommand is `berth tools runs`.
@@ -273,7 +274,7 @@ func (a *app) runsCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printJSON(run)
+				return a.PrintJSON(run)
 			}
 			list, err := c.ToolRuns(ctx, f)
 			if err != nil {
@@ -308,10 +309,10 @@ func (a *app) printRuns(list []proto.ToolRun) error {
 		if r.Error != nil {
 			what = r.Error.Type + ": " + r.Error.Message
 		}
-		rows[i] = []string{r.ID, r.Tool, strconv.FormatInt(r.Version, 10), string(r.State), ago(r.CreatedAt.Time),
-			fmt.Sprintf("%.0f ms", r.DurationMS), short(string(r.Input), 40), short(what, 40)}
+		rows[i] = []string{r.ID, r.Tool, strconv.FormatInt(r.Version, 10), string(r.State), term.Ago(r.CreatedAt.Time),
+			fmt.Sprintf("%.0f ms", r.DurationMS), term.Short(string(r.Input), 40), term.Short(what, 40)}
 	}
-	return a.listed(notNil(list), []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT", "OUTPUT"}, rows)
+	return a.PrintList(term.NotNil(list), []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT", "OUTPUT"}, rows)
 }
 
 // approveCommand is `berth tools approve`.
@@ -348,10 +349,10 @@ func (a *app) refuseCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(run)
+			if a.JSON {
+				return a.PrintJSON(run)
 			}
-			return a.ids(run.ID)
+			return a.PrintIDs(run.ID)
 		}),
 	}
 	cmd.Flags().StringVar(&why.Reason, "reason", "", "why, for whoever asked for the run")
@@ -367,7 +368,7 @@ func (a *app) completeTools(cmd *cobra.Command, args []string, toComplete string
 	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Tools(ctx)
 		for _, t := range list {
-			all = append(all, describe(t.Name, short(t.Description, 60)))
+			all = append(all, describe(t.Name, term.Short(t.Description, 60)))
 		}
 		return all
 	})(cmd, args, toComplete)
@@ -381,7 +382,7 @@ func (a *app) completeRuns(state proto.ToolRunState) cobra.CompletionFunc {
 		}
 		list, _ := c.ToolRuns(ctx, client.RunFilter{State: string(state)})
 		for _, r := range list {
-			all = append(all, describe(r.ID, r.Tool, string(r.State), ago(r.CreatedAt.Time)))
+			all = append(all, describe(r.ID, r.Tool, string(r.State), term.Ago(r.CreatedAt.Time)))
 		}
 		return all
 	})

@@ -42,7 +42,7 @@ BLOCK is a file with the block's JSON; "-" is standard input. Without CONTAINER 
 			if err != nil {
 				return err
 			}
-			return a.printJSON(result)
+			return a.PrintJSON(result)
 		}),
 	}
 }

@@ -59,13 +59,13 @@ func (a *app) rotateCommand(name string, forget bool, does, long string) *cobra.
 }
 
 func (a *app) rotated(done client.Rotation) error {
-	if a.json {
-		return a.printJSON(done)
+	if a.JSON {
+		return a.PrintJSON(done)
 	}
 	if done.Closed > 0 {
-		fmt.Fprintf(a.stderr, "%d records are sealed with keys that are not in the file, and stay closed\n",
+		fmt.Fprintf(a.Stderr, "%d records are sealed with keys that are not in the file, and stay closed\n",
 			done.Closed)
 	}
-	return a.table([]string{"KEY", "KEYS IN THE FILE", "SEALED ANEW"},
+	return a.Table([]string{"KEY", "KEYS IN THE FILE", "SEALED ANEW"},
 		[][]string{{done.KeyID, fmt.Sprint(done.Keys), fmt.Sprint(done.Resealed)}})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"berth/cli/term"
 	"berth/client"
 
 	"github.com/spf13/cobra"
@@ -20,8 +21,8 @@ func (a *app) workspacesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.printJSON(notNil(all))
+			if a.JSON {
+				return a.PrintJSON(term.NotNil(all))
 			}
 			rows := make([][]string, len(all))
 			for i, w := range all {
@@ -31,9 +32,9 @@ func (a *app) workspacesCommand() *cobra.Command {
 				if used == "" {
 					used = "-"
 				}
-				rows[i] = []string{w.ID, ago(w.CreatedAt.Time), used}
+				rows[i] = []string{w.ID, term.Ago(w.CreatedAt.Time), used}
 			}
-			return a.table([]string{"ID", "CREATED", "CONTAINER"}, rows)
+			return a.Table([]string{"ID", "CREATED", "CONTAINER"}, rows)
 		}),
 	}
 	remove := &cobra.Command{
@@ -45,7 +46,7 @@ func (a *app) workspacesCommand() *cobra.Command {
 			for _, id := range args {
 				err := c.DeleteWorkspace(ctx, id)
 				if err == nil {
-					err = a.ids(id)
+					err = a.PrintIDs(id)
 				}
 				errs = append(errs, err)
 			}

@@ -1,5 +1,6 @@
-# Benchmarks, and what they compare with. Debian's part of that is in mk/setup.mk; containerd and its ctr are built here from
-# runtimes/comparators/go.mod, in the version that berth embeds.
+# Benchmarks, and what they compare with: berth-bench is a module of its own in test/bench. mk/setup.mk installs the
+# comparators that Debian has. containerd and its ctr are built here from runtimes/comparators/go.mod, in the version
+# that berth embeds.
 #
 # Included by the top Makefile.
 
@@ -7,11 +8,14 @@ COMPARATORS_MOD := runtimes/comparators/go.mod runtimes/comparators/go.sum
 BENCH_IMAGE := .cache/images/base.tar
 BENCH_FLAGS ?=
 
-.PHONY: bench bench-check comparators
-bench: all setup-bench comparators $(BENCH_IMAGE) ## measure beside containerd, docker and the bare machine, into docs/benchmarks.*
-	@./bin/berth bench --self --base $(BENCH_IMAGE) --json docs/benchmarks.json --markdown docs/benchmarks.md --svg docs/benchmarks.svg $(BENCH_FLAGS)
+BENCH_NEEDS := all $(BIN)/berth-bench setup-bench comparators $(BENCH_IMAGE)
 
-bench-check: all setup-bench comparators $(BENCH_IMAGE) ## measure, and fail if a ratio is 20 % worse than in docs/benchmarks.json
+.PHONY: bench bench-check comparators
+bench: $(BENCH_NEEDS) ## measure beside containerd, docker and the bare machine, into docs/benchmarks.*
+	@./bin/berth bench --self --base $(BENCH_IMAGE) --json docs/benchmarks.json --markdown docs/benchmarks.md \
+		--svg docs/benchmarks.svg $(BENCH_FLAGS)
+
+bench-check: $(BENCH_NEEDS) ## measure, and fail if a ratio is 20 % worse than in docs/benchmarks.json
 	@./bin/berth bench --self --base $(BENCH_IMAGE) --check docs/benchmarks.json $(BENCH_FLAGS)
 
 $(BENCH_IMAGE): $(BIN)/berth
@@ -25,3 +29,7 @@ $(BIN)/ctr $(BIN)/containerd: $(COMPARATORS_MOD) | $(BIN) setup
 	@cd runtimes/comparators && CGO_ENABLED=0 go build -trimpath -tags no_cri -ldflags '$(RUNTIMES_LD)' \
 		-o $(abspath $@).new github.com/containerd/containerd/v2/cmd/$(@F)
 	@mv -f $@.new $@
+
+$(BIN)/berth-bench: $(GO_SOURCES) test/bench/go.mod test/bench/go.sum | $(BIN) setup
+	@echo "building berth-bench"
+	@cd test/bench && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(abspath $@) ./berth-bench

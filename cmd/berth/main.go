@@ -9,6 +9,7 @@ import (
 	"berth/cli"
 	"berth/client"
 	"berth/daemon"
+	"berth/proto"
 
 	"github.com/spf13/cobra"
 )
@@ -18,8 +19,8 @@ var version = "dev"
 
 func main() {
 	root := cli.New(cli.Config{
-		Version: version, Host: "http://" + defaultListen, DataDir: defaultDir, Doctor: examineHost, Rotate: rotateIn,
-		Places: cli.Places{URL: daemon.URLFile(""), Key: daemon.KeyFile(""), CA: daemon.CAFile("")},
+		Version: proto.FullVersion(version), Host: cli.DefaultHost, DataDir: cli.DefaultDir, Doctor: examineHost,
+		Rotate: rotateIn, Places: cli.DaemonFiles,
 	})
 	for _, cmd := range []*cobra.Command{serveCommand(), upstreamScriptCommand()} {
 		cmd.GroupID = cli.GroupOther

@@ -1,4 +1,4 @@
-package cli
+package term
 
 import (
 	"os"
@@ -8,11 +8,11 @@ import (
 	"golang.org/x/term"
 )
 
-// isTerminal reports whether a person is at the other end of f.
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+// IsTerminal reports whether a person is at the other end of f.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// windowSize is the terminal's, or the one that terminals had when nobody says.
-func windowSize() proto.WindowSize {
+// WindowSize is the terminal's, or the one that terminals had when nobody says.
+func WindowSize() proto.WindowSize {
 	// Any of the three may be redirected; those that are not are the same terminal.
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		if cols, rows, err := term.GetSize(int(f.Fd())); err == nil && rows > 0 && cols > 0 {
@@ -22,8 +22,14 @@ func windowSize() proto.WindowSize {
 	return proto.WindowSize{Rows: 24, Cols: 80}
 }
 
-// rawMode has the terminal pass every key on, until restore is called.
-func rawMode(f *os.File) (restore func(), err error) {
+// Width returns the width of a terminal in columns, or 0 if f is no terminal.
+func Width(f *os.File) int {
+	cols, _, _ := term.GetSize(int(f.Fd()))
+	return cols
+}
+
+// RawMode has the terminal pass every key on, until restore is called.
+func RawMode(f *os.File) (restore func(), err error) {
 	was, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {
 		return nil, err

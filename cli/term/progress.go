@@ -1,4 +1,4 @@
-package cli
+package term
 
 import (
 	"fmt"
@@ -13,11 +13,11 @@ import (
 	"golang.org/x/term"
 )
 
-// A progress shows how far a transfer is, on standard error if that is a terminal. Where it is not, long work
+// A Progress shows how far a transfer is, on standard error if that is a terminal. Where it is not, long work
 // still gets a line for each of its steps.
 // A transfer tells of what it sends while its answer tells of what became of that, each from a goroutine of its own.
-type progress struct {
-	a        *app
+type Progress struct {
+	o        *Output
 	terminal bool
 
 	mu     sync.Mutex
@@ -27,20 +27,20 @@ type progress struct {
 	over   bool // end was called
 }
 
-// progress makes the progress of one command. Quiet, it shows nothing.
-func (a *app) progress() *progress {
-	return &progress{a: a, terminal: !a.quiet && term.IsTerminal(int(os.Stderr.Fd()))}
+// NewProgress makes the progress of one command. Quiet, it shows nothing.
+func (o *Output) NewProgress() *Progress {
+	return &Progress{o: o, terminal: !o.Quiet && term.IsTerminal(int(os.Stderr.Fd()))}
 }
 
-// at shows one moment of a step. A total of 0 or less is unknown.
-func (p *progress) at(step, item string, done, total int64, bytes bool) {
+// At shows one moment of a step. A total of 0 or less is unknown.
+func (p *Progress) At(step, item string, done, total int64, bytes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.show(step, item, done, total, bytes)
 }
 
 // show is at, called with mu held.
-func (p *progress) show(step, item string, done, total int64, bytes bool) {
+func (p *Progress) show(step, item string, done, total int64, bytes bool) {
 	// A body may still be read when the answer is there; what is printed then stays as it is.
 	if p.over {
 		return
@@ -60,17 +60,17 @@ func (p *progress) show(step, item string, done, total int64, bytes bool) {
 		p.bar.ChangeMax64(total)
 	}
 	if item != "" {
-		p.bar.Describe(short(printable(step+" "+item), 40))
+		p.bar.Describe(Short(Printable(step+" "+item), 40))
 	}
 	_ = p.bar.Set64(done) // the terminal's trouble is not the transfer's
 }
 
 // begin starts to show a step, with a bar where there is a terminal to draw it on and a line where there is none.
 // Called with mu held.
-func (p *progress) begin(step string, total int64, bytes bool) {
+func (p *Progress) begin(step string, total int64, bytes bool) {
 	if !p.terminal {
-		if !p.a.quiet {
-			fmt.Fprintln(p.a.stderr, printable(step))
+		if !p.o.Quiet {
+			fmt.Fprintln(p.o.Stderr, Printable(step))
 		}
 		return
 	}
@@ -78,15 +78,15 @@ func (p *progress) begin(step string, total int64, bytes bool) {
 		total = -1
 	}
 	p.bar = progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(p.a.stderr), progressbar.OptionSetDescription(short(printable(step), 40)),
+		progressbar.OptionSetWriter(p.o.Stderr), progressbar.OptionSetDescription(Short(Printable(step), 40)),
 		progressbar.OptionShowBytes(bytes), progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
 		progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionClearOnFinish(),
 		progressbar.OptionSpinnerType(14))
 }
 
-// end takes the bar away for good.
+// End takes the bar away for good.
 // It may be called again; commands defer it, and also end the bar before they print.
-func (p *progress) end() {
+func (p *Progress) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.over = true
@@ -94,7 +94,7 @@ func (p *progress) end() {
 }
 
 // clear takes the bar away before the next one. Called with mu held.
-func (p *progress) clear() {
+func (p *Progress) clear() {
 	if p.bar != nil {
 		_ = p.bar.Finish() // which clears it; one that is not finished goes on being drawn, by a ticker of its own
 		p.bar = nil
@@ -102,8 +102,8 @@ func (p *progress) clear() {
 	p.step = ""
 }
 
-// image shows a step of an import or a pull, as the daemon tells it.
-func (p *progress) image(s proto.ImageProgress) {
+// Image shows a step of an import or a pull, as the daemon tells it.
+func (p *Progress) Image(s proto.ImageProgress) {
 	if s.Stage == "done" { // its name is what is printed then
 		return
 	}
@@ -113,9 +113,9 @@ func (p *progress) image(s proto.ImageProgress) {
 	p.show(s.Stage, s.Item, s.Done, s.Total, true)
 }
 
-// sent shows how much of a transfer is sent or has come. Once the daemon tells what it does with that, this says
+// Sent shows how much of a transfer is sent or has come. Once the daemon tells what it does with that, this says
 // more, and two at once would take the line from each other.
-func (p *progress) sent(name string, done, total int64) {
+func (p *Progress) Sent(name string, done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.theirs {
@@ -123,13 +123,13 @@ func (p *progress) sent(name string, done, total int64) {
 	}
 }
 
-// reader counts what is read of r, for a transfer of total bytes. Without a terminal it shows nothing: copying
+// Reader counts what is read of r, for a transfer of total bytes. Without a terminal it shows nothing: copying
 // a file is not worth a line.
-func (p *progress) reader(r io.Reader, name string, total int64) io.Reader {
+func (p *Progress) Reader(r io.Reader, name string, total int64) io.Reader {
 	if !p.terminal {
 		return r
 	}
-	return &countingReader{r: r, tell: func(n int64) { p.sent(name, n, total) }}
+	return &countingReader{r: r, tell: func(n int64) { p.Sent(name, n, total) }}
 }
 
 type countingReader struct {

@@ -1,0 +1,19 @@
+// Command berth-bench measures a daemon beside the bare machine, containerd, docker and others. `berth bench` starts
+// it with its own arguments.
+package main
+
+import (
+	"os"
+
+	"berth/cli"
+	"berth/proto"
+	"berth/test/bench"
+)
+
+// version is set when the program is linked.
+var version = "dev"
+
+func main() {
+	os.Exit(cli.Run(cli.New(cli.Config{Version: proto.FullVersion(version), Host: cli.DefaultHost,
+		DataDir: cli.DefaultDir, Places: cli.DaemonFiles, Bench: bench.Command})))
+}
