@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -153,10 +152,8 @@ func (s *server) rundir() string {
 func (s *server) sandboxes(t *testing.T) map[string]string {
 	t.Helper()
 	layers := filepath.Join("/proc", strconv.Itoa(s.PID()), "root", s.Dir, "runtime/pool/layer")
-	// claims that are no links yet; read first, for they become ones
-	moves, err1 := os.ReadFile(filepath.Join(s.Dir, "runtime", "moves"))
-	list, err2 := os.ReadDir(layers)
-	if err := errors.Join(err1, err2); err != nil {
+	list, err := os.ReadDir(layers)
+	if err != nil {
 		t.Fatal(err)
 	}
 	all := map[string]string{}
@@ -166,25 +163,17 @@ func (s *server) sandboxes(t *testing.T) map[string]string {
 			all[e.Name()], _, _ = strings.Cut(claim, " ")
 		}
 	}
-	for line := range strings.Lines(string(moves)) {
-		if f := strings.Fields(line); len(f) > 1 && all[f[0]] != "" {
-			all[f[0]] = f[1]
-		}
-	}
 	return all
 }
 
-// workspaces counts the directories of workspaces, without those that sandboxes of the warm pool have with them.
+// workspaces counts the directories of workspaces.
 func (s *server) workspaces(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(s.PID()), "root", s.Dir, "runtime", "pool", "ws"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sandboxes := s.sandboxes(t)
-	return len(slices.DeleteFunc(list, func(e os.DirEntry) bool {
-		return sandboxes[proto.ContainerPrefix+strings.TrimPrefix(e.Name(), proto.WorkspacePrefix)] != ""
-	}))
+	return len(list)
 }
 
 // sandbox is the name of the sandbox that a container has now.

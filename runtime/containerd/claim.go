@@ -3,7 +3,8 @@ package containerd
 import (
 	"context"
 	"fmt"
-	"os"
+
+	"golang.org/x/sys/unix"
 
 	"berth/session"
 )
@@ -44,8 +45,7 @@ func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.
 	if err != nil {
 		return err
 	}
-	in := move{sandbox: m.name, session: id, workspace: spec.Workspace, spare: m.lent}
-	return r.keepClaim(in, claim{sandbox: m.name, isolation: &m.isolation, guest: m.guest})
+	return r.keepClaim(id, spec.Workspace, claim{sandbox: m.name, isolation: &m.isolation, guest: m.guest})
 }
 
 // Introduce hands over the guest of a claimed sandbox. See session.Introducer.
@@ -54,34 +54,21 @@ func (r *Runtime) Introduce(id string) *session.Acquaintance {
 	return guest
 }
 
-// moveIn attaches the workspace and gives the file systems in memory their sizes.
+// moveIn attaches the workspace, which it makes if it is missing, and gives the file systems in memory their sizes.
 func (r *Runtime) moveIn(m *member, spec session.Spec) error {
-	var err error
-	if m.tree, err = r.workspaceFor(m, spec); err != nil {
+	path, err := r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
+	if err != nil {
 		return err
 	}
+	tree, err := detach(path, 0, m.users)
+	if err != nil {
+		return fmt.Errorf("taking the workspace: %w", err)
+	}
+	defer unix.Close(tree)
 	return visit(m.mounts, func() error {
-		if err := attach(int(m.tree.Fd()), insideWorkspace); err != nil {
+		if err := attach(tree, insideWorkspace); err != nil {
 			return fmt.Errorf("attaching the workspace: %w", err)
 		}
 		return resize(m.limits, spec.Limits)
 	})
-}
-
-// workspaceFor makes the session's workspace, or finds it, and takes it from the host.
-func (r *Runtime) workspaceFor(m *member, spec session.Spec) (*os.File, error) {
-	lent, err := r.disk.lend(m.spare, spec.Workspace, spec.Limits.DiskBytes)
-	if err != nil {
-		return nil, fmt.Errorf("making the workspace: %w", err)
-	}
-	if lent {
-		tree := m.spare.tree
-		m.spare, m.lent = nil, true
-		return tree, nil
-	}
-	path, err := r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
-	if err != nil {
-		return nil, err
-	}
-	return takeWorkspace(path, m.users)
 }

@@ -4,20 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 
 	"berth/proto"
 )
 
 // A sandbox out of the warm pool was made before anybody knew for whom, so it has a name of its own. Which session it
-// serves is kept in its layer, as a link whose target is no path but "SESSION WORKSPACE": a link is there with all it
-// says or not at all, it goes with the layer, and no container can see it. What the links say, and the moves that are
-// to be one yet (moves.go), is in memory as well.
-
-const claimLink = "claim"
+// serves is kept in its layer, see claimLink. What the links say is in memory as well.
 
 // A claim is a session's hold on a sandbox that has another name.
 type claim struct {
@@ -102,19 +95,13 @@ func (c *claims) close() {
 }
 
 // keepClaim writes a claim down. It is the last step of one: what was not written down was not told to anybody.
-func (r *Runtime) keepClaim(in move, held claim) error {
-	if err := r.disk.putOff(in); err != nil {
+func (r *Runtime) keepClaim(id, workspace string, held claim) error {
+	if err := r.disk.writeClaim(held.sandbox, id, workspace); err != nil {
 		return err
 	}
-	r.roster.add(in.sandbox, in.workspace)
-	r.claims.put(in.session, held)
+	r.roster.add(held.sandbox, workspace)
+	r.claims.put(id, held)
 	return nil
-}
-
-// learnClaim takes note of one that is written down.
-func (r *Runtime) learnClaim(in move) {
-	r.roster.add(in.sandbox, in.workspace)
-	r.claims.put(in.session, claim{sandbox: in.sandbox})
 }
 
 // learnClaims reads what daemons before us wrote down.
@@ -124,20 +111,17 @@ func (r *Runtime) learnClaims() error {
 		return fmt.Errorf("reading the layers there are: %w", err)
 	}
 	for _, name := range layers {
-		target, err := os.Readlink(filepath.Join(r.disk.layerPath(name), claimLink))
+		id, workspace, err := r.disk.readClaim(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("reading whose a sandbox is: %w", err)
 		}
-		id, workspace, _ := strings.Cut(target, " ")
 		if proto.ValidID(proto.ContainerPrefix, id) {
-			r.learnClaim(move{sandbox: name, session: id, workspace: workspace})
+			r.roster.add(name, workspace)
+			r.claims.put(id, claim{sandbox: name})
 		}
-	}
-	for _, in := range r.disk.moves.left { // which could not be done; nobody else has them yet
-		r.learnClaim(in)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -33,7 +34,6 @@ type disk struct {
 
 	backing *backing // of one in a file
 	tidy    tidier
-	moves   moves
 }
 
 func (d *disk) workspaceDir() string           { return filepath.Join(d.root, "ws") }
@@ -43,27 +43,19 @@ func (d *disk) layerPath(id string) string     { return filepath.Join(d.layerDir
 
 // makeWorkspace makes the workspace id, or finds it, and bounds it to bytes.
 func (d *disk) makeWorkspace(id string, bytes int64) (string, error) {
-	path, err := d.workspace(id)
-	if err == nil {
-		err = d.makeEmpty(path, bytes)
-	}
-	if err != nil {
-		return "", fmt.Errorf("making the workspace: %w", err)
-	}
-	return path, nil
-}
-
-// makeEmpty makes a directory for the session's user, or finds it, and bounds it to bytes.
-func (d *disk) makeEmpty(path string, bytes int64) error {
+	path := d.workspacePath(id)
 	made, err := d.make(path)
 	if err == nil && (made || unowned(path)) {
 		// the mode of a subvolume is the process's umask's
 		err = errors.Join(os.Chmod(path, 0o755), os.Chown(path, sessionUser, sessionUser))
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = d.limit(path, bytes)
 	}
-	return d.limit(path, bytes)
+	if err != nil {
+		return "", fmt.Errorf("making the workspace: %w", err)
+	}
+	return path, nil
 }
 
 // unowned reports whether a directory is empty and root's, as one that was made in the moment before a crash.
@@ -111,25 +103,34 @@ func (d *disk) ownerOf(id string) uint32 {
 	return 0
 }
 
-// workspace is where the workspace id is, or is to be made.
-func (d *disk) workspace(id string) (path string, err error) {
-	return d.workspacePath(id), d.settleInto(id)
+// workspaces lists the workspaces there are, by ID.
+func (d *disk) workspaces() ([]string, error) { return names(d.workspaceDir()) }
+
+func (d *disk) removeWorkspace(id string) error { return d.remove(d.workspacePath(id)) }
+
+func (d *disk) removeLayer(id string) error { return d.remove(d.layerPath(id)) }
+
+// claimLink is the name of the link in a layer that says which session took the sandbox out of the warm pool, and which
+// workspace the session has. Its target is not a path but "SESSION WORKSPACE". A link appears with its whole content or
+// not at all, it is removed with the layer, and no container can see it.
+const claimLink = "claim"
+
+// writeClaim writes the link. It fails with fs.ErrExist if the sandbox has one.
+func (d *disk) writeClaim(sandbox, session, workspace string) error {
+	if err := os.Symlink(session+" "+workspace, filepath.Join(d.layerPath(sandbox), claimLink)); err != nil {
+		return fmt.Errorf("recording the session of a sandbox: %w", err)
+	}
+	return nil
 }
 
-func (d *disk) removeWorkspace(id string) error {
-	path, err := d.workspace(id)
+// readClaim reads the link. It fails with fs.ErrNotExist if there is none.
+func (d *disk) readClaim(sandbox string) (session, workspace string, err error) {
+	target, err := os.Readlink(filepath.Join(d.layerPath(sandbox), claimLink))
 	if err != nil {
-		return err
+		return "", "", err
 	}
-	return d.remove(path)
-}
-
-// removeLayer removes the layer of a sandbox, and the workspace that it has with it and nobody needed.
-func (d *disk) removeLayer(id string) error {
-	if err := d.settle(id); err != nil { // else the spare is still where a session's files are
-		return err
-	}
-	return errors.Join(d.removeSpare(id), d.remove(d.layerPath(id)))
+	session, workspace, _ = strings.Cut(target, " ")
+	return session, workspace, nil
 }
 
 // layers lists those there are, by sandbox.
@@ -183,16 +184,15 @@ func (d *disk) acknowledgeErrors() {
 
 // close detaches the pool. Running sandboxes keep what they have mounted from it.
 func (d *disk) close() error {
-	err := d.closeMoves()
 	d.tidy.stop()
 	d.sweep()
 	if !d.mounted {
-		return err
+		return nil
 	}
 	if d.backing != nil {
 		d.backing.close()
 	}
-	return errors.Join(err, unix.Unmount(d.root, unix.MNT_DETACH))
+	return unix.Unmount(d.root, unix.MNT_DETACH)
 }
 
 // make makes one limited directory and reports whether it was missing.

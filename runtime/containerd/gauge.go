@@ -102,15 +102,11 @@ func (gs *gauges) dropLocked(sandbox string) {
 
 // openGauge opens what there is about a sandbox over a workspace.
 func (r *Runtime) openGauge(sandbox, workspace string) *gauge {
-	files, err := r.disk.workspace(workspace)
-	if err != nil {
-		r.log.Warn("reading how full a workspace is", "workspace", workspace, "err", err)
-	}
 	return &gauge{
 		workspace: workspace,
 		oom:       openTally(sandbox, "oom_kill", "memory/%s/memory.oom_control", "%s/memory.events"),
 		forks:     openTally(sandbox, "max", "pids/%s/pids.events", "%s/pids.events"),
-		work:      r.disk.quotaOf(files),
+		work:      r.disk.quotaOf(r.disk.workspacePath(workspace)),
 		layer:     r.disk.quotaOf(r.disk.layerPath(sandbox)),
 	}
 }

@@ -24,13 +24,7 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 		"sockets":   len(entries(t, filepath.Join(r.run, "s"))),
 		"bundles":   len(entries(t, r.cfg.taskDir())) + len(entries(t, r.cfg.directDir())),
 		"layers":    len(entries(t, r.disk.layerDir())),
-		"spares":    0,
 		"goroutine": runtime.NumGoroutine(),
-	}
-	for _, sandbox := range entries(t, r.disk.layerDir()) { // of those without a layer nothingNamed asks
-		if exists(r.disk.sparePath(sandbox)) {
-			h["spares"]++
-		}
 	}
 	// A pool may be at work meanwhile.
 	r.ids.mu.Lock()

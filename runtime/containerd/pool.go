@@ -87,8 +87,7 @@ func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {
 	if d.quota {
 		d.dropStale()
 	}
-	d.dropOldSpares()
-	if err := d.openMoves(filepath.Join(dir, "moves"), log); err != nil {
+	if err := d.finishEarlier(filepath.Join(dir, "moves")); err != nil {
 		return nil, err
 	}
 	return d, nil

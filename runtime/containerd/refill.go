@@ -105,7 +105,6 @@ func (p *warmPool) close() {
 		delete(p.shelves, image)
 	}
 	p.mu.Unlock()
-	p.settle()
 	p.bury(ctx)
 }
 
@@ -121,7 +120,6 @@ func (p *warmPool) keep(ctx context.Context) {
 			p.learnImages(ctx)
 		case <-tick.C:
 			p.age()
-			p.settle()
 			p.probe(ctx)
 			p.bury(ctx)
 		}
@@ -294,7 +292,6 @@ func (p *warmPool) fill(ctx context.Context) {
 			}
 		}
 		p.awaitQuiet(ctx)
-		p.settle()
 		began := time.Now()
 		m, err := p.make(ctx, image, limits)
 		p.made(ctx, image, m, err)
@@ -304,20 +301,6 @@ func (p *warmPool) fill(ctx context.Context) {
 		if !pause(ctx, min(took-best, tickEvery)) {
 			return
 		}
-	}
-}
-
-// settle does what claims have left for when there is time.
-func (p *warmPool) settle() {
-	p.mu.Lock()
-	given := p.given
-	p.given = nil
-	p.mu.Unlock()
-	for _, m := range given {
-		m.closeFiles()
-	}
-	if err := p.r.disk.settleAll(); err != nil {
-		p.r.log.Warn("changing the disk pool for a claimed container; it is tried again", "err", err)
 	}
 }
 
@@ -441,9 +424,6 @@ func (r *Runtime) member(ctx context.Context, name, image string, limits proto.L
 	}
 	if m.isolation, err = isolationOf(m.pid); err == nil {
 		err = lacking(name, m.isolation)
-	}
-	if err == nil {
-		m.spare, err = r.disk.makeSpare(name, limits.DiskBytes, m.users)
 	}
 	if err == nil {
 		err = m.greet(ctx)()

@@ -41,9 +41,6 @@ type member struct {
 	isolation     proto.Isolation
 	process       *os.File // a pidfd
 	mounts, users *os.File // its namespaces
-	spare         *spare   // nil if it has none
-	tree          *os.File // the workspace, once it is attached
-	lent          bool     // the spare is a session's workspace
 }
 
 // alive reports whether its first process runs, which takes a microsecond to find out.
@@ -62,12 +59,11 @@ func (m *member) close() {
 
 // closeFiles lets go of all but the guest.
 func (m *member) closeFiles() {
-	for _, f := range []*os.File{m.process, m.mounts, m.users, m.tree} {
+	for _, f := range []*os.File{m.process, m.mounts, m.users} {
 		if f != nil {
 			f.Close()
 		}
 	}
-	m.spare.close()
 }
 
 // greet asks its guest whether it is there; the function that it returns waits for the answer, and must be called,
@@ -107,7 +103,6 @@ type warmPool struct {
 	shelves map[string]*shelf
 	own     map[string]bool        // names of sandboxes that are the pool's: ready, being made, or going
 	doomed  []string               // those of them that could not be removed yet
-	given   []*member              // claimed ones whose files are open yet
 	left    []containers.Container // those that daemons before us left, to be adopted or removed
 	pinned  string                 // digest of cfg.Image; "" if it is not here
 	claims  int                    // members that are being made somebody's
@@ -213,13 +208,12 @@ func (p *warmPool) nudge(bell chan struct{}) {
 // imagesChanged has the pool look which images there are.
 func (p *warmPool) imagesChanged() { p.nudge(p.images) }
 
-// release makes a member that was taken a session's: from here on its name and its guest are the claim's. Its files
-// are closed when there is time.
+// release makes a member that was taken a session's: from here on its name and its guest are the claim's.
 func (p *warmPool) release(m *member) {
+	m.closeFiles()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.own, m.name)
-	p.given = append(p.given, m)
 	p.claimedLocked()
 }
 

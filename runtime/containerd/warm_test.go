@@ -72,12 +72,6 @@ func TestWarmStart(t *testing.T) {
 	if n := r.WarmCounts(); n.Hits != 1 || n.Misses != 0 {
 		t.Fatalf("not out of the pool: %+v", n)
 	}
-	if err := r.disk.settleAll(); err != nil {
-		t.Error(err)
-	}
-	if name := r.claims.sandbox(id); exists(r.disk.sparePath(name)) {
-		t.Error("its workspace is not the one that was made ahead")
-	}
 	owners(t, r, id)
 	fileNumbers(t, r, id, spec)
 	if iso, err := r.Inspect(t.Context(), id); err != nil || !iso.Seccomp || iso.HostUID < defaultFirstID {
@@ -109,9 +103,6 @@ func TestWarmStart(t *testing.T) {
 	}
 	if n := r.WarmCounts(); n.Hits != 2 {
 		t.Errorf("%+v", n)
-	}
-	if name := r.claims.sandbox(id); !exists(r.disk.sparePath(name)) {
-		t.Error("a workspace that was made ahead is gone, and the session has its own")
 	}
 	stopAll(t, r)
 	awaitWarm(t, r, 2)
@@ -256,7 +247,7 @@ func answers(stat string) bool {
 func nothingNamed(t *testing.T, r *Runtime, name string) {
 	t.Helper()
 	if r.ids.has(name) || r.hasBundle(name) || len(cgroupDirs(name)) > 0 ||
-		slices.Contains(entries(t, r.disk.layerDir()), name) || exists(r.disk.sparePath(name)) {
+		slices.Contains(entries(t, r.disk.layerDir()), name) {
 		t.Errorf("something is left of %s: %v", name, cgroupDirs(name))
 	}
 }
@@ -298,18 +289,23 @@ func TestWarmLeft(t *testing.T) {
 	r.warm.mu.Lock()
 	m := r.warm.shelves[testImage(t, r)].ready[0]
 	r.warm.mu.Unlock()
-	path := r.disk.sparePath(m.name)
-	if err := os.Chown(path, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	left, err := r.disk.makeSpare(m.name, testLimits.DiskBytes, m.users)
+	id := newID(proto.WorkspacePrefix)
+	path, err := r.disk.makeWorkspace(id, testLimits.DiskBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	left.close()
+	if err := os.Chown(path, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = r.disk.makeWorkspace(id, testLimits.DiskBytes); err != nil {
+		t.Fatal(err)
+	}
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil || st.Uid != sessionUser || st.Gid != sessionUser {
 		t.Errorf("it belongs to %d:%d, %v", st.Uid, st.Gid, err)
+	}
+	if err := r.disk.removeWorkspace(id); err != nil {
+		t.Error(err)
 	}
 	rec, err := r.client.ContainerService().Get(r.ns(t.Context()), m.name)
 	if err != nil {
@@ -340,11 +336,6 @@ func TestWarmBrokenClaim(t *testing.T) {
 		}
 	}
 	r.warm.mu.Unlock()
-	r.disk.moves.mu.Lock()
-	file := r.disk.moves.f
-	r.disk.moves.f = nil // nor put off
-	r.disk.moves.mu.Unlock()
-	defer file.Close()
 	id, spec := startTest(t, r, proto.ClassRunc)
 	if n := r.WarmCounts(); n.Hits != 0 || n.Misses != 1 || r.claims.sandbox(id) != id {
 		t.Errorf("%+v, %s", n, r.claims.sandbox(id))
