@@ -71,3 +71,77 @@ func (h home) enter() error {
 	}
 	return unix.Fchdir(h.directory)
 }
+
+// offMain runs f on a thread that ends with f, unless f unlocks it. It must not be the process's first
+// one, which never ends and whose namespaces are what /proc/self shows.
+func offMain(f func()) {
+	runtime.LockOSThread() // not unlocked here: so the thread ends with the goroutine
+	if unix.Gettid() != unix.Getpid() {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); offMain(f) }()
+	<-done
+	runtime.UnlockOSThread()
+}
+
+// inOwnMounts calls f on a thread that has a mount namespace of its own and ends with f. Programs that f starts
+// inherit the namespace; once they have ended, or have made another, it is gone with all that f mounted.
+func inOwnMounts(f func() error) error {
+	done := make(chan error, 1)
+	go offMain(func() {
+		err := leaveMounts()
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	})
+	return <-done
+}
+
+// leaveMounts gives this thread, which must end afterwards, a mount namespace of its own. What it mounts is seen by
+// nobody else; what the host unmounts goes here too.
+func leaveMounts() error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("making a mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("making mounts private: %w", err)
+	}
+	return nil
+}
+
+// bind mounts what is at path from at path to, with the attributes more than it has, and mapped into a user namespace
+// unless users is nil.
+func bind(from, to string, attr uint64, users *os.File) error {
+	tree, err := detach(from, attr, users)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	return attach(tree, to)
+}
+
+// detach makes the mount that bind makes, without a place. The caller closes it.
+func detach(from string, attr uint64, users *os.File) (tree int, err error) {
+	tree, err = unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	set := unix.MountAttr{Attr_set: attr, Propagation: unix.MS_PRIVATE}
+	if users != nil {
+		set.Attr_set |= unix.MOUNT_ATTR_IDMAP
+		set.Userns_fd = uint64(users.Fd())
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &set); err != nil {
+		unix.Close(tree)
+		return -1, err
+	}
+	return tree, nil
+}
+
+// attach gives a detached mount its place.
+func attach(tree int, to string) error {
+	return unix.MoveMount(tree, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}

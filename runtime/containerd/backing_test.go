@@ -1,21 +1,21 @@
 package containerd
 
 import (
+	"berth/proto"
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"berth/proto"
 )
 
 // smallDisk is a directory on a disk of its own.
@@ -63,7 +63,7 @@ func fillDisk(t *testing.T, dir string, leave int64) (free func()) {
 // unwatched is a pool whose backing looks when it is told to.
 func unwatched(t *testing.T, dir string) *disk {
 	t.Helper()
-	d, err := openPool(dir, 512<<20, testConfig("").Log)
+	d, err := openPool(dir, 512<<20, testLog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,106 +360,33 @@ func TestStartWithBalloon(t *testing.T) {
 	if got := put(t, filepath.Join(d.root, "file"), 1); got > 0 {
 		t.Fatal("containers have room")
 	}
-	next, err := openPool(dir, 0, testConfig("").Log)
+	next, err := openPool(dir, 0, testLog)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stopWatching(next.backing)
-	if _, err := next.keepGuest(testConfig("").Guest); err != nil {
+	if _, err := next.keepGuest("/bin/true"); err != nil {
 		t.Errorf("the guest has no room: %v", err)
 	}
 	next.backing.close() // the mount is the other's
 	next.tidy.stop()
 }
 
-// punch takes the blocks from the file system's own records that hold nothing yet, as copying the file with holes
-// does. root is where it is mounted: it stands still meanwhile, or what it writes while a block is looked at would go
-// too.
-func punch(t *testing.T, root string, b *backing) {
+// The helpers below stay with these tests.
+
+var testLog = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+
+func listDir(t *testing.T, dir string) []string {
 	t.Helper()
-	const freeze, thaw = 0xc0045877, 0xc0045878 // FIFREEZE and FITHAW of linux/fs.h
-	dir, err := os.Open(root)
-	if err != nil {
+	got, err := names(dir)
+	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	defer dir.Close()
-	if err := unix.IoctlSetInt(int(dir.Fd()), freeze, 0); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.IoctlSetInt(int(dir.Fd()), thaw, 0); err != nil {
-			t.Error(err)
-		}
-	}()
-	const page = 4 << 10
-	zero, got := make([]byte, page), make([]byte, page)
-	for _, e := range b.records {
-		for at := e.at; at < e.at+e.length; at += page {
-			_, err := b.img.ReadAt(got, at)
-			if err == nil && bytes.Equal(got, zero) {
-				err = unix.Fallocate(int(b.img.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, page)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	return got
 }
 
-// TestEndedPoolIsReopened: a pool that turned read-only under running sandboxes is of use again from the next start
-// on, with what was written before.
-func TestEndedPoolIsReopened(t *testing.T) {
-	dir := smallDisk(t, 1000)
-	cfg := testConfig(dir)
-	cfg.PoolBytes = 512 << 20
-	r, err := Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, spec := startTest(t, r, proto.ClassRunc)
-	if got := ask(t, r, id, guestRequest{Op: "write", Path: "/workspace/kept", Size: 1 << 20}); got.Err != "" {
-		t.Fatal(got.Err)
-	}
-	b := r.disk.backing
-	stopWatching(b)
-	if err := awaitSync(r.disk.root); err != nil {
-		t.Fatal(err)
-	}
-	punch(t, r.disk.root, b)
-	free := fillDisk(t, dir, 0)
-	for n := 0; n < 100 && !readOnly(r.disk.root); n++ {
-		_ = os.Mkdir(filepath.Join(r.disk.workspacePath(spec.Workspace), fmt.Sprint("dir", n)), 0o700)
-		_ = awaitSync(r.disk.root)
-	}
-	if !readOnly(r.disk.root) {
-		t.Fatal("the pool still lives")
-	}
-	if b.look(); !b.broken {
-		t.Error("nobody has seen it")
-	}
-	if err := r.Pause(t.Context(), id); err != nil {
-		t.Error(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := openPool(dir, 0, cfg.Log); !errors.Is(err, errPoolHeld) ||
-		!strings.Contains(err.Error(), poolFile(dir)) {
-		t.Errorf("opening it under the sandbox: %v", err)
-	}
-	free()
-
-	r = openWith(t, cfg)
-	if readOnly(r.disk.root) {
-		t.Error("the pool is read-only yet")
-	}
-	if err := r.Start(t.Context(), id, spec); err != nil {
-		t.Fatal(err)
-	}
-	if got := ask(t, r, id, guestRequest{Op: "read", Path: "/workspace/kept"}); len(got.Text) == 0 || got.Err != "" {
-		t.Errorf("its file is gone: %s", got.Err)
-	}
-	if got := ask(t, r, id, guestRequest{Op: "write", Path: "/workspace/new", Size: 1 << 20}); got.Err != "" {
-		t.Errorf("it cannot write: %s", got.Err)
-	}
+func randomID(prefix string) string {
+	var bits [16]byte
+	_, _ = rand.Read(bits[:])
+	return proto.ID(prefix, bits)
 }

@@ -278,3 +278,12 @@ func dirIoctl(dir string, req uint, arg unsafe.Pointer) error {
 	}
 	return nil
 }
+
+// openAgain is unix.Open, again if a signal interrupts it.
+func openAgain(path string, flags int) (fd int, err error) {
+	fd, err = unix.Open(path, flags, 0)
+	for err == unix.EINTR {
+		fd, err = unix.Open(path, flags, 0)
+	}
+	return fd, err
+}

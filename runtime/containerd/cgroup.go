@@ -17,6 +17,9 @@ import (
 // each controller (v1), or both (hybrid).
 const cgroupRoot = "/sys/fs/cgroup"
 
+// groupParent is the cgroup that holds those of all sandboxes, in every hierarchy.
+const groupParent = "berth"
+
 // cgroupDirs are the cgroups of sandbox id, in every hierarchy.
 func cgroupDirs(id string) (dirs []string) {
 	// Each is asked for by its path. A pattern would have to read what all other sandboxes have, too.
@@ -25,11 +28,11 @@ func cgroupDirs(id string) (dirs []string) {
 		if !h.IsDir() { // nor a link, as to cpu,cpuacct from cpu
 			continue
 		}
-		if dir := filepath.Join(cgroupRoot, h.Name(), namespace, id); isDir(dir) {
+		if dir := filepath.Join(cgroupRoot, h.Name(), groupParent, id); isDir(dir) {
 			dirs = append(dirs, dir)
 		}
 	}
-	if v2 := filepath.Join(cgroupRoot, namespace, id); isDir(v2) {
+	if v2 := filepath.Join(cgroupRoot, groupParent, id); isDir(v2) {
 		dirs = append(dirs, v2)
 	}
 	return dirs
@@ -53,10 +56,10 @@ func belowCgroup(dir string) (below []string) {
 // cgroupOf is where a controller of sandbox id is: v1's own hierarchy if the host has that, else v2's. Whether it is
 // there is not said.
 func cgroupOf(id, controller string) (dir string, v2 bool) {
-	if dir = filepath.Join(cgroupRoot, controller, namespace, id); isDir(dir) {
+	if dir = filepath.Join(cgroupRoot, controller, groupParent, id); isDir(dir) {
 		return dir, false
 	}
-	return filepath.Join(cgroupRoot, namespace, id), true
+	return filepath.Join(cgroupRoot, groupParent, id), true
 }
 
 // killCgroups kills every process of sandbox id, whatever it calls itself.

@@ -138,18 +138,6 @@ func executable(path string) error {
 	return nil
 }
 
-// replaceFile writes path whole or not at all: a shim of an earlier daemon may be reading it.
-func replaceFile(path string, content []byte, mode os.FileMode) error {
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, content, mode); err != nil {
-		return err
-	}
-	if err := os.Chmod(tmp, mode); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
 // shellQuote makes s one word for the shell: program directories may have spaces.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"

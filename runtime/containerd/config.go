@@ -65,13 +65,6 @@ type Guest interface {
 const (
 	namespace   = "berth"     // of everything we keep in containerd
 	snapshotter = "overlayfs" // unpacks images
-	maxPool     = 64 << 30
-	idRange     = 1 << 16 // UIDs and GIDs of one sandbox
-
-	// defaultFirstID starts the 4,096 ranges below 1<<31 that neither login.defs, subuid nor
-	// systemd's nspawn hand out.
-	defaultFirstID = 0x70000000
-	idRanges       = 4096
 )
 
 const guestName = "berth-guest"

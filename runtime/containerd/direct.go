@@ -170,7 +170,7 @@ func isIn(id string, pid int) error {
 		return err
 	}
 	for line := range strings.Lines(string(groups)) {
-		if strings.HasSuffix(strings.TrimSpace(line), "/"+namespace+"/"+id) {
+		if strings.HasSuffix(strings.TrimSpace(line), "/"+groupParent+"/"+id) {
 			return nil
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -250,4 +251,48 @@ func names(dir string) ([]string, error) {
 		out = append(out, e.Name())
 	}
 	return out, nil
+}
+
+// A Space is how much of a limit is used, in bytes.
+type Space struct{ Used, Limit int64 }
+
+// poolSpace is what all share.
+func (d *disk) poolSpace() Space {
+	var st unix.Statfs_t
+	if err := unix.Statfs(d.root, &st); err != nil {
+		return Space{}
+	}
+	size, free := int64(st.Blocks)*st.Bsize, int64(st.Bavail)*st.Bsize
+	return Space{Used: size - free, Limit: size}
+}
+
+// fsid names the pool's file system as sysfs does; asked once.
+func (d *disk) fsid() string {
+	d.named.Do(func() {
+		var info [1024]byte // struct btrfs_ioctl_fs_info_args: two numbers of eight bytes, then the UUID
+		if err := dirIoctl(d.root, btrfsFSInfo, unsafe.Pointer(&info)); err == nil {
+			h := hex.EncodeToString(info[16:32])
+			d.name = h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+		}
+	})
+	return d.name
+}
+
+// diskSpace is of the file system that dir is on, in bytes.
+func diskSpace(dir string) (free, size int64, err error) {
+	var st unix.Statfs_t
+	err = unix.Statfs(dir, &st)
+	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, err
+}
+
+// replaceFile writes path whole or not at all: a shim of an earlier daemon may be reading it.
+func replaceFile(path string, content []byte, mode os.FileMode) error {
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, content, mode); err != nil {
+		return err
+	}
+	if err := os.Chmod(tmp, mode); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
 }

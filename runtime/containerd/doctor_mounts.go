@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 
 	"github.com/containerd/containerd/v2/core/mount"
@@ -61,20 +60,6 @@ func aside(ctx context.Context, try func(dir string)) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// offMain runs f on a thread that ends with f, unless f unlocks it. It must not be the process's first
-// one, which never ends and whose namespaces are what /proc/self shows.
-func offMain(f func()) {
-	runtime.LockOSThread() // not unlocked here: so the thread ends with the goroutine
-	if unix.Gettid() != unix.Getpid() {
-		f()
-		return
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); offMain(f) }()
-	<-done
-	runtime.UnlockOSThread()
 }
 
 // tryOverlay mounts an overlay below dir with the given options more.

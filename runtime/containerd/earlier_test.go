@@ -32,7 +32,7 @@ func earlierDisk(t *testing.T, dir string, sandboxes ...string) *disk {
 
 func newDeferredClaims(n int) (all []deferredClaim, sandboxes []string, lines string) {
 	for range n {
-		c := deferredClaim{newID(proto.ContainerPrefix), newID(proto.ContainerPrefix), newID(proto.WorkspacePrefix), true}
+		c := deferredClaim{randomID(proto.ContainerPrefix), randomID(proto.ContainerPrefix), randomID(proto.WorkspacePrefix), true}
 		all, sandboxes = append(all, c), append(sandboxes, c.sandbox)
 		lines += strings.Join([]string{c.sandbox, c.session, c.workspace, "spare"}, " ") + "\n"
 	}
@@ -56,7 +56,7 @@ func isExecuted(t *testing.T, d *disk, c deferredClaim) {
 func TestEarlierClaims(t *testing.T) {
 	all, sandboxes, lines := newDeferredClaims(5)
 	dir := t.TempDir()
-	unused := newID(proto.ContainerPrefix)
+	unused := randomID(proto.ContainerPrefix)
 	d := earlierDisk(t, dir, append(sandboxes, unused)...)
 	gone, file := all[4], filepath.Join(dir, "moves")
 	if err := errors.Join(
@@ -73,7 +73,7 @@ func TestEarlierClaims(t *testing.T) {
 	if exists(d.workspacePath(gone.workspace)) || exists(d.layerPath(gone.sandbox)) {
 		t.Error("a sandbox that is gone came back")
 	}
-	if there := entries(t, d.workspaceDir()); len(there) != 4 || exists(file) {
+	if there := listDir(t, d.workspaceDir()); len(there) != 4 || exists(file) {
 		t.Errorf("%v is there; the file exists: %t", there, exists(file))
 	}
 }

@@ -1,15 +1,12 @@
 package containerd
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,7 +14,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/core/mount"
-	"golang.org/x/sys/unix"
 
 	"berth/proto"
 	"berth/session"
@@ -45,77 +41,12 @@ func TestPlainPool(t *testing.T) {
 	}
 }
 
-// TestPoolStays: where containers' files are is where they are looked for. Plain directories that hold some are not
-// covered by a file system, and one that cannot be mounted is not replaced by plain directories.
-func TestPoolStays(t *testing.T) {
-	log := testConfig("").Log
-	dir := t.TempDir()
-	d, err := openPool(dir, 1<<20, log) // too small for a btrfs
-	if err != nil {
-		t.Fatal(err)
-	}
-	ws, err := d.makeWorkspace("ws", 1<<20)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(ws, "kept"), nil, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d, err = openPool(dir, 1<<30, log); err != nil || d.kind != PoolPlain ||
-		!strings.Contains(d.why, "plain directories") {
-		t.Errorf("%+v, %v", d, err)
-	}
-	if !exists(filepath.Join(ws, "kept")) {
-		t.Error("the files are hidden")
-	}
-
-	dir = t.TempDir()
-	if err := os.WriteFile(poolFile(dir), make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if d, err := openPool(dir, 1<<30, log); err == nil || !strings.Contains(err.Error(), poolFile(dir)) {
-		t.Errorf("with a file that is no file system: %+v, %v", d, err)
-	}
-}
-
-// TestMadeWhole: what a crash or a power cut left half made is made whole.
-func TestMadeWhole(t *testing.T) {
-	r := openTest(t)
-	guest, err := os.ReadFile(r.cfg.Guest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(r.guest, 0); err != nil {
-		t.Fatal(err)
-	}
-	if path, err := r.disk.keepGuest(r.cfg.Guest); err != nil || path != r.guest {
-		t.Errorf("%q, %v", path, err)
-	}
-	if kept, err := os.ReadFile(r.guest); err != nil || !bytes.Equal(kept, guest) {
-		t.Errorf("the guest that is kept has %d bytes of %d, %v", len(kept), len(guest), err)
-	}
-
-	name := newID(proto.WorkspacePrefix)
-	if _, err := r.disk.make(r.disk.workspacePath(name)); err != nil {
-		t.Fatal(err)
-	}
-	path, err := r.disk.makeWorkspace(name, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil || st.Uid != sessionUser || st.Gid != sessionUser ||
-		st.Mode&0o777 != 0o755 {
-		t.Errorf("a workspace is %d:%d's with mode %o, %v", st.Uid, st.Gid, st.Mode, err)
-	}
-}
-
 // TestRangeWithoutRecord: a sandbox that runs has its user IDs for itself although containerd's record of it is lost.
 func TestRangeWithoutRecord(t *testing.T) {
 	dir := t.TempDir()
 	r := openIn(t, dir)
 	id, _ := startTest(t, r, proto.ClassRunc)
-	first := r.ids.of[id]
+	first := r.ids.base(id)
 	// as "chown 1000 /" inside does
 	if err := os.Chown(filepath.Join(r.disk.layerPath(id), "upper"), int(first)+1000, int(first)); err != nil {
 		t.Fatal(err)
@@ -127,174 +58,11 @@ func TestRangeWithoutRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := openIn(t, dir)
-	if got := next.ids.of[id]; got != first || next.ids.taken[first] != id {
+	if got := next.ids.base(id); got != first {
 		t.Errorf("it has the range from %d, had that from %d", got, first)
 	}
 	if err := next.Stop(t.Context(), id); err != nil || next.ids.has(id) {
 		t.Errorf("after its end: %t, %v", next.ids.has(id), err)
-	}
-}
-
-// TestRangeOfLayer: a range is learnt as it was handed out, whoever owns which part of the layer.
-func TestRangeOfLayer(t *testing.T) {
-	const first, base = 100_000, 100_000 + 3*idRange
-	for what, c := range map[string]struct {
-		owners map[string]int
-		want   uint32
-	}{
-		"as it was made":      {map[string]int{"upper": base, "work": base}, base},
-		"given away":          {map[string]int{"upper": base + 1000, "work": base}, base},
-		"the upper one alone": {map[string]int{"upper": base + idRange - 1}, base},
-		"the work one alone":  {map[string]int{"work": base}, base},
-		"half made":           {map[string]int{"upper": base, "work": 0}, base},
-		"root's":              {map[string]int{"upper": 0, "work": 0}, 0},
-		"of another time":     {map[string]int{"upper": first - 1, "work": first - 1}, 0},
-		"empty":               {nil, 0},
-	} {
-		r := &Runtime{disk: &disk{root: t.TempDir(), kind: PoolPlain}, ids: newIDPool(first)}
-		if err := os.MkdirAll(r.disk.layerPath("it"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for dir, owner := range c.owners {
-			path := filepath.Join(r.disk.layerPath("it"), dir)
-			if err := errors.Join(os.Mkdir(path, 0o755), os.Chown(path, owner, owner)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := r.learnOwners(); err != nil || r.ids.of["it"] != c.want {
-			t.Errorf("%s: learnt %d, %v, want %d", what, r.ids.of["it"], err, c.want)
-		}
-	}
-}
-
-// deepen makes a chain of directories below dir and calls in for the last of them.
-func deepen(t *testing.T, dir string, depth int, in func(at int) error) {
-	t.Helper()
-	d, err := openDir(unix.AT_FDCWD, dir)
-	for range depth {
-		if err == nil {
-			err = unix.Mkdirat(int(d.Fd()), "d", 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		above := d
-		d, err = openDir(int(above.Fd()), "d")
-		above.Close()
-	}
-	if err == nil {
-		defer d.Close()
-		err = in(int(d.Fd()))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// spareDescriptors leaves the process n descriptors more than it has, for the time of the test.
-func spareDescriptors(t *testing.T, n int) {
-	t.Helper()
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
-	highest := 0
-	for _, fd := range entries(t, "/proc/self/fd") {
-		if n, err := strconv.Atoi(fd); err == nil {
-			highest = max(highest, n)
-		}
-	}
-	low := unix.Rlimit{Cur: uint64(highest + n), Max: was.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) })
-}
-
-// TestRemoveTree: a tree of any depth and width goes with few descriptors, and what its links lead to stays.
-func TestRemoveTree(t *testing.T) {
-	dir := t.TempDir()
-	d := &disk{root: dir, kind: PoolPlain}
-	outside, tree := filepath.Join(dir, "outside"), filepath.Join(dir, "tree")
-	kept := filepath.Join(outside, "kept")
-	if err := errors.Join(os.Mkdir(outside, 0o755), os.WriteFile(kept, nil, 0o600), os.Mkdir(tree, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	fill := func(at int) error {
-		err := unix.Symlinkat(outside, at, "link")
-		for i := range 1100 { // more than are read at once
-			err = errors.Join(err, unix.Mknodat(at, fmt.Sprint("file ", i), unix.S_IFREG|0o600, 0))
-		}
-		for i := range 20 { // directories that hold something
-			name := fmt.Sprint("dir\n", i)
-			err = errors.Join(err, unix.Mkdirat(at, name, 0), unix.Mkdirat(at, name+"/.berth-removing-1", 0o755),
-				unix.Symlinkat(kept, at, name+"/link"))
-		}
-		return errors.Join(err, unix.Mknodat(at, "pipe", unix.S_IFIFO, 0))
-	}
-	for _, depth := range []int{0, openLevels, openLevels + 1, 2000} {
-		sub := filepath.Join(tree, fmt.Sprint(depth))
-		if err := os.Mkdir(sub, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		deepen(t, sub, depth, fill)
-	}
-	if err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link")), os.WriteFile(filepath.Join(dir, "file"), nil,
-		0o600)); err != nil {
-		t.Fatal(err)
-	}
-	spareDescriptors(t, 100)
-	for _, name := range []string{"tree", "link", "file", "nothing", "nothing/below"} {
-		path := filepath.Join(dir, name)
-		if err := d.remove(path); err != nil || exists(path) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if left := entries(t, dir); len(left) != 1 || !exists(kept) {
-		t.Errorf("left %v", left)
-	}
-}
-
-// TestRemoveTreeStopsAtMounts: what is mounted in a tree is not the tree's.
-func TestRemoveTreeStopsAtMounts(t *testing.T) {
-	for _, depth := range []int{0, openLevels + 10} {
-		tree, elsewhere := filepath.Join(t.TempDir(), "tree"), t.TempDir()
-		kept := filepath.Join(elsewhere, "kept")
-		if err := errors.Join(os.Mkdir(tree, 0o755), os.WriteFile(kept, nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		deepen(t, tree, depth, func(at int) error { return unix.Mkdirat(at, "mnt", 0o755) })
-		mnt := filepath.Join(tree, strings.Repeat("d/", depth), "mnt")
-		if err := unix.Mount(elsewhere, mnt, "", unix.MS_BIND, ""); err != nil {
-			t.Fatal(err)
-		}
-		if err := removeTree(tree); !errors.Is(err, unix.EBUSY) || !exists(kept) {
-			t.Errorf("removed with what is mounted there: %v", err)
-		}
-		if err := unix.Unmount(mnt, 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := removeTree(tree); err != nil || exists(tree) {
-			t.Errorf("afterwards: %v", err)
-		}
-	}
-}
-
-// TestRemoveNestedSubvolumes: a subvolume with others inside goes, too.
-func TestRemoveNestedSubvolumes(t *testing.T) {
-	d := newLoopPool(t)
-	path, err := d.makeWorkspace("ws", 1<<20)
-	if err == nil {
-		err = createSubvolume(filepath.Join(path, "inner"))
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(path, "inner", "file"), nil, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.removeWorkspace("ws"); err != nil || exists(path) {
-		t.Errorf("left: %v", err)
 	}
 }
 
@@ -345,7 +113,7 @@ func TestParallelStarts(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := len(r.ids.taken); n != 12 {
+	if n := r.ids.count(); n != 12 {
 		t.Errorf("%d ranges for 12 sandboxes", n)
 	}
 }

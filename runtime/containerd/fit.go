@@ -1,15 +1,10 @@
 package containerd
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
@@ -26,7 +21,7 @@ func (r *Runtime) fit(m *member, spec session.Spec) error {
 	if had.Limits == want.Limits {
 		return nil
 	}
-	if err := fitCgroups(m.name, newResources(had), newResources(want)); err != nil {
+	if err := fitCgroups(m.name, newResources(had.Class, had.Limits), newResources(want.Class, want.Limits)); err != nil {
 		return fmt.Errorf("limiting a warm container: %w", err)
 	}
 	if had.Limits.OpenFiles != want.Limits.OpenFiles {
@@ -63,60 +58,4 @@ func resize(had, want proto.Limits) error {
 		}
 	}
 	return nil
-}
-
-// A setting is a file of a cgroup with what is to be in it. It is in the directory of its controller (v1) or of the
-// sandbox (v2).
-type setting struct{ controller, v1, v1Value, v2, v2Value string }
-
-// settings are what res sets, in the order in which limits can grow.
-func settings(res *specs.LinuxResources) []setting {
-	num := func(n int64) string { return strconv.FormatInt(n, 10) }
-	quota, period := num(*res.CPU.Quota), strconv.FormatUint(*res.CPU.Period, 10)
-	memory, pids := num(*res.Memory.Limit), num(*res.Pids.Limit)
-	return []setting{
-		{"cpu", "cpu.cfs_quota_us", quota, "cpu.max", quota + " " + period},
-		// on v2 swap is counted apart, and stays at none
-		{"memory", "memory.memsw.limit_in_bytes", num(*res.Memory.Swap), "", ""},
-		{"memory", "memory.limit_in_bytes", memory, "memory.max", memory},
-		{"pids", "pids.max", pids, "pids.max", pids},
-	}
-}
-
-// fitCgroups writes what of the settings is another one now. On v1 memory must never exceed memory with swap, on
-// the way neither, so what shrinks is written the other way round.
-func fitCgroups(name string, had, want *specs.LinuxResources) error {
-	now, then := settings(want), settings(had)
-	if *want.Memory.Limit < *had.Memory.Limit {
-		now[1], now[2], then[1], then[2] = now[2], now[1], then[2], then[1]
-	}
-	for i, s := range now {
-		if s == then[i] {
-			continue
-		}
-		if err := s.write(name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s setting) write(name string) error {
-	file, value := s.v1, s.v1Value
-	dir, v2 := cgroupOf(name, s.controller)
-	if v2 {
-		if file, value = s.v2, s.v2Value; file == "" {
-			return nil
-		}
-	}
-	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
-	if errors.Is(err, os.ErrNotExist) && s.v2 == "" { // a kernel that does not count swap
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = f.WriteString(value)
-	return err
 }

@@ -13,6 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// haltTimeout bounds how long the processes of a sandbox may take to stand still. A process in the middle of a
+// call to the kernel that cannot be interrupted, such as one that waits for a disk, holds that up.
+const haltTimeout = 5 * time.Second
+
 // errNoFreezer is why a sandbox cannot be paused.
 var errNoFreezer = errors.New("the host has no cgroup freezer")
 
@@ -39,7 +43,7 @@ func findFreezer(sandbox string) (freezer, error) {
 
 // ended reports whether no process is left in it. A cgroup that is removed meanwhile has no files, or ones that say
 // ENODEV.
-func (f freezer) ended(context.Context) (bool, error) {
+func (f freezer) Ended(context.Context) (bool, error) {
 	list, err := os.ReadFile(filepath.Join(f.dir, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
 		return true, nil
@@ -47,7 +51,7 @@ func (f freezer) ended(context.Context) (bool, error) {
 	return err == nil && len(bytes.TrimSpace(list)) == 0, err
 }
 
-func (f freezer) halted(context.Context) bool {
+func (f freezer) Paused(context.Context) bool {
 	if f.v2 {
 		return f.says("cgroup.freeze", "1")
 	}
@@ -64,7 +68,7 @@ func (f freezer) write(file, word string) error {
 }
 
 // release takes effect when it returns.
-func (f freezer) release(context.Context) error {
+func (f freezer) Resume(context.Context) error {
 	if f.v2 {
 		return f.write("cgroup.freeze", "0")
 	}
@@ -72,7 +76,7 @@ func (f freezer) release(context.Context) error {
 }
 
 // halt returns once everything stands still.
-func (f freezer) halt(ctx context.Context) error {
+func (f freezer) Pause(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, haltTimeout)
 	defer cancel()
 	if f.v2 {
@@ -85,7 +89,7 @@ func (f freezer) halt(ctx context.Context) error {
 		if still, err := f.hold(ctx, long); still || err != nil {
 			return err
 		}
-		if err := f.release(ctx); err != nil {
+		if err := f.Resume(ctx); err != nil {
 			return err
 		}
 		if err := sleep(ctx, long/10); err != nil {

@@ -101,13 +101,13 @@ func (gs *gauges) dropLocked(sandbox string) {
 }
 
 // openGauge opens what there is about a sandbox over a workspace.
-func (r *Runtime) openGauge(sandbox, workspace string) *gauge {
+func openGauge(d *disk, sandbox, workspace string) *gauge {
 	return &gauge{
 		workspace: workspace,
 		oom:       openTally(sandbox, "oom_kill", "memory/%s/memory.oom_control", "%s/memory.events"),
 		forks:     openTally(sandbox, "max", "pids/%s/pids.events", "%s/pids.events"),
-		work:      r.disk.quotaOf(r.disk.workspacePath(workspace)),
-		layer:     r.disk.quotaOf(r.disk.layerPath(sandbox)),
+		work:      quotaOf(d, d.workspacePath(workspace)),
+		layer:     quotaOf(d, d.layerPath(sandbox)),
 	}
 }
 
@@ -120,7 +120,7 @@ type tally struct {
 // openTally opens the first of the files that has the line.
 func openTally(sandbox, key string, files ...string) *tally {
 	for _, file := range files {
-		p := openPage(filepath.Join(cgroupRoot, fmt.Sprintf(file, namespace+"/"+sandbox)))
+		p := openPage(filepath.Join(cgroupRoot, fmt.Sprintf(file, groupParent+"/"+sandbox)))
 		if _, ok := tallyIn(p.read(), key); ok {
 			return &tally{p, key}
 		}
@@ -130,7 +130,7 @@ func openTally(sandbox, key string, files ...string) *tally {
 }
 
 // quotaOf opens the files of the subvolume path's qgroup.
-func (d *disk) quotaOf(path string) *quotaGauge {
+func quotaOf(d *disk, path string) *quotaGauge {
 	if !d.quota {
 		return &quotaGauge{none: true}
 	}
@@ -275,11 +275,15 @@ func (p *page) close() {
 	}
 }
 
-// openAgain is unix.Open, again if a signal interrupts it.
-func openAgain(path string, flags int) (fd int, err error) {
-	fd, err = unix.Open(path, flags, 0)
-	for err == unix.EINTR {
-		fd, err = unix.Open(path, flags, 0)
+// tallyIn finds the number on the line "key N".
+func tallyIn(content []byte, key string) (int64, bool) {
+	for len(content) > 0 {
+		line, rest, _ := bytes.Cut(content, []byte("\n"))
+		if k, v, ok := bytes.Cut(line, []byte(" ")); ok && string(k) == key {
+			n, err := strconv.ParseInt(string(bytes.TrimSpace(v)), 10, 64)
+			return n, err == nil
+		}
+		content = rest
 	}
-	return fd, err
+	return 0, false
 }

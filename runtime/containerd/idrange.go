@@ -1,9 +1,19 @@
 package containerd
 
 import (
+	"fmt"
 	"sync"
 
 	"berth/proto"
+)
+
+const (
+	idRange = 1 << 16 // UIDs and GIDs of one sandbox
+
+	// defaultFirstID starts the 4,096 ranges below 1<<31 that neither login.defs, subuid nor
+	// systemd's nspawn hand out.
+	defaultFirstID = 0x70000000
+	idRanges       = 4096
 )
 
 // An idPool hands each sandbox 65,536 host UIDs and GIDs that no other sandbox has, so
@@ -71,4 +81,33 @@ func (p *idPool) has(id string) bool {
 	defer p.mu.Unlock()
 	_, ok := p.of[id]
 	return ok
+}
+
+// learnOwners reads the UID ranges of sandboxes without a record, by whose their layers are: they go on although
+// containerd's database is lost.
+func (d *disk) learnOwners(ids *idPool) error {
+	layers, err := d.layers()
+	if err != nil {
+		return fmt.Errorf("reading the layers there are: %w", err)
+	}
+	for _, name := range layers {
+		if base, ok := ids.baseOf(d.ownerOf(name)); ok && !ids.has(name) {
+			ids.learn(name, base)
+		}
+	}
+	return nil
+}
+
+// base is the first ID of the range of a sandbox; 0 if it has none.
+func (p *idPool) base(id string) uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.of[id]
+}
+
+// count is how many sandboxes have a range.
+func (p *idPool) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.taken)
 }

@@ -27,9 +27,7 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 		"goroutine": runtime.NumGoroutine(),
 	}
 	// A pool may be at work meanwhile.
-	r.ids.mu.Lock()
-	h["ranges"] = len(r.ids.taken)
-	r.ids.mu.Unlock()
+	h["ranges"] = r.ids.count()
 	r.locks.mu.Lock()
 	h["locks"] = len(r.locks.locks)
 	r.locks.mu.Unlock()

@@ -12,18 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
-	"berth/session"
 )
 
 // What limits become for the kernel. The request's numbers come in here and nowhere else in the spec but the
 // sizes of the file systems in memory, and the disk's, which are disk.go's.
-
-// Limits that nobody asks for. The kernel counts these two for each user namespace and again for the user who made
-// it, who is the same for all sandboxes, and gives that user the host's default. So one sandbox gets a part of it.
-const (
-	queuedSignals = 1024
-	messageQueues = 160 << 10 // bytes; a POSIX queue takes 82 KB unless told otherwise
-)
 
 // lockedMemory is what the daemon was started with. A package that it uses raises its own: see sandboxCgroups.
 var lockedMemory = hardLimit(unix.RLIMIT_MEMLOCK)
@@ -63,35 +55,6 @@ func inheritProcessors() error {
 	return setting{"cpuset", "cgroup.clone_children", "1", "", ""}.write("")
 }
 
-// rlimits bound what a single process takes. They stay within the daemon's own hard limits: raising those
-// takes a capability that not every machine gives.
-func rlimits(s session.Spec) []specs.POSIXRlimit {
-	list := []specs.POSIXRlimit{
-		rlimit("RLIMIT_NOFILE", uint64(s.Limits.OpenFiles)),
-		rlimit("RLIMIT_CORE", 0),
-		rlimit("RLIMIT_SIGPENDING", queuedSignals),
-		rlimit("RLIMIT_MSGQUEUE", messageQueues),
-	}
-	if s.Class == proto.ClassRunc {
-		list = append(list, rlimit("RLIMIT_MEMLOCK", lockedMemory))
-	}
-	if s.Class == proto.ClassGVisor {
-		list = append(list, rlimit("RLIMIT_NPROC", uint64(s.Limits.PIDs)))
-	}
-	return list
-}
-
-// rlimitNumbers are the kernel's for the limits that we set. Package unix lacks two of them.
-var rlimitNumbers = map[string]int{
-	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NPROC": unix.RLIMIT_NPROC,
-	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12,
-}
-
-func rlimit(name string, want uint64) specs.POSIXRlimit {
-	want = min(want, hardLimit(rlimitNumbers[name]))
-	return specs.POSIXRlimit{Type: name, Soft: want, Hard: want}
-}
-
 // hardLimit is the daemon's own, which it hands on.
 func hardLimit(kind int) uint64 {
 	var l unix.Rlimit
@@ -106,12 +69,12 @@ func hardLimit(kind int) uint64 {
 const cpuPeriod = 100_000
 
 // newResources bounds the sandbox as a whole. Devices: none but the harmless ones every runtime adds.
-func newResources(s session.Spec) *specs.LinuxResources {
+func newResources(class proto.RuntimeClass, l proto.Limits) *specs.LinuxResources {
 	period := uint64(cpuPeriod)
-	quota := max(int64(s.Limits.CPUs*float64(period)), 1000)
+	quota := max(int64(l.CPUs*float64(period)), 1000)
 	shares := uint64(cpuShares)
 	// swap counts memory too: equal means none
-	memory, swap, pids := s.Limits.MemoryBytes, s.Limits.MemoryBytes, hostPIDs(s)
+	memory, swap, pids := l.MemoryBytes, l.MemoryBytes, hostPIDs(class, l)
 	return &specs.LinuxResources{
 		CPU:     &specs.LinuxCPU{Period: &period, Quota: &quota, Shares: &shares},
 		Memory:  &specs.LinuxMemory{Limit: &memory, Swap: &swap},
@@ -124,9 +87,9 @@ func newResources(s session.Spec) *specs.LinuxResources {
 // bit more for each of the sandbox's, and it ends when it gets none. There the limit that was asked for is gVisor's to
 // keep: RLIMIT_NPROC, for each user inside. Commands run as two users, so there is room for both; whoever takes more
 // users to get more ends with the whole sandbox.
-func hostPIDs(s session.Spec) int64 {
-	if s.Class == proto.ClassGVisor {
-		return 6*s.Limits.PIDs + 128
+func hostPIDs(class proto.RuntimeClass, l proto.Limits) int64 {
+	if class == proto.ClassGVisor {
+		return 6*l.PIDs + 128
 	}
-	return s.Limits.PIDs
+	return l.PIDs
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -17,16 +16,12 @@ import (
 
 var _ session.Pauser = (*Runtime)(nil)
 
-// haltTimeout bounds how long the processes of a sandbox may take to stand still. A process in the middle of a
-// call to the kernel that cannot be interrupted, such as one that waits for a disk, holds that up.
-const haltTimeout = 5 * time.Second
-
 // A halter has the processes of one sandbox stand still and go on: a freezer, or a sentry.
 type halter interface {
-	halt(context.Context) error    // returns once they stand still; after an error some may
-	release(context.Context) error // has them go on; one that goes on does so still
-	halted(context.Context) bool
-	ended(context.Context) (bool, error) // there are none
+	Pause(context.Context) error  // returns once they stand still; after an error some may
+	Resume(context.Context) error // has them go on; one that goes on does so still
+	Paused(context.Context) bool
+	Ended(context.Context) (bool, error) // there are none
 }
 
 // Pause has every process of sandbox id stand still. See session.Pauser.
@@ -36,12 +31,12 @@ func (r *Runtime) Pause(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
-	if h.halted(ctx) {
+	if h.Paused(ctx) {
 		return nil
 	}
-	if err := h.halt(ctx); err != nil {
+	if err := h.Pause(ctx); err != nil {
 		all := context.WithoutCancel(ctx)
-		return r.fail(all, "pause", id, errors.Join(err, h.release(all))) // half of it would be neither
+		return r.fail(all, "pause", id, errors.Join(err, h.Resume(all))) // half of it would be neither
 	}
 	return nil
 }
@@ -53,7 +48,7 @@ func (r *Runtime) Resume(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
-	if err := h.release(ctx); err != nil {
+	if err := h.Resume(ctx); err != nil {
 		return r.fail(ctx, "resume", id, err)
 	}
 	return nil
@@ -67,7 +62,7 @@ func (r *Runtime) Paused(id string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), haltTimeout)
 	defer cancel()
 	h, err := r.halter(ctx, r.claims.sandbox(id))
-	return err == nil && h.halted(ctx)
+	return err == nil && h.Paused(ctx)
 }
 
 // lockHalter finds that of a sandbox that is there, and keeps others from starting or stopping it meanwhile.
@@ -83,7 +78,7 @@ func (r *Runtime) lockHalter(ctx context.Context, op, id string) (unlock func(),
 	h, err = r.halter(ctx, r.claims.sandbox(id))
 	ended := false
 	if err == nil {
-		ended, err = h.ended(ctx)
+		ended, err = h.Ended(ctx)
 	}
 	switch {
 	case errors.Is(err, errNoFreezer):
@@ -118,10 +113,10 @@ func (r *Runtime) halter(ctx context.Context, sandbox string) (halter, error) {
 // that gVisor has halted.
 func (r *Runtime) releaseToEnd(ctx context.Context, sandbox string) {
 	h, err := r.halter(ctx, sandbox)
-	if err != nil || !h.halted(ctx) {
+	if err != nil || !h.Paused(ctx) {
 		return
 	}
-	if err := h.release(ctx); err != nil {
+	if err := h.Resume(ctx); err != nil {
 		r.log.Warn("a paused sandbox that is to end does not go on", "sandbox", sandbox, "err", err)
 	}
 }

@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,6 +30,9 @@ const (
 // poolFlags: the pool holds nothing that may act as a device or raise privileges on the
 // host.
 const poolFlags = unix.MS_NOATIME | unix.MS_NOSUID | unix.MS_NODEV
+
+// maxPool is the most that a pool gets whose size is not given.
+const maxPool = 64 << 30
 
 // minPool is below what btrfs can work with once its own structures are counted.
 const minPool = 256 << 20
@@ -97,33 +99,19 @@ func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {
 // records has failed, and the kernel lets it be read-only until the last of them is gone.
 var errPoolHeld = errors.New("a write of its own records has failed")
 
-// poolRelease is how long the kernel may take to let go of the pool's file when the last sandbox is gone.
+// poolRelease is how long the kernel may take to release the pool's file after the last sandbox has ended.
 const poolRelease = 10 * time.Second
 
-// reopenPool is openPool for one that errPoolHeld was said of: it ends the sandboxes, which can write nothing.
-func (r *Runtime) reopenPool(ctx context.Context) (*disk, error) {
-	running, err := r.cfg.listBundles()
-	if err != nil {
-		return nil, err
-	}
-	r.log.Error("the disk below the containers' files has failed to write; they are opened anew, as of half a "+
-		"minute before, and what still runs on them is ended",
-		"file", poolFile(r.cfg.Dir), "containers", len(running))
-	for _, id := range running {
-		if f, err := findFreezer(id); err == nil { // what is frozen does not die
-			_ = f.release(ctx)
-		}
-		if err := r.killRuntimes(ctx, id); err != nil {
-			return nil, err
-		}
-	}
-	for end := time.Now().Add(poolRelease); ; time.Sleep(20 * time.Millisecond) { // the kernel tells nobody
-		loop, err := findLoop(poolFile(r.cfg.Dir))
+// reopenPool waits until no process has the pool mounted and opens it. The caller has ended the sandboxes of a pool
+// that openPool returned errPoolHeld for.
+func reopenPool(dir string, size int64, log *slog.Logger) (*disk, error) {
+	for end := time.Now().Add(poolRelease); ; time.Sleep(20 * time.Millisecond) { // the kernel sends no event
+		loop, err := findLoop(poolFile(dir))
 		if err != nil {
 			return nil, err
 		}
-		if loop == nil || time.Now().After(end) { // if it is there yet, openPool says so
-			return openPool(r.cfg.Dir, r.cfg.PoolBytes, r.log)
+		if loop == nil || time.Now().After(end) { // if it still exists, openPool returns the error
+			return openPool(dir, size, log)
 		}
 		loop.Close()
 	}

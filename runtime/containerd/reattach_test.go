@@ -120,8 +120,8 @@ func TestKilledDaemon(t *testing.T) {
 			t.Errorf("the new daemon does not see the file: %v", err)
 		}
 	}
-	if len(r.ids.taken) != len(made) {
-		t.Errorf("%d ranges learnt from %d sandboxes", len(r.ids.taken), len(made))
+	if r.ids.count() != len(made) {
+		t.Errorf("%d ranges learnt from %d sandboxes", r.ids.count(), len(made))
 	}
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		if id, err := tryStart(t, r, class); err != nil {

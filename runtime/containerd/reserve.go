@@ -5,8 +5,6 @@ import (
 	"io"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"berth/proto"
 )
 
@@ -69,11 +67,4 @@ func reserveOf(dir string) int64 {
 		return mostReserve
 	}
 	return min(mostReserve, size/20)
-}
-
-// diskSpace is of the file system that dir is on, in bytes.
-func diskSpace(dir string) (free, size int64, err error) {
-	var st unix.Statfs_t
-	err = unix.Statfs(dir, &st)
-	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, err
 }

@@ -87,7 +87,7 @@ func makeCgroups(spec *specs.Spec) (*sandboxCgroups, error) {
 	found := &places{parents: map[string]string{}}
 	for controller, dir := range g.manager.GetPaths() {
 		found.parents[controller] = filepath.Dir(dir)
-		if exists(filepath.Join(dir, "tasks")) {
+		if isFile(filepath.Join(dir, "tasks")) {
 			found.v1 = append(found.v1, filepath.Dir(dir))
 		} else {
 			found.v2 = filepath.Dir(dir)
@@ -172,3 +172,8 @@ func (g *sandboxCgroups) limit() error {
 // firstLimits are set while no others are: the package finds out then what the kernel calls a file, and notes that
 // for all.
 var firstLimits sync.Once
+
+func isFile(path string) bool {
+	st, err := os.Lstat(path)
+	return err == nil && st.Mode().IsRegular()
+}

@@ -85,7 +85,9 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	}
 	r.disk, err = openPool(cfg.Dir, cfg.PoolBytes, r.log)
 	if errors.Is(err, errPoolHeld) {
-		r.disk, err = r.reopenPool(ctx)
+		if err = r.endHeld(ctx); err == nil {
+			r.disk, err = reopenPool(cfg.Dir, cfg.PoolBytes, r.log)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the disk pool: %w", err)
@@ -117,6 +119,25 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 		r.log.Warn("removing guests of earlier builds", "err", err)
 	}
 	return r, nil
+}
+
+// endHeld ends the sandboxes that keep a pool mounted to which the kernel no longer writes.
+func (r *Runtime) endHeld(ctx context.Context) error {
+	running, err := r.cfg.listBundles()
+	if err != nil {
+		return err
+	}
+	r.log.Error("the disk below the containers' files has failed to write; the pool is opened again as it was up to "+
+		"30 seconds ago, and containers that still run on it are ended", "containers", len(running))
+	for _, id := range running {
+		if f, err := findFreezer(id); err == nil { // a frozen process does not die
+			_ = f.Resume(ctx)
+		}
+		if err := r.killRuntimes(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close leaves all sandboxes of sessions running, for the next daemon to find, and removes those that no session has.
@@ -189,22 +210,7 @@ func (r *Runtime) learn(ctx context.Context) error {
 		r.roster.add(rec.ID, rec.Labels[labelWorkspace])
 		r.learnMember(rec)
 	}
-	return r.learnOwners()
-}
-
-// learnOwners reads the UID ranges of sandboxes without a record, by whose their layers are: they go on although
-// containerd's database is lost.
-func (r *Runtime) learnOwners() error {
-	layers, err := r.disk.layers()
-	if err != nil {
-		return fmt.Errorf("reading the layers there are: %w", err)
-	}
-	for _, name := range layers {
-		if base, ok := r.ids.baseOf(r.disk.ownerOf(name)); ok && !r.ids.has(name) {
-			r.ids.learn(name, base)
-		}
-	}
-	return nil
+	return r.disk.learnOwners(r.ids)
 }
 
 // ns is ctx as containerd wants it.

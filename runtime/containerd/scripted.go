@@ -105,7 +105,7 @@ func (r *Runtime) prepareScript(b blueprint) *prepared {
 	p.making.Go(func() (err error) {
 		spec := plainSpec(b)
 		if p.groups, err = makeCgroups(spec); err == nil {
-			p.script, err = setup(spec, p.groups.v1, rlimits(b.session), filter)
+			p.script, err = setup(spec, p.groups.v1, rlimits(b.session.Class, b.session.Limits), filter)
 		}
 		return err
 	})

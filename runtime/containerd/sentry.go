@@ -28,11 +28,11 @@ func (r *Runtime) sentry(ctx context.Context, sandbox string) (sentry, error) {
 // errSlow is what is asked of a shim and takes too long. It comes about all the same.
 var errSlow = errors.New("the sandbox has not answered yet")
 
-func (y sentry) halt(ctx context.Context) error { return y.ask(ctx, y.task.Pause) }
+func (y sentry) Pause(ctx context.Context) error { return y.ask(ctx, y.task.Pause) }
 
-func (y sentry) release(ctx context.Context) error {
+func (y sentry) Resume(ctx context.Context) error {
 	return y.ask(ctx, func(ctx context.Context) error {
-		if !y.halted(ctx) {
+		if !y.Paused(ctx) {
 			return nil
 		}
 		return y.task.Resume(ctx)
@@ -53,12 +53,12 @@ func (y sentry) ask(ctx context.Context, do func(context.Context) error) error {
 }
 
 // halted is true from the moment that it was asked to.
-func (y sentry) halted(ctx context.Context) bool {
+func (y sentry) Paused(ctx context.Context) bool {
 	status, err := y.task.Status(y.ns(ctx))
 	return err == nil && (status.Status == client.Paused || status.Status == client.Pausing)
 }
 
-func (y sentry) ended(ctx context.Context) (bool, error) {
+func (y sentry) Ended(ctx context.Context) (bool, error) {
 	status, err := y.task.Status(y.ns(ctx))
 	switch {
 	case errdefs.IsUnavailable(err): // as for sentry

@@ -87,11 +87,11 @@ func plainSpec(b blueprint) *specs.Spec {
 		Process:  newProcess(b),
 		Mounts:   kernelMounts(b.session.Limits),
 		Linux: &specs.Linux{
-			CgroupsPath:   path.Join("/", namespace, b.id),
+			CgroupsPath:   path.Join("/", groupParent, b.id),
 			Namespaces:    ownNamespaces(b.userNamespace),
 			UIDMappings:   ids,
 			GIDMappings:   ids,
-			Resources:     newResources(b.session),
+			Resources:     newResources(b.session.Class, b.session.Limits),
 			MaskedPaths:   slices.Clone(maskedPaths),
 			ReadonlyPaths: slices.Clone(readonlyPaths),
 		},
@@ -102,7 +102,7 @@ func newProcess(b blueprint) *specs.Process {
 	// More likely to be killed than anything of the host. Less needs CAP_SYS_RESOURCE.
 	oom := 500
 	caps := slices.Clone(capabilities)
-	limits := rlimits(b.session)
+	limits := rlimits(b.session.Class, b.session.Limits)
 	if b.userNamespace != "" {
 		limits = nil // setLimits does it
 	}

@@ -12,23 +12,20 @@ import (
 
 // TestRemovedIsFreed: what was removed is freed soon, and not with the file system's own next commit.
 func TestRemovedIsFreed(t *testing.T) {
-	r := openTest(t)
-	if !r.disk.quota {
-		t.Fatal("no disk limits on this machine")
-	}
+	d := newLoopPool(t)
 	for range 20 {
-		id := newID(proto.ContainerPrefix)
-		if _, _, err := r.disk.makeLayer(id, 0, 32<<20); err != nil {
+		id := randomID(proto.ContainerPrefix)
+		if _, _, err := d.makeLayer(id, 0, 32<<20); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.disk.removeLayer(id); err != nil {
+		if err := d.removeLayer(id); err != nil {
 			t.Fatal(err)
 		}
 	}
 	left := func() int {
-		r.disk.tidy.mu.Lock()
-		defer r.disk.tidy.mu.Unlock()
-		return len(r.disk.tidy.dropped)
+		d.tidy.mu.Lock()
+		defer d.tidy.mu.Unlock()
+		return len(d.tidy.dropped)
 	}
 	began := time.Now()
 	for left() > 0 && time.Since(began) < 25*time.Second { // the file system's own commit comes after 30 s
@@ -42,7 +39,7 @@ func TestRemovedIsFreed(t *testing.T) {
 // newLoopPool opens a pool in a file of its own.
 func newLoopPool(t *testing.T) *disk {
 	t.Helper()
-	d, err := openPool(t.TempDir(), 1<<30, testConfig("").Log)
+	d, err := openPool(t.TempDir(), 1<<30, testLog)
 	if err != nil {
 		t.Fatal(err)
 	}

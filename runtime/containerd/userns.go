@@ -135,7 +135,7 @@ func setLimitsAs(b blueprint, pid int) error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(b.firstID), ^uintptr(0)); errno != 0 {
 		return errno
 	}
-	for _, l := range rlimits(b.session) {
+	for _, l := range rlimits(b.session.Class, b.session.Limits) {
 		if err := unix.Prlimit(pid, rlimitNumbers[l.Type], &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
 			return fmt.Errorf("%s: %w", l.Type, err)
 		}

@@ -301,7 +301,7 @@ func TestWarmLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil || st.Uid != sessionUser || st.Gid != sessionUser {
+	if err := unix.Stat(path, &st); err != nil || st.Uid != 1000 || st.Gid != 1000 {
 		t.Errorf("it belongs to %d:%d, %v", st.Uid, st.Gid, err)
 	}
 	if err := r.disk.removeWorkspace(id); err != nil {
@@ -331,7 +331,7 @@ func TestWarmBrokenClaim(t *testing.T) {
 	for _, m := range r.warm.shelves[testImage(t, r)].ready {
 		names = append(names, m.name)
 		// so that it cannot be written down
-		if err := os.Mkdir(filepath.Join(r.disk.layerPath(m.name), claimLink), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(r.disk.layerPath(m.name), "claim"), 0o700); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,0 +1,167 @@
+package containerd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// punch takes all blocks of the pool's file that hold zeros only, as copying the file with holes does. root is where
+// the pool is mounted. It is frozen meanwhile, or what it writes while a block is read would be lost too.
+func punch(t *testing.T, root, file string) {
+	t.Helper()
+	const freeze, thaw = 0xc0045877, 0xc0045878 // FIFREEZE and FITHAW of linux/fs.h
+	dir, err := os.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	img, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer img.Close()
+	if err := unix.IoctlSetInt(int(dir.Fd()), freeze, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.IoctlSetInt(int(dir.Fd()), thaw, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	const page = 4 << 10
+	zero, got := make([]byte, page), make([]byte, page)
+	for end := int64(0); ; {
+		at, err := unix.Seek(int(img.Fd()), end, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return
+		}
+		if err == nil {
+			end, err = unix.Seek(int(img.Fd()), at, unix.SEEK_HOLE)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ; at < end; at += page {
+			_, err := img.ReadAt(got, at)
+			if err == nil && bytes.Equal(got, zero) {
+				err = unix.Fallocate(int(img.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, page)
+			}
+			if err != nil && !errors.Is(err, io.EOF) {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// isReadOnly reports whether the file system of path can no longer be written.
+func isReadOnly(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Flags&unix.ST_RDONLY != 0
+}
+
+// A logWatch notes whether the log said something.
+type logWatch struct {
+	text string
+	said atomic.Bool
+}
+
+func (w *logWatch) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(w.text)) {
+		w.said.Store(true)
+	}
+	return os.Stderr.Write(b)
+}
+
+// TestEndedPoolIsReopened: a pool that turned read-only under running sandboxes is of use again from the next start
+// on, with what was written before.
+func TestEndedPoolIsReopened(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1000m"); err != nil {
+		t.Fatalf("this test mounts a tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := testConfig(dir)
+	seen := &logWatch{text: "read-only"}
+	cfg.PoolBytes, cfg.Log = 512<<20, slog.New(slog.NewTextHandler(seen, nil))
+	r, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, spec := startTest(t, r, proto.ClassRunc)
+	if got := ask(t, r, id, guestRequest{Op: "write", Path: "/workspace/kept", Size: 1 << 20}); got.Err != "" {
+		t.Fatal(got.Err)
+	}
+	root, file := filepath.Join(dir, "pool"), filepath.Join(dir, "pool.img")
+	sync := func() {
+		if d, err := os.Open(root); err == nil {
+			_ = unix.Syncfs(int(d.Fd()))
+			d.Close()
+		}
+	}
+	sync()
+	punch(t, root, file)
+	others, err := os.Create(filepath.Join(dir, "others"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer others.Close()
+	for err == nil { // fills the disk
+		_, err = others.Write(make([]byte, 64<<10))
+	}
+	for n := 0; n < 100 && !isReadOnly(root); n++ {
+		_ = os.Mkdir(filepath.Join(r.disk.workspacePath(spec.Workspace), fmt.Sprint("dir", n)), 0o700)
+		sync()
+	}
+	if !isReadOnly(root) {
+		t.Fatal("the pool still lives")
+	}
+	for end := time.Now().Add(10 * time.Second); !seen.said.Load(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the log does not say so")
+		}
+	}
+	if err := r.Pause(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := openPool(dir, 0, cfg.Log); !errors.Is(err, errPoolHeld) || !strings.Contains(err.Error(), file) {
+		t.Errorf("opening it under the sandbox: %v", err)
+	}
+	if err := os.Remove(others.Name()); err != nil {
+		t.Error(err)
+	}
+	others.Close()
+
+	r = openWith(t, cfg)
+	if isReadOnly(root) {
+		t.Error("the pool is read-only yet")
+	}
+	if err := r.Start(t.Context(), id, spec); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, r, id, guestRequest{Op: "read", Path: "/workspace/kept"}); len(got.Text) == 0 || got.Err != "" {
+		t.Errorf("its file is gone: %s", got.Err)
+	}
+	if got := ask(t, r, id, guestRequest{Op: "write", Path: "/workspace/new", Size: 1 << 20}); got.Err != "" {
+		t.Errorf("it cannot write: %s", got.Err)
+	}
+}

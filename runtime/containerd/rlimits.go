@@ -1,0 +1,44 @@
+package containerd
+
+import (
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// Limits that nobody asks for. The kernel counts these two for each user namespace and again for the user who made
+// it, who is the same for all sandboxes, and gives that user the host's default. So one sandbox gets a part of it.
+const (
+	queuedSignals = 1024
+	messageQueues = 160 << 10 // bytes; a POSIX queue takes 82 KB unless told otherwise
+)
+
+// rlimits bound what a single process takes. They stay within the daemon's own hard limits: raising those
+// takes a capability that not every machine gives.
+func rlimits(class proto.RuntimeClass, l proto.Limits) []specs.POSIXRlimit {
+	list := []specs.POSIXRlimit{
+		rlimit("RLIMIT_NOFILE", uint64(l.OpenFiles)),
+		rlimit("RLIMIT_CORE", 0),
+		rlimit("RLIMIT_SIGPENDING", queuedSignals),
+		rlimit("RLIMIT_MSGQUEUE", messageQueues),
+	}
+	if class == proto.ClassRunc {
+		list = append(list, rlimit("RLIMIT_MEMLOCK", lockedMemory))
+	}
+	if class == proto.ClassGVisor {
+		list = append(list, rlimit("RLIMIT_NPROC", uint64(l.PIDs)))
+	}
+	return list
+}
+
+// rlimitNumbers are the kernel's for the limits that we set. Package unix lacks two of them.
+var rlimitNumbers = map[string]int{
+	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NPROC": unix.RLIMIT_NPROC,
+	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12,
+}
+
+func rlimit(name string, want uint64) specs.POSIXRlimit {
+	want = min(want, hardLimit(rlimitNumbers[name]))
+	return specs.POSIXRlimit{Type: name, Soft: want, Hard: want}
+}
