@@ -8,6 +8,7 @@ import (
 	"berth/cli"
 	"berth/proto"
 	"berth/runtime/containerd"
+	"berth/runtime/mountns"
 )
 
 // examineHost is `berth doctor`'s look at this machine, with the eyes of the runtime that `berth serve` would open.
@@ -15,7 +16,7 @@ func examineHost(ctx context.Context, o cli.DoctorOptions, report func(cli.Findi
 	// A trial makes mounts and containers, which takes root; without it the facts alone are looked at.
 	try := !o.Quick && os.Geteuid() == 0
 	if try {
-		if err := containerd.PrivateMounts(); err != nil { // starts this program again, so it comes before all else
+		if err := mountns.Private(); err != nil { // starts this program again, so it comes before all else
 			report(cli.Finding{Name: "mount namespaces", Grade: cli.GradeFail, Found: err.Error(),
 				Why: "the daemon keeps its mounts in a namespace of its own", Fix: "run it as root, outside of " +
 					"other containers"})

@@ -11,15 +11,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"berth/cli"
 	"berth/daemon"
 	"berth/daemon/gosched"
 	"berth/proto"
-	"berth/runtime/containerd"
+	"berth/runtime/diskpool"
+	"berth/runtime/mountns"
 	"berth/session"
-
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // serveCommand is `berth serve`. Its flags are the operator's whole configuration: there is no file and no
@@ -179,7 +180,7 @@ func bounds(flags *pflag.FlagSet, cfg daemon.Config) error {
 		f := flags.Lookup(flagOf[e.Item])
 		return fmt.Errorf("--%s %s %s", f.Name, f.Value, e.Message)
 	}
-	if err := containerd.CheckPoolBytes(cfg.PoolBytes); err != nil {
+	if err := diskpool.CheckBytes(cfg.PoolBytes); err != nil {
 		return fmt.Errorf("--pool-bytes: %w", err)
 	}
 	return nil
@@ -206,7 +207,7 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	// a stricter one, as hardened services have, would shut containers' roots out of their own root file systems
 	syscall.Umask(0o022)
 	if cfg.Address == "" { // a running containerd could not see our mounts
-		if err := containerd.PrivateMounts(); err != nil {
+		if err := mountns.Private(); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/runtime/mountns"
 	"berth/session"
 )
 
@@ -56,17 +57,17 @@ func (r *Runtime) Introduce(id string) *session.Acquaintance {
 
 // moveIn attaches the workspace, which it makes if it is missing, and gives the file systems in memory their sizes.
 func (r *Runtime) moveIn(m *member, spec session.Spec) error {
-	path, err := r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
+	path, err := r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
 	if err != nil {
 		return err
 	}
-	tree, err := detach(path, 0, m.users)
+	tree, err := mountns.Detach(path, 0, m.users)
 	if err != nil {
 		return fmt.Errorf("taking the workspace: %w", err)
 	}
 	defer unix.Close(tree)
-	return visit(m.mounts, func() error {
-		if err := attach(tree, insideWorkspace); err != nil {
+	return mountns.Visit(m.mounts, func() error {
+		if err := mountns.Attach(tree, insideWorkspace); err != nil {
 			return fmt.Errorf("attaching the workspace: %w", err)
 		}
 		return resize(m.limits, spec.Limits)

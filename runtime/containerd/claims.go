@@ -96,7 +96,7 @@ func (c *claims) close() {
 
 // keepClaim writes a claim down. It is the last step of one: what was not written down was not told to anybody.
 func (r *Runtime) keepClaim(id, workspace string, held claim) error {
-	if err := r.disk.writeClaim(held.sandbox, id, workspace); err != nil {
+	if err := r.disk.WriteClaim(held.sandbox, id, workspace); err != nil {
 		return err
 	}
 	r.roster.add(held.sandbox, workspace)
@@ -106,12 +106,12 @@ func (r *Runtime) keepClaim(id, workspace string, held claim) error {
 
 // learnClaims reads what daemons before us wrote down.
 func (r *Runtime) learnClaims() error {
-	layers, err := r.disk.layers()
+	layers, err := r.disk.Layers()
 	if err != nil {
 		return fmt.Errorf("reading the layers there are: %w", err)
 	}
 	for _, name := range layers {
-		id, workspace, err := r.disk.readClaim(name)
+		id, workspace, err := r.disk.ReadClaim(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"berth/proto"
+	"berth/runtime/diskpool"
 )
 
 // classInfo is how a runtime class is run.
@@ -89,7 +90,7 @@ func gvisorClass(dir, data string) (classInfo, error) {
 		return info, nil
 	}
 	script := fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", shellQuote(runsc), strings.Join(gvisorFlags, " "))
-	if err := replaceFile(info.binary, []byte(script), 0o755); err != nil {
+	if err := diskpool.ReplaceFile(info.binary, []byte(script), 0o755); err != nil {
 		return info, fmt.Errorf("writing the runsc script: %w", err)
 	}
 	return info, nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/runtime/diskpool"
 	"berth/session"
 )
 
@@ -86,7 +87,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Dir, c.BinDir = filepath.Clean(c.Dir), filepath.Clean(c.BinDir)
 	c.Guest = c.guestProgram()
 	if c.FirstID == 0 {
-		c.FirstID = defaultFirstID
+		c.FirstID = diskpool.DefaultFirst
 	}
 	if c.Starts <= 0 {
 		c.Starts = max(4, 2*runtime.NumCPU())

@@ -230,5 +230,5 @@ var errGuestEnded = errors.New("the guest ended before it answered")
 // runPath is the directory that sandbox id sees as /.berth/run. It is part of the layer, since root inside may
 // write to it, and what it writes there must count against the limit.
 func (r *Runtime) runPath(id string) string {
-	return filepath.Join(r.disk.layerPath(id), "run")
+	return filepath.Join(r.disk.LayerPath(id), "run")
 }

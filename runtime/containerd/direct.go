@@ -17,6 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
+	"berth/runtime/mountns"
 )
 
 // A direct sandbox is one that the daemon makes itself, with runc or by a script (scripted.go): containerd keeps its
@@ -45,7 +48,7 @@ func (c Config) directDir() string { return filepath.Join(c.rundir(), "d") }
 func (r *Runtime) directPath(id string) string { return filepath.Join(r.cfg.directDir(), id) }
 
 // isDirect reports whether there is a bundle of sandbox id.
-func (r *Runtime) isDirect(id string) bool { return exists(r.directPath(id)) }
+func (r *Runtime) isDirect(id string) bool { return diskpool.Exists(r.directPath(id)) }
 
 // launchByRunc is launch for a direct sandbox that runc makes.
 func (r *Runtime) launchByRunc(ctx context.Context, b blueprint, root rootLayers) error {
@@ -107,7 +110,7 @@ func (r *Runtime) createByRunc(ctx context.Context, dir string, b blueprint, roo
 	// runc does.
 	cmd.Env = []string{defaultPath}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt at the daemon's terminal is not for it
-	err = inOwnMounts(func() error {
+	err = mountns.InOwn(func() error {
 		if err := root.mount(dir, b); err != nil {
 			return fmt.Errorf("mounting its root: %w", err)
 		}
@@ -170,7 +173,7 @@ func isIn(id string, pid int) error {
 		return err
 	}
 	for line := range strings.Lines(string(groups)) {
-		if strings.HasSuffix(strings.TrimSpace(line), "/"+groupParent+"/"+id) {
+		if strings.HasSuffix(strings.TrimSpace(line), "/"+cgroup.Parent+"/"+id) {
 			return nil
 		}
 	}
@@ -210,7 +213,7 @@ func (r *Runtime) endDirect(ctx context.Context, id string) error {
 			return fmt.Errorf("ending the guest: %w", err)
 		}
 	}
-	killCgroups(id) // what is not below the guest, if anything is
+	cgroup.Kill(id) // what is not below the guest, if anything is
 	return os.RemoveAll(dir)
 }
 
@@ -226,7 +229,7 @@ func killAndWait(ctx context.Context, id string, pid int) error {
 	}
 	defer forget()
 	for {
-		killCgroups(id)
+		cgroup.Kill(id)
 		select {
 		case <-gone:
 			return nil

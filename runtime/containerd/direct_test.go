@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
 )
 
 // TestNothingBesides: a sandbox of runc is its guest, its disk and its cgroup: no process and no mount of the host's
@@ -25,7 +26,7 @@ func TestNothingBesides(t *testing.T) {
 		alone[what] = before[what]
 	}
 	noMore(t, r, alone)
-	for _, dir := range cgroupDirs(id) {
+	for _, dir := range cgroup.Dirs(id) {
 		procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 		if pid, perr := r.livePID(id); err != nil || perr != nil || strings.TrimSpace(string(procs)) != strconv.Itoa(
 			pid) {

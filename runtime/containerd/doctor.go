@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 )
 
 // A Grade is how bad a Finding is.
@@ -95,22 +97,22 @@ func checkCgroups() Finding {
 	}
 	if len(missing) > 0 {
 		return Finding{"cgroups", Fail, found, "limits need the controllers " + strings.Join(missing, ", "),
-			"mount them below " + cgroupRoot + ", or boot with cgroup_enable=memory"}
+			"mount them below " + cgroup.Root + ", or boot with cgroup_enable=memory"}
 	}
 	return good("cgroups", found)
 }
 
 // cgroupMode says how this host mounts cgroups, and the controllers that can limit something.
 func cgroupMode() (mode string, controllers []string) {
-	if b, err := os.ReadFile(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
+	if b, err := os.ReadFile(filepath.Join(cgroup.Root, "cgroup.controllers")); err == nil {
 		return "v2", strings.Fields(string(b))
 	}
 	mode = "v1"
-	if _, err := os.Stat(filepath.Join(cgroupRoot, "unified", "cgroup.controllers")); err == nil {
+	if _, err := os.Stat(filepath.Join(cgroup.Root, "unified", "cgroup.controllers")); err == nil {
 		mode = "hybrid"
 	}
 	for _, c := range []string{"cpu", "memory", "pids", "cpuset", "blkio", "devices", "freezer"} {
-		if _, err := os.Stat(filepath.Join(cgroupRoot, c, "cgroup.procs")); err == nil {
+		if _, err := os.Stat(filepath.Join(cgroup.Root, c, "cgroup.procs")); err == nil {
 			controllers = append(controllers, c)
 		}
 	}
@@ -193,19 +195,19 @@ func checkPool(cfg Config) Finding {
 		}
 		dir = filepath.Dir(dir)
 	}
-	if isBtrfs(dir) {
+	if diskpool.IsBtrfs(dir) {
 		return good(name, "the data directory is on btrfs")
 	}
 	if !knownFilesystem("btrfs") {
-		return Finding{name, Warn, PoolPlain, why, "use a kernel with btrfs (modprobe btrfs)"}
+		return Finding{name, Warn, diskpool.Plain, why, "use a kernel with btrfs (modprobe btrfs)"}
 	}
 	if _, err := os.Stat(filepath.Join(cfg.Dir, "pool.img")); err != nil {
 		if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
-			return Finding{name, Warn, PoolPlain, why, "install btrfs-progs"}
+			return Finding{name, Warn, diskpool.Plain, why, "install btrfs-progs"}
 		}
 	}
 	if _, err := os.Stat("/dev/loop-control"); err != nil {
-		return Finding{name, Warn, PoolPlain, why,
+		return Finding{name, Warn, diskpool.Plain, why,
 			"load the loop module (modprobe loop), or put the data directory on btrfs"}
 	}
 	var st unix.Statfs_t
@@ -213,7 +215,7 @@ func checkPool(cfg Config) Finding {
 		return Finding{name, Warn, "unknown", why, "make the data directory readable"}
 	}
 	free := int64(st.Bavail) * st.Bsize
-	if free/2 < minPool {
+	if free/2 < diskpool.MinPool {
 		return Finding{name, Fail, fmt.Sprintf("%d MiB free", free>>20), "images and workspaces need room",
 			"free some, or choose another data directory"}
 	}

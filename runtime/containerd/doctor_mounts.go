@@ -9,6 +9,9 @@ import (
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"golang.org/x/sys/unix"
+
+	"berth/runtime/diskpool"
+	"berth/runtime/mountns"
 )
 
 // checkMounts really mounts, as a sandbox would: an overlay, and an overlay over an id-mapped
@@ -17,7 +20,7 @@ func checkMounts(ctx context.Context) []Finding {
 	var overlayErr, mapErr error
 	if err := aside(ctx, func(dir string) {
 		overlayErr = tryOverlay(dir, nil)
-		ids := idMapping(defaultFirstID)
+		ids := idMapping(diskpool.DefaultFirst)
 		mapErr = tryOverlay(dir, []string{"uidmap=" + ids, "gidmap=" + ids})
 	}); err != nil {
 		overlayErr, mapErr = err, err
@@ -46,8 +49,8 @@ func aside(ctx context.Context, try func(dir string)) error {
 	}
 	defer os.RemoveAll(dir)
 	done := make(chan error, 1)
-	go offMain(func() {
-		if err := leaveMounts(); err != nil {
+	go mountns.OffMain(func() {
+		if err := mountns.Leave(); err != nil {
 			done <- err
 			return
 		}

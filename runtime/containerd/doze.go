@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
 	"berth/session"
 )
 
@@ -18,7 +19,7 @@ func (r *Runtime) Dozes(id string) bool {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return false
 	}
-	dir, _ := cgroupOf(r.claims.sandbox(id), "pids")
+	dir, _ := cgroup.Dir(r.claims.sandbox(id), "pids")
 	list, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
 		return false

@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 	"berth/session"
 )
 
@@ -24,7 +26,7 @@ func TestPlainPool(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	cfg.PoolBytes = 1 << 20 // too small for a btrfs
 	r := openWith(t, cfg)
-	if f := r.Facts(); f.Pool != PoolPlain || f.DiskLimits || f.PoolWhy == "" {
+	if f := r.Facts(); f.Pool != diskpool.Plain || f.DiskLimits || f.PoolWhy == "" {
 		t.Fatalf("facts: %+v", f)
 	}
 	id, spec := startTest(t, r, proto.ClassRunc)
@@ -46,9 +48,9 @@ func TestRangeWithoutRecord(t *testing.T) {
 	dir := t.TempDir()
 	r := openIn(t, dir)
 	id, _ := startTest(t, r, proto.ClassRunc)
-	first := r.ids.base(id)
+	first := r.ids.Base(id)
 	// as "chown 1000 /" inside does
-	if err := os.Chown(filepath.Join(r.disk.layerPath(id), "upper"), int(first)+1000, int(first)); err != nil {
+	if err := os.Chown(filepath.Join(r.disk.LayerPath(id), "upper"), int(first)+1000, int(first)); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.client.ContainerService().Delete(r.ns(t.Context()), id); err != nil {
@@ -58,11 +60,11 @@ func TestRangeWithoutRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := openIn(t, dir)
-	if got := next.ids.base(id); got != first {
+	if got := next.ids.Base(id); got != first {
 		t.Errorf("it has the range from %d, had that from %d", got, first)
 	}
-	if err := next.Stop(t.Context(), id); err != nil || next.ids.has(id) {
-		t.Errorf("after its end: %t, %v", next.ids.has(id), err)
+	if err := next.Stop(t.Context(), id); err != nil || next.ids.Has(id) {
+		t.Errorf("after its end: %t, %v", next.ids.Has(id), err)
 	}
 }
 
@@ -82,7 +84,7 @@ func TestPoolIsRootsAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(r.disk.workspacePath(spec.Workspace), "su")
+		path := filepath.Join(r.disk.WorkspacePath(spec.Workspace), "su")
 		if err := errors.Join(os.WriteFile(path, program, 0o755), os.Chmod(path, 0o755|fs.ModeSetuid)); err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +115,7 @@ func TestParallelStarts(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := r.ids.count(); n != 12 {
+	if n := r.ids.Count(); n != 12 {
 		t.Errorf("%d ranges for 12 sandboxes", n)
 	}
 }
@@ -221,7 +223,7 @@ func TestAfterReboot(t *testing.T) {
 	if err := r.killRuntimes(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if err := removeCgroups(t.Context(), id); err != nil {
+	if err := cgroup.Remove(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	if err := mount.UnmountRecursive(r.run, 0); err != nil {
@@ -284,7 +286,7 @@ func TestAlive(t *testing.T) {
 	if err := r.Alive(t.Context()); err != nil {
 		t.Errorf("a runtime that works: %v", err)
 	}
-	layers := r.disk.layerDir()
+	layers := r.disk.LayerDir()
 	if err := os.Rename(layers, layers+"-away"); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ type Facts struct {
 // Facts tells what sandboxes get here.
 func (r *Runtime) Facts() Facts {
 	f := Facts{
-		Pool: r.disk.kind, DiskLimits: r.disk.quota, PoolWhy: r.disk.why,
+		Pool: r.disk.Kind, DiskLimits: r.disk.Quota, PoolWhy: r.disk.Why,
 		Classes: make(map[proto.RuntimeClass]string), Missing: make(map[proto.RuntimeClass]string),
 	}
 	for class, info := range r.class {

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"berth/runtime/mountns"
 )
 
 const ptraceGetFilter = 0x420c // PTRACE_SECCOMP_GET_FILTER
@@ -16,7 +18,7 @@ const ptraceGetFilter = 0x420c // PTRACE_SECCOMP_GET_FILTER
 // more. It takes root, a kernel with CONFIG_CHECKPOINT_RESTORE and a daemon that is not filtered itself.
 func filterOf(pid int, verify func() error) (filter []unix.SockFilter, err error) {
 	done := make(chan struct{})
-	go offMain(func() { // who traces is a thread
+	go mountns.OffMain(func() { // who traces is a thread
 		defer close(done)
 		filter, err = traceFilter(pid, verify)
 	})

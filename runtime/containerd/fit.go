@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
 	"berth/session"
 )
 
@@ -21,7 +22,7 @@ func (r *Runtime) fit(m *member, spec session.Spec) error {
 	if had.Limits == want.Limits {
 		return nil
 	}
-	if err := fitCgroups(m.name, newResources(had.Class, had.Limits), newResources(want.Class, want.Limits)); err != nil {
+	if err := cgroup.Change(m.name, cgroup.Resources(had.Class, had.Limits), cgroup.Resources(want.Class, want.Limits)); err != nil {
 		return fmt.Errorf("limiting a warm container: %w", err)
 	}
 	if had.Limits.OpenFiles != want.Limits.OpenFiles {
@@ -33,7 +34,7 @@ func (r *Runtime) fit(m *member, spec session.Spec) error {
 		}
 	}
 	if had.Limits.DiskBytes != want.Limits.DiskBytes {
-		return r.disk.limit(r.disk.layerPath(m.name), want.Limits.DiskBytes)
+		return r.disk.Limit(r.disk.LayerPath(m.name), want.Limits.DiskBytes)
 	}
 	return nil
 }

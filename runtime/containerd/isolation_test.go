@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/diskpool"
 	"berth/session"
 )
 
@@ -170,7 +171,7 @@ func seeNamespaces(t *testing.T, l *specs.Linux, class proto.RuntimeClass) {
 		t.Errorf("namespaces %s", got)
 	}
 	for _, ids := range [][]specs.LinuxIDMapping{l.UIDMappings, l.GIDMappings} {
-		if len(ids) != 1 || ids[0].ContainerID != 0 || ids[0].HostID < defaultFirstID || ids[0].Size != idRange {
+		if len(ids) != 1 || ids[0].ContainerID != 0 || ids[0].HostID < diskpool.DefaultFirst || ids[0].Size != diskpool.IDRange {
 			t.Errorf("identities %+v", ids)
 		}
 	}
@@ -241,7 +242,7 @@ func TestInspect(t *testing.T) {
 	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		id, _ := startTest(t, r, class)
 		iso, err := r.Inspect(t.Context(), id)
-		if err != nil || !iso.UserNamespace || iso.HostUID < defaultFirstID || !iso.Seccomp || !iso.NoNewPrivs ||
+		if err != nil || !iso.UserNamespace || iso.HostUID < diskpool.DefaultFirst || !iso.Seccomp || !iso.NoNewPrivs ||
 			iso.Network != string(proto.NetworkNone) {
 			t.Errorf("%+v, %v", iso, err)
 		}
@@ -364,7 +365,7 @@ func fileNumbers(t *testing.T, r *Runtime, id string, spec session.Spec) {
 			t.Fatalf("writing as %d: %v", uid, got)
 		}
 		var st unix.Stat_t
-		err := unix.Lstat(filepath.Join(r.disk.workspacePath(spec.Workspace), fmt.Sprintf("by-%d", uid)), &st)
+		err := unix.Lstat(filepath.Join(r.disk.WorkspacePath(spec.Workspace), fmt.Sprintf("by-%d", uid)), &st)
 		if err != nil || st.Uid != uint32(uid) {
 			t.Errorf("the file of %d belongs to %d on disk (%v)", uid, st.Uid, err)
 		}
@@ -393,7 +394,7 @@ func TestHostIdentity(t *testing.T) {
 		if err := unix.Stat(fmt.Sprintf("/proc/%d", pid), &st); err != nil {
 			t.Fatal(err)
 		}
-		if st.Uid < defaultFirstID || st.Uid%idRange != 0 || seen[st.Uid] {
+		if st.Uid < diskpool.DefaultFirst || st.Uid%diskpool.IDRange != 0 || seen[st.Uid] {
 			t.Errorf("PID 1 of %s is host user %d (seen before: %v)", id, st.Uid, seen[st.Uid])
 		}
 		seen[st.Uid] = true

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/core/snapshots"
 
 	"berth/proto"
+	"berth/runtime/diskpool"
 )
 
 // holdings counts everything that a sandbox takes and must give back.
@@ -23,11 +24,11 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 		"fds":       len(entries(t, "/proc/self/fd")) - len(r.bells.idle),
 		"sockets":   len(entries(t, filepath.Join(r.run, "s"))),
 		"bundles":   len(entries(t, r.cfg.taskDir())) + len(entries(t, r.cfg.directDir())),
-		"layers":    len(entries(t, r.disk.layerDir())),
+		"layers":    len(entries(t, r.disk.LayerDir())),
 		"goroutine": runtime.NumGoroutine(),
 	}
 	// A pool may be at work meanwhile.
-	h["ranges"] = r.ids.count()
+	h["ranges"] = r.ids.Count()
 	r.locks.mu.Lock()
 	h["locks"] = len(r.locks.locks)
 	r.locks.mu.Unlock()
@@ -58,7 +59,7 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 
 func entries(t *testing.T, dir string) []string {
 	t.Helper()
-	got, err := names(dir)
+	got, err := diskpool.Names(dir)
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func noMore(t *testing.T, r *Runtime, before map[string]int) {
 func TestHalfMade(t *testing.T) {
 	r := openTest(t)
 	onlyLayer := newID(proto.ContainerPrefix)
-	if _, _, err := r.disk.makeLayer(onlyLayer, 0, 32<<20); err != nil {
+	if _, _, err := r.disk.MakeLayer(onlyLayer, 0, 32<<20); err != nil {
 		t.Fatal(err)
 	}
 	inv, err := r.List(t.Context())

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 )
 
 func listenUnix(t *testing.T, path string) net.Listener {
@@ -79,10 +81,10 @@ func TestWeight(t *testing.T) {
 	testImage(t, r)
 	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		startTest(t, r, class)
-		dir, v2 := cgroupOf("", "cpu")
+		dir, v2 := cgroup.Dir("", "cpu")
 		file, want := filepath.Join(dir, "cpu.shares"), 1024*runtime.NumCPU()
 		switch {
-		case v2 && inRootCgroup():
+		case v2 && cgroup.InRootCgroup():
 			file, want = filepath.Join(dir, "cpu.weight"), 100*runtime.NumCPU()
 		case v2:
 			file, want = filepath.Join(dir, "cpu.weight"), 100
@@ -101,7 +103,7 @@ func TestWeight(t *testing.T) {
 // not keep the sandbox from being removed.
 func TestDiskLimits(t *testing.T) {
 	r := openTest(t)
-	if f := r.Facts(); f.Pool != PoolLoop && f.Pool != PoolBtrfs || !f.DiskLimits {
+	if f := r.Facts(); f.Pool != diskpool.Loop && f.Pool != diskpool.Btrfs || !f.DiskLimits {
 		t.Fatalf("no disk limits on this machine: %+v", f)
 	}
 	testImage(t, r)
@@ -190,7 +192,7 @@ func openGauges(t *testing.T, sandbox string) (n int) {
 	t.Helper()
 	const fds = "/proc/self/fd"
 	for _, fd := range entries(t, fds) {
-		if target, err := os.Readlink(filepath.Join(fds, fd)); err == nil && strings.HasPrefix(target, cgroupRoot) &&
+		if target, err := os.Readlink(filepath.Join(fds, fd)); err == nil && strings.HasPrefix(target, cgroup.Root) &&
 			strings.Contains(target, sandbox) {
 			n++
 		}

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/mountns"
 	"berth/session"
 )
 
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "these tests make containers and need root")
 		os.Exit(1)
 	}
-	if err := PrivateMounts(); err != nil {
+	if err := mountns.Private(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

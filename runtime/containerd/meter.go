@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"berth/proto"
+	"berth/runtime/meter"
 	"berth/session"
 )
 
@@ -13,7 +14,7 @@ func (r *Runtime) Measure(id, workspace string) session.Reading {
 		return session.Reading{OOMKills: -1, PIDRefusals: -1}
 	}
 	name := r.claims.sandbox(id)
-	reading := r.gauges.read(name, workspace, func() *gauge { return openGauge(r.disk, name, workspace) })
-	reading.Pool = session.Space(r.disk.poolSpace())
+	reading := r.gauges.Read(name, workspace, func() *meter.Gauge { return meter.OpenGauge(r.disk, name, workspace) })
+	reading.Pool = session.Space(r.disk.PoolSpace())
 	return reading
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
 	"berth/session"
 )
 
@@ -59,7 +60,7 @@ func (r *Runtime) Paused(id string) bool {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), haltTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), cgroup.HaltTimeout)
 	defer cancel()
 	h, err := r.halter(ctx, r.claims.sandbox(id))
 	return err == nil && h.Paused(ctx)
@@ -81,7 +82,7 @@ func (r *Runtime) lockHalter(ctx context.Context, op, id string) (unlock func(),
 		ended, err = h.Ended(ctx)
 	}
 	switch {
-	case errors.Is(err, errNoFreezer):
+	case errors.Is(err, cgroup.ErrNoFreezer):
 		err = proto.Errorf(proto.Unsupported, op, id, "containers cannot be paused here: %v", err)
 	case ended || errdefs.IsNotFound(err) || errors.Is(err, fs.ErrNotExist):
 		err = absent
@@ -106,7 +107,7 @@ func (r *Runtime) halter(ctx context.Context, sandbox string) (halter, error) {
 			return r.sentry(ctx, sandbox)
 		}
 	}
-	return findFreezer(sandbox)
+	return cgroup.FindFreezer(sandbox)
 }
 
 // releaseToEnd has a paused sandbox go on, so that it can be ended: a frozen process of v1 does not even die, nor one

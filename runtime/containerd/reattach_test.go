@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
 	"berth/session"
 )
 
@@ -115,13 +116,13 @@ func TestKilledDaemon(t *testing.T) {
 		if got := ask(t, r, s.ID, guestRequest{Op: "write", Path: "/workspace/big", Size: 64 << 20}); got.Err == "" {
 			t.Error("no disk limit after the restart")
 		}
-		if st, err := os.Stat(filepath.Join(r.disk.workspacePath(s.Spec.Workspace), "kept")); err != nil ||
+		if st, err := os.Stat(filepath.Join(r.disk.WorkspacePath(s.Spec.Workspace), "kept")); err != nil ||
 			st.Size() != 1<<20 {
 			t.Errorf("the new daemon does not see the file: %v", err)
 		}
 	}
-	if r.ids.count() != len(made) {
-		t.Errorf("%d ranges learnt from %d sandboxes", r.ids.count(), len(made))
+	if r.ids.Count() != len(made) {
+		t.Errorf("%d ranges learnt from %d sandboxes", r.ids.Count(), len(made))
 	}
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		if id, err := tryStart(t, r, class); err != nil {
@@ -230,7 +231,7 @@ func nothingOf(t *testing.T, r *Runtime, ids []string) {
 		"run dirs": 0, "sockets": 0, "bundles": 0, "layers": 0, "ranges": 0, "records": 0, "processes": 0, "states": 0,
 	})
 	for _, id := range ids {
-		if left := cgroupDirs(id); len(left) > 0 {
+		if left := cgroup.Dirs(id); len(left) > 0 {
 			t.Errorf("cgroups left: %v", left)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/diskpool"
 )
 
 // punch takes all blocks of the pool's file that hold zeros only, as copying the file with holes does. root is where
@@ -126,7 +127,7 @@ func TestEndedPoolIsReopened(t *testing.T) {
 		_, err = others.Write(make([]byte, 64<<10))
 	}
 	for n := 0; n < 100 && !isReadOnly(root); n++ {
-		_ = os.Mkdir(filepath.Join(r.disk.workspacePath(spec.Workspace), fmt.Sprint("dir", n)), 0o700)
+		_ = os.Mkdir(filepath.Join(r.disk.WorkspacePath(spec.Workspace), fmt.Sprint("dir", n)), 0o700)
 		sync()
 	}
 	if !isReadOnly(root) {
@@ -143,7 +144,7 @@ func TestEndedPoolIsReopened(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := openPool(dir, 0, cfg.Log); !errors.Is(err, errPoolHeld) || !strings.Contains(err.Error(), file) {
+	if _, err := diskpool.Open(dir, 0, cfg.Log); !errors.Is(err, diskpool.ErrHeld) || !strings.Contains(err.Error(), file) {
 		t.Errorf("opening it under the sandbox: %v", err)
 	}
 	if err := os.Remove(others.Name()); err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/runtime/diskpool"
 )
 
 // What an image unpacks to is for whoever made it to decide: a few MiB can become any number of TiB. Nothing that
@@ -56,13 +57,13 @@ func (w whileWanted) Read(p []byte) (int, error) {
 
 // hasReserve reports whether the data directory's disk has what must stay free. A disk that cannot be asked has.
 func (r *Runtime) hasReserve() bool {
-	free, _, err := diskSpace(r.cfg.Dir)
+	free, _, err := diskpool.DiskSpace(r.cfg.Dir)
 	return err != nil || free > r.reserve
 }
 
 // reserveOf is what images leave free on the disk of dir, in bytes.
 func reserveOf(dir string) int64 {
-	_, size, err := diskSpace(dir)
+	_, size, err := diskpool.DiskSpace(dir)
 	if err != nil {
 		return mostReserve
 	}

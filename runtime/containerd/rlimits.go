@@ -5,6 +5,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
 )
 
 // Limits that nobody asks for. The kernel counts these two for each user namespace and again for the user who made
@@ -24,7 +25,7 @@ func rlimits(class proto.RuntimeClass, l proto.Limits) []specs.POSIXRlimit {
 		rlimit("RLIMIT_MSGQUEUE", messageQueues),
 	}
 	if class == proto.ClassRunc {
-		list = append(list, rlimit("RLIMIT_MEMLOCK", lockedMemory))
+		list = append(list, rlimit("RLIMIT_MEMLOCK", cgroup.LockedMemory))
 	}
 	if class == proto.ClassGVisor {
 		list = append(list, rlimit("RLIMIT_NPROC", uint64(l.PIDs)))
@@ -39,6 +40,6 @@ var rlimitNumbers = map[string]int{
 }
 
 func rlimit(name string, want uint64) specs.POSIXRlimit {
-	want = min(want, hardLimit(rlimitNumbers[name]))
+	want = min(want, cgroup.HardLimit(rlimitNumbers[name]))
 	return specs.POSIXRlimit{Type: name, Soft: want, Hard: want}
 }

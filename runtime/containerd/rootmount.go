@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"berth/runtime/mountns"
 )
 
 // rootLayers is what a sandbox's root file system is made of.
@@ -26,7 +28,7 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 	// One mapped mount of the directory that holds all layers is enough for all of them. Relative to it their names
 	// are short: the kernel takes one page of options.
 	all, lower := commonDir(l.lowers), filepath.Join(dir, bundleLower)
-	if err := bind(all, lower, unix.MOUNT_ATTR_RDONLY, users); err != nil {
+	if err := mountns.Bind(all, lower, unix.MOUNT_ATTR_RDONLY, users); err != nil {
 		return fmt.Errorf("mapping the layers: %w", err)
 	}
 	var names []string
@@ -58,7 +60,7 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 		if m.from == "" { // a member of the warm pool gets its workspace later
 			continue
 		}
-		if err := bind(m.from, filepath.Join(root, m.to), m.attr, m.users); err != nil {
+		if err := mountns.Bind(m.from, filepath.Join(root, m.to), m.attr, m.users); err != nil {
 			return fmt.Errorf("mounting %s: %w", m.to, err)
 		}
 	}
@@ -67,7 +69,7 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 
 // detached makes the mount that mount makes, without a place.
 func (l rootLayers) detached(dir string, b blueprint) (tree *os.File, err error) {
-	err = inOwnMounts(func() error {
+	err = mountns.InOwn(func() error {
 		if err := l.mount(dir, b); err != nil {
 			return fmt.Errorf("mounting its root: %w", err)
 		}

@@ -16,6 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
+	"berth/runtime/meter"
 	"berth/session"
 )
 
@@ -26,8 +29,8 @@ type Runtime struct {
 	log      *slog.Logger
 	run      string // cfg.rundir()
 	client   *client.Client
-	disk     *disk
-	ids      *idPool
+	disk     *diskpool.Pool
+	ids      *diskpool.IDRanges
 	shim     string // path of the runc shim
 	guest    string // path of the guest that new sandboxes run
 	starter  *starter
@@ -41,7 +44,7 @@ type Runtime struct {
 
 	warm   *warmPool
 	claims claims
-	gauges gauges
+	gauges meter.Gauges
 
 	reserve   int64 // bytes that images leave free; see hasReserve
 	ownCounts bool  // sandboxes' user namespaces are made by newUserNamespace
@@ -67,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	}
 	hearHangups()
 	r := &Runtime{
-		cfg: cfg, log: cfg.Log, run: cfg.rundir(), ids: newIDPool(cfg.FirstID),
+		cfg: cfg, log: cfg.Log, run: cfg.rundir(), ids: diskpool.NewIDRanges(cfg.FirstID),
 		starts: make(chan struct{}, cfg.Starts), bells: newDoorbells(), reserve: reserveOf(cfg.Dir),
 		shim: filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"), direct: cfg.Address == "",
 	}
@@ -83,21 +86,21 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.findPrograms(); err != nil {
 		return nil, err
 	}
-	r.disk, err = openPool(cfg.Dir, cfg.PoolBytes, r.log)
-	if errors.Is(err, errPoolHeld) {
+	r.disk, err = diskpool.Open(cfg.Dir, cfg.PoolBytes, r.log)
+	if errors.Is(err, diskpool.ErrHeld) {
 		if err = r.endHeld(ctx); err == nil {
-			r.disk, err = reopenPool(cfg.Dir, cfg.PoolBytes, r.log)
+			r.disk, err = diskpool.Reopen(cfg.Dir, cfg.PoolBytes, r.log)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the disk pool: %w", err)
 	}
-	if r.guest, err = r.disk.keepGuest(cfg.Guest); err != nil {
+	if r.guest, err = r.disk.KeepGuest(cfg.Guest); err != nil {
 		return nil, fmt.Errorf("copying the guest: %w", err)
 	}
 	program := r.guest
 	if cfg.starter() != cfg.Guest {
-		if program, err = r.disk.keepGuest(cfg.starter()); err != nil {
+		if program, err = r.disk.KeepGuest(cfg.starter()); err != nil {
 			return nil, fmt.Errorf("copying the program that starts processes: %w", err)
 		}
 	}
@@ -115,7 +118,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.learn(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.disk.dropGuests(r.guest, program); err != nil {
+	if err := r.disk.DropGuests(r.guest, program); err != nil {
 		r.log.Warn("removing guests of earlier builds", "err", err)
 	}
 	return r, nil
@@ -130,7 +133,7 @@ func (r *Runtime) endHeld(ctx context.Context) error {
 	r.log.Error("the disk below the containers' files has failed to write; the pool is opened again as it was up to "+
 		"30 seconds ago, and containers that still run on it are ended", "containers", len(running))
 	for _, id := range running {
-		if f, err := findFreezer(id); err == nil { // a frozen process does not die
+		if f, err := cgroup.FindFreezer(id); err == nil { // a frozen process does not die
 			_ = f.Resume(ctx)
 		}
 		if err := r.killRuntimes(ctx, id); err != nil {
@@ -146,7 +149,7 @@ func (r *Runtime) Close() error {
 	var errs error
 	r.warm.close()
 	r.claims.close()
-	r.gauges.close()
+	r.gauges.Close()
 	r.bells.close()
 	r.scripted.mounts.close()
 	r.starter.close()
@@ -157,7 +160,7 @@ func (r *Runtime) Close() error {
 		r.close()
 	}
 	if r.disk != nil {
-		errs = errors.Join(errs, r.disk.close())
+		errs = errors.Join(errs, r.disk.Close())
 	}
 	if r.lock != nil {
 		r.removeRundir()
@@ -205,12 +208,12 @@ func (r *Runtime) learn(ctx context.Context) error {
 	}
 	for _, rec := range records {
 		if base, err := strconv.ParseUint(rec.Labels[labelFirstID], 10, 32); err == nil {
-			r.ids.learn(rec.ID, uint32(base))
+			r.ids.Learn(rec.ID, uint32(base))
 		}
 		r.roster.add(rec.ID, rec.Labels[labelWorkspace])
 		r.learnMember(rec)
 	}
-	return r.disk.learnOwners(r.ids)
+	return r.disk.LearnOwners(r.ids)
 }
 
 // ns is ctx as containerd wants it.

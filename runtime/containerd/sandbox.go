@@ -21,6 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 	"berth/session"
 )
 
@@ -95,7 +97,7 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 	}
 	err := r.makeOrUndo(ctx, id, spec, class)
 	if err != nil && strings.Contains(err.Error(), unix.EIO.Error()) {
-		r.disk.acknowledgeErrors()
+		r.disk.AcknowledgeErrors()
 		err = r.makeOrUndo(ctx, id, spec, class)
 	}
 	if err == nil {
@@ -107,7 +109,7 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 // hasTraces reports whether there may be something of the sandbox of session id, without asking containerd.
 func (r *Runtime) hasTraces(id string) bool {
 	_, claimed := r.claims.get(id)
-	return claimed || r.ids.has(id) || r.hasBundle(id) || r.isDirect(id) || exists(r.disk.layerPath(id))
+	return claimed || r.ids.Has(id) || r.hasBundle(id) || r.isDirect(id) || diskpool.Exists(r.disk.LayerPath(id))
 }
 
 // removeOf takes away what there is of the sandbox of session id, claimed or its own.
@@ -178,7 +180,7 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 		return proto.Errorf(proto.Conflict, "remove workspace", workspace,
 			"workspace %s is in use by container %s; delete that first", workspace, user)
 	}
-	if err := r.disk.removeWorkspace(workspace); err != nil {
+	if err := r.disk.RemoveWorkspace(workspace); err != nil {
 		return r.fail(ctx, "remove workspace", workspace, err)
 	}
 	return nil
@@ -189,7 +191,7 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 func (r *Runtime) Alive(ctx context.Context) error {
 	_, err := r.client.ContainerService().Get(r.ns(ctx), "none")
 	if errdefs.IsNotFound(err) { // which is an answer
-		_, err = os.Stat(r.disk.layerDir())
+		_, err = os.Stat(r.disk.LayerDir())
 	}
 	if err != nil {
 		return r.fail(ctx, "alive", "", err)
@@ -201,10 +203,10 @@ func (r *Runtime) Alive(ctx context.Context) error {
 func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	var inv session.Inventory
 	var err error
-	layers, err1 := r.disk.layers()
+	layers, err1 := r.disk.Layers()
 	bundles, err2 := r.cfg.listBundles()
 	bundles = slices.DeleteFunc(bundles, func(id string) bool { return !proto.ValidID(proto.ContainerPrefix, id) })
-	inv.Workspaces, err = r.disk.workspaces()
+	inv.Workspaces, err = r.disk.Workspaces()
 	if err := errors.Join(err, err1, err2); err != nil {
 		return inv, r.fail(ctx, "list", "", err)
 	}
@@ -232,9 +234,9 @@ func checkSpec(id string, spec session.Spec) error {
 		return bad("pids", "pids must be 16 or more")
 	case l.DiskBytes < 16<<20:
 		return bad("disk_bytes", "disk_bytes must be 16 MiB or more")
-	case l.OpenFiles < 256 || uint64(l.OpenFiles) > hardLimit(unix.RLIMIT_NOFILE):
+	case l.OpenFiles < 256 || uint64(l.OpenFiles) > cgroup.HardLimit(unix.RLIMIT_NOFILE):
 		return bad("open_files", fmt.Sprintf("open_files must be from 256 to %d, which is the daemon's own hard "+
-			"limit; start it with a higher one (LimitNOFILE= in its unit)", hardLimit(unix.RLIMIT_NOFILE)))
+			"limit; start it with a higher one (LimitNOFILE= in its unit)", cgroup.HardLimit(unix.RLIMIT_NOFILE)))
 	}
 	return nil
 }
@@ -262,7 +264,7 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 		id: id, session: spec, guest: r.guest, starter: r.starter, run: r.runPath(id), byRunc: byRunc,
 	}
 	var err error
-	if b.firstID, err = r.ids.take(id); err != nil {
+	if b.firstID, err = r.ids.Take(id); err != nil {
 		return err
 	}
 	namespace := r.enterNamespace(b)
@@ -302,11 +304,11 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 // makeDisk makes the sandbox's directories on the disk.
 func (r *Runtime) makeDisk(b *blueprint) (upper, work string, err error) {
 	if spec := b.session; spec.Workspace != "" {
-		if b.workspace, err = r.disk.makeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
+		if b.workspace, err = r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
 			return "", "", err
 		}
 	}
-	return r.disk.makeLayer(b.id, b.firstID, b.session.Limits.DiskBytes)
+	return r.disk.MakeLayer(b.id, b.firstID, b.session.Limits.DiskBytes)
 }
 
 // launch makes PID 1 and waits until it answers: create has it wait and says its number on the host, start makes it the
@@ -323,7 +325,7 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.C
 	if err != nil {
 		return fmt.Errorf("creating the sandbox: %w", err)
 	}
-	if err := errors.Join(weigh(), inheritProcessors()); err != nil {
+	if err := errors.Join(cgroup.SetWeight(), cgroup.InheritProcessors()); err != nil {
 		return fmt.Errorf("preparing the cgroup of all sandboxes: %w", err)
 	}
 	gone, forget, err := watchProcess(pid)
@@ -434,17 +436,17 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	defer cancel()
 	known, err := r.exists(ctx, id)
 	if err == nil && !known {
-		r.ids.release(id) // of a start that came no further
+		r.ids.Release(id) // of a start that came no further
 		r.roster.drop(id) // of a record that somebody else has removed
 	}
 	if err != nil || !known {
 		return err
 	}
 	r.releaseToEnd(ctx, id)
-	defer r.gauges.drop(id) // also of whoever looks meanwhile
+	defer r.gauges.Drop(id) // also of whoever looks meanwhile
 	errTask := r.endTask(ctx, id)
-	errLayer := r.disk.removeLayer(id)
-	if err := errors.Join(errTask, errLayer, removeCgroups(ctx, id)); err != nil {
+	errLayer := r.disk.RemoveLayer(id)
+	if err := errors.Join(errTask, errLayer, cgroup.Remove(ctx, id)); err != nil {
 		return err
 	}
 	// Last, because it holds the UID range, which must not be given away before.
@@ -453,14 +455,14 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	r.roster.drop(id)
-	r.ids.release(id)
+	r.ids.Release(id)
 	return nil
 }
 
 // exists reports whether there is anything of sandbox id. The record is removed last, but what is on the disk may be
 // older, and containerd may be another one than before; so the disk counts too.
 func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
-	if r.hasBundle(id) || r.isDirect(id) || exists(r.disk.layerPath(id)) {
+	if r.hasBundle(id) || r.isDirect(id) || diskpool.Exists(r.disk.LayerPath(id)) {
 		return true, nil
 	}
 	_, err := r.client.ContainerService().Get(ctx, id)

@@ -14,6 +14,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 )
 
 // scripted is what a Runtime knows of whether sandboxes can be set up by scripts. The filter of system calls is
@@ -91,7 +94,7 @@ func (e scriptError) Unwrap() error { return e.error }
 // A prepared is what a script needs that has nothing to do with the disk. It is being made.
 type prepared struct {
 	making errgroup.Group
-	groups *sandboxCgroups
+	groups *cgroup.Groups
 	script *script
 }
 
@@ -104,8 +107,8 @@ func (r *Runtime) prepareScript(b blueprint) *prepared {
 	p := &prepared{}
 	p.making.Go(func() (err error) {
 		spec := plainSpec(b)
-		if p.groups, err = makeCgroups(spec); err == nil {
-			p.script, err = setup(spec, p.groups.v1, rlimits(b.session.Class, b.session.Limits), filter)
+		if p.groups, err = cgroup.Make(spec); err == nil {
+			p.script, err = setup(spec, p.groups.V1, rlimits(b.session.Class, b.session.Limits), filter)
 		}
 		return err
 	})
@@ -136,7 +139,7 @@ func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLaye
 	}
 	return r.launch(ctx, b, create, func(ctx context.Context) error {
 		if err := n.letGo(ctx); err != nil {
-			killCgroups(b.id)
+			cgroup.Kill(b.id)
 			return scriptError{err}
 		}
 		r.scripted.worked()
@@ -185,7 +188,7 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 	if err := p.wait(); err != nil {
 		return nil, scriptError{err}
 	}
-	n, err := b.starter.start(p.script, p.groups.v2, user, r.scripted.mounts.store, r.scripted.mounts.empty, tree)
+	n, err := b.starter.start(p.script, p.groups.V2, user, r.scripted.mounts.store, r.scripted.mounts.empty, tree)
 	if err != nil {
 		return nil, scriptError{err}
 	}
@@ -195,13 +198,13 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 		}
 	}()
 	// Not before: while a process is started in a cgroup of v2, its limits would count for that too.
-	if err := p.groups.limit(); err != nil {
+	if err := p.groups.Limit(); err != nil {
 		return nil, scriptError{err}
 	}
 	if err := n.born(ctx); err != nil {
 		return nil, scriptError{fmt.Errorf("setting up: %w", err)}
 	}
-	return n, replaceFile(filepath.Join(dir, bundlePID), []byte(strconv.Itoa(n.pid)), 0o600)
+	return n, diskpool.ReplaceFile(filepath.Join(dir, bundlePID), []byte(strconv.Itoa(n.pid)), 0o600)
 }
 
 // born returns when the process is there that the script tells of.

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/diskpool"
+	"berth/runtime/mountns"
 )
 
 // TestScriptIsLikeRunc: nothing that can be seen in a container, or that the kernel has of it, tells whether runc
@@ -96,7 +98,7 @@ func learnFilter(t *testing.T, r *Runtime) {
 
 // byScript reports whether a running sandbox was made by a script: runc leaves a configuration.
 func byScript(r *Runtime, id string) bool {
-	return r.isDirect(id) && !exists(filepath.Join(r.directPath(id), "config.json"))
+	return r.isDirect(id) && !diskpool.Exists(filepath.Join(r.directPath(id), "config.json"))
 }
 
 // startByScript starts a sandbox that a script sets up, and returns its first process, too.
@@ -288,7 +290,7 @@ func TestScriptLeavesNothingBelow(t *testing.T) {
 	}
 	defer ns.Close()
 	var below []string
-	err = inOwnMounts(func() error { // or else the working directory is that of other threads, too
+	err = mountns.InOwn(func() error { // or else the working directory is that of other threads, too
 		enter := func() error { return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS) }
 		if err := errors.Join(enter(), unix.Unmount("/", unix.MNT_DETACH), enter()); err != nil {
 			return err
@@ -350,7 +352,7 @@ func networksHaveGone(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	var last *os.File // what the sysfs of one shows, which had an end after all others
-	err := inOwnMounts(func() (err error) {
+	err := mountns.InOwn(func() (err error) {
 		if err := errors.Join(unix.Unshare(unix.CLONE_NEWNET), unix.Mount("sysfs", dir, "sysfs", 0, "")); err != nil {
 			return err
 		}

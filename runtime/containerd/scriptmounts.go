@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"berth/runtime/mountns"
 )
 
 // What is in the root of both mount namespaces that scripts use: three directories, and a file.
@@ -57,7 +59,7 @@ func (m scriptMounts) close() {
 
 // newMounts makes a mount namespace as fill does on a thread of its own, from which the host is gone after leave.
 func newMounts(dir string, fill func(leave func() error) error) (ns *os.File, err error) {
-	err = inOwnMounts(func() (err error) {
+	err = mountns.InOwn(func() (err error) {
 		if ns, err = os.Open(ofThread("mnt")); err != nil {
 			return err
 		}
@@ -83,12 +85,12 @@ func fillStore(leave func() error, points []string) error {
 	if err := raiseLoopback(); err != nil {
 		return fmt.Errorf("raising the loopback interface: %w", err)
 	}
-	proc, err := detach("/proc", 0, nil)
+	proc, err := mountns.Detach("/proc", 0, nil)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(proc)
-	net, err := detach(ofThread("net"), 0, nil)
+	net, err := mountns.Detach(ofThread("net"), 0, nil)
 	if err != nil {
 		return err
 	}
@@ -96,10 +98,10 @@ func fillStore(leave func() error, points []string) error {
 	if err := leave(); err != nil {
 		return err
 	}
-	if err := attach(proc, besideProc); err != nil {
+	if err := mountns.Attach(proc, besideProc); err != nil {
 		return err
 	}
-	if err := attach(net, besideNet); err != nil {
+	if err := mountns.Attach(net, besideNet); err != nil {
 		return err
 	}
 	if err := fillRoot(points); err != nil {

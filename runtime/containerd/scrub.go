@@ -14,6 +14,9 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"golang.org/x/sys/unix"
+
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 )
 
 // scrub removes what containerd no longer knows of sandbox id: it was killed in the middle of a
@@ -61,7 +64,7 @@ func (c Config) taskDir() string {
 // finishRemovals removes the bundles that the containerd of a daemon that was killed was removing. It hides a bundle
 // before it empties it, and none looks at what is hidden again.
 func (r *Runtime) finishRemovals() {
-	bundles, err := names(r.cfg.taskDir())
+	bundles, err := diskpool.Names(r.cfg.taskDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // none was ever made
 		r.log.Warn("the state of sandboxes cannot be listed", "err", err)
 	}
@@ -69,7 +72,7 @@ func (r *Runtime) finishRemovals() {
 		if !strings.HasPrefix(name, ".") {
 			continue
 		}
-		if err := removeTree(filepath.Join(r.cfg.taskDir(), name)); err != nil {
+		if err := diskpool.RemoveTree(filepath.Join(r.cfg.taskDir(), name)); err != nil {
 			r.log.Warn("what is left of a sandbox cannot be removed", "err", err)
 		}
 	}
@@ -79,7 +82,7 @@ func (r *Runtime) finishRemovals() {
 func (c Config) listBundles() ([]string, error) {
 	var all []string
 	for _, dir := range []string{c.taskDir(), c.directDir()} {
-		ids, err := names(dir)
+		ids, err := diskpool.Names(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // none was ever made, or it is another containerd's matter
 			return nil, err
 		}
@@ -92,7 +95,7 @@ func (c Config) listBundles() ([]string, error) {
 // can be made.
 func (r *Runtime) hasBundle(id string) bool {
 	paths := r.bundles(id)
-	return slices.ContainsFunc(paths[:], exists)
+	return slices.ContainsFunc(paths[:], diskpool.Exists)
 }
 
 // deleteGrace is how long containerd's own clean-up after a dead shim may take. It runs as a
@@ -104,7 +107,7 @@ const deleteGrace = 5 * time.Second
 func (r *Runtime) killRuntimes(ctx context.Context, id string) error {
 	patience := time.Now().Add(deleteGrace)
 	for {
-		killCgroups(id)
+		cgroup.Kill(id)
 		found := r.runtimesOf(id)
 		if len(found) == 0 {
 			return nil

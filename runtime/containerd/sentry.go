@@ -7,6 +7,8 @@ import (
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/errdefs"
+
+	"berth/runtime/cgroup"
 )
 
 // A sentry is the kernel of a gVisor sandbox, asked by way of its shim, which knows what it was told. The host's
@@ -47,7 +49,7 @@ func (y sentry) ask(ctx context.Context, do func(context.Context) error) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(haltTimeout):
+	case <-time.After(cgroup.HaltTimeout):
 		return errSlow
 	}
 }

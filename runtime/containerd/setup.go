@@ -16,6 +16,9 @@ import (
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 )
 
 // Descriptors of a setup: namespaces that it joins, and
@@ -62,13 +65,13 @@ func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter
 // verifyNodes looks whether the host's devices are what their names say. A plain file in place of one would be the
 // same for all sandboxes, and for all to write to.
 func verifyNodes() error {
-	for _, n := range nodes {
-		path := filepath.Join("/dev", n.name)
+	for _, n := range cgroup.Nodes {
+		path := filepath.Join("/dev", n.Name)
 		var st unix.Stat_t
 		if err := unix.Lstat(path, &st); err != nil {
 			return fmt.Errorf("looking at %s: %w", path, err)
 		}
-		if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(n.major, n.minor) {
+		if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(n.Major, n.Minor) {
 			return fmt.Errorf("%s of the host is not the device of that name", path)
 		}
 	}
@@ -117,8 +120,8 @@ func (s *script) copyMounts(groups []string) (h hostMounts) {
 		}
 		h.groups = append(h.groups, groupMount{filepath.Base(point), s.copyMount(groups[i])})
 	}
-	for _, n := range nodes { // which a sandbox cannot make
-		h.nodes = append(h.nodes, s.copyMount("/dev/"+n.name))
+	for _, n := range cgroup.Nodes { // which a sandbox cannot make
+		h.nodes = append(h.nodes, s.copyMount("/dev/"+n.Name))
 	}
 	s.do("going to the store of mounts", unix.SYS_SETNS, storeFD, unix.CLONE_NEWNS)
 	h.sys, h.net, h.proc, h.empty = s.copyMount(besideSys), s.copyMount(besideNet), s.copyMount(besideProc),
@@ -193,14 +196,14 @@ func (s *script) mountAll(spec *specs.Spec, h hostMounts) {
 			s.mount(m)
 		}
 	}
-	for i, n := range nodes {
-		s.do("making /dev/"+n.name, unix.SYS_MKNODAT, atCwd, s.text("dev/"+n.name), unix.S_IFREG|0o666, 0)
-		s.place(h.nodes[i], "dev/"+n.name)
+	for i, n := range cgroup.Nodes {
+		s.do("making /dev/"+n.Name, unix.SYS_MKNODAT, atCwd, s.text("dev/"+n.Name), unix.S_IFREG|0o666, 0)
+		s.place(h.nodes[i], "dev/"+n.Name)
 	}
 	for _, l := range [][2]string{{"pts/ptmx", "ptmx"}, {"/proc/self/fd", "fd"}, {"/proc/self/fd/0", "stdin"},
 		{"/proc/self/fd/1", "stdout"},
 		{"/proc/self/fd/2", "stderr"}, {"/proc/kcore", "core"}} {
-		if l[1] == "core" && !exists(l[0]) {
+		if l[1] == "core" && !diskpool.Exists(l[0]) {
 			continue
 		}
 		s.do("linking /dev/"+l[1], unix.SYS_SYMLINKAT, s.text(l[0]), atCwd, s.text("dev/"+l[1]))
@@ -326,7 +329,7 @@ func (s *script) hide(paths []string, empty *step) {
 var maskedDirs = sync.OnceValue(func() map[string]bool {
 	dirs := map[string]bool{}
 	for _, path := range maskedPaths {
-		dirs[path] = isDir(path)
+		dirs[path] = cgroup.IsDir(path)
 	}
 	return dirs
 })

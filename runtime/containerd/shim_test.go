@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
 )
 
 // shimmed runs a test with sandboxes of each class that a shim holds, as gVisor's are, and as runc's were when an
@@ -78,7 +79,7 @@ func TestShimKilled(t *testing.T) {
 		if err := r.Stop(t.Context(), id); err != nil {
 			t.Fatalf("stopping: %v", err)
 		}
-		if left := cgroupDirs(id); len(left) > 0 {
+		if left := cgroup.Dirs(id); len(left) > 0 {
 			t.Errorf("cgroups left: %v", left)
 		}
 		if err := r.RemoveWorkspace(t.Context(), spec.Workspace); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
 )
 
 // A shimmed sandbox is one that a shim of containerd's holds: gVisor's, all of them where the containerd is not ours,
@@ -101,7 +102,7 @@ func (r *Runtime) forceTask(ctx context.Context, task client.Task, id string) er
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		killCgroups(id)
+		cgroup.Kill(id)
 		_, err := task.Delete(forced)
 		if err == nil || errdefs.IsNotFound(err) {
 			return nil

@@ -10,6 +10,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 	"berth/session"
 )
 
@@ -79,7 +81,7 @@ func newSpec(b blueprint) *specs.Spec {
 
 // plainSpec is newSpec without the filter of system calls, which takes some making.
 func plainSpec(b blueprint) *specs.Spec {
-	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.firstID, Size: idRange}}
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.firstID, Size: diskpool.IDRange}}
 	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: hostname,
@@ -87,11 +89,11 @@ func plainSpec(b blueprint) *specs.Spec {
 		Process:  newProcess(b),
 		Mounts:   kernelMounts(b.session.Limits),
 		Linux: &specs.Linux{
-			CgroupsPath:   path.Join("/", groupParent, b.id),
+			CgroupsPath:   path.Join("/", cgroup.Parent, b.id),
 			Namespaces:    ownNamespaces(b.userNamespace),
 			UIDMappings:   ids,
 			GIDMappings:   ids,
-			Resources:     newResources(b.session.Class, b.session.Limits),
+			Resources:     cgroup.Resources(b.session.Class, b.session.Limits),
 			MaskedPaths:   slices.Clone(maskedPaths),
 			ReadonlyPaths: slices.Clone(readonlyPaths),
 		},

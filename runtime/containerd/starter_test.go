@@ -89,8 +89,8 @@ func TestStarterKeepsNothing(t *testing.T) {
 // it.
 func TestUserNamespaceHasItsOwner(t *testing.T) {
 	r := openTest(t)
-	for _, owner := range []uint32{0, r.ids.first + 5} {
-		ns, err := newUserNamespace(r.starter, owner, r.ids.first)
+	for _, owner := range []uint32{0, r.ids.First + 5} {
+		ns, err := newUserNamespace(r.starter, owner, r.ids.First)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,10 +9,14 @@ import (
 	"fmt"
 	"net"
 	"os"
+
+	"berth/runtime/diskpool"
+
 	goruntime "runtime"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
+
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"berth/proto"
@@ -20,7 +24,7 @@ import (
 )
 
 // trialFirstID keeps the users of trial sandboxes apart from those of a daemon on the same machine.
-const trialFirstID = defaultFirstID + (idRanges-16)*idRange
+const trialFirstID = diskpool.DefaultFirst + (diskpool.IdRanges-16)*diskpool.IDRange
 
 // A Trial is what came of starting one sandbox.
 type Trial struct {

@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/diskpool"
+	"berth/runtime/mountns"
 )
 
 // The kernel counts some things for each user: inotify and fanotify instances and watches, and namespaces of every
@@ -28,7 +30,7 @@ const makerTime = 10 * time.Second
 // The daemon cannot make it by itself: a process with threads gets another user namespace only by a fork, which
 // copies all its page tables, and has it fault again at each page that it writes to next.
 func newUserNamespace(st *starter, owner, firstID uint32) (*os.File, error) {
-	ns, err := makeUserNamespace(st, owner, fmt.Sprintf("0 %d %d", firstID, idRange))
+	ns, err := makeUserNamespace(st, owner, fmt.Sprintf("0 %d %d", firstID, diskpool.IDRange))
 	if err != nil {
 		return nil, fmt.Errorf("making a user namespace as user %d: %w", owner, err)
 	}
@@ -51,7 +53,7 @@ func makeUserNamespace(st *starter, owner uint32, mapping string) (*os.File, err
 }
 
 // idMapping is the range of a sandbox as mount options are told of it.
-func idMapping(firstID uint32) string { return fmt.Sprintf("0:%d:%d", firstID, idRange) }
+func idMapping(firstID uint32) string { return fmt.Sprintf("0:%d:%d", firstID, diskpool.IDRange) }
 
 // namespacePath is where runtimes, which are processes of their own, find an open namespace. The dot is for runc 1.5,
 // which takes whatever begins with /proc/PID for /proc/PID/ns/user and reads the mapping of that process.
@@ -62,9 +64,9 @@ func namespacePath(ns *os.File) string {
 // tryUserNamespace finds out whether namespaces can be made this way. Where they cannot, runc makes them; the
 // operator is told.
 func (r *Runtime) tryUserNamespace() {
-	ns, err := newUserNamespace(r.starter, r.ids.first, r.ids.first)
+	ns, err := newUserNamespace(r.starter, r.ids.First, r.ids.First)
 	if err != nil { // it may be that somebody has ended the starter, of which there is another the next time
-		ns, err = newUserNamespace(r.starter, r.ids.first, r.ids.first)
+		ns, err = newUserNamespace(r.starter, r.ids.First, r.ids.First)
 	}
 	if err != nil {
 		r.log.Warn(
@@ -113,7 +115,7 @@ func (n *ownNamespace) leave() {
 // but those it made. Who owns the namespace has it too.
 func setLimits(b blueprint, pid int) error {
 	done := make(chan error, 1)
-	go offMain(func() { done <- setLimitsAs(b, pid) })
+	go mountns.OffMain(func() { done <- setLimitsAs(b, pid) })
 	if err := <-done; err != nil {
 		return fmt.Errorf("limiting the guest: %w", err)
 	}

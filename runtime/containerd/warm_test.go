@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 	"berth/session"
 )
 
@@ -74,7 +76,7 @@ func TestWarmStart(t *testing.T) {
 	}
 	owners(t, r, id)
 	fileNumbers(t, r, id, spec)
-	if iso, err := r.Inspect(t.Context(), id); err != nil || !iso.Seccomp || iso.HostUID < defaultFirstID {
+	if iso, err := r.Inspect(t.Context(), id); err != nil || !iso.Seccomp || iso.HostUID < diskpool.DefaultFirst {
 		t.Errorf("%+v, %v", iso, err)
 	}
 	inv, err := r.List(t.Context())
@@ -246,9 +248,9 @@ func answers(stat string) bool {
 // nothingNamed checks that nothing is left of a sandbox.
 func nothingNamed(t *testing.T, r *Runtime, name string) {
 	t.Helper()
-	if r.ids.has(name) || r.hasBundle(name) || len(cgroupDirs(name)) > 0 ||
-		slices.Contains(entries(t, r.disk.layerDir()), name) {
-		t.Errorf("something is left of %s: %v", name, cgroupDirs(name))
+	if r.ids.Has(name) || r.hasBundle(name) || len(cgroup.Dirs(name)) > 0 ||
+		slices.Contains(entries(t, r.disk.LayerDir()), name) {
+		t.Errorf("something is left of %s: %v", name, cgroup.Dirs(name))
 	}
 }
 
@@ -260,7 +262,7 @@ func TestWarmRemoval(t *testing.T) {
 	members := slices.Clone(r.warm.shelves[image].ready)
 	r.warm.mu.Unlock()
 	stuck, other := members[0].name, members[1].name
-	layer, err := os.Open(r.disk.layerPath(stuck))
+	layer, err := os.Open(r.disk.LayerPath(stuck))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,21 +292,21 @@ func TestWarmLeft(t *testing.T) {
 	m := r.warm.shelves[testImage(t, r)].ready[0]
 	r.warm.mu.Unlock()
 	id := newID(proto.WorkspacePrefix)
-	path, err := r.disk.makeWorkspace(id, testLimits.DiskBytes)
+	path, err := r.disk.MakeWorkspace(id, testLimits.DiskBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chown(path, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = r.disk.makeWorkspace(id, testLimits.DiskBytes); err != nil {
+	if _, err = r.disk.MakeWorkspace(id, testLimits.DiskBytes); err != nil {
 		t.Fatal(err)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil || st.Uid != 1000 || st.Gid != 1000 {
 		t.Errorf("it belongs to %d:%d, %v", st.Uid, st.Gid, err)
 	}
-	if err := r.disk.removeWorkspace(id); err != nil {
+	if err := r.disk.RemoveWorkspace(id); err != nil {
 		t.Error(err)
 	}
 	rec, err := r.client.ContainerService().Get(r.ns(t.Context()), m.name)
@@ -331,7 +333,7 @@ func TestWarmBrokenClaim(t *testing.T) {
 	for _, m := range r.warm.shelves[testImage(t, r)].ready {
 		names = append(names, m.name)
 		// so that it cannot be written down
-		if err := os.Mkdir(filepath.Join(r.disk.layerPath(m.name), "claim"), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(r.disk.LayerPath(m.name), "claim"), 0o700); err != nil {
 			t.Error(err)
 		}
 	}
@@ -445,7 +447,7 @@ func TestWarmClose(t *testing.T) {
 	if got := ask(t, next, id, guestRequest{Op: "ping"}); got.Text != "pong" {
 		t.Errorf("%+v", got)
 	}
-	if iso, err := next.Inspect(t.Context(), id); err != nil || iso.HostUID < defaultFirstID {
+	if iso, err := next.Inspect(t.Context(), id); err != nil || iso.HostUID < diskpool.DefaultFirst {
 		t.Errorf("%+v, %v", iso, err)
 	}
 	if err := next.RemoveWorkspace(t.Context(), spec.Workspace); proto.CodeOf(err) != proto.Conflict {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
 	"berth/session"
 )
 
@@ -97,7 +98,7 @@ func fromOutside(t *testing.T, r *Runtime, id string, spec session.Spec, seen ma
 	m := r.Measure(id, spec.Workspace)
 	seen["measures"] = fmt.Sprint(m.OOMKills, m.PIDRefusals, m.Workspace.Limit, m.Layer.Limit)
 	limit := regexp.MustCompile(`limit|quota|period|shares|\.max$|swappiness|devices\.list|cpus$|mems$|notify|weight`)
-	for _, dir := range cgroupDirs(r.claims.sandbox(id)) {
+	for _, dir := range cgroup.Dirs(r.claims.sandbox(id)) {
 		for _, name := range entries(t, dir) {
 			if limit.MatchString(name) && !strings.Contains(name, "failcnt") {
 				content, _ := os.ReadFile(filepath.Join(dir, name))
@@ -106,7 +107,7 @@ func fromOutside(t *testing.T, r *Runtime, id string, spec session.Spec, seen ma
 		}
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(r.disk.workspacePath(spec.Workspace), &st); err != nil {
+	if err := unix.Stat(r.disk.WorkspacePath(spec.Workspace), &st); err != nil {
 		t.Fatal(err)
 	}
 	seen["workspace on disk"] = fmt.Sprintf("%d:%d %o", st.Uid, st.Gid, st.Mode)

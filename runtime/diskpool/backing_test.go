@@ -1,7 +1,6 @@
-package containerd
+package diskpool
 
 import (
-	"berth/proto"
 	"bytes"
 	"crypto/rand"
 	"errors"
@@ -14,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"berth/proto"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,7 +43,7 @@ func fillDisk(t *testing.T, dir string, leave int64) (free func()) {
 	}
 	defer f.Close()
 	for range 10 { // others write to it, too
-		room, _, derr := diskSpace(dir)
+		room, _, derr := DiskSpace(dir)
 		if err = derr; err == nil {
 			err = unix.Fallocate(int(f.Fd()), 0, 0, room-leave)
 		}
@@ -61,18 +62,18 @@ func fillDisk(t *testing.T, dir string, leave int64) (free func()) {
 }
 
 // unwatched is a pool whose backing looks when it is told to.
-func unwatched(t *testing.T, dir string) *disk {
+func unwatched(t *testing.T, dir string) *Pool {
 	t.Helper()
-	d, err := openPool(dir, 512<<20, testLog)
+	d, err := Open(dir, 512<<20, testLog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.kind != PoolLoop || !d.quota {
-		t.Fatalf("no disk limits on this machine: %s %s", d.kind, d.why)
+	if d.Kind != Loop || !d.Quota {
+		t.Fatalf("no disk limits on this machine: %s %s", d.Kind, d.Why)
 	}
 	stopWatching(d.backing)
 	t.Cleanup(func() {
-		if err := d.close(); err != nil {
+		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -80,10 +81,10 @@ func unwatched(t *testing.T, dir string) *disk {
 }
 
 // smallPool is an unwatched pool on a disk that is little larger, with a workspace.
-func smallPool(t *testing.T) (d *disk, workspace string) {
+func smallPool(t *testing.T) (d *Pool, workspace string) {
 	t.Helper()
 	d = unwatched(t, smallDisk(t, 700))
-	workspace, err := d.makeWorkspace("ws", 1<<30)
+	workspace, err := d.MakeWorkspace("ws", 1<<30)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +328,7 @@ func TestBalloonIsFound(t *testing.T) {
 	if err := next.findBalloon(); err != nil || len(next.balloon) > 0 {
 		t.Errorf("of a balloon with a gap %v is left, %v", next.balloon, err)
 	}
-	if left, err := names(next.balloonDir()); err != nil || len(left) > 0 {
+	if left, err := Names(next.balloonDir()); err != nil || len(left) > 0 {
 		t.Errorf("files of it are left: %v, %v", left, err)
 	}
 }
@@ -360,12 +361,12 @@ func TestStartWithBalloon(t *testing.T) {
 	if got := put(t, filepath.Join(d.root, "file"), 1); got > 0 {
 		t.Fatal("containers have room")
 	}
-	next, err := openPool(dir, 0, testLog)
+	next, err := Open(dir, 0, testLog)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stopWatching(next.backing)
-	if _, err := next.keepGuest("/bin/true"); err != nil {
+	if _, err := next.KeepGuest("/bin/true"); err != nil {
 		t.Errorf("the guest has no room: %v", err)
 	}
 	next.backing.close() // the mount is the other's
@@ -378,7 +379,7 @@ var testLog = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level
 
 func listDir(t *testing.T, dir string) []string {
 	t.Helper()
-	got, err := names(dir)
+	got, err := Names(dir)
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package containerd
+package cgroup
 
 import (
 	"os"
@@ -17,13 +17,13 @@ import (
 // What limits become for the kernel. The request's numbers come in here and nowhere else in the spec but the
 // sizes of the file systems in memory, and the disk's, which are disk.go's.
 
-// lockedMemory is what the daemon was started with. A package that it uses raises its own: see sandboxCgroups.
-var lockedMemory = hardLimit(unix.RLIMIT_MEMLOCK)
+// LockedMemory is what the daemon was started with. A package that it uses raises its own: see sandboxCgroups.
+var LockedMemory = HardLimit(unix.RLIMIT_MEMLOCK)
 
 // cpuShares is a sandbox's weight against others while the machine is busy; a process of the host has 1024.
 const cpuShares = 256
 
-// weigh has the cgroup that all sandboxes are in weigh as much as one process of the host on each processor, where
+// SetWeight has the cgroup that all sandboxes are in weigh as much as one process of the host on each processor, where
 // those are beside it; the kernel would have it weigh as one process on all of them. In a cgroup that gets too little
 // those who have just come go first: of 16 clients one waited up to 0.3 s for a command that others got in 4 ms. With
 // this it is half of that, and they all get 3 % more. With four times as much it is even, but then sandboxes that
@@ -32,31 +32,31 @@ const cpuShares = 256
 // On v2 with systemd nothing of the host is beside it but the groups of all services and of all users, which have the
 // weight of one process however many processors there are. It has the same then, or all services together would get
 // next to nothing on a large machine.
-func weigh() error {
+func SetWeight() error {
 	n := runtime.NumCPU()
 	v2 := 100
-	if inRootCgroup() {
+	if InRootCgroup() {
 		v2 = min(100*n, 10000)
 	}
 	return setting{"cpu", "cpu.shares", strconv.Itoa(1024 * n), "cpu.weight", strconv.Itoa(v2)}.write("")
 }
 
-// inRootCgroup reports whether the daemon, and so what it shares a processor with, is in v2's outermost cgroup. It is
+// InRootCgroup reports whether the daemon, and so what it shares a processor with, is in v2's outermost cgroup. It is
 // looked up once: each start asks.
-var inRootCgroup = sync.OnceValue(func() bool {
+var InRootCgroup = sync.OnceValue(func() bool {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	return err == nil && slices.Contains(strings.Split(string(b), "\n"), "0::/")
 })
 
-// inheritProcessors has new cgroups begin with the processors and memory nodes of the one that all sandboxes are in
+// InheritProcessors has new cgroups begin with the processors and memory nodes of the one that all sandboxes are in
 // (v1; on v2 they do so anyway). To be written there they are checked against those of all other sandboxes, twice for
 // each new one.
-func inheritProcessors() error {
+func InheritProcessors() error {
 	return setting{"cpuset", "cgroup.clone_children", "1", "", ""}.write("")
 }
 
-// hardLimit is the daemon's own, which it hands on.
-func hardLimit(kind int) uint64 {
+// HardLimit is the daemon's own, which it hands on.
+func HardLimit(kind int) uint64 {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(kind, &l); err != nil {
 		return 0
@@ -68,8 +68,8 @@ func hardLimit(kind int) uint64 {
 // none.
 const cpuPeriod = 100_000
 
-// newResources bounds the sandbox as a whole. Devices: none but the harmless ones every runtime adds.
-func newResources(class proto.RuntimeClass, l proto.Limits) *specs.LinuxResources {
+// Resources bounds the sandbox as a whole. Devices: none but the harmless ones every runtime adds.
+func Resources(class proto.RuntimeClass, l proto.Limits) *specs.LinuxResources {
 	period := uint64(cpuPeriod)
 	quota := max(int64(l.CPUs*float64(period)), 1000)
 	shares := uint64(cpuShares)

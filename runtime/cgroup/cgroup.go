@@ -1,4 +1,4 @@
-package containerd
+package cgroup
 
 import (
 	"context"
@@ -13,26 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRoot is where the host mounts its cgroups: one hierarchy (v2), or one directory for
+// Root is where the host mounts its cgroups: one hierarchy (v2), or one directory for
 // each controller (v1), or both (hybrid).
-const cgroupRoot = "/sys/fs/cgroup"
+const Root = "/sys/fs/cgroup"
 
-// groupParent is the cgroup that holds those of all sandboxes, in every hierarchy.
-const groupParent = "berth"
+// Parent is the cgroup that holds those of all sandboxes, in every hierarchy.
+const Parent = "berth"
 
-// cgroupDirs are the cgroups of sandbox id, in every hierarchy.
-func cgroupDirs(id string) (dirs []string) {
+// Dirs are the cgroups of sandbox id, in every hierarchy.
+func Dirs(id string) (dirs []string) {
 	// Each is asked for by its path. A pattern would have to read what all other sandboxes have, too.
-	hierarchies, _ := os.ReadDir(cgroupRoot) // no cgroups, none of ours
+	hierarchies, _ := os.ReadDir(Root) // no cgroups, none of ours
 	for _, h := range hierarchies {
 		if !h.IsDir() { // nor a link, as to cpu,cpuacct from cpu
 			continue
 		}
-		if dir := filepath.Join(cgroupRoot, h.Name(), groupParent, id); isDir(dir) {
+		if dir := filepath.Join(Root, h.Name(), Parent, id); IsDir(dir) {
 			dirs = append(dirs, dir)
 		}
 	}
-	if v2 := filepath.Join(cgroupRoot, groupParent, id); isDir(v2) {
+	if v2 := filepath.Join(Root, Parent, id); IsDir(v2) {
 		dirs = append(dirs, v2)
 	}
 	return dirs
@@ -53,18 +53,18 @@ func belowCgroup(dir string) (below []string) {
 	return below
 }
 
-// cgroupOf is where a controller of sandbox id is: v1's own hierarchy if the host has that, else v2's. Whether it is
+// Dir is where a controller of sandbox id is: v1's own hierarchy if the host has that, else v2's. Whether it is
 // there is not said.
-func cgroupOf(id, controller string) (dir string, v2 bool) {
-	if dir = filepath.Join(cgroupRoot, controller, groupParent, id); isDir(dir) {
+func Dir(id, controller string) (dir string, v2 bool) {
+	if dir = filepath.Join(Root, controller, Parent, id); IsDir(dir) {
 		return dir, false
 	}
-	return filepath.Join(cgroupRoot, groupParent, id), true
+	return filepath.Join(Root, Parent, id), true
 }
 
-// killCgroups kills every process of sandbox id, whatever it calls itself.
-func killCgroups(id string) {
-	for _, dir := range cgroupDirs(id) {
+// Kill kills every process of sandbox id, whatever it calls itself.
+func Kill(id string) {
+	for _, dir := range Dirs(id) {
 		killCgroup(dir)
 	}
 }
@@ -91,12 +91,12 @@ func killListed(procs string) {
 	}
 }
 
-// removeCgroups removes the cgroups that the runtime of sandbox id left behind. A killed process stays
+// Remove removes the cgroups that the runtime of sandbox id left behind. A killed process stays
 // in its cgroup for a moment, and v1 has no event for its leaving.
-func removeCgroups(ctx context.Context, id string) error {
+func Remove(ctx context.Context, id string) error {
 	for {
 		var errs error
-		for _, dir := range cgroupDirs(id) {
+		for _, dir := range Dirs(id) {
 			if err := removeCgroup(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = errors.Join(errs, err)
 			}
@@ -104,7 +104,7 @@ func removeCgroups(ctx context.Context, id string) error {
 		if errs == nil {
 			return nil
 		}
-		killCgroups(id)
+		Kill(id)
 		select {
 		case <-ctx.Done():
 			return errs
@@ -123,7 +123,7 @@ func removeCgroup(dir string) error {
 	return os.Remove(dir)
 }
 
-func isDir(path string) bool {
+func IsDir(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir()
 }

@@ -1,4 +1,4 @@
-package containerd
+package meter
 
 import (
 	"bytes"
@@ -9,13 +9,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 	"berth/session"
 )
 
 // A gauge is the kernel's files about one sandbox, kept open: they are read for every command, and to open them anew
 // takes five times as long as to read them. A cgroup's file cannot be read when that is gone, so a gauge never shows
 // another sandbox's numbers.
-type gauge struct {
+type Gauge struct {
 	workspace string
 
 	mu          sync.Mutex // held to read and to close: a number that is closed may be another file's at once
@@ -34,14 +36,14 @@ type quotaGauge struct {
 // maxGauges bounds how many sandboxes' files are open, by some eight for each.
 const maxGauges = 128
 
-// gauges are those of the sandboxes that run commands, by their names. The zero value holds none.
-type gauges struct {
+// Gauges are those of the sandboxes that run commands, by their names. The zero value holds none.
+type Gauges struct {
 	mu sync.Mutex
-	of map[string]*gauge
+	of map[string]*Gauge
 }
 
-// read reads the gauge of a sandbox, which it opens if it is not there, or is one of what was there before.
-func (gs *gauges) read(sandbox, workspace string, open func() *gauge) session.Reading {
+// Read reads the gauge of a sandbox, which it opens if it is not there, or is one of what was there before.
+func (gs *Gauges) Read(sandbox, workspace string, open func() *Gauge) session.Reading {
 	gs.mu.Lock()
 	g := gs.of[sandbox]
 	gs.mu.Unlock()
@@ -61,7 +63,7 @@ func (gs *gauges) read(sandbox, workspace string, open func() *gauge) session.Re
 }
 
 // keep keeps a gauge in place of the last one, and makes room for it.
-func (gs *gauges) keep(sandbox string, g *gauge) {
+func (gs *Gauges) keep(sandbox string, g *Gauge) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	gs.dropLocked(sandbox)
@@ -72,20 +74,20 @@ func (gs *gauges) keep(sandbox string, g *gauge) {
 		gs.dropLocked(other)
 	}
 	if gs.of == nil {
-		gs.of = map[string]*gauge{}
+		gs.of = map[string]*Gauge{}
 	}
 	gs.of[sandbox] = g
 }
 
-// drop closes the files of a sandbox.
-func (gs *gauges) drop(sandbox string) {
+// Drop closes the files of a sandbox.
+func (gs *Gauges) Drop(sandbox string) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	gs.dropLocked(sandbox)
 }
 
-// close closes those of all.
-func (gs *gauges) close() {
+// Close closes those of all.
+func (gs *Gauges) Close() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	for sandbox := range gs.of {
@@ -93,21 +95,21 @@ func (gs *gauges) close() {
 	}
 }
 
-func (gs *gauges) dropLocked(sandbox string) {
+func (gs *Gauges) dropLocked(sandbox string) {
 	if g := gs.of[sandbox]; g != nil {
 		delete(gs.of, sandbox)
 		g.close()
 	}
 }
 
-// openGauge opens what there is about a sandbox over a workspace.
-func openGauge(d *disk, sandbox, workspace string) *gauge {
-	return &gauge{
+// OpenGauge opens what there is about a sandbox over a workspace.
+func OpenGauge(d *diskpool.Pool, sandbox, workspace string) *Gauge {
+	return &Gauge{
 		workspace: workspace,
 		oom:       openTally(sandbox, "oom_kill", "memory/%s/memory.oom_control", "%s/memory.events"),
 		forks:     openTally(sandbox, "max", "pids/%s/pids.events", "%s/pids.events"),
-		work:      quotaOf(d, d.workspacePath(workspace)),
-		layer:     quotaOf(d, d.layerPath(sandbox)),
+		work:      quotaOf(d, d.WorkspacePath(workspace)),
+		layer:     quotaOf(d, d.LayerPath(sandbox)),
 	}
 }
 
@@ -120,7 +122,7 @@ type tally struct {
 // openTally opens the first of the files that has the line.
 func openTally(sandbox, key string, files ...string) *tally {
 	for _, file := range files {
-		p := openPage(filepath.Join(cgroupRoot, fmt.Sprintf(file, groupParent+"/"+sandbox)))
+		p := openPage(filepath.Join(cgroup.Root, fmt.Sprintf(file, cgroup.Parent+"/"+sandbox)))
 		if _, ok := tallyIn(p.read(), key); ok {
 			return &tally{p, key}
 		}
@@ -130,26 +132,26 @@ func openTally(sandbox, key string, files ...string) *tally {
 }
 
 // quotaOf opens the files of the subvolume path's qgroup.
-func quotaOf(d *disk, path string) *quotaGauge {
-	if !d.quota {
+func quotaOf(d *diskpool.Pool, path string) *quotaGauge {
+	if !d.Quota {
 		return &quotaGauge{none: true}
 	}
-	id, err := subvolumeID(path)
+	id, err := diskpool.SubvolumeID(path)
 	if err != nil {
 		return &quotaGauge{}
 	}
-	dir := fmt.Sprintf("/sys/fs/btrfs/%s/qgroups/0_%d/", d.fsid(), id)
+	dir := fmt.Sprintf("/sys/fs/btrfs/%s/qgroups/0_%d/", d.Fsid(), id)
 	return &quotaGauge{dir: dir, limit: openPage(dir + "max_referenced"), used: openPage(dir + "referenced"),
 		reserved: openPage(dir + "rsv_data")}
 }
 
 // whole reports whether all there is to read is open.
-func (g *gauge) whole() bool {
+func (g *Gauge) whole() bool {
 	return g.oom != nil && g.forks != nil && g.work.whole() && g.layer.whole()
 }
 
 // read shows all but the pool. It reports false where something that could be opened cannot be read any more.
-func (g *gauge) read() (reading session.Reading, ok bool) {
+func (g *Gauge) read() (reading session.Reading, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	reading = session.Reading{OOMKills: -1, PIDRefusals: -1}
@@ -162,7 +164,7 @@ func (g *gauge) read() (reading session.Reading, ok bool) {
 	return reading, g.layer.read(&reading.Layer) && ok
 }
 
-func (g *gauge) close() {
+func (g *Gauge) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
@@ -241,7 +243,7 @@ type page struct {
 const pageBytes = 512
 
 func openPage(path string) *page {
-	fd, err := openAgain(path, unix.O_RDONLY|unix.O_CLOEXEC)
+	fd, err := diskpool.OpenAgain(path, unix.O_RDONLY|unix.O_CLOEXEC)
 	if err != nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package containerd
+package cgroup
 
 import (
 	"errors"
@@ -27,9 +27,9 @@ func settings(res *specs.LinuxResources) []setting {
 	}
 }
 
-// fitCgroups writes what of the settings is another one now. On v1 memory must never exceed memory with swap, on
+// Change writes what of the settings is another one now. On v1 memory must never exceed memory with swap, on
 // the way neither, so what shrinks is written the other way round.
-func fitCgroups(name string, had, want *specs.LinuxResources) error {
+func Change(name string, had, want *specs.LinuxResources) error {
 	now, then := settings(want), settings(had)
 	if *want.Memory.Limit < *had.Memory.Limit {
 		now[1], now[2], then[1], then[2] = now[2], now[1], then[2], then[1]
@@ -47,7 +47,7 @@ func fitCgroups(name string, had, want *specs.LinuxResources) error {
 
 func (s setting) write(name string) error {
 	file, value := s.v1, s.v1Value
-	dir, v2 := cgroupOf(name, s.controller)
+	dir, v2 := Dir(name, s.controller)
 	if v2 {
 		if file, value = s.v2, s.v2Value; file == "" {
 			return nil

@@ -1,4 +1,4 @@
-package containerd
+package diskpool
 
 import (
 	"errors"
@@ -98,7 +98,7 @@ func back(root, img, fsid string, log *slog.Logger) (*backing, error) {
 	if err := b.findBalloon(); err != nil {
 		return nil, err
 	}
-	_, size, err := diskSpace(img)
+	_, size, err := DiskSpace(img)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func (b *backing) begin() error {
 		b.enlargeRecords()
 		err = b.keepRecords()
 	}
-	if host, _, herr := diskSpace(b.img.Name()); herr == nil && host >= 2*openRoom && len(b.balloon) > 0 {
+	if host, _, herr := DiskSpace(b.img.Name()); herr == nil && host >= 2*openRoom && len(b.balloon) > 0 {
 		err = errors.Join(err, b.deflate(openRoom))
 	}
 	return err
@@ -258,7 +258,7 @@ func (b *backing) space(names ...string) (int64, error) {
 // enlargeRecords has a new file system take for its records at once what it would take soon. It begins with 8 MiB,
 // with which it can hardly work; more it takes from what no chunk has, and that may be the balloon's by then.
 func (b *backing) enlargeRecords() {
-	host, _, err := diskSpace(b.img.Name())
+	host, _, err := DiskSpace(b.img.Name())
 	if err != nil || host < b.keep+2*b.recordsNext() { // they would be written to where there are no blocks
 		return
 	}
@@ -370,7 +370,7 @@ func (b *backing) room() (room, free int64, err error) {
 	list, err := chunks(b.root)
 	c, cerr := b.fileSpace()
 	growth, gerr := b.growth()
-	host, _, herr := diskSpace(b.img.Name())
+	host, _, herr := DiskSpace(b.img.Name())
 	if err := errors.Join(err, cerr, gerr, herr); err != nil {
 		return 0, 0, err
 	}
@@ -426,7 +426,7 @@ func (b *backing) ballooned() (sum int64) {
 
 // findBalloon finds the balloon of the daemon before, whole or not. One that has gaps is as good as none.
 func (b *backing) findBalloon() error {
-	entries, err := names(b.balloonDir())
+	entries, err := Names(b.balloonDir())
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil

@@ -1,4 +1,4 @@
-package containerd
+package mountns
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ func otherMounts(t *testing.T) (ns *os.File) {
 	t.Helper()
 	var err error
 	done := make(chan struct{})
-	go offMain(func() {
+	go OffMain(func() {
 		defer close(done)
 		if err = unix.Unshare(unix.CLONE_NEWNS); err == nil {
 			ns, err = os.Open(ownMounts)
@@ -57,7 +57,7 @@ func TestVisits(t *testing.T) {
 		ns := namespaces[i%len(namespaces)]
 		wg.Go(func() {
 			var want, is unix.Stat_t
-			err := visit(ns, func() error {
+			err := Visit(ns, func() error {
 				return errors.Join(refused, unix.Fstat(int(ns.Fd()), &want), unix.Stat(ownMounts, &is))
 			})
 			if !errors.Is(err, refused) || is.Ino != want.Ino || is.Ino == 0 {
@@ -66,7 +66,7 @@ func TestVisits(t *testing.T) {
 		})
 		if i%10 == 0 {
 			wg.Go(func() {
-				if err := visit(noNamespace, func() error { return nil }); !errors.Is(err, unix.EINVAL) {
+				if err := Visit(noNamespace, func() error { return nil }); !errors.Is(err, unix.EINVAL) {
 					t.Errorf("a visit of what is no namespace: %v", err)
 				}
 			})

@@ -1,4 +1,4 @@
-package containerd
+package diskpool
 
 import (
 	"os"
@@ -15,10 +15,10 @@ func TestRemovedIsFreed(t *testing.T) {
 	d := newLoopPool(t)
 	for range 20 {
 		id := randomID(proto.ContainerPrefix)
-		if _, _, err := d.makeLayer(id, 0, 32<<20); err != nil {
+		if _, _, err := d.MakeLayer(id, 0, 32<<20); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.removeLayer(id); err != nil {
+		if err := d.RemoveLayer(id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -37,19 +37,19 @@ func TestRemovedIsFreed(t *testing.T) {
 }
 
 // newLoopPool opens a pool in a file of its own.
-func newLoopPool(t *testing.T) *disk {
+func newLoopPool(t *testing.T) *Pool {
 	t.Helper()
-	d, err := openPool(t.TempDir(), 1<<30, testLog)
+	d, err := Open(t.TempDir(), 1<<30, testLog)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := d.close(); err != nil {
+		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if d.kind != PoolLoop || !d.quota {
-		t.Fatalf("no disk limits on this machine: %s %s", d.kind, d.why)
+	if d.Kind != Loop || !d.Quota {
+		t.Fatalf("no disk limits on this machine: %s %s", d.Kind, d.Why)
 	}
 	return d
 }
@@ -57,7 +57,7 @@ func newLoopPool(t *testing.T) *disk {
 // TestProofIsTidied: the subvolume that quotas are tried with leaves no qgroup, either.
 func TestProofIsTidied(t *testing.T) {
 	pool := newLoopPool(t)
-	d := &disk{root: pool.root, kind: pool.kind} // as it is before quotas are known to hold
+	d := &Pool{root: pool.root, Kind: pool.Kind} // as it is before quotas are known to hold
 	d.tidy.stop()
 	if err := d.proveQuota(); err != nil || len(d.tidy.dropped) != 1 {
 		t.Errorf("to be dropped: %v, %v", d.tidy.dropped, err)
@@ -69,12 +69,12 @@ func TestStaleQgroups(t *testing.T) {
 	d := newLoopPool(t)
 	paths := make(map[string]uint64)
 	for _, name := range []string{"gone", "stays", "empty"} {
-		path, err := d.makeWorkspace(name, 1<<20)
+		path, err := d.MakeWorkspace(name, 1<<20)
 		if err == nil && name != "empty" {
 			err = os.WriteFile(filepath.Join(path, "file"), nil, 0o600)
 		}
 		if err == nil {
-			paths[name], err = subvolumeID(path)
+			paths[name], err = SubvolumeID(path)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -84,14 +84,14 @@ func TestStaleQgroups(t *testing.T) {
 		t.Errorf("%d is called stale, which is there", paths["gone"])
 	}
 	// the kernel keeps the rest until this is closed
-	open, err := os.Open(filepath.Join(d.workspacePath("gone"), "file"))
+	open, err := os.Open(filepath.Join(d.WorkspacePath("gone"), "file"))
 	if err == nil {
-		err = destroySubvolume(d.workspacePath("gone"))
+		err = destroySubvolume(d.WorkspacePath("gone"))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := &disk{root: d.root, kind: PoolLoop}
+	next := &Pool{root: d.root, Kind: Loop}
 	next.tidy.stop()
 	next.dropStale()
 	got := next.tidy.dropped
@@ -99,7 +99,7 @@ func TestStaleQgroups(t *testing.T) {
 		slices.Contains(got, paths["empty"]) {
 		t.Errorf("to be dropped are %v of %v", got, paths)
 	}
-	other := &disk{root: d.root, kind: PoolBtrfs}
+	other := &Pool{root: d.root, Kind: Btrfs}
 	if other.dropStale(); len(other.tidy.dropped) > 0 {
 		t.Errorf("%v are to be dropped of somebody else's file system", other.tidy.dropped)
 	}

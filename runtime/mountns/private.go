@@ -1,4 +1,4 @@
-package containerd
+package mountns
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PrivateMounts moves the process to a mount namespace of its own by
+// Private moves the process to a mount namespace of its own by
 // executing itself again, and returns in the second run. Call it first thing in
 // main of the daemon, before any goroutine or file exists. The PID stays.
 //
@@ -19,7 +19,7 @@ import (
 // daemons do not have to look at each mount, nothing is left behind when the last shim
 // ends, and no mount of the host can be kept busy by a sandbox. The host's own
 // mounts and unmounts still arrive here.
-func PrivateMounts() error {
+func Private() error {
 	if second, err := takeMark(); second || err != nil {
 		return err
 	}

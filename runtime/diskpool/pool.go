@@ -1,4 +1,4 @@
-package containerd
+package diskpool
 
 import (
 	"errors"
@@ -22,9 +22,9 @@ import (
 
 // Kinds of pool, best first, as Facts reports them.
 const (
-	PoolBtrfs = "btrfs" // the data directory is on btrfs itself
-	PoolLoop  = "loop"  // a btrfs in a sparse file below the data directory
-	PoolPlain = "plain" // plain directories: no disk limits
+	Btrfs = "btrfs" // the data directory is on btrfs itself
+	Loop  = "loop"  // a btrfs in a sparse file below the data directory
+	Plain = "plain" // plain directories: no disk limits
 )
 
 // poolFlags: the pool holds nothing that may act as a device or raise privileges on the
@@ -34,59 +34,59 @@ const poolFlags = unix.MS_NOATIME | unix.MS_NOSUID | unix.MS_NODEV
 // maxPool is the most that a pool gets whose size is not given.
 const maxPool = 64 << 30
 
-// minPool is below what btrfs can work with once its own structures are counted.
-const minPool = 256 << 20
+// MinPool is below what btrfs can work with once its own structures are counted.
+const MinPool = 256 << 20
 
-// CheckPoolBytes refuses a size that somebody asks for and no pool can have. 0 asks for none.
-func CheckPoolBytes(size int64) error {
-	if size != 0 && size < minPool {
-		return fmt.Errorf("%d bytes are too few for a disk pool, %d is the least", size, minPool)
+// CheckBytes refuses a size that somebody asks for and no pool can have. 0 asks for none.
+func CheckBytes(size int64) error {
+	if size != 0 && size < MinPool {
+		return fmt.Errorf("%d bytes are too few for a disk pool, %d is the least", size, MinPool)
 	}
 	return nil
 }
 
-// openPool makes or finds the pool below dir. It does not fail for want of a good file system: a new pool falls back
+// Open makes or finds the pool below dir. It does not fail for want of a good file system: a new pool falls back
 // to plain directories and says why. One that is there is used as it is, or is an error: another in its place would
 // have none of the containers' files.
-func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {
-	d := &disk{root: filepath.Join(dir, "pool"), kind: PoolPlain}
+func Open(dir string, size int64, log *slog.Logger) (_ *Pool, err error) {
+	d := &Pool{root: filepath.Join(dir, "pool"), Kind: Plain}
 	if err := os.MkdirAll(d.root, 0o700); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.close())
+			err = errors.Join(err, d.Close())
 		}
 	}()
 	err = d.attach(dir, size)
-	if img := poolFile(dir); err != nil && exists(img) {
+	if img := poolFile(dir); err != nil && Exists(img) {
 		return nil, fmt.Errorf("the containers' files are in %s, which cannot be used (%w): mend that, or move the "+
 			"file away to begin without them", img, err)
 	}
 	if d.mounted {
-		if d.backing, err = back(d.root, poolFile(dir), d.fsid(), log); err != nil {
+		if d.backing, err = back(d.root, poolFile(dir), d.Fsid(), log); err != nil {
 			return nil, fmt.Errorf("looking after the pool's file: %w", err)
 		}
 	}
 	if err == nil {
 		err = d.openQuota()
-		d.quota = err == nil
+		d.Quota = err == nil
 	}
 	if err != nil {
-		d.why = err.Error()
-		log.Warn("disk limits are off: containers can fill the disk", "pool", d.kind, "err", err)
+		d.Why = err.Error()
+		log.Warn("disk limits are off: containers can fill the disk", "pool", d.Kind, "err", err)
 	}
 	// A workspace's files of a container's root are root's on disk, set-user-ID bits and all. Where nothing is
 	// mounted with nosuid, a container's root and a user of the host could be root together.
 	if err := os.Chmod(d.root, 0o700); err != nil {
 		return nil, fmt.Errorf("closing the pool to others: %w", err)
 	}
-	for _, sub := range []string{d.workspaceDir(), d.layerDir()} {
+	for _, sub := range []string{d.workspaceDir(), d.LayerDir()} {
 		if err := os.MkdirAll(sub, 0o711); err != nil {
 			return nil, err
 		}
 	}
-	if d.quota {
+	if d.Quota {
 		d.dropStale()
 	}
 	if err := d.finishEarlier(filepath.Join(dir, "moves")); err != nil {
@@ -97,21 +97,21 @@ func openPool(dir string, size int64, log *slog.Logger) (_ *disk, err error) {
 
 // errPoolHeld: sandboxes have the pool's file system mounted, and nobody else can mount it. A write of its own
 // records has failed, and the kernel lets it be read-only until the last of them is gone.
-var errPoolHeld = errors.New("a write of its own records has failed")
+var ErrHeld = errors.New("a write of its own records has failed")
 
 // poolRelease is how long the kernel may take to release the pool's file after the last sandbox has ended.
 const poolRelease = 10 * time.Second
 
-// reopenPool waits until no process has the pool mounted and opens it. The caller has ended the sandboxes of a pool
+// Reopen waits until no process has the pool mounted and opens it. The caller has ended the sandboxes of a pool
 // that openPool returned errPoolHeld for.
-func reopenPool(dir string, size int64, log *slog.Logger) (*disk, error) {
+func Reopen(dir string, size int64, log *slog.Logger) (*Pool, error) {
 	for end := time.Now().Add(poolRelease); ; time.Sleep(20 * time.Millisecond) { // the kernel sends no event
 		loop, err := findLoop(poolFile(dir))
 		if err != nil {
 			return nil, err
 		}
 		if loop == nil || time.Now().After(end) { // if it still exists, openPool returns the error
-			return openPool(dir, size, log)
+			return Open(dir, size, log)
 		}
 		loop.Close()
 	}
@@ -120,14 +120,14 @@ func reopenPool(dir string, size int64, log *slog.Logger) (*disk, error) {
 // poolFile is the sparse file that the pool is in where it is one.
 func poolFile(dir string) string { return filepath.Join(dir, "pool.img") }
 
-func exists(path string) bool {
+func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
 // holds reports whether anything of a container is in the pool's directories.
-func (d *disk) holds() bool {
-	for _, list := range []func() ([]string, error){d.workspaces, d.layers} {
+func (d *Pool) holds() bool {
+	for _, list := range []func() ([]string, error){d.Workspaces, d.Layers} {
 		if names, err := list(); len(names) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return true
 		}
@@ -136,21 +136,21 @@ func (d *disk) holds() bool {
 }
 
 // attach puts a btrfs below d.root.
-func (d *disk) attach(dir string, size int64) error {
-	if !isBtrfs(dir) && isBtrfs(d.root) && readOnly(d.root) { // it has ended, and is mounted anew
+func (d *Pool) attach(dir string, size int64) error {
+	if !IsBtrfs(dir) && IsBtrfs(d.root) && readOnly(d.root) { // it has ended, and is mounted anew
 		if err := unix.Unmount(d.root, unix.MNT_DETACH); err != nil {
 			return err
 		}
 	}
-	if isBtrfs(d.root) {
+	if IsBtrfs(d.root) {
 		// Either the data directory is on btrfs, or the pool is still mounted here.
-		if d.kind = PoolBtrfs; !isBtrfs(dir) {
-			d.kind, d.mounted = PoolLoop, true
+		if d.Kind = Btrfs; !IsBtrfs(dir) {
+			d.Kind, d.mounted = Loop, true
 		}
 		return nil
 	}
 	img := poolFile(dir)
-	if !exists(img) && d.holds() {
+	if !Exists(img) && d.holds() {
 		return errors.New("containers have files in plain directories here already; delete all containers and " +
 			"workspaces, and restart the daemon, to have new ones limited")
 	}
@@ -164,11 +164,11 @@ func (d *disk) attach(dir string, size int64) error {
 	defer loop.Close() // autoclear: from here on the mount keeps the device
 	if err := mountPool(loop.Name(), d.root); err != nil {
 		if held && slices.ContainsFunc(endedErrors, func(ended error) bool { return errors.Is(err, ended) }) {
-			return fmt.Errorf("mounting what is mounted: %w: %w", err, errPoolHeld)
+			return fmt.Errorf("mounting what is mounted: %w: %w", err, ErrHeld)
 		}
 		return fmt.Errorf("mounting the pool: %w", err)
 	}
-	d.kind, d.mounted = PoolLoop, true
+	d.Kind, d.mounted = Loop, true
 	return nil
 }
 
@@ -192,7 +192,7 @@ var endedErrors = []error{unix.EINVAL, unix.EBUSY, unix.EROFS}
 // makePoolFile makes and formats the sparse file, unless it is there. It gets its
 // final name only once it is whole.
 func makePoolFile(img string, size int64) error {
-	if exists(img) {
+	if Exists(img) {
 		return nil
 	}
 	if size == 0 {
@@ -202,8 +202,8 @@ func makePoolFile(img string, size int64) error {
 		}
 		size = min(int64(st.Bavail)*st.Bsize/2, maxPool)
 	}
-	if size < minPool {
-		return fmt.Errorf("%d MiB are too few for a disk pool, %d is the least", size>>20, minPool>>20)
+	if size < MinPool {
+		return fmt.Errorf("%d MiB are too few for a disk pool, %d is the least", size>>20, MinPool>>20)
 	}
 	tmp := img + ".new"
 	if err := writeSparse(tmp, size); err != nil {

@@ -1,7 +1,6 @@
-package containerd
+package diskpool
 
 import (
-	"berth/proto"
 	"bytes"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"berth/proto"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,14 +22,14 @@ func TestMadeWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := d.keepGuest(program)
+	first, err := d.KeepGuest(program)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(first, 0); err != nil {
 		t.Fatal(err)
 	}
-	if path, err := d.keepGuest(program); err != nil || path != first {
+	if path, err := d.KeepGuest(program); err != nil || path != first {
 		t.Errorf("%q, %v", path, err)
 	}
 	if kept, err := os.ReadFile(first); err != nil || !bytes.Equal(kept, guest) {
@@ -36,10 +37,10 @@ func TestMadeWhole(t *testing.T) {
 	}
 
 	name := randomID(proto.WorkspacePrefix)
-	if _, err := d.make(d.workspacePath(name)); err != nil {
+	if _, err := d.make(d.WorkspacePath(name)); err != nil {
 		t.Fatal(err)
 	}
-	path, err := d.makeWorkspace(name, 1<<20)
+	path, err := d.MakeWorkspace(name, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,22 +56,22 @@ func TestMadeWhole(t *testing.T) {
 func TestPoolStays(t *testing.T) {
 	log := testLog
 	dir := t.TempDir()
-	d, err := openPool(dir, 1<<20, log) // too small for a btrfs
+	d, err := Open(dir, 1<<20, log) // too small for a btrfs
 	if err != nil {
 		t.Fatal(err)
 	}
-	ws, err := d.makeWorkspace("ws", 1<<20)
+	ws, err := d.MakeWorkspace("ws", 1<<20)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(ws, "kept"), nil, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, err = openPool(dir, 1<<30, log); err != nil || d.kind != PoolPlain ||
-		!strings.Contains(d.why, "plain directories") {
+	if d, err = Open(dir, 1<<30, log); err != nil || d.Kind != Plain ||
+		!strings.Contains(d.Why, "plain directories") {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if !exists(filepath.Join(ws, "kept")) {
+	if !Exists(filepath.Join(ws, "kept")) {
 		t.Error("the files are hidden")
 	}
 
@@ -78,39 +79,39 @@ func TestPoolStays(t *testing.T) {
 	if err := os.WriteFile(poolFile(dir), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := openPool(dir, 1<<30, log); err == nil || !strings.Contains(err.Error(), poolFile(dir)) {
+	if d, err := Open(dir, 1<<30, log); err == nil || !strings.Contains(err.Error(), poolFile(dir)) {
 		t.Errorf("with a file that is no file system: %+v, %v", d, err)
 	}
 }
 
 // TestRangeOfLayer: a range is learnt as it was handed out, whoever owns which part of the layer.
 func TestRangeOfLayer(t *testing.T) {
-	const first, base = 100_000, 100_000 + 3*idRange
+	const first, base = 100_000, 100_000 + 3*IDRange
 	for what, c := range map[string]struct {
 		owners map[string]int
 		want   uint32
 	}{
 		"as it was made":      {map[string]int{"upper": base, "work": base}, base},
 		"given away":          {map[string]int{"upper": base + 1000, "work": base}, base},
-		"the upper one alone": {map[string]int{"upper": base + idRange - 1}, base},
+		"the upper one alone": {map[string]int{"upper": base + IDRange - 1}, base},
 		"the work one alone":  {map[string]int{"work": base}, base},
 		"half made":           {map[string]int{"upper": base, "work": 0}, base},
 		"root's":              {map[string]int{"upper": 0, "work": 0}, 0},
 		"of another time":     {map[string]int{"upper": first - 1, "work": first - 1}, 0},
 		"empty":               {nil, 0},
 	} {
-		d, ids := &disk{root: t.TempDir(), kind: PoolPlain}, newIDPool(first)
-		if err := os.MkdirAll(d.layerPath("it"), 0o755); err != nil {
+		d, ids := &Pool{root: t.TempDir(), Kind: Plain}, NewIDRanges(first)
+		if err := os.MkdirAll(d.LayerPath("it"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		for dir, owner := range c.owners {
-			path := filepath.Join(d.layerPath("it"), dir)
+			path := filepath.Join(d.LayerPath("it"), dir)
 			if err := errors.Join(os.Mkdir(path, 0o755), os.Chown(path, owner, owner)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := d.learnOwners(ids); err != nil || ids.base("it") != c.want {
-			t.Errorf("%s: learnt %d, %v, want %d", what, ids.base("it"), err, c.want)
+		if err := d.LearnOwners(ids); err != nil || ids.Base("it") != c.want {
+			t.Errorf("%s: learnt %d, %v, want %d", what, ids.Base("it"), err, c.want)
 		}
 	}
 }
@@ -162,7 +163,7 @@ func spareDescriptors(t *testing.T, n int) {
 // TestRemoveTree: a tree of any depth and width goes with few descriptors, and what its links lead to stays.
 func TestRemoveTree(t *testing.T) {
 	dir := t.TempDir()
-	d := &disk{root: dir, kind: PoolPlain}
+	d := &Pool{root: dir, Kind: Plain}
 	outside, tree := filepath.Join(dir, "outside"), filepath.Join(dir, "tree")
 	kept := filepath.Join(outside, "kept")
 	if err := errors.Join(os.Mkdir(outside, 0o755), os.WriteFile(kept, nil, 0o600), os.Mkdir(tree, 0o755)); err != nil {
@@ -194,11 +195,11 @@ func TestRemoveTree(t *testing.T) {
 	spareDescriptors(t, 100)
 	for _, name := range []string{"tree", "link", "file", "nothing", "nothing/below"} {
 		path := filepath.Join(dir, name)
-		if err := d.remove(path); err != nil || exists(path) {
+		if err := d.remove(path); err != nil || Exists(path) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if left := listDir(t, dir); len(left) != 1 || !exists(kept) {
+	if left := listDir(t, dir); len(left) != 1 || !Exists(kept) {
 		t.Errorf("left %v", left)
 	}
 }
@@ -216,13 +217,13 @@ func TestRemoveTreeStopsAtMounts(t *testing.T) {
 		if err := unix.Mount(elsewhere, mnt, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
-		if err := removeTree(tree); !errors.Is(err, unix.EBUSY) || !exists(kept) {
+		if err := RemoveTree(tree); !errors.Is(err, unix.EBUSY) || !Exists(kept) {
 			t.Errorf("removed with what is mounted there: %v", err)
 		}
 		if err := unix.Unmount(mnt, 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := removeTree(tree); err != nil || exists(tree) {
+		if err := RemoveTree(tree); err != nil || Exists(tree) {
 			t.Errorf("afterwards: %v", err)
 		}
 	}
@@ -231,7 +232,7 @@ func TestRemoveTreeStopsAtMounts(t *testing.T) {
 // TestRemoveNestedSubvolumes: a subvolume with others inside goes, too.
 func TestRemoveNestedSubvolumes(t *testing.T) {
 	d := newLoopPool(t)
-	path, err := d.makeWorkspace("ws", 1<<20)
+	path, err := d.MakeWorkspace("ws", 1<<20)
 	if err == nil {
 		err = createSubvolume(filepath.Join(path, "inner"))
 	}
@@ -241,7 +242,7 @@ func TestRemoveNestedSubvolumes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.removeWorkspace("ws"); err != nil || exists(path) {
+	if err := d.RemoveWorkspace("ws"); err != nil || Exists(path) {
 		t.Errorf("left: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package containerd
+package cgroup
 
 import (
 	"bytes"
@@ -20,11 +20,11 @@ import (
 
 // A node is a device of the host's that a sandbox has in its /dev.
 type node struct {
-	name         string
-	major, minor uint32
+	Name         string
+	Major, Minor uint32
 }
 
-var nodes = []node{{"null", 1, 3}, {"random", 1, 8}, {"full", 1, 7}, {"tty", 5, 0}, {"zero", 1, 5}, {"urandom", 1, 9}}
+var Nodes = []node{{"null", 1, 3}, {"random", 1, 8}, {"full", 1, 7}, {"tty", 5, 0}, {"zero", 1, 5}, {"urandom", 1, 9}}
 
 // allowedDevices are what runc allows besides the configuration: nodes, terminals, tun, and to make a node of any. A
 // sandbox has no node of tun, and not the capability to make one.
@@ -38,8 +38,8 @@ func allowedDevices() []*devices.Rule {
 		device(devices.CharDevice, 5, 2, "rwm"),                  // ptmx
 		device(devices.CharDevice, 10, 200, "rwm"),               // tun
 	}
-	for _, n := range nodes {
-		rules = append(rules, device(devices.CharDevice, int64(n.major), int64(n.minor), "rwm"))
+	for _, n := range Nodes {
+		rules = append(rules, device(devices.CharDevice, int64(n.Major), int64(n.Minor), "rwm"))
 	}
 	return rules
 }
@@ -48,19 +48,19 @@ func device(kind devices.Type, major, minor int64, may devices.Permissions) *dev
 	return &devices.Rule{Type: kind, Major: major, Minor: minor, Permissions: may, Allow: true}
 }
 
-// sandboxCgroups are the cgroups of a sandbox. The package that makes them is runc's; it keeps files open that it has
+// Groups are the cgroups of a sandbox. The package that makes them is runc's; it keeps files open that it has
 // found in the mount namespace where it was first called, so it is called in the daemon's alone.
-type sandboxCgroups struct {
+type Groups struct {
 	manager cgroups.Manager
 	limits  *cgroups.Resources
-	v1      []string // directories
-	v2      string   // where it is mounted, beside v1 or alone
+	V1      []string // directories
+	V2      string   // where it is mounted, beside v1 or alone
 }
 
-// makeCgroups makes cgroups that limit nothing yet.
-func makeCgroups(spec *specs.Spec) (*sandboxCgroups, error) {
+// Make makes cgroups that limit nothing yet.
+func Make(spec *specs.Spec) (*Groups, error) {
 	r := spec.Linux.Resources
-	g := &sandboxCgroups{limits: &cgroups.Resources{
+	g := &Groups{limits: &cgroups.Resources{
 		CpuShares: *r.CPU.Shares, CpuWeight: cgroups.ConvertCPUSharesToCgroupV2Value(*r.CPU.Shares),
 		CpuQuota: *r.CPU.Quota, // of cpuPeriod: to set that has v1 look at all groups there are
 		Memory:   *r.Memory.Limit, MemorySwap: *r.Memory.Swap,
@@ -73,7 +73,7 @@ func makeCgroups(spec *specs.Spec) (*sandboxCgroups, error) {
 	if known := cgroupPlaces.Load(); known != nil {
 		g.manager, err = manager.NewWithPaths(cg, known.of(id))
 		if err == nil && known.make(id) {
-			g.v1, g.v2 = known.dirs(id)
+			g.V1, g.V2 = known.dirs(id)
 			return g, nil
 		}
 	}
@@ -93,8 +93,8 @@ func makeCgroups(spec *specs.Spec) (*sandboxCgroups, error) {
 			found.v2 = filepath.Dir(dir)
 		}
 	}
-	g.v1, g.v2 = found.dirs(id)
-	if len(g.v1) > 0 { // v2 wants more than a directory
+	g.V1, g.V2 = found.dirs(id)
+	if len(g.V1) > 0 { // v2 wants more than a directory
 		cgroupPlaces.Store(found)
 	}
 	return g, nil
@@ -147,14 +147,14 @@ func (p *places) make(id string) bool {
 	return err == nil && len(bytes.TrimSpace(processors)) > 0 // see inheritProcessors
 }
 
-// limit gives the cgroups their limits.
-func (g *sandboxCgroups) limit() error {
+// Limit gives the cgroups their limits.
+func (g *Groups) Limit() error {
 	// With v2 the package has the daemon lock as much memory as it likes, for kernels older than those that we need.
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
 		return err
 	}
-	before.Max = min(before.Max, lockedMemory)
+	before.Max = min(before.Max, LockedMemory)
 	before.Cur = min(before.Cur, before.Max)
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before) }() // lower is always allowed
 	var err error

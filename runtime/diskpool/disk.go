@@ -1,4 +1,4 @@
-package containerd
+package diskpool
 
 import (
 	"bytes"
@@ -23,12 +23,12 @@ const sessionUser = 1000
 
 // A disk is the pool as the rest of the package sees it: directories with limits. Where
 // they are subvolumes, and how they come and go, is known in this file alone.
-type disk struct {
+type Pool struct {
 	root    string
-	kind    string // one of the Pool constants
-	quota   bool   // limits are enforced
+	Kind    string // one of the Pool constants
+	Quota   bool   // limits are enforced
 	mounted bool   // we mounted it and unmount it in close
-	why     string // why there are no limits
+	Why     string // why there are no limits
 
 	named sync.Once // guards name
 	name  string    // of the file system in sysfs
@@ -37,21 +37,21 @@ type disk struct {
 	tidy    tidier
 }
 
-func (d *disk) workspaceDir() string           { return filepath.Join(d.root, "ws") }
-func (d *disk) layerDir() string               { return filepath.Join(d.root, "layer") }
-func (d *disk) workspacePath(id string) string { return filepath.Join(d.workspaceDir(), id) }
-func (d *disk) layerPath(id string) string     { return filepath.Join(d.layerDir(), id) }
+func (d *Pool) workspaceDir() string           { return filepath.Join(d.root, "ws") }
+func (d *Pool) LayerDir() string               { return filepath.Join(d.root, "layer") }
+func (d *Pool) WorkspacePath(id string) string { return filepath.Join(d.workspaceDir(), id) }
+func (d *Pool) LayerPath(id string) string     { return filepath.Join(d.LayerDir(), id) }
 
-// makeWorkspace makes the workspace id, or finds it, and bounds it to bytes.
-func (d *disk) makeWorkspace(id string, bytes int64) (string, error) {
-	path := d.workspacePath(id)
+// MakeWorkspace makes the workspace id, or finds it, and bounds it to bytes.
+func (d *Pool) MakeWorkspace(id string, bytes int64) (string, error) {
+	path := d.WorkspacePath(id)
 	made, err := d.make(path)
 	if err == nil && (made || unowned(path)) {
 		// the mode of a subvolume is the process's umask's
 		err = errors.Join(os.Chmod(path, 0o755), os.Chown(path, sessionUser, sessionUser))
 	}
 	if err == nil {
-		err = d.limit(path, bytes)
+		err = d.Limit(path, bytes)
 	}
 	if err != nil {
 		return "", fmt.Errorf("making the workspace: %w", err)
@@ -65,14 +65,14 @@ func unowned(path string) bool {
 	if unix.Stat(path, &st) != nil || st.Uid != 0 {
 		return false
 	}
-	list, err := names(path)
+	list, err := Names(path)
 	return err == nil && len(list) == 0
 }
 
-// makeLayer makes the writable layer of session id, empty, for a sandbox whose root is
+// MakeLayer makes the writable layer of session id, empty, for a sandbox whose root is
 // host user owner, and bounds it to bytes.
-func (d *disk) makeLayer(id string, owner uint32, bytes int64) (upper, work string, err error) {
-	path := d.layerPath(id)
+func (d *Pool) MakeLayer(id string, owner uint32, bytes int64) (upper, work string, err error) {
+	path := d.LayerPath(id)
 	// A volatile overlay refuses a work directory that another mount has used.
 	if err := d.remove(path); err != nil {
 		return "", "", fmt.Errorf("removing an old layer: %w", err)
@@ -89,44 +89,44 @@ func (d *disk) makeLayer(id string, owner uint32, bytes int64) (upper, work stri
 			return "", "", err
 		}
 	}
-	return upper, work, d.limit(path, bytes)
+	return upper, work, d.Limit(path, bytes)
 }
 
 // ownerOf is the host user that a layer was made for, or 0. The upper directory is "/" inside, whose root may give it
 // to any user of its own; nothing inside leads to the work directory.
-func (d *disk) ownerOf(id string) uint32 {
+func (d *Pool) ownerOf(id string) uint32 {
 	var st unix.Stat_t
 	for _, dir := range []string{"work", "upper"} {
-		if unix.Lstat(filepath.Join(d.layerPath(id), dir), &st) == nil && st.Uid != 0 {
+		if unix.Lstat(filepath.Join(d.LayerPath(id), dir), &st) == nil && st.Uid != 0 {
 			return st.Uid
 		}
 	}
 	return 0
 }
 
-// workspaces lists the workspaces there are, by ID.
-func (d *disk) workspaces() ([]string, error) { return names(d.workspaceDir()) }
+// Workspaces lists the workspaces there are, by ID.
+func (d *Pool) Workspaces() ([]string, error) { return Names(d.workspaceDir()) }
 
-func (d *disk) removeWorkspace(id string) error { return d.remove(d.workspacePath(id)) }
+func (d *Pool) RemoveWorkspace(id string) error { return d.remove(d.WorkspacePath(id)) }
 
-func (d *disk) removeLayer(id string) error { return d.remove(d.layerPath(id)) }
+func (d *Pool) RemoveLayer(id string) error { return d.remove(d.LayerPath(id)) }
 
 // claimLink is the name of the link in a layer that says which session took the sandbox out of the warm pool, and which
 // workspace the session has. Its target is not a path but "SESSION WORKSPACE". A link appears with its whole content or
 // not at all, it is removed with the layer, and no container can see it.
 const claimLink = "claim"
 
-// writeClaim writes the link. It fails with fs.ErrExist if the sandbox has one.
-func (d *disk) writeClaim(sandbox, session, workspace string) error {
-	if err := os.Symlink(session+" "+workspace, filepath.Join(d.layerPath(sandbox), claimLink)); err != nil {
+// WriteClaim writes the link. It fails with fs.ErrExist if the sandbox has one.
+func (d *Pool) WriteClaim(sandbox, session, workspace string) error {
+	if err := os.Symlink(session+" "+workspace, filepath.Join(d.LayerPath(sandbox), claimLink)); err != nil {
 		return fmt.Errorf("recording the session of a sandbox: %w", err)
 	}
 	return nil
 }
 
-// readClaim reads the link. It fails with fs.ErrNotExist if there is none.
-func (d *disk) readClaim(sandbox string) (session, workspace string, err error) {
-	target, err := os.Readlink(filepath.Join(d.layerPath(sandbox), claimLink))
+// ReadClaim reads the link. It fails with fs.ErrNotExist if there is none.
+func (d *Pool) ReadClaim(sandbox string) (session, workspace string, err error) {
+	target, err := os.Readlink(filepath.Join(d.LayerPath(sandbox), claimLink))
 	if err != nil {
 		return "", "", err
 	}
@@ -134,13 +134,13 @@ func (d *disk) readClaim(sandbox string) (session, workspace string, err error) 
 	return session, workspace, nil
 }
 
-// layers lists those there are, by sandbox.
-func (d *disk) layers() ([]string, error) { return names(d.layerDir()) }
+// Layers lists those there are, by sandbox.
+func (d *Pool) Layers() ([]string, error) { return Names(d.LayerDir()) }
 
-// keepGuest copies the guest into the pool under the hash of its content and returns the copy's
+// KeepGuest copies the guest into the pool under the hash of its content and returns the copy's
 // path. Sandboxes of older daemons go on with theirs, and a build may replace the original
 // at any time.
-func (d *disk) keepGuest(guest string) (string, error) {
+func (d *Pool) KeepGuest(guest string) (string, error) {
 	content, err := os.ReadFile(guest)
 	if err != nil {
 		return "", err
@@ -155,12 +155,12 @@ func (d *disk) keepGuest(guest string) (string, error) {
 	if kept, err := os.ReadFile(path); err == nil && bytes.Equal(kept, content) {
 		return path, nil
 	}
-	return path, replaceFile(path, content, 0o755)
+	return path, ReplaceFile(path, content, 0o755)
 }
 
-// dropGuests removes the copies of guests but those at these paths, where no sandbox is left that could go on with one.
-func (d *disk) dropGuests(keep ...string) error {
-	if left, err := d.layers(); len(left) > 0 || err != nil {
+// DropGuests removes the copies of guests but those at these paths, where no sandbox is left that could go on with one.
+func (d *Pool) DropGuests(keep ...string) error {
+	if left, err := d.Layers(); len(left) > 0 || err != nil {
 		return err
 	}
 	kept, err := filepath.Glob(filepath.Join(d.root, "bin", "guest-*"))
@@ -172,9 +172,9 @@ func (d *disk) dropGuests(keep ...string) error {
 	return err
 }
 
-// acknowledgeErrors takes note of writes that failed, as on a disk that was full. Until somebody does, the kernel
+// AcknowledgeErrors takes note of writes that failed, as on a disk that was full. Until somebody does, the kernel
 // mounts no volatile overlay over the file system that they were for.
-func (d *disk) acknowledgeErrors() {
+func (d *Pool) AcknowledgeErrors() {
 	f, err := os.Open(d.root)
 	if err != nil {
 		return
@@ -183,8 +183,8 @@ func (d *disk) acknowledgeErrors() {
 	_ = unix.Syncfs(int(f.Fd())) // which tells of them, and that is what it is for
 }
 
-// close detaches the pool. Running sandboxes keep what they have mounted from it.
-func (d *disk) close() error {
+// Close detaches the pool. Running sandboxes keep what they have mounted from it.
+func (d *Pool) Close() error {
 	d.tidy.stop()
 	d.sweep()
 	if !d.mounted {
@@ -197,9 +197,9 @@ func (d *disk) close() error {
 }
 
 // make makes one limited directory and reports whether it was missing.
-func (d *disk) make(path string) (bool, error) {
+func (d *Pool) make(path string) (bool, error) {
 	var err error
-	if d.kind == PoolPlain {
+	if d.Kind == Plain {
 		err = os.Mkdir(path, 0o755)
 	} else if err = createSubvolume(path); err == nil {
 		// A new subvolume's mode comes from the process's umask.
@@ -211,9 +211,9 @@ func (d *disk) make(path string) (bool, error) {
 	return err == nil, err
 }
 
-// limit bounds path to bytes where the pool can.
-func (d *disk) limit(path string, bytes int64) error {
-	if !d.quota || !isSubvolume(path) {
+// Limit bounds path to bytes where the pool can.
+func (d *Pool) Limit(path string, bytes int64) error {
+	if !d.Quota || !isSubvolume(path) {
 		return nil
 	}
 	if err := limitSubvolume(path, bytes); err != nil {
@@ -223,25 +223,25 @@ func (d *disk) limit(path string, bytes int64) error {
 }
 
 // remove removes path with all it holds; that it is missing is no error.
-func (d *disk) remove(path string) error {
+func (d *Pool) remove(path string) error {
 	if !isSubvolume(path) {
-		return removeTree(path)
+		return RemoveTree(path)
 	}
-	id, idErr := subvolumeID(path)
+	id, idErr := SubvolumeID(path)
 	if err := destroySubvolume(path); err != nil {
 		// A subvolume inside it is in the way; contents can still go one by one.
-		if rerr := removeTree(path); rerr != nil {
+		if rerr := RemoveTree(path); rerr != nil {
 			return errors.Join(err, rerr)
 		}
 	}
-	if d.quota && idErr == nil {
+	if d.Quota && idErr == nil {
 		d.dropLater(id)
 	}
 	return nil
 }
 
-// names lists a directory.
-func names(dir string) ([]string, error) {
+// Names lists a directory.
+func Names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -256,8 +256,8 @@ func names(dir string) ([]string, error) {
 // A Space is how much of a limit is used, in bytes.
 type Space struct{ Used, Limit int64 }
 
-// poolSpace is what all share.
-func (d *disk) poolSpace() Space {
+// PoolSpace is what all share.
+func (d *Pool) PoolSpace() Space {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.root, &st); err != nil {
 		return Space{}
@@ -266,8 +266,8 @@ func (d *disk) poolSpace() Space {
 	return Space{Used: size - free, Limit: size}
 }
 
-// fsid names the pool's file system as sysfs does; asked once.
-func (d *disk) fsid() string {
+// Fsid names the pool's file system as sysfs does; asked once.
+func (d *Pool) Fsid() string {
 	d.named.Do(func() {
 		var info [1024]byte // struct btrfs_ioctl_fs_info_args: two numbers of eight bytes, then the UUID
 		if err := dirIoctl(d.root, btrfsFSInfo, unsafe.Pointer(&info)); err == nil {
@@ -278,15 +278,15 @@ func (d *disk) fsid() string {
 	return d.name
 }
 
-// diskSpace is of the file system that dir is on, in bytes.
-func diskSpace(dir string) (free, size int64, err error) {
+// DiskSpace is of the file system that dir is on, in bytes.
+func DiskSpace(dir string) (free, size int64, err error) {
 	var st unix.Statfs_t
 	err = unix.Statfs(dir, &st)
 	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, err
 }
 
-// replaceFile writes path whole or not at all: a shim of an earlier daemon may be reading it.
-func replaceFile(path string, content []byte, mode os.FileMode) error {
+// ReplaceFile writes path whole or not at all: a shim of an earlier daemon may be reading it.
+func ReplaceFile(path string, content []byte, mode os.FileMode) error {
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, content, mode); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package containerd
+package diskpool
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ const quotaTries = 3
 
 // openQuota turns quotas on and sees that they hold. It has been seen that the kernel took every limit for a freshly
 // made pool and held none of them, until they were turned off and on again; nothing it says of itself shows that.
-func (d *disk) openQuota() error {
+func (d *Pool) openQuota() error {
 	err := errors.New("quotas are on and hold nothing")
 	for range quotaTries {
 		if serr := setQuota(d.root, btrfsQuotaEnable); serr != nil {
@@ -39,7 +39,7 @@ func (d *disk) openQuota() error {
 const proofLimit, proofBytes = 1 << 20, 4 << 20
 
 // proveQuota writes more into a limited subvolume than it may hold.
-func (d *disk) proveQuota() error {
+func (d *Pool) proveQuota() error {
 	path := filepath.Join(d.root, "quota-proof")
 	_ = destroySubvolume(path) // of a daemon that was killed here
 	err := createSubvolume(path)
@@ -49,7 +49,7 @@ func (d *disk) proveQuota() error {
 	if err != nil {
 		return fmt.Errorf("trying the quotas: %w", err)
 	}
-	id, idErr := subvolumeID(path)
+	id, idErr := SubvolumeID(path)
 	defer func() { _ = d.remove(path) }()
 	if err := limitSubvolume(path, proofLimit); err != nil {
 		return fmt.Errorf("trying the quotas: %w", err)
@@ -65,9 +65,9 @@ func (d *disk) proveQuota() error {
 }
 
 // used reports whether there are workspaces or layers in the pool.
-func (d *disk) used() bool {
-	for _, dir := range []string{d.workspaceDir(), d.layerDir()} {
-		if list, err := names(dir); err == nil && len(list) > 0 {
+func (d *Pool) used() bool {
+	for _, dir := range []string{d.workspaceDir(), d.LayerDir()} {
+		if list, err := Names(dir); err == nil && len(list) > 0 {
 			return true
 		}
 	}

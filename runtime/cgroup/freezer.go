@@ -1,4 +1,4 @@
-package containerd
+package cgroup
 
 import (
 	"bytes"
@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// haltTimeout bounds how long the processes of a sandbox may take to stand still. A process in the middle of a
+// HaltTimeout bounds how long the processes of a sandbox may take to stand still. A process in the middle of a
 // call to the kernel that cannot be interrupted, such as one that waits for a disk, holds that up.
-const haltTimeout = 5 * time.Second
+const HaltTimeout = 5 * time.Second
 
-// errNoFreezer is why a sandbox cannot be paused.
-var errNoFreezer = errors.New("the host has no cgroup freezer")
+// ErrNoFreezer is why a sandbox cannot be paused.
+var ErrNoFreezer = errors.New("the host has no cgroup freezer")
 
 // A freezer is the cgroup directory that a sandbox is frozen by.
 type freezer struct {
@@ -26,17 +26,17 @@ type freezer struct {
 	v2  bool
 }
 
-// findFreezer finds what a sandbox that is there is frozen by.
-func findFreezer(sandbox string) (freezer, error) {
-	dir, v2 := cgroupOf(sandbox, "freezer")
+// FindFreezer finds what a sandbox that is there is frozen by.
+func FindFreezer(sandbox string) (freezer, error) {
+	dir, v2 := Dir(sandbox, "freezer")
 	if !v2 {
 		return freezer{dir: dir}, nil
 	}
 	switch _, err := os.Stat(filepath.Join(dir, "cgroup.freeze")); {
 	case err == nil:
 		return freezer{dir: dir, v2: true}, nil
-	case len(cgroupDirs(sandbox)) > 0:
-		return freezer{}, errNoFreezer
+	case len(Dirs(sandbox)) > 0:
+		return freezer{}, ErrNoFreezer
 	}
 	return freezer{}, os.ErrNotExist
 }
@@ -77,7 +77,7 @@ func (f freezer) Resume(context.Context) error {
 
 // halt returns once everything stands still.
 func (f freezer) Pause(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, haltTimeout)
+	ctx, cancel := context.WithTimeout(ctx, HaltTimeout)
 	defer cancel()
 	if f.v2 {
 		return f.halt2(ctx)

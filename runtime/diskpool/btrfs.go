@@ -1,4 +1,4 @@
-package containerd
+package diskpool
 
 import (
 	"encoding/binary"
@@ -99,8 +99,8 @@ type fileMapArgs struct {
 	}
 }
 
-// isBtrfs reports whether path lies on btrfs.
-func isBtrfs(path string) bool {
+// IsBtrfs reports whether path lies on btrfs.
+func IsBtrfs(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Type == btrfsMagic
 }
@@ -108,7 +108,7 @@ func isBtrfs(path string) bool {
 // isSubvolume reports whether path is the root of a subvolume.
 func isSubvolume(path string) bool {
 	var st unix.Stat_t
-	return unix.Lstat(path, &st) == nil && st.Ino == btrfsSubvolRootIno && isBtrfs(path)
+	return unix.Lstat(path, &st) == nil && st.Ino == btrfsSubvolRootIno && IsBtrfs(path)
 }
 
 // createSubvolume makes the subvolume path. An existing one is an error, EEXIST.
@@ -172,8 +172,8 @@ func awaitSync(root string) error {
 	return dirIoctl(root, btrfsWaitSync, unsafe.Pointer(&transaction))
 }
 
-// subvolumeID is the number of the subvolume path, which is also that of its qgroup.
-func subvolumeID(path string) (uint64, error) {
+// SubvolumeID is the number of the subvolume path, which is also that of its qgroup.
+func SubvolumeID(path string) (uint64, error) {
 	args := btrfsLookupArgs{object: btrfsFirstFree}
 	err := dirIoctl(path, btrfsInoLookup, unsafe.Pointer(&args))
 	return args.tree, err
@@ -268,7 +268,7 @@ func unwritten(f *os.File, part extent) ([]extent, error) {
 
 // dirIoctl calls an ioctl on the directory dir, which must not be a link.
 func dirIoctl(dir string, req uint, arg unsafe.Pointer) error {
-	fd, err := openAgain(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	fd, err := OpenAgain(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
@@ -279,8 +279,8 @@ func dirIoctl(dir string, req uint, arg unsafe.Pointer) error {
 	return nil
 }
 
-// openAgain is unix.Open, again if a signal interrupts it.
-func openAgain(path string, flags int) (fd int, err error) {
+// OpenAgain is unix.Open, again if a signal interrupts it.
+func OpenAgain(path string, flags int) (fd int, err error) {
 	fd, err = unix.Open(path, flags, 0)
 	for err == unix.EINTR {
 		fd, err = unix.Open(path, flags, 0)

@@ -1,4 +1,4 @@
-package containerd
+package mountns
 
 import (
 	"fmt"
@@ -13,15 +13,15 @@ import (
 // mapped to the sandbox's users, and moved into its mount namespace by a thread of ours that goes there and comes
 // back.
 
-// visit runs work on a thread that is in the mount namespace for that long. Only setns asks for a thread of its own:
+// Visit runs work on a thread that is in the mount namespace for that long. Only setns asks for a thread of its own:
 // it is the one that the caller runs on in most cases, or would be, so nobody is woken for it.
-func visit(namespace *os.File, work func() error) error {
+func Visit(namespace *os.File, work func() error) error {
 	home, err := homeOfThreads()
 	if err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	go offMain(func() {
+	go OffMain(func() {
 		err := unix.Unshare(unix.CLONE_FS) // setns refuses a thread whose root and working directory are others' too
 		if err == nil {
 			err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS)
@@ -72,26 +72,26 @@ func (h home) enter() error {
 	return unix.Fchdir(h.directory)
 }
 
-// offMain runs f on a thread that ends with f, unless f unlocks it. It must not be the process's first
+// OffMain runs f on a thread that ends with f, unless f unlocks it. It must not be the process's first
 // one, which never ends and whose namespaces are what /proc/self shows.
-func offMain(f func()) {
+func OffMain(f func()) {
 	runtime.LockOSThread() // not unlocked here: so the thread ends with the goroutine
 	if unix.Gettid() != unix.Getpid() {
 		f()
 		return
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); offMain(f) }()
+	go func() { defer close(done); OffMain(f) }()
 	<-done
 	runtime.UnlockOSThread()
 }
 
-// inOwnMounts calls f on a thread that has a mount namespace of its own and ends with f. Programs that f starts
+// InOwn calls f on a thread that has a mount namespace of its own and ends with f. Programs that f starts
 // inherit the namespace; once they have ended, or have made another, it is gone with all that f mounted.
-func inOwnMounts(f func() error) error {
+func InOwn(f func() error) error {
 	done := make(chan error, 1)
-	go offMain(func() {
-		err := leaveMounts()
+	go OffMain(func() {
+		err := Leave()
 		if err == nil {
 			err = f()
 		}
@@ -100,9 +100,9 @@ func inOwnMounts(f func() error) error {
 	return <-done
 }
 
-// leaveMounts gives this thread, which must end afterwards, a mount namespace of its own. What it mounts is seen by
+// Leave gives this thread, which must end afterwards, a mount namespace of its own. What it mounts is seen by
 // nobody else; what the host unmounts goes here too.
-func leaveMounts() error {
+func Leave() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("making a mount namespace: %w", err)
 	}
@@ -112,19 +112,19 @@ func leaveMounts() error {
 	return nil
 }
 
-// bind mounts what is at path from at path to, with the attributes more than it has, and mapped into a user namespace
+// Bind mounts what is at path from at path to, with the attributes more than it has, and mapped into a user namespace
 // unless users is nil.
-func bind(from, to string, attr uint64, users *os.File) error {
-	tree, err := detach(from, attr, users)
+func Bind(from, to string, attr uint64, users *os.File) error {
+	tree, err := Detach(from, attr, users)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(tree)
-	return attach(tree, to)
+	return Attach(tree, to)
 }
 
-// detach makes the mount that bind makes, without a place. The caller closes it.
-func detach(from string, attr uint64, users *os.File) (tree int, err error) {
+// Detach makes the mount that bind makes, without a place. The caller closes it.
+func Detach(from string, attr uint64, users *os.File) (tree int, err error) {
 	tree, err = unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return -1, err
@@ -141,7 +141,7 @@ func detach(from string, attr uint64, users *os.File) (tree int, err error) {
 	return tree, nil
 }
 
-// attach gives a detached mount its place.
-func attach(tree int, to string) error {
+// Attach gives a detached mount its place.
+func Attach(tree int, to string) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }

@@ -1,4 +1,4 @@
-package containerd
+package diskpool
 
 import (
 	"errors"
@@ -35,14 +35,14 @@ func parseDeferredClaim(line string) (c deferredClaim, ok bool) {
 }
 
 // preparedPath is where an earlier build kept the workspace that it had prepared for a sandbox.
-func (d *disk) preparedPath(sandbox string) string {
-	return d.workspacePath(proto.WorkspacePrefix + strings.TrimPrefix(sandbox, proto.ContainerPrefix))
+func (d *Pool) preparedPath(sandbox string) string {
+	return d.WorkspacePath(proto.WorkspacePrefix + strings.TrimPrefix(sandbox, proto.ContainerPrefix))
 }
 
 // finishEarlier executes the claims in file, removes prepared workspaces that no session took, and then removes file.
 // It can run again after a crash at any point. It fails if a claim cannot be executed, because the session's files
 // would otherwise be removed with the sandbox.
-func (d *disk) finishEarlier(file string) error {
+func (d *Pool) finishEarlier(file string) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -60,7 +60,7 @@ func (d *disk) finishEarlier(file string) error {
 			return fmt.Errorf("executing the claims of an earlier build in %s: %w", file, err)
 		}
 	}
-	layers, err := d.layers()
+	layers, err := d.Layers()
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (d *disk) finishEarlier(file string) error {
 	}
 	// A still earlier build kept prepared workspaces in a directory of their own.
 	dir := filepath.Join(d.root, "spare")
-	list, _ := names(dir)
+	list, _ := Names(dir)
 	for _, name := range list {
 		_ = d.remove(filepath.Join(dir, name))
 	}
@@ -81,17 +81,17 @@ func (d *disk) finishEarlier(file string) error {
 
 // executeDeferred gives the workspace its name and writes the claim into the layer. Parts of it may have been done
 // before. The sandbox may have been removed since.
-func (d *disk) executeDeferred(c deferredClaim) error {
+func (d *Pool) executeDeferred(c deferredClaim) error {
 	if c.prepared {
-		err := unix.Renameat2(unix.AT_FDCWD, d.preparedPath(c.sandbox), unix.AT_FDCWD, d.workspacePath(c.workspace),
+		err := unix.Renameat2(unix.AT_FDCWD, d.preparedPath(c.sandbox), unix.AT_FDCWD, d.WorkspacePath(c.workspace),
 			unix.RENAME_NOREPLACE)
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("naming workspace %s: %w", c.workspace, err)
 		}
 	}
-	err := d.writeClaim(c.sandbox, c.session, c.workspace)
+	err := d.WriteClaim(c.sandbox, c.session, c.workspace)
 	if errors.Is(err, fs.ErrExist) {
-		if session, workspace, _ := d.readClaim(c.sandbox); session == c.session && workspace == c.workspace {
+		if session, workspace, _ := d.ReadClaim(c.sandbox); session == c.session && workspace == c.workspace {
 			return nil
 		}
 	}

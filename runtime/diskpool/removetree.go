@@ -1,4 +1,4 @@
-package containerd
+package diskpool
 
 import (
 	"errors"
@@ -15,9 +15,9 @@ import (
 // openLevels is how many levels of a tree are open at a time. Below them one directory is.
 const openLevels = 50
 
-// removeTree removes path with all it holds; that it is missing is no error. It goes by descriptors, which never lead
+// RemoveTree removes path with all it holds; that it is missing is no error. It goes by descriptors, which never lead
 // through a link. A file system that is mounted somewhere in the tree is an error, and keeps what it has.
-func removeTree(path string) error {
+func RemoveTree(path string) error {
 	parent, err := openDir(unix.AT_FDCWD, filepath.Dir(path))
 	if err == nil {
 		defer parent.Close()

@@ -1,4 +1,4 @@
-package containerd
+package diskpool
 
 import (
 	"path/filepath"
@@ -28,7 +28,7 @@ type tidier struct {
 }
 
 // dropLater has the qgroup of a removed subvolume dropped when the kernel lets go of it.
-func (d *disk) dropLater(qgroup uint64) {
+func (d *Pool) dropLater(qgroup uint64) {
 	t := &d.tidy
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,8 +39,8 @@ func (d *disk) dropLater(qgroup uint64) {
 
 // dropStale has the qgroups dropped that daemons before this one left: one that is killed forgets what it was to
 // drop. Others' file systems are not searched.
-func (d *disk) dropStale() {
-	if d.kind != PoolLoop {
+func (d *Pool) dropStale() {
+	if d.Kind != Loop {
 		return
 	}
 	for _, id := range d.staleQgroups() {
@@ -49,8 +49,8 @@ func (d *disk) dropStale() {
 }
 
 // staleQgroups are the qgroups of subvolumes that are gone.
-func (d *disk) staleQgroups() (stale []uint64) {
-	groups, _ := names(filepath.Join("/sys/fs/btrfs", d.fsid(), "qgroups")) // kernels before 5.9 show none
+func (d *Pool) staleQgroups() (stale []uint64) {
+	groups, _ := Names(filepath.Join("/sys/fs/btrfs", d.Fsid(), "qgroups")) // kernels before 5.9 show none
 	for _, group := range groups {
 		number, ok := strings.CutPrefix(group, "0_")
 		id, err := strconv.ParseUint(number, 10, 64)
@@ -62,7 +62,7 @@ func (d *disk) staleQgroups() (stale []uint64) {
 }
 
 // armTidy sets the timer unless it is set. The tidier's mu is held.
-func (d *disk) armTidy() {
+func (d *Pool) armTidy() {
 	t := &d.tidy
 	if t.timer != nil || t.stopped || len(t.dropped) == 0 {
 		return
@@ -75,7 +75,7 @@ func (d *disk) armTidy() {
 }
 
 // tidyUp drops what can be dropped and asks for the commit that the rest waits for.
-func (d *disk) tidyUp() {
+func (d *Pool) tidyUp() {
 	less := d.sweep()
 	_, _ = startSync(d.root) // without it the kernel's own will come
 	t := &d.tidy
@@ -89,7 +89,7 @@ func (d *disk) tidyUp() {
 }
 
 // sweep drops the qgroups that can be dropped, and reports whether any could.
-func (d *disk) sweep() bool {
+func (d *Pool) sweep() bool {
 	t := &d.tidy
 	t.mu.Lock()
 	ids := t.dropped

@@ -1,4 +1,4 @@
-package containerd
+package diskpool
 
 import (
 	"errors"
@@ -13,16 +13,16 @@ import (
 
 // earlierDisk is a plain disk as an earlier build left it: each sandbox has a layer and a prepared workspace, which
 // holds a file named after the sandbox.
-func earlierDisk(t *testing.T, dir string, sandboxes ...string) *disk {
+func earlierDisk(t *testing.T, dir string, sandboxes ...string) *Pool {
 	t.Helper()
-	d := &disk{root: filepath.Join(dir, "pool"), kind: PoolPlain}
-	for _, sub := range []string{d.workspaceDir(), d.layerDir()} {
+	d := &Pool{root: filepath.Join(dir, "pool"), Kind: Plain}
+	for _, sub := range []string{d.workspaceDir(), d.LayerDir()} {
 		if err := os.MkdirAll(sub, 0o711); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range sandboxes {
-		if err := errors.Join(os.Mkdir(d.layerPath(name), 0o700), os.Mkdir(d.preparedPath(name), 0o700),
+		if err := errors.Join(os.Mkdir(d.LayerPath(name), 0o700), os.Mkdir(d.preparedPath(name), 0o700),
 			os.WriteFile(filepath.Join(d.preparedPath(name), name), nil, 0o600)); err != nil {
 			t.Fatal(err)
 		}
@@ -40,12 +40,12 @@ func newDeferredClaims(n int) (all []deferredClaim, sandboxes []string, lines st
 }
 
 // isExecuted reports what of a claim is missing on the disk.
-func isExecuted(t *testing.T, d *disk, c deferredClaim) {
+func isExecuted(t *testing.T, d *Pool, c deferredClaim) {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(d.workspacePath(c.workspace), c.sandbox)); err != nil {
+	if _, err := os.Stat(filepath.Join(d.WorkspacePath(c.workspace), c.sandbox)); err != nil {
 		t.Error("the session does not have the workspace:", err)
 	}
-	if session, workspace, err := d.readClaim(c.sandbox); err != nil || session != c.session ||
+	if session, workspace, err := d.ReadClaim(c.sandbox); err != nil || session != c.session ||
 		workspace != c.workspace {
 		t.Errorf("the link says %s %s, %v", session, workspace, err)
 	}
@@ -62,19 +62,19 @@ func TestEarlierClaims(t *testing.T) {
 	if err := errors.Join(
 		os.WriteFile(file, []byte(lines+"\ncontainer_x ../.. spare\n"+lines[:40]), 0o600),
 		d.executeDeferred(all[1]), // all of it
-		os.Rename(d.preparedPath(all[2].sandbox), d.workspacePath(all[2].workspace)), // half
-		os.RemoveAll(d.layerPath(gone.sandbox)), os.RemoveAll(d.preparedPath(gone.sandbox)),
+		os.Rename(d.preparedPath(all[2].sandbox), d.WorkspacePath(all[2].workspace)), // half
+		os.RemoveAll(d.LayerPath(gone.sandbox)), os.RemoveAll(d.preparedPath(gone.sandbox)),
 		d.finishEarlier(file), d.finishEarlier(file)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range all[:4] {
 		isExecuted(t, d, c)
 	}
-	if exists(d.workspacePath(gone.workspace)) || exists(d.layerPath(gone.sandbox)) {
+	if Exists(d.WorkspacePath(gone.workspace)) || Exists(d.LayerPath(gone.sandbox)) {
 		t.Error("a sandbox that is gone came back")
 	}
-	if there := listDir(t, d.workspaceDir()); len(there) != 4 || exists(file) {
-		t.Errorf("%v is there; the file exists: %t", there, exists(file))
+	if there := listDir(t, d.workspaceDir()); len(there) != 4 || Exists(file) {
+		t.Errorf("%v is there; the file exists: %t", there, Exists(file))
 	}
 }
 
@@ -83,11 +83,11 @@ func TestEarlierClaimsThatFail(t *testing.T) {
 	all, sandboxes, lines := newDeferredClaims(1)
 	dir := t.TempDir()
 	d := earlierDisk(t, dir, sandboxes...)
-	file, in := filepath.Join(dir, "moves"), filepath.Join(d.layerPath(all[0].sandbox), claimLink)
+	file, in := filepath.Join(dir, "moves"), filepath.Join(d.LayerPath(all[0].sandbox), claimLink)
 	if err := errors.Join(os.WriteFile(file, []byte(lines), 0o600), os.Mkdir(in, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.finishEarlier(file); !errors.Is(err, fs.ErrExist) || !exists(file) {
+	if err := d.finishEarlier(file); !errors.Is(err, fs.ErrExist) || !Exists(file) {
 		t.Errorf("reported as done: %v", err)
 	}
 	if err := errors.Join(os.Remove(in), d.finishEarlier(file)); err != nil {
