@@ -192,7 +192,7 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	// In this order: what is queued after close sees that it was dropped, what was queued before
 	// is deleted by this update.
 	js.close(prefix)
-	return js.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
+	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
 		return errors.Join(
 			tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix),
 			tx.Delete(bucketInputs, workspace))
@@ -214,7 +214,7 @@ func (js *Jobs) close(prefix string) {
 // later queues a write for a job's books. The order of the ledger makes it come before Drop's or see that
 // the job was dropped.
 func (js *Jobs) later(j *job, fn func(*ledger.Tx) error) {
-	js.cfg.Ledger.Later(func(tx *ledger.Tx) error {
+	js.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error {
 		if j.dropped.Load() {
 			return nil
 		}
@@ -224,7 +224,9 @@ func (js *Jobs) later(j *job, fn func(*ledger.Tx) error) {
 
 // flush waits until the ledger has what was queued so far, and so all of every exec whose end is known: an empty
 // update waits for its place in the queue.
-func (js *Jobs) flush() error { return js.cfg.Ledger.Jot(func(*ledger.Tx) error { return nil }) }
+func (js *Jobs) flush() error {
+	return js.cfg.Ledger.UpdateAsync(func(*ledger.Tx) error { return nil })
+}
 
 // List describes the jobs of a session's workspace, newest first.
 func (js *Jobs) List(s *session.Session) ([]proto.JobSummary, error) {

@@ -50,7 +50,7 @@ func (t *turn) note(begun string) {
 	for _, raw := range rec.Content {
 		size += len(raw)
 	}
-	err := t.g.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
+	err := t.g.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
 		if size > maxRecord {
 			return tx.Delete(bucketTurns, t.key)
 		}
@@ -78,7 +78,7 @@ func (g *Gateway) recorded(key string) *turnRecord {
 
 // erase takes a turn out of the ledger.
 func (g *Gateway) erase(key string) {
-	g.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Delete(bucketTurns, key) })
+	g.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Delete(bucketTurns, key) })
 }
 
 // leftovers are the turns that earlier daemons wrote down, by their keys.

@@ -156,7 +156,7 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 	ss.workspaces[ws.ID] = ws
 	ss.mu.Unlock()
 
-	err = ss.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
+	err = ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
 		if err := tx.Put(bucketWorkspaces, ws.ID, ws); err != nil {
 			return err
 		}

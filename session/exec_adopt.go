@@ -103,7 +103,7 @@ func (s *Session) recordLost(r execRecord) execRecord {
 	r.Exec.End = &end
 	r.Run = nil
 	s.removeUnrecordedOutput(r)
-	s.core.cfg.Ledger.Later(s.putExec(r))
+	s.core.cfg.Ledger.UpdateLater(s.putExec(r))
 	return r
 }
 

@@ -20,9 +20,9 @@ func (e *Exec) recordStart() (wait func() error) {
 		Host:  e.s.core.host,
 		Guest: e.s.guestBoot(), Sealed: e.sealEnvironment()})
 	if durable(e.cmd) {
-		return e.s.core.cfg.Ledger.Begin(put)
+		return e.s.core.cfg.Ledger.StartUpdate(put)
 	}
-	return func() error { return e.s.core.cfg.Ledger.Jot(put) }
+	return func() error { return e.s.core.cfg.Ledger.UpdateAsync(put) }
 }
 
 // store writes down the end, and the output of those that somebody will ask for later. A durable one is on disk when
@@ -31,7 +31,7 @@ func (e *Exec) recordStart() (wait func() error) {
 func (e *Exec) store(info proto.Exec, made Produced) {
 	rec := execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason),
 		Notes: made.Notes}
-	write, kept := e.s.core.cfg.Ledger.Jot, error(nil)
+	write, kept := e.s.core.cfg.Ledger.UpdateAsync, error(nil)
 	if durable(e.cmd) {
 		write = e.s.core.cfg.Ledger.Update
 		if kept = e.spool(); kept != nil {
@@ -115,10 +115,10 @@ func (s *Session) removeExec(e *Exec) {
 	}
 	forget := func(tx *ledger.Tx) error { return tx.Delete(bucketExecs, execKey(s.id, e.id)) }
 	if e.retry.Key != "" { // or a daemon that comes after a crash would answer its key with it
-		_ = s.core.cfg.Ledger.Jot(forget) // fails where the ledger does, which others say
+		_ = s.core.cfg.Ledger.UpdateAsync(forget) // fails where the ledger does, which others say
 		return
 	}
-	s.core.cfg.Ledger.Later(forget)
+	s.core.cfg.Ledger.UpdateLater(forget)
 }
 
 // runningExecs counts those that have not ended; those that are just being started too, unless

@@ -11,7 +11,7 @@ import (
 func (s *Session) BumpGeneration() (wait func() error) {
 	queued, done := make(chan struct{}), make(chan error, 1)
 	begin := func(fn func(*ledger.Tx) error) error {
-		wait := s.core.cfg.Ledger.Begin(fn)
+		wait := s.core.cfg.Ledger.StartUpdate(fn)
 		close(queued)
 		return wait()
 	}

@@ -209,9 +209,9 @@ func TestChangeThatRunsTwiceCountsOnce(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
 	gate, failed := make(chan struct{}), errors.New("no")
-	st.Ledger.Begin(func(*ledger.Tx) error { <-gate; return nil })
+	st.Ledger.StartUpdate(func(*ledger.Tx) error { <-gate; return nil })
 	wait := s.BumpGeneration()
-	st.Ledger.Begin(func(*ledger.Tx) error { return failed }) // makes the ledger run its neighbours again
+	st.Ledger.StartUpdate(func(*ledger.Tx) error { return failed }) // makes the ledger run its neighbours again
 	close(gate)
 	if err := wait(); err != nil {
 		t.Fatal(err)

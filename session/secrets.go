@@ -83,7 +83,7 @@ func (ss *Sessions) openRecords() {
 			}
 			s.rec.ClearEnv = nil
 			rec := s.rec
-			ss.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Put(bucketSessions, rec.ID, rec) })
+			ss.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Put(bucketSessions, rec.ID, rec) })
 		}
 		s.redactor = s.rec.redactor()
 	}

@@ -398,7 +398,9 @@ func (s *Session) change(fn func(*record)) error { return s.changeWith(s.core.cf
 
 // changeAsync is change that does not wait for the disk: for what the death of the daemon must not take back, and a
 // power cut, with which every sandbox ends, may.
-func (s *Session) changeAsync(fn func(*record)) error { return s.changeWith(s.core.cfg.Ledger.Jot, fn) }
+func (s *Session) changeAsync(fn func(*record)) error {
+	return s.changeWith(s.core.cfg.Ledger.UpdateAsync, fn)
+}
 
 // changeWith is change by one way of writing.
 func (s *Session) changeWith(write func(func(*ledger.Tx) error) error, fn func(*record)) error {
@@ -434,7 +436,7 @@ func (s *Session) saveRecord() error { return s.changeAsync(func(*record) {}) }
 func (s *Session) deleteRecord() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	err := s.core.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
+	err := s.core.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
 		return errors.Join(tx.DeletePrefix(bucketExecs, s.id+"/"), tx.Delete(bucketSessions, s.id))
 	})
 	if err == nil {

@@ -239,7 +239,7 @@ func (ss *Sessions) releaseAll(ctx context.Context, s *Session) error {
 	if err := ss.releaseWorkspace(ctx, s); err != nil {
 		return err
 	}
-	return ss.cfg.Ledger.Jot(func(tx *ledger.Tx) error { return tx.DeletePrefix(bucketExecs, s.id+"/") })
+	return ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return tx.DeletePrefix(bucketExecs, s.id+"/") })
 }
 
 // forget drops a session from memory.
@@ -362,7 +362,7 @@ func (ss *Sessions) known() map[string]bool {
 
 // onDisk begins to put on disk what was written down so far. Nobody has to wait for that who does something else first.
 func (ss *Sessions) onDisk() (wait func() error) {
-	return ss.cfg.Ledger.Begin(func(*ledger.Tx) error { return nil })
+	return ss.cfg.Ledger.StartUpdate(func(*ledger.Tx) error { return nil })
 }
 
 // An index is what Sessions would have to look at all sessions for. It is guarded by Sessions.mu.

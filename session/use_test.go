@@ -282,7 +282,7 @@ func holdLedger(t *testing.T, st *sessiontest.Stack) (let func()) {
 	t.Helper()
 	held, gate := make(chan struct{}), make(chan struct{})
 	begun := sync.OnceFunc(func() { close(held) }) // it may be run again, with what comes beside it
-	st.Ledger.Begin(func(*ledger.Tx) error { begun(); <-gate; return nil })
+	st.Ledger.StartUpdate(func(*ledger.Tx) error { begun(); <-gate; return nil })
 	<-held
 	let = sync.OnceFunc(func() { close(gate) })
 	t.Cleanup(let)

@@ -41,7 +41,7 @@ func (l *Log) anchor(closed bool) error {
 	}
 	l.mu.Unlock()
 	a := Anchor{Seq: at.seq, Hash: at.hash, Closed: closed, Time: l.cfg.Now()}
-	write := l.cfg.Ledger.Jot // which is on disk soon: without a turn of its own at the disk, five times a second
+	write := l.cfg.Ledger.UpdateAsync // which is on disk soon: without a turn of its own at the disk, five times a second
 	if closed {
 		write = l.cfg.Ledger.Update
 	}

@@ -69,7 +69,7 @@ func (s *Store) Ran(id string, cpuSeconds float64) {
 		return
 	}
 	if u, write := s.charge(id, cpuSeconds); write { // outside the lock, which the ledger's writer takes in toWrite
-		s.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Put(bucketUsage, id, s.toWrite(u)) })
+		s.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Put(bucketUsage, id, s.toWrite(u)) })
 	}
 }
 

@@ -10,18 +10,19 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Backups are beside the ledger, in its own name with .1 for the newest and .2 for the one before. Two, so
-// that a daemon killed in the middle of making one, or a backup of what was just spoilt, still leaves one that is good.
+// Backups stand beside the ledger under its own name: .1 is the newest, .2 the one before. There are two because the
+// daemon may be killed while it makes one, or may back up a ledger that was just damaged. One good backup then
+// remains.
 
-// Copy writes the ledger as it is at this moment to path, which must not exist. Writers wait for a checkpoint and no
-// longer. The copy stands for itself: where it takes the ledger's place, nothing of the journal is added to it.
+// Copy writes the ledger as of now to path, which must not exist. Writers wait for a checkpoint only. The copy is
+// complete by itself: if it replaces the ledger, nothing of the journal is added to it.
 func (db *DB) Copy(path string) error {
-	err := db.settleNow()
+	err := db.checkpointNow()
 	if err == nil {
 		err = db.bolt.View(func(tx *bbolt.Tx) error { return tx.CopyFile(path, 0o600) })
 	}
 	if err == nil {
-		err = leaveJournal(path)
+		err = detachJournal(path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(path))
@@ -29,15 +30,15 @@ func (db *DB) Copy(path string) error {
 	return SyncPath(path)
 }
 
-// settleNow waits for the turn to settle.
-func (db *DB) settleNow() error {
-	db.turn.Lock()
-	defer db.turn.Unlock()
-	return db.settle()
+// checkpointNow waits for commitMu and makes a checkpoint.
+func (db *DB) checkpointNow() error {
+	db.commitMu.Lock()
+	defer db.commitMu.Unlock()
+	return db.checkpointPending()
 }
 
-// leaveJournal has the database at path know of no journal.
-func leaveJournal(path string) error {
+// detachJournal makes the database at path forget its journal.
+func detachJournal(path string) error {
 	bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return err
@@ -46,22 +47,22 @@ func leaveJournal(path string) error {
 	return errors.Join(err, bolt.Close())
 }
 
-// Backup keeps a copy as the newest backup, and reports whether it did: not if the newest is younger than age, and not
-// if the ledger has not changed since. The copy is read to its end before it takes the place of another.
+// Backup makes a copy the newest backup and reports whether it did. It does not if the newest backup is younger than
+// age, or if the ledger has not changed since. The copy is read to its end before it replaces another.
 func (db *DB) Backup(age time.Duration) (bool, error) {
 	path := db.bolt.Path()
 	fi, missing := os.Stat(path + ".1")
 	if missing == nil && time.Since(fi.ModTime()).Abs() < age {
 		return false, nil
 	}
-	if err := db.settleNow(); err != nil {
+	if err := db.checkpointNow(); err != nil {
 		return false, err
 	}
 	now := db.version()
 	if missing == nil && now == db.backedUp.Load() {
 		return false, nil
 	}
-	if err := db.freshCopy(path + ".new"); err != nil {
+	if err := db.copyChecked(path + ".new"); err != nil {
 		return false, err
 	}
 	if err := os.Rename(path+".1", path+".2"); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -74,8 +75,8 @@ func (db *DB) Backup(age time.Duration) (bool, error) {
 	return true, SyncPath(filepath.Dir(path))
 }
 
-// freshCopy is Copy to a path where an earlier one may have been left half done, and a look at the result.
-func (db *DB) freshCopy(path string) error {
+// copyChecked copies to a path where an incomplete copy may remain, and verifies the result.
+func (db *DB) copyChecked(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -88,7 +89,7 @@ func (db *DB) freshCopy(path string) error {
 	return nil
 }
 
-// version changes with every checkpoint that has something to write.
+// version changes with every checkpoint that writes something.
 func (db *DB) version() int64 {
 	n := int64(-1)
 	_ = db.bolt.View(func(tx *bbolt.Tx) error { n = int64(tx.ID()); return nil })
@@ -104,21 +105,20 @@ func check(path string) error {
 	return bolt.Close()
 }
 
-// notLost refuses to begin anew where a ledger was: one that is missing or empty beside its journal or its backups
-// was lost.
-func notLost(path string) error {
+// refuseLost refuses to start with an empty ledger if the journal or a backup shows that there was one before.
+func refuseLost(path string) error {
 	if fi, err := os.Stat(path); err == nil && fi.Size() > 0 {
 		return nil
 	}
 	for _, beside := range []string{path + ".1", path + ".2", journalPath(path)} {
 		if _, err := os.Lstat(beside); err == nil {
-			return fmt.Errorf("the ledger is missing or empty, and was not before: %s", remedy(path))
+			return fmt.Errorf("the ledger is missing or empty although it existed before: %s", remedy(path))
 		}
 	}
 	return nil
 }
 
-// remedy says what to do about a damaged ledger: which backups there are, and how to use one.
+// remedy says what to do about a damaged ledger: which backups exist, and how to use one.
 func remedy(path string) string {
 	name := filepath.Base(path)
 	for _, backup := range []string{name + ".1", name + ".2"} {
@@ -135,7 +135,7 @@ func remedy(path string) string {
 		"its journal and its backups aside to start empty: workspaces are then set aside, stored files removed", name)
 }
 
-// SyncPath flushes a file to disk, or the names in a directory, so that a power cut takes back neither.
+// SyncPath flushes a file, or the names in a directory, to disk. A power cut then cannot take them back.
 func SyncPath(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A journal is a file beside the database with the updates that the database has not got yet, one frame each. It is
-// written from its beginning over and over: writing where blocks are allocated already is all that a sync then has to
-// wait for, and finds room on a full disk.
+// A journal is a file beside the database. It holds the updates that the database does not have yet, one frame each.
+// The file is overwritten from its beginning again and again, because blocks that are already allocated need the
+// shortest sync and no free space on a full disk.
 //
-// A frame is a header and the changes of one update. The header has the epoch in which the frame was written, which a
-// checkpoint ends: what earlier epochs left in the file does not count. The database knows the epoch that goes on
-// where it ends, so that frames are only ever added to the state that they were made on.
+// A frame is a header and the changes of one update. The header names the epoch in which the frame was written. A
+// checkpoint ends the epoch, and frames of earlier epochs do not count. The database records the epoch that continues
+// its state. Frames are therefore only ever applied to the state that they were made on.
 //
 //	epoch  8 bytes
 //	size   4 bytes, of the changes
@@ -30,26 +30,26 @@ type journal struct {
 	f      *os.File
 	epoch  uint64
 	at     int64 // where the next frame goes
-	broken bool  // a sync has failed: nobody knows what of this epoch is on disk
+	broken bool  // a sync failed: it is unknown which frames of this epoch are on disk
 
-	written, synced atomic.Uint64 // how often frames were added, and how many times of that are on disk
+	written, synced atomic.Uint64 // number of writes, and how many of them are on disk
 }
 
-// dirty reports whether something was written that is not on disk.
+// dirty reports whether written frames are not yet on disk.
 func (j *journal) dirty() bool { return j.written.Load() != j.synced.Load() }
 
-// journalSize is how large the file may become, in bytes, and so how much is read again at the next start, and what
-// one checkpoint has to write.
+// journalSize is the largest size of the file in bytes. It bounds what the next start reads and what one checkpoint
+// writes.
 const journalSize = 1 << 20
 
 const headerSize = 16
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errFull says that the journal takes nothing before the next checkpoint.
-var errFull = errors.New("the journal is full, or not to be relied on")
+// errFull means that the journal takes no frames before the next checkpoint.
+var errFull = errors.New("the journal is full or broken")
 
-// journalPath is where the journal of the ledger at path is.
+// journalPath is the path of the journal for the ledger at path.
 func journalPath(path string) string { return path + ".log" }
 
 func openJournal(path string) (*journal, error) {
@@ -58,7 +58,7 @@ func openJournal(path string) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if missing != nil { // or a power cut could take the name, and the file with it
+	if missing != nil { // or a power cut could remove the name, and the file with it
 		if err := SyncPath(filepath.Dir(path)); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
@@ -66,26 +66,26 @@ func openJournal(path string) (*journal, error) {
 	return &journal{f: f}, nil
 }
 
-// prepare takes the room on the disk that the journal may need, so that no sync waits for its allocation. A small
-// disk is better left alone; the file then grows as it is written.
+// prepare allocates the journal's space on disk, so that no sync has to. On a small disk the file grows as it is
+// written instead.
 func (j *journal) prepare() {
 	fi, err := j.f.Stat()
 	if err != nil || fi.Size() >= journalSize || unix.Fallocate(int(j.f.Fd()), 0, 0, journalSize) != nil {
 		return
 	}
-	// What is allocated and never written still costs its first sync a change of the file system's own records.
+	// Blocks that are allocated but never written would make the first sync update the file system's metadata.
 	_, _ = j.f.WriteAt(make([]byte, journalSize-fi.Size()), fi.Size())
 	_ = j.f.Sync()
 }
 
-// restart begins a new epoch. Nothing of the last one is needed any more.
+// restart begins a new epoch. Nothing of the last epoch is needed any more.
 func (j *journal) restart(epoch uint64) {
 	j.epoch, j.at, j.broken = epoch, 0, false
 	j.synced.Store(j.written.Load())
 }
 
-// add writes whole frames. They are safe from the daemon's death when it returns, and not from a power cut. If it
-// fails nothing of them counts.
+// add writes whole frames. When it returns they survive the death of the daemon, but not a power cut. If it fails,
+// none of them counts.
 func (j *journal) add(frames []byte) error {
 	if j.broken || j.at+int64(len(frames)) > journalSize {
 		return errFull
@@ -94,7 +94,7 @@ func (j *journal) add(frames []byte) error {
 		return nil
 	}
 	if _, err := j.f.WriteAt(frames, j.at); err != nil {
-		_, _ = j.f.WriteAt(make([]byte, headerSize), j.at) // the first of them may be whole
+		_, _ = j.f.WriteAt(make([]byte, headerSize), j.at) // the first of them may be complete
 		return err
 	}
 	j.at += int64(len(frames))
@@ -110,7 +110,7 @@ func (j *journal) sync() error {
 	}
 }
 
-// seal completes a frame: a header that was left free, and changes.
+// seal completes a frame that consists of an empty header and changes.
 func (j *journal) seal(frame []byte) {
 	binary.LittleEndian.PutUint64(frame, j.epoch)
 	binary.LittleEndian.PutUint32(frame[8:], uint32(len(frame)-headerSize))
@@ -121,7 +121,7 @@ func frameCheck(frame []byte) uint32 {
 	return crc32.Update(crc32.Checksum(frame[:12], castagnoli), castagnoli, frame[headerSize:])
 }
 
-// appendChange adds a change to a frame; a nil value deletes the key.
+// appendChange adds a change to a frame. A nil value deletes the key.
 func appendChange(frame []byte, key string, value []byte) []byte {
 	put := byte(0)
 	if value != nil {
@@ -134,8 +134,8 @@ func appendChange(frame []byte, key string, value []byte) []byte {
 	return frame
 }
 
-// replay is over with the changes of an epoch that are in the journal at path. It ends where the first frame is not
-// whole: nobody was told of that one, nor of any behind it.
+// replay returns over plus the changes of one epoch from the journal at path. It stops at the first incomplete frame:
+// no caller got an answer for that update or any later one.
 func replay(path string, epoch uint64, over *node) (*node, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -167,7 +167,7 @@ func replay(path string, epoch uint64, over *node) (*node, error) {
 	return over, nil
 }
 
-// apply is over with the changes of one frame.
+// apply returns over plus the changes of one frame.
 func apply(changes []byte, over *node) (*node, bool) {
 	for len(changes) > 0 {
 		put := changes[0] == 1
@@ -186,7 +186,7 @@ func apply(changes []byte, over *node) (*node, bool) {
 	return over, true
 }
 
-// cutBytes takes a size and so many bytes off b. What it takes is never nil.
+// cutBytes reads a size and that many bytes from b. What it reads is never nil.
 func cutBytes(b []byte) (taken, rest []byte, ok bool) {
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {

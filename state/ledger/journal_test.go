@@ -24,8 +24,8 @@ import (
 // asKilled is a copy of the ledger's files as the death of its process would leave them now.
 func asKilled(t *testing.T, db *DB) (path string) {
 	t.Helper()
-	db.turn.Lock()
-	defer db.turn.Unlock()
+	db.commitMu.Lock()
+	defer db.commitMu.Unlock()
 	path = filepath.Join(t.TempDir(), "ledger.db")
 	for _, suffix := range []string{"", ".log"} {
 		data, err := os.ReadFile(db.bolt.Path() + suffix)
@@ -120,7 +120,7 @@ func TestLedgerIsAMap(t *testing.T) {
 		}
 		do := db.Update
 		if r.IntN(2) == 0 {
-			do = db.Jot
+			do = db.UpdateAsync
 		}
 		if err := do(func(tx *Tx) error { return errors.Join(step(tx, after), result) }); (err == nil) != (result == nil) {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func TestTornJournal(t *testing.T) {
 	db, _ := open(t)
 	ends := []int64{0}
 	for i := range 6 {
-		err := db.Jot(func(tx *Tx) error {
+		err := db.UpdateAsync(func(tx *Tx) error {
 			return errors.Join(tx.Put("b", fmt.Sprintf("%02d/1", i), "one"), tx.Put("b", fmt.Sprintf("%02d/2", i),
 				"two"))
 		})
@@ -207,7 +207,7 @@ func TestOldFramesDoNotComeBack(t *testing.T) {
 	db, _ := open(t)
 	set := func(v string) {
 		t.Helper()
-		if err := db.Jot(func(tx *Tx) error { return tx.Put("b", "k", v) }); err != nil {
+		if err := db.UpdateAsync(func(tx *Tx) error { return tx.Put("b", "k", v) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -215,7 +215,7 @@ func TestOldFramesDoNotComeBack(t *testing.T) {
 		set(fmt.Sprint("old", i))
 	}
 	set("new")
-	if err := db.settleNow(); err != nil {
+	if err := db.checkpointNow(); err != nil {
 		t.Fatal(err)
 	}
 	for want := range 3 { // so many frames of the new epoch over those of the old one
@@ -223,7 +223,7 @@ func TestOldFramesDoNotComeBack(t *testing.T) {
 		if have := all(t, copied.View, "b", "k"); have["k"] != "new" {
 			t.Errorf("%d frames into the next epoch it is %q", want, have["k"])
 		}
-		if err := db.Jot(func(tx *Tx) error { return tx.Put("b", "other", want) }); err != nil {
+		if err := db.UpdateAsync(func(tx *Tx) error { return tx.Put("b", "other", want) }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -236,18 +236,18 @@ func TestCheckpointThatFailsOnceItIsDone(t *testing.T) {
 	if err := db.Update(putting("before")); err != nil {
 		t.Fatal(err)
 	}
-	db.turn.Lock()
+	db.commitMu.Lock()
 	db.persist = func(fn func(*bbolt.Tx) error) error { return errors.Join(db.bolt.Update(fn), syscall.EIO) }
-	db.turn.Unlock()
-	if err := db.settleNow(); !errors.Is(err, syscall.EIO) {
+	db.commitMu.Unlock()
+	if err := db.checkpointNow(); !errors.Is(err, syscall.EIO) {
 		t.Fatal(err)
 	}
 	if err := db.Update(putting("refused")); !errors.Is(err, syscall.EIO) {
 		t.Errorf("with a disk that may not have the last checkpoint: %v", err)
 	}
-	db.turn.Lock()
+	db.commitMu.Lock()
 	db.persist = db.bolt.Update
-	db.turn.Unlock()
+	db.commitMu.Unlock()
 	if err := db.Update(putting("after")); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func TestConcurrentUpdates(t *testing.T) {
 	for w := range 8 {
 		writers.Go(func() {
 			for i := range 50 {
-				do := []func(func(*Tx) error) error{db.Update, db.Jot}[i%2]
+				do := []func(func(*Tx) error) error{db.Update, db.UpdateAsync}[i%2]
 				if err := do(func(tx *Tx) error {
 					pair := strings.Repeat("p", 10_000+i)
 					return errors.Join(tx.Put("b", fmt.Sprint(w, "/1"), pair), tx.Put("b", fmt.Sprint(w, "/2"), pair))
@@ -388,7 +388,7 @@ func TestRecordsThatNoCheckpointCouldWriteAreRefused(t *testing.T) {
 	if db.View(func(tx *Tx) error { return tx.Put("b", "k", 1) }) == nil {
 		t.Error("a View writes")
 	}
-	if err := db.settleNow(); err != nil {
+	if err := db.checkpointNow(); err != nil {
 		t.Error(err)
 	}
 }
@@ -396,7 +396,7 @@ func TestRecordsThatNoCheckpointCouldWriteAreRefused(t *testing.T) {
 func BenchmarkUpdate(b *testing.B) {
 	for name, do := range map[string]func(*DB) func(func(*Tx) error) error{
 		"on disk": func(db *DB) func(func(*Tx) error) error { return db.Update },
-		"jot":     func(db *DB) func(func(*Tx) error) error { return db.Jot },
+		"async":   func(db *DB) func(func(*Tx) error) error { return db.UpdateAsync },
 	} {
 		b.Run(name, func(b *testing.B) {
 			db, err := Open(filepath.Join(b.TempDir(), "ledger.db"))
@@ -414,8 +414,8 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkJotBesideUpdates is a jot while others write what has to be on disk, one after the other.
-func BenchmarkJotBesideUpdates(b *testing.B) {
+// BenchmarkAsyncBesideUpdates measures an async update while others write what must be on disk, one after the other.
+func BenchmarkAsyncBesideUpdates(b *testing.B) {
 	db, err := Open(filepath.Join(b.TempDir(), "ledger.db"))
 	if err != nil {
 		b.Fatal(err)
@@ -431,7 +431,7 @@ func BenchmarkJotBesideUpdates(b *testing.B) {
 		}
 	})
 	for b.Loop() {
-		if err := db.Jot(func(tx *Tx) error { return tx.Put("b", "jot", "v") }); err != nil {
+		if err := db.UpdateAsync(func(tx *Tx) error { return tx.Put("b", "async", "v") }); err != nil {
 			b.Fatal(err)
 		}
 	}

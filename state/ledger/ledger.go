@@ -1,7 +1,6 @@
-// Package ledger is the one place where the daemon's records live: a bbolt database, and a journal before it with
-// group commit.
+// Package ledger stores all records of the daemon: a bbolt database behind a journal with group commit.
 //
-// A record is a JSON value under a key in a named bucket; every package owns its buckets and knows their shape:
+// A record is a JSON value under a key in a named bucket. Each package owns its buckets and knows their shape:
 //
 //	sessions/   <container id>          session.record
 //	workspaces/ <workspace id>          session.workspaceRecord
@@ -22,15 +21,17 @@
 //	keys/       <key id>                keys.record
 //	tool_calls/ <container> / <call>    bridge.record, and what else package bridge has
 //	key_usage/  <key id>                keys.spent
-//	tools/, tool_names/, tool_versions/, tool_runs/, tool_runs_live/, tool_run_keys/  see package catalog
-//	strays/     <workspace id>          when session found what nobody knows
+//	tools/, tool_names/, tool_versions/, tool_runs/, tool_runs_live/, tool_run_keys/  see package toolstore
+//	strays/     <workspace id>          when session found an orphaned workspace
 //	clock/      ahead                   of session's clock
 //	journal/    epoch                   the ledger's own
 //
-// An update is done when it is in a journal beside the database and that is synced: one append and one sync of what
-// was allocated before, which a crowd of updates shares and a lone one never waits to share. What need not be on disk
-// waits for no sync. The database gets it later, with many others: see journal. Readers see both as one.
-// docs/decisions/0029 says why bbolt alone would not do.
+// An update is durable once its frame is in the journal and the journal is synced. That is one append and one sync of
+// allocated blocks. Concurrent updates share a sync; a lone update does not wait to share. Async updates wait for no
+// sync. The database gets the changes later, many at a time: see journal. Readers see both as one. The decision
+// record "Journal before the database" in docs/decisions says why bbolt alone is too slow.
+//
+// All packages that keep records call this one. It knows none of them.
 package ledger
 
 import (
@@ -51,16 +52,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockWait bounds how long Open waits for another process to let go of the file.
+// lockWait bounds how long Open waits for another process to release the file.
 const lockWait = 2 * time.Second
 
-// maxGroup bounds how many updates share one sync, and so how long the first waits.
+// maxGroup bounds how many updates share one sync, and so how long the first one waits.
 const maxGroup = 256
 
-// linger is how long an update that nobody waits for on disk may be in the page cache alone.
-const linger = 100 * time.Millisecond
+// asyncFlushDelay is how long an async update may stay in the page cache before it is synced.
+const asyncFlushDelay = 100 * time.Millisecond
 
-// The bucket and the key of the journal's epoch, as the database has it.
+// The bucket and the key of the journal's epoch in the database.
 const (
 	bucketJournal = "journal"
 	keyEpoch      = "epoch"
@@ -69,34 +70,34 @@ const (
 // A DB is an open ledger.
 type DB struct {
 	bolt    *bbolt.DB
-	persist func(func(*bbolt.Tx) error) error // bolt.Update; a test has it fail once it is done
+	persist func(func(*bbolt.Tx) error) error // bolt.Update; a test makes it fail after it is done
 
-	syncing sync.Mutex // held by whoever syncs the journal; locked before turn
+	syncMu sync.Mutex // held while the journal is synced; locked before commitMu
 
-	turn    sync.Mutex // held by whoever commits; guards what follows
-	journal *journal
+	commitMu sync.Mutex // held while updates are committed; guards what follows
+	journal  *journal
 
-	state sync.RWMutex // guards over, and bolt against a checkpoint that over does not know of
-	over  *node        // what the database has not got; changed with turn held too
+	state   sync.RWMutex // guards pending, and bolt against a checkpoint that pending does not show yet
+	pending *node        // changes that the database does not have yet; a change needs commitMu too
 
-	mu     sync.Mutex // guards what follows
-	queue  []*update
-	owed   []*update // committed, and answered by the next sync
-	closed bool
+	mu           sync.Mutex // guards what follows
+	queue        []*update
+	awaitingSync []*update // committed, and answered by the next sync
+	closed       bool
 
-	kick      chan struct{} // there is something in the queue
-	flush     *time.Timer
-	lingering atomic.Bool // flush is set
-	stop      chan struct{}
-	done      chan struct{}
+	kick           chan struct{} // signals that the queue is not empty
+	flush          *time.Timer
+	flushScheduled atomic.Bool // flush is set
+	stop           chan struct{}
+	done           chan struct{}
 
-	backedUp atomic.Int64 // the version that the newest backup has
+	backedUp atomic.Int64 // the version that the newest backup holds
 }
 
 type update struct {
 	fn   func(*Tx) error
-	sync bool // it is answered when it is on disk
-	kept bool // it was committed; guarded by turn
+	sync bool // answer when it is on disk
+	kept bool // it was committed; guarded by commitMu
 	err  error
 	done chan struct{}
 }
@@ -104,10 +105,10 @@ type update struct {
 // ErrClosed is what Update and View return after Close.
 var ErrClosed = errors.New("the ledger is closed")
 
-// Open opens or makes the ledger at path, mode 0600, and checks that it can be read
-// to its end. It fails if another process has it open, or if it is damaged.
+// Open opens or creates the ledger at path, mode 0600, and reads it to its end. It fails if another process has it
+// open or if it is damaged.
 func Open(path string) (*DB, error) {
-	if err := notLost(path); err != nil {
+	if err := refuseLost(path); err != nil {
 		return nil, err
 	}
 	bolt, err := openAndWalk(path)
@@ -117,7 +118,7 @@ func Open(path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the ledger cannot be read: %w; %s", err, remedy(path))
 	}
-	db := &DB{bolt: bolt, persist: bolt.Update, kick: make(chan struct{}, 1), flush: time.NewTimer(linger),
+	db := &DB{bolt: bolt, persist: bolt.Update, kick: make(chan struct{}, 1), flush: time.NewTimer(asyncFlushDelay),
 		stop: make(chan struct{}), done: make(chan struct{})}
 	db.flush.Stop()
 	if err := db.openJournal(journalPath(path)); err != nil {
@@ -127,23 +128,23 @@ func Open(path string) (*DB, error) {
 	return db, nil
 }
 
-// openJournal gives the database what the last daemon left in the journal.
+// openJournal moves what the last daemon left in the journal into the database.
 func (db *DB) openJournal(path string) (err error) {
-	err = db.bolt.View(func(tx *bbolt.Tx) error { db.over, err = journaled(tx, path); return err })
+	err = db.bolt.View(func(tx *bbolt.Tx) error { db.pending, err = journaled(tx, path); return err })
 	if err != nil {
 		return err
 	}
 	if db.journal, err = openJournal(path); err != nil {
 		return err
 	}
-	if err := db.checkpoint(db.over); err != nil {
+	if err := db.checkpoint(db.pending); err != nil {
 		return errors.Join(err, db.journal.f.Close())
 	}
 	db.journal.prepare()
 	return nil
 }
 
-// journaled is what the journal at path adds to a database.
+// journaled returns what the journal at path adds to a database.
 func journaled(tx *bbolt.Tx, path string) (*node, error) {
 	b := tx.Bucket([]byte(bucketJournal))
 	if b == nil {
@@ -151,25 +152,25 @@ func journaled(tx *bbolt.Tx, path string) (*node, error) {
 	}
 	var epoch uint64
 	if err := json.Unmarshal(b.Get([]byte(keyEpoch)), &epoch); err != nil {
-		return nil, nil // a backup, which stands for itself
+		return nil, nil // a backup, which is complete by itself
 	}
 	return replay(path, epoch, nil)
 }
 
-// mapped is how much of the address space the file is given from the start, in bytes. Where it outgrows that, bbolt
-// waits for all who read before it maps more, and a backup reads for as long as it takes.
+// mapped is the address space in bytes that the file gets at the start. If the file outgrows it, bbolt waits for all
+// readers before it maps more, and a backup reads for a long time.
 const mapped = 1 << 30
 
-// openAndWalk opens the file and reads every record once, some milliseconds a megabyte, so
-// that damage shows now and not in the middle of a request.
+// openAndWalk opens the file and reads every record once, which takes some milliseconds per megabyte. Damage then
+// shows at the start and not in the middle of a request.
 func openAndWalk(path string) (bolt *bbolt.DB, err error) {
-	err = surviving(func(open openFile) (err error) {
+	err = recoverPanics(func(open openFile) (err error) {
 		bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType,
 			InitialMmapSize: mapped, OpenFile: open})
 		if err != nil {
 			return err
 		}
-		bolt.AllocSize = journalSize // or the file would be as large as what is mapped allows, of holes
+		bolt.AllocSize = journalSize // otherwise the file would be as large as the mapping, full of holes
 		whole := false
 		defer func() {
 			if !whole {
@@ -197,10 +198,11 @@ var errDamaged = errors.New("damaged page")
 // openFile opens the file of a database.
 type openFile func(name string, flag int, mode os.FileMode) (*os.File, error)
 
-// surviving has fn work on a database that may be damaged. bbolt panics on a torn page, in Open too; its own Tx.Check
-// does so on a goroutine, where nobody can recover. A file that was cut short faults, since bbolt maps it, which has
-// to be made a panic first. Where fn fails, the file it opened is closed, or its lock would keep others out.
-func surviving(fn func(openFile) error) (err error) {
+// recoverPanics runs fn on a database that may be damaged. bbolt panics on a torn page, also in Open. Its own
+// Tx.Check panics on a goroutine, where no caller can recover. A truncated file faults, because bbolt maps it; the
+// fault is made a panic first. If fn fails, the file that it opened is closed: otherwise its lock would keep other
+// processes out.
+func recoverPanics(fn func(openFile) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	var f *os.File
 	defer func() {
@@ -208,7 +210,7 @@ func surviving(fn func(openFile) error) (err error) {
 			err = fmt.Errorf("%w: %v", errDamaged, r)
 		}
 		if err != nil && f != nil {
-			// what bbolt has mapped of it when it panics in Open stays, and holds the lock
+			// if bbolt panics in Open, its mapping stays and holds the lock
 			_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
 			_ = f.Close()
 		}
@@ -230,21 +232,21 @@ func (db *DB) Close() error {
 	db.mu.Unlock()
 	close(db.stop)
 	<-db.done
-	db.syncing.Lock()
-	defer db.syncing.Unlock()
+	db.syncMu.Lock()
+	defer db.syncMu.Unlock()
 	err := db.close()
-	db.answerOwed()
+	db.answerWaiting()
 	return errors.Join(err, db.journal.f.Close(), db.bolt.Close())
 }
 
-// close commits what is queued, and has the database hold all of it. If that fails it is in the journal, and the next
-// Open tries again.
+// close commits the queue and writes everything into the database. If that fails, the changes stay in the journal and
+// the next Open tries again.
 func (db *DB) close() error {
-	db.turn.Lock()
-	defer db.turn.Unlock()
+	db.commitMu.Lock()
+	defer db.commitMu.Unlock()
 	for db.commitNext() {
 	}
-	if db.settle() == nil {
+	if db.checkpointPending() == nil {
 		return nil
 	}
 	return db.journal.sync()
@@ -259,17 +261,17 @@ func (db *DB) SizeBytes() int64 {
 	return fi.Size()
 }
 
-// Update runs fn in a transaction and returns once it is on disk; others may see it shortly before. If fn fails
-// nothing of it is kept and its error is returned. It must not call the ledger again except through tx.
+// Update runs fn in a transaction and returns when it is on disk. Readers may see it shortly before. If fn fails,
+// none of its changes remain and its error is returned. fn must not call the ledger again except through tx.
 func (db *DB) Update(fn func(*Tx) error) error { return db.do(&update{fn: fn, sync: true}) }
 
-// Jot is Update that returns once the kernel has it: it is safe from the death of the daemon, and a tenth of a second
-// later, or with the next Update, from a power cut.
-func (db *DB) Jot(fn func(*Tx) error) error { return db.do(&update{fn: fn}) }
+// UpdateAsync is Update without the sync: it returns when the kernel has the data. The update survives the death of
+// the daemon at once. It survives a power cut after asyncFlushDelay or with the next Update.
+func (db *DB) UpdateAsync(fn func(*Tx) error) error { return db.do(&update{fn: fn}) }
 
-// Begin is Update in two halves: it queues fn and returns; wait then returns once fn is on disk, so
-// that the caller can do something else meanwhile. Order is kept between all calls.
-func (db *DB) Begin(fn func(*Tx) error) (wait func() error) {
+// StartUpdate is Update in two halves. It queues fn and returns. wait then returns when fn is on disk. Order is kept
+// between all calls.
+func (db *DB) StartUpdate(fn func(*Tx) error) (wait func() error) {
 	u := &update{fn: fn, sync: true}
 	if err := db.submit(u); err != nil {
 		return func() error { return err }
@@ -281,18 +283,18 @@ func (db *DB) Begin(fn func(*Tx) error) (wait func() error) {
 	}
 }
 
-// Later is Jot without the wait, for records whose loss in a crash is
-// harmless. The result of fn is dropped. The next update of anybody takes it along, or else a tenth of a second does.
-func (db *DB) Later(fn func(*Tx) error) {
+// UpdateLater is UpdateAsync without waiting for the commit, for records whose loss in a crash is harmless. The
+// result of fn is dropped. The next update takes it along, or asyncFlushDelay passes.
+func (db *DB) UpdateLater(fn func(*Tx) error) {
 	if db.submit(&update{fn: fn}) == nil {
-		db.lingerOn()
+		db.scheduleFlush()
 	}
 }
 
-// lingerOn makes sure that flush is set.
-func (db *DB) lingerOn() {
-	if !db.lingering.Swap(true) {
-		db.flush.Reset(linger)
+// scheduleFlush makes sure that flush is set.
+func (db *DB) scheduleFlush() {
+	if !db.flushScheduled.Swap(true) {
+		db.flush.Reset(asyncFlushDelay)
 	}
 }
 
@@ -307,7 +309,7 @@ func (db *DB) submit(u *update) error {
 	return nil
 }
 
-// wake has the writer look at the queue.
+// wake makes the writer look at the queue.
 func (db *DB) wake() {
 	select {
 	case db.kick <- struct{}{}:
@@ -315,13 +317,13 @@ func (db *DB) wake() {
 	}
 }
 
-// do queues an update and waits for it. Where nobody else commits the caller does so itself, which saves two changes of
-// goroutine; in a crowd the writer does.
+// do queues an update and waits for it. If no commit is under way, the caller commits itself, which saves two
+// goroutine switches. Otherwise the writer does.
 func (db *DB) do(u *update) error {
 	if err := db.submit(u); err != nil {
 		return err
 	}
-	if db.turn.TryLock() {
+	if db.commitMu.TryLock() {
 		db.commitUntil(u)
 	}
 	if u.sync {
@@ -332,19 +334,19 @@ func (db *DB) do(u *update) error {
 	return u.err
 }
 
-// commitUntil commits what is queued up to u. Called with turn held, which it gives back.
+// commitUntil commits the queue up to u. The caller holds commitMu; commitUntil releases it.
 func (db *DB) commitUntil(u *update) {
-	defer db.turn.Unlock() // whatever fn does to its goroutine
+	defer db.commitMu.Unlock() // even if fn ends its goroutine
 	for !u.kept {
 		db.commitNext()
 	}
 }
 
-// View runs fn on a consistent snapshot. It does not wait for writers, but for a checkpoint. fn must not call the
-// ledger again.
+// View runs fn on a consistent snapshot. It waits for checkpoints, not for writers. fn must not call the ledger
+// again.
 func (db *DB) View(fn func(*Tx) error) error {
 	db.state.RLock()
-	tx := &Tx{over: db.over}
+	tx := &Tx{over: db.pending}
 	var err error
 	tx.read, err = db.bolt.Begin(false)
 	db.state.RUnlock()
@@ -358,7 +360,7 @@ func (db *DB) View(fn func(*Tx) error) error {
 	return fn(tx)
 }
 
-// write commits what nobody waits for, or too many do.
+// write commits updates that no caller commits itself.
 func (db *DB) write() {
 	defer close(db.done)
 	for {
@@ -369,13 +371,13 @@ func (db *DB) write() {
 				db.commitQueued()
 			}
 		case <-db.flush.C:
-			db.lingering.Store(false) // first, so that what is queued from now on sets it again
+			db.flushScheduled.Store(false) // first, so that an update queued from now on sets it again
 			db.commitQueued()
-			db.syncing.Lock()
-			if !db.answerOwed() {
-				_ = db.syncWritten() // nobody waits, and what comes next finds out itself
+			db.syncMu.Lock()
+			if !db.answerWaiting() {
+				_ = db.syncWritten() // no caller waits, and the next update will see the error
 			}
-			db.syncing.Unlock()
+			db.syncMu.Unlock()
 			db.wakeIfWaiting()
 		case <-db.stop:
 			return
@@ -383,15 +385,15 @@ func (db *DB) write() {
 	}
 }
 
-// commitQueued commits all that is queued.
+// commitQueued commits the whole queue.
 func (db *DB) commitQueued() {
-	db.turn.Lock()
-	defer db.turn.Unlock()
+	db.commitMu.Lock()
+	defer db.commitMu.Unlock()
 	for db.commitNext() {
 	}
 }
 
-// commitNext commits the updates that have waited longest, and reports whether there were any. Called with turn held.
+// commitNext commits the oldest updates and reports whether there were any. The caller holds commitMu.
 func (db *DB) commitNext() bool {
 	db.mu.Lock()
 	n := min(len(db.queue), maxGroup)
@@ -406,14 +408,14 @@ func (db *DB) commitNext() bool {
 	return n > 0
 }
 
-// commit runs a group and answers those of it that need no sync for it.
+// commit runs a group of updates and answers those that need no sync.
 func (db *DB) commit(group []*update) {
-	tx := &Tx{bolt: db.bolt, over: db.over, seal: db.journal.seal}
+	tx := &Tx{bolt: db.bolt, over: db.pending, seal: db.journal.seal}
 	for _, u := range group {
 		u.err = tx.run(u.fn)
 	}
 	tx.close()
-	err := db.keep(tx.over, tx.out)
+	err := db.commitChanges(tx.over, tx.out)
 	dirty := db.journal.dirty()
 	var owed []*update
 	for _, u := range group {
@@ -428,31 +430,31 @@ func (db *DB) commit(group []*update) {
 		}
 	}
 	if len(owed) > 0 {
-		db.owe(owed)
+		db.queueForSync(owed)
 	} else if dirty {
-		db.lingerOn()
+		db.scheduleFlush()
 	}
 }
 
-// keep makes over what the ledger holds, by its frames or, where the journal has no room for them or cannot be
-// written, by a checkpoint.
-func (db *DB) keep(over *node, frames []byte) error {
+// commitChanges makes changes the ledger's content: by frames in the journal or, if the journal is full or broken, by
+// a checkpoint.
+func (db *DB) commitChanges(over *node, frames []byte) error {
 	if err := db.journal.add(frames); err != nil {
 		return db.checkpoint(over)
 	}
-	if over != db.over {
+	if over != db.pending {
 		db.state.Lock()
-		db.over = over
+		db.pending = over
 		db.state.Unlock()
 	}
 	return nil
 }
 
-// checkpoint gives the database all that is over it, and begins the journal anew. If it fails, everything is as it
-// was, or the database has got it and it is not known to be on disk. Then the journal's frames count no more, and
-// none are added until the next one goes well. Called with turn held.
+// checkpoint writes all pending changes into the database and restarts the journal. If it fails, either nothing
+// changed or the database has the changes and may not have synced them. Then the journal's frames no longer count,
+// and it takes no new ones until a checkpoint succeeds. The caller holds commitMu.
 func (db *DB) checkpoint(over *node) error {
-	db.state.Lock() // nobody must see the database's new state under the old changes
+	db.state.Lock() // a reader must not see the database's new state below the old changes
 	defer db.state.Unlock()
 	epoch := rand.Uint64()
 	err := db.persist(func(tx *bbolt.Tx) error {
@@ -467,12 +469,12 @@ func (db *DB) checkpoint(over *node) error {
 		db.journal.broken = db.journal.broken || db.epoch() == epoch
 		return err
 	}
-	db.over = nil
+	db.pending = nil
 	db.journal.restart(epoch)
 	return nil
 }
 
-// epoch is the one that the database knows, 0 if it knows none.
+// epoch is the epoch that the database records, 0 if it records none.
 func (db *DB) epoch() (epoch uint64) {
 	_ = db.bolt.View(func(tx *bbolt.Tx) error {
 		if b := tx.Bucket([]byte(bucketJournal)); b != nil {
@@ -483,15 +485,15 @@ func (db *DB) epoch() (epoch uint64) {
 	return epoch
 }
 
-// settle has the database hold all that was written so far. Called with turn held.
-func (db *DB) settle() error {
-	if db.over == nil {
+// checkpointPending writes everything committed so far into the database. The caller holds commitMu.
+func (db *DB) checkpointPending() error {
+	if db.pending == nil {
 		return nil
 	}
-	return db.checkpoint(db.over)
+	return db.checkpoint(db.pending)
 }
 
-// store takes one change into the database.
+// store writes one change into the database.
 func store(tx *bbolt.Tx, n *node) error {
 	bucket, key, _ := strings.Cut(n.key, separator)
 	if n.value != nil {

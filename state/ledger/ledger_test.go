@@ -149,15 +149,15 @@ func TestClosedLedger(t *testing.T) {
 func TestOrderIsKeptBetweenAllCalls(t *testing.T) {
 	db, _ := open(t)
 	gate := make(chan struct{})
-	db.Later(func(*Tx) error { <-gate; return nil })
+	db.UpdateLater(func(*Tx) error { <-gate; return nil })
 	var ran []int
 	wait := make([]func() error, 0, 100)
 	for i := range 100 {
 		put := func(tx *Tx) error { ran = append(ran, i); return tx.Put("b", "last", i) }
 		if i%3 == 0 {
-			db.Later(put)
+			db.UpdateLater(put)
 		} else {
-			wait = append(wait, db.Begin(put))
+			wait = append(wait, db.StartUpdate(put))
 		}
 	}
 	close(gate)
@@ -187,7 +187,7 @@ func TestOrderIsKeptBetweenAllCalls(t *testing.T) {
 func TestCloseWritesWhatWasQueued(t *testing.T) {
 	db, path := open(t)
 	for i := range 100 {
-		db.Later(func(tx *Tx) error { return tx.Put("b", fmt.Sprint(i), i) })
+		db.UpdateLater(func(tx *Tx) error { return tx.Put("b", fmt.Sprint(i), i) })
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func TestCloseWritesWhatWasQueued(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Errorf("closing twice: %v", err)
 	}
-	if err := db.Begin(func(*Tx) error { return nil })(); !errors.Is(err, ErrClosed) {
+	if err := db.StartUpdate(func(*Tx) error { return nil })(); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 	again, err := Open(path)

@@ -8,13 +8,13 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// ErrInUse says that a daemon has the ledger open.
+// ErrInUse means that a daemon has the ledger open.
 var ErrInUse = errors.New("a daemon uses this ledger")
 
-// Peek runs fn on the ledger at path without changing anything. It fails with ErrInUse while a daemon runs, and with an
-// os.ErrNotExist if there is none.
+// Peek runs fn on the ledger at path and changes nothing. It fails with ErrInUse while a daemon runs, and with an
+// os.ErrNotExist if there is no ledger.
 func Peek(path string, fn func(*Tx) error) error {
-	err := surviving(func(open openFile) error {
+	err := recoverPanics(func(open openFile) error {
 		bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, ReadOnly: true, OpenFile: open})
 		if err != nil {
 			return err

@@ -1,16 +1,16 @@
 package ledger
 
-// To sync the journal takes the disk's time, and one goroutine. Others write frames behind those that are being
-// synced meanwhile, and whoever waits for no disk has its answer; those who do share the next sync.
+// A sync of the journal occupies the disk and one goroutine. Meanwhile other goroutines append frames. Updates that
+// need no sync are answered at once; the others share the next sync.
 
-// owe has updates answered by the next sync that begins.
-func (db *DB) owe(updates []*update) {
+// queueForSync leaves updates to be answered by the next sync that begins.
+func (db *DB) queueForSync(updates []*update) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	db.owed = append(db.owed, updates...)
+	db.awaitingSync = append(db.awaitingSync, updates...)
 }
 
-// syncUntil syncs until u is answered, unless somebody else syncs, or u is not committed yet.
+// syncUntil syncs until u is answered, unless another goroutine syncs or u is not committed yet.
 func (db *DB) syncUntil(u *update) {
 	for {
 		select {
@@ -24,21 +24,21 @@ func (db *DB) syncUntil(u *update) {
 	}
 }
 
-// trySync syncs once for all that is owed. It reports false where nothing is, or somebody else syncs, who has the
-// writer look again afterwards.
+// trySync syncs once for all that wait. It reports false if none waits, or if another goroutine syncs; that goroutine
+// makes the writer look again afterwards.
 func (db *DB) trySync() bool {
-	if !db.syncing.TryLock() {
+	if !db.syncMu.TryLock() {
 		return false
 	}
-	defer db.syncing.Unlock()
-	return db.answerOwed()
+	defer db.syncMu.Unlock()
+	return db.answerWaiting()
 }
 
-// answerOwed is trySync with syncing held.
-func (db *DB) answerOwed() bool {
+// answerWaiting is trySync with syncMu held.
+func (db *DB) answerWaiting() bool {
 	db.mu.Lock()
-	owed := db.owed
-	db.owed = nil
+	owed := db.awaitingSync
+	db.awaitingSync = nil
 	db.mu.Unlock()
 	if len(owed) == 0 {
 		return false
@@ -51,28 +51,28 @@ func (db *DB) answerOwed() bool {
 	return true
 }
 
-// syncWritten has all that was written on disk when it returns nil: in the journal, or in the database if that fails.
-// Called with syncing held, and without turn.
+// syncWritten returns nil when everything written is on disk: in the journal or, if that fails, in the database. The
+// caller holds syncMu and not commitMu.
 func (db *DB) syncWritten() error {
 	written := db.journal.written.Load()
 	if written == db.journal.synced.Load() {
-		return nil // by a checkpoint
+		return nil // a checkpoint did it
 	}
 	if db.journal.sync() == nil {
 		db.journal.synced.Store(written)
 		return nil
 	}
-	db.turn.Lock()
-	defer db.turn.Unlock()
-	db.journal.broken = true // the kernel tells only once
-	return db.settle()
+	db.commitMu.Lock()
+	defer db.commitMu.Unlock()
+	db.journal.broken = true // the kernel reports the error only once
+	return db.checkpointPending()
 }
 
-// wakeIfWaiting has the writer look if there is something for it.
+// wakeIfWaiting makes the writer look if there is work for it.
 func (db *DB) wakeIfWaiting() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if len(db.queue)+len(db.owed) > 0 {
+	if len(db.queue)+len(db.awaitingSync) > 0 {
 		db.wake()
 	}
 }

@@ -13,9 +13,9 @@ func putting(key string) func(*Tx) error {
 
 // Who waits for no disk does not wait for a sync of others; all who do are answered by the next one, whoever it was
 // that wrote for them.
-func TestJotsDoNotWaitForSyncs(t *testing.T) {
+func TestAsyncUpdatesDoNotWaitForSyncs(t *testing.T) {
 	db, path := open(t)
-	db.syncing.Lock() // as whoever syncs has it
+	db.syncMu.Lock() // as whoever syncs has it
 	var updates sync.WaitGroup
 	for _, key := range []string{"u1", "u2", "u3"} {
 		updates.Go(func() {
@@ -24,14 +24,14 @@ func TestJotsDoNotWaitForSyncs(t *testing.T) {
 			}
 		})
 	}
-	wait := db.Begin(putting("begun"))
+	wait := db.StartUpdate(putting("begun"))
 	owed := func() int {
 		db.mu.Lock()
 		defer db.mu.Unlock()
-		return len(db.owed)
+		return len(db.awaitingSync)
 	}
 	for n := 0; owed() < 4; n++ { // jots take along what is queued
-		if err := db.Jot(putting("j")); err != nil {
+		if err := db.UpdateAsync(putting("j")); err != nil {
 			t.Fatal(err)
 		}
 		if n > 1_000_000 {
@@ -42,7 +42,7 @@ func TestJotsDoNotWaitForSyncs(t *testing.T) {
 		t.Errorf("readers see %v", seen)
 	}
 	before := db.journal.synced.Load()
-	db.syncing.Unlock()
+	db.syncMu.Unlock()
 	db.wakeIfWaiting() // as whoever has synced does
 	updates.Wait()
 	if err := wait(); err != nil {
@@ -65,16 +65,16 @@ func TestSyncFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db.turn.Lock()
+	db.commitMu.Lock()
 	db.journal.f = zero
-	db.turn.Unlock()
-	if err := errors.Join(db.Jot(putting("jot")), db.Update(putting("update")),
+	db.commitMu.Unlock()
+	if err := errors.Join(db.UpdateAsync(putting("async")), db.Update(putting("update")),
 		db.Update(putting("again"))); err != nil {
 		t.Fatal(err)
 	}
-	db.turn.Lock()
+	db.commitMu.Lock()
 	db.journal.f = was
-	db.turn.Unlock()
+	db.commitMu.Unlock()
 	if have := all(t, reopen(t, asKilled(t, db)).View, "b", ""); len(have) != 3 {
 		t.Errorf("after a kill there is %v", have)
 	}

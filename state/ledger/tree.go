@@ -2,18 +2,17 @@ package ledger
 
 import "math/rand/v2"
 
-// A node is a sorted map from keys to values that is never changed: put makes another one, which shares with the
-// first all but the path to what was put. So a reader has a snapshot without a lock, and an update that fails is
-// undone by forgetting its result. It is a treap: a search tree by key, and a heap by a random rank, which keeps it
-// shallow. A nil node is an empty map.
+// A node is an immutable sorted map from keys to values. put returns a new map that shares all but the path to the
+// changed key. A reader thus has a snapshot without a lock, and dropping the result undoes a failed update. It is a
+// treap: a search tree by key and a heap by random rank, which keeps it shallow. A nil node is an empty map.
 type node struct {
 	key         string
-	value       []byte // JSON; nil: the key was deleted
+	value       []byte // JSON; nil if the key was deleted
 	rank        uint32
 	left, right *node
 }
 
-// put is the map with key at value.
+// put returns the map with key set to value.
 func (n *node) put(key string, value []byte) *node {
 	if n == nil {
 		return &node{key: key, value: value, rank: rand.Uint32()}
@@ -38,7 +37,7 @@ func (n *node) put(key string, value []byte) *node {
 	return &c
 }
 
-// get finds key; nil if it is not there.
+// get finds key. It returns nil if the key is missing.
 func (n *node) get(key string) *node {
 	for n != nil && n.key != key {
 		if key < n.key {
@@ -53,10 +52,10 @@ func (n *node) get(key string) *node {
 // A walk goes through a map in one direction.
 type walk struct {
 	back bool
-	path []*node // those still to come, the next one last
+	path []*node // nodes still to visit, the next one last
 }
 
-// from begins at the first key that is not less than key, or, backwards, at the last that is less.
+// from starts at the first key that is not less than key or, backwards, at the last key that is less.
 func (n *node) from(key string, back bool) *walk {
 	w := &walk{back: back}
 	for n != nil {
@@ -72,7 +71,7 @@ func (n *node) from(key string, back bool) *walk {
 	return w
 }
 
-// at is where the walk is; nil at its end.
+// at is the current node, nil at the end.
 func (w *walk) at() *node {
 	if len(w.path) == 0 {
 		return nil
@@ -80,7 +79,7 @@ func (w *walk) at() *node {
 	return w.path[len(w.path)-1]
 }
 
-// next goes on by one.
+// next advances by one.
 func (w *walk) next() {
 	last := len(w.path) - 1
 	n := w.path[last]

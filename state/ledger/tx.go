@@ -10,27 +10,26 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// A Tx is a view of the ledger inside Update or View: what the database had at its last checkpoint, and over that the
-// changes since.
+// A Tx is a view of the ledger inside Update or View: the database at its last checkpoint plus the changes since.
 type Tx struct {
 	bolt *bbolt.DB
-	read *bbolt.Tx // begun when it is needed: most updates only write
+	read *bbolt.Tx // opened when needed: most updates only write
 	over *node
 	out  []byte // frames for the journal
 	seal func(frame []byte)
 }
 
-// errReadOnly is what writing in a View fails with.
+// errReadOnly is the error of a write in a View.
 var errReadOnly = errors.New("the ledger cannot be changed in a View")
 
-// separator stands between bucket and key where both are one string. No bucket has it in its name.
+// separator stands between bucket and key where both are one string. No bucket name contains it.
 const separator = "\x00"
 
-// run lets one update change tx. If it fails, or panics, nothing of it is left.
+// run lets one update change tx. If the update fails or panics, none of its changes remain.
 func (tx *Tx) run(fn func(*Tx) error) (err error) {
 	over, begin := tx.over, len(tx.out)
 	defer func() {
-		if r := recover(); r != nil { // which must not take the others' updates with it
+		if r := recover(); r != nil { // a panic must not discard other callers' updates
 			err = fmt.Errorf("ledger update panicked: %v", r)
 		}
 		if err != nil || len(tx.out) == begin+headerSize {
@@ -51,7 +50,7 @@ func (tx *Tx) close() {
 	}
 }
 
-// bucket is what the database has of a bucket, or nil.
+// bucket is the database's bucket of that name, or nil.
 func (tx *Tx) bucket(name string) (*bbolt.Bucket, error) {
 	if tx.read == nil {
 		var err error
@@ -71,7 +70,7 @@ func (tx *Tx) Put(bucket, key string, v any) error {
 	return tx.set(bucket, key, data)
 }
 
-// set refuses now what a checkpoint could not write later, when there is nobody to tell.
+// set refuses at once what a later checkpoint could not write, when no caller would learn of it.
 func (tx *Tx) set(bucket, key string, data []byte) error {
 	switch {
 	case tx.seal == nil:
@@ -90,7 +89,7 @@ func (tx *Tx) set(bucket, key string, data []byte) error {
 	return nil
 }
 
-// Get reads key into v and reports whether it was there.
+// Get reads key into v and reports whether it exists.
 func (tx *Tx) Get(bucket, key string, v any) (bool, error) {
 	data, err := tx.get(bucket, key)
 	if err != nil || data == nil {
@@ -110,7 +109,7 @@ func (tx *Tx) get(bucket, key string) ([]byte, error) {
 	return b.Get([]byte(key)), nil
 }
 
-// Delete removes key; a key that is not there is no error.
+// Delete removes key. A missing key is no error.
 func (tx *Tx) Delete(bucket, key string) error {
 	if key == "" {
 		return nil
@@ -120,7 +119,7 @@ func (tx *Tx) Delete(bucket, key string) error {
 
 // DeletePrefix removes every key with this prefix.
 func (tx *Tx) DeletePrefix(bucket, prefix string) error {
-	var keys []string // first, since a scan must not change what it walks
+	var keys []string // first, because a scan must not change what it walks
 	err := tx.Scan(bucket, prefix, func(k string, _ []byte) (bool, error) { keys = append(keys, k); return true, nil })
 	for _, k := range keys {
 		err = errors.Join(err, tx.Delete(bucket, k))
@@ -128,7 +127,7 @@ func (tx *Tx) DeletePrefix(bucket, prefix string) error {
 	return err
 }
 
-// Each calls fn with every record whose key has this prefix, decoded, in ascending order of keys.
+// Each decodes every record whose key has this prefix and calls fn with it, in ascending order of keys.
 func Each[T any](tx *Tx, bucket, prefix string, fn func(key string, v T)) error {
 	return tx.Scan(bucket, prefix, func(key string, data []byte) (bool, error) {
 		var v T
@@ -140,8 +139,8 @@ func Each[T any](tx *Tx, bucket, prefix string, fn func(key string, v T)) error 
 	})
 }
 
-// Scan calls fn for each key with this prefix in ascending order, until fn returns false or an
-// error. data is JSON, valid during the call only; fn must not write to the bucket.
+// Scan calls fn for each key with this prefix in ascending order, until fn returns false or an error. data is JSON
+// and valid during the call only. fn must not write to the bucket.
 func (tx *Tx) Scan(bucket, prefix string, fn func(key string, data []byte) (bool, error)) error {
 	b, err := tx.bucket(bucket)
 	if err != nil {
@@ -156,8 +155,8 @@ func (tx *Tx) Scan(bucket, prefix string, fn func(key string, data []byte) (bool
 	return s.merge(tx.over.from(bucket+separator+prefix, false), bucket, prefix, fn)
 }
 
-// ScanBack is Scan in descending order, starting just before key before, or at the end of
-// the prefix if before is empty.
+// ScanBack is Scan in descending order. It starts just before key before, or at the end of the prefix if before is
+// empty.
 func (tx *Tx) ScanBack(bucket, prefix, before string, fn func(key string, data []byte) (bool, error)) error {
 	b, err := tx.bucket(bucket)
 	if err != nil {
@@ -181,14 +180,14 @@ func (tx *Tx) ScanBack(bucket, prefix, before string, fn func(key string, data [
 	return s.merge(tx.over.from(bucket+separator+before, true), bucket, prefix, fn)
 }
 
-// A source is where a scan is in the database.
+// A source is the position of a scan in the database.
 type source struct {
 	key, data []byte // nil at the end
 	move      func() (key, data []byte)
 }
 
-// merge calls fn with what the source and a walk over later changes have together, in the direction of both. A change
-// stands for what the source has under its key.
+// merge calls fn with the records of the source and of a walk over later changes, in the direction of both. A change
+// replaces the source's record of the same key.
 func (s *source) merge(w *walk, bucket, prefix string, fn func(key string, data []byte) (bool, error)) error {
 	for {
 		if !strings.HasPrefix(string(s.key), prefix) {
@@ -223,7 +222,7 @@ func (s *source) merge(w *walk, bucket, prefix string, fn func(key string, data 
 	}
 }
 
-// order says which comes first: the source's record (-1), the change n (1), or both, being of one key (0).
+// order says which comes first: the source's record (-1), the change n (1), or both if they have the same key (0).
 func (s *source) order(n *node, bucket string, back bool) int {
 	switch {
 	case n == nil:

@@ -98,7 +98,7 @@ func (d *desk) admitAll(ctx context.Context, fresh []*call) error {
 	if len(write) == 0 {
 		return nil
 	}
-	return d.b.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
+	return d.b.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
 		for _, r := range write {
 			if err := r.put(tx); err != nil {
 				return err

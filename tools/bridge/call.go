@@ -199,7 +199,7 @@ func (c *call) approved() (*Failure, bool) {
 	case proto.CallApproved:
 		r.State, r.StartedAt = proto.CallRunning, proto.AtOrNil(c.desk.b.cfg.Now())
 		c.change(func(mine *record) { *mine = r })
-		if err := c.desk.b.cfg.Ledger.Jot(r.put); err != nil {
+		if err := c.desk.b.cfg.Ledger.UpdateAsync(r.put); err != nil {
 			return fail(RuntimeError, "the call of %s cannot be written down now, so it is not made", r.Tool), false
 		}
 		return c.seek() // it took a person's time: who answered then may be gone
@@ -307,7 +307,7 @@ func (d *desk) finish(c *call, out outcome) {
 		r.Error = &CallError{Type: out.failure.Type, Message: cut(d.s.Hide(out.failure.Message), maxReason)}
 	}
 	if recorded {
-		if err := d.b.cfg.Ledger.Jot(r.close); err != nil {
+		if err := d.b.cfg.Ledger.UpdateAsync(r.close); err != nil {
 			d.b.cfg.Log.Error("recording the end of a tool's call", "call", r.ID, "error", err)
 		}
 	}

@@ -127,7 +127,7 @@ func (c *Client) serve(specs []proto.ToolSpec) error {
 	}
 	unlisted := func(name string) bool { return !slices.Contains(names, name) }
 	maps.DeleteFunc(tools, func(name string, _ *tool) bool { return unlisted(name) })
-	if err := d.b.cfg.Ledger.Jot(func(tx *ledger.Tx) error { return d.putClients(tx, tools) }); err != nil {
+	if err := d.b.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return d.putClients(tx, tools) }); err != nil {
 		return err
 	}
 	if err := c.send(DaemonMessage{Type: msgServing, Names: names}); err != nil {
@@ -135,7 +135,7 @@ func (c *Client) serve(specs []proto.ToolSpec) error {
 	}
 	c.install(tools)
 	// with what others have come to serve meanwhile
-	d.b.cfg.Ledger.Later(func(tx *ledger.Tx) error { return d.putClients(tx, nil) })
+	d.b.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return d.putClients(tx, nil) })
 	return nil
 }
 

@@ -83,7 +83,7 @@ func (b *Bridge) Offer(owner, containerID, holder string, tools []Tool, wait tim
 	if err := d.s.OpenTools(b.ctx); err != nil {
 		return nil, err
 	}
-	err = b.cfg.Ledger.Jot(func(tx *ledger.Tx) error {
+	err = b.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
 		return tx.Put(bucketOffers, d.s.ID()+"/"+holder, storedOffer{tools, wait})
 	})
 	if err != nil {
@@ -310,7 +310,7 @@ func (o *Offer) Close() {
 	o.yield(&Offer{})
 	if o.client {
 		d.mu.Unlock()
-		d.b.cfg.Ledger.Later(func(tx *ledger.Tx) error { return d.putClients(tx, nil) })
+		d.b.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return d.putClients(tx, nil) })
 		return
 	}
 	same := func(other *Offer) bool { return other.holder == o.holder }
@@ -319,5 +319,5 @@ func (o *Offer) Close() {
 		return
 	}
 	d.mu.Unlock()
-	d.b.cfg.Ledger.Later(func(tx *ledger.Tx) error { return tx.Delete(bucketOffers, d.s.ID()+"/"+o.holder) })
+	d.b.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Delete(bucketOffers, d.s.ID()+"/"+o.holder) })
 }
