@@ -50,13 +50,27 @@ func (b *byDigest[T]) drop(digest string) {
 	delete(b.m, digest)
 }
 
+// Pin finds the unpacked layers of an image and keeps them from Sweep until unlock is called. Before that the caller
+// writes the container record, which keeps them from then on.
+func (i *Store) Pin(ctx context.Context, digest string) (layers chainInfo, unlock func(), err error) {
+	unlock, err = i.locks.Lock(ctx, digest)
+	if err != nil {
+		return layers, nil, err
+	}
+	if layers, err = i.chain(ctx, digest); err != nil {
+		unlock()
+		return layers, nil, err
+	}
+	return layers, unlock, nil
+}
+
 // chain finds the unpacked layers of an image.
-func (r *Runtime) chain(ctx context.Context, digest string) (chainInfo, error) {
-	if info, ok := r.chains.get(digest); ok {
+func (i *Store) chain(ctx context.Context, digest string) (chainInfo, error) {
+	if info, ok := i.chains.get(digest); ok {
 		return info, nil
 	}
-	ctx = r.ns(ctx)
-	rec, err := r.client.ImageService().Get(ctx, digestName(digest))
+	ctx = ns(ctx)
+	rec, err := i.cfg.Client.ImageService().Get(ctx, digestName(digest))
 	if errdefs.IsNotFound(err) {
 		return chainInfo{}, proto.Errorf(proto.NotFound, "start", digest,
 			"image %.80q is not here any more; import or pull it again", digest)
@@ -64,32 +78,32 @@ func (r *Runtime) chain(ctx context.Context, digest string) (chainInfo, error) {
 	if err != nil {
 		return chainInfo{}, fmt.Errorf("finding the image: %w", err)
 	}
-	info, err := r.inspect(ctx, rec)
+	info, err := i.inspect(ctx, rec)
 	if err == nil {
-		r.chains.put(digest, info)
+		i.chains.put(digest, info)
 	}
 	return info, err
 }
 
-func (r *Runtime) inspect(ctx context.Context, rec images.Image) (chainInfo, error) {
-	conf, err := r.config(ctx, rec.Target)
+func (i *Store) inspect(ctx context.Context, rec images.Image) (chainInfo, error) {
+	conf, err := i.config(ctx, rec.Target)
 	if err != nil {
 		return chainInfo{}, fmt.Errorf("reading the image's configuration: %w", err)
 	}
 	info := chainInfo{id: identity.ChainID(conf.RootFS.DiffIDs).String(), env: conf.Config.Env}
-	info.lowers, err = r.lowers(ctx, info.id)
+	info.lowers, err = i.lowers(ctx, info.id)
 	return info, err
 }
 
 // lowers asks the snapshotter for the directories of a chain. It only tells them to whoever makes
 // a view of them; they stay where they are for as long as the chain is there.
-func (r *Runtime) lowers(ctx context.Context, chain string) ([]string, error) {
-	ctx, done, err := r.client.WithLease(ctx)
+func (i *Store) lowers(ctx context.Context, chain string) ([]string, error) {
+	ctx, done, err := i.cfg.Client.WithLease(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done(context.WithoutCancel(ctx))
-	sn := r.client.SnapshotService(snapshotter)
+	sn := i.cfg.Client.SnapshotService(snapshotter)
 	// images may share a chain; what a daemon that is killed here leaves goes with the lease
 	key := "berth-view-" + uuid.NewString()
 	mounts, err := sn.View(ctx, key, chain)

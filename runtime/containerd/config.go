@@ -63,10 +63,7 @@ type Guest interface {
 	Close() error
 }
 
-const (
-	namespace   = "berth"     // of everything we keep in containerd
-	snapshotter = "overlayfs" // unpacks images
-)
+const ()
 
 const guestName = "berth-guest"
 

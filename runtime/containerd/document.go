@@ -30,7 +30,7 @@ const (
 type documents struct{ content.Provider }
 
 // documents are those of the images that are here.
-func (r *Runtime) documents() documents { return documents{r.client.ContentStore()} }
+func (i *Store) documents() documents { return documents{i.cfg.Client.ContentStore()} }
 
 // ReaderAt reads a document into memory and judges it there. What a descriptor says of its size is its maker's word;
 // the store knows.
@@ -84,8 +84,8 @@ type document struct{ *bytes.Reader }
 func (document) Close() error { return nil }
 
 // config reads the configuration that a manifest names.
-func (r *Runtime) config(ctx context.Context, desc ocispec.Descriptor) (conf ocispec.Image, err error) {
-	docs := r.documents()
+func (i *Store) config(ctx context.Context, desc ocispec.Descriptor) (conf ocispec.Image, err error) {
+	docs := i.documents()
 	at, err := images.Config(ctx, docs, desc, platforms.All)
 	if err != nil {
 		return conf, err

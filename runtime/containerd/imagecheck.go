@@ -22,14 +22,14 @@ const (
 )
 
 // checkImage refuses an image that no container could be made of.
-func (r *Runtime) checkImage(ctx context.Context, op, name string, desc ocispec.Descriptor) error {
-	mf, err := images.Manifest(ctx, r.documents(), desc, platforms.All)
+func (i *Store) checkImage(ctx context.Context, op, name string, desc ocispec.Descriptor) error {
+	mf, err := images.Manifest(ctx, i.documents(), desc, platforms.All)
 	if err != nil {
-		return r.archiveError(ctx, op, name, err)
+		return i.archiveError(ctx, op, name, err)
 	}
-	conf, err := r.config(ctx, desc)
+	conf, err := i.config(ctx, desc)
 	if err != nil {
-		return r.archiveError(ctx, op, name, err)
+		return i.archiveError(ctx, op, name, err)
 	}
 	bad := func(format string, args ...any) error {
 		return proto.Errorf(proto.InvalidArgument, op, name, format, args...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -13,56 +14,100 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/images/archive"
 	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"berth/proto"
+	"berth/runtime/keylock"
 	"berth/session"
 )
 
 // ourPlatform is this machine's, exactly: a 32-bit image would run here too, but nobody means it.
 func ourPlatform() platforms.MatchComparer { return platforms.OnlyStrict(platforms.DefaultSpec()) }
 
-// Images is the session.Images of a Runtime.
-type Images struct{ r *Runtime }
+// A Config2 says what a Store works with. Changed and Release are required.
+type Config2 struct {
+	Client *client.Client
+	Log    *slog.Logger
+	Dir    string // the data directory; its disk keeps a reserve
+	Shared bool   // others may change the images of this containerd
 
-var _ session.Images = (*Images)(nil)
+	Changed func()                                   // called after names of images have changed
+	Release func(ctx context.Context, digest string) // removes the pooled sandboxes of an image that is to go
+}
 
-// Images is where the sandboxes of r get their root file systems from.
-func (r *Runtime) Images() *Images { return &Images{r} }
+// A Store holds the images of a Runtime, unpacked. It is a session.Images.
+type Store struct {
+	cfg      Config2
+	locks    keylock.Set // by digest
+	chains   byDigest[chainInfo]
+	contents byDigest[imageContent]
+	resolved resolved
+	reserve  int64 // bytes that images leave free; see hasReserve
+}
+
+var _ session.Images = (*Store)(nil)
+
+// New makes a Store.
+func New(cfg Config2) *Store { return &Store{cfg: cfg, reserve: reserveOf(cfg.Dir)} }
+
+// ns is ctx with containerd's namespace of ours.
+func ns(ctx context.Context) context.Context { return namespaces.WithNamespace(ctx, namespace) }
+
+// fail logs what happened and returns what may be shown. Errors of ours pass through, and if the
+// caller went away that is all there is to say.
+func (i *Store) fail(ctx context.Context, op, item string, err error) error {
+	var known *proto.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	i.cfg.Log.Error("image store", "op", op, "item", item, "err", err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return proto.Errorf(proto.TimedOut, op, item, "%s took too long; the daemon's log has more", op)
+	case diskFull(err):
+		return proto.Errorf(proto.QuotaExceeded, op, item,
+			"the disk pool is full; delete containers, workspaces or images")
+	}
+	return proto.Errorf(proto.Internal, op, item, "%s failed; the daemon's log has more", op)
+}
 
 // Resolve finds an image by name or digest. See session.Images.
-func (i *Images) Resolve(ctx context.Context, ref string) (session.Image, error) {
-	img, changes, ok := i.r.resolved.get(ref)
+func (i *Store) Resolve(ctx context.Context, ref string) (session.Image, error) {
+	img, changes, ok := i.resolved.get(ref)
 	if ok {
 		return img, nil
 	}
 	img, err := i.lookUp(ctx, ref)
-	if err == nil && i.r.cfg.Address == "" { // others may change what is in a containerd that is not ours
-		i.r.resolved.put(ref, img, changes)
+	if err == nil && !i.cfg.Shared { // others may change what is in a containerd that is not ours
+		i.resolved.put(ref, img, changes)
 	}
 	return img, err
 }
 
 // lookUp asks containerd.
-func (i *Images) lookUp(ctx context.Context, ref string) (session.Image, error) {
+func (i *Store) lookUp(ctx context.Context, ref string) (session.Image, error) {
 	name, err := fullName("resolve image", ref)
 	if err != nil {
 		return session.Image{}, err
 	}
-	ctx = i.r.ns(ctx)
-	rec, err := i.r.client.ImageService().Get(ctx, name)
+	ctx = ns(ctx)
+	rec, err := i.cfg.Client.ImageService().Get(ctx, name)
 	if errdefs.IsNotFound(err) {
 		return session.Image{}, noImage("resolve image", ref)
 	}
 	if err != nil {
-		return session.Image{}, i.r.fail(ctx, "resolve image", ref, err)
+		return session.Image{}, i.fail(ctx, "resolve image", ref, err)
 	}
-	img, err := i.r.describe(ctx, rec)
+	img, err := i.describe(ctx, rec)
 	if err != nil {
-		return session.Image{}, i.r.fail(ctx, "resolve image", ref, err)
+		return session.Image{}, i.fail(ctx, "resolve image", ref, err)
 	}
 	return img, nil
 }
@@ -74,20 +119,20 @@ func noImage(op, ref string) error {
 }
 
 // List lists the named images, by name. See session.Images.
-func (i *Images) List(ctx context.Context) ([]session.Image, error) {
-	ctx = i.r.ns(ctx)
-	recs, err := i.r.client.ImageService().List(ctx)
+func (i *Store) List(ctx context.Context) ([]session.Image, error) {
+	ctx = ns(ctx)
+	recs, err := i.cfg.Client.ImageService().List(ctx)
 	if err != nil {
-		return nil, i.r.fail(ctx, "list images", "", err)
+		return nil, i.fail(ctx, "list images", "", err)
 	}
 	var out []session.Image
 	for _, rec := range recs {
 		if isDigestName(rec.Name) {
 			continue
 		}
-		img, err := i.r.describe(ctx, rec)
+		img, err := i.describe(ctx, rec)
 		if err != nil {
-			return nil, i.r.fail(ctx, "list images", shortName(rec.Name), err)
+			return nil, i.fail(ctx, "list images", shortName(rec.Name), err)
 		}
 		out = append(out, img)
 	}
@@ -96,7 +141,7 @@ func (i *Images) List(ctx context.Context) ([]session.Image, error) {
 }
 
 // Import takes an image archive. See session.Images.
-func (i *Images) Import(ctx context.Context, name string, in io.Reader, progress func(session.ImageProgress)) (
+func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress func(session.ImageProgress)) (
 	session.Image, error) {
 	const op = "import image"
 	if name != "" {
@@ -104,22 +149,22 @@ func (i *Images) Import(ctx context.Context, name string, in io.Reader, progress
 			return session.Image{}, badName(op, name)
 		}
 	}
-	ctx, done, err := i.r.client.WithLease(i.r.ns(ctx))
+	ctx, done, err := i.cfg.Client.WithLease(ns(ctx))
 	if err != nil {
-		return session.Image{}, i.r.fail(ctx, op, name, err)
+		return session.Image{}, i.fail(ctx, op, name, err)
 	}
 	defer done(context.WithoutCancel(ctx))
-	ctx, enough := i.r.keepReserve(ctx, op, name)
+	ctx, enough := i.keepReserve(ctx, op, name)
 	defer enough()
 	count := &counter{in: in, progress: progress}
-	index, err := i.r.readArchive(ctx, count)
+	index, err := i.readArchive(ctx, count)
 	if err != nil {
-		return session.Image{}, i.r.archiveError(ctx, op, name, err)
+		return session.Image{}, i.archiveError(ctx, op, name, err)
 	}
 	report(progress, session.ImageProgress{Stage: "importing", Done: count.done, Total: count.done})
-	found, err := i.r.pickManifest(ctx, index)
+	found, err := i.pickManifest(ctx, index)
 	if err != nil {
-		return session.Image{}, i.r.archiveError(ctx, op, name, err)
+		return session.Image{}, i.archiveError(ctx, op, name, err)
 	}
 	if name == "" {
 		if name = found.name; name == "" {
@@ -127,11 +172,11 @@ func (i *Images) Import(ctx context.Context, name string, in io.Reader, progress
 				"the archive does not name its image; give it a name")
 		}
 	}
-	return i.r.install(ctx, op, name, found.desc, progress)
+	return i.install(ctx, op, name, found.desc, progress)
 }
 
 // readArchive stores what the archive holds and returns its index.
-func (r *Runtime) readArchive(ctx context.Context, in io.Reader) (ocispec.Descriptor, error) {
+func (i *Store) readArchive(ctx context.Context, in io.Reader) (ocispec.Descriptor, error) {
 	plain, err := compression.DecompressStream(in)
 	if err != nil {
 		return ocispec.Descriptor{}, err
@@ -139,12 +184,12 @@ func (r *Runtime) readArchive(ctx context.Context, in io.Reader) (ocispec.Descri
 	defer plain.Close()
 	in, done := judged(whileWanted{ctx, plain})
 	defer done()
-	return archive.ImportIndex(ctx, &archived{Store: r.client.ContentStore()}, in)
+	return archive.ImportIndex(ctx, &archived{Store: i.cfg.Client.ContentStore()}, in)
 }
 
 // archiveError: whatever is wrong while an archive is read is wrong with the archive, unless
 // the caller went away or the disk is full.
-func (r *Runtime) archiveError(ctx context.Context, op, name string, err error) error {
+func (i *Store) archiveError(ctx context.Context, op, name string, err error) error {
 	var known *proto.Error
 	if errors.As(context.Cause(ctx), &known) { // of keepReserve
 		return known
@@ -158,7 +203,7 @@ func (r *Runtime) archiveError(ctx context.Context, op, name string, err error) 
 	if diskFull(err) {
 		return proto.Errorf(proto.QuotaExceeded, op, name, "the disk of the data directory is full")
 	}
-	r.log.Warn("reading an image archive", "image", name, "err", err)
+	i.cfg.Log.Warn("reading an image archive", "image", name, "err", err)
 	return proto.Errorf(proto.InvalidArgument, op, name,
 		"this is not a whole OCI or Docker image archive (a tar, plain or compressed with gzip or zstd)")
 }
@@ -171,8 +216,8 @@ type manifest struct {
 
 // pickManifest finds the one image in index that is for this machine. An archive of several is
 // refused rather than guessed at.
-func (r *Runtime) pickManifest(ctx context.Context, index ocispec.Descriptor) (manifest, error) {
-	s := search{r: r, met: make(map[digest.Digest]bool), found: make(map[digest.Digest]manifest)}
+func (i *Store) pickManifest(ctx context.Context, index ocispec.Descriptor) (manifest, error) {
+	s := search{i: i, met: make(map[digest.Digest]bool), found: make(map[digest.Digest]manifest)}
 	if err := s.collect(ctx, index, "", 0); err != nil {
 		return manifest{}, err
 	}
@@ -203,7 +248,7 @@ func tooMany() error {
 
 // A search looks through an index for the manifests that fit this machine.
 type search struct {
-	r     *Runtime
+	i     *Store
 	count int                        // of all descriptors so far
 	met   map[digest.Digest]bool     // what was read, and whether it had a name then
 	found map[digest.Digest]manifest // the first that has a name
@@ -249,7 +294,7 @@ func (s *search) meet(d digest.Digest, name string) bool {
 
 // collectIndex gathers what an index names.
 func (s *search) collectIndex(ctx context.Context, desc ocispec.Descriptor, name string, depth int) error {
-	children, err := s.r.documents().children(ctx, desc)
+	children, err := s.i.documents().children(ctx, desc)
 	if err != nil {
 		return err
 	}
@@ -264,7 +309,7 @@ func (s *search) collectIndex(ctx context.Context, desc ocispec.Descriptor, name
 // collectManifest keeps a manifest whose configuration is for this machine. An index need not
 // say so, and one that does is not believed.
 func (s *search) collectManifest(ctx context.Context, desc ocispec.Descriptor, name string) error {
-	conf, err := s.r.config(ctx, desc)
+	conf, err := s.i.config(ctx, desc)
 	if errdefs.IsNotFound(err) {
 		return nil // an archive for one platform keeps the index of all
 	}
@@ -288,32 +333,32 @@ func imageNameOf(desc ocispec.Descriptor) string {
 
 // install unpacks a manifest whose content is here and names it. The name moves
 // last, so that it never points at what cannot be started.
-func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Descriptor,
+func (i *Store) install(ctx context.Context, op, name string, desc ocispec.Descriptor,
 	progress func(session.ImageProgress)) (session.Image, error) {
 	full, err := fullName(op, name)
 	if err != nil || isDigestName(full) { // which would move what others pinned
 		return session.Image{}, badName(op, name)
 	}
-	if err := r.checkImage(ctx, op, name, desc); err != nil {
+	if err := i.checkImage(ctx, op, name, desc); err != nil {
 		return session.Image{}, err
 	}
-	keep := images.SetChildrenLabels(r.client.ContentStore(), r.documents().children)
+	keep := images.SetChildrenLabels(i.cfg.Client.ContentStore(), i.documents().children)
 	if _, err := keep(ctx, desc); err != nil { // a manifest's children have none
-		return session.Image{}, r.archiveError(ctx, op, name, err)
+		return session.Image{}, i.archiveError(ctx, op, name, err)
 	}
 	report(progress, session.ImageProgress{Stage: "unpacking", Item: shortDigest(desc.Digest.String())})
-	img := client.NewImageWithPlatform(r.client, images.Image{Target: desc}, platforms.All)
+	img := client.NewImageWithPlatform(i.cfg.Client, images.Image{Target: desc}, platforms.All)
 	if err := img.Unpack(ctx, snapshotter); err != nil {
-		return session.Image{}, r.archiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
+		return session.Image{}, i.archiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
 	}
-	rec, err := r.nameBoth(ctx, full, desc)
+	rec, err := i.nameBoth(ctx, full, desc)
 	if err != nil {
-		return session.Image{}, r.fail(ctx, op, name, err)
+		return session.Image{}, i.fail(ctx, op, name, err)
 	}
-	r.warm.imagesChanged()
-	out, err := r.describe(ctx, rec)
+	i.cfg.Changed()
+	out, err := i.describe(ctx, rec)
 	if err != nil {
-		return session.Image{}, r.fail(ctx, op, name, err)
+		return session.Image{}, i.fail(ctx, op, name, err)
 	}
 	report(progress, session.ImageProgress{Stage: "done", Item: shortDigest(out.Digest), Done: out.SizeBytes,
 		Total: out.SizeBytes})
@@ -321,15 +366,15 @@ func (r *Runtime) install(ctx context.Context, op, name string, desc ocispec.Des
 }
 
 // nameBoth gives an image its name and its digest's, between which no sweep comes.
-func (r *Runtime) nameBoth(ctx context.Context, name string, desc ocispec.Descriptor) (rec images.Image, err error) {
+func (i *Store) nameBoth(ctx context.Context, name string, desc ocispec.Descriptor) (rec images.Image, err error) {
 	digest := digestName(desc.Digest.String())
-	unlock, err := r.locks.lock(ctx, digest)
+	unlock, err := i.locks.Lock(ctx, digest)
 	if err != nil {
 		return rec, err
 	}
 	defer unlock()
 	for _, n := range []string{digest, name} {
-		if rec, err = r.nameImage(ctx, n, desc); err != nil {
+		if rec, err = i.nameImage(ctx, n, desc); err != nil {
 			return rec, err
 		}
 	}
@@ -337,22 +382,22 @@ func (r *Runtime) nameBoth(ctx context.Context, name string, desc ocispec.Descri
 }
 
 // nameImage makes the record name point at desc.
-func (r *Runtime) nameImage(ctx context.Context, name string, desc ocispec.Descriptor) (images.Image, error) {
+func (i *Store) nameImage(ctx context.Context, name string, desc ocispec.Descriptor) (images.Image, error) {
 	// Annotations come from the archive and are of no use to us.
 	rec := images.Image{Name: name, Target: ocispec.Descriptor{
 		MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size,
 	}}
-	defer r.resolved.forget()
-	out, err := r.client.ImageService().Create(ctx, rec)
+	defer i.resolved.forget()
+	out, err := i.cfg.Client.ImageService().Create(ctx, rec)
 	if errdefs.IsAlreadyExists(err) {
-		return r.client.ImageService().Update(ctx, rec, "target")
+		return i.cfg.Client.ImageService().Update(ctx, rec, "target")
 	}
 	return out, err
 }
 
 // Remove forgets a name. See session.Images. The image itself stays for those who pinned its
 // digest, until Sweep.
-func (i *Images) Remove(ctx context.Context, ref string) error {
+func (i *Store) Remove(ctx context.Context, ref string) error {
 	const op = "remove image"
 	name, err := fullName(op, ref)
 	if err != nil {
@@ -362,26 +407,26 @@ func (i *Images) Remove(ctx context.Context, ref string) error {
 		return proto.Errorf(proto.InvalidArgument, op, ref, "%.80s is what an image holds, not its name; it goes by "+
 			"itself once it has no name and no container needs it", ref)
 	}
-	err = i.r.client.ImageService().Delete(i.r.ns(ctx), name)
-	i.r.resolved.forget()
+	err = i.cfg.Client.ImageService().Delete(ns(ctx), name)
+	i.resolved.forget()
 	if errdefs.IsNotFound(err) {
 		return noImage(op, ref)
 	}
 	if err != nil {
-		return i.r.fail(ctx, op, ref, err)
+		return i.fail(ctx, op, ref, err)
 	}
-	i.r.warm.imagesChanged()
+	i.cfg.Changed()
 	return nil
 }
 
 // Sweep removes every image that has no name, that no sandbox uses and whose digest is
 // not in keep, and returns their digests. keep is what sessions that may start again have pinned.
-func (i *Images) Sweep(ctx context.Context, keep []string) ([]string, error) {
+func (i *Store) Sweep(ctx context.Context, keep []string) ([]string, error) {
 	const op = "sweep images"
-	ctx = i.r.ns(ctx)
-	recs, err := i.r.client.ImageService().List(ctx)
+	ctx = ns(ctx)
+	recs, err := i.cfg.Client.ImageService().List(ctx)
 	if err != nil {
-		return nil, i.r.fail(ctx, op, "", err)
+		return nil, i.fail(ctx, op, "", err)
 	}
 	named := digestsOf(recs)
 	var swept []string
@@ -389,9 +434,9 @@ func (i *Images) Sweep(ctx context.Context, keep []string) ([]string, error) {
 		if !isDigestName(rec.Name) || named[rec.Name] || slices.Contains(keep, rec.Name) {
 			continue
 		}
-		gone, err := i.r.sweepImage(ctx, rec.Name)
+		gone, err := i.sweepImage(ctx, rec.Name)
 		if err != nil {
-			return swept, i.r.fail(ctx, op, rec.Name, err)
+			return swept, i.fail(ctx, op, rec.Name, err)
 		}
 		if gone {
 			swept = append(swept, rec.Name)
@@ -412,31 +457,31 @@ func digestsOf(recs []images.Image) map[string]bool {
 }
 
 // namedDigests are those of all images that have a name.
-func (r *Runtime) namedDigests(ctx context.Context) (map[string]bool, error) {
-	recs, err := r.client.ImageService().List(r.ns(ctx))
+func (i *Store) namedDigests(ctx context.Context) (map[string]bool, error) {
+	recs, err := i.cfg.Client.ImageService().List(ns(ctx))
 	return digestsOf(recs), err
 }
 
 // sweepImage removes one digest, unless a sandbox uses it. Start holds the same lock from its
 // look at the image to the record that pins it.
-func (r *Runtime) sweepImage(ctx context.Context, digest string) (bool, error) {
-	unlock, err := r.locks.lock(ctx, digest)
+func (i *Store) sweepImage(ctx context.Context, digest string) (bool, error) {
+	unlock, err := i.locks.Lock(ctx, digest)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	if named, err := r.namedDigests(ctx); named[digest] || err != nil { // since a moment ago
+	if named, err := i.namedDigests(ctx); named[digest] || err != nil { // since a moment ago
 		return false, err
 	}
-	r.warm.forget(ctx, digest)
-	users, err := r.client.ContainerService().List(ctx, fmt.Sprintf("image==%q", digest))
+	i.cfg.Release(ctx, digest)
+	users, err := i.cfg.Client.ContainerService().List(ctx, fmt.Sprintf("image==%q", digest))
 	if err != nil || len(users) > 0 {
 		return false, err
 	}
-	r.chains.drop(digest)
-	r.contents.drop(digest)
-	err = r.client.ImageService().Delete(ctx, digest, images.SynchronousDelete())
-	r.resolved.forget()
+	i.chains.drop(digest)
+	i.contents.drop(digest)
+	err = i.cfg.Client.ImageService().Delete(ctx, digest, images.SynchronousDelete())
+	i.resolved.forget()
 	if errdefs.IsNotFound(err) {
 		err = nil
 	}
@@ -444,8 +489,8 @@ func (r *Runtime) sweepImage(ctx context.Context, digest string) (bool, error) {
 }
 
 // describe is a record as callers know it.
-func (r *Runtime) describe(ctx context.Context, rec images.Image) (session.Image, error) {
-	c, err := r.contentOf(ctx, rec)
+func (i *Store) describe(ctx context.Context, rec images.Image) (session.Image, error) {
+	c, err := i.contentOf(ctx, rec)
 	if err != nil {
 		return session.Image{}, err
 	}
@@ -462,16 +507,16 @@ type imageContent struct {
 }
 
 // contentOf reads that once for each digest: every create asks for it, and reading took a fifth of one.
-func (r *Runtime) contentOf(ctx context.Context, rec images.Image) (imageContent, error) {
+func (i *Store) contentOf(ctx context.Context, rec images.Image) (imageContent, error) {
 	digest := rec.Target.Digest.String()
-	if c, ok := r.contents.get(digest); ok {
+	if c, ok := i.contents.get(digest); ok {
 		return c, nil
 	}
-	mf, err := images.Manifest(ctx, r.documents(), rec.Target, platforms.All)
+	mf, err := images.Manifest(ctx, i.documents(), rec.Target, platforms.All)
 	if err != nil {
 		return imageContent{}, err
 	}
-	conf, err := r.config(ctx, rec.Target)
+	conf, err := i.config(ctx, rec.Target)
 	if err != nil {
 		return imageContent{}, err
 	}
@@ -479,6 +524,6 @@ func (r *Runtime) contentOf(ctx context.Context, rec images.Image) (imageContent
 	for _, l := range mf.Layers {
 		c.size += l.Size
 	}
-	r.contents.put(digest, c)
+	i.contents.put(digest, c)
 	return c, nil
 }

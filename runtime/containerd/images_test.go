@@ -365,7 +365,7 @@ func serveImage(blobs map[string][]byte, index []byte) http.Handler {
 func TestImageReserve(t *testing.T) {
 	r := openTest(t)
 	whole := ociArchive(t)
-	r.reserve = 1 << 62 // as if the disk were all but full
+	r.images.reserve = 1 << 62 // as if the disk were all but full
 	in, out := io.Pipe()
 	go func() { // the archive comes no faster than the disk is looked at
 		_, _ = out.Write(whole[:len(whole)/2])
@@ -378,7 +378,7 @@ func TestImageReserve(t *testing.T) {
 		t.Errorf("an image that does not fit: %q %v", code, err)
 	}
 	in.Close()
-	r.reserve = 0
+	r.images.reserve = 0
 	if _, err := r.Images().Import(t.Context(), "reserve", bytes.NewReader(whole), nil); err != nil {
 		t.Errorf("once there is room: %v", err)
 	}
@@ -544,16 +544,16 @@ func TestSearchCanceled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done(ctx)
-	index, err := r.readArchive(ctx, bytes.NewReader(ociArchive(t)))
+	index, err := r.images.readArchive(ctx, bytes.NewReader(ociArchive(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.pickManifest(ctx, index); err != nil {
+	if _, err := r.images.pickManifest(ctx, index); err != nil {
 		t.Error(err)
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := r.pickManifest(gone, index); !errors.Is(err, context.Canceled) {
+	if _, err := r.images.pickManifest(gone, index); !errors.Is(err, context.Canceled) {
 		t.Errorf("for nobody: %v", err)
 	}
 }
@@ -599,17 +599,17 @@ func (f *flood) Read(p []byte) (int, error) {
 func TestBlobWithoutEnd(t *testing.T) {
 	r := openTest(t)
 	const little = 8 << 20
-	r.reserve = 1 << 62 // as if the disk were all but full
-	ctx, enough := r.keepReserve(r.ns(t.Context()), "import image", "flood")
+	r.images.reserve = 1 << 62 // as if the disk were all but full
+	ctx, enough := r.images.keepReserve(r.ns(t.Context()), "import image", "flood")
 	defer enough()
 	<-ctx.Done()
 	in := newFlood(t, 0, nil)
-	_, err := r.readArchive(ctx, in)
-	if err = r.archiveError(ctx, "import image", "flood", err); proto.CodeOf(err) != proto.QuotaExceeded ||
+	_, err := r.images.readArchive(ctx, in)
+	if err = r.images.archiveError(ctx, "import image", "flood", err); proto.CodeOf(err) != proto.QuotaExceeded ||
 		in.read > little {
 		t.Errorf("on a full disk: %d MiB were taken, %v", in.read>>20, err)
 	}
-	r.reserve = 0
+	r.images.reserve = 0
 	wanted, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	in = newFlood(t, little, cancel)
@@ -702,12 +702,12 @@ func TestLargeArchives(t *testing.T) {
 		"a long link": tarOf(t, tarFile{name: "n", kind: tar.TypeSymlink, link: strings.Repeat(
 			"n", maxEntryName)}),
 	} {
-		_, err := r.readArchive(ctx, bytes.NewReader(a))
+		_, err := r.images.readArchive(ctx, bytes.NewReader(a))
 		if proto.CodeOf(err) != proto.InvalidArgument {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := r.readArchive(ctx, bytes.NewReader(dockerArchive(t))); err != nil {
+	if _, err := r.images.readArchive(ctx, bytes.NewReader(dockerArchive(t))); err != nil {
 		t.Errorf("one of usual size: %v", err)
 	}
 	store := &archived{Store: r.client.ContentStore(), configs: maxDescriptors - 1}

@@ -29,9 +29,7 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 	}
 	// A pool may be at work meanwhile.
 	h["ranges"] = r.ids.Count()
-	r.locks.mu.Lock()
-	h["locks"] = len(r.locks.locks)
-	r.locks.mu.Unlock()
+	h["locks"] = r.locks.Len()
 	states, _ := filepath.Glob(filepath.Join(r.run, "r", namespace, "*"+proto.ContainerPrefix+"*"))
 	h["states"], h["snapshots"], h["processes"] = len(states), 0, 0
 	ctx := r.ns(t.Context())

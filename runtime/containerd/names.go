@@ -9,6 +9,11 @@ import (
 	"berth/proto"
 )
 
+const (
+	namespace   = "berth"     // of everything we keep in containerd
+	snapshotter = "overlayfs" // unpacks images
+)
+
 // Images have two kinds of record. A name ("base", "debian:12") is stored in its full
 // form and moves with each import; a digest is stored as itself and never moves. Sessions pin
 // digests, so a digest stays until Images.Sweep is told that nobody needs it.

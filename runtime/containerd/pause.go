@@ -72,7 +72,7 @@ func (r *Runtime) lockHalter(ctx context.Context, op, id string) (unlock func(),
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return nil, nil, absent
 	}
-	unlock, err = r.locks.lock(ctx, id)
+	unlock, err = r.locks.Lock(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}

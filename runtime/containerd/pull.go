@@ -28,35 +28,35 @@ const (
 
 // Pull fetches an image from its registry. See session.Images. Registries on this machine may
 // speak plain HTTP; all others must speak TLS.
-func (i *Images) Pull(ctx context.Context, ref string, progress func(session.ImageProgress)) (session.Image, error) {
+func (i *Store) Pull(ctx context.Context, ref string, progress func(session.ImageProgress)) (session.Image, error) {
 	const op = "pull image"
 	full, err := fullName(op, ref)
 	if err != nil || isDigestName(ref) {
 		return session.Image{}, badName(op, ref)
 	}
-	ctx, done, err := i.r.client.WithLease(i.r.ns(ctx))
+	ctx, done, err := i.cfg.Client.WithLease(ns(ctx))
 	if err != nil {
-		return session.Image{}, i.r.fail(ctx, op, ref, err)
+		return session.Image{}, i.fail(ctx, op, ref, err)
 	}
 	defer done(context.WithoutCancel(ctx))
-	ctx, enough := i.r.keepReserve(ctx, op, ref)
+	ctx, enough := i.keepReserve(ctx, op, ref)
 	defer enough()
 	if progress != nil { // before the registry is asked, which may take long and is nothing that the caller got wrong
 		progress(session.ImageProgress{Stage: "resolving", Item: ref})
 	}
-	desc, err := i.r.fetch(ctx, full, progress)
+	desc, err := i.fetch(ctx, full, progress)
 	if err != nil {
-		return session.Image{}, i.r.pullError(ctx, op, ref, err)
+		return session.Image{}, i.pullError(ctx, op, ref, err)
 	}
-	found, err := i.r.pickManifest(ctx, desc)
+	found, err := i.pickManifest(ctx, desc)
 	if err != nil {
-		return session.Image{}, i.r.pullError(ctx, op, ref, err)
+		return session.Image{}, i.pullError(ctx, op, ref, err)
 	}
-	return i.r.install(ctx, op, ref, found.desc, progress)
+	return i.install(ctx, op, ref, found.desc, progress)
 }
 
 // fetch brings what ref names for this machine into the content store.
-func (r *Runtime) fetch(ctx context.Context, ref string, progress func(session.ImageProgress)) (ocispec.Descriptor,
+func (i *Store) fetch(ctx context.Context, ref string, progress func(session.ImageProgress)) (ocispec.Descriptor,
 	error) {
 	resolver := docker.NewResolver(docker.ResolverOptions{
 		Hosts: docker.ConfigureDefaultRegistries(docker.WithPlainHTTP(docker.MatchLocalhost)),
@@ -69,7 +69,7 @@ func (r *Runtime) fetch(ctx context.Context, ref string, progress func(session.I
 	if err != nil {
 		return desc, err
 	}
-	cs := r.client.ContentStore()
+	cs := i.cfg.Client.ContentStore()
 	var seen blobs
 	note := images.HandlerFunc(func(_ context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		seen.add(d)
@@ -143,7 +143,7 @@ func reportFetch(ctx context.Context, cs content.Store, seen *blobs, progress fu
 }
 
 // pullError says what of a registry's answer the caller can act on.
-func (r *Runtime) pullError(ctx context.Context, op, ref string, err error) error {
+func (i *Store) pullError(ctx context.Context, op, ref string, err error) error {
 	var known *proto.Error
 	var network net.Error
 	switch {
@@ -161,7 +161,7 @@ func (r *Runtime) pullError(ctx context.Context, op, ref string, err error) erro
 		return proto.Errorf(proto.PermissionDenied, op, ref,
 			"the registry does not give %.80q to everybody; save it to an archive elsewhere and import that", ref)
 	}
-	r.log.Warn("pulling an image", "image", ref, "err", err)
+	i.cfg.Log.Warn("pulling an image", "image", ref, "err", err)
 	if errors.As(err, &network) {
 		return proto.Errorf(proto.Unavailable, op, ref,
 			"the registry of %.80q cannot be reached; import an archive instead", ref)

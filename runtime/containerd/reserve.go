@@ -21,14 +21,14 @@ const (
 
 // keepReserve returns a context that ends, with an error to show, when images have left too little of the data
 // directory's disk. The returned function ends the watch.
-func (r *Runtime) keepReserve(ctx context.Context, op, image string) (context.Context, func()) {
+func (i *Store) keepReserve(ctx context.Context, op, image string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
 		tick := time.NewTicker(reserveEvery)
 		defer tick.Stop()
-		for r.hasReserve() {
+		for i.hasReserve() {
 			select {
 			case <-tick.C:
 			case <-ctx.Done():
@@ -56,9 +56,9 @@ func (w whileWanted) Read(p []byte) (int, error) {
 }
 
 // hasReserve reports whether the data directory's disk has what must stay free. A disk that cannot be asked has.
-func (r *Runtime) hasReserve() bool {
-	free, _, err := diskpool.DiskSpace(r.cfg.Dir)
-	return err != nil || free > r.reserve
+func (i *Store) hasReserve() bool {
+	free, _, err := diskpool.DiskSpace(i.cfg.Dir)
+	return err != nil || free > i.reserve
 }
 
 // reserveOf is what images leave free on the disk of dir, in bytes.

@@ -18,6 +18,7 @@ import (
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
+	"berth/runtime/keylock"
 	"berth/runtime/meter"
 	"berth/session"
 )
@@ -25,30 +26,27 @@ import (
 // A Runtime keeps sandboxes and images on this machine. It is a session.Runtime;
 // Images gives the other half.
 type Runtime struct {
-	cfg      Config
-	log      *slog.Logger
-	run      string // cfg.rundir()
-	client   *client.Client
-	disk     *diskpool.Pool
-	ids      *diskpool.IDRanges
-	shim     string // path of the runc shim
-	guest    string // path of the guest that new sandboxes run
-	starter  *starter
-	class    map[proto.RuntimeClass]classInfo
-	starts   chan struct{} // one slot per Start at work
-	locks    keyed         // by session and workspace ID
-	chains   byDigest[chainInfo]
-	roster   roster
-	contents byDigest[imageContent]
-	resolved resolved
+	cfg     Config
+	log     *slog.Logger
+	run     string // cfg.rundir()
+	client  *client.Client
+	disk    *diskpool.Pool
+	ids     *diskpool.IDRanges
+	shim    string // path of the runc shim
+	guest   string // path of the guest that new sandboxes run
+	starter *starter
+	class   map[proto.RuntimeClass]classInfo
+	starts  chan struct{} // one slot per Start at work
+	locks   keylock.Set   // by session and workspace ID
+	roster  roster
 
+	images *Store
 	warm   *warmPool
 	claims claims
 	gauges meter.Gauges
 
-	reserve   int64 // bytes that images leave free; see hasReserve
-	ownCounts bool  // sandboxes' user namespaces are made by newUserNamespace
-	direct    bool  // sandboxes of runc's class have no shim; see runsDirect
+	ownCounts bool // sandboxes' user namespaces are made by newUserNamespace
+	direct    bool // sandboxes of runc's class have no shim; see runsDirect
 	scripted  scripted
 	bells     doorbells
 
@@ -71,7 +69,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	hearHangups()
 	r := &Runtime{
 		cfg: cfg, log: cfg.Log, run: cfg.rundir(), ids: diskpool.NewIDRanges(cfg.FirstID),
-		starts: make(chan struct{}, cfg.Starts), bells: newDoorbells(), reserve: reserveOf(cfg.Dir),
+		starts: make(chan struct{}, cfg.Starts), bells: newDoorbells(),
 		shim: filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"), direct: cfg.Address == "",
 	}
 	r.warm = newWarmPool(r, cfg.Warm)
@@ -112,6 +110,10 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}
+	r.images = New(Config2{
+		Client: r.client, Log: r.log, Dir: cfg.Dir, Shared: cfg.Address != "", Changed: r.warm.imagesChanged,
+		Release: r.warm.forget,
+	})
 	if err := r.learnClaims(); err != nil {
 		return nil, err
 	}
@@ -215,6 +217,9 @@ func (r *Runtime) learn(ctx context.Context) error {
 	}
 	return r.disk.LearnOwners(r.ids)
 }
+
+// Images is where the sandboxes of r get their root file systems from.
+func (r *Runtime) Images() *Store { return r.images }
 
 // ns is ctx as containerd wants it.
 func (r *Runtime) ns(ctx context.Context) context.Context {

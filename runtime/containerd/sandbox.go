@@ -152,7 +152,7 @@ func (r *Runtime) Stop(ctx context.Context, id string) error {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return nil // cannot exist
 	}
-	unlock, err := r.locks.lock(ctx, id)
+	unlock, err := r.locks.Lock(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 	if !proto.ValidID(proto.WorkspacePrefix, workspace) {
 		return nil
 	}
-	unlock, err := r.locks.lock(ctx, workspace)
+	unlock, err := r.locks.Lock(ctx, workspace)
 	if err != nil {
 		return err
 	}
@@ -244,11 +244,11 @@ func checkSpec(id string, spec session.Spec) error {
 // lockBoth takes the session's lock and then its workspace's: Start and RemoveWorkspace of
 // one workspace must not overlap.
 func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), error) {
-	first, err := r.locks.lock(ctx, id)
+	first, err := r.locks.Lock(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	second, err := r.locks.lock(ctx, workspace)
+	second, err := r.locks.Lock(ctx, workspace)
 	if err != nil {
 		first()
 		return nil, err
@@ -362,13 +362,8 @@ func makeRunDir(dir string, owner uint32) error {
 // pin finds the image and begins to write the container record, which keeps it. Until that is written no sweep can
 // look; nothing of the sandbox's runs before.
 func (r *Runtime) pin(ctx context.Context, b *blueprint, class classInfo) (chainInfo, error) {
-	unlock, err := r.locks.lock(ctx, b.session.Image)
+	root, unlock, err := r.images.Pin(ctx, b.session.Image)
 	if err != nil {
-		return chainInfo{}, err
-	}
-	root, err := r.chain(ctx, b.session.Image)
-	if err != nil {
-		unlock()
 		return root, err
 	}
 	b.env = root.env

@@ -253,7 +253,7 @@ func (p *warmPool) forget(ctx context.Context, image string) {
 
 // remove takes away a sandbox of the pool.
 func (p *warmPool) remove(ctx context.Context, name string) error {
-	unlock, err := p.r.locks.lock(ctx, name)
+	unlock, err := p.r.locks.Lock(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,57 @@
+// Package keylock provides locks by name whose waiters give up with their context. The runtime and its image store use
+// it; it knows nothing of what a name stands for.
+package keylock
+
+import (
+	"context"
+	"sync"
+)
+
+// A Set is a set of locks by name. The zero value is ready for use.
+type Set struct {
+	mu    sync.Mutex // guards locks
+	locks map[string]*lock
+}
+
+type lock struct {
+	held  chan struct{} // full while somebody has the lock
+	users int           // holders and waiters; the entry goes with the last
+}
+
+// Lock acquires the lock of key, or fails with ctx. The returned function releases it.
+func (k *Set) Lock(ctx context.Context, key string) (func(), error) {
+	k.mu.Lock()
+	if k.locks == nil {
+		k.locks = make(map[string]*lock)
+	}
+	l := k.locks[key]
+	if l == nil {
+		l = &lock{held: make(chan struct{}, 1)}
+		k.locks[key] = l
+	}
+	l.users++
+	k.mu.Unlock()
+
+	select {
+	case l.held <- struct{}{}:
+		return func() { <-l.held; k.leave(key, l) }, nil
+	case <-ctx.Done():
+		k.leave(key, l)
+		return nil, ctx.Err()
+	}
+}
+
+func (k *Set) leave(key string, l *lock) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.users--; l.users == 0 {
+		delete(k.locks, key)
+	}
+}
+
+// Len is how many locks are held or waited for.
+func (k *Set) Len() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.locks)
+}
