@@ -95,7 +95,8 @@ var mayImport = map[string][]string{
 
 // onlyIn names outside modules that one package alone may import.
 var onlyIn = map[string][]string{
-	"github.com/containerd/":           {"runtime/containerd", "runtime/diskpool", "test/bench"}, // diskpool: loop devices
+	"github.com/containerd/": {"runtime/containerd", "runtime/images", "runtime/diskpool",
+		"test/bench"}, // diskpool: loop devices
 	"github.com/modelcontextprotocol/": {"api/mcp", "tools/bridge/mcpclient"},
 	"github.com/openai/":               {"gateway/upstream"},
 	"go.etcd.io/bbolt":                 {"state/ledger"},

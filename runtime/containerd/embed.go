@@ -6,13 +6,20 @@ import (
 	"os"
 	"path/filepath"
 
+	"berth/runtime/images"
+
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+
 	diffapi "github.com/containerd/containerd/api/services/diff/v1"
+
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+
 	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
+
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/cmd/containerd/server"
+
 	srvconfig "github.com/containerd/containerd/v2/cmd/containerd/server/config"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/introspection"
@@ -28,23 +35,41 @@ import (
 	// metrics servers, other snapshotters, restart and transfer; nor its mount manager, which asks
 	// the shim about itself at each create and which plain mounts do not need.
 	_ "github.com/containerd/containerd/v2/core/runtime/v2"
+
 	_ "github.com/containerd/containerd/v2/plugins/content/local/plugin"
+
 	_ "github.com/containerd/containerd/v2/plugins/diff/walking/plugin"
+
 	_ "github.com/containerd/containerd/v2/plugins/events"
+
 	_ "github.com/containerd/containerd/v2/plugins/gc"
+
 	_ "github.com/containerd/containerd/v2/plugins/leases"
+
 	_ "github.com/containerd/containerd/v2/plugins/metadata"
+
 	_ "github.com/containerd/containerd/v2/plugins/server/ttrpc"
+
 	_ "github.com/containerd/containerd/v2/plugins/services/containers"
+
 	_ "github.com/containerd/containerd/v2/plugins/services/content"
+
 	_ "github.com/containerd/containerd/v2/plugins/services/diff"
+
 	_ "github.com/containerd/containerd/v2/plugins/services/events"
+
 	_ "github.com/containerd/containerd/v2/plugins/services/images"
+
 	_ "github.com/containerd/containerd/v2/plugins/services/introspection"
+
 	_ "github.com/containerd/containerd/v2/plugins/services/namespaces"
+
 	_ "github.com/containerd/containerd/v2/plugins/services/snapshots"
+
 	_ "github.com/containerd/containerd/v2/plugins/services/tasks"
+
 	_ "github.com/containerd/containerd/v2/plugins/services/warning"
+
 	_ "github.com/containerd/containerd/v2/plugins/snapshots/overlay/plugin"
 )
 
@@ -65,7 +90,7 @@ func init() {
 			if err != nil {
 				return nil, err
 			}
-			c, err := client.New("", opt, client.WithDefaultNamespace(namespace))
+			c, err := client.New("", opt, client.WithDefaultNamespace(images.Namespace))
 			if err != nil {
 				return nil, err
 			}

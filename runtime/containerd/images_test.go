@@ -24,20 +24,21 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"berth/proto"
+	"berth/runtime/images"
 	"berth/session"
 )
 
 func TestImageNames(t *testing.T) {
 	for ref, want := range map[string]string{"base": "base", "base:latest": "base", "debian:12": "debian:12",
 		"example.org/a/b:c": "example.org/a/b:c"} {
-		full, err := fullName("test", ref)
-		if err != nil || shortName(full) != want {
-			t.Errorf("%s became %q and %q, %v", ref, full, shortName(full), err)
+		full, err := images.FullName("test", ref)
+		if err != nil || images.ShortName(full) != want {
+			t.Errorf("%s became %q and %q, %v", ref, full, images.ShortName(full), err)
 		}
 	}
 	for _, ref := range []string{"", "Base", "a b", "../x", "sha256:12", "a:b:c", "x\x00", "-",
 		strings.Repeat("a", 300)} {
-		if _, err := fullName("test", ref); proto.CodeOf(err) != proto.InvalidArgument {
+		if _, err := images.FullName("test", ref); proto.CodeOf(err) != proto.InvalidArgument {
 			t.Errorf("%q is a name: %v", ref, err)
 		}
 	}
@@ -47,14 +48,14 @@ func FuzzImageName(f *testing.F) {
 	f.Add("debian:12")
 	f.Add("sha256:0123")
 	f.Fuzz(func(t *testing.T, ref string) {
-		full, err := fullName("fuzz", ref)
+		full, err := images.FullName("fuzz", ref)
 		if err != nil {
 			if proto.CodeOf(err) != proto.InvalidArgument {
 				t.Errorf("%q: %v", ref, err)
 			}
 			return
 		}
-		if again, err := fullName("fuzz", full); err != nil || again != full {
+		if again, err := images.FullName("fuzz", full); err != nil || again != full {
 			t.Errorf("%q is %q, and that is %q (%v)", ref, full, again, err)
 		}
 	})
@@ -365,11 +366,11 @@ func serveImage(blobs map[string][]byte, index []byte) http.Handler {
 func TestImageReserve(t *testing.T) {
 	r := openTest(t)
 	whole := ociArchive(t)
-	r.images.reserve = 1 << 62 // as if the disk were all but full
+	r.images.Reserve = 1 << 62 // as if the disk were all but full
 	in, out := io.Pipe()
 	go func() { // the archive comes no faster than the disk is looked at
 		_, _ = out.Write(whole[:len(whole)/2])
-		time.Sleep(3 * reserveEvery)
+		time.Sleep(3 * images.ReserveEvery)
 		_, err := out.Write(whole[len(whole)/2:])
 		out.CloseWithError(err)
 	}()
@@ -378,7 +379,7 @@ func TestImageReserve(t *testing.T) {
 		t.Errorf("an image that does not fit: %q %v", code, err)
 	}
 	in.Close()
-	r.images.reserve = 0
+	r.images.Reserve = 0
 	if _, err := r.Images().Import(t.Context(), "reserve", bytes.NewReader(whole), nil); err != nil {
 		t.Errorf("once there is room: %v", err)
 	}
@@ -388,9 +389,9 @@ func TestImageReserve(t *testing.T) {
 func TestUnusableImages(t *testing.T) {
 	r := openTest(t)
 	for what, archive := range map[string][]byte{
-		"a large variable": ociArchive(t, "BIG="+strings.Repeat("A", maxVariable)),
+		"a large variable": ociArchive(t, "BIG="+strings.Repeat("A", images.MaxVariable)),
 		"a large environment": ociArchive(t, slices.Repeat([]string{"A=" + strings.Repeat("A", 1000)},
-			maxEnvironment/1000)...),
+			images.MaxEnvironment/1000)...),
 	} {
 		_, err := r.Images().Import(t.Context(), "unusable", bytes.NewReader(archive), nil)
 		if code := proto.CodeOf(err); code != proto.InvalidArgument || !strings.Contains(err.Error(), "environment") {
@@ -494,7 +495,7 @@ func testManifest(t *testing.T) (manifest string) {
 // TestIndexesOfIndexes: what an index names many times is read once, and what is named once too often is an error.
 func TestIndexesOfIndexes(t *testing.T) {
 	r := openTest(t)
-	bomb := make([]string, maxNesting)
+	bomb := make([]string, images.MaxNesting)
 	bomb[0] = indexOf(t)
 	for i := 1; i < len(bomb); i++ {
 		bomb[i] = indexOf(t, slices.Repeat([]entry{entryOf(indexType, bomb[i-1], "")}, 300)...)
@@ -502,7 +503,7 @@ func TestIndexesOfIndexes(t *testing.T) {
 	last := len(bomb) - 1
 	top := indexOf(t, slices.Repeat([]entry{entryOf(indexType, bomb[last], "")}, 300)...)
 	var crowd []entry
-	for i := range maxDescriptors + 1 {
+	for i := range images.MaxDescriptors + 1 {
 		crowd = append(crowd, entryOf(manifestType, fmt.Sprint(i), ""))
 	}
 	inner := strings.Replace(testIndex(t), "annotations", "nothing", 1) // the image without its name
@@ -544,16 +545,16 @@ func TestSearchCanceled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer done(ctx)
-	index, err := r.images.readArchive(ctx, bytes.NewReader(ociArchive(t)))
+	index, err := r.images.ReadArchive(ctx, bytes.NewReader(ociArchive(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.images.pickManifest(ctx, index); err != nil {
+	if _, err := r.images.PickManifest(ctx, index); err != nil {
 		t.Error(err)
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := r.images.pickManifest(gone, index); !errors.Is(err, context.Canceled) {
+	if _, err := r.images.PickManifest(gone, index); !errors.Is(err, context.Canceled) {
 		t.Errorf("for nobody: %v", err)
 	}
 }
@@ -599,17 +600,17 @@ func (f *flood) Read(p []byte) (int, error) {
 func TestBlobWithoutEnd(t *testing.T) {
 	r := openTest(t)
 	const little = 8 << 20
-	r.images.reserve = 1 << 62 // as if the disk were all but full
-	ctx, enough := r.images.keepReserve(r.ns(t.Context()), "import image", "flood")
+	r.images.Reserve = 1 << 62 // as if the disk were all but full
+	ctx, enough := r.images.KeepReserve(r.ns(t.Context()), "import image", "flood")
 	defer enough()
 	<-ctx.Done()
 	in := newFlood(t, 0, nil)
-	_, err := r.images.readArchive(ctx, in)
-	if err = r.images.archiveError(ctx, "import image", "flood", err); proto.CodeOf(err) != proto.QuotaExceeded ||
+	_, err := r.images.ReadArchive(ctx, in)
+	if err = r.images.ArchiveError(ctx, "import image", "flood", err); proto.CodeOf(err) != proto.QuotaExceeded ||
 		in.read > little {
 		t.Errorf("on a full disk: %d MiB were taken, %v", in.read>>20, err)
 	}
-	r.images.reserve = 0
+	r.images.Reserve = 0
 	wanted, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	in = newFlood(t, little, cancel)
@@ -621,7 +622,7 @@ func TestBlobWithoutEnd(t *testing.T) {
 
 // large are archives that have more of one description than is read.
 func large(t *testing.T) map[string][]byte {
-	blanks := strings.Repeat(" ", maxDocument)
+	blanks := strings.Repeat(" ", images.MaxDocument)
 	manifest := testManifest(t) + blanks
 	docker := dockerArchive(t)
 	files := filesOf(t, docker)
@@ -630,13 +631,13 @@ func large(t *testing.T) map[string][]byte {
 			files[i].body += blanks
 		}
 	}
-	values := strings.Replace(testIndex(t), "{", `{"x":[`+strings.Repeat("0,", maxValues)+`0],`, 1)
+	values := strings.Replace(testIndex(t), "{", `{"x":[`+strings.Repeat("0,", images.MaxValues)+`0],`, 1)
 	said := entryOf(indexType, values, "")
 	said.Data = []byte(values)
 	return map[string][]byte{
 		"index":                  withIndex(t, testIndex(t)+blanks),
 		"manifest":               withIndex(t, indexOf(t, entryOf(manifestType, manifest, "large:1")), manifest),
-		"configuration":          ociArchive(t, "BIG="+strings.Repeat("A", maxDocument)),
+		"configuration":          ociArchive(t, "BIG="+strings.Repeat("A", images.MaxDocument)),
 		"configuration (Docker)": tarOf(t, files...),
 		"index of many values":   withIndex(t, values),
 		"index said in another":  withIndex(t, indexOf(t, said), values),
@@ -653,7 +654,7 @@ func saidConfig(t *testing.T) []byte {
 			conf = f.body
 		}
 	}
-	many := strings.Replace(conf, "{", `{"x":[`+strings.Repeat("0,", maxValues)+`0],`, 1)
+	many := strings.Replace(conf, "{", `{"x":[`+strings.Repeat("0,", images.MaxValues)+`0],`, 1)
 	inPlace, err := json.Marshal([]byte(many))
 	if err != nil {
 		t.Fatal(err)
@@ -691,26 +692,26 @@ func TestLargeArchives(t *testing.T) {
 			tarFile{name: "c", body: `{"architecture":"amd64","os":"linux"}`})
 	}
 	var links []tarFile
-	for i := range maxEntries + 1 {
+	for i := range images.MaxEntries + 1 {
 		links = append(links, tarFile{name: fmt.Sprint(i), kind: tar.TypeSymlink, link: "x"})
 	}
 	for what, a := range map[string][]byte{
 		"a large configuration": large(t)["configuration (Docker)"],
-		"many tags":             listing(`[{"Config":"c","RepoTags":[` + strings.Repeat(`"a",`, maxValues) + `"a"]}]`),
+		"many tags":             listing(`[{"Config":"c","RepoTags":[` + strings.Repeat(`"a",`, images.MaxValues) + `"a"]}]`),
 		"many files":            tarOf(t, links...),
-		"a long name":           tarOf(t, tarFile{name: strings.Repeat("n", maxEntryName+1)}),
+		"a long name":           tarOf(t, tarFile{name: strings.Repeat("n", images.MaxEntryName+1)}),
 		"a long link": tarOf(t, tarFile{name: "n", kind: tar.TypeSymlink, link: strings.Repeat(
-			"n", maxEntryName)}),
+			"n", images.MaxEntryName)}),
 	} {
-		_, err := r.images.readArchive(ctx, bytes.NewReader(a))
+		_, err := r.images.ReadArchive(ctx, bytes.NewReader(a))
 		if proto.CodeOf(err) != proto.InvalidArgument {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := r.images.readArchive(ctx, bytes.NewReader(dockerArchive(t))); err != nil {
+	if _, err := r.images.ReadArchive(ctx, bytes.NewReader(dockerArchive(t))); err != nil {
 		t.Errorf("one of usual size: %v", err)
 	}
-	store := &archived{Store: r.client.ContentStore(), configs: maxDescriptors - 1}
+	store := &images.Archived{Store: r.client.ContentStore(), Configs: images.MaxDescriptors - 1}
 	if _, err := archive.ImportIndex(ctx, store, bytes.NewReader(
 		listing(`[{"Config":"c"},{"Config":"c"}]`))); proto.CodeOf(err) != proto.InvalidArgument {
 		t.Errorf("one image more than are read: %v", err)
@@ -720,7 +721,7 @@ func TestLargeArchives(t *testing.T) {
 // TestPullLargeDescription: what an index names that is too large is not asked for.
 func TestPullLargeDescription(t *testing.T) {
 	r := openTest(t)
-	inner, manifest := testIndex(t)+strings.Repeat(" ", maxDocument), testManifest(t)
+	inner, manifest := testIndex(t)+strings.Repeat(" ", images.MaxDocument), testManifest(t)
 	index := indexOf(t, entryOf(indexType, inner, ""))
 	blobs := make(map[string][]byte)
 	for _, body := range []string{index, inner, manifest} {

@@ -15,6 +15,7 @@ import (
 
 	"berth/proto"
 	"berth/runtime/diskpool"
+	"berth/runtime/images"
 	"berth/session"
 )
 
@@ -59,7 +60,7 @@ func TestSpec(t *testing.T) {
 				t.Errorf("%s is not read-only", path)
 			}
 		}
-		if want := "/" + namespace + "/" + id; spec.Linux.CgroupsPath != want || spec.Hooks != nil ||
+		if want := "/" + images.Namespace + "/" + id; spec.Linux.CgroupsPath != want || spec.Hooks != nil ||
 			len(spec.Linux.Devices) > 0 {
 			t.Errorf("cgroup %q, hooks %v, devices %v", spec.Linux.CgroupsPath, spec.Hooks, spec.Linux.Devices)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"berth/proto"
 	"berth/runtime/diskpool"
+	"berth/runtime/images"
 )
 
 // holdings counts everything that a sandbox takes and must give back.
@@ -30,10 +31,10 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 	// A pool may be at work meanwhile.
 	h["ranges"] = r.ids.Count()
 	h["locks"] = r.locks.Len()
-	states, _ := filepath.Glob(filepath.Join(r.run, "r", namespace, "*"+proto.ContainerPrefix+"*"))
+	states, _ := filepath.Glob(filepath.Join(r.run, "r", images.Namespace, "*"+proto.ContainerPrefix+"*"))
 	h["states"], h["snapshots"], h["processes"] = len(states), 0, 0
 	ctx := r.ns(t.Context())
-	_ = r.client.SnapshotService(snapshotter).Walk(ctx, func(_ context.Context, _ snapshots.Info) error {
+	_ = r.client.SnapshotService(images.Snapshotter).Walk(ctx, func(_ context.Context, _ snapshots.Info) error {
 		h["snapshots"]++
 		return nil
 	})

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/images"
 	"berth/runtime/mountns"
 	"berth/session"
 )
@@ -135,7 +136,7 @@ func openWith(t testing.TB, cfg Config) *Runtime {
 		if err := r.Close(); err != nil {
 			t.Errorf("closing: %v", err)
 		}
-		_ = unix.Unmount(filepath.Join(r.run, "r", namespace, "null-netns"), unix.MNT_DETACH) // runsc's
+		_ = unix.Unmount(filepath.Join(r.run, "r", images.Namespace, "null-netns"), unix.MNT_DETACH) // runsc's
 		os.RemoveAll(r.run)
 	})
 	return r

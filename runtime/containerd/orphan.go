@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"berth/runtime/images"
 )
 
 // Unpacked layers are known through containerd's database alone. If that is gone, as after a restore without it, they
@@ -14,7 +16,7 @@ import (
 
 const (
 	databaseFile = "io.containerd.metadata.v1.bolt/meta.db"
-	layersDir    = "io.containerd.snapshotter.v1." + snapshotter
+	layersDir    = "io.containerd.snapshotter.v1." + images.Snapshotter
 	orphanDir    = "orphaned-layers-"
 )
 

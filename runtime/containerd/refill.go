@@ -129,7 +129,7 @@ func (p *warmPool) keep(ctx context.Context) {
 
 // learnImages asks which images have names: those without get no members any more.
 func (p *warmPool) learnImages(ctx context.Context) {
-	named, err := p.r.images.namedDigests(ctx)
+	named, err := p.r.images.NamedDigests(ctx)
 	if err != nil {
 		p.r.log.Warn("asking for the images that are to be kept warm; the next change of images tries again", "err",
 			err)

@@ -18,6 +18,7 @@ import (
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
+	"berth/runtime/images"
 	"berth/runtime/keylock"
 	"berth/runtime/meter"
 	"berth/session"
@@ -40,7 +41,7 @@ type Runtime struct {
 	locks   keylock.Set   // by session and workspace ID
 	roster  roster
 
-	images *Store
+	images *images.Store
 	warm   *warmPool
 	claims claims
 	gauges meter.Gauges
@@ -110,7 +111,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}
-	r.images = New(Config2{
+	r.images = images.New(images.Config{
 		Client: r.client, Log: r.log, Dir: cfg.Dir, Shared: cfg.Address != "", Changed: r.warm.imagesChanged,
 		Release: r.warm.forget,
 	})
@@ -186,7 +187,7 @@ func (r *Runtime) removeRundir() {
 // until the end of the call that opened it.
 func (r *Runtime) connect(ctx context.Context) (err error) {
 	if r.cfg.Address != "" {
-		r.client, err = client.New(r.cfg.Address, client.WithDefaultNamespace(namespace))
+		r.client, err = client.New(r.cfg.Address, client.WithDefaultNamespace(images.Namespace))
 		if err != nil {
 			return proto.Errorf(proto.Unavailable, "opening the runtime", "",
 				"the containerd given by address does not answer: %v", err)
@@ -219,11 +220,11 @@ func (r *Runtime) learn(ctx context.Context) error {
 }
 
 // Images is where the sandboxes of r get their root file systems from.
-func (r *Runtime) Images() *Store { return r.images }
+func (r *Runtime) Images() *images.Store { return r.images }
 
 // ns is ctx as containerd wants it.
 func (r *Runtime) ns(ctx context.Context) context.Context {
-	return namespaces.WithNamespace(ctx, namespace)
+	return namespaces.WithNamespace(ctx, images.Namespace)
 }
 
 // lockWait bounds how long a daemon waits for the one before. One that was killed while it started a program has it

@@ -23,6 +23,7 @@ import (
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
+	"berth/runtime/images"
 	"berth/session"
 )
 
@@ -35,7 +36,7 @@ const (
 
 	// labelChain keeps an image's layers from containerd's garbage collector for as
 	// long as the sandbox is there, whatever becomes of the image's name.
-	labelChain = "containerd.io/gc.ref.snapshot." + snapshotter
+	labelChain = "containerd.io/gc.ref.snapshot." + images.Snapshotter
 )
 
 const (
@@ -291,14 +292,14 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	if b.userNamespace, err = namespace.path(); err != nil {
 		return err
 	}
-	root := rootLayers{chain.lowers, upper, work}
+	root := rootLayers{chain.Lowers, upper, work}
 	switch {
 	case prepared != nil:
 		return r.launchByScript(ctx, b, root, prepared)
 	case r.runsDirect(spec.Class):
 		return r.launchByRunc(ctx, b, root)
 	}
-	return r.launchShimmed(ctx, b, client.WithRootFS(rootfs(b, chain.lowers, upper, work)))
+	return r.launchShimmed(ctx, b, client.WithRootFS(rootfs(b, chain.Lowers, upper, work)))
 }
 
 // makeDisk makes the sandbox's directories on the disk.
@@ -361,12 +362,12 @@ func makeRunDir(dir string, owner uint32) error {
 
 // pin finds the image and begins to write the container record, which keeps it. Until that is written no sweep can
 // look; nothing of the sandbox's runs before.
-func (r *Runtime) pin(ctx context.Context, b *blueprint, class classInfo) (chainInfo, error) {
+func (r *Runtime) pin(ctx context.Context, b *blueprint, class classInfo) (images.Layers, error) {
 	root, unlock, err := r.images.Pin(ctx, b.session.Image)
 	if err != nil {
 		return root, err
 	}
-	b.env = root.env
+	b.env = root.Env
 	var writing errgroup.Group
 	record := *b
 	writing.Go(func() error {
@@ -378,7 +379,7 @@ func (r *Runtime) pin(ctx context.Context, b *blueprint, class classInfo) (chain
 }
 
 // record writes the container record: from here on List names the sandbox.
-func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class classInfo) error {
+func (r *Runtime) record(ctx context.Context, b blueprint, root images.Layers, class classInfo) error {
 	runtime, spec, err := r.runtimeOf(b, class)
 	if err != nil {
 		return err
@@ -386,7 +387,7 @@ func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class
 	labels := map[string]string{
 		labelFirstID: strconv.FormatUint(uint64(b.firstID), 10),
 		labelClass:   string(b.session.Class),
-		labelChain:   root.id,
+		labelChain:   root.Id,
 	}
 	if b.session.Workspace != "" {
 		labels[labelWorkspace] = b.session.Workspace
@@ -395,7 +396,7 @@ func (r *Runtime) record(ctx context.Context, b blueprint, root chainInfo, class
 	}
 	_, err = r.client.ContainerService().Create(r.ns(ctx), containers.Container{
 		ID:      b.id,
-		Image:   digestName(b.session.Image),
+		Image:   images.DigestName(b.session.Image),
 		Labels:  labels,
 		Runtime: runtime,
 		Spec:    spec,
@@ -484,7 +485,7 @@ func (r *Runtime) fail(ctx context.Context, op, item string, err error) error {
 			"daemon's log has more", item)
 	case errors.Is(err, context.DeadlineExceeded):
 		return proto.Errorf(proto.TimedOut, op, item, "%s took too long; the daemon's log has more", op)
-	case diskFull(err):
+	case images.DiskFull(err):
 		return proto.Errorf(proto.QuotaExceeded, op, item,
 			"the disk pool is full; delete containers, workspaces or images")
 	}

@@ -17,6 +17,7 @@ import (
 
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
+	"berth/runtime/images"
 )
 
 // scrub removes what containerd no longer knows of sandbox id: it was killed in the middle of a
@@ -35,7 +36,7 @@ func (r *Runtime) scrub(ctx context.Context, id string) error {
 	if errs != nil {
 		return errs // below it would be the image and the workspace
 	}
-	left, err := filepath.Glob(filepath.Join(r.run, "r", namespace, "*"+id+"*"))
+	left, err := filepath.Glob(filepath.Join(r.run, "r", images.Namespace, "*"+id+"*"))
 	if err != nil {
 		return err
 	}
@@ -52,13 +53,13 @@ func (r *Runtime) scrub(ctx context.Context, id string) error {
 // bundles are the two directories that containerd has for sandbox id: its state, with the root file system, and its
 // work.
 func (r *Runtime) bundles(id string) [2]string {
-	work := filepath.Join(r.cfg.Dir, "ctr", "io.containerd.runtime.v2.task", namespace, id)
+	work := filepath.Join(r.cfg.Dir, "ctr", "io.containerd.runtime.v2.task", images.Namespace, id)
 	return [2]string{filepath.Join(r.cfg.taskDir(), id), work}
 }
 
 // taskDir is where containerd has the state of sandboxes, by ID.
 func (c Config) taskDir() string {
-	return filepath.Join(c.rundir(), "c", "io.containerd.runtime.v2.task", namespace)
+	return filepath.Join(c.rundir(), "c", "io.containerd.runtime.v2.task", images.Namespace)
 }
 
 // finishRemovals removes the bundles that the containerd of a daemon that was killed was removing. It hides a bundle

@@ -1,4 +1,4 @@
-package containerd
+package images
 
 import (
 	"archive/tar"
@@ -11,10 +11,10 @@ import (
 // what is in it. GiBs of those are MiBs in an archive too.
 
 const (
-	// maxEntries is what an archive may hold: three for each layer, as Docker has them, of more images than one.
-	maxEntries = 16 << 10
-	// maxEntryName is that of the kernel for paths, in bytes.
-	maxEntryName = 4096
+	// MaxEntries is what an archive may hold: three for each layer, as Docker has them, of more images than one.
+	MaxEntries = 16 << 10
+	// MaxEntryName is that of the kernel for paths, in bytes.
+	MaxEntryName = 4096
 )
 
 // judged is in, read as a tar archive besides. It fails where that has more than is kept of one. The returned
@@ -41,10 +41,10 @@ func judgeArchive(in io.Reader) error {
 		switch {
 		case err != nil:
 			return nil
-		case entries > maxEntries:
-			return unreadable("more than %d files in its archive", maxEntries)
-		case len(hdr.Name)+len(hdr.Linkname) > maxEntryName:
-			return unreadable("a file in its archive with a name of more than %d bytes", maxEntryName)
+		case entries > MaxEntries:
+			return unreadable("more than %d files in its archive", MaxEntries)
+		case len(hdr.Name)+len(hdr.Linkname) > MaxEntryName:
+			return unreadable("a file in its archive with a name of more than %d bytes", MaxEntryName)
 		case path.Clean(hdr.Name) == "manifest.json":
 			if err := judgeValues(tr); err != nil {
 				return err
@@ -58,8 +58,8 @@ func judgeValues(in io.Reader) error {
 	values, buf := 0, make([]byte, 32<<10)
 	for {
 		n, err := in.Read(buf)
-		if values += bytes.Count(buf[:n], []byte(",")); values > maxValues {
-			return unreadable("a description of more than %d values", maxValues)
+		if values += bytes.Count(buf[:n], []byte(",")); values > MaxValues {
+			return unreadable("a description of more than %d values", MaxValues)
 		}
 		if err != nil {
 			return nil

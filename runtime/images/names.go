@@ -1,4 +1,4 @@
-package containerd
+package images
 
 import (
 	"strings"
@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	namespace   = "berth"     // of everything we keep in containerd
-	snapshotter = "overlayfs" // unpacks images
+	Namespace   = "berth"     // of everything we keep in containerd
+	Snapshotter = "overlayfs" // unpacks images
 )
 
 // Images have two kinds of record. A name ("base", "debian:12") is stored in its full
 // form and moves with each import; a digest is stored as itself and never moves. Sessions pin
 // digests, so a digest stays until Images.Sweep is told that nobody needs it.
 
-// digestName is the name of the record that keeps an image by its digest.
-func digestName(digest string) string { return digest }
+// DigestName is the name of the record that keeps an image by its digest.
+func DigestName(digest string) string { return digest }
 
 // isDigestName reports whether an image record's name is a digest.
 func isDigestName(name string) bool { return strings.HasPrefix(name, "sha256:") }
 
-// fullName writes ref in the one form in which names are compared: registry, repository
+// FullName writes ref in the one form in which names are compared: registry, repository
 // and tag, the way container tools have long completed them. "base" is "base:latest".
-func fullName(op, ref string) (string, error) {
+func FullName(op, ref string) (string, error) {
 	if isDigestName(ref) {
 		if _, err := digest.Parse(ref); err != nil {
 			return "", badName(op, ref)
@@ -40,8 +40,8 @@ func fullName(op, ref string) (string, error) {
 	return named.String(), nil
 }
 
-// shortName is how people know a full name: without what fullName would add.
-func shortName(full string) string {
+// ShortName is how people know a full name: without what fullName would add.
+func ShortName(full string) string {
 	named, err := reference.ParseNormalizedNamed(full)
 	if err != nil {
 		return full

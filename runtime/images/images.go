@@ -1,4 +1,4 @@
-package containerd
+package images
 
 import (
 	"context"
@@ -28,8 +28,8 @@ import (
 // ourPlatform is this machine's, exactly: a 32-bit image would run here too, but nobody means it.
 func ourPlatform() platforms.MatchComparer { return platforms.OnlyStrict(platforms.DefaultSpec()) }
 
-// A Config2 says what a Store works with. Changed and Release are required.
-type Config2 struct {
+// A Config says what a Store works with. Changed and Release are required.
+type Config struct {
 	Client *client.Client
 	Log    *slog.Logger
 	Dir    string // the data directory; its disk keeps a reserve
@@ -41,21 +41,21 @@ type Config2 struct {
 
 // A Store holds the images of a Runtime, unpacked. It is a session.Images.
 type Store struct {
-	cfg      Config2
+	cfg      Config
 	locks    keylock.Set // by digest
-	chains   byDigest[chainInfo]
+	chains   byDigest[Layers]
 	contents byDigest[imageContent]
 	resolved resolved
-	reserve  int64 // bytes that images leave free; see hasReserve
+	Reserve  int64 // bytes that images leave free; see hasReserve
 }
 
 var _ session.Images = (*Store)(nil)
 
 // New makes a Store.
-func New(cfg Config2) *Store { return &Store{cfg: cfg, reserve: reserveOf(cfg.Dir)} }
+func New(cfg Config) *Store { return &Store{cfg: cfg, Reserve: reserveOf(cfg.Dir)} }
 
 // ns is ctx with containerd's namespace of ours.
-func ns(ctx context.Context) context.Context { return namespaces.WithNamespace(ctx, namespace) }
+func ns(ctx context.Context) context.Context { return namespaces.WithNamespace(ctx, Namespace) }
 
 // fail logs what happened and returns what may be shown. Errors of ours pass through, and if the
 // caller went away that is all there is to say.
@@ -71,7 +71,7 @@ func (i *Store) fail(ctx context.Context, op, item string, err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return proto.Errorf(proto.TimedOut, op, item, "%s took too long; the daemon's log has more", op)
-	case diskFull(err):
+	case DiskFull(err):
 		return proto.Errorf(proto.QuotaExceeded, op, item,
 			"the disk pool is full; delete containers, workspaces or images")
 	}
@@ -93,7 +93,7 @@ func (i *Store) Resolve(ctx context.Context, ref string) (session.Image, error) 
 
 // lookUp asks containerd.
 func (i *Store) lookUp(ctx context.Context, ref string) (session.Image, error) {
-	name, err := fullName("resolve image", ref)
+	name, err := FullName("resolve image", ref)
 	if err != nil {
 		return session.Image{}, err
 	}
@@ -132,7 +132,7 @@ func (i *Store) List(ctx context.Context) ([]session.Image, error) {
 		}
 		img, err := i.describe(ctx, rec)
 		if err != nil {
-			return nil, i.fail(ctx, "list images", shortName(rec.Name), err)
+			return nil, i.fail(ctx, "list images", ShortName(rec.Name), err)
 		}
 		out = append(out, img)
 	}
@@ -145,7 +145,7 @@ func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress 
 	session.Image, error) {
 	const op = "import image"
 	if name != "" {
-		if _, err := fullName(op, name); err != nil || isDigestName(name) {
+		if _, err := FullName(op, name); err != nil || isDigestName(name) {
 			return session.Image{}, badName(op, name)
 		}
 	}
@@ -154,17 +154,17 @@ func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress 
 		return session.Image{}, i.fail(ctx, op, name, err)
 	}
 	defer done(context.WithoutCancel(ctx))
-	ctx, enough := i.keepReserve(ctx, op, name)
+	ctx, enough := i.KeepReserve(ctx, op, name)
 	defer enough()
 	count := &counter{in: in, progress: progress}
-	index, err := i.readArchive(ctx, count)
+	index, err := i.ReadArchive(ctx, count)
 	if err != nil {
-		return session.Image{}, i.archiveError(ctx, op, name, err)
+		return session.Image{}, i.ArchiveError(ctx, op, name, err)
 	}
 	report(progress, session.ImageProgress{Stage: "importing", Done: count.done, Total: count.done})
-	found, err := i.pickManifest(ctx, index)
+	found, err := i.PickManifest(ctx, index)
 	if err != nil {
-		return session.Image{}, i.archiveError(ctx, op, name, err)
+		return session.Image{}, i.ArchiveError(ctx, op, name, err)
 	}
 	if name == "" {
 		if name = found.name; name == "" {
@@ -175,8 +175,8 @@ func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress 
 	return i.install(ctx, op, name, found.desc, progress)
 }
 
-// readArchive stores what the archive holds and returns its index.
-func (i *Store) readArchive(ctx context.Context, in io.Reader) (ocispec.Descriptor, error) {
+// ReadArchive stores what the archive holds and returns its index.
+func (i *Store) ReadArchive(ctx context.Context, in io.Reader) (ocispec.Descriptor, error) {
 	plain, err := compression.DecompressStream(in)
 	if err != nil {
 		return ocispec.Descriptor{}, err
@@ -184,12 +184,12 @@ func (i *Store) readArchive(ctx context.Context, in io.Reader) (ocispec.Descript
 	defer plain.Close()
 	in, done := judged(whileWanted{ctx, plain})
 	defer done()
-	return archive.ImportIndex(ctx, &archived{Store: i.cfg.Client.ContentStore()}, in)
+	return archive.ImportIndex(ctx, &Archived{Store: i.cfg.Client.ContentStore()}, in)
 }
 
 // archiveError: whatever is wrong while an archive is read is wrong with the archive, unless
 // the caller went away or the disk is full.
-func (i *Store) archiveError(ctx context.Context, op, name string, err error) error {
+func (i *Store) ArchiveError(ctx context.Context, op, name string, err error) error {
 	var known *proto.Error
 	if errors.As(context.Cause(ctx), &known) { // of keepReserve
 		return known
@@ -200,7 +200,7 @@ func (i *Store) archiveError(ctx context.Context, op, name string, err error) er
 	if errors.As(err, &known) {
 		return err
 	}
-	if diskFull(err) {
+	if DiskFull(err) {
 		return proto.Errorf(proto.QuotaExceeded, op, name, "the disk of the data directory is full")
 	}
 	i.cfg.Log.Warn("reading an image archive", "image", name, "err", err)
@@ -214,9 +214,9 @@ type manifest struct {
 	desc ocispec.Descriptor
 }
 
-// pickManifest finds the one image in index that is for this machine. An archive of several is
+// PickManifest finds the one image in index that is for this machine. An archive of several is
 // refused rather than guessed at.
-func (i *Store) pickManifest(ctx context.Context, index ocispec.Descriptor) (manifest, error) {
+func (i *Store) PickManifest(ctx context.Context, index ocispec.Descriptor) (manifest, error) {
 	s := search{i: i, met: make(map[digest.Digest]bool), found: make(map[digest.Digest]manifest)}
 	if err := s.collect(ctx, index, "", 0); err != nil {
 		return manifest{}, err
@@ -234,16 +234,16 @@ func (i *Store) pickManifest(ctx context.Context, index ocispec.Descriptor) (man
 }
 
 const (
-	// maxNesting bounds indexes within indexes; real ones have two levels.
-	maxNesting = 4
-	// maxDescriptors bounds what all indexes of an image name together, repetitions included.
-	maxDescriptors = 4096
+	// MaxNesting bounds indexes within indexes; real ones have two levels.
+	MaxNesting = 4
+	// MaxDescriptors bounds what all indexes of an image name together, repetitions included.
+	MaxDescriptors = 4096
 )
 
 // tooMany is the answer for an image that names more than that.
 func tooMany() error {
 	return proto.Errorf(proto.InvalidArgument, "reading the image", "",
-		"more than %d images are named in it; save the one that you want by itself", maxDescriptors)
+		"more than %d images are named in it; save the one that you want by itself", MaxDescriptors)
 }
 
 // A search looks through an index for the manifests that fit this machine.
@@ -266,9 +266,9 @@ func (s *search) collect(ctx context.Context, desc ocispec.Descriptor, name stri
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case s.count > maxDescriptors:
+	case s.count > MaxDescriptors:
 		return tooMany()
-	case depth > maxNesting:
+	case depth > MaxNesting:
 		return errors.New("the image's indexes are nested too deeply")
 	case desc.Platform != nil && !ourPlatform().Match(*desc.Platform):
 		return nil
@@ -335,7 +335,7 @@ func imageNameOf(desc ocispec.Descriptor) string {
 // last, so that it never points at what cannot be started.
 func (i *Store) install(ctx context.Context, op, name string, desc ocispec.Descriptor,
 	progress func(session.ImageProgress)) (session.Image, error) {
-	full, err := fullName(op, name)
+	full, err := FullName(op, name)
 	if err != nil || isDigestName(full) { // which would move what others pinned
 		return session.Image{}, badName(op, name)
 	}
@@ -344,12 +344,12 @@ func (i *Store) install(ctx context.Context, op, name string, desc ocispec.Descr
 	}
 	keep := images.SetChildrenLabels(i.cfg.Client.ContentStore(), i.documents().children)
 	if _, err := keep(ctx, desc); err != nil { // a manifest's children have none
-		return session.Image{}, i.archiveError(ctx, op, name, err)
+		return session.Image{}, i.ArchiveError(ctx, op, name, err)
 	}
 	report(progress, session.ImageProgress{Stage: "unpacking", Item: shortDigest(desc.Digest.String())})
 	img := client.NewImageWithPlatform(i.cfg.Client, images.Image{Target: desc}, platforms.All)
-	if err := img.Unpack(ctx, snapshotter); err != nil {
-		return session.Image{}, i.archiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
+	if err := img.Unpack(ctx, Snapshotter); err != nil {
+		return session.Image{}, i.ArchiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
 	}
 	rec, err := i.nameBoth(ctx, full, desc)
 	if err != nil {
@@ -367,7 +367,7 @@ func (i *Store) install(ctx context.Context, op, name string, desc ocispec.Descr
 
 // nameBoth gives an image its name and its digest's, between which no sweep comes.
 func (i *Store) nameBoth(ctx context.Context, name string, desc ocispec.Descriptor) (rec images.Image, err error) {
-	digest := digestName(desc.Digest.String())
+	digest := DigestName(desc.Digest.String())
 	unlock, err := i.locks.Lock(ctx, digest)
 	if err != nil {
 		return rec, err
@@ -399,7 +399,7 @@ func (i *Store) nameImage(ctx context.Context, name string, desc ocispec.Descrip
 // digest, until Sweep.
 func (i *Store) Remove(ctx context.Context, ref string) error {
 	const op = "remove image"
-	name, err := fullName(op, ref)
+	name, err := FullName(op, ref)
 	if err != nil {
 		return noImage(op, ref) // what is no name names no image
 	}
@@ -456,8 +456,8 @@ func digestsOf(recs []images.Image) map[string]bool {
 	return named
 }
 
-// namedDigests are those of all images that have a name.
-func (i *Store) namedDigests(ctx context.Context) (map[string]bool, error) {
+// NamedDigests are those of all images that have a name.
+func (i *Store) NamedDigests(ctx context.Context) (map[string]bool, error) {
 	recs, err := i.cfg.Client.ImageService().List(ns(ctx))
 	return digestsOf(recs), err
 }
@@ -470,7 +470,7 @@ func (i *Store) sweepImage(ctx context.Context, digest string) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	if named, err := i.namedDigests(ctx); named[digest] || err != nil { // since a moment ago
+	if named, err := i.NamedDigests(ctx); named[digest] || err != nil { // since a moment ago
 		return false, err
 	}
 	i.cfg.Release(ctx, digest)
@@ -495,7 +495,7 @@ func (i *Store) describe(ctx context.Context, rec images.Image) (session.Image, 
 		return session.Image{}, err
 	}
 	return session.Image{
-		Name: shortName(rec.Name), Digest: rec.Target.Digest.String(), CreatedAt: rec.UpdatedAt.UTC(),
+		Name: ShortName(rec.Name), Digest: rec.Target.Digest.String(), CreatedAt: rec.UpdatedAt.UTC(),
 		Platform: c.platform, SizeBytes: c.size,
 	}, nil
 }

@@ -1,4 +1,4 @@
-package containerd
+package images
 
 import (
 	"context"
@@ -30,7 +30,7 @@ const (
 // speak plain HTTP; all others must speak TLS.
 func (i *Store) Pull(ctx context.Context, ref string, progress func(session.ImageProgress)) (session.Image, error) {
 	const op = "pull image"
-	full, err := fullName(op, ref)
+	full, err := FullName(op, ref)
 	if err != nil || isDigestName(ref) {
 		return session.Image{}, badName(op, ref)
 	}
@@ -39,7 +39,7 @@ func (i *Store) Pull(ctx context.Context, ref string, progress func(session.Imag
 		return session.Image{}, i.fail(ctx, op, ref, err)
 	}
 	defer done(context.WithoutCancel(ctx))
-	ctx, enough := i.keepReserve(ctx, op, ref)
+	ctx, enough := i.KeepReserve(ctx, op, ref)
 	defer enough()
 	if progress != nil { // before the registry is asked, which may take long and is nothing that the caller got wrong
 		progress(session.ImageProgress{Stage: "resolving", Item: ref})
@@ -48,7 +48,7 @@ func (i *Store) Pull(ctx context.Context, ref string, progress func(session.Imag
 	if err != nil {
 		return session.Image{}, i.pullError(ctx, op, ref, err)
 	}
-	found, err := i.pickManifest(ctx, desc)
+	found, err := i.PickManifest(ctx, desc)
 	if err != nil {
 		return session.Image{}, i.pullError(ctx, op, ref, err)
 	}
@@ -153,7 +153,7 @@ func (i *Store) pullError(ctx context.Context, op, ref string, err error) error 
 		return ctx.Err()
 	case errors.As(err, &known):
 		return err
-	case diskFull(err):
+	case DiskFull(err):
 		return proto.Errorf(proto.QuotaExceeded, op, ref, "the disk of the data directory is full")
 	case errdefs.IsNotFound(err):
 		return proto.Errorf(proto.NotFound, op, ref, "the registry has no image %.80q", ref)

@@ -1,4 +1,4 @@
-package containerd
+package images
 
 import (
 	"errors"
@@ -46,9 +46,9 @@ func shortDigest(d string) string {
 	return hex[:12]
 }
 
-// diskFull reports whether err means that there is no room. Errors that crossed
+// DiskFull reports whether err means that there is no room. Errors that crossed
 // containerd's services are text only.
-func diskFull(err error) bool {
+func DiskFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) ||
 		strings.Contains(err.Error(), unix.ENOSPC.Error())
 }

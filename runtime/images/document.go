@@ -1,4 +1,4 @@
-package containerd
+package images
 
 import (
 	"bytes"
@@ -19,11 +19,11 @@ import (
 // bytes can take 150 in memory.
 
 const (
-	// maxDocument is how many bytes a document may have. Registries take half of that at most.
-	maxDocument = 8 << 20
-	// maxValues bounds the values in a document, which are counted by the commas between them: as many as a whole
+	// MaxDocument is how many bytes a document may have. Registries take half of that at most.
+	MaxDocument = 8 << 20
+	// MaxValues bounds the values in a document, which are counted by the commas between them: as many as a whole
 	// index of maxDocument has when it says of each image what there is to say.
-	maxValues = 256 << 10
+	MaxValues = 256 << 10
 )
 
 // documents is a content store of which nothing but documents is read.
@@ -43,15 +43,15 @@ func (d documents) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (conte
 		return nil, err
 	}
 	defer blob.Close()
-	if blob.Size() > maxDocument {
-		return nil, unreadable("%d MiB of a description; %d MiB are the most", blob.Size()>>20, maxDocument>>20)
+	if blob.Size() > MaxDocument {
+		return nil, unreadable("%d MiB of a description; %d MiB are the most", blob.Size()>>20, MaxDocument>>20)
 	}
 	text, err := io.ReadAll(content.NewReader(blob))
 	if err != nil {
 		return nil, err
 	}
-	if bytes.Count(text, []byte(",")) > maxValues {
-		return nil, unreadable("a description of more than %d values", maxValues)
+	if bytes.Count(text, []byte(",")) > MaxValues {
+		return nil, unreadable("a description of more than %d values", MaxValues)
 	}
 	return document{bytes.NewReader(text)}, nil
 }
@@ -98,18 +98,18 @@ func (i *Store) config(ctx context.Context, desc ocispec.Descriptor) (conf ocisp
 }
 
 // An archived is the store that an archive is read into. Layers are looked at there too, and may be of any size.
-type archived struct {
+type Archived struct {
 	content.Store
-	configs int // read so far
+	Configs int // read so far
 }
 
 // ReaderAt bounds what is read of configurations, which is all that is read whole. An archive may name the same one
 // any number of times.
-func (a *archived) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
+func (a *Archived) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	if !images.IsConfigType(desc.MediaType) {
 		return a.Store.ReaderAt(ctx, desc)
 	}
-	if a.configs++; a.configs > maxDescriptors {
+	if a.Configs++; a.Configs > MaxDescriptors {
 		return nil, tooMany()
 	}
 	return documents{a.Store}.ReaderAt(ctx, desc)

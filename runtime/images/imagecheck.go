@@ -1,4 +1,4 @@
-package containerd
+package images
 
 import (
 	"context"
@@ -15,21 +15,21 @@ const (
 	// maxLayers is more than the builders make, which stop at 127, and less than what overlayfs takes once each layer
 	// is mapped to a container's users.
 	maxLayers = 128
-	// maxVariable and maxEnvironment, in bytes, leave room for what a command brings itself below the kernel's 128
+	// MaxVariable and maxEnvironment, in bytes, leave room for what a command brings itself below the kernel's 128
 	// KiB for one variable and 2 MiB for all.
-	maxVariable    = 64 << 10
-	maxEnvironment = 512 << 10
+	MaxVariable    = 64 << 10
+	MaxEnvironment = 512 << 10
 )
 
 // checkImage refuses an image that no container could be made of.
 func (i *Store) checkImage(ctx context.Context, op, name string, desc ocispec.Descriptor) error {
 	mf, err := images.Manifest(ctx, i.documents(), desc, platforms.All)
 	if err != nil {
-		return i.archiveError(ctx, op, name, err)
+		return i.ArchiveError(ctx, op, name, err)
 	}
 	conf, err := i.config(ctx, desc)
 	if err != nil {
-		return i.archiveError(ctx, op, name, err)
+		return i.ArchiveError(ctx, op, name, err)
 	}
 	bad := func(format string, args ...any) error {
 		return proto.Errorf(proto.InvalidArgument, op, name, format, args...)
@@ -43,9 +43,9 @@ func (i *Store) checkImage(ctx context.Context, op, name string, desc ocispec.De
 	}
 	all := 0
 	for _, kv := range conf.Config.Env {
-		if all += len(kv) + 1; len(kv) > maxVariable || all > maxEnvironment {
+		if all += len(kv) + 1; len(kv) > MaxVariable || all > MaxEnvironment {
 			return bad("the image's environment is too large: %d bytes are the most for one variable, %d for all",
-				maxVariable, maxEnvironment)
+				MaxVariable, MaxEnvironment)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package containerd
+package images
 
 import (
 	"context"
@@ -15,18 +15,18 @@ import (
 const (
 	// mostReserve and a twentieth of the disk, whichever is less, images leave free.
 	mostReserve = 1 << 30
-	// reserveEvery is how often the disk is looked at; in between a fast one takes less than the reserve.
-	reserveEvery = 100 * time.Millisecond
+	// ReserveEvery is how often the disk is looked at; in between a fast one takes less than the reserve.
+	ReserveEvery = 100 * time.Millisecond
 )
 
-// keepReserve returns a context that ends, with an error to show, when images have left too little of the data
+// KeepReserve returns a context that ends, with an error to show, when images have left too little of the data
 // directory's disk. The returned function ends the watch.
-func (i *Store) keepReserve(ctx context.Context, op, image string) (context.Context, func()) {
+func (i *Store) KeepReserve(ctx context.Context, op, image string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		tick := time.NewTicker(reserveEvery)
+		tick := time.NewTicker(ReserveEvery)
 		defer tick.Stop()
 		for i.hasReserve() {
 			select {
@@ -58,7 +58,7 @@ func (w whileWanted) Read(p []byte) (int, error) {
 // hasReserve reports whether the data directory's disk has what must stay free. A disk that cannot be asked has.
 func (i *Store) hasReserve() bool {
 	free, _, err := diskpool.DiskSpace(i.cfg.Dir)
-	return err != nil || free > i.reserve
+	return err != nil || free > i.Reserve
 }
 
 // reserveOf is what images leave free on the disk of dir, in bytes.

@@ -1,4 +1,4 @@
-package containerd
+package images
 
 import (
 	"context"
@@ -15,11 +15,11 @@ import (
 	"berth/proto"
 )
 
-// chainInfo is what a sandbox takes from its image.
-type chainInfo struct {
-	id     string   // of the topmost snapshot
-	lowers []string // directories for the overlay, topmost first
-	env    []string
+// Layers is what a sandbox takes from its image.
+type Layers struct {
+	Id     string   // of the topmost snapshot
+	Lowers []string // directories for the overlay, topmost first
+	Env    []string
 }
 
 // byDigest remembers what was found out of images: one never changes under its digest.
@@ -52,7 +52,7 @@ func (b *byDigest[T]) drop(digest string) {
 
 // Pin finds the unpacked layers of an image and keeps them from Sweep until unlock is called. Before that the caller
 // writes the container record, which keeps them from then on.
-func (i *Store) Pin(ctx context.Context, digest string) (layers chainInfo, unlock func(), err error) {
+func (i *Store) Pin(ctx context.Context, digest string) (layers Layers, unlock func(), err error) {
 	unlock, err = i.locks.Lock(ctx, digest)
 	if err != nil {
 		return layers, nil, err
@@ -65,18 +65,18 @@ func (i *Store) Pin(ctx context.Context, digest string) (layers chainInfo, unloc
 }
 
 // chain finds the unpacked layers of an image.
-func (i *Store) chain(ctx context.Context, digest string) (chainInfo, error) {
+func (i *Store) chain(ctx context.Context, digest string) (Layers, error) {
 	if info, ok := i.chains.get(digest); ok {
 		return info, nil
 	}
 	ctx = ns(ctx)
-	rec, err := i.cfg.Client.ImageService().Get(ctx, digestName(digest))
+	rec, err := i.cfg.Client.ImageService().Get(ctx, DigestName(digest))
 	if errdefs.IsNotFound(err) {
-		return chainInfo{}, proto.Errorf(proto.NotFound, "start", digest,
+		return Layers{}, proto.Errorf(proto.NotFound, "start", digest,
 			"image %.80q is not here any more; import or pull it again", digest)
 	}
 	if err != nil {
-		return chainInfo{}, fmt.Errorf("finding the image: %w", err)
+		return Layers{}, fmt.Errorf("finding the image: %w", err)
 	}
 	info, err := i.inspect(ctx, rec)
 	if err == nil {
@@ -85,13 +85,13 @@ func (i *Store) chain(ctx context.Context, digest string) (chainInfo, error) {
 	return info, err
 }
 
-func (i *Store) inspect(ctx context.Context, rec images.Image) (chainInfo, error) {
+func (i *Store) inspect(ctx context.Context, rec images.Image) (Layers, error) {
 	conf, err := i.config(ctx, rec.Target)
 	if err != nil {
-		return chainInfo{}, fmt.Errorf("reading the image's configuration: %w", err)
+		return Layers{}, fmt.Errorf("reading the image's configuration: %w", err)
 	}
-	info := chainInfo{id: identity.ChainID(conf.RootFS.DiffIDs).String(), env: conf.Config.Env}
-	info.lowers, err = i.lowers(ctx, info.id)
+	info := Layers{Id: identity.ChainID(conf.RootFS.DiffIDs).String(), Env: conf.Config.Env}
+	info.Lowers, err = i.lowers(ctx, info.Id)
 	return info, err
 }
 
@@ -103,7 +103,7 @@ func (i *Store) lowers(ctx context.Context, chain string) ([]string, error) {
 		return nil, err
 	}
 	defer done(context.WithoutCancel(ctx))
-	sn := i.cfg.Client.SnapshotService(snapshotter)
+	sn := i.cfg.Client.SnapshotService(Snapshotter)
 	// images may share a chain; what a daemon that is killed here leaves goes with the lease
 	key := "berth-view-" + uuid.NewString()
 	mounts, err := sn.View(ctx, key, chain)
