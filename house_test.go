@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 	"test/needs":      {},
 	"mk/baseimage":    {"sandbox-image"},
 	"cmd/berth-guest": {"proto", "guest", "tools/bridge/inside/command"},
-	"cmd/berth": {"proto", "guest", "sandbox-image", "session", "runtime/containerd",
+	"cmd/berth": {"runtime/diskpool", "runtime/mountns", "runtime/doctor", "proto", "guest", "sandbox-image", "session", "runtime/containerd",
 		"gateway/upstream", "cli", "client", "daemon", "daemon/gosched", "test/attack", "test/launch", "test/scripted"},
 	"cli": {"proto", "state/ledger", "state/audit", "sandbox-image", "client", "test/attack", "cli/pack",
 		"cli/term", "cli/unpack"},
